@@ -17,8 +17,9 @@ import (
 func TestCommentsNameTheFieldsThatGodocHides(t *testing.T) {
 	docs := typeDocs(t)
 	for name, value := range map[string]any{
-		"Aging": tusk.Aging{}, "Limits": tusk.Limits{}, "Operation": tusk.Operation{}, "QueueRetention": tusk.QueueRetention{},
-		"Rate": tusk.Rate{}, "TenantLimits": tusk.TenantLimits{},
+		"Aging": tusk.Aging{}, "Limits": tusk.Limits{}, "Operation": tusk.Operation{},
+		"QueueRetention": tusk.QueueRetention{},
+		"Rate":           tusk.Rate{}, "TenantLimits": tusk.TenantLimits{},
 	} {
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(value)) {
 			if !regexp.MustCompile(`\b` + f.Name + `\b`).MatchString(docs[name]) {

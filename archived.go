@@ -84,8 +84,10 @@ func (c *Client) Again(t TaskInfo) (NewTask, error) {
 	if !content.Large() {
 		args = RawArgs{Name: t.Kind, JSON: content.text}
 	}
-	o := &Options{Queue: t.Queue, Tenant: t.Tenant, Priority: t.Priority, Partition: t.Partition, Tags: t.Tags, MaxAttempts: t.MaxAttempts,
-		Timeout: t.Timeout, StallTimeout: t.StallTimeout, Backoff: t.Backoff, Weight: t.Weight, Ephemeral: t.Ephemeral, Metadata: map[string]string{}}
+	o := &Options{Queue: t.Queue, Tenant: t.Tenant, Priority: t.Priority, Partition: t.Partition, Tags: t.Tags,
+		MaxAttempts: t.MaxAttempts,
+		Timeout:     t.Timeout, StallTimeout: t.StallTimeout, Backoff: t.Backoff, Weight: t.Weight, Ephemeral: t.Ephemeral,
+		Metadata: map[string]string{}}
 	maps.Copy(o.Metadata, t.Metadata)
 	o.Metadata["rerun_of"] = t.ID.String()
 	if !ReservedKey(t.Key) {

@@ -177,7 +177,8 @@ func causeOf(a *run.Attempt, err error) error {
 	switch {
 	case err == nil || cause == nil:
 		return err
-	case (errors.Is(cause, ErrShutdown) || errors.Is(cause, ErrStalled)) && !errors.Is(err, context.Canceled) && !errors.Is(err, cause):
+	case (errors.Is(cause, ErrShutdown) || errors.Is(cause, ErrStalled)) && !errors.Is(err, context.Canceled) &&
+		!errors.Is(err, cause):
 		return err // it failed for a reason of its own
 	}
 	return cause
@@ -220,7 +221,8 @@ func (w *Worker) logFailures(outcomes []store.Outcome, lost map[store.ID]bool) {
 		if o.Error == "" || lost[o.Task.ID] {
 			continue
 		}
-		about := []any{"task", o.Task.ID, "kind", o.Task.Kind, "queue", o.Task.Queue, "attempt", o.Task.Attempt, "error", o.Error}
+		about := []any{"task", o.Task.ID, "kind", o.Task.Kind, "queue", o.Task.Queue, "attempt", o.Task.Attempt,
+			"error", o.Error}
 		switch o.State {
 		case store.Retryable:
 			w.log.Info("attempt failed", append(about, "again_in", o.Delay.Round(time.Millisecond))...)

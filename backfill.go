@@ -39,7 +39,8 @@ func (s *ScheduleInfo) Between(from, until time.Time) ([]time.Time, error) {
 		}
 	}
 	if len(ticks) > MaxBatch {
-		return nil, invalid("range", "too_many", "has more than %d ticks of schedule %s: take a shorter one at a time", MaxBatch, s.Name)
+		return nil, invalid("range", "too_many", "has more than %d ticks of schedule %s: take a shorter one at a time",
+			MaxBatch, s.Name)
 	}
 	return ticks, nil
 }
@@ -58,7 +59,8 @@ func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until 
 		return nil, err
 	}
 	if until.After(time.Now()) {
-		return nil, invalid("until", "out_of_range", "is %v, which is to come: the schedule fires those ticks itself", until.Format(time.RFC3339))
+		return nil, invalid("until", "out_of_range", "is %v, which is to come: the schedule fires those ticks itself",
+			until.Format(time.RFC3339))
 	}
 	ticks, err := s.Between(from, until)
 	if err != nil || len(ticks) == 0 {

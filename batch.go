@@ -26,7 +26,8 @@ type BatchOptions struct {
 //
 // The call's context ends when those of all its tasks have ended. A sign of life of one
 // task counts for all in the call.
-func HandleBatch[T Args](m *Mux, fn func(ctx context.Context, tasks []*Task[T]) []error, o BatchOptions, options ...HandlerOption) {
+func HandleBatch[T Args](m *Mux, fn func(ctx context.Context, tasks []*Task[T]) []error, o BatchOptions,
+	options ...HandlerOption) {
 	var args T
 	if fn == nil {
 		HandleKind[T](m, args.Kind(), nil, options...)
@@ -113,7 +114,8 @@ func (c *call[T]) make(fn func(ctx context.Context, tasks []*Task[T]) []error) {
 	case len(c.tasks):
 		c.errs = errs
 	default:
-		c.errs = same(len(c.tasks), fmt.Errorf("the batch's handler returned %d errors for %d tasks", len(errs), len(c.tasks)))
+		c.errs = same(len(c.tasks), fmt.Errorf("the batch's handler returned %d errors for %d tasks", len(errs),
+			len(c.tasks)))
 	}
 }
 

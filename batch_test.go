@@ -48,7 +48,8 @@ func TestBatchHandlers(t *testing.T) {
 	inBubble(t, "a panic fails all tasks of the call", func(t *testing.T, s *shop) {
 		tusk.HandleBatch(s.mux, func(context.Context, []*tusk.Task[count]) []error { panic("argh") }, tusk.BatchOptions{})
 		_, stop := s.work(nil)
-		for i, id := range []tusk.ID{s.enqueue(count{}, &tusk.Options{MaxAttempts: 1}), s.enqueue(count{}, &tusk.Options{MaxAttempts: 1})} {
+		for i, id := range []tusk.ID{s.enqueue(count{}, &tusk.Options{MaxAttempts: 1}),
+			s.enqueue(count{}, &tusk.Options{MaxAttempts: 1})} {
 			if e := s.await(id, tusk.StateDiscarded).Detail.Attempts[0].Error; !strings.Contains(e, "panic") {
 				t.Errorf("task %d: %s", i, e)
 			}
@@ -56,7 +57,8 @@ func TestBatchHandlers(t *testing.T) {
 		s.stop(stop)
 	})
 	inBubble(t, "a wrong number of errors fails all, and says so", func(t *testing.T, s *shop) {
-		tusk.HandleBatch(s.mux, func(context.Context, []*tusk.Task[count]) []error { return make([]error, 7) }, tusk.BatchOptions{})
+		tusk.HandleBatch(s.mux, func(context.Context, []*tusk.Task[count]) []error { return make([]error, 7) },
+			tusk.BatchOptions{})
 		_, stop := s.work(nil)
 		id := s.enqueue(count{}, &tusk.Options{MaxAttempts: 1})
 		if e := s.await(id, tusk.StateDiscarded).Detail.Attempts[0].Error; !strings.Contains(e, "7 errors for 1 tasks") {

@@ -63,8 +63,8 @@ type Input struct {
 }
 
 // Inputs returns what the task needed, with outputs, in the order in which the
-// needs were named. It has all of them in memory, the large ones, too. It is empty when the task needed nothing, such as before the
-// first Wait.
+// needs were named. It has all of them in memory, the large ones, too. It is empty when the task needed nothing, such
+// as before the first Wait.
 func (t *Task[T]) Inputs(ctx context.Context) ([]Input, error) {
 	self, err := t.client.Get(ctx, t.ID)
 	if err != nil {

@@ -76,7 +76,8 @@ func TestWorkersOfACrowdShareTheLooks(t *testing.T) {
 			looks, claims := c.looks.Load(), c.claims.Load()
 			time.Sleep(time.Minute)
 			if n := c.looks.Load() - looks; n < want-1 || n > want+1 || c.claims.Load()-claims > 1 {
-				t.Errorf("one of %d workers looks %d times a minute, want about %d, and claims %d times", workers, n, want, c.claims.Load()-claims)
+				t.Errorf("one of %d workers looks %d times a minute, want about %d, and claims %d times", workers, n, want,
+					c.claims.Load()-claims)
 			}
 		})
 	}

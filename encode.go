@@ -102,8 +102,10 @@ func encodeOptions(o *Options) (n store.NewTask, err error) {
 	if n.Queue == "" {
 		n.Queue = DefaultQueue
 	}
-	settings := lifecycle.Settings{MaxAttempts: o.MaxAttempts, Timeout: o.Timeout, Stall: o.StallTimeout, Backoff: o.Backoff,
-		Weight: o.Weight, Deadline: o.Deadline.Truncate(time.Millisecond), DeadlineIn: o.DeadlineIn, Ephemeral: o.Ephemeral, Source: n.SourceTime}
+	settings := lifecycle.Settings{MaxAttempts: o.MaxAttempts, Timeout: o.Timeout, Stall: o.StallTimeout,
+		Backoff: o.Backoff,
+		Weight:  o.Weight, Deadline: o.Deadline.Truncate(time.Millisecond), DeadlineIn: o.DeadlineIn, Ephemeral: o.Ephemeral,
+		Source: n.SourceTime}
 	if len(o.Metadata) > 0 {
 		if settings.Metadata, err = json.Marshal(o.Metadata); err != nil {
 			return n, invalid("metadata", "invalid_metadata", "%v", err)
@@ -208,7 +210,8 @@ func (o Options) withDefaults(defaults Options) Options {
 
 func validateEphemeral(o *Options) error {
 	if o.Ephemeral && (o.OnConflict == Rerun || o.OnConflict == Once) {
-		return invalid("ephemeral", "needs_history", "does not go together with rerun and once, which know by the history what was before")
+		return invalid("ephemeral", "needs_history",
+			"does not go together with rerun and once, which know by the history what was before")
 	}
 	return nil
 }

@@ -31,13 +31,15 @@ func TestATaskAmongOthersIsEncodedAsByItself(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := []*Options{nil, {}, {Queue: "other", Tags: []string{"a"}, MaxAttempts: 3, Timeout: time.Minute}, {ID: NewID(), Key: "k"},
+	options := []*Options{nil, {}, {Queue: "other", Tags: []string{"a"}, MaxAttempts: 3, Timeout: time.Minute},
+		{ID: NewID(), Key: "k"},
 		{Unique: &Unique{}}, {Queue: "Broken"}, {Priority: 7, Metadata: map[string]string{"a": "b"}}}
 	var tasks []NewTask
 	for n := range 200 {
 		o := options[n*n/7%len(options)]
 		for range 1 + n%3 {
-			tasks = append(tasks, NewTask{[]Args{numbered{n}, moody{n}, RawArgs{"raw", fmt.Appendf(nil, " [%d] ", n)}, nil, RawArgs{Name: "Broken"}}[n%5], o})
+			tasks = append(tasks, NewTask{[]Args{numbered{n}, moody{n}, RawArgs{"raw", fmt.Appendf(nil, " [%d] ", n)}, nil,
+				RawArgs{Name: "Broken"}}[n%5], o})
 		}
 	}
 	l := listOf(len(tasks))

@@ -49,7 +49,8 @@ func (k *KeyRing) validate() error {
 		return nil
 	}
 	if _, ok := k.Keys[k.Primary]; !ok {
-		return invalid("KeyRing.Primary", "missing", "%q is not among the keys %q", cutText(k.Primary), slices.Sorted(maps.Keys(k.Keys)))
+		return invalid("KeyRing.Primary", "missing", "%q is not among the keys %q", cutText(k.Primary),
+			slices.Sorted(maps.Keys(k.Keys)))
 	}
 	for name, key := range k.Keys {
 		if len(key) != 32 {

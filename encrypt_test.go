@@ -43,7 +43,8 @@ func TestEncryption(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.enqueue(count{42}, nil)
-		if stored := string(s.get(first.ID).Task.Args); strings.Contains(stored, `:41`) || !strings.Contains(stored, "$encrypted") {
+		if stored := string(s.get(first.ID).Task.Args); strings.Contains(stored, `:41`) ||
+			!strings.Contains(stored, "$encrypted") {
 			t.Errorf("stored as %s", stored)
 		}
 		_, stop := s.work(nil)
@@ -78,7 +79,8 @@ func TestEncryption(t *testing.T) {
 			t.Errorf("another task's encrypted args: %v", err)
 		}
 		moved := tusk.NewID()
-		task := store.NewTask{ID: moved, Kind: "count", Queue: tusk.DefaultQueue, Args: stolen, Settings: []byte(`{"max_attempts":1}`)}
+		task := store.NewTask{ID: moved, Kind: "count", Queue: tusk.DefaultQueue, Args: stolen,
+			Settings: []byte(`{"max_attempts":1}`)}
 		_, err = sealed.Store().Enqueue(ctx, []store.NewTask{task})
 		if err != nil {
 			t.Fatal(err)
@@ -99,7 +101,8 @@ func TestEncryption(t *testing.T) {
 		for i, ring := range []*tusk.KeyRing{nil, keyRing("b", "b")} {
 			s.client = secrets(t, s, ring)
 			_, stop := s.work(nil)
-			if e := s.await(r.ID, tusk.StateDiscarded).Detail.Attempts[i].Error; !strings.Contains(e, tusk.ErrEncrypted.Error()) {
+			if e := s.await(r.ID, tusk.StateDiscarded).Detail.Attempts[i].Error; !strings.Contains(e,
+				tusk.ErrEncrypted.Error()) {
 				t.Error(e)
 			}
 			s.stop(stop)
@@ -108,31 +111,34 @@ func TestEncryption(t *testing.T) {
 			}
 		}
 	})
-	inBubble(t, "a puller with the keys lends args in the clear, and fails what it cannot read", func(t *testing.T, s *shop) {
-		other := secrets(t, s, keyRing("b", "b"))
-		s.client = secrets(t, s, keyRing("a", "a"))
-		readable := s.enqueue(count{7}, nil)
-		foreign, err := other.Enqueue(ctx, count{8}, &tusk.Options{MaxAttempts: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		running, stop := context.WithCancel(ctx)
-		puller, ended := s.client.NewPuller(), make(chan error)
-		go func() { ended <- puller.Run(running) }()
-		lent, err := puller.Claim(ctx, tusk.Pull{Queues: []string{"default"}, Limit: 2, Wait: 10 * time.Second})
-		if err != nil || len(lent) != 1 || lent[0].ID != readable || string(lent[0].Args) != `{"N":7}` {
-			t.Errorf("lent %+v, %v", lent, err)
-		}
-		if e := s.await(foreign.ID, tusk.StateDiscarded).Detail.Attempts[0].Error; !strings.Contains(e, tusk.ErrEncrypted.Error()) {
-			t.Error(e)
-		}
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	inBubble(t, "a puller with the keys lends args in the clear, and fails what it cannot read",
+		func(t *testing.T, s *shop) {
+			other := secrets(t, s, keyRing("b", "b"))
+			s.client = secrets(t, s, keyRing("a", "a"))
+			readable := s.enqueue(count{7}, nil)
+			foreign, err := other.Enqueue(ctx, count{8}, &tusk.Options{MaxAttempts: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			running, stop := context.WithCancel(ctx)
+			puller, ended := s.client.NewPuller(), make(chan error)
+			go func() { ended <- puller.Run(running) }()
+			lent, err := puller.Claim(ctx, tusk.Pull{Queues: []string{"default"}, Limit: 2, Wait: 10 * time.Second})
+			if err != nil || len(lent) != 1 || lent[0].ID != readable || string(lent[0].Args) != `{"N":7}` {
+				t.Errorf("lent %+v, %v", lent, err)
+			}
+			if e := s.await(foreign.ID, tusk.StateDiscarded).Detail.Attempts[0].Error; !strings.Contains(e,
+				tusk.ErrEncrypted.Error()) {
+				t.Error(e)
+			}
+			stop()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
 	t.Run("a bad key ring is refused", func(t *testing.T) {
-		for _, ring := range []*tusk.KeyRing{{}, keyRing("x", "a"), {Keys: map[string][]byte{"a": []byte("short")}, Primary: "a"}} {
+		for _, ring := range []*tusk.KeyRing{{}, keyRing("x", "a"),
+			{Keys: map[string][]byte{"a": []byte("short")}, Primary: "a"}} {
 			if _, err := tusk.NewClient(memory.New(), &tusk.ClientConfig{KeyRing: ring}); !errors.Is(err, tusk.ErrInvalid) {
 				t.Errorf("%+v: %v", ring, err)
 			}

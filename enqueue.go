@@ -175,7 +175,8 @@ type BatchError struct {
 }
 
 func (e *BatchError) Error() string {
-	return fmt.Sprintf("nothing was stored: %d of the tasks are invalid, first number %d: %v", len(e.Items), e.first, e.Items[e.first])
+	return fmt.Sprintf("nothing was stored: %d of the tasks are invalid, first number %d: %v", len(e.Items), e.first,
+		e.Items[e.first])
 }
 
 // Is makes errors.Is(err, ErrInvalid) true.
@@ -186,7 +187,8 @@ func (c *Client) enqueue(ctx context.Context, into store.Enqueuer, tasks []NewTa
 		return nil, nil
 	}
 	if len(tasks) > MaxBatch {
-		return nil, invalid("tasks", "batch_too_large", "has %d tasks, at most %d are allowed in one call", len(tasks), MaxBatch)
+		return nil, invalid("tasks", "batch_too_large", "has %d tasks, at most %d are allowed in one call",
+			len(tasks), MaxBatch)
 	}
 	l := listOf(len(tasks))
 	e := encoder{client: c, ctx: ctx, id: new(block).next, json: l.encode}

@@ -39,11 +39,14 @@ func TestAFailureIsLoggedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	mux := tusk.NewMux()
-	tusk.HandleKind(mux, "fails", func(context.Context, *tusk.Task[json.RawMessage]) error { return errors.New("out of paper") })
+	tusk.HandleKind(mux, "fails", func(context.Context, *tusk.Task[json.RawMessage]) error {
+		return errors.New("out of paper")
+	})
 	tusk.HandleKind(mux, "panics", func(context.Context, *tusk.Task[json.RawMessage]) error { panic("no printer") })
 	options := &tusk.Options{MaxAttempts: 2, Backoff: tusk.ConstantBackoff(1)}
 	for _, kind := range []string{"fails", "panics"} {
-		if _, err := client.Enqueue(t.Context(), tusk.RawArgs{Name: kind, JSON: []byte(`{"password":"canary"}`)}, options); err != nil {
+		if _, err := client.Enqueue(t.Context(), tusk.RawArgs{Name: kind, JSON: []byte(`{"password":"canary"}`)},
+			options); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -60,7 +63,8 @@ func TestAFailureIsLoggedOnce(t *testing.T) {
 	stop()
 	<-done
 	stopTelling()
-	for part, times := range map[string]int{`msg="attempt failed"`: 2, `msg="task discarded"`: 2, "out of paper": 2, "no printer": 2, "canary": 0} {
+	for part, times := range map[string]int{`msg="attempt failed"`: 2, `msg="task discarded"`: 2, "out of paper": 2,
+		"no printer": 2, "canary": 0} {
 		if n := strings.Count(log.String(), part); n != times {
 			t.Errorf("%q is there %d times:\n%s", part, n, log.String())
 		}

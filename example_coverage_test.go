@@ -10,7 +10,8 @@ import (
 )
 
 // plumbing are methods that nobody calls by name.
-var plumbing = map[string]bool{"MarshalJSON": true, "String": true, "Error": true, "Is": true, "Unwrap": true, "Kind": true}
+var plumbing = map[string]bool{"MarshalJSON": true, "String": true, "Error": true, "Is": true, "Unwrap": true,
+	"Kind": true}
 
 func TestEveryAPIHasAnExample(t *testing.T) {
 	shown := map[string]bool{}
@@ -18,7 +19,8 @@ func TestEveryAPIHasAnExample(t *testing.T) {
 	for name, file := range files {
 		for _, d := range file.Decls {
 			f, ok := d.(*ast.FuncDecl)
-			if !ok || !strings.HasPrefix(f.Name.Name, "Example") && !strings.HasPrefix(name, "example") || name == "example_coverage_test.go" {
+			if !ok || !strings.HasPrefix(f.Name.Name, "Example") && !strings.HasPrefix(name, "example") ||
+				name == "example_coverage_test.go" {
 				continue
 			}
 			ast.Inspect(f, func(n ast.Node) bool {

@@ -50,10 +50,12 @@ func ExampleClient_Errors() {
 
 	groups, _ := client.Errors(ctx, store.ErrorFilter{})
 	fmt.Println(groups[0].Count, groups[0].Kind, groups[0].Sample)
-	stats, _ := client.Stats(ctx, store.StatsFilter{Bucket: time.Hour, From: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour)})
+	stats, _ := client.Stats(ctx, store.StatsFilter{Bucket: time.Hour, From: time.Now().Add(-time.Hour),
+		Until: time.Now().Add(time.Hour)})
 	fmt.Println(stats[0].Queue, stats[0].Failed, stats[0].Discarded)
 	workers, _ := client.Workers(ctx)
-	fmt.Println(workers[0].Queues, workers[0].Version == tusk.Version(), len(worker.Health()) > 0, worker.Leads(), worker.Missed())
+	fmt.Println(workers[0].Queues, workers[0].Version == tusk.Version(), len(worker.Health()) > 0, worker.Leads(),
+		worker.Missed())
 	cancel()
 	<-done
 	// Output:
@@ -152,7 +154,8 @@ func ExampleClient_Lead() {
 func ExampleClient_EnqueueWith() {
 	ctx, client := context.Background(), newClient()
 	for range 2 {
-		_, err := client.EnqueueWith(ctx, store.Record{Kind: "request", Name: "r-17", Body: []byte(`{}`)}, []tusk.NewTask{{Args: Greet{Name: "Ada"}}})
+		_, err := client.EnqueueWith(ctx, store.Record{Kind: "request", Name: "r-17", Body: []byte(`{}`)},
+			[]tusk.NewTask{{Args: Greet{Name: "Ada"}}})
 		fmt.Println(errors.Is(err, tusk.ErrConflict))
 	}
 	records, _ := client.Store().Records(ctx, "request")
@@ -212,7 +215,8 @@ func ExampleClient_SetArchive() {
 // A task of an archive runs once more as a new one.
 func ExampleClient_Again() {
 	ctx, client := context.Background(), newClient()
-	old := client.Describe(store.Task{ID: tusk.NewID(), Kind: "greet", Queue: "mail", Args: []byte(`{"name": "Ada"}`), State: store.Discarded})
+	old := client.Describe(store.Task{ID: tusk.NewID(), Kind: "greet", Queue: "mail", Args: []byte(`{"name": "Ada"}`),
+		State: store.Discarded})
 	task, err := client.Again(old)
 	if err != nil {
 		panic(err)

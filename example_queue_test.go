@@ -50,7 +50,8 @@ func ExampleClient_NewLeader() {
 func ExampleKeyRing_Encrypt() {
 	old := &tusk.KeyRing{Primary: "2026", Keys: map[string][]byte{"2026": make([]byte, 32)}}
 	sealed, _ := old.Encrypt([]byte("s3cret"), "endpoint")
-	ring := &tusk.KeyRing{Primary: "2027", Keys: map[string][]byte{"2026": make([]byte, 32), "2027": append(make([]byte, 31), 1)}}
+	ring := &tusk.KeyRing{Primary: "2027", Keys: map[string][]byte{"2026": make([]byte, 32),
+		"2027": append(make([]byte, 31), 1)}}
 	secret, err := ring.Decrypt(sealed, "endpoint")
 	fmt.Println(string(secret), err, ring.IsCurrent(sealed))
 	// Output: s3cret <nil> false

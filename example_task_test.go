@@ -48,7 +48,8 @@ func ExampleHandleKind() {
 }
 
 func ExampleExponentialBackoff() {
-	for _, b := range []tusk.Backoff{tusk.ConstantBackoff(time.Minute), tusk.LinearBackoff(time.Minute), tusk.ExponentialBackoff(time.Second, time.Minute, 0)} {
+	for _, b := range []tusk.Backoff{tusk.ConstantBackoff(time.Minute), tusk.LinearBackoff(time.Minute),
+		tusk.ExponentialBackoff(time.Second, time.Minute, 0)} {
 		text, _ := json.Marshal(b)
 		fmt.Println(string(text))
 	}
@@ -62,7 +63,9 @@ func ExampleExponentialBackoff() {
 func ExampleGoTo() {
 	client, mux := newClient(), tusk.NewMux()
 	p := tusk.NewPipeline("letters").Stage("write", nil).Stage("check", nil).Stage("send", nil)
-	tusk.HandleStage(mux, p, "write", func(ctx context.Context, t *tusk.Task[string]) (string, error) { return t.Args + "!", nil })
+	tusk.HandleStage(mux, p, "write", func(ctx context.Context, t *tusk.Task[string]) (string, error) {
+		return t.Args + "!", nil
+	})
 	tusk.HandleStage(mux, p, "check", func(ctx context.Context, t *tusk.Task[string]) (string, error) {
 		if len(t.Args) < 4 {
 			return t.Args, tusk.GoTo("write")
@@ -70,7 +73,10 @@ func ExampleGoTo() {
 		return t.Args, nil
 	})
 	sent := make(chan string)
-	tusk.HandleStage(mux, p, "send", func(ctx context.Context, t *tusk.Task[string]) (string, error) { sent <- t.Args; return "", nil })
+	tusk.HandleStage(mux, p, "send", func(ctx context.Context, t *tusk.Task[string]) (string, error) {
+		sent <- t.Args
+		return "", nil
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	worker, _ := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Queues: p.Queues()})
 	done := make(chan error)

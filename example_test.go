@@ -46,7 +46,8 @@ func Example() {
 
 // runUntil runs a worker until the task has the state, and returns it: what the
 // examples share.
-func runUntil(client *tusk.Client, mux *tusk.Mux, id tusk.ID, state tusk.State, middleware ...tusk.Middleware) *tusk.TaskInfo {
+func runUntil(client *tusk.Client, mux *tusk.Mux, id tusk.ID, state tusk.State,
+	middleware ...tusk.Middleware) *tusk.TaskInfo {
 	ctx, cancel := context.WithCancel(context.Background())
 	worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Middleware: middleware})
 	if err != nil {
@@ -126,7 +127,8 @@ func ExampleClient_EnqueueMany() {
 	})
 	var batch *tusk.BatchError
 	fmt.Println(errors.As(err, &batch), batch.Items[1])
-	// Output: true queue: "Not A Name" is not a name: want 1 to 64 of a-z 0-9 _ . : - that begin with a letter or digit, without ..
+	// Output: true queue: "Not A Name" is not a name: want 1 to 64 of a-z 0-9 _ . : - that begin with a letter or digit,
+	// without ..
 }
 
 func ExampleHandleFunc() {

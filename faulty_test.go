@@ -131,7 +131,8 @@ func (d *day) handle(ctx context.Context, t *tusk.Task[count]) error {
 func (d *day) live() {
 	d.t.Helper()
 	sound := clientOf(d.t, d.sound)
-	if err := sound.PutSchedule(context.Background(), tusk.Schedule{Name: "often", Spec: "@every 20s", Args: count{ticks}}); err != nil {
+	if err := sound.PutSchedule(context.Background(),
+		tusk.Schedule{Name: "often", Spec: "@every 20s", Args: count{ticks}}); err != nil {
 		d.t.Fatal(err)
 	}
 	orphan, bury := d.orphan(sound)
@@ -211,7 +212,8 @@ func (d *day) orphan(sound *tusk.Client) (id tusk.ID, bury func()) {
 	silent := &cut{Store: d.sound}
 	mux, held := tusk.NewMux(), make(chan bool)
 	tusk.HandleFunc(mux, func(ctx context.Context, _ count) error { close(held); <-ctx.Done(); return ctx.Err() })
-	w, err := tusk.NewWorker(clientOf(d.t, silent), mux, &tusk.WorkerConfig{Queues: []string{"old"}, Concurrency: 1, NeverLead: true, ShutdownTimeout: time.Second})
+	w, err := tusk.NewWorker(clientOf(d.t, silent), mux, &tusk.WorkerConfig{Queues: []string{"old"}, Concurrency: 1,
+		NeverLead: true, ShutdownTimeout: time.Second})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -260,7 +262,8 @@ func (d *day) check(acknowledged map[tusk.ID]int) {
 		}
 	}
 	for i := range all {
-		if task := &all[i]; task.State == store.Running || !task.State.Finished() && string(task.Args) != fmt.Sprintf(`{"N":%d}`, isCancelled) {
+		if task := &all[i]; task.State == store.Running || !task.State.Finished() &&
+			string(task.Args) != fmt.Sprintf(`{"N":%d}`, isCancelled) {
 			d.t.Errorf("left behind: %v %s", task.State, task.Args)
 		}
 	}

@@ -21,7 +21,8 @@ func FuzzEnvelope(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(task.Args)
-	for _, text := range []string{`{}`, `{"$encrypted":{}}`, `{"$encrypted":{"key":"a","nonce":"AAAA","data":""}}`, `{"$encrypted":null}`, `{"$encrypted":{"key":"b"}}`, `{"$encrypted`} {
+	for _, text := range []string{`{}`, `{"$encrypted":{}}`, `{"$encrypted":{"key":"a","nonce":"AAAA","data":""}}`,
+		`{"$encrypted":null}`, `{"$encrypted":{"key":"b"}}`, `{"$encrypted`} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, args []byte) {
@@ -38,7 +39,8 @@ func FuzzEnvelope(f *testing.F) {
 // FuzzDecodeArgs wants of args, whatever stands in them, what json.Unmarshal makes of them,
 // even after others that were broken.
 func FuzzDecodeArgs(f *testing.F) {
-	for _, text := range []string{`{"n":1,"text":"a","raw":[1]}`, ` {"n":1} `, `{"n":1}{"n":2}`, `{"n":1} x`, `{"n":"x","text":"kept"}`, `{"n":1`, ``, ` `, `7`, `7 8`, `null`, `[]`, `"a`, `{"raw":{"n":2}}`, "{}\n"} {
+	for _, text := range []string{`{"n":1,"text":"a","raw":[1]}`, ` {"n":1} `, `{"n":1}{"n":2}`, `{"n":1} x`,
+		`{"n":"x","text":"kept"}`, `{"n":1`, ``, ` `, `7`, `7 8`, `null`, `[]`, `"a`, `{"raw":{"n":2}}`, "{}\n"} {
 		f.Add([]byte(text))
 	}
 	type input struct {
@@ -59,7 +61,8 @@ func FuzzDecodeArgs(f *testing.F) {
 func sameArgs[T any](t *testing.T, text []byte) {
 	var got, want T
 	err, expected := decodeArgs(text, &got), json.Unmarshal(text, &want)
-	if !reflect.DeepEqual(got, want) || (err == nil) != (expected == nil) || err != nil && !strings.Contains(err.Error(), expected.Error()) {
+	if !reflect.DeepEqual(got, want) || (err == nil) != (expected == nil) || err != nil &&
+		!strings.Contains(err.Error(), expected.Error()) {
 		t.Errorf("%q: %+v, %v; want %+v, %v", text, got, err, want, expected)
 	}
 }
@@ -82,7 +85,8 @@ func FuzzReceipt(f *testing.F) {
 // FuzzWorkflow enqueues what can be read of a workflow: it is taken or refused, and
 // what is taken is all there.
 func FuzzWorkflow(f *testing.F) {
-	for _, text := range []string{`{"tasks":[{"name":"a","kind":"k"},{"name":"b","kind":"k","after":["a"]}]}`, `{"tasks":[{"name":"a","kind":"k","after":["a"]}]}`, `{}`,
+	for _, text := range []string{`{"tasks":[{"name":"a","kind":"k"},{"name":"b","kind":"k","after":["a"]}]}`,
+		`{"tasks":[{"name":"a","kind":"k","after":["a"]}]}`, `{}`,
 		`{"tasks":[{"name":"a","kind":"k","args":{"x":1},"on_failure":"continue"}]}`} {
 		f.Add([]byte(text))
 	}

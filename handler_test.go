@@ -82,16 +82,19 @@ func TestHandlers(t *testing.T) {
 		})
 		_, stop := s.work(nil)
 		snoozed := s.await(s.enqueue(count{0}, nil), tusk.StateCompleted)
-		if d := snoozed.FinishedAt.Sub(snoozed.EnqueuedAt); snoozed.Attempt != 1 || d < time.Hour || d > time.Hour+time.Minute {
+		if d := snoozed.FinishedAt.Sub(snoozed.EnqueuedAt); snoozed.Attempt != 1 || d < time.Hour ||
+			d > time.Hour+time.Minute {
 			t.Errorf("snoozed: %+v after %v", snoozed, d)
 		}
 		if task := s.await(s.enqueue(count{1}, nil), tusk.StateCancelled); task.Reason != "not needed" {
 			t.Errorf("cancelled: %+v", task)
 		}
-		if task := s.await(s.enqueue(count{2}, nil), tusk.StateDiscarded); task.Attempt != 1 || task.Detail.Attempts[0].Error != "hopeless" {
+		if task := s.await(s.enqueue(count{2}, nil), tusk.StateDiscarded); task.Attempt != 1 ||
+			task.Detail.Attempts[0].Error != "hopeless" {
 			t.Errorf("discarded: %+v", task)
 		}
-		if task := s.await(s.enqueue(count{3}, nil), tusk.StateCompleted); task.Attempt != 2 || task.FinishedAt.Sub(task.EnqueuedAt) < 2*time.Hour {
+		if task := s.await(s.enqueue(count{3}, nil), tusk.StateCompleted); task.Attempt != 2 ||
+			task.FinishedAt.Sub(task.EnqueuedAt) < 2*time.Hour {
 			t.Errorf("retried: %+v", task)
 		}
 		s.stop(stop)
@@ -144,7 +147,8 @@ func TestHandlers(t *testing.T) {
 		_, stop := s.work(nil)
 		id := s.enqueue(tusk.RawArgs{Name: "stranger"}, &tusk.Options{MaxAttempts: 1})
 		time.Sleep(time.Minute)
-		if task := s.get(id); task.State.Finished() || task.Attempt > 1 || task.Detail.Attempts != nil && task.Detail.Attempts[0].Error != "" {
+		if task := s.get(id); task.State.Finished() || task.Attempt > 1 || task.Detail.Attempts != nil &&
+			task.Detail.Attempts[0].Error != "" {
 			t.Errorf("%+v", task)
 		}
 		s.stop(stop)
@@ -164,7 +168,8 @@ func TestHandlers(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
-		left, err := s.client.List(t.Context(), tusk.Filter{States: []tusk.State{tusk.StateScheduled, tusk.StateAvailable, tusk.StateRunning}})
+		left, err := s.client.List(t.Context(),
+			tusk.Filter{States: []tusk.State{tusk.StateScheduled, tusk.StateAvailable, tusk.StateRunning}})
 		if err != nil || len(left) > 0 {
 			t.Errorf("%d of %d have not run, %v", len(left), len(tasks), err)
 		}

@@ -26,7 +26,8 @@ func (w *Worker) hung(a *run.Attempt, err error, r run.Result) {
 
 // returned tells of a hung handler that has returned after all. Its task is no longer its own.
 func (w *Worker) returned(a *run.Attempt, r run.Result) {
-	w.log.Info("run: a hung handler has returned, nobody waits for its result", append(about(a), "ran", r.Ran, "error", r.Err)...)
+	w.log.Info("run: a hung handler has returned, nobody waits for its result",
+		append(about(a), "ran", r.Ran, "error", r.Err)...)
 }
 
 func about(a *run.Attempt) []any {

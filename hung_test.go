@@ -69,47 +69,48 @@ func events(w *tusk.Worker) (counts func() map[tusk.EventKind]int) {
 }
 
 func TestHungHandlers(t *testing.T) {
-	inBubble(t, "a timeout that is ignored ends the attempt after the grace, and another runs", func(t *testing.T, s *shop) {
-		var log lockedText
-		d := newDeaf(s, tusk.WithTimeout(2*time.Second))
-		w, stop := s.work(&tusk.WorkerConfig{Concurrency: 1, MaxHung: -1, HungGrace: 3 * time.Second,
-			Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		counts := events(w)
-		id := s.enqueue(count{1}, nil)
-		s.await(id, tusk.StateRunning)
-		begun := time.Now()
-		s.await(id, tusk.StateRetryable)
-		if took := time.Since(begun); took < 4*time.Second || took > 6*time.Second || w.Hung() != 1 {
-			t.Errorf("given up after %v, %d hang", took, w.Hung())
-		}
-		s.await(id, tusk.StateCompleted) // by the one slot
-		time.Sleep(2 * time.Second)      // a beat tells it
-		if told, err := s.client.Workers(t.Context()); err != nil || len(told) != 1 || told[0].Hung != 1 {
-			t.Errorf("%+v, %v, want a worker with one hung handler", told, err)
-		}
-		close(d.release)
-		time.Sleep(time.Second)
-		if w.Hung() != 0 {
-			t.Errorf("%d hang after all have returned", w.Hung())
-		}
-		for n := range 3 { // one slot, neither none nor two
-			s.await(s.enqueue(count{n}, nil), tusk.StateCompleted)
-		}
-		s.stop(stop)
-		a := s.attempts(id)
-		if len(a) != 2 || a[0].Error != "hung: timed out after 2s, and ignores the end of its context" ||
-			!strings.Contains(a[0].Trace, "handleUntilReleased") {
-			t.Errorf("attempts: %+v", a)
-		}
-		n := counts()
-		if n[tusk.EventHung] != 1 || n[tusk.EventFailed] != 1 || n[tusk.EventCompleted] != 4 || n[tusk.EventLost] != 0 {
-			t.Errorf("events: %v", n)
-		}
-		if text := log.String(); strings.Count(text, "a handler hangs") != 1 || strings.Count(text, "has returned") != 1 ||
-			!strings.Contains(text, "handleUntilReleased") {
-			t.Errorf("log: %s", text)
-		}
-	})
+	inBubble(t, "a timeout that is ignored ends the attempt after the grace, and another runs",
+		func(t *testing.T, s *shop) {
+			var log lockedText
+			d := newDeaf(s, tusk.WithTimeout(2*time.Second))
+			w, stop := s.work(&tusk.WorkerConfig{Concurrency: 1, MaxHung: -1, HungGrace: 3 * time.Second,
+				Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			counts := events(w)
+			id := s.enqueue(count{1}, nil)
+			s.await(id, tusk.StateRunning)
+			begun := time.Now()
+			s.await(id, tusk.StateRetryable)
+			if took := time.Since(begun); took < 4*time.Second || took > 6*time.Second || w.Hung() != 1 {
+				t.Errorf("given up after %v, %d hang", took, w.Hung())
+			}
+			s.await(id, tusk.StateCompleted) // by the one slot
+			time.Sleep(2 * time.Second)      // a beat tells it
+			if told, err := s.client.Workers(t.Context()); err != nil || len(told) != 1 || told[0].Hung != 1 {
+				t.Errorf("%+v, %v, want a worker with one hung handler", told, err)
+			}
+			close(d.release)
+			time.Sleep(time.Second)
+			if w.Hung() != 0 {
+				t.Errorf("%d hang after all have returned", w.Hung())
+			}
+			for n := range 3 { // one slot, neither none nor two
+				s.await(s.enqueue(count{n}, nil), tusk.StateCompleted)
+			}
+			s.stop(stop)
+			a := s.attempts(id)
+			if len(a) != 2 || a[0].Error != "hung: timed out after 2s, and ignores the end of its context" ||
+				!strings.Contains(a[0].Trace, "handleUntilReleased") {
+				t.Errorf("attempts: %+v", a)
+			}
+			n := counts()
+			if n[tusk.EventHung] != 1 || n[tusk.EventFailed] != 1 || n[tusk.EventCompleted] != 4 || n[tusk.EventLost] != 0 {
+				t.Errorf("events: %v", n)
+			}
+			if text := log.String(); strings.Count(text, "a handler hangs") != 1 || strings.Count(text, "has returned") != 1 ||
+				!strings.Contains(text, "handleUntilReleased") {
+				t.Errorf("log: %s", text)
+			}
+		})
 	inBubble(t, "a cancel that is ignored ends the task after the grace", func(t *testing.T, s *shop) {
 		d := newDeaf(s)
 		w, stop := s.work(&tusk.WorkerConfig{Concurrency: 1})
@@ -171,7 +172,8 @@ func TestHungHandlers(t *testing.T) {
 		s.await(id, tusk.StateCompleted)
 		close(d.release)
 		s.stop(stop)
-		if a := s.attempts(id); len(a) != 2 || a[0].Error != "hung: no progress for 1m0s, and ignores the end of its context" {
+		if a := s.attempts(id); len(a) != 2 ||
+			a[0].Error != "hung: no progress for 1m0s, and ignores the end of its context" {
 			t.Errorf("attempts: %+v", a)
 		}
 	})
@@ -302,7 +304,8 @@ func TestAHungHandlerIsFencedOff(t *testing.T) {
 		t.Error(err)
 	}
 	task, err := client.Get(context.Background(), r.ID)
-	if err != nil || task.State != tusk.StateCompleted || len(task.Detail.Attempts) != 2 || string(task.Detail.Output) != `"second"` ||
+	if err != nil || task.State != tusk.StateCompleted || len(task.Detail.Attempts) != 2 ||
+		string(task.Detail.Output) != `"second"` ||
 		task.Detail.Progress != nil && task.Detail.Progress.Percent == 99 {
 		t.Errorf("%+v, %v", task, err)
 	}

@@ -142,7 +142,8 @@ const (
 // may have been changed.
 func (c *Client) Edit(ctx context.Context, ids []ID, change Change) ([]Edited, error) {
 	if len(ids) > store.MaxPage {
-		return nil, invalid("ids", "batch_too_large", "has %d ids, at most %d are allowed in one call", len(ids), store.MaxPage)
+		return nil, invalid("ids", "batch_too_large", "has %d ids, at most %d are allowed in one call", len(ids),
+			store.MaxPage)
 	}
 	if err := validateChange(change); err != nil {
 		return nil, err

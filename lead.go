@@ -21,7 +21,8 @@ func (w *Worker) newLeader() *tend.Leader {
 }
 
 func newLeader(c *Client, config WorkerConfig, rescued func(store.Outcome)) *tend.Leader {
-	o := tend.Options{ID: NewID(), TTL: leaderTTL(c.store, config.Lease), RescueEvery: time.Second, NewID: NewID, Log: config.Logger, Rescued: rescued,
+	o := tend.Options{ID: NewID(), TTL: leaderTTL(c.store, config.Lease), RescueEvery: time.Second, NewID: NewID,
+		Log: config.Logger, Rescued: rescued,
 		Retention: func() store.Retention { return config.Retention }}
 	o.Outage = max(config.Lease/3, o.TTL)
 	if witnesses(c.store) {

@@ -24,7 +24,8 @@ func TestDeadlines(t *testing.T) {
 		_, stop := s.work(nil)
 		id := s.enqueue(count{}, &tusk.Options{DeadlineIn: time.Minute})
 		task := s.await(id, tusk.StateDiscarded)
-		if err := <-causes; !errors.Is(err, tusk.ErrDeadline) || !strings.Contains(task.Reason, "deadline") || task.Detail.Attempts[0].Error == "" {
+		if err := <-causes; !errors.Is(err, tusk.ErrDeadline) || !strings.Contains(task.Reason, "deadline") ||
+			task.Detail.Attempts[0].Error == "" {
 			t.Errorf("%v, %+v", err, task)
 		}
 		if late := task.FinishedAt.Sub(task.EnqueuedAt); late < time.Minute || late > time.Minute+time.Second {
@@ -50,10 +51,12 @@ func TestDeadlines(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		_, stop := s.work(nil)
-		if task := s.await(late, tusk.StateDiscarded); ran.Load() != 0 || task.Attempt != 0 || task.Reason != "its deadline passed before it could start" {
+		if task := s.await(late, tusk.StateDiscarded); ran.Load() != 0 || task.Attempt != 0 ||
+			task.Reason != "its deadline passed before it could start" {
 			t.Errorf("ran %d times, %+v", ran.Load(), task)
 		}
-		again := s.enqueue(count{}, &tusk.Options{DeadlineIn: 10 * time.Second, Backoff: tusk.ConstantBackoff(4 * time.Second)})
+		again := s.enqueue(count{}, &tusk.Options{DeadlineIn: 10 * time.Second,
+			Backoff: tusk.ConstantBackoff(4 * time.Second)})
 		if task := s.await(again, tusk.StateDiscarded); ran.Load() != 3 || !strings.Contains(task.Reason, "deadline") {
 			t.Errorf("ran %d times, %+v", ran.Load(), task)
 		}
@@ -63,32 +66,33 @@ func TestDeadlines(t *testing.T) {
 
 func TestEphemeralTasks(t *testing.T) {
 	ctx := context.Background()
-	inBubble(t, "leave nothing but statistics when they complete, and everything when they fail", func(t *testing.T, s *shop) {
-		tusk.HandleFunc(s.mux, func(_ context.Context, c count) error {
-			if c.N == 1 {
-				return tusk.Discard(errors.New("x"))
+	inBubble(t, "leave nothing but statistics when they complete, and everything when they fail",
+		func(t *testing.T, s *shop) {
+			tusk.HandleFunc(s.mux, func(_ context.Context, c count) error {
+				if c.N == 1 {
+					return tusk.Discard(errors.New("x"))
+				}
+				return nil
+			})
+			well := s.enqueue(count{0}, &tusk.Options{Ephemeral: true, Key: "k"})
+			ill := s.enqueue(count{1}, &tusk.Options{Ephemeral: true})
+			_, stop := s.work(nil)
+			s.drain()
+			s.stop(stop)
+			if _, err := s.client.Get(ctx, well); !errors.Is(err, tusk.ErrNotFound) {
+				t.Errorf("it was kept: %v", err)
 			}
-			return nil
+			if task := s.get(ill); task.State != tusk.StateDiscarded || !task.Ephemeral {
+				t.Errorf("%+v", task)
+			}
+			stats, err := s.client.Stats(ctx, store.StatsFilter{Bucket: time.Hour, Until: time.Now().Add(time.Hour)})
+			if err != nil || len(stats) != 1 || stats[0].Completed != 1 || stats[0].Discarded != 1 {
+				t.Errorf("%+v, %v", stats, err)
+			}
+			if r, err := s.client.Enqueue(ctx, count{0}, &tusk.Options{Key: "k"}); err != nil || r.Result != tusk.Added {
+				t.Errorf("%+v, %v", r, err)
+			}
 		})
-		well := s.enqueue(count{0}, &tusk.Options{Ephemeral: true, Key: "k"})
-		ill := s.enqueue(count{1}, &tusk.Options{Ephemeral: true})
-		_, stop := s.work(nil)
-		s.drain()
-		s.stop(stop)
-		if _, err := s.client.Get(ctx, well); !errors.Is(err, tusk.ErrNotFound) {
-			t.Errorf("it was kept: %v", err)
-		}
-		if task := s.get(ill); task.State != tusk.StateDiscarded || !task.Ephemeral {
-			t.Errorf("%+v", task)
-		}
-		stats, err := s.client.Stats(ctx, store.StatsFilter{Bucket: time.Hour, Until: time.Now().Add(time.Hour)})
-		if err != nil || len(stats) != 1 || stats[0].Completed != 1 || stats[0].Discarded != 1 {
-			t.Errorf("%+v, %v", stats, err)
-		}
-		if r, err := s.client.Enqueue(ctx, count{0}, &tusk.Options{Key: "k"}); err != nil || r.Result != tusk.Added {
-			t.Errorf("%+v, %v", r, err)
-		}
-	})
 	inBubble(t, "of a workflow are kept", func(t *testing.T, s *shop) {
 		tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
 		w := tusk.NewWorkflow()
@@ -152,7 +156,8 @@ func TestQuarantine(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		})
-		w, err := tusk.NewWorker(clientOf(s.t, grave), mux, &tusk.WorkerConfig{Concurrency: 1, NeverLead: true, Lease: 3 * time.Second, ShutdownTimeout: time.Second})
+		w, err := tusk.NewWorker(clientOf(s.t, grave), mux,
+			&tusk.WorkerConfig{Concurrency: 1, NeverLead: true, Lease: 3 * time.Second, ShutdownTimeout: time.Second})
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -190,7 +195,8 @@ func TestQuarantine(t *testing.T) {
 			if _, err := s.store.Extend(context.Background(), store.Beat{Worker: w, TTL: time.Second}); err != nil {
 				t.Fatal(err)
 			}
-			tasks, err := s.store.Claim(context.Background(), store.ClaimRequest{Worker: w.ID, Queues: []string{"default"}, Limit: 10, Token: store.NewToken()})
+			tasks, err := s.store.Claim(context.Background(), store.ClaimRequest{Worker: w.ID, Queues: []string{"default"},
+				Limit: 10, Token: store.NewToken()})
 			if err != nil || len(tasks) != 1 {
 				t.Fatal(len(tasks), err)
 			}
@@ -201,37 +207,38 @@ func TestQuarantine(t *testing.T) {
 		}
 		s.stop(stop)
 	})
-	inBubble(t, "what was noted of suspects is deleted by the worker, or by the leader in the end", func(t *testing.T, s *shop) {
-		suspects := func() int {
-			records, err := s.store.Records(context.Background(), "suspects")
-			if err != nil {
-				t.Fatal(err)
+	inBubble(t, "what was noted of suspects is deleted by the worker, or by the leader in the end",
+		func(t *testing.T, s *shop) {
+			suspects := func() int {
+				records, err := s.store.Records(context.Background(), "suspects")
+				if err != nil {
+					t.Fatal(err)
+				}
+				return len(records)
 			}
-			return len(records)
-		}
-		tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
-		_, stop := s.work(&tusk.WorkerConfig{Queues: []string{"other"}})
-		s.enqueue(count{3}, nil)
-		crash(s)
-		crash(s)
-		if suspects() == 0 {
-			t.Error("nothing was noted")
-		}
-		time.Sleep(10 * time.Minute)
-		if n := suspects(); n != 0 {
-			t.Errorf("%d records are left", n)
-		}
-		_, stopOther := s.work(&tusk.WorkerConfig{NeverLead: true})
-		s.drain()
-		if suspects() != 1 {
-			t.Errorf("%d records of a worker that lives", suspects())
-		}
-		s.stop(stopOther)
-		if n := suspects(); n != 0 {
-			t.Errorf("%d records are left", n)
-		}
-		s.stop(stop)
-	})
+			tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
+			_, stop := s.work(&tusk.WorkerConfig{Queues: []string{"other"}})
+			s.enqueue(count{3}, nil)
+			crash(s)
+			crash(s)
+			if suspects() == 0 {
+				t.Error("nothing was noted")
+			}
+			time.Sleep(10 * time.Minute)
+			if n := suspects(); n != 0 {
+				t.Errorf("%d records are left", n)
+			}
+			_, stopOther := s.work(&tusk.WorkerConfig{NeverLead: true})
+			s.drain()
+			if suspects() != 1 {
+				t.Errorf("%d records of a worker that lives", suspects())
+			}
+			s.stop(stopOther)
+			if n := suspects(); n != 0 {
+				t.Errorf("%d records are left", n)
+			}
+			s.stop(stop)
+		})
 }
 
 func ExampleOptions_deadline() {
@@ -269,37 +276,38 @@ func TestAging(t *testing.T) {
 		}
 	}
 	for _, limited := range []bool{false, true} {
-		inBubble(t, fmt.Sprintf("a task does not starve behind urgent ones, in turns: %v", limited), func(t *testing.T, s *shop) {
-			tusk.HandleFunc(s.mux, func(context.Context, count) error { time.Sleep(time.Second); return nil })
-			if limited {
-				s.limit(tusk.Limits{Concurrency: 1})
-			}
-			for range 50 {
-				s.enqueue(count{-1}, nil)
-			}
-			starved := s.enqueue(count{1}, &tusk.Options{Priority: 100})
-			_, stop := s.work(&tusk.WorkerConfig{Concurrency: 1})
-			flood(s, 2*time.Minute)
-			if got := s.get(starved); got.Attempt != 0 || got.Priority != 100 {
-				t.Fatalf("it does not starve: %v at %d", got.State, got.Priority)
-			}
-			if err := s.client.SetAging(ctx, "default", tusk.Aging{Every: time.Minute}); err != nil {
-				t.Fatal(err)
-			}
-			flood(s, 2*time.Minute)
-			if got := s.get(starved); got.Priority > 50 || got.Priority < 12 {
-				t.Errorf("at %d after two minutes", got.Priority)
-			}
-			flood(s, 8*time.Minute)
-			if got := s.get(starved); got.Priority != 0 {
-				t.Errorf("at %d after ten minutes", got.Priority)
-			}
-			if q, err := s.client.Queues(ctx); err != nil || q[0].Aging.Every != time.Minute {
-				t.Errorf("%+v, %v", q, err)
-			}
-			s.drain()
-			s.stop(stop)
-		})
+		inBubble(t, fmt.Sprintf("a task does not starve behind urgent ones, in turns: %v", limited),
+			func(t *testing.T, s *shop) {
+				tusk.HandleFunc(s.mux, func(context.Context, count) error { time.Sleep(time.Second); return nil })
+				if limited {
+					s.limit(tusk.Limits{Concurrency: 1})
+				}
+				for range 50 {
+					s.enqueue(count{-1}, nil)
+				}
+				starved := s.enqueue(count{1}, &tusk.Options{Priority: 100})
+				_, stop := s.work(&tusk.WorkerConfig{Concurrency: 1})
+				flood(s, 2*time.Minute)
+				if got := s.get(starved); got.Attempt != 0 || got.Priority != 100 {
+					t.Fatalf("it does not starve: %v at %d", got.State, got.Priority)
+				}
+				if err := s.client.SetAging(ctx, "default", tusk.Aging{Every: time.Minute}); err != nil {
+					t.Fatal(err)
+				}
+				flood(s, 2*time.Minute)
+				if got := s.get(starved); got.Priority > 50 || got.Priority < 12 {
+					t.Errorf("at %d after two minutes", got.Priority)
+				}
+				flood(s, 8*time.Minute)
+				if got := s.get(starved); got.Priority != 0 {
+					t.Errorf("at %d after ten minutes", got.Priority)
+				}
+				if q, err := s.client.Queues(ctx); err != nil || q[0].Aging.Every != time.Minute {
+					t.Errorf("%+v, %v", q, err)
+				}
+				s.drain()
+				s.stop(stop)
+			})
 	}
 	inBubble(t, "every waiting task rises once in a sweep, however many there are", func(t *testing.T, s *shop) {
 		tusk.HandleKind(s.mux, "other", func(context.Context, *tusk.Task[struct{}]) error { return nil })
@@ -367,7 +375,8 @@ func TestRetentionOfQueues(t *testing.T) {
 		}
 		time.Sleep(3 * time.Minute)
 		if kept("brief") || !kept("default") || !kept("audit") {
-			t.Error("after minutes, want all but that of the queue that keeps for one:", kept("brief"), kept("default"), kept("audit"))
+			t.Error("after minutes, want all but that of the queue that keeps for one:", kept("brief"), kept("default"),
+				kept("audit"))
 		}
 		time.Sleep(2 * time.Hour)
 		if kept("default") || !kept("audit") {

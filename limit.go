@@ -196,12 +196,14 @@ func validateLimits(l Limits) error {
 		within("concurrency", l.Concurrency, 0, maxLimit),
 		within("per tenant", l.PerTenant, 0, maxLimit),
 		within("per partition", l.PerPartition, 0, maxLimit), within("per worker", l.PerWorker, 0, maxLimit),
-		validateRate("rate", l.Rate), validateRate("tenant rate", l.TenantRate), validateRate("partition rate", l.PartitionRate),
+		validateRate("rate", l.Rate), validateRate("tenant rate", l.TenantRate),
+		validateRate("partition rate", l.PartitionRate),
 	}
 	for name, t := range l.Tenants {
 		problems = append(problems, ValidateName("tenant", name), within("concurrency", t.Concurrency, 0, maxLimit))
 		if !(t.Weight >= 0 && t.Weight <= maxLimit) {
-			problems = append(problems, invalid("weight", "out_of_range", "of tenant %s is %v, want 0 to %d", name, t.Weight, maxLimit))
+			problems = append(problems, invalid("weight", "out_of_range", "of tenant %s is %v, want 0 to %d", name,
+				t.Weight, maxLimit))
 		}
 	}
 	return errors.Join(problems...)

@@ -104,7 +104,8 @@ func TestLimits(t *testing.T) {
 	}
 	inBubble(t, "of concurrency hold with three workers, for queue, tenant and partition", func(t *testing.T, s *shop) {
 		g := measure(s, time.Second)
-		s.limit(tusk.Limits{Concurrency: 12, PerTenant: 4, PerPartition: 2, Tenants: map[string]tusk.TenantLimits{"big": {Concurrency: 6}}})
+		s.limit(tusk.Limits{Concurrency: 12, PerTenant: 4, PerPartition: 2,
+			Tenants: map[string]tusk.TenantLimits{"big": {Concurrency: 6}}})
 		for _, tenant := range []string{"big", "a", "b", "c"} {
 			for _, partition := range []string{"1", "2", "3", "4"} {
 				s.enqueueFor(tenant, partition, 10)
@@ -146,28 +147,29 @@ func TestLimits(t *testing.T) {
 		}
 	})
 	for _, block := range []bool{true, false} {
-		inBubble(t, fmt.Sprintf("while the head of a serial tenant is retried others pass: %v", !block), func(t *testing.T, s *shop) {
-			var ran order
-			tusk.Handle(s.mux, func(_ context.Context, t *tusk.Task[count]) error {
-				ran.add(fmt.Sprint(t.Args.N))
-				if t.Args.N == 0 && t.Attempt == 1 {
-					return tusk.RetryAfter(time.Minute, errors.New("x"))
+		inBubble(t, fmt.Sprintf("while the head of a serial tenant is retried others pass: %v", !block),
+			func(t *testing.T, s *shop) {
+				var ran order
+				tusk.Handle(s.mux, func(_ context.Context, t *tusk.Task[count]) error {
+					ran.add(fmt.Sprint(t.Args.N))
+					if t.Args.N == 0 && t.Attempt == 1 {
+						return tusk.RetryAfter(time.Minute, errors.New("x"))
+					}
+					return nil
+				})
+				s.limit(tusk.Limits{PerTenant: 1, BlockOnRetry: block})
+				s.enqueueFor("a", "", 3)
+				_, stop := s.work(nil)
+				s.drain()
+				want := "0 1 2 0"
+				if block {
+					want = "0 0 1 2"
 				}
-				return nil
+				if ran.String() != want {
+					t.Errorf("ran %s, want %s", ran.String(), want)
+				}
+				s.stop(stop)
 			})
-			s.limit(tusk.Limits{PerTenant: 1, BlockOnRetry: block})
-			s.enqueueFor("a", "", 3)
-			_, stop := s.work(nil)
-			s.drain()
-			want := "0 1 2 0"
-			if block {
-				want = "0 0 1 2"
-			}
-			if ran.String() != want {
-				t.Errorf("ran %s, want %s", ran.String(), want)
-			}
-			s.stop(stop)
-		})
 	}
 	inBubble(t, "a serial tenant's task whose worker died runs before those behind it", func(t *testing.T, s *shop) {
 		var ran order
@@ -180,7 +182,8 @@ func TestLimits(t *testing.T) {
 		if _, err := s.store.Extend(t.Context(), store.Beat{Worker: dies, TTL: time.Second}); err != nil {
 			t.Fatal(err)
 		}
-		tasks, err := s.store.Claim(t.Context(), store.ClaimRequest{Worker: dies.ID, Queues: dies.Queues, Limit: 10, Token: store.NewToken()})
+		tasks, err := s.store.Claim(t.Context(), store.ClaimRequest{Worker: dies.ID, Queues: dies.Queues, Limit: 10,
+			Token: store.NewToken()})
 		if err != nil || len(tasks) != 1 {
 			t.Fatal(len(tasks), err)
 		}
@@ -236,7 +239,8 @@ func TestLimits(t *testing.T) {
 	})
 	inBubble(t, "a rate holds over time and across leaders", func(t *testing.T, s *shop) {
 		g := measure(s, 0)
-		s.limit(tusk.Limits{Rate: &tusk.Rate{Allowed: 10, Period: time.Minute}, TenantRate: &tusk.Rate{Allowed: 6, Period: time.Minute, Algorithm: tusk.SlidingWindow}})
+		s.limit(tusk.Limits{Rate: &tusk.Rate{Allowed: 10, Period: time.Minute},
+			TenantRate: &tusk.Rate{Allowed: 6, Period: time.Minute, Algorithm: tusk.SlidingWindow}})
 		s.enqueueFor("a", "", 20)
 		s.enqueueFor("b", "", 20)
 		_, stop := s.work(nil)
@@ -383,7 +387,8 @@ func TestLimits(t *testing.T) {
 		_, stop := s.work(nil)
 		time.Sleep(5 * time.Second)
 		counts, err := s.client.TurnCounts(ctx, "default")
-		want := []tusk.TurnCount{{Queue: "default", Tenant: "a", Partition: "p", Held: 2, Waiting: 3}, {Queue: "default", Tenant: "b", Held: 1}}
+		want := []tusk.TurnCount{{Queue: "default", Tenant: "a", Partition: "p", Held: 2, Waiting: 3},
+			{Queue: "default", Tenant: "b", Held: 1}}
 		if err != nil || !slices.Equal(counts, want) {
 			t.Errorf("%+v, %v", counts, err)
 		}

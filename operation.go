@@ -85,12 +85,14 @@ const operationPatience = 15 * time.Second
 // judged by the one that it has when its page comes.
 //
 // The error is an *InvalidError for what was passed in.
-func (c *Client) StartOperation(ctx context.Context, f Filter, change Change, options *OperationOptions) (Operation, error) {
+func (c *Client) StartOperation(ctx context.Context, f Filter, change Change,
+	options *OperationOptions) (Operation, error) {
 	var with OperationOptions
 	if options != nil {
 		with = *options
 	}
-	o := Operation{ID: NewID(), State: bulk.Running, Change: change, Filter: f, Owner: with.Owner, By: with.By, Via: with.Via, Queues: with.Queues, Tenants: with.Tenants,
+	o := Operation{ID: NewID(), State: bulk.Running, Change: change, Filter: f, Owner: with.Owner, By: with.By,
+		Via: with.Via, Queues: with.Queues, Tenants: with.Tenants,
 		PerSecond: with.PerSecond, Limit: with.Limit, Expected: with.Expected, Cursor: f.Before}
 	o.Change.RunAt = ceilMillisecond(change.RunAt)
 	if err := validateOperation(&o); err != nil {
@@ -169,7 +171,8 @@ func (c *Client) CancelOperation(ctx context.Context, id ID) error {
 //
 // Errors: ErrNotFound; the cause of ctx when that ended first.
 func (c *Client) CarryOperation(ctx context.Context, id ID, tell func(Operation)) (Operation, error) {
-	carrier := bulk.New(c.store, bulk.Options{ID: NewID(), Patience: operationPatience, Only: id, Tell: tell, Log: c.config.Logger})
+	carrier := bulk.New(c.store, bulk.Options{ID: NewID(), Patience: operationPatience, Only: id, Tell: tell,
+		Log: c.config.Logger})
 	defer c.release(ctx, carrier)
 	for {
 		pause, err := carrier.Step(ctx)

@@ -103,7 +103,8 @@ func TestOperations(t *testing.T) {
 	inBubble(t, "each change does what it says", func(t *testing.T, s *shop) {
 		defer s.lead()()
 		s.fill(20, tusk.Options{Delay: time.Hour})
-		for _, c := range []tusk.Change{{Op: tusk.OpReprioritize, Priority: -3}, {Op: tusk.OpMove, Queue: "other"}, {Op: tusk.OpReschedule, Delay: 2 * time.Hour}, cancel,
+		for _, c := range []tusk.Change{{Op: tusk.OpReprioritize, Priority: -3}, {Op: tusk.OpMove, Queue: "other"},
+			{Op: tusk.OpReschedule, Delay: 2 * time.Hour}, cancel,
 			{Op: tusk.OpRetry, Delay: time.Hour}, {Op: tusk.OpDelete}} {
 			if o := s.awaitOperation(s.start(tusk.Filter{}, c, nil)); o.Changed != 20 {
 				t.Errorf("%v: %+v", c.Op, o)
@@ -124,7 +125,8 @@ func TestOperations(t *testing.T) {
 		s.fill(300, tusk.Options{Tenant: "acme"})
 		s.fill(300, tusk.Options{Tenant: "rest"})
 		began := time.Now()
-		o := s.awaitOperation(s.start(tusk.Filter{}, cancel, &tusk.OperationOptions{PerSecond: 10, Limit: 100, Tenants: []string{"ac*"}}))
+		o := s.awaitOperation(s.start(tusk.Filter{}, cancel,
+			&tusk.OperationOptions{PerSecond: 10, Limit: 100, Tenants: []string{"ac*"}}))
 		if took := time.Since(began); o.Changed != 100 || took < 8*time.Second || took > 80*time.Second {
 			t.Errorf("%v for %+v", took, o)
 		}
@@ -234,7 +236,9 @@ func TestOperations(t *testing.T) {
 	})
 	inBubble(t, "mistakes are reported before anything is stored", func(t *testing.T, s *shop) {
 		for name, start := range map[string]func() (tusk.Operation, error){
-			"no change": func() (tusk.Operation, error) { return s.client.StartOperation(ctx, tusk.Filter{}, tusk.Change{}, nil) },
+			"no change": func() (tusk.Operation, error) {
+				return s.client.StartOperation(ctx, tusk.Filter{}, tusk.Change{}, nil)
+			},
 			"ids": func() (tusk.Operation, error) {
 				return s.client.StartOperation(ctx, tusk.Filter{IDs: []tusk.ID{tusk.NewID()}}, cancel, nil)
 			},
@@ -267,7 +271,8 @@ func TestOperations(t *testing.T) {
 			{tusk.Filter{Tenants: []string{"acme"}}, 10000, tusk.Matching{Tasks: 2500}},
 			{tusk.Filter{Tenants: []string{"acme"}}, 2500, tusk.Matching{Tasks: 2500}},
 			{tusk.Filter{Tenants: []string{"acme"}}, 2000, tusk.Matching{Tasks: 2000, More: true}},
-			{tusk.Filter{States: []tusk.State{tusk.StateAvailable}, Queues: []string{"default"}}, 10, tusk.Matching{Tasks: 2500}},
+			{tusk.Filter{States: []tusk.State{tusk.StateAvailable}, Queues: []string{"default"}}, 10,
+				tusk.Matching{Tasks: 2500}},
 			{tusk.Filter{States: []tusk.State{tusk.StateAvailable}, Queues: []string{"other"}}, 10, tusk.Matching{}},
 		} {
 			if got, err := s.client.Count(ctx, test.f, test.most); got != test.want || err != nil {

@@ -96,7 +96,8 @@ func (e *encoder) readArgs(n *store.NewTask, from opener) ([]byte, error) {
 	if payload.Reserved(begin) {
 		return nil, errReserved("args")
 	}
-	return c.write(e.ctx, "args", payload.Header{Task: n.ID, By: e.by, Key: cmp.Or(n.Key, e.key)}, io.MultiReader(bytes.NewReader(begin), r), c.config.KeyRing != nil)
+	return c.write(e.ctx, "args", payload.Header{Task: n.ID, By: e.by, Key: cmp.Or(n.Key, e.key)},
+		io.MultiReader(bytes.NewReader(begin), r), c.config.KeyRing != nil)
 }
 
 // errReserved is for JSON from outside that begins as a reference does.
@@ -184,7 +185,8 @@ func checkOutput(output []byte) error {
 // write writes JSON into an object, and returns the reference to it. It is checked on the way.
 func (c *Client) write(ctx context.Context, field string, h payload.Header, r io.Reader, encrypt bool) ([]byte, error) {
 	if c.config.Payloads == nil {
-		return nil, invalid(field, field+"_too_large", "is too large for the database, and there is no object store for it (ClientConfig.Payloads)")
+		return nil, invalid(field, field+"_too_large",
+			"is too large for the database, and there is no object store for it (ClientConfig.Payloads)")
 	}
 	line, err := h.Line()
 	if err != nil {

@@ -73,7 +73,8 @@ func (s *shelfOf) names() (names []string) {
 // large has a client of the shop keep args outside that have more than 100 bytes.
 func (s *shop) large(ring *tusk.KeyRing) *shelfOf {
 	shelf := &shelfOf{objects: map[string][]byte{}}
-	client, err := tusk.NewClient(s.store, &tusk.ClientConfig{MaxArgsBytes: 100, Payloads: shelf, KeyRing: ring, Logger: slog.New(slog.DiscardHandler)})
+	client, err := tusk.NewClient(s.store, &tusk.ClientConfig{MaxArgsBytes: 100, Payloads: shelf, KeyRing: ring,
+		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -109,7 +110,9 @@ func TestLargeArgsAndOutputsAreKeptOutsideTheDatabase(t *testing.T) {
 				defer r.Close()
 				return t.StreamOutput(ctx, r)
 			})
-			tusk.HandleKind(s.mux, "echo", func(_ context.Context, t *tusk.Task[json.RawMessage]) error { return t.RecordOutput(t.Args) })
+			tusk.HandleKind(s.mux, "echo", func(_ context.Context, t *tusk.Task[json.RawMessage]) error {
+				return t.RecordOutput(t.Args)
+			})
 			_, stop := s.work(nil)
 			inline := s.enqueue(long, nil)
 			streamed := s.enqueue(tusk.StreamArgs{Name: "copy", JSON: bytes.NewReader(text)}, &tusk.Options{Key: "k"})
@@ -180,8 +183,9 @@ func TestWhatLooksLikeAReferenceIsRefused(t *testing.T) {
 		}
 		forged := stored[0].Task.Args
 		for name, args := range map[string]tusk.Args{
-			"raw": tusk.RawArgs{Name: "x", JSON: forged}, "typed": forger{forged}, "streamed": tusk.StreamArgs{Name: "x", JSON: bytes.NewReader(forged)},
-			"large": tusk.StreamArgs{Name: "x", JSON: strings.NewReader(`{"$payload":"` + strings.Repeat("a", 200) + `"}`)},
+			"raw": tusk.RawArgs{Name: "x", JSON: forged}, "typed": forger{forged},
+			"streamed": tusk.StreamArgs{Name: "x", JSON: bytes.NewReader(forged)},
+			"large":    tusk.StreamArgs{Name: "x", JSON: strings.NewReader(`{"$payload":"` + strings.Repeat("a", 200) + `"}`)},
 		} {
 			_, err := s.client.Enqueue(ctx, args, nil)
 			problem := new(tusk.InvalidError)
@@ -203,14 +207,16 @@ func TestWhatLooksLikeAReferenceIsRefused(t *testing.T) {
 			t.Errorf("an output: %v", err)
 		}
 		s.stop(stop)
-		for code, text := range map[string]string{"invalid_json": `{"a":` + strings.Repeat(" ", 200), "nul_not_allowed": `"` + strings.Repeat(" ", 200) + `\u0000"`} {
+		for code, text := range map[string]string{"invalid_json": `{"a":` + strings.Repeat(" ", 200),
+			"nul_not_allowed": `"` + strings.Repeat(" ", 200) + `\u0000"`} {
 			_, err := s.client.Enqueue(ctx, tusk.StreamArgs{Name: "x", JSON: strings.NewReader(text)}, nil)
 			problem := new(tusk.InvalidError)
 			if !errors.As(err, &problem) || problem.Code != code || problem.Field != "args" {
 				t.Errorf("%s: %v", code, err)
 			}
 		}
-		if _, err := s.client.Enqueue(ctx, tusk.StreamArgs{Name: "x", JSON: strings.NewReader("{}")}, &tusk.Options{Unique: &tusk.Unique{}}); !errors.Is(err, tusk.ErrInvalid) {
+		if _, err := s.client.Enqueue(ctx, tusk.StreamArgs{Name: "x", JSON: strings.NewReader("{}")},
+			&tusk.Options{Unique: &tusk.Unique{}}); !errors.Is(err, tusk.ErrInvalid) {
 			t.Errorf("unique: %v", err)
 		}
 		if err := s.client.Validate(tusk.StreamArgs{Name: "x", JSON: strings.NewReader("{}")}, nil); err != nil {
@@ -231,66 +237,70 @@ func (f forger) MarshalJSON() ([]byte, error) { return f.text, nil }
 func TestLargeArgsOfOthers(t *testing.T) {
 	ctx := context.Background()
 	long := letter{strings.Repeat("b", 300)}
-	inBubble(t, "a client without a place refuses them, and a worker without one fails the attempt", func(t *testing.T, s *shop) {
-		plain := s.client
-		shelf := s.large(nil)
-		id := s.enqueue(long, &tusk.Options{MaxAttempts: 1})
-		if _, err := plain.Enqueue(ctx, tusk.RawArgs{Name: "x", JSON: []byte(`"` + strings.Repeat("a", 300<<10) + `"`)}, nil); !errors.Is(err, tusk.ErrInvalid) {
-			t.Error(err)
-		}
-		if _, err := plain.Enqueue(ctx, tusk.StreamArgs{Name: "x", JSON: strings.NewReader(`"` + strings.Repeat("a", 300<<10) + `"`)}, nil); !errors.Is(err, tusk.ErrInvalid) {
-			t.Error(err)
-		}
-		tusk.HandleFunc(s.mux, func(context.Context, letter) error { return nil })
-		large := s.client
-		s.client = plain
-		_, stop := s.work(nil)
-		task := s.await(id, tusk.StateDiscarded)
-		if len(task.Detail.Attempts) != 1 || !strings.Contains(task.Detail.Attempts[0].Error, "outside the database") {
-			t.Errorf("%+v", task.Detail.Attempts)
-		}
-		s.stop(stop)
-		content, err := large.ArgsOf(task)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range shelf.names() {
-			shelf.objects[name][100] ^= 1
-		}
-		if _, err := content.Bytes(ctx); !errors.Is(err, tusk.ErrPayload) {
-			t.Errorf("a damaged object: %v", err)
-		}
-		clear(shelf.objects)
-		if _, err := content.Bytes(ctx); !errors.Is(err, tusk.ErrPayload) {
-			t.Errorf("an object that is gone: %v", err)
-		}
-	})
-	inBubble(t, "a rerun has an object of its own, and one that replaces another can be read", func(t *testing.T, s *shop) {
-		shelf := s.large(keyRing("a", "a"))
-		o := &tusk.Options{Key: "document", OnConflict: tusk.Replace}
-		first := s.enqueue(long, o)
-		if s.enqueue(letter{long.Text + "!"}, o) != first {
-			t.Fatal("it is another task")
-		}
-		again, err := s.client.Again(*s.get(first))
-		if err != nil {
-			t.Fatal(err)
-		}
-		again.Options.Key = ""
-		second := s.enqueue(again.Args, again.Options)
-		if n := len(shelf.names()); n != 3 {
-			t.Errorf("%d objects", n)
-		}
-		for _, id := range []tusk.ID{first, second} {
-			content, err := s.client.ArgsOf(s.get(id))
+	inBubble(t, "a client without a place refuses them, and a worker without one fails the attempt",
+		func(t *testing.T, s *shop) {
+			plain := s.client
+			shelf := s.large(nil)
+			id := s.enqueue(long, &tusk.Options{MaxAttempts: 1})
+			if _, err := plain.Enqueue(ctx, tusk.RawArgs{Name: "x", JSON: []byte(`"` + strings.Repeat("a", 300<<10) + `"`)},
+				nil); !errors.Is(err, tusk.ErrInvalid) {
+				t.Error(err)
+			}
+			if _, err := plain.Enqueue(ctx, tusk.StreamArgs{Name: "x",
+				JSON: strings.NewReader(`"` + strings.Repeat("a", 300<<10) + `"`)}, nil); !errors.Is(err, tusk.ErrInvalid) {
+				t.Error(err)
+			}
+			tusk.HandleFunc(s.mux, func(context.Context, letter) error { return nil })
+			large := s.client
+			s.client = plain
+			_, stop := s.work(nil)
+			task := s.await(id, tusk.StateDiscarded)
+			if len(task.Detail.Attempts) != 1 || !strings.Contains(task.Detail.Attempts[0].Error, "outside the database") {
+				t.Errorf("%+v", task.Detail.Attempts)
+			}
+			s.stop(stop)
+			content, err := large.ArgsOf(task)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if text, err := content.Bytes(ctx); err != nil || !strings.HasSuffix(string(text), `b!"}`) {
-				t.Errorf("%s, %v", text, err)
+			for _, name := range shelf.names() {
+				shelf.objects[name][100] ^= 1
 			}
-		}
-	})
+			if _, err := content.Bytes(ctx); !errors.Is(err, tusk.ErrPayload) {
+				t.Errorf("a damaged object: %v", err)
+			}
+			clear(shelf.objects)
+			if _, err := content.Bytes(ctx); !errors.Is(err, tusk.ErrPayload) {
+				t.Errorf("an object that is gone: %v", err)
+			}
+		})
+	inBubble(t, "a rerun has an object of its own, and one that replaces another can be read",
+		func(t *testing.T, s *shop) {
+			shelf := s.large(keyRing("a", "a"))
+			o := &tusk.Options{Key: "document", OnConflict: tusk.Replace}
+			first := s.enqueue(long, o)
+			if s.enqueue(letter{long.Text + "!"}, o) != first {
+				t.Fatal("it is another task")
+			}
+			again, err := s.client.Again(*s.get(first))
+			if err != nil {
+				t.Fatal(err)
+			}
+			again.Options.Key = ""
+			second := s.enqueue(again.Args, again.Options)
+			if n := len(shelf.names()); n != 3 {
+				t.Errorf("%d objects", n)
+			}
+			for _, id := range []tusk.ID{first, second} {
+				content, err := s.client.ArgsOf(s.get(id))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if text, err := content.Bytes(ctx); err != nil || !strings.HasSuffix(string(text), `b!"}`) {
+					t.Errorf("%s, %v", text, err)
+				}
+			}
+		})
 	inBubble(t, "children and stages have them, too", func(t *testing.T, s *shop) {
 		s.large(nil)
 		p := tusk.NewPipeline("ingest").Stage("fetch", nil).Stage("store", nil)
@@ -307,7 +317,9 @@ func TestLargeArgsOfOthers(t *testing.T) {
 		tusk.HandleKind(s.mux, "letter", func(_ context.Context, t *tusk.Task[letter]) error {
 			return t.RecordOutput(strings.Repeat(t.Args.Text, 1000))
 		})
-		tusk.HandleStage(s.mux, p, "store", func(_ context.Context, t *tusk.Task[string]) (int, error) { return len(t.Args), nil })
+		tusk.HandleStage(s.mux, p, "store", func(_ context.Context, t *tusk.Task[string]) (int, error) {
+			return len(t.Args), nil
+		})
 		_, stop := s.work(&tusk.WorkerConfig{Queues: p.Queues()})
 		id := s.enqueue(p.Start("x"), nil)
 		s.await(id, tusk.StateCompleted)
@@ -342,10 +354,12 @@ func TestLargeArgsOfOthers(t *testing.T) {
 			t.Errorf("%s, %v", text, err)
 		}
 		output := `"` + strings.Repeat("c", 400<<10) + `"`
-		if errs, err := puller.Finish(ctx, []tusk.Verdict{{Receipt: lent[0].Receipt, Stream: strings.NewReader(output + "!")}}); err != nil || !errors.Is(errs[0], tusk.ErrInvalid) {
+		if errs, err := puller.Finish(ctx, []tusk.Verdict{{Receipt: lent[0].Receipt,
+			Stream: strings.NewReader(output + "!")}}); err != nil || !errors.Is(errs[0], tusk.ErrInvalid) {
 			t.Error(errs, err)
 		}
-		if errs, err := puller.Finish(ctx, []tusk.Verdict{{Receipt: lent[0].Receipt, Stream: strings.NewReader(output)}}); err != nil || errs[0] != nil {
+		if errs, err := puller.Finish(ctx, []tusk.Verdict{
+			{Receipt: lent[0].Receipt, Stream: strings.NewReader(output)}}); err != nil || errs[0] != nil {
 			t.Error(errs, err)
 		}
 		if text, err := s.client.OutputOf(s.get(id)).Bytes(ctx); err != nil || string(text) != output {

@@ -69,7 +69,8 @@ func pipelineOf(name string, stages []PipelineStage) (*Pipeline, error) {
 			return nil, fmt.Errorf("stage %s: %w", cutText(s.Name), err)
 		}
 		if s.Kind != "" && s.Kind != p.kind(s.Name) {
-			return nil, invalid("kind", "not_for_stages", "of stage %s is %q: leave it out, it is always %s", cutText(s.Name), cutText(s.Kind), cutText(p.kind(s.Name)))
+			return nil, invalid("kind", "not_for_stages", "of stage %s is %q: leave it out, it is always %s", cutText(s.Name),
+				cutText(s.Kind), cutText(p.kind(s.Name)))
 		}
 		p.Stage(s.Name, o)
 	}
@@ -95,7 +96,8 @@ func (p *Pipeline) check() error {
 func (s *PipelineStage) options() (*Options, error) {
 	o := &Options{Queue: s.Queue, Tenant: s.Tenant, Partition: s.Partition, Priority: s.Priority, Tags: s.Tags,
 		MaxAttempts: s.MaxAttempts, Weight: s.Weight}
-	texts := durationTexts{"timeout": {s.Timeout, &o.Timeout}, "stall_timeout": {s.StallTimeout, &o.StallTimeout}, "deadline_in": {s.DeadlineIn, &o.DeadlineIn}}
+	texts := durationTexts{"timeout": {s.Timeout, &o.Timeout}, "stall_timeout": {s.StallTimeout, &o.StallTimeout},
+		"deadline_in": {s.DeadlineIn, &o.DeadlineIn}}
 	if b := s.Backoff; b != nil {
 		o.Backoff.Shape, o.Backoff.Jitter = lifecycle.Shape(b.Shape), b.Jitter
 		texts["base"], texts["max"] = durationField{b.Base, &o.Backoff.Base}, durationField{b.Max, &o.Backoff.Max}
@@ -106,8 +108,10 @@ func (s *PipelineStage) options() (*Options, error) {
 // stage returns the JSON form of a stage.
 func (p *Pipeline) stage(s pipelineStage) PipelineStage {
 	o := s.options
-	form := PipelineStage{Name: s.name, Kind: p.kind(s.name), Queue: o.Queue, Tenant: o.Tenant, Partition: o.Partition, Priority: o.Priority, Tags: o.Tags,
-		MaxAttempts: o.MaxAttempts, Timeout: textOf(o.Timeout), StallTimeout: textOf(o.StallTimeout), DeadlineIn: textOf(o.DeadlineIn), Weight: o.Weight}
+	form := PipelineStage{Name: s.name, Kind: p.kind(s.name), Queue: o.Queue, Tenant: o.Tenant, Partition: o.Partition,
+		Priority: o.Priority, Tags: o.Tags,
+		MaxAttempts: o.MaxAttempts, Timeout: textOf(o.Timeout), StallTimeout: textOf(o.StallTimeout),
+		DeadlineIn: textOf(o.DeadlineIn), Weight: o.Weight}
 	if b := o.Backoff; b != (Backoff{}) {
 		form.Backoff = &StageBackoff{Shape: string(b.Shape), Base: textOf(b.Base), Max: textOf(b.Max), Jitter: b.Jitter}
 	}

@@ -57,7 +57,8 @@ func (c *Client) forward(ctx context.Context, t *TaskInfo, output json.RawMessag
 	jumps := errors.As(end, &jump)
 	switch {
 	case p == nil && jumps:
-		return nil, Discard(fmt.Errorf("%s is no stage of a pipeline that the database knows: it cannot go to %q", t.Kind, jump.stage))
+		return nil, Discard(fmt.Errorf("%s is no stage of a pipeline that the database knows: it cannot go to %q", t.Kind,
+			jump.stage))
 	case p == nil:
 		return nil, nil
 	case jumps && jump.stage == "":
@@ -113,8 +114,9 @@ func (c *Client) moveOn(ctx context.Context, t *TaskInfo, args stageArgs) ([]sto
 
 // keepKey has the next stage's task keep the key of its run, and returns its settings. It is a rerun as of
 // the run's source, so that of several runs with a key one is at a stage at a time, and the newest is last
-// at each. A run whose source is not known goes by when it began to run: what replaced it came before that. Each stage is a microsecond later than the
-// one before: a run must be news to a queue where it has been, and stays older than what began later.
+// at each. A run whose source is not known goes by when it began to run: what replaced it came before that. Each stage
+// is a microsecond later than the one before: a run must be news to a queue where it has been, and stays older than
+// what began later.
 func keepKey(n *store.NewTask, t *TaskInfo) ([]byte, error) {
 	if t.Key == "" || ReservedKey(t.Key) || n.Tenant != t.Tenant {
 		return n.Settings, nil

@@ -42,7 +42,8 @@ func TestStagesInAnyLanguage(t *testing.T) {
 		work, cancel := context.WithCancel(ctx)
 		done := make(chan error)
 		go func() { done <- puller.Run(work) }()
-		id := s.enqueue(p.Start("doc"), &tusk.Options{Tenant: "acme", Tags: []string{"a"}, Metadata: map[string]string{"m": "1"}})
+		id := s.enqueue(p.Start("doc"), &tusk.Options{Tenant: "acme", Tags: []string{"a"},
+			Metadata: map[string]string{"m": "1"}})
 		pull := func(queue string) tusk.Lent {
 			t.Helper()
 			lent, err := puller.Claim(ctx, tusk.Pull{Queues: []string{queue}, Wait: 10 * time.Second})
@@ -63,7 +64,8 @@ func TestStagesInAnyLanguage(t *testing.T) {
 		}
 		finish(tusk.Verdict{Receipt: first.Receipt, Output: json.RawMessage(`{"page": 1}`)})
 		second := pull("ingest.parse")
-		if i := second.TaskInfo; string(i.Args) != `{"page":1}` || i.Tenant != "acme" || i.Tags[0] != "a" || i.Metadata["m"] != "1" || i.Priority != -3 ||
+		if i := second.TaskInfo; string(i.Args) != `{"page":1}` || i.Tenant != "acme" || i.Tags[0] != "a" ||
+			i.Metadata["m"] != "1" || i.Priority != -3 ||
 			i.MaxAttempts != 2 || i.Timeout != time.Minute || i.Backoff.Base != 90*time.Second || i.Workflow != id {
 			t.Errorf("%+v", i)
 		}
@@ -88,7 +90,8 @@ func TestStagesInAnyLanguage(t *testing.T) {
 		}
 		id = s.enqueue(p.StartAt("parse", 1), nil)
 		finish(tusk.Verdict{Receipt: pull("ingest.parse").Receipt, Err: tusk.GoTo("nowhere")})
-		if task := s.get(id); task.State != tusk.StateDiscarded || task.Detail.Attempts[0].Error != `pipeline ingest: goes to the unknown stage "nowhere"` {
+		if task := s.get(id); task.State != tusk.StateDiscarded ||
+			task.Detail.Attempts[0].Error != `pipeline ingest: goes to the unknown stage "nowhere"` {
 			t.Errorf("%+v", task)
 		}
 		cancel()
@@ -110,14 +113,16 @@ func TestStagesInAnyLanguage(t *testing.T) {
 		s.await(alone, tusk.StateCompleted)
 		time.Sleep(time.Minute)
 		run, err := s.client.Workflow(ctx, id)
-		if err != nil || !run.Done() || len(run.Tasks) != 3 || string(run.Tasks[1].Args) != "7" || string(run.Tasks[2].Args) != "{}" {
+		if err != nil || !run.Done() || len(run.Tasks) != 3 || string(run.Tasks[1].Args) != "7" ||
+			string(run.Tasks[2].Args) != "{}" {
 			t.Errorf("%+v, %v", run, err)
 		}
 		s.stop(stop)
 	})
 	inBubble(t, "a new definition holds for what is under way", func(t *testing.T, s *shop) {
 		p := s.define(ingestText)
-		tusk.HandleKind(s.mux, "ingest.fetch", func(context.Context, *tusk.Task[int]) error { return nil }, tusk.WithPipeline())
+		tusk.HandleKind(s.mux, "ingest.fetch", func(context.Context, *tusk.Task[int]) error { return nil },
+			tusk.WithPipeline())
 		id := s.enqueue(p.Start(7), nil)
 		s.define(`{"stages":[{"name":"fetch"},{"name":"store","queue":"slow"}]}`)
 		_, stop := s.work(&tusk.WorkerConfig{Queues: p.Queues()})

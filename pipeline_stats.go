@@ -145,7 +145,8 @@ func (c *Client) countShared(ctx context.Context, stages map[stageKey][]*StageSt
 }
 
 // addAttempts sums up what the stages' attempts came to, and returns those of late.
-func (c *Client) addAttempts(ctx context.Context, stages map[stageKey][]*StageStats, from time.Time) (lately map[stageKey]store.Stat, err error) {
+func (c *Client) addAttempts(ctx context.Context, stages map[stageKey][]*StageStats,
+	from time.Time) (lately map[stageKey]store.Stat, err error) {
 	recent := time.Now().Add(-stuckLooks)
 	if from.After(recent) {
 		recent = from
@@ -157,7 +158,8 @@ func (c *Client) addAttempts(ctx context.Context, stages map[stageKey][]*StageSt
 		n := &stats[i]
 		at := stageKey{n.Queue, n.Kind}
 		for _, s := range stages[at] {
-			s.Completed, s.Failed, s.Discarded, s.Cancelled = s.Completed+n.Completed, s.Failed+n.Failed, s.Discarded+n.Discarded, s.Cancelled+n.Cancelled
+			s.Completed, s.Failed, s.Discarded, s.Cancelled = s.Completed+n.Completed, s.Failed+n.Failed,
+				s.Discarded+n.Discarded, s.Cancelled+n.Cancelled
 			s.Waited.Merge(&n.Waited)
 			s.Ran.Merge(&n.Ran)
 		}
@@ -181,7 +183,8 @@ func (s *StageStats) stuck(lately store.Stat, served bool) string {
 	case lately.Failed > 0 && lately.Completed == 0 && waits:
 		return fmt.Sprintf("all of the last %d attempts failed", lately.Failed)
 	case due && lately.Completed == 0 && s.Tasks[StateRunning] == 0:
-		return fmt.Sprintf("nothing of it has run for %v, though tasks are due", min(s.Oldest, stuckLooks).Truncate(time.Second))
+		return fmt.Sprintf("nothing of it has run for %v, though tasks are due",
+			min(s.Oldest, stuckLooks).Truncate(time.Second))
 	}
 	return ""
 }

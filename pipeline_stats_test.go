@@ -17,15 +17,20 @@ import (
 func TestPipelineStats(t *testing.T) {
 	ctx := context.Background()
 	pipeline := tusk.NewPipeline("ingest").Stage("fetch", nil).
-		Stage("parse", &tusk.Options{Queue: "shared", MaxAttempts: 100, Backoff: tusk.ConstantBackoff(10 * time.Second)}).Stage("store", nil)
+		Stage("parse", &tusk.Options{Queue: "shared", MaxAttempts: 100,
+			Backoff: tusk.ConstantBackoff(10 * time.Second)}).Stage("store", nil)
 	begin := func(s *shop, parse error, queues ...string) (stop func() error) {
 		s.t.Helper()
 		tusk.HandleStage(s.mux, pipeline, "fetch", func(_ context.Context, t *tusk.Task[int]) (int, error) {
 			time.Sleep(time.Second)
 			return t.Args, nil
 		})
-		tusk.HandleStage(s.mux, pipeline, "parse", func(_ context.Context, t *tusk.Task[int]) (int, error) { return t.Args, parse })
-		tusk.HandleStage(s.mux, pipeline, "store", func(_ context.Context, t *tusk.Task[int]) (int, error) { return t.Args, nil })
+		tusk.HandleStage(s.mux, pipeline, "parse", func(_ context.Context, t *tusk.Task[int]) (int, error) {
+			return t.Args, parse
+		})
+		tusk.HandleStage(s.mux, pipeline, "store", func(_ context.Context, t *tusk.Task[int]) (int, error) {
+			return t.Args, nil
+		})
 		_, stop = s.work(&tusk.WorkerConfig{Queues: queues})
 		for i := range 20 {
 			s.enqueue(pipeline.Start(i), nil)
@@ -80,16 +85,18 @@ func TestPipelineStats(t *testing.T) {
 			}
 		})
 	}
-	inBubble(t, "a stage whose tasks are due and do not run is stuck though a worker is there", func(t *testing.T, s *shop) {
-		defer func(stop func() error) { s.stop(stop) }(begin(s, nil, "shared", "ingest.store"))
-		id := tusk.NewID()
-		if _, err := s.store.Extend(ctx, store.Beat{Worker: store.Worker{ID: id, Queues: []string{"ingest.fetch"}}, TTL: time.Hour}); err != nil {
-			t.Fatal(err)
-		} // which claims nothing
-		if got := stats(s)[0].Stuck; !strings.Contains(got, "nothing of it has run for 3m0s") {
-			t.Error(got)
-		}
-	})
+	inBubble(t, "a stage whose tasks are due and do not run is stuck though a worker is there",
+		func(t *testing.T, s *shop) {
+			defer func(stop func() error) { s.stop(stop) }(begin(s, nil, "shared", "ingest.store"))
+			id := tusk.NewID()
+			if _, err := s.store.Extend(ctx, store.Beat{Worker: store.Worker{ID: id, Queues: []string{"ingest.fetch"}},
+				TTL: time.Hour}); err != nil {
+				t.Fatal(err)
+			} // which claims nothing
+			if got := stats(s)[0].Stuck; !strings.Contains(got, "nothing of it has run for 3m0s") {
+				t.Error(got)
+			}
+		})
 	inBubble(t, "one that nobody told of is not found", func(t *testing.T, s *shop) {
 		if _, err := s.client.PipelineStats(ctx, "none", time.Time{}); !errors.Is(err, tusk.ErrNotFound) {
 			t.Error(err)
@@ -100,7 +107,9 @@ func TestPipelineStats(t *testing.T) {
 func ExampleClient_PipelineStats() {
 	client, mux := newClient(), tusk.NewMux()
 	p := tusk.NewPipeline("greeting").Stage("compose", nil).Stage("send", nil)
-	tusk.HandleStage(mux, p, "compose", func(ctx context.Context, t *tusk.Task[string]) (string, error) { return "hello " + t.Args, nil })
+	tusk.HandleStage(mux, p, "compose", func(ctx context.Context, t *tusk.Task[string]) (string, error) {
+		return "hello " + t.Args, nil
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	worker, _ := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Queues: p.Queues()[:1]}) // nobody sends
 	done := make(chan error)
@@ -180,7 +189,8 @@ func TestManyPipelinesAskNoMoreThanOne(t *testing.T) {
 		cancel()
 		<-done
 		before := s.n.Load()
-		if stats, err = client.AllPipelineStats(t.Context(), time.Now().Add(-time.Hour)); err != nil || len(stats["p0"]) != 2 {
+		if stats, err = client.AllPipelineStats(t.Context(), time.Now().Add(-time.Hour)); err != nil ||
+			len(stats["p0"]) != 2 {
 			t.Fatal(stats, err)
 		}
 		return s.n.Load() - before

@@ -13,18 +13,23 @@ import (
 
 func TestPipelines(t *testing.T) {
 	pipeline := func() *tusk.Pipeline {
-		return tusk.NewPipeline("ingest").Stage("fetch", nil).Stage("parse", &tusk.Options{MaxAttempts: 3, Backoff: tusk.ConstantBackoff(time.Minute)}).Stage("store", &tusk.Options{Queue: "slow"})
+		return tusk.NewPipeline("ingest").Stage("fetch", nil).Stage("parse", &tusk.Options{MaxAttempts: 3,
+			Backoff: tusk.ConstantBackoff(time.Minute)}).Stage("store", &tusk.Options{Queue: "slow"})
 	}
 	inBubble(t, "a task passes the stages, and each gets what the one before returned", func(t *testing.T, s *shop) {
 		p := pipeline()
-		tusk.HandleStage(s.mux, p, "fetch", func(_ context.Context, t *tusk.Task[int]) (string, error) { return fmt.Sprint("page ", t.Args), nil })
+		tusk.HandleStage(s.mux, p, "fetch", func(_ context.Context, t *tusk.Task[int]) (string, error) {
+			return fmt.Sprint("page ", t.Args), nil
+		})
 		tusk.HandleStage(s.mux, p, "parse", func(_ context.Context, t *tusk.Task[string]) (string, error) {
 			if t.Attempt < 3 {
 				return "", errors.New("not yet")
 			}
 			return t.Args + " parsed", nil
 		})
-		tusk.HandleStage(s.mux, p, "store", func(_ context.Context, t *tusk.Task[string]) (string, error) { return t.Args + " and stored", nil })
+		tusk.HandleStage(s.mux, p, "store", func(_ context.Context, t *tusk.Task[string]) (string, error) {
+			return t.Args + " and stored", nil
+		})
 		_, stop := s.work(&tusk.WorkerConfig{Queues: p.Queues()})
 		id := s.enqueue(p.Start(7), &tusk.Options{Tenant: "acme", Priority: 4, Metadata: map[string]string{"a": "b"}})
 		s.await(id, tusk.StateCompleted)
@@ -34,13 +39,15 @@ func TestPipelines(t *testing.T) {
 			t.Fatalf("%+v, %v", run, err)
 		}
 		for i, want := range []string{"ingest.fetch", "ingest.parse", "ingest.store"} {
-			if task := run.Tasks[i]; task.Kind != want || task.Tenant != "acme" || task.Priority != 4 || task.Metadata["a"] != "b" {
+			if task := run.Tasks[i]; task.Kind != want || task.Tenant != "acme" || task.Priority != 4 ||
+				task.Metadata["a"] != "b" {
 				t.Errorf("stage %d: %+v", i, task)
 			}
 		}
 		told, err := s.client.Pipelines(context.Background())
 		if err != nil || len(told) != 1 || told[0].Name != "ingest" || len(told[0].Stages) != 3 || told[0].ToldAt.IsZero() ||
-			told[0].Stages[1] != (tusk.StageInfo{Name: "parse", Kind: "ingest.parse", Queue: "ingest.parse"}) || told[0].Stages[2].Queue != "slow" {
+			told[0].Stages[1] != (tusk.StageInfo{Name: "parse", Kind: "ingest.parse", Queue: "ingest.parse"}) ||
+			told[0].Stages[2].Queue != "slow" {
 			t.Errorf("%+v, %v", told, err)
 		}
 		if err := s.client.RemovePipeline(context.Background(), "ingest"); err != nil {
@@ -57,14 +64,21 @@ func TestPipelines(t *testing.T) {
 	})
 	inBubble(t, "a stage may go to another, and end the pipeline", func(t *testing.T, s *shop) {
 		p := pipeline()
-		tusk.HandleStage(s.mux, p, "fetch", func(_ context.Context, t *tusk.Task[int]) (int, error) { return t.Args + 1, tusk.GoTo("store") })
-		tusk.HandleStage(s.mux, p, "parse", func(_ context.Context, t *tusk.Task[int]) (int, error) { return t.Args, tusk.GoTo("") })
-		tusk.HandleStage(s.mux, p, "store", func(_ context.Context, t *tusk.Task[int]) (int, error) { return t.Args + 10, tusk.GoTo("parse") })
+		tusk.HandleStage(s.mux, p, "fetch", func(_ context.Context, t *tusk.Task[int]) (int, error) {
+			return t.Args + 1, tusk.GoTo("store")
+		})
+		tusk.HandleStage(s.mux, p, "parse", func(_ context.Context, t *tusk.Task[int]) (int, error) {
+			return t.Args, tusk.GoTo("")
+		})
+		tusk.HandleStage(s.mux, p, "store", func(_ context.Context, t *tusk.Task[int]) (int, error) {
+			return t.Args + 10, tusk.GoTo("parse")
+		})
 		_, stop := s.work(&tusk.WorkerConfig{Queues: p.Queues()})
 		id := s.enqueue(p.Start(1), nil)
 		time.Sleep(time.Minute)
 		run, _ := s.client.Workflow(context.Background(), id)
-		if len(run.Tasks) != 3 || run.Tasks[2].Kind != "ingest.parse" || string(run.Tasks[2].Detail.Output) != "12" || !run.Done() {
+		if len(run.Tasks) != 3 || run.Tasks[2].Kind != "ingest.parse" || string(run.Tasks[2].Detail.Output) != "12" ||
+			!run.Done() {
 			t.Errorf("%+v", run)
 		}
 		s.stop(stop)
@@ -97,7 +111,8 @@ func TestAnUnknownStageIsNamed(t *testing.T) {
 		tusk.NewPipeline("none").Start(1):                                   "not in the pipeline none",
 		tusk.NewPipeline("No").Start(1):                                     `pipeline: "No" is not a name`,
 	} {
-		if _, err := s.client.Enqueue(context.Background(), args, nil); !errors.Is(err, tusk.ErrInvalid) || !strings.Contains(err.Error(), want) {
+		if _, err := s.client.Enqueue(context.Background(), args, nil); !errors.Is(err, tusk.ErrInvalid) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}

@@ -114,8 +114,9 @@ var errOverdue = errors.New("lease ran out: the worker neither finished the task
 
 // NewPuller makes a puller. Its Run has to be running for tasks to be lent.
 func (c *Client) NewPuller() *Puller {
-	p := &Puller{client: c, lent: map[Receipt]*loan{}, asked: map[store.Token]bool{}, ended: map[Receipt]string{}, closed: make(chan struct{}),
-		wants: appetite{queues: map[string]time.Time{}}, watches: newWatches()}
+	p := &Puller{client: c, lent: map[Receipt]*loan{}, asked: map[store.Token]bool{}, ended: map[Receipt]string{},
+		closed: make(chan struct{}),
+		wants:  appetite{queues: map[string]time.Time{}}, watches: newWatches()}
 	log := c.config.Logger
 	host, _ := os.Hostname()
 	p.heart = lease.New(c.store, lease.Options{
@@ -292,7 +293,8 @@ func (p *Puller) Extend(e Extension) (until time.Time, cancelled bool, err error
 		return until, false, ErrLeaseLost
 	}
 	if e.Progress != nil {
-		l.SetProgress(store.Progress{Percent: max(0, min(e.Progress.Percent, 100)), Message: lifecycle.Clean(e.Progress.Message, 1<<10)})
+		l.SetProgress(store.Progress{Percent: max(0, min(e.Progress.Percent, 100)),
+			Message: lifecycle.Clean(e.Progress.Message, 1<<10)})
 	}
 	for _, line := range e.Logs {
 		l.Log(time.Now(), "INFO", lifecycle.Clean(line, 8<<10))

@@ -60,7 +60,8 @@ func (e *QueueInUseError) Error() string {
 	case e.Tasks > 0:
 		return fmt.Sprintf("queue %s: unfinished tasks: %d: cancel, move or finish them first", e.Queue, e.Tasks)
 	case e.Schedule != "":
-		return fmt.Sprintf("queue %s: the schedule %s enqueues into it: remove that or change its queue first", e.Queue, e.Schedule)
+		return fmt.Sprintf("queue %s: the schedule %s enqueues into it: remove that or change its queue first",
+			e.Queue, e.Schedule)
 	default:
 		return fmt.Sprintf("queue %s: workers that take its tasks: %d: stop them first", e.Queue, e.Workers)
 	}
@@ -93,7 +94,9 @@ func (c *Client) RemoveQueue(ctx context.Context, name string) error {
 		}
 	}
 	c.limits.forget()
-	err = c.changeRecord(ctx, tend.NameKind, name, func([]byte) ([]byte, error) { return json.Marshal(tend.Name{Removed: true}) })
+	err = c.changeRecord(ctx, tend.NameKind, name, func([]byte) ([]byte, error) {
+		return json.Marshal(tend.Name{Removed: true})
+	})
 	if err != nil {
 		return fmt.Errorf("queue %s: %w", name, err)
 	}

@@ -232,7 +232,8 @@ func (c *Client) scheduleDocument(s Schedule) (doc tick.Schedule, err error) {
 	if err != nil {
 		return doc, err
 	}
-	doc = tick.Schedule{Spec: s.Spec, Zone: s.Zone, Start: s.Start.UTC(), Kind: task.Kind, Args: task.Args, Queue: task.Queue, Tenant: task.Tenant, Partition: task.Partition,
+	doc = tick.Schedule{Spec: s.Spec, Zone: s.Zone, Start: s.Start.UTC(), Kind: task.Kind, Args: task.Args,
+		Queue: task.Queue, Tenant: task.Tenant, Partition: task.Partition,
 		Priority: task.Priority, Tags: task.Tags, Settings: task.Settings,
 		Missed: s.Missed, Cap: s.Cap, Overlap: s.Overlap, Jitter: s.Jitter}
 	if _, err := doc.Parse(); err != nil {
@@ -260,7 +261,8 @@ func scheduleOwns(o *Options) error {
 	if o == nil {
 		return nil
 	}
-	if !o.RunAt.IsZero() || o.Delay != 0 || !o.ExpiresAt.IsZero() || o.ExpiresIn != 0 || o.Key != "" || o.Unique != nil || !o.ID.IsZero() {
+	if !o.RunAt.IsZero() || o.Delay != 0 || !o.ExpiresAt.IsZero() || o.ExpiresIn != 0 || o.Key != "" || o.Unique != nil ||
+		!o.ID.IsZero() {
 		return invalid("options", "not_for_schedules", "of a schedule cannot set run time, expiry, key or id")
 	}
 	return nil

@@ -29,7 +29,8 @@ func (s scheduleSum) within(whose string, part int) error {
 		return nil
 	}
 	return invalid("schedules", "too_large",
-		"%swould be %d with %d bytes, at most %d with %d bytes are allowed: remove some, or have their args refer to what is large",
+		"%swould be %d with %d bytes, at most %d with %d bytes are allowed: remove some, or have their args refer to "+
+			"what is large",
 		whose, s.schedules, s.bytes, MaxSchedules/part, MaxScheduleBytes/part)
 }
 

@@ -53,7 +53,8 @@ func TestThereIsRoomForSoManyBytesOfSchedules(t *testing.T) {
 	if err := put("acmex0", "acme", 200_000); err != nil {
 		t.Error("a smaller one:", err)
 	}
-	beyond := store.Record{Kind: "schedule", Name: "by-an-older-release", Body: fmt.Appendf(nil, `{"spec":"@every 24h","kind":%q}`, strings.Repeat("k", 1<<20))}
+	beyond := store.Record{Kind: "schedule", Name: "by-an-older-release",
+		Body: fmt.Appendf(nil, `{"spec":"@every 24h","kind":%q}`, strings.Repeat("k", 1<<20))}
 	if _, _, err := kept.PutRecord(context.Background(), store.PutRecord{Record: beyond}); err != nil {
 		t.Fatal(err)
 	}
@@ -73,12 +74,14 @@ func TestThereIsRoomForSoManySchedules(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range tusk.MaxSchedules / 4 {
-		small := store.Record{Kind: "schedule", Name: fmt.Sprint("s", i), Body: []byte(`{"spec":"@every 24h","kind":"k","tenant":"acme"}`)}
+		small := store.Record{Kind: "schedule", Name: fmt.Sprint("s", i),
+			Body: []byte(`{"spec":"@every 24h","kind":"k","tenant":"acme"}`)}
 		if _, _, err := kept.PutRecord(context.Background(), store.PutRecord{Record: small}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	one := tusk.Schedule{Name: "one", Spec: "@every 24h", Args: tusk.RawArgs{Name: "k"}, Options: &tusk.Options{Tenant: "acme"}}
+	one := tusk.Schedule{Name: "one", Spec: "@every 24h", Args: tusk.RawArgs{Name: "k"},
+		Options: &tusk.Options{Tenant: "acme"}}
 	if err := client.PutSchedule(context.Background(), one); !errors.Is(err, tusk.ErrInvalid) {
 		t.Error("one more of the tenant:", err)
 	}

@@ -95,7 +95,8 @@ func TestSchedules(t *testing.T) {
 		inBubble(t, "missed ticks follow the policy "+string(c.missed), func(t *testing.T, s *shop) {
 			var f fired
 			tusk.Handle(s.mux, f.handle)
-			s.schedule(tusk.Schedule{Name: "hourly", Spec: "0 * * * *", Missed: c.missed, Cap: c.limit, Overlap: tusk.OverlapAllow})
+			s.schedule(tusk.Schedule{Name: "hourly", Spec: "0 * * * *", Missed: c.missed, Cap: c.limit,
+				Overlap: tusk.OverlapAllow})
 			_, stop := s.work(nil)
 			time.Sleep(time.Minute)
 			s.stop(stop)
@@ -188,7 +189,8 @@ func TestSchedules(t *testing.T) {
 		if n := len(f.seen()); n != 8 {
 			t.Errorf("%d runs after the removal", n)
 		}
-		for _, err := range []error{s.client.RemoveSchedule(ctx, "hourly"), s.client.PauseSchedule(ctx, "x"), s.client.ResumeSchedule(ctx, "x")} {
+		for _, err := range []error{s.client.RemoveSchedule(ctx, "hourly"), s.client.PauseSchedule(ctx, "x"),
+			s.client.ResumeSchedule(ctx, "x")} {
 			if !errors.Is(err, tusk.ErrNotFound) {
 				t.Error(err)
 			}
@@ -215,7 +217,8 @@ func TestSchedules(t *testing.T) {
 	inBubble(t, "code wins over the database, but for a pause", func(t *testing.T, s *shop) {
 		inCode := tusk.Schedule{Name: "x", Spec: "0 * * * *", Options: &tusk.Options{Priority: 1}}
 		s.schedule(inCode)
-		s.schedule(tusk.Schedule{Name: "x", Spec: "0 * * * *", Options: &tusk.Options{Priority: 7}, Missed: tusk.MissedAll}) // an operator's change
+		// an operator's change
+		s.schedule(tusk.Schedule{Name: "x", Spec: "0 * * * *", Options: &tusk.Options{Priority: 7}, Missed: tusk.MissedAll})
 		if err := s.client.PauseSchedule(ctx, "x"); err != nil {
 			t.Fatal(err)
 		}
@@ -227,7 +230,8 @@ func TestSchedules(t *testing.T) {
 	inBubble(t, "a range is backfilled, each tick once while it is unfinished", func(t *testing.T, s *shop) {
 		var f fired
 		tusk.Handle(s.mux, f.handle)
-		s.schedule(tusk.Schedule{Name: "hourly", Spec: "0 * * * *", Options: &tusk.Options{Queue: "fill", Tenant: "acme", Partition: "p"}})
+		s.schedule(tusk.Schedule{Name: "hourly", Spec: "0 * * * *",
+			Options: &tusk.Options{Queue: "fill", Tenant: "acme", Partition: "p"}})
 		if err := s.client.PauseSchedule(ctx, "hourly"); err != nil {
 			t.Fatal(err)
 		}
@@ -239,7 +243,8 @@ func TestSchedules(t *testing.T) {
 			t.Fatal(results, err)
 		}
 		again, err := s.client.BackfillSchedule(ctx, "hourly", from.Add(-time.Hour), until)
-		if err != nil || len(again) != 6 || again[0].Result != tusk.Added || again[1].Result != tusk.Skipped || again[1].ID != results[0].ID {
+		if err != nil || len(again) != 6 || again[0].Result != tusk.Added || again[1].Result != tusk.Skipped ||
+			again[1].ID != results[0].ID {
 			t.Error(again, err)
 		}
 		_, stop := s.work(&tusk.WorkerConfig{Queues: []string{"fill"}, Concurrency: 1})

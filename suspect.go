@@ -92,7 +92,8 @@ func (s *suspects) forget(ctx context.Context) {
 		return
 	}
 	s.record.Body = nil
-	if _, _, err := s.client.store.PutRecord(ctx, store.PutRecord{Record: s.record}); err != nil && !errors.Is(err, ErrConflict) {
+	if _, _, err := s.client.store.PutRecord(ctx, store.PutRecord{Record: s.record}); err != nil &&
+		!errors.Is(err, ErrConflict) {
 		s.client.config.Logger.Warn("run: the note of suspects stays for the leader", "error", err)
 	}
 }

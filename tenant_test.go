@@ -11,14 +11,16 @@ import (
 
 func TestTheLimitsOfATenantAreSetAlone(t *testing.T) {
 	s, ctx := newShop(t), context.Background()
-	if err := s.client.SetLimits(ctx, "q", tusk.Limits{Concurrency: 10, Tenants: map[string]tusk.TenantLimits{"other": {Weight: 2}}}); err != nil {
+	if err := s.client.SetLimits(ctx, "q", tusk.Limits{Concurrency: 10,
+		Tenants: map[string]tusk.TenantLimits{"other": {Weight: 2}}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.client.SetTenantLimits(ctx, "q", "acme", tusk.TenantLimits{Concurrency: 3, Weight: 0.5}); err != nil {
 		t.Fatal(err)
 	}
 	l, err := s.client.Limits(ctx)
-	if err != nil || l["q"].Concurrency != 10 || l["q"].Tenants["acme"] != (tusk.TenantLimits{Concurrency: 3, Weight: 0.5}) || l["q"].Tenants["other"].Weight != 2 {
+	if err != nil || l["q"].Concurrency != 10 ||
+		l["q"].Tenants["acme"] != (tusk.TenantLimits{Concurrency: 3, Weight: 0.5}) || l["q"].Tenants["other"].Weight != 2 {
 		t.Errorf("%+v, %v", l, err)
 	}
 	if err := s.client.SetTenantLimits(ctx, "q", "acme", tusk.TenantLimits{}); err != nil {

@@ -44,7 +44,8 @@ func TestUnique(t *testing.T) {
 				t.Errorf("%s: %v", name, r.Result)
 			}
 		}
-		if r := put(s, args(`{"month":"may","customer":{"id":7}}`), tusk.Options{Unique: &tusk.Unique{}}); r.Result != tusk.Skipped {
+		if r := put(s, args(`{"month":"may","customer":{"id":7}}`), tusk.Options{Unique: &tusk.Unique{}}); r.Result !=
+			tusk.Skipped {
 			t.Errorf("all args, in another order: %v", r.Result)
 		}
 	})
@@ -95,7 +96,8 @@ func TestUnique(t *testing.T) {
 	inBubble(t, "duplicates within a batch are skipped", func(t *testing.T, s *shop) {
 		var batch []tusk.NewTask
 		for i := range 30 {
-			batch = append(batch, tusk.NewTask{Args: count{i % 10}, Options: &tusk.Options{Unique: &tusk.Unique{Window: time.Hour * time.Duration(i%2)}}})
+			batch = append(batch, tusk.NewTask{Args: count{i % 10},
+				Options: &tusk.Options{Unique: &tusk.Unique{Window: time.Hour * time.Duration(i%2)}}})
 		}
 		results, err := s.client.EnqueueMany(ctx, batch)
 		if err != nil {

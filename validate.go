@@ -39,7 +39,8 @@ const (
 // differ by case, and nothing that needs escaping in SQL, HTML, a path or a shell.
 func ValidateName(what, name string) error {
 	if !isName(name) {
-		return invalid(what, "invalid_name", "%q is not a name: want 1 to 64 of a-z 0-9 _ . : - that begin with a letter or digit, without ..", cutText(name))
+		return invalid(what, "invalid_name",
+			"%q is not a name: want 1 to 64 of a-z 0-9 _ . : - that begin with a letter or digit, without ..", cutText(name))
 	}
 	return nil
 }
@@ -65,7 +66,8 @@ func ReservedKey(key string) bool {
 
 func validateOwnKey(key string) error {
 	if ReservedKey(key) {
-		return invalid("key", "reserved", "%q begins with %s or %s, which are kept for unique tasks and schedules: take another key, or set unique",
+		return invalid("key", "reserved",
+			"%q begins with %s or %s, which are kept for unique tasks and schedules: take another key, or set unique",
 			cutText(key), uniquePrefix, tick.KeyPrefix)
 	}
 	return validateKey("key", key)
@@ -110,13 +112,15 @@ func validateText(field, text string) error {
 func validateArgs(args []byte, limit int) error {
 	switch {
 	case len(args) > limit:
-		return invalid("args", "args_too_large", "has %d bytes, at most %d are allowed: let an object store take larger ones, or pass a reference", len(args), limit)
+		return invalid("args", "args_too_large",
+			"has %d bytes, at most %d are allowed: let an object store take larger ones, or pass a reference", len(args), limit)
 	case !utf8.Valid(args):
 		return invalid("args", "invalid_utf8", "is not valid UTF-8")
 	case !json.Valid(args):
 		return invalid("args", "invalid_json", "is not one JSON value: %v", jsonProblem(args))
 	case envelopeOf(args) != nil:
-		return invalid("args", "reserved", `has "$encrypted" as encrypted args do, which only their own task can read: pass the args in the clear`)
+		return invalid("args", "reserved",
+			`has "$encrypted" as encrypted args do, which only their own task can read: pass the args in the clear`)
 	case payload.Reserved(args):
 		return errReserved("args")
 	}
@@ -210,7 +214,8 @@ func hex4(digits []byte) (code rune) {
 
 func validateSettings(s lifecycle.Settings) error {
 	if s.MaxAttempts < 0 || s.MaxAttempts > MaxAttemptsLimit {
-		return invalid("max attempts", "out_of_range", "is %d, want 1 to %d (0: the default, %d)", s.MaxAttempts, MaxAttemptsLimit, lifecycle.DefaultMaxAttempts)
+		return invalid("max attempts", "out_of_range", "is %d, want 1 to %d (0: the default, %d)", s.MaxAttempts,
+			MaxAttemptsLimit, lifecycle.DefaultMaxAttempts)
 	}
 	if s.Timeout < 0 || s.Timeout > MaxTimeout {
 		return invalid("timeout", "out_of_range", "is %v, want up to %v (0: none)", s.Timeout, MaxTimeout)
@@ -231,7 +236,8 @@ func validateBackoff(b Backoff) error {
 	switch b.Shape {
 	case "", lifecycle.Constant, lifecycle.Linear, lifecycle.Exponential:
 	default:
-		return invalid("backoff", "invalid_backoff", "has the unknown shape %q: want constant, linear or exponential", cutText(string(b.Shape)))
+		return invalid("backoff", "invalid_backoff", "has the unknown shape %q: want constant, linear or exponential",
+			cutText(string(b.Shape)))
 	}
 	if b.Base < 0 || b.Max < 0 || b.Base > MaxAhead || b.Max > MaxAhead {
 		return invalid("backoff", "out_of_range", "base %v and max %v must be between 0 and %v", b.Base, b.Max, MaxAhead)
@@ -260,8 +266,8 @@ func At(t time.Time) time.Time {
 // since 1970, and so may be early. Zero is none.
 func validateSource(at time.Time) error {
 	if !at.IsZero() && !at.After(time.Unix(0, 0)) {
-		return invalid("source time", "invalid_time", "is %s, which is no time of a change: give one after 1970-01-01, or leave it out",
-			at.UTC().Format(time.RFC3339))
+		return invalid("source time", "invalid_time",
+			"is %s, which is no time of a change: give one after 1970-01-01, or leave it out", at.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
@@ -276,7 +282,8 @@ func validateWhen(field string, at time.Time, in time.Duration) error {
 	case at.IsZero():
 		return nil
 	case at.Before(earliest):
-		return invalid(field, "invalid_time", "is %s: a time before 1971 is one that was never set. Give the real time, or leave it out",
+		return invalid(field, "invalid_time",
+			"is %s: a time before 1971 is one that was never set. Give the real time, or leave it out",
 			at.UTC().Format(time.RFC3339))
 	case at.Year() > 9999:
 		return invalid(field, "invalid_time", "is in the year %d, which not every database can store", at.Year())

@@ -45,20 +45,26 @@ func TestBadInputIsRefusedByName(t *testing.T) {
 		{"timeout of ten years", RawArgs{Name: "k"}, Options{Timeout: 87600 * time.Hour}, "out_of_range", "168h"},
 		{"negative delay", RawArgs{Name: "k"}, Options{Delay: -time.Minute}, "invalid_duration", "negative"},
 		{"delay beyond reason", RawArgs{Name: "k"}, Options{Delay: math.MaxInt64}, "out_of_range", "87600h"},
-		{"run time in year 10000", RawArgs{Name: "k"}, Options{RunAt: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}, "invalid_time", "10000"},
+		{"run time in year 10000", RawArgs{Name: "k"}, Options{RunAt: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
+			"invalid_time", "10000"},
 		{"run time in 11 years", RawArgs{Name: "k"}, Options{RunAt: time.Now().AddDate(11, 0, 0)}, "out_of_range", "ahead"},
-		{"run time in year 0", RawArgs{Name: "k"}, Options{RunAt: time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)}, "invalid_time", "0000-01-01"},
+		{"run time in year 0", RawArgs{Name: "k"}, Options{RunAt: time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)}, "invalid_time",
+			"0000-01-01"},
 		{"run time that nobody set", RawArgs{Name: "k"}, Options{RunAt: At(time.Time{})}, "invalid_time", "never set"},
 		{"run time of a zero number", RawArgs{Name: "k"}, Options{RunAt: time.UnixMilli(0)}, "invalid_time", "1970-01-01"},
 		{"run time before 1971", RawArgs{Name: "k"}, Options{RunAt: time.Unix(31535999, 0)}, "invalid_time", "1971"},
 		{"expiry of zero", RawArgs{Name: "k"}, Options{ExpiresAt: At(time.Time{})}, "invalid_time", "expires at"},
 		{"deadline of zero", RawArgs{Name: "k"}, Options{Deadline: At(time.Time{})}, "invalid_time", "deadline"},
 		{"source time of zero", RawArgs{Name: "k"}, Options{SourceTime: At(time.Time{})}, "invalid_time", "source time"},
-		{"source time of a zero number", RawArgs{Name: "k"}, Options{SourceTime: time.UnixMilli(0)}, "invalid_time", "source time"},
-		{"unknown backoff", RawArgs{Name: "k"}, Options{Backoff: Backoff{Shape: "cubic"}}, "invalid_backoff", "constant, linear or exponential"},
+		{"source time of a zero number", RawArgs{Name: "k"}, Options{SourceTime: time.UnixMilli(0)}, "invalid_time",
+			"source time"},
+		{"unknown backoff", RawArgs{Name: "k"}, Options{Backoff: Backoff{Shape: "cubic"}}, "invalid_backoff",
+			"constant, linear or exponential"},
 		{"jitter of 2", RawArgs{Name: "k"}, Options{Backoff: Backoff{Base: 1, Jitter: 2}}, "out_of_range", "0 to 1"},
-		{"jitter not a number", RawArgs{Name: "k"}, Options{Backoff: Backoff{Base: 1, Jitter: math.NaN()}}, "out_of_range", "0 to 1"},
-		{"metadata too large", RawArgs{Name: "k"}, Options{Metadata: map[string]string{"a": strings.Repeat("x", 17<<10)}}, "too_large", "16384"},
+		{"jitter not a number", RawArgs{Name: "k"}, Options{Backoff: Backoff{Base: 1, Jitter: math.NaN()}},
+			"out_of_range", "0 to 1"},
+		{"metadata too large", RawArgs{Name: "k"}, Options{Metadata: map[string]string{"a": strings.Repeat("x", 17<<10)}},
+			"too_large", "16384"},
 		{"args that are no JSON", RawArgs{"k", []byte(`{`)}, Options{}, "invalid_json", "JSON"},
 		{"two values", RawArgs{"k", []byte(`{} {}`)}, Options{}, "invalid_json", "JSON"},
 		{"trailing garbage", RawArgs{"k", []byte(`{}x`)}, Options{}, "invalid_json", "JSON"},
@@ -122,7 +128,8 @@ func TestGoodInputIsKeptAsItIs(t *testing.T) {
 			t.Errorf("%s became %s, %v", text, n.Args, err)
 		}
 	}
-	if n, err := client.encode(NewTask{Args: RawArgs{Name: "k"}}); err != nil || string(n.Args) != "{}" || n.Settings != nil || n.Queue != "default" {
+	if n, err := client.encode(NewTask{Args: RawArgs{Name: "k"}}); err != nil || string(n.Args) != "{}" ||
+		n.Settings != nil || n.Queue != "default" {
 		t.Errorf("%+v, %v", n, err)
 	}
 }
@@ -132,7 +139,8 @@ func TestABatchWithABadTaskNamesAllOfThem(t *testing.T) {
 	good, bad := NewTask{Args: RawArgs{Name: "k"}}, NewTask{Args: RawArgs{Name: "K"}}
 	_, err := client.EnqueueMany(t.Context(), []NewTask{good, bad, good, bad})
 	var batch *BatchError
-	if !errors.As(err, &batch) || len(batch.Items) != 2 || batch.Items[1] == nil || batch.Items[3] == nil || !errors.Is(err, ErrInvalid) {
+	if !errors.As(err, &batch) || len(batch.Items) != 2 || batch.Items[1] == nil || batch.Items[3] == nil ||
+		!errors.Is(err, ErrInvalid) {
 		t.Error(err)
 	}
 	_, err = client.EnqueueMany(t.Context(), make([]NewTask, MaxBatch+1))

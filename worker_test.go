@@ -16,46 +16,47 @@ import (
 )
 
 func TestWorkers(t *testing.T) {
-	inBubble(t, "the tasks of a worker that fell silent are rescued and its late result is refused", func(t *testing.T, s *shop) {
-		silent := &cut{Store: s.store}
-		mux, release := tusk.NewMux(), make(chan struct{})
-		tusk.HandleFunc(mux, func(context.Context, count) error { <-release; return nil })
-		victim, err := tusk.NewWorker(clientOf(t, silent), mux, &tusk.WorkerConfig{NeverLead: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error)
-		go func() { done <- victim.Run(ctx) }()
-		id := s.enqueue(count{}, nil)
-		s.await(id, tusk.StateRunning)
-		silent.off.Store(true)
+	inBubble(t, "the tasks of a worker that fell silent are rescued and its late result is refused",
+		func(t *testing.T, s *shop) {
+			silent := &cut{Store: s.store}
+			mux, release := tusk.NewMux(), make(chan struct{})
+			tusk.HandleFunc(mux, func(context.Context, count) error { <-release; return nil })
+			victim, err := tusk.NewWorker(clientOf(t, silent), mux, &tusk.WorkerConfig{NeverLead: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			done := make(chan error)
+			go func() { done <- victim.Run(ctx) }()
+			id := s.enqueue(count{}, nil)
+			s.await(id, tusk.StateRunning)
+			silent.off.Store(true)
 
-		tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
-		w, stop := s.work(nil)
-		events, unsubscribe := w.Subscribe(tusk.EventRescued)
-		task := s.await(id, tusk.StateCompleted)
-		if task.Crashes != 0 || len(task.Detail.Attempts) < 2 || !strings.Contains(task.Detail.Attempts[0].Error, "died") {
-			t.Errorf("%+v", task.Detail.Attempts)
-		}
-		if e := <-events; e.Task.ID != id {
-			t.Errorf("%+v", e)
-		}
-		unsubscribe()
-		if waited := task.FinishedAt.Sub(task.EnqueuedAt); waited > 40*time.Second {
-			t.Errorf("rescue took %v", waited)
-		}
-		silent.off.Store(false)
-		close(release)
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		if again := s.get(id); !again.FinishedAt.Equal(task.FinishedAt) {
-			t.Error("the late result was accepted")
-		}
-		s.stop(stop)
-	})
+			tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
+			w, stop := s.work(nil)
+			events, unsubscribe := w.Subscribe(tusk.EventRescued)
+			task := s.await(id, tusk.StateCompleted)
+			if task.Crashes != 0 || len(task.Detail.Attempts) < 2 || !strings.Contains(task.Detail.Attempts[0].Error, "died") {
+				t.Errorf("%+v", task.Detail.Attempts)
+			}
+			if e := <-events; e.Task.ID != id {
+				t.Errorf("%+v", e)
+			}
+			unsubscribe()
+			if waited := task.FinishedAt.Sub(task.EnqueuedAt); waited > 40*time.Second {
+				t.Errorf("rescue took %v", waited)
+			}
+			silent.off.Store(false)
+			close(release)
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			if again := s.get(id); !again.FinishedAt.Equal(task.FinishedAt) {
+				t.Error("the late result was accepted")
+			}
+			s.stop(stop)
+		})
 	inBubble(t, "a worker that cannot beat cancels its own handlers before the lease ends", func(t *testing.T, s *shop) {
 		silent := &cut{Store: s.store}
 		s.client = clientOf(t, silent)
@@ -177,7 +178,8 @@ func TestWorkers(t *testing.T) {
 		var ran atomic.Int64
 		tusk.HandleFunc(s.mux, func(context.Context, count) error { ran.Add(1); return nil })
 		for range n / 5000 {
-			if _, err := s.client.EnqueueMany(context.Background(), slices.Repeat([]tusk.NewTask{{Args: count{}}}, 5000)); err != nil {
+			if _, err := s.client.EnqueueMany(context.Background(), slices.Repeat([]tusk.NewTask{{Args: count{}}}, 5000)); err !=
+				nil {
 				t.Fatal(err)
 			}
 		}
@@ -203,7 +205,8 @@ func TestWorkers(t *testing.T) {
 		if task := s.get(id); task.State != tusk.StateAvailable {
 			t.Error(task.State)
 		}
-		if q, _ := s.client.Queues(ctx); len(q) != 1 || !q[0].Paused || q[0].Tasks[tusk.StateAvailable] != 1 || q[0].Oldest < 59*time.Second {
+		if q, _ := s.client.Queues(ctx); len(q) != 1 || !q[0].Paused || q[0].Tasks[tusk.StateAvailable] != 1 ||
+			q[0].Oldest < 59*time.Second {
 			t.Errorf("%+v", q)
 		}
 		if err := s.client.ResumeQueue(ctx, "default"); err != nil {
@@ -212,38 +215,39 @@ func TestWorkers(t *testing.T) {
 		s.await(id, tusk.StateCompleted)
 		s.stop(stop)
 	})
-	inBubble(t, "a quiet worker ends what it runs, claims nothing more, and goes on when it is woken", func(t *testing.T, s *shop) {
-		begun, end := make(chan bool), make(chan bool)
-		tusk.HandleFunc(s.mux, func(context.Context, count) error { begun <- true; <-end; return nil })
-		ctx := context.Background()
-		w, stop := s.work(nil)
-		running := s.enqueue(count{}, nil)
-		<-begun
-		if err := s.client.QuietWorker(ctx, w.ID()); err != nil {
-			t.Fatal(err)
-		}
-		if all, err := s.client.Workers(ctx); err != nil || !all[0].Quiet || all[0].TakesFrom("default") {
-			t.Error(all, err)
-		}
-		time.Sleep(2 * time.Second)
-		id := s.enqueue(count{}, nil)
-		end <- true
-		s.await(running, tusk.StateCompleted)
-		time.Sleep(time.Minute)
-		if task := s.get(id); task.State != tusk.StateAvailable {
-			t.Error(task.State)
-		}
-		if err := s.client.WakeWorker(ctx, w.ID()); err != nil {
-			t.Fatal(err)
-		}
-		<-begun
-		end <- true
-		s.await(id, tusk.StateCompleted)
-		if err := s.client.QuietWorker(ctx, tusk.NewID()); !errors.Is(err, tusk.ErrNotFound) {
-			t.Error(err)
-		}
-		s.stop(stop)
-	})
+	inBubble(t, "a quiet worker ends what it runs, claims nothing more, and goes on when it is woken",
+		func(t *testing.T, s *shop) {
+			begun, end := make(chan bool), make(chan bool)
+			tusk.HandleFunc(s.mux, func(context.Context, count) error { begun <- true; <-end; return nil })
+			ctx := context.Background()
+			w, stop := s.work(nil)
+			running := s.enqueue(count{}, nil)
+			<-begun
+			if err := s.client.QuietWorker(ctx, w.ID()); err != nil {
+				t.Fatal(err)
+			}
+			if all, err := s.client.Workers(ctx); err != nil || !all[0].Quiet || all[0].TakesFrom("default") {
+				t.Error(all, err)
+			}
+			time.Sleep(2 * time.Second)
+			id := s.enqueue(count{}, nil)
+			end <- true
+			s.await(running, tusk.StateCompleted)
+			time.Sleep(time.Minute)
+			if task := s.get(id); task.State != tusk.StateAvailable {
+				t.Error(task.State)
+			}
+			if err := s.client.WakeWorker(ctx, w.ID()); err != nil {
+				t.Fatal(err)
+			}
+			<-begun
+			end <- true
+			s.await(id, tusk.StateCompleted)
+			if err := s.client.QuietWorker(ctx, tusk.NewID()); !errors.Is(err, tusk.ErrNotFound) {
+				t.Error(err)
+			}
+			s.stop(stop)
+		})
 	inBubble(t, "every loop tells the age of its last success", func(t *testing.T, s *shop) {
 		tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
 		w, stop := s.work(nil)
@@ -283,7 +287,8 @@ func TestWorkers(t *testing.T) {
 		for i := range ids {
 			ids[i] = s.enqueue(count{}, nil)
 		}
-		w, err := tusk.NewWorker(clientOf(t, claims), mux, &tusk.WorkerConfig{Concurrency: slots, ReadAhead: -1, NeverLead: true})
+		w, err := tusk.NewWorker(clientOf(t, claims), mux,
+			&tusk.WorkerConfig{Concurrency: slots, ReadAhead: -1, NeverLead: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -143,7 +143,8 @@ func (c *Client) enqueueWorkflow(ctx context.Context, into store.Enqueuer, w *Wo
 			return WorkflowRun{}, fmt.Errorf("task %s: %w", n.name, err)
 		}
 		if tasks[i].Key != "" {
-			return WorkflowRun{}, invalid("workflow", "not_for_workflows", "task %q has a key: another task could stand in its place", n.name)
+			return WorkflowRun{}, invalid("workflow", "not_for_workflows",
+				"task %q has a key: another task could stand in its place", n.name)
 		}
 		n.id = tasks[i].ID
 		run.Tasks[n.name] = n.id
@@ -176,8 +177,9 @@ func (w *Workflow) sorted() ([]*Node, error) {
 	edges := 0
 	for _, n := range w.nodes {
 		if edges += len(n.after); edges > MaxWorkflowEdges {
-			return nil, invalid("workflow", "too_large", "has more than %d dependencies: put a task between many and many, which waits for the ones "+
-				"and is waited for by the others", MaxWorkflowEdges)
+			return nil, invalid("workflow", "too_large",
+				"has more than %d dependencies: put a task between many and many, which waits for the ones "+
+					"and is waited for by the others", MaxWorkflowEdges)
 		}
 		if n.options.Tenant != w.nodes[0].options.Tenant {
 			return nil, invalid("workflow", "other_tenant", "task %q belongs to tenant %q and task %q to %q",

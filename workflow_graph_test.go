@@ -16,7 +16,8 @@ import (
 func TestWorkflowGraphs(t *testing.T) {
 	ctx := context.Background()
 	inBubble(t, "bad graphs are refused, by name", func(t *testing.T, s *shop) {
-		cycle, self, double, stranger, tenants, large, bad := tusk.NewWorkflow(), tusk.NewWorkflow(), tusk.NewWorkflow(), tusk.NewWorkflow(), tusk.NewWorkflow(), tusk.NewWorkflow(), tusk.NewWorkflow()
+		cycle, self, double, stranger, tenants, large, bad := tusk.NewWorkflow(), tusk.NewWorkflow(), tusk.NewWorkflow(),
+			tusk.NewWorkflow(), tusk.NewWorkflow(), tusk.NewWorkflow(), tusk.NewWorkflow()
 		a := cycle.Task("a", count{}, nil)
 		b := cycle.Task("b", count{}, nil).After(a)
 		a.After(cycle.Task("c", count{}, nil).After(b))
@@ -39,8 +40,10 @@ func TestWorkflowGraphs(t *testing.T) {
 			wide.Task(fmt.Sprint("leaf", i), count{}, nil).After(roots...)
 		}
 		bad.Task("x", count{}, &tusk.Options{Queue: "No Good"})
-		for says, w := range map[string]*tusk.Workflow{"cycle": cycle, "one after one": self, "two tasks": double, "not in the workflow": stranger,
-			"tenant": tenants, "10000": large, "more than 50000 dependencies": wide, "No Good": bad, "no tasks": tusk.NewWorkflow()} {
+		for says, w := range map[string]*tusk.Workflow{"cycle": cycle, "one after one": self, "two tasks": double,
+			"not in the workflow": stranger,
+			"tenant":              tenants, "10000": large, "more than 50000 dependencies": wide, "No Good": bad,
+			"no tasks": tusk.NewWorkflow()} {
 			_, err := s.client.EnqueueWorkflow(ctx, w)
 			if !errors.Is(err, tusk.ErrInvalid) || !strings.Contains(err.Error(), says) {
 				t.Errorf("%s: %v", says, err)
@@ -51,7 +54,10 @@ func TestWorkflowGraphs(t *testing.T) {
 		}
 	})
 	inBubble(t, "JSON makes the same graph, and its mistakes are named", func(t *testing.T, s *shop) {
-		w, err := tusk.ParseWorkflow([]byte(`{"tasks":[{"name":"b","kind":"count","after":["a"],"on_failure":"wait","timeout":"30s"},{"name":"a","kind":"count","args":{"N":3}}]}`))
+		w,
+			err := tusk.ParseWorkflow(
+			[]byte(
+				`{"tasks":[{"name":"b","kind":"count","after":["a"],"on_failure":"wait","timeout":"30s"},{"name":"a","kind":"count","args":{"N":3}}]}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,10 +65,14 @@ func TestWorkflowGraphs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b := s.get(run.Tasks["b"]); b.State != tusk.StatePending || b.Timeout != 30*time.Second || b.Detail.Needs[0].OnFailure != tusk.WaitOnFailure {
+		if b := s.get(run.Tasks["b"]); b.State != tusk.StatePending || b.Timeout != 30*time.Second ||
+			b.Detail.Needs[0].OnFailure != tusk.WaitOnFailure {
 			t.Errorf("%+v", b)
 		}
-		w, err = tusk.ParseWorkflow([]byte(`{"tasks":[{"name":"a","kind":"count","args":{"N":1},"weight":5,"deadline_in":"1h","expires_in":"30m","partition":"p","ephemeral":true},
+		w,
+			err = tusk.ParseWorkflow(
+			[]byte(
+				`{"tasks":[{"name":"a","kind":"count","args":{"N":1},"weight":5,"deadline_in":"1h","expires_in":"30m","partition":"p","ephemeral":true},
 			{"name":"b","kind":"count","args":{"N":2},"deadline":"2001-01-02T03:04:05Z"}]}`))
 		if err != nil {
 			t.Fatal(err)
@@ -71,7 +81,8 @@ func TestWorkflowGraphs(t *testing.T) {
 			t.Fatal(err)
 		}
 		a, b := s.get(run.Tasks["a"]), s.get(run.Tasks["b"])
-		if a.Weight != 5 || a.Deadline.Sub(a.EnqueuedAt) != time.Hour || a.ExpiresAt.Sub(a.EnqueuedAt) != 30*time.Minute || !a.Ephemeral ||
+		if a.Weight != 5 || a.Deadline.Sub(a.EnqueuedAt) != time.Hour || a.ExpiresAt.Sub(a.EnqueuedAt) != 30*time.Minute ||
+			!a.Ephemeral ||
 			b.Weight != 1 || !b.Deadline.Equal(time.Date(2001, 1, 2, 3, 4, 5, 0, time.UTC)) || b.Ephemeral {
 			t.Errorf("%+v\n%+v", a, b)
 		}
@@ -87,13 +98,15 @@ func TestWorkflowGraphs(t *testing.T) {
 			`{"tasks":[{"name":"a","kind":"k","on_failure":"panic"}]}`:                                "panic",
 			`{"tasks":[{"name":"a","kind":"k","after":["b"]},{"name":"b","kind":"k","after":["a"]}]}`: "cycle",
 		} {
-			if _, err := tusk.ParseWorkflow([]byte(text)); !errors.Is(err, tusk.ErrInvalid) || !strings.Contains(err.Error(), says) {
+			if _, err := tusk.ParseWorkflow([]byte(text)); !errors.Is(err, tusk.ErrInvalid) ||
+				!strings.Contains(err.Error(), says) {
 				t.Errorf("%s: %v", text, err)
 			}
 		}
 	})
 	inBubble(t, "what JSON says of a task is checked when it is enqueued", func(t *testing.T, s *shop) {
-		for member, says := range map[string]string{`"weight":-1`: "weight", `"deadline_in":"-1h"`: "deadline", `"expires_in":"-1s"`: "expires"} {
+		for member, says := range map[string]string{`"weight":-1`: "weight", `"deadline_in":"-1h"`: "deadline",
+			`"expires_in":"-1s"`: "expires"} {
 			w, err := tusk.ParseWorkflow([]byte(`{"tasks":[{"name":"a","kind":"k",` + member + `}]}`))
 			if err == nil {
 				_, err = s.client.EnqueueWorkflow(ctx, w)
@@ -169,7 +182,8 @@ func TestAWorkflowHasSoManyDependencies(t *testing.T) {
 		t.Fatal(err)
 	}
 	var invalid *tusk.InvalidError
-	if _, err := client.EnqueueWorkflow(t.Context(), w); !errors.As(err, &invalid) || invalid.Code != "too_large" || !strings.Contains(invalid.Text, "50000") {
+	if _, err := client.EnqueueWorkflow(t.Context(), w); !errors.As(err, &invalid) || invalid.Code != "too_large" ||
+		!strings.Contains(invalid.Text, "50000") {
 		t.Errorf("251 parents of 200 tasks each: %v", err)
 	}
 }

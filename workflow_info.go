@@ -114,7 +114,9 @@ func (c *Client) CancelWorkflow(ctx context.Context, id ID, reason string) (int,
 	if err != nil {
 		return 0, err
 	}
-	return c.editWorkflow(ctx, w, Change{Op: store.Cancel, Reason: reason}, func(t *TaskInfo) bool { return !t.State.Finished() })
+	return c.editWorkflow(ctx, w, Change{Op: store.Cancel, Reason: reason}, func(t *TaskInfo) bool {
+		return !t.State.Finished()
+	})
 }
 
 // RetryWorkflow retries all tasks of a workflow that were discarded or cancelled:
@@ -149,11 +151,14 @@ func (c *Client) RetryWorkflowFrom(ctx context.Context, id ID, node string) (int
 		return 0, fmt.Errorf("retry from task %q: %w: it is %v", cutText(node), ErrRefused, first.State)
 	}
 	after := w.after(first.ID)
-	return c.editWorkflow(ctx, w, Change{Op: store.Retry}, func(t *TaskInfo) bool { return t.State.Finished() && after[t.ID] })
+	return c.editWorkflow(ctx, w, Change{Op: store.Retry}, func(t *TaskInfo) bool {
+		return t.State.Finished() && after[t.ID]
+	})
 }
 
 // editWorkflow changes the tasks that are chosen, parents first.
-func (c *Client) editWorkflow(ctx context.Context, w *WorkflowInfo, change Change, chosen func(*TaskInfo) bool) (changed int, err error) {
+func (c *Client) editWorkflow(ctx context.Context, w *WorkflowInfo, change Change,
+	chosen func(*TaskInfo) bool) (changed int, err error) {
 	var ids []ID
 	for i := range w.Tasks {
 		if chosen(&w.Tasks[i]) {

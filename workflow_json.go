@@ -15,12 +15,13 @@ import (
 
 // WorkflowTask is a task of a workflow in its JSON form.
 type WorkflowTask struct {
-	Name         string            `json:"name"`
-	Kind         string            `json:"kind"`
-	Args         json.RawMessage   `json:"args,omitempty"`
-	After        []string          `json:"after,omitempty"`
-	OnFailure    string            `json:"on_failure,omitempty"` // cancel, continue or wait
-	Last         bool              `json:"last,omitempty"`       // after all that are not: a callback, on success or with continue in any case
+	Name      string          `json:"name"`
+	Kind      string          `json:"kind"`
+	Args      json.RawMessage `json:"args,omitempty"`
+	After     []string        `json:"after,omitempty"`
+	OnFailure string          `json:"on_failure,omitempty"` // cancel, continue or wait
+	// after all that are not: a callback, on success or with continue in any case
+	Last         bool              `json:"last,omitempty"`
 	Queue        string            `json:"queue,omitempty"`
 	Tenant       string            `json:"tenant,omitempty"`
 	Partition    string            `json:"partition,omitempty"`
@@ -49,7 +50,8 @@ func (d *durationText) UnmarshalJSON(text []byte) error {
 	}
 	var seconds float64
 	if err := json.Unmarshal(text, &seconds); err != nil {
-		return invalid("workflow", "invalid_duration", "%s is no duration such as 90s, 1h30m or a number of seconds", cutText(string(text)))
+		return invalid("workflow", "invalid_duration", "%s is no duration such as 90s, 1h30m or a number of seconds",
+			cutText(string(text)))
 	}
 	*d = durationText(strconv.FormatFloat(seconds, 'f', -1, 64) + "s")
 	return nil
@@ -78,7 +80,8 @@ func (t durationTexts) parse() error {
 		}
 		d, err := duration.Parse(string(t[name].text))
 		if err != nil {
-			return invalid(name, "invalid_duration", "%q is no duration such as 90s, 1h30m or 7d, or a number of seconds", cutText(string(t[name].text)))
+			return invalid(name, "invalid_duration", "%q is no duration such as 90s, 1h30m or 7d, or a number of seconds",
+				cutText(string(t[name].text)))
 		}
 		*t[name].to = d
 	}
@@ -118,7 +121,8 @@ func ParseWorkflow(text []byte) (*Workflow, error) {
 	for _, t := range doc.Tasks {
 		for _, parent := range t.After {
 			if w.names[parent] == nil {
-				return nil, invalid("workflow", "unknown_parent", "task %q comes after %q, which is not in it", cutText(t.Name), cutText(parent))
+				return nil, invalid("workflow", "unknown_parent", "task %q comes after %q, which is not in it", cutText(t.Name),
+					cutText(parent))
 			}
 			w.names[t.Name].After(w.names[parent])
 		}
@@ -128,9 +132,11 @@ func ParseWorkflow(text []byte) (*Workflow, error) {
 }
 
 func (t *WorkflowTask) options() (*Options, OnFailure, error) {
-	o := &Options{Queue: t.Queue, Tenant: t.Tenant, Partition: t.Partition, Priority: t.Priority, Tags: t.Tags, Metadata: t.Metadata,
+	o := &Options{Queue: t.Queue, Tenant: t.Tenant, Partition: t.Partition, Priority: t.Priority, Tags: t.Tags,
+		Metadata:    t.Metadata,
 		MaxAttempts: t.MaxAttempts, Deadline: t.Deadline, Weight: t.Weight, Ephemeral: t.Ephemeral}
-	err := durationTexts{"timeout": {t.Timeout, &o.Timeout}, "stall_timeout": {t.StallTimeout, &o.StallTimeout}, "delay": {t.Delay, &o.Delay},
+	err := durationTexts{"timeout": {t.Timeout, &o.Timeout}, "stall_timeout": {t.StallTimeout, &o.StallTimeout},
+		"delay":      {t.Delay, &o.Delay},
 		"expires_in": {t.ExpiresIn, &o.ExpiresIn}, "deadline_in": {t.DeadlineIn, &o.DeadlineIn}}.parse()
 	if err != nil {
 		return nil, 0, err

@@ -94,7 +94,8 @@ func TestWorkflows(t *testing.T) {
 		}
 		_, stop := s.work(nil)
 		time.Sleep(time.Minute)
-		for name, want := range map[string]tusk.State{"a": tusk.StateDiscarded, "b": tusk.StateCancelled, "c": tusk.StateCancelled, "cleanup": tusk.StateCompleted, "waits": tusk.StatePending} {
+		for name, want := range map[string]tusk.State{"a": tusk.StateDiscarded, "b": tusk.StateCancelled,
+			"c": tusk.StateCancelled, "cleanup": tusk.StateCompleted, "waits": tusk.StatePending} {
 			if task := s.get(run.Tasks[name]); task.State != want {
 				t.Errorf("%s is %v, want %v", name, task.State, want)
 			}
@@ -148,7 +149,8 @@ func TestWorkflows(t *testing.T) {
 				t.Errorf("from %s ran %s, want %s", from.node, ran.String(), from.runs)
 			}
 		}
-		if info, _ := s.client.Workflow(ctx, run.ID); !info.Done() || info.Ended() != 5 || info.States[tusk.StateCompleted] != 5 {
+		if info, _ := s.client.Workflow(ctx, run.ID); !info.Done() || info.Ended() != 5 ||
+			info.States[tusk.StateCompleted] != 5 {
 			t.Errorf("%+v", info.States)
 		}
 		if _, err := s.client.RetryWorkflowFrom(ctx, run.ID, "none"); !errors.Is(err, tusk.ErrNotFound) {
@@ -188,7 +190,8 @@ func TestWorkflows(t *testing.T) {
 			time.Sleep(time.Minute)
 			want := map[bool]tusk.State{false: tusk.StateCompleted, true: tusk.StateCancelled}[fails]
 			seen := <-inputs
-			if succeeded, finished := s.get(run.Tasks["succeeded"]), s.get(run.Tasks["finished"]); succeeded.State != want || finished.State != tusk.StateCompleted || len(seen) != 12 {
+			if succeeded, finished := s.get(run.Tasks["succeeded"]), s.get(run.Tasks["finished"]); succeeded.State != want ||
+				finished.State != tusk.StateCompleted || len(seen) != 12 {
 				t.Errorf("fails %v: %v, %v, %d inputs", fails, succeeded.State, finished.State, len(seen))
 			}
 			s.stop(stop)

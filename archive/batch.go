@@ -161,7 +161,8 @@ func upload(ctx context.Context, b *blob.Bucket, path string, from *os.File) err
 	if _, err := from.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	if err := b.Upload(ctx, path, from, &blob.WriterOptions{ContentType: "application/vnd.apache.parquet", BufferSize: 8 << 20, MaxConcurrency: 1}); err != nil {
+	if err := b.Upload(ctx, path, from, &blob.WriterOptions{ContentType: "application/vnd.apache.parquet",
+		BufferSize: 8 << 20, MaxConcurrency: 1}); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil

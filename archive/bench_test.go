@@ -22,9 +22,12 @@ func BenchmarkFile(b *testing.B) {
 			noise[j] = byte(rand.Uint32())
 		}
 		at := time.Unix(1_800_000_000, int64(i)*1e6).UTC()
-		page[i] = store.Task{ID: storetest.NewID(), Kind: "mail", Queue: "q", State: store.Completed, Attempt: 1, EnqueuedAt: at, RunAt: at, ClaimedAt: at, FinishedAt: at,
-			Args:   fmt.Appendf(nil, `{"to": "user-%d@example.com", "subject": "Your order has been shipped", "template": "order-shipped-v2", "locale": "en-GB", "order": %d, "items": 3, "note": "thank you for your order, it is on its way", "token": %q}`, i, i*7, hex.EncodeToString(noise)),
-			Detail: &store.Detail{Attempts: []store.Attempt{{Number: 1, Worker: worker, StartedAt: at, EndedAt: at, Outcome: store.Completed}}}}
+		page[i] = store.Task{ID: storetest.NewID(), Kind: "mail", Queue: "q", State: store.Completed, Attempt: 1,
+			EnqueuedAt: at, RunAt: at, ClaimedAt: at, FinishedAt: at,
+			Args: fmt.Appendf(nil,
+				`{"to": "user-%d@example.com", "subject": "Your order has been shipped", "template": "order-shipped-v2", "locale": "en-GB", "order": %d, "items": 3, "note": "thank you for your order, it is on its way", "token": %q}`, i, i*7, hex.EncodeToString(noise)),
+			Detail: &store.Detail{Attempts: []store.Attempt{{Number: 1, Worker: worker, StartedAt: at, EndedAt: at,
+				Outcome: store.Completed}}}}
 	}
 	f, err := newFile(b.TempDir(), Partition{"2026-01-01", "q"})
 	if err != nil {

@@ -30,8 +30,8 @@ func (r *Runner) tend(ctx context.Context) error {
 }
 
 // chores are what the archive needs besides new batches: tasks erased that somebody asked to be,
-// or put back into the database, tasks pruned that are past its retention, small files merged, lost ones swept, and the catalogue
-// published.
+// or put back into the database, tasks pruned that are past its retention, small files merged, lost ones swept, and the
+// catalogue published.
 func (r *Runner) chores(ctx context.Context) error {
 	if err := r.eraseAll(ctx); err != nil {
 		return err

@@ -13,7 +13,8 @@ type codec struct{ parquetzstd.Codec }
 const windowBytes = 512 << 10
 
 var encoder = func() *zstd.Encoder {
-	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(windowBytes))
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+		zstd.WithWindowSize(windowBytes))
 	if err != nil {
 		panic(err) // the options are constant
 	}

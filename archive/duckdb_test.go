@@ -59,7 +59,9 @@ c = duckdb.connect()
 c.execute("set TimeZone = 'UTC'")
 out = [[[str(v) for v in row] for row in c.execute(q).fetchall()] for q in json.load(sys.stdin)]
 print(json.dumps(out))`
-	queries = append(queries, "select column_name, column_type from (describe select * from read_parquet('day=*/queue=*/*.parquet', hive_partitioning = true))")
+	queries = append(queries,
+		"select column_name, column_type from (describe select * from read_parquet('day=*/queue=*/*.parquet', "+
+			"hive_partitioning = true))")
 	in, err := json.Marshal(queries)
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +80,8 @@ print(json.dumps(out))`
 	for week.Weekday() != time.Monday {
 		week = week.AddDate(0, 0, -1)
 	}
-	if got := answers[0]; len(got) != 1 || got[0][0] != "odd" || !strings.HasPrefix(got[0][1], week.Format(time.DateOnly)) || got[0][2] != "1" {
+	if got := answers[0]; len(got) != 1 || got[0][0] != "odd" ||
+		!strings.HasPrefix(got[0][1], week.Format(time.DateOnly)) || got[0][2] != "1" {
 		t.Errorf("failures by kind and week: %v", got)
 	}
 	if got := answers[1]; len(got) != 4 || got[0][2] != "10" || got[3][0] != "None" {
@@ -91,7 +94,8 @@ print(json.dumps(out))`
 	for _, column := range answers[3] {
 		types[column[0]] = column[1]
 	}
-	for name, want := range map[string]string{"args": "JSON", "output": "JSON", "finished_at": "TIMESTAMP WITH TIME ZONE", "tags": "VARCHAR[]",
+	for name, want := range map[string]string{"args": "JSON", "output": "JSON", "finished_at": "TIMESTAMP WITH TIME ZONE",
+		"tags":     "VARCHAR[]",
 		"priority": "INTEGER", "day": "DATE", "queue": "VARCHAR", "settings": "BLOB", "turn": "BOOLEAN"} {
 		if types[name] != want {
 			t.Errorf("DuckDB takes %s for %s, want %s", name, types[name], want)
@@ -106,8 +110,10 @@ func fail(t *testing.T, s *memory.Store, worker store.ID) {
 	if _, err := s.Enqueue(t.Context(), []store.NewTask{task}); err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range []store.Outcome{{State: store.Available, Error: "first", Fingerprint: "f"}, {State: store.Discarded, Error: "last", Fingerprint: "f", Reason: "attempts"}} {
-		tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{"mail"}, Limit: 1, Token: store.NewToken()})
+	for _, o := range []store.Outcome{{State: store.Available, Error: "first", Fingerprint: "f"},
+		{State: store.Discarded, Error: "last", Fingerprint: "f", Reason: "attempts"}} {
+		tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{"mail"}, Limit: 1,
+			Token: store.NewToken()})
 		if err != nil || len(tasks) != 1 {
 			t.Fatal(len(tasks), err)
 		}

@@ -157,7 +157,8 @@ func (r *Runner) eraseAll(ctx context.Context) error {
 		if e, err = r.erase(ctx, e, nil); err != nil {
 			return fmt.Errorf("erase the tenant %q: %w", e.Tenant, err)
 		}
-		r.o.Log.Info("erased", "erasure", e.ID, "tenant", e.Tenant, "state", e.State, "tasks", e.Tasks, "files", e.Files, "held", e.Held)
+		r.o.Log.Info("erased", "erasure", e.ID, "tenant", e.Tenant, "state", e.State, "tasks", e.Tasks, "files", e.Files,
+			"held", e.Held)
 	}
 	return nil
 }

@@ -26,7 +26,8 @@ type Hold struct {
 // of returns how much of a file a hold holds, as far as the manifest tells.
 func (h *Hold) of(f *File) share {
 	switch {
-	case h.Queue != "" && h.Queue != f.Queue, !h.Until.IsZero() && !f.From.Before(h.Until), !h.From.IsZero() && f.Until.Before(h.From):
+	case h.Queue != "" && h.Queue != f.Queue, !h.Until.IsZero() && !f.From.Before(h.Until), !h.From.IsZero() &&
+		f.Until.Before(h.From):
 		return none
 	case h.Tenant != "" && len(f.Tenants) > 0 && !f.has(h.Tenant):
 		return none
@@ -99,7 +100,8 @@ func PutHold(ctx context.Context, s store.Recorder, h Hold, patience time.Durati
 
 // ErrStillChanging says that a hold is put, and that a process which began to delete before has
 // not ended: what it had begun with may still go.
-var ErrStillChanging = errors.New("the hold is put, but a process that deletes tasks began before it and has not ended: try again to know that it has")
+var ErrStillChanging = errors.New(
+	"the hold is put, but a process that deletes tasks began before it and has not ended: try again to know that it has")
 
 // RemoveHold ends a hold. The error is ErrNoHold.
 func RemoveHold(ctx context.Context, s store.Recorder, name string) error {

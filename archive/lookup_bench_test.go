@@ -46,13 +46,15 @@ func BenchmarkLookUp(b *testing.B) {
 					t.EnqueuedAt = t.FinishedAt.Add(-time.Duration(rand.Int64N(int64(5 * 24 * time.Hour))))
 				}
 				t.ID = idAt(t.EnqueuedAt)
-				t.Args = fmt.Appendf(nil, `{"to": "user-%d@example.com", "template": "order-shipped-v2", "order": %d}`, i, rand.Int64())
+				t.Args = fmt.Appendf(nil, `{"to": "user-%d@example.com", "template": "order-shipped-v2", "order": %d}`, i,
+					rand.Int64())
 			})
 			if i%every < 2 {
 				ids = append(ids, tasks[i].ID)
 			}
 		}
-		slices.SortFunc(tasks, func(a, b store.Task) int { return a.FinishedAt.Compare(b.FinishedAt) }) // as engines hand them over
+		// as engines hand them over
+		slices.SortFunc(tasks, func(a, b store.Task) int { return a.FinishedAt.Compare(b.FinishedAt) })
 		shelveOne(b, bucket, tasks, file == 999)
 	}
 	for name, cold := range map[string]bool{"warm": false, "cold": true} {

@@ -62,7 +62,8 @@ func TestALookUpTakesThreeRequestsAtMost(t *testing.T) {
 				t.Fatal(task.ID, err)
 			}
 			if n := cold.Requests(); n > 3 {
-				t.Errorf("%s: the first look-up of a process took %d requests for a task that waited for %v", when, n, task.FinishedAt.Sub(task.EnqueuedAt))
+				t.Errorf("%s: the first look-up of a process took %d requests for a task that waited for %v", when, n,
+					task.FinishedAt.Sub(task.EnqueuedAt))
 			}
 			before := warm.Requests()
 			if _, err := warm.Find(t.Context(), task.ID); err != nil {
@@ -90,7 +91,8 @@ func TestALookUpTakesThreeRequestsAtMost(t *testing.T) {
 	}
 	check("merged")
 	gone := some[len(some)/2].ID
-	if _, err := r.cut(t.Context(), func(time.Time) (cut, error) { return returned{gone.String(): true}, nil }, nil); err != nil {
+	if _, err := r.cut(t.Context(), func(time.Time) (cut, error) { return returned{gone.String(): true}, nil },
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	some = slices.DeleteFunc(some, func(task store.Task) bool { return task.ID == gone })

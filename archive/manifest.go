@@ -97,7 +97,8 @@ func each(ctx context.Context, b *blob.Bucket, prefix string, fn func(*blob.List
 
 // put writes an object. It does not use WriteAll, which panics on Azure when the write fails.
 func put(ctx context.Context, b *blob.Bucket, path, kind string, body []byte) error {
-	return b.Upload(ctx, path, bytes.NewReader(body), &blob.WriterOptions{ContentType: kind, BufferSize: 8 << 20, MaxConcurrency: 1})
+	return b.Upload(ctx, path, bytes.NewReader(body), &blob.WriterOptions{ContentType: kind, BufferSize: 8 << 20,
+		MaxConcurrency: 1})
 }
 
 // remove deletes an object, which may be gone.

@@ -172,7 +172,8 @@ func (r *Runner) mergeGroup(ctx context.Context, note *Note, files []File, n int
 		return File{}, err
 	}
 	if about.Tasks != tasks {
-		return File{}, fmt.Errorf("%w: %s and others have %d tasks, and their manifests say %d", errKeep, files[0].Path, about.Tasks, tasks)
+		return File{}, fmt.Errorf("%w: %s and others have %d tasks, and their manifests say %d", errKeep, files[0].Path,
+			about.Tasks, tasks)
 	}
 	about.Path = w.partition.path(note.Batch, n)
 	note.Paths = append(note.Paths, about.Path)

@@ -42,9 +42,11 @@ func TestANoteIsKeptAliveWhileAStepWorks(t *testing.T) {
 				first, beaten = now, beaten+1
 			}
 		}
-		_, _, err := s.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: recordKind, Name: noteName, Version: versions(), Body: []byte(`{}`)}})
+		_, _, err := s.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: recordKind, Name: noteName,
+			Version: versions(), Body: []byte(`{}`)}})
 		if errors.Is(err, store.ErrConflict) { // a beat came in between
-			_, _, err = s.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: recordKind, Name: noteName, Version: versions(), Body: []byte(`{}`)}})
+			_, _, err = s.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: recordKind, Name: noteName,
+				Version: versions(), Body: []byte(`{}`)}})
 		}
 		if err != nil {
 			return err

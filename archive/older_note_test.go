@@ -50,7 +50,8 @@ func TestAnOlderNoteThatComesBackChangesNothing(t *testing.T) {
 		if record, err := find(t.Context(), s, noteName); err != nil || record.Version != 0 {
 			t.Fatal("a note is left", err)
 		}
-		if _, _, err := s.PutRecord(t.Context(), store.PutRecord{Record: store.Record{Kind: recordKind, Name: noteName, Body: body}}); err != nil {
+		if _, _, err := s.PutRecord(t.Context(),
+			store.PutRecord{Record: store.Record{Kind: recordKind, Name: noteName, Body: body}}); err != nil {
 			t.Fatal(err)
 		}
 		next := start()

@@ -43,8 +43,9 @@ func (o owner) claim(ctx context.Context) error {
 		return fmt.Errorf("read the archive's owner: %w", err)
 	}
 	if got := strings.TrimSpace(string(owner)); got != id {
-		return fmt.Errorf("the archive belongs to the database %.40q, and this one is %q: give this one a prefix of its own, or delete %s there to hand the archive over",
-			got, id, ownerPath)
+		return fmt.Errorf(
+			"the archive belongs to the database %.40q, and this one is %q: give this one a prefix of its own, or delete %s "+
+				"there to hand the archive over", got, id, ownerPath)
 	}
 	return nil
 }

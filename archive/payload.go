@@ -42,7 +42,8 @@ func (p *Payloads) Write(ctx context.Context, name string, r io.Reader) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	o := &blob.WriterOptions{ContentType: "application/octet-stream", BufferSize: 8 << 20, MaxConcurrency: 1, DisableContentTypeDetection: true}
+	o := &blob.WriterOptions{ContentType: "application/octet-stream", BufferSize: 8 << 20, MaxConcurrency: 1,
+		DisableContentTypeDetection: true}
 	if err := p.bucket.Upload(ctx, payload.Prefix+name, &whole{r, cancel}, o); err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}

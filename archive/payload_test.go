@@ -34,7 +34,8 @@ type depot struct {
 
 func newDepot(t *testing.T, s store.Store, b *blob.Bucket) *depot {
 	t.Helper()
-	client, err := tusk.NewClient(s, &tusk.ClientConfig{MaxArgsBytes: 100, Payloads: NewPayloads(s, b, storetest.NewID), Logger: slog.New(slog.DiscardHandler)})
+	client, err := tusk.NewClient(s, &tusk.ClientConfig{MaxArgsBytes: 100, Payloads: NewPayloads(s, b, storetest.NewID),
+		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,8 @@ func newDepot(t *testing.T, s store.Store, b *blob.Bucket) *depot {
 
 func (d *depot) enqueue(text string, o *tusk.Options) tusk.ID {
 	d.t.Helper()
-	e, err := d.client.Enqueue(d.t.Context(), tusk.RawArgs{Name: "k", JSON: fmt.Appendf(nil, `{"text":%q}`, strings.Repeat(text, 200))}, o)
+	e, err := d.client.Enqueue(d.t.Context(),
+		tusk.RawArgs{Name: "k", JSON: fmt.Appendf(nil, `{"text":%q}`, strings.Repeat(text, 200))}, o)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -59,10 +61,12 @@ func (d *depot) enqueue(text string, o *tusk.Options) tusk.ID {
 // claim leases what waits in a queue.
 func (d *depot) claim(queue string) []store.Task {
 	d.t.Helper()
-	if _, err := d.store.Extend(d.t.Context(), store.Beat{Worker: store.Worker{ID: d.worker}, TTL: time.Hour}); err != nil {
+	if _, err := d.store.Extend(d.t.Context(), store.Beat{Worker: store.Worker{ID: d.worker}, TTL: time.Hour}); err !=
+		nil {
 		d.t.Fatal(err)
 	}
-	tasks, err := d.store.Claim(d.t.Context(), store.ClaimRequest{Worker: d.worker, Queues: []string{queue}, Limit: 100, Token: store.NewToken()})
+	tasks, err := d.store.Claim(d.t.Context(), store.ClaimRequest{Worker: d.worker, Queues: []string{queue}, Limit: 100,
+		Token: store.NewToken()})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -112,7 +116,8 @@ func TestAnOrphanIsSweptAndAReferencedObjectNever(t *testing.T) {
 	if d.enqueue("c", key) != first { // the first task has these args now
 		t.Fatal("it is another task")
 	}
-	if _, err := d.client.Enqueue(t.Context(), tusk.RawArgs{Name: "k", JSON: fmt.Appendf(nil, `"%200d"`, 1)}, &tusk.Options{Queue: "keyed", Key: "document"}); err != nil {
+	if _, err := d.client.Enqueue(t.Context(), tusk.RawArgs{Name: "k", JSON: fmt.Appendf(nil, `"%200d"`, 1)},
+		&tusk.Options{Queue: "keyed", Key: "document"}); err != nil {
 		t.Fatal(err) // skipped
 	}
 	if got := len(d.objects()); got != 4 {
@@ -174,7 +179,8 @@ func TestWhatAnAttemptMadeIsKeptUntilItEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := payload.Name(h.Task, storetest.NewID(), time.Now())
-		if err := NewPayloads(d.store, b, storetest.NewID).Write(t.Context(), name, strings.NewReader(string(line)+"a")); err != nil {
+		if err := NewPayloads(d.store, b, storetest.NewID).Write(t.Context(), name,
+			strings.NewReader(string(line)+"a")); err != nil {
 			t.Fatal(err)
 		}
 		return name
@@ -194,7 +200,8 @@ func TestWhatAnAttemptMadeIsKeptUntilItEnds(t *testing.T) {
 		return text
 	}
 	then := store.NewTask{ID: child, Kind: "k", Queue: "default", Args: ref(args)}
-	lost, err := d.store.Finish(t.Context(), []store.Outcome{{Task: &parent, State: store.Completed, Attempt: 1, Then: []store.NewTask{then}, Note: &store.Note{Output: ref(output)}}})
+	lost, err := d.store.Finish(t.Context(), []store.Outcome{{Task: &parent, State: store.Completed, Attempt: 1,
+		Then: []store.NewTask{then}, Note: &store.Note{Output: ref(output)}}})
 	if err != nil || len(lost) > 0 {
 		t.Fatal(lost, err)
 	}
@@ -284,7 +291,8 @@ func TestAnErasureTakesTheObjectsOfATenantAndNoOthers(t *testing.T) {
 	}()); err != nil {
 		t.Fatal(err)
 	}
-	if v, err := New(b, dir).Verify(t.Context(), nil); err != nil || len(v.Problems) != 1 || !strings.Contains(v.Problems[0].Text, "missing") {
+	if v, err := New(b, dir).Verify(t.Context(), nil); err != nil || len(v.Problems) != 1 ||
+		!strings.Contains(v.Problems[0].Text, "missing") {
 		t.Error(v, err)
 	}
 }

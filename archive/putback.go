@@ -185,7 +185,8 @@ func (p *putting) page(ctx context.Context, tasks []store.Task) error {
 	var back []store.Task
 	before := len(p.note.Restored)
 	for _, task := range tasks {
-		switch held := p.holds.row(&File{Queue: task.Queue}, &Row{Tenant: task.Tenant, FinishedAt: micros(task.FinishedAt)}); {
+		switch held := p.holds.row(&File{Queue: task.Queue},
+			&Row{Tenant: task.Tenant, FinishedAt: micros(task.FinishedAt)}); {
 		case has[task.ID]:
 			p.leave(task.ID, hasIt)
 		case held:
@@ -224,8 +225,9 @@ func (p *putting) page(ctx context.Context, tasks []store.Task) error {
 
 // remark is a task with a line about its restore: its end is another from then on.
 func remark(t store.Task) store.Task {
-	t.Detail.Logs = append(t.Detail.Logs, store.LogLine{At: time.Now().UTC().Truncate(time.Microsecond), Attempt: t.Attempt, Level: "INFO",
-		Text: "restored from the archive; it ended at " + t.FinishedAt.UTC().Format(time.RFC3339Nano)})
+	t.Detail.Logs = append(t.Detail.Logs, store.LogLine{At: time.Now().UTC().Truncate(time.Microsecond),
+		Attempt: t.Attempt, Level: "INFO", Text: "restored from the archive; it ended at " +
+			t.FinishedAt.UTC().Format(time.RFC3339Nano)})
 	return t
 }
 
@@ -238,7 +240,8 @@ func (p *putting) putBack(ctx context.Context, tasks []store.Task) (exist []stor
 	r := p.Runner
 	r.noting.Lock()
 	defer r.noting.Unlock()
-	version, exist, err := p.engine.Restore(ctx, store.Record{Kind: recordKind, Name: noteName, Version: r.version, Body: body}, tasks)
+	version, exist, err := p.engine.Restore(ctx, store.Record{Kind: recordKind, Name: noteName, Version: r.version,
+		Body: body}, tasks)
 	if err != nil {
 		return nil, fmt.Errorf("put tasks back: %w", err)
 	}

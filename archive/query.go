@@ -44,8 +44,11 @@ func (q *Query) may(f *File) bool {
 // mayGroup reports whether a row group may have tasks that match, by the least and the greatest
 // values of its columns.
 func (q *Query) mayGroup(o *opened, group parquet.RowGroup) bool {
-	for column, wanted := range map[string][]string{"kind": q.Kinds, "state": q.States, "error_group": one(q.ErrorGroup), "key": one(q.Key)} {
-		if len(wanted) > 0 && !slices.ContainsFunc(wanted, func(w string) bool { return o.mayHave(group, o.column(column), w) }) {
+	for column, wanted := range map[string][]string{"kind": q.Kinds, "state": q.States, "error_group": one(q.ErrorGroup),
+		"key": one(q.Key)} {
+		if len(wanted) > 0 && !slices.ContainsFunc(wanted, func(w string) bool {
+			return o.mayHave(group, o.column(column), w)
+		}) {
 			return false
 		}
 	}
@@ -95,7 +98,8 @@ func among(wanted []string, has string) bool { return len(wanted) == 0 || slices
 // anyOf reports whether one of the wanted names may be among those of a file, of which none are
 // known where there are too many.
 func anyOf(wanted, has []string) bool {
-	return len(wanted) == 0 || len(has) == 0 || slices.ContainsFunc(wanted, func(w string) bool { return slices.Contains(has, w) })
+	return len(wanted) == 0 || len(has) == 0 ||
+		slices.ContainsFunc(wanted, func(w string) bool { return slices.Contains(has, w) })
 }
 
 func one(text string) []string {
@@ -117,10 +121,12 @@ func (q *Query) all(f *File) bool {
 	return len(q.Tags) == 0 && q.Key == "" && q.ErrorGroup == "" && q.Args == "" && states == f.Tasks &&
 		within(f.Kinds, q.Kinds) && within(f.Tenants, q.Tenants) && among(q.Queues, f.Queue) &&
 		(q.From.IsZero() || !f.From.Before(q.From)) && (q.Until.IsZero() || f.Until.Before(q.Until)) &&
-		(q.Sees == nil || len(f.Tenants) > 0 && !slices.ContainsFunc(f.Tenants, func(t string) bool { return !q.Sees(f.Queue, t) }))
+		(q.Sees == nil || len(f.Tenants) > 0 &&
+			!slices.ContainsFunc(f.Tenants, func(t string) bool { return !q.Sees(f.Queue, t) }))
 }
 
 // within reports whether all names of a file are wanted.
 func within(has, wanted []string) bool {
-	return len(wanted) == 0 || len(has) > 0 && !slices.ContainsFunc(has, func(h string) bool { return !slices.Contains(wanted, h) })
+	return len(wanted) == 0 || len(has) > 0 &&
+		!slices.ContainsFunc(has, func(h string) bool { return !slices.Contains(wanted, h) })
 }

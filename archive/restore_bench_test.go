@@ -22,7 +22,8 @@ import (
 //
 //	go test -run - -bench Restore -benchtime 1x -count 3 ./archive
 func BenchmarkRestore(b *testing.B) {
-	for name, open := range map[string]func(b *testing.B) store.Store{"sqlite": sqliteFile, "postgres": postgresServer, "couchbase": couchbaseFake} {
+	for name, open := range map[string]func(b *testing.B) store.Store{"sqlite": sqliteFile, "postgres": postgresServer,
+		"couchbase": couchbaseFake} {
 		b.Run(name, func(b *testing.B) {
 			const tasks = 200_000
 			var took time.Duration
@@ -52,9 +53,10 @@ func restoreAll(b *testing.B, s store.Store, tasks int) time.Duration {
 	all := make([]store.Task, tasks)
 	for i := range all {
 		all[i] = oldTask(i/10_000, func(t *store.Task) {
-			t.Args = fmt.Appendf(nil, `{"order": %d, "to": "user-%07d@example.com", "total": %d.17, "template": "order-shipped-v2", "locale": "en-GB", `+
-				`"items": [{"sku": "SKU-%05d", "n": 1}, {"sku": "SKU-%05d", "n": 3}], `+
-				`"note": "thank you for your order, it has left our house and is on its way to you", "phone": "+49 30 %08d"}`,
+			t.Args = fmt.Appendf(nil,
+				`{"order": %d, "to": "user-%07d@example.com", "total": %d.17, "template": "order-shipped-v2", "locale": "en-GB", `+
+					`"items": [{"sku": "SKU-%05d", "n": 1}, {"sku": "SKU-%05d", "n": 3}], `+
+					`"note": "thank you for your order, it has left our house and is on its way to you", "phone": "+49 30 %08d"}`,
 				7_000_000_000+i, i*7919%10_000_000, i%1000, i*31%100_000, i*17%100_000, i*104_729%100_000_000)
 		})
 	}

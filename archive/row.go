@@ -80,9 +80,12 @@ type Log struct {
 func rowOf(t *store.Task) Row {
 	r := Row{
 		ID: t.ID.String(), Kind: t.Kind, State: t.State.String(), Tenant: t.Tenant, Priority: int32(t.Priority), Key: t.Key,
-		Args: unsafe.String(unsafe.SliceData(t.Args), len(t.Args)), Tags: t.Tags, Workflow: idText(t.Workflow), Turn: t.Turn, Partition: t.Partition, Settings: t.Settings,
-		EnqueuedAt: micros(t.EnqueuedAt), RunAt: micros(t.RunAt), ExpiresAt: micros(t.ExpiresAt), ClaimedAt: micros(t.ClaimedAt),
-		FinishedAt: micros(t.FinishedAt), Attempt: int32(t.Attempt), Crashes: int32(t.Crashes), Reason: t.Reason, Damage: t.Damage,
+		Args: unsafe.String(unsafe.SliceData(t.Args), len(t.Args)), Tags: t.Tags, Workflow: idText(t.Workflow), Turn: t.Turn,
+		Partition: t.Partition, Settings: t.Settings,
+		EnqueuedAt: micros(t.EnqueuedAt), RunAt: micros(t.RunAt), ExpiresAt: micros(t.ExpiresAt),
+		ClaimedAt:  micros(t.ClaimedAt),
+		FinishedAt: micros(t.FinishedAt), Attempt: int32(t.Attempt), Crashes: int32(t.Crashes), Reason: t.Reason,
+		Damage: t.Damage,
 	}
 	d := t.Detail
 	if d == nil {
@@ -103,7 +106,8 @@ func rowOf(t *store.Task) Row {
 		r.Attempts = make([]Attempt, len(d.Attempts))
 	}
 	for i, a := range d.Attempts {
-		r.Attempts[i] = Attempt{int32(a.Number), a.Worker.String(), micros(a.StartedAt), micros(a.EndedAt), a.Outcome.String(), a.Error, a.Trace, a.Fingerprint}
+		r.Attempts[i] = Attempt{int32(a.Number), a.Worker.String(), micros(a.StartedAt), micros(a.EndedAt),
+			a.Outcome.String(), a.Error, a.Trace, a.Fingerprint}
 		r.RanUS += micros(a.EndedAt) - micros(a.StartedAt)
 		if a.Error != "" {
 			r.Error, r.ErrorGroup = a.Error, a.Fingerprint
@@ -124,9 +128,12 @@ func rowOf(t *store.Task) Row {
 // Task is the row as a task, of a queue.
 func (r *Row) Task(queue string) (t store.Task, err error) {
 	t = store.Task{
-		Kind: r.Kind, Queue: queue, Tenant: r.Tenant, Priority: int16(r.Priority), Key: r.Key, Args: []byte(r.Args), Tags: r.Tags,
-		Settings: r.Settings, Turn: r.Turn, Partition: r.Partition, Attempt: int(r.Attempt), Crashes: int(r.Crashes), Reason: r.Reason,
-		EnqueuedAt: instant(r.EnqueuedAt), RunAt: instant(r.RunAt), ExpiresAt: instant(r.ExpiresAt), ClaimedAt: instant(r.ClaimedAt),
+		Kind: r.Kind, Queue: queue, Tenant: r.Tenant, Priority: int16(r.Priority), Key: r.Key, Args: []byte(r.Args),
+		Tags:     r.Tags,
+		Settings: r.Settings, Turn: r.Turn, Partition: r.Partition, Attempt: int(r.Attempt), Crashes: int(r.Crashes),
+		Reason:     r.Reason,
+		EnqueuedAt: instant(r.EnqueuedAt), RunAt: instant(r.RunAt), ExpiresAt: instant(r.ExpiresAt),
+		ClaimedAt:  instant(r.ClaimedAt),
 		FinishedAt: instant(r.FinishedAt), Damage: r.Damage,
 	}
 	p := parser{}
@@ -143,11 +150,13 @@ func (r *Row) Task(queue string) (t store.Task, err error) {
 		t.Tags = nil
 	}
 	for _, n := range r.Needs {
-		d.Needs = append(d.Needs, store.NeedState{Need: store.Need{Task: p.id(n.Task), OnFailure: store.OnFailure(n.OnFailure)}, State: p.state(n.State)})
+		d.Needs = append(d.Needs, store.NeedState{
+			Need: store.Need{Task: p.id(n.Task), OnFailure: store.OnFailure(n.OnFailure)}, State: p.state(n.State)})
 	}
 	for _, a := range r.Attempts {
-		d.Attempts = append(d.Attempts, store.Attempt{Number: int(a.Number), Worker: p.id(a.Worker), StartedAt: instant(a.StartedAt),
-			EndedAt: instant(a.EndedAt), Outcome: p.state(a.Outcome), Error: a.Error, Trace: a.Trace, Fingerprint: a.Group})
+		d.Attempts = append(d.Attempts, store.Attempt{Number: int(a.Number), Worker: p.id(a.Worker),
+			StartedAt: instant(a.StartedAt), EndedAt: instant(a.EndedAt), Outcome: p.state(a.Outcome), Error: a.Error,
+			Trace: a.Trace, Fingerprint: a.Group})
 	}
 	for _, l := range r.Logs {
 		d.Logs = append(d.Logs, store.LogLine{At: instant(l.At), Attempt: int(l.Attempt), Level: l.Level, Text: l.Text})

@@ -56,7 +56,8 @@ func archiveForever(dir string) error {
 var folder = &fileblob.Options{NoTempDir: true, Metadata: fileblob.MetadataDontWrite, CreateDir: true}
 
 func optionsFor(s store.Store, b *blob.Bucket, dir string) Options {
-	return Options{Store: s, Bucket: b, ID: storetest.NewID(), NewID: storetest.NewID, Dir: dir, Log: slog.New(slog.DiscardHandler),
+	return Options{Store: s, Bucket: b, ID: storetest.NewID(), NewID: storetest.NewID, Dir: dir,
+		Log:   slog.New(slog.DiscardHandler),
 		Every: time.Nanosecond, Patience: time.Nanosecond,
 		Keep: func(context.Context) (store.Retention, error) {
 			return store.Retention{Completed: time.Microsecond, Cancelled: time.Microsecond, Discarded: time.Microsecond}, nil
@@ -80,7 +81,8 @@ func run(t *testing.T, s store.Store, worker store.ID, n int, queue string) (ids
 	t.Helper()
 	tasks := make([]store.NewTask, n)
 	for i := range tasks {
-		tasks[i] = store.NewTask{ID: storetest.NewID(), Kind: "k", Queue: queue, Tenant: fmt.Sprint("t", i%3), Args: fmt.Appendf(nil, `{"n": %d}`, i)}
+		tasks[i] = store.NewTask{ID: storetest.NewID(), Kind: "k", Queue: queue, Tenant: fmt.Sprint("t", i%3),
+			Args: fmt.Appendf(nil, `{"n": %d}`, i)}
 		ids = append(ids, tasks[i].ID)
 	}
 	if _, err := s.Enqueue(t.Context(), tasks); err != nil {
@@ -97,7 +99,8 @@ func finish(t *testing.T, s store.Store, worker store.ID, queue string) {
 		t.Fatal(err)
 	}
 	for {
-		claimed, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{queue}, Limit: 500, Token: store.NewToken()})
+		claimed, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{queue}, Limit: 500,
+			Token: store.NewToken()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +127,8 @@ func drain(t *testing.T, r *Runner) {
 		}
 		if pause > 0 && r.version == 0 {
 			time.Sleep(time.Millisecond)
-			if left, err := r.engine.Due(t.Context(), store.Retention{Completed: 1, Cancelled: 1, Discarded: 1}, "", 1); err != nil || len(left.Tasks) == 0 {
+			if left, err := r.engine.Due(t.Context(), store.Retention{Completed: 1, Cancelled: 1, Discarded: 1}, "", 1); err !=
+				nil || len(left.Tasks) == 0 {
 				return
 			}
 		}
@@ -194,7 +198,8 @@ func TestFinishedTasksMoveIntoTheArchiveAndAreFoundThere(t *testing.T) {
 	}
 	a := New(b, t.TempDir())
 	got, err := a.Find(t.Context(), ids[7])
-	if err != nil || got.ID != ids[7] || string(got.Args) != string(want[0].Args) || got.Queue != "mail" || got.Tenant != want[0].Tenant ||
+	if err != nil || got.ID != ids[7] || string(got.Args) != string(want[0].Args) || got.Queue != "mail" ||
+		got.Tenant != want[0].Tenant ||
 		len(got.Detail.Attempts) != 1 || got.FinishedAt.UnixMicro() != want[0].FinishedAt.UnixMicro() {
 		t.Errorf("found %+v, want %+v: %v", got, want[0], err)
 	}

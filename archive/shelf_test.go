@@ -37,8 +37,10 @@ func idAt(at time.Time) store.ID {
 // oldTask is a task that ended so many hours after the first of January.
 func oldTask(hours int, change func(*store.Task)) store.Task {
 	end := time.Date(2026, 1, 1, hours, 0, 0, 0, time.UTC)
-	t := store.Task{ID: idAt(end.Add(-time.Minute)), Kind: "mail", Queue: "q", State: store.Completed, Args: []byte(`{"n": 1}`), Attempt: 1,
-		EnqueuedAt: end.Add(-time.Minute), RunAt: end.Add(-time.Minute), ClaimedAt: end, FinishedAt: end, Detail: &store.Detail{}}
+	t := store.Task{ID: idAt(end.Add(-time.Minute)), Kind: "mail", Queue: "q", State: store.Completed,
+		Args: []byte(`{"n": 1}`), Attempt: 1,
+		EnqueuedAt: end.Add(-time.Minute), RunAt: end.Add(-time.Minute), ClaimedAt: end, FinishedAt: end,
+		Detail: &store.Detail{}}
 	if change != nil {
 		change(&t)
 	}
@@ -84,7 +86,8 @@ func mixed(n int) []store.Task {
 	tasks := make([]store.Task, n)
 	for i := range tasks {
 		tasks[i] = oldTask(i%72, func(t *store.Task) {
-			t.Kind, t.Queue, t.Tenant = []string{"mail", "bill", "scan"}[i%3], []string{"a", "b"}[i%2], []string{"", "acme", "bolt", "corp"}[i%4]
+			t.Kind, t.Queue, t.Tenant = []string{"mail", "bill", "scan"}[i%3], []string{"a", "b"}[i%2],
+				[]string{"", "acme", "bolt", "corp"}[i%4]
 			t.State = []store.State{store.Completed, store.Discarded, store.Cancelled}[i%5%3]
 			t.Args = fmt.Appendf(nil, `{"order": {"id": %d}}`, i%7)
 			t.Key = []string{"", "k1"}[i%11/10]
@@ -95,8 +98,9 @@ func mixed(n int) []store.Task {
 				t.Args = []byte(`{"$encrypted":{"key":"k","nonce":"AA==","data":"AA=="}}`)
 			}
 			if t.State == store.Discarded {
-				t.Detail.Attempts = []store.Attempt{{Number: 1, StartedAt: t.ClaimedAt, EndedAt: t.FinishedAt, Outcome: store.Discarded,
-					Error: "boom", Fingerprint: []string{"f1", "f2"}[i%2]}}
+				t.Detail.Attempts = []store.Attempt{{Number: 1, StartedAt: t.ClaimedAt, EndedAt: t.FinishedAt,
+					Outcome: store.Discarded,
+					Error:   "boom", Fingerprint: []string{"f1", "f2"}[i%2]}}
 			}
 		})
 	}
@@ -121,21 +125,28 @@ func TestASearchFindsWhatMatchesAndGoesOnWhereItStopped(t *testing.T) {
 		q    Query
 		want func(*store.Task) bool
 	}{
-		"all":     {Query{}, func(*store.Task) bool { return true }},
-		"state":   {Query{States: []string{"discarded", "cancelled"}}, func(t *store.Task) bool { return t.State != store.Completed }},
-		"queue":   {Query{Queues: []string{"b"}}, func(t *store.Task) bool { return t.Queue == "b" }},
-		"kind":    {Query{Kinds: []string{"bill"}}, func(t *store.Task) bool { return t.Kind == "bill" }},
-		"tenant":  {Query{Tenants: []string{"bolt", "corp"}}, func(t *store.Task) bool { return t.Tenant == "bolt" || t.Tenant == "corp" }},
-		"key":     {Query{Key: "k1"}, func(t *store.Task) bool { return t.Key == "k1" }},
-		"tags":    {Query{Tags: []string{"y", "x"}}, func(t *store.Task) bool { return len(t.Tags) == 2 }},
-		"no tag":  {Query{Tags: []string{"y", "z"}}, func(t *store.Task) bool { return false }},
-		"error":   {Query{ErrorGroup: "f2"}, func(t *store.Task) bool { return group(t) == "f2" }},
-		"time":    {Query{From: since, Until: until}, func(t *store.Task) bool { return !t.FinishedAt.Before(since) && t.FinishedAt.Before(until) }},
+		"all": {Query{}, func(*store.Task) bool { return true }},
+		"state": {Query{States: []string{"discarded", "cancelled"}}, func(t *store.Task) bool {
+			return t.State != store.Completed
+		}},
+		"queue": {Query{Queues: []string{"b"}}, func(t *store.Task) bool { return t.Queue == "b" }},
+		"kind":  {Query{Kinds: []string{"bill"}}, func(t *store.Task) bool { return t.Kind == "bill" }},
+		"tenant": {Query{Tenants: []string{"bolt", "corp"}}, func(t *store.Task) bool {
+			return t.Tenant == "bolt" || t.Tenant == "corp"
+		}},
+		"key":    {Query{Key: "k1"}, func(t *store.Task) bool { return t.Key == "k1" }},
+		"tags":   {Query{Tags: []string{"y", "x"}}, func(t *store.Task) bool { return len(t.Tags) == 2 }},
+		"no tag": {Query{Tags: []string{"y", "z"}}, func(t *store.Task) bool { return false }},
+		"error":  {Query{ErrorGroup: "f2"}, func(t *store.Task) bool { return group(t) == "f2" }},
+		"time": {Query{From: since, Until: until}, func(t *store.Task) bool {
+			return !t.FinishedAt.Before(since) && t.FinishedAt.Before(until)
+		}},
 		"nothing": {Query{Kinds: []string{"other"}}, func(t *store.Task) bool { return false }},
 		"args": {Query{Args: "order.id=3", Tenants: []string{"acme"}}, func(t *store.Task) bool {
 			return strings.Contains(string(t.Args), ": 3}") && t.Tenant == "acme"
 		}},
-		"bounds": {Query{Sees: func(queue, tenant string) bool { return queue == "a" && tenant == "bolt" }}, func(t *store.Task) bool { return t.Tenant == "bolt" }},
+		"bounds": {Query{Sees: func(queue, tenant string) bool { return queue == "a" && tenant == "bolt" }},
+			func(t *store.Task) bool { return t.Tenant == "bolt" }},
 	} {
 		want := map[store.ID]bool{}
 		for i := range tasks {
@@ -189,7 +200,8 @@ func TestASearchFindsWhatMatchesAndGoesOnWhereItStopped(t *testing.T) {
 	if _, err := a.Search(t.Context(), Query{}, "x", 1, 0, nil); !errors.Is(err, ErrCursor) {
 		t.Error(err)
 	}
-	if _, err := a.Search(t.Context(), Query{}, "7@day=2026-01-01/queue=a/gone.parquet", 1, 0, nil); !errors.Is(err, ErrMoved) {
+	if _, err := a.Search(t.Context(), Query{}, "7@day=2026-01-01/queue=a/gone.parquet", 1, 0,
+		nil); !errors.Is(err, ErrMoved) {
 		t.Error(err)
 	}
 }
@@ -216,7 +228,9 @@ func TestSpansHoldWhatWasAdded(t *testing.T) {
 				t.Fatalf("%v does not hold %d", s, second)
 			}
 		}
-		if !slices.IsSortedFunc(s, func(a, b span) int { return bytes.Compare([]byte(fmt.Sprint(a.from)), []byte(fmt.Sprint(b.from))) }) {
+		if !slices.IsSortedFunc(s, func(a, b span) int {
+			return bytes.Compare([]byte(fmt.Sprint(a.from)), []byte(fmt.Sprint(b.from)))
+		}) {
 			t.Fatal(s)
 		}
 	}
@@ -257,16 +271,18 @@ func TestWhatIsPastItsRetentionGoesUnlessItIsHeld(t *testing.T) {
 	shelve(t, b, tasks)
 	week, day := 7*24*time.Hour, 3*24*time.Hour
 	forever := time.Duration(0)
-	err := errors.Join(SetRetention(ctx, s, "", &week), SetRetention(ctx, s, "short", &day), SetRetention(ctx, s, "kept", &forever),
-		PutHold(ctx, s, Hold{Name: "one", Tenant: "acme", Queue: "short"}, time.Second),
-		PutHold(ctx, s, Hold{Name: "two", From: now.AddDate(0, 0, -12).Add(-time.Hour), Until: now.AddDate(0, 0, -12).Add(time.Hour)}, time.Second))
+	err := errors.Join(SetRetention(ctx, s, "", &week), SetRetention(ctx, s, "short", &day),
+		SetRetention(ctx, s, "kept", &forever), PutHold(ctx, s, Hold{Name: "one", Tenant: "acme", Queue: "short"},
+			time.Second), PutHold(ctx, s, Hold{Name: "two", From: now.AddDate(0, 0, -12).Add(-time.Hour),
+			Until: now.AddDate(0, 0, -12).Add(time.Hour)}, time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
 	stays := func(t *store.Task, held bool) bool {
 		age := now.Sub(t.FinishedAt)
 		keep := map[string]time.Duration{"long": week, "short": day, "kept": 1 << 62}[t.Queue]
-		return age < keep || held && (t.Tenant == "acme" && t.Queue == "short" || age > 12*24*time.Hour-time.Hour && age < 12*24*time.Hour+time.Hour)
+		return age < keep || held && (t.Tenant == "acme" && t.Queue == "short" || age > 12*24*time.Hour-time.Hour &&
+			age < 12*24*time.Hour+time.Hour)
 	}
 	check := func(held bool) (gone int64) {
 		t.Helper()
@@ -279,7 +295,8 @@ func TestWhatIsPastItsRetentionGoesUnlessItIsHeld(t *testing.T) {
 				gone++
 			}
 			if times[tasks[i].ID.String()] != want {
-				t.Errorf("a task of %s and %q of %v is there %d times, want %d", tasks[i].Queue, tasks[i].Tenant, tasks[i].FinishedAt, times[tasks[i].ID.String()], want)
+				t.Errorf("a task of %s and %q of %v is there %d times, want %d", tasks[i].Queue, tasks[i].Tenant,
+					tasks[i].FinishedAt, times[tasks[i].ID.String()], want)
 			}
 		}
 		return gone
@@ -319,7 +336,8 @@ func TestATenantIsErasedAndNobodyElse(t *testing.T) {
 	if _, err := a.Find(ctx, tasks[1].ID); err != nil { // remembers the footers
 		t.Fatal(err)
 	}
-	if err := PutHold(ctx, s, Hold{Name: "case", Tenant: "acme", Queue: "b", From: time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC)}, time.Second); err != nil {
+	if err := PutHold(ctx, s, Hold{Name: "case", Tenant: "acme", Queue: "b",
+		From: time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC)}, time.Second); err != nil {
 		t.Fatal(err)
 	}
 	held := func(t *store.Task) bool {
@@ -355,7 +373,8 @@ func TestATenantIsErasedAndNobodyElse(t *testing.T) {
 	}
 	gone := check(func(t *store.Task) bool { return t.Tenant != "acme" || held(t) })
 	all, err := Erasures(ctx, s)
-	if err != nil || len(all) != 1 || all[0].ID != e.ID || all[0].State != ErasureHeld || all[0].Tasks != gone || all[0].Held == 0 || would.Tasks != gone {
+	if err != nil || len(all) != 1 || all[0].ID != e.ID || all[0].State != ErasureHeld || all[0].Tasks != gone ||
+		all[0].Held == 0 || would.Tasks != gone {
 		t.Errorf("the request is %+v, and %d are gone, a dry run said %+v: %v", all, gone, would, err)
 	}
 	if err := r.chores(ctx); err != nil { // nothing has changed
@@ -443,7 +462,10 @@ func TestWhateverDiesAnErasureEnds(t *testing.T) {
 	}
 	var tasks []store.Task
 	for i := range 1200 {
-		tasks = append(tasks, oldTask(i%48, func(t *store.Task) { t.Queue, t.Tenant = fmt.Sprint("q", i%3), fmt.Sprint("t", i%10) }))
+		tasks = append(tasks, oldTask(i%48, func(t *store.Task) {
+			t.Queue, t.Tenant = fmt.Sprint("q", i%3),
+				fmt.Sprint("t", i%10)
+		}))
 	}
 	for part := range slices.Chunk(tasks, 300) {
 		shelve(t, b, part)

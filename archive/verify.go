@@ -38,7 +38,8 @@ func (a *Archive) Verify(ctx context.Context, tell func(f File)) (v Verified, er
 	listed := map[string]bool{}
 	for _, m := range manifests {
 		if m.Open {
-			v.Problems = append(v.Problems, Problem{manifestPath(m.Batch), "the batch has not ended: its tasks may still be in the database"})
+			v.Problems = append(v.Problems, Problem{manifestPath(m.Batch),
+				"the batch has not ended: its tasks may still be in the database"})
 		}
 		for _, f := range m.Files {
 			listed[f.Path] = true

@@ -67,7 +67,9 @@ func TestStandardOutputIsTheTasksOutput(t *testing.T) {
 		`echo '"\u0000"'`:            func(s string) bool { return s == `"\"\\u0000\""` },
 		"true":                       func(s string) bool { return s == "" },
 		"echo found; exit 1":         func(s string) bool { return s == `"found"` },
-		"head -c " + long + " /dev/zero | tr '\\0' '<'": func(s string) bool { return len(s) > 1000 && len(s) <= tusk.MaxOutputBytes },
+		"head -c " + long + " /dev/zero | tr '\\0' '<'": func(s string) bool {
+			return len(s) > 1000 && len(s) <= tusk.MaxOutputBytes
+		},
 	} {
 		task := w.ended(builtin.KindExec, shell(script))
 		if output := string(task.Detail.Output); !check(output) {
@@ -89,7 +91,8 @@ func TestStandardErrorIsTheTasksLog(t *testing.T) {
 }
 
 func TestACommandKnowsItsTaskAndNotTheWorkersSecrets(t *testing.T) {
-	for name, value := range map[string]string{"TUSK_DATABASE_URL": "postgres://user:secret@host/db", "TUSK_SERVE_X": "secret",
+	for name, value := range map[string]string{"TUSK_DATABASE_URL": "postgres://user:secret@host/db",
+		"TUSK_SERVE_X": "secret",
 		"DATABASE_URL": "postgres://user:secret@host/db", "DB_PASSWORD": "secret", "AWS_SECRET_ACCESS_KEY": "secret",
 		"TZ": "Europe/Berlin", "LC_ALL": "C", "BUILTIN_TEST": "listed"} {
 		t.Setenv(name, value)
@@ -129,7 +132,8 @@ func TestThereIsNoShellBetween(t *testing.T) {
 
 func TestArgsThatCannotBeRunAreDiscardedAtOnce(t *testing.T) {
 	w := work(t, withExec)
-	for _, args := range []string{`{}`, `[]`, `{"command":[]}`, `{"command":[""]}`, `{"command":"ls"}`, `{"comand":["ls"]}`,
+	for _, args := range []string{`{}`, `[]`, `{"command":[]}`, `{"command":[""]}`, `{"command":"ls"}`,
+		`{"comand":["ls"]}`,
 		`{"command":["ls"],"env":{"A=B":"c"}}`, `{"command":["ls"],"env":{"":"c"}}`} {
 		id := w.enqueue(builtin.KindExec, args, &tusk.Options{MaxAttempts: 5})
 		task := w.await(id, func(t *tusk.TaskInfo) bool { return t.State.Finished() })
@@ -137,7 +141,8 @@ func TestArgsThatCannotBeRunAreDiscardedAtOnce(t *testing.T) {
 			t.Errorf("%s: %v, attempt %d, %q", args, task.State, task.Attempt, lastError(task))
 		}
 	}
-	if task := w.ended(builtin.KindExec, `{"command":["no-such-program"]}`); !strings.Contains(lastError(task), "no-such-program") {
+	if task := w.ended(builtin.KindExec, `{"command":["no-such-program"]}`); !strings.Contains(lastError(task),
+		"no-such-program") {
 		t.Errorf("missing program: %q", lastError(task))
 	}
 }
@@ -145,7 +150,8 @@ func TestArgsThatCannotBeRunAreDiscardedAtOnce(t *testing.T) {
 // forks is a script whose child outlives it and ignores SIGTERM; both write down
 // who they are.
 func forks(dir string) string {
-	return `(trap '' TERM; sh -c 'echo $PPID' > ` + dir + `/child.tmp; mv ` + dir + `/child.tmp ` + dir + `/child; while :; do sleep 0.05; done) &
+	return `(trap '' TERM; sh -c 'echo $PPID' > ` + dir + `/child.tmp; mv ` + dir + `/child.tmp ` + dir +
+		`/child; while :; do sleep 0.05; done) &
 trap '' TERM
 echo $$ > ` + dir + `/parent
 `
@@ -214,7 +220,8 @@ func TestTheWholeProcessGroupDiesWithTheWorkerAndTheTaskIsHandedBack(t *testing.
 	w.stop()
 	awaitDeath(t, parent)
 	awaitDeath(t, child)
-	if task := w.await(id, func(*tusk.TaskInfo) bool { return true }); task.State != tusk.StateAvailable || task.Attempt != 0 {
+	if task := w.await(id, func(*tusk.TaskInfo) bool { return true }); task.State != tusk.StateAvailable ||
+		task.Attempt != 0 {
 		t.Errorf("%v, attempt %d", task.State, task.Attempt)
 	}
 }
@@ -233,7 +240,8 @@ func TestACommandOfAKindReadsItsArgsFromStandardInput(t *testing.T) {
 		builtin.Command(m, "resize", []string{"sh", "-c", `cat; echo "$TUSK_TASK_KIND" >&2`})
 	})
 	task := w.ended("resize", `{"width":100}`)
-	if string(task.Detail.Output) != `{"width":100}` || len(task.Detail.Logs) != 1 || task.Detail.Logs[0].Text != "resize" {
+	if string(task.Detail.Output) != `{"width":100}` || len(task.Detail.Logs) != 1 ||
+		task.Detail.Logs[0].Text != "resize" {
 		t.Fatalf("output %s, logs %v", task.Detail.Output, task.Detail.Logs)
 	}
 }
@@ -298,10 +306,12 @@ func TestCommandsAreStagesOfAPipeline(t *testing.T) {
 			break
 		}
 	}
-	if err != nil || len(run.Tasks) != 3 || string(run.Tasks[1].Args) != `{"fetched":7}` || run.Tasks[2].Kind != "ingest.store" || string(run.Tasks[2].Detail.Output) != `"stored"` {
+	if err != nil || len(run.Tasks) != 3 || string(run.Tasks[1].Args) != `{"fetched":7}` ||
+		run.Tasks[2].Kind != "ingest.store" || string(run.Tasks[2].Detail.Output) != `"stored"` {
 		t.Errorf("%+v, %v", run, err)
 	}
-	if task := w.ended("alone", "1"); task.State != tusk.StateDiscarded || !strings.Contains(lastError(task), "alone is no stage") {
+	if task := w.ended("alone", "1"); task.State != tusk.StateDiscarded ||
+		!strings.Contains(lastError(task), "alone is no stage") {
 		t.Errorf("%v: %s", task.State, lastError(task))
 	}
 }

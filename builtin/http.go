@@ -166,7 +166,8 @@ func (a *HTTPArgs) body() (body []byte, contentType string) {
 }
 
 // framing are the headers that are the connection's, not the task's.
-var framing = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Trailer", "Upgrade", "Te", "Keep-Alive",
+var framing = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Trailer", "Upgrade", "Te",
+	"Keep-Alive",
 	"Proxy-Authorization", "Proxy-Connection"}
 
 func setHeaders(h http.Header, given map[string]string) error {
@@ -189,7 +190,8 @@ func setHeaders(h http.Header, given map[string]string) error {
 // isToken reports whether a header may have this name.
 func isToken(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r))
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("!#$%&'*+-.^_`|~", r))
 	})
 }
 

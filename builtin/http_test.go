@@ -55,8 +55,9 @@ func TestAResponseDecides(t *testing.T) {
 func TestARequestCarriesWhatItsTaskSays(t *testing.T) {
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		json.NewEncoder(w).Encode(map[string]any{"method": r.Method, "type": r.Header.Get("Content-Type"), "body": string(body),
-			"own": r.Header.Get("X-Own"), "key": r.Header.Get("Idempotency-Key"), "attempt": r.Header.Get("Tusk-Task-Attempt")})
+		json.NewEncoder(w).Encode(map[string]any{"method": r.Method, "type": r.Header.Get("Content-Type"),
+			"body": string(body), "own": r.Header.Get("X-Own"), "key": r.Header.Get("Idempotency-Key"),
+			"attempt": r.Header.Get("Tusk-Task-Attempt")})
 	})
 	w := work(t, withHTTP(t, "127.0.0.1"))
 	for args, want := range map[string]string{
@@ -86,14 +87,17 @@ func TestRetryAfterIsRespected(t *testing.T) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	})
 	w := work(t, withHTTP(t, "127.0.0.1"))
-	for path, want := range map[string]time.Duration{"/seconds": 50 * time.Minute, "/date": 50 * time.Minute, "/far": 24 * time.Hour, "/none": 0} {
+	for path, want := range map[string]time.Duration{"/seconds": 50 * time.Minute, "/date": 50 * time.Minute,
+		"/far": 24 * time.Hour, "/none": 0} {
 		begun := time.Now()
-		id := w.enqueue(builtin.KindHTTP, `{"url":"`+url+path+`"}`, &tusk.Options{MaxAttempts: 2, Backoff: tusk.ConstantBackoff(time.Minute)})
+		id := w.enqueue(builtin.KindHTTP, `{"url":"`+url+path+`"}`,
+			&tusk.Options{MaxAttempts: 2, Backoff: tusk.ConstantBackoff(time.Minute)})
 		task := w.await(id, func(t *tusk.TaskInfo) bool { return t.State == tusk.StateRetryable })
 		if want == 0 {
 			want = time.Minute
 		}
-		if low, high := begun.Add(want-2*time.Second), time.Now().Add(want+2*time.Second); task.RunAt.Before(low) || task.RunAt.After(high) {
+		if low, high := begun.Add(want-2*time.Second), time.Now().Add(want+2*time.Second); task.RunAt.Before(low) ||
+			task.RunAt.After(high) {
 			t.Errorf("%s: next attempt at %v, want it in %v", path, task.RunAt, want)
 		}
 	}
@@ -146,9 +150,12 @@ func TestNoSpellingOfAPrivateAddressIsReached(t *testing.T) {
 		"http://0.0.0.0:" + port, "http://[::]:" + port, "http://[64:ff9b::7f00:1]:" + port, "http://[2002:7f00:1::]:" + port,
 		"http://10.0.0.1", "http://172.16.0.1", "http://192.168.1.1", "http://100.64.0.1", "http://198.18.0.1",
 		"http://169.254.169.254/latest/meta-data/", "http://[fd00:ec2::254]/", "http://[fe80::1]/", "http://[fe80::1%25lo]/",
-		"http://100.100.100.200/", "http://168.63.129.16/", "http://224.0.0.1/", "http://255.255.255.255/", "http://240.0.0.1/",
-		"http://user:secret@127.0.0.1:" + port, "http://user@example.com/", "file:///etc/passwd", "gopher://127.0.0.1:" + port,
-		"ftp://127.0.0.1/", "javascript:alert(1)", "http:127.0.0.1", "//127.0.0.1:" + port, "http://:" + port, "unix:///run/x.sock",
+		"http://100.100.100.200/", "http://168.63.129.16/", "http://224.0.0.1/", "http://255.255.255.255/",
+		"http://240.0.0.1/",
+		"http://user:secret@127.0.0.1:" + port, "http://user@example.com/", "file:///etc/passwd",
+		"gopher://127.0.0.1:" + port,
+		"ftp://127.0.0.1/", "javascript:alert(1)", "http:127.0.0.1", "//127.0.0.1:" + port, "http://:" + port,
+		"unix:///run/x.sock",
 	} {
 		args, _ := json.Marshal(builtin.HTTPArgs{URL: target})
 		task := w.ended(builtin.KindHTTP, string(args))
@@ -157,8 +164,10 @@ func TestNoSpellingOfAPrivateAddressIsReached(t *testing.T) {
 		}
 	}
 	// These are names to Go; what they resolve to, if anything, is judged.
-	for _, target := range []string{"http://localhost:" + port, "http://nobody.invalid", "http://LOCALHOST.:" + port, "http://127.1:" + port, "http://2130706433:" + port, "http://0x7f000001:" + port, "http://0177.0.0.1:" + port} {
-		if task := w.ended(builtin.KindHTTP, `{"url":"`+target+`"}`); task.State != tusk.StateDiscarded || lastError(task) != notFound {
+	for _, target := range []string{"http://localhost:" + port, "http://nobody.invalid", "http://LOCALHOST.:" + port,
+		"http://127.1:" + port, "http://2130706433:" + port, "http://0x7f000001:" + port, "http://0177.0.0.1:" + port} {
+		if task := w.ended(builtin.KindHTTP, `{"url":"`+target+`"}`); task.State != tusk.StateDiscarded ||
+			lastError(task) != notFound {
 			t.Errorf("%s: %v %q", target, task.State, lastError(task))
 		}
 	}
@@ -183,7 +192,8 @@ func TestARedirectIsJudgedLikeAnyAddress(t *testing.T) {
 	if reached {
 		t.Error("a redirect reached what the request could not")
 	}
-	if task := w.ended(builtin.KindHTTP, `{"url":"`+open+`/?to=/?to=/"}`); !strings.Contains(lastError(task), "redirects") {
+	if task := w.ended(builtin.KindHTTP, `{"url":"`+open+`/?to=/?to=/"}`); !strings.Contains(lastError(task),
+		"redirects") {
 		t.Errorf("a loop of redirects: %v %q", task.State, lastError(task))
 	}
 }
@@ -200,9 +210,12 @@ func TestARedirectToAnotherHostCarriesNoHeaderOfTheTask(t *testing.T) {
 		got = r.Header
 	})
 	w := work(t, withHTTP(t, "127.0.0.1", "localhost"))
-	for to, want := range map[string]string{"/": "canary", other: "", "http://localhost:" + port: "", other + "/?to=" + open: ""} {
-		task := w.ended(builtin.KindHTTP, `{"url":"`+open+`/?to=`+neturl.QueryEscape(to)+`","headers":{"X-Api-Key":"canary","Cookie":"canary"}}`)
-		if task.State != tusk.StateCompleted || got.Get("X-Api-Key") != want || got.Get("Cookie") != want || got.Get("Tusk-Task-Id") == "" {
+	for to, want := range map[string]string{"/": "canary", other: "", "http://localhost:" + port: "",
+		other + "/?to=" + open: ""} {
+		task := w.ended(builtin.KindHTTP, `{"url":"`+open+`/?to=`+neturl.QueryEscape(to)+
+			`","headers":{"X-Api-Key":"canary","Cookie":"canary"}}`)
+		if task.State != tusk.StateCompleted || got.Get("X-Api-Key") != want || got.Get("Cookie") != want ||
+			got.Get("Tusk-Task-Id") == "" {
 			t.Errorf("to %s: %v %q", to, task.State, got)
 		}
 	}
@@ -213,7 +226,8 @@ func TestHostsAreAllowedByNameAddressAndNetwork(t *testing.T) {
 	port := url[strings.LastIndexByte(url, ':')+1:]
 	for allow, want := range map[string]tusk.State{
 		"127.0.0.1": tusk.StateCompleted, "127.0.0.1:" + port: tusk.StateCompleted, "127.0.0.0/8": tusk.StateCompleted,
-		"127.0.0.1:1": tusk.StateDiscarded, "127.0.0.2": tusk.StateDiscarded, "localhost": tusk.StateDiscarded, "10.0.0.0/8": tusk.StateDiscarded,
+		"127.0.0.1:1": tusk.StateDiscarded, "127.0.0.2": tusk.StateDiscarded, "localhost": tusk.StateDiscarded,
+		"10.0.0.0/8": tusk.StateDiscarded,
 	} {
 		w := work(t, withHTTP(t, allow))
 		if task := w.ended(builtin.KindHTTP, `{"url":"`+url+`"}`); task.State != want {
@@ -230,9 +244,11 @@ func TestHostsAreAllowedByNameAddressAndNetwork(t *testing.T) {
 
 func TestRequestsThatCannotBeSentAreDiscardedAtOnce(t *testing.T) {
 	w := work(t, withHTTP(t, "127.0.0.1"))
-	for _, args := range []string{`{}`, `[]`, `{"url":""}`, `{"url":5}`, `{"url":"http://127.0.0.1","uri":"x"}`, `{"url":"http://127.0.0.1:99999999/%zz"}`,
+	for _, args := range []string{`{}`, `[]`, `{"url":""}`, `{"url":5}`, `{"url":"http://127.0.0.1","uri":"x"}`,
+		`{"url":"http://127.0.0.1:99999999/%zz"}`,
 		`{"url":"http://127.0.0.1","method":"CONNECT"}`, `{"url":"http://127.0.0.1","method":"GE T"}`,
-		`{"url":"http://127.0.0.1","headers":{"a":"b\r\nc: d"}}`, `{"url":"http://127.0.0.1","headers":{"a\nb":"c"}}`, `{"url":"http://127.0.0.1","headers":{"":"c"}}`,
+		`{"url":"http://127.0.0.1","headers":{"a":"b\r\nc: d"}}`, `{"url":"http://127.0.0.1","headers":{"a\nb":"c"}}`,
+		`{"url":"http://127.0.0.1","headers":{"":"c"}}`,
 		`{"url":"http://127.0.0.1","headers":{"host":"x"}}`, `{"url":"http://127.0.0.1","headers":{"content-length":"5"}}`,
 		`{"url":"http://127.0.0.1","headers":{"tusk-task-id":"forged"}}`} {
 		id := w.enqueue(builtin.KindHTTP, args, &tusk.Options{MaxAttempts: 5})

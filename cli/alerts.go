@@ -42,8 +42,10 @@ type alertSecretRow struct {
 }
 
 func alertOf(a alert.Alert) alertRow {
-	row := alertRow{Name: a.Name, Kind: string(a.Kind), Queue: a.Queue, Schedule: a.Schedule, Over: seconds(a.Over), Rate: a.Rate, For: seconds(a.For),
-		Repeat: seconds(a.Repeat), State: a.Stands(), Since: instant(a.Since), Text: a.Text, Muted: instant(a.MutedUntil), Told: instant(a.Told),
+	row := alertRow{Name: a.Name, Kind: string(a.Kind), Queue: a.Queue, Schedule: a.Schedule, Over: seconds(a.Over),
+		Rate: a.Rate, For: seconds(a.For),
+		Repeat: seconds(a.Repeat), State: a.Stands(), Since: instant(a.Since), Text: a.Text, Muted: instant(a.MutedUntil),
+		Told: instant(a.Told),
 		Sent: instant(a.Arrived), Waiting: len(a.Owed), Dropped: a.Dropped, Failed: instant(a.Failed), Error: a.Error}
 	for i := range a.To {
 		row.Receivers = append(row.Receivers, string(a.To[i].Via)+" "+a.To[i].Shown())
@@ -60,7 +62,8 @@ looks for has lasted for long enough, its receivers are told, once, and once mor
 when it is over. tusk serve and tusk dev look and tell: one process of them, whichever
 runs.`,
 	}
-	named := func(use, short, verb string, do func(ctx context.Context, book *alert.Book, name string) error) *cobra.Command {
+	named := func(use, short, verb string, do func(ctx context.Context, book *alert.Book,
+		name string) error) *cobra.Command {
 		return &cobra.Command{Use: use, Short: short, Args: between(1, -1, "NAME"),
 			RunE: func(cmd *cobra.Command, names []string) error {
 				return app.withAlerts(cmd.Context(), nil, func(book *alert.Book) error {
@@ -90,7 +93,9 @@ runs.`,
 					return printOne(app, alertOf(a))
 				})
 			}},
-		named("remove NAME…", "Remove alerts", "removed", func(ctx context.Context, book *alert.Book, name string) error { return book.Remove(ctx, name) }),
+		named("remove NAME…", "Remove alerts", "removed", func(ctx context.Context, book *alert.Book, name string) error {
+			return book.Remove(ctx, name)
+		}),
 		named("test NAME…", "Send a test to each receiver, and say what became of it", "arrived", app.testAlert), mute)
 	return c
 }
@@ -139,7 +144,8 @@ printed, once. The URL of Slack is a secret: TUSK_SLACK_FILE names a file that h
 	}
 	f := c.Flags()
 	f.Var(oneOf(&kind, words...), "kind", "what it looks for")
-	_ = c.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // it has this flag
+	// it has this flag
+	_ = c.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	f.StringVar(&r.Queue, "queue", "", "`queue` that it looks at; default: each")
 	f.StringVar(&r.Schedule, "schedule", "", "`schedule` that it looks at; default: each")
 	f.Var(durationFlag(&r.Over), "over", "how old, how long without an end, or how late; default: 5m, of missed 1m")
@@ -217,7 +223,8 @@ func (app *App) testAlert(ctx context.Context, book *alert.Book, name string) er
 		case <-time.After(time.Second / 2):
 		}
 	}
-	return &Problem{Code: "nobody_watches", Exit: exitUnavailable, Text: "no process has sent it within " + patience.String(), Hint: "start tusk serve"}
+	return &Problem{Code: "nobody_watches", Exit: exitUnavailable, Text: "no process has sent it within " +
+		patience.String(), Hint: "start tusk serve"}
 }
 
 // withAlerts opens the database for alerts.

@@ -23,11 +23,13 @@ func newArchiveCommand(app *App) *cobra.Command {
 retention is over, by tusk serve --archive URL. Commands that read the archive
 need its URL, too: --archive, or TUSK_ARCHIVE.`,
 	}
-	c.AddCommand(newArchiveStatusCommand(app), newArchiveSetCommand(app), newArchiveListCommand(app), newArchiveShowCommand(app),
-		newArchiveVerifyCommand(app), newArchiveSearchCommand(app), newArchiveRerunCommand(app), reruns.command(app, "Watch, carry on and cancel reruns of what matched a filter"),
-		newArchiveRestoreCommand(app), restores.command(app, "Watch, carry on and cancel restores"),
-		newArchiveKeepCommand(app), newArchivePruneCommand(app), newArchiveEraseCommand(app), newArchiveHoldCommand(app), newArchiveUnholdCommand(app),
-		called("erasures", newListCommand(app, "List requests to erase tenants, and when they were done", "nobody has asked for a tenant to be erased",
+	c.AddCommand(newArchiveStatusCommand(app), newArchiveSetCommand(app), newArchiveListCommand(app),
+		newArchiveShowCommand(app), newArchiveVerifyCommand(app), newArchiveSearchCommand(app), newArchiveRerunCommand(app),
+		reruns.command(app, "Watch, carry on and cancel reruns of what matched a filter"), newArchiveRestoreCommand(app),
+		restores.command(app, "Watch, carry on and cancel restores"), newArchiveKeepCommand(app), newArchivePruneCommand(app),
+		newArchiveEraseCommand(app), newArchiveHoldCommand(app), newArchiveUnholdCommand(app),
+		called("erasures", newListCommand(app, "List requests to erase tenants, and when they were done",
+			"nobody has asked for a tenant to be erased",
 			func(ctx context.Context, client *tusk.Client) ([]erasureRow, error) {
 				all, err := archive.Erasures(ctx, client.Store())
 				return rowsOf(all, erasureOf), err
@@ -78,7 +80,8 @@ func viewArchive(ctx context.Context, client *tusk.Client) (v archiveView, err e
 	if err != nil {
 		return v, err
 	}
-	v = archiveView{Queues: []string{}, Succeeded: instant(status.Succeeded), Failing: status.Failing, Tasks: status.Tasks, Bytes: status.Bytes}
+	v = archiveView{Queues: []string{}, Succeeded: instant(status.Succeeded), Failing: status.Failing, Tasks: status.Tasks,
+		Bytes: status.Bytes}
 	if v.All, err = client.ArchivesAll(ctx); err != nil {
 		return v, err
 	}
@@ -128,9 +131,10 @@ their retention is over.`,
 			if like {
 				setting, result = nil, "like others"
 			}
-			return app.forEach(cmd.Context(), "queue", names, result, func(c *tusk.Client, ctx context.Context, name string) error {
-				return c.SetArchive(ctx, name, setting)
-			})
+			return app.forEach(cmd.Context(), "queue", names, result,
+				func(c *tusk.Client, ctx context.Context, name string) error {
+					return c.SetArchive(ctx, name, setting)
+				})
 		},
 	}
 	c.Flags().BoolVar(&all, "all", false, "all queues that are not set by themselves")
@@ -169,7 +173,8 @@ func newArchiveListCommand(app *App) *cobra.Command {
 				for _, m := range manifests {
 					for _, f := range m.Files {
 						if len(queues) == 0 || slices.Contains(queues, f.Queue) {
-							rows = append(rows, fileRow{f.Path, f.Day, f.Queue, f.Tasks, f.Bytes, instant(f.From), instant(f.Until), f.SHA256})
+							rows = append(rows, fileRow{f.Path, f.Day, f.Queue, f.Tasks, f.Bytes, instant(f.From),
+								instant(f.Until), f.SHA256})
 						}
 					}
 				}
@@ -235,7 +240,8 @@ with status 1 if anything is.`,
 					return err
 				}
 				if len(v.Problems) > 0 {
-					return &Problem{Code: "archive_damaged", Exit: exitError, Text: fmt.Sprintf("%d things are wrong with the archive", len(v.Problems))}
+					return &Problem{Code: "archive_damaged", Exit: exitError,
+						Text: fmt.Sprintf("%d things are wrong with the archive", len(v.Problems))}
 				}
 				return nil
 			})
@@ -261,7 +267,8 @@ func problemRows(problems []archive.Problem) []string {
 // withArchive does something with the archive that --archive names.
 func (app *App) withArchive(ctx context.Context, do func(*archive.Archive) error) error {
 	if app.flags.archive == "" {
-		return usage("such as --archive file:///var/lib/tusk/archive, or TUSK_ARCHIVE", "which archive is not said: --archive is missing")
+		return usage("such as --archive file:///var/lib/tusk/archive, or TUSK_ARCHIVE",
+			"which archive is not said: --archive is missing")
 	}
 	bucket, err := place.Open(ctx, app.flags.archive)
 	if err != nil {
@@ -272,7 +279,8 @@ func (app *App) withArchive(ctx context.Context, do func(*archive.Archive) error
 }
 
 // archiver makes what a server archives by; nil: it is not to.
-func (app *App) archiver(ctx context.Context, s store.Store, leader *tusk.Leader) (r *archive.Runner, done func(), err error) {
+func (app *App) archiver(ctx context.Context, s store.Store,
+	leader *tusk.Leader) (r *archive.Runner, done func(), err error) {
 	if app.flags.archive == "" {
 		return nil, func() {}, nil
 	}
@@ -280,7 +288,8 @@ func (app *App) archiver(ctx context.Context, s store.Store, leader *tusk.Leader
 	if err != nil {
 		return nil, nil, usage("", "--archive: %v", err)
 	}
-	r, err = archive.NewRunner(archive.Options{Store: s, Bucket: bucket, ID: tusk.NewID(), NewID: tusk.NewID, Keep: leader.Archivable, Log: app.Log})
+	r, err = archive.NewRunner(archive.Options{Store: s, Bucket: bucket, ID: tusk.NewID(), NewID: tusk.NewID,
+		Keep: leader.Archivable, Log: app.Log})
 	if err != nil {
 		return nil, nil, errors.Join(usage("", "--archive: %v", err), bucket.Close())
 	}

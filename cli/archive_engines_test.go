@@ -15,7 +15,8 @@ func TestTasksAreRestoredOnEachEngine(t *testing.T) {
 			sh.env = append(sh.env, "TUSK_DATABASE_URL="+dsn(t))
 			sh.must("migrate", "up")
 			enqueue := func(more ...string) string {
-				return strings.TrimSpace(sh.must(append([]string{"enqueue", "echo", `{"n": 1}`, "--queue", "q", "--quiet"}, more...)...))
+				return strings.TrimSpace(sh.must(append([]string{"enqueue", "echo", `{"n": 1}`, "--queue", "q", "--quiet"},
+					more...)...))
 			}
 			ids := []string{enqueue("--key", "k"), enqueue("--tenant", "acme")}
 			sh.must("tasks", "cancel", ids[0], ids[1])

@@ -20,13 +20,15 @@ func TestTasksAreRestoredFromS3(t *testing.T) {
 	const tasks = 9000 // a third of them takes several transactions
 	var lines strings.Builder
 	for i := range tasks {
-		fmt.Fprintf(&lines, `{"kind": "echo", "args": {"n": %d}, "queue": "bills", "tenant": %q}`+"\n", i, []string{"acme", "bolt", "cure"}[i%3])
+		fmt.Fprintf(&lines, `{"kind": "echo", "args": {"n": %d}, "queue": "bills", "tenant": %q}`+"\n", i,
+			[]string{"acme", "bolt", "cure"}[i%3])
 	}
 	sh.stdin = lines.String()
 	sh.must("enqueue", "--from", "-")
 	sh.must("tasks", "cancel", "--queue", "bills", "--yes")
 	ids := func(filter ...string) []string {
-		return strings.Fields(sh.must(append([]string{"tasks", "list", "--queue", "bills", "--all", "--quiet"}, filter...)...))
+		return strings.Fields(sh.must(append([]string{"tasks", "list", "--queue", "bills", "--all", "--quiet"},
+			filter...)...))
 	}
 	enqueued := ids()
 	sh.must("archive", "set", "bills")
@@ -35,11 +37,13 @@ func TestTasksAreRestoredFromS3(t *testing.T) {
 		return sh.start("serve", "--addr", "127.0.0.1:0", "--archive", place, "--keep-cancelled", "1s")
 	}
 	server := serve()
-	eventually(t, func() bool { return sh.json("archive", "status")[0]["tasks"] == float64(tasks) && len(ids()) == 0 }, server.log)
+	eventually(t, func() bool { return sh.json("archive", "status")[0]["tasks"] == float64(tasks) && len(ids()) == 0 },
+		server.log)
 	sh.must("archive", "set", "bills", "--off") // what is restored stays where it is
 	sh.must("queues", "keep", "bills", "--cancelled", "forever")
 
-	named := strings.Fields(sh.must("archive", "search", "--tenant", "acme", "--limit", "2", "--quiet", "--archive", place))
+	named := strings.Fields(sh.must("archive", "search", "--tenant", "acme", "--limit", "2", "--quiet",
+		"--archive", place))
 	if back := sh.json("archive", "restore", named[0], named[1], "--archive", place); back[0]["restored"] != 2.0 {
 		t.Error(back)
 	}
@@ -48,7 +52,8 @@ func TestTasksAreRestoredFromS3(t *testing.T) {
 		id := fmt.Sprint(sh.json("archive", "restore", "--tenant", tenant, "--yes", "--detach", "--archive", place)[0]["id"])
 		eventually(t, func() bool { return len(ids("--tenant", tenant)) > 0 }, server.log)
 		between(id)
-		eventually(t, func() bool { return stands(id)["state"] == "done" }, func() string { return fmt.Sprint(stands(id), server.log()) })
+		eventually(t, func() bool { return stands(id)["state"] == "done" },
+			func() string { return fmt.Sprint(stands(id), server.log()) })
 		if now := stands(id); now["restored"] != float64(tasks/3) || now["skipped"] != 0.0 {
 			t.Errorf("%s: %v", tenant, now)
 		}

@@ -16,7 +16,8 @@ func TestAServerArchivesAndCommandsFindWhatItArchived(t *testing.T) {
 	dir := t.TempDir()
 	place := "file://" + filepath.ToSlash(dir)
 	sh.must("migrate", "up")
-	id := strings.TrimSpace(sh.must("enqueue", "mail", `{"to": "ada"}`, "--queue", "mail", "--max-attempts", "7", "--quiet"))
+	id := strings.TrimSpace(sh.must("enqueue", "mail", `{"to": "ada"}`, "--queue", "mail", "--max-attempts",
+		"7", "--quiet"))
 	sh.must("tasks", "cancel", id, "--reason", "why not")
 	sh.must("archive", "set", "mail")
 	sh.fails(exitNotFound, "unknown_queue", nil, "archive", "set", "other", "--off")
@@ -36,11 +37,13 @@ func TestAServerArchivesAndCommandsFindWhatItArchived(t *testing.T) {
 	for _, command := range [][]string{{"tasks", "show"}, {"archive", "show"}} {
 		var task map[string]any
 		out := sh.must(append(command, id, "--json", "--archive", place)...)
-		if err := json.Unmarshal([]byte(out), &task); err != nil || task["id"] != id || task["reason"] != "why not" || task["max_attempts"] != 7.0 {
+		if err := json.Unmarshal([]byte(out), &task); err != nil || task["id"] != id || task["reason"] != "why not" ||
+			task["max_attempts"] != 7.0 {
 			t.Errorf("%v: %s: %v", command, out, err)
 		}
 	}
-	if out := sh.must("archive", "list", "--archive", place, "--queue", "mail", "--quiet"); !strings.Contains(out, "queue=mail/") {
+	if out := sh.must("archive", "list", "--archive", place, "--queue", "mail", "--quiet"); !strings.Contains(out,
+		"queue=mail/") {
 		t.Error(out)
 	}
 	sh.must("archive", "verify", "--archive", place)
@@ -51,7 +54,8 @@ func TestAServerArchivesAndCommandsFindWhatItArchived(t *testing.T) {
 	if err := os.Truncate(files[0], 100); err != nil {
 		t.Fatal(err)
 	}
-	if r := sh.run("archive", "verify", "--archive", place); r.status != exitError || !strings.Contains(r.out, "100 bytes") {
+	if r := sh.run("archive", "verify", "--archive", place); r.status != exitError ||
+		!strings.Contains(r.out, "100 bytes") {
 		t.Errorf("a damaged file: status %d: %s", r.status, r.out)
 	}
 }
@@ -59,7 +63,8 @@ func TestAServerArchivesAndCommandsFindWhatItArchived(t *testing.T) {
 func TestAnArchiveThatCannotBeIsSaid(t *testing.T) {
 	sh := newShell(t)
 	sh.must("migrate", "up")
-	for place, want := range map[string]string{"": "--archive is missing", "ftp://x": "file://, s3://, gs:// or azblob://", "file://host/x": "three slashes", "s3://a:b@c": "credentials"} {
+	for place, want := range map[string]string{"": "--archive is missing", "ftp://x": "file://, s3://, gs:// or azblob://",
+		"file://host/x": "three slashes", "s3://a:b@c": "credentials"} {
 		if r := sh.run("archive", "list", "--archive", place); r.status != exitUsage || !strings.Contains(r.err, want) {
 			t.Errorf("%q: status %d: %s", place, r.status, r.err)
 		}
@@ -73,7 +78,8 @@ func TestCommandsReadAndKeepTheArchive(t *testing.T) {
 	sh.must("migrate", "up")
 	var ids []string
 	for i := range 6 {
-		id := sh.must("enqueue", "bill", fmt.Sprintf(`{"order": {"id": %d}}`, i), "--queue", "bills", "--tenant", []string{"acme", "bolt"}[i%2], "--quiet")
+		id := sh.must("enqueue", "bill", fmt.Sprintf(`{"order": {"id": %d}}`, i), "--queue", "bills", "--tenant",
+			[]string{"acme", "bolt"}[i%2], "--quiet")
 		ids = append(ids, strings.TrimSpace(id))
 	}
 	sh.must(append([]string{"tasks", "cancel"}, ids...)...)
@@ -83,7 +89,8 @@ func TestCommandsReadAndKeepTheArchive(t *testing.T) {
 	server.await("archived")
 	eventually(t, func() bool { return sh.json("archive", "status")[0]["tasks"] == 6.0 }, server.log)
 
-	found := sh.json("archive", "search", "--args", "order.id=3", "--state", "cancelled", "--since", "1h", "--archive", place)
+	found := sh.json("archive", "search", "--args", "order.id=3", "--state", "cancelled", "--since", "1h",
+		"--archive", place)
 	if len(found) != 1 || found[0]["id"] != ids[3] {
 		t.Error(found)
 	}
@@ -100,10 +107,12 @@ func TestCommandsReadAndKeepTheArchive(t *testing.T) {
 	if r := sh.run("archive", "rerun", "--archive", place); r.status != exitUsage {
 		t.Errorf("status %d: %s", r.status, r.err)
 	}
-	if dry := sh.json("archive", "rerun", "--tenant", "bolt", "--dry-run", "--archive", place); dry[0]["matched"] != 3.0 || dry[0]["dry_run"] != true || len(dry[0]) != 2 {
+	if dry := sh.json("archive", "rerun", "--tenant", "bolt", "--dry-run", "--archive", place); dry[0]["matched"] != 3.0 ||
+		dry[0]["dry_run"] != true || len(dry[0]) != 2 {
 		t.Error(dry)
 	}
-	if r := sh.run("archive", "rerun", "--tenant", "bolt", "--archive", place); r.status != exitUsage || !strings.Contains(r.err, "--yes") {
+	if r := sh.run("archive", "rerun", "--tenant", "bolt", "--archive", place); r.status != exitUsage ||
+		!strings.Contains(r.err, "--yes") {
 		t.Errorf("status %d: %s", r.status, r.err)
 	}
 	ran := sh.json("archive", "rerun", "--tenant", "bolt", "--yes", "--archive", place)
@@ -113,16 +122,19 @@ func TestCommandsReadAndKeepTheArchive(t *testing.T) {
 	if all := sh.json("archive", "reruns", "list"); len(all) != 1 || all[0]["id"] != ran[0]["id"] {
 		t.Error(all)
 	}
-	if again := sh.json("archive", "reruns", "carry", fmt.Sprint(ran[0]["id"]), "--archive", place); again[0]["enqueued"] != 3.0 {
+	if again := sh.json("archive", "reruns", "carry", fmt.Sprint(ran[0]["id"]), "--archive",
+		place); again[0]["enqueued"] != 3.0 {
 		t.Error(again)
 	}
 
 	sh.must("archive", "set", "bills", "--off") // what is restored stays where it is
 	sh.must("queues", "keep", "bills", "--cancelled", "forever")
-	if r := sh.run("archive", "restore", "--tenant", "bolt", "--archive", place); r.status != exitUsage || !strings.Contains(r.err, "--yes") {
+	if r := sh.run("archive", "restore", "--tenant", "bolt", "--archive", place); r.status != exitUsage ||
+		!strings.Contains(r.err, "--yes") {
 		t.Errorf("status %d: %s", r.status, r.err)
 	}
-	if dry := sh.json("archive", "restore", "--args", "order.id=5", "--dry-run", "--archive", place); dry[0]["matched"] != 1.0 || dry[0]["dry_run"] != true || len(dry[0]) != 2 {
+	if dry := sh.json("archive", "restore", "--args", "order.id=5", "--dry-run", "--archive", place); dry[0]["matched"] !=
+		1.0 || dry[0]["dry_run"] != true || len(dry[0]) != 2 {
 		t.Error(dry)
 	}
 	if r := sh.run("archive", "restore", ids[0], "--tenant", "bolt", "--archive", place); r.status != exitUsage {
@@ -166,7 +178,8 @@ func TestCommandsReadAndKeepTheArchive(t *testing.T) {
 	if gone := sh.json("archive", "prune", "--yes", "--archive", place); gone[0]["tasks"] != 2.0 {
 		t.Error(gone)
 	}
-	if e := sh.json("archive", "erase", "acme", "--yes", "--archive", place); e[0]["state"] != "held" || e[0]["held"] != 3.0 {
+	if e := sh.json("archive", "erase", "acme", "--yes", "--archive", place); e[0]["state"] != "held" ||
+		e[0]["held"] != 3.0 {
 		t.Error(e)
 	}
 	if holds := sh.json("archive", "holds"); len(holds) != 1 || holds[0]["reason"] != "a letter" {
@@ -176,7 +189,8 @@ func TestCommandsReadAndKeepTheArchive(t *testing.T) {
 	if r := sh.run("archive", "unhold", "case-1"); r.status != exitNotFound {
 		t.Errorf("status %d: %s", r.status, r.err)
 	}
-	eventually(t, func() bool { return sh.json("archive", "erasures")[0]["state"] == "done" }, server.log) // the server goes on with it
+	// the server goes on with it
+	eventually(t, func() bool { return sh.json("archive", "erasures")[0]["state"] == "done" }, server.log)
 	if found = sh.json("archive", "search", "--all", "--archive", place); len(found) != 0 {
 		t.Error(found)
 	}
@@ -194,7 +208,8 @@ func TestLargeArgsAndOutputsAreFiles(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r := sh.run("enqueue", "echo", "--args-file", file); r.status != exitUsage || !strings.Contains(r.err, "object store") {
+	if r := sh.run("enqueue", "echo", "--args-file", file); r.status != exitUsage ||
+		!strings.Contains(r.err, "object store") {
 		t.Errorf("without a place: status %d: %s", r.status, r.err)
 	}
 	sh.must("enqueue", "echo", "--args-file", file, "--dry-run", "--archive", place)

@@ -133,7 +133,8 @@ type erasureRow struct {
 }
 
 func erasureOf(e archive.Erasure) erasureRow {
-	return erasureRow{e.ID.String(), e.Tenant, string(e.State), e.Tasks, e.Files, e.Held, e.By, instant(e.At), instant(e.Done), e.Error}
+	return erasureRow{e.ID.String(), e.Tenant, string(e.State), e.Tasks, e.Files, e.Held, e.By, instant(e.At),
+		instant(e.Done), e.Error}
 }
 
 func newArchiveEraseCommand(app *App) *cobra.Command {
@@ -161,7 +162,8 @@ database are another matter: tusk tasks delete --tenant TENANT, first.`,
 				if agreed.dryRun {
 					return printOne(app, goneRow{would.Tasks, would.Files, would.Bytes, true})
 				}
-				if err := app.confirm(&agreed, "delete "+count(int(would.Tasks), "task")+" of "+tenant+" from the archive for ever"); err != nil {
+				if err := app.confirm(&agreed, "delete "+count(int(would.Tasks), "task")+" of "+tenant+
+					" from the archive for ever"); err != nil {
 					return err
 				}
 				e, err := archive.RequestErasure(ctx, client.Store(), tusk.NewID(), tenant, app.whoami())
@@ -246,13 +248,14 @@ func newArchiveUnholdCommand(app *App) *cobra.Command {
 		Short: "Remove holds",
 		Args:  between(1, -1, "NAME"),
 		RunE: func(cmd *cobra.Command, names []string) error {
-			return app.forEach(cmd.Context(), "hold", names, "removed", func(c *tusk.Client, ctx context.Context, name string) error {
-				err := archive.RemoveHold(ctx, c.Store(), name)
-				if errors.Is(err, archive.ErrNoHold) {
-					err = &Problem{Code: "not_found", Exit: exitNotFound, Text: err.Error()}
-				}
-				return app.audited(ctx, c, "archive.unhold", name, err)
-			})
+			return app.forEach(cmd.Context(), "hold", names, "removed",
+				func(c *tusk.Client, ctx context.Context, name string) error {
+					err := archive.RemoveHold(ctx, c.Store(), name)
+					if errors.Is(err, archive.ErrNoHold) {
+						err = &Problem{Code: "not_found", Exit: exitNotFound, Text: err.Error()}
+					}
+					return app.audited(ctx, c, "archive.unhold", name, err)
+				})
 		},
 	}
 }
@@ -272,7 +275,8 @@ func (app *App) withKeeper(ctx context.Context, do func(*tusk.Client, *archive.A
 			return usage("", "%v", err)
 		}
 		defer bucket.Close()
-		r, err := archive.NewRunner(archive.Options{Store: client.Store(), Bucket: bucket, ID: tusk.NewID(), NewID: tusk.NewID, Log: app.Log})
+		r, err := archive.NewRunner(archive.Options{Store: client.Store(), Bucket: bucket, ID: tusk.NewID(),
+			NewID: tusk.NewID, Log: app.Log})
 		if err != nil {
 			return usage("", "%v", err)
 		}

@@ -28,7 +28,8 @@ type rerunRow struct {
 }
 
 func rerunOf(r rerun.Rerun) rerunRow {
-	row := rerunRow{r.ID.String(), string(r.State), r.By, r.Expected, r.Enqueued, r.KeyTaken, r.Refused, r.Files, r.Of, leftLines(r.Left),
+	row := rerunRow{r.ID.String(), string(r.State), r.By, r.Expected, r.Enqueued, r.KeyTaken, r.Refused, r.Files, r.Of,
+		leftLines(r.Left),
 		instant(r.StartedAt), instant(r.FinishedAt), r.Error}
 	if r.CancelRequested && !r.Ended() {
 		row.State = "stopping"

@@ -24,7 +24,8 @@ type restoreRow struct {
 }
 
 func restoreOf(t archive.Restore) restoreRow {
-	row := restoreRow{t.ID.String(), string(t.State), t.By, t.Expected, t.Restored, t.Skipped, leftLines(t.Left), instant(t.At), instant(t.Done), t.Error}
+	row := restoreRow{t.ID.String(), string(t.State), t.By, t.Expected, t.Restored, t.Skipped, leftLines(t.Left),
+		instant(t.At), instant(t.Done), t.Error}
 	if t.CancelRequested && !t.Ended() {
 		row.State = "stopping"
 	}
@@ -32,7 +33,8 @@ func restoreOf(t archive.Restore) restoreRow {
 }
 
 var restores = requests[archive.Restore, restoreRow]{
-	name: "restore", order: "oldest first", list: archive.Restores, get: archive.ReadRestore, cancel: archive.CancelRestore, row: restoreOf,
+	name: "restore", order: "oldest first", list: archive.Restores, get: archive.ReadRestore,
+	cancel: archive.CancelRestore, row: restoreOf,
 	carry: func(ctx context.Context, app *App, id tusk.ID, tell func(archive.Restore)) (t archive.Restore, err error) {
 		err = app.withKeeper(ctx, func(_ *tusk.Client, _ *archive.Archive, r *archive.Runner) error {
 			t, err = r.Restore(ctx, id, tell)

@@ -77,10 +77,14 @@ say is null, or -.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return app.bench(cmd.Context(), &b) },
 	}
 	f := cmd.Flags()
-	f.Var(oneOf(&b.scenario, benchEnqueue, benchConsume, benchProduceConsume, benchLatency, benchHeld, benchWorkflow, benchFan, benchTenants, benchPinned, benchFair, benchBeside), "scenario",
+	f.Var(oneOf(&b.scenario, benchEnqueue, benchConsume, benchProduceConsume, benchLatency, benchHeld, benchWorkflow,
+		benchFan, benchTenants, benchPinned, benchFair, benchBeside), "scenario",
 		"enqueue, consume, produce-consume, latency, held, workflow, fan, tenants, tenants-held, fair or beside")
-	f.IntVar(&b.tasks, "tasks", 0, "how many tasks are measured; default: 20000, 1000 with latency, 10000 with workflow and fan, 100000 with fair")
-	f.IntVar(&b.batch, "batch", 0, "tasks in one enqueue, and the most a worker claims ahead; default: 500, 1 with latency, 100 with tenants, tenants-held and fair")
+	f.IntVar(&b.tasks, "tasks", 0,
+		"how many tasks are measured; default: 20000, 1000 with latency, 10000 with workflow and fan, 100000 with fair")
+	f.IntVar(&b.batch, "batch", 0,
+		"tasks in one enqueue, and the most a worker claims ahead; default: 500, 1 with latency, 100 with tenants, "+
+			"tenants-held and fair")
 	f.IntVar(&b.workers, "workers", 1, "how many workers, and how many producers")
 	f.IntVar(&b.rate, "rate", 0, "tasks enqueued per second, by all producers; default: as many as can be")
 	f.IntVar(&b.payload, "payload", 100, "bytes of each task's args")

@@ -22,7 +22,8 @@ var holders = map[string]func(ctx context.Context, dsn string) (release func(), 
 func hold(ctx context.Context, where dsn) (release func(), err error) {
 	open := holders[where.engine]
 	if open == nil {
-		return nil, &Problem{Code: "unsupported", Exit: exitUsage, Text: "--scenario held cannot hold a transaction open on " + where.engine}
+		return nil, &Problem{Code: "unsupported", Exit: exitUsage,
+			Text: "--scenario held cannot hold a transaction open on " + where.engine}
 	}
 	if release, err = open(ctx, where.text); err != nil {
 		return nil, fmt.Errorf("hold: %w", err)
@@ -85,7 +86,8 @@ func holdMySQL(ctx context.Context, dsn string) (release func(), err error) {
 		return nil, errors.Join(err, pool.Close())
 	}
 	release = func() { _, _ = conn.Close(), pool.Close() } // which ends the transaction
-	_, err = conn.ExecContext(ctx, "set transaction isolation level repeatable read; start transaction with consistent snapshot")
+	_, err = conn.ExecContext(ctx,
+		"set transaction isolation level repeatable read; start transaction with consistent snapshot")
 	if err != nil {
 		release()
 		return nil, err

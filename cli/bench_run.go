@@ -120,7 +120,8 @@ func (r *benchRun) drain(ctx context.Context) error {
 
 func (r *benchRun) measure(ctx context.Context) (*benchReport, error) {
 	b := r.flags
-	report := &benchReport{Scenario: b.scenario, Tasks: b.tasks, Batch: b.batch, Workers: b.workers, CPU: unknown, WAL: unknown, DeadRows: unknown,
+	report := &benchReport{Scenario: b.scenario, Tasks: b.tasks, Batch: b.batch, Workers: b.workers, CPU: unknown,
+		WAL: unknown, DeadRows: unknown,
 		RoundTrips: unknown, Queries: unknown, Conflicts: unknown, DueToStart: unknown, P50: unknown, P99: unknown}
 	var took time.Duration
 	var err error
@@ -250,9 +251,13 @@ func (r *benchRun) work(ctx context.Context, workers, batch int) (stop func() er
 	for n := range workers {
 		mux := tusk.NewMux()
 		tusk.HandleKind(mux, benchKind, r.handle)
-		tusk.HandleKind(mux, benchHeavyKind, func(context.Context, *tusk.Task[json.RawMessage]) error { r.heavy.Add(1); return nil })
-		w, err := tusk.NewWorker(r.client, mux, &tusk.WorkerConfig{Queues: []string{r.flags.queue}, Concurrency: min(batch, 64),
-			ReadAhead: readAhead, NeverLead: n > 0})
+		tusk.HandleKind(mux, benchHeavyKind, func(context.Context, *tusk.Task[json.RawMessage]) error {
+			r.heavy.Add(1)
+			return nil
+		})
+		w, err := tusk.NewWorker(r.client, mux,
+			&tusk.WorkerConfig{Queues: []string{r.flags.queue}, Concurrency: min(batch, 64), ReadAhead: readAhead,
+				NeverLead: n > 0})
 		if err != nil {
 			cancel()
 			return nil, err

@@ -11,7 +11,8 @@ import (
 )
 
 var benchNames = []string{"engine", "scenario", "tasks", "batch", "workers", "tasks_per_s", "server_cpu_us_per_task",
-	"wal_bytes_per_task", "dead_rows", "round_trips_per_task", "queries", "claim_conflicts", "due_to_start_p50_ms", "p50_ms", "p99_ms"}
+	"wal_bytes_per_task", "dead_rows", "round_trips_per_task", "queries", "claim_conflicts", "due_to_start_p50_ms",
+	"p50_ms", "p99_ms"}
 
 func TestBenchMeasuresEveryScenario(t *testing.T) {
 	sh := filledShell(t)
@@ -29,12 +30,14 @@ func TestBenchMeasuresEveryScenario(t *testing.T) {
 		{"workflow", nil, nil},
 		{"fan", nil, nil},
 	} {
-		out := sh.must(append([]string{"bench", "--scenario", c.scenario, "--tasks", "200", "--batch", "50", "--json", "--db", "sqlite:tusk.db"}, c.args...)...)
+		out := sh.must(append([]string{"bench", "--scenario", c.scenario, "--tasks", "200", "--batch", "50", "--json", "--db",
+			"sqlite:tusk.db"}, c.args...)...)
 		if got := keysOf(t, out); !slices.Equal(got, benchNames) {
 			t.Errorf("%s: names %q, want %q", c.scenario, got, benchNames)
 		}
 		report := decodeOne(t, out)
-		if report["engine"] != "sqlite" || report["scenario"] != c.scenario || report["tasks"] != 200.0 || !(report["tasks_per_s"].(float64) > 0) {
+		if report["engine"] != "sqlite" || report["scenario"] != c.scenario || report["tasks"] != 200.0 ||
+			!(report["tasks_per_s"].(float64) > 0) {
 			t.Errorf("%s: %s", c.scenario, out)
 		}
 		for _, name := range []string{"p50_ms", "p99_ms", "due_to_start_p50_ms"} {
@@ -54,9 +57,11 @@ func TestBenchMeasuresEveryScenario(t *testing.T) {
 
 func TestBenchHoldsATransactionBesideAQueueWithLimits(t *testing.T) {
 	sh := filledShell(t)
-	out := sh.must("bench", "--scenario", "tenants-held", "--tasks", "200", "--batch", "50", "--json", "--db", "sqlite:tusk.db")
+	out := sh.must("bench", "--scenario", "tenants-held", "--tasks", "200", "--batch", "50", "--json", "--db",
+		"sqlite:tusk.db")
 	report := decodeOne(t, out)
-	if report["bar"] != 0.9 || report["dead_rows"] != 0.0 || !(report["with"].(float64) > 0) || !(report["without"].(float64) > 0) {
+	if report["bar"] != 0.9 || report["dead_rows"] != 0.0 || !(report["with"].(float64) > 0) ||
+		!(report["without"].(float64) > 0) {
 		t.Errorf("%s", out)
 	}
 	for _, c := range []struct {
@@ -77,9 +82,11 @@ func TestBenchMeasuresServers(t *testing.T) {
 func benchOn(t *testing.T, engine, db string) {
 	sh := newShell(t)
 	for _, scenario := range []string{"produce-consume", "held", "workflow"} {
-		out := sh.must("bench", "--scenario", scenario, "--tasks", "200", "--batch", "50", "--json", "--auto-migrate", "--db", db)
+		out := sh.must("bench", "--scenario", scenario, "--tasks", "200", "--batch", "50", "--json",
+			"--auto-migrate", "--db", db)
 		report := decodeOne(t, out)
-		if report["engine"] != engine || (report["p99_ms"] == nil) != (scenario == "workflow") || report["wal_bytes_per_task"] == nil {
+		if report["engine"] != engine || (report["p99_ms"] == nil) != (scenario == "workflow") ||
+			report["wal_bytes_per_task"] == nil {
 			t.Errorf("%s: %s", scenario, out)
 		}
 	}
@@ -88,7 +95,8 @@ func benchOn(t *testing.T, engine, db string) {
 func TestBenchLeavesTasksOfOthersAlone(t *testing.T) {
 	sh := filledShell(t)
 	sh.must("enqueue", "precious", "--queue", "bench")
-	sh.fails(exitConflict, "queue_not_empty", []string{"1 unfinished tasks", "--yes"}, "bench", "--db", "sqlite:tusk.db", "--tasks", "10")
+	sh.fails(exitConflict, "queue_not_empty", []string{"1 unfinished tasks", "--yes"}, "bench", "--db", "sqlite:tusk.db",
+		"--tasks", "10")
 	sh.must("bench", "--db", "sqlite:tusk.db", "--tasks", "10", "--queue", "other")
 	if left := sh.json("tasks", "list", "--state", "available"); len(left) != 1 {
 		t.Errorf("%d tasks left", len(left))
@@ -101,7 +109,8 @@ func TestBenchLeavesTasksOfOthersAlone(t *testing.T) {
 
 func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 	sh := filledShell(t)
-	for _, args := range [][]string{{"--tasks", "-1"}, {"--batch", "100000"}, {"--workers", "0"}, {"--rate", "-1"}, {"--payload", "3"}, {"--scenario", "fast"}} {
+	for _, args := range [][]string{{"--tasks", "-1"}, {"--batch", "100000"}, {"--workers", "0"}, {"--rate", "-1"},
+		{"--payload", "3"}, {"--scenario", "fast"}} {
 		sh.fails(exitUsage, "usage", nil, append([]string{"bench"}, args...)...)
 	}
 	_, err := hold(t.Context(), dsn{engine: "couchbase"})

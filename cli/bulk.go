@@ -69,7 +69,8 @@ func (app *App) flagsBeside(command string, allowed ...string) string {
 				break
 			}
 		}
-		if f != nil && len(key) > len(command) && key[:len(command)+1] == command+"." && app.config.source[key] == sourceFlag {
+		if f != nil && len(key) > len(command) && key[:len(command)+1] == command+"." &&
+			app.config.source[key] == sourceFlag {
 			return f.Name
 		}
 	}
@@ -260,7 +261,8 @@ func (b *bulk) conclude(err error) error {
 	stored := b.total.Added + b.total.Replaced + b.total.Awaiting
 	switch {
 	case err == nil && len(b.bad) > 0:
-		return &Problem{Code: "invalid_lines", Exit: exitUsage, Text: count(len(b.bad), "bad line"), Hint: "nothing was stored: this was a dry run"}
+		return &Problem{Code: "invalid_lines", Exit: exitUsage, Text: count(len(b.bad), "bad line"),
+			Hint: "nothing was stored: this was a dry run"}
 	case err == nil && b.total.DryRun:
 		b.app.note("all %s are fine; nothing was stored", count(b.total.Tasks, "task"))
 		return nil
@@ -269,13 +271,15 @@ func (b *bulk) conclude(err error) error {
 		return nil
 	case errors.Is(err, errBadLines):
 		return &Problem{Code: "invalid_lines", Exit: exitUsage,
-			Text: fmt.Sprintf("stored %s; nothing from line %d on: %s", count(stored, "task"), b.first, count(len(b.bad), "bad line")),
+			Text: fmt.Sprintf("stored %s; nothing from line %d on: %s", count(stored, "task"), b.first,
+				count(len(b.bad), "bad line")),
 			Hint: fmt.Sprintf("mend the file and go on with: tail -n +%d FILE | tusk enqueue --from -", b.first)}
 	}
 	p := *b.app.problem(err)
 	p.Err = err
 	if b.tried && !errors.Is(err, tusk.ErrNotCommitted) {
-		p.Text = fmt.Sprintf("stored %s; it is not known whether lines %d to %d were: %v", count(stored, "task"), b.first, b.lines[len(b.lines)-1], err)
+		p.Text = fmt.Sprintf("stored %s; it is not known whether lines %d to %d were: %v", count(stored, "task"), b.first,
+			b.lines[len(b.lines)-1], err)
 		p.Hint = "tasks with a key can be enqueued again safely"
 		return &p
 	}

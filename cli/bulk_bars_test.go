@@ -48,7 +48,8 @@ func storeWaiting(t *testing.T, client *tusk.Client, many int) {
 	for left := many; left > 0; left -= 1000 {
 		tasks := make([]tusk.NewTask, min(left, 1000))
 		for i := range tasks {
-			tasks[i] = tusk.NewTask{Args: tusk.RawArgs{Name: "waits", JSON: json.RawMessage(`{}`)}, Options: &tusk.Options{Queue: "many"}}
+			tasks[i] = tusk.NewTask{Args: tusk.RawArgs{Name: "waits", JSON: json.RawMessage(`{}`)},
+				Options: &tusk.Options{Queue: "many"}}
 		}
 		if _, err := client.EnqueueMany(t.Context(), tasks); err != nil {
 			t.Fatal(err)

@@ -198,7 +198,8 @@ func (c *config) readFile(environment map[string]string) (values map[string]any,
 		case c.flags[key] != nil:
 			continue
 		case values[key] != nil || !c.hasSection(key):
-			c.problems = append(c.problems, fmt.Sprintf("%s: unknown key %s", lines[key], hinted(key, didYouMean(key, slices.Collect(maps.Keys(c.flags))))))
+			c.problems = append(c.problems, fmt.Sprintf("%s: unknown key %s", lines[key],
+				hinted(key, didYouMean(key, slices.Collect(maps.Keys(c.flags))))))
 		}
 		delete(values, key)
 	}
@@ -238,7 +239,8 @@ func (c *config) checkSecrets() {
 			if key == "db" {
 				what = "the password"
 			}
-			c.problems = append(c.problems, fmt.Sprintf("%s: everybody can read %s in it: chmod 600 %s", c.source[key], what, c.path))
+			c.problems = append(c.problems, fmt.Sprintf("%s: everybody can read %s in it: chmod 600 %s", c.source[key],
+				what, c.path))
 		}
 	}
 }

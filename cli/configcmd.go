@@ -50,7 +50,8 @@ func newConfigCheckCommand(app *App) *cobra.Command {
 			if err := list(app, rows, app.config.summary()); err != nil || len(rows) == 0 {
 				return err
 			}
-			return &Problem{Code: "invalid_config", Exit: exitUsage, Text: count(len(found), "problem") + " in the configuration"}
+			return &Problem{Code: "invalid_config", Exit: exitUsage, Text: count(len(found), "problem") +
+				" in the configuration"}
 		},
 	}
 }
@@ -70,7 +71,8 @@ func (app *App) strangeVariables() []string {
 	}
 	var strange []string
 	for _, name := range slices.Sorted(maps.Keys(app.env)) {
-		if strings.HasPrefix(name, "TUSK_") && !known[strings.TrimSuffix(name, "_FILE")] && !strings.HasPrefix(name, "TUSK_TASK_") {
+		if strings.HasPrefix(name, "TUSK_") && !known[strings.TrimSuffix(name, "_FILE")] &&
+			!strings.HasPrefix(name, "TUSK_TASK_") {
 			strange = append(strange, name)
 		}
 	}

@@ -159,7 +159,8 @@ func checkHeader(path string, size int64) error {
 	const magic = "SQLite format 3\x00"
 	file, err := os.Open(path)
 	if err != nil {
-		return &Problem{Code: "read_only", Exit: exitUnavailable, Text: fmt.Sprintf("the database %s cannot be read: %v", quote(path), err),
+		return &Problem{Code: "read_only", Exit: exitUnavailable, Text: fmt.Sprintf("the database %s cannot be read: %v",
+			quote(path), err),
 			Hint: "check the owner and the permissions of the file", Err: err}
 	}
 	defer file.Close()

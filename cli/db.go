@@ -103,7 +103,8 @@ func (app *App) rebase(ctx context.Context, s store.Store, agreed *consent) erro
 		return err
 	}
 	if !agreed.dryRun {
-		if err := app.confirm(agreed, fmt.Sprintf("rebase the database, with %s that can be claimed then", count(int(tasks), "task"))); err != nil {
+		if err := app.confirm(agreed, fmt.Sprintf("rebase the database, with %s that can be claimed then",
+			count(int(tasks), "task"))); err != nil {
 			return err
 		}
 		if tasks, err = r.Rebase(ctx, false); err != nil {

@@ -25,7 +25,8 @@ func TestARestoredDatabaseIsRefusedUntilItIsRebased(t *testing.T) {
 	if _, err := c.Exec(context.Background(), "update tusk.server set system_identifier = 1"); err != nil {
 		t.Fatal(err)
 	}
-	for _, command := range [][]string{{"serve", "--addr", "127.0.0.1:0"}, {"work"}, {"dev", "--addr", "127.0.0.1:0", "--db", dsn}, {"db", "check"}, {"enqueue", "echo", "{}"}} {
+	for _, command := range [][]string{{"serve", "--addr", "127.0.0.1:0"}, {"work"},
+		{"dev", "--addr", "127.0.0.1:0", "--db", dsn}, {"db", "check"}, {"enqueue", "echo", "{}"}} {
 		sh.fails(exitUsage, "database_moved", []string{"tusk db rebase", "--dry-run"}, command...)
 	}
 	sh.fails(exitUsage, "confirmation_required", []string{"1 task", "--yes"}, "db", "rebase")

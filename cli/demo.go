@@ -112,7 +112,8 @@ func (app *App) demoDatabase() (folder string, err error) {
 }
 
 func (d *demo) run(ctx context.Context, files []demoArgs) (*demoReport, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, demoPatience, fmt.Errorf("the demo has not ended within %v", demoPatience))
+	ctx, cancel := context.WithTimeoutCause(ctx, demoPatience,
+		fmt.Errorf("the demo has not ended within %v", demoPatience))
 	defer cancel()
 	d.begun = time.Now()
 	stopLeading := d.lead(ctx)
@@ -216,7 +217,8 @@ func (d *demo) killOne(ctx context.Context, tasks int64) error {
 			return err
 		}
 		if held > 0 {
-			d.screen.say("killed worker %d with SIGKILL while it ran %d tasks; they are rescued when its lease of %v is over", pid, held, demoLease)
+			d.screen.say("killed worker %d with SIGKILL while it ran %d tasks; they are rescued when its lease of %v is over",
+				pid, held, demoLease)
 			return nil
 		}
 		if !sleep(ctx, 20*time.Millisecond) {

@@ -35,8 +35,9 @@ func (app *App) demoWork(ctx context.Context, queue string) error {
 		return err
 	}
 	defer closeStore()
-	worker, err := tusk.NewWorker(client, demoMux(), &tusk.WorkerConfig{Queues: []string{queue}, Concurrency: 16, ReadAhead: 100,
-		Lease: demoLease, Beat: demoLease / 6, Poll: 200 * time.Millisecond, ShutdownTimeout: 2 * time.Second, NeverLead: true})
+	worker, err := tusk.NewWorker(client, demoMux(), &tusk.WorkerConfig{Queues: []string{queue}, Concurrency: 16,
+		ReadAhead: 100, Lease: demoLease, Beat: demoLease / 6, Poll: 200 * time.Millisecond, ShutdownTimeout: 2 * time.Second,
+		NeverLead: true})
 	if err != nil {
 		return err
 	}
@@ -172,7 +173,8 @@ func (c *demoCrew) kill(ctx context.Context, d *demo) (pid, held int, err error)
 }
 
 func (d *demo) heldBy(ctx context.Context, worker tusk.ID) (int, error) {
-	tasks, err := d.client.List(ctx, tusk.Filter{Queues: []string{d.queue}, States: []tusk.State{tusk.StateRunning}, Limit: store.MaxPage})
+	tasks, err := d.client.List(ctx, tusk.Filter{Queues: []string{d.queue}, States: []tusk.State{tusk.StateRunning},
+		Limit: store.MaxPage})
 	held := 0
 	for _, t := range tasks {
 		if t.Worker == worker {

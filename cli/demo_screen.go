@@ -140,7 +140,8 @@ func (v *demoView) bar() string {
 	if v.total > 0 {
 		full = v.finished() * width / v.total
 	}
-	return fmt.Sprintf("%5.1fs  %s%s  %s", v.age.Seconds(), strings.Repeat("█", int(full)), strings.Repeat("░", int(width-full)), v.done())
+	return fmt.Sprintf("%5.1fs  %s%s  %s", v.age.Seconds(), strings.Repeat("█", int(full)),
+		strings.Repeat("░", int(width-full)), v.done())
 }
 
 func (d *demo) crewLines(ctx context.Context) []string {
@@ -149,7 +150,8 @@ func (d *demo) crewLines(ctx context.Context) []string {
 		w, err := d.workerOf(ctx, m)
 		switch held := d.crew.killedHolding(m); {
 		case held > 0 && err == nil && w.Running > 0:
-			lines = append(lines, fmt.Sprintf("        worker %d  killed, its lease of %d tasks still counts", m.pid(), w.Running))
+			lines = append(lines, fmt.Sprintf("        worker %d  killed, its lease of %d tasks still counts",
+				m.pid(), w.Running))
 		case held > 0:
 			lines = append(lines, fmt.Sprintf("        worker %d  killed, its tasks rescued", m.pid()))
 		case err == nil:

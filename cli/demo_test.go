@@ -78,7 +78,8 @@ func TestDemoIsBoundedInWhatItReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	tasks, notes, err := demoFiles(dir)
-	if err != nil || len(tasks) != demoFewest || len(notes) != 2 || !strings.Contains(notes[0], "1 files are left out because they are large") {
+	if err != nil || len(tasks) != demoFewest || len(notes) != 2 ||
+		!strings.Contains(notes[0], "1 files are left out because they are large") {
 		t.Fatalf("%d tasks, %q, %v", len(tasks), notes, err)
 	}
 	for _, task := range tasks {

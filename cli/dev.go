@@ -52,7 +52,8 @@ flag --db names them.`,
 	f.BoolVar(&d.reset, "reset", false, "delete the SQLite file first, with all its tasks")
 	f.BoolVar(&d.ephemeral, "ephemeral", false, "use a temporary file and delete it at the end")
 	f.StringSliceVar(&d.worker.Queues, "queue", []string{tusk.DefaultQueue}, "take tasks of this `queue`; repeatable")
-	f.StringSliceVar(&d.pushAllow, "push-allow", nil, "private `host`, host:port or network that endpoints may have, without TLS, too, as --allow-host; repeatable")
+	f.StringSliceVar(&d.pushAllow, "push-allow", nil,
+		"private `host`, host:port or network that endpoints may have, without TLS, too, as --allow-host; repeatable")
 	d.kinds.add(f)
 	return cmd
 }
@@ -118,7 +119,9 @@ func (app *App) dev(ctx context.Context, d *devFlags) error {
 	app.welcome(listener.Addr().String(), mux.Kinds(), d)
 	stopTelling := app.tell(worker)
 	defer stopTelling()
-	parts := []func(context.Context) error{worker.Run, func(ctx context.Context) error { return site.Serve(ctx, listener, nil, false) }}
+	parts := []func(context.Context) error{worker.Run, func(ctx context.Context) error {
+		return site.Serve(ctx, listener, nil, false)
+	}}
 	if d.demo {
 		parts = append(parts, func(ctx context.Context) error { return showOff(ctx, client, site) })
 	}
@@ -227,7 +230,8 @@ func (app *App) tell(w *tusk.Worker) (stop func()) {
 	go func() {
 		defer close(done)
 		for e := range events {
-			about := []any{"task", e.Task.ID, "kind", e.Task.Kind, "attempt", e.Task.Attempt, "ran", e.Ran.Round(time.Microsecond)}
+			about := []any{"task", e.Task.ID, "kind", e.Task.Kind, "attempt", e.Task.Attempt, "ran",
+				e.Ran.Round(time.Microsecond)}
 			if e.Error != "" {
 				about = append(about, "error", e.Error)
 			}

@@ -27,11 +27,13 @@ func showOff(ctx context.Context, client *tusk.Client, site *server.Server) erro
 	if err != nil {
 		return err
 	}
-	if err := site.Book().Record(ctx, tusk.NewID(), accounts.Entry{Who: "demo", Via: "cli", Role: accounts.Admins, Action: "tokens.create",
+	if err := site.Book().Record(ctx, tusk.NewID(), accounts.Entry{Who: "demo", Via: "cli", Role: accounts.Admins,
+		Action: "tokens.create",
 		Target: token.Name, Detail: string(token.Role), Result: "ok"}); err != nil {
 		return err
 	}
-	if _, err := client.StartOperation(ctx, tusk.Filter{Kinds: []string{"archive_files"}}, tusk.Change{Op: tusk.OpReprioritize, Priority: 5},
+	if _, err := client.StartOperation(ctx, tusk.Filter{Kinds: []string{"archive_files"}},
+		tusk.Change{Op: tusk.OpReprioritize, Priority: 5},
 		&tusk.OperationOptions{By: "demo", Via: "cli"}); err != nil {
 		return err
 	}

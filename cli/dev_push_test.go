@@ -10,7 +10,9 @@ import (
 func TestAWebhookIsTriedWithDev(t *testing.T) {
 	sh := newShell(t)
 	called := make(chan string, 10)
-	app := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { called <- r.Header.Get("webhook-signature") }))
+	app := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		called <- r.Header.Get("webhook-signature")
+	}))
 	defer app.Close()
 	p := sh.start("dev", "--db", "sqlite:tusk.db", "--addr", "127.0.0.1:0", "--push-allow", "127.0.0.1")
 	p.await(`(http://\S+/openapi.json)`)
@@ -24,7 +26,8 @@ func TestAWebhookIsTriedWithDev(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("nobody was called")
 	}
-	for deadline := time.Now().Add(30 * time.Second); sh.json("tasks", "show", id)[0]["state"] != "completed"; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); sh.json("tasks", "show", id)[0]["state"] !=
+		"completed"; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal(sh.must("tasks", "show", id))
 		}

@@ -57,7 +57,9 @@ For monitors, its exit status is 0 when all is well, 1 when something should be 
 
 // diagnose prints what was found. Its error is the exit status.
 func (app *App) diagnose(facts doctor.Facts, o doctor.Options, ignore []string) error {
-	found := slices.DeleteFunc(doctor.Examine(facts, o), func(f doctor.Finding) bool { return slices.Contains(ignore, f.Check) })
+	found := slices.DeleteFunc(doctor.Examine(facts, o), func(f doctor.Finding) bool {
+		return slices.Contains(ignore, f.Check)
+	})
 	if err := printList(app, rowsOf(found, func(f doctor.Finding) findingRow {
 		return findingRow{f.Status, f.Check, app.clean(f.Text), f.Fix}
 	})); err != nil {
@@ -67,7 +69,8 @@ func (app *App) diagnose(facts doctor.Facts, o doctor.Options, ignore []string) 
 	for _, f := range found {
 		count[f.Status]++
 	}
-	text := fmt.Sprintf("%d of %d findings are critical, %d are warnings", count[doctor.Critical], len(found), count[doctor.Warn])
+	text := fmt.Sprintf("%d of %d findings are critical, %d are warnings", count[doctor.Critical], len(found),
+		count[doctor.Warn])
 	switch doctor.Worst(found) {
 	case doctor.Critical:
 		return &Problem{Code: "critical", Exit: exitCritical, Text: text}

@@ -8,7 +8,8 @@ import (
 func TestTheDoctorsExitStatusIsForMonitors(t *testing.T) {
 	sh := newShell(t)
 	r := sh.run("doctor", "--json")
-	if r.status != exitCritical || !strings.Contains(r.out, `"check":"connection"`) || !strings.Contains(r.err, "error[critical]") {
+	if r.status != exitCritical || !strings.Contains(r.out, `"check":"connection"`) ||
+		!strings.Contains(r.err, "error[critical]") {
 		t.Errorf("a database that does not exist: %+v", r)
 	}
 	sh.enqueue("a", "--queue", "lonely")

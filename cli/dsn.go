@@ -99,7 +99,8 @@ func filePath(rest string) (string, error) {
 	name, query, _ := strings.Cut(rest, "?")
 	if after, slashes := strings.CutPrefix(name, "//"); slashes {
 		if name = after; !strings.HasPrefix(after, "/") && strings.Contains(after, "/") {
-			return "", badDSN("write sqlite:dir/file.db, or sqlite:///dir/file.db for an absolute path", "the database URL names a host, which a file does not have")
+			return "", badDSN("write sqlite:dir/file.db, or sqlite:///dir/file.db for an absolute path",
+				"the database URL names a host, which a file does not have")
 		}
 	}
 	path, err := url.PathUnescape(name)
@@ -129,7 +130,8 @@ func checkServerURL(text string) error {
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 		user := rest[:at]
 		if strings.ContainsAny(user, "/?#@ ") || hasBadEscape(user) {
-			return badDSN(`write @ as %40, / as %2F, # as %23, ? as %3F, % as %25`, "the password in the database URL has a character that must be escaped")
+			return badDSN(`write @ as %40, / as %2F, # as %23, ? as %3F, % as %25`,
+				"the password in the database URL has a character that must be escaped")
 		}
 		authority = rest[at+1:]
 	}

@@ -75,7 +75,8 @@ func TestABadDatabaseURLIsRefusedWithoutShowingIt(t *testing.T) {
 			t.Errorf("%q: the password is shown: %s", text, r.err)
 		}
 	}
-	sh.fails(exitUnavailable, "unavailable", []string{"coordinator"}, "queues", "list", "--db", "citus://u:topsecret@127.0.0.1:1/db")
+	sh.fails(exitUnavailable, "unavailable", []string{"coordinator"}, "queues", "list", "--db",
+		"citus://u:topsecret@127.0.0.1:1/db")
 }
 
 func TestPasswordsAreNeverShown(t *testing.T) {
@@ -108,7 +109,8 @@ func TestSecretsAreFoundAsWrittenAndAsMeant(t *testing.T) {
 	if !slices.Contains(got, "first") || !slices.Contains(got, "second") {
 		t.Errorf("%q", got)
 	}
-	if got := hideDSN("ledgers: postgres://u:first@h1/db postgres://u:second@h2/db"); strings.Contains(got, "first") || strings.Contains(got, "second") {
+	if got := hideDSN("ledgers: postgres://u:first@h1/db postgres://u:second@h2/db"); strings.Contains(got, "first") ||
+		strings.Contains(got, "second") {
 		t.Error(got)
 	}
 	if got := mask(`cannot connect to "postgres://u:a b@h"; host=x password='x y' user=u`); strings.Contains(got, "x y") {

@@ -37,7 +37,8 @@ the header Retry-After says when to call again.`,
 	c.AddCommand(newEndpointsPutCommand(app),
 		&cobra.Command{Use: "list", Short: "List endpoints, without their secrets", Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error { return app.listEndpoints(cmd.Context()) }},
-		&cobra.Command{Use: "rotate QUEUE", Short: "Print a new secret; the one before signs beside it for a day", Args: between(1, 1, "QUEUE"),
+		&cobra.Command{Use: "rotate QUEUE", Short: "Print a new secret; the one before signs beside it for a day",
+			Args: between(1, 1, "QUEUE"),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				return app.withEndpoints(cmd.Context(), nil, func(book *push.Book) error {
 					secret, err := book.Rotate(cmd.Context(), args[0])
@@ -86,7 +87,8 @@ a host that --allow-host names here and --push-allow names where tusk serve runs
 	}
 	f := c.Flags()
 	f.StringVar(&e.URL, "url", "", "`URL` that is called")
-	f.Var(numberFlag(&e.Concurrency, 1, push.MaxConcurrency), "concurrency", "calls at a time, of each server; default: 10")
+	f.Var(numberFlag(&e.Concurrency, 1, push.MaxConcurrency), "concurrency",
+		"calls at a time, of each server; default: 10")
 	f.Var(durationFlag(&e.Timeout), "timeout", "`duration` of a call, unless the task says otherwise; default: 1m")
 	f.StringSliceVar(&allow, "allow-host", nil, "private `host`, host:port or network that the URL may have; repeatable")
 	return c
@@ -103,7 +105,8 @@ func (app *App) listEndpoints(ctx context.Context) error {
 }
 
 func endpointOf(e push.Endpoint) endpointRow {
-	return endpointRow{e.Queue, e.URL, e.Concurrency, seconds(e.Timeout), instant(e.CreatedAt), e.CreatedBy, instant(e.RotatedAt)}
+	return endpointRow{e.Queue, e.URL, e.Concurrency, seconds(e.Timeout), instant(e.CreatedAt), e.CreatedBy,
+		instant(e.RotatedAt)}
 }
 
 // withEndpoints opens the database for endpoints.

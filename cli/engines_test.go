@@ -102,7 +102,8 @@ func TestOperationsOnEachEngine(t *testing.T) {
 		}{
 			{tusk.Change{Op: tusk.OpReprioritize, Priority: -3}, tusk.Filter{States: []tusk.State{tusk.StateScheduled}}},
 			{tusk.Change{Op: tusk.OpMove, Queue: "moved"}, tusk.Filter{Queues: []string{"moved"}}},
-			{tusk.Change{Op: tusk.OpReschedule}, tusk.Filter{Queues: []string{"moved"}, Tags: []string{"x"}, States: []tusk.State{tusk.StateAvailable}}},
+			{tusk.Change{Op: tusk.OpReschedule}, tusk.Filter{Queues: []string{"moved"}, Tags: []string{"x"},
+				States: []tusk.State{tusk.StateAvailable}}},
 			{tusk.Change{Op: tusk.OpCancel, Reason: "enough"}, tusk.Filter{States: []tusk.State{tusk.StateCancelled}}},
 			{tusk.Change{Op: tusk.OpRetry}, tusk.Filter{Queues: []string{"moved"}, States: []tusk.State{tusk.StateAvailable}}},
 		} {
@@ -113,7 +114,8 @@ func TestOperationsOnEachEngine(t *testing.T) {
 				t.Errorf("after %v %d tasks match", c.change.Op, n)
 			}
 		}
-		o, err := client.StartOperation(t.Context(), tusk.Filter{Queues: []string{"moved"}}, tusk.Change{Op: tusk.OpDelete}, nil)
+		o, err := client.StartOperation(t.Context(), tusk.Filter{Queues: []string{"moved"}},
+			tusk.Change{Op: tusk.OpDelete}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,11 +156,13 @@ func TestAWholeQueueGetsAnotherPriorityWhileAWorkerRuns(t *testing.T) {
 			return len(ran)
 		}
 		eventually(t, func() bool { return handled() > 20 }, func() string { return "the worker does nothing" })
-		o := operate(t, client, tusk.Filter{Queues: []string{"q"}, States: []tusk.State{tusk.StateAvailable}}, tusk.Change{Op: tusk.OpReprioritize, Priority: -5})
+		o := operate(t, client, tusk.Filter{Queues: []string{"q"}, States: []tusk.State{tusk.StateAvailable}},
+			tusk.Change{Op: tusk.OpReprioritize, Priority: -5})
 		if o.Changed == 0 {
 			t.Errorf("%+v", o)
 		}
-		eventually(t, func() bool { return matching(t, client, tusk.Filter{States: []tusk.State{tusk.StateCompleted}}) == n }, func() string { return "not all run" })
+		eventually(t, func() bool { return matching(t, client, tusk.Filter{States: []tusk.State{tusk.StateCompleted}}) == n },
+			func() string { return "not all run" })
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -173,7 +177,8 @@ func TestAWholeQueueGetsAnotherPriorityWhileAWorkerRuns(t *testing.T) {
 		}
 		changed := int64(0)
 		tasks, err := client.List(t.Context(), tusk.Filter{Limit: 1000})
-		for ; err == nil && len(tasks) > 0; tasks, err = client.List(t.Context(), tusk.Filter{Limit: 1000, Before: tasks[len(tasks)-1].ID}) {
+		for ; err == nil && len(tasks) > 0; tasks,
+			err = client.List(t.Context(), tusk.Filter{Limit: 1000, Before: tasks[len(tasks)-1].ID}) {
 			for _, task := range tasks {
 				if task.Priority == -5 {
 					changed++
@@ -217,7 +222,8 @@ func TestWorkflowsRunAgainFromATaskOnEachEngine(t *testing.T) {
 		states := func(completed, cancelled int) func() bool {
 			return func() bool {
 				info, err := client.Workflow(t.Context(), run.ID)
-				return err == nil && info.Done() && info.States[tusk.StateCompleted] == completed && info.States[tusk.StateCancelled] == cancelled
+				return err == nil && info.Done() && info.States[tusk.StateCompleted] == completed &&
+					info.States[tusk.StateCancelled] == cancelled
 			}
 		}
 		stands := func() string {

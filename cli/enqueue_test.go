@@ -8,13 +8,16 @@ import (
 
 func TestEnqueueStoresWhatItsFlagsSay(t *testing.T) {
 	sh := newShell(t)
-	id := strings.TrimSpace(sh.must("enqueue", "send_email", `{"n": 1.10, "to":"a"}`, "-q", "--queue", "mail", "--priority", "-5",
-		"--delay", "1h", "--key", "k", "--on-conflict", "rerun", "--source-time", "2026-01-01T00:00:00Z", "--max-attempts", "3",
-		"--timeout", "90s", "--backoff", "exponential:2s:1m:0.5", "--tags", "a,b", "--metadata", "x=1,y=2", "--tenant", "acme", "--expires-in", "2d"))
+	id := strings.TrimSpace(sh.must("enqueue", "send_email", `{"n": 1.10, "to":"a"}`, "-q", "--queue", "mail",
+		"--priority", "-5", "--delay", "1h", "--key", "k", "--on-conflict", "rerun", "--source-time", "2026-01-01T00:00:00Z",
+		"--max-attempts", "3", "--timeout", "90s", "--backoff", "exponential:2s:1m:0.5", "--tags", "a,b", "--metadata",
+		"x=1,y=2", "--tenant", "acme", "--expires-in", "2d"))
 	got := sh.json("tasks", "show", id)[0]
 	for field, want := range map[string]any{
-		"state": "scheduled", "queue": "mail", "kind": "send_email", "priority": -5.0, "key": "k", "max_attempts": 3.0, "timeout_seconds": 90.0,
-		"backoff": "exponential:2s:1m0s:0.5", "tags": "[a b]", "metadata": "map[x:1 y:2]", "tenant": "acme", "attempts": "[]", "logs": "[]", "output": nil,
+		"state": "scheduled", "queue": "mail", "kind": "send_email", "priority": -5.0, "key": "k", "max_attempts": 3.0,
+		"timeout_seconds": 90.0,
+		"backoff":         "exponential:2s:1m0s:0.5", "tags": "[a b]", "metadata": "map[x:1 y:2]", "tenant": "acme",
+		"attempts": "[]", "logs": "[]", "output": nil,
 	} {
 		if fmt.Sprint(got[field]) != fmt.Sprint(want) {
 			t.Errorf("%s is %v, want %v", field, got[field], want)
@@ -28,7 +31,8 @@ func TestEnqueueStoresWhatItsFlagsSay(t *testing.T) {
 			t.Errorf("%s is %v, want RFC 3339 in UTC", at, got[at])
 		}
 	}
-	if got := sh.json("enqueue", "send_email", "--queue", "mail", "--key", "k", "--tenant", "acme")[0]; got["result"] != "skipped" || got["id"] != id {
+	if got := sh.json("enqueue", "send_email", "--queue", "mail", "--key", "k", "--tenant", "acme")[0]; got["result"] !=
+		"skipped" || got["id"] != id {
 		t.Errorf("%v", got)
 	}
 	if got := sh.json("enqueue", "send_email", "--queue", "mail", "--key", "k")[0]; got["result"] != "added" {
@@ -57,10 +61,12 @@ func TestAFileIsEnqueuedInBatches(t *testing.T) {
 	if got["added"] != 2400.0 || got["skipped"] != 100.0 || got["tasks"] != 2500.0 {
 		t.Errorf("%v", got)
 	}
-	sh.stdin = `{"kind":"b","queue":"other","priority":3,"run_at":"2030-01-01T00:00:00Z","expires_at":"2031-01-01T00:00:00Z","max_attempts":2,` +
+	sh.
+		stdin = `{"kind":"b","queue":"other","priority":3,"run_at":"2030-01-01T00:00:00Z","expires_at":"2031-01-01T00:00:00Z","max_attempts":2,` +
 		`"timeout":"5s","backoff":"linear:5m","tags":["x"],"metadata":{"a":"b"},"tenant":"acme","key":"q","on_conflict":"rerun","source_time":"2026-01-01T00:00:00+01:00"}`
 	sh.must("enqueue", "--from", "-")
-	if got := sh.json("tasks", "list", "--queue", "other")[0]; got["run_at"] != "2030-01-01T00:00:00.000Z" || got["backoff"] != "linear:5m0s" || got["tenant"] != "acme" {
+	if got := sh.json("tasks", "list", "--queue", "other")[0]; got["run_at"] != "2030-01-01T00:00:00.000Z" ||
+		got["backoff"] != "linear:5m0s" || got["tenant"] != "acme" {
 		t.Errorf("%v", got)
 	}
 }
@@ -80,7 +86,8 @@ func TestOfABatchWithABadLineNothingIsStored(t *testing.T) {
 	}
 	sh.write("tasks.jsonl", lines.String(), 0o644)
 	r := sh.run("enqueue", "--from", "tasks.jsonl", "--json")
-	for _, want := range []string{"line 1500: unknown field \"quue\"; did you mean queue?", "line 1600: kind: ", "stored 1000 tasks; nothing from line 1001 on: 2 bad lines"} {
+	for _, want := range []string{"line 1500: unknown field \"quue\"; did you mean queue?", "line 1600: kind: ",
+		"stored 1000 tasks; nothing from line 1001 on: 2 bad lines"} {
 		if !strings.Contains(r.err, want) {
 			t.Errorf("%s\nwant %q in it", r.err, want)
 		}
@@ -183,7 +190,8 @@ func TestTheZeroTimeIsRefused(t *testing.T) {
 
 func TestTheNearestWordIsOffered(t *testing.T) {
 	words := []string{"queue", "kind", "retryable", "tasks"}
-	for word, want := range map[string]string{"quue": "queue", "qeueu": "queue", "KIND": "kind", "retriable": "retryable", "task": "tasks", "zzz": "", "": ""} {
+	for word, want := range map[string]string{"quue": "queue", "qeueu": "queue", "KIND": "kind", "retriable": "retryable",
+		"task": "tasks", "zzz": "", "": ""} {
 		if got := nearest(word, words); got != want {
 			t.Errorf("%q: %q, want %q", word, got, want)
 		}

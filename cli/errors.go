@@ -26,7 +26,8 @@ type groupRow struct {
 }
 
 func groupOf(g store.ErrorGroup) groupRow {
-	return groupRow{g.Fingerprint, g.Queue, g.Kind, g.Count, g.Waiting, g.Dead, instant(g.First), instant(g.Last), g.SampleTask, g.Sample}
+	return groupRow{g.Fingerprint, g.Queue, g.Kind, g.Count, g.Waiting, g.Dead, instant(g.First), instant(g.Last),
+		g.SampleTask, g.Sample}
 }
 
 // groupFlags choose groups.

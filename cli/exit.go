@@ -76,7 +76,8 @@ var known = []struct {
 	{store.ErrSchemaMissing, "schema_missing", exitUsage, "--auto-migrate does it on the way"},
 	{store.ErrSchemaOld, "schema_old", exitUsage, "--auto-migrate does it on the way"},
 	{store.ErrSchemaNew, "schema_new", exitUsage, "install the version of tusk that migrated it, or a newer one"},
-	{store.ErrSchemaForeign, "schema_foreign", exitUsage, "use another database: Tusk leaves tables that are not its own alone"},
+	{store.ErrSchemaForeign, "schema_foreign", exitUsage,
+		"use another database: Tusk leaves tables that are not its own alone"},
 	{store.ErrReadOnly, "read_only", exitUnavailable, "check the permissions of the database, its file and its folder"},
 	{store.ErrFull, "storage_full", exitUnavailable, "free some space: what was acknowledged before is safe"},
 	{store.ErrUnavailable, "unavailable", exitUnavailable, "check that the database is up and that --db names it"},
@@ -91,7 +92,8 @@ var known = []struct {
 // said is what servers say that no engine's error stands for.
 var said = []struct{ part, code, hint string }{
 	{"SQLSTATE 28P01", "wrong_password", "check the user and the password in the database URL"},
-	{"SQLSTATE 28000", "login_refused", "check the user in the database URL; where the server wants TLS, add sslmode=require"},
+	{"SQLSTATE 28000", "login_refused",
+		"check the user in the database URL; where the server wants TLS, add sslmode=require"},
 	{"SQLSTATE 3D000", "database_missing", "create it, or name another in the database URL"},
 	{"SQLSTATE 42501", "no_privilege", "grant the user the right to create and use Tusk's schema"},
 	{"Error 1045 ", "wrong_password", "check the user and the password in the database URL"},

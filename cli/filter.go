@@ -24,14 +24,16 @@ type filterFlags struct {
 
 func (f *filterFlags) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.states, "state", nil, "`state`,…: scheduled, pending, available, running, retryable, completed, cancelled or discarded")
+	flags.StringSliceVar(&f.states, "state", nil,
+		"`state`,…: scheduled, pending, available, running, retryable, completed, cancelled or discarded")
 	flags.StringSliceVar(&f.queues, "queue", nil, "queue `name`,…")
 	flags.StringSliceVar(&f.kinds, "kind", nil, "kind `name`,…")
 	flags.StringSliceVar(&f.tenants, "tenant", nil, "tenant `name`,…")
 	flags.StringSliceVar(&f.tags, "tag", nil, "`tag`,…: tasks that have all of them")
 	flags.StringVar(&f.key, "key", "", "the task's `key`")
 	flags.StringVar(&f.fingerprint, "fingerprint", "", "`hash` of the latest error, as tusk errors prints it")
-	flags.Var(&value[tusk.ID]{into: &f.workflow, name: "ID", parse: tusk.ParseID}, "workflow", "tasks of a workflow, of a pipeline's run, or of a task with children")
+	flags.Var(&value[tusk.ID]{into: &f.workflow, name: "ID", parse: tusk.ParseID}, "workflow",
+		"tasks of a workflow, of a pipeline's run, or of a task with children")
 	flags.Var(whenFlag(&f.since, ""), "since", "enqueued at or after: 2h, 7d or RFC 3339")
 	flags.Var(whenFlag(&f.until, ""), "until", "enqueued before: 2h, 7d or RFC 3339")
 	flags.Var(numberFlag(&f.limit, 1, 1<<30), "limit", "at most so many, newest first")
@@ -86,7 +88,8 @@ func (f *filterFlags) narrow() bool {
 
 // eachPage calls fn with the tasks that match, newest first, a page at a time, up
 // to limit of them (0: all).
-func eachPage(ctx context.Context, client *tusk.Client, filter tusk.Filter, limit int, fn func([]tusk.TaskInfo) error) error {
+func eachPage(ctx context.Context, client *tusk.Client, filter tusk.Filter, limit int,
+	fn func([]tusk.TaskInfo) error) error {
 	for left := limit; limit == 0 || left > 0; {
 		filter.Limit = store.MaxPage
 		if limit > 0 {

@@ -18,7 +18,8 @@ func parseInstant(text string) (time.Time, error) {
 	if err == nil {
 		return t, nil
 	}
-	for _, zoneless := range []string{"2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"} {
+	for _, zoneless := range []string{"2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04",
+		"2006-01-02"} {
 		if _, err := time.Parse(zoneless, text); err == nil {
 			return t, errors.New("has no time zone: want RFC 3339, such as 2026-03-01T08:30:00Z or 2026-03-01T08:30:00+01:00")
 		}

@@ -10,7 +10,8 @@ import (
 )
 
 func FuzzDatabaseURL(f *testing.F) {
-	for _, text := range []string{"sqlite:tusk.db", "tusk.db", "postgres://u:hunter2@h:5432/d", "mysql://u@[::1]:3306/d", "postgres://u:p@ss@h/d", "pg://h", "", "sqlite:%zz", "postgres://h:99999/d", "postgres://a,b/d"} {
+	for _, text := range []string{"sqlite:tusk.db", "tusk.db", "postgres://u:hunter2@h:5432/d", "mysql://u@[::1]:3306/d",
+		"postgres://u:p@ss@h/d", "pg://h", "", "sqlite:%zz", "postgres://h:99999/d", "postgres://a,b/d"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -27,7 +28,8 @@ func FuzzDatabaseURL(f *testing.F) {
 
 // FuzzValues reads what people type as the values of flags.
 func FuzzValues(f *testing.F) {
-	for _, text := range []string{"90s", "7d", "2w1h", "-5m", "1e9d", "36501d", "9999999h", "2026-03-01T08:30:00Z", "2026-03-01", "exponential:5s:1h:0.5", "constant:0s", "linear:x", "customer,month@24h",
+	for _, text := range []string{"90s", "7d", "2w1h", "-5m", "1e9d", "36501d", "9999999h", "2026-03-01T08:30:00Z",
+		"2026-03-01", "exponential:5s:1h:0.5", "constant:0s", "linear:x", "customer,month@24h",
 		"all@0s", "@", "acme=5:3", "acme=1:Inf", "a=-1", "100/1m", ""} {
 		f.Add(text)
 	}
@@ -56,7 +58,8 @@ func FuzzValues(f *testing.F) {
 
 // FuzzLine reads lines of a bulk file.
 func FuzzLine(f *testing.F) {
-	for _, text := range []string{`{"kind":"k","args":{"a":1}}`, `{"kind":"k","kind":"l"}`, `{"kind":1}`, `{"kind":"k","delay":"5m","run_at":"2026-03-01T08:30:00Z","tags":["a"]}`, `[]`, `{`, `{"kind":"k"} x`, `null`} {
+	for _, text := range []string{`{"kind":"k","args":{"a":1}}`, `{"kind":"k","kind":"l"}`, `{"kind":1}`,
+		`{"kind":"k","delay":"5m","run_at":"2026-03-01T08:30:00Z","tags":["a"]}`, `[]`, `{`, `{"kind":"k"} x`, `null`} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -33,7 +33,8 @@ type hookSecretRow struct {
 }
 
 func hookOf(h hook.Status) hookRow {
-	return hookRow{h.Name, h.URL, h.Events, h.Queues, seconds(h.Keep), h.Count, h.Dropped, instant(h.Arrived), instant(h.Waits),
+	return hookRow{h.Name, h.URL, h.Events, h.Queues, seconds(h.Keep), h.Count, h.Dropped, instant(h.Arrived),
+		instant(h.Waits),
 		instant(h.Failed), h.Error, instant(h.Next)}
 }
 
@@ -100,7 +101,8 @@ func newHooksPutCommand(app *App) *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&h.URL, "url", "", "`URL` that is called")
-	f.StringSliceVar(&events, "event", nil, "`event` that is told: completed, discarded, cancelled or rescued; repeatable; default: discarded")
+	f.StringSliceVar(&events, "event", nil,
+		"`event` that is told: completed, discarded, cancelled or rescued; repeatable; default: discarded")
 	f.StringSliceVar(&h.Queues, "queue", nil, "`queue` of whose tasks it is told; repeatable; default: all")
 	f.Var(durationFlag(&h.Keep), "keep", "drop events that could not be told for so long; default: 24h")
 	f.StringSliceVar(&allow, "allow-host", nil, "private `host`, host:port or network that the URL may have; repeatable")

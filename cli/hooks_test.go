@@ -34,7 +34,8 @@ func TestAServerTellsHooksAndAlertsWhatTheCommandsSetUp(t *testing.T) {
 
 	made := sh.json("hooks", "put", "crm", "--url", receiver.URL, "--event", "cancelled", "--allow-host", "127.0.0.1")
 	secret := made[0]["secret"].(string)
-	if again := sh.json("hooks", "put", "crm", "--url", receiver.URL, "--event", "cancelled", "--allow-host", "127.0.0.1"); again[0]["secret"] != nil {
+	if again := sh.json("hooks", "put", "crm", "--url", receiver.URL, "--event", "cancelled", "--allow-host",
+		"127.0.0.1"); again[0]["secret"] != nil {
 		t.Errorf("a secret is shown again: %v", again)
 	}
 	id := strings.TrimSpace(sh.must("enqueue", "echo", "{}", "--queue", "elsewhere", "-q"))
@@ -51,10 +52,12 @@ func TestAServerTellsHooksAndAlertsWhatTheCommandsSetUp(t *testing.T) {
 	}
 	sh.must("hooks", "remove", "crm")
 	sh.fails(exitNotFound, "not_found", nil, "hooks", "show", "crm")
-	sh.fails(exitUsage, "usage", []string{"events"}, "hooks", "put", "crm", "--url", "https://app.example.com", "--event", "bad")
+	sh.fails(exitUsage, "usage", []string{"events"}, "hooks", "put", "crm", "--url", "https://app.example.com",
+		"--event", "bad")
 	sh.fails(exitUsage, "target_not_allowed", []string{"--allow-host"}, "hooks", "put", "crm", "--url", receiver.URL)
 
-	sh.must("alerts", "put", "slow", "--kind", "oldest", "--over", "1h", "--webhook", receiver.URL, "--allow-host", "127.0.0.1")
+	sh.must("alerts", "put", "slow", "--kind", "oldest", "--over", "1h", "--webhook", receiver.URL, "--allow-host",
+		"127.0.0.1")
 	sh.must("alerts", "test", "slow")
 	await("v1,", "alert.test", "slow")
 	sh.must("alerts", "remove", "slow")

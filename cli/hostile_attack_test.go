@@ -66,12 +66,17 @@ type way struct {
 }
 
 var ways = map[string]way{
-	"largeBatch": {8, (*attacker).largeBatch, false}, "longKey": {4, (*attacker).longKey, true}, "wideWorkflow": {4, (*attacker).wideWorkflow, false},
-	"manyTasks": {32, (*attacker).manyTasks, false}, "sameKey": {8, (*attacker).sameKey, false}, "slowBody": {60, (*attacker).slowBody, true},
-	"slowForm": {40, (*attacker).slowForm, true}, "largeForm": {8, (*attacker).largeForm, true}, "newTask": {4, (*attacker).newTask, false},
-	"upload": {8, (*attacker).upload, false}, "junk": {16, (*attacker).junk, true},
-	"waitForTasks": {400, (*attacker).waitForTasks, false}, "leaseAll": {8, (*attacker).leaseAll, false}, "largeReports": {4, (*attacker).largeReports, false},
-	"list": {16, (*attacker).list, false}, "searchArgs": {8, (*attacker).searchArgs, false}, "export": {8, (*attacker).export, false},
+	"largeBatch": {8, (*attacker).largeBatch, false}, "longKey": {4, (*attacker).longKey, true},
+	"wideWorkflow": {4, (*attacker).wideWorkflow, false},
+	"manyTasks":    {32, (*attacker).manyTasks, false}, "sameKey": {8, (*attacker).sameKey, false},
+	"slowBody": {60, (*attacker).slowBody, true},
+	"slowForm": {40, (*attacker).slowForm, true}, "largeForm": {8, (*attacker).largeForm, true},
+	"newTask": {4, (*attacker).newTask, false},
+	"upload":  {8, (*attacker).upload, false}, "junk": {16, (*attacker).junk, true},
+	"waitForTasks": {400, (*attacker).waitForTasks, false}, "leaseAll": {8, (*attacker).leaseAll, false},
+	"largeReports": {4, (*attacker).largeReports, false},
+	"list":         {16, (*attacker).list, false}, "searchArgs": {8, (*attacker).searchArgs, false},
+	"export":     {8, (*attacker).export, false},
 	"watchLists": {100, (*attacker).watchLists, false}, "watchTask": {100, (*attacker).watchTask, false},
 	"pages": {16, (*attacker).pages, false}, "looks": {16, (*attacker).looks, false},
 }
@@ -151,11 +156,13 @@ func (sh *shell) hostileTokens() []string {
 	token := func(name string, flags ...string) string {
 		return strings.TrimSpace(sh.must(append([]string{"tokens", "create", name, "-q"}, flags...)...))
 	}
-	return []string{token("hp", "--role", "producer", "--tenant", "acme"), token("hw", "--role", "worker", "--queue", "acme.*"),
+	return []string{token("hp", "--role", "producer", "--tenant", "acme"),
+		token("hw", "--role", "worker", "--queue", "acme.*"),
 		token("hv", "--role", "viewer", "--tenant", "acme")}
 }
 
-const jsonText, formText, bytesText = "application/json", "application/x-www-form-urlencoded", "application/octet-stream"
+const jsonText, formText, bytesText = "application/json", "application/x-www-form-urlencoded",
+	"application/octet-stream"
 
 // send returns the answer, or nil.
 func (a *attacker) send(token, method, path, kind string, body io.Reader) []byte {
@@ -191,7 +198,8 @@ func (a *attacker) stores(bytes int) bool { return a.stored.Add(int64(bytes)) <=
 
 // largeBatch has as many bytes as a body may. When enough is stored, its last task is bad.
 func (a *attacker) largeBatch() {
-	tasks := strings.Repeat(`{"kind":"k","tenant":"acme","queue":"acme.x","args":{"x":"`+strings.Repeat("x", 250<<10)+`"}},`, 31)
+	tasks := strings.Repeat(`{"kind":"k","tenant":"acme","queue":"acme.x","args":{"x":"`+
+		strings.Repeat("x", 250<<10)+`"}},`, 31)
 	last := `{"kind":"k","tenant":"acme","queue":"acme.x"}`
 	if !a.stores(len(tasks)) {
 		last = `{"kind":"","tenant":"acme"}`
@@ -200,7 +208,8 @@ func (a *attacker) largeBatch() {
 }
 
 func (a *attacker) longKey() {
-	a.post(a.producer, "/tasks", `{"kind":"k","tenant":"acme","args":{"`+strings.Repeat("a", 4<<20)+`":[1`+strings.Repeat(",1", 1<<20)+`]}}`)
+	a.post(a.producer, "/tasks", `{"kind":"k","tenant":"acme","args":{"`+strings.Repeat("a", 4<<20)+`":[1`+
+		strings.Repeat(",1", 1<<20)+`]}}`)
 }
 
 func (a *attacker) wideWorkflow() {
@@ -210,7 +219,8 @@ func (a *attacker) wideWorkflow() {
 		for n := range needs {
 			needs[n] = fmt.Sprintf("%q", fmt.Sprint("t", n))
 		}
-		fmt.Fprintf(&tasks, `,{"name":"t%d","kind":"k","tenant":"acme","queue":"acme.x","after":[%s]}`, i, strings.Join(needs, ","))
+		fmt.Fprintf(&tasks, `,{"name":"t%d","kind":"k","tenant":"acme","queue":"acme.x","after":[%s]}`, i,
+			strings.Join(needs, ","))
 	}
 	if !a.stores(tasks.Len()) {
 		tasks.WriteString(`,{"name":""}`)
@@ -269,7 +279,8 @@ func (a *attacker) upload() {
 	a.send(a.producer, "PUT", "/api/v1/uploads/"+id+"/"+sum, bytesText, bytes.NewReader(a.part))
 	a.send(a.producer, "GET", "/api/v1/uploads/"+id+"/"+sum, "", nil)
 	if a.stores(len(a.part)) {
-		a.post(a.producer, "/tasks/large", `{"task":{"kind":"k","tenant":"acme","queue":"acme.y"},"upload":{"id":"`+id+`","parts":["`+sum+`"],"sha256":"`+sum+`"}}`)
+		a.post(a.producer, "/tasks/large", `{"task":{"kind":"k","tenant":"acme","queue":"acme.y"},"upload":{"id":"`+id+
+			`","parts":["`+sum+`"],"sha256":"`+sum+`"}}`)
 	}
 }
 
@@ -325,7 +336,8 @@ func (a *attacker) watchTask() { a.get("/tasks/" + a.task + "/live") }
 
 // pages are those that a viewer of one tenant may see.
 func (a *attacker) pages() {
-	for _, path := range []string{"/tasks", "/tasks?from=24h&args=nothing", "/tasks/" + a.task, "/workflows", "/workflows/" + a.workflow,
+	for _, path := range []string{"/tasks", "/tasks?from=24h&args=nothing", "/tasks/" + a.task, "/workflows",
+		"/workflows/" + a.workflow,
 		"/bulk", "/tenants", "/tenants/acme", "/schedules", "/find?q=k", "/archive", "/help"} {
 		a.get(path)
 	}
@@ -333,7 +345,8 @@ func (a *attacker) pages() {
 
 // looks are the same, as the API has it.
 func (a *attacker) looks() {
-	for _, path := range []string{"/tasks/" + a.task, "/tasks/" + a.task + "/why", "/workflows", "/workflows/" + a.workflow,
+	for _, path := range []string{"/tasks/" + a.task, "/tasks/" + a.task + "/why", "/workflows",
+		"/workflows/" + a.workflow,
 		"/bulk", "/tenants", "/schedules", "/archive/tasks?from=24h", "/archive/reruns", "/me"} {
 		a.get("/api/v1" + path)
 	}

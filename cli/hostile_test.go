@@ -51,9 +51,11 @@ func TestHostileTokensOfOneTenantCostAnotherLittle(t *testing.T) {
 	token := func(name string, flags ...string) string {
 		return strings.TrimSpace(sh.must(append([]string{"tokens", "create", name, "-q"}, flags...)...))
 	}
-	other := tenant{"umbrella", token("p", "--role", "producer", "--tenant", "umbrella"), token("v", "--role", "viewer", "--tenant", "umbrella"),
+	other := tenant{"umbrella", token("p", "--role", "producer", "--tenant", "umbrella"),
+		token("v", "--role", "viewer", "--tenant", "umbrella"),
 		token("w", "--role", "worker", "--queue", "umbrella.*")}
-	twin := tenant{"acme", token("tp", "--role", "producer", "--tenant", "acme"), token("tv", "--role", "viewer", "--tenant", "acme"),
+	twin := tenant{"acme", token("tp", "--role", "producer", "--tenant", "acme"),
+		token("tv", "--role", "viewer", "--tenant", "acme"),
 		token("tw", "--role", "worker", "--queue", "acme.*")}
 	hostile := sh.hostileTokens()
 	p := sh.serveBuilt(t)
@@ -188,7 +190,8 @@ func (o tenant) work(t *testing.T, url string, long time.Duration) (took times) 
 						LeaseID string `json:"lease_id"`
 					}
 				}
-				ask("enqueue", o.producer, "POST", "/api/v1/tasks", `{"kind":"bill","tenant":"`+o.name+`","queue":"`+queue+`","args":{"n":1}}`, &made)
+				ask("enqueue", o.producer, "POST", "/api/v1/tasks", `{"kind":"bill","tenant":"`+o.name+`","queue":"`+queue+
+					`","args":{"n":1}}`, &made)
 				ask("look", o.viewer, "GET", "/api/v1/tasks/"+made.ID, "", nil)
 				ask("lease", o.worker, "POST", "/api/v1/lease", `{"queues":["`+queue+`"]}`, &lent)
 				for _, l := range lent.Tasks {

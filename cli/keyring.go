@@ -17,7 +17,8 @@ func keyRing(pairs []string) (*tusk.KeyRing, error) {
 		name, text, _ := strings.Cut(strings.TrimSpace(pair), "=")
 		key, err := base64.StdEncoding.DecodeString(text)
 		if err != nil || len(key) != 32 || tusk.ValidateName("key", name) != nil {
-			return nil, usage("make a key with: openssl rand -base64 32", "--key-ring: entry %d: want NAME=KEY, with a key of 32 bytes in base64", i+1)
+			return nil, usage("make a key with: openssl rand -base64 32",
+				"--key-ring: entry %d: want NAME=KEY, with a key of 32 bytes in base64", i+1)
 		}
 		if ring.Keys[name] != nil {
 			return nil, usage("give each key a name of its own", "--key-ring: entry %d: the name comes twice", i+1)

@@ -98,7 +98,8 @@ func storeSchedules(t *testing.T, client *tusk.Client) {
 	t.Helper()
 	args := largeArgs()
 	for i := range 1000 {
-		err := client.PutSchedule(t.Context(), tusk.Schedule{Name: fmt.Sprint("s", i), Spec: "@every 7d", Args: tusk.RawArgs{Name: "k", JSON: args}})
+		err := client.PutSchedule(t.Context(), tusk.Schedule{Name: fmt.Sprint("s", i), Spec: "@every 7d",
+			Args: tusk.RawArgs{Name: "k", JSON: args}})
 		if errors.Is(err, tusk.ErrInvalid) {
 			t.Logf("there is room for %d schedules", i)
 			return

@@ -62,7 +62,8 @@ after they were first set; changes count for all tasks that wait.`,
 }
 
 func newLimitsListCommand(app *App) *cobra.Command {
-	return newListCommand(app, "List the queues that have limits, with what has a turn and what is pending", "no queue has limits",
+	return newListCommand(app, "List the queues that have limits, with what has a turn and what is pending",
+		"no queue has limits",
 		func(ctx context.Context, client *tusk.Client) ([]limitRow, error) {
 			limits, err := client.Limits(ctx)
 			if err != nil {
@@ -71,7 +72,8 @@ func newLimitsListCommand(app *App) *cobra.Command {
 			held, waiting, err := turnsOf(ctx, client)
 			return rowsOf(sortedKeys(limits), func(queue string) limitRow {
 				l := limits[queue]
-				return limitRow{queue, limit(l.Concurrency), limit(l.PerTenant), limit(l.PerPartition), limit(l.PerWorker), l.Rate, rateText(l.Rate), l.TenantRate, l.PartitionRate,
+				return limitRow{queue, limit(l.Concurrency), limit(l.PerTenant), limit(l.PerPartition), limit(l.PerWorker), l.Rate,
+					rateText(l.Rate), l.TenantRate, l.PartitionRate,
 					l.Tenants, l.BlockOnRetry, held[queue], waiting[queue]}
 			}), err
 		})
@@ -171,8 +173,10 @@ is only made fair between its tenants.`,
 	f := c.Flags()
 	f.Var(numberFlag(&l.Concurrency, 1, 1000000), "concurrency", "tasks of the queue that may run at a time")
 	f.Var(numberFlag(&l.PerTenant, 1, 1000000), "per-tenant", "tasks of each tenant that may run at a time")
-	f.Var(numberFlag(&l.PerPartition, 1, 1000000), "per-partition", "tasks of each partition of a tenant that may run at a time; 1: one after another")
-	f.Var(numberFlag(&l.PerWorker, 1, 1000000), "per-worker", "tasks of the queue that each worker may hold; alone it takes no turns")
+	f.Var(numberFlag(&l.PerPartition, 1, 1000000), "per-partition",
+		"tasks of each partition of a tenant that may run at a time; 1: one after another")
+	f.Var(numberFlag(&l.PerWorker, 1, 1000000), "per-worker",
+		"tasks of the queue that each worker may hold; alone it takes no turns")
 	f.StringArrayVar(&tenants, "tenant", nil, "`NAME=CONCURRENCY[:WEIGHT]` of one tenant; 0: as for all")
 	f.Var(rateFlag(&l.Rate), "rate", "tasks that may start in a period, such as 100/1m")
 	f.Var(rateFlag(&l.TenantRate), "tenant-rate", "the same for each tenant")

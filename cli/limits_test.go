@@ -8,16 +8,19 @@ import (
 func TestLimitsAreSetListedShownAndRemoved(t *testing.T) {
 	sh := filledShell(t)
 	sh.fails(exitNotFound, "unknown_queue", []string{"--create"}, "limits", "set", "mail", "--concurrency", "20")
-	sh.must("limits", "set", "mail", "--create", "--concurrency", "20", "--per-tenant", "2", "--per-worker", "3", "--tenant", "acme=5:3", "--tenant-rate", "100/1m")
+	sh.must("limits", "set", "mail", "--create", "--concurrency", "20", "--per-tenant", "2", "--per-worker", "3",
+		"--tenant", "acme=5:3", "--tenant-rate", "100/1m")
 	for range 3 {
 		sh.must("enqueue", "send", "--queue", "mail", "--tenant", "acme", "--partition", "p", "--weight", "2")
 	}
 	rows := sh.json("limits", "list")
-	if len(rows) != 1 || rows[0]["queue"] != "mail" || rows[0]["per_worker"] != 3.0 || rows[0]["held"] != 0.0 || rows[0]["waiting"] != 3.0 {
+	if len(rows) != 1 || rows[0]["queue"] != "mail" || rows[0]["per_worker"] != 3.0 || rows[0]["held"] != 0.0 ||
+		rows[0]["waiting"] != 3.0 {
 		t.Errorf("%v", rows)
 	}
 	rows = sh.json("limits", "show", "mail")
-	if len(rows) != 1 || rows[0]["tenant"] != "acme" || rows[0]["partition"] != "p" || rows[0]["held"] != 0.0 || rows[0]["waiting"] != 3.0 || rows[0]["more"] != false {
+	if len(rows) != 1 || rows[0]["tenant"] != "acme" || rows[0]["partition"] != "p" || rows[0]["held"] != 0.0 ||
+		rows[0]["waiting"] != 3.0 || rows[0]["more"] != false {
 		t.Errorf("%v", rows)
 	}
 	sh.must("limits", "remove", "mail")
@@ -61,9 +64,11 @@ func TestQueuesKeepTheirTasksForAsLongAsTheyAreTold(t *testing.T) {
 func TestBenchComparesLimitsWithNone(t *testing.T) {
 	sh := filledShell(t)
 	for _, scenario := range []string{"tenants", "fair", "beside"} {
-		out := sh.must("bench", "--scenario", scenario, "--tasks", "300", "--batch", "50", "--json", "--db", "sqlite:tusk.db", "--queue", "bars")
+		out := sh.must("bench", "--scenario", scenario, "--tasks", "300", "--batch", "50", "--json", "--db", "sqlite:tusk.db",
+			"--queue", "bars")
 		report := decodeOne(t, out)
-		if verdict := report["verdict"]; verdict != "PASS" && verdict != "MISS" || !(report["ratio"].(float64) > 0) || report["bar"] == nil {
+		if verdict := report["verdict"]; verdict != "PASS" && verdict != "MISS" || !(report["ratio"].(float64) > 0) ||
+			report["bar"] == nil {
 			t.Errorf("%s: %s", scenario, out)
 		}
 	}

@@ -41,11 +41,15 @@ var lineFields = map[string]func(*line, json.RawMessage) error{
 	"expires_in":  func(l *line, raw json.RawMessage) error { return durationField(raw, &l.options.ExpiresIn) },
 	"deadline":    func(l *line, raw json.RawMessage) error { return readField(raw, instantFlag(&l.options.Deadline)) },
 	"deadline_in": func(l *line, raw json.RawMessage) error { return durationField(raw, &l.options.DeadlineIn) },
-	"weight":      func(l *line, raw json.RawMessage) error { return typedField(raw, &l.options.Weight, "a whole number") },
+	"weight": func(l *line, raw json.RawMessage) error {
+		return typedField(raw, &l.options.Weight, "a whole number")
+	},
 	"ephemeral": func(l *line, raw json.RawMessage) error {
 		return typedField(raw, &l.options.Ephemeral, "true or false")
 	},
-	"source_time":   func(l *line, raw json.RawMessage) error { return readField(raw, instantFlag(&l.options.SourceTime)) },
+	"source_time": func(l *line, raw json.RawMessage) error {
+		return readField(raw, instantFlag(&l.options.SourceTime))
+	},
 	"unique":        func(l *line, raw json.RawMessage) error { return readField(raw, uniqueFlag(&l.options.Unique)) },
 	"stall_timeout": func(l *line, raw json.RawMessage) error { return durationField(raw, &l.options.StallTimeout) },
 	"timeout":       func(l *line, raw json.RawMessage) error { return durationField(raw, &l.options.Timeout) },

@@ -21,8 +21,10 @@ type listenFlags struct {
 }
 
 func (l *listenFlags) add(f *pflag.FlagSet) {
-	f.StringVar(&l.addr, "listen", "", "answer /metrics, /healthz and /readyz at this `address`; beyond loopback /metrics asks for a token")
-	f.BoolVar(&l.insecure, "insecure-http", false, "allow --listen beyond loopback: tokens of scrapers can be read on the way")
+	f.StringVar(&l.addr, "listen", "",
+		"answer /metrics, /healthz and /readyz at this `address`; beyond loopback /metrics asks for a token")
+	f.BoolVar(&l.insecure, "insecure-http", false,
+		"allow --listen beyond loopback: tokens of scrapers can be read on the way")
 }
 
 // check refuses an address that others could reach when they could listen in.
@@ -34,7 +36,8 @@ func (l *listenFlags) check() error {
 	if err != nil || ip.IsLoopback() || l.insecure {
 		return err
 	}
-	p := usage("allow it with --insecure-http, or listen on loopback", "--listen %s: tokens of scrapers could be read on the way", quote(l.addr))
+	p := usage("allow it with --insecure-http, or listen on loopback",
+		"--listen %s: tokens of scrapers could be read on the way", quote(l.addr))
 	p.Code = "not_loopback"
 	return p
 }
@@ -58,8 +61,9 @@ func (l *listenFlags) serve(ctx context.Context, listener net.Listener, app *App
 		metrics = readersOnly(&accounts.Gate{Book: accounts.NewBook(client.Store())}, metrics)
 	}
 	mux.Handle("GET /metrics", metrics)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second,
-		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 20 * time.Second,
+		IdleTimeout:  time.Minute, MaxHeaderBytes: 16 << 10}
 	stop := context.AfterFunc(ctx, func() {
 		parting, done := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer done()
@@ -83,7 +87,8 @@ func readersOnly(gate *accounts.Gate, next http.Handler) http.Handler {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, "send a valid token: Authorization: Bearer tusk_…", http.StatusUnauthorized)
 		case !who.May(accounts.Read) || who.Bounded():
-			http.Error(w, "metrics tell of all queues and tenants: use a token of the role viewer without bounds", http.StatusForbidden)
+			http.Error(w, "metrics tell of all queues and tenants: use a token of the role viewer without bounds",
+				http.StatusForbidden)
 		default:
 			next.ServeHTTP(w, r)
 		}

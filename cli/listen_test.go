@@ -11,7 +11,8 @@ func TestAWorkerTellsMetricsAndHealth(t *testing.T) {
 	sh := filledShell(t)
 	p := sh.start("work", "--listen", "127.0.0.1:0")
 	url := strings.TrimSuffix(p.await(`url=(http://\S+/metrics)`), "metrics")
-	for path, part := range map[string]string{"metrics": `tusk_loop_age_seconds{loop="claim"}`, "metrics?": "tusk_hung_handlers 0\n", "healthz": "ok", "readyz": "ok"} {
+	for path, part := range map[string]string{"metrics": `tusk_loop_age_seconds{loop="claim"}`,
+		"metrics?": "tusk_hung_handlers 0\n", "healthz": "ok", "readyz": "ok"} {
 		if status, body := get(t, url+path); status != 200 || !strings.Contains(body, part) {
 			t.Errorf("%s: %d %s", path, status, body)
 		}

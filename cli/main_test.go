@@ -31,7 +31,8 @@ type leakless struct{ m *testing.M }
 
 func (l leakless) Run() int {
 	code := l.m.Run()
-	if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/tuskqueue/tusk/store/postgres/pgtest.(*Server).await.func1")); err != nil && code == 0 {
+	if err := goleak.Find(goleak.IgnoreAnyFunction(
+		"github.com/tuskqueue/tusk/store/postgres/pgtest.(*Server).await.func1")); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

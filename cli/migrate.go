@@ -103,7 +103,8 @@ func newMigrateUpCommand(app *App) *cobra.Command {
 		},
 	}
 	flags.addTo(c, "stop at this version; default: the newest")
-	c.Flags().IntVar(&ledgers, "ledgers", 0, "make so many ledgers: in a database that has none, or added to those that there are")
+	c.Flags().IntVar(&ledgers, "ledgers", 0,
+		"make so many ledgers: in a database that has none, or added to those that there are")
 	return c
 }
 
@@ -204,14 +205,17 @@ func (app *App) migrator(ctx context.Context, a access) (store.Migrator, []store
 }
 
 func knownVersion(steps []store.Migration, version int) error {
-	if version <= 0 || len(steps) == 0 || slices.ContainsFunc(steps, func(s store.Migration) bool { return s.Version == int64(version) }) {
+	if version <= 0 || len(steps) == 0 || slices.ContainsFunc(steps, func(s store.Migration) bool {
+		return s.Version == int64(version)
+	}) {
 		return nil
 	}
 	return usage("tusk migrate status lists them", "the schema has no version %d", version)
 }
 
 // migrate takes the steps, or with --dry-run only lists them.
-func (app *App) migrate(ctx context.Context, m store.Migrator, to int64, todo []store.Migration, direction string, flags *migrateFlags) error {
+func (app *App) migrate(ctx context.Context, m store.Migrator, to int64, todo []store.Migration, direction string,
+	flags *migrateFlags) error {
 	if flags.consent.dryRun {
 		return app.printSteps(todo, "would go "+direction, flags.showSQL)
 	}

@@ -25,7 +25,8 @@ func TestADayWithMySQL(t *testing.T) {
 	id := sh.enqueue("echo", `{"hello":"world"}`)
 	later := sh.enqueue("echo", `{}`, "--queue", "night", "--delay", "1h")
 	eventually(t, func() bool { return sh.json("tasks", "show", id)[0]["state"] == "completed" }, p.log)
-	for _, path := range []string{"/", "/tasks", "/tasks?state=completed", "/tasks/" + id, "/queues", "/workers", "/errors", "/schedules", "/readyz", "/api/v1/stats"} {
+	for _, path := range []string{"/", "/tasks", "/tasks?state=completed", "/tasks/" + id, "/queues", "/workers",
+		"/errors", "/schedules", "/readyz", "/api/v1/stats"} {
 		response, err := http.Get(url + path)
 		if err != nil {
 			t.Fatal(err)
@@ -51,8 +52,11 @@ func TestWhatMySQLRefusesIsSaidPlainly(t *testing.T) {
 	sh := newShell(t)
 	db := mysqltest.Database(t)
 	at, _, _ := strings.Cut(strings.TrimPrefix(db[strings.LastIndex(db, "@")+1:], "@"), "/")
-	sh.fails(exitUsage, "wrong_password", []string{"check the user"}, "tasks", "list", "--db", "mysql://nobody:topsecret@"+at+"/x")
-	sh.fails(exitUnavailable, "unavailable", []string{"connection refused"}, "tasks", "list", "--db", "mysql://root@127.0.0.1:1/x")
+	sh.fails(exitUsage, "wrong_password", []string{"check the user"}, "tasks", "list", "--db",
+		"mysql://nobody:topsecret@"+at+"/x")
+	sh.fails(exitUnavailable, "unavailable", []string{"connection refused"}, "tasks", "list", "--db",
+		"mysql://root@127.0.0.1:1/x")
 	sh.fails(exitUsage, "database_missing", nil, "tasks", "list", "--db", db+"_nowhere")
-	sh.fails(exitUsage, "invalid_dsn", []string{"names no database", "mysql://user@host/database"}, "tasks", "list", "--db", "mysql://root@"+at)
+	sh.fails(exitUsage, "invalid_dsn", []string{"names no database", "mysql://user@host/database"}, "tasks", "list",
+		"--db", "mysql://root@"+at)
 }

@@ -22,8 +22,10 @@ type operationFlags struct {
 }
 
 func (o *operationFlags) addTo(cmd *cobra.Command) {
-	cmd.Flags().Var(numberFlag(&o.perSecond, 1, 1000000), "per-second", "by filter: change at most so many tasks in a second")
-	cmd.Flags().BoolVar(&o.detach, "detach", false, "by filter: store the operation and leave it to the process that leads")
+	cmd.Flags().Var(numberFlag(&o.perSecond, 1, 1000000), "per-second",
+		"by filter: change at most so many tasks in a second")
+	cmd.Flags().BoolVar(&o.detach, "detach", false,
+		"by filter: store the operation and leave it to the process that leads")
 }
 
 // editRow sums up what became of the tasks that a filter chose.
@@ -71,8 +73,8 @@ func (e *edit) matching(ctx context.Context, f tusk.Filter, limit int) error {
 			return err
 		}
 	}
-	o, err := client.StartOperation(ctx, f, e.change, &tusk.OperationOptions{PerSecond: e.perSecond, Limit: int64(limit), Expected: n.Tasks,
-		By: e.app.whoami(), Via: "cli"})
+	o, err := client.StartOperation(ctx, f, e.change, &tusk.OperationOptions{PerSecond: e.perSecond, Limit: int64(limit),
+		Expected: n.Tasks, By: e.app.whoami(), Via: "cli"})
 	if err != nil {
 		return err
 	}
@@ -81,7 +83,8 @@ func (e *edit) matching(ctx context.Context, f tusk.Filter, limit int) error {
 		return printOne(e.app, operationOf(o))
 	}
 	o, err = e.app.carry(ctx, client, o, true)
-	sum.Operation, sum.Changed, sum.Requested, sum.Refused, sum.KeyTaken = o.ID.String(), o.Changed, o.Requested, o.Refused, o.KeyTaken
+	sum.Operation, sum.Changed, sum.Requested, sum.Refused, sum.KeyTaken = o.ID.String(), o.Changed, o.Requested,
+		o.Refused, o.KeyTaken
 	return errors.Join(printOne(e.app, sum), err)
 }
 
@@ -149,7 +152,8 @@ type operationRow struct {
 }
 
 func operationOf(o tusk.Operation) operationRow {
-	row := operationRow{o.ID.String(), string(o.State), o.Change.Op.String(), o.By, o.Expected, o.Seen, o.Changed, o.Requested, o.Refused, o.KeyTaken,
+	row := operationRow{o.ID.String(), string(o.State), o.Change.Op.String(), o.By, o.Expected, o.Seen, o.Changed,
+		o.Requested, o.Refused, o.KeyTaken,
 		query.Of(o.Filter).Values().Encode(), []string{}, o.PerSecond, instant(o.StartedAt), instant(o.FinishedAt), o.Error}
 	for _, e := range o.Left {
 		row.Left = append(row.Left, e.ID.String())
@@ -173,23 +177,27 @@ kept.`,
 			operations, err := client.Operations(ctx)
 			return rowsOf(operations, operationOf), err
 		}),
-		app.operationCommand("show ID", "Show a bulk operation", func(ctx context.Context, client *tusk.Client, o tusk.Operation) (tusk.Operation, error) {
-			return o, nil
-		}),
-		app.operationCommand("carry ID", "Carry an operation on, or watch another process do it, until it is over", func(ctx context.Context, client *tusk.Client, o tusk.Operation) (tusk.Operation, error) {
-			return app.carry(ctx, client, o, false)
-		}),
-		app.operationCommand("cancel ID", "Stop an operation; what it has done stays done", func(ctx context.Context, client *tusk.Client, o tusk.Operation) (tusk.Operation, error) {
-			if err := client.CancelOperation(ctx, o.ID); err != nil {
-				return o, err
-			}
-			return client.Operation(ctx, o.ID)
-		}))
+		app.operationCommand("show ID", "Show a bulk operation",
+			func(ctx context.Context, client *tusk.Client, o tusk.Operation) (tusk.Operation, error) {
+				return o, nil
+			}),
+		app.operationCommand("carry ID", "Carry an operation on, or watch another process do it, until it is over",
+			func(ctx context.Context, client *tusk.Client, o tusk.Operation) (tusk.Operation, error) {
+				return app.carry(ctx, client, o, false)
+			}),
+		app.operationCommand("cancel ID", "Stop an operation; what it has done stays done",
+			func(ctx context.Context, client *tusk.Client, o tusk.Operation) (tusk.Operation, error) {
+				if err := client.CancelOperation(ctx, o.ID); err != nil {
+					return o, err
+				}
+				return client.Operation(ctx, o.ID)
+			}))
 	return c
 }
 
 // operationCommand does one thing with an operation and prints how that stands.
-func (app *App) operationCommand(use, short string, do func(context.Context, *tusk.Client, tusk.Operation) (tusk.Operation, error)) *cobra.Command {
+func (app *App) operationCommand(use, short string,
+	do func(context.Context, *tusk.Client, tusk.Operation) (tusk.Operation, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:   use,
 		Short: short,

@@ -51,7 +51,8 @@ func TestAnOperationOutlivesTheProcessesThatCarryIt(t *testing.T) {
 	}
 	p := sh.start(worker...)
 	seen(1000)
-	eventually(t, func() bool { seen(1000); return latest["state"] == "done" }, func() string { return "not done: " + sh.must("operations", "list") })
+	eventually(t, func() bool { seen(1000); return latest["state"] == "done" },
+		func() string { return "not done: " + sh.must("operations", "list") })
 	p.signal(syscall.SIGTERM)
 	p.status()
 	if n := len(sh.ids("--queue", "many", "--state", "cancelled", "--all")); n != 1000 {
@@ -61,7 +62,8 @@ func TestAnOperationOutlivesTheProcessesThatCarryIt(t *testing.T) {
 		t.Errorf("%d tasks of the other queue are left", n)
 	}
 	// A page that was under way at a kill is looked at again, and changes nothing more.
-	if latest["seen"].(float64) > 1400 || latest["changed"].(float64)+latest["refused"].(float64) != latest["seen"].(float64) {
+	if latest["seen"].(float64) > 1400 || latest["changed"].(float64)+latest["refused"].(float64) !=
+		latest["seen"].(float64) {
 		t.Errorf("%v", latest)
 	}
 }
@@ -74,7 +76,8 @@ func TestAnOperationIsLeftToOthersOrStopped(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	id := sh.json("operations", "list")[0]["id"].(string)
-	if got := sh.json("operations", "carry", id)[0]; got["state"] != "done" || got["changed"] != 300.0 || got["expected"] != 300.0 {
+	if got := sh.json("operations", "carry", id)[0]; got["state"] != "done" || got["changed"] != 300.0 ||
+		got["expected"] != 300.0 {
 		t.Errorf("%v", got)
 	}
 	sh.fill("many", 300)
@@ -129,7 +132,8 @@ func TestDeadLettersAreDriven(t *testing.T) {
 	if n := len(sh.ids("--state", "discarded")); n != 4 {
 		t.Fatalf("%d dead letters", n)
 	}
-	if got := sh.json("tasks", "retry", "--state", "discarded", "--queue", "mail", "--dry-run")[0]; got["matched"] != 3.0 || got["changed"] != 0.0 {
+	if got := sh.json("tasks", "retry", "--state", "discarded", "--queue", "mail", "--dry-run")[0]; got["matched"] !=
+		3.0 || got["changed"] != 0.0 {
 		t.Errorf("%v", got)
 	}
 	broken = false

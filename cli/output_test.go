@@ -29,7 +29,8 @@ var update = flag.Bool("update", false, "write testdata anew")
 func TestATerminalGetsATableAndAPipeGetsLines(t *testing.T) {
 	sh := newShell(t)
 	id := sh.enqueue("a", "--queue", "mail", "--delay", "90m")
-	if got := sh.must("tasks", "list"); strings.Count(got, "\n") != 1 || !strings.HasPrefix(got, id+"\tscheduled\tmail\ta\t0\t0\t20") {
+	if got := sh.must("tasks", "list"); strings.Count(got, "\n") != 1 ||
+		!strings.HasPrefix(got, id+"\tscheduled\tmail\ta\t0\t0\t20") {
 		t.Errorf("a pipe gets %q", got)
 	}
 	sh.setup = func(app *App) { app.terminal = true }
@@ -37,7 +38,8 @@ func TestATerminalGetsATableAndAPipeGetsLines(t *testing.T) {
 	if !strings.HasPrefix(got, "\x1b[1mID ") || !strings.Contains(got, "in 1h") || strings.Contains(got, "\t") {
 		t.Errorf("a terminal gets %q", got)
 	}
-	for _, plain := range []struct{ env, arg string }{{"NO_COLOR=1", "-q=false"}, {"TERM=dumb", "-q=false"}, {"X=", "--no-color"}} {
+	for _, plain := range []struct{ env, arg string }{{"NO_COLOR=1", "-q=false"}, {"TERM=dumb", "-q=false"},
+		{"X=", "--no-color"}} {
 		sh.env = []string{plain.env}
 		if got := sh.must("tasks", "list", plain.arg); !strings.HasPrefix(got, "ID ") {
 			t.Errorf("%v: %q", plain, got)
@@ -50,7 +52,8 @@ func TestATerminalGetsATableAndAPipeGetsLines(t *testing.T) {
 
 func TestATableFitsTheTerminalAndShowsStatesInColour(t *testing.T) {
 	sh := newShell(t)
-	id := sh.enqueue("a-kind-with-a-rather-long-name-that-nobody-reads", "--queue", "mail", "--key", strings.Repeat("key", 30))
+	id := sh.enqueue("a-kind-with-a-rather-long-name-that-nobody-reads", "--queue", "mail", "--key",
+		strings.Repeat("key", 30))
 	sh.setup = func(app *App) { app.terminal = true }
 	sh.env = []string{"COLUMNS=80"}
 	got := sh.must("tasks", "list")
@@ -59,7 +62,8 @@ func TestATableFitsTheTerminalAndShowsStatesInColour(t *testing.T) {
 			t.Errorf("%d characters: %q", n, line)
 		}
 	}
-	if !strings.Contains(got, "\n"+id[24:]) || !strings.Contains(got, "\x1b[34mavailable\x1b[0m") || !strings.Contains(got, "…") || strings.Contains(got, "REASON") {
+	if !strings.Contains(got, "\n"+id[24:]) || !strings.Contains(got, "\x1b[34mavailable\x1b[0m") ||
+		!strings.Contains(got, "…") || strings.Contains(got, "REASON") {
 		t.Errorf("%q", got)
 	}
 	sh.env = []string{"COLUMNS=400"}
@@ -95,9 +99,12 @@ func TestEveryListPrintsJSON(t *testing.T) {
 	id := sh.enqueue("a")
 	sh.must("schedules", "add", "n", "@hourly", "k")
 	for _, args := range [][]string{
-		{"tasks", "list"}, {"tasks", "show", id}, {"queues", "list"}, {"workers", "list"}, {"schedules", "list"}, {"schedules", "next", "n"},
-		{"schedules", "run", "n"}, {"errors"}, {"errors", "list"}, {"stats"}, {"migrate", "status"}, {"version"}, {"config", "show"}, {"config", "check"},
-		{"queues", "pause", "x", "--create"}, {"enqueue", "b"}, {"tasks", "cancel", "--all", "--yes"}, {"tasks", "delete", id, "--yes"},
+		{"tasks", "list"}, {"tasks", "show", id}, {"queues", "list"}, {"workers", "list"}, {"schedules", "list"},
+		{"schedules", "next", "n"},
+		{"schedules", "run", "n"}, {"errors"}, {"errors", "list"}, {"stats"}, {"migrate", "status"}, {"version"},
+		{"config", "show"}, {"config", "check"},
+		{"queues", "pause", "x", "--create"}, {"enqueue", "b"}, {"tasks", "cancel", "--all", "--yes"},
+		{"tasks", "delete", id, "--yes"},
 	} {
 		sh.json(args...)
 		if r := sh.run(append(args, "--json")...); r.err != "" && r.status == exitOK {
@@ -114,8 +121,10 @@ func TestKnownErrorsHaveAStatusACodeAndAHint(t *testing.T) {
 	}{
 		{tusk.ErrNotFound, 3, "not_found"}, {tusk.ErrRefused, 4, "refused"}, {store.ErrConflict, 4, "conflict"},
 		{store.ErrUnavailable, 5, "unavailable"}, {store.ErrReadOnly, 5, "read_only"}, {store.ErrFull, 5, "storage_full"},
-		{store.ErrSchemaMissing, 2, "schema_missing"}, {store.ErrSchemaOld, 2, "schema_old"}, {store.ErrSchemaNew, 2, "schema_new"},
-		{store.ErrSchemaForeign, 2, "schema_foreign"}, {store.ErrUnsupported, 1, "unsupported"}, {store.ErrNotCommitted, 1, "not_stored"},
+		{store.ErrSchemaMissing, 2, "schema_missing"}, {store.ErrSchemaOld, 2, "schema_old"},
+		{store.ErrSchemaNew, 2, "schema_new"},
+		{store.ErrSchemaForeign, 2, "schema_foreign"}, {store.ErrUnsupported, 1, "unsupported"},
+		{store.ErrNotCommitted, 1, "not_stored"},
 		{context.DeadlineExceeded, 5, "timeout"}, {errors.New("else"), 1, "error"}, {tusk.ErrInvalid, 2, "invalid"},
 		{errors.New("FATAL: password authentication failed (SQLSTATE 28P01)"), 2, "wrong_password"},
 		{errors.Join(store.ErrNotCommitted, store.ErrUnavailable), 5, "unavailable"},
@@ -124,7 +133,8 @@ func TestKnownErrorsHaveAStatusACodeAndAHint(t *testing.T) {
 		var out bytes.Buffer
 		app := newApp(strings.NewReader(""), io.Discard, &out, nil)
 		app.ran = true
-		if status := app.exit(fmt.Errorf("enqueue: %w", c.err)); status != c.status || c.code != "" && !strings.HasPrefix(out.String(), "error["+c.code+"]: enqueue: ") {
+		if status := app.exit(fmt.Errorf("enqueue: %w", c.err)); status != c.status || c.code != "" &&
+			!strings.HasPrefix(out.String(), "error["+c.code+"]: enqueue: ") {
 			t.Errorf("%v: status %d, %s", c.err, status, out.String())
 		}
 	}
@@ -176,7 +186,8 @@ func TestCompletionsKnowCommandsAndChoices(t *testing.T) {
 	if got := sh.must("__complete", "tasks", "can"); !strings.HasPrefix(got, "cancel") {
 		t.Error(got)
 	}
-	if got := sh.must("__complete", "enqueue", "--on-conflict", "re"); !strings.Contains(got, "replace") || !strings.Contains(got, "rerun") {
+	if got := sh.must("__complete", "enqueue", "--on-conflict", "re"); !strings.Contains(got, "replace") ||
+		!strings.Contains(got, "rerun") {
 		t.Error(got)
 	}
 }
@@ -212,7 +223,10 @@ func TestTheProcessBehavesInAShell(t *testing.T) {
 		return string(out), errOut.String()
 	}
 	t.Run("a closed pipe is no error", func(t *testing.T) {
-		if _, err := script(`yes '{"kind":"a"}' | head -3000 | "$tusk" enqueue --from - -q; "$tusk" tasks list --all --json | head -1`); err != "" {
+		if _,
+			err := script(
+			`yes '{"kind":"a"}' | head -3000 | "$tusk" enqueue --from - -q; "$tusk" tasks list --all --json | head -1`); err !=
+			"" {
 			t.Error(err)
 		}
 	})
@@ -242,7 +256,8 @@ func TestTheProcessBehavesInAShell(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = c.Wait()
-		if c.ProcessState.ExitCode() != exitInterrupted || !strings.Contains(errOut.String(), "error[interrupted]: stored 0 tasks; nothing from line 1 on") {
+		if c.ProcessState.ExitCode() != exitInterrupted ||
+			!strings.Contains(errOut.String(), "error[interrupted]: stored 0 tasks; nothing from line 1 on") {
 			t.Errorf("status %d, %s", c.ProcessState.ExitCode(), errOut.String())
 		}
 	})
@@ -286,7 +301,8 @@ func TestAProgressBarIsDrawnOnATerminalThatHasWaited(t *testing.T) {
 		t.Errorf("a pipe gets %q", got)
 	}
 	app.watched = true
-	if got := draw(); !strings.Contains(got, "[###############...............]  50%  20 tasks") || !strings.HasSuffix(got, "\r\x1b[K") {
+	if got := draw(); !strings.Contains(got, "[###############...............]  50%  20 tasks") ||
+		!strings.HasSuffix(got, "\r\x1b[K") {
 		t.Errorf("a terminal gets %q", got)
 	}
 }
@@ -302,7 +318,8 @@ func TestTheManualHasEveryCommandAndEveryCode(t *testing.T) {
 		if c.Hidden {
 			continue
 		}
-		if heading := "\n### " + c.Name(); c.Name() != "version" && c.Name() != "help" && !strings.Contains(manual, heading+"\n") {
+		if heading := "\n### " + c.Name(); c.Name() != "version" && c.Name() != "help" &&
+			!strings.Contains(manual, heading+"\n") {
 			t.Errorf("docs/cli.md has no section %s", c.Name())
 		}
 		for _, sub := range c.Commands() {

@@ -56,14 +56,16 @@ func (app *App) argsFile(name string) (io.ReadCloser, error) {
 }
 
 // newTasksContentCommand prints the args or the output of a task, byte for byte.
-func newTasksContentCommand(app *App, name, what string, of func(*tusk.Client, *tusk.TaskInfo) (tusk.Content, error)) *cobra.Command {
+func newTasksContentCommand(app *App, name, what string,
+	of func(*tusk.Client, *tusk.TaskInfo) (tusk.Content, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:   name + " ID",
 		Short: "Print the " + what + " of a task as it is, however large",
 		Long: `Print the ` + what + ` of a task as JSON, byte for byte and in the clear. What is kept
 outside the database, or in the archive, is read from there: --archive names it.`,
-		Example: `  tusk tasks ` + name + ` 01a204c4-1948-7000-8004-865c4787136d --archive file:///var/lib/tusk/archive > ` + name + `.json`,
-		Args:    between(1, 1, "ID"),
+		Example: `  tusk tasks ` + name + ` 01a204c4-1948-7000-8004-865c4787136d --archive file:///var/lib/tusk/archive > ` +
+			name + `.json`,
+		Args: between(1, 1, "ID"),
 		RunE: app.withArgs(func(ctx context.Context, client *tusk.Client, args []string) error {
 			task, err := app.findAnywhere(ctx, client, args[0])
 			if err != nil {

@@ -56,7 +56,8 @@ func (b *bounds) add(f *pflag.FlagSet) {
 }
 
 func newTokensCommand(app *App) *cobra.Command {
-	c := &cobra.Command{Use: "tokens", Aliases: []string{"token"}, Short: "Create, list and revoke tokens for the HTTP API"}
+	c := &cobra.Command{Use: "tokens", Aliases: []string{"token"},
+		Short: "Create, list and revoke tokens for the HTTP API"}
 	var b bounds
 	var expires time.Duration
 	create := &cobra.Command{
@@ -84,7 +85,8 @@ func newTokensCommand(app *App) *cobra.Command {
 	c.AddCommand(create,
 		&cobra.Command{Use: "list", Short: "List tokens, without their secrets", Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error { return app.listTokens(cmd.Context()) }},
-		&cobra.Command{Use: "revoke ID…", Short: "Make tokens useless, within two seconds everywhere", Args: between(1, -1, "ID"),
+		&cobra.Command{Use: "revoke ID…", Short: "Make tokens useless, within two seconds everywhere",
+			Args: between(1, -1, "ID"),
 			RunE: func(cmd *cobra.Command, ids []string) error {
 				return app.withBook(cmd.Context(), func(book *accounts.Book) error {
 					return app.eachNamed(ids, "revoked", func(id string) error {
@@ -106,7 +108,8 @@ func (app *App) listTokens(ctx context.Context) error {
 }
 
 func tokenOf(t accounts.Token) tokenRow {
-	return tokenRow{t.ID, t.Name, string(t.Role), some(t.Queues), some(t.Tenants), instant(t.CreatedAt), instant(t.UsedAt), instant(t.ExpiresAt), instant(t.RevokedAt)}
+	return tokenRow{t.ID, t.Name, string(t.Role), some(t.Queues), some(t.Tenants), instant(t.CreatedAt), instant(t.UsedAt),
+		instant(t.ExpiresAt), instant(t.RevokedAt)}
 }
 
 // userRow is a user who logs in with a password.
@@ -217,7 +220,8 @@ func (app *App) withBook(ctx context.Context, do func(*accounts.Book) error) err
 
 // recorded writes into the audit log what became of a change to who may do what.
 func (app *App) recorded(ctx context.Context, book *accounts.Book, action, target string, failed error) error {
-	e := accounts.Entry{Who: login(), WhoID: login(), Via: "cli", Role: accounts.Admins, Action: action, Target: target, Result: "ok"}
+	e := accounts.Entry{Who: login(), WhoID: login(), Via: "cli", Role: accounts.Admins, Action: action, Target: target,
+		Result: "ok"}
 	if failed != nil {
 		e.Result = "failed"
 	}

@@ -37,7 +37,8 @@ func TestATokenOpensTheAPI(t *testing.T) {
 	if got := ask("tusk_x_y"); got != 401 {
 		t.Errorf("without: %d", got)
 	}
-	if rows := sh.json("tokens", "list"); rows[0]["name"] != "ci" || strings.Contains(sh.must("tokens", "list", "--json"), secret) {
+	if rows := sh.json("tokens", "list"); rows[0]["name"] != "ci" ||
+		strings.Contains(sh.must("tokens", "list", "--json"), secret) {
 		t.Error(rows)
 	}
 	sh.must("tokens", "revoke", id)
@@ -74,8 +75,9 @@ func TestServeSaysWhatIsMissing(t *testing.T) {
 	sh := filledShell(t)
 	sh.fails(exitUsage, "usage", []string{"go together"}, "serve", "--tls-cert", "x.pem")
 	sh.fails(exitUsage, "usage", []string{"--oidc-role"}, "serve", "--oidc-issuer", "https://id.example.com")
-	sh.fails(exitUsage, "usage", []string{"GROUP=ROLE"}, "serve", "--oidc-issuer", "https://id.example.com", "--oidc-client-id", "x",
-		"--oidc-redirect-url", "https://tusk.example.com/login/oidc/callback", "--oidc-role", "ops=root")
+	sh.fails(exitUsage, "usage", []string{"GROUP=ROLE"}, "serve", "--oidc-issuer", "https://id.example.com",
+		"--oidc-client-id", "x", "--oidc-redirect-url", "https://tusk.example.com/login/oidc/callback",
+		"--oidc-role", "ops=root")
 	sh.fails(exitUsage, "usage", []string{"prefix"}, "serve", "--prefix", "tusk")
 }
 
@@ -88,7 +90,8 @@ func TestTheAPIIsDescribedWhereDevSays(t *testing.T) {
 	if status != 200 || !json.Valid([]byte(body)) {
 		t.Error(status)
 	}
-	if status, body = get(t, strings.TrimSuffix(url, "openapi.json")); status != 200 || !strings.Contains(body, "Overview") {
+	if status, body = get(t, strings.TrimSuffix(url, "openapi.json")); status != 200 ||
+		!strings.Contains(body, "Overview") {
 		t.Error(status)
 	}
 	p.signal(syscall.SIGINT)
@@ -107,7 +110,8 @@ func TestAnEndpointIsRegisteredAndItsSecretShownOnce(t *testing.T) {
 	if !strings.HasPrefix(secret, "whsec_") {
 		t.Fatal(made)
 	}
-	if rows := sh.json("endpoints", "list"); len(rows) != 1 || rows[0]["url"] != "https://app.example.com/tusk" || rows[0]["timeout_seconds"] != 90.0 || rows[0]["concurrency"] != 10.0 {
+	if rows := sh.json("endpoints", "list"); len(rows) != 1 || rows[0]["url"] != "https://app.example.com/tusk" ||
+		rows[0]["timeout_seconds"] != 90.0 || rows[0]["concurrency"] != 10.0 {
 		t.Error(rows)
 	}
 	if again := sh.json("endpoints", "put", "mail", "--url", "https://app.example.com/other"); again[0]["secret"] != nil {
@@ -119,7 +123,8 @@ func TestAnEndpointIsRegisteredAndItsSecretShownOnce(t *testing.T) {
 	if out := sh.must("endpoints", "list"); strings.Contains(out, "whsec_") {
 		t.Error(out)
 	}
-	sh.fails(exitUsage, "target_not_allowed", []string{"--allow-host"}, "endpoints", "put", "mail", "--url", "http://127.0.0.1:9000")
+	sh.fails(exitUsage, "target_not_allowed", []string{"--allow-host"}, "endpoints", "put", "mail", "--url",
+		"http://127.0.0.1:9000")
 	sh.must("endpoints", "put", "mail", "--url", "http://127.0.0.1:9000", "--allow-host", "127.0.0.1")
 	sh.fails(exitUsage, "usage", []string{"--url is missing"}, "endpoints", "put", "mail")
 	sh.must("endpoints", "remove", "mail")
@@ -132,7 +137,8 @@ func TestDevShowsEveryPageWithSomethingOnIt(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	p := sh.start("dev", "--ephemeral", "--demo", "--addr", "127.0.0.1:0")
 	url := strings.TrimSuffix(p.await(`(http://\S+/openapi.json)`), "openapi.json")
-	for _, path := range []string{"queues", "tasks", "tasks?state=discarded", "errors", "schedules", "workers", "pipelines", "workflows", "limits", "tenants", "bulk", "endpoints", "access", "audit"} {
+	for _, path := range []string{"queues", "tasks", "tasks?state=discarded", "errors", "schedules", "workers",
+		"pipelines", "workflows", "limits", "tenants", "bulk", "endpoints", "access", "audit"} {
 		for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 			status, body := get(t, url+path)
 			if status == 200 && strings.Contains(body, "data-row") || path == "access" && strings.Contains(body, ">demo ") {
@@ -152,9 +158,10 @@ func TestDevShowsEveryPageWithSomethingOnIt(t *testing.T) {
 func TestAlertsFromAShell(t *testing.T) {
 	sh := newShell(t)
 	sh.must("migrate", "up")
-	sh.fails(exitNotFound, "unknown_queue", []string{"--create"}, "alerts", "put", "slow", "--kind", "oldest", "--queue", "mail", "--mail", "ops@example.com")
-	made := sh.json("alerts", "put", "slow", "--kind", "oldest", "--queue", "mail", "--create", "--over", "10m", "--webhook", "https://app.example.com/alerts",
-		"--slack", "https://hooks.slack.com/services/s3cret")
+	sh.fails(exitNotFound, "unknown_queue", []string{"--create"}, "alerts", "put", "slow", "--kind", "oldest", "--queue",
+		"mail", "--mail", "ops@example.com")
+	made := sh.json("alerts", "put", "slow", "--kind", "oldest", "--queue", "mail", "--create", "--over", "10m",
+		"--webhook", "https://app.example.com/alerts", "--slack", "https://hooks.slack.com/services/s3cret")
 	if secret, _ := made[0]["secret"].(string); !strings.HasPrefix(secret, "whsec_") {
 		t.Error(made)
 	}
@@ -162,11 +169,14 @@ func TestAlertsFromAShell(t *testing.T) {
 	if len(rows) != 1 || rows[0]["kind"] != "oldest" || rows[0]["over_seconds"] != 600.0 || rows[0]["state"] != "ok" {
 		t.Error(rows)
 	}
-	if again := sh.json("alerts", "put", "slow", "--kind", "oldest", "--queue", "mail", "--create", "--over", "5m"); again[0]["secret"] != nil {
+	if again := sh.json("alerts", "put", "slow", "--kind", "oldest", "--queue", "mail", "--create", "--over",
+		"5m"); again[0]["secret"] != nil {
 		t.Error("a change shows the secret")
 	}
-	for _, command := range [][]string{{"alerts", "list"}, {"alerts", "show", "slow"}, {"--json", "alerts", "show", "slow"}} {
-		if out := sh.must(command...); strings.Contains(out, "whsec_") || strings.Contains(out, "s3cret") || !strings.Contains(out, "https://app.example.com/alerts") {
+	for _, command := range [][]string{{"alerts", "list"}, {"alerts", "show", "slow"},
+		{"--json", "alerts", "show", "slow"}} {
+		if out := sh.must(command...); strings.Contains(out, "whsec_") || strings.Contains(out, "s3cret") ||
+			!strings.Contains(out, "https://app.example.com/alerts") {
 			t.Errorf("%v: %s", command, out)
 		}
 	}
@@ -174,7 +184,8 @@ func TestAlertsFromAShell(t *testing.T) {
 	if rows := sh.json("alerts", "show", "slow"); rows[0]["muted_until"] == nil {
 		t.Error(rows)
 	}
-	sh.fails(exitUsage, "target_not_allowed", []string{"--allow-host"}, "alerts", "put", "b", "--kind", "oldest", "--webhook", "http://127.0.0.1:9")
+	sh.fails(exitUsage, "target_not_allowed", []string{"--allow-host"}, "alerts", "put", "b", "--kind", "oldest",
+		"--webhook", "http://127.0.0.1:9")
 	sh.fails(exitUsage, "usage", []string{"--kind is missing"}, "alerts", "put", "b")
 	sh.fails(exitUsage, "usage", []string{"receiver"}, "alerts", "put", "b", "--kind", "oldest")
 	if out := sh.must("__complete", "alerts", "show", "s"); !strings.HasPrefix(out, "slow\n") {

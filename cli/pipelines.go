@@ -20,14 +20,15 @@ the input of the next. A stage's tasks have the kind PIPELINE.STAGE. Programs in
 define pipelines; their workers tell the database of them when they start. For
 workers in other languages, define one here.`,
 	}
-	c.AddCommand(newPipelinesListCommand(app), newPipelinesShowCommand(app), newPipelinesDefineCommand(app), newPipelinesStartCommand(app), &cobra.Command{
-		Use:   "remove NAME…",
-		Short: "Forget pipelines that no worker has any more; their tasks stay",
-		Args:  between(1, -1, "NAME"),
-		RunE: func(cmd *cobra.Command, names []string) error {
-			return app.forEach(cmd.Context(), "pipeline", names, "removed", (*tusk.Client).RemovePipeline)
-		},
-	})
+	c.AddCommand(newPipelinesListCommand(app), newPipelinesShowCommand(app), newPipelinesDefineCommand(app),
+		newPipelinesStartCommand(app), &cobra.Command{
+			Use:   "remove NAME…",
+			Short: "Forget pipelines that no worker has any more; their tasks stay",
+			Args:  between(1, -1, "NAME"),
+			RunE: func(cmd *cobra.Command, names []string) error {
+				return app.forEach(cmd.Context(), "pipeline", names, "removed", (*tusk.Client).RemovePipeline)
+			},
+		})
 	return c
 }
 
@@ -203,7 +204,8 @@ func newPipelinesShowCommand(app *App) *cobra.Command {
 }
 
 func stageOf(s tusk.StageStats) stageRow {
-	row := stageRow{Stage: s.Name, Kind: s.Kind, Queue: s.Queue, Paused: s.Paused, Oldest: seconds(s.Oldest), Completed: s.Completed, Failed: s.Failed,
+	row := stageRow{Stage: s.Name, Kind: s.Kind, Queue: s.Queue, Paused: s.Paused, Oldest: seconds(s.Oldest),
+		Completed: s.Completed, Failed: s.Failed,
 		Discarded: s.Discarded, WaitP50: seconds(s.Waited.Quantile(0.5)), WaitP95: seconds(s.Waited.Quantile(0.95)),
 		RunP50: seconds(s.Ran.Quantile(0.5)), RunP95: seconds(s.Ran.Quantile(0.95)), Stuck: s.Stuck}
 	for state, n := range s.Tasks {

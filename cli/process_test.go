@@ -64,7 +64,8 @@ func (p *process) begin() {
 func (p *process) await(pattern string) string {
 	p.t.Helper()
 	re := regexp.MustCompile(pattern)
-	eventually(p.t, func() bool { return re.MatchString(p.log()) }, func() string { return "no " + pattern + " in " + p.log() })
+	eventually(p.t, func() bool { return re.MatchString(p.log()) },
+		func() string { return "no " + pattern + " in " + p.log() })
 	return re.FindStringSubmatch(p.log())[re.NumSubexp()]
 }
 

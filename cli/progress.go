@@ -25,7 +25,8 @@ func newProgress(app *App, size int64) *progress {
 // add counts bytes that were read; tasks is how many came of all so far.
 func (p *progress) add(bytes int64, tasks int) {
 	p.done += bytes
-	if !p.app.watched || p.app.flags.quiet || time.Since(p.started) < patience || time.Since(p.drawn) < 100*time.Millisecond {
+	if !p.app.watched || p.app.flags.quiet || time.Since(p.started) < patience ||
+		time.Since(p.drawn) < 100*time.Millisecond {
 		return
 	}
 	p.drawn = time.Now()

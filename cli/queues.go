@@ -46,12 +46,14 @@ func newQueuesCommand(app *App) *cobra.Command {
 		Short: "List, pause, resume and remove queues; set aging and retention",
 	}
 	c.AddCommand(
-		newListCommand(app, "List the queues with their unfinished tasks by state", "there is no queue yet: one appears with its first task",
+		newListCommand(app, "List the queues with their unfinished tasks by state",
+			"there is no queue yet: one appears with its first task",
 			func(ctx context.Context, client *tusk.Client) ([]queueRow, error) {
 				queues, err := client.Queues(ctx)
 				return rowsOf(queues, queueOf), err
 			}),
-		app.meant(newQueueSwitch(app, "pause", "Keep workers from claiming tasks of queues; running tasks go on", (*tusk.Client).PauseQueue)),
+		app.meant(newQueueSwitch(app, "pause", "Keep workers from claiming tasks of queues; running tasks go on",
+			(*tusk.Client).PauseQueue)),
 		newQueuesRemoveCommand(app),
 		onlyKnown(app, newQueueSwitch(app, "resume", "End the pause of queues", (*tusk.Client).ResumeQueue)),
 		app.meant(newQueuesAgeCommand(app)),
@@ -92,9 +94,10 @@ priority --to. It costs the process that leads a look at what waits each time.`,
 			case a.Every == 0:
 				return usage("", "--every is missing: how long a task waits for each rise, or --off")
 			}
-			return app.forEach(cmd.Context(), "queue", names, result, func(c *tusk.Client, ctx context.Context, name string) error {
-				return c.SetAging(ctx, name, a)
-			})
+			return app.forEach(cmd.Context(), "queue", names, result,
+				func(c *tusk.Client, ctx context.Context, name string) error {
+					return c.SetAging(ctx, name, a)
+				})
 		},
 	}
 	c.Flags().Var(durationFlag(&a.Every), "every", "how long a task waits for each rise; 1s at least")
@@ -126,9 +129,10 @@ place of what was set before: an outcome that is not named is kept like others.`
 			case r == tusk.QueueRetention{}:
 				return usage("", "how long is missing: --completed, --cancelled or --discarded, or --off")
 			}
-			return app.forEach(cmd.Context(), "queue", names, result, func(c *tusk.Client, ctx context.Context, name string) error {
-				return c.SetRetention(ctx, name, r)
-			})
+			return app.forEach(cmd.Context(), "queue", names, result,
+				func(c *tusk.Client, ctx context.Context, name string) error {
+					return c.SetRetention(ctx, name, r)
+				})
 		},
 	}
 	c.Flags().BoolVar(&off, "off", false, "keep them like those of other queues")
@@ -199,7 +203,8 @@ func knownQueue(ctx context.Context, client *tusk.Client, name, hint string) err
 	if near := nearest(name, names); near != "" {
 		hint = strings.TrimSpace("did you mean " + near + "? " + hint)
 	}
-	return &Problem{Code: "unknown_queue", Exit: exitNotFound, Text: "queue " + name + ": no task, worker, schedule or setting has it", Hint: hint}
+	return &Problem{Code: "unknown_queue", Exit: exitNotFound,
+		Text: "queue " + name + ": no task, worker, schedule or setting has it", Hint: hint}
 }
 
 func newQueuesRemoveCommand(app *App) *cobra.Command {
@@ -241,7 +246,8 @@ func newQueueSwitch(app *App, verb, short string, do func(*tusk.Client, context.
 
 // forEach does one thing to each of several named things. Names are checked
 // before the first is touched.
-func (app *App) forEach(ctx context.Context, what string, names []string, result string, do func(*tusk.Client, context.Context, string) error) error {
+func (app *App) forEach(ctx context.Context, what string, names []string, result string,
+	do func(*tusk.Client, context.Context, string) error) error {
 	for _, name := range names {
 		if err := tusk.ValidateName(what, name); err != nil {
 			return err

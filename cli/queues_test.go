@@ -61,7 +61,8 @@ func TestAQueueStaysListedUntilItIsRemoved(t *testing.T) {
 		}
 		enqueueMany(t, client, 2, o)
 		var use *tusk.QueueInUseError
-		if err := client.RemoveQueue(t.Context(), "night"); !errors.As(err, &use) || use.Tasks != 2 || !errors.Is(err, tusk.ErrRefused) {
+		if err := client.RemoveQueue(t.Context(), "night"); !errors.As(err, &use) || use.Tasks != 2 ||
+			!errors.Is(err, tusk.ErrRefused) {
 			t.Fatalf("with tasks: %v", err)
 		}
 		operate(t, client, tusk.Filter{Queues: []string{"night"}}, tusk.Change{Op: tusk.OpCancel})

@@ -35,11 +35,15 @@ var commands = []struct {
 	group string
 	build []func(*App) *cobra.Command
 }{
-	{groupRun, []func(*App) *cobra.Command{newDemoCommand, newDevCommand, newServeCommand, newWorkCommand, newBenchCommand, newDemoWorkerCommand}},
-	{groupTasks, []func(*App) *cobra.Command{newEnqueueCommand, newTasksCommand, newErrorsCommand, newOperationsCommand, newSchedulesCommand, newWorkflowsCommand, newPipelinesCommand}},
+	{groupRun, []func(*App) *cobra.Command{newDemoCommand, newDevCommand, newServeCommand, newWorkCommand, newBenchCommand,
+		newDemoWorkerCommand}},
+	{groupTasks, []func(*App) *cobra.Command{newEnqueueCommand, newTasksCommand, newErrorsCommand, newOperationsCommand,
+		newSchedulesCommand, newWorkflowsCommand, newPipelinesCommand}},
 	{groupOperate, []func(*App) *cobra.Command{
-		newQueuesCommand, newArchiveCommand, newLimitsCommand, newTenantsCommand, newWorkersCommand, newStatsCommand, newTopCommand, newMigrateCommand, newDBCommand, newLedgersCommand,
-		newDoctorCommand, newAlertsCommand, newHooksCommand, newTokensCommand, newUsersCommand, newSessionsCommand, newEndpointsCommand, newConfigCommand, newHealthCommand, newVersionCommand,
+		newQueuesCommand, newArchiveCommand, newLimitsCommand, newTenantsCommand, newWorkersCommand, newStatsCommand,
+		newTopCommand, newMigrateCommand, newDBCommand, newLedgersCommand,
+		newDoctorCommand, newAlertsCommand, newHooksCommand, newTokensCommand, newUsersCommand, newSessionsCommand,
+		newEndpointsCommand, newConfigCommand, newHealthCommand, newVersionCommand,
 	}},
 }
 
@@ -71,7 +75,8 @@ configuration, 3 not found, 4 refused, 5 unavailable, 130 interrupted.`,
 	root.SetErr(app.Err)
 	root.SetFlagErrorFunc(flagProblem)
 	// A command that has subcommands is run without one only to print help.
-	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}",
+		"{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
 	app.addGlobalFlags(root.PersistentFlags())
 	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run:"}, &cobra.Group{ID: groupTasks, Title: "Tasks:"},
 		&cobra.Group{ID: groupOperate, Title: "Operate:"})
@@ -97,16 +102,22 @@ configuration, 3 not found, 4 refused, 5 unavailable, 130 interrupted.`,
 func (app *App) addGlobalFlags(f *pflag.FlagSet) {
 	f.SortFlags = false
 	f.StringVar(&app.flags.db, "db", "sqlite:tusk.db", "database `URL`; also TUSK_DATABASE_URL, DATABASE_URL")
-	f.StringVar(&app.flags.archive, "archive", "", "`URL` of the archive of finished tasks, and of large args: file:///folder, s3://bucket?region=eu-west-1, gs://bucket, or azblob://container")
-	f.StringVar(&app.flags.config, "config", "", "configuration `file`; default: tusk.yaml here, in ~/.config/tusk or in /etc/tusk")
-	f.StringSliceVar(&app.flags.keyRing, "key-ring", nil, "`NAME=KEY` that encrypts args and secrets: 32 bytes in base64; the first encrypts, all decrypt; better: TUSK_KEY_RING_FILE")
+	f.StringVar(&app.flags.archive, "archive", "",
+		"`URL` of the archive of finished tasks, and of large args: file:///folder, s3://bucket?region=eu-west-1, "+
+			"gs://bucket, or azblob://container")
+	f.StringVar(&app.flags.config, "config", "",
+		"configuration `file`; default: tusk.yaml here, in ~/.config/tusk or in /etc/tusk")
+	f.StringSliceVar(&app.flags.keyRing, "key-ring", nil,
+		"`NAME=KEY` that encrypts args and secrets: 32 bytes in base64; the first encrypts, all decrypt; better: "+
+			"TUSK_KEY_RING_FILE")
 	markSecret(f, "key-ring")
 	f.BoolVar(&app.flags.json, "json", false, "print JSON: one object, or one a line")
 	f.BoolVarP(&app.flags.quiet, "quiet", "q", false, "print only ids or names")
 	f.BoolVar(&app.flags.noColor, "no-color", false, "no colours; also NO_COLOR")
 	app.flags.logFormat, app.flags.logLevel = "text", "info"
 	f.Var(oneOf(&app.flags.logFormat, "text", "json"), "log-format", "format of the log on stderr: text or json")
-	f.Var(oneOf(&app.flags.logLevel, "debug", "info", "warn", "error"), "log-level", "what to log: debug, info, warn or error")
+	f.Var(oneOf(&app.flags.logLevel, "debug", "info", "warn", "error"), "log-level",
+		"what to log: debug, info, warn or error")
 	f.BoolVar(&app.flags.autoMigrate, "auto-migrate", false, "create or upgrade the database's schema first")
 }
 
@@ -144,7 +155,8 @@ func (app *App) finishTree(c *cobra.Command) {
 // prepare reads the configuration and readies the log, before any command's own
 // code.
 func (app *App) prepare(cmd *cobra.Command) error {
-	if cmd.Name() == "help" || strings.HasPrefix(cmd.Name(), "__complete") || cmd.HasParent() && cmd.Parent().Name() == "completion" {
+	if cmd.Name() == "help" || strings.HasPrefix(cmd.Name(), "__complete") || cmd.HasParent() &&
+		cmd.Parent().Name() == "completion" {
 		return nil
 	}
 	app.config = app.loadConfig(cmd)

@@ -47,8 +47,10 @@ tick.`,
 	c.AddCommand(newSchedulesListCommand(app), newSchedulesAddCommand(app),
 		newSchedulesRemoveCommand(app),
 		newScheduleSwitch(app, "pause", "Keep schedules from firing", (*tusk.Client).PauseSchedule),
-		newScheduleSwitch(app, "resume", "End the pause of schedules: the next tick is the first after now", (*tusk.Client).ResumeSchedule),
-		newSchedulesRunCommand(app), newSchedulesBackfillCommand(app), newSchedulesNextCommand(app), newSchedulesWhyCommand(app))
+		newScheduleSwitch(app, "resume", "End the pause of schedules: the next tick is the first after now",
+			(*tusk.Client).ResumeSchedule),
+		newSchedulesRunCommand(app), newSchedulesBackfillCommand(app), newSchedulesNextCommand(app),
+		newSchedulesWhyCommand(app))
 	return c
 }
 
@@ -61,7 +63,8 @@ func newSchedulesListCommand(app *App) *cobra.Command {
 }
 
 func scheduleOf(s tusk.ScheduleInfo) scheduleRow {
-	row := scheduleRow{Name: s.Name, Spec: s.Spec, Zone: or(s.Zone, "UTC"), Start: instant(s.Start), Words: s.Words, Kind: s.Kind, Queue: s.Queue, Tenant: s.Tenant,
+	row := scheduleRow{Name: s.Name, Spec: s.Spec, Zone: or(s.Zone, "UTC"), Start: instant(s.Start), Words: s.Words,
+		Kind: s.Kind, Queue: s.Queue, Tenant: s.Tenant,
 		Priority: s.Priority, Tags: s.Tags, Args: s.Args, Missed: or(string(s.Missed), string(tusk.MissedOnce)), Cap: s.Cap,
 		Overlap: or(string(s.Overlap), string(tusk.OverlapSkip)), Jitter: seconds(s.Jitter), Paused: s.Paused,
 		Next: instant(s.Next), Last: instant(s.Last), LastTask: s.LastTask, Fired: s.Fired, Skipped: s.Skipped}
@@ -118,16 +121,20 @@ func newSchedulesAddCommand(app *App) *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&s.Zone, "zone", "", "time `zone` such as Europe/Berlin; default UTC")
-	f.Var(instantFlag(&s.Start), "start", "first run of a period, from which the others count; no tick comes before it (RFC 3339)")
-	f.Var(oneOf(&missed, "once", "skip", "all"), "missed", "ticks that nobody could fire: once (one run for all), skip or all; default once")
+	f.Var(instantFlag(&s.Start), "start",
+		"first run of a period, from which the others count; no tick comes before it (RFC 3339)")
+	f.Var(oneOf(&missed, "once", "skip", "all"), "missed",
+		"ticks that nobody could fire: once (one run for all), skip or all; default once")
 	f.Var(numberFlag(&s.Cap, 1, 10000), "cap", "most missed ticks that --missed all runs; default 100")
-	f.Var(oneOf(&overlap, "skip", "buffer", "allow"), "overlap", "a tick while the last one's task is unfinished: skip, buffer or allow; default skip")
+	f.Var(oneOf(&overlap, "skip", "buffer", "allow"), "overlap",
+		"a tick while the last one's task is unfinished: skip, buffer or allow; default skip")
 	f.Var(durationFlag(&s.Jitter), "jitter", "delay each run by a random part of this")
 	task.addTo(f)
 	return c
 }
 
-func newScheduleSwitch(app *App, verb, short string, do func(*tusk.Client, context.Context, string) error) *cobra.Command {
+func newScheduleSwitch(app *App, verb, short string,
+	do func(*tusk.Client, context.Context, string) error) *cobra.Command {
 	return &cobra.Command{
 		Use:   verb + " NAME…",
 		Short: short,

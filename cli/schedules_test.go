@@ -8,17 +8,20 @@ import (
 
 func TestSchedulesAreAddedShownPausedRunAndRemoved(t *testing.T) {
 	sh := filledShell(t)
-	r := sh.run("schedules", "add", "nightly", "30 2 * * 1-5", "report", `{"a":1}`, "--zone", "Europe/Berlin", "--overlap", "buffer", "--missed", "all",
-		"--cap", "5", "--jitter", "10s", "--queue", "reports", "--priority", "3", "--tags", "x", "--max-attempts", "2")
+	r := sh.run("schedules", "add", "nightly", "30 2 * * 1-5", "report", `{"a":1}`, "--zone", "Europe/Berlin", "--overlap",
+		"buffer", "--missed", "all", "--cap", "5", "--jitter", "10s", "--queue", "reports", "--priority", "3", "--tags", "x",
+		"--max-attempts", "2")
 	if r.status != exitOK || !strings.Contains(r.err, "at 02:30 on Monday to Friday, Europe/Berlin time") {
 		t.Errorf("status %d, %s", r.status, r.err)
 	}
 	sh.must("schedules", "add", "often", "@every 15m", "sync")
 	rows := sh.json("schedules", "list")
-	if len(rows) != 2 || rows[1]["words"] != "every 15 minutes" || rows[1]["overlap"] != "skip" || rows[1]["missed"] != "once" || rows[1]["zone"] != "UTC" {
+	if len(rows) != 2 || rows[1]["words"] != "every 15 minutes" || rows[1]["overlap"] != "skip" ||
+		rows[1]["missed"] != "once" || rows[1]["zone"] != "UTC" {
 		t.Fatalf("%v", rows)
 	}
-	if row := rows[0]; row["overlap"] != "buffer" || row["missed"] != "all" || row["cap"] != 5.0 || row["jitter_seconds"] != 10.0 || row["queue"] != "reports" {
+	if row := rows[0]; row["overlap"] != "buffer" || row["missed"] != "all" || row["cap"] != 5.0 ||
+		row["jitter_seconds"] != 10.0 || row["queue"] != "reports" {
 		t.Errorf("%v", row)
 	}
 	sh.must("schedules", "pause", "nightly", "often")
@@ -27,34 +30,42 @@ func TestSchedulesAreAddedShownPausedRunAndRemoved(t *testing.T) {
 	}
 	sh.must("schedules", "resume", "nightly")
 	id := strings.TrimSpace(sh.must("schedules", "run", "nightly", "-q"))
-	if task := sh.json("tasks", "show", id)[0]; task["schedule"] != "nightly" || task["queue"] != "reports" || task["kind"] != "report" {
+	if task := sh.json("tasks", "show", id)[0]; task["schedule"] != "nightly" || task["queue"] != "reports" ||
+		task["kind"] != "report" {
 		t.Errorf("%v", task)
 	}
-	if rows := sh.json("schedules", "next", "nightly", "-n", "7"); len(rows) != 7 || !strings.Contains(rows[0]["local"].(string), " 02:30:00 CE") {
+	if rows := sh.json("schedules", "next", "nightly", "-n", "7"); len(rows) != 7 ||
+		!strings.Contains(rows[0]["local"].(string), " 02:30:00 CE") {
 		t.Errorf("%v", rows)
 	}
-	if r := sh.run("schedules", "next", "often"); !strings.Contains(r.err, "often is paused") || strings.Count(r.out, "\n") != 5 {
+	if r := sh.run("schedules", "next", "often"); !strings.Contains(r.err, "often is paused") ||
+		strings.Count(r.out, "\n") != 5 {
 		t.Errorf("%s%s", r.err, r.out)
 	}
-	if got := sh.json("schedules", "backfill", "often", "--from", "2026-03-01T00:00:00Z", "--until", "2026-03-02T00:00:00Z", "--dry-run")[0]; got["ticks"] != 96.0 || got["added"] != 0.0 {
+	if got := sh.json("schedules", "backfill", "often", "--from", "2026-03-01T00:00:00Z", "--until",
+		"2026-03-02T00:00:00Z", "--dry-run")[0]; got["ticks"] != 96.0 || got["added"] != 0.0 {
 		t.Errorf("%v", got)
 	}
-	if got := sh.json("schedules", "backfill", "often", "--from", "2026-03-01T00:00:00Z", "--until", "2026-03-02T00:00:00Z")[0]; got["added"] != 96.0 || got["first"] != "2026-03-01T00:00:00.000Z" {
+	if got := sh.json("schedules", "backfill", "often", "--from", "2026-03-01T00:00:00Z", "--until",
+		"2026-03-02T00:00:00Z")[0]; got["added"] != 96.0 || got["first"] != "2026-03-01T00:00:00.000Z" {
 		t.Errorf("%v", got)
 	}
-	if got := sh.json("schedules", "backfill", "often", "--from", "2026-03-01T23:00:00Z", "--until", "2026-03-02T01:00:00Z")[0]; got["added"] != 4.0 || got["skipped"] != 4.0 {
+	if got := sh.json("schedules", "backfill", "often", "--from", "2026-03-01T23:00:00Z", "--until",
+		"2026-03-02T01:00:00Z")[0]; got["added"] != 4.0 || got["skipped"] != 4.0 {
 		t.Errorf("%v", got)
 	}
 	sh.fails(exitUsage, "too_many", nil, "schedules", "backfill", "often", "--from", "2020-01-01T00:00:00Z")
 	sh.fails(exitUsage, "usage", nil, "schedules", "backfill", "often", "--from", "1h", "--until", "2999-01-01T00:00:00Z")
 	sh.must("schedules", "add", "weekly", "@every 7d", "sync", "--start", "2030-03-02T06:30:00Z")
-	if rows := sh.json("schedules", "next", "weekly", "-n", "2"); rows[0]["at"] != "2030-03-02T06:30:00.000Z" || rows[1]["at"] != "2030-03-09T06:30:00.000Z" {
+	if rows := sh.json("schedules", "next", "weekly", "-n", "2"); rows[0]["at"] != "2030-03-02T06:30:00.000Z" ||
+		rows[1]["at"] != "2030-03-09T06:30:00.000Z" {
 		t.Errorf("%v", rows)
 	}
 	if row := sh.json("schedules", "list")[2]; row["start"] != "2030-03-02T06:30:00.000Z" || row["next"] != row["start"] {
 		t.Errorf("%v", row)
 	}
-	sh.fails(exitUsage, "confirmation_required", []string{"remove 3 schedules"}, "schedules", "remove", "nightly", "often", "weekly")
+	sh.fails(exitUsage, "confirmation_required", []string{"remove 3 schedules"}, "schedules", "remove", "nightly",
+		"often", "weekly")
 	sh.must("schedules", "remove", "nightly", "often", "weekly", "--yes")
 	if rows := sh.json("schedules", "list"); len(rows) != 0 {
 		t.Errorf("%v", rows)
@@ -78,7 +89,8 @@ func TestTheSchemaGoesUpAndDown(t *testing.T) {
 	if out := sh.must("migrate", "status", "--show-sql"); !strings.Contains(out, "create table") {
 		t.Error(out)
 	}
-	if got := sh.json("migrate", "down", "--to", "0", "--dry-run", "--show-sql"); len(got) != len(steps) || got[0]["state"] != "would go down" || got[0]["sql"] == "" {
+	if got := sh.json("migrate", "down", "--to", "0", "--dry-run", "--show-sql"); len(got) != len(steps) ||
+		got[0]["state"] != "would go down" || got[0]["sql"] == "" {
 		t.Errorf("%v", got)
 	}
 	sh.must("tasks", "list")

@@ -169,7 +169,8 @@ func together(ctx context.Context, parts ...func(context.Context) error) error {
 func checkAddr(addr string) (net.IP, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if n, bad := strconv.Atoi(port); err != nil || bad != nil || n < 0 || n > 65535 {
-		return nil, usage("use 127.0.0.1:8787 or [::1]:8787", "--addr %s: want host:port, with a port from 0 to 65535", quote(addr))
+		return nil, usage("use 127.0.0.1:8787 or [::1]:8787", "--addr %s: want host:port, with a port from 0 to 65535",
+			quote(addr))
 	}
 	if host == "localhost" {
 		return net.IPv4(127, 0, 0, 1), nil
@@ -186,7 +187,8 @@ func checkLoopback(addr string) error {
 	if err != nil || ip.IsLoopback() {
 		return err
 	}
-	p := usage("use 127.0.0.1:8787 or [::1]:8787", "--addr %s: there is no login here, so it only listens on loopback", quote(addr))
+	p := usage("use 127.0.0.1:8787 or [::1]:8787", "--addr %s: there is no login here, so it only listens on loopback",
+		quote(addr))
 	p.Code = "not_loopback"
 	return p
 }
@@ -194,7 +196,8 @@ func checkLoopback(addr string) error {
 func listen(ctx context.Context, addr string) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, &Problem{Code: "address_in_use", Exit: exitUsage, Text: "--addr " + quote(addr) + ": another process listens there",
+		return nil, &Problem{Code: "address_in_use", Exit: exitUsage, Text: "--addr " + quote(addr) +
+			": another process listens there",
 			Hint: "choose another port with --addr", Err: err}
 	}
 	if err != nil {

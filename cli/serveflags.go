@@ -34,24 +34,31 @@ func (s *serveFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&s.certFile, "tls-cert", "", "`file` with the certificate")
 	f.StringVar(&s.keyFile, "tls-key", "", "`file` with the certificate's key")
 	f.BoolVar(&s.https, "https", false, "browsers reach it by HTTPS through a proxy: send cookies no other way")
-	f.BoolVar(&s.insecure, "insecure-http", false, "allow plain HTTP beyond loopback: passwords and tokens can be read on the way")
+	f.BoolVar(&s.insecure, "insecure-http", false,
+		"allow plain HTTP beyond loopback: passwords and tokens can be read on the way")
 	f.StringVar(&s.prefix, "prefix", "", "`path` under which everything is found, such as /tusk")
 	f.BoolVar(&s.readOnly, "read-only", false, "refuse whatever would change something")
-	f.StringSliceVar(&s.hidden, "hide", hide.Default, "hide the values of fields with this `part` in their names; repeatable")
+	f.StringSliceVar(&s.hidden, "hide", hide.Default,
+		"hide the values of fields with this `part` in their names; repeatable")
 	f.BoolVar(&s.hideAll, "hide-args", false, "hide all args and outputs")
-	f.StringSliceVar(&s.pushAllow, "push-allow", nil, "private `host`, host:port or network that endpoints and alerts may have, without TLS, too; repeatable")
-	f.StringVar(&s.smtp, "smtp", "", "`URL` of the mail server for alerts, smtp://user:password@host:587?from=tusk@example.com; better: TUSK_SMTP_FILE")
+	f.StringSliceVar(&s.pushAllow, "push-allow", nil,
+		"private `host`, host:port or network that endpoints and alerts may have, without TLS, too; repeatable")
+	f.StringVar(&s.smtp, "smtp", "",
+		"`URL` of the mail server for alerts, smtp://user:password@host:587?from=tusk@example.com; better: TUSK_SMTP_FILE")
 	markSecret(f, "smtp")
-	f.StringSliceVar(&s.trustProxy, "trust-proxy", nil, "`address` or network of a proxy in front, whose X-Forwarded-For counts; repeatable")
+	f.StringSliceVar(&s.trustProxy, "trust-proxy", nil,
+		"`address` or network of a proxy in front, whose X-Forwarded-For counts; repeatable")
 	f.StringVar(&s.environment, "environment", "", "`name` shown on every page, such as production")
 	f.StringVar(&s.issuer, "oidc-issuer", "", "`URL` of the OpenID provider that people log in with")
 	f.StringVar(&s.clientID, "oidc-client-id", "", "`id` of this server at the provider")
-	f.StringVar(&s.clientSecret, "oidc-client-secret", "", "`secret` of this server at the provider; better: TUSK_OIDC_CLIENT_SECRET_FILE")
+	f.StringVar(&s.clientSecret, "oidc-client-secret", "",
+		"`secret` of this server at the provider; better: TUSK_OIDC_CLIENT_SECRET_FILE")
 	markSecret(f, "oidc-client-secret")
 	f.StringVar(&s.redirect, "oidc-redirect-url", "", "`URL` of this server's /login/oidc/callback")
 	f.StringVar(&s.claim, "oidc-claim", "groups", "`claim` that has a person's groups")
 	f.StringSliceVar(&s.groups, "oidc-role", nil, "`GROUP=ROLE`: the role of a group's members; repeatable")
-	f.StringSliceVar(&s.groupQueues, "oidc-queue", nil, "`GROUP=QUEUE`: confine a group's members to this queue, or to those that begin so with * at the end; repeatable")
+	f.StringSliceVar(&s.groupQueues, "oidc-queue", nil,
+		"`GROUP=QUEUE`: confine a group's members to this queue, or to those that begin so with * at the end; repeatable")
 	f.StringSliceVar(&s.groupTenants, "oidc-tenant", nil, "`GROUP=TENANT`: the same for tenants; repeatable")
 	addRetentionFlags(f, &s.chores.Retention)
 }
@@ -68,8 +75,9 @@ func (s *serveFlags) config(app *App) (server.Config, error) {
 	if s.clientSecret != "" {
 		app.secrets = append(app.secrets, s.clientSecret)
 	}
-	c := server.Config{Hosts: s.hosts, Prefix: s.prefix, HTTPS: s.https || s.certFile != "", ReadOnly: s.readOnly, Environment: s.environment,
-		Mask: &hide.Mask{All: s.hideAll}, PushAllow: s.pushAllow, SMTP: s.smtp, Logger: app.Log}
+	c := server.Config{Hosts: s.hosts, Prefix: s.prefix, HTTPS: s.https || s.certFile != "", ReadOnly: s.readOnly,
+		Environment: s.environment,
+		Mask:        &hide.Mask{All: s.hideAll}, PushAllow: s.pushAllow, SMTP: s.smtp, Logger: app.Log}
 	if s.smtp != "" {
 		app.secrets = append(app.secrets, s.smtp)
 	}
@@ -86,7 +94,8 @@ func (s *serveFlags) config(app *App) (server.Config, error) {
 	if s.issuer == "" {
 		return c, nil
 	}
-	c.Provider = &accounts.Provider{Issuer: s.issuer, ClientID: s.clientID, ClientSecret: s.clientSecret, RedirectURL: s.redirect, Claim: s.claim,
+	c.Provider = &accounts.Provider{Issuer: s.issuer, ClientID: s.clientID, ClientSecret: s.clientSecret,
+		RedirectURL: s.redirect, Claim: s.claim,
 		Roles: map[string]accounts.Role{}}
 	if err := c.Provider.Check(); err != nil {
 		return c, usage("", "--oidc-issuer: %v", err)
@@ -99,7 +108,8 @@ func (s *serveFlags) config(app *App) (server.Config, error) {
 		group, name, _ := strings.Cut(pair, "=")
 		role, err := accounts.ParseRole(name)
 		if err != nil || group == "" {
-			problems = append(problems, usage("such as --oidc-role ops=operator", "--oidc-role %s: want GROUP=ROLE, with a role of %v", quote(pair), accounts.Roles()))
+			problems = append(problems, usage("such as --oidc-role ops=operator",
+				"--oidc-role %s: want GROUP=ROLE, with a role of %v", quote(pair), accounts.Roles()))
 		}
 		c.Provider.Roles[group] = role
 	}
@@ -114,7 +124,8 @@ func (s *serveFlags) bounds(p *accounts.Provider) error {
 		for _, pair := range pairs {
 			group, name, _ := strings.Cut(pair, "=")
 			if p.Roles[group] == "" || accounts.CheckBounds([]string{name}, nil) != nil {
-				return usage("such as --oidc-role ops=operator "+flag+" 'ops=acme*'", "%s %s: want GROUP=NAME, with a group of --oidc-role", flag, quote(pair))
+				return usage("such as --oidc-role ops=operator "+flag+" 'ops=acme*'",
+					"%s %s: want GROUP=NAME, with a group of --oidc-role", flag, quote(pair))
 			}
 			b := p.Bounds[group]
 			if flag == "--oidc-queue" {

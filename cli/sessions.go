@@ -64,7 +64,9 @@ func newSessionsCommand(app *App) *cobra.Command {
 			Args: between(1, -1, "WHO"),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				return app.withBook(cmd.Context(), func(book *accounts.Book) error {
-					return app.eachNamed(args, "logged out", func(who string) error { return app.endSessions(cmd.Context(), book, who) })
+					return app.eachNamed(args, "logged out", func(who string) error {
+						return app.endSessions(cmd.Context(), book, who)
+					})
 				})
 			}})
 	return c

@@ -37,7 +37,8 @@ func TestAPasswordIsChangedAndSessionsEnd(t *testing.T) {
 	if err := login("another horse"); err != nil {
 		t.Fatal(err)
 	}
-	if rows := sh.json("sessions", "list"); len(rows) != 1 || rows[0]["identity"] != "user:ada" || rows[0]["sessions"] != 1.0 {
+	if rows := sh.json("sessions", "list"); len(rows) != 1 || rows[0]["identity"] != "user:ada" ||
+		rows[0]["sessions"] != 1.0 {
 		t.Error(rows)
 	}
 	sh.must("sessions", "end", "ada")

@@ -89,9 +89,11 @@ The sum of all rows is said on standard error.`,
 			if !until.IsZero() && !since.Before(until) {
 				return usage("", "--since is not before --until")
 			}
-			bucket := map[string]time.Duration{"minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour, "total": time.Hour}[by]
+			bucket := map[string]time.Duration{"minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour,
+				"total": time.Hour}[by]
 			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
-				stats, err := client.Stats(cmd.Context(), store.StatsFilter{Bucket: bucket, From: since, Until: until, Queue: queue, Kind: kind})
+				stats, err := client.Stats(cmd.Context(), store.StatsFilter{Bucket: bucket, From: since, Until: until, Queue: queue,
+					Kind: kind})
 				if err != nil {
 					return err
 				}
@@ -105,13 +107,15 @@ The sum of all rows is said on standard error.`,
 				for i := range stats {
 					addStat(&all, &stats[i])
 				}
-				app.note("in all %s: %d completed, %d failed, %d discarded, %d cancelled; waited p95 %s, ran p95 %s", count(int(all.Ran.Count), "attempt"),
-					all.Completed, all.Failed, all.Discarded, all.Cancelled, inWords(all.Waited.Quantile(0.95)), inWords(all.Ran.Quantile(0.95)))
+				app.note("in all %s: %d completed, %d failed, %d discarded, %d cancelled; waited p95 %s, ran p95 %s",
+					count(int(all.Ran.Count), "attempt"), all.Completed, all.Failed, all.Discarded, all.Cancelled,
+					inWords(all.Waited.Quantile(0.95)), inWords(all.Ran.Quantile(0.95)))
 				return nil
 			})
 		},
 	}
-	c.Flags().Var(oneOf(&by, "minute", "hour", "day", "total"), "by", "slice of time: minute, hour or day; total: one row for all of it")
+	c.Flags().Var(oneOf(&by, "minute", "hour", "day", "total"), "by",
+		"slice of time: minute, hour or day; total: one row for all of it")
 	c.Flags().Var(whenFlag(&since, "24h"), "since", "from when on: 2h, 7d or RFC 3339")
 	c.Flags().Var(whenFlag(&until, ""), "until", "up to when: 2h, 7d or RFC 3339")
 	c.Flags().StringVar(&queue, "queue", "", "queue `name`")

@@ -191,7 +191,8 @@ func (t *table) cut(i, most int) {
 }
 
 // stateColours are those of states that want to be seen, as the pages have them.
-var stateColours = map[string]string{"running": "36", "retryable": "33", "completed": "32", "discarded": "31", "available": "34"}
+var stateColours = map[string]string{"running": "36", "retryable": "33", "completed": "32", "discarded": "31",
+	"available": "34"}
 
 func (t *table) line(row []string, width []int, coloured bool) string {
 	var line strings.Builder

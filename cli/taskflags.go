@@ -25,9 +25,11 @@ func (t *taskFlags) addTo(f *pflag.FlagSet) {
 	o := &t.options
 	f.StringVar(&o.Queue, "queue", tusk.DefaultQueue, "queue `name`")
 	f.Var(numberFlag(&o.Priority, -32768, 32767), "priority", "lower runs sooner; default 0")
-	f.Var(numberFlag(&o.MaxAttempts, 1, tusk.MaxAttemptsLimit), "max-attempts", "give up after so many attempts; default 25")
+	f.Var(numberFlag(&o.MaxAttempts, 1, tusk.MaxAttemptsLimit), "max-attempts",
+		"give up after so many attempts; default 25")
 	f.Var(durationFlag(&o.Timeout), "timeout", "of each attempt; default: the handler's, else none")
-	f.Var(durationFlag(&o.StallTimeout), "stall-timeout", "of each attempt without a sign of life: progress, a line of its log; default: the handler's, else none")
+	f.Var(durationFlag(&o.StallTimeout), "stall-timeout",
+		"of each attempt without a sign of life: progress, a line of its log; default: the handler's, else none")
 	f.Var(&value[tusk.Backoff]{into: &o.Backoff, name: "policy", parse: parseBackoff}, "backoff",
 		"wait before a retry: constant:5s, linear:5m or exponential:BASE[:MAX[:JITTER]]")
 	f.StringSliceVar(&o.Tags, "tags", nil, "`tag`,… to find the task by")
@@ -49,9 +51,11 @@ func (t *taskFlags) addOwnTo(cmd *cobra.Command) {
 	f.Var(numberFlag(&o.Weight, 1, 1000000), "weight", "what the task counts in rates; default 1")
 	f.BoolVar(&o.Ephemeral, "ephemeral", false, "do not keep the task when it is completed")
 	f.StringVar(&o.Key, "key", "", "natural `identity`: at most one unfinished task of a queue and tenant has it")
-	f.Var(oneOf(&t.onConflict, "skip", "replace", "rerun", "once"), "on-conflict", "when the key is taken: skip, replace, rerun or once; default skip")
+	f.Var(oneOf(&t.onConflict, "skip", "replace", "rerun", "once"), "on-conflict",
+		"when the key is taken: skip, replace, rerun or once; default skip")
 	f.Var(instantFlag(&o.SourceTime), "source-time", "when the key's source changed, for --on-conflict rerun")
-	f.Var(uniqueFlag(&o.Unique), "unique", "a key of the kind and these fields of the args: FIELD,…|all; with @DURATION one task in each such window of time")
+	f.Var(uniqueFlag(&o.Unique), "unique",
+		"a key of the kind and these fields of the args: FIELD,…|all; with @DURATION one task in each such window of time")
 	cmd.MarkFlagsMutuallyExclusive("key", "unique")
 	cmd.MarkFlagsMutuallyExclusive("run-at", "delay")
 	cmd.MarkFlagsMutuallyExclusive("expires-at", "expires-in")
@@ -131,7 +135,8 @@ func parseBackoff(text string) (b tusk.Backoff, err error) {
 	case "exponential":
 		b = tusk.ExponentialBackoff(base, longest, jitter)
 	default:
-		return wrong(hinted("unknown shape "+quote(parts[0]), didYouMean(parts[0], []string{"constant", "linear", "exponential"})) + ": ")
+		return wrong(hinted("unknown shape "+quote(parts[0]),
+			didYouMean(parts[0], []string{"constant", "linear", "exponential"})) + ": ")
 	}
 	if len(parts) > 2 {
 		if b.Max, err = duration.Parse(parts[2]); err != nil || b.Max == 0 {

@@ -44,9 +44,11 @@ type taskRow struct {
 func rowOf(t tusk.TaskInfo) taskRow {
 	row := taskRow{ID: t.ID, State: t.State, Queue: t.Queue, Kind: t.Kind, Tenant: t.Tenant, Priority: t.Priority,
 		Attempt: t.Attempt, MaxAttempts: t.MaxAttempts, Crashes: t.Crashes,
-		EnqueuedAt: instant(t.EnqueuedAt), RunAt: instant(t.RunAt), ExpiresAt: instant(t.ExpiresAt), Deadline: instant(t.Deadline),
+		EnqueuedAt: instant(t.EnqueuedAt), RunAt: instant(t.RunAt), ExpiresAt: instant(t.ExpiresAt),
+		Deadline:  instant(t.Deadline),
 		ClaimedAt: instant(t.ClaimedAt), FinishedAt: instant(t.FinishedAt),
-		Key: t.Key, Tags: t.Tags, Reason: t.Reason, Timeout: seconds(t.Timeout), Stall: seconds(t.StallTimeout), Backoff: backoffText(t.Backoff),
+		Key: t.Key, Tags: t.Tags, Reason: t.Reason, Timeout: seconds(t.Timeout), Stall: seconds(t.StallTimeout),
+		Backoff:  backoffText(t.Backoff),
 		Schedule: t.Schedule, Tick: instant(t.Tick), Metadata: t.Metadata, Args: t.Args}
 	if !t.Worker.IsZero() {
 		row.Worker = t.Worker.String()
@@ -69,7 +71,8 @@ A command that changes says first how many tasks match; cancel (by filter) and
 delete ask, or want --yes where nobody can be asked.`,
 	}
 	c.AddCommand(newTasksListCommand(app), newTasksShowCommand(app), newTasksWhyCommand(app),
-		newTasksContentCommand(app, "args", "args", (*tusk.Client).ArgsOf), newTasksContentCommand(app, "output", "output", outputOf))
+		newTasksContentCommand(app, "args", "args", (*tusk.Client).ArgsOf),
+		newTasksContentCommand(app, "output", "output", outputOf))
 	for _, e := range editCommands {
 		c.AddCommand(newEditCommand(app, e))
 	}
@@ -121,7 +124,8 @@ func newTasksListCommand(app *App) *cobra.Command {
 		},
 	}
 	filter.addTo(c)
-	c.Flags().StringVar(&inArgs, "args", "", "with this `text` in their args, or this value at a path (order.id=17); needs --since")
+	c.Flags().StringVar(&inArgs, "args", "",
+		"with this `text` in their args, or this value at a path (order.id=17); needs --since")
 	return c
 }
 

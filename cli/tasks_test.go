@@ -80,7 +80,8 @@ func TestNamedTasksAreChangedOneByOne(t *testing.T) {
 	sh.must("tasks", "move", b, "--to", "other", "--create")
 	sh.must("tasks", "reprioritize", b, "--priority", "-7")
 	sh.must("tasks", "reschedule", b, "--in", "1h")
-	if got := sh.json("tasks", "show", b)[0]; got["queue"] != "other" || got["priority"] != -7.0 || got["state"] != "scheduled" {
+	if got := sh.json("tasks", "show", b)[0]; got["queue"] != "other" || got["priority"] != -7.0 ||
+		got["state"] != "scheduled" {
 		t.Errorf("%v", got)
 	} else if changed, _ := got["changed"].(map[string]any); changed["how"] != "rescheduled" || changed["at"] == nil {
 		t.Errorf("changed: %v", got["changed"])
@@ -112,13 +113,16 @@ func TestMatchingTasksAreCountedThenChangedPageByPage(t *testing.T) {
 	if r.status != exitUsage || !strings.Contains(r.err, "2500 tasks") || !strings.Contains(r.err, "--yes") {
 		t.Errorf("status %d: %s", r.status, r.err)
 	}
-	if got := sh.json("tasks", "cancel", "--queue", "many", "--dry-run")[0]; got["matched"] != 2500.0 || got["changed"] != 0.0 {
+	if got := sh.json("tasks", "cancel", "--queue", "many", "--dry-run")[0]; got["matched"] != 2500.0 ||
+		got["changed"] != 0.0 {
 		t.Errorf("%v", got)
 	}
-	if got := sh.json("tasks", "reprioritize", "--queue", "many", "--limit", "1500", "--priority", "5")[0]; got["changed"] != 1500.0 {
+	if got := sh.json("tasks", "reprioritize", "--queue", "many", "--limit", "1500", "--priority",
+		"5")[0]; got["changed"] != 1500.0 {
 		t.Errorf("%v", got)
 	}
-	if got := sh.json("tasks", "cancel", "--queue", "many", "--yes")[0]; got["changed"] != 2500.0 || got["matched"] != 2500.0 {
+	if got := sh.json("tasks", "cancel", "--queue", "many", "--yes")[0]; got["changed"] != 2500.0 ||
+		got["matched"] != 2500.0 {
 		t.Errorf("%v", got)
 	}
 	if got := sh.json("tasks", "cancel", "--queue", "many", "--yes")[0]; got["matched"] != 0.0 {
@@ -137,7 +141,8 @@ func TestOnATerminalOneIsAsked(t *testing.T) {
 	id := sh.enqueue("a")
 	sh.setup = func(app *App) { app.asked = true }
 	sh.stdin = "n\n"
-	if r := sh.run("tasks", "delete", id); r.status != exitConflict || r.err != "delete 1 task? [y/N] error[declined]: nothing was changed\n" {
+	if r := sh.run("tasks", "delete", id); r.status != exitConflict ||
+		r.err != "delete 1 task? [y/N] error[declined]: nothing was changed\n" {
 		t.Errorf("status %d, %s", r.status, r.err)
 	}
 	sh.stdin = ""
@@ -226,7 +231,8 @@ func TestFailuresAreGroupedAndAGroupIsRetried(t *testing.T) {
 	}
 
 	shown := sh.json("tasks", "show", fine)[0]
-	if fmt.Sprint(shown["output"]) != "map[sum:7]" || len(shown["logs"].([]any)) != 1 || len(shown["attempts"].([]any)) != 1 {
+	if fmt.Sprint(shown["output"]) != "map[sum:7]" || len(shown["logs"].([]any)) != 1 ||
+		len(shown["attempts"].([]any)) != 1 {
 		t.Errorf("%v", shown)
 	}
 	text := sh.must("tasks", "show", sh.ids("--kind", "bill")[0])
@@ -235,7 +241,8 @@ func TestFailuresAreGroupedAndAGroupIsRetried(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}
 	}
-	if text := sh.must("tasks", "show", fine); !strings.Contains(text, `output	{"sum":7}`) || !strings.Contains(text, "going step=1") {
+	if text := sh.must("tasks", "show", fine); !strings.Contains(text, `output	{"sum":7}`) ||
+		!strings.Contains(text, "going step=1") {
 		t.Error(text)
 	}
 
@@ -261,7 +268,8 @@ func TestFailuresAreGroupedAndAGroupIsRetried(t *testing.T) {
 	for _, row := range sh.json("stats", "--by", "total") {
 		total += row["count"].(float64)
 	}
-	if r := sh.run("stats", "--by", "total"); total != attempts || !strings.Contains(r.err, fmt.Sprintf("in all %.0f attempts: ", attempts)) {
+	if r := sh.run("stats", "--by", "total"); total != attempts ||
+		!strings.Contains(r.err, fmt.Sprintf("in all %.0f attempts: ", attempts)) {
 		t.Errorf("%v of %v attempts; %q", total, attempts, r.err)
 	}
 	if got := sh.json("stats", "--by", "minute", "--kind", "fine", "--since", "1h"); len(got) != 1 {
@@ -272,12 +280,14 @@ func TestFailuresAreGroupedAndAGroupIsRetried(t *testing.T) {
 func TestQueuesArePausedAndResumed(t *testing.T) {
 	sh := newShell(t)
 	sh.enqueue("a", "--queue", "mail")
-	sh.fails(exitNotFound, "unknown_queue", []string{"maill", "did you mean mail?", "--create"}, "queues", "pause", "mail", "maill")
+	sh.fails(exitNotFound, "unknown_queue", []string{"maill", "did you mean mail?", "--create"}, "queues", "pause",
+		"mail", "maill")
 	if got := sh.must("queues", "list"); !strings.HasPrefix(got, "mail\tno\t1\t") || strings.Contains(got, "maill") {
 		t.Error(got)
 	}
 	sh.must("queues", "pause", "--create", "mail", "other")
-	if got := sh.must("queues", "list"); !strings.HasPrefix(got, "mail\tyes\t1\t") || !strings.Contains(got, "other\tyes\t0") {
+	if got := sh.must("queues", "list"); !strings.HasPrefix(got, "mail\tyes\t1\t") ||
+		!strings.Contains(got, "other\tyes\t0") {
 		t.Error(got)
 	}
 	sh.fails(exitNotFound, "unknown_queue", []string{"did you mean mail?"}, "queues", "resume", "other", "maill")

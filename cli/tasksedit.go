@@ -232,9 +232,11 @@ func (e *edit) verdict(named int, results map[store.EditResult]int) error {
 		return fmt.Errorf("%s: %d of %s: %w", e.name, results[store.Missing], count(named, "task"), tusk.ErrNotFound)
 	case results[store.KeyTaken] > 0:
 		return &Problem{Code: "key_taken", Exit: exitConflict, Hint: "tusk tasks list --key KEY finds the task that has it",
-			Text: fmt.Sprintf("%s: %d of %s: another unfinished task has the key", e.name, results[store.KeyTaken], count(named, "task"))}
+			Text: fmt.Sprintf("%s: %d of %s: another unfinished task has the key", e.name, results[store.KeyTaken],
+				count(named, "task"))}
 	case results[store.Refused] > 0:
-		return fmt.Errorf("%s: %d of %s: %w: the state does not allow it", e.name, results[store.Refused], count(named, "task"), tusk.ErrRefused)
+		return fmt.Errorf("%s: %d of %s: %w: the state does not allow it", e.name, results[store.Refused],
+			count(named, "task"), tusk.ErrRefused)
 	}
 	return nil
 }

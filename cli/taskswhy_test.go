@@ -11,7 +11,8 @@ func TestWhyNamesTheReasonAndTheCommand(t *testing.T) {
 	sh.must("queues", "pause", "default")
 	out := sh.must("tasks", "why", id)
 	first, rest, _ := strings.Cut(out, "\n")
-	if !strings.HasPrefix(first, "paused\t") || !strings.HasSuffix(first, "\ttusk queues resume default") || !strings.HasPrefix(rest, "no_worker\t") {
+	if !strings.HasPrefix(first, "paused\t") || !strings.HasSuffix(first, "\ttusk queues resume default") ||
+		!strings.HasPrefix(rest, "no_worker\t") {
 		t.Errorf("%q", out)
 	}
 	told := sh.json("tasks", "why", id)[0]
@@ -28,7 +29,8 @@ func TestWhyNamesTheReasonOfAScheduleAndTheCommand(t *testing.T) {
 	sh.must("schedules", "pause", "often")
 	out := sh.must("schedules", "why", "often")
 	first, rest, _ := strings.Cut(out, "\n")
-	if !strings.HasPrefix(first, "schedule_paused\t") || !strings.HasSuffix(first, "\ttusk schedules resume often") || !strings.HasPrefix(rest, "no_leader\t") {
+	if !strings.HasPrefix(first, "schedule_paused\t") || !strings.HasSuffix(first, "\ttusk schedules resume often") ||
+		!strings.HasPrefix(rest, "no_leader\t") {
 		t.Errorf("%q", out)
 	}
 	told := sh.json("schedules", "why", "often")[0]

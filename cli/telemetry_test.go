@@ -97,29 +97,35 @@ func texts(attributes []*common.KeyValue) map[string]string {
 func TestDevSendsTracesAndMetricsWhereTheVariablesSay(t *testing.T) {
 	r := newReceiver(t)
 	sh := newShell(t)
-	sh.env = append(sh.env, "OTEL_EXPORTER_OTLP_ENDPOINT="+r.URL, "OTEL_SERVICE_NAME=shop", "OTEL_BSP_SCHEDULE_DELAY=20", "OTEL_METRIC_EXPORT_INTERVAL=50")
+	sh.env = append(sh.env, "OTEL_EXPORTER_OTLP_ENDPOINT="+r.URL, "OTEL_SERVICE_NAME=shop", "OTEL_BSP_SCHEDULE_DELAY=20",
+		"OTEL_METRIC_EXPORT_INTERVAL=50")
 	p := sh.start("dev", "--ephemeral", "--addr", "127.0.0.1:0")
 	const caller, trace = "00f067aa0ba902b7", "4bf92f3577b34da6a3ce929d0e0e4736"
-	post(t, p.await(`(http://127\.0\.0\.1:\d+)/`)+"/api/v1/tasks", `{"kind":"echo","args":{"n":1}}`, map[string]string{"traceparent": "00-" + trace + "-" + caller + "-01"})
+	post(t, p.await(`(http://127\.0\.0\.1:\d+)/`)+"/api/v1/tasks", `{"kind":"echo","args":{"n":1}}`,
+		map[string]string{"traceparent": "00-" + trace + "-" + caller + "-01"})
 	eventually(t, func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return r.spans["send default"] != nil && r.spans["process default"] != nil && r.metrics["tusk_finished_total"] && r.metrics["tusk_workers"]
+		return r.spans["send default"] != nil && r.spans["process default"] != nil && r.metrics["tusk_finished_total"] &&
+			r.metrics["tusk_workers"]
 	}, func() string {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return fmt.Sprintf("spans %q, metrics %q\n%s", slices.Sorted(maps.Keys(r.spans)), slices.Sorted(maps.Keys(r.metrics)), p.log())
+		return fmt.Sprintf("spans %q, metrics %q\n%s", slices.Sorted(maps.Keys(r.spans)), slices.Sorted(maps.Keys(r.metrics)),
+			p.log())
 	})
 	p.signal(os.Interrupt)
 	if code := p.status(); code != 0 {
 		t.Errorf("status %d: %s", code, p.log())
 	}
 	send, process := r.spans["send default"], r.spans["process default"]
-	if hex.EncodeToString(send.TraceId) != trace || hex.EncodeToString(send.ParentSpanId) != caller || string(process.ParentSpanId) != string(send.SpanId) ||
+	if hex.EncodeToString(send.TraceId) != trace || hex.EncodeToString(send.ParentSpanId) != caller ||
+		string(process.ParentSpanId) != string(send.SpanId) ||
 		string(process.TraceId) != string(send.TraceId) {
 		t.Errorf("the caller's span %s of %s, then %v, then %v: want a chain", caller, trace, send, process)
 	}
-	if got := texts(process.Attributes); got["messaging.system"] != "tusk" || got["messaging.destination.name"] != "default" || got["tusk.task.kind"] != "echo" {
+	if got := texts(process.Attributes); got["messaging.system"] != "tusk" ||
+		got["messaging.destination.name"] != "default" || got["tusk.task.kind"] != "echo" {
 		t.Errorf("the span has %v", got)
 	}
 	if !maps.Equal(r.services, map[string]bool{"shop": true}) {
@@ -133,11 +139,13 @@ func TestNothingIsSentUnlessTheVariablesSaySo(t *testing.T) {
 		env             map[string]string
 		traces, metrics bool
 	}{
-		"nothing set":       {},
-		"a name alone":      {env: map[string]string{"OTEL_SERVICE_NAME": "shop"}},
-		"an endpoint":       {env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.URL}, traces: true, metrics: true},
-		"traces' own":       {env: map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": receiver.URL}, traces: true},
-		"no metrics":        {env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.URL, "OTEL_METRICS_EXPORTER": "none"}, traces: true},
+		"nothing set":  {},
+		"a name alone": {env: map[string]string{"OTEL_SERVICE_NAME": "shop"}},
+		"an endpoint": {env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.URL}, traces: true,
+			metrics: true},
+		"traces' own": {env: map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": receiver.URL}, traces: true},
+		"no metrics": {env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.URL,
+			"OTEL_METRICS_EXPORTER": "none"}, traces: true},
 		"an exporter alone": {env: map[string]string{"OTEL_TRACES_EXPORTER": "console"}, traces: true},
 		"disabled":          {env: map[string]string{"OTEL_TRACES_EXPORTER": "console", "OTEL_SDK_DISABLED": "true"}},
 	} {
@@ -161,7 +169,8 @@ func TestNothingIsSentUnlessTheVariablesSaySo(t *testing.T) {
 func TestAnUnknownExporterIsAUsageError(t *testing.T) {
 	t.Setenv("OTEL_TRACES_EXPORTER", "pigeon")
 	app := newApp(strings.NewReader(""), io.Discard, io.Discard, nil)
-	if _, err := app.startTelemetry(t.Context(), false); err == nil || !strings.Contains(err.Error(), "OTEL_TRACES_EXPORTER=pigeon") {
+	if _, err := app.startTelemetry(t.Context(), false); err == nil ||
+		!strings.Contains(err.Error(), "OTEL_TRACES_EXPORTER=pigeon") {
 		t.Errorf("the error is %v", err)
 	}
 }

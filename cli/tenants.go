@@ -42,7 +42,8 @@ func everything(string, string) bool { return true }
 
 func newTenantsListCommand(app *App) *cobra.Command {
 	look := 20000
-	c := newListCommand(app, "List tenants: those that have limits, and those of the newest unfinished tasks", "no tenant has an unfinished task or limits",
+	c := newListCommand(app, "List tenants: those that have limits, and those of the newest unfinished tasks",
+		"no tenant has an unfinished task or limits",
 		func(ctx context.Context, client *tusk.Client) ([]tenantRow, error) {
 			limits, err := client.Limits(ctx)
 			if err != nil {
@@ -124,7 +125,8 @@ func newTenantsSetCommand(app *App) *cobra.Command {
 		}),
 	}
 	c.Flags().StringVar(&queue, "queue", "", "queue `name`")
-	c.Flags().Var(numberFlag(&t.Concurrency, 1, 1000000), "concurrency", "tasks of the tenant that may run at a time; default: as for all")
+	c.Flags().Var(numberFlag(&t.Concurrency, 1, 1000000), "concurrency",
+		"tasks of the tenant that may run at a time; default: as for all")
 	c.Flags().Var(weightFlag(&t.Weight), "weight", "its share of the queue relative to other tenants, who have 1")
 	_ = c.MarkFlagRequired("queue")
 	c.MarkFlagsOneRequired("concurrency", "weight")

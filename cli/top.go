@@ -42,7 +42,8 @@ terminal, and with --once, it prints all of it once: as text, or with --json as 
 	f.StringVar(&t.tokenFile, "token-file", "", "`file` with an API token of the server")
 	f.StringVar(&t.token, "token", "", "API `token` of the server; better: --token-file or TUSK_TOKEN")
 	markSecret(f, "token")
-	f.BoolVar(&t.insecure, "insecure-http", false, "send the token to another machine without TLS: it can be read on the way")
+	f.BoolVar(&t.insecure, "insecure-http", false,
+		"send the token to another machine without TLS: it can be read on the way")
 	f.BoolVar(&t.once, "once", false, "print everything once and end")
 	return c
 }
@@ -80,7 +81,8 @@ func (app *App) keyboard() io.Reader {
 }
 
 // topSource is the server or the database that the flags name.
-func (app *App) topSource(ctx context.Context, t *topFlags) (source top.Source, where string, closeSource func(), err error) {
+func (app *App) topSource(ctx context.Context,
+	t *topFlags) (source top.Source, where string, closeSource func(), err error) {
 	if t.url == "" {
 		if t.tokenFile != "" {
 			return nil, "", nil, usage("", "--token-file is for --url, which is missing")
@@ -109,7 +111,8 @@ func (app *App) topSource(ctx context.Context, t *topFlags) (source top.Source, 
 		return nil, "", nil, usage("use --token-file or TUSK_TOKEN", "--url: a login does not belong into the URL")
 	}
 	if u.Scheme == "http" && !isLoopback(u.Hostname()) && !t.insecure {
-		return nil, "", nil, usage("use https, or --insecure-http where nobody can listen", "--url: a token would cross the network without TLS")
+		return nil, "", nil, usage("use https, or --insecure-http where nobody can listen",
+			"--url: a token would cross the network without TLS")
 	}
 	u.RawQuery, u.Fragment, u.Path = "", "", strings.TrimSuffix(u.Path, "/")
 	return top.API(u.String(), token), u.String(), func() {}, nil
@@ -118,7 +121,8 @@ func (app *App) topSource(ctx context.Context, t *topFlags) (source top.Source, 
 // serverProblem says what an error of a server's means to a shell; others stay as they are.
 func serverProblem(err error) error {
 	if unreachable := (*url.Error)(nil); errors.As(err, &unreachable) {
-		return &Problem{Code: "unavailable", Exit: exitUnavailable, Text: err.Error(), Hint: "is it running, and is --url right?", Err: err}
+		return &Problem{Code: "unavailable", Exit: exitUnavailable, Text: err.Error(),
+			Hint: "is it running, and is --url right?", Err: err}
 	}
 	refused := (*top.Refused)(nil)
 	if !errors.As(err, &refused) {

@@ -86,9 +86,11 @@ func fillTop(sh *shell) {
 	sh.must("enqueue", "fall", "--queue", "bills", "--max-attempts", "1")
 	mail := strings.TrimSpace(sh.must("enqueue", "echo", "--queue", "mail", "--tags", "a", "--quiet"))
 	sh.must("tasks", "reprioritize", mail, "--priority", "7")
-	sh.start("work", "--queue", "bills", "--exec", "stay=sleep 600", "--exec", `fall=sh -c 'printf "no\033[2J"; printf "bad\033[2J" >&2; exit 3'`)
+	sh.start("work", "--queue", "bills", "--exec", "stay=sleep 600", "--exec",
+		`fall=sh -c 'printf "no\033[2J"; printf "bad\033[2J" >&2; exit 3'`)
 	eventually(sh.t, func() bool {
-		return len(sh.json("tasks", "list", "--state", "running")) == 1 && len(sh.json("tasks", "list", "--state", "discarded")) == 1
+		return len(sh.json("tasks", "list", "--state", "running")) == 1 &&
+			len(sh.json("tasks", "list", "--state", "discarded")) == 1
 	}, func() string { return sh.must("tasks", "list") })
 }
 
@@ -226,7 +228,8 @@ func sameFrames(t *testing.T, sh *shell, args []string) {
 		b, _ := json.Marshal(other)
 		return string(a) + "\n" + string(b)
 	})
-	if len(one.Queues) != 2 || len(one.Workers) != 2 || len(one.Errors) != 1 || len(one.Running) != 1 || one.Running[0].Kind != "stay" {
+	if len(one.Queues) != 2 || len(one.Workers) != 2 || len(one.Errors) != 1 || len(one.Running) != 1 ||
+		one.Running[0].Kind != "stay" {
 		t.Errorf("not all: %+v", one)
 	}
 }
@@ -235,7 +238,8 @@ func TestTopWithoutATerminalPrintsOnce(t *testing.T) {
 	sh := filledShell(t)
 	fillTop(sh)
 	got := sh.must("top")
-	for _, want := range []string{"QUEUES\n", "bills ", "KINDS\n", "WORKERS\n", "stay×1", "ERRORS\n", "RUNNING\n", "stay "} {
+	for _, want := range []string{"QUEUES\n", "bills ", "KINDS\n", "WORKERS\n", "stay×1", "ERRORS\n",
+		"RUNNING\n", "stay "} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}

@@ -81,10 +81,12 @@ func TestBadInputIsRefusedWithAHint(t *testing.T) {
 		{2, "out_of_range", "ahead", []string{"enqueue", "a", "--delay", "5000d"}},
 		{2, "usage", "too long", []string{"enqueue", "a", "--delay", "99999999d"}},
 		{2, "usage", "--run-at or --delay", []string{"enqueue", "a", "--delay", "1m", "--run-at", "2027-01-01T00:00:00Z"}},
-		{2, "usage", "--expires-at or --expires-in", []string{"enqueue", "a", "--expires-in", "1m", "--expires-at", "2027-01-01T00:00:00Z"}},
+		{2, "usage", "--expires-at or --expires-in", []string{"enqueue", "a", "--expires-in", "1m", "--expires-at",
+			"2027-01-01T00:00:00Z"}},
 		{2, "usage", "did you mean rerun?", []string{"enqueue", "a", "--key", "k", "--on-conflict", "reruns"}},
 		{2, "usage", "needs a key", []string{"enqueue", "a", "--on-conflict", "rerun"}},
-		{2, "usage", "is for on-conflict rerun", []string{"enqueue", "a", "--key", "k", "--source-time", "2026-01-01T00:00:00Z"}},
+		{2, "usage", "is for on-conflict rerun", []string{"enqueue", "a", "--key", "k", "--source-time",
+			"2026-01-01T00:00:00Z"}},
 		{2, "usage", "did you mean linear?", []string{"enqueue", "a", "--backoff", "liner:5m"}},
 		{2, "usage", "jitter", []string{"enqueue", "a", "--backoff", "exponential:1s:1h:7"}},
 		{2, "usage", "base", []string{"enqueue", "a", "--backoff", "constant:0s"}},
@@ -158,7 +160,8 @@ func TestErrorsAreOneShortLineWithoutEscapeSequences(t *testing.T) {
 func TestCommandsThatOnlyLookCreateNothing(t *testing.T) {
 	sh := newShell(t)
 	for _, args := range [][]string{
-		{"tasks", "list"}, {"tasks", "cancel", "--all", "--yes"}, {"errors"}, {"stats"}, {"queues", "list"}, {"queues", "pause", "a"},
+		{"tasks", "list"}, {"tasks", "cancel", "--all", "--yes"}, {"errors"}, {"stats"}, {"queues", "list"},
+		{"queues", "pause", "a"},
 		{"workers", "list"}, {"schedules", "list"}, {"schedules", "add", "n", "@hourly", "k"},
 		{"migrate", "status"}, {"migrate", "down", "--yes"}, {"migrate", "up", "--dry-run"},
 	} {

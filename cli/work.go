@@ -28,9 +28,12 @@ type kindFlags struct {
 }
 
 func (k *kindFlags) add(f *pflag.FlagSet) {
-	f.StringArrayVar(&k.commands, "exec", nil, "run COMMAND for tasks of a kind, with the args as JSON on its standard input: `KIND=COMMAND`, repeatable")
-	f.StringSliceVar(&k.env, "exec-env", nil, "let commands have this variable of the worker's environment, by its `NAME`; repeatable")
-	f.StringSliceVar(&k.allowHosts, "allow-host", nil, "let tasks of kind http reach this private `host`, host:port or network, too; repeatable")
+	f.StringArrayVar(&k.commands, "exec", nil,
+		"run COMMAND for tasks of a kind, with the args as JSON on its standard input: `KIND=COMMAND`, repeatable")
+	f.StringSliceVar(&k.env, "exec-env", nil,
+		"let commands have this variable of the worker's environment, by its `NAME`; repeatable")
+	f.StringSliceVar(&k.allowHosts, "allow-host", nil,
+		"let tasks of kind http reach this private `host`, host:port or network, too; repeatable")
 }
 
 // mux registers the handlers. What is wrong with a flag is a usage error.
@@ -121,9 +124,12 @@ a shell does it, but no shell runs it.`,
 	f.DurationVar(&c.Lease, "lease", 30*time.Second, "how long tasks stay the worker's without a heartbeat")
 	f.DurationVar(&c.Beat, "beat", 0, "time between heartbeats; default: 10s, or a third of --lease")
 	f.DurationVar(&c.Poll, "poll", time.Second, "the longest pause between two looks at idle queues")
-	f.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", 25*time.Second, "how long running tasks may go on after a signal")
-	f.DurationVar(&c.HungGrace, "hung-grace", 10*time.Second, "how long a handler may ignore a timeout or a cancel before its task is taken from it")
-	f.IntVar(&c.MaxHung, "max-hung", 0, "stop, with an error, when so many handlers hang; -1: never; default: --concurrency, at least 10")
+	f.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", 25*time.Second,
+		"how long running tasks may go on after a signal")
+	f.DurationVar(&c.HungGrace, "hung-grace", 10*time.Second,
+		"how long a handler may ignore a timeout or a cancel before its task is taken from it")
+	f.IntVar(&c.MaxHung, "max-hung", 0,
+		"stop, with an error, when so many handlers hang; -1: never; default: --concurrency, at least 10")
 	f.BoolVar(&c.NeverLead, "never-lead", false, "leave schedules, rescue and pruning to other processes")
 	addRetentionFlags(f, &c.Retention)
 	l.add(f)
@@ -131,7 +137,8 @@ a shell does it, but no shell runs it.`,
 	return cmd
 }
 
-func (app *App) work(ctx context.Context, kinds *kindFlags, c tusk.WorkerConfig, untilEmpty bool, l *listenFlags) error {
+func (app *App) work(ctx context.Context, kinds *kindFlags, c tusk.WorkerConfig, untilEmpty bool,
+	l *listenFlags) error {
 	mux, err := kinds.mux()
 	if err != nil {
 		return err

@@ -142,7 +142,8 @@ func TestServeAnswersHealthChecksAndLeads(t *testing.T) {
 	sh := filledShell(t)
 	p := sh.start("serve", "--addr", "127.0.0.1:0")
 	url := strings.TrimSuffix(p.await(`health=(\S+)`), "/healthz")
-	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/": 200 /* the login */, "/healthz/x": 404, "/api/v1/tasks": 401} {
+	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/": 200 /* the login */, "/healthz/x": 404,
+		"/api/v1/tasks": 401} {
 		if status, body := get(t, url+path); status != want {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
@@ -177,7 +178,8 @@ func TestServeListensOnLoopbackAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	sh.fails(exitUsage, "address_in_use", []string{"another process listens there"}, "serve", "--addr", taken.Addr().String())
+	sh.fails(exitUsage, "address_in_use", []string{"another process listens there"}, "serve", "--addr",
+		taken.Addr().String())
 }
 
 func TestDevIsAWorkerALeaderAndADatabase(t *testing.T) {
@@ -248,7 +250,8 @@ func TestAFileIsNamedForOtherFolders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for url, want := range map[string]string{"sqlite:tusk-dev.db": "sqlite:" + filepath.Join(here, "tusk-dev.db"), "sqlite:a.db?x=1": "sqlite:" + filepath.Join(here, "a.db") + "?x=1",
+	for url, want := range map[string]string{"sqlite:tusk-dev.db": "sqlite:" + filepath.Join(here, "tusk-dev.db"),
+		"sqlite:a.db?x=1":  "sqlite:" + filepath.Join(here, "a.db") + "?x=1",
 		"sqlite:/tmp/a.db": "sqlite:/tmp/a.db", "postgres://h/d": "postgres://h/d"} {
 		if got := anywhere(url); got != want {
 			t.Errorf("%s: %s", url, got)
@@ -275,7 +278,8 @@ func TestAWorkerIsQuietedAndWokenByAPartOfItsID(t *testing.T) {
 		return strings.HasPrefix(why, "quiet\t") && strings.Contains(why, "tusk workers wake "+id)
 	}, func() string { return why })
 	sh.must("workers", "wake", id)
-	eventually(t, func() bool { return slices.Contains(sh.ids("--state", "completed"), task) }, func() string { return "the task was not run" })
+	eventually(t, func() bool { return slices.Contains(sh.ids("--state", "completed"), task) },
+		func() string { return "the task was not run" })
 	sh.fails(exitNotFound, "not_found", []string{"no living worker"}, "workers", "quiet", "abcdef012345")
 	if out := sh.must("__complete", "workers", "quiet", ""); !strings.HasPrefix(out, id) {
 		t.Error(out)

@@ -45,7 +45,8 @@ func newWorkersCommand(app *App) *cobra.Command {
 	return c
 }
 
-func newWorkerSwitch(app *App, verb, short string, do func(*tusk.Client, context.Context, tusk.ID) error) *cobra.Command {
+func newWorkerSwitch(app *App, verb, short string,
+	do func(*tusk.Client, context.Context, tusk.ID) error) *cobra.Command {
 	return &cobra.Command{
 		Use:   verb + " WORKER…",
 		Short: short,
@@ -97,6 +98,7 @@ func findWorker(ctx context.Context, client *tusk.Client, text string) (tusk.ID,
 }
 
 func workerOf(w store.Worker) workerRow {
-	return workerRow{w.ID, w.Host, w.PID, w.Queues, w.Kinds, w.Running, w.Hung, w.Concurrency, w.Quiet, instant(w.StartedAt), instant(w.BeatAt),
+	return workerRow{w.ID, w.Host, w.PID, w.Queues, w.Kinds, w.Running, w.Hung, w.Concurrency, w.Quiet,
+		instant(w.StartedAt), instant(w.BeatAt),
 		instant(w.ExpiresAt), w.Version}
 }

@@ -19,10 +19,12 @@ func newWorkflowsCommand(app *App) *cobra.Command {
 The runs of pipelines, and tasks with their children, are workflows, too: they go
 by the id of their first task.`,
 	}
-	c.AddCommand(newWorkflowsListCommand(app), newWorkflowsEnqueueCommand(app), newWorkflowsShowCommand(app), newWorkflowsWatchCommand(app),
-		app.workflowCommand("cancel ID", "Cancel all tasks of a workflow that have not finished", func(ctx context.Context, client *tusk.Client, id tusk.ID) (int, error) {
-			return client.CancelWorkflow(ctx, id, "cancelled with its workflow")
-		}), newWorkflowsRetryCommand(app))
+	c.AddCommand(newWorkflowsListCommand(app), newWorkflowsEnqueueCommand(app), newWorkflowsShowCommand(app),
+		newWorkflowsWatchCommand(app),
+		app.workflowCommand("cancel ID", "Cancel all tasks of a workflow that have not finished",
+			func(ctx context.Context, client *tusk.Client, id tusk.ID) (int, error) {
+				return client.CancelWorkflow(ctx, id, "cancelled with its workflow")
+			}), newWorkflowsRetryCommand(app))
 	return c
 }
 
@@ -75,19 +77,22 @@ func newWorkflowsEnqueueCommand(app *App) *cobra.Command {
 
 func newWorkflowsRetryCommand(app *App) *cobra.Command {
 	var from string
-	c := app.workflowCommand("retry ID", "Retry all tasks of a workflow that were discarded or cancelled, or all from one task on",
+	c := app.workflowCommand("retry ID",
+		"Retry all tasks of a workflow that were discarded or cancelled, or all from one task on",
 		func(ctx context.Context, client *tusk.Client, id tusk.ID) (int, error) {
 			if from != "" {
 				return client.RetryWorkflowFrom(ctx, id, from)
 			}
 			return client.RetryWorkflow(ctx, id)
 		})
-	c.Flags().StringVar(&from, "from", "", "`name` or id of a task that has finished: it and all that come after it run again, those that had completed, too")
+	c.Flags().StringVar(&from, "from", "",
+		"`name` or id of a task that has finished: it and all that come after it run again, those that had completed, too")
 	return c
 }
 
 // workflowCommand changes a workflow and says how many tasks were changed.
-func (app *App) workflowCommand(use, short string, do func(context.Context, *tusk.Client, tusk.ID) (int, error)) *cobra.Command {
+func (app *App) workflowCommand(use, short string,
+	do func(context.Context, *tusk.Client, tusk.ID) (int, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:   use,
 		Short: short,

@@ -36,7 +36,8 @@ func TestWorkflowsAreListedShownRetriedAndWatched(t *testing.T) {
 	if rows := sh.json("workflows", "show", id); len(rows) != 5 || rows[3]["name"] != "join" {
 		t.Errorf("%v", rows)
 	}
-	if out := sh.must("workflows", "show", id, "--list"); strings.Count(out, "\n") != 5 || !strings.Contains(out, "left,right") {
+	if out := sh.must("workflows", "show", id, "--list"); strings.Count(out, "\n") != 5 ||
+		!strings.Contains(out, "left,right") {
 		t.Error(out)
 	}
 	if r := sh.run("workflows", "show", id); !strings.Contains(r.err, "0 of 5 tasks have ended, 4 pending, 1 available") {
@@ -65,7 +66,8 @@ func TestWorkflowsAreListedShownRetriedAndWatched(t *testing.T) {
 	if !strings.Contains(out, "right  step  discarded") || !strings.Contains(out, "join  step  cancelled") {
 		t.Error(out)
 	}
-	if !strings.Contains(out, "needs task right, which is discarded") || !regexp.MustCompile(`extract  step  completed  \d+(\.\d)?(µs|ms|s)`).MatchString(out) {
+	if !strings.Contains(out, "needs task right, which is discarded") ||
+		!regexp.MustCompile(`extract  step  completed  \d+(\.\d)?(µs|ms|s)`).MatchString(out) {
 		t.Errorf("neither the name of what failed nor how long a task took: %s", out)
 	}
 	if rows := sh.json("workflows", "list", "--kind", "step"); len(rows) != 1 || rows[0]["took_seconds"].(float64) <= 0 {
@@ -79,7 +81,8 @@ func TestWorkflowsAreListedShownRetriedAndWatched(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	sh.workFlow(id, steps)
-	if got := sh.json("workflows", "watch", id)[0]; got["ended"] != 5.0 || got["states"].(map[string]any)["completed"] != 5.0 {
+	if got := sh.json("workflows", "watch", id)[0]; got["ended"] != 5.0 ||
+		got["states"].(map[string]any)["completed"] != 5.0 {
 		t.Errorf("%v", got)
 	}
 	if got := sh.json("workflows", "retry", id)[0]; got["result"] != "0 tasks" {
@@ -145,7 +148,8 @@ func TestPipelinesAreShownStageByStage(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	if row := sh.json("pipelines", "list")[0]; row["name"] != "ingest" || len(row["stages"].([]any)) != 2 || row["unfinished"] != 0.0 {
+	if row := sh.json("pipelines", "list")[0]; row["name"] != "ingest" || len(row["stages"].([]any)) != 2 ||
+		row["unfinished"] != 0.0 {
 		t.Errorf("%v", row)
 	}
 	rows := sh.json("pipelines", "show", "ingest")
@@ -178,7 +182,8 @@ func TestPipelinesAreDefinedAndStarted(t *testing.T) {
 	sh.fails(exitUsage, "unknown_stage", nil, "pipelines", "start", "ingest", "--at", "store")
 	sh.must("work", "--queue", "ingest.fetch", "--queue", "ingest.parse", "--until-empty",
 		"--exec", `ingest.fetch=sh -c 'cat >/dev/null; echo 8'`, "--exec", "ingest.parse=cat")
-	if text := sh.must("workflows", "show", id); strings.Count(text, "completed") < 2 || !strings.Contains(text, "ingest.parse") {
+	if text := sh.must("workflows", "show", id); strings.Count(text, "completed") < 2 ||
+		!strings.Contains(text, "ingest.parse") {
 		t.Error(text)
 	}
 	sh.stdin = `{"stages":[{"name":"fetch","timeout":"soon"}]}`
@@ -194,7 +199,8 @@ func TestTenantsAreListedAndSet(t *testing.T) {
 	sh.must("tenants", "set", "acme", "--queue", "reports", "--concurrency", "5", "--weight", "2.5")
 	sh.must("tenants", "set", "idle", "--queue", "mail", "--weight", "3")
 	rows := sh.json("tenants", "list")
-	if len(rows) != 3 || rows[0]["name"] != "acme" || rows[0]["unfinished"] != 3.0 || rows[0]["available"] != 3.0 || rows[1]["unfinished"] != 0.0 || rows[2]["name"] != "other" {
+	if len(rows) != 3 || rows[0]["name"] != "acme" || rows[0]["unfinished"] != 3.0 || rows[0]["available"] != 3.0 ||
+		rows[1]["unfinished"] != 0.0 || rows[2]["name"] != "other" {
 		t.Fatalf("%v", rows)
 	}
 	if out := sh.must("tenants", "list"); !strings.Contains(out, "reports=5:2.5") || !strings.Contains(out, "mail=0:3") {

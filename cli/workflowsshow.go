@@ -53,7 +53,8 @@ func newWorkflowsListCommand(app *App) *cobra.Command {
 }
 
 func flowOf(f query.WorkflowSum) flowRow {
-	row := flowRow{ID: f.ID, Kinds: f.Kinds, Tasks: f.Tasks, More: f.Most, States: f.States, Newest: instant(f.Newest), Took: seconds(f.Took())}
+	row := flowRow{ID: f.ID, Kinds: f.Kinds, Tasks: f.Tasks, More: f.Most, States: f.States, Newest: instant(f.Newest),
+		Took: seconds(f.Took())}
 	var texts []string
 	for _, state := range sortedKeys(f.States) {
 		texts = append(texts, fmt.Sprintf("%d %s", f.States[state], state))
@@ -109,7 +110,8 @@ func nodesOf(w *tusk.WorkflowInfo) []nodeRow {
 	}
 	rows := make([]nodeRow, len(w.Tasks))
 	for i, t := range w.Tasks {
-		rows[i] = nodeRow{Name: t.Node, ID: t.ID, Kind: t.Kind, State: t.State.String(), Attempt: t.Attempt, Took: seconds(tookOf(t)), After: []string{},
+		rows[i] = nodeRow{Name: t.Node, ID: t.ID, Kind: t.Kind, State: t.State.String(), Attempt: t.Attempt,
+			Took: seconds(tookOf(t)), After: []string{},
 			Reason: namedIn(t.Reason, names)}
 		for _, n := range t.Detail.Needs {
 			rows[i].After = append(rows[i].After, or(names[n.Task], n.Task.String()))
@@ -238,7 +240,8 @@ func newWorkflowsWatchCommand(app *App) *cobra.Command {
 	return c
 }
 
-func (app *App) watchWorkflow(ctx context.Context, client *tusk.Client, id tusk.ID, every time.Duration) (*tusk.WorkflowInfo, error) {
+func (app *App) watchWorkflow(ctx context.Context, client *tusk.Client, id tusk.ID,
+	every time.Duration) (*tusk.WorkflowInfo, error) {
 	var bar *progress
 	ended := 0
 	for {

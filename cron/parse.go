@@ -55,7 +55,8 @@ func parse(expr, zone string) (Schedule, error) {
 		}
 	}
 	if len(words) == 0 {
-		return Schedule{}, fmt.Errorf("expression is empty, want 5 fields (%s), a macro such as @daily, or @every", fieldOrder)
+		return Schedule{}, fmt.Errorf("expression is empty, want 5 fields (%s), a macro such as @daily, or @every",
+			fieldOrder)
 	}
 	loc, err := loadZone(zone)
 	if err != nil {
@@ -72,7 +73,8 @@ func parse(expr, zone string) (Schedule, error) {
 		expansion, ok := macros[words[0]]
 		switch {
 		case !ok:
-			err = fmt.Errorf("macro %q is unknown, want @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually or @every", words[0])
+			err = fmt.Errorf(
+				"macro %q is unknown, want @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually or @every", words[0])
 		case len(words) > 1:
 			err = fmt.Errorf("macro %s stands alone, found %q after it", words[0], words[1])
 		default:

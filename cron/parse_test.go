@@ -17,7 +17,8 @@ func TestParseErrors(t *testing.T) {
 		{"CRON_TZ=UTC", "expression is empty"},
 		{"* * * *", "found 4 fields, want 5: minute, hour, day of month, month, day of week"},
 		{"0 * * * * *", "found 6 fields, want 5"},
-		{"0 0 * * * * 2026", "found 7 fields, want 5: minute, hour, day of month, month, day of week (seconds and years are not supported)"},
+		{"0 0 * * * * 2026",
+			"found 7 fields, want 5: minute, hour, day of month, month, day of week (seconds and years are not supported)"},
 
 		{"60 * * * *", `minute field "60": 60 is out of range, allowed are 0-59`},
 		{"* 24 * * *", `hour field "24": 24 is out of range, allowed are 0-23`},
@@ -65,7 +66,8 @@ func TestParseErrors(t *testing.T) {
 		{"* * 31 2,4,6,9,11 *", "the schedule never fires"},
 		{"* * 30 FEB ?", "the schedule never fires"},
 
-		{"@fortnightly", `macro "@fortnightly" is unknown, want @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually or @every`},
+		{"@fortnightly",
+			`macro "@fortnightly" is unknown, want @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually or @every`},
 		{"@reboot", `macro "@reboot" is unknown`},
 		{"@", `macro "@" is unknown`},
 		{"@daily 5", `macro @daily stands alone, found "5" after it`},

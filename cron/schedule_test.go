@@ -69,7 +69,8 @@ func TestDaylightSaving(t *testing.T) {
 			[]string{"2026-03-22T03:00:00+01:00", "2026-03-23T02:30:00+01:00"}},
 
 		{"last day of a leap year in a rule-driven year", "America/New_York", "30 */8 * * *", "2040-12-30T20:00:00-05:00",
-			[]string{"2040-12-31T00:30:00-05:00", "2040-12-31T08:30:00-05:00", "2040-12-31T16:30:00-05:00", "2041-01-01T00:30:00-05:00"}},
+			[]string{"2040-12-31T00:30:00-05:00", "2040-12-31T08:30:00-05:00", "2040-12-31T16:30:00-05:00",
+				"2041-01-01T00:30:00-05:00"}},
 		{"the same with fixed hours", "America/New_York", "30 20 * * *", "2040-12-30T19:00:00-05:00",
 			[]string{"2040-12-30T20:30:00-05:00", "2040-12-31T20:30:00-05:00", "2041-01-01T20:30:00-05:00"}},
 	}
@@ -135,7 +136,8 @@ func TestCalendar(t *testing.T) {
 
 func TestEndsOfTime(t *testing.T) {
 	far := time.Unix(1<<62, 0)
-	for _, expr := range []string{"* * * * *", "30 2 * * *", "0 0 29 2 *", "0 */2 29 2 *", "@every 1s", "@every 2000000h"} {
+	for _, expr := range []string{"* * * * *", "30 2 * * *", "0 0 29 2 *", "0 */2 29 2 *", "@every 1s",
+		"@every 2000000h"} {
 		for _, zone := range []string{"UTC", "America/New_York", "Pacific/Apia"} {
 			s := mustParse(t, expr, zone)
 			for _, instant := range []time.Time{far, at("9999-12-31T23:59:59Z")} {

@@ -43,7 +43,8 @@ func (f *Facts) check() (found []Finding) {
 			text, fix = warning[:i], warning[i+2:]
 		}
 		if check := "settings"; strings.Contains(warning, "pooler") {
-			found = append(found, Finding{"pooler", Warn, text, "give workers a database URL that goes past the pooler, or accept it with --ignore pooler"})
+			found = append(found, Finding{"pooler", Warn, text,
+				"give workers a database URL that goes past the pooler, or accept it with --ignore pooler"})
 		} else {
 			found = append(found, Finding{check, Warn, text, fix})
 		}
@@ -77,7 +78,8 @@ func (f *Facts) clock(o Options) Finding {
 	if apart.Abs() <= o.Clock {
 		return ok("clock", "this machine's clock and the database's are %v apart", apart.Abs().Round(time.Millisecond))
 	}
-	return Finding{"clock", Warn, fmt.Sprintf("this machine's clock is %v off the database's, by which tasks run", apart.Round(time.Millisecond)),
+	return Finding{"clock", Warn, fmt.Sprintf("this machine's clock is %v off the database's, by which tasks run",
+		apart.Round(time.Millisecond)),
 		"synchronize the clocks of both machines (chrony, ntpd)"}
 }
 
@@ -90,7 +92,8 @@ func (f *Facts) leader() Finding {
 		}
 		return ok("leader", "%s", text)
 	}
-	return Finding{"leader", Critical, "no process leads: due tasks, schedules, limits, rescue and pruning stand still", "start tusk serve, or a worker without --never-lead"}
+	return Finding{"leader", Critical, "no process leads: due tasks, schedules, limits, rescue and pruning stand still",
+		"start tusk serve, or a worker without --never-lead"}
 }
 
 func (f *Facts) open(o Options) (Finding, bool) {
@@ -102,7 +105,8 @@ func (f *Facts) open(o Options) (Finding, bool) {
 	if h.OpenFor > 12*o.Open {
 		status = Critical
 	}
-	return Finding{"transactions", status, fmt.Sprintf("a transaction has been open for %v, which keeps what is deleted from being cleared away: %s",
+	return Finding{"transactions", status, fmt.Sprintf(
+		"a transaction has been open for %v, which keeps what is deleted from being cleared away: %s",
 		h.OpenFor.Round(time.Second), h.OpenBy), h.OpenEnd}, true
 }
 
@@ -125,7 +129,8 @@ func (f *Facts) disk(o Options) (Finding, bool) {
 	text := fmt.Sprintf("%.0f %% of the database's disk are free, %d MiB", 100*free, h.DiskFree>>20)
 	switch {
 	case free < o.Free/3:
-		return Finding{"disk", Critical, text, "free some space, or grow the disk: what is enqueued on a full disk is refused"}, true
+		return Finding{"disk", Critical, text,
+			"free some space, or grow the disk: what is enqueued on a full disk is refused"}, true
 	case free < o.Free:
 		return Finding{"disk", Warn, text, "free some space, or grow the disk"}, true
 	}
@@ -146,7 +151,8 @@ func (f *Facts) connections(o Options) (Finding, bool) {
 func (f *Facts) pool(Options) (Finding, bool) {
 	if f.Exhausted {
 		text := fmt.Sprintf("all %d connections of this process's pool are in use: what needs another one waits", f.Pool)
-		return Finding{"pool", Warn, text, "raise pool_max_conns in the database URL, or let fewer handlers hold a connection at a time"}, true
+		return Finding{"pool", Warn, text,
+			"raise pool_max_conns in the database URL, or let fewer handlers hold a connection at a time"}, true
 	}
 	return ok("pool", "this process has a pool of %d connections, and some are free", f.Pool), f.Pool > 0
 }
@@ -175,6 +181,7 @@ func (f *Facts) pruned(o Options) (Finding, bool) {
 	} else if f.Health.OpenFor > o.Open {
 		why = "a transaction is held open"
 	}
-	return Finding{"pruning", Warn, fmt.Sprintf("a completed task ended %v ago, and is to be kept for %v: %s", age, keep, why),
+	return Finding{"pruning", Warn, fmt.Sprintf("a completed task ended %v ago, and is to be kept for %v: %s",
+		age, keep, why),
 		"see that a process leads and that no transaction is held open"}, true
 }

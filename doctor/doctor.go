@@ -102,7 +102,8 @@ type Facts struct {
 func Examine(f Facts, o Options) []Finding {
 	o = o.Complete()
 	if f.Connection != nil {
-		return []Finding{{"connection", Critical, f.Connection.Error(), "check that the database is up and that --db names it"}}
+		return []Finding{{"connection", Critical, f.Connection.Error(),
+			"check that the database is up and that --db names it"}}
 	}
 	found := []Finding{{"connection", OK, "the database answers", ""}}
 	found = append(found, f.check()...)

@@ -112,7 +112,8 @@ func (p *patient) pooled(mode string) {
 // deliver stores how an alert or a hook does.
 func (p *patient) deliver(kind, name, body string) {
 	p.Helper()
-	_, _, err := p.Store().PutRecord(p.Context(), store.PutRecord{Record: store.Record{Kind: kind, Name: name, Body: []byte(body)}})
+	_, _, err := p.Store().PutRecord(p.Context(),
+		store.PutRecord{Record: store.Record{Kind: kind, Name: name, Body: []byte(body)}})
 	p.must(err)
 }
 
@@ -142,43 +143,48 @@ var faults = []struct {
 	{"a setting that loses tasks", "settings", doctor.Warn, "synchronous_commit is off", "set it to on", func(p *patient) {
 		p.healthy("synchronous_commit=off")
 	}},
-	{"a pooler in transaction mode", "pooler", doctor.Warn, "a pooler stands between: workers poll", "past the pooler", func(p *patient) {
-		p.pooled("transaction")
-	}},
-	{"a pooler in session mode", "pooler", doctor.Warn, "seen by its heartbeat alone", "past the pooler", func(p *patient) {
-		p.pooled("session")
-	}},
-	{"a pool that is exhausted", "pool", doctor.Warn, "all 2 connections of this process's pool", "pool_max_conns", func(p *patient) {
-		p.healthy()
-		config, err := pgxpool.ParseConfig(p.dsn)
-		p.must(err)
-		config.MaxConns = 2
-		pool, err := pgxpool.NewWithConfig(p.Context(), config)
-		p.must(err)
-		p.Cleanup(pool.Close)
-		ctx, stop := context.WithCancel(context.Background())
-		var handlers sync.WaitGroup
-		p.Cleanup(func() { stop(); handlers.Wait() })
-		for range 6 { // some of which always wait
-			handlers.Go(func() {
-				for ctx.Err() == nil {
-					_ = pool.AcquireFunc(ctx, func(*pgxpool.Conn) error { time.Sleep(20 * time.Millisecond); return nil })
-				}
-			})
-		}
-		for pool.Stat().AcquiredConns() < 2 {
-			time.Sleep(time.Millisecond)
-		}
-		s, err := postgres.New(pool, postgres.Options{})
-		p.open(s, err)
-	}},
-	{"a receiver that does not answer", "receivers", doctor.Warn, "the hook crm has waited for its receiver for 10m0s: it is down",
+	{"a pooler in transaction mode", "pooler", doctor.Warn, "a pooler stands between: workers poll", "past the pooler",
+		func(p *patient) {
+			p.pooled("transaction")
+		}},
+	{"a pooler in session mode", "pooler", doctor.Warn, "seen by its heartbeat alone", "past the pooler",
+		func(p *patient) {
+			p.pooled("session")
+		}},
+	{"a pool that is exhausted", "pool", doctor.Warn, "all 2 connections of this process's pool", "pool_max_conns",
+		func(p *patient) {
+			p.healthy()
+			config, err := pgxpool.ParseConfig(p.dsn)
+			p.must(err)
+			config.MaxConns = 2
+			pool, err := pgxpool.NewWithConfig(p.Context(), config)
+			p.must(err)
+			p.Cleanup(pool.Close)
+			ctx, stop := context.WithCancel(context.Background())
+			var handlers sync.WaitGroup
+			p.Cleanup(func() { stop(); handlers.Wait() })
+			for range 6 { // some of which always wait
+				handlers.Go(func() {
+					for ctx.Err() == nil {
+						_ = pool.AcquireFunc(ctx, func(*pgxpool.Conn) error { time.Sleep(20 * time.Millisecond); return nil })
+					}
+				})
+			}
+			for pool.Stat().AcquiredConns() < 2 {
+				time.Sleep(time.Millisecond)
+			}
+			s, err := postgres.New(pool, postgres.Options{})
+			p.open(s, err)
+		}},
+	{"a receiver that does not answer", "receivers", doctor.Warn,
+		"the hook crm has waited for its receiver for 10m0s: it is down",
 		"tusk hooks show crm", func(p *patient) {
 			p.healthy()
 			p.deliver(herald.HookState, "crm", `{"waits": "2026-01-31T12:00:00Z", "error": "it is down", "cursor": "7"}`)
 			p.change = func(f *doctor.Facts) { f.Health.Now = time.Date(2026, 1, 31, 12, 10, 0, 0, time.UTC) }
 		}},
-	{"messages that were given up", "receivers", doctor.Warn, "3 messages of the alert leader were given up", "tusk alerts show leader",
+	{"messages that were given up", "receivers", doctor.Warn, "3 messages of the alert leader were given up",
+		"tusk alerts show leader",
 		func(p *patient) {
 			p.healthy()
 			p.deliver(herald.AlertState, "leader", `{"dropped": 3}`)
@@ -187,37 +193,40 @@ var faults = []struct {
 		p.healthy()
 		p.change = func(f *doctor.Facts) { f.Local = f.Local.Add(-10 * time.Minute) }
 	}},
-	{"a transaction that is held open", "transactions", doctor.Warn, "tusk-test-holder", "pg_terminate_backend", func(p *patient) {
-		c, err := pgx.Connect(p.Context(), p.healthy().dsn)
-		p.must(err)
-		p.Cleanup(func() { c.Close(context.Background()) })
-		_, err = c.Exec(p.Context(), "set application_name = 'tusk-test-holder'; begin; select pg_current_xact_id()")
-		p.must(err)
-		p.options.Open = time.Nanosecond
-		p.change = func(f *doctor.Facts) { f.Health.OpenFor = min(f.Health.OpenFor, 2) } // old, and not very
-	}},
-	{"a transaction that is held open on MariaDB", "transactions", doctor.Critical, "connection", "kill", func(p *patient) {
-		s, err := mysql.Open(p.Context(), mysqltest.Database(p))
-		p.open(s, err)
-		p.migrate(-1)
-		p.lead()
-		tx, err := s.DB().BeginTx(p.Context(), nil)
-		p.must(err)
-		p.Cleanup(func() { _ = tx.Rollback() })
-		_, err = tx.Exec("update tusk_leader set version = version where one = 2")
-		p.must(err)
-		e, _ := store.As[store.Examiner](p.Store())
-		for h := (store.Health{}); h.OpenFor < time.Second; { // it tells whole seconds
-			h, err = e.Examine(p.Context())
+	{"a transaction that is held open", "transactions", doctor.Warn, "tusk-test-holder", "pg_terminate_backend",
+		func(p *patient) {
+			c, err := pgx.Connect(p.Context(), p.healthy().dsn)
 			p.must(err)
-		}
-		p.options.Open = time.Nanosecond
-	}},
+			p.Cleanup(func() { c.Close(context.Background()) })
+			_, err = c.Exec(p.Context(), "set application_name = 'tusk-test-holder'; begin; select pg_current_xact_id()")
+			p.must(err)
+			p.options.Open = time.Nanosecond
+			p.change = func(f *doctor.Facts) { f.Health.OpenFor = min(f.Health.OpenFor, 2) } // old, and not very
+		}},
+	{"a transaction that is held open on MariaDB", "transactions", doctor.Critical, "connection", "kill",
+		func(p *patient) {
+			s, err := mysql.Open(p.Context(), mysqltest.Database(p))
+			p.open(s, err)
+			p.migrate(-1)
+			p.lead()
+			tx, err := s.DB().BeginTx(p.Context(), nil)
+			p.must(err)
+			p.Cleanup(func() { _ = tx.Rollback() })
+			_, err = tx.Exec("update tusk_leader set version = version where one = 2")
+			p.must(err)
+			e, _ := store.As[store.Examiner](p.Store())
+			for h := (store.Health{}); h.OpenFor < time.Second; { // it tells whole seconds
+				h, err = e.Examine(p.Context())
+				p.must(err)
+			}
+			p.options.Open = time.Nanosecond
+		}},
 	{"dead rows", "bloat", doctor.Warn, "dead rows", "vacuum", func(p *patient) {
 		c, err := pgx.Connect(p.Context(), p.healthy().dsn)
 		p.must(err)
 		defer c.Close(p.Context())
-		for _, text := range []string{"create table tusk.spare with (autovacuum_enabled = off) as select n from generate_series(1, 150000) n",
+		for _, text := range []string{
+			"create table tusk.spare with (autovacuum_enabled = off) as select n from generate_series(1, 150000) n",
 			"delete from tusk.spare"} {
 			_, err = c.Exec(p.Context(), text)
 			p.must(err)
@@ -237,20 +246,24 @@ var faults = []struct {
 		_, err = p.Store().Lead(p.Context(), store.Candidate{ID: id, Term: l.Term})
 		p.must(err)
 	}},
-	{"a schedule that was missed", "schedules", doctor.Critical, "nightly should have fired", "tusk schedules why nightly", func(p *patient) {
-		p.healthy()
-		p.must(p.PutSchedule(p.Context(), tusk.Schedule{Name: "nightly", Spec: "@every 1s", Args: tusk.RawArgs{Name: "k"}}))
-		records, err := p.Store().Records(p.Context(), "schedule")
-		p.must(err)
-		r := records[0] // as a leader left it that died an hour ago
-		r.Body = []byte(strings.Replace(string(r.Body), "{", `{"next":"`+time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)+`",`, 1))
-		_, _, err = p.Store().PutRecord(p.Context(), store.PutRecord{Record: r})
-		p.must(err)
-	}},
-	{"a queue without a worker", "queues", doctor.Warn, "queue lonely has 1 available tasks and no worker", "tusk work --queue lonely", func(p *patient) {
-		p.healthy().add("lonely")
-	}},
-	{"a queue whose worker is quiet", "queues", doctor.Warn, "1 available tasks and only workers that were told to claim nothing", "tusk workers wake ",
+	{"a schedule that was missed", "schedules", doctor.Critical, "nightly should have fired", "tusk schedules why nightly",
+		func(p *patient) {
+			p.healthy()
+			p.must(p.PutSchedule(p.Context(), tusk.Schedule{Name: "nightly", Spec: "@every 1s", Args: tusk.RawArgs{Name: "k"}}))
+			records, err := p.Store().Records(p.Context(), "schedule")
+			p.must(err)
+			r := records[0] // as a leader left it that died an hour ago
+			r.Body = []byte(strings.Replace(string(r.Body), "{",
+				`{"next":"`+time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)+`",`, 1))
+			_, _, err = p.Store().PutRecord(p.Context(), store.PutRecord{Record: r})
+			p.must(err)
+		}},
+	{"a queue without a worker", "queues", doctor.Warn, "queue lonely has 1 available tasks and no worker",
+		"tusk work --queue lonely", func(p *patient) {
+			p.healthy().add("lonely")
+		}},
+	{"a queue whose worker is quiet", "queues", doctor.Warn,
+		"1 available tasks and only workers that were told to claim nothing", "tusk workers wake ",
 		func(p *patient) {
 			p.healthy().add("lonely")
 			p.must(p.QuietWorker(p.Context(), p.work(tusk.Version(), "lonely")))
@@ -266,17 +279,21 @@ var faults = []struct {
 		p.healthy().add("lonely")
 		p.options.Waiting = time.Nanosecond
 	}},
-	{"a pause that was forgotten", "queues", doctor.Warn, "is paused and 1 tasks wait", "tusk queues resume q", func(p *patient) {
-		p.healthy().add("q")
-		p.must(p.PauseQueue(p.Context(), "q"))
-		p.options.Waiting = time.Nanosecond
+	{"a pause that was forgotten", "queues", doctor.Warn, "is paused and 1 tasks wait", "tusk queues resume q",
+		func(p *patient) {
+			p.healthy().add("q")
+			p.must(p.PauseQueue(p.Context(), "q"))
+			p.options.Waiting = time.Nanosecond
+		}},
+	{"a queue with too few workers", "queues", doctor.Warn, "the oldest of 1 available tasks", "tusk work",
+		func(p *patient) {
+			p.healthy().add("q")
+			p.work(tusk.Version(), "q")
+			p.options.Waiting = time.Nanosecond
+		}},
+	{"a worker of another version", "versions", doctor.Warn, "v0.0.1", "upgrade", func(p *patient) {
+		p.healthy().work("v0.0.1", "q")
 	}},
-	{"a queue with too few workers", "queues", doctor.Warn, "the oldest of 1 available tasks", "tusk work", func(p *patient) {
-		p.healthy().add("q")
-		p.work(tusk.Version(), "q")
-		p.options.Waiting = time.Nanosecond
-	}},
-	{"a worker of another version", "versions", doctor.Warn, "v0.0.1", "upgrade", func(p *patient) { p.healthy().work("v0.0.1", "q") }},
 	{"connections that run out", "connections", doctor.Warn, "connections are open", "pool_max_conns", func(p *patient) {
 		p.healthy()
 		p.options.Busy = 1e-9
@@ -287,7 +304,8 @@ var faults = []struct {
 		var tasks []store.Task
 		for len(tasks) == 0 {
 			var err error
-			tasks, err = p.Store().Claim(p.Context(), store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()})
+			tasks, err = p.Store().Claim(p.Context(), store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 1,
+				Token: store.NewToken()})
 			p.must(err)
 		}
 		_, err := p.Store().Finish(p.Context(), []store.Outcome{{Task: &tasks[0], State: store.Completed, Attempt: 1}})
@@ -321,7 +339,8 @@ func TestEachFaultIsFound(t *testing.T) {
 			fault.make(p)
 			found := p.examine()
 			for _, f := range found {
-				if f.Check == fault.check && f.Status == fault.status && strings.Contains(f.Text, fault.text) && strings.Contains(f.Fix, fault.fix) {
+				if f.Check == fault.check && f.Status == fault.status && strings.Contains(f.Text, fault.text) &&
+					strings.Contains(f.Fix, fault.fix) {
 					return
 				}
 			}

@@ -27,16 +27,19 @@ func (f *Facts) receivers(o Options) (found []Finding) {
 			because = ": " + r.Error
 		}
 		if late := now.Sub(r.Waits); !r.Waits.IsZero() && late > o.Untold {
-			found = append(found, Finding{"receivers", Warn, fmt.Sprintf("a message of the %s %s has waited for its receiver for %v%s",
-				r.Kind, r.Name, late.Round(time.Second), because), "see that the receiver answers and that tusk serve runs; " + show})
+			found = append(found, Finding{"receivers", Warn,
+				fmt.Sprintf("a message of the %s %s has waited for its receiver for %v%s", r.Kind, r.Name, late.Round(time.Second),
+					because), "see that the receiver answers and that tusk serve runs; " + show})
 		}
 		if r.Dropped > 0 {
-			found = append(found, Finding{"receivers", Warn, fmt.Sprintf("%d messages of the %s %s were given up: its receiver did not take them",
-				r.Dropped, r.Kind, r.Name), show + " has the latest error; remove it and put it again to start from 0"})
+			found = append(found, Finding{"receivers", Warn,
+				fmt.Sprintf("%d messages of the %s %s were given up: its receiver did not take them", r.Dropped, r.Kind, r.Name),
+				show + " has the latest error; remove it and put it again to start from 0"})
 		}
 	}
 	if found == nil {
-		found = []Finding{ok("receivers", "%d alerts and hooks have told something; nothing waits for long, nothing was given up", len(f.Receivers))}
+		found = []Finding{ok("receivers",
+			"%d alerts and hooks have told something; nothing waits for long, nothing was given up", len(f.Receivers))}
 	}
 	return found
 }
@@ -58,7 +61,8 @@ func (f *Facts) versions() []Finding {
 	}
 	slices.Sort(others)
 	if len(others) > 0 {
-		return []Finding{{"versions", Warn, fmt.Sprintf("some of the %d workers are of other versions than this program, %s: %s", len(f.Workers), f.Version,
+		return []Finding{{"versions", Warn, fmt.Sprintf(
+			"some of the %d workers are of other versions than this program, %s: %s", len(f.Workers), f.Version,
 			strings.Join(others, ", ")), "upgrade them, or this program"}}
 	}
 	return []Finding{ok("versions", "%d workers live, all of the version %s", len(f.Workers), f.Version)}
@@ -79,8 +83,9 @@ func (f *Facts) queues(o Options) (found []Finding) {
 		switch {
 		case n == 0:
 		case q.Paused && late:
-			found = append(found, Finding{"queues", Warn, fmt.Sprintf("queue %s is paused and %d tasks wait in it, the oldest for %v", q.Name, n,
-				q.Oldest.Round(time.Second)), "tusk queues resume " + q.Name})
+			found = append(found, Finding{"queues", Warn,
+				fmt.Sprintf("queue %s is paused and %d tasks wait in it, the oldest for %v", q.Name, n,
+					q.Oldest.Round(time.Second)), "tusk queues resume " + q.Name})
 		case q.Paused:
 		case !taken[q.Name] && !f.Served[q.Name]:
 			status := Warn
@@ -91,14 +96,17 @@ func (f *Facts) queues(o Options) (found []Finding) {
 			if id, ok := quiet[q.Name]; ok {
 				text, fix = "only workers that were told to claim nothing more", "tusk workers wake "+id.String()
 			}
-			found = append(found, Finding{"queues", status, fmt.Sprintf("queue %s has %d available tasks and %s", q.Name, n, text), fix})
+			found = append(found, Finding{"queues", status, fmt.Sprintf("queue %s has %d available tasks and %s", q.Name, n,
+				text), fix})
 		case late:
-			found = append(found, Finding{"queues", Warn, fmt.Sprintf("the oldest of %d available tasks in queue %s waits for %v", n, q.Name,
-				q.Oldest.Round(time.Second)), "start more workers: tusk work --queue " + q.Name})
+			found = append(found, Finding{"queues", Warn,
+				fmt.Sprintf("the oldest of %d available tasks in queue %s waits for %v", n, q.Name, q.Oldest.Round(time.Second)),
+				"start more workers: tusk work --queue " + q.Name})
 		}
 	}
 	if found == nil {
-		found = []Finding{ok("queues", "every queue with available tasks has a worker, and none waits for longer than %v", o.Waiting)}
+		found = []Finding{ok("queues", "every queue with available tasks has a worker, and none waits for longer than %v",
+			o.Waiting)}
 	}
 	return few(found, "queues", "tusk queues list")
 }
@@ -129,8 +137,8 @@ func (f *Facts) schedules(o Options) (found []Finding) {
 	now := f.now()
 	for _, s := range f.Schedules {
 		if !s.Paused && !s.Next.IsZero() && now.Sub(s.Next) > o.Missed {
-			found = append(found, Finding{"schedules", Critical, fmt.Sprintf("schedule %s should have fired %v ago", s.Name, now.Sub(s.Next).Round(time.Second)),
-				"tusk schedules why " + s.Name + "; a process has to lead: tusk serve"})
+			found = append(found, Finding{"schedules", Critical, fmt.Sprintf("schedule %s should have fired %v ago", s.Name,
+				now.Sub(s.Next).Round(time.Second)), "tusk schedules why " + s.Name + "; a process has to lead: tusk serve"})
 		}
 	}
 	if found == nil {

@@ -8,7 +8,8 @@ import (
 // FuzzMask hides fields in text as tasks bring it: what was JSON stays JSON, and no
 // value of a hidden field is left.
 func FuzzMask(f *testing.F) {
-	for _, text := range []string{`{"password":"x"}`, `[{"Auth_TOKEN":{"a":[1]}},3]`, `{"pass\u0077ord":1}`, `{"secret":`, `"token"`, `{"a":1}{"token":2}`, `{"token":1,"token":{"x":2}}`} {
+	for _, text := range []string{`{"password":"x"}`, `[{"Auth_TOKEN":{"a":[1]}},3]`, `{"pass\u0077ord":1}`, `{"secret":`,
+		`"token"`, `{"a":1}{"token":2}`, `{"token":1,"token":{"x":2}}`} {
 		f.Add([]byte(text))
 	}
 	m := Mask{Names: Default}

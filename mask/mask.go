@@ -13,7 +13,8 @@ import (
 )
 
 // Default are the parts of field names whose values are hidden, in any case.
-var Default = []string{"password", "passwd", "secret", "token", "authorization", "api_key", "apikey", "private_key", "cookie",
+var Default = []string{"password", "passwd", "secret", "token", "authorization", "api_key", "apikey",
+	"private_key", "cookie",
 	"pwd", "passphrase", "credential"}
 
 // Mask hides values. The zero value hides nothing.

@@ -59,7 +59,8 @@ func TestTenantsAndQueuesAreWalls(t *testing.T) {
 		return e.ID
 	}
 	mine, theirs, none := enqueue("a.x", "acme"), enqueue("a.x", "umbrella"), enqueue("b", "acme")
-	token := s.tokenFor(access.Token{Name: "acme", Role: access.Operator, Queues: []string{"a.*"}, Tenants: []string{"acme"}})
+	token := s.tokenFor(access.Token{Name: "acme", Role: access.Operator, Queues: []string{"a.*"},
+		Tenants: []string{"acme"}})
 	do := func(method, path string, body any) answer { return s.as(token, method, path, body) }
 
 	var page server.TaskPage
@@ -76,12 +77,15 @@ func TestTenantsAndQueuesAreWalls(t *testing.T) {
 		do("POST", "/tasks/"+id+"/cancel", nil).want(t, 404, nil)
 	}
 	var results server.EditResults
-	do("POST", "/api/v1/tasks/edit", object{"ids": []string{theirs, mine, none}, "action": "reprioritize", "priority": 3}).want(t, 200, &results)
-	if got := fmt.Sprint(results.Results[0].Result, " ", results.Results[1].Result, " ", results.Results[2].Result); got != "missing changed missing" {
+	do("POST", "/api/v1/tasks/edit", object{"ids": []string{theirs, mine, none}, "action": "reprioritize",
+		"priority": 3}).want(t, 200, &results)
+	if got := fmt.Sprint(results.Results[0].Result, " ", results.Results[1].Result, " ", results.Results[2].Result); got !=
+		"missing changed missing" {
 		t.Error(got)
 	}
 	form := url.Values{"id": {theirs, none}, "action": {"cancel"}}
-	s.as(token, "POST", "/tasks/selected", form.Encode(), "Content-Type", "application/x-www-form-urlencoded").want(t, 303, nil)
+	s.as(token, "POST", "/tasks/selected", form.Encode(), "Content-Type", "application/x-www-form-urlencoded").want(
+		t, 303, nil)
 	var o server.Bulk
 	do("POST", "/api/v1/bulk", object{"filter": object{}, "all": true, "action": "cancel"}).want(t, 202, &o)
 	eventually(t, func() bool { do("GET", "/api/v1/bulk/"+o.ID, nil).want(t, 200, &o); return o.State == "done" })
@@ -93,18 +97,22 @@ func TestTenantsAndQueuesAreWalls(t *testing.T) {
 			t.Errorf("a wall has a hole: %+v", d)
 		}
 	}
-	if body := do("GET", "/api/v1/tasks/export", nil).want(t, 200, nil).body; strings.Contains(body, theirs) || strings.Contains(body, none) {
+	if body := do("GET", "/api/v1/tasks/export", nil).want(t, 200, nil).body; strings.Contains(body, theirs) ||
+		strings.Contains(body, none) {
 		t.Error(body)
 	}
-	if body := do("GET", "/tasks", nil).want(t, 200, nil).body; strings.Contains(body, theirs) || strings.Contains(body, none) || !strings.Contains(body, mine) {
+	if body := do("GET", "/tasks", nil).want(t, 200, nil).body; strings.Contains(body, theirs) ||
+		strings.Contains(body, none) || !strings.Contains(body, mine) {
 		t.Error("the page shows what it must not")
 	}
 	do("POST", "/api/v1/tasks", object{"kind": "k", "queue": "a.x", "tenant": "umbrella"}).problem(t, 403, "forbidden")
 	do("POST", "/api/v1/tasks", object{"kind": "k", "queue": "b", "tenant": "acme"}).problem(t, 403, "forbidden")
-	do("POST", "/api/v1/tasks/batch", object{"tasks": []object{{"kind": "k", "queue": "a.x", "tenant": "acme"}, {"kind": "k", "queue": "b", "tenant": "acme"}}}).problem(t, 403, "forbidden")
+	do("POST", "/api/v1/tasks/batch", object{"tasks": []object{{"kind": "k", "queue": "a.x", "tenant": "acme"},
+		{"kind": "k", "queue": "b", "tenant": "acme"}}}).problem(t, 403, "forbidden")
 	do("POST", "/api/v1/tasks/"+mine+"/move", object{"queue": "b"}).problem(t, 403, "forbidden")
 	do("PUT", "/api/v1/schedules/x", object{"spec": "@daily", "kind": "k", "queue": "b"}).problem(t, 403, "forbidden")
-	for _, path := range []string{"/api/v1/queues", "/api/v1/stats", "/api/v1/errors", "/api/v1/workers", "/api/v1/events", "/", "/queues", "/errors", "/workers", "/live", "/series.json"} {
+	for _, path := range []string{"/api/v1/queues", "/api/v1/stats", "/api/v1/errors", "/api/v1/workers", "/api/v1/events",
+		"/", "/queues", "/errors", "/workers", "/live", "/series.json"} {
 		if a := do("GET", path, nil); a.status != 403 {
 			t.Errorf("%s tells a tenant of all: %d", path, a.status)
 		}
@@ -125,11 +133,13 @@ func TestTokensExpireAndAreRevoked(t *testing.T) {
 	var made server.NewToken
 	s.do("POST", "/api/v1/tokens", object{"name": "ci", "role": "viewer"}).want(t, 201, &made)
 	s.as(made.Secret, "GET", "/api/v1/me", nil).want(t, 200, nil)
-	for _, bad := range []string{made.Secret + "0", made.Secret[:len(made.Secret)-1], "tusk__", "tusk_" + made.Token.ID + "_", strings.ToUpper(made.Secret), "x", "tusk_a_b_c"} {
+	for _, bad := range []string{made.Secret + "0", made.Secret[:len(made.Secret)-1], "tusk__",
+		"tusk_" + made.Token.ID + "_", strings.ToUpper(made.Secret), "x", "tusk_a_b_c"} {
 		s.as(bad, "GET", "/api/v1/me", nil).problem(t, 401, "unauthenticated")
 	}
 	s.do("GET", "/api/v1/me?token="+made.Secret, nil).problem(t, 400, "unknown_parameter")
-	if body := s.do("GET", "/api/v1/tokens", nil).want(t, 200, nil).body; strings.Contains(body, made.Secret) || strings.Contains(body, "hash") {
+	if body := s.do("GET", "/api/v1/tokens", nil).want(t, 200, nil).body; strings.Contains(body, made.Secret) ||
+		strings.Contains(body, "hash") {
 		t.Error("secrets are listed")
 	}
 	records, err := s.client.Store().Records(t.Context(), "token")
@@ -145,7 +155,8 @@ func TestTokensExpireAndAreRevoked(t *testing.T) {
 	s.as(made.Secret, "GET", "/api/v1/me", nil).problem(t, 401, "unauthenticated")
 	s.do("DELETE", "/api/v1/tokens/nothing", nil).problem(t, 404, "not_found")
 	s.do("POST", "/api/v1/tokens", object{"name": "x", "role": "root"}).problem(t, 400, "invalid")
-	s.do("POST", "/api/v1/tokens", object{"name": "x", "role": "viewer", "queues": []string{"A*B"}}).problem(t, 400, "invalid")
+	s.do("POST", "/api/v1/tokens", object{"name": "x", "role": "viewer", "queues": []string{"A*B"}}).problem(t,
+		400, "invalid")
 	short := s.tokenFor(access.Token{Name: "short", Role: access.Viewer, ExpiresAt: time.Now().Add(time.Second)})
 	s.as(short, "GET", "/api/v1/me", nil).want(t, 200, nil)
 	eventually(t, func() bool { return s.as(short, "GET", "/api/v1/me", nil).status == 401 })
@@ -162,7 +173,8 @@ func TestTokensExpireAndAreRevoked(t *testing.T) {
 func TestPeopleLogInAndOut(t *testing.T) {
 	s := start(t)
 	s.do("PUT", "/api/v1/users/ada", object{"password": "short", "role": "viewer"}).problem(t, 400, "invalid")
-	s.do("PUT", "/api/v1/users/ada", object{"password": strings.Repeat("x", 73), "role": "viewer"}).problem(t, 400, "invalid")
+	s.do("PUT", "/api/v1/users/ada", object{"password": strings.Repeat("x", 73), "role": "viewer"}).problem(t,
+		400, "invalid")
 	s.do("PUT", "/api/v1/users/ada", object{"password": "correct horse", "role": "viewer"}).want(t, 200, nil)
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -183,20 +195,23 @@ func TestPeopleLogInAndOut(t *testing.T) {
 	if status, _ := post("/login", url.Values{"name": {"nobody"}, "password": {"wrong horse"}}); status != 401 {
 		t.Error(status)
 	}
-	if status, at := post("/login", url.Values{"name": {"ada"}, "password": {"correct horse"}, "next": {"/tasks?queue=a"}}); status != 200 || at != "/tasks" {
+	if status, at := post("/login", url.Values{"name": {"ada"}, "password": {"correct horse"},
+		"next": {"/tasks?queue=a"}}); status != 200 || at != "/tasks" {
 		t.Error(status, at)
 	}
 	if status, _ := post("/tasks/new", url.Values{"kind": {"k"}, "args": {"{}"}}); status != 403 {
 		t.Error("a viewer enqueues:", status)
 	}
 	for _, next := range []string{"https://evil.example", "//evil.example", `/\evil.example`, "javascript:alert(1)"} {
-		if status, at := post("/login", url.Values{"name": {"ada"}, "password": {"correct horse"}, "next": {next}}); status != 200 || at != "/" {
+		if status, at := post("/login", url.Values{"name": {"ada"}, "password": {"correct horse"}, "next": {next}}); status !=
+			200 || at != "/" {
 			t.Error(next, status, at)
 		}
 	}
 	u, _ := url.Parse(s.URL)
 	for _, c := range jar.Cookies(u) {
-		if records, err := s.client.Store().Records(t.Context(), "session"); err != nil || strings.Contains(fmt.Sprintf("%q", bodies(records)), c.Value) {
+		if records, err := s.client.Store().Records(t.Context(), "session"); err != nil ||
+			strings.Contains(fmt.Sprintf("%q", bodies(records)), c.Value) {
 			t.Error("the cookie is stored", err)
 		}
 	}
@@ -255,20 +270,23 @@ func bodies(records []store.Record) (texts []string) {
 func TestAlertsAndWorkersAreToldWithinBounds(t *testing.T) {
 	s := start(t)
 	for name, queue := range map[string]string{"mine": "a.x", "theirs": "b", "every": ""} {
-		s.do("PUT", "/api/v1/alerts/"+name+"?create=true", object{"kind": "oldest", "queue": queue, "mail": []string{"ops@example.com"}}).want(t, 200, nil)
+		s.do("PUT", "/api/v1/alerts/"+name+"?create=true",
+			object{"kind": "oldest", "queue": queue, "mail": []string{"ops@example.com"}}).want(t, 200, nil)
 	}
 	worker := store.Worker{ID: tusk.NewID(), Host: "h", Queues: []string{"a.x", "b"}}
 	if _, err := s.client.Store().Extend(t.Context(), store.Beat{Worker: worker, TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	bound := s.tokenFor(access.Token{Name: "bound", Role: access.Operator, Queues: []string{"a.*"}})
-	tenant := s.tokenFor(access.Token{Name: "tenant", Role: access.Operator, Queues: []string{"a.*"}, Tenants: []string{"acme"}})
+	tenant := s.tokenFor(access.Token{Name: "tenant", Role: access.Operator, Queues: []string{"a.*"},
+		Tenants: []string{"acme"}})
 	var list server.AlertList
 	s.as(bound, "GET", "/api/v1/alerts", nil).want(t, 200, &list)
 	if len(list.Alerts) != 1 || list.Alerts[0].Name != "mine" {
 		t.Errorf("%+v", list)
 	}
-	if page := s.as(bound, "GET", "/alerts", nil).want(t, 200, nil).body; !strings.Contains(page, "mine") || strings.Contains(page, "theirs") {
+	if page := s.as(bound, "GET", "/alerts", nil).want(t, 200, nil).body; !strings.Contains(page, "mine") ||
+		strings.Contains(page, "theirs") {
 		t.Error("the page of alerts tells of others")
 	}
 	s.as(bound, "POST", "/api/v1/alerts/mine/mute", object{"for": "1h"}).want(t, 200, nil)

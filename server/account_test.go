@@ -46,14 +46,17 @@ func (s *site) audited(who string) (did []string) {
 func TestPeopleChangeTheirOwnPassword(t *testing.T) {
 	s := start(t)
 	const old, fresh = "right password", "another password"
-	if err := s.server.Book().PutUser(t.Context(), access.User{Name: "vic", Role: access.Viewer, Queues: []string{"mail"}}, old); err != nil {
+	if err := s.server.Book().PutUser(t.Context(), access.User{Name: "vic", Role: access.Viewer, Queues: []string{"mail"}},
+		old); err != nil {
 		t.Fatal(err)
 	}
 	here, there := s.session("vic", old), s.session("vic", old)
-	if a := s.as("", "GET", "/account", nil, "Cookie", here); a.status != 200 || !strings.Contains(a.body, "Change your password") {
+	if a := s.as("", "GET", "/account", nil, "Cookie", here); a.status != 200 ||
+		!strings.Contains(a.body, "Change your password") {
 		t.Fatal(a.status, a.body)
 	}
-	if a := s.changePassword(here, old, "short"); a.status != http.StatusUnprocessableEntity || !strings.Contains(a.body, "has 5 characters, want 10 at least") {
+	if a := s.changePassword(here, old, "short"); a.status != http.StatusUnprocessableEntity ||
+		!strings.Contains(a.body, "has 5 characters, want 10 at least") {
 		t.Error(a.status, a.body)
 	}
 	if a := s.changePassword(here, old, "Ã껞6Ò8èé"); !strings.Contains(a.body, "has 7 characters, want 10 at least") {
@@ -88,7 +91,8 @@ func TestPeopleChangeTheirOwnPassword(t *testing.T) {
 	}
 	var many atomic.Int32
 	var guesses sync.WaitGroup
-	for range 2 { // a guess is forgotten after six seconds, and more than two at once are refused as too many requests of one person
+	// a guess is forgotten after six seconds, and more than two at once are refused as too many requests of one person
+	for range 2 {
 		guesses.Go(func() {
 			for i := 0; i < 40 && many.Load() == 0; i++ {
 				if s.changePassword(here, "wrong password", fresh).status == http.StatusTooManyRequests {
@@ -119,10 +123,12 @@ func TestAnAdminEndsSessions(t *testing.T) {
 		t.Error("vic is not listed")
 	}
 	form := url.Values{"identity": {"user:vic"}}.Encode()
-	if a := s.as("", "POST", "/access/sessions/end", form, "Content-Type", formType, "Cookie", vic); a.status != http.StatusForbidden {
+	if a := s.as("", "POST", "/access/sessions/end", form, "Content-Type", formType, "Cookie", vic); a.status !=
+		http.StatusForbidden {
 		t.Error("a viewer ends sessions:", a.status)
 	}
-	if a := s.as("", "POST", "/access/sessions/end", form, "Content-Type", formType, "Cookie", ada); a.status != http.StatusSeeOther {
+	if a := s.as("", "POST", "/access/sessions/end", form, "Content-Type", formType, "Cookie", ada); a.status !=
+		http.StatusSeeOther {
 		t.Fatal(a.status)
 	}
 	if a := s.as("", "GET", "/tasks", nil, "Cookie", vic); a.status != http.StatusSeeOther {

@@ -48,9 +48,12 @@ type NewAlert struct {
 }
 
 func viewAlert(a alert.Alert) Alert {
-	v := Alert{Name: a.Name, Kind: string(a.Kind), Words: a.Kind.Words(), Queue: a.Queue, Schedule: a.Schedule, Over: Duration(a.Over), Rate: a.Rate,
-		For: Duration(a.For), Repeat: Duration(a.Repeat), State: a.Stands(), Text: a.Text, Since: utc(a.Since), Told: utc(a.Told),
-		MutedUntil: utc(a.MutedUntil), Waiting: len(a.Owed), Dropped: a.Dropped, Sent: utc(a.Arrived), Failed: utc(a.Failed), Error: a.Error,
+	v := Alert{Name: a.Name, Kind: string(a.Kind), Words: a.Kind.Words(), Queue: a.Queue, Schedule: a.Schedule,
+		Over: Duration(a.Over), Rate: a.Rate,
+		For: Duration(a.For), Repeat: Duration(a.Repeat), State: a.Stands(), Text: a.Text, Since: utc(a.Since),
+		Told:       utc(a.Told),
+		MutedUntil: utc(a.MutedUntil), Waiting: len(a.Owed), Dropped: a.Dropped, Sent: utc(a.Arrived), Failed: utc(a.Failed),
+		Error:     a.Error,
 		CreatedAt: utc(a.CreatedAt), CreatedBy: a.CreatedBy}
 	for i := range a.To {
 		r := &a.To[i]
@@ -124,9 +127,9 @@ func putAlert(c *call, in putAlertInput) (NewAlert, error) {
 	if err := c.mayName(in.meant, b.Queue); err != nil {
 		return NewAlert{}, err
 	}
-	secret, _, err := c.alerts.Put(c.r.Context(), alert.Rule{Name: in.Name, Kind: alert.Kind(b.Kind), Queue: b.Queue, Schedule: b.Schedule,
-		Over: time.Duration(b.Over), Rate: b.Rate, For: time.Duration(b.For), Repeat: time.Duration(b.Repeat),
-		To: notify.Receivers(b.Slack, b.Webhooks, b.Mail)}, c.who.Name)
+	secret, _, err := c.alerts.Put(c.r.Context(), alert.Rule{Name: in.Name, Kind: alert.Kind(b.Kind), Queue: b.Queue,
+		Schedule: b.Schedule, Over: time.Duration(b.Over), Rate: b.Rate, For: time.Duration(b.For),
+		Repeat: time.Duration(b.Repeat), To: notify.Receivers(b.Slack, b.Webhooks, b.Mail)}, c.who.Name)
 	if err != nil {
 		return NewAlert{}, err
 	}

@@ -121,18 +121,21 @@ func TestAnAlertTellsItsReceiversOnceAndWhenItIsOver(t *testing.T) {
 			var made server.NewAlert
 			misspelt := object{"kind": "no_worker", "queue": "mial", "mail": []string{"ops@example.com"}}
 			s.do("PUT", "/api/v1/alerts/idle-mail", misspelt).problem(t, 404, "unknown_queue")
-			s.do("PUT", "/api/v1/alerts/idle-mail?create=true", object{"kind": "no_worker", "queue": "mail", "webhooks": []string{hook.URL + "/x"},
-				"slack": []string{slack.URL + "/services/s3cret"}}).want(t, 200, &made)
+			s.do("PUT", "/api/v1/alerts/idle-mail?create=true",
+				object{"kind": "no_worker", "queue": "mail", "webhooks": []string{hook.URL + "/x"},
+					"slack": []string{slack.URL + "/services/s3cret"}}).want(t, 200, &made)
 			if !strings.HasPrefix(made.Secret, "whsec_") || made.Alert.State != "ok" || len(made.Alert.Slack) != 1 {
 				t.Fatalf("%+v", made)
 			}
 			enqueueTo(t, client, "mail")
 			eventually(t, func() bool { return hook.types(t) == "firing" })
 			m := hook.messages(t)[0]
-			if err := push.Verify(made.Secret, hook.heads[0], hook.bodies[0], time.Now()); err != nil || hook.heads[0].Get("webhook-id") != m.ID {
+			if err := push.Verify(made.Secret, hook.heads[0], hook.bodies[0], time.Now()); err != nil ||
+				hook.heads[0].Get("webhook-id") != m.ID {
 				t.Error(err, hook.heads[0])
 			}
-			if m.Data.Alert != "idle-mail" || m.Data.Text != "queue mail has 1 available tasks and no worker" || m.Data.Environment != "production" || m.Data.Since.IsZero() {
+			if m.Data.Alert != "idle-mail" || m.Data.Text != "queue mail has 1 available tasks and no worker" ||
+				m.Data.Environment != "production" || m.Data.Since.IsZero() {
 				t.Errorf("%+v", m)
 			}
 			var a server.Alert
@@ -140,20 +143,24 @@ func TestAnAlertTellsItsReceiversOnceAndWhenItIsOver(t *testing.T) {
 			if a.State != "firing" || a.Told.IsZero() || a.Text == "" {
 				t.Errorf("%+v", a)
 			}
-			if page := s.do("GET", "/alerts", nil).want(t, 200, nil).body; !strings.Contains(page, "firing") || !strings.Contains(page, "idle-mail") {
+			if page := s.do("GET", "/alerts", nil).want(t, 200, nil).body; !strings.Contains(page, "firing") ||
+				!strings.Contains(page, "idle-mail") {
 				t.Error(page)
 			}
 			cancelAll(t, client, "mail")
 			eventually(t, func() bool { return hook.types(t) == "firing over" })
 			eventually(t, func() bool { slack.mu.Lock(); defer slack.mu.Unlock(); return len(slack.bodies) == 2 })
 			var text struct{ Text string }
-			if err := json.Unmarshal(slack.bodies[0], &text); err != nil || !strings.HasPrefix(text.Text, "[production] Tusk: idle-mail is firing\nqueue mail") {
+			if err := json.Unmarshal(slack.bodies[0], &text); err != nil ||
+				!strings.HasPrefix(text.Text, "[production] Tusk: idle-mail is firing\nqueue mail") {
 				t.Error(text, err)
 			}
 			s.do("POST", "/api/v1/alerts/idle-mail/test", nil).want(t, 200, nil)
 			eventually(t, func() bool { return hook.types(t) == "firing over test" })
-			for _, path := range []string{"/api/v1/alerts", "/api/v1/alerts/idle-mail", "/alerts", "/alerts?edit=idle-mail", "/audit", "/api/v1/audit"} {
-				if body := s.do("GET", path, nil).want(t, 200, nil).body; strings.Contains(body, "whsec_") || strings.Contains(body, "s3cret") {
+			for _, path := range []string{"/api/v1/alerts", "/api/v1/alerts/idle-mail", "/alerts", "/alerts?edit=idle-mail",
+				"/audit", "/api/v1/audit"} {
+				if body := s.do("GET", path, nil).want(t, 200, nil).body; strings.Contains(body, "whsec_") ||
+					strings.Contains(body, "s3cret") {
 					t.Errorf("%s shows a secret", path)
 				}
 			}
@@ -179,7 +186,8 @@ func TestAProcessThatDiesBeforeItTellsIsFollowedByOneThatDoes(t *testing.T) {
 				t.Fatal(err)
 			}
 			book := alert.NewBook(client.Store(), nil, sender)
-			if _, _, err := book.Put(t.Context(), alert.Rule{Name: "a", Kind: alert.NoWorker, To: notify.Receivers(nil, []string{hook.URL}, nil)}, "test"); err != nil {
+			if _, _, err := book.Put(t.Context(), alert.Rule{Name: "a", Kind: alert.NoWorker,
+				To: notify.Receivers(nil, []string{hook.URL}, nil)}, "test"); err != nil {
 				t.Fatal(err)
 			}
 			enqueueTo(t, client, "mail")
@@ -188,7 +196,8 @@ func TestAProcessThatDiesBeforeItTellsIsFollowedByOneThatDoes(t *testing.T) {
 			dying := newClient(t, &mortal{Store: client.Store(), alive: first})
 			go func() {
 				defer close(dead)
-				alert.New(alert.NewBook(dying.Store(), nil, sender), dying, discard(), 20*time.Millisecond, 500*time.Millisecond).Run(first)
+				alert.New(alert.NewBook(dying.Store(), nil, sender), dying, discard(), 20*time.Millisecond,
+					500*time.Millisecond).Run(first)
 			}()
 			var owed string
 			eventually(t, func() bool {
@@ -257,7 +266,8 @@ func TestADeadReceiverIsTriedAgainAndHoldsUpNoOther(t *testing.T) {
 	client, dead, alive := newClient(t, newMemory()), hear(t), hear(t)
 	dead.refuse.Store(true)
 	s := startOn(t, client, quickAlerts)
-	s.do("PUT", "/api/v1/alerts/a", object{"kind": "no_worker", "webhooks": []string{dead.URL, alive.URL}}).want(t, 200, nil)
+	s.do("PUT", "/api/v1/alerts/a", object{"kind": "no_worker", "webhooks": []string{dead.URL, alive.URL}}).want(
+		t, 200, nil)
 	enqueueTo(t, client, "q")
 	eventually(t, func() bool { return alive.types(t) == "firing" })
 	var a server.Alert
@@ -292,29 +302,36 @@ func TestAMutedAlertTellsWhatStillHoldsWhenTheMuteIsOver(t *testing.T) {
 
 func TestAlertsAreRefusedThatCannotBe(t *testing.T) {
 	s := start(t)
-	for _, target := range []string{"http://example.com/", "https://127.0.0.1/", "https://169.254.169.254/", "https://localhost/x", "https://example.com:22/"} {
-		s.do("PUT", "/api/v1/alerts/a", object{"kind": "oldest", "webhooks": []string{target}}).problem(t, 422, "target_not_allowed")
-		s.do("PUT", "/api/v1/alerts/a", object{"kind": "oldest", "slack": []string{target}}).problem(t, 422, "target_not_allowed")
+	for _, target := range []string{"http://example.com/", "https://127.0.0.1/", "https://169.254.169.254/",
+		"https://localhost/x", "https://example.com:22/"} {
+		s.do("PUT", "/api/v1/alerts/a", object{"kind": "oldest", "webhooks": []string{target}}).problem(t, 422,
+			"target_not_allowed")
+		s.do("PUT", "/api/v1/alerts/a", object{"kind": "oldest", "slack": []string{target}}).problem(t, 422,
+			"target_not_allowed")
 	}
 	s.do("PUT", "/api/v1/alerts/a", object{"kind": "oldest"}).problem(t, 422, "invalid")
-	s.do("PUT", "/api/v1/alerts/a", object{"kind": "oldest", "rate": 3, "mail": []string{"ops@example.com"}}).problem(t, 422, "invalid")
-	s.do("PUT", "/api/v1/alerts/a", object{"kind": "oldest", "mail": []string{"ops@example.com\r\nBcc: x@example.com"}}).problem(t, 400, "invalid")
+	s.do("PUT", "/api/v1/alerts/a", object{"kind": "oldest", "rate": 3, "mail": []string{"ops@example.com"}}).problem(t,
+		422, "invalid")
+	s.do("PUT", "/api/v1/alerts/a", object{"kind": "oldest", "mail": []string{"ops@example.com\r\nBcc: x@example.com"}}).
+		problem(t, 400, "invalid")
 	s.do("PUT", "/api/v1/alerts/a", object{"kind": "oldest", "mail": []string{"nobody"}}).problem(t, 400, "invalid")
 	s.do("PUT", "/api/v1/alerts/a", object{"kind": "oldest", "mail": []string{"ops@example.com"}}).want(t, 200, nil)
 	operator := s.tokenFor(access.Token{Name: "o", Role: access.Operator})
-	if a := s.as(operator, "PUT", "/api/v1/alerts/a", object{"kind": "oldest", "mail": []string{"me@example.com"}}); a.status != 403 {
+	if a := s.as(operator, "PUT", "/api/v1/alerts/a",
+		object{"kind": "oldest", "mail": []string{"me@example.com"}}); a.status != 403 {
 		t.Error(a.status)
 	}
-	page := s.do("POST", "/alerts", url.Values{"name": {"b"}, "kind": {"discarded"}, "rate": {"many"}, "mail": {"ops@example.com"}}.Encode(),
-		"Content-Type", "application/x-www-form-urlencoded").want(t, 400, nil).body
+	page := s.do("POST", "/alerts", url.Values{"name": {"b"}, "kind": {"discarded"}, "rate": {"many"},
+		"mail": {"ops@example.com"}}.Encode(), "Content-Type", "application/x-www-form-urlencoded").want(t, 400, nil).body
 	if !strings.Contains(page, "is a whole number") {
 		t.Error(page)
 	}
-	s.do("POST", "/alerts", url.Values{"name": {"b"}, "kind": {"discarded"}, "rate": {"7"}, "mail": {"ops@example.com"}}.Encode(),
-		"Content-Type", "application/x-www-form-urlencoded").want(t, 200, nil)
+	s.do("POST", "/alerts", url.Values{"name": {"b"}, "kind": {"discarded"}, "rate": {"7"},
+		"mail": {"ops@example.com"}}.Encode(), "Content-Type", "application/x-www-form-urlencoded").want(t, 200, nil)
 	once := form("name", "c", "kind", "oldest", "queue", "mial", "mail", "ops@example.com")
 	page = s.do("POST", "/alerts", once, "Content-Type", "application/x-www-form-urlencoded").want(t, 404, nil).body
-	if !strings.Contains(page, "Nothing is known of the queue mial") || !strings.Contains(page, `name="new" value="mial"`) {
+	if !strings.Contains(page, "Nothing is known of the queue mial") ||
+		!strings.Contains(page, `name="new" value="mial"`) {
 		t.Error(page)
 	}
 	s.do("POST", "/alerts", once+"&new=mial", "Content-Type", "application/x-www-form-urlencoded").want(t, 200, nil)
@@ -333,12 +350,14 @@ func TestAKeyRingKeepsTheSecretsOfAlerts(t *testing.T) {
 	}
 	site := startOn(t, client, quickAlerts)
 	var made server.NewAlert
-	site.do("PUT", "/api/v1/alerts/a", object{"kind": "no_worker", "webhooks": []string{hook.URL}, "slack": []string{hook.URL + "/services/s3cret"}}).want(t, 200, &made)
+	site.do("PUT", "/api/v1/alerts/a", object{"kind": "no_worker", "webhooks": []string{hook.URL},
+		"slack": []string{hook.URL + "/services/s3cret"}}).want(t, 200, &made)
 	enqueueTo(t, client, "q")
 	eventually(t, func() bool { hook.mu.Lock(); defer hook.mu.Unlock(); return len(hook.bodies) == 2 })
 	for _, kind := range []string{"alert", "alert_state"} {
 		records, err := s.Records(t.Context(), kind)
-		if err != nil || len(records) != 1 || bytes.Contains(records[0].Body, []byte("s3cret")) || bytes.Contains(records[0].Body, []byte(made.Secret)) {
+		if err != nil || len(records) != 1 || bytes.Contains(records[0].Body, []byte("s3cret")) ||
+			bytes.Contains(records[0].Body, []byte(made.Secret)) {
 			t.Errorf("%s, %v", records[0].Body, err)
 		}
 	}
@@ -413,7 +432,8 @@ func TestAnAlertGoesOutByMail(t *testing.T) {
 			var log safeBuffer
 			client := newClient(t, newMemory())
 			s := startOn(t, client, quickAlerts, func(c *server.Config) {
-				c.SMTP, c.Logger = fmt.Sprintf("smtp://tusk:pa55@%s?from=tusk@example.com&ca=%s", l.Addr(), url.QueryEscape(authority)), log.logger()
+				c.SMTP, c.Logger = fmt.Sprintf("smtp://tusk:pa55@%s?from=tusk@example.com&ca=%s", l.Addr(),
+					url.QueryEscape(authority)), log.logger()
 			})
 			s.do("PUT", "/api/v1/alerts/a", object{"kind": "no_worker", "mail": []string{"ops@example.com"}}).want(t, 200, nil)
 			enqueueTo(t, client, "q")
@@ -426,7 +446,8 @@ func TestAnAlertGoesOutByMail(t *testing.T) {
 				return
 			}
 			eventually(t, func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.mails) == 1 })
-			for _, want := range []string{"Subject: Tusk: a is firing", "From: <tusk@example.com>", "To: <ops@example.com>", "queue q has 1 available tasks", "Message-ID: <"} {
+			for _, want := range []string{"Subject: Tusk: a is firing", "From: <tusk@example.com>", "To: <ops@example.com>",
+				"queue q has 1 available tasks", "Message-ID: <"} {
 				if !strings.Contains(p.mails[0], want) {
 					t.Errorf("no %q in %s", want, p.mails[0])
 				}
@@ -445,15 +466,17 @@ func certify(t *testing.T) (c tls.Certificate, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	about := &x509.Certificate{SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true}
+	about := &x509.Certificate{SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, about, about, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
 	file = filepath.Join(t.TempDir(), "ca.pem")
-	if err := errors.Join(pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: der}), os.WriteFile(file, out.Bytes(), 0o600)); err != nil {
+	if err := errors.Join(pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		os.WriteFile(file, out.Bytes(), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, file

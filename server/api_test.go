@@ -18,15 +18,17 @@ type object = map[string]any
 func TestATaskGoesThroughTheAPI(t *testing.T) {
 	s := start(t)
 	var e server.EnqueuedTask
-	s.do("POST", "/api/v1/tasks", `{"kind":"send_email","args":{"big":12345678901234567890.10},"queue":"mail","tags":["a"],"metadata":{"m":"1"},
-		"priority":-5,"max_attempts":3,"timeout":"90s","backoff":{"shape":"linear","base":"5m"},"delay":"1h","key":"k1","partition":"p","weight":7,"deadline_in":"3h","ephemeral":true}`).want(t, 201, &e)
+	s.do("POST", "/api/v1/tasks",
+		`{"kind":"send_email","args":{"big":12345678901234567890.10},"queue":"mail","tags":["a"],"metadata":{"m":"1"}, "priority":-5,"max_attempts":3,"timeout":"90s","backoff":{"shape":"linear","base":"5m"},"delay":"1h","key":"k1","partition":"p","weight":7,"deadline_in":"3h","ephemeral":true}`).want(t, 201, &e)
 	if e.Result != "added" || e.Duplicate {
 		t.Error(e)
 	}
 	var d server.TaskDetail
 	s.do("GET", "/api/v1/tasks/"+e.ID, nil).want(t, 200, &d)
-	if d.State != "scheduled" || string(d.Args) != `{"big":12345678901234567890.10}` || d.Priority != -5 || d.MaxAttempts != 3 || time.Duration(d.Timeout) != 90*time.Second ||
-		d.Key != "k1" || d.Partition != "p" || d.Weight != 7 || !d.Ephemeral || d.Deadline.Sub(d.EnqueuedAt) != 3*time.Hour || d.Metadata["m"] != "1" || d.Attempts == nil {
+	if d.State != "scheduled" || string(d.Args) != `{"big":12345678901234567890.10}` || d.Priority != -5 ||
+		d.MaxAttempts != 3 || time.Duration(d.Timeout) != 90*time.Second ||
+		d.Key != "k1" || d.Partition != "p" || d.Weight != 7 || !d.Ephemeral || d.Deadline.Sub(d.EnqueuedAt) != 3*time.Hour ||
+		d.Metadata["m"] != "1" || d.Attempts == nil {
 		t.Errorf("%+v", d)
 	}
 	var again server.EnqueuedTask
@@ -82,16 +84,19 @@ func TestListsArePages(t *testing.T) {
 	if seen != 13 {
 		t.Errorf("saw %d of 13", seen)
 	}
-	for _, bad := range []string{"limit=-1", "limit=1001", "limit=x", "cursor=%00", "cursor=AAAA", "state=done", "from=yesterday", "nonsense=1"} {
+	for _, bad := range []string{"limit=-1", "limit=1001", "limit=x", "cursor=%00", "cursor=AAAA", "state=done",
+		"from=yesterday", "nonsense=1"} {
 		if a := s.do("GET", "/api/v1/tasks?"+bad, nil); a.status != 400 && a.status != 422 {
 			t.Errorf("%s: %d", bad, a.status)
 		}
 	}
-	lines := strings.Split(strings.TrimSpace(s.do("GET", "/api/v1/tasks/export?queue=q1", nil).want(t, 200, nil).body), "\n")
+	lines := strings.Split(strings.TrimSpace(s.do("GET", "/api/v1/tasks/export?queue=q1", nil).want(t, 200, nil).body),
+		"\n")
 	if len(lines) != 12 || !json.Valid([]byte(lines[3])) {
 		t.Error(len(lines))
 	}
-	rows, err := csv.NewReader(strings.NewReader(s.do("GET", "/api/v1/tasks/export?format=csv", nil).want(t, 200, nil).body)).ReadAll()
+	rows, err := csv.NewReader(strings.NewReader(s.do("GET", "/api/v1/tasks/export?format=csv", nil).want(t, 200,
+		nil).body)).ReadAll()
 	if err != nil || len(rows) != 26 {
 		t.Error(len(rows), err)
 	}
@@ -106,7 +111,8 @@ func TestAnIdempotencyKeyStoresOnce(t *testing.T) {
 	if first != second || a.header.Get("Idempotency-Replayed") != "true" {
 		t.Error(first, second)
 	}
-	s.do("POST", "/api/v1/tasks", `{"kind":"pay","args":{"order":2}}`, "Idempotency-Key", "k").problem(t, 409, "idempotency_conflict")
+	s.do("POST", "/api/v1/tasks", `{"kind":"pay","args":{"order":2}}`, "Idempotency-Key", "k").problem(t, 409,
+		"idempotency_conflict")
 	// Many at once store one task.
 	done := make(chan string)
 	for range 20 {
@@ -131,25 +137,30 @@ func TestAnIdempotencyKeyStoresOnce(t *testing.T) {
 	// A key that is taken is answered the same the second time.
 	s.do("POST", "/api/v1/tasks", `{"kind":"x","key":"natural"}`).want(t, 201, &first)
 	s.do("POST", "/api/v1/tasks", `{"kind":"x","key":"natural"}`, "Idempotency-Key", "n").want(t, 200, &second)
-	if s.do("POST", "/api/v1/tasks", `{"kind":"x","key":"natural"}`, "Idempotency-Key", "n").want(t, 200, &second); second.ID != first.ID {
+	if s.do("POST", "/api/v1/tasks", `{"kind":"x","key":"natural"}`, "Idempotency-Key", "n").want(t, 200,
+		&second); second.ID != first.ID {
 		t.Error(first, second)
 	}
 }
 
 func TestABatchIsAllOrNothing(t *testing.T) {
 	s := start(t)
-	p := s.do("POST", "/api/v1/tasks/batch", `{"tasks":[{"kind":"ok"},{"kind":"Bad Kind"},{"kind":"ok","queue":"../x"}]}`).problem(t, 400, "invalid_batch")
+	p := s.do("POST", "/api/v1/tasks/batch",
+		`{"tasks":[{"kind":"ok"},{"kind":"Bad Kind"},{"kind":"ok","queue":"../x"}]}`).problem(t, 400, "invalid_batch")
 	if len(p.Items) != 2 {
 		t.Errorf("%+v", p.Items)
 	}
-	if p := s.do("POST", "/api/v1/tasks/batch", `{"tasks":[{"kind":"ok"},{"args":1}]}`).problem(t, 400, "missing_field"); p.Field != "tasks[1].kind" {
+	if p := s.do("POST", "/api/v1/tasks/batch", `{"tasks":[{"kind":"ok"},{"args":1}]}`).problem(t, 400,
+		"missing_field"); p.Field != "tasks[1].kind" {
 		t.Errorf("%+v", p)
 	}
-	if p := s.do("POST", "/api/v1/tasks/batch", `{"tasks":[{"kind":"ok"},null]}`).problem(t, 400, "null_not_allowed"); p.Field != "tasks[1]" {
+	if p := s.do("POST", "/api/v1/tasks/batch", `{"tasks":[{"kind":"ok"},null]}`).problem(t, 400,
+		"null_not_allowed"); p.Field != "tasks[1]" {
 		t.Errorf("%+v", p)
 	}
 	s.do("POST", "/api/v1/tasks/batch", `{"tasks":[]}`).problem(t, 400, "missing_field")
-	s.do("POST", "/api/v1/tasks/batch", `{"tasks":[`+strings.Repeat(`{"kind":"k"},`, 1000)+`{"kind":"k"}]}`).problem(t, 413, "batch_too_large")
+	s.do("POST", "/api/v1/tasks/batch", `{"tasks":[`+strings.Repeat(`{"kind":"k"},`, 1000)+`{"kind":"k"}]}`).problem(t,
+		413, "batch_too_large")
 	if tasks, err := s.client.List(t.Context(), tusk.Filter{}); err != nil || len(tasks) != 0 {
 		t.Error("something was stored", tasks, err)
 	}
@@ -240,7 +251,8 @@ func TestBadInputIsRefusedByItsCode(t *testing.T) {
 	s.do("POST", task, `{"kind":"a"}`, "Content-Encoding", "gzip").problem(t, 415, "unsupported_encoding")
 	s.do("GET", task+"/nonsense", nil).problem(t, 400, "invalid_id")
 	s.do("POST", "/api/v1/tasks/edit", `{"ids":["nonsense"],"action":"retry"}`).problem(t, 400, "invalid_id")
-	s.do("POST", "/api/v1/tasks/edit", object{"ids": []string{tusk.NewID().String()}, "action": "explode"}).problem(t, 400, "invalid_action")
+	s.do("POST", "/api/v1/tasks/edit", object{"ids": []string{tusk.NewID().String()}, "action": "explode"}).problem(t, 400,
+		"invalid_action")
 	s.do("PATCH", task, nil).problem(t, 405, "method_not_allowed")
 	s.do("GET", "/api/v1/nothing", nil).problem(t, 404, "not_found")
 	s.do("GET", "/api//v1/tasks", nil).problem(t, 404, "not_found")
@@ -284,11 +296,13 @@ func TestQueuesSchedulesStatsAndTheRest(t *testing.T) {
 	if q.Aging == nil || time.Duration(q.Aging.Every) != time.Hour || q.Aging.To != 7 {
 		t.Errorf("%+v", q)
 	}
-	for _, bad := range []string{form("queue", "mail", "every", "soon"), form("queue", "mail", "every", "1h", "to", "x"), form("queue", "NO", "every", "1h")} {
+	for _, bad := range []string{form("queue", "mail", "every", "soon"), form("queue", "mail", "every", "1h", "to", "x"),
+		form("queue", "NO", "every", "1h")} {
 		s.post("/queues", bad).want(t, 400, nil)
 	}
 	s.post("/queues", form("queue", "mail", "every", "90")).want(t, 303, nil)
-	if s.do("GET", "/api/v1/queues/mail", nil).want(t, 200, &q); q.Aging == nil || time.Duration(q.Aging.Every) != 90*time.Second {
+	if s.do("GET", "/api/v1/queues/mail", nil).want(t, 200, &q); q.Aging == nil ||
+		time.Duration(q.Aging.Every) != 90*time.Second {
 		t.Errorf("%+v", q)
 	}
 	s.post("/queues", form("queue", "mail", "every", "")).want(t, 303, nil)
@@ -298,8 +312,9 @@ func TestQueuesSchedulesStatsAndTheRest(t *testing.T) {
 	}
 
 	var sched server.Schedule
-	s.do("PUT", "/api/v1/schedules/tidy", object{"spec": "*/10 * * * *", "zone": "Asia/Tokyo", "kind": "tidy", "jitter": "3s", "missed": "all", "cap": 5,
-		"weight": 3, "deadline_in": "2h", "ephemeral": true, "metadata": object{"m": "1"}}).want(t, 200, &sched)
+	s.do("PUT", "/api/v1/schedules/tidy", object{"spec": "*/10 * * * *", "zone": "Asia/Tokyo", "kind": "tidy",
+		"jitter": "3s", "missed": "all", "cap": 5, "weight": 3, "deadline_in": "2h", "ephemeral": true,
+		"metadata": object{"m": "1"}}).want(t, 200, &sched)
 	if sched.Words == "" || sched.Zone != "Asia/Tokyo" || sched.Missed != "all" {
 		t.Errorf("%+v", sched)
 	}
@@ -307,9 +322,11 @@ func TestQueuesSchedulesStatsAndTheRest(t *testing.T) {
 	s.do("POST", "/api/v1/schedules/tidy/resume", nil).want(t, 200, &sched)
 	var e server.EnqueuedTask
 	// The form keeps what it does not show.
-	s.post("/new-schedule", form("name", "tidy", "spec", "*/10 * * * *", "zone", "Asia/Tokyo", "kind", "tidy", "args", "{}", "missed", "all", "timeout", "9s")).want(t, 303, nil)
+	s.post("/new-schedule", form("name", "tidy", "spec", "*/10 * * * *", "zone", "Asia/Tokyo", "kind", "tidy", "args",
+		"{}", "missed", "all", "timeout", "9s")).want(t, 303, nil)
 	s.do("POST", "/api/v1/schedules/tidy/run", nil).want(t, 200, &e)
-	if d := s.task(e.ID); d.Weight != 3 || !d.Ephemeral || d.Deadline.Sub(d.EnqueuedAt) != 2*time.Hour || d.Metadata["m"] != "1" || time.Duration(d.Timeout) != 9*time.Second {
+	if d := s.task(e.ID); d.Weight != 3 || !d.Ephemeral || d.Deadline.Sub(d.EnqueuedAt) != 2*time.Hour ||
+		d.Metadata["m"] != "1" || time.Duration(d.Timeout) != 9*time.Second {
 		t.Errorf("%+v", d)
 	}
 	if s.do("GET", "/api/v1/schedules/tidy", nil).want(t, 200, &sched); sched.Cap != 5 {
@@ -320,22 +337,28 @@ func TestQueuesSchedulesStatsAndTheRest(t *testing.T) {
 	if len(ticks.Ticks) != 5 || ticks.Ticks[1].Sub(ticks.Ticks[0]) != 10*time.Minute {
 		t.Error(ticks)
 	}
-	page := s.post("/schedules/tidy/backfill", form("from", "2026-01-31", "until", "2026-01-31T01:00")).want(t, 200, nil).body // asks first
+	// asks first
+	page := s.post("/schedules/tidy/backfill", form("from", "2026-01-31", "until", "2026-01-31T01:00")).want(t,
+		200, nil).body
 	if !strings.Contains(page, "6 ticks of tidy") || !strings.Contains(page, "2026-01-31 00:50:00.000 UTC") {
 		t.Error("the page does not say what it would enqueue", page)
 	}
 	before := countOf(t, s, "tidy")
-	s.post("/schedules/tidy/backfill", form("from", "2026-01-31T00:00:00Z", "until", "2026-01-31T01:00:00Z", "confirm", "yes")).want(t, 303, nil)
+	s.post("/schedules/tidy/backfill", form("from", "2026-01-31T00:00:00Z", "until", "2026-01-31T01:00:00Z", "confirm",
+		"yes")).want(t, 303, nil)
 	if n := countOf(t, s, "tidy") - before; n != 6 {
 		t.Errorf("%d tasks for 6 ticks", n)
 	}
-	for _, bad := range []string{"", form("from", "x"), form("from", "1h", "until", "2h"), form("from", "1h", "until", "9999-01-01"), form("from", "2026-01-31", "until", "2026-01-31T00:00"),
+	for _, bad := range []string{"", form("from", "x"), form("from", "1h", "until", "2h"),
+		form("from", "1h", "until", "9999-01-01"), form("from", "2026-01-31", "until", "2026-01-31T00:00"),
 		form("from", "2026-01-31T00:01", "until", "2026-01-31T00:02"), form("from", "1970-01-01")} {
 		s.post("/schedules/tidy/backfill", bad).want(t, 400, nil)
 	}
 	s.do("PUT", "/api/v1/schedules/bad", object{"spec": "0 0 31 2 *", "kind": "x"}).problem(t, 422, "invalid_cron")
-	s.do("PUT", "/api/v1/schedules/bad", object{"spec": "@daily", "zone": "Mars/Phobos", "kind": "x"}).problem(t, 422, "invalid_cron")
-	s.do("PUT", "/api/v1/schedules/bad", object{"spec": strings.Repeat("1,", 5000), "kind": "x"}).problem(t, 400, "invalid_cron")
+	s.do("PUT", "/api/v1/schedules/bad", object{"spec": "@daily", "zone": "Mars/Phobos", "kind": "x"}).problem(t, 422,
+		"invalid_cron")
+	s.do("PUT", "/api/v1/schedules/bad", object{"spec": strings.Repeat("1,", 5000), "kind": "x"}).problem(t, 400,
+		"invalid_cron")
 	s.do("DELETE", "/api/v1/schedules/tidy", nil).want(t, 204, nil)
 	s.do("GET", "/api/v1/schedules/tidy", nil).problem(t, 404, "not_found")
 
@@ -370,7 +393,8 @@ func TestQueuesSchedulesStatsAndTheRest(t *testing.T) {
 	}
 	var d server.TaskDetail
 	s.do("GET", "/api/v1/tasks/"+f.Completed.String(), nil).want(t, 200, &d)
-	if len(d.Attempts) != 1 || len(d.Logs) != 2 || d.Output == nil || strings.Contains(string(d.Output)+string(d.Args), "canary") {
+	if len(d.Attempts) != 1 || len(d.Logs) != 2 || d.Output == nil ||
+		strings.Contains(string(d.Output)+string(d.Args), "canary") {
 		t.Errorf("%+v", d)
 	}
 	for _, path := range []string{"/healthz", "/readyz", "/openapi.json"} {
@@ -399,7 +423,8 @@ func TestBulkOperationsReachEveryPageAndStop(t *testing.T) {
 	s.do("POST", "/api/v1/bulk/"+o.ID+"/cancel", nil).want(t, 200, &o) // too late, and no harm
 	s.do("GET", "/api/v1/bulk/nonsense", nil).problem(t, 400, "invalid_id")
 	s.do("GET", "/api/v1/bulk/"+tusk.NewID().String(), nil).problem(t, 404, "not_found")
-	s.do("POST", "/api/v1/bulk", object{"filter": object{"state": []string{"nonsense"}}, "action": "cancel"}).problem(t, 400, "invalid_state_name")
+	s.do("POST", "/api/v1/bulk", object{"filter": object{"state": []string{"nonsense"}}, "action": "cancel"}).problem(t,
+		400, "invalid_state_name")
 }
 
 func countOf(t *testing.T, s *site, kind string) int {
@@ -420,10 +445,12 @@ func TestAQueueKeepsItsFinishedTasksForATimeOfItsOwn(t *testing.T) {
 		return q.Retention
 	}
 	s.do("PUT", "/api/v1/queues/mail/retention", object{"completed": "10m", "discarded": "forever"}).want(t, 200, nil)
-	if r := of("mail"); r == nil || time.Duration(r.Completed) != 10*time.Minute || r.Cancelled != 0 || time.Duration(r.Discarded) != tusk.Forever {
+	if r := of("mail"); r == nil || time.Duration(r.Completed) != 10*time.Minute || r.Cancelled != 0 ||
+		time.Duration(r.Discarded) != tusk.Forever {
 		t.Errorf("%+v", r)
 	}
-	if page := s.do("GET", "/queues?edit=mail", nil).want(t, 200, nil).body; !strings.Contains(page, "keeps completed 10 min, discarded forever") ||
+	if page := s.do("GET", "/queues?edit=mail", nil).want(t, 200, nil).body; !strings.Contains(page,
+		"keeps completed 10 min, discarded forever") ||
 		!strings.Contains(page, `value="10m"`) || !strings.Contains(page, `value="forever"`) {
 		t.Error("the page says otherwise")
 	}
@@ -435,8 +462,10 @@ func TestAQueueKeepsItsFinishedTasksForATimeOfItsOwn(t *testing.T) {
 	if r := of("mail"); r != nil {
 		t.Errorf("%+v", r)
 	}
-	s.post("/queues/retention", form("queue", "mail", "completed", "30d", "cancelled", "90m", "discarded", "forever")).want(t, 303, nil)
-	if r := of("mail"); r == nil || time.Duration(r.Completed) != 720*time.Hour || time.Duration(r.Cancelled) != 90*time.Minute || time.Duration(r.Discarded) != tusk.Forever {
+	s.post("/queues/retention", form("queue", "mail", "completed", "30d", "cancelled", "90m", "discarded",
+		"forever")).want(t, 303, nil)
+	if r := of("mail"); r == nil || time.Duration(r.Completed) != 720*time.Hour ||
+		time.Duration(r.Cancelled) != 90*time.Minute || time.Duration(r.Discarded) != tusk.Forever {
 		t.Errorf("%+v", r)
 	}
 	for _, bad := range []string{"soon", "-1h", "xd", "99999999d", "1ms"} {

@@ -41,7 +41,8 @@ func getArchive(c *call, _ struct{}) (ArchiveStatus, error) {
 		return ArchiveStatus{}, err
 	}
 	keep, err := archive.ReadRetention(c.r.Context(), c.client.Store())
-	v := ArchiveStatus{Status: string(health.State), Failing: health.Failing, Succeeded: utc(health.Succeeded), Tasks: health.Tasks, Bytes: health.Bytes,
+	v := ArchiveStatus{Status: string(health.State), Failing: health.Failing, Succeeded: utc(health.Succeeded),
+		Tasks: health.Tasks, Bytes: health.Bytes,
 		KeepAll: Duration(keep.All), KeepQueues: map[string]Keeping{}}
 	for queue, d := range keep.Queues {
 		v.KeepQueues[queue] = keepingOf(d)
@@ -131,7 +132,8 @@ func archiveProblem(err error) error {
 	case errors.Is(err, archive.ErrNotFound):
 		return problem(http.StatusNotFound, "not_found", "the task is not in the archive")
 	case errors.Is(err, archive.ErrCursor):
-		return fieldProblem(http.StatusUnprocessableEntity, "invalid_cursor", "cursor", "is none of this query: leave it out to begin anew")
+		return fieldProblem(http.StatusUnprocessableEntity, "invalid_cursor", "cursor",
+			"is none of this query: leave it out to begin anew")
 	case errors.Is(err, archive.ErrMoved):
 		return problem(http.StatusConflict, "archive_changed", "%v", err)
 	case errors.Is(err, archive.ErrTooLong):
@@ -230,8 +232,10 @@ type RerunList struct {
 }
 
 func viewRerun(r rerun.Rerun) Rerun {
-	v := Rerun{ID: r.ID.String(), State: string(r.State), By: r.By, Filter: query.ArchivedOf(r.Query), Expected: r.Expected, Enqueued: r.Enqueued,
-		KeyTaken: r.KeyTaken, Refused: r.Refused, Files: r.Files, Of: r.Of, StartedAt: utc(r.StartedAt), FinishedAt: utc(r.FinishedAt),
+	v := Rerun{ID: r.ID.String(), State: string(r.State), By: r.By, Filter: query.ArchivedOf(r.Query),
+		Expected: r.Expected, Enqueued: r.Enqueued,
+		KeyTaken: r.KeyTaken, Refused: r.Refused, Files: r.Files, Of: r.Of, StartedAt: utc(r.StartedAt),
+		FinishedAt:      utc(r.FinishedAt),
 		CancelRequested: r.CancelRequested, Error: r.Error}
 	for _, l := range r.Left {
 		v.Left = append(v.Left, RerunLeft{l.ID.String(), l.Why})
@@ -255,7 +259,8 @@ func startRerun(c *call, in rerunInput) (Rerun, error) {
 			"say which tasks in the filter, or that all of them are meant: an empty filter with \"all\": true")
 	}
 	c.detail = "where " + in.Body.Filter.Values().Encode()
-	r := rerun.Rerun{Query: q, Owner: c.who.ID, By: c.who.Name, Via: c.who.Via, Queues: c.who.Queues, Tenants: c.who.Tenants}
+	r := rerun.Rerun{Query: q, Owner: c.who.ID, By: c.who.Name, Via: c.who.Via, Queues: c.who.Queues,
+		Tenants: c.who.Tenants}
 	n, err := c.carrier().Count(c.r.Context(), r, countTime, nil)
 	if err != nil {
 		return Rerun{}, archiveProblem(err)

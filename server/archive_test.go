@@ -41,7 +41,8 @@ func startShelved(t *testing.T, tasks int) *shelved {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { bucket.Close() })
-	runner, err := archive.NewRunner(archive.Options{Store: client.Store(), Bucket: bucket, ID: tusk.NewID(), NewID: tusk.NewID, Dir: t.TempDir(), Every: time.Nanosecond,
+	runner, err := archive.NewRunner(archive.Options{Store: client.Store(), Bucket: bucket, ID: tusk.NewID(),
+		NewID: tusk.NewID, Dir: t.TempDir(), Every: time.Nanosecond,
 		Keep: func(context.Context) (store.Retention, error) {
 			return store.Retention{Cancelled: time.Microsecond}, nil
 		}})
@@ -51,7 +52,8 @@ func startShelved(t *testing.T, tasks int) *shelved {
 	s := &shelved{runner: runner, dir: dir}
 	s.site = startOn(t, client, func(c *server.Config) { c.Archive = runner.Archive() })
 	for i := range tasks {
-		e, err := client.Enqueue(t.Context(), tusk.RawArgs{Name: "bill", JSON: fmt.Appendf(nil, `{"order": {"id": %d}, "password": "secret-%d"}`, i, i)},
+		e, err := client.Enqueue(t.Context(), tusk.RawArgs{Name: "bill",
+			JSON: fmt.Appendf(nil, `{"order": {"id": %d}, "password": "secret-%d"}`, i, i)},
 			&tusk.Options{Queue: []string{"mine", "theirs"}[i%2], Tenant: []string{"", "acme", "bolt"}[i%3]})
 		if err != nil {
 			t.Fatal(err)
@@ -85,11 +87,13 @@ func TestATaskThatLeftTheDatabaseIsFoundByTheAPIAndOnThePage(t *testing.T) {
 	for _, path := range []string{"/api/v1/tasks/", "/api/v1/archive/tasks/"} {
 		var d server.TaskDetail
 		s.do("GET", path+id, nil).want(t, 200, &d)
-		if d.ID != id || !d.Archived || d.State != "cancelled" || d.Queue != "theirs" || d.Tenant != "acme" || strings.Contains(string(d.Args), "secret") {
+		if d.ID != id || !d.Archived || d.State != "cancelled" || d.Queue != "theirs" || d.Tenant != "acme" ||
+			strings.Contains(string(d.Args), "secret") {
 			t.Errorf("%s: %+v", path, d)
 		}
 	}
-	if page := s.do("GET", "/tasks/"+id, nil).want(t, 200, nil).body; !strings.Contains(page, "archived") || !strings.Contains(page, "Run again") || strings.Contains(page, "secret-") {
+	if page := s.do("GET", "/tasks/"+id, nil).want(t, 200, nil).body; !strings.Contains(page, "archived") ||
+		!strings.Contains(page, "Run again") || strings.Contains(page, "secret-") {
 		t.Error(page)
 	}
 	s.do("GET", "/api/v1/archive/tasks/"+tusk.NewID().String(), nil).problem(t, 404, "not_found")
@@ -159,7 +163,8 @@ func TestTheArchiveIsSearchedInPages(t *testing.T) {
 		t.Error("a search sees into what is masked")
 	}
 	s.do("GET", "/api/v1/archive/tasks?state=running", nil).problem(t, 400, "invalid_state_name")
-	if body := s.do("GET", "/archive?queue=mine&args=order.id%3D8", nil).want(t, 200, nil).body; !strings.Contains(body, s.ids[8].String()) || strings.Contains(body, s.ids[10].String()) {
+	if body := s.do("GET", "/archive?queue=mine&args=order.id%3D8", nil).want(t, 200, nil).body; !strings.Contains(body,
+		s.ids[8].String()) || strings.Contains(body, s.ids[10].String()) {
 		t.Error(body)
 	}
 }
@@ -189,7 +194,8 @@ func TestARerunGoesOnInTheServer(t *testing.T) {
 		t.Errorf("%d tasks, %v", len(tasks), err)
 	}
 	// The form asks first.
-	page := s.do("POST", "/archive/reruns", "query=queue%3Dtheirs", "Content-Type", "application/x-www-form-urlencoded").want(t, 200, nil).body
+	page := s.do("POST", "/archive/reruns", "query=queue%3Dtheirs", "Content-Type",
+		"application/x-www-form-urlencoded").want(t, 200, nil).body
 	if !strings.Contains(page, "Run all 15 tasks") {
 		t.Error(page)
 	}
@@ -220,7 +226,8 @@ func TestTheLifeOfTheArchiveIsAnAdminsAndAudited(t *testing.T) {
 	s.do("PUT", "/api/v1/archive/retention", object{"keep": "48h"}).want(t, 200, &status)
 	s.do("PUT", "/api/v1/archive/retention/mine", object{"keep": "forever"}).problem(t, 404, "unknown_queue")
 	s.do("PUT", "/api/v1/archive/retention/mine?create=true", object{"keep": "forever"}).want(t, 200, &status)
-	if time.Duration(status.KeepAll) != 48*time.Hour || time.Duration(status.KeepQueues["mine"]) != tusk.Forever || status.Status != "ok" || status.Tasks != 30 {
+	if time.Duration(status.KeepAll) != 48*time.Hour || time.Duration(status.KeepQueues["mine"]) != tusk.Forever ||
+		status.Status != "ok" || status.Tasks != 30 {
 		t.Errorf("%+v", status)
 	}
 	s.do("PUT", "/api/v1/archive/retention/mine", object{}).problem(t, 400, "missing_field")
@@ -229,7 +236,8 @@ func TestTheLifeOfTheArchiveIsAnAdminsAndAudited(t *testing.T) {
 		s.do("PUT", "/api/v1/archive/retention/mine?create=true", object{"keep": keep}).problem(t, 422, "out_of_range")
 	}
 	misspelt := func(keep string) string { return form("queue", "bilss", "keep", keep) }
-	if page := s.post("/archive/retention", misspelt("forever")).want(t, 200, nil).body; !strings.Contains(page, "Nothing is known of the queue bilss") {
+	if page := s.post("/archive/retention", misspelt("forever")).want(t, 200, nil).body; !strings.Contains(page,
+		"Nothing is known of the queue bilss") {
 		t.Error("the page keeps a misspelt queue without a question")
 	}
 	s.post("/archive/retention", misspelt("like others")).want(t, 303, nil)
@@ -237,7 +245,8 @@ func TestTheLifeOfTheArchiveIsAnAdminsAndAudited(t *testing.T) {
 	s.do("DELETE", "/api/v1/archive/retention/No-Queue", nil).problem(t, 400, "invalid_name")
 	s.do("DELETE", "/api/v1/archive/retention/mine", nil).want(t, 200, &status)
 	var restored server.Restore
-	s.do("POST", "/api/v1/archive/restores", object{"filter": object{"tenant": []string{"nobody"}}, "dry_run": true}).want(t, 202, &restored)
+	s.do("POST", "/api/v1/archive/restores", object{"filter": object{"tenant": []string{"nobody"}}, "dry_run": true}).want(
+		t, 202, &restored)
 	if restored.State != "counted" || restored.Expected != 0 {
 		t.Errorf("%+v", restored)
 	}
@@ -305,7 +314,8 @@ func TestTheLifeOfTheArchiveIsAnAdminsAndAudited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, action := range []string{"archive.keep", "archive.hold", "archive.unhold", "archive.erase", "archive.prune", "archive.restore", "archive.restore.cancel"} {
+	for _, action := range []string{"archive.keep", "archive.hold", "archive.unhold", "archive.erase", "archive.prune",
+		"archive.restore", "archive.restore.cancel"} {
 		if !strings.Contains(string(log), `"`+action+`"`) {
 			t.Errorf("the audit log does not tell of %s", action)
 		}

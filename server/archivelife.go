@@ -86,7 +86,8 @@ func (c *call) keepArchived(queue string, keep *Keeping) (ArchiveStatus, error) 
 		if d == tusk.Forever {
 			d = 0
 		} else if d <= 0 {
-			return ArchiveStatus{}, fieldProblem(http.StatusUnprocessableEntity, "out_of_range", "keep", "is %v, want more than 0, or forever", d)
+			return ArchiveStatus{}, fieldProblem(http.StatusUnprocessableEntity, "out_of_range", "keep",
+				"is %v, want more than 0, or forever", d)
 		}
 		setting = &d
 	}
@@ -148,7 +149,8 @@ type ErasureList struct {
 }
 
 func viewErasure(e archive.Erasure) Erasure {
-	return Erasure{e.ID.String(), e.Tenant, string(e.State), e.Tasks, e.Files, e.Held, e.By, utc(e.At), utc(e.Done), e.Error}
+	return Erasure{e.ID.String(), e.Tenant, string(e.State), e.Tasks, e.Files, e.Held, e.By, utc(e.At),
+		utc(e.Done), e.Error}
 }
 
 type eraseInput struct {
@@ -231,10 +233,12 @@ type holdInput struct {
 
 func putHold(c *call, in holdInput) (Hold, error) {
 	c.target = short(in.Name)
-	h := archive.Hold{Name: in.Name, Queue: in.Body.Queue, Tenant: in.Body.Tenant, From: instant(in.Body.From), Until: instant(in.Body.Until),
+	h := archive.Hold{Name: in.Name, Queue: in.Body.Queue, Tenant: in.Body.Tenant, From: instant(in.Body.From),
+		Until:  instant(in.Body.Until),
 		Reason: in.Body.Reason, By: c.who.Name, At: time.Now().UTC()}
 	if in.Body.All != (h.Queue == "" && h.Tenant == "" && h.From.IsZero() && h.Until.IsZero()) {
-		return Hold{}, fieldProblem(http.StatusUnprocessableEntity, "all_or_filter", "all", "say what is held: queue, tenant, from, until, or \"all\": true")
+		return Hold{}, fieldProblem(http.StatusUnprocessableEntity, "all_or_filter", "all",
+			"say what is held: queue, tenant, from, until, or \"all\": true")
 	}
 	if len(h.Reason) > maxReason {
 		return Hold{}, fieldProblem(http.StatusUnprocessableEntity, "too_long", "reason", "has more than %d bytes", maxReason)

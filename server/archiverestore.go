@@ -43,7 +43,8 @@ type RestoreList struct {
 }
 
 func viewRestore(t archive.Restore) Restore {
-	v := Restore{ID: t.ID.String(), State: string(t.State), By: t.By, Filter: query.ArchivedOf(t.Query), Expected: t.Expected, Restored: t.Restored,
+	v := Restore{ID: t.ID.String(), State: string(t.State), By: t.By, Filter: query.ArchivedOf(t.Query),
+		Expected: t.Expected, Restored: t.Restored,
 		Skipped: t.Skipped, At: utc(t.At), Done: utc(t.Done), CancelRequested: t.CancelRequested, Error: t.Error}
 	for _, l := range t.Left {
 		v.Left = append(v.Left, RerunLeft{l.ID.String(), l.Why})
@@ -60,7 +61,8 @@ func startRestore(c *call, in restoreInput) (Restore, error) {
 	if err := archive.CanRestore(c.client.Store()); err != nil {
 		return Restore{}, problem(http.StatusConflict, "unsupported", "%v", err)
 	}
-	if choices := len(in.Body.IDs) > 0; choices == (in.Body.All || !in.Body.Filter.IsZero()) || in.Body.All && !in.Body.Filter.IsZero() {
+	if choices := len(in.Body.IDs) > 0; choices == (in.Body.All || !in.Body.Filter.IsZero()) || in.Body.All &&
+		!in.Body.Filter.IsZero() {
 		return Restore{}, fieldProblem(http.StatusUnprocessableEntity, "all_or_filter", "all",
 			"say which tasks by ids or in the filter, or that all of them are meant: an empty filter with \"all\": true")
 	}

@@ -28,7 +28,8 @@ func TestAListOfLargeTasksComesInPages(t *testing.T) {
 	for part := range 10 {
 		tasks := make([]tusk.NewTask, n/10)
 		for i := range tasks {
-			tasks[i].Args = tusk.RawArgs{Name: "k", JSON: fmt.Appendf(nil, `{"n":%d,"text":%q}`, part*30+i, bytes.Repeat([]byte("x"), size))}
+			tasks[i].Args = tusk.RawArgs{Name: "k", JSON: fmt.Appendf(nil, `{"n":%d,"text":%q}`, part*30+i,
+				bytes.Repeat([]byte("x"), size))}
 		}
 		if _, err := s.client.EnqueueMany(t.Context(), tasks); err != nil {
 			t.Fatal(err)
@@ -117,7 +118,8 @@ func TestOneTokenLeavesPlacesToOthers(t *testing.T) {
 	full := make(chan struct{})
 	for range 300 {
 		waits.Go(func() {
-			request, err := http.NewRequestWithContext(ctx, "POST", s.URL+"/api/v1/lease", strings.NewReader(`{"queues":["a.x"],"wait":20}`))
+			request, err := http.NewRequestWithContext(ctx, "POST", s.URL+"/api/v1/lease",
+				strings.NewReader(`{"queues":["a.x"],"wait":20}`))
 			if err != nil {
 				t.Error(err)
 				return

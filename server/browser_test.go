@@ -56,8 +56,8 @@ func openBrowser(t *testing.T, base string) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(found), chromedp.UserDataDir(profile), chromedp.NoSandbox,
-		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("lang", "en-GB"))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(found), chromedp.UserDataDir(profile),
+		chromedp.NoSandbox, chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("lang", "en-GB"))
 	alloc, stopAlloc := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, stop := chromedp.NewContext(alloc)
 	ctx, stopTimer := context.WithTimeout(ctx, 15*time.Minute)
@@ -182,11 +182,17 @@ func (b *browser) accessible(at string) {
 
 func pagesOf(f fixture.Filled) []string {
 	id := func(id fmt.Stringer) string { return "/tasks/" + id.String() }
-	return []string{"/", "/?range=24h", "/queues", "/tasks", "/tasks?state=discarded", "/tasks?queue=mail&tag=welcome&from=24h", "/tasks?kind=nothing", "/tasks/new",
-		"/tasks/new?of=" + f.Completed.String(), id(f.Completed), id(f.Discarded), id(f.Retryable), id(f.Available), id(f.Scheduled), id(f.Running),
-		id(f.Cancelled), id(f.Hostile), "/errors", "/errors?window=all", "/schedules", "/schedules/morning-report", "/schedules/year-end", "/new-schedule",
-		"/workflows", "/workflows/" + f.Workflow.String(), "/workflows/" + f.Run.String(), "/pipelines", "/limits", "/limits?edit=sync", "/limits?turns=sync", "/tenants", "/tenants/acme",
-		"/workers", "/queues/reports", "/queues/archive?view=durations", "/kinds", "/kinds/charge_card", "/find?q=report", "/bulk", "/audit", "/access", "/endpoints", "/alerts", "/settings", "/tasks?from=1h&args=order", "/tasks/new?edit=1&of=" + f.Scheduled.String(), "/help", "/tasks?state=nonsense"}
+	return []string{"/", "/?range=24h", "/queues", "/tasks", "/tasks?state=discarded",
+		"/tasks?queue=mail&tag=welcome&from=24h", "/tasks?kind=nothing", "/tasks/new",
+		"/tasks/new?of=" + f.Completed.String(), id(f.Completed), id(f.Discarded), id(f.Retryable), id(f.Available),
+		id(f.Scheduled), id(f.Running),
+		id(f.Cancelled), id(f.Hostile), "/errors", "/errors?window=all", "/schedules", "/schedules/morning-report",
+		"/schedules/year-end", "/new-schedule",
+		"/workflows", "/workflows/" + f.Workflow.String(), "/workflows/" + f.Run.String(), "/pipelines", "/limits",
+		"/limits?edit=sync", "/limits?turns=sync", "/tenants", "/tenants/acme",
+		"/workers", "/queues/reports", "/queues/archive?view=durations", "/kinds", "/kinds/charge_card", "/find?q=report",
+		"/bulk", "/audit", "/access", "/endpoints", "/alerts", "/settings", "/tasks?from=1h&args=order",
+		"/tasks/new?edit=1&of=" + f.Scheduled.String(), "/help", "/tasks?state=nonsense"}
 }
 
 func TestEveryPageIsAccessibleQuietAndFits(t *testing.T) {
@@ -194,8 +200,8 @@ func TestEveryPageIsAccessibleQuietAndFits(t *testing.T) {
 		t.Skip("takes a minute")
 	}
 	s, f := filled(t, func(c *server.Config) { c.Dev = true; c.Environment = "staging" })
-	o, err := s.client.StartOperation(t.Context(), tusk.Filter{Kinds: []string{"resize_image"}}, tusk.Change{Op: tusk.OpReprioritize},
-		&tusk.OperationOptions{Expected: 40, By: "ada", PerSecond: 500})
+	o, err := s.client.StartOperation(t.Context(), tusk.Filter{Kinds: []string{"resize_image"}},
+		tusk.Change{Op: tusk.OpReprioritize}, &tusk.OperationOptions{Expected: 40, By: "ada", PerSecond: 500})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +236,8 @@ func TestEveryPageIsAccessibleQuietAndFits(t *testing.T) {
 
 func TestAPersonFindsTheFailingTasksAndRetriesThem(t *testing.T) {
 	s, f := filled(t, func(c *server.Config) { c.Prefix = "/admin/tusk" })
-	if err := s.server.Book().PutUser(t.Context(), access.User{Name: "ada", Role: access.Operator}, "correct horse battery"); err != nil {
+	if err := s.server.Book().PutUser(t.Context(), access.User{Name: "ada", Role: access.Operator},
+		"correct horse battery"); err != nil {
 		t.Fatal(err)
 	}
 	b := openBrowser(t, s.URL+"/admin/tusk")
@@ -238,7 +245,8 @@ func TestAPersonFindsTheFailingTasksAndRetriesThem(t *testing.T) {
 
 	// Log in; the page that was asked for follows.
 	b.open("/errors")
-	b.run(chromedp.SendKeys("input[name=name]", "ada", chromedp.ByQuery), chromedp.SendKeys("input[name=password]", "correct horse battery", chromedp.ByQuery))
+	b.run(chromedp.SendKeys("input[name=name]", "ada", chromedp.ByQuery),
+		chromedp.SendKeys("input[name=password]", "correct horse battery", chromedp.ByQuery))
 	b.submit("main form button.go")
 	if got := b.text("h1"); got != "Errors" {
 		t.Fatalf("after the login: %q", got)
@@ -264,7 +272,8 @@ func TestAPersonFindsTheFailingTasksAndRetriesThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	var focused string
-	b.run(chromedp.WaitReady("#search", chromedp.ByQuery), chromedp.KeyEvent("/"), chromedp.Evaluate(`document.activeElement.id`, &focused))
+	b.run(chromedp.WaitReady("#search", chromedp.ByQuery), chromedp.KeyEvent("/"),
+		chromedp.Evaluate(`document.activeElement.id`, &focused))
 	if focused != "search" {
 		t.Errorf("/ focuses %q", focused)
 	}
@@ -286,7 +295,8 @@ func TestAPersonFindsTheFailingTasksAndRetriesThem(t *testing.T) {
 
 	// All that match: the number has to be typed.
 	b.open("/tasks?kind=resize_image")
-	b.run(chromedp.SetValue("select[name=scope]", "all", chromedp.ByQuery), chromedp.SetValue("select[name=action]", "delete", chromedp.ByQuery))
+	b.run(chromedp.SetValue("select[name=scope]", "all", chromedp.ByQuery),
+		chromedp.SetValue("select[name=action]", "delete", chromedp.ByQuery))
 	b.submit(".bulkbar button")
 	b.run(chromedp.SendKeys("input[name=typed]", "40", chromedp.ByQuery))
 	b.submit("button.danger")
@@ -325,7 +335,8 @@ func TestAPersonFindsTheFailingTasksAndRetriesThem(t *testing.T) {
 		t.Error(got)
 	}
 	b.open("/new-schedule")
-	b.run(chromedp.SendKeys("input[name=name]", "bad", chromedp.ByQuery), chromedp.SendKeys("input[name=spec]", "0 0 31 2 *", chromedp.ByQuery), chromedp.SendKeys("input[name=kind]", "x", chromedp.ByQuery))
+	b.run(chromedp.SendKeys("input[name=name]", "bad", chromedp.ByQuery), chromedp.SendKeys("input[name=spec]",
+		"0 0 31 2 *", chromedp.ByQuery), chromedp.SendKeys("input[name=kind]", "x", chromedp.ByQuery))
 	b.submit("main form button.go")
 	if got := b.text(".problem"); !strings.Contains(got, "spec") {
 		t.Error(got)

@@ -20,7 +20,8 @@ func TestAPersonFollowsABulkOperation(t *testing.T) {
 	s.enqueueIn("crowd", 1000)
 	s.enqueueIn("crowd", 100)
 	b.open("/tasks?queue=crowd")
-	b.run(chromedp.SetValue("select[name=scope]", "all", chromedp.ByQuery), chromedp.SetValue("select[name=action]", "cancel", chromedp.ByQuery))
+	b.run(chromedp.SetValue("select[name=scope]", "all", chromedp.ByQuery),
+		chromedp.SetValue("select[name=action]", "cancel", chromedp.ByQuery))
 	b.submit(".bulkbar button")
 	if got := b.text("h1"); got != "Cancel all 1100 tasks that match?" {
 		t.Error(got)
@@ -37,8 +38,8 @@ func TestAPersonFollowsABulkOperation(t *testing.T) {
 
 	// One with a pace is stopped, and says what was left alone.
 	s.enqueueIn("slowly", 40)
-	o, err := s.client.StartOperation(t.Context(), tusk.Filter{Queues: []string{"slowly", "crowd"}}, tusk.Change{Op: tusk.OpCancel},
-		&tusk.OperationOptions{PerSecond: 1, Expected: 1140})
+	o, err := s.client.StartOperation(t.Context(), tusk.Filter{Queues: []string{"slowly", "crowd"}},
+		tusk.Change{Op: tusk.OpCancel}, &tusk.OperationOptions{PerSecond: 1, Expected: 1140})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,8 @@ func TestAPersonFollowsABulkOperation(t *testing.T) {
 	b.submit(`a[href$="` + o.ID.String() + `"]`)
 	b.submit(`form[action$="/cancel"] button`)
 	eventually(t, func() bool { return b.text("h1 .badge") == "cancelled" })
-	o, err = s.client.StartOperation(t.Context(), tusk.Filter{Queues: []string{"crowd"}, States: []tusk.State{tusk.StateCancelled}}, tusk.Change{Op: tusk.OpCancel}, nil)
+	o, err = s.client.StartOperation(t.Context(), tusk.Filter{Queues: []string{"crowd"},
+		States: []tusk.State{tusk.StateCancelled}}, tusk.Change{Op: tusk.OpCancel}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +56,8 @@ func TestAPersonFollowsABulkOperation(t *testing.T) {
 	eventually(t, func() bool {
 		return b.text("h1 .badge") == "done" && strings.Contains(b.text("main"), "The first 20 of them.")
 	})
-	if body := s.do("GET", "/api/v1/bulk/"+o.ID.String(), nil).body; strings.Count(body, `"refused"`) != 21 || !strings.Contains(body, `"queue":["crowd"]`) {
+	if body := s.do("GET", "/api/v1/bulk/"+o.ID.String(), nil).body; strings.Count(body, `"refused"`) != 21 ||
+		!strings.Contains(body, `"queue":["crowd"]`) {
 		t.Error(body)
 	}
 	b.quiet("an operation")
@@ -77,7 +80,8 @@ func TestAPersonRemovesAQueue(t *testing.T) {
 	b.mu.Lock()
 	b.problems = nil // the browser tells of the status 409
 	b.mu.Unlock()
-	if a := s.do("DELETE", "/api/v1/queues/bygone", nil); a.status != http.StatusConflict || !strings.Contains(a.body, "queue_in_use") {
+	if a := s.do("DELETE", "/api/v1/queues/bygone", nil); a.status != http.StatusConflict ||
+		!strings.Contains(a.body, "queue_in_use") {
 		t.Error(a.status, a.body)
 	}
 	if err := s.client.PauseQueue(t.Context(), "bygone"); err != nil {

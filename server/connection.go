@@ -79,5 +79,6 @@ func (w *recorder) Seen(r *http.Request, who access.Identity) error {
 		return nil
 	}
 	w.Header().Set("Connection", "close")
-	return refuse(r.Context(), "you have as many connections as you may, %d: close some, or use them again", ownConnections)
+	return refuse(r.Context(), "you have as many connections as you may, %d: close some, or use them again",
+		ownConnections)
 }

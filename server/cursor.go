@@ -24,7 +24,8 @@ func readCursor(q query.Tasks, text string) (last tusk.ID, err error) {
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil || len(raw) != len(last)+cursorSum || string(raw[len(last):]) != string(sumOf(q)) {
-		return last, fieldProblem(http.StatusUnprocessableEntity, "invalid_cursor", "cursor", "is none of this query: leave it out to begin anew")
+		return last, fieldProblem(http.StatusUnprocessableEntity, "invalid_cursor", "cursor",
+			"is none of this query: leave it out to begin anew")
 	}
 	return tusk.ID(raw[:len(last)]), nil
 }

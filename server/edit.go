@@ -34,7 +34,8 @@ func (in ChangeInput) change(c *call) (tusk.Change, error) {
 	}
 	switch out.Op {
 	case 0:
-		return out, fieldProblem(http.StatusUnprocessableEntity, "invalid_action", "action", "want cancel, retry, delete, reprioritize, move or reschedule")
+		return out, fieldProblem(http.StatusUnprocessableEntity, "invalid_action", "action",
+			"want cancel, retry, delete, reprioritize, move or reschedule")
 	case tusk.OpReprioritize:
 		if in.Priority == nil {
 			return out, fieldProblem(http.StatusUnprocessableEntity, "missing_field", "priority", "is missing")
@@ -94,7 +95,8 @@ func (c *call) edit(id tusk.ID, in ChangeInput) (Edited, error) {
 	case store.Missing:
 		return Edited{}, problem(http.StatusNotFound, "not_found", "task %s: not found", id)
 	case store.Refused:
-		return Edited{}, problem(http.StatusConflict, "invalid_state", "a task that is %v cannot be changed so: %s", e.State, in.Action)
+		return Edited{}, problem(http.StatusConflict, "invalid_state", "a task that is %v cannot be changed so: %s",
+			e.State, in.Action)
 	case store.KeyTaken:
 		return Edited{}, problem(http.StatusConflict, "key_taken", "another unfinished task has its key")
 	default:
@@ -258,8 +260,10 @@ type Bulk struct {
 }
 
 func viewBulk(o tusk.Operation) Bulk {
-	v := Bulk{ID: o.ID.String(), State: string(o.State), Action: o.Change.Op.String(), By: o.By, Filter: query.Of(o.Filter),
-		PerSecond: o.PerSecond, Expected: o.Expected, Seen: o.Seen, Changed: o.Changed, Requested: o.Requested, Refused: o.Refused, KeyTaken: o.KeyTaken, StartedAt: utc(o.StartedAt), FinishedAt: utc(o.FinishedAt),
+	v := Bulk{ID: o.ID.String(), State: string(o.State), Action: o.Change.Op.String(), By: o.By,
+		Filter:    query.Of(o.Filter),
+		PerSecond: o.PerSecond, Expected: o.Expected, Seen: o.Seen, Changed: o.Changed, Requested: o.Requested,
+		Refused: o.Refused, KeyTaken: o.KeyTaken, StartedAt: utc(o.StartedAt), FinishedAt: utc(o.FinishedAt),
 		CancelRequested: o.CancelRequested, Error: o.Error}
 	for _, e := range o.Left {
 		v.Left = append(v.Left, viewEdited(e))

@@ -35,8 +35,10 @@ type NewEndpoint struct {
 
 func (s *Server) viewEndpoint(e push.Endpoint) Endpoint {
 	st := s.push.Status(e.Queue)
-	return Endpoint{Queue: e.Queue, URL: e.URL, Concurrency: e.Concurrency, Timeout: Duration(e.Timeout), CreatedAt: utc(e.CreatedAt), CreatedBy: e.CreatedBy,
-		RotatedAt: utc(e.RotatedAt), Running: st.Running, LastCall: utc(st.Last), Trouble: st.Trouble, PausedUntil: utc(st.PausedUntil)}
+	return Endpoint{Queue: e.Queue, URL: e.URL, Concurrency: e.Concurrency, Timeout: Duration(e.Timeout),
+		CreatedAt: utc(e.CreatedAt), CreatedBy: e.CreatedBy,
+		RotatedAt: utc(e.RotatedAt), Running: st.Running, LastCall: utc(st.Last), Trouble: st.Trouble,
+		PausedUntil: utc(st.PausedUntil)}
 }
 
 func listEndpoints(c *call, _ struct{}) (EndpointList, error) {
@@ -64,8 +66,9 @@ type putEndpointInput struct {
 
 func putEndpoint(c *call, in putEndpointInput) (NewEndpoint, error) {
 	c.target = short(in.Queue)
-	secret, e, err := c.endpoints.Put(c.r.Context(), push.Endpoint{Queue: in.Queue, URL: in.Body.URL, Concurrency: in.Body.Concurrency,
-		Timeout: time.Duration(in.Body.Timeout)}, c.who.Name)
+	secret, e, err := c.endpoints.Put(c.r.Context(),
+		push.Endpoint{Queue: in.Queue, URL: in.Body.URL, Concurrency: in.Body.Concurrency,
+			Timeout: time.Duration(in.Body.Timeout)}, c.who.Name)
 	return NewEndpoint{secret, c.viewEndpoint(e)}, err
 }
 

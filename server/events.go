@@ -38,7 +38,8 @@ func streamEvents(c *call, _ struct{}) (nothing, error) {
 	snapshots, leave := c.feed.Watch(c.who.ID)
 	if snapshots == nil {
 		feed.Refused(c.r.Context())
-		return nothing{}, busy("you may have at most %d event streams, and the server %d: close some", feed.OwnWatchers, feed.MaxWatchers)
+		return nothing{}, busy("you may have at most %d event streams, and the server %d: close some", feed.OwnWatchers,
+			feed.MaxWatchers)
 	}
 	defer leave()
 	h := c.w.Header()

@@ -30,7 +30,8 @@ func filled(t *testing.T, change ...func(*server.Config)) (*site, fixture.Filled
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := book.Put(t.Context(), push.Endpoint{Queue: "hooks", URL: "https://app.example.com/tusk"}, "test"); err != nil {
+	if _, _, err := book.Put(t.Context(), push.Endpoint{Queue: "hooks", URL: "https://app.example.com/tusk"},
+		"test"); err != nil {
 		t.Fatal(err)
 	}
 	return s, f

@@ -46,7 +46,8 @@ func formSite(t *testing.T) (s *Server, producer string) {
 	return s, producer
 }
 
-func sendForm(t *testing.T, s *Server, token, method, path string, body io.Reader, size int64, kind string) *httptest.ResponseRecorder {
+func sendForm(t *testing.T, s *Server, token, method, path string, body io.Reader, size int64,
+	kind string) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(t.Context(), method, "http://localhost"+path, body)
 	r.ContentLength = size
 	r.Header.Set("Content-Type", kind)
@@ -76,7 +77,8 @@ func TestLargeFormsWaitForTheirMemoryBeforeTheyAreRead(t *testing.T) {
 	<-begun
 	<-begun
 	form := url.Values{"kind": {"k"}, "args": {"{}"}}.Encode()
-	if w := sendForm(t, s, producer, "POST", "/tasks/new", strings.NewReader(form), int64(len(form)), plainForm); w.Code != http.StatusSeeOther {
+	if w := sendForm(t, s, producer, "POST", "/tasks/new", strings.NewReader(form), int64(len(form)), plainForm); w.Code !=
+		http.StatusSeeOther {
 		t.Errorf("a small form beside large ones: %d %s", w.Code, w.Body)
 	}
 	select {

@@ -22,7 +22,8 @@ func TestA400IsForWhatTheDescriptionForbids(t *testing.T) {
 	}{
 		// The description allows them.
 		{"POST", "/tasks/batch", `{"tasks":[{"kind":"k"},{"kind":"k","delay":"99999h"}]}`, 422, "invalid_batch"},
-		{"POST", "/tasks/batch", `{"tasks":[{"kind":"k"},{"kind":"k","args":"` + strings.Repeat("x", 300<<10) + `"}]}`, 422, "invalid_batch"},
+		{"POST", "/tasks/batch", `{"tasks":[{"kind":"k"},{"kind":"k","args":"` + strings.Repeat("x", 300<<10) + `"}]}`, 422,
+			"invalid_batch"},
 		{"POST", "/tasks", `{"kind":"k","delay":"99999h"}`, 422, "out_of_range"},
 		{"POST", "/tasks", `{"kind":"k","key":"` + umlauts + `"}`, 422, "too_long"},
 		{"POST", "/tasks", `{"kind":"k","tags":["` + strings.Repeat("ä", 60) + `"]}`, 422, "invalid_tag"},
@@ -35,7 +36,8 @@ func TestA400IsForWhatTheDescriptionForbids(t *testing.T) {
 		{"POST", "/workflows", `{"tasks":[{"name":"a","kind":"k","deadline":"2026-12-31T23:59:60Z"}]}`, 422, "invalid_value"},
 		{"POST", "/tasks/edit", `{"ids":["` + (tusk.ID{}).String() + `"],"action":"move"}`, 422, "missing_field"},
 		{"POST", "/tasks/edit", `{"ids":["` + tusk.NewID().String() + `"],"action":"move"}`, 422, "missing_field"},
-		{"POST", "/tasks/edit", `{"ids":["` + tusk.NewID().String() + `"],"action":"cancel","reason":"` + strings.Repeat("ä", 600) + `"}`, 422, "too_long"},
+		{"POST", "/tasks/edit", `{"ids":["` + tusk.NewID().String() + `"],"action":"cancel","reason":"` +
+			strings.Repeat("ä", 600) + `"}`, 422, "too_long"},
 		{"GET", "/tasks?kind=" + strings.Repeat("%C3%A4", 200), "", 422, "too_long"},
 		{"GET", "/tasks?from=2026-01-01T00:00:00." + strings.Repeat("0", 60) + "Z", "", 422, "invalid_parameter"},
 		{"GET", "/tasks?from=2026-02-31", "", 422, "invalid_time"},
@@ -66,13 +68,15 @@ func TestA400IsForWhatTheDescriptionForbids(t *testing.T) {
 		if c.body != "" {
 			body = c.body
 		}
-		if a := s.do(c.method, "/api/v1"+c.path, body); a.status != c.status || !strings.Contains(a.body, `"code":"`+c.code+`"`) {
+		if a := s.do(c.method, "/api/v1"+c.path, body); a.status != c.status ||
+			!strings.Contains(a.body, `"code":"`+c.code+`"`) {
 			t.Errorf("%s %.60s %.80s: %d %.300s, want %d %s", c.method, c.path, c.body, a.status, a.body, c.status, c.code)
 		}
 	}
 	s.do("POST", "/api/v1/tasks", `{"kind":"k"}`, "Idempotency-Key", umlauts).problem(t, 422, "too_long")
 	s.do("POST", "/api/v1/tasks", `{"kind":"k"}`, "Idempotency-Key", strings.Repeat("x", 256)).problem(t, 400, "too_long")
-	if p := s.do("POST", "/api/v1/tasks/batch", `{"tasks":[{"kind":"k","delay":"99999h"},{"kind":"ok"},{"kind":"K"}]}`).problem(t, 400, "invalid_batch"); len(p.Items) != 2 {
+	if p := s.do("POST", "/api/v1/tasks/batch", `{"tasks":[{"kind":"k","delay":"99999h"},{"kind":"ok"},{"kind":"K"}]}`).
+		problem(t, 400, "invalid_batch"); len(p.Items) != 2 {
 		t.Errorf("not all that is wrong is told: %+v", p.Items)
 	}
 }
@@ -84,13 +88,17 @@ func TestABadItemOfALeaseBatchFailsAlone(t *testing.T) {
 	var lent server.LeasedTasks
 	s.do("POST", "/api/v1/lease", `{"queues":["default"]}`).want(t, 200, &lent)
 	var out server.LeaseResults
-	s.do("POST", "/api/v1/lease/batch", object{"items": []object{{"action": "complete", "lease_id": "nonsense"}, {"action": "explode", "lease_id": lent.Tasks[0].LeaseID},
-		{"action": "extend", "lease_id": lent.Tasks[0].LeaseID, "progress": object{"percent": -1}}, {"action": "complete", "lease_id": lent.Tasks[0].LeaseID, "go_to": "A B"},
+	s.do("POST", "/api/v1/lease/batch", object{"items": []object{{"action": "complete", "lease_id": "nonsense"},
+		{"action": "explode", "lease_id": lent.Tasks[0].LeaseID},
+		{"action": "extend", "lease_id": lent.Tasks[0].LeaseID, "progress": object{"percent": -1}},
+		{"action": "complete", "lease_id": lent.Tasks[0].LeaseID, "go_to": "A B"},
 		{"action": "complete", "lease_id": lent.Tasks[0].LeaseID}}}).want(t, 200, &out)
-	if r := out.Results; r[0].Code != "invalid_id" || r[1].Code != "invalid_action" || r[2].Code != "out_of_range" || r[3].Code != "invalid_name" || !r[4].OK {
+	if r := out.Results; r[0].Code != "invalid_id" || r[1].Code != "invalid_action" || r[2].Code != "out_of_range" ||
+		r[3].Code != "invalid_name" || !r[4].OK {
 		t.Errorf("%+v", r)
 	}
 	one := lent.Tasks[0].LeaseID
-	s.do("POST", "/api/v1/lease/extend", object{"lease_id": one, "progress": object{"percent": 101}}).problem(t, 400, "out_of_range")
+	s.do("POST", "/api/v1/lease/extend", object{"lease_id": one, "progress": object{"percent": 101}}).problem(t, 400,
+		"out_of_range")
 	s.do("POST", "/api/v1/lease/complete", object{"lease_id": one, "go_to": "A B"}).problem(t, 400, "invalid_name")
 }

@@ -17,8 +17,10 @@ import (
 // FuzzBody reads bodies as strangers send them: a value that is taken is plain JSON
 // and means the same to the next reader.
 func FuzzBody(f *testing.F) {
-	for _, text := range []string{`{"name":"a","args":{"x":[1,2.50]},"delay":"5m","at":"2026-01-31T12:00:00Z"}`, `{"name":"a","name":"b"}`, `{"Name":"a"}`, `{"args":"\ud800"}`, `[]`, `null`,
-		`{"args":` + strings.Repeat("[", 80) + strings.Repeat("]", 80) + `}`, "\xff", `{"n":1e400}`, `{}{}`, "\ufeff{}", `{"tags":[null]}`} {
+	for _, text := range []string{`{"name":"a","args":{"x":[1,2.50]},"delay":"5m","at":"2026-01-31T12:00:00Z"}`,
+		`{"name":"a","name":"b"}`, `{"Name":"a"}`, `{"args":"\ud800"}`, `[]`, `null`,
+		`{"args":` + strings.Repeat("[", 80) + strings.Repeat("]", 80) + `}`, "\xff", `{"n":1e400}`, `{}{}`, "\ufeff{}",
+		`{"tags":[null]}`} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -28,23 +28,28 @@ func (s *site) post(path, body string) answer {
 func TestLimitsAreSetByTheAPIAndByThePage(t *testing.T) {
 	s := start(t)
 	s.do("GET", "/api/v1/limits/sync", nil).problem(t, 404, "not_found")
-	body := object{"concurrency": 20, "per_tenant": 2, "per_worker": 4, "rate": object{"allowed": 100, "period": "1m"}, "tenants": object{"acme": object{"concurrency": 5, "weight": 3}}}
+	body := object{"concurrency": 20, "per_tenant": 2, "per_worker": 4, "rate": object{"allowed": 100, "period": "1m"},
+		"tenants": object{"acme": object{"concurrency": 5, "weight": 3}}}
 	var got server.QueueLimits
 	s.do("PUT", "/api/v1/limits/sync?create=true", body).want(t, 200, nil)
 	s.do("GET", "/api/v1/limits/sync", nil).want(t, 200, &got)
-	if l := got.Limits; l.Concurrency != 20 || l.PerTenant != 2 || l.PerWorker != 4 || l.Rate.Allowed != 100 || l.Rate.Period.String() != "1m0s" || l.Tenants["acme"].Weight != 3 || l.TenantRate != nil {
+	if l := got.Limits; l.Concurrency != 20 || l.PerTenant != 2 || l.PerWorker != 4 || l.Rate.Allowed != 100 ||
+		l.Rate.Period.String() != "1m0s" || l.Tenants["acme"].Weight != 3 || l.TenantRate != nil {
 		t.Errorf("%+v", got)
 	}
 	// The form changes what it shows and keeps what tenants have of their own.
-	s.post("/limits", form("queue", "sync", "concurrency", "7", "per_worker", "3", "tenant_rate", "10/s", "sliding", "1")).want(t, 303, nil)
+	s.post("/limits", form("queue", "sync", "concurrency", "7", "per_worker", "3", "tenant_rate", "10/s", "sliding",
+		"1")).want(t, 303, nil)
 	s.post("/tenants/umbrella", form("queue", "sync", "weight", "0.5")).want(t, 303, nil)
 	got = server.QueueLimits{}
 	s.do("GET", "/api/v1/limits/sync", nil).want(t, 200, &got)
-	if l := got.Limits; l.Concurrency != 7 || l.PerWorker != 3 || l.PerTenant != 0 || l.Rate != nil || l.TenantRate.Allowed != 10 || l.TenantRate.Algorithm != "sliding_window" ||
+	if l := got.Limits; l.Concurrency != 7 || l.PerWorker != 3 || l.PerTenant != 0 || l.Rate != nil ||
+		l.TenantRate.Allowed != 10 || l.TenantRate.Algorithm != "sliding_window" ||
 		l.Tenants["acme"].Concurrency != 5 || l.Tenants["umbrella"].Weight != 0.5 {
 		t.Errorf("%+v", got)
 	}
-	if page := s.do("GET", "/limits?edit=sync", nil).want(t, 200, nil).body; !strings.Contains(page, `value="10/1s"`) || !strings.Contains(page, `name="sliding" value="1" checked`) {
+	if page := s.do("GET", "/limits?edit=sync", nil).want(t, 200, nil).body; !strings.Contains(page, `value="10/1s"`) ||
+		!strings.Contains(page, `name="sliding" value="1" checked`) {
 		t.Error("the form does not show what is stored")
 	}
 	s.post("/tenants/umbrella", form("queue", "sync", "weight", "", "concurrency", "")).want(t, 303, nil)
@@ -60,13 +65,16 @@ func TestLimitsAreSetByTheAPIAndByThePage(t *testing.T) {
 	if len(tenants.Tenants) != 1 || tenants.Tenants[0].Limits["sync"].Weight != 3 || !tenants.Whole {
 		t.Errorf("%+v", tenants)
 	}
-	for _, bad := range []object{{"concurrency": -1}, {"rate": object{"allowed": 0, "period": "1m"}}, {"rate": object{"allowed": 1, "period": "0s"}}, {"rate": object{"allowed": 1, "period": "1m", "algorithm": "x"}},
-		{"rate": object{"allowed": 1, "period": "60"}}, {"tenants": object{"A B": object{}}}, {"unknown": 1}, {"tenants": object{"a": object{"weight": -1}}}} {
+	for _, bad := range []object{{"concurrency": -1}, {"rate": object{"allowed": 0, "period": "1m"}},
+		{"rate": object{"allowed": 1, "period": "0s"}}, {"rate": object{"allowed": 1, "period": "1m", "algorithm": "x"}},
+		{"rate": object{"allowed": 1, "period": "60"}}, {"tenants": object{"A B": object{}}}, {"unknown": 1},
+		{"tenants": object{"a": object{"weight": -1}}}} {
 		if a := s.do("PUT", "/api/v1/limits/sync", bad); a.status/100 != 4 {
 			t.Errorf("%v: %d", bad, a.status)
 		}
 	}
-	for _, bad := range []string{form("queue", "A B"), form("queue", "sync", "concurrency", "x"), form("queue", "sync", "rate", "fast"), form("queue", "sync", "rate", "0/1m")} {
+	for _, bad := range []string{form("queue", "A B"), form("queue", "sync", "concurrency", "x"),
+		form("queue", "sync", "rate", "fast"), form("queue", "sync", "rate", "0/1m")} {
 		if a := s.post("/limits", bad); a.status/100 != 4 || !strings.Contains(a.body, `role="alert"`) {
 			t.Errorf("%s: %d", bad, a.status)
 		}
@@ -85,7 +93,8 @@ func TestTheAPIAndThePageTellWhoHasATurnAndWhoWaits(t *testing.T) {
 	if turns.Turns == nil || len(turns.Turns) != 0 {
 		t.Error(turns)
 	}
-	if page := s.do("GET", "/limits?turns=sync", nil).want(t, 200, nil).body; !strings.Contains(page, "Nobody has a turn") {
+	if page := s.do("GET", "/limits?turns=sync", nil).want(t, 200, nil).body; !strings.Contains(page,
+		"Nobody has a turn") {
 		t.Error("the page does not say that nobody has a turn")
 	}
 	for range 55 { // nobody hands turns out: there is no leader
@@ -98,7 +107,8 @@ func TestTheAPIAndThePageTellWhoHasATurnAndWhoWaits(t *testing.T) {
 		t.Errorf("got %+v, want %+v", turns.Turns, want)
 	}
 	page := s.do("GET", "/limits?turns=sync", nil).want(t, 200, nil).body
-	if !strings.Contains(page, "Turns in sync") || !strings.Contains(page, "50 or more") || !strings.Contains(page, "north") {
+	if !strings.Contains(page, "Turns in sync") || !strings.Contains(page, "50 or more") ||
+		!strings.Contains(page, "north") {
 		t.Error("the page does not tell who waits")
 	}
 	bound := s.tokenFor(access.Token{Name: "other", Role: access.Viewer, Queues: []string{"other"}})
@@ -112,11 +122,13 @@ func TestWorkflowsGoThroughTheAPIAndThePage(t *testing.T) {
 	s, f := filled(t)
 	var w server.Workflow
 	s.do("GET", "/api/v1/workflows/"+f.Workflow.String(), nil).want(t, 200, &w)
-	if len(w.Tasks) != 7 || !w.Done || w.States["discarded"] != 1 || w.States["cancelled"] != 2 || w.States["completed"] != 4 {
+	if len(w.Tasks) != 7 || !w.Done || w.States["discarded"] != 1 || w.States["cancelled"] != 2 ||
+		w.States["completed"] != 4 {
 		t.Errorf("%+v", w)
 	}
 	page := s.do("GET", "/workflows/"+f.Workflow.String(), nil).want(t, 200, nil).body
-	if strings.Count(page, `class="node `) != 7 || strings.Count(page, `class="edge `) != 7 || !strings.Contains(page, `class="node discarded"`) {
+	if strings.Count(page, `class="node `) != 7 || strings.Count(page, `class="edge `) != 7 ||
+		!strings.Contains(page, `class="node discarded"`) {
 		t.Error("the graph is not the workflow")
 	}
 	run := s.do("GET", "/workflows/"+f.Run.String(), nil).want(t, 200, nil).body
@@ -154,7 +166,8 @@ func TestWorkflowsGoThroughTheAPIAndThePage(t *testing.T) {
 	s.post("/workflows/"+f.Workflow.String()+"/retry", "").want(t, 303, nil)
 
 	var made server.WorkflowRun
-	s.do("POST", "/api/v1/workflows", object{"tasks": []object{{"name": "a", "kind": "k", "queue": "nobody"}, {"name": "b", "kind": "k", "queue": "nobody", "after": []string{"a"}}}}).want(t, 201, &made)
+	s.do("POST", "/api/v1/workflows", object{"tasks": []object{{"name": "a", "kind": "k", "queue": "nobody"},
+		{"name": "b", "kind": "k", "queue": "nobody", "after": []string{"a"}}}}).want(t, 201, &made)
 	if len(made.Tasks) != 2 {
 		t.Error(made)
 	}
@@ -163,8 +176,11 @@ func TestWorkflowsGoThroughTheAPIAndThePage(t *testing.T) {
 	if edited.Changed != 2 {
 		t.Error(edited)
 	}
-	for _, bad := range []object{{"tasks": []object{}}, {"tasks": []object{{"name": "a", "kind": "k", "after": []string{"a"}}}}, {"tasks": []object{{"name": "a", "kind": "k", "after": []string{"b"}}}},
-		{"tasks": []object{{"name": "a", "kind": "k"}, {"name": "a", "kind": "k"}}}, {"tasks": []object{{"name": "a", "kind": "k", "nonsense": 1}}}} {
+	for _, bad := range []object{{"tasks": []object{}},
+		{"tasks": []object{{"name": "a", "kind": "k", "after": []string{"a"}}}},
+		{"tasks": []object{{"name": "a", "kind": "k", "after": []string{"b"}}}},
+		{"tasks": []object{{"name": "a", "kind": "k"}, {"name": "a", "kind": "k"}}},
+		{"tasks": []object{{"name": "a", "kind": "k", "nonsense": 1}}}} {
 		if a := s.do("POST", "/api/v1/workflows", bad); a.status != 400 && a.status != 422 {
 			t.Errorf("%v: %d %s", bad, a.status, a.body)
 		}
@@ -180,16 +196,19 @@ func TestWorkflowsGoThroughTheAPIAndThePage(t *testing.T) {
 	if p := pipelines.Pipelines[0]; p.Name != "ingest" || len(p.Stages) != 3 || p.Stages[1].Kind != "ingest.parse" {
 		t.Errorf("%+v", p)
 	}
-	if stage := pipelines.Pipelines[0].Stages[1]; stage.Stuck != "" || stage.Completed == 0 || stage.Ran.Count != stage.Completed+stage.Failed {
+	if stage := pipelines.Pipelines[0].Stages[1]; stage.Stuck != "" || stage.Completed == 0 ||
+		stage.Ran.Count != stage.Completed+stage.Failed {
 		t.Errorf("%+v", stage)
 	}
 	s.do("POST", "/api/v1/queues/ingest.parse/pause", nil).want(t, 200, nil)
 	s.enqueue(object{"kind": "ingest.parse", "queue": "ingest.parse", "delay": "1h"})
 	s.do("GET", "/api/v1/pipelines", nil).want(t, 200, &pipelines)
-	if stage := pipelines.Pipelines[0].Stages[1]; stage.Stuck != "its queue is paused" || !stage.Paused || stage.Tasks["scheduled"] != 1 {
+	if stage := pipelines.Pipelines[0].Stages[1]; stage.Stuck != "its queue is paused" || !stage.Paused ||
+		stage.Tasks["scheduled"] != 1 {
 		t.Errorf("%+v", stage)
 	}
-	if page := s.do("GET", "/pipelines", nil).want(t, 200, nil).body; strings.Count(page, "stuck: its queue is paused") != 1 {
+	if page := s.do("GET", "/pipelines", nil).want(t, 200, nil).body; strings.Count(page, "stuck: its queue is paused") !=
+		1 {
 		t.Error("the page does not say why a stage is stuck")
 	}
 	s.do("DELETE", "/api/v1/pipelines/ingest", nil).want(t, 204, nil)
@@ -218,10 +237,12 @@ func TestWallsStandAroundWorkflowsAndTenants(t *testing.T) {
 	if body := s.as(mine, "GET", "/tenants", nil).want(t, 200, nil).body; strings.Contains(body, "umbrella") {
 		t.Error("a tenant sees another's name")
 	}
-	for method, path := range map[string]string{"PUT": "/api/v1/limits/sync", "DELETE": "/api/v1/limits/sync", "GET": "/api/v1/limits"} {
+	for method, path := range map[string]string{"PUT": "/api/v1/limits/sync", "DELETE": "/api/v1/limits/sync",
+		"GET": "/api/v1/limits"} {
 		s.as(mine, method, path, object{}).problem(t, 403, "forbidden")
 	}
-	s.as(mine, "POST", "/api/v1/workflows", object{"tasks": []object{{"name": "a", "kind": "k", "tenant": "umbrella"}}}).problem(t, 403, "forbidden")
+	s.as(mine, "POST", "/api/v1/workflows",
+		object{"tasks": []object{{"name": "a", "kind": "k", "tenant": "umbrella"}}}).problem(t, 403, "forbidden")
 	// A workflow that lies partly behind the wall is not changed.
 	half := s.tokenFor(access.Token{Name: "half", Role: access.Operator, Queues: []string{"ingest.fetch"}})
 	s.as(half, "POST", "/api/v1/workflows/"+f.Run.String()+"/retry", nil).problem(t, 403, "forbidden")

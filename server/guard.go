@@ -40,9 +40,11 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		defer s.recovered(rec, id)
 		switch {
 		case headBytes(r) > maxHead:
-			problem(http.StatusRequestHeaderFieldsTooLarge, "head_too_large", "the headers and the path have more than %d bytes", maxHead).write(rec, id)
+			problem(http.StatusRequestHeaderFieldsTooLarge, "head_too_large", "the headers and the path have more than %d bytes",
+				maxHead).write(rec, id)
 		case !s.knownHost(r.Host):
-			problem(http.StatusMisdirectedRequest, "unknown_host", "this server is not called that: add the name to its hosts").write(rec, id)
+			problem(http.StatusMisdirectedRequest, "unknown_host",
+				"this server is not called that: add the name to its hosts").write(rec, id)
 		case !cleanPath(r):
 			problem(http.StatusNotFound, "not_found", "there is no such path").write(rec, id)
 		default:
@@ -79,7 +81,8 @@ func (s *Server) recovered(w *recorder, id string) {
 	default:
 		s.log.Error("panic", "request", id, "panic", p, "stack", string(debug.Stack()))
 		if w.status == 0 {
-			problem(http.StatusInternalServerError, "internal", "something went wrong here; the log has it under the request id").write(w, id)
+			problem(http.StatusInternalServerError, "internal",
+				"something went wrong here; the log has it under the request id").write(w, id)
 		}
 	}
 }
@@ -87,11 +90,13 @@ func (s *Server) recovered(w *recorder, id string) {
 // logAccess writes no query: it may hold what is nobody's business.
 func (s *Server) logAccess(r *http.Request, w *recorder, id string, begun time.Time) {
 	level := s.config.AccessLevel
-	if strings.HasSuffix(r.URL.Path, "/healthz") || strings.HasSuffix(r.URL.Path, "/readyz") || strings.HasSuffix(r.URL.Path, "/metrics") || strings.Contains(r.URL.Path, "/static/") {
+	if strings.HasSuffix(r.URL.Path, "/healthz") || strings.HasSuffix(r.URL.Path, "/readyz") ||
+		strings.HasSuffix(r.URL.Path, "/metrics") || strings.Contains(r.URL.Path, "/static/") {
 		level = slog.LevelDebug
 	}
-	s.log.Log(r.Context(), level, "http", "method", r.Method, "path", cutPath(r.URL.Path), "status", w.status, "bytes", w.bytes,
-		"took", time.Since(begun).Round(time.Microsecond), "from", access.Address(r), "who", w.who.Name, "request", id)
+	s.log.Log(r.Context(), level, "http", "method", r.Method, "path", cutPath(r.URL.Path), "status", w.status,
+		"bytes", w.bytes, "took", time.Since(begun).Round(time.Microsecond), "from", access.Address(r), "who", w.who.Name,
+		"request", id)
 }
 
 func cutPath(p string) string {
@@ -136,7 +141,8 @@ func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if h == nil {
 		w.Header().Set("Allow", strings.Join(slices.Sorted(maps.Keys(m)), ", "))
-		problem(http.StatusMethodNotAllowed, "method_not_allowed", "this path knows other methods: see Allow").write(w, requestID(r))
+		problem(http.StatusMethodNotAllowed, "method_not_allowed", "this path knows other methods: see Allow").write(w,
+			requestID(r))
 		return
 	}
 	h.ServeHTTP(w, r)
@@ -208,13 +214,15 @@ func (c *call) admit() error {
 	}
 	switch {
 	case !who.May(c.route.Need):
-		return problem(http.StatusForbidden, "forbidden", "the role %s does not have the permission %s", who.Role, c.route.Need)
+		return problem(http.StatusForbidden, "forbidden", "the role %s does not have the permission %s", who.Role,
+			c.route.Need)
 	case c.route.Need == access.Admin && len(who.Queues)+len(who.Tenants) > 0:
 		return problem(http.StatusForbidden, "forbidden", "only an admin without bounds may do that")
 	case c.route.Aggregate && !who.SeesAllTenants():
 		return problem(http.StatusForbidden, "forbidden", "your %s is bound to tenants, and this tells of all", who.Via)
 	case c.route.Whole && !who.SeesAllOf(""):
-		return problem(http.StatusForbidden, "forbidden", "your %s is bound to queues or tenants, and this tells of all", who.Via)
+		return problem(http.StatusForbidden, "forbidden", "your %s is bound to queues or tenants, and this tells of all",
+			who.Via)
 	case c.config.ReadOnly && c.r.Method != http.MethodGet && c.r.Method != http.MethodHead:
 		return problem(http.StatusForbidden, "read_only", "this server changes nothing")
 	}
@@ -226,7 +234,8 @@ func (c *call) admit() error {
 func (c *call) note(failed *Problem) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), 5*time.Second)
 	defer cancel()
-	e := access.Entry{Who: c.who.Name, WhoID: c.who.ID, Via: c.who.Via, Role: c.who.Role, Action: c.route.Audit, Target: c.target, Detail: c.detail,
+	e := access.Entry{Who: c.who.Name, WhoID: c.who.ID, Via: c.who.Via, Role: c.who.Role, Action: c.route.Audit,
+		Target: c.target, Detail: c.detail,
 		Result: "ok", Request: c.id, Address: access.Address(c.r)}
 	if failed != nil {
 		e.Result = failed.Code

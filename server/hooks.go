@@ -37,8 +37,10 @@ type NewHook struct {
 }
 
 func viewHook(h hook.Status) Hook {
-	return Hook{Name: h.Name, URL: h.URL, Events: append([]string{}, h.Events...), Queues: h.Queues, Keep: Duration(h.Keep), Told: h.Count, Dropped: h.Dropped,
-		Success: utc(h.Arrived), Waiting: utc(h.Waits), Failed: utc(h.Failed), Error: h.Error, Next: utc(h.Next), CreatedAt: utc(h.CreatedAt), CreatedBy: h.CreatedBy}
+	return Hook{Name: h.Name, URL: h.URL, Events: append([]string{}, h.Events...), Queues: h.Queues,
+		Keep: Duration(h.Keep), Told: h.Count, Dropped: h.Dropped,
+		Success: utc(h.Arrived), Waiting: utc(h.Waits), Failed: utc(h.Failed), Error: h.Error, Next: utc(h.Next),
+		CreatedAt: utc(h.CreatedAt), CreatedBy: h.CreatedBy}
 }
 
 func listHooks(c *call, _ struct{}) (list HookList, err error) {
@@ -80,8 +82,8 @@ func putHook(c *call, in putHookInput) (NewHook, error) {
 	if err := c.mayName(in.meant, in.Body.Queues...); err != nil {
 		return NewHook{}, err
 	}
-	secret, _, err := c.hooks.Put(c.r.Context(), hook.Hook{Name: in.Name, URL: in.Body.URL, Events: in.Body.Events, Queues: in.Body.Queues,
-		Keep: time.Duration(in.Body.Keep)}, c.who.Name)
+	secret, _, err := c.hooks.Put(c.r.Context(), hook.Hook{Name: in.Name, URL: in.Body.URL, Events: in.Body.Events,
+		Queues: in.Body.Queues, Keep: time.Duration(in.Body.Keep)}, c.who.Name)
 	if err != nil {
 		return NewHook{}, err
 	}

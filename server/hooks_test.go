@@ -37,7 +37,8 @@ func listenTo(t *testing.T) *told {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		var m hook.Message
-		if err = errors.Join(err, json.Unmarshal(body, &m), push.Verify(h.secret, r.Header, body, time.Now())); err != nil || r.Header.Get("webhook-id") != m.ID {
+		if err = errors.Join(err, json.Unmarshal(body, &m), push.Verify(h.secret, r.Header, body, time.Now())); err != nil ||
+			r.Header.Get("webhook-id") != m.ID {
 			t.Error(err, r.Header)
 		}
 		for _, e := range m.Events {
@@ -85,7 +86,8 @@ func TestEndsOfTasksAreToldInOrderThoughServersDie(t *testing.T) {
 				defer close(dying)
 				for over.Err() == nil {
 					alive, kill := context.WithTimeout(over, 700*time.Millisecond)
-					hook.New(hook.NewBook(&mortal{Store: client.Store(), alive: alive}, nil, sender), discard(), 20*time.Millisecond, 100*time.Millisecond).Run(alive)
+					hook.New(hook.NewBook(&mortal{Store: client.Store(), alive: alive}, nil, sender), discard(), 20*time.Millisecond,
+						100*time.Millisecond).Run(alive)
 					kill()
 				}
 			}()
@@ -147,7 +149,8 @@ func TestEndsOfTasksAreToldInOrderThoughServersDie(t *testing.T) {
 			})
 			eventually(t, func() bool {
 				return !slices.ContainsFunc(good, func(id tusk.ID) bool { return h.of(id) != "completed" }) &&
-					!slices.ContainsFunc(bad, func(id tusk.ID) bool { return h.of(id) != "discarded completed" }) && h.of(e.ID) == "cancelled"
+					!slices.ContainsFunc(bad, func(id tusk.ID) bool { return h.of(id) != "discarded completed" }) &&
+					h.of(e.ID) == "cancelled"
 			})
 		})
 	}
@@ -171,11 +174,13 @@ func TestAHookIsManagedByTheAPIAndADeadReceiverShows(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 	for _, path := range []string{"/api/v1/hooks", "/alerts"} {
-		if body := s.do("GET", path, nil).want(t, 200, nil).body; strings.Contains(body, "whsec_") || !strings.Contains(body, "crm") {
+		if body := s.do("GET", path, nil).want(t, 200, nil).body; strings.Contains(body, "whsec_") ||
+			!strings.Contains(body, "crm") {
 			t.Errorf("%s: %s", path, body)
 		}
 	}
-	s.do("PUT", "/api/v1/hooks/b", object{"url": "https://example.com", "queues": []string{"mial"}}).problem(t, 404, "unknown_queue")
+	s.do("PUT", "/api/v1/hooks/b", object{"url": "https://example.com", "queues": []string{"mial"}}).problem(t, 404,
+		"unknown_queue")
 	s.do("PUT", "/api/v1/hooks/b", object{"url": "http://169.254.169.254/"}).problem(t, 422, "target_not_allowed")
 	s.do("PUT", "/api/v1/hooks/b", object{"url": "https://example.com", "keep": "1s"}).problem(t, 422, "invalid")
 	s.do("DELETE", "/api/v1/hooks/crm", nil).want(t, 204, nil)

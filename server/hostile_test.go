@@ -59,8 +59,10 @@ func TestNoPageTakesTextForMarkup(t *testing.T) {
 	s, f := filled(t)
 	paths := pagesOf(f)
 	for _, h := range fixture.Hostile {
-		q := strings.NewReplacer("%", "%25", "&", "%26", "#", "%23", "+", "%2B", " ", "%20", "\"", "%22", "<", "%3C", ">", "%3E", "\\", "%5C", "{", "%7B", "}", "%7D").Replace(h)
-		for _, name := range []string{"queue", "kind", "tag", "key", "fingerprint", "from", "state", "before", "note", "range", "window", "all"} {
+		q := strings.NewReplacer("%", "%25", "&", "%26", "#", "%23", "+", "%2B", " ", "%20", "\"", "%22", "<", "%3C", ">",
+			"%3E", "\\", "%5C", "{", "%7B", "}", "%7D").Replace(h)
+		for _, name := range []string{"queue", "kind", "tag", "key", "fingerprint", "from", "state", "before", "note",
+			"range", "window", "all"} {
 			paths = append(paths, "/tasks?"+name+"="+q, "/errors?"+name+"="+q)
 		}
 		paths = append(paths, "/login?next="+q, "/audit?who="+q, "/"+q, "/tasks/"+q, "/schedules/"+q)
@@ -89,7 +91,9 @@ func checkMarkup(t *testing.T, path, body string) {
 			}
 			for _, a := range tag.Attr {
 				value := strings.ToLower(strings.TrimSpace(a.Val))
-				if strings.HasPrefix(a.Key, "on") || a.Key == "style" || a.Key == "srcdoc" || (a.Key == "href" || a.Key == "src" || a.Key == "action") && !strings.HasPrefix(value, "/") && !strings.HasPrefix(value, "?") && !strings.HasPrefix(value, "#") {
+				if strings.HasPrefix(a.Key, "on") || a.Key == "style" || a.Key == "srcdoc" ||
+					(a.Key == "href" || a.Key == "src" || a.Key == "action") && !strings.HasPrefix(value, "/") &&
+						!strings.HasPrefix(value, "?") && !strings.HasPrefix(value, "#") {
 					t.Errorf("%s: <%s %s=%q>", path, tag.Data, a.Key, a.Val)
 				}
 				if tag.Data == "script" && a.Key == "src" && !strings.HasPrefix(value, "/static/") {
@@ -109,7 +113,8 @@ func TestABrowserRunsNothingOfATask(t *testing.T) {
 	}
 	s, f := filled(t, func(c *server.Config) { c.Dev = true })
 	b := openBrowser(t, s.URL)
-	for _, path := range []string{"/tasks/" + f.Hostile.String(), "/tasks?kind=hostile", "/errors", "/", "/tasks/new?of=" + f.Hostile.String()} {
+	for _, path := range []string{"/tasks/" + f.Hostile.String(), "/tasks?kind=hostile", "/errors", "/",
+		"/tasks/new?of=" + f.Hostile.String()} {
 		b.open(path)
 		b.quiet(path)
 	}
@@ -122,7 +127,8 @@ func TestSlowSendersAreCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := s.server.HTTP()
-	if h.ReadHeaderTimeout > 5*time.Second || h.ReadTimeout > 30*time.Second || h.IdleTimeout > time.Minute || h.MaxHeaderBytes > 64<<10 {
+	if h.ReadHeaderTimeout > 5*time.Second || h.ReadTimeout > 30*time.Second || h.IdleTimeout > time.Minute ||
+		h.MaxHeaderBytes > 64<<10 {
 		t.Error(h)
 	}
 	h.ReadHeaderTimeout = 300 * time.Millisecond // who has five seconds?
@@ -230,13 +236,18 @@ func TestOneQueryFeedsAllWatchers(t *testing.T) {
 // answer is a 5xx, every refusal is a problem with a code.
 func TestNothingThatIsSentBreaksTheServer(t *testing.T) {
 	s, f := filled(t)
-	scalars := rapid.OneOf(rapid.Just[any](nil), rapid.Map(rapid.Bool(), toAny), rapid.Map(rapid.Int64(), toAny), rapid.Map(rapid.Float64(), toAny),
-		rapid.Map(rapid.String(), toAny), rapid.Map(rapid.SampledFrom(append([]string{"default", "mail", "retry", "cancel", "1h", "-1s", "2026-01-01T00:00:00Z", f.Completed.String(),
-			f.Running.String(), "*", "@every 1s", "* * * * *", "UTC"}, fixture.Hostile...)), toAny))
-	values := rapid.OneOf(scalars, rapid.Map(rapid.SliceOfN(scalars, 0, 4), toAny), rapid.Map(rapid.MapOfN(rapid.StringN(0, 8, 20), scalars, 0, 4), toAny))
-	names := []string{"kind", "args", "queue", "tenant", "priority", "tags", "run_at", "delay", "key", "on_conflict", "backoff", "tasks", "ids", "action", "filter", "state", "reason",
-		"spec", "zone", "missed", "overlap", "queues", "max", "wait", "lease", "lease_id", "items", "error", "retry_in", "name", "role", "password", "metadata", "max_attempts", "timeout",
-		"partition", "weight", "deadline", "deadline_in", "ephemeral", "per_worker", "concurrency", "rate", "tenants", "every", "to", "from", "until"}
+	scalars := rapid.OneOf(rapid.Just[any](nil), rapid.Map(rapid.Bool(), toAny), rapid.Map(rapid.Int64(), toAny),
+		rapid.Map(rapid.Float64(), toAny), rapid.Map(rapid.String(), toAny),
+		rapid.Map(rapid.SampledFrom(append([]string{"default", "mail", "retry", "cancel", "1h", "-1s", "2026-01-01T00:00:00Z",
+			f.Completed.String(), f.Running.String(), "*", "@every 1s", "* * * * *", "UTC"}, fixture.Hostile...)), toAny))
+	values := rapid.OneOf(scalars, rapid.Map(rapid.SliceOfN(scalars, 0, 4), toAny),
+		rapid.Map(rapid.MapOfN(rapid.StringN(0, 8, 20), scalars, 0, 4), toAny))
+	names := []string{"kind", "args", "queue", "tenant", "priority", "tags", "run_at", "delay", "key", "on_conflict",
+		"backoff", "tasks", "ids", "action", "filter", "state", "reason",
+		"spec", "zone", "missed", "overlap", "queues", "max", "wait", "lease", "lease_id", "items", "error", "retry_in",
+		"name", "role", "password", "metadata", "max_attempts", "timeout",
+		"partition", "weight", "deadline", "deadline_in", "ephemeral", "per_worker", "concurrency", "rate", "tenants",
+		"every", "to", "from", "until"}
 	var routes []server.Route
 	for _, r := range server.Routes() {
 		if r.Path != "/api/v1/events" {
@@ -247,14 +258,16 @@ func TestNothingThatIsSentBreaksTheServer(t *testing.T) {
 		r := rapid.SampledFrom(routes).Draw(rt, "route")
 		path := filledPath(r.Path)
 		if rapid.Bool().Draw(rt, "known") {
-			path = strings.NewReplacer("{id}", f.Retryable.String(), "{queue}", "mail", "{name}", "sweep-carts", "{fingerprint}", "x").Replace(r.Path)
+			path = strings.NewReplacer("{id}", f.Retryable.String(), "{queue}", "mail", "{name}", "sweep-carts", "{fingerprint}",
+				"x").Replace(r.Path)
 		}
 		var body any
 		if r.Method != "GET" {
 			doc := rapid.MapOfN(rapid.SampledFrom(names), values, 0, 6).Draw(rt, "body")
 			delete(doc, "wait") // patience is not what is tested
 			body = doc
-		} else if name := rapid.SampledFrom([]string{"", "limit", "cursor", "state", "from", "bucket", "count", "since", "format", "nonsense"}).Draw(rt, "parameter"); name != "" {
+		} else if name := rapid.SampledFrom([]string{"", "limit", "cursor", "state", "from", "bucket", "count", "since",
+			"format", "nonsense"}).Draw(rt, "parameter"); name != "" {
 			path += "?" + name + "=" + escape(rapid.String().Draw(rt, "value"))
 		}
 		a := s.do(r.Method, path, body)

@@ -23,12 +23,15 @@ func TestTokensOfOneNameShareNoIdempotencyKeys(t *testing.T) {
 	s := start(t)
 	acme, umbrella := s.shops(access.Producer)
 	var first, second server.EnqueuedTask
-	s.as(acme, "POST", "/api/v1/tasks", object{"kind": "k", "tenant": "acme"}, "Idempotency-Key", "order-1").want(t, 201, &first)
-	s.as(umbrella, "POST", "/api/v1/tasks", object{"kind": "k", "tenant": "umbrella"}, "Idempotency-Key", "order-1").want(t, 201, &second)
+	s.as(acme, "POST", "/api/v1/tasks", object{"kind": "k", "tenant": "acme"}, "Idempotency-Key", "order-1").want(t,
+		201, &first)
+	s.as(umbrella, "POST", "/api/v1/tasks", object{"kind": "k", "tenant": "umbrella"}, "Idempotency-Key",
+		"order-1").want(t, 201, &second)
 	if first.ID == second.ID || s.task(first.ID).Tenant != "acme" || s.task(second.ID).Tenant != "umbrella" {
 		t.Errorf("%+v, %+v", first, second)
 	}
-	again := s.as(umbrella, "POST", "/api/v1/tasks", object{"kind": "k", "tenant": "umbrella"}, "Idempotency-Key", "order-1").want(t, 201, &first)
+	again := s.as(umbrella, "POST", "/api/v1/tasks", object{"kind": "k", "tenant": "umbrella"}, "Idempotency-Key",
+		"order-1").want(t, 201, &first)
 	if first.ID != second.ID || again.header.Get("Idempotency-Replayed") != "true" {
 		t.Errorf("repeated: %+v", first)
 	}
@@ -38,7 +41,8 @@ func TestTokensOfOneNameOwnNoBulkOperationsOfEachOther(t *testing.T) {
 	s := start(t)
 	acme, umbrella := s.shops(access.Operator)
 	var o server.Bulk
-	s.as(acme, "POST", "/api/v1/bulk", object{"filter": object{"queue": []string{"q"}}, "action": "cancel", "per_second": 1}).want(t, 202, &o)
+	s.as(acme, "POST", "/api/v1/bulk", object{"filter": object{"queue": []string{"q"}}, "action": "cancel",
+		"per_second": 1}).want(t, 202, &o)
 	s.as(acme, "GET", "/api/v1/bulk/"+o.ID, nil).want(t, 200, nil)
 	s.as(umbrella, "GET", "/api/v1/bulk/"+o.ID, nil).problem(t, 404, "not_found")
 	s.as(umbrella, "POST", "/api/v1/bulk/"+o.ID+"/cancel", nil).problem(t, 404, "not_found")
@@ -59,17 +63,21 @@ func TestNoTokenReachesTasksOfAnotherTenantByTheirKeys(t *testing.T) {
 	s := start(t)
 	producer := s.tokenFor(access.Token{Name: "acme", Role: access.Producer, Tenants: []string{"acme"}})
 	var victim, e server.EnqueuedTask
-	s.do("POST", "/api/v1/tasks", object{"kind": "bill", "tenant": "umbrella", "key": "inv-1", "args": object{"amount": 10}}).want(t, 201, &victim)
+	s.do("POST", "/api/v1/tasks", object{"kind": "bill", "tenant": "umbrella", "key": "inv-1",
+		"args": object{"amount": 10}}).want(t, 201, &victim)
 	for _, conflict := range []string{"skip", "replace", "rerun"} {
-		evil := object{"kind": "evil", "tenant": "acme", "key": "inv-1", "on_conflict": conflict, "args": object{"amount": 1000}, "delay": "80000h"}
+		evil := object{"kind": "evil", "tenant": "acme", "key": "inv-1", "on_conflict": conflict,
+			"args": object{"amount": 1000}, "delay": "80000h"}
 		if s.as(producer, "POST", "/api/v1/tasks", evil); s.task(victim.ID).Kind != "bill" {
 			t.Fatalf("%s changed it: %+v", conflict, s.task(victim.ID))
 		}
-		if body := s.as(producer, "POST", "/api/v1/tasks/batch", object{"tasks": []object{evil}}).body; strings.Contains(body, victim.ID) {
+		if body := s.as(producer, "POST", "/api/v1/tasks/batch", object{"tasks": []object{evil}}).body; strings.Contains(body,
+			victim.ID) {
 			t.Errorf("%s tells of it: %s", conflict, body)
 		}
 	}
-	s.as(producer, "POST", "/api/v1/tasks", object{"kind": "k", "tenant": "acme", "key": "inv-2", "delay": "80000h"}).want(t, 201, nil)
+	s.as(producer, "POST", "/api/v1/tasks", object{"kind": "k", "tenant": "acme", "key": "inv-2", "delay": "80000h"}).want(
+		t, 201, nil)
 	s.do("POST", "/api/v1/tasks", object{"kind": "bill", "tenant": "umbrella", "key": "inv-2"}).want(t, 201, &e)
 	if e.Result != "added" {
 		t.Errorf("a key was taken in advance: %+v", e)
@@ -85,7 +93,8 @@ func TestTheAuditLogTellsTokensOfOneNameApart(t *testing.T) {
 	var me access.Identity
 	s.as(acme, "GET", "/api/v1/me", nil).want(t, 200, &me)
 	for _, token := range []string{acme, umbrella} {
-		s.as(token, "POST", "/api/v1/bulk", object{"filter": object{"queue": []string{"q"}}, "action": "cancel"}).want(t, 202, nil)
+		s.as(token, "POST", "/api/v1/bulk", object{"filter": object{"queue": []string{"q"}}, "action": "cancel"}).want(
+			t, 202, nil)
 	}
 	for who, want := range map[string]int{me.ID: 1, "shop": 2, "token:0": 0} {
 		var list server.AuditList
@@ -104,7 +113,8 @@ func TestAWorkflowNamesNoTaskBeyondBounds(t *testing.T) {
 		{"name": "a", "kind": "k", "queue": "mine", "after": []string{"hidden"}},
 		{"name": "b", "kind": "k", "queue": "mine", "after": []string{"a", "hidden"}}}}).want(t, 201, &run)
 	bound := s.tokenFor(access.Token{Name: "bound", Role: access.Viewer, Queues: []string{"mine"}})
-	for _, path := range []string{"/api/v1/workflows/" + run.ID, "/workflows/" + run.ID, "/tasks/" + run.Tasks["b"], "/api/v1/tasks/" + run.Tasks["b"],
+	for _, path := range []string{"/api/v1/workflows/" + run.ID, "/workflows/" + run.ID, "/tasks/" + run.Tasks["b"],
+		"/api/v1/tasks/" + run.Tasks["b"],
 		"/api/v1/tasks/" + run.Tasks["b"] + "/why"} {
 		if body := s.as(bound, "GET", path, nil).want(t, 200, nil).body; strings.Contains(body, run.Tasks["hidden"]) {
 			t.Errorf("%s names a task beyond bounds: %s", path, body)
@@ -128,7 +138,8 @@ func TestMetadataIsMasked(t *testing.T) {
 				}
 			})
 			var e server.EnqueuedTask
-			secrets := object{"password": "canary-1", "DB_PWD": "canary-2", "passphrase": "canary-3", "aws_credentials": "canary-4", "note": "legible-note"}
+			secrets := object{"password": "canary-1", "DB_PWD": "canary-2", "passphrase": "canary-3",
+				"aws_credentials": "canary-4", "note": "legible-note"}
 			s.do("POST", "/api/v1/tasks", object{"kind": "k", "metadata": secrets}).want(t, 201, &e)
 			for _, path := range []string{"/api/v1/tasks", "/api/v1/tasks/" + e.ID, "/tasks/" + e.ID, "/api/v1/tasks/export"} {
 				body := s.do("GET", path, nil).want(t, 200, nil).body

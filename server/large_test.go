@@ -49,7 +49,8 @@ func newLarge(t *testing.T, n, wait int, conns int32) *large {
 	}
 	l.store = migrated(t, engine)
 	client := newClient(t, l.store)
-	if _, err := l.store.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: l.worker, Host: "h"}, TTL: 12 * time.Hour}); err != nil {
+	if _, err := l.store.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: l.worker, Host: "h"},
+		TTL: 12 * time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	begun := time.Now()
@@ -100,7 +101,8 @@ func (l *large) fill(n, wait int) {
 	step, first := largeSpan/time.Duration(batches), time.Now().Add(-largeSpan)
 	for i := range batches {
 		var failed string
-		err := l.pool.QueryRow(l.t.Context(), text["finished"], i, largeBatch, first.Add(time.Duration(i)*step), step, [16]byte(l.worker)).Scan(&failed)
+		err := l.pool.QueryRow(l.t.Context(), text["finished"], i, largeBatch, first.Add(time.Duration(i)*step), step,
+			[16]byte(l.worker)).Scan(&failed)
 		if err != nil {
 			l.t.Fatal(err)
 		}
@@ -131,7 +133,9 @@ func (l *large) maintain() {
 		if err := l.store.(store.Maintainer).Maintain(ctx, lead.Term); err != nil {
 			l.t.Fatal(err)
 		}
-		if err := l.pool.QueryRow(ctx, "select e.upto >= pg_snapshot_xmin(pg_current_snapshot()) or e.added + 5000 > (select sum(a.added) from tusk.lane_tally a) from tusk.catalogue_end e").Scan(&whole); err != nil {
+		if err := l.pool.QueryRow(ctx,
+			"select e.upto >= pg_snapshot_xmin(pg_current_snapshot()) or e.added + 5000 > (select sum(a.added) from "+
+				"tusk.lane_tally a) from tusk.catalogue_end e").Scan(&whole); err != nil {
 			l.t.Fatal(err)
 		}
 	}
@@ -143,11 +147,20 @@ func (l *large) maintain() {
 
 // pages are all pages and lists, with filters that match much, little, and nothing.
 func (l *large) pages() []string {
-	return []string{"/", "/?range=24h", "/?range=30d", "/queues", "/tasks", "/tasks?state=discarded", "/tasks?state=available&queue=w0", "/tasks?state=available", "/tasks?state=scheduled", "/tasks?state=retryable",
-		"/tasks?state=pending", "/tasks?state=cancelled", "/tasks?state=running", "/tasks?state=completed", "/tasks?kind=kind-3-1", "/tasks?kind=kind-1-1&state=scheduled", "/tasks?state=discarded&tag=tag-3&kind=kind-2-1", "/tasks?tenant=tenant-7", "/tasks?tag=tag-3", "/tasks?tag=none", "/tasks?tag=order-1-47", "/tasks?tag=order-0-7&state=available", "/tasks?kind=rare-3", "/tasks?kind=rare-3&tag=region-1", "/tasks?kind=none",
-		"/tasks?tenant=none", "/tasks?queue=none", "/tasks?key=none", "/tasks?fingerprint=f3&state=retryable,discarded", "/tasks?fingerprint=none", "/tasks?from=1h", "/tasks?state=completed&queue=q3&kind=kind-1-1",
-		"/tasks?until=2020-01-01", "/tasks?until=300h", "/tasks?from=301h&until=300h&kind=kind-2-0", "/tasks?state=completed&queue=w0", "/tasks?from=24h&args=n%3D77", "/tasks?from=24h&args=nothing", "/tasks/" + l.failed.String(), "/errors", "/errors?window=all", "/workers", "/schedules", "/bulk", "/audit", "/access",
-		"/pipelines", "/workflows", "/workflows/" + l.flow.String(), "/limits", "/limits?turns=w0", "/tenants", "/tenants/tenant-7", "/tenants/none", "/endpoints", "/settings", "/api/v1/stats", "/api/v1/queues", "/api/v1/tasks?limit=1000", "/api/v1/errors"}
+	return []string{"/", "/?range=24h", "/?range=30d", "/queues", "/tasks", "/tasks?state=discarded",
+		"/tasks?state=available&queue=w0", "/tasks?state=available", "/tasks?state=scheduled", "/tasks?state=retryable",
+		"/tasks?state=pending", "/tasks?state=cancelled", "/tasks?state=running", "/tasks?state=completed",
+		"/tasks?kind=kind-3-1", "/tasks?kind=kind-1-1&state=scheduled", "/tasks?state=discarded&tag=tag-3&kind=kind-2-1",
+		"/tasks?tenant=tenant-7", "/tasks?tag=tag-3", "/tasks?tag=none", "/tasks?tag=order-1-47",
+		"/tasks?tag=order-0-7&state=available", "/tasks?kind=rare-3", "/tasks?kind=rare-3&tag=region-1", "/tasks?kind=none",
+		"/tasks?tenant=none", "/tasks?queue=none", "/tasks?key=none", "/tasks?fingerprint=f3&state=retryable,discarded",
+		"/tasks?fingerprint=none", "/tasks?from=1h", "/tasks?state=completed&queue=q3&kind=kind-1-1",
+		"/tasks?until=2020-01-01", "/tasks?until=300h", "/tasks?from=301h&until=300h&kind=kind-2-0",
+		"/tasks?state=completed&queue=w0", "/tasks?from=24h&args=n%3D77", "/tasks?from=24h&args=nothing", "/tasks/" +
+			l.failed.String(), "/errors", "/errors?window=all", "/workers", "/schedules", "/bulk", "/audit", "/access",
+		"/pipelines", "/workflows", "/workflows/" + l.flow.String(), "/limits", "/limits?turns=w0", "/tenants",
+		"/tenants/tenant-7", "/tenants/none", "/endpoints", "/settings", "/api/v1/stats", "/api/v1/queues",
+		"/api/v1/tasks?limit=1000", "/api/v1/errors"}
 }
 
 // scanned says how many rows were read by scans of whole tables, and how many by
@@ -163,7 +176,10 @@ func (l *large) scanned() (whole map[string]int64, rows int64) {
 	if _, err := c.Exec(ctx, "select pg_stat_force_next_flush()"); err != nil {
 		l.t.Fatal(err)
 	}
-	result, err := c.Query(ctx, "select relname::text, coalesce(seq_tup_read, 0), coalesce(idx_tup_fetch, 0) from pg_stat_user_tables where schemaname = 'tusk' and n_live_tup > 1000")
+	result,
+		err := c.Query(ctx,
+		"select relname::text, coalesce(seq_tup_read, 0), coalesce(idx_tup_fetch, 0) from pg_stat_user_tables where "+
+			"schemaname = 'tusk' and n_live_tup > 1000")
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -75,9 +75,10 @@ func leaseTasks(c *call, in leaseInput) (LeasedTasks, error) {
 		if len(args) == 0 {
 			args = json.RawMessage("{}")
 		}
-		out.Tasks = append(out.Tasks, LeasedTask{LeaseID: l.Receipt.String(), LeaseUntil: utc(l.Until), ID: l.ID.String(), Kind: l.Kind, Queue: l.Queue,
-			Tenant: l.Tenant, Args: args, Large: c.largeArgs(&l), Attempt: l.Attempt, Max: l.MaxAttempts, Tags: l.Tags, Key: l.Key, Metadata: l.Metadata,
-			Timeout: Duration(l.Timeout), Deadline: utc(l.Deadline), Schedule: l.Schedule, Tick: utc(l.Tick), EnqueuedAt: utc(l.EnqueuedAt)})
+		out.Tasks = append(out.Tasks, LeasedTask{LeaseID: l.Receipt.String(), LeaseUntil: utc(l.Until), ID: l.ID.String(),
+			Kind: l.Kind, Queue: l.Queue, Tenant: l.Tenant, Args: args, Large: c.largeArgs(&l), Attempt: l.Attempt,
+			Max: l.MaxAttempts, Tags: l.Tags, Key: l.Key, Metadata: l.Metadata, Timeout: Duration(l.Timeout),
+			Deadline: utc(l.Deadline), Schedule: l.Schedule, Tick: utc(l.Tick), EnqueuedAt: utc(l.EnqueuedAt)})
 	}
 	return out, err
 }
@@ -161,9 +162,10 @@ type LeaseResult struct {
 
 type completeInput struct {
 	Body struct {
-		LeaseID string          `json:"lease_id" rule:"lease"`
-		Output  json.RawMessage `json:"output,omitempty" doc:"what the task came to, up to 256 KiB, more by /lease/complete/large; of a stage of a pipeline, the input of the next one"`
-		GoTo    *string         `json:"go_to,omitempty" rule:"optional-name" doc:"the stage of its pipeline to go on at; empty: the pipeline ends; default: the next stage"`
+		LeaseID string `json:"lease_id" rule:"lease"`
+		Output  json.
+			RawMessage `json:"output,omitempty" doc:"what the task came to, up to 256 KiB, more by /lease/complete/large; of a stage of a pipeline, the input of the next one"`
+		GoTo *string `json:"go_to,omitempty" rule:"optional-name" doc:"the stage of its pipeline to go on at; empty: the pipeline ends; default: the next stage"`
 	}
 }
 
@@ -183,7 +185,8 @@ type failInput struct {
 
 func failLease(c *call, in failInput) (LeaseResult, error) {
 	b := in.Body
-	return c.one("fail", LeaseActionInput{LeaseID: b.LeaseID, Error: b.Error, Trace: b.Trace, RetryIn: b.RetryIn, Discard: b.Discard})
+	return c.one("fail", LeaseActionInput{LeaseID: b.LeaseID, Error: b.Error, Trace: b.Trace, RetryIn: b.RetryIn,
+		Discard: b.Discard})
 }
 
 type extendInput struct {
@@ -197,7 +200,8 @@ type extendInput struct {
 
 func extendLease(c *call, in extendInput) (LeaseResult, error) {
 	b := in.Body
-	return c.one("extend", LeaseActionInput{LeaseID: b.LeaseID, Lease: b.Lease, Progress: (*LeaseProgress)(b.Progress), Logs: b.Logs})
+	return c.one("extend", LeaseActionInput{LeaseID: b.LeaseID, Lease: b.Lease, Progress: (*LeaseProgress)(b.Progress),
+		Logs: b.Logs})
 }
 
 type releaseInput struct {
@@ -292,7 +296,8 @@ func (c *call) extend(r tusk.Receipt, a *LeaseAction) (until time.Time, cancelle
 	if p := a.Progress; p != nil && (p.Percent < 0 || p.Percent > 100) {
 		return until, false, fieldProblem(http.StatusUnprocessableEntity, "out_of_range", "progress.percent", "want 0 to 100")
 	}
-	until, cancelled, err = c.puller.Extend(tusk.Extension{Receipt: r, Lease: time.Duration(a.Lease), Progress: (*store.Progress)(a.Progress), Logs: a.Logs})
+	until, cancelled, err = c.puller.Extend(tusk.Extension{Receipt: r, Lease: time.Duration(a.Lease),
+		Progress: (*store.Progress)(a.Progress), Logs: a.Logs})
 	return utc(until), cancelled, err
 }
 
@@ -327,7 +332,8 @@ func (a LeaseAction) verdict(r tusk.Receipt) (tusk.Verdict, error) {
 		return v, nil
 	case "fail":
 	default:
-		return v, fieldProblem(http.StatusUnprocessableEntity, "invalid_action", "action", "want complete, fail, extend or release")
+		return v, fieldProblem(http.StatusUnprocessableEntity, "invalid_action", "action",
+			"want complete, fail, extend or release")
 	}
 	if a.Error == "" {
 		return v, fieldProblem(http.StatusUnprocessableEntity, "missing_field", "error", "is missing: say what went wrong")

@@ -35,18 +35,24 @@ func TestAWorkerOverHTTPLeasesAndEndsTasks(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	var r server.LeaseResult
-	s.do("POST", "/api/v1/lease/complete", object{"lease_id": got[0].LeaseID, "output": object{"ok": true}}).want(t, 200, &r)
-	s.do("POST", "/api/v1/lease/complete", object{"lease_id": got[0].LeaseID, "output": object{"ok": true}}).want(t, 200, &r) // the same again
+	s.do("POST", "/api/v1/lease/complete", object{"lease_id": got[0].LeaseID, "output": object{"ok": true}}).want(t, 200,
+		&r)
+	// the same again
+	s.do("POST", "/api/v1/lease/complete", object{"lease_id": got[0].LeaseID, "output": object{"ok": true}}).want(t, 200,
+		&r)
 	s.do("POST", "/api/v1/lease/fail", object{"lease_id": got[0].LeaseID, "error": "no"}).problem(t, 409, "lease_lost")
 	s.do("POST", "/api/v1/lease/extend", object{"lease_id": got[0].LeaseID}).problem(t, 409, "lease_lost")
 	if d := s.task(got[0].ID); d.State != "completed" || string(d.Output) != `{"ok":true}` {
 		t.Errorf("%+v", d)
 	}
-	s.do("POST", "/api/v1/lease/fail", object{"lease_id": got[1].LeaseID, "error": "boom 17", "trace": "at x", "retry_in": "1h"}).want(t, 200, &r)
-	if d := s.task(got[1].ID); d.State != "retryable" || d.Attempts[0].Error != "boom 17" || d.Attempts[0].Trace != "at x" {
+	s.do("POST", "/api/v1/lease/fail", object{"lease_id": got[1].LeaseID, "error": "boom 17", "trace": "at x",
+		"retry_in": "1h"}).want(t, 200, &r)
+	if d := s.task(got[1].ID); d.State != "retryable" || d.Attempts[0].Error != "boom 17" ||
+		d.Attempts[0].Trace != "at x" {
 		t.Errorf("%+v", d)
 	}
-	s.do("POST", "/api/v1/lease/extend", object{"lease_id": got[2].LeaseID, "lease": "2m", "progress": object{"percent": 40, "message": "x"}, "logs": []string{"a line"}}).want(t, 200, &r)
+	s.do("POST", "/api/v1/lease/extend", object{"lease_id": got[2].LeaseID, "lease": "2m",
+		"progress": object{"percent": 40, "message": "x"}, "logs": []string{"a line"}}).want(t, 200, &r)
 	if time.Until(r.LeaseUntil) < time.Minute {
 		t.Error(r)
 	}
@@ -81,15 +87,18 @@ func TestALeaseThatRunsOutIsAFailedAttempt(t *testing.T) {
 	got := s.lease(object{"queues": []string{"default"}, "lease": "1s", "wait": "5s"})
 	eventually(t, func() bool { return s.task(got[0].ID).State == "retryable" })
 	s.do("POST", "/api/v1/lease/complete", object{"lease_id": got[0].LeaseID}).problem(t, 409, "lease_lost")
-	if d := s.task(got[0].ID); d.Attempt != 1 || len(d.Attempts) != 1 || !strings.Contains(d.Attempts[0].Error, "lease ran out") {
+	if d := s.task(got[0].ID); d.Attempt != 1 || len(d.Attempts) != 1 ||
+		!strings.Contains(d.Attempts[0].Error, "lease ran out") {
 		t.Errorf("%+v", d)
 	}
 	// What ends with the task's own time says so.
-	for want, option := range map[string]object{"timed out after 1s": {"timeout": "1s"}, "deadline": {"deadline_in": "1s"}} {
+	for want, option := range map[string]object{"timed out after 1s": {"timeout": "1s"},
+		"deadline": {"deadline_in": "1s"}} {
 		option["kind"], option["max_attempts"] = "k", 1
 		id := s.enqueue(option)
 		got = s.lease(object{"queues": []string{"default"}, "lease": "1m", "wait": "5s"})
-		if len(got) != 1 || got[0].ID != id || time.Until(got[0].LeaseUntil) > time.Second || got[0].Deadline.IsZero() != (want != "deadline") {
+		if len(got) != 1 || got[0].ID != id || time.Until(got[0].LeaseUntil) > time.Second ||
+			got[0].Deadline.IsZero() != (want != "deadline") {
 			t.Fatalf("%s: %+v", want, got)
 		}
 		if d := s.awaitState(id, "discarded"); !strings.Contains(d.Attempts[0].Error, want) {
@@ -127,7 +136,8 @@ func TestACancelledTaskTellsItsWorker(t *testing.T) {
 	}
 	var r server.LeaseResult
 	eventually(t, func() bool { // a heartbeat brings it; a log line makes one come soon
-		s.do("POST", "/api/v1/lease/extend", object{"lease_id": got[0].LeaseID, "logs": []string{"still here"}}).want(t, 200, &r)
+		s.do("POST", "/api/v1/lease/extend", object{"lease_id": got[0].LeaseID, "logs": []string{"still here"}}).want(t, 200,
+			&r)
 		return r.CancelRequested
 	})
 }
@@ -146,7 +156,8 @@ func TestAServerThatStopsHandsBackWhatIsLeased(t *testing.T) {
 	// Another process may end the task: the lease is in the database.
 	var r server.LeaseResult
 	s.do("POST", "/api/v1/lease/release", object{"lease_id": lent[0].Receipt.String()}).want(t, 200, &r)
-	if lent, err = puller.Claim(t.Context(), tusk.Pull{Queues: []string{"default"}, Wait: 5 * time.Second}); err != nil || len(lent) != 1 {
+	if lent, err = puller.Claim(t.Context(), tusk.Pull{Queues: []string{"default"}, Wait: 5 * time.Second}); err != nil ||
+		len(lent) != 1 {
 		t.Fatal(lent, err)
 	}
 	cancel()
@@ -165,7 +176,8 @@ func TestBadLeasesAreRefused(t *testing.T) {
 	s := start(t)
 	for body, code := range map[string]string{
 		`{"queues":[]}`: "out_of_range", `{"queues":["A B"]}`: "invalid_name", `{"queues":["a"],"max":1001}`: "out_of_range",
-		`{"queues":["a"],"wait":"21s"}`: "out_of_range", `{"queues":["a"],"lease":"13h"}`: "out_of_range", `{"queues":["a"],"lease":"1ms"}`: "out_of_range",
+		`{"queues":["a"],"wait":"21s"}`: "out_of_range", `{"queues":["a"],"lease":"13h"}`: "out_of_range",
+		`{"queues":["a"],"lease":"1ms"}`: "out_of_range",
 	} {
 		a := s.do("POST", "/api/v1/lease", body)
 		if a.status != 422 && a.status != 400 {
@@ -173,7 +185,8 @@ func TestBadLeasesAreRefused(t *testing.T) {
 		}
 	}
 	s.do("POST", "/api/v1/lease/complete", `{"lease_id":"x"}`).problem(t, 400, "invalid_id")
-	s.do("POST", "/api/v1/lease/complete", object{"lease_id": tusk.NewID().String() + ".00000000000000000000000000000000"}).problem(t, 409, "lease_lost")
+	s.do("POST", "/api/v1/lease/complete", object{"lease_id": tusk.NewID().String() +
+		".00000000000000000000000000000000"}).problem(t, 409, "lease_lost")
 	bound := s.tokenFor(access.Token{Name: "w", Role: access.Worker, Queues: []string{"team-a.*"}})
 	s.as(bound, "POST", "/api/v1/lease", `{"queues":["default"]}`).problem(t, 403, "forbidden")
 	s.as(bound, "POST", "/api/v1/lease", `{"queues":["team-a.x"]}`).want(t, 200, nil)

@@ -37,7 +37,8 @@ type LimitsList struct {
 }
 
 func viewLimits(queue string, l tusk.Limits) QueueLimits {
-	return QueueLimits{queue, Limits{Limits: l, Rate: viewRate(l.Rate), TenantRate: viewRate(l.TenantRate), PartitionRate: viewRate(l.PartitionRate)}}
+	return QueueLimits{queue, Limits{Limits: l, Rate: viewRate(l.Rate), TenantRate: viewRate(l.TenantRate),
+		PartitionRate: viewRate(l.PartitionRate)}}
 }
 
 func viewRate(r *tusk.Rate) *RateLimit {
@@ -103,9 +104,11 @@ func putLimits(c *call, in putLimitsInput) (QueueLimits, error) {
 	if err := c.maySet(in.meantQueue); err != nil {
 		return QueueLimits{}, err
 	}
-	for field, r := range map[string]*RateLimit{"rate": in.Body.Rate, "tenant_rate": in.Body.TenantRate, "partition_rate": in.Body.PartitionRate} {
+	for field, r := range map[string]*RateLimit{"rate": in.Body.Rate, "tenant_rate": in.Body.TenantRate,
+		"partition_rate": in.Body.PartitionRate} {
 		if r != nil && !slices.Contains([]string{"", string(tusk.TokenBucket), string(tusk.SlidingWindow)}, r.Algorithm) {
-			return QueueLimits{}, fieldProblem(http.StatusUnprocessableEntity, "invalid_policy", field+".algorithm", "want token_bucket or sliding_window")
+			return QueueLimits{}, fieldProblem(http.StatusUnprocessableEntity, "invalid_policy", field+".algorithm",
+				"want token_bucket or sliding_window")
 		}
 	}
 	l := in.Body.limits()
@@ -204,7 +207,8 @@ func listTenants(c *call, _ struct{}) (TenantList, error) {
 			}
 		}
 	}
-	sums, looked, whole, err := query.Tenants(c.r.Context(), c.client, c.who.Sees, slices.Collect(maps.Keys(own)), query.SurveyBudget)
+	sums, looked, whole, err := query.Tenants(c.r.Context(), c.client, c.who.Sees, slices.Collect(maps.Keys(own)),
+		query.SurveyBudget)
 	for _, sum := range sums {
 		t := TenantSummary{Name: sum.Name, Queues: sum.Queues, Tasks: sum.Counts, Limits: own[sum.Name]}
 		if t.Queues == nil {

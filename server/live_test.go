@@ -38,7 +38,8 @@ func steps(t *testing.T, s *site) (next chan func(*tusk.Task[slowly])) {
 			}
 		}
 	})
-	worker, err := tusk.NewWorker(s.client, mux, &tusk.WorkerConfig{Queues: []string{"slow"}, Beat: 50 * time.Millisecond, Logger: discard()})
+	worker, err := tusk.NewWorker(s.client, mux, &tusk.WorkerConfig{Queues: []string{"slow"}, Beat: 50 * time.Millisecond,
+		Logger: discard()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +75,8 @@ func TestThePageOfATaskIsAlive(t *testing.T) {
 	shows("all is well")
 	shows("completed")
 	var kept, watched bool
-	b.run(chromedp.Evaluate(`window.kept === true`, &kept), chromedp.Evaluate(`"watch" in document.querySelector("main").dataset`, &watched))
+	b.run(chromedp.Evaluate(`window.kept === true`, &kept),
+		chromedp.Evaluate(`"watch" in document.querySelector("main").dataset`, &watched))
 	if !kept || watched {
 		t.Errorf("it was loaded anew: %v; it is still watched: %v", !kept, watched)
 	}
@@ -116,7 +118,9 @@ func TestStreamsOfATaskEndWithItAndAreBounded(t *testing.T) {
 	if status != 200 || !strings.Contains(strings.Join(all, "\n"), "event: end") {
 		t.Errorf("a task that has ended: %d %q", status, all)
 	}
-	if _, status := s.stream(t.Context(), t, s.tokenFor(access.Token{Name: "other", Role: access.Viewer, Queues: []string{"other.*"}}), "/tasks/"+f.Running.String()+"/live"); status != http.StatusNotFound {
+	if _, status := s.stream(t.Context(), t,
+		s.tokenFor(access.Token{Name: "other", Role: access.Viewer, Queues: []string{"other.*"}}),
+		"/tasks/"+f.Running.String()+"/live"); status != http.StatusNotFound {
 		t.Errorf("another's task is watched: %d", status)
 	}
 	ctx, leave := context.WithCancel(t.Context())
@@ -125,7 +129,8 @@ func TestStreamsOfATaskEndWithItAndAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"/live/lists", "/tasks/" + f.Running.String() + "/live", "/bulk/" + o.ID.String() + "/live"} {
+	for _, path := range []string{"/live/lists", "/tasks/" + f.Running.String() + "/live",
+		"/bulk/" + o.ID.String() + "/live"} {
 		for _, role := range append(access.Roles(), "") {
 			secret, want := "", 401
 			if role != "" {
@@ -144,7 +149,8 @@ func TestStreamsOfATaskEndWithItAndAreBounded(t *testing.T) {
 			t.Fatal(status)
 		}
 	}
-	if _, status := s.stream(ctx, t, token, "/tasks/"+f.Running.String()+"/live"); status != http.StatusServiceUnavailable {
+	if _, status := s.stream(ctx, t, token, "/tasks/"+f.Running.String()+"/live"); status !=
+		http.StatusServiceUnavailable {
 		t.Errorf("one identity watches without bound: %d", status)
 	}
 	if _, status := s.stream(ctx, t, token, "/live"); status != http.StatusServiceUnavailable {
@@ -183,7 +189,8 @@ func TestListsAreAlive(t *testing.T) {
 	if next := add(); b.text("#selected") != "1 selected" {
 		t.Error("a row that came is not counted when it is selected")
 	} else {
-		b.run(chromedp.Evaluate(`document.querySelector("#all").click(); 0`, nil), chromedp.Evaluate(`document.querySelector("#all").click(); 0`, nil))
+		b.run(chromedp.Evaluate(`document.querySelector("#all").click(); 0`, nil),
+			chromedp.Evaluate(`document.querySelector("#all").click(); 0`, nil))
 		eventually(t, func() bool { return has(next) })
 	}
 	var kept bool

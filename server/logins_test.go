@@ -25,7 +25,8 @@ func (s *site) login(name, password string, headers ...string) answer {
 
 func TestGuessesThatComeAtOnceAreThrottledAsOthers(t *testing.T) {
 	s := start(t)
-	if err := s.server.Book().PutUser(t.Context(), access.User{Name: "vic", Role: access.Viewer}, "right password"); err != nil {
+	if err := s.server.Book().PutUser(t.Context(), access.User{Name: "vic", Role: access.Viewer},
+		"right password"); err != nil {
 		t.Fatal(err)
 	}
 	var wrong, many atomic.Int32
@@ -50,21 +51,25 @@ func TestGuessesThatComeAtOnceAreThrottledAsOthers(t *testing.T) {
 
 func TestNobodyLocksOthersOutBehindATrustedProxy(t *testing.T) {
 	s := start(t, func(c *server.Config) { c.TrustProxy, _ = access.ParseProxies([]string{"127.0.0.1", "10.1.0.0/16"}) })
-	if err := s.server.Book().PutUser(t.Context(), access.User{Name: "vic", Role: access.Viewer}, "right password"); err != nil {
+	if err := s.server.Book().PutUser(t.Context(), access.User{Name: "vic", Role: access.Viewer},
+		"right password"); err != nil {
 		t.Fatal(err)
 	}
 	last := 0
 	for i := range 12 {
 		// A stranger writes what it likes into the header; the proxy adds its address.
-		last = s.as("tusk_no_token", "GET", "/api/v1/me", nil, "X-Forwarded-For", fmt.Sprintf("192.0.2.%d, 203.0.113.9, 10.1.2.3", i)).status
+		last = s.as("tusk_no_token", "GET", "/api/v1/me", nil, "X-Forwarded-For",
+			fmt.Sprintf("192.0.2.%d, 203.0.113.9, 10.1.2.3", i)).status
 	}
 	if last != http.StatusTooManyRequests {
 		t.Errorf("the stranger is not throttled: %d", last)
 	}
-	if a := s.as("tusk_no_token", "GET", "/api/v1/me", nil, "X-Forwarded-For", "203.0.113.10, 10.1.2.3"); a.status != http.StatusUnauthorized {
+	if a := s.as("tusk_no_token", "GET", "/api/v1/me", nil, "X-Forwarded-For", "203.0.113.10, 10.1.2.3"); a.status !=
+		http.StatusUnauthorized {
 		t.Errorf("another is locked out: %d", a.status)
 	}
-	if a := s.login("vic", "right password", "X-Forwarded-For", "203.0.113.10, 10.1.2.3"); a.status != http.StatusSeeOther {
+	if a := s.login("vic", "right password", "X-Forwarded-For", "203.0.113.10, 10.1.2.3"); a.status !=
+		http.StatusSeeOther {
 		t.Errorf("vic is locked out: %d", a.status)
 	}
 	if n := s.guessesAtOnce(30, "vic"); n < 18 {
@@ -74,14 +79,16 @@ func TestNobodyLocksOthersOutBehindATrustedProxy(t *testing.T) {
 		t.Errorf("%d of 70 guesses at as many names are refused", n)
 	}
 	for range 20 { // until none is left, of those that have come anew, too
-		if last = s.login("vic", "wrong password", "X-Forwarded-For", "203.0.113.9, 10.1.2.3").status; last == http.StatusTooManyRequests {
+		if last = s.login("vic", "wrong password", "X-Forwarded-For", "203.0.113.9, 10.1.2.3").status; last ==
+			http.StatusTooManyRequests {
 			break
 		}
 	}
 	if last != http.StatusTooManyRequests {
 		t.Errorf("guesses go on: %d", last)
 	}
-	if a := s.login("vic", "right password", "X-Forwarded-For", "203.0.113.10, 10.1.2.3"); a.status != http.StatusSeeOther {
+	if a := s.login("vic", "right password", "X-Forwarded-For", "203.0.113.10, 10.1.2.3"); a.status !=
+		http.StatusSeeOther {
 		t.Errorf("vic is locked out by guesses: %d", a.status)
 	}
 	for i := range 12 {
@@ -115,8 +122,10 @@ func (s *site) guessesAtOnce(n int, name string) int {
 func TestAnAddressIsTheLastThatIsNoTrustedProxy(t *testing.T) {
 	proxies := access.Proxies{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	for _, c := range []struct{ peer, header, want string }{
-		{"192.0.2.1:5", "198.51.100.1", "192.0.2.1"}, {"10.0.0.1:5", "198.51.100.1", "198.51.100.1"}, {"10.0.0.1:5", "", "10.0.0.1"},
-		{"10.0.0.1:5", "1.1.1.1, 198.51.100.1, 10.2.2.2", "198.51.100.1"}, {"10.0.0.1:5", "1.1.1.1, nonsense, 10.2.2.2", "10.2.2.2"},
+		{"192.0.2.1:5", "198.51.100.1", "192.0.2.1"}, {"10.0.0.1:5", "198.51.100.1", "198.51.100.1"},
+		{"10.0.0.1:5", "", "10.0.0.1"},
+		{"10.0.0.1:5", "1.1.1.1, 198.51.100.1, 10.2.2.2", "198.51.100.1"},
+		{"10.0.0.1:5", "1.1.1.1, nonsense, 10.2.2.2", "10.2.2.2"},
 		{"[::1]:5", "2001:db8::1", "2001:db8::1"}, {"10.0.0.1:5", "::ffff:198.51.100.1", "198.51.100.1"},
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
@@ -130,7 +139,8 @@ func TestAnAddressIsTheLastThatIsNoTrustedProxy(t *testing.T) {
 
 func TestALoginOfOnePersonLocksNobodyOut(t *testing.T) {
 	s := start(t)
-	if err := s.server.Book().PutUser(t.Context(), access.User{Name: "vic", Role: access.Viewer}, "right password"); err != nil {
+	if err := s.server.Book().PutUser(t.Context(), access.User{Name: "vic", Role: access.Viewer},
+		"right password"); err != nil {
 		t.Fatal(err)
 	}
 	var first string
@@ -155,7 +165,8 @@ func TestALoginOfOnePersonLocksNobodyOut(t *testing.T) {
 
 func TestAServerThatIsFullOfSessionsSaysSo(t *testing.T) {
 	s := start(t)
-	if err := s.server.Book().PutUser(t.Context(), access.User{Name: "vic", Role: access.Viewer}, "right password"); err != nil {
+	if err := s.server.Book().PutUser(t.Context(), access.User{Name: "vic", Role: access.Viewer},
+		"right password"); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 10000 { // of as many people
@@ -209,7 +220,8 @@ func TestFailedLoginsFromOneAddressAreOneEntry(t *testing.T) {
 
 func TestALoginLeadsNowhereElse(t *testing.T) {
 	s := start(t)
-	if err := s.server.Book().PutUser(t.Context(), access.User{Name: "vic", Role: access.Viewer}, "right password"); err != nil {
+	if err := s.server.Book().PutUser(t.Context(), access.User{Name: "vic", Role: access.Viewer},
+		"right password"); err != nil {
 		t.Fatal(err)
 	}
 	for _, to := range []string{"/\t/evil.example", "/\x00", "//evil.example", "/\\evil.example", "https://evil.example"} {

@@ -20,7 +20,9 @@ import (
 
 // filledPath puts something into the places of a path.
 func filledPath(path string) string {
-	return strings.NewReplacer("{id}", tusk.NewID().String(), "{queue}", "default", "{name}", "nothing", "{fingerprint}", "f", "{action}", "retry", "{tenant}", "acme", "{kind}", "k", "{worker}", tusk.NewID().String(), "{$}", "").Replace(path)
+	return strings.NewReplacer("{id}", tusk.NewID().String(), "{queue}", "default", "{name}", "nothing", "{fingerprint}",
+		"f", "{action}", "retry", "{tenant}", "acme", "{kind}", "k", "{worker}", tusk.NewID().String(), "{$}",
+		"").Replace(path)
 }
 
 // want says, from the role alone, whether a permission is granted: written out
@@ -76,7 +78,8 @@ func TestEveryPageAsksForItsPermission(t *testing.T) {
 			}
 			a := s.as(token, r.Method, filledPath(r.Path), nil)
 			may := r.Need == access.Open || slices.Contains(strings.Fields(granted[role]), string(r.Need))
-			refused := a.status == 401 || a.status == 403 || a.status == 303 && strings.HasPrefix(a.header.Get("Location"), "/login?next=")
+			refused := a.status == 401 || a.status == 403 || a.status == 303 &&
+				strings.HasPrefix(a.header.Get("Location"), "/login?next=")
 			if r.Path != "/login" && r.Path != "/logout" && may == refused {
 				t.Errorf("%s %s as %q: %d %s, granted: %v", r.Method, r.Path, role, a.status, a.header.Get("Location"), may)
 			}
@@ -147,12 +150,14 @@ func TestEveryStreamAsksForItsPermission(t *testing.T) {
 				token = s.tokenFor(access.Token{Name: string(role), Role: role})
 			}
 			status, first := s.watch(token, path)
-			if want := map[bool]int{true: 200, false: 403}[may]; status != want && (role != "" || status != 401) || may && !strings.Contains(first, "theirs") {
+			if want := map[bool]int{true: 200, false: 403}[may]; status != want && (role != "" || status != 401) || may &&
+				!strings.Contains(first, "theirs") {
 				t.Errorf("%s as %q: %d %s", path, role, status, first)
 			}
 		}
 		bound := s.tokenFor(access.Token{Name: "bound", Role: access.Viewer, Queues: []string{"mine"}})
-		if status, first := s.watch(bound, path); status != 200 || !strings.Contains(first, "mine") || strings.Contains(first, "theirs") {
+		if status, first := s.watch(bound, path); status != 200 || !strings.Contains(first, "mine") ||
+			strings.Contains(first, "theirs") {
 			t.Errorf("%s: %d, and beyond the bounds: %s", path, status, first)
 		}
 		tenant := s.tokenFor(access.Token{Name: "tenant", Role: access.Viewer, Tenants: []string{"acme"}})

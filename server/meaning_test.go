@@ -17,13 +17,15 @@ func TestABulkChangeOfEverythingHasToBeMeant(t *testing.T) {
 	for range 3 {
 		s.do("POST", "/api/v1/tasks", object{"kind": "k"}).want(t, 201, nil)
 	}
-	for _, body := range []string{`{"action":"delete"}`, `{"action":"delete","filter":null}`, `{"action":"delete","all":true}`, `null`} {
+	for _, body := range []string{`{"action":"delete"}`, `{"action":"delete","filter":null}`,
+		`{"action":"delete","all":true}`, `null`} {
 		if a := s.do("POST", "/api/v1/bulk", body); a.status != 400 {
 			t.Errorf("%s: %d %s", body, a.status, a.body)
 		}
 	}
 	s.do("POST", "/api/v1/bulk", `{"action":"delete","filter":{}}`).problem(t, 422, "all_or_filter")
-	s.do("POST", "/api/v1/bulk", `{"action":"delete","filter":{"queue":["default"]},"all":true}`).problem(t, 422, "all_or_filter")
+	s.do("POST", "/api/v1/bulk", `{"action":"delete","filter":{"queue":["default"]},"all":true}`).problem(t, 422,
+		"all_or_filter")
 	if tasks, err := s.client.List(t.Context(), tusk.Filter{}); err != nil || len(tasks) != 3 {
 		t.Fatalf("%d tasks are left of 3: %v", len(tasks), err)
 	}
@@ -43,7 +45,8 @@ func TestABodyOfNullIsRefusedByEveryRoute(t *testing.T) {
 			continue
 		}
 		path := strings.ReplaceAll(filledPath(r.Path), "default", "q")
-		if a := s.do(r.Method, path, "null"); a.status == 200 && !strings.Contains(path, "/pause") && !strings.Contains(path, "/resume") || a.status >= 500 {
+		if a := s.do(r.Method, path, "null"); a.status == 200 && !strings.Contains(path, "/pause") &&
+			!strings.Contains(path, "/resume") || a.status >= 500 {
 			t.Errorf("%s %s: %d", r.Method, path, a.status)
 		}
 	}
@@ -61,13 +64,16 @@ func TestADurationMayBeANumberOfSeconds(t *testing.T) {
 	var e server.EnqueuedTask
 	s.do("POST", "/api/v1/tasks", `{"kind":"k","delay":60,"timeout":1.5}`).want(t, 201, &e)
 	var d server.TaskDetail
-	if s.do("GET", "/api/v1/tasks/"+e.ID, nil).want(t, 200, &d); time.Duration(d.Timeout) != 1500*time.Millisecond || d.RunAt.Sub(d.EnqueuedAt) < 59*time.Second {
+	if s.do("GET", "/api/v1/tasks/"+e.ID, nil).want(t, 200, &d); time.Duration(d.Timeout) != 1500*time.Millisecond ||
+		d.RunAt.Sub(d.EnqueuedAt) < 59*time.Second {
 		t.Errorf("%+v", d)
 	}
 	s.do("POST", "/api/v1/lease", `{"queues":["none"],"wait":0,"lease":20}`).want(t, 200, nil)
 	s.do("POST", "/api/v1/workflows", `{"tasks":[{"name":"a","kind":"k","delay":60,"timeout":"5m"}]}`).want(t, 201, nil)
-	s.do("PUT", "/api/v1/queues/default/retention?create=true", `{"completed":3600,"discarded":"forever"}`).want(t, 200, nil)
-	if p := s.do("POST", "/api/v1/tasks", `{"kind":"k","delay":true}`).problem(t, 400, "invalid_type"); p.Detail != "want text or a number, not true or false" || p.Field != "delay" {
+	s.do("PUT", "/api/v1/queues/default/retention?create=true", `{"completed":3600,"discarded":"forever"}`).want(
+		t, 200, nil)
+	if p := s.do("POST", "/api/v1/tasks", `{"kind":"k","delay":true}`).problem(t, 400, "invalid_type"); p.Detail !=
+		"want text or a number, not true or false" || p.Field != "delay" {
 		t.Errorf("%+v", p)
 	}
 }
@@ -79,8 +85,10 @@ func TestEveryEngineRefusesBadTextInAQuery(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := startOn(t, newClient(t, open(t)))
 			for _, bad := range []string{"%00", "a%00b", "%ff", "%c0%80", "%ed%a0%80", "%C2%85", strings.Repeat("x", 300)} {
-				for route, names := range map[string]string{"/api/v1/tasks": "kind tenant tag key fingerprint queue", "/api/v1/tasks/export": "kind tenant tag key fingerprint",
-					"/api/v1/errors": "queue kind", "/api/v1/stats": "queue kind", "/api/v1/audit": "who", "/tasks": "kind tenant tag key fingerprint queue", "/errors": "queue kind", "/audit": "who"} {
+				for route, names := range map[string]string{"/api/v1/tasks": "kind tenant tag key fingerprint queue",
+					"/api/v1/tasks/export": "kind tenant tag key fingerprint",
+					"/api/v1/errors":       "queue kind", "/api/v1/stats": "queue kind", "/api/v1/audit": "who",
+					"/tasks": "kind tenant tag key fingerprint queue", "/errors": "queue kind", "/audit": "who"} {
 					for _, field := range strings.Fields(names) {
 						a := s.do("GET", route+"?"+field+"="+bad, nil)
 						if a.status >= 500 || a.status == 200 && strings.HasPrefix(route, "/api/") {
@@ -96,7 +104,8 @@ func TestEveryEngineRefusesBadTextInAQuery(t *testing.T) {
 func TestABodyIsReadInLinearTime(t *testing.T) {
 	s := start(t)
 	nested := func(key, parts int) string {
-		return `{"kind":"k","args":{"` + strings.Repeat("a", key) + `":[` + strings.TrimSuffix(strings.Repeat("1,", parts), ",") + `]}}`
+		return `{"kind":"k","args":{"` + strings.Repeat("a", key) + `":[` + strings.TrimSuffix(strings.Repeat("1,", parts),
+			",") + `]}}`
 	}
 	took := func(body string) time.Duration {
 		begun := time.Now()
@@ -138,9 +147,12 @@ func TestTheDescriptionIsWhatIsHeldTo(t *testing.T) {
 	if err := json.Unmarshal(text, &doc); err != nil {
 		t.Fatal(err)
 	}
-	for field, want := range map[string]string{"TaskInput.kind": "pattern", "TaskInput.key": "maxLength", "TaskInput.delay": "anyOf", "TaskInput.max_attempts": "maximum",
-		"TaskInput.tags": "maxItems", "BulkInput.per_second": "maximum", "EditInput.ids": "maxItems", "LeaseRequest.max": "maximum", "WorkflowTask.name": "pattern",
-		"WorkflowTask.timeout": "anyOf", "Limits.concurrency": "maximum", "Limits.tenants": "maxProperties", "Tasks.from": "anyOf"} {
+	for field, want := range map[string]string{"TaskInput.kind": "pattern", "TaskInput.key": "maxLength",
+		"TaskInput.delay": "anyOf", "TaskInput.max_attempts": "maximum",
+		"TaskInput.tags": "maxItems", "BulkInput.per_second": "maximum", "EditInput.ids": "maxItems",
+		"LeaseRequest.max": "maximum", "WorkflowTask.name": "pattern",
+		"WorkflowTask.timeout": "anyOf", "Limits.concurrency": "maximum", "Limits.tenants": "maxProperties",
+		"Tasks.from": "anyOf"} {
 		schema, name, _ := strings.Cut(field, ".")
 		if doc.Components.Schemas[schema].Properties[name][want] == nil {
 			t.Errorf("%s: no %s in %v", field, want, doc.Components.Schemas[schema].Properties[name])
@@ -149,7 +161,8 @@ func TestTheDescriptionIsWhatIsHeldTo(t *testing.T) {
 	for path, methods := range doc.Paths {
 		for method, o := range methods {
 			for _, p := range o.Parameters {
-				if p.Schema["pattern"] == nil && p.Schema["maxLength"] == nil && p.Schema["maximum"] == nil && p.Schema["enum"] == nil && p.Schema["anyOf"] == nil && p.Schema["maxItems"] == nil {
+				if p.Schema["pattern"] == nil && p.Schema["maxLength"] == nil && p.Schema["maximum"] == nil &&
+					p.Schema["enum"] == nil && p.Schema["anyOf"] == nil && p.Schema["maxItems"] == nil {
 					t.Errorf("%s %s: %s has no bounds: %v", method, path, p.Name, p.Schema)
 				}
 			}
@@ -173,13 +186,16 @@ func TestAMisspeltQueueIsNotPaused(t *testing.T) {
 	s := start(t)
 	var e server.EnqueuedTask
 	s.do("POST", "/api/v1/tasks", object{"kind": "k", "queue": "bills"}).want(t, 201, &e)
-	for path, fields := range map[string]string{"/tasks/" + e.ID + "/move": form("to", "bilss"), "/tasks/selected": form("id", e.ID, "action", "move", "to", "bilss"),
-		"/bulk": form("query", "queue=bills", "action", "move", "to", "bilss")} {
-		if page := s.post(path, fields).want(t, 200, nil).body; !strings.Contains(page, "Nothing is known of the queue bilss") || s.task(e.ID).Queue != "bills" {
+	for path, fields := range map[string]string{"/tasks/" + e.ID + "/move": form("to", "bilss"),
+		"/tasks/selected": form("id", e.ID, "action", "move", "to", "bilss"),
+		"/bulk":           form("query", "queue=bills", "action", "move", "to", "bilss")} {
+		if page := s.post(path, fields).want(t, 200, nil).body; !strings.Contains(page,
+			"Nothing is known of the queue bilss") || s.task(e.ID).Queue != "bills" {
 			t.Errorf("%s moved it without a question", path)
 		}
 	}
-	for path, fields := range map[string]string{"/queues/bilss/pause": "", "/queues": form("queue", "bilss", "every", "5m"),
+	for path, fields := range map[string]string{"/queues/bilss/pause": "",
+		"/queues":           form("queue", "bilss", "every", "5m"),
 		"/queues/retention": form("queue", "bilss", "completed", "5m"), "/limits": form("queue", "bilss", "concurrency", "3"),
 		"/tenants/acme": form("queue", "bilss", "weight", "2")} {
 		page := s.post(path, fields).want(t, 200, nil).body

@@ -22,7 +22,8 @@ func TestMetricsAreForThoseWhoMayReadEverything(t *testing.T) {
 		"a viewer of a queue": {s.tokenFor(access.Token{Name: "q", Role: access.Viewer, Queues: []string{"mail"}}), 403},
 		"a viewer":            {s.tokenFor(access.Token{Name: "v", Role: access.Viewer}), 200},
 	} {
-		if a := s.as(test.token, "GET", "/metrics", nil); a.status != test.status || (a.body == "tusk_up 1\n") != (a.status == 200) {
+		if a := s.as(test.token, "GET", "/metrics", nil); a.status != test.status ||
+			(a.body == "tusk_up 1\n") != (a.status == 200) {
 			t.Errorf("%s: %d %q, want %d", name, a.status, a.body, test.status)
 		}
 	}

@@ -33,7 +33,8 @@ func (b *browser) fill(selector, text string) {
 
 func TestAPersonWithoutScriptsDoesTheSame(t *testing.T) {
 	s, f := filled(t)
-	if err := s.server.Book().PutUser(t.Context(), access.User{Name: "ada", Role: access.Admins}, "correct horse battery"); err != nil {
+	if err := s.server.Book().PutUser(t.Context(), access.User{Name: "ada", Role: access.Admins},
+		"correct horse battery"); err != nil {
 		t.Fatal(err)
 	}
 	b := openBrowser(t, s.URL)
@@ -49,7 +50,8 @@ func TestAPersonWithoutScriptsDoesTheSame(t *testing.T) {
 		t.Fatalf("after the login: %q", got)
 	}
 	var offered []string
-	b.run(chromedp.Evaluate(`["#zone", "#live", "#all"].filter((s) => document.querySelector(s)?.checkVisibility())`, &offered))
+	b.run(chromedp.Evaluate(`["#zone", "#live", "#all"].filter((s) => document.querySelector(s)?.checkVisibility())`,
+		&offered))
 	if len(offered) > 0 {
 		t.Errorf("offered, and does nothing: %v", offered)
 	}
@@ -103,7 +105,8 @@ func TestAPersonWithoutScriptsDoesTheSame(t *testing.T) {
 	b.run(chromedp.Click("input[name=id]", chromedp.ByQuery))
 	b.fill("select[name=action]", "cancel")
 	b.submit(".bulkbar button")
-	cancelled, err := s.client.List(t.Context(), tusk.Filter{Queues: []string{"archive"}, States: []tusk.State{tusk.StateCancelled}})
+	cancelled, err := s.client.List(t.Context(),
+		tusk.Filter{Queues: []string{"archive"}, States: []tusk.State{tusk.StateCancelled}})
 	if err != nil || len(cancelled) != 2 {
 		t.Errorf("%d are cancelled, %v", len(cancelled), err)
 	}
@@ -112,12 +115,14 @@ func TestAPersonWithoutScriptsDoesTheSame(t *testing.T) {
 	b.fill("select[name=action]", "give the")
 	b.fill("input[name=priority]", "-7")
 	b.submit(".bulkbar button")
-	if got := b.text(".ask p"); !strings.Contains(got, "queue is archive") || !strings.Contains(got, "Their priority becomes -7.") {
+	if got := b.text(".ask p"); !strings.Contains(got, "queue is archive") ||
+		!strings.Contains(got, "Their priority becomes -7.") {
 		t.Errorf("it asks %q", got)
 	}
 	b.submit(".ask button")
 	eventually(t, func() bool {
-		raised, err := s.client.List(t.Context(), tusk.Filter{Queues: []string{"archive"}, States: []tusk.State{tusk.StateAvailable}})
+		raised, err := s.client.List(t.Context(),
+			tusk.Filter{Queues: []string{"archive"}, States: []tusk.State{tusk.StateAvailable}})
 		return err == nil && len(raised) == 11 && raised[10].Priority == -7
 	})
 	b.open("/tasks?queue=archive&state=available")

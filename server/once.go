@@ -108,7 +108,8 @@ func (c *call) repeat(before *once, now once, err error) ([]EnqueuedTask, error)
 		if len(before.Results) > 0 {
 			id = before.Results[0].ID
 		}
-		return nil, problem(http.StatusConflict, "idempotency_conflict", "the key was used with another body, for task %s", id)
+		return nil, problem(http.StatusConflict, "idempotency_conflict", "the key was used with another body, for task %s",
+			id)
 	}
 	c.w.Header().Set("Idempotency-Replayed", "true")
 	return before.Results, nil
@@ -132,7 +133,8 @@ func (s *Server) markDay(ctx context.Context, day time.Time) error {
 	if marked, _ := s.marked.Load().(string); marked == name {
 		return nil
 	}
-	_, _, err := s.client.Store().PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: onceDays, Name: name, Body: []byte("{}")}})
+	_, _, err := s.client.Store().PutRecord(ctx,
+		store.PutRecord{Record: store.Record{Kind: onceDays, Name: name, Body: []byte("{}")}})
 	if err == nil || errors.Is(err, store.ErrConflict) {
 		s.marked.Store(name)
 		err = nil
@@ -170,7 +172,8 @@ func (s *Server) forgetOnce(ctx context.Context, now time.Time) error {
 func (s *Server) drop(ctx context.Context, records ...store.Record) error {
 	for _, r := range records {
 		r.Body = nil
-		if _, _, err := s.client.Store().PutRecord(ctx, store.PutRecord{Record: r}); err != nil && !errors.Is(err, store.ErrConflict) {
+		if _, _, err := s.client.Store().PutRecord(ctx, store.PutRecord{Record: r}); err != nil &&
+			!errors.Is(err, store.ErrConflict) {
 			return err
 		}
 	}

@@ -21,12 +21,14 @@ func TestIdempotencyKeysAreForgottenAfterTheirDay(t *testing.T) {
 	}
 	now := time.Now()
 	kept := map[string]bool{}
-	for age, keep := range map[time.Duration]bool{0: true, 24 * time.Hour: true, 48 * time.Hour: false, 96 * time.Hour: false} {
+	for age, keep := range map[time.Duration]bool{0: true, 24 * time.Hour: true, 48 * time.Hour: false,
+		96 * time.Hour: false} {
 		day, name := now.Add(-age), hash(age.String())
 		if err := s.markDay(t.Context(), day); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := client.Store().PutRecord(t.Context(), store.PutRecord{Record: store.Record{Kind: onceKind(day, name), Name: name, Body: []byte("{}")}}); err != nil {
+		if _, _, err := client.Store().PutRecord(t.Context(),
+			store.PutRecord{Record: store.Record{Kind: onceKind(day, name), Name: name, Body: []byte("{}")}}); err != nil {
 			t.Fatal(err)
 		}
 		kept[onceKind(day, name)] = keep

@@ -95,27 +95,32 @@ func (describedID) Schema(huma.Registry) *huma.Schema {
 }
 
 func operation(r Route, registry huma.Registry, errorRef *huma.Schema) *huma.Operation {
-	o := &huma.Operation{Method: r.Method, Path: r.Path, Summary: r.Summary, OperationID: operationID(r), Tags: []string{tagOf(r.Path)},
+	o := &huma.Operation{Method: r.Method, Path: r.Path, Summary: r.Summary, OperationID: operationID(r),
+		Tags:       []string{tagOf(r.Path)},
 		Extensions: map[string]any{"x-permission": r.Need}, Responses: map[string]*huma.Response{}}
 	if r.Need != access.Open {
 		o.Security = []map[string][]string{{"token": {}}}
 	}
 	for _, p := range r.params {
 		schema := p.schema(registry)
-		o.Parameters = append(o.Parameters, &huma.Param{Name: p.Name, In: p.In, Description: p.Doc, Required: p.In == "path", Schema: schema})
+		o.Parameters = append(o.Parameters, &huma.Param{Name: p.Name, In: p.In, Description: p.Doc, Required: p.In == "path",
+			Schema: schema})
 	}
 	if r.body != nil {
 		schema := registry.Schema(r.body, true, operationID(r)+"Body")
-		o.RequestBody = &huma.RequestBody{Required: r.body.Kind() != reflect.Pointer, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
+		o.RequestBody = &huma.RequestBody{Required: r.body.Kind() != reflect.Pointer,
+			Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
 	}
 	if r.Takes {
 		bytes := &huma.Schema{Type: huma.TypeString, Format: "binary"}
-		o.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/octet-stream": {Schema: bytes}}}
+		o.RequestBody = &huma.RequestBody{Required: true,
+			Content: map[string]*huma.MediaType{"application/octet-stream": {Schema: bytes}}}
 	}
 	status := statusOfRoute(r)
 	ok := &huma.Response{Description: http.StatusText(status)}
 	if r.answer != nil && r.answer != reflect.TypeFor[json.RawMessage]() {
-		ok.Content = map[string]*huma.MediaType{"application/json": {Schema: registry.Schema(r.answer, true, operationID(r)+"Answer")}}
+		ok.Content = map[string]*huma.MediaType{
+			"application/json": {Schema: registry.Schema(r.answer, true, operationID(r)+"Answer")}}
 	}
 	o.Responses[strconv.Itoa(status)] = ok
 	if r.Found {
@@ -165,7 +170,8 @@ func statusOfRoute(r Route) int {
 }
 
 func operationID(r Route) string {
-	words := strings.FieldsFunc(strings.TrimPrefix(r.Path, "/api/v1"), func(c rune) bool { return strings.ContainsRune("/{}.", c) })
+	words := strings.FieldsFunc(strings.TrimPrefix(r.Path, "/api/v1"),
+		func(c rune) bool { return strings.ContainsRune("/{}.", c) })
 	return strings.ToLower(r.Method) + "-" + strings.Join(words, "-")
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/tuskqueue/tusk/server/access"
 )
 
-// workedOf is how much of the time somebody works of whom do works once, beside another identity that comes now and then,
-// or alone.
+// workedOf is how much of the time somebody works of whom do works once, beside another identity that comes now and
+// then, or alone.
 func workedOf(t *testing.T, alone bool, do func(ctx context.Context, r rooms, work func())) (share float64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

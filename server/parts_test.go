@@ -13,7 +13,8 @@ import (
 
 func TestPagesFindATaskByAPartOfItsID(t *testing.T) {
 	s, f := filled(t)
-	if err := s.server.Book().PutUser(t.Context(), access.User{Name: "vic", Role: access.Viewer}, "right password"); err != nil {
+	if err := s.server.Book().PutUser(t.Context(), access.User{Name: "vic", Role: access.Viewer},
+		"right password"); err != nil {
 		t.Fatal(err)
 	}
 	cookie := s.session("vic", "right password")
@@ -35,7 +36,8 @@ func TestPagesFindATaskByAPartOfItsID(t *testing.T) {
 			t.Errorf("%s: %d", path, a.status)
 		}
 	}
-	if a := get("/tasks?key=" + id[:6]); a.status != 200 || !strings.Contains(a.body, "Several tasks have") || strings.Count(a.body, "<tr data-row>") < 2 {
+	if a := get("/tasks?key=" + id[:6]); a.status != 200 || !strings.Contains(a.body, "Several tasks have") ||
+		strings.Count(a.body, "<tr data-row>") < 2 {
 		t.Error("a part that several have:", a.status)
 	}
 	if a := get("/tasks?key=abcdef012345"); a.status != 200 || !strings.Contains(a.body, "No tasks here") {
@@ -45,7 +47,8 @@ func TestPagesFindATaskByAPartOfItsID(t *testing.T) {
 		t.Error(a.status)
 	}
 	// The API has whole ids.
-	if a := s.do("GET", "/api/v1/tasks/"+id[24:], nil); a.status != http.StatusBadRequest && a.status != http.StatusNotFound {
+	if a := s.do("GET", "/api/v1/tasks/"+id[24:], nil); a.status != http.StatusBadRequest &&
+		a.status != http.StatusNotFound {
 		t.Error(a.status)
 	}
 	// A key that looks like a part of an id is a key.
@@ -96,7 +99,8 @@ func TestAHeadHasAtMost16KiBAndTheErrorSaysSo(t *testing.T) {
 
 func TestAFormThatCannotBeReadIsNotTooLarge(t *testing.T) {
 	s := start(t)
-	for body, want := range map[string]int{"a=%zz": http.StatusBadRequest, "a=" + strings.Repeat("x", 5<<20): http.StatusRequestEntityTooLarge} {
+	for body, want := range map[string]int{"a=%zz": http.StatusBadRequest,
+		"a=" + strings.Repeat("x", 5<<20): http.StatusRequestEntityTooLarge} {
 		if a := s.as("", "POST", "/login", body, "Content-Type", formType); a.status != want {
 			t.Errorf("%.10s: %d, want %d", body, a.status, want)
 		}

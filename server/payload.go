@@ -73,8 +73,10 @@ func (c *call) transfer() (done func(), err error) {
 }
 
 func putPart(c *call, in byPart) (Part, error) {
-	if kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type")); err != nil || kind != "application/octet-stream" {
-		return Part{}, problem(http.StatusUnsupportedMediaType, "unsupported_media_type", "want Content-Type: application/octet-stream")
+	if kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type")); err != nil ||
+		kind != "application/octet-stream" {
+		return Part{}, problem(http.StatusUnsupportedMediaType, "unsupported_media_type",
+			"want Content-Type: application/octet-stream")
 	}
 	if c.r.ContentLength > tusk.MaxPartBytes {
 		return Part{}, partTooLarge()
@@ -95,7 +97,8 @@ func putPart(c *call, in byPart) (Part, error) {
 	case errors.As(err, new(*http.MaxBytesError)):
 		err = partTooLarge()
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = problem(http.StatusRequestTimeout, "body_too_slow", "64 KiB of the part took more than %v: send it again", partTime)
+		err = problem(http.StatusRequestTimeout, "body_too_slow", "64 KiB of the part took more than %v: send it again",
+			partTime)
 	case err != nil:
 		err = payloadProblem(err)
 	}
@@ -122,7 +125,8 @@ func payloadProblem(err error) error {
 	case errors.As(err, new(*tusk.InvalidError)):
 		return err
 	case errors.Is(err, tusk.ErrNoPayloads):
-		return problem(http.StatusNotFound, "no_payloads", "this server keeps no large args and outputs: start it with --archive")
+		return problem(http.StatusNotFound, "no_payloads",
+			"this server keeps no large args and outputs: start it with --archive")
 	case errors.Is(err, fs.ErrNotExist):
 		return problem(http.StatusConflict, "part_missing",
 			"a part of the upload is not there: upload it again; parts are kept until they are put together, for a day at most")
@@ -191,7 +195,8 @@ func enqueueLarge(c *call, in enqueueLargeInput) (EnqueuedTask, error) {
 	var out EnqueuedTask
 	t := in.Body.Task
 	if len(t.Args) > 0 {
-		return out, fieldProblem(http.StatusUnprocessableEntity, "args_twice", "task.args", "leave them out: they are the upload")
+		return out, fieldProblem(http.StatusUnprocessableEntity, "args_twice", "task.args",
+			"leave them out: they are the upload")
 	}
 	if err := allowed(c.who, t.Queue, t.Tenant); err != nil {
 		return out, err

@@ -46,7 +46,8 @@ func startKeeping(t *testing.T, s store.Store) keeping {
 // keeper is a client that keeps large args and outputs in a bucket.
 func keeper(t *testing.T, s store.Store, bucket *blob.Bucket) *tusk.Client {
 	t.Helper()
-	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: slog.New(slog.DiscardHandler), Payloads: archive.NewPayloads(s, bucket, tusk.NewID)})
+	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: slog.New(slog.DiscardHandler),
+		Payloads: archive.NewPayloads(s, bucket, tusk.NewID)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,10 +110,12 @@ func TestLargeArgsAndOutputsGoInPartsByHTTPOnEveryEngine(t *testing.T) {
 			worker := k.tokenFor(access.Token{Name: "w", Role: access.Worker})
 			args, output := `{"a":"`+strings.Repeat("many words ", 90<<10)+`"}`, `["`+strings.Repeat("other words ", 60<<10)+`"]`
 			var e server.EnqueuedTask
-			k.as(producer, "POST", "/api/v1/tasks/large", object{"task": object{"kind": "k"}, "upload": k.uploaded(producer, "/uploads", args, 300<<10)}).want(t, 201, &e)
+			k.as(producer, "POST", "/api/v1/tasks/large",
+				object{"task": object{"kind": "k"}, "upload": k.uploaded(producer, "/uploads", args, 300<<10)}).want(t, 201, &e)
 			var leased server.LeasedTasks
 			k.as(worker, "POST", "/api/v1/lease", object{"queues": []string{"default"}, "wait": "10s"}).want(t, 200, &leased)
-			if len(leased.Tasks) != 1 || leased.Tasks[0].Large == nil || leased.Tasks[0].Large.Bytes != int64(len(args)) || leased.Tasks[0].Large.SHA256 != sumOf(args) {
+			if len(leased.Tasks) != 1 || leased.Tasks[0].Large == nil || leased.Tasks[0].Large.Bytes != int64(len(args)) ||
+				leased.Tasks[0].Large.SHA256 != sumOf(args) {
 				t.Fatalf("%+v", leased)
 			}
 			lease := leased.Tasks[0].LeaseID
@@ -122,12 +125,15 @@ func TestLargeArgsAndOutputsGoInPartsByHTTPOnEveryEngine(t *testing.T) {
 			if a := get("", 200); a.body != args {
 				t.Errorf("%d bytes", len(a.body))
 			}
-			for asked, want := range map[string]string{"bytes=0-0": args[:1], "bytes=700000-": args[700000:], "bytes=-3": args[len(args)-3:], "bytes=5-9": args[5:10]} {
-				if a := get(asked, 206); a.body != want || !strings.HasSuffix(a.header.Get("Content-Range"), fmt.Sprint("/", len(args))) {
+			for asked, want := range map[string]string{"bytes=0-0": args[:1], "bytes=700000-": args[700000:],
+				"bytes=-3": args[len(args)-3:], "bytes=5-9": args[5:10]} {
+				if a := get(asked, 206); a.body != want ||
+					!strings.HasSuffix(a.header.Get("Content-Range"), fmt.Sprint("/", len(args))) {
 					t.Errorf("%s: %d bytes, %s", asked, len(a.body), a.header.Get("Content-Range"))
 				}
 			}
-			k.as(worker, "GET", "/api/v1/lease/args", nil, "Lease-Id", lease, "Range", "bytes=99999999-").problem(t, 416, "range_not_satisfiable")
+			k.as(worker, "GET", "/api/v1/lease/args", nil, "Lease-Id", lease, "Range", "bytes=99999999-").problem(t, 416,
+				"range_not_satisfiable")
 			complete := object{"lease_id": lease, "upload": k.uploaded(worker, "/lease/uploads", output, 300<<10)}
 			k.as(worker, "POST", "/api/v1/lease/complete/large", complete).want(t, 200, nil)
 			k.as(worker, "POST", "/api/v1/lease/complete/large", complete).want(t, 200, nil) // the answer was lost
@@ -138,7 +144,8 @@ func TestLargeArgsAndOutputsGoInPartsByHTTPOnEveryEngine(t *testing.T) {
 				}
 			}
 			// The sweep takes the parts, and nothing that the task refers to.
-			r, err := archive.NewRunner(archive.Options{Store: db, Bucket: k.bucket, ID: tusk.NewID(), NewID: tusk.NewID, Dir: t.TempDir(), Every: time.Nanosecond, Patience: time.Nanosecond, Grace: time.Nanosecond,
+			r, err := archive.NewRunner(archive.Options{Store: db, Bucket: k.bucket, ID: tusk.NewID(), NewID: tusk.NewID,
+				Dir: t.TempDir(), Every: time.Nanosecond, Patience: time.Nanosecond, Grace: time.Nanosecond,
 				Keep: func(context.Context) (store.Retention, error) { return store.Retention{}, nil }})
 			if err != nil {
 				t.Fatal(err)
@@ -166,7 +173,8 @@ func TestPartsThatAreWrongAreRefused(t *testing.T) {
 	k.do("PUT", at+sumOf("a"), "b", bytes...).problem(t, 422, "checksum_mismatch")
 	k.do("PUT", at+"A", "b", bytes...).problem(t, 400, "invalid_checksum")
 	k.do("PUT", at+sumOf("a"), "a").problem(t, 415, "unsupported_media_type")
-	if p := k.do("PUT", at+sumOf("a"), strings.Repeat("a", tusk.MaxPartBytes+1), bytes...).problem(t, 413, "body_too_large"); !strings.Contains(p.Detail, "16777216") {
+	if p := k.do("PUT", at+sumOf("a"), strings.Repeat("a", tusk.MaxPartBytes+1), bytes...).problem(t, 413,
+		"body_too_large"); !strings.Contains(p.Detail, "16777216") {
 		t.Error(p)
 	}
 	k.do("GET", at+sumOf("a"), nil).problem(t, 404, "not_found")
@@ -174,14 +182,16 @@ func TestPartsThatAreWrongAreRefused(t *testing.T) {
 	k.do("PUT", at+sumOf("1"), "1", bytes...).want(t, 201, nil)
 	k.do("GET", at+sumOf("1"), nil).want(t, 200, nil)
 	large := func(sum string, parts ...string) answer {
-		return k.do("POST", "/api/v1/tasks/large", object{"task": object{"kind": "k"}, "upload": object{"id": id, "parts": parts, "sha256": sum}})
+		return k.do("POST", "/api/v1/tasks/large",
+			object{"task": object{"kind": "k"}, "upload": object{"id": id, "parts": parts, "sha256": sum}})
 	}
 	large(sumOf("12"), sumOf("1"), sumOf("2")).problem(t, 409, "part_missing")
 	large(sumOf("12"), sumOf("1")).problem(t, 422, "checksum_mismatch")
 	k.do("PUT", at+sumOf("x"), "x", bytes...).want(t, 201, nil)
 	large(sumOf("x"), sumOf("x")).problem(t, 422, "invalid_json")
 	large(sumOf("11"), sumOf("1"), sumOf("1")).want(t, 201, nil)
-	k.do("POST", "/api/v1/tasks/large", object{"task": object{"kind": "k", "args": 1}, "upload": object{"id": id, "parts": []string{sumOf("1")}, "sha256": sumOf("1")}}).problem(t, 422, "args_twice")
+	k.do("POST", "/api/v1/tasks/large", object{"task": object{"kind": "k", "args": 1},
+		"upload": object{"id": id, "parts": []string{sumOf("1")}, "sha256": sumOf("1")}}).problem(t, 422, "args_twice")
 	for _, header := range [][]string{{"Lease-Id", "\u00e9"}, {"Range", strings.Repeat("0", 65)}, {"Range", "\u00e9"}} {
 		k.do("GET", "/api/v1/lease/args", nil, header...).problem(t, 400, "invalid_header")
 	}
@@ -196,12 +206,17 @@ func TestNoTokenReachesThePayloadsOfAnother(t *testing.T) {
 	bolt := k.tokenFor(access.Token{Name: "b", Role: access.Producer, Tenants: []string{"bolt"}})
 	text := `{"a":"` + strings.Repeat("x", 400<<10) + `"}`
 	upload := k.uploaded(acme, "/uploads", text, 300<<10)
-	k.as(bolt, "GET", fmt.Sprint("/api/v1/uploads/", upload["id"], "/", upload["parts"].([]string)[0]), nil).problem(t, 404, "not_found")
-	k.as(bolt, "POST", "/api/v1/tasks/large", object{"task": object{"kind": "k", "tenant": "bolt"}, "upload": upload}).problem(t, 409, "part_missing")
-	k.as(bolt, "POST", "/api/v1/tasks/large", object{"task": object{"kind": "k", "tenant": "acme"}, "upload": upload}).problem(t, 403, "forbidden")
+	k.as(bolt, "GET", fmt.Sprint("/api/v1/uploads/", upload["id"], "/", upload["parts"].([]string)[0]), nil).problem(t,
+		404, "not_found")
+	k.as(bolt, "POST", "/api/v1/tasks/large",
+		object{"task": object{"kind": "k", "tenant": "bolt"}, "upload": upload}).problem(t, 409, "part_missing")
+	k.as(bolt, "POST", "/api/v1/tasks/large",
+		object{"task": object{"kind": "k", "tenant": "acme"}, "upload": upload}).problem(t, 403, "forbidden")
 	var e server.EnqueuedTask
-	k.as(acme, "POST", "/api/v1/tasks/large", object{"task": object{"kind": "k", "tenant": "acme", "queue": "mine"}, "upload": upload}).want(t, 201, &e)
-	for role, status := range map[access.Role]int{access.Producer: 403, access.Worker: 403, access.Viewer: 403, access.Operator: 403, access.Admins: 403} {
+	k.as(acme, "POST", "/api/v1/tasks/large", object{"task": object{"kind": "k", "tenant": "acme", "queue": "mine"},
+		"upload": upload}).want(t, 201, &e)
+	for role, status := range map[access.Role]int{access.Producer: 403, access.Worker: 403, access.Viewer: 403,
+		access.Operator: 403, access.Admins: 403} {
 		token := k.tokenFor(access.Token{Name: string(role), Role: role, Queues: []string{"theirs"}})
 		k.as(token, "GET", "/api/v1/tasks/"+e.ID+"/args", nil).want(t, status, nil)
 	}
@@ -209,7 +224,8 @@ func TestNoTokenReachesThePayloadsOfAnother(t *testing.T) {
 	k.do("POST", "/api/v1/lease", object{"queues": []string{"mine"}}).want(t, 200, &leased)
 	other := k.tokenFor(access.Token{Name: "w", Role: access.Worker, Queues: []string{"theirs"}})
 	k.as(other, "GET", "/api/v1/lease/args", nil, "Lease-Id", leased.Tasks[0].LeaseID).problem(t, 403, "forbidden")
-	k.as(other, "POST", "/api/v1/lease/complete/large", object{"lease_id": leased.Tasks[0].LeaseID, "upload": upload}).problem(t, 403, "forbidden")
+	k.as(other, "POST", "/api/v1/lease/complete/large",
+		object{"lease_id": leased.Tasks[0].LeaseID, "upload": upload}).problem(t, 403, "forbidden")
 	k.do("GET", "/api/v1/lease/args", nil, "Lease-Id", e.ID+"."+strings.Repeat("0", 32)).problem(t, 409, "lease_lost")
 	k.do("GET", "/api/v1/tasks/"+e.ID+"/args", nil).want(t, 200, nil)
 	entries, err := k.server.Book().Entries(t.Context())
@@ -261,7 +277,8 @@ func TestALargeUploadCostsLittleMemory(t *testing.T) {
 		a.Body.Close()
 		sums = append(sums, part)
 	}
-	k.do("POST", "/api/v1/tasks/large", object{"task": object{"kind": "k"}, "upload": object{"id": id, "parts": sums, "sha256": hex.EncodeToString(whole.Sum(nil))}}).want(t, 201, nil)
+	k.do("POST", "/api/v1/tasks/large", object{"task": object{"kind": "k"},
+		"upload": object{"id": id, "parts": sums, "sha256": hex.EncodeToString(whole.Sum(nil))}}).want(t, 201, nil)
 	runtime.ReadMemStats(&after)
 	took := after.TotalAlloc - before.TotalAlloc
 	t.Logf("%d KiB were allocated for %d MiB that came and were put together", took>>10, n*size>>20)

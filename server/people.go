@@ -38,8 +38,9 @@ type NewToken struct {
 func createToken(c *call, in createTokenInput) (NewToken, error) {
 	b := in.Body
 	c.target, c.detail = short(b.Name), b.Role
-	secret, t, err := c.book.CreateToken(c.r.Context(), access.Token{Name: b.Name, Role: access.Role(b.Role), Queues: b.Queues,
-		Tenants: b.Tenants, ExpiresAt: instant(b.ExpiresAt)}, c.who.Name)
+	secret, t, err := c.book.CreateToken(c.r.Context(),
+		access.Token{Name: b.Name, Role: access.Role(b.Role), Queues: b.Queues, Tenants: b.Tenants,
+			ExpiresAt: instant(b.ExpiresAt)}, c.who.Name)
 	return NewToken{Secret: secret, Token: t}, err
 }
 

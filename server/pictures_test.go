@@ -26,7 +26,8 @@ func (b busy) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, err
 	stats, err := b.Store.Stats(ctx, f)
 	r := rand.New(rand.NewPCG(7, 7)) //nolint:gosec // a picture
 	for i := range 59 {
-		s := store.Stat{At: time.Now().UTC().Truncate(time.Minute).Add(time.Duration(i-59) * time.Minute), Queue: "mail", Kind: "send_email"}
+		s := store.Stat{At: time.Now().UTC().Truncate(time.Minute).Add(time.Duration(i-59) * time.Minute), Queue: "mail",
+			Kind: "send_email"}
 		s.Completed = 60 + int64(i) + r.Int64N(40)
 		if s.Failed = r.Int64N(4); i > 38 && i < 46 {
 			s.Failed += 18 + r.Int64N(9)
@@ -63,7 +64,8 @@ func TestPictures(t *testing.T) {
 	b := openBrowser(t, s.URL)
 	for _, theme := range []string{"light", "dark"} {
 		b.as(1280, theme)
-		for name, path := range map[string]string{"overview": "/", "tasks": "/tasks", "task": "/tasks/" + f.Retryable.String(), "errors": "/errors", "workflow": "/workflows/" + f.Workflow.String()} {
+		for name, path := range map[string]string{"overview": "/", "tasks": "/tasks",
+			"task": "/tasks/" + f.Retryable.String(), "errors": "/errors", "workflow": "/workflows/" + f.Workflow.String()} {
 			b.open(path)
 			var png []byte
 			b.run(chromedp.Sleep(700*time.Millisecond), chromedp.ActionFunc(func(ctx context.Context) (err error) {
@@ -79,7 +81,8 @@ func TestPictures(t *testing.T) {
 		return
 	}
 	b.as(390, "light")
-	for name, path := range map[string]string{"overview": "/", "tasks": "/tasks", "task": "/tasks/" + f.Retryable.String(), "errors": "/errors", "schedule": "/schedules/morning-report"} {
+	for name, path := range map[string]string{"overview": "/", "tasks": "/tasks", "task": "/tasks/" + f.Retryable.String(),
+		"errors": "/errors", "schedule": "/schedules/morning-report"} {
 		b.open(path)
 		var png []byte
 		b.run(chromedp.Sleep(700*time.Millisecond), chromedp.CaptureScreenshot(&png))

@@ -62,7 +62,8 @@ func listPipelines(c *call, _ struct{}) (PipelineList, error) {
 }
 
 func viewStage(s *tusk.StageStats) Stage {
-	v := Stage{Name: s.Name, Kind: s.Kind, Queue: s.Queue, Paused: s.Paused, Tasks: map[string]int64{}, Oldest: s.Oldest.Seconds(), Stuck: s.Stuck,
+	v := Stage{Name: s.Name, Kind: s.Kind, Queue: s.Queue, Paused: s.Paused, Tasks: map[string]int64{},
+		Oldest: s.Oldest.Seconds(), Stuck: s.Stuck,
 		Completed: s.Completed, Failed: s.Failed, Waited: viewSpan(&s.Waited), Ran: viewSpan(&s.Ran)}
 	for state, n := range s.Tasks {
 		v.Tasks[state.String()] = n
@@ -102,7 +103,8 @@ type startPipelineInput struct {
 
 // PipelineStart is a task that enters a pipeline.
 type PipelineStart struct {
-	Input      json.RawMessage   `json:"input,omitempty" doc:"of the first stage, any JSON of up to 256 KiB, 64 levels; default: {}"`
+	Input json.
+		RawMessage `json:"input,omitempty" doc:"of the first stage, any JSON of up to 256 KiB, 64 levels; default: {}"`
 	Stage      string            `json:"stage,omitempty" rule:"optional-name" doc:"where it enters; default: the first stage"`
 	Tenant     string            `json:"tenant,omitempty" rule:"optional-name"`
 	Partition  string            `json:"partition,omitempty" rule:"key" doc:"tells tasks of a tenant apart in queues with limits"`
@@ -134,7 +136,8 @@ func startPipeline(c *call, in startPipelineInput) (EnqueuedTask, error) {
 	if err := allowed(c.who, stage.Queue, cmp.Or(b.Tenant, stage.Tenant)); err != nil {
 		return EnqueuedTask{}, err
 	}
-	o, err := TaskInput{Tenant: b.Tenant, Partition: b.Partition, Priority: b.Priority, Tags: b.Tags, Metadata: b.Metadata, RunAt: b.RunAt, Delay: b.Delay,
+	o, err := TaskInput{Tenant: b.Tenant, Partition: b.Partition, Priority: b.Priority, Tags: b.Tags, Metadata: b.Metadata,
+		RunAt: b.RunAt, Delay: b.Delay,
 		Key: b.Key, OnConflict: b.OnConflict, SourceTime: b.SourceTime}.options()
 	if err != nil {
 		return EnqueuedTask{}, err

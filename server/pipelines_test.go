@@ -13,35 +13,40 @@ import (
 	"github.com/tuskqueue/tusk/server/push"
 )
 
-var stages = object{"stages": []object{{"name": "fetch"}, {"name": "parse", "max_attempts": 3, "backoff": object{"shape": "constant", "base": "1s"}},
+var stages = object{"stages": []object{{"name": "fetch"},
+	{"name": "parse", "max_attempts": 3, "backoff": object{"shape": "constant", "base": "1s"}},
 	{"name": "index", "queue": "hooks"}, {"name": "store"}}}
 
 // A run passes stages that are worked on over HTTP and by a webhook.
 func TestStagesAreRunInAnyLanguage(t *testing.T) {
 	s := start(t, allowLoopback)
 	var secret atomic.Value
-	c := listen(t, func() string { return secret.Load().(string) }, func(w http.ResponseWriter, _ *http.Request, m push.Message) {
-		if string(m.Data.Args) == `{"ends":true}` {
-			w.Header().Set("Tusk-Go-To", "")
-		} else {
-			w.Header().Set("Tusk-Go-To", "store")
-		}
-		fmt.Fprint(w, `{"indexed":true}`)
-	})
+	c := listen(t, func() string { return secret.Load().(string) },
+		func(w http.ResponseWriter, _ *http.Request, m push.Message) {
+			if string(m.Data.Args) == `{"ends":true}` {
+				w.Header().Set("Tusk-Go-To", "")
+			} else {
+				w.Header().Set("Tusk-Go-To", "store")
+			}
+			fmt.Fprint(w, `{"indexed":true}`)
+		})
 	secret.Store(s.register("hooks", c.URL, nil))
 	s.do("POST", "/api/v1/pipelines/ingest/start", object{}).problem(t, 404, "not_found")
 	s.do("PUT", "/api/v1/pipelines/ingest", stages).want(t, 204, nil)
 	var run server.EnqueuedTask
-	s.do("POST", "/api/v1/pipelines/ingest/start", object{"input": object{"doc": 9}, "tenant": "acme", "tags": []string{"a"}, "key": "doc-9"}).want(t, 201, &run)
+	s.do("POST", "/api/v1/pipelines/ingest/start",
+		object{"input": object{"doc": 9}, "tenant": "acme", "tags": []string{"a"}, "key": "doc-9"}).want(t, 201, &run)
 	s.do("POST", "/api/v1/pipelines/ingest/start", object{"key": "doc-9", "tenant": "acme"}).want(t, 200, nil)
 	fetch := s.lease(object{"queues": []string{"ingest.fetch"}, "wait": "5s"})[0]
-	s.do("POST", "/api/v1/lease/complete", object{"lease_id": fetch.LeaseID, "output": object{"page": 1}}).want(t, 200, nil)
+	s.do("POST", "/api/v1/lease/complete", object{"lease_id": fetch.LeaseID, "output": object{"page": 1}}).want(
+		t, 200, nil)
 	parse := s.lease(object{"queues": []string{"ingest.parse"}, "wait": "5s"})[0]
 	if string(parse.Args) != `{"page":1}` || parse.Tenant != "acme" || parse.Max != 3 || parse.Tags[0] != "a" {
 		t.Errorf("%+v", parse)
 	}
 	var batch server.LeaseResults
-	s.do("POST", "/api/v1/lease/batch", object{"items": []object{{"action": "complete", "lease_id": parse.LeaseID, "output": 2}}}).want(t, 200, &batch)
+	s.do("POST", "/api/v1/lease/batch", object{
+		"items": []object{{"action": "complete", "lease_id": parse.LeaseID, "output": 2}}}).want(t, 200, &batch)
 	store := s.lease(object{"queues": []string{"ingest.store"}, "wait": "20s"})[0]
 	if string(store.Args) != `{"indexed":true}` {
 		t.Errorf("%s", store.Args)
@@ -61,7 +66,8 @@ func TestStagesAreRunInAnyLanguage(t *testing.T) {
 	if d := s.task(again.ID); d.State != "discarded" || !strings.Contains(d.Attempts[0].Error, `unknown stage "nowhere"`) {
 		t.Errorf("%+v", d)
 	}
-	s.do("POST", "/api/v1/pipelines/ingest/start", object{"stage": "index", "input": object{"ends": true}}).want(t, 201, &run)
+	s.do("POST", "/api/v1/pipelines/ingest/start", object{"stage": "index", "input": object{"ends": true}}).want(
+		t, 201, &run)
 	s.awaitState(run.ID, "completed")
 	s.do("GET", "/api/v1/workflows/"+run.ID, nil).want(t, 200, &flow)
 	if !flow.Done || len(flow.Tasks) != 1 {
@@ -71,20 +77,24 @@ func TestStagesAreRunInAnyLanguage(t *testing.T) {
 	plain := s.enqueue(object{"kind": "no.stage"})
 	lent := s.lease(object{"queues": []string{"default"}, "wait": "5s"})[0]
 	s.do("POST", "/api/v1/lease/complete", object{"lease_id": lent.LeaseID, "go_to": "store"}).want(t, 200, nil)
-	if d := s.task(plain); d.State != "discarded" || !strings.Contains(d.Attempts[0].Error, "no.stage is no stage of a pipeline") {
+	if d := s.task(plain); d.State != "discarded" ||
+		!strings.Contains(d.Attempts[0].Error, "no.stage is no stage of a pipeline") {
 		t.Errorf("%+v", d)
 	}
 }
 
 func TestPipelinesThatAreRefused(t *testing.T) {
 	s := start(t)
-	for _, bad := range []object{{}, {"stages": []object{}}, {"stages": []object{{"name": "a"}, {"name": "a"}}}, {"stages": []object{{"nam": "a"}}},
-		{"stages": []object{{"name": "a", "backoff": object{"shape": "up"}}}}, {"stages": []object{{"name": "a", "timeout": "soon"}}}} {
+	for _, bad := range []object{{}, {"stages": []object{}}, {"stages": []object{{"name": "a"}, {"name": "a"}}},
+		{"stages": []object{{"nam": "a"}}},
+		{"stages": []object{{"name": "a", "backoff": object{"shape": "up"}}}},
+		{"stages": []object{{"name": "a", "timeout": "soon"}}}} {
 		if a := s.do("PUT", "/api/v1/pipelines/ingest", bad); a.status != 400 && a.status != 422 {
 			t.Errorf("%v: %d %s", bad, a.status, a.body)
 		}
 	}
-	s.do("PUT", "/api/v1/pipelines/ingest", object{"stages": []object{{"name": "a", "tenant": "acme"}, {"name": "b"}}}).want(t, 204, nil)
+	s.do("PUT", "/api/v1/pipelines/ingest",
+		object{"stages": []object{{"name": "a", "tenant": "acme"}, {"name": "b"}}}).want(t, 204, nil)
 	s.do("POST", "/api/v1/pipelines/ingest/start", object{"stage": "c"}).problem(t, 422, "unknown_stage")
 
 	acme := s.tokenFor(access.Token{Name: "acme", Role: access.Producer, Tenants: []string{"acme"}})

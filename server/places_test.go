@@ -31,13 +31,15 @@ func (s *site) page(path string) answer { return s.do("GET", path, nil) }
 
 func TestAQueueAKindAndAWorkerHavePages(t *testing.T) {
 	s, f := filled(t)
-	s.page("/queues/reports").says(t, "<h1>reports", `href="/kinds/transcode_video"`, "/tasks/"+f.Running.String(), "/schedules/morning-report",
-		"import_feed", "Running now", `/tasks?queue=reports&amp;state=discarded">Discarded</a></dt><dd><b>3</b>`)
+	s.page("/queues/reports").says(t, "<h1>reports", `href="/kinds/transcode_video"`, "/tasks/"+f.Running.String(),
+		"/schedules/morning-report", "import_feed", "Running now",
+		`/tasks?queue=reports&amp;state=discarded">Discarded</a></dt><dd><b>3</b>`)
 	s.page("/queues/archive").says(t, "paused", "No worker claims its tasks", "rises every 1 h towards 0")
 	s.page("/kinds").says(t, `href="/kinds/charge_card"`, `href="/kinds/transcode_video"`)
 	s.page("/kinds/charge_card").says(t, `href="/queues/default"`, "payment gateway", "Workers that have it")
 	s.page("/kinds/archive_files").says(t, "No living worker says that it has a handler")
-	for _, path := range []string{"/queues/nobody", "/queues/A%20B", "/kinds/nothing", "/workers/" + tusk.NewID().String(), "/workers/x"} {
+	for _, path := range []string{"/queues/nobody", "/queues/A%20B", "/kinds/nothing", "/workers/" + tusk.NewID().String(),
+		"/workers/x"} {
 		if a := s.page(path); a.status != 404 {
 			t.Errorf("%s: %d", path, a.status)
 		}
@@ -83,7 +85,8 @@ func TestWallsStandAroundThePagesOfQueuesKindsAndWorkers(t *testing.T) {
 	}
 	at := "/workers/" + workers[0].ID.String()
 	mail := s.tokenFor(access.Token{Name: "mail", Role: access.Operator, Queues: []string{"mail"}})
-	for path, want := range map[string]int{"/queues/mail": 200, "/queues/reports": 404, "/kinds/close_books": 404, at: 200} {
+	for path, want := range map[string]int{"/queues/mail": 200, "/queues/reports": 404,
+		"/kinds/close_books": 404, at: 200} {
 		if a := s.as(mail, "GET", path, nil); a.status != want || strings.Contains(a.body, f.Running.String()) {
 			t.Errorf("%s: %d", path, a.status)
 		}
@@ -98,7 +101,8 @@ func TestWallsStandAroundThePagesOfQueuesKindsAndWorkers(t *testing.T) {
 		}
 	}
 	acme := s.tokenFor(access.Token{Name: "acme", Role: access.Viewer, Tenants: []string{"acme"}})
-	for path, want := range map[string]int{"/queues/mail": 403, "/kinds": 403, "/kinds/send_email": 403, at: 403, "/find?q=mail": 200} {
+	for path, want := range map[string]int{"/queues/mail": 403, "/kinds": 403, "/kinds/send_email": 403, at: 403,
+		"/find?q=mail": 200} {
 		if a := s.as(acme, "GET", path, nil); a.status != want || strings.Contains(a.body, `id="found"`) {
 			t.Errorf("%s for a tenant: %d", path, a.status)
 		}
@@ -111,8 +115,10 @@ func TestWallsStandAroundThePagesOfQueuesKindsAndWorkers(t *testing.T) {
 func TestASearchFindsEverythingThatHasAName(t *testing.T) {
 	s, f := filled(t)
 	for q, want := range map[string]string{
-		"repor": `href="/queues/reports"`, "TRANSCODE": `href="/kinds/transcode_video"`, "morning": `href="/schedules/morning-report"`,
-		"report-2026-11": `href="/tasks/` + f.Scheduled.String(), f.Running.String()[24:]: `href="/tasks/` + f.Running.String(),
+		"repor": `href="/queues/reports"`, "TRANSCODE": `href="/kinds/transcode_video"`,
+		"morning":        `href="/schedules/morning-report"`,
+		"report-2026-11": `href="/tasks/` + f.Scheduled.String(), f.Running.String()[24:]: `href="/tasks/` +
+			f.Running.String(),
 		f.Workflow.String(): `href="/workflows/` + f.Workflow.String(), "import_": `href="/kinds/import_feed"`,
 	} {
 		s.page("/find?q="+url.QueryEscape(q)).says(t, want)
@@ -132,8 +138,10 @@ func TestStatesHaveTheNumbersThatTheEngineCounts(t *testing.T) {
 		return n
 	}
 	for _, c := range []struct{ page, state, want string }{
-		{"/tasks?queue=archive", "available", "12"}, {"/tasks?queue=archive", "discarded", "0"}, {"/tasks?queue=reports", "discarded", "3"},
-		{"/tasks?queue=reports&state=running", "running", "1"}, {"/tasks?queue=archive", "completed", ""}, {"/tasks?kind=archive_files", "available", ""},
+		{"/tasks?queue=archive", "available", "12"}, {"/tasks?queue=archive", "discarded", "0"},
+		{"/tasks?queue=reports", "discarded", "3"},
+		{"/tasks?queue=reports&state=running", "running", "1"}, {"/tasks?queue=archive", "completed", ""},
+		{"/tasks?kind=archive_files", "available", ""},
 	} {
 		if got := count(c.page, c.state); got != c.want {
 			t.Errorf("%s, %s: %q, want %q", c.page, c.state, got, c.want)
@@ -204,24 +212,29 @@ func TestAPersonFindsAndReadsWithKeysAndThePointer(t *testing.T) {
 
 	// The numbers of the chart, at the pointer and by keys.
 	b.open("/queues/default")
-	b.run(chromedp.WaitVisible(".u-over", chromedp.ByQuery), chromedp.Focus("[data-chart]", chromedp.ByQuery), chromedp.KeyEvent(kb.ArrowLeft))
+	b.run(chromedp.WaitVisible(".u-over", chromedp.ByQuery), chromedp.Focus("[data-chart]", chromedp.ByQuery),
+		chromedp.KeyEvent(kb.ArrowLeft))
 	eventually(t, func() bool { return strings.Contains(b.text("#tip"), " completed, ") })
 	b.accessible("a chart that tells its numbers")
 	b.open("/queues/default?view=durations")
-	b.run(chromedp.WaitVisible(".u-over", chromedp.ByQuery), chromedp.Focus("[data-chart]", chromedp.ByQuery), chromedp.KeyEvent(kb.ArrowLeft))
+	b.run(chromedp.WaitVisible(".u-over", chromedp.ByQuery), chromedp.Focus("[data-chart]", chromedp.ByQuery),
+		chromedp.KeyEvent(kb.ArrowLeft))
 	eventually(t, func() bool { return strings.Contains(b.text("#tip"), "ran ") })
 
 	// Ctrl-K finds a page, and a task by the end of its id.
 	control := chromedp.KeyEvent("k", chromedp.KeyModifiers(2))
 	b.open("/help")
-	b.run(control, chromedp.WaitVisible("#palette input", chromedp.ByQuery), chromedp.SendKeys("#palette input", "sched", chromedp.ByQuery))
+	b.run(control, chromedp.WaitVisible("#palette input", chromedp.ByQuery),
+		chromedp.SendKeys("#palette input", "sched", chromedp.ByQuery))
 	eventually(t, func() bool {
-		return strings.Contains(b.text("#palette"), "morning-report") || strings.Contains(b.text("#palette"), "Page Schedules")
+		return strings.Contains(b.text("#palette"), "morning-report") ||
+			strings.Contains(b.text("#palette"), "Page Schedules")
 	})
 	b.accessible("the search")
 	eventually(t, func() bool { // what is found is drawn anew with each answer
 		var clicked bool
-		b.run(chromedp.Evaluate(`(a => { a?.click(); return !!a })(document.querySelector('#palette a[href$="/schedules"]'))`, &clicked))
+		b.run(chromedp.Evaluate(`(a => { a?.click(); return !!a })(document.querySelector('#palette a[href$="/schedules"]'))`,
+			&clicked))
 		return clicked
 	})
 	eventually(t, func() bool { path, _ := b.at(); return path == "/schedules" })
@@ -229,8 +242,10 @@ func TestAPersonFindsAndReadsWithKeysAndThePointer(t *testing.T) {
 	if got := b.text("h1"); got != "Schedules" {
 		t.Error(got)
 	}
-	b.run(control, chromedp.WaitVisible("#palette input", chromedp.ByQuery), chromedp.SendKeys("#palette input", f.Discarded.String()[24:], chromedp.ByQuery))
-	b.run(chromedp.WaitVisible(`#palette a[href$="/tasks/`+f.Discarded.String()+`"]`, chromedp.ByQuery), chromedp.SendKeys("#palette input", "\r", chromedp.ByQuery))
+	b.run(control, chromedp.WaitVisible("#palette input", chromedp.ByQuery),
+		chromedp.SendKeys("#palette input", f.Discarded.String()[24:], chromedp.ByQuery))
+	b.run(chromedp.WaitVisible(`#palette a[href$="/tasks/`+f.Discarded.String()+`"]`, chromedp.ByQuery),
+		chromedp.SendKeys("#palette input", "\r", chromedp.ByQuery))
 	eventually(t, func() bool { path, _ := b.at(); return path == "/tasks/"+f.Discarded.String() })
 
 	// On a phone the rows of tables are cards, as wide as the screen.
@@ -238,7 +253,8 @@ func TestAPersonFindsAndReadsWithKeysAndThePointer(t *testing.T) {
 	b.open("/tasks")
 	var first string
 	var wide bool
-	b.run(chromedp.Evaluate(`getComputedStyle(document.querySelector("table.tasks tbody td:nth-child(3)"), "::before").content`, &first),
+	b.run(chromedp.Evaluate(
+		`getComputedStyle(document.querySelector("table.tasks tbody td:nth-child(3)"), "::before").content`, &first),
 		chromedp.Evaluate(`[...document.querySelectorAll(".scroll")].some((e) => e.scrollWidth > e.clientWidth)`, &wide))
 	if first != `"State"` || wide {
 		t.Errorf("the cell says %s; it scrolls: %v", first, wide)

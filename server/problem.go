@@ -117,7 +117,8 @@ func problemOf(err error) *Problem {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &batch):
-		p = problem(http.StatusUnprocessableEntity, "invalid_batch", "nothing was stored: %d of the tasks are invalid", len(batch.Items))
+		p = problem(http.StatusUnprocessableEntity, "invalid_batch", "nothing was stored: %d of the tasks are invalid",
+			len(batch.Items))
 		for i, e := range batch.Items {
 			item := problemOf(e)
 			p.Items = append(p.Items, ProblemItem{Index: i, Code: item.Code, Field: item.Field, Detail: item.Detail})
@@ -142,7 +143,8 @@ func problemOf(err error) *Problem {
 		p.retryAfter, p.cause = known.retry, err
 		return p
 	}
-	p = problem(http.StatusInternalServerError, "internal", "something went wrong here; the log has it under the request id")
+	p = problem(http.StatusInternalServerError, "internal",
+		"something went wrong here; the log has it under the request id")
 	p.cause = err
 	return p
 }

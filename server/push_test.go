@@ -36,7 +36,8 @@ func (c *called) signedBy(secret string) bool {
 }
 
 // listen answers webhooks; those with a bad signature fail the test.
-func listen(t *testing.T, secret func() string, answer func(w http.ResponseWriter, r *http.Request, m push.Message)) *called {
+func listen(t *testing.T, secret func() string,
+	answer func(w http.ResponseWriter, r *http.Request, m push.Message)) *called {
 	c := &called{}
 	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -90,24 +91,26 @@ func (s *site) awaitState(id, state string) server.TaskDetail {
 func TestATaskIsSentToItsEndpointAndTheAnswerDecides(t *testing.T) {
 	s := start(t, allowLoopback)
 	var secret atomic.Value
-	c := listen(t, func() string { return secret.Load().(string) }, func(w http.ResponseWriter, r *http.Request, m push.Message) {
-		switch m.Data.Kind {
-		case "good":
-			fmt.Fprint(w, `{"pages":12}`)
-		case "plain":
-			fmt.Fprint(w, `done`)
-		case "bad":
-			http.Error(w, "no such customer", http.StatusNotFound)
-		case "moved":
-			http.Redirect(w, r, "http://127.0.0.1:1/elsewhere", http.StatusFound)
-		}
-	})
+	c := listen(t, func() string { return secret.Load().(string) },
+		func(w http.ResponseWriter, r *http.Request, m push.Message) {
+			switch m.Data.Kind {
+			case "good":
+				fmt.Fprint(w, `{"pages":12}`)
+			case "plain":
+				fmt.Fprint(w, `done`)
+			case "bad":
+				http.Error(w, "no such customer", http.StatusNotFound)
+			case "moved":
+				http.Redirect(w, r, "http://127.0.0.1:1/elsewhere", http.StatusFound)
+			}
+		})
 	secret.Store(s.register("hooks", c.URL+"/x?token=k3y", nil))
 	if !strings.HasPrefix(secret.Load().(string), "whsec_") {
 		t.Fatal(secret.Load())
 	}
 	task := func(kind string, more object) object {
-		o := object{"kind": kind, "queue": "hooks", "args": json.RawMessage(`{"big":12345678901234567890}`), "max_attempts": 1}
+		o := object{"kind": kind, "queue": "hooks", "args": json.RawMessage(`{"big":12345678901234567890}`),
+			"max_attempts": 1}
 		for name, value := range more {
 			o[name] = value
 		}
@@ -117,12 +120,14 @@ func TestATaskIsSentToItsEndpointAndTheAnswerDecides(t *testing.T) {
 	if string(d.Output) != `{"pages":12}` {
 		t.Errorf("%s", d.Output)
 	}
-	if m := c.bodies[0]; m.Type != "task" || string(m.Data.Args) != `{"big":12345678901234567890}` || m.Data.Tags[0] != "a" || m.Data.Metadata["m"] != "1" || m.Data.Max != 1 {
+	if m := c.bodies[0]; m.Type != "task" || string(m.Data.Args) != `{"big":12345678901234567890}` ||
+		m.Data.Tags[0] != "a" || m.Data.Metadata["m"] != "1" || m.Data.Max != 1 {
 		t.Errorf("%+v", m)
 	}
 	s.awaitState(s.enqueue(task("plain", nil)), "completed")
 	d = s.awaitState(s.enqueue(task("bad", nil)), "discarded")
-	if got := d.Attempts[0].Error; !strings.Contains(got, "404 Not Found: no such customer") || strings.Contains(got, "k3y") {
+	if got := d.Attempts[0].Error; !strings.Contains(got, "404 Not Found: no such customer") ||
+		strings.Contains(got, "k3y") {
 		t.Error(got)
 	}
 	d = s.awaitState(s.enqueue(task("moved", nil)), "discarded")
@@ -130,7 +135,8 @@ func TestATaskIsSentToItsEndpointAndTheAnswerDecides(t *testing.T) {
 		t.Error("a redirect is followed:", got)
 	}
 	// Retries are the task's own.
-	d = s.awaitState(s.enqueue(task("bad", object{"max_attempts": 3, "backoff": object{"shape": "constant", "base": "1h"}})), "retryable")
+	d = s.awaitState(
+		s.enqueue(task("bad", object{"max_attempts": 3, "backoff": object{"shape": "constant", "base": "1h"}})), "retryable")
 	if time.Until(d.RunAt) < 50*time.Minute || d.Attempt != 1 {
 		t.Errorf("%+v", d)
 	}
@@ -140,7 +146,8 @@ func TestASecretIsShownOnceAndReplacedWithoutAGap(t *testing.T) {
 	var log safeBuffer
 	s := start(t, allowLoopback, func(c *server.Config) { c.Logger = log.logger() })
 	var secret atomic.Value
-	c := listen(t, func() string { return secret.Load().(string) }, func(http.ResponseWriter, *http.Request, push.Message) {})
+	c := listen(t, func() string { return secret.Load().(string) },
+		func(http.ResponseWriter, *http.Request, push.Message) {})
 	first := s.register("hooks", c.URL, nil)
 	secret.Store(first)
 	if again := s.register("hooks", c.URL, object{"concurrency": 3}); again != "" {
@@ -157,7 +164,8 @@ func TestASecretIsShownOnceAndReplacedWithoutAGap(t *testing.T) {
 		s.awaitState(s.enqueue(object{"kind": "k", "queue": "hooks"}), "completed")
 		return c.signedBy(made.Secret)
 	})
-	for _, path := range []string{"/api/v1/endpoints", "/api/v1/endpoints/hooks", "/endpoints", "/api/v1/audit", "/audit"} {
+	for _, path := range []string{"/api/v1/endpoints", "/api/v1/endpoints/hooks", "/endpoints",
+		"/api/v1/audit", "/audit"} {
 		if body := s.do("GET", path, nil).want(t, 200, nil).body; strings.Contains(body, "whsec_") {
 			t.Errorf("%s shows a secret", path)
 		}
@@ -165,7 +173,8 @@ func TestASecretIsShownOnceAndReplacedWithoutAGap(t *testing.T) {
 	if strings.Contains(log.String(), "whsec_") {
 		t.Error("a secret is logged")
 	}
-	page := s.do("POST", "/endpoints", url.Values{"queue": {"other"}, "url": {c.URL}}.Encode(), "Content-Type", "application/x-www-form-urlencoded").want(t, 200, nil).body
+	page := s.do("POST", "/endpoints", url.Values{"queue": {"other"}, "url": {c.URL}}.Encode(), "Content-Type",
+		"application/x-www-form-urlencoded").want(t, 200, nil).body
 	if strings.Count(page, "whsec_") != 1 {
 		t.Error("the page of a new endpoint does not show its secret once")
 	}
@@ -176,10 +185,11 @@ func TestASecretIsShownOnceAndReplacedWithoutAGap(t *testing.T) {
 func TestAnEndpointThatAsksForAPauseGetsOne(t *testing.T) {
 	s := start(t, allowLoopback)
 	var secret atomic.Value
-	c := listen(t, func() string { return secret.Load().(string) }, func(w http.ResponseWriter, _ *http.Request, _ push.Message) {
-		w.Header().Set("Retry-After", "3000")
-		w.WriteHeader(http.StatusTooManyRequests)
-	})
+	c := listen(t, func() string { return secret.Load().(string) },
+		func(w http.ResponseWriter, _ *http.Request, _ push.Message) {
+			w.Header().Set("Retry-After", "3000")
+			w.WriteHeader(http.StatusTooManyRequests)
+		})
 	secret.Store(s.register("hooks", c.URL, object{"concurrency": 1}))
 	var ids []string
 	for range 5 {
@@ -224,7 +234,8 @@ func TestAnOutageDoesNotUseUpAllAttempts(t *testing.T) {
 	})
 	// The first claim is as large as it may be; then it is one at a time.
 	eventually(t, func() bool {
-		tasks, err := s.client.List(t.Context(), tusk.Filter{Queues: []string{"hooks"}, States: []tusk.State{tusk.StateRunning}})
+		tasks, err := s.client.List(t.Context(),
+			tusk.Filter{Queues: []string{"hooks"}, States: []tusk.State{tusk.StateRunning}})
 		return err == nil && len(tasks) <= 1
 	})
 	before := s.count("hooks", tusk.StateDiscarded)
@@ -243,7 +254,8 @@ func TestAnOutageDoesNotUseUpAllAttempts(t *testing.T) {
 
 func (s *site) count(queue string, state tusk.State) int {
 	s.t.Helper()
-	tasks, err := s.client.List(s.t.Context(), tusk.Filter{Queues: []string{queue}, States: []tusk.State{state}, Limit: 1000})
+	tasks, err := s.client.List(s.t.Context(), tusk.Filter{Queues: []string{queue}, States: []tusk.State{state},
+		Limit: 1000})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -254,16 +266,18 @@ func TestACallMayTakeLongAndCanBeCancelled(t *testing.T) {
 	s := start(t, allowLoopback)
 	release := make(chan struct{})
 	var secret atomic.Value
-	c := listen(t, func() string { return secret.Load().(string) }, func(_ http.ResponseWriter, r *http.Request, m push.Message) {
-		if m.Data.Kind == "stuck" {
-			<-r.Context().Done()
-			return
-		}
-		<-release
-	})
+	c := listen(t, func() string { return secret.Load().(string) },
+		func(_ http.ResponseWriter, r *http.Request, m push.Message) {
+			if m.Data.Kind == "stuck" {
+				<-r.Context().Done()
+				return
+			}
+			<-release
+		})
 	secret.Store(s.register("hooks", c.URL, nil))
 	stuck, timed, long := s.enqueue(object{"kind": "stuck", "queue": "hooks"}),
-		s.enqueue(object{"kind": "stuck", "queue": "hooks", "timeout": "1s", "max_attempts": 1}), s.enqueue(object{"kind": "long", "queue": "hooks"})
+		s.enqueue(object{"kind": "stuck", "queue": "hooks", "timeout": "1s", "max_attempts": 1}),
+		s.enqueue(object{"kind": "long", "queue": "hooks"})
 	for _, id := range []string{stuck, long} {
 		s.awaitState(id, "running")
 	}
@@ -280,10 +294,11 @@ func TestAnEndpointMayEndTheTaskLater(t *testing.T) {
 	s := start(t, allowLoopback)
 	var secret atomic.Value
 	leases := make(chan string, 1)
-	c := listen(t, func() string { return secret.Load().(string) }, func(w http.ResponseWriter, _ *http.Request, m push.Message) {
-		w.WriteHeader(http.StatusAccepted)
-		leases <- m.Data.LeaseID
-	})
+	c := listen(t, func() string { return secret.Load().(string) },
+		func(w http.ResponseWriter, _ *http.Request, m push.Message) {
+			w.WriteHeader(http.StatusAccepted)
+			leases <- m.Data.LeaseID
+		})
 	secret.Store(s.register("hooks", c.URL, nil))
 	id := s.enqueue(object{"kind": "k", "queue": "hooks"})
 	lease := <-leases
@@ -303,10 +318,14 @@ func TestNoEndpointReachesWhatIsPrivate(t *testing.T) {
 	t.Cleanup(private.Close)
 	port := private.URL[strings.LastIndex(private.URL, ":"):]
 	texts := map[string]bool{}
-	for _, target := range []string{private.URL, "https://127.0.0.1" + port, "https://127.0.0.1", "https://localhost", "https://LOCALHOST.", "https://x.localhost/", "https://[::1]/", "https://[::ffff:127.0.0.1]/",
-		"https://[::ffff:7f00:1]/", "https://10.0.0.1/", "https://192.168.1.1/", "https://172.31.0.1/", "https://100.64.0.1/", "https://169.254.169.254/latest/", "https://[fd00:ec2::254]/", "https://0.0.0.0/",
-		"https://[64:ff9b::7f00:1]/", "https://[2002:7f00:1::]/", "http://example.com/", "https://example.com:22/", "https://example.com:25/", "https://user:pw@example.com/", "https://user@example.com/",
-		"file:///etc/passwd", "gopher://example.com/", "javascript:alert(1)", "ftp://example.com/", "https://", "https:example.com", "//example.com/", "example.com", ""} {
+	for _, target := range []string{private.URL, "https://127.0.0.1" + port, "https://127.0.0.1", "https://localhost",
+		"https://LOCALHOST.", "https://x.localhost/", "https://[::1]/", "https://[::ffff:127.0.0.1]/",
+		"https://[::ffff:7f00:1]/", "https://10.0.0.1/", "https://192.168.1.1/", "https://172.31.0.1/", "https://100.64.0.1/",
+		"https://169.254.169.254/latest/", "https://[fd00:ec2::254]/", "https://0.0.0.0/",
+		"https://[64:ff9b::7f00:1]/", "https://[2002:7f00:1::]/", "http://example.com/", "https://example.com:22/",
+		"https://example.com:25/", "https://user:pw@example.com/", "https://user@example.com/",
+		"file:///etc/passwd", "gopher://example.com/", "javascript:alert(1)", "ftp://example.com/", "https://",
+		"https:example.com", "//example.com/", "example.com", ""} {
 		status := 422
 		if !strings.HasPrefix(target, "https://") && !strings.HasPrefix(target, "http://") || target == "https://" {
 			status = 400
@@ -317,12 +336,14 @@ func TestNoEndpointReachesWhatIsPrivate(t *testing.T) {
 	if len(texts) != 1 {
 		t.Errorf("the refusals tell targets apart: %v", texts)
 	}
-	for _, bad := range []object{{"url": "https://exa mple.com"}, {"url": "https://example.com/" + strings.Repeat("x", 3000)}, {"url": "https://example.com", "concurrency": -1},
+	for _, bad := range []object{{"url": "https://exa mple.com"},
+		{"url": "https://example.com/" + strings.Repeat("x", 3000)}, {"url": "https://example.com", "concurrency": -1},
 		{"url": "https://example.com", "concurrency": 1001}, {"url": "https://exa\nmple.com"}} {
 		s.do("PUT", "/api/v1/endpoints/hooks", bad).problem(t, 400, "invalid")
 	}
 	for _, timeout := range []string{"1ms", "48h"} {
-		s.do("PUT", "/api/v1/endpoints/hooks", object{"url": "https://example.com", "timeout": timeout}).problem(t, 422, "invalid")
+		s.do("PUT", "/api/v1/endpoints/hooks", object{"url": "https://example.com", "timeout": timeout}).problem(t,
+			422, "invalid")
 	}
 	s.do("PUT", "/api/v1/endpoints/A%20B", object{"url": "https://example.com"}).problem(t, 400, "invalid_name")
 

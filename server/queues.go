@@ -32,7 +32,8 @@ type QueueList struct {
 }
 
 func viewQueue(q tusk.Queue) Queue {
-	v := Queue{Name: q.Name, Paused: q.Paused, Tasks: map[string]int64{}, Oldest: q.Oldest.Seconds(), Retention: viewRetention(q.Retention)}
+	v := Queue{Name: q.Name, Paused: q.Paused, Tasks: map[string]int64{}, Oldest: q.Oldest.Seconds(),
+		Retention: viewRetention(q.Retention)}
 	if q.Aging.Every > 0 {
 		v.Aging = &Aging{Duration(q.Aging.Every), q.Aging.To}
 	}
@@ -107,7 +108,8 @@ func (c *call) maySet(in meantQueue) error {
 func (c *call) known(queue, all string) error {
 	known, err := query.KnowsQueue(c.r.Context(), c.client, queue)
 	if err == nil && !known {
-		err = problem(http.StatusNotFound, "unknown_queue", "nothing is known of the queue: if it is meant all the same, %s", all)
+		err = problem(http.StatusNotFound, "unknown_queue", "nothing is known of the queue: if it is meant all the same, %s",
+			all)
 	}
 	return err
 }
@@ -215,21 +217,26 @@ func listStats(c *call, in statsInput) (StatList, error) {
 	if in.From.IsZero() {
 		in.From = now.Add(-60 * bucket)
 	}
-	if end := in.Until; end.IsZero() && now.Sub(in.From) > maxBuckets*bucket || !end.IsZero() && end.Sub(in.From) > maxBuckets*bucket {
-		return list, fieldProblem(http.StatusUnprocessableEntity, "out_of_range", "from", "asks for more than %d buckets: use a larger bucket", maxBuckets)
+	if end := in.Until; end.IsZero() && now.Sub(in.From) > maxBuckets*bucket || !end.IsZero() &&
+		end.Sub(in.From) > maxBuckets*bucket {
+		return list, fieldProblem(http.StatusUnprocessableEntity, "out_of_range", "from",
+			"asks for more than %d buckets: use a larger bucket", maxBuckets)
 	}
-	stats, err := c.client.Stats(c.r.Context(), store.StatsFilter{Bucket: bucket, From: in.From, Until: in.Until, Queue: in.Queue, Kind: in.Kind})
+	stats, err := c.client.Stats(c.r.Context(), store.StatsFilter{Bucket: bucket, From: in.From, Until: in.Until,
+		Queue: in.Queue, Kind: in.Kind})
 	for i := range stats {
 		if s := &stats[i]; c.who.SeesQueue(s.Queue) {
-			list.Stats = append(list.Stats, Stat{At: utc(s.At), Queue: s.Queue, Kind: s.Kind, Completed: s.Completed, Failed: s.Failed,
-				Discarded: s.Discarded, Cancelled: s.Cancelled, Waited: viewSpan(&s.Waited), Ran: viewSpan(&s.Ran)})
+			list.Stats = append(list.Stats, Stat{At: utc(s.At), Queue: s.Queue, Kind: s.Kind, Completed: s.Completed,
+				Failed: s.Failed, Discarded: s.Discarded, Cancelled: s.Cancelled, Waited: viewSpan(&s.Waited),
+				Ran: viewSpan(&s.Ran)})
 		}
 	}
 	return list, err
 }
 
 func viewSpan(d *store.Durations) Span {
-	return Span{d.Count, d.Sum.Seconds(), d.Mean().Seconds(), d.Quantile(0.5).Seconds(), d.Quantile(0.95).Seconds(), d.Quantile(0.99).Seconds(), d.Max.Seconds()}
+	return Span{d.Count, d.Sum.Seconds(), d.Mean().Seconds(), d.Quantile(0.5).Seconds(), d.Quantile(0.95).Seconds(),
+		d.Quantile(0.99).Seconds(), d.Max.Seconds()}
 }
 
 type errorsInput struct {
@@ -267,7 +274,8 @@ type ErrorList struct {
 
 func listErrors(c *call, in errorsInput) (ErrorList, error) {
 	list := ErrorList{Errors: []ErrorGroup{}}
-	groups, err := c.client.Errors(c.r.Context(), store.ErrorFilter{Queue: in.Queue, Kind: in.Kind, Since: in.Since, Limit: in.Limit})
+	groups, err := c.client.Errors(c.r.Context(), store.ErrorFilter{Queue: in.Queue, Kind: in.Kind, Since: in.Since,
+		Limit: in.Limit})
 	if err != nil {
 		return list, err
 	}
@@ -278,7 +286,8 @@ func listErrors(c *call, in errorsInput) (ErrorList, error) {
 	}
 	for i, g := range groups {
 		if c.who.SeesQueue(g.Queue) {
-			list.Errors = append(list.Errors, ErrorGroup{g.Fingerprint, g.Queue, g.Kind, g.Count, g.Waiting, g.Dead, utc(g.First), utc(g.Last), g.Sample, g.SampleTask.String(), recent(slots[i], now)})
+			list.Errors = append(list.Errors, ErrorGroup{g.Fingerprint, g.Queue, g.Kind, g.Count, g.Waiting, g.Dead,
+				utc(g.First), utc(g.Last), g.Sample, g.SampleTask.String(), recent(slots[i], now)})
 		}
 	}
 	return list, nil

@@ -71,8 +71,8 @@ func keepQueue(c *call, in keepQueueInput) (Queue, error) {
 	if err := c.maySet(in.meantQueue); err != nil {
 		return Queue{}, err
 	}
-	return c.setRetention(in.Queue, tusk.QueueRetention{Completed: time.Duration(in.Body.Completed), Cancelled: time.Duration(in.Body.Cancelled),
-		Discarded: time.Duration(in.Body.Discarded)})
+	return c.setRetention(in.Queue, tusk.QueueRetention{Completed: time.Duration(in.Body.Completed),
+		Cancelled: time.Duration(in.Body.Cancelled), Discarded: time.Duration(in.Body.Discarded)})
 }
 
 func keepLikeOthers(c *call, in byQueue) (Queue, error) {

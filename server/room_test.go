@@ -117,7 +117,8 @@ func TestALineThatIsFullRefusesAfterAPauseAndNamesTheLimit(t *testing.T) {
 		begun := time.Now()
 		_, err = r.enter(t.Context(), "a", 1)
 		p := problemOf(err)
-		if p.Status != http.StatusServiceUnavailable || p.retryAfter == 0 || !strings.Contains(p.Detail, "1 of your requests wait") {
+		if p.Status != http.StatusServiceUnavailable || p.retryAfter == 0 ||
+			!strings.Contains(p.Detail, "1 of your requests wait") {
 			t.Errorf("the answer is %d %q, Retry-After %d", p.Status, p.Detail, p.retryAfter)
 		}
 		if time.Since(begun) < refusal {
@@ -235,13 +236,15 @@ func TestEachPartOfALargeBodyAndAnswerHasADeadline(t *testing.T) {
 			if !c.heavy || s.rooms.memory.taken < bodyCost*len(text) {
 				t.Errorf("a body of %d bytes took %d bytes of memory", len(text), s.rooms.memory.taken)
 			}
-			if err := c.send(body); err != nil || w.sent != len(text) || len(w.write) != 4 || w.write[3] != time.Now().Add(partTime) {
+			if err := c.send(body); err != nil || w.sent != len(text) || len(w.write) != 4 ||
+				w.write[3] != time.Now().Add(partTime) {
 				t.Errorf("%d bytes were sent with the deadlines %v, %v", w.sent, w.write, err)
 			}
 			c.keep(0)
 		}
 		c := &call{Server: s, w: &deadlines{}, r: (&http.Request{ContentLength: -1}).WithContext(t.Context())}
-		if body, err := c.receive(strings.NewReader("{}")); string(body) != "{}" || err != nil || c.heavy || s.rooms.memory.taken > 0 {
+		if body, err := c.receive(strings.NewReader("{}")); string(body) != "{}" || err != nil || c.heavy ||
+			s.rooms.memory.taken > 0 {
 			t.Errorf("a small body of unknown size is large: %q, %v", body, err)
 		}
 	})

@@ -74,15 +74,20 @@ func init() {
 
 // fieldRules are the rules of fields in types that the API shares with the library.
 var fieldRules = map[reflect.Type]map[string]string{
-	reflect.TypeFor[tusk.WorkflowTask](): {"name": "name", "kind": "name", "after": "name", "on_failure": "on-failure", "queue": "optional-name",
-		"tenant": "optional-name", "partition": "key", "tags": "tag", "priority": "priority", "max_attempts": "attempts", "weight": "weight",
-		"timeout": "duration", "stall_timeout": "duration", "delay": "duration", "expires_in": "duration", "deadline_in": "duration"},
-	reflect.TypeFor[tusk.PipelineStage](): {"name": "name", "kind": "optional-name", "queue": "optional-name", "tenant": "optional-name",
+	reflect.TypeFor[tusk.WorkflowTask](): {"name": "name", "kind": "name", "after": "name", "on_failure": "on-failure",
+		"queue":  "optional-name",
+		"tenant": "optional-name", "partition": "key", "tags": "tag", "priority": "priority", "max_attempts": "attempts",
+		"weight":  "weight",
+		"timeout": "duration", "stall_timeout": "duration", "delay": "duration", "expires_in": "duration",
+		"deadline_in": "duration"},
+	reflect.TypeFor[tusk.PipelineStage](): {"name": "name", "kind": "optional-name", "queue": "optional-name",
+		"tenant":    "optional-name",
 		"partition": "key", "tags": "tag", "priority": "priority", "max_attempts": "attempts", "weight": "weight",
 		"timeout": "duration", "stall_timeout": "duration", "deadline_in": "duration"},
 	reflect.TypeFor[tusk.StageBackoff](): {"shape": "backoff", "base": "duration", "max": "duration", "jitter": "jitter"},
-	reflect.TypeFor[tusk.Limits](): {"concurrency": "limit", "per_tenant": "limit", "per_partition": "limit", "per_worker": "limit",
-		"tenants": "tenants"},
+	reflect.TypeFor[tusk.Limits](): {"concurrency": "limit", "per_tenant": "limit", "per_partition": "limit",
+		"per_worker": "limit",
+		"tenants":    "tenants"},
 	reflect.TypeFor[tusk.TenantLimits](): {"concurrency": "limit", "weight": "weight"},
 	reflect.TypeFor[store.Progress]():    {"percent": "percent"},
 }

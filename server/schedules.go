@@ -41,9 +41,12 @@ type ScheduleList struct {
 }
 
 func (s *Server) viewSchedule(i tusk.ScheduleInfo) Schedule {
-	v := Schedule{Name: i.Name, Spec: i.Spec, Zone: i.Zone, Start: utc(i.Start), Words: i.Words, Kind: i.Kind, Queue: i.Queue, Tenant: i.Tenant, Partition: i.Partition,
-		Priority: i.Priority, Args: s.config.Mask.JSON(i.Args), Tags: i.Tags, Missed: string(i.Missed), Cap: i.Cap, Overlap: string(i.Overlap),
-		Jitter: Duration(i.Jitter), Paused: i.Paused, Next: utc(i.Next), Last: utc(i.Last), LastTask: i.LastTask, Fired: i.Fired, Skipped: i.Skipped}
+	v := Schedule{Name: i.Name, Spec: i.Spec, Zone: i.Zone, Start: utc(i.Start), Words: i.Words, Kind: i.Kind,
+		Queue: i.Queue, Tenant: i.Tenant, Partition: i.Partition,
+		Priority: i.Priority, Args: s.config.Mask.JSON(i.Args), Tags: i.Tags, Missed: string(i.Missed), Cap: i.Cap,
+		Overlap: string(i.Overlap),
+		Jitter:  Duration(i.Jitter), Paused: i.Paused, Next: utc(i.Next), Last: utc(i.Last), LastTask: i.LastTask,
+		Fired: i.Fired, Skipped: i.Skipped}
 	if v.Zone == "" {
 		v.Zone = "UTC"
 	}
@@ -134,14 +137,17 @@ func putSchedule(c *call, in putScheduleInput) (Schedule, error) {
 	if err := c.notAnothers(in.Name); err != nil {
 		return Schedule{}, err
 	}
-	task, err := TaskInput{Kind: b.Kind, Args: b.Args, Queue: b.Queue, Tenant: b.Tenant, Partition: b.Partition, Priority: b.Priority, Tags: b.Tags,
-		Metadata: b.Metadata, MaxAttempts: b.MaxAttempts, Timeout: b.Timeout, StallTimeout: b.StallTimeout, Backoff: b.Backoff,
-		Weight: b.Weight, DeadlineIn: b.DeadlineIn, Ephemeral: b.Ephemeral}.task()
+	task, err := TaskInput{Kind: b.Kind, Args: b.Args, Queue: b.Queue, Tenant: b.Tenant, Partition: b.Partition,
+		Priority: b.Priority, Tags: b.Tags,
+		Metadata: b.Metadata, MaxAttempts: b.MaxAttempts, Timeout: b.Timeout, StallTimeout: b.StallTimeout,
+		Backoff: b.Backoff,
+		Weight:  b.Weight, DeadlineIn: b.DeadlineIn, Ephemeral: b.Ephemeral}.task()
 	if err != nil {
 		return Schedule{}, err
 	}
-	err = c.client.PutSchedule(c.r.Context(), tusk.Schedule{Name: in.Name, Spec: b.Spec, Zone: b.Zone, Start: instant(b.Start), Args: task.Args, Options: task.Options,
-		Missed: tusk.MissedPolicy(b.Missed), Cap: b.Cap, Overlap: tusk.OverlapPolicy(b.Overlap), Jitter: time.Duration(b.Jitter)})
+	err = c.client.PutSchedule(c.r.Context(), tusk.Schedule{Name: in.Name, Spec: b.Spec, Zone: b.Zone,
+		Start: instant(b.Start), Args: task.Args, Options: task.Options, Missed: tusk.MissedPolicy(b.Missed), Cap: b.Cap,
+		Overlap: tusk.OverlapPolicy(b.Overlap), Jitter: time.Duration(b.Jitter)})
 	if err != nil {
 		return Schedule{}, err
 	}

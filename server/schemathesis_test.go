@@ -30,8 +30,10 @@ func TestTheAPIKeepsItsDescription(t *testing.T) {
 			for _, who := range []string{"admin", "nobody"} {
 				t.Run(who, func(t *testing.T) {
 					s := startOn(t, newClient(t, open(t)))
-					args := []string{"--config-file", config, "run", s.URL + "/openapi.json", "--max-time", each, "--no-shrink", "--continue-on-failure", "--request-timeout", "25",
-						"--exclude-checks", "ignored_auth", // ten bad tokens are 401, then it is 429; TestEveryAPIRouteAsksForItsPermission has all routes
+					args := []string{"--config-file", config, "run", s.URL + "/openapi.json", "--max-time", each, "--no-shrink",
+						"--continue-on-failure", "--request-timeout", "25",
+						// ten bad tokens are 401, then it is 429; TestEveryAPIRouteAsksForItsPermission has all routes
+						"--exclude-checks", "ignored_auth",
 						"--exclude-path", "/api/v1/events", // has no end
 						"--exclude-path", "/api/v1/tokens/{id}", // would revoke the token of the test
 					}

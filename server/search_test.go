@@ -27,7 +27,8 @@ func TestASearchInArgsHasAWindowAndABudget(t *testing.T) {
 			batch := make([]tusk.NewTask, 1000)
 			for i := range query.SearchBudget/1000 + 2 {
 				for j := range batch {
-					batch[j] = tusk.NewTask{Args: tusk.RawArgs{Name: "k", JSON: fmt.Appendf(nil, `{"order":{"id":%d},"password":"hunter2"}`, i*1000+j)}}
+					batch[j] = tusk.NewTask{Args: tusk.RawArgs{Name: "k",
+						JSON: fmt.Appendf(nil, `{"order":{"id":%d},"password":"hunter2"}`, i*1000+j)}}
 				}
 				if _, err := client.EnqueueMany(t.Context(), batch); err != nil {
 					t.Fatal(err)
@@ -51,10 +52,12 @@ func TestASearchInArgsHasAWindowAndABudget(t *testing.T) {
 				t.Errorf("%d tasks of %d", len(page.Tasks), page.Looked)
 			}
 			body := s.do("GET", "/tasks?from=1h&args=order.id%3D6999", nil).want(t, 200, nil).body
-			if !strings.Contains(body, "for a page 5\u202f000 at most and for 150 ms or so:") || !strings.Contains(body, "Look further") || strings.Contains(body, "all tasks that match") {
+			if !strings.Contains(body, "for a page 5\u202f000 at most and for 150 ms or so:") ||
+				!strings.Contains(body, "Look further") || strings.Contains(body, "all tasks that match") {
 				t.Error("the page does not state its budget")
 			}
-			if body := s.do("GET", "/tasks?args=order.id%3D6999", nil).want(t, 200, nil).body; !strings.Contains(body, "from</span> <span class=\"clip\">24h") {
+			if body := s.do("GET", "/tasks?args=order.id%3D6999", nil).want(t, 200, nil).body; !strings.Contains(body,
+				"from</span> <span class=\"clip\">24h") {
 				t.Error("the page does not say its window")
 			}
 		})
@@ -82,9 +85,11 @@ func TestASearchInArgsTellsNoSecrets(t *testing.T) {
 	s.do("GET", "/api/v1/tasks?args=x", nil).problem(t, 422, "window_missing")
 	s.do("GET", "/api/v1/tasks?args=x&from=800h", nil).problem(t, 422, "window_too_large")
 	s.do("GET", "/api/v1/tasks?from=1h&args="+strings.Repeat("x", 201), nil).problem(t, 400, "filter_too_complex")
-	s.do("POST", "/api/v1/bulk", object{"filter": object{"args": "ada", "from": "1h"}, "action": "cancel"}).problem(t, 422, "not_for_operations")
+	s.do("POST", "/api/v1/bulk", object{"filter": object{"args": "ada", "from": "1h"}, "action": "cancel"}).problem(t, 422,
+		"not_for_operations")
 	s.post("/tasks/selected", form("scope", "all", "action", "cancel", "query", "args=ada&from=1h")).want(t, 400, nil)
-	if lines := strings.Count(s.do("GET", "/api/v1/tasks/export?from=1h&args=ada", nil).want(t, 200, nil).body, "\n"); lines != 1 {
+	if lines := strings.Count(s.do("GET", "/api/v1/tasks/export?from=1h&args=ada", nil).want(t, 200, nil).body,
+		"\n"); lines != 1 {
 		t.Errorf("%d lines are exported", lines)
 	}
 }
@@ -92,7 +97,8 @@ func TestASearchInArgsTellsNoSecrets(t *testing.T) {
 func TestATaskIsEditedInItsPlace(t *testing.T) {
 	s := start(t)
 	state := func(id string) string { return s.task(id).State }
-	plain := s.enqueue(object{"kind": "k", "delay": "2h", "args": object{"n": 1, "password": "p"}, "metadata": object{"m": "1"}, "timeout": "90s", "weight": 3, "deadline_in": "5h", "ephemeral": true, "partition": "p"})
+	plain := s.enqueue(object{"kind": "k", "delay": "2h", "args": object{"n": 1, "password": "p"}, "metadata": object{
+		"m": "1"}, "timeout": "90s", "weight": 3, "deadline_in": "5h", "ephemeral": true, "partition": "p"})
 	for _, fact := range []string{"Deadline</dt>", "3 in rates", "Ephemeral</dt>", "Partition</dt>"} {
 		if !strings.Contains(s.do("GET", "/tasks/"+plain, nil).want(t, 200, nil).body, fact) {
 			t.Errorf("the page has no %s", fact)
@@ -100,19 +106,25 @@ func TestATaskIsEditedInItsPlace(t *testing.T) {
 	}
 	deadline := s.task(plain).Deadline
 	body := s.do("GET", "/tasks/new?edit=1&of="+plain, nil).want(t, 200, nil).body
-	if !strings.Contains(body, "Edit task") || !strings.Contains(body, deadline.Format("2006-01-02T15:04:05")) || !strings.Contains(body, `name="ephemeral" value="1" checked`) || !strings.Contains(body, time.Now().UTC().Format("2006-01-02T")) {
+	if !strings.Contains(body, "Edit task") || !strings.Contains(body, deadline.Format("2006-01-02T15:04:05")) ||
+		!strings.Contains(body, `name="ephemeral" value="1" checked`) ||
+		!strings.Contains(body, time.Now().UTC().Format("2006-01-02T")) {
 		t.Error("the form does not have what is stored")
 	}
 	s.post("/tasks/new", form("of", plain, "edit", "1", "kind", "k", "args", `{"n":`, "when", "2h")).want(t, 400, nil)
 	s.post("/tasks/new", form("of", plain, "edit", "1", "kind", "NO", "args", `{"n":2}`, "when", "2h")).want(t, 400, nil)
-	s.post("/tasks/new", form("of", plain, "edit", "1", "kind", "k", "args", `{"n":2}`, "when", "2h", "weight", "x")).want(t, 400, nil)
-	s.post("/tasks/new", form("of", plain, "edit", "1", "kind", "k", "args", `{"n":2}`, "when", "2h", "deadline", "soon")).want(t, 400, nil)
+	s.post("/tasks/new", form("of", plain, "edit", "1", "kind", "k", "args", `{"n":2}`, "when", "2h", "weight", "x")).want(
+		t, 400, nil)
+	s.post("/tasks/new", form("of", plain, "edit", "1", "kind", "k", "args", `{"n":2}`, "when", "2h", "deadline",
+		"soon")).want(t, 400, nil)
 	if state(plain) != "scheduled" {
 		t.Fatal("an edit that is refused cancels the task")
 	}
-	a := s.post("/tasks/new", form("of", plain, "edit", "1", "kind", "k", "args", `{"n":2}`, "when", "2h", "weight", "4", "ephemeral", "1", "deadline", deadline.Format(time.RFC3339Nano))).want(t, 303, nil)
+	a := s.post("/tasks/new", form("of", plain, "edit", "1", "kind", "k", "args", `{"n":2}`, "when", "2h", "weight", "4",
+		"ephemeral", "1", "deadline", deadline.Format(time.RFC3339Nano))).want(t, 303, nil)
 	id := strings.TrimSuffix(strings.TrimPrefix(a.header.Get("Location"), "/tasks/"), "?note=changed")
-	if d := s.task(id); id == plain || string(d.Args) != `{"n":2}` || d.State != "scheduled" || d.Metadata["m"] != "1" || time.Duration(d.Timeout) != 90*time.Second ||
+	if d := s.task(id); id == plain || string(d.Args) != `{"n":2}` || d.State != "scheduled" || d.Metadata["m"] != "1" ||
+		time.Duration(d.Timeout) != 90*time.Second ||
 		d.Weight != 4 || !d.Ephemeral || d.Partition != "p" || !d.Deadline.Equal(deadline) {
 		t.Errorf("%+v", d)
 	}
@@ -121,12 +133,15 @@ func TestATaskIsEditedInItsPlace(t *testing.T) {
 	}
 	s.do("GET", "/tasks/new?edit=1&of="+plain, nil).want(t, 409, nil)
 	keyed := s.enqueue(object{"kind": "k", "delay": "2h", "key": "x", "args": object{"n": 1}})
-	a = s.post("/tasks/new", form("of", keyed, "edit", "1", "key", "x", "kind", "k", "args", `{"n":3}`, "when", "2h")).want(t, 303, nil)
-	if d := s.task(keyed); !strings.Contains(a.header.Get("Location"), keyed) || string(d.Args) != `{"n":3}` || d.State != "scheduled" {
+	a = s.post("/tasks/new", form("of", keyed, "edit", "1", "key", "x", "kind", "k", "args", `{"n":3}`, "when",
+		"2h")).want(t, 303, nil)
+	if d := s.task(keyed); !strings.Contains(a.header.Get("Location"), keyed) || string(d.Args) != `{"n":3}` ||
+		d.State != "scheduled" {
 		t.Errorf("%+v", d)
 	}
 	producer := s.tokenFor(access.Token{Name: "p", Role: access.Producer})
-	if a := s.as(producer, "POST", "/tasks/new", form("of", keyed, "edit", "1", "kind", "k", "args", "{}"), "Content-Type", "application/x-www-form-urlencoded"); a.status/100 != 4 || s.task(keyed).State != "scheduled" {
+	if a := s.as(producer, "POST", "/tasks/new", form("of", keyed, "edit", "1", "kind", "k", "args", "{}"), "Content-Type",
+		"application/x-www-form-urlencoded"); a.status/100 != 4 || s.task(keyed).State != "scheduled" {
 		t.Error("a producer edits:", a.status)
 	}
 }
@@ -134,7 +149,8 @@ func TestATaskIsEditedInItsPlace(t *testing.T) {
 func TestAnEditThatChangesTheTenantLeavesOneTask(t *testing.T) {
 	s := start(t)
 	edit := func(id, tenant string) answer {
-		return s.post("/tasks/new", form("of", id, "edit", "1", "key", "x", "tenant", tenant, "kind", "k", "args", `{"n":2}`, "when", "2h"))
+		return s.post("/tasks/new", form("of", id, "edit", "1", "key", "x", "tenant", tenant, "kind", "k", "args", `{"n":2}`,
+			"when", "2h"))
 	}
 	keyed := s.enqueue(object{"kind": "k", "delay": "2h", "key": "x", "tenant": "acme", "args": object{"n": 1}})
 	other := s.enqueue(object{"kind": "k", "delay": "2h", "key": "x", "tenant": "umbrella", "args": object{"n": 9}})
@@ -159,7 +175,8 @@ func TestTheLastUseOfATokenIsKnown(t *testing.T) {
 	var list server.TokenList
 	s.do("GET", "/api/v1/tokens", nil).want(t, 200, &list)
 	for _, token := range list.Tokens {
-		if (token.Name == "idle") != token.UsedAt.IsZero() || time.Since(token.UsedAt) > time.Minute && !token.UsedAt.IsZero() {
+		if (token.Name == "idle") != token.UsedAt.IsZero() || time.Since(token.UsedAt) > time.Minute &&
+			!token.UsedAt.IsZero() {
 			t.Errorf("%s: used at %v", token.Name, token.UsedAt)
 		}
 	}

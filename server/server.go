@@ -132,9 +132,11 @@ func New(client *tusk.Client, config Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	s := &Server{client: client, config: full, log: full.Logger, rooms: newRooms(full.MaxBody, cmp.Or(full.Processors, runtime.GOMAXPROCS(0)))}
+	s := &Server{client: client, config: full, log: full.Logger,
+		rooms: newRooms(full.MaxBody, cmp.Or(full.Processors, runtime.GOMAXPROCS(0)))}
 	s.book = access.NewBook(client.Store())
-	s.gate = &access.Gate{Book: s.book, Dev: full.Dev, Secure: full.HTTPS, Path: full.Prefix + "/", Provider: full.Provider}
+	s.gate = &access.Gate{Book: s.book, Dev: full.Dev, Secure: full.HTTPS, Path: full.Prefix + "/",
+		Provider: full.Provider}
 	s.feed = feed.New(client, s.log)
 	s.trend = trend.New(client, s.log)
 	s.puller = client.NewPuller()
@@ -179,7 +181,8 @@ func complete(c Config) (settings, error) {
 		}
 	}
 	full.Prefix = strings.TrimSuffix(c.Prefix, "/")
-	if full.Prefix != "" && (!strings.HasPrefix(full.Prefix, "/") || strings.ContainsAny(full.Prefix, "{}?#% ") || strings.Contains(full.Prefix, "//")) {
+	if full.Prefix != "" && (!strings.HasPrefix(full.Prefix, "/") || strings.ContainsAny(full.Prefix, "{}?#% ") ||
+		strings.Contains(full.Prefix, "//")) {
 		return full, fmt.Errorf("prefix %q: want a path like /admin/tusk", c.Prefix)
 	}
 	return full, nil
@@ -252,8 +255,10 @@ func (s *Server) assemble() (http.Handler, error) {
 		problem(http.StatusNotFound, "not_found", "there is no such route").write(w, requestID(r))
 	})
 	if !s.config.NoUI {
-		pages, err := ui.New(s.client, ui.Options{Prefix: s.config.Prefix, Gate: s.gate, Turn: s.turn, Receive: s.receiveForm, Book: s.book, Feed: s.feed,
-			Endpoints: s.endpoints, Push: s.push, Alerts: s.alerts, Hooks: s.hooks, Archive: s.config.Archive, Mask: s.config.Mask, ReadOnly: s.config.ReadOnly, Environment: s.config.Environment, Settings: s.config.tell(), Log: s.log})
+		pages, err := ui.New(s.client, ui.Options{Prefix: s.config.Prefix, Gate: s.gate, Turn: s.turn, Receive: s.receiveForm,
+			Book: s.book, Feed: s.feed, Endpoints: s.endpoints, Push: s.push, Alerts: s.alerts, Hooks: s.hooks,
+			Archive: s.config.Archive, Mask: s.config.Mask, ReadOnly: s.config.ReadOnly, Environment: s.config.Environment,
+			Settings: s.config.tell(), Log: s.log})
 		if err != nil {
 			return nil, err
 		}

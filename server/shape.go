@@ -39,8 +39,9 @@ func shapeOf(s *huma.Schema, registry huma.Registry) *shape {
 	if s.Ref != "" {
 		s = registry.SchemaFromRef(s.Ref)
 	}
-	out := &shape{required: s.Required, choice: s.Enum, pattern: patternOf(s), shortest: number(s.MinLength), longest: number(s.MaxLength),
-		least: s.Minimum, most: s.Maximum}
+	out := &shape{required: s.Required, choice: s.Enum, pattern: patternOf(s), shortest: number(s.MinLength),
+		longest: number(s.MaxLength),
+		least:   s.Minimum, most: s.Maximum}
 	for _, alternative := range s.AnyOf {
 		out.kinds = append(out.kinds, alternative.Type)
 		out.any = append(out.any, shapeOf(alternative, registry))
@@ -116,8 +117,9 @@ func (s *shape) takes(kind string) *Problem {
 	return problem(http.StatusBadRequest, "invalid_type", "want %s, not %s", strings.Join(wanted, " or "), kindNames[kind])
 }
 
-var kindNames = map[string]string{"string": "text", "number": "a number", "integer": "a whole number", "boolean": "true or false",
-	"array": "a list", "object": "an object"}
+var kindNames = map[string]string{"string": "text", "number": "a number", "integer": "a whole number",
+	"boolean": "true or false",
+	"array":   "a list", "object": "an object"}
 
 // holds checks how many items or fields a value has. Of too many, the first that is
 // too much is enough to know.

@@ -152,7 +152,8 @@ func (a answer) problem(t *testing.T, status int, code string) server.Problem {
 	t.Helper()
 	var p server.Problem
 	a.want(t, status, &p)
-	if p.Code != code || p.Status != status || p.RequestID == "" || a.header.Get("Content-Type") != "application/problem+json" {
+	if p.Code != code || p.Status != status || p.RequestID == "" ||
+		a.header.Get("Content-Type") != "application/problem+json" {
 		t.Fatalf("got %s, want the code %s: %s", p.Code, code, a.body)
 	}
 	return p

@@ -121,7 +121,8 @@ func (s *scanner) document(of *shape) error {
 		return s.located(jsonProblem(err, s.d.InputOffset()))
 	}
 	if _, err := s.d.Token(); err != io.EOF {
-		return problem(http.StatusBadRequest, "invalid_json", "something follows the JSON value at offset %d", s.d.InputOffset())
+		return problem(http.StatusBadRequest, "invalid_json", "something follows the JSON value at offset %d",
+			s.d.InputOffset())
 	}
 	return nil
 }
@@ -220,7 +221,8 @@ func (s *scanner) value(of *shape) error {
 		return nil
 	}
 	if len(s.path) == maxDepth {
-		return problem(http.StatusUnprocessableEntity, "json_too_complex", "the body is nested deeper than %d levels", maxDepth)
+		return problem(http.StatusUnprocessableEntity, "json_too_complex", "the body is nested deeper than %d levels",
+			maxDepth)
 	}
 	if open == '[' {
 		err = s.list(of)
@@ -359,12 +361,14 @@ func checkEscapes(text []byte) error {
 		}
 		switch code := hex4(text[i+1:]); {
 		case code == 0:
-			return problem(http.StatusUnprocessableEntity, "nul_not_allowed", `the character \u0000 is not allowed, at offset %d`, i-1)
+			return problem(http.StatusUnprocessableEntity, "nul_not_allowed",
+				`the character \u0000 is not allowed, at offset %d`, i-1)
 		case code >= 0xDC00 && code <= 0xDFFF:
 			return problem(http.StatusUnprocessableEntity, "invalid_utf8", `lone surrogate at offset %d`, i-1)
 		case code >= 0xD800 && code <= 0xDBFF:
 			rest := text[min(i+5, len(text)):]
-			if low := hex4(bytes.TrimPrefix(rest, []byte(`\u`))); !bytes.HasPrefix(rest, []byte(`\u`)) || low < 0xDC00 || low > 0xDFFF {
+			if low := hex4(bytes.TrimPrefix(rest, []byte(`\u`))); !bytes.HasPrefix(rest, []byte(`\u`)) || low < 0xDC00 ||
+				low > 0xDFFF {
 				return problem(http.StatusUnprocessableEntity, "invalid_utf8", `lone surrogate at offset %d`, i-1)
 			}
 			i += 6

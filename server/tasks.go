@@ -175,9 +175,9 @@ func csvLines(out io.Writer) func(Task) error {
 	_ = w.Write([]string{"id", "state", "kind", "queue", "tenant", "priority", "attempt", "max_attempts", "key", "tags",
 		"enqueued_at", "run_at", "claimed_at", "finished_at", "reason", "args"})
 	return func(t Task) error {
-		err := w.Write([]string{t.ID, t.State, t.Kind, t.Queue, t.Tenant, strconv.Itoa(int(t.Priority)), strconv.Itoa(t.Attempt),
-			strconv.Itoa(t.MaxAttempts), cell(t.Key), cell(strings.Join(t.Tags, " ")), stamp(t.EnqueuedAt), stamp(t.RunAt),
-			stamp(t.ClaimedAt), stamp(t.FinishedAt), cell(t.Reason), cell(string(t.Args))})
+		err := w.Write([]string{t.ID, t.State, t.Kind, t.Queue, t.Tenant, strconv.Itoa(int(t.Priority)),
+			strconv.Itoa(t.Attempt), strconv.Itoa(t.MaxAttempts), cell(t.Key), cell(strings.Join(t.Tags, " ")),
+			stamp(t.EnqueuedAt), stamp(t.RunAt), stamp(t.ClaimedAt), stamp(t.FinishedAt), cell(t.Reason), cell(string(t.Args))})
 		w.Flush()
 		return err
 	}

@@ -30,7 +30,8 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
 	if err != nil || v < 0 {
-		return problem(422, "invalid_duration", "want a duration like 90s, 15m or 1h30m, or a number of seconds, not %q", short(string(text)))
+		return problem(422, "invalid_duration", "want a duration like 90s, 15m or 1h30m, or a number of seconds, not %q",
+			short(string(text)))
 	}
 	*d = Duration(v)
 	return nil
@@ -50,7 +51,8 @@ func durationFrom(json []byte, asText func([]byte) error, d *Duration) error {
 	}
 	seconds, err := strconv.ParseFloat(string(json), 64)
 	if err != nil || !(seconds >= 0 && seconds <= maxSeconds) {
-		return problem(422, "invalid_duration", "want a duration like 90s, 15m or 1h30m, or a number of seconds, not %s", short(string(json)))
+		return problem(422, "invalid_duration", "want a duration like 90s, 15m or 1h30m, or a number of seconds, not %s",
+			short(string(json)))
 	}
 	*d = Duration(seconds * float64(time.Second))
 	return nil
@@ -161,9 +163,12 @@ type Attempt struct {
 func (s *Server) view(t tusk.TaskInfo) Task {
 	v := Task{ID: t.ID.String(), Kind: t.Kind, Queue: t.Queue, Tenant: t.Tenant, State: t.State.String(), Reason: t.Reason,
 		Priority: t.Priority, Attempt: t.Attempt, MaxAttempts: t.MaxAttempts, Crashes: t.Crashes,
-		Args: s.config.Mask.JSON(t.Args), Tags: t.Tags, Key: t.Key, Partition: t.Partition, Metadata: s.config.Mask.Text(t.Metadata),
-		Weight: t.Weight, Ephemeral: t.Ephemeral, Deadline: utc(t.Deadline), Timeout: Duration(t.Timeout), StallTimeout: Duration(t.StallTimeout),
-		Schedule: t.Schedule, Tick: utc(t.Tick), EnqueuedAt: utc(t.EnqueuedAt), RunAt: utc(t.RunAt), ExpiresAt: utc(t.ExpiresAt),
+		Args: s.config.Mask.JSON(t.Args), Tags: t.Tags, Key: t.Key, Partition: t.Partition,
+		Metadata: s.config.Mask.Text(t.Metadata),
+		Weight:   t.Weight, Ephemeral: t.Ephemeral, Deadline: utc(t.Deadline), Timeout: Duration(t.Timeout),
+		StallTimeout: Duration(t.StallTimeout),
+		Schedule:     t.Schedule, Tick: utc(t.Tick), EnqueuedAt: utc(t.EnqueuedAt), RunAt: utc(t.RunAt),
+		ExpiresAt: utc(t.ExpiresAt),
 		ClaimedAt: utc(t.ClaimedAt), FinishedAt: utc(t.FinishedAt)}
 	if !t.Worker.IsZero() {
 		v.Worker = t.Worker.String()
@@ -202,8 +207,9 @@ func utc(t time.Time) time.Time {
 
 // TaskInput is a task that somebody enqueues.
 type TaskInput struct {
-	Kind         string            `json:"kind" rule:"name" required:"true" doc:"which handler runs it"`
-	Args         json.RawMessage   `json:"args,omitempty" doc:"any JSON, kept byte for byte; up to 256 KiB, more by /tasks/large; 64 levels"`
+	Kind string `json:"kind" rule:"name" required:"true" doc:"which handler runs it"`
+	Args json.
+		RawMessage `json:"args,omitempty" doc:"any JSON, kept byte for byte; up to 256 KiB, more by /tasks/large; 64 levels"`
 	Queue        string            `json:"queue,omitempty" rule:"optional-name" doc:"default: default"`
 	Tenant       string            `json:"tenant,omitempty" rule:"optional-name"`
 	Partition    string            `json:"partition,omitempty" rule:"key" doc:"tells tasks of a tenant apart in queues with limits"`
@@ -252,9 +258,12 @@ func (t TaskInput) task() (tusk.NewTask, error) {
 
 func (t TaskInput) options() (*tusk.Options, error) {
 	o := &tusk.Options{Queue: t.Queue, Tenant: t.Tenant, Priority: t.Priority, Tags: t.Tags, Metadata: t.Metadata,
-		RunAt: instant(t.RunAt), Delay: time.Duration(t.Delay), ExpiresAt: instant(t.ExpiresAt), ExpiresIn: time.Duration(t.ExpiresIn),
-		Deadline: instant(t.Deadline), DeadlineIn: time.Duration(t.DeadlineIn), Weight: t.Weight, Ephemeral: t.Ephemeral, Partition: t.Partition,
-		MaxAttempts: t.MaxAttempts, Timeout: time.Duration(t.Timeout), StallTimeout: time.Duration(t.StallTimeout), Key: t.Key, SourceTime: instant(t.SourceTime)}
+		RunAt: instant(t.RunAt), Delay: time.Duration(t.Delay), ExpiresAt: instant(t.ExpiresAt),
+		ExpiresIn: time.Duration(t.ExpiresIn),
+		Deadline:  instant(t.Deadline), DeadlineIn: time.Duration(t.DeadlineIn), Weight: t.Weight, Ephemeral: t.Ephemeral,
+		Partition:   t.Partition,
+		MaxAttempts: t.MaxAttempts, Timeout: time.Duration(t.Timeout), StallTimeout: time.Duration(t.StallTimeout),
+		Key: t.Key, SourceTime: instant(t.SourceTime)}
 	if u := t.Unique; u != nil {
 		o.Unique = &tusk.Unique{Args: u.Args, Window: time.Duration(u.Window)}
 	}

@@ -47,7 +47,8 @@ func TestNoBodyIsReadBeyondItsLimit(t *testing.T) {
 			most, limit = 16<<10, "16 KiB"
 		}
 		// Hardly too large, so that the sender is not cut off while it sends.
-		if a := s.post(filledPath(r.Path), "x="+strings.Repeat("x", most)); a.status != 413 || !strings.Contains(a.body, limit) {
+		if a := s.post(filledPath(r.Path), "x="+strings.Repeat("x", most)); a.status != 413 ||
+			!strings.Contains(a.body, limit) {
 			t.Errorf("%s: %d %.300s", r.Path, a.status, a.body)
 		}
 	}
@@ -80,8 +81,10 @@ func TestOtherSitesAndOtherNamesAreRefused(t *testing.T) {
 		s.do("POST", path, nil, "Origin", "null").problem(t, 403, "cross_origin")
 	}
 	s.do("POST", "/api/v1/queues/default/pause?create=true", nil, "Sec-Fetch-Site", "same-origin").want(t, 200, nil)
-	for host, status := range map[string]int{"localhost": 200, "localhost:80": 200, "127.0.0.1": 200, "127.0.0.9:1": 200, "[::1]:80": 200, "tusk.example.com": 200,
-		"TUSK.example.com:443": 200, "evil.example": 421, "localhost.evil.example": 421, "127.0.0.1.nip.io": 421, "0.0.0.0": 421, "10.0.0.1": 421, "[::ffff:10.0.0.1]": 421, "tusk.example.com.": 200} {
+	for host, status := range map[string]int{"localhost": 200, "localhost:80": 200, "127.0.0.1": 200, "127.0.0.9:1": 200,
+		"[::1]:80": 200, "tusk.example.com": 200,
+		"TUSK.example.com:443": 200, "evil.example": 421, "localhost.evil.example": 421, "127.0.0.1.nip.io": 421,
+		"0.0.0.0": 421, "10.0.0.1": 421, "[::ffff:10.0.0.1]": 421, "tusk.example.com.": 200} {
 		if a := s.do("GET", "/healthz", nil, "Host", host); a.status != status {
 			t.Errorf("%s: %d, want %d", host, a.status, status)
 		}
@@ -90,15 +93,18 @@ func TestOtherSitesAndOtherNamesAreRefused(t *testing.T) {
 
 func TestEveryAnswerHasItsSecurityHeaders(t *testing.T) {
 	s := start(t)
-	for _, path := range []string{"/", "/login", "/tasks", "/nothing", "/api/v1/tasks", "/api/v1/nothing", "/healthz", "/static/app.js", "/static/nothing", "//"} {
+	for _, path := range []string{"/", "/login", "/tasks", "/nothing", "/api/v1/tasks", "/api/v1/nothing", "/healthz",
+		"/static/app.js", "/static/nothing", "//"} {
 		h := s.as("", "GET", path, nil).header
 		csp := h.Get("Content-Security-Policy")
-		for _, part := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'", "require-trusted-types-for 'script'"} {
+		for _, part := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'",
+			"base-uri 'none'", "form-action 'self'", "require-trusted-types-for 'script'"} {
 			if !strings.Contains(csp, part) {
 				t.Errorf("%s: no %s", path, part)
 			}
 		}
-		if strings.Contains(csp, "unsafe") || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("X-Frame-Options") != "DENY" || h.Get("Referrer-Policy") != "no-referrer" ||
+		if strings.Contains(csp, "unsafe") || h.Get("X-Content-Type-Options") != "nosniff" ||
+			h.Get("X-Frame-Options") != "DENY" || h.Get("Referrer-Policy") != "no-referrer" ||
 			h.Get("Access-Control-Allow-Origin") != "" || h.Get("X-Request-Id") == "" {
 			t.Errorf("%s: %v", path, h)
 		}
@@ -108,14 +114,16 @@ func TestEveryAnswerHasItsSecurityHeaders(t *testing.T) {
 func TestSecretsStayOutOfLogsAndPages(t *testing.T) {
 	var log safeBuffer
 	s, f := filled(t, func(c *server.Config) { c.Logger = log.logger() })
-	paths := append(pagesOf(f), "/api/v1/tasks?limit=1000", "/api/v1/tasks/export", "/api/v1/tasks/export?format=csv", "/api/v1/tasks/"+f.Completed.String(),
-		"/api/v1/schedules", "/api/v1/schedules/sweep-carts", "/schedules/sweep-carts", "/api/v1/tasks?key=s3cr3t-in-query")
+	paths := append(pagesOf(f), "/api/v1/tasks?limit=1000", "/api/v1/tasks/export", "/api/v1/tasks/export?format=csv",
+		"/api/v1/tasks/"+f.Completed.String(), "/api/v1/schedules", "/api/v1/schedules/sweep-carts", "/schedules/sweep-carts",
+		"/api/v1/tasks?key=s3cr3t-in-query")
 	for _, path := range paths {
 		if a := s.do("GET", path, nil); strings.Contains(a.body, "s3cr3t-canary") {
 			t.Errorf("%s shows a secret", path)
 		}
 	}
-	if text := log.String(); strings.Contains(text, "s3cr3t") || strings.Contains(text, s.token) || !strings.Contains(text, "test-admin") {
+	if text := log.String(); strings.Contains(text, "s3cr3t") || strings.Contains(text, s.token) ||
+		!strings.Contains(text, "test-admin") {
 		t.Error("the log has a secret, or no names")
 	}
 }

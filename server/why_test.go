@@ -27,7 +27,8 @@ func TestTheAPIAndThePageSayWhyATaskDoesNotRun(t *testing.T) {
 	if len(told.Reasons) != 2 || told.Reasons[0].Code != "paused" || told.Reasons[0].Fix != "tusk queues resume default" {
 		t.Errorf("%s", a.body)
 	}
-	if page := s.do("GET", "/tasks/"+added.ID.String(), nil); !strings.Contains(page.body, "its queue default is paused") ||
+	if page := s.do("GET", "/tasks/"+added.ID.String(), nil); !strings.Contains(page.body,
+		"its queue default is paused") ||
 		!strings.Contains(page.body, "<code>tusk queues resume default</code>") {
 		t.Errorf("the page does not say so:\n%s", page.body)
 	}
@@ -39,7 +40,8 @@ func TestTheAPIAndThePageSayWhyATaskDoesNotRun(t *testing.T) {
 
 func TestTheAPIAndThePageSayWhyAScheduleDoesNotFire(t *testing.T) {
 	s := start(t)
-	err := s.client.PutSchedule(t.Context(), tusk.Schedule{Name: "often", Spec: "@every 15m", Args: tusk.RawArgs{Name: "k"}, Options: &tusk.Options{Tenant: "acme"}})
+	err := s.client.PutSchedule(t.Context(), tusk.Schedule{Name: "often", Spec: "@every 15m",
+		Args: tusk.RawArgs{Name: "k"}, Options: &tusk.Options{Tenant: "acme"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +53,8 @@ func TestTheAPIAndThePageSayWhyAScheduleDoesNotFire(t *testing.T) {
 	if err := json.Unmarshal([]byte(a.body), &told); err != nil || a.status != 200 {
 		t.Fatal(a.status, a.body, err)
 	}
-	if told.Name != "often" || told.Reasons[0].Code != "schedule_paused" || told.Reasons[0].Fix != "tusk schedules resume often" {
+	if told.Name != "often" || told.Reasons[0].Code != "schedule_paused" ||
+		told.Reasons[0].Fix != "tusk schedules resume often" {
 		t.Errorf("%s", a.body)
 	}
 	if page := s.do("GET", "/schedules/often", nil); !strings.Contains(page.body, "it is paused: ticks that pass") ||

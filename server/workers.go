@@ -98,5 +98,6 @@ func (c *call) findWorker(id tusk.ID) (store.Worker, error) {
 			return w, nil
 		}
 	}
-	return store.Worker{}, cmp.Or(err, error(problem(http.StatusNotFound, "not_found", "worker: no living worker has this id")))
+	return store.Worker{},
+		cmp.Or(err, error(problem(http.StatusNotFound, "not_found", "worker: no living worker has this id")))
 }

@@ -103,9 +103,11 @@ func listWorkflows(c *call, in listWorkflowsInput) (WorkflowList, error) {
 			return list, err
 		}
 	}
-	flows, looked, more, err := query.Workflows(c.r.Context(), c.client, c.who.Sees, tusk.Filter{Before: before}, query.SurveyBudget)
+	flows, looked, more, err := query.Workflows(c.r.Context(), c.client, c.who.Sees, tusk.Filter{Before: before},
+		query.SurveyBudget)
 	for _, f := range flows {
-		list.Workflows = append(list.Workflows, WorkflowSummary{f.ID.String(), f.Kinds, f.States, f.Tasks, f.Most, utc(f.Newest)})
+		list.Workflows = append(list.Workflows, WorkflowSummary{f.ID.String(), f.Kinds, f.States, f.Tasks, f.Most,
+			utc(f.Newest)})
 	}
 	if list.Looked = looked; !more.IsZero() {
 		list.Next = more.String()
@@ -176,7 +178,8 @@ func (c *call) editWorkflow(id tusk.ID, change func(context.Context, tusk.ID) (i
 	if w, err := c.client.Workflow(c.r.Context(), id); err != nil {
 		return WorkflowEdited{}, err
 	} else if len(w.Tasks) > len(seen.Tasks) {
-		return WorkflowEdited{}, problem(http.StatusForbidden, "forbidden", "some tasks of this workflow are beyond the bounds of your %s", c.who.Via)
+		return WorkflowEdited{}, problem(http.StatusForbidden, "forbidden",
+			"some tasks of this workflow are beyond the bounds of your %s", c.who.Via)
 	}
 	n, err := change(c.r.Context(), id)
 	return WorkflowEdited{n}, err

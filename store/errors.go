@@ -21,7 +21,9 @@ var (
 	ErrReadOnly      = errors.New("database is read-only")
 	ErrFull          = errors.New("storage is full")
 	ErrMoved         = errors.New("database was restored from another server: stop all workers and run tusk db rebase")
-	ErrSchemaMissing = errors.New("database has no Tusk schema, or lacks the functions of this program: run tusk migrate up, or call the engine's Migrate")
+	ErrSchemaMissing = errors.New(
+		"database has no Tusk schema, or lacks the functions of this program: run tusk migrate up, or call the " +
+			"engine's Migrate")
 	ErrSchemaOld     = errors.New("database schema is older than this program: run tusk migrate up")
 	ErrSchemaNew     = errors.New("database schema is newer than this program: upgrade the program")
 	ErrSchemaForeign = errors.New("database has tables that are not Tusk's under Tusk's names")

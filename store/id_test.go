@@ -15,7 +15,8 @@ func TestIDsSurviveTheirTextForm(t *testing.T) {
 	if err != nil || string(out) != `{"id":"`+text+`"}` {
 		t.Error(string(out), err)
 	}
-	for _, bad := range []string{"", "1", text[:35], text + "0", "0193e4a0x6c1f-7d3a-9c59-1f0a2b3c4d5e", "g193e4a0-6c1f-7d3a-9c59-1f0a2b3c4d5e", "'; drop table task; --              "} {
+	for _, bad := range []string{"", "1", text[:35], text + "0", "0193e4a0x6c1f-7d3a-9c59-1f0a2b3c4d5e",
+		"g193e4a0-6c1f-7d3a-9c59-1f0a2b3c4d5e", "'; drop table task; --              "} {
 		if _, err := ParseID(bad); err != ErrBadID {
 			t.Errorf("%q: %v", bad, err)
 		}

@@ -27,7 +27,8 @@ const (
 	Discarded                  // gave up: a dead letter; its Reason says why
 )
 
-var stateNames = [...]string{"", "scheduled", "pending", "available", "running", "retryable", "completed", "cancelled", "discarded"}
+var stateNames = [...]string{"", "scheduled", "pending", "available", "running", "retryable", "completed", "cancelled",
+	"discarded"}
 
 // States lists all states in the order of a task's life.
 func States() []State {

@@ -57,7 +57,8 @@ func (t *Telemetry) tellPool(e *emitter) {
 	now := pool.Connections()
 	e.gauge("tusk_pool_connections", "Connections of this process's pool that are in use.", nil, float64(now.Used))
 	e.gauge("tusk_pool_connections_max", "Connections that this process's pool may open.", nil, float64(now.Most))
-	e.counter("tusk_pool_waits_total", "How often somebody had to wait for a connection, or for one to be opened.", nil, now.Waits)
+	e.counter("tusk_pool_waits_total", "How often somebody had to wait for a connection, or for one to be opened.",
+		nil, now.Waits)
 }
 
 // tellHung sums up over the workers of the process; without any there is nothing to tell.
@@ -69,7 +70,8 @@ func (t *Telemetry) tellHung(e *emitter) {
 		sum += handlers()
 	}
 	if len(t.hung) > 0 {
-		e.gauge("tusk_hung_handlers", "Handlers of this process that ignore the end of their context; their tasks run elsewhere.", nil, float64(sum))
+		e.gauge("tusk_hung_handlers",
+			"Handlers of this process that ignore the end of their context; their tasks run elsewhere.", nil, float64(sum))
 	}
 }
 
@@ -83,7 +85,8 @@ func (t *Telemetry) tellLoops(e *emitter) {
 		}
 	}
 	for name, age := range ages {
-		e.gauge("tusk_loop_age_seconds", "How long ago each loop of this process last succeeded.", []string{"loop"}, age.Seconds(), name)
+		e.gauge("tusk_loop_age_seconds", "How long ago each loop of this process last succeeded.", []string{"loop"},
+			age.Seconds(), name)
 	}
 }
 
@@ -93,12 +96,13 @@ func (c *counts) tell(e *emitter) {
 	for method, m := range c.calls {
 		e.histogram("tusk_call_seconds", "How long calls of the database took.", []string{"call"}, &m.took, method)
 		for class, n := range m.failed {
-			e.counter("tusk_call_errors_total", "Calls of the database that failed.", []string{"call", "error"}, n, method, class)
+			e.counter("tusk_call_errors_total", "Calls of the database that failed.", []string{"call", "error"}, n,
+				method, class)
 		}
 	}
 	for of, n := range c.enqueued.rows {
-		e.counter("tusk_enqueued_total", "Tasks enqueued by this process, by what became of them.", []string{"queue", "result"}, n.failed,
-			of.queue, of.result.String())
+		e.counter("tusk_enqueued_total", "Tasks enqueued by this process, by what became of them.",
+			[]string{"queue", "result"}, n.failed, of.queue, of.result.String())
 	}
 	for queue, n := range c.claimed.rows {
 		e.counter("tusk_claimed_total", "Tasks claimed by this process.", []string{"queue"}, n.failed, queue)
@@ -106,11 +110,12 @@ func (c *counts) tell(e *emitter) {
 	for of, n := range c.finished.rows {
 		for state, count := range n.states {
 			if count > 0 {
-				e.counter("tusk_finished_total", "Attempts ended by this process, by where their task went.", []string{"queue", "kind", "state"}, count,
-					of.queue, of.kind, store.State(state).String())
+				e.counter("tusk_finished_total", "Attempts ended by this process, by where their task went.",
+					[]string{"queue", "kind", "state"}, count, of.queue, of.kind, store.State(state).String())
 			}
 		}
-		e.counter("tusk_failed_total", "Attempts that ended with an error.", []string{"queue", "kind"}, n.failed, of.queue, of.kind)
+		e.counter("tusk_failed_total", "Attempts that ended with an error.", []string{"queue", "kind"}, n.failed,
+			of.queue, of.kind)
 	}
 	for queue, d := range c.waited.rows {
 		e.histogram("tusk_waited_seconds", "How long claimed tasks had been due.", []string{"queue"}, d, queue)
@@ -161,5 +166,6 @@ func (e *emitter) histogram(name, help string, labels []string, d *store.Duratio
 	for _, edge := range edges {
 		buckets[edge.Seconds()] = uint64(d.Below(edge))
 	}
-	e.out <- prometheus.MustNewConstHistogram(e.desc(name, help, labels), uint64(d.Count), d.Sum.Seconds(), buckets, values...)
+	e.out <- prometheus.MustNewConstHistogram(e.desc(name, help, labels), uint64(d.Count), d.Sum.Seconds(),
+		buckets, values...)
 }

@@ -94,7 +94,8 @@ func classOf(err error) string {
 		err  error
 		name string
 	}{
-		{store.ErrWorkerDead, "worker_dead"}, {store.ErrNotLeader, "not_leader"}, {store.ErrConflict, "conflict"}, {store.ErrFull, "full"},
+		{store.ErrWorkerDead, "worker_dead"}, {store.ErrNotLeader, "not_leader"}, {store.ErrConflict, "conflict"},
+		{store.ErrFull, "full"},
 		{store.ErrReadOnly, "read_only"}, {store.ErrUnavailable, "unavailable"}, {store.ErrNotCommitted, "not_committed"},
 		{context.DeadlineExceeded, "timeout"}, {context.Canceled, "cancelled"},
 	} {

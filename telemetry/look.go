@@ -175,11 +175,14 @@ func (l *look) tellQueues(e *emitter) {
 	}
 	for name, d := range depths {
 		for _, state := range unfinished {
-			e.gauge("tusk_queue_tasks", "Unfinished tasks.", []string{"queue", "state"}, float64(d.tasks[state]), name, state.String())
+			e.gauge("tusk_queue_tasks", "Unfinished tasks.", []string{"queue", "state"}, float64(d.tasks[state]), name,
+				state.String())
 		}
-		e.gauge("tusk_queue_oldest_seconds", "How long the oldest available task has been due.", []string{"queue"}, d.oldest.Seconds(), name)
+		e.gauge("tusk_queue_oldest_seconds", "How long the oldest available task has been due.", []string{"queue"},
+			d.oldest.Seconds(), name)
 		e.gauge("tusk_queue_paused", "Whether the queue is paused.", []string{"queue"}, number(d.paused), name)
-		e.gauge("tusk_queue_workers", "Living workers that take from the queue; quiet ones do not.", []string{"queue"}, float64(d.workers), name)
+		e.gauge("tusk_queue_workers", "Living workers that take from the queue; quiet ones do not.", []string{"queue"},
+			float64(d.workers), name)
 	}
 }
 
@@ -203,16 +206,20 @@ func (l *look) tellReceivers(e *emitter) {
 		if !r.Waits.IsZero() {
 			behind = max(l.now().Sub(r.Waits).Seconds(), 0)
 		}
-		e.gauge("tusk_receiver_behind_seconds", "How long a message of an alert or a hook has waited for its receiver.", labels, behind, r.Kind, r.Name)
-		e.counter("tusk_receiver_dropped_total", "Messages of alerts and hooks that were given up.", labels, r.Dropped, r.Kind, r.Name)
+		e.gauge("tusk_receiver_behind_seconds", "How long a message of an alert or a hook has waited for its receiver.",
+			labels, behind, r.Kind, r.Name)
+		e.counter("tusk_receiver_dropped_total", "Messages of alerts and hooks that were given up.", labels, r.Dropped,
+			r.Kind, r.Name)
 	}
 }
 
 func (l *look) tellHealth(e *emitter) {
 	h := &l.health
 	e.gauge("tusk_leader", "Whether a process leads.", nil, number(h.Leader.Held))
-	e.gauge("tusk_leader_term", "The term of the leader; it grows when another process takes over.", nil, float64(h.Leader.Term))
-	e.gauge("tusk_clock_offset_seconds", "How far the database's clock is ahead of this process's.", nil, h.Now.Sub(l.local).Seconds())
+	e.gauge("tusk_leader_term", "The term of the leader; it grows when another process takes over.", nil,
+		float64(h.Leader.Term))
+	e.gauge("tusk_clock_offset_seconds", "How far the database's clock is ahead of this process's.", nil,
+		h.Now.Sub(l.local).Seconds())
 	for _, m := range []struct {
 		name, help string
 		value      int64
@@ -235,8 +242,8 @@ func (l *look) tellHealth(e *emitter) {
 		e.gauge("tusk_database_open_transaction_seconds", "The age of the oldest open transaction.", nil, h.OpenFor.Seconds())
 	}
 	if !h.OldestCompleted.IsZero() {
-		e.gauge("tusk_database_oldest_completed_seconds", "How long ago the oldest completed task ended that is still kept.", nil,
-			h.Now.Sub(h.OldestCompleted).Seconds())
+		e.gauge("tusk_database_oldest_completed_seconds", "How long ago the oldest completed task ended that is still kept.",
+			nil, h.Now.Sub(h.OldestCompleted).Seconds())
 	}
 }
 

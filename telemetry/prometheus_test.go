@@ -127,7 +127,8 @@ func without(all, some []string) []string {
 // hasty has the rules fire as soon as a fault is seen, not once it has lasted.
 func hasty(rules string) string {
 	rules = regexp.MustCompile(`for: \w+`).ReplaceAllString(rules, "for: 0s")
-	return strings.NewReplacer("> 300", "> 0.001", "> 3600", "> 0.001", "> 120", "> 100", "> 0.1\n", "> 0\n", "[5m]", "[10s]").Replace(rules)
+	return strings.NewReplacer("> 300", "> 0.001", "> 3600", "> 0.001", "> 120", "> 100", "> 0.1\n", "> 0\n", "[5m]",
+		"[10s]").Replace(rules)
 }
 
 // ill is a process under load, on a database of which much is ill.
@@ -143,13 +144,16 @@ func ill(t *testing.T) string {
 	add(t, client, "paused", "ok")
 	must(t, client.PauseQueue(t.Context(), "paused"))
 	add(t, client, "slow", "ok")
-	_, err = s.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: tusk.NewID(), Queues: []string{"slow"}, Concurrency: 1}, TTL: time.Hour})
+	_, err = s.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: tusk.NewID(), Queues: []string{"slow"},
+		Concurrency: 1}, TTL: time.Hour})
 	must(t, err)
-	must(t, client.PutSchedule(t.Context(), tusk.Schedule{Name: "nightly", Spec: "@every 1s", Args: tusk.RawArgs{Name: "ok"}}))
+	must(t, client.PutSchedule(t.Context(),
+		tusk.Schedule{Name: "nightly", Spec: "@every 1s", Args: tusk.RawArgs{Name: "ok"}}))
 	records, err := s.Records(t.Context(), "schedule")
 	must(t, err)
 	r := records[0]
-	r.Body = []byte(strings.Replace(string(r.Body), "{", `{"next":"`+time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)+`",`, 1))
+	r.Body = []byte(strings.Replace(string(r.Body), "{", `{"next":"`+time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)+
+		`",`, 1))
 	_, _, err = s.PutRecord(t.Context(), store.PutRecord{Record: r})
 	must(t, err)
 	_, _, err = s.PutRecord(t.Context(), store.PutRecord{Record: store.Record{Kind: herald.HookState, Name: "crm",
@@ -267,7 +271,10 @@ func crowd(t *testing.T) {
 		c, err := pgx.Connect(t.Context(), dsn)
 		must(t, err)
 		t.Cleanup(func() { c.Close(context.Background()) })
-		must(t, c.QueryRow(t.Context(), "select count(*), current_setting('max_connections')::int from pg_stat_activity where backend_type = 'client backend'").Scan(&open, &most))
+		must(t,
+			c.QueryRow(t.Context(),
+				"select count(*), current_setting('max_connections')::int from pg_stat_activity where backend_type = "+
+					"'client backend'").Scan(&open, &most))
 	}
 }
 
@@ -315,8 +322,8 @@ func startPrometheus(t *testing.T, rules string, targets []string) *server {
 	log, err := os.Create(filepath.Join(dir, "log"))
 	must(t, err)
 	defer log.Close()
-	cmd := exec.Command("prometheus", "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
-		"--web.listen-address="+addr)
+	cmd := exec.Command("prometheus", "--config.file="+filepath.Join(dir, "prometheus.yml"),
+		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr)
 	cmd.Stdout, cmd.Stderr = log, log
 	must(t, cmd.Start())
 	t.Cleanup(func() {

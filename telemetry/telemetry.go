@@ -43,7 +43,8 @@ type Telemetry struct {
 // New makes a Telemetry that tells of this process.
 func New() *Telemetry {
 	t := &Telemetry{registry: prometheus.NewRegistry()}
-	t.registry.MustRegister(told(t.tellOwn), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	t.registry.MustRegister(told(t.tellOwn), collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return t
 }
 

@@ -102,7 +102,8 @@ func TestAQuietWorkerCountsForNoQueue(t *testing.T) {
 	tell.ReadEvery(time.Nanosecond)
 	ids := []store.ID{tusk.NewID(), tusk.NewID()}
 	for _, id := range ids {
-		_, err := s.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: id, Queues: []string{"mail"}, Kinds: []string{"k"}, Concurrency: 3}, TTL: time.Hour})
+		_, err := s.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: id, Queues: []string{"mail"},
+			Kinds: []string{"k"}, Concurrency: 3}, TTL: time.Hour})
 		must(t, err)
 	}
 	must(t, client.QuietWorker(t.Context(), ids[0]))
@@ -138,7 +139,8 @@ func TestADatabaseThatIsSlowHoldsUpNoScrape(t *testing.T) {
 		_, err := client.Enqueue(t.Context(), tusk.RawArgs{Name: "k"}, nil)
 		must(t, err)
 	}
-	const one, two = `tusk_queue_tasks{queue="default",state="available"} 1` + "\n", `tusk_queue_tasks{queue="default",state="available"} 2` + "\n"
+	const one, two = `tusk_queue_tasks{queue="default",state="available"} 1` + "\n",
+		`tusk_queue_tasks{queue="default",state="available"} 2` + "\n"
 	enqueue()
 	if text := scrape(tell); !strings.Contains(text, one) || !strings.Contains(text, "\ntusk_read_age_seconds ") {
 		t.Fatal("the first scrape does not tell of the queue")

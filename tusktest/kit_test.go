@@ -85,7 +85,8 @@ func TestWhatWasEnqueuedIsRecorded(t *testing.T) {
 	enqueue(t, k, mail{"ada"}, &tusk.Options{Queue: "mails", Key: "ada", Tags: []string{"a", "b"}, Delay: time.Hour})
 	enqueue(t, k, mail{"bob"}, &tusk.Options{Tenant: "acme"})
 	enqueue(t, k, report{1}, nil)
-	found := tusktest.RequireEnqueued[mail](k, &tusktest.Want{Queue: "mails", Key: "ada", Tags: []string{"b"}, Delay: time.Hour, Count: 1})
+	found := tusktest.RequireEnqueued[mail](k, &tusktest.Want{Queue: "mails", Key: "ada", Tags: []string{"b"},
+		Delay: time.Hour, Count: 1})
 	if found[0].Args.To != "ada" {
 		t.Errorf("found %+v", found[0].Args)
 	}
@@ -212,7 +213,8 @@ func TestTheClockIsMovedAndWhatBecomesDueRunsInOrder(t *testing.T) {
 			t.Fatalf("after 40 minutes: %v, want %v", ran, want)
 		}
 		all := w.DrainAll(10)
-		if last := all[len(all)-1]; !slices.Equal(ran[4:], []string{"fails 3", "in an hour 1"}) || last.Kind != tusk.EventCompleted {
+		if last := all[len(all)-1]; !slices.Equal(ran[4:], []string{"fails 3", "in an hour 1"}) ||
+			last.Kind != tusk.EventCompleted {
 			t.Fatalf("at last: %v", ran)
 		}
 		if discarded := all[0]; discarded.Kind != tusk.EventDiscarded || discarded.Error != "no" {
@@ -297,7 +299,8 @@ func TestWorkflowsAndLimitsDrain(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, task := range info.Tasks {
-			if want := map[string]tusk.State{"first": tusk.StateDiscarded, "second": tusk.StateCancelled}[task.Node]; task.State != want {
+			if want := map[string]tusk.State{"first": tusk.StateDiscarded,
+				"second": tusk.StateCancelled}[task.Node]; task.State != want {
 				t.Errorf("%s is %v, want %v", task.Node, task.State, want)
 			}
 		}
@@ -365,7 +368,8 @@ func TestAHandlerCompletesInItsTransaction(t *testing.T) {
 		}
 		return tx.Commit(ctx)
 	})
-	if ran, task := k.Work(mux, nil).Perform(mail{"ada"}, nil); ran.Kind != tusk.EventCompleted || task.State != tusk.StateCompleted {
+	if ran, task := k.Work(mux, nil).Perform(mail{"ada"}, nil); ran.Kind != tusk.EventCompleted ||
+		task.State != tusk.StateCompleted {
 		t.Errorf("ran %+v; the task is %v", ran, task.State)
 	}
 }

@@ -22,7 +22,8 @@ func (w *Worker) Perform(args tusk.Args, o *tusk.Options) (*Ran, *tusk.TaskInfo)
 	for {
 		ran := w.step()
 		if ran == nil {
-			w.t.Fatalf("tusktest: task %s was %v, but is not available: does it wait for its time, or is its queue not among %v?",
+			w.t.Fatalf(
+				"tusktest: task %s was %v, but is not available: does it wait for its time, or is its queue not among %v?",
 				enqueued.ID, enqueued.Result, w.queues)
 		}
 		if ran.Task.ID != enqueued.ID {

@@ -48,7 +48,8 @@ func RequireEnqueued[T tusk.Args](k *Kit, want *Want) []Enqueued[T] {
 func RequireNotEnqueued[T tusk.Args](k *Kit, want *Want) {
 	k.t.Helper()
 	if found, _ := enqueuedOf[T](k, want); len(found) > 0 {
-		k.t.Fatalf("tusktest: %d tasks%s were enqueued, want none; the first: %s", len(found), describe[T](want), show(&found[0].NewTask))
+		k.t.Fatalf("tusktest: %d tasks%s were enqueued, want none; the first: %s", len(found), describe[T](want),
+			show(&found[0].NewTask))
 	}
 }
 

@@ -37,7 +37,8 @@ func Task(ctx context.Context, client *tusk.Client, id tusk.ID) (*tusk.TaskInfo,
 
 // Gather reads what Explain needs about a task that Client.Get returned. Sees says which
 // other tasks may be named; nil: all. With it, no sums over tasks of others are told.
-func Gather(ctx context.Context, client *tusk.Client, t tusk.TaskInfo, sees func(queue, tenant string) bool) (Facts, error) {
+func Gather(ctx context.Context, client *tusk.Client, t tusk.TaskInfo,
+	sees func(queue, tenant string) bool) (Facts, error) {
 	g := gatherer{client: client, facts: Facts{Now: time.Now(), Task: t, Leads: true, Bounded: sees != nil}, sees: sees}
 	if sees == nil {
 		g.sees = everything
@@ -74,7 +75,9 @@ func everything(queue, tenant string) bool { return true }
 // list returns the tasks that match and that may be told of.
 func (g *gatherer) list(ctx context.Context, f tusk.Filter) ([]tusk.TaskInfo, error) {
 	found, err := g.client.List(ctx, f)
-	return slices.DeleteFunc(found, func(t tusk.TaskInfo) bool { return t.ID == g.facts.Task.ID || !g.sees(t.Queue, t.Tenant) }), err
+	return slices.DeleteFunc(found, func(t tusk.TaskInfo) bool {
+		return t.ID == g.facts.Task.ID || !g.sees(t.Queue, t.Tenant)
+	}), err
 }
 
 func (g *gatherer) health(ctx context.Context) error {
@@ -173,7 +176,8 @@ func (g *gatherer) holders(ctx context.Context) error {
 	if g.facts.Limits == nil {
 		return nil
 	}
-	found, err := g.list(ctx, tusk.Filter{Queues: []string{g.facts.Task.Queue}, States: []tusk.State{store.Running}, Limit: looked})
+	found, err := g.list(ctx, tusk.Filter{Queues: []string{g.facts.Task.Queue}, States: []tusk.State{store.Running},
+		Limit: looked})
 	slices.SortFunc(found, func(a, b tusk.TaskInfo) int { return a.ClaimedAt.Compare(b.ClaimedAt) })
 	g.facts.Holders = found
 	return err
@@ -185,12 +189,14 @@ func (g *gatherer) ahead(ctx context.Context) error {
 	t := &g.facts.Task
 	seen := map[tusk.ID]bool{}
 	for _, before := range []tusk.ID{{}, t.ID} {
-		found, err := g.client.List(ctx, tusk.Filter{Queues: []string{t.Queue}, States: []tusk.State{store.Available}, Before: before, Limit: looked})
+		found, err := g.client.List(ctx, tusk.Filter{Queues: []string{t.Queue}, States: []tusk.State{store.Available},
+			Before: before, Limit: looked})
 		if err != nil {
 			return err
 		}
 		for _, o := range found {
-			if !seen[o.ID] && g.sees(o.Queue, o.Tenant) && (o.Priority < t.Priority || o.Priority == t.Priority && older(&o, t)) {
+			if !seen[o.ID] && g.sees(o.Queue, o.Tenant) &&
+				(o.Priority < t.Priority || o.Priority == t.Priority && older(&o, t)) {
 				g.facts.Ahead = append(g.facts.Ahead, o)
 			}
 			seen[o.ID] = true

@@ -14,7 +14,8 @@ func (f *Facts) pending() []Reason {
 	}
 	t := &f.Task
 	if f.Key != nil && f.Key.State == store.Running {
-		return []Reason{{Code: KeyRuns, Text: say("it runs when task %s, which has its key %q and is running, has ended", f.Key.ID, t.Key),
+		return []Reason{{Code: KeyRuns, Text: say("it runs when task %s, which has its key %q and is running, has ended",
+			f.Key.ID, t.Key),
 			Fix: say("tusk tasks cancel %s", f.Key.ID), Tasks: []tusk.ID{f.Key.ID}}}
 	}
 	if none := f.leaderless(); none != nil {
@@ -71,10 +72,12 @@ func (f *Facts) turn() []Reason {
 		return reasons
 	}
 	if n := f.before(); n > 0 {
-		return []Reason{{Code: TurnsBehind, Text: say("%s of its partition in queue %s have their turn before it", plural(n, "task"), t.Queue),
+		return []Reason{{Code: TurnsBehind, Text: say("%s of its partition in queue %s have their turn before it",
+			plural(n, "task"), t.Queue),
 			Fix: say("tusk tasks reprioritize %s --priority %d", t.ID, max(int(t.Priority)-1, -1<<15))}}
 	}
-	return []Reason{{Code: Turn, Text: "it gets its turn as soon as a worker has room for it", Fix: say("tusk limits show %s", t.Queue)}}
+	return []Reason{{Code: Turn, Text: "it gets its turn as soon as a worker has room for it",
+		Fix: say("tusk limits show %s", t.Queue)}}
 }
 
 // limits says which limits of concurrency are reached.
@@ -106,7 +109,9 @@ func (f *Facts) limits(l *tusk.Limits) (reasons []Reason) {
 			func(h *tusk.TaskInfo) bool { return h.Tenant == t.Tenant && h.Partition == t.Partition }},
 		{LimitTenant, ofTenant, perTenant, say("its tenant %q", t.Tenant), "--per-tenant",
 			func(h *tusk.TaskInfo) bool { return h.Tenant == t.Tenant }},
-		{LimitQueue, inQueue, l.Concurrency, "its queue " + t.Queue, "--concurrency", func(*tusk.TaskInfo) bool { return true }},
+		{LimitQueue, inQueue, l.Concurrency, "its queue " + t.Queue, "--concurrency", func(*tusk.TaskInfo) bool {
+			return true
+		}},
 	} {
 		if limit.most == 0 || limit.held < int64(limit.most) {
 			continue
@@ -117,8 +122,10 @@ func (f *Facts) limits(l *tusk.Limits) (reasons []Reason) {
 				holders = append(holders, f.Holders[i])
 			}
 		}
-		r := Reason{Code: limit.code, Tasks: ids(holders), Fix: say("tusk limits set %s %s %d", t.Queue, limit.flag, 2*limit.most)}
-		r.Text = say("it waits for its turn: the limit of %s is reached, %d of %d%s", limit.of, limit.held, limit.most, heldBy(holders))
+		r := Reason{Code: limit.code, Tasks: ids(holders), Fix: say("tusk limits set %s %s %d", t.Queue, limit.flag,
+			2*limit.most)}
+		r.Text = say("it waits for its turn: the limit of %s is reached, %d of %d%s", limit.of, limit.held, limit.most,
+			heldBy(holders))
 		if f.Bounded {
 			r.Text = say("it waits for its turn: the limit of %s is reached%s", limit.of, heldBy(holders))
 		}
@@ -139,15 +146,17 @@ func (f *Facts) rates(l *tusk.Limits) (reasons []Reason) {
 	}{
 		{Rate, l.Rate, "", "its queue " + t.Queue, "--rate"},
 		{RateTenant, l.TenantRate, t.Tenant, say("its tenant %q", t.Tenant), "--tenant-rate"},
-		{RatePartition, l.PartitionRate, t.Tenant + "/" + t.Partition, say("its partition %q", t.Partition), "--partition-rate"},
+		{RatePartition, l.PartitionRate, t.Tenant + "/" + t.Partition, say("its partition %q", t.Partition),
+			"--partition-rate"},
 	} {
 		next := f.Rates.Next(rate.rate, rate.key, weight, f.Now)
 		if !next.After(f.Now) {
 			continue
 		}
-		r := Reason{Code: rate.code, Until: next, Fix: say("tusk limits set %s %s %d/%v", t.Queue, rate.flag, 2*rate.rate.Allowed, rate.rate.Period)}
-		r.Text = say("it waits for its turn: the rate of %s, %d in %v, is used up; the next may start in %s", rate.of, rate.rate.Allowed,
-			rate.rate.Period, dur(next.Sub(f.Now)))
+		r := Reason{Code: rate.code, Until: next, Fix: say("tusk limits set %s %s %d/%v", t.Queue, rate.flag,
+			2*rate.rate.Allowed, rate.rate.Period)}
+		r.Text = say("it waits for its turn: the rate of %s, %d in %v, is used up; the next may start in %s", rate.of,
+			rate.rate.Allowed, rate.rate.Period, dur(next.Sub(f.Now)))
 		if len(reasons) > 0 && next.After(reasons[0].Until) {
 			reasons = append([]Reason{r}, reasons...)
 		} else {

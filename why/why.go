@@ -110,15 +110,18 @@ func (f *Facts) finished() (reasons []Reason) {
 	t := &f.Task
 	if f.Key != nil && t.State != store.Completed {
 		reasons = append(reasons, Reason{Code: KeyTaken, Tasks: []tusk.ID{f.Key.ID},
-			Text: say("its key %q is taken by task %s, which is %v: it cannot be retried before that has ended", t.Key, f.Key.ID, f.Key.State),
-			Fix:  say("tusk tasks why %s", f.Key.ID)})
+			Text: say("its key %q is taken by task %s, which is %v: it cannot be retried before that has ended", t.Key, f.Key.ID,
+				f.Key.State),
+			Fix: say("tusk tasks why %s", f.Key.ID)})
 	}
 	retry := say("tusk tasks retry %s", t.ID)
 	switch t.State {
 	case store.Completed:
-		return append(reasons, Reason{Code: Completed, Text: say("it completed at %s, in attempt %d", at(t.FinishedAt), t.Attempt)})
+		return append(reasons, Reason{Code: Completed, Text: say("it completed at %s, in attempt %d", at(t.FinishedAt),
+			t.Attempt)})
 	case store.Cancelled:
-		return append(reasons, Reason{Code: Cancelled, Text: say("it was cancelled at %s%s", at(t.FinishedAt), because(t.Reason)), Fix: retry})
+		return append(reasons, Reason{Code: Cancelled, Text: say("it was cancelled at %s%s", at(t.FinishedAt),
+			because(t.Reason)), Fix: retry})
 	default:
 		return append(reasons, Reason{Code: Discarded, Text: say("it was discarded at %s, after attempt %d of %d%s%s",
 			at(t.FinishedAt), t.Attempt, t.MaxAttempts, because(t.Reason), f.failed()), Fix: retry})
@@ -130,15 +133,17 @@ func (f *Facts) running() (reasons []Reason) {
 	cancel := say("tusk tasks cancel %s", t.ID)
 	w := f.worker(t.Worker)
 	if w == nil {
-		lost := Reason{Code: WorkerLost, Text: say("worker %s, which holds it since %s, does not beat any more: its tasks are given to others",
-			t.Worker, at(t.ClaimedAt))}
+		lost := Reason{Code: WorkerLost, Text: say(
+			"worker %s, which holds it since %s, does not beat any more: its tasks are given to others", t.Worker,
+			at(t.ClaimedAt))}
 		return append(f.leaderless(), lost)
 	}
 	held := say("worker %s (%s, process %d) holds it since %s and last beat %s ago", w.ID, w.Host, w.PID, at(t.ClaimedAt),
 		f.ago(w.BeatAt))
 	if t.Detail != nil && t.Detail.CancelRequested {
-		reasons = append(reasons, Reason{Code: Stopping, Text: "somebody cancelled it: its worker is told to stop at the next beat, and its handler decides when",
-			Fix: "let the handler return when its context ends"})
+		reasons = append(reasons, Reason{Code: Stopping,
+			Text: "somebody cancelled it: its worker is told to stop at the next beat, and its handler decides when",
+			Fix:  "let the handler return when its context ends"})
 	}
 	return append(reasons, Reason{Code: Running, Text: held, Fix: cancel})
 }
@@ -154,10 +159,11 @@ func (f *Facts) waiting() []Reason {
 		return []Reason{{Code: Due, Text: "its time has come: it becomes available in a moment"}}
 	}
 	if t.State == store.Retryable {
-		return []Reason{{Code: Retrying, Text: say("attempt %d of %d failed%s; it is retried at %s, in %s", t.Attempt, t.MaxAttempts, f.failed(),
-			at(t.RunAt), dur(t.RunAt.Sub(f.Now))), Fix: now, Until: t.RunAt}}
+		return []Reason{{Code: Retrying, Text: say("attempt %d of %d failed%s; it is retried at %s, in %s", t.Attempt,
+			t.MaxAttempts, f.failed(), at(t.RunAt), dur(t.RunAt.Sub(f.Now))), Fix: now, Until: t.RunAt}}
 	}
-	return []Reason{{Code: Scheduled, Text: say("its time is %s, in %s", at(t.RunAt), dur(t.RunAt.Sub(f.Now))), Fix: now, Until: t.RunAt}}
+	return []Reason{{Code: Scheduled, Text: say("its time is %s, in %s", at(t.RunAt), dur(t.RunAt.Sub(f.Now))), Fix: now,
+		Until: t.RunAt}}
 }
 
 // leaderless is the reason of tasks that the leader would have to touch, while nobody leads.
@@ -165,22 +171,24 @@ func (f *Facts) leaderless() []Reason {
 	if f.Leads {
 		return nil
 	}
-	return []Reason{{Code: NoLeader, Text: "no process leads: nothing makes due tasks available, hands out turns or rescues the tasks of dead workers",
-		Fix: "tusk serve"}}
+	return []Reason{{Code: NoLeader,
+		Text: "no process leads: nothing makes due tasks available, hands out turns or rescues the tasks of dead workers",
+		Fix:  "tusk serve"}}
 }
 
 func (f *Facts) available() (reasons []Reason) {
 	t := &f.Task
 	if !t.ExpiresAt.IsZero() && !t.ExpiresAt.After(f.Now) {
-		reasons = append(reasons, Reason{Code: Expired, Text: say("it expired at %s: it is discarded when a worker takes it", at(t.ExpiresAt)),
-			Fix: say("tusk tasks cancel %s", t.ID)})
+		reasons = append(reasons, Reason{Code: Expired, Text: say("it expired at %s: it is discarded when a worker takes it",
+			at(t.ExpiresAt)), Fix: say("tusk tasks cancel %s", t.ID)})
 	}
 	reasons = append(reasons, f.blocked()...)
 	if len(reasons) == 0 {
 		reasons = append(reasons, f.crowded()...)
 	}
 	if len(reasons) == 0 {
-		reasons = append(reasons, Reason{Code: Ready, Text: "it is available: a worker with a free slot takes it within its poll, a second by default"})
+		reasons = append(reasons, Reason{Code: Ready,
+			Text: "it is available: a worker with a free slot takes it within its poll, a second by default"})
 	}
 	return reasons
 }
@@ -189,7 +197,8 @@ func (f *Facts) available() (reasons []Reason) {
 func (f *Facts) blocked() (reasons []Reason) {
 	t := &f.Task
 	if f.Paused {
-		reasons = append(reasons, Reason{Code: Paused, Text: say("its queue %s is paused", t.Queue), Fix: say("tusk queues resume %s", t.Queue)})
+		reasons = append(reasons, Reason{Code: Paused, Text: say("its queue %s is paused", t.Queue),
+			Fix: say("tusk queues resume %s", t.Queue)})
 	}
 	mine, quiet := f.takers(), f.quiet()
 	switch {
@@ -201,8 +210,9 @@ func (f *Facts) blocked() (reasons []Reason) {
 		reasons = append(reasons, Reason{Code: NoWorker, Text: say("no living worker takes tasks from its queue %s", t.Queue),
 			Fix: say("tusk work --queue %s", t.Queue)})
 	case !anyHas(mine, t.Kind):
-		reasons = append(reasons, Reason{Code: NoHandler, Text: say("none of the %s of its queue %s has a handler for the kind %s",
-			plural(len(mine), "worker"), t.Queue, t.Kind), Fix: say("tusk work --queue %s --exec %s=COMMAND", t.Queue, t.Kind)})
+		reasons = append(reasons, Reason{Code: NoHandler,
+			Text: say("none of the %s of its queue %s has a handler for the kind %s", plural(len(mine), "worker"), t.Queue,
+				t.Kind), Fix: say("tusk work --queue %s --exec %s=COMMAND", t.Queue, t.Kind)})
 	}
 	return reasons
 }
@@ -215,15 +225,16 @@ func (f *Facts) crowded() (reasons []Reason) {
 		slots, running = slots+w.Concurrency, running+w.Running
 	}
 	if l := f.Limits; l != nil && l.PerWorker > 0 && f.full(mine, l.PerWorker) {
-		reasons = append(reasons, Reason{Code: LimitWorker, Text: say("each worker holds as many tasks of its queue %s as it may: %d", t.Queue, l.PerWorker),
-			Fix: say("tusk limits set %s --per-worker %d", t.Queue, 2*l.PerWorker), Tasks: ids(f.Holders)})
+		reasons = append(reasons, Reason{Code: LimitWorker,
+			Text: say("each worker holds as many tasks of its queue %s as it may: %d", t.Queue, l.PerWorker),
+			Fix:  say("tusk limits set %s --per-worker %d", t.Queue, 2*l.PerWorker), Tasks: ids(f.Holders)})
 	}
 	if n := len(f.Ahead); n > 0 && (slots == 0 || running >= slots) {
 		reasons = append(reasons, f.behind(n))
 	}
 	if slots > 0 && running >= slots {
-		reasons = append(reasons, Reason{Code: Busy, Text: say("the %s of its queue are full: %d of %d slots are taken", plural(len(mine), "worker"),
-			running, slots), Fix: say("tusk work --queue %s", t.Queue)})
+		reasons = append(reasons, Reason{Code: Busy, Text: say("the %s of its queue are full: %d of %d slots are taken",
+			plural(len(mine), "worker"), running, slots), Fix: say("tusk work --queue %s", t.Queue)})
 	}
 	return reasons
 }
@@ -245,6 +256,7 @@ func (f *Facts) behind(n int) Reason {
 	if higher > 0 {
 		text += say(", %d of them of higher priority", higher)
 	}
-	return Reason{Code: Behind, Text: text, Fix: say("tusk tasks reprioritize %s --priority %d", t.ID, max(int(f.Ahead[0].Priority)-1, -1<<15)),
+	return Reason{Code: Behind, Text: text, Fix: say("tusk tasks reprioritize %s --priority %d", t.ID,
+		max(int(f.Ahead[0].Priority)-1, -1<<15)),
 		Tasks: ids(f.Ahead)}
 }

@@ -97,7 +97,8 @@ func (b *bench) beat(w *store.Worker, ttl time.Duration) {
 func (b *bench) claim(w *store.Worker) *store.Task {
 	b.Helper()
 	for {
-		tasks, err := b.Store().Claim(b.Context(), store.ClaimRequest{Worker: w.ID, Queues: []string{b.queue}, Limit: 1, Token: store.NewToken()})
+		tasks, err := b.Store().Claim(b.Context(), store.ClaimRequest{Worker: w.ID, Queues: []string{b.queue}, Limit: 1,
+			Token: store.NewToken()})
 		b.must(err)
 		if len(tasks) == 1 {
 			return &tasks[0]
@@ -202,7 +203,9 @@ var reasons = []made{
 			}
 		}
 	}},
-	{why.Scheduled, []string{", in ", "tusk tasks retry"}, func(b *bench) tusk.ID { return b.add(tusk.Options{Delay: hour}) }},
+	{why.Scheduled, []string{", in ", "tusk tasks retry"}, func(b *bench) tusk.ID {
+		return b.add(tusk.Options{Delay: hour})
+	}},
 	{why.Due, []string{"in a moment"}, func(b *bench) tusk.ID {
 		b.lead()
 		id := b.add(tusk.Options{Delay: time.Millisecond})
@@ -255,7 +258,8 @@ var reasons = []made{
 		return b.second(tusk.Limits{Rate: &tusk.Rate{Allowed: 1, Period: hour}}, tusk.Options{})
 	}},
 	{why.RateTenant, []string{"acme", "may start in"}, func(b *bench) tusk.ID {
-		return b.second(tusk.Limits{TenantRate: &tusk.Rate{Allowed: 1, Period: hour, Algorithm: tusk.SlidingWindow}}, tusk.Options{Tenant: "acme"})
+		return b.second(tusk.Limits{TenantRate: &tusk.Rate{Allowed: 1, Period: hour, Algorithm: tusk.SlidingWindow}},
+			tusk.Options{Tenant: "acme"})
 	}},
 	{why.Paused, []string{"tusk queues resume"}, func(b *bench) tusk.ID {
 		b.worker()
@@ -453,7 +457,8 @@ func TestWhoIsBoundIsToldOfNoOthers(t *testing.T) {
 	facts, err := why.Gather(t.Context(), client, *task, func(_, tenant string) bool { return tenant == "mine" })
 	b.must(err)
 	told := why.Explain(facts)
-	if told[0].Code != why.LimitQueue || len(told[0].Tasks) > 0 || strings.Contains(told[0].Text, "1 of 1") || strings.Contains(told[0].Text, "held by") {
+	if told[0].Code != why.LimitQueue || len(told[0].Tasks) > 0 || strings.Contains(told[0].Text, "1 of 1") ||
+		strings.Contains(told[0].Text, "held by") {
 		t.Errorf("%+v", told[0])
 	}
 }

@@ -122,7 +122,9 @@ func were(n int) string {
 // anyHas reports whether a worker has a handler for a kind. One that names no kinds
 // hands its tasks on, and may have any.
 func anyHas(workers []store.Worker, kind string) bool {
-	return slices.ContainsFunc(workers, func(w store.Worker) bool { return len(w.Kinds) == 0 || slices.Contains(w.Kinds, kind) })
+	return slices.ContainsFunc(workers, func(w store.Worker) bool {
+		return len(w.Kinds) == 0 || slices.Contains(w.Kinds, kind)
+	})
 }
 
 // full reports whether each worker holds so many of the tasks of the queue.

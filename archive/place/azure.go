@@ -27,14 +27,17 @@ func openAzure(ctx context.Context, u *url.URL, patience time.Duration) (*blob.B
 	if service.SASToken != "" { // which is sent as it is
 		for name := range u.Query() {
 			if slices.Contains([]string{"domain", "protocol", "cdn", "localemu"}, name) {
-				return nil, fmt.Errorf("the URL must not have %q with AZURE_STORAGE_SAS_TOKEN: set AZURE_STORAGE_DOMAIN and the like", name)
+				return nil,
+					fmt.Errorf("the URL must not have %q with AZURE_STORAGE_SAS_TOKEN: set AZURE_STORAGE_DOMAIN and the like", name)
 			}
 		}
 	}
-	o := azcore.ClientOptions{Transport: discreet{http.Client{Transport: transport(patience)}}, Retry: policy.RetryOptions{MaxRetries: attempts - 1}}
-	opener := azureblob.URLOpener{ServiceURLOptions: *service, MakeClient: func(at azureblob.ServiceURL, name azureblob.ContainerName) (*container.Client, error) {
-		return azureContainer(string(at), string(name), &o)
-	}}
+	o := azcore.ClientOptions{Transport: discreet{http.Client{Transport: transport(patience)}},
+		Retry: policy.RetryOptions{MaxRetries: attempts - 1}}
+	opener := azureblob.URLOpener{ServiceURLOptions: *service,
+		MakeClient: func(at azureblob.ServiceURL, name azureblob.ContainerName) (*container.Client, error) {
+			return azureContainer(string(at), string(name), &o)
+		}}
 	return opener.OpenBucketURL(ctx, u)
 }
 

@@ -41,8 +41,10 @@ func TestGoogleIsAskedWithTheDefaultCredentials(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		account, err := json.Marshal(map[string]string{"type": "service_account", "client_email": "tusk@example.com", "token_uri": "http://" + address + "/token",
-			"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))})
+		account, err := json.Marshal(map[string]string{"type": "service_account", "client_email": "tusk@example.com",
+			"token_uri": "http://" + address + "/token",
+			"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
+				Bytes: x509.MarshalPKCS1PrivateKey(key)}))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,13 +55,15 @@ func TestGoogleIsAskedWithTheDefaultCredentials(t *testing.T) {
 		t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", file)
 		return "gs://bucket?endpoint=http://" + address
 	})
-	if got := r.Header.Get("Authorization"); got != "Bearer the token" || !strings.HasPrefix(r.URL.Path, "/storage/v1/b/bucket/o/") {
+	if got := r.Header.Get("Authorization"); got != "Bearer the token" ||
+		!strings.HasPrefix(r.URL.Path, "/storage/v1/b/bucket/o/") {
 		t.Errorf("%s was asked for with %q", r.URL, got)
 	}
 }
 
 func TestGoogleTakesNoOtherParameters(t *testing.T) {
-	if _, err := Open(t.Context(), "gs://bucket?anonymous=true&private_key_path=/etc/passwd"); err == nil || !strings.Contains(err.Error(), "private_key_path") {
+	if _, err := Open(t.Context(), "gs://bucket?anonymous=true&private_key_path=/etc/passwd"); err == nil ||
+		!strings.Contains(err.Error(), "private_key_path") {
 		t.Errorf("it was opened: %v", err)
 	}
 }
@@ -71,9 +75,11 @@ func TestAzureIsAskedWithWhatTheEnvironmentHas(t *testing.T) {
 		authorization string
 		query         string
 	}{
-		"key":        {map[string]string{"AZURE_STORAGE_ACCOUNT": "tusk", "AZURE_STORAGE_KEY": key}, "SharedKey tusk:", ""},
-		"signature":  {map[string]string{"AZURE_STORAGE_ACCOUNT": "tusk", "AZURE_STORAGE_SAS_TOKEN": "sv=2026&sig=secret"}, "", "sig=secret"},
-		"connection": {map[string]string{"AZURE_STORAGE_CONNECTION_STRING": "AccountName=tusk;AccountKey=" + key + ";BlobEndpoint=http://ADDRESS/tusk;"}, "SharedKey tusk:", ""},
+		"key": {map[string]string{"AZURE_STORAGE_ACCOUNT": "tusk", "AZURE_STORAGE_KEY": key}, "SharedKey tusk:", ""},
+		"signature": {map[string]string{"AZURE_STORAGE_ACCOUNT": "tusk", "AZURE_STORAGE_SAS_TOKEN": "sv=2026&sig=secret"},
+			"", "sig=secret"},
+		"connection": {map[string]string{"AZURE_STORAGE_CONNECTION_STRING": "AccountName=tusk;AccountKey=" + key +
+			";BlobEndpoint=http://ADDRESS/tusk;"}, "SharedKey tusk:", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := asked(t, func(address string) string {
@@ -87,7 +93,8 @@ func TestAzureIsAskedWithWhatTheEnvironmentHas(t *testing.T) {
 				}
 				return "azblob://container?protocol=http&domain=" + address
 			})
-			if got := r.Header.Get("Authorization"); !strings.HasPrefix(got, c.authorization) || !strings.Contains(r.URL.RawQuery, c.query) || r.URL.Path != "/tusk/container/file" {
+			if got := r.Header.Get("Authorization"); !strings.HasPrefix(got, c.authorization) ||
+				!strings.Contains(r.URL.RawQuery, c.query) || r.URL.Path != "/tusk/container/file" {
 				t.Errorf("%s was asked for with %q", r.URL, got)
 			}
 		})
@@ -97,14 +104,16 @@ func TestAzureIsAskedWithWhatTheEnvironmentHas(t *testing.T) {
 func TestASignatureGoesNowhereElseAndIsNotTold(t *testing.T) {
 	t.Setenv("AZURE_STORAGE_ACCOUNT", "tusk")
 	t.Setenv("AZURE_STORAGE_SAS_TOKEN", "sig=secret")
-	if _, err := Open(t.Context(), "azblob://container?domain=example.com"); err == nil || strings.Contains(err.Error(), "secret") {
+	if _, err := Open(t.Context(), "azblob://container?domain=example.com"); err == nil ||
+		strings.Contains(err.Error(), "secret") {
 		t.Errorf("it was opened: %v", err)
 	}
 	r, err := http.NewRequest(http.MethodGet, "http://127.0.0.1:1/tusk/container/file?sig=secret", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (discreet{}).Do(r); err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "127.0.0.1:1") {
+	if _, err := (discreet{}).Do(r); err == nil || strings.Contains(err.Error(), "secret") ||
+		!strings.Contains(err.Error(), "127.0.0.1:1") {
 		t.Errorf("the error tells: %v", err)
 	}
 }

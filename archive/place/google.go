@@ -51,9 +51,10 @@ func openGoogle(ctx context.Context, u *url.URL, patience time.Duration) (*blob.
 		return nil, err
 	}
 	// Whatever is written twice is the same: objects do not change, or the last one counts.
-	service.SetRetry(storage.WithPolicy(storage.RetryAlways), storage.WithMaxAttempts(attempts), storage.WithErrorFunc(func(err error) bool {
-		return !errors.Is(err, errLast) && storage.ShouldRetry(err)
-	}))
+	service.SetRetry(storage.WithPolicy(storage.RetryAlways), storage.WithMaxAttempts(attempts),
+		storage.WithErrorFunc(func(err error) bool {
+			return !errors.Is(err, errLast) && storage.ShouldRetry(err)
+		}))
 	return gcsblob.OpenBucket(ctx, nil, u.Host, &gcsblob.Options{Client: service})
 }
 

@@ -78,5 +78,6 @@ func openFolder(_ context.Context, u *url.URL, _ time.Duration) (*blob.Bucket, e
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	return fileblob.OpenBucket(dir, &fileblob.Options{NoTempDir: true, Metadata: fileblob.MetadataDontWrite, CreateDir: true, DirFileMode: 0o700})
+	return fileblob.OpenBucket(dir, &fileblob.Options{NoTempDir: true, Metadata: fileblob.MetadataDontWrite,
+		CreateDir: true, DirFileMode: 0o700})
 }

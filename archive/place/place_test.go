@@ -44,7 +44,8 @@ func TestObjectStores(t *testing.T) {
 
 // put writes as the archive does: WriteAll panics on Azure when the write fails.
 func put(ctx context.Context, b *blob.Bucket, name, text string) error {
-	return b.Upload(ctx, name, strings.NewReader(text), &blob.WriterOptions{ContentType: "text/plain", BufferSize: 8 << 20, MaxConcurrency: 1})
+	return b.Upload(ctx, name, strings.NewReader(text), &blob.WriterOptions{ContentType: "text/plain", BufferSize: 8 << 20,
+		MaxConcurrency: 1})
 }
 
 func keys(t *testing.T, b *blob.Bucket, prefix string) (found []string) {
@@ -125,13 +126,15 @@ func isWhole(t *testing.T, server *placetest.Server) {
 	}
 	const size = 20 << 20
 	o := &blob.WriterOptions{ContentType: "text/plain", BufferSize: 8 << 20, MaxConcurrency: 1}
-	err := b.Upload(t.Context(), "half", &placetest.Trip{R: strings.NewReader(strings.Repeat("x", size)), Left: size / 2, Do: func() {
-		server.Kill()
-		if err := server.Again(); err != nil {
-			t.Error(err)
-		}
-	}}, o)
-	if got, read := b.ReadAll(t.Context(), "half"); err == nil && (read != nil || len(got) != size) || err != nil && gcerrors.Code(read) != gcerrors.NotFound {
+	err := b.Upload(t.Context(), "half", &placetest.Trip{R: strings.NewReader(strings.Repeat("x", size)), Left: size / 2,
+		Do: func() {
+			server.Kill()
+			if err := server.Again(); err != nil {
+				t.Error(err)
+			}
+		}}, o)
+	if got, read := b.ReadAll(t.Context(), "half"); err == nil && (read != nil || len(got) != size) || err != nil &&
+		gcerrors.Code(read) != gcerrors.NotFound {
 		t.Errorf("after a write that ended with %v there are %d bytes: %v", err, len(got), read)
 	}
 	if got, err := b.ReadAll(t.Context(), "kept"); err != nil || string(got) != "kept" {

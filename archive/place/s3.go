@@ -24,8 +24,11 @@ func openS3(ctx context.Context, u *url.URL, patience time.Duration) (*blob.Buck
 	parsed.As(&client)
 	o := client.Options()
 	o.DisableLogOutputChecksumValidationSkipped = true // of what was written in parts; the archive has sums of its own
-	o.HTTPClient = awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { t.DialContext = dial(patience) })
+	o.HTTPClient = awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+		t.DialContext = dial(patience)
+	})
 	q := u.Query()
-	return s3blob.OpenBucket(ctx, s3.New(o), u.Host, &s3blob.Options{RequestChecksumCalculation: o.RequestChecksumCalculation,
-		EncryptionType: types.ServerSideEncryption(q.Get("ssetype")), KMSEncryptionID: q.Get("kmskeyid")})
+	return s3blob.OpenBucket(ctx, s3.New(o), u.Host,
+		&s3blob.Options{RequestChecksumCalculation: o.RequestChecksumCalculation,
+			EncryptionType: types.ServerSideEncryption(q.Get("ssetype")), KMSEncryptionID: q.Get("kmskeyid")})
 }

@@ -46,7 +46,8 @@ func (c *Carrier) One(ctx context.Context, id tusk.ID, sees func(queue, tenant s
 }
 
 // Count says what a rerun would run again.
-func (c *Carrier) Count(ctx context.Context, r Rerun, budget time.Duration, tell func(archive.Progress)) (archive.Counted, error) {
+func (c *Carrier) Count(ctx context.Context, r Rerun, budget time.Duration,
+	tell func(archive.Progress)) (archive.Counted, error) {
 	return c.Archive.Count(ctx, r.bounded(), budget, tell)
 }
 
@@ -98,7 +99,8 @@ func (c *Carrier) step(ctx context.Context) error {
 		switch {
 		case r.Ended():
 			if over++; over > keep {
-				_, _, _ = c.Client.Store().PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: archive.RerunKind, Name: r.ID.String(), Version: r.version}})
+				_, _, _ = c.Client.Store().PutRecord(ctx,
+					store.PutRecord{Record: store.Record{Kind: archive.RerunKind, Name: r.ID.String(), Version: r.version}})
 			}
 		case time.Now().After(c.theirs[r.ID]):
 			for end := time.Now().Add(pause); err == nil && !r.Ended() && time.Now().Before(end); {
@@ -135,7 +137,9 @@ func (c *Carrier) page(ctx context.Context, r *stored) error {
 	found, err := c.Archive.Search(ctx, r.bounded(), r.Cursor, pageTasks, pageTime, nil)
 	if errors.Is(err, archive.ErrMoved) && r.Cursor != "" {
 		r.State = Failed
-		r.Error = "the file that it had come to was written anew while nobody carried it on: begin another one with what is left"
+		r.
+			Error = "the file that it had come to was written anew while nobody carried it on: begin another one with " +
+			"what is left"
 		return r.put(ctx, c.Client.Store())
 	}
 	if err != nil {

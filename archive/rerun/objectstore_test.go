@@ -22,7 +22,8 @@ func killedWhileItIsRead(t *testing.T, server *placetest.Server) {
 	}
 	var tasks []tusk.NewTask
 	for i := range 2000 {
-		tasks = append(tasks, tusk.NewTask{Args: kindOf("a", i), Options: &tusk.Options{Queue: []string{"mail", "other"}[i%2]}})
+		tasks = append(tasks, tusk.NewTask{Args: kindOf("a", i),
+			Options: &tusk.Options{Queue: []string{"mail", "other"}[i%2]}})
 	}
 	ids := shelve(t, c, location, tasks)
 	r, err := Start(t.Context(), c.Client.Store(), Rerun{Query: archive.Query{Queues: []string{"mail"}}, Expected: 1000})

@@ -93,7 +93,8 @@ func Start(ctx context.Context, s store.Recorder, r Rerun) (Rerun, error) {
 	r.ID, r.State, r.Cursor, r.CancelRequested = tusk.NewID(), Running, "", false
 	body, err := json.Marshal(r)
 	if err == nil {
-		_, _, err = s.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: archive.RerunKind, Name: r.ID.String(), Body: body}})
+		_, _, err = s.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: archive.RerunKind, Name: r.ID.String(),
+			Body: body}})
 	}
 	if err != nil {
 		return r, fmt.Errorf("start rerun: %w", err)

@@ -85,7 +85,8 @@ func shelve(t *testing.T, c *Carrier, location string, tasks []tusk.NewTask) []t
 		t.Fatal(err)
 	}
 	defer bucket.Close()
-	r, err := archive.NewRunner(archive.Options{Store: c.Client.Store(), Bucket: bucket, ID: tusk.NewID(), NewID: tusk.NewID, Dir: t.TempDir(), Every: time.Nanosecond,
+	r, err := archive.NewRunner(archive.Options{Store: c.Client.Store(), Bucket: bucket, ID: tusk.NewID(),
+		NewID: tusk.NewID, Dir: t.TempDir(), Every: time.Nanosecond,
 		Keep: func(context.Context) (store.Retention, error) {
 			return store.Retention{Cancelled: time.Microsecond}, nil
 		}})
@@ -168,7 +169,8 @@ func TestWhateverDiesNoTaskRunsAgainTwice(t *testing.T) {
 		}
 	}
 	ended, err := c.Carry(t.Context(), r.ID, nil)
-	if err != nil || ended.State != Done || ended.Enqueued != 3000 || ended.StartedAt.IsZero() || ended.FinishedAt.IsZero() {
+	if err != nil || ended.State != Done || ended.Enqueued != 3000 || ended.StartedAt.IsZero() ||
+		ended.FinishedAt.IsZero() {
 		t.Errorf("it ended as %+v: %v", ended, err)
 	}
 	times := again(t, c)
@@ -188,16 +190,20 @@ func TestATaskRunsAgainAsItWas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &tusk.Options{Queue: "q", Tenant: "acme", Priority: -3, Tags: []string{"x"}, Metadata: map[string]string{"m": "1"}, MaxAttempts: 7,
+	o := &tusk.Options{Queue: "q", Tenant: "acme", Priority: -3, Tags: []string{"x"},
+		Metadata: map[string]string{"m": "1"}, MaxAttempts: 7,
 		Timeout: time.Minute, Partition: "p", Weight: 3, Key: "order-1"}
-	ids := shelve(t, c, folderIn(dir), []tusk.NewTask{{Args: kindOf("pay", 17), Options: o}, {Args: kindOf("other", 1), Options: &tusk.Options{Unique: &tusk.Unique{}}}})
+	ids := shelve(t, c, folderIn(dir), []tusk.NewTask{{Args: kindOf("pay", 17), Options: o},
+		{Args: kindOf("other", 1), Options: &tusk.Options{Unique: &tusk.Unique{}}}})
 	e, err := c.One(t.Context(), ids[0], nil)
 	if err != nil || e.Result != tusk.Added {
 		t.Fatal(e, err)
 	}
 	got, err := c.Client.Get(t.Context(), e.ID)
-	if err != nil || got.Queue != "q" || got.Tenant != "acme" || got.Priority != -3 || len(got.Tags) != 1 || got.Metadata["m"] != "1" || got.MaxAttempts != 7 ||
-		got.Timeout != time.Minute || got.Partition != "p" || got.Weight != 3 || got.Key != "order-1" || got.Metadata["rerun_of"] != ids[0].String() {
+	if err != nil || got.Queue != "q" || got.Tenant != "acme" || got.Priority != -3 || len(got.Tags) != 1 ||
+		got.Metadata["m"] != "1" || got.MaxAttempts != 7 ||
+		got.Timeout != time.Minute || got.Partition != "p" || got.Weight != 3 || got.Key != "order-1" ||
+		got.Metadata["rerun_of"] != ids[0].String() {
 		t.Errorf("%+v: %v", got, err)
 	}
 	same, err := c.Client.Again(*got)
@@ -207,7 +213,8 @@ func TestATaskRunsAgainAsItWas(t *testing.T) {
 	if e, err = c.One(t.Context(), ids[0], nil); err != nil || e.Result != tusk.Skipped || e.ID != got.ID {
 		t.Errorf("while its key is taken: %v, %v", e, err)
 	}
-	if _, err := c.One(t.Context(), ids[1], func(_, tenant string) bool { return tenant == "acme" }); !errors.Is(err, archive.ErrNotFound) {
+	if _, err := c.One(t.Context(), ids[1], func(_, tenant string) bool { return tenant == "acme" }); !errors.Is(err,
+		archive.ErrNotFound) {
 		t.Errorf("beyond the bounds: %v", err)
 	}
 	if e, err = c.One(t.Context(), ids[1], nil); err != nil || e.Result != tusk.Added {
@@ -226,7 +233,8 @@ func TestATaskRunsAgainAsItWas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ended, err := blind.Carry(t.Context(), r.ID, nil); err != nil || ended.State != Done || ended.Refused != 2 || ended.Enqueued != 0 || len(ended.Left) != 2 {
+	if ended, err := blind.Carry(t.Context(), r.ID, nil); err != nil || ended.State != Done || ended.Refused != 2 ||
+		ended.Enqueued != 0 || len(ended.Left) != 2 {
 		t.Errorf("%+v: %v", ended, err)
 	}
 }
@@ -239,7 +247,8 @@ func TestARerunKeepsToItsBoundsCountsTakenKeysAndStops(t *testing.T) {
 	}
 	var tasks []tusk.NewTask
 	for i := range 30 {
-		tasks = append(tasks, tusk.NewTask{Args: kindOf("k", i), Options: &tusk.Options{Tenant: []string{"acme", "acme-2", "bolt"}[i%3], Key: fmt.Sprint("key-", i)}})
+		tasks = append(tasks, tusk.NewTask{Args: kindOf("k", i),
+			Options: &tusk.Options{Tenant: []string{"acme", "acme-2", "bolt"}[i%3], Key: fmt.Sprint("key-", i)}})
 	}
 	shelve(t, c, folderIn(dir), tasks)
 	if _, err := c.Client.Enqueue(t.Context(), kindOf("k", 0), &tusk.Options{Tenant: "acme", Key: "key-0"}); err != nil {
@@ -255,7 +264,8 @@ func TestARerunKeepsToItsBoundsCountsTakenKeysAndStops(t *testing.T) {
 	}
 	told := 0
 	ended, err := c.Carry(t.Context(), r.ID, func(Rerun) { told++ })
-	if err != nil || ended.State != Done || ended.Enqueued != 19 || ended.KeyTaken != 1 || len(ended.Left) != 1 || told < 2 {
+	if err != nil || ended.State != Done || ended.Enqueued != 19 || ended.KeyTaken != 1 ||
+		len(ended.Left) != 1 || told < 2 {
 		t.Errorf("%+v, told %d times: %v", ended, told, err)
 	}
 	if r, err = Start(t.Context(), s, Rerun{}); err != nil {
@@ -292,7 +302,8 @@ func TestFilesStayWhileARerunReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer bucket.Close()
-	keeper, err := archive.NewRunner(archive.Options{Store: s, Bucket: bucket, ID: tusk.NewID(), NewID: tusk.NewID, Dir: dir})
+	keeper, err := archive.NewRunner(archive.Options{Store: s, Bucket: bucket, ID: tusk.NewID(),
+		NewID: tusk.NewID, Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}

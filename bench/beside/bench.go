@@ -40,13 +40,16 @@ const (
 func (b *bench) measure(ctx context.Context) (err error) {
 	b.house = &house{}
 	defer func() { b.house.close() }()
-	b.report = render.Report{Began: time.Now().UTC().Truncate(time.Second), Full: b.full, Rounds: b.size.Rounds, Machine: machine()}
+	b.report = render.Report{Began: time.Now().UTC().Truncate(time.Second), Full: b.full, Rounds: b.size.Rounds,
+		Machine: machine()}
 	b.speed = map[string]float64{}
 	present := b.pilot(ctx)
 	if len(present) == 0 {
 		return errors.New("no contender could be run")
 	}
-	chosen := slices.DeleteFunc(slices.Clone(scenario.All), func(s scenario.Scenario) bool { return !b.scenarios.MatchString(s.Name) })
+	chosen := slices.DeleteFunc(slices.Clone(scenario.All), func(s scenario.Scenario) bool {
+		return !b.scenarios.MatchString(s.Name)
+	})
 	for i, s := range chosen {
 		share := time.Until(b.report.Began.Add(b.size.Within)) / time.Duration(len(chosen)-i)
 		if err := b.through(ctx, s, present, share); err != nil {
@@ -125,8 +128,10 @@ func likelySpeed(s harness.Sample) float64 {
 // through takes all contenders through a scenario, in turn, each round beginning
 // with another one. There is at least one round, and no other that would take
 // longer than the scenario's share of the time.
-func (b *bench) through(ctx context.Context, s scenario.Scenario, present []peers.Contender, share time.Duration) error {
-	entry := render.Scenario{Name: s.Name, Title: s.Title, What: s.What, Waits: s.Waits, Runs: map[string][]harness.Sample{}}
+func (b *bench) through(ctx context.Context, s scenario.Scenario, present []peers.Contender,
+	share time.Duration) error {
+	entry := render.Scenario{Name: s.Name, Title: s.Title, What: s.What, Waits: s.Waits,
+		Runs: map[string][]harness.Sample{}}
 	var able []peers.Contender
 	for _, c := range present {
 		switch {
@@ -173,7 +178,8 @@ func (b *bench) save(ctx context.Context) error {
 
 // once is one run in an empty database of its own. Through a relay, it counts and
 // is not to be timed.
-func (b *bench) once(ctx context.Context, c peers.Contender, s scenario.Scenario, relayed bool) (sample harness.Sample, n counted, err error) {
+func (b *bench) once(ctx context.Context, c peers.Contender, s scenario.Scenario,
+	relayed bool) (sample harness.Sample, n counted, err error) {
 	p := s.Plan(b.size, b.speed[c.Key()])
 	p.Peer, p.Variant, p.Install = c.Name, c.Variant, os.Getenv(c.SQL)
 	place, err := b.house.place(ctx, c.Server, relayed)

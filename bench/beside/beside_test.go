@@ -40,7 +40,8 @@ func TestABusyMachineDoesNotMakeAContenderLookSlow(t *testing.T) {
 	sample := func(took, cpu time.Duration) harness.Sample {
 		return harness.Sample{Result: harness.Result{Tasks: 1000, Took: took}, ServerCPU: cpu}
 	}
-	quiet, busy := likelySpeed(sample(100*time.Millisecond, 150*time.Millisecond)), likelySpeed(sample(300*time.Millisecond, 150*time.Millisecond))
+	quiet, busy := likelySpeed(sample(100*time.Millisecond, 150*time.Millisecond)),
+		likelySpeed(sample(300*time.Millisecond, 150*time.Millisecond))
 	if busy < quiet/3+1 || busy > 4*1000/0.3 {
 		t.Errorf("%v tasks/s on a busy machine, %v on a quiet one", busy, quiet)
 	}

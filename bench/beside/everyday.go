@@ -65,8 +65,10 @@ func cannotEveryday(c peers.Contender, r everydayRow) bool {
 }
 
 func (r everydayRow) plan() harness.Plan {
-	p := harness.Plan{Order: harness.Everyday, Batch: 500, Workers: r.workers, Producers: 1, Work: everydayWork, Rate: r.rate, Shape: r.shape,
-		Processes: r.processes, Warm: int(r.rate * everydayWarm.Seconds()), Tasks: int(r.rate * everydayFor.Seconds()), Settle: everydaySettle, Idle: r.idle}
+	p := harness.Plan{Order: harness.Everyday, Batch: 500, Workers: r.workers, Producers: 1, Work: everydayWork,
+		Rate: r.rate, Shape: r.shape,
+		Processes: r.processes, Warm: int(r.rate * everydayWarm.Seconds()), Tasks: int(r.rate * everydayFor.Seconds()),
+		Settle: everydaySettle, Idle: r.idle}
 	if r.idle > 0 {
 		p.Tasks, p.Settle = 0, idleSettle
 	}
@@ -175,18 +177,23 @@ func (r everydayRow) figures(all []harness.Sample) everydayFigures {
 		return float64(s.Tasks)
 	}
 	return everydayFigures{
-		of(func(s harness.Sample) float64 { return s.Waits.P50.Seconds() * 1e3 }), of(func(s harness.Sample) float64 { return s.Waits.P99.Seconds() * 1e3 }),
-		of(func(s harness.Sample) float64 { return s.ServerCPU.Seconds() * 1e6 / per(s) }), of(func(s harness.Sample) float64 { return s.ClientCPU.Seconds() * 1e6 / per(s) }),
-		of(func(s harness.Sample) float64 { return float64(s.WAL) / per(s) }), of(func(s harness.Sample) float64 { return float64(s.Statements) / per(s) }),
+		of(func(s harness.Sample) float64 { return s.Waits.P50.Seconds() * 1e3 }),
+		of(func(s harness.Sample) float64 { return s.Waits.P99.Seconds() * 1e3 }),
+		of(func(s harness.Sample) float64 { return s.ServerCPU.Seconds() * 1e6 / per(s) }),
+		of(func(s harness.Sample) float64 { return s.ClientCPU.Seconds() * 1e6 / per(s) }),
+		of(func(s harness.Sample) float64 { return float64(s.WAL) / per(s) }),
+		of(func(s harness.Sample) float64 { return float64(s.Statements) / per(s) }),
 	}
 }
 
 func (r everydayRow) line(who string, all []harness.Sample) string {
 	f := r.figures(all)
 	if r.idle > 0 {
-		return fmt.Sprintf("%s\t%s\t\t\t%.2f %%\t%.0f B/s\t%.1f/s\t%.2f %%\t", r.name, who, f.server/1e4, f.wal, f.statements, f.client/1e4)
+		return fmt.Sprintf("%s\t%s\t\t\t%.2f %%\t%.0f B/s\t%.1f/s\t%.2f %%\t", r.name, who, f.server/1e4, f.wal, f.statements,
+			f.client/1e4)
 	}
-	return fmt.Sprintf("%s\t%s\t%.1f ms\t%.1f ms\t%.0f us\t%.0f B\t%.2f\t%.0f us\t", r.name, who, f.p50, f.p99, f.server, f.wal, f.statements, f.client)
+	return fmt.Sprintf("%s\t%s\t%.1f ms\t%.1f ms\t%.0f us\t%.0f B\t%.2f\t%.0f us\t", r.name, who, f.p50, f.p99, f.server,
+		f.wal, f.statements, f.client)
 }
 
 // bars say whether Tusk takes at most what the best peer of its server takes.

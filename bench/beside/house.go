@@ -88,7 +88,8 @@ func (h *house) place(ctx context.Context, s peers.Server, relayed bool) (place,
 				os.Remove(path + suffix)
 			}
 		}
-		return place{target: path, where: scenario.Target{File: path}, meter: harness.FileMeter{Path: path}, leave: leave}, err
+		return place{target: path, where: scenario.Target{File: path}, meter: harness.FileMeter{Path: path}, leave: leave},
+			err
 	case peers.MySQL:
 		return h.placeInMySQL(relayed)
 	case peers.Couchbase:
@@ -141,7 +142,8 @@ func (h *house) placeInMySQL(relayed bool) (p place, err error) {
 	if err != nil {
 		return p, err
 	}
-	p = place{target: dsn, where: scenario.Target{MySQL: dsn}, meter: harness.MySQLMeter{Admin: h.mysql.Admin, Database: h.mysql.Name, PID: h.mysql.PID}}
+	p = place{target: dsn, where: scenario.Target{MySQL: dsn},
+		meter: harness.MySQLMeter{Admin: h.mysql.Admin, Database: h.mysql.Name, PID: h.mysql.PID}}
 	if relayed {
 		if p.relay, err = harness.NewRelay(h.mysql.Addr); err != nil {
 			return p, err
@@ -237,7 +239,8 @@ func (h *house) install(ctx context.Context, c peers.Contender) error {
 		if upToDate(filepath.Join(venv, "pyvenv.cfg"), wanted) {
 			return nil
 		}
-		steps = [][]string{{"python3", "-m", "venv", "--clear", venv}, {filepath.Join(venv, "bin/pip"), "install", "-q", "-r", wanted}}
+		steps = [][]string{{"python3", "-m", "venv", "--clear", venv},
+			{filepath.Join(venv, "bin/pip"), "install", "-q", "-r", wanted}}
 	default:
 		dir, err := h.folder()
 		if err != nil {
@@ -267,7 +270,8 @@ func carryOut(ctx context.Context, steps [][]string) error {
 		say("%s", strings.Join(step, " "))
 		out, err := exec.CommandContext(ctx, step[0], step[1:]...).CombinedOutput()
 		if err != nil {
-			return errors.Join(fmt.Errorf("%s: %w", strings.Join(step[:min(2, len(step))], " "), err), errors.New(strings.TrimSpace(string(out[max(0, len(out)-500):]))))
+			return errors.Join(fmt.Errorf("%s: %w", strings.Join(step[:min(2, len(step))], " "), err),
+				errors.New(strings.TrimSpace(string(out[max(0, len(out)-500):]))))
 		}
 	}
 	return nil

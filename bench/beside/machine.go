@@ -11,8 +11,8 @@ import (
 // machine describes this one in a line.
 func machine() string {
 	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease") // unknown: empty
-	return fmt.Sprintf("%d virtual cores (%s), %s of memory, %s, Linux %s, %s", runtime.NumCPU(), procField("/proc/cpuinfo", "model name"),
-		memory(), release(), strings.TrimSpace(string(kernel)), runtime.Version())
+	return fmt.Sprintf("%d virtual cores (%s), %s of memory, %s, Linux %s, %s", runtime.NumCPU(),
+		procField("/proc/cpuinfo", "model name"), memory(), release(), strings.TrimSpace(string(kernel)), runtime.Version())
 }
 
 func memory() string {

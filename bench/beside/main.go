@@ -45,7 +45,8 @@ func begin(ctx context.Context) error {
 	seconds := flag.Float64("seconds", 0, "that a run is to take; default: 1, or 15 with -full")
 	results := flag.String("results", "", "file of the results; default: results/short.json or results/full.json")
 	docs := flag.String("docs", "../docs", "the documentation that gets the tables; empty: none")
-	everyday := flag.Bool("everyday", false, "single tasks at low rates, row by row, which -scenarios chooses; prints a table, and writes nothing")
+	everyday := flag.Bool("everyday", false,
+		"single tasks at low rates, row by row, which -scenarios chooses; prints a table, and writes nothing")
 	again := flag.Bool("render", false, "measure nothing: render the results again")
 	flag.Parse()
 

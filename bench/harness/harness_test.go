@@ -18,7 +18,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv("HARNESS_RUNNER") == "" {
 		os.Exit(m.Run())
 	}
-	if err := Serve(context.Background(), os.Stdin, os.Stdout, func(p Plan) (Peer, error) { return &fake{fault: p.Variant}, nil }); err != nil {
+	if err := Serve(context.Background(), os.Stdin, os.Stdout, func(p Plan) (Peer, error) {
+		return &fake{fault: p.Variant}, nil
+	}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -110,10 +112,12 @@ func TestARunInWhichEveryTaskRanIsSound(t *testing.T) {
 }
 
 func TestARunThatDoesNotEndWellIsVoid(t *testing.T) {
-	for fault, want := range map[string]string{"loses": "gave up with", "stops": "ended before the work", "dies": "without a result"} {
+	for fault, want := range map[string]string{"loses": "gave up with", "stops": "ended before the work",
+		"dies": "without a result"} {
 		t.Run(fault, func(t *testing.T) {
 			p := planOf(Together, fault)
-			if s := runFake(t, p); !strings.Contains(s.Void, want) && !(fault == "loses" && strings.Contains(s.Void, "took too long")) {
+			if s := runFake(t, p); !strings.Contains(s.Void, want) &&
+				!(fault == "loses" && strings.Contains(s.Void, "took too long")) {
 				t.Errorf("void is %q, want %q", s.Void, want)
 			}
 		})

@@ -17,7 +17,8 @@ type tally struct {
 }
 
 func newTally(tasks int) *tally {
-	return &tally{began: time.Now(), due: make([]atomic.Int64, tasks), start: make([]atomic.Int64, tasks), all: make(chan struct{})}
+	return &tally{began: time.Now(), due: make([]atomic.Int64, tasks), start: make([]atomic.Int64, tasks),
+		all: make(chan struct{})}
 }
 
 // dueAt says when a task may start.

@@ -57,8 +57,10 @@ func citus(ctx context.Context, b *bench) ([]bar, error) {
 	return []bar{
 		{ratios(one, own, speed), 0.85, true, "tasks/s of a ledger on a worker of Citus, of the engine alone",
 			seen(one, own, speed, "a second")},
-		{ratios(one, own, cpu), 1.15, false, "server CPU a task on a worker of Citus, of that alone", seen(one, own, cpu, "us")},
-		{ratios(two, one, cpu), 1.4, false, "server CPU a task with two workers, of that with one", seen(two, one, cpu, "us")},
+		{ratios(one, own, cpu), 1.15, false, "server CPU a task on a worker of Citus, of that alone",
+			seen(one, own, cpu, "us")},
+		{ratios(two, one, cpu), 1.4, false, "server CPU a task with two workers, of that with one",
+			seen(two, one, cpu, "us")},
 	}, nil
 }
 

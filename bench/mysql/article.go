@@ -65,7 +65,8 @@ func (a *article) fill(ctx context.Context, n int) error {
 
 func (a *article) worker(ctx context.Context, i, batch int) (func() (int, error), error) {
 	conn := a.conns[i]
-	claim := fmt.Sprintf("update queue set owner = connection_id(), ts = now() where owner = 0 and status = 0 order by ts limit %d", batch)
+	claim := fmt.Sprintf(
+		"update queue set owner = connection_id(), ts = now() where owner = 0 and status = 0 order by ts limit %d", batch)
 	return func() (int, error) {
 		if _, err := conn.ExecContext(ctx, claim); err != nil {
 			return 0, err
@@ -79,7 +80,8 @@ func (a *article) worker(ctx context.Context, i, batch int) (func() (int, error)
 			groups = []string{strings.Join(ids, ",")}
 		}
 		for _, group := range groups {
-			if _, err := conn.ExecContext(ctx, "update queue set status = 1, owner = 0, ts = now() where id in ("+group+")"); err != nil {
+			if _, err := conn.ExecContext(ctx, "update queue set status = 1, owner = 0, ts = now() where id in ("+group+
+				")"); err != nil {
 				return 0, err
 			}
 		}

@@ -139,8 +139,10 @@ func rest(ctx context.Context, server *mysqltest.Server, s *tuskmysql.Store, o *
 	for what, n := range more {
 		more[what] = n - statements[what]
 	}
-	fmt.Printf("%d idle processes: %.1f statements a second and process (%.1f with those that procedures run), %.2f %% of a core\n",
-		o.idle, more["Questions"]/took/float64(o.idle), more["Queries"]/took/float64(o.idle), (after.ServerCPU-before.ServerCPU).Seconds()/took*100)
+	fmt.Printf(
+		"%d idle processes: %.1f statements a second and process (%.1f with those that procedures run), %.2f %% of a core\n",
+		o.idle, more["Questions"]/took/float64(o.idle), more["Queries"]/took/float64(o.idle),
+		(after.ServerCPU-before.ServerCPU).Seconds()/took*100)
 	return nil
 }
 

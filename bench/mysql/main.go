@@ -49,7 +49,8 @@ type contender interface {
 
 func main() {
 	var o options
-	flag.StringVar(&o.dsn, "dsn", os.Getenv("TUSK_BENCH_MYSQL"), "server, as mysql://user@host/; default $TUSK_BENCH_MYSQL, or a server of its own")
+	flag.StringVar(&o.dsn, "dsn", os.Getenv("TUSK_BENCH_MYSQL"),
+		"server, as mysql://user@host/; default $TUSK_BENCH_MYSQL, or a server of its own")
 	flag.IntVar(&o.workers, "workers", 16, "workers")
 	flag.IntVar(&o.batch, "batch", 20, "tasks of a claim")
 	flag.IntVar(&o.tasks, "tasks", 100000, "tasks of a run")
@@ -58,7 +59,8 @@ func main() {
 	flag.DurationVar(&o.soak, "soak", 0, "instead run Tusk for so long, with producers, and count deadlocks")
 	flag.BoolVar(&o.json, "json", false, "print JSON")
 	flag.BoolVar(&o.alone, "alone", false, "run Tusk without the article beside it")
-	flag.IntVar(&o.idle, "idle", 0, "instead measure so many processes that wait, and how long a task waits that comes to one, in so many rounds")
+	flag.IntVar(&o.idle, "idle", 0,
+		"instead measure so many processes that wait, and how long a task waits that comes to one, in so many rounds")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -118,7 +120,8 @@ func run(ctx context.Context, o *options) error {
 }
 
 // rounds runs all contenders in turn, each round beginning with the next one.
-func rounds(ctx context.Context, server *mysqltest.Server, contenders []contender, o *options) (map[string][]figure, error) {
+func rounds(ctx context.Context, server *mysqltest.Server, contenders []contender,
+	o *options) (map[string][]figure, error) {
 	figures := map[string][]figure{}
 	for round := range o.rounds {
 		for i := range contenders {
@@ -151,16 +154,19 @@ func print(contenders []contender, figures map[string][]figure, o *options) erro
 		ratios[c.name()] = median(speed)
 	}
 	if o.json {
-		return json.NewEncoder(os.Stdout).Encode(map[string]any{"workers": o.workers, "batch": o.batch, "medians": medians, "tusk_to": ratios})
+		return json.NewEncoder(os.Stdout).Encode(map[string]any{"workers": o.workers, "batch": o.batch, "medians": medians,
+			"tusk_to": ratios})
 	}
 	fmt.Printf("%d workers, batches of %d, medians of %d rounds\n", o.workers, o.batch, o.rounds)
-	fmt.Printf("%-24s %10s %14s %14s %12s %10s %10s\n", "", "tasks/s", "server us/task", "client us/task", "trips/task", "deadlocks", "tusk is")
+	fmt.Printf("%-24s %10s %14s %14s %12s %10s %10s\n", "", "tasks/s", "server us/task", "client us/task", "trips/task",
+		"deadlocks", "tusk is")
 	for _, c := range contenders {
 		f, ratio := medians[c.name()], ""
 		if r, ok := ratios[c.name()]; ok {
 			ratio = fmt.Sprintf("%.2f x", r)
 		}
-		fmt.Printf("%-24s %10.0f %14.1f %14.1f %12.3f %10d %10s\n", c.name(), f.TasksPerS, f.ServerCPU, f.ClientCPU, f.Trips, f.Deadlocks, ratio)
+		fmt.Printf("%-24s %10.0f %14.1f %14.1f %12.3f %10d %10s\n", c.name(), f.TasksPerS, f.ServerCPU, f.ClientCPU, f.Trips,
+			f.Deadlocks, ratio)
 	}
 	return nil
 }

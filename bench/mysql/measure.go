@@ -52,7 +52,8 @@ func measure(ctx context.Context, server *mysqltest.Server, c contender, o *opti
 	took := time.Since(begun)
 	after, err := usage(ctx, server, c)
 	n := float64(done)
-	return figure{n / took.Seconds(), float64((after.server - before.server).Microseconds()) / n, float64((after.client - before.client).Microseconds()) / n,
+	return figure{n / took.Seconds(), float64((after.server - before.server).Microseconds()) / n,
+		float64((after.client - before.client).Microseconds()) / n,
 		float64(after.trips-before.trips) / n, after.deadlocks - before.deadlocks}, err
 }
 
@@ -154,7 +155,8 @@ func soak(ctx context.Context, server *mysqltest.Server, o *options) error {
 		return err
 	}
 	deadlocks := after.deadlocks - before.deadlocks
-	fmt.Printf("%v: %d tasks stored, %d finished, %d deadlocks, %d workers\n", o.soak, stored.Load(), done, deadlocks, o.workers)
+	fmt.Printf("%v: %d tasks stored, %d finished, %d deadlocks, %d workers\n", o.soak, stored.Load(), done,
+		deadlocks, o.workers)
 	if deadlocks != 0 || done != stored.Load() {
 		return errors.New("want as many finished as stored, and no deadlock")
 	}
@@ -196,7 +198,8 @@ func deadlocks(ctx context.Context, db *sql.DB) (n int64, err error) {
 	var name string
 	err = db.QueryRowContext(ctx, "show global status like 'Innodb_deadlocks'").Scan(&name, &n)
 	if errors.Is(err, sql.ErrNoRows) {
-		err = db.QueryRowContext(ctx, "select count from information_schema.innodb_metrics where name = 'lock_deadlocks'").Scan(&n)
+		err = db.QueryRowContext(ctx, "select count from information_schema.innodb_metrics where name = 'lock_deadlocks'").
+			Scan(&n)
 	}
 	return n, err
 }
@@ -223,8 +226,10 @@ func medianOf(all []figure) figure {
 		}
 		return median(values)
 	}
-	m := figure{TasksPerS: pick(func(f figure) float64 { return f.TasksPerS }), ServerCPU: pick(func(f figure) float64 { return f.ServerCPU }),
-		ClientCPU: pick(func(f figure) float64 { return f.ClientCPU }), Trips: pick(func(f figure) float64 { return f.Trips })}
+	m := figure{TasksPerS: pick(func(f figure) float64 { return f.TasksPerS }),
+		ServerCPU: pick(func(f figure) float64 { return f.ServerCPU }),
+		ClientCPU: pick(func(f figure) float64 { return f.ClientCPU }),
+		Trips:     pick(func(f figure) float64 { return f.Trips })}
 	for _, f := range all {
 		m.Deadlocks += f.Deadlocks
 	}

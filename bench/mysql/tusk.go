@@ -63,8 +63,8 @@ func (e *engine) close() (err error) {
 // fillHistory makes finished tasks without running them, an hour ago.
 func (e *engine) fillHistory(ctx context.Context) error {
 	for i := 0; i < e.history; i += 100000 {
-		_, err := e.leader.DB().ExecContext(ctx, `insert into tusk_task (place, n, id, queue, kind, priority, state, lap, attempt, crashes,
-				enqueued_at, run_at, claimed_at, finished_at, worker, needs, needed, awaits, turn, args)
+		_, err := e.leader.DB().ExecContext(ctx,
+			`insert into tusk_task (place, n, id, queue, kind, priority, state, lap, attempt, crashes, enqueued_at, run_at, claimed_at, finished_at, worker, needs, needed, awaits, turn, args)
 			with recursive digits (d) as (select 0 union all select d + 1 from digits where d < 9),
 			numbers (seq) as (select a.d + 10 * b.d + 100 * c.d + 1000 * e.d + 10000 * f.d from digits a, digits b, digits c, digits e, digits f)
 			select (unix_timestamp() - 1704067200 - 3600) * 1000 * 4194304 + (? + seq) div 1000, (? + seq) % 1000,
@@ -97,13 +97,15 @@ func (e *engine) worker(ctx context.Context, i, batch int) (func() (int, error),
 		return nil, err
 	}
 	return func() (int, error) {
-		tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: id, Queues: []string{"bench"}, Limit: batch, Token: store.NewToken()})
+		tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: id, Queues: []string{"bench"}, Limit: batch,
+			Token: store.NewToken()})
 		if err != nil || len(tasks) == 0 {
 			return 0, err
 		}
 		outcomes := make([]store.Outcome, len(tasks))
 		for i := range tasks {
-			outcomes[i] = store.Outcome{Task: &tasks[i], State: store.Completed, Attempt: tasks[i].Attempt, Ran: time.Millisecond}
+			outcomes[i] = store.Outcome{Task: &tasks[i], State: store.Completed, Attempt: tasks[i].Attempt,
+				Ran: time.Millisecond}
 		}
 		lost, err := s.Finish(ctx, outcomes)
 		if err == nil && len(lost) > 0 {

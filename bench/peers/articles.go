@@ -22,10 +22,15 @@ var articleSQL = sections(articlesFile)
 var Article string
 
 var articles = []Contender{
-	{Name: "article: status column", Aside: true, Server: Postgres, Version: statementsOnly, New: func(string) harness.Peer { return &statusPeer{} },
-		Settings: "rows inserted in batches; claimed and finished one by one, in as many loops as workers, at most 32", Cannot: []string{"scheduled", "tenants"}},
-	{Name: "article: delete and move", Server: Postgres, Version: statementsOnly, New: func(string) harness.Peer { return &movedPeer{} },
-		Settings: "rows inserted in batches; two loops, a batch deleted and moved in one statement before it is handled: at most once, no retry; autovacuum off", Cannot: []string{"scheduled"}},
+	{Name: "article: status column", Aside: true, Server: Postgres, Version: statementsOnly,
+		New:      func(string) harness.Peer { return &statusPeer{} },
+		Settings: "rows inserted in batches; claimed and finished one by one, in as many loops as workers, at most 32",
+		Cannot:   []string{"scheduled", "tenants"}},
+	{Name: "article: delete and move", Server: Postgres, Version: statementsOnly, New: func(string) harness.Peer {
+		return &movedPeer{}
+	},
+		Settings: "rows inserted in batches; two loops, a batch deleted and moved in one statement before it is handled: " +
+			"at most once, no retry; autovacuum off", Cannot: []string{"scheduled"}},
 }
 
 func statementsOnly() string { return "" }

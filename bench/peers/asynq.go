@@ -9,12 +9,15 @@ import (
 	"github.com/tuskqueue/tusk/bench/harness"
 )
 
-const asynqSettings = "EnqueueContext one by one (it has no call for batches), 16 at once; Concurrency as the workers; TaskCheckInterval 20 ms (default 1 s), DelayedTaskCheckInterval 100 ms (default 5 s); "
+const asynqSettings = "EnqueueContext one by one (it has no call for batches), 16 at once; Concurrency as the " +
+	"workers; TaskCheckInterval 20 ms (default 1 s), DelayedTaskCheckInterval 100 ms (default 5 s); "
 
 var asynqContenders = []Contender{
-	{Name: "Asynq", Server: Redis, Version: module("github.com/hibiken/asynq"), New: newAsynq, Cannot: []string{"tenants", "held", "readers"},
+	{Name: "Asynq", Server: Redis, Version: module("github.com/hibiken/asynq"), New: newAsynq,
+		Cannot:   []string{"tenants", "held", "readers"},
 		Settings: asynqSettings + "appendfsync always, as durable as the others"},
-	{Name: "Asynq", Variant: "fsync every second", Aside: true, Server: RedisEvery, Version: module("github.com/hibiken/asynq"), New: newAsynq, Cannot: []string{"tenants", "held", "readers"},
+	{Name: "Asynq", Variant: "fsync every second", Aside: true, Server: RedisEvery,
+		Version: module("github.com/hibiken/asynq"), New: newAsynq, Cannot: []string{"tenants", "held", "readers"},
 		Settings: asynqSettings + "appendfsync everysec: what was acknowledged in the last second may be lost"},
 }
 

@@ -12,8 +12,10 @@ import (
 )
 
 var backliteContenders = []Contender{{
-	Name: "backlite", Server: SQLite, Version: module("github.com/mikestefanello/backlite"), New: func(string) harness.Peer { return &backlitePeer{} },
-	Settings: "Add of a batch; NumWorkers as the workers (with fewer it waits 100 ms whenever all are busy)" + goqiteCommon, Cannot: []string{"tenants"},
+	Name: "backlite", Server: SQLite, Version: module("github.com/mikestefanello/backlite"),
+	New: func(string) harness.Peer { return &backlitePeer{} },
+	Settings: "Add of a batch; NumWorkers as the workers (with fewer it waits 100 ms whenever all are busy)" +
+		goqiteCommon, Cannot: []string{"tenants"},
 }}
 
 type backlitePeer struct {

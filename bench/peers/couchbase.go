@@ -8,7 +8,9 @@ import (
 )
 
 var couchbaseArticle = []Contender{{
-	Name: "article: Couchbase", Server: Couchbase, Version: statementsOnly, New: func(string) harness.Peer { return notHere{} },
+	Name: "article: Couchbase", Server: Couchbase, Version: statementsOnly, New: func(string) harness.Peer {
+		return notHere{}
+	},
 	Settings: "documents with a status, claimed by compare-and-swap",
 }}
 

@@ -17,9 +17,12 @@ const goqiteCommon = "; one connection, WAL, synchronous=FULL"
 
 var goqiteContenders = []Contender{
 	{Name: "goqite", Server: SQLite, Version: module("maragu.dev/goqite"), New: newGoqite, Cannot: []string{"tenants"},
-		Settings: "Create in transactions of a batch; jobs.Runner, Limit as the workers, PollInterval 1 ms (default 100 ms)" + goqiteCommon},
-	{Name: "goqite", Variant: "calls in transactions", Aside: true, Server: SQLite, Version: module("maragu.dev/goqite"), New: newGoqite, Cannot: []string{"tenants", "work", "long", "rate"},
-		Settings: "SendTx, ReceiveTx and DeleteTx, a batch of them in each of the caller's transactions: no message is protected by itself" + goqiteCommon},
+		Settings: "Create in transactions of a batch; jobs.Runner, Limit as the workers, PollInterval 1 ms (default 100 ms)" +
+			goqiteCommon},
+	{Name: "goqite", Variant: "calls in transactions", Aside: true, Server: SQLite, Version: module("maragu.dev/goqite"),
+		New: newGoqite, Cannot: []string{"tenants", "work", "long", "rate"},
+		Settings: "SendTx, ReceiveTx and DeleteTx, a batch of them in each of the caller's transactions: no message is " +
+			"protected by itself" + goqiteCommon},
 }
 
 func newGoqite(variant string) harness.Peer { return &goqitePeer{inTx: variant != ""} }

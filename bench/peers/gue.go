@@ -13,9 +13,12 @@ import (
 )
 
 var gue = []Contender{
-	{Name: "gue", Server: Postgres, Version: module("github.com/vgarvardt/gue/v5"), New: newGue, Cannot: []string{"tenants"},
-		Settings: "EnqueueBatch; a pool of as many workers as the plan says, a connection for each; poll interval 20 ms (default 5 s)"},
-	{Name: "gue", Variant: "16 workers", Aside: true, Server: Postgres, Version: module("github.com/vgarvardt/gue/v5"), New: newGue, Cannot: []string{"tenants", "work", "long"},
+	{Name: "gue", Server: Postgres, Version: module("github.com/vgarvardt/gue/v5"), New: newGue,
+		Cannot: []string{"tenants"},
+		Settings: "EnqueueBatch; a pool of as many workers as the plan says, a connection for each; poll interval 20 ms " +
+			"(default 5 s)"},
+	{Name: "gue", Variant: "16 workers", Aside: true, Server: Postgres, Version: module("github.com/vgarvardt/gue/v5"),
+		New: newGue, Cannot: []string{"tenants", "work", "long"},
 		Settings: "the same with 16 workers"},
 }
 

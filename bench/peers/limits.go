@@ -17,14 +17,19 @@ var limitsFile string
 var limitSQL = sections(limitsFile)
 
 // consuming are the scenarios of those who can only enqueue.
-var consuming = []string{"consume", "together", "rate", "held", "readers", "history", "work", "long", "scheduled", "tenants"}
+var consuming = []string{"consume", "together", "rate", "held", "readers", "history", "work", "long",
+	"scheduled", "tenants"}
 
 var limits = []Contender{
-	{Name: "limit: COPY", Server: Postgres, Version: statementsOnly, New: func(string) harness.Peer { return &limitPeer{copies: true} },
+	{Name: "limit: COPY", Server: Postgres, Version: statementsOnly, New: func(string) harness.Peer {
+		return &limitPeer{copies: true}
+	},
 		Settings: "bare COPY into a table of one column without an index", Cannot: consuming},
-	{Name: "limit: insert, delete + insert", Aside: true, Server: Postgres, Version: statementsOnly, New: func(string) harness.Peer { return &limitPeer{} },
-		Settings: "inserts of a batch into a table of one column without an index; two loops that delete a batch in any order and insert it elsewhere",
-		Cannot:   []string{"rate", "history", "work", "long", "scheduled", "tenants"}},
+	{Name: "limit: insert, delete + insert", Aside: true, Server: Postgres, Version: statementsOnly,
+		New: func(string) harness.Peer { return &limitPeer{} },
+		Settings: "inserts of a batch into a table of one column without an index; two loops that delete a batch in any " +
+			"order and insert it elsewhere",
+		Cannot: []string{"rate", "history", "work", "long", "scheduled", "tenants"}},
 }
 
 // limitPeer is no queue: it is what the server takes for the bare writes.

@@ -17,8 +17,11 @@ import (
 )
 
 var mysqlArticle = []Contender{{
-	Name: "article: owner column", Server: MySQL, Version: statementsOnly, New: func(string) harness.Peer { return &ownedPeer{} },
-	Settings: "rows inserted in batches; two connections that each claim a batch with one update, read it, and mark it as done with one more; what a deadlock rolled back is done again", Cannot: []string{"scheduled", "tenants"},
+	Name: "article: owner column", Server: MySQL, Version: statementsOnly, New: func(string) harness.Peer {
+		return &ownedPeer{}
+	},
+	Settings: "rows inserted in batches; two connections that each claim a batch with one update, read it, and mark it " +
+		"as done with one more; what a deadlock rolled back is done again", Cannot: []string{"scheduled", "tenants"},
 }}
 
 //go:embed mysql.sql

@@ -56,13 +56,14 @@ func (c Contender) Key() string {
 // All contenders. The first of a server is the one that others are compared with.
 func All() []Contender {
 	return slices.Concat(tuskPostgres, river, gue, graphile, pgboss, pgmq, pgque, pgq, articles, limits, python,
-		tuskMySQL, mysqlArticle, couchbaseArticle, tuskSQLite, riverSQLite, goqiteContenders, backliteContenders, asynqContenders)
+		tuskMySQL, mysqlArticle, couchbaseArticle, tuskSQLite, riverSQLite, goqiteContenders, backliteContenders,
+		asynqContenders)
 }
 
 // Everyday are the contenders of everyday runs.
 func Everyday() []Contender {
-	return slices.Concat(tuskPostgres, river[:1], []Contender{riverEveryday}, graphile[1:2], pgboss, tuskSQLite, riverSQLite, goqiteContenders[:1],
-		backliteContenders, tuskMySQL, mysqlArticle)
+	return slices.Concat(tuskPostgres, river[:1], []Contender{riverEveryday}, graphile[1:2], pgboss, tuskSQLite,
+		riverSQLite, goqiteContenders[:1], backliteContenders, tuskMySQL, mysqlArticle)
 }
 
 // Find returns the adapter that a plan names; it runs in this process.

@@ -25,7 +25,8 @@ func TestEveryGoAdapterRunsEveryTask(t *testing.T) {
 			continue
 		}
 		t.Run(c.Key(), func(t *testing.T) {
-			p := harness.Plan{Peer: c.Name, Variant: c.Variant, Order: harness.Together, Tasks: 60, Batch: 20, Workers: 8, Producers: 2, Install: os.Getenv(c.SQL)}
+			p := harness.Plan{Peer: c.Name, Variant: c.Variant, Order: harness.Together, Tasks: 60, Batch: 20, Workers: 8,
+				Producers: 2, Install: os.Getenv(c.SQL)}
 			if c.SQL != "" && p.Install == "" {
 				t.Skipf("%s is not set", c.SQL)
 			}

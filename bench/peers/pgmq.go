@@ -12,7 +12,8 @@ import (
 )
 
 var pgmq = []Contender{{
-	Name: "pgmq", Server: Postgres, Version: func() string { return os.Getenv("PGMQ_VERSION") }, New: func(string) harness.Peer { return &pgmqPeer{} },
+	Name: "pgmq", Server: Postgres, Version: func() string { return os.Getenv("PGMQ_VERSION") },
+	New: func(string) harness.Peer { return &pgmqPeer{} },
 	SQL: "PGMQ_SQL", Cannot: []string{"tenants"},
 	Settings: "send_batch; two loops of read and delete in batches, polling every 2 ms when idle; a plain logged queue",
 }}

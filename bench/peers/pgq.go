@@ -13,9 +13,12 @@ import (
 
 // pgq is PgQ, from which PgQue descends: an extension that Debian has.
 var pgq = []Contender{{
-	Name: "PgQ", Server: Postgres, Version: func() string { return "Debian's" }, New: func(string) harness.Peer { return &pgqPeer{} },
+	Name: "PgQ", Server: Postgres, Version: func() string { return "Debian's" }, New: func(string) harness.Peer {
+		return &pgqPeer{}
+	},
 	Cannot: []string{"tenants", "scheduled"},
-	Settings: "insert_event for each of a batch, in one statement; one consumer of next_batch, get_batch_events and finish_batch, a batch being what a tick brings; " +
+	Settings: "insert_event for each of a batch, in one statement; one consumer of next_batch, get_batch_events and " +
+		"finish_batch, a batch being what a tick brings; " +
 		"ticks every 10 ms (its daemon's default: 1 s), ticker_max_lag 10 ms; its maintenance every 2 minutes",
 }}
 

@@ -13,9 +13,11 @@ import (
 )
 
 var pgque = []Contender{{
-	Name: "PgQue", Server: Postgres, Version: func() string { return os.Getenv("PGQUE_VERSION") }, New: func(string) harness.Peer { return &pgquePeer{} },
+	Name: "PgQue", Server: Postgres, Version: func() string { return os.Getenv("PGQUE_VERSION") },
+	New: func(string) harness.Peer { return &pgquePeer{} },
 	SQL: "PGQUE_SQL", Cannot: []string{"tenants", "scheduled"},
-	Settings: "send_batch; one consumer of receive and ack, a batch being what a tick brings; ticks every 10 ms (default 100 ms), ticker_max_lag 10 ms; its maintenance at its own intervals",
+	Settings: "send_batch; one consumer of receive and ack, a batch being what a tick brings; ticks every 10 ms " +
+		"(default 100 ms), ticker_max_lag 10 ms; its maintenance at its own intervals",
 }}
 
 type pgquePeer struct {

@@ -17,17 +17,21 @@ import (
 
 // riverFast are River's settings for speed; the fetch intervals are those of its
 // own benchmark, far below its defaults.
-const riverFast = "FetchCooldown 2 ms, FetchPollInterval 20 ms (as its own benchmark; its defaults are 100 ms and 1 s), 20 connections"
+const riverFast = "FetchCooldown 2 ms, FetchPollInterval 20 ms (as its own benchmark; its defaults are 100 ms and 1 " +
+	"s), 20 connections"
 
 var river = []Contender{
 	{Name: "River", Server: Postgres, Version: module("github.com/riverqueue/river"), New: newRiver,
 		Settings: "InsertMany; MaxWorkers as the workers; " + riverFast, Cannot: []string{"tenants"}},
-	{Name: "River", Variant: "2,000 workers", Aside: true, Server: Postgres, Version: module("github.com/riverqueue/river"), New: newRiver,
-		Settings: "InsertManyFast (COPY); MaxWorkers 2,000, as its own benchmark; " + riverFast, Cannot: []string{"tenants", "work", "long"}},
+	{Name: "River", Variant: "2,000 workers", Aside: true, Server: Postgres,
+		Version: module("github.com/riverqueue/river"), New: newRiver,
+		Settings: "InsertManyFast (COPY); MaxWorkers 2,000, as its own benchmark; " + riverFast,
+		Cannot:   []string{"tenants", "work", "long"}},
 }
 
 // riverEveryday is River as it comes, too: its fetch intervals are what an idle process costs.
-var riverEveryday = Contender{Name: "River", Variant: riverDefaults, Server: Postgres, Version: river[0].Version, New: newRiver, Settings: "its defaults: FetchCooldown 100 ms, FetchPollInterval 1 s"}
+var riverEveryday = Contender{Name: "River", Variant: riverDefaults, Server: Postgres, Version: river[0].Version,
+	New: newRiver, Settings: "its defaults: FetchCooldown 100 ms, FetchPollInterval 1 s"}
 
 func newRiver(variant string) harness.Peer {
 	return &riverPeer{best: variant == "2,000 workers", defaults: variant == riverDefaults}
@@ -174,7 +178,8 @@ func (r *riverPeer) Work(ctx context.Context, handle func(n int)) error {
 const riverConnections = 20
 
 func (r *riverPeer) Left(ctx context.Context) (int, error) {
-	return count(ctx, r.pool, "select count(*) from river_job where state in ('available', 'running', 'retryable', 'scheduled', 'pending')")
+	return count(ctx, r.pool,
+		"select count(*) from river_job where state in ('available', 'running', 'retryable', 'scheduled', 'pending')")
 }
 
 func (r *riverPeer) Close() error { r.pool.Close(); return nil }

@@ -10,7 +10,8 @@ import (
 // openFile opens a file as Tusk does: write-ahead logging, synchronous=FULL.
 // SQLite has one writer, so one connection will do.
 func openFile(path string) (*sql.DB, error) {
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)&_pragma=synchronous(full)&_txlock=immediate")
+	db, err := sql.Open("sqlite", "file:"+path+
+		"?_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)&_pragma=synchronous(full)&_txlock=immediate")
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,8 @@ type tuskPeer struct {
 
 func (t *tuskPeer) Open(ctx context.Context, p harness.Plan) error {
 	t.plan = p
-	open := map[Server]func(context.Context, string) error{Postgres: t.openPostgres, SQLite: t.openSQLite, MySQL: t.openMySQL}
+	open := map[Server]func(context.Context, string) error{Postgres: t.openPostgres, SQLite: t.openSQLite,
+		MySQL: t.openMySQL}
 	if err := open[t.engine](ctx, p.Target); err != nil {
 		return err
 	}

@@ -44,9 +44,12 @@ func (order) Kind() string { return "order" }
 func orderOf(i int) order {
 	r := uint64(i+1) * 0x9e3779b97f4a7c15 // mixes the number's bits
 	customer := int64(r % 10_000_000)
-	return order{Order: 7_000_000_000 + int64(i), Customer: customer, Email: fmt.Sprintf("user-%07d@example.com", customer), Total: float64(r>>20%100_000) / 100,
-		Items:    []item{{fmt.Sprintf("SKU-%05d", r>>8%50_000), int(r >> 40 % 4)}, {fmt.Sprintf("SKU-%05d", r>>16%50_000), 1}},
-		Template: "order-shipped-v2", Locale: "en-GB", Note: "thank you for your order, it has left our house and is on its way"}
+	return order{Order: 7_000_000_000 + int64(i), Customer: customer,
+		Email: fmt.Sprintf("user-%07d@example.com", customer), Total: float64(r>>20%100_000) / 100,
+		Items: []item{{fmt.Sprintf("SKU-%05d", r>>8%50_000), int(r >> 40 % 4)},
+			{fmt.Sprintf("SKU-%05d", r>>16%50_000), 1}},
+		Template: "order-shipped-v2", Locale: "en-GB",
+		Note: "thank you for your order, it has left our house and is on its way"}
 }
 
 // archived moves finished tasks into files, by the program as it is installed: alone, and while
@@ -80,7 +83,9 @@ func archived(ctx context.Context, b *bench) (bars []bar, err error) {
 			return nil, err
 		}
 		beside = append(beside, ratio)
-		fmt.Fprintf(os.Stderr, "archive, round %d: %.0f tasks/s, %.0f MiB, %.3f of the size, work beside at %.2f of its speed\n", round+1, f.speed, f.memory, f.size, ratio)
+		fmt.Fprintf(os.Stderr,
+			"archive, round %d: %.0f tasks/s, %.0f MiB, %.3f of the size, work beside at %.2f of its speed\n", round+1, f.speed,
+			f.memory, f.size, ratio)
 		for _, used := range []string{place, place + "-beside"} {
 			if err := os.RemoveAll(used); err != nil {
 				return nil, err
@@ -138,11 +143,13 @@ func archiveAlone(ctx context.Context, b *bench, program, place string, tasks in
 		return f, err
 	}
 	f.memory = archiver.stop()
-	fmt.Fprintf(os.Stderr, "archive: CPU for a task: %.2f us of the server, %.2f us of tusk serve; %.0f tasks/s alone\n", micros(after.cpu-before.cpu)/float64(tasks),
+	fmt.Fprintf(os.Stderr, "archive: CPU for a task: %.2f us of the server, %.2f us of tusk serve; %.0f tasks/s alone\n",
+		micros(after.cpu-before.cpu)/float64(tasks),
 		micros(archiver.cmd.ProcessState.UserTime()+archiver.cmd.ProcessState.SystemTime())/float64(tasks), f.speed)
 	written, err := folderSize(place)
 	f.size = float64(written) / float64(full-empty)
-	fmt.Fprintf(os.Stderr, "archive: %.0f bytes a task in the database, %.0f in the archive\n", float64(full-empty)/float64(tasks), float64(written)/float64(tasks))
+	fmt.Fprintf(os.Stderr, "archive: %.0f bytes a task in the database, %.0f in the archive\n",
+		float64(full-empty)/float64(tasks), float64(written)/float64(tasks))
 	return f, err
 }
 
@@ -165,13 +172,15 @@ func archiveBeside(ctx context.Context, b *bench, program, place string, tasks i
 	if err := errors.Join(err, others.stop(ctx)); err != nil {
 		return 0, err
 	}
-	fmt.Fprintf(os.Stderr, "archive: %.0f tasks/s before, %.0f beside, %.0f after, and %d KiB were written meanwhile\n", rates[0], rates[1], rates[2], written>>10)
+	fmt.Fprintf(os.Stderr, "archive: %.0f tasks/s before, %.0f beside, %.0f after, and %d KiB were written meanwhile\n",
+		rates[0], rates[1], rates[2], written>>10)
 	return 2 * rates[1] / (rates[0] + rates[2]), nil
 }
 
 // besideOthers returns how fast others are before, while and after tasks are archived, and how much
 // archiving wrote to the disk meanwhile.
-func besideOthers(ctx context.Context, b *bench, program, place string, others *workload, lasts time.Duration) (rates [3]float64, written int64, err error) {
+func besideOthers(ctx context.Context, b *bench, program, place string, others *workload,
+	lasts time.Duration) (rates [3]float64, written int64, err error) {
 	others.rate(2*time.Second, nil) // connections, plans
 	if rates[0], err = besideServer(ctx, b, program, others, lasts); err != nil {
 		return rates, 0, err
@@ -190,7 +199,9 @@ func besideOthers(ctx context.Context, b *bench, program, place string, others *
 			break
 		}
 		if tries == 5 {
-			return rates, 0, fmt.Errorf("archiving wrote %d bytes in %v beside others, who were watched for %v: that says nothing", written, took, lasts)
+			return rates, 0,
+				fmt.Errorf("archiving wrote %d bytes in %v beside others, who were watched for %v: that says nothing", written,
+					took, lasts)
 		}
 	}
 	archiver.stop()
@@ -199,7 +210,8 @@ func besideOthers(ctx context.Context, b *bench, program, place string, others *
 }
 
 // besideServer returns how fast others are beside a tusk serve that archives nothing.
-func besideServer(ctx context.Context, b *bench, program string, others *workload, lasts time.Duration) (float64, error) {
+func besideServer(ctx context.Context, b *bench, program string, others *workload,
+	lasts time.Duration) (float64, error) {
 	server := exec.CommandContext(ctx, program, "serve", "--addr", "127.0.0.1:0", "--db", b.pool.Config().ConnString())
 	if err := server.Start(); err != nil {
 		return 0, err
@@ -211,7 +223,8 @@ func besideServer(ctx context.Context, b *bench, program string, others *workloa
 
 // besideBatch returns how fast others are from when a batch is under way until it ends, or for so
 // long at most; what archiving wrote to the disk meanwhile, and how long it was watched.
-func besideBatch(ctx context.Context, a *archiver, others *workload, most time.Duration) (rate float64, written int64, took time.Duration, err error) {
+func besideBatch(ctx context.Context, a *archiver, others *workload,
+	most time.Duration) (rate float64, written int64, took time.Duration, err error) {
 	if err := a.await(ctx, true); err != nil {
 		return 0, 0, 0, err
 	}
@@ -308,7 +321,8 @@ func startOthers(ctx context.Context, client *tusk.Client) (*workload, error) {
 		w.handled.Add(1)
 		return handle(ctx, t)
 	})
-	worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Queues: []string{"beside"}, Concurrency: 16, ReadAhead: batch})
+	worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Queues: []string{"beside"}, Concurrency: 16,
+		ReadAhead: batch})
 	if err != nil {
 		return nil, err
 	}
@@ -361,8 +375,9 @@ type archiver struct {
 }
 
 func startArchiver(ctx context.Context, pool *pgxpool.Pool, program, place string) (*archiver, error) {
-	a := &archiver{pool: pool, place: place, temp: place + "-temp", cmd: exec.CommandContext(ctx, program, "serve", "--addr", "127.0.0.1:0",
-		"--db", pool.Config().ConnString(), "--archive", "file://"+filepath.ToSlash(place), "--keep-completed", "1s")}
+	a := &archiver{pool: pool, place: place, temp: place + "-temp",
+		cmd: exec.CommandContext(ctx, program, "serve", "--addr", "127.0.0.1:0", "--db", pool.Config().ConnString(),
+			"--archive", "file://"+filepath.ToSlash(place), "--keep-completed", "1s")}
 	for _, dir := range []string{a.place, a.temp} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
@@ -412,7 +427,9 @@ func (a *archiver) moved(ctx context.Context) (n int, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	err = a.pool.QueryRow(ctx, "select coalesce((convert_from(body, 'UTF8')::json->>'tasks')::int, 0) from tusk.record where kind = 'archive' and name = 'status'").Scan(&n)
+	err = a.pool.QueryRow(ctx,
+		"select coalesce((convert_from(body, 'UTF8')::json->>'tasks')::int, 0) from tusk.record where kind = 'archive' "+
+			"and name = 'status'").Scan(&n)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}
@@ -434,7 +451,9 @@ func (a *archiver) stop() float64 {
 
 // schemaSize is what Tusk takes in the database.
 func schemaSize(ctx context.Context, pool *pgxpool.Pool) (size int64, err error) {
-	err = pool.QueryRow(ctx, "select sum(pg_total_relation_size(oid)) from pg_class where relnamespace = 'tusk'::regnamespace and relkind in ('r', 'p')").Scan(&size)
+	err = pool.QueryRow(ctx,
+		"select sum(pg_total_relation_size(oid)) from pg_class where relnamespace = 'tusk'::regnamespace and relkind "+
+			"in ('r', 'p')").Scan(&size)
 	return size, err
 }
 

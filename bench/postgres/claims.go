@@ -44,7 +44,8 @@ func newClaims(ctx context.Context, b *bench) (*claims, error) {
 		return nil, err
 	}
 	c := &claims{client, engine, conn, tusk.NewID()}
-	_, err = engine.Extend(ctx, store.Beat{Worker: store.Worker{ID: c.worker, Queues: []string{"default"}}, TTL: 24 * time.Hour})
+	_, err = engine.Extend(ctx, store.Beat{Worker: store.Worker{ID: c.worker, Queues: []string{"default"}},
+		TTL: 24 * time.Hour})
 	return c, err
 }
 
@@ -80,7 +81,8 @@ func (c *claims) cost(ctx context.Context, what string) (least claimCost, err er
 	}
 	for range 4 {
 		var plan []byte
-		if err := c.conn.QueryRow(ctx, "explain (analyze, buffers, format json) "+text, [16]byte(c.worker), claimSize).Scan(&plan); err != nil {
+		if err := c.conn.QueryRow(ctx, "explain (analyze, buffers, format json) "+text, [16]byte(c.worker),
+			claimSize).Scan(&plan); err != nil {
 			return least, err
 		}
 		var plans []struct {
@@ -141,7 +143,8 @@ func args() string {
 
 func (c claimCost) bars(alone claimCost, what string) []bar {
 	return []bar{
-		atMost(1.5, float64(c.pages)/float64(alone.pages), "pages that a claim touches "+what, "%d to %d", c.pages, alone.pages),
+		atMost(1.5, float64(c.pages)/float64(alone.pages), "pages that a claim touches "+what, "%d to %d", c.pages,
+			alone.pages),
 		atMost(1.5, float64(c.cpu)/float64(alone.cpu), "server CPU of a claim "+what, "%v to %v", c.cpu, alone.cpu),
 	}
 }
@@ -178,7 +181,8 @@ func backlog(ctx context.Context, b *bench) (bars []bar, err error) {
 	if cost, err = c.cost(ctx, fmt.Sprintf("after %d, with %d scheduled", many, scheduled)); err != nil {
 		return bars, err
 	}
-	return append(bars, cost.bars(alone, fmt.Sprintf("after %d finished, with %d scheduled, to that with neither", many-10_000, scheduled))...), nil
+	return append(bars, cost.bars(alone, fmt.Sprintf("after %d finished, with %d scheduled, to that with neither",
+		many-10_000, scheduled))...), nil
 }
 
 // invisible is what a claim costs with rows in the lane that nobody can see yet, or
@@ -230,7 +234,8 @@ func invisible(ctx context.Context, b *bench) (bars []bar, err error) {
 
 func (c *claims) drain(ctx context.Context) error {
 	for {
-		tasks, err := c.engine.Claim(ctx, store.ClaimRequest{Worker: c.worker, Queues: []string{"default"}, Limit: 10_000, Token: store.NewToken()})
+		tasks, err := c.engine.Claim(ctx, store.ClaimRequest{Worker: c.worker, Queues: []string{"default"}, Limit: 10_000,
+			Token: store.NewToken()})
 		if err != nil || len(tasks) == 0 {
 			return err
 		}

@@ -53,8 +53,8 @@ func compareCopy(ctx context.Context, b *bench) ([]bar, error) {
 		return nil, err
 	}
 	return []bar{
-		atLeast(0.8, ratios(all["tusk"], all["bare COPY"], speed), "enqueueing, of a bare COPY of the same rows", "%.0f to %.0f tasks/s",
-			medianOf(all["tusk"], speed), medianOf(all["bare COPY"], speed)),
+		atLeast(0.8, ratios(all["tusk"], all["bare COPY"], speed), "enqueueing, of a bare COPY of the same rows",
+			"%.0f to %.0f tasks/s", medianOf(all["tusk"], speed), medianOf(all["bare COPY"], speed)),
 	}, nil
 }
 

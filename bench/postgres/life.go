@@ -17,8 +17,9 @@ func held(ctx context.Context, b *bench) ([]bar, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []bar{atLeast(0.9, ratios(all["held"], all["free"], speed), "tasks/s with a transaction held open, of those without, for "+run.lasts.String(),
-		"%.0f to %.0f", medianOf(all["held"], speed), medianOf(all["free"], speed))}, nil
+	return []bar{atLeast(0.9, ratios(all["held"], all["free"], speed),
+		"tasks/s with a transaction held open, of those without, for "+run.lasts.String(), "%.0f to %.0f",
+		medianOf(all["held"], speed), medianOf(all["free"], speed))}, nil
 }
 
 // life is what tasks leave behind.

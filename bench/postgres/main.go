@@ -53,7 +53,8 @@ type bar struct {
 }
 
 func atLeast(limit, figure float64, what, seen string, values ...any) bar {
-	return bar{What: what, Figure: figure, Limit: limit, AtLeast: true, Pass: figure >= limit, Seen: fmt.Sprintf(seen, values...)}
+	return bar{What: what, Figure: figure, Limit: limit, AtLeast: true, Pass: figure >= limit,
+		Seen: fmt.Sprintf(seen, values...)}
 }
 
 func atMost(limit, figure float64, what, seen string, values ...any) bar {
@@ -84,7 +85,8 @@ func main() {
 	for _, s := range scenarios {
 		names = append(names, s.name)
 	}
-	dsn := flag.String("dsn", os.Getenv("TUSK_BENCH_POSTGRES"), "server; default $TUSK_BENCH_POSTGRES, else one that is started with stock settings, but 300 connections")
+	dsn := flag.String("dsn", os.Getenv("TUSK_BENCH_POSTGRES"),
+		"server; default $TUSK_BENCH_POSTGRES, else one that is started with stock settings, but 300 connections")
 	chosen := flag.String("scenario", strings.Join(names, ","), "which, by commas")
 	long := flag.Bool("long", false, "the long form: hours in all, and 20 GB of disk")
 	tasks := flag.Int("tasks", 0, "tasks of a run of article, copy, small and singles; default: by form")
@@ -97,7 +99,8 @@ func main() {
 	if b.pairs == 0 {
 		b.pairs = b.size(3, 5)
 	}
-	if err := onServer(ctx, b, *dsn, func() error { return run(ctx, b, strings.Split(*chosen, ","), *asJSON) }); err != nil {
+	if err := onServer(ctx, b, *dsn, func() error { return run(ctx, b, strings.Split(*chosen, ","), *asJSON) }); err !=
+		nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}

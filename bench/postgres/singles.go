@@ -37,9 +37,10 @@ func singles(ctx context.Context, b *bench) ([]bar, error) {
 	for _, pair := range [][2]string{{"tusk", "article"}, {"tusk, enqueue alone", "article, produce alone"}} {
 		ours, theirs := all[pair[0]], all[pair[1]]
 		bars = append(bars,
-			atLeast(1, ratios(ours, theirs, speed), "tasks/s, one a call by 32 clients, of the article's functions: "+pair[0], "%.0f to %.0f",
-				medianOf(ours, speed), medianOf(theirs, speed)),
-			atMost(1, ratios(ours, theirs, server), "server CPU of that: "+pair[0], "%.0f us to %.0f us", medianOf(ours, server), medianOf(theirs, server)))
+			atLeast(1, ratios(ours, theirs, speed), "tasks/s, one a call by 32 clients, of the article's functions: "+pair[0],
+				"%.0f to %.0f", medianOf(ours, speed), medianOf(theirs, speed)),
+			atMost(1, ratios(ours, theirs, server), "server CPU of that: "+pair[0], "%.0f us to %.0f us", medianOf(ours, server),
+				medianOf(theirs, server)))
 	}
 	return bars, nil
 }

@@ -49,10 +49,12 @@ func slow(ctx context.Context, b *bench) ([]bar, error) {
 		return nil, err
 	}
 	var bars []bar
-	for _, pair := range [][2]string{{"tusk", "skip locked"}, {"tusk, none ahead", "skip locked"}, {"tusk, fifty workers of one slot", "skip locked, fifty connections"}} {
+	for _, pair := range [][2]string{{"tusk", "skip locked"}, {"tusk, none ahead", "skip locked"},
+		{"tusk, fifty workers of one slot", "skip locked, fifty connections"}} {
 		ours, theirs := all[pair[0]], all[pair[1]]
-		bars = append(bars, atMost(1, ratios(ours, theirs, server), "server CPU of a slow task, 50 at a time, of SKIP LOCKED: "+pair[0], "%.0f us to %.0f us",
-			medianOf(ours, server), medianOf(theirs, server)))
+		bars = append(bars, atMost(1, ratios(ours, theirs, server),
+			"server CPU of a slow task, 50 at a time, of SKIP LOCKED: "+pair[0], "%.0f us to %.0f us", medianOf(ours, server),
+			medianOf(theirs, server)))
 	}
 	return bars, nil
 }
@@ -88,7 +90,8 @@ func (l slowTasks) tusk(ctx context.Context, pool *pgxpool.Pool, clock *clock) (
 				return 0, err
 			}
 		}
-		worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Concurrency: slowAtATime / l.workers, ReadAhead: l.readAhead})
+		worker, err := tusk.NewWorker(client, mux,
+			&tusk.WorkerConfig{Concurrency: slowAtATime / l.workers, ReadAhead: l.readAhead})
 		if err != nil {
 			return 0, err
 		}
@@ -107,7 +110,9 @@ func (l slowTasks) skipLocked(ctx context.Context, pool *pgxpool.Pool, clock *cl
 		return 0, err
 	}
 	defer pool.Exec(context.WithoutCancel(ctx), "drop schema onebyone cascade")
-	source := pgx.CopyFromSlice(l.all(), func(i int) ([]any, error) { return []any{fmt.Sprintf(`{"n":%d,"pad":%q}`, i, pad)}, nil })
+	source := pgx.CopyFromSlice(l.all(), func(i int) ([]any, error) {
+		return []any{fmt.Sprintf(`{"n":%d,"pad":%q}`, i, pad)}, nil
+	})
 	if _, err := pool.CopyFrom(ctx, pgx.Identifier{"onebyone", "task"}, []string{"args"}, source); err != nil {
 		return 0, err
 	}

@@ -36,14 +36,16 @@ func small(ctx context.Context, b *bench) ([]bar, error) {
 		return nil, err
 	}
 	return []bar{
-		atMost(1, ratios(all["tusk"], all["skip locked"], server), "server CPU to claim and finish one task, of one-by-one SKIP LOCKED", "%.0f us to %.0f us",
-			medianOf(all["tusk"], server), medianOf(all["skip locked"], server)),
-		atMost(1, ratios(all["tusk, something beside"], all["skip locked"], server), "the same where a task was ever finished in a user's transaction, or ever needed another", "%.0f us to %.0f us",
-			medianOf(all["tusk, something beside"], server), medianOf(all["skip locked"], server)),
-		atLeast(1, ratios(all["tusk"], all["skip locked"], speed), "tasks/s one by one, of SKIP LOCKED", "%.0f to %.0f",
-			medianOf(all["tusk"], speed), medianOf(all["skip locked"], speed)),
-		atLeast(1, ratios(slow["tusk"], slow["skip locked"], speed), "tasks/s one by one, of SKIP LOCKED, where the disk takes 2 ms", "%.0f to %.0f",
-			medianOf(slow["tusk"], speed), medianOf(slow["skip locked"], speed)),
+		atMost(1, ratios(all["tusk"], all["skip locked"], server),
+			"server CPU to claim and finish one task, of one-by-one SKIP LOCKED", "%.0f us to %.0f us",
+			medianOf(all["tusk"], server), medianOf(all["skip locked"], server)), atMost(1,
+			ratios(all["tusk, something beside"], all["skip locked"], server),
+			"the same where a task was ever finished in a user's transaction, or ever needed another", "%.0f us to %.0f us",
+			medianOf(all["tusk, something beside"], server), medianOf(all["skip locked"], server)), atLeast(1,
+			ratios(all["tusk"], all["skip locked"], speed), "tasks/s one by one, of SKIP LOCKED", "%.0f to %.0f",
+			medianOf(all["tusk"], speed), medianOf(all["skip locked"], speed)), atLeast(1,
+			ratios(slow["tusk"], slow["skip locked"], speed), "tasks/s one by one, of SKIP LOCKED, where the disk takes 2 ms",
+			"%.0f to %.0f", medianOf(slow["tusk"], speed), medianOf(slow["skip locked"], speed)),
 	}, nil
 }
 
@@ -121,7 +123,9 @@ func skipLockedOneByOne(ctx context.Context, pool *pgxpool.Pool, tasks int, cloc
 		return err
 	}
 	defer pool.Exec(context.WithoutCancel(ctx), "drop schema onebyone cascade")
-	source := pgx.CopyFromSlice(tasks, func(i int) ([]any, error) { return []any{fmt.Sprintf(`{"n":%d,"pad":%q}`, i, pad)}, nil })
+	source := pgx.CopyFromSlice(tasks, func(i int) ([]any, error) {
+		return []any{fmt.Sprintf(`{"n":%d,"pad":%q}`, i, pad)}, nil
+	})
 	if _, err := pool.CopyFrom(ctx, pgx.Identifier{"onebyone", "task"}, []string{"args"}, source); err != nil {
 		return err
 	}

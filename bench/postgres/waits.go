@@ -33,7 +33,8 @@ type starts struct {
 }
 
 // measure returns the waits, and what the idle server used of a core before them.
-func (s starts) measure(ctx context.Context, b *bench, idle time.Duration) (waits []time.Duration, share float64, err error) {
+func (s starts) measure(ctx context.Context, b *bench,
+	idle time.Duration) (waits []time.Duration, share float64, err error) {
 	client, err := fresh(ctx, b.pool, s.o)
 	if err != nil {
 		return nil, 0, err
@@ -140,7 +141,8 @@ func manyQueues(ctx context.Context, b *bench) ([]bar, error) {
 		return nil, err
 	}
 	return []bar{
-		atMost(50, ms(quantile(waits, 0.99)), "ms from enqueue to start, p99, one of 1,000 queues busy", "p50 %.1f ms", ms(quantile(waits, 0.5))),
+		atMost(50, ms(quantile(waits, 0.99)), "ms from enqueue to start, p99, one of 1,000 queues busy", "p50 %.1f ms",
+			ms(quantile(waits, 0.5))),
 		atMost(2, 100*share, "% of a core that the server uses with 1,000 idle queues", "%v", idle),
 	}, nil
 }
@@ -160,8 +162,9 @@ func latency(ctx context.Context, b *bench) (bars []bar, err error) {
 	if waits, _, err = s.measure(ctx, b, 0); err != nil {
 		return bars, err
 	}
-	return append(bars, atMost(ms(poll)+20, ms(quantile(waits, 0.99)), "ms from enqueue to start at 1,000 tasks/s, p99, without notifications",
-		"polled every %v, p50 %.1f ms", poll, ms(quantile(waits, 0.5)))), nil
+	return append(bars, atMost(ms(poll)+20, ms(quantile(waits, 0.99)),
+		"ms from enqueue to start at 1,000 tasks/s, p99, without notifications", "polled every %v, p50 %.1f ms", poll,
+		ms(quantile(waits, 0.5)))), nil
 }
 
 func ms(d time.Duration) float64 { return micros(d) / 1000 }

@@ -24,10 +24,13 @@ func watched(ctx context.Context, b *bench) (bars []bar, err error) {
 	if tasks == 0 {
 		tasks = b.size(200_000, 1_000_000)
 	}
-	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+	}))
 	defer receiver.Close()
-	for name, value := range map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.URL, "OTEL_METRICS_EXPORTER": "none",
-		"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.01"} {
+	for name, value := range map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.URL,
+		"OTEL_METRICS_EXPORTER": "none",
+		"OTEL_TRACES_SAMPLER":   "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.01"} {
 		if err := os.Setenv(name, value); err != nil {
 			return nil, err
 		}
@@ -48,10 +51,10 @@ func watched(ctx context.Context, b *bench) (bars []bar, err error) {
 	}
 	with, without := all["metrics and traces"], all["neither"]
 	return []bar{
-		atLeast(0.97, ratios(with, without, speed), "tasks/s with metrics and traces (1 % sampled), of those without", "%.0f to %.0f",
-			medianOf(with, speed), medianOf(without, speed)),
-		atMost(1/0.97, ratios(with, without, cpu), "CPU per task with metrics and traces, over that without", "%.2f to %.2f us",
-			medianOf(with, cpu), medianOf(without, cpu)),
+		atLeast(0.97, ratios(with, without, speed), "tasks/s with metrics and traces (1 % sampled), of those without",
+			"%.0f to %.0f", medianOf(with, speed), medianOf(without, speed)),
+		atMost(1/0.97, ratios(with, without, cpu), "CPU per task with metrics and traces, over that without",
+			"%.2f to %.2f us", medianOf(with, cpu), medianOf(without, cpu)),
 	}, nil
 }
 
@@ -68,7 +71,8 @@ func newWatch(ctx context.Context) (*watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &watch{metrics: telemetry.New(), tracer: tracing.New(sent.Tracer()), sent: sent, scraped: make(chan struct{})}, nil
+	return &watch{metrics: telemetry.New(), tracer: tracing.New(sent.Tracer()), sent: sent, scraped: make(chan struct{})},
+		nil
 }
 
 // wrap returns a store whose calls are counted and traced.

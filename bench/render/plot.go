@@ -72,11 +72,16 @@ func draw(title, unit string, bars []bar) string {
 	x := func(value float64) float64 { return nameWidth + room*(math.Log10(max(value, 1))-from)/max(to-from, 1) }
 	height := plotHead + rowHeight*len(bars) + 10
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="13" role="img">`+"\n", plotWidth, height)
+	fmt.Fprintf(&b,
+		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="13" role="img">`+
+			"\n", plotWidth, height)
 	fmt.Fprintf(&b, `<title>%s</title><rect width="100%%" height="100%%" fill="#fff"/>`+"\n", html.EscapeString(title))
-	fmt.Fprintf(&b, `<text x="10" y="20" font-size="15" font-weight="bold">%s</text><text x="10" y="38" fill="#666">%s</text>`+"\n", html.EscapeString(title), unit)
+	fmt.Fprintf(&b,
+		`<text x="10" y="20" font-size="15" font-weight="bold">%s</text><text x="10" y="38" fill="#666">%s</text>`+"\n",
+		html.EscapeString(title), unit)
 	for p := math.Ceil(from); p <= to; p++ {
-		fmt.Fprintf(&b, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="#ddd"/>`+"\n", x(math.Pow(10, p)), x(math.Pow(10, p)), plotHead-6, height-6)
+		fmt.Fprintf(&b, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="#ddd"/>`+"\n", x(math.Pow(10, p)),
+			x(math.Pow(10, p)), plotHead-6, height-6)
 	}
 	for i, bar := range bars {
 		y, colour := plotHead+i*rowHeight, "#9aa7b5"
@@ -84,8 +89,10 @@ func draw(title, unit string, bars []bar) string {
 			colour = "#b5651d"
 		}
 		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text>`, nameWidth-8, y+15, html.EscapeString(bar.name))
-		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%.1f" height="%d" fill="%s"/>`, nameWidth, y+2, max(x(bar.value)-nameWidth, 1), rowHeight-6, colour)
-		fmt.Fprintf(&b, `<text x="%.1f" y="%d">%s</text>`+"\n", max(x(bar.value), nameWidth)+6, y+15, html.EscapeString(bar.label))
+		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%.1f" height="%d" fill="%s"/>`, nameWidth, y+2,
+			max(x(bar.value)-nameWidth, 1), rowHeight-6, colour)
+		fmt.Fprintf(&b, `<text x="%.1f" y="%d">%s</text>`+"\n", max(x(bar.value), nameWidth)+6, y+15,
+			html.EscapeString(bar.label))
 	}
 	b.WriteString("</svg>\n")
 	return b.String()

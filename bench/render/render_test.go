@@ -11,14 +11,16 @@ import (
 )
 
 func sample(perSecond int, void string) harness.Sample {
-	return harness.Sample{Result: harness.Result{Tasks: perSecond, Calls: perSecond, Took: time.Second}, ServerCPU: time.Duration(perSecond) * 7 * time.Microsecond,
-		WAL: int64(perSecond) * 300, Void: void}
+	return harness.Sample{Result: harness.Result{Tasks: perSecond, Calls: perSecond, Took: time.Second},
+		ServerCPU: time.Duration(perSecond) * 7 * time.Microsecond,
+		WAL:       int64(perSecond) * 300, Void: void}
 }
 
 func report() Report {
 	return Report{
 		Rounds: 3, Machine: "a machine", Loads: []float64{1, 2}, Servers: map[string]string{"PostgreSQL": "15"},
-		Contenders: []Contender{{Key: "Tusk", Server: "PostgreSQL"}, {Key: "Slow", Server: "PostgreSQL", Version: "v1"}, {Key: "Absent", NotRun: "no such package"}, {Key: "Unable", Server: "PostgreSQL"}},
+		Contenders: []Contender{{Key: "Tusk", Server: "PostgreSQL"}, {Key: "Slow", Server: "PostgreSQL", Version: "v1"},
+			{Key: "Absent", NotRun: "no such package"}, {Key: "Unable", Server: "PostgreSQL"}},
 		Scenarios: []Scenario{{Name: "together", Title: "Produce and consume", Runs: map[string][]harness.Sample{
 			"Tusk": {sample(1000, ""), sample(3000, ""), sample(2000, "")},
 			"Slow": {sample(100, ""), sample(100, "lost 3 of 100 tasks"), sample(400, "")},
@@ -50,7 +52,8 @@ func TestRatiosAreOfRunsOfTheSameRound(t *testing.T) {
 
 func TestTheTableLeavesNobodyOut(t *testing.T) {
 	text := report().markdown()
-	for _, want := range []string{"| **Tusk** | 2,000 |", "Slow: 1 of 3 runs void: lost 3 of 100 tasks", "not run: no such package", "n/a: Unable", "only in the full benchmark: Slow, quickly", "| Slow | 7.5 |"} {
+	for _, want := range []string{"| **Tusk** | 2,000 |", "Slow: 1 of 3 runs void: lost 3 of 100 tasks",
+		"not run: no such package", "n/a: Unable", "only in the full benchmark: Slow, quickly", "| Slow | 7.5 |"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in:\n%s", want, text)
 		}
@@ -71,7 +74,8 @@ func TestDocsAreWrittenBetweenTheirMarks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := string(text); !strings.HasPrefix(s, "before\n") || !strings.HasSuffix(s, "\nafter\n") || strings.Contains(s, "old") || !strings.Contains(s, "images/bench-together.svg") {
+	if s := string(text); !strings.HasPrefix(s, "before\n") || !strings.HasSuffix(s, "\nafter\n") ||
+		strings.Contains(s, "old") || !strings.Contains(s, "images/bench-together.svg") {
 		t.Errorf("docs are now:\n%s", s)
 	}
 	plot, err := os.ReadFile(filepath.Join(dir, "images/bench-together.svg"))

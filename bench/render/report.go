@@ -115,8 +115,10 @@ func figures(samples []harness.Sample) (f Figures) {
 	f.Tasks = int(of(func(s harness.Sample) float64 { return float64(s.Tasks) }))
 	f.Again = int(of(func(s harness.Sample) float64 { return float64(max(s.Calls-s.Tasks, 0)) }))
 	f.Waits = harness.Waits{
-		P50: wait(func(w harness.Waits) time.Duration { return w.P50 }), P99: wait(func(w harness.Waits) time.Duration { return w.P99 }),
-		P999: wait(func(w harness.Waits) time.Duration { return w.P999 }), Max: wait(func(w harness.Waits) time.Duration { return w.Max }),
+		P50:  wait(func(w harness.Waits) time.Duration { return w.P50 }),
+		P99:  wait(func(w harness.Waits) time.Duration { return w.P99 }),
+		P999: wait(func(w harness.Waits) time.Duration { return w.P999 }),
+		Max:  wait(func(w harness.Waits) time.Duration { return w.Max }),
 	}
 	return f
 }

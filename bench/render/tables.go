@@ -16,7 +16,8 @@ func Line(s harness.Sample) string {
 		return "VOID: " + s.Void
 	}
 	return fmt.Sprintf("%8.0f tasks/s  %6d tasks  server %.1f us  client %.1f us  p50 %v  p99 %v", perSecond(s), s.Tasks,
-		float64(s.ServerCPU)/1e3/float64(s.Tasks), float64(s.ClientCPU)/1e3/float64(s.Tasks), rounded(s.Waits.P50), rounded(s.Waits.P99))
+		float64(s.ServerCPU)/1e3/float64(s.Tasks), float64(s.ClientCPU)/1e3/float64(s.Tasks), rounded(s.Waits.P50),
+		rounded(s.Waits.P99))
 }
 
 func rounded(d time.Duration) time.Duration {
@@ -41,10 +42,13 @@ func (r Report) markdown() string {
 	if r.Full {
 		size = "The full benchmark (`make bench-full`)"
 	}
-	fmt.Fprintf(&b, "%s, %s, %v long: %s. Other programs' load on the machine: %.1f to %.1f, median %.1f. ", size, r.Began.Format("2 January 2006"),
-		r.Ended.Sub(r.Began).Round(time.Second), r.Machine, slices.Min(append(r.Loads, 99)), slices.Max(append(r.Loads, 0)), median(append(r.Loads, 0)))
-	fmt.Fprintf(&b, "Medians of up to %d interleaved runs, each in an empty database and a new process; ratios are medians of ratios of runs of the same round. 80 bytes of args; "+
-		"batches of 500, 100 handlers, 2 producers, where nothing else is said.\n\n", r.Rounds)
+	fmt.Fprintf(&b, "%s, %s, %v long: %s. Other programs' load on the machine: %.1f to %.1f, median %.1f. ", size,
+		r.Began.Format("2 January 2006"), r.Ended.Sub(r.Began).Round(time.Second), r.Machine, slices.Min(append(r.Loads, 99)),
+		slices.Max(append(r.Loads, 0)), median(append(r.Loads, 0)))
+	fmt.Fprintf(&b,
+		"Medians of up to %d interleaved runs, each in an empty database and a new process; ratios are medians of ratios "+
+			"of runs of the same round. 80 bytes of args; "+
+			"batches of 500, 100 handlers, 2 producers, where nothing else is said.\n\n", r.Rounds)
 	for _, name := range slices.Sorted(keys(r.Servers)) {
 		fmt.Fprintf(&b, "- %s %s\n", name, r.Servers[name])
 	}
@@ -69,9 +73,11 @@ func keys(m map[string]string) func(yield func(string) bool) {
 // summary says how many times better Tusk is, scenario by scenario: in speed, and in
 // processor time, which depends less on what else the machine does.
 func (r Report) summary(b *strings.Builder) {
-	r.comparison(b, "Tusk's tasks per second over the others', on the same server where there is one (below 1: the other is faster):",
+	r.comparison(b,
+		"Tusk's tasks per second over the others', on the same server where there is one (below 1: the other is faster):",
 		func(tusk, other harness.Sample) float64 { return perSecond(tusk) / perSecond(other) })
-	r.comparison(b, "The others' processor time per task, of server and client together, over Tusk's (below 1: the other takes less):",
+	r.comparison(b,
+		"The others' processor time per task, of server and client together, over Tusk's (below 1: the other takes less):",
 		func(tusk, other harness.Sample) float64 { return processor(other) / processor(tusk) })
 }
 
@@ -121,9 +127,13 @@ func (s Scenario) times(ratio float64, key string) string {
 func (r Report) scenario(b *strings.Builder, s Scenario) {
 	fmt.Fprintf(b, "\n#### %s\n\n%s\n\n", s.Title, s.What)
 	if s.Waits {
-		b.WriteString("| | p50 | p99 | p99.9 | longest | tasks/s | tasks | server CPU | client CPU |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+		b.WriteString(
+			"| | p50 | p99 | p99.9 | longest | tasks/s | tasks | server CPU | client CPU " +
+				"|\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	} else {
-		b.WriteString("| | tasks/s | tasks | server CPU | client CPU | client memory | log | dead rows | growth |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+		b.WriteString(
+			"| | tasks/s | tasks | server CPU | client CPU | client memory | log | dead rows | growth " +
+				"|\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	}
 	var notes []string
 	runs := r.Rounds
@@ -135,7 +145,8 @@ func (r Report) scenario(b *strings.Builder, s Scenario) {
 		f := figures(samples)
 		runs = min(runs, len(samples))
 		if f.Void != "" {
-			notes = append(notes, fmt.Sprintf("%s: %d of %d runs void: %s", c.Key, len(samples)-f.Runs, len(samples), oneLine(f.Void)))
+			notes = append(notes, fmt.Sprintf("%s: %d of %d runs void: %s", c.Key, len(samples)-f.Runs, len(samples),
+				oneLine(f.Void)))
 		}
 		if f.Again > 0 {
 			notes = append(notes, fmt.Sprintf("%s ran %d tasks more than once", c.Key, f.Again))
@@ -175,11 +186,12 @@ func (f Figures) row(c Contender, waits bool) string {
 	case f.Runs == 0:
 		cells = append(cells, "void")
 	case waits:
-		cells = append(cells, shown(f.Waits.P50), shown(f.Waits.P99), shown(f.Waits.P999), shown(f.Waits.Max), thousands(int(f.PerSecond)), thousands(f.Tasks),
-			server, fmt.Sprintf("%.1f µs", f.ClientCPU))
+		cells = append(cells, shown(f.Waits.P50), shown(f.Waits.P99), shown(f.Waits.P999), shown(f.Waits.Max),
+			thousands(int(f.PerSecond)), thousands(f.Tasks), server, fmt.Sprintf("%.1f µs", f.ClientCPU))
 	default:
 		cells = append(cells, thousands(int(f.PerSecond)), thousands(f.Tasks), server, fmt.Sprintf("%.1f µs", f.ClientCPU),
-			fmt.Sprintf("%d MB", f.Memory>>20), perTask(f.WAL, "%.0f B"), perTask(f.Dead, "%.2f"), fmt.Sprintf("%.0f B", f.Growth))
+			fmt.Sprintf("%d MB", f.Memory>>20), perTask(f.WAL, "%.0f B"), perTask(f.Dead, "%.2f"),
+			fmt.Sprintf("%.0f B", f.Growth))
 	}
 	return "| " + strings.Join(cells, " | ") + strings.Repeat(" |", 9-len(cells)) + " |\n"
 }
@@ -206,8 +218,10 @@ func thousands(n int) string {
 }
 
 func (r Report) settings(b *strings.Builder) {
-	b.WriteString("\n#### Who was run, and how\n\nRound trips and connections were counted by a relay, in a run of 1,000 tasks produced and consumed that was not timed.\n\n" +
-		"| | version | settings | round trips per task | connections |\n|---|---|---|---:|---:|\n")
+	b.WriteString(
+		"\n#### Who was run, and how\n\nRound trips and connections were counted by a relay, in a run of 1,000 tasks " +
+			"produced and consumed that was not timed.\n\n" +
+			"| | version | settings | round trips per task | connections |\n|---|---|---|---:|---:|\n")
 	for _, c := range r.Contenders {
 		if c.NotRun != "" {
 			fmt.Fprintf(b, "| %s | %s | not run: %s | | |\n", c.Key, c.Version, oneLine(c.NotRun))

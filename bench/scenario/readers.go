@@ -10,7 +10,8 @@ import (
 
 var readers = Scenario{
 	Name: "readers", Title: "Produce and consume beside overlapping readers",
-	What: "As above, beside three sessions that each read in transactions of 600 ms, one beginning every 200 ms: there is always one open, though none is long.",
+	What: "As above, beside three sessions that each read in transactions of 600 ms, one beginning every 200 ms: there " +
+		"is always one open, though none is long.",
 	Plan: togetherPlan,
 	Around: func(t Target) harness.Surroundings {
 		return func(ctx context.Context) (func(), error) { return overlap(ctx, t) }

@@ -28,8 +28,10 @@ type Size struct {
 
 // Short and Full are the two benchmarks.
 var (
-	Short = Size{Seconds: 1, Most: 100_000, History: 100_000, Patience: 3 * time.Second, Rate: 250, RateFor: 3 * time.Second, Rounds: 3, Within: 12 * time.Minute}
-	Full  = Size{Seconds: 15, Most: 1_000_000, History: 10_000_000, Patience: 15 * time.Minute, Rate: 1000, RateFor: time.Minute, Rounds: 5}
+	Short = Size{Seconds: 1, Most: 100_000, History: 100_000, Patience: 3 * time.Second, Rate: 250,
+		RateFor: 3 * time.Second, Rounds: 3, Within: 12 * time.Minute}
+	Full = Size{Seconds: 15, Most: 1_000_000, History: 10_000_000, Patience: 15 * time.Minute, Rate: 1000,
+		RateFor: time.Minute, Rounds: 5}
 )
 
 // Scenario is one of the things that contenders are put through.

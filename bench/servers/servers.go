@@ -24,7 +24,8 @@ import (
 // PostgresSettings are what the server is given beside its defaults: a size that
 // fits the machine, and no checkpoint in the middle of a run. Durability is as
 // always: fsync and synchronous_commit are on.
-var PostgresSettings = []string{"shared_buffers=1GB", "max_wal_size=8GB", "checkpoint_timeout=30min", "max_connections=400"}
+var PostgresSettings = []string{"shared_buffers=1GB", "max_wal_size=8GB", "checkpoint_timeout=30min",
+	"max_connections=400"}
 
 // Postgres is a running server.
 type Postgres struct {
@@ -125,7 +126,8 @@ func StartRedis(ctx context.Context, fsync string) (*Redis, error) {
 	r := &Redis{Addr: l.Addr().String(), dir: dir}
 	l.Close() // the port is free again
 	_, port, _ := strings.Cut(r.Addr, ":")
-	r.command = exec.Command("redis-server", "--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--appendonly", "yes", "--appendfsync", fsync)
+	r.command = exec.Command("redis-server", "--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "",
+		"--appendonly", "yes", "--appendfsync", fsync)
 	if err := r.command.Start(); err != nil {
 		os.RemoveAll(dir)
 		return nil, err

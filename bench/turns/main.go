@@ -32,7 +32,8 @@ func main() {
 		if scenario == "fair" {
 			n = *heavy
 		}
-		c := exec.CommandContext(ctx, *tusk, "bench", "--auto-migrate", "--json", "--db", dsn, "--scenario", scenario, "--tasks", strconv.Itoa(n))
+		c := exec.CommandContext(ctx, *tusk, "bench", "--auto-migrate", "--json", "--db", dsn, "--scenario", scenario,
+			"--tasks", strconv.Itoa(n))
 		c.Stdout, c.Stderr = os.Stdout, os.Stderr
 		return c.Run()
 	}

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// API is the Source of a server: base is its URL, with its prefix if it has one and no slash at the end, and token one of its API tokens.
+// API is the Source of a server: base is its URL, with its prefix if it has one and no slash at the end, and token one
+// of its API tokens.
 func API(base, token string) Source {
 	return api{base + "/api/v1", token, &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -107,7 +108,8 @@ func (a api) Errors(ctx context.Context) ([]ErrorGroup, error) {
 // Tasks implements Source.
 func (a api) Tasks(ctx context.Context, f Filter) ([]Task, error) {
 	query := url.Values{"limit": {strconv.Itoa(page)}}
-	for name, value := range map[string]string{"queue": f.Queue, "kind": f.Kind, "state": f.State, "fingerprint": f.Fingerprint} {
+	for name, value := range map[string]string{"queue": f.Queue, "kind": f.Kind, "state": f.State,
+		"fingerprint": f.Fingerprint} {
 		if value != "" {
 			query.Set(name, value)
 		}

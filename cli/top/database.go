@@ -38,8 +38,8 @@ func (d database) Overview(ctx context.Context) (Overview, error) {
 		o.Stats = append(o.Stats, statOf(&stats[i]))
 	}
 	for _, w := range workers {
-		o.Workers = append(o.Workers, Worker{w.ID.String(), w.Host, w.PID, append([]string{}, w.Queues...), w.Concurrency, w.Running,
-			w.Version, utc(w.StartedAt), utc(w.BeatAt)})
+		o.Workers = append(o.Workers, Worker{w.ID.String(), w.Host, w.PID, append([]string{}, w.Queues...),
+			w.Concurrency, w.Running, w.Version, utc(w.StartedAt), utc(w.BeatAt)})
 	}
 	return o, nil
 }
@@ -56,7 +56,8 @@ func queueOf(q tusk.Queue) Queue {
 }
 
 func statOf(s *store.Stat) Stat {
-	return Stat{utc(s.At), s.Queue, s.Kind, s.Completed, s.Failed, s.Discarded, s.Cancelled, spanOf(&s.Waited), spanOf(&s.Ran)}
+	return Stat{utc(s.At), s.Queue, s.Kind, s.Completed, s.Failed, s.Discarded, s.Cancelled, spanOf(&s.Waited),
+		spanOf(&s.Ran)}
 }
 
 func spanOf(d *store.Durations) Span {

@@ -94,8 +94,9 @@ func (s *screen) totals() string {
 			sums[state] += n
 		}
 	}
-	return fmt.Sprintf("available %s  running %s  retryable %s  scheduled %s  oldest %s  workers %d", count(sums["available"]),
-		count(sums["running"]), count(sums["retryable"]), count(sums["scheduled"]), s.seconds(oldest), len(s.data.Workers))
+	return fmt.Sprintf("available %s  running %s  retryable %s  scheduled %s  oldest %s  workers %d",
+		count(sums["available"]), count(sums["running"]), count(sums["retryable"]), count(sums["scheduled"]),
+		s.seconds(oldest), len(s.data.Workers))
 }
 
 // tabs lists the views, or the way to where the screen is.

@@ -15,14 +15,15 @@ var noon = time.Date(2026, 11, 22, 12, 0, 30, 0, time.UTC)
 
 // plainly writes without colours.
 func plainly() Text {
-	return Text{Words: func(d time.Duration) string { return d.Round(time.Millisecond).String() }, Clean: func(text string) string {
-		return strings.Map(func(r rune) rune {
-			if unicode.IsControl(r) {
-				return '?'
-			}
-			return r
-		}, text)
-	}}
+	return Text{Words: func(d time.Duration) string { return d.Round(time.Millisecond).String() },
+		Clean: func(text string) string {
+			return strings.Map(func(r rune) rune {
+				if unicode.IsControl(r) {
+					return '?'
+				}
+				return r
+			}, text)
+		}}
 }
 
 // busy is a screen with something of everything; evil is put into all text that a task can set.
@@ -36,23 +37,29 @@ func busy(evil string) *screen {
 			{"mail" + evil, true, map[string]int64{"available": 1234567, "pending": 3}, 7200},
 		},
 		Stats: []Stat{
-			{At: minute, Queue: "bills", Kind: "charge", Completed: 90, Failed: 10, Waited: Span{100, 0.1, 0.2}, Ran: Span{100, 0.3, 0.4}},
+			{At: minute, Queue: "bills", Kind: "charge", Completed: 90, Failed: 10, Waited: Span{100, 0.1, 0.2},
+				Ran: Span{100, 0.3, 0.4}},
 			{At: minute.Add(time.Minute), Queue: "bills", Kind: "refund" + evil, Completed: 1, Ran: Span{1, 1, 1}},
 		},
-		Workers: []Worker{{ID: "w1", Host: "host" + evil, PID: 42, Queues: []string{"bills"}, Concurrency: 10, Running: 2, BeatAt: noon}},
+		Workers: []Worker{{ID: "w1", Host: "host" + evil, PID: 42, Queues: []string{"bills"}, Concurrency: 10, Running: 2,
+			BeatAt: noon}},
 	},
-		Errors: []ErrorGroup{{Fingerprint: "f1", Queue: "bills", Kind: "charge", Count: 10, Waiting: 1, Last: noon, Sample: "card declined" + evil}},
+		Errors: []ErrorGroup{{Fingerprint: "f1", Queue: "bills", Kind: "charge", Count: 10, Waiting: 1, Last: noon,
+			Sample: "card declined" + evil}},
 		Tasks: []Task{{ID: "t1", Kind: "charge", Queue: "bills", State: "running", Reason: evil, Attempt: 1, MaxAttempts: 25,
 			ClaimedAt: noon.Add(-time.Second), Worker: "w1"}},
-		Task: &Detail{Task: Task{ID: "t1", Kind: "charge", Queue: "bills", State: "retryable", Attempt: 1, MaxAttempts: 25, EnqueuedAt: noon},
-			Progress: &Progress{50, "half" + evil}, Changed: &Change{noon, "moved" + evil}, Attempts: []Attempt{{1, "retryable", noon, noon, "card declined" + evil}},
-			Reasons: []Reason{{"backoff", "it failed and waits" + evil, "tusk tasks retry t1"}}},
+		Task: &Detail{Task: Task{ID: "t1", Kind: "charge", Queue: "bills", State: "retryable", Attempt: 1, MaxAttempts: 25,
+			EnqueuedAt: noon},
+			Progress: &Progress{50, "half" + evil}, Changed: &Change{noon, "moved" + evil},
+			Attempts: []Attempt{{1, "retryable", noon, noon, "card declined" + evil}},
+			Reasons:  []Reason{{"backoff", "it failed and waits" + evil, "tusk tasks retry t1"}}},
 	}
 	return s
 }
 
 func everyView() []place {
-	places := []place{{view: tasksView, filter: Filter{Queue: "bills"}}, {view: tasksView, worker: "w1"}, {view: taskView, task: "t1"}}
+	places := []place{{view: tasksView, filter: Filter{Queue: "bills"}}, {view: tasksView, worker: "w1"},
+		{view: taskView, task: "t1"}}
 	for _, v := range tabs {
 		places = append(places, place{view: v})
 	}
@@ -81,10 +88,12 @@ func TestEveryViewShowsItsNumbers(t *testing.T) {
 			"LAST QUEUE KIND COUNT WAITING DEAD ERROR", "> 0s ago bills charge 10 1 0 card declined"}},
 		{place{view: runningView}, []string{"KIND QUEUE ATTEMPT FOR WORKER TASK", "> charge bills 1 of 25 1s host:42 t1"}},
 		{place{view: tasksView, filter: Filter{Queue: "bills"}}, []string{
-			"Queues › bills", "> running charge 1 of 25 t1", "enter look r retry p pause s state esc back / filter ? help q quit"}},
+			"Queues › bills", "> running charge 1 of 25 t1",
+			"enter look r retry p pause s state esc back / filter ? help q quit"}},
 		{place{view: tasksView, worker: "w1"}, []string{"> charge bills 1 of 25 1s host:42 t1"}},
 		{place{view: taskView, task: "t1"}, []string{
-			"why backoff: it failed and waits", "change it with tusk tasks retry t1", "progress 50 % half", "changed moved 0s ago",
+			"why backoff: it failed and waits", "change it with tusk tasks retry t1", "progress 50 % half",
+			"changed moved 0s ago",
 			"attempt 1 retryable 0s ago, after 0s card declined"}},
 	} {
 		s := busy("")
@@ -108,7 +117,8 @@ func TestEveryViewShowsItsNumbers(t *testing.T) {
 func TestAFrameFitsTheTerminal(t *testing.T) {
 	for _, size := range [][2]int{{80, 24}, {200, 60}, {40, 10}, {20, 6}, {5, 3}, {1, 1}} {
 		for _, at := range everyView() {
-			for _, with := range []func(*screen){func(*screen) {}, func(s *screen) { s.help = true }, func(s *screen) { s.typing = true },
+			for _, with := range []func(*screen){func(*screen) {}, func(s *screen) { s.help = true },
+				func(s *screen) { s.typing = true },
 				func(s *screen) { s.trouble = strings.Repeat("漢", 300) }, func(s *screen) { s.text.Colour = true }} {
 				s := busy(strings.Repeat("漢字", 100))
 				s.trail, s.width, s.height = []place{at}, size[0], size[1]
@@ -157,7 +167,8 @@ func TestALongListScrollsToTheChosenRow(t *testing.T) {
 		s.data.Queues = append(s.data.Queues, Queue{Name: fmt.Sprintf("q%02d", i)})
 	}
 	for _, c := range []struct{ key, chosen, shown string }{
-		{"j", "> q01", "q00"}, {"end", "> q99", "q82"}, {"up", "> q98", "q99"}, {"pgup", "> q80", "q88"}, {"g", "> q00", "q17"},
+		{"j", "> q01", "q00"}, {"end", "> q99", "q82"}, {"up", "> q98", "q99"}, {"pgup", "> q80", "q88"},
+		{"g", "> q00", "q17"},
 	} {
 		s.press(c.key)
 		if frame := s.frame(); !strings.Contains(frame, c.chosen) || !strings.Contains(frame, c.shown) {
@@ -184,7 +195,8 @@ func TestASlowOrBrokenSourceIsAskedLessOften(t *testing.T) {
 		failures int
 		want     time.Duration
 	}{
-		{0, 0, time.Second}, {100 * time.Millisecond, 0, time.Second}, {time.Second, 0, 4 * time.Second}, {20 * time.Second, 0, 30 * time.Second},
+		{0, 0, time.Second}, {100 * time.Millisecond, 0, time.Second}, {time.Second, 0, 4 * time.Second},
+		{20 * time.Second, 0, 30 * time.Second},
 		{0, 1, 2 * time.Second}, {0, 4, 16 * time.Second}, {0, 1000, 30 * time.Second},
 	} {
 		if got := interval(c.took, c.failures); got != c.want {
@@ -204,10 +216,11 @@ func TestArrivalsAreWhatIsMoreAndWhatHasEnded(t *testing.T) {
 		want        float64
 		known       bool
 	}{
-		"too soon":         {look(noon, 0), look(noon.Add(9*time.Second), 5), 0, false},
-		"only more":        {look(noon, 1), look(noon.Add(30*time.Second), 11), 20, true},
-		"in and out":       {look(noon, 5, done(minute, 7)), look(noon.Add(20*time.Second), 5, done(minute, 17)), 30, true},
-		"over a minute":    {look(noon, 0, done(minute, 1)), look(noon.Add(time.Minute), 0, done(minute, 3), done(minute.Add(time.Minute), 4)), 6, true},
+		"too soon":   {look(noon, 0), look(noon.Add(9*time.Second), 5), 0, false},
+		"only more":  {look(noon, 1), look(noon.Add(30*time.Second), 11), 20, true},
+		"in and out": {look(noon, 5, done(minute, 7)), look(noon.Add(20*time.Second), 5, done(minute, 17)), 30, true},
+		"over a minute": {look(noon, 0, done(minute, 1)),
+			look(noon.Add(time.Minute), 0, done(minute, 3), done(minute.Add(time.Minute), 4)), 6, true},
 		"of minutes past":  {look(noon, 0, done(minute.Add(-time.Minute), 9)), look(noon.Add(20*time.Second), 0), 0, true},
 		"called off: none": {look(noon, 9), look(noon.Add(20*time.Second), 0), 0, true},
 	} {

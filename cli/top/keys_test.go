@@ -68,7 +68,8 @@ func TestTheFilterHidesRows(t *testing.T) {
 	for _, key := range strings.Split("/ M A I L", " ") {
 		s.press(key)
 	}
-	if frame := s.frame(); !strings.Contains(frame, "> mail") || strings.Contains(frame, "bills") || !strings.Contains(frame, "/MAIL_") {
+	if frame := s.frame(); !strings.Contains(frame, "> mail") || strings.Contains(frame, "bills") ||
+		!strings.Contains(frame, "/MAIL_") {
 		t.Error(frame)
 	}
 	s.press("backspace")

@@ -189,7 +189,8 @@ func (p *program) change(c change) tea.Cmd {
 	return func() tea.Msg {
 		ctx, cancel := context.WithTimeout(p.ctx, patience)
 		defer cancel()
-		do := map[string]func(context.Context, string) error{"pause": p.source.Pause, "resume": p.source.Resume, "retry": p.source.Retry}
+		do := map[string]func(context.Context, string) error{"pause": p.source.Pause, "resume": p.source.Resume,
+			"retry": p.source.Retry}
 		return changed{c, do[c.verb](ctx, c.name)}
 	}
 }

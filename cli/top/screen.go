@@ -24,7 +24,8 @@ const (
 var tabs = []view{queuesView, kindsView, workersView, errorsView, runningView}
 
 // states are those that the key s goes through in a list of tasks.
-var states = []string{"", "available", "running", "retryable", "scheduled", "pending", "completed", "cancelled", "discarded"}
+var states = []string{"", "available", "running", "retryable", "scheduled", "pending", "completed", "cancelled",
+	"discarded"}
 
 // place is where the screen is: a view, what it is about, and the row that is chosen there.
 type place struct {

@@ -56,9 +56,10 @@ func (s *screen) table() table {
 }
 
 func (s *screen) queues() table {
-	t := table{none: "no queue has an unfinished task or a setting", columns: []column{{head: "QUEUE", wide: true}, {head: "STATE"},
-		number("AVAIL"), number("RUN"), number("RETRY"), number("SCHED"), number("PEND"), number("OLDEST"), number("IN/M"),
-		number("OUT/M"), number("FAIL/M")}}
+	t := table{none: "no queue has an unfinished task or a setting",
+		columns: []column{{head: "QUEUE", wide: true}, {head: "STATE"},
+			number("AVAIL"), number("RUN"), number("RETRY"), number("SCHED"), number("PEND"), number("OLDEST"), number("IN/M"),
+			number("OUT/M"), number("FAIL/M")}}
 	ended := perQueue(s.data.Stats, s.data.At)
 	for _, q := range s.data.Queues {
 		state := ""
@@ -70,9 +71,9 @@ func (s *screen) queues() table {
 			in = count(int64(rate + 0.5))
 		}
 		n := q.Tasks
-		t.rows = append(t.rows, row{q.Name, []string{q.Name, state, count(n["available"]), count(n["running"]), count(n["retryable"]),
-			count(n["scheduled"]), count(n["pending"]), s.seconds(q.Oldest), in, count(ended[q.Name].Ran.Count),
-			count(ended[q.Name].Failed)}, place{view: tasksView, filter: Filter{Queue: q.Name}}})
+		t.rows = append(t.rows, row{q.Name, []string{q.Name, state, count(n["available"]), count(n["running"]),
+			count(n["retryable"]), count(n["scheduled"]), count(n["pending"]), s.seconds(q.Oldest), in,
+			count(ended[q.Name].Ran.Count), count(ended[q.Name].Failed)}, place{view: tasksView, filter: Filter{Queue: q.Name}}})
 	}
 	return t
 }
@@ -92,8 +93,9 @@ func perQueue(stats []Stat, now time.Time) map[string]Stat {
 }
 
 func (s *screen) kinds() table {
-	t := table{none: "no attempt has ended in the last two minutes", columns: []column{{head: "KIND", wide: true}, {head: "QUEUE"},
-		number("OUT/M"), number("FAIL/M"), number("WAIT50"), number("WAIT95"), number("RUN50"), number("RUN95")}}
+	t := table{none: "no attempt has ended in the last two minutes",
+		columns: []column{{head: "KIND", wide: true}, {head: "QUEUE"},
+			number("OUT/M"), number("FAIL/M"), number("WAIT50"), number("WAIT95"), number("RUN50"), number("RUN95")}}
 	last, seen := statsFrom(s.data.At), map[string]Stat{}
 	for _, stat := range s.data.Stats {
 		key := stat.Kind + " " + stat.Queue
@@ -104,8 +106,8 @@ func (s *screen) kinds() table {
 		}
 	}
 	for key, k := range seen {
-		t.rows = append(t.rows, row{key, []string{k.Kind, k.Queue, count(k.Ran.Count), count(k.Failed), s.seconds(k.Waited.P50),
-			s.seconds(k.Waited.P95), s.seconds(k.Ran.P50), s.seconds(k.Ran.P95)},
+		t.rows = append(t.rows, row{key, []string{k.Kind, k.Queue, count(k.Ran.Count), count(k.Failed),
+			s.seconds(k.Waited.P50), s.seconds(k.Waited.P95), s.seconds(k.Ran.P50), s.seconds(k.Ran.P95)},
 			place{view: tasksView, filter: Filter{Queue: k.Queue, Kind: k.Kind}}})
 	}
 	slices.SortFunc(t.rows, func(a, b row) int { return cmp.Compare(a.key, b.key) })
@@ -116,8 +118,9 @@ func (s *screen) workers() table {
 	t := table{none: "no worker is alive", columns: []column{{head: "WORKER"}, number("RUN"), number("OF"), {head: "BEAT"},
 		{head: "QUEUES"}, {head: "RUNS", wide: true}}}
 	for _, w := range s.data.Workers {
-		t.rows = append(t.rows, row{w.ID, []string{w.Host + ":" + strconv.Itoa(w.PID), strconv.Itoa(w.Running), strconv.Itoa(w.Concurrency),
-			s.ago(w.BeatAt), strings.Join(w.Queues, ","), runs(s.data.Tasks, w.ID)}, place{view: tasksView, worker: w.ID}})
+		t.rows = append(t.rows, row{w.ID, []string{w.Host + ":" + strconv.Itoa(w.PID), strconv.Itoa(w.Running),
+			strconv.Itoa(w.Concurrency), s.ago(w.BeatAt), strings.Join(w.Queues, ","), runs(s.data.Tasks, w.ID)},
+			place{view: tasksView, worker: w.ID}})
 	}
 	return t
 }
@@ -141,11 +144,12 @@ func runs(tasks []Task, worker string) string {
 }
 
 func (s *screen) errors() table {
-	t := table{none: "no attempt has failed in the last 24 hours", columns: []column{{head: "LAST"}, {head: "QUEUE"}, {head: "KIND"},
-		number("COUNT"), number("WAITING"), number("DEAD"), {head: "ERROR", wide: true}}}
+	t := table{none: "no attempt has failed in the last 24 hours",
+		columns: []column{{head: "LAST"}, {head: "QUEUE"}, {head: "KIND"},
+			number("COUNT"), number("WAITING"), number("DEAD"), {head: "ERROR", wide: true}}}
 	for _, g := range s.data.Errors {
-		t.rows = append(t.rows, row{g.Fingerprint + " " + g.Queue + " " + g.Kind, []string{s.ago(g.Last), g.Queue, g.Kind, count(g.Count),
-			count(g.Waiting), count(g.Dead), g.Sample},
+		t.rows = append(t.rows, row{g.Fingerprint + " " + g.Queue + " " + g.Kind,
+			[]string{s.ago(g.Last), g.Queue, g.Kind, count(g.Count), count(g.Waiting), count(g.Dead), g.Sample},
 			place{view: tasksView, filter: Filter{Queue: g.Queue, Kind: g.Kind, Fingerprint: g.Fingerprint}}})
 	}
 	return t
@@ -169,11 +173,12 @@ func (s *screen) running(worker string) table {
 }
 
 func (s *screen) tasks() table {
-	t := table{none: "no task matches", columns: []column{{head: "STATE"}, {head: "KIND"}, {head: "ATTEMPT"}, {head: "ENQUEUED"},
+	t := table{none: "no task matches", columns: []column{{head: "STATE"}, {head: "KIND"}, {head: "ATTEMPT"},
+		{head: "ENQUEUED"},
 		{head: "REASON"}, {head: "TASK", wide: true}}}
 	for _, task := range s.data.Tasks {
-		t.rows = append(t.rows, row{task.ID, []string{task.State, task.Kind, attempts(task), s.ago(task.EnqueuedAt), task.Reason, task.ID},
-			place{view: taskView, task: task.ID}})
+		t.rows = append(t.rows, row{task.ID, []string{task.State, task.Kind, attempts(task), s.ago(task.EnqueuedAt),
+			task.Reason, task.ID}, place{view: taskView, task: task.ID}})
 	}
 	return t
 }
@@ -216,8 +221,9 @@ func (s *screen) task() table {
 	add("worker", d.Worker)
 	for i := range d.Attempts {
 		a := d.Attempts[len(d.Attempts)-1-i]
-		add("attempt "+strconv.Itoa(a.Number), strings.TrimSpace(fmt.Sprintf("%s %s, after %s %s", a.Outcome, s.ago(a.EndedAt),
-			s.text.Words(a.EndedAt.Sub(a.StartedAt)), a.Error)))
+		add("attempt "+strconv.Itoa(a.Number),
+			strings.TrimSpace(fmt.Sprintf("%s %s, after %s %s", a.Outcome, s.ago(a.EndedAt),
+				s.text.Words(a.EndedAt.Sub(a.StartedAt)), a.Error)))
 	}
 	return t
 }

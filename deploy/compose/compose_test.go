@@ -15,8 +15,8 @@ import (
 // specification's schema, and its variables, anchors and paths are resolved.
 func load(t *testing.T, environment ...string) (*types.Project, error) {
 	t.Helper()
-	options, err := cli.NewProjectOptions([]string{"compose.yaml"}, cli.WithEnv(environment), cli.WithProfiles([]string{"*"}),
-		cli.WithResolvedPaths(true))
+	options, err := cli.NewProjectOptions([]string{"compose.yaml"}, cli.WithEnv(environment),
+		cli.WithProfiles([]string{"*"}), cli.WithResolvedPaths(true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,8 @@ func TestTheFileFollowsTheSpecification(t *testing.T) {
 			t.Errorf("there is no service %s", name)
 		}
 	}
-	if url := p.Services["tusk"].Environment["TUSK_DATABASE_URL"]; url == nil || !strings.Contains(*url, "tusk:x@postgres") {
+	if url := p.Services["tusk"].Environment["TUSK_DATABASE_URL"]; url == nil ||
+		!strings.Contains(*url, "tusk:x@postgres") {
 		t.Errorf("the URL of the database is %v", url)
 	}
 }

@@ -138,7 +138,8 @@ nodeSelector: {disk: ssd}
 `)
 	serve := find[appsv1.Deployment](t, objects, "shop-tusk").Spec.Template.Spec
 	args := strings.Join(serve.Containers[0].Args, " ")
-	for _, want := range []string{"serve", "--host=tusk.example.com", "--host=queue.example.com", "--https", "--environment=production"} {
+	for _, want := range []string{"serve", "--host=tusk.example.com", "--host=queue.example.com", "--https",
+		"--environment=production"} {
 		if !strings.Contains(args, want) {
 			t.Errorf("serve is called with %s, want %s", args, want)
 		}

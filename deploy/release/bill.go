@@ -19,7 +19,8 @@ func (r *release) bill(binary, name string) (err error) {
 		PackageURL: "pkg:golang/" + info.Main.Path + "@" + r.version,
 	}}
 	components := []cyclonedx.Component{{
-		Type: cyclonedx.ComponentTypeLibrary, Name: "std", Version: info.GoVersion, PackageURL: "pkg:golang/std@" + info.GoVersion,
+		Type: cyclonedx.ComponentTypeLibrary, Name: "std", Version: info.GoVersion, PackageURL: "pkg:golang/std@" +
+			info.GoVersion,
 	}}
 	for _, module := range info.Deps {
 		if module.Replace != nil {

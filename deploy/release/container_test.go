@@ -14,7 +14,8 @@ import (
 )
 
 // lacksRights is what the tools for containers say where the machine does not let them work.
-var lacksRights = regexp.MustCompile(`(?i)not permitted|permission denied|not supported|cgroup|read-only file system|newuidmap|seccomp|no such device`)
+var lacksRights = regexp.MustCompile(
+	`(?i)not permitted|permission denied|not supported|cgroup|read-only file system|newuidmap|seccomp|no such device`)
 
 // tools are buildah and podman with a storage of their own.
 type tools struct{ *testing.T }
@@ -67,15 +68,18 @@ func TestTheImageIsBuiltAndRunsInAContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(storage)
-	own := []string{"--root", filepath.Join(storage, "root"), "--runroot", filepath.Join(storage, "run"), "--storage-driver", "vfs"}
+	own := []string{"--root", filepath.Join(storage, "root"), "--runroot", filepath.Join(storage, "run"),
+		"--storage-driver", "vfs"}
 	podman := func(args ...string) []string {
 		return append(append(own[:len(own):len(own)], "--runtime", "runc", "--cgroup-manager", "cgroupfs"), args...)
 	}
-	do.must("buildah", append(own[:len(own):len(own)], "bud", "--isolation", "chroot", "--format", "docker", "-t", "tusk", buildContext(t))...)
+	do.must("buildah", append(own[:len(own):len(own)], "bud", "--isolation", "chroot", "--format", "docker", "-t", "tusk",
+		buildContext(t))...)
 	limits := []string{"--network", "none", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"}
 	start := func(args ...string) []string { return podman(append(append([]string{"run"}, limits...), args...)...) }
 
-	if out := do.must("podman", start("--rm", "--no-healthcheck", "tusk")...); !strings.Contains(out, "tusk enqueue") && !strings.Contains(out, "Usage") {
+	if out := do.must("podman", start("--rm", "--no-healthcheck", "tusk")...); !strings.Contains(out, "tusk enqueue") &&
+		!strings.Contains(out, "Usage") {
 		t.Errorf("without a command it says:\n%s", out)
 	}
 	data := filepath.Join(storage, "data")
@@ -131,15 +135,18 @@ func buildContext(t *testing.T) string {
 		t.Fatal("the last stage of the Dockerfile does not start from scratch")
 	}
 	dir := t.TempDir()
-	run(t, "tar", "-xzf", filepath.Join(releaseOf(t), "tusk_0.1.0_linux_"+runtime.GOARCH+".tar.gz"), "-C", dir, "--strip-components=1")
+	run(t, "tar", "-xzf", filepath.Join(releaseOf(t), "tusk_0.1.0_linux_"+runtime.GOARCH+".tar.gz"), "-C", dir,
+		"--strip-components=1")
 	certificates, err := os.ReadFile("/etc/ssl/certs/ca-certificates.crt")
 	if err != nil {
 		certificates = nil // a machine without any
 	}
-	err = errors.Join(os.MkdirAll(filepath.Join(dir, "stage/out"), 0o755), os.MkdirAll(filepath.Join(dir, "stage/etc/ssl/certs"), 0o755),
+	err = errors.Join(os.MkdirAll(filepath.Join(dir, "stage/out"), 0o755),
+		os.MkdirAll(filepath.Join(dir, "stage/etc/ssl/certs"), 0o755),
 		os.Rename(filepath.Join(dir, "tusk"), filepath.Join(dir, "stage/out/tusk")),
 		os.WriteFile(filepath.Join(dir, "stage/etc/ssl/certs/ca-certificates.crt"), certificates, 0o644),
-		os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte("FROM scratch AS build\nCOPY stage /\n\nFROM scratch\n"+last), 0o644))
+		os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte("FROM scratch AS build\nCOPY stage /\n\nFROM scratch\n"+last),
+			0o644))
 	if err != nil {
 		t.Fatal(err)
 	}

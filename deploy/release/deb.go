@@ -24,7 +24,8 @@ func (r *release) deb(binary, arch, extras string) (err error) {
 			FileInfo: &files.ContentFileInfo{Mode: 0o640}},
 		{Source: filepath.Join(extras, "completions/tusk.bash"), Destination: "/usr/share/bash-completion/completions/tusk"},
 		{Source: filepath.Join(extras, "completions/_tusk"), Destination: "/usr/share/zsh/vendor-completions/_tusk"},
-		{Source: filepath.Join(extras, "completions/tusk.fish"), Destination: "/usr/share/fish/vendor_completions.d/tusk.fish"},
+		{Source: filepath.Join(extras, "completions/tusk.fish"),
+			Destination: "/usr/share/fish/vendor_completions.d/tusk.fish"},
 		{Source: filepath.Join(r.root, "LICENSE"), Destination: "/usr/share/doc/tusk/copyright"},
 	}
 	pages, err := filepath.Glob(filepath.Join(extras, "man", "*.1"))

@@ -90,7 +90,8 @@ func (r *release) build(ctx context.Context, system, extras string) error {
 	if err != nil {
 		return err
 	}
-	build := exec.CommandContext(ctx, "go", "-C", r.root, "build", "-trimpath", "-ldflags=-s -w", "-o", absolute, "./cmd/tusk")
+	build := exec.CommandContext(ctx, "go", "-C", r.root, "build", "-trimpath", "-ldflags=-s -w", "-o", absolute,
+		"./cmd/tusk")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+goarch)
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {

@@ -83,7 +83,8 @@ func TestArchivesHoldTheBinaryAndItsPapers(t *testing.T) {
 		}
 		modes[strings.TrimPrefix(header.Name, name+"/")] = header.Mode
 	}
-	for want, mode := range map[string]int64{"tusk": 0o755, "LICENSE": 0o644, "man/tusk-work.1": 0o644, "completions/tusk.bash": 0o644} {
+	for want, mode := range map[string]int64{"tusk": 0o755, "LICENSE": 0o644, "man/tusk-work.1": 0o644,
+		"completions/tusk.bash": 0o644} {
 		if modes[want] != mode {
 			t.Errorf("%s has mode %o, want %o", want, modes[want], mode)
 		}
@@ -166,7 +167,8 @@ func TestThePackageInstallsIntoAFreshRoot(t *testing.T) {
 		t.Errorf("the installed binary says %s", said)
 	}
 	// The commands of docs/deploy.md.
-	run(t, "chroot", root, "/bin/sh", "-c", `cd /tmp && echo "TUSK_DATABASE_URL='sqlite:/tmp/the.db'" >> /etc/tusk/environment &&
+	run(t, "chroot", root, "/bin/sh", "-c",
+		`cd /tmp && echo "TUSK_DATABASE_URL='sqlite:/tmp/the.db'" >> /etc/tusk/environment &&
 		set -a && . /etc/tusk/environment && tusk migrate up`)
 	if _, err := os.Stat(filepath.Join(root, "tmp/the.db")); err != nil {
 		t.Errorf("the schema went into another database: %v", err)
@@ -262,7 +264,8 @@ func TestTheImageRunsWithoutAShellOrRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	unpacked := t.TempDir()
-	run(t, "tar", "-xzf", filepath.Join(releaseOf(t), "tusk_0.1.0_linux_"+runtime.GOARCH+".tar.gz"), "-C", unpacked, "--strip-components=1")
+	run(t, "tar", "-xzf", filepath.Join(releaseOf(t), "tusk_0.1.0_linux_"+runtime.GOARCH+".tar.gz"), "-C", unpacked,
+		"--strip-components=1")
 	for from, to := range image.copies {
 		source := from
 		if strings.HasPrefix(from, "/out/") {
@@ -288,7 +291,8 @@ func TestTheImageRunsWithoutAShellOrRoot(t *testing.T) {
 	inside := func(args ...string) *exec.Cmd {
 		cmd := exec.Command(image.entrypoint[0], append(slices.Clone(image.entrypoint[1:]), args...)...)
 		cmd.Dir, cmd.Env = "/", []string{"TUSK_DATABASE_URL=sqlite:/data/tusk.db"}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: uint32(image.user), Gid: uint32(image.user)}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: uint32(image.user),
+			Gid: uint32(image.user)}}
 		return cmd
 	}
 	if out, err := inside("migrate", "up").CombinedOutput(); err != nil {

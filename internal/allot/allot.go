@@ -52,7 +52,8 @@ type Tenant struct {
 
 // Turns reports whether the queue's tasks take turns.
 func (l *Limits) Turns() bool {
-	return l.PerWorker == 0 || l.Concurrency > 0 || l.PerTenant > 0 || len(l.Tenants) > 0 || l.PerPartition > 0 || l.Rated() || l.BlockOnRetry
+	return l.PerWorker == 0 || l.Concurrency > 0 || l.PerTenant > 0 || len(l.Tenants) > 0 || l.PerPartition > 0 ||
+		l.Rated() || l.BlockOnRetry
 }
 
 // Waiting is what Pick is told of a queue.
@@ -150,7 +151,8 @@ func newQueue(w *Waiting, shares *Shares) *queue {
 			byName[g.Tenant], t.order = t, len(q.tenants)
 			q.tenants = append(q.tenants, t)
 		}
-		p := &partition{name: g.Tenant + "/" + g.Partition, room: unlimited, waiting: g.Waiting, more: len(g.Waiting) == w.Heads}
+		p := &partition{name: g.Tenant + "/" + g.Partition, room: unlimited, waiting: g.Waiting,
+			more: len(g.Waiting) == w.Heads}
 		if w.Limits.PerPartition > 0 {
 			p.room = w.Limits.PerPartition - int(g.Held)
 		}

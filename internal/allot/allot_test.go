@@ -54,7 +54,8 @@ func TestALatecomerIsServedAtOnceAndSavesNothingUp(t *testing.T) {
 }
 
 func TestLimitsOfConcurrencyHold(t *testing.T) {
-	groups := []store.Turns{group('a', 1, 1, 10), group('a', 2, 0, 10), group('b', 1, 3, 10), group('c', 1, 0, 10), group('d', 0, 2, 0)}
+	groups := []store.Turns{group('a', 1, 1, 10), group('a', 2, 0, 10), group('b', 1, 3, 10), group('c', 1, 0, 10),
+		group('d', 0, 2, 0)}
 	for _, c := range []struct {
 		name   string
 		limits Limits
@@ -85,7 +86,8 @@ func TestASerialPartitionKeepsItsOrder(t *testing.T) {
 func TestATokenBucketRefillsAndBounds(t *testing.T) {
 	l, rates := Limits{Rate: &Rate{Allowed: 10, Period: time.Second}}, Rates{}
 	picks := func(at time.Duration) int {
-		return len(pick(Waiting{Room: 100, Limits: l, Groups: []store.Turns{group('a', 0, 0, 100)}}, &Shares{}, rates, epoch.Add(at)))
+		return len(pick(Waiting{Room: 100, Limits: l, Groups: []store.Turns{group('a', 0, 0, 100)}}, &Shares{}, rates,
+			epoch.Add(at)))
 	}
 	for _, c := range []struct {
 		at   time.Duration
@@ -101,10 +103,12 @@ func TestARateOfEachTenantAndPartition(t *testing.T) {
 	one := &Rate{Allowed: 1, Period: time.Minute}
 	groups := []store.Turns{group('a', 1, 0, 5), group('a', 2, 0, 5), group('b', 1, 0, 5)}
 	rates := Rates{}
-	if got := fmt.Sprint(count(pick(Waiting{Room: 100, Limits: Limits{PartitionRate: one}, Groups: groups}, &Shares{}, rates, epoch))); got != "map[a:2 b:1]" {
+	if got := fmt.Sprint(count(pick(Waiting{Room: 100, Limits: Limits{PartitionRate: one}, Groups: groups}, &Shares{},
+		rates, epoch))); got != "map[a:2 b:1]" {
 		t.Error(got)
 	}
-	if got := fmt.Sprint(count(pick(Waiting{Room: 100, Limits: Limits{TenantRate: one}, Groups: groups}, &Shares{}, Rates{}, epoch))); got != "map[a:1 b:1]" {
+	if got := fmt.Sprint(count(pick(Waiting{Room: 100, Limits: Limits{TenantRate: one}, Groups: groups}, &Shares{},
+		Rates{}, epoch))); got != "map[a:1 b:1]" {
 		t.Error(got)
 	}
 	l := Limits{PartitionRate: one}
@@ -134,11 +138,14 @@ func TestNobodyIsPickedTwiceAndLimitsHoldWhateverComes(t *testing.T) {
 		var groups []store.Turns
 		for tenant := range rapid.IntRange(1, 5).Draw(t, "tenants") {
 			for partition := range rapid.IntRange(1, 3).Draw(t, "partitions") {
-				groups = append(groups, group(byte('a'+tenant), byte(partition), rapid.IntRange(0, 5).Draw(t, "held"), rapid.IntRange(0, 20).Draw(t, "waiting")))
+				groups = append(groups, group(byte('a'+tenant), byte(partition), rapid.IntRange(0, 5).Draw(t, "held"),
+					rapid.IntRange(0, 20).Draw(t, "waiting")))
 			}
 		}
-		l := Limits{Concurrency: rapid.IntRange(0, 30).Draw(t, "limit"), PerTenant: rapid.IntRange(0, 10).Draw(t, "per tenant"), PerPartition: rapid.IntRange(0, 6).Draw(t, "per partition")}
-		picked := pick(Waiting{Room: rapid.IntRange(0, 200).Draw(t, "room"), Limits: l, Groups: groups}, &Shares{}, Rates{}, epoch)
+		l := Limits{Concurrency: rapid.IntRange(0, 30).Draw(t, "limit"),
+			PerTenant: rapid.IntRange(0, 10).Draw(t, "per tenant"), PerPartition: rapid.IntRange(0, 6).Draw(t, "per partition")}
+		picked := pick(Waiting{Room: rapid.IntRange(0, 200).Draw(t, "room"), Limits: l, Groups: groups}, &Shares{},
+			Rates{}, epoch)
 		seen := map[store.ID]bool{}
 		running, tenants, partitions := 0, map[string]int{}, map[string]int{}
 		for _, g := range groups {
@@ -167,10 +174,12 @@ func TestTasksWeighInRates(t *testing.T) {
 		rate := &Rate{Allowed: 10, Period: time.Second, Algorithm: algorithm}
 		g := group('a', 0, 0, 4)
 		weights := map[store.ID]int{g.Waiting[0]: 4, g.Waiting[1]: 5, g.Waiting[2]: 3, g.Waiting[3]: 1}
-		for name, l := range map[string]Limits{"queue": {Rate: rate}, "tenant": {TenantRate: rate}, "partition": {PartitionRate: rate}} {
+		for name, l := range map[string]Limits{"queue": {Rate: rate}, "tenant": {TenantRate: rate},
+			"partition": {PartitionRate: rate}} {
 			w, rates := Waiting{Room: 100, Limits: l, Groups: []store.Turns{g}, Weights: weights}, Rates{}
 			if got := pick(w, &Shares{}, rates, epoch); len(got) != 2 {
-				t.Errorf("%s of a %s: %d at once, want 2: the third weighs too much, and the fourth does not pass it", algorithm, name, len(got))
+				t.Errorf("%s of a %s: %d at once, want 2: the third weighs too much, and the fourth does not pass it", algorithm,
+					name, len(got))
 			}
 			w.Groups = []store.Turns{{Tenant: "a", Partition: g.Partition, Waiting: g.Waiting[2:]}}
 			if got := pick(w, &Shares{}, rates, epoch.Add(100*time.Millisecond)); len(got) != 0 {
@@ -185,7 +194,8 @@ func TestTasksWeighInRates(t *testing.T) {
 
 func TestATaskThatWeighsMoreThanIsAllowedRunsWhenNothingIsUsed(t *testing.T) {
 	g := group('a', 0, 0, 2)
-	w := Waiting{Room: 100, Limits: Limits{Rate: &Rate{Allowed: 10, Period: time.Second}}, Groups: []store.Turns{g}, Weights: map[store.ID]int{g.Waiting[0]: 30}}
+	w := Waiting{Room: 100, Limits: Limits{Rate: &Rate{Allowed: 10, Period: time.Second}}, Groups: []store.Turns{g},
+		Weights: map[store.ID]int{g.Waiting[0]: 30}}
 	rates := Rates{}
 	if got := pick(w, &Shares{}, rates, epoch); len(got) != 1 {
 		t.Fatalf("%d at once", len(got))
@@ -218,7 +228,8 @@ func TestAGroupThatMayHaveMoreIsToldOf(t *testing.T) {
 		heads, room int
 		short       bool
 	}{{5, 10, true}, {6, 10, false}, {5, 4, false}} {
-		if _, short := Pick(Waiting{Room: c.room, Heads: c.heads, Groups: []store.Turns{group('a', 0, 0, 5)}}, &Shares{}, Rates{}, epoch); short != c.short {
+		if _, short := Pick(Waiting{Room: c.room, Heads: c.heads, Groups: []store.Turns{group('a', 0, 0, 5)}}, &Shares{},
+			Rates{}, epoch); short != c.short {
 			t.Errorf("%+v: %v", c, short)
 		}
 	}
@@ -230,8 +241,10 @@ func TestALimitOfWorkersAloneTakesNoTurns(t *testing.T) {
 		l    Limits
 		want bool
 	}{
-		{Limits{}, true}, {Limits{PerWorker: 2}, false}, {Limits{PerWorker: 2, Concurrency: 1}, true}, {Limits{PerWorker: 2, PerTenant: 1}, true},
-		{Limits{PerWorker: 2, PerPartition: 1}, true}, {Limits{PerWorker: 2, TenantRate: one}, true}, {Limits{PerWorker: 2, Tenants: map[string]Tenant{"a": {}}}, true},
+		{Limits{}, true}, {Limits{PerWorker: 2}, false}, {Limits{PerWorker: 2, Concurrency: 1}, true},
+		{Limits{PerWorker: 2, PerTenant: 1}, true},
+		{Limits{PerWorker: 2, PerPartition: 1}, true}, {Limits{PerWorker: 2, TenantRate: one}, true},
+		{Limits{PerWorker: 2, Tenants: map[string]Tenant{"a": {}}}, true},
 	} {
 		if got := c.l.Turns(); got != c.want {
 			t.Errorf("%+v: %v", c.l, got)

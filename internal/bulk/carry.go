@@ -47,7 +47,8 @@ type sighting struct {
 
 // New makes a carrier.
 func New(s Store, o Options) *Carrier {
-	return &Carrier{store: s, o: o, others: map[store.ID]sighting{}, due: map[store.ID]time.Time{}, pace: pace{size: firstOnPage}}
+	return &Carrier{store: s, o: o, others: map[store.ID]sighting{}, due: map[store.ID]time.Time{},
+		pace: pace{size: firstOnPage}}
 }
 
 const (

@@ -46,9 +46,10 @@ type Operation struct {
 	Queues  []string `json:"queues,omitempty"`
 	Tenants []string `json:"tenants,omitempty"`
 
-	PerSecond int   `json:"per_second,omitempty"` // the most tasks that it tries to change in a second; 0: as many as can be
-	Limit     int64 `json:"limit,omitempty"`      // of tasks to look at; 0: none
-	Expected  int64 `json:"expected,omitempty"`   // how many it was thought to look at; 0: not known
+	// the most tasks that it tries to change in a second; 0: as many as can be
+	PerSecond int   `json:"per_second,omitempty"`
+	Limit     int64 `json:"limit,omitempty"`    // of tasks to look at; 0: none
+	Expected  int64 `json:"expected,omitempty"` // how many it was thought to look at; 0: not known
 
 	Seen      int64 `json:"seen"`      // tasks looked at
 	Changed   int64 `json:"changed"`   // of those

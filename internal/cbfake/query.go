@@ -70,8 +70,8 @@ func (n *node) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// errUnprepared tells the client to prepare a statement again, as after a restart of the node. The client does so by the
-// code, but only where the status is not 200: a server has sent nothing yet then and says 404.
+// errUnprepared tells the client to prepare a statement again, as after a restart of the node. The client does so by
+// the code, but only where the status is not 200: a server has sent nothing yet then and says 404.
 // github.com/couchbase/query: server/http/service_response.go, mapErrorToHttpResponse.
 var errUnprepared = errors.New("no such prepared statement")
 

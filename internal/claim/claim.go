@@ -32,9 +32,10 @@ type Lender interface {
 // Options of a Source. All are needed but those that say otherwise.
 type Options struct {
 	Worker func() (id store.ID, alive bool)
-	Dead   func(id store.ID)                         // the store calls the worker dead
-	Asks   func() []Ask                              // what to claim from
-	Room   func() (n int, after time.Duration)       // how many tasks could be taken now; if none, when to ask again at the latest
+	Dead   func(id store.ID) // the store calls the worker dead
+	Asks   func() []Ask      // what to claim from
+	// how many tasks could be taken now; if none, when to ask again at the latest
+	Room   func() (n int, after time.Duration)
 	Take   func(tasks []store.Task, asked time.Time) // takes what was asked for at a time
 	Poll   time.Duration                             // the longest pause between polls of idle queues
 	Prompt func() bool                               // hints come as soon as tasks do; nil: they do not

@@ -291,7 +291,8 @@ func TestSettleFetchesWhatALostAnswerHeld(t *testing.T) {
 func TestQueuesWithALimitOfTheirOwnAreAskedAloneInTheSameRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &counter{}
-		w := &worker{id: store.ID{1}, room: 10, limited: []Ask{{Queues: []string{"x"}, Most: 2}, {Queues: []string{"y"}, Most: 30}}}
+		w := &worker{id: store.ID{1}, room: 10,
+			limited: []Ask{{Queues: []string{"x"}, Most: 2}, {Queues: []string{"y"}, Most: 30}}}
 		run(t, w.source(c, "a", "b"), func() { time.Sleep(time.Minute) })
 		limits, first := map[string]int{}, map[string]int{}
 		for n, r := range c.requests[:len(c.requests)/3*3] {

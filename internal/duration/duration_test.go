@@ -3,12 +3,14 @@ package duration
 import "testing"
 
 func TestDurationsTakeDaysAndWeeks(t *testing.T) {
-	for text, want := range map[string]string{"90s": "1m30s", "7d": "168h0m0s", "1d12h": "36h0m0s", "2w": "336h0m0s", "0.5d": "12h0m0s", "0s": "0s", "90": "1m30s", "1.5": "1.5s", "0": "0s"} {
+	for text, want := range map[string]string{"90s": "1m30s", "7d": "168h0m0s", "1d12h": "36h0m0s", "2w": "336h0m0s",
+		"0.5d": "12h0m0s", "0s": "0s", "90": "1m30s", "1.5": "1.5s", "0": "0s"} {
 		if got, err := Parse(text); err != nil || got.String() != want {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"", "-5", "1e3", "5.", "1d5", "99999999999", "d", "-1d", "5mo", "1d-5h", "9e18s", "1e5d", "99999999w", "1y", "NaNs", "106751d24h24h"} {
+	for _, text := range []string{"", "-5", "1e3", "5.", "1d5", "99999999999", "d", "-1d", "5mo", "1d-5h", "9e18s", "1e5d",
+		"99999999w", "1y", "NaNs", "106751d24h24h"} {
 		if got, err := Parse(text); err == nil {
 			t.Errorf("%q: %v", text, got)
 		}

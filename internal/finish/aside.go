@@ -121,7 +121,8 @@ func (g *Gatherer) tryAlone(ctx context.Context, a *aside) {
 func (g *Gatherer) blame(a *aside, err error) {
 	a.failures++
 	g.log.Warn("finish", "error", err, "task", a.Task.ID, "failures", a.failures, "retry_in", a.pause)
-	blameless := errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	blameless := errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, context.Canceled)
 	if a.failures < 3 || time.Since(a.since) < blamedAfter || blameless || a.Fingerprint == unstorable {
 		return
 	}

@@ -71,8 +71,10 @@ type Options struct {
 
 // New makes a gatherer.
 func New(s Finisher, o Options) *Gatherer {
-	g := &Gatherer{store: s, log: o.Log, largest: o.Largest, linger: o.Linger, soon: o.Soon, deadline: o.Deadline, done: o.Done,
-		open: map[store.Token]*batch{}, bell: make(chan struct{}, 1), later: make(chan struct{}, 1), quit: make(chan struct{})}
+	g := &Gatherer{store: s, log: o.Log, largest: o.Largest, linger: o.Linger, soon: o.Soon, deadline: o.Deadline,
+		done: o.Done,
+		open: map[store.Token]*batch{}, bell: make(chan struct{}, 1), later: make(chan struct{}, 1),
+		quit: make(chan struct{})}
 	g.room.L = &g.mu
 	g.success.Store(time.Now().UnixNano())
 	return g
@@ -341,7 +343,8 @@ func (g *Gatherer) withoutHeld(part batch, held []store.ID) []store.Outcome {
 	if len(held) == 0 {
 		return part.outcomes
 	}
-	g.log.Info("finish: an open transaction holds what outcomes need, they are tried alone from now on", "outcomes", len(held), "task", held[0])
+	g.log.Info("finish: an open transaction holds what outcomes need, they are tried alone from now on", "outcomes",
+		len(held), "task", held[0])
 	now, all, rest := time.Now(), set(held), make([]store.Outcome, 0, len(part.outcomes)) // others read the batch
 	for i, o := range part.outcomes {
 		if all[o.Task.ID] {
@@ -355,7 +358,8 @@ func (g *Gatherer) withoutHeld(part batch, held []store.ID) []store.Outcome {
 
 const firstPause = 20 * time.Millisecond
 
-func (g *Gatherer) try(ctx context.Context, outcomes []store.Outcome, within time.Duration) (lost []store.ID, err error) {
+func (g *Gatherer) try(ctx context.Context, outcomes []store.Outcome,
+	within time.Duration) (lost []store.ID, err error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	defer func() {

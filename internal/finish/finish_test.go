@@ -64,7 +64,8 @@ func add(g *Gatherer, o store.Outcome) {
 
 // quiet are options for small batches, whose log nobody reads.
 func quiet(done func(store.Outcome)) Options {
-	return Options{Largest: 10, Linger: time.Millisecond, Soon: func(time.Duration) int { return 0 }, Deadline: time.Second, Log: slog.New(slog.DiscardHandler),
+	return Options{Largest: 10, Linger: time.Millisecond, Soon: func(time.Duration) int { return 0 },
+		Deadline: time.Second, Log: slog.New(slog.DiscardHandler),
 		Done: func(outcomes []store.Outcome, _ map[store.ID]bool) {
 			for _, o := range outcomes {
 				done(o)
@@ -186,7 +187,8 @@ func TestAnOutcomeThatWasSetAsideIsWrittenWhileOthersKeepComing(t *testing.T) {
 func TestALockThatIsHeldForMinutesDiscardsNothing(t *testing.T) {
 	var start time.Time
 	l := ledger{fail: func(_ int, outcomes []store.Outcome) (before, after error) {
-		if time.Since(start) < 5*time.Minute && slices.ContainsFunc(outcomes, func(o store.Outcome) bool { return o.Task.ID == store.ID{7} }) {
+		if time.Since(start) < 5*time.Minute &&
+			slices.ContainsFunc(outcomes, func(o store.Outcome) bool { return o.Task.ID == store.ID{7} }) {
 			return fmt.Errorf("finish: %w", context.DeadlineExceeded), nil
 		}
 		return nil, nil
@@ -307,7 +309,8 @@ type held struct {
 }
 
 func (h *held) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
-	if rest := slices.DeleteFunc(slices.Clone(outcomes), func(o store.Outcome) bool { return o.Task.ID[0] == 7 }); len(rest) < len(outcomes) &&
+	if rest := slices.DeleteFunc(slices.Clone(outcomes), func(o store.Outcome) bool { return o.Task.ID[0] == 7 }); len(
+		rest) < len(outcomes) &&
 		time.Now().Before(h.until) {
 		if len(rest) > 0 {
 			lost, err = h.ledger.Finish(ctx, rest)

@@ -13,7 +13,8 @@ import (
 func (g *Gatherer) Lend() *store.Outcome {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.lent != nil || len(g.ready) != 1 || len(g.ready[0].outcomes) != 1 || !isMere(&g.ready[0].outcomes[0]) || g.soon(patience) > 1 {
+	if g.lent != nil || len(g.ready) != 1 || len(g.ready[0].outcomes) != 1 || !isMere(&g.ready[0].outcomes[0]) ||
+		g.soon(patience) > 1 {
 		return nil
 	}
 	g.lent, g.ready = g.ready[0], nil

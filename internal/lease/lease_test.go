@@ -168,7 +168,8 @@ func TestWhatIsNewOfTheWorkerIsToldSoon(t *testing.T) {
 		c.mu.Unlock()
 		time.Sleep(every / 2)
 	})
-	if len(c.beats) != 2 || c.beats[1].at > 2*time.Second || len(c.beats[1].Worker.Queues) != 1 || c.beats[1].Worker.Hung != 1 {
+	if len(c.beats) != 2 || c.beats[1].at > 2*time.Second || len(c.beats[1].Worker.Queues) != 1 ||
+		c.beats[1].Worker.Hung != 1 {
 		t.Errorf("%+v", c.beats)
 	}
 }

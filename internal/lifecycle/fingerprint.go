@@ -67,7 +67,8 @@ func skeleton(line string) string {
 func wordLength(line string) int {
 	for i := range len(line) {
 		c := line[i]
-		if !(c == '-' || c == '_' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= utf8.RuneSelf) {
+		if !(c == '-' || c == '_' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' ||
+			c >= utf8.RuneSelf) {
 			return i
 		}
 	}

@@ -10,7 +10,8 @@ import (
 
 // FuzzSettings reads settings as a database may hold them, and decides by them.
 func FuzzSettings(f *testing.F) {
-	for _, text := range []string{`{}`, `{"max_attempts":3,"timeout":5,"backoff":{"shape":"linear","base":1000000000}}`, `{"backoff":{"shape":"x","base":-1,"jitter":1e308}}`,
+	for _, text := range []string{`{}`, `{"max_attempts":3,"timeout":5,"backoff":{"shape":"linear","base":1000000000}}`,
+		`{"backoff":{"shape":"x","base":-1,"jitter":1e308}}`,
 		`{"metadata":[1]}`, `{"tick":"x"}`, `null`, `{"max_attempts":-1}`, `{"deadline_in":-9223372036854775808}`} {
 		f.Add([]byte(text), 1, 0.5)
 	}

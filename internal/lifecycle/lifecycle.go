@@ -95,7 +95,8 @@ func (e *UnknownKindError) delay() time.Duration {
 // After decides what becomes of a task whose attempt ended. random is in [0, 1).
 func After(t *store.Task, s Settings, end End, random float64) store.Outcome {
 	if end.Err == nil {
-		return store.Outcome{Task: t, State: store.Completed, Attempt: t.Attempt, Ran: end.Ran, Forget: s.Ephemeral && t.Workflow.IsZero()}
+		return store.Outcome{Task: t, State: store.Completed, Attempt: t.Attempt, Ran: end.Ran, Forget: s.Ephemeral &&
+			t.Workflow.IsZero()}
 	}
 	return afterFailure(t, s, end, random)
 }
@@ -194,7 +195,8 @@ func Died(t *store.Task, s Settings, begun bool, random float64) store.Outcome {
 	}
 	if out.Crashes >= MaxCrashes {
 		out.State, out.Attempt, out.KeepTurn = store.Discarded, t.Attempt, false
-		out.Reason = fmt.Sprintf("quarantined: %d workers in a row died while they held it, the last %d while they ran it", out.Crashes, out.Crashes-1)
+		out.Reason = fmt.Sprintf("quarantined: %d workers in a row died while they held it, the last %d while they ran it",
+			out.Crashes, out.Crashes-1)
 	} else if begun && out.Crashes > 1 {
 		out.Delay = s.Backoff.Delay(out.Crashes-1, random)
 	}

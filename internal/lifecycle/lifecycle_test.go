@@ -36,58 +36,78 @@ func TestAfter(t *testing.T) {
 		{name: "a failure is retried by the task's policy", task: store.Task{Attempt: 3}, end: End{Err: boom},
 			settings: Settings{Backoff: Backoff{Shape: Linear, Base: 5 * time.Minute}},
 			state:    store.Retryable, attempt: 3, delay: 15 * time.Minute, failed: true},
-		{name: "a failure is retried by the handler's policy", task: store.Task{Attempt: 1}, end: End{Err: boom, Retry: always},
+		{name: "a failure is retried by the handler's policy", task: store.Task{Attempt: 1},
+			end:   End{Err: boom, Retry: always},
 			state: store.Retryable, attempt: 1, delay: time.Minute, failed: true},
-		{name: "a failure names its own delay", task: store.Task{Attempt: 1}, end: End{Err: &RetryError{time.Hour, boom}, Retry: always},
+		{name: "a failure names its own delay", task: store.Task{Attempt: 1},
+			end:   End{Err: &RetryError{time.Hour, boom}, Retry: always},
 			state: store.Retryable, attempt: 1, delay: time.Hour, failed: true},
-		{name: "the last attempt gives up", task: store.Task{Attempt: 2}, end: End{Err: boom}, settings: Settings{MaxAttempts: 2},
-			state: store.Discarded, attempt: 2, failed: true, reason: "gave up after 2 attempts"},
+		{name: "the last attempt gives up", task: store.Task{Attempt: 2}, end: End{Err: boom},
+			settings: Settings{MaxAttempts: 2},
+			state:    store.Discarded, attempt: 2, failed: true, reason: "gave up after 2 attempts"},
 		{name: "the default limit is 25", task: store.Task{Attempt: 25}, end: End{Err: boom},
 			state: store.Discarded, attempt: 25, failed: true, reason: "gave up after 25 attempts"},
 		{name: "a named delay does not beat the limit", task: store.Task{Attempt: 1}, settings: Settings{MaxAttempts: 1},
-			end: End{Err: &RetryError{time.Hour, boom}}, state: store.Discarded, attempt: 1, failed: true, reason: "gave up after 1 attempt"},
+			end: End{Err: &RetryError{time.Hour, boom}}, state: store.Discarded, attempt: 1, failed: true,
+			reason: "gave up after 1 attempt"},
 		{name: "a snooze refunds the attempt", task: store.Task{Attempt: 1}, end: End{Err: &SnoozeError{time.Hour}},
 			state: store.Scheduled, attempt: 0, delay: time.Hour},
-		{name: "a wrapped snooze is a snooze", task: store.Task{Attempt: 1}, end: End{Err: fmt.Errorf("later: %w", &SnoozeError{time.Hour})},
+		{name: "a wrapped snooze is a snooze", task: store.Task{Attempt: 1},
+			end:   End{Err: fmt.Errorf("later: %w", &SnoozeError{time.Hour})},
 			state: store.Scheduled, attempt: 0, delay: time.Hour},
-		{name: "an unknown kind refunds the attempt and keeps the crashes", task: store.Task{Attempt: 1, Crashes: 2}, end: End{Err: &UnknownKindError{}},
+		{name: "an unknown kind refunds the attempt and keeps the crashes", task: store.Task{Attempt: 1, Crashes: 2},
+			end:   End{Err: &UnknownKindError{}},
 			state: store.Scheduled, attempt: 0, crashes: 2, delay: 5 * time.Second},
-		{name: "a kind that nobody has comes back ever more rarely", task: store.Task{Attempt: 1}, end: End{Err: &UnknownKindError{Times: 1}},
+		{name: "a kind that nobody has comes back ever more rarely", task: store.Task{Attempt: 1},
+			end:   End{Err: &UnknownKindError{Times: 1}},
 			state: store.Scheduled, delay: 10 * time.Second},
 		{name: "and in 15 seconds at the latest", task: store.Task{Attempt: 1}, end: End{Err: &UnknownKindError{Times: 1000}},
 			state: store.Scheduled, delay: 15 * time.Second},
-		{name: "a kind that another worker has is soon there", task: store.Task{Attempt: 1}, end: End{Err: &UnknownKindError{Elsewhere: true}},
+		{name: "a kind that another worker has is soon there", task: store.Task{Attempt: 1},
+			end:   End{Err: &UnknownKindError{Elsewhere: true}},
 			state: store.Scheduled, delay: 100 * time.Millisecond},
 		{name: "and leaves this worker alone when that one is busy", task: store.Task{Attempt: 1},
 			end: End{Err: &UnknownKindError{Elsewhere: true, Times: 3}}, state: store.Scheduled, delay: 5 * time.Second},
 		{name: "chance brings it back to this worker while that one is free", task: store.Task{Attempt: 1},
-			end: End{Err: &UnknownKindError{Elsewhere: true, Free: true, Times: 9}}, state: store.Scheduled, delay: 100 * time.Millisecond},
+			end: End{Err: &UnknownKindError{Elsewhere: true, Free: true, Times: 9}}, state: store.Scheduled,
+			delay: 100 * time.Millisecond},
 		{name: "that one is free and leaves it alone", task: store.Task{Attempt: 1},
-			end: End{Err: &UnknownKindError{Elsewhere: true, Free: true, Times: 30}}, state: store.Scheduled, delay: 5 * time.Second},
-		{name: "a shutdown hands back and keeps the crashes", task: store.Task{Attempt: 4, Crashes: 1}, end: End{Err: ErrShutdown},
+			end: End{Err: &UnknownKindError{Elsewhere: true, Free: true, Times: 30}}, state: store.Scheduled,
+			delay: 5 * time.Second},
+		{name: "a shutdown hands back and keeps the crashes", task: store.Task{Attempt: 4, Crashes: 1},
+			end:   End{Err: ErrShutdown},
 			state: store.Available, attempt: 3, crashes: 1},
 		{name: "a cancelled task is cancelled", task: store.Task{Attempt: 1}, end: End{Err: ErrCancelled},
 			state: store.Cancelled, attempt: 1, reason: "cancelled while it ran"},
-		{name: "a handler cancels", task: store.Task{Attempt: 1}, end: End{Err: &StopError{State: store.Cancelled, Reason: "not needed"}},
+		{name: "a handler cancels", task: store.Task{Attempt: 1},
+			end:   End{Err: &StopError{State: store.Cancelled, Reason: "not needed"}},
 			state: store.Cancelled, attempt: 1, reason: "not needed"},
-		{name: "a handler discards with an error", task: store.Task{Attempt: 1}, end: End{Err: &StopError{State: store.Discarded, Reason: "bad", Err: boom}},
+		{name: "a handler discards with an error", task: store.Task{Attempt: 1},
+			end:   End{Err: &StopError{State: store.Discarded, Reason: "bad", Err: boom}},
 			state: store.Discarded, attempt: 1, failed: true, reason: "bad"},
 		{name: "a handler's negative delay is none", task: store.Task{Attempt: 1},
-			end: End{Err: boom, Retry: func(int, error) time.Duration { return -time.Hour }}, state: store.Retryable, attempt: 1, failed: true},
-		{name: "a hung handler fails its attempt", task: store.Task{Attempt: 1}, end: End{Err: boom, Hung: true, Trace: "stack"},
+			end: End{Err: boom, Retry: func(int, error) time.Duration { return -time.Hour }}, state: store.Retryable, attempt: 1,
+			failed: true},
+		{name: "a hung handler fails its attempt", task: store.Task{Attempt: 1},
+			end:   End{Err: boom, Hung: true, Trace: "stack"},
 			state: store.Retryable, attempt: 1, delay: time.Second, failed: true},
-		{name: "a hung handler fails its last attempt", task: store.Task{Attempt: 2}, end: End{Err: boom, Hung: true}, settings: Settings{MaxAttempts: 2},
-			state: store.Discarded, attempt: 2, failed: true, reason: "gave up after 2 attempts"},
-		{name: "a cancel that a hung handler ignores cancels the task and says why", task: store.Task{Attempt: 1}, end: End{Err: ErrCancelled, Hung: true},
+		{name: "a hung handler fails its last attempt", task: store.Task{Attempt: 2}, end: End{Err: boom, Hung: true},
+			settings: Settings{MaxAttempts: 2},
+			state:    store.Discarded, attempt: 2, failed: true, reason: "gave up after 2 attempts"},
+		{name: "a cancel that a hung handler ignores cancels the task and says why", task: store.Task{Attempt: 1},
+			end:   End{Err: ErrCancelled, Hung: true},
 			state: store.Cancelled, attempt: 1, failed: true, reason: "cancelled while it ran"},
-		{name: "a hung handler past its deadline is discarded", task: store.Task{Attempt: 1}, end: End{Err: ErrDeadline, Hung: true},
+		{name: "a hung handler past its deadline is discarded", task: store.Task{Attempt: 1},
+			end:   End{Err: ErrDeadline, Hung: true},
 			state: store.Discarded, attempt: 1, failed: true, reason: "its deadline passed while it ran"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.task.Kind = "k"
 			out := After(&c.task, c.settings, c.end, 0)
-			if out.State != c.state || out.Attempt != c.attempt || out.Crashes != c.crashes || out.Delay != c.delay || out.Reason != c.reason {
-				t.Errorf("got %v attempt %d crashes %d delay %v reason %q", out.State, out.Attempt, out.Crashes, out.Delay, out.Reason)
+			if out.State != c.state || out.Attempt != c.attempt || out.Crashes != c.crashes || out.Delay != c.delay ||
+				out.Reason != c.reason {
+				t.Errorf("got %v attempt %d crashes %d delay %v reason %q", out.State, out.Attempt, out.Crashes,
+					out.Delay, out.Reason)
 			}
 			if strings.HasPrefix(out.Error, "hung: ") != c.end.Hung || out.Trace != c.end.Trace {
 				t.Errorf("error %q, trace %q", out.Error, out.Trace)
@@ -108,7 +128,8 @@ func TestAWorkersDeathIsNotAFailureUntilTheThird(t *testing.T) {
 		}
 	}
 	task.Crashes = 1
-	if second := Died(task, Settings{}, true, 0); second.State != store.Retryable || second.Delay != time.Second || second.Crashes != 2 {
+	if second := Died(task, Settings{}, true, 0); second.State != store.Retryable || second.Delay != time.Second ||
+		second.Crashes != 2 {
 		t.Errorf("second crash: %+v", second)
 	}
 	task.Crashes = 2
@@ -120,7 +141,8 @@ func TestAWorkersDeathIsNotAFailureUntilTheThird(t *testing.T) {
 
 func TestWhatLosesItsWorkerKeepsItsTurn(t *testing.T) {
 	for crashes, keeps := range []bool{true, true, false} {
-		if out := Died(&store.Task{Kind: "k", Attempt: 1, Crashes: crashes, Turn: true}, Settings{}, true, 0); out.KeepTurn != keeps {
+		if out := Died(&store.Task{Kind: "k", Attempt: 1, Crashes: crashes, Turn: true}, Settings{}, true,
+			0); out.KeepTurn != keeps {
 			t.Errorf("after %d crashes: %+v", crashes, out)
 		}
 	}
@@ -149,9 +171,12 @@ func TestADeadlineEndsATask(t *testing.T) {
 		want     store.State
 	}{
 		{"it ended well, if late", Settings{Deadline: claimed.Add(time.Second)}, nil, store.Completed},
-		{"it ran until then", Settings{Deadline: claimed.Add(time.Second)}, fmt.Errorf("%w: x", ErrDeadline), store.Discarded},
-		{"the retry would be late", Settings{Deadline: claimed.Add(5 * time.Second), Backoff: Backoff{Shape: Constant, Base: 3 * time.Second}}, boom, store.Discarded},
-		{"the retry comes in time", Settings{Deadline: claimed.Add(6 * time.Second), Backoff: Backoff{Shape: Constant, Base: 3 * time.Second}}, boom, store.Retryable},
+		{"it ran until then", Settings{Deadline: claimed.Add(time.Second)}, fmt.Errorf("%w: x", ErrDeadline),
+			store.Discarded},
+		{"the retry would be late", Settings{Deadline: claimed.Add(5 * time.Second),
+			Backoff: Backoff{Shape: Constant, Base: 3 * time.Second}}, boom, store.Discarded},
+		{"the retry comes in time", Settings{Deadline: claimed.Add(6 * time.Second),
+			Backoff: Backoff{Shape: Constant, Base: 3 * time.Second}}, boom, store.Retryable},
 		{"the snooze is too long", Settings{DeadlineIn: 71 * time.Second}, snooze, store.Discarded},
 		{"the snooze is not", Settings{DeadlineIn: 73 * time.Second}, snooze, store.Scheduled},
 		{"the earlier counts", Settings{DeadlineIn: time.Hour, Deadline: claimed.Add(time.Second)}, snooze, store.Discarded},
@@ -220,7 +245,8 @@ func TestBackoffGrows(t *testing.T) {
 		{Backoff{}, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}},
 		{Backoff{Shape: Constant, Base: time.Minute}, []time.Duration{time.Minute, time.Minute}},
 		{Backoff{Shape: Linear, Base: 5 * time.Minute}, []time.Duration{5 * time.Minute, 10 * time.Minute, 15 * time.Minute}},
-		{Backoff{Shape: Exponential, Base: time.Second, Max: 3 * time.Second}, []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}},
+		{Backoff{Shape: Exponential, Base: time.Second, Max: 3 * time.Second},
+			[]time.Duration{time.Second, 2 * time.Second, 3 * time.Second}},
 	} {
 		for i, want := range c.want {
 			if got := c.b.Delay(i+1, 0); got != want {
@@ -291,7 +317,8 @@ func FuzzFingerprint(f *testing.F) {
 }
 
 func TestContextErrorsAreOrdinaryFailures(t *testing.T) {
-	if out := After(&store.Task{Attempt: 1}, Settings{}, End{Err: context.DeadlineExceeded}, 0); out.State != store.Retryable {
+	if out := After(&store.Task{Attempt: 1}, Settings{}, End{Err: context.DeadlineExceeded}, 0); out.State !=
+		store.Retryable {
 		t.Errorf("%+v", out)
 	}
 }

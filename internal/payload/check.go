@@ -78,7 +78,8 @@ func (c *Check) Read(p []byte) (int, error) {
 }
 
 func (c *Check) wrong(format string, args ...any) error {
-	return &Problem{"invalid_json", fmt.Sprintf("is not one JSON value: at byte %d: ", c.at) + fmt.Sprintf(format, args...)}
+	return &Problem{"invalid_json", fmt.Sprintf("is not one JSON value: at byte %d: ", c.at) +
+		fmt.Sprintf(format, args...)}
 }
 
 func (c *Check) numberMayEnd() bool {

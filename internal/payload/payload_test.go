@@ -16,7 +16,8 @@ import (
 
 func TestAReferenceIsReadBackAndNothingElseIsOne(t *testing.T) {
 	task, own := store.ID{1, 2}, store.ID{3}
-	r := Ref{Object: Name(task, own, time.Unix(1e9, 0)), Skip: 40, Bytes: 7, SHA256: strings.Repeat("0a", 32), Key: json.RawMessage(`{"k":1}`)}
+	r := Ref{Object: Name(task, own, time.Unix(1e9, 0)), Skip: 40, Bytes: 7, SHA256: strings.Repeat("0a", 32),
+		Key: json.RawMessage(`{"k":1}`)}
 	text, err := r.Text()
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +29,8 @@ func TestAReferenceIsReadBackAndNothingElseIsOne(t *testing.T) {
 	if id, ok := TaskOf(got.Object); !ok || id != task {
 		t.Errorf("its task is %v", id)
 	}
-	for _, other := range []string{`{}`, `{"$payload":null}`, `{"$payload":{}}`, `{"$payload":{"object":"../x","skip":1,"sha256":"` + r.SHA256 + `"}}`,
+	for _, other := range []string{`{}`, `{"$payload":null}`, `{"$payload":{}}`,
+		`{"$payload":{"object":"../x","skip":1,"sha256":"` + r.SHA256 + `"}}`,
 		`{ "$payload":` + string(text[len(`{"$payload":`):]), strings.Replace(string(text), `"skip":40`, `"skip":0`, 1)} {
 		if Parse([]byte(other)) != nil {
 			t.Errorf("%s is taken for a reference", other)
@@ -66,7 +68,8 @@ func TestWhatIsEncryptedIsReadFromAnywhereAndChangedByNobody(t *testing.T) {
 			if number > 0 && at >= int64(len(sealed)) {
 				break
 			}
-			if got := all(t, decrypted(t, iotest.OneByteReader(bytes.NewReader(sealed[at:])), key, number)); !bytes.Equal(got, clear[int(number)*Piece:]) {
+			if got := all(t, decrypted(t, iotest.OneByteReader(bytes.NewReader(sealed[at:])), key, number)); !bytes.Equal(got,
+				clear[int(number)*Piece:]) {
 				t.Errorf("%d bytes, from piece %d: %d bytes are read", n, number, len(got))
 			}
 		}
@@ -118,10 +121,13 @@ func TestProblemsOfJSONAreFound(t *testing.T) {
 	for text, code := range map[string]string{
 		`{"a":[1,-0.5e+7,true,null,"\u00e9\uD83D\ude00é"], "b" : {}} `: "",
 		`0`: "", `"x"`: "", ` [] `: "", `12e3`: "",
-		``: "invalid_json", `{"a":1`: "invalid_json", `01`: "invalid_json", `1 2`: "invalid_json", `-`: "invalid_json", `1.`: "invalid_json",
-		`[1,]`: "invalid_json", `{,}`: "invalid_json", `tru`: "invalid_json", `"a`: "invalid_json", "\"\n\"": "invalid_json", `"\x"`: "invalid_json",
-		"\"\xff\"": "invalid_utf8", "\"\xc3\"": "invalid_utf8", `"\ud800"`: "invalid_utf8", `"\ud800x"`: "invalid_utf8", `"\ud800\n"`: "invalid_utf8",
-		`"\udc00"`: "invalid_utf8", `"\u0000"`: "nul_not_allowed", `[[[[1]]]]`: "json_too_complex",
+		``: "invalid_json", `{"a":1`: "invalid_json", `01`: "invalid_json", `1 2`: "invalid_json", `-`: "invalid_json",
+		`1.`:   "invalid_json",
+		`[1,]`: "invalid_json", `{,}`: "invalid_json", `tru`: "invalid_json", `"a`: "invalid_json", "\"\n\"": "invalid_json",
+		`"\x"`:     "invalid_json",
+		"\"\xff\"": "invalid_utf8", "\"\xc3\"": "invalid_utf8", `"\ud800"`: "invalid_utf8", `"\ud800x"`: "invalid_utf8",
+		`"\ud800\n"`: "invalid_utf8",
+		`"\udc00"`:   "invalid_utf8", `"\u0000"`: "nul_not_allowed", `[[[[1]]]]`: "json_too_complex",
 	} {
 		_, err := io.ReadAll(NewCheck(strings.NewReader(text), 3))
 		problem := new(Problem)
@@ -132,7 +138,8 @@ func TestProblemsOfJSONAreFound(t *testing.T) {
 }
 
 func FuzzCheck(f *testing.F) {
-	for _, text := range []string{`{"a":[1,2.5e-3,"\ud83d\ude00"]}`, `[true,false,null]`, `"é"`, `-0`, `{"a":{"b":[]}}`, `0e`, `"\u12"`, "\xef\xbf\xbd"} {
+	for _, text := range []string{`{"a":[1,2.5e-3,"\ud83d\ude00"]}`, `[true,false,null]`, `"é"`, `-0`, `{"a":{"b":[]}}`,
+		`0e`, `"\u12"`, "\xef\xbf\xbd"} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

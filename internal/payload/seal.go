@@ -48,7 +48,9 @@ func Encrypt(r io.Reader, key []byte) (io.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newPieces(r, Piece, 0, func(dst, nonce, piece []byte) ([]byte, error) { return aead.Seal(dst, nonce, piece, nil), nil }), nil
+	return newPieces(r, Piece, 0, func(dst, nonce, piece []byte) ([]byte, error) {
+		return aead.Seal(dst, nonce, piece, nil), nil
+	}), nil
 }
 
 // Decrypt decrypts what it reads, which begins with the piece of that number.
@@ -78,7 +80,8 @@ func open(key []byte) (cipher.AEAD, error) {
 }
 
 func newPieces(r io.Reader, size int, number uint64, change func(dst, nonce, piece []byte) ([]byte, error)) *pieces {
-	return &pieces{from: bufio.NewReaderSize(r, 2*size), size: size, change: change, number: number, buffer: make([]byte, size)}
+	return &pieces{from: bufio.NewReaderSize(r, 2*size), size: size, change: change, number: number,
+		buffer: make([]byte, size)}
 }
 
 // Read implements io.Reader.

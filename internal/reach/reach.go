@@ -22,7 +22,9 @@ import (
 
 // ErrTarget says the same about every address that is not allowed, so that
 // nobody can map a network by asking.
-var ErrTarget = errors.New("target is not allowed: only public addresses are, and hosts that the operator allows (--push-allow of tusk serve and tusk dev, --allow-host of tusk work)")
+var ErrTarget = errors.New(
+	"target is not allowed: only public addresses are, and hosts that the operator allows (--push-allow of tusk serve " +
+		"and tusk dev, --allow-host of tusk work)")
 
 // The look-up of a name that the operator did not allow fails with one of these, which
 // name no resolver. A name that does not exist looks like one of a private network.
@@ -90,7 +92,8 @@ func (g *Guard) Judge(u *url.URL) error {
 	if a, err := netip.ParseAddr(u.Hostname()); err == nil && !g.Allows(a) {
 		return ErrTarget
 	}
-	if host := strings.TrimSuffix(strings.ToLower(u.Hostname()), "."); host == "localhost" || strings.HasSuffix(host, ".localhost") {
+	if host := strings.TrimSuffix(strings.ToLower(u.Hostname()), "."); host == "localhost" ||
+		strings.HasSuffix(host, ".localhost") {
 		return ErrTarget
 	}
 	return nil

@@ -26,7 +26,8 @@ type ends struct {
 }
 
 // through runs attempts through n slots, all of a claim, and returns their ends.
-func through(n, tasks int, timeout time.Duration, handle func(ctx context.Context, a *Attempt) error, meanwhile func(s *Slots)) map[byte]Result {
+func through(n, tasks int, timeout time.Duration, handle func(ctx context.Context, a *Attempt) error,
+	meanwhile func(s *Slots)) map[byte]Result {
 	e := &ends{of: map[byte]Result{}}
 	s := NewSlots(tasks)
 	s.Handle = handle
@@ -71,7 +72,8 @@ func TestAPanicAndAGoexitEndTheAttemptAndNotTheSlot(t *testing.T) {
 			}
 			return nil
 		}, nil)
-		if err := got[0].Err; err == nil || err.Error() != "panic: planned" || !strings.Contains(got[0].Trace, "run_test.go") {
+		if err := got[0].Err; err == nil || err.Error() != "panic: planned" ||
+			!strings.Contains(got[0].Trace, "run_test.go") {
 			t.Errorf("a panic ended with %v and the trace %.200s", err, got[0].Trace)
 		}
 		if err := got[1].Err; err == nil || !strings.Contains(err.Error(), "Goexit") {
@@ -179,7 +181,8 @@ func TestAnAttemptIsFoundByTaskAndLeaseUntilItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		through(1, 2, 0, func(context.Context, *Attempt) error { time.Sleep(time.Second); return nil }, func(s *Slots) {
 			synctest.Wait()
-			if s.Find(store.ID{1}, store.Token{1}) == nil || s.Find(store.ID{1}, store.Token{2}) != nil || s.Find(store.ID{9}, store.Token{1}) != nil {
+			if s.Find(store.ID{1}, store.Token{1}) == nil || s.Find(store.ID{1}, store.Token{2}) != nil ||
+				s.Find(store.ID{9}, store.Token{1}) != nil {
 				t.Error("found what it does not hold, or not what it holds")
 			}
 			time.Sleep(1500 * time.Millisecond)
@@ -204,7 +207,8 @@ func TestNotesAreReturnedUntilTheyAreStored(t *testing.T) {
 		t.Errorf("before the first is stored: %+v", again)
 	}
 	a.Noted(first)
-	if rest := a.Interim(); len(rest.Logs) != 1 || rest.Logs[0].Text != "two" || rest.Progress == nil || rest.Progress.Percent != 20 {
+	if rest := a.Interim(); len(rest.Logs) != 1 || rest.Logs[0].Text != "two" || rest.Progress == nil ||
+		rest.Progress.Percent != 20 {
 		t.Errorf("after the first is stored: %+v", rest)
 	}
 	a.Noted(a.Interim())

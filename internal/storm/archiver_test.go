@@ -70,7 +70,9 @@ func newRunner(s store.Store, bucket *blob.Bucket, keep store.Retention) (*archi
 
 func runnerOptions(s store.Store, bucket *blob.Bucket, keep store.Retention) archive.Options {
 	return archive.Options{Store: s, Bucket: bucket, ID: tusk.NewID(), NewID: tusk.NewID, Log: quiet, Grace: orphanAge,
-		Every: 300 * time.Millisecond, Patience: stormLease, Keep: func(context.Context) (store.Retention, error) { return keep, nil }}
+		Every: 300 * time.Millisecond, Patience: stormLease, Keep: func(context.Context) (store.Retention, error) {
+			return keep, nil
+		}}
 }
 
 // startArchiving starts those who archive, where the engine hands tasks over.

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// bouncerPool is how many connections to the server one has: more than the ten transactions that F39 leaves open, each of
-// which keeps one, and those of handlers.
+// bouncerPool is how many connections to the server one has: more than the ten transactions that F39 leaves open, each
+// of which keeps one, and those of handlers.
 const bouncerPool = 24
 
 // bouncer is a pgbouncer in transaction mode. When it ends by itself it is started
@@ -78,7 +78,8 @@ log_disconnections = 0
 		uid, _ := strconv.ParseUint(nobody.Uid, 10, 32)
 		b.cred = &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}
 	}
-	if b.log, err = os.OpenFile(filepath.Join(keep, "pgbouncer.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600); err != nil {
+	if b.log, err = os.OpenFile(filepath.Join(keep, "pgbouncer.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY,
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.log.Close() })

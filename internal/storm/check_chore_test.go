@@ -76,7 +76,8 @@ func (c *checker) leaders() {
 	for _, chore := range c.chores {
 		for term, at := range began {
 			if term > chore.Term && at < chore.asked {
-				c.violation("I12", "%s of term %d wrote %v after term %d had begun", chore.Text, chore.Term, time.Duration(chore.asked-at), term)
+				c.violation("I12", "%s of term %d wrote %v after term %d had begun", chore.Text, chore.Term,
+					time.Duration(chore.asked-at), term)
 				break
 			}
 		}

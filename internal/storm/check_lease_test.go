@@ -26,7 +26,8 @@ func (c *checker) finishedTwice(p *past) {
 		}
 		at := slices.IndexFunc(p.claims, func(l claimed) bool { return l.Token == x.Token })
 		if at >= 0 && at+1 < len(p.claims) && p.claims[at+1].at < x.asked && !c.lapsed(p.claims[at+1].at) {
-			c.violation("I5", "task %s: an outcome (%s) was accepted %v after another claim", p.id, x.State, time.Duration(x.asked-p.claims[at+1].at))
+			c.violation("I5", "task %s: an outcome (%s) was accepted %v after another claim", p.id, x.State,
+				time.Duration(x.asked-p.claims[at+1].at))
 		}
 	}
 	if ends > 1+p.retried() {
@@ -50,7 +51,8 @@ func (c *checker) leasedTwice(p *past) {
 	for i := 1; i < len(p.claims); i++ {
 		a, b := p.claims[i-1], p.claims[i]
 		if a.Token != b.Token && c.over(p, a) > b.at {
-			c.violation("I4", "task %s (%s) was claimed twice within %v, and nothing ended the first lease", p.id, a.Kind, time.Duration(b.at-a.at))
+			c.violation("I4", "task %s (%s) was claimed twice within %v, and nothing ended the first lease", p.id, a.Kind,
+				time.Duration(b.at-a.at))
 		}
 	}
 }
@@ -67,7 +69,8 @@ func (c *checker) buried() {
 	}
 	for _, p := range c.tasks {
 		for _, x := range p.releases {
-			if w := workers[x.Token]; w != "" && x.yes && x.Rescue && !c.lapsed(x.answered) && (buried[w] == 0 || x.answered < buried[w]) {
+			if w := workers[x.Token]; w != "" && x.yes && x.Rescue && !c.lapsed(x.answered) &&
+				(buried[w] == 0 || x.answered < buried[w]) {
 				buried[w] = x.answered
 			}
 		}
@@ -75,7 +78,8 @@ func (c *checker) buried() {
 	for _, p := range c.tasks {
 		for _, l := range p.claims {
 			if at := buried[l.worker]; at != 0 && c.made(l) > at {
-				c.violation("I4", "worker %s claimed %s %v after its tasks had been taken back", l.worker, p.id, time.Duration(c.made(l)-at))
+				c.violation("I4", "worker %s claimed %s %v after its tasks had been taken back", l.worker, p.id,
+					time.Duration(c.made(l)-at))
 			}
 		}
 	}
@@ -101,7 +105,8 @@ func (c *checker) attempts(p *past) {
 			}
 		}
 		if len(of) == 1 && of[0].yes && (b.Attempt != of[0].Attempt+1 || b.Crashes != of[0].Crashes) {
-			c.violation("I13", "task %s: an outcome left %d attempts and %d crashes, and the next claim has %d and %d", p.id, of[0].Attempt, of[0].Crashes, b.Attempt, b.Crashes)
+			c.violation("I13", "task %s: an outcome left %d attempts and %d crashes, and the next claim has %d and %d", p.id,
+				of[0].Attempt, of[0].Crashes, b.Attempt, b.Crashes)
 		}
 		for _, x := range of {
 			if x.Crashes > a.Crashes && !x.Rescue {
@@ -124,7 +129,8 @@ func (c *checker) tooEarly(p *past) {
 			c.violation("I14", "task %s was claimed %v before its time", p.id, early)
 		}
 		if i == 0 && e != nil && e.Key == "" && e.Delay > 0 && l.at-e.asked < e.Delay {
-			c.violation("I14", "task %s was to wait for %v and was claimed after %v", p.id, time.Duration(e.Delay), time.Duration(l.at-e.asked))
+			c.violation("I14", "task %s was to wait for %v and was claimed after %v", p.id, time.Duration(e.Delay),
+				time.Duration(l.at-e.asked))
 		}
 	}
 }

@@ -21,7 +21,8 @@ func (c *checker) needs(p *past) {
 		if len(p.claims) > 0 && c.of(id).ended() > p.claims[0].at {
 			c.violation("I10", "task %s was claimed before %s, which it needs, had ended", p.id, id)
 		}
-		if child, parent := c.stored[p.id], c.stored[id]; child != nil && child.State == tusk.StateCompleted && parent != nil && parent.State != tusk.StateCompleted {
+		if child, parent := c.stored[p.id], c.stored[id]; child != nil && child.State == tusk.StateCompleted &&
+			parent != nil && parent.State != tusk.StateCompleted {
 			c.violation("I10", "task %s is completed, and %s, which it needs, is %v", p.id, id, parent.State)
 		}
 	}
@@ -34,13 +35,17 @@ func (c *checker) takenOver(e event) bool {
 		return false
 	}
 	p, mine := c.of(e.Items[0].ID), e.Items[0].Token
-	return slices.ContainsFunc(p.releases, func(x release) bool { return x.Rescue && x.Token == mine && x.asked < e.At }) ||
+	return slices.ContainsFunc(p.releases, func(x release) bool {
+		return x.Rescue && x.Token == mine && x.asked < e.At
+	}) ||
 		slices.ContainsFunc(p.claims, func(l claimed) bool { return l.Token != mine && l.at < e.At && c.follows(p, l, mine) })
 }
 
 // follows reports whether a claim came after that with a token, by the engine's clock.
 func (c *checker) follows(p *past, l claimed, token string) bool {
-	return slices.ContainsFunc(p.claims, func(before claimed) bool { return before.Token == token && before.Claimed < l.Claimed })
+	return slices.ContainsFunc(p.claims, func(before claimed) bool {
+		return before.Token == token && before.Claimed < l.Claimed
+	})
 }
 
 // keys is I7: the tasks of one key are never unfinished at the same time.
@@ -78,7 +83,8 @@ func (c *checker) newest() {
 	cancelled := map[string]bool{}
 	for _, p := range c.tasks {
 		for _, e := range p.enqueues {
-			if e.Conflict == int8(tusk.Rerun) && e.yes && (e.result == "added" || e.result == "replaced" || e.result == "awaiting") {
+			if e.Conflict == int8(tusk.Rerun) && e.yes && (e.result == "added" || e.result == "replaced" ||
+				e.result == "awaiting") {
 				told[e.Key] = max(told[e.Key], e.Version)
 			}
 			if len(p.edits) > 0 {
@@ -107,7 +113,8 @@ func (c *checker) disjoint(of, what string, all []interval) {
 	slices.SortFunc(all, func(a, b interval) int { return cmp.Compare(a.from, b.from) })
 	for i := 1; i < len(all); i++ {
 		if a, b := all[i-1], all[i]; a.until > b.from && a.id != b.id {
-			c.violation(of, "%s: %s and %s at the same time, for %v", what, a.id, b.id, time.Duration(min(a.until, b.until, c.ends)-b.from))
+			c.violation(of, "%s: %s and %s at the same time, for %v", what, a.id, b.id,
+				time.Duration(min(a.until, b.until, c.ends)-b.from))
 		}
 	}
 }
@@ -140,7 +147,8 @@ func (c *checker) serial() {
 		slices.SortFunc(all, func(a, b *past) int { return cmp.Compare(a.added().asked, b.added().asked) })
 		for i := 1; i < len(all); i++ {
 			a, b := all[i-1], all[i]
-			if a.added().answered < b.added().asked && len(b.claims) > 0 && a.ended() > b.claims[0].at && !c.reset(a.began(), b.claims[0].at) {
+			if a.added().answered < b.added().asked && len(b.claims) > 0 && a.ended() > b.claims[0].at &&
+				!c.reset(a.began(), b.claims[0].at) {
 				c.violation("I8", "partition %s: %s began before %s, which came first, had ended", part, b.id, a.id)
 			}
 		}

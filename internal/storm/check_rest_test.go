@@ -30,7 +30,8 @@ func (c *checker) goneOn() {
 			steady := beats[0].At < h.Asked-before && len(namesIn(beats, h.Asked-before, h.Asked)) == 1
 			names := namesIn(beats, h.Asked, h.At)
 			if steady && len(names) != 1 && beats[len(beats)-1].At > h.At {
-				c.violation("I18", "process %d beat under %d names while transactions of users were open: it was taken for dead", file, len(names))
+				c.violation("I18", "process %d beat under %d names while transactions of users were open: it was taken for dead",
+					file, len(names))
 			}
 		}
 	}
@@ -82,7 +83,8 @@ func (c *checker) left() {
 			query = strings.ReplaceAll(query, "tusk_fn", f.FunctionSchema())
 		}
 		var found []string
-		for end := time.Now().Add(5 * time.Second); ; time.Sleep(100 * time.Millisecond) { // sessions of those that have ended may still be ending
+		// sessions of those that have ended may still be ending
+		for end := time.Now().Add(5 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 			if found = c.texts(query); len(found) == 0 || time.Now().After(end) {
 				break
 			}
@@ -116,7 +118,8 @@ func (c *checker) eachChore(ctx context.Context) {
 	engine, id := c.client.Store(), tusk.NewID()
 	var l store.Leadership
 	var err error
-	for end := time.Now().Add(20 * time.Second); l.Term == 0 && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); l.Term == 0 &&
+		time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if l, err = engine.Lead(ctx, store.Candidate{ID: id, TTL: time.Minute}); err != nil {
 			break
 		}

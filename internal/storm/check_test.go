@@ -70,7 +70,8 @@ func (s *storm) check() {
 	c.unheard()
 	c.goneOn()
 	c.left()
-	c.t.Logf("%d events of %d tasks, %d claims, %d late outcomes refused, %d terms", len(events), len(c.tasks), claims, stale, c.terms())
+	c.t.Logf("%d events of %d tasks, %d claims, %d late outcomes refused, %d terms", len(events), len(c.tasks), claims,
+		stale, c.terms())
 }
 
 func (c *checker) read() {
@@ -105,7 +106,8 @@ func (c *checker) lost(p *past) {
 		if t.State != tusk.StateDiscarded || !strings.HasPrefix(t.Reason, "quarantined") {
 			c.violation("I13", "task %s kills whoever runs it, and is %v: %s", p.id, t.State, t.Reason)
 		}
-		const unnoted = 5                                                      // those that could not be written down in time, as when commits are late for 4 s
+		// those that could not be written down in time, as when commits are late for 4 s
+		const unnoted = 5
 		if p.begun > lifecycle.MaxCrashes+unnoted && os.Getenv(envOld) == "" { // an old worker has no handler for it
 			c.violation("I13", "task %s was begun %d times, and killed a worker each time", p.id, p.begun)
 		}

@@ -117,7 +117,8 @@ func (d *disk) signalUsers(signal syscall.Signal) {
 	folders, _ := filepath.Glob("/proc/[0-9]*/cwd") // the pattern is sound
 	for _, folder := range folders {
 		at, err := os.Readlink(folder)
-		if pid, is := strconv.Atoi(filepath.Base(filepath.Dir(folder))); err == nil && is == nil && strings.HasPrefix(at, d.dir+"/") {
+		if pid, is := strconv.Atoi(filepath.Base(filepath.Dir(folder))); err == nil && is == nil &&
+			strings.HasPrefix(at, d.dir+"/") {
 			syscall.Kill(pid, signal) // it may have ended by itself
 		}
 	}

@@ -126,15 +126,17 @@ func (s *storm) retry(id tusk.ID) int {
 }
 
 func (s *storm) stuck() string {
-	tasks, err := s.client.List(s.t.Context(), tusk.Filter{States: []tusk.State{tusk.StatePending, tusk.StateAvailable, tusk.StateRunning, tusk.StateRetryable, tusk.StateScheduled}, Limit: 3, Detail: true})
+	tasks, err := s.client.List(s.t.Context(), tusk.Filter{States: []tusk.State{tusk.StatePending, tusk.StateAvailable,
+		tusk.StateRunning, tusk.StateRetryable, tusk.StateScheduled}, Limit: 3, Detail: true})
 	if err != nil {
 		return err.Error()
 	}
 	var text strings.Builder
 	text.WriteString(s.ground.activity(s.t.Context()))
 	for _, t := range tasks {
-		fmt.Fprintf(&text, "\n%s kind %s queue %s key %q partition %q %v attempt %d crashes %d run at %v claimed %v worker %v needs %v", t.ID, t.Kind, t.Queue, t.Key, t.Partition,
-			t.State, t.Attempt, t.Crashes, t.RunAt, t.ClaimedAt, t.Worker, t.Detail.Needs)
+		fmt.Fprintf(&text,
+			"\n%s kind %s queue %s key %q partition %q %v attempt %d crashes %d run at %v claimed %v worker %v needs %v", t.ID,
+			t.Kind, t.Queue, t.Key, t.Partition, t.State, t.Attempt, t.Crashes, t.RunAt, t.ClaimedAt, t.Worker, t.Detail.Needs)
 	}
 	return text.String()
 }

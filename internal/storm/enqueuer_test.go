@@ -74,7 +74,8 @@ func someTasks() []tusk.NewTask {
 	for i := range tasks {
 		id := tusk.NewID()
 		args, _ := json.Marshal(id.String()) // text always encodes
-		o := &tusk.Options{Queue: queue, ID: id, Priority: int16(rand.IntN(3)), Backoff: tusk.ConstantBackoff(100 * time.Millisecond)}
+		o := &tusk.Options{Queue: queue, ID: id, Priority: int16(rand.IntN(3)),
+			Backoff: tusk.ConstantBackoff(100 * time.Millisecond)}
 		kind := kindEcho
 		switch rand.IntN(20) {
 		case 0:

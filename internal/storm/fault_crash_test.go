@@ -34,7 +34,8 @@ func killBackends(s *storm) error {
 func killBackend(s *storm) error {
 	s.log.write(event{Op: opFault, Text: crash})
 	defer s.log.write(event{Op: opCalm, Text: crash})
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) { // until it has recovered from the last one
+	// until it has recovered from the last one
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		pid, err := s.session()
 		if pid != 0 && err == nil && syscall.Kill(int(pid), syscall.SIGKILL) == nil {
 			s.count("kill of a backend")

@@ -104,7 +104,8 @@ type heldTx struct {
 // hold begins one: with a key that others use, too, or with what replaces a task that
 // waits in a lane.
 func (s *storm) hold(ctx context.Context, db *sql.DB, key string) (*heldTx, error) {
-	o := &tusk.Options{Queue: queueKeyed, ID: tusk.NewID(), Key: key, Backoff: tusk.ConstantBackoff(100 * time.Millisecond),
+	o := &tusk.Options{Queue: queueKeyed, ID: tusk.NewID(), Key: key,
+		Backoff:    tusk.ConstantBackoff(100 * time.Millisecond),
 		OnConflict: []tusk.OnConflict{tusk.Skip, tusk.Replace}[s.random.IntN(2)]}
 	tx, err := db.BeginTx(context.Background(), nil)
 	if err != nil {
@@ -150,8 +151,8 @@ func (g *ground) users() (*sql.DB, error) {
 	return db, err
 }
 
-// mostWait is how long a statement of a worker may wait for a user's open transaction: it gives up two locks after 300 ms
-// each, and is late to do so on a busy machine.
+// mostWait is how long a statement of a worker may wait for a user's open transaction: it gives up two locks after 300
+// ms each, and is late to do so on a busy machine.
 const mostWait = time.Second
 
 // watch looks until it is called off whether a statement of a worker's own waits for a

@@ -70,7 +70,8 @@ func lookAlike(s *storm) error {
 func (s *storm) enqueueOne(kind string) error {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
 	defer cancel()
-	_, err := s.client.Enqueue(ctx, kindOf{kind: kind}, &tusk.Options{Queue: queueOpen, Priority: -1, Timeout: time.Second, Backoff: tusk.ConstantBackoff(100 * time.Millisecond)})
+	_, err := s.client.Enqueue(ctx, kindOf{kind: kind}, &tusk.Options{Queue: queueOpen, Priority: -1, Timeout: time.Second,
+		Backoff: tusk.ConstantBackoff(100 * time.Millisecond)})
 	return err
 }
 

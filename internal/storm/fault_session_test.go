@@ -60,7 +60,8 @@ func writable(ctx context.Context, s *storm) error {
 		return err
 	}
 	defer c.Close()
-	for _, statement := range []string{"set default_transaction_read_only = off", "alter system reset default_transaction_read_only",
+	for _, statement := range []string{"set default_transaction_read_only = off",
+		"alter system reset default_transaction_read_only",
 		"select pg_reload_conf()", "reset default_transaction_read_only"} {
 		if _, err := c.ExecContext(ctx, statement); err != nil {
 			return err
@@ -131,7 +132,8 @@ func lockTable(s *storm) error {
 	defer cancel()
 	find := "select format('%I.%I', schemaname, tablename) from pg_tables where schemaname = 'tusk' order by 1"
 	if s.ground.my != nil {
-		find = "select table_name from information_schema.tables where table_schema = database() and table_name like 'tusk%' and table_type = 'BASE TABLE' order by 1"
+		find = "select table_name from information_schema.tables where table_schema = database() and table_name like " +
+			"'tusk%' and table_type = 'BASE TABLE' order by 1"
 	}
 	rows, err := s.ground.admin.QueryContext(ctx, find)
 	if err != nil {

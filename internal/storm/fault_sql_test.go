@@ -68,7 +68,8 @@ func (s *storm) sayHostile(text string) error {
 	}
 	call := s.log.call(event{Op: opEnqueue, Text: doHostile, Items: []item{{ID: taken, Kind: doHostile}}})
 	err = tx.Commit()
-	s.log.write(event{Op: opEnqueued, Call: call, Err: doubt(err), Items: []item{{ID: taken, State: store.Added.String()}}})
+	s.log.write(event{Op: opEnqueued, Call: call, Err: doubt(err),
+		Items: []item{{ID: taken, State: store.Added.String()}}})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hostile = append(s.hostile, taken)

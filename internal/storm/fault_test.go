@@ -38,9 +38,11 @@ var faults = []fault{
 	}},
 	{"F8", "fail over to an asynchronous standby", postgreses, 2, failOver},
 	{"F10", "reset all connections", networks, 3, cutNetwork},
-	{"F10", "swallow everything for longer than a lease", networks, 1, func(s *storm) error { return s.clog(stormLease + stormLease/2) }},
+	{"F10", "swallow everything for longer than a lease", networks, 1,
+		func(s *storm) error { return s.clog(stormLease + stormLease/2) }},
 	{"F10", "refuse and reset by turns", networks, 2, flap},
-	{"F10", "cut a worker off for longer than its lease", networks, 2, func(s *storm) error { return s.cutOff(s.any("worker")) }},
+	{"F10", "cut a worker off for longer than its lease", networks, 2,
+		func(s *storm) error { return s.cutOff(s.any("worker")) }},
 	{"F11", "let nobody hear notifications", postgreses, 1, deafen},
 	{"F12", "slow the network down", networks, 2, slowDown},
 	{"F12", "one byte at a time", networks, 1, slice},
@@ -65,7 +67,9 @@ var faults = []fault{
 	{"F29", "start a worker that looks like another", "", 2, lookAlike},
 	{"F30", "kill the leader", "", 4, func(s *storm) error { return s.kill(s.leader()) }},
 	{"F30", "pause the leader for longer than its term", "", 2, func(s *storm) error { return s.pause(s.leader()) }},
-	{"F30", "cut the leader off for longer than its term", networks, 2, func(s *storm) error { return s.cutOff(s.leader()) }},
+	{"F30", "cut the leader off for longer than its term", networks, 2, func(s *storm) error {
+		return s.cutOff(s.leader())
+	}},
 	{"F36", "clog all connections and free them one by one", networks, 2, swizzle},
 	{"F36", "two at a time", "", 3, two},
 	{"F37", "let commits be late, and their answers late or lost", servers, 5, troubleCommits},
@@ -76,7 +80,9 @@ var faults = []fault{
 	{"F41", "let the object store stall", "", 2, holdObjectStore},
 	{"F41", "let the object store answer errors", "", 3, failObjectStore},
 	{"F42", "kill an archiver", "", 5, func(s *storm) error { return s.kill(s.any(roleArchiver)) }},
-	{"F42", "pause an archiver for longer than others wait", "", 1, func(s *storm) error { return s.pause(s.any(roleArchiver)) }},
+	{"F42", "pause an archiver for longer than others wait", "", 1, func(s *storm) error {
+		return s.pause(s.any(roleArchiver))
+	}},
 	{"F43", "spoil requests", couch, 12, spoilRequests},
 	{"F44", "forget all locks", couch, 4, forgetLocks},
 	{"F45", "fail over and forget what was not durable", couch, 3, failOverNode},

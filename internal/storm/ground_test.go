@@ -190,8 +190,9 @@ func named(dsn, name string) (string, error) {
 
 func (g *ground) readVersion(t *testing.T) {
 	t.Helper()
-	ask := map[string]string{"sqlite": "select 'SQLite ' || sqlite_version()", "postgres": "select 'PostgreSQL ' || current_setting('server_version')",
-		"mysql": "select version()"}[g.engine]
+	ask := map[string]string{"sqlite": "select 'SQLite ' || sqlite_version()",
+		"postgres": "select 'PostgreSQL ' || current_setting('server_version')",
+		"mysql":    "select version()"}[g.engine]
 	if err := g.admin.QueryRowContext(t.Context(), ask).Scan(&g.version); err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +287,9 @@ func (g *ground) sessions(ctx context.Context) ([]int64, error) {
 	if g.my != nil {
 		return g.ids(ctx, "select id from information_schema.processlist where db = database() and id <> connection_id()")
 	}
-	return g.ids(ctx, "select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'")
+	return g.ids(ctx,
+		"select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and backend_type "+
+			"= 'client backend'")
 }
 
 // activity is what the server says that it is doing.
@@ -294,7 +297,8 @@ func (g *ground) activity(ctx context.Context) string {
 	ask := map[string]string{
 		"postgres": `select format('%s %s for %s, waits for %s of %s: %s', pid, state, clock_timestamp() - xact_start, wait_event, pg_blocking_pids(pid), left(query, 200)) from pg_stat_activity
 			where datname = current_database() and pid <> pg_backend_pid() and state <> 'idle'`,
-		"mysql": "select concat_ws(' ', id, state, time, left(info, 200)) from information_schema.processlist where db = database() and command <> 'Sleep'",
+		"mysql": "select concat_ws(' ', id, state, time, left(info, 200)) from information_schema.processlist where db = " +
+			"database() and command <> 'Sleep'",
 	}[g.engine]
 	if ask == "" {
 		return ""

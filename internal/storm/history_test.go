@@ -160,6 +160,7 @@ func itemOfNew(n *store.NewTask) item {
 }
 
 func itemOfClaimed(t *store.Task) item {
-	return item{ID: t.ID, Kind: t.Kind, Queue: t.Queue, Key: t.Key, Part: t.Partition, Attempt: t.Attempt, Crashes: t.Crashes,
-		Due: t.RunAt.UnixNano(), Claimed: t.ClaimedAt.UnixNano(), Enqueued: t.EnqueuedAt.UnixNano()}
+	return item{ID: t.ID, Kind: t.Kind, Queue: t.Queue, Key: t.Key, Part: t.Partition, Attempt: t.Attempt,
+		Crashes: t.Crashes,
+		Due:     t.RunAt.UnixNano(), Claimed: t.ClaimedAt.UnixNano(), Enqueued: t.EnqueuedAt.UnixNano()}
 }

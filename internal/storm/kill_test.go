@@ -39,10 +39,13 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 	database := filepath.Join(dir, "tusk.db")
 	client := openClient(t, database)
 	f := &fleet{t: t, dir: dir}
-	work := role{name: "tusk", args: []string{"work", "--db", "sqlite:" + database, "--log-level", "warn", "--queue", queue,
+	work := role{name: "tusk", args: []string{"work", "--db", "sqlite:" + database, "--log-level", "warn",
+		"--queue", queue,
 		"--concurrency", "8", "--lease", lease.String(), "--poll", "200ms",
-		"--exec", kindSlow + "=sh -c 'sleep 1; tee -a effects'", "--exec", kindEffect + "=tee -a effects", "--exec", kindFlaky + `=sh -c 'tee -a effects; test "$TUSK_TASK_ATTEMPT" -gt 1 || exit 75'`}}
-	serve := role{name: "tusk", args: []string{"serve", "--db", "sqlite:" + database, "--log-level", "warn", "--addr", "127.0.0.1:0"}}
+		"--exec", kindSlow + "=sh -c 'sleep 1; tee -a effects'", "--exec", kindEffect + "=tee -a effects", "--exec",
+		kindFlaky + `=sh -c 'tee -a effects; test "$TUSK_TASK_ATTEMPT" -gt 1 || exit 75'`}}
+	serve := role{name: "tusk", args: []string{"serve", "--db", "sqlite:" + database, "--log-level", "warn", "--addr",
+		"127.0.0.1:0"}}
 	enqueuer := role{name: "enqueuer", args: []string{database, filepath.Join(dir, "acks")}}
 	t.Cleanup(f.killAll)
 	for range workers {
@@ -128,7 +131,8 @@ func (f *fleet) holding(p *process, client *tusk.Client) (worker tusk.ID, held b
 
 func heldBy(t *testing.T, client *tusk.Client, worker tusk.ID) (n int) {
 	t.Helper()
-	running, err := client.List(t.Context(), tusk.Filter{Kinds: []string{kindSlow}, States: []tusk.State{tusk.StateRunning}, Limit: store.MaxPage})
+	running, err := client.List(t.Context(),
+		tusk.Filter{Kinds: []string{kindSlow}, States: []tusk.State{tusk.StateRunning}, Limit: store.MaxPage})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +182,8 @@ func awaitEmpty(t *testing.T, f *fleet, client *tusk.Client) {
 			t.Fatal(err)
 		}
 		if left == 0 {
-			quarantined, err := client.List(t.Context(), tusk.Filter{States: []tusk.State{tusk.StateDiscarded}, Limit: store.MaxPage})
+			quarantined, err := client.List(t.Context(),
+				tusk.Filter{States: []tusk.State{tusk.StateDiscarded}, Limit: store.MaxPage})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -192,7 +197,8 @@ func awaitEmpty(t *testing.T, f *fleet, client *tusk.Client) {
 				freed++
 			}
 			if len(quarantined) == 0 {
-				t.Logf("all ended %v after the last kill, %d tasks let out of quarantine", time.Since(began).Round(time.Millisecond), freed)
+				t.Logf("all ended %v after the last kill, %d tasks let out of quarantine",
+					time.Since(began).Round(time.Millisecond), freed)
 				return
 			}
 		}
@@ -266,7 +272,8 @@ func (c *count) check() {
 		}
 		f.Before = page[len(page)-1].ID
 	}
-	c.t.Logf("%d tasks acknowledged, %d stored, %d attempts rescued, %d effects seen more than once, %d late outcomes refused",
+	c.t.Logf(
+		"%d tasks acknowledged, %d stored, %d attempts rescued, %d effects seen more than once, %d late outcomes refused",
 		len(c.acked), stored, rescued, again, c.refused)
 	if missing != 0 {
 		c.t.Errorf("%d acknowledged tasks are lost", missing)

@@ -118,7 +118,8 @@ func (h *hands) large(ctx context.Context, t *tusk.Task[tusk.Content]) error {
 	if err == nil {
 		if _, ok := intact(text); !ok {
 			h.log.write(event{Op: opFault, Err: "I23", Items: []item{{ID: t.ID, Token: t.Lease.String()}},
-				Text: fmt.Sprintf("task %s was given other args than it was enqueued with: %d bytes, %.80s", t.ID, len(text), text)})
+				Text: fmt.Sprintf("task %s was given other args than it was enqueued with: %d bytes, %.80s", t.ID,
+					len(text), text)})
 		}
 		err = t.StreamOutput(ctx, bytes.NewReader(text))
 	}

@@ -80,7 +80,8 @@ func (l *loser) run(n int) {
 	mux := tusk.NewMux()
 	tusk.HandleKind(mux, doTx, l.handle)
 	tusk.HandleKind(mux, doEcho, func(context.Context, *tusk.Task[load]) error { return nil })
-	worker, err := tusk.NewWorker(l.client, mux, &tusk.WorkerConfig{Queues: []string{queueOpen}, Logger: slog.New(slog.DiscardHandler)})
+	worker, err := tusk.NewWorker(l.client, mux,
+		&tusk.WorkerConfig{Queues: []string{queueOpen}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -116,7 +117,8 @@ func (l *loser) run(n int) {
 		l.t.Error(err)
 	}
 	l.check(n)
-	l.t.Logf("%d tasks in %v, %d attempts, %d commits without an answer", n, time.Since(began).Round(time.Millisecond), l.ran.Load(), l.lost.Load())
+	l.t.Logf("%d tasks in %v, %d attempts, %d commits without an answer", n, time.Since(began).Round(time.Millisecond),
+		l.ran.Load(), l.lost.Load())
 }
 
 // enqueue enqueues tasks, and among them plain ones: what transactions hold goes apart

@@ -5,17 +5,26 @@ package storm
 // audited are the bugs that an audit of the PostgreSQL engine found, planted again: each
 // takes its repair back. The storm or a history has to find each within five minutes.
 var audited = []planted{
-	{mutant: mutant{name: "what is open is judged before the lock", edits: []change{{"store/postgres/functions/06_finish.sql",
-		"  if not exists (select from tusk.lease x where x.token = _token and x.lane = _lane and x.ctid = any(_locked)) then\n",
-		"  _open := tusk_fn.open_in(_token, _lane);\n  if not exists (select from tusk.lease x where x.token = _token and x.lane = _lane and x.ctid = any(_locked)) then\n"},
-		{"store/postgres/functions/06_finish.sql", "  end if;\n  _open := tusk_fn.open_in(_token, _lane);\n", "  end if;\n"}},
-		caught: "accepted inside"}, in: "store/postgres", test: "^TestConformance$/race/a_commit", env: "TUSK_TEST_COMMITS=1m"},
-	{mutant: mutant{name: "a transaction's end is judged with its lock", edits: []change{{"store/postgres/functions/06_finish.sql",
-		"  if not tusk_fn.try_finish(_token, _id) then\n    return false;\n  end if;\n  -- A statement of its own: it sees what the lock's last holder committed.\n  if not exists (",
-		"  if not tusk_fn.try_finish(_token, _id) or not exists ("}},
-		caught: "accepted inside"}, in: "store/postgres", test: "^TestConformance$/race/a_finish", env: "TUSK_TEST_COMMITS=1m"},
+	{mutant: mutant{name: "what is open is judged before the lock",
+		edits: []change{{"store/postgres/functions/06_finish.sql",
+			"  if not exists (select from tusk.lease x where x.token = _token and x.lane = _lane and x.ctid = " +
+				"any(_locked)) then\n",
+			"  _open := tusk_fn.open_in(_token, _lane);\n  if not exists (select from tusk.lease x where x.token = _token " +
+				"and x.lane = _lane and x.ctid = any(_locked)) then\n"},
+			{"store/postgres/functions/06_finish.sql", "  end if;\n  _open := tusk_fn.open_in(_token, _lane);\n",
+				"  end if;\n"}},
+		caught: "accepted inside"}, in: "store/postgres", test: "^TestConformance$/race/a_commit",
+		env: "TUSK_TEST_COMMITS=1m"},
+	{mutant: mutant{name: "a transaction's end is judged with its lock",
+		edits: []change{{"store/postgres/functions/06_finish.sql",
+			"  if not tusk_fn.try_finish(_token, _id) then\n    return false;\n  end if;\n  -- A statement of its own: it " +
+				"sees what the lock's last holder committed.\n  if not exists (",
+			"  if not tusk_fn.try_finish(_token, _id) or not exists ("}},
+		caught: "accepted inside"}, in: "store/postgres", test: "^TestConformance$/race/a_finish",
+		env: "TUSK_TEST_COMMITS=1m"},
 	{mutant: mutant{name: "what a living worker does not know of is nobody's", ground: "postgres", edits: []change{
-		{"store/postgres/functions/08_keep.sql", "    where w.id is null or l.claimed_at < w.since", "    where w.id is null or false and l.claimed_at < w.since"}},
+		{"store/postgres/functions/08_keep.sql", "    where w.id is null or l.claimed_at < w.since",
+			"    where w.id is null or false and l.claimed_at < w.since"}},
 		faults: "F38", caught: "I1:|I19"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "what is known of lanes is known for ever", ground: "postgres", edits: []change{
 		{"store/postgres/known.go", "	k.lanes.Clear()\n", ""},
@@ -26,12 +35,16 @@ var audited = []planted{
 		{"store/postgres/functions/06_finish.sql", "set lock_timeout = '20ms'", "set lock_timeout = '10s'"}},
 		faults: "F39", caught: "I17|I18"}, env: envTime + "=60s"},
 	{mutant: mutant{name: "a finish waits for a key of a user's transaction", ground: "postgres", edits: []change{
-		{"store/postgres/functions/03_lock.sql", "  if cardinality(_mine) = cardinality(_keys) then\n    return '{}';\n  end if;\n  _held :=",
-			"  if cardinality(_mine) = cardinality(_keys) then\n    return '{}';\n  end if;\n  perform tusk_fn.lock_keys(_queues, _keys);\n  _held :="},
+		{"store/postgres/functions/03_lock.sql",
+			"  if cardinality(_mine) = cardinality(_keys) then\n    return '{}';\n  end if;\n  _held :=",
+			"  if cardinality(_mine) = cardinality(_keys) then\n    return '{}';\n  end if;\n  perform " +
+				"tusk_fn.lock_keys(_queues, _keys);\n  _held :="},
 		{"store/postgres/functions/06_finish.sql", "set lock_timeout = '300ms'", "set lock_timeout = '10s'"}},
 		faults: "F39", caught: "I17|I18"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "a claim waits for a lane of a user's transaction", ground: "postgres", edits: []change{
-		{"store/postgres/functions/04_claim.sql", "  return pg_try_advisory_xact_lock_shared(~(_lane # ('tusk.log'::regclass::oid::bigint << 31)))\n    and pg_advisory",
+		{"store/postgres/functions/04_claim.sql",
+			"  return pg_try_advisory_xact_lock_shared(~(_lane # ('tusk.log'::regclass::oid::bigint << 31)))\n    and " +
+				"pg_advisory",
 			"  return pg_advisory"}},
 		faults: "F39", caught: "I17|I18"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "infinity is a time", ground: "postgres", edits: []change{
@@ -47,7 +60,8 @@ var audited = []planted{
 		{"store/postgres/functions/01_words.sql", "  select left(_kind, 64)\n", "  select _kind\n"}},
 		faults: "F40", caught: "I1:"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "handlers that hold the pool starve the engine", edits: []change{
-		{"store/postgres/spare.go", "	pool, err := s.spare.open(s.pool)\n	if err != nil {\n		return nil, err\n	}\n	return pool.Acquire(ctx)\n",
+		{"store/postgres/spare.go",
+			"	pool, err := s.spare.open(s.pool)\n	if err != nil {\n		return nil, err\n	}\n	return pool.Acquire(ctx)\n",
 			"	return s.pool.Acquire(ctx)\n"}},
 		caught: "deadline exceeded|timeout"}, in: "store/postgres", test: "^TestConformance$/crowd"},
 	{mutant: mutant{name: "SQL enqueues beside the limits of a queue", ground: "postgres", edits: []change{
@@ -64,10 +78,12 @@ var audited = []planted{
 			"[]any{&dropped}, term); unlessBusy(err) != nil {\n			return err"},
 		{"store/postgres/functions/13_maintain.sql", "  return false;\nend $$;\n\n-- Makes the tables of a segment",
 			"  perform set_config('lock_timeout', '2050ms', true);\n  return true;\nend $$;\n\n-- Makes the tables of a segment"}},
-		caught: "maintenance takes"}, in: "store/postgres", test: "RunsTwiceWhateverCommitsWhen$", env: "TUSK_TEST_HISTORY=2m"},
+		caught: "maintenance takes"}, in: "store/postgres", test: "RunsTwiceWhateverCommitsWhen$",
+		env: "TUSK_TEST_HISTORY=2m"},
 	{mutant: mutant{name: "a flush takes a lock for each of its tasks, however many", edits: []change{
 		{"store/postgres/finish.go", "		case isBusy(err) && ctx.Err() == nil || apart:\n", "		case apart:\n"}},
-		caught: "shared memory|finish of \\d+ tasks beside"}, in: "store/postgres", test: "RunsTwiceWhateverCommitsWhen$", env: "TUSK_TEST_HISTORY=15s"},
+		caught: "shared memory|finish of \\d+ tasks beside"}, in: "store/postgres", test: "RunsTwiceWhateverCommitsWhen$",
+		env: "TUSK_TEST_HISTORY=15s"},
 	{mutant: mutant{name: "functions look into the schemas of whoever calls them", edits: []change{
 		{"store/postgres/functions/18_rights.sql",
 			"    execute format('alter function tusk_fn.%I set search_path = pg_catalog, pg_temp', _name);\n", "    null;\n"}},
@@ -76,9 +92,11 @@ var audited = []planted{
 	{mutant: mutant{name: "a role that enqueues by SQL writes the log", edits: []change{
 		{"store/postgres/sql/roles.sql", "-- {role}_read may look",
 			"grant insert on {schema}.log to {role}_enqueue;;\n\n-- {role}_read may look"}},
-		caught: "insert into tusk\\.log|lock_lane"}, in: "store/postgres", test: "^TestARoleThatEnqueuesBySQLCanDoNothingElse$"},
+		caught: "insert into tusk\\.log|lock_lane"}, in: "store/postgres",
+		test: "^TestARoleThatEnqueuesBySQLCanDoNothingElse$"},
 	{mutant: mutant{name: "groups of errors are kept for ever", edits: []change{
-		{"store/postgres/functions/12_prune.sql", "  if _keep_stats > 0 then\n    -- Groups", "  if false then\n    -- Groups"}},
+		{"store/postgres/functions/12_prune.sql", "  if _keep_stats > 0 then\n    -- Groups",
+			"  if false then\n    -- Groups"}},
 		caught: "want 1"}, in: "store/postgres", test: "^TestGroupsOfErrorsGoWithTheStatistics$"},
 	{mutant: mutant{name: "a mode of the driver that breaks Tusk is not named", edits: []change{
 		{"store/postgres/postgres.go",

@@ -6,7 +6,8 @@ package storm
 // prototype: since then the sweep makes them good after a while, so tests that let nobody sweep have to find them.
 var onCouchbase = []planted{
 	{mutant: mutant{name: "a page that was passed comes back", edits: []change{{"store/couchbase/line.go",
-		"	if c, err = s.open(ctx, l); err != nil || c.Page <= n {\n", "	if c, err = s.open(ctx, l); err != nil || c.Page != 0 {\n"}},
+		"	if c, err = s.open(ctx, l); err != nil || c.Page <= n {\n",
+		"	if c, err = s.open(ctx, l); err != nil || c.Page != 0 {\n"}},
 		caught: "not the one that was enqueued last"}, in: "store/couchbase", test: "^TestAPageThatWasPassed"},
 	{mutant: mutant{name: "a page goes though its cursor has not moved", edits: []change{{"store/couchbase/claim.go",
 		"	if moved && to.Page != from.Page {\n", "	if to.Page != from.Page {\n"}},
@@ -37,10 +38,13 @@ var onCouchbase = []planted{
 		"		level = requestPlus\n", ""}}, caught: "these wait"},
 		in: "store/couchbase", test: "^TestTurnsKeepTheirOrder"},
 	{mutant: mutant{name: "nobody looks for what no page names", ground: "couchbase", edits: []change{{
-		"store/couchbase/sweep.go", "		if d != nil && d.task().State == \"a\" && !named[", "		if d != nil && d.task().State == \"\" && !named["}},
+		"store/couchbase/sweep.go", "		if d != nil && d.task().State == \"a\" && !named[",
+		"		if d != nil && d.task().State == \"\" && !named["}},
 		faults: "F1,F45", caught: "I1:"}, env: envTime + "=30s"},
-	{mutant: mutant{name: "the dead may claim on Couchbase", ground: "couchbase", edits: []change{watchNothing, deafHeart, {
-		"store/couchbase/worker.go", "	specs := []gocb.MutateInSpec{replaceG, name}\n", "	specs := []gocb.MutateInSpec{name}\n"}},
+	{mutant: mutant{name: "the dead may claim on Couchbase", ground: "couchbase",
+		edits: []change{watchNothing, deafHeart, {
+			"store/couchbase/worker.go", "	specs := []gocb.MutateInSpec{replaceG, name}\n",
+			"	specs := []gocb.MutateInSpec{name}\n"}},
 		faults: "F2", caught: "I4"}, env: envTime + "=20s"},
 	{mutant: mutant{name: "a lease is written without its CAS", ground: "couchbase", edits: []change{{
 		"store/couchbase/claim.go", "	won, err := s.replace(ctx, d, gocb.DurabilityLevelUnknown)\n",

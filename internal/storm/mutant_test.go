@@ -45,8 +45,9 @@ func allPlanted() (all []planted) {
 // some are planted together.
 var (
 	watchNothing = change{"internal/lease/lease.go", "	limit := h.o.TTL * 2 / 3\n", "	limit := time.Hour\n"}
-	deafHeart    = change{"internal/lease/lease.go", "	if errors.Is(err, store.ErrWorkerDead) {\n", "	if errors.Is(err, store.ErrWorkerDead) {\n		return h.o.Every, nil\n"}
-	deafClaim    = change{"internal/claim/claim.go", "		c.o.Dead(id)\n		return 0, nil\n", "		return firstIdle, nil\n"}
+	deafHeart    = change{"internal/lease/lease.go", "	if errors.Is(err, store.ErrWorkerDead) {\n",
+		"	if errors.Is(err, store.ErrWorkerDead) {\n		return h.o.Every, nil\n"}
+	deafClaim = change{"internal/claim/claim.go", "		c.o.Dead(id)\n		return 0, nil\n", "		return firstIdle, nil\n"}
 )
 
 var mutants = []mutant{
@@ -59,7 +60,8 @@ var mutants = []mutant{
 	{"a key is not looked up", "sqlite", []change{{"store/rules/enqueue.go",
 		"	case holder == nil:\n", "	case holder == nil || n.OnConflict != store.Rerun:\n"}}, "F1", "I7|I1"},
 	{"what awaits a rerun is lost when the attempt fails", "sqlite", []change{{"store/rules/finish.go",
-		"		return store.Cancelled, Superseded\n", "		k.Awaiting = store.ID{}\n		return store.Cancelled, Superseded\n"}}, "F1", "A10|I1"},
+		"		return store.Cancelled, Superseded\n", "		k.Awaiting = store.ID{}\n		return store.Cancelled, Superseded\n"}},
+		"F1", "A10|I1"},
 	{"partitions have no limit", "sqlite", []change{{"internal/allot/allot.go",
 		"p.room = w.Limits.PerPartition - int(g.Held)", "p.room = w.Limits.PerPartition"}}, "F1", "I8"},
 	{"a queue's limit is of each round", "sqlite", []change{{"internal/allot/allot.go",
@@ -77,24 +79,30 @@ var mutants = []mutant{
 	{"each claim leaves a goroutine behind", "sqlite", []change{{"internal/claim/claim.go",
 		"	c.unanswered = nil\n	if r.Again", "	c.unanswered = nil\n	go func() { select {} }()\n	if r.Again"}}, "F1", "I16"},
 	{"workers are known by their process id", "sqlite", []change{{"worker.go",
-		"NewID: NewID, TTL:", "NewID: func() ID { return ID{6: 0x70, 8: 0x80, 15: byte(os.Getpid() % 16)} }, TTL:"}}, "F1,F29", "I1|I4"},
+		"NewID: NewID, TTL:", "NewID: func() ID { return ID{6: 0x70, 8: 0x80, 15: byte(os.Getpid() % 16)} }, TTL:"}},
+		"F1,F29", "I1|I4"},
 	{"an enqueue is acknowledged before it is stored", "sqlite", []change{{"store/sqlite/enqueue.go",
 		"func (w *work) enqueue(tasks []store.NewTask) (results []store.Enqueued, err error) {\n",
 		"func (w *work) enqueue(tasks []store.NewTask) (results []store.Enqueued, err error) {\n" +
 			"	if len(tasks) > 1 && tasks[0].ID[15]%8 == 0 {\n		for i := range tasks {\n" +
-			"			results = append(results, store.Enqueued{ID: tasks[i].ID, Result: store.Added})\n		}\n		return results, nil\n	}\n"}}, "F1", "I1|I10"},
+			"			results = append(results, store.Enqueued{ID: tasks[i].ID, Result: store.Added})\n		}\n		return " +
+			"results, nil\n	}\n"}}, "F1", "I1|I10"},
 	{"who commits late is passed over", "postgres", []change{{"store/postgres/functions/04_claim.sql",
-		"x where x >= _at_xid and pg_visible_in_snapshot(x, _win) order by x) late", "x where false and pg_visible_in_snapshot(x, _win) order by x) late"}}, "F1", "I1"},
+		"x where x >= _at_xid and pg_visible_in_snapshot(x, _win) order by x) late",
+		"x where false and pg_visible_in_snapshot(x, _win) order by x) late"}}, "F1", "I1"},
 	{"a claim takes its last task once more", "postgres", []change{{"store/postgres/functions/04_claim.sql",
 		"p.at_n := _ns[cardinality(_ns)];", "p.at_n := _ns[cardinality(_ns)] - 1;"}}, "F1", "I1|I4|I3"},
 	{"a transaction of the user's is not used", "postgres", []change{{"store/postgres/tx.go",
 		"return &userTx{s, sqlSession{tx}}, nil", "return &userTx{s, driverSession{s.pool}}, nil"}}, "F1", "I2|I6"},
 	{"an enqueue and a finish are not written through", "postgres", []change{{"store/postgres/functions/05_enqueue.sql",
-		"  perform tusk_fn.need_read_committed();\n  _ns", "  perform tusk_fn.need_read_committed(), set_config('synchronous_commit', 'off', true);\n  _ns"},
+		"  perform tusk_fn.need_read_committed();\n  _ns",
+		"  perform tusk_fn.need_read_committed(), set_config('synchronous_commit', 'off', true);\n  _ns"},
 		{"store/postgres/functions/06_finish.sql",
-			"  delete from tusk.lease y where y.ctid = _at;\n", "  perform set_config('synchronous_commit', 'off', true);\n  delete from tusk.lease y where y.ctid = _at;\n"},
+			"  delete from tusk.lease y where y.ctid = _at;\n",
+			"  perform set_config('synchronous_commit', 'off', true);\n  delete from tusk.lease y where y.ctid = _at;\n"},
 		{"store/postgres/functions/06_finish.sql",
-			"  _locked := array(", "  perform set_config('synchronous_commit', 'off', true);\n  _locked := array("}}, "F6", "I1|I3|I5"},
+			"  _locked := array(", "  perform set_config('synchronous_commit', 'off', true);\n  _locked := array("}}, "F6",
+		"I1|I3|I5"},
 	{"a claim whose answer was lost is forgotten", "postgres", []change{{"internal/claim/claim.go",
 		"		r.Again = true\n		c.unanswered = &r\n", ""}}, "F13", "I1"},
 	{"the dead may claim", "sqlite", []change{watchNothing, deafHeart, {"store/sqlite/claim.go",
@@ -103,7 +111,8 @@ var mutants = []mutant{
 		"	case is == Dead || is == SignedOff:\n", "	case is == SignedOff:\n"}, {"store/sqlite/sql/extend.sql",
 		"kinds = excluded.kinds, beat_at", "kinds = excluded.kinds, dead = 0, beat_at"}}, "F2", "I4"},
 	{"outcomes that cannot be stored at once are dropped", "postgres", []change{{"internal/finish/finish.go",
-		"		if err == nil || errors.As(err, &held) {\n", "		if err == nil || errors.As(err, &held) || ctx.Err() == nil {\n"}}, "F7,F13", "I1"},
+		"		if err == nil || errors.As(err, &held) {\n", "		if err == nil || errors.As(err, &held) || ctx.Err() == nil {\n"}},
+		"F7,F13", "I1"},
 	{"an outcome that was brought along, and not answered, is dropped", "postgres", []change{{"internal/finish/lend.go",
 		"		g.ready = append(g.ready, b)\n		g.count.Add(1)\n", ""}}, "F7,F13", "I1"},
 	{"the sweep takes args that a finished task refers to", "sqlite", []change{{"archive/orphan.go",
@@ -111,7 +120,8 @@ var mutants = []mutant{
 	{"the sweep takes args of archived tasks", "sqlite", []change{{"archive/orphan.go",
 		"		if archived[name] {\n", "		if archived[name] && name == \"\" {\n"}}, "F41", "I23"},
 	{"nobody looks for tasks without being told of them", "postgres", []change{{"internal/claim/claim.go",
-		"	pause := c.idle - rand.N(c.idle/4+1)\n	if !more && !isFew(c.o.Asks()) {", "	pause := time.Hour - rand.N(c.idle/4+1)\n	if !more && !isFew(c.o.Asks()) {"}}, "F11", "I1"},
+		"	pause := c.idle - rand.N(c.idle/4+1)\n	if !more && !isFew(c.o.Asks()) {",
+		"	pause := time.Hour - rand.N(c.idle/4+1)\n	if !more && !isFew(c.o.Asks()) {"}}, "F11", "I1"},
 	{"SQLite does not write through", "sqlite", []change{{"store/sqlite/sqlitefile/open.go",
 		"synchronous(full)", "synchronous(off)"}}, "F6", "I1|I2|I6|schedule clock: records: the database is damaged"},
 	{"who kills workers is never stopped", "postgres", []change{{"internal/lifecycle/lifecycle.go",

@@ -103,7 +103,8 @@ func (f *fleet) start(r role) *process {
 	f.mu.Lock()
 	f.count++
 	n := f.count
-	p := &process{role: r, log: filepath.Join(f.dir, fmt.Sprintf("%04d-%s.log", n, r.name)), born: time.Now(), ended: make(chan struct{})}
+	p := &process{role: r, log: filepath.Join(f.dir, fmt.Sprintf("%04d-%s.log", n, r.name)), born: time.Now(),
+		ended: make(chan struct{})}
 	f.mu.Unlock()
 	log, err := os.Create(p.log)
 	if err != nil {
@@ -172,7 +173,8 @@ func (f *fleet) kill(p *process) {
 	}
 	killed := p.cmd.Process.Kill()
 	f.gone(p)
-	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); (killed != nil || !ok || status.Signal() != syscall.SIGKILL) && !p.killedByTask() {
+	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); (killed != nil || !ok ||
+		status.Signal() != syscall.SIGKILL) && !p.killedByTask() {
 		f.t.Errorf("%v ended by itself: %v: %s", p.role, p.err, p.tail())
 	}
 }

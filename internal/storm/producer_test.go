@@ -53,7 +53,8 @@ func playProducer(p part) error {
 		return err
 	}
 	go log.vitals()
-	a := &producer{part: p, random: rand.New(rand.NewPCG(p.Seed, p.Seed)), client: client, log: log, db: db, name: fmt.Sprint(p.Seed % 1000)}
+	a := &producer{part: p, random: rand.New(rand.NewPCG(p.Seed, p.Seed)), client: client, log: log, db: db,
+		name: fmt.Sprint(p.Seed % 1000)}
 	for {
 		a.round(ctx)
 	}
@@ -83,7 +84,8 @@ func (a *producer) round(ctx context.Context) {
 }
 
 func (a *producer) act(ctx context.Context) error {
-	acts := []func(context.Context) error{a.many, a.many, a.many, a.alike, a.keyed, a.rerun, a.serial, a.limited, a.graph, a.inTx, a.cancel, a.reprioritize, a.fresh, a.large}
+	acts := []func(context.Context) error{a.many, a.many, a.many, a.alike, a.keyed, a.rerun, a.serial, a.limited, a.graph,
+		a.inTx, a.cancel, a.reprioritize, a.fresh, a.large}
 	if a.part.Engine == "postgres" {
 		acts = append(acts, a.bySQL)
 	}
@@ -92,7 +94,8 @@ func (a *producer) act(ctx context.Context) error {
 
 // many enqueues a batch of all kinds.
 func (a *producer) many(ctx context.Context) error {
-	kinds := []string{doEcho, doEcho, doEcho, doEcho, doEffect, doEffect, doTx, doFlaky, doSlow, doSnooze, doPanic, doGoexit, doDoomed, doFamily}
+	kinds := []string{doEcho, doEcho, doEcho, doEcho, doEffect, doEffect, doTx, doFlaky, doSlow, doSnooze, doPanic,
+		doGoexit, doDoomed, doFamily}
 	if a.random.IntN(100) == 0 {
 		kinds = []string{doGarbage}
 	}
@@ -156,7 +159,8 @@ func (a *producer) task(kind string, o *tusk.Options) tusk.NewTask {
 
 func (a *producer) keyed(ctx context.Context) error {
 	o := a.options(queueKeyed)
-	o.Key, o.OnConflict = fmt.Sprint("k", a.random.IntN(producerKeys)), []tusk.OnConflict{tusk.Skip, tusk.Replace}[a.random.IntN(2)]
+	o.Key, o.OnConflict = fmt.Sprint("k", a.random.IntN(producerKeys)),
+		[]tusk.OnConflict{tusk.Skip, tusk.Replace}[a.random.IntN(2)]
 	return a.enqueue(ctx, []tusk.NewTask{a.task([]string{doEcho, doFlaky, doSlow, doSlow}[a.random.IntN(4)], o)})
 }
 
@@ -233,7 +237,8 @@ func (a *producer) inTx(ctx context.Context) error {
 	task := a.task(doEcho, a.options(queueOpen))
 	task.Options.ID = tusk.NewID()
 	id := task.Options.ID
-	if a.part.largely() && a.part.Engine != "sqlite" && a.random.IntN(4) == 0 { // there, all would wait for the object store
+	// there, all would wait for the object store
+	if a.part.largely() && a.part.Engine != "sqlite" && a.random.IntN(4) == 0 {
 		task.Args = a.bulky(id)
 	}
 	call := a.log.call(event{Op: opEnqueue, Text: "tx", Items: []item{{ID: id, Kind: task.Args.Kind(), Queue: queueOpen}}})
@@ -264,11 +269,13 @@ func (a *producer) bySQL(ctx context.Context) error {
 	defer tx.Rollback()
 	var items []item
 	for range 1 + a.random.IntN(6) {
-		one := item{Kind: []string{doEcho, doSlow, doTx}[a.random.IntN(3)], Queue: []string{queueOpen, queueLimited}[a.random.IntN(2)]}
+		one := item{Kind: []string{doEcho, doSlow, doTx}[a.random.IntN(3)],
+			Queue: []string{queueOpen, queueLimited}[a.random.IntN(2)]}
 		const enqueue = "select tusk.enqueue($1, $2::json, queue => $3, tenant => $4, tags => array['by sql'])"
 		args := fmt.Sprintf(`{"v": %d, "p": %d}`, time.Now().UnixNano(), 1+a.random.IntN(100))
 		var id string
-		if err := tx.QueryRowContext(ctx, enqueue, one.Kind, args, one.Queue, fmt.Sprint("tenant", a.random.IntN(3))).Scan(&id); err != nil {
+		if err := tx.QueryRowContext(ctx, enqueue, one.Kind, args, one.Queue, fmt.Sprint("tenant", a.random.IntN(3))).Scan(
+			&id); err != nil {
 			return err
 		}
 		if one.ID, err = tusk.ParseID(id); err != nil {
@@ -295,7 +302,8 @@ func (a *producer) cancel(ctx context.Context) error {
 	if len(a.recent) == 0 || a.random.IntN(2) == 0 {
 		return nil
 	}
-	_, err := a.client.Edit(ctx, []tusk.ID{a.recent[a.random.IntN(len(a.recent))]}, tusk.Change{Op: tusk.OpCancel, Reason: "by the storm"})
+	_, err := a.client.Edit(ctx, []tusk.ID{a.recent[a.random.IntN(len(a.recent))]},
+		tusk.Change{Op: tusk.OpCancel, Reason: "by the storm"})
 	return err
 }
 
@@ -303,6 +311,7 @@ func (a *producer) reprioritize(ctx context.Context) error {
 	if len(a.free) == 0 {
 		return nil
 	}
-	_, err := a.client.Edit(ctx, a.free[:min(20, len(a.free))], tusk.Change{Op: tusk.OpReprioritize, Priority: int16(a.random.IntN(3))})
+	_, err := a.client.Edit(ctx, a.free[:min(20, len(a.free))],
+		tusk.Change{Op: tusk.OpReprioritize, Priority: int16(a.random.IntN(3))})
 	return err
 }

@@ -82,7 +82,8 @@ type chored struct {
 }
 
 func newRecord(events []event) *record {
-	r := &record{tasks: map[tusk.ID]*past{}, larges: map[tusk.ID]int64{}, vitals: map[int][]event{}, beats: map[int][]event{}}
+	r := &record{tasks: map[tusk.ID]*past{}, larges: map[tusk.ID]int64{}, vitals: map[int][]event{},
+		beats: map[int][]event{}}
 	type key struct {
 		file int
 		call int64

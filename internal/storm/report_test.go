@@ -14,7 +14,8 @@ import (
 )
 
 // counted is what the file of results has a column for.
-var counted = []string{"kill of a worker", "kill of a producer", "kill of the server", "kill of a backend", "end of a session", "power cut", "lost answer", networkCut, "late request", "failover"}
+var counted = []string{"kill of a worker", "kill of a producer", "kill of the server", "kill of a backend",
+	"end of a session", "power cut", "lost answer", networkCut, "late request", "failover"}
 
 // report says what the storm was, fails the test if anything was violated, and
 // appends a line to the file of results.
@@ -26,7 +27,8 @@ func (s *storm) report() {
 	for _, code := range slices.Sorted(maps.Keys(s.struck)) {
 		struck = append(struck, fmt.Sprintf("%s × %d", code, s.struck[code]))
 	}
-	s.t.Logf("%.0f tasks/s before the first fault; %s; faults: %s", s.rate, strings.Join(counts, ", "), strings.Join(struck, ", "))
+	s.t.Logf("%.0f tasks/s before the first fault; %s; faults: %s", s.rate, strings.Join(counts, ", "),
+		strings.Join(struck, ", "))
 	codes := map[string]int{}
 	for _, v := range s.violations {
 		code, _, _ := strings.Cut(v, ":")
@@ -56,6 +58,6 @@ func (s *storm) report() {
 	if s.ground.bouncer != nil {
 		version += " behind pgbouncer"
 	}
-	fmt.Fprintf(f, "| %s | %s | %s | %d | %v | %.0f | %s%d | %s |\n", time.Now().UTC().Format("2006-01-02 15:04"), tusk.Version(), version, s.seed,
-		s.lasts, s.rate, columns.String(), len(s.violations), strings.Join(struck, ", "))
+	fmt.Fprintf(f, "| %s | %s | %s | %d | %v | %.0f | %s%d | %s |\n", time.Now().UTC().Format("2006-01-02 15:04"),
+		tusk.Version(), version, s.seed, s.lasts, s.rate, columns.String(), len(s.violations), strings.Join(struck, ", "))
 }

@@ -55,7 +55,8 @@ func playSerialWorker(p part) error {
 		_, err := fmt.Fprintln(file, "end", time.Now().UnixNano(), t.Tenant, t.Args.N)
 		return err
 	})
-	worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Queues: []string{queueSerial}, Concurrency: 8, Lease: time.Second, Poll: 100 * time.Millisecond})
+	worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Queues: []string{queueSerial}, Concurrency: 8,
+		Lease: time.Second, Poll: 100 * time.Millisecond})
 	if err != nil {
 		return err
 	}
@@ -130,7 +131,8 @@ func serialClient(t *testing.T, at *part) *tusk.Client {
 	var tasks []tusk.NewTask
 	for n := range serialTasks {
 		for tenant := range serialTenants {
-			tasks = append(tasks, tusk.NewTask{Args: step{n}, Options: &tusk.Options{Queue: queueSerial, Tenant: fmt.Sprint("t", tenant)}})
+			tasks = append(tasks, tusk.NewTask{Args: step{n},
+				Options: &tusk.Options{Queue: queueSerial, Tenant: fmt.Sprint("t", tenant)}})
 		}
 	}
 	if _, err := client.EnqueueMany(t.Context(), tasks); err != nil {
@@ -142,7 +144,8 @@ func serialClient(t *testing.T, at *part) *tusk.Client {
 // serialLeft is how many steps have not been completed.
 func serialLeft(t *testing.T, client *tusk.Client) int {
 	t.Helper()
-	done, err := client.List(context.Background(), tusk.Filter{Queues: []string{queueSerial}, States: []tusk.State{tusk.StateCompleted}, Limit: store.MaxPage})
+	done, err := client.List(context.Background(),
+		tusk.Filter{Queues: []string{queueSerial}, States: []tusk.State{tusk.StateCompleted}, Limit: store.MaxPage})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +199,8 @@ func checkSerial(t *testing.T, dir string, died map[string]time.Time) {
 		next := 0
 		for i, s := range all {
 			if i > 0 && s.begin < all[i-1].end {
-				t.Errorf("tenant %s: step %d began %v before step %d had ended", tenant, s.n, time.Duration(all[i-1].end-s.begin), all[i-1].n)
+				t.Errorf("tenant %s: step %d began %v before step %d had ended", tenant, s.n, time.Duration(all[i-1].end-s.begin),
+					all[i-1].n)
 			}
 			if s.n != next && s.n != next-1 {
 				t.Errorf("tenant %s: step %d began when %d was next", tenant, s.n, next)

@@ -27,7 +27,8 @@ func buildWithWrongClock(t *testing.T) string {
 	}
 	file := filepath.Join(strings.TrimSpace(string(root)), "src", "time", "time.go")
 	return build(t, ".", []change{
-		{file, "	sec, nsec, mono := runtimeNow()\n	if mono == 0 {", "	sec, nsec, mono := runtimeNow()\n	sec += wrong\n	if mono == 0 {"},
+		{file, "	sec, nsec, mono := runtimeNow()\n	if mono == 0 {",
+			"	sec, nsec, mono := runtimeNow()\n	sec += wrong\n	if mono == 0 {"},
 		{file, "import (\n", `import (
 	"syscall"
 `},

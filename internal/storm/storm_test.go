@@ -94,7 +94,8 @@ func folder(t *testing.T, name string) string {
 
 func newStorm(t *testing.T, name string) *storm {
 	t.Helper()
-	s := &storm{t: t, faults: faults, lasts: 12 * time.Second, seed: rand.Uint64N(1 << 32), counts: map[string]int{}, struck: map[string]int{}}
+	s := &storm{t: t, faults: faults, lasts: 12 * time.Second, seed: rand.Uint64N(1 << 32), counts: map[string]int{},
+		struck: map[string]int{}}
 	if text := os.Getenv(envTime); text != "" {
 		d, err := time.ParseDuration(text)
 		if err != nil {
@@ -163,7 +164,8 @@ func (s *storm) run() {
 // settings are the limits and the schedule that the storm has.
 func (s *storm) settings() {
 	ctx := s.t.Context()
-	for queue, limits := range map[string]tusk.Limits{queueSerial: {PerPartition: 1, BlockOnRetry: true}, queueLimited: {Concurrency: mostLimited}} {
+	for queue, limits := range map[string]tusk.Limits{queueSerial: {PerPartition: 1, BlockOnRetry: true},
+		queueLimited: {Concurrency: mostLimited}} {
 		if err := s.client.SetLimits(ctx, queue, limits); err != nil {
 			s.t.Fatal(err)
 		}
@@ -187,11 +189,13 @@ func (s *storm) role(name string) role {
 	if name == "worker" {
 		return s.worker()
 	}
-	return role{name: name, part: &part{Engine: s.ground.engine, DSN: s.ground.via, Name: name, Backlog: 600, Place: s.place()}}
+	return role{name: name, part: &part{Engine: s.ground.engine, DSN: s.ground.via, Name: name, Backlog: 600,
+		Place: s.place()}}
 }
 
 func (s *storm) worker() role {
-	r := role{name: nameWorker, part: &part{Engine: s.ground.engine, DSN: s.ground.via, Name: nameWorker, Place: s.place()}}
+	r := role{name: nameWorker, part: &part{Engine: s.ground.engine, DSN: s.ground.via, Name: nameWorker,
+		Place: s.place()}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.started++; s.started%2 == 0 {
@@ -213,9 +217,11 @@ func (s *storm) measure() {
 			continue
 		}
 		if s.rate == 0 || os.Getenv(envTime) != "" {
-			s.t.Fatalf("the storm is void: %.0f tasks/s before the first fault, at least %d are needed: %s", s.rate, leastRate, s.fleet.living[0].tail())
+			s.t.Fatalf("the storm is void: %.0f tasks/s before the first fault, at least %d are needed: %s", s.rate, leastRate,
+				s.fleet.living[0].tail())
 		}
-		s.t.Logf("only %.0f tasks/s before the first fault, on a machine that is busy: this storm checks, and proves little", s.rate)
+		s.t.Logf("only %.0f tasks/s before the first fault, on a machine that is busy: this storm checks, and proves little",
+			s.rate)
 		return
 	}
 }
@@ -226,7 +232,8 @@ func (s *storm) completed() (n int64) {
 	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
 		now := time.Now()
 		var err error
-		stats, err = s.client.Stats(s.t.Context(), store.StatsFilter{Bucket: time.Hour, From: now.Add(-48 * time.Hour), Until: now.Add(48 * time.Hour)})
+		stats, err = s.client.Stats(s.t.Context(), store.StatsFilter{Bucket: time.Hour, From: now.Add(-48 * time.Hour),
+			Until: now.Add(48 * time.Hour)})
 		if err == nil {
 			break
 		}

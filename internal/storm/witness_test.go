@@ -36,7 +36,8 @@ func doubt(err error) string {
 	switch {
 	case err == nil:
 		return ""
-	case errors.Is(err, store.ErrNotCommitted), errors.Is(err, store.ErrNotLeader), errors.Is(err, store.ErrWorkerDead), errors.Is(err, store.ErrConflict):
+	case errors.Is(err, store.ErrNotCommitted), errors.Is(err, store.ErrNotLeader), errors.Is(err, store.ErrWorkerDead),
+		errors.Is(err, store.ErrConflict):
 		return errNone
 	}
 	return "unknown: " + err.Error()
@@ -99,7 +100,8 @@ func (w *witness) claimed(call, asked int64, r store.ClaimRequest, tasks []store
 			items[i] = itemOfClaimed(&tasks[i])
 			items[i].Token = tasks[i].Lease.String()
 		}
-		w.log.write(event{Op: opClaimed, Call: call, Asked: asked, Who: r.Worker.String(), Token: r.Token.String(), Items: items})
+		w.log.write(event{Op: opClaimed, Call: call, Asked: asked, Who: r.Worker.String(), Token: r.Token.String(),
+			Items: items})
 	}
 }
 
@@ -123,8 +125,9 @@ func (w *witness) finish(outcomes []store.Outcome) (call int64) {
 	var then []store.NewTask
 	for i := range outcomes {
 		o := &outcomes[i]
-		items[i] = item{ID: o.Task.ID, Token: o.Task.Lease.String(), State: o.State.String(), Attempt: o.Attempt, Crashes: o.Crashes,
-			Rescue: strings.HasPrefix(o.Error, "worker ") && strings.HasSuffix(o.Error, " died")}
+		items[i] = item{ID: o.Task.ID, Token: o.Task.Lease.String(), State: o.State.String(), Attempt: o.Attempt,
+			Crashes: o.Crashes,
+			Rescue:  strings.HasPrefix(o.Error, "worker ") && strings.HasSuffix(o.Error, " died")}
 		if items[i].Rescue {
 			items[i].Part, items[i].Claimed = o.Task.Worker.String(), o.Task.ClaimedAt.UnixNano()
 		}

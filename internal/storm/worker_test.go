@@ -107,9 +107,10 @@ func playWorker(p part) error {
 	case 1: // one with leases of the usual size
 		slots, ahead = 50, 500
 	}
-	worker, err := tusk.NewWorker(client, (&hands{p, log, db}).mux(), &tusk.WorkerConfig{Queues: queues, Concurrency: slots, ReadAhead: ahead,
-		Lease: stormLease, Poll: 200 * time.Millisecond, ShutdownTimeout: time.Second, Logger: quiet, Middleware: []tusk.Middleware{log.watch},
-		Retention: tusk.Retention{Completed: 300 * time.Hour, Cancelled: 300 * time.Hour}})
+	worker, err := tusk.NewWorker(client, (&hands{p, log, db}).mux(),
+		&tusk.WorkerConfig{Queues: queues, Concurrency: slots, ReadAhead: ahead, Lease: stormLease,
+			Poll: 200 * time.Millisecond, ShutdownTimeout: time.Second, Logger: quiet, Middleware: []tusk.Middleware{log.watch},
+			Retention: tusk.Retention{Completed: 300 * time.Hour, Cancelled: 300 * time.Hour}})
 	if err != nil {
 		return err
 	}
@@ -141,7 +142,8 @@ func (h *history) vitals() {
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		files, _ := os.ReadDir("/proc/self/fd")
-		h.write(event{Op: opVitals, Who: fmt.Sprint(os.Getpid()), Term: int64(m.HeapAlloc), Items: []item{{Attempt: runtime.NumGoroutine(), Crashes: len(files)}}})
+		h.write(event{Op: opVitals, Who: fmt.Sprint(os.Getpid()), Term: int64(m.HeapAlloc),
+			Items: []item{{Attempt: runtime.NumGoroutine(), Crashes: len(files)}}})
 	}
 }
 
@@ -155,9 +157,11 @@ type hands struct {
 func (h *hands) mux() *tusk.Mux {
 	m := tusk.NewMux()
 	for kind, do := range map[string]func(context.Context, *tusk.Task[load]) error{
-		doEcho: h.echo, doEffect: h.effect, doTx: h.tx, doFlaky: h.flaky, doSlow: h.slow, doSnooze: h.snooze, doPanic: h.panic,
-		doExit: h.exit, doOverflow: h.overflow, doStarve: h.starve, doKiller: h.killer, doDeaf: h.deaf,
-		doLinger: h.linger, doGoexit: h.goexit, doGarbage: h.garbage, doDoomed: h.doomed, doFamily: h.family, doRerun: h.rerun, doTick: h.echo,
+		doEcho: h.echo, doEffect: h.effect, doTx: h.tx, doFlaky: h.flaky, doSlow: h.slow, doSnooze: h.snooze,
+		doPanic: h.panic,
+		doExit:  h.exit, doOverflow: h.overflow, doStarve: h.starve, doKiller: h.killer, doDeaf: h.deaf,
+		doLinger: h.linger, doGoexit: h.goexit, doGarbage: h.garbage, doDoomed: h.doomed, doFamily: h.family,
+		doRerun: h.rerun, doTick: h.echo,
 	} {
 		tusk.HandleKind(m, kind, do)
 	}
@@ -251,7 +255,8 @@ func (h *hands) rerun(_ context.Context, t *tusk.Task[load]) error {
 	if t.Args.Part%2 == 1 && t.Attempt == 1 {
 		return errPlanned
 	}
-	h.log.write(event{Op: opEffect, Items: []item{{ID: t.ID, Token: t.Lease.String(), Key: t.Key, Version: t.Args.Version}}})
+	h.log.write(
+		event{Op: opEffect, Items: []item{{ID: t.ID, Token: t.Lease.String(), Key: t.Key, Version: t.Args.Version}}})
 	return nil
 }
 

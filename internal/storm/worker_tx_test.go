@@ -38,8 +38,8 @@ func (h *hands) tx(ctx context.Context, t *tusk.Task[load]) error {
 	}
 }
 
-// linger does the same with notes, in a transaction that stays open for longer than a lease. It commits, or in its first
-// attempt fails and rolls back, or fails and forgets the transaction.
+// linger does the same with notes, in a transaction that stays open for longer than a lease. It commits, or in its
+// first attempt fails and rolls back, or fails and forgets the transaction.
 func (h *hands) linger(_ context.Context, t *tusk.Task[load]) error {
 	t.SetProgress(50, "half")
 	t.Logger().Info("on my way")
@@ -71,7 +71,8 @@ func (h *hands) completeTx(ctx context.Context, t *tusk.Task[load]) (tx *sql.Tx,
 	if _, err := tx.ExecContext(ctx, h.part.insert("storm_effect"), t.ID.String(), t.Lease.String()); err != nil {
 		return nil, 0, errors.Join(err, tx.Rollback())
 	}
-	call = h.log.call(event{Op: opFinish, Text: "tx", Items: []item{{ID: t.ID, Token: t.Lease.String(), State: tusk.StateCompleted.String(), Attempt: t.Attempt}}})
+	call = h.log.call(event{Op: opFinish, Text: "tx",
+		Items: []item{{ID: t.ID, Token: t.Lease.String(), State: tusk.StateCompleted.String(), Attempt: t.Attempt}}})
 	if err := t.CompleteTx(ctx, tx); err != nil {
 		err = errors.Join(err, tx.Rollback())
 		h.log.write(event{Op: opFinished, Call: call, Err: errNone})

@@ -112,8 +112,8 @@ func waitsLong(counts []store.Count, queue string, long time.Duration) bool {
 
 // sweepPage lets the tasks of the next page rise that have waited for long enough.
 func (l *Leader) sweepPage(ctx context.Context, queue string, of Aging, s *sweep) error {
-	tasks, err := l.store.List(ctx, store.Filter{Queues: []string{queue}, States: []store.State{store.Available, store.Pending},
-		Before: s.cursor, Limit: store.MaxPage})
+	tasks, err := l.store.List(ctx, store.Filter{Queues: []string{queue},
+		States: []store.State{store.Available, store.Pending}, Before: s.cursor, Limit: store.MaxPage})
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,8 @@ func (l *Leader) sweepPage(ctx context.Context, queue string, of Aging, s *sweep
 		}
 	}
 	for to, ids := range rising {
-		if _, err := l.store.Edit(ctx, store.Edit{IDs: ids, Change: store.Change{Op: store.Reprioritize, Priority: to}}); err != nil {
+		if _, err := l.store.Edit(ctx, store.Edit{IDs: ids,
+			Change: store.Change{Op: store.Reprioritize, Priority: to}}); err != nil {
 			return err
 		}
 	}

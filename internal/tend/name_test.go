@@ -13,13 +13,15 @@ import (
 // ran has a task of a queue run and end at once.
 func ran(t *testing.T, s store.Store, worker store.ID, queue string) {
 	t.Helper()
-	if _, err := s.Enqueue(t.Context(), []store.NewTask{{ID: newID(), Queue: queue, Kind: "k", Args: []byte("{}")}}); err != nil {
+	if _, err := s.Enqueue(t.Context(), []store.NewTask{
+		{ID: newID(), Queue: queue, Kind: "k", Args: []byte("{}")}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: worker}, TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{queue}, Limit: 1, Token: store.NewToken()})
+	tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{queue}, Limit: 1,
+		Token: store.NewToken()})
 	if err != nil || len(tasks) != 1 {
 		t.Fatal(len(tasks), err)
 	}

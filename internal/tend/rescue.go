@@ -118,7 +118,8 @@ func (l *Leader) takeBack(ctx context.Context, outcomes []store.Outcome) error {
 // isForAll reports whether a write failed for a reason that has nothing to do with what
 // was written, so that a part of it would fare no better.
 func isForAll(err error) bool {
-	for _, reason := range []error{store.ErrUnavailable, store.ErrReadOnly, store.ErrFull, store.ErrMoved, store.ErrSchemaMissing, store.ErrSchemaOld} {
+	for _, reason := range []error{store.ErrUnavailable, store.ErrReadOnly, store.ErrFull, store.ErrMoved,
+		store.ErrSchemaMissing, store.ErrSchemaOld} {
 		if errors.Is(err, reason) {
 			return true
 		}

@@ -203,7 +203,8 @@ func (l *Leader) now() time.Time {
 
 // chore makes a loop that works only while this process leads. The end of a term
 // is no failure.
-func (l *Leader) chore(name string, deadline time.Duration, do func(ctx context.Context, term int64) (time.Duration, error)) *loop.Loop {
+func (l *Leader) chore(name string, deadline time.Duration,
+	do func(ctx context.Context, term int64) (time.Duration, error)) *loop.Loop {
 	return loop.New(name, deadline, l.o.Log, func(ctx context.Context) (time.Duration, error) {
 		term := l.Term()
 		if term == 0 {
@@ -229,7 +230,9 @@ func (l *Leader) touch() {
 	now := time.Now()
 	if !l.met.IsZero() && now.Sub(l.met) > l.o.Outage {
 		l.back = now
-		l.o.Log.Warn("lead: the database was out of reach, nobody is declared dead until every worker has had the time to beat", "for", now.Sub(l.met))
+		l.o.Log.Warn(
+			"lead: the database was out of reach, nobody is declared dead until every worker has had the time to beat", "for",
+			now.Sub(l.met))
 	}
 	l.met = now
 }

@@ -111,7 +111,8 @@ func plan(t *testing.T, s store.Store, name string, of tick.Schedule) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.PutRecord(t.Context(), store.PutRecord{Record: store.Record{Kind: tick.RecordKind, Name: name, Body: body}}); err != nil {
+	if _, _, err := s.PutRecord(t.Context(),
+		store.PutRecord{Record: store.Record{Kind: tick.RecordKind, Name: name, Body: body}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -159,7 +160,8 @@ func TestLeadersThatComeAndGoFireEachTickOnce(t *testing.T) {
 				}
 				return nil
 			}}
-			plan(t, inner, "s", tick.Schedule{Spec: "@every 20s", Kind: "k", Missed: tick.MissedAll, Cap: tick.MaxCap, Overlap: tick.OverlapAllow})
+			plan(t, inner, "s", tick.Schedule{Spec: "@every 20s", Kind: "k", Missed: tick.MissedAll, Cap: tick.MaxCap,
+				Overlap: tick.OverlapAllow})
 			leaders := map[byte]*Leader{}
 			kills := map[byte]func(){}
 			for id := range byte(3) {
@@ -278,14 +280,16 @@ func TestATaskThatCannotBeReadHoldsUpNoRescue(t *testing.T) {
 		s := memory.New()
 		ctx := t.Context()
 		worker := store.ID{99}
-		tasks := []store.NewTask{{ID: newID(), Queue: "q", Kind: "k", Args: []byte("no JSON"), Settings: []byte("no settings")}, {ID: newID(), Queue: "q", Kind: "k", Args: []byte("{}")}}
+		tasks := []store.NewTask{{ID: newID(), Queue: "q", Kind: "k", Args: []byte("no JSON"),
+			Settings: []byte("no settings")}, {ID: newID(), Queue: "q", Kind: "k", Args: []byte("{}")}}
 		if _, err := s.Extend(ctx, store.Beat{Worker: store.Worker{ID: worker}, TTL: time.Second}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Enqueue(ctx, tasks); err != nil {
 			t.Fatal(err)
 		}
-		if claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 5, Token: store.NewToken()}); err != nil || len(claimed) != 2 {
+		if claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 5,
+			Token: store.NewToken()}); err != nil || len(claimed) != 2 {
 			t.Fatal(len(claimed), err)
 		}
 		_, kill := lead(s, 1)
@@ -320,7 +324,8 @@ func TestRescueGoesOnPastWhatIsHeld(t *testing.T) {
 		if _, err := s.Enqueue(ctx, tasks); err != nil {
 			t.Fatal(err)
 		}
-		claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: len(tasks), Token: store.NewToken()})
+		claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: len(tasks),
+			Token: store.NewToken()})
 		if err != nil || len(claimed) != len(tasks) {
 			t.Fatal(len(claimed), err)
 		}
@@ -399,7 +404,8 @@ func TestATaskThatCannotBeWrittenBackHoldsUpNoOther(t *testing.T) {
 				if _, err := s.Extend(t.Context(), store.Beat{Worker: w, TTL: time.Second}); err != nil {
 					t.Fatal(err)
 				}
-				claimed, err := s.Claim(t.Context(), store.ClaimRequest{Worker: w.ID, Queues: []string{"q"}, Limit: 99, Token: store.NewToken()})
+				claimed, err := s.Claim(t.Context(), store.ClaimRequest{Worker: w.ID, Queues: []string{"q"}, Limit: 99,
+					Token: store.NewToken()})
 				if err != nil || len(claimed) != 99 {
 					t.Fatal(len(claimed), err)
 				}
@@ -423,10 +429,13 @@ func TestATaskThatCannotBeWrittenBackHoldsUpNoOther(t *testing.T) {
 func TestSettingsThatCannotBeReadStopNoPruning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New()
-		if _, _, err := s.PutRecord(t.Context(), store.PutRecord{Record: store.Record{Kind: QueueKind, Name: "bad", Body: []byte("{")}}); err != nil {
+		if _, _, err := s.PutRecord(t.Context(),
+			store.PutRecord{Record: store.Record{Kind: QueueKind, Name: "bad", Body: []byte("{")}}); err != nil {
 			t.Fatal(err)
 		}
-		l := New(s, Options{NewID: newID, Log: slog.New(slog.DiscardHandler), Retention: func() store.Retention { return store.Retention{Completed: time.Hour} }})
+		l := New(s, Options{NewID: newID, Log: slog.New(slog.DiscardHandler), Retention: func() store.Retention {
+			return store.Retention{Completed: time.Hour}
+		}})
 		keep, _, err := l.Retentions(t.Context())
 		if err != nil || keep.Completed != time.Hour {
 			t.Fatal(keep, err)
@@ -458,10 +467,12 @@ func TestAnOutageIsNobodysDeath(t *testing.T) {
 			if _, err := inner.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: w}, TTL: ttl}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := inner.Enqueue(t.Context(), []store.NewTask{{ID: newID(), Kind: "k", Queue: "q", Args: []byte("{}")}}); err != nil {
+			if _, err := inner.Enqueue(t.Context(),
+				[]store.NewTask{{ID: newID(), Kind: "k", Queue: "q", Args: []byte("{}")}}); err != nil {
 				t.Fatal(err)
 			}
-			got, err := inner.Claim(t.Context(), store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()})
+			got, err := inner.Claim(t.Context(), store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 1,
+				Token: store.NewToken()})
 			if err != nil || len(got) != 1 {
 				t.Fatal(got, err)
 			}
@@ -530,7 +541,8 @@ func TestAScheduleThatCannotBeWrittenHoldsUpNoOther(t *testing.T) {
 		inner := memory.New()
 		s := &stuck{Store: inner, name: "s3"}
 		for i := range 10 {
-			plan(t, inner, fmt.Sprint("s", i), tick.Schedule{Spec: "@every 1m", Kind: "k", Overlap: tick.OverlapAllow, Next: time.Now().Add(time.Minute)})
+			plan(t, inner, fmt.Sprint("s", i), tick.Schedule{Spec: "@every 1m", Kind: "k", Overlap: tick.OverlapAllow,
+				Next: time.Now().Add(time.Minute)})
 		}
 		_, kill := lead(s, 1)
 		time.Sleep(70 * time.Second)

@@ -88,7 +88,8 @@ func (l *Leader) turn(ctx context.Context, term int64) (time.Duration, error) {
 // share hands out the turns of one queue. What was used of its rates is stored
 // before the turns are granted: a leader that dies in between has given away too
 // few and not too many. Short says that more might have been granted.
-func (l *Leader) share(ctx context.Context, term int64, name string, w allot.Waiting) (granted int, short bool, err error) {
+func (l *Leader) share(ctx context.Context, term int64, name string,
+	w allot.Waiting) (granted int, short bool, err error) {
 	t := &l.turns
 	if t.shares[name] == nil {
 		t.shares[name], t.ahead[name] = &allot.Shares{}, &window{}
@@ -136,7 +137,8 @@ func (l *Leader) grant(ctx context.Context, term int64, ids []store.ID) (granted
 }
 
 // remember stores what was used of a queue's rates.
-func (l *Leader) remember(ctx context.Context, term int64, name string, r *rated, limits *allot.Limits, now time.Time) error {
+func (l *Leader) remember(ctx context.Context, term int64, name string, r *rated, limits *allot.Limits,
+	now time.Time) error {
 	r.usage.Tidy(limits, now)
 	body, err := json.Marshal(r.usage)
 	if err != nil {

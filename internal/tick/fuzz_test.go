@@ -10,8 +10,10 @@ import (
 
 // FuzzSchedule reads schedules as a database may hold them, and fires them.
 func FuzzSchedule(f *testing.F) {
-	for _, text := range []string{`{"spec":"@every 1m","kind":"k"}`, `{"spec":"*/5 * * * *","zone":"Europe/Berlin","kind":"k","missed":"all","cap":3}`,
-		`{"spec":"@every 1s","missed":"all","cap":-1,"next":"2026-01-01T00:00:00Z"}`, `{"spec":"","next":"0001-01-01T00:00:00Z"}`, `{"jitter":-5,"spec":"@daily","settings":[]}`} {
+	for _, text := range []string{`{"spec":"@every 1m","kind":"k"}`,
+		`{"spec":"*/5 * * * *","zone":"Europe/Berlin","kind":"k","missed":"all","cap":3}`,
+		`{"spec":"@every 1s","missed":"all","cap":-1,"next":"2026-01-01T00:00:00Z"}`,
+		`{"spec":"","next":"0001-01-01T00:00:00Z"}`, `{"jitter":-5,"spec":"@daily","settings":[]}`} {
 		f.Add([]byte(text), int64(1_767_225_600))
 	}
 	f.Fuzz(func(t *testing.T, stored []byte, unix int64) {

@@ -184,8 +184,9 @@ func (s *Schedule) Task(name string, at time.Time, id store.ID) (store.NewTask, 
 	if err != nil {
 		return store.NewTask{}, fmt.Errorf("schedule %s: %w", name, err)
 	}
-	t := store.NewTask{ID: id, Kind: s.Kind, Queue: s.Queue, Tenant: s.Tenant, Partition: s.Partition, Priority: s.Priority,
-		Args: s.Args, Tags: s.Tags, Settings: settings}
+	t := store.NewTask{ID: id, Kind: s.Kind, Queue: s.Queue, Tenant: s.Tenant, Partition: s.Partition,
+		Priority: s.Priority,
+		Args:     s.Args, Tags: s.Tags, Settings: settings}
 	if s.Jitter > 0 {
 		t.Delay = rand.N(s.Jitter)
 	}

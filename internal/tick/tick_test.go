@@ -76,7 +76,8 @@ func TestMissedTicksFollowThePolicy(t *testing.T) {
 	} {
 		s := &Schedule{Spec: "*/15 * * * *", Kind: "k", Missed: c.missed, Cap: c.cap}
 		if fired := fire(t, s, time.Hour+14*time.Minute); !slices.Equal(fired, c.fired) || s.Skipped != c.skipped {
-			t.Errorf("%q, cap %d: fired %v and skipped %d, want %v and %d", c.missed, c.cap, fired, s.Skipped, c.fired, c.skipped)
+			t.Errorf("%q, cap %d: fired %v and skipped %d, want %v and %d", c.missed, c.cap, fired, s.Skipped,
+				c.fired, c.skipped)
 		}
 		if next := s.Next.Sub(start); next != 75*time.Minute {
 			t.Errorf("%q: the next tick is %v", c.missed, next)
@@ -118,7 +119,8 @@ func TestTasksOfATickKeepToTheOverlapPolicy(t *testing.T) {
 			return n.Key == Key("s") && n.OnConflict == store.Rerun && n.SourceTime.IsZero()
 		},
 	} {
-		s := &Schedule{Spec: "@every 1m", Kind: "k", Overlap: overlap, Settings: json.RawMessage(`{"max_attempts":3}`), Jitter: time.Second}
+		s := &Schedule{Spec: "@every 1m", Kind: "k", Overlap: overlap, Settings: json.RawMessage(`{"max_attempts":3}`),
+			Jitter: time.Second}
 		n, err := s.Task("s", at, store.ID{1})
 		if err != nil || !check(n) {
 			t.Errorf("%q: %+v, %v", overlap, n, err)
@@ -128,7 +130,8 @@ func TestTasksOfATickKeepToTheOverlapPolicy(t *testing.T) {
 			Schedule    string    `json:"schedule"`
 			Tick        time.Time `json:"tick"`
 		}
-		if err := json.Unmarshal(n.Settings, &settings); err != nil || settings.MaxAttempts != 3 || settings.Schedule != "s" || !settings.Tick.Equal(at) {
+		if err := json.Unmarshal(n.Settings, &settings); err != nil || settings.MaxAttempts != 3 ||
+			settings.Schedule != "s" || !settings.Tick.Equal(at) {
 			t.Errorf("%q: settings %s, %v", overlap, n.Settings, err)
 		}
 		if n.Delay < 0 || n.Delay >= time.Second {
@@ -145,7 +148,8 @@ func TestAPeriodCountsFromItsFirstRun(t *testing.T) {
 	}
 	const week = 7 * 24 * time.Hour
 	from := first.Sub(start)
-	if fired := fire(t, s, from-1, from+time.Hour, from+week, from+2*week+5*time.Hour); !slices.Equal(fired, []time.Duration{from, from + week, from + 2*week}) {
+	if fired := fire(t, s, from-1, from+time.Hour, from+week, from+2*week+5*time.Hour); !slices.Equal(fired,
+		[]time.Duration{from, from + week, from + 2*week}) {
 		t.Errorf("fired %v", fired)
 	}
 	s = &Schedule{Spec: "@every 7d", Start: start, Kind: "k"}
@@ -183,13 +187,16 @@ func TestAClockThatGoesBackForAMomentFiresAgainInThatMomentAlone(t *testing.T) {
 		if moved, err := s.Rewind(back); !moved || err != nil {
 			t.Fatal(moved, err)
 		}
-		if due, err := s.Due(back.Add(32 * time.Second)); err != nil || len(due) != 1 || !due[0].Equal(start.Add(2*time.Hour+time.Minute)) {
+		if due, err := s.Due(back.Add(32 * time.Second)); err != nil || len(due) != 1 ||
+			!due[0].Equal(start.Add(2*time.Hour+time.Minute)) {
 			t.Errorf("%s: in that moment %v fired, %v", missed, due, err)
 		}
-		if due, err := s.Due(start.Add(5*time.Hour + 3*time.Second)); err != nil || len(due) > 1 || !s.Next.Equal(start.Add(5*time.Hour+time.Minute)) {
+		if due, err := s.Due(start.Add(5*time.Hour + 3*time.Second)); err != nil || len(due) > 1 ||
+			!s.Next.Equal(start.Add(5*time.Hour+time.Minute)) {
 			t.Errorf("%s: when it came again %d fired, the next is %v, %v", missed, len(due), s.Next, err)
 		}
-		if due, err := s.Due(start.Add(5*time.Hour + 3*time.Minute)); err != nil || missed == MissedAll && len(due) != 3 || len(due) == 0 {
+		if due, err := s.Due(start.Add(5*time.Hour + 3*time.Minute)); err != nil || missed == MissedAll && len(due) != 3 ||
+			len(due) == 0 {
 			t.Errorf("%s: from then on %d of 3 fired, %v", missed, len(due), err)
 		}
 	}

@@ -101,7 +101,8 @@ func TestNamesThatNobodyCanHaveCountAsOne(t *testing.T) {
 
 func TestWhatSucceededIsKeptWhateverIsRefused(t *testing.T) {
 	now := time.Now()
-	log := []Entry{{WhoID: "ada", Result: "ok", At: now.Add(-AuditAge - time.Hour)}, {WhoID: "ada", Result: "ok", At: now.Add(-time.Hour)}}
+	log := []Entry{{WhoID: "ada", Result: "ok", At: now.Add(-AuditAge - time.Hour)},
+		{WhoID: "ada", Result: "ok", At: now.Add(-time.Hour)}}
 	for range MaxRefused + 100 {
 		log = append(log, Entry{WhoID: "mallory", Result: "forbidden", At: now})
 	}

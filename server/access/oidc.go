@@ -84,7 +84,8 @@ func (g *Gate) Begin(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	g.setCookie(w, g.loginCookie(), base64.RawURLEncoding.EncodeToString(body), 10*time.Minute)
-	http.Redirect(w, r, config.AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier)), http.StatusFound)
+	http.Redirect(w, r, config.AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier)),
+		http.StatusFound)
 	return nil
 }
 
@@ -146,7 +147,8 @@ func (p *Provider) identify(ctx context.Context, code string, a attempt) (Identi
 	if err := verified.Claims(&claims); err != nil {
 		return Identity{}, fmt.Errorf("%w: %w", ErrUnauthenticated, err)
 	}
-	who := Identity{ID: "oidc:" + verified.Issuer + "#" + verified.Subject, Name: nameOf(claims, verified.Subject), Via: "session"}
+	who := Identity{ID: "oidc:" + verified.Issuer + "#" + verified.Subject, Name: nameOf(claims, verified.Subject),
+		Via: "session"}
 	who.Role, who.Queues, who.Tenants = p.allow(claims)
 	if who.Role == "" {
 		return Identity{}, ErrNoRole

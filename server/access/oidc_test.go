@@ -44,7 +44,8 @@ func newIssuer(t *testing.T) *issuer {
 		_ = json.NewEncoder(w).Encode(v)
 	}
 	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, map[string]any{"issuer": i.URL, "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token", "jwks_uri": i.URL + "/keys",
+		answer(w, map[string]any{"issuer": i.URL, "authorization_endpoint": i.URL + "/authorize",
+			"token_endpoint": i.URL + "/token", "jwks_uri": i.URL + "/keys",
 			"id_token_signing_alg_values_supported": []string{"RS256"}})
 	})
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
@@ -76,7 +77,8 @@ func newIssuer(t *testing.T) *issuer {
 func b64(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
 func (i *issuer) token(t *testing.T) string {
-	claims := map[string]any{"iss": i.URL, "aud": "tusk", "sub": "u1", "exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(), "nonce": i.nonce,
+	claims := map[string]any{"iss": i.URL, "aud": "tusk", "sub": "u1", "exp": time.Now().Add(time.Hour).Unix(),
+		"iat": time.Now().Unix(), "nonce": i.nonce,
 		"email": "ada@example.com", "email_verified": true, "groups": []string{"staff", "ops"}}
 	for name, v := range i.claims {
 		claims[name] = v
@@ -100,9 +102,12 @@ func TestPeopleLogInElsewhere(t *testing.T) {
 		status int
 		who    access.Identity
 	}{
-		"a member of two groups gets the stronger role": {nil, 200, access.Identity{Name: "ada@example.com", Via: "session", Role: access.Operator}},
-		"an unverified address is no name":              {map[string]any{"email_verified": false}, 200, access.Identity{Name: "u1", Via: "session", Role: access.Operator}},
-		"a group that only looks alike has no role":     {map[string]any{"groups": []string{"ops-readonly", "xops", "Ops"}}, 403, access.Identity{}},
+		"a member of two groups gets the stronger role": {nil, 200,
+			access.Identity{Name: "ada@example.com", Via: "session", Role: access.Operator}},
+		"an unverified address is no name": {map[string]any{"email_verified": false}, 200,
+			access.Identity{Name: "u1", Via: "session", Role: access.Operator}},
+		"a group that only looks alike has no role": {map[string]any{"groups": []string{"ops-readonly", "xops", "Ops"}}, 403,
+			access.Identity{}},
 		"no groups":           {map[string]any{"groups": nil}, 403, access.Identity{}},
 		"another's nonce":     {map[string]any{"nonce": "x"}, 401, access.Identity{}},
 		"another's audience":  {map[string]any{"aud": "other"}, 401, access.Identity{}},
@@ -187,7 +192,8 @@ func logIn(t *testing.T, i *issuer, meddle func(url.Values)) (who access.Identit
 
 func TestBoundsAreNamesOrTheirBeginnings(t *testing.T) {
 	who := access.Identity{Queues: []string{"mail", "team-a.*"}, Tenants: []string{"acme"}}
-	for queue, want := range map[string]bool{"mail": true, "mail2": false, "team-a.x": true, "team-a": false, "team-ab": false, "": false} {
+	for queue, want := range map[string]bool{"mail": true, "mail2": false, "team-a.x": true, "team-a": false,
+		"team-ab": false, "": false} {
 		if who.Sees(queue, "acme") != want || who.Sees(queue, "umbrella") || who.Sees(queue, "") {
 			t.Error(queue)
 		}

@@ -21,7 +21,8 @@ func TestAProviderThatDoesNotAnswerHoldsUpNobodyElse(t *testing.T) {
 		<-release
 	}))
 	defer silent.Close()
-	gate := &access.Gate{Book: access.NewBook(memory.New()), Provider: &access.Provider{Issuer: silent.URL, ClientID: "tusk", RedirectURL: silent.URL}}
+	gate := &access.Gate{Book: access.NewBook(memory.New()),
+		Provider: &access.Provider{Issuer: silent.URL, ClientID: "tusk", RedirectURL: silent.URL}}
 	begin := func(ctx context.Context) error {
 		return gate.Begin(httptest.NewRecorder(), httptest.NewRequest("GET", "/login/oidc", nil).WithContext(ctx))
 	}
@@ -49,8 +50,10 @@ func TestAProviderThatDoesNotAnswerHoldsUpNobodyElse(t *testing.T) {
 }
 
 func TestAnIssuerIsAskedByHTTPSAlone(t *testing.T) {
-	for issuer, good := range map[string]bool{"https://id.example.com": true, "http://localhost:8080/x": true, "http://127.0.0.1": true, "http://[::1]:1": true,
-		"http://id.example.com": false, "http://localhost.example.com": false, "http://10.0.0.1": false, "ftp://id.example.com": false, "id.example.com": false, "": false} {
+	for issuer, good := range map[string]bool{"https://id.example.com": true, "http://localhost:8080/x": true,
+		"http://127.0.0.1": true, "http://[::1]:1": true,
+		"http://id.example.com": false, "http://localhost.example.com": false, "http://10.0.0.1": false,
+		"ftp://id.example.com": false, "id.example.com": false, "": false} {
 		if err := (&access.Provider{Issuer: issuer}).Check(); (err == nil) != good {
 			t.Errorf("%q: %v", issuer, err)
 		}
@@ -60,7 +63,8 @@ func TestAnIssuerIsAskedByHTTPSAlone(t *testing.T) {
 func TestTheCookieOfALoginIsThisHostsAlone(t *testing.T) {
 	i := newIssuer(t)
 	for _, secure := range []bool{false, true} {
-		gate := &access.Gate{Book: access.NewBook(memory.New()), Secure: secure, Provider: &access.Provider{Issuer: i.URL, ClientID: "tusk", RedirectURL: i.URL}}
+		gate := &access.Gate{Book: access.NewBook(memory.New()), Secure: secure,
+			Provider: &access.Provider{Issuer: i.URL, ClientID: "tusk", RedirectURL: i.URL}}
 		w := httptest.NewRecorder()
 		if err := gate.Begin(w, httptest.NewRequest("GET", "/login/oidc", nil)); err != nil {
 			t.Fatal(err)
@@ -79,19 +83,23 @@ func TestGroupsConfineTheirMembers(t *testing.T) {
 		role            access.Role
 		queues, tenants []string
 	}{
-		"one group":                           {[]string{"acme"}, access.Operator, []string{"a.*"}, []string{"acme"}},
-		"the stronger role brings its bounds": {[]string{"staff", "acme"}, access.Operator, []string{"a.*"}, []string{"acme"}},
-		"bounds are not mixed":                {[]string{"umbrella", "acme"}, access.Operator, []string{"a.*"}, []string{"acme"}},
-		"a group without bounds":              {[]string{"acme", "ops"}, access.Operator, nil, nil},
-		"none of that role":                   {[]string{"staff"}, access.Viewer, nil, nil},
+		"one group": {[]string{"acme"}, access.Operator, []string{"a.*"}, []string{"acme"}},
+		"the stronger role brings its bounds": {[]string{"staff", "acme"}, access.Operator, []string{"a.*"},
+			[]string{"acme"}},
+		"bounds are not mixed":   {[]string{"umbrella", "acme"}, access.Operator, []string{"a.*"}, []string{"acme"}},
+		"a group without bounds": {[]string{"acme", "ops"}, access.Operator, nil, nil},
+		"none of that role":      {[]string{"staff"}, access.Viewer, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := newIssuer(t)
 			i.claims = map[string]any{"groups": c.groups}
-			i.roles = map[string]access.Role{"staff": access.Viewer, "ops": access.Operator, "acme": access.Operator, "umbrella": access.Operator}
-			i.bounds = map[string]access.Bounds{"acme": {Queues: []string{"a.*"}, Tenants: []string{"acme"}}, "umbrella": {Tenants: []string{"umbrella"}}}
+			i.roles = map[string]access.Role{"staff": access.Viewer, "ops": access.Operator, "acme": access.Operator,
+				"umbrella": access.Operator}
+			i.bounds = map[string]access.Bounds{"acme": {Queues: []string{"a.*"}, Tenants: []string{"acme"}},
+				"umbrella": {Tenants: []string{"umbrella"}}}
 			who, status := logIn(t, i, nil)
-			if status != 200 || who.Role != c.role || !slices.Equal(who.Queues, c.queues) || !slices.Equal(who.Tenants, c.tenants) {
+			if status != 200 || who.Role != c.role || !slices.Equal(who.Queues, c.queues) ||
+				!slices.Equal(who.Tenants, c.tenants) {
 				t.Errorf("%d %+v", status, who)
 			}
 		})

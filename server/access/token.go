@@ -61,7 +61,8 @@ func (b *Book) CreateToken(ctx context.Context, spec Token, by string) (secret s
 	}
 	id, key := randomHex(8), randomHex(32)
 	t = spec
-	t.ID, t.CreatedAt, t.CreatedBy, t.RevokedAt, t.UsedAt = id, time.Now().UTC().Truncate(time.Second), by, time.Time{}, time.Time{}
+	t.ID, t.CreatedAt, t.CreatedBy, t.RevokedAt, t.UsedAt = id, time.Now().UTC().Truncate(time.Second), by,
+		time.Time{}, time.Time{}
 	secret = "tusk_" + id + "_" + key
 	err = change(ctx, b, tokenRecord, id, func(doc *storedToken, _ bool) (bool, error) {
 		*doc = storedToken{Token: t, Hash: digest(secret)}
@@ -156,7 +157,8 @@ func (b *Book) byToken(ctx context.Context, secret string) (Identity, error) {
 		return Identity{}, ErrNotFound
 	}
 	b.used(ctx, doc.ID)
-	return Identity{ID: "token:" + doc.ID, Name: doc.Name, Via: "token", Role: doc.Role, Queues: doc.Queues, Tenants: doc.Tenants}, nil
+	return Identity{ID: "token:" + doc.ID, Name: doc.Name, Via: "token", Role: doc.Role, Queues: doc.Queues,
+		Tenants: doc.Tenants}, nil
 }
 
 func digest(secret string) string {
@@ -195,5 +197,6 @@ func (b *Book) used(ctx context.Context, id string) {
 	if time.Since(r.UpdatedAt) < usedEvery {
 		return // another process has written it
 	}
-	_, _, _ = b.store.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: useRecord, Name: id, Version: r.Version, Body: []byte("{}")}})
+	_, _, _ = b.store.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: useRecord, Name: id, Version: r.Version,
+		Body: []byte("{}")}})
 }

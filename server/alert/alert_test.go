@@ -23,7 +23,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var noon = time.Date(2026, 1, 31, 12, 0, 30, 0, time.UTC)
 
 func queue(name string, available, running int64, oldest time.Duration) tusk.Queue {
-	return tusk.Queue{Name: name, Tasks: map[tusk.State]int64{store.Available: available, store.Running: running}, Oldest: oldest}
+	return tusk.Queue{Name: name, Tasks: map[tusk.State]int64{store.Available: available, store.Running: running},
+		Oldest: oldest}
 }
 
 func paused(q tusk.Queue) tusk.Queue {
@@ -45,38 +46,59 @@ func TestJudge(t *testing.T) {
 		facts
 		want string // in the text; empty: it does not hold
 	}{
-		{"an old task", Rule{Kind: Oldest, Over: time.Minute}, facts{queues: []tusk.Queue{queue("a", 3, 0, 2*time.Minute)}}, "the oldest of 3 available tasks in queue a"},
-		{"one that is not that old", Rule{Kind: Oldest, Over: time.Minute}, facts{queues: []tusk.Queue{queue("a", 3, 0, time.Minute)}}, ""},
-		{"an old one elsewhere", Rule{Kind: Oldest, Over: time.Minute, Queue: "b"}, facts{queues: []tusk.Queue{queue("a", 3, 0, time.Hour)}}, ""},
-		{"an old one of a paused queue", Rule{Kind: Oldest, Over: time.Minute}, facts{queues: []tusk.Queue{paused(queue("a", 3, 0, time.Hour))}}, ""},
-		{"old ones of many queues", Rule{Kind: Oldest, Over: time.Minute}, facts{queues: []tusk.Queue{queue("a", 1, 0, time.Hour), queue("b", 1, 0, time.Hour),
-			queue("c", 1, 0, time.Hour), queue("d", 1, 0, time.Hour), queue("e", 1, 0, time.Hour), queue("f", 1, 0, time.Hour)}}, "and 1 more"},
+		{"an old task", Rule{Kind: Oldest, Over: time.Minute}, facts{queues: []tusk.Queue{queue("a", 3, 0, 2*time.Minute)}},
+			"the oldest of 3 available tasks in queue a"},
+		{"one that is not that old", Rule{Kind: Oldest, Over: time.Minute},
+			facts{queues: []tusk.Queue{queue("a", 3, 0, time.Minute)}}, ""},
+		{"an old one elsewhere", Rule{Kind: Oldest, Over: time.Minute, Queue: "b"},
+			facts{queues: []tusk.Queue{queue("a", 3, 0, time.Hour)}}, ""},
+		{"an old one of a paused queue", Rule{Kind: Oldest, Over: time.Minute},
+			facts{queues: []tusk.Queue{paused(queue("a", 3, 0, time.Hour))}}, ""},
+		{"old ones of many queues", Rule{Kind: Oldest, Over: time.Minute},
+			facts{queues: []tusk.Queue{queue("a", 1, 0, time.Hour), queue("b", 1, 0, time.Hour),
+				queue("c", 1, 0, time.Hour), queue("d", 1, 0, time.Hour), queue("e", 1, 0, time.Hour),
+				queue("f", 1, 0, time.Hour)}}, "and 1 more"},
 
-		{"nothing ends", Rule{Kind: Stalled, Over: 5 * time.Minute}, facts{queues: []tusk.Queue{queue("a", 0, 2, 0)}}, "no attempt has ended in queue a for 5m0s: 2 tasks run"},
-		{"something ends", Rule{Kind: Stalled, Over: 5 * time.Minute}, facts{queues: []tusk.Queue{queue("a", 0, 2, 0)}, stats: []store.Stat{ended("a", 4*time.Minute, 1, 0)}}, ""},
-		{"something ended long ago", Rule{Kind: Stalled, Over: 5 * time.Minute}, facts{queues: []tusk.Queue{queue("a", 0, 2, 0)}, stats: []store.Stat{ended("a", 9*time.Minute, 1, 0)}}, "queue a"},
-		{"something ends elsewhere", Rule{Kind: Stalled, Over: 5 * time.Minute}, facts{queues: []tusk.Queue{queue("a", 0, 2, 0)}, stats: []store.Stat{ended("b", time.Minute, 1, 0)}}, "queue a"},
-		{"tasks that have just come", Rule{Kind: Stalled, Over: 5 * time.Minute}, facts{queues: []tusk.Queue{queue("a", 7, 0, time.Second)}}, ""},
+		{"nothing ends", Rule{Kind: Stalled, Over: 5 * time.Minute}, facts{queues: []tusk.Queue{queue("a", 0, 2, 0)}},
+			"no attempt has ended in queue a for 5m0s: 2 tasks run"},
+		{"something ends", Rule{Kind: Stalled, Over: 5 * time.Minute},
+			facts{queues: []tusk.Queue{queue("a", 0, 2, 0)}, stats: []store.Stat{ended("a", 4*time.Minute, 1, 0)}}, ""},
+		{"something ended long ago", Rule{Kind: Stalled, Over: 5 * time.Minute},
+			facts{queues: []tusk.Queue{queue("a", 0, 2, 0)}, stats: []store.Stat{ended("a", 9*time.Minute, 1, 0)}}, "queue a"},
+		{"something ends elsewhere", Rule{Kind: Stalled, Over: 5 * time.Minute},
+			facts{queues: []tusk.Queue{queue("a", 0, 2, 0)}, stats: []store.Stat{ended("b", time.Minute, 1, 0)}}, "queue a"},
+		{"tasks that have just come", Rule{Kind: Stalled, Over: 5 * time.Minute},
+			facts{queues: []tusk.Queue{queue("a", 7, 0, time.Second)}}, ""},
 		{"nothing to do", Rule{Kind: Stalled, Over: 5 * time.Minute}, facts{queues: []tusk.Queue{queue("a", 0, 0, 0)}}, ""},
 
-		{"many discarded now", Rule{Kind: Discarded, Rate: 5}, facts{stats: []store.Stat{ended("a", 0, 0, 6)}}, "6 tasks of queue a were discarded"},
-		{"many in the minute before, of two kinds", Rule{Kind: Discarded, Rate: 5}, facts{stats: []store.Stat{ended("a", time.Minute, 0, 3), ended("a", time.Minute, 0, 3)}}, "6 tasks"},
-		{"many in two minutes", Rule{Kind: Discarded, Rate: 5}, facts{stats: []store.Stat{ended("a", 0, 0, 3), ended("a", time.Minute, 0, 3)}}, ""},
+		{"many discarded now", Rule{Kind: Discarded, Rate: 5}, facts{stats: []store.Stat{ended("a", 0, 0, 6)}},
+			"6 tasks of queue a were discarded"},
+		{"many in the minute before, of two kinds", Rule{Kind: Discarded, Rate: 5},
+			facts{stats: []store.Stat{ended("a", time.Minute, 0, 3), ended("a", time.Minute, 0, 3)}}, "6 tasks"},
+		{"many in two minutes", Rule{Kind: Discarded, Rate: 5},
+			facts{stats: []store.Stat{ended("a", 0, 0, 3), ended("a", time.Minute, 0, 3)}}, ""},
 		{"many long ago", Rule{Kind: Discarded, Rate: 5}, facts{stats: []store.Stat{ended("a", 2*time.Minute, 0, 9)}}, ""},
 		{"many elsewhere", Rule{Kind: Discarded, Rate: 5, Queue: "b"}, facts{stats: []store.Stat{ended("a", 0, 0, 9)}}, ""},
 
-		{"a late schedule", Rule{Kind: Missed, Over: time.Minute}, facts{schedules: []tusk.ScheduleInfo{schedule("s", noon.Add(-2*time.Minute), false)}}, "schedule s should have fired 2m0s ago"},
-		{"a paused one", Rule{Kind: Missed, Over: time.Minute}, facts{schedules: []tusk.ScheduleInfo{schedule("s", noon.Add(-time.Hour), true)}}, ""},
-		{"another one", Rule{Kind: Missed, Over: time.Minute, Schedule: "t"}, facts{schedules: []tusk.ScheduleInfo{schedule("s", noon.Add(-time.Hour), false)}}, ""},
-		{"one that was never planned", Rule{Kind: Missed, Over: time.Minute}, facts{schedules: []tusk.ScheduleInfo{schedule("s", time.Time{}, false)}}, ""},
+		{"a late schedule", Rule{Kind: Missed, Over: time.Minute},
+			facts{schedules: []tusk.ScheduleInfo{schedule("s", noon.Add(-2*time.Minute), false)}},
+			"schedule s should have fired 2m0s ago"},
+		{"a paused one", Rule{Kind: Missed, Over: time.Minute},
+			facts{schedules: []tusk.ScheduleInfo{schedule("s", noon.Add(-time.Hour), true)}}, ""},
+		{"another one", Rule{Kind: Missed, Over: time.Minute, Schedule: "t"},
+			facts{schedules: []tusk.ScheduleInfo{schedule("s", noon.Add(-time.Hour), false)}}, ""},
+		{"one that was never planned", Rule{Kind: Missed, Over: time.Minute},
+			facts{schedules: []tusk.ScheduleInfo{schedule("s", time.Time{}, false)}}, ""},
 
-		{"nobody works", Rule{Kind: NoWorker}, facts{queues: []tusk.Queue{queue("a", 4, 0, 0)}}, "queue a has 4 available tasks and no worker"},
+		{"nobody works", Rule{Kind: NoWorker}, facts{queues: []tusk.Queue{queue("a", 4, 0, 0)}},
+			"queue a has 4 available tasks and no worker"},
 		{"somebody works", Rule{Kind: NoWorker}, facts{queues: []tusk.Queue{queue("a", 4, 0, 0)}, served: "a"}, ""},
 		{"nobody leads", Rule{Kind: NoLeader}, facts{}, "no process leads"},
 		{"somebody leads", Rule{Kind: NoLeader}, facts{led: true}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := Facts{Now: noon, Queues: c.queues, Stats: c.stats, Schedules: c.schedules, Served: map[string]bool{c.served: true}, Led: c.led}
+			f := Facts{Now: noon, Queues: c.queues, Stats: c.stats, Schedules: c.schedules,
+				Served: map[string]bool{c.served: true}, Led: c.led}
 			got := Judge(&c.rule, &f)
 			if got.Holds != (c.want != "") || !strings.Contains(got.Text, c.want) {
 				t.Errorf("%+v, want %q", got, c.want)
@@ -107,7 +129,8 @@ func TestAQueueOfQuietWorkersHasNoWorker(t *testing.T) {
 	}
 	must(err)
 	id := tusk.NewID()
-	_, err = s.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: id, Queues: []string{"mail"}, Kinds: []string{"k"}}, TTL: time.Hour})
+	_, err = s.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: id, Queues: []string{"mail"}, Kinds: []string{"k"}},
+		TTL: time.Hour})
 	must(err)
 	_, err = client.Enqueue(t.Context(), tusk.RawArgs{Name: "k"}, &tusk.Options{Queue: "mail"})
 	must(err)
@@ -149,7 +172,8 @@ func TestARuleTellsOnceAndWhenItIsOver(t *testing.T) {
 			letters := map[string]string{EventFiring: "F", EventRepeated: "R", EventOver: "O"}
 			s, told, n := State{}, "", 0
 			for i, look := range c.looks {
-				s = s.Next(&c.rule, Reading{Holds: look == 'x', Text: "bad"}, noon.Add(time.Duration(i)*10*time.Second), func() string { n++; return strconv.Itoa(n) })
+				s = s.Next(&c.rule, Reading{Holds: look == 'x', Text: "bad"}, noon.Add(time.Duration(i)*10*time.Second),
+					func() string { n++; return strconv.Itoa(n) })
 				letter := "-"
 				for len(s.Owed) > 0 {
 					letter = letters[s.Owed[0].Message.Type]
@@ -168,7 +192,8 @@ func TestARuleTellsOnceAndWhenItIsOver(t *testing.T) {
 }
 
 func TestADeadReceiverIsOwedAFewMessagesInOrderAndOthersAreNotHeldUp(t *testing.T) {
-	r := Rule{To: []notify.Receiver{{Via: notify.Mail, Address: "dead@example.com"}, {Via: notify.Mail, Address: "alive@example.com"}}}
+	r := Rule{To: []notify.Receiver{{Via: notify.Mail, Address: "dead@example.com"},
+		{Via: notify.Mail, Address: "alive@example.com"}}}
 	s, n, now := State{}, 0, noon
 	for i := range 100 {
 		now = now.Add(time.Minute)

@@ -109,7 +109,8 @@ func (r *Rule) complete() error {
 	for _, field := range []struct {
 		name       string
 		set, takes bool
-	}{{"queue", r.Queue != "", k.queue}, {"schedule", r.Schedule != "", k.schedule}, {"over", r.Over != 0, k.over}, {"rate", r.Rate != 0, k.rate}} {
+	}{{"queue", r.Queue != "", k.queue}, {"schedule", r.Schedule != "", k.schedule}, {"over", r.Over != 0, k.over},
+		{"rate", r.Rate != 0, k.rate}} {
 		if field.set && !field.takes {
 			return fmt.Errorf("%w: %s: an alert of the kind %s does not take it", ErrInvalid, field.name, r.Kind)
 		}

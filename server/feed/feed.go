@@ -49,7 +49,8 @@ const (
 
 // New makes a feed.
 func New(client *tusk.Client, log *slog.Logger) *Feed {
-	return &Feed{client: client, log: log, every: time.Second, watchers: map[chan *Snapshot]string{}, guests: map[chan struct{}]string{}}
+	return &Feed{client: client, log: log, every: time.Second, watchers: map[chan *Snapshot]string{},
+		guests: map[chan struct{}]string{}}
 }
 
 // Refused waits a second, or until ctx ends: a watcher that is refused and comes again at
@@ -177,7 +178,8 @@ func (f *Feed) Look(ctx context.Context) (*Snapshot, error) {
 	if s.Queues, s.Workers, err = f.client.QueuesAndWorkers(ctx); err != nil {
 		return nil, err
 	}
-	s.Minute, err = f.client.Stats(ctx, store.StatsFilter{Bucket: time.Minute, From: s.At.Truncate(time.Minute).Add(-time.Minute)})
+	s.Minute, err = f.client.Stats(ctx, store.StatsFilter{Bucket: time.Minute,
+		From: s.At.Truncate(time.Minute).Add(-time.Minute)})
 	return s, err
 }
 

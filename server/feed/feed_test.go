@@ -106,7 +106,9 @@ func TestThereIsAnEndToWatchers(t *testing.T) {
 func TestNamesAreAskedForOnceInAWhile(t *testing.T) {
 	f, s := newFeed(t)
 	defer f.Close()
-	if _, err := f.client.EnqueueMany(t.Context(), []tusk.NewTask{{Args: tusk.RawArgs{Name: "k", JSON: []byte("1")}, Options: &tusk.Options{Queue: "mail"}}}); err != nil {
+	if _, err := f.client.EnqueueMany(t.Context(),
+		[]tusk.NewTask{{Args: tusk.RawArgs{Name: "k", JSON: []byte("1")}, Options: &tusk.Options{Queue: "mail"}}}); err !=
+		nil {
 		t.Fatal(err)
 	}
 	for range 3 {

@@ -57,7 +57,9 @@ func Receivers(ctx context.Context, s store.Recorder) (all []Receiver, err error
 			all = append(all, one)
 		}
 	}
-	slices.SortFunc(all, func(a, b Receiver) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(all, func(a, b Receiver) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	})
 	return all, nil
 }
 
@@ -125,7 +127,8 @@ func (p *Post) Release(ctx context.Context) error {
 	if p.own == 0 {
 		return nil
 	}
-	_, _, err := p.store.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: recordKind, Name: p.name, Version: p.own}})
+	_, _,
+		err := p.store.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: recordKind, Name: p.name, Version: p.own}})
 	p.own = 0
 	if errors.Is(err, store.ErrConflict) {
 		return nil

@@ -21,7 +21,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestWhatCouldNotBeToldForTooLongIsDroppedAndCounted(t *testing.T) {
 	answers := http.StatusServiceUnavailable
-	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(answers) }))
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(answers)
+	}))
 	defer receiver.Close()
 	sender, err := notify.New([]string{"127.0.0.1"}, "", "")
 	if err != nil {
@@ -29,9 +31,11 @@ func TestWhatCouldNotBeToldForTooLongIsDroppedAndCounted(t *testing.T) {
 	}
 	s := memory.New()
 	r := New(NewBook(s, nil, sender), slog.New(slog.DiscardHandler), 0, 0)
-	d := &document{Hook: Hook{Name: "a", URL: receiver.URL, Events: []string{Completed}, Keep: time.Hour}, Secret: "whsec_AAAA"}
+	d := &document{Hook: Hook{Name: "a", URL: receiver.URL, Events: []string{Completed}, Keep: time.Hour},
+		Secret: "whsec_AAAA"}
 	now := time.Now()
-	ends := []store.End{{Task: tusk.NewID(), State: store.Completed, At: now.Add(-2 * time.Hour)}, {Task: tusk.NewID(), State: store.Completed, At: now},
+	ends := []store.End{{Task: tusk.NewID(), State: store.Completed, At: now.Add(-2 * time.Hour)},
+		{Task: tusk.NewID(), State: store.Completed, At: now},
 		{Task: tusk.NewID(), State: store.Discarded, At: now}}
 	state := State{}
 	if err := r.deliver(t.Context(), d, &state, ends, now); err == nil || state.Count != 0 {

@@ -66,7 +66,8 @@ type Runner struct {
 
 // New makes a runner. An every of zero is 1 s, a patience of zero herald.Patience.
 func New(book *Book, log *slog.Logger, every, patience time.Duration) *Runner {
-	return &Runner{book: book, post: herald.New(book.store, post, tusk.NewID(), patience), log: log, every: cmp.Or(every, pause)}
+	return &Runner{book: book, post: herald.New(book.store, post, tusk.NewID(), patience), log: log,
+		every: cmp.Or(every, pause)}
 }
 
 // Run tells ends until ctx ends; at once, where the engine does not tell of them.
@@ -152,7 +153,8 @@ func (r *Runner) stay(ctx context.Context) (_ context.Context, leave func()) {
 
 // tell tells a hook page after page what has ended. The cursor is stored when a page has
 // arrived.
-func (r *Runner) tell(ctx context.Context, historian store.Historian, d *document, s *State, now time.Time, goOn func() bool) (err error) {
+func (r *Runner) tell(ctx context.Context, historian store.Historian, d *document, s *State, now time.Time,
+	goOn func() bool) (err error) {
 	if now.Before(s.Next) {
 		return nil
 	}
@@ -186,7 +188,8 @@ func (r *Runner) tell(ctx context.Context, historian store.Historian, d *documen
 	if err != nil && s.Error != err.Error() {
 		return err
 	}
-	same := s.Error == stored.Error && s.Count == stored.Count && s.Dropped == stored.Dropped && s.Waits.Equal(stored.Waits) &&
+	same := s.Error == stored.Error && s.Count == stored.Count && s.Dropped == stored.Dropped &&
+		s.Waits.Equal(stored.Waits) &&
 		s.Failures == stored.Failures
 	if *s == stored || same && s.Through.Sub(stored.Through) < 30*time.Second {
 		return nil // that it is idle is worth a write now and then
@@ -206,7 +209,8 @@ func (r *Runner) deliver(ctx context.Context, d *document, s *State, ends []stor
 	var wanted []store.End
 	for _, e := range ends {
 		switch {
-		case !slices.Contains(d.Events, eventOf(&e)) || e.Queue != "" && len(d.Queues) > 0 && !slices.Contains(d.Queues, e.Queue):
+		case !slices.Contains(d.Events, eventOf(&e)) || e.Queue != "" && len(d.Queues) > 0 &&
+			!slices.Contains(d.Queues, e.Queue):
 		case now.Sub(e.At) > d.Keep:
 			s.Dropped++
 		default:

@@ -85,7 +85,8 @@ func (s *MailServer) send(ctx context.Context, to string, m *Message) error {
 	message.SetBodyString(mail.TypeTextPlain, text)
 	options := []mail.Option{mail.WithPort(s.port), mail.WithTimeout(within), mail.WithTLSPolicy(mail.TLSMandatory)}
 	if s.authority != nil {
-		options = append(options, mail.WithTLSConfig(&tls.Config{ServerName: s.host, RootCAs: s.authority, MinVersion: tls.VersionTLS12}))
+		options = append(options, mail.WithTLSConfig(&tls.Config{ServerName: s.host, RootCAs: s.authority,
+			MinVersion: tls.VersionTLS12}))
 	}
 	if s.tls {
 		options = append(options, mail.WithSSL())
@@ -94,7 +95,8 @@ func (s *MailServer) send(ctx context.Context, to string, m *Message) error {
 		options = append(options, mail.WithTLSPolicy(mail.NoTLS))
 	}
 	if s.user != "" {
-		options = append(options, mail.WithSMTPAuth(mail.SMTPAuthAutoDiscover), mail.WithUsername(s.user), mail.WithPassword(s.password))
+		options = append(options, mail.WithSMTPAuth(mail.SMTPAuthAutoDiscover), mail.WithUsername(s.user),
+			mail.WithPassword(s.password))
 	}
 	client, err := mail.NewClient(s.host, options...)
 	if err != nil {

@@ -116,7 +116,9 @@ func Signed(to, old []Receiver) (signed []Receiver, secret string) {
 		if r.Via != Webhook {
 			continue
 		}
-		if k := slices.IndexFunc(old, func(o Receiver) bool { return o.Via == Webhook && (o.Secret != "" || o.Sealed != nil) }); k >= 0 {
+		if k := slices.IndexFunc(old, func(o Receiver) bool {
+			return o.Via == Webhook && (o.Secret != "" || o.Sealed != nil)
+		}); k >= 0 {
 			r.Secret, r.Sealed = old[k].Secret, old[k].Sealed
 			continue
 		}
@@ -181,7 +183,8 @@ func (s *Sender) Check(r *Receiver) error {
 		r.Address = a.Address
 		return nil
 	case Slack, Webhook:
-		if len(r.Address) > push.MaxURL || strings.ContainsFunc(r.Address, func(c rune) bool { return c <= ' ' || c == 0x7f }) {
+		if len(r.Address) > push.MaxURL || strings.ContainsFunc(r.Address,
+			func(c rune) bool { return c <= ' ' || c == 0x7f }) {
 			return fmt.Errorf("%w: %s: the URL has blanks, or more than %d bytes", ErrInvalid, r.Via, push.MaxURL)
 		}
 		u, err := url.Parse(r.Address)
@@ -246,7 +249,8 @@ func (s *Sender) Post(ctx context.Context, to string, body []byte, sign func(htt
 
 // Title says a message in a line.
 func (m *Message) Title() string {
-	what := map[string]string{"alert.firing": "is firing", "alert.repeated": "is still firing", "alert.over": "is over", "alert.test": "is tested"}[m.Type]
+	what := map[string]string{"alert.firing": "is firing", "alert.repeated": "is still firing", "alert.over": "is over",
+		"alert.test": "is tested"}[m.Type]
 	title := "Tusk: " + m.Data.Alert + " " + what
 	if m.Data.Environment != "" {
 		title = "[" + m.Data.Environment + "] " + title

@@ -55,7 +55,8 @@ func TestSecretsOfEndpointsAreEncryptedAndKeysRotated(t *testing.T) {
 		t.Fatal(err)
 	}
 	both := []string{second, first}
-	if text := stored(); strings.Contains(text, "whsec_") || strings.Contains(text, first[len(secretPrefix):]) || strings.Contains(text, second[len(secretPrefix):]) {
+	if text := stored(); strings.Contains(text, "whsec_") || strings.Contains(text, first[len(secretPrefix):]) ||
+		strings.Contains(text, second[len(secretPrefix):]) {
 		t.Errorf("a secret is stored in the clear: %s", text)
 	}
 	if got := usable(with(ringOf("old"))); !slices.Equal(got, both) {

@@ -52,9 +52,10 @@ func bodyOf(l tusk.Lent, now time.Time) ([]byte, error) {
 	if len(args) == 0 {
 		args = json.RawMessage("{}")
 	}
-	m := Message{Type: "task", Timestamp: now.UTC().Truncate(time.Millisecond), Data: Data{ID: l.ID.String(), Kind: l.Kind, Queue: l.Queue,
-		Tenant: l.Tenant, Args: args, Attempt: l.Attempt, Max: l.MaxAttempts, Tags: l.Tags, Key: l.Key, Metadata: l.Metadata,
-		Schedule: l.Schedule, Tick: l.Tick, EnqueuedAt: l.EnqueuedAt.UTC(), LeaseID: l.Receipt.String()}}
+	m := Message{Type: "task", Timestamp: now.UTC().Truncate(time.Millisecond),
+		Data: Data{ID: l.ID.String(), Kind: l.Kind, Queue: l.Queue,
+			Tenant: l.Tenant, Args: args, Attempt: l.Attempt, Max: l.MaxAttempts, Tags: l.Tags, Key: l.Key, Metadata: l.Metadata,
+			Schedule: l.Schedule, Tick: l.Tick, EnqueuedAt: l.EnqueuedAt.UTC(), LeaseID: l.Receipt.String()}}
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false) // args go out as they came in
@@ -125,7 +126,8 @@ const beatEvery = time.Second
 
 // handOver leaves a task to the endpoint, which has until then to end it.
 func (s *sender) handOver(r tusk.Receipt, timeout time.Duration) {
-	if _, _, err := s.puller.Extend(tusk.Extension{Receipt: r, Lease: max(timeout, lease)}); err != nil && !errors.Is(err, tusk.ErrLeaseLost) {
+	if _, _, err := s.puller.Extend(tusk.Extension{Receipt: r, Lease: max(timeout, lease)}); err != nil &&
+		!errors.Is(err, tusk.ErrLeaseLost) {
 		s.log.Warn("push: hand over", "task", r.ID, "error", err)
 	}
 }

@@ -53,7 +53,8 @@ func TestSignaturesAreThoseOfStandardWebhooks(t *testing.T) {
 
 func TestASecretThatWasReplacedSignsForADay(t *testing.T) {
 	now := time.Now()
-	d := document{Secrets: []secret{{Text: "new"}, {Text: "old", Until: now.Add(time.Hour)}, {Text: "older", Until: now.Add(-time.Hour)}}}
+	d := document{Secrets: []secret{{Text: "new"}, {Text: "old", Until: now.Add(time.Hour)},
+		{Text: "older", Until: now.Add(-time.Hour)}}}
 	if got := d.usable(now); len(got) != 2 || got[0] != "new" || got[1] != "old" {
 		t.Error(got)
 	}

@@ -27,7 +27,8 @@ func ArchivedFrom(v url.Values) Archived { return Archived(FromValues(v)) }
 
 // ArchivedOf is the query that was made of an archive's.
 func ArchivedOf(q archive.Query) Archived {
-	a := Archived{State: q.States, Queue: q.Queues, Kind: q.Kinds, Tenant: q.Tenants, Tag: q.Tags, Key: q.Key, Fingerprint: q.ErrorGroup, Args: q.Args}
+	a := Archived{State: q.States, Queue: q.Queues, Kind: q.Kinds, Tenant: q.Tenants, Tag: q.Tags, Key: q.Key,
+		Fingerprint: q.ErrorGroup, Args: q.Args}
 	a.From, a.Until = instantText(q.From), instantText(q.Until)
 	return a
 }
@@ -46,7 +47,8 @@ func (q Archived) Query(hidden mask.Mask) (archive.Query, error) {
 	}
 	for _, s := range f.States {
 		if !s.Finished() {
-			return archive.Query{}, &Error{"state", "invalid_state_name", fmt.Sprintf("no task in an archive is %v: want completed, cancelled or discarded", s)}
+			return archive.Query{}, &Error{"state", "invalid_state_name",
+				fmt.Sprintf("no task in an archive is %v: want completed, cancelled or discarded", s)}
 		}
 	}
 	if len(q.Args) > MaxSearch {

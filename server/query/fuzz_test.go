@@ -10,7 +10,8 @@ import (
 // FuzzQuery reads queries as strangers send them: what is refused is refused as an
 // *Error, and what is read survives being written down.
 func FuzzQuery(f *testing.F) {
-	for _, raw := range []string{"state=running,failed&queue=a&queue=b", "from=24h&until=2026-01-01", "args=order.id=17&from=1h", "args=.&from=1h", "tag=%00&key=%ff", "state=" + "x,y,z", "from=-1h"} {
+	for _, raw := range []string{"state=running,failed&queue=a&queue=b", "from=24h&until=2026-01-01",
+		"args=order.id=17&from=1h", "args=.&from=1h", "tag=%00&key=%ff", "state=" + "x,y,z", "from=-1h"} {
 		f.Add(raw)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {

@@ -73,7 +73,8 @@ func FindID(ctx context.Context, client *tusk.Client, sees Sees, text string) (t
 	case err != nil:
 		return id, err
 	case len(found) == 0:
-		return id, fmt.Errorf("task %s: %w: no id begins so, and of the newest %d tasks none ends so", text, tusk.ErrNotFound, tailBudget)
+		return id, fmt.Errorf("task %s: %w: no id begins so, and of the newest %d tasks none ends so", text,
+			tusk.ErrNotFound, tailBudget)
 	case len(found) > 1:
 		return id, ambiguousTasks(text, found)
 	}

@@ -26,7 +26,8 @@ func TestAPartOfAnIDFindsTheTask(t *testing.T) {
 	client := clientOn(t, memory.New())
 	tasks := make([]tusk.NewTask, 300)
 	for i := range tasks {
-		tasks[i] = tusk.NewTask{Args: tusk.RawArgs{Name: "k"}, Options: &tusk.Options{Queue: map[bool]string{true: "mine", false: "theirs"}[i < 2]}}
+		tasks[i] = tusk.NewTask{Args: tusk.RawArgs{Name: "k"},
+			Options: &tusk.Options{Queue: map[bool]string{true: "mine", false: "theirs"}[i < 2]}}
 	}
 	made, err := client.EnqueueMany(t.Context(), tasks)
 	if err != nil {
@@ -35,20 +36,23 @@ func TestAPartOfAnIDFindsTheTask(t *testing.T) {
 	find := func(text string) (tusk.ID, error) { return FindID(t.Context(), client, nil, text) }
 	first, second := made[0].ID, made[1].ID
 	text := first.String()
-	for _, part := range []string{text, text[24:], text[19:], "…" + text[24:], strings.ToUpper(text[24:]), strings.ReplaceAll(text, "-", "")[10:]} {
+	for _, part := range []string{text, text[24:], text[19:], "…" + text[24:], strings.ToUpper(text[24:]),
+		strings.ReplaceAll(text, "-", "")[10:]} {
 		if id, err := find(part); id != first || err != nil {
 			t.Errorf("%q finds %v, %v", part, id, err)
 		}
 	}
 	var several *AmbiguousError
-	if _, err := find(text[:34]); !errors.As(err, &several) || len(several.Tasks) < 2 || !strings.Contains(err.Error(), second.String()) && len(several.Tasks) < 10 {
+	if _, err := find(text[:34]); !errors.As(err, &several) || len(several.Tasks) < 2 ||
+		!strings.Contains(err.Error(), second.String()) && len(several.Tasks) < 10 {
 		t.Errorf("a beginning that tasks of one call share: %v", err)
 	}
 	if _, err := find("abcdef012345"); !errors.Is(err, tusk.ErrNotFound) {
 		t.Error(err)
 	}
 	for _, part := range []string{"", "abcde", "not-an-id", "xyzxyz", text + "00"} {
-		if _, err := find(part); !errors.Is(err, tusk.ErrInvalid) || !strings.Contains(err.Error(), "the first or the last 6 digits") {
+		if _, err := find(part); !errors.Is(err, tusk.ErrInvalid) ||
+			!strings.Contains(err.Error(), "the first or the last 6 digits") {
 			t.Errorf("%q: %v", part, err)
 		}
 	}
@@ -76,7 +80,9 @@ func TestASearchAmongLargeTasksEndsInTime(t *testing.T) {
 		}
 		f.Limit = 50
 		begun := time.Now()
-		p, err := q.Find(t.Context(), client, func(string, string) bool { return true }, f, func(args []byte) []byte { return args })
+		p, err := q.Find(t.Context(), client, func(string, string) bool { return true }, f, func(args []byte) []byte {
+			return args
+		})
 		if took := time.Since(begun); err != nil || p.More.IsZero() || took > 2*SearchTime {
 			t.Errorf("%d tasks were looked through in %v, %v", p.Looked, took, err)
 		}

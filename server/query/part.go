@@ -20,7 +20,8 @@ func FindWorkflow(ctx context.Context, client *tusk.Client, sees Sees, text stri
 	}
 	var found []tusk.ID
 	_, _, err = look(ctx, client, tusk.Filter{}, tailBudget, func(t tusk.TaskInfo) bool {
-		if !t.Workflow.IsZero() && hasPart(t.Workflow, part) && (sees == nil || sees(t.Queue, t.Tenant)) && !slices.Contains(found, t.Workflow) {
+		if !t.Workflow.IsZero() && hasPart(t.Workflow, part) && (sees == nil || sees(t.Queue, t.Tenant)) &&
+			!slices.Contains(found, t.Workflow) {
 			found = append(found, t.Workflow)
 		}
 		return len(found) == candidates
@@ -32,7 +33,8 @@ func FindWorkflow(ctx context.Context, client *tusk.Client, sees Sees, text stri
 }
 
 // FindOperation is FindWorkflow for bulk operations whose owners knows lets through; nil: all.
-func FindOperation(ctx context.Context, client *tusk.Client, knows func(owner string) bool, text string) (tusk.ID, error) {
+func FindOperation(ctx context.Context, client *tusk.Client, knows func(owner string) bool,
+	text string) (tusk.ID, error) {
 	id, part, err := readPart(text)
 	if err != nil || part == "" {
 		return id, err
@@ -69,7 +71,8 @@ func hasPart(id tusk.ID, part string) bool {
 func theOne(what, text string, found []tusk.ID) (tusk.ID, error) {
 	switch len(found) {
 	case 0:
-		return tusk.ID{}, fmt.Errorf("%s %s: %w: none of the newest has an id that begins or ends so", what, text, tusk.ErrNotFound)
+		return tusk.ID{}, fmt.Errorf("%s %s: %w: none of the newest has an id that begins or ends so", what, text,
+			tusk.ErrNotFound)
 	case 1:
 		return found[0], nil
 	}

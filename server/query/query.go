@@ -64,7 +64,9 @@ func Text(field, text string) error {
 	switch {
 	case !utf8.ValidString(text):
 		return &Error{field, "invalid_utf8", "is not valid UTF-8"}
-	case strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }):
+	case strings.ContainsFunc(text, func(r rune) bool {
+		return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)
+	}):
 		return &Error{field, "invalid_text", "has a control character"}
 	case len(text) > MaxValue:
 		return &Error{field, "too_long", fmt.Sprintf("has more than %d bytes", MaxValue)}
@@ -83,7 +85,8 @@ func (q Tasks) Filter() (tusk.Filter, error) {
 
 // filter is Filter without a look at args.
 func (q Tasks) filter() (tusk.Filter, error) {
-	f := tusk.Filter{Queues: q.Queue, Kinds: q.Kind, Tenants: q.Tenant, Tags: q.Tag, Key: q.Key, Fingerprint: q.Fingerprint}
+	f := tusk.Filter{Queues: q.Queue, Kinds: q.Kind, Tenants: q.Tenant, Tags: q.Tag, Key: q.Key,
+		Fingerprint: q.Fingerprint}
 	if len(q.State)+len(q.Queue)+len(q.Kind)+len(q.Tenant)+len(q.Tag) > maxValues {
 		return f, &Error{"filter", "filter_too_complex", fmt.Sprintf("has more than %d values", maxValues)}
 	}
@@ -121,24 +124,29 @@ func Instant(field, text string, now time.Time) (time.Time, error) {
 			return t.UTC(), nil
 		}
 	}
-	return time.Time{}, &Error{field, "invalid_time", "want an instant like 2026-01-31T12:00:00Z, or how long ago, like 24h"}
+	return time.Time{}, &Error{field, "invalid_time",
+		"want an instant like 2026-01-31T12:00:00Z, or how long ago, like 24h"}
 }
 
 // FromValues reads the query of a URL. Lists may be repeated or comma-separated.
 func FromValues(v url.Values) Tasks {
-	return Tasks{State: list(v["state"]), Queue: list(v["queue"]), Kind: list(v["kind"]), Tenant: list(v["tenant"]), Tag: texts(v["tag"]),
-		Key: v.Get("key"), Fingerprint: v.Get("fingerprint"), From: v.Get("from"), Until: v.Get("until"), Args: strings.TrimSpace(v.Get("args"))}
+	return Tasks{State: list(v["state"]), Queue: list(v["queue"]), Kind: list(v["kind"]), Tenant: list(v["tenant"]),
+		Tag: texts(v["tag"]),
+		Key: v.Get("key"), Fingerprint: v.Get("fingerprint"), From: v.Get("from"), Until: v.Get("until"),
+		Args: strings.TrimSpace(v.Get("args"))}
 }
 
 // Values is the opposite of FromValues.
 func (q Tasks) Values() url.Values {
 	v := url.Values{}
-	for name, values := range map[string][]string{"state": q.State, "queue": q.Queue, "kind": q.Kind, "tenant": q.Tenant, "tag": q.Tag} {
+	for name, values := range map[string][]string{"state": q.State, "queue": q.Queue, "kind": q.Kind, "tenant": q.Tenant,
+		"tag": q.Tag} {
 		if len(values) > 0 {
 			v[name] = values
 		}
 	}
-	for name, value := range map[string]string{"key": q.Key, "fingerprint": q.Fingerprint, "from": q.From, "until": q.Until, "args": q.Args} {
+	for name, value := range map[string]string{"key": q.Key, "fingerprint": q.Fingerprint, "from": q.From,
+		"until": q.Until, "args": q.Args} {
 		if value != "" {
 			v.Set(name, value)
 		}

@@ -33,7 +33,8 @@ type Page struct {
 
 // Find lists a page of the tasks that match and that sees lets through. show says
 // what of args may be seen, and so be searched in.
-func (q Tasks) Find(ctx context.Context, client *tusk.Client, sees Sees, f tusk.Filter, show func(args []byte) []byte) (p Page, err error) {
+func (q Tasks) Find(ctx context.Context, client *tusk.Client, sees Sees, f tusk.Filter,
+	show func(args []byte) []byte) (p Page, err error) {
 	if q.Args == "" {
 		p.Tasks, p.More, err = Visible(ctx, client, sees, f)
 		return p, err
@@ -77,7 +78,8 @@ func (q Tasks) checkArgs(from, now time.Time) error {
 	case from.IsZero():
 		return &Error{"from", "window_missing", "a search in args needs a time window: say since when, such as 24h"}
 	case now.Sub(from) > SearchWindow+time.Hour:
-		return &Error{"from", "window_too_large", fmt.Sprintf("a search in args looks back %d days at most", SearchWindow/(24*time.Hour))}
+		return &Error{"from", "window_too_large",
+			fmt.Sprintf("a search in args looks back %d days at most", SearchWindow/(24*time.Hour))}
 	case len(q.Args) > MaxSearch:
 		return &Error{"args", "filter_too_complex", fmt.Sprintf("has more than %d bytes", MaxSearch)}
 	}

@@ -101,7 +101,8 @@ func (t *Trend) Note(ctx context.Context, now time.Time) error {
 
 // put writes a record, unless another process was faster.
 func (t *Trend) put(ctx context.Context, r store.Record) error {
-	if _, _, err := t.client.Store().PutRecord(ctx, store.PutRecord{Record: r}); err != nil && !errors.Is(err, store.ErrConflict) {
+	if _, _, err := t.client.Store().PutRecord(ctx, store.PutRecord{Record: r}); err != nil &&
+		!errors.Is(err, store.ErrConflict) {
 		return fmt.Errorf("note: %w", err)
 	}
 	return nil

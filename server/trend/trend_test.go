@@ -14,7 +14,8 @@ import (
 func TestFailuresLieWhereTheyHappened(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 3, 0, 0, time.UTC)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	g := store.ErrorGroup{Fingerprint: "f", Queue: "q", Kind: "k", Count: 30, First: ago(3 * time.Hour), Last: ago(time.Minute)}
+	g := store.ErrorGroup{Fingerprint: "f", Queue: "q", Kind: "k", Count: 30, First: ago(3 * time.Hour),
+		Last: ago(time.Minute)}
 	notes := []note{
 		{ago(2 * time.Hour), map[string]int64{"f q k": 5, "f q other": 99}},
 		{ago(110 * time.Minute), map[string]int64{}},

@@ -50,7 +50,8 @@ func (v *visit) alert(name string) (alert.Alert, error) {
 }
 
 func formOfAlert(r *alert.Rule) alertForm {
-	f := alertForm{Name: r.Name, Kind: string(r.Kind), Queue: r.Queue, Schedule: r.Schedule, Over: optionalSpan(r.Over), For: optionalSpan(r.For), Repeat: optionalSpan(r.Repeat)}
+	f := alertForm{Name: r.Name, Kind: string(r.Kind), Queue: r.Queue, Schedule: r.Schedule, Over: optionalSpan(r.Over),
+		For: optionalSpan(r.For), Repeat: optionalSpan(r.Repeat)}
 	if r.Rate > 0 {
 		f.Rate = strconv.FormatInt(r.Rate, 10)
 	}
@@ -94,7 +95,8 @@ func (v *visit) alertPage(d alertsData, problem error) (a answer, err error) {
 func putAlert(v *visit) (answer, error) {
 	form := v.r.PostForm
 	text := func(name string) string { return strings.TrimSpace(form.Get(name)) }
-	f := alertForm{text("name"), text("kind"), text("queue"), text("schedule"), text("over"), text("rate"), text("for"), text("repeat"),
+	f := alertForm{text("name"), text("kind"), text("queue"), text("schedule"), text("over"), text("rate"), text("for"),
+		text("repeat"),
 		text("slack"), text("webhooks"), text("mail"), text("new")}
 	v.target, v.detail = short(f.Name), short(f.Kind)
 	secret, err := v.storeAlert(&f)
@@ -124,7 +126,8 @@ func (v *visit) storeAlert(f *alertForm) (secret string, err error) {
 			return "", err
 		} else if !known {
 			f.New = f.Queue
-			return "", failure(http.StatusNotFound, "Nothing is known of the queue %s. If it is meant all the same, store the alert once more.", f.Queue)
+			return "", failure(http.StatusNotFound,
+				"Nothing is known of the queue %s. If it is meant all the same, store the alert once more.", f.Queue)
 		}
 	}
 	secret, _, err = v.Alerts.Put(v.r.Context(), r, v.who.Name)
@@ -157,7 +160,8 @@ func removeAlert(v *visit) (answer, error) {
 			return answer{}, err
 		}
 		return answer{page: "confirm", title: "Remove the alert?", section: "alerts", data: confirmation{
-			Question: "Remove the alert " + name + "?", Detail: "Nobody is told any more, nor that it is over.", Button: "Remove",
+			Question: "Remove the alert " + name + "?", Detail: "Nobody is told any more, nor that it is over.",
+			Button: "Remove",
 			Action: v.url("alerts", name, "remove"), Back: v.url("alerts")}}, nil
 	}
 	return goTo("/alerts", "removed"), v.Alerts.Remove(v.r.Context(), name)

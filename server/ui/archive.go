@@ -89,7 +89,8 @@ func archiveFailure(err error) error {
 	case errors.Is(err, archive.ErrNotFound):
 		return tusk.ErrNotFound
 	case errors.Is(err, archive.ErrCursor), errors.Is(err, archive.ErrMoved):
-		return failure(http.StatusConflict, "The files of the archive were changed meanwhile. Search again from the first page.")
+		return failure(http.StatusConflict,
+			"The files of the archive were changed meanwhile. Search again from the first page.")
 	}
 	return err
 }
@@ -157,7 +158,8 @@ func restoreArchived(v *visit) (answer, error) {
 		return answer{}, err
 	}
 	if err := archive.CanRestore(v.client.Store()); err != nil {
-		return answer{}, failure(http.StatusConflict, "The engine of this database takes no tasks back from an archive: run it again instead.")
+		return answer{}, failure(http.StatusConflict,
+			"The engine of this database takes no tasks back from an archive: run it again instead.")
 	}
 	r, err := archive.RequestRestore(v.r.Context(), v.client.Store(),
 		archive.Restore{ID: tusk.NewID(), IDs: []tusk.ID{t.ID}, Expected: 1, By: v.who.Name, Via: v.who.Via})
@@ -178,7 +180,8 @@ func rerunFound(v *visit) (answer, error) {
 		return answer{}, err
 	}
 	v.detail = "where " + in.Values().Encode()
-	r := rerun.Rerun{Query: q, Owner: v.who.ID, By: v.who.Name, Via: v.who.Via, Queues: v.who.Queues, Tenants: v.who.Tenants}
+	r := rerun.Rerun{Query: q, Owner: v.who.ID, By: v.who.Name, Via: v.who.Via, Queues: v.who.Queues,
+		Tenants: v.who.Tenants}
 	n, err := v.carrier().Count(v.r.Context(), r, counting, nil)
 	if err != nil {
 		return answer{}, archiveFailure(err)
@@ -187,9 +190,11 @@ func rerunFound(v *visit) (answer, error) {
 	if n.More {
 		number += "+"
 	}
-	if v.r.PostFormValue("confirm") != "yes" || strings.TrimSpace(v.r.PostFormValue("typed")) != v.r.PostFormValue("type") {
+	if v.r.PostFormValue("confirm") != "yes" ||
+		strings.TrimSpace(v.r.PostFormValue("typed")) != v.r.PostFormValue("type") {
 		return answer{page: "confirm", title: "Run all of them again?", section: "archive", data: confirmation{
-			Question: "Run all " + number + " tasks that match again?", Detail: filterWords(query.Tasks(in)) + " Each becomes a new task.",
+			Question: "Run all " + number + " tasks that match again?", Detail: filterWords(query.Tasks(in)) +
+				" Each becomes a new task.",
 			Button: "Run " + number + " tasks", Type: number, Action: v.url("archive", "reruns"),
 			Fields: url.Values{"query": {text}, "type": {number}}, Back: v.url("archive") + "?" + in.Values().Encode()}}, nil
 	}
@@ -248,7 +253,8 @@ func keeping(v *visit) (answer, error) {
 	}
 	slices.Reverse(erasures)
 	slices.Reverse(restores)
-	return answer{page: "archivekeeping", title: "Kept in the archive", section: "archive", data: keepingData{retention, holds, erasures, restores}}, nil
+	return answer{page: "archivekeeping", title: "Kept in the archive", section: "archive",
+		data: keepingData{retention, holds, erasures, restores}}, nil
 }
 
 func keepArchived(v *visit) (answer, error) {
@@ -284,8 +290,10 @@ func keepArchived(v *visit) (answer, error) {
 }
 
 func putHold(v *visit) (answer, error) {
-	h := archive.Hold{Name: strings.TrimSpace(v.r.PostFormValue("name")), Queue: strings.TrimSpace(v.r.PostFormValue("queue")),
-		Tenant: strings.TrimSpace(v.r.PostFormValue("tenant")), Reason: v.r.PostFormValue("reason"), By: v.who.Name, At: time.Now().UTC()}
+	h := archive.Hold{Name: strings.TrimSpace(v.r.PostFormValue("name")),
+		Queue:  strings.TrimSpace(v.r.PostFormValue("queue")),
+		Tenant: strings.TrimSpace(v.r.PostFormValue("tenant")), Reason: v.r.PostFormValue("reason"), By: v.who.Name,
+		At: time.Now().UTC()}
 	v.target = h.Name
 	err := tusk.ValidateName("hold", h.Name)
 	for _, bound := range []struct {
@@ -300,7 +308,8 @@ func putHold(v *visit) (answer, error) {
 		return answer{}, err
 	}
 	if (v.r.PostFormValue("all") != "") != (h.Queue == "" && h.Tenant == "" && h.From.IsZero() && h.Until.IsZero()) {
-		return answer{}, failure(http.StatusUnprocessableEntity, "Say what is held: a queue, a tenant, a time, or everything.")
+		return answer{}, failure(http.StatusUnprocessableEntity,
+			"Say what is held: a queue, a tenant, a time, or everything.")
 	}
 	if ask, err := v.askQueue(h.Queue, "archive", "/archive/keeping"); err != nil || ask.page != "" {
 		return ask, err
@@ -329,9 +338,12 @@ func eraseTenant(v *visit) (answer, error) {
 			return answer{}, archiveFailure(err)
 		}
 		return answer{page: "confirm", title: "Erase the tenant?", section: "archive", data: confirmation{
-			Question: "Delete " + num(gone.Tasks) + " tasks of " + tenant + " from the archive?", Type: tenant, Button: "Delete them for ever",
-			Detail: "This cannot be undone. What a hold holds stays. Tasks in the database are another matter: delete those first.",
-			Action: v.url("archive", "erasures"), Fields: url.Values{"tenant": {tenant}}, Back: v.url("archive", "keeping")}}, nil
+				Question: "Delete " + num(gone.Tasks) + " tasks of " + tenant + " from the archive?", Type: tenant,
+				Button: "Delete them for ever",
+				Detail: "This cannot be undone. What a hold holds stays. Tasks in the database are another matter: delete " +
+					"those first.",
+				Action: v.url("archive", "erasures"), Fields: url.Values{"tenant": {tenant}}, Back: v.url("archive", "keeping")}},
+			nil
 	}
 	e, err := archive.RequestErasure(v.r.Context(), v.client.Store(), tusk.NewID(), tenant, v.who.Name)
 	v.detail = e.ID.String()

@@ -26,7 +26,8 @@ func (v *visit) backfill(s tusk.ScheduleInfo) (answer, error) {
 		until = now
 	}
 	if from.IsZero() || !from.Before(until) || until.After(now) {
-		return answer{}, failure(http.StatusBadRequest, "Say a time that has passed: since when, and until when (empty: now).")
+		return answer{}, failure(http.StatusBadRequest,
+			"Say a time that has passed: since when, and until when (empty: now).")
 	}
 	v.detail = "backfill " + from.Format(time.RFC3339) + " to " + until.Format(time.RFC3339)
 	if form.Get("confirm") == "yes" {
@@ -38,13 +39,15 @@ func (v *visit) backfill(s tusk.ScheduleInfo) (answer, error) {
 		return answer{}, err
 	}
 	if len(ticks) == 0 {
-		return answer{}, failure(http.StatusBadRequest, "The schedule has no tick from %s until %s.", instant{from, now}.Exact(), instant{until, now}.Exact())
+		return answer{}, failure(http.StatusBadRequest, "The schedule has no tick from %s until %s.",
+			instant{from, now}.Exact(), instant{until, now}.Exact())
 	}
 	first, last := instant{ticks[0], now}, instant{ticks[len(ticks)-1], now}
 	return answer{page: "confirm", title: "Backfill the schedule?", section: "schedules", data: confirmation{
 		Question: fmt.Sprintf("Enqueue the task of %s ticks of %s?", num(len(ticks)), s.Name),
-		Detail: fmt.Sprintf("The first is that of %s, the last that of %s. Ticks that fired in their time are enqueued again; those of which a backfilled task has not finished are skipped.",
-			first.Exact(), last.Exact()),
+		Detail: fmt.Sprintf(
+			"The first is that of %s, the last that of %s. Ticks that fired in their time are enqueued again; those of which "+
+				"a backfilled task has not finished are skipped.", first.Exact(), last.Exact()),
 		Button: "Enqueue them", Action: v.url("schedules", s.Name, "backfill"), Back: v.url("schedules", s.Name),
 		Fields: url.Values{"from": {from.Format(time.RFC3339Nano)}, "until": {until.Format(time.RFC3339Nano)}}}}, nil
 }

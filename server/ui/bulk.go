@@ -46,7 +46,8 @@ func startBulk(v *visit) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if v.r.PostFormValue("confirm") != "yes" || typed != "" && strings.TrimSpace(v.r.PostFormValue("typed")) != v.r.PostFormValue("type") {
+	if v.r.PostFormValue("confirm") != "yes" || typed != "" && strings.TrimSpace(v.r.PostFormValue("typed")) !=
+		v.r.PostFormValue("type") {
 		fields := url.Values{"query": {text}, "action": {action}, "scope": {"all"}, "type": {typed}}
 		for _, name := range []string{"priority", "to", "when"} {
 			if value := v.r.PostFormValue(name); value != "" {
@@ -55,7 +56,8 @@ func startBulk(v *visit) (answer, error) {
 		}
 		return answer{page: "confirm", title: "All that match?", section: "tasks", data: confirmation{
 			Question: strings.ToUpper(action[:1]) + action[1:] + " all " + count + " tasks that match?",
-			Detail:   strings.TrimSpace(filterWords(q) + changeWords(c) + " " + ask), Button: strings.ToUpper(action[:1]) + action[1:] + " " + count + " tasks", Type: typed,
+			Detail:   strings.TrimSpace(filterWords(q) + changeWords(c) + " " + ask), Button: strings.ToUpper(action[:1]) +
+				action[1:] + " " + count + " tasks", Type: typed,
 			Action: v.url("bulk"), Fields: fields, Back: v.url("tasks") + "?" + q.Values().Encode()}}, nil
 	}
 	o, err := v.startOperation(f, c, count)
@@ -139,14 +141,16 @@ func (v *visit) startOperation(f tusk.Filter, c tusk.Change, count string) (tusk
 	if text := v.r.PostFormValue("per_second"); text != "" {
 		var err error
 		if pace, err = strconv.Atoi(text); err != nil || pace < 1 || pace > 1000000 {
-			return tusk.Operation{}, failure(http.StatusUnprocessableEntity, "The pace is a number from 1 to 1,000,000 tasks a second.")
+			return tusk.Operation{}, failure(http.StatusUnprocessableEntity,
+				"The pace is a number from 1 to 1,000,000 tasks a second.")
 		}
 	}
 	if n, err := strconv.ParseInt(count, 10, 64); err == nil { // where counting ended early, it is not known
 		expected = n
 	}
 	return v.client.StartOperation(v.r.Context(), f, c, &tusk.OperationOptions{
-		PerSecond: pace, Expected: expected, Owner: v.who.ID, By: v.who.Name, Via: v.who.Via, Queues: v.who.Queues, Tenants: v.who.Tenants})
+		PerSecond: pace, Expected: expected, Owner: v.who.ID, By: v.who.Name, Via: v.who.Via, Queues: v.who.Queues,
+		Tenants: v.who.Tenants})
 }
 
 func operations(v *visit) (answer, error) {

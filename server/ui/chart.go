@@ -114,7 +114,8 @@ func (v *visit) chart(q chartQuery) (chartData, error) {
 	r := ranges[q.Range]
 	now := time.Now().UTC()
 	from := now.Add(-r.Span).Truncate(r.Bucket)
-	stats, err := v.client.Stats(v.r.Context(), store.StatsFilter{Bucket: r.Bucket, From: from, Queue: q.Queue, Kind: q.Kind})
+	stats, err := v.client.Stats(v.r.Context(), store.StatsFilter{Bucket: r.Bucket, From: from, Queue: q.Queue,
+		Kind: q.Kind})
 	if err != nil {
 		return chartData{}, err
 	}

@@ -47,7 +47,8 @@ func (v *visit) endpoints(d endpointsData, problem error) (a answer, err error) 
 // anybody can. The audit log is written here, since the answer is a page.
 func putEndpoint(v *visit) (answer, error) {
 	form := v.r.PostForm
-	f := endpointForm{strings.TrimSpace(form.Get("queue")), strings.TrimSpace(form.Get("url")), form.Get("concurrency"), form.Get("timeout")}
+	f := endpointForm{strings.TrimSpace(form.Get("queue")), strings.TrimSpace(form.Get("url")), form.Get("concurrency"),
+		form.Get("timeout")}
 	if f.Queue == "" {
 		f.Queue = tusk.DefaultQueue
 	}
@@ -90,7 +91,8 @@ func removeEndpoint(v *visit) (answer, error) {
 			return answer{}, err
 		}
 		return answer{page: "confirm", title: "Remove the endpoint?", section: "endpoints", data: confirmation{
-			Question: "Remove the endpoint of " + queue + "?", Detail: "Its tasks then wait for another worker. The secret is forgotten.", Button: "Remove",
+			Question: "Remove the endpoint of " + queue + "?",
+			Detail:   "Its tasks then wait for another worker. The secret is forgotten.", Button: "Remove",
 			Action: v.url("endpoints", queue, "remove"), Back: v.url("endpoints")}}, nil
 	}
 	return goTo("/endpoints", "removed"), v.Endpoints.Remove(v.r.Context(), queue)

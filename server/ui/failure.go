@@ -24,17 +24,20 @@ func failureOf(err error) *Failure {
 		return f
 	case errors.As(err, &several):
 		return &Failure{http.StatusBadRequest, several.Error()}
-	case errors.As(err, &q), errors.Is(err, tusk.ErrInvalid), errors.Is(err, access.ErrInvalid), errors.Is(err, push.ErrInvalid),
+	case errors.As(err, &q), errors.Is(err, tusk.ErrInvalid), errors.Is(err, access.ErrInvalid),
+		errors.Is(err, push.ErrInvalid),
 		errors.Is(err, alert.ErrInvalid), errors.Is(err, notify.ErrInvalid), errors.Is(err, push.ErrTarget):
 		return &Failure{http.StatusBadRequest, err.Error()}
-	case errors.Is(err, tusk.ErrNotFound), errors.Is(err, access.ErrNotFound), errors.Is(err, push.ErrNotFound), errors.Is(err, alert.ErrNotFound):
+	case errors.Is(err, tusk.ErrNotFound), errors.Is(err, access.ErrNotFound), errors.Is(err, push.ErrNotFound),
+		errors.Is(err, alert.ErrNotFound):
 		return &Failure{http.StatusNotFound, "Not found: it does not exist, or no longer."}
 	case errors.Is(err, tusk.ErrRefused):
 		return &Failure{http.StatusConflict, err.Error()}
 	case errors.Is(err, tusk.ErrConflict):
 		return &Failure{http.StatusConflict, "Somebody else changed it at the same time. Try again."}
 	case errors.Is(err, context.DeadlineExceeded):
-		return &Failure{http.StatusServiceUnavailable, "The database took too long to answer. Try again, or choose fewer tasks."}
+		return &Failure{http.StatusServiceUnavailable,
+			"The database took too long to answer. Try again, or choose fewer tasks."}
 	case errors.Is(err, store.ErrUnavailable):
 		return &Failure{http.StatusServiceUnavailable, "The database cannot be reached. Try again in a moment."}
 	case errors.Is(err, store.ErrReadOnly):
@@ -43,7 +46,8 @@ func failureOf(err error) *Failure {
 		return &Failure{http.StatusServiceUnavailable, "Too many people are logged in. Try again later."}
 	case errors.Is(err, store.ErrFull):
 		return &Failure{http.StatusInsufficientStorage, "The database's storage is full."}
-	case errors.Is(err, store.ErrSchemaMissing), errors.Is(err, store.ErrSchemaOld), errors.Is(err, store.ErrSchemaNew), errors.Is(err, store.ErrSchemaForeign):
+	case errors.Is(err, store.ErrSchemaMissing), errors.Is(err, store.ErrSchemaOld), errors.Is(err, store.ErrSchemaNew),
+		errors.Is(err, store.ErrSchemaForeign):
 		return &Failure{http.StatusServiceUnavailable, err.Error()}
 	default:
 		return &Failure{http.StatusInternalServerError, "Something went wrong here. The server's log has the details."}

@@ -67,7 +67,8 @@ func (v *visit) tasksOf(text string) (all []found, err error) {
 			if tasks, err = v.client.List(ctx, tusk.Filter{IDs: []tusk.ID{id}, NoArgs: true}); err != nil {
 				return nil, err
 			}
-			if w, err := v.client.List(ctx, tusk.Filter{Workflow: id, Limit: 1, NoArgs: true}); err == nil && len(w) > 0 && v.who.Sees(w[0].Queue, w[0].Tenant) {
+			if w, err := v.client.List(ctx, tusk.Filter{Workflow: id, Limit: 1, NoArgs: true}); err == nil && len(w) > 0 &&
+				v.who.Sees(w[0].Queue, w[0].Tenant) {
 				all = append(all, found{"Workflow", id.String(), "", v.url("workflows", id)})
 			}
 		case !errors.Is(err, tusk.ErrNotFound):

@@ -78,7 +78,8 @@ func (v *visit) limits(f limitsForm, problem error) (a answer, err error) {
 	for _, queue := range slices.Sorted(maps.Keys(all)) {
 		if v.who.SeesQueue(queue) {
 			l := all[queue]
-			d.Rows = append(d.Rows, limitsRow{queue, l, heldIn(queue, held), counts[queue][store.Running], counts[queue][store.Pending], len(l.Tenants)})
+			d.Rows = append(d.Rows, limitsRow{queue, l, heldIn(queue, held), counts[queue][store.Running],
+				counts[queue][store.Pending], len(l.Tenants)})
 		}
 	}
 	if edit := v.r.URL.Query().Get("edit"); edit != "" && problem == nil {
@@ -106,8 +107,10 @@ func heldIn(queue string, counts []tusk.TurnCount) (held int64) {
 }
 
 func formOfLimits(queue string, l tusk.Limits) limitsForm {
-	f := limitsForm{Queue: queue, Concurrency: some(l.Concurrency), PerTenant: some(l.PerTenant), PerPartition: some(l.PerPartition), PerWorker: some(l.PerWorker),
-		Rate: rateText(l.Rate), TenantRate: rateText(l.TenantRate), PartitionRate: rateText(l.PartitionRate), BlockOnRetry: l.BlockOnRetry, Edit: true}
+	f := limitsForm{Queue: queue, Concurrency: some(l.Concurrency), PerTenant: some(l.PerTenant),
+		PerPartition: some(l.PerPartition), PerWorker: some(l.PerWorker),
+		Rate: rateText(l.Rate), TenantRate: rateText(l.TenantRate), PartitionRate: rateText(l.PartitionRate),
+		BlockOnRetry: l.BlockOnRetry, Edit: true}
 	for _, r := range []*tusk.Rate{l.Rate, l.TenantRate, l.PartitionRate} {
 		f.Sliding = f.Sliding || r != nil && r.Algorithm == tusk.SlidingWindow
 	}
@@ -141,8 +144,10 @@ func rateText(r *tusk.Rate) string {
 // is: what its tenants have of their own.
 func putLimits(v *visit) (answer, error) {
 	p := v.r.PostForm
-	f := limitsForm{Queue: strings.TrimSpace(p.Get("queue")), Concurrency: p.Get("concurrency"), PerTenant: p.Get("per_tenant"), PerPartition: p.Get("per_partition"), PerWorker: p.Get("per_worker"),
-		Rate: p.Get("rate"), TenantRate: p.Get("tenant_rate"), PartitionRate: p.Get("partition_rate"), Sliding: p.Get("sliding") != "", BlockOnRetry: p.Get("block_on_retry") != ""}
+	f := limitsForm{Queue: strings.TrimSpace(p.Get("queue")), Concurrency: p.Get("concurrency"),
+		PerTenant: p.Get("per_tenant"), PerPartition: p.Get("per_partition"), PerWorker: p.Get("per_worker"),
+		Rate: p.Get("rate"), TenantRate: p.Get("tenant_rate"), PartitionRate: p.Get("partition_rate"),
+		Sliding: p.Get("sliding") != "", BlockOnRetry: p.Get("block_on_retry") != ""}
 	v.target = short(f.Queue)
 	ask, err := v.maySet(f.Queue, "limits", "/limits")
 	if ask.page != "" {
@@ -215,7 +220,8 @@ func removeLimits(v *visit) (answer, error) {
 	}
 	if v.r.PostFormValue("confirm") != "yes" {
 		return answer{page: "confirm", title: "Remove the limits?", section: "limits", data: confirmation{
-			Question: "Remove the limits of " + short(queue) + "?", Detail: "Tasks that wait for their turn get it, and tenants no longer take turns.", Button: "Remove",
+			Question: "Remove the limits of " + short(queue) + "?",
+			Detail:   "Tasks that wait for their turn get it, and tenants no longer take turns.", Button: "Remove",
 			Action: v.url("limits", queue, "remove"), Back: v.url("limits")}}, nil
 	}
 	return goTo("/limits", "removed"), v.client.RemoveLimits(v.r.Context(), queue)
@@ -258,7 +264,8 @@ func tenants(v *visit) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	sums, looked, whole, err := query.Tenants(v.r.Context(), v.client, v.who.Sees, slices.Collect(maps.Keys(own)), query.SurveyBudget)
+	sums, looked, whole, err := query.Tenants(v.r.Context(), v.client, v.who.Sees, slices.Collect(maps.Keys(own)),
+		query.SurveyBudget)
 	if err != nil {
 		return answer{}, err
 	}
@@ -298,11 +305,13 @@ func tenant(v *visit) (answer, error) {
 			d.Queues = append(d.Queues, ownLimits{queue, t, set})
 		}
 	}
-	tasks, more, err := query.Visible(v.r.Context(), v.client, v.who.Sees, tusk.Filter{Tenants: []string{name}, Limit: tenantTasks})
+	tasks, more, err := query.Visible(v.r.Context(), v.client, v.who.Sees,
+		tusk.Filter{Tenants: []string{name}, Limit: tenantTasks})
 	if err != nil {
 		return answer{}, err
 	}
-	if d.Tasks, d.More = tasks, !more.IsZero(); len(tasks) == 0 && len(v.who.Tenants) > 0 && !v.who.Sees("", name) && len(d.Queues) == 0 {
+	if d.Tasks, d.More = tasks, !more.IsZero(); len(tasks) == 0 && len(v.who.Tenants) > 0 && !v.who.Sees("", name) &&
+		len(d.Queues) == 0 {
 		return answer{}, tusk.ErrNotFound
 	}
 	return answer{page: "tenant", title: name, section: "tenants", data: d}, nil
@@ -319,7 +328,8 @@ func putTenantLimits(v *visit) (answer, error) {
 		weight, err = strconv.ParseFloat(text, 64)
 	}
 	if err != nil {
-		return answer{}, failure(http.StatusBadRequest, "The concurrency is a whole number, and the weight is a number like 2 or 0.5.")
+		return answer{}, failure(http.StatusBadRequest,
+			"The concurrency is a whole number, and the weight is a number like 2 or 0.5.")
 	}
 	to := "/tenants/" + url.PathEscape(name)
 	if ask, err := v.maySet(queue, "tenants", to); err != nil || ask.page != "" {

@@ -49,7 +49,8 @@ func (s stream) beat() bool {
 	return err == nil && who.May(access.Read) && s.send(": still here")
 }
 
-var errTooManyWatch = failure(http.StatusServiceUnavailable, "Too many pages are watched already. Close some, and try again.")
+var errTooManyWatch = failure(http.StatusServiceUnavailable,
+	"Too many pages are watched already. Close some, and try again.")
 
 // live streams what changes in the numbers of a page: texts by name.
 func live(v *visit) (answer, error) {

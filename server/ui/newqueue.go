@@ -28,8 +28,9 @@ func (v *visit) askQueue(queue, section, back string) (answer, error) {
 	if err != nil || question == "" {
 		return answer{}, err
 	}
-	return answer{page: "confirm", title: "A new queue?", section: section, data: confirmation{Question: question, Button: "Go on",
-		Action: v.Prefix + v.r.URL.EscapedPath(), Fields: v.r.PostForm, Back: v.Prefix + back}}, nil
+	return answer{page: "confirm", title: "A new queue?", section: section,
+		data: confirmation{Question: question, Button: "Go on",
+			Action: v.Prefix + v.r.URL.EscapedPath(), Fields: v.r.PostForm, Back: v.Prefix + back}}, nil
 }
 
 // mayChangeAll refuses who may not change a queue for all tenants.

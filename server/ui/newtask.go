@@ -18,8 +18,9 @@ type taskForm struct {
 	Kind, Queue, Args, Key, Tenant, Tags, When, Deadline, Priority, MaxAttempts, Weight string
 	Ephemeral                                                                           bool
 	Problem                                                                             string
-	Of                                                                                  string // the task that it was copied from
-	Edit                                                                                bool   // and that it replaces
+	// the task that it was copied from
+	Of   string
+	Edit bool // and that it replaces
 }
 
 func newTask(v *visit) (answer, error) {
@@ -33,8 +34,10 @@ func newTask(v *visit) (answer, error) {
 		if err != nil {
 			return answer{}, err
 		}
-		f = taskForm{Kind: t.Kind, Queue: t.Queue, Args: v.code(t.Args, true).Text, Tenant: t.Tenant, Tags: strings.Join(t.Tags, ", "), Of: of,
-			Priority: strconv.Itoa(int(t.Priority)), MaxAttempts: strconv.Itoa(t.MaxAttempts), Weight: strconv.Itoa(t.Weight), Ephemeral: t.Ephemeral}
+		f = taskForm{Kind: t.Kind, Queue: t.Queue, Args: v.code(t.Args, true).Text, Tenant: t.Tenant,
+			Tags: strings.Join(t.Tags, ", "), Of: of,
+			Priority: strconv.Itoa(int(t.Priority)), MaxAttempts: strconv.Itoa(t.MaxAttempts), Weight: strconv.Itoa(t.Weight),
+			Ephemeral: t.Ephemeral}
 		if time.Until(t.Deadline) > 0 {
 			f.Deadline = t.Deadline.UTC().Format(time.RFC3339Nano)
 		}
@@ -52,8 +55,10 @@ func newTask(v *visit) (answer, error) {
 
 func enqueue(v *visit) (answer, error) {
 	form := v.r.PostForm
-	f := taskForm{Kind: form.Get("kind"), Queue: form.Get("queue"), Args: form.Get("args"), Key: form.Get("key"), Tenant: form.Get("tenant"),
-		Tags: form.Get("tags"), When: form.Get("when"), Priority: form.Get("priority"), MaxAttempts: form.Get("max_attempts"), Of: form.Get("of"), Edit: form.Get("edit") == "1",
+	f := taskForm{Kind: form.Get("kind"), Queue: form.Get("queue"), Args: form.Get("args"), Key: form.Get("key"),
+		Tenant: form.Get("tenant"),
+		Tags:   form.Get("tags"), When: form.Get("when"), Priority: form.Get("priority"),
+		MaxAttempts: form.Get("max_attempts"), Of: form.Get("of"), Edit: form.Get("edit") == "1",
 		Deadline: form.Get("deadline"), Weight: form.Get("weight"), Ephemeral: form.Get("ephemeral") != ""}
 	v.target = f.Kind
 	e, err := v.enqueueForm(f)
@@ -124,7 +129,8 @@ func (v *visit) enqueueForm(f taskForm) (e tusk.Enqueued, err error) {
 		v.r.SetPathValue("id", f.Of)
 		if of, err = v.visible(); err == nil {
 			// The form does not show these.
-			stored, o.Timeout, o.StallTimeout, o.Metadata, o.Backoff = of.Args, of.Timeout, of.StallTimeout, of.Metadata, of.Backoff
+			stored, o.Timeout, o.StallTimeout, o.Metadata, o.Backoff = of.Args, of.Timeout, of.StallTimeout,
+				of.Metadata, of.Backoff
 			o.Partition = of.Partition
 		} else if f.Edit {
 			return e, err
@@ -148,7 +154,8 @@ func (v *visit) enqueueForm(f taskForm) (e tusk.Enqueued, err error) {
 		} else if of.Kind == f.Kind {
 			return v.store(of, f, again.Args, o)
 		} else {
-			return e, failure(http.StatusConflict, "The args are kept outside the database: a task of another kind cannot take them along.")
+			return e, failure(http.StatusConflict,
+				"The args are kept outside the database: a task of another kind cannot take them along.")
 		}
 	}
 	return v.store(of, f, tusk.RawArgs{Name: f.Kind, JSON: args}, o)
@@ -176,13 +183,15 @@ func (v *visit) mayReplace(t *tusk.TaskInfo) error {
 		return failure(http.StatusForbidden, "Your role (%s) may not edit tasks.", v.who.Role)
 	case !replaceable(t):
 		return failure(http.StatusConflict,
-			"A task that is %v, belongs to a workflow, or has a key of a schedule or of unique args cannot be edited: clone it.", t.State)
+			"A task that is %v, belongs to a workflow, or has a key of a schedule or of unique args cannot be edited: clone it.",
+			t.State)
 	}
 	return nil
 }
 
 func replaceable(t *tusk.TaskInfo) bool {
-	return t.Workflow.IsZero() && !tusk.ReservedKey(t.Key) && (t.State == tusk.StateScheduled || t.State == tusk.StateAvailable || t.State == tusk.StateRetryable)
+	return t.Workflow.IsZero() && !tusk.ReservedKey(t.Key) &&
+		(t.State == tusk.StateScheduled || t.State == tusk.StateAvailable || t.State == tusk.StateRetryable)
 }
 
 // replace puts an edited task in the place of another. With the key, queue and tenant of
@@ -211,7 +220,8 @@ func (v *visit) replace(of *tusk.TaskInfo, args tusk.Args, o *tusk.Options) (e t
 		return e, err
 	}
 	if edited[0].Result != store.Changed {
-		return e, failure(http.StatusConflict, "The task has begun meanwhile (%v). The edited one was not enqueued.", edited[0].State)
+		return e, failure(http.StatusConflict, "The task has begun meanwhile (%v). The edited one was not enqueued.",
+			edited[0].State)
 	}
 	return v.client.Enqueue(v.r.Context(), args, o)
 }
@@ -222,8 +232,9 @@ func (v *visit) keyFree(queue string, o *tusk.Options) error {
 	if o.Key == "" {
 		return nil
 	}
-	holders, err := v.client.List(v.r.Context(), tusk.Filter{Queues: []string{queue}, Tenants: []string{o.Tenant}, Key: o.Key,
-		States: tusk.StatesFor(tusk.OpCancel, nil), Limit: 1})
+	holders, err := v.client.List(v.r.Context(),
+		tusk.Filter{Queues: []string{queue}, Tenants: []string{o.Tenant}, Key: o.Key,
+			States: tusk.StatesFor(tusk.OpCancel, nil), Limit: 1})
 	if err == nil && len(holders) > 0 {
 		err = failure(http.StatusConflict, "Another unfinished task of that queue and tenant has the key.")
 	}

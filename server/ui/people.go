@@ -48,7 +48,8 @@ func (v *visit) people(secret string, problem error) (a answer, err error) {
 // audit log is written here, since the answer is a page.
 func createToken(v *visit) (answer, error) {
 	f := v.r.PostForm
-	t := access.Token{Name: strings.TrimSpace(f.Get("name")), Role: access.Role(f.Get("role")), Queues: words(f.Get("queues")), Tenants: words(f.Get("tenants"))}
+	t := access.Token{Name: strings.TrimSpace(f.Get("name")), Role: access.Role(f.Get("role")),
+		Queues: words(f.Get("queues")), Tenants: words(f.Get("tenants"))}
 	v.target, v.detail = t.Name, string(t.Role)
 	var err error
 	if days := f.Get("expires"); days != "" {
@@ -74,7 +75,8 @@ func revokeToken(v *visit) (answer, error) {
 
 func putUser(v *visit) (answer, error) {
 	f := v.r.PostForm
-	u := access.User{Name: strings.TrimSpace(f.Get("name")), Role: access.Role(f.Get("role")), Queues: words(f.Get("queues")), Tenants: words(f.Get("tenants"))}
+	u := access.User{Name: strings.TrimSpace(f.Get("name")), Role: access.Role(f.Get("role")),
+		Queues: words(f.Get("queues")), Tenants: words(f.Get("tenants"))}
 	v.target, v.detail = u.Name, string(u.Role)
 	if err := v.Book.PutUser(v.r.Context(), u, f.Get("password")); err != nil {
 		return v.people("", err)
@@ -195,7 +197,8 @@ func login(v *visit) (answer, error) {
 		return goTo(next(v.r)), nil
 	}
 	return answer{page: "login", title: "Log in", status: status,
-		data: loginData{Next: next(v.r), Name: name, Problem: "Not logged in: " + err.Error() + ".", Provider: v.Gate.Provider != nil}}, nil
+		data: loginData{Next: next(v.r), Name: name, Problem: "Not logged in: " + err.Error() + ".",
+			Provider: v.Gate.Provider != nil}}, nil
 }
 
 // next is where to go after a login: a path of these pages, nowhere else.
@@ -203,7 +206,8 @@ func next(r *http.Request) string {
 	to := r.FormValue("next")
 	at, err := url.Parse(to)
 	plain := !strings.ContainsFunc(to, func(c rune) bool { return c <= ' ' || c == 0x7f || c == '\\' })
-	if err != nil || !plain || at.Host != "" || at.Scheme != "" || !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.HasPrefix(to, loginURL) {
+	if err != nil || !plain || at.Host != "" || at.Scheme != "" || !strings.HasPrefix(to, "/") ||
+		strings.HasPrefix(to, "//") || strings.HasPrefix(to, loginURL) {
 		return "/"
 	}
 	return to
@@ -230,7 +234,8 @@ func loggedInElsewhere(v *visit) (answer, error) {
 	case errors.Is(err, access.ErrUnauthenticated):
 		return answer{}, failure(http.StatusUnauthorized, "The login did not succeed. Begin again from the login page.")
 	case errors.Is(err, access.ErrNoRole):
-		return answer{}, failure(http.StatusForbidden, "You are logged in, but your account has no role here. Ask an admin to add one of your groups.")
+		return answer{}, failure(http.StatusForbidden,
+			"You are logged in, but your account has no role here. Ask an admin to add one of your groups.")
 	case err != nil:
 		return answer{}, err
 	}
@@ -246,6 +251,7 @@ func setTheme(v *visit) (answer, error) {
 	if choice != "dark" && choice != "light" {
 		choice = "auto"
 	}
-	http.SetCookie(v.w, &http.Cookie{Name: "tusk_theme", Value: choice, Path: v.Prefix + "/", MaxAge: 365 * 24 * 3600, HttpOnly: true, SameSite: http.SameSiteLaxMode})
+	http.SetCookie(v.w, &http.Cookie{Name: "tusk_theme", Value: choice, Path: v.Prefix + "/", MaxAge: 365 * 24 * 3600,
+		HttpOnly: true, SameSite: http.SameSiteLaxMode})
 	return goTo(next(v.r)), nil
 }

@@ -45,7 +45,10 @@ func (v *visit) fill(d *place, q chartQuery, running tusk.Filter) (err error) {
 func (v *visit) failing(f store.ErrorFilter) ([]store.ErrorGroup, error) {
 	f.Since, f.Limit = time.Now().Add(-day), 50
 	groups, err := v.client.Errors(v.r.Context(), f)
-	groups = slices.DeleteFunc(groups, func(g store.ErrorGroup) bool { return !v.who.SeesQueue(g.Queue) || g.Waiting+g.Dead == 0 })
+	groups = slices.DeleteFunc(groups, func(g store.ErrorGroup) bool {
+		return !v.who.SeesQueue(g.Queue) ||
+			g.Waiting+g.Dead == 0
+	})
 	return groups[:min(len(groups), shownErrors)], err
 }
 
@@ -75,7 +78,9 @@ func queuePage(v *visit) (answer, error) {
 	} else if known, err := v.client.KnowsQueue(v.r.Context(), name); err != nil || !known {
 		return a, cmp.Or(err, tusk.ErrNotFound)
 	}
-	d.Workers = slices.DeleteFunc(slices.Clone(s.Workers), func(w store.Worker) bool { return !slices.Contains(w.Queues, name) })
+	d.Workers = slices.DeleteFunc(slices.Clone(s.Workers), func(w store.Worker) bool {
+		return !slices.Contains(w.Queues, name)
+	})
 	if d.Discarded, err = v.discarded(name); err != nil {
 		return a, err
 	}
@@ -129,7 +134,9 @@ func kindPage(v *visit) (answer, error) {
 	if err != nil {
 		return a, err
 	}
-	d := place{Name: name, Workers: slices.DeleteFunc(all, func(w store.Worker) bool { return !slices.Contains(w.Kinds, name) })}
+	d := place{Name: name, Workers: slices.DeleteFunc(all, func(w store.Worker) bool {
+		return !slices.Contains(w.Kinds, name)
+	})}
 	q := chartOf(v.r.URL.Query())
 	q.Kind = name
 	if err := v.fill(&d, q, tusk.Filter{Kinds: []string{name}}); err != nil {
@@ -137,7 +144,8 @@ func kindPage(v *visit) (answer, error) {
 	}
 	d.Rows = d.Chart.Queues[:min(len(d.Chart.Queues), shownRows)]
 	if len(d.Rows)+len(d.Workers)+len(d.Running)+len(d.Errors) == 0 {
-		tasks, _, err := query.Visible(v.r.Context(), v.client, v.who.Sees, tusk.Filter{Kinds: []string{name}, Limit: 1, NoArgs: true})
+		tasks, _, err := query.Visible(v.r.Context(), v.client, v.who.Sees,
+			tusk.Filter{Kinds: []string{name}, Limit: 1, NoArgs: true})
 		if err != nil || len(tasks) == 0 {
 			return a, cmp.Or(err, tusk.ErrNotFound)
 		}
@@ -232,7 +240,8 @@ func (v *visit) findWorker() (store.Worker, error) {
 	}
 	i := slices.IndexFunc(all, func(w store.Worker) bool { return w.ID == id })
 	if i < 0 {
-		return store.Worker{}, failure(http.StatusNotFound, "No living worker has this id: it has stopped, or it was declared dead and its tasks run elsewhere.")
+		return store.Worker{}, failure(http.StatusNotFound,
+			"No living worker has this id: it has stopped, or it was declared dead and its tasks run elsewhere.")
 	}
 	return all[i], nil
 }

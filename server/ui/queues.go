@@ -37,7 +37,8 @@ func queues(v *visit) (answer, error) {
 }
 
 func queueFormOf(q *tusk.Queue) *queueForm {
-	f := &queueForm{Queue: q.Name, To: "0", Completed: keepText(q.Retention.Completed), Cancelled: keepText(q.Retention.Cancelled),
+	f := &queueForm{Queue: q.Name, To: "0", Completed: keepText(q.Retention.Completed),
+		Cancelled: keepText(q.Retention.Cancelled),
 		Discarded: keepText(q.Retention.Discarded)}
 	if q.Aging.Every > 0 {
 		f.Every, f.To = spanText(q.Aging.Every), strconv.Itoa(int(q.Aging.To))
@@ -54,7 +55,8 @@ func removeQueue(v *visit) (answer, error) {
 	if v.r.PostFormValue("confirm") != "yes" {
 		return answer{page: "confirm", title: "Remove the queue?", section: "queues", data: confirmation{
 			Question: "Remove the queue " + name + "?", Button: "Remove",
-			Detail: "It leaves the lists, and its settings and limits are forgotten. Its finished tasks stay for as long as they are kept. " +
+			Detail: "It leaves the lists, and its settings and limits are forgotten. Its finished tasks stay for as long as " +
+				"they are kept. " +
 				"The next task of this name brings it back.",
 			Action: v.url("queues", name, "remove"), Back: v.url("queues")}}, nil
 	}
@@ -81,12 +83,15 @@ func keepQueue(v *visit) (answer, error) {
 	v.r.SetPathValue("queue", strings.TrimSpace(v.r.PostFormValue("queue")))
 	var r tusk.QueueRetention
 	var err error
-	for name, into := range map[string]*time.Duration{"completed": &r.Completed, "cancelled": &r.Cancelled, "discarded": &r.Discarded} {
+	for name, into := range map[string]*time.Duration{"completed": &r.Completed, "cancelled": &r.Cancelled,
+		"discarded": &r.Discarded} {
 		if *into, err = keepSpan(strings.TrimSpace(v.r.PostFormValue(name))); err != nil {
 			return answer{}, err
 		}
 	}
-	return v.changeQueue("saved", func(ctx context.Context, name string) error { return v.client.SetRetention(ctx, name, r) })
+	return v.changeQueue("saved", func(ctx context.Context, name string) error {
+		return v.client.SetRetention(ctx, name, r)
+	})
 }
 
 const day = 24 * time.Hour

@@ -28,7 +28,8 @@ func schedules(v *visit) (answer, error) {
 		}
 	}
 	results, err := v.results(seen...)
-	return answer{page: "schedules", title: "Schedules", section: "schedules", watch: v.lists(), data: schedulesData{seen, results}}, err
+	return answer{page: "schedules", title: "Schedules", section: "schedules", watch: v.lists(),
+		data: schedulesData{seen, results}}, err
 }
 
 type schedulesData struct {
@@ -146,8 +147,10 @@ func schedule(v *visit) (answer, error) {
 }
 
 func (v *visit) formOf(s tusk.ScheduleInfo) scheduleForm {
-	f := scheduleForm{Name: s.Name, Spec: s.Spec, Zone: s.Zone, Kind: s.Kind, Queue: s.Queue, Tenant: s.Tenant, Args: v.code(s.Args, true).Text,
-		Missed: string(s.Missed), Overlap: string(s.Overlap), Tags: strings.Join(s.Tags, ", "), Priority: strconv.Itoa(int(s.Priority))}
+	f := scheduleForm{Name: s.Name, Spec: s.Spec, Zone: s.Zone, Kind: s.Kind, Queue: s.Queue, Tenant: s.Tenant,
+		Args:   v.code(s.Args, true).Text,
+		Missed: string(s.Missed), Overlap: string(s.Overlap), Tags: strings.Join(s.Tags, ", "),
+		Priority: strconv.Itoa(int(s.Priority))}
 	if !s.Start.IsZero() {
 		f.Start = s.Start.UTC().Format(time.RFC3339Nano)
 	}
@@ -177,10 +180,13 @@ func newSchedule(*visit) (answer, error) {
 
 func putSchedule(v *visit) (answer, error) {
 	form := v.r.PostForm
-	f := scheduleForm{Name: form.Get("name"), Spec: strings.TrimSpace(form.Get("spec")), Zone: form.Get("zone"), Start: form.Get("start"), Kind: form.Get("kind"),
-		Queue: form.Get("queue"), Tenant: form.Get("tenant"), Args: form.Get("args"), Missed: form.Get("missed"), Overlap: form.Get("overlap"),
-		Tags: form.Get("tags"), Priority: form.Get("priority"), MaxAttempts: form.Get("max_attempts"), Timeout: form.Get("timeout"),
-		Jitter: form.Get("jitter"), New: form.Get("new") == "1"}
+	f := scheduleForm{Name: form.Get("name"), Spec: strings.TrimSpace(form.Get("spec")), Zone: form.Get("zone"),
+		Start: form.Get("start"), Kind: form.Get("kind"),
+		Queue: form.Get("queue"), Tenant: form.Get("tenant"), Args: form.Get("args"), Missed: form.Get("missed"),
+		Overlap: form.Get("overlap"),
+		Tags:    form.Get("tags"), Priority: form.Get("priority"), MaxAttempts: form.Get("max_attempts"),
+		Timeout: form.Get("timeout"),
+		Jitter:  form.Get("jitter"), New: form.Get("new") == "1"}
 	v.target, v.detail = f.Name, f.Spec
 	s, err := v.scheduleOf(f)
 	if err == nil {
@@ -276,7 +282,8 @@ func keepSettings(settings []byte, o *tusk.Options) error {
 	if err := json.Unmarshal(settings, &kept); err != nil {
 		return fmt.Errorf("settings of the schedule: %w", err)
 	}
-	o.Backoff, o.Metadata, o.Weight, o.DeadlineIn, o.Ephemeral = kept.Backoff, kept.Metadata, kept.Weight, kept.DeadlineIn, kept.Ephemeral
+	o.Backoff, o.Metadata, o.Weight, o.DeadlineIn, o.Ephemeral = kept.Backoff, kept.Metadata, kept.Weight, kept.DeadlineIn,
+		kept.Ephemeral
 	return nil
 }
 
@@ -288,7 +295,8 @@ func (v *visit) unmask(text string, stored []byte) (json.RawMessage, error) {
 		return stored, nil
 	}
 	if strings.Contains(text, `"[hidden]"`) {
-		return nil, failure(http.StatusBadRequest, "Some values in the args are hidden: leave the args as they are, or write all values anew.")
+		return nil, failure(http.StatusBadRequest,
+			"Some values in the args are hidden: leave the args as they are, or write all values anew.")
 	}
 	return json.RawMessage(text), nil
 }
@@ -306,7 +314,8 @@ func span(text string) (time.Duration, error) {
 	}
 	d, err := duration.Parse(text)
 	if err != nil {
-		return 0, failure(http.StatusBadRequest, "A duration is written like 90s, 15m, 1h30m or 7d, or is a number of seconds.")
+		return 0, failure(http.StatusBadRequest,
+			"A duration is written like 90s, 15m, 1h30m or 7d, or is a number of seconds.")
 	}
 	return d, nil
 }

@@ -142,7 +142,8 @@ func (v *visit) countsFor(q query.Tasks) (map[string]string, error) {
 func chips(q query.Tasks) []chip {
 	var all []chip
 	values := q.Values()
-	for _, name := range []string{"state", "queue", "kind", "tenant", "tag", "key", "fingerprint", "from", "until", "args"} {
+	for _, name := range []string{"state", "queue", "kind", "tenant", "tag", "key", "fingerprint", "from",
+		"until", "args"} {
 		for i, value := range values[name] {
 			without := q.Values()
 			without[name] = slices.Delete(slices.Clone(values[name]), i, i+1)
@@ -374,7 +375,8 @@ func when(text string) (at time.Time, in time.Duration, err error) {
 		return at, d, nil
 	}
 	if at, err = query.Instant("when", text, time.Now()); err != nil || at.IsZero() {
-		return at, 0, failure(http.StatusBadRequest, "Say when: a time from now like 10m or 2h, or an instant like 2026-01-31T12:00 (UTC).")
+		return at, 0, failure(http.StatusBadRequest,
+			"Say when: a time from now like 10m or 2h, or an instant like 2026-01-31T12:00 (UTC).")
 	}
 	return at, 0, nil
 }
@@ -452,7 +454,8 @@ func editSelected(v *visit) (answer, error) {
 		ids = append(ids, id)
 	}
 	if len(ids) == 0 {
-		return answer{}, failure(http.StatusBadRequest, "No task is selected. Tick the boxes of some, or choose all that match.")
+		return answer{}, failure(http.StatusBadRequest,
+			"No task is selected. Tick the boxes of some, or choose all that match.")
 	}
 	back := "/tasks?" + v.r.PostFormValue("query")
 	v.target = strconv.Itoa(len(ids)) + " tasks"

@@ -57,11 +57,16 @@ var notes = map[string]string{
 	"edited": "Done. What did not allow the change was left alone.",
 	"paused": "Paused. Running tasks go on.", "resumed": "Resumed.", "ran": "A task is enqueued.",
 	"backfilled": "The tasks of those ticks are enqueued, but for those that were and have not finished.",
-	"saved":      "Saved.", "removed": "Removed.", "password": "Your password is changed, and your other sessions have ended.", "sessionsended": "Logged out everywhere, within two seconds.", "revoked": "Revoked.", "stopping": "It stops after the page that it is at.",
-	"quiet": "It claims nothing more, within a second. What it runs goes on.", "awake": "It claims tasks again.",
-	"again":      "It and what comes after it run again.",
-	"retriedall": "The tasks that failed or were cancelled are available again.", "cancelledall": "What had not finished is cancelled, or asked to stop.",
-	"testing": "A test is on its way. What became of it shows under Last arrived.", "muted": "Muted for an hour.", "unmuted": "No longer muted.",
+	"saved":      "Saved.", "removed": "Removed.",
+	"password":      "Your password is changed, and your other sessions have ended.",
+	"sessionsended": "Logged out everywhere, within two seconds.", "revoked": "Revoked.",
+	"stopping": "It stops after the page that it is at.",
+	"quiet":    "It claims nothing more, within a second. What it runs goes on.", "awake": "It claims tasks again.",
+	"again":        "It and what comes after it run again.",
+	"retriedall":   "The tasks that failed or were cancelled are available again.",
+	"cancelledall": "What had not finished is cancelled, or asked to stop.",
+	"testing":      "A test is on its way. What became of it shows under Last arrived.", "muted": "Muted for an hour.",
+	"unmuted": "No longer muted.",
 	"started": "Started. It goes on in the background.",
 }
 
@@ -71,8 +76,10 @@ func (v *visit) base(a answer) page {
 	q.Del("note")
 	here.RawQuery = q.Encode()
 	p := page{Title: a.title, Section: a.section, Who: v.who, Data: a.data, Note: notes[v.r.URL.Query().Get("note")],
-		Theme: theme(v.r), Here: here.RequestURI(), Status: a.status, Watch: a.watch, Environment: v.Environment, ReadOnly: v.ReadOnly,
-		LogOut: v.Gate != nil && v.who.Via == "session", Admin: v.Book != nil && v.who.May(access.Admin), API: !v.NoAPI, Push: v.Endpoints != nil && v.Push != nil, Alerts: v.Options.Alerts != nil,
+		Theme: theme(v.r), Here: here.RequestURI(), Status: a.status, Watch: a.watch, Environment: v.Environment,
+		ReadOnly: v.ReadOnly,
+		LogOut:   v.Gate != nil && v.who.Via == "session", Admin: v.Book != nil && v.who.May(access.Admin), API: !v.NoAPI,
+		Push: v.Endpoints != nil && v.Push != nil, Alerts: v.Options.Alerts != nil,
 		Archive:  v.Options.Archive != nil,
 		Settings: len(v.Options.Settings) > 0 && v.who.May(access.Admin),
 		Version:  tusk.Version(), Now: time.Now().UTC()}
@@ -189,7 +196,8 @@ func pairMap(pairs []any) (map[string]any, error) {
 	return m, nil
 }
 
-var stateNames = []string{"scheduled", "pending", "available", "running", "retryable", "completed", "cancelled", "discarded"}
+var stateNames = []string{"scheduled", "pending", "available", "running", "retryable", "completed", "cancelled",
+	"discarded"}
 
 // instant is an instant for the part "when".
 type instant struct {

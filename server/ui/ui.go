@@ -143,8 +143,10 @@ func New(client *tusk.Client, o Options) (http.Handler, error) {
 // SecurityHeaders sets what keeps pages from being framed, and from running or
 // loading anything that is not theirs.
 func SecurityHeaders(h http.Header, https bool) {
-	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "+
-		"font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'")
+	h.Set("Content-Security-Policy",
+		"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "+
+			"font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for "+
+			"'script'; trusted-types 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Referrer-Policy", "no-referrer")
@@ -311,13 +313,16 @@ func (v *visit) turnedAway(route Route) error {
 		err = failure(http.StatusTooManyRequests, "Too many failed logins from your address. Try again in a minute.")
 	case err != nil:
 	case !who.May(route.Need):
-		err = failure(http.StatusForbidden, "Your role (%s) does not have the permission that this takes (%s).", who.Role, route.Need)
+		err = failure(http.StatusForbidden, "Your role (%s) does not have the permission that this takes (%s).",
+			who.Role, route.Need)
 	case route.Need == access.Admin && len(who.Queues)+len(who.Tenants) > 0:
 		err = failure(http.StatusForbidden, "Only an admin without bounds may do that.")
 	case route.Aggregate && !who.SeesAllTenants():
-		err = failure(http.StatusForbidden, "You are bound to tenants, and this page tells of all. Your tasks are under Tasks.")
+		err = failure(http.StatusForbidden,
+			"You are bound to tenants, and this page tells of all. Your tasks are under Tasks.")
 	case route.Whole && !who.SeesAllOf(""):
-		err = failure(http.StatusForbidden, "You are bound to queues or tenants, and this page tells of all. Your tasks are under Tasks.")
+		err = failure(http.StatusForbidden,
+			"You are bound to queues or tenants, and this page tells of all. Your tasks are under Tasks.")
 	case v.ReadOnly && v.r.Method != http.MethodGet && v.r.Method != http.MethodHead:
 		err = failure(http.StatusForbidden, "This server is read-only.")
 	}
@@ -358,7 +363,8 @@ func (v *visit) note(action string, failed error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), 5*time.Second)
 	defer cancel()
-	e := access.Entry{Who: v.who.Name, WhoID: v.who.ID, Via: v.who.Via, Role: v.who.Role, Action: action, Target: v.target, Detail: v.detail, Result: "ok",
+	e := access.Entry{Who: v.who.Name, WhoID: v.who.ID, Via: v.who.Via, Role: v.who.Role, Action: action, Target: v.target,
+		Detail: v.detail, Result: "ok",
 		Request: v.w.Header().Get("X-Request-Id"), Address: access.Address(v.r)}
 	if failed != nil {
 		e.Result = "failed"

@@ -82,12 +82,13 @@ func TestAnotherProgramMountsThePages(t *testing.T) {
 	}
 	defer stop()
 	who := access.Identity{Name: "ada", Via: "program", Role: access.Operator}
-	h, err := Handler(client, Options{Prefix: "/admin/tusk", Mask: mask.Mask{Names: mask.Default}, Who: func(r *http.Request) (access.Identity, error) {
-		if r.Header.Get("X-User") == "" {
-			return access.Identity{}, access.ErrUnauthenticated
-		}
-		return who, nil
-	}})
+	h, err := Handler(client, Options{Prefix: "/admin/tusk", Mask: mask.Mask{Names: mask.Default},
+		Who: func(r *http.Request) (access.Identity, error) {
+			if r.Header.Get("X-User") == "" {
+				return access.Identity{}, access.ErrUnauthenticated
+			}
+			return who, nil
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,13 +100,15 @@ func TestAnotherProgramMountsThePages(t *testing.T) {
 		outer.ServeHTTP(w, r)
 		return w
 	}
-	for _, path := range []string{"/", "/tasks", "/tasks/" + f.Completed.String(), "/schedules", "/queues", "/static/app.css"} {
+	for _, path := range []string{"/", "/tasks", "/tasks/" + f.Completed.String(), "/schedules", "/queues",
+		"/static/app.css"} {
 		w := get("GET", path, "ada")
 		if w.Code != 200 || w.Header().Get("Content-Security-Policy") == "" {
 			t.Errorf("%s: %d", path, w.Code)
 		}
 		for _, link := range regexp.MustCompile(`(?:href|action|src)="(/[^"]*)"`).FindAllStringSubmatch(w.Body.String(), -1) {
-			if !strings.HasPrefix(link[1], "/admin/tusk") || strings.Contains(link[1], "//") || strings.Contains(link[1], "/api/") {
+			if !strings.HasPrefix(link[1], "/admin/tusk") || strings.Contains(link[1], "//") ||
+				strings.Contains(link[1], "/api/") {
 				t.Errorf("%s: a link to %s", path, link[1])
 			}
 		}
@@ -118,14 +121,16 @@ func TestAnotherProgramMountsThePages(t *testing.T) {
 			t.Errorf("%s: %d", path, w.Code)
 		}
 	}
-	if w := get("POST", "/queues/mail/pause", "ada"); w.Code != 303 || w.Header().Get("Location") != "/admin/tusk/queues?note=paused" {
+	if w := get("POST", "/queues/mail/pause", "ada"); w.Code != 303 ||
+		w.Header().Get("Location") != "/admin/tusk/queues?note=paused" {
 		t.Error(w.Code, w.Header())
 	}
 	changed := "<dt>Changed</dt><dd>reprioritized "
 	if body := get("GET", "/tasks/"+f.Retryable.String(), "ada").Body.String(); strings.Contains(body, changed) {
 		t.Error("a task tells of a change before there is one")
 	}
-	if _, err := client.Edit(t.Context(), []tusk.ID{f.Retryable}, tusk.Change{Op: tusk.OpReprioritize, Priority: 9}); err != nil {
+	if _, err := client.Edit(t.Context(), []tusk.ID{f.Retryable},
+		tusk.Change{Op: tusk.OpReprioritize, Priority: 9}); err != nil {
 		t.Error(err)
 	}
 	if body := get("GET", "/tasks/"+f.Retryable.String(), "ada").Body.String(); !strings.Contains(body, changed) {
@@ -155,18 +160,21 @@ func (b broken) List(context.Context, store.Filter) ([]store.Task, error) { retu
 func (b broken) Count(context.Context) ([]store.Count, error)             { return nil, b.err }
 
 func TestAFailingStoreGetsAPageThatSaysSo(t *testing.T) {
-	for err, status := range map[error]int{store.ErrUnavailable: 503, store.ErrReadOnly: 503, store.ErrFull: 507, store.ErrSchemaOld: 503,
-		access.ErrFull: 503, context.DeadlineExceeded: 503, errors.New("secret detail"): 500} {
-		h, problem := Handler(newClient(t, broken{memory.New(), err}), Options{Log: slog.New(slog.DiscardHandler), Who: func(*http.Request) (access.Identity, error) {
-			return access.Identity{Name: "ada", Role: access.Admins}, nil
-		}})
+	for err, status := range map[error]int{store.ErrUnavailable: 503, store.ErrReadOnly: 503, store.ErrFull: 507,
+		store.ErrSchemaOld: 503,
+		access.ErrFull:     503, context.DeadlineExceeded: 503, errors.New("secret detail"): 500} {
+		h, problem := Handler(newClient(t, broken{memory.New(), err}),
+			Options{Log: slog.New(slog.DiscardHandler), Who: func(*http.Request) (access.Identity, error) {
+				return access.Identity{Name: "ada", Role: access.Admins}, nil
+			}})
 		if problem != nil {
 			t.Fatal(problem)
 		}
 		for _, path := range []string{"/", "/queues", "/tasks", "/tasks/" + tusk.NewID().String()} {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
-			if w.Code != status || strings.Contains(w.Body.String(), "secret detail") || !strings.Contains(w.Body.String(), "<h1>") {
+			if w.Code != status || strings.Contains(w.Body.String(), "secret detail") ||
+				!strings.Contains(w.Body.String(), "<h1>") {
 				t.Errorf("%s with %v: %d", path, err, w.Code)
 			}
 			soon := ""
@@ -192,14 +200,17 @@ func TestAnEmptyStoreHasFriendlyPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := New(client, Options{Gate: &access.Gate{Book: book, Dev: true}, Book: book, Endpoints: endpoints, Alerts: alert.NewBook(client.Store(), nil, sender),
-		Archive: archive.New(memblob.OpenBucket(nil), ""),
-		Push:    push.New(endpoints, client.NewPuller(), slog.New(slog.DiscardHandler))})
+	h, err := New(client, Options{Gate: &access.Gate{Book: book, Dev: true}, Book: book, Endpoints: endpoints,
+		Alerts: alert.NewBook(client.Store(), nil, sender), Archive: archive.New(memblob.OpenBucket(nil), ""),
+		Push: push.New(endpoints, client.NewPuller(), slog.New(slog.DiscardHandler))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range Routes() {
-		if r.Method != "GET" || strings.Contains(r.Path, "{id}") || strings.Contains(r.Path, "{name}") || strings.Contains(r.Path, "{tenant}") || strings.Contains(r.Path, "{queue}") || strings.Contains(r.Path, "{kind}") || strings.Contains(r.Path, "{worker}") || r.Stream || strings.HasPrefix(r.Path, "/login") || r.Path == "/account" { // the gate asks nobody
+		// the gate asks nobody
+		if r.Method != "GET" || strings.Contains(r.Path, "{id}") || strings.Contains(r.Path, "{name}") ||
+			strings.Contains(r.Path, "{tenant}") || strings.Contains(r.Path, "{queue}") || strings.Contains(r.Path, "{kind}") ||
+			strings.Contains(r.Path, "{worker}") || r.Stream || strings.HasPrefix(r.Path, "/login") || r.Path == "/account" {
 			continue
 		}
 		w := httptest.NewRecorder()
@@ -211,8 +222,10 @@ func TestAnEmptyStoreHasFriendlyPages(t *testing.T) {
 }
 
 func TestNumbersTimesAndJSONAreReadable(t *testing.T) {
-	for d, want := range map[time.Duration]string{0: "0 s", 300 * time.Microsecond: "300 µs", 45 * time.Millisecond: "45 ms", 1300 * time.Millisecond: "1.3 s",
-		42 * time.Second: "42 s", 90 * time.Second: "1 min 30 s", time.Hour: "1 h", 49*time.Hour + 5*time.Minute: "2 d 1 h", -time.Minute: "-1 min"} {
+	for d, want := range map[time.Duration]string{0: "0 s", 300 * time.Microsecond: "300 µs",
+		45 * time.Millisecond: "45 ms", 1300 * time.Millisecond: "1.3 s",
+		42 * time.Second: "42 s", 90 * time.Second: "1 min 30 s", time.Hour: "1 h", 49*time.Hour + 5*time.Minute: "2 d 1 h",
+		-time.Minute: "-1 min"} {
 		if got := dur(d); got != want {
 			t.Errorf("%d: got %q, want %q", d, got, want)
 		}
@@ -221,7 +234,8 @@ func TestNumbersTimesAndJSONAreReadable(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	p := &pages{}
-	if s := p.code([]byte(`{"n":12345678901234567890,"s":"`+strings.Repeat("x", 9000)+`"}`), false); !strings.Contains(s.Text, "12345678901234567890") || s.Cut == 0 || len(s.Text) > shownBytes {
+	if s := p.code([]byte(`{"n":12345678901234567890,"s":"`+strings.Repeat("x", 9000)+`"}`), false); !strings.Contains(
+		s.Text, "12345678901234567890") || s.Cut == 0 || len(s.Text) > shownBytes {
 		t.Error(len(s.Text), s.Cut)
 	}
 	p.Prefix = "/p"

@@ -38,7 +38,8 @@ func workflows(v *visit) (answer, error) {
 		f.Kinds = []string{d.Kind}
 	}
 	var more tusk.ID
-	if d.Flows, d.Looked, more, err = query.Workflows(v.r.Context(), v.client, v.who.Sees, f, query.SurveyBudget); err != nil {
+	if d.Flows, d.Looked, more, err = query.Workflows(v.r.Context(), v.client, v.who.Sees, f, query.SurveyBudget); err !=
+		nil {
 		return a, err
 	}
 	if !more.IsZero() {
@@ -183,8 +184,11 @@ func editWorkflow(v *visit) (answer, error) {
 	case "cancel":
 		if v.r.PostFormValue("confirm") != "yes" {
 			return answer{page: "confirm", title: "Cancel the workflow?", section: "workflows", data: confirmation{
-				Question: "Cancel what is left of this workflow?", Detail: fmt.Sprintf("It has %d tasks. Those that have finished stay as they are; running ones are asked to stop.", len(seen.Tasks)),
-				Button: "Cancel its tasks", Action: v.url("workflows", v.target, "cancel"), Back: v.url("workflows", v.target)}}, nil
+					Question: "Cancel what is left of this workflow?",
+					Detail: fmt.Sprintf("It has %d tasks. Those that have finished stay as they are; running ones are asked to stop.",
+						len(seen.Tasks)),
+					Button: "Cancel its tasks", Action: v.url("workflows", v.target, "cancel"), Back: v.url("workflows", v.target)}},
+				nil
 		}
 		_, err := v.client.CancelWorkflow(v.r.Context(), seen.ID, "cancelled by "+v.who.Name+" with its workflow")
 		return goTo(to, "cancelledall"), err
@@ -213,8 +217,11 @@ func (v *visit) retryFrom(w *tusk.WorkflowInfo) (answer, error) {
 		name := cmp.Or(first.Node, first.Kind)
 		return answer{page: "confirm", title: "Run it again?", section: "workflows", data: confirmation{
 			Question: "Run " + name + " and what comes after it again?",
-			Detail:   fmt.Sprintf("That is %s in all, those that were completed as well, each once those before it have ended again.", counted(again, "task")),
-			Button:   "Run again", Action: v.url("workflows", v.target, "from"), Fields: url.Values{"node": {first.ID.String()}}, Back: v.url("workflows", v.target)}}, nil
+			Detail: fmt.Sprintf(
+				"That is %s in all, those that were completed as well, each once those before it have ended again.",
+				counted(again, "task")),
+			Button: "Run again", Action: v.url("workflows", v.target, "from"), Fields: url.Values{"node": {first.ID.String()}},
+			Back: v.url("workflows", v.target)}}, nil
 	}
 	_, err := v.client.RetryWorkflowFrom(v.r.Context(), w.ID, first.ID.String())
 	return goTo(to, "again"), err
@@ -273,7 +280,8 @@ func pipelines(v *visit) (answer, error) {
 }
 
 func stageRowOf(s *tusk.StageStats) stageRow {
-	r := stageRow{StageStats: *s, Counts: map[string]int64{}, Hour: s.Ran.Count, WaitP95: dur(s.Waited.Quantile(0.95)), P95: dur(s.Ran.Quantile(0.95))}
+	r := stageRow{StageStats: *s, Counts: map[string]int64{}, Hour: s.Ran.Count, WaitP95: dur(s.Waited.Quantile(0.95)),
+		P95: dur(s.Ran.Quantile(0.95))}
 	for _, name := range stateNames {
 		r.Counts[name] = 0
 	}
@@ -285,7 +293,8 @@ func stageRowOf(s *tusk.StageStats) stageRow {
 
 func (v *visit) stageNode(r stageRow, before []*node) *node {
 	waiting := r.Counts["available"] + r.Counts["pending"] + r.Counts["retryable"]
-	n := &node{Title: r.Name, Sub: fmt.Sprintf("%s waiting, %s running", num(waiting), num(r.Counts["running"])), To: v.url("tasks") + "?kind=" + r.Kind, Class: "completed"}
+	n := &node{Title: r.Name, Sub: fmt.Sprintf("%s waiting, %s running", num(waiting), num(r.Counts["running"])),
+		To: v.url("tasks") + "?kind=" + r.Kind, Class: "completed"}
 	switch {
 	case r.Stuck != "":
 		n.Class = "discarded"
@@ -307,7 +316,8 @@ func removePipeline(v *visit) (answer, error) {
 	v.target = short(name)
 	if v.r.PostFormValue("confirm") != "yes" {
 		return answer{page: "confirm", title: "Forget the pipeline?", section: "pipelines", data: confirmation{
-			Question: "Forget the pipeline " + short(name) + "?", Detail: "Its tasks stay. A worker that still has it tells of it again at its next start.", Button: "Forget",
+			Question: "Forget the pipeline " + short(name) + "?",
+			Detail:   "Its tasks stay. A worker that still has it tells of it again at its next start.", Button: "Forget",
 			Action: v.url("pipelines", name, "remove"), Back: v.url("pipelines")}}, nil
 	}
 	return goTo("/pipelines", "removed"), v.client.RemovePipeline(v.r.Context(), name)

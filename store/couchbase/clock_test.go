@@ -45,7 +45,8 @@ func TestNobodyGoesByTheClockOfTheProcess(t *testing.T) {
 	ahead(t, "the second", <-second)
 }
 
-// However slow the answers are, no handle is ahead of the server's clock, and what is delayed waits for its whole delay.
+// However slow the answers are, no handle is ahead of the server's clock, and what is delayed waits for its whole
+// delay.
 func TestAHandleIsNeverAheadOfTheServersClock(t *testing.T) {
 	f := newFake(t, 1)
 	f.Set(cbfake.Faults{Request: func(_ memd.CmdCode, key string) cbfake.Spoil {

@@ -261,7 +261,8 @@ var verbs = []verb{
 	}},
 
 	{"put a record with tasks", func(r *rig) { r.record("r") }, func(ctx context.Context, r *rig) error {
-		_, _, err := r.a.PutRecord(ctx, store.PutRecord{Record: r.note(), Tasks: []store.NewTask{r.task("x", nil), r.task("y", keyed("k", store.Skip))}})
+		_, _, err := r.a.PutRecord(ctx, store.PutRecord{Record: r.note(),
+			Tasks: []store.NewTask{r.task("x", nil), r.task("y", keyed("k", store.Skip))}})
 		return err
 	}, func(r *rig, answered bool) {
 		r.all(answered, "x", "y")

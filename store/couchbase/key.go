@@ -46,7 +46,8 @@ func named(names ...string) string {
 // known is the key as the rules see it.
 func (k *key) known(name rules.KeyName) *rules.Key {
 	return &rules.Key{
-		KeyName: name, Holder: idOf(k.Holder), Awaiting: idOf(k.Awaiting), Ended: idOf(k.Ended), Source: k.Source, Tasks: k.Tasks,
+		KeyName: name, Holder: idOf(k.Holder), Awaiting: idOf(k.Awaiting), Ended: idOf(k.Ended), Source: k.Source,
+		Tasks: k.Tasks,
 	}
 }
 

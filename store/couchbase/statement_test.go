@@ -13,7 +13,8 @@ var update = flag.Bool("update", false, "write testdata/statements.n1ql anew")
 
 // statements are all texts that the engine sends; of lists, those with each condition alone.
 func statements() []string {
-	all := []string{queryDue, queryDoomed, queryPassed, queryLanes, queryTodo, queryTodoKeys, queryTodoMeta, queryHeld, queryNeedy,
+	all := []string{queryDue, queryDoomed, queryPassed, queryLanes, queryTodo, queryTodoKeys, queryTodoMeta,
+		queryHeld, queryNeedy,
 		queryOld, queryOldOf, queryCount,
 		queryInLine, queryGranted, queryHeads, queryFailed, queryKeyspaces, queryVersion, queryIndexes, queryNames}
 	for _, f := range []store.Filter{{}, {Queues: []string{"q"}}, {States: []store.State{store.Available}},

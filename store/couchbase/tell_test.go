@@ -15,11 +15,13 @@ func TestTasksThatNeedEachOtherMayEndTogether(t *testing.T) {
 	parent := store.NewTask{ID: storetest.NewID(), Kind: "k", Queue: "q", Args: []byte("{}")}
 	_, err := r.a.Enqueue(r.ctx(), []store.NewTask{parent})
 	r.must("enqueue", err)
-	tasks, err := r.a.Claim(r.ctx(), store.ClaimRequest{Worker: r.worker, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()})
+	tasks, err := r.a.Claim(r.ctx(), store.ClaimRequest{Worker: r.worker, Queues: []string{"q"}, Limit: 1,
+		Token: store.NewToken()})
 	if r.must("claim", err); len(tasks) != 1 {
 		t.Fatalf("claimed %d tasks", len(tasks))
 	}
-	child := store.NewTask{ID: storetest.NewID(), Kind: "k", Queue: "q", Args: []byte("{}"), Needs: []store.Need{{Task: parent.ID}}}
+	child := store.NewTask{ID: storetest.NewID(), Kind: "k", Queue: "q", Args: []byte("{}"),
+		Needs: []store.Need{{Task: parent.ID}}}
 	lost, err := r.a.Finish(r.ctx(), []store.Outcome{{Task: &tasks[0], State: store.Pending, Then: []store.NewTask{child},
 		Needs: []store.Need{{Task: child.ID, OnFailure: store.ContinueOnFailure}}}})
 	if r.must("finish", err); len(lost) > 0 {

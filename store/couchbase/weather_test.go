@@ -291,8 +291,8 @@ func TestAReplacementOfWhatHasJustEnded(t *testing.T) {
 	r.once("x", true)
 }
 
-// A rerun sees the holder of its key run and awaits its end. Before that is written the attempt fails, so that the holder
-// waits for a retry: then it takes the new values at once, instead of running with the old ones first.
+// A rerun sees the holder of its key run and awaits its end. Before that is written the attempt fails, so that the
+// holder waits for a retry: then it takes the new values at once, instead of running with the old ones first.
 func TestARerunOfWhatHasJustFailed(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.task("x", keyed("k", store.Skip)))
@@ -318,8 +318,8 @@ func TestARerunOfWhatHasJustFailed(t *testing.T) {
 	}
 }
 
-// While the index cannot be asked, the tasks that dead workers meant to lease are rescued all the same. A round waits for
-// it once, however many have died.
+// While the index cannot be asked, the tasks that dead workers meant to lease are rescued all the same. A round waits
+// for it once, however many have died.
 func TestARescueWithoutAnIndex(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.task("x", nil))

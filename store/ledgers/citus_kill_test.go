@@ -71,7 +71,8 @@ func TestCitusKills(t *testing.T) {
 		return k.prepared() == 0
 	})
 	k.check()
-	t.Logf("%d kills left %d transactions prepared; %d of %d tasks were acknowledged", kills, left, len(k.acked), len(k.tried))
+	t.Logf("%d kills left %d transactions prepared; %d of %d tasks were acknowledged", kills, left, len(k.acked),
+		len(k.tried))
 }
 
 // eachOn does something again and again over a connection to a node, whatever happens to it.
@@ -215,7 +216,8 @@ func (k *killed) check() {
 	}
 	for _, id := range k.tried {
 		if state := states[id]; rows[id.String()] != (state != 0) || done[id.String()] != (state == store.Completed) {
-			k.t.Errorf("task %v is %v; its row is there: %v, that of its end: %v", id, state, rows[id.String()], done[id.String()])
+			k.t.Errorf("task %v is %v; its row is there: %v, that of its end: %v", id, state, rows[id.String()],
+				done[id.String()])
 		}
 	}
 	for _, id := range k.acked {

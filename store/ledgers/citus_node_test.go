@@ -33,7 +33,8 @@ func TestCitusNodesComeAndGo(t *testing.T) {
 	if _, err := fresh.Move(ctx, host+":"+port, 1); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the others know where the ledger is", func() bool { return stateOf(t, s, tasks[1].ID) == store.Running })
+	eventually(t, "the others know where the ledger is",
+		func() bool { return stateOf(t, s, tasks[1].ID) == store.Running })
 	reach(t, c, s, table, "after a move to a new node")
 
 	standby, err := c.servers[1].Standby()
@@ -49,7 +50,8 @@ func TestCitusNodesComeAndGo(t *testing.T) {
 	}
 	_, before := hostOf(c.dsns[1])
 	_, after := hostOf(standby.DSN)
-	_, err = ask(c.dsns[0], "select citus_update_node(nodeid, '127.0.0.1', $2::text::int)::text from pg_dist_node where nodeport = $1::text::int",
+	_, err = ask(c.dsns[0],
+		"select citus_update_node(nodeid, '127.0.0.1', $2::text::int)::text from pg_dist_node where nodeport = $1::text::int",
 		before, after)
 	if err != nil {
 		t.Fatal(err)

@@ -186,7 +186,8 @@ func (s *Store) lookAcross(ctx context.Context, all []*ledger, always bool) (new
 	if !due {
 		return 0, nil
 	}
-	needs, errs := together(ctx, s, all, func(ctx context.Context, at []int, on []*postgres.Store) ([]postgres.Needs, error) {
+	needs, errs := together(ctx, s, all, func(ctx context.Context, at []int,
+		on []*postgres.Store) ([]postgres.Needs, error) {
 		from := make([]store.ID, len(at))
 		for i, no := range at {
 			from[i] = after[no]

@@ -25,7 +25,8 @@ func TestALookFindsTasksOfWhichNothingWasHeard(t *testing.T) {
 		}
 		added := add(t, other, n)[0].ID
 		places[ledgers.Where(t, other, added)] = true
-		if seen, err := s.Look(t.Context(), []string{n.Queue, "none"}); err != nil || !slices.Equal(seen.Queues, []string{n.Queue}) {
+		if seen, err := s.Look(t.Context(), []string{n.Queue, "none"}); err != nil ||
+			!slices.Equal(seen.Queues, []string{n.Queue}) {
 			t.Fatalf("saw tasks in %q, %v: want %q", seen.Queues, err, n.Queue)
 		}
 		if tasks := claim(t, s, w, 1); len(tasks) != 1 || tasks[0].ID != added {

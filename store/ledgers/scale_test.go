@@ -320,7 +320,8 @@ func TestScale(t *testing.T) {
 	for _, workers := range []int{64, 256, 1024} {
 		w := world{nodes: 64, ledgers: 64, rate: 1e6, batch: 100, limit: 500, workers: workers}
 		o := w.run(2 * time.Second)
-		fmt.Printf("workers %d: %.0f a second, %.0f %% busy, p99 %.1f ms, %.0f tasks a claim, %.2f empty claims for each other\n",
+		fmt.Printf(
+			"workers %d: %.0f a second, %.0f %% busy, p99 %.1f ms, %.0f tasks a claim, %.2f empty claims for each other\n",
 			workers, o.perSecond, 100*o.busy, 1000*o.p99, o.size, o.empties)
 	}
 	perTask := func(batch, limit int) float64 {

@@ -43,7 +43,9 @@ func Read(files fs.FS) ([]store.Migration, error) {
 
 // Find returns the step of a version; nil: there is none.
 func Find(steps []store.Migration, version int64) *store.Migration {
-	at, found := slices.BinarySearchFunc(steps, version, func(m store.Migration, v int64) int { return cmp.Compare(m.Version, v) })
+	at, found := slices.BinarySearchFunc(steps, version, func(m store.Migration, v int64) int {
+		return cmp.Compare(m.Version, v)
+	})
 	if !found {
 		return nil
 	}

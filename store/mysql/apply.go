@@ -157,8 +157,8 @@ func (w *work) noteChange(r *row) {
 }
 
 func (w *work) addAttempt(t *row, a *store.Attempt) {
-	w.attempts = append(w.attempts, t.place, t.n, t.lap, a.Number, a.Worker[:], a.StartedAt.UnixMicro(), a.EndedAt.UnixMicro(), a.Outcome,
-		textOrNull(a.Error), textOrNull(a.Trace), textOrNull(a.Fingerprint))
+	w.attempts = append(w.attempts, t.place, t.n, t.lap, a.Number, a.Worker[:], a.StartedAt.UnixMicro(),
+		a.EndedAt.UnixMicro(), a.Outcome, textOrNull(a.Error), textOrNull(a.Trace), textOrNull(a.Fingerprint))
 }
 
 // forget deletes a task with all that belongs to it.
@@ -225,7 +225,8 @@ func (w *work) tally(r *row, by int64) {
 
 // rewrite stores the values and labels of a task that may have new ones.
 func (w *work) rewrite(r *row) {
-	w.do(q("task.become"), []byte(r.Kind), microsOrNull(r.ExpiresAt), tagsOrNull(r.Tags), bytesOrNull(r.Settings), bytesOrNull(r.Args), r.place, r.n)
+	w.do(q("task.become"), []byte(r.Kind), microsOrNull(r.ExpiresAt), tagsOrNull(r.Tags), bytesOrNull(r.Settings),
+		bytesOrNull(r.Args), r.place, r.n)
 	w.do(q("label.clear"), r.place, r.n)
 	w.addLabels(r)
 }

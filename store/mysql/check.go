@@ -21,8 +21,9 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	}
 	warnings = weaknesses(is)
 	if most := s.db.Stats().MaxOpenConnections; most > 0 && s.spare == nil {
-		warnings = append(warnings, fmt.Sprintf("the pool has at most %d connections: while handlers hold all of them, beats and claims wait, and "+
-			"workers may be taken for dead; set mysql.Options.Spare", most))
+		warnings = append(warnings, fmt.Sprintf(
+			"the pool has at most %d connections: while handlers hold all of them, beats and claims wait, and "+
+				"workers may be taken for dead; set mysql.Options.Spare", most))
 	}
 	return warnings, wrap("check", checkSettings(is, s.galera))
 }
@@ -109,7 +110,9 @@ func checkVersion(version, comment string) error {
 	both := strings.ToLower(version + " " + comment)
 	switch {
 	case strings.Contains(both, "tidb"):
-		return fmt.Errorf("%w: TiDB (%s) takes FOR UPDATE SKIP LOCKED and locks nothing, so tasks would run twice: use MySQL or MariaDB", store.ErrUnsupported, version)
+		return fmt.Errorf(
+			"%w: TiDB (%s) takes FOR UPDATE SKIP LOCKED and locks nothing, so tasks would run twice: use MySQL or MariaDB",
+			store.ErrUnsupported, version)
 	case strings.Contains(both, "vitess"):
 		return fmt.Errorf("%w: Vitess (%s) is not tested: use MySQL or MariaDB directly", store.ErrUnsupported, version)
 	}
@@ -117,12 +120,14 @@ func checkVersion(version, comment string) error {
 	major, minor := numbers(number)
 	if strings.Contains(both, "mariadb") {
 		if major < 10 || major == 10 && minor < 6 {
-			return fmt.Errorf("%w: MariaDB %s is too old, it has no SKIP LOCKED: upgrade to 10.6 or newer", store.ErrUnsupported, number)
+			return fmt.Errorf("%w: MariaDB %s is too old, it has no SKIP LOCKED: upgrade to 10.6 or newer",
+				store.ErrUnsupported, number)
 		}
 		return nil
 	}
 	if major < 8 {
-		return fmt.Errorf("%w: MySQL %s is too old, it has no SKIP LOCKED: upgrade to 8.0 or newer", store.ErrUnsupported, number)
+		return fmt.Errorf("%w: MySQL %s is too old, it has no SKIP LOCKED: upgrade to 8.0 or newer",
+			store.ErrUnsupported, number)
 	}
 	return nil
 }
@@ -161,11 +166,13 @@ func checkSettings(is map[string]string, galera bool) error {
 	switch {
 	case is["wsrep_on"] == "ON" && !galera:
 		return fmt.Errorf("%w: wsrep_on is ON: a Galera cluster loses confirmed writes when several nodes are written to: "+
-			"send the connections of all processes to one and the same node, and add tusk_allow_galera=1 to the database URL", store.ErrUnsupported)
+			"send the connections of all processes to one and the same node, and add tusk_allow_galera=1 to the database URL",
+			store.ErrUnsupported)
 	case is["have_innodb"] == "NO" || is["have_innodb"] == "DISABLED":
 		return fmt.Errorf("%w: InnoDB is switched off: start the server with it", store.ErrUnsupported)
 	case is["log_bin"] == "ON" && is["binlog_format"] == "STATEMENT":
-		return fmt.Errorf("%w: binlog_format is STATEMENT, which READ COMMITTED does not allow: set binlog_format = ROW", store.ErrUnsupported)
+		return fmt.Errorf("%w: binlog_format is STATEMENT, which READ COMMITTED does not allow: set binlog_format = ROW",
+			store.ErrUnsupported)
 	}
 	return nil
 }
@@ -173,16 +180,21 @@ func checkSettings(is map[string]string, galera bool) error {
 // weaknesses says what a crash of the server's machine could take away.
 func weaknesses(is map[string]string) (all []string) {
 	if v := is["innodb_flush_log_at_trx_commit"]; v != "1" && v != "3" {
-		all = append(all, "innodb_flush_log_at_trx_commit is "+v+": a crash of the server may lose the tasks that it acknowledged in the last second; set it to 1")
+		all = append(all, "innodb_flush_log_at_trx_commit is "+v+
+			": a crash of the server may lose the tasks that it acknowledged in the last second; set it to 1")
 	}
 	if v := is["sync_binlog"]; is["log_bin"] == "ON" && v != "1" {
-		all = append(all, "sync_binlog is "+v+": after a crash of the server its replicas may lack what it acknowledged; set it to 1")
+		all = append(all, "sync_binlog is "+v+
+			": after a crash of the server its replicas may lack what it acknowledged; set it to 1")
 	}
 	if is["innodb_doublewrite"] == "OFF" {
-		all = append(all, "innodb_doublewrite is OFF: a page that is torn by a power failure is lost; start the server with it ON")
+		all = append(all,
+			"innodb_doublewrite is OFF: a page that is torn by a power failure is lost; start the server with it ON")
 	}
 	if is["wsrep_on"] == "ON" {
-		all = append(all, "wsrep_on is ON: all processes must use one and the same node of the Galera cluster; with several writers tasks run twice")
+		all = append(all,
+			"wsrep_on is ON: all processes must use one and the same node of the Galera cluster; with several writers "+
+				"tasks run twice")
 	}
 	return all
 }

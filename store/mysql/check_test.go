@@ -55,11 +55,13 @@ func TestSettingsThatBreakThePromisesAreRefused(t *testing.T) {
 }
 
 func TestSettingsThatWeakenThePromisesAreSaid(t *testing.T) {
-	strict := map[string]string{"innodb_flush_log_at_trx_commit": "1", "log_bin": "ON", "sync_binlog": "1", "innodb_doublewrite": "ON", "wsrep_on": "OFF"}
+	strict := map[string]string{"innodb_flush_log_at_trx_commit": "1", "log_bin": "ON", "sync_binlog": "1",
+		"innodb_doublewrite": "ON", "wsrep_on": "OFF"}
 	if all := weaknesses(strict); len(all) > 0 {
 		t.Error(all)
 	}
-	for name, value := range map[string]string{"innodb_flush_log_at_trx_commit": "2", "sync_binlog": "0", "innodb_doublewrite": "OFF", "wsrep_on": "ON"} {
+	for name, value := range map[string]string{"innodb_flush_log_at_trx_commit": "2", "sync_binlog": "0",
+		"innodb_doublewrite": "OFF", "wsrep_on": "ON"} {
 		is := map[string]string{}
 		for k, v := range strict {
 			is[k] = v

@@ -130,7 +130,8 @@ func (c *claim) empty() {
 func (c *claim) add(t *row, claimed int64, lap int32) {
 	c.early = c.early || t.lap != lap
 	t.lap, c.lease.claimedAt = lap, claimed
-	if n := len(c.lease.spans); n > 0 && c.lease.spans[n-1].place == t.place && c.lease.spans[n-1].last+1 == t.n && c.lease.spans[n-1].lap == t.lap {
+	if n := len(c.lease.spans); n > 0 && c.lease.spans[n-1].place == t.place && c.lease.spans[n-1].last+1 == t.n &&
+		c.lease.spans[n-1].lap == t.lap {
 		c.lease.spans[n-1].last = t.n
 	} else {
 		c.lease.spans = append(c.lease.spans, span{t.place, t.n, t.n, t.lap})

@@ -23,11 +23,13 @@ func TestDamagedRowsHoldUpNoOthers(t *testing.T) {
 	if workers, err := s.Workers(t.Context()); err != nil || len(workers) != 1 {
 		t.Error(workers, err)
 	}
-	claimed, err := s.Claim(t.Context(), store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 10, Token: store.NewToken()})
+	claimed, err := s.Claim(t.Context(), store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 10,
+		Token: store.NewToken()})
 	if err != nil || len(claimed) != 3 || claimed[0].Damage != "" || claimed[1].Damage == "" || claimed[2].Damage != "" {
 		t.Fatalf("%+v %v", claimed, err)
 	}
-	out := []store.Outcome{{Task: &claimed[1], State: store.Discarded, Reason: "damaged"}, {Task: &claimed[0], State: store.Completed}}
+	out := []store.Outcome{{Task: &claimed[1], State: store.Discarded, Reason: "damaged"},
+		{Task: &claimed[0], State: store.Completed}}
 	if lost, err := s.Finish(t.Context(), out); err != nil || len(lost) > 0 {
 		t.Error(lost, err)
 	}
@@ -65,8 +67,10 @@ func TestDamagedListsHoldUpNoOthers(t *testing.T) {
 	}
 	exec(t, s, "update tusk_lease set spans = 'bad' where token = ?", held[0].Lease[:])
 	exec(t, s, "update tusk_lease set spans = concat(spans, 'bad') where token = ?", held[1].Lease[:])
-	exec(t, s, "insert into tusk_finished (queue, state, finished_at, seq, refs) values ('q', ?, 1, 1, 'bad')", store.Completed)
-	if _, err := s.Edit(t.Context(), store.Edit{IDs: []store.ID{held[2].ID}, Change: store.Change{Op: store.Cancel}}); err != nil {
+	exec(t, s, "insert into tusk_finished (queue, state, finished_at, seq, refs) values ('q', ?, 1, 1, 'bad')",
+		store.Completed)
+	if _, err := s.Edit(t.Context(), store.Edit{IDs: []store.ID{held[2].ID},
+		Change: store.Change{Op: store.Cancel}}); err != nil {
 		t.Fatal(err)
 	}
 	stops, err := s.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: w, Queues: []string{"q"}}, TTL: time.Hour})
@@ -98,7 +102,8 @@ func TestGroupsOfErrorsGoWithTheStatistics(t *testing.T) {
 	if _, err := s.Enqueue(t.Context(), newTasks(2, "q")); err != nil {
 		t.Fatal(err)
 	}
-	tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: startWorker(t, s), Queues: []string{"q"}, Limit: 2, Token: store.NewToken()})
+	tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: startWorker(t, s), Queues: []string{"q"}, Limit: 2,
+		Token: store.NewToken()})
 	if err != nil || len(tasks) != 2 {
 		t.Fatal(len(tasks), err)
 	}
@@ -112,7 +117,8 @@ func TestGroupsOfErrorsGoWithTheStatistics(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if _, err := s.Prune(t.Context(), l.Term, store.Retention{Discarded: time.Microsecond, Stats: time.Microsecond}, 100); err != nil {
+		if _, err := s.Prune(t.Context(), l.Term, store.Retention{Discarded: time.Microsecond, Stats: time.Microsecond},
+			100); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -66,13 +66,15 @@ func (s *Store) makeDays(ctx context.Context) error {
 		for i := range daysAhead {
 			end := today.Add(time.Duration(i+1) * day)
 			if placeAt(end) > last {
-				parts = append(parts, fmt.Sprintf("partition p%s values less than (%d)", today.Add(time.Duration(i)*day).Format("20060102"), placeAt(end)))
+				parts = append(parts, fmt.Sprintf("partition p%s values less than (%d)",
+					today.Add(time.Duration(i)*day).Format("20060102"), placeAt(end)))
 			}
 		}
 		if len(parts) == 0 {
 			continue
 		}
-		text := "alter table " + table + " reorganize partition pmax into (" + strings.Join(parts, ", ") + ", partition pmax values less than maxvalue)"
+		text := "alter table " + table + " reorganize partition pmax into (" + strings.Join(parts, ", ") +
+			", partition pmax values less than maxvalue)"
 		wait := 0
 		if last < placeAt(today.Add(2*day)) {
 			wait = 1
@@ -192,7 +194,8 @@ func (s *Store) dropDay(ctx context.Context, term int64, p partition, keep store
 			continue
 		}
 		if err := s.alter(ctx, 1, "alter table "+table+" drop partition "+p.name); err != nil {
-			s.log.Warn("mysql: a day could not be dropped, it will be tried again", "table", table, "partition", p.name, "error", err)
+			s.log.Warn("mysql: a day could not be dropped, it will be tried again", "table", table, "partition", p.name,
+				"error", err)
 			return false, mark(0, 0)
 		}
 	}
@@ -218,7 +221,8 @@ func expired(keep store.Retention, now int64) (string, []any) {
 	var args []any
 	states := func(r store.Retention) {
 		b.WriteString("(false")
-		for state, kept := range map[store.State]time.Duration{store.Completed: r.Completed, store.Cancelled: r.Cancelled, store.Discarded: r.Discarded} {
+		for state, kept := range map[store.State]time.Duration{store.Completed: r.Completed, store.Cancelled: r.Cancelled,
+			store.Discarded: r.Discarded} {
 			if kept > 0 {
 				b.WriteString(" or state = ? and finished_at <= ?")
 				args = append(args, state, now-kept.Microseconds())

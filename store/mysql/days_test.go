@@ -31,7 +31,8 @@ func prune(t *testing.T, s *mysql.Store, term int64, keep store.Retention) (all 
 	}
 }
 
-const daysOf = "select count(*) from information_schema.partitions where table_schema = database() and table_name = 'tusk_task'"
+const daysOf = "select count(*) from information_schema.partitions where table_schema = database() and table_name = " +
+	"'tusk_task'"
 
 func TestADayGoesAsAWholeWhenNothingOfItIsKept(t *testing.T) {
 	t.Run("at once", func(t *testing.T) { dayGoes(t, true) })
@@ -50,11 +51,13 @@ func dayGoes(t *testing.T, atOnce bool) {
 	tasks[0].Key, tasks[0].Tags = "k", []string{"x"}
 	enqueue(t, past, tasks...)
 	held := claim(t, past, w, len(tasks))
-	if _, err := past.Edit(ctx, store.Edit{IDs: []store.ID{held[7].ID}, Change: store.Change{Op: store.Cancel}}); err != nil {
+	if _, err := past.Edit(ctx, store.Edit{IDs: []store.ID{held[7].ID}, Change: store.Change{Op: store.Cancel}}); err !=
+		nil {
 		t.Fatal(err) // its handler will have completed by then
 	}
 	outcomes := completed(held)
-	outcomes[1].State, outcomes[1].Error, outcomes[1].Fingerprint, outcomes[1].Reason = store.Discarded, "no", "f", "gave up"
+	outcomes[1].State, outcomes[1].Error, outcomes[1].Fingerprint, outcomes[1].Reason = store.Discarded, "no",
+		"f", "gave up"
 	outcomes[2].State = store.Cancelled
 	if lost, err := past.Finish(ctx, outcomes); err != nil || len(lost) > 0 {
 		t.Fatal(lost, err)

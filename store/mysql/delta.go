@@ -225,7 +225,8 @@ func (d *delta) encode() []byte {
 	}
 	for g, f := range d.groups {
 		if f.Count != 0 || f.Waiting != 0 || f.Dead != 0 {
-			j.Groups = append(j.Groups, groupJSON{g[:], f.Queue, f.Kind, f.Fingerprint, f.Count, f.Waiting, f.Dead, f.First, f.Last, f.Sample, f.SampleTask})
+			j.Groups = append(j.Groups, groupJSON{g[:], f.Queue, f.Kind, f.Fingerprint, f.Count, f.Waiting, f.Dead, f.First,
+				f.Last, f.Sample, f.SampleTask})
 		}
 	}
 	j.Ended, j.Restored, j.Rescued = endsJSON(d.ended), endsJSON(d.restored), endsJSON(d.rescued)
@@ -286,7 +287,8 @@ func (d *delta) read(at int64, body []byte) error {
 	for _, g := range j.Groups {
 		var id group
 		copy(id[:], g.ID)
-		d.group(id).add(&failures{g.Queue, g.Kind, g.Fingerprint, g.Count, g.Waiting, g.Dead, g.First, g.Last, g.Sample, g.SampleTask})
+		d.group(id).add(&failures{g.Queue, g.Kind, g.Fingerprint, g.Count, g.Waiting, g.Dead, g.First, g.Last, g.Sample,
+			g.SampleTask})
 	}
 	return nil
 }

@@ -84,7 +84,8 @@ func (r *row) attempt() (a store.Attempt, any bool) {
 	if r.State != store.Completed || r.Worker.IsZero() {
 		return a, false
 	}
-	return store.Attempt{Number: r.Attempt, Worker: r.Worker, StartedAt: r.ClaimedAt, EndedAt: r.FinishedAt, Outcome: store.Completed}, true
+	return store.Attempt{Number: r.Attempt, Worker: r.Worker, StartedAt: r.ClaimedAt, EndedAt: r.FinishedAt,
+		Outcome: store.Completed}, true
 }
 
 func readAttempt(rows *sql.Rows, of func(ref) *store.Detail) error {
@@ -92,7 +93,8 @@ func readAttempt(rows *sql.Rows, of func(ref) *store.Detail) error {
 	var a store.Attempt
 	var started, ended int64
 	var worker, text, trace, fingerprint []byte
-	if err := rows.Scan(&r.place, &r.n, &r.lap, &a.Number, &worker, &started, &ended, &a.Outcome, &text, &trace, &fingerprint); err != nil {
+	if err := rows.Scan(&r.place, &r.n, &r.lap, &a.Number, &worker, &started, &ended, &a.Outcome, &text, &trace,
+		&fingerprint); err != nil {
 		return err
 	}
 	copy(a.Worker[:], worker)

@@ -61,7 +61,8 @@ func TestManyTasksAreEditedByFewStatements(t *testing.T) {
 				t.Fatalf("%s: number %d came to %+v", test.name, i, e)
 			}
 		}
-		if n := number(t, s, "select count(*) from tusk_task where queue = ? and state = ?", []byte("r"), test.state); test.name != "reprioritize" && test.state != 0 && n != many {
+		if n := number(t, s, "select count(*) from tusk_task where queue = ? and state = ?", []byte("r"),
+			test.state); test.name != "reprioritize" && test.state != 0 && n != many {
 			t.Errorf("%s: %d tasks are in that state", test.name, n)
 		}
 	}
@@ -89,7 +90,8 @@ func TestManyTasksWithKeysTakeFewStatements(t *testing.T) {
 		}
 	}
 	cost("enqueue", func() { enqueue(t, s, tasks...) })
-	for _, change := range []store.Change{{Op: store.Cancel}, {Op: store.Retry}, {Op: store.Move, Queue: "r"}, {Op: store.Delete}} {
+	for _, change := range []store.Change{{Op: store.Cancel}, {Op: store.Retry}, {Op: store.Move, Queue: "r"},
+		{Op: store.Delete}} {
 		cost(change.Op.String(), func() {
 			edited, err := s.Edit(t.Context(), store.Edit{IDs: ids, Change: change})
 			if err != nil || len(edited) != many || edited[0].Result != store.Changed {

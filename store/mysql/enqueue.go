@@ -59,8 +59,9 @@ func (w *work) add(tasks []store.NewTask) []store.Enqueued {
 		n := &tasks[i]
 		results[i] = store.Enqueued{ID: n.ID, Result: store.Added}
 		rows[i] = &row{Row: rules.Row{Task: store.Task{
-			ID: n.ID, State: store.Available, Queue: n.Queue, Kind: n.Kind, Tenant: n.Tenant, Workflow: n.Workflow, Partition: n.Partition,
-			Args: n.Args, Tags: n.Tags, Settings: n.Settings, Priority: n.Priority, ExpiresAt: n.ExpiresAt,
+			ID: n.ID, State: store.Available, Queue: n.Queue, Kind: n.Kind, Tenant: n.Tenant, Workflow: n.Workflow,
+			Partition: n.Partition,
+			Args:      n.Args, Tags: n.Tags, Settings: n.Settings, Priority: n.Priority, ExpiresAt: n.ExpiresAt,
 		}}}
 		if w.now != 0 {
 			rows[i].EnqueuedAt, rows[i].RunAt = instant(w.now), instant(w.now)
@@ -128,8 +129,9 @@ func (w *work) insert(all []*row) {
 		if w.now != 0 {
 			args = append(args, r.EnqueuedAt.UnixMicro(), r.RunAt.UnixMicro())
 		}
-		args = append(args, microsOrNull(r.ExpiresAt), textOrNull(r.Tenant), textOrNull(r.Key), tagsOrNull(r.Tags), bytesOrNull(r.Settings),
-			idOrNull(r.Workflow), textOrNull(r.Partition), r.Open, r.Needed, r.Awaits, r.turn(), bytesOrNull(r.Args))
+		args = append(args, microsOrNull(r.ExpiresAt), textOrNull(r.Tenant), textOrNull(r.Key), tagsOrNull(r.Tags),
+			bytesOrNull(r.Settings), idOrNull(r.Workflow), textOrNull(r.Partition), r.Open, r.Needed, r.Awaits, r.turn(),
+			bytesOrNull(r.Args))
 		r.stored = r.fields()
 		rows++
 		if size += len(r.Args) + len(r.Settings); rows == 500 || size > maxPacket/2 {

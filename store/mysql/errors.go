@@ -108,7 +108,8 @@ func explain(err error) error {
 		return fmt.Errorf("%w: %w", store.ErrSchemaMissing, err)
 	case codeReadOnlyOption, codeReadOnlyTx, codeReadOnlyMode:
 		return fmt.Errorf("%w: %w", store.ErrReadOnly, err)
-	case codeNull, codeRowSize, codeOutOfRange, codeIncorrect, codeIncorrectString, codeTooLong, codeConstraint, codeConstraintMariaDB:
+	case codeNull, codeRowSize, codeOutOfRange, codeIncorrect, codeIncorrectString, codeTooLong, codeConstraint,
+		codeConstraintMariaDB:
 		return fmt.Errorf("%w: %w", store.ErrUnstorable, err)
 	case codeDiskFull, codeTableFull:
 		return fmt.Errorf("%w: %w", store.ErrFull, err)

@@ -26,7 +26,8 @@ func shop(ctx context.Context) (*mysql.Store, *tusk.Client) {
 	if _, err := s.Migrate(ctx, -1); err != nil {
 		panic(err)
 	}
-	if _, err := s.DB().ExecContext(ctx, "create table orders (id int primary key, receipts int not null) engine = innodb"); err != nil {
+	if _, err := s.DB().ExecContext(ctx,
+		"create table orders (id int primary key, receipts int not null) engine = innodb"); err != nil {
 		panic(err)
 	}
 	client, err := tusk.NewClient(s, nil)

@@ -97,8 +97,8 @@ func (w *work) beat(b *store.Beat, watched int64) (left bool, err error) {
 	}
 	late, expires := w.now+every.Microseconds()*3/2, w.now+b.TTL.Microseconds()
 	if is == rules.Unheard {
-		w.do(q("worker.insert"), append(append([]any{b.Worker.ID[:]}, labels...), w.now, w.now, late, expires, watched, b.Seq, bytesOf(b.Holds),
-			b.Worker.Hung)...)
+		w.do(q("worker.insert"), append(append([]any{b.Worker.ID[:]}, labels...), w.now, w.now, late, expires, watched, b.Seq,
+			bytesOf(b.Holds), b.Worker.Hung)...)
 		return false, nil
 	}
 	w.do(q("worker.beat"), slices.Concat([]any{b.Seq, b.Seen, b.Seen}, labels,

@@ -74,7 +74,8 @@ func TestARealDeadlockIsSurvived(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback()
-	if _, err := tx.Exec("select 1 from tusk_key where queue = 'q' and tenant = '' and tkey = 'k1' for update"); err != nil {
+	if _, err := tx.Exec("select 1 from tusk_key where queue = 'q' and tenant = '' and tkey = 'k1' for update"); err !=
+		nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
@@ -178,7 +179,8 @@ func TestALeaseOutlivesAFinishThatWasTakenBack(t *testing.T) {
 	w := startWorker(t, s)
 	enqueue(t, s, newTasks(40, "q")...)
 	held := claim(t, s, w, 1)
-	exec(t, s, "create trigger broken before insert on tusk_delta for each row signal sqlstate '45000' set message_text = 'broken'")
+	exec(t, s,
+		"create trigger broken before insert on tusk_delta for each row signal sqlstate '45000' set message_text = 'broken'")
 	if _, err := s.Finish(ctx, completed(held)); !errors.Is(err, store.ErrNotCommitted) {
 		t.Fatal(err)
 	}
@@ -212,7 +214,9 @@ func TestAClaimThatFailsGivesNothing(t *testing.T) {
 	ctx := t.Context()
 	c := store.ClaimRequest{Worker: startWorker(t, s), Queues: []string{"q"}, Limit: 3, Token: store.NewToken()}
 	enqueue(t, s, newTasks(3, "q")...)
-	exec(t, s, "create trigger injected before insert on tusk_delta for each row signal sqlstate '45000' set message_text = 'injected'")
+	exec(t, s,
+		"create trigger injected before insert on tusk_delta for each row signal sqlstate '45000' set message_text "+
+			"= 'injected'")
 	if tasks, err := s.Claim(ctx, c); err == nil || len(tasks) > 0 {
 		t.Errorf("%d tasks, %v", len(tasks), err)
 	}
@@ -235,7 +239,8 @@ func TestATaskThatAClaimReadTooEarlyIsReadAgain(t *testing.T) {
 	c := store.ClaimRequest{Worker: startWorker(t, s), Queues: []string{"q"}, Limit: 3, Token: store.NewToken()}
 	enqueue(t, s, newTasks(2, "q")...)
 	exec(t, s, `update tusk_task set lap = lap - 1, args = '"before"' where n = 1`)
-	exec(t, s, `create trigger later before insert on tusk_delta for each row update tusk_task set lap = 0, args = '"since"' where lap < 0`)
+	exec(t, s,
+		`create trigger later before insert on tusk_delta for each row update tusk_task set lap = 0, args = '"since"' where lap < 0`)
 	tasks, err := s.Claim(ctx, c)
 	exec(t, s, "drop trigger later")
 	if err != nil || len(tasks) != 2 || string(tasks[1].Args) != `"since"` {
@@ -258,7 +263,8 @@ func TestATaskThatAClaimDoesNotSeeYetIsReadAgain(t *testing.T) {
 	enqueue(t, s, added...)
 	exec(t, s, "create table hidden as select * from tusk_task where n = 0")
 	exec(t, s, "delete from tusk_task where n = 0")
-	exec(t, s, "create trigger later before insert on tusk_delta for each row insert ignore into tusk_task select * from hidden")
+	exec(t, s,
+		"create trigger later before insert on tusk_delta for each row insert ignore into tusk_task select * from hidden")
 	tasks, err := s.Claim(ctx, c)
 	exec(t, s, "drop trigger later")
 	if err != nil || len(tasks) != 3 || tasks[0].ID != added[0].ID {
@@ -394,10 +400,12 @@ func TestAWorkersBeatDoesNotWaitForALongTransaction(t *testing.T) {
 	soon, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	note := store.Note{ID: tasks[0].ID, Lease: tasks[0].Lease, Progress: &store.Progress{Percent: 50}}
-	if _, err := s.Extend(soon, store.Beat{Worker: store.Worker{ID: w}, TTL: time.Hour, Notes: []store.Note{note}}); err != nil {
+	if _, err := s.Extend(soon, store.Beat{Worker: store.Worker{ID: w}, TTL: time.Hour, Notes: []store.Note{note}}); err !=
+		nil {
 		t.Error(err)
 	}
-	if got, err := s.Claim(soon, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()}); err != nil || len(got) > 0 {
+	if got, err := s.Claim(soon, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 1,
+		Token: store.NewToken()}); err != nil || len(got) > 0 {
 		t.Error(got, err)
 	}
 }

@@ -271,7 +271,8 @@ func (w *work) complete(procedure string) error {
 	last := span{}
 	for i, e := range w.plain {
 		tail := len(done) - endBytes
-		if i > 0 && last.place == e.place && last.last+1 == e.n && last.lap == e.lap && w.plain[i-1].token == e.token && w.plain[i-1].ago() == e.ago() &&
+		if i > 0 && last.place == e.place && last.last+1 == e.n && last.lap == e.lap && w.plain[i-1].token == e.token &&
+			w.plain[i-1].ago() == e.ago() &&
 			w.plain[i-1].Task.Turn == e.Task.Turn {
 			last.last = e.n
 			done = append(append(done[:tail], encodeSpans([]span{last})...), done[tail+spanBytes:]...)

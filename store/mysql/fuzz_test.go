@@ -30,13 +30,15 @@ func FuzzSpans(f *testing.F) {
 }
 
 func FuzzDatabaseURL(f *testing.F) {
-	for _, dsn := range []string{"mysql://user:secret@host:3306/db", "mariadb://u@[::1]/db?tls=true", "mysql://", "mysql:///db?socket=/run/s", "mysql://u:p%40ss@h/d",
+	for _, dsn := range []string{"mysql://user:secret@host:3306/db", "mariadb://u@[::1]/db?tls=true", "mysql://",
+		"mysql:///db?socket=/run/s", "mysql://u:p%40ss@h/d",
 		"mysql://u:p@ss@h/d", "mysql://h/a/b", "postgres://h/d", "mysql://h/d?nonsense=1", "%zz"} {
 		f.Add(dsn)
 	}
 	f.Fuzz(func(t *testing.T, dsn string) {
 		const secret = "hunter2hunter2"
-		if _, _, err := parse(strings.Replace(dsn, "secret", secret, 1)); err != nil && strings.Contains(err.Error(), secret) && !strings.Contains(dsn, "?") {
+		if _, _, err := parse(strings.Replace(dsn, "secret", secret, 1)); err != nil &&
+			strings.Contains(err.Error(), secret) && !strings.Contains(dsn, "?") {
 			t.Fatalf("the error tells the password: %v", err)
 		}
 	})

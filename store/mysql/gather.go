@@ -118,7 +118,8 @@ func (w *work) pour() {
 const attemptColumns = 11
 
 // belongings are the statements that delete tasks and what belongs to them.
-var belongings = []string{"task.delete", "attempt.delete", "note.delete", "stops.delete", "labels.delete", "need.clear", "turns.delete"}
+var belongings = []string{"task.delete", "attempt.delete", "note.delete", "stops.delete", "labels.delete", "need.clear",
+	"turns.delete"}
 
 // drop deletes what a table has of tasks, by a statement that is joined to their places.
 func (w *work) drop(name string, refs []ref) {
@@ -279,7 +280,8 @@ func (w *work) pourLabels(c *change[labelRow]) {
 }
 
 // savedColumns are what may change about a task but for its values, in the order of fields.
-var savedColumns = []string{"queue", "priority", "state", "lap", "attempt", "crashes", "reason", "run_at", "claimed_at", "finished_at", "failure",
+var savedColumns = []string{"queue", "priority", "state", "lap", "attempt", "crashes", "reason", "run_at", "claimed_at",
+	"finished_at", "failure",
 	"fingerprint", "needs", "awaits", "turn"}
 
 // fields are the values of savedColumns.
@@ -290,7 +292,8 @@ func (r *row) fields() fields {
 	if state == store.Running {
 		state = store.Available // only the leases know better
 	}
-	return fields{r.Queue, r.Priority, state, r.lap, r.Attempt, r.Crashes, r.Reason, r.RunAt.UnixMicro(), microsOrZero(r.ClaimedAt),
+	return fields{r.Queue, r.Priority, state, r.lap, r.Attempt, r.Crashes, r.Reason, r.RunAt.UnixMicro(),
+		microsOrZero(r.ClaimedAt),
 		microsOrZero(r.FinishedAt), r.failure, r.fingerprint, r.Open, r.Awaits, r.turn()}
 }
 

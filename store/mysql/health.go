@@ -25,8 +25,8 @@ func (s *Store) Examine(ctx context.Context) (store.Health, error) {
 	var now, expires, renewed int64
 	var id []byte
 	var version, host, data string
-	err = conn.QueryRowContext(ctx, q("health")).Scan(&now, &version, &host, &data, &h.ConnectionsMost, &id, &h.Leader.Term, &expires, &renewed,
-		&h.Bytes, &h.Segments)
+	err = conn.QueryRowContext(ctx, q("health")).Scan(&now, &version, &host, &data, &h.ConnectionsMost, &id,
+		&h.Leader.Term, &expires, &renewed, &h.Bytes, &h.Segments)
 	if err != nil {
 		return h, wrap("examine", err)
 	}
@@ -40,7 +40,8 @@ func (s *Store) Examine(ctx context.Context) (store.Health, error) {
 		}
 	}
 	var name string
-	if err := conn.QueryRowContext(ctx, "show global status like 'Threads_connected'").Scan(&name, &h.Connections); err != nil {
+	if err := conn.QueryRowContext(ctx, "show global status like 'Threads_connected'").Scan(&name,
+		&h.Connections); err != nil {
 		return h, wrap("examine", err)
 	}
 	if err := examineOpen(ctx, conn, &h); err != nil && codeOf(err) == 0 { // a server's refusal only says less
@@ -55,7 +56,8 @@ func examineOpen(ctx context.Context, conn *sql.Conn, h *store.Health) error {
 	if _, err := conn.ExecContext(ctx, "set session time_zone = 'SYSTEM'"); err != nil {
 		return err
 	}
-	defer conn.ExecContext(context.WithoutCancel(ctx), "set session time_zone = '+00:00'") //nolint:errcheck // a broken connection is found by its next user
+	defer conn.ExecContext(context.WithoutCancel(ctx),
+		"set session time_zone = '+00:00'") //nolint:errcheck // a broken connection is found by its next user
 	if err := conn.QueryRowContext(ctx, q("health.purge")).Scan(&h.DeadRows); err != nil && err != sql.ErrNoRows {
 		return err
 	}

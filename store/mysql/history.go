@@ -59,7 +59,8 @@ func (d *delta) tell(at int64, e endedJSON, rescued bool) error {
 	}
 	if n := len(d.told); n > 0 {
 		l := &d.told[n-1]
-		if l.queue == t.queue && l.state == t.state && l.rescued == rescued && l.count < maxListed && l.at/instants == at/instants {
+		if l.queue == t.queue && l.state == t.state && l.rescued == rescued && l.count < maxListed &&
+			l.at/instants == at/instants {
 			l.at, l.count, l.spans = max(l.at, at), l.count+t.count, append(l.spans, spans...)
 			return err
 		}
@@ -139,7 +140,8 @@ func (w *work) findEnds(t *toldEnds, into *[]store.End) error {
 			if err := rows.Scan(&id); err != nil {
 				return err
 			}
-			*into = append(*into, store.End{Task: store.ID(id), Queue: t.queue, State: t.state, At: instant(t.at), Rescued: t.rescued})
+			*into = append(*into, store.End{Task: store.ID(id), Queue: t.queue, State: t.state, At: instant(t.at),
+				Rescued: t.rescued})
 			return nil
 		}, text, args...)
 	})

@@ -22,7 +22,8 @@ func TestEndsThatNobodyAskedForAreDropped(t *testing.T) {
 		if _, err := s.Enqueue(t.Context(), newTasks(3, "q")); err != nil {
 			t.Fatal(err)
 		}
-		tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 3, Token: store.NewToken()})
+		tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 3,
+			Token: store.NewToken()})
 		if err != nil || len(tasks) != 3 {
 			t.Fatal(len(tasks), err)
 		}

@@ -27,7 +27,8 @@ func queueOf(t *testing.T, n, workers int) (s *Store, ids []store.ID) {
 	for i := 0; i < n; {
 		var tasks []store.NewTask
 		for range min(1+i%70, n-i) {
-			tasks = append(tasks, store.NewTask{ID: store.ID{1, byte(i >> 8), byte(i)}, Kind: "k", Queue: []string{"a", "b"}[i%2], Priority: int16(i % 3), Args: fmt.Append(nil, i)})
+			tasks = append(tasks, store.NewTask{ID: store.ID{1, byte(i >> 8), byte(i)}, Kind: "k",
+				Queue: []string{"a", "b"}[i%2], Priority: int16(i % 3), Args: fmt.Append(nil, i)})
 			i++
 		}
 		if _, err := s.Enqueue(ctx, tasks); err != nil {
@@ -45,7 +46,8 @@ func queueOf(t *testing.T, n, workers int) (s *Store, ids []store.ID) {
 
 func wanting(worker store.ID, limit int) *claim {
 	queues := []string{"a", "b"}
-	return &claim{request: store.ClaimRequest{Worker: worker, Queues: queues, Limit: limit, Token: store.NewToken()}, queues: queues}
+	return &claim{request: store.ClaimRequest{Worker: worker, Queues: queues, Limit: limit, Token: store.NewToken()},
+		queues: queues}
 }
 
 func completed(tasks []store.Task) (outcomes []store.Outcome) {
@@ -74,7 +76,8 @@ func TestAFinishDoesNotTouchTheTaskBehindItsLast(t *testing.T) {
 	}
 	defer tx.Rollback()
 	behind := claimed[5].ID
-	if _, err := tx.ExecContext(t.Context(), "select place from tusk_task where id = ? for update", behind[:]); err != nil {
+	if _, err := tx.ExecContext(t.Context(), "select place from tusk_task where id = ? for update",
+		behind[:]); err != nil {
 		t.Fatal(err)
 	}
 	done, err := s.finishTogether(t.Context(), []*finishing{{outcomes: completed(claimed[:5])}})
@@ -97,7 +100,8 @@ func TestClaimsThatAreAnsweredTogetherGetWhatEachByItselfWouldHave(t *testing.T)
 			t.Errorf("claim %d got %d tasks, want %d", i, len(c.tasks), want)
 		}
 		for _, task := range c.tasks {
-			if seen[task.ID] || task.Lease != c.request.Token || task.Worker != workers[i] || task.State != store.Running || task.Attempt != 1 {
+			if seen[task.ID] || task.Lease != c.request.Token || task.Worker != workers[i] || task.State != store.Running ||
+				task.Attempt != 1 {
 				t.Errorf("claim %d got %+v", i, task)
 			}
 			seen[task.ID] = true
@@ -105,8 +109,10 @@ func TestClaimsThatAreAnsweredTogetherGetWhatEachByItselfWouldHave(t *testing.T)
 				queues = append(queues, task.Queue)
 			}
 		}
-		again, err := s.Claim(t.Context(), store.ClaimRequest{Worker: workers[i], Queues: c.queues, Limit: 100, Token: c.request.Token, Again: true})
-		if err != nil || len(again) != want || !slices.EqualFunc(again, c.tasks, func(a, b store.Task) bool { return a.ID == b.ID }) {
+		again, err := s.Claim(t.Context(), store.ClaimRequest{Worker: workers[i], Queues: c.queues, Limit: 100,
+			Token: c.request.Token, Again: true})
+		if err != nil || len(again) != want ||
+			!slices.EqualFunc(again, c.tasks, func(a, b store.Task) bool { return a.ID == b.ID }) {
 			t.Errorf("claim %d repeated got %d tasks (%v), want the same %d", i, len(again), err, want)
 		}
 	}
@@ -122,7 +128,8 @@ func TestADeadWorkerAmongClaimsThatMeetIsAloneWithIt(t *testing.T) {
 		t.Fatal("answered together", err)
 	}
 	for i, c := range all {
-		if err := s.claimAlone(t.Context(), c); errors.Is(err, store.ErrWorkerDead) != (i == 1) || len(c.tasks) != []int{5, 0, 5}[i] {
+		if err := s.claimAlone(t.Context(), c); errors.Is(err, store.ErrWorkerDead) != (i == 1) ||
+			len(c.tasks) != []int{5, 0, 5}[i] {
 			t.Errorf("claim %d by itself: %d tasks, %v", i, len(c.tasks), err)
 		}
 	}
@@ -174,7 +181,8 @@ func TestManyWorkersOfOneProcessRunEachTaskOnce(t *testing.T) {
 	for i, worker := range workers {
 		all.Go(func() {
 			for {
-				got, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{"a", "b"}, Limit: 1 + i*3, Token: store.NewToken()})
+				got, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{"a", "b"}, Limit: 1 + i*3,
+					Token: store.NewToken()})
 				if err != nil || len(got) == 0 {
 					if err != nil {
 						t.Error(err)
@@ -202,7 +210,9 @@ func TestManyWorkersOfOneProcessRunEachTaskOnce(t *testing.T) {
 		}
 	}
 	var left int
-	if err := s.db.QueryRow("select (select count(*) from tusk_ready) + (select count(*) from tusk_task where state <> 6)").Scan(&left); err != nil || left != 0 {
+	if err := s.db.QueryRow(
+		"select (select count(*) from tusk_ready) + (select count(*) from tusk_task where state <> 6)").Scan(&left); err !=
+		nil || left != 0 {
 		t.Errorf("%d left, %v", left, err)
 	}
 	counts, err := s.Count(t.Context())

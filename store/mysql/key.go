@@ -65,8 +65,8 @@ func (w *work) readKey(rows *sql.Rows) error {
 	k := &identity{}
 	var queue, tenant, key, holder, awaiting, ended []byte
 	var source sql.NullInt64
-	err := rows.Scan(&queue, &tenant, &key, &holder, &k.at.place, &k.at.n, &awaiting, &k.awaitingAt.place, &k.awaitingAt.n, &ended,
-		&source, &k.Tasks)
+	err := rows.Scan(&queue, &tenant, &key, &holder, &k.at.place, &k.at.n, &awaiting, &k.awaitingAt.place,
+		&k.awaitingAt.n, &ended, &source, &k.Tasks)
 	k.KeyName = rules.KeyName{Queue: string(queue), Tenant: string(tenant), Key: string(key)}
 	copy(k.Holder[:], holder)
 	copy(k.Awaiting[:], awaiting)
@@ -89,8 +89,8 @@ func (w *work) writeKeys(changed []rules.Key) {
 		k.Key = changed[i]
 		k.at, k.awaitingAt = w.placeOf(k.Holder), w.placeOf(k.Awaiting)
 		if k.Tasks > 0 {
-			rows = append(append(rows, keyArgs([]rules.KeyName{k.KeyName})...), idOrNull(k.Holder), k.at.place, k.at.n, idOrNull(k.Awaiting),
-				k.awaitingAt.place, k.awaitingAt.n, idOrNull(k.Ended), nanosOrNull(k.Source), k.Tasks)
+			rows = append(append(rows, keyArgs([]rules.KeyName{k.KeyName})...), idOrNull(k.Holder), k.at.place, k.at.n,
+				idOrNull(k.Awaiting), k.awaitingAt.place, k.awaitingAt.n, idOrNull(k.Ended), nanosOrNull(k.Source), k.Tasks)
 		}
 	}
 	w.insertValues("key.write", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", 12, rows)

@@ -188,7 +188,8 @@ func (l *listing) text(name string) string {
 // along lists tasks along an index, with one more condition.
 func (l *listing) along(index, condition string, args ...any) error {
 	filter, more := l.filter()
-	text := strings.Replace(strings.Replace(l.text("list.tasks"), ":index", index, 1), ":filter", condition+" and "+filter, 1)
+	text := strings.Replace(strings.Replace(l.text("list.tasks"), ":index", index, 1), ":filter",
+		condition+" and "+filter, 1)
 	return l.ask(l.collect, text, append(append(args, more...), l.f.Limit)...)
 }
 
@@ -245,7 +246,8 @@ func (l *listing) byKind() error {
 	type named struct{ queue, kind string }
 	var kinds []named
 	err := l.kinds(func(queue, kind string) bool {
-		if (len(l.f.Queues) == 0 || slices.Contains(l.f.Queues, queue)) && (len(l.f.Kinds) == 0 || slices.Contains(l.f.Kinds, kind)) {
+		if (len(l.f.Queues) == 0 || slices.Contains(l.f.Queues, queue)) &&
+			(len(l.f.Kinds) == 0 || slices.Contains(l.f.Kinds, kind)) {
 			kinds = append(kinds, named{queue, kind})
 		}
 		return len(kinds) <= maxKinds
@@ -257,7 +259,8 @@ func (l *listing) byKind() error {
 		return l.along("force index (tusk_task_id)", "true")
 	}
 	for _, of := range kinds {
-		if err := l.along("force index (tusk_task_kind)", "t.queue = ? and t.kind = ?", []byte(of.queue), []byte(of.kind)); err != nil {
+		if err := l.along("force index (tusk_task_kind)", "t.queue = ? and t.kind = ?", []byte(of.queue),
+			[]byte(of.kind)); err != nil {
 			return err
 		}
 	}

@@ -42,7 +42,8 @@ func startWorker(t testing.TB, s store.Store) store.ID {
 
 func claim(t testing.TB, s store.Store, worker store.ID, n int) []store.Task {
 	t.Helper()
-	tasks, err := s.Claim(context.Background(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: n, Token: store.NewToken()})
+	tasks, err := s.Claim(context.Background(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: n,
+		Token: store.NewToken()})
 	if err != nil {
 		t.Fatal(err)
 	}

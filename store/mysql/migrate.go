@@ -19,7 +19,8 @@ var migrations embed.FS
 
 const newest = 1 // the version that this program needs
 
-var schema = migrate.Schema{Files: migrations, Dialect: goose.DialectMySQL, Table: "tusk_migration", Seconds: "unix_timestamp(tstamp)", Newest: newest}
+var schema = migrate.Schema{Files: migrations, Dialect: goose.DialectMySQL, Table: "tusk_migration",
+	Seconds: "unix_timestamp(tstamp)", Newest: newest}
 
 // checkSchema fails unless the schema is the one that this program needs.
 func (s *Store) checkSchema(ctx context.Context) error {
@@ -35,7 +36,9 @@ func (s *Store) checkSchema(ctx context.Context) error {
 		return explain(err)
 	}
 	for name := range missing {
-		return fmt.Errorf("%w: the procedure %s is missing (a dump leaves procedures out unless it is told --routines), or may not be executed: migrate again", store.ErrSchemaOld, name)
+		return fmt.Errorf(
+			"%w: the procedure %s is missing (a dump leaves procedures out unless it is told --routines), or may not be "+
+				"executed: migrate again", store.ErrSchemaOld, name)
 	}
 	s.checked.Store(true)
 	return nil
@@ -45,7 +48,9 @@ func (s *Store) checkSchema(ctx context.Context) error {
 // names that are not ours are an error.
 func (s *Store) version(ctx context.Context) (at int64, err error) {
 	tables := map[string]bool{}
-	rows, err := s.db.QueryContext(ctx, `select table_name, coalesce(engine, '') from information_schema.tables where table_schema = database() and table_type = 'BASE TABLE' and table_name like 'tusk\_%'`)
+	rows,
+		err := s.db.QueryContext(ctx,
+		`select table_name, coalesce(engine, '') from information_schema.tables where table_schema = database() and table_type = 'BASE TABLE' and table_name like 'tusk\_%'`)
 	if err != nil {
 		return 0, err
 	}
@@ -56,7 +61,8 @@ func (s *Store) version(ctx context.Context) (at int64, err error) {
 			return 0, err
 		}
 		if engine != "InnoDB" && name != schema.Table { // goose leaves that one to the server's default
-			return 0, fmt.Errorf("%w: %s is stored in %s, which has no transactions: alter table %s engine = InnoDB", store.ErrUnsupported, name, engine, name)
+			return 0, fmt.Errorf("%w: %s is stored in %s, which has no transactions: alter table %s engine = InnoDB",
+				store.ErrUnsupported, name, engine, name)
 		}
 		tables[strings.ToLower(name)] = true
 	}
@@ -130,7 +136,8 @@ func (s *Store) alone(ctx context.Context, fn func() error) error {
 	defer conn.Close()
 	for {
 		var got sql.NullInt64
-		if err := conn.QueryRowContext(ctx, "select get_lock(concat('tusk:migrate:', left(sha2(database(), 256), 16)), 1)").Scan(&got); err != nil {
+		if err := conn.QueryRowContext(ctx, "select get_lock(concat('tusk:migrate:', left(sha2(database(), 256), 16)), 1)").
+			Scan(&got); err != nil {
 			return err
 		}
 		if got.Int64 == 1 {
@@ -138,7 +145,8 @@ func (s *Store) alone(ctx context.Context, fn func() error) error {
 		}
 	}
 	err = fn()
-	_, end := conn.ExecContext(context.WithoutCancel(ctx), "do release_lock(concat('tusk:migrate:', left(sha2(database(), 256), 16)))")
+	_, end := conn.ExecContext(context.WithoutCancel(ctx),
+		"do release_lock(concat('tusk:migrate:', left(sha2(database(), 256), 16)))")
 	if end != nil {
 		abandon(ctx, conn)
 	}

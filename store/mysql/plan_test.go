@@ -33,7 +33,8 @@ func planned(t *testing.T) *Store {
 		tasks := make([]store.NewTask, size)
 		for i := range tasks {
 			n++
-			tasks[i] = store.NewTask{ID: store.ID{1, byte(n >> 8), byte(n)}, Kind: "k", Queue: "q", Tenant: "t", Delay: delay, Args: []byte("{}")}
+			tasks[i] = store.NewTask{ID: store.ID{1, byte(n >> 8), byte(n)}, Kind: "k", Queue: "q", Tenant: "t", Delay: delay,
+				Args: []byte("{}")}
 		}
 		if _, err := s.Enqueue(ctx, tasks); err != nil {
 			t.Fatal(err)
@@ -46,7 +47,8 @@ func planned(t *testing.T) *Store {
 	enqueue(600, time.Hour)
 	tasks := make([]store.NewTask, 900)
 	for i := range tasks {
-		tasks[i] = store.NewTask{ID: store.ID{2, byte(i >> 8), byte(i)}, Kind: "k", Queue: "q", Tenant: fmt.Sprint("t", i%30), Turn: true}
+		tasks[i] = store.NewTask{ID: store.ID{2, byte(i >> 8), byte(i)}, Kind: "k", Queue: "q",
+			Tenant: fmt.Sprint("t", i%30), Turn: true}
 	}
 	for part := range slices.Chunk(tasks, 300) {
 		if _, err := s.Enqueue(ctx, part); err != nil {
@@ -54,7 +56,8 @@ func planned(t *testing.T) *Store {
 		}
 	}
 	for i := range tasks[:300] {
-		tasks[i] = store.NewTask{ID: store.ID{3, byte(i >> 8), byte(i)}, Kind: "k", Queue: "keyed", Tenant: "acme", Key: fmt.Sprint(i)}
+		tasks[i] = store.NewTask{ID: store.ID{3, byte(i >> 8), byte(i)}, Kind: "k", Queue: "keyed", Tenant: "acme",
+			Key: fmt.Sprint(i)}
 	}
 	if _, err := s.Enqueue(ctx, tasks[:300]); err != nil {
 		t.Fatal(err)
@@ -67,7 +70,8 @@ func planned(t *testing.T) *Store {
 		t.Fatal(err)
 	}
 	for range 30 {
-		if _, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 20, Token: store.NewToken()}); err != nil {
+		if _, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 20,
+			Token: store.NewToken()}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -147,17 +151,22 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 		least  int // bytes of the key that are used
 		atMost int // rows
 	}{
-		{"ready.find", strings.Replace(q("ready.find"), ":near", near+" or "+near, 1), []any{place, 0, 31, 31, 31, place, 64, 95, 95, 95}, "tusk_ready", "tusk_ready_place", 10, 64},
-		{"ready.lock", withKeys("ready.lock", ":ready", "at, place, first", 2), append(slices.Repeat(lane[2:], 2), lane[:2]...), "y", "PRIMARY", laneKey, 1},
-		{"ready.drop", withKeys("ready.drop", ":ready", "at, place, first", 2), append(slices.Repeat(lane[2:], 2), lane[:2]...), "y", "PRIMARY", laneKey, 1},
+		{"ready.find", strings.Replace(q("ready.find"), ":near", near+" or "+near, 1),
+			[]any{place, 0, 31, 31, 31, place, 64, 95, 95, 95}, "tusk_ready", "tusk_ready_place", 10, 64},
+		{"ready.lock", withKeys("ready.lock", ":ready", "at, place, first", 2),
+			append(slices.Repeat(lane[2:], 2), lane[:2]...), "y", "PRIMARY", laneKey, 1},
+		{"ready.drop", withKeys("ready.drop", ":ready", "at, place, first", 2),
+			append(slices.Repeat(lane[2:], 2), lane[:2]...), "y", "PRIMARY", laneKey, 1},
 		{"lease.read", list("lease.read", "?", 2), []any{id[:], id[:]}, "tusk_lease", "PRIMARY", 16, 2},
 		{"lease.of worker", q("lease.of worker"), []any{id[:]}, "tusk_lease", "tusk_lease_worker", 16, 30},
 		{"task.find", list("task.find", "?", 3), []any{id[:], id[:], id[:]}, "tusk_task", "tusk_task_id", 16, 9},
 		{"grant.find", list("grant.find", "?", 3), []any{id[:], id[:], id[:]}, "tusk_task", "tusk_task_id", 16, 9},
 		{"turn.waiting", firstHeads(0), []any{10}, "tusk_turn", "tusk_turn_line", 774, 100},
-		{"turn.head", strings.NewReplacer(":nth", "3", "g.queue", "'q'", "g.tenant", "'t1'", "g.part", "''").Replace(q("turn.head")), nil,
+		{"turn.head", strings.NewReplacer(":nth", "3", "g.queue", "'q'", "g.tenant", "'t1'", "g.part",
+			"''").Replace(q("turn.head")), nil,
 			"tusk_turn", "tusk_turn_line", 772, 100},
-		{"turn.more", q("turn.more"), []any{[]byte("q"), []byte("t1"), []byte(""), 4, 10}, "tusk_turn", "tusk_turn_line", 772, 100},
+		{"turn.more", q("turn.more"), []any{[]byte("q"), []byte("t1"), []byte(""), 4, 10}, "tusk_turn",
+			"tusk_turn_line", 772, 100},
 		{"worker.read", q("worker.read"), []any{id[:]}, "tusk_worker", "PRIMARY", 16, 1},
 		{"delta.take", q("delta.take"), []any{10}, "tusk_delta", "PRIMARY", 8, 1 << 30},
 		{"end.list", q("end.list"), []any{0, 10}, "tusk_end", "PRIMARY", 8, 1000},
@@ -167,9 +176,11 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 		{"key.delete", keyDelete, keys, "k", "PRIMARY", 1538, 1},
 		{"record.lock", q("record.lock"), []any{[]byte("q"), []byte("k")}, "tusk_record", "PRIMARY", 1, 1},
 		{"rescue.overdue", q("rescue.overdue"), []any{1}, "tusk_worker", "tusk_worker_dead", 9, 2},
-		{"lease.delete", strings.Replace(q("lease.delete"), ":leases", "token = ? and claimed_at = ? or token = ? and claimed_at = ?", 1),
+		{"lease.delete", strings.Replace(q("lease.delete"), ":leases",
+			"token = ? and claimed_at = ? or token = ? and claimed_at = ?", 1),
 			[]any{id[:], 1, id[:], 2}, "l", "PRIMARY", 16, 2},
-		{"delta.delete", strings.Replace(q("delta.delete"), ":seqs", "select 1 as seq union all select 2 union all select 3", 1), nil, "d", "PRIMARY", 8, 3},
+		{"delta.delete", strings.Replace(q("delta.delete"), ":seqs", "select 1 as seq union all select 2 union all select 3",
+			1), nil, "d", "PRIMARY", 8, 3},
 		{"label.drop", list("label.drop", "?", 2), []any{[]byte("s1"), []byte("s1"), id[:], id[:]}, "l", "PRIMARY", 1000, 10},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -179,7 +190,8 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 	for _, name := range []string{"task.read", "task.lock", "lease.open", "task.save", "end.tasks"} {
 		t.Run(name, func(t *testing.T) {
 			text, args := among(name, far)
-			check(t, explained(t, s, strings.Replace(text, ":set", ", state = 3", 1), args...), "tusk_task", "PRIMARY", taskKey, 41)
+			check(t, explained(t, s, strings.Replace(text, ":set", ", state = 3", 1), args...), "tusk_task", "PRIMARY",
+				taskKey, 41)
 		})
 	}
 	for _, name := range []string{"task.delete", "attempt.delete", "note.delete"} {
@@ -188,10 +200,12 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 			check(t, explained(t, s, text, place, 20, place, 300), "t", "PRIMARY", taskKey, 2)
 		})
 	}
-	values := strings.NewReplacer("the_queue", "'q'", "the_priority", "0", "the_at", fmt.Sprint(at), "the_place", fmt.Sprint(place), "the_first", "288",
-		"the_last", "310", "the_next", "290", "the_lap", "0", "the_turn", "2", "the_claim", "1", "the_age", "1", "run_lap", "0", "run_place", fmt.Sprint(place), "run_first", "700", "run_last", "719",
-		"asked", "2", "taking", "3", "clock", "1", "substring(requests, seen + 17, 16)", "'w'", "substring(leases, 1, 16)", "'t'",
-		"conv(hex(substring(leases, 17, 8)), 16, 10)", "1", "substring(done, 33, 16)", "'w'")
+	values := strings.NewReplacer("the_queue", "'q'", "the_priority", "0", "the_at", fmt.Sprint(at), "the_place",
+		fmt.Sprint(place), "the_first", "288", "the_last", "310", "the_next", "290", "the_lap", "0", "the_turn", "2",
+		"the_claim", "1", "the_age", "1", "run_lap", "0", "run_place", fmt.Sprint(place), "run_first", "700", "run_last",
+		"719", "asked", "2", "taking", "3", "clock", "1", "substring(requests, seen + 17, 16)", "'w'",
+		"substring(leases, 1, 16)", "'t'", "conv(hex(substring(leases, 17, 8)), 16, 10)", "1",
+		"substring(done, 33, 16)", "'w'")
 	for _, test := range []struct {
 		procedure, from, until string
 		table, key             string
@@ -233,7 +247,8 @@ func check(t *testing.T, steps []access, table, key string, least, atMost int) {
 		if one.rows <= 1 { // an empty table is read in any way
 			return
 		}
-		if !slices.Contains([]string{"range", "ref", "eq_ref", "const", "index"}, one.kind) || one.kind == "index" && atMost < 1<<30 ||
+		if !slices.Contains([]string{"range", "ref", "eq_ref", "const", "index"}, one.kind) || one.kind == "index" &&
+			atMost < 1<<30 ||
 			one.key != key || one.keyLen < least || one.rows > atMost {
 			t.Errorf("%v, want by %s with at least %d bytes, at most %d rows", one, key, least, atMost)
 		}

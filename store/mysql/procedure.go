@@ -18,7 +18,8 @@ func (s *Store) missingProcedures(ctx context.Context) (map[string]string, error
 		err := rows.Scan(&name)
 		delete(missing, strings.ToLower(name))
 		return err
-	}, `select routine_name from information_schema.routines where routine_schema = database() and routine_name like 'tusk\_%'`)
+	},
+		`select routine_name from information_schema.routines where routine_schema = database() and routine_name like 'tusk\_%'`)
 	return missing, err
 }
 

@@ -102,7 +102,8 @@ func (s *Store) Workers(ctx context.Context) (living []store.Worker, err error) 
 func readWorker(rows *sql.Rows) (one store.Worker, err error) {
 	var id, host, queues, version, kinds []byte
 	var started, beat, expires int64
-	err = rows.Scan(&id, &host, &one.PID, &queues, &one.Concurrency, &version, &kinds, &started, &beat, &expires, &one.Hung)
+	err = rows.Scan(&id, &host, &one.PID, &queues, &one.Concurrency, &version, &kinds, &started, &beat,
+		&expires, &one.Hung)
 	if err != nil {
 		return one, err
 	}

@@ -11,7 +11,8 @@ import (
 var _ store.Restorer = (*Store)(nil)
 
 // Restore implements store.Restorer.
-func (s *Store) Restore(ctx context.Context, note store.Record, tasks []store.Task) (version int64, exist []store.ID, err error) {
+func (s *Store) Restore(ctx context.Context, note store.Record,
+	tasks []store.Task) (version int64, exist []store.ID, err error) {
 	err = s.write(ctx, func(w *work) error {
 		if version, _, err = w.putRecord(&store.PutRecord{Record: note}); err != nil {
 			return err
@@ -84,10 +85,11 @@ func (w *work) putBack(all []*row) {
 		if !r.Restored {
 			continue
 		}
-		args = append(args, r.place, r.n, r.ID[:], []byte(r.Queue), []byte(r.Kind), r.Priority, r.State, r.lap, r.Attempt, r.Crashes,
-			r.EnqueuedAt.UnixMicro(), r.RunAt.UnixMicro(), microsOrNull(r.ExpiresAt), microsOrZero(r.ClaimedAt), microsOrZero(r.FinishedAt),
-			idOrNull(r.failure), textOrNull(r.fingerprint), textOrNull(r.Tenant), textOrNull(r.Key), tagsOrNull(r.Tags), bytesOrNull(r.Settings),
-			textOrNull(r.Reason), idOrNull(r.Workflow), textOrNull(r.Partition), r.Needed, r.turn(), bytesOrNull(r.Args))
+		args = append(args, r.place, r.n, r.ID[:], []byte(r.Queue), []byte(r.Kind), r.Priority, r.State, r.lap,
+			r.Attempt, r.Crashes, r.EnqueuedAt.UnixMicro(), r.RunAt.UnixMicro(), microsOrNull(r.ExpiresAt),
+			microsOrZero(r.ClaimedAt), microsOrZero(r.FinishedAt), idOrNull(r.failure), textOrNull(r.fingerprint),
+			textOrNull(r.Tenant), textOrNull(r.Key), tagsOrNull(r.Tags), bytesOrNull(r.Settings), textOrNull(r.Reason),
+			idOrNull(r.Workflow), textOrNull(r.Partition), r.Needed, r.turn(), bytesOrNull(r.Args))
 		rows++
 		if size += len(r.Args) + len(r.Settings); rows == 500 || size > maxPacket/2 {
 			put()
@@ -106,7 +108,8 @@ func (w *work) putHistory(r *row) {
 	}
 	r.lap = last
 	if d.Output != nil || d.Progress != nil || len(d.Logs) > 0 {
-		w.do(q("note.insert"), r.place, r.n, w.next(), encodeNote(noteJSON{Output: d.Output, Progress: d.Progress, Logs: d.Logs}))
+		w.do(q("note.insert"), r.place, r.n, w.next(),
+			encodeNote(noteJSON{Output: d.Output, Progress: d.Progress, Logs: d.Logs}))
 	}
 	w.sums.restore(r.Queue, r.State, r.ref)
 	r.stored = r.fields()

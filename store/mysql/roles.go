@@ -20,11 +20,17 @@ func (s *Store) Roles(ctx context.Context, prefix string, apply bool) ([]string,
 	if !roleName.MatchString(prefix) {
 		return nil, fmt.Errorf("roles: prefix %q: want lower-case letters, digits and underscores, at most 21", prefix)
 	}
-	tables, err := s.names(ctx, "select table_name from information_schema.tables where table_schema = database() and table_name like 'tusk\\_%' order by 1")
+	tables,
+		err := s.names(ctx,
+		"select table_name from information_schema.tables where table_schema = database() and table_name like "+
+			"'tusk\\_%' order by 1")
 	if err != nil {
 		return nil, wrap("roles", err)
 	}
-	procedures, err := s.names(ctx, "select routine_name from information_schema.routines where routine_schema = database() and routine_name like 'tusk\\_%' order by 1")
+	procedures,
+		err := s.names(ctx,
+		"select routine_name from information_schema.routines where routine_schema = database() and routine_name like "+
+			"'tusk\\_%' order by 1")
 	if err != nil {
 		return nil, wrap("roles", err)
 	}
@@ -46,8 +52,10 @@ func roleStatements(prefix, database string, tables, procedures []string) (all [
 	for _, role := range []string{"_migrate", "_work", "_read"} {
 		all = append(all, "create role if not exists "+quote(prefix+role))
 	}
-	all = append(all, fmt.Sprintf("grant select, insert, update, delete, create, alter, drop, index, execute, create routine, alter routine on %s.* to %s",
-		quote(database), quote(prefix+"_migrate")))
+	all = append(all,
+		fmt.Sprintf(
+			"grant select, insert, update, delete, create, alter, drop, index, execute, create routine, alter routine "+
+				"on %s.* to %s", quote(database), quote(prefix+"_migrate")))
 	for _, table := range tables {
 		// Days of history are partitions, which come and go while workers run.
 		rights := "select, insert, update, delete, create, alter, drop"
@@ -55,10 +63,12 @@ func roleStatements(prefix, database string, tables, procedures []string) (all [
 			rights = "select"
 		}
 		at := quote(database) + "." + quote(table)
-		all = append(all, fmt.Sprintf("grant %s on %s to %s", rights, at, quote(prefix+"_work")), fmt.Sprintf("grant select on %s to %s", at, quote(prefix+"_read")))
+		all = append(all, fmt.Sprintf("grant %s on %s to %s", rights, at, quote(prefix+"_work")),
+			fmt.Sprintf("grant select on %s to %s", at, quote(prefix+"_read")))
 	}
 	for _, procedure := range procedures {
-		all = append(all, fmt.Sprintf("grant execute on procedure %s.%s to %s", quote(database), quote(procedure), quote(prefix+"_work")))
+		all = append(all, fmt.Sprintf("grant execute on procedure %s.%s to %s", quote(database), quote(procedure),
+			quote(prefix+"_work")))
 	}
 	return all
 }

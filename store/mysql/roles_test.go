@@ -51,11 +51,13 @@ func TestRolesHaveTheRightsThatTheyNeed(t *testing.T) {
 	if _, err := s.Enqueue(t.Context(), newTasks(5, "q")); err != nil {
 		t.Fatal(err)
 	}
-	tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: startWorker(t, s), Queues: []string{"q"}, Limit: 5, Token: store.NewToken()})
+	tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: startWorker(t, s), Queues: []string{"q"}, Limit: 5,
+		Token: store.NewToken()})
 	if err != nil || len(tasks) != 5 {
 		t.Fatal(len(tasks), err)
 	}
-	if lost, err := s.Finish(t.Context(), []store.Outcome{{Task: &tasks[0], State: store.Completed}, {Task: &tasks[1], State: store.Retryable, Attempt: 1, Error: "e", Fingerprint: "f"}}); err != nil || len(lost) > 0 {
+	if lost, err := s.Finish(t.Context(), []store.Outcome{{Task: &tasks[0], State: store.Completed},
+		{Task: &tasks[1], State: store.Retryable, Attempt: 1, Error: "e", Fingerprint: "f"}}); err != nil || len(lost) > 0 {
 		t.Error(lost, err)
 	}
 	l, err := s.Lead(t.Context(), store.Candidate{ID: store.ID{1}, TTL: time.Minute})
@@ -76,8 +78,10 @@ func TestRolesHaveTheRightsThatTheyNeed(t *testing.T) {
 		s    *mysql.Store
 		text string
 	}{
-		{s, "select * from mine"}, {s, "create table more (a int)"}, {s, "delete from tusk_migration"}, {s, "drop procedure tusk_claim"},
-		{reader, "delete from tusk_task"}, {reader, "insert into tusk_delta (at, body) values (1, '')"}, {reader, "select * from mine"},
+		{s, "select * from mine"}, {s, "create table more (a int)"}, {s, "delete from tusk_migration"},
+		{s, "drop procedure tusk_claim"},
+		{reader, "delete from tusk_task"}, {reader, "insert into tusk_delta (at, body) values (1, '')"},
+		{reader, "select * from mine"},
 	} {
 		if _, err := of.s.DB().Exec(of.text); err == nil || !strings.Contains(err.Error(), "denied") {
 			t.Errorf("%s: %v", of.text, err)

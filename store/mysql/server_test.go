@@ -31,7 +31,9 @@ func TestTheSchemaGoesUpAndDown(t *testing.T) {
 	}
 	g.Wait()
 	steps, err := s.Migrations(ctx)
-	if err != nil || len(steps) == 0 || slices.ContainsFunc(steps, func(m store.Migration) bool { return m.AppliedAt.IsZero() || m.SQL == "" }) {
+	if err != nil || len(steps) == 0 || slices.ContainsFunc(steps, func(m store.Migration) bool {
+		return m.AppliedAt.IsZero() || m.SQL == ""
+	}) {
 		t.Fatal(steps, err)
 	}
 	if _, err := s.Count(ctx); err != nil {
@@ -43,7 +45,8 @@ func TestTheSchemaGoesUpAndDown(t *testing.T) {
 	if _, err := s.Count(ctx); !errors.Is(err, store.ErrSchemaMissing) {
 		t.Fatal(err)
 	}
-	if n := number(t, s, "select count(*) from information_schema.tables where table_schema = database() and table_name <> 'tusk_migration'"); n != 0 {
+	if n := number(t, s,
+		"select count(*) from information_schema.tables where table_schema = database() and table_name <> 'tusk_migration'"); n != 0 {
 		t.Errorf("%d tables are left", n)
 	}
 	if n := number(t, s, "select count(*) from information_schema.routines where routine_schema = database()"); n != 0 {
@@ -90,7 +93,8 @@ func TestATableWithoutTransactionsIsRefused(t *testing.T) {
 	dsn := mysqltest.Database(t)
 	migrate(t, dsn)
 	exec(t, open(t, dsn), "alter table tusk_record engine = MyISAM")
-	if _, err := open(t, dsn).Count(t.Context()); !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "alter table tusk_record engine = InnoDB") {
+	if _, err := open(t, dsn).Count(t.Context()); !errors.Is(err, store.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "alter table tusk_record engine = InnoDB") {
 		t.Error(err)
 	}
 }
@@ -100,7 +104,8 @@ func TestWhatWeakensDurabilityIsSaid(t *testing.T) {
 	dsn := server.Database(t)
 	migrate(t, dsn)
 	warnings, err := open(t, dsn).Check(t.Context())
-	if err != nil || len(warnings) != 2 || !strings.HasPrefix(warnings[0], "innodb_flush_log_at_trx_commit is 2") || !strings.HasPrefix(warnings[1], "sync_binlog is 0") {
+	if err != nil || len(warnings) != 2 || !strings.HasPrefix(warnings[0], "innodb_flush_log_at_trx_commit is 2") ||
+		!strings.HasPrefix(warnings[1], "sync_binlog is 0") {
 		t.Error(warnings, err)
 	}
 }

@@ -30,7 +30,8 @@ func readStat(rows *sql.Rows) (*store.Stat, error) {
 	s := &store.Stat{}
 	var at int64
 	var queue, kind, waited, ran []byte
-	if err := rows.Scan(&at, &queue, &kind, &s.Completed, &s.Failed, &s.Discarded, &s.Cancelled, &waited, &ran); err != nil {
+	if err := rows.Scan(&at, &queue, &kind, &s.Completed, &s.Failed, &s.Discarded, &s.Cancelled, &waited,
+		&ran); err != nil {
 		return nil, err
 	}
 	s.At, s.Queue, s.Kind = instant(at), string(queue), string(kind)
@@ -129,8 +130,9 @@ func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorG
 		if g.Count == 0 || f.Queue != "" && f.Queue != g.Queue || f.Kind != "" && f.Kind != g.Kind || g.Last < since {
 			continue
 		}
-		groups = append(groups, store.ErrorGroup{Fingerprint: g.Fingerprint, Queue: g.Queue, Kind: g.Kind, Count: g.Count, Waiting: g.Waiting,
-			Dead: g.Dead, First: instant(g.First), Last: instant(g.Last), Sample: string(g.Sample), SampleTask: g.SampleTask})
+		groups = append(groups, store.ErrorGroup{Fingerprint: g.Fingerprint, Queue: g.Queue, Kind: g.Kind, Count: g.Count,
+			Waiting: g.Waiting, Dead: g.Dead, First: instant(g.First), Last: instant(g.Last), Sample: string(g.Sample),
+			SampleTask: g.SampleTask})
 	}
 	slices.SortFunc(groups, func(a, b store.ErrorGroup) int {
 		return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Fingerprint, b.Fingerprint), cmp.Compare(a.Queue, b.Queue))

@@ -14,7 +14,8 @@ import (
 
 // columns are what a row is read from; see readRow.
 const columns = "place, n, lap, id, queue, kind, priority, state, attempt, crashes, enqueued_at, run_at, expires_at, " +
-	"claimed_at, finished_at, worker, failure, fingerprint, tenant, tkey, tags, settings, reason, workflow, part, needs, needed, " +
+	"claimed_at, finished_at, worker, failure, fingerprint, tenant, tkey, tags, settings, reason, workflow, part, " +
+	"needs, needed, " +
 	"awaits, turn, args"
 
 func init() {
@@ -65,9 +66,9 @@ func readRow(rows *sql.Rows, more ...any) (*row, error) {
 	var enqueued, run, claimed, finished int64
 	var expires sql.NullInt64
 	var turn int8
-	err := rows.Scan(append([]any{&r.place, &r.n, &r.lap, &id, &queue, &kind, &r.Priority, &r.State, &r.Attempt, &r.Crashes,
-		&enqueued, &run, &expires, &claimed, &finished, &worker, &failure, &fingerprint, &tenant, &key, &tags, &settings, &reason,
-		&workflow, &part, &r.Open, &r.Needed, &r.Awaits, &turn, &args}, more...)...)
+	err := rows.Scan(append([]any{&r.place, &r.n, &r.lap, &id, &queue, &kind, &r.Priority, &r.State,
+		&r.Attempt, &r.Crashes, &enqueued, &run, &expires, &claimed, &finished, &worker, &failure, &fingerprint, &tenant,
+		&key, &tags, &settings, &reason, &workflow, &part, &r.Open, &r.Needed, &r.Awaits, &turn, &args}, more...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -99,15 +100,16 @@ func readLent(rows *sql.Rows, claimed *int64, lap *int32) (*row, error) {
 	var enqueued, run int64
 	var expires sql.NullInt64
 	var turn int8
-	err := rows.Scan(claimed, lap, &r.place, &r.n, &r.lap, &id, &queue, &kind, &r.Priority, &r.Attempt, &r.Crashes, &enqueued, &run, &expires, &tenant, &key,
-		&tags, &settings, &workflow, &part, &turn, &r.Args)
+	err := rows.Scan(claimed, lap, &r.place, &r.n, &r.lap, &id, &queue, &kind, &r.Priority, &r.Attempt, &r.Crashes,
+		&enqueued, &run, &expires, &tenant, &key, &tags, &settings, &workflow, &part, &turn, &r.Args)
 	if err != nil {
 		return nil, err
 	}
 	copy(r.ID[:], id)
 	copy(r.Workflow[:], workflow)
 	r.State = store.Available
-	r.Queue, r.Kind, r.Tenant, r.Key, r.Settings = string(queue), string(kind), string(tenant), string(key), slices.Clone(settings)
+	r.Queue, r.Kind, r.Tenant, r.Key, r.Settings = string(queue), string(kind), string(tenant), string(key),
+		slices.Clone(settings)
 	r.readTurn(turn)
 	r.Partition = string(part)
 	r.EnqueuedAt, r.RunAt = instant(enqueued), instant(run)

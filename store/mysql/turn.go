@@ -96,7 +96,8 @@ func (w *work) waiting(groups, heads int) (all []store.Turns, err error) {
 		if len(t.Waiting) < quick {
 			continue
 		}
-		w.buf = append(w.buf, stmt{q("turn.more"), []any{[]byte(t.Queue), []byte(t.Tenant), []byte(t.Partition), quick, heads - quick}, func(rows *sql.Rows) error {
+		w.buf = append(w.buf, stmt{q("turn.more"), []any{[]byte(t.Queue), []byte(t.Tenant), []byte(t.Partition), quick,
+			heads - quick}, func(rows *sql.Rows) error {
 			var id sql.RawBytes
 			err := rows.Scan(&id)
 			wait(t, id)

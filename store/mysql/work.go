@@ -152,7 +152,8 @@ func (y *ready) rest() []*ready {
 			continue
 		}
 		at := int16(n)
-		left = append(left, &ready{queue: y.queue, priority: y.priority, at: y.at, place: y.place, first: at, next: at, last: at, lap: y.lap})
+		left = append(left, &ready{queue: y.queue, priority: y.priority, at: y.at, place: y.place, first: at, next: at,
+			last: at, lap: y.lap})
 	}
 	return left
 }
@@ -202,7 +203,8 @@ func (y *ready) follows(r *row) bool {
 
 // listing is a row of tusk_ready for a task alone.
 func (r *row) listing(at int64) *ready {
-	return &ready{queue: r.Queue, priority: r.Priority, at: at, place: r.place, first: r.n, next: r.n, last: r.n, lap: r.lap}
+	return &ready{queue: r.Queue, priority: r.Priority, at: at, place: r.place, first: r.n, next: r.n,
+		last: r.n, lap: r.lap}
 }
 
 // standIn puts a task in line for its turn, or among those that have theirs.
@@ -212,7 +214,8 @@ func (w *work) standIn(r *row, as *rules.Row) {
 	}
 	at := ref{r.place, r.n, 0}
 	w.inLines.insert(at)
-	w.lines[at] = []any{r.place, r.n, r.ID[:], []byte(as.Queue), []byte(as.Tenant), []byte(as.Partition), as.HasTurn, as.Priority, w.now + w.covered}
+	w.lines[at] = []any{r.place, r.n, r.ID[:], []byte(as.Queue), []byte(as.Tenant), []byte(as.Partition), as.HasTurn,
+		as.Priority, w.now + w.covered}
 	w.covered++
 }
 

@@ -46,8 +46,9 @@ type duePage struct {
 
 // add takes in a row of due_flushes.
 func (p *duePage) add(raw [][]byte) {
-	f := &completion{xid: int64Of(raw[0]), lane: int64Of(raw[1]), token: idOf(raw[2]), worker: idOf(raw[3]), claimedAt: timeOf(raw[4]),
-		finished: timeOf(raw[5]), lo: int64Of(raw[6]), queue: string(raw[10])}
+	f := &completion{xid: int64Of(raw[0]), lane: int64Of(raw[1]), token: idOf(raw[2]), worker: idOf(raw[3]),
+		claimedAt: timeOf(raw[4]),
+		finished:  timeOf(raw[5]), lo: int64Of(raw[6]), queue: string(raw[10])}
 	firsts, counts := arrayOf(raw[7]), arrayOf(raw[8])
 	for range firsts.n {
 		run := idRun{idOf(firsts.next()), 1}
@@ -257,7 +258,8 @@ func readFlushReceipt(b []byte) (p duePage, err error) {
 		if len(b) < flushSize {
 			return p, errReceipt
 		}
-		f := &completion{xid: int64(binary.BigEndian.Uint64(b)), lane: int64(binary.BigEndian.Uint64(b[8:])), token: idOf(b[16:32]),
+		f := &completion{xid: int64(binary.BigEndian.Uint64(b)), lane: int64(binary.BigEndian.Uint64(b[8:])),
+			token:    idOf(b[16:32]),
 			finished: time.UnixMicro(int64(binary.BigEndian.Uint64(b[32:]))).UTC()}
 		runs := int(binary.BigEndian.Uint32(b[40:]))
 		if b = b[flushSize:]; runs > len(b)/runSize {

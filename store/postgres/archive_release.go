@@ -78,7 +78,8 @@ func (s *Store) releaseFlushes(ctx context.Context, receipt []byte) (back, held 
 // of those that somebody holds.
 func (s *Store) releaseSome(ctx context.Context, flushes []*completion) (changed, held []store.ID, err error) {
 	n := len(flushes)
-	xids, lanes, tokens, finished, tasks := make([]int64, n), make([]int64, n), make(uuids, n), make([]time.Time, n), make([]int64, n)
+	xids, lanes, tokens, finished, tasks := make([]int64, n), make([]int64, n), make(uuids, n), make([]time.Time, n),
+		make([]int64, n)
 	for i, f := range flushes {
 		xids[i], lanes[i], tokens[i], finished[i], tasks[i] = f.xid, f.lane, f.token, f.finished, int64(f.tasks)
 	}

@@ -123,7 +123,8 @@ func (s *Store) sendAll(ctx context.Context, batch *pgx.Batch) error {
 // beatArgs are the parameters of the statement beat.
 func beatArgs(b *store.Beat) ([]any, error) {
 	about, err := json.Marshal(b.Worker)
-	return []any{[16]byte(b.Worker.ID), string(about), b.TTL.Microseconds(), every(b).Microseconds(), b.Seq, b.Seen, uuidsOf(b.Holds)}, err
+	return []any{[16]byte(b.Worker.ID), string(about), b.TTL.Microseconds(), every(b).Microseconds(), b.Seq, b.Seen,
+		uuidsOf(b.Holds)}, err
 }
 
 func stopOf(raw [][]byte) store.Stop { return store.Stop{ID: idOf(raw[0]), Lease: idOf(raw[1])} }

@@ -52,7 +52,8 @@ func TestWhatACallReadsDoesNotDependOnStatistics(t *testing.T) {
 		Beliefs: []storetest.Belief{
 			{Name: "knows, with plans for any values", Hold: hold("analyze", "force_generic_plan")},
 			{Name: "believes in a thousand times as many", Hold: hold(huge, "auto")},
-			{Name: "believes in a thousand times as many, with plans for any values", Hold: hold("select", "force_generic_plan")},
+			{Name: "believes in a thousand times as many, with plans for any values",
+				Hold: hold("select", "force_generic_plan")},
 			{Name: "knows nothing", Hold: hold(missing, "auto")},
 			{Name: "knows nothing, with plans for any values", Hold: hold("select", "force_generic_plan")},
 		},

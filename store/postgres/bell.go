@@ -80,7 +80,8 @@ func (s *Store) notify(queue string, r *rung) {
 
 // commitsAfter are the times after which a user's transaction is likely to have been
 // committed since tasks were stored in it: most are soon, and nobody says when.
-var commitsAfter = [...]time.Duration{3 * time.Millisecond, 15 * time.Millisecond, 60 * time.Millisecond, 250 * time.Millisecond}
+var commitsAfter = [...]time.Duration{3 * time.Millisecond, 15 * time.Millisecond, 60 * time.Millisecond,
+	250 * time.Millisecond}
 
 // ringAfter rings for tasks in a user's transaction, a few times after a while. To notify
 // inside of it would have all such transactions of the server commit one after the other.

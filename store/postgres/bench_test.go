@@ -67,7 +67,8 @@ func round(b *testing.B, s *postgres.Store, batch int, together bool) {
 	var done atomic.Int64
 	consume := func(want int64) {
 		for done.Load() < want && !b.Failed() {
-			tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: batch, Token: store.NewToken()})
+			tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: batch,
+				Token: store.NewToken()})
 			if err == nil && len(tasks) > 0 {
 				_, err = s.Finish(ctx, completed(tasks))
 			}

@@ -32,7 +32,8 @@ func (s *Store) catalogue(ctx context.Context, term int64) error {
 // lookLog looks at the end of the log, and at the newest entries of the catalogue. It
 // does not know when the leader has not written the catalogue for long, or too many
 // entries reach above the cursor for it to go on.
-func (s *Store) lookLog(ctx context.Context, f *store.Filter, rows, most int) (ids []store.ID, end store.ID, known bool, err error) {
+func (s *Store) lookLog(ctx context.Context, f *store.Filter, rows,
+	most int) (ids []store.ID, end store.ID, known bool, err error) {
 	var c conditions
 	lanes := ""
 	if len(f.Queues) > 0 {
@@ -60,9 +61,11 @@ func (s *Store) lookLog(ctx context.Context, f *store.Filter, rows, most int) (i
 		before = " where u.id < " + cursor
 		inTail.list = append(inTail.list, "s.id < "+cursor)
 	}
-	text := strings.NewReplacer("{lanes}", lanes, "{entries}", entries, "{in_tail}", inTail.text(), "{in_entry}", rest, "{before}", before,
-		"{each}", each, "{rows}", strconv.Itoa(rows), "{tail}", strconv.Itoa(4*lookRows)).Replace(s.sql["look_log"])
-	text = strings.NewReplacer("{cursor}", cursor, "{most}", strconv.Itoa(most), "{many}", strconv.Itoa(catalogueLook+1)).Replace(text)
+	text := strings.NewReplacer("{lanes}", lanes, "{entries}", entries, "{in_tail}", inTail.text(), "{in_entry}", rest,
+		"{before}", before, "{each}", each, "{rows}", strconv.Itoa(rows), "{tail}",
+		strconv.Itoa(4*lookRows)).Replace(s.sql["look_log"])
+	text = strings.NewReplacer("{cursor}", cursor, "{most}", strconv.Itoa(most), "{many}",
+		strconv.Itoa(catalogueLook+1)).Replace(text)
 	err = s.queryPinned(ctx, text, func(raw [][]byte) error {
 		known = int64Of(raw[0]) <= 4*lookRows
 		if raw[1] != nil {
@@ -115,7 +118,8 @@ func (s *Store) lookEntries(f *store.Filter, c *conditions) string {
 		each, order = "pg_catalog.unnest("+c.arg(f.Kinds)+"::text[]) k(kind)", "c.kind desc, c.newest desc"
 		c.list = append(c.list, "c.tag is null", between("c.kind, c.newest", "k.kind"))
 	case len(f.Queues) > 0:
-		each, order = "pg_catalog.unnest("+c.arg(hashesOf(f.Queues))+"::bigint[]) k(queue)", "c.lane >> 16 desc, c.newest desc"
+		each, order = "pg_catalog.unnest("+c.arg(hashesOf(f.Queues))+"::bigint[]) k(queue)",
+			"c.lane >> 16 desc, c.newest desc"
 		c.list = append(c.list, "c.tag is null", between("c.lane >> 16, c.newest", "k.queue"))
 	default:
 		c.list = append(c.list, "c.tag is null")
@@ -123,7 +127,8 @@ func (s *Store) lookEntries(f *store.Filter, c *conditions) string {
 	if len(f.Queues) > 0 {
 		c.add("c.lane >> 16 = any(?)", hashesOf(f.Queues))
 	}
-	text := strings.NewReplacer("{place}", place, "{fit}", fit, "{base}", c.text(), "{order}", order).Replace(s.sql["look_entries"])
+	text := strings.NewReplacer("{place}", place, "{fit}", fit, "{base}", c.text(), "{order}",
+		order).Replace(s.sql["look_entries"])
 	if each == "" {
 		return "(" + text + ") c"
 	}

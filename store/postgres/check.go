@@ -41,7 +41,8 @@ func (s *Store) checkServer(ctx context.Context) (warnings []string, err error) 
 		return nil, err
 	}
 	defer c.Release()
-	if err := c.QueryRow(ctx, s.sql["server"]).Scan(&version, &replica, &fsync, &fullPages, &commit, &dataSync, &isolation, &connections, &pid, &readOnly); err != nil {
+	if err := c.QueryRow(ctx, s.sql["server"]).Scan(&version, &replica, &fsync, &fullPages, &commit, &dataSync, &isolation,
+		&connections, &pid, &readOnly); err != nil {
 		return nil, err
 	}
 	pooled = pid != c.Conn().PgConn().PID()
@@ -51,7 +52,8 @@ func (s *Store) checkServer(ctx context.Context) (warnings []string, err error) 
 	case replica:
 		return nil, fmt.Errorf("%w: this server is a replica: name the primary", store.ErrReadOnly)
 	case readOnly == "on":
-		return nil, fmt.Errorf("%w: default_transaction_read_only is on: set it to off for this role and database", store.ErrReadOnly)
+		return nil, fmt.Errorf("%w: default_transaction_read_only is on: set it to off for this role and database",
+			store.ErrReadOnly)
 	case isolation != "read committed":
 		return nil, fmt.Errorf("default_transaction_isolation is %q: want read committed", isolation)
 	}
@@ -62,14 +64,18 @@ func (s *Store) checkServer(ctx context.Context) (warnings []string, err error) 
 		{"data_sync_retry", dataSync, "off", "a failed write to the disk may go unnoticed"},
 	} {
 		if bad := map[string]string{"on": "off", "off": "on"}[setting[2]]; setting[1] == bad {
-			warnings = append(warnings, fmt.Sprintf("%s is %s: %s; set it to %s", setting[0], setting[1], setting[3], setting[2]))
+			warnings = append(warnings, fmt.Sprintf("%s is %s: %s; set it to %s", setting[0], setting[1], setting[3],
+				setting[2]))
 		}
 	}
 	if most := int(s.pool.Config().MaxConns) + spareConns + 2; most > connections {
-		warnings = append(warnings, fmt.Sprintf("this process may open %d connections, the server takes %d: lower pool_max_conns or raise max_connections", most, connections))
+		warnings = append(warnings, fmt.Sprintf(
+			"this process may open %d connections, the server takes %d: lower pool_max_conns or raise max_connections", most,
+			connections))
 	}
 	if pooled {
-		warnings = append(warnings, "a pooler stands between: workers poll, and a killed worker is seen by its heartbeat alone")
+		warnings = append(warnings,
+			"a pooler stands between: workers poll, and a killed worker is seen by its heartbeat alone")
 	}
 	return warnings, nil
 }
@@ -105,7 +111,8 @@ func (s *Store) checkSchema(ctx context.Context) error {
 		return err
 	}
 	if functions.AppliedAt.IsZero() {
-		return fmt.Errorf("%w: it lacks the functions of this program, which are those of schema %s", store.ErrSchemaOld, s.program)
+		return fmt.Errorf("%w: it lacks the functions of this program, which are those of schema %s",
+			store.ErrSchemaOld, s.program)
 	}
 	return nil
 }

@@ -29,7 +29,8 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 	if s.sparse.Load() && !r.Again && len(a.queues) <= fewQueues {
 		name = "claim_sparse"
 	}
-	if err := s.query(ctx, name, c.read, [16]byte(r.Worker), [16]byte(r.Token), a.queues, r.Limit, r.Again, a.lock, s.fuller.Load(), s.packed.Load()); err != nil {
+	if err := s.query(ctx, name, c.read, [16]byte(r.Worker), [16]byte(r.Token), a.queues, r.Limit, r.Again, a.lock,
+		s.fuller.Load(), s.packed.Load()); err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
 	}
 	s.lane.Store(0)

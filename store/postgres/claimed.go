@@ -79,7 +79,8 @@ func (c *claimed) readMore(tasks []store.Task, raw [][]byte) error {
 		turn := columns[9].next()
 		t.Turn = len(turn) > 0 && turn[0] != 0
 		t.Partition = string(columns[10].next())
-		c.full = c.full || t.Attempt > 1 || t.Crashes > 0 || !t.RunAt.Equal(t.EnqueuedAt) || !t.ExpiresAt.IsZero() || t.Tenant != "" || t.Key != "" ||
+		c.full = c.full || t.Attempt > 1 || t.Crashes > 0 || !t.RunAt.Equal(t.EnqueuedAt) || !t.ExpiresAt.IsZero() ||
+			t.Tenant != "" || t.Key != "" ||
 			t.Tags != nil || t.Settings != nil || !t.Workflow.IsZero() || t.Turn || t.Partition != ""
 	}
 	return nil

@@ -165,10 +165,12 @@ func TestASegmentStaysWhileALeaseNeedsIt(t *testing.T) {
 	if err != nil || len(again) != 2 || string(again[0].Args) != string(held[0].Args) {
 		t.Fatalf("the tasks of an open lease are gone: %d, %v", len(again), err)
 	}
-	if lost, err := s.Finish(ctx, []store.Outcome{{Task: &held[0], State: store.Available}, completed(held[1:])[0]}); err != nil || len(lost) > 0 {
+	if lost, err := s.Finish(ctx, []store.Outcome{{Task: &held[0], State: store.Available},
+		completed(held[1:])[0]}); err != nil || len(lost) > 0 {
 		t.Fatal(lost, err)
 	}
-	if tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 2, Token: store.NewToken()}); err != nil || len(tasks) != 1 {
+	if tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 2,
+		Token: store.NewToken()}); err != nil || len(tasks) != 1 {
 		t.Fatal(len(tasks), err)
 	} else if lost, err := s.Finish(ctx, completed(tasks)); err != nil || len(lost) > 0 {
 		t.Fatal(lost, err)

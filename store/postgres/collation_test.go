@@ -13,7 +13,8 @@ import (
 // expression can bring in another collation.
 func TestTextIsComparedByItsBytes(t *testing.T) {
 	_, pool := open(t, pgtest.DSN(t), true)
-	if _, err := pool.Exec(t.Context(), postgres.InFunctions("insert into tusk.class values (1, 'short'); select tusk_fn.make_segment('task_99')")); err != nil {
+	if _, err := pool.Exec(t.Context(), postgres.InFunctions(
+		"insert into tusk.class values (1, 'short'); select tusk_fn.make_segment('task_99')")); err != nil {
 		t.Fatal(err)
 	}
 	rows, err := pool.Query(t.Context(), `

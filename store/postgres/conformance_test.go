@@ -19,12 +19,14 @@ import (
 
 // engine makes databases for the suite. Transactions are begun on a pool of the
 // test's own, as a user would.
-func engine(begin func(t testing.TB, dsn string) (tx any, commit, rollback func() error), settings ...string) storetest.Engine {
+func engine(begin func(t testing.TB, dsn string) (tx any, commit, rollback func() error),
+	settings ...string) storetest.Engine {
 	return engineThrough(func(_ testing.TB, dsn string) string { return dsn }, begin, settings...)
 }
 
 // engineThrough is an engine that reaches its databases by another DSN.
-func engineThrough(through func(t testing.TB, dsn string) string, begin func(t testing.TB, dsn string) (tx any, commit, rollback func() error), settings ...string) storetest.Engine {
+func engineThrough(through func(t testing.TB, dsn string) string,
+	begin func(t testing.TB, dsn string) (tx any, commit, rollback func() error), settings ...string) storetest.Engine {
 	return engineFrom(migrated, through, begin, settings...)
 }
 
@@ -140,7 +142,10 @@ func onlyLong(t *testing.T) {
 // plain is a DSN without what only a pool reads.
 func plain(dsn string) string {
 	before, query, _ := strings.Cut(dsn, "?")
-	params := slices.DeleteFunc(strings.Split(query, "&"), func(p string) bool { return strings.HasPrefix(p, "pool_") || strings.HasPrefix(p, "tusk_") })
+	params := slices.DeleteFunc(strings.Split(query, "&"), func(p string) bool {
+		return strings.HasPrefix(p, "pool_") ||
+			strings.HasPrefix(p, "tusk_")
+	})
 	return before + "?" + strings.Join(params, "&")
 }
 

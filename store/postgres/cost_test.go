@@ -88,7 +88,8 @@ func touched(t *testing.T, on interface {
 }, statement string, args ...any) (pages, rows int) {
 	t.Helper()
 	var text []byte
-	if err := on.QueryRow(context.Background(), "explain (analyze, buffers, format json) "+postgres.InFunctions(statement), args...).Scan(&text); err != nil {
+	if err := on.QueryRow(context.Background(), "explain (analyze, buffers, format json) "+postgres.InFunctions(statement),
+		args...).Scan(&text); err != nil {
 		t.Fatalf("%s: %v", statement, err)
 	}
 	var plans []struct {
@@ -182,7 +183,8 @@ func TestUncommittedRowsAreSteppedOverOnce(t *testing.T) {
 	alone := buffers(t, s, pool, w, 50)
 	drain := func() {
 		for {
-			tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 5000, Token: store.NewToken()})
+			tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 5000,
+				Token: store.NewToken()})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -246,7 +248,8 @@ func TestAnEmptyPollWritesNothing(t *testing.T) {
 	w := startWorker(t, s)
 	goRound(t, s, w, 10)
 	poll := func() {
-		if tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q", "none"}, Limit: 10, Token: store.NewToken()}); err != nil || len(tasks) > 0 {
+		if tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q", "none"}, Limit: 10,
+			Token: store.NewToken()}); err != nil || len(tasks) > 0 {
 			t.Fatal(len(tasks), err)
 		}
 	}
@@ -267,11 +270,15 @@ func TestAClaimRefusesAnotherIsolationLevel(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
 	w := startWorker(t, s)
-	if _, err := pool.Exec(ctx, "do $$ begin execute 'alter database ' || current_database() || ' set default_transaction_isolation = ''repeatable read'''; end $$"); err != nil {
+	if _,
+		err := pool.Exec(ctx,
+		"do $$ begin execute 'alter database ' || current_database() || ' set default_transaction_isolation = "+
+			"''repeatable read'''; end $$"); err != nil {
 		t.Fatal(err)
 	}
 	pool.Reset()
-	if _, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()}); err == nil {
+	if _, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 1,
+		Token: store.NewToken()}); err == nil {
 		t.Fatal("claimed under repeatable read")
 	}
 	if _, err := s.Check(ctx); err == nil {
@@ -297,7 +304,8 @@ func TestOfManyIdleQueuesNoneIsVisitedForWhatOthersWroteLongAgo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: queues, Limit: 10, Token: store.NewToken()}); err != nil || len(tasks) != 5 {
+	if tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: queues, Limit: 10,
+		Token: store.NewToken()}); err != nil || len(tasks) != 5 {
 		t.Fatal(len(tasks), err)
 	}
 	users, err := s.Tx(tx)
@@ -315,7 +323,8 @@ func TestOfManyIdleQueuesNoneIsVisitedForWhatOthersWroteLongAgo(t *testing.T) {
 	if n := number(t, pool, visited); n != 1 {
 		t.Errorf("%d lanes are visited, want that of the late task alone", n)
 	}
-	if tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: queues, Limit: 10, Token: store.NewToken()}); err != nil || len(tasks) != 1 {
+	if tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: queues, Limit: 10,
+		Token: store.NewToken()}); err != nil || len(tasks) != 1 {
 		t.Fatal(len(tasks), err)
 	}
 	if n := number(t, pool, visited); n != 0 {

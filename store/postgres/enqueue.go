@@ -172,7 +172,8 @@ func (s *Store) add(ctx context.Context, c session, tasks []store.NewTask) error
 	for i := range tasks {
 		t := &tasks[i]
 		at[i], ids[i], kinds[i], args[i] = l.of(t.Queue, t.Priority), t.ID, t.Kind, t.Args
-		tenants[i], tags[i], settings[i], expiries[i] = orNull(t.Tenant), arrayText(t.Tags), t.Settings, timeOrNull(t.ExpiresAt)
+		tenants[i], tags[i], settings[i], expiries[i] = orNull(t.Tenant), arrayText(t.Tags), t.Settings,
+			timeOrNull(t.ExpiresAt)
 	}
 	return c.exec(ctx, s.sql["add"], at, ids, kinds, args, tenants, tags, settings, expiries)
 }
@@ -227,7 +228,8 @@ func columns(tasks []store.NewTask) []any {
 		expiresAt[i], expiresIn[i] = timeOrNull(t.ExpiresAt), t.ExpiresIn.Microseconds()
 		conflicts[i], sources[i] = int16(t.OnConflict), timeOrNull(t.SourceTime)
 	}
-	return []any{at, ids, kinds, args, tenants, tags, settings, runAt, delays, expiresAt, expiresIn, keys, conflicts, sources}
+	return []any{at, ids, kinds, args, tenants, tags, settings, runAt, delays, expiresAt, expiresIn, keys,
+		conflicts, sources}
 }
 
 // rareColumns are parameters of the function put that may be left out.

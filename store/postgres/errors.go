@@ -61,7 +61,8 @@ func translate(err error) error {
 	}
 	var refused *pgconn.ConnectError
 	var broken net.Error
-	if errors.As(err, &refused) || pgconn.SafeToRetry(err) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
+	if errors.As(err, &refused) || pgconn.SafeToRetry(err) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, io.EOF) ||
 		errors.As(err, &broken) && !errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
@@ -74,7 +75,8 @@ func neverStored(err error) bool {
 	var said *pgconn.PgError
 	if errors.As(err, &said) {
 		// After these the commit may have happened nonetheless.
-		return said.Severity != "FATAL" && said.Severity != "PANIC" && !strings.HasPrefix(said.Code, "08") && said.Code != "40003"
+		return said.Severity != "FATAL" && said.Severity != "PANIC" && !strings.HasPrefix(said.Code, "08") &&
+			said.Code != "40003"
 	}
 	var refused *pgconn.ConnectError
 	return errors.As(err, &refused) || pgconn.SafeToRetry(err)

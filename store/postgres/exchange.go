@@ -13,7 +13,8 @@ var _ store.Exchanger = (*Store)(nil)
 // Exchange implements store.Exchanger. It is one call of the procedure exchange, if the
 // outcome is all there is to say of a task without a key that completed.
 func (s *Store) Exchange(ctx context.Context, o store.Outcome, r store.ClaimRequest) store.Exchanged {
-	if r.Limit != 1 || r.Again || !isPlain(&o) || hasExtras(&o) || o.Note != nil || o.Task.Key != "" || s.mayWork(ctx) != nil {
+	if r.Limit != 1 || r.Again || !isPlain(&o) || hasExtras(&o) || o.Note != nil || o.Task.Key != "" ||
+		s.mayWork(ctx) != nil {
 		return s.oneByOne(ctx, o, r)
 	}
 	s.claims.Add(1)
@@ -58,7 +59,8 @@ type swap struct {
 
 // swap calls it once. It must not be repeated as it is where it fails after the claim.
 func (s *Store) swap(ctx context.Context, x *swap) error {
-	args := []any{[16]byte(x.ask.Worker), [16]byte(x.ask.Token), x.ask.queues, x.ask.lock, x.likely, nil, nil, nil, nil, nil}
+	args := []any{[16]byte(x.ask.Worker), [16]byte(x.ask.Token), x.ask.queues, x.ask.lock, x.likely, nil, nil,
+		nil, nil, nil}
 	if x.ended != nil {
 		f := flushOf([]*store.Outcome{x.ended})
 		args = append(args[:5], f.tokens[0], f.lanes[0], f.firsts, f.ago, f.stats)

@@ -28,7 +28,8 @@ func (w single) add(tasks ...store.NewTask) {
 // next claims one task; none is nil.
 func (w single) next() *store.Task {
 	w.Helper()
-	tasks, err := w.s.Claim(w.Context(), store.ClaimRequest{Worker: w.worker, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()})
+	tasks, err := w.s.Claim(w.Context(), store.ClaimRequest{Worker: w.worker, Queues: []string{"q"}, Limit: 1,
+		Token: store.NewToken()})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -61,12 +62,15 @@ func TestAClaimOfOneTaskTakesWhatAnyWould(t *testing.T) {
 	}
 
 	rich := newTasks(3, "q")
-	rich[1].Tags, rich[1].Tenant, rich[1].Settings, rich[1].Args = []string{"a", `b"`}, "acme", []byte{1}, []byte(`{"n":7}`)
+	rich[1].Tags, rich[1].Tenant, rich[1].Settings, rich[1].Args = []string{"a", `b"`}, "acme", []byte{1},
+		[]byte(`{"n":7}`)
 	w.add(rich...)
 	w.wants("a plain task", rich[0].ID)
 	got := w.next()
-	if got == nil || got.ID != rich[1].ID || !slices.Equal(got.Tags, rich[1].Tags) || got.Tenant != "acme" || !bytes.Equal(got.Settings, []byte{1}) ||
-		string(got.Args) != `{"n":7}` || got.Attempt != 1 || got.State != store.Running || got.Worker != w.worker || got.Kind != "mail" {
+	if got == nil || got.ID != rich[1].ID || !slices.Equal(got.Tags, rich[1].Tags) || got.Tenant != "acme" ||
+		!bytes.Equal(got.Settings, []byte{1}) ||
+		string(got.Args) != `{"n":7}` || got.Attempt != 1 || got.State != store.Running || got.Worker != w.worker ||
+		got.Kind != "mail" {
 		t.Errorf("claimed %+v", got)
 	}
 	w.wants("the task after one with tags", rich[2].ID)
@@ -95,7 +99,8 @@ func TestAClaimOfOneTaskTakesWhatAnyWould(t *testing.T) {
 	w.add(packs...)
 	w.add(plain...)
 	for i := range packs {
-		if got := w.next(); got == nil || got.ID != packs[i].ID || !bytes.Equal(got.Args, packs[i].Args) || !slices.Equal(got.Tags, packs[i].Tags) {
+		if got := w.next(); got == nil || got.ID != packs[i].ID || !bytes.Equal(got.Args, packs[i].Args) ||
+			!slices.Equal(got.Tags, packs[i].Tags) {
 			t.Fatalf("task %d of packs: claimed %v, want %v", i, got, packs[i])
 		}
 	}
@@ -104,7 +109,8 @@ func TestAClaimOfOneTaskTakesWhatAnyWould(t *testing.T) {
 	called := newTasks(3, "q")
 	w.add(called...)
 	w.wants("a task", called[0].ID)
-	if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{called[1].ID}, Change: store.Change{Op: store.Cancel}}); err != nil {
+	if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{called[1].ID}, Change: store.Change{Op: store.Cancel}}); err !=
+		nil {
 		t.Fatal(err)
 	}
 	w.wants("the one after a cancelled task", called[2].ID)
@@ -206,7 +212,8 @@ func TestAFlushSeesTheFirstNeedThatComesMeanwhile(t *testing.T) {
 			return err
 		},
 		"exchange": func(s *postgres.Store, w store.ID, done store.Outcome) error {
-			x := s.Exchange(context.Background(), done, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()})
+			x := s.Exchange(context.Background(), done, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 1,
+				Token: store.NewToken()})
 			if x.Lost || len(x.Tasks) > 0 {
 				x.FinishErr = errors.Join(x.FinishErr, errors.New("lost, or claimed what was not there"))
 			}
@@ -231,7 +238,8 @@ func TestAFlushSeesTheFirstNeedThatComesMeanwhile(t *testing.T) {
 			go func() { ended <- end(s, w.worker, completed([]store.Task{*running})[0]) }()
 			eventually(t, "the flush waits", func() bool {
 				var waits bool
-				err := pool.QueryRow(t.Context(), "select exists (select from pg_locks where not granted and relation = 'tusk.outcome'::regclass)").Scan(&waits)
+				err := pool.QueryRow(t.Context(),
+					"select exists (select from pg_locks where not granted and relation = 'tusk.outcome'::regclass)").Scan(&waits)
 				return err == nil && waits
 			})
 			child[0].Needs = []store.Need{{Task: parent[0].ID}}
@@ -279,7 +287,8 @@ func TestAnExchangeSetsFreeWhatNeededItsTask(t *testing.T) {
 		}
 		running = &x.Tasks[0]
 	}
-	if x := s.Exchange(t.Context(), completed([]store.Task{*running})[0], ask()); x.FinishErr != nil || x.ClaimErr != nil || x.Lost || len(x.Tasks) != 0 {
+	if x := s.Exchange(t.Context(), completed([]store.Task{*running})[0], ask()); x.FinishErr != nil ||
+		x.ClaimErr != nil || x.Lost || len(x.Tasks) != 0 {
 		t.Errorf("the last one: %+v", x)
 	}
 }
@@ -312,12 +321,14 @@ func TestAnExchangeReturnsTasksOfPacksLikeAnyOther(t *testing.T) {
 	never := completed([]store.Task{{ID: newID(), Kind: "mail", Queue: "q", Attempt: 1, Lease: store.NewToken()}})
 	for i := range wanted {
 		queues := [][]string{{"q"}, {"q", "other"}}[i%2]
-		x := s.Exchange(t.Context(), never[0], store.ClaimRequest{Worker: w.worker, Queues: queues, Limit: 1, Token: store.NewToken()})
+		x := s.Exchange(t.Context(), never[0], store.ClaimRequest{Worker: w.worker, Queues: queues, Limit: 1,
+			Token: store.NewToken()})
 		if len(x.Tasks) != 1 || x.ClaimErr != nil || !x.Lost {
 			t.Fatalf("exchange %d: %+v", i, x)
 		}
 		got := &x.Tasks[0]
-		if got.ID != wanted[i].ID || got.Attempt != 1 || got.Crashes != 0 || !bytes.Equal(got.Args, wanted[i].Args) || !slices.Equal(got.Tags, wanted[i].Tags) ||
+		if got.ID != wanted[i].ID || got.Attempt != 1 || got.Crashes != 0 || !bytes.Equal(got.Args, wanted[i].Args) ||
+			!slices.Equal(got.Tags, wanted[i].Tags) ||
 			!got.RunAt.Equal(got.EnqueuedAt) || got.ClaimedAt.IsZero() {
 			t.Errorf("task %d: %+v", i, got)
 		}
@@ -337,7 +348,8 @@ func TestAnExchangeWritesWhatEndedThoughTheLaneIsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(t.Context(), postgres.InFunctions("select tusk_fn.lock_lane(tusk_fn.lane_of('q', 0))")); err != nil {
+	if _, err := tx.Exec(t.Context(), postgres.InFunctions("select tusk_fn.lock_lane(tusk_fn.lane_of('q', 0))")); err !=
+		nil {
 		t.Fatal(err)
 	}
 	answer := make(chan store.Exchanged, 1)
@@ -377,7 +389,8 @@ func TestAnExchangeWritesEveryOutcome(t *testing.T) {
 	for i := range change {
 		o := completed([]store.Task{*running})[0]
 		change[i](&o)
-		x := s.Exchange(t.Context(), o, store.ClaimRequest{Worker: w.worker, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()})
+		x := s.Exchange(t.Context(), o, store.ClaimRequest{Worker: w.worker, Queues: []string{"q"}, Limit: 1,
+			Token: store.NewToken()})
 		if x.FinishErr != nil || x.ClaimErr != nil || x.Lost || len(x.Tasks) != 1 || x.Tasks[0].ID != tasks[i+1].ID {
 			t.Fatalf("outcome %d: %+v", i, x)
 		}

@@ -24,7 +24,8 @@ func FunctionText() string { return functionText() }
 
 var changedColumns = regexp.MustCompile(`,\s+n\.changed_at, n\.changed\b|left join tusk\.note n on n\.id = s\.id`)
 
-// NewProgram makes the engine of a program whose functions have another text, and whose view of tasks has fewer columns.
+// NewProgram makes the engine of a program whose functions have another text, and whose view of tasks has fewer
+// columns.
 func NewProgram(pool *pgxpool.Pool, mark string) (*Store, error) {
 	fewer := changedColumns.ReplaceAllString(functionText(), "")
 	return newStore(pool, Options{}, fewer+"\n-- "+mark+"\n")

@@ -32,7 +32,8 @@ func pair(t *testing.T) (primary, standby *pgtest.Server, dsn string) {
 	t.Cleanup(standby.Stop)
 	a, _ := url.Parse(primary.DSN)
 	b, _ := url.Parse(standby.DSN)
-	return primary, standby, fmt.Sprintf("postgres://postgres@%s,%s/postgres?sslmode=disable&target_session_attrs=read-write", a.Host, b.Host)
+	return primary, standby,
+		fmt.Sprintf("postgres://postgres@%s,%s/postgres?sslmode=disable&target_session_attrs=read-write", a.Host, b.Host)
 }
 
 // The standby lacks the last moment, in which a queue got its first task. What it
@@ -75,9 +76,11 @@ func TestAfterAFailoverNewTasksAreFoundInQueuesThatItLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	for queue, n := range map[string]int{"old": 11, "new": 10} {
-		eventually(t, "the new primary takes tasks", func() bool { _, err = s.Enqueue(ctx, newTasks(10, queue)); return err == nil })
+		eventually(t, "the new primary takes tasks",
+			func() bool { _, err = s.Enqueue(ctx, newTasks(10, queue)); return err == nil })
 		other, _ := open(t, standby.DSN, false)
-		got, err := other.Claim(ctx, store.ClaimRequest{Worker: startWorker(t, other), Queues: []string{queue}, Limit: 100, Token: store.NewToken()})
+		got, err := other.Claim(ctx, store.ClaimRequest{Worker: startWorker(t, other), Queues: []string{queue}, Limit: 100,
+			Token: store.NewToken()})
 		if err != nil || len(got) != n {
 			t.Errorf("queue %s: %d of %d tasks that the new primary acknowledged are claimed: %v", queue, len(got), n, err)
 		}
@@ -97,7 +100,8 @@ func TestMaintenanceNamesLanesThatLostTheirName(t *testing.T) {
 	if _, err := s.Enqueue(ctx, late); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: "queue", Name: "tuned", Body: []byte("{}")}}); err != nil {
+	if _, _, err := s.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: "queue", Name: "tuned",
+		Body: []byte("{}")}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := pool.Exec(ctx, "delete from tusk.lane"); err != nil {
@@ -131,7 +135,8 @@ func TestAServerThatTookTheAddressOfAnotherIsNoticed(t *testing.T) {
 	if !errors.Is(err, store.ErrMoved) || !errors.Is(err, store.ErrNotCommitted) {
 		t.Errorf("enqueue: %v", err)
 	}
-	if _, err = s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()}); !errors.Is(err, store.ErrMoved) {
+	if _, err = s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 1,
+		Token: store.NewToken()}); !errors.Is(err, store.ErrMoved) {
 		t.Errorf("claim: %v", err)
 	}
 }

@@ -43,7 +43,8 @@ func partsOfALease(t *testing.T, piece func(i int, given int32) int32) {
 	finish := func(part []store.Task, want ...store.ID) {
 		t.Helper()
 		lost, err := s.Finish(ctx, completed(part))
-		if err != nil || len(lost) != len(want) || slices.ContainsFunc(lost, func(id store.ID) bool { return !slices.Contains(want, id) }) {
+		if err != nil || len(lost) != len(want) ||
+			slices.ContainsFunc(lost, func(id store.ID) bool { return !slices.Contains(want, id) }) {
 			t.Errorf("lost %d of %d, %v; want %d", len(lost), len(part), err, len(want))
 		}
 	}
@@ -74,7 +75,8 @@ func partsOfALease(t *testing.T, piece func(i int, given int32) int32) {
 	if lost, err := inside.Finish(ctx, completed(tasks[300:301])); err != nil || len(lost) > 0 {
 		t.Fatal(lost, err)
 	}
-	if lost, err := s.Finish(ctx, completed(tasks[290:310])); err == nil || len(lost) > 0 || errors.Is(err, store.ErrNotCommitted) {
+	if lost, err := s.Finish(ctx, completed(tasks[290:310])); err == nil || len(lost) > 0 ||
+		errors.Is(err, store.ErrNotCommitted) {
 		t.Errorf("%v, %v: an open transaction finishes one of them", lost, err)
 	}
 	if err := tx.Commit(ctx); err != nil {

@@ -89,7 +89,8 @@ func TestStatisticsSayTheSameWhenFlushesAreSummedUpPrunedAndRebased(t *testing.T
 	}
 	prune := func(limit int) {
 		t.Helper()
-		if _, err := s.Prune(ctx, term, store.Retention{Completed: time.Microsecond, Stats: 48 * time.Hour}, limit); err != nil {
+		if _, err := s.Prune(ctx, term, store.Retention{Completed: time.Microsecond, Stats: 48 * time.Hour},
+			limit); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -167,7 +168,9 @@ func TestStatisticsAreSummedUpPastAnOpenTransaction(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: %d completed, not %d", when, got, want)
 		}
-		if n := number(t, pool, "select count(*) from tusk.outcome where stats is not null and xid >= (select upto from tusk.stat_end)"); n > unread {
+		if n := number(t, pool,
+			"select count(*) from tusk.outcome where stats is not null and xid >= (select upto from tusk.stat_end)"); n >
+			unread {
 			t.Errorf("%s: %d flushes are not summed up, of %d at most", when, n, unread)
 		}
 	}

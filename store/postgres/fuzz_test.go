@@ -50,8 +50,10 @@ func FuzzArray(f *testing.F) {
 // FuzzClaimed reads rows of claims, and tasks of lists.
 func FuzzClaimed(f *testing.F) {
 	id, at := bytes.Repeat([]byte{7}, 16), make([]byte, 8)
-	f.Add(at, wireArray(id, id), wireArray([]byte("kind"), []byte("kind")), wireArray([]byte("{}"), []byte("[]")), wireArray(at, at), []byte(nil))
-	f.Add(at, wireArray(id), wireArray([]byte("kind")), wireArray([]byte("{}")), wireArray(at), wireArray([]byte(`["tag"]`)))
+	f.Add(at, wireArray(id, id), wireArray([]byte("kind"), []byte("kind")), wireArray([]byte("{}"), []byte("[]")),
+		wireArray(at, at), []byte(nil))
+	f.Add(at, wireArray(id), wireArray([]byte("kind")), wireArray([]byte("{}")), wireArray(at),
+		wireArray([]byte(`["tag"]`)))
 	f.Add(at, wireArray(id), wireArray([]byte("kind")), wireArray([]byte("1"), []byte("2")), wireArray(at), []byte(nil))
 	f.Add([]byte(nil), wireArray(id), []byte(nil), wireArray([]byte("large")), []byte(nil), []byte(nil))
 	f.Add([]byte{1}, wireArray([]byte{1}), []byte{1}, wireArray([]byte{1}), wireArray([]byte{1}), wireArray([]byte{}))
@@ -144,13 +146,15 @@ func FuzzCopy(f *testing.F) {
 			for i := range ids {
 				n := &rest[0]
 				rest = rest[1:]
-				if !bytes.Equal(ids[i], n.ID[:]) || !bytes.Equal(args[i], n.Args) || string(of[2]) != n.Kind || int64Of(of[0]) != laneOf(n.Queue, n.Priority) {
+				if !bytes.Equal(ids[i], n.ID[:]) || !bytes.Equal(args[i], n.Args) || string(of[2]) != n.Kind ||
+					int64Of(of[0]) != laneOf(n.Queue, n.Priority) {
 					t.Fatalf("%x of kind %s became %x of kind %s", n.ID, n.Kind, ids[i], of[2])
 				}
 				if i > 0 && (!bytes.Equal(ids[i][:15], ids[0][:15]) || ids[i][15] != ids[i-1][15]+1) {
 					t.Fatalf("%x follows %x in a pack", ids[i], ids[i-1])
 				}
-				if string(of[4]) != n.Tenant || !slices.Equal(textsOf(of[5]), n.Tags) || !bytes.Equal(of[6], n.Settings) || !timeOf(of[7]).Equal(n.ExpiresAt) {
+				if string(of[4]) != n.Tenant || !slices.Equal(textsOf(of[5]), n.Tags) || !bytes.Equal(of[6], n.Settings) ||
+					!timeOf(of[7]).Equal(n.ExpiresAt) {
 					t.Fatalf("%s: %+v became %q", name, n, of[4:8])
 				}
 			}

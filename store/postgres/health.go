@@ -27,8 +27,9 @@ func (s *Store) Examine(ctx context.Context) (store.Health, error) {
 	var version, directory string
 	var open float64
 	var renewed, oldest *time.Time
-	err = c.QueryRow(ctx, s.sql["health"], s.schema).Scan(&h.Now, &version, &backend, &directory, &h.Connections, &h.ConnectionsMost,
-		&h.Leader.Term, &h.Leader.Held, &renewed, &open, &h.OpenBy, &h.OpenEnd, &h.DeadRows, &h.LiveRows, &h.Bytes, &h.Segments, &h.Behind, &oldest)
+	err = c.QueryRow(ctx, s.sql["health"], s.schema).Scan(&h.Now, &version, &backend, &directory, &h.Connections,
+		&h.ConnectionsMost, &h.Leader.Term, &h.Leader.Held, &renewed, &open, &h.OpenBy, &h.OpenEnd, &h.DeadRows, &h.LiveRows,
+		&h.Bytes, &h.Segments, &h.Behind, &oldest)
 	if err != nil {
 		return h, fmt.Errorf("examine: %w", translate(err))
 	}

@@ -54,7 +54,8 @@ func TestLeasesThatEndedCostNothingWhileATransactionIsOpen(t *testing.T) {
 		for what, pages := range pagesOf(t, s, c, w) {
 			t.Logf("%s, plans made %s: %d pages, %d before", what, plans, pages, before[what])
 			if pages > before[what]+leases/100 {
-				t.Errorf("%s, plans made %s: touches %d pages after %d leases ended, %d before", what, plans, pages, leases, before[what])
+				t.Errorf("%s, plans made %s: touches %d pages after %d leases ended, %d before", what, plans, pages, leases,
+					before[what])
 			}
 		}
 	}
@@ -70,12 +71,15 @@ func pagesOf(t *testing.T, s *postgres.Store, c *pgxpool.Conn, w store.ID) map[s
 		text string
 		args []any
 	}{
-		"a flush of two leases": {`tusk_fn.finish(array[$1, $2]::uuid[], array[tusk_fn.lane_of('q', 0), tusk_fn.lane_of('q', 0)], '{0,1}', '{1,1}', '{0,0}',
+		"a flush of two leases": {
+			`tusk_fn.finish(array[$1, $2]::uuid[], array[tusk_fn.lane_of('q', 0), tusk_fn.lane_of('q', 0)], '{0,1}', '{1,1}', '{0,0}',
 			array[$3, $4]::uuid[], null, '{1,2}', null, '', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')`,
 			[]any{[16]byte(a.Lease), [16]byte(b.Lease), [16]byte(a.ID), [16]byte(b.ID)}},
 		"a heartbeat":             {"tusk_fn.beat($1, '{}', 3600000000, 1000000)", []any{[16]byte(w)}},
 		"a look for dead workers": {"tusk_fn.rescue(1, 1000, false)", nil},
-		"pruning":                 {"tusk_fn.prune(1, 1000, '{3600000000,3600000000,3600000000}', '{}', '{}', '{}', '{}', 3600000000, 3600000000, 0, 100000)", nil},
+		"pruning": {
+			"tusk_fn.prune(1, 1000, '{3600000000,3600000000,3600000000}', '{}', '{}', '{}', '{}', 3600000000, " +
+				"3600000000, 0, 100000)", nil},
 	}
 	pages := map[string]int{}
 	for what, call := range calls {
@@ -100,7 +104,8 @@ func pagesOf(t *testing.T, s *postgres.Store, c *pgxpool.Conn, w store.ID) map[s
 
 func claimNext(t *testing.T, s *postgres.Store, worker store.ID) store.Task {
 	t.Helper()
-	tasks, err := s.Claim(context.Background(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()})
+	tasks, err := s.Claim(context.Background(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 1,
+		Token: store.NewToken()})
 	if err != nil || len(tasks) != 1 {
 		t.Fatalf("claimed %d tasks: %v", len(tasks), err)
 	}

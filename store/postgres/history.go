@@ -34,7 +34,8 @@ func (s *Store) Ended(ctx context.Context, cursor string, limit int) (store.Ends
 		if raw[1] == nil {
 			return nil
 		}
-		e := store.End{Task: idOf(raw[1]), Queue: string(raw[2]), State: stateOf(raw[3]), At: timeOf(raw[4]), Rescued: raw[5][0] != 0}
+		e := store.End{Task: idOf(raw[1]), Queue: string(raw[2]), State: stateOf(raw[3]), At: timeOf(raw[4]),
+			Rescued: raw[5][0] != 0}
 		told.Ends = append(told.Ends, e)
 		if e.Rescued && e.State.Finished() { // quarantined: both at once
 			e.Rescued = false

@@ -125,7 +125,8 @@ func (h *history) run(length time.Duration) {
 	time.Sleep(length / 3)
 	h.inside.Store(true)
 	time.Sleep(length - length/3)
-	for end := time.Now().Add(min(time.Minute, 4*length)); time.Now().Before(end) && !h.t.Failed(); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(min(time.Minute, 4*length)); time.Now().Before(end) &&
+		!h.t.Failed(); time.Sleep(100 * time.Millisecond) {
 		if _, gone := h.segments(); gone > 0 {
 			break
 		}
@@ -242,7 +243,8 @@ func (h *history) drain() {
 	defer cancel()
 	w := startWorker(h.t, h.s)
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline) && !h.t.Failed(); {
-		tasks, err := h.s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: historyQueues, Limit: 1000, Token: store.NewToken()})
+		tasks, err := h.s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: historyQueues, Limit: 1000,
+			Token: store.NewToken()})
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -304,13 +306,16 @@ func (h *history) check() {
 	if n := number(h.t, h.pool, twice); n > 0 {
 		h.t.Errorf("%d tasks are recorded as ended twice", n)
 	}
-	if n, rows := number(h.t, h.pool, packs), number(h.t, h.pool, "select count(*) from tusk.log where packed is null and n & 255 <> 0"); n == 0 || rows == 0 {
+	if n, rows := number(h.t, h.pool, packs),
+		number(h.t, h.pool, "select count(*) from tusk.log where packed is null and n & 255 <> 0"); n == 0 || rows == 0 {
 		h.t.Errorf("%d packs, and %d tasks that were in one", n, rows)
 	}
 	made, gone := h.segments()
 	if gone == 0 && h.length >= 10*time.Second {
 		h.t.Errorf("no segment of %d was dropped", made)
 	}
-	h.t.Logf("%d tasks, %d never committed, %d claims, %d of them by exchange, %d claimed again, %d rescued, %d transactions, %d edits, %d segments, %d of them gone",
-		len(h.committed), len(h.never), h.claims.Load(), h.swaps.Load(), h.again.Load(), h.rescue.Load(), h.inTx.Load(), h.edits.Load(), made, gone)
+	h.t.Logf(
+		"%d tasks, %d never committed, %d claims, %d of them by exchange, %d claimed again, %d rescued, %d transactions, "+
+			"%d edits, %d segments, %d of them gone", len(h.committed), len(h.never), h.claims.Load(), h.swaps.Load(),
+		h.again.Load(), h.rescue.Load(), h.inTx.Load(), h.edits.Load(), made, gone)
 }

@@ -91,7 +91,8 @@ func (h *history) large(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	lease, err := h.s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"large"}, Limit: n, Token: store.NewToken()})
+	lease, err := h.s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"large"}, Limit: n,
+		Token: store.NewToken()})
 	if err != nil || len(lease) != n {
 		return fmt.Errorf("claimed %d of %d: %v", len(lease), n, err)
 	}
@@ -170,11 +171,13 @@ func TestAClaimPutsNothingIntoTheLog(t *testing.T) {
 	}
 	defer tx.Rollback(ctx)
 	var claimed, own int
-	const claim = "select coalesce(sum(cardinality(args)), 0) from tusk_fn.claim($1, gen_random_uuid(), array[tusk_fn.lane_of('q', -32768)], 4, false, 0, false, false)"
+	const claim = "select coalesce(sum(cardinality(args)), 0) from tusk_fn.claim($1, gen_random_uuid(), " +
+		"array[tusk_fn.lane_of('q', -32768)], 4, false, 0, false, false)"
 	if err := tx.QueryRow(ctx, postgres.InFunctions(claim), [16]byte(w)).Scan(&claimed); err != nil {
 		t.Fatal(err)
 	}
-	if err := tx.QueryRow(ctx, postgres.InFunctions("select count(*) from tusk_fn.task where xid = pg_current_xact_id()")).Scan(&own); err != nil {
+	if err := tx.QueryRow(ctx, postgres.InFunctions("select count(*) from tusk_fn.task where xid = pg_current_xact_id()")).
+		Scan(&own); err != nil {
 		t.Fatal(err)
 	}
 	if claimed != 4 || own != 0 {

@@ -93,7 +93,8 @@ func (h *history) attempt(ctx context.Context, r *rand.Rand, s *postgres.Store, 
 
 // exchange ends a task with each that it claims, until there is none or the worker has
 // had enough; some answers get lost.
-func (h *history) exchange(ctx context.Context, r *rand.Rand, s *postgres.Store, c store.ClaimRequest, task store.Task) error {
+func (h *history) exchange(ctx context.Context, r *rand.Rand, s *postgres.Store, c store.ClaimRequest,
+	task store.Task) error {
 	for r.IntN(20) > 0 {
 		ended := completed([]store.Task{task})
 		c.Token, c.Again = store.NewToken(), false
@@ -195,7 +196,9 @@ func (h *history) finish(ctx context.Context, outcomes []store.Outcome) (lost []
 		if !errors.As(err, &held) || ctx.Err() != nil {
 			return lost, err
 		}
-		outcomes = slices.DeleteFunc(slices.Clone(outcomes), func(o store.Outcome) bool { return !slices.Contains(held.Tasks, o.Task.ID) })
+		outcomes = slices.DeleteFunc(slices.Clone(outcomes), func(o store.Outcome) bool {
+			return !slices.Contains(held.Tasks, o.Task.ID)
+		})
 	}
 }
 

@@ -69,7 +69,8 @@ func TestAnEnqueueThatWasCommittedButNotAnsweredSucceeds(t *testing.T) {
 		s, p, pool := remote(t)
 		p.lose("SELECT 3")
 		tasks := keyed(store.Rerun)
-		if _, err := s.Enqueue(context.Background(), tasks); !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrNotCommitted) {
+		if _, err := s.Enqueue(context.Background(), tasks); !errors.Is(err, store.ErrUnavailable) ||
+			errors.Is(err, store.ErrNotCommitted) {
 			t.Fatal(err)
 		}
 		if _, err := s.Enqueue(context.Background(), keyed(store.Skip)); err != nil {
@@ -83,7 +84,8 @@ func TestAnEnqueueThatWasCommittedButNotAnsweredSucceeds(t *testing.T) {
 
 // enqueueBlocked begins an enqueue of tasks that waits for a lock, until free is
 // called.
-func enqueueBlocked(t *testing.T, ctx context.Context, s *postgres.Store, pool *pgxpool.Pool, tasks []store.NewTask) (free func(), answer <-chan error) {
+func enqueueBlocked(t *testing.T, ctx context.Context, s *postgres.Store, pool *pgxpool.Pool,
+	tasks []store.NewTask) (free func(), answer <-chan error) {
 	t.Helper()
 	if _, err := s.Enqueue(ctx, newTasks(len(tasks), "other")); err != nil { // the statement is prepared, then
 		t.Fatal(err)
@@ -116,7 +118,10 @@ func TestAnEnqueueWhoseBackendIsKilledBeforeItCommitsStoredNothing(t *testing.T)
 		tasks := newTasks(n, "q")
 		_, answer := enqueueBlocked(t, ctx, s, pool, tasks)
 		p.lose("57P01")
-		if _, err := pool.Exec(ctx, "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"); err != nil {
+		if _,
+			err := pool.Exec(ctx,
+			"select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and "+
+				"wait_event_type = 'Lock'"); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-answer; !errors.Is(err, store.ErrNotCommitted) || !errors.Is(err, store.ErrUnavailable) || !p.lost() {
@@ -143,7 +148,8 @@ func TestAnEnqueueThatIsStillAtWorkIsWaitedFor(t *testing.T) {
 	}
 }
 
-const asks = "select count(*) from pg_stat_activity where datname = current_database() and query like '%from pg_catalog.unnest($1::uuid[]) u(id)%' and pid <> pg_backend_pid()"
+const asks = "select count(*) from pg_stat_activity where datname = current_database() and query like '%from " +
+	"pg_catalog.unnest($1::uuid[]) u(id)%' and pid <> pg_backend_pid()"
 
 func TestAnEnqueueThatStaysAtWorkStaysUnknown(t *testing.T) {
 	s, p, pool := remote(t)

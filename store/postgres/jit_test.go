@@ -54,7 +54,8 @@ func TestMaintenanceClosesLeasesWithoutCompilingAPlan(t *testing.T) {
 		}
 	}
 	config.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, `load 'auto_explain'; set auto_explain.log_min_duration = 0; set auto_explain.log_nested_statements = on;
+		_, err := c.Exec(ctx,
+			`load 'auto_explain'; set auto_explain.log_min_duration = 0; set auto_explain.log_nested_statements = on;
 			set auto_explain.log_level = notice; set client_min_messages = notice`)
 		return err
 	}

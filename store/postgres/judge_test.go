@@ -32,7 +32,8 @@ func TestAFlushSeesWhatWasCommittedBeforeItsLock(t *testing.T) {
 	flushed := make(chan answer)
 	go func() {
 		out := completed(tasks[1:])
-		out = append(out, store.Outcome{Task: &tasks[0], State: store.Retryable, Attempt: 1, Error: "commit: connection lost", Fingerprint: "f"})
+		out = append(out, store.Outcome{Task: &tasks[0], State: store.Retryable, Attempt: 1, Error: "commit: connection lost",
+			Fingerprint: "f"})
 		lost, err := s.Finish(ctx, out)
 		flushed <- answer{lost, err}
 	}()
@@ -70,7 +71,8 @@ func TestATransactionSeesWhatWasFlushedBeforeItsLock(t *testing.T) {
 		finished <- lost
 	}()
 	gate.reached()
-	rescued := store.Outcome{Task: &tasks[1], State: store.Retryable, Attempt: 1, Error: "worker died", Fingerprint: "f", Crashes: 1}
+	rescued := store.Outcome{Task: &tasks[1], State: store.Retryable, Attempt: 1, Error: "worker died",
+		Fingerprint: "f", Crashes: 1}
 	if lost, err := s.Finish(ctx, []store.Outcome{rescued}); err != nil || len(lost) > 0 {
 		t.Fatal(lost, err)
 	}
@@ -123,7 +125,8 @@ end $$`)); err != nil {
 func (g gate) reached() {
 	g.t.Helper()
 	for begun := time.Now(); time.Since(begun) < 30*time.Second; time.Sleep(5 * time.Millisecond) {
-		if number(g.t, g.pool, "select count(*) from pg_locks where locktype = 'advisory' and objid = 4711 and not granted") > 0 {
+		if number(g.t, g.pool, "select count(*) from pg_locks where locktype = 'advisory' and objid = 4711 and not granted") >
+			0 {
 			return
 		}
 	}
@@ -164,7 +167,8 @@ func endedOnce(t *testing.T, pool *pgxpool.Pool, tasks ...store.Task) {
 	t.Helper()
 	for _, task := range tasks {
 		again := number(t, pool, "select count(*) from tusk.waiting where id = $1", [16]byte(task.ID))
-		done := number(t, pool, "select count(*) from tusk.outcome o, tusk_fn.ids_of(o.firsts, o.counts) i where i.id = $1", [16]byte(task.ID))
+		done := number(t, pool, "select count(*) from tusk.outcome o, tusk_fn.ids_of(o.firsts, o.counts) i where i.id = $1",
+			[16]byte(task.ID))
 		if again+done != 1 {
 			t.Errorf("task %v was completed %d times and is to run again %d times", task.ID, done, again)
 		}
@@ -236,11 +240,13 @@ func TestANoteOfABeatIsNotStoredOnceTheAttemptHasEnded(t *testing.T) {
 	}
 	wrote := make(chan error)
 	go func() {
-		_, err := pool.Exec(ctx, postgres.InFunctions(`select tusk_fn.write_notes(array[$1]::uuid[], array[$2]::uuid[], '{"{\"percent\": 50}"}', '{null}', '{null}')`),
+		_, err := pool.Exec(ctx, postgres.InFunctions(
+			`select tusk_fn.write_notes(array[$1]::uuid[], array[$2]::uuid[], '{"{\"percent\": 50}"}', '{null}', '{null}')`),
 			[16]byte(tasks[0].ID), [16]byte(tasks[0].Lease))
 		wrote <- err
 	}()
-	for number(t, pool, "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%write_notes%'") == 0 {
+	for number(t, pool,
+		"select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%write_notes%'") == 0 {
 		time.Sleep(5 * time.Millisecond)
 	}
 	if err := tx.Commit(ctx); err != nil {
@@ -288,7 +294,8 @@ end`,
 func functions(t *testing.T, pool *pgxpool.Pool) map[string]string {
 	t.Helper()
 	rows, err := pool.Query(context.Background(),
-		postgres.InFunctions(`select proname, replace(prosrc, 'tusk_fn', 'tusk_' || 'fn') from pg_proc where pronamespace = 'tusk_fn'::regnamespace order by proname`))
+		postgres.InFunctions(
+			`select proname, replace(prosrc, 'tusk_fn', 'tusk_' || 'fn') from pg_proc where pronamespace = 'tusk_fn'::regnamespace order by proname`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,8 +314,9 @@ func functions(t *testing.T, pool *pgxpool.Pool) map[string]string {
 }
 
 var (
-	writesNote    = regexp.MustCompile(`(insert into|update) tusk\.note\b`)
-	locksAttempt  = regexp.MustCompile(`(?s)tusk_fn\.try_finish\(|tusk\.lease\b.*\bfor (no key update|update|key share|share)\b`)
+	writesNote   = regexp.MustCompile(`(insert into|update) tusk\.note\b`)
+	locksAttempt = regexp.MustCompile(
+		`(?s)tusk_fn\.try_finish\(|tusk\.lease\b.*\bfor (no key update|update|key share|share)\b`)
 	judgesAttempt = regexp.MustCompile(`tusk_fn\.(running|open_in|open_after|has_finished)\b|tusk\.finished f\b`)
 	ofLocked      = regexp.MustCompile(`\b_locked\b`)
 	comment       = regexp.MustCompile(`--[^\n]*`)

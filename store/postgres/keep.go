@@ -82,7 +82,8 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 		deleted = int(int32Of(raw[0]))
 		s.hand.Store(int64Of(raw[1]))
 		return nil
-	}, term, limit, r.all, r.queues, r.completed, r.cancelled, r.discarded, kept(keep.Stats), forgetAfter.Microseconds(), s.hand.Load(), s.pruneLooks)
+	}, term, limit, r.all, r.queues, r.completed, r.cancelled, r.discarded, kept(keep.Stats), forgetAfter.Microseconds(),
+		s.hand.Load(), s.pruneLooks)
 	if err != nil {
 		return 0, fmt.Errorf("prune: %w", err)
 	}

@@ -106,7 +106,9 @@ func (s *Store) nameLost(ctx context.Context, term int64) error {
 		return err
 	}
 	if len(lost) > 0 {
-		return fmt.Errorf("%d lanes hold tasks and have no name, such as %d: start a worker of their queues, or enqueue a task to them", len(lost), lost[0])
+		return fmt.Errorf(
+			"%d lanes hold tasks and have no name, such as %d: start a worker of their queues, or enqueue a task to them",
+			len(lost), lost[0])
 	}
 	return nil
 }

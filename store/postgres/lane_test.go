@@ -40,7 +40,8 @@ func TestLanesWithoutTasksAreForgottenInSteps(t *testing.T) {
 	if _, err := s.Enqueue(ctx, tasks); err != nil {
 		t.Fatal(err)
 	}
-	done, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"gone"}, Limit: len(tasks), Token: store.NewToken()})
+	done, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"gone"}, Limit: len(tasks),
+		Token: store.NewToken()})
 	if err != nil || len(done) != len(tasks) {
 		t.Fatal(len(done), err)
 	}
@@ -95,7 +96,8 @@ func TestALaneIsNotForgottenBesideAnEnqueue(t *testing.T) {
 	if _, err := u.Enqueue(ctx, open); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pool.Exec(ctx, "delete from tusk.outcome; delete from tusk.log"); err != nil { // not what is not committed
+	// not what is not committed
+	if _, err := pool.Exec(ctx, "delete from tusk.outcome; delete from tusk.log"); err != nil {
 		t.Fatal(err)
 	}
 	for range 10 {
@@ -109,7 +111,8 @@ func TestALaneIsNotForgottenBesideAnEnqueue(t *testing.T) {
 	if err := tx.Commit(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"gone"}, Limit: 10, Token: store.NewToken()}); err != nil || len(tasks) != 1 {
+	if tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"gone"}, Limit: 10,
+		Token: store.NewToken()}); err != nil || len(tasks) != 1 {
 		t.Errorf("claimed %d, %v", len(tasks), err)
 	}
 }
@@ -142,7 +145,8 @@ func TestWhoNamesALaneWhileItIsForgottenLosesNothing(t *testing.T) {
 			}
 		})
 		g.Wait()
-		tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"gone"}, Limit: 10, Token: store.NewToken()})
+		tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"gone"}, Limit: 10,
+			Token: store.NewToken()})
 		if err != nil || len(tasks) != 1 {
 			t.Fatalf("round %d: claimed %d tasks, %v", i, len(tasks), err)
 		}
@@ -165,7 +169,8 @@ func TestAClaimThatWaitedLeasesNothingToADeadWorker(t *testing.T) {
 	}
 	claims := map[string]func() error{
 		"claim": func() error {
-			_, err := s.Claim(context.Background(), store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 2, Token: store.NewToken()})
+			_, err := s.Claim(context.Background(), store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 2,
+				Token: store.NewToken()})
 			return err
 		},
 		"exchange": func() error {

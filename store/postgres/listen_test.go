@@ -50,7 +50,8 @@ func TestAListenerIsToldOfQueuesThatGotTasks(t *testing.T) {
 		t.Fatal(err)
 	}
 	await("späť")
-	if _, err := pool.Exec(ctx, "select tusk.enqueue('mail', '{\"to\": 1}', priority => -1, key => 'k', tags => '{a,b}')"); err != nil {
+	if _, err := pool.Exec(ctx,
+		"select tusk.enqueue('mail', '{\"to\": 1}', priority => -1, key => 'k', tags => '{a,b}')"); err != nil {
 		t.Fatal(err)
 	}
 	cancel()
@@ -58,7 +59,8 @@ func TestAListenerIsToldOfQueuesThatGotTasks(t *testing.T) {
 		t.Fatal(err)
 	}
 	list, err := s.List(context.Background(), store.Filter{Queues: []string{"default"}})
-	if err != nil || len(list) != 1 || list[0].Priority != -1 || list[0].Key != "k" || len(list[0].Tags) != 2 || string(list[0].Args) != `{"to": 1}` {
+	if err != nil || len(list) != 1 || list[0].Priority != -1 || list[0].Key != "k" || len(list[0].Tags) != 2 ||
+		string(list[0].Args) != `{"to": 1}` {
 		t.Fatalf("%+v %v", list, err)
 	}
 	if _, err := store.ParseID(list[0].ID.String()); err != nil || list[0].ID[6]>>4 != 7 || list[0].ID[8]>>6 != 2 {
@@ -106,7 +108,8 @@ func TestListenersShareTheirPings(t *testing.T) {
 		}
 	}
 	if pings == 0 || pings > 5*listeners {
-		t.Errorf("%d listeners sent %d pings in 4 s, want about one for every 400 ms of silence, and a few at first", listeners, pings)
+		t.Errorf("%d listeners sent %d pings in 4 s, want about one for every 400 ms of silence, and a few at first",
+			listeners, pings)
 	}
 	t.Logf("%d pings", pings)
 	cancel()
@@ -130,7 +133,8 @@ func TestAListenerWhoseConnectionDiesSilentlyIsRenewedAndTasksStartMeanwhile(t *
 	defer cancel()
 	started, ended := make(chan string, 10), make(chan error)
 	go func() { ended <- work(ctx, s, started) }()
-	const listener = "select coalesce(max(pid), 0) from pg_stat_activity where datname = current_database() and query = 'listen tusk_wake' and pid <> $1"
+	const listener = "select coalesce(max(pid), 0) from pg_stat_activity where datname = current_database() and query " +
+		"= 'listen tusk_wake' and pid <> $1"
 	var first int64
 	eventually(t, "it listens", func() bool { first = number(t, pool, listener, 0); return first != 0 })
 	p.stall(func(w *wire) bool { return w.listens.Load() })

@@ -24,7 +24,8 @@ var forever = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 // lookTable looks at the newest rows of a table that an index finds, and returns the
 // ids of those that may match, with the id down to which it has looked; zero: to the
 // end.
-func (s *Store) lookTable(ctx context.Context, f *store.Filter, t *lookTable, rows, most int) (ids []store.ID, end store.ID, err error) {
+func (s *Store) lookTable(ctx context.Context, f *store.Filter, t *lookTable, rows,
+	most int) (ids []store.ID, end store.ID, err error) {
 	var c conditions
 	from, few, rows := s.lookFrom(f, t, &c, rows, most)
 	rest := *f
@@ -35,7 +36,8 @@ func (s *Store) lookTable(ctx context.Context, f *store.Filter, t *lookTable, ro
 	c.list = nil
 	c.of(&rest)
 	text := strings.NewReplacer("{few}", few, "{from}", from, "{rest}", c.text()).Replace(s.sql["look"])
-	text = strings.NewReplacer("{state}", t.state, "{table}", t.name, "{rows}", strconv.Itoa(rows), "{many}", strconv.Itoa(lookRows), "{most}", strconv.Itoa(most)).Replace(text)
+	text = strings.NewReplacer("{state}", t.state, "{table}", t.name, "{rows}", strconv.Itoa(rows), "{many}",
+		strconv.Itoa(lookRows), "{most}", strconv.Itoa(most)).Replace(text)
 	err = s.queryPinned(ctx, text, func(raw [][]byte) error {
 		switch ids = idsOf(raw[2]); {
 		case len(ids) == most:
@@ -57,7 +59,8 @@ func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, mos
 		if !f.Before.IsZero() {
 			cursor = c.arg([16]byte(f.Before))
 		}
-		return strings.NewReplacer("{cursor}", cursor, "{packs}", strconv.Itoa(rows/s.packLeast+2)).Replace(s.sql["look_rows_of_log"]), "", rows
+		return strings.NewReplacer("{cursor}", cursor, "{packs}", strconv.Itoa(rows/s.packLeast+2)).Replace(
+			s.sql["look_rows_of_log"]), "", rows
 	}
 	c.of(&store.Filter{Key: f.Key, Fingerprint: f.Fingerprint, Before: f.Before})
 	if t.name == "log" {
@@ -74,7 +77,8 @@ func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, mos
 	})
 	switch {
 	case len(f.Kinds) > 0:
-		from = strings.NewReplacer("{kinds}", c.arg(f.Kinds), "{look}", s.lookWhere(c, "s.kind desc, s.id desc", between("s.kind, s.id", "k.kind"))).Replace(s.sql["look_kinds"])
+		from = strings.NewReplacer("{kinds}", c.arg(f.Kinds), "{look}",
+			s.lookWhere(c, "s.kind desc, s.id desc", between("s.kind, s.id", "k.kind"))).Replace(s.sql["look_kinds"])
 		rows = max(rows/len(f.Kinds), most)
 	case len(f.Queues) > 0 || len(states) < len(t.states):
 		lanes := ""
@@ -82,11 +86,13 @@ func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, mos
 			lanes = " where l.id >> 16 = any(" + c.arg(hashesOf(f.Queues)) + ")"
 		}
 		from = strings.NewReplacer("{lanes}", lanes, "{states}", c.arg(numbersOf(states)),
-			"{look}", s.lookWhere(c, "s.lane desc, s.state desc, s.id desc", between("s.lane, s.state, s.id", "q.lane, t.state"))).Replace(s.sql["look_lanes"])
+			"{look}", s.lookWhere(c, "s.lane desc, s.state desc, s.id desc",
+				between("s.lane, s.state, s.id", "q.lane, t.state"))).Replace(s.sql["look_lanes"])
 		rows = most
 	}
 	if len(f.Tags) > 0 || !f.From.IsZero() || !f.Until.IsZero() {
-		few = strings.NewReplacer("{tags}", c.arg(f.Tags), "{since}", c.arg(lower(f.From)), "{until}", c.arg(cmp.Or(f.Until, forever))).Replace(s.sql["look_few"])
+		few = strings.NewReplacer("{tags}", c.arg(f.Tags), "{since}", c.arg(lower(f.From)), "{until}",
+			c.arg(cmp.Or(f.Until, forever))).Replace(s.sql["look_few"])
 		one := strings.ReplaceAll(s.lookWhere(c, "s.id desc", "s.id = u.id"), "{rows}", "1")
 		from = strings.NewReplacer("{one}", one, "{look}", from).Replace(s.sql["look_few_rows"])
 	}

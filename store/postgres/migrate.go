@@ -78,7 +78,8 @@ func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, 
 }
 
 // withFunctions installs the functions after the steps that were taken.
-func (s *Store) withFunctions(ctx context.Context, db *sql.DB, newest int64, taken []store.Migration) ([]store.Migration, error) {
+func (s *Store) withFunctions(ctx context.Context, db *sql.DB, newest int64,
+	taken []store.Migration) ([]store.Migration, error) {
 	fresh, err := s.install(ctx, db, newest)
 	if err == nil && fresh {
 		taken = append(taken, s.ownStep(newest, time.Now().UTC()))
@@ -87,7 +88,8 @@ func (s *Store) withFunctions(ctx context.Context, db *sql.DB, newest int64, tak
 }
 
 // down takes steps back, after the functions that need them.
-func (s *Store) down(ctx context.Context, db *sql.DB, provider *goose.Provider, all []store.Migration, to int64) (taken []store.Migration, err error) {
+func (s *Store) down(ctx context.Context, db *sql.DB, provider *goose.Provider, all []store.Migration,
+	to int64) (taken []store.Migration, err error) {
 	own, err := s.uninstall(ctx, db, to)
 	if err != nil {
 		return nil, err
@@ -99,7 +101,8 @@ func (s *Store) down(ctx context.Context, db *sql.DB, provider *goose.Provider, 
 	return append(taken, migrate.Taken(all, results)...), err
 }
 
-func (s *Store) up(ctx context.Context, provider *goose.Provider, all []store.Migration, to int64) ([]store.Migration, error) {
+func (s *Store) up(ctx context.Context, provider *goose.Provider, all []store.Migration,
+	to int64) ([]store.Migration, error) {
 	results, err := taking(len(all), func() ([]*goose.MigrationResult, error) { return provider.UpTo(ctx, to) })
 	return migrate.Taken(all, results), err
 }
@@ -144,7 +147,8 @@ func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 	if err != nil {
 		return nil, fmt.Errorf("migrations: %w", err)
 	}
-	rows, err := s.pool.Query(ctx, "select version_id, max(tstamp) from "+s.schema+".migration where is_applied group by version_id")
+	rows, err := s.pool.Query(ctx, "select version_id, max(tstamp) from "+s.schema+
+		".migration where is_applied group by version_id")
 	if err != nil {
 		return nil, fmt.Errorf("migrations: %w", translate(err))
 	}
@@ -181,7 +185,8 @@ func (s *Store) provider(db *sql.DB, all []store.Migration) (*goose.Provider, er
 	var list []*goose.Migration
 	for _, m := range all {
 		up, down, _ := strings.Cut(m.SQL, "-- down\n")
-		list = append(list, goose.NewGoMigration(m.Version, &goose.GoFunc{RunTx: s.step(m.Version, false, up)}, &goose.GoFunc{RunTx: s.step(m.Version, true, down)}))
+		list = append(list, goose.NewGoMigration(m.Version, &goose.GoFunc{RunTx: s.step(m.Version, false, up)},
+			&goose.GoFunc{RunTx: s.step(m.Version, true, down)}))
 	}
 	versions, err := database.NewStore(database.DialectPostgres, s.schema+".migration")
 	if err != nil {
@@ -200,7 +205,8 @@ func (s *Store) step(version int64, applied bool, text string) func(context.Cont
 			return err
 		}
 		var is bool
-		err := tx.QueryRowContext(ctx, "select exists (select from "+s.schema+".migration where version_id = $1 and is_applied)", version).Scan(&is)
+		err := tx.QueryRowContext(ctx, "select exists (select from "+s.schema+
+			".migration where version_id = $1 and is_applied)", version).Scan(&is)
 		if err != nil {
 			return err
 		}

@@ -64,7 +64,8 @@ func TestTheSchemaGoesUpAndDownInAnySchema(t *testing.T) {
 		if list, err := s.List(ctx, store.Filter{Limit: 1000}); err != nil || len(list) != 102 {
 			t.Fatal(len(list), err)
 		}
-		if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{tasks[0].ID}, Change: store.Change{Op: store.Cancel}}); err != nil {
+		if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{tasks[0].ID}, Change: store.Change{Op: store.Cancel}}); err !=
+			nil {
 			t.Fatal(err)
 		}
 	}
@@ -78,7 +79,9 @@ func TestTheSchemaGoesUpAndDownInAnySchema(t *testing.T) {
 		where n.nspname = 'other_1' and c.relkind in ('r', 'p', 'v', 'S') and c.relname not like 'migration%'`); n != 0 {
 		t.Errorf("%d tables are left", n)
 	}
-	if n := number(t, pool, "select count(*) from pg_proc p join pg_namespace n on n.oid = p.pronamespace where n.nspname like 'other%'"); n != 0 {
+	if n := number(t, pool,
+		"select count(*) from pg_proc p join pg_namespace n on n.oid = p.pronamespace where n.nspname like 'other%'"); n !=
+		0 {
 		t.Errorf("%d functions are left", n)
 	}
 	if n := number(t, pool, "select count(*) from pg_namespace where nspname like 'other_1\\_f%'"); n != 0 {
@@ -142,7 +145,8 @@ func TestASchemaOfTheNextReleaseIsWorkedOnByThisOneUnlessItRefuses(t *testing.T)
 		t.Fatal(err)
 	}
 	defer other.Close()
-	if _, err := other.Check(ctx); !errors.Is(err, store.ErrSchemaOld) || !strings.Contains(err.Error(), "tusk migrate up") {
+	if _, err := other.Check(ctx); !errors.Is(err, store.ErrSchemaOld) ||
+		!strings.Contains(err.Error(), "tusk migrate up") {
 		t.Error(err)
 	}
 	if steps, err := other.Migrate(ctx, -1); err != nil || len(steps) != 1 || steps[0].Name != "functions" {
@@ -173,7 +177,8 @@ func TestMigrationsGoDownAndUpWhileWorkersRun(t *testing.T) {
 	}
 	before := all[len(all)-3].Version
 	older := program(t, pool, "of the release before")
-	if _, err := pool.Exec(ctx, "update tusk.program set version = $1 where name = $2", before, older.FunctionSchema()); err != nil {
+	if _, err := pool.Exec(ctx, "update tusk.program set version = $1 where name = $2", before,
+		older.FunctionSchema()); err != nil {
 		t.Fatal(err)
 	}
 	var done atomic.Bool
@@ -192,10 +197,12 @@ func TestMigrationsGoDownAndUpWhileWorkersRun(t *testing.T) {
 			if version < 0 {
 				published = s
 			}
-			if n := number(t, pool, "select count(*) from tusk.program where published and name = $1", published.FunctionSchema()); n != 1 {
+			if n := number(t, pool, "select count(*) from tusk.program where published and name = $1",
+				published.FunctionSchema()); n != 1 {
 				t.Fatalf("version %d: users do not call %s", version, published.FunctionSchema())
 			}
-			if _, err := pool.Exec(ctx, "select tusk.enqueue('k', queue => 'sql'); select * from tusk.tasks limit 1"); err != nil {
+			if _, err := pool.Exec(ctx, "select tusk.enqueue('k', queue => 'sql'); select * from tusk.tasks limit 1"); err !=
+				nil {
 				t.Fatal(err)
 			}
 		}
@@ -220,7 +227,8 @@ func program(t *testing.T, pool *pgxpool.Pool, mark string) *postgres.Store {
 
 func claimSome(t *testing.T, s *postgres.Store, worker store.ID, n int) []store.Task {
 	t.Helper()
-	tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: n, Token: store.NewToken()})
+	tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: n,
+		Token: store.NewToken()})
 	if err != nil || len(tasks) != n {
 		t.Fatalf("claimed %d of %d: %v", len(tasks), n, err)
 	}
@@ -262,7 +270,8 @@ func TestFunctionsGoWhenNoProgramCallsThem(t *testing.T) {
 		t.Fatalf("functions of %d programs, want 2", n)
 	}
 	age := func() {
-		if _, err := pool.Exec(ctx, "update tusk.program set seen_at = seen_at - $1::interval", postgres.DropAfter); err != nil {
+		if _, err := pool.Exec(ctx, "update tusk.program set seen_at = seen_at - $1::interval", postgres.DropAfter); err !=
+			nil {
 			t.Fatal(err)
 		}
 	}
@@ -300,7 +309,8 @@ func TestFunctionsGoWhenNoProgramCallsThem(t *testing.T) {
 	if n := number(t, pool, "select count(*) from pg_namespace where nspname like 'tusk\\_f%'"); n != 1 {
 		t.Errorf("%d schemas of functions are left", n)
 	}
-	if _, err := other.Count(ctx); !errors.Is(err, store.ErrSchemaMissing) || !strings.Contains(err.Error(), "tusk migrate up") {
+	if _, err := other.Count(ctx); !errors.Is(err, store.ErrSchemaMissing) ||
+		!strings.Contains(err.Error(), "tusk migrate up") {
 		t.Errorf("a program without its functions: %v", err)
 	}
 	if _, err := other.Migrate(ctx, -1); err != nil {

@@ -34,7 +34,8 @@ func started(t testing.TB, s *postgres.Store, worker store.ID, n int) []store.Ta
 	if _, err := s.Enqueue(context.Background(), newTasks(n, "q")); err != nil {
 		t.Fatal(err)
 	}
-	tasks, err := s.Claim(context.Background(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: n, Token: store.NewToken()})
+	tasks, err := s.Claim(context.Background(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: n,
+		Token: store.NewToken()})
 	if err != nil || len(tasks) != n {
 		t.Fatal(len(tasks), err)
 	}
@@ -221,7 +222,8 @@ func TestAdmitWaitsForNoTransactionThatHoldsAChild(t *testing.T) {
 	if _, err := tx.Exec(ctx, "select from tusk.waiting where id = $1 for update", [16]byte(waits.ID)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{parents[0].ID}, Change: store.Change{Op: store.Cancel}}); err != nil {
+	if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{parents[0].ID}, Change: store.Change{Op: store.Cancel}}); err !=
+		nil {
 		t.Fatal(err)
 	}
 	w := startWorker(t, s)
@@ -233,7 +235,8 @@ func TestAdmitWaitsForNoTransactionThatHoldsAChild(t *testing.T) {
 		t.Fatal(lost, err)
 	}
 	admit()
-	for id, want := range map[store.ID]store.State{held.ID: store.Pending, free.ID: store.Cancelled, waits.ID: store.Pending} {
+	for id, want := range map[store.ID]store.State{held.ID: store.Pending, free.ID: store.Cancelled,
+		waits.ID: store.Pending} {
 		if state := stateOf(t, s, id); state != want {
 			t.Errorf("%v is %v, want %v", id, state, want)
 		}

@@ -81,7 +81,8 @@ func running(t *testing.T, s *postgres.Store, tasks []store.NewTask) []store.Tas
 	if _, err := s.Enqueue(ctx, tasks); err != nil {
 		t.Fatal(err)
 	}
-	claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: startWorker(t, s), Queues: []string{tasks[0].Queue}, Limit: len(tasks), Token: store.NewToken()})
+	claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: startWorker(t, s), Queues: []string{tasks[0].Queue},
+		Limit: len(tasks), Token: store.NewToken()})
 	if err != nil || len(claimed) != len(tasks) {
 		t.Fatal(len(claimed), err)
 	}
@@ -141,7 +142,8 @@ func pruneAndRetry(t *testing.T, s *postgres.Store, _ *pgxpool.Pool) crossing {
 		_, err := s.Prune(ctx, term, store.Retention{Discarded: time.Millisecond}, 100)
 		return err
 	}
-	return crossing{gate: "select from tusk.key where key = tusk_fn.tenant_key('', 'a') for update", first: prune, second: editing(s, store.Retry, 0, tasks[1].ID)}
+	return crossing{gate: "select from tusk.key where key = tusk_fn.tenant_key('', 'a') for update", first: prune,
+		second: editing(s, store.Retry, 0, tasks[1].ID)}
 }
 
 func replaceAndReprioritize(t *testing.T, s *postgres.Store, _ *pgxpool.Pool) crossing {

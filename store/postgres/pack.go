@@ -33,7 +33,8 @@ func havePack(tasks []store.NewTask, least int) bool {
 // one after the other, and what room they take.
 func runOf(tasks []store.NewTask) (n, size int) {
 	first := &tasks[0]
-	for n < len(tasks) && (n == 0 || first.Tenant == "" && follows(&tasks[n].ID, &tasks[n-1].ID) && alike(&tasks[n], first)) {
+	for n < len(tasks) && (n == 0 || first.Tenant == "" && follows(&tasks[n].ID, &tasks[n-1].ID) &&
+		alike(&tasks[n], first)) {
 		size += packSize(&tasks[n])
 		n++
 	}

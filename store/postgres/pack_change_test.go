@@ -48,7 +48,8 @@ func TestATransactionOlderThanAPackMayPutItsTaskBack(t *testing.T) {
 	if _, err := s.Admit(ctx, term, 10); err != nil {
 		t.Fatal(err)
 	}
-	moved, err := s.Edit(ctx, store.Edit{IDs: []store.ID{tasks[7].ID, tasks[7].ID}, Change: store.Change{Op: store.Reprioritize, Priority: 5}})
+	moved, err := s.Edit(ctx, store.Edit{IDs: []store.ID{tasks[7].ID, tasks[7].ID},
+		Change: store.Change{Op: store.Reprioritize, Priority: 5}})
 	if err != nil || moved[0].Result != store.Changed {
 		t.Fatal(moved, err)
 	}
@@ -150,7 +151,8 @@ func TestTasksOfOnePackGoTheirWays(t *testing.T) {
 	if lost, err := s.Finish(ctx, outcomes[:5]); err != nil || len(lost) > 0 {
 		t.Fatal(lost, err)
 	}
-	want[0], want[1], want[2], want[3], want[4] = store.Completed, store.Retryable, store.Discarded, store.Available, store.Completed
+	want[0], want[1], want[2], want[3], want[4] = store.Completed, store.Retryable, store.Discarded, store.Available,
+		store.Completed
 	agree("finished some")
 	edit(store.Change{Op: store.Retry}, store.Changed, ids[0], ids[2])
 	want[0], want[2] = store.Available, store.Available
@@ -307,7 +309,8 @@ func TestATaskThatNeedsOneOfAPackIsSetFree(t *testing.T) {
 	if n := number(t, pool, "select count(*) from tusk.doubt"); n > 0 {
 		t.Errorf("%d needs of tasks in a pack are in doubt", n)
 	}
-	if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{tasks[30].ID}, Change: store.Change{Op: store.Cancel}}); err != nil {
+	if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{tasks[30].ID}, Change: store.Change{Op: store.Cancel}}); err !=
+		nil {
 		t.Fatal(err)
 	}
 	list, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 20, Token: store.NewToken()})
@@ -315,7 +318,8 @@ func TestATaskThatNeedsOneOfAPackIsSetFree(t *testing.T) {
 		t.Fatal(len(list), err)
 	}
 	outcomes := completed(list)
-	outcomes[10].State, outcomes[10].Error, outcomes[10].Fingerprint, outcomes[10].Delay = store.Retryable, "x", "f", time.Hour
+	outcomes[10].State, outcomes[10].Error, outcomes[10].Fingerprint, outcomes[10].Delay = store.Retryable, "x",
+		"f", time.Hour
 	if _, err := s.Finish(ctx, outcomes); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,8 @@ type cost struct {
 func newCost(t *testing.T) *cost {
 	t.Helper()
 	s, pool := open(t, migrated.DSN(t, "pool_max_conns=1"), false)
-	if _, err := pool.Exec(t.Context(), "alter database "+pool.Config().ConnConfig.Database+" set track_counts = on"); err != nil {
+	if _, err := pool.Exec(t.Context(), "alter database "+pool.Config().ConnConfig.Database+
+		" set track_counts = on"); err != nil {
 		t.Fatal(err)
 	}
 	return &cost{t, s, pool, lead(t, s)}
@@ -92,7 +93,8 @@ func (c *cost) calls(enqueue func(n int, queue string) []store.NewTask) map[stri
 		return func() error {
 			outcomes := completed(tasks)
 			for i := range outcomes {
-				outcomes[i].State, outcomes[i].Error, outcomes[i].Fingerprint, outcomes[i].Delay = store.Retryable, "x", "f", time.Hour
+				outcomes[i].State, outcomes[i].Error, outcomes[i].Fingerprint, outcomes[i].Delay = store.Retryable, "x",
+					"f", time.Hour
 			}
 			_, err := c.s.Finish(ctx, outcomes)
 			return err
@@ -183,7 +185,9 @@ func TestTasksAreFoundWithoutReadingOthers(t *testing.T) {
 			for what, pages := range c.calls(k.make) {
 				most := int64(4500)
 				switch what {
-				case "list the newest", "list the newest available ones", "list running ones", "list available ones", "list completed ones": // with what is known of their attempts and needs
+				// with what is known of their attempts and needs
+				case "list the newest", "list the newest available ones", "list running ones", "list available ones",
+					"list completed ones":
 					most = 25000
 				case "cancel":
 					most = 14000 // the dead have an index by when they ended, for those who are told of ends

@@ -100,14 +100,16 @@ func TestPacksComeOutAsTheyWentIn(t *testing.T) {
 			}
 			for at := 0; at < size; {
 				limit := 1 + r.IntN(200)
-				claimed, err := s.Claim(t.Context(), store.ClaimRequest{Worker: w, Queues: []string{queue}, Limit: limit, Token: store.NewToken()})
+				claimed, err := s.Claim(t.Context(), store.ClaimRequest{Worker: w, Queues: []string{queue}, Limit: limit,
+					Token: store.NewToken()})
 				if err != nil || len(claimed) != min(limit, size-at) {
 					t.Fatalf("%s: claimed %d of %d from %d on, %v", queue, len(claimed), limit, at, err)
 				}
 				for i := range claimed {
 					is, was := &claimed[i], &tasks[at+i]
 					if is.ID != was.ID || is.Kind != was.Kind || !bytes.Equal(is.Args, was.Args) || is.Tenant != was.Tenant ||
-						!slices.Equal(is.Tags, was.Tags) || !bytes.Equal(is.Settings, was.Settings) || is.Attempt != 1 || !is.RunAt.Equal(is.EnqueuedAt) {
+						!slices.Equal(is.Tags, was.Tags) || !bytes.Equal(is.Settings, was.Settings) || is.Attempt != 1 ||
+						!is.RunAt.Equal(is.EnqueuedAt) {
 						t.Fatalf("%s: task %d was %v of kind %.20s with %d bytes, and is %v of kind %.20s with %d", queue, at+i,
 							was.ID, was.Kind, len(was.Args), is.ID, is.Kind, len(is.Args))
 					}
@@ -127,7 +129,8 @@ func TestPacksComeOutAsTheyWentIn(t *testing.T) {
 	if n := number(t, pool, packs); n < 100 {
 		t.Errorf("only %d packs were made", n)
 	}
-	if n := number(t, pool, "select count(*) from tusk.log where packed is not null and pg_column_size(log.*) > 8160"); n > 0 {
+	if n := number(t, pool, "select count(*) from tusk.log where packed is not null and pg_column_size(log.*) > 8160"); n >
+		0 {
 		t.Errorf("%d packs are larger than a page has room for", n)
 	}
 }
@@ -227,7 +230,8 @@ func TestASearchFindsWhatHasSeveralRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := 0; i < 300; i += 70 {
-		if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{more[i].ID}, Change: store.Change{Op: store.Reprioritize, Priority: 1}}); err != nil {
+		if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{more[i].ID},
+			Change: store.Change{Op: store.Reprioritize, Priority: 1}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -237,8 +241,10 @@ func TestASearchFindsWhatHasSeveralRows(t *testing.T) {
 		if catalogued {
 			writeCatalogue(t, s, pool, term)
 		}
-		for _, f := range []store.Filter{{}, {Kinds: []string{"mail"}}, {Queues: []string{"q"}}, {States: []store.State{store.Available}}, {Tenants: []string{""}},
-			{Kinds: []string{"mail"}, States: []store.State{store.Available, store.Completed}}, {From: time.Now().Add(-time.Hour)}} {
+		for _, f := range []store.Filter{{}, {Kinds: []string{"mail"}}, {Queues: []string{"q"}},
+			{States: []store.State{store.Available}}, {Tenants: []string{""}},
+			{Kinds: []string{"mail"}, States: []store.State{store.Available, store.Completed}},
+			{From: time.Now().Add(-time.Hour)}} {
 			if ids := findAll(t, s, f); !slices.Equal(ids, want) {
 				t.Errorf("%+v finds %d tasks, want %d (in the catalogue: %v)", f, len(ids), len(want), catalogued)
 			}

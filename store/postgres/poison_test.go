@@ -26,7 +26,8 @@ func spoil(t *testing.T, s store.Store, pool *pgxpool.Pool, set string, args ...
 	if _, err := s.Enqueue(context.Background(), task); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pool.Exec(context.Background(), "update tusk.log set "+set+" where id = '"+task[0].ID.String()+"'", args...); err != nil {
+	if _, err := pool.Exec(context.Background(), "update tusk.log set "+set+" where id = '"+task[0].ID.String()+"'",
+		args...); err != nil {
 		t.Fatal(err)
 	}
 	return task[0].ID
@@ -49,11 +50,13 @@ func TestWorkersGoOnPastDamagedTasks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	square := []store.ID{spoil(t, s, pool, "tags = array[['a','b'],['c','d']]"), spoil(t, s, pool, "tags = array[['a','b'],['c','d']], kind = 'job'")}
+	square := []store.ID{spoil(t, s, pool, "tags = array[['a','b'],['c','d']]"),
+		spoil(t, s, pool, "tags = array[['a','b'],['c','d']], kind = 'job'")}
 	spoil(t, s, pool, "kind = $1", incompressible())
 	spoil(t, s, pool, "tags = array[$1]", incompressible())
 	spoil(t, s, pool, "kind = 'job', run_at = '-infinity', expires_at = 'infinity'")
-	if _, err := pool.Exec(t.Context(), postgres.InFunctions(`insert into tusk.waiting (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, line)
+	if _, err := pool.Exec(t.Context(), postgres.InFunctions(
+		`insert into tusk.waiting (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, line)
 		select tusk_fn.new_id(), 1, tusk_fn.lane_of('default', 0), x.at, x.at, 0, 0, 'job', '{}', null from unnest('{infinity,294275-01-01,-infinity}'::timestamptz[]) x(at)`)); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +72,8 @@ func TestWorkersGoOnPastDamagedTasks(t *testing.T) {
 		done.Add(1)
 		return nil
 	})
-	w, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Logger: slog.New(slog.DiscardHandler), Poll: 20 * time.Millisecond})
+	w, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Logger: slog.New(slog.DiscardHandler),
+		Poll: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +89,8 @@ func TestWorkersGoOnPastDamagedTasks(t *testing.T) {
 	eventually(t, "all tasks beside the damaged ones run", func() bool { return done.Load() >= 100 && again.Load() == 10 })
 	for _, id := range square {
 		var task *tusk.TaskInfo
-		eventually(t, "a damaged task is put aside", func() bool { task, err = client.Get(t.Context(), id); return err == nil && task.State.Finished() })
+		eventually(t, "a damaged task is put aside",
+			func() bool { task, err = client.Get(t.Context(), id); return err == nil && task.State.Finished() })
 		if task.State != store.Discarded || !strings.HasPrefix(task.Reason, "damaged in the database: its tags ") {
 			t.Errorf("%v %q", task.State, task.Reason)
 		}
@@ -149,14 +154,16 @@ func TestTasksWithWhatNoIndexHoldsAreWrittenBack(t *testing.T) {
 		spoil(t, s, pool, set, incompressible())
 	}
 	w := startWorker(t, s)
-	tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"default"}, Limit: 10, Token: store.NewToken()})
+	tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"default"}, Limit: 10,
+		Token: store.NewToken()})
 	if err != nil || len(tasks) != 6 {
 		t.Fatal(len(tasks), err)
 	}
 	states := []store.State{store.Retryable, store.Discarded, store.Completed}
 	var outcomes []store.Outcome
 	for i := range tasks {
-		outcomes = append(outcomes, store.Outcome{Task: &tasks[i], State: states[i%3], Attempt: 1, Error: "failed", Fingerprint: "f"})
+		outcomes = append(outcomes, store.Outcome{Task: &tasks[i], State: states[i%3], Attempt: 1, Error: "failed",
+			Fingerprint: "f"})
 		if states[i%3] == store.Completed {
 			outcomes[i].Error, outcomes[i].Fingerprint = "", ""
 		}
@@ -164,7 +171,8 @@ func TestTasksWithWhatNoIndexHoldsAreWrittenBack(t *testing.T) {
 	if lost, err := s.Finish(ctx, outcomes); err != nil || len(lost) > 0 {
 		t.Error(lost, err)
 	}
-	if n := number(t, pool, "select count(*) from tusk.waiting") + number(t, pool, "select count(*) from tusk.dead"); n != 4 {
+	if n := number(t, pool, "select count(*) from tusk.waiting") +
+		number(t, pool, "select count(*) from tusk.dead"); n != 4 {
 		t.Errorf("%d of 4 were written back", n)
 	}
 }
@@ -180,7 +188,8 @@ func TestMaintenanceTakesEveryStepThoughAnotherFails(t *testing.T) {
 	}
 	// Statistics that cannot be read, and a catalogue that cannot be written.
 	for _, text := range []string{
-		"insert into tusk.stat (at, minutes, stats) values (now(), 0, 'not JSON'), (date_trunc('minute', now()), 1, 'nor this')",
+		"insert into tusk.stat (at, minutes, stats) values (now(), 0, 'not JSON'), (date_trunc('minute', now()), 1, " +
+			"'nor this')",
 		"alter table tusk.catalogue add constraint full_up check (tasks < 0) not valid",
 	} {
 		if _, err := pool.Exec(ctx, text); err != nil {
@@ -194,7 +203,8 @@ func TestMaintenanceTakesEveryStepThoughAnotherFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := s.Maintain(ctx, term)
-	if err == nil || !strings.Contains(err.Error(), "fold statistics: ") || !strings.Contains(err.Error(), "write the catalogue: ") {
+	if err == nil || !strings.Contains(err.Error(), "fold statistics: ") ||
+		!strings.Contains(err.Error(), "write the catalogue: ") {
 		t.Errorf("maintain: %v", err)
 	}
 	if err := s.Maintain(ctx, term); err == nil {

@@ -57,7 +57,8 @@ func TestMaintenanceLeavesNothingOnASessionOfAPooler(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	open(t, dsn, true)
 	s, pool := open(t, bouncer(t, dsn), false)
-	settings := "select string_agg(name || '=' || setting, ' ' order by name) from pg_settings where source = 'session' and name <> 'application_name'"
+	settings := "select string_agg(name || '=' || setting, ' ' order by name) from pg_settings where source = " +
+		"'session' and name <> 'application_name'"
 	var before, after string
 	if err := pool.QueryRow(t.Context(), "select coalesce(("+settings+"), '')").Scan(&before); err != nil {
 		t.Fatal(err)
@@ -81,7 +82,9 @@ func TestMigrateLeavesNoLockOnASessionOfAPooler(t *testing.T) {
 		t.Fatal(err)
 	}
 	d, direct := open(t, dsn, false)
-	if n := number(t, direct, "select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())"); n != 0 {
+	if n := number(t, direct,
+		"select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where "+
+			"datname = current_database())"); n != 0 {
 		t.Errorf("%d advisory locks are held", n)
 	}
 	if steps, err := d.Migrate(t.Context(), -1); err != nil || len(steps) != 0 {

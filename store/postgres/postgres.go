@@ -105,7 +105,8 @@ func newStore(pool *pgxpool.Pool, o Options, functions string) (*Store, error) {
 	if err := checkMode(pool); err != nil {
 		return nil, err
 	}
-	s := &Store{pool: pool, schema: o.Schema, program: programOf(o.Schema, functions), quiet: o.Quiet, sql: map[string]string{},
+	s := &Store{pool: pool, schema: o.Schema, program: programOf(o.Schema, functions), quiet: o.Quiet,
+		sql:       map[string]string{},
 		pingEvery: pingEvery, pingWithin: pingWithin, copyFrom: copyFrom, packLeast: packLeast, pruneLooks: pruneLooks,
 		idleLane: idleLane}
 	s.functions = functions
@@ -133,7 +134,9 @@ func newStore(pool *pgxpool.Pool, o Options, functions string) (*Store, error) {
 func checkMode(pool *pgxpool.Pool) error {
 	switch mode := pool.Config().ConnConfig.DefaultQueryExecMode; mode {
 	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol:
-		return fmt.Errorf("default_query_exec_mode is %q, which does not know the types of parameters: behind a pooler set it to cache_describe", mode)
+		return fmt.Errorf(
+			"default_query_exec_mode is %q, which does not know the types of parameters: behind a pooler set it to "+
+				"cache_describe", mode)
 	}
 	return nil
 }

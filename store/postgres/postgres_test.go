@@ -24,7 +24,8 @@ type leakless struct{ m *testing.M }
 
 func (l leakless) Run() int {
 	code := l.m.Run()
-	if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/tuskqueue/tusk/store/postgres/pgtest.(*Server).await.func1")); err != nil && code == 0 {
+	if err := goleak.Find(goleak.IgnoreAnyFunction(
+		"github.com/tuskqueue/tusk/store/postgres/pgtest.(*Server).await.func1")); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -114,7 +115,8 @@ func TestATaskGoesRound(t *testing.T) {
 		w := startWorker(t, s)
 		var claimed []store.Task
 		for len(claimed) < n {
-			got, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"none", "q"}, Limit: 2, Token: store.NewToken()})
+			got, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"none", "q"}, Limit: 2,
+				Token: store.NewToken()})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -17,10 +17,12 @@ type proxy struct {
 	listener net.Listener
 	server   string
 	losing   atomic.Pointer[string] // the text of an answer that is lost, once
-	deaf     atomic.Bool            // no request to cancel a statement, as the driver makes for lost connections, gets through
-	cutOneIn atomic.Int64           // of so many requests one is cut off somewhere in it, or just after it
+	// no request to cancel a statement, as the driver makes for lost connections, gets through
+	deaf     atomic.Bool
+	cutOneIn atomic.Int64 // of so many requests one is cut off somewhere in it, or just after it
 	cuts     atomic.Int64
-	lag      atomic.Int64 // a request that is cut off arrives whole, up to so many nanoseconds after its client has seen the end
+	// a request that is cut off arrives whole, up to so many nanoseconds after its client has seen the end
+	lag atomic.Int64
 
 	mu    sync.Mutex
 	wires map[*wire]bool

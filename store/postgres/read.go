@@ -75,7 +75,8 @@ var places = []struct {
 	states []store.State
 }{
 	{"waiting_tasks", []store.State{store.Scheduled, store.Pending, store.Retryable}},
-	{"dead_tasks", []store.State{store.Completed, store.Cancelled, store.Discarded}}, // completed ones that left more than a completion
+	// completed ones that left more than a completion
+	{"dead_tasks", []store.State{store.Completed, store.Cancelled, store.Discarded}},
 	{"running_tasks", []store.State{store.Running}},
 	{"available_tasks", []store.State{store.Available}},
 	{"completed_tasks", []store.State{store.Completed}},
@@ -94,7 +95,9 @@ func (s *Store) listText(f *store.Filter, where string, limit int) string {
 	}
 	var parts []string
 	for _, p := range places {
-		if len(f.States) == 0 || slices.ContainsFunc(f.States, func(state store.State) bool { return slices.Contains(p.states, state) }) {
+		if len(f.States) == 0 || slices.ContainsFunc(f.States, func(state store.State) bool {
+			return slices.Contains(p.states, state)
+		}) {
 			parts = append(parts, "("+list+" "+s.program+"."+p.view+" s"+where+end+")")
 		}
 	}
@@ -239,7 +242,8 @@ func completedBy(t *store.Task, worker store.ID) *store.Detail {
 		store.Detail
 		last [1]store.Attempt
 	}
-	d.last[0] = store.Attempt{Number: t.Attempt, Worker: worker, StartedAt: t.ClaimedAt, EndedAt: t.FinishedAt, Outcome: store.Completed}
+	d.last[0] = store.Attempt{Number: t.Attempt, Worker: worker, StartedAt: t.ClaimedAt, EndedAt: t.FinishedAt,
+		Outcome: store.Completed}
 	d.Attempts = d.last[:]
 	return &d.Detail
 }
@@ -267,7 +271,8 @@ func readDetail(d *store.Detail, raw [][]byte) error {
 		}
 	case 3:
 		d.Needs = append(d.Needs, store.NeedState{
-			Need: store.Need{Task: idOf(raw[14]), OnFailure: store.OnFailure(stateOf(raw[15]))}, State: stateElsewhere(int16(stateOf(raw[4]))),
+			Need:  store.Need{Task: idOf(raw[14]), OnFailure: store.OnFailure(stateOf(raw[15]))},
+			State: stateElsewhere(int16(stateOf(raw[4]))),
 		})
 	case 4:
 		d.CancelRequested = true
@@ -384,8 +389,10 @@ func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorG
 	var groups []store.ErrorGroup
 	err := s.queryPinned(ctx, s.sql["errors"], func(raw [][]byte) error {
 		groups = append(groups, store.ErrorGroup{
-			Fingerprint: string(raw[0]), Kind: string(raw[2]), Count: int64Of(raw[3]), First: timeOf(raw[4]), Last: timeOf(raw[5]),
-			Sample: string(raw[6]), SampleTask: idOf(raw[7]), Queue: string(raw[8]), Waiting: int64Of(raw[9]), Dead: int64Of(raw[10]),
+			Fingerprint: string(raw[0]), Kind: string(raw[2]), Count: int64Of(raw[3]), First: timeOf(raw[4]),
+			Last:   timeOf(raw[5]),
+			Sample: string(raw[6]), SampleTask: idOf(raw[7]), Queue: string(raw[8]), Waiting: int64Of(raw[9]),
+			Dead: int64Of(raw[10]),
 		})
 		return nil
 	}, f.Queue, hashOf(f.Queue), f.Kind, lower(f.Since), limit)

@@ -16,7 +16,8 @@ func TestARestoredDumpIsRefusedUntilItIsRebased(t *testing.T) {
 	from := pgtest.DSN(t)
 	s, pool := open(t, from, true)
 	s.PackAll()
-	if _, err := pool.Exec(ctx, "do $$ begin for i in 1 .. 3000 loop perform pg_current_xact_id(); commit; end loop; end $$"); err != nil {
+	if _, err := pool.Exec(ctx,
+		"do $$ begin for i in 1 .. 3000 loop perform pg_current_xact_id(); commit; end loop; end $$"); err != nil {
 		t.Fatal(err)
 	}
 	w := startWorker(t, s)
@@ -52,7 +53,8 @@ func TestARestoredDumpIsRefusedUntilItIsRebased(t *testing.T) {
 	if _, err := r.Claim(ctx, c); !errors.Is(err, store.ErrMoved) {
 		t.Fatal(err)
 	}
-	if _, err := r.Enqueue(ctx, newTasks(1, "q")); !errors.Is(err, store.ErrMoved) || !errors.Is(err, store.ErrNotCommitted) {
+	if _, err := r.Enqueue(ctx, newTasks(1, "q")); !errors.Is(err, store.ErrMoved) ||
+		!errors.Is(err, store.ErrNotCommitted) {
 		t.Fatal(err)
 	}
 	if _, err := r.Check(ctx); !errors.Is(err, store.ErrMoved) {

@@ -62,12 +62,14 @@ type restoredNeed struct {
 
 // Restore implements store.Restorer. Tasks go to those that ended in another way than by plain
 // completion, and have all of their attempts with them.
-func (s *Store) Restore(ctx context.Context, note store.Record, tasks []store.Task) (version int64, exist []store.ID, err error) {
+func (s *Store) Restore(ctx context.Context, note store.Record,
+	tasks []store.Task) (version int64, exist []store.ID, err error) {
 	return s.RestoreWith(ctx, store.PutRecord{Record: note}, tasks)
 }
 
 // RestoreWith is Restore with a record that brings tasks.
-func (s *Store) RestoreWith(ctx context.Context, note store.PutRecord, tasks []store.Task) (version int64, exist []store.ID, err error) {
+func (s *Store) RestoreWith(ctx context.Context, note store.PutRecord,
+	tasks []store.Task) (version int64, exist []store.ID, err error) {
 	have := surveyOf(note.Tasks)
 	exist, err = s.putBack(ctx, tasks, have, func(tx pgx.Tx) (bool, error) {
 		var err error
@@ -129,9 +131,12 @@ func (s *Store) putBack(
 }
 
 func restoringOf(t *store.Task, place int) restoring {
-	r := restoring{Place: place, ID: t.ID, State: int16(t.State), Lane: laneOf(t.Queue, t.Priority), RunAt: t.RunAt, Enqueued: t.EnqueuedAt,
-		Attempt: t.Attempt, Crashes: t.Crashes, Kind: t.Kind, Expires: timeOrNull(t.ExpiresAt), Claimed: timeOrNull(t.ClaimedAt),
-		Tenant: orNull(t.Tenant), Key: orNull(t.Key), Tags: t.Tags, Reason: clean(t.Reason), Attempts: []restoredTry{}, Needs: []restoredNeed{}}
+	r := restoring{Place: place, ID: t.ID, State: int16(t.State), Lane: laneOf(t.Queue, t.Priority), RunAt: t.RunAt,
+		Enqueued: t.EnqueuedAt,
+		Attempt:  t.Attempt, Crashes: t.Crashes, Kind: t.Kind, Expires: timeOrNull(t.ExpiresAt),
+		Claimed: timeOrNull(t.ClaimedAt),
+		Tenant:  orNull(t.Tenant), Key: orNull(t.Key), Tags: t.Tags, Reason: clean(t.Reason), Attempts: []restoredTry{},
+		Needs: []restoredNeed{}}
 	if !t.Workflow.IsZero() {
 		r.Workflow = &t.Workflow
 	}
@@ -142,7 +147,8 @@ func restoringOf(t *store.Task, place int) restoring {
 		return r
 	}
 	for i, a := range t.Detail.Attempts {
-		try := restoredTry{i, a.Number, a.Worker, a.StartedAt, a.EndedAt, int16(a.Outcome), clean(a.Error), clean(a.Trace), clean(a.Fingerprint)}
+		try := restoredTry{i, a.Number, a.Worker, a.StartedAt, a.EndedAt, int16(a.Outcome), clean(a.Error), clean(a.Trace),
+			clean(a.Fingerprint)}
 		if try.Error != "" {
 			r.Failure = orNull(try.Fingerprint)
 		}

@@ -33,7 +33,8 @@ func TestQueuesOfAnotherRetentionHaveTablesThatGoByThemselves(t *testing.T) {
 		t.Helper()
 		fill(t, s, 5000)
 		pages = buffers(t, s, pool, w, 50)
-		tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 10000, Token: store.NewToken()})
+		tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 10000,
+			Token: store.NewToken()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +57,8 @@ func TestQueuesOfAnotherRetentionHaveTablesThatGoByThemselves(t *testing.T) {
 	advance(t, pool)
 	turn(keep)
 	name := ""
-	err := pool.QueryRow(ctx, "select segment from tusk.segment_part p join tusk.segment s on s.name = p.segment order by s.hi limit 1").Scan(&name)
+	err := pool.QueryRow(ctx,
+		"select segment from tusk.segment_part p join tusk.segment s on s.name = p.segment order by s.hi limit 1").Scan(&name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +119,8 @@ func TestPruningGoesOnBehindWhatIsKeptForLonger(t *testing.T) {
 		goRoundOf(t, s, w, "q", 2)
 	}
 	s.PruneLooks(looks)
-	keep := store.Retention{Completed: time.Microsecond, Queues: map[string]store.Retention{"audit": {Completed: time.Hour}}}
+	keep := store.Retention{Completed: time.Microsecond,
+		Queues: map[string]store.Retention{"audit": {Completed: time.Hour}}}
 	for call := range 2*rounds/looks + 1 {
 		n, err := s.Prune(ctx, term, keep, 1000)
 		if err != nil {

@@ -31,7 +31,9 @@ func roles(t *testing.T, dsn string) (as func(role string) *pgxpool.Pool) {
 	}
 	t.Cleanup(func() {
 		for _, role := range []string{"migrate", "work", "enqueue", "read"} {
-			if _, err := pool.Exec(context.Background(), fmt.Sprintf("reassign owned by %[1]s_%[2]s to current_user; drop owned by %[1]s_%[2]s; drop role %[1]s_%[2]s", prefix, role)); err != nil {
+			if _, err := pool.Exec(context.Background(),
+				fmt.Sprintf("reassign owned by %[1]s_%[2]s to current_user; drop owned by %[1]s_%[2]s; drop role %[1]s_%[2]s",
+					prefix, role)); err != nil {
 				t.Error(err)
 			}
 		}
@@ -70,7 +72,8 @@ func refused(t *testing.T, pool *pgxpool.Pool, texts ...string) {
 func TestARoleThatEnqueuesBySQLCanDoNothingElse(t *testing.T) {
 	as := roles(t, pgtest.DSN(t))
 	shop := as("enqueue")
-	for _, text := range []string{"select tusk.enqueue('k')", "select tusk.enqueue('k', key => 'x')", "select tusk.enqueue('k', run_at => now() + interval '1 h')",
+	for _, text := range []string{"select tusk.enqueue('k')", "select tusk.enqueue('k', key => 'x')",
+		"select tusk.enqueue('k', run_at => now() + interval '1 h')",
 		"select tusk.enqueue('k', queue => 'other', tenant => 'acme', tags => '{a}')"} {
 		if _, err := shop.Exec(t.Context(), text); err != nil {
 			t.Errorf("%s: %v", text, err)
@@ -78,9 +81,12 @@ func TestARoleThatEnqueuesBySQLCanDoNothingElse(t *testing.T) {
 	}
 	refused(t, shop, "select args from tusk.log", "select * from tusk.tasks", "select tusk.find(gen_random_uuid())",
 		"insert into tusk.log (xid, lane, id, kind, args) values ('99999999999', 1, gen_random_uuid(), 'k', '{}')",
-		"insert into tusk.lane values (1, 'q')", "update tusk.waiting set kind = 'k'", "delete from tusk.key", "select nextval('tusk.beside')",
-		"select tusk_fn.lock_lane(1)", "select tusk_fn.attend(array[gen_random_uuid()])", "select tusk_fn.rebase()", "select tusk_fn.name_lanes('{1}', '{q}')",
-		"create table tusk.mine (a int)", "select * from tusk_fn.put('{1}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')")
+		"insert into tusk.lane values (1, 'q')", "update tusk.waiting set kind = 'k'", "delete from tusk.key",
+		"select nextval('tusk.beside')",
+		"select tusk_fn.lock_lane(1)", "select tusk_fn.attend(array[gen_random_uuid()])", "select tusk_fn.rebase()",
+		"select tusk_fn.name_lanes('{1}', '{q}')",
+		"create table tusk.mine (a int)",
+		"select * from tusk_fn.put('{1}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')")
 }
 
 func TestARoleThatReadsChangesNothing(t *testing.T) {
@@ -113,11 +119,13 @@ func TestARoleThatReadsChangesNothing(t *testing.T) {
 	if _, err := r.Workers(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := reader.Exec(t.Context(), postgres.InFunctions("select * from tusk.tasks; select * from tusk.find('"+tasks[0].ID.String()+"'); select * from tusk_fn.depth")); err != nil {
+	if _, err := reader.Exec(t.Context(), postgres.InFunctions("select * from tusk.tasks; select * from tusk.find('"+
+		tasks[0].ID.String()+"'); select * from tusk_fn.depth")); err != nil {
 		t.Error(err)
 	}
-	refused(t, reader, "select tusk.enqueue('k')", "delete from tusk.log", "select tusk_fn.lock_lane(1)", "select tusk_fn.try_lane(1)", "update tusk.leader set term = 7",
-		"select tusk_fn.attend(array[gen_random_uuid()])", "insert into tusk.lane values (1, 'q')", "select nextval('tusk.beside')")
+	refused(t, reader, "select tusk.enqueue('k')", "delete from tusk.log", "select tusk_fn.lock_lane(1)",
+		"select tusk_fn.try_lane(1)", "update tusk.leader set term = 7", "select tusk_fn.attend(array[gen_random_uuid()])",
+		"insert into tusk.lane values (1, 'q')", "select nextval('tusk.beside')")
 }
 
 func TestARoleThatWorksDoesAllThatWorkersDo(t *testing.T) {
@@ -153,7 +161,8 @@ func TestARoleThatWorksDoesAllThatWorkersDo(t *testing.T) {
 		}
 		return nil
 	})
-	w, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Logger: slog.New(slog.DiscardHandler), Poll: 20 * time.Millisecond})
+	w, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Logger: slog.New(slog.DiscardHandler),
+		Poll: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,8 +198,9 @@ func TestARoleThatWorksDoesAllThatWorkersDo(t *testing.T) {
 	if n := number(t, pool, "select count(*) from tusk.segment where name = 'task_0'"); n != 0 {
 		t.Error("the segment was not dropped")
 	}
-	refused(t, crew, "select tusk_fn.rebase()", "drop table tusk.log", "alter table tusk.log add a int", "create table tusk.mine (a int)",
-		"insert into tusk.migration (version_id, is_applied) values (99, true)", "update tusk.server set system_identifier = 1")
+	refused(t, crew, "select tusk_fn.rebase()", "drop table tusk.log", "alter table tusk.log add a int",
+		"create table tusk.mine (a int)", "insert into tusk.migration (version_id, is_applied) values (99, true)",
+		"update tusk.server set system_identifier = 1")
 }
 
 func TestARoleThatMigratesGoesDownAndUp(t *testing.T) {
@@ -266,7 +276,8 @@ func TestCheckNamesWhatBreaksTusk(t *testing.T) {
 		t.Fatal(err)
 	}
 	other, _ := open(t, dsn, false)
-	if warnings, err := other.Check(t.Context()); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "schema public") {
+	if warnings, err := other.Check(t.Context()); err != nil || len(warnings) != 1 ||
+		!strings.Contains(warnings[0], "schema public") {
 		t.Error(warnings, err)
 	}
 }

@@ -20,7 +20,8 @@ func TestRunsKeepEachTasksOwnEnd(t *testing.T) {
 	t.Logf("seed %d", seed)
 	s, pool := fresh(t)
 	s.PackAll()
-	h := &ends{T: t, s: s, pool: pool, worker: startWorker(t, s), r: rand.New(rand.NewPCG(seed, 1)), want: map[store.ID]end{}}
+	h := &ends{T: t, s: s, pool: pool, worker: startWorker(t, s), r: rand.New(rand.NewPCG(seed, 1)),
+		want: map[store.ID]end{}}
 	for range 14 {
 		for range 1 + h.r.IntN(3) {
 			h.enqueue()
@@ -93,7 +94,8 @@ func (h *ends) enqueue() {
 }
 
 func (h *ends) claim() {
-	got, err := h.s.Claim(h.Context(), store.ClaimRequest{Worker: h.worker, Token: store.NewToken(), Queues: []string{"q0", "q1"}, Limit: 1 + h.r.IntN(260)})
+	got, err := h.s.Claim(h.Context(), store.ClaimRequest{Worker: h.worker, Token: store.NewToken(),
+		Queues: []string{"q0", "q1"}, Limit: 1 + h.r.IntN(260)})
 	h.must(err)
 	for _, task := range got {
 		if e := h.want[task.ID]; e.state != store.Available {
@@ -102,7 +104,8 @@ func (h *ends) claim() {
 		h.want[task.ID] = end{state: store.Running}
 	}
 	h.open = append(h.open, got...)
-	_, err = h.pool.Exec(h.Context(), "update tusk.lease set claimed_at = claimed_at - interval '1 hour' where claimed_at > now() - interval '30 minutes'")
+	_, err = h.pool.Exec(h.Context(),
+		"update tusk.lease set claimed_at = claimed_at - interval '1 hour' where claimed_at > now() - interval '30 minutes'")
 	h.must(err)
 }
 
@@ -120,7 +123,8 @@ func (h *ends) finish() {
 		if h.r.IntN(200) == 0 {
 			task.Piece = 0
 		}
-		o := store.Outcome{Task: &task, State: store.Completed, Attempt: task.Attempt, Ago: time.Duration(h.r.IntN(100000)) * time.Millisecond}
+		o := store.Outcome{Task: &task, State: store.Completed, Attempt: task.Attempt,
+			Ago: time.Duration(h.r.IntN(100000)) * time.Millisecond}
 		if failing && h.r.IntN(10) == 0 {
 			o.State, o.Error, o.Fingerprint = store.Discarded, "no", "f"
 		}

@@ -105,13 +105,16 @@ func runsNot(state store.State) bool { return state != store.Running }
 
 // look returns the ids below cursor that may match, newest first, and the id down
 // to which it has looked; zero: to the end.
-func (s *Store) look(ctx context.Context, f *store.Filter, cursor store.ID, rows int) (ids []store.ID, floor store.ID, err error) {
+func (s *Store) look(ctx context.Context, f *store.Filter, cursor store.ID,
+	rows int) (ids []store.ID, floor store.ID, err error) {
 	most := max(f.Limit+f.Limit/4, lookHits)
 	below := *f
 	below.Before = cursor
 	for i := range lookTables {
 		t := &lookTables[i]
-		if len(f.States) > 0 && !slices.ContainsFunc(f.States, func(state store.State) bool { return slices.Contains(t.states, state) }) {
+		if len(f.States) > 0 && !slices.ContainsFunc(f.States, func(state store.State) bool {
+			return slices.Contains(t.states, state)
+		}) {
 			continue
 		}
 		var hits []store.ID
@@ -147,5 +150,6 @@ func direct(f *store.Filter) bool {
 
 // catalogued reports whether the catalogue of the log helps.
 func catalogued(f *store.Filter) bool {
-	return len(f.Kinds) > 0 || len(f.Queues) > 0 || len(f.Tags) > 0 || len(f.States) > 0 || !f.From.IsZero() || !f.Until.IsZero()
+	return len(f.Kinds) > 0 || len(f.Queues) > 0 || len(f.Tags) > 0 || len(f.States) > 0 || !f.From.IsZero() ||
+		!f.Until.IsZero()
 }

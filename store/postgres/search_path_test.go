@@ -45,8 +45,9 @@ begin
   end loop;
 end $do$`
 
-// plantedFunctions makes, for every function of PostgreSQL that takes any type, one of the very types that Tusk has; and
-// for every other that takes what can be converted, as the text of a name can to what it names, one of what is converted.
+// plantedFunctions makes, for every function of PostgreSQL that takes any type, one of the very types that Tusk has;
+// and for every other that takes what can be converted, as the text of a name can to what it names, one of what is
+// converted.
 const plantedFunctions = `
 create table public.loot (who text, by text);
 grant all on public.loot to public;
@@ -191,9 +192,9 @@ func isSyntax(err error) bool {
 	return errors.As(err, &said) && said.Code == "42601"
 }
 
-// openTo returns the functions of the program that run with the path of whoever calls them: those that statements, views
-// or other such functions call, unless they set their own or were parsed when they were made. Procedures that commit
-// cannot, and set it themselves.
+// openTo returns the functions of the program that run with the path of whoever calls them: those that statements,
+// views or other such functions call, unless they set their own or were parsed when they were made. Procedures that
+// commit cannot, and set it themselves.
 func openTo(t *testing.T, safe *pgxpool.Pool, program string, texts []string) []string {
 	t.Helper()
 	rows, err := safe.Query(t.Context(), `
@@ -292,15 +293,18 @@ func doAll(t *testing.T, s *postgres.Store, pool *pgxpool.Pool) {
 	}
 	exchangeRound(t, s, w) // while nothing is beside leases: what mallory did would be rolled back
 	tasks := newTasks(4, "q")
-	tasks[0].Key, tasks[1].Delay, tasks[2].Tags, tasks[3].Needs = "k", time.Millisecond, []string{"a"}, []store.Need{{Task: tasks[0].ID}}
+	tasks[0].Key, tasks[1].Delay, tasks[2].Tags, tasks[3].Needs = "k", time.Millisecond, []string{"a"},
+		[]store.Need{{Task: tasks[0].ID}}
 	_, err := s.Enqueue(ctx, tasks)
 	ignore(err)
 	_, err = s.Admit(ctx, term, 10)
 	ignore(err)
-	got, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q", "r", "s", "t", "u"}, Limit: 10, Token: store.NewToken()})
+	got, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q", "r", "s", "t", "u"}, Limit: 10,
+		Token: store.NewToken()})
 	ignore(err)
 	for i := range got {
-		_, err = s.Finish(ctx, []store.Outcome{{Task: &got[i], State: store.Retryable, Attempt: 1, Error: "e", Fingerprint: "f", Note: &store.Note{Output: []byte("1")}}})
+		_, err = s.Finish(ctx, []store.Outcome{{Task: &got[i], State: store.Retryable, Attempt: 1, Error: "e",
+			Fingerprint: "f", Note: &store.Note{Output: []byte("1")}}})
 		ignore(err)
 	}
 	_, err = s.List(ctx, store.Filter{Detail: true, Kinds: []string{"mail"}, Tags: []string{"a"}})
@@ -316,12 +320,14 @@ func doAll(t *testing.T, s *postgres.Store, pool *pgxpool.Pool) {
 	_, err = s.Extend(ctx, store.Beat{Worker: store.Worker{ID: w, Queues: []string{"q"}}, TTL: time.Minute,
 		Notes: []store.Note{{ID: tasks[0].ID, Output: []byte("2")}}, Seq: 1})
 	ignore(err)
-	for _, change := range []store.Change{{Op: store.Cancel, Reason: "r"}, {Op: store.Retry}, {Op: store.Reprioritize, Priority: 3},
+	for _, change := range []store.Change{{Op: store.Cancel, Reason: "r"}, {Op: store.Retry},
+		{Op: store.Reprioritize, Priority: 3},
 		{Op: store.Move, Queue: "r"}, {Op: store.Reschedule, Delay: time.Hour}, {Op: store.Delete}} {
 		_, err = s.Edit(ctx, store.Edit{IDs: []store.ID{tasks[0].ID, tasks[1].ID, tasks[2].ID, tasks[3].ID}, Change: change})
 		ignore(err)
 	}
-	_, _, err = s.Search(ctx, store.Filter{Tags: []string{"a"}, Queues: []string{"q"}, States: []store.State{store.Available}}, 10)
+	_, _, err = s.Search(ctx, store.Filter{Tags: []string{"a"}, Queues: []string{"q"},
+		States: []store.State{store.Available}}, 10)
 	ignore(err)
 	_, err = s.Workers(ctx)
 	ignore(err)
@@ -329,7 +335,8 @@ func doAll(t *testing.T, s *postgres.Store, pool *pgxpool.Pool) {
 	ignore(err)
 	_, err = s.Grant(ctx, term, []store.ID{tasks[0].ID})
 	ignore(err)
-	_, _, err = s.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: "k", Name: "n", Body: []byte("{}")}, Tasks: newTasks(1, "q")})
+	_, _, err = s.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: "k", Name: "n", Body: []byte("{}")},
+		Tasks: newTasks(1, "q")})
 	ignore(err)
 	records, err := s.Records(ctx, "k")
 	ignore(err)
@@ -359,7 +366,10 @@ func doAll(t *testing.T, s *postgres.Store, pool *pgxpool.Pool) {
 	_, err = s.Prune(ctx, term, store.Retention{Completed: 1}, 100)
 	ignore(err)
 	ignore(s.Maintain(ctx, term))
-	_, err = pool.Exec(ctx, "select tusk.enqueue('k', tags => '{a}', key => 'y'); select * from tusk.tasks; select tusk.find('"+tasks[0].ID.String()+"')")
+	_,
+		err = pool.Exec(ctx,
+		"select tusk.enqueue('k', tags => '{a}', key => 'y'); select * from tusk.tasks; select tusk.find('"+
+			tasks[0].ID.String()+"')")
 	ignore(err)
 }
 

@@ -34,7 +34,8 @@ func TestASearchInStepsIsTheList(t *testing.T) {
 			if round%2 == 0 || i%7 == 0 { // in odd rounds some are alike
 				n = r.IntN(100)
 			}
-			tasks[i].Kind, tasks[i].Queue, tasks[i].Tags = fmt.Sprintf("k%d", n%3), fmt.Sprintf("q%d", n%2), []string{fmt.Sprintf("t%d", n%4)}
+			tasks[i].Kind, tasks[i].Queue, tasks[i].Tags = fmt.Sprintf("k%d", n%3), fmt.Sprintf("q%d", n%2),
+				[]string{fmt.Sprintf("t%d", n%4)}
 			if round%2 == 1 {
 				continue
 			}
@@ -51,7 +52,8 @@ func TestASearchInStepsIsTheList(t *testing.T) {
 		if _, err := s.Enqueue(ctx, tasks); err != nil {
 			t.Fatal(err)
 		}
-		claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: worker.ID, Queues: []string{"q0", "q1"}, Limit: 30, Token: store.NewToken()})
+		claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: worker.ID, Queues: []string{"q0", "q1"}, Limit: 30,
+			Token: store.NewToken()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +90,8 @@ func TestASearchInStepsIsTheList(t *testing.T) {
 			writeCatalogue(t, s, pool, term)
 		}
 	}
-	if n, rows := number(t, pool, packs), number(t, pool, "select count(*) from tusk.log where packed is null and n & 255 <> 0"); n < 10 || rows < 10 {
+	if n, rows := number(t, pool, packs), number(t, pool,
+		"select count(*) from tusk.log where packed is null and n & 255 <> 0"); n < 10 || rows < 10 {
 		t.Fatalf("%d packs, and %d tasks that were in one", n, rows)
 	}
 	if n := number(t, pool, "select count(distinct lo) from tusk.catalogue"); n < 3 {
@@ -102,7 +105,8 @@ func TestASearchInStepsIsTheList(t *testing.T) {
 	}
 	found := 0
 	for range 100 {
-		f := store.Filter{Kinds: one(40, "k1", "k2"), Queues: one(30, "q1", "q0"), Tenants: one(30, "tenant0", "tenant1"), Tags: one(30, "t2"), Limit: 1 + r.IntN(40)}
+		f := store.Filter{Kinds: one(40, "k1", "k2"), Queues: one(30, "q1", "q0"), Tenants: one(30, "tenant0", "tenant1"),
+			Tags: one(30, "t2"), Limit: 1 + r.IntN(40)}
 		if r.IntN(2) == 0 {
 			f.States = []store.State{store.States()[r.IntN(8)], store.States()[r.IntN(8)]}
 		}
@@ -141,7 +145,9 @@ func TestASearchInStepsIsTheList(t *testing.T) {
 				t.Fatalf("%+v: no end", f)
 			}
 		}
-		if same := slices.EqualFunc(want, got, func(a, b store.Task) bool { return a.ID == b.ID && a.State == b.State }); !same {
+		if same := slices.EqualFunc(want, got, func(a, b store.Task) bool {
+			return a.ID == b.ID && a.State == b.State
+		}); !same {
 			t.Errorf("%+v with a budget of %d: %d tasks, want %d", f, budget, len(got), len(want))
 		}
 		found += len(want)
@@ -158,7 +164,8 @@ func writeCatalogue(t *testing.T, s store.Store, pool *pgxpool.Pool, term int64)
 		t.Fatal(err)
 	}
 	for more := true; more; {
-		if err := pool.QueryRow(t.Context(), postgres.InFunctions("select tusk_fn.catalogue_next($1, 1, 40)"), term).Scan(&more); err != nil {
+		if err := pool.QueryRow(t.Context(), postgres.InFunctions("select tusk_fn.catalogue_next($1, 1, 40)"),
+			term).Scan(&more); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -197,12 +204,14 @@ func TestATaskThatIsReplacedIsFoundByWhatItIsNow(t *testing.T) {
 		t.Fatal(was)
 	}
 	another := newTasks(1, "q")
-	another[0].Key, another[0].Tags, another[0].Kind, another[0].OnConflict = "k", []string{"red", "blue"}, "is", store.Replace
+	another[0].Key, another[0].Tags, another[0].Kind, another[0].OnConflict = "k", []string{"red", "blue"}, "is",
+		store.Replace
 	results, err := s.Enqueue(ctx, another)
 	if err != nil || results[0].Result != store.Replaced {
 		t.Fatal(results, err)
 	}
-	for _, f := range []store.Filter{{Kinds: []string{"is"}}, {Tags: []string{"blue"}}, {Tags: []string{"red"}}, {Tags: []string{"red"}, Kinds: []string{"is"}}} {
+	for _, f := range []store.Filter{{Kinds: []string{"is"}}, {Tags: []string{"blue"}}, {Tags: []string{"red"}},
+		{Tags: []string{"red"}, Kinds: []string{"is"}}} {
 		if ids := find(t, s, f); !slices.Equal(ids, []store.ID{tasks[7].ID}) {
 			t.Errorf("%+v finds %v", f, ids)
 		}
@@ -238,13 +247,15 @@ func TestRareTasksAreFoundAmongMany(t *testing.T) {
 		}
 	}
 	writeCatalogue(t, s, pool, term)
-	for _, f := range []store.Filter{{Kinds: []string{"rare"}}, {Queues: []string{"rare"}}, {Tags: []string{"rare"}}, {Tags: []string{"other", "rare"}},
+	for _, f := range []store.Filter{{Kinds: []string{"rare"}}, {Queues: []string{"rare"}}, {Tags: []string{"rare"}},
+		{Tags: []string{"other", "rare"}},
 		{Tags: []string{"rare"}, Kinds: []string{"rare"}, Queues: []string{"rare"}, States: []store.State{store.Available}}} {
 		if ids := find(t, s, f); !slices.Equal(ids, []store.ID{rare[0].ID}) {
 			t.Errorf("%+v finds %v", f, ids)
 		}
 	}
-	for _, f := range []store.Filter{{Kinds: []string{"later"}}, {Queues: []string{"rarely"}}, {Tags: []string{"later"}}, {Queues: []string{"rarely"}, States: []store.State{store.Scheduled}}} {
+	for _, f := range []store.Filter{{Kinds: []string{"later"}}, {Queues: []string{"rarely"}}, {Tags: []string{"later"}},
+		{Queues: []string{"rarely"}, States: []store.State{store.Scheduled}}} {
 		if ids := find(t, s, f); !slices.Equal(ids, []store.ID{rareLater[0].ID}) {
 			t.Errorf("%+v finds %v", f, ids)
 		}
@@ -257,8 +268,8 @@ func TestRareTasksAreFoundAmongMany(t *testing.T) {
 	}
 }
 
-// TestWhatIsUnfinishedIsFoundBehindACompletedPast looks for all unfinished tasks of a queue, one of which runs, within a
-// third of the tasks that were completed after them.
+// TestWhatIsUnfinishedIsFoundBehindACompletedPast looks for all unfinished tasks of a queue, one of which runs, within
+// a third of the tasks that were completed after them.
 func TestWhatIsUnfinishedIsFoundBehindACompletedPast(t *testing.T) {
 	s, pool := fresh(t)
 	ctx, term := t.Context(), lead(t, s)
@@ -267,7 +278,8 @@ func TestWhatIsUnfinishedIsFoundBehindACompletedPast(t *testing.T) {
 		t.Fatal(err)
 	}
 	claim := func() []store.Task {
-		claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: worker.ID, Queues: []string{"q"}, Limit: 1000, Token: store.NewToken()})
+		claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: worker.ID, Queues: []string{"q"}, Limit: 1000,
+			Token: store.NewToken()})
 		if err != nil {
 			t.Fatal(err)
 		}

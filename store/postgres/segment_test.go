@@ -34,7 +34,8 @@ func goRoundOf(t testing.TB, s store.Store, worker store.ID, queue string, n int
 	if _, err := s.Enqueue(ctx, newTasks(n, queue)); err != nil {
 		t.Fatal(err)
 	}
-	tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{queue}, Limit: n, Token: store.NewToken()})
+	tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{queue}, Limit: n,
+		Token: store.NewToken()})
 	if err != nil || len(tasks) != n {
 		t.Fatal(len(tasks), err)
 	}
@@ -226,7 +227,8 @@ func enqueueIn(t *testing.T, s *postgres.Store, pool *pgxpool.Pool) pgx.Tx {
 // A segment that is due waits for those who use the log. Whoever begins meanwhile, and stays,
 // is not waited for with a lock that all others queue behind.
 func TestATransactionThatBeginsWhileASegmentIsDueHoldsNobodyUp(t *testing.T) {
-	for name, before := range map[string]time.Duration{"half a second before the log is free": 500 * time.Millisecond, "right before": 0} {
+	for name, before := range map[string]time.Duration{"half a second before the log is free": 500 * time.Millisecond,
+		"right before": 0} {
 		t.Run(name, func(t *testing.T) {
 			s, pool := fresh(t)
 			ctx := context.Background()
@@ -236,7 +238,8 @@ func TestATransactionThatBeginsWhileASegmentIsDueHoldsNobodyUp(t *testing.T) {
 			maintained := make(chan error, 1)
 			go func() { maintained <- s.Maintain(ctx, term) }()
 			eventually(t, "it waits", func() bool {
-				return number(t, pool, "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'") > 0
+				return number(t, pool,
+					"select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'") > 0
 			})
 			time.Sleep(time.Second - before)
 			second := enqueueIn(t, s, pool)
@@ -284,7 +287,8 @@ func TestADropThatWasCutShortIsFinished(t *testing.T) {
 	if err := s.Maintain(ctx, term); err != nil {
 		t.Fatal(err)
 	}
-	if n := number(t, pool, "select count(*) from pg_class where relname = 'task_0'") + number(t, pool, "select count(*) from tusk.segment where name = 'task_0'"); n != 0 {
+	if n := number(t, pool, "select count(*) from pg_class where relname = 'task_0'") +
+		number(t, pool, "select count(*) from tusk.segment where name = 'task_0'"); n != 0 {
 		t.Error("the detached segment is still there")
 	}
 	goRound(t, s, w, 10)
@@ -332,7 +336,8 @@ func TestCountNeedsNoScanOfWhatWasCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	available(207)
-	if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{tasks[150].ID}, Change: store.Change{Op: store.Cancel}}); err != nil {
+	if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{tasks[150].ID}, Change: store.Change{Op: store.Cancel}}); err !=
+		nil {
 		t.Fatal(err)
 	}
 	available(206)
@@ -340,7 +345,8 @@ func TestCountNeedsNoScanOfWhatWasCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	available(206)
-	if _, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 50, Token: store.NewToken()}); err != nil {
+	if _, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 50,
+		Token: store.NewToken()}); err != nil {
 		t.Fatal(err)
 	}
 	available(156)

@@ -31,33 +31,35 @@ func TestSQLAndTheLibraryTakeTheSameTasks(t *testing.T) {
 		args  string
 		with  tusk.Options
 	}{
-		"a plain task":                {},
-		"the longest kind":            {kind: strings.Repeat("k", 64)},
-		"a long kind":                 {field: "kind", kind: strings.Repeat("k", 65)},
-		"an upper-case kind":          {field: "kind", kind: "Mail"},
-		"a kind with two dots":        {field: "kind", kind: "a..b"},
-		"a kind that begins with -":   {field: "kind", kind: "-a"},
-		"a kind that ends in a line":  {field: "kind", kind: "a\n"},
-		"a long queue":                {field: "queue", with: tusk.Options{Queue: strings.Repeat("q", 65)}},
-		"a queue with a space":        {field: "queue", with: tusk.Options{Queue: "a b"}},
-		"a tenant":                    {with: tusk.Options{Tenant: "acme"}},
-		"an odd tenant":               {field: "tenant", with: tusk.Options{Tenant: "acme,"}},
-		"a long tenant":               {field: "tenant", with: tusk.Options{Tenant: strings.Repeat("t", 65)}},
-		"the longest key":             {with: tusk.Options{Key: strings.Repeat("é", 127) + "x"}},
-		"a long key":                  {field: "key", with: tusk.Options{Key: strings.Repeat("é", 128)}},
-		"a key with a line":           {field: "key", with: tusk.Options{Key: "a\nb"}},
-		"a key that turns text":       {field: "key", with: tusk.Options{Key: "a\u202eb"}},
-		"a key with a C1 control":     {field: "key", with: tusk.Options{Key: "a\u0085b"}},
-		"a key of a unique task":      {field: "key", with: tusk.Options{Key: "unique:mail:00112233445566778899aabbccddeeff"}},
-		"a key of a schedule":         {field: "key", with: tusk.Options{Key: "schedule:nightly"}},
-		"a key that is like one":      {with: tusk.Options{Key: "unique"}},
-		"the most tags":               {with: tusk.Options{Tags: tags(16)}},
-		"too many tags":               {field: "tags", with: tusk.Options{Tags: tags(17)}},
-		"the longest tag":             {with: tusk.Options{Tags: []string{strings.Repeat("é", 32)}}},
-		"a long tag":                  {field: "tags", with: tusk.Options{Tags: []string{"a", strings.Repeat("é", 33)}}},
-		"an empty tag":                {field: "tags", with: tusk.Options{Tags: []string{""}}},
-		"a tag with a control":        {field: "tags", with: tusk.Options{Tags: []string{"a\x01"}}},
-		"a time before 1970":          {field: "run_at", with: tusk.Options{RunAt: time.Date(1969, 12, 31, 0, 0, 0, 0, time.UTC)}},
+		"a plain task":               {},
+		"the longest kind":           {kind: strings.Repeat("k", 64)},
+		"a long kind":                {field: "kind", kind: strings.Repeat("k", 65)},
+		"an upper-case kind":         {field: "kind", kind: "Mail"},
+		"a kind with two dots":       {field: "kind", kind: "a..b"},
+		"a kind that begins with -":  {field: "kind", kind: "-a"},
+		"a kind that ends in a line": {field: "kind", kind: "a\n"},
+		"a long queue":               {field: "queue", with: tusk.Options{Queue: strings.Repeat("q", 65)}},
+		"a queue with a space":       {field: "queue", with: tusk.Options{Queue: "a b"}},
+		"a tenant":                   {with: tusk.Options{Tenant: "acme"}},
+		"an odd tenant":              {field: "tenant", with: tusk.Options{Tenant: "acme,"}},
+		"a long tenant":              {field: "tenant", with: tusk.Options{Tenant: strings.Repeat("t", 65)}},
+		"the longest key":            {with: tusk.Options{Key: strings.Repeat("é", 127) + "x"}},
+		"a long key":                 {field: "key", with: tusk.Options{Key: strings.Repeat("é", 128)}},
+		"a key with a line":          {field: "key", with: tusk.Options{Key: "a\nb"}},
+		"a key that turns text":      {field: "key", with: tusk.Options{Key: "a\u202eb"}},
+		"a key with a C1 control":    {field: "key", with: tusk.Options{Key: "a\u0085b"}},
+		"a key of a unique task": {field: "key",
+			with: tusk.Options{Key: "unique:mail:00112233445566778899aabbccddeeff"}},
+		"a key of a schedule":    {field: "key", with: tusk.Options{Key: "schedule:nightly"}},
+		"a key that is like one": {with: tusk.Options{Key: "unique"}},
+		"the most tags":          {with: tusk.Options{Tags: tags(16)}},
+		"too many tags":          {field: "tags", with: tusk.Options{Tags: tags(17)}},
+		"the longest tag":        {with: tusk.Options{Tags: []string{strings.Repeat("é", 32)}}},
+		"a long tag":             {field: "tags", with: tusk.Options{Tags: []string{"a", strings.Repeat("é", 33)}}},
+		"an empty tag":           {field: "tags", with: tusk.Options{Tags: []string{""}}},
+		"a tag with a control":   {field: "tags", with: tusk.Options{Tags: []string{"a\x01"}}},
+		"a time before 1970": {field: "run_at",
+			with: tusk.Options{RunAt: time.Date(1969, 12, 31, 0, 0, 0, 0, time.UTC)}},
 		"a time before 1971":          {field: "run_at", with: tusk.Options{RunAt: time.Unix(31535999, 0)}},
 		"the first time":              {with: tusk.Options{RunAt: time.Unix(31536000, 0)}},
 		"a time far ahead":            {with: tusk.Options{RunAt: time.Now().Add(tusk.MaxAhead - day)}},
@@ -93,8 +95,9 @@ func TestSQLAndTheLibraryTakeTheSameTasks(t *testing.T) {
 			if !o.RunAt.IsZero() {
 				at = &o.RunAt
 			}
-			_, err = pool.Exec(ctx, "select tusk.enqueue($1, $2::json, queue => $3, run_at => $4, key => $5, tenant => $6, tags => $7)",
-				kind, args, o.Queue, at, o.Key, o.Tenant, o.Tags)
+			_, err = pool.Exec(ctx,
+				"select tusk.enqueue($1, $2::json, queue => $3, run_at => $4, key => $5, tenant => $6, tags => $7)", kind, args,
+				o.Queue, at, o.Key, o.Tenant, o.Tags)
 			refusedAs(t, err, c.field)
 		})
 	}
@@ -130,7 +133,8 @@ func refusedAs(t *testing.T, err error, field string) {
 		if field != "" {
 			t.Error("tusk.enqueue took it")
 		}
-	case !errors.As(err, &said) || said.Code != "22023" || field == "" || !strings.HasPrefix(said.Message, "tusk.enqueue: "+field+" "):
+	case !errors.As(err, &said) || said.Code != "22023" || field == "" ||
+		!strings.HasPrefix(said.Message, "tusk.enqueue: "+field+" "):
 		t.Errorf("tusk.enqueue: %v", err)
 	case len(said.Message) > 300:
 		t.Errorf("a long message: %s", said.Message)
@@ -169,10 +173,12 @@ func TestLimitsHoldForWhatSQLEnqueues(t *testing.T) {
 		if l.Turns() {
 			want = 2
 		}
-		if n := number(t, pool, "select count(*) from tusk.tasks where turn and state = 'pending' and queue = '"+queue+"'"); n != want {
+		if n := number(t, pool, "select count(*) from tusk.tasks where turn and state = 'pending' and queue = '"+queue+
+			"'"); n != want {
 			t.Errorf("queue %s: %d tasks wait for their turn, want %d", queue, n, want)
 		}
-		got, err := s.Claim(ctx, store.ClaimRequest{Worker: startWorker(t, s), Queues: []string{queue}, Limit: 10, Token: store.NewToken()})
+		got, err := s.Claim(ctx, store.ClaimRequest{Worker: startWorker(t, s), Queues: []string{queue}, Limit: 10,
+			Token: store.NewToken()})
 		if err != nil || int64(len(got)) != 2-want {
 			t.Errorf("queue %s: claimed %d, want %d: %v", queue, len(got), 2-want, err)
 		}
@@ -187,7 +193,8 @@ func TestTheViewTellsHowAndWhenATaskWasChanged(t *testing.T) {
 	}
 	changed := func(in string) (how string, at time.Time) {
 		t.Helper()
-		err := pool.QueryRow(t.Context(), "select coalesce(changed, ''), coalesce(changed_at, 'epoch') from "+in).Scan(&how, &at)
+		err := pool.QueryRow(t.Context(), "select coalesce(changed, ''), coalesce(changed_at, 'epoch') from "+in).Scan(&how,
+			&at)
 		if err != nil {
 			t.Fatal(err)
 		}

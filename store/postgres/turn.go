@@ -12,7 +12,8 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]sto
 	var all []store.Turns
 	err := s.query(ctx, "turns", func(raw [][]byte) error {
 		all = append(all, store.Turns{
-			Queue: string(raw[0]), Tenant: string(raw[1]), Partition: string(raw[2]), Held: int64Of(raw[3]), Waiting: idsOf(raw[4]),
+			Queue: string(raw[0]), Tenant: string(raw[1]), Partition: string(raw[2]), Held: int64Of(raw[3]),
+			Waiting: idsOf(raw[4]),
 		})
 		return nil
 	}, term, groups, heads)

@@ -49,7 +49,8 @@ func TestManyTasksGetInLineAndGiveTheirTurnsBackTogether(t *testing.T) {
 	if _, err := s.Extend(ctx, w); err != nil {
 		t.Fatal(err)
 	}
-	claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: w.Worker.ID, Queues: []string{"limited"}, Limit: 1000, Token: store.NewToken()})
+	claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: w.Worker.ID, Queues: []string{"limited"}, Limit: 1000,
+		Token: store.NewToken()})
 	if err != nil || len(claimed) != 100 {
 		t.Fatal(len(claimed), err)
 	}

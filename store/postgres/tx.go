@@ -31,7 +31,8 @@ func (s *Store) Tx(tx any) (store.Tx, error) {
 	case *sql.Tx:
 		return &userTx{s, sqlSession{tx}}, nil
 	}
-	return nil, fmt.Errorf("transaction of type %T: %w: want pgx.Tx, or *sql.Tx of pgx/v5/stdlib", tx, store.ErrUnsupported)
+	return nil, fmt.Errorf("transaction of type %T: %w: want pgx.Tx, or *sql.Tx of pgx/v5/stdlib", tx,
+		store.ErrUnsupported)
 }
 
 // Session runs statements in a transaction, wherever that is. Each calls row for each row of
@@ -50,7 +51,8 @@ func (o overSession) exec(ctx context.Context, text string, args ...any) error {
 	return o.c.Exec(ctx, text, args...)
 }
 
-func (o overSession) each(ctx context.Context, row func(scan func(...any) error) error, text string, args ...any) error {
+func (o overSession) each(ctx context.Context, row func(scan func(...any) error) error, text string,
+	args ...any) error {
 	return o.c.Each(ctx, row, text, args...)
 }
 
@@ -98,7 +100,8 @@ func (d driverSession) exec(ctx context.Context, text string, args ...any) error
 	return err
 }
 
-func (d driverSession) each(ctx context.Context, row func(scan func(...any) error) error, text string, args ...any) error {
+func (d driverSession) each(ctx context.Context, row func(scan func(...any) error) error, text string,
+	args ...any) error {
 	rows, err := d.c.Query(ctx, text, args...)
 	if err != nil {
 		return err

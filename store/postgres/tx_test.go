@@ -147,7 +147,8 @@ func TestAnAdmissionOlderThanAnAttemptLeavesTheTaskToTheNext(t *testing.T) {
 		t.Fatal(lost, err)
 	}
 	var admitted int
-	if err := old.QueryRow(ctx, postgres.InFunctions("select tasks from tusk_fn.admit_all($1, 10)"), term).Scan(&admitted); err != nil || admitted != 0 {
+	if err := old.QueryRow(ctx, postgres.InFunctions("select tasks from tusk_fn.admit_all($1, 10)"),
+		term).Scan(&admitted); err != nil || admitted != 0 {
 		t.Fatalf("admitted %d tasks, %v", admitted, err)
 	}
 	if err := old.Commit(ctx); err != nil {
@@ -206,7 +207,8 @@ func TestMaintenanceLeavesALeaseToTheFlushThatHoldsIt(t *testing.T) {
 	}
 	maintained := make(chan error, 1)
 	go func() { maintained <- s.Maintain(ctx, term) }()
-	for ended := false; !ended && number(t, pool, "select count(*) from pg_stat_activity where wait_event_type = 'Lock'") == 0; {
+	for ended := false; !ended && number(t, pool,
+		"select count(*) from pg_stat_activity where wait_event_type = 'Lock'") == 0; {
 		select {
 		case err := <-maintained:
 			maintained <- err
@@ -232,7 +234,8 @@ func TestMaintenanceLeavesALeaseToTheFlushThatHoldsIt(t *testing.T) {
 // claimOne claims the only task of the queue q.
 func claimOne(t *testing.T, s *postgres.Store, worker store.ID) store.Task {
 	t.Helper()
-	tasks, err := s.Claim(context.Background(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 10, Token: store.NewToken()})
+	tasks, err := s.Claim(context.Background(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 10,
+		Token: store.NewToken()})
 	if err != nil || len(tasks) != 1 {
 		t.Fatalf("claimed %d tasks: %v", len(tasks), err)
 	}

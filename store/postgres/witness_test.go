@@ -104,14 +104,16 @@ func TestTheTasksOfAKilledProcessRunElsewhereWithinSeconds(t *testing.T) {
 
 func TestABeatIsOverdueByHalfOfItsPause(t *testing.T) {
 	s, pool := open(t, pgtest.DSN(t), true)
-	beat := store.Beat{Worker: store.Worker{ID: tusk.NewID(), StartedAt: time.Now()}, TTL: time.Minute, Every: 2 * time.Second}
+	beat := store.Beat{Worker: store.Worker{ID: tusk.NewID(), StartedAt: time.Now()}, TTL: time.Minute,
+		Every: 2 * time.Second}
 	for range 2 {
 		if _, err := s.Extend(t.Context(), beat); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var wrong int
-	err := pool.QueryRow(t.Context(), `select count(*) from tusk.worker where late_at <> beat_at + interval '3 s'`).Scan(&wrong)
+	err := pool.QueryRow(t.Context(), `select count(*) from tusk.worker where late_at <> beat_at + interval '3 s'`).Scan(
+		&wrong)
 	if err != nil || wrong > 0 {
 		t.Errorf("%d workers are not late three seconds after a beat whose next one is due in two: %v", wrong, err)
 	}
@@ -125,11 +127,13 @@ func TestAWorkerThatLosesItsConnectionLives(t *testing.T) {
 	id := newID()
 	beat := func() {
 		t.Helper()
-		if _, err := s.Extend(ctx, store.Beat{Worker: store.Worker{ID: id}, TTL: time.Hour, Every: time.Millisecond}); err != nil {
+		if _, err := s.Extend(ctx, store.Beat{Worker: store.Worker{ID: id}, TTL: time.Hour, Every: time.Millisecond}); err !=
+			nil {
 			t.Fatal(err)
 		}
 	}
-	const locks = "select count(*) from pg_locks where locktype = 'advisory' and granted and database = (select oid from pg_database where datname = current_database())"
+	const locks = "select count(*) from pg_locks where locktype = 'advisory' and granted and database = (select oid " +
+		"from pg_database where datname = current_database())"
 	beat()
 	eventually(t, "it is attended", func() bool {
 		return number(t, pool, "select count(*) from tusk.worker where attended is not null") == 1
@@ -138,10 +142,14 @@ func TestAWorkerThatLosesItsConnectionLives(t *testing.T) {
 		if n := number(t, pool, locks); n != 1 {
 			t.Fatalf("%d locks", n)
 		}
-		if _, err := pool.Exec(ctx, "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and granted and database = (select oid from pg_database where datname = current_database())"); err != nil {
+		if _,
+			err := pool.Exec(ctx,
+			"select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and granted and database = (select "+
+				"oid from pg_database where datname = current_database())"); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "it says that it lives", func() bool { return number(t, pool, "select count(*) from tusk.worker where attended is null") == 1 })
+		eventually(t, "it says that it lives",
+			func() bool { return number(t, pool, "select count(*) from tusk.worker where attended is null") == 1 })
 		eventually(t, "it is attended again", func() bool {
 			return number(t, pool, "select count(*) from tusk.worker where attended is not null") == 1
 		})

@@ -61,7 +61,8 @@ func (b *Batch) edit(id store.ID, c *store.Change) (store.Edited, error) {
 
 // howOf names what changes do to a task that waits afterwards.
 var howOf = map[store.Op]store.How{
-	store.Reprioritize: store.WasReprioritized, store.Move: store.WasMoved, store.Reschedule: store.WasRescheduled, store.Retry: store.WasRetried,
+	store.Reprioritize: store.WasReprioritized, store.Move: store.WasMoved, store.Reschedule: store.WasRescheduled,
+	store.Retry: store.WasRetried,
 }
 
 // waitsAs reports whether a task waits for the same time in the same place as it did. Not every

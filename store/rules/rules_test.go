@@ -201,7 +201,8 @@ func TestTheRules(t *testing.T) {
 		"the second task of a key is skipped": func(b *book) []check {
 			b.enqueue(store.NewTask{ID: id(1), Key: "x"})
 			second := b.enqueue(store.NewTask{ID: id(2), Key: "x"})
-			return []check{{"result", second, store.Enqueued{ID: id(1), Result: store.Skipped}}, {"second", b.state(2), store.State(0)}}
+			return []check{{"result", second, store.Enqueued{ID: id(1), Result: store.Skipped}},
+				{"second", b.state(2), store.State(0)}}
 		},
 		"a key belongs to its tenant": func(b *book) []check {
 			b.enqueue(store.NewTask{ID: id(1), Key: "x", Tenant: "a"})
@@ -214,7 +215,8 @@ func TestTheRules(t *testing.T) {
 			b.finish(1, store.Outcome{State: store.Completed})
 			return []check{{"result", b.enqueue(store.NewTask{ID: id(2), Key: "x"}).Result, store.Added}}
 		},
-		"a change of a waiting task is noted with its time and kind, one that leaves it as it was is not": func(b *book) []check {
+		"a change of a waiting task is noted with its time and kind, one that leaves it as it was is not": func(
+			b *book) []check {
 			b.enqueue(store.NewTask{ID: id(1), Key: "x", Delay: time.Hour})
 			due := b.tasks[id(1)].RunAt
 			noted := func(c store.Change) store.LastChange {
@@ -229,10 +231,13 @@ func TestTheRules(t *testing.T) {
 			at := func(n int, how store.How) store.LastChange {
 				return store.LastChange{At: b.now.Add(time.Duration(n) * time.Second), How: how}
 			}
-			want := []store.LastChange{{}, {}, {}, at(4, store.WasReprioritized), at(5, store.WasMoved), at(6, store.WasRescheduled), at(7, store.WasRetried), {}}
+			want := []store.LastChange{{}, {}, {}, at(4, store.WasReprioritized), at(5, store.WasMoved),
+				at(6, store.WasRescheduled), at(7, store.WasRetried), {}}
 			var checks []check
-			for i, c := range []store.Change{{Op: store.Reprioritize}, {Op: store.Move, Queue: "q"}, {Op: store.Reschedule, RunAt: due},
-				{Op: store.Reprioritize, Priority: 1}, {Op: store.Move, Queue: "r"}, {Op: store.Reschedule, Delay: time.Minute}, {Op: store.Retry}, {Op: store.Cancel}} {
+			for i, c := range []store.Change{{Op: store.Reprioritize}, {Op: store.Move, Queue: "q"},
+				{Op: store.Reschedule, RunAt: due},
+				{Op: store.Reprioritize, Priority: 1}, {Op: store.Move, Queue: "r"}, {Op: store.Reschedule, Delay: time.Minute},
+				{Op: store.Retry}, {Op: store.Cancel}} {
 				checks = append(checks, check{fmt.Sprintf("%v, the %d.", c.Op, i+1), noted(c), want[i]})
 			}
 			return checks
@@ -254,7 +259,8 @@ func TestTheRules(t *testing.T) {
 		"what replaces a task that has not begun keeps its id": func(b *book) []check {
 			b.enqueue(store.NewTask{ID: id(1), Key: "x", Args: []byte("1")})
 			second := b.enqueue(store.NewTask{ID: id(2), Key: "x", Args: []byte("2"), OnConflict: store.Replace})
-			return []check{{"result", second, store.Enqueued{ID: id(1), Result: store.Replaced}}, {"args", string(b.tasks[id(1)].Args), "2"}}
+			return []check{{"result", second, store.Enqueued{ID: id(1), Result: store.Replaced}},
+				{"args", string(b.tasks[id(1)].Args), "2"}}
 		},
 		"any number of reruns while a task runs become one more run, the newest": func(b *book) []check {
 			b.enqueue(store.NewTask{ID: id(1), Key: "x", OnConflict: store.Rerun})
@@ -264,7 +270,8 @@ func TestTheRules(t *testing.T) {
 			waits := b.state(2)
 			b.finish(1, store.Outcome{State: store.Completed})
 			return []check{{"result", third, store.Enqueued{ID: id(2), Result: store.Awaiting}}, {"waits", waits, store.Pending},
-				{"runs", b.state(2), store.Available}, {"args", string(b.tasks[id(2)].Args), "3"}, {"third", b.state(3), store.State(0)}}
+				{"runs", b.state(2), store.Available}, {"args", string(b.tasks[id(2)].Args), "3"},
+				{"third", b.state(3), store.State(0)}}
 		},
 		"an update that is not newer is stale": func(b *book) []check {
 			b.enqueue(store.NewTask{ID: id(1), Key: "x", OnConflict: store.Rerun, SourceTime: b.now})
@@ -301,7 +308,8 @@ func TestTheRules(t *testing.T) {
 			b.claim(1)
 			asked := b.edit(1, store.Change{Op: store.Cancel, Reason: "enough"})
 			b.finish(1, store.Outcome{State: store.Available})
-			return []check{{"asked", asked.Result, store.Requested}, {"state", b.state(1), store.Cancelled}, {"reason", b.tasks[id(1)].Reason, "enough"}}
+			return []check{{"asked", asked.Result, store.Requested}, {"state", b.state(1), store.Cancelled},
+				{"reason", b.tasks[id(1)].Reason, "enough"}}
 		},
 		"a completion that races a cancel completes": func(b *book) []check {
 			b.enqueue(store.NewTask{ID: id(1)})
@@ -319,7 +327,8 @@ func TestTheRules(t *testing.T) {
 			b.finish(1, store.Outcome{State: store.Completed})
 			b.finish(2, store.Outcome{State: store.Available})
 			b.finish(3, store.Outcome{State: store.Retryable, KeepTurn: true})
-			return []check{{"ended", b.tasks[id(1)].HasTurn, false}, {"handed back", b.tasks[id(2)].HasTurn, true}, {"kept", b.tasks[id(3)].HasTurn, true}}
+			return []check{{"ended", b.tasks[id(1)].HasTurn, false}, {"handed back", b.tasks[id(2)].HasTurn, true},
+				{"kept", b.tasks[id(3)].HasTurn, true}}
 		},
 		"a child runs when the last task that it needs has completed": func(b *book) []check {
 			b.enqueue(store.NewTask{ID: id(1)})
@@ -337,7 +346,8 @@ func TestTheRules(t *testing.T) {
 			b.enqueue(store.NewTask{ID: id(2), Needs: []store.Need{{Task: id(1)}}})
 			b.enqueue(store.NewTask{ID: id(3), Needs: []store.Need{{Task: id(2)}}})
 			b.edit(1, store.Change{Op: store.Cancel})
-			return []check{{"cancelled", b.doom(), 2}, {"second", b.state(2), store.Cancelled}, {"third", b.state(3), store.Cancelled}}
+			return []check{{"cancelled", b.doom(), 2}, {"second", b.state(2), store.Cancelled},
+				{"third", b.state(3), store.Cancelled}}
 		},
 		"a need that is met stays met when its task is deleted": func(b *book) []check {
 			b.enqueue(store.NewTask{ID: id(1)})
@@ -357,7 +367,8 @@ func TestTheRules(t *testing.T) {
 		},
 		"a task that needs a task of the same call waits for it": func(b *book) []check {
 			b.do(func(batch *rules.Batch) error {
-				_, err := batch.Enqueue([]store.NewTask{{ID: id(1), Queue: "q"}, {ID: id(2), Queue: "q", Needs: []store.Need{{Task: id(1)}}}})
+				_, err := batch.Enqueue([]store.NewTask{{ID: id(1), Queue: "q"},
+					{ID: id(2), Queue: "q", Needs: []store.Need{{Task: id(1)}}}})
 				return err
 			})
 			return []check{{"child", b.state(2), store.Pending}, {"needed", b.tasks[id(1)].Needed, true}}
@@ -365,7 +376,8 @@ func TestTheRules(t *testing.T) {
 		"a parent waits for the children that it spawns": func(b *book) []check {
 			b.enqueue(store.NewTask{ID: id(1)})
 			b.claim(1)
-			b.finish(1, store.Outcome{State: store.Pending, Then: []store.NewTask{{ID: id(2), Queue: "q"}}, Needs: []store.Need{{Task: id(2)}}})
+			b.finish(1, store.Outcome{State: store.Pending, Then: []store.NewTask{{ID: id(2), Queue: "q"}},
+				Needs: []store.Need{{Task: id(2)}}})
 			waits := b.state(1)
 			b.claim(2)
 			b.finish(2, store.Outcome{State: store.Completed})
@@ -379,7 +391,8 @@ func TestTheRules(t *testing.T) {
 			b.claim(2)
 			b.finish(1, store.Outcome{State: store.Completed, Forget: true})
 			b.finish(2, store.Outcome{State: store.Completed, Forget: true})
-			return []check{{"alone", b.state(1), store.State(0)}, {"needed", b.state(2), store.Completed}, {"child", b.state(3), store.Available}}
+			return []check{{"alone", b.state(1), store.State(0)}, {"needed", b.state(2), store.Completed},
+				{"child", b.state(3), store.Available}}
 		},
 		"a key moves with its task, unless it is taken there": func(b *book) []check {
 			b.enqueue(store.NewTask{ID: id(1), Key: "x"})
@@ -397,7 +410,8 @@ func TestTheRules(t *testing.T) {
 			taken := b.edit(1, store.Change{Op: store.Retry})
 			b.edit(2, store.Change{Op: store.Cancel})
 			free := b.edit(1, store.Change{Op: store.Retry})
-			return []check{{"taken", taken.Result, store.KeyTaken}, {"free", free, store.Edited{ID: id(1), Result: store.Changed, State: store.Available}}}
+			return []check{{"taken", taken.Result, store.KeyTaken},
+				{"free", free, store.Edited{ID: id(1), Result: store.Changed, State: store.Available}}}
 		},
 		"an outcome counts once, and only under the lease of the attempt": func(b *book) []check {
 			b.enqueue(store.NewTask{ID: id(1)})
@@ -410,7 +424,8 @@ func TestTheRules(t *testing.T) {
 					{Task: &mine, State: store.Completed}, {Task: &mine, State: store.Available}})
 				return err
 			})
-			return []check{{"lost", len(lost), 2}, {"state", b.state(1), store.Completed}, {"attempts", len(b.attempts[id(1)]), 1}}
+			return []check{{"lost", len(lost), 2}, {"state", b.state(1), store.Completed},
+				{"attempts", len(b.attempts[id(1)]), 1}}
 		},
 		"a batch asks in three rounds, whatever its size": func(b *book) []check {
 			var outcomes []*store.Outcome
@@ -441,7 +456,8 @@ func TestTheRules(t *testing.T) {
 			refused := b.edit(2, store.Change{Op: store.Reprioritize})
 			off := b.edit(2, store.Change{Op: store.Cancel})
 			b.finish(1, store.Outcome{State: store.Retryable})
-			return []check{{"refused", refused.Result, store.Refused}, {"off", off.Result, store.Changed}, {"first", b.state(1), store.Retryable}}
+			return []check{{"refused", refused.Result, store.Refused}, {"off", off.Result, store.Changed},
+				{"first", b.state(1), store.Retryable}}
 		},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -457,9 +473,10 @@ func TestTheRules(t *testing.T) {
 // TestWhichStatesAllowWhichChange is the table of store.Change.
 func TestWhichStatesAllowWhichChange(t *testing.T) {
 	allowed := map[store.Op][]store.State{
-		store.Cancel:       {store.Scheduled, store.Pending, store.Available, store.Running, store.Retryable},
-		store.Retry:        {store.Scheduled, store.Retryable, store.Completed, store.Cancelled, store.Discarded},
-		store.Delete:       {store.Scheduled, store.Pending, store.Available, store.Retryable, store.Completed, store.Cancelled, store.Discarded},
+		store.Cancel: {store.Scheduled, store.Pending, store.Available, store.Running, store.Retryable},
+		store.Retry:  {store.Scheduled, store.Retryable, store.Completed, store.Cancelled, store.Discarded},
+		store.Delete: {store.Scheduled, store.Pending, store.Available, store.Retryable, store.Completed,
+			store.Cancelled, store.Discarded},
 		store.Reprioritize: {store.Scheduled, store.Available, store.Retryable},
 		store.Move:         {store.Scheduled, store.Available, store.Retryable},
 		store.Reschedule:   {store.Scheduled, store.Available, store.Retryable},
@@ -467,7 +484,8 @@ func TestWhichStatesAllowWhichChange(t *testing.T) {
 	for op, states := range allowed {
 		for _, state := range store.States() {
 			b := newBook()
-			b.tasks[id(1)] = &rules.Row{Task: store.Task{ID: id(1), Queue: "q", State: state}, Open: map[bool]int{true: 1}[state == store.Pending]}
+			b.tasks[id(1)] = &rules.Row{Task: store.Task{ID: id(1), Queue: "q", State: state},
+				Open: map[bool]int{true: 1}[state == store.Pending]}
 			want := false
 			for _, s := range states {
 				want = want || s == state

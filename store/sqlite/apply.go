@@ -135,7 +135,8 @@ func (w *work) move(t *stored, to *rules.Row) error {
 		return err
 	}
 	_, err = w.run("task.put", at.state, nullCount(at.lane), nullCount(at.pos), to.Attempt, to.Crashes,
-		nullText(to.Reason), nullCount(t.group), to.RunAt, to.ClaimedAt, to.FinishedAt, nullID(t.runner), openOf(to), nullBool(to.Needed),
+		nullText(to.Reason), nullCount(t.group), to.RunAt, to.ClaimedAt, to.FinishedAt, nullID(t.runner), openOf(to),
+		nullBool(to.Needed),
 		nullCount(at.turn), nullCount(at.place), t.num)
 	return err
 }

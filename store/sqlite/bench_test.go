@@ -50,7 +50,8 @@ func newTasks(n int) []store.NewTask {
 func register(t testing.TB, s store.Store) store.ID {
 	t.Helper()
 	id := newID()
-	if _, err := s.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: id, Queues: []string{"default"}}, TTL: time.Minute}); err != nil {
+	if _, err := s.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: id, Queues: []string{"default"}},
+		TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	return id
@@ -58,7 +59,8 @@ func register(t testing.TB, s store.Store) store.ID {
 
 func claim(t testing.TB, s store.Store, worker store.ID, limit int) []store.Task {
 	t.Helper()
-	tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{"default"}, Limit: limit, Token: store.NewToken()})
+	tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{"default"}, Limit: limit,
+		Token: store.NewToken()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,8 @@ func TestAWriteWaitsForAUsersTransactionButNotForEver(t *testing.T) {
 		t.Fatal(err)
 	}
 	task := []store.NewTask{{ID: store.ID{1}, Kind: "k", Queue: "q"}}
-	if _, err := s.Enqueue(t.Context(), task); !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, store.ErrNotCommitted) {
+	if _, err := s.Enqueue(t.Context(), task); !errors.Is(err, store.ErrUnavailable) ||
+		!errors.Is(err, store.ErrNotCommitted) {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -111,7 +112,8 @@ func TestACallThatFailsDoesNotTouchThoseThatShareItsTransaction(t *testing.T) {
 	for i := range 3 {
 		go func() {
 			results <- s.write(t.Context(), true, func(w *work) error {
-				if _, err := w.enqueue([]store.NewTask{{ID: store.ID{byte(i + 1)}, Kind: "kind of " + string(rune('a'+i)), Queue: "q"}}); err != nil {
+				if _, err := w.enqueue([]store.NewTask{{ID: store.ID{byte(i + 1)}, Kind: "kind of " + string(rune('a'+i)),
+					Queue: "q"}}); err != nil {
 					return err
 				}
 				if i == 1 {

@@ -40,7 +40,8 @@ func TestAWriteEndsWithItsCaller(t *testing.T) {
 	ctx.left.Store(500)
 	tasks := make([]store.NewTask, 5000)
 	for i := range tasks {
-		tasks[i] = store.NewTask{ID: tusk.NewID(), Kind: "k", Queue: "default", Args: []byte("{}"), Key: string(rune('a'+i%26)) + tusk.NewID().String()}
+		tasks[i] = store.NewTask{ID: tusk.NewID(), Kind: "k", Queue: "default", Args: []byte("{}"),
+			Key: string(rune('a'+i%26)) + tusk.NewID().String()}
 	}
 	if _, err := s.Enqueue(ctx, tasks); !errors.Is(err, context.Canceled) || !errors.Is(err, store.ErrNotCommitted) {
 		t.Fatalf("the batch went on: %v", err)

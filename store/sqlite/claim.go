@@ -170,7 +170,8 @@ func (w *work) heldBy(token store.Token) ([]store.Task, error) {
 }
 
 // openTasks appends up to limit tasks of a lease that are not finished.
-func openTasks(ctx context.Context, c session, names func(int64) (name, error), l *lease, limit int, tasks *[]store.Task) error {
+func openTasks(ctx context.Context, c session, names func(int64) (name, error), l *lease, limit int,
+	tasks *[]store.Task) error {
 	return c.each(ctx, "lease.tasks", func(r row) error {
 		var t stored
 		if err := t.scan(r, names); err != nil {
@@ -203,7 +204,8 @@ func (w *work) leasesOf(token store.Token) ([]*lease, error) {
 }
 
 func readLease(r row) *lease {
-	return &lease{lane: r.int(0), first: r.int(1), last: r.int(2), open: r.int(3), token: r.token(4), worker: r.id(5), claimedAt: r.int(6)}
+	return &lease{lane: r.int(0), first: r.int(1), last: r.int(2), open: r.int(3), token: r.token(4), worker: r.id(5),
+		claimedAt: r.int(6)}
 }
 
 // covering returns, of all leases, the one that holds a position; nil: none does.

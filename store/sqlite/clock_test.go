@@ -47,7 +47,8 @@ func TestAClockSetBackStallsNothing(t *testing.T) {
 	if since := time.Since(lead.Now); since > time.Minute {
 		t.Fatalf("the engine went back by %v", since)
 	}
-	if _, err := s.Enqueue(t.Context(), []store.NewTask{{ID: store.ID{3}, Kind: "k", Queue: "q", Delay: 20 * time.Millisecond}}); err != nil {
+	if _, err := s.Enqueue(t.Context(), []store.NewTask{
+		{ID: store.ID{3}, Kind: "k", Queue: "q", Delay: 20 * time.Millisecond}}); err != nil {
 		t.Fatal(err)
 	}
 	for {
@@ -67,7 +68,8 @@ func TestAClockSetBackStallsNothing(t *testing.T) {
 	if dead, err := s.Rescue(t.Context(), lead.Term, 10); err != nil || len(dead) != 0 {
 		t.Error(dead, err)
 	}
-	tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()})
+	tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 1,
+		Token: store.NewToken()})
 	if err != nil || len(tasks) != 1 {
 		t.Fatal(tasks, err)
 	}
@@ -106,7 +108,8 @@ func TestTheClockGoesOnAtHalfSpeedUntilTheWallHasCaughtUp(t *testing.T) {
 }
 
 func TestInstantsBeyondAllReasonAreKeptInBounds(t *testing.T) {
-	for _, extreme := range []time.Time{time.Unix(math.MaxInt64, 0), time.Unix(math.MinInt64, 0), time.Unix(1<<55, 0), {}, time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)} {
+	for _, extreme := range []time.Time{time.Unix(math.MaxInt64, 0), time.Unix(math.MinInt64, 0), time.Unix(1<<55, 0), {},
+		time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)} {
 		for _, d := range []time.Duration{0, math.MaxInt64, math.MinInt64} {
 			at := after(micros(extreme), d)
 			if sign := extreme.Unix(); sign > 1<<50 && d >= 0 && at < 0 || sign < -1<<50 && d <= 0 && at > 0 {

@@ -79,7 +79,8 @@ func explain(err error) error {
 	case codeIOErr:
 		return fmt.Errorf("%w: the disk fails: %w", store.ErrUnavailable, err)
 	case codeCantOpen:
-		return fmt.Errorf("%w: check that the directory exists and that this user may write to it: %w", store.ErrUnavailable, err)
+		return fmt.Errorf("%w: check that the directory exists and that this user may write to it: %w",
+			store.ErrUnavailable, err)
 	case codeNotADB:
 		return fmt.Errorf("the file is not an SQLite database, or an encrypted one: name another file: %w", err)
 	case codeCorrupt:

@@ -65,7 +65,8 @@ func (w *work) extend(b store.Beat) ([]store.Stop, error) {
 		return nil, err
 	}
 	if _, err := w.run("worker.beat", b.Worker.ID, b.Worker.Host, b.Worker.PID, string(queues), b.Worker.Concurrency,
-		b.Worker.Version, string(kinds), w.now, after(w.now, b.TTL), b.Seq, bytesOf(b.Holds), b.Seen, b.Worker.Hung); err != nil {
+		b.Worker.Version, string(kinds), w.now, after(w.now, b.TTL), b.Seq, bytesOf(b.Holds), b.Seen,
+		b.Worker.Hung); err != nil {
 		return nil, err
 	}
 	var stops []store.Stop

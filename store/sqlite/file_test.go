@@ -26,7 +26,8 @@ func TestAnEmptyPollWritesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Enqueue(t.Context(), []store.NewTask{{ID: newID(), Kind: "k", Queue: "default", Delay: time.Hour}}); err != nil {
+	if _, err := s.Enqueue(t.Context(), []store.NewTask{
+		{ID: newID(), Kind: "k", Queue: "default", Delay: time.Hour}}); err != nil {
 		t.Fatal(err)
 	}
 	before := readLog(t, path)
@@ -38,7 +39,8 @@ func TestAnEmptyPollWritesNothing(t *testing.T) {
 		if tasks, err := s.Rescue(t.Context(), lead.Term, 100); err != nil || len(tasks) != 0 {
 			t.Fatal(tasks, err)
 		}
-		if n, err := s.Prune(t.Context(), lead.Term, store.Retention{Completed: time.Hour, Discarded: time.Hour, Stats: time.Hour}, 100); err != nil || n != 0 {
+		if n, err := s.Prune(t.Context(), lead.Term, store.Retention{Completed: time.Hour, Discarded: time.Hour,
+			Stats: time.Hour}, 100); err != nil || n != 0 {
 			t.Fatal(n, err)
 		}
 		if _, err := s.Finish(t.Context(), nil); err != nil {
@@ -46,7 +48,8 @@ func TestAnEmptyPollWritesNothing(t *testing.T) {
 		}
 	}
 	// A claim that finds a lane only through the writer writes nothing either.
-	if tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{"default"}, Limit: 1, Token: store.NewToken(), Again: true}); err != nil || len(tasks) != 0 {
+	if tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{"default"}, Limit: 1,
+		Token: store.NewToken(), Again: true}); err != nil || len(tasks) != 0 {
 		t.Fatal(tasks, err)
 	}
 	if !bytes.Equal(readLog(t, path), before) {

@@ -70,7 +70,8 @@ func (w *work) complete(o *store.Outcome) (bool, error) {
 	for _, l := range leases {
 		claimed := at(l.claimedAt)
 		ended := rules.EndedAt(o, claimed, w.time())
-		name, args := "finish.complete", []any{o.Attempt, o.Crashes, claimed, ended, l.worker, o.Task.ID, l.lane, l.first, l.last}
+		name, args := "finish.complete", []any{o.Attempt, o.Crashes, claimed, ended, l.worker, o.Task.ID, l.lane,
+			l.first, l.last}
 		if o.Forget {
 			name, args = "finish.forget", args[5:]
 		} else if o.Task.Key != "" {

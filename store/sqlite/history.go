@@ -51,7 +51,8 @@ func (s *Store) Ended(ctx context.Context, cursor string, limit int) (told store
 		told.Missed = max(first.int(0)-1-at, 0)
 		return c.each(ctx, "end.list", func(r row) error {
 			at = r.int(0)
-			told.Ends = append(told.Ends, store.End{Task: r.id(1), Queue: r.text(2), State: store.State(r.int(3)), At: r.time(4), Rescued: r.int(5) != 0})
+			told.Ends = append(told.Ends, store.End{Task: r.id(1), Queue: r.text(2), State: store.State(r.int(3)), At: r.time(4),
+				Rescued: r.int(5) != 0})
 			return nil
 		}, at, limit)
 	})

@@ -52,7 +52,9 @@ func (l *list) lead() ([]lead, error) {
 }
 
 func byIDs(ids []store.ID) lead {
-	return lead{"from json_each(coalesce(?, '[]')) j cross join tusk_task t indexed by tusk_task_id on t.id = unhex(j.value)", "true", "",
+	return lead{
+		"from json_each(coalesce(?, '[]')) j cross join tusk_task t indexed by tusk_task_id on t.id = unhex(j.value)", "true",
+		"",
 		[]any{inHex(ids)}}
 }
 
@@ -85,7 +87,8 @@ func (l *list) byState() ([]lead, error) {
 			live = append(live, ids...)
 		default:
 			// The number is part of the text: only so SQLite sees that the index has it.
-			leads = append(leads, lead{"from tusk_task t indexed by tusk_task_state", fmt.Sprintf("t.state = %d", state), byID, nil})
+			leads = append(leads, lead{"from tusk_task t indexed by tusk_task_state", fmt.Sprintf("t.state = %d", state), byID,
+				nil})
 		}
 	}
 	if len(live) > 0 || len(states) > 0 && len(leads) == 0 {

@@ -19,7 +19,8 @@ var migrations embed.FS
 
 const newest = 2 // the version that this program needs
 
-var schema = migrate.Schema{Files: migrations, Dialect: goose.DialectSQLite3, Table: "tusk_migration", Seconds: "unixepoch(tstamp)", Newest: newest}
+var schema = migrate.Schema{Files: migrations, Dialect: goose.DialectSQLite3, Table: "tusk_migration",
+	Seconds: "unixepoch(tstamp)", Newest: newest}
 
 // check fails unless the store is open and the schema the one that this program
 // needs.
@@ -47,7 +48,8 @@ func (s *Store) check(ctx context.Context) error {
 // names that are not ours are an error.
 func (s *Store) version(ctx context.Context) (at int64, err error) {
 	tables := map[string]bool{}
-	rows, err := s.db.QueryContext(ctx, `select name from sqlite_schema where type in ('table', 'view') and name like 'tusk\_%' escape '\'`)
+	rows, err := s.db.QueryContext(ctx,
+		`select name from sqlite_schema where type in ('table', 'view') and name like 'tusk\_%' escape '\'`)
 	if err != nil {
 		return 0, err
 	}
@@ -106,7 +108,8 @@ func (s *Store) Migrate(ctx context.Context, version int64) ([]store.Migration, 
 	}
 	for tries := 0; ; tries++ {
 		steps, err := s.migrate(ctx, version)
-		if err == nil || tries == 5 || ctx.Err() != nil || errors.Is(err, store.ErrSchemaForeign) || errors.Is(err, store.ErrSchemaNew) {
+		if err == nil || tries == 5 || ctx.Err() != nil || errors.Is(err, store.ErrSchemaForeign) ||
+			errors.Is(err, store.ErrSchemaNew) {
 			return steps, wrap("migrate", explain(err))
 		}
 		time.Sleep(time.Duration(20<<tries) * time.Millisecond)

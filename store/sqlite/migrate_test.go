@@ -32,7 +32,8 @@ func TestTheSchemaGoesUpAndDown(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tusk.db")
 	s := open(t, path)
 	execute(t, pool(t, path), "create table mine (a)")
-	if _, err := s.Enqueue(t.Context(), newTasks(1)); !errors.Is(err, store.ErrSchemaMissing) || !errors.Is(err, store.ErrNotCommitted) {
+	if _, err := s.Enqueue(t.Context(), newTasks(1)); !errors.Is(err, store.ErrSchemaMissing) ||
+		!errors.Is(err, store.ErrNotCommitted) {
 		t.Error(err)
 	}
 	for range 2 {
@@ -74,7 +75,8 @@ func TestASchemaThatIsNotOursIsRefused(t *testing.T) {
 		{"a table of that name", "create table tusk_task (a)", store.ErrSchemaForeign},
 		{"a version table of another kind", "create table tusk_migration (a)", store.ErrSchemaForeign},
 		{"a newer one", newer, store.ErrSchemaNew},
-		{"one without its tables", versioned + "insert into tusk_migration (version_id, is_applied) values (1, 1), (2, 1)", store.ErrSchemaForeign},
+		{"one without its tables", versioned + "insert into tusk_migration (version_id, is_applied) values (1, 1), (2, 1)",
+			store.ErrSchemaForeign},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "tusk.db")
@@ -94,6 +96,7 @@ func TestASchemaThatIsNotOursIsRefused(t *testing.T) {
 }
 
 const (
-	versioned = "create table tusk_migration (id integer primary key, version_id integer, is_applied integer, tstamp text);"
-	newer     = versioned + "insert into tusk_migration (version_id, is_applied) values (0, 1), (1, 1), (2, 1), (3, 1)"
+	versioned = "create table tusk_migration (id integer primary key, version_id integer, is_applied integer, " +
+		"tstamp text);"
+	newer = versioned + "insert into tusk_migration (version_id, is_applied) values (0, 1), (1, 1), (2, 1), (3, 1)"
 )

@@ -35,32 +35,40 @@ func openTest(t testing.TB) *Store {
 
 // Tables that hold a handful of rows whatever the backlog, and sorts of as little.
 var small = map[string][]string{
-	"list.available":     {"SCAN tusk_lane USING COVERING INDEX tusk_lane_ready", "SCAN tusk_lane USING INDEX tusk_lane_ready"}, // lanes that have tasks
+	// lanes that have tasks
+	"list.available": {"SCAN tusk_lane USING COVERING INDEX tusk_lane_ready",
+		"SCAN tusk_lane USING INDEX tusk_lane_ready"},
 	"list.available.ids": {"SCAN l USING INDEX tusk_lane_ready"},
 	"lease.all":          {"SCAN tusk_lease"},
-	"prune.workers":      {"SCAN tusk_lease", "SCAN tusk_worker EXISTS USING INDEX tusk_worker_dead", "SCAN tusk_worker USING INDEX tusk_worker_dead"},
-	"list.running":       {"SCAN tusk_lease"}, // claims under way
-	"list.running.ids":   {"SCAN s"},
-	"list.kinds":         {"SCAN tusk_kind"}, // a row for each kind on each queue
-	"prune.kinds":        {"SCAN tusk_kind"},
-	"health":             {"SCAN pragma_page_count VIRTUAL TABLE INDEX 0:", "SCAN pragma_page_size VIRTUAL TABLE INDEX 0:"}, // a row each
-	"count.lanes":        {"SCAN tusk_lane"},
-	"count.waiting":      {"SCAN tusk_waiting"},
-	"rescue.leases":      {"SCAN tusk_lease", "SCAN tusk_worker EXISTS USING INDEX tusk_worker_dead", "USE TEMP B-TREE FOR ORDER BY"}, // claims of the dead
-	"rescue.strays":      {"SCAN tusk_lease", "USE TEMP B-TREE FOR ORDER BY"},                                                         // claims under way
-	"end.last":           {"SCAN sqlite_sequence"},                                                                                    // a row for each table that counts
-	"lease.find":         {"USE TEMP B-TREE FOR ORDER BY"},                                                                            // lanes of one claim
-	"worker.list":        {"SCAN w USING INDEX tusk_worker_living", "USE TEMP B-TREE FOR ORDER BY"},                                   // the living
-	"error.list":         {"USE TEMP B-TREE FOR LAST 2 TERMS OF ORDER BY"},                                                            // groups last seen in the same microsecond
-	"admit.next":         {"SCAN tusk_task USING INDEX tusk_task_waiting"},                                                            // its first row
-	"prune.lanes":        {"SCAN tusk_lane"},                                                                                          // a row for each queue and priority that has tasks
-	"prune.plain":        {"SCAN (subquery-1)"},                                                                                       // as many as are pruned
-	"doubt.any":          {"SCAN tusk_doubt"},                                                                                         // its first row
-	"doubt.list":         {"SCAN tusk_doubt"},                                                                                         // as many as are shown to the rules
-	"doubt.drop":         {"SCAN tusk_doubt"},                                                                                         // the same
-	"need.list":          {"USE TEMP B-TREE FOR ORDER BY"},                                                                            // what a few tasks need
-	"turn.holders":       {"SCAN h"},                                                                                                  // a row for each group that has turns
-	"turn.waiting":       {"SCAN w"},                                                                                                  // as many as are returned
+	"prune.workers": {"SCAN tusk_lease", "SCAN tusk_worker EXISTS USING INDEX tusk_worker_dead",
+		"SCAN tusk_worker USING INDEX tusk_worker_dead"},
+	"list.running":     {"SCAN tusk_lease"}, // claims under way
+	"list.running.ids": {"SCAN s"},
+	"list.kinds":       {"SCAN tusk_kind"}, // a row for each kind on each queue
+	"prune.kinds":      {"SCAN tusk_kind"},
+	// a row each
+	"health":        {"SCAN pragma_page_count VIRTUAL TABLE INDEX 0:", "SCAN pragma_page_size VIRTUAL TABLE INDEX 0:"},
+	"count.lanes":   {"SCAN tusk_lane"},
+	"count.waiting": {"SCAN tusk_waiting"},
+	// claims of the dead
+	"rescue.leases": {"SCAN tusk_lease", "SCAN tusk_worker EXISTS USING INDEX tusk_worker_dead",
+		"USE TEMP B-TREE FOR ORDER BY"},
+	"rescue.strays": {"SCAN tusk_lease", "USE TEMP B-TREE FOR ORDER BY"}, // claims under way
+	// a row for each table that counts
+	"end.last":    {"SCAN sqlite_sequence"},
+	"lease.find":  {"USE TEMP B-TREE FOR ORDER BY"},                                          // lanes of one claim
+	"worker.list": {"SCAN w USING INDEX tusk_worker_living", "USE TEMP B-TREE FOR ORDER BY"}, // the living
+	// groups last seen in the same microsecond
+	"error.list":   {"USE TEMP B-TREE FOR LAST 2 TERMS OF ORDER BY"},
+	"admit.next":   {"SCAN tusk_task USING INDEX tusk_task_waiting"}, // its first row
+	"prune.lanes":  {"SCAN tusk_lane"},                               // a row for each queue and priority that has tasks
+	"prune.plain":  {"SCAN (subquery-1)"},                            // as many as are pruned
+	"doubt.any":    {"SCAN tusk_doubt"},                              // its first row
+	"doubt.list":   {"SCAN tusk_doubt"},                              // as many as are shown to the rules
+	"doubt.drop":   {"SCAN tusk_doubt"},                              // the same
+	"need.list":    {"USE TEMP B-TREE FOR ORDER BY"},                 // what a few tasks need
+	"turn.holders": {"SCAN h"},                                       // a row for each group that has turns
+	"turn.waiting": {"SCAN w"},                                       // as many as are returned
 }
 
 func TestNoStatementScansOrSorts(t *testing.T) {
@@ -73,7 +81,8 @@ func TestNoStatementScansOrSortsThoughStatisticsKnowOfOneRow(t *testing.T) {
 	ctx := t.Context()
 	path := s.Path()
 	for _, text := range []string{
-		"create table users (id integer primary key, name text)", "create index users_name on users (name)", "insert into users values (1, 'a')",
+		"create table users (id integer primary key, name text)", "create index users_name on users (name)",
+		"insert into users values (1, 'a')",
 		"analyze",
 		"delete from sqlite_stat1 where tbl glob 'tusk_*'",
 		`insert into sqlite_stat1 (tbl, idx, stat)
@@ -95,7 +104,9 @@ func TestNoStatementScansOrSortsThoughStatisticsKnowOfOneRow(t *testing.T) {
 	defer again.Close()
 	noneScansOrSorts(t, again)
 	var theirs, ours int
-	if err := db.QueryRow("select count(*) filter (where tbl = 'users'), count(*) filter (where tbl <> 'users') from sqlite_stat1").Scan(&theirs, &ours); err != nil {
+	if err := db.QueryRow(
+		"select count(*) filter (where tbl = 'users'), count(*) filter (where tbl <> 'users') from sqlite_stat1").Scan(
+		&theirs, &ours); err != nil {
 		t.Fatal(err)
 	}
 	if theirs == 0 || ours != 0 {
@@ -110,7 +121,9 @@ func noneScansOrSorts(t *testing.T, s *Store) {
 			continue
 		}
 		for _, step := range plan(t, s, text) {
-			if bad(step) && !slices.ContainsFunc(small[name], func(ok string) bool { return step == ok || strings.HasPrefix(step, ok+" USING") }) {
+			if bad(step) && !slices.ContainsFunc(small[name], func(ok string) bool {
+				return step == ok || strings.HasPrefix(step, ok+" USING")
+			}) {
 				t.Errorf("%s: %s\n%s", name, step, text)
 			}
 		}
@@ -118,7 +131,8 @@ func noneScansOrSorts(t *testing.T, s *Store) {
 }
 
 func bad(step string) bool {
-	if strings.HasPrefix(step, "SCAN CONSTANT ROW") || strings.HasPrefix(step, "SCAN json_each") || strings.HasPrefix(step, "SCAN j VIRTUAL TABLE") {
+	if strings.HasPrefix(step, "SCAN CONSTANT ROW") || strings.HasPrefix(step, "SCAN json_each") ||
+		strings.HasPrefix(step, "SCAN j VIRTUAL TABLE") {
 		return false
 	}
 	return strings.HasPrefix(step, "SCAN ") || strings.Contains(step, "TEMP B-TREE") || strings.Contains(step, "AUTOMATIC")
@@ -166,7 +180,8 @@ func TestEveryListGoesAlongAnIndex(t *testing.T) {
 	if _, err := s.Enqueue(t.Context(), work); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Edit(t.Context(), store.Edit{IDs: []store.ID{{2}}, Change: store.Change{Op: store.Cancel}}); err != nil {
+	if _, err := s.Edit(t.Context(), store.Edit{IDs: []store.ID{{2}}, Change: store.Change{Op: store.Cancel}}); err !=
+		nil {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
@@ -187,7 +202,8 @@ func TestEveryListGoesAlongAnIndex(t *testing.T) {
 		{store.Filter{States: []store.State{store.Available, store.Running}}, "tusk_task_id"},
 		{store.Filter{States: []store.State{store.Completed}, Queues: []string{"q"}}, "tusk_task_kind"},
 		{store.Filter{States: []store.State{store.Completed}}, "tusk_task_id"},
-		{store.Filter{From: time.Now().Add(-time.Minute), Until: time.Now().Add(time.Minute)}, "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"},
+		{store.Filter{From: time.Now().Add(-time.Minute), Until: time.Now().Add(time.Minute)},
+			"USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"},
 	} {
 		t.Run(fmt.Sprintf("%+v", test.filter), func(t *testing.T) {
 			test.filter.Limit = 10

@@ -72,7 +72,8 @@ func consume(ctx context.Context, s testStore) error {
 		return err
 	}
 	for empty := 0; empty < 3; {
-		tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{"default"}, Limit: 7, Token: store.NewToken()})
+		tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{"default"}, Limit: 7,
+			Token: store.NewToken()})
 		if err != nil {
 			return err
 		}
@@ -168,7 +169,8 @@ func workForEver(ctx context.Context, s testStore) error {
 		for _, task := range tasks {
 			fmt.Println("+", task.ID)
 		}
-		claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{"default"}, Limit: 3, Token: store.NewToken()})
+		claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{"default"}, Limit: 3,
+			Token: store.NewToken()})
 		if err != nil {
 			return err
 		}
@@ -252,7 +254,8 @@ func countsAreRight(t *testing.T, s store.Store, db *sql.DB) {
 		store.Retryable: "t.state = 5",
 	} {
 		var want int64
-		if err := db.QueryRow("select count(*) from tusk_task t left join tusk_lane l on l.id = t.lane where " + where).Scan(&want); err != nil {
+		if err := db.QueryRow("select count(*) from tusk_task t left join tusk_lane l on l.id = t.lane where " + where).Scan(
+			&want); err != nil {
 			t.Fatal(err)
 		}
 		if got[state] != want {
@@ -260,7 +263,8 @@ func countsAreRight(t *testing.T, s store.Store, db *sql.DB) {
 		}
 	}
 	var open, running int64
-	if err := db.QueryRow("select coalesce(sum(open), 0), (select sum(running) from tusk_lane) from tusk_lease").Scan(&open, &running); err != nil || open != running {
+	if err := db.QueryRow("select coalesce(sum(open), 0), (select sum(running) from tusk_lane) from tusk_lease").Scan(
+		&open, &running); err != nil || open != running {
 		t.Errorf("leases hold %d, lanes count %d running: %v", open, running, err)
 	}
 }

@@ -128,7 +128,8 @@ func (l *list) conditions() (where []string, args []any) {
 		for i, s := range f.States {
 			states[i] = int(s)
 		}
-		must("(case when t.state = 3 and t.pos <= l.cursor then 4 else t.state end) in (select value from json_each(?))", inJSON(states))
+		must("(case when t.state = 3 and t.pos <= l.cursor then 4 else t.state end) in (select value from json_each(?))",
+			inJSON(states))
 	}
 	if len(f.Tenants) > 0 {
 		must("coalesce(t.tenant, '') in (select value from json_each(?))", inJSON(f.Tenants))
@@ -207,7 +208,8 @@ func (l *list) readDetail(t *stored) error {
 		}
 	}
 	err = l.each(l.ctx, "list.logs", func(r row) error {
-		t.Detail.Logs = append(t.Detail.Logs, store.LogLine{At: r.time(0), Attempt: int(r.int(1)), Level: r.text(2), Text: r.text(3)})
+		t.Detail.Logs = append(t.Detail.Logs, store.LogLine{At: r.time(0), Attempt: int(r.int(1)), Level: r.text(2),
+			Text: r.text(3)})
 		return nil
 	}, t.num)
 	if err != nil {

@@ -13,7 +13,8 @@ func (s *Store) Records(ctx context.Context, kind string) ([]store.Record, error
 	var records []store.Record
 	err := s.read(ctx, func(ctx context.Context, c session) error {
 		return c.each(ctx, "record.list", func(r row) error {
-			records = append(records, store.Record{Kind: kind, Name: r.text(0), Version: r.int(1), Body: r.blob(2), UpdatedAt: r.time(3)})
+			records = append(records, store.Record{Kind: kind, Name: r.text(0), Version: r.int(1), Body: r.blob(2),
+				UpdatedAt: r.time(3)})
 			return nil
 		}, kind)
 	})
@@ -41,7 +42,8 @@ func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (version int64
 }
 
 // UpdateRecords implements store.Recorder.
-func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutRecord) (updated []store.Updated, err error) {
+func (s *Store) UpdateRecords(ctx context.Context, term int64,
+	puts []store.PutRecord) (updated []store.Updated, err error) {
 	err = s.write(ctx, true, func(w *work) error {
 		if term != 0 {
 			if err := leads(w.ctx, w.session, term, w.now); err != nil {

@@ -10,7 +10,8 @@ import (
 var _ store.Restorer = (*Store)(nil)
 
 // Restore implements store.Restorer.
-func (s *Store) Restore(ctx context.Context, note store.Record, tasks []store.Task) (version int64, exist []store.ID, err error) {
+func (s *Store) Restore(ctx context.Context, note store.Record,
+	tasks []store.Task) (version int64, exist []store.ID, err error) {
 	err = s.write(ctx, true, func(w *work) error {
 		if version, err = w.putRecord(note); err != nil {
 			return err
@@ -69,9 +70,9 @@ func (w *work) addFinished(r *rules.Row) (num, group int64, err error) {
 		partition = r.Partition
 	}
 	w.wrote = true
-	added, err := w.one("task.restore", r.ID, kind, r.Priority, r.State, nullBytes(r.Args), nullText(r.Tenant), tags, nullText(r.Key),
-		nullBytes(r.Settings), r.Attempt, r.Crashes, nullText(r.Reason), nullCount(group), r.EnqueuedAt, r.RunAt, r.ExpiresAt,
-		r.ClaimedAt, r.FinishedAt, nullID(r.Workflow), partition, openOf(r))
+	added, err := w.one("task.restore", r.ID, kind, r.Priority, r.State, nullBytes(r.Args), nullText(r.Tenant), tags,
+		nullText(r.Key), nullBytes(r.Settings), r.Attempt, r.Crashes, nullText(r.Reason), nullCount(group), r.EnqueuedAt,
+		r.RunAt, r.ExpiresAt, r.ClaimedAt, r.FinishedAt, nullID(r.Workflow), partition, openOf(r))
 	if err != nil {
 		return 0, 0, err
 	}

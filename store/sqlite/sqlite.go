@@ -78,7 +78,8 @@ func open(ctx context.Context, db *sql.DB) (*Store, error) {
 		return nil, errors.New("no pool: want an open *sql.DB")
 	}
 	if limit := db.Stats().MaxOpenConnections; limit > 0 && limit < Connections+1 {
-		return nil, fmt.Errorf("the pool allows %d connections and Tusk needs %d: raise it with SetMaxOpenConns", limit, Connections+1)
+		return nil, fmt.Errorf("the pool allows %d connections and Tusk needs %d: raise it with SetMaxOpenConns", limit,
+			Connections+1)
 	}
 	var path string
 	var conn *direct
@@ -110,7 +111,8 @@ func open(ctx context.Context, db *sql.DB) (*Store, error) {
 // writing and reading are the settings of the store's connections. The writer
 // waits for others by itself: see writer.begin.
 var (
-	writing = []string{"busy_timeout = 10000", "journal_mode = wal", "synchronous = full", "foreign_keys = on", "mmap_size = 0",
+	writing = []string{"busy_timeout = 10000", "journal_mode = wal", "synchronous = full", "foreign_keys = on",
+		"mmap_size = 0",
 		"cache_size = -32000", "wal_autocheckpoint = 4000", "journal_size_limit = 67108864", "busy_timeout = 0"}
 	reading = []string{"busy_timeout = 10000", "query_only = on", "mmap_size = 0"}
 )
@@ -161,10 +163,12 @@ func inspect(ctx context.Context, db *sql.DB) (string, error) {
 	}
 	var v [3]int
 	if _, err := fmt.Sscanf(version, "%d.%d.%d", &v[0], &v[1], &v[2]); err != nil || !atLeast(v, oldest) {
-		return "", fmt.Errorf("SQLite %s can corrupt a database that several processes write to: use a driver with %d.%d.%d or later",
-			version, oldest[0], oldest[1], oldest[2])
+		return "",
+			fmt.Errorf("SQLite %s can corrupt a database that several processes write to: use a driver with %d.%d.%d or later",
+				version, oldest[0], oldest[1], oldest[2])
 	}
-	if err := db.QueryRowContext(ctx, "select file from pragma_database_list where name = 'main'").Scan(&path); err != nil {
+	if err := db.QueryRowContext(ctx, "select file from pragma_database_list where name = 'main'").Scan(&path); err !=
+		nil {
 		return "", err
 	}
 	if path == "" {

@@ -8,7 +8,8 @@ import "context"
 // that are opened afterwards know nothing.
 func (d *direct) forgetStatistics(ctx context.Context) error {
 	var any bool
-	err := d.conn.QueryRowContext(ctx, "select exists (select 1 from sqlite_schema where name = 'sqlite_stat1')").Scan(&any)
+	err := d.conn.QueryRowContext(ctx, "select exists (select 1 from sqlite_schema where name = 'sqlite_stat1')").Scan(
+		&any)
 	if err != nil || !any {
 		return err
 	}

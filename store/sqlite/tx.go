@@ -86,7 +86,8 @@ func (u *userTx) check(ctx context.Context) error {
 		return err
 	}
 	var path string
-	if err := u.session.tx.QueryRowContext(ctx, "select file from pragma_database_list where name = 'main'").Scan(&path); err != nil {
+	if err := u.session.tx.QueryRowContext(ctx, "select file from pragma_database_list where name = 'main'").Scan(
+		&path); err != nil {
 		return err
 	}
 	if path != u.store.path {

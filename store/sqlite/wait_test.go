@@ -73,7 +73,8 @@ func claimAll(t *testing.T, s *Store) []store.Task {
 	if _, err := s.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: worker}, TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
-	tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 1000, Token: store.NewToken()})
+	tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 1000,
+		Token: store.NewToken()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +112,8 @@ func stateOf(t *testing.T, s *Store, id store.ID) (store.State, string) {
 
 func TestAPlainTaskCostsOneStatementAtEachEnd(t *testing.T) {
 	s := openTest(t)
-	mustEnqueue(t, s, store.NewTask{ID: store.ID{9, 9}, Kind: "k", Queue: "q"}) // the queue, the kind and the lane are known
+	// the queue, the kind and the lane are known
+	mustEnqueue(t, s, store.NewTask{ID: store.ID{9, 9}, Kind: "k", Queue: "q"})
 	mustEnqueue(t, s, tasksOf(2, func(i int, n *store.NewTask) {
 		n.ID[2] = 2
 		n.Turn, n.Needs = i == 0, []store.Need{{Task: store.ID{9, 9}}} // and others wait
@@ -139,7 +141,8 @@ func TestAPlainTaskCostsOneStatementAtEachEnd(t *testing.T) {
 func TestWaitingTasksAreFoundByIndex(t *testing.T) {
 	s := openTest(t)
 	for name, want := range map[string]string{
-		"turn.waiting":  "SEARCH tusk_turn USING INDEX tusk_turn_since (since>?)\nCORRELATED SCALAR SUBQUERY 2\nCO-ROUTINE w\nSEARCH tusk_task USING COVERING INDEX tusk_task_turn (turn=?)",
+		"turn.waiting": "SEARCH tusk_turn USING INDEX tusk_turn_since (since>?)\nCORRELATED SCALAR SUBQUERY " +
+			"2\nCO-ROUTINE w\nSEARCH tusk_task USING COVERING INDEX tusk_task_turn (turn=?)",
 		"turn.holders":  "SEARCH tusk_task USING INDEX tusk_task_holds (turn>?)",
 		"prune.turns":   "SEARCH tusk_turn USING COVERING INDEX tusk_turn_since (since=?)",
 		"turn.came":     "SCAN json_each VIRTUAL TABLE INDEX 1:\nSEARCH tusk_turn USING INTEGER PRIMARY KEY (rowid=?)",
@@ -169,7 +172,8 @@ func TestACancelGoesDownTheGraphUpToTheLimit(t *testing.T) {
 		}
 	})
 	mustEnqueue(t, s, chain...)
-	if _, err := s.Edit(t.Context(), store.Edit{IDs: []store.ID{chain[0].ID}, Change: store.Change{Op: store.Cancel}}); err != nil {
+	if _, err := s.Edit(t.Context(), store.Edit{IDs: []store.ID{chain[0].ID},
+		Change: store.Change{Op: store.Cancel}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []int{7, 7, 5, 0} {
@@ -193,7 +197,8 @@ func TestARerunThatNeedsWhatFailsIsCancelledWhenItsKeyIsFree(t *testing.T) {
 	mustEnqueue(t, s, parent, first)
 	running := claimAll(t, s)
 	mustEnqueue(t, s, again, below)
-	if _, err := s.Edit(t.Context(), store.Edit{IDs: []store.ID{parent.ID}, Change: store.Change{Op: store.Cancel}}); err != nil {
+	if _, err := s.Edit(t.Context(), store.Edit{IDs: []store.ID{parent.ID},
+		Change: store.Change{Op: store.Cancel}}); err != nil {
 		t.Fatal(err)
 	}
 	if did, err := s.Admit(t.Context(), term, 10); err != nil || did.Cancelled != 0 {
@@ -223,11 +228,13 @@ func TestWhoNeedsARerunThatIsCalledOffIsTold(t *testing.T) {
 	again.ID = store.ID{3}
 	mustEnqueue(t, s, first)
 	claimAll(t, s)
-	cancels, goesOn := store.NewTask{ID: store.ID{4}, Kind: "k", Queue: "q"}, store.NewTask{ID: store.ID{5}, Kind: "k", Queue: "q"}
+	cancels, goesOn := store.NewTask{ID: store.ID{4}, Kind: "k", Queue: "q"},
+		store.NewTask{ID: store.ID{5}, Kind: "k", Queue: "q"}
 	cancels.Needs = []store.Need{{Task: again.ID}}
 	goesOn.Needs = []store.Need{{Task: again.ID, OnFailure: store.ContinueOnFailure}}
 	mustEnqueue(t, s, again, cancels, goesOn)
-	if _, err := s.Edit(t.Context(), store.Edit{IDs: []store.ID{again.ID}, Change: store.Change{Op: store.Cancel}}); err != nil {
+	if _, err := s.Edit(t.Context(), store.Edit{IDs: []store.ID{again.ID}, Change: store.Change{Op: store.Cancel}}); err !=
+		nil {
 		t.Fatal(err)
 	}
 	if state, _ := stateOf(t, s, goesOn.ID); state != store.Available {
@@ -333,7 +340,8 @@ func TestATurnCostsAStatementAndAFewForAllOfThem(t *testing.T) {
 	s := openTest(t)
 	term := leading(t, s)
 	turning := func(i int, n *store.NewTask) { n.Turn, n.Tenant, n.ID[2] = true, fmt.Sprint(i%10), 1 }
-	for _, task := range mustEnqueue(t, s, tasksOf(10, turning)...) { // the queue, the kind, the tenants and the lane are known
+	// the queue, the kind, the tenants and the lane are known
+	for _, task := range mustEnqueue(t, s, tasksOf(10, turning)...) {
 		if n, err := s.Grant(t.Context(), term, []store.ID{task.ID}); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
@@ -365,7 +373,10 @@ func TestATurnCostsAStatementAndAFewForAllOfThem(t *testing.T) {
 			t.Errorf("grant of %d: %d statements, want %d: %q", n, len(granting), want, granting)
 		}
 		claimed := claimAll(t, s)
-		ended := statementsOf(t, s, func(w *work) error { _, err := w.finish(ends(claimed, store.Completed)); return flushing(w, err) })
+		ended := statementsOf(t, s, func(w *work) error {
+			_, err := w.finish(ends(claimed, store.Completed))
+			return flushing(w, err)
+		})
 		if want := n + 2; len(ended) != want { // as without turns
 			t.Errorf("finish of %d: %d statements, want %d: %q", n, len(ended), want, ended)
 		}

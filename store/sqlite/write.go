@@ -43,7 +43,8 @@ const (
 )
 
 func newWriter(s *Store, conn *direct) *writer {
-	return &writer{store: s, conn: conn, calls: make(chan *call, sharing), peeks: make(chan chan<- bool), full: true, patience: busyTimeout}
+	return &writer{store: s, conn: conn, calls: make(chan *call, sharing), peeks: make(chan chan<- bool), full: true,
+		patience: busyTimeout}
 }
 
 // write runs fn in a transaction and returns when that is committed. A durable

@@ -168,7 +168,8 @@ var archiveClauses = []clause{
 				t.Errorf("%d tasks are said to be back", len(back))
 			}
 			left := t.list(store.Filter{Limit: 100})
-			if slices.ContainsFunc(left, func(task store.Task) bool { _, taken := handed[task.ID]; return taken }) || len(left) != len(late) {
+			if slices.ContainsFunc(left, func(task store.Task) bool { _, taken := handed[task.ID]; return taken }) ||
+				len(left) != len(late) {
 				t.Fatalf("%d tasks are left, want the %d that were not handed over", len(left), len(late))
 			}
 		}

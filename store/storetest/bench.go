@@ -58,7 +58,8 @@ func BenchTicks(b *testing.B, e Engine) {
 	}
 	puts := make([]store.PutRecord, all)
 	for i := range puts {
-		r := store.Record{Kind: "schedule", Name: fmt.Sprint("s", i), Body: fmt.Appendf(nil, `{"spec":"@every 1m","text":"%0200d"}`, 0)}
+		r := store.Record{Kind: "schedule", Name: fmt.Sprint("s", i),
+			Body: fmt.Appendf(nil, `{"spec":"@every 1m","text":"%0200d"}`, 0)}
 		if r.Version, _, err = l.store.PutRecord(ctx, store.PutRecord{Record: r}); err != nil {
 			b.Fatal(err)
 		}
@@ -68,7 +69,8 @@ func BenchTicks(b *testing.B, e Engine) {
 	for b.Loop() {
 		set := puts[at : at+size]
 		for i := range set {
-			set[i].Tasks = []store.NewTask{{ID: NewID(), Kind: "k", Queue: "q", Args: l.args, Key: "schedule:" + set[i].Record.Name}}
+			set[i].Tasks = []store.NewTask{{ID: NewID(), Kind: "k", Queue: "q", Args: l.args,
+				Key: "schedule:" + set[i].Record.Name}}
 		}
 		updated, err := l.store.UpdateRecords(ctx, leader.Term, set)
 		if err != nil {
@@ -98,7 +100,8 @@ type line struct {
 
 func newLine(b *testing.B, e Engine, size int) *line {
 	l := &line{B: b, store: e.New(b)(), size: size, worker: NewID(), args: fmt.Appendf(nil, `{"text":"%069d"}`, 0)}
-	beat := store.Beat{Worker: store.Worker{ID: l.worker, Host: "host", Queues: []string{"q"}, Concurrency: size}, TTL: time.Hour}
+	beat := store.Beat{Worker: store.Worker{ID: l.worker, Host: "host", Queues: []string{"q"}, Concurrency: size},
+		TTL: time.Hour}
 	if _, err := l.store.Extend(context.Background(), beat); err != nil {
 		b.Fatal(err)
 	}
@@ -119,7 +122,8 @@ func (l *line) enqueue() {
 // run claims a batch and completes it.
 func (l *line) run() {
 	ctx := context.Background()
-	tasks, err := l.store.Claim(ctx, store.ClaimRequest{Worker: l.worker, Queues: []string{"q"}, Limit: l.size, Token: store.NewToken()})
+	tasks, err := l.store.Claim(ctx, store.ClaimRequest{Worker: l.worker, Queues: []string{"q"}, Limit: l.size,
+		Token: store.NewToken()})
 	if err != nil || len(tasks) != l.size {
 		l.Fatalf("claimed %d of %d, %v", len(tasks), l.size, err)
 	}

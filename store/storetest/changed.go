@@ -76,7 +76,8 @@ var changedClauses = []clause{
 		t.edit(store.Change{Op: store.Move, Queue: "other"}, id)
 		at := t.wasChanged(id, store.WasMoved, from, t.stamp())
 		task := t.take(worker, 1, "other")[0]
-		t.beat(worker, time.Minute, store.Note{ID: id, Lease: task.Lease, Output: []byte(`1`), Progress: &store.Progress{Percent: 5}})
+		t.beat(worker, time.Minute, store.Note{ID: id, Lease: task.Lease, Output: []byte(`1`),
+			Progress: &store.Progress{Percent: 5}})
 		t.wasChanged(id, store.WasMoved, at, at)
 		t.mustEnd(to(store.Completed, &task))
 		t.wasChanged(id, store.WasMoved, at, at)

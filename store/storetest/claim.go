@@ -22,7 +22,8 @@ var claimClauses = []clause{
 		if c.ID != n.ID || c.State != store.Running || c.Attempt != 1 || c.Lease != token || c.Worker != worker {
 			t.Errorf("claimed %+v", c)
 		}
-		if c.Kind != "k" || c.Queue != "q" || c.Tenant != "acme" || c.Key != "its key" || c.Priority != 3 || string(c.Args) != `{"n":1}` ||
+		if c.Kind != "k" || c.Queue != "q" || c.Tenant != "acme" || c.Key != "its key" || c.Priority != 3 ||
+			string(c.Args) != `{"n":1}` ||
 			!slices.Equal(c.Tags, n.Tags) || string(c.Settings) != string(n.Settings) {
 			t.Errorf("claimed %+v", c)
 		}
@@ -138,7 +139,8 @@ var claimClauses = []clause{
 	}},
 	{"claim/a worker that never beat gets nothing", func(t *T) {
 		t.addOne()
-		_, err := t.Claim(t.ctx(), store.ClaimRequest{Worker: NewID(), Queues: []string{"q"}, Limit: 1, Token: store.NewToken()})
+		_, err := t.Claim(t.ctx(), store.ClaimRequest{Worker: NewID(), Queues: []string{"q"}, Limit: 1,
+			Token: store.NewToken()})
 		if !errors.Is(err, store.ErrWorkerDead) {
 			t.Errorf("got %v", err)
 		}
@@ -194,7 +196,8 @@ var extendClauses = []clause{
 			t.Fatalf("%+v, %v", all, err)
 		}
 		got := all[0]
-		if got.ID != id || got.Host != w.Host || got.PID != 42 || !slices.Equal(got.Queues, w.Queues) || got.Concurrency != 7 || got.Version != "v1" || got.Running != 0 ||
+		if got.ID != id || got.Host != w.Host || got.PID != 42 || !slices.Equal(got.Queues, w.Queues) ||
+			got.Concurrency != 7 || got.Version != "v1" || got.Running != 0 ||
 			!slices.Equal(got.Kinds, w.Kinds) || got.Hung != 3 {
 			t.Errorf("%+v", got)
 		}
@@ -219,7 +222,8 @@ var extendClauses = []clause{
 		if all, _ := t.Workers(t.ctx()); len(all) != 1 {
 			t.Errorf("%d after signing off", len(all))
 		}
-		if _, err := t.Claim(t.ctx(), store.ClaimRequest{Worker: other, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()}); !errors.Is(err, store.ErrWorkerDead) {
+		if _, err := t.Claim(t.ctx(), store.ClaimRequest{Worker: other, Queues: []string{"q"}, Limit: 1,
+			Token: store.NewToken()}); !errors.Is(err, store.ErrWorkerDead) {
 			t.Errorf("claim after signing off: %v", err)
 		}
 	}},
@@ -233,7 +237,8 @@ var extendClauses = []clause{
 		id := t.worker()
 		t.addOne()
 		task := t.takeOne(id)
-		note := store.Note{ID: task.ID, Lease: task.Lease, Logs: []store.LogLine{{Attempt: 1, Level: "INFO", Text: "last words"}}}
+		note := store.Note{ID: task.ID, Lease: task.Lease,
+			Logs: []store.LogLine{{Attempt: 1, Level: "INFO", Text: "last words"}}}
 		t.beat(id, 0, note)
 		t.beat(id, 0, note)
 		if logs := t.get(task.ID).Detail.Logs; len(logs) != 1 {
@@ -273,13 +278,15 @@ var extendClauses = []clause{
 		line := func(text string) []store.LogLine {
 			return []store.LogLine{{At: at, Attempt: 1, Level: "INFO", Text: text}}
 		}
-		t.beat(id, time.Minute, store.Note{ID: task.ID, Lease: task.Lease, Progress: &store.Progress{Percent: 10, Message: "ten"}, Logs: line("a")})
+		t.beat(id, time.Minute, store.Note{ID: task.ID, Lease: task.Lease,
+			Progress: &store.Progress{Percent: 10, Message: "ten"}, Logs: line("a")})
 		t.beat(id, time.Minute, store.Note{ID: task.ID, Lease: task.Lease, Logs: line("b'%\"")})
 		d := t.get(task.ID).Detail
 		if d.Progress == nil || *d.Progress != (store.Progress{Percent: 10, Message: "ten"}) {
 			t.Errorf("progress %+v", d.Progress)
 		}
-		if len(d.Logs) != 2 || d.Logs[0].Text != "a" || d.Logs[1].Text != "b'%\"" || !d.Logs[0].At.Equal(at) || d.Logs[0].Level != "INFO" || d.Logs[0].Attempt != 1 {
+		if len(d.Logs) != 2 || d.Logs[0].Text != "a" || d.Logs[1].Text != "b'%\"" || !d.Logs[0].At.Equal(at) ||
+			d.Logs[0].Level != "INFO" || d.Logs[0].Attempt != 1 {
 			t.Errorf("logs %+v", d.Logs)
 		}
 		o := to(store.Completed, task)
@@ -308,14 +315,16 @@ var extendClauses = []clause{
 		id, other := t.worker(), t.worker()
 		t.addMany(2)
 		tasks := t.take(id, 2)
-		if e := t.edit(store.Change{Op: store.Cancel, Reason: "no more"}, tasks[0].ID)[0]; e.Result != store.Requested || e.State != store.Running {
+		if e := t.edit(store.Change{Op: store.Cancel, Reason: "no more"}, tasks[0].ID)[0]; e.Result != store.Requested ||
+			e.State != store.Running {
 			t.Errorf("%+v", e)
 		}
 		if !t.get(tasks[0].ID).Detail.CancelRequested || t.get(tasks[1].ID).Detail.CancelRequested {
 			t.Error("the request is not shown")
 		}
 		for range 2 {
-			if stops := t.beat(id, time.Minute); len(stops) != 1 || stops[0].ID != tasks[0].ID || stops[0].Lease != tasks[0].Lease {
+			if stops := t.beat(id, time.Minute); len(stops) != 1 || stops[0].ID != tasks[0].ID ||
+				stops[0].Lease != tasks[0].Lease {
 				t.Errorf("%+v", stops)
 			}
 		}
@@ -337,7 +346,8 @@ var extendClauses = []clause{
 			o := failed(task, state, "x")
 			o.Delay = time.Hour
 			t.mustEnd(o)
-			if got := t.is(task.ID, store.Cancelled); got.Reason != "no more" || got.FinishedAt.IsZero() || got.Detail.CancelRequested {
+			if got := t.is(task.ID, store.Cancelled); got.Reason != "no more" || got.FinishedAt.IsZero() ||
+				got.Detail.CancelRequested {
 				t.Errorf("%v: %+v", state, got)
 			}
 			t.edit(store.Change{Op: store.Retry}, task.ID)
@@ -361,7 +371,8 @@ var extendClauses = []clause{
 		t.tell(id, 1, 0, known[0].Lease, asked)
 		t.lead()
 		// It arrives when the worker has long given it up, and its answer goes nowhere.
-		if late, err := t.Claim(t.ctx(), store.ClaimRequest{Worker: id, Queues: []string{"q"}, Limit: 5, Token: asked}); err != nil || len(late) != 2 {
+		if late, err := t.Claim(t.ctx(), store.ClaimRequest{Worker: id, Queues: []string{"q"}, Limit: 5,
+			Token: asked}); err != nil || len(late) != 2 {
 			t.Fatal(len(late), err)
 		}
 		t.tell(id, 2, 1, known[0].Lease)
@@ -372,7 +383,8 @@ var extendClauses = []clause{
 			t.Fatalf("%d of 2 found", len(got))
 		}
 		for i := range got {
-			if o := &got[i]; !o.Stray || o.Lease != asked || o.Worker != id || o.Attempt != 1 || !slices.Contains(ids[1:], o.ID) {
+			if o := &got[i]; !o.Stray || o.Lease != asked || o.Worker != id || o.Attempt != 1 ||
+				!slices.Contains(ids[1:], o.ID) {
 				t.Errorf("%+v", o)
 			}
 			o := to(store.Available, &got[i])
@@ -413,7 +425,8 @@ var extendClauses = []clause{
 		note := func(percent float64) store.Note {
 			return store.Note{ID: task.ID, Lease: task.Lease, Progress: &store.Progress{Percent: percent}}
 		}
-		beat := store.Beat{Worker: store.Worker{ID: id}, TTL: time.Hour, Seq: 2, Holds: []store.Token{task.Lease}, Notes: []store.Note{note(20)}}
+		beat := store.Beat{Worker: store.Worker{ID: id}, TTL: time.Hour, Seq: 2, Holds: []store.Token{task.Lease},
+			Notes: []store.Note{note(20)}}
 		if _, err := t.Extend(t.ctx(), beat); err != nil {
 			t.Fatal(err)
 		}

@@ -69,7 +69,8 @@ func (t twins[V]) of(engine bool) V {
 }
 
 // ask puts a question to both and fails unless they agree on the kind of error.
-func ask[V any](h *history, what string, question func(s store.Store, engine bool) (V, error)) (answer twins[V], err error) {
+func ask[V any](h *history, what string,
+	question func(s store.Store, engine bool) (V, error)) (answer twins[V], err error) {
 	h.Helper()
 	var theirs error
 	answer.model, err = question(h.model, false)
@@ -193,7 +194,8 @@ func statLines(ctx context.Context, s store.Store, queue string) (lines []string
 		}
 	}
 	for kind, sum := range sums {
-		lines = append(lines, fmt.Sprintf("%s %s: completed, failed, discarded, cancelled, waited, ran: %d", queue, kind, *sum))
+		lines = append(lines, fmt.Sprintf("%s %s: completed, failed, discarded, cancelled, waited, ran: %d", queue,
+			kind, *sum))
 	}
 	slices.Sort(lines)
 	return lines, err
@@ -202,7 +204,8 @@ func statLines(ctx context.Context, s store.Store, queue string) (lines []string
 func groupLines(ctx context.Context, s store.Store, queue string) (lines []string, err error) {
 	groups, err := s.Errors(ctx, store.ErrorFilter{Queue: queue})
 	for _, g := range groups {
-		lines = append(lines, fmt.Sprintf("%s %s %s: %d, waiting %d, dead %d", g.Queue, g.Kind, g.Fingerprint, g.Count, g.Waiting, g.Dead))
+		lines = append(lines, fmt.Sprintf("%s %s %s: %d, waiting %d, dead %d", g.Queue, g.Kind, g.Fingerprint, g.Count,
+			g.Waiting, g.Dead))
 	}
 	slices.Sort(lines)
 	return lines, err
@@ -225,9 +228,12 @@ func (h *history) line(t *store.Task) string {
 		due = 0 // it has not been decided yet
 	}
 	h.inOrder(t)
-	return fmt.Sprintf("%s: %s %s %q %d %s %q key %q %q: %v, attempt %d, %d crashes, reason %q, due after %v, expires %v, claimed %v, finished %v, %s of %s, of %s, turn %v %q%s",
-		h.name(t.ID), t.Kind, t.Queue, t.Tenant, t.Priority, t.Args, t.Tags, t.Key, t.Settings, t.State, t.Attempt, t.Crashes, t.Reason,
-		due, !t.ExpiresAt.IsZero(), !t.ClaimedAt.IsZero(), !t.FinishedAt.IsZero(), h.name(t.Lease), h.name(t.Worker), h.name(t.Workflow), t.Turn, t.Partition,
+	return fmt.Sprintf(
+		"%s: %s %s %q %d %s %q key %q %q: %v, attempt %d, %d crashes, reason %q, due after %v, expires %v, claimed %v, "+
+			"finished %v, %s of %s, of %s, turn %v %q%s", h.name(t.ID), t.Kind, t.Queue, t.Tenant, t.Priority, t.Args, t.Tags,
+		t.Key, t.Settings, t.State, t.Attempt, t.Crashes, t.Reason,
+		due, !t.ExpiresAt.IsZero(), !t.ClaimedAt.IsZero(), !t.FinishedAt.IsZero(), h.name(t.Lease), h.name(t.Worker),
+		h.name(t.Workflow), t.Turn, t.Partition,
 		h.detailLine(t.Detail))
 }
 
@@ -253,7 +259,8 @@ func (h *history) detailLine(d *store.Detail) string {
 		if a.Error == "" && i < len(d.Attempts)-1 {
 			continue // an engine may keep it, or not
 		}
-		fmt.Fprintf(&b, ", attempt %d by %s: %v %q %q %q", a.Number, h.name(a.Worker), a.Outcome, a.Error, a.Trace, a.Fingerprint)
+		fmt.Fprintf(&b, ", attempt %d by %s: %v %q %q %q", a.Number, h.name(a.Worker), a.Outcome, a.Error, a.Trace,
+			a.Fingerprint)
 	}
 	return b.String()
 }
@@ -264,7 +271,8 @@ func (h *history) inOrder(t *store.Task) {
 	const rounding = 2 * time.Millisecond
 	before := func(a, b time.Time) bool { return !a.IsZero() && !b.IsZero() && a.Before(b.Add(-rounding)) }
 	if t.EnqueuedAt.IsZero() || t.RunAt.IsZero() && t.State != store.Pending ||
-		before(t.ClaimedAt, t.EnqueuedAt) || before(t.FinishedAt, t.EnqueuedAt) || t.State.Finished() && before(t.FinishedAt, t.ClaimedAt) {
+		before(t.ClaimedAt, t.EnqueuedAt) || before(t.FinishedAt, t.EnqueuedAt) || t.State.Finished() &&
+		before(t.FinishedAt, t.ClaimedAt) {
 		h.Fatalf("instants of %s out of order", h.name(t.ID))
 	}
 }

@@ -65,7 +65,8 @@ func (h *history) note(l *leased) *store.Note {
 		n.Output = fmt.Appendf(nil, `{"out": %d}`, h.made)
 	}
 	for range h.ints("lines", 0, 2) {
-		n.Logs = append(n.Logs, store.LogLine{At: time.UnixMilli(int64(h.made)).UTC(), Attempt: l.model.Attempt, Level: "INFO", Text: fmt.Sprint("line ", h.made)})
+		n.Logs = append(n.Logs, store.LogLine{At: time.UnixMilli(int64(h.made)).UTC(), Attempt: l.model.Attempt,
+			Level: "INFO", Text: fmt.Sprint("line ", h.made)})
 	}
 	return n
 }
@@ -92,7 +93,8 @@ func (h *history) die() {
 // order the tasks as it likes, it asks for the whole lane.
 func (h *history) claim() {
 	h.Helper()
-	r := store.ClaimRequest{Worker: pick(h, "worker", h.workers), Token: named(h, "lease", store.NewToken()), Limit: h.ints("limit", 1, 8)}
+	r := store.ClaimRequest{Worker: pick(h, "worker", h.workers), Token: named(h, "lease", store.NewToken()),
+		Limit: h.ints("limit", 1, 8)}
 	first := h.ints("first queue", 0, 2)
 	for i := range h.ints("queues", 1, 3) {
 		r.Queues = append(r.Queues, h.queues[(first+i)%3])
@@ -104,7 +106,8 @@ func (h *history) claim() {
 	begin := 0
 	for _, lane := range lanes {
 		end := begin + len(lane)
-		if begin < r.Limit && r.Limit < end && slices.ContainsFunc(lane, func(t store.Task) bool { return h.unplaced[t.ID] }) {
+		if begin < r.Limit && r.Limit < end &&
+			slices.ContainsFunc(lane, func(t store.Task) bool { return h.unplaced[t.ID] }) {
 			r.Limit = end
 		}
 		begin = end
@@ -121,8 +124,11 @@ func (h *history) claim() {
 // lanes returns the available tasks as they have to be claimed.
 func (h *history) lanes(queues []string) (lanes [][]store.Task) {
 	for _, q := range queues {
-		tasks, _ := h.model.List(h.ctx, store.Filter{Queues: []string{q}, States: []store.State{store.Available}, Limit: store.MaxPage})
-		slices.SortFunc(tasks, func(a, b store.Task) int { return cmp.Or(cmp.Compare(a.Priority, b.Priority), byTaskID(a, b)) })
+		tasks, _ := h.model.List(h.ctx, store.Filter{Queues: []string{q}, States: []store.State{store.Available},
+			Limit: store.MaxPage})
+		slices.SortFunc(tasks, func(a, b store.Task) int {
+			return cmp.Or(cmp.Compare(a.Priority, b.Priority), byTaskID(a, b))
+		})
 		for len(tasks) > 0 {
 			n := 1
 			for n < len(tasks) && tasks[n].Priority == tasks[0].Priority {
@@ -182,7 +188,8 @@ func (h *history) claimAgain() {
 
 // open returns the leases that the model holds open.
 func (h *history) open() (open []*leased) {
-	running, _ := h.model.List(h.ctx, store.Filter{Queues: h.queues, States: []store.State{store.Running}, Limit: store.MaxPage})
+	running, _ := h.model.List(h.ctx, store.Filter{Queues: h.queues, States: []store.State{store.Running},
+		Limit: store.MaxPage})
 	for _, l := range h.leases {
 		if slices.ContainsFunc(running, func(t store.Task) bool { return t.ID == l.model.ID && t.Lease == l.token }) {
 			open = append(open, l)
@@ -238,8 +245,8 @@ func (h *history) finish() {
 // outcome makes an outcome up.
 func (h *history) outcome(l *leased) store.Outcome {
 	o := to(store.State(0), &l.model)
-	o.State = pick(h, "state", []store.State{store.Completed, store.Retryable, store.Available, store.Scheduled, store.Discarded, store.Cancelled,
-		store.Pending})
+	o.State = pick(h, "state", []store.State{store.Completed, store.Retryable, store.Available, store.Scheduled,
+		store.Discarded, store.Cancelled, store.Pending})
 	o.Crashes = h.ints("crashes", 0, 2)
 	if h.seldom("refund", 3) {
 		o.Attempt--

@@ -34,13 +34,18 @@ var editClauses = []clause{
 	{"edit/each change is allowed in just the states that the contract names", func(t *T) {
 		worker := t.worker()
 		allowed := map[store.Op]map[store.State]store.State{ // and the state that follows; 0: deleted
-			store.Cancel: {store.Scheduled: store.Cancelled, store.Pending: store.Cancelled, store.Available: store.Cancelled, store.Retryable: store.Cancelled},
+			store.Cancel: {store.Scheduled: store.Cancelled, store.Pending: store.Cancelled, store.Available: store.Cancelled,
+				store.Retryable: store.Cancelled},
 			store.Retry: {store.Scheduled: store.Available, store.Retryable: store.Available, store.Completed: store.Available,
 				store.Cancelled: store.Available, store.Discarded: store.Available},
-			store.Delete:       {store.Scheduled: 0, store.Pending: 0, store.Available: 0, store.Retryable: 0, store.Completed: 0, store.Cancelled: 0, store.Discarded: 0},
-			store.Reprioritize: {store.Scheduled: store.Scheduled, store.Available: store.Available, store.Retryable: store.Retryable},
-			store.Move:         {store.Scheduled: store.Scheduled, store.Available: store.Available, store.Retryable: store.Retryable},
-			store.Reschedule:   {store.Scheduled: store.Scheduled, store.Available: store.Scheduled, store.Retryable: store.Retryable},
+			store.Delete: {store.Scheduled: 0, store.Pending: 0, store.Available: 0, store.Retryable: 0,
+				store.Completed: 0, store.Cancelled: 0, store.Discarded: 0},
+			store.Reprioritize: {store.Scheduled: store.Scheduled, store.Available: store.Available,
+				store.Retryable: store.Retryable},
+			store.Move: {store.Scheduled: store.Scheduled, store.Available: store.Available,
+				store.Retryable: store.Retryable},
+			store.Reschedule: {store.Scheduled: store.Scheduled, store.Available: store.Scheduled,
+				store.Retryable: store.Retryable},
 		}
 		for op, states := range allowed {
 			for _, state := range store.States() {
@@ -122,7 +127,8 @@ var editClauses = []clause{
 		t.mustEnd(o)
 		t.edit(store.Change{Op: store.Retry}, id)
 		got := t.is(id, store.Available)
-		if got.Attempt != 0 || got.Crashes != 0 || got.Reason != "" || !got.FinishedAt.IsZero() || len(got.Detail.Attempts) != 1 {
+		if got.Attempt != 0 || got.Crashes != 0 || got.Reason != "" || !got.FinishedAt.IsZero() ||
+			len(got.Detail.Attempts) != 1 {
 			t.Errorf("%+v", got)
 		}
 		task := t.takeOne(worker)
@@ -141,7 +147,8 @@ var editClauses = []clause{
 		if e := t.edit(store.Change{Op: store.Retry, Delay: time.Hour}, id)[0]; e.Result != store.Changed {
 			t.Errorf("%+v", e)
 		}
-		if got := t.get(id); got.State != store.Scheduled && got.State != store.Retryable || time.Until(got.RunAt) < 50*time.Minute {
+		if got := t.get(id); got.State != store.Scheduled && got.State != store.Retryable ||
+			time.Until(got.RunAt) < 50*time.Minute {
 			t.Errorf("%v at %v", got.State, got.RunAt)
 		}
 	}},

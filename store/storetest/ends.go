@@ -78,7 +78,8 @@ var endClauses = []clause{
 			id := t.addOne()
 			names[id] = name
 			task := t.takeOne(worker)
-			o := to(map[string]store.State{"done": store.Completed, "failed": store.Discarded, "stopped": store.Cancelled, "tried": store.Retryable}[name], task)
+			o := to(map[string]store.State{"done": store.Completed, "failed": store.Discarded, "stopped": store.Cancelled,
+				"tried": store.Retryable}[name], task)
 			if name != "done" {
 				o.Error, o.Fingerprint, o.Delay = "bad", "f", time.Hour
 			}
@@ -86,7 +87,8 @@ var endClauses = []clause{
 		}
 		called, died := t.addOne(), store.ID{}
 		names[called] = "called off"
-		if _, err := t.Edit(t.ctx(), store.Edit{IDs: []store.ID{called}, Change: store.Change{Op: store.Cancel, Reason: "r"}}); err != nil {
+		if _, err := t.Edit(t.ctx(), store.Edit{IDs: []store.ID{called},
+			Change: store.Change{Op: store.Cancel, Reason: "r"}}); err != nil {
 			t.Fatal(err)
 		}
 		died = t.addOne()
@@ -157,7 +159,8 @@ var endClauses = []clause{
 			t.mustEnd(to(store.Completed, &tasks[1]))
 		}
 		after := t.told(h, &cursor, names, 10)
-		if strings.Contains(before, "late") || strings.TrimSpace(before+" "+after) != "late:completed other:completed" && before+" "+after != "other:completed late:completed" {
+		if strings.Contains(before, "late") || strings.TrimSpace(before+" "+after) != "late:completed other:completed" &&
+			before+" "+after != "other:completed late:completed" {
 			t.Errorf("told %q before the commit and %q after it", before, after)
 		}
 	}},

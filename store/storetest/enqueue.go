@@ -13,19 +13,23 @@ var enqueueClauses = []clause{
 	{"enqueue/a task is available at once and keeps everything it was given", func(t *T) {
 		n := newTask()
 		n.Kind, n.Queue, n.Tenant, n.Priority = "send.mail", "mail:eu", "acme", -7
-		n.Args, n.Tags, n.Settings = []byte(` {"a": 1.0,  "b":[12345678901234567890]}`), []string{"x", "ünï"}, []byte(`{"max_attempts":3}`)
+		n.Args, n.Tags, n.Settings = []byte(` {"a": 1.0,  "b":[12345678901234567890]}`), []string{"x", "ünï"},
+			[]byte(`{"max_attempts":3}`)
 		n.ExpiresIn = time.Hour
 		if r := t.add(n)[0]; r.ID != n.ID || r.Result != store.Added {
 			t.Fatalf("result %+v", r)
 		}
 		got := t.is(n.ID, store.Available)
-		if got.Kind != n.Kind || got.Queue != n.Queue || got.Tenant != n.Tenant || got.Priority != n.Priority || got.Key != "" {
+		if got.Kind != n.Kind || got.Queue != n.Queue || got.Tenant != n.Tenant || got.Priority != n.Priority ||
+			got.Key != "" {
 			t.Errorf("got %+v", got)
 		}
-		if !bytes.Equal(got.Args, n.Args) || fmt.Sprint(got.Tags) != fmt.Sprint(n.Tags) || !bytes.Equal(got.Settings, n.Settings) {
+		if !bytes.Equal(got.Args, n.Args) || fmt.Sprint(got.Tags) != fmt.Sprint(n.Tags) ||
+			!bytes.Equal(got.Settings, n.Settings) {
 			t.Errorf("args %s tags %v settings %s", got.Args, got.Tags, got.Settings)
 		}
-		if got.Attempt != 0 || got.Crashes != 0 || !got.ClaimedAt.IsZero() || !got.FinishedAt.IsZero() || !got.Lease.IsZero() || !got.Worker.IsZero() {
+		if got.Attempt != 0 || got.Crashes != 0 || !got.ClaimedAt.IsZero() || !got.FinishedAt.IsZero() ||
+			!got.Lease.IsZero() || !got.Worker.IsZero() {
 			t.Errorf("a new task has a past: %+v", got)
 		}
 		if since := time.Since(got.EnqueuedAt); since < -time.Minute || since > time.Minute {
@@ -35,7 +39,8 @@ var enqueueClauses = []clause{
 		t.near("expiry", got.ExpiresAt, got.EnqueuedAt.Add(time.Hour))
 	}},
 	{"enqueue/args of any size and text come back byte for byte", func(t *T) {
-		for _, text := range []string{`""`, `{}`, "\"\u20ac \U0001F600 \\\\ ' \\\" %s $1 ? :x --\"", `"` + strings.Repeat("x", 256<<10) + `"`} {
+		for _, text := range []string{`""`, `{}`, "\"\u20ac \U0001F600 \\\\ ' \\\" %s $1 ? :x --\"",
+			`"` + strings.Repeat("x", 256<<10) + `"`} {
 			id := t.addOne(args(text))
 			if got := t.get(id); string(got.Args) != text {
 				t.Errorf("%.40s came back as %.40s (%d bytes)", text, got.Args, len(got.Args))
@@ -178,8 +183,10 @@ var keyClauses = []clause{
 		}
 	}},
 	{"enqueue/a key twice in one call is as if in two", func(t *T) {
-		r := t.add(newTask(key("a"), args(`1`)), newTask(), newTask(key("a"), args(`2`)), newTask(key("a"), args(`3`), conflict(store.Replace)))
-		if r[0].Result != store.Added || r[1].Result != store.Added || r[2].Result != store.Skipped || r[3].Result != store.Replaced {
+		r := t.add(newTask(key("a"), args(`1`)), newTask(), newTask(key("a"), args(`2`)),
+			newTask(key("a"), args(`3`), conflict(store.Replace)))
+		if r[0].Result != store.Added || r[1].Result != store.Added || r[2].Result != store.Skipped ||
+			r[3].Result != store.Replaced {
 			t.Errorf("%+v", r)
 		}
 		if r[2].ID != r[0].ID || r[3].ID != r[0].ID || string(t.get(r[0].ID).Args) != `3` {
@@ -218,7 +225,8 @@ var keyClauses = []clause{
 			second int64
 			want   store.EnqueueResult
 			args   string
-		}{{10, store.Stale, `1`}, {5, store.Stale, `1`}, {20, store.Replaced, `20`}, {15, store.Stale, `20`}, {21, store.Replaced, `21`}} {
+		}{{10, store.Stale, `1`}, {5, store.Stale, `1`}, {20, store.Replaced, `20`}, {15, store.Stale, `20`},
+			{21, store.Replaced, `21`}} {
 			r := t.add(newTask(key("a"), rerun, source(c.second), args(fmt.Sprint(c.second))))[0]
 			if r.Result != c.want || r.ID != first {
 				t.Errorf("source %d: %+v", c.second, r)
@@ -325,7 +333,8 @@ var keyClauses = []clause{
 		if second.Result != store.Awaiting || second.ID == first {
 			t.Fatalf("%+v", second)
 		}
-		for _, r := range t.add(newTask(key("a"), args(`4`), rerun, source(4)), newTask(key("a"), args(`5`), rerun, source(5))) {
+		for _, r := range t.add(newTask(key("a"), args(`4`), rerun, source(4)),
+			newTask(key("a"), args(`5`), rerun, source(5))) {
 			if r.Result != store.Awaiting || r.ID != second.ID {
 				t.Errorf("%+v", r)
 			}
@@ -359,7 +368,8 @@ var keyClauses = []clause{
 	{"enqueue/a rerun takes the place of an attempt that did not end for good", func(t *T) {
 		rerun := conflict(store.Rerun)
 		worker := t.worker()
-		for i, state := range []store.State{store.Retryable, store.Scheduled, store.Available, store.Discarded, store.Cancelled} {
+		for i, state := range []store.State{store.Retryable, store.Scheduled, store.Available, store.Discarded,
+			store.Cancelled} {
 			name := fmt.Sprint("key-", i)
 			first := t.addOne(key(name), rerun, source(1))
 			running := t.takeOne(worker)

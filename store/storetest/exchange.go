@@ -26,7 +26,8 @@ func Exchanging(e Engine) Engine {
 
 type exchanging struct {
 	store.Store
-	finisher store.Exchanger // a handle of its own: what it claims, which is nothing, says nothing about the other's claims
+	// a handle of its own: what it claims, which is nothing, says nothing about the other's claims
+	finisher store.Exchanger
 }
 
 // Unwrap lets capabilities be found.
@@ -105,7 +106,8 @@ var exchangeClauses = []clause{
 		worker, ids := t.worker(), t.addMany(10)
 		task := t.takeOne(worker)
 		for i, id := range ids {
-			if task == nil || task.ID != id || task.State != store.Running || task.Attempt != 1 || task.Worker != worker || task.Queue != "q" {
+			if task == nil || task.ID != id || task.State != store.Running || task.Attempt != 1 || task.Worker != worker ||
+				task.Queue != "q" {
 				t.Fatalf("task %d is %+v", i, task)
 			}
 			done := task
@@ -119,24 +121,25 @@ var exchangeClauses = []clause{
 			t.Errorf("%d run", n)
 		}
 	}},
-	{"exchange/an outcome that is refused does not keep the next task away, nor does a dead worker's claim its outcome", func(t *T) {
-		x := t.exchanger()
-		worker, ids := t.worker(), t.addMany(3)
-		first := t.takeOne(worker)
-		second := t.swap(worker, first)
-		got := x.Exchange(t.ctx(), to(store.Completed, first), one(worker))
-		if !got.Lost || got.FinishErr != nil || got.ClaimErr != nil || len(got.Tasks) != 1 || got.Tasks[0].ID != ids[2] {
-			t.Errorf("what had ended before: %+v", got)
-		}
-		t.is(ids[2], store.Running)
-		t.addOne()
-		dead := one(NewID())
-		got = x.Exchange(t.ctx(), to(store.Completed, second), dead)
-		if got.Lost || got.FinishErr != nil || !errors.Is(got.ClaimErr, store.ErrWorkerDead) || len(got.Tasks) != 0 {
-			t.Errorf("of a worker that never was: %+v", got)
-		}
-		t.is(ids[1], store.Completed)
-	}},
+	{"exchange/an outcome that is refused does not keep the next task away, nor does a dead worker's claim its outcome",
+		func(t *T) {
+			x := t.exchanger()
+			worker, ids := t.worker(), t.addMany(3)
+			first := t.takeOne(worker)
+			second := t.swap(worker, first)
+			got := x.Exchange(t.ctx(), to(store.Completed, first), one(worker))
+			if !got.Lost || got.FinishErr != nil || got.ClaimErr != nil || len(got.Tasks) != 1 || got.Tasks[0].ID != ids[2] {
+				t.Errorf("what had ended before: %+v", got)
+			}
+			t.is(ids[2], store.Running)
+			t.addOne()
+			dead := one(NewID())
+			got = x.Exchange(t.ctx(), to(store.Completed, second), dead)
+			if got.Lost || got.FinishErr != nil || !errors.Is(got.ClaimErr, store.ErrWorkerDead) || len(got.Tasks) != 0 {
+				t.Errorf("of a worker that never was: %+v", got)
+			}
+			t.is(ids[1], store.Completed)
+		}},
 	{"exchange/what it claimed is claimed again under its token", func(t *T) {
 		x := t.exchanger()
 		worker, ids := t.worker(), t.addMany(3)
@@ -148,7 +151,8 @@ var exchangeClauses = []clause{
 		if tasks, err := t.Claim(t.ctx(), r); err != nil || len(tasks) != 0 {
 			t.Errorf("the token alone: %v, %v", tasks, err)
 		}
-		if got := x.Exchange(t.ctx(), to(store.Completed, first), r); len(got.Tasks) != 0 || !got.Lost || got.ClaimErr != nil {
+		if got := x.Exchange(t.ctx(), to(store.Completed, first), r); len(got.Tasks) != 0 || !got.Lost ||
+			got.ClaimErr != nil {
 			t.Errorf("the same once more: %+v", got)
 		}
 		r.Again = true

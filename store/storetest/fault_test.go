@@ -83,7 +83,8 @@ func (m *mutant) firstRerunOnly(ctx context.Context, tasks []store.NewTask) (res
 	return results, nil
 }
 
-func asking(m *mutant, change func(*store.ClaimRequest)) func(context.Context, store.ClaimRequest) ([]store.Task, error) {
+func asking(m *mutant,
+	change func(*store.ClaimRequest)) func(context.Context, store.ClaimRequest) ([]store.Task, error) {
 	return func(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
 		r.Queues = slices.Clone(r.Queues)
 		change(&r)
@@ -165,7 +166,9 @@ func (m *mutant) leaseOf(ctx context.Context, id store.ID) store.Token {
 
 func (m *mutant) firstBeatOnly(ctx context.Context, b store.Beat) ([]store.Stop, error) {
 	workers, _ := m.Store.Workers(ctx)
-	if b.TTL > 0 && len(b.Notes) == 0 && slices.ContainsFunc(workers, func(w store.Worker) bool { return w.ID == b.Worker.ID }) {
+	if b.TTL > 0 && len(b.Notes) == 0 && slices.ContainsFunc(workers, func(w store.Worker) bool {
+		return w.ID == b.Worker.ID
+	}) {
 		return nil, nil
 	}
 	return m.Store.Extend(ctx, b)
@@ -202,7 +205,8 @@ func (m *mutant) toldOnce() func(context.Context, store.Beat) ([]store.Stop, err
 }
 
 // sharedSlices shows whatever the caller has made of the slice since.
-func (m *mutant) sharedSlices() (func(context.Context, []store.NewTask) ([]store.Enqueued, error), func(context.Context, store.Filter) ([]store.Task, error)) {
+func (m *mutant) sharedSlices() (func(context.Context, []store.NewTask) ([]store.Enqueued, error),
+	func(context.Context, store.Filter) ([]store.Task, error)) {
 	given := map[store.ID][]byte{}
 	enqueue := func(ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error) {
 		m.mu.Lock()

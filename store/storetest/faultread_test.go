@@ -67,7 +67,8 @@ func (m *mutant) statistics(change func(*store.Stat)) func(context.Context, stor
 	}
 }
 
-func (m *mutant) grouped(change func(*store.ErrorGroup)) func(context.Context, store.ErrorFilter) ([]store.ErrorGroup, error) {
+func (m *mutant) grouped(
+	change func(*store.ErrorGroup)) func(context.Context, store.ErrorFilter) ([]store.ErrorGroup, error) {
 	return func(ctx context.Context, f store.ErrorFilter) ([]store.ErrorGroup, error) {
 		groups, err := m.Store.Errors(ctx, f)
 		for i := range groups {
@@ -149,7 +150,8 @@ func editing(m *mutant, change func(*store.Change)) func(context.Context, store.
 	}
 }
 
-func putting(m *mutant, change func(*store.PutRecord)) func(context.Context, store.PutRecord) (int64, []store.Enqueued, error) {
+func putting(m *mutant,
+	change func(*store.PutRecord)) func(context.Context, store.PutRecord) (int64, []store.Enqueued, error) {
 	return func(ctx context.Context, p store.PutRecord) (int64, []store.Enqueued, error) {
 		change(&p)
 		return m.Store.PutRecord(ctx, p)
@@ -181,7 +183,8 @@ func (m *mutant) unordered(ctx context.Context, kind string) ([]store.Record, er
 	return all, err
 }
 
-func (m *mutant) oneKind() (func(context.Context, string) ([]store.Record, error), func(context.Context, store.PutRecord) (int64, []store.Enqueued, error)) {
+func (m *mutant) oneKind() (func(context.Context, string) ([]store.Record, error),
+	func(context.Context, store.PutRecord) (int64, []store.Enqueued, error)) {
 	records := func(ctx context.Context, kind string) ([]store.Record, error) {
 		all, err := m.Store.Records(ctx, "")
 		for i := range all {
@@ -194,14 +197,16 @@ func (m *mutant) oneKind() (func(context.Context, string) ([]store.Record, error
 
 func (m *mutant) countFinished(ctx context.Context) ([]store.Count, error) {
 	counts, err := m.Store.Count(ctx)
-	finished, _ := m.Store.List(ctx, store.Filter{States: []store.State{store.Completed, store.Cancelled, store.Discarded}})
+	finished,
+		_ := m.Store.List(ctx, store.Filter{States: []store.State{store.Completed, store.Cancelled, store.Discarded}})
 	for _, t := range finished {
 		counts = append(counts, store.Count{Queue: t.Queue, State: t.State, Tasks: 1})
 	}
 	return counts, err
 }
 
-func (m *mutant) failures(change func(*store.ErrorFilter)) func(context.Context, store.ErrorFilter) ([]store.ErrorGroup, error) {
+func (m *mutant) failures(change func(*store.ErrorFilter)) func(context.Context,
+	store.ErrorFilter) ([]store.ErrorGroup, error) {
 	return func(ctx context.Context, f store.ErrorFilter) ([]store.ErrorGroup, error) {
 		change(&f)
 		return m.Store.Errors(ctx, f)

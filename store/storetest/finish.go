@@ -10,7 +10,8 @@ import (
 var finishClauses = []clause{
 	{"finish/each state is where the task goes", func(t *T) {
 		worker := t.worker()
-		for _, state := range []store.State{store.Completed, store.Cancelled, store.Discarded, store.Retryable, store.Scheduled, store.Available} {
+		for _, state := range []store.State{store.Completed, store.Cancelled, store.Discarded, store.Retryable,
+			store.Scheduled, store.Available} {
 			id := t.addOne()
 			task := t.takeOne(worker)
 			o := to(state, task)
@@ -20,7 +21,8 @@ var finishClauses = []clause{
 			}
 			t.mustEnd(o)
 			got := t.is(id, state)
-			if !got.Lease.IsZero() || !got.Worker.IsZero() || got.Reason != o.Reason || got.FinishedAt.IsZero() == state.Finished() {
+			if !got.Lease.IsZero() || !got.Worker.IsZero() || got.Reason != o.Reason ||
+				got.FinishedAt.IsZero() == state.Finished() {
 				t.Errorf("%v: %+v", state, got)
 			}
 			if state == store.Available {
@@ -43,71 +45,75 @@ var finishClauses = []clause{
 		if due := got.RunAt.Sub(got.EnqueuedAt); due < time.Hour || due > time.Hour+time.Minute {
 			t.Errorf("due after %v", due)
 		}
-		if string(got.Args) != `{"keep":"me"}` || got.Priority != 7 || got.Tenant != "acme" || len(got.Tags) != 2 || got.Attempt != 1 || got.ExpiresAt.IsZero() {
+		if string(got.Args) != `{"keep":"me"}` || got.Priority != 7 || got.Tenant != "acme" || len(got.Tags) != 2 ||
+			got.Attempt != 1 || got.ExpiresAt.IsZero() {
 			t.Errorf("%+v", got)
 		}
 		if e := t.edit(store.Change{Op: store.Retry}, n.ID)[0]; e.Result != store.Changed {
 			t.Fatalf("%+v", e)
 		}
 		again := t.takeOne(worker)
-		if string(again.Args) != `{"keep":"me"}` || again.Attempt != 2 || string(again.Settings) != `{"max_attempts":9}` || !slices.Equal(again.Tags, n.Tags) || again.ExpiresAt.IsZero() {
+		if string(again.Args) != `{"keep":"me"}` || again.Attempt != 2 || string(again.Settings) != `{"max_attempts":9}` ||
+			!slices.Equal(again.Tags, n.Tags) || again.ExpiresAt.IsZero() {
 			t.Errorf("%+v", again)
 		}
 	}},
-	{"finish/a task that need not be kept counts, frees its key, its turn and who needs it, or is kept like any other", func(t *T) {
-		worker := t.worker()
-		parent := t.addOne()
-		child := t.addOne(needs(store.CancelOnFailure, parent))
-		turn := t.addOne(inTurn("a", ""), func(n *store.NewTask) { n.Tags = []string{"x", "y"} })
-		t.grant(turn)
-		n := newTask()
-		n.Key = "k"
-		t.add(n)
-		tasks := t.take(worker, 10)
-		if len(tasks) != 3 {
-			t.Fatalf("claimed %d", len(tasks))
-		}
-		note := store.Note{Logs: []store.LogLine{{At: time.UnixMilli(1).UTC(), Attempt: 1, Level: "INFO", Text: "x"}}, Progress: &store.Progress{Percent: 1}}
-		var ends []store.Outcome
-		for i := range tasks {
-			beat := note
-			beat.ID, beat.Lease = tasks[i].ID, tasks[i].Lease
-			t.beat(worker, time.Hour, beat)
-			o := to(store.Completed, &tasks[i])
-			o.Forget = true
-			ends = append(ends, o)
-		}
-		t.mustEnd(ends...)
-		for i := range tasks {
-			for _, left := range t.list(store.Filter{IDs: []store.ID{tasks[i].ID}}) {
-				if left.State != store.Completed {
-					t.Errorf("%+v", left)
+	{"finish/a task that need not be kept counts, frees its key, its turn and who needs it, or is kept like any other",
+		func(t *T) {
+			worker := t.worker()
+			parent := t.addOne()
+			child := t.addOne(needs(store.CancelOnFailure, parent))
+			turn := t.addOne(inTurn("a", ""), func(n *store.NewTask) { n.Tags = []string{"x", "y"} })
+			t.grant(turn)
+			n := newTask()
+			n.Key = "k"
+			t.add(n)
+			tasks := t.take(worker, 10)
+			if len(tasks) != 3 {
+				t.Fatalf("claimed %d", len(tasks))
+			}
+			note := store.Note{Logs: []store.LogLine{{At: time.UnixMilli(1).UTC(), Attempt: 1, Level: "INFO", Text: "x"}},
+				Progress: &store.Progress{Percent: 1}}
+			var ends []store.Outcome
+			for i := range tasks {
+				beat := note
+				beat.ID, beat.Lease = tasks[i].ID, tasks[i].Lease
+				t.beat(worker, time.Hour, beat)
+				o := to(store.Completed, &tasks[i])
+				o.Forget = true
+				ends = append(ends, o)
+			}
+			t.mustEnd(ends...)
+			for i := range tasks {
+				for _, left := range t.list(store.Filter{IDs: []store.ID{tasks[i].ID}}) {
+					if left.State != store.Completed {
+						t.Errorf("%+v", left)
+					}
 				}
 			}
-		}
-		if lost := t.end(ends...); len(lost) != 3 {
-			t.Errorf("a second end: lost %d", len(lost))
-		}
-		t.is(child, store.Available)
-		if got := t.held("a"); got != 0 {
-			t.Errorf("held %d", got)
-		}
-		again := newTask()
-		again.Key = "k"
-		if e := t.add(again); e[0].Result != store.Added {
-			t.Errorf("%+v", e)
-		}
-		rest := t.take(worker, 10)
-		for i := range rest {
-			t.mustEnd(to(store.Completed, &rest[i]))
-		}
-		if s := t.stats(store.StatsFilter{Bucket: time.Hour}); len(s) != 1 || s[0].Completed != 5 || s[0].Ran.Count != 5 {
-			t.Errorf("%+v", s)
-		}
-		if left := t.counts(); len(left) > 0 {
-			t.Errorf("unfinished: %v", left)
-		}
-	}},
+			if lost := t.end(ends...); len(lost) != 3 {
+				t.Errorf("a second end: lost %d", len(lost))
+			}
+			t.is(child, store.Available)
+			if got := t.held("a"); got != 0 {
+				t.Errorf("held %d", got)
+			}
+			again := newTask()
+			again.Key = "k"
+			if e := t.add(again); e[0].Result != store.Added {
+				t.Errorf("%+v", e)
+			}
+			rest := t.take(worker, 10)
+			for i := range rest {
+				t.mustEnd(to(store.Completed, &rest[i]))
+			}
+			if s := t.stats(store.StatsFilter{Bucket: time.Hour}); len(s) != 1 || s[0].Completed != 5 || s[0].Ran.Count != 5 {
+				t.Errorf("%+v", s)
+			}
+			if left := t.counts(); len(left) > 0 {
+				t.Errorf("unfinished: %v", left)
+			}
+		}},
 	{"finish/a task that is to be forgotten and fails is kept", func(t *T) {
 		worker := t.worker()
 		for _, state := range []store.State{store.Discarded, store.Cancelled, store.Retryable} {
@@ -185,7 +191,8 @@ var finishClauses = []clause{
 		forged := *t.takeOne(worker)
 		running := forged
 		forged.Lease = store.NewToken()
-		note := store.Note{Output: []byte(`"refused"`), Progress: &store.Progress{Percent: 7}, Logs: []store.LogLine{{Text: "refused"}}}
+		note := store.Note{Output: []byte(`"refused"`), Progress: &store.Progress{Percent: 7},
+			Logs: []store.LogLine{{Text: "refused"}}}
 		refused := func(tasks ...*store.Task) {
 			t.Helper()
 			for _, task := range tasks {

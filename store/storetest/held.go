@@ -32,7 +32,9 @@ var holds = []struct {
 	do   func(h *held, tx store.Tx) error
 }{
 	{"enqueued", func(h *held, tx store.Tx) error { return enqueued(h, tx, newTask(), newTask(key("new"))) }},
-	{"enqueued with the key of a running task", func(h *held, tx store.Tx) error { return enqueued(h, tx, newTask(key("mine"))) }},
+	{"enqueued with the key of a running task", func(h *held, tx store.Tx) error {
+		return enqueued(h, tx, newTask(key("mine")))
+	}},
 	{"enqueued a rerun of a running task", func(h *held, tx store.Tx) error {
 		return enqueued(h, tx, newTask(key("mine"), conflict(store.Rerun)))
 	}},
@@ -46,7 +48,9 @@ var holds = []struct {
 		return enqueued(h, tx, newTask(needs(store.CancelOnFailure, h.tasks["mine"].ID)))
 	}},
 	{"completed a task", func(h *held, tx store.Tx) error { return completedIn(h, tx) }},
-	{"completed a task that brings another", func(h *held, tx store.Tx) error { return completedIn(h, tx, newTask(key("free"))) }},
+	{"completed a task that brings another", func(h *held, tx store.Tx) error {
+		return completedIn(h, tx, newTask(key("free")))
+	}},
 }
 
 func enqueued(h *held, tx store.Tx, tasks ...store.NewTask) error {
@@ -88,31 +92,33 @@ var heldClauses = func() (all []clause) {
 			h.goesOn()
 		}})
 	}
-	return append(all, clause{"held/a user's open transaction that enqueued a key holds up the outcome that brings it, and no other", func(t *T) {
-		t.transactor()
-		if t.engine.OneWriter {
-			t.Skip("the engine has one writer: an open transaction that wrote holds up all others")
-		}
-		h := newHeld(t)
-		outcomes := h.bringers(100)
-		brings := &outcomes[70]
-		brings.Then[0] = newTask(key("new"))
-		tx, commit, _ := t.begin()
-		if err := enqueued(h, tx, newTask(key("new"))); err != nil {
-			t.Fatal(err)
-		}
-		if t.engine.Spread { // what is brought into another place comes later, and is waited for there
-			h.soon(outcomes)
-			commit()
-			return
-		}
-		h.allBut(brings, outcomes)
-		commit()
-		if _, err := finish(t.ctx(), t.Store, []store.Outcome{*brings}); err != nil {
-			t.Fatal(err)
-		}
-		h.is(brings.Task.ID, store.Completed)
-	}})
+	return append(all,
+		clause{"held/a user's open transaction that enqueued a key holds up the outcome that brings it, and no other",
+			func(t *T) {
+				t.transactor()
+				if t.engine.OneWriter {
+					t.Skip("the engine has one writer: an open transaction that wrote holds up all others")
+				}
+				h := newHeld(t)
+				outcomes := h.bringers(100)
+				brings := &outcomes[70]
+				brings.Then[0] = newTask(key("new"))
+				tx, commit, _ := t.begin()
+				if err := enqueued(h, tx, newTask(key("new"))); err != nil {
+					t.Fatal(err)
+				}
+				if t.engine.Spread { // what is brought into another place comes later, and is waited for there
+					h.soon(outcomes)
+					commit()
+					return
+				}
+				h.allBut(brings, outcomes)
+				commit()
+				if _, err := finish(t.ctx(), t.Store, []store.Outcome{*brings}); err != nil {
+					t.Fatal(err)
+				}
+				h.is(brings.Task.ID, store.Completed)
+			}})
 }()
 
 // bringers are completions of so many tasks, each of which brings another task.
@@ -214,7 +220,8 @@ func (h *held) claims() {
 	h.Helper()
 	other := h.addOne(queue("other"))
 	for _, queues := range [][]string{{"q"}, {"q", "other"}} {
-		tasks, err := h.Claim(h.ctx(), store.ClaimRequest{Worker: h.worker, Queues: queues, Limit: 10, Token: store.NewToken()})
+		tasks, err := h.Claim(h.ctx(), store.ClaimRequest{Worker: h.worker, Queues: queues, Limit: 10,
+			Token: store.NewToken()})
 		if err != nil {
 			h.Fatalf("claim from %v: %v", queues, err)
 		}
@@ -278,7 +285,8 @@ func (h *held) chores() {
 			h.Fatalf("admit: %v", err)
 		}
 	}
-	if _, err := h.Prune(h.ctx(), h.lead(), store.Retention{Completed: time.Nanosecond, Cancelled: time.Nanosecond, Discarded: time.Nanosecond}, 100); err != nil {
+	if _, err := h.Prune(h.ctx(), h.lead(), store.Retention{Completed: time.Nanosecond, Cancelled: time.Nanosecond,
+		Discarded: time.Nanosecond}, 100); err != nil {
 		h.Fatalf("prune: %v", err)
 	}
 	if _, err := h.Turns(h.ctx(), h.lead(), 10, 10); err != nil {

@@ -149,9 +149,11 @@ func (h *history) newTasks(from, to int) []store.NewTask {
 // alikeTasks makes tasks up that an engine may keep together: they differ in nothing but
 // ids and args, and may run at once.
 func (h *history) alikeTasks(from, to int) []store.NewTask {
-	n := store.NewTask{Kind: pick(h, "kind", []string{"k1", "k2"}), Queue: pick(h, "queue", h.queues), Priority: pick(h, "priority", []int16{0, 1})}
+	n := store.NewTask{Kind: pick(h, "kind", []string{"k1", "k2"}), Queue: pick(h, "queue", h.queues),
+		Priority: pick(h, "priority", []int16{0, 1})}
 	if h.seldom("labels", 3) {
-		n.Tags, n.Settings, n.ExpiresAt = []string{"t1", "t2"}, []byte(`{"max_attempts":3}`), time.Now().Add(2*time.Hour).UTC().Truncate(time.Millisecond)
+		n.Tags, n.Settings, n.ExpiresAt = []string{"t1", "t2"}, []byte(`{"max_attempts":3}`),
+			time.Now().Add(2*time.Hour).UTC().Truncate(time.Millisecond)
 	}
 	tasks := make([]store.NewTask, h.ints("tasks", from, to))
 	for i := range tasks {
@@ -165,7 +167,8 @@ func (h *history) alikeTasks(from, to int) []store.NewTask {
 func (h *history) newTask() store.NewTask {
 	h.made++
 	n := store.NewTask{ID: named(h, "task", NewID()), Args: fmt.Appendf(nil, `{"n":%d}`, h.made),
-		Kind: pick(h, "kind", []string{"k1", "k2"}), Queue: pick(h, "queue", h.queues), Priority: pick(h, "priority", []int16{0, -1, 1})}
+		Kind: pick(h, "kind", []string{"k1", "k2"}), Queue: pick(h, "queue", h.queues),
+		Priority: pick(h, "priority", []int16{0, -1, 1})}
 	switch h.ints("due", 1, 8) {
 	case 5:
 		n.RunAt = time.Now().Add(-time.Hour).UTC().Truncate(time.Millisecond)
@@ -181,7 +184,8 @@ func (h *history) newTask() store.NewTask {
 	if n.Key = pick(h, "key", []string{"", "", "a", "b"}); n.Key == "" {
 		return n
 	}
-	n.OnConflict = pick(h, "on conflict", []store.OnConflict{store.Skip, store.Replace, store.Rerun, store.Rerun, store.Once})
+	n.OnConflict = pick(h, "on conflict", []store.OnConflict{store.Skip, store.Replace, store.Rerun, store.Rerun,
+		store.Once})
 	if n.OnConflict == store.Rerun && !h.seldom("newest", 8) {
 		source(int64(h.ints("source", 1, 30)))(&n)
 	}
@@ -190,7 +194,9 @@ func (h *history) newTask() store.NewTask {
 
 func (h *history) enqueue(tasks []store.NewTask) {
 	h.Helper()
-	results, _ := ask(h, "enqueue", func(s store.Store, _ bool) ([]store.Enqueued, error) { return s.Enqueue(h.ctx, tasks) })
+	results, _ := ask(h, "enqueue", func(s store.Store, _ bool) ([]store.Enqueued, error) {
+		return s.Enqueue(h.ctx, tasks)
+	})
 	h.enqueued(tasks, results)
 }
 

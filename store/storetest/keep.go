@@ -120,7 +120,8 @@ var rescueClauses = []clause{
 		t.sameIDs("rescued", ids, want)
 		for i := range got {
 			task := got[i]
-			if task.State != store.Running || task.Worker != victim || task.Lease != held[0].Lease || task.Attempt != 1 || len(task.Args) == 0 {
+			if task.State != store.Running || task.Worker != victim || task.Lease != held[0].Lease || task.Attempt != 1 ||
+				len(task.Args) == 0 {
 				t.Errorf("%+v", task)
 			}
 		}
@@ -155,7 +156,8 @@ var rescueClauses = []clause{
 		if !errors.Is(err, store.ErrWorkerDead) {
 			t.Errorf("extend: %v", err)
 		}
-		_, err = t.Claim(t.ctx(), store.ClaimRequest{Worker: victim, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()})
+		_, err = t.Claim(t.ctx(), store.ClaimRequest{Worker: victim, Queues: []string{"q"}, Limit: 1,
+			Token: store.NewToken()})
 		if !errors.Is(err, store.ErrWorkerDead) {
 			t.Errorf("claim: %v", err)
 		}
@@ -234,8 +236,9 @@ var pruneClauses = []clause{
 			t.mustEnd(failed(&t.take(worker, 1, q)[0], state, "x"))
 			return id
 		}
-		keep := store.Retention{Completed: time.Hour, Cancelled: time.Hour, Discarded: time.Hour, Queues: map[string]store.Retention{
-			"brief": {Completed: time.Millisecond, Cancelled: time.Millisecond, Discarded: time.Millisecond}, "audit": {}}}
+		keep := store.Retention{Completed: time.Hour, Cancelled: time.Hour, Discarded: time.Hour,
+			Queues: map[string]store.Retention{
+				"brief": {Completed: time.Millisecond, Cancelled: time.Millisecond, Discarded: time.Millisecond}, "audit": {}}}
 		for _, state := range []store.State{store.Completed, store.Cancelled, store.Discarded} {
 			brief, other, audit := end("brief", state), end("q", state), end("audit", state)
 			time.Sleep(20 * time.Millisecond)

@@ -128,7 +128,8 @@ var leadClauses = []clause{
 			_, err1 := t.Admit(t.ctx(), term, 1)
 			_, err2 := t.Rescue(t.ctx(), term, 1)
 			_, err3 := t.Prune(t.ctx(), term, store.Retention{}, 1)
-			_, _, err4 := t.PutRecord(t.ctx(), store.PutRecord{Record: store.Record{Kind: "x", Name: "x", Body: []byte(`{}`)}, Term: term})
+			_, _, err4 := t.PutRecord(t.ctx(), store.PutRecord{Record: store.Record{Kind: "x", Name: "x", Body: []byte(`{}`)},
+				Term: term})
 			for i, err := range []error{err1, err2, err3, err4} {
 				if !errors.Is(err, store.ErrNotLeader) {
 					t.Errorf("%s: chore %d: %v", when, i, err)

@@ -22,16 +22,30 @@ var mutants = map[string]func(*mutant){
 			}
 		})
 	},
-	"tags are dropped":                func(m *mutant) { m.enqueue = eachNew(m, func(n *store.NewTask) { n.Tags = nil }) },
-	"settings are dropped":            func(m *mutant) { m.enqueue = eachNew(m, func(n *store.NewTask) { n.Settings = nil }) },
-	"delays are ignored":              func(m *mutant) { m.enqueue = eachNew(m, func(n *store.NewTask) { n.Delay = 0 }) },
-	"expiry in a while is ignored":    func(m *mutant) { m.enqueue = eachNew(m, func(n *store.NewTask) { n.ExpiresIn = 0 }) },
-	"an expiry is ignored":            func(m *mutant) { m.enqueue = eachNew(m, func(n *store.NewTask) { n.ExpiresAt = time.Time{} }) },
-	"run times are ignored":           func(m *mutant) { m.enqueue = eachNew(m, func(n *store.NewTask) { n.RunAt = time.Time{} }) },
-	"tenants are dropped":             func(m *mutant) { m.enqueue = eachNew(m, func(n *store.NewTask) { n.Tenant = "" }) },
-	"the caller's slices are kept":    func(m *mutant) { m.enqueue, m.list = m.sharedSlices() },
-	"source times are ignored":        func(m *mutant) { m.enqueue = eachNew(m, func(n *store.NewTask) { n.SourceTime = time.Time{} }) },
-	"priorities are turned round":     func(m *mutant) { m.enqueue = eachNew(m, func(n *store.NewTask) { n.Priority = ^n.Priority }) },
+	"tags are dropped": func(m *mutant) { m.enqueue = eachNew(m, func(n *store.NewTask) { n.Tags = nil }) },
+	"settings are dropped": func(m *mutant) {
+		m.enqueue = eachNew(m, func(n *store.NewTask) { n.Settings = nil })
+	},
+	"delays are ignored": func(m *mutant) { m.enqueue = eachNew(m, func(n *store.NewTask) { n.Delay = 0 }) },
+	"expiry in a while is ignored": func(m *mutant) {
+		m.enqueue = eachNew(m, func(n *store.NewTask) { n.ExpiresIn = 0 })
+	},
+	"an expiry is ignored": func(m *mutant) {
+		m.enqueue = eachNew(m, func(n *store.NewTask) { n.ExpiresAt = time.Time{} })
+	},
+	"run times are ignored": func(m *mutant) {
+		m.enqueue = eachNew(m, func(n *store.NewTask) { n.RunAt = time.Time{} })
+	},
+	"tenants are dropped": func(m *mutant) {
+		m.enqueue = eachNew(m, func(n *store.NewTask) { n.Tenant = "" })
+	},
+	"the caller's slices are kept": func(m *mutant) { m.enqueue, m.list = m.sharedSlices() },
+	"source times are ignored": func(m *mutant) {
+		m.enqueue = eachNew(m, func(n *store.NewTask) { n.SourceTime = time.Time{} })
+	},
+	"priorities are turned round": func(m *mutant) {
+		m.enqueue = eachNew(m, func(n *store.NewTask) { n.Priority = ^n.Priority })
+	},
 	"a batch arrives back to front":   func(m *mutant) { m.enqueue = m.backToFront },
 	"keys are not unique":             func(m *mutant) { m.enqueue = eachNew(m, func(n *store.NewTask) { n.Key = "" }) },
 	"keys are shared by all queues":   func(m *mutant) { m.enqueue = m.sharedKeys },
@@ -66,27 +80,37 @@ var mutants = map[string]func(*mutant){
 		}
 	},
 	"one more than the limit": func(m *mutant) { m.claim = asking(m, func(r *store.ClaimRequest) { r.Limit++ }) },
-	"only the first queue":    func(m *mutant) { m.claim = asking(m, func(r *store.ClaimRequest) { r.Queues = r.Queues[:1] }) },
+	"only the first queue": func(m *mutant) {
+		m.claim = asking(m, func(r *store.ClaimRequest) { r.Queues = r.Queues[:1] })
+	},
 	"queues in an order of its own": func(m *mutant) {
 		m.claim = asking(m, func(r *store.ClaimRequest) { slices.Sort(r.Queues); slices.Reverse(r.Queues) })
 	},
-	"a lost answer stays lost":         func(m *mutant) { m.claim = asking(m, func(r *store.ClaimRequest) { r.Again = false }) },
+	"a lost answer stays lost": func(m *mutant) {
+		m.claim = asking(m, func(r *store.ClaimRequest) { r.Again = false })
+	},
 	"a lost answer is given as it was": func(m *mutant) { m.claim = m.firstAnswers() },
 	"tags are not handed out":          func(m *mutant) { m.claim = eachClaimed(m, func(t *store.Task) { t.Tags = nil }) },
-	"settings are not handed out":      func(m *mutant) { m.claim = eachClaimed(m, func(t *store.Task) { t.Settings = nil }) },
-	"keys are not handed out":          func(m *mutant) { m.claim = eachClaimed(m, func(t *store.Task) { t.Key = "" }) },
-	"tenants are not handed out":       func(m *mutant) { m.claim = eachClaimed(m, func(t *store.Task) { t.Tenant = "" }) },
-	"crashes are not handed out":       func(m *mutant) { m.claim = eachClaimed(m, func(t *store.Task) { t.Crashes = 0 }) },
-	"a repeated request claims":        func(m *mutant) { m.claim = m.claimsAgain },
-	"attempts are not counted":         func(m *mutant) { m.claim = eachClaimed(m, func(t *store.Task) { t.Attempt = 0 }) },
-	"args are not handed out":          func(m *mutant) { m.claim = eachClaimed(m, func(t *store.Task) { t.Args = nil }) },
-	"expiry is not handed out":         func(m *mutant) { m.claim = eachClaimed(m, func(t *store.Task) { t.ExpiresAt = time.Time{} }) },
-	"strangers may claim":              func(m *mutant) { m.claim = m.strangersClaim },
+	"settings are not handed out": func(m *mutant) {
+		m.claim = eachClaimed(m, func(t *store.Task) { t.Settings = nil })
+	},
+	"keys are not handed out":    func(m *mutant) { m.claim = eachClaimed(m, func(t *store.Task) { t.Key = "" }) },
+	"tenants are not handed out": func(m *mutant) { m.claim = eachClaimed(m, func(t *store.Task) { t.Tenant = "" }) },
+	"crashes are not handed out": func(m *mutant) { m.claim = eachClaimed(m, func(t *store.Task) { t.Crashes = 0 }) },
+	"a repeated request claims":  func(m *mutant) { m.claim = m.claimsAgain },
+	"attempts are not counted":   func(m *mutant) { m.claim = eachClaimed(m, func(t *store.Task) { t.Attempt = 0 }) },
+	"args are not handed out":    func(m *mutant) { m.claim = eachClaimed(m, func(t *store.Task) { t.Args = nil }) },
+	"expiry is not handed out": func(m *mutant) {
+		m.claim = eachClaimed(m, func(t *store.Task) { t.ExpiresAt = time.Time{} })
+	},
+	"strangers may claim": func(m *mutant) { m.claim = m.strangersClaim },
 
 	// Extend
-	"notes are dropped":        func(m *mutant) { m.extend = beating(m, func(b *store.Beat) { b.Notes = nil }) },
-	"notes need no lease":      func(m *mutant) { m.extend = beating(m, func(b *store.Beat) { m.openLeases(b.Notes) }) },
-	"signing off is forgotten": func(m *mutant) { m.extend = beating(m, func(b *store.Beat) { b.TTL = max(b.TTL, time.Minute) }) },
+	"notes are dropped":   func(m *mutant) { m.extend = beating(m, func(b *store.Beat) { b.Notes = nil }) },
+	"notes need no lease": func(m *mutant) { m.extend = beating(m, func(b *store.Beat) { m.openLeases(b.Notes) }) },
+	"signing off is forgotten": func(m *mutant) {
+		m.extend = beating(m, func(b *store.Beat) { b.TTL = max(b.TTL, time.Minute) })
+	},
 	"leases are short": func(m *mutant) {
 		m.extend = beating(m, func(b *store.Beat) { b.TTL = min(b.TTL, 60*time.Millisecond) })
 	},
@@ -105,26 +129,42 @@ var mutants = map[string]func(*mutant){
 	"one lost outcome loses the batch": func(m *mutant) { m.finish = m.allLost },
 	"a lost outcome stops the batch":   func(m *mutant) { m.finish = m.stopAtLost },
 	"a refused note is kept":           func(m *mutant) { m.finish = m.keepsRefusedNotes },
-	"the last note is dropped":         func(m *mutant) { m.finish = eachOutcome(m, func(o *store.Outcome) { o.Note = nil }) },
-	"attempts are never refunded":      func(m *mutant) { m.finish = eachOutcome(m, func(o *store.Outcome) { o.Attempt = o.Task.Attempt }) },
-	"crashes are not kept":             func(m *mutant) { m.finish = eachOutcome(m, func(o *store.Outcome) { o.Crashes = 0 }) },
-	"reasons are not kept":             func(m *mutant) { m.finish = eachOutcome(m, func(o *store.Outcome) { o.Reason = "" }) },
-	"a retry does not wait":            func(m *mutant) { m.finish = eachOutcome(m, func(o *store.Outcome) { o.Delay = 0 }) },
+	"the last note is dropped": func(m *mutant) {
+		m.finish = eachOutcome(m, func(o *store.Outcome) { o.Note = nil })
+	},
+	"attempts are never refunded": func(m *mutant) {
+		m.finish = eachOutcome(m, func(o *store.Outcome) { o.Attempt = o.Task.Attempt })
+	},
+	"crashes are not kept":  func(m *mutant) { m.finish = eachOutcome(m, func(o *store.Outcome) { o.Crashes = 0 }) },
+	"reasons are not kept":  func(m *mutant) { m.finish = eachOutcome(m, func(o *store.Outcome) { o.Reason = "" }) },
+	"a retry does not wait": func(m *mutant) { m.finish = eachOutcome(m, func(o *store.Outcome) { o.Delay = 0 }) },
 	"errors are cut short": func(m *mutant) {
 		m.finish = eachOutcome(m, func(o *store.Outcome) { o.Error = o.Error[:min(len(o.Error), 255)] })
 	},
-	"traces are dropped":                func(m *mutant) { m.finish = eachOutcome(m, func(o *store.Outcome) { o.Trace = "" }) },
-	"fingerprints are dropped":          func(m *mutant) { m.finish = eachOutcome(m, func(o *store.Outcome) { o.Fingerprint = "" }) },
-	"errors are dropped":                func(m *mutant) { m.finish = eachOutcome(m, func(o *store.Outcome) { o.Error = "" }) },
-	"snoozed is retried":                func(m *mutant) { m.finish = eachOutcome(m, snoozedIsRetried) },
-	"the end is when it was written":    func(m *mutant) { m.finish = eachOutcome(m, func(o *store.Outcome) { o.Ago = 0 }) },
-	"run times are not counted":         func(m *mutant) { m.finish = eachOutcome(m, func(o *store.Outcome) { o.Ran = 0 }) },
+	"traces are dropped": func(m *mutant) {
+		m.finish = eachOutcome(m, func(o *store.Outcome) { o.Trace = "" })
+	},
+	"fingerprints are dropped": func(m *mutant) {
+		m.finish = eachOutcome(m, func(o *store.Outcome) { o.Fingerprint = "" })
+	},
+	"errors are dropped": func(m *mutant) {
+		m.finish = eachOutcome(m, func(o *store.Outcome) { o.Error = "" })
+	},
+	"snoozed is retried": func(m *mutant) { m.finish = eachOutcome(m, snoozedIsRetried) },
+	"the end is when it was written": func(m *mutant) {
+		m.finish = eachOutcome(m, func(o *store.Outcome) { o.Ago = 0 })
+	},
+	"run times are not counted": func(m *mutant) {
+		m.finish = eachOutcome(m, func(o *store.Outcome) { o.Ran = 0 })
+	},
 	"discarded is completed":            func(m *mutant) { m.finish = eachOutcome(m, discardedIsCompleted) },
 	"two may finish at the same moment": func(m *mutant) { m.finish = m.checkThenFinish },
 
 	// Lead, Admit, Rescue, Prune
-	"two lead":            func(m *mutant) { m.lead = m.everybodyLeads() },
-	"a term never ends":   func(m *mutant) { m.lead = leading(m, func(c *store.Candidate) { c.TTL = max(c.TTL, time.Minute) }) },
+	"two lead": func(m *mutant) { m.lead = m.everybodyLeads() },
+	"a term never ends": func(m *mutant) {
+		m.lead = leading(m, func(c *store.Candidate) { c.TTL = max(c.TTL, time.Minute) })
+	},
 	"leaders share an id": func(m *mutant) { m.lead = leading(m, func(c *store.Candidate) { c.ID = store.ID{1} }) },
 	"a stale term may admit": func(m *mutant) {
 		m.admit = func(ctx context.Context, _ int64, n int) (store.Admitted, error) {
@@ -188,8 +228,10 @@ var mutants = map[string]func(*mutant){
 	"tenants do not filter":      func(m *mutant) { m.list = filtering(m, func(f *store.Filter) { f.Tenants = nil }) },
 	"fingerprints do not filter": func(m *mutant) { m.list = filtering(m, func(f *store.Filter) { f.Fingerprint = "" }) },
 	"until is included":          func(m *mutant) { m.list = filtering(m, untilIncluded) },
-	"every page is the first":    func(m *mutant) { m.list = filtering(m, func(f *store.Filter) { f.Before = store.ID{} }) },
-	"oldest first":               func(m *mutant) { m.list = m.listed(func(tasks []store.Task) { slices.Reverse(tasks) }) },
+	"every page is the first": func(m *mutant) {
+		m.list = filtering(m, func(f *store.Filter) { f.Before = store.ID{} })
+	},
+	"oldest first": func(m *mutant) { m.list = m.listed(func(tasks []store.Task) { slices.Reverse(tasks) }) },
 	"a page has no limit of its own": func(m *mutant) {
 		m.list = filtering(m, func(f *store.Filter) {
 			if f.Limit == 0 {
@@ -229,9 +271,11 @@ var mutants = map[string]func(*mutant){
 			return m.Store.Stats(ctx, f)
 		}
 	},
-	"errors of all queues":     func(m *mutant) { m.errors = m.failures(func(f *store.ErrorFilter) { f.Queue = "" }) },
-	"errors of all kinds":      func(m *mutant) { m.errors = m.failures(func(f *store.ErrorFilter) { f.Kind = "" }) },
-	"errors of all times":      func(m *mutant) { m.errors = m.failures(func(f *store.ErrorFilter) { f.Since = time.Time{} }) },
+	"errors of all queues": func(m *mutant) { m.errors = m.failures(func(f *store.ErrorFilter) { f.Queue = "" }) },
+	"errors of all kinds":  func(m *mutant) { m.errors = m.failures(func(f *store.ErrorFilter) { f.Kind = "" }) },
+	"errors of all times": func(m *mutant) {
+		m.errors = m.failures(func(f *store.ErrorFilter) { f.Since = time.Time{} })
+	},
 	"errors without limit":     func(m *mutant) { m.errors = m.failures(func(f *store.ErrorFilter) { f.Limit = 1e9 }) },
 	"errors without a sample":  func(m *mutant) { m.errors = m.grouped(func(g *store.ErrorGroup) { g.Sample = "" }) },
 	"workers youngest first":   func(m *mutant) { m.workers = m.youngestFirst },
@@ -239,14 +283,18 @@ var mutants = map[string]func(*mutant){
 	"a count is off by one":    func(m *mutant) { m.count = m.offByOne },
 	"nothing grows old":        func(m *mutant) { m.count = m.neverOld },
 	"failures are not counted": func(m *mutant) { m.stats = m.statistics(func(s *store.Stat) { s.Failed = 0 }) },
-	"waits are not counted":    func(m *mutant) { m.stats = m.statistics(func(s *store.Stat) { s.Waited = store.Durations{} }) },
-	"all kinds are one":        func(m *mutant) { m.stats = m.statistics(func(s *store.Stat) { s.Kind = "k" }) },
+	"waits are not counted": func(m *mutant) {
+		m.stats = m.statistics(func(s *store.Stat) { s.Waited = store.Durations{} })
+	},
+	"all kinds are one": func(m *mutant) { m.stats = m.statistics(func(s *store.Stat) { s.Kind = "k" }) },
 	"there are no error groups": func(m *mutant) {
 		m.errors = func(context.Context, store.ErrorFilter) ([]store.ErrorGroup, error) { return nil, nil }
 	},
 	"groups do not know the dead": func(m *mutant) { m.errors = m.grouped(func(g *store.ErrorGroup) { g.Dead = 0 }) },
-	"groups wait for ever":        func(m *mutant) { m.errors = m.grouped(func(g *store.ErrorGroup) { g.Waiting = g.Count }) },
-	"nobody holds anything":       func(m *mutant) { m.workers = m.idleWorkers },
+	"groups wait for ever": func(m *mutant) {
+		m.errors = m.grouped(func(g *store.ErrorGroup) { g.Waiting = g.Count })
+	},
+	"nobody holds anything": func(m *mutant) { m.workers = m.idleWorkers },
 
 	// Editor
 	"running tasks are edited":           func(m *mutant) { m.edit = m.editRunning },
@@ -257,9 +305,11 @@ var mutants = map[string]func(*mutant){
 	"a missing id stops an edit":         func(m *mutant) { m.edit = m.stopAtMissing },
 	"edits are answered back to front":   func(m *mutant) { m.edit = m.answersBackToFront },
 	"a cancel of the running is refused": func(m *mutant) { m.edit = m.refuseRunning },
-	"a rescheduled task is due at once":  func(m *mutant) { m.edit = editing(m, func(c *store.Change) { c.RunAt = time.Time{} }) },
-	"a cancel has no reason":             func(m *mutant) { m.edit = editing(m, func(c *store.Change) { c.Reason = "" }) },
-	"a retry is never put off":           func(m *mutant) { m.edit = editing(m, func(c *store.Change) { c.Delay = 0 }) },
+	"a rescheduled task is due at once": func(m *mutant) {
+		m.edit = editing(m, func(c *store.Change) { c.RunAt = time.Time{} })
+	},
+	"a cancel has no reason":   func(m *mutant) { m.edit = editing(m, func(c *store.Change) { c.Reason = "" }) },
+	"a retry is never put off": func(m *mutant) { m.edit = editing(m, func(c *store.Change) { c.Delay = 0 }) },
 
 	// Recorder
 	"the last writer wins":           func(m *mutant) { m.put = m.lastWriterWins },

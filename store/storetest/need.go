@@ -45,7 +45,8 @@ var needClauses = []clause{
 		t.is(child, store.Pending)
 		t.finishNext(worker, b, store.Completed)
 		t.is(child, store.Available)
-		if task := t.takeOne(worker); task.ID != child || string(task.Args) != `{"x":1}` || task.Priority != 3 || task.Attempt != 1 {
+		if task := t.takeOne(worker); task.ID != child || string(task.Args) != `{"x":1}` || task.Priority != 3 ||
+			task.Attempt != 1 {
 			t.Errorf("%+v", task)
 		}
 	}},
@@ -91,7 +92,8 @@ var needClauses = []clause{
 			if did := t.admit(10); did.Cancelled != 2 {
 				t.Errorf("%+v", did)
 			}
-			if got := t.is(cancelled, store.Cancelled); !strings.Contains(got.Reason, a.String()) || !strings.Contains(got.Reason, state.String()) || got.FinishedAt.IsZero() {
+			if got := t.is(cancelled, store.Cancelled); !strings.Contains(got.Reason, a.String()) ||
+				!strings.Contains(got.Reason, state.String()) || got.FinishedAt.IsZero() {
 				t.Errorf("%+v", got)
 			}
 			t.is(below, store.Cancelled)
@@ -120,7 +122,8 @@ var needClauses = []clause{
 	}},
 	{"need/what does not exist has failed", func(t *T) {
 		nothing := NewID()
-		child, waits, goesOn := t.addOne(needs(store.CancelOnFailure, nothing)), t.addOne(needs(store.WaitOnFailure, nothing)), t.addOne(needs(store.ContinueOnFailure, nothing))
+		child, waits, goesOn := t.addOne(needs(store.CancelOnFailure, nothing)),
+			t.addOne(needs(store.WaitOnFailure, nothing)), t.addOne(needs(store.ContinueOnFailure, nothing))
 		t.is(goesOn, store.Available)
 		t.admit(10)
 		t.is(child, store.Cancelled)
@@ -194,7 +197,8 @@ var needClauses = []clause{
 	{"need/a pending task can be cancelled and deleted, and not more", func(t *T) {
 		a := t.addOne()
 		for op, want := range map[store.Op]store.EditResult{store.Cancel: store.Changed, store.Delete: store.Changed,
-			store.Retry: store.Refused, store.Reprioritize: store.Refused, store.Move: store.Refused, store.Reschedule: store.Refused} {
+			store.Retry: store.Refused, store.Reprioritize: store.Refused, store.Move: store.Refused,
+			store.Reschedule: store.Refused} {
 			child := t.addOne(needs(store.WaitOnFailure, a))
 			if e := t.edit(store.Change{Op: op, Queue: "other"}, child)[0]; e.Result != want {
 				t.Errorf("%v: %+v", op, e)

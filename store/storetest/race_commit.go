@@ -91,7 +91,8 @@ func (t *T) accepted(task *store.Task, inside, outside bool) {
 		}
 	}
 	if got.State != want || inside && ends != 1 {
-		t.Errorf("the task is %v with %d ends of its attempt, want %v; inside: %v, outside: %v", got.State, ends, want, inside, outside)
+		t.Errorf("the task is %v with %d ends of its attempt, want %v; inside: %v, outside: %v", got.State, ends, want,
+			inside, outside)
 	}
 }
 

@@ -43,8 +43,12 @@ func (t *T) editAs(s store.Store, id store.ID, op store.Op) {
 }
 
 var endings = []ending{
-	{"completed", store.Completed, claimedBefore, func(t *T, s store.Store, w, id store.ID) { t.finishAs(s, w, id, store.Completed) }},
-	{"discarded", store.Discarded, claimedBefore, func(t *T, s store.Store, w, id store.ID) { t.finishAs(s, w, id, store.Discarded) }},
+	{"completed", store.Completed, claimedBefore, func(t *T, s store.Store, w, id store.ID) {
+		t.finishAs(s, w, id, store.Completed)
+	}},
+	{"discarded", store.Discarded, claimedBefore, func(t *T, s store.Store, w, id store.ID) {
+		t.finishAs(s, w, id, store.Discarded)
+	}},
 	{"cancelled in the lane", store.Cancelled, func(t *T, _ store.ID) store.ID { return t.addOne(queue("idle")) },
 		func(t *T, s store.Store, _, id store.ID) { t.editAs(s, id, store.Cancel) }},
 	{"cancelled before it was due", store.Cancelled, func(t *T, _ store.ID) store.ID { return t.addOne(delay(time.Hour)) },
@@ -221,7 +225,8 @@ func (g *graph) insideOnce(s store.Store, do func(tx store.Tx) error) error {
 
 // work claims and ends tasks; some fail, some end inside a transaction.
 func (g *graph) work(s store.Store, worker store.ID, r *rand.Rand) {
-	tasks, err := s.Claim(g.ctx(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 1 + r.IntN(10), Token: store.NewToken()})
+	tasks, err := s.Claim(g.ctx(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 1 + r.IntN(10),
+		Token: store.NewToken()})
 	if err != nil {
 		g.Errorf("claim: %v", err)
 		return
@@ -259,7 +264,8 @@ func (g *graph) judge(s store.Store, tasks []store.Task, r *rand.Rand) (outcomes
 		for _, n := range g.needs[tasks[i].ID] {
 			state := g.ended[n.Task]
 			if state == 0 { // Admit has cancelled it
-				if list, err := s.List(g.ctx(), store.Filter{IDs: []store.ID{n.Task}}); err == nil && len(list) == 1 && list[0].State == store.Cancelled {
+				if list, err := s.List(g.ctx(), store.Filter{IDs: []store.ID{n.Task}}); err == nil && len(list) == 1 &&
+					list[0].State == store.Cancelled {
 					state = store.Cancelled
 				}
 			}

@@ -127,7 +127,8 @@ var readClauses = []clause{
 		worker := t.worker()
 		t.addMany(3)
 		tasks := t.take(worker, 3)
-		t.mustEnd(failed(&tasks[0], store.Retryable, "a"), failed(&tasks[1], store.Discarded, "a"), failed(&tasks[2], store.Retryable, "b"))
+		t.mustEnd(failed(&tasks[0], store.Retryable, "a"), failed(&tasks[1], store.Discarded, "a"),
+			failed(&tasks[2], store.Retryable, "b"))
 		got := idsOfTasks(t.list(store.Filter{Fingerprint: "fp-a"}))
 		t.sameIDs("found", got, []store.ID{tasks[1].ID, tasks[0].ID})
 		got = idsOfTasks(t.list(store.Filter{Fingerprint: "fp-a", States: []store.State{store.Retryable}}))
@@ -270,10 +271,12 @@ var readClauses = []clause{
 				sum[s.Kind] = was
 			}
 			a, b := sum["a"], sum["b"]
-			if len(sum) != 2 || a.Completed != 2 || a.Failed != 2 || a.Discarded != 1 || a.Cancelled != 0 || b.Cancelled != 1 || b.Completed != 0 {
+			if len(sum) != 2 || a.Completed != 2 || a.Failed != 2 || a.Discarded != 1 || a.Cancelled != 0 || b.Cancelled != 1 ||
+				b.Completed != 0 {
 				t.Errorf("%v: %+v", bucket, sum)
 			}
-			if a.Ran.Count != 4 || a.Ran.Sum != time.Second || a.Ran.Max != 400*time.Millisecond || a.Waited.Count != 4 || a.Waited.Sum < 0 {
+			if a.Ran.Count != 4 || a.Ran.Sum != time.Second || a.Ran.Max != 400*time.Millisecond || a.Waited.Count != 4 ||
+				a.Waited.Sum < 0 {
 				t.Errorf("%v: ran %d, %v, %v; waited %d", bucket, a.Ran.Count, a.Ran.Sum, a.Ran.Max, a.Waited.Count)
 			}
 			if p := a.Ran.Quantile(0.5); p < 200*time.Millisecond || p > 260*time.Millisecond {
@@ -308,7 +311,8 @@ var readClauses = []clause{
 			t.Fatalf("%+v", groups)
 		}
 		a := groups[1]
-		if a.Queue != "q" || a.Kind != "k" || a.Count != 2 || a.Waiting != 1 || a.Dead != 1 || a.Sample != "a" || a.First.IsZero() || a.Last.Before(a.First) {
+		if a.Queue != "q" || a.Kind != "k" || a.Count != 2 || a.Waiting != 1 || a.Dead != 1 || a.Sample != "a" ||
+			a.First.IsZero() || a.Last.Before(a.First) {
 			t.Errorf("%+v", a)
 		}
 		if a.SampleTask != tasks[0].ID && a.SampleTask != tasks[1].ID {

@@ -35,7 +35,8 @@ var recordClauses = []clause{
 			t.Errorf("an old version: %v", err)
 		}
 		all, err := t.Records(t.ctx(), "setting")
-		if err != nil || len(all) != 1 || all[0].Name != r.Name || all[0].Kind != "setting" || all[0].Version != v2 || string(all[0].Body) != `{"x":2}` {
+		if err != nil || len(all) != 1 || all[0].Name != r.Name || all[0].Kind != "setting" || all[0].Version != v2 ||
+			string(all[0].Body) != `{"x":2}` {
 			t.Errorf("%+v, %v", all, err)
 		}
 		if d := time.Since(all[0].UpdatedAt); d < -time.Minute || d > time.Minute {
@@ -83,19 +84,22 @@ var recordClauses = []clause{
 		}
 		t.is(n.ID, store.Available)
 		m := newTask()
-		if _, _, err := t.PutRecord(t.ctx(), store.PutRecord{Record: r, Tasks: []store.NewTask{m}}); !errors.Is(err, store.ErrConflict) {
+		if _, _, err := t.PutRecord(t.ctx(), store.PutRecord{Record: r, Tasks: []store.NewTask{m}}); !errors.Is(err,
+			store.ErrConflict) {
 			t.Errorf("%v", err)
 		}
 		t.gone(m.ID)
 		r.Version = v
-		if _, _, err := t.PutRecord(t.ctx(), store.PutRecord{Record: r, Tasks: []store.NewTask{m}, Term: t.term + 1}); !errors.Is(err, store.ErrNotLeader) {
+		if _, _, err := t.PutRecord(t.ctx(), store.PutRecord{Record: r, Tasks: []store.NewTask{m},
+			Term: t.term + 1}); !errors.Is(err, store.ErrNotLeader) {
 			t.Errorf("%v", err)
 		}
 		t.gone(m.ID)
 		if all, _ := t.Records(t.ctx(), "x"); all[0].Version != v {
 			t.Errorf("%+v", all)
 		}
-		_, results, err = t.PutRecord(t.ctx(), store.PutRecord{Record: r, Tasks: []store.NewTask{newTask(key(store.ScheduleKeys + "k")), newTask(key(store.ScheduleKeys + "k"))}})
+		_, results, err = t.PutRecord(t.ctx(), store.PutRecord{Record: r,
+			Tasks: []store.NewTask{newTask(key(store.ScheduleKeys + "k")), newTask(key(store.ScheduleKeys + "k"))}})
 		if err != nil || results[0].Result != store.Added || results[1].Result != store.Skipped {
 			t.Errorf("%+v, %v", results, err)
 		}
@@ -109,10 +113,12 @@ var recordClauses = []clause{
 				t.Fatal(err)
 			}
 			r.Version, r.Body = v, []byte(name)
-			puts = append(puts, store.PutRecord{Record: r, Tasks: []store.NewTask{newTask(), newTask(key(store.ScheduleKeys + "k"))}})
+			puts = append(puts, store.PutRecord{Record: r,
+				Tasks: []store.NewTask{newTask(), newTask(key(store.ScheduleKeys + "k"))}})
 		}
 		puts[1].Record.Version++
-		puts = append(puts, store.PutRecord{Record: store.Record{Kind: "x", Name: "none", Version: 1, Body: []byte(`1`)}, Tasks: []store.NewTask{newTask()}})
+		puts = append(puts, store.PutRecord{Record: store.Record{Kind: "x", Name: "none", Version: 1, Body: []byte(`1`)},
+			Tasks: []store.NewTask{newTask()}})
 		if _, err := t.UpdateRecords(t.ctx(), t.lead()+1, puts); !errors.Is(err, store.ErrNotLeader) {
 			t.Errorf("another term: %v", err)
 		}
@@ -124,7 +130,8 @@ var recordClauses = []clause{
 		if len(all) != 3 || string(all[0].Body)+string(all[1].Body)+string(all[2].Body) != "1bc" {
 			t.Errorf("%+v", all)
 		}
-		if all[1].Version != updated[2].Version || all[2].Version != updated[0].Version || updated[0].Version == updated[2].Version {
+		if all[1].Version != updated[2].Version || all[2].Version != updated[0].Version ||
+			updated[0].Version == updated[2].Version {
 			t.Errorf("versions %+v of %+v", updated, all)
 		}
 		for i, u := range updated {
@@ -135,7 +142,8 @@ var recordClauses = []clause{
 				}
 				t.gone(puts[i].Tasks[0].ID)
 			default:
-				if u.Version == 0 || len(u.Enqueued) != 2 || u.Enqueued[0].ID != puts[i].Tasks[0].ID || u.Enqueued[0].Result != store.Added {
+				if u.Version == 0 || len(u.Enqueued) != 2 || u.Enqueued[0].ID != puts[i].Tasks[0].ID ||
+					u.Enqueued[0].Result != store.Added {
 					t.Errorf("%+v", u)
 				}
 				t.is(puts[i].Tasks[0].ID, store.Available)

@@ -149,12 +149,14 @@ func (k *rerun) update(source int64) store.EnqueueResult {
 
 func (r *reruns) claim(limit int) {
 	r.t.Helper()
-	tasks, err := r.s.Claim(context.Background(), store.ClaimRequest{Worker: r.worker, Queues: []string{r.queue}, Limit: limit, Token: store.NewToken()})
+	tasks, err := r.s.Claim(context.Background(), store.ClaimRequest{Worker: r.worker, Queues: []string{r.queue},
+		Limit: limit, Token: store.NewToken()})
 	r.must("claim", err)
 	for i := range tasks {
 		k := r.key(&tasks[i])
 		var source int64
-		if _, err := fmt.Sscanf(string(tasks[i].Args), `{"source":%d}`, &source); err != nil || source != k.waiting || k.running != 0 {
+		if _, err := fmt.Sscanf(string(tasks[i].Args), `{"source":%d}`, &source); err != nil || source != k.waiting ||
+			k.running != 0 {
 			r.fail(k, "claimed %s: %+v", tasks[i].Args, *k)
 		}
 		k.running, k.waiting, k.begun, k.task = source, 0, source, &tasks[i]
@@ -170,7 +172,8 @@ func (r *reruns) key(t *store.Task) *rerun {
 // finish ends some of the running attempts in some way, and now and then says so twice.
 func (r *reruns) finish(share float64) {
 	r.t.Helper()
-	states := []store.State{store.Completed, store.Completed, store.Discarded, store.Cancelled, store.Retryable, store.Scheduled, store.Available}
+	states := []store.State{store.Completed, store.Completed, store.Discarded, store.Cancelled, store.Retryable,
+		store.Scheduled, store.Available}
 	if share == 1 {
 		states = states[:1]
 	}
@@ -242,7 +245,8 @@ func (r *reruns) die() {
 			if dead[i].Queue != r.queue {
 				continue
 			}
-			o := store.Outcome{Task: &dead[i], State: store.Retryable, Attempt: dead[i].Attempt - 1, Crashes: dead[i].Crashes + 1, Error: "died", Fingerprint: "d"}
+			o := store.Outcome{Task: &dead[i], State: store.Retryable, Attempt: dead[i].Attempt - 1,
+				Crashes: dead[i].Crashes + 1, Error: "died", Fingerprint: "d"}
 			if r.rand.IntN(5) == 0 {
 				o.State, o.Reason = store.Discarded, "quarantined"
 			}
@@ -259,7 +263,8 @@ func (r *reruns) die() {
 
 func (r *reruns) beat(ttl time.Duration) {
 	r.t.Helper()
-	_, err := r.s.Extend(context.Background(), store.Beat{Worker: store.Worker{ID: r.worker, Queues: []string{r.queue}}, TTL: ttl})
+	_, err := r.s.Extend(context.Background(),
+		store.Beat{Worker: store.Worker{ID: r.worker, Queues: []string{r.queue}}, TTL: ttl})
 	r.must("beat", err)
 }
 

@@ -84,7 +84,8 @@ var restoreClauses = []clause{
 		t.eventually("the retry is due", func() bool { return t.admit(10).Count > 0 })
 		last := to(store.Completed, t.takeOne(worker))
 		last.Note = &store.Note{Output: []byte(`{"out":1}`), Progress: &store.Progress{Percent: 50, Message: "half"},
-			Logs: []store.LogLine{{At: time.Unix(1e9, 0).UTC(), Attempt: 2, Level: "INFO", Text: "line"}, {At: time.Unix(1e9, 0).UTC(), Attempt: 2, Level: "INFO", Text: "more"}}}
+			Logs: []store.LogLine{{At: time.Unix(1e9, 0).UTC(), Attempt: 2, Level: "INFO", Text: "line"},
+				{At: time.Unix(1e9, 0).UTC(), Attempt: 2, Level: "INFO", Text: "more"}}}
 		t.mustEnd(last)
 		t.addOne()
 		dead := failed(t.takeOne(worker), store.Discarded, "boom")
@@ -112,8 +113,10 @@ var restoreClauses = []clause{
 		if now := t.stats(store.StatsFilter{}); !reflect.DeepEqual(now, stats) {
 			t.Errorf("statistics are %+v, and were %+v", now, stats)
 		}
-		for what, f := range map[string]store.Filter{"tag": {Tags: []string{"x"}}, "tenant": {Tenants: []string{"t"}}, "key": {Key: "k"},
-			"state": {States: []store.State{store.Discarded}}, "workflow": {Workflow: got[1].Workflow}, "error": {Fingerprint: dead.Fingerprint}} {
+		for what, f := range map[string]store.Filter{"tag": {Tags: []string{"x"}}, "tenant": {Tenants: []string{"t"}},
+			"key":   {Key: "k"},
+			"state": {States: []store.State{store.Discarded}}, "workflow": {Workflow: got[1].Workflow},
+			"error": {Fingerprint: dead.Fingerprint}} {
 			if found := t.list(f); len(found) != 1 {
 				t.Errorf("by its %s %d tasks are found, want 1", what, len(found))
 			}
@@ -197,7 +200,8 @@ var restoreClauses = []clause{
 		}
 		t.mustEnd(to(store.Completed, task))
 		t.eventually("the task that needs it runs", func() bool { t.admit(10); return t.get(child).State == store.Available })
-		if d := t.list(store.Filter{IDs: []store.ID{parent}, Detail: true})[0].Detail; len(d.Attempts) != 2 || d.Attempts[0].Error != "boom" {
+		if d := t.list(store.Filter{IDs: []store.ID{parent}, Detail: true})[0].Detail; len(d.Attempts) != 2 ||
+			d.Attempts[0].Error != "boom" {
 			t.Errorf("its attempts are %+v", d.Attempts)
 		}
 		t.endAll(worker, store.Completed)

@@ -59,8 +59,9 @@ type clause struct {
 }
 
 func clauses() []clause {
-	return slices.Concat(enqueueClauses, keyClauses, tenantClauses, claimClauses, extendClauses, finishClauses, exchangeClauses, needClauses, turnClauses,
-		leadClauses, admitClauses, rescueClauses, witnessClauses, pruneClauses, readClauses, editClauses, changedClauses, recordClauses, txClauses, heldClauses, raceClauses, needRaceClauses,
+	return slices.Concat(enqueueClauses, keyClauses, tenantClauses, claimClauses, extendClauses, finishClauses,
+		exchangeClauses, needClauses, turnClauses, leadClauses, admitClauses, rescueClauses, witnessClauses, pruneClauses,
+		readClauses, editClauses, changedClauses, recordClauses, txClauses, heldClauses, raceClauses, needRaceClauses,
 		raceCommitClauses, endClauses, archiveClauses, restoreClauses, crowdClauses)
 }
 
@@ -201,7 +202,8 @@ func (t *T) beat(id store.ID, ttl time.Duration, notes ...store.Note) []store.St
 // tell beats as a worker that counts its beats and says what it holds.
 func (t *T) tell(id store.ID, seq, seen int64, holds ...store.Token) {
 	t.Helper()
-	b := store.Beat{Worker: store.Worker{ID: id, Queues: []string{"q"}, Concurrency: 1}, TTL: time.Hour, Seq: seq, Seen: seen, Holds: holds}
+	b := store.Beat{Worker: store.Worker{ID: id, Queues: []string{"q"}, Concurrency: 1}, TTL: time.Hour, Seq: seq,
+		Seen: seen, Holds: holds}
 	if _, err := t.Extend(t.ctx(), b); err != nil {
 		t.Fatalf("extend: %v", err)
 	}
@@ -218,7 +220,8 @@ func (t *T) takeFrom(s store.Store, worker store.ID, limit int, queues ...string
 	if len(queues) == 0 {
 		queues = []string{"q"}
 	}
-	tasks, err := s.Claim(t.ctx(), store.ClaimRequest{Worker: worker, Queues: queues, Limit: limit, Token: store.NewToken()})
+	tasks, err := s.Claim(t.ctx(), store.ClaimRequest{Worker: worker, Queues: queues, Limit: limit,
+		Token: store.NewToken()})
 	if err != nil {
 		t.Fatalf("claim: %v", err)
 	}
@@ -265,7 +268,9 @@ func finish(ctx context.Context, s store.Leaser, outcomes []store.Outcome) (lost
 		if !errors.As(err, &held) || ctx.Err() != nil {
 			return lost, err
 		}
-		outcomes = slices.DeleteFunc(slices.Clone(outcomes), func(o store.Outcome) bool { return !slices.Contains(held.Tasks, o.Task.ID) })
+		outcomes = slices.DeleteFunc(slices.Clone(outcomes), func(o store.Outcome) bool {
+			return !slices.Contains(held.Tasks, o.Task.ID)
+		})
 	}
 }
 

@@ -45,7 +45,8 @@ var tenantClauses = []clause{
 		}
 	}},
 	{"tenant/no tenant can name another's key", func(t *T) {
-		for _, pair := range [][2]string{{"a", "bc"}, {"ab", "c"}, {"", "abc"}, {"", "1:abc"}, {"1:a", "bc"}, {"a:", "bc"}, {"ä", "bc"}} {
+		for _, pair := range [][2]string{{"a", "bc"}, {"ab", "c"}, {"", "abc"}, {"", "1:abc"}, {"1:a", "bc"}, {"a:", "bc"},
+			{"ä", "bc"}} {
 			r := t.add(newTask(tenant(pair[0]), key(pair[1])))[0]
 			if r.Result != store.Added {
 				t.Errorf("tenant %q, key %q: %+v", pair[0], pair[1], r)
@@ -176,13 +177,15 @@ func (t *T) untouched(name string, changes ...func(*store.NewTask)) {
 	}
 	before := t.get(mine.ID)
 	for _, other := range []string{"umbrella", ""} {
-		theirs := newTask(append(changes, key(name), tenant(other), source(1), kind("evil"), args(`"evil"`), delay(time.Hour))...)
+		theirs := newTask(append(changes, key(name), tenant(other), source(1), kind("evil"), args(`"evil"`),
+			delay(time.Hour))...)
 		if r := t.add(theirs)[0]; r.Result != store.Added || r.ID != theirs.ID {
 			t.Errorf("key %q of tenant %q: %+v", name, other, r)
 		}
 	}
 	after := t.get(mine.ID)
-	if after.Kind != before.Kind || string(after.Args) != string(before.Args) || after.State != before.State || !after.RunAt.Equal(before.RunAt) {
+	if after.Kind != before.Kind || string(after.Args) != string(before.Args) || after.State != before.State ||
+		!after.RunAt.Equal(before.RunAt) {
 		t.Errorf("key %q: %+v became %+v", name, before, after)
 	}
 }

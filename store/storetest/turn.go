@@ -88,7 +88,8 @@ var turnClauses = []clause{
 		few := t.addOne(inTurn("few", ""))
 		for _, heads := range []int{0, 1, 4, 5, 8, 9, 10} {
 			all, err := t.Turns(t.ctx(), t.lead(), 10, heads)
-			if err != nil || len(all) != 2 || !slices.Equal(all[0].Waiting, ids[:min(heads, 9)]) || !slices.Equal(all[1].Waiting, []store.ID{few}[:min(heads, 1)]) {
+			if err != nil || len(all) != 2 || !slices.Equal(all[0].Waiting, ids[:min(heads, 9)]) ||
+				!slices.Equal(all[1].Waiting, []store.ID{few}[:min(heads, 1)]) {
 				t.Errorf("%d asked for: %+v, %v", heads, all, err)
 			}
 		}
@@ -140,7 +141,8 @@ var turnClauses = []clause{
 			state store.State
 			keep  bool
 			held  int64
-		}{{store.Completed, false, 0}, {store.Cancelled, false, 0}, {store.Discarded, false, 0}, {store.Retryable, false, 0}, {store.Scheduled, false, 0},
+		}{{store.Completed, false, 0}, {store.Cancelled, false, 0}, {store.Discarded, false, 0}, {store.Retryable, false, 0},
+			{store.Scheduled, false, 0},
 			{store.Retryable, true, 1}, {store.Scheduled, true, 1}, {store.Available, false, 1}, {store.Pending, false, 0}} {
 			tenant := fmt.Sprint("tenant-", c.state, c.keep)
 			id := t.addOne(inTurn(tenant, ""))
@@ -169,7 +171,8 @@ var turnClauses = []clause{
 		t.grant(t.addMany(3, inTurn("a", ""))...)
 		tasks := t.take(worker, 3)
 		t.mustEnd(to(store.Available, &tasks[1]))
-		if lost := t.end(to(store.Completed, &tasks[0]), to(store.Completed, &tasks[1]), to(store.Completed, &tasks[2])); len(lost) != 1 || lost[0] != tasks[1].ID {
+		if lost := t.end(to(store.Completed, &tasks[0]), to(store.Completed, &tasks[1]), to(store.Completed, &tasks[2])); len(
+			lost) != 1 || lost[0] != tasks[1].ID {
 			t.Errorf("lost %v", lost)
 		}
 		if got := t.held("a"); got != 1 {
@@ -206,7 +209,8 @@ var turnClauses = []clause{
 	{"turn/a delay and needs come first", func(t *T) {
 		worker := t.worker()
 		parent := t.addOne()
-		child, late := t.addOne(inTurn("a", ""), needs(store.CancelOnFailure, parent)), t.addOne(inTurn("b", ""), delay(20*time.Millisecond))
+		child, late := t.addOne(inTurn("a", ""), needs(store.CancelOnFailure, parent)),
+			t.addOne(inTurn("b", ""), delay(20*time.Millisecond))
 		t.is(late, store.Scheduled)
 		if n := t.grant(child, late); n != 0 {
 			t.Errorf("granted %d", n)
@@ -219,7 +223,8 @@ var turnClauses = []clause{
 		}
 	}},
 	{"turn/edits give turns back", func(t *T) {
-		for i, c := range []store.Change{{Op: store.Cancel}, {Op: store.Delete}, {Op: store.Reschedule, Delay: time.Hour}, {Op: store.Move, Queue: "other"}} {
+		for i, c := range []store.Change{{Op: store.Cancel}, {Op: store.Delete}, {Op: store.Reschedule, Delay: time.Hour},
+			{Op: store.Move, Queue: "other"}} {
 			tenant := fmt.Sprint("tenant-", i)
 			id := t.addOne(inTurn(tenant, ""))
 			t.grant(id)
@@ -267,7 +272,8 @@ var turnClauses = []clause{
 	}},
 	{"turn/only the leader grants, and asks with its term; anybody asks without one", func(t *T) {
 		id := t.addOne(inTurn("a", ""))
-		if all, err := t.Turns(t.ctx(), 0, 1, 1); err != nil || len(all) != 1 || len(all[0].Waiting) != 1 || all[0].Waiting[0] != id {
+		if all, err := t.Turns(t.ctx(), 0, 1, 1); err != nil || len(all) != 1 || len(all[0].Waiting) != 1 ||
+			all[0].Waiting[0] != id {
 			t.Errorf("%+v, %v", all, err)
 		}
 		if _, err := t.Grant(t.ctx(), 0, []store.ID{id}); !errors.Is(err, store.ErrNotLeader) {

@@ -89,7 +89,8 @@ var txClauses = []clause{
 		if got := t.is(tasks[0].ID, store.Completed); string(got.Detail.Output) != `7` || len(got.Detail.Attempts) != 1 {
 			t.Errorf("%+v", got.Detail)
 		}
-		t.sameIDs("lost", t.end(failed(&tasks[0], store.Retryable, "late"), to(store.Completed, &tasks[1])), []store.ID{tasks[0].ID})
+		t.sameIDs("lost", t.end(failed(&tasks[0], store.Retryable, "late"), to(store.Completed, &tasks[1])),
+			[]store.ID{tasks[0].ID})
 		t.is(tasks[0].ID, store.Completed)
 	}},
 	{"tx/an attempt that a transaction has ended is refused in every company", func(t *T) {
@@ -123,7 +124,8 @@ var txClauses = []clause{
 			t.Fatal(lost, err)
 		}
 		commit()
-		whole := []store.Outcome{to(store.Completed, &tasks[0]), to(store.Completed, &tasks[1]), to(store.Completed, &tasks[2])}
+		whole := []store.Outcome{to(store.Completed, &tasks[0]), to(store.Completed, &tasks[1]),
+			to(store.Completed, &tasks[2])}
 		t.sameIDs("of all that was claimed, lost", t.end(whole...), idsOfTasks(tasks[1:2]))
 		if left := t.counts(); len(left) != 0 {
 			t.Errorf("left %v", left)

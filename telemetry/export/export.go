@@ -86,7 +86,8 @@ func Start(ctx context.Context, metrics prometheus.Gatherer, log *slog.Logger) (
 func describe(ctx context.Context) (*resource.Resource, error) {
 	self := resource.WithAttributes(semconv.ServiceName("tusk"), semconv.ServiceVersion(tusk.Version()),
 		semconv.ServiceInstanceID(tusk.NewID().String()))
-	return resource.New(ctx, resource.WithHost(), resource.WithProcessPID(), resource.WithTelemetrySDK(), self, resource.WithFromEnv())
+	return resource.New(ctx, resource.WithHost(), resource.WithProcessPID(), resource.WithTelemetrySDK(), self,
+		resource.WithFromEnv())
 }
 
 // Tracer is the provider of what is sent; nil: the environment asks for no traces.

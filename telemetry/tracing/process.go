@@ -25,7 +25,8 @@ func (t *Tracer) Claimed(ctx context.Context, tasks []store.Task, asked time.Tim
 	if !slices.ContainsFunc(tasks, func(task store.Task) bool { return !lifecycle.Traced(task.Settings) }) {
 		return ctx, false
 	}
-	ctx, span := t.spans.Start(ctx, "receive "+tasks[0].Queue, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(asked))
+	ctx, span := t.spans.Start(ctx, "receive "+tasks[0].Queue, trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithTimestamp(asked))
 	defer span.End()
 	sampled := span.SpanContext().IsSampled()
 	if sampled {

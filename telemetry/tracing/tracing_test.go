@@ -43,7 +43,8 @@ type traced struct {
 
 func newTraced(t *testing.T, sampler sdk.Sampler) *traced {
 	t.Helper()
-	d := &traced{t: t, file: filepath.Join(t.TempDir(), "tusk.db"), mux: tusk.NewMux(), spans: tracetest.NewInMemoryExporter()}
+	d := &traced{t: t, file: filepath.Join(t.TempDir(), "tusk.db"), mux: tusk.NewMux(),
+		spans: tracetest.NewInMemoryExporter()}
 	s, err := sqlitefile.Open(t.Context(), d.file)
 	must(t, err)
 	t.Cleanup(func() { s.Close() })
@@ -127,7 +128,8 @@ func TestTheFirstAttemptIsAChildAndARetryIsLinked(t *testing.T) {
 		return nil
 	})
 	ctx, user := d.user.Start(t.Context(), "request")
-	sent, err := d.client.Enqueue(ctx, tusk.RawArgs{Name: "send", JSON: []byte(`{"n":1}`)}, &tusk.Options{Queue: "mail", Metadata: map[string]string{"own": "1"}})
+	sent, err := d.client.Enqueue(ctx, tusk.RawArgs{Name: "send", JSON: []byte(`{"n":1}`)},
+		&tusk.Options{Queue: "mail", Metadata: map[string]string{"own": "1"}})
 	must(t, err)
 	user.End()
 	d.work("mail")
@@ -139,19 +141,22 @@ func TestTheFirstAttemptIsAChildAndARetryIsLinked(t *testing.T) {
 	first, retry := attempts[0], attempts[1]
 	if send.Parent.SpanID() != user.SpanContext().SpanID() || first.Parent.SpanID() != send.SpanContext.SpanID() ||
 		first.SpanContext.TraceID() != user.SpanContext().TraceID() || len(first.Links) != 0 {
-		t.Errorf("request %v, send under %v, first attempt under %v: want a chain", user.SpanContext().SpanID(), send.Parent, first.Parent)
+		t.Errorf("request %v, send under %v, first attempt under %v: want a chain", user.SpanContext().SpanID(), send.Parent,
+			first.Parent)
 	}
 	if retry.Parent.IsValid() || retry.SpanContext.TraceID() == send.SpanContext.TraceID() || len(retry.Links) != 1 ||
 		retry.Links[0].SpanContext.SpanID() != send.SpanContext.SpanID() {
 		t.Errorf("the retry is %+v, want a new trace with a link to %v", retry, send.SpanContext)
 	}
-	if first.Status != (sdk.Status{Code: codes.Error, Description: "the server is busy"}) || retry.Status.Code != codes.Unset {
+	if first.Status != (sdk.Status{Code: codes.Error, Description: "the server is busy"}) ||
+		retry.Status.Code != codes.Unset {
 		t.Errorf("the attempts ended with %+v and %+v", first.Status, retry.Status)
 	}
 	if send.SpanKind != trace.SpanKindProducer || first.SpanKind != trace.SpanKindConsumer {
 		t.Errorf("kinds %v and %v", send.SpanKind, first.SpanKind)
 	}
-	want := map[string]string{"messaging.system": "tusk", "messaging.operation.type": "process", "messaging.operation.name": "process",
+	want := map[string]string{"messaging.system": "tusk", "messaging.operation.type": "process",
+		"messaging.operation.name":   "process",
 		"messaging.destination.name": "mail", "messaging.message.id": sent.ID.String(),
 		"tusk.task.kind": "send", "tusk.task.attempt": "2"}
 	if got := values(retry); !maps.Equal(got, want) {
@@ -189,7 +194,8 @@ func TestWorkflowsPipelinesAndChildrenAreOneTrace(t *testing.T) {
 	in := map[trace.TraceID][]string{}
 	in[enter("workflow", func(ctx context.Context) error {
 		w := tusk.NewWorkflow()
-		w.Task("b", tusk.RawArgs{Name: "leaf"}, &tusk.Options{Queue: "late"}).After(w.Task("a", tusk.RawArgs{Name: "leaf"}, &tusk.Options{Queue: "early"}))
+		w.Task("b", tusk.RawArgs{Name: "leaf"}, &tusk.Options{Queue: "late"}).After(w.Task("a", tusk.RawArgs{Name: "leaf"},
+			&tusk.Options{Queue: "early"}))
 		_, err := d.client.EnqueueWorkflow(ctx, w)
 		return err
 	})] = []string{"process early", "process late", "send", "workflow"}
@@ -215,7 +221,8 @@ func TestWorkflowsPipelinesAndChildrenAreOneTrace(t *testing.T) {
 			t.Errorf("the trace has %q, want %q", got[id], want)
 		}
 	}
-	if child, stage := d.one("process children"), d.one("process line.two"); child.Parent.SpanID() != d.named("process parents")[0].SpanContext.SpanID() ||
+	if child, stage := d.one("process children"), d.one("process line.two"); child.Parent.SpanID() !=
+		d.named("process parents")[0].SpanContext.SpanID() ||
 		stage.Parent.SpanID() != d.one("process line.one").SpanContext.SpanID() {
 		t.Error("a child or a stage is not below the attempt that made it")
 	}
@@ -280,10 +287,12 @@ func TestAttemptsOfTasksWithoutATraceBelongToTheirClaim(t *testing.T) {
 	}
 	for i := range attempts {
 		if attempts[i].Parent.SpanID() != claims[i].SpanContext.SpanID() || claims[i].Parent.IsValid() {
-			t.Errorf("attempt %d is below %v, want the claim %v, which has no parent", i+1, attempts[i].Parent, claims[i].SpanContext)
+			t.Errorf("attempt %d is below %v, want the claim %v, which has no parent", i+1, attempts[i].Parent,
+				claims[i].SpanContext)
 		}
 	}
-	want := map[string]string{"messaging.system": "tusk", "messaging.operation.type": "receive", "messaging.operation.name": "receive",
+	want := map[string]string{"messaging.system": "tusk", "messaging.operation.type": "receive",
+		"messaging.operation.name":   "receive",
 		"messaging.destination.name": "default", "messaging.batch.message_count": "1"}
 	if got := values(claims[0]); !maps.Equal(got, want) || claims[0].SpanKind != trace.SpanKindClient {
 		t.Errorf("the claim has %v, want %v", got, want)
@@ -292,7 +301,8 @@ func TestAttemptsOfTasksWithoutATraceBelongToTheirClaim(t *testing.T) {
 
 func TestTasksOfOneCallCarryTheSame(t *testing.T) {
 	d := newTraced(t, sdk.AlwaysSample())
-	batch := []tusk.NewTask{{Args: tusk.RawArgs{Name: "k"}}, {Args: tusk.RawArgs{Name: "k"}}, {Args: tusk.RawArgs{Name: "k"}, Options: &tusk.Options{MaxAttempts: 3}}}
+	batch := []tusk.NewTask{{Args: tusk.RawArgs{Name: "k"}}, {Args: tusk.RawArgs{Name: "k"}},
+		{Args: tusk.RawArgs{Name: "k"}, Options: &tusk.Options{MaxAttempts: 3}}}
 	sent, err := d.client.EnqueueMany(t.Context(), batch)
 	must(t, err)
 	var settings []string
@@ -306,7 +316,8 @@ func TestTasksOfOneCallCarryTheSame(t *testing.T) {
 	if settings[0] != settings[1] || last.MaxAttempts != 3 || last.TraceContext["traceparent"] == "" {
 		t.Errorf("the settings are %q", settings)
 	}
-	if got := values(d.one("send default")); got["messaging.batch.message_count"] != "3" || got["messaging.message.id"] != "" {
+	if got := values(d.one("send default")); got["messaging.batch.message_count"] != "3" ||
+		got["messaging.message.id"] != "" {
 		t.Errorf("the span has %v", got)
 	}
 }
@@ -338,7 +349,8 @@ func TestTheStatusSaysHowAnAttemptEnded(t *testing.T) {
 		"cancelled": {func() error { return tusk.Cancel("not wanted") }, sdk.Status{}},
 		"discarded": {func() error { return tusk.Discard(busy) }, sdk.Status{Code: codes.Error, Description: "busy"}},
 		"failed":    {func() error { return busy }, sdk.Status{Code: codes.Error, Description: "busy"}},
-		"panic":     {func() error { panic("oops") }, sdk.Status{Code: codes.Error, Description: "the handler panicked or left its goroutine"}},
+		"panic": {func() error { panic("oops") },
+			sdk.Status{Code: codes.Error, Description: "the handler panicked or left its goroutine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newTraced(t, sdk.AlwaysSample())

@@ -23,14 +23,15 @@ const (
 )
 
 func (azurite) install(cache string) (string, string) {
-	return filepath.Join(cache, "tusk-azurite-3.35.0", "node_modules", "azurite", "dist", "src", "blob", "main.js"), "scripts/azure-deps"
+	return filepath.Join(cache, "tusk-azurite-3.35.0", "node_modules", "azurite", "dist", "src", "blob", "main.js"),
+		"scripts/azure-deps"
 }
 
 func (azurite) ports() []string { return []string{"blobPort"} }
 
 func (azurite) command(program, dir, _ string, ports map[string]int) *exec.Cmd {
-	cmd := exec.Command("node", program, "--blobHost", "127.0.0.1", "--blobPort", strconv.Itoa(ports["blobPort"]), "--location", filepath.Join(dir, "objects"),
-		"--silent", "--skipApiVersionCheck", "--disableTelemetry")
+	cmd := exec.Command("node", program, "--blobHost", "127.0.0.1", "--blobPort", strconv.Itoa(ports["blobPort"]),
+		"--location", filepath.Join(dir, "objects"), "--silent", "--skipApiVersionCheck", "--disableTelemetry")
 	cmd.Env = append(os.Environ(), "AZURITE_ACCOUNTS="+azureAccount+":"+azureKey)
 	return cmd
 }
@@ -61,8 +62,8 @@ func (azurite) location(address, prefix string) string {
 }
 
 func (azurite) pyarrow(address, prefix string) string {
-	return fmt.Sprintf(`fs.AzureFileSystem(%q, account_key=%q, blob_storage_authority=%q, dfs_storage_authority=%q, blob_storage_scheme="http", dfs_storage_scheme="http"), %q`,
-		azureAccount, azureKey, address, address, bucket+"/"+prefix)
+	return fmt.Sprintf(
+		`fs.AzureFileSystem(%q, account_key=%q, blob_storage_authority=%q, dfs_storage_authority=%q, blob_storage_scheme="http", dfs_storage_scheme="http"), %q`, azureAccount, azureKey, address, address, bucket+"/"+prefix)
 }
 
 func (azurite) durable() bool { return false }

@@ -118,7 +118,8 @@ func refuse(client net.Conn) {
 	if r.Header.Get("Expect") == "" {
 		_, _ = io.Copy(io.Discard, r.Body)
 	}
-	answer := http.Response{StatusCode: http.StatusServiceUnavailable, ProtoMajor: 1, ProtoMinor: 1, Close: true, Header: http.Header{"Connection": {"close"}}}
+	answer := http.Response{StatusCode: http.StatusServiceUnavailable, ProtoMajor: 1, ProtoMinor: 1, Close: true,
+		Header: http.Header{"Connection": {"close"}}}
 	_ = answer.Write(client)
 	_, _ = io.Copy(io.Discard, r.Body) // a client that writes on would not read the answer
 }

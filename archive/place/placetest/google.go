@@ -21,12 +21,14 @@ func (fakeGoogle) install(cache string) (string, string) {
 func (fakeGoogle) ports() []string { return []string{"port"} }
 
 func (fakeGoogle) command(program, dir, address string, ports map[string]int) *exec.Cmd {
-	return exec.Command(program, "-scheme=http", "-host=127.0.0.1", "-port="+strconv.Itoa(ports["port"]), "-backend=filesystem",
-		"-filesystem-root="+filepath.Join(dir, "objects"), "-external-url=http://"+address, "-public-host="+address, "-log-level=warn")
+	return exec.Command(program, "-scheme=http", "-host=127.0.0.1", "-port="+strconv.Itoa(ports["port"]),
+		"-backend=filesystem", "-filesystem-root="+filepath.Join(dir, "objects"), "-external-url=http://"+address,
+		"-public-host="+address, "-log-level=warn")
 }
 
 func (fakeGoogle) ready(address string) error {
-	answer, err := http.Post("http://"+address+"/storage/v1/b?project=tusk", "application/json", strings.NewReader(`{"name": "`+bucket+`"}`))
+	answer, err := http.Post("http://"+address+"/storage/v1/b?project=tusk", "application/json",
+		strings.NewReader(`{"name": "`+bucket+`"}`))
 	if err != nil {
 		return err
 	}
@@ -45,7 +47,8 @@ func (fakeGoogle) location(address, prefix string) string {
 }
 
 func (fakeGoogle) pyarrow(address, prefix string) string {
-	return fmt.Sprintf(`fs.GcsFileSystem(anonymous=True, endpoint_override=%q, scheme="http"), %q`, address, bucket+"/"+prefix)
+	return fmt.Sprintf(`fs.GcsFileSystem(anonymous=True, endpoint_override=%q, scheme="http"), %q`, address,
+		bucket+"/"+prefix)
 }
 
 func (fakeGoogle) durable() bool { return false }

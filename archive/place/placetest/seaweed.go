@@ -30,7 +30,8 @@ func (seaweed) install(cache string) (string, string) {
 }
 
 func (seaweed) ports() []string {
-	return []string{"s3.port", "s3.port.grpc", "master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc"}
+	return []string{"s3.port", "s3.port.grpc", "master.port", "master.port.grpc", "volume.port", "volume.port.grpc",
+		"filer.port", "filer.port.grpc"}
 }
 
 func (seaweed) command(program, dir, _ string, ports map[string]int) *exec.Cmd {
@@ -38,10 +39,12 @@ func (seaweed) command(program, dir, _ string, ports map[string]int) *exec.Cmd {
 		"actions": ["Admin", "Read", "Write", "List", "Tagging"]}]}`, s3Key, s3Secret)
 	config := filepath.Join(dir, "s3.json")
 	_ = os.WriteFile(config, []byte(identity), 0o600) // without it the server lets nobody in
-	args := []string{"-logdir=" + dir, "server", "-dir=" + dir, "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false", "-master.volumeSizeLimitMB=64",
+	args := []string{"-logdir=" + dir, "server", "-dir=" + dir, "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
+		"-master.telemetry=false", "-master.volumeSizeLimitMB=64",
 		"-master.electionTimeout=1s", "-master.heartbeatInterval=200ms",
 		"-volume.max=100", "-volume.minFreeSpace=1", "-filer", "-s3", "-s3.config=" + config, "-s3.port.iceberg=0",
-		"-s3.port.lance=0", "-filer.localSocket=" + filepath.Join(dir, "filer.sock"), "-s3.localSocket=" + filepath.Join(dir, "s3.sock")}
+		"-s3.port.lance=0", "-filer.localSocket=" + filepath.Join(dir, "filer.sock"),
+		"-s3.localSocket=" + filepath.Join(dir, "s3.sock")}
 	for name, port := range ports {
 		args = append(args, "-"+name+"="+strconv.Itoa(port))
 	}
@@ -56,13 +59,15 @@ func (seaweed) ready(address string) error {
 	_, err := client.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: aws.String(bucket)})
 	var exists *types.BucketAlreadyExists
 	if err == nil || errors.As(err, &exists) {
-		_, err = client.PutObject(ctx, &s3.PutObjectInput{Bucket: aws.String(bucket), Key: aws.String("ready"), Body: strings.NewReader("ready")})
+		_, err = client.PutObject(ctx, &s3.PutObjectInput{Bucket: aws.String(bucket), Key: aws.String("ready"),
+			Body: strings.NewReader("ready")})
 	}
 	return err
 }
 
 func (seaweed) environment() map[string]string {
-	return map[string]string{"AWS_ACCESS_KEY_ID": s3Key, "AWS_SECRET_ACCESS_KEY": s3Secret, "AWS_EC2_METADATA_DISABLED": "true"}
+	return map[string]string{"AWS_ACCESS_KEY_ID": s3Key, "AWS_SECRET_ACCESS_KEY": s3Secret,
+		"AWS_EC2_METADATA_DISABLED": "true"}
 }
 
 func (seaweed) location(address, prefix string) string {
@@ -70,7 +75,8 @@ func (seaweed) location(address, prefix string) string {
 }
 
 func (seaweed) pyarrow(address, prefix string) string {
-	return fmt.Sprintf(`fs.S3FileSystem(endpoint_override=%q, scheme="http", region="us-east-1"), %q`, address, bucket+"/"+prefix)
+	return fmt.Sprintf(`fs.S3FileSystem(endpoint_override=%q, scheme="http", region="us-east-1"), %q`, address,
+		bucket+"/"+prefix)
 }
 
 func (seaweed) durable() bool { return true }

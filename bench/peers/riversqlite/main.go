@@ -41,7 +41,8 @@ type peer struct {
 
 func (p *peer) Open(ctx context.Context, plan harness.Plan) (err error) {
 	p.plan = plan
-	p.db, err = sql.Open("sqlite", "file:"+plan.Target+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)&_pragma=synchronous(full)&_txlock=immediate")
+	p.db, err = sql.Open("sqlite", "file:"+plan.Target+
+		"?_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)&_pragma=synchronous(full)&_txlock=immediate")
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,8 @@ func (p *peer) Work(ctx context.Context, handle func(n int)) error {
 }
 
 func (p *peer) Left(ctx context.Context) (n int, err error) {
-	const unfinished = "select count(*) from river_job where state in ('available', 'running', 'retryable', 'scheduled', 'pending')"
+	const unfinished = "select count(*) from river_job where state in ('available', 'running', 'retryable', " +
+		"'scheduled', 'pending')"
 	err = p.db.QueryRowContext(ctx, unfinished).Scan(&n)
 	return n, err
 }

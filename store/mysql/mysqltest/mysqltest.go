@@ -154,7 +154,8 @@ func missing(t testing.TB, err error) {
 // mustRun reports whether no test may be skipped.
 func mustRun() bool { return os.Getenv("CI") == "true" || os.Getenv("TUSK_TEST_ALL") == "1" }
 
-var errNoServer = errors.New("mariadbd is not installed (on Debian: apt-get install mariadb-server), and TUSK_TEST_MYSQL is not set")
+var errNoServer = errors.New(
+	"mariadbd is not installed (on Debian: apt-get install mariadb-server), and TUSK_TEST_MYSQL is not set")
 
 // program finds a program of the server's, also where only root looks for it.
 func program(names ...string) (string, error) {
@@ -202,8 +203,10 @@ func start(durable bool, args ...string) (*Server, error) {
 	if !durable {
 		flush = []string{"--innodb-flush-log-at-trx-commit=2", "--innodb-flush-method=nosync", "--skip-innodb-doublewrite"}
 	}
-	s.args = []string{daemon, "--no-defaults", "--datadir=" + data, "--bind-address=127.0.0.1", "--socket=" + filepath.Join(folder, "s"),
-		"--pid-file=" + filepath.Join(folder, "pid"), "--tmpdir=" + folder, "--log-error=" + filepath.Join(folder, "log"), "--max-connections=500",
+	s.args = []string{daemon, "--no-defaults", "--datadir=" + data, "--bind-address=127.0.0.1",
+		"--socket=" + filepath.Join(folder, "s"),
+		"--pid-file=" + filepath.Join(folder, "pid"), "--tmpdir=" + folder, "--log-error=" + filepath.Join(folder, "log"),
+		"--max-connections=500",
 		"--innodb-buffer-pool-size=256M", "--innodb-log-file-size=128M"}
 	s.args = append(s.args, flush...)
 	if user != "" {

@@ -66,8 +66,8 @@ func (s *Server) standby() (*Server, error) {
 			return nil, err
 		}
 	}
-	copied := exec.Command(filepath.Join(s.bin, "pg_basebackup"), "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U", "postgres",
-		"-D", filepath.Join(dir, "data"), "-R", "-c", "fast", "--no-sync")
+	copied := exec.Command(filepath.Join(s.bin, "pg_basebackup"), "-h", "127.0.0.1", "-p", strconv.Itoa(s.port),
+		"-U", "postgres", "-D", filepath.Join(dir, "data"), "-R", "-c", "fast", "--no-sync")
 	second.prepare(copied, account)
 	out, err := copied.CombinedOutput()
 	if err == nil {

@@ -141,7 +141,8 @@ func (s *Server) database(t testing.TB, name, options string, settings []string)
 		t.Fatalf("create database: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := s.exec(ctx, "drop database if exists "+name+" with (force)"); err != nil && s.cmd != nil && s.cmd.Process.Signal(syscall.Signal(0)) == nil {
+		if err := s.exec(ctx, "drop database if exists "+name+" with (force)"); err != nil && s.cmd != nil &&
+			s.cmd.Process.Signal(syscall.Signal(0)) == nil {
 			t.Logf("drop database: %v", err)
 		}
 	})
@@ -213,7 +214,8 @@ func (s *Server) init() error {
 			return err
 		}
 	}
-	cmd := exec.Command(filepath.Join(s.bin, "initdb"), "-D", filepath.Join(s.Dir, "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
+	cmd := exec.Command(filepath.Join(s.bin, "initdb"), "-D", filepath.Join(s.Dir, "data"), "-U", "postgres", "-A",
+		"trust", "-E", "UTF8", "--no-sync")
 	s.prepare(cmd, account)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, out)
@@ -237,7 +239,8 @@ func (s *Server) run() error {
 	if err != nil {
 		return err
 	}
-	args := []string{"-D", filepath.Join(s.Dir, "data"), "-p", strconv.Itoa(s.port), "-k", s.Dir, "-c", "listen_addresses=127.0.0.1"}
+	args := []string{"-D", filepath.Join(s.Dir, "data"), "-p", strconv.Itoa(s.port), "-k", s.Dir, "-c",
+		"listen_addresses=127.0.0.1"}
 	for _, setting := range s.settings {
 		args = append(args, "-c", setting)
 	}
@@ -271,7 +274,8 @@ func (s *Server) Standby() (*Server, error) {
 		}
 	}
 	standby := &Server{Dir: dir, bin: s.bin}
-	cmd := exec.Command(filepath.Join(s.bin, "pg_basebackup"), "-d", s.DSN, "-D", filepath.Join(dir, "data"), "-R", "-c", "fast", "--no-sync")
+	cmd := exec.Command(filepath.Join(s.bin, "pg_basebackup"), "-d", s.DSN, "-D", filepath.Join(dir, "data"), "-R", "-c",
+		"fast", "--no-sync")
 	standby.prepare(cmd, account)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		standby.Stop()

@@ -63,7 +63,8 @@ func Pool(dsn string) (*sql.DB, error) {
 	if !query.Has("_txlock") {
 		query.Set("_txlock", "immediate")
 	}
-	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: query.Encode()}).String())
+	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(),
+		RawQuery: query.Encode()}).String())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", dsn, err)
 	}
@@ -82,7 +83,8 @@ func parse(dsn string) (string, url.Values, error) {
 	if rest, ok := strings.CutPrefix(name, "//"); ok {
 		// The text between two slashes and a third would be a host's name.
 		if name = rest; !strings.HasPrefix(rest, "/") && strings.Contains(rest, "/") {
-			return "", nil, errors.New("a file has no host: write sqlite:dir/file.db, or sqlite:///dir/file.db for an absolute path")
+			return "", nil,
+				errors.New("a file has no host: write sqlite:dir/file.db, or sqlite:///dir/file.db for an absolute path")
 		}
 	}
 	path, err := url.PathUnescape(name)
