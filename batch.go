@@ -26,8 +26,9 @@ type BatchOptions struct {
 //
 // The call's context ends when those of all its tasks have ended. A sign of life of one
 // task counts for all in the call.
-func HandleBatch[T Args](m *Mux, fn func(ctx context.Context, tasks []*Task[T]) []error, o BatchOptions,
-	options ...HandlerOption) {
+func HandleBatch[T Args](
+	m *Mux, fn func(ctx context.Context, tasks []*Task[T]) []error, o BatchOptions, options ...HandlerOption,
+) {
 	var args T
 	if fn == nil {
 		HandleKind[T](m, args.Kind(), nil, options...)

@@ -46,8 +46,9 @@ func Example() {
 
 // runUntil runs a worker until the task has the state, and returns it: what the
 // examples share.
-func runUntil(client *tusk.Client, mux *tusk.Mux, id tusk.ID, state tusk.State,
-	middleware ...tusk.Middleware) *tusk.TaskInfo {
+func runUntil(
+	client *tusk.Client, mux *tusk.Mux, id tusk.ID, state tusk.State, middleware ...tusk.Middleware,
+) *tusk.TaskInfo {
 	ctx, cancel := context.WithCancel(context.Background())
 	worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Middleware: middleware})
 	if err != nil {

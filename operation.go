@@ -85,8 +85,9 @@ const operationPatience = 15 * time.Second
 // judged by the one that it has when its page comes.
 //
 // The error is an *InvalidError for what was passed in.
-func (c *Client) StartOperation(ctx context.Context, f Filter, change Change,
-	options *OperationOptions) (Operation, error) {
+func (c *Client) StartOperation(
+	ctx context.Context, f Filter, change Change, options *OperationOptions,
+) (Operation, error) {
 	var with OperationOptions
 	if options != nil {
 		with = *options

@@ -78,8 +78,9 @@ func (p *Pipeline) Queues() []string {
 // HandleStage registers the handler of a stage. What it returns is the input of
 // the next stage, or with GoTo of another; the last stage's is the task's output.
 // An error is retried by the stage's own policy.
-func HandleStage[In, Out any](m *Mux, p *Pipeline, stage string, fn func(ctx context.Context, t *Task[In]) (Out, error),
-	options ...HandlerOption) {
+func HandleStage[In, Out any](
+	m *Mux, p *Pipeline, stage string, fn func(ctx context.Context, t *Task[In]) (Out, error), options ...HandlerOption,
+) {
 	if err := errors.Join(p.err, p.mustHave(stage)); err != nil {
 		if m.err == nil {
 			m.err = err

@@ -145,8 +145,9 @@ func (c *Client) countShared(ctx context.Context, stages map[stageKey][]*StageSt
 }
 
 // addAttempts sums up what the stages' attempts came to, and returns those of late.
-func (c *Client) addAttempts(ctx context.Context, stages map[stageKey][]*StageStats,
-	from time.Time) (lately map[stageKey]store.Stat, err error) {
+func (c *Client) addAttempts(
+	ctx context.Context, stages map[stageKey][]*StageStats, from time.Time,
+) (lately map[stageKey]store.Stat, err error) {
 	recent := time.Now().Add(-stuckLooks)
 	if from.After(recent) {
 		recent = from

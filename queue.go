@@ -232,8 +232,9 @@ func (c *Client) changeRecord(ctx context.Context, kind, name string, change fun
 
 // changeAmong is changeRecord for a change that depends on the other records of the kind, as they
 // were read with this one.
-func (c *Client) changeAmong(ctx context.Context, kind, name string,
-	change func(body []byte, all []store.Record) ([]byte, error)) error {
+func (c *Client) changeAmong(
+	ctx context.Context, kind, name string, change func(body []byte, all []store.Record) ([]byte, error),
+) error {
 	for {
 		all, err := c.store.Records(ctx, kind)
 		if err != nil {

@@ -157,8 +157,9 @@ func (c *Client) RetryWorkflowFrom(ctx context.Context, id ID, node string) (int
 }
 
 // editWorkflow changes the tasks that are chosen, parents first.
-func (c *Client) editWorkflow(ctx context.Context, w *WorkflowInfo, change Change,
-	chosen func(*TaskInfo) bool) (changed int, err error) {
+func (c *Client) editWorkflow(
+	ctx context.Context, w *WorkflowInfo, change Change, chosen func(*TaskInfo) bool,
+) (changed int, err error) {
 	var ids []ID
 	for i := range w.Tasks {
 		if chosen(&w.Tasks[i]) {

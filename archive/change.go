@@ -107,8 +107,9 @@ func (r *Runner) take(ctx context.Context) (note *Note, now time.Time, err error
 // cut takes what is to go out of all files, one manifest after the other. prepare says what is to
 // go, when nobody else can change the archive any more; now is by the database's clock. What is
 // done when it fails stays done. tell is told how many files have been looked at; nil: nobody.
-func (r *Runner) cut(ctx context.Context, prepare func(now time.Time) (cut, error),
-	tell func(done, of int, gone Gone)) (gone Gone, err error) {
+func (r *Runner) cut(
+	ctx context.Context, prepare func(now time.Time) (cut, error), tell func(done, of int, gone Gone),
+) (gone Gone, err error) {
 	note, now, err := r.take(ctx)
 	if err != nil {
 		return gone, err

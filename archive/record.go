@@ -44,8 +44,9 @@ func document[T any](ctx context.Context, s store.Recorder, kind, name string) (
 
 // change changes a document, or makes it. change may be called more than once; nil deletes the
 // document.
-func change[T any](ctx context.Context, s store.Recorder, kind, name string,
-	change func(d *T, exists bool) (*T, error)) error {
+func change[T any](
+	ctx context.Context, s store.Recorder, kind, name string, change func(d *T, exists bool) (*T, error),
+) error {
 	for {
 		before, r, err := document[T](ctx, s, kind, name)
 		if err != nil {

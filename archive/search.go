@@ -69,8 +69,9 @@ const mostPage = 6 << 20
 // progress; nil: nobody.
 //
 // Errors: ErrCursor; ErrMoved when the file at which it is to go on is no longer there.
-func (a *Archive) Search(ctx context.Context, q Query, cursor string, limit int, budget time.Duration,
-	tell func(Progress)) (found Found, err error) {
+func (a *Archive) Search(
+	ctx context.Context, q Query, cursor string, limit int, budget time.Duration, tell func(Progress),
+) (found Found, err error) {
 	at, err := readSpot(cursor)
 	if err != nil {
 		return found, err
@@ -95,8 +96,9 @@ type Counted struct {
 }
 
 // Count counts the tasks that match. It ends early like Search.
-func (a *Archive) Count(ctx context.Context, q Query, budget time.Duration,
-	tell func(Progress)) (c Counted, err error) {
+func (a *Archive) Count(
+	ctx context.Context, q Query, budget time.Duration, tell func(Progress),
+) (c Counted, err error) {
 	s := a.scan(&q, budget, tell)
 	s.counts = true
 	next, err := s.run(ctx, spot{}, func(*File, int64, *Row) (bool, error) {

@@ -279,8 +279,9 @@ func (app *App) withArchive(ctx context.Context, do func(*archive.Archive) error
 }
 
 // archiver makes what a server archives by; nil: it is not to.
-func (app *App) archiver(ctx context.Context, s store.Store,
-	leader *tusk.Leader) (r *archive.Runner, done func(), err error) {
+func (app *App) archiver(
+	ctx context.Context, s store.Store, leader *tusk.Leader,
+) (r *archive.Runner, done func(), err error) {
 	if app.flags.archive == "" {
 		return nil, func() {}, nil
 	}

@@ -51,8 +51,9 @@ func (k requests[T, R]) command(app *App, short string) *cobra.Command {
 }
 
 // with does one thing with a request and prints how that stands.
-func (k requests[T, R]) with(app *App, use, short string,
-	do func(context.Context, *tusk.Client, T) (T, error)) *cobra.Command {
+func (k requests[T, R]) with(
+	app *App, use, short string, do func(context.Context, *tusk.Client, T) (T, error),
+) *cobra.Command {
 	return &cobra.Command{
 		Use:   use,
 		Short: short,

@@ -66,8 +66,9 @@ func (app *App) withClient(ctx context.Context, do func(*tusk.Client) error) err
 }
 
 // withArgs makes a command of what is done with such a client and the arguments.
-func (app *App) withArgs(do func(ctx context.Context, client *tusk.Client,
-	args []string) error) func(*cobra.Command, []string) error {
+func (app *App) withArgs(
+	do func(ctx context.Context, client *tusk.Client, args []string) error,
+) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		return app.withClient(cmd.Context(), func(client *tusk.Client) error { return do(cmd.Context(), client, args) })
 	}

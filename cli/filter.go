@@ -88,8 +88,9 @@ func (f *filterFlags) narrow() bool {
 
 // eachPage calls fn with the tasks that match, newest first, a page at a time, up
 // to limit of them (0: all).
-func eachPage(ctx context.Context, client *tusk.Client, filter tusk.Filter, limit int,
-	fn func([]tusk.TaskInfo) error) error {
+func eachPage(
+	ctx context.Context, client *tusk.Client, filter tusk.Filter, limit int, fn func([]tusk.TaskInfo) error,
+) error {
 	for left := limit; limit == 0 || left > 0; {
 		filter.Limit = store.MaxPage
 		if limit > 0 {

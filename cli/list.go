@@ -9,8 +9,9 @@ import (
 )
 
 // newListCommand prints all that find returns; people are told when that is nothing.
-func newListCommand[R any](app *App, short, none string,
-	find func(context.Context, *tusk.Client) ([]R, error)) *cobra.Command {
+func newListCommand[R any](
+	app *App, short, none string, find func(context.Context, *tusk.Client) ([]R, error),
+) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: short,

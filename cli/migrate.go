@@ -214,8 +214,9 @@ func knownVersion(steps []store.Migration, version int) error {
 }
 
 // migrate takes the steps, or with --dry-run only lists them.
-func (app *App) migrate(ctx context.Context, m store.Migrator, to int64, todo []store.Migration, direction string,
-	flags *migrateFlags) error {
+func (app *App) migrate(
+	ctx context.Context, m store.Migrator, to int64, todo []store.Migration, direction string, flags *migrateFlags,
+) error {
 	if flags.consent.dryRun {
 		return app.printSteps(todo, "would go "+direction, flags.showSQL)
 	}

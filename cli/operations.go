@@ -196,8 +196,9 @@ kept.`,
 }
 
 // operationCommand does one thing with an operation and prints how that stands.
-func (app *App) operationCommand(use, short string,
-	do func(context.Context, *tusk.Client, tusk.Operation) (tusk.Operation, error)) *cobra.Command {
+func (app *App) operationCommand(
+	use, short string, do func(context.Context, *tusk.Client, tusk.Operation) (tusk.Operation, error),
+) *cobra.Command {
 	return &cobra.Command{
 		Use:   use,
 		Short: short,

@@ -56,8 +56,9 @@ func (app *App) argsFile(name string) (io.ReadCloser, error) {
 }
 
 // newTasksContentCommand prints the args or the output of a task, byte for byte.
-func newTasksContentCommand(app *App, name, what string,
-	of func(*tusk.Client, *tusk.TaskInfo) (tusk.Content, error)) *cobra.Command {
+func newTasksContentCommand(
+	app *App, name, what string, of func(*tusk.Client, *tusk.TaskInfo) (tusk.Content, error),
+) *cobra.Command {
 	return &cobra.Command{
 		Use:   name + " ID",
 		Short: "Print the " + what + " of a task as it is, however large",

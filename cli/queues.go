@@ -246,8 +246,9 @@ func newQueueSwitch(app *App, verb, short string, do func(*tusk.Client, context.
 
 // forEach does one thing to each of several named things. Names are checked
 // before the first is touched.
-func (app *App) forEach(ctx context.Context, what string, names []string, result string,
-	do func(*tusk.Client, context.Context, string) error) error {
+func (app *App) forEach(
+	ctx context.Context, what string, names []string, result string, do func(*tusk.Client, context.Context, string) error,
+) error {
 	for _, name := range names {
 		if err := tusk.ValidateName(what, name); err != nil {
 			return err

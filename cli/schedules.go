@@ -133,8 +133,9 @@ func newSchedulesAddCommand(app *App) *cobra.Command {
 	return c
 }
 
-func newScheduleSwitch(app *App, verb, short string,
-	do func(*tusk.Client, context.Context, string) error) *cobra.Command {
+func newScheduleSwitch(
+	app *App, verb, short string, do func(*tusk.Client, context.Context, string) error,
+) *cobra.Command {
 	return &cobra.Command{
 		Use:   verb + " NAME…",
 		Short: short,

@@ -81,8 +81,9 @@ func (app *App) keyboard() io.Reader {
 }
 
 // topSource is the server or the database that the flags name.
-func (app *App) topSource(ctx context.Context,
-	t *topFlags) (source top.Source, where string, closeSource func(), err error) {
+func (app *App) topSource(
+	ctx context.Context, t *topFlags,
+) (source top.Source, where string, closeSource func(), err error) {
 	if t.url == "" {
 		if t.tokenFile != "" {
 			return nil, "", nil, usage("", "--token-file is for --url, which is missing")

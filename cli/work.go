@@ -137,8 +137,9 @@ a shell does it, but no shell runs it.`,
 	return cmd
 }
 
-func (app *App) work(ctx context.Context, kinds *kindFlags, c tusk.WorkerConfig, untilEmpty bool,
-	l *listenFlags) error {
+func (app *App) work(
+	ctx context.Context, kinds *kindFlags, c tusk.WorkerConfig, untilEmpty bool, l *listenFlags,
+) error {
 	mux, err := kinds.mux()
 	if err != nil {
 		return err

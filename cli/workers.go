@@ -45,8 +45,9 @@ func newWorkersCommand(app *App) *cobra.Command {
 	return c
 }
 
-func newWorkerSwitch(app *App, verb, short string,
-	do func(*tusk.Client, context.Context, tusk.ID) error) *cobra.Command {
+func newWorkerSwitch(
+	app *App, verb, short string, do func(*tusk.Client, context.Context, tusk.ID) error,
+) *cobra.Command {
 	return &cobra.Command{
 		Use:   verb + " WORKER…",
 		Short: short,

@@ -91,8 +91,9 @@ func newWorkflowsRetryCommand(app *App) *cobra.Command {
 }
 
 // workflowCommand changes a workflow and says how many tasks were changed.
-func (app *App) workflowCommand(use, short string,
-	do func(context.Context, *tusk.Client, tusk.ID) (int, error)) *cobra.Command {
+func (app *App) workflowCommand(
+	use, short string, do func(context.Context, *tusk.Client, tusk.ID) (int, error),
+) *cobra.Command {
 	return &cobra.Command{
 		Use:   use,
 		Short: short,

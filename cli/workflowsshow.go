@@ -240,8 +240,9 @@ func newWorkflowsWatchCommand(app *App) *cobra.Command {
 	return c
 }
 
-func (app *App) watchWorkflow(ctx context.Context, client *tusk.Client, id tusk.ID,
-	every time.Duration) (*tusk.WorkflowInfo, error) {
+func (app *App) watchWorkflow(
+	ctx context.Context, client *tusk.Client, id tusk.ID, every time.Duration,
+) (*tusk.WorkflowInfo, error) {
 	var bar *progress
 	ended := 0
 	for {

@@ -46,8 +46,9 @@ func formSite(t *testing.T) (s *Server, producer string) {
 	return s, producer
 }
 
-func sendForm(t *testing.T, s *Server, token, method, path string, body io.Reader, size int64,
-	kind string) *httptest.ResponseRecorder {
+func sendForm(
+	t *testing.T, s *Server, token, method, path string, body io.Reader, size int64, kind string,
+) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(t.Context(), method, "http://localhost"+path, body)
 	r.ContentLength = size
 	r.Header.Set("Content-Type", kind)

@@ -36,8 +36,9 @@ func (c *called) signedBy(secret string) bool {
 }
 
 // listen answers webhooks; those with a bad signature fail the test.
-func listen(t *testing.T, secret func() string,
-	answer func(w http.ResponseWriter, r *http.Request, m push.Message)) *called {
+func listen(
+	t *testing.T, secret func() string, answer func(w http.ResponseWriter, r *http.Request, m push.Message),
+) *called {
 	c := &called{}
 	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)

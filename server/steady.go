@@ -78,8 +78,9 @@ func (s *steady) Read(into []byte) (int, error) {
 
 // receiveForm waits for the memory of a large form of the pages before it is read, and has it read
 // as other large bodies are.
-func (s *Server) receiveForm(w http.ResponseWriter, r *http.Request, who access.Identity, most int64) (
-	giveBack func(), err error) {
+func (s *Server) receiveForm(
+	w http.ResponseWriter, r *http.Request, who access.Identity, most int64,
+) (giveBack func(), err error) {
 	size := r.ContentLength
 	if size < 0 || size > most {
 		size = most

@@ -37,8 +37,9 @@ func Task(ctx context.Context, client *tusk.Client, id tusk.ID) (*tusk.TaskInfo,
 
 // Gather reads what Explain needs about a task that Client.Get returned. Sees says which
 // other tasks may be named; nil: all. With it, no sums over tasks of others are told.
-func Gather(ctx context.Context, client *tusk.Client, t tusk.TaskInfo,
-	sees func(queue, tenant string) bool) (Facts, error) {
+func Gather(
+	ctx context.Context, client *tusk.Client, t tusk.TaskInfo, sees func(queue, tenant string) bool,
+) (Facts, error) {
 	g := gatherer{client: client, facts: Facts{Now: time.Now(), Task: t, Leads: true, Bounded: sees != nil}, sees: sees}
 	if sees == nil {
 		g.sees = everything

@@ -46,8 +46,9 @@ func (c *Carrier) One(ctx context.Context, id tusk.ID, sees func(queue, tenant s
 }
 
 // Count says what a rerun would run again.
-func (c *Carrier) Count(ctx context.Context, r Rerun, budget time.Duration,
-	tell func(archive.Progress)) (archive.Counted, error) {
+func (c *Carrier) Count(
+	ctx context.Context, r Rerun, budget time.Duration, tell func(archive.Progress),
+) (archive.Counted, error) {
 	return c.Archive.Count(ctx, r.bounded(), budget, tell)
 }
 

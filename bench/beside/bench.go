@@ -128,8 +128,9 @@ func likelySpeed(s harness.Sample) float64 {
 // through takes all contenders through a scenario, in turn, each round beginning
 // with another one. There is at least one round, and no other that would take
 // longer than the scenario's share of the time.
-func (b *bench) through(ctx context.Context, s scenario.Scenario, present []peers.Contender,
-	share time.Duration) error {
+func (b *bench) through(
+	ctx context.Context, s scenario.Scenario, present []peers.Contender, share time.Duration,
+) error {
 	entry := render.Scenario{Name: s.Name, Title: s.Title, What: s.What, Waits: s.Waits,
 		Runs: map[string][]harness.Sample{}}
 	var able []peers.Contender
@@ -178,8 +179,9 @@ func (b *bench) save(ctx context.Context) error {
 
 // once is one run in an empty database of its own. Through a relay, it counts and
 // is not to be timed.
-func (b *bench) once(ctx context.Context, c peers.Contender, s scenario.Scenario,
-	relayed bool) (sample harness.Sample, n counted, err error) {
+func (b *bench) once(
+	ctx context.Context, c peers.Contender, s scenario.Scenario, relayed bool,
+) (sample harness.Sample, n counted, err error) {
 	p := s.Plan(b.size, b.speed[c.Key()])
 	p.Peer, p.Variant, p.Install = c.Name, c.Variant, os.Getenv(c.SQL)
 	place, err := b.house.place(ctx, c.Server, relayed)

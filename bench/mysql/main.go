@@ -120,8 +120,9 @@ func run(ctx context.Context, o *options) error {
 }
 
 // rounds runs all contenders in turn, each round beginning with the next one.
-func rounds(ctx context.Context, server *mysqltest.Server, contenders []contender,
-	o *options) (map[string][]figure, error) {
+func rounds(
+	ctx context.Context, server *mysqltest.Server, contenders []contender, o *options,
+) (map[string][]figure, error) {
 	figures := map[string][]figure{}
 	for round := range o.rounds {
 		for i := range contenders {

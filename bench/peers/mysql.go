@@ -69,9 +69,11 @@ func (a *ownedPeer) Enqueue(ctx context.Context, tasks []harness.Task) error {
 }
 
 // untilDone repeats a statement that the server rolled back for a deadlock.
-func untilDone(ctx context.Context, on interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-}, statement string, args ...any) error {
+func untilDone(
+	ctx context.Context, on interface {
+		ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	}, statement string, args ...any,
+) error {
 	for {
 		_, err := on.ExecContext(ctx, statement, args...)
 		var answer *driver.MySQLError

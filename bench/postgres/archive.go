@@ -179,8 +179,9 @@ func archiveBeside(ctx context.Context, b *bench, program, place string, tasks i
 
 // besideOthers returns how fast others are before, while and after tasks are archived, and how much
 // archiving wrote to the disk meanwhile.
-func besideOthers(ctx context.Context, b *bench, program, place string, others *workload,
-	lasts time.Duration) (rates [3]float64, written int64, err error) {
+func besideOthers(
+	ctx context.Context, b *bench, program, place string, others *workload, lasts time.Duration,
+) (rates [3]float64, written int64, err error) {
 	others.rate(2*time.Second, nil) // connections, plans
 	if rates[0], err = besideServer(ctx, b, program, others, lasts); err != nil {
 		return rates, 0, err
@@ -210,8 +211,9 @@ func besideOthers(ctx context.Context, b *bench, program, place string, others *
 }
 
 // besideServer returns how fast others are beside a tusk serve that archives nothing.
-func besideServer(ctx context.Context, b *bench, program string, others *workload,
-	lasts time.Duration) (float64, error) {
+func besideServer(
+	ctx context.Context, b *bench, program string, others *workload, lasts time.Duration,
+) (float64, error) {
 	server := exec.CommandContext(ctx, program, "serve", "--addr", "127.0.0.1:0", "--db", b.pool.Config().ConnString())
 	if err := server.Start(); err != nil {
 		return 0, err
@@ -223,8 +225,9 @@ func besideServer(ctx context.Context, b *bench, program string, others *workloa
 
 // besideBatch returns how fast others are from when a batch is under way until it ends, or for so
 // long at most; what archiving wrote to the disk meanwhile, and how long it was watched.
-func besideBatch(ctx context.Context, a *archiver, others *workload,
-	most time.Duration) (rate float64, written int64, took time.Duration, err error) {
+func besideBatch(
+	ctx context.Context, a *archiver, others *workload, most time.Duration,
+) (rate float64, written int64, took time.Duration, err error) {
 	if err := a.await(ctx, true); err != nil {
 		return 0, 0, 0, err
 	}

@@ -33,8 +33,9 @@ type starts struct {
 }
 
 // measure returns the waits, and what the idle server used of a core before them.
-func (s starts) measure(ctx context.Context, b *bench,
-	idle time.Duration) (waits []time.Duration, share float64, err error) {
+func (s starts) measure(
+	ctx context.Context, b *bench, idle time.Duration,
+) (waits []time.Duration, share float64, err error) {
 	client, err := fresh(ctx, b.pool, s.o)
 	if err != nil {
 		return nil, 0, err

@@ -358,8 +358,9 @@ func (g *Gatherer) withoutHeld(part batch, held []store.ID) []store.Outcome {
 
 const firstPause = 20 * time.Millisecond
 
-func (g *Gatherer) try(ctx context.Context, outcomes []store.Outcome,
-	within time.Duration) (lost []store.ID, err error) {
+func (g *Gatherer) try(
+	ctx context.Context, outcomes []store.Outcome, within time.Duration,
+) (lost []store.ID, err error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	defer func() {

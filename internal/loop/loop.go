@@ -30,8 +30,9 @@ type Loop struct {
 }
 
 // New returns a loop that can be woken before it runs.
-func New(name string, deadline time.Duration, log *slog.Logger,
-	step func(context.Context) (time.Duration, error)) *Loop {
+func New(
+	name string, deadline time.Duration, log *slog.Logger, step func(context.Context) (time.Duration, error),
+) *Loop {
 	l := &Loop{Name: name, Step: step, Deadline: deadline, Patience: 5 * time.Second, Log: log,
 		wake: make(chan struct{}, 1)}
 	l.success.Store(time.Now().UnixNano())

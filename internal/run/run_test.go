@@ -26,8 +26,9 @@ type ends struct {
 }
 
 // through runs attempts through n slots, all of a claim, and returns their ends.
-func through(n, tasks int, timeout time.Duration, handle func(ctx context.Context, a *Attempt) error,
-	meanwhile func(s *Slots)) map[byte]Result {
+func through(
+	n, tasks int, timeout time.Duration, handle func(ctx context.Context, a *Attempt) error, meanwhile func(s *Slots),
+) map[byte]Result {
 	e := &ends{of: map[byte]Result{}}
 	s := NewSlots(tasks)
 	s.Handle = handle

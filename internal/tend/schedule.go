@@ -94,8 +94,9 @@ func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error
 }
 
 // due finds the schedules whose cursors have to move, and when the next tick comes if that is soon.
-func (l *Leader) due(records []store.Record,
-	limits map[string]allot.Limits) (due []firing, next time.Time, failed error) {
+func (l *Leader) due(
+	records []store.Record, limits map[string]allot.Limits,
+) (due []firing, next time.Time, failed error) {
 	now, was := l.now(), l.plans
 	next = now.Add(time.Hour)
 	if now.Before(was.looked.Add(-clockBack)) {
@@ -139,8 +140,9 @@ func read(r store.Record, now time.Time) (k known, err error) {
 
 // firingOf makes the tasks of the ticks of a schedule that have come, and reports whether
 // its cursor moves.
-func (l *Leader) firingOf(r store.Record, k known, now time.Time,
-	limits map[string]allot.Limits) (f firing, moves bool, err error) {
+func (l *Leader) firingOf(
+	r store.Record, k known, now time.Time, limits map[string]allot.Limits,
+) (f firing, moves bool, err error) {
 	s := k.plan
 	due, err := s.Due(now)
 	if err != nil || !k.rewound && s.Next.Equal(k.plan.Next) {

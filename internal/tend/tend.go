@@ -203,8 +203,9 @@ func (l *Leader) now() time.Time {
 
 // chore makes a loop that works only while this process leads. The end of a term
 // is no failure.
-func (l *Leader) chore(name string, deadline time.Duration,
-	do func(ctx context.Context, term int64) (time.Duration, error)) *loop.Loop {
+func (l *Leader) chore(
+	name string, deadline time.Duration, do func(ctx context.Context, term int64) (time.Duration, error),
+) *loop.Loop {
 	return loop.New(name, deadline, l.o.Log, func(ctx context.Context) (time.Duration, error) {
 		term := l.Term()
 		if term == 0 {

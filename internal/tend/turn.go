@@ -64,43 +64,49 @@ func (l *Leader) turn(ctx context.Context, term int64) (time.Duration, error) {
 	if len(groups) == 0 && len(t.limits) == 0 {
 		return settingsAge, nil // nobody uses turns
 	}
-	if t.groups = waiting(groups); t.groups == 0 {
+	if t.groups = groupsThatWait(groups); t.groups == 0 {
 		return turnIdle, nil
 	}
-	granted, short, dry := 0, false, false
+	var sum round
 	for name, of := range byQueue(groups) {
-		n, more, err := l.share(ctx, term, name, allot.Waiting{Limits: t.limits[name], Groups: of, Heads: t.heads})
+		r, err := l.share(ctx, term, name, allot.Waiting{Limits: t.limits[name], Groups: of, Heads: t.heads})
 		if err != nil {
 			return 0, fmt.Errorf("queue %s: %w", name, err)
 		}
-		granted, short, dry = granted+n, short || more, dry || t.ahead[name].dry
+		sum = round{sum.granted + r.granted, sum.short || r.short, sum.dry || r.dry}
 	}
-	t.learn(short)
+	t.learn(sum.short)
 	switch {
-	case granted > 0 && dry:
-		return turnBusy, nil // workers wait for turns, and each round grants more than the last
-	case granted > 0:
+	case sum.granted > 0 && sum.dry:
+		return turnBusy, nil // and the next round grants more than this one
+	case sum.granted > 0:
 		return max(turnBusy, time.Since(began)), nil // half of the time is enough for one chore
 	}
 	return min(max(4*turnBusy, 16*time.Since(began)), turnIdle), nil
 }
 
+// round is what came of one.
+type round struct {
+	granted int
+	short   bool // more might have been granted, had more been looked at
+	dry     bool // workers wait for turns, and tasks still wait for theirs
+}
+
 // share hands out the turns of one queue. What was used of its rates is stored
 // before the turns are granted: a leader that dies in between has given away too
-// few and not too many. Short says that more might have been granted.
-func (l *Leader) share(ctx context.Context, term int64, name string,
-	w allot.Waiting) (granted int, short bool, err error) {
+// few and not too many.
+func (l *Leader) share(ctx context.Context, term int64, name string, w allot.Waiting) (r round, err error) {
 	t := &l.turns
 	if t.shares[name] == nil {
 		t.shares[name], t.ahead[name] = &allot.Shares{}, &window{}
 	}
-	held := 0
+	held, waiting := 0, 0
 	for _, g := range w.Groups {
-		held += int(g.Held)
+		held, waiting = held+int(g.Held), waiting+len(g.Waiting)
 	}
 	ahead := t.ahead[name]
 	if w.Room = ahead.room(held, t.workers[name]); w.Room <= 0 {
-		return 0, false, nil
+		return r, nil
 	}
 	usage := t.rates[name]
 	if usage == nil {
@@ -108,21 +114,23 @@ func (l *Leader) share(ctx context.Context, term int64, name string,
 		t.rates[name] = usage
 	}
 	if w.Weights, err = l.weigh(ctx, name, &w); err != nil {
-		return 0, false, err
+		return r, err
 	}
 	now := l.now()
-	ids, short := allot.Pick(w, t.shares[name], usage.usage, now)
+	var ids []store.ID
+	ids, r.short = allot.Pick(w, t.shares[name], usage.usage, now)
 	if len(ids) == 0 {
-		return 0, short, nil
+		return r, nil
 	}
 	if w.Limits.Rated() {
 		if err := l.remember(ctx, term, name, usage, &w.Limits, now); err != nil {
-			return 0, false, err
+			return r, err
 		}
 	}
-	granted, err = l.grant(ctx, term, ids)
-	ahead.given(granted)
-	return granted, short, err
+	r.dry = ahead.dry && (r.short || waiting > len(ids))
+	r.granted, err = l.grant(ctx, term, ids)
+	ahead.given(r.granted)
+	return r, err
 }
 
 func (l *Leader) grant(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
@@ -137,8 +145,9 @@ func (l *Leader) grant(ctx context.Context, term int64, ids []store.ID) (granted
 }
 
 // remember stores what was used of a queue's rates.
-func (l *Leader) remember(ctx context.Context, term int64, name string, r *rated, limits *allot.Limits,
-	now time.Time) error {
+func (l *Leader) remember(
+	ctx context.Context, term int64, name string, r *rated, limits *allot.Limits, now time.Time,
+) error {
 	r.usage.Tidy(limits, now)
 	body, err := json.Marshal(r.usage)
 	if err != nil {
@@ -209,8 +218,8 @@ func (l *Leader) limits(ctx context.Context) (map[string]allot.Limits, error) {
 	return all, nil
 }
 
-// waiting counts the groups in which somebody waits.
-func waiting(groups []store.Turns) (n int) {
+// groupsThatWait counts the groups in which somebody waits.
+func groupsThatWait(groups []store.Turns) (n int) {
 	for _, g := range groups {
 		if len(g.Waiting) > 0 {
 			n++

@@ -129,8 +129,9 @@ func (b *Book) forget(kind string) {
 
 // change reads a document, changes it and writes it until nobody came between.
 // A change that returns false deletes.
-func change[T any](ctx context.Context, b *Book, kind, name string,
-	edit func(doc *T, exists bool) (keep bool, err error)) error {
+func change[T any](
+	ctx context.Context, b *Book, kind, name string, edit func(doc *T, exists bool) (keep bool, err error),
+) error {
 	defer b.forget(kind)
 	for {
 		p, err := b.page(ctx, kind, 0)

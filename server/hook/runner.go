@@ -153,8 +153,9 @@ func (r *Runner) stay(ctx context.Context) (_ context.Context, leave func()) {
 
 // tell tells a hook page after page what has ended. The cursor is stored when a page has
 // arrived.
-func (r *Runner) tell(ctx context.Context, historian store.Historian, d *document, s *State, now time.Time,
-	goOn func() bool) (err error) {
+func (r *Runner) tell(
+	ctx context.Context, historian store.Historian, d *document, s *State, now time.Time, goOn func() bool,
+) (err error) {
 	if now.Before(s.Next) {
 		return nil
 	}

@@ -210,8 +210,9 @@ func (b *Book) documents(ctx context.Context) ([]document, error) {
 
 // change reads an endpoint, changes it and writes it until nobody came between. A
 // change that returns false deletes.
-func (b *Book) change(ctx context.Context, queue string,
-	edit func(d *document, exists bool) (keep bool, err error)) error {
+func (b *Book) change(
+	ctx context.Context, queue string, edit func(d *document, exists bool) (keep bool, err error),
+) error {
 	err := shelf.Change(ctx, b.store, recordKind, queue, func(d *document, exists bool, _ int) (bool, error) {
 		b.open(d)
 		keep, err := edit(d, exists)

@@ -33,8 +33,9 @@ func FindWorkflow(ctx context.Context, client *tusk.Client, sees Sees, text stri
 }
 
 // FindOperation is FindWorkflow for bulk operations whose owners knows lets through; nil: all.
-func FindOperation(ctx context.Context, client *tusk.Client, knows func(owner string) bool,
-	text string) (tusk.ID, error) {
+func FindOperation(
+	ctx context.Context, client *tusk.Client, knows func(owner string) bool, text string,
+) (tusk.ID, error) {
 	id, part, err := readPart(text)
 	if err != nil || part == "" {
 		return id, err

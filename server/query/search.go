@@ -33,8 +33,9 @@ type Page struct {
 
 // Find lists a page of the tasks that match and that sees lets through. show says
 // what of args may be seen, and so be searched in.
-func (q Tasks) Find(ctx context.Context, client *tusk.Client, sees Sees, f tusk.Filter,
-	show func(args []byte) []byte) (p Page, err error) {
+func (q Tasks) Find(
+	ctx context.Context, client *tusk.Client, sees Sees, f tusk.Filter, show func(args []byte) []byte,
+) (p Page, err error) {
 	if q.Args == "" {
 		p.Tasks, p.More, err = Visible(ctx, client, sees, f)
 		return p, err

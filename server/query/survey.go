@@ -19,8 +19,9 @@ type Sees = func(queue, tenant string) bool
 
 // look passes tasks to each until budget of them are looked through. more is where
 // to go on; zero: that was all.
-func look(ctx context.Context, client *tusk.Client, f tusk.Filter, budget int,
-	each func(tusk.TaskInfo) (enough bool)) (looked int, more tusk.ID, err error) {
+func look(
+	ctx context.Context, client *tusk.Client, f tusk.Filter, budget int, each func(tusk.TaskInfo) (enough bool),
+) (looked int, more tusk.ID, err error) {
 	s := sized{kept: PageBytes * 3 / 4} // what is loaded is garbage soon, so less of it at a time
 	f.NoArgs = true
 	for looked < budget {
@@ -54,8 +55,9 @@ type TenantSum struct {
 
 // Tenants sums up the newest unfinished tasks by tenant. Names that are known
 // otherwise are there in any case. whole says that no task was left out.
-func Tenants(ctx context.Context, client *tusk.Client, sees Sees, known []string,
-	budget int) (tenants []TenantSum, looked int, whole bool, err error) {
+func Tenants(
+	ctx context.Context, client *tusk.Client, sees Sees, known []string, budget int,
+) (tenants []TenantSum, looked int, whole bool, err error) {
 	byName := map[string]*TenantSum{}
 	find := func(name string) *TenantSum {
 		if byName[name] == nil {
@@ -111,8 +113,9 @@ const MaxWorkflows = 25
 // Workflows lists the workflows that the newest tasks belong to, those first that
 // got a task last: those with a task that f chooses. more is where to go on; zero: there
 // are no others.
-func Workflows(ctx context.Context, client *tusk.Client, sees Sees, f tusk.Filter,
-	budget int) (flows []WorkflowSum, looked int, more tusk.ID, err error) {
+func Workflows(
+	ctx context.Context, client *tusk.Client, sees Sees, f tusk.Filter, budget int,
+) (flows []WorkflowSum, looked int, more tusk.ID, err error) {
 	var ids []tusk.ID
 	looked, more, err = look(ctx, client, f, budget, func(t tusk.TaskInfo) bool {
 		if !t.Workflow.IsZero() && sees(t.Queue, t.Tenant) && !slices.Contains(ids, t.Workflow) {

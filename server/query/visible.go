@@ -46,8 +46,9 @@ func (s *sized) add(t *tusk.TaskInfo, keep bool) bool {
 // the next page begins; zero: there is none. A page may be short when much is
 // not let through, when few of the tasks that it looked through match, or when
 // they are large.
-func Visible(ctx context.Context, client *tusk.Client, sees func(queue, tenant string) bool,
-	f tusk.Filter) (page []tusk.TaskInfo, more tusk.ID, err error) {
+func Visible(
+	ctx context.Context, client *tusk.Client, sees func(queue, tenant string) bool, f tusk.Filter,
+) (page []tusk.TaskInfo, more tusk.ID, err error) {
 	var s sized
 	limit := f.Limit
 	for s.tasks < maxLooks*limit {

@@ -32,8 +32,10 @@ func All[T any](ctx context.Context, s store.Recorder, kind string) (map[string]
 // Change reads a document, has it edited and writes it, again until nobody else wrote it in
 // between. The edit gets a zero document if there is none of the name, and how many there
 // are of the kind. It returns whether the document is kept; otherwise it is removed.
-func Change[T any](ctx context.Context, s store.Recorder, kind, name string,
-	edit func(doc *T, exists bool, count int) (keep bool, err error)) error {
+func Change[T any](
+	ctx context.Context, s store.Recorder, kind, name string,
+	edit func(doc *T, exists bool, count int) (keep bool, err error),
+) error {
 	for {
 		records, err := s.Records(ctx, kind)
 		if err != nil {

@@ -22,8 +22,9 @@ type aside struct {
 const asidePrefix = "damaged|"
 
 // setAside keeps a copy of a damaged document, and the log names it.
-func (s *Store) setAside(ctx context.Context, in *gocb.Collection, id string, raw []byte, damage error,
-	mend string) error {
+func (s *Store) setAside(
+	ctx context.Context, in *gocb.Collection, id string, raw []byte, damage error, mend string,
+) error {
 	_ = s.passing(damage)
 	a := aside{in.Name(), id, damage.Error(), mend, raw}
 	return s.again(ctx, func() error {

@@ -75,8 +75,10 @@ func namesIn(directory string, raw []byte) (map[string]int, error) {
 
 // renew sets a damaged directory aside and makes it anew, if it is as it was read: of the names that could be read, and
 // of those that an index knows. Lanes that a board lacks the sweep lists.
-func (s *Store) renew(ctx context.Context, in *gocb.Collection, directory string, raw []byte, cas gocb.Cas,
-	names map[string]int, damage error) error {
+func (s *Store) renew(
+	ctx context.Context, in *gocb.Collection, directory string, raw []byte, cas gocb.Cas, names map[string]int,
+	damage error,
+) error {
 	if err := s.setAside(ctx, in, directory, raw, damage, ""); err != nil {
 		return err
 	}

@@ -179,8 +179,9 @@ func (s *Store) peek(ctx context.Context, r ref) (*doc, error) {
 }
 
 // readEach reads documents of a collection beside each other, by load or by peek.
-func readEach(ctx context.Context, c string, ids []string,
-	read func(context.Context, ref) (*doc, error)) ([]*doc, error) {
+func readEach(
+	ctx context.Context, c string, ids []string, read func(context.Context, ref) (*doc, error),
+) ([]*doc, error) {
 	docs := make([]*doc, len(ids))
 	return docs, each(len(ids), func(i int) (err error) {
 		docs[i], err = read(ctx, ref{c, ids[i]})

@@ -43,8 +43,9 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (_ []store.E
 	return results, s.finishUp(ctx, done...)
 }
 
-func (s *Store) enqueuePart(ctx context.Context, w *work, tasks []store.NewTask, part []int,
-	results []store.Enqueued) error {
+func (s *Store) enqueuePart(
+	ctx context.Context, w *work, tasks []store.NewTask, part []int, results []store.Enqueued,
+) error {
 	some := make([]store.NewTask, len(part))
 	for i, at := range part {
 		some[i] = trimmed(tasks[at])

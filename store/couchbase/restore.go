@@ -12,8 +12,9 @@ var _ store.Restorer = (*Store)(nil)
 // Restore implements store.Restorer. The record's write decides, and holds all tasks until they are stored. A process
 // that dies before it has restored nothing; what one that dies after it leaves undone is done by who next reads the
 // record, or by the sweep.
-func (s *Store) Restore(ctx context.Context, note store.Record, tasks []store.Task) (version int64, exist []store.ID,
-	err error) {
+func (s *Store) Restore(
+	ctx context.Context, note store.Record, tasks []store.Task,
+) (version int64, exist []store.ID, err error) {
 	defer says(&err, "restore")
 	if err := ctx.Err(); err != nil {
 		return 0, nil, err

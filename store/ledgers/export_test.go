@@ -92,8 +92,9 @@ func EnqueueAfter(ctx context.Context, s *Store, tasks []store.NewTask, do func(
 }
 
 // RestoreUnsent restores tasks but for those in letters, and returns what delivers these.
-func RestoreUnsent(ctx context.Context, s *Store, note store.Record,
-	tasks []store.Task) (send func() error, err error) {
+func RestoreUnsent(
+	ctx context.Context, s *Store, note store.Record, tasks []store.Task,
+) (send func() error, err error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
 		return nil, err

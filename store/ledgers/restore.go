@@ -38,8 +38,9 @@ type written struct {
 //
 // Tasks that wait for a restored one may be in any ledger, and those have to hear of it, since it
 // may lie elsewhere than it did. Nobody waits for one that has completed.
-func (s *Store) writeBack(ctx context.Context, all []*ledger, note store.Record,
-	tasks []store.Task) (w written, err error) {
+func (s *Store) writeBack(
+	ctx context.Context, all []*ledger, note store.Record, tasks []store.Task,
+) (w written, err error) {
 	ids := make([]store.ID, len(tasks))
 	for i := range tasks {
 		if ids[i] = tasks[i].ID; !tasks[i].State.Finished() {

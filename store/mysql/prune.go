@@ -90,8 +90,9 @@ func (w *work) classes(each func(of counted)) error {
 
 // pruneClass deletes some of the tasks of a queue and an outcome whose retention
 // is over, but for those that an open transaction holds. It reports whether there may be more.
-func (s *Store) pruneClass(ctx context.Context, term int64, of counted, kept time.Duration,
-	limit int) (deleted int, more bool, err error) {
+func (s *Store) pruneClass(
+	ctx context.Context, term int64, of counted, kept time.Duration, limit int,
+) (deleted int, more bool, err error) {
 	err = s.hurry(ctx, hastyTries, func(w *work) error {
 		deleted, more = 0, false
 		if err := w.leads(term); err != nil {

@@ -77,8 +77,9 @@ func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (version int64
 }
 
 // UpdateRecords implements store.Recorder.
-func (s *Store) UpdateRecords(ctx context.Context, term int64,
-	puts []store.PutRecord) (updated []store.Updated, err error) {
+func (s *Store) UpdateRecords(
+	ctx context.Context, term int64, puts []store.PutRecord,
+) (updated []store.Updated, err error) {
 	if len(puts) == 0 {
 		return nil, nil
 	}

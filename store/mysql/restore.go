@@ -11,8 +11,9 @@ import (
 var _ store.Restorer = (*Store)(nil)
 
 // Restore implements store.Restorer.
-func (s *Store) Restore(ctx context.Context, note store.Record,
-	tasks []store.Task) (version int64, exist []store.ID, err error) {
+func (s *Store) Restore(
+	ctx context.Context, note store.Record, tasks []store.Task,
+) (version int64, exist []store.ID, err error) {
 	err = s.write(ctx, func(w *work) error {
 		if version, _, err = w.putRecord(&store.PutRecord{Record: note}); err != nil {
 			return err

@@ -51,8 +51,9 @@ func (s *Store) query(ctx context.Context, each func(*sql.Rows) error, text stri
 	}
 }
 
-func (s *Store) queryOnce(ctx context.Context, each func(*sql.Rows) error, text string,
-	args ...any) (begun bool, err error) {
+func (s *Store) queryOnce(
+	ctx context.Context, each func(*sql.Rows) error, text string, args ...any,
+) (begun bool, err error) {
 	conn, err := s.conn(ctx)
 	if err != nil {
 		return false, err

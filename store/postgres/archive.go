@@ -66,8 +66,9 @@ func (s *Store) Others(ctx context.Context) (n int, err error) {
 }
 
 // dueDead reads a page of dead tasks.
-func (s *Store) dueDead(ctx context.Context, keep store.Retention, after dueCursor, limit int,
-	due *store.Due) (*dueCursor, error) {
+func (s *Store) dueDead(
+	ctx context.Context, keep store.Retention, after dueCursor, limit int, due *store.Due,
+) (*dueCursor, error) {
 	r := retentionsOf(keep)
 	var receipt deadReceipt
 	err := s.query(ctx, "due_dead", func(raw [][]byte) error {
@@ -92,8 +93,9 @@ func (s *Store) dueDead(ctx context.Context, keep store.Retention, after dueCurs
 }
 
 // dueFlushes reads a page of completed tasks, by the flushes in which they ended.
-func (s *Store) dueFlushes(ctx context.Context, keep store.Retention, after dueCursor, limit int,
-	due *store.Due) (*dueCursor, error) {
+func (s *Store) dueFlushes(
+	ctx context.Context, keep store.Retention, after dueCursor, limit int, due *store.Due,
+) (*dueCursor, error) {
 	r := retentionsOf(keep)
 	var next *dueCursor
 	var page duePage

@@ -128,9 +128,9 @@ func (s *Store) readFlushes(ctx context.Context, p *duePage) ([]store.Task, erro
 
 // readSingles reads tasks that have a row of their own, the latest of each. It returns the
 // runs of which there is none.
-func (s *Store) readSingles(ctx context.Context, p *duePage, runs []ended, tasks []store.Task) (
-	[]store.Task, []ended, error,
-) {
+func (s *Store) readSingles(
+	ctx context.Context, p *duePage, runs []ended, tasks []store.Task,
+) ([]store.Task, []ended, error) {
 	if len(runs) == 0 {
 		return tasks, nil, nil
 	}
@@ -170,9 +170,9 @@ func (s *Store) readSingles(ctx context.Context, p *duePage, runs []ended, tasks
 }
 
 // readPacks reads runs of tasks out of packs. It returns those that are in none.
-func (s *Store) readPacks(ctx context.Context, p *duePage, runs []ended, tasks []store.Task) (
-	[]store.Task, []ended, error,
-) {
+func (s *Store) readPacks(
+	ctx context.Context, p *duePage, runs []ended, tasks []store.Task,
+) ([]store.Task, []ended, error) {
 	if len(runs) == 0 {
 		return tasks, nil, nil
 	}

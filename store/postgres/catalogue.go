@@ -32,8 +32,9 @@ func (s *Store) catalogue(ctx context.Context, term int64) error {
 // lookLog looks at the end of the log, and at the newest entries of the catalogue. It
 // does not know when the leader has not written the catalogue for long, or too many
 // entries reach above the cursor for it to go on.
-func (s *Store) lookLog(ctx context.Context, f *store.Filter, rows,
-	most int) (ids []store.ID, end store.ID, known bool, err error) {
+func (s *Store) lookLog(
+	ctx context.Context, f *store.Filter, rows, most int,
+) (ids []store.ID, end store.ID, known bool, err error) {
 	var c conditions
 	lanes := ""
 	if len(f.Queues) > 0 {

@@ -19,14 +19,17 @@ import (
 
 // engine makes databases for the suite. Transactions are begun on a pool of the
 // test's own, as a user would.
-func engine(begin func(t testing.TB, dsn string) (tx any, commit, rollback func() error),
-	settings ...string) storetest.Engine {
+func engine(
+	begin func(t testing.TB, dsn string) (tx any, commit, rollback func() error), settings ...string,
+) storetest.Engine {
 	return engineThrough(func(_ testing.TB, dsn string) string { return dsn }, begin, settings...)
 }
 
 // engineThrough is an engine that reaches its databases by another DSN.
-func engineThrough(through func(t testing.TB, dsn string) string,
-	begin func(t testing.TB, dsn string) (tx any, commit, rollback func() error), settings ...string) storetest.Engine {
+func engineThrough(
+	through func(t testing.TB, dsn string) string,
+	begin func(t testing.TB, dsn string) (tx any, commit, rollback func() error), settings ...string,
+) storetest.Engine {
 	return engineFrom(migrated, through, begin, settings...)
 }
 

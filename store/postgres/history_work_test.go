@@ -93,8 +93,9 @@ func (h *history) attempt(ctx context.Context, r *rand.Rand, s *postgres.Store, 
 
 // exchange ends a task with each that it claims, until there is none or the worker has
 // had enough; some answers get lost.
-func (h *history) exchange(ctx context.Context, r *rand.Rand, s *postgres.Store, c store.ClaimRequest,
-	task store.Task) error {
+func (h *history) exchange(
+	ctx context.Context, r *rand.Rand, s *postgres.Store, c store.ClaimRequest, task store.Task,
+) error {
 	for r.IntN(20) > 0 {
 		ended := completed([]store.Task{task})
 		c.Token, c.Again = store.NewToken(), false

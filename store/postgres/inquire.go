@@ -21,8 +21,9 @@ const (
 //
 // A task's id says more than the transaction's: a server that crashed, or its
 // successor, gives ids of transactions that never reached the disk out again.
-func (s *Store) inquire(ctx context.Context, backend uint32, tasks []store.NewTask,
-	lost error) ([]store.Enqueued, error) {
+func (s *Store) inquire(
+	ctx context.Context, backend uint32, tasks []store.NewTask, lost error,
+) ([]store.Enqueued, error) {
 	if slices.ContainsFunc(tasks, mayAwait) {
 		return nil, lost
 	}

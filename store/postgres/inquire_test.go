@@ -84,8 +84,9 @@ func TestAnEnqueueThatWasCommittedButNotAnsweredSucceeds(t *testing.T) {
 
 // enqueueBlocked begins an enqueue of tasks that waits for a lock, until free is
 // called.
-func enqueueBlocked(t *testing.T, ctx context.Context, s *postgres.Store, pool *pgxpool.Pool,
-	tasks []store.NewTask) (free func(), answer <-chan error) {
+func enqueueBlocked(
+	t *testing.T, ctx context.Context, s *postgres.Store, pool *pgxpool.Pool, tasks []store.NewTask,
+) (free func(), answer <-chan error) {
 	t.Helper()
 	if _, err := s.Enqueue(ctx, newTasks(len(tasks), "other")); err != nil { // the statement is prepared, then
 		t.Fatal(err)

@@ -24,8 +24,9 @@ var forever = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 // lookTable looks at the newest rows of a table that an index finds, and returns the
 // ids of those that may match, with the id down to which it has looked; zero: to the
 // end.
-func (s *Store) lookTable(ctx context.Context, f *store.Filter, t *lookTable, rows,
-	most int) (ids []store.ID, end store.ID, err error) {
+func (s *Store) lookTable(
+	ctx context.Context, f *store.Filter, t *lookTable, rows, most int,
+) (ids []store.ID, end store.ID, err error) {
 	var c conditions
 	from, few, rows := s.lookFrom(f, t, &c, rows, most)
 	rest := *f

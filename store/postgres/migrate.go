@@ -78,8 +78,9 @@ func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, 
 }
 
 // withFunctions installs the functions after the steps that were taken.
-func (s *Store) withFunctions(ctx context.Context, db *sql.DB, newest int64,
-	taken []store.Migration) ([]store.Migration, error) {
+func (s *Store) withFunctions(
+	ctx context.Context, db *sql.DB, newest int64, taken []store.Migration,
+) ([]store.Migration, error) {
 	fresh, err := s.install(ctx, db, newest)
 	if err == nil && fresh {
 		taken = append(taken, s.ownStep(newest, time.Now().UTC()))
@@ -88,8 +89,9 @@ func (s *Store) withFunctions(ctx context.Context, db *sql.DB, newest int64,
 }
 
 // down takes steps back, after the functions that need them.
-func (s *Store) down(ctx context.Context, db *sql.DB, provider *goose.Provider, all []store.Migration,
-	to int64) (taken []store.Migration, err error) {
+func (s *Store) down(
+	ctx context.Context, db *sql.DB, provider *goose.Provider, all []store.Migration, to int64,
+) (taken []store.Migration, err error) {
 	own, err := s.uninstall(ctx, db, to)
 	if err != nil {
 		return nil, err
@@ -101,8 +103,9 @@ func (s *Store) down(ctx context.Context, db *sql.DB, provider *goose.Provider, 
 	return append(taken, migrate.Taken(all, results)...), err
 }
 
-func (s *Store) up(ctx context.Context, provider *goose.Provider, all []store.Migration,
-	to int64) ([]store.Migration, error) {
+func (s *Store) up(
+	ctx context.Context, provider *goose.Provider, all []store.Migration, to int64,
+) ([]store.Migration, error) {
 	results, err := taking(len(all), func() ([]*goose.MigrationResult, error) { return provider.UpTo(ctx, to) })
 	return migrate.Taken(all, results), err
 }

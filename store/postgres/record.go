@@ -118,8 +118,9 @@ func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (version int64
 }
 
 // UpdateRecords implements store.Recorder.
-func (s *Store) UpdateRecords(ctx context.Context, term int64,
-	puts []store.PutRecord) (updated []store.Updated, err error) {
+func (s *Store) UpdateRecords(
+	ctx context.Context, term int64, puts []store.PutRecord,
+) (updated []store.Updated, err error) {
 	var tasks []store.NewTask
 	for i := range puts {
 		tasks = append(tasks, puts[i].Tasks...)
@@ -148,8 +149,9 @@ func (s *Store) withNames(ctx context.Context, have *survey, do func(tx pgx.Tx) 
 	})
 }
 
-func (s *Store) updateRecords(ctx context.Context, tx pgx.Tx, term int64,
-	puts []store.PutRecord) ([]store.Updated, error) {
+func (s *Store) updateRecords(
+	ctx context.Context, tx pgx.Tx, term int64, puts []store.PutRecord,
+) ([]store.Updated, error) {
 	if term != 0 {
 		if _, err := tx.Exec(ctx, s.sql["hold_lead"], term); err != nil {
 			return nil, err
@@ -178,8 +180,9 @@ func (s *Store) updateRecords(ctx context.Context, tx pgx.Tx, term int64,
 	})
 }
 
-func (s *Store) putRecord(ctx context.Context, tx pgx.Tx, p store.PutRecord,
-	have *survey) (version int64, results []store.Enqueued, err error) {
+func (s *Store) putRecord(
+	ctx context.Context, tx pgx.Tx, p store.PutRecord, have *survey,
+) (version int64, results []store.Enqueued, err error) {
 	if p.Term != 0 {
 		if _, err := tx.Exec(ctx, s.sql["hold_lead"], p.Term); err != nil {
 			return 0, nil, err

@@ -62,14 +62,16 @@ type restoredNeed struct {
 
 // Restore implements store.Restorer. Tasks go to those that ended in another way than by plain
 // completion, and have all of their attempts with them.
-func (s *Store) Restore(ctx context.Context, note store.Record,
-	tasks []store.Task) (version int64, exist []store.ID, err error) {
+func (s *Store) Restore(
+	ctx context.Context, note store.Record, tasks []store.Task,
+) (version int64, exist []store.ID, err error) {
 	return s.RestoreWith(ctx, store.PutRecord{Record: note}, tasks)
 }
 
 // RestoreWith is Restore with a record that brings tasks.
-func (s *Store) RestoreWith(ctx context.Context, note store.PutRecord,
-	tasks []store.Task) (version int64, exist []store.ID, err error) {
+func (s *Store) RestoreWith(
+	ctx context.Context, note store.PutRecord, tasks []store.Task,
+) (version int64, exist []store.ID, err error) {
 	have := surveyOf(note.Tasks)
 	exist, err = s.putBack(ctx, tasks, have, func(tx pgx.Tx) (bool, error) {
 		var err error

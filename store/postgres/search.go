@@ -105,8 +105,9 @@ func runsNot(state store.State) bool { return state != store.Running }
 
 // look returns the ids below cursor that may match, newest first, and the id down
 // to which it has looked; zero: to the end.
-func (s *Store) look(ctx context.Context, f *store.Filter, cursor store.ID,
-	rows int) (ids []store.ID, floor store.ID, err error) {
+func (s *Store) look(
+	ctx context.Context, f *store.Filter, cursor store.ID, rows int,
+) (ids []store.ID, floor store.ID, err error) {
 	most := max(f.Limit+f.Limit/4, lookHits)
 	below := *f
 	below.Before = cursor

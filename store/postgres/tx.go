@@ -51,8 +51,9 @@ func (o overSession) exec(ctx context.Context, text string, args ...any) error {
 	return o.c.Exec(ctx, text, args...)
 }
 
-func (o overSession) each(ctx context.Context, row func(scan func(...any) error) error, text string,
-	args ...any) error {
+func (o overSession) each(
+	ctx context.Context, row func(scan func(...any) error) error, text string, args ...any,
+) error {
 	return o.c.Each(ctx, row, text, args...)
 }
 
@@ -100,8 +101,9 @@ func (d driverSession) exec(ctx context.Context, text string, args ...any) error
 	return err
 }
 
-func (d driverSession) each(ctx context.Context, row func(scan func(...any) error) error, text string,
-	args ...any) error {
+func (d driverSession) each(
+	ctx context.Context, row func(scan func(...any) error) error, text string, args ...any,
+) error {
 	rows, err := d.c.Query(ctx, text, args...)
 	if err != nil {
 		return err

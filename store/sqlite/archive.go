@@ -51,9 +51,9 @@ func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limi
 }
 
 // dueFrom returns the next due tasks, and the place of the last.
-func dueFrom(ctx context.Context, c session, keep store.Retention, after dueCursor, now int64, limit int) (
-	ids []store.ID, last dueCursor, err error,
-) {
+func dueFrom(
+	ctx context.Context, c session, keep store.Retention, after dueCursor, now int64, limit int,
+) (ids []store.ID, last dueCursor, err error) {
 	olds, err := findOld(ctx, c, keep, now)
 	slices.SortFunc(olds, func(a, b old) int { return compareOld(a.kind, a.state, b.kind, b.state) })
 	last = after

@@ -170,8 +170,9 @@ func (w *work) heldBy(token store.Token) ([]store.Task, error) {
 }
 
 // openTasks appends up to limit tasks of a lease that are not finished.
-func openTasks(ctx context.Context, c session, names func(int64) (name, error), l *lease, limit int,
-	tasks *[]store.Task) error {
+func openTasks(
+	ctx context.Context, c session, names func(int64) (name, error), l *lease, limit int, tasks *[]store.Task,
+) error {
 	return c.each(ctx, "lease.tasks", func(r row) error {
 		var t stored
 		if err := t.scan(r, names); err != nil {

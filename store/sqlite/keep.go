@@ -103,8 +103,9 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitte
 }
 
 // cancelSome cancels tasks that cannot run any more, in one transaction.
-func (s *Store) cancelSome(ctx context.Context, term int64,
-	limit int) (cancelled int, more bool, next time.Duration, err error) {
+func (s *Store) cancelSome(
+	ctx context.Context, term int64, limit int,
+) (cancelled int, more bool, next time.Duration, err error) {
 	err = s.lead(ctx, term, func(w *work) error {
 		ids, err := w.ids("doubt.list", limit)
 		if err != nil {
@@ -136,8 +137,9 @@ func anyDoomed(ctx context.Context, c session) (bool, error) {
 
 // admitSome lets tasks go whose time has come, in one transaction, and returns
 // those that became available.
-func (s *Store) admitSome(ctx context.Context, term int64,
-	limit int) (admitted []*rules.Row, next time.Duration, err error) {
+func (s *Store) admitSome(
+	ctx context.Context, term int64, limit int,
+) (admitted []*rules.Row, next time.Duration, err error) {
 	err = s.lead(ctx, term, func(w *work) error {
 		due, err := w.ids("admit.due", w.now, limit)
 		if err != nil {
@@ -203,8 +205,9 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []stor
 
 // orphans returns the tasks that dead workers hold, and after them those that living
 // ones do not know of; those first claimed come first.
-func (s *Store) orphans(ctx context.Context, c session, names func(int64) (name, error), now int64,
-	limit int) ([]store.Task, error) {
+func (s *Store) orphans(
+	ctx context.Context, c session, names func(int64) (name, error), now int64, limit int,
+) ([]store.Task, error) {
 	dead, err := readLeases(ctx, c, "rescue.leases")
 	if err != nil {
 		return nil, err
@@ -239,8 +242,9 @@ func readLeases(ctx context.Context, c session, query string, args ...any) (leas
 }
 
 // openIn returns up to limit open tasks of leases.
-func openIn(ctx context.Context, c session, names func(int64) (name, error), leases []*lease,
-	limit int) (tasks []store.Task, err error) {
+func openIn(
+	ctx context.Context, c session, names func(int64) (name, error), leases []*lease, limit int,
+) (tasks []store.Task, err error) {
 	for _, l := range leases {
 		if err != nil || len(tasks) >= limit {
 			break

@@ -42,8 +42,9 @@ func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (version int64
 }
 
 // UpdateRecords implements store.Recorder.
-func (s *Store) UpdateRecords(ctx context.Context, term int64,
-	puts []store.PutRecord) (updated []store.Updated, err error) {
+func (s *Store) UpdateRecords(
+	ctx context.Context, term int64, puts []store.PutRecord,
+) (updated []store.Updated, err error) {
 	err = s.write(ctx, true, func(w *work) error {
 		if term != 0 {
 			if err := leads(w.ctx, w.session, term, w.now); err != nil {

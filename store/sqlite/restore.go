@@ -10,8 +10,9 @@ import (
 var _ store.Restorer = (*Store)(nil)
 
 // Restore implements store.Restorer.
-func (s *Store) Restore(ctx context.Context, note store.Record,
-	tasks []store.Task) (version int64, exist []store.ID, err error) {
+func (s *Store) Restore(
+	ctx context.Context, note store.Record, tasks []store.Task,
+) (version int64, exist []store.ID, err error) {
 	err = s.write(ctx, true, func(w *work) error {
 		if version, err = w.putRecord(note); err != nil {
 			return err

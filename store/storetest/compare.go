@@ -69,8 +69,9 @@ func (t twins[V]) of(engine bool) V {
 }
 
 // ask puts a question to both and fails unless they agree on the kind of error.
-func ask[V any](h *history, what string,
-	question func(s store.Store, engine bool) (V, error)) (answer twins[V], err error) {
+func ask[V any](
+	h *history, what string, question func(s store.Store, engine bool) (V, error),
+) (answer twins[V], err error) {
 	h.Helper()
 	var theirs error
 	answer.model, err = question(h.model, false)

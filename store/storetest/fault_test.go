@@ -83,8 +83,9 @@ func (m *mutant) firstRerunOnly(ctx context.Context, tasks []store.NewTask) (res
 	return results, nil
 }
 
-func asking(m *mutant,
-	change func(*store.ClaimRequest)) func(context.Context, store.ClaimRequest) ([]store.Task, error) {
+func asking(
+	m *mutant, change func(*store.ClaimRequest),
+) func(context.Context, store.ClaimRequest) ([]store.Task, error) {
 	return func(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
 		r.Queues = slices.Clone(r.Queues)
 		change(&r)

@@ -77,8 +77,9 @@ func (m *mutant) checkThenFinish(ctx context.Context, outcomes []store.Outcome) 
 	return lost, err
 }
 
-func leading(m *mutant,
-	change func(*store.Candidate)) func(context.Context, store.Candidate) (store.Leadership, error) {
+func leading(
+	m *mutant, change func(*store.Candidate),
+) func(context.Context, store.Candidate) (store.Leadership, error) {
 	return func(ctx context.Context, c store.Candidate) (store.Leadership, error) {
 		change(&c)
 		return m.Store.Lead(ctx, c)

@@ -150,8 +150,9 @@ func editing(m *mutant, change func(*store.Change)) func(context.Context, store.
 	}
 }
 
-func putting(m *mutant,
-	change func(*store.PutRecord)) func(context.Context, store.PutRecord) (int64, []store.Enqueued, error) {
+func putting(
+	m *mutant, change func(*store.PutRecord),
+) func(context.Context, store.PutRecord) (int64, []store.Enqueued, error) {
 	return func(ctx context.Context, p store.PutRecord) (int64, []store.Enqueued, error) {
 		change(&p)
 		return m.Store.PutRecord(ctx, p)
@@ -205,8 +206,9 @@ func (m *mutant) countFinished(ctx context.Context) ([]store.Count, error) {
 	return counts, err
 }
 
-func (m *mutant) failures(change func(*store.ErrorFilter)) func(context.Context,
-	store.ErrorFilter) ([]store.ErrorGroup, error) {
+func (m *mutant) failures(
+	change func(*store.ErrorFilter),
+) func(context.Context, store.ErrorFilter) ([]store.ErrorGroup, error) {
 	return func(ctx context.Context, f store.ErrorFilter) ([]store.ErrorGroup, error) {
 		change(&f)
 		return m.Store.Errors(ctx, f)

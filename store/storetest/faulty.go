@@ -164,8 +164,9 @@ func (f *Faulty) UpdateRecords(ctx context.Context, term int64, puts []store.Put
 }
 
 // PutRecord implements store.Recorder.
-func (f *Faulty) PutRecord(ctx context.Context,
-	p store.PutRecord) (version int64, results []store.Enqueued, err error) {
+func (f *Faulty) PutRecord(
+	ctx context.Context, p store.PutRecord,
+) (version int64, results []store.Enqueued, err error) {
 	version, err = through(f, "PutRecord", func() (version int64, err error) {
 		version, results, err = f.inner.PutRecord(ctx, p)
 		return version, err
