@@ -94,11 +94,23 @@ func (l *listing) read() error {
 			}
 			return l.along("force index (tusk_task_id)", "t.id in ("+marks(len(ids))+")", args...)
 		})
-	case slices.Contains(f.States, store.Running) && !slices.Contains(f.States, store.Available):
+	case label == "" && len(f.States) > 1 && !slices.Contains(f.States, store.Completed):
+		return l.byState()
+	case slices.Equal(f.States, []store.State{store.Running}):
 		return l.running()
+	case slices.Contains(f.States, store.Running) && !slices.Contains(f.States, store.Available):
+		return l.byState()
 	case label != "":
 		return l.labelled(label)
-	case len(f.Queues) > 0 || len(f.Kinds) > 0:
+	case slices.Equal(f.States, []store.State{store.Available}):
+		return l.available()
+	}
+	return l.anywhere()
+}
+
+// anywhere reads along what all tasks have.
+func (l *listing) anywhere() error {
+	if len(l.f.Queues) > 0 || len(l.f.Kinds) > 0 {
 		return l.byKind()
 	}
 	return l.along("force index (tusk_task_id)", "true")
@@ -211,18 +223,22 @@ func (l *listing) collect(rows *sql.Rows) error {
 	return err
 }
 
-// running lists what the leases hold, and then the other states that are asked for: available
-// tasks are not, and there may be millions.
-func (l *listing) running() error {
-	rest := *l.f
-	rest.States = slices.DeleteFunc(slices.Clone(rest.States), func(s store.State) bool { return s == store.Running })
-	if len(rest.States) > 0 {
-		others := &listing{work: l.work, f: &rest}
-		if err := others.read(); err != nil {
+// byState lists the tasks of each state by itself: what is not completed is found without a look at the past.
+func (l *listing) byState() error {
+	for _, state := range slices.Compact(slices.Sorted(slices.Values(l.f.States))) {
+		f := *l.f
+		f.States = []store.State{state}
+		of := &listing{work: l.work, f: &f}
+		if err := of.read(); err != nil {
 			return err
 		}
-		l.rows = others.rows
+		l.rows = append(l.rows, of.rows...)
 	}
+	return nil
+}
+
+// running lists what the leases hold.
+func (l *listing) running() error {
 	leases, err := l.readLeases(q("lease.all"))
 	if err != nil {
 		return err
@@ -231,11 +247,44 @@ func (l *listing) running() error {
 	for _, lease := range leases {
 		spans = append(spans, lease.spans...)
 	}
+	return l.within(spans)
+}
+
+// within lists tasks of spans.
+func (l *listing) within(spans []span) error {
 	return inParts(spans, maxSpans, func(part []span) error {
 		condition, args := where(part)
 		condition = strings.ReplaceAll(strings.ReplaceAll(condition, "place", "t.place"), " n ", " t.n ")
 		return l.along("force index (primary)", condition, args...)
 	})
+}
+
+// fewReady is up to how many spans of available tasks are looked through by themselves. Where there are more, there are
+// some among the newest tasks.
+const fewReady = 2000
+
+// available lists available tasks.
+func (l *listing) available() error {
+	spans, queues, args := []span(nil), "", []any(nil)
+	if len(l.f.Queues) > 0 {
+		queues = "where queue in (" + marks(len(l.f.Queues)) + ")"
+		for _, queue := range l.f.Queues {
+			args = append(args, []byte(queue))
+		}
+	}
+	err := l.ask(func(rows *sql.Rows) error {
+		var of span
+		err := rows.Scan(&of.place, &of.first, &of.last, &of.lap)
+		spans = append(spans, of)
+		return err
+	}, strings.Replace(q("list.ready"), ":queues", queues, 1), append(args, fewReady+1)...)
+	switch {
+	case err != nil:
+		return err
+	case len(spans) > fewReady:
+		return l.anywhere()
+	}
+	return l.within(spans)
 }
 
 // maxKinds is how many kinds are listed apart and put together.

@@ -167,6 +167,8 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 			"tusk_turn", "tusk_turn_line", 772, 100},
 		{"turn.more", q("turn.more"), []any{[]byte("q"), []byte("t1"), []byte(""), 4, 10}, "tusk_turn",
 			"tusk_turn_line", 772, 100},
+		{"list.ready", strings.Replace(q("list.ready"), ":queues", "where queue in ('q', 'r')", 1), []any{10}, "tusk_ready",
+			"PRIMARY", 257, 1000},
 		{"worker.read", q("worker.read"), []any{id[:]}, "tusk_worker", "PRIMARY", 16, 1},
 		{"delta.take", q("delta.take"), []any{10}, "tusk_delta", "PRIMARY", 8, 1 << 30},
 		{"end.list", q("end.list"), []any{0, 10}, "tusk_end", "PRIMARY", 8, 1000},
@@ -274,6 +276,9 @@ func TestEveryListGoesAlongAnIndex(t *testing.T) {
 		{store.Filter{Workflow: store.ID{7}, Before: store.ID{9}}, "PRIMARY"},
 		{store.Filter{States: []store.State{store.Scheduled}}, "PRIMARY"},
 		{store.Filter{States: []store.State{store.Running}}, "PRIMARY"},
+		{store.Filter{States: []store.State{store.Available}}, "PRIMARY"},
+		{store.Filter{Queues: []string{"q"}, States: []store.State{store.Running, store.Available, store.Pending,
+			store.Scheduled, store.Retryable}}, "PRIMARY"},
 	} {
 		t.Run(fmt.Sprintf("%+v", test.filter), func(t *testing.T) {
 			test.filter.Limit = 10

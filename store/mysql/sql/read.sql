@@ -13,6 +13,12 @@ where :filter
 order by l.id desc
 limit ?
 
+-- name: list.ready
+select place, next, last, lap
+from tusk_ready force index (primary)
+:queues
+limit ?
+
 -- name: kind.next
 select queue, kind
 from tusk_task force index (tusk_task_kind)
