@@ -3,8 +3,8 @@
 # make build   the tusk binary
 # make bench       Tusk beside its peers, under 15 minutes; installs what it needs
 # make bench-full  the same for hours: longer runs, more history, more peers
-# make storm       faults for 20 minutes on each engine (ENGINE=postgres TIME=5m SEED=1 for less); adds to docs/storm-results.md
-# make kills       kills and cuts, as many as KILLS=workers,backends,servers,cuts says, on each server; adds to docs/storm-results.md
+# make storm       faults for 20 minutes on each engine (ENGINE=postgres TIME=5m SEED=1 for less): docs/storm-results.md
+# make kills       kills and cuts, as many as KILLS=workers,backends,servers,cuts says: docs/storm-results.md
 # make lost-commits  TASKS tasks (a million) in transactions whose commits lose their answers: no effect twice
 # make storm-mutants  plants bugs in Tusk, one by one, and expects the storm to find each
 # make model   explores the model of a lease within larger bounds: see docs/design/model.md
@@ -17,9 +17,11 @@
 # make bench-postgres-long  the same with long runs and millions of tasks: hours, 20 GB of disk
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+KILLS ?= 400,50,60,100
 export GOFLAGS := -mod=readonly -buildvcs=false
 
-.PHONY: help release test check build deps storm kills lost-commits storm-mutants model schemathesis hostile fuzz bench bench-full bench-mysql bench-postgres bench-postgres-long
+.PHONY: help release test check build deps storm kills lost-commits storm-mutants model schemathesis hostile fuzz \
+	bench bench-full bench-mysql bench-postgres bench-postgres-long
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -56,11 +58,13 @@ test: check
 	CGO_ENABLED=0 go -C deploy test -shuffle=on ./...
 
 storm: deps
-	STORM_OLD=$$(./scripts/storm-old $(OLD)) STORM=$(or $(TIME),20m) STORM_SEED=$(SEED) STORM_RESULTS=$(CURDIR)/docs/storm-results.md TUSK_TEST_ALL=1 \
+	STORM_OLD=$$(./scripts/storm-old $(OLD)) STORM=$(or $(TIME),20m) STORM_SEED=$(SEED) \
+		STORM_RESULTS=$(CURDIR)/docs/storm-results.md TUSK_TEST_ALL=1 \
 		go test ./internal/storm -run '^TestStorm$$/$(if $(ENGINE),^$(ENGINE)$$)' -v -timeout 4h
 
 kills: deps
-	TUSK_TEST_KILLS=$(or $(KILLS),400,50,60,100) STORM_SEED=$(SEED) STORM_RESULTS=$(CURDIR)/docs/storm-results.md TUSK_TEST_ALL=1 \
+	TUSK_TEST_KILLS=$(KILLS) STORM_SEED=$(SEED) \
+		STORM_RESULTS=$(CURDIR)/docs/storm-results.md TUSK_TEST_ALL=1 \
 		go test ./internal/storm -run '^TestKillsOfWorkers.*/$(if $(ENGINE),^$(ENGINE)$$)' -v -timeout 2h
 
 lost-commits: deps

@@ -54,8 +54,7 @@ func TestWorkflowGraphs(t *testing.T) {
 		}
 	})
 	inBubble(t, "JSON makes the same graph, and its mistakes are named", func(t *testing.T, s *shop) {
-		w,
-			err := tusk.ParseWorkflow(
+		w, err := tusk.ParseWorkflow(
 			[]byte(
 				`{"tasks":[{"name":"b","kind":"count","after":["a"],"on_failure":"wait","timeout":"30s"},{"name":"a","kind":"count","args":{"N":3}}]}`))
 		if err != nil {
@@ -69,8 +68,7 @@ func TestWorkflowGraphs(t *testing.T) {
 			b.Detail.Needs[0].OnFailure != tusk.WaitOnFailure {
 			t.Errorf("%+v", b)
 		}
-		w,
-			err = tusk.ParseWorkflow(
+		w, err = tusk.ParseWorkflow(
 			[]byte(
 				`{"tasks":[{"name":"a","kind":"count","args":{"N":1},"weight":5,"deadline_in":"1h","expires_in":"30m","partition":"p","ephemeral":true},
 			{"name":"b","kind":"count","args":{"N":2},"deadline":"2001-01-02T03:04:05Z"}]}`))

@@ -176,8 +176,7 @@ func (l *large) scanned() (whole map[string]int64, rows int64) {
 	if _, err := c.Exec(ctx, "select pg_stat_force_next_flush()"); err != nil {
 		l.t.Fatal(err)
 	}
-	result,
-		err := c.Query(ctx,
+	result, err := c.Query(ctx,
 		"select relname::text, coalesce(seq_tup_read, 0), coalesce(idx_tup_fetch, 0) from pg_stat_user_tables where "+
 			"schemaname = 'tusk' and n_live_tup > 1000")
 	if err != nil {

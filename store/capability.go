@@ -78,7 +78,8 @@ type Overseer interface {
 type Chores struct {
 	Admit  time.Duration // when Admit has; 0: now; negative: nothing waits
 	Rescue bool
-	Turns  bool // tasks run in turns
+	Turns  bool  // tasks run in turns
+	Ended  int64 // grows when tasks are completed; 0: the engine does not say
 }
 
 // Witness is an engine that sees a worker's process die, by a connection that ends

@@ -32,7 +32,8 @@ select article.add_user(1);
 
 create function article.produce(_uid int, _infos text[]) returns void language plpgsql as $$
 begin
-  execute format('insert into article.%I (uid, info, ts) select $1, unnest($2), clock_timestamp()', 'task_init_' || _uid)
+  execute format(
+    'insert into article.%I (uid, info, ts) select $1, unnest($2), clock_timestamp()', 'task_init_' || _uid)
   using _uid, _infos;
 end $$;
 
@@ -40,7 +41,8 @@ create function article.consume(_uid int, _n int) returns setof text language pl
 begin
   return query execute format('
     with gone as (
-      delete from article.%1$I where ctid = any (array(select ctid from article.%1$I limit %3$s for update skip locked)) returning *),
+      delete from article.%1$I
+      where ctid = any (array(select ctid from article.%1$I limit %3$s for update skip locked)) returning *),
     kept as (insert into article.%2$I select * from gone)
     select info from gone', 'task_init_' || _uid, 'task_hist_' || _uid, _n);
 end $$;

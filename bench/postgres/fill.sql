@@ -32,11 +32,13 @@ declare
 begin
   while _n > 0 loop
     _token := gen_random_uuid();
-    perform from tusk_fn.claim(_worker, _token, array[tusk_fn.lane_of('default', -32768)], least(_n, _batch), false, _n, false, false);
+    perform from tusk_fn.claim(_worker, _token, array[tusk_fn.lane_of('default', -32768)], least(_n, _batch), false, _n,
+      false, false);
     commit;
     select * into l from tusk.lease x where x.token = _token;
-    perform from tusk_fn.finish(array[l.token], array[l.lane], array[0], array[cardinality(l.firsts)], array[0], l.firsts, l.counts,
-      array[cardinality(l.firsts)], null, null, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}');
+    perform from tusk_fn.finish(array[l.token], array[l.lane], array[0], array[cardinality(l.firsts)], array[0],
+      l.firsts, l.counts, array[cardinality(l.firsts)], null, null,
+      '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}');
     commit;
     _n := _n - _batch;
   end loop;
@@ -45,7 +47,8 @@ end $$;
 -- Adds tasks that are due in a day.
 create procedure tusk.bench_schedule(_n int, _kind text, _args text) language sql as $$
   insert into tusk.waiting (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args)
-  select tusk.bench_id(g), 1, tusk_fn.lane_of('default', 0), statement_timestamp() + interval '1 day' + g * interval '1 ms', statement_timestamp(),
+  select tusk.bench_id(g), 1, tusk_fn.lane_of('default', 0),
+    statement_timestamp() + interval '1 day' + g * interval '1 ms', statement_timestamp(),
     0, 0, _kind, convert_to(_args, 'UTF8')
   from generate_series(1, _n) g
 $$;

@@ -47,9 +47,24 @@ func admitAgain(next, every time.Duration) time.Duration {
 	return min(next, every)
 }
 
-const maintainEvery = 5 * time.Second
+const (
+	maintainEvery = 5 * time.Second
+	maintainRests = 2 // rounds in a row that are left out while nothing ends
+)
 
-// maintain does the engine's own housekeeping.
+// maintain does the engine's own housekeeping. Where no task has ended since, it does so in one round of three.
 func (l *Leader) maintain(ctx context.Context, term int64) (time.Duration, error) {
+	ended := l.lately(term).Ended
+	if ended != 0 && ended == l.kept.ended && l.kept.rests < maintainRests {
+		l.kept.rests++
+		return maintainEvery, nil
+	}
+	l.kept = kept{ended: ended}
 	return maintainEvery, l.o.Maintain(ctx, term)
+}
+
+// kept is what the last housekeeping found.
+type kept struct {
+	ended int64 // as store.Chores have it
+	rests int   // rounds that were left out since
 }

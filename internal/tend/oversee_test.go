@@ -97,3 +97,31 @@ func TestChoresThatHaveNothingToDoAreNotAskedFor(t *testing.T) {
 		}
 	})
 }
+
+func TestWhereNothingEndsHousekeepingRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &chores{Store: memory.New(), seen: map[string]int{}}
+		c.set(store.Chores{Admit: -1, Ended: 1}, nil)
+		_, kill := lead(c, 1, func(o *Options) {
+			o.Oversee = c.oversee
+			o.Maintain = func(context.Context, int64) error { c.count("maintain"); return nil }
+		})
+		defer kill()
+		time.Sleep(20 * time.Second)
+		if n := c.during(time.Minute)["maintain"]; n < 4 || n > 5 {
+			t.Errorf("%d times in a minute in which nothing ends, want 4", n)
+		}
+		times := 0
+		for second := range 60 {
+			c.set(store.Chores{Admit: -1, Ended: int64(2 + second)}, nil)
+			times += c.during(time.Second)["maintain"]
+		}
+		if times < 11 {
+			t.Errorf("%d times in a minute in which tasks end, want 12", times)
+		}
+		c.set(store.Chores{Admit: -1}, nil)
+		if n := c.during(time.Minute)["maintain"]; n < 11 {
+			t.Errorf("%d times in a minute of an engine that does not say what ends, want 12", n)
+		}
+	})
+}

@@ -73,6 +73,7 @@ type Leader struct {
 	named   time.Time         // up to when queues are noted; read by that chore alone
 	counted time.Time         // when their tasks were last counted, by this process's clock; the same
 	turns   turns             // of the chore that hands them out, and read by it alone
+	kept    kept              // of the chore that does housekeeping; the same
 	passed  int               // attempts that the last rescue found held; read by that chore alone
 	carrier *bulk.Carrier
 }

@@ -25,7 +25,8 @@ begin
     select from pg_dist_placement p join pg_dist_local_group g using (groupid)
     where p.shardid = get_shard_id_for_distribution_column('tusk_net.place', _slot))
   then
-    raise exception 'the call was not passed on to the node of slot %: make it in the transaction itself, not in a function', _slot
+    raise exception
+      'the call was not passed on to the node of slot %: make it in the transaction itself, not in a function', _slot
     using errcode = 'feature_not_supported';
   end if;
 end $$;
@@ -34,7 +35,8 @@ end $$;
 create or replace function tusk_net.ask(_slot int, _query text) returns setof text language plpgsql as $$
 begin
   perform tusk_net.need_node(_slot);
-  return query execute 'select (select json_agg(v.value order by v.place) from json_each_text(row_to_json(q)) with ordinality v(name, value, place))::text from (' || _query || ') q';
+  return query execute 'select (select json_agg(v.value order by v.place) from json_each_text(row_to_json(q)) '
+    || 'with ordinality v(name, value, place))::text from (' || _query || ') q';
 end $$;
 
 -- Runs a statement without an answer there.
@@ -47,9 +49,11 @@ end $$;
 -- Whoever may write in all ledgers may call them: they run with the caller's own rights.
 revoke execute on function tusk_net.ask(int, text), tusk_net.run(int, text) from public;
 
-select create_distributed_function('tusk_net.ask(int, text)', '_slot', colocate_with := 'tusk_net.place', force_delegation := true);
+select create_distributed_function('tusk_net.ask(int, text)', '_slot', colocate_with := 'tusk_net.place',
+  force_delegation := true);
 
-select create_distributed_function('tusk_net.run(int, text)', '_slot', colocate_with := 'tusk_net.place', force_delegation := true);
+select create_distributed_function('tusk_net.run(int, text)', '_slot', colocate_with := 'tusk_net.place',
+  force_delegation := true);
 
 -- All of the above is there.
 create table if not exists tusk_net.ready (i int);

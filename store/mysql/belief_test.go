@@ -45,8 +45,7 @@ func TestWhatACallReadsDoesNotDependOnStatistics(t *testing.T) {
 
 func tables(t *testing.T, s *mysql.Store) (names []string) {
 	t.Helper()
-	rows,
-		err := s.DB().Query(
+	rows, err := s.DB().Query(
 		"select table_name from information_schema.tables where table_schema = database() and engine = 'InnoDB'")
 	if err != nil {
 		t.Fatal(err)

@@ -26,8 +26,7 @@ func TestSumsAreAddedUpByOneAtATime(t *testing.T) {
 	var none store.Stat
 	minute := time.Now().Truncate(time.Minute)
 	for _, at := range []time.Time{minute.Add(-time.Minute), minute, minute.Add(time.Minute)} {
-		_,
-			err := tx.Exec(
+		_, err := tx.Exec(
 			"insert into tusk_stat (at, queue, kind, completed, failed, discarded, cancelled, waited, ran) values (?, 'q', "+
 				"'mail', 10, 0, 0, 0, ?, ?)", at.UnixMicro(), none.Waited.Encode(), none.Ran.Encode())
 		if err != nil {

@@ -48,8 +48,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 // names that are not ours are an error.
 func (s *Store) version(ctx context.Context) (at int64, err error) {
 	tables := map[string]bool{}
-	rows,
-		err := s.db.QueryContext(ctx,
+	rows, err := s.db.QueryContext(ctx,
 		`select table_name, coalesce(engine, '') from information_schema.tables where table_schema = database() and table_type = 'BASE TABLE' and table_name like 'tusk\_%'`)
 	if err != nil {
 		return 0, err

@@ -20,15 +20,13 @@ func (s *Store) Roles(ctx context.Context, prefix string, apply bool) ([]string,
 	if !roleName.MatchString(prefix) {
 		return nil, fmt.Errorf("roles: prefix %q: want lower-case letters, digits and underscores, at most 21", prefix)
 	}
-	tables,
-		err := s.names(ctx,
+	tables, err := s.names(ctx,
 		"select table_name from information_schema.tables where table_schema = database() and table_name like "+
 			"'tusk\\_%' order by 1")
 	if err != nil {
 		return nil, wrap("roles", err)
 	}
-	procedures,
-		err := s.names(ctx,
+	procedures, err := s.names(ctx,
 		"select routine_name from information_schema.routines where routine_schema = database() and routine_name like "+
 			"'tusk\\_%' order by 1")
 	if err != nil {

@@ -16,6 +16,7 @@ type Chores struct {
 	Turns  bool          // tasks run in turns
 	Rescue bool          // somebody may have died, or it is time to look for leases of nobody
 	Far    bool          // tasks need others of another ledger, or letters wait
+	Ended  int64         // of the latest flush of completions
 }
 
 var _ store.Overseer = (*Store)(nil)
@@ -33,7 +34,7 @@ func (s *Store) Oversee(ctx context.Context, term int64) (store.Chores, error) {
 	if c.Doubts {
 		c.Next = 0
 	}
-	return store.Chores{Admit: c.Next, Rescue: c.Rescue, Turns: c.Turns}, nil
+	return store.Chores{Admit: c.Next, Rescue: c.Rescue, Turns: c.Turns, Ended: c.Ended}, nil
 }
 
 // ChoresOf looks at several engines on one pool, in one statement: what is idle need not be
@@ -47,7 +48,8 @@ func ChoresOf(ctx context.Context, term int64, all []*Store, letters string) ([]
 	err := all[0].queryText(ctx, ofEach(all, "chores", nil), func(raw [][]byte) error {
 		i := int32Of(raw[0])
 		c := Chores{Leads: raw[1][0] != 0, Next: -1, Doubts: raw[3][0] != 0, Turns: raw[4][0] != 0,
-			Rescue: raw[5][0] != 0 || all[i].lookout.due(term, rescueAll), Far: raw[6][0] != 0}
+			Rescue: raw[5][0] != 0 || all[i].lookout.due(term, rescueAll), Far: raw[6][0] != 0,
+			Ended: int64Of(raw[7])}
 		if raw[2] != nil {
 			c.Next = time.Duration(int64Of(raw[2])) * time.Microsecond
 		}

@@ -366,8 +366,7 @@ func doAll(t *testing.T, s *postgres.Store, pool *pgxpool.Pool) {
 	_, err = s.Prune(ctx, term, store.Retention{Completed: 1}, 100)
 	ignore(err)
 	ignore(s.Maintain(ctx, term))
-	_,
-		err = pool.Exec(ctx,
+	_, err = pool.Exec(ctx,
 		"select tusk.enqueue('k', tags => '{a}', key => 'y'); select * from tusk.tasks; select tusk.find('"+
 			tasks[0].ID.String()+"')")
 	ignore(err)

@@ -30,7 +30,10 @@ class Peer:
         async def work(job):
             await handle(job.args.n)
 
-        await client.start([{"name": "work", "max_workers": self.plan["workers"], "claim_batch_size": self.plan["batch"], "claimers": 2}], poll_interval_ms=20, promote_interval_ms=100)
+        await client.start(
+            [{"name": "work", "max_workers": self.plan["workers"], "claim_batch_size": self.plan["batch"],
+              "claimers": 2}],
+            poll_interval_ms=20, promote_interval_ms=100)
 
         async def stop():
             await client.shutdown(timeout_ms=10000)

@@ -147,7 +147,8 @@ async def drive(make_peer, plan, result):
         run.tally.due = [run.began] * plan["tasks"]
         await run.consume(nothing)
     took = run.took if run.took is not None else time.monotonic() - run.began
-    result.update(stored=run.stored, calls=run.tally.calls, tasks=run.tally.seen, took=round(took * 1e9), waits=run.tally.waits())
+    result.update(stored=run.stored, calls=run.tally.calls, tasks=run.tally.seen, took=round(took * 1e9),
+                  waits=run.tally.waits())
     if plan["order"] == "produce":
         result["tasks"] = await peer.left()
     await peer.close()

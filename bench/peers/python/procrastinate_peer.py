@@ -25,7 +25,8 @@ class Peer:
     async def work(self, handle):
         self.handle = handle
         worker = asyncio.create_task(self.app.run_worker_async(
-            queues=["work"], concurrency=self.plan["workers"], fetch_job_polling_interval=0.02, install_signal_handlers=False))
+            queues=["work"], concurrency=self.plan["workers"], fetch_job_polling_interval=0.02,
+            install_signal_handlers=False))
 
         async def stop():
             worker.cancel()
@@ -34,7 +35,8 @@ class Peer:
         return stop
 
     async def left(self):
-        rows = await self.app.connector.execute_query_all_async("select count(*) from procrastinate_jobs where status in ('todo', 'doing')")
+        rows = await self.app.connector.execute_query_all_async(
+            "select count(*) from procrastinate_jobs where status in ('todo', 'doing')")
         return rows[0]["count"]
 
     async def close(self):

@@ -230,15 +230,17 @@ create table if not exists tusk_worker (
     dead        tinyint not null,
     watched     bigint not null,
     seq         bigint not null default 0, -- of the last beat
-    since       bigint not null default 0, -- a lease from before that holds does not name is not known to it; 0: it did not say
+    -- a lease from before that holds does not name is not known to it; 0: it did not say
+    since       bigint not null default 0,
     holds       longblob not null,         -- tokens
     hung        int not null default 0,
     primary key (id),
     key tusk_worker_dead (dead, expires_at)
 ) engine = innodb default charset = utf8mb4;
 
--- Row 1: who leads, and since when it has been renewed, as `version`. Row 2: the last version given to a record. Row 3: the days
--- that are being dropped, from place `term` to place `version`; see days.go. Who adds deltas up locks row 3, too.
+-- Row 1: who leads, and since when it has been renewed, as `version`. Row 2: the last version given to a record.
+-- Row 3: the days that are being dropped, from place `term` to place `version`; see days.go. Who adds deltas up locks
+-- row 3, too.
 -- Row 4: the last number of tusk_end, as `term`, and whether somebody follows, as `version`.
 create table if not exists tusk_leader (
     one        tinyint not null,
@@ -248,8 +250,8 @@ create table if not exists tusk_leader (
     version    bigint not null,
     primary key (one)
 ) engine = innodb default charset = utf8mb4;
-insert ignore into tusk_leader (one, id, term, expires_at, version) values (1, null, 0, 0, 0), (2, null, 0, 0, 0), (3, null, 0, 0, 0),
-    (4, null, 0, 0, 0);
+insert ignore into tusk_leader (one, id, term, expires_at, version) values
+    (1, null, 0, 0, 0), (2, null, 0, 0, 0), (3, null, 0, 0, 0), (4, null, 0, 0, 0);
 
 -- What each transaction changed in the three tables below, as JSON. They are
 -- brought up to date by the leader, so that no two writers wait for one row.
@@ -366,7 +368,8 @@ begin
         end if;
         set seen = seen + 36;
     end while;
-    set clock = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)), share = conv(hex(substring(requests, 33, 4)), 16, 10);
+    set clock = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)),
+        share = conv(hex(substring(requests, 33, 4)), 16, 10);
     while wanted > 0 and length(queues) > 0 do
         set the_queue = substring(queues, 2, ord(queues)), queues = substring(queues, 2 + ord(queues)), had = wanted;
         repeat
@@ -374,9 +377,11 @@ begin
             open rows_ahead;
             cutting: loop
                 fetch rows_ahead into the_priority, the_at, the_place, the_first, the_next, the_last, the_lap;
-                if run_place is not null and (ended or wanted = 0 or the_place <> run_place or the_next <> run_last + 1 or the_lap <> run_lap) then
-                    select clock, run_lap, place, n, lap, id, queue, kind, priority, attempt, crashes, enqueued_at, run_at, expires_at, tenant, tkey, tags,
-                        settings, workflow, part, turn, args
+                if run_place is not null and (ended or wanted = 0 or the_place <> run_place
+                    or the_next <> run_last + 1 or the_lap <> run_lap)
+                then
+                    select clock, run_lap, place, n, lap, id, queue, kind, priority, attempt, crashes, enqueued_at,
+                        run_at, expires_at, tenant, tkey, tags, settings, workflow, part, turn, args
                     from tusk_task force index (primary)
                     where place = run_place and n between run_first and run_last
                     order by n;
@@ -387,22 +392,28 @@ begin
                 end if;
                 set seen = seen + 1, taking = least(wanted, the_last - the_next + 1), wanted = wanted - taking;
                 if the_next + taking > the_last then
-                    delete from tusk_ready where queue = the_queue and priority = the_priority and at = the_at and place = the_place and first = the_first;
+                    delete from tusk_ready
+                    where queue = the_queue and priority = the_priority and at = the_at and place = the_place
+                        and first = the_first;
                 else
                     update tusk_ready force index (primary) set next = the_next + taking
-                    where queue = the_queue and priority = the_priority and at = the_at and place = the_place and first = the_first;
+                    where queue = the_queue and priority = the_priority and at = the_at and place = the_place
+                        and first = the_first;
                 end if;
                 if run_place is null then
                     set run_place = the_place, run_first = the_next, run_lap = the_lap;
                 end if;
                 set run_last = the_next + taking - 1;
                 while taking > 0 do
-                    set given = least(taking, share), taking = taking - given, share = share - given, spans = concat(spans,
-                        unhex(concat(lpad(hex(the_place), 16, '0'), lpad(hex(the_lap), 8, '0'), lpad(hex(the_next), 4, '0'), lpad(hex(the_next + given - 1), 4, '0')))),
+                    set given = least(taking, share), taking = taking - given, share = share - given,
+                        spans = concat(spans, unhex(concat(lpad(hex(the_place), 16, '0'), lpad(hex(the_lap), 8, '0'),
+                            lpad(hex(the_next), 4, '0'), lpad(hex(the_next + given - 1), 4, '0')))),
                         the_next = the_next + given;
                     if share = 0 then
-                        insert into tusk_lease (token, worker, claimed_at, spans) values (left(requests, 16), substring(requests, 17, 16), clock, spans);
-                        set spans = '', requests = substring(requests, 37), share = conv(hex(substring(requests, 33, 4)), 16, 10);
+                        insert into tusk_lease (token, worker, claimed_at, spans)
+                        values (left(requests, 16), substring(requests, 17, 16), clock, spans);
+                        set spans = '', requests = substring(requests, 37),
+                            share = conv(hex(substring(requests, 33, 4)), 16, 10);
                     end if;
                 end while;
             end loop;
@@ -410,12 +421,16 @@ begin
             set per_row = greatest((had - wanted) div greatest(seen, 1), 1);
         until wanted = 0 or seen < asked end repeat;
         if wanted < had then
-            set counts = concat(counts, if(counts = '', '', ','), '{"queue":', json_quote(convert(the_queue using utf8mb4)), ',"state":"available","tasks":', wanted - had,
-                '},{"queue":', json_quote(convert(the_queue using utf8mb4)), ',"state":"running","tasks":', had - wanted, '}');
+            set counts = concat(counts, if(counts = '', '', ','),
+                '{"queue":', json_quote(convert(the_queue using utf8mb4)),
+                ',"state":"available","tasks":', wanted - had,
+                '},{"queue":', json_quote(convert(the_queue using utf8mb4)),
+                ',"state":"running","tasks":', had - wanted, '}');
         end if;
     end while;
     if spans <> '' then
-        insert into tusk_lease (token, worker, claimed_at, spans) values (left(requests, 16), substring(requests, 17, 16), clock, spans);
+        insert into tusk_lease (token, worker, claimed_at, spans)
+        values (left(requests, 16), substring(requests, 17, 16), clock, spans);
     end if;
     if counts <> '' then
         insert into tusk_delta (at, body) values (clock, concat('{"counts":[', counts, ']}'));
@@ -444,9 +459,10 @@ begin
             the_claim = conv(hex(substring(done, 17, 8)), 16, 10), the_age = conv(hex(substring(done, 25, 8)), 16, 10),
             the_turn = ord(substring(done, 49, 1)), asked = the_last - the_first + 1;
         update tusk_task force index (primary)
-        set state = 6, attempt = attempt + 1, crashes = 0, reason = null, claimed_at = the_claim, worker = substring(done, 33, 16),
-            finished_at = greatest(the_claim, clock - the_age), turn = turn div 2
-        where place = the_place and n between the_first and the_last and lap = the_lap and state = 3 and needed = 0 and turn = the_turn
+        set state = 6, attempt = attempt + 1, crashes = 0, reason = null, claimed_at = the_claim,
+            worker = substring(done, 33, 16), finished_at = greatest(the_claim, clock - the_age), turn = turn div 2
+        where place = the_place and n between the_first and the_last and lap = the_lap
+            and state = 3 and needed = 0 and turn = the_turn
         limit asked; -- reads, and so locks, nothing behind the last: that task is somebody else's
         set changed = changed + row_count(), done = substring(done, 50);
         if the_turn > 0 then
@@ -458,7 +474,8 @@ begin
     end if;
     insert into tusk_delta (at, body) values (clock, delta);
     while length(leases) > 0 do
-        delete from tusk_lease where token = substring(leases, 1, 16) and claimed_at = conv(hex(substring(leases, 17, 8)), 16, 10);
+        delete from tusk_lease
+        where token = substring(leases, 1, 16) and claimed_at = conv(hex(substring(leases, 17, 8)), 16, 10);
         set leases = substring(leases, 25);
     end while;
     select 'tusk_complete' as ended, changed as tasks;
@@ -501,17 +518,21 @@ begin
     declare the_lap, asked int;
     declare changed, locked int default 0;
     while length(granted) > 0 do
-        set the_place = conv(hex(substring(granted, 1, 8)), 16, 10), the_lap = conv(hex(substring(granted, 9, 4)), 16, 10),
-            the_first = conv(hex(substring(granted, 13, 2)), 16, 10), the_last = conv(hex(substring(granted, 15, 2)), 16, 10),
+        set the_place = conv(hex(substring(granted, 1, 8)), 16, 10),
+            the_lap = conv(hex(substring(granted, 9, 4)), 16, 10),
+            the_first = conv(hex(substring(granted, 13, 2)), 16, 10),
+            the_last = conv(hex(substring(granted, 15, 2)), 16, 10),
             asked = the_last - the_first + 1;
         /*!80001 select count(*) into locked from (select 1 from tusk_task force index (primary)
             where place = the_place and n between the_first and the_last for update nowait) t; */
         /*M!100600 set statement innodb_lock_wait_timeout = 0 for */ update tusk_task force index (primary)
         set state = 3, run_at = clock, turn = 2
-        where place = the_place and n between the_first and the_last and lap = the_lap and state = 2 and turn = 1 and needs = 0 and awaits = 0
+        where place = the_place and n between the_first and the_last and lap = the_lap
+            and state = 2 and turn = 1 and needs = 0 and awaits = 0
         limit asked; -- as in tusk_complete
         set changed = changed + row_count(), granted = substring(granted, 17);
-        update tusk_turn force index (primary) set holds = 1 where place = the_place and n between the_first and the_last;
+        update tusk_turn force index (primary) set holds = 1
+        where place = the_place and n between the_first and the_last;
     end while;
     if changed <> tasks then
         signal sqlstate '45000' set mysql_errno = 45002, message_text = 'some tasks wait no longer';

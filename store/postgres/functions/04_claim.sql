@@ -62,7 +62,8 @@ begin
   select exists (select from tusk.worker w where w.id = _worker and not w.dead),
     exists (select from tusk.lease l where l.token = _token),
     case when cardinality(_queues) = 1
-      then array(select distinct x.id from tusk.lane x where x.id between _queues[1] and _queues[1] + 65535 order by x.id)
+      then array(
+        select distinct x.id from tusk.lane x where x.id between _queues[1] and _queues[1] + 65535 order by x.id)
       else tusk_fn.lanes_to_try(_queues) end
   into _alive, _known, _lanes;
   if not _alive then

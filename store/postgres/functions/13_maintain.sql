@@ -285,7 +285,8 @@ begin
   end if;
   select string_agg(format('when lane >> 16 = any(%L::bigint[]) then %L', x.queues, x.class), ' ') into _when
   from (select y.class, array_agg(y.queue order by y.queue) as queues from tusk.class y group by y.class) x;
-  execute format('create table tusk.%I (like tusk.log including all) partition by list ((case %s else ''rest'' end) collate "C")', _name, _when);
+  execute format('create table tusk.%I (like tusk.log including all)
+    partition by list ((case %s else ''rest'' end) collate "C")', _name, _when);
   for c in
     select y.class, array_agg(y.queue order by y.queue) as queues from tusk.class y group by y.class
     union all

@@ -41,7 +41,8 @@ begin
   end loop;
   perform tusk_fn.first_segments();
   foreach _name in array _old loop
-    execute format('insert into tusk.log (xid, lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure, workflow, turn, partition, packed)
+    execute format('insert into tusk.log (xid, lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at,
+        expires_at, claimed_at, tenant, key, tags, settings, failure, workflow, turn, partition, packed)
       select ''3'', lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at,
         tenant, key, tags, settings, failure, workflow, turn, partition, packed from %s', _name);
     execute format('drop table %s', _name);

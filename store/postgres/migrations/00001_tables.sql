@@ -36,7 +36,9 @@ create table tusk.log (
 ) partition by range (xid);
 
 -- A pack stays in one piece.
-alter table tusk.log alter packed set storage plain, alter kind set storage main, alter tags set storage main, alter settings set storage main;
+alter table tusk.log
+  alter packed set storage plain, alter kind set storage main, alter tags set storage main,
+  alter settings set storage main;
 create index task_lane on tusk.log (lane, xid, n);
 create index task_id on tusk.log (id) where packed is null;
 create index task_pack on tusk.log (id) where packed is not null;
@@ -198,7 +200,8 @@ create table tusk.waiting (
 create index waiting_due on tusk.waiting (run_at, n) where state <> 2;
 create index waiting_lane on tusk.waiting (lane, state, id);
 create index waiting_workflow on tusk.waiting (workflow) where workflow is not null;
-create index waiting_line on tusk.waiting ((lane >> 16), coalesce(tenant, ''), coalesce(partition, ''), lane, line, n) where line is not null;
+create index waiting_line on tusk.waiting ((lane >> 16), coalesce(tenant, ''), coalesce(partition, ''), lane, line, n)
+  where line is not null;
 
 -- What tasks need, in the order in which they named it. Kept with the task.
 create table tusk.need (
@@ -294,7 +297,8 @@ create table tusk.attempt (
   xid         xid8        not null default pg_current_xact_id()
 );
 create index attempt_id on tusk.attempt (id, n);
-create index attempt_xid on tusk.attempt (xid) where state >= 6 or error like 'worker ____________________________________ died';
+create index attempt_xid on tusk.attempt (xid)
+  where state >= 6 or error like 'worker ____________________________________ died';
 
 -- Groups of like errors.
 create table tusk.failure (
@@ -351,7 +355,8 @@ create table tusk.worker (
   attended     timestamptz,
   suspected_at timestamptz,
   seq          bigint      not null default 0,  -- of the last beat
-  since        timestamptz,                     -- a lease from before that holds does not name is not known to it; null: it did not say
+  -- a lease from before that holds does not name is not known to it; null: it did not say
+  since        timestamptz,
   holds        uuid[]      not null default '{}',
   program      text collate "C" not null default '' -- whose functions it calls
 );
@@ -397,8 +402,9 @@ create table tusk.program (
 
 -- down
 set local lock_timeout = '5s';
-drop table tusk.program, tusk.server, tusk.record, tusk.leader, tusk.worker, tusk.stop, tusk.key, tusk.note, tusk.failure, tusk.attempt,
-  tusk.dead, tusk.waiting, tusk.stat_end, tusk.stat, tusk.outcome, tusk.finished, tusk.lease, tusk.lane_tally, tusk.lane_position,
+drop table tusk.program, tusk.server, tusk.record, tusk.leader, tusk.worker, tusk.stop, tusk.key, tusk.note,
+  tusk.failure, tusk.attempt, tusk.dead, tusk.waiting, tusk.stat_end, tusk.stat, tusk.outcome, tusk.finished,
+  tusk.lease, tusk.lane_tally, tusk.lane_position,
   tusk.lane, tusk.segment, tusk.segment_part, tusk.class, tusk.log, tusk.need, tusk.open_need, tusk.doubt, tusk.turn,
   tusk.grace;
 drop sequence tusk.record_version, tusk.task_n, tusk.doubt_n, tusk.beside;

@@ -34,7 +34,8 @@ create table tusk.catalogue_end (
   upto  xid8    not null,
   added bigint  not null
 );
-insert into tusk.catalogue_end (upto, added) select coalesce(min(t.xid::text::bigint)::text::xid8, pg_current_xact_id()), 0 from tusk.log t;
+insert into tusk.catalogue_end (upto, added)
+select coalesce(min(t.xid::text::bigint)::text::xid8, pg_current_xact_id()), 0 from tusk.log t;
 
 -- down
 set local lock_timeout = '5s';

@@ -13,4 +13,5 @@ select {i} as i,
     where not w.dead and (w.expires_at <= clock_timestamp() or w.beat_at > clock_timestamp() + interval '1 second'
         or w.attended = pg_catalog.pg_postmaster_start_time() and w.late_at <= clock_timestamp() + interval '1 second')
       or w.dead and greatest(w.beat_at, w.left_at, w.suspected_at) > clock_timestamp() - interval '1 minute'),
-  case when $2::bigint is not null then tusk_fn.needs_others($2) else false end
+  case when $2::bigint is not null then tusk_fn.needs_others($2) else false end,
+  1 + coalesce((select o.xid::text::bigint from tusk.outcome o order by o.xid desc limit 1), 0)

@@ -84,7 +84,8 @@ create index tusk_task_lane on tusk_task (lane, pos) where lane is not null;
 create index tusk_task_kind on tusk_task (kind, id);
 create index tusk_task_waiting on tusk_task (run_at) where state in (1, 5);
 create index tusk_task_finished on tusk_task (kind, state, finished_at) where finished_at is not null;
-create index tusk_task_state on tusk_task (state, id) where state = 1 or state = 2 or state = 5 or state = 7 or state = 8;
+create index tusk_task_state on tusk_task (state, id)
+    where state = 1 or state = 2 or state = 5 or state = 7 or state = 8;
 create index tusk_task_tenant on tusk_task (tenant, id) where tenant is not null;
 create index tusk_task_key on tusk_task (key, id) where key is not null;
 create index tusk_task_failure on tusk_task (failure, id) where failure is not null;
@@ -191,7 +192,8 @@ create table tusk_worker (
     expires_at  integer not null,
     dead        integer not null default 0, -- 1: declared dead, 2: signed off
     seq         integer not null default 0, -- of the last beat
-    since       integer not null default 0, -- a lease from before that holds does not name is not known to it; 0: it did not say
+    -- a lease from before that holds does not name is not known to it; 0: it did not say
+    since       integer not null default 0,
     holds       blob not null default x'',  -- tokens
     hung        integer not null default 0
 ) without rowid;
