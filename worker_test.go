@@ -178,8 +178,8 @@ func TestWorkers(t *testing.T) {
 		var ran atomic.Int64
 		tusk.HandleFunc(s.mux, func(context.Context, count) error { ran.Add(1); return nil })
 		for range n / 5000 {
-			if _, err := s.client.EnqueueMany(context.Background(), slices.Repeat([]tusk.NewTask{{Args: count{}}}, 5000)); err !=
-				nil {
+			if _, err := s.client.EnqueueMany(context.Background(),
+				slices.Repeat([]tusk.NewTask{{Args: count{}}}, 5000)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -61,8 +61,8 @@ func (d *depot) enqueue(text string, o *tusk.Options) tusk.ID {
 // claim leases what waits in a queue.
 func (d *depot) claim(queue string) []store.Task {
 	d.t.Helper()
-	if _, err := d.store.Extend(d.t.Context(), store.Beat{Worker: store.Worker{ID: d.worker}, TTL: time.Hour}); err !=
-		nil {
+	if _, err := d.store.Extend(d.t.Context(),
+		store.Beat{Worker: store.Worker{ID: d.worker}, TTL: time.Hour}); err != nil {
 		d.t.Fatal(err)
 	}
 	tasks, err := d.store.Claim(d.t.Context(), store.ClaimRequest{Worker: d.worker, Queues: []string{queue}, Limit: 100,

@@ -99,8 +99,9 @@ func main() {
 	if b.pairs == 0 {
 		b.pairs = b.size(3, 5)
 	}
-	if err := onServer(ctx, b, *dsn, func() error { return run(ctx, b, strings.Split(*chosen, ","), *asJSON) }); err !=
-		nil {
+	if err := onServer(ctx, b, *dsn, func() error {
+		return run(ctx, b, strings.Split(*chosen, ","), *asJSON)
+	}); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}

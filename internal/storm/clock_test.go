@@ -39,8 +39,7 @@ func newClock(dir string) (*clock, error) {
 		return nil, errors.New("libfaketime is not installed")
 	}
 	waits := filepath.Join(dir, "epoll.so")
-	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-O2", "-o", waits, "testdata/epoll.c").CombinedOutput(); err !=
-		nil {
+	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-O2", "-o", waits, "testdata/epoll.c").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: %s", err, out)
 	}
 	c := &clock{preload: waits + " " + found[0], file: filepath.Join(dir, "clock")}

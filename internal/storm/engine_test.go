@@ -114,8 +114,8 @@ func prepare(ctx context.Context, name, dsn string) error {
 	}
 	defer db.Close()
 	for _, table := range []string{"storm_effect", "storm_ledger", "storm_pace"} {
-		if _, err := db.ExecContext(ctx, "create table "+table+" (id "+e.text+" not null, token "+e.text+" not null)"); err !=
-			nil {
+		if _, err := db.ExecContext(ctx, "create table "+table+" (id "+e.text+" not null, token "+e.text+
+			" not null)"); err != nil {
 			return err
 		}
 	}

@@ -84,8 +84,10 @@ func (r *Runner) send(ctx context.Context, alerts []Alert, now time.Time) {
 				if ctx.Err() != nil {
 					return // it is sent again, under the same id
 				}
-				if err := r.book.changeState(ctx, a.Name, func(s State) State { s.settle(owed, now, failed); return s }); err !=
-					nil {
+				if err := r.book.changeState(ctx, a.Name, func(s State) State {
+					s.settle(owed, now, failed)
+					return s
+				}); err != nil {
 					r.log.Warn("alerts", "alert", a.Name, "error", err)
 				}
 			})

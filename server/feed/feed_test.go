@@ -107,8 +107,8 @@ func TestNamesAreAskedForOnceInAWhile(t *testing.T) {
 	f, s := newFeed(t)
 	defer f.Close()
 	if _, err := f.client.EnqueueMany(t.Context(),
-		[]tusk.NewTask{{Args: tusk.RawArgs{Name: "k", JSON: []byte("1")}, Options: &tusk.Options{Queue: "mail"}}}); err !=
-		nil {
+		[]tusk.NewTask{{Args: tusk.RawArgs{Name: "k", JSON: []byte("1")},
+			Options: &tusk.Options{Queue: "mail"}}}); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {

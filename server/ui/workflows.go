@@ -38,8 +38,8 @@ func workflows(v *visit) (answer, error) {
 		f.Kinds = []string{d.Kind}
 	}
 	var more tusk.ID
-	if d.Flows, d.Looked, more, err = query.Workflows(v.r.Context(), v.client, v.who.Sees, f, query.SurveyBudget); err !=
-		nil {
+	if d.Flows, d.Looked, more, err = query.Workflows(v.r.Context(), v.client, v.who.Sees, f,
+		query.SurveyBudget); err != nil {
 		return a, err
 	}
 	if !more.IsZero() {

@@ -51,8 +51,8 @@ func dayGoes(t *testing.T, atOnce bool) {
 	tasks[0].Key, tasks[0].Tags = "k", []string{"x"}
 	enqueue(t, past, tasks...)
 	held := claim(t, past, w, len(tasks))
-	if _, err := past.Edit(ctx, store.Edit{IDs: []store.ID{held[7].ID}, Change: store.Change{Op: store.Cancel}}); err !=
-		nil {
+	if _, err := past.Edit(ctx, store.Edit{IDs: []store.ID{held[7].ID},
+		Change: store.Change{Op: store.Cancel}}); err != nil {
 		t.Fatal(err) // its handler will have completed by then
 	}
 	outcomes := completed(held)

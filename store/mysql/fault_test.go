@@ -74,8 +74,8 @@ func TestARealDeadlockIsSurvived(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback()
-	if _, err := tx.Exec("select 1 from tusk_key where queue = 'q' and tenant = '' and tkey = 'k1' for update"); err !=
-		nil {
+	if _, err := tx.Exec(
+		"select 1 from tusk_key where queue = 'q' and tenant = '' and tkey = 'k1' for update"); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
@@ -400,8 +400,8 @@ func TestAWorkersBeatDoesNotWaitForALongTransaction(t *testing.T) {
 	soon, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	note := store.Note{ID: tasks[0].ID, Lease: tasks[0].Lease, Progress: &store.Progress{Percent: 50}}
-	if _, err := s.Extend(soon, store.Beat{Worker: store.Worker{ID: w}, TTL: time.Hour, Notes: []store.Note{note}}); err !=
-		nil {
+	if _, err := s.Extend(soon, store.Beat{Worker: store.Worker{ID: w}, TTL: time.Hour,
+		Notes: []store.Note{note}}); err != nil {
 		t.Error(err)
 	}
 	if got, err := s.Claim(soon, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 1,

@@ -168,8 +168,8 @@ func lockName(prefix string, worker store.ID) string {
 func (w *witness) lockPrefix(ctx context.Context) (string, error) {
 	if w.prefix == "" {
 		var database string
-		if err := w.store.query(ctx, func(rows *sql.Rows) error { return rows.Scan(&database) }, "select database()"); err !=
-			nil {
+		if err := w.store.query(ctx, func(rows *sql.Rows) error { return rows.Scan(&database) },
+			"select database()"); err != nil {
 			return "", err
 		}
 		sum := sha256.Sum256([]byte(database))

@@ -270,8 +270,7 @@ func TestAClaimRefusesAnotherIsolationLevel(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
 	w := startWorker(t, s)
-	if _,
-		err := pool.Exec(ctx,
+	if _, err := pool.Exec(ctx,
 		"do $$ begin execute 'alter database ' || current_database() || ' set default_transaction_isolation = "+
 			"''repeatable read'''; end $$"); err != nil {
 		t.Fatal(err)

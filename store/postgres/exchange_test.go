@@ -109,8 +109,8 @@ func TestAClaimOfOneTaskTakesWhatAnyWould(t *testing.T) {
 	called := newTasks(3, "q")
 	w.add(called...)
 	w.wants("a task", called[0].ID)
-	if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{called[1].ID}, Change: store.Change{Op: store.Cancel}}); err !=
-		nil {
+	if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{called[1].ID},
+		Change: store.Change{Op: store.Cancel}}); err != nil {
 		t.Fatal(err)
 	}
 	w.wants("the one after a cancelled task", called[2].ID)
@@ -348,8 +348,8 @@ func TestAnExchangeWritesWhatEndedThoughTheLaneIsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(t.Context(), postgres.InFunctions("select tusk_fn.lock_lane(tusk_fn.lane_of('q', 0))")); err !=
-		nil {
+	if _, err := tx.Exec(
+		t.Context(), postgres.InFunctions("select tusk_fn.lock_lane(tusk_fn.lane_of('q', 0))")); err != nil {
 		t.Fatal(err)
 	}
 	answer := make(chan store.Exchanged, 1)

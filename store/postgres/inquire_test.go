@@ -119,8 +119,7 @@ func TestAnEnqueueWhoseBackendIsKilledBeforeItCommitsStoredNothing(t *testing.T)
 		tasks := newTasks(n, "q")
 		_, answer := enqueueBlocked(t, ctx, s, pool, tasks)
 		p.lose("57P01")
-		if _,
-			err := pool.Exec(ctx,
+		if _, err := pool.Exec(ctx,
 			"select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and "+
 				"wait_event_type = 'Lock'"); err != nil {
 			t.Fatal(err)

@@ -125,8 +125,8 @@ end $$`)); err != nil {
 func (g gate) reached() {
 	g.t.Helper()
 	for begun := time.Now(); time.Since(begun) < 30*time.Second; time.Sleep(5 * time.Millisecond) {
-		if number(g.t, g.pool, "select count(*) from pg_locks where locktype = 'advisory' and objid = 4711 and not granted") >
-			0 {
+		if number(g.t, g.pool,
+			"select count(*) from pg_locks where locktype = 'advisory' and objid = 4711 and not granted") > 0 {
 			return
 		}
 	}

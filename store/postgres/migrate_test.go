@@ -64,8 +64,8 @@ func TestTheSchemaGoesUpAndDownInAnySchema(t *testing.T) {
 		if list, err := s.List(ctx, store.Filter{Limit: 1000}); err != nil || len(list) != 102 {
 			t.Fatal(len(list), err)
 		}
-		if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{tasks[0].ID}, Change: store.Change{Op: store.Cancel}}); err !=
-			nil {
+		if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{tasks[0].ID},
+			Change: store.Change{Op: store.Cancel}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -201,8 +201,8 @@ func TestMigrationsGoDownAndUpWhileWorkersRun(t *testing.T) {
 				published.FunctionSchema()); n != 1 {
 				t.Fatalf("version %d: users do not call %s", version, published.FunctionSchema())
 			}
-			if _, err := pool.Exec(ctx, "select tusk.enqueue('k', queue => 'sql'); select * from tusk.tasks limit 1"); err !=
-				nil {
+			if _, err := pool.Exec(
+				ctx, "select tusk.enqueue('k', queue => 'sql'); select * from tusk.tasks limit 1"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -270,8 +270,8 @@ func TestFunctionsGoWhenNoProgramCallsThem(t *testing.T) {
 		t.Fatalf("functions of %d programs, want 2", n)
 	}
 	age := func() {
-		if _, err := pool.Exec(ctx, "update tusk.program set seen_at = seen_at - $1::interval", postgres.DropAfter); err !=
-			nil {
+		if _, err := pool.Exec(ctx, "update tusk.program set seen_at = seen_at - $1::interval",
+			postgres.DropAfter); err != nil {
 			t.Fatal(err)
 		}
 	}

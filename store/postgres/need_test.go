@@ -222,8 +222,8 @@ func TestAdmitWaitsForNoTransactionThatHoldsAChild(t *testing.T) {
 	if _, err := tx.Exec(ctx, "select from tusk.waiting where id = $1 for update", [16]byte(waits.ID)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{parents[0].ID}, Change: store.Change{Op: store.Cancel}}); err !=
-		nil {
+	if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{parents[0].ID},
+		Change: store.Change{Op: store.Cancel}}); err != nil {
 		t.Fatal(err)
 	}
 	w := startWorker(t, s)

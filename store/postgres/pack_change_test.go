@@ -309,8 +309,8 @@ func TestATaskThatNeedsOneOfAPackIsSetFree(t *testing.T) {
 	if n := number(t, pool, "select count(*) from tusk.doubt"); n > 0 {
 		t.Errorf("%d needs of tasks in a pack are in doubt", n)
 	}
-	if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{tasks[30].ID}, Change: store.Change{Op: store.Cancel}}); err !=
-		nil {
+	if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{tasks[30].ID},
+		Change: store.Change{Op: store.Cancel}}); err != nil {
 		t.Fatal(err)
 	}
 	list, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 20, Token: store.NewToken()})

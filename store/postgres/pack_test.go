@@ -129,8 +129,8 @@ func TestPacksComeOutAsTheyWentIn(t *testing.T) {
 	if n := number(t, pool, packs); n < 100 {
 		t.Errorf("only %d packs were made", n)
 	}
-	if n := number(t, pool, "select count(*) from tusk.log where packed is not null and pg_column_size(log.*) > 8160"); n >
-		0 {
+	if n := number(t, pool,
+		"select count(*) from tusk.log where packed is not null and pg_column_size(log.*) > 8160"); n > 0 {
 		t.Errorf("%d packs are larger than a page has room for", n)
 	}
 }

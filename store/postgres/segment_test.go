@@ -336,8 +336,8 @@ func TestCountNeedsNoScanOfWhatWasCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	available(207)
-	if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{tasks[150].ID}, Change: store.Change{Op: store.Cancel}}); err !=
-		nil {
+	if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{tasks[150].ID},
+		Change: store.Change{Op: store.Cancel}}); err != nil {
 		t.Fatal(err)
 	}
 	available(206)

@@ -127,8 +127,8 @@ func TestAWorkerThatLosesItsConnectionLives(t *testing.T) {
 	id := newID()
 	beat := func() {
 		t.Helper()
-		if _, err := s.Extend(ctx, store.Beat{Worker: store.Worker{ID: id}, TTL: time.Hour, Every: time.Millisecond}); err !=
-			nil {
+		if _, err := s.Extend(ctx, store.Beat{Worker: store.Worker{ID: id}, TTL: time.Hour,
+			Every: time.Millisecond}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -142,8 +142,7 @@ func TestAWorkerThatLosesItsConnectionLives(t *testing.T) {
 		if n := number(t, pool, locks); n != 1 {
 			t.Fatalf("%d locks", n)
 		}
-		if _,
-			err := pool.Exec(ctx,
+		if _, err := pool.Exec(ctx,
 			"select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and granted and database = (select "+
 				"oid from pg_database where datname = current_database())"); err != nil {
 			t.Fatal(err)

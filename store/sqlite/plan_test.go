@@ -180,8 +180,8 @@ func TestEveryListGoesAlongAnIndex(t *testing.T) {
 	if _, err := s.Enqueue(t.Context(), work); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Edit(t.Context(), store.Edit{IDs: []store.ID{{2}}, Change: store.Change{Op: store.Cancel}}); err !=
-		nil {
+	if _, err := s.Edit(t.Context(), store.Edit{IDs: []store.ID{{2}},
+		Change: store.Change{Op: store.Cancel}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {

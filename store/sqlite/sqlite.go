@@ -167,8 +167,8 @@ func inspect(ctx context.Context, db *sql.DB) (string, error) {
 			fmt.Errorf("SQLite %s can corrupt a database that several processes write to: use a driver with %d.%d.%d or later",
 				version, oldest[0], oldest[1], oldest[2])
 	}
-	if err := db.QueryRowContext(ctx, "select file from pragma_database_list where name = 'main'").Scan(&path); err !=
-		nil {
+	if err := db.QueryRowContext(ctx, "select file from pragma_database_list where name = 'main'").Scan(
+		&path); err != nil {
 		return "", err
 	}
 	if path == "" {

@@ -233,8 +233,8 @@ func TestWhoNeedsARerunThatIsCalledOffIsTold(t *testing.T) {
 	cancels.Needs = []store.Need{{Task: again.ID}}
 	goesOn.Needs = []store.Need{{Task: again.ID, OnFailure: store.ContinueOnFailure}}
 	mustEnqueue(t, s, again, cancels, goesOn)
-	if _, err := s.Edit(t.Context(), store.Edit{IDs: []store.ID{again.ID}, Change: store.Change{Op: store.Cancel}}); err !=
-		nil {
+	if _, err := s.Edit(t.Context(), store.Edit{IDs: []store.ID{again.ID},
+		Change: store.Change{Op: store.Cancel}}); err != nil {
 		t.Fatal(err)
 	}
 	if state, _ := stateOf(t, s, goesOn.ID); state != store.Available {

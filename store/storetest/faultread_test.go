@@ -198,7 +198,8 @@ func (m *mutant) oneKind() (func(context.Context, string) ([]store.Record, error
 
 func (m *mutant) countFinished(ctx context.Context) ([]store.Count, error) {
 	counts, err := m.Store.Count(ctx)
-	finished, _ := m.Store.List(ctx, store.Filter{States: []store.State{store.Completed, store.Cancelled, store.Discarded}})
+	finished, _ := m.Store.List(
+		ctx, store.Filter{States: []store.State{store.Completed, store.Cancelled, store.Discarded}})
 	for _, t := range finished {
 		counts = append(counts, store.Count{Queue: t.Queue, State: t.State, Tasks: 1})
 	}
