@@ -224,9 +224,7 @@ func TestTheProcessBehavesInAShell(t *testing.T) {
 	}
 	t.Run("a closed pipe is no error", func(t *testing.T) {
 		if _, err := script(
-
-			`yes '{"kind":"a"}' | head -3000 | "$tusk" enqueue --from - -q; "$tusk" tasks list --all --json | head -1`); err !=
-			"" {
+			`yes '{"kind":"a"}' | head -3000 | "$tusk" enqueue --from - -q; "$tusk" tasks list --all --json | head -1`); err != "" {
 			t.Error(err)
 		}
 	})
