@@ -44,8 +44,8 @@ func TestUnique(t *testing.T) {
 				t.Errorf("%s: %v", name, r.Result)
 			}
 		}
-		if r := put(s, args(`{"month":"may","customer":{"id":7}}`), tusk.Options{Unique: &tusk.Unique{}}); r.Result !=
-			tusk.Skipped {
+		if r := put(s, args(`{"month":"may","customer":{"id":7}}`),
+			tusk.Options{Unique: &tusk.Unique{}}); r.Result != tusk.Skipped {
 			t.Errorf("all args, in another order: %v", r.Result)
 		}
 	})

@@ -127,8 +127,8 @@ func drain(t *testing.T, r *Runner) {
 		}
 		if pause > 0 && r.version == 0 {
 			time.Sleep(time.Millisecond)
-			if left, err := r.engine.Due(t.Context(), store.Retention{Completed: 1, Cancelled: 1, Discarded: 1}, "", 1); err !=
-				nil || len(left.Tasks) == 0 {
+			if left, err := r.engine.Due(t.Context(), store.Retention{Completed: 1, Cancelled: 1, Discarded: 1}, "",
+				1); err != nil || len(left.Tasks) == 0 {
 				return
 			}
 		}

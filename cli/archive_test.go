@@ -133,8 +133,8 @@ func TestCommandsReadAndKeepTheArchive(t *testing.T) {
 		!strings.Contains(r.err, "--yes") {
 		t.Errorf("status %d: %s", r.status, r.err)
 	}
-	if dry := sh.json("archive", "restore", "--args", "order.id=5", "--dry-run", "--archive", place); dry[0]["matched"] !=
-		1.0 || dry[0]["dry_run"] != true || len(dry[0]) != 2 {
+	if dry := sh.json("archive", "restore", "--args", "order.id=5", "--dry-run", "--archive",
+		place); dry[0]["matched"] != 1.0 || dry[0]["dry_run"] != true || len(dry[0]) != 2 {
 		t.Error(dry)
 	}
 	if r := sh.run("archive", "restore", ids[0], "--tenant", "bolt", "--archive", place); r.status != exitUsage {

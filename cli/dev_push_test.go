@@ -26,8 +26,8 @@ func TestAWebhookIsTriedWithDev(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("nobody was called")
 	}
-	for deadline := time.Now().Add(30 * time.Second); sh.json("tasks", "show", id)[0]["state"] !=
-		"completed"; time.Sleep(50 * time.Millisecond) {
+	deadline := time.Now().Add(30 * time.Second)
+	for ; sh.json("tasks", "show", id)[0]["state"] != "completed"; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal(sh.must("tasks", "show", id))
 		}

@@ -31,8 +31,8 @@ func TestEnqueueStoresWhatItsFlagsSay(t *testing.T) {
 			t.Errorf("%s is %v, want RFC 3339 in UTC", at, got[at])
 		}
 	}
-	if got := sh.json("enqueue", "send_email", "--queue", "mail", "--key", "k", "--tenant", "acme")[0]; got["result"] !=
-		"skipped" || got["id"] != id {
+	if got := sh.json("enqueue", "send_email", "--queue", "mail", "--key", "k", "--tenant",
+		"acme")[0]; got["result"] != "skipped" || got["id"] != id {
 		t.Errorf("%v", got)
 	}
 	if got := sh.json("enqueue", "send_email", "--queue", "mail", "--key", "k")[0]; got["result"] != "added" {

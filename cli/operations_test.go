@@ -62,8 +62,8 @@ func TestAnOperationOutlivesTheProcessesThatCarryIt(t *testing.T) {
 		t.Errorf("%d tasks of the other queue are left", n)
 	}
 	// A page that was under way at a kill is looked at again, and changes nothing more.
-	if latest["seen"].(float64) > 1400 || latest["changed"].(float64)+latest["refused"].(float64) !=
-		latest["seen"].(float64) {
+	if latest["seen"].(float64) > 1400 || latest["changed"].(float64)+
+		latest["refused"].(float64) != latest["seen"].(float64) {
 		t.Errorf("%v", latest)
 	}
 }
@@ -132,8 +132,8 @@ func TestDeadLettersAreDriven(t *testing.T) {
 	if n := len(sh.ids("--state", "discarded")); n != 4 {
 		t.Fatalf("%d dead letters", n)
 	}
-	if got := sh.json("tasks", "retry", "--state", "discarded", "--queue", "mail", "--dry-run")[0]; got["matched"] !=
-		3.0 || got["changed"] != 0.0 {
+	if got := sh.json("tasks", "retry", "--state", "discarded", "--queue", "mail",
+		"--dry-run")[0]; got["matched"] != 3.0 || got["changed"] != 0.0 {
 		t.Errorf("%v", got)
 	}
 	broken = false

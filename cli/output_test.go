@@ -223,8 +223,9 @@ func TestTheProcessBehavesInAShell(t *testing.T) {
 		return string(out), errOut.String()
 	}
 	t.Run("a closed pipe is no error", func(t *testing.T) {
-		if _, err := script(
-			`yes '{"kind":"a"}' | head -3000 | "$tusk" enqueue --from - -q; "$tusk" tasks list --all --json | head -1`); err != "" {
+		_, err := script(
+			`yes '{"kind":"a"}' | head -3000 | "$tusk" enqueue --from - -q; "$tusk" tasks list --all --json | head -1`)
+		if err != "" {
 			t.Error(err)
 		}
 	})

@@ -79,8 +79,8 @@ func TestTenantsAndQueuesAreWalls(t *testing.T) {
 	var results server.EditResults
 	do("POST", "/api/v1/tasks/edit", object{"ids": []string{theirs, mine, none}, "action": "reprioritize",
 		"priority": 3}).want(t, 200, &results)
-	if got := fmt.Sprint(results.Results[0].Result, " ", results.Results[1].Result, " ", results.Results[2].Result); got !=
-		"missing changed missing" {
+	if got := fmt.Sprint(results.Results[0].Result, " ", results.Results[1].Result, " ",
+		results.Results[2].Result); got != "missing changed missing" {
 		t.Error(got)
 	}
 	form := url.Values{"id": {theirs, none}, "action": {"cancel"}}
@@ -203,8 +203,8 @@ func TestPeopleLogInAndOut(t *testing.T) {
 		t.Error("a viewer enqueues:", status)
 	}
 	for _, next := range []string{"https://evil.example", "//evil.example", `/\evil.example`, "javascript:alert(1)"} {
-		if status, at := post("/login", url.Values{"name": {"ada"}, "password": {"correct horse"}, "next": {next}}); status !=
-			200 || at != "/" {
+		if status, at := post("/login", url.Values{"name": {"ada"}, "password": {"correct horse"},
+			"next": {next}}); status != 200 || at != "/" {
 			t.Error(next, status, at)
 		}
 	}

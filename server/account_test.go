@@ -123,12 +123,12 @@ func TestAnAdminEndsSessions(t *testing.T) {
 		t.Error("vic is not listed")
 	}
 	form := url.Values{"identity": {"user:vic"}}.Encode()
-	if a := s.as("", "POST", "/access/sessions/end", form, "Content-Type", formType, "Cookie", vic); a.status !=
-		http.StatusForbidden {
+	if a := s.as("", "POST", "/access/sessions/end", form, "Content-Type", formType, "Cookie",
+		vic); a.status != http.StatusForbidden {
 		t.Error("a viewer ends sessions:", a.status)
 	}
-	if a := s.as("", "POST", "/access/sessions/end", form, "Content-Type", formType, "Cookie", ada); a.status !=
-		http.StatusSeeOther {
+	if a := s.as("", "POST", "/access/sessions/end", form, "Content-Type", formType, "Cookie",
+		ada); a.status != http.StatusSeeOther {
 		t.Fatal(a.status)
 	}
 	if a := s.as("", "GET", "/tasks", nil, "Cookie", vic); a.status != http.StatusSeeOther {

@@ -78,8 +78,8 @@ func TestLargeFormsWaitForTheirMemoryBeforeTheyAreRead(t *testing.T) {
 	<-begun
 	<-begun
 	form := url.Values{"kind": {"k"}, "args": {"{}"}}.Encode()
-	if w := sendForm(t, s, producer, "POST", "/tasks/new", strings.NewReader(form), int64(len(form)), plainForm); w.Code !=
-		http.StatusSeeOther {
+	if w := sendForm(t, s, producer, "POST", "/tasks/new", strings.NewReader(form), int64(len(form)),
+		plainForm); w.Code != http.StatusSeeOther {
 		t.Errorf("a small form beside large ones: %d %s", w.Code, w.Body)
 	}
 	select {

@@ -207,8 +207,8 @@ func TestWorkflowsGoThroughTheAPIAndThePage(t *testing.T) {
 		stage.Tasks["scheduled"] != 1 {
 		t.Errorf("%+v", stage)
 	}
-	if page := s.do("GET", "/pipelines", nil).want(t, 200, nil).body; strings.Count(page, "stuck: its queue is paused") !=
-		1 {
+	if page := s.do("GET", "/pipelines", nil).want(t, 200, nil).body; strings.Count(page,
+		"stuck: its queue is paused") != 1 {
 		t.Error("the page does not say why a stage is stuck")
 	}
 	s.do("DELETE", "/api/v1/pipelines/ingest", nil).want(t, 204, nil)

@@ -149,8 +149,8 @@ func TestStreamsOfATaskEndWithItAndAreBounded(t *testing.T) {
 			t.Fatal(status)
 		}
 	}
-	if _, status := s.stream(ctx, t, token, "/tasks/"+f.Running.String()+"/live"); status !=
-		http.StatusServiceUnavailable {
+	if _, status := s.stream(ctx, t, token, "/tasks/"+f.Running.String()+
+		"/live"); status != http.StatusServiceUnavailable {
 		t.Errorf("one identity watches without bound: %d", status)
 	}
 	if _, status := s.stream(ctx, t, token, "/live"); status != http.StatusServiceUnavailable {

@@ -64,12 +64,12 @@ func TestNobodyLocksOthersOutBehindATrustedProxy(t *testing.T) {
 	if last != http.StatusTooManyRequests {
 		t.Errorf("the stranger is not throttled: %d", last)
 	}
-	if a := s.as("tusk_no_token", "GET", "/api/v1/me", nil, "X-Forwarded-For", "203.0.113.10, 10.1.2.3"); a.status !=
-		http.StatusUnauthorized {
+	if a := s.as("tusk_no_token", "GET", "/api/v1/me", nil, "X-Forwarded-For",
+		"203.0.113.10, 10.1.2.3"); a.status != http.StatusUnauthorized {
 		t.Errorf("another is locked out: %d", a.status)
 	}
-	if a := s.login("vic", "right password", "X-Forwarded-For", "203.0.113.10, 10.1.2.3"); a.status !=
-		http.StatusSeeOther {
+	if a := s.login("vic", "right password", "X-Forwarded-For",
+		"203.0.113.10, 10.1.2.3"); a.status != http.StatusSeeOther {
 		t.Errorf("vic is locked out: %d", a.status)
 	}
 	if n := s.guessesAtOnce(30, "vic"); n < 18 {
@@ -79,16 +79,16 @@ func TestNobodyLocksOthersOutBehindATrustedProxy(t *testing.T) {
 		t.Errorf("%d of 70 guesses at as many names are refused", n)
 	}
 	for range 20 { // until none is left, of those that have come anew, too
-		if last = s.login("vic", "wrong password", "X-Forwarded-For", "203.0.113.9, 10.1.2.3").status; last ==
-			http.StatusTooManyRequests {
+		if last = s.login("vic", "wrong password", "X-Forwarded-For",
+			"203.0.113.9, 10.1.2.3").status; last == http.StatusTooManyRequests {
 			break
 		}
 	}
 	if last != http.StatusTooManyRequests {
 		t.Errorf("guesses go on: %d", last)
 	}
-	if a := s.login("vic", "right password", "X-Forwarded-For", "203.0.113.10, 10.1.2.3"); a.status !=
-		http.StatusSeeOther {
+	if a := s.login("vic", "right password", "X-Forwarded-For",
+		"203.0.113.10, 10.1.2.3"); a.status != http.StatusSeeOther {
 		t.Errorf("vic is locked out by guesses: %d", a.status)
 	}
 	for i := range 12 {

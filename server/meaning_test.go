@@ -72,8 +72,8 @@ func TestADurationMayBeANumberOfSeconds(t *testing.T) {
 	s.do("POST", "/api/v1/workflows", `{"tasks":[{"name":"a","kind":"k","delay":60,"timeout":"5m"}]}`).want(t, 201, nil)
 	s.do("PUT", "/api/v1/queues/default/retention?create=true", `{"completed":3600,"discarded":"forever"}`).want(
 		t, 200, nil)
-	if p := s.do("POST", "/api/v1/tasks", `{"kind":"k","delay":true}`).problem(t, 400, "invalid_type"); p.Detail !=
-		"want text or a number, not true or false" || p.Field != "delay" {
+	if p := s.do("POST", "/api/v1/tasks", `{"kind":"k","delay":true}`).problem(t, 400,
+		"invalid_type"); p.Detail != "want text or a number, not true or false" || p.Field != "delay" {
 		t.Errorf("%+v", p)
 	}
 }

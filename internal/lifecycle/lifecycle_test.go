@@ -317,8 +317,8 @@ func FuzzFingerprint(f *testing.F) {
 }
 
 func TestContextErrorsAreOrdinaryFailures(t *testing.T) {
-	if out := After(&store.Task{Attempt: 1}, Settings{}, End{Err: context.DeadlineExceeded}, 0); out.State !=
-		store.Retryable {
+	if out := After(&store.Task{Attempt: 1}, Settings{}, End{Err: context.DeadlineExceeded},
+		0); out.State != store.Retryable {
 		t.Errorf("%+v", out)
 	}
 }

@@ -107,8 +107,8 @@ func (s *storm) killed(code, what string, strike func(*storm) error) bool {
 		s.t.Logf("%s: %v", what, err)
 		s.counts[what] = before
 	}
-	for end := time.Now().Add(time.Minute); s.ground.admin.PingContext(context.Background()) !=
-		nil; time.Sleep(50 * time.Millisecond) {
+	end := time.Now().Add(time.Minute)
+	for ; s.ground.admin.PingContext(context.Background()) != nil; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			s.t.Fatal("the server does not come back")
 		}

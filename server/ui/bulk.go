@@ -46,8 +46,8 @@ func startBulk(v *visit) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if v.r.PostFormValue("confirm") != "yes" || typed != "" && strings.TrimSpace(v.r.PostFormValue("typed")) !=
-		v.r.PostFormValue("type") {
+	if v.r.PostFormValue("confirm") != "yes" || typed != "" &&
+		strings.TrimSpace(v.r.PostFormValue("typed")) != v.r.PostFormValue("type") {
 		fields := url.Values{"query": {text}, "action": {action}, "scope": {"all"}, "type": {typed}}
 		for _, name := range []string{"priority", "to", "when"} {
 			if value := v.r.PostFormValue(name); value != "" {

@@ -211,8 +211,8 @@ func TestManyWorkersOfOneProcessRunEachTaskOnce(t *testing.T) {
 	}
 	var left int
 	if err := s.db.QueryRow(
-		"select (select count(*) from tusk_ready) + (select count(*) from tusk_task where state <> 6)").Scan(&left); err !=
-		nil || left != 0 {
+		"select (select count(*) from tusk_ready) + (select count(*) from tusk_task where state <> 6)").Scan(
+		&left); err != nil || left != 0 {
 		t.Errorf("%d left, %v", left, err)
 	}
 	counts, err := s.Count(t.Context())

@@ -168,9 +168,9 @@ func TestStatisticsAreSummedUpPastAnOpenTransaction(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: %d completed, not %d", when, got, want)
 		}
-		if n := number(t, pool,
-			"select count(*) from tusk.outcome where stats is not null and xid >= (select upto from tusk.stat_end)"); n >
-			unread {
+		n := number(t, pool,
+			"select count(*) from tusk.outcome where stats is not null and xid >= (select upto from tusk.stat_end)")
+		if n > unread {
 			t.Errorf("%s: %d flushes are not summed up, of %d at most", when, n, unread)
 		}
 	}

@@ -79,9 +79,8 @@ func TestTheSchemaGoesUpAndDownInAnySchema(t *testing.T) {
 		where n.nspname = 'other_1' and c.relkind in ('r', 'p', 'v', 'S') and c.relname not like 'migration%'`); n != 0 {
 		t.Errorf("%d tables are left", n)
 	}
-	if n := number(t, pool,
-		"select count(*) from pg_proc p join pg_namespace n on n.oid = p.pronamespace where n.nspname like 'other%'"); n !=
-		0 {
+	if n := number(t, pool, `select count(*) from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+		where n.nspname like 'other%'`); n != 0 {
 		t.Errorf("%d functions are left", n)
 	}
 	if n := number(t, pool, "select count(*) from pg_namespace where nspname like 'other_1\\_f%'"); n != 0 {

@@ -221,8 +221,8 @@ func TestWorkflowsPipelinesAndChildrenAreOneTrace(t *testing.T) {
 			t.Errorf("the trace has %q, want %q", got[id], want)
 		}
 	}
-	if child, stage := d.one("process children"), d.one("process line.two"); child.Parent.SpanID() !=
-		d.named("process parents")[0].SpanContext.SpanID() ||
+	if child, stage := d.one("process children"),
+		d.one("process line.two"); child.Parent.SpanID() != d.named("process parents")[0].SpanContext.SpanID() ||
 		stage.Parent.SpanID() != d.one("process line.one").SpanContext.SpanID() {
 		t.Error("a child or a stage is not below the attempt that made it")
 	}
