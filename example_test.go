@@ -128,8 +128,7 @@ func ExampleClient_EnqueueMany() {
 	})
 	var batch *tusk.BatchError
 	fmt.Println(errors.As(err, &batch), batch.Items[1])
-	// Output: true queue: "Not A Name" is not a name: want 1 to 64 of a-z 0-9 _ . : - that begin with a letter or digit,
-	// without ..
+	// Output: true queue: "Not A Name" is not a name: want 1 to 64 of a-z 0-9 _ . : - that begin with a letter or digit, without ..
 }
 
 func ExampleHandleFunc() {

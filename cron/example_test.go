@@ -33,8 +33,8 @@ func ExampleParse_errors() {
 	}
 	// Output:
 	// cron: minute field "60": 60 is out of range, allowed are 0-59 false
-	// cron: found 6 fields, want 5: minute, hour, day of month, month, day of week (seconds and years are not supported)
-	// false cron: day of month field "31" with month field "2": the schedule never fires true
+	// cron: found 6 fields, want 5: minute, hour, day of month, month, day of week (seconds and years are not supported) false
+	// cron: day of month field "31" with month field "2": the schedule never fires true
 }
 
 func ExampleParseIn() {
