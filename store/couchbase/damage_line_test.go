@@ -104,6 +104,46 @@ func TestADamagedDirectoryOfWorkersIsMadeAnew(t *testing.T) {
 	}
 }
 
+// TestAWorkerIsListedWhateverIsForgottenMeanwhile registers workers while others look for workers that have gone. One that
+// is in the directory and has no document yet looks like one.
+func TestAWorkerIsListedWhateverIsForgottenMeanwhile(t *testing.T) {
+	r := newRig(t, 1)
+	stop, done := make(chan struct{}), make(chan error, 2)
+	for range cap(done) {
+		go func() {
+			for {
+				select {
+				case <-stop:
+					done <- nil
+					return
+				default:
+				}
+				if err := r.b.pruneWorkers(r.ctx()); err != nil {
+					done <- err
+					return
+				}
+			}
+		}()
+	}
+	var made []string
+	for n := range byte(100) {
+		id := store.ID{1, n}
+		r.beat(r.b, id, time.Hour)
+		made = append(made, id.String())
+	}
+	close(stop)
+	for range cap(done) {
+		r.must("prune", <-done)
+	}
+	listed, err := r.b.listed(r.ctx(), r.b.meta, workerList)
+	r.must("list", err)
+	for _, id := range made {
+		if !slices.Contains(listed, id) {
+			t.Errorf("worker %s is not listed", id)
+		}
+	}
+}
+
 func TestADamagedDirectoryOfRecordsIsMadeAnew(t *testing.T) {
 	r := newRig(t, 1)
 	put := func(kind, name string) {

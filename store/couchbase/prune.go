@@ -142,8 +142,11 @@ func (s *Store) pruneWorkers(ctx context.Context) error {
 				return err
 			}
 		}
-		err = s.mutate(ctx, workerList, 0, gocb.RemoveSpec("`"+id+"`", nil))
-		if err != nil && !errors.Is(err, gocb.ErrPathNotFound) && !errors.Is(err, gocb.ErrDocumentNotFound) {
+		err = s.delist(ctx, s.meta, workerList, id, func() (bool, error) {
+			is, _, err := s.readWorker(ctx, id)
+			return is != nil, err // it has only just been made
+		})
+		if err != nil {
 			return err
 		}
 	}

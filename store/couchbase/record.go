@@ -7,8 +7,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/couchbase/gocb/v2"
-
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
 )
@@ -148,27 +146,10 @@ func (s *Store) forget(ctx context.Context, d *doc) error {
 	if gone, err := s.remove(ctx, d); !gone || err != nil {
 		return err
 	}
-	list := recordList(d.body.(*record).Kind)
-	for try := 0; ; try++ {
-		if err := pause(ctx, try); err != nil {
-			return err
-		}
-		raw, cas, err := s.get(ctx, s.meta, list)
-		if raw == nil || err != nil {
-			return err
-		}
+	return s.delist(ctx, s.meta, recordList(d.body.(*record).Kind), d.ID, func() (bool, error) {
 		is, err := s.read(ctx, d.ref)
-		if is != nil || err != nil {
-			return err // it has come back
-		}
-		err = s.mutate(ctx, list, cas, gocb.RemoveSpec("`"+d.ID+"`", nil))
-		if errors.Is(err, gocb.ErrPathNotFound) || spoilt(err) {
-			return nil
-		}
-		if err == nil || !mismatch(err) {
-			return err
-		}
-	}
+		return is != nil, err // it has come back
+	})
 }
 
 // UpdateRecords implements store.Recorder.

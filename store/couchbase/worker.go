@@ -99,6 +99,11 @@ func (s *Store) Extend(ctx context.Context, given store.Beat) (_ []store.Stop, e
 			}
 			err = s.mutate(ctx, workerKey(id), cas, gocb.RemoveSpec("g", nil), gocb.UpsertSpec("left", true, nil))
 		default:
+			if w.Beat == w.Started { // the answer to its registration may have been lost
+				if err := s.enlist(ctx, s.meta, workerList, id); err != nil {
+					return nil, err
+				}
+			}
 			err = s.beat(ctx, w, cas, b)
 		}
 		if mismatch(err) || errors.Is(err, gocb.ErrPathNotFound) {
@@ -117,8 +122,9 @@ func (s *Store) Extend(ctx context.Context, given store.Beat) (_ []store.Stop, e
 	}
 }
 
-// register makes the document of a new worker, after its entry in the directory. Both are as durable as tasks are: the
-// leases of a worker that nobody knows of would never be rescued.
+// register makes the document of a new worker, after its entry in the directory, and enters it again: whoever forgets
+// workers may have found none yet. Both are as durable as tasks are: the leases of a worker that nobody knows of would
+// not be rescued before the sweep finds them.
 func (s *Store) register(ctx context.Context, b *store.Beat) error {
 	id, now, g := b.Worker.ID.String(), s.now(ctx), 1
 	if err := s.enlist(ctx, s.meta, workerList, id); err != nil {
@@ -127,10 +133,14 @@ func (s *Store) register(ctx context.Context, b *store.Beat) error {
 	w := worker{G: &g, Info: b.Worker, Started: now, Beat: now, Expires: now + b.TTL.Microseconds(), Seq: b.Seq,
 		Names:  names(b),
 		Leases: map[string][]string{}, Stops: map[string]string{}}
-	return s.again(ctx, func() error {
+	err := s.again(ctx, func() error {
 		_, err := s.meta.Insert(workerKey(id), w, &gocb.InsertOptions{Context: ctx, DurabilityLevel: s.durability})
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	return s.enlist(ctx, s.meta, workerList, id)
 }
 
 func names(b *store.Beat) []string {
