@@ -33,27 +33,21 @@ func (s *Store) enlist(ctx context.Context, in *gocb.Collection, directory, name
 	}
 }
 
-// delist takes a name out of a directory unless what it names is there. Whoever makes that enlists it before and after:
-// it is seen here, or the directory has changed since it was looked for, or it is listed once more.
-func (s *Store) delist(
-	ctx context.Context, in *gocb.Collection, directory, name string, there func() (bool, error),
-) error {
+// delist takes a name out of a directory of the collection meta unless what it names is there. Whoever makes that enlists
+// it before and after: it is seen here, or the directory has changed since it was looked for, or it is listed once more.
+func (s *Store) delist(ctx context.Context, directory, name string, there func() (bool, error)) error {
 	for try := 0; ; try++ {
 		if err := pause(ctx, try); err != nil {
 			return err
 		}
-		raw, cas, err := s.get(ctx, in, directory)
+		raw, cas, err := s.get(ctx, s.meta, directory)
 		if raw == nil || err != nil {
 			return err
 		}
 		if is, err := there(); is || err != nil {
 			return err
 		}
-		err = s.again(ctx, func() error {
-			_, err := in.MutateIn(directory, []gocb.MutateInSpec{gocb.RemoveSpec("`"+name+"`", nil)},
-				&gocb.MutateInOptions{Context: ctx, Cas: cas})
-			return err
-		})
+		err = s.mutate(ctx, directory, cas, gocb.RemoveSpec("`"+name+"`", nil))
 		if errors.Is(err, gocb.ErrPathNotFound) || errors.Is(err, gocb.ErrDocumentNotFound) || spoilt(err) {
 			return nil
 		}

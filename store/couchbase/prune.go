@@ -142,7 +142,7 @@ func (s *Store) pruneWorkers(ctx context.Context) error {
 				return err
 			}
 		}
-		err = s.delist(ctx, s.meta, workerList, id, func() (bool, error) {
+		err = s.delist(ctx, workerList, id, func() (bool, error) {
 			is, _, err := s.readWorker(ctx, id)
 			return is != nil, err // it has only just been made
 		})

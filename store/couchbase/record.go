@@ -146,7 +146,7 @@ func (s *Store) forget(ctx context.Context, d *doc) error {
 	if gone, err := s.remove(ctx, d); !gone || err != nil {
 		return err
 	}
-	return s.delist(ctx, s.meta, recordList(d.body.(*record).Kind), d.ID, func() (bool, error) {
+	return s.delist(ctx, recordList(d.body.(*record).Kind), d.ID, func() (bool, error) {
 		is, err := s.read(ctx, d.ref)
 		return is != nil, err // it has come back
 	})

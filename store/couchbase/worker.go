@@ -131,8 +131,7 @@ func (s *Store) register(ctx context.Context, b *store.Beat) error {
 		return err
 	}
 	w := worker{G: &g, Info: b.Worker, Started: now, Beat: now, Expires: now + b.TTL.Microseconds(), Seq: b.Seq,
-		Names:  names(b),
-		Leases: map[string][]string{}, Stops: map[string]string{}}
+		Names: names(b), Leases: map[string][]string{}, Stops: map[string]string{}}
 	err := s.again(ctx, func() error {
 		_, err := s.meta.Insert(workerKey(id), w, &gocb.InsertOptions{Context: ctx, DurabilityLevel: s.durability})
 		return err
@@ -163,9 +162,8 @@ func (s *Store) beat(ctx context.Context, w *worker, cas gocb.Cas, b *store.Beat
 		since = w.Beat
 	}
 	return s.mutate(ctx, workerKey(b.Worker.ID.String()), cas, replaceG, gocb.UpsertSpec("b", now, nil),
-		gocb.UpsertSpec("x", now+b.TTL.Microseconds(), nil), gocb.UpsertSpec("i", b.Worker, nil), gocb.UpsertSpec("seq",
-			b.Seq, nil),
-		gocb.UpsertSpec("since", since, nil), gocb.UpsertSpec("names", names(b), nil))
+		gocb.UpsertSpec("x", now+b.TTL.Microseconds(), nil), gocb.UpsertSpec("i", b.Worker, nil),
+		gocb.UpsertSpec("seq", b.Seq, nil), gocb.UpsertSpec("since", since, nil), gocb.UpsertSpec("names", names(b), nil))
 }
 
 // answerBeat stores the notes of a beat that counts, and returns what is to be stopped.
