@@ -104,8 +104,8 @@ func TestADamagedDirectoryOfWorkersIsMadeAnew(t *testing.T) {
 	}
 }
 
-// TestAWorkerIsListedWhateverIsForgottenMeanwhile registers workers while others look for workers that have gone. One that
-// is in the directory and has no document yet looks like one.
+// TestAWorkerIsListedWhateverIsForgottenMeanwhile registers workers while others look for workers that have gone. One
+// that is in the directory and has no document yet looks like one.
 func TestAWorkerIsListedWhateverIsForgottenMeanwhile(t *testing.T) {
 	r := newRig(t, 1)
 	stop, done := make(chan struct{}), make(chan error, 2)

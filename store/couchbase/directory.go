@@ -33,8 +33,9 @@ func (s *Store) enlist(ctx context.Context, in *gocb.Collection, directory, name
 	}
 }
 
-// delist takes a name out of a directory of the collection meta unless what it names is there. Whoever makes that enlists
-// it before and after: it is seen here, or the directory has changed since it was looked for, or it is listed once more.
+// delist takes a name out of a directory of the collection meta unless what it names is there. Whoever makes that
+// enlists it before and after: it is seen here, or the directory has changed since it was looked for, or it is listed
+// once more.
 func (s *Store) delist(ctx context.Context, directory, name string, there func() (bool, error)) error {
 	for try := 0; ; try++ {
 		if err := pause(ctx, try); err != nil {
