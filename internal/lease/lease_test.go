@@ -64,8 +64,12 @@ func live(t *testing.T, c *chest, test func()) {
 		c.heart = New(c, Options{
 			Worker: func() store.Worker { c.mu.Lock(); defer c.mu.Unlock(); return c.about }, TTL: ttl, Every: every,
 			Rest: c.rest, Idles: func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.idles },
-			NewID: func() store.ID { c.ids++; return store.ID{c.ids} },
-			Holds: func() []store.Token { return []store.Token{{byte(len(c.beats))}} },
+			NewID: func() store.ID { c.mu.Lock(); defer c.mu.Unlock(); c.ids++; return store.ID{c.ids} },
+			Holds: func() []store.Token {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				return []store.Token{{byte(len(c.beats))}}
+			},
 			Notes: func() []store.Note { c.mu.Lock(); defer c.mu.Unlock(); return c.notes },
 			Noted: func(notes []store.Note) {
 				c.mu.Lock()
