@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -135,12 +136,16 @@ func tookOf(t tusk.TaskInfo) time.Duration {
 	return max(t.FinishedAt.Sub(t.ClaimedAt), 0)
 }
 
+var idText = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+
 // namedIn calls the tasks of a workflow in a text by their names.
 func namedIn(text string, names map[tusk.ID]string) string {
-	for id, name := range names {
-		text = strings.ReplaceAll(text, id.String(), name)
-	}
-	return text
+	return idText.ReplaceAllStringFunc(text, func(text string) string {
+		if id, err := tusk.ParseID(text); err == nil {
+			return or(names[id], text)
+		}
+		return text
+	})
 }
 
 // printTree draws each task under the first that it comes after; others are named

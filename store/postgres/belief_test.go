@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -10,7 +11,11 @@ import (
 
 // What the planner can be made to believe of the tables.
 const (
-	huge    = "update pg_class set reltuples = greatest(reltuples, 1) * 1000 where relnamespace = 'tusk'::regnamespace"
+	huge = "update pg_class set reltuples = greatest(reltuples, 1) * 1000 where relnamespace = 'tusk'::regnamespace"
+	// What autovacuum learns of a table whose rows were mostly dead when it came.
+	sparse = `
+		update pg_class set reltuples = %d, relpages = greatest(relpages, 1)
+		where relnamespace = 'tusk'::regnamespace and relkind = 'r'`
 	missing = `
 		delete from pg_statistic s using pg_class c where c.oid = s.starelid and c.relnamespace = 'tusk'::regnamespace;
 		update pg_class set reltuples = -1, relpages = 0 where relnamespace = 'tusk'::regnamespace and relkind in ('r', 'm', 'p')`
@@ -54,6 +59,9 @@ func TestWhatACallReadsDoesNotDependOnStatistics(t *testing.T) {
 			{Name: "believes in a thousand times as many", Hold: hold(huge, "auto")},
 			{Name: "believes in a thousand times as many, with plans for any values",
 				Hold: hold("select", "force_generic_plan")},
+			{Name: "believes that two rows of each table are left", Hold: hold(fmt.Sprintf(sparse, 2), "auto")},
+			{Name: "believes that twenty rows of each table are left, with plans for any values",
+				Hold: hold(fmt.Sprintf(sparse, 20), "force_generic_plan")},
 			{Name: "knows nothing", Hold: hold(missing, "auto")},
 			{Name: "knows nothing, with plans for any values", Hold: hold("select", "force_generic_plan")},
 		},

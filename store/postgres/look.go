@@ -27,13 +27,17 @@ var forever = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 func (s *Store) lookTable(
 	ctx context.Context, f *store.Filter, t *lookTable, rows, most int,
 ) (ids []store.ID, end store.ID, err error) {
-	var c conditions
-	from, few, rows := s.lookFrom(f, t, &c, rows, most)
 	rest := *f
-	rest.Key, rest.Fingerprint, rest.Before = "", "", store.ID{}
+	rest.Key, rest.Fingerprint, rest.Workflow, rest.Before = "", "", store.ID{}, store.ID{}
 	if t.name == "log" {
 		rest.States = nil // what a task of the log is now only the views know
 	}
+	var c conditions
+	if c.of(&rest); len(c.list) == 0 {
+		rows = min(rows, most)
+	}
+	c = conditions{}
+	from, few, rows := s.lookFrom(f, t, &c, rows, most)
 	c.list = nil
 	c.of(&rest)
 	text := strings.NewReplacer("{few}", few, "{from}", from, "{rest}", c.text()).Replace(s.sql["look"])
@@ -55,7 +59,7 @@ func (s *Store) lookTable(
 // it, and how many rows that are at most.
 func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, most int) (from, few string, limit int) {
 	tenant := len(f.Tenants) == 1 && f.Tenants[0] != ""
-	if t.name == "log" && f.Key == "" && f.Fingerprint == "" && !tenant {
+	if t.name == "log" && f.Key == "" && f.Fingerprint == "" && f.Workflow.IsZero() && !tenant {
 		cursor := "'" + highestID + "'"
 		if !f.Before.IsZero() {
 			cursor = c.arg([16]byte(f.Before))
@@ -63,9 +67,9 @@ func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, mos
 		return strings.NewReplacer("{cursor}", cursor, "{packs}", strconv.Itoa(rows/s.packLeast+2)).Replace(
 			s.sql["look_rows_of_log"]), "", rows
 	}
-	c.of(&store.Filter{Key: f.Key, Fingerprint: f.Fingerprint, Before: f.Before})
-	if t.name == "log" {
-		c.list = append(c.list, "s.packed is null") // in packs there is neither a key nor a tenant, nor a failure
+	c.of(&store.Filter{Key: f.Key, Fingerprint: f.Fingerprint, Workflow: f.Workflow, Before: f.Before})
+	if t.name == "log" { // in packs there is neither a key nor a tenant, a workflow nor a failure
+		c.list = append(c.list, "s.packed is null")
 	}
 	if tenant {
 		c.add("s.tenant = ?", f.Tenants[0])
@@ -101,8 +105,9 @@ func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, mos
 }
 
 // pinned begins a transaction in which the planner reads a whole table only where
-// there is no index, whatever it believes of tables that grow fast.
-var pinned = pgx.TxOptions{BeginQuery: "begin read only; set local enable_seqscan = off; set local jit = off"}
+// there is no index, and goes through an index alone, whatever it believes of tables that grow fast.
+var pinned = pgx.TxOptions{BeginQuery: "begin read only; set local enable_seqscan = off; " +
+	"set local enable_bitmapscan = off; set local jit = off"}
 
 // queryPinned is queryText with plans that do not depend on statistics.
 func (s *Store) queryPinned(ctx context.Context, text string, row func(raw [][]byte) error, args ...any) error {

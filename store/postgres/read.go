@@ -195,12 +195,12 @@ func numbersOf(states []store.State) []int16 {
 // addDetails fills in what a page about single tasks shows. A task that has details already has
 // its completion in them, which is the latest of its attempts.
 func (s *Store) addDetails(ctx context.Context, tasks []store.Task) error {
-	byID := sync.OnceValue(func() map[store.ID]*store.Detail { // of most pages there is nothing to read
-		details := make(map[store.ID]*store.Detail, len(tasks))
+	page := sync.OnceValue(func() map[store.ID]*store.Task { // of most pages there is nothing to read
+		byID := make(map[store.ID]*store.Task, len(tasks))
 		for i := range tasks {
-			details[tasks[i].ID] = tasks[i].Detail
+			byID[tasks[i].ID] = &tasks[i]
 		}
-		return details
+		return byID
 	})
 	ids, completed := make(uuids, len(tasks)), make([]*store.Detail, 0, len(tasks))
 	for i := range tasks {
@@ -224,7 +224,7 @@ func (s *Store) addDetails(ctx context.Context, tasks []store.Task) error {
 			last = id
 		}
 	}
-	row := func(raw [][]byte) error { return readDetail(byID()[idOf(raw[1])], raw) }
+	row := func(raw [][]byte) error { return readDetail(page(), raw) }
 	if err := s.query(ctx, "details", row, ids, first, last); err != nil {
 		return err
 	}
@@ -248,8 +248,9 @@ func completedBy(t *store.Task, worker store.ID) *store.Detail {
 	return &d.Detail
 }
 
-// readDetail reads a row of the statement, which says what it is.
-func readDetail(d *store.Detail, raw [][]byte) error {
+// readDetail reads a row of the statement, which says what it is, of a page of tasks.
+func readDetail(page map[store.ID]*store.Task, raw [][]byte) error {
+	d := page[idOf(raw[1])].Detail
 	switch int32Of(raw[0]) {
 	case 1:
 		d.Attempts = append(d.Attempts, store.Attempt{
@@ -270,10 +271,13 @@ func readDetail(d *store.Detail, raw [][]byte) error {
 			return json.Unmarshal(jsonb(raw[13]), &d.Logs)
 		}
 	case 3:
-		d.Needs = append(d.Needs, store.NeedState{
-			Need:  store.Need{Task: idOf(raw[14]), OnFailure: store.OnFailure(stateOf(raw[15]))},
-			State: stateElsewhere(int16(stateOf(raw[4]))),
-		})
+		n := store.NeedState{Need: store.Need{Task: idOf(raw[14]), OnFailure: store.OnFailure(stateOf(raw[15]))}}
+		if parent := page[n.Task]; parent != nil {
+			n.State = parent.State
+		} else if raw[4] != nil {
+			n.State = stateElsewhere(int16(stateOf(raw[4])))
+		}
+		d.Needs = append(d.Needs, n)
 	case 4:
 		d.CancelRequested = true
 	}

@@ -95,10 +95,9 @@ func (s *Store) searchRunning(ctx context.Context, f store.Filter, budget int) (
 	return tasks, last, nil
 }
 
-// listed reports whether List reads no more rows than it returns: by id and by
-// workflow, and among those that run.
+// listed reports whether List reads no more rows than it returns: by id, and among those that run.
 func listed(f *store.Filter) bool {
-	return len(f.IDs) > 0 || !f.Workflow.IsZero() || len(f.States) > 0 && !slices.ContainsFunc(f.States, runsNot)
+	return len(f.IDs) > 0 || len(f.States) > 0 && !slices.ContainsFunc(f.States, runsNot)
 }
 
 func runsNot(state store.State) bool { return state != store.Running }
@@ -146,7 +145,7 @@ func (s *Store) look(
 
 // direct reports whether an index of every table finds what matches.
 func direct(f *store.Filter) bool {
-	return f.Key != "" || f.Fingerprint != "" || len(f.Tenants) == 1
+	return f.Key != "" || f.Fingerprint != "" || !f.Workflow.IsZero() || len(f.Tenants) == 1
 }
 
 // catalogued reports whether the catalogue of the log helps.

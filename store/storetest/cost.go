@@ -249,6 +249,7 @@ var calls = []costly{
 		c.grant(c.addMany(few, queue("turns"), inTurn("a", ""))...)
 		return c.ends(c.claimed(few, "turns"), completes)
 	}},
+	{"look at who waits for a turn", func(c *costs) func() { return func() { c.turns() } }},
 	{"grant", func(c *costs) func() {
 		ids := c.addMany(few, queue("granted"), inTurn("a", ""))
 		return func() { c.grant(ids...) }

@@ -174,13 +174,9 @@ begin
   return ((l >> s) * 2 + 1) << s;
 end $$;
 
--- All dyadic intervals that hold an xid.
-create function tusk_fn.nodes_of(_xid xid8) returns bigint[] language sql immutable as $$
-  select array_agg(((x >> s) * 2 + 1) << s) from (select _xid::text::bigint as x) y, generate_series(0, 48) s
-$$;
-
--- The flush that completed a task of an xid, and when the task ended, looked for interval
--- by interval: at once, the planner would rather read all that there was of the lane.
+-- The flush that completed a task of an xid, and when the task ended, looked for in one after
+-- the other of the dyadic intervals that hold the xid, the narrowest first: at once, the planner
+-- would rather read all that there was of the lane.
 create function tusk_fn.flush_of(_lane bigint, _xid xid8, _id uuid)
 returns table (at tid, worker uuid, claimed_at timestamptz, ended_at timestamptz)
 language sql stable rows 1 as $$
@@ -188,12 +184,12 @@ language sql stable rows 1 as $$
     case when o.ago is null then o.finished_at
       else greatest(o.finished_at - coalesce(o.ago[tusk_fn.place_of(o.firsts, o.counts, _id)], 0) * interval '1 ms',
         o.claimed_at) end
-  from (select tusk_fn.block_of(_id) as block offset 0) b
-  cross join unnest(tusk_fn.nodes_of(_xid)) d(node)
+  from (select tusk_fn.block_of(_id) as block, _xid::text::bigint as xid offset 0) b
+  cross join generate_series(0, 48) s
   cross join lateral (
     select y.ctid as at, y.worker, y.claimed_at, y.finished_at, y.firsts, y.counts, y.ago
     from tusk.outcome y
-    where y.lane = _lane and y.node = d.node and (_id = any(y.firsts) or exists (
+    where y.lane = _lane and y.node = ((b.xid >> s) * 2 + 1) << s and (_id = any(y.firsts) or exists (
       select from unnest(y.firsts, y.counts) r(first, count)
       where y.counts is not null and r.first between b.block and _id and tusk_fn.ids_between(r.first, _id) < r.count))
     offset 0) o

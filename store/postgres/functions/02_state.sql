@@ -82,11 +82,13 @@ create function tusk_fn.state_of(_id uuid) returns setof tusk_fn.task_state lang
     case when s.state = 3 then t.attempt else t.attempt + 1 end, case when s.state = 6 then 0 else t.crashes end,
     coalesce(t.run_at, t.enqueued_at), t.expires_at, s.claimed_at, t.tenant, t.key, t.tags, t.settings, t.failure, '',
     s.finished_at, s.token, s.worker, t.workflow, t.turn, t.partition
-  from (select * from tusk_fn.rows_of(_id) r order by r.xid desc, r.n desc limit 1) t
+  from (
+    select t.*, tusk_fn.unclaimed(t.lane, t.xid, t.n) as available
+    from (select * from tusk_fn.rows_of(_id) r order by r.xid desc, r.n desc limit 1) t offset 0) t
   cross join lateral (
     select 3::smallint as state, t.claimed_at, null::timestamptz as finished_at, null::uuid as token,
       null::uuid as worker
-    where tusk_fn.unclaimed(t.lane, t.xid, t.n)
+    where t.available
     union all
     select 4::smallint, l.claimed_at, null, l.token, l.worker
     from (select tusk_fn.block_of(t.id) as block offset 0) b
@@ -99,9 +101,19 @@ create function tusk_fn.state_of(_id uuid) returns setof tusk_fn.task_state lang
       and not exists (select from tusk.finished f where f.token = l.token and f.id = t.id)
     union all
     (select 6::smallint, o.claimed_at, o.ended_at, null, o.worker
-     from tusk_fn.flush_of(t.lane, t.xid, t.id) o where not tusk_fn.unclaimed(t.lane, t.xid, t.n) limit 1)
+     from tusk_fn.flush_of(t.lane, t.xid, t.id) o where not t.available limit 1)
     limit 1) s
 $$;
+
+-- The tasks of ids.
+create function tusk_fn.tasks_of(_ids uuid[]) returns setof tusk_fn.task_state language plpgsql stable
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+begin
+  return query
+  select x.* from (select distinct u.id from unnest(_ids) u(id)) u
+  cross join lateral (select x.* from tusk_fn.state_of(u.id) x offset 0) x;
+end $$;
 
 -- Every task once, for people and their queries.
 create view tusk_fn.tasks as
@@ -162,7 +174,7 @@ where coalesce(a.added, 0) + fresh.rows - coalesce(p.claimed, 0) > 0;
 -- Unfinished tasks by queue and state. Compiling the query would take longer than
 -- running it, a hundred times over.
 create function tusk_fn.counts() returns table (queue text, state int, tasks bigint, oldest timestamptz)
-language sql stable set jit = off set enable_seqscan = off as $$
+language sql stable set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
   select c.queue, c.state, c.tasks, c.oldest
   from (
     select tusk_fn.queue_of(w.lane) as queue, w.state::int, w.tasks, null::timestamptz as oldest

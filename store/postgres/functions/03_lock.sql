@@ -8,18 +8,18 @@
 
 -- Locks those of the keys that are known. Keys are those of tenant_key everywhere here.
 create function tusk_fn.lock_keys(_queues bigint[], _keys text[]) returns void language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
 begin
-  perform 1 from unnest(_queues, _keys) q(queue, key)
-  join tusk.key y on y.queue = q.queue and y.key = q.key
-  order by y.queue, y.key collate "C" for update of y;
+  perform 1
+  from (select distinct q.queue, q.key collate "C" as key from unnest(_queues, _keys) q(queue, key) order by 1, 2) q
+  cross join lateral (select from tusk.key y where y.queue = q.queue and y.key = q.key for update) y;
 end $$;
 
 -- The same for who must not wait for a user's transaction: it may have asked for a key
 -- and stay open. Returns the places of those that are held; then not all are locked.
 create function tusk_fn.lock_free_keys(_queues bigint[], _keys text[]) returns int[] language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   _mine int[] := tusk_fn.keys_not_held(_queues, _keys);
@@ -37,24 +37,24 @@ end $$;
 
 -- The places of the keys that are known, but those in _mine.
 create function tusk_fn.keys_but(_mine int[], _queues bigint[], _keys text[]) returns int[] language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
 begin
   return array(
     select q.place from unnest(_queues, _keys) with ordinality q(queue, key, place)
-    join tusk.key y on y.queue = q.queue and y.key = q.key
+    cross join lateral (select from tusk.key y where y.queue = q.queue and y.key = q.key offset 0) y
     where q.place <> all(_mine));
 end $$;
 
 -- Locks the keys that nobody else holds, and returns their places.
 create function tusk_fn.keys_not_held(_queues bigint[], _keys text[]) returns int[] language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
 begin
   return array(
-    select q.place from unnest(_queues, _keys) with ordinality q(queue, key, place)
-    join tusk.key y on y.queue = q.queue and y.key = q.key
-    order by y.queue, y.key collate "C" for update of y skip locked);
+    select q.place
+    from (select * from unnest(_queues, _keys) with ordinality q(queue, key, place) order by queue, key collate "C") q
+    cross join lateral (select from tusk.key y where y.queue = q.queue and y.key = q.key for update skip locked) y);
 end $$;
 
 -- Locks keys that others lock for the time of a commit. False: somebody holds one for
@@ -71,32 +71,35 @@ end $$;
 
 -- The same without waiting; false: somebody holds one.
 create function tusk_fn.try_keys(_queues bigint[], _keys text[]) returns boolean language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   _mine tid[] := array(
     select y.ctid from unnest(_queues, _keys) q(queue, key)
-    join tusk.key y on y.queue = q.queue and y.key = q.key for update of y skip locked);
+    cross join lateral (select y.ctid from tusk.key y where y.queue = q.queue and y.key = q.key
+      for update skip locked) y);
 begin
   return cardinality(_mine) = (
-    select count(*) from unnest(_queues, _keys) q(queue, key) join tusk.key y on y.queue = q.queue and y.key = q.key);
+    select count(*) from unnest(_queues, _keys) q(queue, key)
+    cross join lateral (select from tusk.key y where y.queue = q.queue and y.key = q.key offset 0) y);
 end $$;
 
 -- The tasks that hold keys, and those that await their end.
 create function tusk_fn.tasks_of_keys(_queues bigint[], _keys text[]) returns uuid[] language plpgsql stable
-set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
 begin
   return array(
     select u.id from unnest(_queues, _keys) q(queue, key)
-    join tusk.key y on y.queue = q.queue and y.key = q.key
+    cross join lateral (
+      select y.holder, y.awaiting from tusk.key y where y.queue = q.queue and y.key = q.key offset 0) y
     cross join unnest(array[y.holder, y.awaiting]) u(id)
     where u.id is not null);
 end $$;
 
 -- Tasks that wait for the end of others.
 create function tusk_fn.children_of(_ids uuid[]) returns uuid[] language plpgsql stable
-set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
 begin
   if pg_relation_size('tusk.open_need') = 0 then
@@ -104,28 +107,37 @@ begin
   end if;
   return array(
     select distinct o.child from unnest(_ids) u(id)
-    cross join lateral (select x.child from tusk.open_need x where x.parent = u.id) o);
+    cross join lateral (select x.child from tusk.open_need x where x.parent = u.id offset 0) o);
 end $$;
 
 -- Locks rows of waiting tasks: its own, and those of children unless a transaction
 -- holds one for long.
 create function tusk_fn.lock_waiting(_own uuid[], _children uuid[]) returns void language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
 begin
   if cardinality(_children) > 0 and tusk_fn.lock_patiently(_own || _children) then
     return;
   end if;
-  perform 1 from tusk.waiting x where x.id = any(_own) order by x.id for update;
+  perform tusk_fn.lock_each(_own);
+end $$;
+
+-- Locks rows of waiting tasks, in order.
+create function tusk_fn.lock_each(_ids uuid[]) returns void language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+  perform 1 from (select distinct u.id from unnest(_ids) u(id) order by 1) u
+  cross join lateral (select from tusk.waiting x where x.id = u.id for update) x;
 end $$;
 
 -- Locks rows that others lock for the time of a commit. False: somebody holds one for
 -- longer, and nothing is locked.
 create function tusk_fn.lock_patiently(_ids uuid[]) returns boolean language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan set lock_timeout = '100ms'
+set lock_timeout = '100ms'
 as $$
 begin
-  perform 1 from tusk.waiting x where x.id = any(_ids) order by x.id for update;
+  perform tusk_fn.lock_each(_ids);
   return true;
 exception when lock_not_available then
   return false;
@@ -133,7 +145,8 @@ end $$;
 
 -- Locks the lanes in which tasks are available.
 create function tusk_fn.lock_lanes(_ids uuid[]) returns void language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   _lane bigint;
@@ -155,7 +168,7 @@ end $$;
 create function tusk_fn.lock_ends(_tokens uuid[], _lanes bigint[], _queues bigint[], _keys text[], _firsts uuid[],
   _counts int[]) returns int[]
 language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   _children uuid[] := '{}';

@@ -232,7 +232,8 @@ end $$;
 -- wanted twice in the call, or held, is left alone. Keys that exist are locked; new ones are stored in
 -- the order in which they are locked.
 create function tusk_fn.take_keys(_queues bigint[], _keys text[], _ids uuid[], _wanted boolean[]) returns int[]
-language plpgsql set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -271,7 +272,7 @@ create function tusk_fn.put(_lanes bigint[], _ids uuid[], _kinds text[], _args b
   _workflows uuid[] default null, _turns boolean[] default null, _partitions text[] default null,
     _pending boolean[] default null)
 returns table (place int, id uuid, result smallint)
-language plpgsql set jit = off as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
   _now  timestamptz := clock_timestamp();

@@ -76,7 +76,7 @@ $$;
 -- Stores what handlers recorded in attempts whose end was just accepted, in the same
 -- transaction: what is refused leaves nothing behind. Never true.
 create function tusk_fn.add_notes(_ids uuid[], _progress text[], _outputs bytea[], _logs text[]) returns boolean
-language plpgsql set jit = off as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 begin
   insert into tusk.note as o (id, progress, output, logs)
   select x.id, x.progress::jsonb, x.output, x.logs::jsonb
@@ -90,7 +90,7 @@ end $$;
 
 -- The same for who must not wait for a user's transaction.
 create function tusk_fn.add_free_notes(_ids uuid[], _progress text[], _outputs bytea[], _logs text[]) returns boolean
-language plpgsql set jit = off set lock_timeout = '20ms' as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off set lock_timeout = '20ms' as $$
 begin
   return tusk_fn.add_notes(_ids, _progress, _outputs, _logs);
 end $$;
@@ -125,7 +125,7 @@ end $$;
 -- task that it ends. Returns the places of notes that are held and not stored.
 create function tusk_fn.write_free_notes(_ids uuid[], _tokens uuid[], _progress text[], _outputs bytea[],
   _logs text[]) returns int[]
-language plpgsql set jit = off set lock_timeout = '20ms' as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off set lock_timeout = '20ms' as $$
 declare
   _held  int[] := '{}';
   _begun timestamptz := clock_timestamp();
@@ -157,7 +157,8 @@ create function tusk_fn.finish_plain(_token uuid, _lane bigint, _firsts uuid[], 
   _stats bytea)
 returns table (token uuid, id uuid, held boolean, queue text)
 language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '1s'
+set enable_seqscan = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '1s'
 as $$
 #variable_conflict use_column
 declare
@@ -192,7 +193,7 @@ create function tusk_fn.finish_lease(_token uuid, _lane bigint, _keyed int, _fir
   _ago int[], _stats bytea, _key_queues bigint[], _keys text[], _key_ids uuid[])
 returns table (token uuid, id uuid, held boolean, queue text)
 language plpgsql
-set enable_seqscan = off set jit = off set lock_timeout = '300ms'
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set lock_timeout = '300ms'
 as $$
 #variable_conflict use_column
 declare
@@ -503,7 +504,7 @@ end $$;
 create function tusk_fn.finish_tx(_token uuid, _lane bigint, _id uuid, _stats bytea, _keyed boolean, _key text,
   _plain boolean, _state smallint, _delay bigint, _attempt int, _crashes int, _reason text, _error text, _trace text,
   _fingerprint text, _ago bigint)
-returns boolean language plpgsql set jit = off as $$
+returns boolean language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
   l      tusk.lease;

@@ -193,7 +193,7 @@ returns table (
   lane bigint, id uuid, kind text, args bytea, enqueued_at timestamptz, attempt int, crashes int, run_at timestamptz,
   expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[], settings bytea,
   workflow uuid, turn boolean, partition text, token uuid, worker uuid, stray boolean)
-language plpgsql set jit = off as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
   _now timestamptz := clock_timestamp();

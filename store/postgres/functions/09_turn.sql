@@ -7,7 +7,7 @@
 -- a group costs the same where the planner believes that there are few.
 create function tusk_fn.turns(_term bigint, _groups int, _heads int)
 returns table (queue text, tenant text, partition text, held bigint, waiting uuid[]) language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set enable_sort = on set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set plan_cache_mode = force_generic_plan
   set jit = off
 as $$
 #variable_conflict use_column

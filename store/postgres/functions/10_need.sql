@@ -8,7 +8,8 @@
 -- that live in another ledger it is 9 until they have ended.
 create function tusk_fn.states_of(_ids uuid[]) returns table (id uuid, state smallint, token uuid, lane bigint)
 language plpgsql stable
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
   set jit = off
 as $$
 #variable_conflict use_column
@@ -54,7 +55,7 @@ create function tusk_fn.put_needing(_lanes bigint[], _ids uuid[], _kinds text[],
   _expires_in bigint[], _keys text[], _conflicts smallint[], _sources timestamptz[], _workflows uuid[],
   _turns boolean[], _partitions text[], _of int[], _parents uuid[], _policies smallint[])
 returns table (place int, id uuid, result smallint)
-language plpgsql set jit = off as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
   _open    boolean[];
@@ -148,7 +149,7 @@ end $$;
 -- Tells those who need them that tasks have ended: all of _ids, but those among
 -- _odd_ids that go on. Returns the queues of what was set free.
 create function tusk_fn.tell_ended(_ids uuid[], _odd_ids uuid[]) returns setof text language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
   _parents uuid[];
@@ -183,7 +184,7 @@ end $$;
 -- Tells that tasks have ended, or (0) do not exist any more. Whoever can has locked the
 -- children before; here nobody waits for one. Returns queues.
 create function tusk_fn.tell(_ids uuid[], _states smallint[]) returns setof text language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 begin
   return query select * from tusk_fn.set_free(
@@ -196,7 +197,7 @@ end $$;
 -- the child, it came meanwhile, or the failure shall cancel it. Who holds a doubt has
 -- not seen this end, and leaves it.
 create function tusk_fn.doubt_children(_ids uuid[], _states smallint[]) returns void language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
   _completed uuid[] := array(select x.id from unnest(_ids, _states) x(id, state) where x.state = 6);
@@ -207,10 +208,10 @@ begin
   if pg_relation_size('tusk.open_need') = 0 then
     return;
   end if;
-  select array_agg(o.child order by o.child, o.parent), array_agg(o.parent order by o.child, o.parent) into _children,
-    _parents
-  from tusk.open_need o
-  where o.parent = any(_completed) or o.parent = any(_failed) and o.policy in (0, 1);
+  select array_agg(o.child order by o.child, u.id), array_agg(u.id order by o.child, u.id) into _children, _parents
+  from (select distinct x.id from unnest(_ids) x(id)) u
+  cross join lateral (select x.child, x.policy from tusk.open_need x where x.parent = u.id offset 0) o
+  where u.id = any(_completed) or o.policy in (0, 1);
   if _children is null then
     return;
   end if;
@@ -229,25 +230,31 @@ end $$;
 -- somebody else holds. Of two last parents that end at once each locks the child before it
 -- looks whether others are left. Children that come meanwhile are in doubt.
 create function tusk_fn.set_free(_completed uuid[], _failed uuid[]) returns setof text language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
   _now      timestamptz;
-  _children uuid[] := array(
-    select distinct o.child from tusk.open_need o where o.parent = any(_completed || _failed) order by o.child);
+  _children uuid[] := tusk_fn.children_of(_completed || _failed);
   _lanes    bigint[] := '{}';
   w         tusk.waiting;
 begin
   if cardinality(_children) = 0 then
     return;
   end if;
-  _children := array(select x.id from tusk.waiting x where x.id = any(_children) order by x.id for update skip locked);
-  delete from tusk.open_need o where o.parent = any(_completed) and o.child = any(_children);
-  delete from tusk.open_need o where o.parent = any(_failed) and o.policy = 1 and o.child = any(_children);
+  _children := array(
+    select u.id from (select distinct u.id from unnest(_children) u(id) order by 1) u
+    cross join lateral (select from tusk.waiting x where x.id = u.id for update skip locked) x);
+  delete from tusk.open_need o where o.ctid = any(array(
+    select x.at from unnest(_completed || _failed) with ordinality u(id, place)
+    cross join lateral (
+      select x.ctid as at, x.child, x.policy from tusk.open_need x where x.parent = u.id offset 0) x
+    where (x.child in (select c.id from unnest(_children) c(id))) is true -- hashed, however many there are
+      and (u.place <= cardinality(_completed) or x.policy = 1)));
   _now := clock_timestamp();
   for w in
-    select x.* from tusk.waiting x
-    where x.id = any(_children) and x.state = 2 and x.line is null
+    select x.* from unnest(_children) u(id)
+    cross join lateral (select x.* from tusk.waiting x where x.id = u.id offset 0) x
+    where x.state = 2 and x.line is null
       and (select true from tusk.open_need o where o.child = x.id limit 1) is null
       and (select true from tusk.key k where k.queue = x.lane >> 16 and k.key = tusk_fn.tenant_key(x.tenant, x.key)
         and k.awaiting = x.id) is null
@@ -275,7 +282,7 @@ end $$;
 -- in a new statement. What somebody else holds, parent or child, stays in doubt; so does
 -- a failure that shall cancel.
 create function tusk_fn.settle(_ns bigint[]) returns setof text language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
   _parents   uuid[] := array(select distinct d.parent from tusk.doubt d where d.n = any(_ns));
@@ -296,7 +303,9 @@ begin
   _leases := array(
     select x.ctid from tusk.lease x where x.token = any(_tokens) and x.lane = any(_lanes) order by x.token, x.lane
       for update skip locked);
-  _waiting := array(select x.id from tusk.waiting x where x.id = any(_waiting) order by x.id for key share skip locked);
+  _waiting := array(
+    select u.id from (select distinct u.id from unnest(_waiting) u(id) order by 1) u
+    cross join lateral (select from tusk.waiting x where x.id = u.id for key share skip locked) x);
   _log := array(
     select x.id from tusk.log x where x.id = any(_log) and x.packed is null and tusk_fn.unclaimed(x.lane, x.xid, x.n)
       order by x.id for key share skip locked)
@@ -324,15 +333,14 @@ begin
   delete from tusk.doubt d
   where d.ctid = any(array(select x.ctid from tusk.doubt x where x.n = any(_ns) and x.parent = any(_decided)
     for update skip locked))
-    and not exists (
-      select from tusk.open_need o
+    and (select true from tusk.open_need o
       where o.parent = d.parent and o.child = d.child and (d.parent = any(_completed) or d.parent = any(_failed)
-        and o.policy in (0, 1)));
+        and o.policy in (0, 1)) limit 1) is null;
 end $$;
 
 -- Settles the doubts of tasks that were just enqueued, and says how many are left.
 create function tusk_fn.settle_children(_ids uuid[]) returns table (queue text, doubts int) language plpgsql
-  set jit = off as $$
+  set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
   _ns bigint[] := array(select d.n from tusk.doubt d where d.child = any(_ids) order by d.n limit 1000);
 begin
@@ -410,11 +418,12 @@ begin
     return false;
   end if;
   select o.parent, coalesce(s.state, 0) into _parent, _state
-  from tusk.doubt d
-  join tusk.open_need o on o.parent = d.parent and o.child = d.child and o.policy = 0
-  join tusk.need n on n.child = d.child and n.parent = d.parent
+  from (select x.parent from tusk.doubt x where x.child = _id offset 0) d
+  cross join lateral (
+    select x.parent from tusk.open_need x where x.parent = d.parent and x.child = _id and x.policy = 0 offset 0) o
+  join (select x.place, x.parent from tusk.need x where x.child = _id offset 0) n on n.parent = d.parent
   left join lateral (select max(x.state) as state from tusk_fn.states_of(array[d.parent]) x) s on true
-  where d.child = _id and coalesce(s.state, 0) in (0, 7, 8)
+  where coalesce(s.state, 0) in (0, 7, 8)
   order by n.place limit 1;
   if not found then
     return false;
@@ -437,7 +446,7 @@ end $$;
 -- Admits, and resolves what is in doubt.
 create function tusk_fn.admit_all(_term bigint, _limit int)
   returns table (tasks int, cancelled int, queues text[], next bigint)
-language plpgsql set jit = off as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
   r record;
 begin
@@ -472,7 +481,8 @@ create function tusk_fn.finish_more(_tokens uuid[], _lanes bigint[], _offs int[]
   _partitions text[], _of int[], _parents uuid[], _policies smallint[], _children uuid[], _child_of int[],
   _child_parents uuid[], _child_policies smallint[], _yield uuid[], _keep uuid[], _going uuid[], _going_tokens uuid[],
   _going_queues bigint[], _going_keys text[])
-returns table (token uuid, id uuid, held boolean, queue text) language plpgsql set jit = off
+returns table (token uuid, id uuid, held boolean, queue text) language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
   set lock_timeout = '300ms' as $$
 #variable_conflict use_column
 declare
@@ -531,7 +541,7 @@ create function tusk_fn.finish_tx_more(_token uuid, _lane bigint, _id uuid, _sta
   _turns boolean[], _partitions text[], _of int[], _parents uuid[], _policies smallint[], _children uuid[],
   _child_of int[], _child_parents uuid[], _child_policies smallint[], _yield uuid[], _keep uuid[], _going uuid[],
   _going_tokens uuid[], _going_queues bigint[], _going_keys text[])
-returns boolean language plpgsql set jit = off as $$
+returns boolean language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 begin
   perform tusk_fn.need_read_committed();
   if cardinality(_put_ids) > 0 and cardinality(tusk_fn.called_off(_going, _going_tokens, _going_queues,
@@ -582,7 +592,8 @@ create function tusk_fn.finish_turns(_tokens uuid[], _lanes bigint[], _offs int[
   _traces text[], _fingerprints text[], _odd_ago bigint[], _key_queues bigint[], _keys text[], _key_ids uuid[],
   _yield uuid[])
 returns table (token uuid, id uuid, held boolean, queue text) language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '300ms'
+set enable_seqscan = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '300ms'
 as $$
 declare
   _refused boolean := false; -- then nothing was written

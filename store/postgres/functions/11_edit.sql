@@ -5,7 +5,7 @@
 -- of 03_lock.sql. Until the transaction ends nobody else can change them; what moved on before
 -- its lock is locked without waiting where it is now. _to is the lane of a move.
 create function tusk_fn.lock_tasks(_ids uuid[], _op smallint, _to bigint) returns void
-language plpgsql set jit = off as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
   _was record;
   _is  record;
@@ -33,7 +33,7 @@ end $$;
 create function tusk_fn.spots_of(_ids uuid[],
   out states smallint[], out lanes bigint[], out tokens uuid[], out keys text[])
 language plpgsql stable
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan set jit = off
 as $$
 begin
@@ -49,7 +49,7 @@ end $$;
 create function tusk_fn.lock_spots(_ids uuid[], _states smallint[], _lanes bigint[], _tokens uuid[], _keys text[],
   _op smallint, _to bigint)
 returns void language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
@@ -76,7 +76,8 @@ begin
     _ids || case when _queues is null then '{}' else tusk_fn.tasks_of_keys(_queues, _names) end,
     case when _op in (1, 3) then tusk_fn.children_of(_ids) else '{}' end);
   if _op in (2, 3) then
-    perform 1 from tusk.dead d where d.id = any(_ids) order by d.id for update;
+    perform 1 from (select distinct u.id from unnest(_ids) u(id) order by 1) u
+    cross join lateral (select from tusk.dead d where d.id = u.id for update) d;
     perform 1 from unnest(_ids, _states) u(id, state)
     cross join lateral (select t.* from tusk_fn.rows_of(u.id) t where u.state = 6 offset 0) t
     cross join lateral tusk_fn.flush_of(t.lane, t.xid, u.id) y
@@ -96,7 +97,7 @@ end $$;
 create function tusk_fn.try_spots(_ids uuid[], _states smallint[], _lanes bigint[], _tokens uuid[], _keys text[],
   _op smallint) returns boolean
 language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
@@ -120,9 +121,13 @@ begin
   if _queues is not null and not tusk_fn.try_keys(_queues, _names) then
     return false;
   end if;
-  _mine := array(select w.id from tusk.waiting w where w.id = any(_ids) for update skip locked);
+  _mine := array(
+    select u.id from unnest(_ids) u(id)
+    cross join lateral (select from tusk.waiting w where w.id = u.id for update skip locked) w);
   if _op in (2, 3) then
-    _mine := _mine || array(select d.id from tusk.dead d where d.id = any(_ids) for update skip locked);
+    _mine := _mine || array(
+      select u.id from unnest(_ids) u(id)
+      cross join lateral (select from tusk.dead d where d.id = u.id for update skip locked) d);
     _mine := _mine || array(
       select u.id from unnest(_ids, _states) u(id, state)
       cross join lateral (select t.* from tusk_fn.rows_of(u.id) t where u.state = 6 offset 0) t
@@ -146,7 +151,7 @@ create function tusk_fn.known_of(_ids uuid[]) returns table (
   turn boolean, partition text, has_turn boolean, open int, needs boolean, needed boolean, awaits boolean,
   stopping boolean, stop_reason text)
 language plpgsql stable
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan set jit = off
 as $$
 #variable_conflict use_column
@@ -185,23 +190,26 @@ end $$;
 -- in doubt. In the order in which they were enqueued.
 create function tusk_fn.children_to_tell(_ids uuid[]) returns table (child uuid, parent uuid, policy smallint)
 language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 #variable_conflict use_column
 declare
   _mine uuid[] := array(
-    select w.id from tusk.waiting w where w.id = any(tusk_fn.children_of(_ids)) order by w.id for update skip locked);
+    select u.id from (select distinct u.id from unnest(tusk_fn.children_of(_ids)) u(id) order by 1) u
+    cross join lateral (select from tusk.waiting w where w.id = u.id for update skip locked) w);
 begin
   return query
-  select o.child, o.parent, o.policy from tusk.open_need o join tusk.waiting w on w.id = o.child
-  where o.parent = any(_ids) and o.child = any(_mine)
+  select w.id, o.parent, o.policy from unnest(_mine) u(id)
+  cross join lateral (select x.* from tusk.waiting x where x.id = u.id offset 0) w
+  cross join lateral (select x.parent, x.policy from tusk.open_need x where x.child = w.id offset 0) o
+  where o.parent = any(_ids)
   order by w.enqueued_at, w.n;
 end $$;
 
 -- Takes tasks that were completed, and left nothing but a completion, out of their flushes,
 -- which are locked. The attempts of those that run again go into their histories.
 create function tusk_fn.take_completed(_ids uuid[], _again uuid[]) returns setof tusk.waiting language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan set jit = off
 as $$
 begin
@@ -234,7 +242,7 @@ end $$;
 -- Takes available tasks out of the log, whose lanes are locked. Rows that a lane's tally counts
 -- count as having left the lane.
 create function tusk_fn.take_available(_ids uuid[], _lanes bigint[]) returns setof tusk.waiting language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan set jit = off
 as $$
 begin
@@ -262,16 +270,25 @@ end $$;
 -- the available ones; of the completed ones _again run once more.
 create function tusk_fn.take_tasks(_ids uuid[], _was smallint[], _lanes bigint[], _again uuid[])
 returns setof tusk.waiting language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
   _waiting uuid[] := array(select u.id from unnest(_ids, _was) u(id, was) where u.was in (1, 2, 5));
   _ended   uuid[] := array(select u.id from unnest(_ids, _was) u(id, was) where u.was >= 6);
-  _dead    uuid[] := array(select d.id from tusk.dead d where d.id = any(_ended));
+  _dead    uuid[] := array(
+    select u.id from unnest(_ended) u(id)
+    cross join lateral (select from tusk.dead d where d.id = u.id offset 0) d);
 begin
-  return query delete from tusk.waiting w where w.id = any(_waiting) returning w.*;
-  return query delete from tusk.dead d where d.id = any(_dead)
+  return query delete from tusk.waiting w
+    where w.ctid = any(array(
+      select x.at from unnest(_waiting) u(id)
+      cross join lateral (select w.ctid as at from tusk.waiting w where w.id = u.id offset 0) x))
+    returning w.*;
+  return query delete from tusk.dead d
+    where d.ctid = any(array(
+      select x.at from unnest(_dead) u(id)
+      cross join lateral (select d.ctid as at from tusk.dead d where d.id = u.id offset 0) x))
     returning d.id, d.state, d.lane, d.run_at, 0::bigint, d.enqueued_at, d.attempt, d.crashes, d.kind, d.args,
       d.expires_at, d.claimed_at, d.tenant, d.key, d.tags, d.settings, d.failure, d.workflow, d.turn, d.partition,
       null::timestamptz;
@@ -290,7 +307,7 @@ end $$;
 -- began before the task's last attempt was put there leaves it to the next admission. Returns
 -- the tasks that were left so.
 create function tusk_fn.put_tasks(_changes json, _lanes bigint[]) returns uuid[] language plpgsql
-set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
   _early uuid[];
@@ -336,7 +353,7 @@ end $$;
 -- Writes keys, which are locked unless they are new: then nobody else may have made them.
 create function tusk_fn.write_keys(_queues bigint[], _keys text[], _holders uuid[], _awaiting uuid[], _ended uuid[],
   _sources timestamptz[], _tasks bigint[], _new boolean[]) returns void language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -356,9 +373,13 @@ begin
     tasks = k.tasks
   from unnest(_queues, _keys, _holders, _awaiting, _ended, _sources, _tasks, _new)
     k(queue, key, holder, awaiting, ended, source_at, tasks, fresh)
-  where y.queue = k.queue and y.key = k.key and not k.fresh and k.tasks > 0;
-  delete from tusk.key y using unnest(_queues, _keys, _tasks) k(queue, key, tasks)
-  where y.queue = k.queue and y.key = k.key and k.tasks <= 0;
+  cross join lateral (select x.ctid as at from tusk.key x where x.queue = k.queue and x.key = k.key offset 0) x
+  where y.ctid = x.at and not k.fresh and k.tasks > 0;
+  delete from tusk.key y
+  where y.ctid = any(array(
+    select x.at from unnest(_queues, _keys, _tasks) k(queue, key, tasks)
+    cross join lateral (select x.ctid as at from tusk.key x where x.queue = k.queue and x.key = k.key offset 0) x
+    where k.tasks <= 0));
 end $$;
 
 -- Writes what tasks need from now on; _of says whose need each is. What is open is in doubt
@@ -366,7 +387,7 @@ end $$;
 create function tusk_fn.write_needs(_children uuid[],
   _of uuid[], _parents uuid[], _policies smallint[], _open boolean[])
 returns void language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 begin
   perform nextval('tusk.beside');
@@ -386,7 +407,7 @@ end $$;
 
 -- Forgets the open needs of tasks that wait no more.
 create function tusk_fn.close_needs(_children uuid[]) returns void language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 begin
   delete from tusk.open_need x where x.child = any(_children);

@@ -36,7 +36,7 @@ $$;
 create function tusk_fn.prune(_term bigint, _limit int, _keep bigint[], _queues bigint[], _completed bigint[],
   _cancelled bigint[], _discarded bigint[], _keep_stats bigint, _forget bigint, _from bigint, _looks int,
   out deleted int, out hand bigint)
-language plpgsql set enable_seqscan = off set enable_sort = off set jit = off as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
 #variable_conflict use_column
 declare
   _now   timestamptz := clock_timestamp();
@@ -80,8 +80,8 @@ begin
     end if;
     deleted := deleted + 1;
     _ids := _ids || d.id;
+    delete from tusk.dead x where x.id = d.id;
   end loop;
-  delete from tusk.dead x where x.id = any(_ids);
   perform tusk_fn.forget_tasks(_ids);
   select e.upto, e.late into _upto, _late from tusk.stat_end e for share; -- nobody sums up what goes meanwhile
   for f in
@@ -205,7 +205,8 @@ begin
 end $$;
 
 -- Forgets what is kept about tasks besides the tasks themselves.
-create function tusk_fn.forget_tasks(_ids uuid[]) returns void language plpgsql set jit = off as $$
+create function tusk_fn.forget_tasks(_ids uuid[]) returns void language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 begin
   delete from tusk.attempt x where x.id = any(_ids);
   delete from tusk.note x where x.id = any(_ids);

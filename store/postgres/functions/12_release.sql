@@ -9,7 +9,8 @@ create function tusk_fn.due_flushes(_keep bigint, _queues bigint[], _completed b
 returns table (xid bigint, lane bigint, token uuid, worker uuid, claimed_at timestamptz, finished_at timestamptz,
   lo bigint, firsts uuid[], counts int[], ago int[], queue text)
 language plpgsql
-set enable_seqscan = off set enable_sort = off set jit = off set plan_cache_mode = force_generic_plan as $$
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
+set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 declare
   _now   timestamptz := clock_timestamp();
@@ -50,7 +51,7 @@ end $$;
 -- The dead tasks after an end that are due, oldest first.
 create function tusk_fn.due_dead(_keep bigint[], _queues bigint[], _completed bigint[], _cancelled bigint[],
   _discarded bigint[], _at timestamptz, _id uuid, _limit int)
-returns setof tusk.dead language plpgsql set enable_seqscan = off set jit = off as $$
+returns setof tusk.dead language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
   _now  timestamptz := clock_timestamp();
@@ -80,7 +81,8 @@ create function tusk_fn.release_flushes(_xids bigint[], _lanes bigint[], _tokens
   _tasks bigint[])
 returns table (place int, held boolean)
 language plpgsql
-set enable_seqscan = off set enable_sort = off set jit = off set plan_cache_mode = force_generic_plan as $$
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
+set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 declare
   _beside boolean := pg_relation_size('tusk.attempt') > 0 or pg_relation_size('tusk.note') > 0
@@ -124,7 +126,8 @@ end $$;
 -- Deletes dead tasks that ended in these transactions. Answers with the ids of those that
 -- somebody holds, which stay.
 create function tusk_fn.release_dead(_ids uuid[], _xids bigint[]) returns uuid[]
-language plpgsql set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 declare
   _gone uuid[] := '{}';
@@ -132,19 +135,20 @@ declare
 begin
   perform tusk_fn.need_read_committed();
   for d in
-    select x.id, x.tenant, x.key, x.lane from unnest(_ids, _xids) u(id, xid)
-    join tusk.dead x on x.id = u.id and x.xid = u.xid::text::xid8
-    order by x.id
-    for update of x skip locked
+    select x.* from (select * from unnest(_ids, _xids) u(id, xid) order by u.id) u
+    cross join lateral (
+      select x.id, x.tenant, x.key, x.lane from tusk.dead x where x.id = u.id and x.xid = u.xid::text::xid8
+      for update skip locked) x
   loop
     if d.key is not null then
       continue when not tusk_fn.try_keys(array[d.lane >> 16], array[tusk_fn.tenant_key(d.tenant, d.key)]);
       perform tusk_fn.forget_key(d.lane >> 16, tusk_fn.tenant_key(d.tenant, d.key), d.id);
     end if;
     _gone := _gone || d.id;
+    delete from tusk.dead x where x.id = d.id;
   end loop;
-  delete from tusk.dead x where x.id = any(_gone);
   perform tusk_fn.forget_tasks(_gone);
   return array(
-    select x.id from unnest(_ids, _xids) u(id, xid) join tusk.dead x on x.id = u.id and x.xid = u.xid::text::xid8);
+    select u.id from unnest(_ids, _xids) u(id, xid)
+    cross join lateral (select from tusk.dead x where x.id = u.id and x.xid = u.xid::text::xid8 offset 0) x);
 end $$;

@@ -5,7 +5,8 @@
 -- No transaction has ended them: their xids are behind all that there will be, by when they were
 -- put back, so that no reader of ends is told of them, and each has its own.
 create function tusk_fn.restore(_tasks json, _args bytea[], _settings bytea[], _outputs bytea[]) returns uuid[]
-language plpgsql set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
   _now   timestamptz := clock_timestamp();

@@ -5,7 +5,7 @@
 -- have ended, or are gone: they are in doubt from now on. What nobody has needed or asked for
 -- in an hour is forgotten.
 create function tusk_fn.hear(_ids uuid[], _states smallint[]) returns setof uuid language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 begin
   perform tusk_fn.need_read_committed();
@@ -31,7 +31,7 @@ end $$;
 -- the last hour, because the transaction that will need it may not have committed yet.
 create function tusk_fn.needed(_after uuid, _limit int) returns table (id uuid, state smallint, announced boolean)
 language plpgsql stable
-set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 #variable_conflict use_column
 begin
@@ -49,7 +49,7 @@ end $$;
 
 -- Whether tasks need others of another ledger, or letters wait in a lane.
 create function tusk_fn.needs_others(_letters bigint) returns boolean language plpgsql stable
-set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 begin
   return exists (select from tusk_fn.needed('00000000-0000-0000-0000-000000000000', 1))
@@ -58,7 +58,7 @@ end $$;
 
 -- Takes note of tasks that another ledger sends, and returns those that are new here.
 create function tusk_fn.deliver(_ids uuid[]) returns setof uuid language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 begin
   delete from tusk.delivered d

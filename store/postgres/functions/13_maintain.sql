@@ -40,7 +40,8 @@ end $$;
 
 -- Names lanes that hold tasks and have no name, by the queues that anybody speaks of, and
 -- returns those whose name nobody knows. Their indexes are read from lane to lane.
-create function tusk_fn.name_lost_lanes(_term bigint) returns bigint[] language plpgsql set enable_seqscan = off
+create function tusk_fn.name_lost_lanes(_term bigint) returns bigint[] language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off
   set jit = off as $$
 declare
   _lost bigint[];
@@ -166,7 +167,7 @@ $$;
 -- have trusted the row has ended.
 create function tusk_fn.forget_lanes(_term bigint, _from bigint, _limit int, _after bigint) returns bigint
   language plpgsql
-set enable_seqscan = off set jit = off as $$
+set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
   _now  timestamptz := clock_timestamp();
   _all  bigint[] := array(select distinct l.id from tusk.lane l where l.id > _from order by l.id limit _limit);

@@ -4,7 +4,7 @@
 -- attempts by attempts, and the rest by dead tasks.
 create function tusk_fn.ended(_from xid8, _limit int) returns table (next text, id uuid, queue text, state smallint,
   at timestamptz, rescued boolean)
-language plpgsql stable set jit = off as $$
+language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 begin
   return query
@@ -50,7 +50,7 @@ end $$;
 -- Writes down the next stretch of the log, of _aim rows or so, once there are _least
 -- rows behind which nobody writes any more. Says whether there is more to do.
 create function tusk_fn.catalogue_next(_term bigint, _least int, _aim int) returns boolean language plpgsql
-set enable_seqscan = off set enable_sort = off set jit = off as $$
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
 #variable_conflict use_column
 declare
   _end   bigint := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
@@ -136,7 +136,7 @@ end $$;
 -- most, in no order.
 create function tusk_fn.few_waiting(_tags text[], _since timestamptz, _until timestamptz, _limit int)
   returns setof uuid language plpgsql stable
-set enable_seqscan = off set jit = off as $$
+set enable_seqscan = off set enable_bitmapscan = on set jit = off as $$
 begin
   if _tags is not null then
     return query select s.id from tusk.waiting s where s.tags @> _tags limit _limit;
@@ -147,7 +147,7 @@ end $$;
 
 create function tusk_fn.few_dead(_tags text[], _since timestamptz, _until timestamptz, _limit int) returns setof uuid
   language plpgsql stable
-set enable_seqscan = off set jit = off as $$
+set enable_seqscan = off set enable_bitmapscan = on set jit = off as $$
 begin
   if _tags is not null then
     return query select s.id from tusk.dead s where s.tags @> _tags limit _limit;

@@ -21,7 +21,7 @@ begin
     execute format('alter function tusk_fn.%I set search_path = pg_catalog, pg_temp', _name);
   end loop;
   foreach _name in array array['block_of', 'ids_between', 'id_after', 'short_kind', 'short_tags', 'lane_of',
-    'priority_of', 'queue_of', 'last_n', 'places_of', 'unclaimed', 'rows_of', 'nodes_of', 'flush_of', 'state_of',
+    'priority_of', 'queue_of', 'last_n', 'places_of', 'unclaimed', 'rows_of', 'flush_of', 'state_of',
     'find', 'worker_lock']
   loop
     execute regexp_replace(pg_get_functiondef(format('tusk_fn.%I', _name)::regproc),

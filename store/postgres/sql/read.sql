@@ -8,16 +8,16 @@ select s.lane, s.id, s.kind, s.args, s.enqueued_at, s.attempt, s.crashes, s.run_
 from
 
 -- name: list_of
--- The same of ids $1. Here and below, the planner is not told how many they are: it would
--- make a plan for each call, which takes longer than the call.
-(select distinct u.id from (select $1::uuid[] as ids offset 0) a, pg_catalog.unnest(a.ids) u(id)) q
-cross join lateral (select x.* from tusk_fn.state_of(q.id) x offset 0) s
+-- The same of ids $1.
+tusk_fn.tasks_of($1) s
 
 -- name: details
 -- What a page about single tasks shows of ids $1, which are from $2 to $3: their ended attempts (1),
--- notes (2), needs (3), and whether somebody wants them stopped (4). Each has columns of its own. What
--- a subquery with an offset reads is read for each id, by its index: a join might read all of the
--- table. Nothing is looked for by id in a table that has nothing from $2 to $3.
+-- notes (2), needs (3), and whether somebody wants them stopped (4). Each has columns of its own. The
+-- page itself says in which state those tasks of it are that others need. What a subquery with an
+-- offset reads is read for each id, by its index: a join might read all of the table. The planner is
+-- not told how many ids there are: it would make a plan for each call, which takes longer than the
+-- call. Nothing is looked for by id in a table that has nothing from $2 to $3.
 with q as materialized (
   select distinct u.id from (select $1::uuid[] as ids offset 0) a, pg_catalog.unnest(a.ids) u(id)),
 need as materialized (
@@ -25,7 +25,9 @@ need as materialized (
   where (select x.child from tusk.need x where x.child >= $2 order by x.child limit 1) <= $3),
 parent as materialized (
   select x.id, max(x.state) as state
-  from tusk_fn.states_of(array(select distinct n.parent from need n)) x group by x.id)
+  from tusk_fn.states_of(array(
+    select n.parent from need n where not exists (select from q where q.id = n.parent) group by 1)) x
+  group by x.id)
 select 1 as part, a.id, a.n as place, a.number, a.state, a.worker, a.started_at, a.ended_at, a.error, a.trace,
   a.fingerprint, null::jsonb as progress, null::bytea as output, null::jsonb as logs, null::uuid as parent,
   null::smallint as policy, null::timestamptz as changed_at, null::text as changed
@@ -39,7 +41,7 @@ from q
 cross join lateral (select x.* from tusk.note x where x.id = q.id offset 0) n
 where (select x.id from tusk.note x where x.id >= $2 order by x.id limit 1) <= $3
 union all
-select 3, n.child, n.place, null, coalesce(p.state, 0::smallint), null, null, null, null, null, null, null, null, null,
+select 3, n.child, n.place, null, p.state, null, null, null, null, null, null, null, null, null,
   n.parent, n.policy, null, null
 from need n
 left join parent p on p.id = n.parent
