@@ -92,7 +92,7 @@ func (c *Client) Workflow(ctx context.Context, id ID) (*WorkflowInfo, error) {
 			break
 		}
 		page.Before = tasks[len(tasks)-1].ID
-		page.Limit = max(workflowStep, min(store.MaxPage, workflowBytes/2*len(members)/(size+1)))
+		page.Limit = max(workflowStep, min(8*workflowStep, workflowBytes/2*len(members)/(size+1)))
 	}
 	for i := len(members) - 1; i >= 0; i-- {
 		w.Tasks = append(w.Tasks, members[i])
