@@ -3,6 +3,7 @@ package tusk
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/tuskqueue/tusk/store"
@@ -74,7 +75,7 @@ func (c *Client) Workflow(ctx context.Context, id ID) (*WorkflowInfo, error) {
 	} else if len(first) > 0 && first[0].Workflow.IsZero() {
 		w.Tasks = append(w.Tasks, first[0])
 	}
-	page := Filter{Workflow: id, Detail: true, Limit: workflowStep}
+	page := Filter{Workflow: id, Detail: true, NoStates: true, Limit: workflowStep}
 	size := 0
 	var members []TaskInfo
 	for {
@@ -103,7 +104,43 @@ func (c *Client) Workflow(ctx context.Context, id ID) (*WorkflowInfo, error) {
 	if len(w.Tasks) == 0 {
 		return nil, fmt.Errorf("workflow %s: %w", id, ErrNotFound)
 	}
+	if err := c.tellNeeds(ctx, w); err != nil {
+		return nil, err
+	}
 	return w, nil
+}
+
+// tellNeeds says in which states those tasks are that the workflow's need.
+func (c *Client) tellNeeds(ctx context.Context, w *WorkflowInfo) error {
+	states := make(map[ID]State, len(w.Tasks))
+	for i := range w.Tasks {
+		states[w.Tasks[i].ID] = w.Tasks[i].State
+	}
+	others := map[ID]bool{}
+	w.eachNeed(func(n *store.NeedState) {
+		if _, member := states[n.Task]; !member {
+			others[n.Task] = true
+		}
+	})
+	for ids := range slices.Chunk(slices.Collect(maps.Keys(others)), store.MaxPage) {
+		tasks, err := c.List(ctx, Filter{IDs: ids, NoArgs: true, Limit: len(ids)})
+		if err != nil {
+			return err
+		}
+		for i := range tasks {
+			states[tasks[i].ID] = tasks[i].State
+		}
+	}
+	w.eachNeed(func(n *store.NeedState) { n.State = states[n.Task] })
+	return nil
+}
+
+func (w *WorkflowInfo) eachNeed(do func(*store.NeedState)) {
+	for i := range w.Tasks {
+		for at := range w.Tasks[i].Detail.Needs {
+			do(&w.Tasks[i].Detail.Needs[at])
+		}
+	}
 }
 
 // CancelWorkflow cancels all tasks of a workflow that have not finished and says

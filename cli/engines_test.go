@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -242,6 +243,30 @@ func TestWorkflowsRunAgainFromATaskOnEachEngine(t *testing.T) {
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// A workflow is read in pages, and what a task needs may be on another one.
+func TestAWorkflowSaysHowWhatItsTasksNeedStands(t *testing.T) {
+	onEachEngine(t, func(t *testing.T, client *tusk.Client) {
+		w := tusk.NewWorkflow()
+		root := w.Task("root", tusk.RawArgs{Name: "echo"}, &tusk.Options{Delay: time.Hour})
+		for i := range 40 {
+			w.Task(fmt.Sprint("leaf", i), tusk.RawArgs{Name: "echo"}, nil).After(root)
+		}
+		run, err := client.EnqueueWorkflow(t.Context(), w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := client.Workflow(t.Context(), run.ID)
+		if err != nil || len(info.Tasks) != 41 {
+			t.Fatalf("%+v, %v", info, err)
+		}
+		for _, leaf := range info.Tasks[1:] {
+			if needs := leaf.Detail.Needs; len(needs) != 1 || needs[0].State != tusk.StateScheduled {
+				t.Errorf("%s needs %+v", leaf.Node, needs)
+			}
 		}
 	})
 }

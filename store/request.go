@@ -215,6 +215,7 @@ type Filter struct {
 	Limit       int       // 0: 100; at most MaxPage
 	Detail      bool      // with Task.Detail
 	NoArgs      bool      // without Task.Args, which may be megabytes
+	NoStates    bool      // Detail.Needs may come without states: who reads a whole workflow has them
 }
 
 // MaxPage is the largest page that List returns and the most ids of one Edit.

@@ -70,7 +70,10 @@ func (l *listing) needStates(at map[ref]*store.Detail, refs []ref) error {
 	if err != nil || len(needs) == 0 {
 		return err
 	}
-	states, err := l.statesOf(all)
+	var states map[store.ID]store.State
+	if !l.f.NoStates {
+		states, err = l.statesOf(all)
+	}
 	for _, r := range l.rows {
 		for _, n := range needs[ref{r.place, r.n, 0}] {
 			at[r.ref].Needs = append(at[r.ref].Needs, store.NeedState{Need: n.Need, State: states[n.Task]})

@@ -82,7 +82,7 @@ func (s *Store) dueDead(
 	if err != nil || len(due.Tasks) == 0 {
 		return &dueCursor{}, err
 	}
-	if err := s.addDetails(ctx, due.Tasks); err != nil {
+	if err := s.addDetails(ctx, due.Tasks, false); err != nil {
 		return nil, err
 	}
 	due.Receipt = receipt.encode()
@@ -114,7 +114,7 @@ func (s *Store) dueFlushes(
 		return nil, err
 	}
 	due.Receipt = page.receipt()
-	return next, s.addDetails(ctx, due.Tasks)
+	return next, s.addDetails(ctx, due.Tasks, false)
 }
 
 // retentions are a store.Retention as functions of the database take it.

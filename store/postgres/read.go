@@ -61,7 +61,7 @@ func (s *Store) list(ctx context.Context, f store.Filter) ([]store.Task, error) 
 		return nil
 	}, args...)
 	if err == nil && f.Detail && len(tasks) > 0 {
-		err = s.addDetails(ctx, tasks)
+		err = s.addDetails(ctx, tasks, f.NoStates)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list: %w", err)
@@ -194,7 +194,7 @@ func numbersOf(states []store.State) []int16 {
 
 // addDetails fills in what a page about single tasks shows. A task that has details already has
 // its completion in them, which is the latest of its attempts.
-func (s *Store) addDetails(ctx context.Context, tasks []store.Task) error {
+func (s *Store) addDetails(ctx context.Context, tasks []store.Task, noStates bool) error {
 	page := sync.OnceValue(func() map[store.ID]*store.Task { // of most pages there is nothing to read
 		byID := make(map[store.ID]*store.Task, len(tasks))
 		for i := range tasks {
@@ -225,7 +225,7 @@ func (s *Store) addDetails(ctx context.Context, tasks []store.Task) error {
 		}
 	}
 	row := func(raw [][]byte) error { return readDetail(page(), raw) }
-	if err := s.query(ctx, "details", row, ids, first, last); err != nil {
+	if err := s.query(ctx, "details", row, ids, first, last, noStates); err != nil {
 		return err
 	}
 	for _, d := range completed {

@@ -298,6 +298,10 @@ var needClauses = []clause{
 		}
 		t.addOne()
 		t.sameIDs("found", idsOfTasks(t.list(store.Filter{Workflow: flow})), want)
+		for i, id := range want {
+			page := t.list(store.Filter{Workflow: flow, Before: id, Limit: 1})
+			t.sameIDs("found next", idsOfTasks(page), want[i+1:][:min(1, len(want)-i-1)])
+		}
 		for _, task := range t.take(t.worker(), 10) {
 			if (task.Workflow == flow) != slices.Contains(want, task.ID) {
 				t.Errorf("%+v", task)

@@ -14,10 +14,11 @@ tusk_fn.tasks_of($1) s
 -- name: details
 -- What a page about single tasks shows of ids $1, which are from $2 to $3: their ended attempts (1),
 -- notes (2), needs (3), and whether somebody wants them stopped (4). Each has columns of its own. The
--- page itself says in which state those tasks of it are that others need. What a subquery with an
--- offset reads is read for each id, by its index: a join might read all of the table. The planner is
--- not told how many ids there are: it would make a plan for each call, which takes longer than the
--- call. Nothing is looked for by id in a table that has nothing from $2 to $3.
+-- page itself says in which state those tasks of it are that others need; of those elsewhere nothing
+-- is said with $4. What a subquery with an offset reads is read for each id, by its index: a join might
+-- read all of the table. The planner is not told how many ids there are: it would make a plan for each
+-- call, which takes longer than the call. Nothing is looked for by id in a table that has nothing from
+-- $2 to $3.
 with q as materialized (
   select distinct u.id from (select $1::uuid[] as ids offset 0) a, pg_catalog.unnest(a.ids) u(id)),
 need as materialized (
@@ -26,7 +27,7 @@ need as materialized (
 parent as materialized (
   select x.id, max(x.state) as state
   from tusk_fn.states_of(array(
-    select n.parent from need n where not exists (select from q where q.id = n.parent) group by 1)) x
+    select n.parent from need n where not $4 and not exists (select from q where q.id = n.parent) group by 1)) x
   group by x.id)
 select 1 as part, a.id, a.n as place, a.number, a.state, a.worker, a.started_at, a.ended_at, a.error, a.trace,
   a.fingerprint, null::jsonb as progress, null::bytea as output, null::jsonb as logs, null::uuid as parent,
