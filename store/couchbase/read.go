@@ -59,7 +59,7 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 			page[i].Args = nil
 		}
 		if f.Detail {
-			page[i].Detail.Needs, err = s.needStates(ctx, found[i])
+			page[i].Detail.Needs, err = s.needStates(ctx, f, found[i])
 		}
 		return err
 	})
@@ -81,18 +81,21 @@ func (s *Store) readAll(ctx context.Context, f *store.Filter, ids []string) ([]*
 	return found, err
 }
 
-func (s *Store) needStates(ctx context.Context, t *task) ([]store.NeedState, error) {
+// needStates tells what a task needs, and how that stands unless the filter does without.
+func (s *Store) needStates(ctx context.Context, f *store.Filter, t *task) ([]store.NeedState, error) {
 	var needs []store.NeedState
 	for _, n := range t.Needs {
-		d, err := s.peek(ctx, taskRef(n.Task))
-		if err != nil {
-			return nil, err
+		need := store.NeedState{Need: store.Need{Task: n.Task, OnFailure: n.On}}
+		if !f.NoStates {
+			d, err := s.peek(ctx, taskRef(n.Task))
+			if err != nil {
+				return nil, err
+			}
+			if d != nil {
+				need.State = d.task().state()
+			}
 		}
-		state := store.State(0)
-		if d != nil {
-			state = d.task().state()
-		}
-		needs = append(needs, store.NeedState{Need: store.Need{Task: n.Task, OnFailure: n.On}, State: state})
+		needs = append(needs, need)
 	}
 	return needs, nil
 }
