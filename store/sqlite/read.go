@@ -37,6 +37,7 @@ type list struct {
 	kinds  []int64  // that match the filter's queues and kinds; nil: all do
 	claims []*lease // all of them, when a task of the page is running
 	found  []*stored
+	beside struct{ attempts, notes, logs, stops bool } // of the page's tasks some may have
 }
 
 func (l *list) page() ([]store.Task, error) {
@@ -56,6 +57,11 @@ func (l *list) page() ([]store.Task, error) {
 	slices.SortFunc(l.found, func(a, b *stored) int { return slices.Compare(b.ID[:], a.ID[:]) })
 	l.found = slices.CompactFunc(l.found, func(a, b *stored) bool { return a.ID == b.ID })
 	l.found = l.found[:min(len(l.found), l.filter.Limit)]
+	if l.filter.Detail && len(l.found) > 0 {
+		if err := l.lookBeside(); err != nil {
+			return nil, err
+		}
+	}
 	tasks := make([]store.Task, len(l.found))
 	for i, t := range l.found {
 		if t.State == store.Running {
@@ -180,6 +186,20 @@ func (l *list) readLease(t *stored) (err error) {
 	return nil
 }
 
+// lookBeside asks what there is to read beside the tasks of the page.
+func (l *list) lookBeside() error {
+	first, last := l.found[0].num, l.found[0].num
+	for _, t := range l.found {
+		first, last = min(first, t.num), max(last, t.num)
+	}
+	r, err := one(l.ctx, l.session, "list.beside", first, last, l.found[len(l.found)-1].ID, l.found[0].ID)
+	if err == nil {
+		b := &l.beside
+		b.attempts, b.notes, b.logs, b.stops = r.int(0) > 0, r.int(1) > 0, r.int(2) > 0, r.int(3) > 0
+	}
+	return err
+}
+
 // readDetail reads what is stored beside a task.
 func (l *list) readDetail(t *stored) error {
 	t.Detail = &store.Detail{}
@@ -194,11 +214,33 @@ func (l *list) readDetail(t *stored) error {
 	if err != nil {
 		return err
 	}
-	note, err := one(l.ctx, l.session, "list.note", t.num)
-	if err != nil {
+	if l.beside.notes {
+		if err := l.readNote(t); err != nil {
+			return err
+		}
+	}
+	if l.beside.logs {
+		err := l.each(l.ctx, "list.logs", func(r row) error {
+			t.Detail.Logs = append(t.Detail.Logs, store.LogLine{At: r.time(0), Attempt: int(r.int(1)), Level: r.text(2),
+				Text: r.text(3)})
+			return nil
+		}, t.num)
+		if err != nil {
+			return err
+		}
+	}
+	if l.beside.stops {
+		stop, err := one(l.ctx, l.session, "list.stop", t.ID)
+		t.Detail.CancelRequested = stop != nil
 		return err
 	}
-	if note != nil {
+	return nil
+}
+
+// readNote reads what handlers recorded, and how the task was changed last.
+func (l *list) readNote(t *stored) error {
+	note, err := one(l.ctx, l.session, "list.note", t.num)
+	if err == nil && note != nil {
 		t.Detail.Output = note.blob(0)
 		if !note.null(1) {
 			t.Detail.Progress = &store.Progress{Percent: note.float(1), Message: note.text(2)}
@@ -207,16 +249,6 @@ func (l *list) readDetail(t *stored) error {
 			t.Detail.Changed = &store.LastChange{At: note.time(3), How: store.How(note.text(4))}
 		}
 	}
-	err = l.each(l.ctx, "list.logs", func(r row) error {
-		t.Detail.Logs = append(t.Detail.Logs, store.LogLine{At: r.time(0), Attempt: int(r.int(1)), Level: r.text(2),
-			Text: r.text(3)})
-		return nil
-	}, t.num)
-	if err != nil {
-		return err
-	}
-	stop, err := one(l.ctx, l.session, "list.stop", t.ID)
-	t.Detail.CancelRequested = stop != nil
 	return err
 }
 
@@ -229,16 +261,21 @@ func (l *list) readAttempts(t *stored) error {
 		}
 		past = append(past, a)
 	}
-	err := l.each(l.ctx, "list.attempts", func(r row) error {
-		add(store.Attempt{Number: int(r.int(0)), Worker: r.id(1), StartedAt: r.time(2), EndedAt: r.time(3),
-			Outcome: store.State(r.int(4)), Error: r.text(5), Trace: r.text(6), Fingerprint: r.text(7)})
-		return nil
-	}, t.num)
+	if l.beside.attempts {
+		err := l.each(l.ctx, "list.attempts", func(r row) error {
+			add(store.Attempt{Number: int(r.int(0)), Worker: r.id(1), StartedAt: r.time(2), EndedAt: r.time(3),
+				Outcome: store.State(r.int(4)), Error: r.text(5), Trace: r.text(6), Fingerprint: r.text(7)})
+			return nil
+		}, t.num)
+		if err != nil {
+			return err
+		}
+	}
 	if !t.last.IsZero() {
 		add(store.Attempt{Number: t.Attempt, Worker: t.last, StartedAt: t.ClaimedAt, EndedAt: t.FinishedAt, Outcome: t.State})
 	}
 	t.Detail.Attempts = past
-	return err
+	return nil
 }
 
 // Count implements store.Reader. It reads counters, and the head of each lane.
