@@ -18,7 +18,8 @@ const (
 		where relnamespace = 'tusk'::regnamespace and relkind = 'r'`
 	missing = `
 		delete from pg_statistic s using pg_class c where c.oid = s.starelid and c.relnamespace = 'tusk'::regnamespace;
-		update pg_class set reltuples = -1, relpages = 0 where relnamespace = 'tusk'::regnamespace and relkind in ('r', 'm', 'p')`
+		update pg_class set reltuples = -1, relpages = 0
+		where relnamespace = 'tusk'::regnamespace and relkind in ('r', 'm', 'p')`
 	unwatched = `
 		do $$ declare t regclass; begin
 			for t in select c.oid from pg_class c where c.relnamespace = 'tusk'::regnamespace and c.relkind = 'r' loop
