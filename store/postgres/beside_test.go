@@ -20,7 +20,7 @@ func TestWhatIsReadOfATaskDoesNotDependOnOthers(t *testing.T) {
 	low, high := newID().String(), newID().String()
 	ids := "'{" + low + "," + high + "}'"
 	statements := map[string]string{
-		"details":     ids + ", '" + low + "', '" + high + "'",
+		"details":     ids + ", '" + low + "', '" + high + "', false",
 		"known_needs": ids,
 		"known_keys":  "'{1,2}', '{key-1,key-2}'",
 		"meet_needs":  ids + ", " + ids,
