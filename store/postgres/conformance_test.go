@@ -100,15 +100,13 @@ var elsewhere = &pgtest.Template{Prepare: func(dsn string) error { return migrat
 
 func inSchema(_ testing.TB, dsn string) string { return dsn + "&tusk_schema=elsewhere" }
 
-func TestConformanceInAnotherSchema(t *testing.T) {
-	storetest.Run(t, engineFrom(elsewhere, inSchema, beginPgx))
+func TestConformanceInPacksInAnotherSchema(t *testing.T) {
+	storetest.Run(t, inPacks(engineFrom(elsewhere, inSchema, beginPgx)))
 }
 
 func TestConformanceByExchange(t *testing.T) {
 	storetest.Run(t, inPacks(storetest.Exchanging(engine(beginPgx))))
 }
-
-func TestConformanceInPacks(t *testing.T) { storetest.Run(t, inPacks(engine(beginPgx))) }
 
 // inPacks is an engine that makes packs wherever there may be one.
 func inPacks(e storetest.Engine) storetest.Engine {

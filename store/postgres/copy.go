@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -32,7 +33,10 @@ func (s *Store) copy(ctx context.Context, c *pgxpool.Conn, tasks []store.NewTask
 	rows, name := rowsOf(tasks, have, s.packLeast)
 	defer rows.close()
 	_, err := c.Conn().PgConn().CopyFrom(ctx, rows, s.sql[name])
-	return translate(err)
+	if err = translate(err); err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
+		return fmt.Errorf("%w: %w", ctx.Err(), err) // the driver may say only that its connection is closed
+	}
+	return err
 }
 
 // copyRows are tasks in COPY's binary format. They are made while they are read, so that

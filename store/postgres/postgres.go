@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -85,6 +86,10 @@ var _ store.Store = (*Store)(nil)
 //go:embed sql/*.sql
 var statements embed.FS
 
+// ready are the statements of all schemas that this process has opened, by the names of the schemas of tables and
+// functions: a program may open a queue many times.
+var ready sync.Map // [2]string to map[string]string
+
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 
 // New makes an engine on an open pool, which stays the caller's to close. While handlers
@@ -106,7 +111,6 @@ func newStore(pool *pgxpool.Pool, o Options, functions string) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{pool: pool, schema: o.Schema, program: programOf(o.Schema, functions), quiet: o.Quiet,
-		sql:       map[string]string{},
 		pingEvery: pingEvery, pingWithin: pingWithin, copyFrom: copyFrom, packLeast: packLeast, pruneLooks: pruneLooks,
 		idleLane: idleLane}
 	s.functions = functions
@@ -115,18 +119,9 @@ func newStore(pool *pgxpool.Pool, o Options, functions string) (*Store, error) {
 	if s.attendant = o.Attendant; s.attendant == nil {
 		s.attendant, s.attends = NewAttendant(pool), true
 	}
-	files, err := statements.ReadDir("sql")
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range files {
-		text, err := statements.ReadFile("sql/" + f.Name())
-		if err != nil {
-			return nil, err
-		}
-		s.addStatements(string(text))
-	}
-	return s, nil
+	var err error
+	s.sql, err = s.texts()
+	return s, err
 }
 
 // checkMode fails when the driver is told to send values as text without asking for their
@@ -198,13 +193,29 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// addStatements takes in the statements of a file. Each begins with a line
-// "-- name: …".
-func (s *Store) addStatements(file string) {
-	for _, section := range strings.Split(file, "-- name: ")[1:] {
-		name, text, _ := strings.Cut(section, "\n")
-		s.sql[name] = s.inSchema(strings.TrimSpace(text))
+// texts returns the statements of the package's files by name. Each begins with a line "-- name: …".
+func (s *Store) texts() (map[string]string, error) {
+	key := [2]string{s.schema, s.program}
+	if found, ok := ready.Load(key); ok {
+		return found.(map[string]string), nil
 	}
+	files, err := statements.ReadDir("sql")
+	if err != nil {
+		return nil, err
+	}
+	byName := map[string]string{}
+	for _, f := range files {
+		file, err := statements.ReadFile("sql/" + f.Name())
+		if err != nil {
+			return nil, err
+		}
+		for _, section := range strings.Split(string(file), "-- name: ")[1:] {
+			name, text, _ := strings.Cut(section, "\n")
+			byName[name] = s.inSchema(strings.TrimSpace(text))
+		}
+	}
+	ready.Store(key, byName)
+	return byName, nil
 }
 
 // inSchema puts the names of the schemas of tables and functions in place of those that
