@@ -71,7 +71,7 @@ func TestWorkersOfACrowdShareTheLooks(t *testing.T) {
 			})
 		})
 	}
-	for workers, want := range map[int]int64{0: 60, 1: 60, 4: 30, 10: 12, 1000: 6} {
+	for workers, want := range map[int]int64{0: 60, 1: 60, 4: 15, 10: 6, 1000: 6} {
 		idle("of a minute's looks", workers, func(t *testing.T, _ *shop, c *crowded) {
 			looks, claims := c.looks.Load(), c.claims.Load()
 			time.Sleep(time.Minute)
@@ -94,9 +94,9 @@ func TestWorkersOfACrowdShareTheLooks(t *testing.T) {
 	})
 	idle("who does not hear of it finds it", 10, func(t *testing.T, s *shop, _ *crowded) {
 		id := s.enqueue(count{}, nil)
-		time.Sleep(6 * time.Second)
+		time.Sleep(11 * time.Second)
 		if state := s.get(id).State; state != tusk.StateCompleted {
-			t.Errorf("6 s later the task is %v", state)
+			t.Errorf("11 s later the task is %v", state)
 		}
 	})
 	idle("who hears of a task of a queue that was paused since leaves it", 10, func(t *testing.T, s *shop, c *crowded) {

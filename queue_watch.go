@@ -106,9 +106,9 @@ func (w *queueWatch) settings(ctx context.Context) (s settings, err error) {
 }
 
 // lookAgain is the pause after a look that found nothing, of one of so many workers with the same
-// queues. Together they look twice a second; none looks less often than every ten seconds.
+// queues. Together they look once a second; none looks less often than every ten seconds.
 func lookAgain(workers int) time.Duration {
-	return min(time.Duration(workers)*queueRefresh/2, 10*queueRefresh)
+	return min(time.Duration(workers)*queueRefresh, 10*queueRefresh)
 }
 
 // hear is told that queues may have tasks. It reports whether the settings are too old to claim by:

@@ -47,7 +47,7 @@ type WorkerConfig struct {
 	// Poll is the longest pause between two looks at idle queues. Hints make most
 	// looks unnecessary, but nothing depends on hints. Default: 1 s. Where the engine
 	// hears of tasks at once, workers that take from the same queues share the looks:
-	// together they look twice a second, and each every ten seconds or more often.
+	// together they look once a second, and each every ten seconds or more often.
 	Poll time.Duration
 	// ShutdownTimeout is how long running tasks may go on after Run's context has
 	// ended; then their contexts end, too. Default: 25 s.

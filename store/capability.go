@@ -70,16 +70,18 @@ type Maintainer interface {
 // Overseer is an engine that says in one trip what a leader has to do. Whoever leads asks for chores that have
 // nothing to do as rarely as that allows.
 type Overseer interface {
-	// Oversee looks at what there is to do now. It fails with ErrNotLeader when the term is over.
-	Oversee(ctx context.Context, term int64) (Chores, error)
+	// Oversee looks at what there is to do now, and of which kinds there are records. It fails with ErrNotLeader when
+	// the term is over.
+	Oversee(ctx context.Context, term int64, kinds ...string) (Chores, error)
 }
 
 // Chores say which calls of a Keeper have something to do. It is no error if one of them finds nothing.
 type Chores struct {
-	Admit  time.Duration // when Admit has; 0: now; negative: nothing waits
-	Rescue bool
-	Turns  bool  // tasks run in turns
-	Ended  int64 // grows when tasks are completed; 0: the engine does not say
+	Admit   time.Duration // when Admit has; 0: now; negative: nothing waits
+	Rescue  bool
+	Turns   bool     // tasks run in turns
+	Ended   int64    // grows when tasks are completed; 0: the engine does not say
+	Records []string // kinds of which there are records
 }
 
 // Witness is an engine that sees a worker's process die, by a connection that ends

@@ -2,8 +2,12 @@ package tend
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/bulk"
+	"github.com/tuskqueue/tusk/internal/loop"
+	"github.com/tuskqueue/tusk/internal/tick"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -14,12 +18,20 @@ type overseen struct {
 	chores store.Chores
 }
 
+// planKinds are the records that chores go by.
+var planKinds = []string{tick.RecordKind, bulk.RecordKind}
+
+// mayHave reports whether there may be records of one of planKinds.
+func (l *Leader) mayHave(term int64, kind string) bool {
+	return slices.Contains(l.lately(term).Records, kind)
+}
+
 // overseenFor is for how long that is believed. It is asked again every admitSeldom.
 const overseenFor = admitSeldom + admitSeldom/2
 
 // oversee asks the engine what there is to do, and wakes the chores that rest.
 func (l *Leader) oversee(ctx context.Context, term int64) (store.Chores, error) {
-	c, err := l.o.Oversee(ctx, term)
+	c, err := l.o.Oversee(ctx, term, planKinds...)
 	if err != nil {
 		return c, err
 	}
@@ -33,6 +45,11 @@ func (l *Leader) oversee(ctx context.Context, term int64) (store.Chores, error) 
 	if c.Turns && !before.Turns {
 		l.turning.Wake()
 	}
+	for kind, chore := range map[string]*loop.Loop{tick.RecordKind: l.scheduling, bulk.RecordKind: l.operating} {
+		if slices.Contains(c.Records, kind) && !slices.Contains(before.Records, kind) {
+			chore.Wake()
+		}
+	}
 	return c, nil
 }
 
@@ -41,7 +58,7 @@ func (l *Leader) lately(term int64) store.Chores {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.seen.term != term || time.Since(l.seen.at) > overseenFor {
-		return store.Chores{Rescue: true, Turns: true}
+		return store.Chores{Rescue: true, Turns: true, Records: planKinds}
 	}
 	return l.seen.chores
 }

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/bulk"
+	"github.com/tuskqueue/tusk/internal/tick"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
 )
@@ -44,7 +46,7 @@ func (c *chores) set(say store.Chores, err error) {
 	c.say, c.err = say, err
 }
 
-func (c *chores) oversee(context.Context, int64) (store.Chores, error) {
+func (c *chores) oversee(context.Context, int64, ...string) (store.Chores, error) {
 	c.count("oversee")
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,6 +68,11 @@ func (c *chores) Turns(ctx context.Context, term int64, groups, heads int) ([]st
 	return c.Store.Turns(ctx, term, groups, heads)
 }
 
+func (c *chores) Records(ctx context.Context, kind string) ([]store.Record, error) {
+	c.count(kind)
+	return c.Store.Records(ctx, kind)
+}
+
 func TestChoresThatHaveNothingToDoAreNotAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &chores{Store: memory.New(), seen: map[string]int{}}
@@ -74,8 +81,12 @@ func TestChoresThatHaveNothingToDoAreNotAskedFor(t *testing.T) {
 		defer kill()
 		time.Sleep(5 * time.Second)
 		n := c.during(10 * time.Second)
-		if n["oversee"] < 19 || n["oversee"] > 21 || n["admit"]+n["rescue"]+n["turns"] > 0 {
+		if n["oversee"] < 19 || n["oversee"] > 21 || n["admit"]+n["rescue"]+n["turns"]+n[tick.RecordKind]+n[bulk.RecordKind] > 0 {
 			t.Errorf("with nothing to do: %v", n)
+		}
+		c.set(store.Chores{Admit: -1, Records: planKinds}, nil)
+		if n := c.during(600 * time.Millisecond); n[tick.RecordKind] == 0 || n[bulk.RecordKind] == 0 {
+			t.Errorf("when there are schedules and operations: %v", n)
 		}
 		c.set(store.Chores{Admit: -1, Rescue: true, Turns: true}, nil)
 		if n := c.during(600 * time.Millisecond); n["rescue"] == 0 || n["turns"] == 0 || n["admit"] > 0 {
@@ -92,7 +103,7 @@ func TestChoresThatHaveNothingToDoAreNotAskedFor(t *testing.T) {
 		}
 		c.set(store.Chores{Admit: -1}, errPlanned)
 		c.during(time.Second)
-		if n := c.during(5 * time.Second); n["admit"] < 5 || n["rescue"] < 4 || n["turns"] < 4 {
+		if n := c.during(5 * time.Second); n["admit"] < 5 || n["rescue"] < 4 || n["turns"] < 4 || n[tick.RecordKind] < 4 {
 			t.Errorf("while the engine does not tell: %v", n)
 		}
 	})

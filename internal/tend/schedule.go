@@ -51,6 +51,9 @@ type firing struct {
 // schedule fires the ticks that have come. A schedule that cannot be read or written
 // holds up no other.
 func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error) {
+	if !l.mayHave(term, tick.RecordKind) {
+		return scheduleIdle, nil
+	}
 	records, err := l.store.Records(ctx, tick.RecordKind)
 	if err != nil || len(records) == 0 {
 		return scheduleIdle, err

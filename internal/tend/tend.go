@@ -38,9 +38,9 @@ type Options struct {
 	TTL       time.Duration   // of a term without renewal
 	NewID     func() store.ID // mints task ids
 	Retention func() store.Retention
-	Maintain  func(ctx context.Context, term int64) error                 // nil: the engine has no housekeeping
-	Oversee   func(ctx context.Context, term int64) (store.Chores, error) // nil: the engine cannot
-	Rescued   func(o store.Outcome)                                       // told of each task taken from a dead worker
+	Maintain  func(ctx context.Context, term int64) error                                  // nil: the engine has no housekeeping
+	Oversee   func(ctx context.Context, term int64, kinds ...string) (store.Chores, error) // nil: the engine cannot
+	Rescued   func(o store.Outcome)                                                        // told of each task taken from a dead worker
 	Log       *slog.Logger
 
 	RescueEvery time.Duration // between two looks for dead workers
@@ -55,7 +55,7 @@ type Leader struct {
 	loops []*loop.Loop
 	lead  *loop.Loop
 
-	rescuing, turning *loop.Loop
+	rescuing, turning, scheduling, operating *loop.Loop
 
 	mu    sync.Mutex
 	term  int64
@@ -84,16 +84,17 @@ func New(s Store, o Options) *Leader {
 	l.lead = loop.New("lead", o.TTL/3, o.Log, l.campaign)
 	l.lead.Patience = o.TTL / 3
 	l.turning, l.rescuing = l.chore("turn", 30*time.Second, l.turn), l.chore("rescue", 15*time.Second, l.rescue)
+	l.scheduling, l.operating = l.chore("schedule", 30*time.Second, l.schedule), l.operate()
 	l.loops = []*loop.Loop{
 		l.lead,
 		l.chore("admit", 15*time.Second, l.admit),
 		l.turning,
 		l.chore("age", 30*time.Second, l.age),
 		l.rescuing,
-		l.chore("schedule", 30*time.Second, l.schedule),
+		l.scheduling,
 		l.chore("prune", time.Minute, l.prune),
 		l.chore("name", 30*time.Second, l.name),
-		l.operate(),
+		l.operating,
 	}
 	if o.Maintain != nil {
 		l.loops = append(l.loops, l.chore("maintain", time.Minute, l.maintain))

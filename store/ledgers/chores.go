@@ -12,18 +12,19 @@ import (
 var _ store.Overseer = (*Store)(nil)
 
 // Oversee implements store.Overseer. Admit has something to do while ledgers need anything of others.
-func (s *Store) Oversee(ctx context.Context, term int64) (c store.Chores, err error) {
+func (s *Store) Oversee(ctx context.Context, term int64, kinds ...string) (c store.Chores, err error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
 		return c, err
 	}
-	told := s.choresOf(ctx, all, term, 1)
+	told := s.choresOf(ctx, all, term, 1, kinds...)
 	if len(told) < len(all) { // the others are to be asked
-		return store.Chores{Rescue: true, Turns: true}, nil
+		return store.Chores{Rescue: true, Turns: true, Records: kinds}, nil
 	}
 	c.Admit = -1
 	for no, one := range told {
 		c.Rescue, c.Turns = c.Rescue || one.Rescue, c.Turns || one.Turns
+		c.Records = append(c.Records, one.Records...)
 		if next, nothing := admitsNothing(told, no); !nothing || one.Far {
 			c.Admit = 0
 		} else if next >= 0 && (c.Admit < 0 || next < c.Admit) {
@@ -43,7 +44,9 @@ func (s *Store) idle(ctx context.Context, all []*ledger, term int64) map[int]pos
 
 // choresOf asks each server with so many ledgers at least once what there is to do in all of them. Ledgers
 // that did not tell are left out: they are to be asked for the chore itself.
-func (s *Store) choresOf(ctx context.Context, all []*ledger, term int64, fewest int) map[int]postgres.Chores {
+func (s *Store) choresOf(
+	ctx context.Context, all []*ledger, term int64, fewest int, kinds ...string,
+) map[int]postgres.Chores {
 	told := map[int]postgres.Chores{}
 	within, cancel := context.WithTimeout(ctx, suspectAfter)
 	defer cancel()
@@ -55,7 +58,7 @@ func (s *Store) choresOf(ctx context.Context, all []*ledger, term int64, fewest 
 			continue
 		}
 		done.Go(func() {
-			chores, err := postgres.ChoresOf(within, term, engines, letters)
+			chores, err := postgres.ChoresOf(within, term, engines, letters, kinds...)
 			if err != nil {
 				if ctx.Err() == nil { // any of them may be the cause
 					for _, i := range numbers {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -17,13 +18,15 @@ type Chores struct {
 	Rescue bool          // somebody may have died, or it is time to look for leases of nobody
 	Far    bool          // tasks need others of another ledger, or letters wait
 	Ended  int64         // of the latest flush of completions
+
+	Records []string // kinds of which there are records
 }
 
 var _ store.Overseer = (*Store)(nil)
 
 // Oversee implements store.Overseer.
-func (s *Store) Oversee(ctx context.Context, term int64) (store.Chores, error) {
-	all, err := ChoresOf(ctx, term, []*Store{s}, "")
+func (s *Store) Oversee(ctx context.Context, term int64, kinds ...string) (store.Chores, error) {
+	all, err := ChoresOf(ctx, term, []*Store{s}, "", kinds...)
 	if err != nil {
 		return store.Chores{}, err
 	}
@@ -34,12 +37,12 @@ func (s *Store) Oversee(ctx context.Context, term int64) (store.Chores, error) {
 	if c.Doubts {
 		c.Next = 0
 	}
-	return store.Chores{Admit: c.Next, Rescue: c.Rescue, Turns: c.Turns, Ended: c.Ended}, nil
+	return store.Chores{Admit: c.Next, Rescue: c.Rescue, Turns: c.Turns, Ended: c.Ended, Records: c.Records}, nil
 }
 
 // ChoresOf looks at several engines on one pool, in one statement: what is idle need not be
 // asked for each chore. Letters are tasks of a queue that wait for their time; empty: there are no other ledgers.
-func ChoresOf(ctx context.Context, term int64, all []*Store, letters string) ([]Chores, error) {
+func ChoresOf(ctx context.Context, term int64, all []*Store, letters string, kinds ...string) ([]Chores, error) {
 	chores := make([]Chores, len(all))
 	var lane *int64
 	if letters != "" {
@@ -49,13 +52,13 @@ func ChoresOf(ctx context.Context, term int64, all []*Store, letters string) ([]
 		i := int32Of(raw[0])
 		c := Chores{Leads: raw[1][0] != 0, Next: -1, Doubts: raw[3][0] != 0, Turns: raw[4][0] != 0,
 			Rescue: raw[5][0] != 0 || all[i].lookout.due(term, rescueAll), Far: raw[6][0] != 0,
-			Ended: int64Of(raw[7])}
+			Ended: int64Of(raw[7]), Records: strings.Fields(string(raw[8]))}
 		if raw[2] != nil {
 			c.Next = time.Duration(int64Of(raw[2])) * time.Microsecond
 		}
 		chores[i] = c
 		return nil
-	}, term, lane)
+	}, term, lane, kinds)
 	if err != nil {
 		return nil, fmt.Errorf("chores: %w", err)
 	}

@@ -154,7 +154,7 @@ var leadClauses = []clause{
 		}
 		see := func() store.Chores {
 			t.Helper()
-			c, err := engine.Oversee(t.ctx(), t.lead())
+			c, err := engine.Oversee(t.ctx(), t.lead(), "plan", "other")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -166,8 +166,15 @@ var leadClauses = []clause{
 			t.Fatal(err)
 		}
 		t.addOne()
-		if c := see(); c.Admit > 0 || c.Rescue || c.Turns {
+		if c := see(); c.Admit > 0 || c.Rescue || c.Turns || len(c.Records) > 0 {
 			t.Errorf("with nothing to do: %+v", c)
+		}
+		plan := store.PutRecord{Record: store.Record{Kind: "plan", Name: "a", Body: []byte("{}")}}
+		if _, _, err := t.PutRecord(t.ctx(), plan); err != nil {
+			t.Fatal(err)
+		}
+		if c := see(); !slices.Equal(c.Records, []string{"plan"}) {
+			t.Errorf("with a record of a kind: %+v", c)
 		}
 		t.addOne(delay(time.Hour))
 		if c := see(); c.Admit < 0 || c.Admit > time.Hour {

@@ -1,5 +1,6 @@
 -- name: chores
--- What a leader of term $1 has to do in ledger {i}, which sends letters by lane $2, or null if it is the only one.
+-- What a leader of term $1 has to do in ledger {i}, which sends letters by lane $2, or null if it is the only one;
+-- and of which of the kinds $3 there are records.
 -- Those of several ledgers are put together.
 select {i} as i,
   exists (select from tusk.leader l where l.term = $1 and l.id is not null and l.expires_at > clock_timestamp()),
@@ -14,4 +15,6 @@ select {i} as i,
         or w.attended = pg_catalog.pg_postmaster_start_time() and w.late_at <= clock_timestamp() + interval '1 second')
       or w.dead and greatest(w.beat_at, w.left_at, w.suspected_at) > clock_timestamp() - interval '1 minute'),
   case when $2::bigint is not null then tusk_fn.needs_others($2) else false end,
-  1 + coalesce((select o.xid::text::bigint from tusk.outcome o order by o.xid desc limit 1), 0)
+  1 + coalesce((select o.xid::text::bigint from tusk.outcome o order by o.xid desc limit 1), 0),
+  (select coalesce(string_agg(k.kind, ' '), '') from pg_catalog.unnest($3::text[]) k(kind)
+   where exists (select from tusk.record r where r.kind = k.kind))
