@@ -17,7 +17,7 @@ func TestTasksAreRestoredFromS3(t *testing.T) {
 	objects := placetest.Start(t, placetest.S3)
 	sh, place := newShell(t), objects.URL("restored")
 	sh.must("migrate", "up")
-	const tasks = 9000 // a third of them takes several transactions
+	const tasks = 3000 // a third of them takes several transactions
 	var lines strings.Builder
 	for i := range tasks {
 		fmt.Fprintf(&lines, `{"kind": "echo", "args": {"n": %d}, "queue": "bills", "tenant": %q}`+"\n", i,
