@@ -8,8 +8,22 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/crypto/bcrypt"
+
 	"github.com/tuskqueue/tusk/store/memory"
 )
+
+func TestAnUnknownNameIsAsSlowAsAWrongPassword(t *testing.T) {
+	hash, err := hashOf("a password of somebody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	somebodys, err1 := bcrypt.Cost([]byte(hash))
+	nobodys, err2 := bcrypt.Cost(nobody)
+	if err1 != nil || err2 != nil || nobodys != somebodys {
+		t.Errorf("nobody's hash costs %d, %v, somebody's %d, %v", nobodys, err2, somebodys, err1)
+	}
+}
 
 func TestAGuessIsCountedBeforeItIsChecked(t *testing.T) {
 	var f failures
