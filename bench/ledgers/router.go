@@ -44,6 +44,8 @@ type engine interface {
 type figure struct {
 	perSecond float64 // tasks
 	server    float64 // microseconds of the servers' processor time a task
+	trips     float64 // round trips a thousand tasks
+	claims    float64 // a thousand tasks
 }
 
 // contender opens a fresh queue.
@@ -100,7 +102,8 @@ func compare(ctx context.Context, b *bench, contenders []contender) (map[string]
 				return nil, fmt.Errorf("%s: %w", c.name, err)
 			}
 			figures[c.name] = append(figures[c.name], f)
-			fmt.Fprintf(os.Stderr, "round %d: %-14s %8.0f tasks/s, servers %5.2f us\n", round+1, c.name, f.perSecond, f.server)
+			fmt.Fprintf(os.Stderr, "round %d: %-14s %8.0f tasks/s, servers %5.2f us, %5.2f trips and %5.2f claims a thousand\n",
+				round+1, c.name, f.perSecond, f.server, f.trips, f.claims)
 		}
 	}
 	return figures, nil
@@ -167,7 +170,9 @@ func produceAndConsume(ctx context.Context, e engine, tasks int) (f figure, err 
 	after, failed := e.Measure(ctx)
 	n := float64(p.stored.Load() - warm)
 	used := after.ServerCPU - before.ServerCPU
-	return figure{n / took.Seconds(), float64(used.Nanoseconds()) / 1000 / n}, errors.Join(err, failed)
+	return figure{n / took.Seconds(), float64(used.Nanoseconds()) / 1000 / n,
+		float64(after.RoundTrips-before.RoundTrips) * 1000 / n, float64(after.Queries-before.Queries) * 1000 / n,
+	}, errors.Join(err, failed)
 }
 
 // produce enqueues batches, and waits where workers are far behind.
