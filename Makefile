@@ -22,8 +22,8 @@ KILLS ?= 400,50,60,100
 PACKAGES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 export GOFLAGS := -mod=readonly -buildvcs=false
 
-.PHONY: help release test check build deps storm kills lost-commits storm-mutants model schemathesis hostile fuzz \
-	bench bench-full bench-mysql bench-postgres bench-postgres-long
+.PHONY: help release test test-product test-bench test-deploy check build deps storm kills lost-commits storm-mutants \
+	model schemathesis hostile fuzz bench bench-full bench-mysql bench-postgres bench-postgres-long
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -54,9 +54,15 @@ check: deps
 	CGO_ENABLED=0 go -C deploy vet ./...
 	CGO_ENABLED=0 go -C bench/peers/riversqlite vet ./...
 
-test: check
+test: test-product test-bench test-deploy
+
+test-product: check
 	CGO_ENABLED=1 TUSK_TEST_ALL=1 ./scripts/in-memory go test -race -vet=off -p $(PACKAGES) -shuffle=on -timeout 40m ./...
+
+test-bench: check
 	CGO_ENABLED=0 ./scripts/in-memory go -C bench test -vet=off -shuffle=on ./...
+
+test-deploy: check
 	CGO_ENABLED=0 ./scripts/in-memory go -C deploy test -vet=off -shuffle=on ./...
 
 storm: deps

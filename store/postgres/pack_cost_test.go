@@ -192,7 +192,7 @@ func TestTasksAreFoundWithoutReadingOthers(t *testing.T) {
 				case "cancel":
 					most = 14000 // the dead have an index by when they ended, for those who are told of ends
 				case "reprioritize", "move":
-					most = 10500
+					most = 12000
 				case "delete":
 					most = 20000
 				case "retry": // one by one
