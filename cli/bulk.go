@@ -79,13 +79,17 @@ func (app *App) flagsBeside(command string, allowed ...string) string {
 
 // readInput reads a file, or stdin, as a whole.
 func (app *App) readInput(name string) ([]byte, error) {
-	const longest = 64 << 20
+	const longest = 64 // MiB
 	file, _, err := app.openInput(name)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	return io.ReadAll(io.LimitReader(file, longest))
+	data, err := io.ReadAll(io.LimitReader(file, longest<<20+1))
+	if err == nil && len(data) > longest<<20 {
+		return nil, usage("divide it", "%s: has more than %d MiB, the most that is read as a whole", name, longest)
+	}
+	return data, err
 }
 
 // openInput opens a file to read, or stdin; size is 0 when it is not known.

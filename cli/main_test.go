@@ -31,6 +31,9 @@ type leakless struct{ m *testing.M }
 
 func (l leakless) Run() int {
 	code := l.m.Run()
+	if builtIn != "" {
+		_ = os.RemoveAll(builtIn)
+	}
 	if err := goleak.Find(goleak.IgnoreAnyFunction(
 		"github.com/tuskqueue/tusk/store/postgres/pgtest.(*Server).await.func1")); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)

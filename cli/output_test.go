@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"unicode/utf8"
@@ -198,14 +199,30 @@ var packageDir, _ = os.Getwd()
 // binary builds the command, for what cannot be seen from inside a process.
 func binary(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "tusk")
-	build := exec.Command("go", "build", "-o", path, "github.com/tuskqueue/tusk/cmd/tusk")
-	build.Dir = packageDir
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	path, err := built()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return path
 }
+
+// built is where the program was built for all tests, in the folder that goes with them.
+var built = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "tusk-built-")
+	if err != nil {
+		return "", err
+	}
+	builtIn = dir
+	path := filepath.Join(dir, "tusk")
+	build := exec.Command("go", "build", "-o", path, "github.com/tuskqueue/tusk/cmd/tusk")
+	build.Dir = packageDir
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, nil
+})
+
+var builtIn string
 
 func TestTheProcessBehavesInAShell(t *testing.T) {
 	tusk := binary(t)

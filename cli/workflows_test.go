@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -219,4 +221,13 @@ func TestTenantsAreListedAndSet(t *testing.T) {
 	sh.fails(exitUsage, "usage", nil, "tenants", "set", "acme", "--queue", "reports")
 	sh.fails(exitUsage, "invalid_name", nil, "tenants", "set", "No", "--queue", "reports", "--weight", "1")
 	sh.fails(exitNotFound, "not_found", nil, "tenants", "reset", "acme", "--queue", "none")
+}
+
+func TestAFileThatIsReadAsAWholeHasALimit(t *testing.T) {
+	sh := newShell(t)
+	file := filepath.Join(t.TempDir(), "w.json")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, 64<<20+1)); err != nil {
+		t.Fatal(err)
+	}
+	sh.fails(exitUsage, "usage", []string{"64 MiB", "divide it"}, "workflows", "enqueue", file)
 }

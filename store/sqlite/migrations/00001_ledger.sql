@@ -4,6 +4,7 @@
 -- passed its position. A claim therefore writes nothing to this table.
 
 -- +goose Up
+-- +goose StatementBegin
 
 -- One row: the highest instant that any process has seen, a random number that
 -- tells this ledger from another one in the same place, the last version given
@@ -291,7 +292,6 @@ create table tusk_end (
 );
 
 -- The history of a task, and what it needed, go with it.
--- +goose StatementBegin
 create trigger tusk_task_gone after delete on tusk_task begin
   delete from tusk_attempt where task = old.num;
   delete from tusk_note where task = old.num;
@@ -301,6 +301,7 @@ end;
 -- +goose StatementEnd
 
 -- +goose Down
+-- +goose StatementBegin
 drop trigger if exists tusk_task_ended;
 drop trigger if exists tusk_attempt_died;
 drop table tusk_end;
@@ -324,3 +325,4 @@ drop table tusk_task;
 drop table tusk_lane;
 drop table tusk_kind;
 drop table tusk_clock;
+-- +goose StatementEnd

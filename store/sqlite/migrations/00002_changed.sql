@@ -1,8 +1,12 @@
 -- +goose Up
+-- +goose StatementBegin
 -- When a task was last changed while it waited, and how.
 alter table tusk_note add column changed_at integer;
 alter table tusk_note add column changed text;
+-- +goose StatementEnd
 
 -- +goose Down
+-- +goose StatementBegin
 alter table tusk_note drop column changed;
 alter table tusk_note drop column changed_at;
+-- +goose StatementEnd
