@@ -38,10 +38,13 @@ type Options struct {
 	TTL       time.Duration   // of a term without renewal
 	NewID     func() store.ID // mints task ids
 	Retention func() store.Retention
-	Maintain  func(ctx context.Context, term int64) error                                  // nil: the engine has no housekeeping
-	Oversee   func(ctx context.Context, term int64, kinds ...string) (store.Chores, error) // nil: the engine cannot
-	Rescued   func(o store.Outcome)                                                        // told of each task taken from a dead worker
 	Log       *slog.Logger
+
+	// Nil where the engine has no housekeeping, or cannot tell what there is to do.
+	Maintain func(ctx context.Context, term int64) error
+	Oversee  func(ctx context.Context, term int64, kinds ...string) (store.Chores, error)
+	// Rescued is told of each task that was taken from a dead worker; nil: nobody wants to know.
+	Rescued func(o store.Outcome)
 
 	RescueEvery time.Duration // between two looks for dead workers
 	Outage      time.Duration // without contact with the store: living workers may have missed beats
