@@ -24,7 +24,8 @@ func buffers(t *testing.T, s store.Store, pool *pgxpool.Pool, worker store.ID, l
 	least := 1 << 30
 	for range 4 {
 		pages, rows := touched(t, c, `
-			select unnest(ids) from tusk_fn.claim($1, gen_random_uuid(), array[tusk_fn.lane_of('q', -32768)], $2, false, 0, false, false)`, [16]byte(worker), limit)
+			select unnest(ids) from tusk_fn.claim($1, gen_random_uuid(), array[tusk_fn.lane_of('q', -32768)], $2, false, 0,
+				false, false)`, [16]byte(worker), limit)
 		if rows != limit {
 			t.Fatalf("claimed %d of %d", rows, limit)
 		}
@@ -44,7 +45,8 @@ func buffersOfOne(t *testing.T, pool *pgxpool.Pool, worker store.ID) int {
 	}
 	claims := func(tx pgx.Tx) (n int) {
 		if err := tx.QueryRow(ctx, `
-			select coalesce(sum(calls), 0)::int from pg_stat_xact_user_functions where schemaname = 'tusk' and funcname = 'claim'`).Scan(&n); err != nil {
+			select coalesce(sum(calls), 0)::int from pg_stat_xact_user_functions
+			where schemaname = 'tusk' and funcname = 'claim'`).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n
@@ -72,11 +74,14 @@ func buffersOfOne(t *testing.T, pool *pgxpool.Pool, worker store.ID) int {
 const claimByExchange = `
 	create or replace function pg_temp.claim_one(_worker uuid) returns void language plpgsql as $$
 	declare
-		lane bigint; id uuid; kind text; args bytea; enqueued_at timestamptz; attempt int; crashes int; run_at timestamptz; expires_at timestamptz;
-		claimed_at timestamptz; tenant text; key text; tags text[]; settings bytea; workflow uuid; turn boolean; part text; finished boolean; freed text[];
+		lane bigint; id uuid; kind text; args bytea; enqueued_at timestamptz; attempt int; crashes int; run_at timestamptz;
+		expires_at timestamptz; claimed_at timestamptz; tenant text; key text; tags text[]; settings bytea; workflow uuid;
+		turn boolean; part text; finished boolean; freed text[];
 	begin
-		call tusk_fn.exchange(_worker, gen_random_uuid(), array[tusk_fn.lane_of('q', -32768)], 0, tusk_fn.lane_of('q', 0), null, null, null, null, null,
-			lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, workflow, turn, part, finished, freed);
+		call tusk_fn.exchange(_worker, gen_random_uuid(), array[tusk_fn.lane_of('q', -32768)], 0,
+			tusk_fn.lane_of('q', 0), null, null, null, null, null,
+			lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings,
+			workflow, turn, part, finished, freed);
 		if id is null then
 			raise 'claimed nothing';
 		end if;
