@@ -56,8 +56,8 @@ func main() {
 	}
 	b := &bench{}
 	chosen := flag.String("scenario", strings.Join(names, ","), "which, by commas")
-	flag.IntVar(&b.tasks, "tasks", 1_000_000, "tasks of a run")
-	flag.IntVar(&b.rounds, "rounds", 3, "runs of each contender, interleaved")
+	flag.IntVar(&b.tasks, "tasks", 400_000, "tasks of a run")
+	flag.IntVar(&b.rounds, "rounds", 12, "runs of each contender, in turn")
 	flag.DurationVar(&b.lasts, "lasts", 20*time.Second, "how long idle and lost last")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

@@ -29,8 +29,9 @@ func (work) Kind() string { return "work" }
 const (
 	pad         = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 	batch       = 500
-	mostWaiting = 100 // batches, before producers wait
-	hands       = 2   // produce, and so many consume
+	mostWaiting = 100                    // batches, before producers wait
+	hands       = 2                      // produce, and so many consume
+	settles     = 200 * time.Millisecond // in which the last outcomes are written
 )
 
 // engine is what a run needs of one.
@@ -91,116 +92,128 @@ func router(ctx context.Context, b *bench) ([]bar, error) {
 	}, nil
 }
 
-// compare runs the contenders in turn, each round beginning with another one.
-func compare(ctx context.Context, b *bench, contenders []contender) (map[string][]figure, error) {
+// compare opens all contenders, and has them run in turn, each round beginning with another one: what else the
+// machine does changes within seconds, and so meets them alike. Their connections, tables and workers stay, so that
+// what a worker does when it starts is not counted; those of the others are idle.
+func compare(ctx context.Context, b *bench, contenders []contender) (_ map[string][]figure, err error) {
+	running := make([]*running, len(contenders))
+	for i, c := range contenders {
+		if running[i], err = c.start(ctx, fmt.Sprintf("run_%d", i)); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.name, err)
+		}
+		defer func() { err = errors.Join(err, running[i].stop()) }()
+	}
 	figures := map[string][]figure{}
-	for round := range b.rounds {
-		for i := range contenders {
-			c := contenders[(i+round)%len(contenders)]
-			f, err := c.measure(ctx, fmt.Sprintf("run_%d_%d", round, i), b.tasks)
+	for round := range b.rounds + 1 {
+		for k := range contenders {
+			i := (k + round) % len(contenders)
+			name := contenders[i].name
+			f, err := running[i].measure(ctx, b.tasks)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", c.name, err)
+				return nil, fmt.Errorf("%s: %w", name, err)
 			}
-			figures[c.name] = append(figures[c.name], f)
+			if round == 0 { // for practice: connections are opened, and their statements planned
+				continue
+			}
+			figures[name] = append(figures[name], f)
 			fmt.Fprintf(os.Stderr, "round %d: %-14s %8.0f tasks/s, servers %5.2f us, %5.2f trips and %5.2f claims a thousand\n",
-				round+1, c.name, f.perSecond, f.server, f.trips, f.claims)
+				round, name, f.perSecond, f.server, f.trips, f.claims)
 		}
 	}
 	return figures, nil
 }
 
-func (c contender) measure(ctx context.Context, name string, tasks int) (f figure, err error) {
+// running is a contender at work: tasks go through their life through its client and its workers.
+type running struct {
+	engine          engine
+	client          *tusk.Client
+	stored, handled atomic.Int64
+	halt            context.CancelFunc
+	workers         errgroup.Group
+}
+
+// start opens a contender on new databases of this name, and starts its workers.
+func (c contender) start(ctx context.Context, name string) (*running, error) {
 	var dsns []string
 	for _, s := range c.on {
-		if err := errors.Join(s.Exec(ctx, "create database "+name), s.Exec(ctx, "checkpoint")); err != nil {
-			return f, err
+		if err := s.Exec(ctx, "create database "+name); err != nil {
+			return nil, err
 		}
 		dsn, err := url.Parse(s.DSN)
 		if err != nil {
-			return f, err
+			return nil, err
 		}
 		dsn.Path = "/" + name
 		dsns = append(dsns, dsn.String())
 	}
 	e, err := c.open(ctx, dsns)
 	if err != nil {
-		return f, err
+		return nil, err
 	}
-	f, err = produceAndConsume(ctx, e, tasks)
-	err = errors.Join(err, e.Close())
-	for _, s := range c.on {
-		err = errors.Join(err, s.Exec(ctx, "drop database "+name+" with (force)"))
+	r := &running{engine: e}
+	if r.client, err = tusk.NewClient(e, &tusk.ClientConfig{Logger: discard}); err != nil {
+		return nil, err
 	}
-	return f, err
+	mux := tusk.NewMux()
+	tusk.HandleFunc(mux, func(context.Context, work) error { r.handled.Add(1); return nil })
+	working, halt := context.WithCancel(ctx)
+	r.halt = halt
+	for range hands {
+		worker, err := tusk.NewWorker(r.client, mux, &tusk.WorkerConfig{Concurrency: 16, ReadAhead: batch})
+		if err != nil {
+			return nil, errors.Join(err, r.stop())
+		}
+		r.workers.Go(func() error { return worker.Run(working) })
+	}
+	return r, nil
 }
 
-// produceAndConsume takes tasks through their life: through the client, and through workers. A quarter as many go
-// before those that are measured, so that connections are open and their statements planned.
-func produceAndConsume(ctx context.Context, e engine, tasks int) (f figure, err error) {
-	client, err := tusk.NewClient(e, &tusk.ClientConfig{Logger: discard})
+func (r *running) stop() error {
+	r.halt()
+	return errors.Join(r.workers.Wait(), r.engine.Close())
+}
+
+// measure takes so many tasks through their life. Some go before them, which are not measured.
+func (r *running) measure(ctx context.Context, tasks int) (f figure, err error) {
+	if err := r.run(ctx, tasks/10); err != nil {
+		return f, err
+	}
+	before, err := r.engine.Measure(ctx)
 	if err != nil {
 		return f, err
 	}
-	p := &produce{client: client}
-	mux := tusk.NewMux()
-	tusk.HandleFunc(mux, func(context.Context, work) error { p.handled.Add(1); return nil })
-	working, stop := context.WithCancel(ctx)
-	defer stop()
-	var workers errgroup.Group
-	for range hands {
-		worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Concurrency: 16, ReadAhead: batch})
-		if err != nil {
-			return f, err
-		}
-		workers.Go(func() error { return worker.Run(working) })
-	}
-	if err := p.run(ctx, tasks/4); err != nil {
-		return f, err
-	}
-	warm := p.stored.Load()
-	before, err := e.Measure(ctx)
-	if err != nil {
-		return f, err
-	}
-	begun := time.Now()
-	err = p.run(ctx, tasks)
+	warm, begun := r.stored.Load(), time.Now()
+	err = r.run(ctx, tasks)
 	took := time.Since(begun)
-	stop() // and write the last outcomes
-	err = errors.Join(err, workers.Wait())
-	after, failed := e.Measure(ctx)
-	n := float64(p.stored.Load() - warm)
+	time.Sleep(settles)
+	after, failed := r.engine.Measure(ctx)
+	n := float64(r.stored.Load() - warm)
 	used := after.ServerCPU - before.ServerCPU
 	return figure{n / took.Seconds(), float64(used.Nanoseconds()) / 1000 / n,
 		float64(after.RoundTrips-before.RoundTrips) * 1000 / n, float64(after.Queries-before.Queries) * 1000 / n,
 	}, errors.Join(err, failed)
 }
 
-// produce enqueues batches, and waits where workers are far behind.
-type produce struct {
-	client          *tusk.Client
-	stored, handled atomic.Int64
-}
-
-// run enqueues so many tasks, and waits until they have been handled.
-func (p *produce) run(ctx context.Context, tasks int) error {
+// run enqueues so many tasks, waits where workers are far behind, and at last until all have been handled.
+func (r *running) run(ctx context.Context, tasks int) error {
 	var made atomic.Int64
 	var producers errgroup.Group
 	for range hands {
 		producers.Go(func() error {
 			for made.Add(batch) <= int64(tasks) {
-				for p.stored.Load()-p.handled.Load() > mostWaiting*batch {
+				for r.stored.Load()-r.handled.Load() > mostWaiting*batch {
 					time.Sleep(time.Millisecond)
 				}
-				if err := enqueue(ctx, p.client, batch); err != nil {
+				if err := enqueue(ctx, r.client, batch); err != nil {
 					return err
 				}
-				p.stored.Add(batch)
+				r.stored.Add(batch)
 			}
 			return nil
 		})
 	}
 	err := producers.Wait()
-	for err == nil && p.handled.Load() < p.stored.Load() && ctx.Err() == nil {
+	for err == nil && r.handled.Load() < r.stored.Load() && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
 	return err

@@ -227,6 +227,58 @@ func TestUncommittedRowsAreSteppedOverOnce(t *testing.T) {
 	}
 }
 
+// TestLateWritersAreLookedForOneByOne wants a look at a lane that was claimed beside an open transaction to read what
+// that wrote, and not all of the lane, whatever the planner knows.
+func TestLateWritersAreLookedForOneByOne(t *testing.T) {
+	s, pool := fresh(t)
+	w := startWorker(t, s)
+	open, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Rollback(context.Background())
+	if _, err := open.Exec(t.Context(), "select pg_current_xact_id()"); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 { // rows by themselves, since each call is less than a pack
+		goRound(t, s, w, 50)
+	}
+	if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
+		t.Fatal(err)
+	}
+	if tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 2,
+		Token: store.NewToken()}); err != nil || len(tasks) != 1 { // to its end
+		t.Fatal(len(tasks), err)
+	}
+	if err := open.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	looks := func(what string) {
+		t.Helper()
+		for _, look := range []string{
+			"select tusk_fn.lanes_with_rows(array[tusk_fn.lane_of('q', -32768)])",
+			"select tusk_fn.untidy_lanes(1000, 1000)",
+		} {
+			pool.Reset()
+			c := acquire(t, pool)
+			least := 1 << 30
+			for range 7 { // from the sixth on with a plan for any values
+				pages, _ := touched(t, c, look)
+				least = min(least, pages)
+			}
+			c.Release()
+			if t.Logf("%d pages %s: %s", least, what, look); least > 40 {
+				t.Errorf("%s touches %d pages %s", look, least, what)
+			}
+		}
+	}
+	looks("without statistics")
+	if _, err := pool.Exec(t.Context(), "analyze"); err != nil {
+		t.Fatal(err)
+	}
+	looks("with statistics")
+}
+
 func TestTheHotPathLeavesNoDeadRows(t *testing.T) {
 	s, pool := fresh(t)
 	w := startWorker(t, s)

@@ -333,9 +333,12 @@ begin
       or pg_snapshot_xmin(p.done) < pg_snapshot_xmax(p.done)
         and exists (
           select from pg_snapshot_xip(p.done) x
-          where pg_visible_in_snapshot(x, _here)
-            and exists (select from tusk.log t where t.lane = l.id and t.xid = x
-              and (t.xid, tusk_fn.last_n(t.n, t.packed)) > (p.at_xid, p.at_n)))
+          -- one transaction after another: joined, all of the lane might be read
+          cross join lateral (
+            select from tusk.log t
+            where t.lane = l.id and t.xid = x and (t.xid, tusk_fn.last_n(t.n, t.packed)) > (p.at_xid, p.at_n)
+            limit 1) late
+          where pg_visible_in_snapshot(x, _here))
       or p.win is not null
         and exists (select from pg_snapshot_xip(p.win) x where pg_visible_in_snapshot(x, _here))
     order by q.place, l.id);

@@ -96,9 +96,9 @@ begin
       or _end::text::bigint - pg_snapshot_xmax(a.seen)::text::bigint > _idle_xids
       or exists (select from tusk.log t where t.lane = l.id and t.xid >= pg_snapshot_xmax(a.seen) and t.xid < _end)
       or exists (
-        select from pg_snapshot_xip(a.seen) late
-        where pg_visible_in_snapshot(late, _here) and exists (select from tusk.log t where t.lane = l.id
-          and t.xid = late))
+        select from pg_snapshot_xip(a.seen) x
+        cross join lateral (select from tusk.log t where t.lane = l.id and t.xid = x limit 1) late
+        where pg_visible_in_snapshot(x, _here))
       or p.win is null and (
         _end::text::bigint - pg_snapshot_xmin(p.done)::text::bigint > _idle_xids
         or pg_snapshot_xmin(p.done) < pg_snapshot_xmax(p.done) and pg_snapshot_xmin(_here) >= pg_snapshot_xmax(p.done))
