@@ -17,7 +17,6 @@ const (
 	coldEvery = time.Second // a claim begins with the ledgers that seemed empty
 	atOnce    = 8           // exchanges with one ledger before another one is asked first
 	mostRests = 2           // rounds of maintenance in a row that leave a quiet ledger out
-	plenty    = 100         // tasks, for which the way to another ledger is not worth it
 )
 
 // turns say which ledger is asked first. Hot ones are those that may have tasks: all but those
@@ -101,14 +100,13 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 	return s.claim(ctx, r, s.turns.order(all), true)
 }
 
-// claim asks ledgers one after the other, until it has enough. Enough is what was asked for, or plenty and half of that:
-// the tasks of two ledgers in one lease are two claims and two finishes, and whoever asks for so many comes again soon.
+// claim asks ledgers one after the other, until it has enough.
 func (s *Store) claim(
 	ctx context.Context, r store.ClaimRequest, order []*ledger, enough bool,
 ) (tasks []store.Task, err error) {
 	answered, limit := false, r.Limit
 	for _, l := range order {
-		if enough && (len(tasks) >= limit || len(tasks) >= max(plenty, limit/2)) {
+		if enough && len(tasks) >= limit {
 			break
 		}
 		if s.leases.unmet(r.Worker, l.no) {
