@@ -2,6 +2,7 @@ package tend
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -18,10 +19,12 @@ type overseen struct {
 	chores store.Chores
 }
 
-// planKinds are the records that chores go by.
-var planKinds = []string{tick.RecordKind, bulk.RecordKind}
+// choresByKind are the chores that go by records.
+func (l *Leader) choresByKind() map[string]*loop.Loop {
+	return map[string]*loop.Loop{tick.RecordKind: l.scheduling, bulk.RecordKind: l.operating}
+}
 
-// mayHave reports whether there may be records of one of planKinds.
+// mayHave reports whether there may be records of a kind that a chore goes by.
 func (l *Leader) mayHave(term int64, kind string) bool {
 	return slices.Contains(l.lately(term).Records, kind)
 }
@@ -31,7 +34,8 @@ const overseenFor = admitSeldom + admitSeldom/2
 
 // oversee asks the engine what there is to do, and wakes the chores that rest.
 func (l *Leader) oversee(ctx context.Context, term int64) (store.Chores, error) {
-	c, err := l.o.Oversee(ctx, term, planKinds...)
+	byKind := l.choresByKind()
+	c, err := l.o.Oversee(ctx, term, slices.Collect(maps.Keys(byKind))...)
 	if err != nil {
 		return c, err
 	}
@@ -45,7 +49,7 @@ func (l *Leader) oversee(ctx context.Context, term int64) (store.Chores, error) 
 	if c.Turns && !before.Turns {
 		l.turning.Wake()
 	}
-	for kind, chore := range map[string]*loop.Loop{tick.RecordKind: l.scheduling, bulk.RecordKind: l.operating} {
+	for kind, chore := range byKind {
 		if slices.Contains(c.Records, kind) && !slices.Contains(before.Records, kind) {
 			chore.Wake()
 		}
@@ -58,7 +62,7 @@ func (l *Leader) lately(term int64) store.Chores {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.seen.term != term || time.Since(l.seen.at) > overseenFor {
-		return store.Chores{Rescue: true, Turns: true, Records: planKinds}
+		return store.Chores{Rescue: true, Turns: true, Records: slices.Collect(maps.Keys(l.choresByKind()))}
 	}
 	return l.seen.chores
 }

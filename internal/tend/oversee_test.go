@@ -85,7 +85,7 @@ func TestChoresThatHaveNothingToDoAreNotAskedFor(t *testing.T) {
 		if n["oversee"] < 19 || n["oversee"] > 21 || asked > 0 {
 			t.Errorf("with nothing to do: %v", n)
 		}
-		c.set(store.Chores{Admit: -1, Records: planKinds}, nil)
+		c.set(store.Chores{Admit: -1, Records: []string{tick.RecordKind, bulk.RecordKind}}, nil)
 		if n := c.during(600 * time.Millisecond); n[tick.RecordKind] == 0 || n[bulk.RecordKind] == 0 {
 			t.Errorf("when there are schedules and operations: %v", n)
 		}
