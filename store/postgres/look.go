@@ -21,38 +21,55 @@ const (
 
 var forever = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// lookTable looks at the newest rows of a table that an index finds, and returns the
-// ids of those that may match, with the id down to which it has looked; zero: to the
-// end.
-func (s *Store) lookTable(
-	ctx context.Context, f *store.Filter, t *lookTable, rows, most int,
-) (ids []store.ID, end store.ID, err error) {
+// lookFound is what a look at a table has found.
+type lookFound struct {
+	ids []store.ID // of rows that may match
+	end store.ID   // down to which it has looked; zero: to the end
+}
+
+// lookInto looks at the newest rows of each table that an index finds, in one statement.
+func (s *Store) lookInto(
+	ctx context.Context, f *store.Filter, tables []*lookTable, rows, most int,
+) ([]lookFound, error) {
+	found, limits := make([]lookFound, len(tables)), make([]int, len(tables))
+	parts := make([]string, len(tables))
+	var c conditions
+	for i, t := range tables {
+		parts[i], limits[i] = s.lookText(f, t, &c, rows, most)
+		parts[i] = fmt.Sprintf("select %d, x.* from (\n%s) x", i, parts[i])
+	}
+	err := s.queryPinned(ctx, strings.Join(parts, "\nunion all\n"), func(raw [][]byte) error {
+		i := int32Of(raw[0])
+		found[i].ids = idsOf(raw[3])
+		switch {
+		case len(found[i].ids) == most:
+			found[i].end = found[i].ids[most-1]
+		case int(int64Of(raw[1])) == limits[i]:
+			found[i].end = idOf(raw[2])
+		}
+		return nil
+	}, c.args...)
+	return found, err
+}
+
+// lookText looks at one table, at so many rows at most.
+func (s *Store) lookText(f *store.Filter, t *lookTable, c *conditions, rows, most int) (text string, limit int) {
 	rest := *f
 	rest.Key, rest.Fingerprint, rest.Workflow, rest.Before = "", "", store.ID{}, store.ID{}
 	if t.name == "log" {
 		rest.States = nil // what a task of the log is now only the views know
 	}
-	var c conditions
-	if c.of(&rest); len(c.list) == 0 {
+	var none conditions
+	if none.of(&rest); len(none.list) == 0 {
 		rows = min(rows, most)
 	}
-	c = conditions{}
-	from, few, rows := s.lookFrom(f, t, &c, rows, most)
+	c.list = nil
+	from, few, rows := s.lookFrom(f, t, c, rows, most)
 	c.list = nil
 	c.of(&rest)
-	text := strings.NewReplacer("{few}", few, "{from}", from, "{rest}", c.text()).Replace(s.sql["look"])
-	text = strings.NewReplacer("{state}", t.state, "{table}", t.name, "{rows}", strconv.Itoa(rows), "{many}",
-		strconv.Itoa(lookRows), "{most}", strconv.Itoa(most)).Replace(text)
-	err = s.queryPinned(ctx, text, func(raw [][]byte) error {
-		switch ids = idsOf(raw[2]); {
-		case len(ids) == most:
-			end = ids[most-1]
-		case int(int64Of(raw[0])) == rows:
-			end = idOf(raw[1])
-		}
-		return nil
-	}, c.args...)
-	return ids, end, err
+	text = strings.NewReplacer("{few}", few, "{from}", from, "{rest}", c.text()).Replace(s.sql["look"])
+	return strings.NewReplacer("{state}", t.state, "{table}", t.name, "{rows}", strconv.Itoa(rows), "{many}",
+		strconv.Itoa(lookRows), "{most}", strconv.Itoa(most)).Replace(text), rows
 }
 
 // lookFrom chooses the index: text that reads rows, newest first, what goes before

@@ -21,8 +21,8 @@ type lookTable struct {
 	states      []store.State
 }
 
-// lookTables are where tasks lie, with the states that they may have there. One that is
-// admitted or falls due meanwhile is met in the log, which comes last.
+// lookTables are where tasks lie, with the states that they may have there. The log comes last: if it is looked at by
+// itself, a task that is admitted meanwhile is met there.
 var lookTables = []lookTable{
 	{"waiting", "s.state", []store.State{store.Scheduled, store.Pending, store.Retryable}},
 	{"dead", "s.state", []store.State{store.Completed, store.Cancelled, store.Discarded}},
@@ -110,29 +110,43 @@ func (s *Store) look(
 	most := max(f.Limit+f.Limit/4, lookHits)
 	below := *f
 	below.Before = cursor
+	var tables []*lookTable
 	for i := range lookTables {
 		t := &lookTables[i]
-		if len(f.States) > 0 && !slices.ContainsFunc(f.States, func(state store.State) bool {
+		if len(f.States) == 0 || slices.ContainsFunc(f.States, func(state store.State) bool {
 			return slices.Contains(t.states, state)
 		}) {
-			continue
+			tables = append(tables, t)
 		}
-		var hits []store.ID
-		var end store.ID
-		known := false
-		if t.name == "log" && !direct(f) && catalogued(f) {
-			hits, end, known, err = s.lookLog(ctx, &below, rows, most)
+	}
+	var log []*lookTable // where the catalogue may help
+	if last := len(tables) - 1; last >= 0 && tables[last].name == "log" && !direct(f) && catalogued(f) {
+		tables, log = tables[:last], tables[last:]
+	}
+	var found []lookFound
+	if len(tables) > 0 {
+		if found, err = s.lookInto(ctx, &below, tables, rows, most); err != nil {
+			return nil, floor, err
 		}
-		if !known && err == nil {
-			hits, end, err = s.lookTable(ctx, &below, t, rows, most)
-		}
+	}
+	if len(log) > 0 {
+		hits, end, known, err := s.lookLog(ctx, &below, rows, most)
 		if err != nil {
 			return nil, floor, err
 		}
-		if bytes.Compare(end[:], floor[:]) > 0 {
-			floor = end
+		in := []lookFound{{hits, end}}
+		if !known {
+			if in, err = s.lookInto(ctx, &below, log, rows, most); err != nil {
+				return nil, floor, err
+			}
 		}
-		ids = append(ids, hits...)
+		found = append(found, in...)
+	}
+	for _, in := range found {
+		if bytes.Compare(in.end[:], floor[:]) > 0 {
+			floor = in.end
+		}
+		ids = append(ids, in.ids...)
 	}
 	slices.SortFunc(ids, func(a, b store.ID) int { return bytes.Compare(b[:], a[:]) })
 	ids = slices.Compact(ids)

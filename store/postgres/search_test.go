@@ -307,6 +307,9 @@ func TestWhatIsUnfinishedIsFoundBehindACompletedPast(t *testing.T) {
 	unfinished := store.Filter{Queues: []string{"q"}, Limit: 10,
 		States: []store.State{store.Running, store.Available, store.Scheduled, store.Pending, store.Retryable}}
 	tasks, more, err := s.Search(ctx, unfinished, 10_000)
+	for tries := 0; !more.IsZero() && err == nil && tries < 10; tries++ { // on a busy machine its time was over before
+		tasks, more, err = s.Search(ctx, unfinished, 10_000)
+	}
 	states := map[store.ID]store.State{}
 	for _, task := range tasks {
 		states[task.ID] = task.State
