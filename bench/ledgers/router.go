@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/url"
 	"os"
 	"slices"
@@ -92,9 +93,10 @@ func router(ctx context.Context, b *bench) ([]bar, error) {
 	}, nil
 }
 
-// compare opens all contenders, and has them run in turn, each round beginning with another one: what else the
-// machine does changes within seconds, and so meets them alike. Their connections, tables and workers stay, so that
-// what a worker does when it starts is not counted; those of the others are idle.
+// compare opens all contenders, and has them run in turn, in each round in another order: what else the machine does
+// changes within seconds, and so meets them alike. Their connections, tables and workers stay, so that what a worker
+// does when it starts is not counted; those of the others are idle. What one left to be written is written before the
+// next one runs.
 func compare(ctx context.Context, b *bench, contenders []contender) (_ map[string][]figure, err error) {
 	running := make([]*running, len(contenders))
 	for i, c := range contenders {
@@ -105,9 +107,13 @@ func compare(ctx context.Context, b *bench, contenders []contender) (_ map[strin
 	}
 	figures := map[string][]figure{}
 	for round := range b.rounds + 1 {
-		for k := range contenders {
-			i := (k + round) % len(contenders)
+		for _, i := range rand.Perm(len(contenders)) {
 			name := contenders[i].name
+			for _, s := range contenders[i].on {
+				if err := s.Exec(ctx, "checkpoint"); err != nil {
+					return nil, err
+				}
+			}
 			f, err := running[i].measure(ctx, b.tasks)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
