@@ -98,12 +98,12 @@ func router(ctx context.Context, b *bench) ([]bar, error) {
 // does when it starts is not counted; those of the others are idle. What one left to be written is written before the
 // next one runs.
 func compare(ctx context.Context, b *bench, contenders []contender) (_ map[string][]figure, err error) {
-	running := make([]*running, len(contenders))
+	all := make([]*running, len(contenders))
 	for i, c := range contenders {
-		if running[i], err = c.start(ctx, fmt.Sprintf("run_%d", i)); err != nil {
+		if all[i], err = c.start(ctx, fmt.Sprintf("run_%d", i)); err != nil {
 			return nil, fmt.Errorf("%s: %w", c.name, err)
 		}
-		defer func() { err = errors.Join(err, running[i].stop()) }()
+		defer func() { err = errors.Join(err, all[i].stop()) }()
 	}
 	figures := map[string][]figure{}
 	for round := range b.rounds + 1 {
@@ -114,7 +114,7 @@ func compare(ctx context.Context, b *bench, contenders []contender) (_ map[strin
 					return nil, err
 				}
 			}
-			f, err := running[i].measure(ctx, b.tasks)
+			f, err := all[i].measure(ctx, b.tasks)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}

@@ -59,8 +59,8 @@ func (s *Store) lookText(f *store.Filter, t *lookTable, c *conditions, rows, mos
 	if t.name == "log" {
 		rest.States = nil // what a task of the log is now only the views know
 	}
-	var none conditions
-	if none.of(&rest); len(none.list) == 0 {
+	var others conditions
+	if others.of(&rest); len(others.list) == 0 {
 		rows = min(rows, most)
 	}
 	c.list = nil
