@@ -36,9 +36,8 @@ begin
       false, false);
     commit;
     select * into l from tusk.lease x where x.token = _token;
-    perform from tusk_fn.finish(array[l.token], array[l.lane], array[0], array[cardinality(l.firsts)], array[0],
-      l.firsts, l.counts, array[cardinality(l.firsts)], null, null,
-      '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}');
+    perform from tusk_fn.finish(row(array[l.token], array[l.lane], array[0], array[cardinality(l.firsts)], array[0],
+      l.firsts, l.counts, array[cardinality(l.firsts)], null, null)::tusk_fn.flush, '{}', '{}');
     commit;
     _n := _n - _batch;
   end loop;

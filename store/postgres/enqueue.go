@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -185,16 +186,8 @@ func isRare(t *store.NewTask) bool { return !t.Workflow.IsZero() || t.Turn || t.
 // put_needing if any needs others.
 func (s *Store) put(ctx context.Context, c session, tasks []store.NewTask) ([]store.Enqueued, error) {
 	name, args := "put", columns(tasks)
-	rare, needing := false, false
-	for i := range tasks {
-		rare = rare || isRare(&tasks[i])
-		needing = needing || len(tasks[i].Needs) > 0
-	}
-	switch {
-	case needing:
-		name, args = "put_needing", append(append(args, rareColumns(tasks)...), needColumns(tasks)...)
-	case rare:
-		name, args = "put_more", append(args, rareColumns(tasks)...)
+	if slices.ContainsFunc(tasks, func(t store.NewTask) bool { return len(t.Needs) > 0 }) {
+		name, args = "put_needing", append(args, needColumns(tasks)...)
 	}
 	results := make([]store.Enqueued, len(tasks))
 	err := c.each(ctx, func(scan func(...any) error) error {
@@ -219,6 +212,8 @@ func columns(tasks []store.NewTask) []any {
 	settings := make([][]byte, n)
 	runAt, expiresAt, sources := make([]*time.Time, n), make([]*time.Time, n), make([]*time.Time, n)
 	delays, expiresIn, conflicts := make([]int64, n), make([]int64, n), make([]int16, n)
+	workflows := make(pgtype.FlatArray[pgtype.UUID], n)
+	turns, partitions := make([]*bool, n), make([]*string, n)
 	var l lanes
 	for i := range tasks {
 		t := &tasks[i]
@@ -227,20 +222,9 @@ func columns(tasks []store.NewTask) []any {
 		runAt[i], delays[i] = timeOrNull(t.RunAt), t.Delay.Microseconds()
 		expiresAt[i], expiresIn[i] = timeOrNull(t.ExpiresAt), t.ExpiresIn.Microseconds()
 		conflicts[i], sources[i] = int16(t.OnConflict), timeOrNull(t.SourceTime)
-	}
-	return []any{at, ids, kinds, args, tenants, tags, settings, runAt, delays, expiresAt, expiresIn, keys,
-		conflicts, sources}
-}
-
-// rareColumns are parameters of the function put that may be left out.
-func rareColumns(tasks []store.NewTask) []any {
-	n := len(tasks)
-	workflows := make(pgtype.FlatArray[pgtype.UUID], n)
-	turns, partitions := make([]*bool, n), make([]*string, n)
-	for i := range tasks {
-		t := &tasks[i]
 		workflows[i] = pgtype.UUID{Bytes: t.Workflow, Valid: !t.Workflow.IsZero()}
 		turns[i], partitions[i] = orNull(t.Turn), orNull(t.Partition)
 	}
-	return []any{workflows, turns, partitions}
+	return []any{at, ids, kinds, args, tenants, tags, settings, runAt, delays, expiresAt, expiresIn, keys,
+		conflicts, sources, workflows, turns, partitions}
 }

@@ -68,7 +68,8 @@ func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []
 		switch {
 		case !hasExtras(rest[0]):
 		case len(f.odds) == 0 && len(list) == 0 && !slices.ContainsFunc(rest, bringsMore):
-			name, args = "finish_turns", append(f.args(), idsOfAll(rest))
+			queues, keys, ids := f.keys()
+			name, args = "finish_turns", append(f.runs(), queues, keys, ids, idsOfAll(rest))
 		default:
 			x = extrasOf(rest)
 			if err := s.nameLanes(ctx, ownSession{s}, x.survey, true); err != nil {
@@ -354,9 +355,13 @@ func (f *flush) args() []any {
 		odd = []int32{}
 	}
 	queues, keys, keyIDs := f.keys()
-	return []any{f.tokens, f.lanes, f.offs, f.sizes, f.keyed, f.firsts, f.counts, f.ends,
-		f.ago, f.stats, odd, f.oddIDs, states, delays, attempts, crashes,
-		reasons, errs, traces, prints, ago, queues, keys, keyIDs}
+	return append(f.runs(), odd, f.oddIDs, states, delays, attempts, crashes, reasons, errs, traces, prints, ago, queues,
+		keys, keyIDs)
+}
+
+// runs returns the parameters of the functions that make a tusk_fn.flush.
+func (f *flush) runs() []any {
+	return []any{f.tokens, f.lanes, f.offs, f.sizes, f.keyed, f.firsts, f.counts, f.ends, f.ago, f.stats}
 }
 
 // tenantKey is the function of that name: a task's key as its tenant owns it. Empty without a key.
@@ -417,10 +422,9 @@ func (s *Store) finishOne(ctx context.Context, tx session, o *store.Outcome) (do
 	sums := newStats()
 	sums.count(o)
 	t := o.Task
-	args := []any{[16]byte(t.Lease), laneOf(t.Queue, t.Priority), [16]byte(t.ID), sums.encode(),
-		t.Key != "", tenantKey(t.Tenant, t.Key), isPlain(o), int16(o.State), o.Delay.Microseconds(),
-		o.Attempt, o.Crashes, clean(o.Reason),
-		clean(o.Error), clean(o.Trace), clean(o.Fingerprint), max(o.Ago, 0).Microseconds()}
+	args := []any{[16]byte(t.Lease), laneOf(t.Queue, t.Priority), [16]byte(t.ID), int16(o.State), o.Delay.Microseconds(),
+		o.Attempt, o.Crashes, clean(o.Reason), clean(o.Error), clean(o.Trace), clean(o.Fingerprint),
+		max(o.Ago, 0).Microseconds(), sums.encode(), tenantKey(t.Tenant, t.Key), isPlain(o)}
 	name := "finish_tx"
 	if hasExtras(o) {
 		x := extrasOf([]*store.Outcome{o})

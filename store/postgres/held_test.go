@@ -72,13 +72,13 @@ func pagesOf(t *testing.T, s *postgres.Store, c *pgxpool.Conn, w store.ID) map[s
 		args []any
 	}{
 		"a flush of two leases": {
-			`tusk_fn.finish(array[$1, $2]::uuid[], array[tusk_fn.lane_of('q', 0), tusk_fn.lane_of('q', 0)], '{0,1}', '{1,1}', '{0,0}',
-			array[$3, $4]::uuid[], null, '{1,2}', null, '', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')`,
+			`tusk_fn.finish(row(array[$1, $2]::uuid[], array[tusk_fn.lane_of('q', 0), tusk_fn.lane_of('q', 0)], '{0,1}', '{1,1}',
+			'{0,0}', array[$3, $4]::uuid[], null, '{1,2}', null, '')::tusk_fn.flush, '{}', '{}')`,
 			[]any{[16]byte(a.Lease), [16]byte(b.Lease), [16]byte(a.ID), [16]byte(b.ID)}},
 		"a heartbeat":             {"tusk_fn.beat($1, '{}', 3600000000, 1000000)", []any{[16]byte(w)}},
 		"a look for dead workers": {"tusk_fn.rescue(1, 1000, false)", nil},
 		"pruning": {
-			"tusk_fn.prune(1, 1000, '{3600000000,3600000000,3600000000}', '{}', '{}', '{}', '{}', 3600000000, " +
+			"tusk_fn.prune(1, 1000, '{3600000000,3600000000,3600000000}', '{}', 3600000000, " +
 				"3600000000, 0, 100000)", nil},
 	}
 	pages := map[string]int{}

@@ -141,6 +141,6 @@ func (x *extras) args() []any {
 		t := o.Task
 		going[i], tokens[i], queues[i], keys[i] = t.ID, t.Lease, hashOf(t.Queue), orNull(tenantKey(t.Tenant, t.Key))
 	}
-	args := append(append(columns(x.tasks), rareColumns(x.tasks)...), needColumns(x.tasks)...)
+	args := append(columns(x.tasks), needColumns(x.tasks)...)
 	return append(args, x.children, x.of, x.parents, x.policies, x.yield, x.keep, going, tokens, queues, keys)
 }

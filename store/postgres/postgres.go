@@ -12,12 +12,10 @@ package postgres
 
 import (
 	"context"
-	"embed"
 	"errors"
 	"fmt"
 	"regexp"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -82,13 +80,6 @@ type Store struct {
 }
 
 var _ store.Store = (*Store)(nil)
-
-//go:embed sql/*.sql
-var statements embed.FS
-
-// ready are the statements of all schemas that this process has opened, by the names of the schemas of tables and
-// functions: a program may open a queue many times.
-var ready sync.Map // [2]string to map[string]string
 
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 
@@ -192,44 +183,6 @@ func (s *Store) Close() error {
 	}
 	return nil
 }
-
-// texts returns the statements of the package's files by name. Each begins with a line "-- name: …".
-func (s *Store) texts() (map[string]string, error) {
-	key := [2]string{s.schema, s.program}
-	if found, ok := ready.Load(key); ok {
-		return found.(map[string]string), nil
-	}
-	files, err := statements.ReadDir("sql")
-	if err != nil {
-		return nil, err
-	}
-	byName := map[string]string{}
-	for _, f := range files {
-		file, err := statements.ReadFile("sql/" + f.Name())
-		if err != nil {
-			return nil, err
-		}
-		for _, section := range strings.Split(string(file), "-- name: ")[1:] {
-			name, text, _ := strings.Cut(section, "\n")
-			byName[name] = s.inSchema(strings.TrimSpace(text))
-		}
-	}
-	ready.Store(key, byName)
-	return byName, nil
-}
-
-// inSchema puts the names of the schemas of tables and functions in place of those that
-// are written.
-func (s *Store) inSchema(text string) string {
-	return writtenSchema.ReplaceAllStringFunc(text, func(found string) string {
-		if before, ok := strings.CutSuffix(found, "tusk."); ok {
-			return before + s.schema + "."
-		}
-		return strings.TrimSuffix(found, "tusk_fn") + s.program
-	})
-}
-
-var writtenSchema = regexp.MustCompile(`(^|[^a-z0-9_])(tusk\.|tusk_fn\b)`)
 
 // query runs a named statement and calls row for each row of its answer. The
 // answer is read in the binary format.

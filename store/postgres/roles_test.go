@@ -86,7 +86,7 @@ func TestARoleThatEnqueuesBySQLCanDoNothingElse(t *testing.T) {
 		"select tusk_fn.lock_lane(1)", "select tusk_fn.attend(array[gen_random_uuid()])", "select tusk_fn.rebase()",
 		"select tusk_fn.name_lanes('{1}', '{q}')",
 		"create table tusk.mine (a int)",
-		"select * from tusk_fn.put('{1}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')")
+		"select * from tusk_fn.put('{}')")
 }
 
 func TestARoleThatReadsChangesNothing(t *testing.T) {

@@ -165,7 +165,7 @@ end $$;
 -- Locks what the ends of attempts will change: their leases, as those do who may share
 -- them with transactions that have finished some of their tasks, keys, and the rows of
 -- what waits for either. Returns the places of keys that a user's transaction holds.
-create function tusk_fn.lock_ends(_tokens uuid[], _lanes bigint[], _queues bigint[], _keys text[], _firsts uuid[],
+create function tusk_fn.lock_ends(_tokens uuid[], _lanes bigint[], _end_keys tusk_fn.end_key[], _firsts uuid[],
   _counts int[]) returns int[]
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
@@ -174,6 +174,8 @@ declare
   _children uuid[] := '{}';
   _own      uuid[] := '{}';
   _held     int[] := '{}';
+  _queues   bigint[] := array(select k.queue from unnest(_end_keys) k);
+  _keys     text[] := array(select k.key from unnest(_end_keys) k);
 begin
   if pg_relation_size('tusk.open_need') > 0 then
     _children := tusk_fn.children_of(array(select i.id from tusk_fn.ids_of(_firsts, _counts) i));

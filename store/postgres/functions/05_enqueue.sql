@@ -266,71 +266,74 @@ end $$;
 -- Numbers are drawn first, so that the order given is the order in the lanes; keys
 -- that are new are stored in the order in which they are locked.
 -- Those that are pending need others; put_needing has judged that.
-create function tusk_fn.put(_lanes bigint[], _ids uuid[], _kinds text[], _args bytea[], _tenants text[], _tags text[],
-  _settings bytea[], _run_at timestamptz[], _delays bigint[], _expires_at timestamptz[], _expires_in bigint[],
-  _keys text[], _conflicts smallint[], _sources timestamptz[],
-  _workflows uuid[] default null, _turns boolean[] default null, _partitions text[] default null,
-    _pending boolean[] default null)
+create function tusk_fn.put(_tasks tusk_fn.new_task[], _pending boolean[] default null)
 returns table (place int, id uuid, result smallint)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
-  _now  timestamptz := clock_timestamp();
-  _ns   bigint[];
-  _held uuid[];
-  _own  text[]; -- the keys as their tenants own them
-  _easy int[];  -- tasks whose key was free: they are stored like those without
-  w     tusk.waiting;
-  i     int;
+  _now    timestamptz := clock_timestamp();
+  _ns     bigint[];
+  _queues bigint[];
+  _own    text[]; -- the keys as their tenants own them
+  _held   uuid[];
+  _easy   int[];  -- tasks whose key was free: they are stored like those without
+  w       tusk.waiting;
+  t       record;
 begin
   perform tusk_fn.need_read_committed();
-  _ns := array(select nextval('tusk.task_n') from generate_subscripts(_ids, 1));
-  if (select count(k) from unnest(_keys) k) > 1 then
+  _ns := array(select nextval('tusk.task_n') from generate_subscripts(_tasks, 1));
+  if (select count(x.key) from unnest(_tasks) x) > 1 then
+    _queues := array(select x.lane >> 16 from unnest(_tasks) with ordinality x order by x.ordinality);
     _own := array(
-      select tusk_fn.tenant_key(u.tenant, u.key) from unnest(_tenants, _keys) with ordinality u(tenant, key, g)
-        order by u.g);
-    perform tusk_fn.lock_keys(array(select l >> 16 from unnest(_lanes) with ordinality u(l, g) order by g), _own);
+      select tusk_fn.tenant_key(x.tenant, x.key) from unnest(_tasks) with ordinality x order by x.ordinality);
+    perform tusk_fn.lock_keys(_queues, _own);
     _held := tusk_fn.tasks_of_keys(
-      array(select _lanes[g] >> 16 from generate_subscripts(_ids, 1) g where _conflicts[g] in (1, 2) order by g),
-      array(select _own[g] from generate_subscripts(_ids, 1) g where _conflicts[g] in (1, 2) order by g));
+      array(select _queues[x.ordinality] from unnest(_tasks) with ordinality x where x.conflict in (1, 2)
+        order by x.ordinality),
+      array(select _own[x.ordinality] from unnest(_tasks) with ordinality x where x.conflict in (1, 2)
+        order by x.ordinality));
     if cardinality(_held) > 0 then
       perform tusk_fn.lock_waiting(_held, '{}');
       perform tusk_fn.lock_lanes(_held);
     end if;
-    _easy := tusk_fn.take_keys(array(select l >> 16 from unnest(_lanes) with ordinality u(l, g) order by g), _own,
-      _ids, array(
-      select _conflicts[g] in (0, 1) and _pending[g] is not true and tusk_fn.due(_now, _run_at[g], _delays[g]) <= _now
-      from generate_subscripts(_ids, 1) g order by g));
+    _easy := tusk_fn.take_keys(_queues, _own,
+      array(select x.id from unnest(_tasks) with ordinality x order by x.ordinality),
+      array(
+        select x.conflict in (0, 1) and _pending[x.ordinality] is not true
+          and tusk_fn.due(_now, x.run_at, x.delay) <= _now
+        from unnest(_tasks) with ordinality x order by x.ordinality));
   end if;
   insert into tusk.log (lane, n, id, enqueued_at, kind, args, run_at, expires_at, tenant, key, tags, settings,
     workflow, partition)
-  select _lanes[g], _ns[g], _ids[g], _now, _kinds[g], _args[g], _now,
-    tusk_fn.expiry(_now, _expires_at[g], _expires_in[g]), _tenants[g], _keys[g], _tags[g]::text[], _settings[g],
-    _workflows[g], _partitions[g]
-  from generate_subscripts(_ids, 1) g
-  where (_keys[g] is null or g = any(_easy)) and tusk_fn.due(_now, _run_at[g], _delays[g]) <= _now
-    and _turns[g] is not true and _pending[g] is not true;
+  select x.lane, _ns[x.ordinality], x.id, _now, x.kind, x.args, _now,
+    tusk_fn.expiry(_now, x.expires_at, x.expires_in), x.tenant, x.key, x.tags::text[], x.settings, x.workflow,
+    x.partition
+  from unnest(_tasks) with ordinality x
+  where (x.key is null or x.ordinality = any(_easy)) and tusk_fn.due(_now, x.run_at, x.delay) <= _now
+    and x.turn is not true and _pending[x.ordinality] is not true;
   insert into tusk.waiting (id, state, lane, run_at, n, enqueued_at, attempt, crashes, kind, args, expires_at, tenant,
     key, tags, settings, workflow, turn, partition, line)
-  select _ids[g], case when _pending[g] or x.due <= _now then 2 else 1 end, _lanes[g], x.due, _ns[g], _now, 0, 0,
-    _kinds[g], _args[g], tusk_fn.expiry(_now, _expires_at[g], _expires_in[g]), _tenants[g], _keys[g],
-    _tags[g]::text[], _settings[g], _workflows[g], _turns[g], _partitions[g],
-    case when _pending[g] is not true and x.due <= _now then _now end
-  from generate_subscripts(_ids, 1) g
-  cross join lateral (select tusk_fn.due(_now, _run_at[g], _delays[g]) as due) x
-  where (_keys[g] is null or g = any(_easy)) and (x.due > _now or _turns[g] or _pending[g]);
+  select x.id, case when _pending[x.ordinality] or d.due <= _now then 2 else 1 end, x.lane, d.due, _ns[x.ordinality],
+    _now, 0, 0, x.kind, x.args, tusk_fn.expiry(_now, x.expires_at, x.expires_in), x.tenant, x.key, x.tags::text[],
+    x.settings, x.workflow, x.turn, x.partition,
+    case when _pending[x.ordinality] is not true and d.due <= _now then _now end
+  from unnest(_tasks) with ordinality x
+  cross join lateral (select tusk_fn.due(_now, x.run_at, x.delay) as due) d
+  where (x.key is null or x.ordinality = any(_easy)) and (d.due > _now or x.turn or _pending[x.ordinality]);
   return query
-  select g, _ids[g], 1::smallint from generate_subscripts(_ids, 1) g where _keys[g] is null or g = any(_easy);
-  for i in
-    select g from generate_subscripts(_ids, 1) g where _keys[g] is not null and (g = any(_easy)) is not true
-    order by _lanes[g] >> 16, tusk_fn.tenant_key(_tenants[g], _keys[g]) collate "C", g
+  select x.ordinality::int, x.id, 1::smallint from unnest(_tasks) with ordinality x
+  where x.key is null or x.ordinality = any(_easy);
+  for t in
+    select x.* from unnest(_tasks) with ordinality x
+    where x.key is not null and (x.ordinality = any(_easy)) is not true
+    order by x.lane >> 16, tusk_fn.tenant_key(x.tenant, x.key) collate "C", x.ordinality
   loop
-    w.id := _ids[i]; w.state := case when _pending[i] then 2 else 1 end; w.lane := _lanes[i];
-    w.run_at := tusk_fn.due(_now, _run_at[i], _delays[i]);
-    w.n := _ns[i]; w.enqueued_at := _now; w.attempt := 0; w.crashes := 0; w.kind := _kinds[i]; w.args := _args[i];
-    w.expires_at := tusk_fn.expiry(_now, _expires_at[i], _expires_in[i]); w.tenant := _tenants[i]; w.key := _keys[i];
-    w.tags := _tags[i]::text[]; w.settings := _settings[i]; w.claimed_at := null; w.failure := null;
-    w.workflow := _workflows[i]; w.turn := _turns[i]; w.partition := _partitions[i]; w.line := _now;
-    return query select i, p.id, p.result from tusk_fn.put_keyed(w, _conflicts[i], _sources[i], _now) p;
+    w.id := t.id; w.state := case when _pending[t.ordinality] then 2 else 1 end; w.lane := t.lane;
+    w.run_at := tusk_fn.due(_now, t.run_at, t.delay);
+    w.n := _ns[t.ordinality]; w.enqueued_at := _now; w.attempt := 0; w.crashes := 0; w.kind := t.kind; w.args := t.args;
+    w.expires_at := tusk_fn.expiry(_now, t.expires_at, t.expires_in); w.tenant := t.tenant; w.key := t.key;
+    w.tags := t.tags::text[]; w.settings := t.settings; w.claimed_at := null; w.failure := null;
+    w.workflow := t.workflow; w.turn := t.turn; w.partition := t.partition; w.line := _now;
+    return query select t.ordinality::int, p.id, p.result from tusk_fn.put_keyed(w, t.conflict, t.source, _now) p;
   end loop;
 end $$;

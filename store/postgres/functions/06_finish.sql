@@ -1,19 +1,18 @@
 -- Ends one attempt in another way than by plain completion. The caller has
 -- judged that its lease is open and closes it.
-create function tusk_fn.end_attempt(l tusk.lease, _id uuid, _state smallint, _delay bigint, _attempt int, _crashes int,
-  _reason text, _error text, _trace text, _fingerprint text, _ended timestamptz, _now timestamptz)
-returns void language plpgsql as $$
+create function tusk_fn.end_attempt(l tusk.lease, e tusk_fn.odd_end, _ended timestamptz, _now timestamptz) returns void
+language plpgsql as $$
 #variable_conflict use_column
 declare
   t       tusk_fn.task;
   w       tusk.waiting;
   _queue  bigint := l.lane >> 16;
-  _to     smallint := _state;
-  _why    text := _reason;
+  _to     smallint := e.state;
+  _why    text := e.reason;
 begin
-  select * into t from (select * from tusk_fn.rows_of(_id, l.lo, l.hi) offset 0) y where y.lane = l.lane
+  select * into t from (select * from tusk_fn.rows_of(e.id, l.lo, l.hi) offset 0) y where y.lane = l.lane
     order by y.xid desc limit 1;
-  if _state not in (6, 7, 8) then
+  if e.state not in (6, 7, 8) then
     if t.key is not null then
       perform 1 from tusk.key y where y.queue = _queue and y.key = tusk_fn.tenant_key(t.tenant, t.key) for update;
       if exists (select from tusk.key y where y.queue = _queue and y.key = tusk_fn.tenant_key(t.tenant, t.key)
@@ -22,41 +21,41 @@ begin
       end if;
     end if;
     if _to <> 7 then
-      select 7, y.reason into _to, _why from tusk.stop y where y.id = _id and y.token = l.token;
-      _to := coalesce(_to, _state);
+      select 7, y.reason into _to, _why from tusk.stop y where y.id = e.id and y.token = l.token;
+      _to := coalesce(_to, e.state);
     end if;
     if _to = 7 then
       insert into tusk.stat (at, stats) select date_trunc('minute', _ended, 'UTC'),
         tusk_fn.cancelled_stat(tusk_fn.queue_of(l.lane), t.kind);
     end if;
   end if;
-  delete from tusk.attempt y where y.id = _id and y.error = '';
+  delete from tusk.attempt y where y.id = e.id and y.error = '';
   insert into tusk.attempt (id, number, worker, started_at, ended_at, state, error, trace, fingerprint)
-  values (_id, t.attempt + 1, l.worker, l.claimed_at, _ended, _to, _error, _trace, _fingerprint);
-  if _error <> '' then
+  values (e.id, t.attempt + 1, l.worker, l.claimed_at, _ended, _to, e.error, e.trace, e.fingerprint);
+  if e.error <> '' then
     insert into tusk.failure as f (queue, kind, fingerprint, count, first_at, last_at, sample, sample_task)
-    values (_queue, t.kind, _fingerprint, 1, _ended, _ended, _error, _id)
+    values (_queue, t.kind, e.fingerprint, 1, _ended, _ended, e.error, e.id)
     on conflict (queue, kind, fingerprint) do update
     set count = f.count + 1, first_at = least(f.first_at, excluded.first_at),
       last_at = greatest(f.last_at, excluded.last_at),
       sample = case when excluded.last_at >= f.last_at then excluded.sample else f.sample end,
       sample_task = case when excluded.last_at >= f.last_at then excluded.sample_task else f.sample_task end;
-    t.failure := _fingerprint;
+    t.failure := e.fingerprint;
   end if;
   if _to in (6, 7, 8) then
     insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at,
       tenant, key, tags, settings, failure, reason, finished_at, workflow, turn, partition)
-    values (_id, _to, l.lane, coalesce(t.run_at, t.enqueued_at), t.enqueued_at, _attempt, _crashes, t.kind, t.args,
+    values (e.id, _to, l.lane, coalesce(t.run_at, t.enqueued_at), t.enqueued_at, e.attempt, e.crashes, t.kind, t.args,
       t.expires_at, l.claimed_at, t.tenant, t.key, t.tags, t.settings, t.failure, _why, _ended, t.workflow, t.turn,
       t.partition);
     if t.key is not null then
-      perform tusk_fn.free_key(_queue, tusk_fn.tenant_key(t.tenant, t.key), _id, _now);
+      perform tusk_fn.free_key(_queue, tusk_fn.tenant_key(t.tenant, t.key), e.id, _now);
     end if;
     return;
   end if;
-  w.id := _id; w.state := _to; w.lane := l.lane; w.n := nextval('tusk.task_n');
-  w.run_at := _now + case when _to in (2, 3) then 0 else greatest(_delay, 0) end * interval '1 us';
-  w.enqueued_at := t.enqueued_at; w.attempt := _attempt; w.crashes := _crashes; w.kind := t.kind; w.args := t.args;
+  w.id := e.id; w.state := _to; w.lane := l.lane; w.n := nextval('tusk.task_n');
+  w.run_at := _now + case when _to in (2, 3) then 0 else greatest(e.delay, 0) end * interval '1 us';
+  w.enqueued_at := t.enqueued_at; w.attempt := e.attempt; w.crashes := e.crashes; w.kind := t.kind; w.args := t.args;
   w.expires_at := t.expires_at; w.claimed_at := l.claimed_at; w.tenant := t.tenant; w.key := t.key; w.tags := t.tags;
   w.settings := t.settings; w.failure := t.failure; w.workflow := t.workflow; w.turn := t.turn;
   w.partition := t.partition;
@@ -175,7 +174,7 @@ begin
   end if;
   if _lo is null then
     return query
-    select * from tusk_fn.finish_lease(_token, _lane, 0, _firsts, _counts, _tasks, _ago, _stats, '{}', '{}', '{}');
+    select * from tusk_fn.finish_lease(_token, _lane, 0, _firsts, _counts, _tasks, _ago, _stats, '{}');
     return;
   end if;
   insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, counts, ago)
@@ -190,7 +189,7 @@ end $$;
 -- lease. Only tables that have pages are asked: a relation's size is the cheapest thing
 -- to know of it.
 create function tusk_fn.finish_lease(_token uuid, _lane bigint, _keyed int, _firsts uuid[], _counts int[], _tasks int,
-  _ago int[], _stats bytea, _key_queues bigint[], _keys text[], _key_ids uuid[])
+  _ago int[], _stats bytea, _keys tusk_fn.end_key[])
 returns table (token uuid, id uuid, held boolean, queue text)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off set lock_timeout = '300ms'
@@ -204,12 +203,13 @@ declare
   _hi      xid8;
   _worker  uuid;
   _claimed timestamptz;
+  k        tusk_fn.end_key;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     perform tusk_fn.need_read_committed();
   end if;
   if cardinality(_keys) > 0 or pg_relation_size('tusk.open_need') > 0 then
-    _held := tusk_fn.lock_ends(array[_token], array[_lane], _key_queues, _keys, _firsts, _counts);
+    _held := tusk_fn.lock_ends(array[_token], array[_lane], _keys, _firsts, _counts);
     if cardinality(_held) > 0 then
       return query select null::uuid, null::uuid, true, h::text from unnest(_held) h;
       return;
@@ -224,17 +224,16 @@ begin
   for update skip locked;
   if _at is null or pg_relation_size('tusk.finished') > 0 and tusk_fn.has_finished(_token) then
     return query
-    select * from tusk_fn.finish(array[_token], array[_lane], '{0}', array[cardinality(_firsts)], array[_keyed],
-      _firsts, _counts, array[_tasks], _ago, _stats, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
-      _key_queues, _keys, _key_ids);
+    select * from tusk_fn.finish(row(array[_token], array[_lane], array[0], array[cardinality(_firsts)], array[_keyed],
+      _firsts, _counts, array[_tasks], _ago, _stats)::tusk_fn.flush, '{}', _keys);
     return;
   end if;
   delete from tusk.lease y where y.ctid = _at;
   insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, counts, ago)
   values (_lane, case when _lo = _hi then _lo::text::bigint * 2 + 1 else tusk_fn.node_of(_lo, _hi) end, _lo, _token,
     _worker, _claimed, _now, _keyed, _stats, _firsts, _counts, _ago);
-  for i in 1 .. cardinality(_keys) loop
-    perform tusk_fn.free_key(_key_queues[i], _keys[i], _key_ids[i], _now);
+  foreach k in array _keys loop
+    perform tusk_fn.free_key(k.queue, k.key, k.id, _now);
   end loop;
   if pg_relation_size('tusk.open_need') > 0 then
     return query select null::uuid, null::uuid, null::boolean, q
@@ -248,19 +247,12 @@ begin
   return exists (select from tusk.finished f where f.token = _token);
 end $$;
 
--- Ends attempts. They come in runs, grouped by lease: group g is of _tokens[g] and
--- _lanes[g] and has the _sizes[g] runs after the first _offs[g]; up to its end there are
--- _ends[g] tasks. Where a lease is finished as it was claimed, its runs are the same.
--- The ends that are no plain completions come once more in the arrays from
--- _odd on. Among the keys, those with an id are to be freed; those without are
--- touched by the other ends. If anything is lost or held by an open transaction, nothing is
+-- Ends attempts. The ends that are no plain completions come once more in _odd. Among the keys, those with an id are to
+-- be freed; those without are touched by the other ends. If anything is lost or held by an open transaction, nothing is
 -- written and those are returned: the caller goes on without them. A key that is held is
 -- returned without an id, its place as the queue. Otherwise it returns the queues of what
 -- was set free. It waits for nobody longer than its lock_timeout, which is an error.
-create function tusk_fn.finish(_tokens uuid[], _lanes bigint[], _offs int[], _sizes int[], _keyed int[],
-  _firsts uuid[], _counts int[], _ends int[], _ago int[], _stats bytea, _odd int[], _odd_ids uuid[],
-  _states smallint[], _delays bigint[], _attempts int[], _crashes int[], _reasons text[], _errors text[],
-  _traces text[], _fingerprints text[], _odd_ago bigint[], _key_queues bigint[], _keys text[], _key_ids uuid[],
+create function tusk_fn.finish(f tusk_fn.flush, _odd tusk_fn.odd_end[], _keys tusk_fn.end_key[],
   _in_order boolean default false)
 returns table (token uuid, id uuid, held boolean, queue text)
 language plpgsql
@@ -279,53 +271,57 @@ declare
   _ids   uuid[];
   _bad   int := 0;
   _many  int := 0; -- tasks that have to be locked one by one
+  _odds  int[] := array(select x.g from unnest(_odd) x); -- their groups
+  _apart uuid[] := array(select x.id from unnest(_odd) x);
   l      tusk.lease;
+  o      tusk_fn.odd_end;
+  k      tusk_fn.end_key;
   g      int;
   i      int;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     perform tusk_fn.need_read_committed();
   end if;
-  if not _in_order and (cardinality(_tokens) > 1 or cardinality(_keys) > 0
+  if not _in_order and (cardinality(f.tokens) > 1 or cardinality(_keys) > 0
     or pg_relation_size('tusk.open_need') > 0) then
-    _held := tusk_fn.lock_ends(_tokens, _lanes, _key_queues, _keys, _firsts, _counts);
+    _held := tusk_fn.lock_ends(f.tokens, f.lanes, _keys, f.firsts, f.counts);
     if cardinality(_held) > 0 then
       return query select null::uuid, null::uuid, true, h::text from unnest(_held) h;
       return;
     end if;
   end if;
   -- A lease that an open transaction has finished tasks of cannot be locked so.
-  _locked := array(select x.ctid from tusk.lease x where x.token = any(_tokens) for update skip locked);
+  _locked := array(select x.ctid from tusk.lease x where x.token = any(f.tokens) for update skip locked);
   select array_agg(x.ctid), array_agg(s.g::int) into _full, _whole
-  from unnest(_tokens, _lanes, _offs, _sizes) with ordinality s(token, lane, off, size, g)
+  from unnest(f.tokens, f.lanes, f.offs, f.sizes) with ordinality s(token, lane, off, size, g)
   join tusk.lease x on x.token = s.token and x.lane = s.lane
-  where x.token = any(_tokens) and x.open is null and x.firsts = _firsts[s.off + 1 : s.off + s.size]
+  where x.token = any(f.tokens) and x.open is null and x.firsts = f.firsts[s.off + 1 : s.off + s.size]
     and x.ctid = any(_locked)
-    and (x.counts = _counts[s.off + 1 : s.off + s.size] or x.counts is null
-      and s.size = _ends[s.g] - coalesce(_ends[s.g - 1], 0))
-    and not exists (select from tusk.finished f where f.token = x.token);
-  if coalesce(cardinality(_whole), 0) < cardinality(_tokens) then
-    _part := array(select s from generate_subscripts(_tokens, 1) s where s <> all(coalesce(_whole, '{}'))
-      order by _tokens[s], _lanes[s]);
-    if cardinality(_tokens) = 1 then -- of several all are locked
-      perform 1 from tusk.lease x where x.token = _tokens[1] and x.lane = _lanes[1] for no key update;
+    and (x.counts = f.counts[s.off + 1 : s.off + s.size] or x.counts is null
+      and s.size = f.ends[s.g] - coalesce(f.ends[s.g - 1], 0))
+    and not exists (select from tusk.finished y where y.token = x.token);
+  if coalesce(cardinality(_whole), 0) < cardinality(f.tokens) then
+    _part := array(select s from generate_subscripts(f.tokens, 1) s where s <> all(coalesce(_whole, '{}'))
+      order by f.tokens[s], f.lanes[s]);
+    if cardinality(f.tokens) = 1 then -- of several all are locked
+      perform 1 from tusk.lease x where x.token = f.tokens[1] and x.lane = f.lanes[1] for no key update;
     end if;
     foreach g in array _part loop
-      if _sizes[g] <= 16 or _sizes[g] * 4 <= _ends[g] - coalesce(_ends[g - 1], 0) + 4 then
-        _open[g] := tusk_fn.open_after(_tokens[g], _lanes[g], _firsts[_offs[g] + 1 : _offs[g] + _sizes[g]],
-          _counts[_offs[g] + 1 : _offs[g] + _sizes[g]], _locked);
+      if f.sizes[g] <= 16 or f.sizes[g] * 4 <= f.ends[g] - coalesce(f.ends[g - 1], 0) + 4 then
+        _open[g] := tusk_fn.open_after(f.tokens[g], f.lanes[g], f.firsts[f.offs[g] + 1 : f.offs[g] + f.sizes[g]],
+          f.counts[f.offs[g] + 1 : f.offs[g] + f.sizes[g]], _locked);
         continue when _open[g] is not null;
       end if;
-      _ids := array(select i.id from tusk_fn.ids_of(_firsts[_offs[g] + 1 : _offs[g] + _sizes[g]],
-        _counts[_offs[g] + 1 : _offs[g] + _sizes[g]]) i);
-      if not exists (select from tusk.lease x where x.token = _tokens[g] and x.lane = _lanes[g]
+      _ids := array(select i.id from tusk_fn.ids_of(f.firsts[f.offs[g] + 1 : f.offs[g] + f.sizes[g]],
+        f.counts[f.offs[g] + 1 : f.offs[g] + f.sizes[g]]) i);
+      if not exists (select from tusk.lease x where x.token = f.tokens[g] and x.lane = f.lanes[g]
         and x.ctid = any(_locked)) then
         _many := _many + cardinality(_ids);
         if _many > 1000 then -- the server's table of locks is bounded, and everybody's
           raise exception 'too many attempts to lock one by one' using errcode = 'lock_not_available';
         end if;
       end if;
-      return query select *, null::text from tusk_fn.judge(_tokens[g], _lanes[g], _ids, _locked);
+      return query select *, null::text from tusk_fn.judge(f.tokens[g], f.lanes[g], _ids, _locked);
       get diagnostics i = row_count;
       _bad := _bad + i;
     end loop;
@@ -333,49 +329,48 @@ begin
       return;
     end if;
   end if;
-  for i in 1 .. coalesce(cardinality(_odd), 0) loop
-    select * into l from tusk.lease x where x.token = _tokens[_odd[i]] and x.lane = _lanes[_odd[i]];
-    perform tusk_fn.end_attempt(l, _odd_ids[i], _states[i], _delays[i], _attempts[i], _crashes[i], _reasons[i],
-      _errors[i], _traces[i], _fingerprints[i], greatest(_now - _odd_ago[i] * interval '1 us', l.claimed_at), _now);
+  foreach o in array _odd loop
+    select * into l from tusk.lease x where x.token = f.tokens[o.g] and x.lane = f.lanes[o.g];
+    perform tusk_fn.end_attempt(l, o, greatest(_now - o.ago * interval '1 us', l.claimed_at), _now);
   end loop;
   insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, counts, ago)
-  select s.lane, tusk_fn.node_of(x.lo, x.hi), x.lo, s.token, x.worker, x.claimed_at, _now, _keyed[s.g],
-    case when s.g = 1 then _stats end,
-    case when s.g = any(_odd) then array(select i.id from tusk_fn.ids_of(s.firsts, s.counts) i
-      where i.id <> all(_odd_ids) order by i.place)
+  select s.lane, tusk_fn.node_of(x.lo, x.hi), x.lo, s.token, x.worker, x.claimed_at, _now, f.keyed[s.g],
+    case when s.g = 1 then f.stats end,
+    case when s.g = any(_odds) then array(select i.id from tusk_fn.ids_of(s.firsts, s.counts) i
+      where i.id <> all(_apart) order by i.place)
       else s.firsts end,
-    case when s.g <> all(_odd) then s.counts end,
-    case when _ago is null then null
-      when s.g = any(_odd) then array(
-        select _ago[s.before + i.place] from tusk_fn.ids_of(s.firsts, s.counts) i where i.id <> all(_odd_ids)
+    case when s.g <> all(_odds) then s.counts end,
+    case when f.ago is null then null
+      when s.g = any(_odds) then array(
+        select f.ago[s.before + i.place] from tusk_fn.ids_of(s.firsts, s.counts) i where i.id <> all(_apart)
           order by i.place)
-      else _ago[s.before + 1 : _ends[s.g]] end
+      else f.ago[s.before + 1 : f.ends[s.g]] end
   from (
-    select u.token, u.lane, u.g, coalesce(_ends[u.g - 1], 0) as before,
-      _firsts[u.off + 1 : u.off + u.size] as firsts, _counts[u.off + 1 : u.off + u.size] as counts
-    from unnest(_tokens, _lanes, _offs, _sizes) with ordinality u(token, lane, off, size, g)) s
+    select u.token, u.lane, u.g, coalesce(f.ends[u.g - 1], 0) as before,
+      f.firsts[u.off + 1 : u.off + u.size] as firsts, f.counts[u.off + 1 : u.off + u.size] as counts
+    from unnest(f.tokens, f.lanes, f.offs, f.sizes) with ordinality u(token, lane, off, size, g)) s
   join tusk.lease x on x.token = s.token and x.lane = s.lane
-  where x.token = any(_tokens);
+  where x.token = any(f.tokens);
   delete from tusk.lease x where x.ctid = any(_full);
   foreach g in array coalesce(_part, '{}') loop
     if _open[g] is null then
-      _ids := array(select i.id from tusk_fn.ids_of(_firsts[_offs[g] + 1 : _offs[g] + _sizes[g]],
-        _counts[_offs[g] + 1 : _offs[g] + _sizes[g]]) i);
-      perform tusk_fn.close(_tokens[g], _lanes[g], _ids, _locked);
+      _ids := array(select i.id from tusk_fn.ids_of(f.firsts[f.offs[g] + 1 : f.offs[g] + f.sizes[g]],
+        f.counts[f.offs[g] + 1 : f.offs[g] + f.sizes[g]]) i);
+      perform tusk_fn.close(f.tokens[g], f.lanes[g], _ids, _locked);
     elsif bit_count(_open[g]) = 0 then
-      delete from tusk.lease x where x.token = _tokens[g] and x.lane = _lanes[g];
+      delete from tusk.lease x where x.token = f.tokens[g] and x.lane = f.lanes[g];
     else
-      update tusk.lease x set open = _open[g] where x.token = _tokens[g] and x.lane = _lanes[g];
+      update tusk.lease x set open = _open[g] where x.token = f.tokens[g] and x.lane = f.lanes[g];
     end if;
   end loop;
-  for i in 1 .. coalesce(cardinality(_keys), 0) loop
-    if _key_ids[i] is not null then
-      perform tusk_fn.free_key(_key_queues[i], _keys[i], _key_ids[i], _now);
+  foreach k in array _keys loop
+    if k.id is not null then
+      perform tusk_fn.free_key(k.queue, k.key, k.id, _now);
     end if;
   end loop;
   if pg_relation_size('tusk.open_need') > 0 then
     return query select null::uuid, null::uuid, null::boolean, q
-    from tusk_fn.tell_ended(array(select i.id from tusk_fn.ids_of(_firsts, _counts) i), _odd_ids) q;
+    from tusk_fn.tell_ended(array(select i.id from tusk_fn.ids_of(f.firsts, f.counts) i), _apart) q;
   end if;
 end $$;
 
@@ -501,9 +496,8 @@ end $$;
 -- Ends one attempt inside its user's transaction, which may stay open for long:
 -- the lease is only shared. Returns false when the attempt is lost.
 -- In the model (docs/design/model.md): TxBeside to TxCommit.
-create function tusk_fn.finish_tx(_token uuid, _lane bigint, _id uuid, _stats bytea, _keyed boolean, _key text,
-  _plain boolean, _state smallint, _delay bigint, _attempt int, _crashes int, _reason text, _error text, _trace text,
-  _fingerprint text, _ago bigint)
+create function tusk_fn.finish_tx(_token uuid, _lane bigint, e tusk_fn.odd_end, _stats bytea, _key text,
+  _plain boolean)
 returns boolean language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -519,25 +513,24 @@ begin
   if not found then
     return false;
   end if;
-  if not tusk_fn.try_finish(_token, _id) then
+  if not tusk_fn.try_finish(_token, e.id) then
     return false;
   end if;
   -- A statement of its own: it sees what the lock's last holder committed.
-  if not exists (select from tusk_fn.running r where r.token = _token and r.lane = _lane and r.id = _id) then
+  if not exists (select from tusk_fn.running r where r.token = _token and r.lane = _lane and r.id = e.id) then
     return false;
   end if;
-  insert into tusk.finished (token, id) values (_token, _id);
+  insert into tusk.finished (token, id) values (_token, e.id);
   select * into l from tusk.lease x where x.token = _token and x.lane = _lane;
-  _ended := greatest(_now - _ago * interval '1 us', l.claimed_at);
+  _ended := greatest(_now - e.ago * interval '1 us', l.claimed_at);
   if not _plain then
-    perform tusk_fn.end_attempt(l, _id, _state, _delay, _attempt, _crashes, _reason, _error, _trace, _fingerprint,
-      _ended, _now);
+    perform tusk_fn.end_attempt(l, e, _ended, _now);
   end if;
   insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, ago)
-  values (_lane, tusk_fn.node_of(l.lo, l.hi), l.lo, _token, l.worker, l.claimed_at, _now, _keyed::int, _stats,
-    case when _plain then array[_id] else '{}' end, array[least(_ago / 1000, 2000000000)::int]);
-  if _plain and _keyed then
-    perform tusk_fn.free_key(_lane >> 16, _key, _id, _now);
+  values (_lane, tusk_fn.node_of(l.lo, l.hi), l.lo, _token, l.worker, l.claimed_at, _now, (_key <> '')::int, _stats,
+    case when _plain then array[e.id] else '{}' end, array[least(e.ago / 1000, 2000000000)::int]);
+  if _plain and _key <> '' then
+    perform tusk_fn.free_key(_lane >> 16, _key, e.id, _now);
   end if;
   return true;
 end $$;

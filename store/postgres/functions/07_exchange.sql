@@ -118,7 +118,7 @@ begin
   rollback;
   finished := pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true) is null;
   select count(f.token) = 0, array_agg(f.queue) filter (where f.queue is not null) into finished, freed
-  from tusk_fn.finish_lease(_held, _held_lane, 0, _firsts, null, 1, _ago, _stats, '{}', '{}', '{}') f;
+  from tusk_fn.finish_lease(_held, _held_lane, 0, _firsts, null, 1, _ago, _stats, '{}') f;
 end $$;
 
 -- The tags that a claim tells as JSON. Those of more than one dimension stay so: they are

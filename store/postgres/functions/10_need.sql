@@ -33,12 +33,12 @@ $$;
 -- open without a look, for nobody else can see it yet; with a key, it may not come. The
 -- transaction has an xid before it looks: what it takes for unfinished is not pruned before
 -- it has ended.
-create function tusk_fn.judge_needs(_parents uuid[], _policies smallint[], _ids uuid[], _keys text[])
+create function tusk_fn.judge_needs(_needs tusk_fn.new_need[], _ids uuid[], _keys text[])
 returns table (k int, open boolean, doubt boolean) language sql volatile as $$
   select pg_current_xact_id();
   with n as materialized (
-    select n.k::int, n.parent, n.policy, i.place::int
-    from unnest(_parents, _policies) with ordinality n(parent, policy, k)
+    select n.ordinality::int as k, n.parent, n.policy, i.place::int
+    from unnest(_needs) with ordinality n
     left join unnest(_ids) with ordinality i(id, place) on i.id = n.parent),
   s as materialized (
     select x.id, max(x.state) as state from tusk_fn.states_of(array(select distinct n.parent from n
@@ -48,16 +48,13 @@ returns table (k int, open boolean, doubt boolean) language sql volatile as $$
   from n left join s on s.id = n.parent
 $$;
 
--- Takes tasks in like put, and what they need: need k is of the task with the
--- number _of[k].
-create function tusk_fn.put_needing(_lanes bigint[], _ids uuid[], _kinds text[], _args bytea[], _tenants text[],
-  _tags text[], _settings bytea[], _run_at timestamptz[], _delays bigint[], _expires_at timestamptz[],
-  _expires_in bigint[], _keys text[], _conflicts smallint[], _sources timestamptz[], _workflows uuid[],
-  _turns boolean[], _partitions text[], _of int[], _parents uuid[], _policies smallint[])
+-- Takes tasks in like put, and what they need.
+create function tusk_fn.put_needing(_tasks tusk_fn.new_task[], _needs tusk_fn.new_need[])
 returns table (place int, id uuid, result smallint)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
+  _ids     uuid[] := array(select x.id from unnest(_tasks) with ordinality x order by x.ordinality);
   _open    boolean[];
   _doubt   boolean[];
   _pending boolean[];
@@ -66,61 +63,51 @@ declare
 begin
   perform tusk_fn.need_read_committed();
   select array_agg(j.open order by j.k), array_agg(j.doubt order by j.k) into _open, _doubt
-  from tusk_fn.judge_needs(_parents, _policies, _ids, _keys) j;
+  from tusk_fn.judge_needs(_needs, _ids,
+    array(select x.key from unnest(_tasks) with ordinality x order by x.ordinality)) j;
   _pending := array(
     select coalesce(o.open, false) from generate_subscripts(_ids, 1) t(place)
-    left join (select _of[k] as place, bool_or(_open[k]) as open from generate_subscripts(_of, 1) k
-      group by 1) o on o.place = t.place
+    left join (select n.child, bool_or(_open[n.ordinality]) as open from unnest(_needs) with ordinality n
+      group by 1) o on o.child = t.place
     order by t.place);
-  for r in
-    select p.place, p.id, p.result
-    from tusk_fn.put(_lanes, _ids, _kinds, _args, _tenants, _tags, _settings, _run_at, _delays, _expires_at,
-      _expires_in, _keys, _conflicts, _sources, _workflows, _turns, _partitions, _pending) p
-  loop
+  for r in select p.place, p.id, p.result from tusk_fn.put(_tasks, _pending) p loop
     _stored[r.place] := r.result in (1, 4) and r.id = _ids[r.place];
     return query select r.place, r.id, r.result;
   end loop;
   insert into tusk.need (child, place, parent, policy)
-  select _ids[_of[k]], k, _parents[k], _policies[k] from generate_subscripts(_of, 1) k where _stored[_of[k]];
+  select _ids[n.child], n.ordinality, n.parent, n.policy from unnest(_needs) with ordinality n where _stored[n.child];
   perform nextval('tusk.beside');
   insert into tusk.open_need (parent, child, policy)
-  select _parents[k], _ids[_of[k]], _policies[k] from generate_subscripts(_of, 1) k where _stored[_of[k]] and _open[k]
-    order by k
+  select n.parent, _ids[n.child], n.policy from unnest(_needs) with ordinality n
+  where _stored[n.child] and _open[n.ordinality]
+  order by n.ordinality
   on conflict do nothing;
   insert into tusk.doubt (child, parent)
-  select _ids[_of[k]], _parents[k] from generate_subscripts(_of, 1) k where _stored[_of[k]] and _open[k] and _doubt[k]
-    order by k
+  select _ids[n.child], n.parent from unnest(_needs) with ordinality n
+  where _stored[n.child] and _open[n.ordinality] and _doubt[n.ordinality]
+  order by n.ordinality
   on conflict do nothing;
 end $$;
 
 -- Gives a stored task that is pending other needs than it had, and says whether
 -- any is open. Tasks among _new come in the same transaction.
-create function tusk_fn.set_needs(_child uuid, _parents uuid[], _policies smallint[], _new uuid[]) returns boolean
+create function tusk_fn.set_needs(_child uuid, _needs tusk_fn.new_need[], _new uuid[]) returns boolean
 language plpgsql as $$
 begin
   delete from tusk.need x where x.child = _child;
   delete from tusk.open_need x where x.child = _child;
   insert into tusk.need (child, place, parent, policy)
-  select _child, n.k, n.parent, n.policy from unnest(_parents, _policies) with ordinality n(parent, policy, k);
-  return tusk_fn.need_again(_child, _new);
-end $$;
-
--- Judges what a task needs, anew, and says whether any is open.
-create function tusk_fn.need_again(_child uuid, _new uuid[] default '{}') returns boolean language plpgsql as $$
-declare
-  _parents  uuid[];
-  _policies smallint[];
-begin
-  select array_agg(n.parent order by n.place), array_agg(n.policy order by n.place) into _parents, _policies
-  from tusk.need n where n.child = _child;
+  select _child, n.ordinality, n.parent, n.policy from unnest(_needs) with ordinality n;
   perform nextval('tusk.beside');
-  with j as materialized (select * from tusk_fn.judge_needs(_parents, _policies, _new, '{}') j where j.open),
+  with j as materialized (
+    select j.k, j.doubt, _needs[j.k].parent, _needs[j.k].policy
+    from tusk_fn.judge_needs(_needs, _new, '{}') j where j.open),
   added as (
     insert into tusk.open_need (parent, child, policy)
-    select _parents[j.k], _child, _policies[j.k] from j order by j.k
+    select j.parent, _child, j.policy from j order by j.k
     on conflict do nothing)
   insert into tusk.doubt (child, parent)
-  select distinct _child, _parents[j.k] from j where j.doubt
+  select distinct _child, j.parent from j where j.doubt
   on conflict (child, parent) do update set n = excluded.n;
   return exists (select from tusk.open_need o where o.child = _child);
 end $$;
@@ -465,22 +452,11 @@ begin
   return query select a.tasks, 0, a.queues, a.next from tusk_fn.admit(_term, _limit) a;
 end $$;
 
--- Ends attempts like finish, together with what comes with their outcomes: tasks
--- to enqueue (from _put_lanes on, as for put_needing), what pending ones need from
--- now on (from _children on), and turns to give back. Those in _keep give theirs
--- back only if they were cancelled. Tasks in _going are sent to run again, and bring
--- tasks: if one is cancelled instead, nothing is written, and it is returned without
--- a token; if it is the only one, what it brings is dropped.
-create function tusk_fn.finish_more(_tokens uuid[], _lanes bigint[], _offs int[], _sizes int[], _keyed int[],
-  _firsts uuid[], _counts int[], _ends int[], _ago int[], _stats bytea, _odd int[], _odd_ids uuid[],
-  _states smallint[], _delays bigint[], _attempts int[], _crashes int[], _reasons text[], _errors text[],
-  _traces text[], _fingerprints text[], _odd_ago bigint[], _key_queues bigint[], _keys text[], _key_ids uuid[],
-  _put_lanes bigint[], _put_ids uuid[], _kinds text[], _args bytea[], _tenants text[], _tags text[],
-  _settings bytea[], _run_at timestamptz[], _put_delays bigint[], _expires_at timestamptz[], _expires_in bigint[],
-  _put_keys text[], _conflicts smallint[], _sources timestamptz[], _workflows uuid[], _turns boolean[],
-  _partitions text[], _of int[], _parents uuid[], _policies smallint[], _children uuid[], _child_of int[],
-  _child_parents uuid[], _child_policies smallint[], _yield uuid[], _keep uuid[], _going uuid[], _going_tokens uuid[],
-  _going_queues bigint[], _going_keys text[])
+-- Ends attempts like finish, together with what comes with their outcomes. If one of the
+-- tasks that are sent to run again, and bring others, is cancelled instead, nothing is written, and it is returned
+-- without a token; if it is the only one, what it brings is dropped.
+create function tusk_fn.finish_more(f tusk_fn.flush, _odd tusk_fn.odd_end[], _keys tusk_fn.end_key[],
+  _tasks tusk_fn.new_task[], _needs tusk_fn.new_need[], _more tusk_fn.extras)
 returns table (token uuid, id uuid, held boolean, queue text) language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
   set lock_timeout = '300ms' as $$
@@ -494,69 +470,53 @@ declare
   _off         uuid[];
 begin
   perform tusk_fn.need_read_committed();
-  _held_keys := tusk_fn.lock_ends(_tokens, _lanes,
-    _key_queues || _going_queues || array(select l >> 16 from unnest(_put_lanes) with ordinality u(l, g) order by g),
-    _keys || _going_keys || _put_keys, _firsts, _counts);
+  _held_keys := tusk_fn.lock_ends(f.tokens, f.lanes,
+    _keys || array(select row(g.queue, g.key, null)::tusk_fn.end_key from unnest(_more.going) g)
+      || array(select row(x.lane >> 16, x.key, null)::tusk_fn.end_key from unnest(_tasks) x), f.firsts, f.counts);
   if cardinality(_held_keys) > 0 then
     return query select null::uuid, null::uuid, true, h::text from unnest(_held_keys) h;
     return;
   end if;
-  _off := tusk_fn.called_off(_going, _going_tokens, _going_queues, _going_keys);
-  if cardinality(_off) > 0 and cardinality(_going) > 1 then
+  _off := tusk_fn.called_off(_more.going);
+  if cardinality(_off) > 0 and cardinality(_more.going) > 1 then
     return query select null::uuid, o, null::boolean, null::text from unnest(_off) o;
     return;
-  elsif cardinality(_put_ids) > 0 and cardinality(_off) = 0 then
+  elsif cardinality(_tasks) > 0 and cardinality(_off) = 0 then
     -- Before the ends: with the key of a task that ends it has to wait for that.
-    if exists (select from unnest(_put_keys) k where k is not null) then
+    if exists (select from unnest(_tasks) x where x.key is not null) then
       -- A key that a user's transaction has stored is in nobody's sight before it ends.
       perform set_config('lock_timeout', '50ms', true);
     end if;
-    perform tusk_fn.put_needing(_put_lanes, _put_ids, _kinds, _args, _tenants, _tags, _settings, _run_at, _put_delays,
-      _expires_at, _expires_in, _put_keys, _conflicts, _sources, _workflows, _turns, _partitions, _of, _parents,
-      _policies);
+    perform tusk_fn.put_needing(_tasks, _needs);
     perform set_config('lock_timeout', '300ms', true);
   end if;
-  select array_agg(f.token), array_agg(f.id), array_agg(f.held), array_agg(f.queue) into _lost_tokens, _lost_ids,
+  select array_agg(x.token), array_agg(x.id), array_agg(x.held), array_agg(x.queue) into _lost_tokens, _lost_ids,
     _held, _queues
-  from tusk_fn.finish(_tokens, _lanes, _offs, _sizes, _keyed, _firsts, _counts, _ends, _ago, _stats, _odd, _odd_ids,
-    _states, _delays, _attempts, _crashes, _reasons, _errors, _traces, _fingerprints, _odd_ago, _key_queues, _keys,
-    _key_ids, true) f;
+  from tusk_fn.finish(f, _odd, _keys, true) x;
   if exists (select from unnest(_lost_ids) l where l is not null) then
     raise exception 'lost' using errcode = 'TK008';
   end if;
-  perform tusk_fn.yield(_yield, _keep);
+  perform tusk_fn.yield(_more.yield, _more.keep);
   return query select null::uuid, null::uuid, null::boolean, q from unnest(_queues) q;
-  return query select null::uuid, null::uuid, null::boolean, q
-    from tusk_fn.await_needs(_children, _child_of, _child_parents, _child_policies, _put_ids, _put_keys) q;
+  return query select null::uuid, null::uuid, null::boolean, q from tusk_fn.await_needs(_more, _tasks) q;
 exception when sqlstate 'TK008' then
   return query select l.token, l.id, l.held, null::text from unnest(_lost_tokens, _lost_ids, _held) l(token, id, held);
 end $$;
 
 -- The same for one attempt in its user's transaction; false when it is lost.
-create function tusk_fn.finish_tx_more(_token uuid, _lane bigint, _id uuid, _stats bytea, _keyed boolean, _key text,
-  _plain boolean, _state smallint, _delay bigint, _attempt int, _crashes int, _reason text, _error text, _trace text,
-  _fingerprint text, _ago bigint, _put_lanes bigint[], _put_ids uuid[], _kinds text[], _args bytea[], _tenants text[],
-  _tags text[], _settings bytea[], _run_at timestamptz[], _put_delays bigint[], _expires_at timestamptz[],
-  _expires_in bigint[], _put_keys text[], _conflicts smallint[], _sources timestamptz[], _workflows uuid[],
-  _turns boolean[], _partitions text[], _of int[], _parents uuid[], _policies smallint[], _children uuid[],
-  _child_of int[], _child_parents uuid[], _child_policies smallint[], _yield uuid[], _keep uuid[], _going uuid[],
-  _going_tokens uuid[], _going_queues bigint[], _going_keys text[])
+create function tusk_fn.finish_tx_more(_token uuid, _lane bigint, _end tusk_fn.odd_end, _stats bytea, _key text,
+  _plain boolean, _tasks tusk_fn.new_task[], _needs tusk_fn.new_need[], _more tusk_fn.extras)
 returns boolean language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 begin
   perform tusk_fn.need_read_committed();
-  if cardinality(_put_ids) > 0 and cardinality(tusk_fn.called_off(_going, _going_tokens, _going_queues,
-    _going_keys)) = 0 then
-    perform tusk_fn.put_needing(_put_lanes, _put_ids, _kinds, _args, _tenants, _tags, _settings, _run_at, _put_delays,
-      _expires_at, _expires_in, _put_keys, _conflicts, _sources, _workflows, _turns, _partitions, _of, _parents,
-      _policies);
+  if cardinality(_tasks) > 0 and cardinality(tusk_fn.called_off(_more.going)) = 0 then
+    perform tusk_fn.put_needing(_tasks, _needs);
   end if;
-  if not tusk_fn.finish_tx(_token, _lane, _id, _stats, _keyed, _key, _plain, _state, _delay, _attempt, _crashes,
-    _reason, _error, _trace,
-      _fingerprint, _ago) then
+  if not tusk_fn.finish_tx(_token, _lane, _end, _stats, _key, _plain) then
     raise exception 'lost' using errcode = 'TK008';
   end if;
-  perform tusk_fn.yield(_yield, _keep);
-  perform tusk_fn.await_needs(_children, _child_of, _child_parents, _child_policies, _put_ids, _put_keys);
+  perform tusk_fn.yield(_more.yield, _more.keep);
+  perform tusk_fn.await_needs(_more, _tasks);
   return true;
 exception when sqlstate 'TK008' then
   return false;
@@ -564,17 +524,16 @@ end $$;
 
 -- Which of the tasks that are sent to run again will be cancelled instead: somebody
 -- asked for it, or another one awaits the end of their key, which is locked.
-create function tusk_fn.called_off(_ids uuid[], _tokens uuid[], _queues bigint[], _keys text[]) returns uuid[]
-  language plpgsql as $$
+create function tusk_fn.called_off(_going tusk_fn.goer[]) returns uuid[] language plpgsql as $$
 begin
-  if cardinality(_ids) = 0 then
+  if cardinality(_going) = 0 then
     return '{}';
   end if;
   perform 1 from tusk.key y
-  where (y.queue, y.key) in (select q.queue, q.key from unnest(_queues, _keys) q(queue, key) where q.key is not null)
+  where (y.queue, y.key) in (select g.queue, g.key from unnest(_going) g where g.key is not null)
   order by y.queue, y.key for update;
   return array(
-    select g.id from unnest(_ids, _tokens, _queues, _keys) g(id, token, queue, key)
+    select g.id from unnest(_going) g
     where exists (select from tusk.stop x where x.id = g.id and x.token = g.token)
       or exists (select from tusk.key y where y.queue = g.queue and y.key = g.key and y.awaiting is not null));
 end $$;
@@ -586,11 +545,7 @@ create function tusk_fn.yield(_ids uuid[], _keep uuid[]) returns void language s
 $$;
 
 -- Plain completions, like finish, of tasks with limits: they give back their turns.
-create function tusk_fn.finish_turns(_tokens uuid[], _lanes bigint[], _offs int[], _sizes int[], _keyed int[],
-  _firsts uuid[], _counts int[], _ends int[], _ago int[], _stats bytea, _odd int[], _odd_ids uuid[],
-  _states smallint[], _delays bigint[], _attempts int[], _crashes int[], _reasons text[], _errors text[],
-  _traces text[], _fingerprints text[], _odd_ago bigint[], _key_queues bigint[], _keys text[], _key_ids uuid[],
-  _yield uuid[])
+create function tusk_fn.finish_turns(f tusk_fn.flush, _keys tusk_fn.end_key[], _yield uuid[])
 returns table (token uuid, id uuid, held boolean, queue text) language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '300ms'
@@ -599,10 +554,7 @@ declare
   _refused boolean := false; -- then nothing was written
 begin
   for token, id, held, queue in
-    select f.token, f.id, f.held, f.queue
-    from tusk_fn.finish(_tokens, _lanes, _offs, _sizes, _keyed, _firsts, _counts, _ends, _ago, _stats, _odd, _odd_ids,
-      _states, _delays, _attempts, _crashes, _reasons, _errors, _traces, _fingerprints, _odd_ago, _key_queues, _keys,
-      _key_ids) f
+    select x.token, x.id, x.held, x.queue from tusk_fn.finish(f, '{}', _keys) x
   loop
     _refused := _refused or id is not null or held is not null;
     return next;
@@ -612,25 +564,23 @@ begin
   end if;
 end $$;
 
--- Has tasks that have just gone to pending wait for what they need. Needs are of
--- the child whose number is in _of. Returns the queues of those that need nothing.
-create function tusk_fn.await_needs(_children uuid[], _of int[], _parents uuid[], _policies smallint[], _new uuid[],
-  _new_keys text[])
-returns setof text language plpgsql as $$
+-- Has tasks that have just gone to pending wait for what they need. Returns the queues of those that need nothing.
+create function tusk_fn.await_needs(_more tusk_fn.extras, _tasks tusk_fn.new_task[]) returns setof text
+language plpgsql as $$
 declare
-  _fresh uuid[] := array(select n.id from unnest(_new, _new_keys) n(id, key) where n.key is null);
+  _fresh uuid[] := array(select x.id from unnest(_tasks) x where x.key is null);
   _lanes bigint[] := '{}';
   w      tusk.waiting;
 begin
   for w in
-    select x.* from unnest(_children) with ordinality c(id, place)
+    select x.* from unnest(_more.children) with ordinality c(id, place)
     join tusk.waiting x on x.id = c.id and x.state = 2
     order by c.place
   loop
-    if not tusk_fn.set_needs(w.id,
-        array(select _parents[k] from generate_subscripts(_of, 1) k where _children[_of[k]] = w.id order by k),
-        array(select _policies[k] from generate_subscripts(_of, 1) k where _children[_of[k]] = w.id order by k),
-          _fresh) then
+    if not tusk_fn.set_needs(w.id, array(
+        select row(n.child, n.parent, n.policy)::tusk_fn.new_need
+        from unnest(_more.needs) with ordinality n
+        where _more.children[n.child] = w.id order by n.ordinality), _fresh) then
       delete from tusk.waiting x where x.id = w.id;
       w.state := 1; w.run_at := clock_timestamp();
       if tusk_fn.place(w) = 3 then

@@ -27,14 +27,14 @@ $$;
 -- that somebody holds or whose key somebody holds: they go another time. So do those that
 -- an open transaction may have seen unfinished: it may bring a task that needs them. The
 -- completed ones go with their batch's row: their rows in the log mean nothing
--- without it, and leave with their segment. Retentions are in microseconds, for
--- completed, cancelled, discarded; 0 keeps for ever.
+-- without it, and leave with their segment. _keep has the retentions of completed, cancelled
+-- and discarded tasks in queues that have none of their own.
 --
 -- Flushes are looked at in the order of their xids, which is nearly that in which they
 -- ended, up to one that no queue would be rid of. In front of it may be any number that
 -- some queue keeps for longer: so _looks are looked at, and the next call goes on from hand.
-create function tusk_fn.prune(_term bigint, _limit int, _keep bigint[], _queues bigint[], _completed bigint[],
-  _cancelled bigint[], _discarded bigint[], _keep_stats bigint, _forget bigint, _from bigint, _looks int,
+create function tusk_fn.prune(_term bigint, _limit int, _keep bigint[], _queues tusk_fn.retention[],
+  _keep_stats bigint, _forget bigint, _from bigint, _looks int,
   out deleted int, out hand bigint)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
 #variable_conflict use_column
@@ -56,16 +56,16 @@ begin
   hand := 0;
   perform tusk_fn.need_read_committed();
   perform tusk_fn.lead(_term);
-  _young := (select _now - min(k) * interval '1 us' from unnest(_completed || _keep[1]) k where k > 0);
+  _young := (select _now - min(k) * interval '1 us' from (
+    select q.completed from unnest(_queues) q union all select _keep[1]) k(k) where k > 0);
   if exists (select from tusk.dead x where x.finished_at <= _now)
     or (select x.finished_at <= _young from tusk.outcome x order by x.xid limit 1) then
     _over := tusk_fn.over();
   end if;
-  perform tusk_fn.classify(_term, _keep[1], _queues, _completed);
+  perform tusk_fn.classify(_term, _keep[1], _queues);
   for d in
     select x.id, x.tenant, x.key, x.lane from tusk.dead x
-    left join unnest(_queues, _completed, _cancelled, _discarded) q(queue, completed, cancelled,
-      discarded) on q.queue = x.lane >> 16
+    left join unnest(_queues) q on q.queue = x.lane >> 16
     where x.finished_at <= _now - nullif(
       case when q.queue is null then _keep[x.state - 5]
         else case x.state when 6 then q.completed when 7 then q.cancelled else q.discarded end end, 0) * interval '1 us'
@@ -89,7 +89,7 @@ begin
       x.finished_at <= _now - nullif(case when q.queue is null then _keep[1]
         else q.completed end, 0) * interval '1 us' as over
     from tusk.outcome x
-    left join unnest(_queues, _completed) q(queue, completed) on q.queue = x.lane >> 16
+    left join unnest(_queues) q on q.queue = x.lane >> 16
     where x.xid >= _from::text::xid8 and _young is not null
     order by x.xid
   loop
@@ -179,7 +179,7 @@ create function tusk_fn.drop_flush(_at tid, _upto xid8, _late xid8[]) returns vo
 $$;
 
 -- Notes which queues keep completed tasks for much less than others, or for much longer.
-create function tusk_fn.classify(_term bigint, _keep bigint, _queues bigint[], _completed bigint[]) returns void
+create function tusk_fn.classify(_term bigint, _keep bigint, _queues tusk_fn.retention[]) returns void
   language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -189,10 +189,10 @@ begin
   select array_agg(x.queue), array_agg(x.class) into _other, _class
   from (
     select q.queue, case
-      when q.keep = _keep then null
-      when q.keep = 0 or q.keep >= 2 * _keep and _keep > 0 then 'long'
-      when _keep = 0 or q.keep <= _keep / 2 then 'short' end as class
-    from unnest(_queues, _completed) q(queue, keep)) x
+      when q.completed = _keep then null
+      when q.completed = 0 or q.completed >= 2 * _keep and _keep > 0 then 'long'
+      when _keep = 0 or q.completed <= _keep / 2 then 'short' end as class
+    from unnest(_queues) q) x
   where x.class is not null;
   if not exists (
     select from unnest(_other, _class) w(queue, class) full join tusk.class c on c.queue = w.queue

@@ -12,10 +12,9 @@ begin
   _lane := tusk_fn.lane_of(queue, priority);
   perform tusk_fn.name_lanes(array[_lane], array[queue]);
   select p.id into _id
-  from tusk_fn.put(array[_lane], array[tusk_fn.new_id()], array[kind], array[convert_to(args::text, 'UTF8')],
-    array[nullif(tenant, '')], array[nullif(tags, '{}')::text], array[null::bytea], array[run_at], array[0::bigint],
-    array[null::timestamptz], array[0::bigint], array[nullif(key, '')], array[0::smallint], array[null::timestamptz],
-    null, array[nullif(tusk_fn.takes_turns(queue), false)]) p;
+  from tusk_fn.put(array[row(_lane, tusk_fn.new_id(), kind, convert_to(args::text, 'UTF8'), nullif(tenant, ''),
+    nullif(tags, '{}')::text, null, run_at, 0, null, 0, nullif(key, ''), 0, null, null,
+    nullif(tusk_fn.takes_turns(queue), false), null)::tusk_fn.new_task]) p;
   return _id;
 end $$;
 

@@ -120,8 +120,9 @@ begin
       select p.oid, format('routine %s', p.oid::regprocedure) as what from pg_proc p
         where p.pronamespace = to_regnamespace(quote_ident(_name))
       union all
-      select c.oid, format('view %s', c.oid::regclass) from pg_class c
-      where c.relnamespace = to_regnamespace(quote_ident(_name)) and c.relkind = 'v') x
+      select c.oid, format('%s %s', case c.relkind when 'v' then 'view' else 'type' end, c.oid::regclass)
+      from pg_class c
+      where c.relnamespace = to_regnamespace(quote_ident(_name)) and c.relkind in ('v', 'c')) x
     order by x.oid desc
   loop
     execute 'drop ' || _what;

@@ -34,26 +34,12 @@ copy tusk.waiting (lane, id, kind, args, tenant, tags, settings, expires_at, par
   from stdin (format binary)
 
 -- name: put
--- Tasks of every sort: as above, $8 run times, $9 delays, $10 and $11 expiries,
--- $12 keys, $13 what to do on conflict, $14 source times
-select p.place, p.id::text, p.result::int
-from tusk_fn.put($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[],
-  $8::timestamptz[], $9::bigint[], $10::timestamptz[], $11::bigint[], $12::text[], $13::smallint[],
-  $14::timestamptz[]) p
-
--- name: put_more
--- The same, and $15 workflows, $16 turns, $17 partitions
-select p.place, p.id::text, p.result::int
-from tusk_fn.put($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[],
-  $8::timestamptz[], $9::bigint[], $10::timestamptz[], $11::bigint[], $12::text[], $13::smallint[],
-  $14::timestamptz[], $15::uuid[], $16::boolean[], $17::text[]) p
+-- Tasks of every sort.
+select p.place, p.id::text, p.result::int from tusk_fn.put({new_tasks}) p
 
 -- name: put_needing
--- The same, and needs: $18 the numbers of their tasks, $19 parents, $20 policies
-select p.place, p.id::text, p.result::int
-from tusk_fn.put_needing($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[],
-  $8::timestamptz[], $9::bigint[], $10::timestamptz[], $11::bigint[], $12::text[], $13::smallint[],
-  $14::timestamptz[], $15::uuid[], $16::boolean[], $17::text[], $18::int[], $19::uuid[], $20::smallint[]) p
+-- The same, and what they need.
+select p.place, p.id::text, p.result::int from tusk_fn.put_needing({new_tasks}, {new_needs}) p
 
 -- name: settle_children
 select queue, doubts from tusk_fn.settle_children($1)

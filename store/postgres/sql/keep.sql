@@ -28,4 +28,4 @@ select lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, 
 from tusk_fn.rescue($1, $2, $3)
 
 -- name: prune
-select deleted, hand from tusk_fn.prune($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+select deleted, hand from tusk_fn.prune(?, ?, ?, {retentions}, ?, ?, ?, ?)

@@ -1,0 +1,93 @@
+package postgres
+
+import (
+	"embed"
+	"io/fs"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+//go:embed sql/*.sql rows.sql
+var statements embed.FS
+
+// ready are the statements of all schemas that this process has opened, by the names of the schemas of tables and
+// functions: a program may open a queue many times.
+var ready sync.Map // [2]string to map[string]string
+
+// texts returns the statements of the package's files by name. Each begins with a line "-- name: …". Where one has
+// {name}, it has the expression of that name in rows.sql, and all parameters are written as ?.
+func (s *Store) texts() (map[string]string, error) {
+	key := [2]string{s.schema, s.program}
+	if found, ok := ready.Load(key); ok {
+		return found.(map[string]string), nil
+	}
+	files, err := fs.Glob(statements, "sql/*.sql")
+	if err != nil {
+		return nil, err
+	}
+	rows, err := sections("rows.sql")
+	if err != nil {
+		return nil, err
+	}
+	byName := map[string]string{}
+	for _, file := range files {
+		texts, err := sections(file)
+		if err != nil {
+			return nil, err
+		}
+		for name, text := range texts {
+			byName[name] = s.inSchema(withRows(text, rows))
+		}
+	}
+	ready.Store(key, byName)
+	return byName, nil
+}
+
+// sections are the texts of a file by the names that they begin with.
+func sections(file string) (map[string]string, error) {
+	text, err := statements.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	byName := map[string]string{}
+	for _, section := range strings.Split(string(text), "-- name: ")[1:] {
+		name, text, _ := strings.Cut(section, "\n")
+		byName[name] = strings.TrimSpace(text)
+	}
+	return byName, nil
+}
+
+// withRows puts expressions into a statement, and numbers its parameters from left to right.
+func withRows(text string, rows map[string]string) string {
+	full := rowsName.ReplaceAllStringFunc(text, func(found string) string {
+		if row, is := rows[found[1:len(found)-1]]; is {
+			return row
+		}
+		return found
+	})
+	if full == text {
+		return text
+	}
+	n := 0
+	return parameter.ReplaceAllStringFunc(full, func(string) string { n++; return "$" + strconv.Itoa(n) })
+}
+
+var (
+	rowsName  = regexp.MustCompile(`\{\w+\}`)
+	parameter = regexp.MustCompile(`\?`)
+)
+
+// inSchema puts the names of the schemas of tables and functions in place of those that
+// are written.
+func (s *Store) inSchema(text string) string {
+	return writtenSchema.ReplaceAllStringFunc(text, func(found string) string {
+		if before, ok := strings.CutSuffix(found, "tusk."); ok {
+			return before + s.schema + "."
+		}
+		return strings.TrimSuffix(found, "tusk_fn") + s.program
+	})
+}
+
+var writtenSchema = regexp.MustCompile(`(^|[^a-z0-9_])(tusk\.|tusk_fn\b)`)
