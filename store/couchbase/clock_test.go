@@ -42,6 +42,9 @@ func TestNobodyGoesByTheClockOfTheProcess(t *testing.T) {
 	}})
 	first := s.now(context.Background())
 	ahead(t, "the first", first)
+	if !asked.Load() {
+		t.Fatal("nobody asked the server for the time")
+	}
 	ahead(t, "the second", <-second)
 }
 
