@@ -176,7 +176,7 @@ func (c *Cluster) indexed(s *statement, q *request) (rows []row, err error) {
 		seqno, _ := v[0].(float64)
 		seen[n] = uint64(seqno)
 	}
-	for key, d := range x.documents {
+	visible := func(key string, d *doc) (row, bool) {
 		for i := len(d.versions) - 1; i >= 0; i-- {
 			v := &d.versions[i]
 			late := v.at.After(now.Add(-c.faults.Lag)) && v.seqno > seen[vbucketOf(key)]
@@ -187,11 +187,19 @@ func (c *Cluster) indexed(s *statement, q *request) (rows []row, err error) {
 				break
 			}
 			if covered {
-				rows = append(rows, row{key, v.known})
-			} else if tree, ok := v.root(); ok {
-				rows = append(rows, row{key, tree})
+				return row{key, v.known}, true
 			}
-			break
+			tree, ok := v.root()
+			return row{key, tree}, ok
+		}
+		return row{}, false
+	}
+	if x.pages(s) {
+		return x.page(s, q.args, visible), nil
+	}
+	for key, d := range x.documents {
+		if r, is := visible(key, d); is {
+			rows = append(rows, r)
 		}
 	}
 	return rows, nil
