@@ -43,6 +43,7 @@ type Store struct {
 	tails tails
 	minds minds
 	lent  lent
+	shown shown
 	sums  sums
 	seen  seen
 	bell  bell.Bell

@@ -2,6 +2,8 @@ package couchbase
 
 import (
 	"context"
+	"slices"
+	"sync"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
@@ -28,9 +30,13 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err e
 			return err
 		})
 	}
+	shown := s.shown.take()
 	docs := make([]*doc, len(e.IDs))
 	err = each(len(docs), func(i int) (err error) {
-		docs[i], err = s.load(ctx, taskRef(e.IDs[i]))
+		r := taskRef(e.IDs[i])
+		if docs[i] = shown[r]; docs[i] == nil {
+			docs[i], err = s.load(ctx, r)
+		}
 		return err
 	})
 	if err != nil {
@@ -46,7 +52,14 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err e
 		}
 		seen[id] = true
 	}
-	err = each(len(loose), func(n int) error { return edit(loose[n], docs[loose[n]]) })
+	err = each(len(loose), func(n int) error {
+		i := loose[n]
+		err := edit(i, docs[i])
+		if err == nil && shown[docs[i].ref] != nil && !works[i].wrote() { // judged by what may be so no longer
+			err = edit(i, nil)
+		}
+		return err
+	})
 	for _, i := range bound {
 		if err == nil {
 			err = edit(i, nil)
@@ -58,5 +71,47 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err e
 	return edited, s.finishUp(ctx, works...)
 }
 
-// loose reports whether no other task is bound to a task: by a key, or by a need.
-func (t *task) loose() bool { return t.Key == "" && len(t.Needs)+len(t.Kids) == 0 && !t.Back }
+// loose reports whether no other task is bound to a task: by a key, by a need, or by the order of those that wait for
+// their turn.
+func (t *task) loose() bool {
+	return t.Key == "" && !t.Turns && len(t.Needs)+len(t.Kids) == 0 && !t.Back
+}
+
+// wrote reports whether a document was written, so that all was as it was read.
+func (w *work) wrote() bool {
+	return slices.ContainsFunc(w.order, func(d *doc) bool { return d.dirty })
+}
+
+// shown are the documents of the page of tasks that this handle has listed last, without their args: who does that goes
+// on to change them, and then need not read them again. A write finds out whether one is still as it was.
+type shown struct {
+	mu   sync.Mutex
+	docs map[ref]*doc
+}
+
+// mostShown is how many bytes of documents are remembered.
+const mostShown = 4 << 20
+
+func (l *shown) put(docs []*doc) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.docs = map[ref]*doc{}
+	size := 0
+	for _, d := range docs {
+		if size += len(d.raw); size > mostShown {
+			return
+		}
+		if h := d.header(); d.cas != 0 && h.Pin == nil && !h.open() {
+			l.docs[d.ref] = d
+		}
+	}
+}
+
+// take returns them, and forgets them: whoever changes a document has it alone.
+func (l *shown) take() map[ref]*doc {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	docs := l.docs
+	l.docs = nil
+	return docs
+}
