@@ -17,11 +17,8 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err e
 	works := make([]*work, len(e.IDs))
 	c := e.Change
 	c.RunAt = trim(c.RunAt)
-	edit := func(i int, have *doc) error {
-		works[i] = &work{}
-		if have != nil {
-			works[i].have = map[ref]*doc{have.ref: have}
-		}
+	edit := func(i int, have map[ref]*doc) error {
+		works[i] = &work{have: have}
 		return s.do(ctx, works[i], func(b *rules.Batch) error {
 			did, err := b.Edit(e.IDs[i:i+1], &c)
 			if err == nil {
@@ -42,29 +39,21 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err e
 	if err != nil {
 		return nil, err
 	}
-	seen := map[store.ID]bool{}
-	var loose, bound []int
-	for i, id := range e.IDs {
-		if d := docs[i]; d != nil && d.task().loose() && !seen[id] {
-			loose = append(loose, i)
-		} else {
-			bound = append(bound, i)
+	loose := make([]bool, len(docs))
+	chain := func(i int) store.ID {
+		if loose[i] = docs[i] != nil && docs[i].task().loose(); loose[i] {
+			return e.IDs[i]
 		}
-		seen[id] = true
+		return store.ID{}
 	}
-	err = each(len(loose), func(n int) error {
-		i := loose[n]
-		err := edit(i, docs[i])
-		if err == nil && shown[docs[i].ref] != nil && !works[i].wrote() { // judged by what may be so no longer
-			err = edit(i, nil)
+	err = eachOf(len(docs), chain, func(i int) error {
+		if d := docs[i]; loose[i] && !d.dirty { // it has not been changed here before
+			if err := edit(i, map[ref]*doc{d.ref: d}); err != nil || works[i].wrote() {
+				return err
+			}
 		}
-		return err
+		return edit(i, nil)
 	})
-	for _, i := range bound {
-		if err == nil {
-			err = edit(i, nil)
-		}
-	}
 	if err != nil {
 		return nil, err
 	}

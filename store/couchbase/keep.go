@@ -235,10 +235,7 @@ func (w *worker) leases() map[string][]string {
 
 func inOrderOfClaim(tasks []*task) []store.Task {
 	slices.SortFunc(tasks, func(a, b *task) int {
-		if a.Since != b.Since {
-			return int(a.Since - b.Since)
-		}
-		return slices.Compare([]byte(a.ID), []byte(b.ID))
+		return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.ID, b.ID))
 	})
 	var answers []store.Task
 	for _, t := range tasks {

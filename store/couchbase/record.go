@@ -78,10 +78,7 @@ func (s *Store) mayGoOn(ctx context.Context, term int64) error {
 
 // putWith writes a record with its tasks.
 func (s *Store) putWith(ctx context.Context, p *store.PutRecord) (version int64, results []store.Enqueued, err error) {
-	tasks := make([]store.NewTask, len(p.Tasks))
-	for i := range tasks {
-		tasks[i] = trimmed(p.Tasks[i])
-	}
+	tasks := trimmed(p.Tasks)
 	version, err = s.put(ctx, &p.Record, func(b *rules.Batch) (err error) {
 		results, err = b.Enqueue(tasks)
 		return err

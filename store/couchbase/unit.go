@@ -182,12 +182,7 @@ func (s *Store) rewrite(ctx context.Context, root *doc, e *effect, to *doc) (*do
 // makeAll stores the new documents of a unit, those that need others first, or adopts those that somebody else has made
 // for it.
 func (s *Store) makeAll(ctx context.Context, made []*doc) error {
-	for _, level := range levels(made) {
-		if err := each(len(level), func(i int) error { return s.make(ctx, level[i]) }); err != nil {
-			return err
-		}
-	}
-	return nil
+	return inLevels(ctx, levels(made), s.make)
 }
 
 func (s *Store) make(ctx context.Context, d *doc) error {
