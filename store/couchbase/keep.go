@@ -14,75 +14,56 @@ import (
 
 // leader is the document that says who leads.
 type leader struct {
+	head
 	Holder  string `json:"h"` // empty: nobody
 	Term    int64  `json:"t"` // the highest there ever was
 	Expires int64  `json:"x"`
 	Renewed int64  `json:"r"`
-	U       string `json:"u"`
 }
+
+var leaderRef = ref{inMeta, "leader"}
 
 // Lead implements store.Keeper.
-func (s *Store) Lead(ctx context.Context, c store.Candidate) (_ store.Leadership, err error) {
+func (s *Store) Lead(ctx context.Context, c store.Candidate) (answer store.Leadership, err error) {
 	defer says(&err, "lead")
-	me, u := c.ID.String(), nonce()
-	for try := 0; ; try++ {
-		if err := pause(ctx, try); err != nil {
-			return store.Leadership{}, err
-		}
-		l, cas, err := s.readLeader(ctx)
-		if err != nil {
-			return store.Leadership{}, err
-		}
-		now := s.now(ctx)
-		answer := store.Leadership{Now: instant(now)}
-		if c.TTL > 0 && l.Holder == me {
-			answer.Term = l.Term
-		}
+	me := c.ID.String()
+	err = s.alter(ctx, leaderRef, func(d *doc) bool {
+		l, now := d.body.(*leader), s.now(ctx)
+		answer = store.Leadership{Now: instant(now)}
 		switch {
-		case l.U == u:
-			return answer, nil // by an earlier try, whose answer was lost
-		case c.TTL <= 0 && l.Holder != me:
-			return answer, nil
-		case c.TTL <= 0:
+		case l.Holder == me && c.TTL <= 0:
 			l.Holder = ""
 		case l.Holder == me:
-		case l.Holder == "" || now >= l.Expires:
+		case c.TTL > 0 && (l.Holder == "" || now >= l.Expires):
 			l.Holder = me
 			l.Term++
-			answer.Term = l.Term
 		default:
-			return answer, nil
+			return false
 		}
-		l.U, l.Renewed, l.Expires = u, now, now+c.TTL.Microseconds()
-		if cas == 0 {
-			_, err = s.meta.Insert("leader", l, &gocb.InsertOptions{Context: ctx, DurabilityLevel: s.durability})
-		} else {
-			_, err = s.meta.Replace("leader", l, &gocb.ReplaceOptions{Context: ctx, Cas: cas, DurabilityLevel: s.durability})
+		if c.TTL > 0 {
+			answer.Term = l.Term
 		}
-		if err == nil {
-			return answer, nil
-		}
-		if !mismatch(err) && !unknown(err) {
-			return store.Leadership{}, err
-		}
+		l.Renewed, l.Expires = now, now+c.TTL.Microseconds()
+		return true
+	})
+	if err != nil {
+		return store.Leadership{}, err
 	}
+	return answer, nil
 }
 
-func (s *Store) readLeader(ctx context.Context) (leader, gocb.Cas, error) {
-	l, cas, err := fetch[leader](ctx, s, s.meta, "leader")
-	switch {
-	case l == nil:
-		l = &leader{}
-	case errors.Is(err, errDamaged): // nobody leads; no term was ever beyond the time
-		l, err = &leader{Term: cmp.Or(l.Term, s.now(ctx))}, s.passing(err)
+func (s *Store) readLeader(ctx context.Context) (*leader, error) {
+	d, err := s.read(ctx, leaderRef)
+	if d == nil || err != nil {
+		return &leader{}, err
 	}
-	return *l, cas, err
+	return d.body.(*leader), nil
 }
 
 // leads fails unless the term is the one that runs. A chore asks before it writes: there is no write that spans
 // both. So each chore is such that a stale leader's does no harm, and a grant asks twice.
 func (s *Store) leads(ctx context.Context, term int64) error {
-	l, _, err := s.readLeader(ctx)
+	l, err := s.readLeader(ctx)
 	if err != nil {
 		return err
 	}

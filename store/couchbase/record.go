@@ -104,7 +104,7 @@ func (s *Store) put(ctx context.Context, given *store.Record, verbs func(b *rule
 			return 0, err
 		}
 		if d == nil {
-			d = &doc{ref: r, body: &record{}}
+			d = blank(r)
 		}
 		to := d.body.(*record)
 		if to.version() != given.Version {

@@ -317,15 +317,21 @@ func (w *work) results() {
 	}
 }
 
-// alter changes one document, by a rule of the engine's own, as often as it takes. The function says whether to
-// write.
+// alter changes one document, by a rule of the engine's own, as often as it takes; one that is not there is made. The
+// function says whether to write.
 func (s *Store) alter(ctx context.Context, r ref, change func(d *doc) bool) error {
 	for try := 0; ; try++ {
 		d, err := s.load(ctx, r)
-		if d == nil || err != nil || !change(d) {
+		if err != nil {
 			return err
 		}
-		if ok, err := s.replace(ctx, d, s.durability); ok || err != nil {
+		if d == nil {
+			d = blank(r)
+		}
+		if !change(d) {
+			return nil
+		}
+		if ok, err := s.write(ctx, d); ok || err != nil {
 			return err
 		}
 		s.conflicts.Add(1)
