@@ -123,36 +123,23 @@ func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err
 		if err != nil || len(ids) == 0 {
 			return cancelled, err
 		}
-		before := cancelled
-		for _, id := range ids {
-			did, err := s.doom(ctx, idOf(id))
-			if err != nil {
-				return cancelled, err
+		did, err := s.doEach(ctx, len(ids), func(i int, w *work) (bool, error) {
+			id := idOf(ids[i])
+			n, err := w.batch.Doom([]store.ID{id})
+			if n > 0 || err != nil {
+				return n > 0, err
 			}
-			if did {
-				cancelled++
+			d, err := w.load(taskRef(id))
+			if d != nil && d.task().Doom != 0 { // it was for nothing
+				d.task().Doom, d.dirty = 0, true
 			}
-		}
-		if cancelled == before {
-			return cancelled, nil
+			return false, err
+		})
+		if cancelled += len(did); len(did) == 0 || err != nil {
+			return cancelled, err
 		}
 	}
 	return cancelled, nil
-}
-
-func (s *Store) doom(ctx context.Context, id store.ID) (bool, error) {
-	did, err := s.doEach(ctx, 1, func(_ int, w *work) (bool, error) {
-		n, err := w.batch.Doom([]store.ID{id})
-		if n > 0 || err != nil {
-			return n > 0, err
-		}
-		d, err := w.load(taskRef(id))
-		if d != nil && d.task().Doom != 0 { // it was for nothing
-			d.task().Doom, d.dirty = 0, true
-		}
-		return false, err
-	})
-	return len(did) > 0, err
 }
 
 // Rescue implements store.Keeper.

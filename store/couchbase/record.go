@@ -156,41 +156,25 @@ func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutR
 		return nil, err
 	}
 	updated := make([]store.Updated, len(puts))
-	put := func(i int) error {
+	// Those that bring the same key are written one after another; where one brings several, so are all.
+	several := slices.ContainsFunc(puts, func(p store.PutRecord) bool {
+		return slices.ContainsFunc(p.Tasks, func(n store.NewTask) bool { return nameOf(&n) != nameOf(&p.Tasks[0]) })
+	})
+	chain := func(i int) any {
+		if several {
+			return nil
+		}
+		if tasks := puts[i].Tasks; len(tasks) > 0 && tasks[0].Key != "" {
+			return nameOf(&tasks[0])
+		}
+		return i
+	}
+	return updated, eachOf(len(puts), chain, func(i int) error {
 		version, results, err := s.putWith(ctx, &puts[i])
 		if errors.Is(err, store.ErrConflict) {
 			return nil
 		}
 		updated[i] = store.Updated{Version: version, Enqueued: results}
 		return err
-	}
-	beside, after := apart(puts)
-	err = each(len(beside), func(i int) error { return put(beside[i]) })
-	for _, i := range after {
-		if err == nil {
-			err = put(i)
-		}
-	}
-	return updated, err
-}
-
-// apart tells puts that can be written beside each other from those that bring a key which one before them brings,
-// too.
-func apart(puts []store.PutRecord) (beside, after []int) {
-	brought := map[rules.KeyName]bool{}
-	for i, p := range puts {
-		shared := false
-		for _, n := range p.Tasks {
-			shared = shared || n.Key != "" && brought[rules.KeyName{Queue: n.Queue, Tenant: n.Tenant, Key: n.Key}]
-		}
-		for _, n := range p.Tasks {
-			brought[rules.KeyName{Queue: n.Queue, Tenant: n.Tenant, Key: n.Key}] = true
-		}
-		if shared {
-			after = append(after, i)
-		} else {
-			beside = append(beside, i)
-		}
-	}
-	return beside, after
+	})
 }
