@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/couchbase/gocbcore/v10/memd"
@@ -85,7 +84,7 @@ func (v *version) know(indexes []*index) {
 	}
 	v.known = map[string]any{}
 	for _, x := range indexes {
-		for _, name := range slices.Concat(x.fields, strings.Fields(x.where)) {
+		for _, name := range x.knows {
 			if value, has := fields[name]; has && value != nil {
 				v.known[name] = value
 			}
@@ -114,7 +113,9 @@ func (c *Cluster) changed(collection uint32, key string, d *doc) {
 		if len(o.d.versions) == 1 {
 			o.d.versions = slices.Clip(slices.Clone(o.d.versions))
 		}
-		c.index(o.collection, o.key, o.d)
+		if o.d != d {
+			c.index(o.collection, o.key, o.d)
+		}
 	}
 	c.index(collection, key, d)
 }

@@ -10,6 +10,7 @@
 package cbfake
 
 import (
+	"bufio"
 	"encoding/binary"
 	"fmt"
 	"net"
@@ -202,8 +203,13 @@ func (n *node) serve(conn net.Conn) {
 		delete(n.cluster.conns, conn)
 		n.cluster.mu.Unlock()
 	}()
-	s := &client{Conn: memd.NewConn(conn), node: n}
+	in, out := bufio.NewReader(conn), bufio.NewWriter(conn)
+	defer out.Flush()
+	s := &client{Conn: memd.NewConn(bufio.NewReadWriter(in, out)), node: n}
 	for {
+		if in.Buffered() == 0 && out.Flush() != nil { // answers go together, as those of a server do
+			return
+		}
 		p, _, err := s.ReadPacket()
 		if err != nil {
 			return

@@ -2,8 +2,10 @@ package cbfake
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -13,8 +15,10 @@ import (
 type index struct {
 	fields    []string // the first is what documents are found by; empty: the document's id
 	where     string   // a condition, as statements write it; empty: none
+	knows     []string // all fields that it is about
 	holds     condition
 	documents map[string]*doc
+	ids       []string // of the documents, in order, where it is by id
 }
 
 var definition = regexp.MustCompile(`^CREATE INDEX (\S+) IF NOT EXISTS ON (\S+?)\((.+)\)(?: WHERE (.+))?$`)
@@ -48,9 +52,11 @@ func (c *Cluster) define(text string) error {
 			return fmt.Errorf("the fake cannot read the condition %s", x.where)
 		}
 	}
+	x.knows = slices.Concat(x.fields, strings.Fields(x.where))
 	c.indexes[name] = x
 	c.of[id] = append(c.of[id], x)
-	for key, d := range c.docs[id] {
+	for _, key := range slices.Sorted(maps.Keys(c.docs[id])) {
+		d := c.docs[id][key]
 		for i := range d.versions {
 			d.versions[i].know(c.of[id])
 		}
@@ -76,11 +82,42 @@ func (x *index) has(key string, v *version) bool {
 // update takes note of a document that has changed. One of which an older version belongs into it stays: a query may
 // still have to see that.
 func (x *index) update(key string, d *doc) {
-	if slices.ContainsFunc(d.versions, func(v version) bool { return x.has(key, &v) }) {
+	_, had := x.documents[key]
+	belongs := slices.ContainsFunc(d.versions, func(v version) bool { return x.has(key, &v) })
+	if belongs {
 		x.documents[key] = d
 	} else {
 		delete(x.documents, key)
 	}
+	if x.fields[0] != "" || had == belongs {
+		return
+	}
+	at, _ := slices.BinarySearch(x.ids, key)
+	if belongs {
+		x.ids = slices.Insert(x.ids, at, key)
+	} else {
+		x.ids = slices.Delete(x.ids, at, at+1)
+	}
+}
+
+// pages reports whether the index has the rows of a statement in its order, so that a scan may end at its limit.
+func (x *index) pages(s *statement) bool {
+	return x.fields[0] == "" && s.limit != "" && len(s.order) == 1 && s.order[0].id && s.order[0].desc
+}
+
+// page returns the first rows of such a statement, from the id on that it begins behind.
+func (x *index) page(s *statement, args map[string]any, visible func(string, *doc) (row, bool)) (rows []row) {
+	most, _ := strconv.Atoi(fmt.Sprint(value(s.limit, args)))
+	end := len(x.ids)
+	if before, is := args["before"].(string); is {
+		end, _ = slices.BinarySearch(x.ids, before)
+	}
+	for i := end - 1; i >= 0 && len(rows) < most; i-- {
+		if r, is := visible(x.ids[i], x.documents[x.ids[i]]); is && s.means(r, args) {
+			rows = append(rows, r)
+		}
+	}
+	return rows
 }
 
 // serves reports whether a statement can use the index, and whether it covers it.

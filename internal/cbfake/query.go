@@ -75,38 +75,48 @@ func (n *node) serveHTTP(w http.ResponseWriter, r *http.Request) {
 // github.com/couchbase/query: server/http/service_response.go, mapErrorToHttpResponse.
 var errUnprepared = errors.New("no such prepared statement")
 
-// query runs a statement, which a client may have prepared.
+// query runs a statement, which a client may have prepared. What it has found it looks through beside requests for
+// documents, as the query service does: versions do not change.
 func (c *Cluster) query(q *request) (rows []any, name string, err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.queries.Add(1)
-	text := q.Statement
-	if after, prepare := strings.CutPrefix(text, "PREPARE "); prepare {
-		// By the text, so that a name from before a restart never means another statement.
-		text, name = after, fmt.Sprintf("p%x", sha256.Sum256([]byte(after)))
-		c.prepared[name] = text
-	} else if q.Prepared != "" {
-		var known bool
-		if text, known = c.prepared[q.Prepared]; !known {
-			return nil, "", errUnprepared
+	text, name, err := c.textOf(q)
+	var s *statement
+	var docs []row
+	switch {
+	case err != nil:
+	case text == "SELECT RAW DS_VERSION()":
+		rows = []any{Version}
+	case strings.HasPrefix(text, "CREATE "):
+		err = c.create(text)
+	default:
+		if s, err = parse(text); err == nil {
+			docs, err = c.rows(s, q)
 		}
 	}
-	if text == "SELECT RAW DS_VERSION()" {
-		return []any{Version}, name, nil
+	c.mu.Unlock()
+	if s != nil && err == nil {
+		rows, err = s.run(docs, q.args)
 	}
-	if strings.HasPrefix(text, "CREATE ") {
-		return nil, name, c.create(text)
-	}
-	s, err := parse(text)
-	if err != nil {
-		return nil, name, err
-	}
-	docs, err := c.rows(s, q)
-	if err != nil {
-		return nil, name, err
-	}
-	rows, err = s.run(docs, q.args)
 	return rows, name, err
+}
+
+// textOf returns the text of a statement, and its name if it is prepared.
+func (c *Cluster) textOf(q *request) (text, name string, err error) {
+	if after, prepare := strings.CutPrefix(q.Statement, "PREPARE "); prepare {
+		// By the text, so that a name from before a restart never means another statement.
+		name = fmt.Sprintf("p%x", sha256.Sum256([]byte(after)))
+		c.prepared[name] = after
+		return after, name, nil
+	}
+	if q.Prepared == "" {
+		return q.Statement, "", nil
+	}
+	text, known := c.prepared[q.Prepared]
+	if !known {
+		err = errUnprepared
+	}
+	return text, "", err
 }
 
 // create makes scopes, collections and indexes; of the last it keeps the name.
@@ -176,22 +186,30 @@ func (c *Cluster) indexed(s *statement, q *request) (rows []row, err error) {
 		seqno, _ := v[0].(float64)
 		seen[n] = uint64(seqno)
 	}
-	for key, d := range x.documents {
+	visible := func(key string, d *doc) (row, bool) {
 		for i := len(d.versions) - 1; i >= 0; i-- {
 			v := &d.versions[i]
 			late := v.at.After(now.Add(-c.faults.Lag)) && v.seqno > seen[vbucketOf(key)]
 			if c.faults.Lag > 0 && late && q.Consistency != "request_plus" && i > 0 {
 				continue
 			}
-			if !v.there(now) || !x.has(key, v) {
+			if !v.there(now) || len(d.versions) > 1 && !x.has(key, v) { // of one alone it is known
 				break
 			}
 			if covered {
-				rows = append(rows, row{key, v.known})
-			} else if tree, ok := v.root(); ok {
-				rows = append(rows, row{key, tree})
+				return row{key, v.known}, true
 			}
-			break
+			tree, ok := v.root()
+			return row{key, tree}, ok
+		}
+		return row{}, false
+	}
+	if x.pages(s) {
+		return x.page(s, q.args, visible), nil
+	}
+	for key, d := range x.documents {
+		if r, is := visible(key, d); is {
+			rows = append(rows, r)
 		}
 	}
 	return rows, nil

@@ -248,10 +248,13 @@ func compare(a, b any) int {
 	return 0
 }
 
+// means reports whether a row is one that the conditions name.
+func (s *statement) means(r row, args map[string]any) bool {
+	return !slices.ContainsFunc(s.conditions, func(c where) bool { return !c.test(r, args) })
+}
+
 func (s *statement) run(docs []row, args map[string]any) ([]any, error) {
-	docs = slices.DeleteFunc(docs, func(r row) bool {
-		return slices.ContainsFunc(s.conditions, func(c where) bool { return !c.test(r, args) })
-	})
+	docs = slices.DeleteFunc(docs, func(r row) bool { return !s.means(r, args) })
 	before := func(a, b row) int {
 		for _, o := range s.order {
 			c := compare(o.of(a), o.of(b))

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/tuskqueue/tusk/store"
-	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // A call that stores a workflow stores tasks before those that they need. If its process dies in between, they wait
@@ -28,7 +27,7 @@ func (s *Store) insertGraph(ctx context.Context, levels [][]*doc) error {
 	if err := s.insert(ctx, d); err != nil {
 		return err
 	}
-	if err := s.insertLevels(ctx, levels); err != nil {
+	if err := inLevels(ctx, levels, s.insert); err != nil {
 		return err
 	}
 	gone, err := s.remove(ctx, d)
@@ -47,7 +46,10 @@ func (s *Store) adopt(ctx context.Context, births *doc) error {
 	ids := births.key().Births
 	freed := make([][]*task, len(ids))
 	err := each(len(ids), func(i int) (err error) {
-		freed[i], err = s.tellOfMissing(ctx, ids[i])
+		freed[i], err = s.hear(ctx, &work{}, ref{inTask, ids[i]}, func(parent store.ID) (store.State, bool, error) {
+			is, err := s.read(ctx, taskRef(parent))
+			return 0, is == nil, err
+		})
 		return err
 	})
 	if err == nil {
@@ -59,51 +61,18 @@ func (s *Store) adopt(ctx context.Context, births *doc) error {
 	return err
 }
 
-// tellOfMissing tells a task which of those that it needs are not there, and returns it if it may run now.
-func (s *Store) tellOfMissing(ctx context.Context, id string) ([]*task, error) {
-	w := &work{}
-	err := s.do(ctx, w, func(b *rules.Batch) error {
-		w.edges = nil
-		d, err := w.load(ref{inTask, id})
-		if d == nil || err != nil {
-			return err
-		}
-		var missing []store.ID
-		for _, n := range d.task().openNeeds() {
-			if !n.Open {
-				continue
-			}
-			parent, err := s.read(ctx, taskRef(n.Task))
-			if err != nil {
-				return err
-			}
-			if parent == nil {
-				missing = append(missing, n.Task)
-				w.edges = append(w.edges, rules.Edge{Child: idOf(id), Need: n.Need})
-			}
-		}
-		for _, parent := range missing {
-			if err := b.Tell(parent, 0); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return w.ready, err
-}
-
 // insertAll stores new tasks: those that need others before what they need, so that nothing ends before its children
 // are known.
 func (s *Store) insertAll(ctx context.Context, made []*doc) error {
 	if all := levels(made); len(all) > 1 {
 		return s.insertGraph(ctx, all)
 	}
-	return s.insertLevels(ctx, [][]*doc{made})
+	return inLevels(ctx, [][]*doc{made}, s.insert)
 }
 
-func (s *Store) insertLevels(ctx context.Context, levels [][]*doc) error {
+func inLevels(ctx context.Context, levels [][]*doc, store func(context.Context, *doc) error) error {
 	for _, level := range levels {
-		if err := each(len(level), func(i int) error { return s.insert(ctx, level[i]) }); err != nil {
+		if err := each(len(level), func(i int) error { return store(ctx, level[i]) }); err != nil {
 			return err
 		}
 	}
@@ -139,8 +108,6 @@ func levels(made []*doc) [][]*doc {
 		}
 		all[deep(d)] = append(all[deep(d)], d)
 	}
-	for i, j := 0, len(all)-1; i < j; i, j = i+1, j-1 {
-		all[i], all[j] = all[j], all[i]
-	}
+	slices.Reverse(all)
 	return all
 }

@@ -142,7 +142,7 @@ func (s *Store) Examine(ctx context.Context) (store.Health, error) {
 	if err != nil {
 		return h, fmt.Errorf("examine: %w", err)
 	}
-	l, _, err := s.readLeader(ctx)
+	l, err := s.readLeader(ctx)
 	if err != nil {
 		return h, fmt.Errorf("examine: %w", err)
 	}

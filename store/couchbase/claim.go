@@ -59,27 +59,14 @@ func (c *claim) do() ([]store.Task, error) {
 		if c.meant { // and others have got it all
 			c.s.lent.forgo(c.worker, c.token)
 		}
-		return nil, c.living()
+		_, err := c.s.meant(c.ctx, c.worker, c.token) // it lives: a claim that finds something learns that from its intent
+		return nil, err
 	}
 	return c.answers(), nil
 }
 
 // errUsed refuses a token that has claimed already.
 var errUsed = errors.New("the token has been used")
-
-// living fails unless the worker lives. A claim that finds something learns that from its intent.
-func (c *claim) living() error {
-	var found *gocb.LookupInResult
-	err := c.s.again(c.ctx, func() (err error) {
-		found, err = c.s.meta.LookupIn(workerKey(c.worker), []gocb.LookupInSpec{gocb.ExistsSpec("g", nil)},
-			&gocb.LookupInOptions{Context: c.ctx})
-		return err
-	})
-	if errors.Is(err, gocb.ErrDocumentNotFound) || err == nil && !found.Exists(0) {
-		return store.ErrWorkerDead
-	}
-	return err
-}
 
 func (c *claim) answers() []store.Task {
 	tasks := make([]store.Task, len(c.got))

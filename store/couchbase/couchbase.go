@@ -14,7 +14,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,9 +42,9 @@ type Store struct {
 	opened time.Time // with a monotonic reading
 	clock  clock
 
-	tails tails
 	minds minds
 	lent  lent
+	shown shown
 	sums  sums
 	seen  seen
 	bell  bell.Bell
@@ -216,27 +218,6 @@ func parse(text string) (o options, err error) {
 	return o, nil
 }
 
-// tails remembers which page of a lane was last appended to.
-type tails struct {
-	mu sync.Mutex
-	of map[lane]int
-}
-
-func (t *tails) get(l lane) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.of[l]
-}
-
-func (t *tails) set(l lane, n int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.of == nil || len(t.of) > 10_000 {
-		t.of = map[lane]int{}
-	}
-	t.of[l] = n
-}
-
 // seen are the tokens of this handle's latest writes, so that who writes sees what it wrote.
 type seen struct {
 	mu sync.Mutex
@@ -304,6 +285,23 @@ func each(n int, do func(i int) error) error {
 	return nil
 }
 
+// eachOf does n things, those of a name one after another, and beside those of others.
+func eachOf[K comparable](n int, name func(i int) K, do func(i int) error) error {
+	of := map[K][]int{}
+	for i := range n {
+		of[name(i)] = append(of[name(i)], i)
+	}
+	chains := slices.Collect(maps.Values(of))
+	return each(len(chains), func(c int) error {
+		for _, i := range chains[c] {
+			if err := do(i); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // Listen implements store.Notifier. The server has no cheap way to tell other processes of tasks; they poll.
 func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
 	return s.bell.Listen(ctx, wake)
@@ -317,24 +315,18 @@ func (s *Store) Measure(context.Context) (store.Measures, error) {
 
 // trips counts what the client asks of the cluster: requests for documents, and queries. It is the client's meter,
 // which is told of each once it has ended.
-type trips struct{ atomic.Int64 }
-
-// Counter implements gocb.Meter.
-func (*trips) Counter(string, map[string]string) (gocb.Counter, error) { return uncounted{}, nil }
+type trips struct {
+	gocb.NoopMeter // all else that it is told
+	atomic.Int64
+}
 
 // ValueRecorder implements gocb.Meter.
-func (t *trips) ValueRecorder(name string, _ map[string]string) (gocb.ValueRecorder, error) {
+func (t *trips) ValueRecorder(name string, tags map[string]string) (gocb.ValueRecorder, error) {
 	if name == "db.couchbase.operations" {
 		return t, nil
 	}
-	return uncounted{}, nil
+	return t.NoopMeter.ValueRecorder(name, tags)
 }
 
 // RecordValue implements gocb.ValueRecorder.
 func (t *trips) RecordValue(uint64) { t.Add(1) }
-
-// uncounted is what nobody asks for.
-type uncounted struct{}
-
-func (uncounted) IncrementBy(uint64) {}
-func (uncounted) RecordValue(uint64) {}

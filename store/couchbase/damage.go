@@ -1,6 +1,7 @@
 package couchbase
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -29,8 +30,12 @@ func decode(id string, raw []byte, v any) error {
 }
 
 // decode reads a document. It reports whether there is anything to go by.
-func (s *Store) decode(d *doc) (is bool, err error) {
+func (s *Store) decode(ctx context.Context, d *doc) (is bool, err error) {
 	err = decode(d.ID, d.raw, d.body)
+	if l, of := d.body.(*leader); of && err != nil { // nobody leads; no term was ever beyond the time
+		*l = leader{Term: cmp.Or(l.Term, s.now(ctx))}
+		return true, s.passing(err)
+	}
 	t, ofTask := d.body.(*task)
 	if err == nil || !ofTask {
 		return err == nil, err
@@ -68,7 +73,7 @@ func (s *Store) cursorOf(ctx context.Context, l lane) (*cursor, gocb.Cas, error)
 		if !errors.Is(damage, errDamaged) {
 			return is, cas, damage
 		}
-		to := cursor{Page: max(is.Page, s.tails.get(l), 1)}
+		to := cursor{Page: max(is.Page, s.minds.tail(l), 1)}
 		done, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: cas, RetryStrategy: failFast{}})
 		switch {
 		case err == nil:

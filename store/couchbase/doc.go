@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/couchbase/gocb/v2"
@@ -25,7 +26,8 @@ const (
 	inMeta = "m"
 )
 
-// body is the content of a document that may change together with others: a task, a key, a record.
+// body is the content of a document that is written as a whole: of a task, a key or a record, which may change together
+// with others, of the leader, or of a group of errors.
 type body interface{ header() *head }
 
 // head is what all of them have in common.
@@ -79,10 +81,19 @@ func newBody(r ref) body {
 		return &task{ID: r.ID}
 	case inKey:
 		return &key{}
+	}
+	switch {
+	case r == leaderRef:
+		return &leader{}
+	case strings.HasPrefix(r.ID, errorPrefix):
+		return &group{}
 	default:
 		return &record{}
 	}
 }
+
+// blank is a document that is not there.
+func blank(r ref) *doc { return &doc{ref: r, body: newBody(r)} }
 
 func (s *Store) collection(c string) *gocb.Collection {
 	switch c {
@@ -109,13 +120,13 @@ var verbatim = gocb.NewRawJSONTranscoder()
 
 // read returns a document as it is; nil: there is none, or no task that can be read.
 func (s *Store) read(ctx context.Context, r ref) (*doc, error) {
-	d := &doc{ref: r, body: newBody(r)}
+	d := blank(r)
 	var err error
 	d.raw, d.cas, err = s.get(ctx, s.collection(r.C), r.ID)
 	if d.raw == nil || err != nil {
 		return nil, err
 	}
-	if is, err := s.decode(d); !is {
+	if is, err := s.decode(ctx, d); !is {
 		return nil, err
 	}
 	return d, nil
@@ -207,7 +218,7 @@ func (e *effect) after() (*doc, error) {
 	if e.Doc == nil {
 		return nil, nil
 	}
-	d := &doc{ref: e.ref, body: newBody(e.ref)}
+	d := blank(e.ref)
 	if err := json.Unmarshal(e.Doc, d.body); err != nil || d.header().Gone {
 		return nil, err
 	}
@@ -285,6 +296,14 @@ func (s *Store) replace(ctx context.Context, d *doc, level gocb.DurabilityLevel)
 			return false, err
 		}
 	}
+}
+
+// write stores a document that is not there, or replaces one, if it is as it was read, and reports whether it was.
+func (s *Store) write(ctx context.Context, d *doc) (bool, error) {
+	if d.cas == 0 {
+		return s.create(ctx, d)
+	}
+	return s.replace(ctx, d, s.durability)
 }
 
 // remove deletes a document if it is as it was read, and reports whether it is gone.

@@ -1,8 +1,10 @@
 package couchbase
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
@@ -17,30 +19,23 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (_ []store.E
 		return nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
 	}
 	results := make([]store.Enqueued, len(tasks))
-	works := make([]*work, len(tasks))
-	for _, wave := range waves(tasks) {
-		err := each(len(wave), func(i int) error {
-			for _, part := range wave[i] {
-				w := &work{}
-				works[part[0]] = w
-				if err := s.enqueuePart(ctx, w, tasks, part, results); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
+	parts, needy := partsOf(tasks)
+	works := make([]*work, len(parts))
+	chain := func(i int) rules.KeyName {
+		if needy { // what was given first is stored first
+			return rules.KeyName{}
 		}
+		return nameOf(&tasks[parts[i][0]])
 	}
-	var done []*work
-	for _, w := range works {
-		if w != nil {
-			done = append(done, w)
-		}
+	err = eachOf(len(parts), chain, func(i int) error {
+		works[i] = &work{}
+		return s.enqueuePart(ctx, works[i], tasks, parts[i], results)
+	})
+	if err != nil {
+		return nil, err
 	}
-	inOrder(tasks, done)
-	return results, s.finishUp(ctx, done...)
+	inOrder(tasks, works)
+	return results, s.finishUp(ctx, works...)
 }
 
 func (s *Store) enqueuePart(
@@ -48,8 +43,9 @@ func (s *Store) enqueuePart(
 ) error {
 	some := make([]store.NewTask, len(part))
 	for i, at := range part {
-		some[i] = trimmed(tasks[at])
+		some[i] = tasks[at]
 	}
+	some = trimmed(some)
 	return s.do(ctx, w, func(b *rules.Batch) error {
 		did, err := b.Enqueue(some)
 		for i := range did {
@@ -59,71 +55,42 @@ func (s *Store) enqueuePart(
 	})
 }
 
-// waves divides tasks into parts that are stored one after another, and those into chains that can be stored beside
-// each other. A chain is the tasks of one key, each a part by itself, or all that have none, which are one part.
-// Where tasks need others, what was given first is stored first.
-func waves(tasks []store.NewTask) (all [][][][]int) {
-	needy := false
+// partsOf divides tasks into parts: each that has a key is one by itself, and those that have none are one together.
+// Where tasks need others, only those that stand beside each other are.
+func partsOf(tasks []store.NewTask) (parts [][]int, needy bool) {
+	needy = slices.ContainsFunc(tasks, func(n store.NewTask) bool { return len(n.Needs) > 0 })
+	plain := -1 // the part of those without a key
 	for i := range tasks {
-		needy = needy || len(tasks[i].Needs) > 0
-	}
-	if !needy {
-		var wave [][][]int
-		chain := map[rules.KeyName]int{}
-		for i := range tasks {
-			n := &tasks[i]
-			name := rules.KeyName{}
-			if n.Key != "" {
-				name = rules.KeyName{Queue: n.Queue, Tenant: n.Tenant, Key: n.Key}
+		switch {
+		case tasks[i].Key != "":
+			parts = append(parts, []int{i})
+			if needy {
+				plain = -1
 			}
-			at, known := chain[name]
-			switch {
-			case !known:
-				chain[name] = len(wave)
-				wave = append(wave, [][]int{{i}})
-			case n.Key == "":
-				wave[at][0] = append(wave[at][0], i)
-			default:
-				wave[at] = append(wave[at], []int{i})
-			}
+		case plain < 0:
+			plain = len(parts)
+			parts = append(parts, []int{i})
+		default:
+			parts[plain] = append(parts[plain], i)
 		}
-		return [][][][]int{wave}
 	}
-	for i := range tasks {
-		if last := len(all) - 1; last >= 0 && tasks[i].Key == "" && tasks[i-1].Key == "" {
-			all[last][0][0] = append(all[last][0][0], i)
-			continue
-		}
-		all = append(all, [][][]int{{{i}}})
-	}
-	return all
+	return parts, needy
 }
 
-// inOrder moves what is to be lined up into one work, in the order in which the tasks were given.
+// inOrder moves what is to be lined up into the first work, in the order in which the tasks were given, and behind them
+// those that one of them has replaced.
 func inOrder(tasks []store.NewTask, works []*work) {
-	ready := map[string]*task{}
-	var rest []*task
-	given := map[string]bool{}
+	place := map[string]int{}
 	for i := range tasks {
-		given[tasks[i].ID.String()] = true
+		place[tasks[i].ID.String()] = i - len(tasks)
 	}
+	var ready []*task
 	for _, w := range works {
-		for _, t := range w.ready {
-			if given[t.ID] {
-				ready[t.ID] = t
-			} else {
-				rest = append(rest, t) // that one of them has replaced
-			}
-		}
+		ready = append(ready, w.ready...)
 		w.ready = nil
 	}
-	if len(works) == 0 {
-		return
+	if len(works) > 0 {
+		slices.SortStableFunc(ready, func(a, b *task) int { return cmp.Compare(place[a.ID], place[b.ID]) })
+		works[0].ready = ready
 	}
-	for i := range tasks {
-		if t := ready[tasks[i].ID.String()]; t != nil {
-			works[0].ready = append(works[0].ready, t)
-		}
-	}
-	works[0].ready = append(works[0].ready, rest...)
 }

@@ -17,20 +17,18 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 		return nil, err
 	}
 	works := make([]*work, len(outcomes))
-	for _, round := range rounds(outcomes) {
-		err := each(len(round), func(i int) error {
-			w := &work{}
-			err := s.finishOne(ctx, w, outcomes[round[i]])
-			if err == nil {
-				works[round[i]] = w
-			} else if err == errLost {
-				err = nil
-			}
-			return err
-		})
-		if err != nil {
-			return nil, err
+	task := func(i int) store.ID { return outcomes[i].Task.ID } // of one they are judged one after another
+	err = eachOf(len(outcomes), task, func(i int) error {
+		w := &work{}
+		err := s.finishOne(ctx, w, outcomes[i])
+		if err == errLost {
+			return nil
 		}
+		works[i] = w
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	var accepted []*work
 	var ends []*rules.End
@@ -47,30 +45,12 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 	return lost, s.account(ctx, ends)
 }
 
-// rounds has outcomes of the same task judged one after another.
-func rounds(outcomes []store.Outcome) (all [][]int) {
-	seen := map[store.ID]int{}
-	for i := range outcomes {
-		n := seen[outcomes[i].Task.ID]
-		seen[outcomes[i].Task.ID]++
-		if n == len(all) {
-			all = append(all, nil)
-		}
-		all[n] = append(all[n], i)
-	}
-	return all
-}
-
 func (s *Store) finishOne(ctx context.Context, w *work, o store.Outcome) error {
 	r := taskRef(o.Task.ID)
 	if d := s.lent.take(o.Task); d != nil {
 		w.have = map[ref]*doc{r: d}
 	}
-	then := make([]store.NewTask, len(o.Then))
-	for i := range then {
-		then[i] = trimmed(o.Then[i])
-	}
-	o.Then = then
+	o.Then = trimmed(o.Then)
 	return s.do(ctx, w, func(b *rules.Batch) error {
 		lost, err := b.Finish([]*store.Outcome{&o})
 		if err == nil && len(lost) > 0 {

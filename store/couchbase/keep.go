@@ -14,75 +14,56 @@ import (
 
 // leader is the document that says who leads.
 type leader struct {
+	head
 	Holder  string `json:"h"` // empty: nobody
 	Term    int64  `json:"t"` // the highest there ever was
 	Expires int64  `json:"x"`
 	Renewed int64  `json:"r"`
-	U       string `json:"u"`
 }
+
+var leaderRef = ref{inMeta, "leader"}
 
 // Lead implements store.Keeper.
-func (s *Store) Lead(ctx context.Context, c store.Candidate) (_ store.Leadership, err error) {
+func (s *Store) Lead(ctx context.Context, c store.Candidate) (answer store.Leadership, err error) {
 	defer says(&err, "lead")
-	me, u := c.ID.String(), nonce()
-	for try := 0; ; try++ {
-		if err := pause(ctx, try); err != nil {
-			return store.Leadership{}, err
-		}
-		l, cas, err := s.readLeader(ctx)
-		if err != nil {
-			return store.Leadership{}, err
-		}
-		now := s.now(ctx)
-		answer := store.Leadership{Now: instant(now)}
-		if c.TTL > 0 && l.Holder == me {
-			answer.Term = l.Term
-		}
+	me := c.ID.String()
+	err = s.alter(ctx, leaderRef, func(d *doc) bool {
+		l, now := d.body.(*leader), s.now(ctx)
+		answer = store.Leadership{Now: instant(now)}
 		switch {
-		case l.U == u:
-			return answer, nil // by an earlier try, whose answer was lost
-		case c.TTL <= 0 && l.Holder != me:
-			return answer, nil
-		case c.TTL <= 0:
+		case l.Holder == me && c.TTL <= 0:
 			l.Holder = ""
 		case l.Holder == me:
-		case l.Holder == "" || now >= l.Expires:
+		case c.TTL > 0 && (l.Holder == "" || now >= l.Expires):
 			l.Holder = me
 			l.Term++
-			answer.Term = l.Term
 		default:
-			return answer, nil
+			return false
 		}
-		l.U, l.Renewed, l.Expires = u, now, now+c.TTL.Microseconds()
-		if cas == 0 {
-			_, err = s.meta.Insert("leader", l, &gocb.InsertOptions{Context: ctx, DurabilityLevel: s.durability})
-		} else {
-			_, err = s.meta.Replace("leader", l, &gocb.ReplaceOptions{Context: ctx, Cas: cas, DurabilityLevel: s.durability})
+		if c.TTL > 0 {
+			answer.Term = l.Term
 		}
-		if err == nil {
-			return answer, nil
-		}
-		if !mismatch(err) && !unknown(err) {
-			return store.Leadership{}, err
-		}
+		l.Renewed, l.Expires = now, now+c.TTL.Microseconds()
+		return true
+	})
+	if err != nil {
+		return store.Leadership{}, err
 	}
+	return answer, nil
 }
 
-func (s *Store) readLeader(ctx context.Context) (leader, gocb.Cas, error) {
-	l, cas, err := fetch[leader](ctx, s, s.meta, "leader")
-	switch {
-	case l == nil:
-		l = &leader{}
-	case errors.Is(err, errDamaged): // nobody leads; no term was ever beyond the time
-		l, err = &leader{Term: cmp.Or(l.Term, s.now(ctx))}, s.passing(err)
+func (s *Store) readLeader(ctx context.Context) (*leader, error) {
+	d, err := s.read(ctx, leaderRef)
+	if d == nil || err != nil {
+		return &leader{}, err
 	}
-	return *l, cas, err
+	return d.body.(*leader), nil
 }
 
 // leads fails unless the term is the one that runs. A chore asks before it writes: there is no write that spans
 // both. So each chore is such that a stale leader's does no harm, and a grant asks twice.
 func (s *Store) leads(ctx context.Context, term int64) error {
-	l, _, err := s.readLeader(ctx)
+	l, err := s.readLeader(ctx)
 	if err != nil {
 		return err
 	}
@@ -142,36 +123,23 @@ func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err
 		if err != nil || len(ids) == 0 {
 			return cancelled, err
 		}
-		before := cancelled
-		for _, id := range ids {
-			did, err := s.doom(ctx, idOf(id))
-			if err != nil {
-				return cancelled, err
+		did, err := s.doEach(ctx, len(ids), func(i int, w *work) (bool, error) {
+			id := idOf(ids[i])
+			n, err := w.batch.Doom([]store.ID{id})
+			if n > 0 || err != nil {
+				return n > 0, err
 			}
-			if did {
-				cancelled++
+			d, err := w.load(taskRef(id))
+			if d != nil && d.task().Doom != 0 { // it was for nothing
+				d.task().Doom, d.dirty = 0, true
 			}
-		}
-		if cancelled == before {
-			return cancelled, nil
+			return false, err
+		})
+		if cancelled += len(did); len(did) == 0 || err != nil {
+			return cancelled, err
 		}
 	}
 	return cancelled, nil
-}
-
-func (s *Store) doom(ctx context.Context, id store.ID) (bool, error) {
-	did, err := s.doEach(ctx, 1, func(_ int, w *work) (bool, error) {
-		n, err := w.batch.Doom([]store.ID{id})
-		if n > 0 || err != nil {
-			return n > 0, err
-		}
-		d, err := w.load(taskRef(id))
-		if d != nil && d.task().Doom != 0 { // it was for nothing
-			d.task().Doom, d.dirty = 0, true
-		}
-		return false, err
-	})
-	return len(did) > 0, err
 }
 
 // Rescue implements store.Keeper.
@@ -235,10 +203,7 @@ func (w *worker) leases() map[string][]string {
 
 func inOrderOfClaim(tasks []*task) []store.Task {
 	slices.SortFunc(tasks, func(a, b *task) int {
-		if a.Since != b.Since {
-			return int(a.Since - b.Since)
-		}
-		return slices.Compare([]byte(a.ID), []byte(b.ID))
+		return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.ID, b.ID))
 	})
 	var answers []store.Task
 	for _, t := range tasks {

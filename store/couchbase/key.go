@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
@@ -25,6 +26,14 @@ type key struct {
 
 	Births []string `json:"births,omitempty"` // tasks that a call is about to store; see births.go
 	Remade int64    `json:"remade,omitempty"` // when it was made anew; see remake.go
+}
+
+// nameOf is the name of a new task's key; that of one without a key is zero.
+func nameOf(n *store.NewTask) rules.KeyName {
+	if n.Key == "" {
+		return rules.KeyName{}
+	}
+	return rules.KeyName{Queue: n.Queue, Tenant: n.Tenant, Key: n.Key}
 }
 
 // keyRef names the document of a key.

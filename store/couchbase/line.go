@@ -95,7 +95,7 @@ func (s *Store) queueUp(ctx context.Context, tasks ...*task) error {
 // append adds entries to the last page of a lane. An entry that comes twice names a lap that has gone when it is met
 // again.
 func (s *Store) append(ctx context.Context, l lane, entries []entry) error {
-	n := s.tails.get(l)
+	n := s.minds.tail(l)
 	for try := 0; ; try++ {
 		if n == 0 {
 			c, err := s.open(ctx, l)
@@ -114,7 +114,7 @@ func (s *Store) append(ctx context.Context, l lane, entries []entry) error {
 		})
 		switch {
 		case err == nil:
-			s.tails.set(l, n)
+			s.minds.appended(l, n)
 			count := 0
 			if err := done.ContentAt(1, &count); err != nil || count < pageSize {
 				return err
@@ -194,7 +194,7 @@ func (s *Store) open(ctx context.Context, l lane) (c cursor, err error) {
 func (s *Store) openAll(ctx context.Context, docs []*doc) error {
 	for _, d := range docs {
 		t, is := d.body.(*task)
-		if !is || !d.dirty || t.State != "a" || s.tails.get(lane{t.Queue, t.Priority}) != 0 {
+		if !is || !d.dirty || t.State != "a" || s.minds.tail(lane{t.Queue, t.Priority}) != 0 {
 			continue
 		}
 		l := lane{t.Queue, t.Priority}
@@ -202,7 +202,7 @@ func (s *Store) openAll(ctx context.Context, docs []*doc) error {
 		if err != nil {
 			return err
 		}
-		s.tails.set(l, c.Page)
+		s.minds.appended(l, c.Page)
 	}
 	return nil
 }

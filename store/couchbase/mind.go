@@ -13,7 +13,7 @@ type mark struct {
 	cas gocb.Cas
 }
 
-// minds are what this handle remembers of cursors. Where it alone claims from a lane, it need not read the cursor
+// minds are what this handle remembers of lanes: which page was last appended to, and the cursor. Where it alone claims from a lane, it need not read the cursor
 // again. Where others claim too, moves clash, and for a while claimers lock the cursor instead.
 type minds struct {
 	mu sync.Mutex
@@ -25,6 +25,7 @@ type mind struct {
 	at      time.Time // when it was written; zero: it is not known
 	clashed time.Time
 	pause   time.Duration // before a cursor that is locked is asked for again
+	tail    int           // the page that was last appended to; 0: it is not known
 }
 
 // mindFor is how long a cursor is remembered, and for how long claimers lock it after a clash.
@@ -72,6 +73,17 @@ func (m *minds) forget(l lane) {
 
 func (m *minds) clash(l lane) {
 	m.change(l, func(is *mind) { is.at, is.clashed = time.Time{}, time.Now() })
+}
+
+// tail returns the page of a lane that was last appended to; 0: it is not known.
+func (m *minds) tail(l lane) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.of[l].tail
+}
+
+func (m *minds) appended(l lane, page int) {
+	m.change(l, func(is *mind) { is.tail = page })
 }
 
 // busy reports whether a move has clashed a short while ago.

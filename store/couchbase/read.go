@@ -18,7 +18,7 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 		return nil, err
 	}
 	limit := min(cmp.Or(max(f.Limit, 0), 100), store.MaxPage)
-	var found []*task
+	var found []*doc
 	if len(f.IDs) > 0 {
 		var ids []string
 		for _, id := range f.IDs {
@@ -50,32 +50,35 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 		}
 		before = ids[len(ids)-1]
 	}
-	slices.SortFunc(found, func(a, b *task) int { return cmp.Compare(b.ID, a.ID) })
+	slices.SortFunc(found, func(a, b *doc) int { return cmp.Compare(b.ID, a.ID) })
 	found = found[:min(len(found), limit)]
 	page := make([]store.Task, len(found))
 	err = each(len(found), func(i int) (err error) {
-		page[i] = found[i].answer(f.Detail)
+		page[i] = found[i].task().answer(f.Detail)
 		if f.NoArgs {
 			page[i].Args = nil
 		}
 		if f.Detail {
-			page[i].Detail.Needs, err = s.needStates(ctx, f, found[i])
+			page[i].Detail.Needs, err = s.needStates(ctx, f, found[i].task())
 		}
 		return err
 	})
+	if f.NoArgs {
+		s.shown.put(found)
+	}
 	return page, err
 }
 
 // readAll returns those of some tasks that a filter means.
-func (s *Store) readAll(ctx context.Context, f *store.Filter, ids []string) ([]*task, error) {
+func (s *Store) readAll(ctx context.Context, f *store.Filter, ids []string) ([]*doc, error) {
 	docs, err := readEach(ctx, inTask, ids, s.peek)
-	var found []*task
+	var found []*doc
 	for _, d := range docs {
 		if d == nil {
 			continue
 		}
 		if t := d.task().answer(false); f.Matches(&t, d.task().Fingerprint) {
-			found = append(found, d.task())
+			found = append(found, d)
 		}
 	}
 	return found, err

@@ -78,10 +78,7 @@ func (s *Store) mayGoOn(ctx context.Context, term int64) error {
 
 // putWith writes a record with its tasks.
 func (s *Store) putWith(ctx context.Context, p *store.PutRecord) (version int64, results []store.Enqueued, err error) {
-	tasks := make([]store.NewTask, len(p.Tasks))
-	for i := range tasks {
-		tasks[i] = trimmed(p.Tasks[i])
-	}
+	tasks := trimmed(p.Tasks)
 	version, err = s.put(ctx, &p.Record, func(b *rules.Batch) (err error) {
 		results, err = b.Enqueue(tasks)
 		return err
@@ -107,7 +104,7 @@ func (s *Store) put(ctx context.Context, given *store.Record, verbs func(b *rule
 			return 0, err
 		}
 		if d == nil {
-			d = &doc{ref: r, body: &record{}}
+			d = blank(r)
 		}
 		to := d.body.(*record)
 		if to.version() != given.Version {
@@ -159,41 +156,25 @@ func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutR
 		return nil, err
 	}
 	updated := make([]store.Updated, len(puts))
-	put := func(i int) error {
+	// Those that bring the same key are written one after another; where one brings several, so are all.
+	several := slices.ContainsFunc(puts, func(p store.PutRecord) bool {
+		return slices.ContainsFunc(p.Tasks, func(n store.NewTask) bool { return nameOf(&n) != nameOf(&p.Tasks[0]) })
+	})
+	chain := func(i int) any {
+		if several {
+			return nil
+		}
+		if tasks := puts[i].Tasks; len(tasks) > 0 && tasks[0].Key != "" {
+			return nameOf(&tasks[0])
+		}
+		return i
+	}
+	return updated, eachOf(len(puts), chain, func(i int) error {
 		version, results, err := s.putWith(ctx, &puts[i])
 		if errors.Is(err, store.ErrConflict) {
 			return nil
 		}
 		updated[i] = store.Updated{Version: version, Enqueued: results}
 		return err
-	}
-	beside, after := apart(puts)
-	err = each(len(beside), func(i int) error { return put(beside[i]) })
-	for _, i := range after {
-		if err == nil {
-			err = put(i)
-		}
-	}
-	return updated, err
-}
-
-// apart tells puts that can be written beside each other from those that bring a key which one before them brings,
-// too.
-func apart(puts []store.PutRecord) (beside, after []int) {
-	brought := map[rules.KeyName]bool{}
-	for i, p := range puts {
-		shared := false
-		for _, n := range p.Tasks {
-			shared = shared || n.Key != "" && brought[rules.KeyName{Queue: n.Queue, Tenant: n.Tenant, Key: n.Key}]
-		}
-		for _, n := range p.Tasks {
-			brought[rules.KeyName{Queue: n.Queue, Tenant: n.Tenant, Key: n.Key}] = true
-		}
-		if shared {
-			after = append(after, i)
-		} else {
-			beside = append(beside, i)
-		}
-	}
-	return beside, after
+	})
 }

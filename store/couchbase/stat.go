@@ -65,10 +65,10 @@ type sumDoc struct {
 	Ran       []byte `json:"r"`
 }
 
-// groupDoc is a group of errors.
-type groupDoc struct {
+// group is the document of a group of errors.
+type group struct {
+	head
 	store.ErrorGroup
-	U string
 }
 
 const statPrefix, errorPrefix = "s|", "e|"
@@ -149,36 +149,13 @@ func (s *Store) writeSums(ctx context.Context) error {
 
 // blame counts a failed attempt in its group of errors.
 func (s *Store) blame(ctx context.Context, e *rules.End) error {
-	fingerprint, u := e.Outcome.Fingerprint, nonce()
-	id := errorPrefix + named(e.Task.Queue, e.Task.Kind, fingerprint)
-	for try := 0; ; try++ {
-		if err := pause(ctx, try); err != nil {
-			return err
-		}
-		raw, cas, err := s.get(ctx, s.meta, id)
-		g := groupDoc{ErrorGroup: store.ErrorGroup{Fingerprint: fingerprint, Queue: e.Task.Queue, Kind: e.Task.Kind}}
-		if err == nil && raw != nil {
-			err = json.Unmarshal(raw, &g)
-		}
-		if err != nil {
-			return err
-		}
-		if g.U == u {
-			return nil
-		}
-		g.U = u
-		rules.Blame(&g.ErrorGroup, e)
-		var done *gocb.MutationResult
-		if raw == nil {
-			done, err = s.meta.Insert(id, g, &gocb.InsertOptions{Context: ctx})
-		} else {
-			done, err = s.meta.Replace(id, g, &gocb.ReplaceOptions{Context: ctx, Cas: cas})
-		}
-		s.wrote(done)
-		if err == nil || !mismatch(err) && !unknown(err) {
-			return err
-		}
-	}
+	r := ref{inMeta, errorPrefix + named(e.Task.Queue, e.Task.Kind, e.Outcome.Fingerprint)}
+	return s.alter(ctx, r, func(d *doc) bool {
+		g := &d.body.(*group).ErrorGroup
+		g.Queue, g.Kind, g.Fingerprint = e.Task.Queue, e.Task.Kind, e.Outcome.Fingerprint
+		rules.Blame(g, e)
+		return true
+	})
 }
 
 // named documents are read by the range of their keys.
@@ -245,7 +222,7 @@ func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) (_ []store.Erro
 	defer says(&err, "errors")
 	var groups []store.ErrorGroup
 	err = s.between(ctx, errorPrefix, errorPrefix+"~", func(_ string, m json.RawMessage) error {
-		var g groupDoc
+		var g group
 		err := json.Unmarshal(m, &g)
 		groups = append(groups, g.ErrorGroup)
 		return err

@@ -139,7 +139,7 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 		}
 	}
 	if len(lost) > 0 {
-		s.tails.set(l, 0) // its page may be one that nobody reads
+		s.minds.appended(l, 0) // its page may be one that nobody reads
 	}
 	return len(lost), s.queueUp(ctx, lost...)
 }

@@ -2,6 +2,7 @@ package couchbase
 
 import (
 	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"slices"
 	"time"
@@ -288,10 +289,14 @@ func (t *task) openNeeds() []rules.OpenNeed {
 	return needs
 }
 
-// trimmed is a task as it comes back: documents hold microseconds.
-func trimmed(n store.NewTask) store.NewTask {
-	n.RunAt, n.ExpiresAt, n.SourceTime = trim(n.RunAt), trim(n.ExpiresAt), trim(n.SourceTime)
-	return n
+// trimmed are tasks as they come back: documents hold microseconds.
+func trimmed(tasks []store.NewTask) []store.NewTask {
+	tasks = slices.Clone(tasks)
+	for i := range tasks {
+		n := &tasks[i]
+		n.RunAt, n.ExpiresAt, n.SourceTime = trim(n.RunAt), trim(n.ExpiresAt), trim(n.SourceTime)
+	}
+	return tasks
 }
 
 func trim(t time.Time) time.Time { return t.Truncate(time.Microsecond) }
@@ -303,19 +308,10 @@ func idOf(text string) store.ID {
 }
 
 func tokenOf(text string) (token store.Token) {
-	if len(text) == 2*len(token) {
-		for i := range token {
-			token[i] = digit(text[2*i])<<4 | digit(text[2*i+1])
-		}
+	if len(text) == hex.EncodedLen(len(token)) {
+		_, _ = hex.Decode(token[:], []byte(text))
 	}
 	return token
-}
-
-func digit(c byte) byte {
-	if c >= 'a' {
-		return c - 'a' + 10
-	}
-	return c - '0'
 }
 
 // bury makes the document that of a deleted task, for as long as others have to be told.

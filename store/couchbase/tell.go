@@ -10,10 +10,6 @@ import (
 
 // tell tells the children of tasks that have ended, each once, and then takes note of that.
 func (s *Store) tell(ctx context.Context, told []*doc) error {
-	type end struct {
-		id    store.ID
-		state store.State
-	}
 	needy := make([][]string, len(told))
 	err := each(len(told), func(i int) (err error) {
 		if d := told[i]; d.header().Tell != "" && d.task().Back {
@@ -24,20 +20,18 @@ func (s *Store) tell(ctx context.Context, told []*doc) error {
 	if err != nil {
 		return err
 	}
-	ended := map[string][]end{}
+	ended := map[string]map[store.ID]store.State{} // by kid
 	var kids []string
 	for i, d := range told {
 		if d.header().Tell == "" {
 			continue
 		}
 		for _, kid := range slices.Concat(d.task().Kids, needy[i]) {
-			one := end{idOf(d.ID), states[d.header().Tell]}
 			if ended[kid] == nil {
 				kids = append(kids, kid)
+				ended[kid] = map[store.ID]store.State{}
 			}
-			if !slices.Contains(ended[kid], one) { // it may be known both ways
-				ended[kid] = append(ended[kid], one)
-			}
+			ended[kid][idOf(d.ID)] = states[d.header().Tell]
 		}
 	}
 	freed := make([][]*task, len(kids))
@@ -53,25 +47,10 @@ func (s *Store) tell(ctx context.Context, told []*doc) error {
 		if h := d.header(); h.Pin == nil && !h.open() {
 			w.have = map[ref]*doc{kid: d}
 		}
-		err = s.do(ctx, w, func(b *rules.Batch) error {
-			w.edges = nil
-			d, err := w.load(kid)
-			if d == nil || err != nil {
-				return err
-			}
-			for _, n := range d.task().openNeeds() {
-				if n.Open {
-					w.edges = append(w.edges, rules.Edge{Child: idOf(d.ID), Need: n.Need})
-				}
-			}
-			for _, e := range ended[kids[i]] {
-				if err := b.Tell(e.id, e.state); err != nil {
-					return err
-				}
-			}
-			return nil
+		freed[i], err = s.hear(ctx, w, kid, func(parent store.ID) (store.State, bool, error) {
+			state, is := ended[kids[i]][parent]
+			return state, is, nil
 		})
-		freed[i] = w.ready
 		return err
 	})
 	if err == nil {
@@ -81,6 +60,39 @@ func (s *Store) tell(ctx context.Context, told []*doc) error {
 		return err
 	}
 	return each(len(told), func(i int) error { return s.wasTold(ctx, told[i]) })
+}
+
+// hear tells a task which of those that it needs have ended, or are not there, and returns it if it may run now.
+func (s *Store) hear(
+	ctx context.Context, w *work, r ref, ends func(parent store.ID) (store.State, bool, error),
+) ([]*task, error) {
+	err := s.do(ctx, w, func(b *rules.Batch) error {
+		w.edges = nil
+		d, err := w.load(r)
+		if d == nil || err != nil {
+			return err
+		}
+		var how []store.State
+		for _, n := range d.task().openNeeds() {
+			if !n.Open {
+				continue
+			}
+			state, ended, err := ends(n.Task)
+			if err != nil {
+				return err
+			}
+			if ended {
+				w.edges, how = append(w.edges, rules.Edge{Child: idOf(d.ID), Need: n.Need}), append(how, state)
+			}
+		}
+		for i, e := range w.edges {
+			if err := b.Tell(e.Task, how[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return w.ready, err
 }
 
 // wasTold takes note that the children of a task were told. One that was deleted goes now.

@@ -83,7 +83,12 @@ func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted 
 	if err := s.leads(ctx, term); err != nil {
 		return 0, err
 	}
-	ids = once(ids)
+	seen := map[store.ID]bool{}
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id store.ID) bool {
+		twice := seen[id]
+		seen[id] = true
+		return twice
+	})
 	mark, now := nonce(), s.now(ctx)
 	err = each(len(ids), func(i int) error {
 		return s.alter(ctx, taskRef(ids[i]), func(d *doc) bool {
@@ -116,16 +121,4 @@ func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted 
 		err = lost
 	}
 	return len(did), err
-}
-
-// once returns ids in order, each once.
-func once(ids []store.ID) (unique []store.ID) {
-	seen := map[store.ID]bool{}
-	for _, id := range ids {
-		if !seen[id] {
-			seen[id] = true
-			unique = append(unique, id)
-		}
-	}
-	return unique
 }

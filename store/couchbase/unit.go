@@ -139,7 +139,7 @@ func (s *Store) redo(ctx context.Context, root *doc) ([]*doc, error) {
 	var made []*doc
 	for i := range effects {
 		e := &effects[i]
-		done[i] = &doc{ref: e.ref, body: newBody(e.ref)}
+		done[i] = blank(e.ref)
 		if e.Doc != nil {
 			if err := json.Unmarshal(e.Doc, done[i].body); err != nil {
 				return nil, err
@@ -182,12 +182,7 @@ func (s *Store) rewrite(ctx context.Context, root *doc, e *effect, to *doc) (*do
 // makeAll stores the new documents of a unit, those that need others first, or adopts those that somebody else has made
 // for it.
 func (s *Store) makeAll(ctx context.Context, made []*doc) error {
-	for _, level := range levels(made) {
-		if err := each(len(level), func(i int) error { return s.make(ctx, level[i]) }); err != nil {
-			return err
-		}
-	}
-	return nil
+	return inLevels(ctx, levels(made), s.make)
 }
 
 func (s *Store) make(ctx context.Context, d *doc) error {
@@ -293,7 +288,7 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 	s, ctx, now := w.s, w.ctx, w.s.now(w.ctx)
 	u := &unit{U: nonce()}
 	if root.cas == 0 && len(others) > 0 { // so that who meets a pin can make this unit impossible
-		place := &doc{ref: root.ref, body: newBody(root.ref)}
+		place := blank(root.ref)
 		if ok, err := s.create(ctx, place); !ok || err != nil {
 			return false, err
 		}
@@ -336,18 +331,15 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 // relies on it. A failover that forgot a pin would let others change the document, or keep what was there before, and
 // the effect that was decided would be taken for done.
 func (s *Store) pin(ctx context.Context, d *doc, p *pin) (*doc, error) {
-	was := &doc{ref: d.ref, body: newBody(d.ref), cas: d.cas, raw: d.raw}
+	was := blank(d.ref)
+	was.cas, was.raw = d.cas, d.raw
 	if d.raw != nil {
-		if is, err := s.decode(was); !is {
+		if is, err := s.decode(ctx, was); !is {
 			return nil, err
 		}
 	}
 	was.header().Pin, was.header().Todo = p, p.At
-	write := s.create
-	if d.cas != 0 {
-		write = func(ctx context.Context, d *doc) (bool, error) { return s.replace(ctx, d, s.durability) }
-	}
-	if ok, err := write(ctx, was); !ok || err != nil {
+	if ok, err := s.write(ctx, was); !ok || err != nil {
 		return nil, err
 	}
 	return was, nil
@@ -377,16 +369,11 @@ func (w *work) writeRoot(root *doc, u *unit, others, made []*doc, now int64) err
 	if h.Unit != nil || h.Tell != "" {
 		h.Todo = now
 	}
-	var ok bool
-	var err error
-	switch {
-	case root.cas == 0:
-		ok, err = w.s.create(w.ctx, root)
-	case h.Gone && h.Todo == 0:
-		ok, err = w.s.remove(w.ctx, root)
-	default:
-		ok, err = w.s.replace(w.ctx, root, w.s.durability)
+	write := w.s.write
+	if root.cas != 0 && h.Gone && h.Todo == 0 {
+		write = w.s.remove
 	}
+	ok, err := write(w.ctx, root)
 	if err == nil && !ok {
 		err = errConflict
 	}

@@ -90,15 +90,19 @@ func (w *work) load(r ref) (*doc, error) {
 	if d, known := w.docs[r]; known {
 		return d, nil
 	}
-	d := w.have[r]
-	if d == nil {
-		var err error
-		if d, err = w.s.load(w.ctx, r); err != nil {
-			return nil, err
-		}
+	d, err := w.find(r)
+	if err != nil {
+		return nil, err
 	}
 	w.know(r, d)
 	return d, nil
+}
+
+func (w *work) find(r ref) (*doc, error) {
+	if d := w.have[r]; d != nil {
+		return d, nil
+	}
+	return w.s.load(w.ctx, r)
 }
 
 // know takes in a document for this try; nil: there is none.
@@ -154,27 +158,21 @@ func (w *work) Read(want *rules.Want) (*rules.Found, error) {
 // loadAll loads what the rules want, beside each other.
 func (w *work) loadAll(want *rules.Want) error {
 	var refs []ref
-	add := func(r ref) {
-		if _, known := w.docs[r]; !known && w.have[r] == nil {
-			refs = append(refs, r)
-		} else if !known {
-			w.know(r, w.have[r])
-		}
-	}
 	names := map[ref]rules.KeyName{}
 	for _, name := range want.Keys {
-		add(keyRef(name))
+		refs = append(refs, keyRef(name))
 		names[keyRef(name)] = name
 	}
-	for _, id := range want.Tasks {
-		add(taskRef(id))
+	for _, id := range slices.Concat(want.Tasks, want.Needs) {
+		refs = append(refs, taskRef(id))
 	}
-	for _, id := range want.Needs {
-		add(taskRef(id))
-	}
+	refs = slices.DeleteFunc(refs, func(r ref) bool {
+		_, known := w.docs[r]
+		return known
+	})
 	docs := make([]*doc, len(refs))
 	err := each(len(refs), func(i int) (err error) {
-		docs[i], err = w.s.load(w.ctx, refs[i])
+		docs[i], err = w.find(refs[i])
 		if refs[i].C == inKey && errors.Is(err, errDamaged) {
 			docs[i], err = w.s.remake(w.ctx, names[refs[i]])
 		}
@@ -319,15 +317,21 @@ func (w *work) results() {
 	}
 }
 
-// alter changes one document, by a rule of the engine's own, as often as it takes. The function says whether to
-// write.
+// alter changes one document, by a rule of the engine's own, as often as it takes; one that is not there is made. The
+// function says whether to write.
 func (s *Store) alter(ctx context.Context, r ref, change func(d *doc) bool) error {
 	for try := 0; ; try++ {
 		d, err := s.load(ctx, r)
-		if d == nil || err != nil || !change(d) {
+		if err != nil {
 			return err
 		}
-		if ok, err := s.replace(ctx, d, s.durability); ok || err != nil {
+		if d == nil {
+			d = blank(r)
+		}
+		if !change(d) {
+			return nil
+		}
+		if ok, err := s.write(ctx, d); ok || err != nil {
 			return err
 		}
 		s.conflicts.Add(1)
