@@ -23,6 +23,8 @@ type strangers struct {
 	living []store.Worker
 	looked time.Time
 	known  bool // who lives, at that time
+
+	refused time.Time // when the leader could last not be told of a kind
 }
 
 // kindOf is a kind of tasks in a queue.
@@ -31,8 +33,7 @@ type kindOf struct{ queue, kind string }
 // strange is what a worker knows of a kind that nobody has.
 type strange struct {
 	since time.Time // nobody has it
-	asked time.Time // when the leader was last told
-	noted bool      // and it knows
+	noted time.Time // when the leader was last told; zero: it does not know
 }
 
 const (
@@ -41,7 +42,7 @@ const (
 	// settles is how long nobody has to have a kind before its tasks are put off: a worker that is started anew
 	// is not missed.
 	settles = 4 * time.Second
-	// refusedFor is how long a leader that could not be told is not asked again.
+	// refusedFor is how long a leader that could not be told is told of no other kind.
 	refusedFor = time.Minute
 )
 
@@ -90,17 +91,18 @@ func (s *strangers) note(ctx context.Context, of kindOf) bool {
 		k = &strange{since: time.Now()}
 		s.kinds[of] = k
 	}
-	lasts := refusedFor
-	if k.noted {
-		lasts = tend.StrangerAgain
-	}
-	if time.Since(k.since) < settles || !k.asked.IsZero() && time.Since(k.asked) < lasts {
-		return k.noted
+	switch {
+	case !k.noted.IsZero() && time.Since(k.noted) < tend.StrangerAgain:
+		return true
+	case time.Since(k.since) < settles, !s.refused.IsZero() && time.Since(s.refused) < refusedFor:
+		return false
 	}
 	noted, err := tend.NoteStranger(ctx, s.client.store, of.kind)
 	if err != nil {
 		s.client.config.Logger.Warn("run: that nobody has a kind could not be noted", "kind", of.kind, "error", err)
 	}
-	k.asked, k.noted = time.Now(), noted
+	if k.noted = time.Now(); !noted {
+		k.noted, s.refused = time.Time{}, time.Now()
+	}
 	return noted
 }

@@ -27,6 +27,8 @@ const (
 	// recallAgain is after how long a recall is repeated, for what a worker put off that had not seen the
 	// newcomer; then after twice as long each time.
 	recallAgain = time.Minute
+	// recallStretch is how many tasks are found before the first of them is changed.
+	recallStretch = 5 * store.MaxPage
 )
 
 // NoteStranger has the leader know that tasks of a kind are put off. It reports false when so many kinds
@@ -63,14 +65,15 @@ type taker struct {
 	queue  string
 }
 
-// recall brings the tasks of a kind forward that were put off. It finds them all before it changes the first, since
-// lists begin with the newest and the oldest should run first.
+// recall brings the tasks of a kind forward that were put off, a stretch at a time. Lists begin with the newest, so it
+// finds all of a stretch before it changes the first: the oldest of them run first.
 type recall struct {
 	kind   string
 	queues []string
-	before store.ID // the last one found
-	found  bool     // all are
-	ids    []store.ID
+	before store.ID   // the last one found
+	found  bool       // all are
+	ids    []store.ID // of a stretch, newest first
+	change bool       // the stretch is found
 }
 
 // recall looks whether a worker has come that has a handler for tasks that were put off.
@@ -192,30 +195,22 @@ func (r *recalls) plan(kind string, workers []store.Worker, now time.Time) {
 // recallPage goes on with the first recall that is under way.
 func (l *Leader) recallPage(ctx context.Context) error {
 	r := l.recalls.now[0]
-	if !r.found {
+	if !r.change {
 		return l.findPage(ctx, r)
-	}
-	if len(r.ids) == 0 {
-		l.recalls.now = l.recalls.now[1:]
-		return nil
 	}
 	rest := max(0, len(r.ids)-store.MaxPage)
 	if err := l.recallSome(ctx, r, r.ids[rest:]); err != nil {
 		return err
 	}
 	r.ids = r.ids[:rest]
+	if r.change = rest > 0; !r.change && r.found {
+		l.recalls.now = l.recalls.now[1:]
+	}
 	return nil
 }
 
-func (r *recall) filter() store.Filter {
-	return store.Filter{Queues: r.queues, Kinds: []string{r.kind}, States: []store.State{store.Retryable},
-		Fingerprint: lifecycle.StrangerPrint(r.kind), NoArgs: true, Limit: store.MaxPage}
-}
-
 func (l *Leader) findPage(ctx context.Context, r *recall) error {
-	f := r.filter()
-	f.Before = r.before
-	tasks, err := l.store.List(ctx, f)
+	tasks, err := l.strangers(ctx, r, store.Filter{Before: r.before, Limit: store.MaxPage})
 	if err != nil {
 		return err
 	}
@@ -223,23 +218,32 @@ func (l *Leader) findPage(ctx context.Context, r *recall) error {
 		r.before = tasks[i].ID
 		r.ids = append(r.ids, r.before)
 	}
-	r.found = len(tasks) < f.Limit
+	r.found = len(tasks) < store.MaxPage
+	r.change = r.found || len(r.ids) >= recallStretch
 	return nil
 }
 
-// recallSome brings those of some tasks forward that are put off still, the oldest first. It leaves alone
-// what somebody has given another time since.
+// strangers lists tasks of a recall. Some may be scheduled: asked for those that will be retried alone, PostgreSQL
+// may take the index by error and kind, which has no order, and read them all for each page.
+func (l *Leader) strangers(ctx context.Context, r *recall, f store.Filter) ([]store.Task, error) {
+	f.Queues, f.Kinds, f.Fingerprint, f.NoArgs = r.queues, []string{r.kind}, lifecycle.StrangerPrint(r.kind), true
+	f.States = []store.State{store.Scheduled, store.Retryable}
+	return l.store.List(ctx, f)
+}
+
+// recallSome brings those of some tasks forward that are put off still, the oldest first.
 func (l *Leader) recallSome(ctx context.Context, r *recall, ids []store.ID) error {
-	f := r.filter()
-	f.IDs, f.Detail = ids, true
-	tasks, err := l.store.List(ctx, f)
+	if len(ids) == 0 {
+		return nil
+	}
+	tasks, err := l.strangers(ctx, r, store.Filter{IDs: ids, Detail: true, Limit: len(ids)})
 	if err != nil {
 		return err
 	}
 	e := store.Edit{Change: store.Change{Op: store.Reschedule}}
-	for i := range slices.Backward(tasks) {
-		if !givenTime(&tasks[i]) {
-			e.IDs = append(e.IDs, tasks[i].ID)
+	for _, t := range slices.Backward(tasks) {
+		if t.State == store.Retryable && !givenTime(&t) {
+			e.IDs = append(e.IDs, t.ID)
 		}
 	}
 	if len(e.IDs) == 0 {

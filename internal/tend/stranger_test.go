@@ -92,7 +92,8 @@ func putOff(t *testing.T, s store.Store, worker store.ID) store.ID {
 	if _, err := s.Enqueue(ctx, []store.NewTask{{ID: newID(), Kind: "k", Queue: "q", Args: []byte("{}")}}); err != nil {
 		t.Fatal(err)
 	}
-	tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()})
+	tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 1,
+		Token: store.NewToken()})
 	if err != nil || len(tasks) != 1 {
 		t.Fatal(tasks, err)
 	}

@@ -5,7 +5,7 @@
 // It may touch a store's Keeper and Recorder, Finish for what it rescued, and what
 // operators' operations change. It needs no handler code, so any process may lead.
 // Each chore is one file, and its writes carry the leader's term, but for operations,
-// whose records fence them.
+// whose records fence them, and for edits that do no harm when two leaders make them.
 package tend
 
 import (
