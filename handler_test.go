@@ -142,17 +142,6 @@ func TestHandlers(t *testing.T) {
 		}
 		s.stop(stop)
 	})
-	inBubble(t, "an unknown kind is handed back without burning an attempt", func(t *testing.T, s *shop) {
-		tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
-		_, stop := s.work(nil)
-		id := s.enqueue(tusk.RawArgs{Name: "stranger"}, &tusk.Options{MaxAttempts: 1})
-		time.Sleep(time.Minute)
-		if task := s.get(id); task.State.Finished() || task.Attempt > 1 || task.Detail.Attempts != nil &&
-			task.Detail.Attempts[0].Error != "" {
-			t.Errorf("%+v", task)
-		}
-		s.stop(stop)
-	})
 	inBubble(t, "what one of two workers cannot run is soon run by the other", func(t *testing.T, s *shop) {
 		tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
 		_, stop := s.work(&tusk.WorkerConfig{NeverLead: true})

@@ -6,28 +6,48 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/internal/tend"
 	"github.com/tuskqueue/tusk/store"
 )
 
-// strangers are tasks of kinds that a worker has no handler for. It hands them back, and notes how
-// often, so that a task which nobody takes comes back ever more rarely.
+// strangers are tasks of kinds that a worker has no handler for. It hands them back. One that another
+// worker has a handler for comes back ever more rarely; one that nobody has a handler for is put off
+// until the leader sees a worker that has.
 type strangers struct {
 	client *Client
 	worker func() ID
 
 	mu     sync.Mutex
 	met    map[ID]int // how often each was handed back
+	kinds  map[kindOf]*strange
 	living []store.Worker
 	looked time.Time
+	known  bool // who lives, at that time
+
+	refused time.Time // when the leader could last not be told of a kind
+}
+
+// kindOf is a kind of tasks in a queue.
+type kindOf struct{ queue, kind string }
+
+// strange is what a worker knows of a kind that nobody has.
+type strange struct {
+	since time.Time // nobody has it
+	noted time.Time // when the leader was last told; zero: it does not know
 }
 
 const (
 	mostStrangers = 10000       // that are remembered; then all are forgotten
 	livingFor     = time.Second // how long a look at the workers is believed
+	// settles is how long nobody has to have a kind before its tasks are put off: a worker that is started anew
+	// is not missed.
+	settles = 4 * time.Second
+	// refusedFor is how long a leader that could not be told is told of no other kind.
+	refusedFor = time.Minute
 )
 
 // meet says of a task that this worker cannot run how often it has come, and whether another
-// worker could run it. If that cannot be found out nobody can.
+// worker could run it. If that cannot be found out nobody can, for now.
 func (s *strangers) meet(ctx context.Context, t *store.Task) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,7 +61,7 @@ func (s *strangers) meet(ctx context.Context, t *store.Task) error {
 		if err != nil {
 			s.client.config.Logger.Warn("run: who else has a kind could not be read", "kind", t.Kind, "error", err)
 		}
-		s.living, s.looked = living, time.Now()
+		s.living, s.looked, s.known = living, time.Now(), err == nil
 	}
 	unknown := &lifecycle.UnknownKindError{Times: times}
 	self := s.worker()
@@ -51,5 +71,38 @@ func (s *strangers) meet(ctx context.Context, t *store.Task) error {
 			unknown.Free = unknown.Free || w.Running < w.Concurrency
 		}
 	}
+	kind := kindOf{t.Queue, t.Kind}
+	if unknown.Elsewhere || !s.known {
+		delete(s.kinds, kind)
+	} else if unknown.Noted = s.note(ctx, kind); unknown.Noted {
+		delete(s.met, t.ID)
+	}
 	return unknown
+}
+
+// note reports whether the leader knows that tasks of a kind are put off. What it is told is stored before the
+// first of them is.
+func (s *strangers) note(ctx context.Context, of kindOf) bool {
+	if s.kinds == nil || len(s.kinds) >= mostStrangers {
+		s.kinds = map[kindOf]*strange{}
+	}
+	k := s.kinds[of]
+	if k == nil {
+		k = &strange{since: time.Now()}
+		s.kinds[of] = k
+	}
+	switch {
+	case !k.noted.IsZero() && time.Since(k.noted) < tend.StrangerAgain:
+		return true
+	case time.Since(k.since) < settles, !s.refused.IsZero() && time.Since(s.refused) < refusedFor:
+		return false
+	}
+	noted, err := tend.NoteStranger(ctx, s.client.store, of.kind)
+	if err != nil {
+		s.client.config.Logger.Warn("run: that nobody has a kind could not be noted", "kind", of.kind, "error", err)
+	}
+	if k.noted = time.Now(); !noted {
+		k.noted, s.refused = time.Time{}, time.Now()
+	}
+	return noted
 }

@@ -93,7 +93,8 @@ type Facts struct {
 	Workers   []store.Worker
 	Queues    []tusk.Queue
 	Schedules []tusk.ScheduleInfo
-	Served    map[string]bool // queues that have an endpoint
+	Served    map[string]bool    // queues that have an endpoint
+	PutOff    []store.ErrorGroup // tasks of kinds that nobody had a handler for
 	Receivers []herald.Receiver
 	ReadErr   error
 }

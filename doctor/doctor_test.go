@@ -17,6 +17,8 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/doctor"
+	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/internal/tend"
 	"github.com/tuskqueue/tusk/server/herald"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/mysql"
@@ -83,6 +85,26 @@ func (p *patient) work(version, queue string) store.ID {
 func (p *patient) add(queue string) {
 	p.Helper()
 	_, err := p.Enqueue(p.Context(), tusk.RawArgs{Name: "k"}, &tusk.Options{Queue: queue})
+	p.must(err)
+}
+
+// putOff has a worker of another kind put a task off.
+func (p *patient) putOff(queue string) {
+	p.Helper()
+	w := store.Worker{ID: tusk.NewID(), Queues: []string{queue}, Kinds: []string{"other"}, Concurrency: 1,
+		Version: tusk.Version()}
+	_, err := p.Store().Extend(p.Context(), store.Beat{Worker: w, TTL: time.Hour})
+	p.must(err)
+	var tasks []store.Task
+	for len(tasks) == 0 {
+		tasks, err = p.Store().Claim(p.Context(), store.ClaimRequest{Worker: w.ID, Queues: w.Queues, Limit: 1,
+			Token: store.NewToken()})
+		p.must(err)
+	}
+	_, err = tend.NoteStranger(p.Context(), p.Store(), "k")
+	p.must(err)
+	_, err = p.Store().Finish(p.Context(), []store.Outcome{lifecycle.After(&tasks[0], lifecycle.Settings{},
+		lifecycle.End{Err: &lifecycle.UnknownKindError{Noted: true}}, 0)})
 	p.must(err)
 }
 
@@ -290,6 +312,11 @@ var faults = []struct {
 			p.healthy().add("q")
 			p.work(tusk.Version(), "q")
 			p.options.Waiting = time.Nanosecond
+		}},
+	{"a kind that nobody has a handler for", "kinds", doctor.Warn, "1 tasks of the kind k are put off",
+		"tusk work --queue q --exec k=COMMAND", func(p *patient) {
+			p.healthy().add("q")
+			p.putOff("q")
 		}},
 	{"a worker of another version", "versions", doctor.Warn, "v0.0.1", "upgrade", func(p *patient) {
 		p.healthy().work("v0.0.1", "q")

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/internal/tend"
 	"github.com/tuskqueue/tusk/server/herald"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -71,7 +73,7 @@ func checkSchema(ctx context.Context, s store.Store) error {
 }
 
 func (f *Facts) read(ctx context.Context, client *tusk.Client) (err error) {
-	var problems [4]error
+	var problems [5]error
 	f.Queues, f.Workers, problems[0] = client.QueuesAndWorkers(ctx)
 	f.Schedules, problems[1] = client.Schedules(ctx)
 	served, err := client.Store().Records(ctx, "endpoint")
@@ -80,5 +82,23 @@ func (f *Facts) read(ctx context.Context, client *tusk.Client) (err error) {
 		f.Served[r.Name] = true
 	}
 	f.Receivers, problems[3] = herald.Receivers(ctx, client.Store())
+	f.PutOff, problems[4] = putOff(ctx, client)
 	return errors.Join(problems[:]...)
+}
+
+// putOff finds the tasks of the first kinds that are put off until a worker has a handler for them.
+func putOff(ctx context.Context, client *tusk.Client) (found []store.ErrorGroup, err error) {
+	kinds, err := client.Store().Records(ctx, tend.StrangerKind)
+	for _, kind := range kinds[:min(len(kinds), 2*mostNamed)] {
+		groups, err := client.Errors(ctx, store.ErrorFilter{Kind: kind.Name})
+		if err != nil {
+			return nil, err
+		}
+		for _, g := range groups {
+			if g.Fingerprint == lifecycle.StrangerPrint(kind.Name) && g.Waiting > 0 {
+				found = append(found, g)
+			}
+		}
+	}
+	return found, err
 }

@@ -13,6 +13,7 @@ import (
 // work judges those who work on the database: workers, queues, schedules.
 func (f *Facts) work(o Options) []Finding {
 	found := append(f.versions(), f.queues(o)...)
+	found = append(found, f.kinds()...)
 	found = append(found, f.schedules(o)...)
 	return append(found, f.receivers(o)...)
 }
@@ -109,6 +110,23 @@ func (f *Facts) queues(o Options) (found []Finding) {
 			o.Waiting)}
 	}
 	return few(found, "queues", "tusk queues list")
+}
+
+// kinds judges whether somebody has a handler for the tasks that wait.
+func (f *Facts) kinds() (found []Finding) {
+	for _, g := range f.PutOff {
+		takes := func(w store.Worker) bool { return w.Takes(g.Queue, g.Kind) }
+		if f.Served[g.Queue] || slices.ContainsFunc(f.Workers, takes) {
+			continue
+		}
+		found = append(found, Finding{"kinds", Warn, fmt.Sprintf(
+			"%d tasks of the kind %s are put off: no living worker of their queue %s has a handler for it", g.Waiting, g.Kind,
+			g.Queue), fmt.Sprintf("start a worker that has one: tusk work --queue %s --exec %s=COMMAND", g.Queue, g.Kind)})
+	}
+	if found == nil {
+		found = []Finding{ok("kinds", "no tasks are put off for want of a handler for their kind")}
+	}
+	return few(found, "kinds", "tusk errors list")
 }
 
 // mostNamed is how many things a check names one by one.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/internal/allot"
+	"github.com/tuskqueue/tusk/internal/lifecycle"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -96,6 +97,9 @@ func Explain(f Facts) []Reason {
 	case store.Running:
 		return f.running()
 	case store.Scheduled, store.Retryable:
+		if f.putOff() {
+			return append(f.blocked(), f.waiting()...)
+		}
 		return append(f.waiting(), f.blocked()...)
 	case store.Pending:
 		return append(f.pending(), f.blocked()...)
@@ -158,12 +162,32 @@ func (f *Facts) waiting() []Reason {
 		}
 		return []Reason{{Code: Due, Text: "its time has come: it becomes available in a moment"}}
 	}
+	if f.putOff() {
+		text := say("it was put off, since nobody had a handler for the kind %s: a worker that has one gets it within "+
+			"seconds, and otherwise it is tried again at %s, in %s", t.Kind, at(t.RunAt), dur(t.RunAt.Sub(f.Now)))
+		return []Reason{{Code: Retrying, Text: text, Fix: now, Until: t.RunAt}}
+	}
 	if t.State == store.Retryable {
 		return []Reason{{Code: Retrying, Text: say("attempt %d of %d failed%s; it is retried at %s, in %s", t.Attempt,
 			t.MaxAttempts, f.failed(), at(t.RunAt), dur(t.RunAt.Sub(f.Now))), Fix: now, Until: t.RunAt}}
 	}
 	return []Reason{{Code: Scheduled, Text: say("its time is %s, in %s", at(t.RunAt), dur(t.RunAt.Sub(f.Now))), Fix: now,
 		Until: t.RunAt}}
+}
+
+// putOff reports whether a task waits because no worker of its queue had a handler for its kind.
+func (f *Facts) putOff() bool {
+	t := &f.Task
+	if t.State != store.Retryable || t.Detail == nil {
+		return false
+	}
+	print := ""
+	for _, a := range t.Detail.Attempts {
+		if a.Error != "" {
+			print = a.Fingerprint
+		}
+	}
+	return print == lifecycle.StrangerPrint(t.Kind)
 }
 
 // leaderless is the reason of tasks that the leader would have to touch, while nobody leads.

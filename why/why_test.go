@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/lifecycle"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
 	"github.com/tuskqueue/tusk/store/mysql"
@@ -222,6 +223,12 @@ var reasons = []made{
 		b.finish(b.claim(w), store.Outcome{State: store.Retryable, Delay: hour, Error: "it broke", Fingerprint: "f"})
 		return id
 	}},
+	{why.NoHandler, []string{"1 worker", "kind k", "--exec k=COMMAND"}, func(b *bench) tusk.ID { return b.strange() }},
+	{why.Retrying, []string{"nobody had a handler for the kind k", "within seconds", ", in "}, func(b *bench) tusk.ID {
+		id := b.strange()
+		b.worker("k")
+		return id
+	}},
 	{why.Needs, []string{"1 task", "scheduled"}, func(b *bench) tusk.ID {
 		return b.after(b.add(tusk.Options{Delay: hour}), store.CancelOnFailure)
 	}},
@@ -361,6 +368,15 @@ func (b *bench) past() {
 			return
 		}
 	}
+}
+
+// strange adds a task that is put off, since no worker has a handler for it.
+func (b *bench) strange() tusk.ID {
+	b.Helper()
+	id, w := b.add(tusk.Options{}), b.worker("other")
+	b.finish(b.claim(w), lifecycle.After(&store.Task{Kind: "k"}, lifecycle.Settings{},
+		lifecycle.End{Err: &lifecycle.UnknownKindError{Noted: true}}, 0))
+	return id
 }
 
 // after adds a task that runs after another.

@@ -50,47 +50,8 @@ var (
 	ErrDeadline  = errors.New("deadline has passed")
 )
 
-// ErrUnknownKind says that the worker has no handler for the task's kind.
-var ErrUnknownKind = errors.New("no handler for this kind")
-
 // ErrWait says that the task waits for children and runs again after them.
 var ErrWait = errors.New("waits for its children")
-
-// UnknownKindError is ErrUnknownKind with what the worker knows of the task.
-type UnknownKindError struct {
-	Times     int  // how often this worker has handed it back before
-	Elsewhere bool // another living worker has a handler for it
-	Free      bool // and has a free place
-}
-
-// mostChances is how often a worker meets a task by chance before it concludes that others leave it.
-const mostChances = 20
-
-func (e *UnknownKindError) Error() string { return ErrUnknownKind.Error() }
-
-// Unwrap makes errors.Is(err, ErrUnknownKind) true.
-func (e *UnknownKindError) Unwrap() error { return ErrUnknownKind }
-
-// delay keeps the task out of this worker's way. Where another worker has the kind and a free place,
-// the task is soon there, however often chance has brought it here; where that worker is busy, or
-// nobody has the kind, it comes back ever more rarely. A task that a free worker has not taken in
-// mostChances is one that it may not take, as by a limit.
-func (e *UnknownKindError) delay() time.Duration {
-	first, growth, most := 5*time.Second, time.Duration(2), 15*time.Second
-	times := e.Times
-	if e.Elsewhere {
-		first, growth, most = 100*time.Millisecond, 4, 5*time.Second
-	}
-	if e.Free {
-		times = max(0, times-mostChances)
-	}
-	for range times {
-		if first *= growth; first >= most {
-			return most
-		}
-	}
-	return first
-}
 
 // After decides what becomes of a task whose attempt ended. random is in [0, 1).
 func After(t *store.Task, s Settings, end End, random float64) store.Outcome {
@@ -113,7 +74,7 @@ func afterFailure(t *store.Task, s Settings, end End, random float64) store.Outc
 	case errors.Is(err, ErrWait):
 		out.State, out.Attempt = store.Pending, t.Attempt-1
 	case errors.As(err, &unknown):
-		out.State, out.Delay, out.Attempt, out.Crashes = store.Scheduled, unknown.delay(), t.Attempt-1, t.Crashes
+		unknown.handBack(&out, s)
 	case errors.Is(err, ErrShutdown):
 		out.State, out.Attempt, out.Crashes = store.Available, t.Attempt-1, t.Crashes
 	case errors.Is(err, ErrDeadline):
@@ -144,7 +105,7 @@ func afterFailure(t *store.Task, s Settings, end End, random float64) store.Outc
 		}
 		fail(&out, t.Kind, end.text(), end.Trace)
 	}
-	if out.State == store.Retryable || snooze != nil {
+	if out.State == store.Retryable && unknown == nil || snooze != nil {
 		giveUpLate(&out, s)
 	}
 	return out

@@ -63,6 +63,26 @@ func TestAfter(t *testing.T) {
 			state: store.Scheduled, delay: 10 * time.Second},
 		{name: "and in 15 seconds at the latest", task: store.Task{Attempt: 1}, end: End{Err: &UnknownKindError{Times: 1000}},
 			state: store.Scheduled, delay: 15 * time.Second},
+		{name: "when the leader knows of it, it is put off for an hour", task: store.Task{Attempt: 1, Crashes: 1},
+			end:   End{Err: &UnknownKindError{Times: 1, Noted: true}},
+			state: store.Retryable, crashes: 1, delay: time.Hour, failed: true},
+		{name: "and each time for as long as it has existed",
+			task:  store.Task{Attempt: 1, EnqueuedAt: at(0), ClaimedAt: at(7)},
+			end:   End{Err: &UnknownKindError{Noted: true}},
+			state: store.Retryable, delay: 7 * time.Hour, failed: true},
+		{name: "a day at the most", task: store.Task{Attempt: 1, EnqueuedAt: at(0), ClaimedAt: at(99)},
+			end:   End{Err: &UnknownKindError{Noted: true}},
+			state: store.Retryable, delay: 24 * time.Hour, failed: true},
+		{name: "until its expiry", task: store.Task{Attempt: 1, EnqueuedAt: at(0), ClaimedAt: at(8), ExpiresAt: at(9)},
+			end:   End{Err: &UnknownKindError{Noted: true}},
+			state: store.Retryable, delay: time.Hour, failed: true},
+		{name: "until its deadline", task: store.Task{Attempt: 1, EnqueuedAt: at(0), ClaimedAt: at(8)},
+			settings: Settings{Deadline: at(10)},
+			end:      End{Err: &UnknownKindError{Noted: true}},
+			state:    store.Retryable, delay: 2 * time.Hour, failed: true},
+		{name: "a kind that another worker has is not put off", task: store.Task{Attempt: 1},
+			end:   End{Err: &UnknownKindError{Elsewhere: true, Noted: true}},
+			state: store.Scheduled, delay: 100 * time.Millisecond},
 		{name: "a kind that another worker has is soon there", task: store.Task{Attempt: 1},
 			end:   End{Err: &UnknownKindError{Elsewhere: true}},
 			state: store.Scheduled, delay: 100 * time.Millisecond},
@@ -118,6 +138,9 @@ func TestAfter(t *testing.T) {
 		})
 	}
 }
+
+// at is a time in hours.
+func at(hour int) time.Time { return time.Date(2030, 1, 1, hour, 0, 0, 0, time.UTC) }
 
 func TestAWorkersDeathIsNotAFailureUntilTheThird(t *testing.T) {
 	task := &store.Task{Kind: "k", Attempt: 1}

@@ -21,7 +21,8 @@ type overseen struct {
 
 // choresByKind are the chores that go by records.
 func (l *Leader) choresByKind() map[string]*loop.Loop {
-	return map[string]*loop.Loop{tick.RecordKind: l.scheduling, bulk.RecordKind: l.operating}
+	return map[string]*loop.Loop{tick.RecordKind: l.scheduling, bulk.RecordKind: l.operating,
+		StrangerKind: l.recalling}
 }
 
 // mayHave reports whether there may be records of a kind that a chore goes by.

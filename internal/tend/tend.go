@@ -1,11 +1,11 @@
 // Package tend does the leader's chores: it admits due tasks, rescues those of
-// dead workers, fires schedules, carries operations on, keeps the names of queues, and
-// prunes what is past its retention.
+// dead workers, fires schedules, carries operations on, keeps the names of queues, recalls
+// tasks that nobody could run, and prunes what is past its retention.
 //
 // It may touch a store's Keeper and Recorder, Finish for what it rescued, and what
 // operators' operations change. It needs no handler code, so any process may lead.
 // Each chore is one file, and its writes carry the leader's term, but for operations,
-// whose records fence them.
+// whose records fence them, and for edits that do no harm when two leaders make them.
 package tend
 
 import (
@@ -58,7 +58,7 @@ type Leader struct {
 	loops []*loop.Loop
 	lead  *loop.Loop
 
-	rescuing, turning, scheduling, operating *loop.Loop
+	rescuing, turning, scheduling, operating, recalling *loop.Loop
 
 	mu    sync.Mutex
 	term  int64
@@ -77,6 +77,7 @@ type Leader struct {
 	counted time.Time         // when their tasks were last counted, by this process's clock; the same
 	turns   turns             // of the chore that hands them out, and read by it alone
 	kept    kept              // of the chore that does housekeeping; the same
+	recalls recalls           // of strangers; the same
 	passed  int               // attempts that the last rescue found held; read by that chore alone
 	carrier *bulk.Carrier
 }
@@ -88,6 +89,7 @@ func New(s Store, o Options) *Leader {
 	l.lead.Patience = o.TTL / 3
 	l.turning, l.rescuing = l.chore("turn", 30*time.Second, l.turn), l.chore("rescue", 15*time.Second, l.rescue)
 	l.scheduling, l.operating = l.chore("schedule", 30*time.Second, l.schedule), l.operate()
+	l.recalling = l.chore("recall", 30*time.Second, l.recall)
 	l.loops = []*loop.Loop{
 		l.lead,
 		l.chore("admit", 15*time.Second, l.admit),
@@ -98,6 +100,7 @@ func New(s Store, o Options) *Leader {
 		l.chore("prune", time.Minute, l.prune),
 		l.chore("name", 30*time.Second, l.name),
 		l.operating,
+		l.recalling,
 	}
 	if o.Maintain != nil {
 		l.loops = append(l.loops, l.chore("maintain", time.Minute, l.maintain))
