@@ -18,7 +18,7 @@ type crowded struct {
 	store.Store
 	workers       int
 	looks, claims atomic.Int64
-	wake          atomic.Pointer[func(queues ...string)]
+	wake          atomic.Pointer[func(store.Hint)]
 }
 
 func (c *crowded) Look(ctx context.Context, queues []string, kinds ...string) (seen store.Sight, err error) {
@@ -45,13 +45,13 @@ func (c *crowded) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task
 	return c.Store.Claim(ctx, r)
 }
 
-func (c *crowded) Listen(ctx context.Context, wake func(queues ...string)) error {
+func (c *crowded) Listen(ctx context.Context, wake func(store.Hint)) error {
 	c.wake.Store(&wake)
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-func (c *crowded) tell(queue string) { (*c.wake.Load())(queue) }
+func (c *crowded) tell(queue string) { (*c.wake.Load())(store.Hint{Queues: []string{queue}}) }
 
 func (c *crowded) Prompt() bool { return true }
 

@@ -2,6 +2,7 @@ package tusk
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/tend"
@@ -34,6 +35,7 @@ func newLeader(c *Client, config WorkerConfig, rescued func(store.Outcome)) *ten
 	if engine, ok := store.As[store.Overseer](c.store); ok {
 		o.Oversee = engine.Oversee
 	}
+	o.Prompt = prompt(c.store)
 	return tend.New(c.store, o)
 }
 
@@ -56,7 +58,11 @@ func witnesses(s store.Store) bool {
 
 // Leader does the leader's chores, when it gets to lead, and runs no tasks: for a server
 // process beside workers that never lead. Make it with Client.NewLeader.
-type Leader struct{ leader *tend.Leader }
+type Leader struct {
+	leader *tend.Leader
+	store  store.Store
+	log    *slog.Logger
+}
 
 // NewLeader makes a Leader. Of config, the retention and the logger count; it may be nil.
 func (c *Client) NewLeader(config *WorkerConfig) (*Leader, error) {
@@ -68,7 +74,7 @@ func (c *Client) NewLeader(config *WorkerConfig) (*Leader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Leader{newLeader(c, full, nil)}, nil
+	return &Leader{newLeader(c, full, nil), c.store, full.Logger}, nil
 }
 
 // Run does the chores until ctx ends. A Leader runs once.
@@ -77,6 +83,7 @@ func (l *Leader) Run(ctx context.Context) error {
 	defer cancel()
 	work := newCrew(hard)
 	work.loops(l.leader.Loops()...)
+	work.run(func() { listen(work.soft, l.store, l.log, l.leader.Hear) })
 	<-ctx.Done()
 	work.stopWithin(partingGap, cancel)
 	parting, done := context.WithTimeout(hard, partingGap)
@@ -102,26 +109,33 @@ func (c *Client) Lead(ctx context.Context, config *WorkerConfig) error {
 	return l.Run(ctx)
 }
 
-// hear passes on that queues may have tasks, by settings that are not old.
-func (w *Worker) hear(queues ...string) {
-	if !w.queues.hear() {
-		w.source.Hint(queues...)
+// prompt tells whether an engine's hints come at once; nil: it does not know.
+func prompt(s store.Store) func() bool {
+	if engine, ok := store.As[store.Prompter](s); ok {
+		return engine.Prompt
+	}
+	return nil
+}
+
+// hear passes on that queues may have tasks, by settings that are not old, and to the leader what concerns it.
+func (w *Worker) hear(h store.Hint) {
+	if w.leader != nil {
+		w.leader.Hear(h)
+	}
+	if h.ForWorkers() && !w.queues.hear() {
+		w.source.Hint(h.Queues...)
 	}
 }
 
-// listen turns the engine's hints into looks at the queues. A listener that
-// breaks is replaced; polling goes on all the while.
-func (w *Worker) listen(ctx context.Context) {
-	engine, ok := store.As[store.Notifier](w.client.store)
-	if !ok {
-		return
-	}
-	for ctx.Err() == nil {
-		err := engine.Listen(ctx, w.hear)
+// listen has somebody hear the engine's hints. A listener that breaks is replaced; polling goes on all the while.
+func listen(ctx context.Context, s store.Store, log *slog.Logger, hear func(store.Hint)) {
+	engine, ok := store.As[store.Notifier](s)
+	for ok && ctx.Err() == nil {
+		err := engine.Listen(ctx, hear)
 		if ctx.Err() != nil {
 			return
 		}
-		w.log.Warn("listen: going on by polling", "error", err)
+		log.Warn("listen: going on by polling", "error", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):

@@ -138,7 +138,7 @@ func (p *Puller) Run(ctx context.Context) error {
 	work := newCrew(hard)
 	work.loops(p.heart.Loops()...)
 	work.loops(p.sweep, p.queues.loop)
-	work.run(func() { p.listen(work.soft) })
+	work.run(func() { listen(work.soft, p.client.store, p.client.config.Logger, p.hear) })
 	<-ctx.Done()
 	close(p.closed)
 	parting, done := context.WithTimeout(hard, partingGap)

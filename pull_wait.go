@@ -156,15 +156,8 @@ func (p *Puller) look(ctx context.Context, r Pull, o *watch, since time.Time) ([
 	return lent, err
 }
 
-func (p *Puller) listen(ctx context.Context) {
-	engine, ok := store.As[store.Notifier](p.client.store)
-	for ok && ctx.Err() == nil {
-		if err := engine.Listen(ctx, func(queues ...string) { p.watches.wake(queues) }); ctx.Err() == nil {
-			p.client.config.Logger.Warn("listen: going on by polling", "error", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(time.Second):
-			}
-		}
+func (p *Puller) hear(h store.Hint) {
+	if h.ForWorkers() {
+		p.watches.wake(h.Queues)
 	}
 }

@@ -169,12 +169,8 @@ func (w *Worker) assemble() {
 	})
 	w.queues = newQueueWatch(w.client, c.Queues, w.log)
 	exchanger, _ := s.(store.Exchanger)
-	var prompt func() bool
-	if engine, ok := store.As[store.Prompter](s); ok {
-		prompt = engine.Prompt
-	}
 	w.source = claim.New(s, claim.Options{Worker: w.heart.Worker, Dead: w.heart.Renew, Asks: w.asks,
-		Room: w.room, Take: w.take, Poll: c.Poll, Prompt: prompt, Along: exchanger, Lender: w.finish, Log: w.log})
+		Room: w.room, Take: w.take, Poll: c.Poll, Prompt: prompt(s), Along: exchanger, Lender: w.finish, Log: w.log})
 	w.queues.changed, w.queues.worker = func() { w.source.Hint() }, w.ID
 	if c.Poll >= queueRefresh {
 		w.queues.rests, w.queues.looked, w.queues.rarest = w.source.Rests, w.source.Looked, c.Lease/3
@@ -210,7 +206,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if len(w.mux.pipelines) > 0 {
 		work.loops(loop.New("pipelines", 15*time.Second, w.log, w.tellPipelines))
 	}
-	work.run(func() { w.listen(work.soft) })
+	work.run(func() { listen(work.soft, w.client.store, w.log, w.hear) })
 	var problem error
 	select {
 	case <-ctx.Done():

@@ -46,10 +46,25 @@ type Exchanged struct {
 // Notifier is an engine that can tell that something happened. Notifications are
 // hints: they may be late, doubled or lost, and nobody relies on them.
 type Notifier interface {
-	// Listen calls wake with the queues that may have got available tasks (none:
-	// any may have), from one goroutine, until the context ends.
-	Listen(ctx context.Context, wake func(queues ...string)) error
+	// Listen calls wake with what may have happened, from one goroutine, until the context ends.
+	Listen(ctx context.Context, wake func(Hint)) error
 }
+
+// Hint says for whom there may be something to do. One that says nothing means that there may be for everybody.
+type Hint struct {
+	Queues []string // have got available tasks, for workers
+	Turns  bool     // tasks wait for their turn, for whoever leads
+	Due    bool     // tasks are due within Soon, for whoever leads
+}
+
+// Soon is how far ahead a leader is told of tasks that will be due. It looks more often by itself.
+const Soon = 2 * time.Second
+
+// Open reports whether the hint says nothing, so that everybody has to look.
+func (h *Hint) Open() bool { return len(h.Queues) == 0 && !h.Turns && !h.Due }
+
+// ForWorkers reports whether workers may have something to do.
+func (h *Hint) ForWorkers() bool { return len(h.Queues) > 0 || h.Open() }
 
 // Searcher is an engine whose List may read all tasks to find a few that match, or
 // none. Where there is no Searcher, List does.
@@ -192,8 +207,9 @@ type Granter interface {
 	Roles(ctx context.Context, prefix string, apply bool) ([]string, error)
 }
 
-// Prompter is a Notifier that knows whether its wakes arrive, and as soon as tasks do: then
-// there is little use in looking for tasks by oneself right after the last ones.
+// Prompter is a Notifier that knows whether its wakes arrive, and as soon as tasks do, those that
+// only whoever leads can get on with too: then there is little use in looking by oneself right
+// after the last ones.
 type Prompter interface {
 	Prompt() bool
 }

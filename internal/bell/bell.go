@@ -1,6 +1,7 @@
-// Package bell tells those of a process who wait for tasks that a queue may have some.
+// Package bell tells those of a process who wait for tasks that a queue may have some, and
+// whoever leads that there is something to do.
 //
-// It touches nothing. Engines ring it; what it tells goes to whoever listens to them.
+// It touches what hints and tasks are. Engines ring it; what it tells goes to whoever listens to them.
 package bell
 
 import (
@@ -8,6 +9,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/tuskqueue/tusk/store"
 )
 
 // Bell knows who listens. Its zero value is ready.
@@ -22,8 +25,8 @@ type listener struct {
 	ring chan struct{}
 }
 
-// Listen hands on which queues the bell has rung for, in the caller's goroutine, and returns the context's error.
-func (b *Bell) Listen(ctx context.Context, wake func(queues ...string)) error {
+// Listen hands on what the bell has rung for, in the caller's goroutine, and returns the context's error.
+func (b *Bell) Listen(ctx context.Context, wake func(store.Hint)) error {
 	l := &listener{mail: map[string]bool{}, ring: make(chan struct{}, 1)}
 	b.mu.Lock()
 	if b.listeners == nil {
@@ -43,19 +46,19 @@ func (b *Bell) Listen(ctx context.Context, wake func(queues ...string)) error {
 		case <-l.ring:
 		}
 		b.mu.Lock()
-		queues := slices.Collect(maps.Keys(l.mail))
+		names := slices.Collect(maps.Keys(l.mail))
 		clear(l.mail)
 		b.mu.Unlock()
-		wake(queues...)
+		wake(Hint(names))
 	}
 }
 
-// Ring tells that a queue may have got available tasks.
-func (b *Bell) Ring(queue string) {
+// Ring tells that a queue may have got available tasks, or one of the names for whoever leads.
+func (b *Bell) Ring(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for l := range b.listeners {
-		l.mail[queue] = true
+		l.mail[name] = true
 		select {
 		case l.ring <- struct{}{}:
 		default:

@@ -13,16 +13,25 @@ const (
 	admitEvery  = 200 * time.Millisecond
 	admitSeldom = 500 * time.Millisecond
 	admitQuiet  = 10 * time.Second
+	// admitRests bounds it where the engine tells of such tasks at once: then only those are late of which nobody heard.
+	admitRests = time.Second
 )
 
 // admit makes due tasks available.
-func (l *Leader) admit(ctx context.Context, term int64) (time.Duration, error) {
+func (l *Leader) admit(ctx context.Context, term int64, told bool) (time.Duration, error) {
 	quiet := time.Since(l.admitted) > admitQuiet
+	every := admitEvery
+	if l.prompt() {
+		every = admitRests
+	} else if quiet {
+		every = admitSeldom
+	}
 	if quiet && l.o.Oversee != nil {
 		if c, err := l.oversee(ctx, term); err == nil && c.Admit != 0 { // after an error Admit says what is wrong, or works
-			return admitAgain(c.Admit, admitSeldom), nil
+			return l.admitAgain(c.Admit, every), nil
 		}
 	}
+	due := told || !l.dueAt.IsZero() && !time.Now().Before(l.dueAt)
 	did, err := l.store.Admit(ctx, term, admitBatch)
 	if err != nil {
 		return 0, err
@@ -30,20 +39,21 @@ func (l *Leader) admit(ctx context.Context, term int64) (time.Duration, error) {
 	if did.Count == admitBatch || did.Cancelled == admitBatch {
 		return 0, nil
 	}
-	every := admitEvery
 	if did.Count > 0 {
 		l.admitted = time.Now()
-	} else if quiet {
-		every = admitSeldom
 	}
-	return admitAgain(did.Next, every), nil
+	if due {
+		l.turnCalls.hear(hearEvery) // what was due may be in line for its turn now
+	}
+	return l.admitAgain(did.Next, every), nil
 }
 
 // admitAgain is when to look again: when the next task is due, but within a time; negative: none waits.
-func admitAgain(next, every time.Duration) time.Duration {
-	if next < 0 {
+func (l *Leader) admitAgain(next, every time.Duration) time.Duration {
+	if l.dueAt = (time.Time{}); next < 0 {
 		return every
 	}
+	l.dueAt = time.Now().Add(next)
 	return min(next, every)
 }
 

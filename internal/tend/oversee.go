@@ -30,8 +30,8 @@ func (l *Leader) mayHave(term int64, kind string) bool {
 	return slices.Contains(l.lately(term).Records, kind)
 }
 
-// overseenFor is for how long that is believed. It is asked again every admitSeldom.
-const overseenFor = admitSeldom + admitSeldom/2
+// overseenFor is for how long that is believed. It is asked again every admitRests.
+const overseenFor = admitRests + admitRests/2
 
 // oversee asks the engine what there is to do, and wakes the chores that rest.
 func (l *Leader) oversee(ctx context.Context, term int64) (store.Chores, error) {

@@ -110,6 +110,39 @@ func TestChoresThatHaveNothingToDoAreNotAskedFor(t *testing.T) {
 	})
 }
 
+func TestWhereHintsComeAtOnceChoresAreAskedForOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &chores{Store: memory.New(), seen: map[string]int{}}
+		c.set(store.Chores{Admit: -1}, nil)
+		l, kill := lead(c, 1, func(o *Options) { o.Oversee, o.Prompt = c.oversee, func() bool { return true } })
+		defer kill()
+		time.Sleep(5 * time.Second)
+		n := c.during(10 * time.Second)
+		asked := n["admit"] + n["rescue"] + n["turns"] + n[tick.RecordKind] + n[bulk.RecordKind]
+		if n["oversee"] < 9 || n["oversee"] > 11 || asked > 0 {
+			t.Errorf("with nothing to do: %v", n)
+		}
+		l.Hear(store.Hint{Turns: true})
+		if n := c.during(10 * time.Millisecond); n["turns"] != 1 || n["oversee"] > 1 {
+			t.Errorf("when tasks wait for turns: %v", n)
+		}
+		l.Hear(store.Hint{Queues: []string{"q"}})
+		if n := c.during(10 * time.Millisecond); n["turns"]+n["oversee"] > 1 {
+			t.Errorf("when a queue has tasks: %v", n)
+		}
+		c.during(0)
+		for range 1000 {
+			l.Hear(store.Hint{Turns: true, Due: true})
+			time.Sleep(time.Millisecond)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if n := c.seen; n["turns"] < 50 || n["turns"] > 101 || n["oversee"] < 50 || n["oversee"] > 101 {
+			t.Errorf("of a thousand hints in a second came %v", n)
+		}
+	})
+}
+
 func TestWhereNothingEndsHousekeepingRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &chores{Store: memory.New(), seen: map[string]int{}}

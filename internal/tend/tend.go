@@ -32,7 +32,7 @@ type Store interface {
 	Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error)
 }
 
-// Options of a Leader. All but Maintain, Oversee and Rescued are needed.
+// Options of a Leader. All but Maintain, Oversee, Prompt and Rescued are needed.
 type Options struct {
 	ID        store.ID        // of this process
 	TTL       time.Duration   // of a term without renewal
@@ -43,6 +43,8 @@ type Options struct {
 	// Nil where the engine has no housekeeping, or cannot tell what there is to do.
 	Maintain func(ctx context.Context, term int64) error
 	Oversee  func(ctx context.Context, term int64, kinds ...string) (store.Chores, error)
+	// Prompt says whether Hear is told at once of what there is to do; nil: it is not.
+	Prompt func() bool
 	// Rescued is told of each task that was taken from a dead worker; nil: nobody wants to know.
 	Rescued func(o store.Outcome)
 
@@ -59,6 +61,7 @@ type Leader struct {
 	lead  *loop.Loop
 
 	rescuing, turning, scheduling, operating, recalling *loop.Loop
+	turnCalls, admitCalls                               called
 
 	mu    sync.Mutex
 	term  int64
@@ -70,6 +73,7 @@ type Leader struct {
 	seen  overseen
 
 	admitted time.Time // when a task last became available; read by that chore alone
+	dueAt    time.Time // when the next one is due, as it last saw; zero: not known; the same
 
 	sweeps  map[string]*sweep // of queues that age, by name; read by that chore alone
 	plans   plans             // of schedules, read by that chore alone
@@ -87,12 +91,14 @@ func New(s Store, o Options) *Leader {
 	l := &Leader{store: s, o: o}
 	l.lead = loop.New("lead", o.TTL/3, o.Log, l.campaign)
 	l.lead.Patience = o.TTL / 3
-	l.turning, l.rescuing = l.chore("turn", 30*time.Second, l.turn), l.chore("rescue", 15*time.Second, l.rescue)
+	l.turnCalls.loop = l.chore("turn", 30*time.Second, l.turnCalls.look(l.turn))
+	l.admitCalls.loop = l.chore("admit", 15*time.Second, l.admitCalls.look(l.admit))
+	l.turning, l.rescuing = l.turnCalls.loop, l.chore("rescue", 15*time.Second, l.rescue)
 	l.scheduling, l.operating = l.chore("schedule", 30*time.Second, l.schedule), l.operate()
 	l.recalling = l.chore("recall", 30*time.Second, l.recall)
 	l.loops = []*loop.Loop{
 		l.lead,
-		l.chore("admit", 15*time.Second, l.admit),
+		l.admitCalls.loop,
 		l.turning,
 		l.chore("age", 30*time.Second, l.age),
 		l.rescuing,

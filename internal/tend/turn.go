@@ -44,10 +44,10 @@ type rated struct {
 	version int64
 }
 
-// turn hands out turns.
-func (l *Leader) turn(ctx context.Context, term int64) (time.Duration, error) {
+// turn hands out turns. Where nobody has one or waits for one it rests, unless it was told of somebody.
+func (l *Leader) turn(ctx context.Context, term int64, told bool) (time.Duration, error) {
 	t := &l.turns
-	if t.unused && !l.lately(term).Turns {
+	if !told && (t.unused || l.prompt()) && !l.lately(term).Turns {
 		return settingsAge, nil
 	}
 	began := time.Now()
@@ -64,7 +64,9 @@ func (l *Leader) turn(ctx context.Context, term int64) (time.Duration, error) {
 	if len(groups) == 0 && len(t.limits) == 0 {
 		return settingsAge, nil // nobody uses turns
 	}
-	if t.groups = groupsThatWait(groups); t.groups == 0 {
+	if t.groups = groupsThatWait(groups); t.groups == 0 && l.prompt() {
+		return settingsAge, nil
+	} else if t.groups == 0 {
 		return turnIdle, nil
 	}
 	var sum round

@@ -303,7 +303,7 @@ func eachOf[K comparable](n int, name func(i int) K, do func(i int) error) error
 }
 
 // Listen implements store.Notifier. The server has no cheap way to tell other processes of tasks; they poll.
-func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
+func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	return s.bell.Listen(ctx, wake)
 }
 

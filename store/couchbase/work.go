@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/bell"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
 )
@@ -27,9 +28,10 @@ type work struct {
 	edges []rules.Edge // open needs for those that have ended, to be told now
 
 	// What came of it:
-	ready []*task // available, in order
-	told  []*doc  // whose children are to be told
-	stops []*task // that somebody has asked to stop
+	ready []*task  // available, in order
+	rings []string // for whoever leads
+	told  []*doc   // whose children are to be told
+	stops []*task  // that somebody has asked to stop
 }
 
 // do runs verbs over what is stored, as often as it takes until nobody else has changed it meanwhile.
@@ -40,7 +42,7 @@ func (s *Store) do(ctx context.Context, w *work, verbs func(b *rules.Batch) erro
 		if err := pause(ctx, try); err != nil {
 			return err
 		}
-		w.docs, w.order, w.ready, w.told, w.stops = map[ref]*doc{}, nil, nil, nil, nil
+		w.docs, w.order, w.ready, w.rings, w.told, w.stops = map[ref]*doc{}, nil, nil, nil, nil, nil
 		w.batch = rules.New(instant(s.now(ctx)), w)
 		w.batch.Behind = time.Duration(s.clock.behind.Load()) * time.Microsecond
 		if err := verbs(w.batch); err != nil {
@@ -48,6 +50,9 @@ func (s *Store) do(ctx context.Context, w *work, verbs func(b *rules.Batch) erro
 		}
 		w.gather()
 		if done, err := w.commit(); done || err != nil {
+			for _, name := range w.rings {
+				s.bell.Ring(name)
+			}
 			return err
 		}
 		if root != nil {
@@ -307,7 +312,12 @@ func (w *work) results() {
 		if d.header().Tell != "" {
 			w.told = append(w.told, d)
 		}
-		if d.place > 0 && d.task().State == "a" {
+		if d.place == 0 {
+			continue
+		}
+		if name := bell.For(d.task().row(), w.batch.Now); bell.Leads(name) && !slices.Contains(w.rings, name) {
+			w.rings = append(w.rings, name)
+		} else if d.task().State == "a" {
 			placed = append(placed, d)
 		}
 	}

@@ -16,16 +16,18 @@ const listenAgain = time.Second
 
 // Listen implements store.Notifier, with one connection to each server, for all ledgers there.
 // One that breaks is replaced; so it is when ledgers have come or gone.
-func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
+func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	if _, err := s.ledgers(ctx); err != nil {
 		return err
 	}
 	heard := make(chan func(), 1)
 	for _, at := range s.servers() {
-		go s.listenAt(ctx, at, func(no int, queues ...string) {
-			s.turns.heat(no, true)
+		go s.listenAt(ctx, at, func(no int, h store.Hint) {
+			if h.ForWorkers() {
+				s.turns.heat(no, true)
+			}
 			select {
-			case heard <- func() { wake(queues...) }:
+			case heard <- func() { wake(h) }:
 			case <-ctx.Done():
 			}
 		})
@@ -41,7 +43,7 @@ func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
 }
 
 // listenAt listens to the ledgers on a server, as they come and go.
-func (s *Store) listenAt(ctx context.Context, at *server, wake func(no int, queues ...string)) {
+func (s *Store) listenAt(ctx context.Context, at *server, wake func(no int, h store.Hint)) {
 	for ctx.Err() == nil {
 		numbers, engines := presentAt(*s.all.Load(), at)
 		within, cancel := context.WithCancel(ctx)
@@ -50,9 +52,9 @@ func (s *Store) listenAt(ctx context.Context, at *server, wake func(no int, queu
 			defer close(ended)
 			defer cancel()
 			if len(engines) > 0 {
-				_ = postgres.ListenAll(within, engines, func(i int, queues ...string) {
+				_ = postgres.ListenAll(within, engines, func(i int, h store.Hint) {
 					s.turns.listen(numbers[i], true)
-					wake(numbers[i], queues...)
+					wake(numbers[i], h)
 				})
 			}
 		}()

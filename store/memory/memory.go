@@ -47,7 +47,7 @@ type Store struct {
 }
 
 // Listen implements store.Notifier. It runs in the caller's goroutine and returns the context's error.
-func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
+func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	return s.bell.Listen(ctx, wake)
 }
 
@@ -160,10 +160,12 @@ func (s *Store) put(t *task, state store.State) {
 	t.State, t.place = state, s.places
 	s.tally(t, +1)
 	entry := placed{t, t.place}
+	if name := bell.For(&t.Row, time.Now()); name != "" {
+		s.bell.Ring(name)
+	}
 	switch {
 	case state == store.Available:
 		s.line(t.Queue).push(t.Priority, entry)
-		s.bell.Ring(t.Queue)
 	case state == store.Scheduled || state == store.Retryable:
 		heap.Push(&s.waiting, due{entry, t.RunAt})
 	case t.InLine():

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/tuskqueue/tusk/internal/bell"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
 )
@@ -198,6 +199,9 @@ func (w *work) take(r *row) error {
 // enter puts a task where its state says.
 func (w *work) enter(r *row) {
 	w.tally(r, +1)
+	if name := bell.For(&r.Row, instant(w.now)); bell.Leads(name) {
+		w.ring(name)
+	}
 	switch r.State {
 	case store.Available:
 		w.cover(r)

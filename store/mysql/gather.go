@@ -172,11 +172,15 @@ func (w *work) pourReady(listed, cut []*ready) {
 // rouse has those woken, after the commit, who wait for tasks of the queues.
 func (w *work) rouse(listed []*ready) {
 	for _, y := range listed {
-		if w.woken == nil {
-			w.woken = map[string]bool{}
-		}
-		w.woken[y.queue] = true
+		w.ring(y.queue)
 	}
+}
+
+func (w *work) ring(name string) {
+	if w.woken == nil {
+		w.woken = map[string]bool{}
+	}
+	w.woken[name] = true
 }
 
 // byLanes calls fn for the rows of each queue and priority, some at a time, in their order,

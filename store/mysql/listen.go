@@ -8,6 +8,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/tuskqueue/tusk/internal/bell"
+	"github.com/tuskqueue/tusk/store"
 )
 
 // How often idle queues are looked at for what other processes have made available: often
@@ -43,7 +46,7 @@ type listener struct {
 // Listen implements store.Notifier. What this process commits it tells at once. For what
 // others do it looks at the queues that were empty when somebody last claimed from them, all
 // with one statement.
-func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
+func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	l := &listener{mail: map[string]bool{}, ring: make(chan struct{}, 1)}
 	s.wakes.join(l)
 	defer s.wakes.leave(l)
@@ -55,7 +58,7 @@ func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-l.ring:
-			wake(s.wakes.read(l)...)
+			wake(bell.Hint(s.wakes.read(l)))
 		}
 	}
 }
@@ -157,20 +160,20 @@ func (w *wakes) read(l *listener) []string {
 	return queues
 }
 
-// wake tells all listeners that queues have got available tasks. These are looked at again
-// when a claim has found them empty.
-func (w *wakes) wake(queues map[string]bool) {
-	if len(queues) == 0 {
+// wake tells all listeners that queues have got available tasks, or rings for whoever leads. Those queues are
+// looked at again when a claim has found them empty.
+func (w *wakes) wake(names map[string]bool) {
+	if len(names) == 0 {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.found = time.Now()
-	for queue := range queues {
-		delete(w.idle, queue)
+	for name := range names {
+		delete(w.idle, name)
 	}
 	for l := range w.listeners {
-		maps.Copy(l.mail, queues)
+		maps.Copy(l.mail, names)
 		select {
 		case l.ring <- struct{}{}:
 		default:

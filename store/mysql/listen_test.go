@@ -16,8 +16,8 @@ func hear(t *testing.T, s *mysql.Store) <-chan string {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		defer close(ended)
-		s.Listen(ctx, func(queues ...string) {
-			for _, queue := range queues {
+		s.Listen(ctx, func(h store.Hint) {
+			for _, queue := range h.Queues {
 				heard <- queue
 			}
 		})

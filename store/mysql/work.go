@@ -20,7 +20,7 @@ type work struct {
 	user    bool            // the transaction is a user's: its isolation is unknown
 	hasty   bool            // it waits for no lock that a user's transaction may hold
 	passes  bool            // and passes over what is locked
-	woken   map[string]bool // queues that get available tasks
+	woken   map[string]bool // what to ring for: queues that get available tasks, and names of package bell
 	echoes  bool            // the answer tells what another transaction has stored
 
 	batch    *rules.Batch                // what decides; nil: nothing does

@@ -4,23 +4,29 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/tuskqueue/tusk/internal/bell"
 )
 
 const (
 	notifyEvery  = 20 * time.Millisecond // a process tells of a queue no more often
 	notifySooner = 3 * time.Millisecond  // or than that, while few calls ring
 	fewRings     = 10                    // in the time between two notifications
+	leadEvery    = 100 * time.Millisecond
+	leadSooner   = 20 * time.Millisecond // both for whoever leads: while tasks wait it looks by itself
 	notifyWithin = 5 * time.Second
 )
 
-// bell holds back notifications that come too often.
-type bell struct {
-	mu     sync.Mutex
-	queues map[string]*rung
+// ringing holds back notifications that come too often.
+type ringing struct {
+	mu    sync.Mutex
+	names map[string]*rung // of queues, or for whoever leads
 }
 
-// rung is what is known of a queue's notifications.
+// rung is what is known of a name's notifications.
 type rung struct {
+	sooner, every time.Duration
+
 	at    time.Time // of the last
 	rings int       // since then
 	later bool      // one is to come
@@ -28,46 +34,49 @@ type rung struct {
 	again *time.Timer
 }
 
-func (b *bell) of(queue string) *rung {
-	if b.queues == nil || len(b.queues) > 10000 {
-		b.queues = map[string]*rung{}
+func (b *ringing) of(name string) *rung {
+	if b.names == nil || len(b.names) > 10000 {
+		b.names = map[string]*rung{}
 	}
-	r := b.queues[queue]
+	r := b.names[name]
 	if r == nil {
-		r = &rung{}
-		b.queues[queue] = r
+		r = &rung{sooner: notifySooner, every: notifyEvery}
+		if bell.Leads(name) {
+			r.sooner, r.every = leadSooner, leadEvery
+		}
+		b.names[name] = r
 	}
 	return r
 }
 
-// ring tells listeners that a queue may have got tasks, soon and not too often,
-// without keeping the caller.
-func (s *Store) ring(queues ...string) {
+// ring tells listeners that a queue may have got tasks, or whoever leads of them, soon and not
+// too often, without keeping the caller.
+func (s *Store) ring(names ...string) {
 	if s.quiet {
 		return
 	}
 	s.bell.mu.Lock()
 	defer s.bell.mu.Unlock()
-	for _, queue := range queues {
-		r := s.bell.of(queue)
+	for _, name := range names {
+		r := s.bell.of(name)
 		r.rings++
 		if r.later {
 			continue
 		}
-		every := notifySooner
+		every := r.sooner
 		if r.rings > fewRings {
-			every = notifyEvery
+			every = r.every
 		}
 		r.later = true
-		time.AfterFunc(every-time.Since(r.at), func() { s.notify(queue, r) })
+		time.AfterFunc(every-time.Since(r.at), func() { s.notify(name, r) })
 	}
 }
 
 // notify sends one notification. Nobody relies on it, so its error is of no use.
-func (s *Store) notify(queue string, r *rung) {
+func (s *Store) notify(name string, r *rung) {
 	s.bell.mu.Lock()
-	if many := r.rings > fewRings; many && time.Since(r.at) < notifyEvery {
-		time.AfterFunc(notifyEvery-time.Since(r.at), func() { s.notify(queue, r) })
+	if many := r.rings > fewRings; many && time.Since(r.at) < r.every {
+		time.AfterFunc(r.every-time.Since(r.at), func() { s.notify(name, r) })
 		s.bell.mu.Unlock()
 		return
 	}
@@ -75,7 +84,7 @@ func (s *Store) notify(queue string, r *rung) {
 	s.bell.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), notifyWithin)
 	defer cancel()
-	_ = s.exec(ctx, "notify", s.channel(), queue)
+	_ = s.exec(ctx, "notify", s.channel(), name)
 }
 
 // commitsAfter are the times after which a user's transaction is likely to have been
@@ -86,16 +95,16 @@ var commitsAfter = [...]time.Duration{3 * time.Millisecond, 15 * time.Millisecon
 // ringAfter rings for tasks in a user's transaction, a few times after a while. To notify
 // inside of it would have all such transactions of the server commit one after the other.
 func (s *Store) ringAfter(have *survey) {
-	if s.quiet || have.turns {
+	if s.quiet {
 		return
 	}
 	s.bell.mu.Lock()
 	defer s.bell.mu.Unlock()
-	for _, queue := range have.queues {
-		r := s.bell.of(queue)
+	for _, name := range have.rings() {
+		r := s.bell.of(name)
 		switch {
 		case r.again == nil:
-			r.again = time.AfterFunc(commitsAfter[0], func() { s.ringAgain(queue, r) })
+			r.again = time.AfterFunc(commitsAfter[0], func() { s.ringAgain(name, r) })
 		case r.tries > 0:
 			r.again.Reset(commitsAfter[0])
 		}
@@ -103,8 +112,8 @@ func (s *Store) ringAfter(have *survey) {
 	}
 }
 
-func (s *Store) ringAgain(queue string, r *rung) {
-	s.ring(queue)
+func (s *Store) ringAgain(name string, r *rung) {
+	s.ring(name)
 	s.bell.mu.Lock()
 	defer s.bell.mu.Unlock()
 	if r.tries++; r.tries == len(commitsAfter) {

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/tuskqueue/tusk/internal/bell"
 )
 
 const (
@@ -20,14 +22,18 @@ const (
 // first that comes takes them, and the others find that out with less.
 type crowd struct {
 	s    *Store
-	wake func(queues ...string)
+	wake func(name string)
 
 	mu      sync.Mutex
 	pending map[string]bool // queues of which it will tell soon
 }
 
-// tell wakes at once where a worker is alone, and else a moment later.
+// tell wakes at once whoever leads, and where a worker is alone, and else a moment later.
 func (c *crowd) tell(queue string) {
+	if bell.Leads(queue) {
+		c.wake(queue)
+		return
+	}
 	others := c.s.workersOf(queue) - 1
 	if others <= 0 {
 		c.wake(queue)

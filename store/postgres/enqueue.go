@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/tuskqueue/tusk/internal/bell"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -42,6 +43,8 @@ type survey struct {
 	plain  bool  // all go straight into the log, and say nothing rare
 	lined  bool  // all go straight into line for their turn, and say nothing else that is rare
 	turns  bool  // all run only in their turn: there is nothing to claim yet
+	turn   bool  // some do, and nothing else keeps them
+	due    bool  // some will be due soon
 	more   bool  // some say more than they have to
 	doubts uuids // those that need others than those of the call
 }
@@ -58,6 +61,9 @@ func surveyOf(tasks []store.NewTask) *survey {
 		s.plain = s.plain && ready && !isRare(t)
 		s.lined = s.lined && ready && t.Turn && t.Workflow.IsZero()
 		s.turns = s.turns && t.Turn
+		waits := t.Delay > 0 || !t.RunAt.IsZero()
+		s.turn = s.turn || t.Turn && !waits
+		s.due = s.due || waits && t.Delay < store.Soon && (t.RunAt.IsZero() || time.Until(t.RunAt) < store.Soon)
 		s.more = s.more || t.Tenant != "" || len(t.Tags) > 0 || len(t.Settings) > 0 || !t.ExpiresAt.IsZero()
 	}
 	if needs {
@@ -66,16 +72,21 @@ func surveyOf(tasks []store.NewTask) *survey {
 	return s
 }
 
-// ringFor tells listeners of the queues of tasks. A grant does so for those that wait for their turn.
-func (s *Store) ringFor(have *survey) {
-	if have.turns {
-		return
+// ringFor tells listeners of tasks.
+func (s *Store) ringFor(have *survey) { s.ring(have.rings()...) }
+
+// rings are what to ring for: the queues of tasks, and whoever leads. A grant rings for those that wait for their turn.
+func (v *survey) rings() (names []string) {
+	if !v.turns {
+		names = slices.Compact(slices.Clone(v.queues))
 	}
-	for i, queue := range have.queues {
-		if i == 0 || queue != have.queues[i-1] {
-			s.ring(queue)
-		}
+	if v.turn {
+		names = append(names, bell.Turns)
 	}
+	if v.due {
+		names = append(names, bell.Due)
+	}
+	return names
 }
 
 // commit stores tasks in a transaction of their own, and finds out what became

@@ -94,7 +94,7 @@ func IsBusy(err error) bool { return isBusy(err) }
 func (s *Store) Rung(queue string) bool {
 	s.bell.mu.Lock()
 	defer s.bell.mu.Unlock()
-	r := s.bell.queues[queue]
+	r := s.bell.names[queue]
 	return r != nil && (r.later || !r.at.IsZero())
 }
 

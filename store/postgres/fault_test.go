@@ -205,7 +205,7 @@ func TestItWorksBehindAPoolerInTransactionModeOnOneConnection(t *testing.T) {
 	load(t, s, 2000)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := s.Listen(ctx, func(...string) {}); err == nil || errors.Is(err, context.DeadlineExceeded) {
+	if err := s.Listen(ctx, func(store.Hint) {}); err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a deaf listener was not noticed: %v", err)
 	}
 	term := lead(t, s)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/tuskqueue/tusk/internal/bell"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -116,6 +117,9 @@ func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []
 		case err != nil:
 			return nil, nil, err
 		case len(gone) == 0:
+			if slices.ContainsFunc(f.odds, dueSoon) {
+				s.ring(bell.Due)
+			}
 			if x != nil {
 				s.ringFor(x.survey)
 				s.settle(ctx, x.doubts)
@@ -126,6 +130,9 @@ func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []
 	}
 	return lost, held, nil
 }
+
+// dueSoon reports whether a task is tried again so soon that whoever leads is told.
+func dueSoon(o *store.Outcome) bool { return !o.State.Finished() && o.Delay < store.Soon }
 
 func idsOfAll(outcomes []*store.Outcome) uuids {
 	ids := make(uuids, len(outcomes))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tuskqueue/tusk/internal/bell"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -33,14 +34,14 @@ func (s *Store) Prompt() bool { return s.hearing.Load() > 0 }
 // Listen implements store.Notifier, on a connection of its own. It sends a ping
 // whenever it has heard nothing for a while: a connection can be alive and deaf.
 // Wakes are sent by Enqueue and Admit after their commit, at once and then at most
-// every 3 to 20 ms for a queue and process.
-func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
-	return ListenAll(ctx, []*Store{s}, func(_ int, queues ...string) { wake(queues...) })
+// every 3 to 20 ms for a queue and process, and for whoever leads every 20 to 100.
+func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
+	return ListenAll(ctx, []*Store{s}, func(_ int, h store.Hint) { wake(h) })
 }
 
 // ListenAll is Listen for several engines on one pool, with one connection: wake is told of
 // which of them it is.
-func ListenAll(ctx context.Context, all []*Store, wake func(i int, queues ...string)) error {
+func ListenAll(ctx context.Context, all []*Store, wake func(i int, h store.Hint)) error {
 	l := listener{all: all, wake: wake, of: map[string]int{}}
 	for i, s := range all {
 		l.of[s.channel()] = i
@@ -60,7 +61,7 @@ func ListenAll(ctx context.Context, all []*Store, wake func(i int, queues ...str
 type listener struct {
 	all  []*Store // on one pool
 	of   map[string]int
-	wake func(i int, queues ...string)
+	wake func(i int, h store.Hint)
 }
 
 func (l *listener) start(ctx context.Context) (*pgx.Conn, error) {
@@ -92,7 +93,7 @@ func (l *listener) hear(ctx context.Context, c *pgx.Conn) error {
 	heard, asked, wait := false, false, rand.N(first.pingWithin/20)
 	crowds := map[string]*crowd{}
 	for channel, i := range l.of {
-		wake := func(queues ...string) { l.wake(i, queues...) }
+		wake := func(name string) { l.wake(i, bell.Hint([]string{name})) }
 		crowds[channel] = &crowd{s: l.all[i], wake: wake, pending: map[string]bool{}}
 	}
 	for {
@@ -105,7 +106,7 @@ func (l *listener) hear(ctx context.Context, c *pgx.Conn) error {
 				for i, s := range l.all {
 					s.hearing.Add(1)
 					defer s.hearing.Add(-1)
-					l.wake(i)
+					l.wake(i, store.Hint{})
 				}
 			}
 			if c := crowds[n.Channel]; c != nil && !strings.HasPrefix(n.Payload, pingPrefix) {

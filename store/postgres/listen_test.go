@@ -17,7 +17,7 @@ func TestAListenerIsToldOfQueuesThatGotTasks(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	told := make(chan []string, 1000)
 	ended := make(chan error, 1)
-	go func() { ended <- s.Listen(ctx, func(queues ...string) { told <- queues }) }()
+	go func() { ended <- s.Listen(ctx, func(h store.Hint) { told <- h.Queues }) }()
 	await := func(want ...string) {
 		t.Helper()
 		deadline := time.After(10 * time.Second)
@@ -86,7 +86,7 @@ func TestListenersShareTheirPings(t *testing.T) {
 	for range listeners {
 		g.Go(func() {
 			once := sync.OnceFunc(func() { heard <- true })
-			if err := s.Listen(ctx, func(...string) { once() }); !errors.Is(err, context.Canceled) {
+			if err := s.Listen(ctx, func(store.Hint) { once() }); !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}
 		})
@@ -155,7 +155,7 @@ func TestAListenerAsksWhetherItHearsOnAConnectionThatMayBeDeadToo(t *testing.T) 
 	s, _ := open(t, through, false)
 	s.PingEvery(200*time.Millisecond, time.Second)
 	hears, ended := make(chan bool, 1000), make(chan error)
-	go func() { ended <- s.Listen(context.Background(), func(...string) { hears <- true }) }()
+	go func() { ended <- s.Listen(context.Background(), func(store.Hint) { hears <- true }) }()
 	<-hears
 	p.stall(func(*wire) bool { return true })
 	defer p.cut()

@@ -53,7 +53,7 @@ type Store struct {
 	owned     bool   // the pool was opened here
 	known     known
 	quiet     bool
-	bell      bell
+	bell      ringing
 	workers   counts
 	hearing   atomic.Int32 // listeners that hear
 	fuller    atomic.Bool  // tasks that were claimed lately had more than the least

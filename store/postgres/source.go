@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tuskqueue/tusk/internal/bell"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
 )
@@ -59,6 +61,9 @@ func (s *Store) decideOnce(
 		if err = verb(b); err == nil {
 			err = w.apply(b)
 		}
+		if err == nil {
+			s.ring(ringsOf(b)...)
+		}
 	}
 	if err != nil && ctx.Err() == nil {
 		within, cancel := context.WithTimeout(ctx, time.Second)
@@ -66,6 +71,19 @@ func (s *Store) decideOnce(
 		_, _ = c.Exec(within, "rollback")
 	}
 	return w.left, err
+}
+
+// ringsOf are what to ring for what the rules have decided.
+func ringsOf(b *rules.Batch) (names []string) {
+	for _, c := range b.Changes() {
+		if c.After == nil || c.After.Place == 0 {
+			continue
+		}
+		if name := bell.For(c.After, b.Now); name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // send sends statements in one trip.

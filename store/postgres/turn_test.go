@@ -4,8 +4,33 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/bell"
 	"github.com/tuskqueue/tusk/store"
 )
+
+// Whoever leads is told of what a user's transaction stores once it is likely to have been committed.
+func TestAUsersTransactionRingsForWhoeverLeads(t *testing.T) {
+	s, pool := fresh(t)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context())
+	inside, err := s.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tasks := newTasks(2, "limited")
+	tasks[0].Turn, tasks[1].Delay = true, time.Second
+	if _, err := inside.Enqueue(t.Context(), tasks); err != nil {
+		t.Fatal(err)
+	}
+	for until := time.Now().Add(10 * time.Second); !s.Rung(bell.Turns) || !s.Rung(bell.Due); time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("nobody is told")
+		}
+	}
+}
 
 // Many tasks that only wait for their turn get in line by one COPY, in the order given;
 // nobody is told before they are granted, and a flush gives back their turns by one statement.
@@ -23,6 +48,9 @@ func TestManyTasksGetInLineAndGiveTheirTurnsBackTogether(t *testing.T) {
 	}
 	if s.Rung("limited") {
 		t.Error("told of tasks that cannot run yet")
+	}
+	if !s.Rung(bell.Turns) || s.Rung(bell.Due) {
+		t.Error("whoever leads is not told that tasks wait for their turn, or that they are due")
 	}
 	if n := number(t, pool, `
 		select count(*) from tusk.waiting w

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tuskqueue/tusk/internal/bell"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
 )
@@ -174,10 +175,12 @@ func (w *work) find(r *rules.Row, failure, turnID int64) (at spot, err error) {
 // put counts a task in at its spot.
 func (w *work) put(r *rules.Row, at spot) {
 	w.regroup(at.failure, at.state, 1)
+	if name := bell.For(r, w.time()); name != "" {
+		w.wake(name)
+	}
 	switch at.state {
 	case store.Available:
 		at.of.next()
-		w.wake(r.Queue)
 	case store.Scheduled, store.Retryable, store.Pending:
 		w.waits(r.Queue, at.state, 1)
 		if at.place != 0 {

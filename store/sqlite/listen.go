@@ -6,6 +6,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/tuskqueue/tusk/internal/bell"
+	"github.com/tuskqueue/tusk/store"
 )
 
 // How often the file is asked whether another process has written: often while
@@ -30,15 +33,15 @@ type listener struct {
 	ring chan struct{}
 }
 
-// wake tells all listeners that queues have got available tasks.
-func (w *wakes) wake(queues map[string]bool) {
-	if len(queues) == 0 {
+// wake tells all listeners that queues have got available tasks, or rings for whoever leads.
+func (w *wakes) wake(names map[string]bool) {
+	if len(names) == 0 {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for l := range w.listeners {
-		maps.Copy(l.mail, queues)
+		maps.Copy(l.mail, names)
 		l.knock()
 	}
 }
@@ -65,7 +68,7 @@ func (w *wakes) read(l *listener) []string {
 
 // Listen implements store.Notifier. What this process commits it tells at once;
 // for what others do it looks at the file's version every few milliseconds.
-func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
+func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	l := &listener{mail: map[string]bool{}, ring: make(chan struct{}, 1)}
 	s.wakes.mu.Lock()
 	if s.wakes.listeners == nil {
@@ -95,7 +98,7 @@ func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
 			continue
 		case <-l.ring:
 		}
-		wake(s.wakes.read(l)...)
+		wake(bell.Hint(s.wakes.read(l)))
 		if seen = time.Now(); !often {
 			often = true
 			look.Reset(lookOften)

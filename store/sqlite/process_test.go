@@ -279,7 +279,7 @@ func TestAnotherProcessWakesListeners(t *testing.T) {
 	woken := make(chan struct{}, 1000)
 	ended := make(chan error)
 	go func() {
-		ended <- here.Listen(ctx, func(...string) { woken <- struct{}{} })
+		ended <- here.Listen(ctx, func(store.Hint) { woken <- struct{}{} })
 	}()
 	for heard := false; !heard; {
 		if _, err := there.Enqueue(t.Context(), newTasks(1)); err != nil {

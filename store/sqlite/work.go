@@ -18,7 +18,7 @@ type transaction struct {
 	moved bool            // and that it was given by this transaction
 	wrote bool            // somebody wrote
 	fresh map[name]int64  // kinds that are not committed yet
-	woken map[string]bool // queues that got tasks
+	woken map[string]bool // what to ring for: queues that got tasks, and names of package bell
 }
 
 // open reads the clock, whose ledger this is, and how far places have been given out.
@@ -65,11 +65,11 @@ func (t *transaction) stamp() error {
 	return err
 }
 
-func (t *transaction) wake(queue string) {
+func (t *transaction) wake(name string) {
 	if t.woken == nil {
 		t.woken = map[string]bool{}
 	}
-	t.woken[queue] = true
+	t.woken[name] = true
 }
 
 // work is one call's part of a transaction. Lanes, leases and counters are

@@ -62,7 +62,8 @@ func clauses() []clause {
 	return slices.Concat(enqueueClauses, keyClauses, tenantClauses, claimClauses, extendClauses, finishClauses,
 		exchangeClauses, needClauses, turnClauses, leadClauses, admitClauses, rescueClauses, witnessClauses, pruneClauses,
 		readClauses, editClauses, changedClauses, recordClauses, txClauses, heldClauses, raceClauses, needRaceClauses,
-		raceCommitClauses, endClauses, archiveClauses, restoreClauses, crowdClauses)
+		raceCommitClauses, endClauses, archiveClauses, restoreClauses, crowdClauses,
+		ringClauses)
 }
 
 // T is a test of one clause on a database of its own.

@@ -215,7 +215,8 @@ end $$;
 
 -- Meets needs, and sets children free that have no other open, but for those that
 -- somebody else holds. Of two last parents that end at once each locks the child before it
--- looks whether others are left. Children that come meanwhile are in doubt.
+-- looks whether others are left. Children that come meanwhile are in doubt. Returns what is to be rung for: queues,
+-- and turns when children wait for theirs.
 create function tusk_fn.set_free(_completed uuid[], _failed uuid[]) returns setof text language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -223,6 +224,7 @@ declare
   _now      timestamptz;
   _children uuid[] := tusk_fn.children_of(_completed || _failed);
   _lanes    bigint[] := '{}';
+  _turns    boolean := false;
   w         tusk.waiting;
 begin
   if cardinality(_children) = 0 then
@@ -251,9 +253,11 @@ begin
     w.state := 1; w.n := nextval('tusk.task_n'); w.run_at := greatest(w.run_at, _now);
     if tusk_fn.place(w) = 3 then
       _lanes := _lanes || w.lane;
+    else
+      _turns := _turns or w.turn is true;
     end if;
   end loop;
-  return query select distinct tusk_fn.queue_of(l) from unnest(_lanes) l;
+  return query select distinct tusk_fn.queue_of(l) from unnest(_lanes) l union all select E'\x02turns' where _turns;
 end $$;
 
 -- Whether a task whose turn as the holder of its key has come still needs others.

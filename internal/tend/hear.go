@@ -1,0 +1,87 @@
+package tend
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk/internal/loop"
+	"github.com/tuskqueue/tusk/store"
+)
+
+const (
+	hearEvery   = 10 * time.Millisecond  // a chore is woken no more often
+	hearUnnamed = 100 * time.Millisecond // or than that, by hints that do not say what has happened
+)
+
+// called is a chore that hints wake while it rests. One that looks again within hearEvery is left alone: a queue
+// in which much happens has its leader do no more for being told of it.
+type called struct {
+	loop *loop.Loop
+
+	mu    sync.Mutex
+	rests bool
+	told  bool      // since the look under way began
+	ended time.Time // of the last look
+}
+
+// hear has the chore look: now, or a while after its last look.
+func (c *called) hear(apart time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told = true
+	if !c.rests {
+		return
+	}
+	c.rests = false
+	if wait := apart - time.Since(c.ended); wait > 0 {
+		time.AfterFunc(wait, c.loop.Wake)
+	} else {
+		c.loop.Wake()
+	}
+}
+
+// look is do, for hints to wake it; told: by one, or it may have missed one.
+func (c *called) look(
+	do func(ctx context.Context, term int64, told bool) (time.Duration, error),
+) func(ctx context.Context, term int64) (time.Duration, error) {
+	return func(ctx context.Context, term int64) (time.Duration, error) {
+		c.mu.Lock()
+		told := c.told
+		c.told, c.rests = false, false
+		c.mu.Unlock()
+		pause, err := do(ctx, term, told)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.ended = time.Now()
+		switch {
+		case err != nil:
+			c.told = c.told || told
+		case c.told:
+			pause = min(pause, hearEvery)
+		default:
+			c.rests = pause > hearEvery
+		}
+		return pause, err
+	}
+}
+
+// Hear takes a hint: while this process leads, the chores that it concerns look at once.
+func (l *Leader) Hear(h store.Hint) {
+	if l.Term() == 0 {
+		return
+	}
+	apart := hearEvery
+	if h.Open() {
+		apart = hearUnnamed
+	}
+	if h.Turns || h.Open() {
+		l.turnCalls.hear(apart)
+	}
+	if h.Due || h.Open() {
+		l.admitCalls.hear(apart)
+	}
+}
+
+// prompt reports whether hints come as soon as there is something to do.
+func (l *Leader) prompt() bool { return l.o.Prompt != nil && l.o.Prompt() }

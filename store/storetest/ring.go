@@ -1,0 +1,110 @@
+package storetest
+
+import (
+	"context"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// heard are hints, as they come.
+type heard struct {
+	t     *T
+	hints chan store.Hint
+}
+
+// listen hears hints until the test is over.
+func (t *T) listen() *heard {
+	t.Helper()
+	engine, ok := store.As[store.Notifier](t.Store)
+	if !ok {
+		t.Skip("the engine tells nobody of tasks")
+	}
+	h := &heard{t, make(chan store.Hint, 10000)}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		engine.Listen(ctx, func(hint store.Hint) { h.hints <- hint })
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	h.until("a queue", func() { t.addOne(queue("first")) }, func(hint store.Hint) bool { return len(hint.Queues) > 0 })
+	return h
+}
+
+// until does something, again and again as hints may be lost, until a hint says what is wanted. It returns
+// what came before.
+func (h *heard) until(what string, do func(), want func(store.Hint) bool) (before []store.Hint) {
+	h.t.Helper()
+	for range 20 {
+		for len(h.hints) > 0 {
+			<-h.hints
+		}
+		do()
+		for late := time.After(time.Second); late != nil; {
+			select {
+			case hint := <-h.hints:
+				if want(hint) {
+					return before
+				}
+				before = append(before, hint)
+			case <-late:
+				late = nil
+			}
+		}
+	}
+	h.t.Fatalf("nobody is told of %s", what)
+	return nil
+}
+
+func ofTurns(h store.Hint) bool { return h.Turns }
+func ofDue(h store.Hint) bool   { return h.Due }
+
+var ringClauses = []clause{
+	{"ring/whoever leads is told of tasks that wait for their turn", func(t *T) {
+		h, worker := t.listen(), t.worker()
+		h.until("a task in line", func() { t.addOne(inTurn("a", "")) }, ofTurns)
+		h.until("many in line", func() { t.addMany(100, inTurn("a", "")) }, ofTurns)
+		h.until("a task that need not wait for its time any more", func() {
+			t.edit(store.Change{Op: store.Reschedule}, t.addOne(inTurn("a", ""), delay(time.Hour)))
+		}, ofTurns)
+		h.until("a task whose needs are met", func() {
+			parent := t.addOne(queue("parents"))
+			t.addOne(inTurn("a", ""), needs(store.CancelOnFailure, parent))
+			for _, task := range t.take(worker, 10, "parents") {
+				t.mustEnd(to(store.Completed, &task))
+			}
+		}, ofTurns)
+	}},
+	{"ring/whoever leads is told of tasks that are due soon", func(t *T) {
+		h, worker := t.listen(), t.worker()
+		h.until("a task with a short delay", func() { t.addOne(delay(500 * time.Millisecond)) }, ofDue)
+		h.until("a task of a near instant", func() {
+			t.addOne(func(n *store.NewTask) { n.RunAt = time.Now().Add(time.Second) })
+		}, ofDue)
+		h.until("a task that is tried again soon", func() {
+			t.addOne(queue("failing"))
+			for _, task := range t.take(worker, 10, "failing") {
+				o := to(store.Retryable, &task)
+				o.Delay = 300 * time.Millisecond
+				t.mustEnd(o)
+			}
+		}, ofDue)
+		h.until("a task that was put off for a moment", func() {
+			t.edit(store.Change{Op: store.Reschedule, RunAt: time.Now().Add(time.Second)}, t.addOne(delay(time.Hour)))
+		}, ofDue)
+	}},
+	{"ring/nobody is told of what is due in an hour", func(t *T) {
+		h := t.listen()
+		before := h.until("a queue", func() {
+			t.addOne(delay(time.Hour), inTurn("a", ""))
+			t.addOne(delay(time.Hour))
+			t.addOne(queue("other"))
+		}, func(hint store.Hint) bool { return len(hint.Queues) > 0 })
+		for _, hint := range before {
+			if hint.Turns || hint.Due {
+				t.Errorf("%+v", hint)
+			}
+		}
+	}},
+}
