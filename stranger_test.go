@@ -195,6 +195,12 @@ func TestStrangers(t *testing.T) {
 		if _, err := s.client.Edit(t.Context(), moved[1:], tusk.Change{Op: tusk.OpReprioritize, Priority: 7}); err != nil {
 			t.Fatal(err)
 		}
+		retried := s.strange(1, "stranger", nil)
+		time.Sleep(settles)
+		retry := tusk.Change{Op: tusk.OpRetry, Delay: 40 * time.Minute}
+		if _, err := s.client.Edit(t.Context(), retried, retry); err != nil {
+			t.Fatal(err)
+		}
 		_, stopOther, ran := s.hires(nil, "stranger")
 		time.Sleep(30 * time.Minute)
 		if order := ran(); !slices.Equal(order, moved[2:]) || s.get(later).State != tusk.StateScheduled {
@@ -202,7 +208,7 @@ func TestStrangers(t *testing.T) {
 		}
 		s.await(moved[0], tusk.StateCompleted)
 		s.await(later, tusk.StateCompleted)
-		if order := ran(); len(order) != 3 {
+		if order := ran(); len(order) != 4 {
 			t.Errorf("%v ran", order)
 		}
 		s.stop(stop)

@@ -263,5 +263,5 @@ func givenTime(t *store.Task) bool {
 		return true
 	}
 	c := t.Detail.Changed
-	return c != nil && c.How == store.WasRescheduled && c.At.After(t.ClaimedAt)
+	return c != nil && (c.How == store.WasRescheduled || c.How == store.WasRetried) && c.At.After(t.ClaimedAt)
 }
