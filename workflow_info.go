@@ -76,8 +76,8 @@ func (c *Client) Workflow(ctx context.Context, id ID) (*WorkflowInfo, error) {
 		w.Tasks = append(w.Tasks, first[0])
 	}
 	page := Filter{Workflow: id, Detail: true, NoStates: true, Limit: workflowStep}
-	size := 0
-	var members []TaskInfo
+	size, members := 0, 0
+	var pages [][]TaskInfo
 	for {
 		tasks, err := c.List(ctx, page)
 		if err != nil {
@@ -89,17 +89,20 @@ func (c *Client) Workflow(ctx context.Context, id ID) (*WorkflowInfo, error) {
 				t.Args, t.Detail.Output, page.NoArgs = nil, nil, true
 			}
 		}
-		if members = append(members, tasks...); len(tasks) < page.Limit {
+		pages, members = append(pages, tasks), members+len(tasks)
+		if len(tasks) < page.Limit {
 			break
 		}
 		page.Before = tasks[len(tasks)-1].ID
-		page.Limit = max(workflowStep, min(8*workflowStep, workflowBytes/2*len(members)/(size+1)))
+		page.Limit = max(workflowStep, min(8*workflowStep, workflowBytes/2*members/(size+1)))
 	}
-	for i := len(members) - 1; i >= 0; i-- {
-		w.Tasks = append(w.Tasks, members[i])
+	w.Tasks = slices.Grow(w.Tasks, members)
+	for _, tasks := range slices.Backward(pages) {
+		slices.Reverse(tasks)
+		w.Tasks = append(w.Tasks, tasks...)
 	}
-	for _, t := range w.Tasks {
-		w.States[t.State]++
+	for i := range w.Tasks {
+		w.States[w.Tasks[i].State]++
 	}
 	if len(w.Tasks) == 0 {
 		return nil, fmt.Errorf("workflow %s: %w", id, ErrNotFound)

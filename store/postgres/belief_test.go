@@ -3,9 +3,11 @@ package postgres_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
@@ -83,4 +85,33 @@ func pagesRead(t *testing.T, pool *pgxpool.Pool) int64 {
 		select coalesce(sum(heap_blks_read + heap_blks_hit + coalesce(idx_blks_read + idx_blks_hit, 0)
 			+ coalesce(toast_blks_read + toast_blks_hit + tidx_blks_read + tidx_blks_hit, 0)), 0)::bigint
 		from pg_statio_user_tables where schemaname = 'tusk'`)
+}
+
+// A task that waits after an attempt has a row in the log, too, from which its completion was looked for.
+func TestWhatWaitsIsNotLookedForAmongWhatEnded(t *testing.T) {
+	s, pool := fresh(t)
+	if number(t, pool, "select current_setting('server_version_num')::bigint") < 150000 {
+		t.Skip("the server cannot be told to count at once")
+	}
+	if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
+		t.Fatal(err)
+	}
+	tasks := claimSome(t, s, startWorker(t, s), 1)
+	if _, err := s.Finish(t.Context(), []store.Outcome{{Task: &tasks[0], State: store.Retryable, Attempt: 1, Error: "x",
+		Fingerprint: "f", Delay: time.Hour}}); err != nil {
+		t.Fatal(err)
+	}
+	looks := func() int64 {
+		pagesRead(t, pool) // which has the server count
+		return number(t, pool, `select coalesce(sum(idx_scan), 0)::bigint from pg_stat_user_indexes
+			where indexrelname = 'outcome_node'`)
+	}
+	before := looks()
+	found, err := s.List(t.Context(), store.Filter{IDs: []store.ID{tasks[0].ID}})
+	if err != nil || len(found) != 1 || found[0].State != store.Retryable {
+		t.Fatal(found, err)
+	}
+	if n := looks() - before; n != 0 {
+		t.Errorf("its completion was looked for %d times", n)
+	}
 }

@@ -24,13 +24,17 @@ create function tusk_fn.short_tags(_tags text[]) returns text[] language sql imm
     else array(select left(t, 64) from unnest(_tags) t where t is not null limit 16) end
 $$;
 
--- The tasks of the log, one by one. By id, rows_of finds them.
-create view tusk_fn.task as
+-- The tasks of the log that are in no pack.
+create view tusk_fn.unpacked as
 select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, tusk_fn.short_kind(l.kind) as kind, l.args,
   l.run_at, l.expires_at, l.claimed_at, l.tenant, l.key, tusk_fn.short_tags(l.tags) as tags, l.settings, l.failure,
   l.workflow, l.turn, l.partition
 from tusk.log l
-where l.packed is null
+where l.packed is null;
+
+-- The tasks of the log, one by one. By id, rows_of finds them.
+create view tusk_fn.task as
+select * from tusk_fn.unpacked
 union all
 select l.xid, l.lane, l.n + u.place, tusk_fn.id_after(l.id, u.place::int - 1), l.enqueued_at, 0, 0, l.kind, u.args,
   null, l.expires_at, null, null, null, l.tags, l.settings, null, null, null, null
@@ -43,11 +47,7 @@ where l.packed is not null;
 create function tusk_fn.rows_of(_id uuid, _lo xid8 default '0', _hi xid8 default '18446744073709551615')
   returns setof tusk_fn.task
 language sql stable rows 1 as $$
-  select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, tusk_fn.short_kind(l.kind), l.args, l.run_at,
-    l.expires_at, l.claimed_at, l.tenant, l.key, tusk_fn.short_tags(l.tags), l.settings, l.failure, l.workflow,
-    l.turn, l.partition
-  from tusk.log l
-  where l.id = _id and l.packed is null and l.xid between _lo and _hi
+  select l.* from tusk_fn.unpacked l where l.id = _id and l.xid between _lo and _hi
   union all
   select l.xid, l.lane, l.n + l.place, _id, l.enqueued_at, 0, 0, l.kind, l.packed[l.place], null, l.expires_at, null,
     null, null, l.tags, l.settings, null, null, null, null
