@@ -47,7 +47,9 @@ func (r *ringing) Admit(ctx context.Context, term int64, limit int) (store.Admit
 
 // started runs a worker on such a store, has it idle for a while before each of some tasks, and returns the longest
 // time from when one was due until it ran.
-func started(t *testing.T, r *ringing, limits *tusk.Limits, o func(i int) (*tusk.Options, time.Duration)) (late time.Duration) {
+func started(
+	t *testing.T, r *ringing, limits *tusk.Limits, o func(i int) (*tusk.Options, time.Duration),
+) (late time.Duration) {
 	r.Store = memory.New()
 	s := &shop{t: t, store: r, mux: tusk.NewMux(), client: clientOf(t, r)}
 	ran := make(chan time.Time, 1)
@@ -80,7 +82,9 @@ func TestWhoeverLeadsIsToldOfTasks(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits *tusk.Limits
 		o      func(int) (*tusk.Options, time.Duration)
-	}{"of a limited queue": {limit, now}, "with a delay": {none, soon}, "of a limited queue, with a delay": {limit, soon}} {
+	}{
+		"of a limited queue": {limit, now}, "with a delay": {none, soon}, "of a limited queue, with a delay": {limit, soon},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				if late := started(t, &ringing{}, c.limits, c.o); late > 30*time.Millisecond {
