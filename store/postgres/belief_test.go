@@ -115,3 +115,47 @@ func TestWhatWaitsIsNotLookedForAmongWhatEnded(t *testing.T) {
 		t.Errorf("its completion was looked for %d times", n)
 	}
 }
+
+// A server that knows of one workflow alone believes that every task is of the one that is asked for.
+func TestTasksOfAWorkflowAreNotLookedForAmongThoseOfAnother(t *testing.T) {
+	s, pool := fresh(t)
+	if number(t, pool, "select current_setting('server_version_num')::bigint") < 150000 {
+		t.Skip("the server cannot be told to count at once")
+	}
+	ctx := t.Context()
+	enqueue := func(id store.ID, n int, delay time.Duration) {
+		t.Helper()
+		tasks := newTasks(n, "q")
+		for i := range tasks {
+			tasks[i].Workflow, tasks[i].Delay = id, delay
+		}
+		if _, err := s.Enqueue(ctx, tasks); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one, other := store.ID{1}, store.ID{2}
+	enqueue(one, 5000, 0)
+	enqueue(one, 5000, time.Hour)
+	for _, sql := range []string{unwatched, "analyze", plans + "force_generic_plan'; end $$"} {
+		if _, err := pool.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool.Reset()
+	enqueue(other, 4000, 0)
+	enqueue(other, 4000, time.Hour)
+	for id, before := range map[store.ID]store.ID{one: {}, other: {}} {
+		pages := int64(1 << 30)
+		for range 3 { // once for catalogs and plans
+			from := pagesRead(t, pool)
+			found, _, err := s.Search(ctx, store.Filter{Workflow: id, Before: before, Limit: 10}, 1<<30)
+			if err != nil || len(found) != 10 {
+				t.Fatal(len(found), err)
+			}
+			pages = min(pages, pagesRead(t, pool)-from)
+		}
+		if pages > 500 {
+			t.Errorf("ten tasks of workflow %v take %d pages", id, pages)
+		}
+	}
+}

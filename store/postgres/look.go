@@ -84,14 +84,25 @@ func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, mos
 		return strings.NewReplacer("{cursor}", cursor, "{packs}", strconv.Itoa(rows/s.packLeast+2)).Replace(
 			s.sql["look_rows_of_log"]), "", rows
 	}
-	c.of(&store.Filter{Key: f.Key, Fingerprint: f.Fingerprint, Workflow: f.Workflow, Before: f.Before})
+	order := "s.id desc"
+	if f.Key == "" && f.Fingerprint == "" && !f.Workflow.IsZero() {
+		order = "s.workflow desc, s.id desc"
+		workflow, below := c.arg([16]byte(f.Workflow)), "'"+highestID+"'"
+		if !f.Before.IsZero() {
+			below = c.arg([16]byte(f.Before))
+		}
+		c.list = append(c.list, "s.workflow is not null", fmt.Sprintf(
+			"(s.workflow, s.id) >= (%[1]s, '%[2]s') and (s.workflow, s.id) < (%[1]s, %[3]s)", workflow, lowestID, below))
+	} else {
+		c.of(&store.Filter{Key: f.Key, Fingerprint: f.Fingerprint, Workflow: f.Workflow, Before: f.Before})
+	}
 	if t.name == "log" { // in packs there is neither a key nor a tenant, a workflow nor a failure
 		c.list = append(c.list, "s.packed is null")
 	}
 	if tenant {
 		c.add("s.tenant = ?", f.Tenants[0])
 	}
-	if from = s.lookWhere(c, "s.id desc", ""); t.name == "log" || direct(f) {
+	if from = s.lookWhere(c, order, ""); t.name == "log" || direct(f) {
 		return from, "", rows
 	}
 	states := slices.DeleteFunc(slices.Clone(t.states), func(state store.State) bool {
@@ -124,7 +135,7 @@ func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, mos
 // pinned begins a transaction in which the planner reads a whole table only where
 // there is no index, and goes through an index alone, whatever it believes of tables that grow fast.
 var pinned = pgx.TxOptions{BeginQuery: "begin read only; set local enable_seqscan = off; " +
-	"set local enable_bitmapscan = off; set local jit = off"}
+	"set local enable_bitmapscan = off; set local enable_sort = off; set local jit = off"}
 
 // queryPinned is queryText with plans that do not depend on statistics.
 func (s *Store) queryPinned(ctx context.Context, text string, row func(raw [][]byte) error, args ...any) error {

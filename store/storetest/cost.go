@@ -80,6 +80,7 @@ type costs struct {
 	Meter
 	worker store.ID
 	filled int
+	small  store.ID // a workflow of few tasks, that are older than most
 }
 
 // measure makes each call twice, and a few times more while it reads more than most, since others
@@ -102,7 +103,12 @@ func (c *costs) measure(most []int64) []int64 {
 
 // fill adds n tasks of every sort that may lie beside a task.
 func (c *costs) fill(n int) {
-	c.filled++
+	if c.filled++; c.small.IsZero() {
+		c.small = NewID()
+		of := func(t *store.NewTask) { t.Workflow = c.small }
+		c.addMany(few, queue("other"), of, delay(time.Hour))
+		c.addMany(few, queue("other"), of, needs(store.CancelOnFailure, c.addOne(queue("other"), delay(time.Hour))))
+	}
 	in := func(name string) func(*store.NewTask) { return queue("fill " + name) }
 	many := func(n int, of func(i int) store.NewTask) (ids []store.ID) {
 		tasks := make([]store.NewTask, n)
@@ -188,6 +194,19 @@ func changes(change store.Change, made ...func(*store.NewTask)) func(c *costs) f
 func lists(f store.Filter) func(c *costs) func() {
 	return func(c *costs) func() {
 		return func() { c.list(f) }
+	}
+}
+
+func (c *costs) search(f store.Filter) {
+	c.Helper()
+	engine, ok := store.As[store.Searcher](c.T.Store)
+	if !ok {
+		c.list(f)
+		return
+	}
+	tasks, _, err := engine.Search(c.ctx(), f, 1<<30)
+	if err != nil || len(tasks) != f.Limit {
+		c.Fatalf("%d tasks, %v", len(tasks), err)
 	}
 }
 
@@ -293,6 +312,12 @@ var calls = []costly{
 	{"list a tag", lists(store.Filter{Tags: []string{"tag7"}, Limit: few})},
 	{"list a queue's", lists(store.Filter{Queues: []string{"fill line"}, Limit: few})},
 	{"list the latest", lists(store.Filter{Limit: few})},
+	{"list a workflow's", func(c *costs) func() {
+		return func() { c.list(store.Filter{Workflow: c.small, Limit: few}) }
+	}},
+	{"search for a workflow's", func(c *costs) func() {
+		return func() { c.search(store.Filter{Workflow: c.small, Limit: few}) }
+	}},
 	{"list a state's", lists(store.Filter{States: []store.State{store.Discarded}, Limit: few})},
 	{"records", func(c *costs) func() {
 		return func() {
