@@ -132,7 +132,7 @@ func TestOperationsOnEachEngine(t *testing.T) {
 
 func TestAWholeQueueGetsAnotherPriorityWhileAWorkerRuns(t *testing.T) {
 	onEachEngine(t, func(t *testing.T, client *tusk.Client) {
-		const n = 1000
+		const n = 500
 		enqueueMany(t, client, n, tusk.Options{Queue: "q", Priority: 5})
 		var mu sync.Mutex
 		ran := map[tusk.ID]int{}

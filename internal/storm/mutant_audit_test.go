@@ -17,9 +17,9 @@ var audited = []planted{
 		env: "TUSK_TEST_COMMITS=1m"},
 	{mutant: mutant{name: "a transaction's end is judged with its lock",
 		edits: []change{{"store/postgres/functions/06_finish.sql",
-			"  if not tusk_fn.try_finish(_token, _id) then\n    return false;\n  end if;\n  -- A statement of its own: it " +
+			"  if not tusk_fn.try_finish(_token, e.id) then\n    return false;\n  end if;\n  -- A statement of its own: it " +
 				"sees what the lock's last holder committed.\n  if not exists (",
-			"  if not tusk_fn.try_finish(_token, _id) or not exists ("}},
+			"  if not tusk_fn.try_finish(_token, e.id) or not exists ("}},
 		caught: "accepted inside"}, in: "store/postgres", test: "^TestConformance$/race/a_finish",
 		env: "TUSK_TEST_COMMITS=1m"},
 	{mutant: mutant{name: "what a living worker does not know of is nobody's", ground: "postgres", edits: []change{
@@ -65,7 +65,7 @@ var audited = []planted{
 			"	return s.pool.Acquire(ctx)\n"}},
 		caught: "deadline exceeded|timeout"}, in: "store/postgres", test: "^TestConformance$/crowd"},
 	{mutant: mutant{name: "SQL enqueues beside the limits of a queue", ground: "postgres", edits: []change{
-		{"store/postgres/functions/16_sql.sql", "array[nullif(tusk_fn.takes_turns(queue), false)]", "array[null::boolean]"}},
+		{"store/postgres/functions/16_sql.sql", "nullif(tusk_fn.takes_turns(queue), false)", "null"}},
 		faults: "F1", caught: "I9"}, env: envTime + "=20s"},
 	{mutant: mutant{name: "a migration locks for its session", edits: []change{
 		{"store/postgres/migrate.go", "pg_catalog.pg_advisory_xact_lock($1)", "pg_catalog.pg_advisory_lock($1)"}},
