@@ -14,8 +14,8 @@ type mark struct {
 }
 
 // minds are what this handle remembers of lanes: which page was last appended to, and the cursor. Where it alone claims
-// from a lane, it need not read the cursor
-// again. Where others claim too, moves clash, and for a while claimers lock the cursor instead.
+// from a lane, it need not read the cursor again. Where others claim too, moves clash, and for a while claimers lock
+// the cursor instead.
 type minds struct {
 	mu sync.Mutex
 	of map[lane]mind

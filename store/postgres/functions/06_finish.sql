@@ -247,11 +247,12 @@ begin
   return exists (select from tusk.finished f where f.token = _token);
 end $$;
 
--- Ends attempts. The ends that are no plain completions come once more in _odd. Among the keys, those with an id are to
--- be freed; those without are touched by the other ends. If anything is lost or held by an open transaction, nothing is
--- written and those are returned: the caller goes on without them. A key that is held is
--- returned without an id, its place as the queue. Otherwise it returns the queues of what
--- was set free. It waits for nobody longer than its lock_timeout, which is an error.
+-- Ends attempts. The ends that are no plain completions come once more in _odd. Among the keys,
+-- those with an id are to be freed; those without are touched by the other ends. If anything is
+-- lost or held by an open transaction, nothing is written and those are returned: the caller goes
+-- on without them. A key that is held is returned without an id, its place as the queue. Otherwise
+-- it returns the queues of what was set free. It waits for nobody longer than its lock_timeout,
+-- which is an error.
 create function tusk_fn.finish(f tusk_fn.flush, _odd tusk_fn.odd_end[], _keys tusk_fn.end_key[],
   _in_order boolean default false)
 returns table (token uuid, id uuid, held boolean, queue text)

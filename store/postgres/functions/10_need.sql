@@ -456,9 +456,9 @@ begin
   return query select a.tasks, 0, a.queues, a.next from tusk_fn.admit(_term, _limit) a;
 end $$;
 
--- Ends attempts like finish, together with what comes with their outcomes. If one of the
--- tasks that are sent to run again, and bring others, is cancelled instead, nothing is written, and it is returned
--- without a token; if it is the only one, what it brings is dropped.
+-- Ends attempts like finish, together with what comes with their outcomes. If one of the tasks
+-- that are sent to run again, and bring others, is cancelled instead, nothing is written, and it
+-- is returned without a token; if it is the only one, what it brings is dropped.
 create function tusk_fn.finish_more(f tusk_fn.flush, _odd tusk_fn.odd_end[], _keys tusk_fn.end_key[],
   _tasks tusk_fn.new_task[], _needs tusk_fn.new_need[], _more tusk_fn.extras)
 returns table (token uuid, id uuid, held boolean, queue text) language plpgsql
