@@ -53,8 +53,9 @@ func (w *WorkflowInfo) after(first ID) map[ID]bool {
 	return found
 }
 
-// workflowBytes is how much a WorkflowInfo has of args and outputs, and workflowStep how
-// many tasks are loaded at a time.
+// workflowBytes is how much a WorkflowInfo has of args and outputs. Its first page has workflowStep
+// tasks, each of the others at most eight times as many as the one before, and half of workflowBytes by
+// what the tasks so far had.
 const (
 	workflowBytes = 6 << 20
 	workflowStep  = 16
@@ -76,7 +77,7 @@ func (c *Client) Workflow(ctx context.Context, id ID) (*WorkflowInfo, error) {
 		w.Tasks = append(w.Tasks, first[0])
 	}
 	page := Filter{Workflow: id, Detail: true, NoStates: true, Limit: workflowStep}
-	size, members := 0, 0
+	size, loaded, members := 0, 0, 0 // bytes of args and outputs, these and logs, tasks
 	var pages [][]TaskInfo
 	for {
 		tasks, err := c.List(ctx, page)
@@ -85,8 +86,13 @@ func (c *Client) Workflow(ctx context.Context, id ID) (*WorkflowInfo, error) {
 		}
 		for i := range tasks {
 			t := &tasks[i]
-			if size += len(t.Args) + len(t.Detail.Output); size > workflowBytes {
+			large := len(t.Args) + len(t.Detail.Output)
+			if size += large; size > workflowBytes {
 				t.Args, t.Detail.Output, page.NoArgs = nil, nil, true
+			}
+			loaded += large
+			for _, line := range t.Detail.Logs {
+				loaded += len(line.Text)
 			}
 		}
 		pages, members = append(pages, tasks), members+len(tasks)
@@ -94,7 +100,7 @@ func (c *Client) Workflow(ctx context.Context, id ID) (*WorkflowInfo, error) {
 			break
 		}
 		page.Before = tasks[len(tasks)-1].ID
-		page.Limit = max(workflowStep, min(8*workflowStep, workflowBytes/2*members/(size+1)))
+		page.Limit = max(workflowStep, min(8*page.Limit, store.MaxPage, workflowBytes/2*members/(loaded+1)))
 	}
 	w.Tasks = slices.Grow(w.Tasks, members)
 	for _, tasks := range slices.Backward(pages) {

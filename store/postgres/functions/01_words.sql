@@ -27,8 +27,9 @@ $$;
 -- The tasks of the log that are in no pack.
 create view tusk_fn.unpacked as
 select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, tusk_fn.short_kind(l.kind) as kind, l.args,
-  l.run_at, l.expires_at, l.claimed_at, l.tenant, l.key, tusk_fn.short_tags(l.tags) as tags, l.settings, l.failure,
-  l.workflow, l.turn, l.partition
+  l.run_at, l.expires_at, l.claimed_at, l.tenant, l.key,
+  case when l.tags is not null then tusk_fn.short_tags(l.tags) end as tags, -- not inlined: few tasks have tags
+  l.settings, l.failure, l.workflow, l.turn, l.partition
 from tusk.log l
 where l.packed is null;
 
@@ -123,11 +124,12 @@ end $$;
 -- The place of an id in runs; null: it is not there.
 create function tusk_fn.place_of(_firsts uuid[], _counts int[], _id uuid) returns int language plpgsql immutable as $$
 declare
-  _block uuid := tusk_fn.block_of(_id);
+  _block uuid;
 begin
   if _counts is null then
     return pg_catalog.array_position(_firsts, _id);
   end if;
+  _block := tusk_fn.block_of(_id);
   return (
     select r.upto - r.count + 1 + tusk_fn.ids_between(r.first, _id)
     from (
