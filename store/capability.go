@@ -85,9 +85,10 @@ type Maintainer interface {
 // Overseer is an engine that says in one trip what a leader has to do. Whoever leads asks for chores that have
 // nothing to do as rarely as that allows.
 type Overseer interface {
-	// Oversee looks at what there is to do now, and of which kinds there are records. It fails with ErrNotLeader when
-	// the term is over.
-	Oversee(ctx context.Context, term int64, kinds ...string) (Chores, error)
+	// Oversee looks at what there is to do now, and of which kinds there are records. It may renew the candidate's term
+	// for its TTL, as Lead does; with a TTL of 0 it leaves the term as it is. It fails with ErrNotLeader when the term
+	// is over.
+	Oversee(ctx context.Context, c Candidate, kinds ...string) (Chores, error)
 }
 
 // Chores say which calls of a Keeper have something to do. It is no error if one of them finds nothing.
@@ -97,6 +98,8 @@ type Chores struct {
 	Turns   bool     // tasks run in turns
 	Ended   int64    // grows when tasks are completed; 0: the engine does not say
 	Records []string // kinds of which there are records
+
+	Renewed time.Time // the engine's clock, if the call has renewed the term
 }
 
 // Witness is an engine that sees a worker's process die, by a connection that ends

@@ -80,13 +80,13 @@ func (g *gate) Admit(ctx context.Context, term int64, limit int) (store.Admitted
 
 // Oversee implements store.Overseer. That there is nothing to admit, or nobody who waits for a turn, is a round of that
 // chore, too: the leader does not call it.
-func (g *gate) Oversee(ctx context.Context, term int64, kinds ...string) (store.Chores, error) {
+func (g *gate) Oversee(ctx context.Context, by store.Candidate, kinds ...string) (store.Chores, error) {
 	engine, ok := store.As[store.Overseer](g.Store)
 	if !ok {
 		return store.Chores{}, errors.ErrUnsupported // the leader asks chore by chore
 	}
 	admit, turns := g.begin(0), g.begin(1)
-	c, err := engine.Oversee(ctx, term, kinds...)
+	c, err := engine.Oversee(ctx, by, kinds...)
 	if err != nil {
 		return c, err
 	}

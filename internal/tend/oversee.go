@@ -33,13 +33,19 @@ func (l *Leader) mayHave(term int64, kind string) bool {
 // overseenFor is for how long that is believed. It is asked again every admitRests.
 const overseenFor = admitRests + admitRests/2
 
-// oversee asks the engine what there is to do, and wakes the chores that rest.
+// oversee asks the engine what there is to do, and wakes the chores that rest. It has the term renewed, if that was not
+// done a moment ago.
 func (l *Leader) oversee(ctx context.Context, term int64) (store.Chores, error) {
 	byKind := l.choresByKind()
-	c, err := l.o.Oversee(ctx, term, slices.Collect(maps.Keys(byKind))...)
+	by, asked := store.Candidate{ID: l.o.ID, Term: term}, time.Now()
+	if l.renewal() < l.o.TTL/6 {
+		by.TTL = l.o.TTL
+	}
+	c, err := l.o.Oversee(ctx, by, slices.Collect(maps.Keys(byKind))...)
 	if err != nil {
 		return c, err
 	}
+	l.renewed(term, asked, c.Renewed)
 	l.mu.Lock()
 	before := l.seen.chores
 	l.seen = overseen{term, time.Now(), c}

@@ -46,11 +46,16 @@ func (c *chores) set(say store.Chores, err error) {
 	c.say, c.err = say, err
 }
 
-func (c *chores) oversee(context.Context, int64, ...string) (store.Chores, error) {
+func (c *chores) oversee(context.Context, store.Candidate, ...string) (store.Chores, error) {
 	c.count("oversee")
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.say, c.err
+}
+
+func (c *chores) Lead(ctx context.Context, by store.Candidate) (store.Leadership, error) {
+	c.count("lead")
+	return c.Store.Lead(ctx, by)
 }
 
 func (c *chores) Admit(ctx context.Context, term int64, limit int) (store.Admitted, error) {
@@ -139,6 +144,32 @@ func TestWhereHintsComeAtOnceChoresAreAskedForOnceASecond(t *testing.T) {
 		defer c.mu.Unlock()
 		if n := c.seen; n["turns"] < 50 || n["turns"] > 101 || n["oversee"] < 50 || n["oversee"] > 101 {
 			t.Errorf("of a thousand hints in a second came %v", n)
+		}
+	})
+}
+
+func TestATermThatAnOverseerRenewsIsNotRenewedBesides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &chores{Store: memory.New(), seen: map[string]int{}}
+		c.set(store.Chores{Admit: -1}, nil)
+		oversee := func(ctx context.Context, by store.Candidate, kinds ...string) (store.Chores, error) {
+			told, err := c.oversee(ctx, by, kinds...)
+			if by.TTL > 0 && err == nil {
+				l, _ := c.Store.Lead(ctx, by)
+				told.Renewed = l.Now
+			}
+			return told, err
+		}
+		l, kill := lead(c, 1, func(o *Options) { o.Oversee, o.Prompt = oversee, func() bool { return true } })
+		defer kill()
+		time.Sleep(5 * time.Second)
+		term := l.Term()
+		if n := c.during(time.Minute); n["lead"] > 0 || n["oversee"] < 59 {
+			t.Errorf("in a minute: %v", n)
+		}
+		c.set(store.Chores{}, errPlanned)
+		if n := c.during(time.Minute); n["lead"] < 20 || l.Term() != term {
+			t.Errorf("in a minute in which the engine does not tell: %v, term %d, %d before", n, l.Term(), term)
 		}
 	})
 }

@@ -42,7 +42,7 @@ type Options struct {
 
 	// Nil where the engine has no housekeeping, or cannot tell what there is to do.
 	Maintain func(ctx context.Context, term int64) error
-	Oversee  func(ctx context.Context, term int64, kinds ...string) (store.Chores, error)
+	Oversee  func(ctx context.Context, c store.Candidate, kinds ...string) (store.Chores, error)
 	// Prompt says whether Hear is told at once of what there is to do; nil: it is not.
 	Prompt func() bool
 	// Rescued is told of each task that was taken from a dead worker; nil: nobody wants to know.
@@ -176,6 +176,9 @@ func (l *Leader) campaign(ctx context.Context) (time.Duration, error) {
 	if before == 0 && l.follows() {
 		return l.o.TTL / 3, nil
 	}
+	if due := l.renewal(); before != 0 && due > 0 {
+		return due, nil
+	}
 	asked := time.Now()
 	answer, err := l.store.Lead(ctx, store.Candidate{ID: l.o.ID, Term: before, TTL: l.o.TTL})
 	if err != nil {
@@ -191,13 +194,33 @@ func (l *Leader) campaign(ctx context.Context) (time.Duration, error) {
 			chore.Wake()
 		}
 	}
+	if answer.Term != 0 {
+		return l.renewal(), nil
+	}
 	return l.o.TTL / 3, nil
+}
+
+// renewal is how long it has until the term must be renewed: a third of the TTL after that was done, and a
+// twelfth more in which oversee may do it.
+func (l *Leader) renewal() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Until(l.until) - l.o.TTL*7/12
 }
 
 func (l *Leader) set(term int64, until time.Time, ahead time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.term, l.until, l.ahead = term, until, ahead
+}
+
+// renewed notes that an engine has renewed a term that it was asked to renew, unless that is over here.
+func (l *Leader) renewed(term int64, asked, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.term == term && !now.IsZero() {
+		l.until, l.ahead = asked.Add(l.o.TTL), time.Until(now)
+	}
 }
 
 // stepDown ends the term here. How far the engine's clock is ahead is as true as before: a chore of the term may still

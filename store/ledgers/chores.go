@@ -12,12 +12,12 @@ import (
 var _ store.Overseer = (*Store)(nil)
 
 // Oversee implements store.Overseer. Admit has something to do while ledgers need anything of others.
-func (s *Store) Oversee(ctx context.Context, term int64, kinds ...string) (c store.Chores, err error) {
+func (s *Store) Oversee(ctx context.Context, by store.Candidate, kinds ...string) (c store.Chores, err error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
 		return c, err
 	}
-	told := s.choresOf(ctx, all, term, 1, kinds...)
+	told := s.choresOf(ctx, all, by.Term, 1, kinds...)
 	if len(told) < len(all) { // the others are to be asked
 		return store.Chores{Rescue: true, Turns: true, Records: kinds}, nil
 	}
@@ -58,7 +58,7 @@ func (s *Store) choresOf(
 			continue
 		}
 		done.Go(func() {
-			chores, err := postgres.ChoresOf(within, term, engines, letters, kinds...)
+			chores, err := postgres.ChoresOf(within, store.Candidate{Term: term}, engines, letters, kinds...)
 			if err != nil {
 				if ctx.Err() == nil { // any of them may be the cause
 					for _, i := range numbers {

@@ -12,6 +12,7 @@ import (
 // Chores say what whoever leads has to do in a ledger.
 type Chores struct {
 	Leads  bool          // the term is valid there
+	Now    time.Time     // by the server's clock
 	Next   time.Duration // until the next waiting task is due; negative: none waits
 	Doubts bool          // Admit has needs to look at
 	Turns  bool          // tasks run in turns
@@ -25,8 +26,8 @@ type Chores struct {
 var _ store.Overseer = (*Store)(nil)
 
 // Oversee implements store.Overseer.
-func (s *Store) Oversee(ctx context.Context, term int64, kinds ...string) (store.Chores, error) {
-	all, err := ChoresOf(ctx, term, []*Store{s}, "", kinds...)
+func (s *Store) Oversee(ctx context.Context, by store.Candidate, kinds ...string) (store.Chores, error) {
+	all, err := ChoresOf(ctx, by, []*Store{s}, "", kinds...)
 	if err != nil {
 		return store.Chores{}, err
 	}
@@ -37,28 +38,45 @@ func (s *Store) Oversee(ctx context.Context, term int64, kinds ...string) (store
 	if c.Doubts {
 		c.Next = 0
 	}
-	return store.Chores{Admit: c.Next, Rescue: c.Rescue, Turns: c.Turns, Ended: c.Ended, Records: c.Records}, nil
+	told := store.Chores{Admit: c.Next, Rescue: c.Rescue, Turns: c.Turns, Ended: c.Ended, Records: c.Records}
+	if by.TTL > 0 {
+		told.Renewed = c.Now
+	}
+	return told, nil
 }
 
 // ChoresOf looks at several engines on one pool, in one statement: what is idle need not be
-// asked for each chore. Letters are tasks of a queue that wait for their time; empty: there are no other ledgers.
-func ChoresOf(ctx context.Context, term int64, all []*Store, letters string, kinds ...string) ([]Chores, error) {
+// asked for each chore. It renews the term in the first one, unless the candidate's TTL is 0. Letters are tasks of a
+// queue that wait for their time; empty: there are no other ledgers.
+func ChoresOf(
+	ctx context.Context, by store.Candidate, all []*Store, letters string, kinds ...string,
+) ([]Chores, error) {
 	chores := make([]Chores, len(all))
 	var lane *int64
 	if letters != "" {
 		lane = new(laneOf(letters, 0))
 	}
-	err := all[0].queryText(ctx, ofEach(all, "chores", nil), func(raw [][]byte) error {
+	args, renew, renewed := []any{by.Term, lane, kinds}, "", -1
+	if by.TTL > 0 {
+		args, renew, renewed = append(args, [16]byte(by.ID), by.TTL.Microseconds()), all[0].sql["renew"]+"\n", 0
+	}
+	text := renew + ofEach(all, "chores", func(i int) []string {
+		if i == renewed {
+			return []string{"{leads}", "select from renewed"}
+		}
+		return []string{"{leads}", all[i].sql["leads"]}
+	})
+	err := all[0].queryText(ctx, text, func(raw [][]byte) error {
 		i := int32Of(raw[0])
 		c := Chores{Leads: raw[1][0] != 0, Next: -1, Doubts: raw[3][0] != 0, Turns: raw[4][0] != 0,
-			Rescue: raw[5][0] != 0 || all[i].lookout.due(term, rescueAll), Far: raw[6][0] != 0,
-			Ended: int64Of(raw[7]), Records: strings.Fields(string(raw[8]))}
+			Rescue: raw[5][0] != 0 || all[i].lookout.due(by.Term, rescueAll), Far: raw[6][0] != 0,
+			Ended: int64Of(raw[7]), Records: strings.Fields(string(raw[8])), Now: timeOf(raw[9])}
 		if raw[2] != nil {
 			c.Next = time.Duration(int64Of(raw[2])) * time.Microsecond
 		}
 		chores[i] = c
 		return nil
-	}, term, lane, kinds)
+	}, args...)
 	if err != nil {
 		return nil, fmt.Errorf("chores: %w", err)
 	}

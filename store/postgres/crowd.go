@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	crowdEvery  = 20 * time.Second // how often the workers of a queue are counted
+	crowdEvery  = 20 * time.Second // for how long the count of a queue's workers is believed
 	mostCounted = 20
+	mostAsked   = 50 // queues of one look
 	// A listener lets others go before it by up to so long for each other worker of the
 	// queue, but not more than longestCourtesy in all.
 	courtesy        = 3 * time.Millisecond
@@ -64,20 +65,25 @@ type counted struct {
 	at      time.Time
 }
 
-// workersOf says how many workers take from a queue, as far as is known; it is counted in
-// the background.
+// workersOf says how many workers take from a queue, as far as is known. Looks tell; where there was none for a while
+// it is counted in the background.
 func (s *Store) workersOf(queue string) int {
 	s.workers.mu.Lock()
 	defer s.workers.mu.Unlock()
-	if s.workers.all == nil || len(s.workers.all) > 10000 {
-		s.workers.all = map[string]counted{}
-	}
 	c := s.workers.all[queue]
 	if time.Since(c.at) > crowdEvery {
-		s.workers.all[queue] = counted{c.workers, time.Now()}
+		s.workers.set(queue, c.workers)
 		go s.countWorkers(queue)
 	}
 	return c.workers
+}
+
+// set keeps a count, with the lock held.
+func (c *counts) set(queue string, workers int) {
+	if c.all == nil || len(c.all) > 10000 {
+		c.all = map[string]counted{}
+	}
+	c.all[queue] = counted{workers, time.Now()}
 }
 
 // fewestOf is the least that workersOf says of queues.
@@ -92,11 +98,31 @@ func (s *Store) fewestOf(queues []string) int {
 func (s *Store) countWorkers(queue string) {
 	ctx, cancel := context.WithTimeout(context.Background(), notifyWithin)
 	defer cancel()
-	var n int
-	if err := s.scan(ctx, "workers_of", []any{&n}, queue, mostCounted); err != nil {
-		return // nobody relies on it
+	queues := []string{queue}
+	_ = s.query(ctx, "look_at", func(raw [][]byte) error { // nobody relies on it
+		s.workers.take(queues, raw[7])
+		return nil
+	}, nil, nil, queues, mostCounted)
+}
+
+// old are those of some queues whose workers are to be counted again, before others have to do it in the background.
+func (c *counts) old(queues []string) (old []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, queue := range queues {
+		if len(old) < mostAsked && time.Since(c.all[queue].at) > crowdEvery/2 {
+			old = append(old, queue)
+		}
 	}
-	s.workers.mu.Lock()
-	defer s.workers.mu.Unlock()
-	s.workers.all[queue] = counted{n, time.Now()}
+	return old
+}
+
+// take takes in how many workers were counted.
+func (c *counts) take(queues []string, workers []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := arrayOf(workers)
+	for i := range min(list.n, len(queues)) {
+		c.set(queues[i], int(int64Of(list.next())))
+	}
 }

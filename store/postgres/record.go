@@ -27,11 +27,12 @@ func (s *Store) Records(ctx context.Context, kind string) ([]store.Record, error
 
 // Look implements store.Looker.
 func (s *Store) Look(ctx context.Context, queues []string, kinds ...string) (seen store.Sight, err error) {
-	a := askFor(&store.ClaimRequest{Queues: queues})
+	a, old := askFor(&store.ClaimRequest{Queues: queues}), s.workers.old(queues)
 	err = s.query(ctx, "look_at", func(raw [][]byte) error {
 		a.see(&seen, raw)
+		s.workers.take(old, raw[7])
 		return nil
-	}, kinds, a.queues)
+	}, kinds, a.queues, old, mostCounted)
 	if err != nil {
 		return store.Sight{}, fmt.Errorf("look: %w", err)
 	}
@@ -46,9 +47,11 @@ func LookAll(ctx context.Context, all []*Store, queues []string, kinds ...string
 	a := askFor(&store.ClaimRequest{Queues: queues})
 	rest := all
 	if len(kinds) > 0 {
-		batch.Queue(all[0].sql["look_at"], kinds, a.queues).Query(func(rows pgx.Rows) error {
+		old := all[0].workers.old(queues)
+		batch.Queue(all[0].sql["look_at"], kinds, a.queues, old, mostCounted).Query(func(rows pgx.Rows) error {
 			return eachRow(rows, func(raw [][]byte) error {
 				a.see(&sights[0], raw)
+				all[0].workers.take(old, raw[7])
 				return nil
 			})
 		})

@@ -154,7 +154,7 @@ var leadClauses = []clause{
 		}
 		see := func() store.Chores {
 			t.Helper()
-			c, err := engine.Oversee(t.ctx(), t.lead(), "plan", "other")
+			c, err := engine.Oversee(t.ctx(), store.Candidate{Term: t.lead()}, "plan", "other")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -192,9 +192,42 @@ var leadClauses = []clause{
 			living, err := t.Workers(t.ctx())
 			return err == nil && len(living) == 0
 		})
-		if c, err := engine.Oversee(t.ctx(), t.lead()+1); err == nil && !(c.Admit == 0 && c.Rescue && c.Turns) ||
+		if c, err := engine.Oversee(t.ctx(), store.Candidate{Term: t.lead() + 1}); err == nil && !(c.Admit == 0 && c.Rescue && c.Turns) ||
 			err != nil && !errors.Is(err, store.ErrNotLeader) {
 			t.Errorf("in another term: %+v, %v: want ErrNotLeader, or that each chore is asked for", c, err)
+		}
+	}},
+	{"lead/an overseer that says so has renewed the term, if it still ran", func(t *T) {
+		engine, ok := store.As[store.Overseer](t.Store)
+		if !ok {
+			t.Skip("the engine is no Overseer")
+		}
+		c := store.Candidate{ID: NewID(), TTL: time.Second}
+		l, err := t.Lead(t.ctx(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Term, c.TTL = l.Term, time.Minute
+		now, err := engine.Oversee(t.ctx(), c)
+		if err != nil || now.Renewed.IsZero() {
+			t.Skipf("the engine has not renewed it: %+v, %v", now, err)
+		}
+		if now.Renewed.Before(l.Now) {
+			t.Errorf("renewed at %v, after it began at %v", now.Renewed, l.Now)
+		}
+		time.Sleep(1100 * time.Millisecond)
+		other := store.Candidate{ID: NewID(), TTL: time.Minute}
+		if l, err := t.Lead(t.ctx(), other); err != nil || l.Term != 0 {
+			t.Errorf("another got a term that was renewed: %+v, %v", l, err)
+		}
+		c.TTL = time.Millisecond
+		if _, err := engine.Oversee(t.ctx(), c); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+		c.TTL = time.Minute
+		if now, err := engine.Oversee(t.ctx(), c); !errors.Is(err, store.ErrNotLeader) {
+			t.Errorf("a term that was over was renewed: %+v, %v", now, err)
 		}
 	}},
 }

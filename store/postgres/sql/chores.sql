@@ -3,7 +3,7 @@
 -- and of which of the kinds $3 there are records.
 -- Those of several ledgers are put together.
 select {i} as i,
-  exists (select from tusk.leader l where l.term = $1 and l.id is not null and l.expires_at > clock_timestamp()),
+  exists ({leads}),
   (select (extract(epoch from greatest(w.run_at - clock_timestamp(), interval '0')) * 1000000)::bigint
     from tusk.waiting w
    where w.state <> 2 and w.run_at < 'infinity' order by w.run_at, w.n limit 1),
@@ -17,4 +17,18 @@ select {i} as i,
   case when $2::bigint is not null then tusk_fn.needs_others($2) else false end,
   1 + coalesce((select o.xid::text::bigint from tusk.outcome o order by o.xid desc limit 1), 0),
   (select coalesce(string_agg(k.kind, ' '), '') from pg_catalog.unnest($3::text[]) k(kind)
-   where exists (select from tusk.record r where r.kind = k.kind))
+   where exists (select from tusk.record r where r.kind = k.kind)),
+  clock_timestamp()
+
+-- name: leads
+-- Whether term $1 runs.
+select from tusk.leader l where l.term = $1 and l.id is not null and l.expires_at > clock_timestamp()
+
+-- name: renew
+-- What there is to do, and candidate $4 keeps term $1 for $5, if it runs. Nobody waits for the disk: what a crash takes
+-- back makes a term shorter.
+with renewed as (
+  update tusk.leader x set expires_at = c.now + $5::float8 * interval '1 us', renewed_at = c.now
+  from (select clock_timestamp() as now where set_config('synchronous_commit', 'off', true) is not null) c
+  where x.id = $4 and x.term = $1 and x.expires_at > c.now
+  returning x.term)
