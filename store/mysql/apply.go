@@ -124,9 +124,9 @@ func (w *work) leave(t *row, e *rules.End, to *rules.Row) error {
 		w.sums.finish(to.Queue, to.State, t.ref)
 	}
 	if t.HasTurn && !to.HasTurn {
-		w.inLines.remove(ref{t.place, t.n, 0})
+		w.held.remove(ref{t.place, t.n, 0})
 	} else if !t.HasTurn && to.HasTurn {
-		w.standIn(t, to)
+		w.hold(t, to)
 	}
 	return nil
 }
@@ -190,7 +190,7 @@ func (w *work) take(r *row) error {
 		w.waits.remove(waitingAt{r.RunAt.UnixMicro(), r.place, r.n})
 	case store.Pending:
 		if r.InLine() {
-			w.inLines.remove(ref{r.place, r.n, 0})
+			w.lines.remove(r.ID)
 		}
 	}
 	return nil
@@ -209,7 +209,7 @@ func (w *work) enter(r *row) {
 		w.waits.insert(waitingAt{r.RunAt.UnixMicro(), r.place, r.n})
 	case store.Pending:
 		if r.InLine() {
-			w.standIn(r, &r.Row)
+			w.standIn(r)
 		}
 	}
 }

@@ -16,8 +16,10 @@ type gathered struct {
 	lasts    map[lane]*ready   // the last ones of them by lane
 	cut      ordered[*ready]   // rows of tusk_ready of which tasks were taken
 	waits    change[waitingAt] // rows of tusk_waiting
-	inLines  change[ref]       // of tusk_turn; those that are inserted are in lines
-	lines    map[ref][]any
+	lines    change[store.ID]  // of tusk_line; those that are inserted are in stands
+	stands   map[store.ID][]any
+	held     change[ref] // of tusk_held; those that are inserted are in holders
+	holders  map[ref][]any
 	named    change[labelRow] // of tusk_label
 	toStop   []any            // of tusk_stop: rows to be inserted
 	unstop   ordered[ref]     // and to be deleted
@@ -119,7 +121,7 @@ const attemptColumns = 11
 
 // belongings are the statements that delete tasks and what belongs to them.
 var belongings = []string{"task.delete", "attempt.delete", "note.delete", "stops.delete", "labels.delete", "need.clear",
-	"turns.delete"}
+	"held.delete"}
 
 // drop deletes what a table has of tasks, by a statement that is joined to their places.
 func (w *work) drop(name string, refs []ref) {
@@ -248,15 +250,21 @@ func (w *work) pourWaiting(c *change[waitingAt]) {
 }
 
 func (w *work) pourTurns(g *gathered) {
-	w.drop("turns.delete", g.inLines.gone.take())
-	inParts(g.inLines.come.take(), 500, func(part []ref) error {
-		var args []any
-		for _, at := range part {
-			args = append(args, g.lines[at]...)
-		}
-		w.do(list("turn.insert", "(?, ?, ?, ?, ?, ?, ?, ?, ?)", len(part)), args...)
+	inParts(idArgs(g.lines.gone.take()), 500, func(part []any) error {
+		w.do(list("line.drop", "?", len(part)), part...)
 		return nil
 	})
+	var rows []any
+	for _, id := range g.lines.come.take() {
+		rows = append(rows, g.stands[id]...)
+	}
+	w.insertValues("line.insert", "(?, ?, ?, ?, ?, ?, ?, ?, ?)", 9, rows)
+	w.drop("held.delete", g.held.gone.take())
+	rows = nil
+	for _, at := range g.held.come.take() {
+		rows = append(rows, g.holders[at]...)
+	}
+	w.insertValues("held.insert", "(?, ?, ?, ?, ?)", 5, rows)
 }
 
 // pourLabels deletes labels by what they say, and writes new ones.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"slices"
 	"strings"
 
@@ -100,6 +101,8 @@ func (l *listing) read() error {
 		return l.running()
 	case slices.Contains(f.States, store.Running) && !slices.Contains(f.States, store.Available):
 		return l.byState()
+	case label == stateLabel(store.Pending):
+		return errors.Join(l.labelled(label), l.waiting())
 	case label != "":
 		return l.labelled(label)
 	case slices.Equal(f.States, []store.State{store.Available}):
@@ -207,13 +210,20 @@ func (l *listing) along(index, condition string, args ...any) error {
 
 // labelled lists tasks that have a label.
 func (l *listing) labelled(label string) error {
+	return l.joined("list.labelled", "l.label = ?", []byte(label))
+}
+
+// waiting lists tasks that wait for their turn: no label names their state.
+func (l *listing) waiting() error { return l.joined("list.waiting", "true") }
+
+// joined lists tasks along a table that names them.
+func (l *listing) joined(name, condition string, args ...any) error {
 	filter, more := l.filter()
-	condition, args := "l.label = ?", []any{[]byte(label)}
 	if !l.f.Before.IsZero() {
 		condition += " and l.id < ?"
 		args = append(args, l.f.Before[:])
 	}
-	text := strings.Replace(l.text("list.labelled"), ":filter", condition+" and "+filter, 1)
+	text := strings.Replace(l.text(name), ":filter", condition+" and "+filter, 1)
 	return l.ask(l.collect, text, append(append(args, more...), l.f.Limit)...)
 }
 

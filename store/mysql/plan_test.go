@@ -62,7 +62,7 @@ func planned(t *testing.T) *Store {
 	if _, err := s.Enqueue(ctx, tasks[:300]); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.db.Exec("analyze table tusk_turn, tusk_key"); err != nil {
+	if _, err := s.db.Exec("analyze table tusk_line, tusk_key"); err != nil {
 		t.Fatal(err)
 	}
 	worker := store.ID{9}

@@ -211,7 +211,7 @@ func tagsOrNull(tags []string) any {
 
 // labels returns what the task is found by besides its queue and kind.
 func (r *row) labels() (all []string) {
-	if label := stateLabel(r.State); label != "" {
+	if label := stateLabel(r.State); label != "" && !r.InLine() {
 		all = append(all, label)
 	}
 	if r.Tenant != "" {

@@ -180,9 +180,9 @@ func (w *work) grantAll(ids []store.ID) (granted int, err error) {
 	for _, r := range waiting {
 		w.cover(r)
 	}
-	label := []byte(stateLabel(store.Pending))
 	inParts(names, 500, func(part []any) error {
-		w.do(list("label.drop", "?", len(part)), append([]any{label, label}, part...)...)
+		w.do(list("grant.hold", "?", len(part)), part...)
+		w.do(list("line.drop", "?", len(part)), part...)
 		return nil
 	})
 	return len(waiting), w.judge(w.flush())

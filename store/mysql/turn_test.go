@@ -19,7 +19,7 @@ func TestTurnsAreGivenToThoseThatStillWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback()
-	for _, text := range []string{"delete from tusk_turn where id = ?",
+	for _, text := range []string{"delete from tusk_line where id = ?",
 		"update tusk_task set state = 7, turn = 0, lap = lap + 1 where id = ?"} {
 		if _, err := tx.Exec(text, tasks[0].ID[:]); err != nil {
 			t.Fatal(err)

@@ -207,16 +207,25 @@ func (r *row) listing(at int64) *ready {
 		last: r.n, lap: r.lap}
 }
 
-// standIn puts a task in line for its turn, or among those that have theirs.
-func (w *work) standIn(r *row, as *rules.Row) {
-	if w.lines == nil {
-		w.lines = map[ref][]any{}
+// standIn puts a task in line for its turn.
+func (w *work) standIn(r *row) {
+	if w.stands == nil {
+		w.stands = map[store.ID][]any{}
+	}
+	w.lines.insert(r.ID)
+	w.stands[r.ID] = []any{r.ID[:], r.place, r.n, r.lap, []byte(r.Queue), []byte(r.Tenant), []byte(r.Partition),
+		r.Priority, w.now + w.covered}
+	w.covered++
+}
+
+// hold puts a task among those that have their turn.
+func (w *work) hold(r *row, as *rules.Row) {
+	if w.holders == nil {
+		w.holders = map[ref][]any{}
 	}
 	at := ref{r.place, r.n, 0}
-	w.inLines.insert(at)
-	w.lines[at] = []any{r.place, r.n, r.ID[:], []byte(as.Queue), []byte(as.Tenant), []byte(as.Partition), as.HasTurn,
-		as.Priority, w.now + w.covered}
-	w.covered++
+	w.held.insert(at)
+	w.holders[at] = []any{r.place, r.n, []byte(as.Queue), []byte(as.Tenant), []byte(as.Partition)}
 }
 
 // addLabels writes all labels of tasks.
