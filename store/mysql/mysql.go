@@ -50,8 +50,9 @@ type Store struct {
 	leases  leases
 	witness *witness
 	wakes   wakes
-	damaged sync.Map // places of damaged lists that were told of
-	hints   sync.Map // queue: how many tasks a row of tusk_ready stood for lately
+	damaged sync.Map     // places of damaged lists that were told of
+	hints   sync.Map     // queue: how many tasks a row of tusk_ready stood for lately
+	groups  atomic.Int64 // how many groups waited for turns lately
 	checked atomic.Bool
 	sweep   atomic.Pointer[store.Token] // up to which the leases have been swept
 	strays  atomic.Int64                // when leases are next compared to what their workers say they hold

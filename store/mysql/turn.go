@@ -54,7 +54,7 @@ func (w *work) turns(groups, heads int) (all []store.Turns, err error) {
 		return nil, err
 	}
 	for i := range all {
-		of := line{all[i].Queue, all[i].Tenant, all[i].Partition}
+		of := lineOf(all[i])
 		all[i].Held = held[of]
 		delete(held, of)
 	}
@@ -68,8 +68,78 @@ func (w *work) turns(groups, heads int) (all []store.Turns, err error) {
 	return append(all, others...), nil
 }
 
-// waiting reads who waits, by group.
+// waiting reads who waits, by group: one by one where they are few for so many groups as
+// there were, and otherwise by steps from group to group.
 func (w *work) waiting(groups, heads int) (all []store.Turns, err error) {
+	most := int(w.store.groups.Load())*fewOfGroup + fewWaiting
+	few, err := w.fewWaiting(most)
+	if err == nil && len(few) > 0 {
+		all = groupsOf(few, heads)
+	} else if err == nil {
+		all, err = w.manyWaiting(groups, heads)
+	}
+	w.store.groups.Store(int64(len(all)))
+	return all[:min(groups, len(all))], err
+}
+
+// So many tasks of each group, and so many more, are few: a step to another group, and to
+// each of its first tasks, takes as long as to read some rows.
+const (
+	fewOfGroup = 4
+	fewWaiting = 500
+)
+
+// stand is who waits, and where in the line.
+type stand struct {
+	line
+	id       store.ID
+	priority int16
+	at       int64
+	ref
+}
+
+// fewWaiting reads all who wait, if they are less than so many.
+func (w *work) fewWaiting(most int) (few []stand, err error) {
+	return few, w.ask(func(rows *sql.Rows) error {
+		var s stand
+		var id, queue, tenant, partition sql.RawBytes
+		err := rows.Scan(&id, &queue, &tenant, &partition, &s.priority, &s.at, &s.place, &s.n)
+		copy(s.id[:], id)
+		s.line = line{string(queue), string(tenant), string(partition)}
+		few = append(few, s)
+		return err
+	}, q("turn.few"), most, most)
+}
+
+// groupsOf puts those who wait into their lines: groups whose first has waited longest come first.
+func groupsOf(few []stand, heads int) (all []store.Turns) {
+	slices.SortFunc(few, func(a, b stand) int {
+		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.at, b.at), byPlace(a.ref, b.ref))
+	})
+	at, since := map[line]int{}, []int64{}
+	for _, s := range few {
+		i, known := at[s.line]
+		if !known {
+			i = len(all)
+			at[s.line] = i
+			all = append(all, store.Turns{Queue: s.queue, Tenant: s.tenant, Partition: s.partition})
+			since = append(since, s.at)
+		}
+		since[i] = min(since[i], s.at)
+		if len(all[i].Waiting) < heads {
+			all[i].Waiting = append(all[i].Waiting, s.id)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b store.Turns) int {
+		return cmp.Compare(since[at[lineOf(a)]], since[at[lineOf(b)]])
+	})
+	return all
+}
+
+func lineOf(t store.Turns) line { return line{t.Queue, t.Tenant, t.Partition} }
+
+// manyWaiting steps from group to group.
+func (w *work) manyWaiting(groups, heads int) (all []store.Turns, err error) {
 	quick := min(heads, quickHeads)
 	var queue, tenant, partition sql.RawBytes
 	ids := make([]sql.RawBytes, quick)

@@ -9,6 +9,13 @@ delete l from tusk_line l force index (primary) where id in (:rows)
 insert into tusk_held (place, n, queue, tenant, part)
 values :rows
 
+-- name: turn.few
+-- All who wait, unless they are more: along the primary key, for an entry of another index that has just changed is
+-- read with its row.
+select id, queue, tenant, part, priority, at, place, n
+from tusk_line force index (primary)
+where (select count(*) from (select 1 from tusk_line force index (primary) limit ?) x) < ?
+
 -- name: turn.waiting
 -- The oldest of each priority of a group is found by one step along the index, and so
 -- is each of the first tasks.
