@@ -124,9 +124,9 @@ func (w *work) leave(t *row, e *rules.End, to *rules.Row) error {
 		w.sums.finish(to.Queue, to.State, t.ref)
 	}
 	if t.HasTurn && !to.HasTurn {
-		w.held.remove(ref{t.place, t.n, 0})
+		w.held.remove(t)
 	} else if !t.HasTurn && to.HasTurn {
-		w.hold(t, to)
+		w.held.insert(t)
 	}
 	return nil
 }
@@ -190,7 +190,7 @@ func (w *work) take(r *row) error {
 		w.waits.remove(waitingAt{r.RunAt.UnixMicro(), r.place, r.n})
 	case store.Pending:
 		if r.InLine() {
-			w.lines.remove(r.ID)
+			w.lines.remove(r)
 		}
 	}
 	return nil

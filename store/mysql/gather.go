@@ -16,17 +16,15 @@ type gathered struct {
 	lasts    map[lane]*ready   // the last ones of them by lane
 	cut      ordered[*ready]   // rows of tusk_ready of which tasks were taken
 	waits    change[waitingAt] // rows of tusk_waiting
-	lines    change[store.ID]  // of tusk_line; those that are inserted are in stands
-	stands   map[store.ID][]any
-	held     change[ref] // of tusk_held; those that are inserted are in holders
-	holders  map[ref][]any
-	named    change[labelRow] // of tusk_label
-	toStop   []any            // of tusk_stop: rows to be inserted
-	unstop   ordered[ref]     // and to be deleted
-	attempts []any            // of tusk_attempt
-	changed  []any            // of tusk_note: when tasks were changed, and how
-	needed   ordered[ref]     // tasks that others turned out to need
-	erased   ordered[ref]     // tasks that go with all that belongs to them
+	lines    change[*row]      // of tusk_line
+	held     change[*row]      // of tusk_held
+	named    change[labelRow]  // of tusk_label
+	toStop   []any             // of tusk_stop: rows to be inserted
+	unstop   ordered[ref]      // and to be deleted
+	attempts []any             // of tusk_attempt
+	changed  []any             // of tusk_note: when tasks were changed, and how
+	needed   ordered[ref]      // tasks that others turned out to need
+	erased   ordered[ref]      // tasks that go with all that belongs to them
 }
 
 // ordered is a set that keeps the order in which it was filled.
@@ -102,7 +100,7 @@ func (w *work) pour() {
 	w.gathered = gathered{}
 	w.pourReady(g.listed, g.cut.take())
 	w.pourWaiting(&g.waits)
-	w.pourTurns(&g)
+	w.pourTurns(&g.lines, &g.held)
 	w.pourLabels(&g.named)
 	w.pourSaves(g.saved.take())
 	w.drop("stops.delete", g.unstop.take())
@@ -249,22 +247,43 @@ func (w *work) pourWaiting(c *change[waitingAt]) {
 	})
 }
 
-func (w *work) pourTurns(g *gathered) {
-	inParts(idArgs(g.lines.gone.take()), 500, func(part []any) error {
+// pourTurns writes who waits for a turn, at the time of the statement when no other is known, and who
+// has one.
+func (w *work) pourTurns(lines, held *change[*row]) {
+	var gone []store.ID
+	for _, r := range lines.gone.take() {
+		gone = append(gone, r.ID)
+	}
+	inParts(idArgs(gone), 500, func(part []any) error {
 		w.do(list("line.drop", "?", len(part)), part...)
 		return nil
 	})
-	var rows []any
-	for _, id := range g.lines.come.take() {
-		rows = append(rows, g.stands[id]...)
+	since, columns := "?", 9
+	if w.now == 0 {
+		since, columns = clock, 8
 	}
-	w.insertValues("line.insert", "(?, ?, ?, ?, ?, ?, ?, ?, ?)", 9, rows)
-	w.drop("held.delete", g.held.gone.take())
-	rows = nil
-	for _, at := range g.held.come.take() {
-		rows = append(rows, g.holders[at]...)
+	var stands, holders []any
+	for _, r := range lines.come.take() {
+		stands = append(stands, r.ID[:], r.place, r.n, r.lap, []byte(r.Queue), []byte(r.Tenant), []byte(r.Partition),
+			r.Priority)
+		if w.now != 0 {
+			stands = append(stands, r.since)
+		}
 	}
-	w.insertValues("held.insert", "(?, ?, ?, ?, ?)", 5, rows)
+	w.insertValues("line.insert", "(?, ?, ?, ?, ?, ?, ?, ?, "+since+")", columns, stands)
+	w.drop("held.delete", refsTo(held.gone.take()))
+	for _, r := range held.come.take() {
+		holders = append(holders, r.place, r.n, []byte(r.Queue), []byte(r.Tenant), []byte(r.Partition))
+	}
+	w.insertValues("held.insert", "(?, ?, ?, ?, ?)", 5, holders)
+}
+
+// refsTo says where tasks are.
+func refsTo(rows []*row) (refs []ref) {
+	for _, r := range rows {
+		refs = append(refs, ref{r.place, r.n, 0})
+	}
+	return refs
 }
 
 // pourLabels deletes labels by what they say, and writes new ones.

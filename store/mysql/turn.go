@@ -18,8 +18,10 @@ type line struct{ queue, tenant, partition string }
 
 // Turns implements store.Keeper.
 func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (all []store.Turns, err error) {
-	if ahead, err := s.peek(ctx, term); err != nil || !ahead.turns {
-		return nil, wrap("turns", err)
+	if s.groups.Load() == 0 {
+		if ahead, err := s.peek(ctx, term); err != nil || !ahead.turns {
+			return nil, wrap("turns", err)
+		}
 	}
 	err = s.write(ctx, func(w *work) error {
 		if err := w.leads(term); term != 0 && err != nil {

@@ -209,23 +209,9 @@ func (r *row) listing(at int64) *ready {
 
 // standIn puts a task in line for its turn.
 func (w *work) standIn(r *row) {
-	if w.stands == nil {
-		w.stands = map[store.ID][]any{}
-	}
-	w.lines.insert(r.ID)
-	w.stands[r.ID] = []any{r.ID[:], r.place, r.n, r.lap, []byte(r.Queue), []byte(r.Tenant), []byte(r.Partition),
-		r.Priority, w.now + w.covered}
+	r.since = w.now + w.covered
 	w.covered++
-}
-
-// hold puts a task among those that have their turn.
-func (w *work) hold(r *row, as *rules.Row) {
-	if w.holders == nil {
-		w.holders = map[ref][]any{}
-	}
-	at := ref{r.place, r.n, 0}
-	w.held.insert(at)
-	w.holders[at] = []any{r.place, r.n, []byte(as.Queue), []byte(as.Tenant), []byte(as.Partition)}
+	w.lines.insert(r)
 }
 
 // addLabels writes all labels of tasks.
