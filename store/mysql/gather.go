@@ -250,21 +250,14 @@ func (w *work) pourWaiting(c *change[waitingAt]) {
 // pourTurns writes who waits for a turn, at the time of the statement when no other is known, and who
 // has one.
 func (w *work) pourTurns(lines, held *change[*row]) {
-	var gone []store.ID
-	for _, r := range lines.gone.take() {
-		gone = append(gone, r.ID)
-	}
-	inParts(idArgs(gone), 500, func(part []any) error {
-		w.do(list("line.drop", "?", len(part)), part...)
-		return nil
-	})
+	w.drop("line.drop", refsTo(lines.gone.take()))
 	since, columns := "?", 9
 	if w.now == 0 {
 		since, columns = clock, 8
 	}
 	var stands, holders []any
 	for _, r := range lines.come.take() {
-		stands = append(stands, r.ID[:], r.place, r.n, r.lap, []byte(r.Queue), []byte(r.Tenant), []byte(r.Partition),
+		stands = append(stands, r.place, r.n, r.ID[:], r.lap, []byte(r.Queue), []byte(r.Tenant), []byte(r.Partition),
 			r.Priority)
 		if w.now != 0 {
 			stands = append(stands, r.since)

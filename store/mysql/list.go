@@ -102,11 +102,11 @@ func (l *listing) read() error {
 	case slices.Contains(f.States, store.Running) && !slices.Contains(f.States, store.Available):
 		return l.byState()
 	case label == stateLabel(store.Pending):
-		return errors.Join(l.labelled(label), l.waiting())
+		return errors.Join(l.labelled(label), l.listed("list.line"))
 	case label != "":
 		return l.labelled(label)
 	case slices.Equal(f.States, []store.State{store.Available}):
-		return l.available()
+		return l.listed("list.ready")
 	}
 	return l.anywhere()
 }
@@ -210,20 +210,13 @@ func (l *listing) along(index, condition string, args ...any) error {
 
 // labelled lists tasks that have a label.
 func (l *listing) labelled(label string) error {
-	return l.joined("list.labelled", "l.label = ?", []byte(label))
-}
-
-// waiting lists tasks that wait for their turn: no label names their state.
-func (l *listing) waiting() error { return l.joined("list.waiting", "true") }
-
-// joined lists tasks along a table that names them.
-func (l *listing) joined(name, condition string, args ...any) error {
 	filter, more := l.filter()
+	condition, args := "l.label = ?", []any{[]byte(label)}
 	if !l.f.Before.IsZero() {
 		condition += " and l.id < ?"
 		args = append(args, l.f.Before[:])
 	}
-	text := strings.Replace(l.text(name), ":filter", condition+" and "+filter, 1)
+	text := strings.Replace(l.text("list.labelled"), ":filter", condition+" and "+filter, 1)
 	return l.ask(l.collect, text, append(append(args, more...), l.f.Limit)...)
 }
 
@@ -269,12 +262,12 @@ func (l *listing) within(spans []span) error {
 	})
 }
 
-// fewReady is up to how many spans of available tasks are looked through by themselves. Where there are more, there are
+// fewListed is up to how many spans of tasks are looked through by themselves. Where there are more, there are
 // some among the newest tasks.
-const fewReady = 2000
+const fewListed = 2000
 
-// available lists available tasks.
-func (l *listing) available() error {
+// listed lists tasks that a statement names the spans of: those that are available, or that wait for their turn.
+func (l *listing) listed(name string) error {
 	spans, queues, args := []span(nil), "", []any(nil)
 	if len(l.f.Queues) > 0 {
 		queues = "where queue in (" + marks(len(l.f.Queues)) + ")"
@@ -287,11 +280,11 @@ func (l *listing) available() error {
 		err := rows.Scan(&of.place, &of.first, &of.last, &of.lap)
 		spans = append(spans, of)
 		return err
-	}, strings.Replace(q("list.ready"), ":queues", queues, 1), append(args, fewReady+1)...)
+	}, strings.Replace(q(name), ":queues", queues, 1), append(args, fewListed+1)...)
 	switch {
 	case err != nil:
 		return err
-	case len(spans) > fewReady:
+	case len(spans) > fewListed:
 		return l.anywhere()
 	}
 	return l.within(spans)

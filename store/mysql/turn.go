@@ -75,6 +75,11 @@ func (w *work) turns(groups, heads int) (all []store.Turns, err error) {
 func (w *work) waiting(groups, heads int) (all []store.Turns, err error) {
 	most := int(w.store.groups.Load())*fewOfGroup + fewWaiting
 	few, err := w.fewWaiting(most)
+	standing := make(map[store.ID]*row, len(few))
+	for _, r := range few {
+		standing[r.ID] = r
+	}
+	w.store.standing.Store(&standing)
 	if err == nil && len(few) > 0 {
 		all = groupsOf(few, heads)
 	} else if err == nil {
@@ -91,45 +96,37 @@ const (
 	fewWaiting = 500
 )
 
-// stand is who waits, and where in the line.
-type stand struct {
-	line
-	id       store.ID
-	priority int16
-	at       int64
-	ref
-}
-
 // fewWaiting reads all who wait, if they are less than so many.
-func (w *work) fewWaiting(most int) (few []stand, err error) {
+func (w *work) fewWaiting(most int) (few []*row, err error) {
 	return few, w.ask(func(rows *sql.Rows) error {
-		var s stand
+		r := &row{}
 		var id, queue, tenant, partition sql.RawBytes
-		err := rows.Scan(&id, &queue, &tenant, &partition, &s.priority, &s.at, &s.place, &s.n)
-		copy(s.id[:], id)
-		s.line = line{string(queue), string(tenant), string(partition)}
-		few = append(few, s)
+		err := rows.Scan(&r.place, &r.n, &r.lap, &id, &queue, &tenant, &partition, &r.Priority, &r.since)
+		copy(r.ID[:], id)
+		r.Queue, r.Tenant, r.Partition = string(queue), string(tenant), string(partition)
+		few = append(few, r)
 		return err
 	}, q("turn.few"), most, most)
 }
 
 // groupsOf puts those who wait into their lines: groups whose first has waited longest come first.
-func groupsOf(few []stand, heads int) (all []store.Turns) {
-	slices.SortFunc(few, func(a, b stand) int {
-		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.at, b.at), byPlace(a.ref, b.ref))
+func groupsOf(few []*row, heads int) (all []store.Turns) {
+	slices.SortFunc(few, func(a, b *row) int {
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.since, b.since), byPlace(a.ref, b.ref))
 	})
 	at, since := map[line]int{}, []int64{}
-	for _, s := range few {
-		i, known := at[s.line]
+	for _, r := range few {
+		of := line{r.Queue, r.Tenant, r.Partition}
+		i, known := at[of]
 		if !known {
 			i = len(all)
-			at[s.line] = i
-			all = append(all, store.Turns{Queue: s.queue, Tenant: s.tenant, Partition: s.partition})
-			since = append(since, s.at)
+			at[of] = i
+			all = append(all, store.Turns{Queue: r.Queue, Tenant: r.Tenant, Partition: r.Partition})
+			since = append(since, r.since)
 		}
-		since[i] = min(since[i], s.at)
+		since[i] = min(since[i], r.since)
 		if len(all[i].Waiting) < heads {
-			all[i].Waiting = append(all[i].Waiting, s.id)
+			all[i].Waiting = append(all[i].Waiting, r.ID)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b store.Turns) int {
@@ -240,9 +237,8 @@ func (w *work) grantAll(ids []store.ID) (granted int, err error) {
 		return 0, err
 	}
 	var refs []ref
-	var names []any
 	for _, r := range waiting {
-		refs, names = append(refs, r.ref), append(names, r.ID[:])
+		refs = append(refs, r.ref)
 		w.sums.count(r.Queue, store.Pending, -1)
 		w.sums.count(r.Queue, store.Available, +1)
 	}
@@ -252,21 +248,21 @@ func (w *work) grantAll(ids []store.ID) (granted int, err error) {
 	for _, r := range waiting {
 		w.cover(r)
 	}
-	inParts(names, 500, func(part []any) error {
-		w.do(list("grant.hold", "?", len(part)), part...)
-		w.do(list("line.drop", "?", len(part)), part...)
-		return nil
-	})
 	return len(waiting), w.judge(w.flush())
 }
 
 // inLine returns those of the tasks, in order, that seem to wait for their turn, and
-// for nothing else.
+// for nothing else. Where they are may be remembered from the last look at who waits.
 func (w *work) inLine(ids []store.ID) (waiting []*row, err error) {
 	found := map[store.ID]*row{}
 	var args []any
+	known := w.store.standing.Load()
 	for _, id := range ids {
-		args = append(args, id[:])
+		if r := (*known)[id]; r != nil {
+			found[id] = r
+		} else {
+			args = append(args, id[:])
+		}
 	}
 	err = inParts(args, 500, func(part []any) error {
 		return w.ask(func(rows *sql.Rows) error {

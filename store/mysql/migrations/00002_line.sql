@@ -22,17 +22,17 @@ create table if not exists tusk_turn (
 -- The pending tasks that wait for their turn, and for nothing else. They have no label that names their state: lists
 -- find them here.
 create table if not exists tusk_line (
-    id       binary(16) not null,
     place    bigint not null,
     n        smallint not null,
+    id       binary(16) not null,
     lap      int not null,
     queue    varbinary(255) not null,
     tenant   varbinary(255) not null,
     part     varbinary(255) not null,
     priority smallint not null,
     at       bigint not null,
-    primary key (id),
-    key tusk_line_group (queue, tenant, part, priority, at, place, n)
+    primary key (place, n),
+    key tusk_line_group (queue, tenant, part, priority, at, place, n, id)
 ) engine = innodb default charset = utf8mb4;
 
 -- The tasks that have their turn.
@@ -45,8 +45,8 @@ create table if not exists tusk_held (
     primary key (place, n)
 ) engine = innodb default charset = utf8mb4;
 
-insert ignore into tusk_line (id, place, n, lap, queue, tenant, part, priority, at)
-select l.id, l.place, l.n, t.lap, l.queue, l.tenant, l.part, l.priority, l.at
+insert ignore into tusk_line (place, n, id, lap, queue, tenant, part, priority, at)
+select l.place, l.n, l.id, t.lap, l.queue, l.tenant, l.part, l.priority, l.at
 from tusk_turn l straight_join tusk_task t force index (primary) on t.place = l.place and t.n = l.n
 where l.holds = 0;
 
@@ -87,7 +87,7 @@ begin
         limit asked; -- reads, and so locks, nothing behind the last: that task is somebody else's
         set changed = changed + row_count(), done = substring(done, 50);
         if the_turn > 0 then
-            delete from tusk_held where place = the_place and n between the_first and the_last;
+            delete from tusk_held where place = the_place and n between the_first and the_last limit asked;
         end if;
     end while;
     if changed <> tasks then
@@ -127,6 +127,11 @@ begin
             and state = 2 and turn = 1 and needs = 0 and awaits = 0
         limit asked; -- as in tusk_complete
         set changed = changed + row_count(), granted = substring(granted, 17);
+        insert into tusk_held (place, n, queue, tenant, part)
+        select place, n, queue, tenant, part from tusk_line force index (primary)
+        where place = the_place and n between the_first and the_last
+        on duplicate key update queue = values(queue), tenant = values(tenant), part = values(part);
+        delete from tusk_line where place = the_place and n between the_first and the_last limit asked;
     end while;
     if changed <> tasks then
         signal sqlstate '45000' set mysql_errno = 45002, message_text = 'some tasks wait no longer';

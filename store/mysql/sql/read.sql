@@ -13,17 +13,15 @@ where :filter
 order by l.id desc
 limit ?
 
--- name: list.waiting
-select :columns of t
-from tusk_line l force index (primary)
-straight_join tusk_task t force index (primary) on t.place = l.place and t.n = l.n
-where :filter
-order by l.id desc
-limit ?
-
 -- name: list.ready
 select place, next, last, lap
 from tusk_ready force index (primary)
+:queues
+limit ?
+
+-- name: list.line
+select place, n, n, lap
+from tusk_line force index (primary)
 :queues
 limit ?
 

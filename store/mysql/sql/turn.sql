@@ -1,9 +1,9 @@
 -- name: line.insert
-insert into tusk_line (id, place, n, lap, queue, tenant, part, priority, at)
+insert into tusk_line (place, n, id, lap, queue, tenant, part, priority, at)
 values :rows
 
 -- name: line.drop
-delete l from tusk_line l force index (primary) where id in (:rows)
+delete l from (:tasks) x straight_join tusk_line l force index (primary) on l.place = x.place and l.n = x.n
 
 -- name: held.insert
 insert into tusk_held (place, n, queue, tenant, part)
@@ -12,7 +12,7 @@ values :rows
 -- name: turn.few
 -- All who wait, unless they are more: along the primary key, for an entry of another index that has just changed is
 -- read with its row.
-select id, queue, tenant, part, priority, at, place, n
+select place, n, lap, id, queue, tenant, part, priority, at
 from tusk_line force index (primary)
 where (select count(*) from (select 1 from tusk_line force index (primary) limit ?) x) < ?
 
@@ -49,8 +49,6 @@ limit ?, ?
 select queue, tenant, part, count(*) from tusk_held group by queue, tenant, part
 
 -- name: grant.find
-select place, n, lap, id, queue, priority from tusk_line force index (primary) where id in (:rows)
-
--- name: grant.hold
-insert into tusk_held (place, n, queue, tenant, part)
-select place, n, queue, tenant, part from tusk_line force index (primary) where id in (:rows)
+select place, n, lap, id, queue, priority
+from tusk_task force index (tusk_task_id)
+where state = 2 and turn = 1 and needs = 0 and awaits = 0 and id in (:rows)
