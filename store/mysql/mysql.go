@@ -50,17 +50,14 @@ type Store struct {
 	leases  leases
 	witness *witness
 	wakes   wakes
-	damaged sync.Map     // places of damaged lists that were told of
-	hints   sync.Map     // queue: how many tasks a row of tusk_ready stood for lately
-	groups  atomic.Int64 // how many groups waited for turns lately
-	// standing are the tasks that waited for their turn then, if they were few. What is remembered of them saves
-	// look-ups and decides nothing: the lap does.
-	standing atomic.Pointer[map[store.ID]*row]
-	checked  atomic.Bool
-	sweep    atomic.Pointer[store.Token] // up to which the leases have been swept
-	strays   atomic.Int64                // when leases are next compared to what their workers say they hold
-	daysDue  atomic.Int64                // when days are next made
-	refused  atomic.Int64                // when a day was last found to be needed still
+	damaged sync.Map // places of damaged lists that were told of
+	hints   sync.Map // queue: how many tasks a row of tusk_ready stood for lately
+	lines   stands
+	checked atomic.Bool
+	sweep   atomic.Pointer[store.Token] // up to which the leases have been swept
+	strays  atomic.Int64                // when leases are next compared to what their workers say they hold
+	daysDue atomic.Int64                // when days are next made
+	refused atomic.Int64                // when a day was last found to be needed still
 
 	trips, claims, conflicts, deadlocks atomic.Int64
 }
@@ -84,7 +81,6 @@ type Options struct {
 // multiStatements nor interpolateParams. Where the pool is limited, set Options.Spare, too.
 func New(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 	s := &Store{db: db, galera: o.Galera, log: cmp.Or(o.Logger, slog.Default())}
-	s.standing.Store(&map[store.ID]*row{})
 	if o.Spare != nil {
 		s.spare = newSpare(o.Spare)
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
@@ -18,7 +19,7 @@ type line struct{ queue, tenant, partition string }
 
 // Turns implements store.Keeper.
 func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (all []store.Turns, err error) {
-	if s.groups.Load() == 0 {
+	if !s.lines.any() {
 		if ahead, err := s.peek(ctx, term); err != nil || !ahead.turns {
 			return nil, wrap("turns", err)
 		}
@@ -73,28 +74,59 @@ func (w *work) turns(groups, heads int) (all []store.Turns, err error) {
 // waiting reads who waits, by group: one by one where they are few for so many groups as
 // there were, and otherwise by steps from group to group.
 func (w *work) waiting(groups, heads int) (all []store.Turns, err error) {
-	most := int(w.store.groups.Load())*fewOfGroup + fewWaiting
-	few, err := w.fewWaiting(most)
-	standing := make(map[store.ID]*row, len(few))
-	for _, r := range few {
-		standing[r.ID] = r
-	}
-	w.store.standing.Store(&standing)
+	few, err := w.fewWaiting(w.store.lines.few())
 	if err == nil && len(few) > 0 {
 		all = groupsOf(few, heads)
 	} else if err == nil {
 		all, err = w.manyWaiting(groups, heads)
 	}
-	w.store.groups.Store(int64(len(all)))
+	w.store.lines.learn(len(all), few)
 	return all[:min(groups, len(all))], err
 }
 
-// So many tasks of each group, and so many more, are few: a step to another group, and to
-// each of its first tasks, takes as long as to read some rows.
-const (
-	fewOfGroup = 4
-	fewWaiting = 500
-)
+// stands is what a process remembers of the last look at who waits for turns. It saves look-ups and
+// decides nothing: what a task's lap says does.
+type stands struct {
+	mu     sync.Mutex
+	groups int
+	tasks  map[store.ID]*row // if they were few
+}
+
+func (s *stands) learn(groups int, few []*row) {
+	tasks := make(map[store.ID]*row, len(few))
+	for _, r := range few {
+		tasks[r.ID] = r
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.groups, s.tasks = groups, tasks
+}
+
+// any reports whether anybody waited.
+func (s *stands) any() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.groups > 0
+}
+
+// few is how many waiting tasks are few: a step to another group, and to each of its first tasks, takes as
+// long as to read some rows.
+func (s *stands) few() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return 4*s.groups + 500
+}
+
+// find returns where a task stood; nil: that is not known.
+func (s *stands) find(id store.ID) *row {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.tasks[id]; r != nil {
+		own := *r // each transaction changes its own
+		return &own
+	}
+	return nil
+}
 
 // fewWaiting reads all who wait, if they are less than so many.
 func (w *work) fewWaiting(most int) (few []*row, err error) {
@@ -256,9 +288,8 @@ func (w *work) grantAll(ids []store.ID) (granted int, err error) {
 func (w *work) inLine(ids []store.ID) (waiting []*row, err error) {
 	found := map[store.ID]*row{}
 	var args []any
-	known := w.store.standing.Load()
 	for _, id := range ids {
-		if r := (*known)[id]; r != nil {
+		if r := w.store.lines.find(id); r != nil {
 			found[id] = r
 		} else {
 			args = append(args, id[:])
