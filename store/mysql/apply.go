@@ -124,9 +124,9 @@ func (w *work) leave(t *row, e *rules.End, to *rules.Row) error {
 		w.sums.finish(to.Queue, to.State, t.ref)
 	}
 	if t.HasTurn && !to.HasTurn {
-		w.held.remove(t)
+		w.back = append(w.back, t.ref)
 	} else if !t.HasTurn && to.HasTurn {
-		w.held.insert(t)
+		w.given = append(w.given, t)
 	}
 	return nil
 }
@@ -169,6 +169,9 @@ func (w *work) forget(t *row, e *rules.End) error {
 	}
 	if e != nil {
 		w.ended(t, e)
+	}
+	if t.HasTurn {
+		w.back = append(w.back, t.ref)
 	}
 	at := ref{t.place, t.n, 0}
 	w.erased.add(at)

@@ -17,14 +17,15 @@ type gathered struct {
 	cut      ordered[*ready]   // rows of tusk_ready of which tasks were taken
 	waits    change[waitingAt] // rows of tusk_waiting
 	lines    change[*row]      // of tusk_line
-	held     change[*row]      // of tusk_held
-	named    change[labelRow]  // of tusk_label
-	toStop   []any             // of tusk_stop: rows to be inserted
-	unstop   ordered[ref]      // and to be deleted
-	attempts []any             // of tusk_attempt
-	changed  []any             // of tusk_note: when tasks were changed, and how
-	needed   ordered[ref]      // tasks that others turned out to need
-	erased   ordered[ref]      // tasks that go with all that belongs to them
+	given    []*row            // who has been given a turn, and who gives it back
+	back     []ref
+	named    change[labelRow] // of tusk_label
+	toStop   []any            // of tusk_stop: rows to be inserted
+	unstop   ordered[ref]     // and to be deleted
+	attempts []any            // of tusk_attempt
+	changed  []any            // of tusk_note: when tasks were changed, and how
+	needed   ordered[ref]     // tasks that others turned out to need
+	erased   ordered[ref]     // tasks that go with all that belongs to them
 }
 
 // ordered is a set that keeps the order in which it was filled.
@@ -100,7 +101,7 @@ func (w *work) pour() {
 	w.gathered = gathered{}
 	w.pourReady(g.listed, g.cut.take())
 	w.pourWaiting(&g.waits)
-	w.pourTurns(&g.lines, &g.held)
+	w.pourTurns(&g)
 	w.pourLabels(&g.named)
 	w.pourSaves(g.saved.take())
 	w.drop("stops.delete", g.unstop.take())
@@ -118,8 +119,7 @@ func (w *work) pour() {
 const attemptColumns = 11
 
 // belongings are the statements that delete tasks and what belongs to them.
-var belongings = []string{"task.delete", "attempt.delete", "note.delete", "stops.delete", "labels.delete", "need.clear",
-	"held.delete"}
+var belongings = []string{"task.delete", "attempt.delete", "note.delete", "stops.delete", "labels.delete", "need.clear"}
 
 // drop deletes what a table has of tasks, by a statement that is joined to their places.
 func (w *work) drop(name string, refs []ref) {
@@ -247,36 +247,36 @@ func (w *work) pourWaiting(c *change[waitingAt]) {
 	})
 }
 
-// pourTurns writes who waits for a turn, at the time of the statement when no other is known, and who
-// has one.
-func (w *work) pourTurns(lines, held *change[*row]) {
-	w.drop("line.drop", refsTo(lines.gone.take()))
-	since, columns := "?", 9
-	if w.now == 0 {
-		since, columns = clock, 8
+// pourTurns writes who waits for a turn, and who was given one or gives it back. Of tasks that were
+// stored at the time of the statements the server copies what it has.
+func (w *work) pourTurns(g *gathered) {
+	var gone []ref
+	for _, r := range g.lines.gone.take() {
+		gone = append(gone, ref{r.place, r.n, 0})
 	}
-	var stands, holders []any
-	for _, r := range lines.come.take() {
-		stands = append(stands, r.place, r.n, r.ID[:], r.lap, []byte(r.Queue), []byte(r.Tenant), []byte(r.Partition),
-			r.Priority)
-		if w.now != 0 {
-			stands = append(stands, r.since)
+	w.drop("line.drop", gone)
+	var fresh []ref
+	var rows []any
+	for _, r := range g.lines.come.take() {
+		if r.since == 0 {
+			fresh = append(fresh, r.ref)
+			continue
 		}
+		rows = append(rows, r.place, r.n, r.ID[:], r.lap, []byte(r.Queue), []byte(r.Tenant), []byte(r.Partition),
+			r.Priority, r.since)
 	}
-	w.insertValues("line.insert", "(?, ?, ?, ?, ?, ?, ?, ?, "+since+")", columns, stands)
-	w.drop("held.delete", refsTo(held.gone.take()))
-	for _, r := range held.come.take() {
-		holders = append(holders, r.place, r.n, []byte(r.Queue), []byte(r.Tenant), []byte(r.Partition))
+	inParts(spansOf(fresh), maxSpans, func(part []span) error {
+		text, args := among("line.copy", part)
+		w.do(text, args...)
+		return nil
+	})
+	w.insertValues("line.insert", "(?, ?, ?, ?, ?, ?, ?, ?, ?)", 9, rows)
+	if len(g.given) > 0 {
+		w.do(q("held.add"), false, encodeGiven(g.given))
 	}
-	w.insertValues("held.insert", "(?, ?, ?, ?, ?)", 5, holders)
-}
-
-// refsTo says where tasks are.
-func refsTo(rows []*row) (refs []ref) {
-	for _, r := range rows {
-		refs = append(refs, ref{r.place, r.n, 0})
+	if len(g.back) > 0 {
+		w.do(q("held.add"), true, encodeSpans(spansOf(g.back)))
 	}
-	return refs
 }
 
 // pourLabels deletes labels by what they say, and writes new ones.

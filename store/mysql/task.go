@@ -33,7 +33,7 @@ type row struct {
 	fingerprint string
 	fresh       bool   // it is new
 	ready       *ready // the row of tusk_ready that it is in; nil: none
-	since       int64  // when it came in line for its turn; of one that has just come
+	since       int64  // when it came in line for its turn, of one that waits; 0: with the statement
 	stored      fields // as they are in the database, of a task that is locked or new
 }
 

@@ -28,7 +28,7 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (all [
 		if err := w.leads(term); term != 0 && err != nil {
 			return err
 		}
-		all, err = w.turns(groups, heads)
+		all, err = w.turns(groups, heads, term != 0)
 		return err
 	})
 	if err != nil {
@@ -41,15 +41,8 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (all [
 // those beyond cost a statement for each group that has so many.
 const quickHeads = 4
 
-func (w *work) turns(groups, heads int) (all []store.Turns, err error) {
-	held := map[line]int64{}
-	err = w.ask(func(rows *sql.Rows) error {
-		var queue, tenant, partition sql.RawBytes
-		var n int64
-		err := rows.Scan(&queue, &tenant, &partition, &n)
-		held[line{string(queue), string(tenant), string(partition)}] = n
-		return err
-	}, q("turn.holders"))
+func (w *work) turns(groups, heads int, sumUp bool) (all []store.Turns, err error) {
+	held, err := w.holders(sumUp)
 	if err != nil {
 		return nil, err
 	}
@@ -280,6 +273,7 @@ func (w *work) grantAll(ids []store.ID) (granted int, err error) {
 	for _, r := range waiting {
 		w.cover(r)
 	}
+	w.given = append(w.given, waiting...)
 	return len(waiting), w.judge(w.flush())
 }
 
@@ -298,10 +292,10 @@ func (w *work) inLine(ids []store.ID) (waiting []*row, err error) {
 	err = inParts(args, 500, func(part []any) error {
 		return w.ask(func(rows *sql.Rows) error {
 			r := &row{}
-			var id, queue sql.RawBytes
-			err := rows.Scan(&r.place, &r.n, &r.lap, &id, &queue, &r.Priority)
+			var id, queue, tenant, partition sql.RawBytes
+			err := rows.Scan(&r.place, &r.n, &r.lap, &id, &queue, &tenant, &partition, &r.Priority)
 			copy(r.ID[:], id)
-			r.Queue = string(queue)
+			r.Queue, r.Tenant, r.Partition = string(queue), string(tenant), string(partition)
 			found[r.ID] = r
 			return err
 		}, list("grant.find", "?", len(part)), part...)

@@ -209,8 +209,10 @@ func (r *row) listing(at int64) *ready {
 
 // standIn puts a task in line for its turn.
 func (w *work) standIn(r *row) {
-	r.since = w.now + w.covered
-	w.covered++
+	if r.since = 0; w.now != 0 {
+		r.since = w.now + w.covered
+		w.covered++
+	}
 	w.lines.insert(r)
 }
 

@@ -35,14 +35,13 @@ create table if not exists tusk_line (
     key tusk_line_group (queue, tenant, part, priority, at, place, n, id)
 ) engine = innodb default charset = utf8mb4;
 
--- The tasks that have their turn.
+-- The turns that tasks were given (back = 0) and that they gave back (1), a row for many; held.go says what `refs`
+-- holds. Who has a turn is what is left; the leader sums the rows up.
 create table if not exists tusk_held (
-    place  bigint not null,
-    n      smallint not null,
-    queue  varbinary(255) not null,
-    tenant varbinary(255) not null,
-    part   varbinary(255) not null,
-    primary key (place, n)
+    seq  bigint not null auto_increment,
+    back tinyint not null,
+    refs longblob not null,
+    primary key (seq)
 ) engine = innodb default charset = utf8mb4;
 
 insert ignore into tusk_line (place, n, id, lap, queue, tenant, part, priority, at)
@@ -50,8 +49,12 @@ select l.place, l.n, l.id, t.lap, l.queue, l.tenant, l.part, l.priority, l.at
 from tusk_turn l straight_join tusk_task t force index (primary) on t.place = l.place and t.n = l.n
 where l.holds = 0;
 
-insert ignore into tusk_held (place, n, queue, tenant, part)
-select place, n, queue, tenant, part from tusk_turn where holds = 1;
+insert into tusk_held (back, refs)
+select 0, concat(unhex(lpad(hex(place), 16, '0')), unhex(lpad(hex(n), 4, '0')),
+    unhex(lpad(hex(length(queue)), 2, '0')), queue, unhex(lpad(hex(length(tenant)), 2, '0')), tenant,
+    unhex(lpad(hex(length(part)), 2, '0')), part)
+from tusk_turn
+where holds = 1 and not exists (select 1 from tusk_held);
 
 delete s from tusk_line l straight_join tusk_label s force index (primary)
     on s.label = 's2' and s.id = l.id and s.place = l.place;
@@ -74,6 +77,7 @@ begin
     declare the_first, the_last smallint;
     declare the_lap, the_turn, asked int;
     declare changed int default 0;
+    declare back longblob default '';
     while length(done) > 0 do
         set the_place = conv(hex(substring(done, 1, 8)), 16, 10), the_lap = conv(hex(substring(done, 9, 4)), 16, 10),
             the_first = conv(hex(substring(done, 13, 2)), 16, 10), the_last = conv(hex(substring(done, 15, 2)), 16, 10),
@@ -85,13 +89,17 @@ begin
         where place = the_place and n between the_first and the_last and lap = the_lap
             and state = 3 and needed = 0 and turn = the_turn
         limit asked; -- reads, and so locks, nothing behind the last: that task is somebody else's
-        set changed = changed + row_count(), done = substring(done, 50);
+        set changed = changed + row_count();
         if the_turn > 0 then
-            delete from tusk_held where place = the_place and n between the_first and the_last limit asked;
+            set back = concat(back, substring(done, 1, 16));
         end if;
+        set done = substring(done, 50);
     end while;
     if changed <> tasks then
         signal sqlstate '45000' set mysql_errno = 45002, message_text = 'some leases have ended';
+    end if;
+    if length(back) > 0 then
+        insert into tusk_held (back, refs) values (1, back);
     end if;
     insert into tusk_delta (at, body) values (clock, delta);
     while length(leases) > 0 do
@@ -127,10 +135,6 @@ begin
             and state = 2 and turn = 1 and needs = 0 and awaits = 0
         limit asked; -- as in tusk_complete
         set changed = changed + row_count(), granted = substring(granted, 17);
-        insert into tusk_held (place, n, queue, tenant, part)
-        select place, n, queue, tenant, part from tusk_line force index (primary)
-        where place = the_place and n between the_first and the_last
-        on duplicate key update queue = values(queue), tenant = values(tenant), part = values(part);
         delete from tusk_line where place = the_place and n between the_first and the_last limit asked;
     end while;
     if changed <> tasks then
@@ -159,8 +163,7 @@ insert ignore into tusk_turn (place, n, id, queue, tenant, part, holds, priority
 select place, n, id, queue, tenant, part, 0, priority, at from tusk_line;
 
 insert ignore into tusk_turn (place, n, id, queue, tenant, part, holds, priority, at)
-select h.place, h.n, t.id, h.queue, h.tenant, h.part, 1, t.priority, t.run_at
-from tusk_held h straight_join tusk_task t force index (primary) on t.place = h.place and t.n = h.n;
+select place, n, id, queue, coalesce(tenant, ''), coalesce(part, ''), 1, priority, run_at from tusk_task where turn = 2;
 
 insert ignore into tusk_label (label, id, place, n) select 's2', id, place, n from tusk_line;
 

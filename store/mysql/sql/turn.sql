@@ -2,12 +2,23 @@
 insert into tusk_line (place, n, id, lap, queue, tenant, part, priority, at)
 values :rows
 
+-- name: line.copy
+insert into tusk_line (place, n, id, lap, queue, tenant, part, priority, at)
+select place, n, id, lap, queue, coalesce(tenant, ''), coalesce(part, ''), priority, :now
+from tusk_task force index (primary)
+where :tasks
+
 -- name: line.drop
 delete l from (:tasks) x straight_join tusk_line l force index (primary) on l.place = x.place and l.n = x.n
 
--- name: held.insert
-insert into tusk_held (place, n, queue, tenant, part)
-values :rows
+-- name: held.add
+insert into tusk_held (back, refs) values (?, ?)
+
+-- name: held.read
+select seq, back, refs from tusk_held
+
+-- name: held.drop
+delete h from tusk_held h force index (primary) where seq in (:rows)
 
 -- name: turn.few
 -- All who wait, unless they are more: along the primary key, for an entry of another index that has just changed is
@@ -45,10 +56,7 @@ where queue = ? and tenant = ? and part = ?
 order by priority, at, place, n
 limit ?, ?
 
--- name: turn.holders
-select queue, tenant, part, count(*) from tusk_held group by queue, tenant, part
-
 -- name: grant.find
-select place, n, lap, id, queue, priority
+select place, n, lap, id, queue, coalesce(tenant, ''), coalesce(part, ''), priority
 from tusk_task force index (tusk_task_id)
 where state = 2 and turn = 1 and needs = 0 and awaits = 0 and id in (:rows)
