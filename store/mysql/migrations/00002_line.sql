@@ -1,7 +1,7 @@
 -- +goose NO TRANSACTION
 
--- Who waits for a turn, and who has one, are tables of their own: what was an entry that moved within an
--- index is a row that goes and one that comes. Each statement can be repeated, as in the first migration.
+-- Who waits for a turn, and who has one, are tables of their own: a grant moves no entry within an index, and the end
+-- of a task deletes none. Each statement can be repeated, as in the first migration.
 
 -- +goose Up
 
