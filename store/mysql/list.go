@@ -287,7 +287,7 @@ func (l *listing) listed(name string) error {
 	case len(spans) > fewListed:
 		return l.anywhere()
 	}
-	return l.within(spans)
+	return l.within(spansOf(refsOf(spans)))
 }
 
 // maxKinds is how many kinds are listed apart and put together.

@@ -169,6 +169,8 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 			"tusk_line_group", 771, 100},
 		{"list.ready", strings.Replace(q("list.ready"), ":queues", "where queue in ('q', 'r')", 1), []any{10}, "tusk_ready",
 			"PRIMARY", 257, 1000},
+		{"list.line", strings.Replace(q("list.line"), ":queues", "where queue in ('q', 'r')", 1), []any{10}, "tusk_line",
+			"tusk_line_group", 257, 1000},
 		{"worker.read", q("worker.read"), []any{id[:]}, "tusk_worker", "PRIMARY", 16, 1},
 		{"delta.take", q("delta.take"), []any{10}, "tusk_delta", "PRIMARY", 8, 1 << 30},
 		{"end.list", q("end.list"), []any{0, 10}, "tusk_end", "PRIMARY", 8, 1000},

@@ -20,8 +20,8 @@ from tusk_ready force index (primary)
 limit ?
 
 -- name: list.line
-select place, n, n, lap
-from tusk_line force index (primary)
+select place, n, n, 0
+from tusk_line force index (tusk_line_group)
 :queues
 limit ?
 
