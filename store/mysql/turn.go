@@ -107,7 +107,7 @@ func (s *stands) any() bool {
 func (s *stands) few() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return 4*s.groups + 500
+	return 4*s.groups + 200
 }
 
 // find returns where a task stood; nil: that is not known.
@@ -121,7 +121,7 @@ func (s *stands) find(id store.ID) *row {
 	return nil
 }
 
-// fewWaiting reads all who wait, if they are less than so many.
+// fewWaiting reads all who wait, if they are no more than so many.
 func (w *work) fewWaiting(most int) (few []*row, err error) {
 	return few, w.ask(func(rows *sql.Rows) error {
 		r := &row{}
@@ -131,7 +131,7 @@ func (w *work) fewWaiting(most int) (few []*row, err error) {
 		r.Queue, r.Tenant, r.Partition = string(queue), string(tenant), string(partition)
 		few = append(few, r)
 		return err
-	}, q("turn.few"), most, most)
+	}, q("turn.few"), most)
 }
 
 // groupsOf puts those who wait into their lines: groups whose first has waited longest come first.

@@ -25,7 +25,7 @@ delete h from tusk_held h force index (primary) where seq in (:rows)
 -- read with its row.
 select place, n, lap, id, queue, tenant, part, priority, at
 from tusk_line force index (primary)
-where (select count(*) from (select 1 from tusk_line force index (primary) limit ?) x) < ?
+where (select 1 from tusk_line force index (primary) limit ?, 1) is null
 
 -- name: turn.waiting
 -- The oldest of each priority of a group is found by one step along the index, and so
