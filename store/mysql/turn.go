@@ -67,13 +67,13 @@ func (w *work) turns(groups, heads int, sumUp bool) (all []store.Turns, err erro
 // waiting reads who waits, by group: one by one where they are few for so many groups as
 // there were, and otherwise by steps from group to group.
 func (w *work) waiting(groups, heads int) (all []store.Turns, err error) {
-	few, err := w.fewWaiting(w.store.lines.few())
-	if err == nil && len(few) > 0 {
-		all = groupsOf(few, heads)
+	seen, err := w.fewWaiting(w.store.lines.few())
+	if err == nil && len(seen) > 0 {
+		all = groupsOf(seen, heads)
 	} else if err == nil {
-		all, err = w.manyWaiting(groups, heads)
+		all, seen, err = w.manyWaiting(groups, heads)
 	}
-	w.store.lines.learn(len(all), few)
+	w.store.lines.learn(len(all), seen)
 	return all[:min(groups, len(all))], err
 }
 
@@ -82,12 +82,12 @@ func (w *work) waiting(groups, heads int) (all []store.Turns, err error) {
 type stands struct {
 	mu     sync.Mutex
 	groups int
-	tasks  map[store.ID]*row // if they were few
+	tasks  map[store.ID]*row // that were read one by one
 }
 
-func (s *stands) learn(groups int, few []*row) {
-	tasks := make(map[store.ID]*row, len(few))
-	for _, r := range few {
+func (s *stands) learn(groups int, seen []*row) {
+	tasks := make(map[store.ID]*row, len(seen))
+	for _, r := range seen {
 		tasks[r.ID] = r
 	}
 	s.mu.Lock()
@@ -123,15 +123,22 @@ func (s *stands) find(id store.ID) *row {
 
 // fewWaiting reads all who wait, if they are no more than so many.
 func (w *work) fewWaiting(most int) (few []*row, err error) {
-	return few, w.ask(func(rows *sql.Rows) error {
-		r := &row{}
-		var id, queue, tenant, partition sql.RawBytes
-		err := rows.Scan(&r.place, &r.n, &r.lap, &id, &queue, &tenant, &partition, &r.Priority, &r.since)
-		copy(r.ID[:], id)
-		r.Queue, r.Tenant, r.Partition = string(queue), string(tenant), string(partition)
+	err = w.ask(func(rows *sql.Rows) error {
+		r, err := readStand(rows)
 		few = append(few, r)
 		return err
 	}, q("turn.few"), most)
+	return few, err
+}
+
+// readStand reads a row of tusk_line.
+func readStand(rows *sql.Rows) (*row, error) {
+	r := &row{}
+	var id, queue, tenant, partition sql.RawBytes
+	err := rows.Scan(&r.place, &r.n, &r.lap, &id, &queue, &tenant, &partition, &r.Priority, &r.since)
+	copy(r.ID[:], id)
+	r.Queue, r.Tenant, r.Partition = string(queue), string(tenant), string(partition)
+	return r, err
 }
 
 // groupsOf puts those who wait into their lines: groups whose first has waited longest come first.
@@ -162,8 +169,8 @@ func groupsOf(few []*row, heads int) (all []store.Turns) {
 
 func lineOf(t store.Turns) line { return line{t.Queue, t.Tenant, t.Partition} }
 
-// manyWaiting steps from group to group.
-func (w *work) manyWaiting(groups, heads int) (all []store.Turns, err error) {
+// manyWaiting steps from group to group. It returns those that it has read one by one, too.
+func (w *work) manyWaiting(groups, heads int) (all []store.Turns, seen []*row, err error) {
 	quick := min(heads, quickHeads)
 	var queue, tenant, partition sql.RawBytes
 	ids := make([]sql.RawBytes, quick)
@@ -183,7 +190,7 @@ func (w *work) manyWaiting(groups, heads int) (all []store.Turns, err error) {
 		return nil
 	}, firstHeads(quick), groups)
 	if err != nil || heads <= quick {
-		return all, err
+		return all, nil, err
 	}
 	for i := range all {
 		t := &all[i]
@@ -192,13 +199,14 @@ func (w *work) manyWaiting(groups, heads int) (all []store.Turns, err error) {
 		}
 		w.buf = append(w.buf, stmt{q("turn.more"), []any{[]byte(t.Queue), []byte(t.Tenant), []byte(t.Partition), quick,
 			heads - quick}, func(rows *sql.Rows) error {
-			var id sql.RawBytes
-			err := rows.Scan(&id)
-			wait(t, id)
+			r, err := readStand(rows)
+			wait(t, r.ID[:])
+			seen = append(seen, r)
 			return err
 		}})
 	}
-	return all, w.flush()
+	err = w.flush()
+	return all, seen, err
 }
 
 // wait adds a waiting task to a group, if there is one.

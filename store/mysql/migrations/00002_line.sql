@@ -32,7 +32,7 @@ create table if not exists tusk_line (
     priority smallint not null,
     at       bigint not null,
     primary key (place, n),
-    key tusk_line_group (queue, tenant, part, priority, at, place, n, id)
+    key tusk_line_group (queue, tenant, part, priority, at, place, n, id, lap)
 ) engine = innodb default charset = utf8mb4;
 
 -- The turns that tasks were given (back = 0) and that they gave back (1), a row for many; held.go says what `refs`

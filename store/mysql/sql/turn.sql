@@ -50,7 +50,7 @@ order by priority, at, place, n
 limit :nth, 1)
 
 -- name: turn.more
-select id
+select place, n, lap, id, queue, tenant, part, priority, at
 from tusk_line force index (tusk_line_group)
 where queue = ? and tenant = ? and part = ?
 order by priority, at, place, n
