@@ -71,7 +71,7 @@ func TestASerialTenantUnderKilledWorkersNeverOverlapsAndNeverSkips(t *testing.T)
 	for name, dsn := range map[string]func(t *testing.T) string{
 		"sqlite":   func(t *testing.T) string { return filepath.Join(t.TempDir(), "tusk.db") },
 		"postgres": func(t *testing.T) string { return pgtest.DSN(t) },
-		"mysql":    func(t *testing.T) string { return mysqltest.Database(t) },
+		"mysql":    func(t *testing.T) string { return mysqltest.Start(t).Database(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
