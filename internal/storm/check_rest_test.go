@@ -109,7 +109,11 @@ var leftovers = map[string]map[string]string{
 		"advisory locks are left": `select format('%s %s of %s', l.classid, l.objid, a.query) from pg_locks l left join pg_stat_activity a on a.pid = l.pid
 			where l.locktype = 'advisory' and l.database = (select oid from pg_database where datname = current_database())`,
 	},
-	"mysql":  {"leases are left": "select hex(token) from tusk_lease"},
+	"mysql": {
+		"leases are left":         "select hex(token) from tusk_lease",
+		"tasks are left in line":  "select hex(id) from tusk_line",
+		"turns are not summed up": "select seq from tusk_held",
+	},
 	"sqlite": {"leases are left": "select hex(token) from tusk_lease"},
 }
 

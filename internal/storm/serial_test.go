@@ -15,6 +15,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
@@ -70,6 +71,7 @@ func TestASerialTenantUnderKilledWorkersNeverOverlapsAndNeverSkips(t *testing.T)
 	for name, dsn := range map[string]func(t *testing.T) string{
 		"sqlite":   func(t *testing.T) string { return filepath.Join(t.TempDir(), "tusk.db") },
 		"postgres": func(t *testing.T) string { return pgtest.DSN(t) },
+		"mysql":    func(t *testing.T) string { return mysqltest.Start(t).Database(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -124,9 +124,9 @@ func (w *work) leave(t *row, e *rules.End, to *rules.Row) error {
 		w.sums.finish(to.Queue, to.State, t.ref)
 	}
 	if t.HasTurn && !to.HasTurn {
-		w.inLines.remove(ref{t.place, t.n, 0})
+		w.back = append(w.back, t.ref)
 	} else if !t.HasTurn && to.HasTurn {
-		w.standIn(t, to)
+		w.given = append(w.given, t)
 	}
 	return nil
 }
@@ -170,6 +170,9 @@ func (w *work) forget(t *row, e *rules.End) error {
 	if e != nil {
 		w.ended(t, e)
 	}
+	if t.HasTurn {
+		w.back = append(w.back, t.ref)
+	}
 	at := ref{t.place, t.n, 0}
 	w.erased.add(at)
 	delete(w.rows, at)
@@ -190,7 +193,7 @@ func (w *work) take(r *row) error {
 		w.waits.remove(waitingAt{r.RunAt.UnixMicro(), r.place, r.n})
 	case store.Pending:
 		if r.InLine() {
-			w.inLines.remove(ref{r.place, r.n, 0})
+			w.lines.remove(r)
 		}
 	}
 	return nil
@@ -209,7 +212,7 @@ func (w *work) enter(r *row) {
 		w.waits.insert(waitingAt{r.RunAt.UnixMicro(), r.place, r.n})
 	case store.Pending:
 		if r.InLine() {
-			w.standIn(r, &r.Row)
+			w.standIn(r)
 		}
 	}
 }

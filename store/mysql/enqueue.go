@@ -32,7 +32,7 @@ func (w *work) enqueue(tasks []store.NewTask) (results []store.Enqueued, err err
 	for i := range tasks {
 		n := &tasks[i]
 		alone = alone && n.Key == "" && len(n.Needs) == 0
-		plain = plain && alone && n.RunAt.IsZero() && n.Delay <= 0 && n.ExpiresIn <= 0 && !n.Turn
+		plain = plain && alone && n.RunAt.IsZero() && n.Delay <= 0 && n.ExpiresIn <= 0
 	}
 	if plain {
 		return w.add(tasks), nil
@@ -52,7 +52,7 @@ func (w *work) enqueue(tasks []store.NewTask) (results []store.Enqueued, err err
 	return results, err
 }
 
-// add stores plain tasks, at the time of the statements when no other is known.
+// add stores plain tasks, available or in line for their turn, at the time of the statements when no other is known.
 func (w *work) add(tasks []store.NewTask) []store.Enqueued {
 	results, rows := make([]store.Enqueued, len(tasks)), make([]*row, len(tasks))
 	for i := range tasks {
@@ -60,17 +60,19 @@ func (w *work) add(tasks []store.NewTask) []store.Enqueued {
 		results[i] = store.Enqueued{ID: n.ID, Result: store.Added}
 		rows[i] = &row{Row: rules.Row{Task: store.Task{
 			ID: n.ID, State: store.Available, Queue: n.Queue, Kind: n.Kind, Tenant: n.Tenant, Workflow: n.Workflow,
-			Partition: n.Partition,
-			Args:      n.Args, Tags: n.Tags, Settings: n.Settings, Priority: n.Priority, ExpiresAt: n.ExpiresAt,
+			Partition: n.Partition, Turn: n.Turn,
+			Args: n.Args, Tags: n.Tags, Settings: n.Settings, Priority: n.Priority, ExpiresAt: n.ExpiresAt,
 		}}}
+		if n.Turn {
+			rows[i].State = store.Pending
+		}
 		if w.now != 0 {
 			rows[i].EnqueuedAt, rows[i].RunAt = instant(w.now), instant(w.now)
 		}
 	}
 	w.settleDown(rows)
 	for _, r := range rows {
-		w.sums.count(r.Queue, r.State, +1)
-		w.cover(r)
+		w.enter(r)
 	}
 	w.insert(rows)
 	w.addLabels(rows...)

@@ -3,6 +3,9 @@ package mysql
 import (
 	"strings"
 	"testing"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 func FuzzSpans(f *testing.F) {
@@ -25,6 +28,21 @@ func FuzzSpans(f *testing.F) {
 		joined := refsOf(spansOf(refs))
 		if len(joined) != len(refs) {
 			t.Fatalf("%v: %d tasks became %d", spans, len(refs), len(joined))
+		}
+	})
+}
+
+func FuzzGiven(f *testing.F) {
+	long := strings.Repeat("x", 255)
+	f.Add([]byte{})
+	f.Add(encodeGiven([]*row{{ref: ref{place: -1, n: 32767}, Row: rules.Row{Task: store.Task{Queue: long, Tenant: long,
+		Partition: long}}}, {ref: ref{place: 1}}}))
+	f.Add([]byte("nobody has a turn"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		rows, err := decodeGiven(b)
+		again := encodeGiven(rows)
+		if err == nil && string(again) != string(b) || !strings.HasPrefix(string(b), string(again)) {
+			t.Fatalf("%x became %x", b, again)
 		}
 	})
 }

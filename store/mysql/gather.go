@@ -16,8 +16,9 @@ type gathered struct {
 	lasts    map[lane]*ready   // the last ones of them by lane
 	cut      ordered[*ready]   // rows of tusk_ready of which tasks were taken
 	waits    change[waitingAt] // rows of tusk_waiting
-	inLines  change[ref]       // of tusk_turn; those that are inserted are in lines
-	lines    map[ref][]any
+	lines    change[*row]      // of tusk_line
+	given    []*row            // who has been given a turn, and who gives it back
+	back     []ref
 	named    change[labelRow] // of tusk_label
 	toStop   []any            // of tusk_stop: rows to be inserted
 	unstop   ordered[ref]     // and to be deleted
@@ -118,8 +119,7 @@ func (w *work) pour() {
 const attemptColumns = 11
 
 // belongings are the statements that delete tasks and what belongs to them.
-var belongings = []string{"task.delete", "attempt.delete", "note.delete", "stops.delete", "labels.delete", "need.clear",
-	"turns.delete"}
+var belongings = []string{"task.delete", "attempt.delete", "note.delete", "stops.delete", "labels.delete", "need.clear"}
 
 // drop deletes what a table has of tasks, by a statement that is joined to their places.
 func (w *work) drop(name string, refs []ref) {
@@ -247,16 +247,36 @@ func (w *work) pourWaiting(c *change[waitingAt]) {
 	})
 }
 
+// pourTurns writes who waits for a turn, and who was given one or gives it back. Of tasks that were
+// stored at the time of the statements the server copies what it has.
 func (w *work) pourTurns(g *gathered) {
-	w.drop("turns.delete", g.inLines.gone.take())
-	inParts(g.inLines.come.take(), 500, func(part []ref) error {
-		var args []any
-		for _, at := range part {
-			args = append(args, g.lines[at]...)
+	var gone []ref
+	for _, r := range g.lines.gone.take() {
+		gone = append(gone, ref{r.place, r.n, 0})
+	}
+	w.drop("line.drop", gone)
+	var fresh []ref
+	var rows []any
+	for _, r := range g.lines.come.take() {
+		if r.since == 0 {
+			fresh = append(fresh, r.ref)
+			continue
 		}
-		w.do(list("turn.insert", "(?, ?, ?, ?, ?, ?, ?, ?, ?)", len(part)), args...)
+		rows = append(rows, r.place, r.n, r.ID[:], r.lap, []byte(r.Queue), []byte(r.Tenant), []byte(r.Partition),
+			r.Priority, r.since)
+	}
+	inParts(spansOf(fresh), maxSpans, func(part []span) error {
+		text, args := among("line.copy", part)
+		w.do(text, args...)
 		return nil
 	})
+	w.insertValues("line.insert", "(?, ?, ?, ?, ?, ?, ?, ?, ?)", 9, rows)
+	if len(g.given) > 0 {
+		w.do(q("held.add"), false, encodeGiven(g.given))
+	}
+	if len(g.back) > 0 {
+		w.do(q("held.add"), true, encodeSpans(spansOf(g.back)))
+	}
 }
 
 // pourLabels deletes labels by what they say, and writes new ones.

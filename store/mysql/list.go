@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"slices"
 	"strings"
 
@@ -100,10 +101,12 @@ func (l *listing) read() error {
 		return l.running()
 	case slices.Contains(f.States, store.Running) && !slices.Contains(f.States, store.Available):
 		return l.byState()
+	case label == stateLabel(store.Pending):
+		return errors.Join(l.labelled(label), l.listed("list.line"))
 	case label != "":
 		return l.labelled(label)
 	case slices.Equal(f.States, []store.State{store.Available}):
-		return l.available()
+		return l.listed("list.ready")
 	}
 	return l.anywhere()
 }
@@ -259,12 +262,12 @@ func (l *listing) within(spans []span) error {
 	})
 }
 
-// fewReady is up to how many spans of available tasks are looked through by themselves. Where there are more, there are
+// fewListed is up to how many spans of tasks are looked through by themselves. Where there are more, there are
 // some among the newest tasks.
-const fewReady = 2000
+const fewListed = 2000
 
-// available lists available tasks.
-func (l *listing) available() error {
+// listed lists tasks that a statement names the spans of: those that are available, or that wait for their turn.
+func (l *listing) listed(name string) error {
 	spans, queues, args := []span(nil), "", []any(nil)
 	if len(l.f.Queues) > 0 {
 		queues = "where queue in (" + marks(len(l.f.Queues)) + ")"
@@ -277,14 +280,14 @@ func (l *listing) available() error {
 		err := rows.Scan(&of.place, &of.first, &of.last, &of.lap)
 		spans = append(spans, of)
 		return err
-	}, strings.Replace(q("list.ready"), ":queues", queues, 1), append(args, fewReady+1)...)
+	}, strings.Replace(q(name), ":queues", queues, 1), append(args, fewListed+1)...)
 	switch {
 	case err != nil:
 		return err
-	case len(spans) > fewReady:
+	case len(spans) > fewListed:
 		return l.anywhere()
 	}
-	return l.within(spans)
+	return l.within(spansOf(refsOf(spans)))
 }
 
 // maxKinds is how many kinds are listed apart and put together.

@@ -17,7 +17,7 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-const newest = 1 // the version that this program needs
+const newest = 2 // the version that this program needs
 
 var schema = migrate.Schema{Files: migrations, Dialect: goose.DialectMySQL, Table: "tusk_migration",
 	Seconds: "unix_timestamp(tstamp)", Newest: newest}

@@ -52,6 +52,7 @@ type Store struct {
 	wakes   wakes
 	damaged sync.Map // places of damaged lists that were told of
 	hints   sync.Map // queue: how many tasks a row of tusk_ready stood for lately
+	lines   stands
 	checked atomic.Bool
 	sweep   atomic.Pointer[store.Token] // up to which the leases have been swept
 	strays  atomic.Int64                // when leases are next compared to what their workers say they hold

@@ -62,7 +62,7 @@ func planned(t *testing.T) *Store {
 	if _, err := s.Enqueue(ctx, tasks[:300]); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.db.Exec("analyze table tusk_turn, tusk_key"); err != nil {
+	if _, err := s.db.Exec("analyze table tusk_line, tusk_key"); err != nil {
 		t.Fatal(err)
 	}
 	worker := store.ID{9}
@@ -161,14 +161,16 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 		{"lease.of worker", q("lease.of worker"), []any{id[:]}, "tusk_lease", "tusk_lease_worker", 16, 30},
 		{"task.find", list("task.find", "?", 3), []any{id[:], id[:], id[:]}, "tusk_task", "tusk_task_id", 16, 9},
 		{"grant.find", list("grant.find", "?", 3), []any{id[:], id[:], id[:]}, "tusk_task", "tusk_task_id", 16, 9},
-		{"turn.waiting", firstHeads(0), []any{10}, "tusk_turn", "tusk_turn_line", 774, 100},
+		{"turn.waiting", firstHeads(0), []any{10}, "tusk_line", "tusk_line_group", 773, 100},
 		{"turn.head", strings.NewReplacer(":nth", "3", "g.queue", "'q'", "g.tenant", "'t1'", "g.part",
 			"''").Replace(q("turn.head")), nil,
-			"tusk_turn", "tusk_turn_line", 772, 100},
-		{"turn.more", q("turn.more"), []any{[]byte("q"), []byte("t1"), []byte(""), 4, 10}, "tusk_turn",
-			"tusk_turn_line", 772, 100},
+			"tusk_line", "tusk_line_group", 771, 100},
+		{"turn.more", q("turn.more"), []any{[]byte("q"), []byte("t1"), []byte(""), 4, 10}, "tusk_line",
+			"tusk_line_group", 771, 100},
 		{"list.ready", strings.Replace(q("list.ready"), ":queues", "where queue in ('q', 'r')", 1), []any{10}, "tusk_ready",
 			"PRIMARY", 257, 1000},
+		{"list.line", strings.Replace(q("list.line"), ":queues", "where queue in ('q', 'r')", 1), []any{10}, "tusk_line",
+			"tusk_line_group", 257, 1000},
 		{"worker.read", q("worker.read"), []any{id[:]}, "tusk_worker", "PRIMARY", 16, 1},
 		{"delta.take", q("delta.take"), []any{10}, "tusk_delta", "PRIMARY", 8, 1 << 30},
 		{"end.list", q("end.list"), []any{0, 10}, "tusk_end", "PRIMARY", 8, 1000},
@@ -219,9 +221,8 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 		{"tusk_claim", "update tusk_ready", ";", "tusk_ready", "PRIMARY", laneKey, 1},
 		{"tusk_claim", "select clock, run_lap, place", ";", "tusk_task", "PRIMARY", taskKey, 20},
 		{"tusk_complete", "update tusk_task", ";", "tusk_task", "PRIMARY", taskKey, 23},
-		{"tusk_complete", "delete from tusk_turn", ";", "tusk_turn", "PRIMARY", taskKey, 32},
 		{"tusk_grant", "update tusk_task", ";", "tusk_task", "PRIMARY", taskKey, 23},
-		{"tusk_grant", "update tusk_turn", ";", "tusk_turn", "PRIMARY", taskKey, 23},
+		{"tusk_grant", "delete from tusk_line", ";", "tusk_line", "PRIMARY", taskKey, 23},
 		{"tusk_watch", "select 1 from", " limit", "tusk_ready", "PRIMARY", 257, 1 << 30},
 		{"tusk_complete", "delete from tusk_lease", ";", "tusk_lease", "PRIMARY", 16, 1},
 	} {

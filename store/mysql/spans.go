@@ -62,12 +62,18 @@ func decodeSpans(b []byte) (spans []span, err error) {
 // spansIn returns what can be read of a list, and says of one that is damaged where it is.
 func (s *Store) spansIn(b []byte, where string) []span {
 	spans, err := decodeSpans(b)
-	if err != nil {
-		if _, said := s.damaged.LoadOrStore(where, true); !said {
-			s.log.Error("mysql: the tasks that cannot be read there are passed over", "where", where, "error", err)
-		}
-	}
+	s.damage(where, err)
 	return spans
+}
+
+// damage says once of a list that it could not be read as a whole.
+func (s *Store) damage(where string, err error) {
+	if err == nil {
+		return
+	}
+	if _, said := s.damaged.LoadOrStore(where, true); !said {
+		s.log.Error("mysql: the tasks that cannot be read there are passed over", "where", where, "error", err)
+	}
 }
 
 // refsOf takes spans apart.

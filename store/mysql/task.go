@@ -33,6 +33,7 @@ type row struct {
 	fingerprint string
 	fresh       bool   // it is new
 	ready       *ready // the row of tusk_ready that it is in; nil: none
+	since       int64  // when it came in line for its turn, of one that waits; 0: with the statement
 	stored      fields // as they are in the database, of a task that is locked or new
 }
 
@@ -211,7 +212,7 @@ func tagsOrNull(tags []string) any {
 
 // labels returns what the task is found by besides its queue and kind.
 func (r *row) labels() (all []string) {
-	if label := stateLabel(r.State); label != "" {
+	if label := stateLabel(r.State); label != "" && !r.InLine() {
 		all = append(all, label)
 	}
 	if r.Tenant != "" {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
@@ -18,14 +19,16 @@ type line struct{ queue, tenant, partition string }
 
 // Turns implements store.Keeper.
 func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (all []store.Turns, err error) {
-	if ahead, err := s.peek(ctx, term); err != nil || !ahead.turns {
-		return nil, wrap("turns", err)
+	if !s.lines.any() {
+		if ahead, err := s.peek(ctx, term); err != nil || !ahead.turns {
+			return nil, wrap("turns", err)
+		}
 	}
 	err = s.write(ctx, func(w *work) error {
 		if err := w.leads(term); term != 0 && err != nil {
 			return err
 		}
-		all, err = w.turns(groups, heads)
+		all, err = w.turns(groups, heads, term != 0)
 		return err
 	})
 	if err != nil {
@@ -38,15 +41,8 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (all [
 // those beyond cost a statement for each group that has so many.
 const quickHeads = 4
 
-func (w *work) turns(groups, heads int) (all []store.Turns, err error) {
-	held := map[line]int64{}
-	err = w.ask(func(rows *sql.Rows) error {
-		var queue, tenant, partition sql.RawBytes
-		var n int64
-		err := rows.Scan(&queue, &tenant, &partition, &n)
-		held[line{string(queue), string(tenant), string(partition)}] = n
-		return err
-	}, q("turn.holders"))
+func (w *work) turns(groups, heads int, sumUp bool) (all []store.Turns, err error) {
+	held, err := w.holders(sumUp)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +50,7 @@ func (w *work) turns(groups, heads int) (all []store.Turns, err error) {
 		return nil, err
 	}
 	for i := range all {
-		of := line{all[i].Queue, all[i].Tenant, all[i].Partition}
+		of := lineOf(all[i])
 		all[i].Held = held[of]
 		delete(held, of)
 	}
@@ -68,8 +64,113 @@ func (w *work) turns(groups, heads int) (all []store.Turns, err error) {
 	return append(all, others...), nil
 }
 
-// waiting reads who waits, by group.
+// waiting reads who waits, by group: one by one where they are few for so many groups as
+// there were, and otherwise by steps from group to group.
 func (w *work) waiting(groups, heads int) (all []store.Turns, err error) {
+	seen, err := w.fewWaiting(w.store.lines.few())
+	if err == nil && len(seen) > 0 {
+		all = groupsOf(seen, heads)
+	} else if err == nil {
+		all, seen, err = w.manyWaiting(groups, heads)
+	}
+	w.store.lines.learn(len(all), seen)
+	return all[:min(groups, len(all))], err
+}
+
+// stands is what a process remembers of the last look at who waits for turns. It saves look-ups and
+// decides nothing: what a task's lap says does.
+type stands struct {
+	mu     sync.Mutex
+	groups int
+	tasks  map[store.ID]*row // that were read one by one
+}
+
+func (s *stands) learn(groups int, seen []*row) {
+	tasks := make(map[store.ID]*row, len(seen))
+	for _, r := range seen {
+		tasks[r.ID] = r
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.groups, s.tasks = groups, tasks
+}
+
+// any reports whether anybody waited.
+func (s *stands) any() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.groups > 0
+}
+
+// few is how many waiting tasks are few: a step to another group, and to each of its first tasks, takes as
+// long as to read some rows.
+func (s *stands) few() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return 4*s.groups + 200
+}
+
+// find returns where a task stood; nil: that is not known.
+func (s *stands) find(id store.ID) *row {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.tasks[id]; r != nil {
+		own := *r // each transaction changes its own
+		return &own
+	}
+	return nil
+}
+
+// fewWaiting reads all who wait, if they are no more than so many.
+func (w *work) fewWaiting(most int) (few []*row, err error) {
+	err = w.ask(func(rows *sql.Rows) error {
+		r, err := readStand(rows)
+		few = append(few, r)
+		return err
+	}, q("turn.few"), most)
+	return few, err
+}
+
+// readStand reads a row of tusk_line.
+func readStand(rows *sql.Rows) (*row, error) {
+	r := &row{}
+	var id, queue, tenant, partition sql.RawBytes
+	err := rows.Scan(&r.place, &r.n, &r.lap, &id, &queue, &tenant, &partition, &r.Priority, &r.since)
+	copy(r.ID[:], id)
+	r.Queue, r.Tenant, r.Partition = string(queue), string(tenant), string(partition)
+	return r, err
+}
+
+// groupsOf puts those who wait into their lines: groups whose first has waited longest come first.
+func groupsOf(few []*row, heads int) (all []store.Turns) {
+	slices.SortFunc(few, func(a, b *row) int {
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.since, b.since), byPlace(a.ref, b.ref))
+	})
+	at, since := map[line]int{}, []int64{}
+	for _, r := range few {
+		of := line{r.Queue, r.Tenant, r.Partition}
+		i, known := at[of]
+		if !known {
+			i = len(all)
+			at[of] = i
+			all = append(all, store.Turns{Queue: r.Queue, Tenant: r.Tenant, Partition: r.Partition})
+			since = append(since, r.since)
+		}
+		since[i] = min(since[i], r.since)
+		if len(all[i].Waiting) < heads {
+			all[i].Waiting = append(all[i].Waiting, r.ID)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b store.Turns) int {
+		return cmp.Compare(since[at[lineOf(a)]], since[at[lineOf(b)]])
+	})
+	return all
+}
+
+func lineOf(t store.Turns) line { return line{t.Queue, t.Tenant, t.Partition} }
+
+// manyWaiting steps from group to group. It returns those that it has read one by one, too.
+func (w *work) manyWaiting(groups, heads int) (all []store.Turns, seen []*row, err error) {
 	quick := min(heads, quickHeads)
 	var queue, tenant, partition sql.RawBytes
 	ids := make([]sql.RawBytes, quick)
@@ -89,7 +190,7 @@ func (w *work) waiting(groups, heads int) (all []store.Turns, err error) {
 		return nil
 	}, firstHeads(quick), groups)
 	if err != nil || heads <= quick {
-		return all, err
+		return all, nil, err
 	}
 	for i := range all {
 		t := &all[i]
@@ -98,13 +199,14 @@ func (w *work) waiting(groups, heads int) (all []store.Turns, err error) {
 		}
 		w.buf = append(w.buf, stmt{q("turn.more"), []any{[]byte(t.Queue), []byte(t.Tenant), []byte(t.Partition), quick,
 			heads - quick}, func(rows *sql.Rows) error {
-			var id sql.RawBytes
-			err := rows.Scan(&id)
-			wait(t, id)
+			r, err := readStand(rows)
+			wait(t, r.ID[:])
+			seen = append(seen, r)
 			return err
 		}})
 	}
-	return all, w.flush()
+	err = w.flush()
+	return all, seen, err
 }
 
 // wait adds a waiting task to a group, if there is one.
@@ -168,9 +270,8 @@ func (w *work) grantAll(ids []store.ID) (granted int, err error) {
 		return 0, err
 	}
 	var refs []ref
-	var names []any
 	for _, r := range waiting {
-		refs, names = append(refs, r.ref), append(names, r.ID[:])
+		refs = append(refs, r.ref)
 		w.sums.count(r.Queue, store.Pending, -1)
 		w.sums.count(r.Queue, store.Available, +1)
 	}
@@ -180,29 +281,29 @@ func (w *work) grantAll(ids []store.ID) (granted int, err error) {
 	for _, r := range waiting {
 		w.cover(r)
 	}
-	label := []byte(stateLabel(store.Pending))
-	inParts(names, 500, func(part []any) error {
-		w.do(list("label.drop", "?", len(part)), append([]any{label, label}, part...)...)
-		return nil
-	})
+	w.given = append(w.given, waiting...)
 	return len(waiting), w.judge(w.flush())
 }
 
 // inLine returns those of the tasks, in order, that seem to wait for their turn, and
-// for nothing else.
+// for nothing else. Where they are may be remembered from the last look at who waits.
 func (w *work) inLine(ids []store.ID) (waiting []*row, err error) {
 	found := map[store.ID]*row{}
 	var args []any
 	for _, id := range ids {
-		args = append(args, id[:])
+		if r := w.store.lines.find(id); r != nil {
+			found[id] = r
+		} else {
+			args = append(args, id[:])
+		}
 	}
 	err = inParts(args, 500, func(part []any) error {
 		return w.ask(func(rows *sql.Rows) error {
 			r := &row{}
-			var id, queue sql.RawBytes
-			err := rows.Scan(&r.place, &r.n, &r.lap, &id, &queue, &r.Priority)
+			var id, queue, tenant, partition sql.RawBytes
+			err := rows.Scan(&r.place, &r.n, &r.lap, &id, &queue, &tenant, &partition, &r.Priority)
 			copy(r.ID[:], id)
-			r.Queue = string(queue)
+			r.Queue, r.Tenant, r.Partition = string(queue), string(tenant), string(partition)
 			found[r.ID] = r
 			return err
 		}, list("grant.find", "?", len(part)), part...)

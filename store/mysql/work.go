@@ -207,16 +207,13 @@ func (r *row) listing(at int64) *ready {
 		last: r.n, lap: r.lap}
 }
 
-// standIn puts a task in line for its turn, or among those that have theirs.
-func (w *work) standIn(r *row, as *rules.Row) {
-	if w.lines == nil {
-		w.lines = map[ref][]any{}
+// standIn puts a task in line for its turn.
+func (w *work) standIn(r *row) {
+	if r.since = 0; w.now != 0 {
+		r.since = w.now + w.covered
+		w.covered++
 	}
-	at := ref{r.place, r.n, 0}
-	w.inLines.insert(at)
-	w.lines[at] = []any{r.place, r.n, r.ID[:], []byte(as.Queue), []byte(as.Tenant), []byte(as.Partition), as.HasTurn,
-		as.Priority, w.now + w.covered}
-	w.covered++
+	w.lines.insert(r)
 }
 
 // addLabels writes all labels of tasks.

@@ -31,6 +31,3 @@ delete t from (:tasks) x straight_join tusk_stop t force index (primary) on t.pl
 
 -- name: labels.delete
 delete t from (:tasks) x straight_join tusk_label t force index (tusk_label_task) on t.place = x.place and t.n = x.n
-
--- name: turns.delete
-delete t from (:tasks) x straight_join tusk_turn t force index (primary) on t.place = x.place and t.n = x.n

@@ -127,6 +127,6 @@ limit ?
 -- name: peek
 select l.id, l.term, l.expires_at, :now,
     (select run_at from tusk_waiting force index (primary) order by run_at limit 1),
-    exists (select 1 from tusk_doomed), exists (select 1 from tusk_turn)
+    exists (select 1 from tusk_doomed), exists (select 1 from tusk_line) or exists (select 1 from tusk_held)
 from tusk_leader l
 where l.one = 1

@@ -19,6 +19,12 @@ from tusk_ready force index (primary)
 :queues
 limit ?
 
+-- name: list.line
+select place, n, n, 0
+from tusk_line force index (tusk_line_group)
+:queues
+limit ?
+
 -- name: kind.next
 select queue, kind
 from tusk_task force index (tusk_task_kind)

@@ -1,8 +1,31 @@
--- name: turn.insert
-insert into tusk_turn (place, n, id, queue, tenant, part, holds, priority, at)
+-- name: line.insert
+insert into tusk_line (place, n, id, lap, queue, tenant, part, priority, at)
 values :rows
-on duplicate key update queue = values(queue), tenant = values(tenant), part = values(part), holds = values(holds),
-    priority = values(priority), at = values(at)
+
+-- name: line.copy
+insert into tusk_line (place, n, id, lap, queue, tenant, part, priority, at)
+select place, n, id, lap, queue, coalesce(tenant, ''), coalesce(part, ''), priority, :now
+from tusk_task force index (primary)
+where :tasks
+
+-- name: line.drop
+delete l from (:tasks) x straight_join tusk_line l force index (primary) on l.place = x.place and l.n = x.n
+
+-- name: held.add
+insert into tusk_held (back, refs) values (?, ?)
+
+-- name: held.read
+select seq, back, refs from tusk_held
+
+-- name: held.drop
+delete h from tusk_held h force index (primary) where seq in (:rows)
+
+-- name: turn.few
+-- All who wait, unless they are more: along the primary key, for an entry of another index that has just changed is
+-- read with its row.
+select place, n, lap, id, queue, tenant, part, priority, at
+from tusk_line force index (primary)
+where (select 1 from tusk_line force index (primary) limit ?, 1) is null
 
 -- name: turn.waiting
 -- The oldest of each priority of a group is found by one step along the index, and so
@@ -12,9 +35,8 @@ from (
     select queue, tenant, part, min(since) as since
     from (
         select queue, tenant, part, priority, min(at) as since
-        from tusk_turn force index (tusk_turn_line)
-        where holds = 0
-        group by holds, queue, tenant, part, priority) p
+        from tusk_line force index (tusk_line_group)
+        group by queue, tenant, part, priority) p
     group by queue, tenant, part
     order by since
     limit ?) g
@@ -22,25 +44,19 @@ order by since
 
 -- name: turn.head
 (select id
-from tusk_turn force index (tusk_turn_line)
-where holds = 0 and queue = g.queue and tenant = g.tenant and part = g.part
+from tusk_line force index (tusk_line_group)
+where queue = g.queue and tenant = g.tenant and part = g.part
 order by priority, at, place, n
 limit :nth, 1)
 
 -- name: turn.more
-select id
-from tusk_turn force index (tusk_turn_line)
-where holds = 0 and queue = ? and tenant = ? and part = ?
+select place, n, lap, id, queue, tenant, part, priority, at
+from tusk_line force index (tusk_line_group)
+where queue = ? and tenant = ? and part = ?
 order by priority, at, place, n
 limit ?, ?
 
--- name: turn.holders
-select queue, tenant, part, count(*)
-from tusk_turn force index (tusk_turn_line)
-where holds = 1
-group by queue, tenant, part
-
 -- name: grant.find
-select place, n, lap, id, queue, priority
+select place, n, lap, id, queue, coalesce(tenant, ''), coalesce(part, ''), priority
 from tusk_task force index (tusk_task_id)
 where state = 2 and turn = 1 and needs = 0 and awaits = 0 and id in (:rows)
