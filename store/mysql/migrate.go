@@ -49,7 +49,9 @@ func (s *Store) checkSchema(ctx context.Context) error {
 func (s *Store) version(ctx context.Context) (at int64, err error) {
 	tables := map[string]bool{}
 	rows, err := s.db.QueryContext(ctx,
-		`select table_name, coalesce(engine, '') from information_schema.tables where table_schema = database() and table_type = 'BASE TABLE' and table_name like 'tusk\_%'`)
+		`select table_name, coalesce(engine, '')
+		from information_schema.tables
+		where table_schema = database() and table_type = 'BASE TABLE' and table_name like 'tusk\_%'`)
 	if err != nil {
 		return 0, err
 	}
