@@ -102,11 +102,13 @@ func (c *checker) left() {
 var leftovers = map[string]map[string]string{
 	"postgres": {
 		"leases are left": "select token::text from tusk.lease",
-		"tasks are recorded as ended twice": `select i.id::text from tusk.outcome o cross join lateral tusk_fn.ids_of(o.firsts, o.counts) i
+		"tasks are recorded as ended twice": `select i.id::text
+			from tusk.outcome o cross join lateral tusk_fn.ids_of(o.firsts, o.counts) i
 			group by 1 having count(*) > 1`,
 		"tasks are recorded as completed, and wait": `select w.id::text from tusk.waiting w
 			where w.id in (select i.id from tusk.outcome o cross join lateral tusk_fn.ids_of(o.firsts, o.counts) i)`,
-		"advisory locks are left": `select format('%s %s of %s', l.classid, l.objid, a.query) from pg_locks l left join pg_stat_activity a on a.pid = l.pid
+		"advisory locks are left": `select format('%s %s of %s', l.classid, l.objid, a.query)
+			from pg_locks l left join pg_stat_activity a on a.pid = l.pid
 			where l.locktype = 'advisory' and l.database = (select oid from pg_database where datname = current_database())`,
 	},
 	"mysql": {
@@ -162,7 +164,8 @@ func (c *checker) sessions(ctx context.Context) {
 	defer db.Close()
 	db.SetMaxOpenConns(bouncerPool)
 	const ask = `select coalesce(string_agg(name || '=' || setting, ' '), '') from pg_settings where source = 'session'
-		and name not in ('application_name', 'client_encoding', 'DateStyle', 'IntervalStyle', 'TimeZone', 'standard_conforming_strings', 'search_path')`
+		and name not in ('application_name', 'client_encoding', 'DateStyle', 'IntervalStyle', 'TimeZone',
+			'standard_conforming_strings', 'search_path')`
 	var mu sync.Mutex
 	found := map[string]int{}
 	var all sync.WaitGroup
