@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -14,6 +16,7 @@ const (
 	lookRows = 5000                   // of a table, in one statement
 	lookHits = 200                    // of those, at least
 	lookTime = 120 * time.Millisecond // after which no other statement is begun
+	wholeIDs = 256                    // fewer are listed by one statement
 )
 
 type lookTable struct {
@@ -52,18 +55,38 @@ func (s *Store) Search(ctx context.Context, f store.Filter, budget int) (tasks [
 		for part := range slices.Chunk(ids, f.Limit) {
 			page := f
 			page.IDs, page.Before, page.Limit = part, store.ID{}, f.Limit-len(tasks)
-			found, err := s.list(ctx, page)
+			found, err := s.listHalves(ctx, page)
 			if err != nil {
 				return nil, last, err
 			}
-			if tasks = append(tasks, found...); len(tasks) == f.Limit {
-				return tasks, tasks[len(tasks)-1].ID, nil
+			if tasks = append(tasks, found...); len(tasks) >= f.Limit {
+				tasks = tasks[:f.Limit]
+				return tasks, tasks[f.Limit-1].ID, nil
 			}
 		}
 		if budget -= rows; last.IsZero() || budget <= 0 || time.Since(begun) > lookTime {
 			return tasks, last, nil
 		}
 	}
+}
+
+// listHalves lists tasks by their ids, newest first. It asks for a large page on two connections, half on each.
+func (s *Store) listHalves(ctx context.Context, f store.Filter) ([]store.Task, error) {
+	if len(f.IDs) < wholeIDs {
+		return s.list(ctx, f)
+	}
+	var halves [2][]store.Task
+	both, ctx := errgroup.WithContext(ctx)
+	for i := range halves {
+		half, middle := f, len(f.IDs)/2
+		half.IDs = [2][]store.ID{f.IDs[:middle], f.IDs[middle:]}[i]
+		both.Go(func() (err error) {
+			halves[i], err = s.list(ctx, half)
+			return err
+		})
+	}
+	err := both.Wait()
+	return slices.Concat(halves[0], halves[1]), err
 }
 
 // searchRunning searches for tasks that run, which List finds, and for others that are not completed: to find

@@ -80,14 +80,32 @@ var (
 )
 
 // inSchema puts the names of the schemas of tables and functions in place of those that
-// are written.
+// are written: of the words tusk, before a dot, and tusk_fn.
 func (s *Store) inSchema(text string) string {
-	return writtenSchema.ReplaceAllStringFunc(text, func(found string) string {
-		if before, ok := strings.CutSuffix(found, "tusk."); ok {
-			return before + s.schema + "."
+	var named strings.Builder
+	for from := 0; ; {
+		next := strings.Index(text[from:], "tusk")
+		if next < 0 {
+			named.WriteString(text[from:])
+			return named.String()
 		}
-		return strings.TrimSuffix(found, "tusk_fn") + s.program
-	})
+		at := from + next
+		named.WriteString(text[from:at])
+		rest, begins := text[at:], at == 0 || !inWord(text[at-1])
+		switch {
+		case begins && strings.HasPrefix(rest, "tusk."):
+			named.WriteString(s.schema + ".")
+			from = at + len("tusk.")
+		case begins && strings.HasPrefix(rest, "tusk_fn") && (len(rest) == len("tusk_fn") || !inWord(rest[len("tusk_fn")])):
+			named.WriteString(s.program)
+			from = at + len("tusk_fn")
+		default:
+			named.WriteString("tusk")
+			from = at + len("tusk")
+		}
+	}
 }
 
-var writtenSchema = regexp.MustCompile(`(^|[^a-z0-9_])(tusk\.|tusk_fn\b)`)
+func inWord(b byte) bool {
+	return b == '_' || '0' <= b && b <= '9' || 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z'
+}
