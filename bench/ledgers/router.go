@@ -50,7 +50,7 @@ type figure struct {
 	claims    float64 // a thousand tasks
 }
 
-// contender opens a fresh queue.
+// contender opens a fresh queue, or where it has no way to open one over all servers, one on each.
 type contender struct {
 	name string
 	on   []*pgtest.Server
@@ -58,7 +58,8 @@ type contender struct {
 }
 
 // router compares the engine alone with a router over one ledger of it, over three in one
-// server, and over three servers with one each.
+// server, and over three servers with one each. Three engines without a router, on a server each, say how much of
+// the last is the price of three servers.
 func router(ctx context.Context, b *bench) ([]bar, error) {
 	all, _, stop, err := servers(3)
 	if err != nil {
@@ -73,11 +74,13 @@ func router(ctx context.Context, b *bench) ([]bar, error) {
 		{"one ledger", all[:1], ledgersOn(1)},
 		{"three in one", all[:1], ledgersOn(3)},
 		{"three servers", all, ledgersOn(3)},
+		{"three alone", all, nil},
 	})
 	if err != nil {
 		return nil, err
 	}
-	own, one, three, apart := figures["alone"], figures["one ledger"], figures["three in one"], figures["three servers"]
+	own, one, three := figures["alone"], figures["one ledger"], figures["three in one"]
+	apart, control := figures["three servers"], figures["three alone"]
 	speed, cpu := func(f figure) float64 { return f.perSecond }, func(f figure) float64 { return f.server }
 	seen := func(a, b []figure, of func(figure) float64, unit string) string {
 		return fmt.Sprintf("%.4g %s to %.4g", medianOf(a, of), unit, medianOf(b, of))
@@ -90,6 +93,8 @@ func router(ctx context.Context, b *bench) ([]bar, error) {
 			seen(three, one, cpu, "us")},
 		{ratios(apart, one, cpu), 1.15, false, "server CPU a task with three servers, of that with one",
 			seen(apart, one, cpu, "us")},
+		{ratios(apart, control, cpu), 1.05, false, "server CPU a task with three servers, of three engines without a router",
+			seen(apart, control, cpu, "us")},
 	}, nil
 }
 
@@ -98,7 +103,7 @@ func router(ctx context.Context, b *bench) ([]bar, error) {
 // does when it starts is not counted; those of the others are idle. What one left to be written is written before the
 // next one runs.
 func compare(ctx context.Context, b *bench, contenders []contender) (_ map[string][]figure, err error) {
-	all := make([]*running, len(contenders))
+	all := make([]parts, len(contenders))
 	for i, c := range contenders {
 		if all[i], err = c.start(ctx, fmt.Sprintf("run_%d", i)); err != nil {
 			return nil, fmt.Errorf("%s: %w", c.name, err)
@@ -129,17 +134,21 @@ func compare(ctx context.Context, b *bench, contenders []contender) (_ map[strin
 	return figures, nil
 }
 
-// running is a contender at work: tasks go through their life through its client and its workers.
+// running is a queue at work: tasks go through their life through its client and its workers.
 type running struct {
 	engine          engine
 	client          *tusk.Client
+	hands           int
 	stored, handled atomic.Int64
 	halt            context.CancelFunc
 	workers         errgroup.Group
 }
 
+// parts are a contender at work: a queue, or several that know nothing of each other.
+type parts []*running
+
 // start opens a contender on new databases of this name, and starts its workers.
-func (c contender) start(ctx context.Context, name string) (*running, error) {
+func (c contender) start(ctx context.Context, name string) (all parts, err error) {
 	var dsns []string
 	for _, s := range c.on {
 		if err := s.Exec(ctx, "create database "+name); err != nil {
@@ -152,14 +161,35 @@ func (c contender) start(ctx context.Context, name string) (*running, error) {
 		dsn.Path = "/" + name
 		dsns = append(dsns, dsn.String())
 	}
-	e, err := c.open(ctx, dsns)
+	if c.open != nil {
+		e, err := c.open(ctx, dsns)
+		if err != nil {
+			return nil, err
+		}
+		r, err := start(ctx, e, hands)
+		return parts{r}, err
+	}
+	for _, dsn := range dsns {
+		e, err := alone(ctx, dsn)
+		if err != nil {
+			return nil, errors.Join(err, all.stop())
+		}
+		r, err := start(ctx, e, 1)
+		if err != nil {
+			return nil, errors.Join(err, all.stop())
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// start has so many workers run what an engine has.
+func start(ctx context.Context, e engine, hands int) (*running, error) {
+	client, err := tusk.NewClient(e, &tusk.ClientConfig{Logger: discard})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, e.Close())
 	}
-	r := &running{engine: e}
-	if r.client, err = tusk.NewClient(e, &tusk.ClientConfig{Logger: discard}); err != nil {
-		return nil, err
-	}
+	r := &running{engine: e, client: client, hands: hands}
 	mux := tusk.NewMux()
 	tusk.HandleFunc(mux, func(context.Context, work) error { r.handled.Add(1); return nil })
 	working, halt := context.WithCancel(ctx)
@@ -174,9 +204,34 @@ func (c contender) start(ctx context.Context, name string) (*running, error) {
 	return r, nil
 }
 
+func (all parts) stop() (err error) {
+	for _, r := range all {
+		err = errors.Join(err, r.stop())
+	}
+	return err
+}
+
 func (r *running) stop() error {
 	r.halt()
 	return errors.Join(r.workers.Wait(), r.engine.Close())
+}
+
+// measure takes so many tasks through their life, each part its share at the same time.
+func (all parts) measure(ctx context.Context, tasks int) (sum figure, err error) {
+	each := make([]figure, len(all))
+	var measures errgroup.Group
+	for i, r := range all {
+		measures.Go(func() (err error) {
+			each[i], err = r.measure(ctx, tasks/len(all))
+			return err
+		})
+	}
+	err = measures.Wait()
+	for _, f := range each {
+		n := float64(len(all))
+		sum = figure{sum.perSecond + f.perSecond, sum.server + f.server/n, sum.trips + f.trips/n, sum.claims + f.claims/n}
+	}
+	return sum, err
 }
 
 // measure takes so many tasks through their life. Some go before them, which are not measured.
@@ -204,7 +259,7 @@ func (r *running) measure(ctx context.Context, tasks int) (f figure, err error) 
 func (r *running) run(ctx context.Context, tasks int) error {
 	var made atomic.Int64
 	var producers errgroup.Group
-	for range hands {
+	for range r.hands {
 		producers.Go(func() error {
 			for made.Add(batch) <= int64(tasks) {
 				for r.stored.Load()-r.handled.Load() > mostWaiting*batch {
