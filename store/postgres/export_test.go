@@ -100,3 +100,6 @@ func (s *Store) Rung(queue string) bool {
 
 // Trips is how many round trips the engine has made.
 func (s *Store) Trips() int64 { return s.trips.Load() }
+
+// Silent reports whether a connection is open, and nothing has come over it that was not read.
+var Silent = silent

@@ -165,6 +165,7 @@ func Connect(ctx context.Context, dsn string) (pool *pgxpool.Pool, schema string
 	if !strings.Contains(dsn, "pool_max_conn_idle_time") {
 		config.MaxConnIdleTime = idleConn
 	}
+	config.ShouldPing = doubtful
 	pool, err = pgxpool.NewWithConfig(ctx, config)
 	return pool, schema, err
 }

@@ -21,6 +21,7 @@ type proxy struct {
 	deaf     atomic.Bool
 	cutOneIn atomic.Int64 // of so many requests one is cut off somewhere in it, or just after it
 	cuts     atomic.Int64
+	pings    atomic.Int64 // by which the driver asks whether a connection is alive
 	// a request that is cut off arrives whole, up to so many nanoseconds after its client has seen the end
 	lag atomic.Int64
 
@@ -112,6 +113,9 @@ func (w *wire) pump(from, to net.Conn, pass func(w *wire, piece []byte) ([]byte,
 var cancelRequest = []byte{0, 0, 0, 16, 4, 210, 22, 46}
 
 func (p *proxy) ask(w *wire, piece []byte) ([]byte, bool) {
+	if bytes.Contains(piece, []byte("-- ping")) {
+		p.pings.Add(1)
+	}
 	if bytes.Contains(piece, []byte("listen ")) {
 		w.listens.Store(true)
 	}

@@ -1,0 +1,27 @@
+//go:build unix && !aix && !solaris && !illumos
+
+package postgres
+
+import (
+	"errors"
+	"net"
+	"syscall"
+)
+
+// silent reports whether a connection is open as far as its socket knows, and nothing has come from the other side.
+func silent(c net.Conn) bool {
+	s, ok := socket(c).(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var found error
+	err = raw.Read(func(fd uintptr) bool {
+		_, _, found = syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK)
+		return true
+	})
+	return err == nil && errors.Is(found, syscall.EAGAIN)
+}
