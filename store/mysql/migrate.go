@@ -141,7 +141,7 @@ func (s *Store) Migrate(ctx context.Context, version int64) (steps []store.Migra
 // tryAlone runs fn while no other process migrates this database. It reports whether it did: another one may
 // still do so after the wait.
 func (s *Store) tryAlone(ctx context.Context, wait time.Duration, fn func() error) (did bool, err error) {
-	conn, err := s.db.Conn(ctx)
+	conn, err := s.conn(ctx)
 	if err != nil {
 		return false, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"embed"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -80,13 +79,13 @@ func (s *Store) missingProcedures(ctx context.Context) (missing []string, err er
 // install makes this program's procedures that are missing. It reports whether there were any. Nobody takes them for
 // unused while it does: first it says that the program runs.
 func (s *Store) install(ctx context.Context) (fresh bool, err error) {
-	if _, err := s.db.ExecContext(ctx, q("program.add"), s.program.mark, newest); err != nil {
+	if err := s.exec(ctx, q("program.add"), s.program.mark, newest); err != nil {
 		return false, err
 	}
 	missing, err := s.missingProcedures(ctx)
 	for _, name := range missing {
 		if err == nil {
-			_, err = s.db.ExecContext(ctx, s.program.texts[name])
+			err = s.exec(ctx, s.program.texts[name])
 		}
 	}
 	if err != nil {
@@ -140,7 +139,7 @@ func (s *Store) dropPrograms(ctx context.Context, version int64) (own bool, err 
 	}
 	for _, name := range slices.Sorted(maps.Keys(there)) {
 		if mark := there[name]; !used[mark] {
-			if _, err := s.db.ExecContext(ctx, "drop procedure if exists "+name); err != nil {
+			if err := s.exec(ctx, "drop procedure if exists "+name); err != nil {
 				return own, err
 			}
 			own = own || mark == keep
@@ -148,7 +147,7 @@ func (s *Store) dropPrograms(ctx context.Context, version int64) (own bool, err 
 	}
 	for mark, is := range used {
 		if !is {
-			if _, err := s.db.ExecContext(ctx, q("program.drop"), mark); err != nil {
+			if err := s.exec(ctx, q("program.drop"), mark); err != nil {
 				return own, err
 			}
 		}
@@ -177,12 +176,7 @@ func (s *Store) seen(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second) // all connections may be taken
 	defer cancel()
-	conn, err := s.conn(ctx)
-	if err == nil {
-		_, err = conn.ExecContext(ctx, q("program.seen"), s.program.mark, migrate.SeenEvery.Microseconds())
-		err = errors.Join(err, conn.Close())
-	}
-	if err != nil {
+	if err := s.exec(ctx, q("program.seen"), s.program.mark, migrate.SeenEvery.Microseconds()); err != nil {
 		s.seenDue.Store(now.Add(lookEvery).UnixNano())
 	}
 }
