@@ -5,13 +5,14 @@ package storm
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tuskqueue/tusk"
 )
 
-// needs is I10: a task that needs others runs after them, and only if they
-// completed.
+// needs is I10: a task that needs others runs after them, and if they completed, and only then. What has ended
+// may have been archived meanwhile: whoever was not told of that end is cancelled then.
 func (c *checker) needs(p *past) {
 	e := p.added()
 	if e == nil || len(e.Needs) == 0 {
@@ -25,6 +26,11 @@ func (c *checker) needs(p *past) {
 			parent != nil && parent.State != tusk.StateCompleted {
 			c.violation("I10", "task %s is completed, and %s, which it needs, is %v", p.id, id, parent.State)
 		}
+	}
+	failed := func(id tusk.ID) bool { return c.stored[id] == nil || c.stored[id].State != tusk.StateCompleted }
+	if child := c.stored[p.id]; child != nil && child.State == tusk.StateCancelled &&
+		strings.HasPrefix(child.Reason, "needs task") && !slices.ContainsFunc(e.Needs, failed) {
+		c.violation("I10", "task %s is cancelled (%s), and all that it needs is completed", p.id, child.Reason)
 	}
 }
 

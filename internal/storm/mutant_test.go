@@ -126,7 +126,7 @@ var mutants = []mutant{
 		"synchronous(full)", "synchronous(off)"}}, "F6", "I1|I2|I6|schedule clock: records: the database is damaged"},
 	{"who kills workers is never stopped", "postgres", []change{{"internal/lifecycle/lifecycle.go",
 		"	if out.Crashes >= MaxCrashes {", "	if out.Crashes >= 100*MaxCrashes {"}}, "F24", "I13|I1"},
-	{"a need is forgotten", "mysql", []change{{"store/mysql/migrations/00002_line.sql",
+	{"a need is forgotten", "mysql", []change{{"store/mysql/procedures/complete.sql",
 		"state = 3 and needed = 0 and turn = the_turn", "state = 3 and turn = the_turn"}}, "F1", "I1|I10"},
 }
 

@@ -16,20 +16,34 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
+// older is a program of the release before on an engine: what its texts said.
+type older struct {
+	ground string
+	step   bool // it does not know the last step of the schema
+	before []change
+}
+
+var olders = []older{{"postgres", true, afterwards}, {"mysql", false, []change{
+	// procedures of another text have a version of their own
+	{"procedures/claim.sql", "    -- Leases up to", "    -- An older program's. Leases up to"},
+}}}
+
 // TestAnOlderProgramGoesOnWhileTheSchemaIsBroughtUp starts processes of a program that
-// does not know the last step of the schema and has functions of its own, on a schema
-// without that step. The step is taken while they work; then they and processes of this
+// has functions or procedures of its own, on a schema without the last step, if that program
+// does not know it. The step is taken while they work; then they and processes of this
 // program work side by side, and some are killed.
 func TestAnOlderProgramGoesOnWhileTheSchemaIsBroughtUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a program and takes a while")
 	}
-	steps, err := filepath.Glob(filepath.Join("..", "..", "store", "postgres", "migrations", "*.sql"))
-	if err != nil || len(steps) < 2 {
-		t.Fatal(steps, err)
+	for _, o := range olders {
+		t.Run(o.ground, o.goesOn)
 	}
-	older := buildOlder(t, slices.Max(steps))
-	s := newStorm(t, "postgres")
+}
+
+func (o older) goesOn(t *testing.T) {
+	program := o.build(t)
+	s := newStorm(t, o.ground)
 	s.settings()
 	engine, ok := store.As[store.Migrator](s.client.Store())
 	if !ok {
@@ -43,21 +57,23 @@ func TestAnOlderProgramGoesOnWhileTheSchemaIsBroughtUp(t *testing.T) {
 	if taken, err := engine.Migrate(t.Context(), before); err != nil || len(taken) != 2 {
 		t.Fatal(taken, err)
 	}
-	install := exec.Command(older, "migrate", "up", "--db", s.ground.dsn)
+	install := exec.Command(program, "migrate", "up", "--db", s.ground.dsn)
 	install.Env = append(os.Environ(), playRole+"=tusk")
 	if out, err := install.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	t.Setenv(envOld, older) // every other worker
+	t.Setenv(envOld, program) // every other worker
 	for _, name := range []string{"worker", "worker", "producer"} {
 		r := s.role(name)
-		r.program = older
+		r.program = program
 		s.fleet.start(r)
 	}
-	s.measure()
-	if taken, err := engine.Migrate(t.Context(), -1); err != nil || len(taken) != 2 {
+	time.Sleep(2 * time.Second)
+	taken, err := engine.Migrate(t.Context(), -1)
+	if err != nil || o.step != (len(taken) == 2) || len(taken) == 0 {
 		t.Fatal(taken, err)
 	}
+	s.measure()
 	s.fleet.start(s.role("producer"))
 	s.fleet.start(s.worker())
 	s.fleet.start(s.worker())
@@ -74,7 +90,7 @@ func TestAnOlderProgramGoesOnWhileTheSchemaIsBroughtUp(t *testing.T) {
 
 // afterwards is what the engine's texts say since the newest step of the schema. Who adds a step
 // that they make use of says here what they said before.
-var afterwards = []struct{ file, now, before string }{
+var afterwards = []change{
 	{"functions/01_words.sql", "-- ", "-- An older program's. "}, // functions of another text have a version of their own
 	{"functions/02_state.sql", ",\n  n.changed_at, n.changed\n", "\n"},
 	{"functions/02_state.sql", ", n.changed_at, n.changed", ""},
@@ -90,17 +106,27 @@ var afterwards = []struct{ file, now, before string }{
 	{"sql/read.sql", "n.changed_at, n.changed", "null, null"},
 }
 
-// buildOlder builds this test binary as if a step of the schema had not been written yet.
-func buildOlder(t *testing.T, file string) string {
+// build builds this test binary as that program.
+func (o older) build(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	path, err := filepath.Abs(file)
+	engine, err := filepath.Abs(filepath.Join("..", "..", "store", o.ground))
 	if err != nil {
 		t.Fatal(err)
 	}
+	replace := map[string]string{}
+	step := ""
+	if o.step {
+		steps, err := filepath.Glob(filepath.Join(engine, "migrations", "*.sql"))
+		if err != nil || len(steps) < 2 {
+			t.Fatal(steps, err)
+		}
+		step = slices.Max(steps)
+		replace[step] = ""
+	}
 	texts := map[string]string{}
-	for _, a := range afterwards {
-		name := filepath.Join(filepath.Dir(filepath.Dir(path)), filepath.FromSlash(a.file))
+	for _, a := range o.before {
+		name := filepath.Join(engine, filepath.FromSlash(a.file))
 		if texts[name] == "" {
 			text, err := os.ReadFile(name)
 			if err != nil {
@@ -108,12 +134,11 @@ func buildOlder(t *testing.T, file string) string {
 			}
 			texts[name] = string(text)
 		}
-		if !strings.Contains(texts[name], a.now) {
-			t.Fatalf("%s does not say %q", a.file, a.now)
+		if !strings.Contains(texts[name], a.old) {
+			t.Fatalf("%s does not say %q", a.file, a.old)
 		}
-		texts[name] = strings.Replace(texts[name], a.now, a.before, 1)
+		texts[name] = strings.Replace(texts[name], a.old, a.new, 1)
 	}
-	replace := map[string]string{path: ""}
 	for name, text := range texts {
 		replace[name] = filepath.Join(dir, filepath.Base(name))
 		if err := os.WriteFile(replace[name], []byte(text), 0o600); err != nil {
@@ -131,8 +156,8 @@ func buildOlder(t *testing.T, file string) string {
 	if out, err := exec.Command("go", "test", "-c", "-overlay", list, "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	if text, err := os.ReadFile(program); err != nil || bytes.Contains(text, []byte(filepath.Base(file))) {
-		t.Fatalf("the program knows %s: %v", filepath.Base(file), err)
+	if text, err := os.ReadFile(program); err != nil || o.step && bytes.Contains(text, []byte(filepath.Base(step))) {
+		t.Fatalf("the program knows %s: %v", filepath.Base(step), err)
 	}
 	return program
 }

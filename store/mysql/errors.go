@@ -44,6 +44,7 @@ const (
 	codeConstraint         = 3819
 	codeConstraintMariaDB  = 4025
 	codeNoProcedure        = 1305
+	codeMayNot             = 1370  // alter, drop or execute a procedure
 	codeWorkerDead         = 45001 // our procedures say this, and the next
 	codeEnded              = 45002
 )

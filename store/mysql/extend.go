@@ -98,11 +98,12 @@ func (w *work) beat(b *store.Beat, watched int64) (left bool, err error) {
 	late, expires := w.now+every.Microseconds()*3/2, w.now+b.TTL.Microseconds()
 	if is == rules.Unheard {
 		w.do(q("worker.insert"), append(append([]any{b.Worker.ID[:]}, labels...), w.now, w.now, late, expires, watched, b.Seq,
-			bytesOf(b.Holds), b.Worker.Hung)...)
+			bytesOf(b.Holds), b.Worker.Hung, w.store.program.mark)...)
 		return false, nil
 	}
 	w.do(q("worker.beat"), slices.Concat([]any{b.Seq, b.Seen, b.Seen}, labels,
-		[]any{w.now, late, expires, watched, b.Seq, bytesOf(b.Holds), b.Worker.Hung, b.Worker.ID[:]})...)
+		[]any{w.now, late, expires, watched, b.Seq, bytesOf(b.Holds), b.Worker.Hung, w.store.program.mark,
+			b.Worker.ID[:]})...)
 	return false, nil
 }
 

@@ -15,14 +15,14 @@ import (
 const (
 	maxFolded = 2000      // deltas that one transaction adds up
 	maxListed = 500       // spans in one row of tusk_finished
-	daysEvery = time.Hour // how often days are made
+	daysEvery = time.Hour // how often days are made, and procedures dropped
 )
 
-// Maintain implements store.Maintainer: it makes days in advance, adds up what
-// transactions left to be added, and deletes leases and stops that have ended without
-// anybody noticing. Each step is taken though another has failed.
+// Maintain implements store.Maintainer: it makes days in advance, drops procedures that no
+// program calls any more, adds up what transactions left to be added, and deletes leases and
+// stops that have ended without anybody noticing. Each step is taken though another has failed.
 func (s *Store) Maintain(ctx context.Context, term int64) error {
-	if err := s.daysToCome(ctx); err != nil {
+	if err := s.hourly(ctx); err != nil {
 		return wrap("maintain", err)
 	}
 	var failed error
@@ -35,9 +35,9 @@ func (s *Store) Maintain(ctx context.Context, term int64) error {
 	return failed
 }
 
-// daysToCome makes days when that is due. One that fails is not tried again at once: there are some left, and
-// others may have had to wait for it.
-func (s *Store) daysToCome(ctx context.Context) error {
+// hourly does what is seldom due. What fails is not tried again at once: there are some days left, and others may
+// have had to wait.
+func (s *Store) hourly(ctx context.Context) error {
 	now := time.Now()
 	if now.UnixNano() < s.daysDue.Load() {
 		return nil
@@ -46,13 +46,19 @@ func (s *Store) daysToCome(ctx context.Context) error {
 		return err
 	}
 	again := daysEvery
-	err := s.makeDays(ctx)
-	if ctx.Err() != nil {
-		return nil
-	}
-	if err != nil {
-		again = lookEvery
-		s.log.Warn("mysql: partitions for the next days could not be made, it will be tried again", "in", again, "error", err)
+	for _, chore := range []struct {
+		what string
+		do   func(context.Context) error
+	}{{"partitions for the next days could not be made", s.makeDays},
+		{"procedures that no program calls could not be dropped", s.tidyPrograms}} {
+		err := chore.do(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			again = lookEvery
+			s.log.Warn("mysql: "+chore.what+", it will be tried again", "in", again, "error", err)
+		}
 	}
 	s.daysDue.Store(now.Add(again).UnixNano())
 	return nil

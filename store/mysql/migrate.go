@@ -6,7 +6,9 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
+	"time"
 
 	"github.com/pressly/goose/v3"
 
@@ -17,31 +19,43 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-const newest = 2 // the version that this program needs
+const newest = 3 // the version that this program needs
 
 var schema = migrate.Schema{Files: migrations, Dialect: goose.DialectMySQL, Table: "tusk_migration",
 	Seconds: "unix_timestamp(tstamp)", Newest: newest}
 
-// checkSchema fails unless the schema is the one that this program needs.
+// checkSchema fails unless the schema is one that this program works with. A newer one is, unless it says otherwise.
 func (s *Store) checkSchema(ctx context.Context) error {
 	at, err := s.version(ctx)
 	if err != nil {
 		return explain(err)
 	}
-	if err := migrate.Fits(at, newest); err != nil {
+	if err := s.fits(ctx, at); err != nil {
 		return err
 	}
 	missing, err := s.missingProcedures(ctx)
 	if err != nil {
 		return explain(err)
 	}
-	for name := range missing {
-		return fmt.Errorf(
-			"%w: the procedure %s is missing (a dump leaves procedures out unless it is told --routines), or may not be "+
-				"executed: migrate again", store.ErrSchemaOld, name)
+	if len(missing) > 0 {
+		return fmt.Errorf("%w: the procedure %s, which belongs to this program, is missing, or may not be executed: "+
+			"run tusk migrate up, and tusk db roles if programs log in by its roles", store.ErrSchemaOld, missing[0])
 	}
 	s.checked.Store(true)
 	return nil
+}
+
+// fits fails when the tables of a version are not those that this program needs, or newer ones with which it works.
+func (s *Store) fits(ctx context.Context, at int64) error {
+	if at <= newest {
+		return migrate.Fits(at, newest)
+	}
+	oldest := at
+	err := s.query(ctx, func(rows *sql.Rows) error { return rows.Scan(&oldest) }, q("program.oldest"))
+	if err != nil {
+		return explain(err)
+	}
+	return migrate.Known(oldest, newest)
 }
 
 // version returns the schema's version; 0 when there is none. Tables under our
@@ -115,35 +129,27 @@ func (s *Store) checkTables(ctx context.Context, at int64, tables map[string]boo
 // commits after every step, and every step can be repeated: a migration that was
 // killed is simply begun again.
 func (s *Store) Migrate(ctx context.Context, version int64) (steps []store.Migration, err error) {
-	if version, err = migrate.Target(version, newest); err != nil {
-		return nil, fmt.Errorf("migrate: %w", err)
+	for got := false; !got && err == nil; {
+		got, err = s.tryAlone(ctx, time.Second, func() error {
+			steps, err = s.migrate(ctx, version)
+			return err
+		})
 	}
-	err = s.alone(ctx, func() error {
-		steps, err = s.migrate(ctx, version)
-		if err == nil && version == newest {
-			err = errors.Join(s.makeProcedures(ctx), s.makeDays(ctx))
-		}
-		return err
-	})
 	return steps, wrap("migrate", err)
 }
 
-// alone runs fn while no other process migrates this database.
-func (s *Store) alone(ctx context.Context, fn func() error) error {
-	conn, err := s.db.Conn(ctx)
+// tryAlone runs fn while no other process migrates this database. It reports whether it did: another one may
+// still do so after the wait.
+func (s *Store) tryAlone(ctx context.Context, wait time.Duration, fn func() error) (did bool, err error) {
+	conn, err := s.conn(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer conn.Close()
-	for {
-		var got sql.NullInt64
-		if err := conn.QueryRowContext(ctx, "select get_lock(concat('tusk:migrate:', left(sha2(database(), 256), 16)), 1)").
-			Scan(&got); err != nil {
-			return err
-		}
-		if got.Int64 == 1 {
-			break
-		}
+	var got sql.NullInt64
+	if err := conn.QueryRowContext(ctx, "select get_lock(concat('tusk:migrate:', left(sha2(database(), 256), 16)), ?)",
+		int(wait.Seconds())).Scan(&got); err != nil || got.Int64 != 1 {
+		return false, err
 	}
 	err = fn()
 	_, end := conn.ExecContext(context.WithoutCancel(ctx),
@@ -151,16 +157,59 @@ func (s *Store) alone(ctx context.Context, fn func() error) error {
 	if end != nil {
 		abandon(ctx, conn)
 	}
-	return errors.Join(err, end)
+	return true, errors.Join(err, end)
 }
 
-func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, error) {
+// programs is the version since which procedures have been listed by program.
+const programs = 3
+
+func (s *Store) migrate(ctx context.Context, version int64) (taken []store.Migration, err error) {
+	to, err := migrate.Target(version, newest)
+	if err != nil {
+		return nil, err
+	}
 	at, err := s.version(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s.checked.Store(false)
-	return schema.Take(ctx, s.db, at, version)
+	if at > newest { // only a program that works with these tables installs its procedures
+		err := migrate.Known(at, newest)
+		if version < 0 {
+			err = s.fits(ctx, at)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return s.withProcedures(ctx, nil)
+	}
+	if to < at && at >= programs {
+		own, err := s.dropPrograms(ctx, to)
+		if own {
+			taken = append(taken, s.ownStep(time.Time{}))
+		}
+		if err != nil {
+			return taken, err
+		}
+	}
+	steps, err := schema.Take(ctx, s.db, at, to)
+	if taken = append(taken, steps...); err != nil || to < newest {
+		return taken, err
+	}
+	return s.withProcedures(ctx, taken)
+}
+
+// withProcedures installs the procedures after the steps that were taken, and what else workers need.
+func (s *Store) withProcedures(ctx context.Context, taken []store.Migration) ([]store.Migration, error) {
+	fresh, err := s.install(ctx)
+	if err != nil {
+		return taken, err
+	}
+	if fresh {
+		taken = append(taken, s.ownStep(time.Now().UTC()))
+	}
+	_, err = s.dropPrograms(ctx, math.MaxInt64)
+	return taken, errors.Join(err, s.makeDays(ctx))
 }
 
 // Migrations implements store.Migrator.
@@ -169,5 +218,12 @@ func (s *Store) Migrations(ctx context.Context) (steps []store.Migration, err er
 	if err == nil {
 		steps, err = schema.List(ctx, s.db, at)
 	}
-	return steps, wrap("migrations", err)
+	var installed time.Time
+	if err == nil && at >= programs {
+		installed, err = s.installed(ctx)
+	}
+	if err != nil {
+		return nil, wrap("migrations", err)
+	}
+	return append(steps, s.ownStep(installed)), nil
 }

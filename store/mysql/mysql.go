@@ -7,8 +7,8 @@
 // claimer waits for another. What all would have to change (counts, statistics,
 // groups of errors) nobody changes: each transaction leaves a note of what it
 // adds, and the leader sums the notes up. A claim and a finish are a procedure
-// each; those of one process that meet share a transaction. Tables and procedures
-// are in migrations/, with the order of locks.
+// each; those of one process that meet share a transaction. Tables are in
+// migrations/, with the order of locks, and procedures in procedures/.
 //
 // The package may touch package store, the driver and goose, and a database over
 // them. Data comes from the rooms above through store.Store and ends here.
@@ -36,6 +36,7 @@ import (
 // store.Witness, store.Notifier and store.Meter.
 type Store struct {
 	db       *sql.DB
+	program  *program
 	spare    *sql.DB // nil: New was given no way to connect
 	owned    bool    // the pool was opened by Open: closed by Close
 	multi    bool    // its connections take several statements at once
@@ -54,6 +55,7 @@ type Store struct {
 	hints   sync.Map // queue: how many tasks a row of tusk_ready stood for lately
 	lines   stands
 	checked atomic.Bool
+	seenDue atomic.Int64                // when this program next says that it runs
 	sweep   atomic.Pointer[store.Token] // up to which the leases have been swept
 	strays  atomic.Int64                // when leases are next compared to what their workers say they hold
 	daysDue atomic.Int64                // when days are next made
@@ -80,7 +82,7 @@ type Options struct {
 // Open makes better use of the connection than a pool that knows neither
 // multiStatements nor interpolateParams. Where the pool is limited, set Options.Spare, too.
 func New(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
-	s := &Store{db: db, galera: o.Galera, log: cmp.Or(o.Logger, slog.Default())}
+	s := &Store{db: db, program: ownProgram(), galera: o.Galera, log: cmp.Or(o.Logger, slog.Default())}
 	if o.Spare != nil {
 		s.spare = newSpare(o.Spare)
 	}
@@ -98,7 +100,7 @@ func Open(ctx context.Context, dsn string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mysql: %w", err)
 	}
-	s := &Store{db: db, spare: spare, owned: true, galera: galera, log: slog.Default()}
+	s := &Store{db: db, program: ownProgram(), spare: spare, owned: true, galera: galera, log: slog.Default()}
 	if err := s.inspect(ctx); err != nil {
 		s.closePools()
 		return nil, fmt.Errorf("mysql: %w", err)
@@ -125,12 +127,15 @@ func (s *Store) closePools() (err error) {
 	return err
 }
 
-// ready fails unless the schema is the one that this program needs.
+// ready fails unless the schema is one that this program works with.
 func (s *Store) ready(ctx context.Context) error {
-	if s.checked.Load() {
-		return nil
+	if !s.checked.Load() {
+		if err := s.checkSchema(ctx); err != nil {
+			return err
+		}
 	}
-	return s.checkSchema(ctx)
+	s.seen(ctx)
+	return nil
 }
 
 //go:embed sql/*.sql

@@ -133,10 +133,6 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 	far := []span{{place, 20, 39, 0}, {place, 80, 80, 0}, {place, 300, 319, 0}}
 	id := store.ID{1}
 	lane := []any{[]byte("q"), 0, at, place, 288}
-	procedures, err := ownProcedures()
-	if err != nil {
-		t.Fatal(err)
-	}
 	names := []rules.KeyName{{Queue: "keyed", Tenant: "acme", Key: "100"}, {Queue: "keyed", Tenant: "acme", Key: "200"}}
 	keyLock, keys := amongKeys("key.lock", names)
 	keyDelete, _ := amongKeys("key.delete", names)
@@ -227,7 +223,7 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 		{"tusk_complete", "delete from tusk_lease", ";", "tusk_lease", "PRIMARY", 16, 1},
 	} {
 		t.Run(test.procedure+": "+test.from, func(t *testing.T) {
-			_, rest, found := strings.Cut(procedures[test.procedure], test.from)
+			_, rest, found := strings.Cut(s.program.texts[test.procedure+s.program.mark], test.from)
 			text, _, ends := strings.Cut(rest, test.until)
 			if !found || !ends {
 				t.Fatal("there is no such statement")

@@ -79,7 +79,7 @@ func TestRolesHaveTheRightsThatTheyNeed(t *testing.T) {
 		text string
 	}{
 		{s, "select * from mine"}, {s, "create table more (a int)"}, {s, "delete from tusk_migration"},
-		{s, "drop procedure tusk_claim"},
+		{s, "drop procedure " + s.Procedure("tusk_claim")},
 		{reader, "delete from tusk_task"}, {reader, "insert into tusk_delta (at, body) values (1, '')"},
 		{reader, "select * from mine"},
 	} {

@@ -62,7 +62,7 @@ func TestADumpWithoutProceduresIsMadeWhole(t *testing.T) {
 	migrate(t, dsn)
 	s := open(t, dsn)
 	for _, name := range []string{"tusk_claim", "tusk_finish", "tusk_grant", "tusk_watch"} {
-		exec(t, s, "drop procedure "+name)
+		exec(t, s, "drop procedure "+s.Procedure(name))
 	}
 	if _, err := s.Count(t.Context()); !errors.Is(err, store.ErrSchemaOld) {
 		t.Fatal(err)

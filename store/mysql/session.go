@@ -244,6 +244,7 @@ var errInterrupted = fmt.Errorf("a procedure was interrupted: %w", driversql.Err
 // call runs a procedure, and sees to it that it ran to its end: killed on the way, it
 // has no error for the client once it has sent anything. It returns how many tasks it was about.
 func (s *session) call(each func(*sql.Rows) error, name string, args ...any) (tasks int, err error) {
+	name += s.store.program.mark
 	ended := ""
 	err = s.ask(func(rows *sql.Rows) error {
 		columns, err := rows.Columns()

@@ -39,6 +39,18 @@ func (s *Store) conn(ctx context.Context) (*sql.Conn, error) {
 	return s.spare.Conn(ctx)
 }
 
+// exec runs one statement outside of any transaction.
+func (s *Store) exec(ctx context.Context, text string, args ...any) error {
+	conn, err := s.conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	s.trips.Add(1)
+	_, err = conn.ExecContext(ctx, text, args...)
+	return err
+}
+
 // query asks one question outside of any transaction, and again when the connection broke
 // before the first row had come.
 func (s *Store) query(ctx context.Context, each func(*sql.Rows) error, text string, args ...any) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/migrate"
 )
 
 // InFunctions puts the name of the schema of functions in place of tusk_fn.
@@ -32,7 +33,7 @@ func NewProgram(pool *pgxpool.Pool, mark string) (*Store, error) {
 }
 
 // DropAfter is for how long nobody has run a program when its functions are removed.
-const DropAfter = dropAfter
+const DropAfter = migrate.DropAfter
 
 // PingEvery lets a listener ask sooner whether it still hears.
 func (s *Store) PingEvery(silence, within time.Duration) { s.pingEvery, s.pingWithin = silence, within }

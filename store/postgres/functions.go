@@ -2,18 +2,16 @@ package postgres
 
 import (
 	"context"
-	"crypto/sha256"
 	"database/sql"
 	"embed"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/migrate"
 )
 
 // The functions belong to the program that calls them. They are installed in a schema of
@@ -25,37 +23,19 @@ var functionFiles embed.FS
 
 // functionText returns the text of all functions, in which tusk_fn stands for their schema.
 var functionText = sync.OnceValue(func() string {
-	names, err := fs.Glob(functionFiles, "functions/*.sql")
-	if err != nil {
-		panic(err)
-	}
-	var text strings.Builder
-	for _, name := range names {
-		file, err := functionFiles.ReadFile(name)
-		if err != nil {
-			panic(err)
-		}
-		text.Write(file)
-	}
-	return text.String()
+	return strings.Join(migrate.Texts(functionFiles, "functions/*.sql"), "")
 })
 
 // programOf names the schema of functions for tables in another schema.
-func programOf(schema, functions string) string {
-	hash := sha256.Sum256([]byte(functions))
-	return schema + "_f" + hex.EncodeToString(hash[:6])
-}
+func programOf(schema, functions string) string { return schema + migrate.Mark(functions) }
 
 // FunctionSchema returns the name of the schema in which Migrate installs the functions that
 // this program calls.
 func (s *Store) FunctionSchema() string { return s.program }
 
-// dropAfter is for how long nobody has run a program when its functions are removed.
-const dropAfter = 7 * 24 * time.Hour
-
 // dropPrograms removes the functions of programs that are not used any more.
 func (s *Store) dropPrograms(ctx context.Context, term int64) error {
-	return unlessBusy(s.exec(ctx, "drop_programs", term, dropAfter))
+	return unlessBusy(s.exec(ctx, "drop_programs", term, migrate.DropAfter))
 }
 
 // installed returns when the functions were installed; the zero time if they are not.

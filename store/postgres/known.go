@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tuskqueue/tusk/store/migrate"
 )
 
 // known is what the engine remembers of the database, so as not to ask each time. It is
@@ -92,7 +94,7 @@ func (k *known) look() bool {
 
 const (
 	lanesEvery = 30 * time.Second
-	homeEvery  = time.Hour // and so often a program says that it runs
+	homeEvery  = migrate.SeenEvery // with it a program says that it runs
 )
 
 // nameLost gives lanes that hold tasks and have no name the name of the queue, which no

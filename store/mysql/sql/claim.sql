@@ -6,14 +6,14 @@ select dead, started_at, seq from tusk_worker where id = ? for update
 
 -- name: worker.insert
 insert into tusk_worker (id, host, pid, queues, concurrency, version, kinds, started_at, beat_at, late_at, expires_at,
-  dead, watched, seq, holds, hung)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?)
+  dead, watched, seq, holds, hung, program)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?)
 
 -- name: worker.beat
 update tusk_worker
 set since = if(? = 0, 0, if(? > 0 and ? = seq, beat_at, since)),
     host = ?, pid = ?, queues = ?, concurrency = ?, version = ?, kinds = ?, beat_at = ?, late_at = ?, expires_at = ?,
-    watched = ?, seq = ?, holds = ?, hung = ?
+    watched = ?, seq = ?, holds = ?, hung = ?, program = ?
 where id = ?
 
 -- name: worker.leave

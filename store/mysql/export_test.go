@@ -1,0 +1,57 @@
+package mysql
+
+import (
+	"context"
+	"strings"
+
+	"github.com/tuskqueue/tusk/store/migrate"
+)
+
+// OpenProgram is Open for a program whose procedures have another text.
+func OpenProgram(ctx context.Context, dsn, mark string) (*Store, error) {
+	s, err := Open(ctx, dsn)
+	if err == nil {
+		texts := migrate.Texts(procedureFiles, "procedures/*.sql")
+		for i := range texts {
+			texts[i] += "-- " + mark + "\n"
+		}
+		s.program = newProgram(texts)
+	}
+	return s, err
+}
+
+// Procedure returns what a procedure of this program is called.
+func (s *Store) Procedure(name string) string { return name + s.program.mark }
+
+// OpenUnmarked is Open for a program of the versions before migration 3, whose procedures have plain names.
+func OpenUnmarked(ctx context.Context, dsn string) (*Store, error) {
+	s, err := Open(ctx, dsn)
+	if err == nil {
+		plain := &program{texts: map[string]string{}}
+		for name, text := range s.program.texts {
+			plain.texts[strings.TrimSuffix(name, s.program.mark)] = strings.ReplaceAll(text, s.program.mark, "")
+		}
+		s.program = plain
+		s.checked.Store(true)
+	}
+	return s, err
+}
+
+// InstallOld makes the procedures of a program of those versions.
+func (s *Store) InstallOld(ctx context.Context) error {
+	for _, text := range s.program.texts {
+		if _, err := s.db.ExecContext(ctx, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// EndHour has the next Maintain do what is done once an hour, and the next call say that the program runs.
+func (s *Store) EndHour() {
+	s.daysDue.Store(0)
+	s.seenDue.Store(0)
+}
+
+// DropAfter is for how long nobody has run a program when its procedures are removed.
+const DropAfter = migrate.DropAfter
