@@ -69,8 +69,8 @@ func (app *App) diagnose(facts doctor.Facts, o doctor.Options, ignore []string) 
 	for _, f := range found {
 		count[f.Status]++
 	}
-	text := fmt.Sprintf("%d of %d findings are critical, %d are warnings", count[doctor.Critical], len(found),
-		count[doctor.Warn])
+	text := fmt.Sprintf("critical: %d, warnings: %d, of %d findings", count[doctor.Critical], count[doctor.Warn],
+		len(found))
 	switch doctor.Worst(found) {
 	case doctor.Critical:
 		return &Problem{Code: "critical", Exit: exitCritical, Text: text}
