@@ -8,6 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/internal/lifecycle"
 	"github.com/tuskqueue/tusk/internal/payload"
 	"github.com/tuskqueue/tusk/internal/tick"
@@ -278,7 +279,8 @@ func validateWhen(field string, at time.Time, in time.Duration) error {
 	case in < 0:
 		return invalid(field, "invalid_duration", "is %v, a delay cannot be negative", in)
 	case in > MaxAhead:
-		return invalid(field, "out_of_range", "is %v ahead, at most %v is allowed", in, MaxAhead)
+		return invalid(field, "out_of_range", "is %s ahead, at most %s is allowed", duration.Text(in),
+			duration.Text(MaxAhead))
 	case at.IsZero():
 		return nil
 	case at.Before(earliest):
@@ -288,7 +290,8 @@ func validateWhen(field string, at time.Time, in time.Duration) error {
 	case at.Year() > 9999:
 		return invalid(field, "invalid_time", "is in the year %d, which not every database can store", at.Year())
 	case time.Until(at) > MaxAhead:
-		return invalid(field, "out_of_range", "is %v, at most %v ahead is allowed", at.Format(time.RFC3339), MaxAhead)
+		return invalid(field, "out_of_range", "is %s, at most %s ahead is allowed", at.Format(time.RFC3339),
+			duration.Text(MaxAhead))
 	}
 	return nil
 }

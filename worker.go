@@ -1,6 +1,7 @@
 package tusk
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -349,8 +350,8 @@ func complete(c WorkerConfig, client *Client) (WorkerConfig, error) {
 	problems = append(problems,
 		within("Concurrency", c.Concurrency, 1, 100000),
 		within("ReadAhead", c.ReadAhead, 0, 100000),
-		within("Lease", c.Lease, 100*time.Millisecond, 24*time.Hour),
-		within("Beat", c.Beat, 10*time.Millisecond, c.Lease/3),
+		cmp.Or(within("Lease", c.Lease, 100*time.Millisecond, 24*time.Hour),
+			within("Beat", c.Beat, 10*time.Millisecond, c.Lease/3)),
 		within("Poll", c.Poll, time.Millisecond, time.Hour),
 		within("ShutdownTimeout", c.ShutdownTimeout, 0, 24*time.Hour),
 		within("HungGrace", c.HungGrace, 10*time.Millisecond, 24*time.Hour),

@@ -71,11 +71,11 @@ runs.`,
 				})
 			}}
 	}
-	var span time.Duration
+	span := time.Hour
 	mute := named("mute NAME…", "Keep alerts from telling that something began, for a while", "muted",
 		func(ctx context.Context, book *alert.Book, name string) error { return book.Mute(ctx, name, span) })
 	mute.Example = "  tusk alerts mute slow-mail --for 2h\n  tusk alerts mute slow-mail --for 0s   # end it"
-	mute.Flags().DurationVar(&span, "for", time.Hour, "`duration` of the mute; 0s ends it")
+	mute.Flags().Var(durationFlag(&span), "for", "`duration` of the mute; 0s ends it")
 	c.AddCommand(newAlertsPutCommand(app),
 		&cobra.Command{Use: "list", Short: "List alerts, and how they stand", Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {

@@ -119,7 +119,7 @@ enqueue:
 		"tusk.yaml:1: everybody can read the password in it",
 		"tusk.yaml:1: the port in the database URL",
 		"tusk.yaml:2: unknown key log_levle; did you mean log_level?",
-		"tusk.yaml:3: log_level: want debug, info, warn, error",
+		"tusk.yaml:3: log_level: want debug, info, warn or error",
 		"tusk.yaml:6: tasks.list.limit: want a number from 1",
 		"tusk.yaml:7: unknown key tasks.list.state.a",
 		"tusk.yaml:8: tasks.list.since: want how long ago",

@@ -39,9 +39,9 @@ func newDevCommand(app *App) *cobra.Command {
 		Use:   "dev",
 		Short: "Everything in one process, to try things out",
 		Long: `Run a worker, the leader's chores, the web pages and the HTTP API in one process,
-without a login and on loopback only, on an SQLite file of its own, tusk-dev.db, which is created when it is missing. The
-kinds echo, http and exec are enabled. Other databases are used only when the
-flag --db names them.`,
+without a login and on loopback only, on an SQLite file of its own, tusk-dev.db,
+which is created when it is missing. The kinds echo, http and exec are enabled.
+Other databases are used only when the flag --db names them.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return app.dev(cmd.Context(), &d) },
 	}

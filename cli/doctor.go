@@ -19,7 +19,7 @@ type findingRow struct {
 }
 
 func newDoctorCommand(app *App) *cobra.Command {
-	var o doctor.Options
+	o := doctor.Options{}.Complete()
 	var ignore []string
 	c := &cobra.Command{
 		Use:   "doctor",
@@ -46,12 +46,12 @@ For monitors, its exit status is 0 when all is well, 1 when something should be 
 			return app.diagnose(doctor.Gather(cmd.Context(), client), o, ignore)
 		},
 	}
-	f, d := c.Flags(), doctor.Options{}.Complete()
+	f := c.Flags()
 	f.StringSliceVar(&ignore, "ignore", nil, "leave a `check` out; repeatable")
-	f.DurationVar(&o.Open, "max-open", d.Open, "how long a transaction may be open")
-	f.DurationVar(&o.Waiting, "max-wait", d.Waiting, "how long the oldest available task of a queue may wait")
-	f.DurationVar(&o.Clock, "max-clock", d.Clock, "how far the clocks of this machine and the database may be apart")
-	f.DurationVar(&o.Completed, "keep-completed", d.Completed, "how long completed tasks are kept, as the workers have it")
+	f.Var(positiveFlag(&o.Open), "max-open", "how long a transaction may be open")
+	f.Var(positiveFlag(&o.Waiting), "max-wait", "how long the oldest available task of a queue may wait")
+	f.Var(positiveFlag(&o.Clock), "max-clock", "how far the clocks of this machine and the database may be apart")
+	f.Var(positiveFlag(&o.Completed), "keep-completed", "how long completed tasks are kept, as the workers have it")
 	return c
 }
 
@@ -69,8 +69,8 @@ func (app *App) diagnose(facts doctor.Facts, o doctor.Options, ignore []string) 
 	for _, f := range found {
 		count[f.Status]++
 	}
-	text := fmt.Sprintf("%d of %d findings are critical, %d are warnings", count[doctor.Critical], len(found),
-		count[doctor.Warn])
+	text := fmt.Sprintf("critical: %d, warnings: %d, of %d findings", count[doctor.Critical], count[doctor.Warn],
+		len(found))
 	switch doctor.Worst(found) {
 	case doctor.Critical:
 		return &Problem{Code: "critical", Exit: exitCritical, Text: text}

@@ -31,10 +31,9 @@ func newEnqueueCommand(app *App) *cobra.Command {
 replaced, awaiting or stale. ARGS-JSON is {} when left out; - reads it from stdin.
 
 With --from, every line of the file is one task as a JSON object with the fields
-kind, args, queue, priority, run_at, delay, expires_at, expires_in, key,
-on_conflict, source_time, unique, max_attempts, timeout, backoff, tags, metadata and
-tenant. They are stored in batches of 1000; of a batch with a bad line nothing is
-stored, and no batch after it.
+kind and args, and others named like the flags: run_at, on_conflict and so on. They
+are stored in batches of 1000; of a batch with a bad line nothing is stored, and no
+batch after it.
 
 With --args-file, args of more than 256 KiB, up to 1 GiB, are kept in the place that
 --archive names, beside the archive: workers and servers need the same --archive.`,

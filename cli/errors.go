@@ -151,8 +151,8 @@ func newErrorsRetryCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "retry FINGERPRINT",
 		Short: "Retry the failed tasks of a group, now or later",
-		Example: `  tusk errors retry 6f1d2c --dry-run
-  tusk errors retry 6f1d2c --in 30m`,
+		Example: `  tusk errors retry 2c001d9bb7e038aa --dry-run
+  tusk errors retry 2c001d9bb7e038aa --in 30m`,
 		Args: between(1, 1, "FINGERPRINT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := app.withClient(cmd.Context(), func(client *tusk.Client) error {

@@ -90,17 +90,24 @@ var known = []struct {
 }
 
 // said is what servers say that no engine's error stands for.
-var said = []struct{ part, code, hint string }{
-	{"SQLSTATE 28P01", "wrong_password", "check the user and the password in the database URL"},
-	{"SQLSTATE 28000", "login_refused",
+var said = []struct {
+	text       *regexp.Regexp
+	code, hint string
+}{
+	{regexp.MustCompile("SQLSTATE 28P01"), "wrong_password", "check the user and the password in the database URL"},
+	{regexp.MustCompile("SQLSTATE 28000"), "login_refused",
 		"check the user in the database URL; where the server wants TLS, add sslmode=require"},
-	{"SQLSTATE 3D000", "database_missing", "create it, or name another in the database URL"},
-	{"SQLSTATE 42501", "no_privilege", "grant the user the right to create and use Tusk's schema"},
-	{"Error 1045 ", "wrong_password", "check the user and the password in the database URL"},
-	{"Error 1049 ", "database_missing", "create it, or name another in the database URL"},
-	{"Error 1044 ", "no_privilege", "grant the user all privileges on the database"},
-	{"Error 1142 ", "no_privilege", "grant the user all privileges on the database"},
-	{"server refused TLS", "no_tls", "the server has no TLS: where that is fine, add sslmode=disable"},
+	{regexp.MustCompile("SQLSTATE 3D000"), "database_missing", "create it, or name another in the database URL"},
+	{regexp.MustCompile("SQLSTATE 42501"), "no_privilege", "grant the user the right to create and use Tusk's schema"},
+	{regexp.MustCompile("unrecognized configuration parameter|cannot parse `postgres|Error 1193 "), "invalid_dsn",
+		"check the parameters of the database URL"},
+	{regexp.MustCompile("Error 1045 "), "wrong_password", "check the user and the password in the database URL"},
+	{regexp.MustCompile("Error 1049 "), "database_missing", "create it, or name another in the database URL"},
+	{regexp.MustCompile("Error 1044 "), "no_privilege", "grant the user all privileges on the database"},
+	{regexp.MustCompile("Error 1142 "), "no_privilege", "grant the user all privileges on the database"},
+	// Where TLS is not required, a login without it follows, and what that says counts.
+	{regexp.MustCompile(`server refused TLS connection\s*$`), "no_tls",
+		"the server has no TLS: where that is fine, add sslmode=disable"},
 }
 
 // exit says on stderr what went wrong and returns the status.
@@ -140,7 +147,7 @@ func (app *App) problem(err error) *Problem {
 		return p
 	}
 	for _, s := range said {
-		if strings.Contains(p.Text, s.part) {
+		if s.text.MatchString(p.Text) {
 			p.Code, p.Exit, p.Hint = s.code, exitUsage, s.hint
 			return p
 		}

@@ -3,12 +3,12 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/words"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -75,7 +75,7 @@ func unknownState(name string) error {
 	}
 	hint := didYouMean(name, names)
 	if hint == "" {
-		hint = fmt.Sprintf("want one of %v", names)
+		hint = "want " + words.Either(names)
 	}
 	return usage(hint, "unknown state %s", quote(name))
 }

@@ -58,8 +58,26 @@ func (v *value[T]) Set(text string) error {
 	return err
 }
 
+// durationFlag takes a duration; what into holds is the default.
 func durationFlag(into *time.Duration) *value[time.Duration] {
-	return &value[time.Duration]{into: into, name: "duration", parse: duration.Parse}
+	v := &value[time.Duration]{into: into, name: "duration", parse: duration.Parse}
+	if *into != 0 {
+		v.text = duration.Text(*into)
+	}
+	return v
+}
+
+// positiveFlag takes a duration above zero, where none would mean the default or no bound.
+func positiveFlag(into *time.Duration) *value[time.Duration] {
+	v := durationFlag(into)
+	v.parse = func(text string) (time.Duration, error) {
+		d, err := duration.Parse(text)
+		if err == nil && d == 0 {
+			err = errors.New("want a duration above 0, such as 90s, 1h30m or 7d")
+		}
+		return d, err
+	}
+	return v
 }
 
 // keepFlag takes a duration, or forever.

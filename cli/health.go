@@ -18,7 +18,7 @@ type healthFlags struct {
 }
 
 func newHealthCommand(app *App) *cobra.Command {
-	h := healthFlags{}
+	h := healthFlags{timeout: 5 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "health",
 		Short: "Ask a running process whether it is well, as a container's health check",
@@ -33,7 +33,7 @@ when it is and 5 when it is not. It needs no shell, no login and no database.`,
 	f := cmd.Flags()
 	f.StringVar(&h.url, "url", "http://"+defaultAddr, "`URL` of the process, with its --prefix if it has one")
 	f.BoolVar(&h.ready, "ready", false, "ask for /readyz instead of /healthz")
-	f.DurationVar(&h.timeout, "timeout", 5*time.Second, "how long to wait for the answer")
+	f.Var(positiveFlag(&h.timeout), "timeout", "how long to wait for the answer")
 	return cmd
 }
 

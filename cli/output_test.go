@@ -128,6 +128,12 @@ func TestKnownErrorsHaveAStatusACodeAndAHint(t *testing.T) {
 		{store.ErrNotCommitted, 1, "not_stored"},
 		{context.DeadlineExceeded, 5, "timeout"}, {errors.New("else"), 1, "error"}, {tusk.ErrInvalid, 2, "invalid"},
 		{errors.New("FATAL: password authentication failed (SQLSTATE 28P01)"), 2, "wrong_password"},
+		{fmt.Errorf("%w: tls error: server refused TLS connection\n\th:1 (h): server error: FATAL: %s", store.ErrUnavailable,
+			"too many connections (SQLSTATE 53300)"), 5, "unavailable"},
+		{fmt.Errorf("%w: h:1 (h): tls error: server refused TLS connection", store.ErrUnavailable), 2, "no_tls"},
+		{errors.New(`FATAL: unrecognized configuration parameter "x" (SQLSTATE 42704)`), 2, "invalid_dsn"},
+		{errors.New("cannot parse `postgres://h/d?pool_max_conns=0`: pool_max_conns too small"), 2, "invalid_dsn"},
+		{errors.New("Error 1193 (HY000): Unknown system variable 'x'"), 2, "invalid_dsn"},
 		{errors.Join(store.ErrNotCommitted, store.ErrUnavailable), 5, "unavailable"},
 		{syscall.EPIPE, 0, ""},
 	} {

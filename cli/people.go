@@ -81,7 +81,7 @@ func newTokensCommand(app *App) *cobra.Command {
 		},
 	}
 	b.add(create.Flags())
-	create.Flags().Var(durationFlag(&expires), "expires-in", "`duration` after which it is useless; default: never")
+	create.Flags().Var(positiveFlag(&expires), "expires-in", "`duration` after which it is useless; default: never")
 	c.AddCommand(create,
 		&cobra.Command{Use: "list", Short: "List tokens, without their secrets", Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error { return app.listTokens(cmd.Context()) }},

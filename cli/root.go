@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/words"
 )
 
 // globalFlags are those of every command.
@@ -89,6 +90,7 @@ configuration, 3 not found, 4 refused, 5 unavailable, 130 interrupted.`,
 			root.AddCommand(c)
 		}
 	}
+	root.InitDefaultCompletionCmd()
 	app.finishTree(root)
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {
@@ -279,7 +281,7 @@ func (c *choice) Type() string   { return strings.Join(c.words, "|") }
 
 func (c *choice) Set(text string) error {
 	if !slices.Contains(c.words, text) {
-		return errors.New(hinted("want "+strings.Join(c.words, ", "), didYouMean(text, c.words)))
+		return errors.New(hinted("want "+words.Either(c.words), didYouMean(text, c.words)))
 	}
 	*c.value = text
 	return nil

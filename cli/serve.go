@@ -43,7 +43,7 @@ that it may be called by (--host).`,
 
 func (app *App) serve(ctx context.Context, s *serveFlags) error {
 	config, err := s.config(app)
-	if err = errors.Join(err, s.check(config), checkRetention(s.chores.Retention)); err != nil {
+	if err = errors.Join(err, s.check(config)); err != nil {
 		return err
 	}
 	defer boundMemory()()

@@ -74,24 +74,18 @@ func (k *kindFlags) mux() (*tusk.Mux, error) {
 }
 
 func addRetentionFlags(f *pflag.FlagSet, r *tusk.Retention) {
-	f.DurationVar(&r.Completed, "keep-completed", 24*time.Hour, "how long completed tasks are kept")
-	f.DurationVar(&r.Cancelled, "keep-cancelled", 24*time.Hour, "how long cancelled tasks are kept")
-	f.DurationVar(&r.Discarded, "keep-discarded", 7*24*time.Hour, "how long discarded tasks are kept")
-	f.DurationVar(&r.Stats, "keep-stats", 30*24*time.Hour, "how long statistics are kept")
-}
-
-func checkRetention(r tusk.Retention) error {
-	for _, keep := range []time.Duration{r.Completed, r.Cancelled, r.Discarded, r.Stats} {
-		if keep <= 0 {
-			return usage("like --keep-completed 24h", "a --keep duration is %v, want more than 0", keep)
-		}
-	}
-	return nil
+	const day = 24 * time.Hour
+	*r = tusk.Retention{Completed: day, Cancelled: day, Discarded: 7 * day, Stats: 30 * day}
+	f.Var(positiveFlag(&r.Completed), "keep-completed", "how long completed tasks are kept")
+	f.Var(positiveFlag(&r.Cancelled), "keep-cancelled", "how long cancelled tasks are kept")
+	f.Var(positiveFlag(&r.Discarded), "keep-discarded", "how long discarded tasks are kept")
+	f.Var(positiveFlag(&r.Stats), "keep-stats", "how long statistics are kept")
 }
 
 func newWorkCommand(app *App) *cobra.Command {
 	var kinds kindFlags
-	var c tusk.WorkerConfig
+	c := tusk.WorkerConfig{Concurrency: 50, Lease: 30 * time.Second, Poll: time.Second,
+		ShutdownTimeout: 25 * time.Second, HungGrace: 10 * time.Second}
 	var untilEmpty bool
 	var l listenFlags
 	cmd := &cobra.Command{
@@ -117,16 +111,16 @@ a shell does it, but no shell runs it.`,
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&c.Queues, "queue", []string{tusk.DefaultQueue}, "take tasks of this `queue`; repeatable")
-	f.IntVar(&c.Concurrency, "concurrency", 50, "how many tasks run at once")
+	f.Var(numberFlag(&c.Concurrency, 1, 100000), "concurrency", "how many tasks run at once")
 	f.IntVar(&c.ReadAhead, "read-ahead", 500, "how many short tasks may be claimed ahead; -1: none")
 	kinds.add(f)
 	f.BoolVar(&kinds.exec, "enable-exec", false, "run tasks of kind exec: any command, for everybody who can enqueue")
-	f.DurationVar(&c.Lease, "lease", 30*time.Second, "how long tasks stay the worker's without a heartbeat")
-	f.DurationVar(&c.Beat, "beat", 0, "time between heartbeats; default: 10s, or a third of --lease")
-	f.DurationVar(&c.Poll, "poll", time.Second, "the longest pause between two looks at idle queues")
-	f.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", 25*time.Second,
+	f.Var(positiveFlag(&c.Lease), "lease", "how long tasks stay the worker's without a heartbeat")
+	f.Var(positiveFlag(&c.Beat), "beat", "time between heartbeats; default: 10s, or a third of --lease")
+	f.Var(positiveFlag(&c.Poll), "poll", "the longest pause between two looks at idle queues")
+	f.Var(positiveFlag(&c.ShutdownTimeout), "shutdown-timeout",
 		"how long running tasks may go on after a signal")
-	f.DurationVar(&c.HungGrace, "hung-grace", 10*time.Second,
+	f.Var(positiveFlag(&c.HungGrace), "hung-grace",
 		"how long a handler may ignore a timeout or a cancel before its task is taken from it")
 	f.IntVar(&c.MaxHung, "max-hung", 0,
 		"stop, with an error, when so many handlers hang; -1: never; default: --concurrency, at least 10")
@@ -142,9 +136,6 @@ func (app *App) work(
 ) error {
 	mux, err := kinds.mux()
 	if err != nil {
-		return err
-	}
-	if err := checkRetention(c.Retention); err != nil {
 		return err
 	}
 	if err := l.check(); err != nil {

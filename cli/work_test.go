@@ -112,12 +112,12 @@ func TestAWorkersFlagsAreChecked(t *testing.T) {
 		{"usage", "--allow-host", []string{"--allow-host", "http://x/"}},
 		{"usage", "--keep", []string{"--keep-completed", "-1h"}},
 		{"invalid_name", "queue", []string{"--queue", "Mail"}},
-		{"out_of_range", "Concurrency", []string{"--concurrency", "-1"}},
+		{"usage", "from 1 to 100000", []string{"--concurrency", "-1"}},
 		{"out_of_range", "Lease", []string{"--lease", "1ms"}},
 		{"out_of_range", "Beat", []string{"--lease", "3s", "--beat", "2s"}},
 		{"out_of_range", "HungGrace", []string{"--hung-grace", "1ms"}},
 		{"out_of_range", "MaxHung", []string{"--max-hung", "-2"}},
-		{"out_of_range", "Poll", []string{"--poll", "-1s"}},
+		{"usage", "negative", []string{"--poll", "-1s"}},
 		{"usage", "unexpected", []string{"mail"}},
 	} {
 		sh.fails(exitUsage, c.code, []string{c.part}, append([]string{"work"}, c.args...)...)

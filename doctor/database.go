@@ -126,7 +126,7 @@ func (f *Facts) disk(o Options) (Finding, bool) {
 		return Finding{}, false
 	}
 	free := float64(h.DiskFree) / float64(h.DiskSize)
-	text := fmt.Sprintf("%.0f %% of the database's disk are free, %d MiB", 100*free, h.DiskFree>>20)
+	text := fmt.Sprintf("%.0f %% of the database's disk is free, %d MiB", 100*free, h.DiskFree>>20)
 	switch {
 	case free < o.Free/3:
 		return Finding{"disk", Critical, text,

@@ -486,3 +486,20 @@ func TestAQueueKeepsItsFinishedTasksForATimeOfItsOwn(t *testing.T) {
 		t.Error("the audit log does not tell")
 	}
 }
+
+func TestRefusalsNameTheFieldAndTheLimit(t *testing.T) {
+	s := start(t)
+	for body, want := range map[string][2]string{
+		`{"kind":"a","run_at":"1970-01-01T00:00:00Z"}`: {"run_at", "1971"},
+		`{"kind":"a","max_attempts":1001}`:             {"max_attempts", "1 to 1000"},
+		`{"kind":"a","priority":40000}`:                {"priority", "-32768 to 32767"},
+		`{"kind":"a","priority":1.5}`:                  {"priority", "whole number"},
+		`{"kind":"a","delay":"87601h"}`:                {"run_at", "3650d"},
+	} {
+		var p server.Problem
+		_ = json.Unmarshal([]byte(s.do("POST", "/api/v1/tasks", body).body), &p)
+		if p.Field != want[0] || !strings.Contains(p.Detail, want[1]) {
+			t.Errorf("%s: %q: %s", body, p.Field, p.Detail)
+		}
+	}
+}

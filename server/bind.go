@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/words"
 	"github.com/tuskqueue/tusk/server/query"
 )
 
@@ -145,7 +146,7 @@ func fits(p param, asked *huma.Schema, given []string) error {
 		case p.In == "header" && !regexp.MustCompile(asked.Pattern).MatchString(text):
 			return bad("invalid_header", "want %s", asked.Pattern)
 		case len(asked.Enum) > 0 && !slices.Contains(asked.Enum, any(text)):
-			return bad("invalid_parameter", "want one of %v", asked.Enum)
+			return bad("invalid_parameter", "want %s", words.Either(asked.Enum))
 		case asked.Minimum != nil && err == nil && (n < *asked.Minimum || n > *asked.Maximum):
 			return bad("out_of_range", "want %.0f to %.0f", *asked.Minimum, *asked.Maximum)
 		}

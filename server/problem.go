@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/access"
@@ -117,8 +118,7 @@ func problemOf(err error) *Problem {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &batch):
-		p = problem(http.StatusUnprocessableEntity, "invalid_batch", "nothing was stored: %d of the tasks are invalid",
-			len(batch.Items))
+		p = problem(http.StatusUnprocessableEntity, "invalid_batch", "nothing was stored: invalid tasks: %d", len(batch.Items))
 		for i, e := range batch.Items {
 			item := problemOf(e)
 			p.Items = append(p.Items, ProblemItem{Index: i, Code: item.Code, Field: item.Field, Detail: item.Detail})
@@ -126,7 +126,7 @@ func problemOf(err error) *Problem {
 		sortItems(p.Items)
 		return p
 	case errors.As(err, &invalid):
-		return fieldProblem(statusOf(invalid.Code), invalid.Code, invalid.Field, "%s", invalid.Text)
+		return fieldProblem(statusOf(invalid.Code), invalid.Code, asField.Replace(invalid.Field), "%s", invalid.Text)
 	case errors.As(err, new(*tusk.QueueInUseError)):
 		return problem(http.StatusConflict, "queue_in_use", "%v", err)
 	case errors.As(err, &q):
@@ -148,6 +148,9 @@ func problemOf(err error) *Problem {
 	p.cause = err
 	return p
 }
+
+// asField has the fields that the library names in words as requests spell them: run_at, rate.period.
+var asField = strings.NewReplacer(": ", ".", " ", "_")
 
 // statusOf is the status of a value that is refused: 413 where its bytes are too many, or else
 // 422, which judge makes 400 when the request is not as the description says.

@@ -12,6 +12,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,7 +86,7 @@ func jsonProblem(err error, offset int64) error {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &kind):
-		return fieldProblem(http.StatusUnprocessableEntity, "number_out_of_range", kind.Field, "is no number that fits here")
+		return fieldProblem(http.StatusUnprocessableEntity, "number_out_of_range", kind.Field, "%s", fitting(kind.Type))
 	case errors.As(err, &syntax):
 		return problem(http.StatusBadRequest, "invalid_json", "%v at offset %d", syntax, max(syntax.Offset, offset))
 	case errors.Is(err, store.ErrBadID):
@@ -96,6 +97,15 @@ func jsonProblem(err error, offset int64) error {
 		return problem(http.StatusRequestTimeout, "body_too_slow", "the body could not be read in time: send less at once")
 	}
 	return problem(http.StatusUnprocessableEntity, "invalid_value", "%s", short(err.Error()))
+}
+
+// fitting says which numbers a type holds.
+func fitting(t reflect.Type) string {
+	if !reflect.Zero(t).CanInt() {
+		return "is no number that fits here"
+	}
+	most := int64(1)<<(t.Bits()-1) - 1
+	return fmt.Sprintf("want a whole number from %d to %d", -most-1, most)
 }
 
 // scanner walks JSON beside the shape that it is to have. The path to where it is

@@ -235,8 +235,8 @@ func (f *Facts) blocked() (reasons []Reason) {
 			Fix: say("tusk work --queue %s", t.Queue)})
 	case !anyHas(mine, t.Kind):
 		reasons = append(reasons, Reason{Code: NoHandler,
-			Text: say("none of the %s of its queue %s has a handler for the kind %s", plural(len(mine), "worker"), t.Queue,
-				t.Kind), Fix: say("tusk work --queue %s --exec %s=COMMAND", t.Queue, t.Kind)})
+			Text: say("no worker of its queue %s has a handler for the kind %s", t.Queue, t.Kind),
+			Fix:  say("tusk work --queue %s --exec %s=COMMAND", t.Queue, t.Kind)})
 	}
 	return reasons
 }

@@ -64,6 +64,22 @@ func Parse(text string) (time.Duration, error) {
 	return whole + d, nil
 }
 
+// Text is a duration as people write it: 90s, 24h or 7d.
+func Text(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d >= 2*day && d%day == 0 {
+		return strconv.FormatInt(int64(d/day), 10) + "d"
+	}
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
 // Bare reports whether a text is a number without a unit: where an instant may stand as well, it
 // is rather a year.
 func Bare(text string) bool { return seconds.MatchString(text) }

@@ -1,6 +1,9 @@
 package duration
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestDurationsTakeDaysAndWeeks(t *testing.T) {
 	for text, want := range map[string]string{"90s": "1m30s", "7d": "168h0m0s", "1d12h": "36h0m0s", "2w": "336h0m0s",
@@ -23,5 +26,20 @@ func TestHowLongSomethingIsKeptHasAUnit(t *testing.T) {
 		if want == "" && err == nil || want != "" && (err != nil || got.String() != want) {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
+	}
+}
+
+func TestDurationsAreWrittenAsTheyAreRead(t *testing.T) {
+	for _, text := range []string{"1m30s", "24h", "1h30m", "36h", "7d", "3650d", "100ms", "0s", "10m", "1h0m5s"} {
+		d, err := Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Text(d); got != text {
+			t.Errorf("%s: %s", text, got)
+		}
+	}
+	if got := Text(-time.Hour); got != "-1h" {
+		t.Error(got)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/tuskqueue/tusk/internal/words"
 )
 
 // Permission is what a route asks for.
@@ -58,7 +60,7 @@ func ParseRole(name string) (Role, error) {
 	if _, ok := grants[Role(name)]; ok {
 		return Role(name), nil
 	}
-	return "", fmt.Errorf("unknown role: want one of %v", Roles())
+	return "", fmt.Errorf("want %s", words.Either(Roles()))
 }
 
 // May reports whether a role has a permission.

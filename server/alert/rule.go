@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/words"
 	"github.com/tuskqueue/tusk/server/notify"
 )
 
@@ -103,7 +104,7 @@ func (r *Rule) complete() error {
 	}
 	i := slices.Index(Kinds(), r.Kind)
 	if i < 0 {
-		return fmt.Errorf("%w: kind: want one of %v", ErrInvalid, Kinds())
+		return fmt.Errorf("%w: kind: want %s", ErrInvalid, words.Either(Kinds()))
 	}
 	k := kinds[i]
 	for _, field := range []struct {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/words"
 	"github.com/tuskqueue/tusk/server/herald"
 	"github.com/tuskqueue/tusk/server/notify"
 	"github.com/tuskqueue/tusk/server/push"
@@ -208,7 +209,7 @@ func (b *Book) complete(h *Hook) error {
 	}
 	for _, e := range h.Events {
 		if !slices.Contains(Events(), e) {
-			return fmt.Errorf("%w: events: want some of %v", ErrInvalid, Events())
+			return fmt.Errorf("%w: events: %q is none: want %s", ErrInvalid, e, words.Either(Events()))
 		}
 	}
 	for _, q := range h.Queues {

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/words"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -96,7 +97,7 @@ func (q Tasks) filter() (tusk.Filter, error) {
 	for _, name := range q.State {
 		state, err := store.ParseState(name)
 		if err != nil {
-			return f, &Error{"state", "invalid_state_name", "want one of " + fmt.Sprint(store.States())}
+			return f, &Error{"state", "invalid_state_name", "want " + words.Either(store.States())}
 		}
 		f.States = append(f.States, state)
 	}

@@ -30,7 +30,7 @@ func failureOf(err error) *Failure {
 		return &Failure{http.StatusBadRequest, err.Error()}
 	case errors.Is(err, tusk.ErrNotFound), errors.Is(err, access.ErrNotFound), errors.Is(err, push.ErrNotFound),
 		errors.Is(err, alert.ErrNotFound):
-		return &Failure{http.StatusNotFound, "Not found: it does not exist, or no longer."}
+		return &Failure{http.StatusNotFound, "Not found: it does not exist, or no longer does."}
 	case errors.Is(err, tusk.ErrRefused):
 		return &Failure{http.StatusConflict, err.Error()}
 	case errors.Is(err, tusk.ErrConflict):

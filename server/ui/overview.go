@@ -77,7 +77,7 @@ func tilesOf(d overviewData, sums map[string]int64, gaveUp string, age time.Dura
 	return []tile{
 		{"Available", num(sums["available"]), ready, "total.available", "available"},
 		{"Oldest", dur(age), "the longest wait in a queue that is not paused", "total.oldest", ""},
-		{"Running", num(sums["running"]), fmt.Sprintf("on %d workers", d.Workers), "total.running", "running"},
+		{"Running", num(sums["running"]), fmt.Sprintf("workers: %d", d.Workers), "total.running", "running"},
 		{"Retryable", num(sums["retryable"]), "failed, will run again", "total.retryable", "retryable"},
 		{"Scheduled", num(sums["scheduled"]), "not due yet", "total.scheduled", "scheduled"},
 		{"Discarded", gaveUp, "gave up", "total.discarded", "discarded"},

@@ -1,0 +1,22 @@
+// Package words writes lists as a sentence has them.
+package words
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Either is a choice: skip, replace or rerun.
+func Either[T any](choices []T) string {
+	var b strings.Builder
+	for i, c := range choices {
+		switch {
+		case i > 0 && i == len(choices)-1:
+			b.WriteString(" or ")
+		case i > 0:
+			b.WriteString(", ")
+		}
+		fmt.Fprint(&b, c)
+	}
+	return b.String()
+}

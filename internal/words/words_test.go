@@ -1,0 +1,13 @@
+package words
+
+import "testing"
+
+func TestAChoiceIsAsASentenceHasIt(t *testing.T) {
+	for want, words := range map[string][]string{
+		"": nil, "skip": {"skip"}, "skip or once": {"skip", "once"}, "skip, rerun or once": {"skip", "rerun", "once"},
+	} {
+		if got := Either(words); got != want {
+			t.Errorf("%q: %q, want %q", words, got, want)
+		}
+	}
+}
