@@ -121,6 +121,7 @@ func encodeOptions(o *Options) (n store.NewTask, err error) {
 		validateWhen("expires at", n.ExpiresAt, n.ExpiresIn),
 		validateWhen("deadline", o.Deadline, o.DeadlineIn),
 		validateSource(o.SourceTime),
+		validateConflict(o),
 		validateEphemeral(o),
 		validateSettings(settings),
 		o.Unique.validate(o),

@@ -273,6 +273,17 @@ func validateSource(at time.Time) error {
 	return nil
 }
 
+// validateConflict checks what is to be done when a key is taken.
+func validateConflict(o *Options) error {
+	switch {
+	case o.OnConflict != Skip && o.Key == "" && o.Unique == nil:
+		return invalid("on conflict", "needs_key", "is for tasks with a key: give them one, or leave it out")
+	case !o.SourceTime.IsZero() && o.OnConflict != Rerun:
+		return invalid("source time", "needs_rerun", "is for keys with on conflict rerun: set that, or leave it out")
+	}
+	return nil
+}
+
 // validateWhen checks an instant and a duration that together say when.
 func validateWhen(field string, at time.Time, in time.Duration) error {
 	switch {

@@ -67,12 +67,9 @@ With --args-file, args of more than 256 KiB, up to 1 GiB, are kept in the place 
 }
 
 func (app *App) enqueueOne(cmd *cobra.Command, args []string, file string, task *taskFlags, dryRun bool) error {
-	options, err := task.complete()
-	if err != nil {
-		return err
-	}
 	raw := tusk.RawArgs{Name: args[0]}
 	if len(args) == 2 {
+		var err error
 		if raw.JSON, err = app.argsJSON(args[1]); err != nil {
 			return err
 		}
@@ -91,7 +88,7 @@ func (app *App) enqueueOne(cmd *cobra.Command, args []string, file string, task 
 		return err
 	}
 	defer closeStore()
-	result, err := client.Enqueue(cmd.Context(), given, options)
+	result, err := client.Enqueue(cmd.Context(), given, task.complete())
 	if err != nil {
 		return err
 	}

@@ -132,7 +132,7 @@ func TestEveryMistakeOfALineIsNamed(t *testing.T) {
 		`{"kind":"a","backoff":"x"}`:             "backoff: want constant",
 		`{"kind":"a","tags":"a,b"}`:              "tags: want a list of strings",
 		`{"kind":"a","metadata":{"a":1}}`:        "metadata: want an object of strings",
-		`{"kind":"a","on_conflict":"rerun"}`:     "on-conflict needs a key",
+		`{"kind":"a","on_conflict":"rerun"}`:     "on conflict: is for tasks with a key",
 		`{"kind":"a","args":"\u0000"}`:           "args: ",
 		"{\"kind\":\"a\",\"args\":\"\xff\"}":     "args: ",
 		`{"kind":"a","timeout":"` + "-1s" + `"}`: "timeout: is negative",

@@ -71,9 +71,7 @@ func parseLine(text []byte) (task tusk.NewTask, err error) {
 	if l.kind == "" {
 		return task, errors.New("kind is missing")
 	}
-	if err := conflictOf(&l.options, l.onConflict); err != nil {
-		return task, err
-	}
+	l.options.OnConflict = conflictOf(l.onConflict)
 	return tusk.NewTask{Args: tusk.RawArgs{Name: l.kind, JSON: l.args}, Options: &l.options}, nil
 }
 

@@ -89,15 +89,13 @@ say is as the stage's definition has it.`,
   tusk pipelines start ingest '{"id":17}' --at index --priority -5`,
 		Args: between(1, 2, "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			options, err := task.complete()
-			if err != nil {
-				return err
-			}
+			options := task.complete()
 			if !cmd.Flags().Changed("queue") {
 				options.Queue = "" // the stage's
 			}
 			input := json.RawMessage("{}")
 			if len(args) == 2 {
+				var err error
 				if input, err = app.argsJSON(args[1]); err != nil {
 					return err
 				}

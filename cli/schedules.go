@@ -102,10 +102,7 @@ func newSchedulesAddCommand(app *App) *cobra.Command {
 					return err
 				}
 			}
-			options, err := task.complete()
-			if err != nil {
-				return err
-			}
+			options := task.complete()
 			s.Name, s.Spec, s.Args, s.Options = args[0], args[1], raw, options
 			s.Missed, s.Overlap = tusk.MissedPolicy(missed), tusk.OverlapPolicy(overlap)
 			return app.withClient(cmd.Context(), func(client *tusk.Client) error {

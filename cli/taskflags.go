@@ -62,31 +62,23 @@ func (t *taskFlags) addOwnTo(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("deadline", "deadline-in")
 }
 
-// complete checks what the flags say together.
-func (t *taskFlags) complete() (*tusk.Options, error) {
+// complete puts together what the flags say.
+func (t *taskFlags) complete() *tusk.Options {
 	o := t.options
-	if err := conflictOf(&o, t.onConflict); err != nil {
-		return nil, usage("", "%v", err)
-	}
-	return &o, nil
+	o.OnConflict = conflictOf(t.onConflict)
+	return &o
 }
 
-func conflictOf(o *tusk.Options, word string) error {
-	switch {
-	case word != "" && o.Key == "" && o.Unique == nil:
-		return errors.New("on-conflict needs a key")
-	case !o.SourceTime.IsZero() && word != "rerun":
-		return errors.New("source-time is for on-conflict rerun")
-	}
+func conflictOf(word string) tusk.OnConflict {
 	switch word {
 	case "replace":
-		o.OnConflict = tusk.Replace
+		return tusk.Replace
 	case "rerun":
-		o.OnConflict = tusk.Rerun
+		return tusk.Rerun
 	case "once":
-		o.OnConflict = tusk.Once
+		return tusk.Once
 	}
-	return nil
+	return tusk.Skip
 }
 
 func uniqueFlag(into **tusk.Unique) *value[*tusk.Unique] {

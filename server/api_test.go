@@ -224,6 +224,8 @@ func TestBadInputIsRefusedByItsCode(t *testing.T) {
 		{`{"kind":"a","deadline":"9999-01-01T00:00:00Z"}`, 422, "out_of_range"},
 		{`{"kind":"a","ephemeral":true,"key":"k","on_conflict":"rerun"}`, 422, "needs_history"},
 		{`{"kind":"a","ephemeral":true,"key":"k","on_conflict":"once"}`, 422, "needs_history"},
+		{`{"kind":"a","on_conflict":"rerun"}`, 422, "needs_key"},
+		{`{"kind":"a","key":"k","source_time":"2026-01-01T00:00:00Z"}`, 422, "needs_rerun"},
 		{`{"kind":"a","delay":"-5m"}`, 400, "invalid_duration"},
 		{`{"kind":"a","delay":"1 month"}`, 400, "invalid_duration"},
 		{`{"kind":"a","delay":"9000000000000000000s"}`, 400, "invalid_duration"},
