@@ -68,6 +68,9 @@ type task struct {
 	Fingerprint string          `json:"fp,omitempty"`
 
 	Damage string `json:"damage,omitempty"` // what of it could not be read, and is lost
+
+	inSheet bool
+	first   string // of the tasks of a new sheet
 }
 
 type lease struct {

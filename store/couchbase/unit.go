@@ -39,18 +39,19 @@ const patience = time.Second
 // none.
 func (s *Store) load(ctx context.Context, r ref) (*doc, error) {
 	for try := 0; ; try++ {
-		d, err := s.read(ctx, r)
+		d, err := s.locate(ctx, r)
 		if d == nil || err != nil {
 			return nil, err
 		}
-		h := d.header()
+		at := d.stored()
+		h := at.header()
 		switch {
 		case h.Pin != nil:
-			err = s.unpin(ctx, d)
+			err = s.unpin(ctx, at)
 		case !h.open():
 			return d, nil
 		case s.now(ctx)-h.Todo > s.patience.Microseconds():
-			err = s.complete(ctx, d)
+			err = s.complete(ctx, at)
 		}
 		if err != nil {
 			return nil, err
@@ -76,11 +77,16 @@ func (s *Store) unpin(ctx context.Context, d *doc) error {
 		if u := root.header().Unit; u != nil && u.U == p.U {
 			return s.complete(ctx, root)
 		}
+		if d.cas == 0 { // it was moving out of its sheet, and has
+			return nil
+		}
 		if ok, err := s.replace(ctx, root, s.durability); !ok || err != nil {
 			return err // it has changed: perhaps it was decided now
 		}
 	}
-	_, err = s.release(ctx, d)
+	if d.cas != 0 {
+		_, err = s.release(ctx, d)
+	}
 	return err
 }
 
@@ -108,7 +114,7 @@ func (s *Store) complete(ctx context.Context, root *doc) error {
 			if d == nil {
 				continue
 			}
-			if t, is := d.body.(*task); is && t.State == "a" {
+			if t := d.ready(); t != nil {
 				ready = append(ready, t)
 			}
 			if d.header().Tell != "" {
@@ -119,7 +125,7 @@ func (s *Store) complete(ctx context.Context, root *doc) error {
 			return err
 		}
 	}
-	if t, is := root.body.(*task); is && t.State == "a" {
+	if t := root.ready(); t != nil {
 		ready = append(ready, t)
 	}
 	if root.header().Tell != "" || root.header().Gone {
@@ -243,6 +249,9 @@ func (s *Store) clear(ctx context.Context, root *doc) error {
 
 // commit writes all documents of a try that have changed, or none, and reports whether it did.
 func (w *work) commit() (bool, error) {
+	if w.torn {
+		return false, nil
+	}
 	if err := w.s.openAll(w.ctx, w.order); err != nil {
 		return false, err
 	}
