@@ -227,19 +227,18 @@ func (e *effect) after() (*doc, error) {
 	return d, nil
 }
 
-// insert stores a new document. Done twice it is no error: ids are used once. The ids of another call that are of the
-// same block have the sheet of it.
+// insert stores a new document. Done twice it is no error: ids are used once. Another call may have had ids of the same
+// block as a sheet.
 func (s *Store) insert(ctx context.Context, d *doc) error {
 	made, err := s.create(ctx, d)
 	if made || err != nil || !isSheet(d.ref) {
 		return err
 	}
 	is, err := s.read(ctx, d.ref)
-	if is == nil || err != nil || is.sheetOf().covers(d.sheetOf()) {
-		return err
+	if err == nil && is != nil && !is.sheetOf().covers(d.sheetOf()) {
+		err = errTaken{d.ref}
 	}
-	apart := d.members()
-	return each(len(apart), func(i int) error { return s.insert(ctx, apart[i]) })
+	return err
 }
 
 // create stores a document that must not be there, and reports whether it was not.

@@ -31,12 +31,12 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 		}
 	}
 	before := "~" // after all ids
+	if !f.Before.IsZero() {
+		in, _ := block(f.Before.String()) // its sheet may have others that come before
+		before = in.ID + "~"
+	}
 	for len(f.IDs) == 0 && len(found) < limit {
 		text, a := queryList(f)
-		if !f.Before.IsZero() && f.Before.String() < before {
-			in, _ := block(f.Before.String()) // whose sheet may have others that come before
-			before = in.ID + "~"
-		}
 		a["before"], a["n"] = before, limit
 		ids, err := query[string](ctx, s, text, a, atPlus)
 		if err != nil {

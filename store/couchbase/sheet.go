@@ -323,8 +323,16 @@ func (s *Store) spread(
 	return slices.Concat(sheets, all, found), err
 }
 
-// bundle puts new tasks that differ in their ids and args alone into sheets.
+// errTaken says that a block has the sheet of another call.
+type errTaken struct{ ref }
+
+func (e errTaken) Error() string { return "the block " + e.ID + " is taken" }
+
+// bundle puts new tasks that differ in their ids and args alone into sheets, unless they are part of a unit.
 func (w *work) bundle() {
+	if slices.ContainsFunc(w.order, func(d *doc) bool { return d.dirty && (d.cas != 0 || d.C != inTask) }) {
+		return
+	}
 	var order []*doc
 	for i := 0; i < len(w.order); {
 		n := w.alike(i)
@@ -366,7 +374,7 @@ func (w *work) alike(from int) int {
 			first, at, place = as, r, p
 		}
 		size += len(t.Args)
-		if w.docs[r] != nil || r != at || p != place+n || size > mostArgs || !reflect.DeepEqual(as, first) {
+		if w.full[r] || w.docs[r] != nil || r != at || p != place+n || size > mostArgs || !reflect.DeepEqual(as, first) {
 			break
 		}
 	}
@@ -376,15 +384,6 @@ func (w *work) alike(from int) int {
 // plain reports whether a new task may lie in a sheet.
 func (t *task) plain() bool {
 	return t.State == "a" && t.Args != nil && t.loose() && !t.Awaits && !t.Held && len(t.Past) == 0
-}
-
-// members returns the documents that the tasks of a new sheet would have by themselves.
-func (d *doc) members() []*doc {
-	tasks := d.available(blockSize)
-	for _, t := range tasks {
-		t.sheet = nil
-	}
-	return tasks
 }
 
 // covers reports whether a sheet has all tasks of another one of its block.

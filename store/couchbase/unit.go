@@ -3,6 +3,7 @@ package couchbase
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 )
 
@@ -267,7 +268,7 @@ func (w *work) commit() (bool, error) {
 	}
 	root := w.choose(stored)
 	if root == nil {
-		return true, w.s.insertAll(w.ctx, made)
+		return w.insert(made)
 	}
 	var others []*doc
 	for _, d := range stored {
@@ -276,6 +277,19 @@ func (w *work) commit() (bool, error) {
 		}
 	}
 	return w.decide(root, others, made)
+}
+
+// insert stores new tasks of which nothing follows for others.
+func (w *work) insert(made []*doc) (bool, error) {
+	err := w.s.insertAll(w.ctx, made)
+	if taken := (errTaken{}); errors.As(err, &taken) {
+		if w.full == nil {
+			w.full = map[ref]bool{}
+		}
+		w.full[taken.ref] = true
+		return false, nil
+	}
+	return true, err
 }
 
 // choose returns the document whose write decides: the caller's, a key, or the first.

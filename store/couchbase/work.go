@@ -21,6 +21,7 @@ type work struct {
 	have map[ref]*doc // at hand, for the first try
 	root *doc         // whose write decides; nil: one is chosen
 	torn bool         // what was read does not fit together
+	full map[ref]bool // blocks that have the sheet of another call
 
 	// Of one try:
 	batch *rules.Batch
