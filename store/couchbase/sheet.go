@@ -154,6 +154,7 @@ func (d *doc) of(id string) *doc {
 func (d *doc) keep(t *task) bool {
 	sh := d.sheetOf()
 	_, place := block(t.ID)
+	i := place - sh.From
 	l := lot{State: t.State, Claimed: t.Claimed}
 	switch {
 	case t.State == "r" && len(t.Run) == 1:
@@ -163,11 +164,11 @@ func (d *doc) keep(t *task) bool {
 	case t.State != "a":
 		l.State = moved
 	}
-	sh.lots[place-sh.From] = l
+	sh.lots[i] = l
 	is := d.of(t.ID)
 	kept := is != nil && reflect.DeepEqual(is.task(), t)
 	if !kept {
-		sh.lots[place-sh.From] = lot{State: moved}
+		sh.lots[i] = lot{State: moved}
 	}
 	sh.sum()
 	d.dirty = true

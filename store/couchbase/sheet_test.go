@@ -242,6 +242,22 @@ func TestAStaleRunIsRefused(t *testing.T) {
 	r.all(true, named10()...)
 }
 
+// A block has one sheet. Who finds that another call has it stores its tasks by themselves, lined up like others.
+func TestTwoCallsOfABlock(t *testing.T) {
+	r := newRig(t, 1)
+	tasks := r.alike(20)
+	r.add(tasks[:10]...)
+	r.add(tasks[:10]...) // the answer was lost
+	r.add(tasks[10:]...)
+	r.must("claim", r.lend(r.ctx(), 100))
+	if len(r.held) != 20 {
+		t.Fatalf("%d of 20 are claimed", len(r.held))
+	}
+	r.must("finish", r.finish(r.ctx(), r.plainly(named10()...)...))
+	r.drain()
+	r.all(true, append(named10(), "s10", "s19")...)
+}
+
 // What a sheet says of its tasks, also in the index, is what documents of their own would say.
 func TestASheetIsReadAsItsTasks(t *testing.T) {
 	r := newRig(t, 1)
