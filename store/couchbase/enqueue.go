@@ -80,7 +80,7 @@ func partsOf(tasks []store.NewTask) (parts [][]int, needy bool) {
 // inOrder moves what is to be lined up into the first work, in the order in which the tasks were given, and behind them
 // those that one of them has replaced.
 func inOrder(tasks []store.NewTask, works []*work) {
-	place := map[string]int{} // of a sheet, that of its first task
+	place := map[string]int{}
 	for i := range tasks {
 		place[tasks[i].ID.String()] = i - len(tasks)
 	}
@@ -90,7 +90,8 @@ func inOrder(tasks []store.NewTask, works []*work) {
 		w.ready = nil
 	}
 	if len(works) > 0 {
-		slices.SortStableFunc(ready, func(a, b *task) int { return cmp.Compare(place[cmp.Or(a.first, a.ID)], place[cmp.Or(b.first, b.ID)]) })
+		at := func(t *task) int { return place[cmp.Or(t.first, t.ID)] }
+		slices.SortStableFunc(ready, func(a, b *task) int { return cmp.Compare(at(a), at(b)) })
 		works[0].ready = ready
 	}
 }

@@ -274,8 +274,8 @@ func TestASheetIsReadAsItsTasks(t *testing.T) {
 	if len(counts) != 2 || counts[0].Tasks+counts[1].Tasks != 7 {
 		t.Errorf("counted %+v", counts)
 	}
-	for state, want := range map[store.State][]string{store.Available: {"s9", "s7", "s6"}, store.Running: {"s5", "s4", "s3",
-		"s0"}, store.Completed: {"s2", "s1"}, store.Cancelled: {"s8"}} {
+	for state, want := range map[store.State][]string{store.Available: {"s9", "s7", "s6"},
+		store.Running: {"s5", "s4", "s3", "s0"}, store.Completed: {"s2", "s1"}, store.Cancelled: {"s8"}} {
 		tasks, err := r.b.List(r.ctx(), store.Filter{States: []store.State{state}})
 		r.must("list", err)
 		for i := range tasks {

@@ -69,8 +69,8 @@ type task struct {
 
 	Damage string `json:"damage,omitempty"` // what of it could not be read, and is lost
 
-	inSheet bool
-	first   string // of the tasks of a new sheet
+	inSheet bool   // it lies in a sheet
+	first   string // of a new sheet, its first task
 }
 
 type lease struct {
