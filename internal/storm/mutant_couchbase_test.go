@@ -38,9 +38,19 @@ var onCouchbase = []planted{
 	{mutant: mutant{name: "turns are seen out of order", edits: []change{{"store/couchbase/turn.go",
 		"		level = requestPlus\n", ""}}, caught: "these wait"},
 		in: "store/couchbase", test: "^TestTurnsKeepTheirOrder"},
+	{mutant: mutant{name: "a task that has moved out is still in its sheet", edits: []change{{
+		"store/couchbase/sheet.go", "		sh.lots[i] = lot{State: moved}\n", "		sh.lots[i] = lot{State: \"a\"}\n"}},
+		caught: "the sheet is"}, in: "store/couchbase", test: "^TestASheetIsReadAs"},
+	{mutant: mutant{name: "a call takes another's sheet for its own", edits: []change{{"store/couchbase/doc.go",
+		"	if err == nil && is != nil && !is.sheetOf().covers(d.sheetOf()) {\n", "	if err == nil && is == nil {\n"}},
+		caught: "of 20 are claimed"}, in: "store/couchbase", test: "^TestTwoCallsOfABlock"},
+	{mutant: mutant{name: "who has lost its lease ends a run", edits: []change{{"store/couchbase/finish.go",
+		"		w.torn = w.torn || len(lost) > 0 && len(w.have) > 0\n",
+		"		w.torn = w.torn || len(lost) > 0 && len(w.have) > 0\n		lost = nil\n"}},
+		caught: "are refused"}, in: "store/couchbase", test: "^TestAStaleRun"},
 	{mutant: mutant{name: "nobody looks for what no page names", ground: "couchbase", edits: []change{{
-		"store/couchbase/sweep.go", "		if d != nil && d.task().State == \"a\" && !named[",
-		"		if d != nil && d.task().State == \"\" && !named["}},
+		"store/couchbase/sweep.go", "		if t := d.ready(); t != nil && !named[",
+		"		if t := d.ready(); t != nil && t.Lap == 0 && !named["}},
 		faults: "F1,F45", caught: "I1:"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "the dead may claim on Couchbase", ground: "couchbase",
 		edits: []change{watchNothing, deafHeart, {

@@ -48,7 +48,11 @@ func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limi
 				break
 			}
 			at.After = ends[len(ends)-1].At
-			if due.Tasks, err = s.stillEnded(ctx, ends); err != nil {
+			each, err := s.endings(ctx, ends)
+			if err != nil {
+				return due, err
+			}
+			if due.Tasks, err = s.stillEnded(ctx, each); err != nil {
 				return due, err
 			}
 			if len(due.Tasks) > 0 {
@@ -63,7 +67,7 @@ func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limi
 
 // endedNext returns about limit tasks of a class that ended after an instant. The index has those of one instant in no
 // order, so a page ends between two instants.
-func (s *Store) endedNext(ctx context.Context, c *class, after int64, limit int) ([]rules.Ending, error) {
+func (s *Store) endedNext(ctx context.Context, c *class, after int64, limit int) ([]ended, error) {
 	ends, err := s.ended(ctx, c, after, c.until, limit+1)
 	if err != nil || len(ends) <= limit {
 		return ends, err
@@ -73,7 +77,7 @@ func (s *Store) endedNext(ctx context.Context, c *class, after int64, limit int)
 		return ends[:limit], nil
 	}
 	whole, err := s.ended(ctx, c, last-1, last, store.MaxPage)
-	ends = slices.DeleteFunc(ends, func(e rules.Ending) bool { return e.At == last })
+	ends = slices.DeleteFunc(ends, func(e ended) bool { return e.At == last })
 	return append(ends, whole...), err
 }
 

@@ -47,7 +47,7 @@ func (s *Store) adopt(ctx context.Context, births *doc) error {
 	freed := make([][]*task, len(ids))
 	err := each(len(ids), func(i int) (err error) {
 		freed[i], err = s.hear(ctx, &work{}, ref{inTask, ids[i]}, func(parent store.ID) (store.State, bool, error) {
-			is, err := s.read(ctx, taskRef(parent))
+			is, err := s.locate(ctx, taskRef(parent))
 			return 0, is == nil, err
 		})
 		return err
@@ -93,7 +93,11 @@ func levels(made []*doc) [][]*doc {
 		}
 		n := 0
 		depth[d.ID] = n // restored tasks may have needed each other
-		for _, needs := range d.task().Needs {
+		t, is := d.body.(*task)
+		if !is {
+			return 0
+		}
+		for _, needs := range t.Needs {
 			if parent := of[needs.Task.String()]; parent != nil && parent != d {
 				n = max(n, deep(parent)+1)
 			}

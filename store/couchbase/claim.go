@@ -71,7 +71,7 @@ var errUsed = errors.New("the token has been used")
 func (c *claim) answers() []store.Task {
 	tasks := make([]store.Task, len(c.got))
 	for i, d := range c.got {
-		tasks[i] = d.task().answer(false)
+		tasks[i] = d.task().lentOut()
 		c.s.lent.put(d)
 	}
 	return tasks
@@ -98,18 +98,17 @@ func (c *claim) again() ([]store.Task, error) {
 			meant = append(meant, id)
 		}
 	}
-	docs, err := readEach(c.ctx, inTask, meant, s.load)
+	docs, err := s.spread(c.ctx, meant, s.load)
 	if err != nil {
 		return nil, err
 	}
 	var passed []*task
 	for _, d := range docs {
-		switch {
-		case d == nil:
-		case d.task().holds(c.r.Token):
+		switch t := d.ready(); {
+		case d.holds(c.r.Token.String()):
 			c.got = append(c.got, d)
-		case d.task().State == "a" && known[d.ID]:
-			passed = append(passed, d.task())
+		case t != nil && known[d.ID]:
+			passed = append(passed, t)
 		}
 	}
 	return c.answers(), s.queueUp(c.ctx, passed...)
@@ -143,7 +142,7 @@ func (c *claim) take(l lane) (more bool, err error) {
 			return true, err
 		}
 	}
-	chosen, to, err := c.choose(l, p, at.cursor)
+	chosen, most, to, err := c.choose(l, p, at.cursor)
 	if err == nil && len(chosen) > 0 {
 		err = c.intend(chosen)
 	}
@@ -153,7 +152,7 @@ func (c *claim) take(l lane) (more bool, err error) {
 		}
 		return false, err
 	}
-	lost, err := c.lease(l, at, to, chosen, unlock)
+	lost, err := c.lease(l, at, to, chosen, most, unlock)
 	return lost || to.Page != at.Page || to.Place < len(p.Entries), err
 }
 
@@ -220,36 +219,43 @@ func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
 	}
 }
 
-// choose reads the tasks of a page from the cursor on, and returns those to lease and where the cursor goes.
-func (c *claim) choose(l lane, p *page, cur cursor) (chosen []*doc, to cursor, err error) {
+// choose reads the tasks of a page from the cursor on, and returns those to lease, how many of the last one if that is
+// a sheet of which some are left, and where the cursor goes: it stays at such a sheet.
+func (c *claim) choose(l lane, p *page, cur cursor) (chosen []*doc, most int, to cursor, err error) {
 	to = cur
 	want := c.r.Limit - len(c.got)
-	for to.Place < len(p.Entries) && len(chosen) < want {
-		batch := p.Entries[to.Place:min(len(p.Entries), to.Place+want-len(chosen))]
+	for to.Place < len(p.Entries) && want > 0 {
+		batch := p.Entries[to.Place:]
+		for i, sum := 0, 0; i < len(batch) && sum < want; i++ {
+			if sum += max(batch[i].n, 1); sum >= want {
+				batch = batch[:i+1]
+			}
+		}
 		found := make([]*doc, len(batch))
 		err := each(len(batch), func(i int) (err error) {
 			found[i], err = c.s.load(c.ctx, ref{inTask, batch[i].id})
 			return c.s.passing(err)
 		})
 		if err != nil {
-			return nil, to, err
+			return nil, 0, to, err
 		}
 		for i, d := range found {
-			if d != nil && d.task().stands(l, batch[i].lap) {
+			if d != nil && d.stands(l, batch[i].lap) {
+				if want <= 0 {
+					return chosen, 0, to, nil
+				}
 				chosen = append(chosen, d)
+				if want -= d.ready().N; want < 0 {
+					return chosen, want + d.ready().N, to, nil
+				}
 			}
+			to.Place++
 		}
-		to.Place += len(batch)
 	}
 	if to.Place == len(p.Entries) && p.G == nil {
 		to = cursor{to.Page + 1, 0}
 	}
-	return chosen, to, nil
-}
-
-// stands reports whether a task is available in a lane, in a lap.
-func (t *task) stands(l lane, lap int) bool {
-	return t.State == "a" && t.Lap == lap && t.Queue == l.queue && t.Priority == l.priority
+	return chosen, 0, to, nil
 }
 
 // intend writes down in the worker's document what is about to be leased, so that nothing that is leased is ever
@@ -280,8 +286,11 @@ func (c *claim) intend(chosen []*doc) error {
 
 // lease moves the cursor, which unlocks it if it was locked, and leases the tasks. It reports whether any was lost to
 // others. Without a lock the move comes first: if it is refused, others have claimed from there, and nothing is
-// leased. A page that was read to its end is deleted, if the move is known.
-func (c *claim) lease(l lane, from *mark, to cursor, chosen []*doc, unlock func()) (lost bool, err error) {
+// leased. With one it comes beside the leases, but after that of a sheet at which the cursor stays. A page that was
+// read to its end is deleted, if the move is known.
+func (c *claim) lease(
+	l lane, from *mark, to cursor, chosen []*doc, most int, unlock func(),
+) (lost bool, err error) {
 	s, now := c.s, c.s.now(c.ctx)
 	moved := false
 	move := func() error {
@@ -298,29 +307,44 @@ func (c *claim) lease(l lane, from *mark, to cursor, chosen []*doc, unlock func(
 	if unlock == nil && to != from.cursor && mismatch(move()) {
 		return true, nil
 	}
-	won := make([]bool, len(chosen))
-	err = each(len(chosen)+1, func(i int) (err error) {
+	goOn := func() {
 		switch {
-		case i > 0:
-			won[i-1], err = s.leaseOne(c.ctx, chosen[i-1], c.worker, c.token, now)
 		case unlock == nil: // it has been moved
 		case to == from.cursor:
 			unlock()
 		default:
 			_ = move() // a lock may be lost: the tasks decide
 		}
+	}
+	won := make([][]*doc, len(chosen))
+	err = each(len(chosen)+1, func(i int) (err error) {
+		switch {
+		case i > 0:
+			n := blockSize
+			if most > 0 && i == len(chosen) {
+				n = most
+			}
+			won[i-1], err = s.lease(c.ctx, chosen[i-1], n, c.worker, c.token, now)
+		case most == 0:
+			goOn()
+		}
 		return err
 	})
+	if most > 0 {
+		goOn()
+	}
 	if err != nil {
 		return false, err
 	}
 	for i, d := range chosen {
-		if won[i] {
-			c.got = append(c.got, d)
+		if len(won[i]) > 0 {
+			c.got = append(c.got, won[i]...)
 			continue
 		}
 		lost = true
-		if err := s.lineUpAgain(c.ctx, d.ref); err != nil {
+		if most > 0 && i == len(chosen)-1 { // the cursor still stands at it
+			s.minds.clash(l)
+		} else if err := s.lineUpAgain(c.ctx, d.ref); err != nil {
 			return lost, err
 		}
 	}
@@ -330,25 +354,52 @@ func (c *claim) lease(l lane, from *mark, to cursor, chosen []*doc, unlock func(
 	return lost, nil
 }
 
-// leaseOne lends a task to a worker, if it is as it was read.
-func (s *Store) leaseOne(ctx context.Context, d *doc, worker, token string, now int64) (bool, error) {
-	t := d.task()
-	t.Attempt++
-	t.Claimed = max(now, t.Since, t.Written)
-	t.State, t.Since, t.Available = "r", t.Claimed, 0
-	t.Run = []lease{{worker, token}}
+// lease lends a task to a worker, or so many of a sheet, if the document is as it was read, and returns them.
+func (s *Store) lease(ctx context.Context, d *doc, most int, worker, token string, now int64) ([]*doc, error) {
+	tasks := d.available(most)
+	for _, one := range tasks {
+		t := one.task()
+		t.lend(worker, token, max(now, t.Since, t.Written))
+		if one.sheet != nil {
+			d.keep(t)
+		}
+	}
 	won, err := s.replace(ctx, d, gocb.DurabilityLevelUnknown)
 	if err == nil && !won {
 		s.conflicts.Add(1)
+		return nil, nil
 	}
-	return won, err
+	return tasks, err
+}
+
+// lend has a worker run a task.
+func (t *task) lend(worker, token string, at int64) {
+	t.Attempt++
+	t.Claimed = at
+	t.State, t.Since, t.Available = "r", t.Claimed, 0
+	t.Run = []lease{{worker, token}}
+}
+
+// lentOut is a running task as its worker gets it.
+func (t *task) lentOut() store.Task {
+	a := t.answer(false)
+	if t.inSheet {
+		a.Piece = 1
+	}
+	return a
+}
+
+// holds reports whether a document is a task that runs under a token.
+func (d *doc) holds(token string) bool {
+	t, is := d.taskIn()
+	return is && t.holds(tokenOf(token))
 }
 
 // lineUpAgain appends a task that is still available where the cursor may have passed it.
 func (s *Store) lineUpAgain(ctx context.Context, r ref) error {
 	d, err := s.load(ctx, r)
-	if d == nil || err != nil || d.task().State != "a" {
+	if d == nil || err != nil || d.ready() == nil {
 		return err
 	}
-	return s.queueUp(ctx, d.task())
+	return s.queueUp(ctx, d.ready())
 }

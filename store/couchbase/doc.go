@@ -52,7 +52,8 @@ type doc struct {
 	cas   gocb.Cas // 0: it is not stored
 	raw   []byte   // as it was read
 	dirty bool
-	place int // in the order of those to be lined up; see rules.Row
+	sheet *doc // in which the task lies that this stands for
+	place int  // in the order of those to be lined up; see rules.Row
 }
 
 func (d *doc) task() *task { return d.body.(*task) }
@@ -76,13 +77,13 @@ func (d *doc) rest() {
 }
 
 func newBody(r ref) body {
-	switch r.C {
-	case inTask:
-		return &task{ID: r.ID}
-	case inKey:
-		return &key{}
-	}
 	switch {
+	case isSheet(r):
+		return &sheet{task: task{ID: r.ID}}
+	case r.C == inTask:
+		return &task{ID: r.ID}
+	case r.C == inKey:
+		return &key{}
 	case r == leaderRef:
 		return &leader{}
 	case strings.HasPrefix(r.ID, errorPrefix):
@@ -164,11 +165,12 @@ func fetch[T any](ctx context.Context, s *Store, from *gocb.Collection, id strin
 // what a unit has decided stands in its root, and before that nothing has happened.
 func (s *Store) peek(ctx context.Context, r ref) (*doc, error) {
 	for {
-		d, err := s.read(ctx, r)
+		d, err := s.locate(ctx, r)
 		if d == nil || err != nil {
 			return nil, err
 		}
-		if p := d.header().Pin; p != nil {
+		at := d.stored()
+		if p := at.header().Pin; p != nil {
 			root, err := s.read(ctx, p.Root)
 			if err = s.passing(err); err != nil {
 				return nil, err
@@ -176,9 +178,9 @@ func (s *Store) peek(ctx context.Context, r ref) (*doc, error) {
 			if e := root.decided(p.U, r); e != nil {
 				return e.after()
 			}
-			if now, err := s.read(ctx, r); err != nil {
+			if now, err := s.locate(ctx, r); err != nil {
 				return nil, err
-			} else if now == nil || now.cas != d.cas {
+			} else if now == nil || now.stored().cas != at.cas || at.cas == 0 {
 				continue // the unit has come to its end meanwhile
 			}
 		}
@@ -225,9 +227,17 @@ func (e *effect) after() (*doc, error) {
 	return d, nil
 }
 
-// insert stores a new document. Done twice it is no error: ids are used once.
+// insert stores a new document. Done twice it is no error: ids are used once. Another call may have had ids of the same
+// block as a sheet.
 func (s *Store) insert(ctx context.Context, d *doc) error {
-	_, err := s.create(ctx, d)
+	made, err := s.create(ctx, d)
+	if made || err != nil || !isSheet(d.ref) {
+		return err
+	}
+	is, err := s.read(ctx, d.ref)
+	if err == nil && is != nil && !is.sheetOf().covers(d.sheetOf()) {
+		err = errTaken{d.ref}
+	}
 	return err
 }
 
@@ -300,6 +310,12 @@ func (s *Store) replace(ctx context.Context, d *doc, level gocb.DurabilityLevel)
 
 // write stores a document that is not there, or replaces one, if it is as it was read, and reports whether it was.
 func (s *Store) write(ctx context.Context, d *doc) (bool, error) {
+	if d.sheet != nil {
+		d.dirty = true
+		w := &work{s: s, ctx: ctx, docs: map[ref]*doc{d.sheet.ref: d.sheet, d.ref: d}, order: []*doc{d.sheet, d}}
+		w.settle()
+		return w.commit()
+	}
 	if d.cas == 0 {
 		return s.create(ctx, d)
 	}

@@ -40,14 +40,15 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err e
 		return nil, err
 	}
 	loose := make([]bool, len(docs))
-	chain := func(i int) store.ID {
-		if loose[i] = docs[i] != nil && docs[i].task().loose(); loose[i] {
-			return e.IDs[i]
+	chain := func(i int) string {
+		d := docs[i]
+		if loose[i] = d != nil && d.task().loose(); loose[i] {
+			return d.stored().ID // those of a sheet one after another
 		}
-		return store.ID{}
+		return ""
 	}
 	err = eachOf(len(docs), chain, func(i int) error {
-		if d := docs[i]; loose[i] && !d.dirty { // it has not been changed here before
+		if d := docs[i]; loose[i] && !d.dirty && d.sheet == nil { // it has not been changed here before
 			if err := edit(i, map[ref]*doc{d.ref: d}); err != nil || works[i].wrote() {
 				return err
 			}

@@ -90,7 +90,8 @@ func inOrder(tasks []store.NewTask, works []*work) {
 		w.ready = nil
 	}
 	if len(works) > 0 {
-		slices.SortStableFunc(ready, func(a, b *task) int { return cmp.Compare(place[a.ID], place[b.ID]) })
+		at := func(t *task) int { return place[cmp.Or(t.first, t.ID)] }
+		slices.SortStableFunc(ready, func(a, b *task) int { return cmp.Compare(at(a), at(b)) })
 		works[0].ready = ready
 	}
 }

@@ -2,60 +2,74 @@ package couchbase
 
 import (
 	"context"
-	"errors"
+	"slices"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-var errLost = errors.New("the lease is not open")
-
-// Finish implements store.Leaser. Each outcome is one write of its task where nothing follows from it.
+// Finish implements store.Leaser. The outcomes of the tasks of a sheet are one write, as is each other, where nothing
+// follows from them.
 func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
 	defer says(&err, "finish")
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	works := make([]*work, len(outcomes))
-	task := func(i int) store.ID { return outcomes[i].Task.ID } // of one they are judged one after another
-	err = eachOf(len(outcomes), task, func(i int) error {
-		w := &work{}
-		err := s.finishOne(ctx, w, outcomes[i])
-		if err == errLost {
-			return nil
+	of := map[ref][]*store.Outcome{}
+	var names []ref
+	for i := range outcomes {
+		o := outcomes[i]
+		o.Then = trimmed(o.Then)
+		r := taskRef(o.Task.ID)
+		if o.Task.Piece != 0 {
+			r, _ = block(r.ID)
 		}
-		works[i] = w
+		if of[r] == nil {
+			names = append(names, r)
+		}
+		of[r] = append(of[r], &o)
+	}
+	works, refused := make([]*work, len(names)), make([][]store.ID, len(names))
+	err = each(len(names), func(i int) (err error) {
+		works[i] = &work{}
+		refused[i], err = s.finish(ctx, works[i], names[i], of[names[i]])
 		return err
 	})
+	if err == nil {
+		err = s.finishUp(ctx, works...)
+	}
 	if err != nil {
 		return nil, err
 	}
-	var accepted []*work
 	var ends []*rules.End
-	for i, w := range works {
-		if w == nil {
-			lost = append(lost, outcomes[i].Task.ID)
-			continue
-		}
-		accepted, ends = append(accepted, w), append(ends, w.batch.Ends...)
+	for _, w := range works {
+		ends = append(ends, w.batch.Ends...)
 	}
-	if err := s.finishUp(ctx, accepted...); err != nil {
-		return nil, err
-	}
-	return lost, s.account(ctx, ends)
+	return slices.Concat(refused...), s.account(ctx, ends)
 }
 
-func (s *Store) finishOne(ctx context.Context, w *work, o store.Outcome) error {
-	r := taskRef(o.Task.ID)
-	if d := s.lent.take(o.Task); d != nil {
-		w.have = map[ref]*doc{r: d}
-	}
-	o.Then = trimmed(o.Then)
-	return s.do(ctx, w, func(b *rules.Batch) error {
-		lost, err := b.Finish([]*store.Outcome{&o})
-		if err == nil && len(lost) > 0 {
-			err = errLost
+// finish ends attempts of a task, or of the tasks of a sheet. What the handle knows of them may be out of date, so it
+// looks before it refuses one.
+func (s *Store) finish(ctx context.Context, w *work, r ref, outcomes []*store.Outcome) (lost []store.ID, err error) {
+	w.have = map[ref]*doc{}
+	for _, o := range outcomes {
+		if d := s.lent.take(o.Task); d != nil {
+			w.have[d.ref] = d
 		}
+	}
+	if isSheet(r) {
+		w.have = s.lent.sheet(r)
+	}
+	err = s.do(ctx, w, func(b *rules.Batch) error {
+		_, err := w.load(r) // of a sheet it is known then what lies in it
+		if err == nil {
+			lost, err = b.Finish(outcomes)
+		}
+		w.torn = w.torn || len(lost) > 0 && len(w.have) > 0
 		return err
 	})
+	if is := w.docs[r]; is != nil && err == nil {
+		s.lent.lay(is)
+	}
+	return lost, err
 }

@@ -207,7 +207,7 @@ func inOrderOfClaim(tasks []*task) []store.Task {
 	})
 	var answers []store.Task
 	for _, t := range tasks {
-		answers = append(answers, t.answer(false))
+		answers = append(answers, t.lentOut())
 	}
 	return answers
 }
@@ -248,20 +248,21 @@ func (s *Store) comb(ctx context.Context, worker string, w *worker) (held []*tas
 	if err != nil {
 		return nil, err
 	}
-	for _, id := range ids {
-		d, err := s.peek(ctx, ref{inTask, id})
-		if err != nil {
-			return held, err
-		}
-		if d == nil || len(d.task().Run) == 0 || d.task().Run[0].Worker != worker {
+	docs, err := s.spread(ctx, ids, s.peek)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range docs {
+		t, is := d.taskIn()
+		if !is || len(t.Run) == 0 || t.Run[0].Worker != worker {
 			continue
 		}
-		err = s.mutate(ctx, workerKey(worker), 0, gocb.ArrayAppendSpec(leasePath(d.task().Run[0].Token), id,
+		err = s.mutate(ctx, workerKey(worker), 0, gocb.ArrayAppendSpec(leasePath(t.Run[0].Token), d.ID,
 			&gocb.ArrayAppendSpecOptions{CreatePath: true}))
 		if err != nil {
 			return held, err
 		}
-		held = append(held, d.task())
+		held = append(held, t)
 	}
 	if len(held) > 0 {
 		return held, nil // there may be others
@@ -273,18 +274,16 @@ func (s *Store) comb(ctx context.Context, worker string, w *worker) (held []*tas
 // and what it meant to lease and did not is lined up again: only the leases of the dead are known to be all.
 func (s *Store) heldBy(ctx context.Context, id string, w *worker, token string) ([]*task, error) {
 	meant := w.Leases[token]
-	docs, err := readEach(ctx, inTask, meant, s.peek)
+	docs, err := s.spread(ctx, meant, s.peek)
 	if err != nil {
 		return nil, err
 	}
 	var held, passed []*task
 	for _, d := range docs {
-		switch {
-		case d == nil:
-		case d.task().holds(tokenOf(token)):
+		if d.holds(token) {
 			held = append(held, d.task())
-		case d.task().State == "a":
-			passed = append(passed, d.task())
+		} else if t := d.ready(); t != nil {
+			passed = append(passed, t)
 		}
 	}
 	if len(held) > 0 || w.G != nil {

@@ -33,17 +33,16 @@ func (l lane) page(n int) string {
 }
 func board(queue string) string { return "b|" + named(queue) }
 
-// entry is a task in a lane, in one of its laps.
+// entry is a task in a lane, in one of its laps, or a sheet with so many that were available.
 type entry struct {
-	id  string
-	lap int
+	id     string
+	lap, n int
 }
 
-func (e entry) MarshalJSON() ([]byte, error) { return json.Marshal([]any{e.id, e.lap, 1}) }
+func (e entry) MarshalJSON() ([]byte, error) { return json.Marshal([]any{e.id, e.lap, e.n}) }
 
 func (e *entry) UnmarshalJSON(b []byte) error {
-	n := 0
-	return json.Unmarshal(b, &[]any{&e.id, &e.lap, &n})
+	return json.Unmarshal(b, &[]any{&e.id, &e.lap, &e.n})
 }
 
 // page is the document of one; cursor that of a lane: the page and the place of the next entry.
@@ -76,7 +75,7 @@ func (s *Store) queueUp(ctx context.Context, tasks ...*task) error {
 		if of[l] == nil {
 			lanes = append(lanes, l)
 		}
-		of[l] = append(of[l], entry{t.ID, t.Lap})
+		of[l] = append(of[l], entry{t.ID, t.Lap, t.N})
 	}
 	err := each(len(lanes), func(i int) error {
 		for some := range slices.Chunk(of[lanes[i]], pageSize) {
@@ -193,8 +192,8 @@ func (s *Store) open(ctx context.Context, l lane) (c cursor, err error) {
 // found again if its process died before it was lined up.
 func (s *Store) openAll(ctx context.Context, docs []*doc) error {
 	for _, d := range docs {
-		t, is := d.body.(*task)
-		if !is || !d.dirty || t.State != "a" || s.minds.tail(lane{t.Queue, t.Priority}) != 0 {
+		t := d.ready()
+		if t == nil || !d.dirty || s.minds.tail(lane{t.Queue, t.Priority}) != 0 {
 			continue
 		}
 		l := lane{t.Queue, t.Priority}

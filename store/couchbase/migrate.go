@@ -47,6 +47,10 @@ var steps = []struct {
 		"CREATE INDEX `tusk_needs` IF NOT EXISTS ON `bucket`.`tusk`.`task`(DISTINCT ARRAY `n`.`t` FOR `n` IN `needs` END)" +
 			" WHERE `st` = \"p\"",
 	}},
+	{"sheets", []string{
+		"CREATE INDEX `tusk_count` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`q`, `st`, `avl`, `n`, `lent`)" +
+			" WHERE `fin` IS NOT VALUED",
+	}},
 }
 
 // schema is the document that says which steps were taken, and when.

@@ -37,7 +37,11 @@ func (s *Store) Prune(ctx context.Context, term int64, given store.Retention, li
 		if err != nil {
 			return deleted, err
 		}
-		n, _, err := s.deleteEnded(ctx, found)
+		ends, err := s.endings(ctx, found)
+		if err != nil {
+			return deleted, err
+		}
+		n, _, err := s.deleteEnded(ctx, ends[:min(len(ends), limit-deleted)])
 		if deleted += n; err != nil {
 			return deleted, err
 		}
@@ -67,34 +71,68 @@ func (s *Store) classes(ctx context.Context, keep *store.Retention) (all []class
 	return all
 }
 
-// ended returns tasks of a class that ended after an instant and until another, the first first, as the index knows
-// them.
-func (s *Store) ended(ctx context.Context, c *class, after, until int64, limit int) (found []rules.Ending, err error) {
+// ended is a document of tasks that have ended, and when the last one has, as the index knows it.
+type ended struct {
+	ID string `json:"id"`
+	At int64  `json:"fin"`
+}
+
+// ended returns those of a class that ended after an instant and until another, the first first.
+func (s *Store) ended(ctx context.Context, c *class, after, until int64, limit int) ([]ended, error) {
 	statement, a := queryOldOf, args{"q": c.queue}
 	if c.queue == "" {
 		statement, a = queryOld, args{"own": c.own}
 	}
 	a["st"], a["after"], a["until"], a["n"] = letters[c.state], after, until, limit
-	type row struct {
-		ID string `json:"id"`
-		At int64  `json:"fin"`
-	}
-	rows, err := query[row](ctx, s, statement, a, atPlus)
-	for _, r := range rows {
-		found = append(found, rules.Ending{ID: idOf(r.ID), At: r.At})
-	}
-	return found, err
+	return query[ended](ctx, s, statement, a, atPlus)
 }
 
-// deleteEnded deletes each of some tasks that still has the end given, and returns how many it did, and those that
-// have come back since.
+// endings returns the tasks of such documents. Those of a sheet have ended by themselves.
+func (s *Store) endings(ctx context.Context, found []ended) (ends []rules.Ending, err error) {
+	each := make([][]rules.Ending, len(found))
+	var sheets []string
+	for i, e := range found {
+		if isSheet(ref{inTask, e.ID}) {
+			sheets = append(sheets, e.ID)
+		} else {
+			each[i] = []rules.Ending{{ID: idOf(e.ID), At: e.At}}
+		}
+	}
+	docs, err := readEach(ctx, inTask, sheets, s.peek)
+	for _, d := range docs {
+		if d == nil {
+			continue
+		}
+		i := slices.IndexFunc(found, func(e ended) bool { return e.ID == d.ID })
+		for _, t := range d.tasks() {
+			if t.task().state().Finished() {
+				each[i] = append(each[i], rules.Ending{ID: idOf(t.ID), At: t.task().Finished})
+			}
+		}
+	}
+	return slices.Concat(each...), err
+}
+
+// deleteEnded deletes each of some tasks that still has the end given, those of a sheet together, and returns how many
+// it did, and those that have come back since.
 func (s *Store) deleteEnded(ctx context.Context, ends []rules.Ending) (deleted int, back []store.ID, err error) {
-	is := make([][]store.ID, len(ends))
-	did, err := s.doEach(ctx, len(ends), func(i int, w *work) (_ bool, err error) {
-		is[i], err = w.batch.Release(ends[i : i+1])
+	groups, err := s.bySheet(ctx, len(ends), func(i int) store.ID { return ends[i].ID })
+	if err != nil {
+		return 0, nil, err
+	}
+	is := make([][]store.ID, len(groups))
+	did, err := s.doEach(ctx, len(groups), func(i int, w *work) (_ bool, err error) {
+		var some []rules.Ending
+		for _, at := range groups[i] {
+			some = append(some, ends[at])
+		}
+		is[i], err = w.batch.Release(some)
 		return len(w.batch.Changes()) > 0, err
 	})
-	return len(did), slices.Concat(is...), err
+	for _, w := range did {
+		deleted += len(w.batch.Changes())
+	}
+	return deleted, slices.Concat(is...), err
 }
 
 func (s *Store) pruneStats(ctx context.Context, keep time.Duration) error {

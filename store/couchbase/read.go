@@ -31,11 +31,12 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 		}
 	}
 	before := "~" // after all ids
+	if !f.Before.IsZero() {
+		in, _ := block(f.Before.String()) // its sheet may have others that come before
+		before = in.ID + "~"
+	}
 	for len(f.IDs) == 0 && len(found) < limit {
 		text, a := queryList(f)
-		if !f.Before.IsZero() && f.Before.String() < before {
-			before = f.Before.String()
-		}
 		a["before"], a["n"] = before, limit
 		ids, err := query[string](ctx, s, text, a, atPlus)
 		if err != nil {
@@ -45,12 +46,12 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 		if err != nil {
 			return nil, err
 		}
-		if found = append(found, more...); len(ids) < limit {
+		if found = inOrderOfIDs(append(found, more...)); len(ids) < limit {
 			break
 		}
 		before = ids[len(ids)-1]
 	}
-	slices.SortFunc(found, func(a, b *doc) int { return cmp.Compare(b.ID, a.ID) })
+	found = inOrderOfIDs(found)
 	found = found[:min(len(found), limit)]
 	page := make([]store.Task, len(found))
 	err = each(len(found), func(i int) (err error) {
@@ -69,15 +70,22 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 	return page, err
 }
 
+// inOrderOfIDs sorts tasks, the latest first, each once: some have a row of their own and are in one of a sheet.
+func inOrderOfIDs(docs []*doc) []*doc {
+	slices.SortFunc(docs, func(a, b *doc) int { return cmp.Compare(b.ID, a.ID) })
+	return slices.CompactFunc(docs, func(a, b *doc) bool { return a.ID == b.ID })
+}
+
 // readAll returns those of some tasks that a filter means.
 func (s *Store) readAll(ctx context.Context, f *store.Filter, ids []string) ([]*doc, error) {
-	docs, err := readEach(ctx, inTask, ids, s.peek)
+	docs, err := s.spread(ctx, ids, s.peek)
 	var found []*doc
 	for _, d := range docs {
-		if d == nil {
+		is, ok := d.taskIn()
+		if !ok {
 			continue
 		}
-		if t := d.task().answer(false); f.Matches(&t, d.task().Fingerprint) {
+		if t := is.answer(false); f.Matches(&t, is.Fingerprint) {
 			found = append(found, d)
 		}
 	}
@@ -110,17 +118,34 @@ func (s *Store) Count(ctx context.Context) (_ []store.Count, err error) {
 		Queue  string `json:"q"`
 		State  string `json:"st"`
 		N      int64  `json:"n"`
+		Lent   int64  `json:"lent"` // of sheets
 		Oldest int64  `json:"oldest"`
 	}
 	now := s.now(ctx)
 	rows, err := query[count](ctx, s, queryCount, nil, atPlus)
 	var counts []store.Count
-	for _, c := range rows {
-		of := store.Count{Queue: c.Queue, State: states[c.State], Tasks: c.N}
-		if c.State == "a" {
-			of.Oldest = max(time.Duration(now-c.Oldest)*time.Microsecond, 0)
+	add := func(queue string, state store.State, n int64, oldest time.Duration) {
+		for i := range counts {
+			if c := &counts[i]; c.Queue == queue && c.State == state {
+				c.Tasks, c.Oldest = c.Tasks+n, max(c.Oldest, oldest)
+				return
+			}
 		}
-		counts = append(counts, of)
+		if n > 0 {
+			counts = append(counts, store.Count{Queue: queue, State: state, Tasks: n, Oldest: oldest})
+		}
+	}
+	for _, c := range rows {
+		state, is := states[c.State]
+		if !is { // sheets
+			add(c.Queue, store.Running, c.Lent, 0)
+			state = store.Available
+		}
+		oldest := time.Duration(0)
+		if state == store.Available && c.Oldest > 0 {
+			oldest = max(time.Duration(now-c.Oldest)*time.Microsecond, 0)
+		}
+		add(c.Queue, state, c.N, oldest)
 	}
 	slices.SortFunc(counts, func(a, b store.Count) int {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.State, b.State))

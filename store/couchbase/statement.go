@@ -27,7 +27,7 @@ const (
 		" AND t.fin > $after AND t.fin <= $until AND t.q NOT IN $own ORDER BY t.fin LIMIT $n"
 	queryOldOf = "SELECT META(t).id, t.fin" + fromTask + "t.fin IS VALUED AND t.st = $st" +
 		" AND t.fin > $after AND t.fin <= $until AND t.q = $q ORDER BY t.fin LIMIT $n"
-	queryCount = "SELECT t.q, t.st, SUM(t.n) AS n, MIN(t.avl) AS oldest" + fromTask +
+	queryCount = "SELECT t.q, t.st, SUM(t.n) AS n, SUM(t.lent) AS lent, MIN(t.avl) AS oldest" + fromTask +
 		"t.fin IS NOT VALUED AND t.q IS VALUED GROUP BY t.q, t.st"
 	queryInLine = "SELECT t.q, t.tn, t.pt, COUNT(1) AS n, MIN(t.turn) AS since" + fromTask +
 		"t.turn IS VALUED AND t.q IS VALUED GROUP BY t.q, t.tn, t.pt"
@@ -72,6 +72,7 @@ func queryList(f *store.Filter) (string, args) {
 		for _, state := range f.States {
 			of = append(of, letters[state])
 		}
+		of = append(of, mixed)
 		add("t.st IN $st", "st", of)
 	}
 	if len(f.Kinds) > 0 {

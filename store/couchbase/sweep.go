@@ -119,8 +119,8 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 		if err != nil {
 			return 0, err
 		}
-		if d != nil && d.task().stands(l, first.lap) {
-			before = min(before, d.task().Available)
+		if d != nil && d.stands(l, first.lap) {
+			before = min(before, d.ready().Available)
 		}
 	}
 	ids, err := query[string](ctx, s, queryPassed, args{"q": l.queue, "p": l.priority, "before": before, "n": sweepMost},
@@ -134,8 +134,8 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 		if err = s.passing(err); err != nil {
 			return 0, err
 		}
-		if d != nil && d.task().State == "a" && !named[entry{id, d.task().Lap}] {
-			lost = append(lost, d.task())
+		if t := d.ready(); t != nil && !named[entry{id, t.Lap, 0}] {
+			lost = append(lost, t)
 		}
 	}
 	if len(lost) > 0 {
@@ -158,6 +158,7 @@ func (s *Store) named(ctx context.Context, l lane, at cursor) (map[entry]bool, *
 			if n == at.Page && i < at.Place {
 				continue
 			}
+			e.n = 0
 			if all[e] = true; first == nil {
 				first = &e
 			}

@@ -68,6 +68,9 @@ type task struct {
 	Fingerprint string          `json:"fp,omitempty"`
 
 	Damage string `json:"damage,omitempty"` // what of it could not be read, and is lost
+
+	inSheet bool   // it lies in a sheet
+	first   string // of a new sheet, its first task
 }
 
 type lease struct {

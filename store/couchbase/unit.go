@@ -3,6 +3,7 @@ package couchbase
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 )
 
@@ -39,18 +40,19 @@ const patience = time.Second
 // none.
 func (s *Store) load(ctx context.Context, r ref) (*doc, error) {
 	for try := 0; ; try++ {
-		d, err := s.read(ctx, r)
+		d, err := s.locate(ctx, r)
 		if d == nil || err != nil {
 			return nil, err
 		}
-		h := d.header()
+		at := d.stored()
+		h := at.header()
 		switch {
 		case h.Pin != nil:
-			err = s.unpin(ctx, d)
+			err = s.unpin(ctx, at)
 		case !h.open():
 			return d, nil
 		case s.now(ctx)-h.Todo > s.patience.Microseconds():
-			err = s.complete(ctx, d)
+			err = s.complete(ctx, at)
 		}
 		if err != nil {
 			return nil, err
@@ -76,11 +78,16 @@ func (s *Store) unpin(ctx context.Context, d *doc) error {
 		if u := root.header().Unit; u != nil && u.U == p.U {
 			return s.complete(ctx, root)
 		}
+		if d.cas == 0 { // it was moving out of its sheet, and has
+			return nil
+		}
 		if ok, err := s.replace(ctx, root, s.durability); !ok || err != nil {
 			return err // it has changed: perhaps it was decided now
 		}
 	}
-	_, err = s.release(ctx, d)
+	if d.cas != 0 {
+		_, err = s.release(ctx, d)
+	}
 	return err
 }
 
@@ -108,7 +115,7 @@ func (s *Store) complete(ctx context.Context, root *doc) error {
 			if d == nil {
 				continue
 			}
-			if t, is := d.body.(*task); is && t.State == "a" {
+			if t := d.ready(); t != nil {
 				ready = append(ready, t)
 			}
 			if d.header().Tell != "" {
@@ -119,7 +126,7 @@ func (s *Store) complete(ctx context.Context, root *doc) error {
 			return err
 		}
 	}
-	if t, is := root.body.(*task); is && t.State == "a" {
+	if t := root.ready(); t != nil {
 		ready = append(ready, t)
 	}
 	if root.header().Tell != "" || root.header().Gone {
@@ -243,6 +250,9 @@ func (s *Store) clear(ctx context.Context, root *doc) error {
 
 // commit writes all documents of a try that have changed, or none, and reports whether it did.
 func (w *work) commit() (bool, error) {
+	if w.torn {
+		return false, nil
+	}
 	if err := w.s.openAll(w.ctx, w.order); err != nil {
 		return false, err
 	}
@@ -258,7 +268,7 @@ func (w *work) commit() (bool, error) {
 	}
 	root := w.choose(stored)
 	if root == nil {
-		return true, w.s.insertAll(w.ctx, made)
+		return w.insert(made)
 	}
 	var others []*doc
 	for _, d := range stored {
@@ -267,6 +277,19 @@ func (w *work) commit() (bool, error) {
 		}
 	}
 	return w.decide(root, others, made)
+}
+
+// insert stores new tasks of which nothing follows for others.
+func (w *work) insert(made []*doc) (bool, error) {
+	err := w.s.insertAll(w.ctx, made)
+	if taken := (errTaken{}); errors.As(err, &taken) {
+		if w.full == nil {
+			w.full = map[ref]bool{}
+		}
+		w.full[taken.ref] = true
+		return false, nil
+	}
+	return true, err
 }
 
 // choose returns the document whose write decides: the caller's, a key, or the first.

@@ -20,6 +20,8 @@ type work struct {
 	ctx  context.Context
 	have map[ref]*doc // at hand, for the first try
 	root *doc         // whose write decides; nil: one is chosen
+	torn bool         // what was read does not fit together
+	full map[ref]bool // blocks that have the sheet of another call
 
 	// Of one try:
 	batch *rules.Batch
@@ -43,6 +45,7 @@ func (s *Store) do(ctx context.Context, w *work, verbs func(b *rules.Batch) erro
 			return err
 		}
 		w.docs, w.order, w.ready, w.rings, w.told, w.stops = map[ref]*doc{}, nil, nil, nil, nil, nil
+		w.torn = false
 		w.batch = rules.New(instant(s.now(ctx)), w)
 		w.batch.Behind = time.Duration(s.clock.behind.Load()) * time.Microsecond
 		if err := verbs(w.batch); err != nil {
@@ -107,6 +110,14 @@ func (w *work) find(r ref) (*doc, error) {
 	if d := w.have[r]; d != nil {
 		return d, nil
 	}
+	if r.C == inTask && !isSheet(r) {
+		at, _ := block(r.ID)
+		if in := w.docs[at]; in != nil {
+			if d := in.of(r.ID); d != nil {
+				return d, nil
+			}
+		}
+	}
 	return w.s.load(w.ctx, r)
 }
 
@@ -114,6 +125,15 @@ func (w *work) find(r ref) (*doc, error) {
 func (w *work) know(r ref, d *doc) {
 	if _, known := w.docs[r]; known {
 		return
+	}
+	if d != nil && d.sheet != nil { // of the same sheet all tasks are as one read of it says
+		w.know(d.sheet.ref, d.sheet)
+		in := w.docs[d.sheet.ref]
+		if in == nil || in.cas != d.sheet.cas {
+			w.torn = true
+		} else {
+			d.sheet = in
+		}
 	}
 	w.docs[r] = d
 	if d == nil {
@@ -236,6 +256,8 @@ func (w *work) gather() {
 		d.key().set(&keys[i])
 		d.dirty = true
 	}
+	w.settle()
+	w.bundle()
 	w.results()
 }
 
@@ -315,15 +337,17 @@ func (w *work) results() {
 		if d.place == 0 {
 			continue
 		}
-		if name := bell.For(d.task().row(), w.batch.Now); bell.Leads(name) && !slices.Contains(w.rings, name) {
+		if isSheet(d.ref) {
+			placed = append(placed, d)
+		} else if name := bell.For(d.task().row(), w.batch.Now); bell.Leads(name) && !slices.Contains(w.rings, name) {
 			w.rings = append(w.rings, name)
-		} else if d.task().State == "a" {
+		} else if d.ready() != nil {
 			placed = append(placed, d)
 		}
 	}
 	slices.SortFunc(placed, func(a, b *doc) int { return cmp.Compare(a.place, b.place) })
 	for _, d := range placed {
-		w.ready = append(w.ready, d.task())
+		w.ready = append(w.ready, d.ready())
 	}
 }
 

@@ -253,6 +253,7 @@ func (s *Store) meant(ctx context.Context, id, token string) ([]string, error) {
 type lent struct {
 	mu    sync.Mutex
 	docs  map[string]*doc           // by token and task
+	in    map[ref]*doc              // the sheets that they lie in, as they were last read or written
 	open  map[string]map[string]int // by worker and token, how many are open
 	ended map[string][]string       // by worker, tokens under which none is
 }
@@ -264,14 +265,51 @@ func (l *lent) put(d *doc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.docs == nil || len(l.docs) > mostLent {
-		l.docs, l.open, l.ended = map[string]*doc{}, map[string]map[string]int{}, map[string][]string{}
+		l.reset()
 	}
+	l.layDown(d.sheet)
 	run := d.task().Run[0]
 	l.docs[run.Token+d.ID] = d
 	if l.open[run.Worker] == nil {
 		l.open[run.Worker] = map[string]int{}
 	}
 	l.open[run.Worker][run.Token]++
+}
+
+func (l *lent) reset() {
+	l.docs, l.in = map[string]*doc{}, map[ref]*doc{}
+	l.open, l.ended = map[string]map[string]int{}, map[string][]string{}
+}
+
+// lay remembers a sheet as it was read or written, if it is the latest of it, and forgets one of which nothing runs.
+func (l *lent) lay(d *doc) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.layDown(d)
+}
+
+func (l *lent) layDown(d *doc) {
+	if d == nil || !isSheet(d.ref) || l.in == nil || l.in[d.ref] != nil && l.in[d.ref].cas > d.cas {
+		return
+	}
+	if d.sheetOf().Lent == 0 {
+		delete(l.in, d.ref)
+		return
+	}
+	l.in[d.ref] = &doc{ref: d.ref, cas: d.cas, raw: d.raw}
+}
+
+// sheet returns a sheet as it was last read or written.
+func (l *lent) sheet(r ref) map[ref]*doc {
+	l.mu.Lock()
+	is := l.in[r]
+	l.mu.Unlock()
+	d := blank(r)
+	if is == nil || decode(r.ID, is.raw, d.body) != nil {
+		return nil
+	}
+	d.cas, d.raw = is.cas, is.raw
+	return map[ref]*doc{r: d}
 }
 
 // take returns the document of a task whose attempt ends; nil: it is not known.
@@ -298,7 +336,7 @@ func (l *lent) forgo(worker, token string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended == nil {
-		l.docs, l.open, l.ended = map[string]*doc{}, map[string]map[string]int{}, map[string][]string{}
+		l.reset()
 	}
 	l.ended[worker] = append(l.ended[worker], token)
 }

@@ -1,0 +1,344 @@
+package couchbase
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// sheet is the document of tasks of one call that differ in their ids and args alone. A task stays in its sheet for as
+// long as the sheet can say what has become of it: it is available, runs for the first time, or has simply been
+// completed. Whatever else becomes of a task is written into a document of its own, together with the sheet, which
+// then says that it has moved: the two are a unit, and the sheet's write decides. So who looks for a task looks for its
+// own document first, and then for the sheet of its block of ids.
+type sheet struct {
+	task                    // what they have in common, as it was when they were new; for the index, what there is
+	From  int               `json:"from"` // the place of the first in the block
+	Texts []json.RawMessage `json:"args"`
+	Lent  int               `json:"lent,omitempty"` // how many run
+	Runs  []run             `json:"runs"`
+
+	lots []lot // of each, as Runs says
+}
+
+// run is some tasks that stand beside each other, and of which the same is true.
+type run struct {
+	N int `json:"n"`
+	lot
+}
+
+// lot is what has become of a task.
+type lot struct {
+	State   string `json:"st"`
+	Worker  string `json:"w,omitempty"`
+	Token   string `json:"t,omitempty"`
+	Claimed int64  `json:"cl,omitempty"`
+	Ended   int64  `json:"e,omitempty"`
+	Written int64  `json:"wr,omitempty"`
+}
+
+const (
+	blockSize  = 64 // ids, which differ in their last bits
+	leastSheet = 8  // tasks
+	mostArgs   = 64 << 10
+
+	mixed = "m" // the state of a sheet until all its tasks have ended
+	moved = "-" // the state in it of a task that has moved out, or was deleted
+)
+
+// block returns the sheet in which a task would be, and its place there. The sheet's key comes after the ids of its
+// tasks and before those of the next block.
+func block(id string) (r ref, place int) {
+	at := idOf(id)
+	last := &at[len(at)-1]
+	place = int(*last) % blockSize
+	*last |= blockSize - 1
+	return ref{inTask, at.String() + "~"}, place
+}
+
+func isSheet(r ref) bool { return r.C == inTask && strings.HasSuffix(r.ID, "~") }
+
+// idAt is the id of a place of a block.
+func (d *doc) idAt(place int) string {
+	id := idOf(strings.TrimSuffix(d.ID, "~"))
+	id[len(id)-1] += byte(place - (blockSize - 1))
+	return id.String()
+}
+
+// taskIn returns the task of a document, if it is there and is one.
+func (d *doc) taskIn() (*task, bool) {
+	if d == nil {
+		return nil, false
+	}
+	t, is := d.body.(*task)
+	return t, is
+}
+
+func (d *doc) sheetOf() *sheet { return d.body.(*sheet) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (sh *sheet) UnmarshalJSON(b []byte) error {
+	type plain sheet
+	err := json.Unmarshal(b, (*plain)(sh))
+	sh.lots = nil
+	for _, r := range sh.Runs {
+		sh.lots = append(sh.lots, slices.Repeat([]lot{r.lot}, min(max(r.N, 0), blockSize))...)
+	}
+	if err == nil && (len(sh.lots) != len(sh.Texts) || sh.From < 0 || sh.From+len(sh.lots) > blockSize) {
+		err = errors.New("it is no sheet")
+	}
+	return err
+}
+
+// sum writes down what the index is to know.
+func (sh *sheet) sum() {
+	sh.N, sh.Lent, sh.Available, sh.Finished, sh.Run, sh.Runs = 0, 0, 0, 0, nil, nil
+	sh.State, sh.Gone = mixed, true
+	for _, l := range sh.lots {
+		switch l.State {
+		case "a":
+			sh.N++
+			sh.Available = sh.RunAt
+		case "r":
+			sh.Lent++
+			if is := (lease{l.Worker, l.Token}); !slices.Contains(sh.Run, is) {
+				sh.Run = append(sh.Run, is)
+			}
+		case "c":
+			sh.Finished = max(sh.Finished, l.Ended)
+		}
+		sh.Gone = sh.Gone && l.State == moved
+		if n := len(sh.Runs); n > 0 && sh.Runs[n-1].lot == l {
+			sh.Runs[n-1].N++
+		} else {
+			sh.Runs = append(sh.Runs, run{1, l})
+		}
+	}
+	if sh.N+sh.Lent > 0 {
+		sh.Finished = 0
+	} else {
+		sh.State = "c"
+	}
+}
+
+// of returns a task that lies in a sheet. It is none of its, or has moved: nil.
+func (d *doc) of(id string) *doc {
+	sh := d.sheetOf()
+	r, place := block(id)
+	i := place - sh.From
+	if r != d.ref || i < 0 || i >= len(sh.lots) || sh.lots[i].State == moved {
+		return nil
+	}
+	l, t := sh.lots[i], sh.task
+	t.head, t.ID, t.N, t.Args, t.inSheet = head{}, id, 1, sh.Texts[i], true
+	t.State, t.Available, t.Finished, t.Run = l.State, 0, 0, nil
+	switch l.State {
+	case "a":
+		t.Available = t.RunAt
+	case "r":
+		t.lend(l.Worker, l.Token, l.Claimed)
+	case "c":
+		t.lend(l.Worker, "", l.Claimed)
+		t.Run, t.State, t.Finished, t.Since, t.Written = nil, l.State, l.Ended, l.Written, l.Written
+		t.Past = []past{{Number: t.Attempt, Worker: l.Worker, Started: l.Claimed, Ended: l.Ended, State: l.State}}
+	}
+	return &doc{ref: ref{inTask, id}, body: &t, sheet: d}
+}
+
+// keep has the sheet say what has become of a task, and reports whether it can. Otherwise the task has moved.
+func (d *doc) keep(t *task) bool {
+	sh := d.sheetOf()
+	_, place := block(t.ID)
+	i := place - sh.From
+	l := lot{State: t.State, Claimed: t.Claimed}
+	switch {
+	case t.State == "r" && len(t.Run) == 1:
+		l.Worker, l.Token = t.Run[0].Worker, t.Run[0].Token
+	case t.State == "c" && len(t.Past) == 1:
+		l.Worker, l.Ended, l.Written = t.Past[0].Worker, t.Finished, t.Written
+	case t.State != "a":
+		l.State = moved
+	}
+	sh.lots[i] = l
+	is := d.of(t.ID)
+	kept := is != nil && reflect.DeepEqual(is.task(), t)
+	if !kept {
+		sh.lots[i] = lot{State: moved}
+	}
+	sh.sum()
+	d.dirty = true
+	return kept
+}
+
+// tasks returns those that lie in a sheet.
+func (d *doc) tasks() (all []*doc) {
+	sh := d.sheetOf()
+	for i := range sh.lots {
+		if t := d.of(d.idAt(sh.From + i)); t != nil {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// bySheet groups n tasks: those that may lie in one sheet, and each other by itself. Only blocks of which several are
+// asked for are looked for.
+func (s *Store) bySheet(ctx context.Context, n int, id func(i int) store.ID) (groups [][]int, err error) {
+	of := map[ref][]int{}
+	var names []ref
+	for i := range n {
+		r, _ := block(id(i).String())
+		if of[r] == nil {
+			names = append(names, r)
+		}
+		of[r] = append(of[r], i)
+	}
+	in := make([]*doc, len(names))
+	err = each(len(names), func(i int) (err error) {
+		if len(of[names[i]]) > 1 {
+			in[i], err = s.read(ctx, names[i])
+		}
+		return err
+	})
+	for i, r := range names {
+		var together []int
+		for _, at := range of[r] {
+			if in[i] != nil && in[i].of(id(at).String()) != nil {
+				together = append(together, at)
+			} else {
+				groups = append(groups, []int{at})
+			}
+		}
+		if together != nil {
+			groups = append(groups, together)
+		}
+	}
+	return groups, err
+}
+
+// available returns what may be claimed of a document: the task, or up to so many of a sheet.
+func (d *doc) available(most int) (tasks []*doc) {
+	sh, is := d.body.(*sheet)
+	if !is {
+		return []*doc{d}
+	}
+	for i := 0; i < len(sh.lots) && len(tasks) < most; i++ {
+		if sh.lots[i].State == "a" {
+			tasks = append(tasks, d.of(d.idAt(sh.From+i)))
+		}
+	}
+	return tasks
+}
+
+// ready returns what stands in a lane for a document; nil: nothing of it is available.
+func (d *doc) ready() *task {
+	if d == nil {
+		return nil
+	}
+	switch b := d.body.(type) {
+	case *task:
+		if b.State == "a" && !b.inSheet {
+			return b
+		}
+	case *sheet:
+		if b.N > 0 {
+			return &b.task
+		}
+	}
+	return nil
+}
+
+// stands reports whether a document is available in a lane, in a lap.
+func (d *doc) stands(l lane, lap int) bool {
+	t := d.ready()
+	return t != nil && t.Lap == lap && t.Queue == l.queue && t.Priority == l.priority
+}
+
+// stored is the document in which a task stands.
+func (d *doc) stored() *doc {
+	if d.sheet != nil {
+		return d.sheet
+	}
+	return d
+}
+
+// locate returns a document as it is, or a task as it stands in its sheet; nil: there is none. One that is about to
+// move out of its sheet is pinned.
+func (s *Store) locate(ctx context.Context, r ref) (*doc, error) {
+	d, err := s.read(ctx, r)
+	if d != nil || err != nil || r.C != inTask || isSheet(r) {
+		return d, err
+	}
+	at, _ := block(r.ID)
+	in, err := s.read(ctx, at)
+	if in == nil || err != nil {
+		return nil, err
+	}
+	if d := in.of(r.ID); d != nil {
+		return d, nil
+	}
+	if u := in.header().Unit; u != nil && in.decided(u.U, r) != nil {
+		d = blank(r)
+		d.header().Pin = &pin{in.ref, u.U, in.header().Todo}
+		return d, nil
+	}
+	return s.read(ctx, r) // it has moved meanwhile
+}
+
+// spread reads tasks, and of sheets all tasks, also those that have moved out. The sheets themselves come first.
+func (s *Store) spread(
+	ctx context.Context, ids []string, read func(context.Context, ref) (*doc, error),
+) (all []*doc, err error) {
+	docs, err := readEach(ctx, inTask, ids, read)
+	if err != nil {
+		return nil, err
+	}
+	var sheets []*doc
+	var away []string
+	for i, d := range docs {
+		r := ref{inTask, ids[i]}
+		if !isSheet(r) {
+			all = append(all, d)
+			continue
+		}
+		from, n := 0, blockSize // of one that has gone all may have moved
+		if d != nil {
+			sheets, from, n = append(sheets, d), d.sheetOf().From, len(d.sheetOf().lots)
+		} else {
+			d = &doc{ref: r, body: &sheet{}}
+		}
+		for place := from; place < from+n; place++ {
+			if t := d.of(d.idAt(place)); t != nil {
+				all = append(all, t)
+			} else {
+				away = append(away, d.idAt(place))
+			}
+		}
+	}
+	found, err := readEach(ctx, inTask, away, read)
+	return slices.Concat(sheets, all, found), err
+}
+
+// covers reports whether a sheet has all tasks of another one of its block.
+func (sh *sheet) covers(other *sheet) bool {
+	return sh.From <= other.From && other.From+len(other.lots) <= sh.From+len(sh.lots)
+}
+
+// settle has sheets say what has become of their tasks. A task of which its sheet cannot is written by itself.
+func (w *work) settle() {
+	for _, d := range w.order {
+		if d.sheet == nil || !d.dirty || w.torn {
+			continue
+		}
+		if d.sheet.keep(d.task()) {
+			d.dirty = false
+		} else {
+			d.sheet, d.task().inSheet = nil, false
+		}
+	}
+}
