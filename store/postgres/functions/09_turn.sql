@@ -76,9 +76,12 @@ begin
 end $$;
 
 -- Gives back turns.
-create function tusk_fn.give_back(_ids uuid[]) returns void language sql volatile as $$
-  insert into tusk.held (back, ids) select true, _ids where cardinality(_ids) > 0
-$$;
+create function tusk_fn.give_back(_ids uuid[]) returns void language plpgsql as $$
+begin
+  if cardinality(_ids) > 0 then
+    insert into tusk.held (back, ids) values (true, _ids);
+  end if;
+end $$;
 
 -- Grants turns to those of the tasks that wait for one, in the order given.
 create function tusk_fn.grant_turns(_term bigint, _ids uuid[]) returns table (tasks int, queues text[]) language plpgsql

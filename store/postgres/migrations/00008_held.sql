@@ -1,8 +1,8 @@
 -- up
 set local lock_timeout = '5s';
 
--- The turns that tasks were given and that they gave back, a row for many. Nothing is updated: a grant and a flush add a
--- row each, and the leader sums them up. seq grows from one row of a task to its next, so that the latest one tells.
+-- The turns that tasks were given and that they gave back, a row for many. Nothing is updated: a grant and a flush add
+-- a row each, and the leader sums them up. seq grows from one row of a task to its next: the latest one tells.
 create table tusk.held (
   xid        xid8        not null default pg_current_xact_id(),
   seq        bigint      not null generated always as identity,
@@ -15,6 +15,7 @@ create table tusk.held (
   primary key (xid, seq)
 );
 alter table tusk.held set (toast_tuple_target = 8160);
+alter table tusk.held alter ids set storage external;
 create index held_sum on tusk.held (seq) where seen is not null;
 
 lock table tusk.turn in access exclusive mode;
