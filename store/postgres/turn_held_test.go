@@ -201,6 +201,19 @@ func TestTurnsOfOtherProgramsAndVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.held(3)
+	if _, err := l.pool.Exec(ctx, `
+		insert into tusk.turn (id, queue, tenant, partition)
+		select gen_random_uuid(), 12345, 'many', '' from generate_series(1, 2000)`); err != nil {
+		t.Fatal(err)
+	}
+	l.held(2003)
+	if n := number(t, l.pool, "select count(*) from tusk.held"); n > 600 {
+		t.Errorf("%d rows of what an older program granted are left", n)
+	}
+	if _, err := l.pool.Exec(ctx, `delete from tusk.turn where tenant = 'many'`); err != nil {
+		t.Fatal(err)
+	}
+	l.held(3)
 	all, err := l.s.Migrations(ctx)
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ begin
   if _term <> 0 then
     perform tusk_fn.lead(_term);
     if (select count(*) from tusk.held_row) > 64 then
-      perform tusk_fn.sum_turns();
+      perform tusk.sum_turns();
     end if;
   end if;
   if not exists (select from tusk.waiting w where w.line is not null) and not exists (select from tusk.turn) then
@@ -56,23 +56,6 @@ begin
     from has s where not exists (select from first f where (s.q, s.t, s.p) = (f.q, f.t, f.p))) x
   join named m on m.q = x.q
   order by x.line, x.n, 1, 2, 3;
-end $$;
-
--- Sums up who has a turn. Who holds the row of the latest sum is the only one that does.
-create function tusk_fn.sum_turns() returns void language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set jit = off
-as $$
-begin
-  perform 1 from tusk.held h where h.seen is not null order by h.seq desc limit 1 for update skip locked;
-  if found then
-    with added as (
-      insert into tusk.held (seen, ids, queues, tenants, partitions)
-      select pg_current_snapshot(), coalesce(array_agg(t.id), '{}'), array_agg(t.queue), array_agg(t.tenant),
-        array_agg(t.partition)
-      from tusk.turn t)
-    delete from tusk.held h using (select x.xid, x.seq from tusk.held_row x offset 0) x
-    where h.xid = x.xid and h.seq = x.seq;
-  end if;
 end $$;
 
 -- Gives back turns.

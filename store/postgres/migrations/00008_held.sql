@@ -45,12 +45,42 @@ from (
   order by u.id, h.seen is null desc, h.seq desc) x
 where not x.back;
 
--- Programs of the release before write the view, task by task.
+-- Sums up who has a turn; who holds the row of the latest sum is the only one that does. What comes later in the same
+-- transaction is not in the sum.
+create function tusk.sum_turns() returns void language plpgsql
+set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+begin
+  perform 1 from tusk.held h where h.seen is not null order by h.seq desc limit 1 for update skip locked;
+  if not found then
+    return;
+  end if;
+  with s as materialized (select pg_current_snapshot() as now, pg_current_xact_id() as own),
+  added as (
+    insert into tusk.held (seen, ids, queues, tenants, partitions)
+    select (
+        select case when s.own >= pg_snapshot_xmax(s.now) then s.now
+          else format('%s:%s:%s', least(pg_snapshot_xmin(s.now), s.own), pg_snapshot_xmax(s.now), (
+            select string_agg(u.xid::text, ',' order by u.xid)
+            from (select pg_snapshot_xip(s.now) union select s.own) u(xid)))::pg_snapshot end
+        from s),
+      coalesce(array_agg(t.id), '{}'), array_agg(t.queue), array_agg(t.tenant), array_agg(t.partition)
+    from tusk.turn t)
+  delete from tusk.held h using (select x.xid, x.seq from tusk.held_row x offset 0) x
+  where h.xid = x.xid and h.seq = x.seq;
+end $$;
+
+-- Programs of the release before write the view, task by task. Where they lead, this sums up.
 create function tusk.turn_changed() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  _seq bigint;
 begin
   if tg_op = 'INSERT' then
     insert into tusk.held (ids, queues, tenants, partitions)
-    values (array[new.id], array[new.queue], array[new.tenant], array[new.partition]);
+    values (array[new.id], array[new.queue], array[new.tenant], array[new.partition])
+    returning seq into _seq;
+    if _seq % 256 = 0 then
+      perform tusk.sum_turns();
+    end if;
     return new;
   end if;
   insert into tusk.held (back, ids) values (true, array[old.id]);
@@ -70,6 +100,6 @@ create table tusk.turn_again (
 );
 insert into tusk.turn_again select * from tusk.turn;
 drop view tusk.turn, tusk.held_row;
-drop function tusk.turn_changed;
+drop function tusk.turn_changed, tusk.sum_turns;
 drop table tusk.held;
 alter table tusk.turn_again rename to turn;
