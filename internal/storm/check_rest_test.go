@@ -102,6 +102,7 @@ func (c *checker) left() {
 var leftovers = map[string]map[string]string{
 	"postgres": {
 		"leases are left": "select token::text from tusk.lease",
+		"turns are left":  "select id::text from tusk.turn",
 		"tasks are recorded as ended twice": `select i.id::text
 			from tusk.outcome o cross join lateral tusk_fn.ids_of(o.firsts, o.counts) i
 			group by 1 having count(*) > 1`,

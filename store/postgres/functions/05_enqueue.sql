@@ -13,8 +13,8 @@ $$;
 
 -- Puts a task where its run time wants it: into the log, or among the waiting. A
 -- task in state 2 needs others first; one that runs in turns and does not have its
--- turn gets in line for it. It looks at the clock itself: who computed the run time
--- may have been ahead of whoever waited for a lock since. Returns the state.
+-- turn gets in line for it. Where line is set it has none; otherwise that is looked up. It looks at the clock itself:
+-- who computed the run time may have been ahead of whoever waited for a lock since. Returns the state.
 --
 -- Of the rows that a task leaves in the log the one of the latest transaction is the
 -- latest. A transaction that began before the task's last attempt was put there must
@@ -23,7 +23,8 @@ create function tusk_fn.place(w tusk.waiting) returns smallint language plpgsql 
 declare
   _now timestamptz := clock_timestamp();
 begin
-  if w.turn and w.state <> 2 and w.run_at <= _now and not exists (select from tusk.turn h where h.id = w.id) then
+  if w.turn and w.state <> 2 and w.run_at <= _now
+    and (w.line is not null or not exists (select from tusk.turn h where h.id = w.id)) then
     w.state := 2; w.line := coalesce(w.line, _now);
   else
     w.line := null;
@@ -123,6 +124,7 @@ begin
     if found then
       w.id := _id; w.enqueued_at := old.enqueued_at; w.attempt := old.attempt; w.crashes := old.crashes;
       w.claimed_at := old.claimed_at; w.failure := old.failure; w.state := 1;
+      w.line := case when old.line is not null then _now end;
       w.workflow := old.workflow; w.turn := old.turn; w.partition := old.partition;
       perform tusk_fn.place(w);
       return true;
@@ -147,7 +149,7 @@ begin
         end if;
         perform tusk_fn.take(t);
         w.id := _id; w.enqueued_at := t.enqueued_at; w.attempt := t.attempt; w.crashes := t.crashes;
-        w.claimed_at := t.claimed_at; w.failure := t.failure; w.state := 1;
+        w.claimed_at := t.claimed_at; w.failure := t.failure; w.state := 1; w.line := null;
         w.workflow := t.workflow; w.turn := t.turn; w.partition := t.partition;
         perform tusk_fn.place(w);
         return true;
@@ -214,6 +216,7 @@ begin
   end if;
   delete from tusk.waiting y where y.id = k.awaiting returning * into w;
   w.state := 1;
+  w.line := _now; -- what was pending has no turn
   w.n := nextval('tusk.task_n');
   w.run_at := greatest(w.run_at, _now);
   perform tusk_fn.place(w);

@@ -157,7 +157,7 @@ begin
   if exists (select from tusk.waiting w where w.state <> 2 and w.run_at <= _now) then
     perform tusk_fn.hold_lead(_term);
     with due as materialized (
-      select w.id, w.turn is true and not exists (select from tusk.turn h where h.id = w.id) as line
+      select w.id, w.turn is true and w.id not in (select h.id from tusk.turn h) as line
       from tusk.waiting w
       where w.state <> 2 and w.run_at <= _now
         and (w.claimed_at is null or not exists (select from tusk_fn.rows_of(w.id) y

@@ -14,6 +14,9 @@ as $$
 begin
   if _term <> 0 then
     perform tusk_fn.lead(_term);
+    if (select count(*) from tusk.held_row) > 64 then
+      perform tusk.sum_turns();
+    end if;
   end if;
   if not exists (select from tusk.waiting w where w.line is not null) and not exists (select from tusk.turn) then
     return; -- nobody uses turns
@@ -55,6 +58,14 @@ begin
   order by x.line, x.n, 1, 2, 3;
 end $$;
 
+-- Gives back turns.
+create function tusk_fn.give_back(_ids uuid[]) returns void language plpgsql as $$
+begin
+  if cardinality(_ids) > 0 then
+    insert into tusk.held (back, ids) values (true, _ids);
+  end if;
+end $$;
+
 -- Grants turns to those of the tasks that wait for one, in the order given.
 create function tusk_fn.grant_turns(_term bigint, _ids uuid[]) returns table (tasks int, queues text[]) language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set plan_cache_mode = force_generic_plan
@@ -72,8 +83,10 @@ begin
   with gone as (
     delete from tusk.waiting w where w.ctid = any(_mine) returning w.*),
   granted as (
-    insert into tusk.turn (id, queue, tenant, partition)
-    select g.id, g.lane >> 16, coalesce(g.tenant, ''), coalesce(g.partition, '') from gone g),
+    insert into tusk.held (ids, queues, tenants, partitions)
+    select array_agg(g.id), array_agg(g.lane >> 16), array_agg(coalesce(g.tenant, '')),
+      array_agg(coalesce(g.partition, ''))
+    from gone g having count(*) > 0),
   added as (
     insert into tusk.log (lane, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant,
       key, tags, settings, failure, workflow, turn, partition)

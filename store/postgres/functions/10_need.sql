@@ -250,7 +250,7 @@ begin
     order by x.enqueued_at, x.n
   loop
     delete from tusk.waiting x where x.id = w.id;
-    w.state := 1; w.n := nextval('tusk.task_n'); w.run_at := greatest(w.run_at, _now);
+    w.state := 1; w.line := _now; w.n := nextval('tusk.task_n'); w.run_at := greatest(w.run_at, _now);
     if tusk_fn.place(w) = 3 then
       _lanes := _lanes || w.lane;
     else
@@ -544,8 +544,9 @@ end $$;
 
 -- Gives back turns. Those in _keep are kept by tasks that will run again.
 create function tusk_fn.yield(_ids uuid[], _keep uuid[]) returns void language sql volatile as $$
-  delete from tusk.turn h
-  where h.id = any(_ids) and not (h.id = any(_keep) and not exists (select from tusk.dead d where d.id = h.id))
+  select tusk_fn.give_back(array(
+    select u.id from unnest(_ids) u(id)
+    where not (u.id = any(_keep) and not exists (select from tusk.dead d where d.id = u.id))))
 $$;
 
 -- Plain completions, like finish, of tasks with limits: they give back their turns.
@@ -564,7 +565,7 @@ begin
     return next;
   end loop;
   if not _refused then
-    delete from tusk.turn h where h.id = any(_yield);
+    perform tusk_fn.give_back(_yield);
   end if;
 end $$;
 
@@ -586,7 +587,7 @@ begin
         from unnest(_more.needs) with ordinality n
         where _more.children[n.child] = w.id order by n.ordinality), _fresh) then
       delete from tusk.waiting x where x.id = w.id;
-      w.state := 1; w.run_at := clock_timestamp();
+      w.state := 1; w.run_at := clock_timestamp(); w.line := w.run_at;
       if tusk_fn.place(w) = 3 then
         _lanes := _lanes || w.lane;
       end if;

@@ -163,7 +163,7 @@ begin
     s.attempt, s.crashes, greatest(least(s.run_at, '9999-12-31Z'), '0001-01-02Z'), s.claimed_at, s.finished_at,
     s.reason, s.worker, s.token,
     s.turn is true, coalesce(s.partition, ''),
-    s.turn is true and exists (select from tusk.turn h where h.id = s.id),
+    s.turn is true and s.state <> 2 and s.id in (select h.id from tusk.turn h),
     case when _linked and s.state = 2 then (
       select count(*)::int from tusk.open_need o where o.child = s.id) else 0 end,
     _linked and exists (select from tusk.need n where n.child = s.id),

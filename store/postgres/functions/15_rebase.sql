@@ -67,6 +67,7 @@ begin
     o.tenant, o.key, o.tags, o.settings, o.failure, o.workflow, o.turn, o.partition
   from rebase o order by o.xid, o.n;
   get diagnostics _open = row_count;
+  perform tusk.sum_turns();
   delete from tusk.catalogue;
   update tusk.catalogue_end e set upto = '0', added = 0;
   update tusk.grace g set over = '1:1:', next = '1:1:', upto = '0';

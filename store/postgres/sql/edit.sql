@@ -28,7 +28,7 @@ select tusk_fn.put_tasks($1, $2)
 select tusk_fn.note_changes($1, $2, $3)
 
 -- name: give_back_turns
-delete from tusk.turn where id = any($1)
+select tusk_fn.give_back($1)
 
 -- name: add_stops
 insert into tusk.stop (id, token, reason)

@@ -1,0 +1,232 @@
+package postgres_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+)
+
+// limits is a queue with limits, by hand.
+type limits struct {
+	*testing.T
+	s      *postgres.Store
+	pool   *pgxpool.Pool
+	term   int64
+	worker store.ID
+}
+
+func newLimits(t *testing.T) *limits {
+	s, pool := fresh(t)
+	return &limits{t, s, pool, lead(t, s), startWorker(t, s)}
+}
+
+// granted has n tasks of two tenants enqueued, and grants them their turns.
+func (l *limits) granted(n int) {
+	l.Helper()
+	tasks := newTasks(n, "q")
+	for i := range tasks {
+		tasks[i].Turn, tasks[i].Tenant, tasks[i].Partition = true, []string{"a", "b"}[i%2], "p"
+	}
+	if _, err := l.s.Enqueue(l.Context(), tasks); err != nil {
+		l.Fatal(err)
+	}
+	ids := make([]store.ID, n)
+	for i := range tasks {
+		ids[i] = tasks[i].ID
+	}
+	if granted, err := l.s.Grant(l.Context(), l.term, ids); err != nil || granted != n {
+		l.Fatal(granted, err)
+	}
+}
+
+func (l *limits) finish(tasks []store.Task) {
+	l.Helper()
+	if lost, err := l.s.Finish(l.Context(), completed(tasks)); err != nil || len(lost) > 0 {
+		l.Fatal(lost, err)
+	}
+}
+
+// held wants so many to have their turn, whoever asks.
+func (l *limits) held(want int64) {
+	l.Helper()
+	for _, term := range []int64{0, l.term} {
+		turns, err := l.s.Turns(l.Context(), term, 100, 100)
+		if err != nil {
+			l.Fatal(err)
+		}
+		var n int64
+		for _, g := range turns {
+			n += g.Held
+		}
+		if n != want {
+			l.Fatalf("term %d: %d tasks have their turn, want %d", term, n, want)
+		}
+	}
+}
+
+// sums has the rows of turns summed up over and over.
+func (l *limits) sums() {
+	l.Helper()
+	for range 3 {
+		for range 70 {
+			l.granted(1)
+			l.finish(claimSome(l.T, l.s, l.worker, 1))
+		}
+		if _, err := l.s.Turns(l.Context(), l.term, 100, 100); err != nil {
+			l.Fatal(err)
+		}
+		if n := number(l, l.pool, "select count(*) from tusk.held"); n > 10 {
+			l.Fatalf("%d rows of turns are left", n)
+		}
+	}
+}
+
+// Who has a turn is what rows of many tasks add up to, and no row of its own.
+func TestATurnLeavesNoDeadRow(t *testing.T) {
+	l := newLimits(t)
+	const n = 2000
+	for range n / 200 {
+		l.granted(200)
+		for part := range slices.Chunk(claimSome(t, l.s, l.worker, 200), 50) {
+			l.finish(part)
+		}
+		l.held(0)
+	}
+	const dead = `select coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint from pg_stat_all_tables
+		where schemaname in ('tusk', 'pg_toast') and relname <> 'waiting'`
+	l.pool.Reset() // backends report what they did when they end
+	eventually(t, "the server's statistics show the load", func() bool {
+		return number(t, l.pool, "select n_tup_del from pg_stat_user_tables where relname = 'waiting'") == n
+	})
+	if dead := number(t, l.pool, dead); dead > n/20 {
+		t.Errorf("%d dead rows of %d tasks, beside those of the line", dead, n)
+	}
+}
+
+// A turn that a transaction gives back counts once it has committed, however often turns were summed up meanwhile.
+func TestTurnsAreSummedUpBesideOpenTransactions(t *testing.T) {
+	l := newLimits(t)
+	ctx := t.Context()
+	l.granted(3)
+	tasks := claimSome(t, l.s, l.worker, 3)
+	for i, commit := range []bool{true, false} {
+		tx, err := l.pool.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback(ctx)
+		inside, err := l.s.Tx(tx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lost, err := inside.Finish(ctx, completed(tasks[i:i+1])); err != nil || len(lost) > 0 {
+			t.Fatal(lost, err)
+		}
+		l.sums()
+		l.held(3 - int64(i))
+		end := tx.Rollback
+		if commit {
+			end = tx.Commit
+		}
+		if err := end(ctx); err != nil {
+			t.Fatal(err)
+		}
+		l.held(2)
+		l.sums()
+		l.held(2)
+	}
+	l.finish(tasks[1:])
+	l.held(0)
+}
+
+// A task that is to be retried gives its turn back, or keeps it and needs no other; so does one that is handed back.
+func TestATaskThatRunsAgainHasItsTurnOrNot(t *testing.T) {
+	l := newLimits(t)
+	l.granted(4)
+	tasks := claimSome(t, l.s, l.worker, 4)
+	outcomes := completed(tasks)
+	for i := range outcomes {
+		outcomes[i].State, outcomes[i].Error = store.Retryable, "failed"
+	}
+	outcomes[0].KeepTurn = true
+	outcomes[2].State, outcomes[2].Error, outcomes[2].Attempt = store.Available, "", 0
+	outcomes[3].State, outcomes[3].Delay, outcomes[3].KeepTurn = store.Scheduled, time.Hour, true
+	if lost, err := l.s.Finish(t.Context(), outcomes); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	l.held(3)
+	if _, err := l.s.Admit(t.Context(), l.term, 100); err != nil {
+		t.Fatal(err)
+	}
+	l.held(3)
+	turns, err := l.s.Turns(t.Context(), l.term, 100, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range turns {
+		for _, id := range g.Waiting {
+			if id != tasks[1].ID {
+				t.Errorf("task %s waits for another turn", id)
+			}
+		}
+	}
+	if _, err := l.s.Edit(t.Context(), store.Edit{IDs: []store.ID{tasks[3].ID},
+		Change: store.Change{Op: store.Cancel}}); err != nil {
+		t.Fatal(err)
+	}
+	l.held(2)
+	l.finish(claimSome(t, l.s, l.worker, 2))
+	l.held(0)
+}
+
+// Programs of the release before write the view, and migrations keep who has a turn.
+func TestTurnsOfOtherProgramsAndVersions(t *testing.T) {
+	l := newLimits(t)
+	ctx := t.Context()
+	l.granted(4)
+	tasks := claimSome(t, l.s, l.worker, 4)
+	l.finish(tasks[:1])
+	if _, err := l.pool.Exec(ctx, "delete from tusk.turn where id = any($1)", [][16]byte{tasks[1].ID}); err != nil {
+		t.Fatal(err)
+	}
+	l.held(2)
+	if _, err := l.pool.Exec(ctx, `
+		with added as (insert into tusk.turn (id, queue, tenant, partition) select $1, $2::bigint, 'c', '')
+		select 1`, [16]byte(tasks[1].ID), 12345); err != nil {
+		t.Fatal(err)
+	}
+	l.held(3)
+	if _, err := l.pool.Exec(ctx, `
+		insert into tusk.turn (id, queue, tenant, partition)
+		select gen_random_uuid(), 12345, 'many', '' from generate_series(1, 2000)`); err != nil {
+		t.Fatal(err)
+	}
+	l.held(2003)
+	if n := number(t, l.pool, "select count(*) from tusk.held"); n > 600 {
+		t.Errorf("%d rows of what an older program granted are left", n)
+	}
+	if _, err := l.pool.Exec(ctx, `delete from tusk.turn where tenant = 'many'`); err != nil {
+		t.Fatal(err)
+	}
+	l.held(3)
+	all, err := l.s.Migrations(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, version := range []int64{7, all[len(all)-1].Version} {
+		if _, err := l.s.Migrate(ctx, version); err != nil {
+			t.Fatal(err)
+		}
+		if n := number(t, l.pool, "select count(*) from tusk.turn where tenant in ('a', 'b', 'c')"); n != 3 {
+			t.Fatalf("version %d: %d tasks have their turn, want 3", version, n)
+		}
+	}
+	l.held(3)
+	l.finish(tasks[1:])
+	l.held(0)
+}
