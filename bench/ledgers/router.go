@@ -93,8 +93,8 @@ func router(ctx context.Context, b *bench) ([]bar, error) {
 			seen(three, one, cpu, "us")},
 		{ratios(apart, one, cpu), 1.15, false, "server CPU a task with three servers, of that with one",
 			seen(apart, one, cpu, "us")},
-		{ratios(apart, control, cpu), 1.05, false, "server CPU a task with three servers, of three engines without a router",
-			seen(apart, control, cpu, "us")},
+		{ratios(apart, control, cpu), 1.05, false,
+			"server CPU a task with three servers, of three engines without a router", seen(apart, control, cpu, "us")},
 	}, nil
 }
 
@@ -229,7 +229,8 @@ func (all parts) measure(ctx context.Context, tasks int) (sum figure, err error)
 	err = measures.Wait()
 	for _, f := range each {
 		n := float64(len(all))
-		sum = figure{sum.perSecond + f.perSecond, sum.server + f.server/n, sum.trips + f.trips/n, sum.claims + f.claims/n}
+		sum = figure{sum.perSecond + f.perSecond, sum.server + f.server/n, sum.trips + f.trips/n,
+			sum.claims + f.claims/n}
 	}
 	return sum, err
 }
