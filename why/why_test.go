@@ -223,7 +223,7 @@ var reasons = []made{
 		b.finish(b.claim(w), store.Outcome{State: store.Retryable, Delay: hour, Error: "it broke", Fingerprint: "f"})
 		return id
 	}},
-	{why.NoHandler, []string{"1 worker", "kind k", "--exec k=COMMAND"}, func(b *bench) tusk.ID { return b.strange() }},
+	{why.NoHandler, []string{"no worker of its queue q", "kind k", "--exec k=COMMAND"}, func(b *bench) tusk.ID { return b.strange() }},
 	{why.Retrying, []string{"nobody had a handler for the kind k", "within seconds", ", in "}, func(b *bench) tusk.ID {
 		id := b.strange()
 		b.worker("k")
@@ -281,7 +281,7 @@ var reasons = []made{
 		b.must(b.QuietWorker(b.Context(), workers[0].ID))
 		return b.add(tusk.Options{})
 	}},
-	{why.NoHandler, []string{"1 worker", "kind k", "--exec k=COMMAND"}, func(b *bench) tusk.ID {
+	{why.NoHandler, []string{"no worker of its queue q", "kind k", "--exec k=COMMAND"}, func(b *bench) tusk.ID {
 		b.worker("other", "another")
 		return b.add(tusk.Options{})
 	}},

@@ -56,6 +56,8 @@ func TestASocketThatHasSomethingToSayIsDoubtful(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer server.Close()
+		go client.Read(make([]byte, 1)) // as the driver does where a write was slow
+		time.Sleep(10 * time.Millisecond)
 		for at, c := range []net.Conn{client, tls.Client(client, &tls.Config{})} {
 			if !postgres.Silent(c) {
 				t.Errorf("before the server's %s: connection %d is not silent", name, at)

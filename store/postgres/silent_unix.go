@@ -8,7 +8,8 @@ import (
 	"syscall"
 )
 
-// silent reports whether a connection is open as far as its socket knows, and nothing has come from the other side.
+// silent reports whether a connection is open as far as its socket knows, and nothing has come from the other side. It
+// does not read: the driver may still have a read of its own under way, and would be waited for.
 func silent(c net.Conn) bool {
 	s, ok := socket(c).(syscall.Conn)
 	if !ok {
@@ -19,9 +20,8 @@ func silent(c net.Conn) bool {
 		return false
 	}
 	var found error
-	err = raw.Read(func(fd uintptr) bool {
+	err = raw.Control(func(fd uintptr) {
 		_, _, found = syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK)
-		return true
 	})
 	return err == nil && errors.Is(found, syscall.EAGAIN)
 }

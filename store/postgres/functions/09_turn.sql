@@ -59,7 +59,7 @@ begin
 end $$;
 
 -- Gives back turns.
-create function tusk_fn.give_back(_ids uuid[]) returns void language plpgsql as $$
+create function tusk_fn.give_back(_ids uuid[]) returns void language plpgsql set jit = off as $$
 begin
   if cardinality(_ids) > 0 then
     insert into tusk.held (back, ids) values (true, _ids);
