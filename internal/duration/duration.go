@@ -70,6 +70,11 @@ func Text(d time.Duration) string {
 	if d >= 2*day && d%day == 0 {
 		return strconv.FormatInt(int64(d/day), 10) + "d"
 	}
+	return Hours(d)
+}
+
+// Hours is the same without days: 48h.
+func Hours(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/server/alert"
 	"github.com/tuskqueue/tusk/server/hook"
@@ -63,7 +64,7 @@ func optionalSpan(d time.Duration) string {
 	if d == 0 {
 		return ""
 	}
-	return spanText(d)
+	return duration.Hours(d)
 }
 
 func (v *visit) alertPage(d alertsData, problem error) (a answer, err error) {

@@ -41,7 +41,7 @@ func queueFormOf(q *tusk.Queue) *queueForm {
 		Cancelled: keepText(q.Retention.Cancelled),
 		Discarded: keepText(q.Retention.Discarded)}
 	if q.Aging.Every > 0 {
-		f.Every, f.To = spanText(q.Aging.Every), strconv.Itoa(int(q.Aging.To))
+		f.Every, f.To = duration.Hours(q.Aging.Every), strconv.Itoa(int(q.Aging.To))
 	}
 	return f
 }
@@ -121,19 +121,7 @@ func keepText(d time.Duration) string {
 	case d%day == 0:
 		return strconv.Itoa(int(d/day)) + "d"
 	}
-	return spanText(d)
-}
-
-// spanText is a duration as people write it: 1h, not 1h0m0s.
-func spanText(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
+	return duration.Hours(d)
 }
 
 // keeps tells of a queue that keeps its finished tasks for another time than others.

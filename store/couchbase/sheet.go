@@ -90,7 +90,7 @@ func (sh *sheet) UnmarshalJSON(b []byte) error {
 		sh.lots = append(sh.lots, slices.Repeat([]lot{r.lot}, min(max(r.N, 0), blockSize))...)
 	}
 	if err == nil && (len(sh.lots) != len(sh.Texts) || sh.From < 0 || sh.From+len(sh.lots) > blockSize) {
-		err = errors.New("it is no sheet")
+		err = errors.New("is not a sheet")
 	}
 	return err
 }

@@ -168,7 +168,7 @@ func (s *Store) tidyPrograms(ctx context.Context) error {
 	return err
 }
 
-// seen says at times that this program runs. That it could not matters only if it never can.
+// seen says at times that this program runs. A failure matters only if it never succeeds.
 func (s *Store) seen(ctx context.Context) {
 	now, due := time.Now(), s.seenDue.Load()
 	if now.UnixNano() < due || !s.seenDue.CompareAndSwap(due, now.Add(migrate.SeenEvery).UnixNano()) {
