@@ -47,6 +47,9 @@ func (s *Store) PruneLooks(n int) { s.pruneLooks = n }
 // IdleLane sets after how long an idle lane is forgotten.
 func (s *Store) IdleLane(d time.Duration) { s.idleLane = d }
 
+// HoldersFor sets for how long holders of turns are remembered.
+func (s *Store) HoldersFor(d time.Duration) { s.holdersFor = d }
+
 // LookTime is after how long a search goes no further.
 const LookTime = lookTime
 

@@ -68,13 +68,14 @@ type Store struct {
 	attends   bool // it is this engine's own
 	spare     spare
 	lookout   lookout
+	holders   holders
 	hand      atomic.Int64 // where pruning goes on; 0: from the oldest flush
 	laneHand  atomic.Int64 // the lane after which the search for idle ones goes on
 
 	pingEvery, pingWithin time.Duration
 	copyFrom, packLeast   int
 	pruneLooks            int
-	idleLane              time.Duration
+	idleLane, holdersFor  time.Duration
 
 	trips, claims, repeats atomic.Int64
 }
@@ -103,7 +104,7 @@ func newStore(pool *pgxpool.Pool, o Options, functions string) (*Store, error) {
 	}
 	s := &Store{pool: pool, schema: o.Schema, program: programOf(o.Schema, functions), quiet: o.Quiet,
 		pingEvery: pingEvery, pingWithin: pingWithin, copyFrom: copyFrom, packLeast: packLeast, pruneLooks: pruneLooks,
-		idleLane: idleLane}
+		idleLane: idleLane, holdersFor: holdersFor}
 	s.functions = functions
 	s.enqueueing.Patience = togetherPatience
 	s.known.mark = fmt.Sprintf("tusk %p", s)

@@ -12,13 +12,24 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]sto
 	var all []store.Turns
 	err := s.query(ctx, "turns", func(raw [][]byte) error {
 		all = append(all, store.Turns{
-			Queue: string(raw[0]), Tenant: string(raw[1]), Partition: string(raw[2]), Held: int64Of(raw[3]),
-			Waiting: idsOf(raw[4]),
+			Queue: string(raw[0]), Tenant: string(raw[1]), Partition: string(raw[2]), Waiting: idsOf(raw[3]),
 		})
 		return nil
 	}, term, groups, heads)
 	if err != nil {
 		return nil, fmt.Errorf("turns: %w", err)
+	}
+	counts, err := s.holders.counts(ctx, s)
+	if err != nil {
+		return nil, fmt.Errorf("turns: who has one: %w", err)
+	}
+	for i, g := range all {
+		of := turnGroup{g.Queue, g.Tenant, g.Partition}
+		all[i].Held = counts[of]
+		delete(counts, of)
+	}
+	for of, held := range counts {
+		all = append(all, store.Turns{Queue: of.queue, Tenant: of.tenant, Partition: of.partition, Held: held})
 	}
 	return all, nil
 }

@@ -15,6 +15,7 @@ import (
 type limits struct {
 	*testing.T
 	s      *postgres.Store
+	rarely *postgres.Store // of a process that looks now and then
 	pool   *pgxpool.Pool
 	term   int64
 	worker store.ID
@@ -22,7 +23,12 @@ type limits struct {
 
 func newLimits(t *testing.T) *limits {
 	s, pool := fresh(t)
-	return &limits{t, s, pool, lead(t, s), startWorker(t, s)}
+	rarely, err := postgres.New(pool, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { rarely.Close() })
+	return &limits{t, s, rarely, pool, lead(t, s), startWorker(t, s)}
 }
 
 // granted has n tasks of two tenants enqueued, and grants them their turns.
@@ -54,19 +60,24 @@ func (l *limits) finish(tasks []store.Task) {
 // held wants so many to have their turn, whoever asks.
 func (l *limits) held(want int64) {
 	l.Helper()
-	for _, term := range []int64{0, l.term} {
-		turns, err := l.s.Turns(l.Context(), term, 100, 100)
-		if err != nil {
-			l.Fatal(err)
-		}
-		var n int64
-		for _, g := range turns {
-			n += g.Held
-		}
-		if n != want {
+	for term, s := range map[int64]*postgres.Store{0: l.rarely, l.term: l.s} {
+		if n := l.holders(s, term); n != want {
 			l.Fatalf("term %d: %d tasks have their turn, want %d", term, n, want)
 		}
 	}
+}
+
+// holders counts the tasks that have their turn.
+func (l *limits) holders(s *postgres.Store, term int64) (n int64) {
+	l.Helper()
+	turns, err := s.Turns(l.Context(), term, 100, 100)
+	if err != nil {
+		l.Fatal(err)
+	}
+	for _, g := range turns {
+		n += g.Held
+	}
+	return n
 }
 
 // sums has the rows of turns summed up over and over.
@@ -229,4 +240,16 @@ func TestTurnsOfOtherProgramsAndVersions(t *testing.T) {
 	l.held(3)
 	l.finish(tasks[1:])
 	l.held(0)
+}
+
+// What a process remembers of turns, and a database that failed over has lost, is forgotten by itself.
+func TestTurnsThatADatabaseLostAreForgotten(t *testing.T) {
+	l := newLimits(t)
+	l.s.HoldersFor(100 * time.Millisecond)
+	l.granted(2)
+	l.held(2)
+	if _, err := l.pool.Exec(t.Context(), "delete from tusk.held where seen is null"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the lost turns are forgotten", func() bool { return l.holders(l.s, l.term) == 0 })
 }

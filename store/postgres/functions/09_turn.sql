@@ -1,12 +1,11 @@
 -- A task that runs only in its turn stands in line among the waiting, by queue,
 -- tenant and partition. The one who leads asks who waits and grants turns.
 
--- Tells who has a turn and who waits for one: the groups that have waited longest,
--- with their first tasks, and then those that only have turns. The index is read
--- from group to group, and not through everybody who waits: a bitmap of all who come after
--- a group costs the same where the planner believes that there are few.
+-- Tells who waits for a turn: the groups that have waited longest, with their first tasks. The index is read from
+-- group to group, and not through everybody who waits: a bitmap of all who come after a group costs the same where the
+-- planner believes that there are few.
 create function tusk_fn.turns(_term bigint, _groups int, _heads int)
-returns table (queue text, tenant text, partition text, held bigint, waiting uuid[]) language plpgsql
+returns table (queue text, tenant text, partition text, waiting uuid[]) language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set plan_cache_mode = force_generic_plan
   set jit = off
 as $$
@@ -17,9 +16,6 @@ begin
     if (select count(*) from tusk.held_row) > 64 then
       perform tusk.sum_turns();
     end if;
-  end if;
-  if not exists (select from tusk.waiting w where w.line is not null) and not exists (select from tusk.turn) then
-    return; -- nobody uses turns
   end if;
   return query
   with recursive head as (
@@ -39,23 +35,43 @@ begin
     select * from (select distinct on (h.q, h.t, h.p) h.q, h.t, h.p, h.line, h.n from head h
       order by h.q, h.t, h.p, h.line, h.n) f
     order by f.line, f.n limit _groups),
-  has as materialized (
-    select h.queue as q, h.tenant as t, h.partition as p, count(*) as held from tusk.turn h group by 1, 2, 3),
   named as materialized (
-    select y.q, tusk_fn.queue_of(y.q << 16) as queue from (select f.q from first f union select s.q from has s) y)
-  select m.queue, x.t, x.p, x.held, x.ids
-  from (
-    select f.q, f.t, f.p, coalesce(s.held, 0) as held, f.line, f.n, array(
-      select w.id from tusk.waiting w
-      where w.line is not null and w.lane >> 16 = f.q and coalesce(w.tenant, '') = f.t
-        and coalesce(w.partition, '') = f.p
-      order by w.lane, w.line, w.n limit _heads) as ids
-    from first f left join has s on (s.q, s.t, s.p) = (f.q, f.t, f.p)
+    select y.q, tusk_fn.queue_of(y.q << 16) as queue from (select distinct f.q from first f) y)
+  select m.queue, f.t, f.p, array(
+    select w.id from tusk.waiting w
+    where w.line is not null and w.lane >> 16 = f.q and coalesce(w.tenant, '') = f.t
+      and coalesce(w.partition, '') = f.p
+    order by w.lane, w.line, w.n limit _heads)
+  from first f join named m on m.q = f.q
+  order by f.line, f.n;
+end $$;
+
+-- Tells what has become of turns since a snapshot, where the latest sum is still the one named; else that sum, and
+-- what came after it. There is one row at least, with the sum and the snapshot of this answer.
+create function tusk_fn.turns_since(_sum bigint, _seen pg_snapshot)
+returns table (sum bigint, now pg_snapshot, place bigint, back boolean, queue text, ids uuid[], tenants text[],
+  partitions text[]) language plpgsql stable
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+begin
+  return query
+  with latest as materialized (
+    select s.seq, s.xid, s.seq = _sum as same, case when s.seq = _sum then _seen else s.seen end as seen
+    from tusk.held s where s.seen is not null order by s.seq desc limit 1)
+  select s.seq, pg_current_snapshot(), case when h.seen is null then h.seq else 0 end, h.back, tusk_fn.queue_of(g.queue << 16), g.ids, g.tenants,
+    g.partitions
+  from latest s
+  left join lateral (
+    select h.* from tusk.held h where h.xid = s.xid and h.seq = s.seq and s.same is not true
     union all
-    select s.q, s.t, s.p, s.held, null, null, '{}'
-    from has s where not exists (select from first f where (s.q, s.t, s.p) = (f.q, f.t, f.p))) x
-  join named m on m.q = x.q
-  order by x.line, x.n, 1, 2, 3;
+    select h.* from tusk.held h where h.xid >= pg_snapshot_xmax(s.seen) and h.seen is null
+    union all
+    select h.* from pg_snapshot_xip(s.seen) x join tusk.held h on h.xid = x and h.seen is null) h on true
+  left join lateral (
+    select u.queue, array_agg(u.id) as ids, array_agg(u.tenant) as tenants, array_agg(u.partition) as partitions
+    from unnest(h.ids, h.queues, h.tenants, h.partitions) u(id, queue, tenant, partition) group by u.queue) g on true
+  order by 3;
 end $$;
 
 -- Gives back turns.

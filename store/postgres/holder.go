@@ -1,0 +1,94 @@
+package postgres
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// holdersFor is how long holders are remembered. A database that failed over may lack the last turns that this
+// process heard of.
+const holdersFor = 10 * time.Second
+
+// holders are the tasks that have their turn, as of a snapshot: a look reads only what has come since.
+type holders struct {
+	mu    sync.Mutex
+	began time.Time
+	sum   int64   // the row of the latest sum
+	seen  *string // the snapshot; nil: none
+	tasks map[store.ID]holder
+	held  map[turnGroup]int64
+}
+
+// holder is a task that has its turn, since a row of the table; of a sum's tasks the row is 0.
+type holder struct {
+	row int64
+	of  turnGroup
+}
+
+type turnGroup struct{ queue, tenant, partition string }
+
+// counts returns how many tasks of each group have their turn now.
+func (h *holders) counts(ctx context.Context, s *Store) (map[turnGroup]int64, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.seen == nil || time.Since(h.began) > s.holdersFor {
+		h.forget()
+	}
+	var now string
+	err := s.query(ctx, "turns_since", func(raw [][]byte) error {
+		if sum := int64Of(raw[0]); sum != h.sum {
+			h.forget() // everything comes again
+			h.sum = sum
+		}
+		now = string(raw[1])
+		h.take(raw[2:])
+		return nil
+	}, h.sum, h.seen)
+	if err != nil {
+		h.forget()
+		return nil, err
+	}
+	h.seen = &now
+	return maps.Clone(h.held), nil
+}
+
+func (h *holders) forget() {
+	h.began, h.sum, h.seen, h.tasks, h.held = time.Now(), 0, nil, map[store.ID]holder{}, map[turnGroup]int64{}
+}
+
+// take takes in a row of turns given or given back. Rows come in their order, but for those that commit late: these
+// give back what may have been given again since.
+func (h *holders) take(raw [][]byte) {
+	row, ids := int64Of(raw[0]), idsOf(raw[3])
+	if len(ids) == 0 {
+		return
+	}
+	if back := raw[1][0] != 0; back {
+		for _, id := range ids {
+			if had, has := h.tasks[id]; has && had.row < row {
+				h.drop(id, had)
+			}
+		}
+		return
+	}
+	tenants, partitions := textsOf(raw[4]), textsOf(raw[5])
+	for i, id := range ids {
+		if had, has := h.tasks[id]; has {
+			h.drop(id, had)
+		}
+		of := turnGroup{string(raw[2]), tenants[i], partitions[i]}
+		h.tasks[id] = holder{row, of}
+		h.held[of]++
+	}
+}
+
+func (h *holders) drop(id store.ID, had holder) {
+	delete(h.tasks, id)
+	if h.held[had.of]--; h.held[had.of] == 0 {
+		delete(h.held, had.of)
+	}
+}
