@@ -91,7 +91,7 @@ var mutants = []mutant{
 		"x where x >= _at_xid and pg_visible_in_snapshot(x, _win) order by x) late",
 		"x where false and pg_visible_in_snapshot(x, _win) order by x) late"}}, "F1", "I1"},
 	{"a claim takes its last task once more", "postgres", []change{{"store/postgres/functions/04_claim.sql",
-		"p.at_n := _ns[cardinality(_ns)];", "p.at_n := _ns[cardinality(_ns)] - 1;"}}, "F1", "I1|I4|I3"},
+		"p.at_n := _n;", "p.at_n := _n - 1;"}}, "F1", "I1|I4|I3"},
 	{"a transaction of the user's is not used", "postgres", []change{{"store/postgres/tx.go",
 		"return &userTx{s, sqlSession{tx}}, nil", "return &userTx{s, driverSession{s.pool}}, nil"}}, "F1", "I2|I6"},
 	{"an enqueue and a finish are not written through", "postgres", []change{{"store/postgres/functions/05_enqueue.sql",

@@ -33,3 +33,12 @@ create type tusk_fn.extras as (
 -- How long a queue keeps tasks that have ended, in microseconds; 0 keeps them for ever.
 create type tusk_fn.retention as (queue bigint, completed bigint, cancelled bigint, discarded bigint);
 
+-- Tasks of a lane that were claimed, in columns. Those from attempts on are null while every task has only what it
+-- must have. What the tasks of a pack share is an array of one, and so is the first of their ids. Args too large for an
+-- array come in a row of their own, with neither a time nor anything else but the id; it counts no task. What follows
+-- is for the lease, in the order of ids, and for the lane, whose position is now at row n of transaction hi.
+create type tusk_fn.piece as (
+  lane bigint, claimed_at timestamptz, ids uuid[], kinds text[], args bytea[], enqueued_at timestamptz[],
+  attempts int[], crashes int[], run_at timestamptz[], expires_at timestamptz[], tenants text[], keys text[],
+  tags text[], settings bytea[], workflows uuid[], turns boolean[], partitions text[],
+  tasks int, firsts uuid[], counts int[], lo xid8, hi xid8, n bigint);

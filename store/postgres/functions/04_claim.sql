@@ -2,56 +2,23 @@
 -- of priority. Every statement that judges comes after the lock and sees what
 -- the lock's last holder wrote. Nothing is written where nothing is found.
 --
--- Tasks are returned in columns, a row for each piece of a lane: hundreds of rows
--- cost the server and the worker more than the arrays of one. The columns from
--- attempts on are null while every task has only what it must have; _full asks
--- for them at once. A pack is a row by itself: what its tasks share is an array of
--- one, and so is the first of their ids. _packed says that packs are likely. Args too
--- large for an array come in rows of their own, after the others, with neither a time
--- nor anything else but the id. Who has locked one of the lanes names it in _held, and
--- waits for no other.
+-- _full asks for all columns at once. _packed says that packs are likely. Who has locked
+-- one of the lanes names it in _held, and waits for no other.
 -- In the model (docs/design/model.md): ClaimJudge, ClaimTake.
 create function tusk_fn.claim(_worker uuid, _token uuid, _queues bigint[], _limit int, _again boolean, _lock bigint,
   _full boolean, _packed boolean, _held bigint default 0)
-returns table (
-  lane bigint, claimed_at timestamptz, ids uuid[], kinds text[], args bytea[], enqueued_at timestamptz[],
-  attempts int[], crashes int[], run_at timestamptz[], expires_at timestamptz[], tenants text[], keys text[],
-  tags text[], settings bytea[], workflows uuid[], turns boolean[], partitions text[])
-language plpgsql
+returns setof tusk_fn.piece language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
   set lock_timeout = '2s'
 as $$
-#variable_conflict use_column
 declare
-  _alive  boolean;
-  _known  boolean; -- the token
-  _lanes  bigint[];
-  _lane   bigint;
-  _want   int := _limit;
-  _got    int; -- from the lane
-  _size   int; -- of the last piece
-  _first  boolean;
-  _plain  boolean;
-  _packs  boolean;
-  _skip   int; -- of a pack
-  _take   int;
-  _open   boolean; -- the lane had a window
-  _last   boolean;
-  _here   pg_snapshot;
-  _win    pg_snapshot;
-  _from   xid8; -- where to go on in the index
-  _n      bigint;
-  _xids   xid8[];
-  _ns     bigint[];
-  _sorted uuid[]; -- of the last piece, in runs
-  _sizes  int[];
-  _firsts uuid[]; -- of the lane
-  _counts int[];
-  _sort   boolean; -- they are not sorted yet
-  _lo     xid8;
-  _hi     xid8;
-  p       tusk.lane_position;
-  _rows   cursor for select x.* from tusk_fn.rows_next(_lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) x;
+  _alive boolean;
+  _known boolean; -- the token
+  _lanes bigint[];
+  _lane  bigint;
+  _first boolean;
+  _want  int := _limit;
+  r      tusk_fn.piece;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     perform tusk_fn.need_read_committed();
@@ -68,163 +35,200 @@ begin
   into _alive, _known, _lanes;
   if not _alive then
     raise exception 'the worker is dead' using errcode = 'TK001';
-  end if;
-  if _known or _again then
-    if _again then
-      return query
-      select h.lane, h.claimed_at, array[h.id], array[h.kind], array[h.args], array[h.enqueued_at], array[h.attempt],
-        array[h.crashes], array[h.run_at], array[h.expires_at], array[h.tenant], array[h.key],
-        array[to_json(h.tags)::text], array[h.settings], array[h.workflow], array[h.turn], array[h.partition]
-      from tusk_fn.held(_token) h;
-    end if;
+  elsif _again then
+    return query
+    select h.lane, h.claimed_at, array[h.id], array[h.kind], array[h.args], array[h.enqueued_at], array[h.attempt],
+      array[h.crashes], array[h.run_at], array[h.expires_at], array[h.tenant], array[h.key],
+      array[to_json(h.tags)::text], array[h.settings], array[h.workflow], array[h.turn], array[h.partition],
+      1, array[h.id], null::int[], null::xid8, null::xid8, null::bigint
+    from tusk_fn.held(_token) h;
+    return;
+  elsif _known then
     return;
   end if;
   _first := _held in (0, _lanes[1]);
   foreach _lane in array _lanes loop
-    if pg_try_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31)) then
-      claimed_at := clock_timestamp();
-    else
+    if not pg_try_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31)) then
       continue when not _first or not tusk_fn.await_lane(_lane);
-      claimed_at := clock_timestamp();
       perform tusk_fn.need_alive(_worker); -- it may have been declared dead meanwhile
     end if;
     _first := false;
-    lane := _lane;
-    select * into p from tusk.lane_position q where q.lane = _lane order by q.no desc limit 1;
-    if not found then
-      p := row(_lane, 0, '1:1:', null, '0', 0, 0)::tusk.lane_position;
-    end if;
-    _here := pg_current_snapshot();
-    _open := p.win is not null;
-    _got := 0;
-    _sort := false;
-    -- Once with the window that is there, if there is one, and if that has too
-    -- little left once more, up to here.
-    loop
-      _win := coalesce(p.win, _here);
-      -- One point to start from. Of two lower bounds the index would take the
-      -- lesser, and walk over all that was ever claimed.
-      _from := greatest(p.at_xid, pg_snapshot_xmax(p.done));
-      _n := case when p.at_xid >= pg_snapshot_xmax(p.done) then p.at_n else -1 end;
-      _plain := not _full;
-      _packs := _packed;
-      _sizes := null;
-      attempts := null;
-      if _packs then
-        _plain := true;
-      elsif _plain and (pg_snapshot_xmin(p.done) = pg_snapshot_xmax(p.done)
-        or p.at_xid >= pg_snapshot_xmax(p.done)) then
-        -- Nobody was writing when the lane was last looked at, or it has gone past them:
-        -- no late rows to look for, which is much of the work of a small claim.
-        select array_agg(r.id), array_agg(r.kind), array_agg(case when octet_length(r.args) <= 8192 then r.args end),
-          array_agg(r.enqueued_at), array_agg(r.xid), array_agg(r.n), array_agg(r.id order by r.id),
-          bool_and(r.attempt = 0 and r.crashes = 0 and r.run_at is null and r.expires_at is null and r.tenant is null
-            and r.key is null and r.tags is null and r.settings is null and r.workflow is null and r.turn is null
-            and r.partition is null),
-          bool_or(r.packed is not null)
-        into ids, kinds, args, enqueued_at, _xids, _ns, _sorted, _plain, _packs
-        from tusk_fn.rows_after(_lane, _win, _from, _n, _want) r;
-      elsif _plain then
-        select array_agg(r.id), array_agg(r.kind), array_agg(case when octet_length(r.args) <= 8192 then r.args end),
-          array_agg(r.enqueued_at), array_agg(r.xid), array_agg(r.n), array_agg(r.id order by r.id),
-          bool_and(r.attempt = 0 and r.crashes = 0 and r.run_at is null and r.expires_at is null and r.tenant is null
-            and r.key is null and r.tags is null and r.settings is null and r.workflow is null and r.turn is null
-            and r.partition is null),
-          bool_or(r.packed is not null)
-        into ids, kinds, args, enqueued_at, _xids, _ns, _sorted, _plain, _packs
-        from tusk_fn.rows_next(_lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) r;
-      end if;
-      if not _plain and not _packs then
-        select array_agg(r.id), array_agg(r.kind), array_agg(case when octet_length(r.args) <= 8192 then r.args end),
-          array_agg(r.enqueued_at), array_agg(r.xid), array_agg(r.n), array_agg(r.id order by r.id),
-          array_agg(r.attempt + 1), array_agg(r.crashes), array_agg(r.run_at), array_agg(r.expires_at),
-          array_agg(r.tenant), array_agg(r.key), array_agg(to_json(r.tags)::text), array_agg(r.settings),
-          array_agg(r.workflow), array_agg(r.turn), array_agg(r.partition), bool_or(r.packed is not null)
-        into ids, kinds, args, enqueued_at, _xids, _ns, _sorted, attempts, crashes, run_at, expires_at, tenants, keys,
-          tags, settings, workflows, turns, partitions, _packs
-        from tusk_fn.rows_next(_lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) r;
-      end if;
-      if _packs then
-        _size := 0; _xids := '{}'; _sorted := '{}'; _sizes := '{}';
-        for _row in _rows loop -- one at a time, for each may be all that is wanted
-          _skip := case when _row.packed is not null and _row.xid = p.at_xid then greatest(p.at_n - _row.n, 0)
-            else 0 end;
-          _take := least(coalesce(cardinality(_row.packed), 1) - _skip, _want - _size);
-          ids := array[case when _skip = 0 then _row.id else tusk_fn.id_after(_row.id, _skip) end];
-          args := case when _row.packed is null then array[_row.args] else _row.packed[_skip + 1 : _skip + _take] end;
-          kinds := array[_row.kind]; enqueued_at := array[_row.enqueued_at];
-          attempts := null;
-          if _row.packed is null or _row.expires_at is not null or _row.tags is not null
-            or _row.settings is not null then
-            attempts := array[_row.attempt + 1]; crashes := array[_row.crashes]; run_at := array[_row.run_at];
-            expires_at := array[_row.expires_at];
-            tenants := array[_row.tenant]; keys := array[_row.key]; tags := array[to_json(_row.tags)::text];
-            settings := array[_row.settings];
-            workflows := array[_row.workflow]; turns := array[_row.turn]; partitions := array[_row.partition];
-          end if;
-          return next;
-          _sort := _sort or coalesce(ids[1] < _sorted[cardinality(_sorted)], false);
-          _sorted := _sorted || ids;
-          _sizes := _sizes || _take;
-          _xids := array[coalesce(_xids[1], _row.xid), _row.xid];
-          _ns := array[case when _row.packed is null then _row.n else _row.n + _skip + _take end];
-          _size := _size + _take;
-          exit when _size = _want;
-        end loop;
-      else
-        _size := coalesce(cardinality(_xids), 0);
-        if _size > 0 then
-          return next;
-          if array_position(args, null) is not null then
-            return query select * from tusk_fn.large_args(_lane, ids, args, _xids);
-          end if;
-        end if;
-      end if;
-      if _size > 0 then
-        if _got = 0 then
-          _lo := _xids[1]; _hi := _xids[cardinality(_xids)]; _firsts := _sorted; _counts := _sizes;
-        else
-          if _counts is not null or _sizes is not null then
-            _counts := coalesce(_counts, array_fill(1, array[cardinality(_firsts)]))
-              || coalesce(_sizes, array_fill(1, array[_size]));
-          end if;
-          _lo := least(_lo, _xids[1]); _hi := greatest(_hi, _xids[cardinality(_xids)]); _firsts := _firsts || _sorted;
-          _sort := true;
-        end if;
-        _got := _got + _size;
-        _want := _want - _size;
-      end if;
-      if _want = 0 then
-        p.win := _win; p.at_xid := _xids[cardinality(_xids)]; p.at_n := _ns[cardinality(_ns)];
-        exit;
-      end if;
-      _last := p.win is null;
-      p.done := _win; p.win := null; p.at_xid := '0'; p.at_n := 0;
-      exit when _last;
+    foreach r in array tusk_fn.claim_lane(_worker, _token, _lane, _want, _full, _packed) loop
+      return next r;
+      _want := _want - r.tasks;
     end loop;
-    if _got > 0 then
-      if cardinality(_firsts) = _got then
-        _counts := null;
-      end if;
-      if _sort then
-        select array_agg(u.first order by u.first), case when _counts is not null
-          then array_agg(u.count order by u.first) end
-        into _firsts, _counts
-        from unnest(_firsts, _counts) u(first, count);
-      end if;
-      insert into tusk.lease (token, lane, worker, claimed_at, lo, hi, firsts, counts)
-      values (_token, _lane, _worker, claimed_at, _lo, _hi, _firsts, _counts);
-    end if;
-    -- Many rows that were stepped over because nobody can see them yet are not
-    -- stepped over again.
-    if _got > 0 or _open or clock_timestamp() - claimed_at > interval '3 ms' then
-      insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
-      values (_lane, p.no + 1, p.done, p.win, p.at_xid, p.at_n, p.claimed + _got);
-    end if;
-    if _want = 0 then
-      return;
-    end if;
+    exit when _want = 0;
   end loop;
+end $$;
+
+-- Claims tasks from a lane that the caller has locked.
+create function tusk_fn.claim_lane(_worker uuid, _token uuid, _lane bigint, _limit int, _full boolean, _packed boolean)
+returns tusk_fn.piece[] language plpgsql as $$
+declare
+  _all    tusk_fn.piece[] := '{}';
+  _now    timestamptz := clock_timestamp();
+  _here   pg_snapshot := pg_current_snapshot();
+  _win    pg_snapshot;
+  _open   boolean; -- the lane had a window
+  _last   boolean;
+  _want   int := _limit;
+  _firsts uuid[];
+  _counts int[];
+  _sort   boolean := false; -- they are not sorted
+  _lo     xid8;
+  _hi     xid8;
+  _at     xid8;
+  _n      bigint;
+  p       tusk.lane_position;
+  r       tusk_fn.piece;
+begin
+  select * into p from tusk.lane_position q where q.lane = _lane order by q.no desc limit 1;
+  if not found then
+    p := row(_lane, 0, '1:1:', null, '0', 0, 0)::tusk.lane_position;
+  end if;
+  _open := p.win is not null;
+  -- Once with the window that is there, if there is one, and if that has too
+  -- little left once more, up to here.
+  loop
+    _win := coalesce(p.win, _here);
+    foreach r in array tusk_fn.next_pieces(p, _win, _now, _want, _full, _packed) loop
+      _all := _all || r;
+      continue when r.tasks = 0;
+      _sort := _sort or coalesce(r.firsts[1] < _firsts[cardinality(_firsts)], false);
+      if _counts is not null or r.counts is not null then
+        _counts := coalesce(_counts, array_fill(1, array[coalesce(cardinality(_firsts), 0)]))
+          || coalesce(r.counts, array_fill(1, array[r.tasks]));
+      end if;
+      _firsts := _firsts || r.firsts;
+      _lo := least(_lo, r.lo); _hi := greatest(_hi, r.hi); -- who commits late has a lower one
+      _at := r.hi; _n := r.n;
+      _want := _want - r.tasks;
+    end loop;
+    if _want = 0 then
+      p.win := _win; p.at_xid := _at; p.at_n := _n;
+      exit;
+    end if;
+    _last := p.win is null;
+    p.done := _win; p.win := null; p.at_xid := '0'; p.at_n := 0;
+    exit when _last;
+  end loop;
+  if _want < _limit then
+    if cardinality(_firsts) = _limit - _want then
+      _counts := null;
+    end if;
+    if _sort then
+      select array_agg(u.first order by u.first), case when _counts is not null
+        then array_agg(u.count order by u.first) end
+      into _firsts, _counts
+      from unnest(_firsts, _counts) u(first, count);
+    end if;
+    insert into tusk.lease (token, lane, worker, claimed_at, lo, hi, firsts, counts)
+    values (_token, _lane, _worker, _now, _lo, _hi, _firsts, _counts);
+  end if;
+  -- Many rows that nobody can see yet are not stepped over again.
+  if _want < _limit or _open or clock_timestamp() - _now > interval '3 ms' then
+    insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
+    values (_lane, p.no + 1, p.done, p.win, p.at_xid, p.at_n, p.claimed + _limit - _want);
+  end if;
+  return _all;
+end $$;
+
+-- The next tasks of a lane that are visible in a window. Hundreds of rows would cost the
+-- server and the worker more than the arrays of one. Args too large for an array come in rows
+-- of their own, after the others.
+create function tusk_fn.next_pieces(p tusk.lane_position, _win pg_snapshot, _now timestamptz, _want int, _full boolean,
+  _packed boolean)
+returns tusk_fn.piece[] language plpgsql as $$
+declare
+  -- One point to start from. Of two lower bounds the index would take the
+  -- lesser, and walk over all that was ever claimed.
+  _from  xid8 := greatest(p.at_xid, pg_snapshot_xmax(p.done));
+  _n     bigint := case when p.at_xid >= pg_snapshot_xmax(p.done) then p.at_n else -1 end;
+  _plain boolean := not _full;
+  _packs boolean := _packed;
+  _xids  xid8[];
+  _ns    bigint[];
+  r      tusk_fn.piece;
+begin
+  if _packs or _full then
+    null;
+  elsif pg_snapshot_xmin(p.done) = pg_snapshot_xmax(p.done) or p.at_xid >= pg_snapshot_xmax(p.done) then
+    -- Nobody was writing when the lane was last looked at, or it has gone past them:
+    -- no late rows to look for, which is much of the work of a small claim.
+    select array_agg(t.id), array_agg(t.kind), array_agg(case when octet_length(t.args) <= 8192 then t.args end),
+      array_agg(t.enqueued_at), array_agg(t.xid), array_agg(t.n), array_agg(t.id order by t.id),
+      bool_and(t.attempt = 0 and t.crashes = 0 and t.run_at is null and t.expires_at is null and t.tenant is null
+        and t.key is null and t.tags is null and t.settings is null and t.workflow is null and t.turn is null
+        and t.partition is null),
+      bool_or(t.packed is not null)
+    into r.ids, r.kinds, r.args, r.enqueued_at, _xids, _ns, r.firsts, _plain, _packs
+    from tusk_fn.rows_after(p.lane, _win, _from, _n, _want) t;
+  else
+    select array_agg(t.id), array_agg(t.kind), array_agg(case when octet_length(t.args) <= 8192 then t.args end),
+      array_agg(t.enqueued_at), array_agg(t.xid), array_agg(t.n), array_agg(t.id order by t.id),
+      bool_and(t.attempt = 0 and t.crashes = 0 and t.run_at is null and t.expires_at is null and t.tenant is null
+        and t.key is null and t.tags is null and t.settings is null and t.workflow is null and t.turn is null
+        and t.partition is null),
+      bool_or(t.packed is not null)
+    into r.ids, r.kinds, r.args, r.enqueued_at, _xids, _ns, r.firsts, _plain, _packs
+    from tusk_fn.rows_next(p.lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) t;
+  end if;
+  if not _plain and not _packs then
+    select array_agg(t.id), array_agg(t.kind), array_agg(case when octet_length(t.args) <= 8192 then t.args end),
+      array_agg(t.enqueued_at), array_agg(t.xid), array_agg(t.n), array_agg(t.id order by t.id),
+      array_agg(t.attempt + 1), array_agg(t.crashes), array_agg(t.run_at), array_agg(t.expires_at),
+      array_agg(t.tenant), array_agg(t.key), array_agg(to_json(t.tags)::text), array_agg(t.settings),
+      array_agg(t.workflow), array_agg(t.turn), array_agg(t.partition), bool_or(t.packed is not null)
+    into r.ids, r.kinds, r.args, r.enqueued_at, _xids, _ns, r.firsts, r.attempts, r.crashes, r.run_at, r.expires_at,
+      r.tenants, r.keys, r.tags, r.settings, r.workflows, r.turns, r.partitions, _packs
+    from tusk_fn.rows_next(p.lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) t;
+  end if;
+  if _packs then
+    return tusk_fn.next_packs(p, _win, _now, _want, _from, _n);
+  elsif _xids is null then
+    return '{}';
+  end if;
+  r.lane := p.lane; r.claimed_at := _now; r.tasks := cardinality(_xids);
+  r.lo := _xids[1]; r.hi := _xids[r.tasks]; r.n := _ns[r.tasks];
+  if array_position(r.args, null) is not null then
+    return r || tusk_fn.large_args(p.lane, r.ids, r.args, _xids);
+  end if;
+  return array[r];
+end $$;
+
+-- The same where some are packs: a piece for each row, one at a time, for each may be all that is wanted.
+create function tusk_fn.next_packs(p tusk.lane_position, _win pg_snapshot, _now timestamptz, _want int, _from xid8,
+  _n bigint)
+returns tusk_fn.piece[] language plpgsql as $$
+declare
+  _all   tusk_fn.piece[] := '{}';
+  _left  int := _want;
+  _skip  int; -- of a pack
+  r      tusk_fn.piece;
+  _rows  cursor for select x.* from tusk_fn.rows_next(p.lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) x;
+begin
+  for t in _rows loop
+    _skip := case when t.packed is not null and t.xid = p.at_xid then greatest(p.at_n - t.n, 0) else 0 end;
+    r := null;
+    r.lane := p.lane; r.claimed_at := _now;
+    r.tasks := least(coalesce(cardinality(t.packed), 1) - _skip, _left);
+    r.ids := array[case when _skip = 0 then t.id else tusk_fn.id_after(t.id, _skip) end];
+    r.args := case when t.packed is null then array[t.args] else t.packed[_skip + 1 : _skip + r.tasks] end;
+    r.kinds := array[t.kind]; r.enqueued_at := array[t.enqueued_at];
+    if t.packed is null or t.expires_at is not null or t.tags is not null or t.settings is not null then
+      r.attempts := array[t.attempt + 1]; r.crashes := array[t.crashes]; r.run_at := array[t.run_at];
+      r.expires_at := array[t.expires_at];
+      r.tenants := array[t.tenant]; r.keys := array[t.key]; r.tags := array[to_json(t.tags)::text];
+      r.settings := array[t.settings];
+      r.workflows := array[t.workflow]; r.turns := array[t.turn]; r.partitions := array[t.partition];
+    end if;
+    r.firsts := r.ids; r.counts := array[r.tasks]; r.lo := t.xid; r.hi := t.xid;
+    r.n := case when t.packed is null then t.n else t.n + _skip + r.tasks end;
+    _all := _all || r;
+    _left := _left - r.tasks;
+    exit when _left = 0;
+  end loop;
+  return _all;
 end $$;
 
 -- Refuses a worker that was declared dead.
@@ -278,20 +282,24 @@ returns setof tusk.log language sql stable as $$
   limit _want
 $$;
 
--- The args that claim left out: those of _ids whose place in _args is null.
+-- The args that next_pieces left out: those of _ids whose place in _args is null.
 create function tusk_fn.large_args(_lane bigint, _ids uuid[], _args bytea[], _xids xid8[])
-returns table (
-  lane bigint, claimed_at timestamptz, ids uuid[], kinds text[], args bytea[], enqueued_at timestamptz[],
-  attempts int[], crashes int[], run_at timestamptz[], expires_at timestamptz[], tenants text[], keys text[],
-  tags text[], settings bytea[], workflows uuid[], turns boolean[], partitions text[])
-language sql stable as $$
-  select _lane, null::timestamptz, array[u.id], null::text[], array[t.args], null::timestamptz[], null::int[],
-    null::int[], null::timestamptz[], null::timestamptz[], null::text[], null::text[], null::text[], null::bytea[],
-    null::uuid[], null::boolean[], null::text[]
-  from unnest(_ids, _args, _xids) u(id, args, xid)
-  join tusk.log t on t.lane = _lane and t.xid = u.xid and t.id = u.id and t.packed is null
-  where u.args is null
-$$;
+returns tusk_fn.piece[] language plpgsql as $$
+declare
+  _all tusk_fn.piece[] := '{}';
+  r    tusk_fn.piece;
+begin
+  r.lane := _lane; r.tasks := 0;
+  for r.ids, r.args in
+    select array[u.id], array[t.args]
+    from unnest(_ids, _args, _xids) u(id, args, xid)
+    join tusk.log t on t.lane = _lane and t.xid = u.xid and t.id = u.id and t.packed is null
+    where u.args is null
+  loop
+    _all := _all || r;
+  end loop;
+  return _all;
+end $$;
 
 -- The lanes of several queues, in order.
 create function tusk_fn.lanes_to_try(_queues bigint[]) returns bigint[] language plpgsql as $$

@@ -265,6 +265,36 @@ begin
   return coalesce(_took, '{}');
 end $$;
 
+-- Locks the keys of tasks, and whatever holds them, and takes the keys that are free for tasks that are due.
+-- Returns the places of those tasks.
+create function tusk_fn.take_new_keys(_tasks tusk_fn.new_task[], _pending boolean[], _now timestamptz) returns int[]
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+declare
+  _queues bigint[];
+  _own    text[]; -- the keys as their tenants own them
+  _held   uuid[];
+begin
+  _queues := array(select x.lane >> 16 from unnest(_tasks) with ordinality x order by x.ordinality);
+  _own := array(
+    select tusk_fn.tenant_key(x.tenant, x.key) from unnest(_tasks) with ordinality x order by x.ordinality);
+  perform tusk_fn.lock_keys(_queues, _own);
+  _held := tusk_fn.tasks_of_keys(
+    array(select _queues[x.ordinality] from unnest(_tasks) with ordinality x where x.conflict in (1, 2)
+      order by x.ordinality),
+    array(select _own[x.ordinality] from unnest(_tasks) with ordinality x where x.conflict in (1, 2)
+      order by x.ordinality));
+  if cardinality(_held) > 0 then
+    perform tusk_fn.lock_waiting(_held, '{}');
+    perform tusk_fn.lock_lanes(_held);
+  end if;
+  return tusk_fn.take_keys(_queues, _own,
+    array(select x.id from unnest(_tasks) with ordinality x order by x.ordinality),
+    array(
+      select x.conflict in (0, 1) and _pending[x.ordinality] is not true
+        and tusk_fn.due(_now, x.run_at, x.delay) <= _now
+      from unnest(_tasks) with ordinality x order by x.ordinality));
+end $$;
+
 -- Takes tasks of every sort in, and says what became of each, in order.
 -- Numbers are drawn first, so that the order given is the order in the lanes; keys
 -- that are new are stored in the order in which they are locked.
@@ -274,37 +304,16 @@ returns table (place int, id uuid, result smallint)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
-  _now    timestamptz := clock_timestamp();
-  _ns     bigint[];
-  _queues bigint[];
-  _own    text[]; -- the keys as their tenants own them
-  _held   uuid[];
-  _easy   int[];  -- tasks whose key was free: they are stored like those without
-  w       tusk.waiting;
-  t       record;
+  _now  timestamptz := clock_timestamp();
+  _ns   bigint[];
+  _easy int[]; -- tasks whose key was free: they are stored like those without
+  w     tusk.waiting;
+  t     record;
 begin
   perform tusk_fn.need_read_committed();
   _ns := array(select nextval('tusk.task_n') from generate_subscripts(_tasks, 1));
   if (select count(x.key) from unnest(_tasks) x) > 1 then
-    _queues := array(select x.lane >> 16 from unnest(_tasks) with ordinality x order by x.ordinality);
-    _own := array(
-      select tusk_fn.tenant_key(x.tenant, x.key) from unnest(_tasks) with ordinality x order by x.ordinality);
-    perform tusk_fn.lock_keys(_queues, _own);
-    _held := tusk_fn.tasks_of_keys(
-      array(select _queues[x.ordinality] from unnest(_tasks) with ordinality x where x.conflict in (1, 2)
-        order by x.ordinality),
-      array(select _own[x.ordinality] from unnest(_tasks) with ordinality x where x.conflict in (1, 2)
-        order by x.ordinality));
-    if cardinality(_held) > 0 then
-      perform tusk_fn.lock_waiting(_held, '{}');
-      perform tusk_fn.lock_lanes(_held);
-    end if;
-    _easy := tusk_fn.take_keys(_queues, _own,
-      array(select x.id from unnest(_tasks) with ordinality x order by x.ordinality),
-      array(
-        select x.conflict in (0, 1) and _pending[x.ordinality] is not true
-          and tusk_fn.due(_now, x.run_at, x.delay) <= _now
-        from unnest(_tasks) with ordinality x order by x.ordinality));
+    _easy := tusk_fn.take_new_keys(_tasks, _pending, _now);
   end if;
   insert into tusk.log (lane, n, id, enqueued_at, kind, args, run_at, expires_at, tenant, key, tags, settings,
     workflow, partition)

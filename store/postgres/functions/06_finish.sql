@@ -72,82 +72,6 @@ create function tusk_fn.cancelled_stat(_queue text, _kind text) returns bytea la
   select convert_to(json_build_array(json_build_object('queue', _queue, 'kind', _kind, 'cancelled', 1))::text, 'UTF8')
 $$;
 
--- Stores what handlers recorded in attempts whose end was just accepted, in the same
--- transaction: what is refused leaves nothing behind. Never true.
-create function tusk_fn.add_notes(_ids uuid[], _progress text[], _outputs bytea[], _logs text[]) returns boolean
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
-begin
-  insert into tusk.note as o (id, progress, output, logs)
-  select x.id, x.progress::jsonb, x.output, x.logs::jsonb
-  from unnest(_ids, _progress, _outputs, _logs) x(id, progress, output, logs)
-  order by x.id
-  on conflict (id) do update
-  set progress = coalesce(excluded.progress, o.progress), output = coalesce(excluded.output, o.output),
-    logs = case when excluded.logs is null then o.logs else coalesce(o.logs, '[]') || excluded.logs end;
-  return false;
-end $$;
-
--- The same for who must not wait for a user's transaction.
-create function tusk_fn.add_free_notes(_ids uuid[], _progress text[], _outputs bytea[], _logs text[]) returns boolean
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off set lock_timeout = '20ms' as $$
-begin
-  return tusk_fn.add_notes(_ids, _progress, _outputs, _logs);
-end $$;
-
--- Stores what handlers recorded, where their leases are open: once the rows of the notes
--- are locked, that is looked at again. Where one has ended meanwhile nothing is stored, and
--- the notes are tried one by one.
-create function tusk_fn.write_notes(_ids uuid[], _tokens uuid[], _progress text[], _outputs bytea[], _logs text[])
-returns void language plpgsql as $$
-declare
-  _written uuid[];
-begin
-  with written as (
-    insert into tusk.note as o (id, progress, output, logs)
-    select x.id, x.progress::jsonb, x.output, x.logs::jsonb
-    from unnest(_ids, _tokens, _progress, _outputs, _logs) x(id, token, progress, output, logs)
-    where exists (select from tusk_fn.running r where r.token = x.token and r.id = x.id)
-    on conflict (id) do update
-    set progress = coalesce(excluded.progress, o.progress), output = coalesce(excluded.output, o.output),
-      logs = case when excluded.logs is null then o.logs else coalesce(o.logs, '[]') || excluded.logs end
-    returning o.id)
-  select array_agg(w.id) into _written from written w;
-  if exists (
-    select from unnest(_ids, _tokens) x(id, token)
-    where x.id = any(_written) and not exists (select from tusk_fn.running r where r.token = x.token
-      and r.id = x.id)) then
-    raise lock_not_available using message = 'an attempt ended while its note was written';
-  end if;
-end $$;
-
--- The same for who must not wait for a user's transaction, which may hold the note of a
--- task that it ends. Returns the places of notes that are held and not stored.
-create function tusk_fn.write_free_notes(_ids uuid[], _tokens uuid[], _progress text[], _outputs bytea[],
-  _logs text[]) returns int[]
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off set lock_timeout = '20ms' as $$
-declare
-  _held  int[] := '{}';
-  _begun timestamptz := clock_timestamp();
-begin
-  begin
-    perform tusk_fn.write_notes(_ids, _tokens, _progress, _outputs, _logs);
-    return _held;
-  exception when lock_not_available then
-  end;
-  for i in 1 .. cardinality(_ids) loop
-    begin
-      if clock_timestamp() - _begun > interval '300 ms' then
-        _held := _held || i; -- it was not tried
-        continue;
-      end if;
-      perform tusk_fn.write_notes(_ids[i:i], _tokens[i:i], _progress[i:i], _outputs[i:i], _logs[i:i]);
-    exception when lock_not_available then
-      _held := _held || i;
-    end;
-  end loop;
-  return _held;
-end $$;
-
 -- The common flush: plain completions of one lease without keys, in runs as it was
 -- claimed, which is closed as a whole. Where anything was ever put beside leases, and
 -- for anything else, it is left to finish_lease.
@@ -262,23 +186,13 @@ set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force
 as $$
 #variable_conflict use_column
 declare
-  _now   timestamptz := clock_timestamp();
-  _held  int[];
-  _locked tid[];
-  _full  tid[];
-  _whole int[];
-  _part  int[];
-  _open  varbit[]; -- of those of _part that are judged by runs
-  _ids   uuid[];
-  _bad   int := 0;
-  _many  int := 0; -- tasks that have to be locked one by one
-  _odds  int[] := array(select x.g from unnest(_odd) x); -- their groups
-  _apart uuid[] := array(select x.id from unnest(_odd) x);
-  l      tusk.lease;
-  o      tusk_fn.odd_end;
-  k      tusk_fn.end_key;
-  g      int;
-  i      int;
+  _now    timestamptz := clock_timestamp();
+  _held   int[];
+  _locked tid[]; -- leases
+  _full   tid[];
+  _whole  int[];
+  _part   int[];
+  _open   varbit[]; -- of those of _part that are judged by runs
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     perform tusk_fn.need_read_committed();
@@ -307,29 +221,36 @@ begin
     if cardinality(f.tokens) = 1 then -- of several all are locked
       perform 1 from tusk.lease x where x.token = f.tokens[1] and x.lane = f.lanes[1] for no key update;
     end if;
-    foreach g in array _part loop
-      if f.sizes[g] <= 16 or f.sizes[g] * 4 <= f.ends[g] - coalesce(f.ends[g - 1], 0) + 4 then
-        _open[g] := tusk_fn.open_after(f.tokens[g], f.lanes[g], f.firsts[f.offs[g] + 1 : f.offs[g] + f.sizes[g]],
-          f.counts[f.offs[g] + 1 : f.offs[g] + f.sizes[g]], _locked);
-        continue when _open[g] is not null;
-      end if;
-      _ids := array(select i.id from tusk_fn.ids_of(f.firsts[f.offs[g] + 1 : f.offs[g] + f.sizes[g]],
-        f.counts[f.offs[g] + 1 : f.offs[g] + f.sizes[g]]) i);
-      if not exists (select from tusk.lease x where x.token = f.tokens[g] and x.lane = f.lanes[g]
-        and x.ctid = any(_locked)) then
-        _many := _many + cardinality(_ids);
-        if _many > 1000 then -- the server's table of locks is bounded, and everybody's
-          raise exception 'too many attempts to lock one by one' using errcode = 'lock_not_available';
-        end if;
-      end if;
-      return query select *, null::text from tusk_fn.judge(f.tokens[g], f.lanes[g], _ids, _locked);
-      get diagnostics i = row_count;
-      _bad := _bad + i;
-    end loop;
-    if _bad > 0 then
+    _open := tusk_fn.open_parts(f, _part, _locked);
+    return query select j.*, null::text from tusk_fn.judge_parts(f, _part, _open, _locked) j;
+    if found then
       return;
     end if;
   end if;
+  perform tusk_fn.write_ends(f, _odd, _now);
+  delete from tusk.lease x where x.ctid = any(_full);
+  if _part is not null then
+    perform tusk_fn.close_parts(f, _part, _open, _locked);
+  end if;
+  perform tusk_fn.free_key(k.queue, k.key, k.id, _now) from unnest(_keys) with ordinality k
+  where k.id is not null order by k.ordinality;
+  if pg_relation_size('tusk.open_need') > 0 then
+    return query select null::uuid, null::uuid, null::boolean, q
+    from tusk_fn.tell_ended(array(select i.id from tusk_fn.ids_of(f.firsts, f.counts) i),
+      array(select x.id from unnest(_odd) x)) q;
+  end if;
+end $$;
+
+-- Writes how attempts ended: plain completions in a row for each group, the others by themselves.
+create function tusk_fn.write_ends(f tusk_fn.flush, _odd tusk_fn.odd_end[], _now timestamptz) returns void
+language plpgsql as $$
+#variable_conflict use_column
+declare
+  _odds  int[] := array(select x.g from unnest(_odd) x); -- their groups
+  _apart uuid[] := array(select x.id from unnest(_odd) x);
+  l      tusk.lease;
+  o      tusk_fn.odd_end;
+begin
   foreach o in array _odd loop
     select * into l from tusk.lease x where x.token = f.tokens[o.g] and x.lane = f.lanes[o.g];
     perform tusk_fn.end_attempt(l, o, greatest(_now - o.ago * interval '1 us', l.claimed_at), _now);
@@ -352,146 +273,6 @@ begin
     from unnest(f.tokens, f.lanes, f.offs, f.sizes) with ordinality u(token, lane, off, size, g)) s
   join tusk.lease x on x.token = s.token and x.lane = s.lane
   where x.token = any(f.tokens);
-  delete from tusk.lease x where x.ctid = any(_full);
-  foreach g in array coalesce(_part, '{}') loop
-    if _open[g] is null then
-      _ids := array(select i.id from tusk_fn.ids_of(f.firsts[f.offs[g] + 1 : f.offs[g] + f.sizes[g]],
-        f.counts[f.offs[g] + 1 : f.offs[g] + f.sizes[g]]) i);
-      perform tusk_fn.close(f.tokens[g], f.lanes[g], _ids, _locked);
-    elsif bit_count(_open[g]) = 0 then
-      delete from tusk.lease x where x.token = f.tokens[g] and x.lane = f.lanes[g];
-    else
-      update tusk.lease x set open = _open[g] where x.token = f.tokens[g] and x.lane = f.lanes[g];
-    end if;
-  end loop;
-  foreach k in array _keys loop
-    if k.id is not null then
-      perform tusk_fn.free_key(k.queue, k.key, k.id, _now);
-    end if;
-  end loop;
-  if pg_relation_size('tusk.open_need') > 0 then
-    return query select null::uuid, null::uuid, null::boolean, q
-    from tusk_fn.tell_ended(array(select i.id from tusk_fn.ids_of(f.firsts, f.counts) i), _apart) q;
-  end if;
-end $$;
-
--- What is still open in a lease, which is locked, without runs that all are. Null:
--- they are not, or that takes a closer look. To find each of thousands of tasks by
--- itself takes many times as long.
-create function tusk_fn.open_after(_token uuid, _lane bigint, _firsts uuid[], _counts int[], _locked tid[])
-  returns varbit
-language plpgsql as $$
-#variable_conflict use_column
-declare
-  l       tusk.lease;
-  _places int[];
-  _open   varbit;
-  _many   int;
-begin
-  select * into l from tusk.lease x where x.token = _token and x.lane = _lane and x.ctid = any(_locked);
-  if not found or exists (select from tusk.finished f where f.token = _token) then
-    return null;
-  end if;
-  _places := case when l.counts is null and _counts is null then array(
-    select array_position(l.firsts, u.first) from unnest(_firsts) with ordinality u(first, no) order by u.no)
-  else array(
-    select r.upto - r.count + 1 + tusk_fn.ids_between(r.first, u.first)
-    from (
-      select y.first, coalesce(y.count, 1) as count, y.no, tusk_fn.block_of(y.first) as block
-      from unnest(_firsts, _counts) with ordinality y(first, count, no) offset 0) u
-    left join (
-      select y.first, coalesce(y.count, 1) as count, (sum(coalesce(y.count, 1)) over (order by y.no))::int as upto
-      from unnest(l.firsts, l.counts) with ordinality y(first, count, no) offset 0) r
-      on r.first between u.block and u.first and tusk_fn.ids_between(r.first, u.first) + u.count <= r.count
-    order by u.no) end;
-  if array_position(_places, null) is not null then
-    return null;
-  end if;
-  _open := coalesce(l.open, repeat('1', coalesce((select sum(c) from unnest(l.counts) c),
-    cardinality(l.firsts))::int)::varbit);
-  for i in 1 .. cardinality(_places) loop
-    _many := coalesce(_counts[i], 1);
-    if substring(_open from _places[i] for _many) <> repeat('1', _many)::varbit then
-      return null;
-    end if;
-    _open := overlay(_open placing repeat('0', _many)::varbit from _places[i]);
-  end loop;
-  return _open;
-end $$;
-
--- Returns the tasks of a group that cannot be finished: those that are no longer open
--- in the lease, and those that an open transaction is about to finish. The locks come
--- first. What is open is judged after them, in a statement of its own: a transaction
--- that committed before its task was locked is seen. A lease may have thousands of
--- tasks, so it is taken apart once, and never in a loop.
--- In the model (docs/design/model.md): FinishTry, FinishOpen.
-create function tusk_fn.judge(_token uuid, _lane bigint, _ids uuid[], _locked tid[])
-  returns table (token uuid, id uuid, held boolean)
-language plpgsql set enable_nestloop = off set jit = off as $$
-#variable_conflict use_column
-declare
-  _held uuid[] := '{}';
-  _open uuid[];
-begin
-  if not exists (select from tusk.lease x where x.token = _token and x.lane = _lane and x.ctid = any(_locked)) then
-    _held := array(select u.id from unnest(_ids) u(id) where not tusk_fn.try_finish(_token, u.id));
-  end if;
-  _open := tusk_fn.open_in(_token, _lane);
-  return query
-  select _token, u.id, false from unnest(_ids) u(id) left join unnest(_open) o(id) on o.id = u.id where o.id is null;
-  return query
-  select _token, u.id, true from unnest(_held) u(id) join unnest(_open) o(id) on o.id = u.id;
-end $$;
-
--- The tasks that are open in a lease, in the order of their places.
-create function tusk_fn.open_in(_token uuid, _lane bigint) returns uuid[] language plpgsql as $$
-#variable_conflict use_column
-declare
-  l         tusk.lease;
-  _finished uuid[];
-begin
-  select * into l from tusk.lease x where x.token = _token and x.lane = _lane;
-  _finished := array(select f.id from tusk.finished f where f.token = _token);
-  if l.open is null and _finished = '{}' then
-    return array(select i.id from tusk_fn.ids_of(l.firsts, l.counts) i order by i.place);
-  end if;
-  return array(
-    select u.id from tusk_fn.ids_of(l.firsts, l.counts) u
-    where (l.open is null or get_bit(l.open, u.place::int - 1) = 1) and u.id <> all(_finished)
-    order by u.place);
-end $$;
-
--- The lock under which a task is finished while its lease is not held alone.
-create function tusk_fn.try_finish(_token uuid, _id uuid) returns boolean language sql volatile as $$
-  select pg_try_advisory_xact_lock(hashtextextended(_token::text || _id::text, 0))
-$$;
-
--- Closes some tasks of a lease, and with the last one the lease. A plan that is forbidden and
--- taken all the same, as that of ids_of, counts as dear enough to be compiled for a second.
-create function tusk_fn.close(_token uuid, _lane bigint, _ids uuid[], _locked tid[]) returns void
-language plpgsql set enable_nestloop = off set jit = off as $$
-#variable_conflict use_column
-declare
-  l     tusk.lease;
-  _at   tid;
-  _open uuid[] := tusk_fn.open_in(_token, _lane);
-  _mask varbit;
-begin
-  select * into l from tusk.lease x where x.token = _token and x.lane = _lane;
-  select x.ctid into _at from tusk.lease x where x.token = _token and x.lane = _lane;
-  select string_agg(case when o.id is not null and s.id is null then '1' else '0' end, '' order by u.place)::varbit
-  into _mask
-  from tusk_fn.ids_of(l.firsts, l.counts) u
-  left join unnest(_open) o(id) on o.id = u.id
-  left join unnest(_ids) s(id) on s.id = u.id;
-  if bit_count(_mask) = 0 and _at = any(_locked) then
-    delete from tusk.lease x where x.ctid = _at;
-  else
-    update tusk.lease x set open = _mask where x.ctid = _at;
-  end if;
-  delete from tusk.finished f
-  using tusk_fn.ids_of(l.firsts, l.counts) u
-  where f.token = _token and f.id = u.id and get_bit(_mask, u.place::int - 1) = 0;
 end $$;
 
 -- Ends one attempt inside its user's transaction, which may stay open for long:

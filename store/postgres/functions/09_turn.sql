@@ -59,8 +59,8 @@ begin
   with latest as materialized (
     select s.seq, s.xid, s.seq = _sum as same, case when s.seq = _sum then _seen else s.seen end as seen
     from tusk.held s where s.seen is not null order by s.seq desc limit 1)
-  select s.seq, pg_current_snapshot(), case when h.seen is null then h.seq else 0 end, h.back, tusk_fn.queue_of(g.queue << 16), g.ids, g.tenants,
-    g.partitions
+  select s.seq, pg_current_snapshot(), case when h.seen is null then h.seq else 0 end, h.back,
+    tusk_fn.queue_of(g.queue << 16), g.ids, g.tenants, g.partitions
   from latest s
   left join lateral (
     select h.* from tusk.held h where h.xid = s.xid and h.seq = s.seq and s.same is not true
@@ -70,7 +70,8 @@ begin
     select h.* from pg_snapshot_xip(s.seen) x join tusk.held h on h.xid = x and h.seen is null) h on true
   left join lateral (
     select u.queue, array_agg(u.id) as ids, array_agg(u.tenant) as tenants, array_agg(u.partition) as partitions
-    from unnest(h.ids, h.queues, h.tenants, h.partitions) u(id, queue, tenant, partition) group by u.queue) g on true
+    from unnest(h.ids, h.queues, h.tenants, h.partitions) u(id, queue, tenant, partition)
+    group by u.queue) g on true
   order by 3;
 end $$;
 

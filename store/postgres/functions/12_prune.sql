@@ -25,14 +25,9 @@ $$;
 
 -- Deletes finished tasks whose retention is over, at most _limit of them, but those
 -- that somebody holds or whose key somebody holds: they go another time. So do those that
--- an open transaction may have seen unfinished: it may bring a task that needs them. The
--- completed ones go with their batch's row: their rows in the log mean nothing
--- without it, and leave with their segment. _keep has the retentions of completed, cancelled
--- and discarded tasks in queues that have none of their own.
---
--- Flushes are looked at in the order of their xids, which is nearly that in which they
--- ended, up to one that no queue would be rid of. In front of it may be any number that
--- some queue keeps for longer: so _looks are looked at, and the next call goes on from hand.
+-- an open transaction may have seen unfinished: it may bring a task that needs them. _keep has
+-- the retentions of completed, cancelled and discarded tasks in queues that have none of their own.
+-- It looks at _looks flushes, and the next call goes on from hand.
 create function tusk_fn.prune(_term bigint, _limit int, _keep bigint[], _queues tusk_fn.retention[],
   _keep_stats bigint, _forget bigint, _from bigint, _looks int,
   out deleted int, out hand bigint)
@@ -41,19 +36,9 @@ language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable
 declare
   _now   timestamptz := clock_timestamp();
   _over  pg_snapshot;
-  _look  int := 0;
-  _ids   uuid[];
-  _all   uuid[];
-  _upto  xid8;
-  _late  xid8[];
-  _old   timestamptz;
   _young timestamptz; -- no queue is rid of what was completed later
-  f      record;
-  o      record;
-  d      record;
+  _more  int;
 begin
-  deleted := 0;
-  hand := 0;
   perform tusk_fn.need_read_committed();
   perform tusk_fn.lead(_term);
   _young := (select _now - min(k) * interval '1 us' from (
@@ -63,6 +48,30 @@ begin
     _over := tusk_fn.over();
   end if;
   perform tusk_fn.classify(_term, _keep[1], _queues);
+  deleted := tusk_fn.prune_dead(_now, _over, _keep, _queues, _limit);
+  select f.deleted, f.hand into _more, hand
+  from tusk_fn.prune_flushes(_now, _young, _over, _keep[1], _queues, _from, _limit - deleted, _looks) f;
+  deleted := deleted + _more;
+  if _keep_stats > 0 then
+    perform tusk_fn.prune_stats(_now - _keep_stats * interval '1 us', _limit);
+  end if;
+  delete from tusk.worker w
+  where w.dead and w.beat_at < _now - _forget * interval '1 us'
+    and not exists (select from tusk.lease l where l.worker = w.id);
+  if deleted > 0 then
+    perform tusk_fn.hold_lead(_term);
+  end if;
+end $$;
+
+-- Deletes cancelled and discarded tasks, and those completed with an outcome of their own.
+create function tusk_fn.prune_dead(_now timestamptz, _over pg_snapshot, _keep bigint[], _queues tusk_fn.retention[],
+  _limit int) returns int
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
+#variable_conflict use_column
+declare
+  _ids uuid[];
+  d    record;
+begin
   for d in
     select x.id, x.tenant, x.key, x.lane from tusk.dead x
     left join unnest(_queues) q on q.queue = x.lane >> 16
@@ -78,16 +87,39 @@ begin
       continue when not tusk_fn.try_keys(array[d.lane >> 16], array[tusk_fn.tenant_key(d.tenant, d.key)]);
       perform tusk_fn.forget_key(d.lane >> 16, tusk_fn.tenant_key(d.tenant, d.key), d.id);
     end if;
-    deleted := deleted + 1;
     _ids := _ids || d.id;
     delete from tusk.dead x where x.id = d.id;
   end loop;
   perform tusk_fn.forget_tasks(_ids);
+  return coalesce(cardinality(_ids), 0);
+end $$;
+
+-- Deletes completed tasks with their batch's row: their rows in the log mean nothing
+-- without it, and leave with their segment.
+--
+-- Flushes are looked at in the order of their xids, which is nearly that in which they
+-- ended, up to one that no queue would be rid of. In front of it may be any number that
+-- some queue keeps for longer, which is why there are _looks.
+create function tusk_fn.prune_flushes(_now timestamptz, _young timestamptz, _over pg_snapshot, _keep bigint,
+  _queues tusk_fn.retention[], _from bigint, _limit int, _looks int, out deleted int, out hand bigint)
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
+#variable_conflict use_column
+declare
+  _look int := 0;
+  _ids  uuid[];
+  _all  uuid[];
+  _upto xid8;
+  _late xid8[];
+  f     record;
+  o     record;
+begin
+  deleted := 0;
+  hand := 0;
   select e.upto, e.late into _upto, _late from tusk.stat_end e for share; -- nobody sums up what goes meanwhile
   for f in
     select x.ctid as at, x.xid, x.finished_at,
-      x.finished_at <= _now - nullif(case when q.queue is null then _keep[1]
-        else q.completed end, 0) * interval '1 us' as over
+      x.finished_at <= _now - nullif(case when q.queue is null then _keep else q.completed end, 0)
+        * interval '1 us' as over
     from tusk.outcome x
     left join unnest(_queues) q on q.queue = x.lane >> 16
     where x.xid >= _from::text::xid8 and _young is not null
@@ -114,40 +146,36 @@ begin
         ago = x.ago[cardinality(_ids) + 1 :] where x.ctid = o.at;
       hand := f.xid::text::bigint;
       exit;
-    else
-      perform tusk_fn.drop_flush(o.at, _upto, _late);
     end if;
+    perform tusk_fn.drop_flush(o.at, _upto, _late);
   end loop;
-  if _keep_stats > 0 then
-    delete from tusk.stat x using unnest('{0,1,60,1440}'::int[]) m(minutes)
-    where x.minutes = m.minutes
-      and x.at <= _now - _keep_stats * interval '1 us' - (m.minutes + 1) * interval '1 minute';
-    _old := _now - _keep_stats * interval '1 us' - interval '1 minute';
-    if (select y.finished_at <= _old from tusk.outcome y where y.xid >= _upto order by y.xid limit 1) then
-      update tusk.outcome x set stats = null
-      where x.ctid = any(array(
-        select y.ctid from tusk.outcome y where y.stats is not null and y.xid >= _upto and y.finished_at <= _old
-          for update skip locked));
-    end if;
+end $$;
+
+-- Deletes statistics from before a time, and groups of errors that no task has any more.
+create function tusk_fn.prune_stats(_before timestamptz, _limit int) returns void
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
+#variable_conflict use_column
+declare
+  _upto xid8 := (select e.upto from tusk.stat_end e);
+  _old  timestamptz := _before - interval '1 minute';
+begin
+  delete from tusk.stat x using unnest('{0,1,60,1440}'::int[]) m(minutes)
+  where x.minutes = m.minutes and x.at <= _before - (m.minutes + 1) * interval '1 minute';
+  if (select y.finished_at <= _old from tusk.outcome y where y.xid >= _upto order by y.xid limit 1) then
+    update tusk.outcome x set stats = null
+    where x.ctid = any(array(
+      select y.ctid from tusk.outcome y where y.stats is not null and y.xid >= _upto and y.finished_at <= _old
+        for update skip locked));
   end if;
-  if _keep_stats > 0 then
-    -- Groups of errors go with the statistics, once no task has them.
-    delete from tusk.failure f
-    where f.ctid = any(array(
-      select y.ctid from tusk.failure y
-      where y.last_at <= _now - _keep_stats * interval '1 us'
-        and not exists (select from tusk.waiting w where w.failure = y.fingerprint and w.kind = y.kind
-          and w.lane >> 16 = y.queue and w.state = 5)
-        and not exists (select from tusk.dead x where x.failure = y.fingerprint and x.kind = y.kind
-          and x.lane >> 16 = y.queue and x.state = 8)
-      limit _limit for update skip locked));
-  end if;
-  delete from tusk.worker w
-  where w.dead and w.beat_at < _now - _forget * interval '1 us'
-    and not exists (select from tusk.lease l where l.worker = w.id);
-  if deleted > 0 then
-    perform tusk_fn.hold_lead(_term);
-  end if;
+  delete from tusk.failure f
+  where f.ctid = any(array(
+    select y.ctid from tusk.failure y
+    where y.last_at <= _before
+      and not exists (select from tusk.waiting w where w.failure = y.fingerprint and w.kind = y.kind
+        and w.lane >> 16 = y.queue and w.state = 5)
+      and not exists (select from tusk.dead x where x.failure = y.fingerprint and x.kind = y.kind
+        and x.lane >> 16 = y.queue and x.state = 8)
+    limit _limit for update skip locked));
 end $$;
 
 -- Forgets the keys of tasks that were completed in a lane. False: somebody holds one, and

@@ -1,0 +1,32 @@
+package postgres_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/tuskqueue/tusk/store/postgres"
+)
+
+var wholeFunction = regexp.MustCompile(`(?ms)^create (?:function|procedure) tusk_fn\.(\w+)\((.*?)\)\s+(?:returns|language)` +
+	`.*?^[^\n]*\$\$;$`)
+
+// A function can be read at a sight. The one exception is the way of each single task, where every call costs.
+func TestFunctionsAreShort(t *testing.T) {
+	all := wholeFunction.FindAllStringSubmatch(postgres.FunctionText(), -1)
+	if want := strings.Count(postgres.FunctionText(), "\ncreate function ") - 10; len(all) < want {
+		t.Fatalf("only %d functions found", len(all))
+	}
+	for _, f := range all {
+		text, name, in := f[0], f[1], 0
+		for _, p := range strings.Split(f[2], ", ") {
+			if p = strings.TrimSpace(p); p != "" && !strings.HasPrefix(p, "out ") {
+				in++
+			}
+		}
+		lines := strings.Count(text, "\n") + 1
+		if in > 10 || lines > 70 && name != "exchange" {
+			t.Errorf("%s has %d lines and %d parameters", name, lines, in)
+		}
+	}
+}
