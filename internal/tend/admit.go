@@ -59,22 +59,22 @@ func (l *Leader) admitAgain(next, every time.Duration) time.Duration {
 
 const (
 	maintainEvery = 5 * time.Second
-	maintainRests = 2 // rounds in a row that are left out while nothing ends
+	maintainRests = 11 // rounds in a row that are left out while tasks neither come nor end
 )
 
-// maintain does the engine's own housekeeping. Where no task has ended since, it does so in one round of three.
+// maintain does the engine's own housekeeping. Where no task has come or ended since, it does so once a minute.
 func (l *Leader) maintain(ctx context.Context, term int64) (time.Duration, error) {
-	ended := l.lately(term).Ended
-	if ended != 0 && ended == l.kept.ended && l.kept.rests < maintainRests {
+	moved := l.lately(term).Moved
+	if moved != 0 && moved == l.kept.moved && l.kept.rests < maintainRests {
 		l.kept.rests++
 		return maintainEvery, nil
 	}
-	l.kept = kept{ended: ended}
+	l.kept = kept{moved: moved}
 	return maintainEvery, l.o.Maintain(ctx, term)
 }
 
 // kept is what the last housekeeping found.
 type kept struct {
-	ended int64 // as store.Chores have it
+	moved int64 // as store.Chores have it
 	rests int   // rounds that were left out since
 }

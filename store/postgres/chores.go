@@ -18,7 +18,7 @@ type Chores struct {
 	Turns  bool          // tasks run in turns
 	Rescue bool          // somebody may have died, or it is time to look for leases of nobody
 	Far    bool          // tasks need others of another ledger, or letters wait
-	Ended  int64         // of the latest flush of completions
+	Moved  int64         // grows when tasks are stored or completed
 
 	Records []string // kinds of which there are records
 }
@@ -38,7 +38,7 @@ func (s *Store) Oversee(ctx context.Context, by store.Candidate, kinds ...string
 	if c.Doubts {
 		c.Next = 0
 	}
-	told := store.Chores{Admit: c.Next, Rescue: c.Rescue, Turns: c.Turns, Ended: c.Ended, Records: c.Records}
+	told := store.Chores{Admit: c.Next, Rescue: c.Rescue, Turns: c.Turns, Moved: c.Moved, Records: c.Records}
 	if by.TTL > 0 {
 		told.Renewed = c.Now
 	}
@@ -70,7 +70,7 @@ func ChoresOf(
 		i := int32Of(raw[0])
 		c := Chores{Leads: raw[1][0] != 0, Next: -1, Doubts: raw[3][0] != 0, Turns: raw[4][0] != 0,
 			Rescue: raw[5][0] != 0 || all[i].lookout.due(by.Term, rescueAll), Far: raw[6][0] != 0,
-			Ended: int64Of(raw[7]), Records: strings.Fields(string(raw[8])), Now: timeOf(raw[9])}
+			Moved: int64Of(raw[7]), Records: strings.Fields(string(raw[8])), Now: timeOf(raw[9])}
 		if raw[2] != nil {
 			c.Next = time.Duration(int64Of(raw[2])) * time.Microsecond
 		}

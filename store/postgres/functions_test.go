@@ -8,8 +8,8 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-var wholeFunction = regexp.MustCompile(`(?ms)^create (?:function|procedure) tusk_fn\.(\w+)\((.*?)\)\s+(?:returns|language)` +
-	`.*?^[^\n]*\$\$;$`)
+var wholeFunction = regexp.MustCompile(
+	`(?ms)^create (?:function|procedure) tusk_fn\.(\w+)\((.*?)\)\s+(?:returns|language).*?^[^\n]*\$\$;$`)
 
 // A function can be read at a sight. The one exception is the way of each single task, where every call costs.
 func TestFunctionsAreShort(t *testing.T) {

@@ -66,7 +66,7 @@ end $$;
 -- Deletes cancelled and discarded tasks, and those completed with an outcome of their own.
 create function tusk_fn.prune_dead(_now timestamptz, _over pg_snapshot, _keep bigint[], _queues tusk_fn.retention[],
   _limit int) returns int
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
+language plpgsql as $$
 #variable_conflict use_column
 declare
   _ids uuid[];
@@ -102,7 +102,7 @@ end $$;
 -- some queue keeps for longer, which is why there are _looks.
 create function tusk_fn.prune_flushes(_now timestamptz, _young timestamptz, _over pg_snapshot, _keep bigint,
   _queues tusk_fn.retention[], _from bigint, _limit int, _looks int, out deleted int, out hand bigint)
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
+language plpgsql as $$
 #variable_conflict use_column
 declare
   _look int := 0;
@@ -153,7 +153,7 @@ end $$;
 
 -- Deletes statistics from before a time, and groups of errors that no task has any more.
 create function tusk_fn.prune_stats(_before timestamptz, _limit int) returns void
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
+language plpgsql as $$
 #variable_conflict use_column
 declare
   _upto xid8 := (select e.upto from tusk.stat_end e);

@@ -15,7 +15,8 @@ select {i} as i,
         or w.attended = pg_catalog.pg_postmaster_start_time() and w.late_at <= clock_timestamp() + interval '1 second')
       or w.dead and greatest(w.beat_at, w.left_at, w.suspected_at) > clock_timestamp() - interval '1 minute'),
   case when $2::bigint is not null then tusk_fn.needs_others($2) else false end,
-  1 + coalesce((select o.xid::text::bigint from tusk.outcome o order by o.xid desc limit 1), 0),
+  1 + coalesce((select o.xid::text::bigint from tusk.outcome o order by o.xid desc limit 1), 0)
+    + coalesce(pg_catalog.pg_sequence_last_value('tusk.task_n'), 0),
   (select coalesce(string_agg(k.kind, ' '), '') from pg_catalog.unnest($3::text[]) k(kind)
    where exists (select from tusk.record r where r.kind = k.kind)),
   clock_timestamp()
