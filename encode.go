@@ -117,7 +117,7 @@ func encodeOptions(o *Options) (n store.NewTask, err error) {
 		validateOwnKey(n.Key),
 		validateKey("partition", n.Partition),
 		validateTags(n.Tags),
-		validateWhen("run at", n.RunAt, n.Delay),
+		validateRun(n.RunAt, n.Delay),
 		validateWhen("expires at", n.ExpiresAt, n.ExpiresIn),
 		validateWhen("deadline", o.Deadline, o.DeadlineIn),
 		validateSource(o.SourceTime),

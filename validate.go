@@ -284,7 +284,15 @@ func validateConflict(o *Options) error {
 	return nil
 }
 
-// validateWhen checks an instant and a duration that together say when.
+// validateRun checks when a task may run, which is said in one way only: a sum of both is what nobody means.
+func validateRun(at time.Time, delay time.Duration) error {
+	if !at.IsZero() && delay != 0 {
+		return invalid("delay", "not_both", "is given beside a time to run at: give one of them")
+	}
+	return validateWhen("run at", at, delay)
+}
+
+// validateWhen checks an instant and a duration, of which each says when.
 func validateWhen(field string, at time.Time, in time.Duration) error {
 	switch {
 	case in < 0:

@@ -53,6 +53,7 @@ func TestBadInputIsRefusedByName(t *testing.T) {
 		{"run time that nobody set", RawArgs{Name: "k"}, Options{RunAt: At(time.Time{})}, "invalid_time", "never set"},
 		{"run time of a zero number", RawArgs{Name: "k"}, Options{RunAt: time.UnixMilli(0)}, "invalid_time", "1970-01-01"},
 		{"run time before 1971", RawArgs{Name: "k"}, Options{RunAt: time.Unix(31535999, 0)}, "invalid_time", "1971"},
+		{"run time and delay", RawArgs{Name: "k"}, Options{RunAt: time.Now(), Delay: time.Hour}, "not_both", "one of them"},
 		{"expiry of zero", RawArgs{Name: "k"}, Options{ExpiresAt: At(time.Time{})}, "invalid_time", "expires at"},
 		{"deadline of zero", RawArgs{Name: "k"}, Options{Deadline: At(time.Time{})}, "invalid_time", "deadline"},
 		{"source time of zero", RawArgs{Name: "k"}, Options{SourceTime: At(time.Time{})}, "invalid_time", "source time"},
@@ -114,6 +115,9 @@ func TestTheZeroTimeIsRefusedInChangesAndSchedules(t *testing.T) {
 		if _, err := client.scheduleDocument(s); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "start") {
 			t.Errorf("start %v: %v", at, err)
 		}
+	}
+	if err := validateChange(Change{Op: store.Retry, RunAt: time.Now(), Delay: 1}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("a run time and a delay: %v", err)
 	}
 	if at := time.Unix(31536000, 0); !At(at).Equal(at) || validateWhen("run at", At(at), 0) != nil {
 		t.Error("the first moment of 1971 is refused")

@@ -20,7 +20,7 @@ type ChangeInput struct {
 	Queue    string   `json:"queue,omitempty" rule:"optional-name" doc:"for move"`
 	Create   bool     `json:"create,omitempty" doc:"for move: also to a queue that nothing is known of"`
 	RunAt    *Instant `json:"run_at,omitempty" doc:"for retry and reschedule"`
-	Delay    Duration `json:"delay,omitempty" doc:"for retry and reschedule"`
+	Delay    Duration `json:"delay,omitempty" doc:"for retry and reschedule; not beside run_at"`
 }
 
 const maxReason = 1024 // bytes of the reason of a cancellation
@@ -122,7 +122,7 @@ func cancelTask(c *call, in cancelInput) (Edited, error) {
 // WhenInput is when something is to happen; empty: now.
 type WhenInput struct {
 	RunAt *Instant `json:"run_at,omitempty"`
-	Delay Duration `json:"delay,omitempty"`
+	Delay Duration `json:"delay,omitempty" doc:"not beside run_at"`
 }
 
 type retryInput struct {

@@ -217,9 +217,9 @@ type TaskInput struct {
 	Tags         []string          `json:"tags,omitempty" rule:"tag"`
 	Metadata     map[string]string `json:"metadata,omitempty" doc:"up to 16 KiB as JSON"`
 	RunAt        *Instant          `json:"run_at,omitempty" doc:"not before; at most 10 years ahead, as all times"`
-	Delay        Duration          `json:"delay,omitempty" doc:"up to 10 years"`
+	Delay        Duration          `json:"delay,omitempty" doc:"up to 10 years; not beside run_at"`
 	ExpiresAt    *Instant          `json:"expires_at,omitempty" doc:"not to be started later"`
-	ExpiresIn    Duration          `json:"expires_in,omitempty" doc:"up to 10 years"`
+	ExpiresIn    Duration          `json:"expires_in,omitempty" doc:"up to 10 years; of this and expires_at the earlier counts"`
 	Deadline     *Instant          `json:"deadline,omitempty" doc:"when it must have ended: late, it is stopped or discarded"`
 	DeadlineIn   Duration          `json:"deadline_in,omitempty" doc:"the same, from when it is enqueued; the earlier counts"`
 	MaxAttempts  int               `json:"max_attempts,omitempty" rule:"attempts" doc:"default: 25"`
