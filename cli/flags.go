@@ -29,7 +29,7 @@ func parseInstant(text string) (time.Time, error) {
 
 // parseWhen reads an instant, or a duration that is to be counted back from now.
 func parseWhen(text string) (time.Time, error) {
-	if d, err := duration.Parse(text); err == nil && (text == "0" || !duration.Bare(text)) {
+	if d, err := duration.ParseUnit(text); err == nil {
 		return time.Now().Add(-d), nil
 	}
 	t, err := parseInstant(text)
@@ -86,7 +86,7 @@ func keepFlag(into *time.Duration) *value[time.Duration] {
 		if text == "forever" {
 			return tusk.Forever, nil
 		}
-		return duration.ParseKept(text)
+		return duration.ParseUnit(text)
 	}}
 }
 

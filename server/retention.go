@@ -6,6 +6,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 )
 
 // Retention is how long a queue keeps its finished tasks.
@@ -40,7 +41,12 @@ func (k *Keeping) UnmarshalText(text []byte) error {
 		*k = Keeping(tusk.Forever)
 		return nil
 	}
-	return (*Duration)(k).UnmarshalText(text)
+	d, err := duration.ParseUnit(string(text))
+	if err != nil {
+		return problem(422, "invalid_duration", "%q: %v, or forever", short(string(text)), err)
+	}
+	*k = Keeping(d)
+	return nil
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -50,7 +56,7 @@ func (k *Keeping) UnmarshalJSON(text []byte) error {
 
 // Schema implements huma.SchemaProvider.
 func (Keeping) Schema(huma.Registry) *huma.Schema {
-	s := durationSchema("a duration like 90s, 15m or 72h, a number of seconds, or forever")
+	s := durationSchema(duration.Form + ", or forever")
 	s.AnyOf = append(s.AnyOf, &huma.Schema{Type: huma.TypeString, Enum: []any{forever}})
 	return s
 }

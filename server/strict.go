@@ -73,9 +73,19 @@ func decodeStrict(ctx context.Context, text []byte, of *shape, v any) error {
 		return err
 	}
 	if err := json.Unmarshal(s.rewritten(text), v); err != nil {
-		return jsonProblem(err, 0)
+		return misread(ctx, text, of, err)
 	}
 	return nil
+}
+
+// misread says in which field a value is that the description allows and no decoder takes.
+func misread(ctx context.Context, text []byte, of *shape, err error) error {
+	s := newScanner(ctx, text)
+	s.exact = true
+	if located := s.document(of); located != nil {
+		return located
+	}
+	return jsonProblem(err, 0)
 }
 
 func jsonProblem(err error, offset int64) error {
@@ -117,6 +127,7 @@ type scanner struct {
 	path   []step
 	whole  []span
 	formal bool // lengths, patterns, ranges and choices count as well
+	exact  bool // texts are read, too
 }
 
 func newScanner(ctx context.Context, text []byte) *scanner {
@@ -222,6 +233,11 @@ func (s *scanner) value(of *shape) error {
 	}
 	if s.formal && !of.allows(token) {
 		return problem(http.StatusBadRequest, "invalid_value", "is not as the description says")
+	}
+	if word, ok := token.(string); ok && s.exact && of != nil && of.reads != nil {
+		if err := of.reads([]byte(word)); err != nil {
+			return err
+		}
 	}
 	if n, ok := token.(json.Number); ok {
 		s.number(of, n.String())

@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -17,7 +18,7 @@ import (
 // What the API shows of tasks, queues and the rest: stable names, instants in
 // UTC, durations as text.
 
-// Duration is a duration: text such as 1m30s, or a number of seconds.
+// Duration is a duration: text such as 1m30s or 7d, or a number of seconds.
 type Duration time.Duration
 
 // String is the duration as text.
@@ -28,10 +29,9 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (d *Duration) UnmarshalText(text []byte) error {
-	v, err := time.ParseDuration(string(text))
-	if err != nil || v < 0 {
-		return problem(422, "invalid_duration", "want a duration like 90s, 15m or 1h30m, or a number of seconds, not %q",
-			short(string(text)))
+	v, err := duration.Parse(string(text))
+	if err != nil {
+		return problem(422, "invalid_duration", "%q: %v", short(string(text)), err)
 	}
 	*d = Duration(v)
 	return nil
@@ -51,8 +51,7 @@ func durationFrom(json []byte, asText func([]byte) error, d *Duration) error {
 	}
 	seconds, err := strconv.ParseFloat(string(json), 64)
 	if err != nil || !(seconds >= 0 && seconds <= maxSeconds) {
-		return problem(422, "invalid_duration", "want a duration like 90s, 15m or 1h30m, or a number of seconds, not %s",
-			short(string(json)))
+		return problem(422, "invalid_duration", "want "+duration.Form+", not %s", short(string(json)))
 	}
 	*d = Duration(seconds * float64(time.Second))
 	return nil
@@ -68,7 +67,7 @@ func durationSchema(description string) *huma.Schema {
 	numbers(0, maxSeconds)(&seconds)
 	words := huma.Schema{Type: huma.TypeString}
 	text(1, 64, durationPattern)(&words)
-	return &huma.Schema{Description: description, Examples: []any{"1m30s", 90}, AnyOf: []*huma.Schema{&words, &seconds}}
+	return &huma.Schema{Description: description, Examples: []any{"1m30s", "7d", 90}, AnyOf: []*huma.Schema{&words, &seconds}}
 }
 
 // Instant is an RFC 3339 instant in JSON.

@@ -9,9 +9,12 @@ import (
 	"time"
 )
 
+// Form says how durations are written, after "want".
+const Form = "a duration such as 90s, 1h30m or 7d, or a number of seconds"
+
 const (
 	mostDays = 36500
-	want     = "want a duration such as 90s, 1h30m or 7d, or a number of seconds"
+	want     = "want " + Form
 )
 
 var (
@@ -24,10 +27,10 @@ var (
 	errTooLong = errors.New("is too long a duration: want at most 36500d")
 )
 
-// ParseKept reads for how long something is kept, which a unit has to tell: 30 would be seconds, and what is
-// older than that is deleted.
-func ParseKept(text string) (time.Duration, error) {
-	if Bare(text) && text != "0" {
+// ParseUnit is Parse of what has a unit: where an instant may stand as well, a bare number is rather a year; and
+// where it says for how long something is kept, seconds are not meant.
+func ParseUnit(text string) (time.Duration, error) {
+	if text != "0" && bare(text) {
 		return 0, errors.New("want a duration with its unit, such as 72h or 30d")
 	}
 	return Parse(text)
@@ -35,7 +38,7 @@ func ParseKept(text string) (time.Duration, error) {
 
 // Parse reads 90s, 1h30m, 500ms, 7d, 2w, 1d12h, or 90 as seconds. A day has 24 hours.
 func Parse(text string) (time.Duration, error) {
-	if Bare(text) {
+	if bare(text) {
 		text += "s"
 	}
 	rest, whole := text, time.Duration(0)
@@ -85,6 +88,5 @@ func Hours(d time.Duration) string {
 	return text
 }
 
-// Bare reports whether a text is a number without a unit: where an instant may stand as well, it
-// is rather a year.
-func Bare(text string) bool { return seconds.MatchString(text) }
+// bare reports whether a text is a number without a unit.
+func bare(text string) bool { return seconds.MatchString(text) }

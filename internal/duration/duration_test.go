@@ -20,9 +20,9 @@ func TestDurationsTakeDaysAndWeeks(t *testing.T) {
 	}
 }
 
-func TestHowLongSomethingIsKeptHasAUnit(t *testing.T) {
+func TestAUnitIsAskedForWhereANumberMeansSomethingElse(t *testing.T) {
 	for text, want := range map[string]string{"30d": "720h0m0s", "72h": "72h0m0s", "0": "0s", "30": "", "1.5": ""} {
-		got, err := ParseKept(text)
+		got, err := ParseUnit(text)
 		if want == "" && err == nil || want != "" && (err != nil || got.String() != want) {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}

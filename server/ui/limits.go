@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -201,7 +202,7 @@ func parseRate(text string, sliding bool) (*tusk.Rate, error) {
 	if period != "" && (period[0] < '0' || period[0] > '9') {
 		period = "1" + period // 100/m
 	}
-	d, err2 := time.ParseDuration(period)
+	d, err2 := duration.Parse(period)
 	if err != nil || err2 != nil {
 		return nil, failure(http.StatusBadRequest, "A rate is a number of starts and a period, like 100/1m.")
 	}

@@ -104,7 +104,7 @@ func keepSpan(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
 	}
-	d, err := duration.ParseKept(text)
+	d, err := duration.ParseUnit(text)
 	if err != nil {
 		return 0, failure(http.StatusBadRequest, "A time to keep tasks is written like 72h or 30d, or is forever.")
 	}
