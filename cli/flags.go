@@ -70,13 +70,7 @@ func durationFlag(into *time.Duration) *value[time.Duration] {
 // positiveFlag takes a duration above zero, where none would mean the default or no bound.
 func positiveFlag(into *time.Duration) *value[time.Duration] {
 	v := durationFlag(into)
-	v.parse = func(text string) (time.Duration, error) {
-		d, err := duration.Parse(text)
-		if err == nil && d == 0 {
-			err = errors.New("want a duration above 0, such as 90s, 1h30m or 7d")
-		}
-		return d, err
-	}
+	v.parse = duration.ParsePositive
 	return v
 }
 
@@ -86,7 +80,7 @@ func keepFlag(into *time.Duration) *value[time.Duration] {
 		if text == "forever" {
 			return tusk.Forever, nil
 		}
-		return duration.ParseUnit(text)
+		return duration.ParseKept(text)
 	}}
 }
 

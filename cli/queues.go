@@ -100,7 +100,7 @@ priority --to. It costs the process that leads a look at what waits each time.`,
 				})
 		},
 	}
-	c.Flags().Var(durationFlag(&a.Every), "every", "how long a task waits for each rise; 1s at least")
+	c.Flags().Var(positiveFlag(&a.Every), "every", "how long a task waits for each rise; 1s at least")
 	c.Flags().Var(numberFlag(&a.To, -32768, 32767), "to", "the priority that tasks rise to; default 0")
 	c.Flags().BoolVar(&off, "off", false, "tasks no longer age")
 	c.MarkFlagsMutuallyExclusive("every", "off")

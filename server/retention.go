@@ -22,7 +22,7 @@ func (Retention) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
 	return s
 }
 
-// Keeping is a duration as text, or forever.
+// Keeping is a duration as text, or forever. None would be as long as others, which is said by leaving it out.
 type Keeping time.Duration
 
 const forever = "forever"
@@ -41,7 +41,7 @@ func (k *Keeping) UnmarshalText(text []byte) error {
 		*k = Keeping(tusk.Forever)
 		return nil
 	}
-	d, err := duration.ParseUnit(string(text))
+	d, err := duration.ParseKept(string(text))
 	if err != nil {
 		return problem(422, "invalid_duration", "%q: %v, or forever", short(string(text)), err)
 	}
@@ -56,7 +56,8 @@ func (k *Keeping) UnmarshalJSON(text []byte) error {
 
 // Schema implements huma.SchemaProvider.
 func (Keeping) Schema(huma.Registry) *huma.Schema {
-	s := durationSchema(duration.Form + ", or forever")
+	s := durationSchema(duration.Form + ", above 0, or forever")
+	numbers(1, maxSeconds)(s.AnyOf[1])
 	s.AnyOf = append(s.AnyOf, &huma.Schema{Type: huma.TypeString, Enum: []any{forever}})
 	return s
 }

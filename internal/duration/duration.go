@@ -36,6 +36,19 @@ func ParseUnit(text string) (time.Duration, error) {
 	return Parse(text)
 }
 
+// ParseKept reads for how long something is kept: it has a unit, and none would mean the default, which is left out.
+func ParseKept(text string) (time.Duration, error) { return positive(ParseUnit(text)) }
+
+// ParsePositive reads a duration where none would mean the default or no bound.
+func ParsePositive(text string) (time.Duration, error) { return positive(Parse(text)) }
+
+func positive(d time.Duration, err error) (time.Duration, error) {
+	if err == nil && d == 0 {
+		err = errors.New("want a duration above 0, such as 90s, 1h30m or 7d")
+	}
+	return d, err
+}
+
 // Parse reads 90s, 1h30m, 500ms, 7d, 2w, 1d12h, or 90 as seconds. A day has 24 hours.
 func Parse(text string) (time.Duration, error) {
 	if bare(text) {

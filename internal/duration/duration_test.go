@@ -29,6 +29,20 @@ func TestAUnitIsAskedForWhereANumberMeansSomethingElse(t *testing.T) {
 	}
 }
 
+func TestNoDurationIsRefusedWhereItWouldMeanTheDefault(t *testing.T) {
+	for _, text := range []string{"0", "0s", "0d"} {
+		if _, err := ParseKept(text); err == nil {
+			t.Errorf("kept for %s", text)
+		}
+		if _, err := ParsePositive(text); err == nil {
+			t.Errorf("%s is above 0", text)
+		}
+	}
+	if d, err := ParseKept("30d"); err != nil || d != 720*time.Hour {
+		t.Error(d, err)
+	}
+}
+
 func TestDurationsAreWrittenAsTheyAreRead(t *testing.T) {
 	for _, text := range []string{"1m30s", "24h", "1h30m", "36h", "7d", "3650d", "100ms", "0s", "10m", "1h0m5s"} {
 		d, err := Parse(text)

@@ -272,8 +272,8 @@ func keepArchived(v *visit) (answer, error) {
 	case "forever":
 		keep = new(time.Duration)
 	default:
-		d, err := duration.ParseUnit(text)
-		if err != nil || d <= 0 {
+		d, err := duration.ParseKept(text)
+		if err != nil {
 			return answer{}, failure(http.StatusUnprocessableEntity, "Say how long: a duration like 365d or 8760h, or forever.")
 		}
 		keep = &d

@@ -104,9 +104,9 @@ func keepSpan(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
 	}
-	d, err := duration.ParseUnit(text)
+	d, err := duration.ParseKept(text)
 	if err != nil {
-		return 0, failure(http.StatusBadRequest, "A time to keep tasks is written like 72h or 30d, or is forever.")
+		return 0, failure(http.StatusBadRequest, "A time to keep tasks is written like 72h or 30d, or is forever. Leave it empty for what others have.")
 	}
 	return d, nil
 }
