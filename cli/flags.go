@@ -3,8 +3,12 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/internal/duration"
@@ -115,4 +119,16 @@ func numberFlag[N int | int16](into *N, low, high N) *value[N] {
 		v.text = strconv.Itoa(int(*into))
 	}
 	return v
+}
+
+// emptyFlag refuses a flag that the command line has without a value. It would count as not given, and then an unset
+// variable of a script has a command do more than was asked for, or something else.
+func emptyFlag(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if list, ok := f.Value.(pflag.SliceValue); err == nil && (f.Value.String() == "" || f.Value.String() == "[]" ||
+			ok && !slices.ContainsFunc(list.GetSlice(), func(s string) bool { return s != "" })) {
+			err = usage("give it a value or leave it out; is a variable of the shell unset?", "--%s is empty", f.Name)
+		}
+	})
+	return err
 }

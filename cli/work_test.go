@@ -170,7 +170,7 @@ func TestServeListensOnLoopbackAlone(t *testing.T) {
 		sh.fails(exitUsage, "not_loopback", []string{"--host"}, "serve", "--insecure-http", "--addr", addr)
 		sh.fails(exitUsage, "not_loopback", []string{"only listens on loopback"}, "dev", "--addr", addr)
 	}
-	for _, addr := range []string{"", "8787", "127.0.0.1", "127.0.0.1:70000", "127.0.0.1:-1", "127.0.0.1:http"} {
+	for _, addr := range []string{"8787", "127.0.0.1", "127.0.0.1:70000", "127.0.0.1:-1", "127.0.0.1:http"} {
 		sh.fails(exitUsage, "usage", []string{"host:port"}, "serve", "--addr", addr)
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
