@@ -98,6 +98,11 @@ func TestOfABatchWithABadLineNothingIsStored(t *testing.T) {
 	if got := sh.json("queues", "list")[0]["available"]; got != 1000.0 {
 		t.Errorf("%v tasks are stored", got)
 	}
+	if got := sh.json("enqueue", "a", `{"n":1}`, "--dry-run", "--delay", "48h", "--tags", "x,y")[0]; got["kind"] != "a" ||
+		got["queue"] != "default" || got["delay"] != "2d" || got["dry_run"] != true || len(got["tags"].([]any)) != 2 ||
+		got["args"].(map[string]any)["n"] != 1.0 {
+		t.Errorf("%v", got)
+	}
 	r = sh.run("enqueue", "--from", "tasks.jsonl", "--dry-run")
 	if r.status != exitUsage || !strings.Contains(r.err, "line 1500:") || !strings.Contains(r.err, "line 1600:") {
 		t.Errorf("dry run: status %d, %s", r.status, r.err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/query"
+	"github.com/tuskqueue/tusk/store"
 )
 
 func newWorkflowsCommand(app *App) *cobra.Command {
@@ -55,7 +56,8 @@ func newWorkflowsEnqueueCommand(app *App) *cobra.Command {
 			if err != nil {
 				return firstProblem(err)
 			}
-			client, closeStore, err := app.enqueuer(cmd.Context(), dryRun)
+			var tried []store.NewTask
+			client, closeStore, err := app.enqueuer(cmd.Context(), dryRun, &tried)
 			if err != nil {
 				return err
 			}
@@ -66,7 +68,7 @@ func newWorkflowsEnqueueCommand(app *App) *cobra.Command {
 			}
 			if dryRun {
 				app.note("%d tasks are valid; nothing was stored", len(run.Tasks))
-				return nil
+				return printList(app, triedWorkflow(run, tried))
 			}
 			return printOne(app, runRow{run.ID, len(run.Tasks), run.Tasks})
 		},
