@@ -289,17 +289,24 @@ func validateRun(at time.Time, delay time.Duration) error {
 	if !at.IsZero() && delay != 0 {
 		return invalid("delay", "not_both", "is given beside a time to run at: give one of them")
 	}
-	return validateWhen("run at", at, delay)
+	return firstProblem(validateAhead("delay", delay), validateInstant("run at", at))
 }
 
-// validateWhen checks an instant and a duration, of which each says when.
-func validateWhen(field string, at time.Time, in time.Duration) error {
+// validateAhead checks how long from now something is.
+func validateAhead(field string, in time.Duration) error {
 	switch {
 	case in < 0:
-		return invalid(field, "invalid_duration", "is %v, a delay cannot be negative", in)
+		return invalid(field, "invalid_duration", "is %s, which is negative", duration.Text(in))
 	case in > MaxAhead:
 		return invalid(field, "out_of_range", "is %s ahead, at most %s is allowed", duration.Text(in),
 			duration.Text(MaxAhead))
+	}
+	return nil
+}
+
+// validateInstant checks when something is; the zero time: it is not said.
+func validateInstant(field string, at time.Time) error {
+	switch {
 	case at.IsZero():
 		return nil
 	case at.Before(earliest):

@@ -119,7 +119,7 @@ func TestTheZeroTimeIsRefusedInChangesAndSchedules(t *testing.T) {
 	if err := validateChange(Change{Op: store.Retry, RunAt: time.Now(), Delay: 1}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("a run time and a delay: %v", err)
 	}
-	if at := time.Unix(31536000, 0); !At(at).Equal(at) || validateWhen("run at", At(at), 0) != nil {
+	if at := time.Unix(31536000, 0); !At(at).Equal(at) || validateInstant("run at", At(at)) != nil {
 		t.Error("the first moment of 1971 is refused")
 	}
 }

@@ -246,7 +246,11 @@ func (b *bulk) tellBad() {
 			fmt.Fprintf(b.app.Err, "and %d more\n", len(numbers)-mostBad)
 			break
 		}
-		fmt.Fprintf(b.app.Err, "line %d: %s\n", number, b.app.clean(b.bad[number].Error()))
+		text := b.bad[number].Error()
+		if one := (*tusk.InvalidError)(nil); errors.As(b.bad[number], &one) {
+			text = inFile(one.Field) + ": " + one.Text
+		}
+		fmt.Fprintf(b.app.Err, "line %d: %s\n", number, b.app.clean(text))
 	}
 }
 

@@ -136,6 +136,7 @@ func (app *App) problem(err error) *Problem {
 	p := &Problem{Code: "error", Exit: exitError, Text: once(err.Error()), Err: err}
 	if bad := (*tusk.InvalidError)(nil); errors.As(err, &bad) {
 		p.Code, p.Exit = bad.Code, exitUsage
+		p.Text = strings.Replace(p.Text, bad.Error(), app.given(bad.Field)+": "+bad.Text, 1)
 		return p
 	}
 	if errors.As(err, new(*query.AmbiguousError)) {
@@ -165,6 +166,34 @@ func (app *App) problem(err error) *Problem {
 		p.Code, p.Exit = "invalid", exitUsage
 	}
 	return p
+}
+
+// also are the flags that have a field of another name in some commands.
+var also = map[string]string{"run-at": "at", "delay": "in", "queue": "to"}
+
+// given is a field that the library names in words as the command line has it: the flag by which it came, or else the
+// field of a file.
+func (app *App) given(field string) string {
+	head, rest, _ := strings.Cut(field, ": ")
+	name := strings.ReplaceAll(head, " ", "-")
+	var flags []string
+	for _, name := range []string{name, also[name]} {
+		if app.command != nil && name != "" && app.command.Flags().Changed(name) {
+			flags = append(flags, "--"+name)
+		}
+	}
+	if len(flags) != 1 {
+		return inFile(field)
+	}
+	if rest != "" {
+		return flags[0] + ": " + rest
+	}
+	return flags[0]
+}
+
+// inFile is a field that the library names in words as files have it.
+func inFile(field string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(field, ": ", "."), " ", "_")
 }
 
 // once leaves out a verb that two rooms have put before an error.

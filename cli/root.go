@@ -161,6 +161,7 @@ func (app *App) prepare(cmd *cobra.Command) error {
 		cmd.Parent().Name() == "completion" {
 		return nil
 	}
+	app.command = cmd
 	if err := emptyFlag(cmd); err != nil {
 		return err
 	}

@@ -215,8 +215,11 @@ func (e *edit) apply(ctx context.Context, client *tusk.Client, ids []tusk.ID, te
 	done := 0
 	for page := range slices.Chunk(ids, store.MaxPage) {
 		edited, err := client.Edit(ctx, page, e.change)
-		if err != nil {
+		if err != nil && done > 0 {
 			return fmt.Errorf("after %s: %w", count(done, "task"), err)
+		}
+		if err != nil {
+			return err
 		}
 		tell(edited)
 		done += len(page)

@@ -30,6 +30,8 @@ func TestWhatIsRefusedNamesTheFieldAsTheRequestDoes(t *testing.T) {
 		{"PUT /queues/q/aging?create=true", `{"every":"0s"}`, "out_of_range", "every", "DELETE"},
 		{"GET /tasks?from=yesterday", "", "invalid_time", "from", "24h or 7d"},
 		{"GET /tasks?from=2026", "", "invalid_time", "from", "24h or 7d"},
+		{"POST /tasks", `{"kind":"k","delay":"4000d"}`, "out_of_range", "delay", "3650d"},
+		{"POST /tasks", `{"kind":"k","expires_in":"4000d"}`, "out_of_range", "expires_in", "3650d"},
 		{"POST /tasks", `{"kind":"k","run_at":""}`, "invalid_time", "run_at", "2026-01-31T12:00:00Z"},
 		{"POST /tasks/batch", `{"tasks":[{"kind":"k"},{"kind":"k","run_at":"2026-02-31T12:00:00Z"}]}`, "invalid_time",
 			"tasks[1].run_at", "2026-02-31"},
