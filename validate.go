@@ -219,10 +219,12 @@ func validateSettings(s lifecycle.Settings) error {
 			MaxAttemptsLimit, lifecycle.DefaultMaxAttempts)
 	}
 	if s.Timeout < 0 || s.Timeout > MaxTimeout {
-		return invalid("timeout", "out_of_range", "is %v, want up to %v (0: none)", s.Timeout, MaxTimeout)
+		return invalid("timeout", "out_of_range", "is %s, want up to %s (0: none)", duration.Text(s.Timeout),
+			duration.Text(MaxTimeout))
 	}
 	if s.Stall < 0 || s.Stall > MaxTimeout {
-		return invalid("stall timeout", "out_of_range", "is %v, want up to %v (0: none)", s.Stall, MaxTimeout)
+		return invalid("stall timeout", "out_of_range", "is %s, want up to %s (0: none)", duration.Text(s.Stall),
+			duration.Text(MaxTimeout))
 	}
 	if s.Weight < 0 || s.Weight > maxLimit {
 		return invalid("weight", "out_of_range", "is %d, want 1 to %d (0: 1)", s.Weight, maxLimit)
@@ -241,7 +243,8 @@ func validateBackoff(b Backoff) error {
 			cutText(string(b.Shape)))
 	}
 	if b.Base < 0 || b.Max < 0 || b.Base > MaxAhead || b.Max > MaxAhead {
-		return invalid("backoff", "out_of_range", "base %v and max %v must be between 0 and %v", b.Base, b.Max, MaxAhead)
+		return invalid("backoff", "out_of_range", "base %s and max %s must be between 0 and %s",
+			duration.Text(b.Base), duration.Text(b.Max), duration.Text(MaxAhead))
 	}
 	if !(b.Jitter >= 0 && b.Jitter <= 1) {
 		return invalid("backoff", "out_of_range", "jitter is %v, want 0 to 1", b.Jitter)

@@ -42,7 +42,7 @@ func TestBadInputIsRefusedByName(t *testing.T) {
 		{"attempts of -1", RawArgs{Name: "k"}, Options{MaxAttempts: -1}, "out_of_range", "1000"},
 		{"attempts of a billion", RawArgs{Name: "k"}, Options{MaxAttempts: 1e9}, "out_of_range", "1000"},
 		{"negative timeout", RawArgs{Name: "k"}, Options{Timeout: -1}, "out_of_range", "timeout"},
-		{"timeout of ten years", RawArgs{Name: "k"}, Options{Timeout: 87600 * time.Hour}, "out_of_range", "168h"},
+		{"timeout of ten years", RawArgs{Name: "k"}, Options{Timeout: 87600 * time.Hour}, "out_of_range", "7d"},
 		{"negative delay", RawArgs{Name: "k"}, Options{Delay: -time.Minute}, "invalid_duration", "negative"},
 		{"delay beyond reason", RawArgs{Name: "k"}, Options{Delay: math.MaxInt64}, "out_of_range", "3650d"},
 		{"run time in year 10000", RawArgs{Name: "k"}, Options{RunAt: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},

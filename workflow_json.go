@@ -61,7 +61,7 @@ func textOf(d time.Duration) durationText {
 	if d == 0 {
 		return ""
 	}
-	return durationText(d.String())
+	return durationText(duration.Hours(d))
 }
 
 // durationTexts are fields by their names, and where their durations go.

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/alert"
@@ -171,15 +172,18 @@ func (app *App) problem(err error) *Problem {
 // also are the flags that have a field of another name in some commands.
 var also = map[string]string{"run-at": "at", "delay": "in", "queue": "to"}
 
-// given is a field that the library names in words as the command line has it: the flag by which it came, or else the
-// field of a file.
+var camel = regexp.MustCompile(`([a-z])([A-Z ])`)
+
+// given is a field that the library names in words, or as Go does, as the command line has it: the flag by which it
+// came, or else the field of a file. Of a worker's configuration all is flags.
 func (app *App) given(field string) string {
 	head, rest, _ := strings.Cut(field, ": ")
-	name := strings.ReplaceAll(head, " ", "-")
+	name := strings.ToLower(strings.ReplaceAll(camel.ReplaceAllString(head, "$1-$2"), "- ", "-"))
 	var flags []string
-	for _, name := range []string{name, also[name]} {
-		if app.command != nil && name != "" && app.command.Flags().Changed(name) {
-			flags = append(flags, "--"+name)
+	for _, flag := range []string{name, also[name]} {
+		if app.command != nil && flag != "" && (app.command.Flags().Changed(flag) ||
+			unicode.IsUpper(rune(head[0])) && app.command.Flags().Lookup(flag) != nil) {
+			flags = append(flags, "--"+flag)
 		}
 	}
 	if len(flags) != 1 {

@@ -38,8 +38,8 @@ type App struct {
 	flags      globalFlags
 	config     *config
 	command    *cobra.Command // the one that runs; nil: none does yet
-	secrets    []string // never to be printed
-	ran        bool     // a command's own code was reached
+	secrets    []string       // never to be printed
+	ran        bool           // a command's own code was reached
 	interrupts atomic.Bool
 
 	metrics *telemetry.Telemetry // of a process that tells them; nil: it does not

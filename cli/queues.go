@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/server/query"
 )
 
@@ -37,7 +38,7 @@ func newKeeping(d time.Duration) keeping {
 	case tusk.Forever:
 		return "forever"
 	}
-	return keeping(d.String())
+	return keeping(duration.Text(d))
 }
 
 func newQueuesCommand(app *App) *cobra.Command {

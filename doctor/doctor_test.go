@@ -199,7 +199,7 @@ var faults = []struct {
 			p.open(s, err)
 		}},
 	{"a receiver that does not answer", "receivers", doctor.Warn,
-		"the hook crm has waited for its receiver for 10m0s: it is down",
+		"the hook crm has waited for its receiver for 10m: it is down",
 		"tusk hooks show crm", func(p *patient) {
 			p.healthy()
 			p.deliver(herald.HookState, "crm", `{"waits": "2026-01-31T12:00:00Z", "error": "it is down", "cursor": "7"}`)

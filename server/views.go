@@ -21,11 +21,11 @@ import (
 // Duration is a duration: text such as 1m30s or 7d, or a number of seconds.
 type Duration time.Duration
 
-// String is the duration as text.
-func (d Duration) String() string { return time.Duration(d).String() }
+// String is the duration as text, without days, which not every program reads: 168h.
+func (d Duration) String() string { return duration.Hours(time.Duration(d)) }
 
 // MarshalText implements encoding.TextMarshaler.
-func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (d *Duration) UnmarshalText(text []byte) error {
@@ -222,8 +222,8 @@ type TaskInput struct {
 	Deadline     *Instant          `json:"deadline,omitempty" doc:"when it must have ended: late, it is stopped or discarded"`
 	DeadlineIn   Duration          `json:"deadline_in,omitempty" doc:"the same, from when it is enqueued; the earlier counts"`
 	MaxAttempts  int               `json:"max_attempts,omitempty" rule:"attempts" doc:"default: 25"`
-	Timeout      Duration          `json:"timeout,omitempty" doc:"of each attempt, up to 168h"`
-	StallTimeout Duration          `json:"stall_timeout,omitempty" doc:"of each attempt without a sign of life, up to 168h; for handlers in Go and commands"`
+	Timeout      Duration          `json:"timeout,omitempty" doc:"of each attempt, up to 7d"`
+	StallTimeout Duration          `json:"stall_timeout,omitempty" doc:"of each attempt without a sign of life, up to 7d; for handlers in Go and commands"`
 	Backoff      *BackoffInput     `json:"backoff,omitempty"`
 	Weight       int               `json:"weight,omitempty" rule:"weight" doc:"what it counts in the rates of its queue; default: 1"`
 	Ephemeral    bool              `json:"ephemeral,omitempty" doc:"not kept when it is completed"`
@@ -236,7 +236,7 @@ type TaskInput struct {
 // UniqueInput makes a task's key of its kind, its tenant and its args.
 type UniqueInput struct {
 	Args   []string `json:"args,omitempty" minLength:"1" maxLength:"255" maxItems:"16" doc:"names of the fields that count; customer.id is a field of a field; default: all"`
-	Window Duration `json:"window,omitempty" doc:"1s to 8784h: one task in each window of time, whatever became of it; default: one unfinished task"`
+	Window Duration `json:"window,omitempty" doc:"1s to 366d: one task in each window of time, whatever became of it; default: one unfinished task"`
 }
 
 // BackoffInput says how long to wait before the next attempt.

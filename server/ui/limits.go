@@ -3,14 +3,12 @@ package ui
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/internal/duration"
@@ -130,15 +128,7 @@ func rateText(r *tusk.Rate) string {
 	if r == nil {
 		return ""
 	}
-	for _, unit := range []struct {
-		d    time.Duration
-		name string
-	}{{time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}, {time.Millisecond, "ms"}} {
-		if r.Period%unit.d == 0 {
-			return fmt.Sprintf("%d/%d%s", r.Allowed, r.Period/unit.d, unit.name)
-		}
-	}
-	return fmt.Sprintf("%d/%v", r.Allowed, r.Period)
+	return strconv.Itoa(r.Allowed) + "/" + duration.Text(r.Period)
 }
 
 // putLimits sets what the form shows and leaves the rest of a queue's limits as it
