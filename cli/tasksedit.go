@@ -143,8 +143,7 @@ type editedRow struct {
 // named changes tasks by their ids, or parts of them, and says of each what became of it.
 func (e *edit) named(ctx context.Context, args []string) error {
 	for _, text := range args {
-		if !query.IsPart(text) {
-			_, err := tusk.ParseID(text)
+		if err := query.CheckPart(text); err != nil {
 			return err
 		}
 	}

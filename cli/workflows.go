@@ -114,8 +114,7 @@ func (app *App) workflowCommand(
 
 // withWorkflow reads an id and opens the database.
 func (app *App) withWorkflow(ctx context.Context, text string, do func(*tusk.Client, tusk.ID) error) error {
-	if !query.IsPart(text) {
-		_, err := tusk.ParseID(text)
+	if err := query.CheckPart(text); err != nil {
 		return err
 	}
 	return app.withClient(ctx, func(client *tusk.Client) error {

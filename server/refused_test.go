@@ -1,6 +1,8 @@
 package server_test
 
 import (
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -77,5 +79,23 @@ func TestDurationsAreReadAsTheCommandLineReadsThem(t *testing.T) {
 	var page server.TaskPage
 	if s.do("GET", "/api/v1/tasks?from=7d", nil).want(t, 200, &page); len(page.Tasks) != 8 {
 		t.Errorf("%d tasks", len(page.Tasks))
+	}
+}
+
+func TestAnUnknownHostIsToldTheFlag(t *testing.T) {
+	s := start(t)
+	r, err := http.NewRequestWithContext(t.Context(), "GET", s.URL+"/healthz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = "tusk.example.com"
+	a, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	if text, err := io.ReadAll(a.Body); err != nil || a.StatusCode != 421 || !strings.Contains(string(text),
+		"tusk serve --host") {
+		t.Errorf("%d %s, %v", a.StatusCode, text, err)
 	}
 }
