@@ -3,6 +3,7 @@ package tusk
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 	"unicode"
@@ -332,4 +333,19 @@ func cutText(text string) string {
 		return text
 	}
 	return strings.ToValidUTF8(text[:limit], "") + "…"
+}
+
+func within[T int | time.Duration](field string, value, low, high T) error {
+	if value < low || value > high {
+		return invalid(field, "out_of_range", "is %s, want %s to %s", inWords(value), inWords(low), inWords(high))
+	}
+	return nil
+}
+
+// inWords writes a number, or a duration as people write it.
+func inWords[T int | time.Duration](value T) string {
+	if d, ok := any(value).(time.Duration); ok {
+		return duration.Text(d)
+	}
+	return fmt.Sprint(value)
 }

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/claim"
-	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/internal/finish"
 	"github.com/tuskqueue/tusk/internal/lease"
 	"github.com/tuskqueue/tusk/internal/loop"
@@ -365,21 +364,6 @@ func setDefault[T comparable](field *T, value T) {
 	if *field == zero {
 		*field = value
 	}
-}
-
-func within[T int | time.Duration](field string, value, low, high T) error {
-	if value < low || value > high {
-		return invalid(field, "out_of_range", "is %s, want %s to %s", inWords(value), inWords(low), inWords(high))
-	}
-	return nil
-}
-
-// inWords writes a number, or a duration as people write it.
-func inWords[T int | time.Duration](value T) string {
-	if d, ok := any(value).(time.Duration); ok {
-		return duration.Text(d)
-	}
-	return fmt.Sprint(value)
 }
 
 // crew is a set of loops that start and stop together.

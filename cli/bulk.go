@@ -117,7 +117,8 @@ func (app *App) enqueuer(ctx context.Context, dryRun bool, tried *[]store.NewTas
 	if !dryRun {
 		return app.Client(ctx, creating)
 	}
-	client, err := tusk.NewClient(nothingStored{tried: tried}, &tusk.ClientConfig{Logger: app.Log, Payloads: app.nothingKept()})
+	client, err := tusk.NewClient(nothingStored{tried: tried},
+		&tusk.ClientConfig{Logger: app.Log, Payloads: app.nothingKept()})
 	return client, func() {}, err
 }
 

@@ -120,8 +120,9 @@ func Examine(f Facts, o Options) []Finding {
 
 // Checks are the names that findings have.
 func Checks() []string {
-	return []string{"bloat", "clock", "connection", "connections", "disk", "health", "kinds", "leader", "pool", "pooler",
-		"pruning", "queues", "receivers", "schedules", "schema", "server", "settings", "tasks", "transactions", "versions"}
+	return []string{"bloat", "clock", "connection", "connections", "disk", "health", "kinds", "leader", "pool",
+		"pooler", "pruning", "queues", "receivers", "schedules", "schema", "server", "settings", "tasks",
+		"transactions", "versions"}
 }
 
 func ok(check, format string, args ...any) Finding {

@@ -31,7 +31,8 @@ func (f *Facts) receivers(o Options) (found []Finding) {
 		if late := now.Sub(r.Waits); !r.Waits.IsZero() && late > o.Untold {
 			found = append(found, Finding{"receivers", Warn,
 				fmt.Sprintf("a message of the %s %s has waited for its receiver for %s%s", r.Kind, r.Name,
-					duration.Text(late.Round(time.Second)), because), "see that the receiver answers and that tusk serve runs; " + show})
+					duration.Text(late.Round(time.Second)), because),
+				"see that the receiver answers and that tusk serve runs; " + show})
 		}
 		if r.Dropped > 0 {
 			found = append(found, Finding{"receivers", Warn,
@@ -108,7 +109,8 @@ func (f *Facts) queues(o Options) (found []Finding) {
 		}
 	}
 	if found == nil {
-		found = []Finding{ok("queues", "every queue with available tasks has a worker, and none waits for longer than %s",
+		found = []Finding{ok("queues",
+			"every queue with available tasks has a worker, and none waits for longer than %s",
 			duration.Text(o.Waiting))}
 	}
 	return few(found, "queues", "tusk queues list")
@@ -157,8 +159,9 @@ func (f *Facts) schedules(o Options) (found []Finding) {
 	now := f.now()
 	for _, s := range f.Schedules {
 		if !s.Paused && !s.Next.IsZero() && now.Sub(s.Next) > o.Missed {
-			found = append(found, Finding{"schedules", Critical, fmt.Sprintf("schedule %s should have fired %s ago", s.Name,
-				duration.Text(now.Sub(s.Next).Round(time.Second))), "tusk schedules why " + s.Name + "; a process has to lead: tusk serve"})
+			found = append(found, Finding{"schedules", Critical, fmt.Sprintf(
+				"schedule %s should have fired %s ago", s.Name, duration.Text(now.Sub(s.Next).Round(time.Second))),
+				"tusk schedules why " + s.Name + "; a process has to lead: tusk serve"})
 		}
 	}
 	if found == nil {

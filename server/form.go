@@ -108,3 +108,13 @@ func (s *shape) allowsNumber(text string) bool {
 	}
 	return (s.least == nil || n >= *s.least) && (s.most == nil || n <= *s.most)
 }
+
+// misread says in which field a value is that the description allows and no decoder takes.
+func misread(ctx context.Context, text []byte, of *shape, err error) error {
+	s := newScanner(ctx, text)
+	s.exact = true
+	if located := s.document(of); located != nil {
+		return located
+	}
+	return jsonProblem(err, 0)
+}

@@ -57,6 +57,17 @@ func TestWhatIsRefusedNamesTheFieldAsTheRequestDoes(t *testing.T) {
 	}
 }
 
+func TestPagesRefuseATimeOf0ThatWouldSetNothing(t *testing.T) {
+	s := start(t)
+	if _, err := s.client.Enqueue(t.Context(), tusk.RawArgs{Name: "k"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.post("/queues", form("queue", "default", "every", "0")).want(t, 400, nil)
+	s.post("/queues/retention", form("queue", "default", "completed", "0s")).want(t, 400, nil)
+	s.post("/queues/retention", form("queue", "default", "completed", "7d")).want(t, 303, nil)
+	s.post("/errors/zzz/retry", form("confirm", "yes")).want(t, 404, nil)
+}
+
 func TestDurationsAreReadAsTheCommandLineReadsThem(t *testing.T) {
 	s := start(t)
 	for text, want := range map[string]time.Duration{`"7d"`: 7 * 24 * time.Hour, `"1d12h"`: 36 * time.Hour,

@@ -78,16 +78,6 @@ func decodeStrict(ctx context.Context, text []byte, of *shape, v any) error {
 	return nil
 }
 
-// misread says in which field a value is that the description allows and no decoder takes.
-func misread(ctx context.Context, text []byte, of *shape, err error) error {
-	s := newScanner(ctx, text)
-	s.exact = true
-	if located := s.document(of); located != nil {
-		return located
-	}
-	return jsonProblem(err, 0)
-}
-
 func jsonProblem(err error, offset int64) error {
 	var p *Problem
 	var kind *json.UnmarshalTypeError

@@ -67,7 +67,8 @@ func durationSchema(description string) *huma.Schema {
 	numbers(0, maxSeconds)(&seconds)
 	words := huma.Schema{Type: huma.TypeString}
 	text(1, 64, durationPattern)(&words)
-	return &huma.Schema{Description: description, Examples: []any{"1m30s", "7d", 90}, AnyOf: []*huma.Schema{&words, &seconds}}
+	return &huma.Schema{Description: description, Examples: []any{"1m30s", "7d", 90},
+		AnyOf: []*huma.Schema{&words, &seconds}}
 }
 
 // Instant is an RFC 3339 instant in JSON.

@@ -37,8 +37,8 @@ type Settings struct {
 func (s Settings) Encode() ([]byte, error) {
 	if s.MaxAttempts == 0 && s.Timeout == 0 && s.Stall == 0 && s.Backoff == (Backoff{}) && len(s.Metadata) == 0 &&
 		s.Schedule == "" && s.Tick.IsZero() &&
-		s.Node == "" && s.Weight == 0 && s.Deadline.IsZero() && s.DeadlineIn == 0 && !s.Ephemeral && s.Source.IsZero() && s.Jumps == 0 &&
-		len(s.TraceContext) == 0 {
+		s.Node == "" && s.Weight == 0 && s.Deadline.IsZero() && s.DeadlineIn == 0 && !s.Ephemeral && s.Source.IsZero() &&
+		s.Jumps == 0 && len(s.TraceContext) == 0 {
 		return nil, nil
 	}
 	return json.Marshal(s)

@@ -274,7 +274,8 @@ func keepArchived(v *visit) (answer, error) {
 	default:
 		d, err := duration.ParseKept(text)
 		if err != nil {
-			return answer{}, failure(http.StatusUnprocessableEntity, "Say how long: a duration like 365d or 8760h, or forever.")
+			return answer{}, failure(http.StatusUnprocessableEntity,
+				"Say how long: a duration like 365d or 8760h, or forever.")
 		}
 		keep = &d
 	}
