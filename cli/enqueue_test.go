@@ -66,7 +66,7 @@ func TestAFileIsEnqueuedInBatches(t *testing.T) {
 		`"timeout":"5s","backoff":"linear:5m","tags":["x"],"metadata":{"a":"b"},"tenant":"acme","key":"q","on_conflict":"rerun","source_time":"2026-01-01T00:00:00+01:00"}`
 	sh.must("enqueue", "--from", "-")
 	if got := sh.json("tasks", "list", "--queue", "other")[0]; got["run_at"] != "2030-01-01T00:00:00.000Z" ||
-		got["backoff"] != "linear:5m0s" || got["tenant"] != "acme" {
+		got["backoff"] != "linear:5m" || got["tenant"] != "acme" {
 		t.Errorf("%v", got)
 	}
 }
@@ -132,14 +132,14 @@ func TestEveryMistakeOfALineIsNamed(t *testing.T) {
 		`{"kind":"a","max_attempts":1e400}`: "max_attempts: want a whole number",
 		`{"kind":"a","delay":true}`:         "delay: want a duration such as 90s, 1h30m or 7d, or a number of seconds",
 		`{"kind":"a","delay":-60}`:          "delay: is negative",
-		`{"kind":"a","run_at":"2999-01-01T00:00:00Z"}`:  "line 1: run_at: is",
-		`{"kind":"a","max_attempts":1,"delay":"4000d"}`: "line 1: delay: is",
+		`{"kind":"a","run_at":"2999-01-01T00:00:00Z"}`:  "line 2: run_at: is",
+		`{"kind":"a","max_attempts":1,"delay":"4000d"}`: "line 2: delay: is",
 		`{"kind":"a","delay":"1 month"}`:                "delay: want a duration",
 		`{"kind":"a","run_at":"2026-01-01"}`:            "run_at: has no time zone",
 		`{"kind":"a","backoff":"x"}`:                    "backoff: want constant",
 		`{"kind":"a","tags":"a,b"}`:                     "tags: want a list of strings",
 		`{"kind":"a","metadata":{"a":1}}`:               "metadata: want an object of strings",
-		`{"kind":"a","on_conflict":"rerun"}`:            "on conflict: is for tasks with a key",
+		`{"kind":"a","on_conflict":"rerun"}`:            "on_conflict: is for tasks with a key",
 		`{"kind":"a","args":"\u0000"}`:                  "args: ",
 		"{\"kind\":\"a\",\"args\":\"\xff\"}":            "args: ",
 		`{"kind":"a","timeout":"` + "-1s" + `"}`:        "timeout: is negative",
