@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/claim"
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/internal/lifecycle"
 	"github.com/tuskqueue/tusk/internal/run"
 	"github.com/tuskqueue/tusk/store"
@@ -109,7 +110,7 @@ func (w *Worker) limits(a *run.Attempt) (l run.Limits) {
 		}
 	}
 	if l.Time > 0 {
-		l.Cause = fmt.Errorf("%w after %v", ErrTimeout, l.Time)
+		l.Cause = fmt.Errorf("%w after %s", ErrTimeout, duration.Text(l.Time))
 	}
 	return l
 }

@@ -27,8 +27,12 @@ func (s *ScheduleInfo) Ticks(after time.Time, n int) ([]time.Time, error) {
 // Between returns the ticks of the schedule from an instant on and before another:
 // what BackfillSchedule would enqueue, and what was or was not run in that time.
 //
-// The error is an *InvalidError when they are more than MaxBatch.
+// The error is an *InvalidError when they are more than MaxBatch, and when the first instant is after the other.
 func (s *ScheduleInfo) Between(from, until time.Time) ([]time.Time, error) {
+	if from.After(until) {
+		return nil, invalid("from", "out_of_range", "is %s, which is after until, %s",
+			from.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339))
+	}
 	ticks, err := s.Ticks(from.Add(-time.Nanosecond), MaxBatch+1)
 	if err != nil {
 		return nil, err
@@ -51,7 +55,7 @@ func (s *ScheduleInfo) Between(from, until time.Time) ([]time.Time, error) {
 // it is backfilled twice. The plan, the policies and a pause play no part. Ticks that
 // were fired in their time are enqueued again.
 //
-// Errors: ErrNotFound; an *InvalidError when the range lies ahead or has more than
+// Errors: ErrNotFound; an *InvalidError when the range lies ahead, ends before it begins or has more than
 // MaxBatch ticks.
 func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until time.Time) ([]Enqueued, error) {
 	s, err := c.Schedule(ctx, name)

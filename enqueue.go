@@ -45,9 +45,9 @@ type Options struct {
 	// RunAt is when the task may run, not earlier. The zero time means now; if it comes
 	// from a field that may not have been set, pass it through At.
 	RunAt     time.Time
-	Delay     time.Duration // not before this long from now, by the database's clock
+	Delay     time.Duration // not before this long from now, by the database's clock; not beside RunAt
 	ExpiresAt time.Time     // not to be started later: the task is discarded then
-	ExpiresIn time.Duration // the same, from now
+	ExpiresIn time.Duration // the same, from now; the earlier of the two counts
 	// Deadline is when the task must have ended: the handler's context ends then, with
 	// ErrDeadline as its cause, and a task that is late is discarded instead of being
 	// started or retried. DeadlineIn is the same from when it is enqueued, by the

@@ -110,10 +110,10 @@ func TestHandlers(t *testing.T) {
 		_, stop := s.work(nil)
 		byHandler := s.enqueue(count{}, &tusk.Options{MaxAttempts: 1})
 		byTask := s.enqueue(count{}, &tusk.Options{MaxAttempts: 1, Timeout: time.Minute})
-		if e := s.await(byTask, tusk.StateDiscarded).Detail.Attempts[0].Error; e != "timed out after 1m0s" {
+		if e := s.await(byTask, tusk.StateDiscarded).Detail.Attempts[0].Error; e != "timed out after 1m" {
 			t.Error(e)
 		}
-		if e := s.await(byHandler, tusk.StateDiscarded).Detail.Attempts[0].Error; e != "timed out after 1h0m0s" {
+		if e := s.await(byHandler, tusk.StateDiscarded).Detail.Attempts[0].Error; e != "timed out after 1h" {
 			t.Error(e)
 		}
 		s.stop(stop)

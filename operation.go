@@ -273,5 +273,5 @@ func validateChange(change Change) error {
 			return err
 		}
 	}
-	return validateWhen("run at", change.RunAt, change.Delay)
+	return validateRun(change.RunAt, change.Delay)
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/tuskqueue/tusk/internal/lifecycle"
 )
 
 // Pipeline is a fixed sequence of stages that a task passes. Each stage has a
@@ -111,6 +113,8 @@ func HandleStage[In, Out any](
 		then, err := t.client.moveOn(ctx, &t.TaskInfo, stageArgs{pipeline: p, stage: next, input: out})
 		if err == nil {
 			t.attempt.SetThen(then)
+		} else if stop := new(lifecycle.StopError); errors.As(err, &stop) { // no next stage has the output
+			return errors.Join(err, t.RecordOutput(out))
 		}
 		return err
 	}, options...)

@@ -15,6 +15,11 @@ import (
 // MaxStages is how many stages a pipeline has at most.
 const MaxStages = 100
 
+// MaxJumps is how often a run of a pipeline goes back: to an earlier stage, or to the same one again. At the next
+// time the stage's task is discarded, with its output, and can be retried once the stage no longer goes back. To wait
+// for something, return Snooze instead.
+const MaxJumps = 1000
+
 // pipelineAge is how old what a process knows of pipelines may be.
 const pipelineAge = time.Second
 

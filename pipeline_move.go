@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -85,6 +86,10 @@ func (c *Client) forward(ctx context.Context, t *TaskInfo, output json.RawMessag
 // moveOn makes the next stage's task, to be enqueued when t completes. It belongs to the same run,
 // and takes along what describes it.
 func (c *Client) moveOn(ctx context.Context, t *TaskInfo, args stageArgs) ([]store.NewTask, error) {
+	jumps, err := args.jumps(t)
+	if err != nil {
+		return nil, err
+	}
 	o := Options{Tenant: t.Tenant, Partition: t.Partition, Tags: t.Tags, Metadata: t.Metadata}
 	if args.Options().Priority == 0 {
 		o.Priority = t.Priority
@@ -105,11 +110,28 @@ func (c *Client) moveOn(ctx context.Context, t *TaskInfo, args stageArgs) ([]sto
 	if n.Settings, err = keepKey(&n, t); err != nil {
 		return nil, err
 	}
+	if n.Settings, err = lifecycle.WithJumps(n.Settings, jumps); err != nil {
+		return nil, err
+	}
 	next := []store.NewTask{n}
 	if err := c.takeTurns(ctx, next); err != nil {
 		return nil, err
 	}
 	return next, c.conceal(ctx, t.ID, next)
+}
+
+// jumps is how often the run of t will have gone back when it is at the stage. A run that goes back for ever ends.
+func (a stageArgs) jumps(t *TaskInfo) (int, error) {
+	from := slices.IndexFunc(a.pipeline.stages, func(s pipelineStage) bool { return a.pipeline.kind(s.name) == t.Kind })
+	switch {
+	case a.stage > from:
+		return t.Jumps, nil
+	case t.Jumps >= MaxJumps:
+		return 0, Discard(fmt.Errorf("pipeline %s: goes back to the stage %q, and its run has done so %d times, "+
+			"which is the limit (MaxJumps): go on or end it, or to wait for something, snooze", a.pipeline.name,
+			a.pipeline.stages[a.stage].name, MaxJumps))
+	}
+	return t.Jumps + 1, nil
 }
 
 // keepKey has the next stage's task keep the key of its run, and returns its settings. It is a rerun as of

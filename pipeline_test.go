@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -83,6 +84,52 @@ func TestPipelines(t *testing.T) {
 		}
 		s.stop(stop)
 	})
+	inBubble(t, "a run that goes back for ever ends, with its output, and goes on once that is mended",
+		func(t *testing.T, s *shop) {
+			p := pipeline()
+			var mended atomic.Bool
+			tusk.HandleStage(s.mux, p, "fetch", func(_ context.Context, t *tusk.Task[int]) (int, error) {
+				return t.Args + 1, nil
+			})
+			tusk.HandleStage(s.mux, p, "parse", func(_ context.Context, t *tusk.Task[int]) (int, error) {
+				if mended.Load() {
+					return t.Args, nil
+				}
+				return t.Args + 1, tusk.GoTo([]string{"fetch", "parse"}[t.Args%2])
+			})
+			tusk.HandleStage(s.mux, p, "store", func(_ context.Context, t *tusk.Task[int]) (int, error) {
+				return t.Args, nil
+			})
+			_, stop := s.work(&tusk.WorkerConfig{Queues: p.Queues()})
+			id := s.enqueue(p.Start(1), nil)
+			var end tusk.TaskInfo
+			for end.ID.IsZero() {
+				time.Sleep(time.Minute)
+				dead, err := s.client.List(context.Background(), tusk.Filter{States: []tusk.State{tusk.StateDiscarded}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(dead) > 0 {
+					end = dead[0]
+				}
+			}
+			got, err := s.client.Get(context.Background(), end.ID)
+			if err != nil || got.Workflow != id || got.Kind != "ingest.parse" || got.Jumps != tusk.MaxJumps ||
+				len(got.Detail.Output) == 0 ||
+				!strings.Contains(got.Detail.Attempts[0].Error, "1000 times, which is the limit (MaxJumps)") {
+				t.Fatalf("%+v, %v", got, err)
+			}
+			mended.Store(true)
+			if err := s.client.Retry(context.Background(), end.ID); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			last, err := s.client.List(context.Background(), tusk.Filter{Kinds: []string{"ingest.store"}})
+			if err != nil || len(last) != 1 || last[0].State != tusk.StateCompleted || last[0].Jumps != tusk.MaxJumps {
+				t.Errorf("%+v, %v", last, err)
+			}
+			s.stop(stop)
+		})
 	inBubble(t, "mistakes in a pipeline are reported", func(t *testing.T, s *shop) {
 		for name, p := range map[string]*tusk.Pipeline{
 			"a bad name":    tusk.NewPipeline("No"),

@@ -65,10 +65,10 @@ func (r Receipt) String() string { return r.ID.String() + "." + r.Lease.String()
 func ParseReceipt(text string) (r Receipt, err error) {
 	id, token, found := strings.Cut(text, ".")
 	if r.ID, err = store.ParseID(id); err != nil || !found || len(token) != 2*len(r.Lease) {
-		return Receipt{}, invalid("lease", "invalid_id", "%q is not the id of a lease", cutText(text))
+		return Receipt{}, invalid("lease id", "invalid_id", "%q is not the id of a lease", cutText(text))
 	}
 	if _, err := hex.Decode(r.Lease[:], []byte(token)); err != nil {
-		return Receipt{}, invalid("lease", "invalid_id", "%q is not the id of a lease", cutText(text))
+		return Receipt{}, invalid("lease id", "invalid_id", "%q is not the id of a lease", cutText(text))
 	}
 	return r, nil
 }

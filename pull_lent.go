@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/internal/lifecycle"
 	"github.com/tuskqueue/tusk/internal/payload"
 	"github.com/tuskqueue/tusk/internal/run"
@@ -127,7 +128,8 @@ func (p *Puller) lend(sure, asker context.Context, tasks []store.Task, span time
 			kept.Args = nil // whoever has the lease has them
 			l := &loan{Attempt: &run.Attempt{Task: &kept}, begun: now}
 			if info.Timeout > 0 {
-				l.end, l.over = now.Add(info.Timeout), fmt.Errorf("%w after %v", ErrTimeout, info.Timeout)
+				l.end = now.Add(info.Timeout)
+				l.over = fmt.Errorf("%w after %s", ErrTimeout, duration.Text(info.Timeout))
 			}
 			if !info.Deadline.IsZero() {
 				if end := now.Add(info.Deadline.Sub(t.ClaimedAt)); l.end.IsZero() || end.Before(l.end) {

@@ -240,7 +240,7 @@ func (c *Client) scheduleDocument(s Schedule) (doc tick.Schedule, err error) {
 		return doc, invalid("spec", "invalid_cron", "%v", err)
 	}
 	return doc, errors.Join(
-		validateWhen("start", s.Start, 0),
+		validateInstant("start", s.Start),
 		oneOf("missed", s.Missed, "", MissedOnce, MissedSkip, MissedAll),
 		oneOf("overlap", s.Overlap, "", OverlapSkip, OverlapBuffer, OverlapAllow),
 		within("cap", s.Cap, 0, tick.MaxCap),

@@ -45,6 +45,7 @@ type TaskInfo struct {
 	Deadline     time.Time // when it must have ended; zero: never
 	Ephemeral    bool      // not kept when it is completed
 	SourceTime   time.Time // when its key's source changed; zero: not told
+	Jumps        int       // how often its run of a pipeline has jumped back so far; see MaxJumps
 	// TraceContext is the W3C trace context that travels with the task (traceparent,
 	// tracestate). Children and next stages get that of the attempt, so middleware that
 	// traces sets it. Nil: the task is not traced.
@@ -159,7 +160,7 @@ func (info *TaskInfo) read(t *store.Task) error {
 	info.Timeout, info.StallTimeout, info.Backoff = s.Timeout, s.Stall, s.Backoff
 	info.Schedule, info.Tick, info.Node = s.Schedule, s.Tick, s.Node
 	info.Weight, info.Deadline, info.Ephemeral = max(s.Weight, 1), s.DeadlineOf(t), s.Ephemeral
-	info.TraceContext, info.SourceTime = s.TraceContext, s.Source
+	info.TraceContext, info.SourceTime, info.Jumps = s.TraceContext, s.Source, s.Jumps
 	if len(s.Metadata) > 0 {
 		if err := json.Unmarshal(s.Metadata, &info.Metadata); err != nil {
 			return fmt.Errorf("metadata of the task cannot be read: %w", err)

@@ -3,6 +3,7 @@ package tusk
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 	"unicode"
@@ -219,10 +220,12 @@ func validateSettings(s lifecycle.Settings) error {
 			MaxAttemptsLimit, lifecycle.DefaultMaxAttempts)
 	}
 	if s.Timeout < 0 || s.Timeout > MaxTimeout {
-		return invalid("timeout", "out_of_range", "is %v, want up to %v (0: none)", s.Timeout, MaxTimeout)
+		return invalid("timeout", "out_of_range", "is %s, want up to %s (0: none)", duration.Text(s.Timeout),
+			duration.Text(MaxTimeout))
 	}
 	if s.Stall < 0 || s.Stall > MaxTimeout {
-		return invalid("stall timeout", "out_of_range", "is %v, want up to %v (0: none)", s.Stall, MaxTimeout)
+		return invalid("stall timeout", "out_of_range", "is %s, want up to %s (0: none)", duration.Text(s.Stall),
+			duration.Text(MaxTimeout))
 	}
 	if s.Weight < 0 || s.Weight > maxLimit {
 		return invalid("weight", "out_of_range", "is %d, want 1 to %d (0: 1)", s.Weight, maxLimit)
@@ -241,7 +244,8 @@ func validateBackoff(b Backoff) error {
 			cutText(string(b.Shape)))
 	}
 	if b.Base < 0 || b.Max < 0 || b.Base > MaxAhead || b.Max > MaxAhead {
-		return invalid("backoff", "out_of_range", "base %v and max %v must be between 0 and %v", b.Base, b.Max, MaxAhead)
+		return invalid("backoff", "out_of_range", "base %s and max %s must be between 0 and %s",
+			duration.Text(b.Base), duration.Text(b.Max), duration.Text(MaxAhead))
 	}
 	if !(b.Jitter >= 0 && b.Jitter <= 1) {
 		return invalid("backoff", "out_of_range", "jitter is %v, want 0 to 1", b.Jitter)
@@ -284,14 +288,29 @@ func validateConflict(o *Options) error {
 	return nil
 }
 
-// validateWhen checks an instant and a duration that together say when.
-func validateWhen(field string, at time.Time, in time.Duration) error {
+// validateRun checks when a task may run, which is said in one way only: a sum of both is what nobody means.
+func validateRun(at time.Time, delay time.Duration) error {
+	if !at.IsZero() && delay != 0 {
+		return invalid("delay", "not_both", "is given beside a time to run at: give one of them")
+	}
+	return firstProblem(validateAhead("delay", delay), validateInstant("run at", at))
+}
+
+// validateAhead checks how long from now something is.
+func validateAhead(field string, in time.Duration) error {
 	switch {
 	case in < 0:
-		return invalid(field, "invalid_duration", "is %v, a delay cannot be negative", in)
+		return invalid(field, "invalid_duration", "is %s, which is negative", duration.Text(in))
 	case in > MaxAhead:
 		return invalid(field, "out_of_range", "is %s ahead, at most %s is allowed", duration.Text(in),
 			duration.Text(MaxAhead))
+	}
+	return nil
+}
+
+// validateInstant checks when something is; the zero time: it is not said.
+func validateInstant(field string, at time.Time) error {
+	switch {
 	case at.IsZero():
 		return nil
 	case at.Before(earliest):
@@ -314,4 +333,19 @@ func cutText(text string) string {
 		return text
 	}
 	return strings.ToValidUTF8(text[:limit], "") + "…"
+}
+
+func within[T int | time.Duration](field string, value, low, high T) error {
+	if value < low || value > high {
+		return invalid(field, "out_of_range", "is %s, want %s to %s", inWords(value), inWords(low), inWords(high))
+	}
+	return nil
+}
+
+// inWords writes a number, or a duration as people write it.
+func inWords[T int | time.Duration](value T) string {
+	if d, ok := any(value).(time.Duration); ok {
+		return duration.Text(d)
+	}
+	return fmt.Sprint(value)
 }

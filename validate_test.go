@@ -42,7 +42,7 @@ func TestBadInputIsRefusedByName(t *testing.T) {
 		{"attempts of -1", RawArgs{Name: "k"}, Options{MaxAttempts: -1}, "out_of_range", "1000"},
 		{"attempts of a billion", RawArgs{Name: "k"}, Options{MaxAttempts: 1e9}, "out_of_range", "1000"},
 		{"negative timeout", RawArgs{Name: "k"}, Options{Timeout: -1}, "out_of_range", "timeout"},
-		{"timeout of ten years", RawArgs{Name: "k"}, Options{Timeout: 87600 * time.Hour}, "out_of_range", "168h"},
+		{"timeout of ten years", RawArgs{Name: "k"}, Options{Timeout: 87600 * time.Hour}, "out_of_range", "7d"},
 		{"negative delay", RawArgs{Name: "k"}, Options{Delay: -time.Minute}, "invalid_duration", "negative"},
 		{"delay beyond reason", RawArgs{Name: "k"}, Options{Delay: math.MaxInt64}, "out_of_range", "3650d"},
 		{"run time in year 10000", RawArgs{Name: "k"}, Options{RunAt: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
@@ -53,6 +53,7 @@ func TestBadInputIsRefusedByName(t *testing.T) {
 		{"run time that nobody set", RawArgs{Name: "k"}, Options{RunAt: At(time.Time{})}, "invalid_time", "never set"},
 		{"run time of a zero number", RawArgs{Name: "k"}, Options{RunAt: time.UnixMilli(0)}, "invalid_time", "1970-01-01"},
 		{"run time before 1971", RawArgs{Name: "k"}, Options{RunAt: time.Unix(31535999, 0)}, "invalid_time", "1971"},
+		{"run time and delay", RawArgs{Name: "k"}, Options{RunAt: time.Now(), Delay: time.Hour}, "not_both", "one of them"},
 		{"expiry of zero", RawArgs{Name: "k"}, Options{ExpiresAt: At(time.Time{})}, "invalid_time", "expires at"},
 		{"deadline of zero", RawArgs{Name: "k"}, Options{Deadline: At(time.Time{})}, "invalid_time", "deadline"},
 		{"source time of zero", RawArgs{Name: "k"}, Options{SourceTime: At(time.Time{})}, "invalid_time", "source time"},
@@ -115,7 +116,10 @@ func TestTheZeroTimeIsRefusedInChangesAndSchedules(t *testing.T) {
 			t.Errorf("start %v: %v", at, err)
 		}
 	}
-	if at := time.Unix(31536000, 0); !At(at).Equal(at) || validateWhen("run at", At(at), 0) != nil {
+	if err := validateChange(Change{Op: store.Retry, RunAt: time.Now(), Delay: 1}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("a run time and a delay: %v", err)
+	}
+	if at := time.Unix(31536000, 0); !At(at).Equal(at) || validateInstant("run at", At(at)) != nil {
 		t.Error("the first moment of 1971 is refused")
 	}
 }

@@ -366,13 +366,6 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-func within[T int | time.Duration](field string, value, low, high T) error {
-	if value < low || value > high {
-		return invalid(field, "out_of_range", "is %v, want %v to %v", value, low, high)
-	}
-	return nil
-}
-
 // crew is a set of loops that start and stop together.
 type crew struct {
 	hard  context.Context // cuts steps short

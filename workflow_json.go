@@ -50,8 +50,7 @@ func (d *durationText) UnmarshalJSON(text []byte) error {
 	}
 	var seconds float64
 	if err := json.Unmarshal(text, &seconds); err != nil {
-		return invalid("workflow", "invalid_duration", "%s is no duration such as 90s, 1h30m or a number of seconds",
-			cutText(string(text)))
+		return invalid("workflow", "invalid_duration", "%s: want %s", cutText(string(text)), duration.Form)
 	}
 	*d = durationText(strconv.FormatFloat(seconds, 'f', -1, 64) + "s")
 	return nil
@@ -62,7 +61,7 @@ func textOf(d time.Duration) durationText {
 	if d == 0 {
 		return ""
 	}
-	return durationText(d.String())
+	return durationText(duration.Hours(d))
 }
 
 // durationTexts are fields by their names, and where their durations go.
@@ -80,8 +79,7 @@ func (t durationTexts) parse() error {
 		}
 		d, err := duration.Parse(string(t[name].text))
 		if err != nil {
-			return invalid(name, "invalid_duration", "%q is no duration such as 90s, 1h30m or 7d, or a number of seconds",
-				cutText(string(t[name].text)))
+			return invalid(name, "invalid_duration", "%q: %v", cutText(string(t[name].text)), err)
 		}
 		*t[name].to = d
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -46,7 +47,7 @@ func RulesQueue(ctx context.Context, s store.Recorder, queue string) (bool, erro
 const LongestKeep = 10 * 365 * 24 * time.Hour
 
 // ErrTooLong says that a retention is longer than LongestKeep.
-var ErrTooLong = fmt.Errorf("tasks are kept for %v at most, or for ever", LongestKeep)
+var ErrTooLong = fmt.Errorf("tasks are kept for %s at most, or for ever", duration.Text(LongestKeep))
 
 // SetRetention says how long the tasks of a queue are kept in the archive, or, for the queue "",
 // those of all queues that say nothing themselves; 0: for ever. nil has a queue keep them as long

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/server/alert"
 	"github.com/tuskqueue/tusk/server/notify"
 )
@@ -196,7 +197,7 @@ func (app *App) noteWatched(at time.Time) {
 	if at.IsZero() {
 		app.note("no server has looked at them yet: tusk serve does, every few seconds")
 	} else if ago := time.Since(at); ago > time.Minute {
-		app.note("no server has looked at them for %v: start tusk serve", ago.Round(time.Second))
+		app.note("no server has looked at them for %s: start tusk serve", duration.Text(ago.Round(time.Second)))
 	}
 }
 
@@ -224,7 +225,7 @@ func (app *App) testAlert(ctx context.Context, book *alert.Book, name string) er
 		}
 	}
 	return &Problem{Code: "nobody_watches", Exit: exitUnavailable, Text: "no process has sent it within " +
-		patience.String(), Hint: "start tusk serve"}
+		duration.Text(patience), Hint: "start tusk serve"}
 }
 
 // withAlerts opens the database for alerts.

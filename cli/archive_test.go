@@ -63,7 +63,7 @@ func TestAServerArchivesAndCommandsFindWhatItArchived(t *testing.T) {
 func TestAnArchiveThatCannotBeIsSaid(t *testing.T) {
 	sh := newShell(t)
 	sh.must("migrate", "up")
-	for place, want := range map[string]string{"": "--archive is missing", "ftp://x": "file://, s3://, gs:// or azblob://",
+	for place, want := range map[string]string{"": "--archive is empty", "ftp://x": "file://, s3://, gs:// or azblob://",
 		"file://host/x": "three slashes", "s3://a:b@c": "credentials"} {
 		if r := sh.run("archive", "list", "--archive", place); r.status != exitUsage || !strings.Contains(r.err, want) {
 			t.Errorf("%q: status %d: %s", place, r.status, r.err)

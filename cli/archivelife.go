@@ -10,6 +10,7 @@ import (
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/archive"
 	"github.com/tuskqueue/tusk/archive/place"
+	"github.com/tuskqueue/tusk/internal/duration"
 	accounts "github.com/tuskqueue/tusk/server/access"
 )
 
@@ -34,7 +35,7 @@ is never deleted.`,
 			if !like && keep == 0 {
 				return usage("", "--for is missing: a duration, or forever")
 			}
-			setting, result := &keep, "kept for "+keep.String()
+			setting, result := &keep, "kept for "+duration.Text(keep)
 			switch {
 			case like:
 				setting, result = nil, "kept like others"

@@ -44,7 +44,7 @@ func (app *App) enqueueFile(ctx context.Context, name string, dryRun bool) error
 		return err
 	}
 	defer file.Close()
-	client, closeStore, err := app.enqueuer(ctx, dryRun)
+	client, closeStore, err := app.enqueuer(ctx, dryRun, nil)
 	if err != nil {
 		return err
 	}
@@ -112,24 +112,15 @@ func (app *App) openInput(name string) (file io.ReadCloser, size int64, err erro
 	return opened, info.Size(), nil
 }
 
-// enqueuer is a client that stores, or, for a dry run, one that only checks.
-func (app *App) enqueuer(ctx context.Context, dryRun bool) (*tusk.Client, func(), error) {
+// enqueuer is a client that stores, or, for a dry run, one that only checks and tells what it would store.
+func (app *App) enqueuer(ctx context.Context, dryRun bool, tried *[]store.NewTask) (*tusk.Client, func(), error) {
 	if !dryRun {
 		return app.Client(ctx, creating)
 	}
-	client, err := tusk.NewClient(nothingStored{}, &tusk.ClientConfig{Logger: app.Log, Payloads: app.nothingKept()})
+	client, err := tusk.NewClient(nothingStored{tried: tried},
+		&tusk.ClientConfig{Logger: app.Log, Payloads: app.nothingKept()})
 	return client, func() {}, err
 }
-
-// nothingStored is the store of a dry run: whatever gets as far as this is fine.
-type nothingStored struct{ store.Store }
-
-func (nothingStored) Enqueue(_ context.Context, tasks []store.NewTask) ([]store.Enqueued, error) {
-	return make([]store.Enqueued, len(tasks)), nil
-}
-
-// Records is asked for the limits of queues: a dry run has none.
-func (nothingStored) Records(context.Context, string) ([]store.Record, error) { return nil, nil }
 
 type bulk struct {
 	app      *App
@@ -256,7 +247,11 @@ func (b *bulk) tellBad() {
 			fmt.Fprintf(b.app.Err, "and %d more\n", len(numbers)-mostBad)
 			break
 		}
-		fmt.Fprintf(b.app.Err, "line %d: %s\n", number, b.app.clean(b.bad[number].Error()))
+		text := b.bad[number].Error()
+		if one := (*tusk.InvalidError)(nil); errors.As(b.bad[number], &one) {
+			text = inFile(one.Field) + ": " + one.Text
+		}
+		fmt.Fprintf(b.app.Err, "line %d: %s\n", number, b.app.clean(text))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/doctor"
+	"github.com/tuskqueue/tusk/internal/words"
 )
 
 // findingRow is what a check of the doctor's found.
@@ -34,6 +35,12 @@ For monitors, its exit status is 0 when all is well, 1 when something should be 
   tusk doctor --ignore pooler --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, check := range ignore {
+				if !slices.Contains(doctor.Checks(), check) {
+					return usage(didYouMean(check, doctor.Checks()), "--ignore %s: want %s", quote(check),
+						words.Either(doctor.Checks()))
+				}
+			}
 			_, s, closeStore, err := app.open(cmd.Context(), existing)
 			if err != nil {
 				return app.diagnose(doctor.Facts{Connection: err}, o, ignore)

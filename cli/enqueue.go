@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
 )
 
 type enqueuedRow struct {
@@ -83,7 +84,8 @@ func (app *App) enqueueOne(cmd *cobra.Command, args []string, file string, task 
 		defer r.Close()
 		given = tusk.StreamArgs{Name: args[0], JSON: r}
 	}
-	client, closeStore, err := app.enqueuer(cmd.Context(), dryRun)
+	var tried []store.NewTask
+	client, closeStore, err := app.enqueuer(cmd.Context(), dryRun, &tried)
 	if err != nil {
 		return err
 	}
@@ -93,8 +95,12 @@ func (app *App) enqueueOne(cmd *cobra.Command, args []string, file string, task 
 		return err
 	}
 	if dryRun {
+		row := triedOf(tried[0])
+		if file != "" {
+			row.Args = nil // they were not kept
+		}
 		app.note("the task is fine; nothing was stored")
-		return nil
+		return printOne(app, row)
 	}
 	return printOne(app, enqueuedRow{result.ID, result.Result.String()})
 }

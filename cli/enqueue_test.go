@@ -66,7 +66,7 @@ func TestAFileIsEnqueuedInBatches(t *testing.T) {
 		`"timeout":"5s","backoff":"linear:5m","tags":["x"],"metadata":{"a":"b"},"tenant":"acme","key":"q","on_conflict":"rerun","source_time":"2026-01-01T00:00:00+01:00"}`
 	sh.must("enqueue", "--from", "-")
 	if got := sh.json("tasks", "list", "--queue", "other")[0]; got["run_at"] != "2030-01-01T00:00:00.000Z" ||
-		got["backoff"] != "linear:5m0s" || got["tenant"] != "acme" {
+		got["backoff"] != "linear:5m" || got["tenant"] != "acme" {
 		t.Errorf("%v", got)
 	}
 }
@@ -98,6 +98,11 @@ func TestOfABatchWithABadLineNothingIsStored(t *testing.T) {
 	if got := sh.json("queues", "list")[0]["available"]; got != 1000.0 {
 		t.Errorf("%v tasks are stored", got)
 	}
+	if got := sh.json("enqueue", "a", `{"n":1}`, "--dry-run", "--delay", "48h", "--tags", "x,y")[0]; got["kind"] != "a" ||
+		got["queue"] != "default" || got["delay"] != "2d" || got["dry_run"] != true || len(got["tags"].([]any)) != 2 ||
+		got["args"].(map[string]any)["n"] != 1.0 {
+		t.Errorf("%v", got)
+	}
 	r = sh.run("enqueue", "--from", "tasks.jsonl", "--dry-run")
 	if r.status != exitUsage || !strings.Contains(r.err, "line 1500:") || !strings.Contains(r.err, "line 1600:") {
 		t.Errorf("dry run: status %d, %s", r.status, r.err)
@@ -109,33 +114,35 @@ func TestOfABatchWithABadLineNothingIsStored(t *testing.T) {
 
 func TestEveryMistakeOfALineIsNamed(t *testing.T) {
 	for text, want := range map[string]string{
-		`nope`:                                   "not JSON",
-		`{"kind":"a"`:                            "too early",
-		`{"kind":"a"} x`:                         "something follows",
-		`{"kind":"a"}{"kind":"b"}`:               "something follows",
-		`["a"]`:                                  "want an object",
-		`"a"`:                                    "want an object",
-		`{}`:                                     "kind is missing",
-		`{"kind":null}`:                          "kind: is null",
-		`{"kind":7}`:                             "kind: want a string",
-		`{"kind":"a","kind":"b"}`:                "kind comes twice",
-		`{"kind":"a","Queue":"b"}`:               "did you mean queue?",
-		`{"kind":"a","priority":"1"}`:            "priority: want a whole number",
-		`{"kind":"a","priority":1.5}`:            "priority: want a whole number",
-		`{"kind":"a","priority":40000}`:          "priority: want a whole number",
-		`{"kind":"a","max_attempts":0}`:          "max_attempts: want a whole number from 1",
-		`{"kind":"a","max_attempts":1e400}`:      "max_attempts: want a whole number",
-		`{"kind":"a","delay":true}`:              "delay: want a duration such as 90s, 1h30m or 7d, or a number of seconds",
-		`{"kind":"a","delay":-60}`:               "delay: is negative",
-		`{"kind":"a","delay":"1 month"}`:         "delay: want a duration",
-		`{"kind":"a","run_at":"2026-01-01"}`:     "run_at: has no time zone",
-		`{"kind":"a","backoff":"x"}`:             "backoff: want constant",
-		`{"kind":"a","tags":"a,b"}`:              "tags: want a list of strings",
-		`{"kind":"a","metadata":{"a":1}}`:        "metadata: want an object of strings",
-		`{"kind":"a","on_conflict":"rerun"}`:     "on conflict: is for tasks with a key",
-		`{"kind":"a","args":"\u0000"}`:           "args: ",
-		"{\"kind\":\"a\",\"args\":\"\xff\"}":     "args: ",
-		`{"kind":"a","timeout":"` + "-1s" + `"}`: "timeout: is negative",
+		`nope`:                              "not JSON",
+		`{"kind":"a"`:                       "too early",
+		`{"kind":"a"} x`:                    "something follows",
+		`{"kind":"a"}{"kind":"b"}`:          "something follows",
+		`["a"]`:                             "want an object",
+		`"a"`:                               "want an object",
+		`{}`:                                "kind is missing",
+		`{"kind":null}`:                     "kind: is null",
+		`{"kind":7}`:                        "kind: want a string",
+		`{"kind":"a","kind":"b"}`:           "kind comes twice",
+		`{"kind":"a","Queue":"b"}`:          "did you mean queue?",
+		`{"kind":"a","priority":"1"}`:       "priority: want a whole number",
+		`{"kind":"a","priority":1.5}`:       "priority: want a whole number",
+		`{"kind":"a","priority":40000}`:     "priority: want a whole number",
+		`{"kind":"a","max_attempts":0}`:     "max_attempts: want a whole number from 1",
+		`{"kind":"a","max_attempts":1e400}`: "max_attempts: want a whole number",
+		`{"kind":"a","delay":true}`:         "delay: want a duration such as 90s, 1h30m or 7d, or a number of seconds",
+		`{"kind":"a","delay":-60}`:          "delay: is negative",
+		`{"kind":"a","run_at":"2999-01-01T00:00:00Z"}`:  "line 2: run_at: is",
+		`{"kind":"a","max_attempts":1,"delay":"4000d"}`: "line 2: delay: is",
+		`{"kind":"a","delay":"1 month"}`:                "delay: want a duration",
+		`{"kind":"a","run_at":"2026-01-01"}`:            "run_at: has no time zone",
+		`{"kind":"a","backoff":"x"}`:                    "backoff: want constant",
+		`{"kind":"a","tags":"a,b"}`:                     "tags: want a list of strings",
+		`{"kind":"a","metadata":{"a":1}}`:               "metadata: want an object of strings",
+		`{"kind":"a","on_conflict":"rerun"}`:            "on_conflict: is for tasks with a key",
+		`{"kind":"a","args":"\u0000"}`:                  "args: ",
+		"{\"kind\":\"a\",\"args\":\"\xff\"}":            "args: ",
+		`{"kind":"a","timeout":"` + "-1s" + `"}`:        "timeout: is negative",
 	} {
 		sh := newShell(t)
 		sh.stdin = "\n" + text + "\n"

@@ -2,12 +2,14 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -125,21 +127,12 @@ func newErrorsShowCommand(app *App) *cobra.Command {
 
 // findGroups returns the group of a fingerprint, once for each queue it was seen in.
 func findGroups(ctx context.Context, client *tusk.Client, fingerprint string) ([]store.ErrorGroup, error) {
-	all, err := client.Errors(ctx, store.ErrorFilter{Limit: 10000})
-	if err != nil {
-		return nil, err
-	}
-	var found []store.ErrorGroup
-	for _, g := range all {
-		if g.Fingerprint == fingerprint {
-			found = append(found, g)
-		}
-	}
-	if len(found) == 0 {
+	found, err := query.Groups(ctx, client, fingerprint)
+	if errors.Is(err, tusk.ErrNotFound) {
 		return nil, &Problem{Code: "not_found", Exit: exitNotFound, Hint: "tusk errors lists the groups",
-			Text: fmt.Sprintf("no error has the fingerprint %s", quote(fingerprint)), Err: tusk.ErrNotFound}
+			Text: fmt.Sprintf("no error has the fingerprint %s", quote(fingerprint)), Err: err}
 	}
-	return found, nil
+	return found, err
 }
 
 func newErrorsRetryCommand(app *App) *cobra.Command {

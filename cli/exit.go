@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/alert"
@@ -136,6 +137,7 @@ func (app *App) problem(err error) *Problem {
 	p := &Problem{Code: "error", Exit: exitError, Text: once(err.Error()), Err: err}
 	if bad := (*tusk.InvalidError)(nil); errors.As(err, &bad) {
 		p.Code, p.Exit = bad.Code, exitUsage
+		p.Text = strings.Replace(p.Text, bad.Error(), app.given(bad.Field)+": "+bad.Text, 1)
 		return p
 	}
 	if errors.As(err, new(*query.AmbiguousError)) {
@@ -165,6 +167,37 @@ func (app *App) problem(err error) *Problem {
 		p.Code, p.Exit = "invalid", exitUsage
 	}
 	return p
+}
+
+// also are the flags that have a field of another name in some commands.
+var also = map[string]string{"run-at": "at", "delay": "in", "queue": "to"}
+
+var camel = regexp.MustCompile(`([a-z])([A-Z ])`)
+
+// given is a field that the library names in words, or as Go does, as the command line has it: the flag by which it
+// came, or else the field of a file. Of a worker's configuration all is flags.
+func (app *App) given(field string) string {
+	head, rest, _ := strings.Cut(field, ": ")
+	name := strings.ToLower(strings.ReplaceAll(camel.ReplaceAllString(head, "$1-$2"), "- ", "-"))
+	var flags []string
+	for _, flag := range []string{name, also[name]} {
+		if app.command != nil && flag != "" && (app.command.Flags().Changed(flag) ||
+			unicode.IsUpper(rune(head[0])) && app.command.Flags().Lookup(flag) != nil) {
+			flags = append(flags, "--"+flag)
+		}
+	}
+	if len(flags) != 1 {
+		return inFile(field)
+	}
+	if rest != "" {
+		return flags[0] + ": " + rest
+	}
+	return flags[0]
+}
+
+// inFile is a field that the library names in words as files have it.
+func inFile(field string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(field, ": ", "."), " ", "_")
 }
 
 // once leaves out a verb that two rooms have put before an error.

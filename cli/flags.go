@@ -3,8 +3,12 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/internal/duration"
@@ -29,7 +33,7 @@ func parseInstant(text string) (time.Time, error) {
 
 // parseWhen reads an instant, or a duration that is to be counted back from now.
 func parseWhen(text string) (time.Time, error) {
-	if d, err := duration.Parse(text); err == nil && (text == "0" || !duration.Bare(text)) {
+	if d, err := duration.ParseUnit(text); err == nil {
 		return time.Now().Add(-d), nil
 	}
 	t, err := parseInstant(text)
@@ -70,13 +74,7 @@ func durationFlag(into *time.Duration) *value[time.Duration] {
 // positiveFlag takes a duration above zero, where none would mean the default or no bound.
 func positiveFlag(into *time.Duration) *value[time.Duration] {
 	v := durationFlag(into)
-	v.parse = func(text string) (time.Duration, error) {
-		d, err := duration.Parse(text)
-		if err == nil && d == 0 {
-			err = errors.New("want a duration above 0, such as 90s, 1h30m or 7d")
-		}
-		return d, err
-	}
+	v.parse = duration.ParsePositive
 	return v
 }
 
@@ -121,4 +119,16 @@ func numberFlag[N int | int16](into *N, low, high N) *value[N] {
 		v.text = strconv.Itoa(int(*into))
 	}
 	return v
+}
+
+// emptyFlag refuses a flag that the command line has without a value. It would count as not given, and then an unset
+// variable of a script has a command do more than was asked for, or something else.
+func emptyFlag(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if list, ok := f.Value.(pflag.SliceValue); err == nil && (f.Value.String() == "" || f.Value.String() == "[]" ||
+			ok && !slices.ContainsFunc(list.GetSlice(), func(s string) bool { return s != "" })) {
+			err = usage("give it a value or leave it out; is a variable of the shell unset?", "--%s is empty", f.Name)
+		}
+	})
+	return err
 }

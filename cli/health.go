@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -38,16 +39,19 @@ when it is and 5 when it is not. It needs no shell, no login and no database.`,
 }
 
 func (app *App) health(ctx context.Context, h *healthFlags) error {
+	if _, err := serverURL(h.url); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
 	path := "/healthz"
 	if h.ready {
 		path = "/readyz"
 	}
-	url := strings.TrimSuffix(h.url, "/") + path
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	address := strings.TrimSuffix(h.url, "/") + path
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return usage("it looks like http://127.0.0.1:8787", "--url: %v", err)
+		return err
 	}
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
@@ -58,7 +62,7 @@ func (app *App) health(ctx context.Context, h *healthFlags) error {
 	body, _ := io.ReadAll(io.LimitReader(answer.Body, 4<<10))
 	if answer.StatusCode != http.StatusOK {
 		return &Problem{Code: "not_healthy", Exit: exitUnavailable,
-			Text: fmt.Sprintf("%s answers %s: %s", url, answer.Status, strings.TrimSpace(string(body)))}
+			Text: fmt.Sprintf("%s answers %s: %s", address, answer.Status, strings.TrimSpace(string(body)))}
 	}
 	if app.flags.json {
 		_, err = fmt.Fprintln(app.Out, strings.TrimSpace(string(body)))
@@ -66,4 +70,14 @@ func (app *App) health(ctx context.Context, h *healthFlags) error {
 	}
 	_, err = fmt.Fprintln(app.Out, "ok")
 	return err
+}
+
+// serverURL reads the URL of a server of Tusk's.
+func serverURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		return nil, usage("it looks like https://tusk.example.com or http://"+defaultAddr,
+			"--url %s: not a URL of a server", quote(mask(text)))
+	}
+	return u, nil
 }

@@ -7,7 +7,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -205,11 +204,7 @@ func rateText(r *tusk.Rate) string {
 	if r == nil {
 		return ""
 	}
-	text := fmt.Sprintf("%d/%v", r.Allowed, r.Period)
-	if r.Period%time.Minute == 0 {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	return text
+	return strconv.Itoa(r.Allowed) + "/" + duration.Text(r.Period)
 }
 
 func parseTenants(texts []string) (map[string]tusk.TenantLimits, error) {

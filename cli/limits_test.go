@@ -50,7 +50,7 @@ func TestQueuesKeepTheirTasksForAsLongAsTheyAreTold(t *testing.T) {
 		}
 		return kept
 	}
-	if got := keeping(); !slices.Equal(got, []any{"forever", nil, "168h0m0s"}) {
+	if got := keeping(); !slices.Equal(got, []any{"forever", nil, "7d"}) {
 		t.Errorf("%v", got)
 	}
 	sh.must("queues", "keep", "mail", "--off")

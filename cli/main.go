@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/spf13/cobra"
+
 	"github.com/tuskqueue/tusk/telemetry"
 	"github.com/tuskqueue/tusk/telemetry/tracing"
 )
@@ -35,8 +37,9 @@ type App struct {
 
 	flags      globalFlags
 	config     *config
-	secrets    []string // never to be printed
-	ran        bool     // a command's own code was reached
+	command    *cobra.Command // the one that runs; nil: none does yet
+	secrets    []string       // never to be printed
+	ran        bool           // a command's own code was reached
 	interrupts atomic.Bool
 
 	metrics *telemetry.Telemetry // of a process that tells them; nil: it does not

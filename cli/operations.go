@@ -204,8 +204,7 @@ func (app *App) operationCommand(
 		Short: short,
 		Args:  between(1, 1, "ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !query.IsPart(args[0]) {
-				_, err := tusk.ParseID(args[0])
+			if err := query.CheckPart(args[0]); err != nil {
 				return err
 			}
 			return app.withClient(cmd.Context(), func(client *tusk.Client) error {

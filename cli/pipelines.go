@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -56,9 +55,10 @@ tusk work --exec. What is under way goes on by the new definition.`,
 			if err != nil {
 				return firstProblem(err)
 			}
+			row := definedRow{Name: args[0], Stages: stageNames(text), Queues: p.Queues(), DryRun: dryRun}
 			if dryRun {
 				app.note("the pipeline is fine; nothing was stored")
-				return nil
+				return printOne(app, row)
 			}
 			client, closeStore, err := app.Client(cmd.Context(), creating)
 			if err != nil {
@@ -68,8 +68,7 @@ tusk work --exec. What is under way goes on by the new definition.`,
 			if err := client.DefinePipeline(cmd.Context(), p); err != nil {
 				return err
 			}
-			app.note("pipeline %s is defined; its queues: %s", args[0], strings.Join(p.Queues(), ", "))
-			return nil
+			return printOne(app, row)
 		},
 	}
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "check the definition and store nothing")

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/server/query"
 )
 
@@ -37,7 +38,7 @@ func newKeeping(d time.Duration) keeping {
 	case tusk.Forever:
 		return "forever"
 	}
-	return keeping(d.String())
+	return keeping(duration.Text(d))
 }
 
 func newQueuesCommand(app *App) *cobra.Command {
@@ -100,7 +101,7 @@ priority --to. It costs the process that leads a look at what waits each time.`,
 				})
 		},
 	}
-	c.Flags().Var(durationFlag(&a.Every), "every", "how long a task waits for each rise; 1s at least")
+	c.Flags().Var(positiveFlag(&a.Every), "every", "how long a task waits for each rise; 1s at least")
 	c.Flags().Var(numberFlag(&a.To, -32768, 32767), "to", "the priority that tasks rise to; default 0")
 	c.Flags().BoolVar(&off, "off", false, "tasks no longer age")
 	c.MarkFlagsMutuallyExclusive("every", "off")

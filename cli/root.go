@@ -161,6 +161,10 @@ func (app *App) prepare(cmd *cobra.Command) error {
 		cmd.Parent().Name() == "completion" {
 		return nil
 	}
+	app.command = cmd
+	if err := emptyFlag(cmd); err != nil {
+		return err
+	}
 	app.config = app.loadConfig(cmd)
 	app.secrets = append(app.secrets, dsnSecrets(app.flags.db)...)
 	level := new(slog.LevelVar)

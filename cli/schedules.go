@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -283,7 +284,8 @@ func newSchedulesNextCommand(app *App) *cobra.Command {
 			}
 			plan, err := s.Parse()
 			if err != nil {
-				return &Problem{Code: "invalid_cron", Exit: exitUsage, Text: err.Error(), Err: err}
+				return &Problem{Code: "invalid_cron", Exit: exitUsage, Err: err,
+					Text: "--spec: " + strings.TrimPrefix(err.Error(), "cron: ")}
 			}
 			app.note("%s", plan.Words())
 			var rows []tickRow

@@ -55,6 +55,8 @@ func TestSchedulesAreAddedShownPausedRunAndRemoved(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	sh.fails(exitUsage, "too_many", nil, "schedules", "backfill", "often", "--from", "2020-01-01T00:00:00Z")
+	sh.fails(exitUsage, "out_of_range", []string{"after until"}, "schedules", "backfill", "often", "--from", "1h",
+		"--until", "2h")
 	sh.fails(exitUsage, "usage", nil, "schedules", "backfill", "often", "--from", "1h", "--until", "2999-01-01T00:00:00Z")
 	sh.must("schedules", "add", "weekly", "@every 7d", "sync", "--start", "2030-03-02T06:30:00Z")
 	if rows := sh.json("schedules", "next", "weekly", "-n", "2"); rows[0]["at"] != "2030-03-02T06:30:00.000Z" ||

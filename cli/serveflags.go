@@ -92,7 +92,7 @@ func (s *serveFlags) config(app *App) (server.Config, error) {
 		return c, usage("", "--tls-cert and --tls-key go together")
 	}
 	if s.issuer == "" {
-		return c, nil
+		return c, s.needIssuer()
 	}
 	c.Provider = &accounts.Provider{Issuer: s.issuer, ClientID: s.clientID, ClientSecret: s.clientSecret,
 		RedirectURL: s.redirect, Claim: s.claim,
@@ -115,6 +115,20 @@ func (s *serveFlags) config(app *App) (server.Config, error) {
 	}
 	problems = append(problems, s.bounds(c.Provider))
 	return c, errors.Join(problems...)
+}
+
+// needIssuer refuses flags that say how people log in where there is nothing to log in with.
+func (s *serveFlags) needIssuer() error {
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{{"client-id", s.clientID != ""}, {"client-secret", s.clientSecret != ""}, {"redirect-url", s.redirect != ""},
+		{"role", len(s.groups) > 0}, {"queue", len(s.groupQueues) > 0}, {"tenant", len(s.groupTenants) > 0}} {
+		if f.given {
+			return usage("it is the URL of the OpenID provider", "--oidc-%s needs --oidc-issuer", f.name)
+		}
+	}
+	return nil
 }
 
 // bounds confines the members of groups.

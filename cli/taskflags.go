@@ -148,9 +148,9 @@ func backoffText(b tusk.Backoff) string {
 	if b == (tusk.Backoff{}) {
 		return ""
 	}
-	text := string(b.Shape) + ":" + b.Base.String()
+	text := string(b.Shape) + ":" + duration.Text(b.Base)
 	if b.Max > 0 {
-		text += ":" + b.Max.String()
+		text += ":" + duration.Text(b.Max)
 		if b.Jitter > 0 {
 			text += ":" + strconv.FormatFloat(b.Jitter, 'g', -1, 64)
 		}

@@ -143,8 +143,7 @@ type editedRow struct {
 // named changes tasks by their ids, or parts of them, and says of each what became of it.
 func (e *edit) named(ctx context.Context, args []string) error {
 	for _, text := range args {
-		if !query.IsPart(text) {
-			_, err := tusk.ParseID(text)
+		if err := query.CheckPart(text); err != nil {
 			return err
 		}
 	}
@@ -215,8 +214,11 @@ func (e *edit) apply(ctx context.Context, client *tusk.Client, ids []tusk.ID, te
 	done := 0
 	for page := range slices.Chunk(ids, store.MaxPage) {
 		edited, err := client.Edit(ctx, page, e.change)
-		if err != nil {
+		if err != nil && done > 0 {
 			return fmt.Errorf("after %s: %w", count(done, "task"), err)
+		}
+		if err != nil {
+			return err
 		}
 		tell(edited)
 		done += len(page)

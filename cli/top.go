@@ -104,9 +104,9 @@ func (app *App) topSource(
 	if token != "" {
 		app.secrets = append(app.secrets, token)
 	}
-	u, err := url.Parse(t.url)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, "", nil, usage("it looks like https://tusk.example.com", "--url: not a URL of a server")
+	u, err := serverURL(t.url)
+	if err != nil {
+		return nil, "", nil, err
 	}
 	if u.User != nil {
 		return nil, "", nil, usage("use --token-file or TUSK_TOKEN", "--url: a login does not belong into the URL")

@@ -113,10 +113,10 @@ func TestAWorkersFlagsAreChecked(t *testing.T) {
 		{"usage", "--keep", []string{"--keep-completed", "-1h"}},
 		{"invalid_name", "queue", []string{"--queue", "Mail"}},
 		{"usage", "from 1 to 100000", []string{"--concurrency", "-1"}},
-		{"out_of_range", "Lease", []string{"--lease", "1ms"}},
-		{"out_of_range", "Beat", []string{"--lease", "3s", "--beat", "2s"}},
-		{"out_of_range", "HungGrace", []string{"--hung-grace", "1ms"}},
-		{"out_of_range", "MaxHung", []string{"--max-hung", "-2"}},
+		{"out_of_range", "--lease: is 1ms", []string{"--lease", "1ms"}},
+		{"out_of_range", "--beat: is", []string{"--lease", "3s", "--beat", "2s"}},
+		{"out_of_range", "--hung-grace: is", []string{"--hung-grace", "1ms"}},
+		{"out_of_range", "--max-hung: is", []string{"--max-hung", "-2"}},
 		{"usage", "negative", []string{"--poll", "-1s"}},
 		{"usage", "unexpected", []string{"mail"}},
 	} {
@@ -170,7 +170,7 @@ func TestServeListensOnLoopbackAlone(t *testing.T) {
 		sh.fails(exitUsage, "not_loopback", []string{"--host"}, "serve", "--insecure-http", "--addr", addr)
 		sh.fails(exitUsage, "not_loopback", []string{"only listens on loopback"}, "dev", "--addr", addr)
 	}
-	for _, addr := range []string{"", "8787", "127.0.0.1", "127.0.0.1:70000", "127.0.0.1:-1", "127.0.0.1:http"} {
+	for _, addr := range []string{"8787", "127.0.0.1", "127.0.0.1:70000", "127.0.0.1:-1", "127.0.0.1:http"} {
 		sh.fails(exitUsage, "usage", []string{"host:port"}, "serve", "--addr", addr)
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

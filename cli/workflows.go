@@ -9,6 +9,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/query"
+	"github.com/tuskqueue/tusk/store"
 )
 
 func newWorkflowsCommand(app *App) *cobra.Command {
@@ -55,7 +56,8 @@ func newWorkflowsEnqueueCommand(app *App) *cobra.Command {
 			if err != nil {
 				return firstProblem(err)
 			}
-			client, closeStore, err := app.enqueuer(cmd.Context(), dryRun)
+			var tried []store.NewTask
+			client, closeStore, err := app.enqueuer(cmd.Context(), dryRun, &tried)
 			if err != nil {
 				return err
 			}
@@ -66,7 +68,7 @@ func newWorkflowsEnqueueCommand(app *App) *cobra.Command {
 			}
 			if dryRun {
 				app.note("%d tasks are valid; nothing was stored", len(run.Tasks))
-				return nil
+				return printList(app, triedWorkflow(run, tried))
 			}
 			return printOne(app, runRow{run.ID, len(run.Tasks), run.Tasks})
 		},
@@ -112,8 +114,7 @@ func (app *App) workflowCommand(
 
 // withWorkflow reads an id and opens the database.
 func (app *App) withWorkflow(ctx context.Context, text string, do func(*tusk.Client, tusk.ID) error) error {
-	if !query.IsPart(text) {
-		_, err := tusk.ParseID(text)
+	if err := query.CheckPart(text); err != nil {
 		return err
 	}
 	return app.withClient(ctx, func(client *tusk.Client) error {

@@ -173,7 +173,16 @@ func TestPipelinesAreShownStageByStage(t *testing.T) {
 func TestPipelinesAreDefinedAndStarted(t *testing.T) {
 	sh := newShell(t)
 	sh.stdin = `{"stages":[{"name":"fetch"},{"name":"parse","max_attempts":3}]}`
-	sh.must("pipelines", "define", "ingest", "-", "--dry-run")
+	if got := sh.json("pipelines", "define", "ingest", "-", "--dry-run")[0]; got["name"] != "ingest" ||
+		got["dry_run"] != true || len(got["stages"].([]any)) != 2 || got["queues"].([]any)[1] != "ingest.parse" {
+		t.Errorf("%v", got)
+	}
+	sh.stdin = `{"tasks":[{"name":"a","kind":"x"},{"name":"b","kind":"y","after":["a"],"queue":"q"}]}`
+	if got := sh.json("workflows", "enqueue", "-", "--dry-run"); len(got) != 2 || got[1]["name"] != "b" ||
+		got[1]["kind"] != "y" || got[1]["queue"] != "q" || got[1]["after"].([]any)[0] != "a" || got[1]["dry_run"] != true {
+		t.Errorf("%v", got)
+	}
+	sh.stdin = `{"stages":[{"name":"fetch"},{"name":"parse","max_attempts":3}]}`
 	sh.must("migrate", "up")
 	sh.fails(exitNotFound, "not_found", nil, "pipelines", "start", "ingest")
 	sh.must("pipelines", "define", "ingest", "-")

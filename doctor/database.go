@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -76,10 +77,11 @@ func (f *Facts) health(o Options) []Finding {
 func (f *Facts) clock(o Options) Finding {
 	apart := f.Health.Now.Sub(f.Local)
 	if apart.Abs() <= o.Clock {
-		return ok("clock", "this machine's clock and the database's are %v apart", apart.Abs().Round(time.Millisecond))
+		return ok("clock", "this machine's clock and the database's are %s apart",
+			duration.Text(apart.Abs().Round(time.Millisecond)))
 	}
-	return Finding{"clock", Warn, fmt.Sprintf("this machine's clock is %v off the database's, by which tasks run",
-		apart.Round(time.Millisecond)),
+	return Finding{"clock", Warn, fmt.Sprintf("this machine's clock is %s off the database's, by which tasks run",
+		duration.Text(apart.Round(time.Millisecond))),
 		"synchronize the clocks of both machines (chrony, ntpd)"}
 }
 
@@ -88,7 +90,8 @@ func (f *Facts) leader() Finding {
 	if l.Held {
 		text := fmt.Sprintf("a process leads, in term %d", l.Term)
 		if !l.Renewed.IsZero() {
-			text += fmt.Sprintf(", renewed %v ago", f.Health.Now.Sub(l.Renewed).Round(time.Millisecond))
+			text += fmt.Sprintf(", renewed %s ago",
+				duration.Text(f.Health.Now.Sub(l.Renewed).Round(time.Millisecond)))
 		}
 		return ok("leader", "%s", text)
 	}
@@ -99,15 +102,15 @@ func (f *Facts) leader() Finding {
 func (f *Facts) open(o Options) (Finding, bool) {
 	h := &f.Health
 	if h.OpenFor <= o.Open {
-		return ok("transactions", "none has been open for longer than %v", o.Open), h.OpenFor >= 0
+		return ok("transactions", "none has been open for longer than %s", duration.Text(o.Open)), h.OpenFor >= 0
 	}
 	status := Warn
 	if h.OpenFor > 12*o.Open {
 		status = Critical
 	}
 	return Finding{"transactions", status, fmt.Sprintf(
-		"a transaction has been open for %v, which keeps what is deleted from being cleared away: %s",
-		h.OpenFor.Round(time.Second), h.OpenBy), h.OpenEnd}, true
+		"a transaction has been open for %s, which keeps what is deleted from being cleared away: %s",
+		duration.Text(h.OpenFor.Round(time.Second)), h.OpenBy), h.OpenEnd}, true
 }
 
 func (f *Facts) dead(o Options) (Finding, bool) {
@@ -173,7 +176,7 @@ func (f *Facts) pruned(o Options) (Finding, bool) {
 	}
 	age := f.Health.Now.Sub(oldest).Round(time.Second)
 	if age <= 2*keep {
-		return ok("pruning", "the oldest completed task ended %v ago", age), true
+		return ok("pruning", "the oldest completed task ended %s ago", duration.Text(age)), true
 	}
 	why := "the leader's log says why"
 	if !f.Health.Leader.Held {
@@ -181,7 +184,7 @@ func (f *Facts) pruned(o Options) (Finding, bool) {
 	} else if f.Health.OpenFor > o.Open {
 		why = "a transaction is held open"
 	}
-	return Finding{"pruning", Warn, fmt.Sprintf("a completed task ended %v ago, and is to be kept for %v: %s",
-		age, keep, why),
+	return Finding{"pruning", Warn, fmt.Sprintf("a completed task ended %s ago, and is to be kept for %s: %s",
+		duration.Text(age), duration.Text(keep), why),
 		"see that a process leads and that no transaction is held open"}, true
 }

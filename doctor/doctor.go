@@ -118,6 +118,13 @@ func Examine(f Facts, o Options) []Finding {
 	return append(found, f.work(o)...)
 }
 
+// Checks are the names that findings have.
+func Checks() []string {
+	return []string{"bloat", "clock", "connection", "connections", "disk", "health", "kinds", "leader", "pool",
+		"pooler", "pruning", "queues", "receivers", "schedules", "schema", "server", "settings", "tasks",
+		"transactions", "versions"}
+}
+
 func ok(check, format string, args ...any) Finding {
 	return Finding{check, OK, fmt.Sprintf(format, args...), ""}
 }

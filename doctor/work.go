@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -29,8 +30,9 @@ func (f *Facts) receivers(o Options) (found []Finding) {
 		}
 		if late := now.Sub(r.Waits); !r.Waits.IsZero() && late > o.Untold {
 			found = append(found, Finding{"receivers", Warn,
-				fmt.Sprintf("a message of the %s %s has waited for its receiver for %v%s", r.Kind, r.Name, late.Round(time.Second),
-					because), "see that the receiver answers and that tusk serve runs; " + show})
+				fmt.Sprintf("a message of the %s %s has waited for its receiver for %s%s", r.Kind, r.Name,
+					duration.Text(late.Round(time.Second)), because),
+				"see that the receiver answers and that tusk serve runs; " + show})
 		}
 		if r.Dropped > 0 {
 			found = append(found, Finding{"receivers", Warn,
@@ -85,8 +87,8 @@ func (f *Facts) queues(o Options) (found []Finding) {
 		case n == 0:
 		case q.Paused && late:
 			found = append(found, Finding{"queues", Warn,
-				fmt.Sprintf("queue %s is paused and %d tasks wait in it, the oldest for %v", q.Name, n,
-					q.Oldest.Round(time.Second)), "tusk queues resume " + q.Name})
+				fmt.Sprintf("queue %s is paused and %d tasks wait in it, the oldest for %s", q.Name, n,
+					duration.Text(q.Oldest.Round(time.Second))), "tusk queues resume " + q.Name})
 		case q.Paused:
 		case !taken[q.Name] && !f.Served[q.Name]:
 			status := Warn
@@ -101,13 +103,15 @@ func (f *Facts) queues(o Options) (found []Finding) {
 				text), fix})
 		case late:
 			found = append(found, Finding{"queues", Warn,
-				fmt.Sprintf("the oldest of %d available tasks in queue %s waits for %v", n, q.Name, q.Oldest.Round(time.Second)),
+				fmt.Sprintf("the oldest of %d available tasks in queue %s waits for %s", n, q.Name,
+					duration.Text(q.Oldest.Round(time.Second))),
 				"start more workers: tusk work --queue " + q.Name})
 		}
 	}
 	if found == nil {
-		found = []Finding{ok("queues", "every queue with available tasks has a worker, and none waits for longer than %v",
-			o.Waiting)}
+		found = []Finding{ok("queues",
+			"every queue with available tasks has a worker, and none waits for longer than %s",
+			duration.Text(o.Waiting))}
 	}
 	return few(found, "queues", "tusk queues list")
 }
@@ -155,8 +159,9 @@ func (f *Facts) schedules(o Options) (found []Finding) {
 	now := f.now()
 	for _, s := range f.Schedules {
 		if !s.Paused && !s.Next.IsZero() && now.Sub(s.Next) > o.Missed {
-			found = append(found, Finding{"schedules", Critical, fmt.Sprintf("schedule %s should have fired %v ago", s.Name,
-				now.Sub(s.Next).Round(time.Second)), "tusk schedules why " + s.Name + "; a process has to lead: tusk serve"})
+			found = append(found, Finding{"schedules", Critical, fmt.Sprintf(
+				"schedule %s should have fired %s ago", s.Name, duration.Text(now.Sub(s.Next).Round(time.Second))),
+				"tusk schedules why " + s.Name + "; a process has to lead: tusk serve"})
 		}
 	}
 	if found == nil {

@@ -112,10 +112,10 @@ type AlertInput struct {
 	Kind     string   `json:"kind" enum:"oldest,stalled,discarded,missed,no_worker,no_leader"`
 	Queue    string   `json:"queue,omitempty" rule:"optional-name" doc:"default: each"`
 	Schedule string   `json:"schedule,omitempty" rule:"optional-name" doc:"of the kind missed; default: each"`
-	Over     Duration `json:"over,omitempty" doc:"1s to 720h; of oldest and stalled, default: 5m; of missed, default: 1m"`
+	Over     Duration `json:"over,omitempty" doc:"1s to 30d; of oldest and stalled, default: 5m; of missed, default: 1m"`
 	Rate     int64    `json:"rate,omitempty" minimum:"0" maximum:"1000000" doc:"of discarded: it fires beyond so many tasks in a minute"`
-	For      Duration `json:"for,omitempty" doc:"how long it has to hold before anybody is told, up to 720h; default: 0s"`
-	Repeat   Duration `json:"repeat,omitempty" doc:"how often it is told again while it lasts, 1m to 720h; default: never"`
+	For      Duration `json:"for,omitempty" doc:"how long it has to hold before anybody is told, up to 30d; default: 0s"`
+	Repeat   Duration `json:"repeat,omitempty" doc:"how often it is told again while it lasts, 1m to 30d; default: never"`
 	Slack    []string `json:"slack,omitempty" maxItems:"10" rule:"url" doc:"URLs of incoming webhooks"`
 	Webhooks []string `json:"webhooks,omitempty" maxItems:"10" rule:"url"`
 	Mail     []string `json:"mail,omitempty" maxItems:"10" rule:"mail" doc:"addresses"`
@@ -156,12 +156,12 @@ func testAlert(c *call, in byAlert) (Alert, error) {
 type muteAlertInput struct {
 	byAlert
 	Body struct {
-		For Duration `json:"for" doc:"up to 720h; 0s ends a mute"`
+		For Duration `json:"for" doc:"up to 30d; 0s ends a mute"`
 	}
 }
 
 func muteAlert(c *call, in muteAlertInput) (Alert, error) {
-	c.target, c.detail = short(in.Name), time.Duration(in.Body.For).String()
+	c.target, c.detail = short(in.Name), in.Body.For.String()
 	if _, err := getAlert(c, in.byAlert); err != nil {
 		return Alert{}, err
 	}

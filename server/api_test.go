@@ -496,7 +496,7 @@ func TestRefusalsNameTheFieldAndTheLimit(t *testing.T) {
 		`{"kind":"a","max_attempts":1001}`:             {"max_attempts", "1 to 1000"},
 		`{"kind":"a","priority":40000}`:                {"priority", "-32768 to 32767"},
 		`{"kind":"a","priority":1.5}`:                  {"priority", "whole number"},
-		`{"kind":"a","delay":"87601h"}`:                {"run_at", "3650d"},
+		`{"kind":"a","delay":"87601h"}`:                {"delay", "3650d"},
 	} {
 		var p server.Problem
 		_ = json.Unmarshal([]byte(s.do("POST", "/api/v1/tasks", body).body), &p)

@@ -85,9 +85,6 @@ func (c *call) keepArchived(queue string, keep *Keeping) (ArchiveStatus, error) 
 		d := time.Duration(*keep)
 		if d == tusk.Forever {
 			d = 0
-		} else if d <= 0 {
-			return ArchiveStatus{}, fieldProblem(http.StatusUnprocessableEntity, "out_of_range", "keep",
-				"is %v, want more than 0, or forever", d)
 		}
 		setting = &d
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -42,8 +43,8 @@ func (p param) schema(registry huma.Registry) *huma.Schema {
 // whenSchema describes an instant, or how long ago it was.
 func whenSchema(doc string) *huma.Schema {
 	ago := &huma.Schema{Type: huma.TypeString, Description: "how long ago"}
-	text(1, 64, durationPattern)(ago)
-	return &huma.Schema{Description: doc, Examples: []any{"2026-01-31T12:00:00Z", "24h"},
+	text(1, 64, spanPattern)(ago)
+	return &huma.Schema{Description: doc, Examples: []any{"2026-01-31T12:00:00Z", "24h", "7d"},
 		AnyOf: []*huma.Schema{{Type: huma.TypeString, Format: "date-time"}, {Type: huma.TypeString, Format: "date"}, ago}}
 }
 
@@ -174,6 +175,9 @@ func set(field reflect.Value, p param, given []string) error {
 		id, err := tusk.ParseID(text)
 		if err != nil && text == (tusk.ID{}).String() {
 			err = tusk.ErrNotFound // it is an id, and nothing has it
+		}
+		if invalid := (*tusk.InvalidError)(nil); errors.As(err, &invalid) {
+			return fieldProblem(http.StatusUnprocessableEntity, invalid.Code, p.Name, "%s", invalid.Text)
 		}
 		if err != nil {
 			return err

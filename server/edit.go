@@ -20,7 +20,7 @@ type ChangeInput struct {
 	Queue    string   `json:"queue,omitempty" rule:"optional-name" doc:"for move"`
 	Create   bool     `json:"create,omitempty" doc:"for move: also to a queue that nothing is known of"`
 	RunAt    *Instant `json:"run_at,omitempty" doc:"for retry and reschedule"`
-	Delay    Duration `json:"delay,omitempty" doc:"for retry and reschedule"`
+	Delay    Duration `json:"delay,omitempty" doc:"for retry and reschedule; not beside run_at"`
 }
 
 const maxReason = 1024 // bytes of the reason of a cancellation
@@ -122,7 +122,7 @@ func cancelTask(c *call, in cancelInput) (Edited, error) {
 // WhenInput is when something is to happen; empty: now.
 type WhenInput struct {
 	RunAt *Instant `json:"run_at,omitempty"`
-	Delay Duration `json:"delay,omitempty"`
+	Delay Duration `json:"delay,omitempty" doc:"not beside run_at"`
 }
 
 type retryInput struct {
@@ -307,6 +307,9 @@ type fingerprintInput struct {
 func retryErrors(c *call, in fingerprintInput) (Bulk, error) {
 	f := tusk.Filter{Fingerprint: in.Fingerprint, States: []tusk.State{tusk.StateRetryable, tusk.StateDiscarded}}
 	c.target = short(in.Fingerprint)
+	if err := query.HasError(c.r.Context(), c.client, c.who.Bounds(), in.Fingerprint); err != nil {
+		return Bulk{}, fmt.Errorf("%w (GET /api/v1/errors lists the groups)", err)
+	}
 	with := boundsOf(c.who)
 	o, err := c.client.StartOperation(c.r.Context(), f, tusk.Change{Op: tusk.OpRetry}, &with)
 	if err != nil {

@@ -12,6 +12,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/tuskqueue/tusk/internal/duration"
+	"github.com/tuskqueue/tusk/server/query"
 )
 
 // The description says what form a request has. Whoever refuses a value says 422 and need
@@ -85,9 +88,14 @@ func (s *shape) allows(value json.Token) bool {
 // misspelt is the problem of a duration or an instant that the description does not allow. What parses
 // them knows more spellings, and takes none for zero.
 func (s *shape) misspelt(value json.Token) *Problem {
-	code, want := "invalid_duration", "a duration like 90s, 15m or 1h30m, or a number of seconds"
+	code, want := "invalid_duration", duration.Form
 	if s.when {
-		code, want = "invalid_time", "an instant like 2026-01-31T12:00:00Z, or how long ago, like 24h"
+		code, want = "invalid_time", query.Moment
+	}
+	for _, word := range s.any {
+		for _, word := range word.choice {
+			want += fmt.Sprintf(", or %v", word)
+		}
 	}
 	return problem(http.StatusBadRequest, code, "want %s, not %q", want, short(fmt.Sprint(value)))
 }
@@ -99,4 +107,14 @@ func (s *shape) allowsNumber(text string) bool {
 		return false
 	}
 	return (s.least == nil || n >= *s.least) && (s.most == nil || n <= *s.most)
+}
+
+// misread says in which field a value is that the description allows and no decoder takes.
+func misread(ctx context.Context, text []byte, of *shape, err error) error {
+	s := newScanner(ctx, text)
+	s.exact = true
+	if located := s.document(of); located != nil {
+		return located
+	}
+	return jsonProblem(err, 0)
 }

@@ -33,7 +33,7 @@ func TestA400IsForWhatTheDescriptionForbids(t *testing.T) {
 		{"POST", "/tasks", `{"kind":"k","args":{},"unique":{"args":["customer"]}}`, 422, "unknown_field"},
 		{"PUT", "/pipelines/" + long, `{"stages":[{"name":"` + long + `"}]}`, 422, "invalid_name"},
 		{"PUT", "/pipelines/p", `{"stages":[{"name":"a"},{"name":"a"}]}`, 422, "duplicate_stage"},
-		{"POST", "/workflows", `{"tasks":[{"name":"a","kind":"k","deadline":"2026-12-31T23:59:60Z"}]}`, 422, "invalid_value"},
+		{"POST", "/workflows", `{"tasks":[{"name":"a","kind":"k","deadline":"2026-12-31T23:59:60Z"}]}`, 422, "invalid_time"},
 		{"POST", "/tasks/edit", `{"ids":["` + (tusk.ID{}).String() + `"],"action":"move"}`, 422, "missing_field"},
 		{"POST", "/tasks/edit", `{"ids":["` + tusk.NewID().String() + `"],"action":"move"}`, 422, "missing_field"},
 		{"POST", "/tasks/edit", `{"ids":["` + tusk.NewID().String() + `"],"action":"cancel","reason":"` +

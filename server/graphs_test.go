@@ -34,7 +34,7 @@ func TestLimitsAreSetByTheAPIAndByThePage(t *testing.T) {
 	s.do("PUT", "/api/v1/limits/sync?create=true", body).want(t, 200, nil)
 	s.do("GET", "/api/v1/limits/sync", nil).want(t, 200, &got)
 	if l := got.Limits; l.Concurrency != 20 || l.PerTenant != 2 || l.PerWorker != 4 || l.Rate.Allowed != 100 ||
-		l.Rate.Period.String() != "1m0s" || l.Tenants["acme"].Weight != 3 || l.TenantRate != nil {
+		l.Rate.Period.String() != "1m" || l.Tenants["acme"].Weight != 3 || l.TenantRate != nil {
 		t.Errorf("%+v", got)
 	}
 	// The form changes what it shows and keeps what tenants have of their own.
@@ -67,7 +67,7 @@ func TestLimitsAreSetByTheAPIAndByThePage(t *testing.T) {
 	}
 	for _, bad := range []object{{"concurrency": -1}, {"rate": object{"allowed": 0, "period": "1m"}},
 		{"rate": object{"allowed": 1, "period": "0s"}}, {"rate": object{"allowed": 1, "period": "1m", "algorithm": "x"}},
-		{"rate": object{"allowed": 1, "period": "60"}}, {"tenants": object{"A B": object{}}}, {"unknown": 1},
+		{"rate": object{"allowed": 1, "period": "60x"}}, {"tenants": object{"A B": object{}}}, {"unknown": 1},
 		{"tenants": object{"a": object{"weight": -1}}}} {
 		if a := s.do("PUT", "/api/v1/limits/sync", bad); a.status/100 != 4 {
 			t.Errorf("%v: %d", bad, a.status)

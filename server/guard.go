@@ -44,7 +44,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 				maxHead).write(rec, id)
 		case !s.knownHost(r.Host):
 			problem(http.StatusMisdirectedRequest, "unknown_host",
-				"this server is not called that: add the name to its hosts").write(rec, id)
+				"this server is not called that: add the name with tusk serve --host").write(rec, id)
 		case !cleanPath(r):
 			problem(http.StatusNotFound, "not_found", "there is no such path").write(rec, id)
 		default:

@@ -73,7 +73,7 @@ type putHookInput struct {
 		URL    string   `json:"url" rule:"url" doc:"https; http only to hosts that the server's operator allows"`
 		Events []string `json:"events,omitempty" maxItems:"4" enum:"task.completed,task.discarded,task.cancelled,task.rescued" doc:"default: task.discarded"`
 		Queues []string `json:"queues,omitempty" maxItems:"100" rule:"name" doc:"default: all"`
-		Keep   Duration `json:"keep,omitempty" doc:"1m to 168h; default: 24h"`
+		Keep   Duration `json:"keep,omitempty" doc:"1m to 7d; default: 24h"`
 	}
 }
 

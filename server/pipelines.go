@@ -112,7 +112,7 @@ type PipelineStart struct {
 	Tags       []string          `json:"tags,omitempty" rule:"tag"`
 	Metadata   map[string]string `json:"metadata,omitempty" doc:"up to 16 KiB as JSON"`
 	RunAt      *Instant          `json:"run_at,omitempty" doc:"not before"`
-	Delay      Duration          `json:"delay,omitempty" doc:"up to 10 years"`
+	Delay      Duration          `json:"delay,omitempty" doc:"up to 10 years; not beside run_at"`
 	Key        string            `json:"key,omitempty" rule:"key" doc:"at most one unfinished task of a queue and tenant has it"`
 	OnConflict string            `json:"on_conflict,omitempty" enum:"skip,replace,rerun,once" doc:"what to do when the key is taken; default: skip"`
 	SourceTime *Instant          `json:"source_time,omitempty" doc:"when the key's source changed, for rerun"`

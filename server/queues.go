@@ -139,6 +139,10 @@ func ageQueue(c *call, in ageQueueInput) (Queue, error) {
 	if err := c.maySet(in.meantQueue); err != nil {
 		return Queue{}, err
 	}
+	if in.Body.Every == 0 {
+		return Queue{}, fieldProblem(http.StatusUnprocessableEntity, "out_of_range", "every",
+			"is 0s, want 1s or more: DELETE has the tasks of a queue age no longer")
+	}
 	return c.setAging(in.Queue, tusk.Aging{Every: time.Duration(in.Body.Every), To: in.Body.To})
 }
 

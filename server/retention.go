@@ -6,6 +6,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 )
 
 // Retention is how long a queue keeps its finished tasks.
@@ -21,7 +22,7 @@ func (Retention) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
 	return s
 }
 
-// Keeping is a duration as text, or forever.
+// Keeping is a duration as text, or forever. None would be as long as others, which is said by leaving it out.
 type Keeping time.Duration
 
 const forever = "forever"
@@ -40,7 +41,12 @@ func (k *Keeping) UnmarshalText(text []byte) error {
 		*k = Keeping(tusk.Forever)
 		return nil
 	}
-	return (*Duration)(k).UnmarshalText(text)
+	d, err := duration.ParseKept(string(text))
+	if err != nil {
+		return problem(422, "invalid_duration", "%q: %v, or forever", short(string(text)), err)
+	}
+	*k = Keeping(d)
+	return nil
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -50,7 +56,8 @@ func (k *Keeping) UnmarshalJSON(text []byte) error {
 
 // Schema implements huma.SchemaProvider.
 func (Keeping) Schema(huma.Registry) *huma.Schema {
-	s := durationSchema("a duration like 90s, 15m or 72h, a number of seconds, or forever")
+	s := durationSchema(duration.Form + ", above 0, or forever")
+	numbers(1, maxSeconds)(s.AnyOf[1])
 	s.AnyOf = append(s.AnyOf, &huma.Schema{Type: huma.TypeString, Enum: []any{forever}})
 	return s
 }

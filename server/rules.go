@@ -24,9 +24,13 @@ type rule func(s *huma.Schema)
 const plainText = "[^\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 
 const (
-	namePattern     = `[a-z0-9]([a-z0-9_:\-]|\.[a-z0-9_:\-])*\.?`
-	idPattern       = `[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}`
-	durationPattern = `(0|([0-9]{1,5}(\.[0-9]{1,9})?(h|m|s|ms|us|µs|ns))+)`
+	namePattern  = `[a-z0-9]([a-z0-9_:\-]|\.[a-z0-9_:\-])*\.?`
+	idPattern    = `[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}`
+	decimals     = `[0-9]{1,5}(\.[0-9]{1,9})?`
+	clockPattern = `(` + decimals + `(h|m|s|ms|us|µs|ns))`
+	// spanPattern is a duration that has a unit, and durationPattern may also be a number of seconds.
+	spanPattern     = `0|` + decimals + `(d|w)` + clockPattern + `*|` + clockPattern + `+`
+	durationPattern = spanPattern + `|[0-9]{1,9}(\.[0-9]{1,9})?`
 	maxNumber       = 1000000 // of limits and weights
 )
 

@@ -116,8 +116,8 @@ type ScheduleInput struct {
 	Tags         []string          `json:"tags,omitempty" rule:"tag"`
 	Metadata     map[string]string `json:"metadata,omitempty" doc:"up to 16 KiB as JSON"`
 	MaxAttempts  int               `json:"max_attempts,omitempty" rule:"attempts"`
-	Timeout      Duration          `json:"timeout,omitempty" doc:"of each attempt, up to 168h"`
-	StallTimeout Duration          `json:"stall_timeout,omitempty" doc:"of each attempt without a sign of life, up to 168h"`
+	Timeout      Duration          `json:"timeout,omitempty" doc:"of each attempt, up to 7d"`
+	StallTimeout Duration          `json:"stall_timeout,omitempty" doc:"of each attempt without a sign of life, up to 7d"`
 	Backoff      *BackoffInput     `json:"backoff,omitempty"`
 	Weight       int               `json:"weight,omitempty" rule:"weight" doc:"what each task counts in the rates of its queue; default: 1"`
 	DeadlineIn   Duration          `json:"deadline_in,omitempty" doc:"how long after it was enqueued each task must have ended"`

@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/tuskqueue/tusk"
 )
 
 // A shape is an OpenAPI schema, compiled. It is made from the description itself, so that
@@ -32,6 +34,8 @@ type shape struct {
 	pattern           *regexp.Regexp // nil: any text
 	shortest, longest int            // characters of a text; longest 0: any number
 	least, most       *float64       // of a number; nil: no bound
+
+	reads func(text []byte) error // a text that means something; nil: there is no more to it than the pattern
 }
 
 // shapeOf compiles a schema.
@@ -41,7 +45,7 @@ func shapeOf(s *huma.Schema, registry huma.Registry) *shape {
 	}
 	out := &shape{required: s.Required, choice: s.Enum, pattern: patternOf(s), shortest: number(s.MinLength),
 		longest: number(s.MaxLength),
-		least:   s.Minimum, most: s.Maximum}
+		least:   s.Minimum, most: s.Maximum, reads: readerOf(s)}
 	for _, alternative := range s.AnyOf {
 		out.kinds = append(out.kinds, alternative.Type)
 		out.any = append(out.any, shapeOf(alternative, registry))
@@ -72,6 +76,22 @@ func shapeOf(s *huma.Schema, registry huma.Registry) *shape {
 		out.kinds = append(out.kinds, s.Type)
 	}
 	return out
+}
+
+// readerOf is what reads the text of a schema, as the type does that the schema was made of.
+func readerOf(s *huma.Schema) func([]byte) error {
+	switch {
+	case s.Format == "date-time":
+		return new(Instant).UnmarshalText
+	case s.Pattern == "^("+idPattern+")$":
+		return new(tusk.ID).UnmarshalText
+	case len(s.AnyOf) > 0 && s.AnyOf[0].Pattern == "^("+durationPattern+")$":
+		if len(s.AnyOf[len(s.AnyOf)-1].Enum) > 0 {
+			return new(Keeping).UnmarshalText
+		}
+		return new(Duration).UnmarshalText
+	}
+	return nil
 }
 
 func number(n *int) int {

@@ -73,7 +73,7 @@ func decodeStrict(ctx context.Context, text []byte, of *shape, v any) error {
 		return err
 	}
 	if err := json.Unmarshal(s.rewritten(text), v); err != nil {
-		return jsonProblem(err, 0)
+		return misread(ctx, text, of, err)
 	}
 	return nil
 }
@@ -117,6 +117,7 @@ type scanner struct {
 	path   []step
 	whole  []span
 	formal bool // lengths, patterns, ranges and choices count as well
+	exact  bool // texts are read, too
 }
 
 func newScanner(ctx context.Context, text []byte) *scanner {
@@ -222,6 +223,11 @@ func (s *scanner) value(of *shape) error {
 	}
 	if s.formal && !of.allows(token) {
 		return problem(http.StatusBadRequest, "invalid_value", "is not as the description says")
+	}
+	if word, ok := token.(string); ok && s.exact && of != nil && of.reads != nil {
+		if err := of.reads([]byte(word)); err != nil {
+			return err
+		}
 	}
 	if n, ok := token.(json.Number); ok {
 		s.number(of, n.String())

@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -17,21 +18,20 @@ import (
 // What the API shows of tasks, queues and the rest: stable names, instants in
 // UTC, durations as text.
 
-// Duration is a duration: text such as 1m30s, or a number of seconds.
+// Duration is a duration: text such as 1m30s or 7d, or a number of seconds.
 type Duration time.Duration
 
-// String is the duration as text.
-func (d Duration) String() string { return time.Duration(d).String() }
+// String is the duration as text, without days, which not every program reads: 168h.
+func (d Duration) String() string { return duration.Hours(time.Duration(d)) }
 
 // MarshalText implements encoding.TextMarshaler.
-func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (d *Duration) UnmarshalText(text []byte) error {
-	v, err := time.ParseDuration(string(text))
-	if err != nil || v < 0 {
-		return problem(422, "invalid_duration", "want a duration like 90s, 15m or 1h30m, or a number of seconds, not %q",
-			short(string(text)))
+	v, err := duration.Parse(string(text))
+	if err != nil {
+		return problem(422, "invalid_duration", "%q: %v", short(string(text)), err)
 	}
 	*d = Duration(v)
 	return nil
@@ -51,8 +51,7 @@ func durationFrom(json []byte, asText func([]byte) error, d *Duration) error {
 	}
 	seconds, err := strconv.ParseFloat(string(json), 64)
 	if err != nil || !(seconds >= 0 && seconds <= maxSeconds) {
-		return problem(422, "invalid_duration", "want a duration like 90s, 15m or 1h30m, or a number of seconds, not %s",
-			short(string(json)))
+		return problem(422, "invalid_duration", "want "+duration.Form+", not %s", short(string(json)))
 	}
 	*d = Duration(seconds * float64(time.Second))
 	return nil
@@ -68,7 +67,8 @@ func durationSchema(description string) *huma.Schema {
 	numbers(0, maxSeconds)(&seconds)
 	words := huma.Schema{Type: huma.TypeString}
 	text(1, 64, durationPattern)(&words)
-	return &huma.Schema{Description: description, Examples: []any{"1m30s", 90}, AnyOf: []*huma.Schema{&words, &seconds}}
+	return &huma.Schema{Description: description, Examples: []any{"1m30s", "7d", 90},
+		AnyOf: []*huma.Schema{&words, &seconds}}
 }
 
 // Instant is an RFC 3339 instant in JSON.
@@ -217,14 +217,14 @@ type TaskInput struct {
 	Tags         []string          `json:"tags,omitempty" rule:"tag"`
 	Metadata     map[string]string `json:"metadata,omitempty" doc:"up to 16 KiB as JSON"`
 	RunAt        *Instant          `json:"run_at,omitempty" doc:"not before; at most 10 years ahead, as all times"`
-	Delay        Duration          `json:"delay,omitempty" doc:"up to 10 years"`
+	Delay        Duration          `json:"delay,omitempty" doc:"up to 10 years; not beside run_at"`
 	ExpiresAt    *Instant          `json:"expires_at,omitempty" doc:"not to be started later"`
-	ExpiresIn    Duration          `json:"expires_in,omitempty" doc:"up to 10 years"`
+	ExpiresIn    Duration          `json:"expires_in,omitempty" doc:"up to 10 years; of this and expires_at the earlier counts"`
 	Deadline     *Instant          `json:"deadline,omitempty" doc:"when it must have ended: late, it is stopped or discarded"`
 	DeadlineIn   Duration          `json:"deadline_in,omitempty" doc:"the same, from when it is enqueued; the earlier counts"`
 	MaxAttempts  int               `json:"max_attempts,omitempty" rule:"attempts" doc:"default: 25"`
-	Timeout      Duration          `json:"timeout,omitempty" doc:"of each attempt, up to 168h"`
-	StallTimeout Duration          `json:"stall_timeout,omitempty" doc:"of each attempt without a sign of life, up to 168h; for handlers in Go and commands"`
+	Timeout      Duration          `json:"timeout,omitempty" doc:"of each attempt, up to 7d"`
+	StallTimeout Duration          `json:"stall_timeout,omitempty" doc:"of each attempt without a sign of life, up to 7d; for handlers in Go and commands"`
 	Backoff      *BackoffInput     `json:"backoff,omitempty"`
 	Weight       int               `json:"weight,omitempty" rule:"weight" doc:"what it counts in the rates of its queue; default: 1"`
 	Ephemeral    bool              `json:"ephemeral,omitempty" doc:"not kept when it is completed"`
@@ -237,7 +237,7 @@ type TaskInput struct {
 // UniqueInput makes a task's key of its kind, its tenant and its args.
 type UniqueInput struct {
 	Args   []string `json:"args,omitempty" minLength:"1" maxLength:"255" maxItems:"16" doc:"names of the fields that count; customer.id is a field of a field; default: all"`
-	Window Duration `json:"window,omitempty" doc:"1s to 8784h: one task in each window of time, whatever became of it; default: one unfinished task"`
+	Window Duration `json:"window,omitempty" doc:"1s to 366d: one task in each window of time, whatever became of it; default: one unfinished task"`
 }
 
 // BackoffInput says how long to wait before the next attempt.

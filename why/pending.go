@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -153,10 +154,10 @@ func (f *Facts) rates(l *tusk.Limits) (reasons []Reason) {
 		if !next.After(f.Now) {
 			continue
 		}
-		r := Reason{Code: rate.code, Until: next, Fix: say("tusk limits set %s %s %d/%v", t.Queue, rate.flag,
-			2*rate.rate.Allowed, rate.rate.Period)}
-		r.Text = say("it waits for its turn: the rate of %s, %d in %v, is used up; the next may start in %s", rate.of,
-			rate.rate.Allowed, rate.rate.Period, dur(next.Sub(f.Now)))
+		r := Reason{Code: rate.code, Until: next, Fix: say("tusk limits set %s %s %d/%s", t.Queue, rate.flag,
+			2*rate.rate.Allowed, duration.Text(rate.rate.Period))}
+		r.Text = say("it waits for its turn: the rate of %s, %d in %s, is used up; the next may start in %s", rate.of,
+			rate.rate.Allowed, duration.Text(rate.rate.Period), dur(next.Sub(f.Now)))
 		if len(reasons) > 0 && next.After(reasons[0].Until) {
 			reasons = append([]Reason{r}, reasons...)
 		} else {

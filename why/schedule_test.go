@@ -95,7 +95,7 @@ var scheduleReasons = []struct {
 		b.lead()
 		b.plan(tusk.Schedule{}, func(s *tick.Schedule, now time.Time) { s.Next = now.Add(-hour) })
 	}},
-	{why.Start, []string{"first run", ", in 4", "tusk schedules run s"}, func(b *bench) {
+	{why.Start, []string{"first run", ", in ", "tusk schedules run s"}, func(b *bench) {
 		b.lead()
 		b.plan(tusk.Schedule{Start: time.Now().Add(48 * hour)}, nil)
 	}},

@@ -261,7 +261,7 @@ var reasons = []made{
 	{why.LimitPartition, []string{"1 of 1", "doc", "--per-partition 2"}, func(b *bench) tusk.ID {
 		return b.second(tusk.Limits{PerPartition: 1}, tusk.Options{Partition: "doc"})
 	}},
-	{why.Rate, []string{"1 in 1h0m0s", "may start in", "--rate 2/1h"}, func(b *bench) tusk.ID {
+	{why.Rate, []string{"1 in 1h", "may start in", "--rate 2/1h"}, func(b *bench) tusk.ID {
 		return b.second(tusk.Limits{Rate: &tusk.Rate{Allowed: 1, Period: hour}}, tusk.Options{})
 	}},
 	{why.RateTenant, []string{"acme", "may start in"}, func(b *bench) tusk.ID {

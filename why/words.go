@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -21,11 +22,11 @@ func at(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 func dur(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Second:
-		return d.Round(time.Millisecond).String()
+		return duration.Text(d.Round(time.Millisecond))
 	case d < time.Minute:
-		return d.Round(100 * time.Millisecond).String()
+		return duration.Text(d.Round(100 * time.Millisecond))
 	default:
-		return d.Round(time.Second).String()
+		return duration.Text(d.Round(time.Second))
 	}
 }
 

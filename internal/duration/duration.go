@@ -9,9 +9,12 @@ import (
 	"time"
 )
 
+// Form says how durations are written, after "want".
+const Form = "a duration such as 90s, 1h30m or 7d, or a number of seconds"
+
 const (
 	mostDays = 36500
-	want     = "want a duration such as 90s, 1h30m or 7d, or a number of seconds"
+	want     = "want " + Form
 )
 
 var (
@@ -24,18 +27,31 @@ var (
 	errTooLong = errors.New("is too long a duration: want at most 36500d")
 )
 
-// ParseKept reads for how long something is kept, which a unit has to tell: 30 would be seconds, and what is
-// older than that is deleted.
-func ParseKept(text string) (time.Duration, error) {
-	if Bare(text) && text != "0" {
+// ParseUnit is Parse of what has a unit: where an instant may stand as well, a bare number is rather a year; and
+// where it says for how long something is kept, seconds are not meant.
+func ParseUnit(text string) (time.Duration, error) {
+	if text != "0" && bare(text) {
 		return 0, errors.New("want a duration with its unit, such as 72h or 30d")
 	}
 	return Parse(text)
 }
 
+// ParseKept reads for how long something is kept: it has a unit, and none would mean the default, which is left out.
+func ParseKept(text string) (time.Duration, error) { return positive(ParseUnit(text)) }
+
+// ParsePositive reads a duration where none would mean the default or no bound.
+func ParsePositive(text string) (time.Duration, error) { return positive(Parse(text)) }
+
+func positive(d time.Duration, err error) (time.Duration, error) {
+	if err == nil && d == 0 {
+		err = errors.New("want a duration above 0, such as 90s, 1h30m or 7d")
+	}
+	return d, err
+}
+
 // Parse reads 90s, 1h30m, 500ms, 7d, 2w, 1d12h, or 90 as seconds. A day has 24 hours.
 func Parse(text string) (time.Duration, error) {
-	if Bare(text) {
+	if bare(text) {
 		text += "s"
 	}
 	rest, whole := text, time.Duration(0)
@@ -85,6 +101,5 @@ func Hours(d time.Duration) string {
 	return text
 }
 
-// Bare reports whether a text is a number without a unit: where an instant may stand as well, it
-// is rather a year.
-func Bare(text string) bool { return seconds.MatchString(text) }
+// bare reports whether a text is a number without a unit.
+func bare(text string) bool { return seconds.MatchString(text) }

@@ -20,12 +20,26 @@ func TestDurationsTakeDaysAndWeeks(t *testing.T) {
 	}
 }
 
-func TestHowLongSomethingIsKeptHasAUnit(t *testing.T) {
+func TestAUnitIsAskedForWhereANumberMeansSomethingElse(t *testing.T) {
 	for text, want := range map[string]string{"30d": "720h0m0s", "72h": "72h0m0s", "0": "0s", "30": "", "1.5": ""} {
-		got, err := ParseKept(text)
+		got, err := ParseUnit(text)
 		if want == "" && err == nil || want != "" && (err != nil || got.String() != want) {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
+	}
+}
+
+func TestNoDurationIsRefusedWhereItWouldMeanTheDefault(t *testing.T) {
+	for _, text := range []string{"0", "0s", "0d"} {
+		if _, err := ParseKept(text); err == nil {
+			t.Errorf("kept for %s", text)
+		}
+		if _, err := ParsePositive(text); err == nil {
+			t.Errorf("%s is above 0", text)
+		}
+	}
+	if d, err := ParseKept("30d"); err != nil || d != 720*time.Hour {
+		t.Error(d, err)
 	}
 }
 

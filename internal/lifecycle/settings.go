@@ -27,6 +27,7 @@ type Settings struct {
 	DeadlineIn  time.Duration   `json:"deadline_in,omitempty"` // the same, from when it was enqueued
 	Ephemeral   bool            `json:"ephemeral,omitempty"`   // not kept when it is completed
 	Source      time.Time       `json:"source,omitzero"`       // when its key's source changed; zero: not told
+	Jumps       int             `json:"jumps,omitempty"`       // back, of its pipeline's run so far
 
 	// TraceContext is the W3C trace context that travels with the task: traceparent, tracestate.
 	TraceContext map[string]string `json:"trace_context,omitempty"`
@@ -37,7 +38,7 @@ func (s Settings) Encode() ([]byte, error) {
 	if s.MaxAttempts == 0 && s.Timeout == 0 && s.Stall == 0 && s.Backoff == (Backoff{}) && len(s.Metadata) == 0 &&
 		s.Schedule == "" && s.Tick.IsZero() &&
 		s.Node == "" && s.Weight == 0 && s.Deadline.IsZero() && s.DeadlineIn == 0 && !s.Ephemeral && s.Source.IsZero() &&
-		len(s.TraceContext) == 0 {
+		s.Jumps == 0 && len(s.TraceContext) == 0 {
 		return nil, nil
 	}
 	return json.Marshal(s)
@@ -49,6 +50,15 @@ func WithNode(stored []byte, name string) ([]byte, error) { return with(stored, 
 // WithSource returns the stored form of the same settings with the time of the key's source.
 func WithSource(stored []byte, source time.Time) ([]byte, error) {
 	return with(stored, "source", source.UTC())
+}
+
+// WithJumps returns the stored form of the same settings with how often the run of the pipeline has jumped back.
+// None changes nothing.
+func WithJumps(stored []byte, jumps int) ([]byte, error) {
+	if jumps == 0 {
+		return stored, nil
+	}
+	return with(stored, "jumps", jumps)
 }
 
 // WithTraceContext returns the stored form of the same settings with a trace context. An

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/server/herald"
 	"github.com/tuskqueue/tusk/server/notify"
 	"github.com/tuskqueue/tusk/server/shelf"
@@ -161,7 +162,7 @@ func (b *Book) existing(ctx context.Context, name string, edit func(*Rule) (keep
 // still holds then is told then. The end of what was told before is told at once.
 func (b *Book) Mute(ctx context.Context, name string, span time.Duration) error {
 	if span < 0 || span > MaxSpan {
-		return fmt.Errorf("%w: mute: want 0s to %v", ErrInvalid, MaxSpan)
+		return fmt.Errorf("%w: mute: want 0s to %s", ErrInvalid, duration.Text(MaxSpan))
 	}
 	return b.existing(ctx, name, func(r *Rule) (bool, error) {
 		if r.MutedUntil = (time.Time{}); span > 0 {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/internal/words"
 	"github.com/tuskqueue/tusk/server/notify"
 )
@@ -131,13 +132,14 @@ func (r *Rule) complete() error {
 	}
 	switch {
 	case k.over && (r.Over < time.Second || r.Over > MaxSpan):
-		return fmt.Errorf("%w: over: want 1s to %v", ErrInvalid, MaxSpan)
+		return fmt.Errorf("%w: over: want 1s to %s", ErrInvalid, duration.Text(MaxSpan))
 	case r.Rate < 0 || r.Rate > MaxRate:
 		return fmt.Errorf("%w: rate: want 0 to %d", ErrInvalid, MaxRate)
 	case r.For < 0 || r.For > MaxSpan:
-		return fmt.Errorf("%w: for: want 0s to %v", ErrInvalid, MaxSpan)
+		return fmt.Errorf("%w: for: want 0s to %s", ErrInvalid, duration.Text(MaxSpan))
 	case r.Repeat != 0 && (r.Repeat < leastRepeat || r.Repeat > MaxSpan):
-		return fmt.Errorf("%w: repeat: want %v to %v, or 0s for never", ErrInvalid, leastRepeat, MaxSpan)
+		return fmt.Errorf("%w: repeat: want %s to %s, or 0s for never", ErrInvalid, duration.Text(leastRepeat),
+			duration.Text(MaxSpan))
 	case len(r.To) > MaxReceivers:
 		return fmt.Errorf("%w: at most %d receivers", ErrInvalid, MaxReceivers)
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/internal/words"
 	"github.com/tuskqueue/tusk/server/herald"
 	"github.com/tuskqueue/tusk/server/notify"
@@ -218,7 +219,7 @@ func (b *Book) complete(h *Hook) error {
 		}
 	}
 	if h.Keep < time.Minute || h.Keep > MaxKeep || len(h.Queues) > 100 {
-		return fmt.Errorf("%w: keep: want 1m to %v; at most 100 queues", ErrInvalid, MaxKeep)
+		return fmt.Errorf("%w: keep: want 1m to %s; at most 100 queues", ErrInvalid, duration.Text(MaxKeep))
 	}
 	return b.sender.Check(&notify.Receiver{Via: notify.Webhook, Address: h.URL})
 }

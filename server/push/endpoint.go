@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/internal/reach"
 	"github.com/tuskqueue/tusk/server/shelf"
 	"github.com/tuskqueue/tusk/store"
@@ -181,7 +182,7 @@ func (b *Book) complete(e *Endpoint) error {
 	case e.Concurrency < 1 || e.Concurrency > MaxConcurrency:
 		return fmt.Errorf("%w: concurrency: want 1 to %d", ErrInvalid, MaxConcurrency)
 	case e.Timeout < time.Second || e.Timeout > MaxTimeout:
-		return fmt.Errorf("%w: timeout: want 1s to %v", ErrInvalid, MaxTimeout)
+		return fmt.Errorf("%w: timeout: want 1s to %s", ErrInvalid, duration.Text(MaxTimeout))
 	case len(e.URL) > MaxURL || strings.ContainsFunc(e.URL, func(r rune) bool { return r <= ' ' || r == 0x7f }):
 		return fmt.Errorf("%w: url: has blanks, or more than %d bytes", ErrInvalid, MaxURL)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/internal/reach"
 )
 
@@ -74,7 +75,8 @@ func (s *sender) send(hard context.Context, d *document, l tusk.Lent) {
 	if l.Timeout > 0 {
 		timeout = l.Timeout
 	}
-	ctx, cancel := context.WithTimeoutCause(hard, timeout, fmt.Errorf("%w after %v", tusk.ErrTimeout, timeout))
+	ctx, cancel := context.WithTimeoutCause(hard, timeout,
+		fmt.Errorf("%w after %s", tusk.ErrTimeout, duration.Text(timeout)))
 	defer cancel()
 	ctx, end := context.WithCancelCause(ctx)
 	beating := make(chan struct{})

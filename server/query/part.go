@@ -53,6 +53,12 @@ func FindOperation(
 	return theOne("operation", text, found)
 }
 
+// CheckPart refuses what is neither an id nor a part of one, before anything is looked for.
+func CheckPart(text string) error {
+	_, _, err := readPart(text)
+	return err
+}
+
 // readPart reads an id, or the digits of a part of one.
 func readPart(text string) (id tusk.ID, part string, err error) {
 	if id, err = tusk.ParseID(strings.TrimSpace(text)); err == nil {

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/internal/words"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -109,6 +110,9 @@ func (q Tasks) filter() (tusk.Filter, error) {
 	return f, err
 }
 
+// Moment says how an instant is written, after "want".
+const Moment = "an instant such as 2026-01-31T12:00:00Z, or how long ago, such as 24h or 7d"
+
 // Instant reads an instant, or how long before now it was; empty is the zero time.
 func Instant(field, text string, now time.Time) (time.Time, error) {
 	if text == "" {
@@ -117,7 +121,7 @@ func Instant(field, text string, now time.Time) (time.Time, error) {
 	if len(text) > maxInstant {
 		return time.Time{}, &Error{field, "invalid_parameter", fmt.Sprintf("has more than %d bytes", maxInstant)}
 	}
-	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+	if ago, err := duration.ParseUnit(text); err == nil {
 		return now.Add(-ago).UTC(), nil
 	}
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04", "2006-01-02"} {
@@ -125,8 +129,7 @@ func Instant(field, text string, now time.Time) (time.Time, error) {
 			return t.UTC(), nil
 		}
 	}
-	return time.Time{}, &Error{field, "invalid_time",
-		"want an instant like 2026-01-31T12:00:00Z, or how long ago, like 24h"}
+	return time.Time{}, &Error{field, "invalid_time", "want " + Moment}
 }
 
 // FromValues reads the query of a URL. Lists may be repeated or comma-separated.

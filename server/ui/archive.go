@@ -12,6 +12,7 @@ import (
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/archive"
 	"github.com/tuskqueue/tusk/archive/rerun"
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/server/query"
 )
 
@@ -271,9 +272,10 @@ func keepArchived(v *visit) (answer, error) {
 	case "forever":
 		keep = new(time.Duration)
 	default:
-		d, err := time.ParseDuration(text)
-		if err != nil || d <= 0 {
-			return answer{}, failure(http.StatusUnprocessableEntity, "Say how long: a duration like 8760h, or forever.")
+		d, err := duration.ParseKept(text)
+		if err != nil {
+			return answer{}, failure(http.StatusUnprocessableEntity,
+				"Say how long: a duration like 365d or 8760h, or forever.")
 		}
 		keep = &d
 	}

@@ -116,6 +116,9 @@ func changeWords(c tusk.Change) string {
 
 func retryErrors(v *visit) (answer, error) {
 	v.target = v.r.PathValue("fingerprint")
+	if err := query.HasError(v.r.Context(), v.client, v.who.Bounds(), v.target); err != nil {
+		return answer{}, err
+	}
 	f := tusk.Filter{Fingerprint: v.target, States: tusk.StatesFor(tusk.OpRetry, nil)}
 	count, err := v.count(f)
 	if err != nil {

@@ -3,16 +3,15 @@ package ui
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -129,15 +128,7 @@ func rateText(r *tusk.Rate) string {
 	if r == nil {
 		return ""
 	}
-	for _, unit := range []struct {
-		d    time.Duration
-		name string
-	}{{time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}, {time.Millisecond, "ms"}} {
-		if r.Period%unit.d == 0 {
-			return fmt.Sprintf("%d/%d%s", r.Allowed, r.Period/unit.d, unit.name)
-		}
-	}
-	return fmt.Sprintf("%d/%v", r.Allowed, r.Period)
+	return strconv.Itoa(r.Allowed) + "/" + duration.Text(r.Period)
 }
 
 // putLimits sets what the form shows and leaves the rest of a queue's limits as it
@@ -201,7 +192,7 @@ func parseRate(text string, sliding bool) (*tusk.Rate, error) {
 	if period != "" && (period[0] < '0' || period[0] > '9') {
 		period = "1" + period // 100/m
 	}
-	d, err2 := time.ParseDuration(period)
+	d, err2 := duration.Parse(period)
 	if err != nil || err2 != nil {
 		return nil, failure(http.StatusBadRequest, "A rate is a number of starts and a period, like 100/1m.")
 	}

@@ -71,8 +71,12 @@ func ageQueue(v *visit) (answer, error) {
 	if err != nil {
 		return answer{}, failure(http.StatusBadRequest, "The priority is a whole number from -32768 to 32767.")
 	}
-	if a.Every, err = span(v.r.PostFormValue("every")); err != nil {
+	every := v.r.PostFormValue("every")
+	if a.Every, err = span(every); err != nil {
 		return answer{}, err
+	}
+	if every != "" && a.Every == 0 {
+		return answer{}, failure(http.StatusBadRequest, "Tasks rise every 1s or more. Leave it empty for not at all.")
 	}
 	a.To = int16(to)
 	return v.changeQueue("saved", func(ctx context.Context, name string) error { return v.client.SetAging(ctx, name, a) })
@@ -106,7 +110,8 @@ func keepSpan(text string) (time.Duration, error) {
 	}
 	d, err := duration.ParseKept(text)
 	if err != nil {
-		return 0, failure(http.StatusBadRequest, "A time to keep tasks is written like 72h or 30d, or is forever.")
+		return 0, failure(http.StatusBadRequest,
+			"A time to keep tasks is written like 72h or 30d, or is forever. Leave it empty for what others have.")
 	}
 	return d, nil
 }

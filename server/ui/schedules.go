@@ -155,7 +155,7 @@ func (v *visit) formOf(s tusk.ScheduleInfo) scheduleForm {
 		f.Start = s.Start.UTC().Format(time.RFC3339Nano)
 	}
 	if s.Jitter > 0 {
-		f.Jitter = s.Jitter.String()
+		f.Jitter = duration.Text(s.Jitter)
 	}
 	// Only what the form shows is read of the settings.
 	var settings struct {
@@ -167,7 +167,7 @@ func (v *visit) formOf(s tusk.ScheduleInfo) scheduleForm {
 			f.MaxAttempts = strconv.Itoa(settings.MaxAttempts)
 		}
 		if settings.Timeout > 0 {
-			f.Timeout = settings.Timeout.String()
+			f.Timeout = duration.Text(settings.Timeout)
 		}
 	}
 	return f

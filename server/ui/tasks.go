@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/why"
@@ -371,12 +372,12 @@ func (v *visit) change(action string) (c tusk.Change, err error) {
 // when reads "10m" or an instant.
 func when(text string) (at time.Time, in time.Duration, err error) {
 	text = strings.TrimSpace(text)
-	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+	if d, err := duration.ParseUnit(text); err == nil {
 		return at, d, nil
 	}
 	if at, err = query.Instant("when", text, time.Now()); err != nil || at.IsZero() {
 		return at, 0, failure(http.StatusBadRequest,
-			"Say when: a time from now like 10m or 2h, or an instant like 2026-01-31T12:00 (UTC).")
+			"Say when: a time from now like 10m, 2h or 7d, or an instant like 2026-01-31T12:00 (UTC).")
 	}
 	return at, 0, nil
 }
