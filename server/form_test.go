@@ -41,6 +41,7 @@ func TestA400IsForWhatTheDescriptionForbids(t *testing.T) {
 		{"GET", "/tasks?kind=" + strings.Repeat("%C3%A4", 200), "", 422, "too_long"},
 		{"GET", "/tasks?from=2026-01-01T00:00:00." + strings.Repeat("0", 60) + "Z", "", 422, "invalid_parameter"},
 		{"GET", "/tasks?from=2026-02-31", "", 422, "invalid_time"},
+		{"GET", "/tasks?from=1h&until=2h", "", 422, "out_of_range"},
 
 		// The description forbids them.
 		{"POST", "/tasks/batch", `{"tasks":[{"kind":"k","delay":"99999h"},{"kind":"K"}]}`, 400, "invalid_batch"},

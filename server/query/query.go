@@ -106,8 +106,13 @@ func (q Tasks) filter() (tusk.Filter, error) {
 	if f.From, err = Instant("from", q.From, time.Now()); err != nil {
 		return f, err
 	}
-	f.Until, err = Instant("until", q.Until, time.Now())
-	return f, err
+	if f.Until, err = Instant("until", q.Until, time.Now()); err != nil {
+		return f, err
+	}
+	if !f.From.IsZero() && !f.Until.IsZero() && !f.From.Before(f.Until) {
+		return f, &Error{"from", "out_of_range", "is not before until"}
+	}
+	return f, nil
 }
 
 // Moment says how an instant is written, after "want".
