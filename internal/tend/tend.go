@@ -69,6 +69,7 @@ type Leader struct {
 	met   time.Time     // when the store last answered
 	back  time.Time     // when it did so after an outage; zero: workers have had the time to beat since
 	ahead time.Duration // how far the engine's clock is ahead of this process's
+	timed bool          // that is known
 	other time.Time     // when another process was last seen to lead
 	seen  overseen
 
@@ -211,7 +212,21 @@ func (l *Leader) renewal() time.Duration {
 func (l *Leader) set(term int64, until time.Time, ahead time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.term, l.until, l.ahead = term, until, ahead
+	l.term, l.until = term, until
+	l.time(ahead)
+}
+
+// time notes how far the engine's clock is ahead. Where it was set forward, leases seem over of workers that live: as
+// after an outage they get the time to beat. Such a jump ends the term as well, so it is known before the next rescue.
+// The caller holds mu.
+func (l *Leader) time(ahead time.Duration) {
+	if by := ahead - l.ahead; l.timed && by > l.o.Outage {
+		l.back = time.Now()
+		l.o.Log.Warn(
+			"lead: the database's clock was set forward, nobody is declared dead until every worker has had the time to beat",
+			"by", by)
+	}
+	l.ahead, l.timed = ahead, true
 }
 
 // renewed notes that an engine has renewed a term that it was asked to renew, unless that is over here.
@@ -219,7 +234,8 @@ func (l *Leader) renewed(term int64, asked, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.term == term && !now.IsZero() {
-		l.until, l.ahead = asked.Add(l.o.TTL), time.Until(now)
+		l.until = asked.Add(l.o.TTL)
+		l.time(time.Until(now))
 	}
 }
 
