@@ -65,6 +65,7 @@ func TestWhatACallReadsDoesNotDependOnStatistics(t *testing.T) {
 			{Name: "believes that two rows of each table are left", Hold: hold(fmt.Sprintf(sparse, 2), "auto")},
 			{Name: "believes that twenty rows of each table are left, with plans for any values",
 				Hold: hold(fmt.Sprintf(sparse, 20), "force_generic_plan")},
+			{Name: "believes that no row of any table is left", Hold: hold(fmt.Sprintf(sparse, 0), "auto")},
 			{Name: "knows nothing", Hold: hold(missing, "auto")},
 			{Name: "knows nothing, with plans for any values", Hold: hold("select", "force_generic_plan")},
 		},
