@@ -102,6 +102,7 @@ var said = []struct {
 	{regexp.MustCompile("SQLSTATE 42501"), "no_privilege", "grant the user the right to create and use Tusk's schema"},
 	{regexp.MustCompile("unrecognized configuration parameter|cannot parse `postgres|Error 1193 "), "invalid_dsn",
 		"check the parameters of the database URL"},
+	{regexp.MustCompile("SQLSTATE (42P05|26000)"), "invalid_dsn", "a pooler stands between"},
 	{regexp.MustCompile("Error 1045 "), "wrong_password", "check the user and the password in the database URL"},
 	{regexp.MustCompile("Error 1049 "), "database_missing", "create it, or name another in the database URL"},
 	{regexp.MustCompile("Error 1044 "), "no_privilege", "grant the user all privileges on the database"},

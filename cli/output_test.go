@@ -133,6 +133,7 @@ func TestKnownErrorsHaveAStatusACodeAndAHint(t *testing.T) {
 		{fmt.Errorf("%w: h:1 (h): tls error: server refused TLS connection", store.ErrUnavailable), 2, "no_tls"},
 		{errors.New(`FATAL: unrecognized configuration parameter "x" (SQLSTATE 42704)`), 2, "invalid_dsn"},
 		{errors.New("cannot parse `postgres://h/d?pool_max_conns=0`: pool_max_conns too small"), 2, "invalid_dsn"},
+		{errors.New(`ERROR: prepared statement "s" already exists (SQLSTATE 42P05)`), 2, "invalid_dsn"},
 		{errors.New("Error 1193 (HY000): Unknown system variable 'x'"), 2, "invalid_dsn"},
 		{errors.Join(store.ErrNotCommitted, store.ErrUnavailable), 5, "unavailable"},
 		{syscall.EPIPE, 0, ""},

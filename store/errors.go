@@ -19,7 +19,7 @@ var (
 	// ErrUnavailable may go by itself; the others want somebody to mend the database.
 	ErrUnavailable   = errors.New("database is not available")
 	ErrReadOnly      = errors.New("database is read-only")
-	ErrFull          = errors.New("storage is full")
+	ErrFull          = errors.New("storage is full: free some space on the disk that holds the database")
 	ErrMoved         = errors.New("database was restored from another server: stop all workers and run tusk db rebase")
 	ErrSchemaMissing = errors.New(
 		"database has no Tusk schema, or lacks the functions of this program: run tusk migrate up, or call the " +

@@ -133,6 +133,30 @@ func TestASlidingWindowNeverLetsMoreThroughThanAllowed(t *testing.T) {
 	})
 }
 
+// A clock that was an hour ahead has begun a window there; put right, it is not waited for.
+func TestAClockThatIsSetBackStallsNoRate(t *testing.T) {
+	for _, algorithm := range []Algorithm{TokenBucket, SlidingWindow} {
+		l := Limits{Rate: &Rate{Allowed: 5, Period: time.Second, Algorithm: algorithm}}
+		rates, now := Rates{}, epoch.Add(time.Hour)
+		picked := func() int {
+			return len(pick(Waiting{Room: 100, Limits: l, Groups: []store.Turns{group('a', 0, 0, 100)}}, &Shares{}, rates, now))
+		}
+		if n := picked(); n != 5 {
+			t.Fatalf("%s: %d of 5 at first", algorithm, n)
+		}
+		now = epoch
+		if n := picked(); n != 0 {
+			t.Errorf("%s: %d more at once when the clock was set back", algorithm, n)
+		}
+		if next := rates.Next(l.Rate, "", 1, now); next.Sub(now) > 2*time.Second {
+			t.Errorf("%s: the next may start in %v", algorithm, next.Sub(now))
+		}
+		if now = now.Add(2 * time.Second); picked() != 5 {
+			t.Errorf("%s: stands still two periods after the clock was set back", algorithm)
+		}
+	}
+}
+
 func TestNobodyIsPickedTwiceAndLimitsHoldWhateverComes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var groups []store.Turns

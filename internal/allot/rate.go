@@ -61,7 +61,10 @@ func (rates Rates) used(r *Rate, of string, now time.Time) float64 {
 	if u == nil {
 		return 0
 	}
-	passed := max(now.Sub(u.At), 0)
+	if now.Before(u.At) { // the clock was set back: what has started counts for a period from now on
+		u.At = now
+	}
+	passed := now.Sub(u.At)
 	if r.Algorithm != SlidingWindow {
 		u.Used = max(u.Used-float64(r.Allowed)*float64(passed)/float64(r.Period), 0)
 		u.At = now

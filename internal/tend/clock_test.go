@@ -2,11 +2,13 @@ package tend
 
 import (
 	"context"
+	"encoding/json"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/allot"
 	"github.com/tuskqueue/tusk/internal/tick"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
@@ -71,5 +73,100 @@ func TestTheEndOfATermDoesNotChangeTheTime(t *testing.T) {
 			t.Errorf("%d ticks in 25 seconds", len(fired))
 		}
 		kill()
+	})
+}
+
+// jumpy is a store whose clock is set forward: terms end by it, and leases of workers that have not beaten since.
+type jumpy struct {
+	store.Store
+	ahead, led atomic.Int64 // how far the clock is ahead, and was when a term last began
+	taken      atomic.Int64 // how often somebody could have been declared dead since it was set
+}
+
+func (s *jumpy) Lead(ctx context.Context, c store.Candidate) (store.Leadership, error) {
+	answer, err := s.Store.Lead(ctx, c)
+	s.led.Store(s.ahead.Load())
+	answer.Now = answer.Now.Add(time.Duration(s.ahead.Load()))
+	return answer, err
+}
+
+func (s *jumpy) Rescue(context.Context, int64, int) ([]store.Task, error) {
+	if s.led.Load() != s.ahead.Load() {
+		return nil, store.ErrNotLeader
+	}
+	if s.ahead.Load() > 0 {
+		s.taken.Add(1)
+	}
+	return nil, nil
+}
+
+// When the engine's clock is set forward every lease seems over. Every worker gets the time to beat.
+func TestAClockSetForwardIsNobodysDeath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &jumpy{Store: memory.New()}
+		beat := store.Beat{Worker: store.Worker{ID: newID()}, TTL: ttl}
+		if _, err := s.Extend(t.Context(), beat); err != nil {
+			t.Fatal(err)
+		}
+		_, kill := lead(s, 1)
+		defer kill()
+		time.Sleep(5 * time.Second)
+		s.ahead.Store(int64(time.Hour))
+		time.Sleep(ttl * 2 / 3) // as late as a worker beats whose beats have failed
+		if n := s.taken.Load(); n > 0 {
+			t.Errorf("%d looks for the dead before workers could beat", n)
+		}
+		time.Sleep(2 * ttl)
+		if s.taken.Load() == 0 {
+			t.Error("nobody looks for the dead any more")
+		}
+	})
+}
+
+// A window of a rate that a clock which was ahead has begun is stored. When the clock is put right nothing waits for it,
+// whoever leads.
+func TestAClockSetBackStallsNoRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := memory.New()
+		s := &early{Store: inner, ahead: time.Hour}
+		limits, err := json.Marshal(allot.Limits{Rate: &allot.Rate{Allowed: 5, Period: time.Second,
+			Algorithm: allot.SlidingWindow}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := inner.PutRecord(t.Context(), store.PutRecord{
+			Record: store.Record{Kind: allot.RecordKind, Name: "q", Body: limits}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := inner.Extend(t.Context(), store.Beat{TTL: time.Hour,
+			Worker: store.Worker{ID: newID(), Queues: []string{"q"}, Concurrency: 100}}); err != nil {
+			t.Fatal(err)
+		}
+		for range 40 {
+			if _, err := inner.Enqueue(t.Context(), []store.NewTask{
+				{ID: newID(), Kind: "k", Queue: "q", Turn: true, Args: []byte("{}")}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		waiting := func() int {
+			found, err := inner.List(t.Context(), store.Filter{States: []store.State{store.Pending}, Limit: 100})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(found)
+		}
+		_, kill := lead(s, 1)
+		time.Sleep(500 * time.Millisecond) // the window is full
+		kill()
+		if n := waiting(); n == 0 || n == 40 {
+			t.Fatalf("%d wait when the clock is set back", n)
+		}
+		s = &early{Store: inner}
+		_, kill = lead(s, 2)
+		defer kill()
+		time.Sleep(30 * time.Second)
+		if n := waiting(); n > 0 {
+			t.Errorf("%d still wait for their turn", n)
+		}
 	})
 }

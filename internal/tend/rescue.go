@@ -53,12 +53,12 @@ func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) 
 	return l.o.RescueEvery, nil
 }
 
-// longestGrace bounds how long after an outage nobody is declared dead.
+// longestGrace bounds how long after an outage, or a jump of the clock, nobody is declared dead.
 const longestGrace = 10 * time.Minute
 
-// isBackSoon reports whether the store answers again since less than the longest lease of
-// a worker. Until then a worker that lives may not have had the time to beat: an outage is
-// nobody's death.
+// isBackSoon reports whether the store answers again, or its clock was set forward, since less than
+// the longest lease of a worker. Until then a worker that lives may not have had the time to beat:
+// neither is anybody's death.
 func (l *Leader) isBackSoon(ctx context.Context) (bool, error) {
 	l.mu.Lock()
 	back := l.back

@@ -69,6 +69,8 @@ type Leader struct {
 	met   time.Time     // when the store last answered
 	back  time.Time     // when it did so after an outage; zero: workers have had the time to beat since
 	ahead time.Duration // how far the engine's clock is ahead of this process's
+	told  time.Time     // what the engine's clock said last; zero: it was not asked
+	heard time.Time     // when it said so, by this process's monotonic clock
 	other time.Time     // when another process was last seen to lead
 	seen  overseen
 
@@ -187,7 +189,7 @@ func (l *Leader) campaign(ctx context.Context) (time.Duration, error) {
 	}
 	l.touch()
 	// An answer that took its time makes the engine's clock seem late, not early: no tick comes before its time.
-	l.set(answer.Term, asked.Add(l.o.TTL), time.Until(answer.Now))
+	l.set(answer.Term, asked.Add(l.o.TTL), answer.Now)
 	if before != answer.Term && answer.Term != 0 {
 		l.o.Log.Info("lead", "term", answer.Term)
 		for _, chore := range l.loops[1:] {
@@ -208,10 +210,24 @@ func (l *Leader) renewal() time.Duration {
 	return time.Until(l.until) - l.o.TTL*7/12
 }
 
-func (l *Leader) set(term int64, until time.Time, ahead time.Duration) {
+func (l *Leader) set(term int64, until, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.term, l.until, l.ahead = term, until, ahead
+	l.term, l.until = term, until
+	l.time(now)
+}
+
+// time notes the engine's time. Where that went forward at once, because a clock was set or this machine slept, leases
+// seem over of workers that live: as after an outage they get the time to beat. Terms end by the same clock, so this is
+// known before the next rescue. The caller holds mu.
+func (l *Leader) time(now time.Time) {
+	if by := now.Sub(l.told) - time.Since(l.heard); !l.told.IsZero() && by > l.o.Outage {
+		l.back = time.Now()
+		l.o.Log.Warn(
+			"lead: the database's clock went forward, nobody is declared dead until every worker has had the time to beat",
+			"by", by)
+	}
+	l.told, l.heard, l.ahead = now, time.Now(), time.Until(now)
 }
 
 // renewed notes that an engine has renewed a term that it was asked to renew, unless that is over here.
@@ -219,7 +235,8 @@ func (l *Leader) renewed(term int64, asked, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.term == term && !now.IsZero() {
-		l.until, l.ahead = asked.Add(l.o.TTL), time.Until(now)
+		l.until = asked.Add(l.o.TTL)
+		l.time(now)
 	}
 }
 

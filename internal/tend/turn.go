@@ -159,6 +159,7 @@ func (l *Leader) remember(
 		Record: store.Record{Kind: allot.StateKind, Name: name, Version: r.version, Body: body}})
 	if err != nil {
 		l.turns.read = time.Time{} // somebody else wrote it: read it again
+		delete(l.turns.rates, name)
 		return err
 	}
 	r.version = version
@@ -186,8 +187,13 @@ func (l *Leader) readLimits(ctx context.Context, used bool) error {
 	if t.shares == nil {
 		t.shares, t.ahead, t.weights = map[string]*allot.Shares{}, map[string]*window{}, map[string]map[store.ID]int{}
 	}
+	known := t.rates
 	t.limits, t.rates, t.workers = limits, map[string]*rated{}, map[string]int{}
 	for _, r := range states {
+		if own := known[r.Name]; own != nil && own.version == r.Version {
+			t.rates[r.Name] = own // it has been told since if the clock was set back
+			continue
+		}
 		of := &rated{usage: allot.Rates{}, version: r.Version}
 		if e := json.Unmarshal(r.Body, &of.usage); e != nil {
 			err = errors.Join(err, fmt.Errorf("rates of %s: %w", r.Name, e))

@@ -99,25 +99,33 @@ func lostConnection(err error) bool {
 // explain wraps an error of the driver with the one of package store that it
 // means.
 func explain(err error) error {
+	known := meaning(err)
+	if known == nil || errors.Is(err, known) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", known, err)
+}
+
+// meaning is the error of package store that one of the driver means; nil: none.
+func meaning(err error) error {
 	switch codeOf(err) {
 	case 0:
-		if lostConnection(err) && !errors.Is(err, store.ErrUnavailable) {
-			return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+		if lostConnection(err) {
+			return store.ErrUnavailable
 		}
-		return err
 	case codeTableMissing, codeNoProcedure:
-		return fmt.Errorf("%w: %w", store.ErrSchemaMissing, err)
+		return store.ErrSchemaMissing
 	case codeReadOnlyOption, codeReadOnlyTx, codeReadOnlyMode:
-		return fmt.Errorf("%w: %w", store.ErrReadOnly, err)
+		return store.ErrReadOnly
 	case codeNull, codeRowSize, codeOutOfRange, codeIncorrect, codeIncorrectString, codeTooLong, codeConstraint,
 		codeConstraintMariaDB:
-		return fmt.Errorf("%w: %w", store.ErrUnstorable, err)
+		return store.ErrUnstorable
 	case codeDiskFull, codeTableFull:
-		return fmt.Errorf("%w: %w", store.ErrFull, err)
+		return store.ErrFull
 	case codeShutdown, codeConnectionKilled, codeIdleTooLong, codeTooManyConnections, codeQueryKilled:
-		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+		return store.ErrUnavailable
 	}
-	return err
+	return nil
 }
 
 // wrap names what was being done; nil stays nil.

@@ -20,6 +20,9 @@ func OpenProgram(ctx context.Context, dsn, mark string) (*Store, error) {
 	return s, err
 }
 
+// Explain says what an error of the driver means.
+func Explain(err error) error { return explain(err) }
+
 // Procedure returns what a procedure of this program is called.
 func (s *Store) Procedure(name string) string { return name + s.program.mark }
 

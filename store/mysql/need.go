@@ -53,8 +53,12 @@ func (w *work) writeNeeds(b *rules.Batch) {
 	for _, parent := range parents.items {
 		children := met[parent]
 		slices.SortFunc(children, byPlace)
+		which := "need.met" // which reads all that need the parent; a child may need thousands
+		if len(children) > maxSpans {
+			which = "need.met of many" // which reads all that its children need; the other would read all for each part
+		}
 		inParts(apart(children), maxSpans, func(part []span) error {
-			text, args := among("need.met", part, parent[:])
+			text, args := among(which, part, parent[:])
 			w.do(text, args...)
 			return nil
 		})

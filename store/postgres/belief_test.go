@@ -14,10 +14,10 @@ import (
 // What the planner can be made to believe of the tables.
 const (
 	huge = "update pg_class set reltuples = greatest(reltuples, 1) * 1000 where relnamespace = 'tusk'::regnamespace"
-	// What autovacuum learns of a table whose rows were mostly dead when it came.
+	// What autovacuum learns of a table, and of its indexes, whose rows were mostly dead when it came.
 	sparse = `
 		update pg_class set reltuples = %d, relpages = greatest(relpages, 1)
-		where relnamespace = 'tusk'::regnamespace and relkind = 'r'`
+		where relnamespace = 'tusk'::regnamespace and relkind in ('r', 'i')`
 	missing = `
 		delete from pg_statistic s using pg_class c where c.oid = s.starelid and c.relnamespace = 'tusk'::regnamespace;
 		update pg_class set reltuples = -1, relpages = 0
@@ -65,6 +65,7 @@ func TestWhatACallReadsDoesNotDependOnStatistics(t *testing.T) {
 			{Name: "believes that two rows of each table are left", Hold: hold(fmt.Sprintf(sparse, 2), "auto")},
 			{Name: "believes that twenty rows of each table are left, with plans for any values",
 				Hold: hold(fmt.Sprintf(sparse, 20), "force_generic_plan")},
+			{Name: "believes that no row of any table is left", Hold: hold(fmt.Sprintf(sparse, 0), "auto")},
 			{Name: "knows nothing", Hold: hold(missing, "auto")},
 			{Name: "knows nothing, with plans for any values", Hold: hold("select", "force_generic_plan")},
 		},

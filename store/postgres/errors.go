@@ -17,6 +17,11 @@ import (
 // others (deadlock, serialization failure): it may be tried again at once.
 var errRolledBack = errors.New("rolled back because of a concurrent transaction")
 
+// errUnprepared is what a pooler says that hands a session to somebody else after each transaction, to whom the driver's
+// prepared statements are new or known by a name of its own.
+var errUnprepared = errors.New("a pooler in transaction mode does not keep prepared statements: add " +
+	"default_query_exec_mode=cache_describe to the database URL, or use PgBouncer 1.21 or later")
+
 // byCode maps what the server says to what a caller can act on. TK… are raised
 // by the functions in functions/.
 var byCode = map[string]error{
@@ -31,6 +36,8 @@ var byCode = map[string]error{
 	"42P01": store.ErrSchemaMissing,
 	"3F000": store.ErrSchemaMissing,
 	"42883": store.ErrSchemaOld,
+	"26000": errUnprepared,
+	"42P05": errUnprepared,
 	"57P01": store.ErrUnavailable,
 	"57P02": store.ErrUnavailable,
 	"57P03": store.ErrUnavailable,
@@ -49,15 +56,18 @@ func translate(err error) error {
 	}
 	var said *pgconn.PgError
 	if errors.As(err, &said) {
-		switch known := byCode[said.Code]; {
+		known := byCode[said.Code]
+		switch {
 		case known != nil:
-			return fmt.Errorf("%w: %w", known, err)
 		case strings.HasPrefix(said.Code, "08"):
-			return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+			known = store.ErrUnavailable
 		case unstorable[said.Code[:2]]:
-			return fmt.Errorf("%w: %w", store.ErrUnstorable, err)
+			known = store.ErrUnstorable
 		}
-		return err
+		if known == nil || errors.Is(err, known) {
+			return err
+		}
+		return fmt.Errorf("%w: %w", known, err)
 	}
 	var refused *pgconn.ConnectError
 	var broken net.Error

@@ -91,6 +91,9 @@ func (s *Store) CompletedTwice(ctx context.Context) (n int64, err error) {
 	return n, translate(err)
 }
 
+// Translate says what an error of the driver means.
+func Translate(err error) error { return translate(err) }
+
 // IsBusy reports whether a statement gave up waiting for others.
 func IsBusy(err error) bool { return isBusy(err) }
 

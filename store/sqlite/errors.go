@@ -75,7 +75,7 @@ func explain(err error) error {
 	case codeTooBig, codeLimit, codeMismatch:
 		return fmt.Errorf("%w: %w", store.ErrUnstorable, err)
 	case codeFull:
-		return fmt.Errorf("%w: free some space on the disk that holds the database: %w", store.ErrFull, err)
+		return fmt.Errorf("%w: %w", store.ErrFull, err)
 	case codeIOErr:
 		return fmt.Errorf("%w: the disk fails: %w", store.ErrUnavailable, err)
 	case codeCantOpen:

@@ -138,6 +138,9 @@ where needed in (:rows) and open = 1
 for update
 
 -- name: need.met
+update tusk_need force index (tusk_need_needed) set open = 0 where needed = ? and :tasks
+
+-- name: need.met of many
 update tusk_need force index (primary) set open = 0 where needed = ? and :tasks
 
 -- name: need.of
