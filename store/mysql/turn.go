@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
@@ -23,6 +24,9 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (all [
 		if ahead, err := s.peek(ctx, term); err != nil || !ahead.turns {
 			return nil, wrap("turns", err)
 		}
+	}
+	if term != 0 {
+		s.stepping(ctx)
 	}
 	err = s.write(ctx, func(w *work) error {
 		if err := w.leads(term); term != 0 && err != nil {
@@ -68,12 +72,13 @@ func (w *work) turns(groups, heads int, sumUp bool) (all []store.Turns, err erro
 // there were, and otherwise by steps from group to group.
 func (w *work) waiting(groups, heads int) (all []store.Turns, err error) {
 	seen, err := w.fewWaiting(w.store.lines.few())
-	if err == nil && len(seen) > 0 {
-		all = groupsOf(seen, heads)
-	} else if err == nil {
+	many := len(seen) == 0
+	if err == nil && many {
 		all, seen, err = w.manyWaiting(groups, heads)
+	} else if err == nil {
+		all = groupsOf(seen, heads)
 	}
-	w.store.lines.learn(len(all), seen)
+	w.store.lines.learn(len(all), many, seen)
 	return all[:min(groups, len(all))], err
 }
 
@@ -82,17 +87,20 @@ func (w *work) waiting(groups, heads int) (all []store.Turns, err error) {
 type stands struct {
 	mu     sync.Mutex
 	groups int
-	tasks  map[store.ID]*row // that were read one by one
+	many   bool              // not all who wait were read one by one
+	tasks  map[store.ID]*row // that were
+
+	planned, learned time.Time // when the server was asked how it finds groups, and had to learn
 }
 
-func (s *stands) learn(groups int, seen []*row) {
+func (s *stands) learn(groups int, many bool, seen []*row) {
 	tasks := make(map[store.ID]*row, len(seen))
 	for _, r := range seen {
 		tasks[r.ID] = r
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.groups, s.tasks = groups, tasks
+	s.groups, s.many, s.tasks = groups, many, tasks
 }
 
 // any reports whether anybody waited.
@@ -222,7 +230,7 @@ func firstHeads(n int) string {
 	for i := range n {
 		heads += ",\n" + strings.Replace(q("turn.head"), ":nth", strconv.Itoa(i), 1)
 	}
-	return strings.Replace(q("turn.waiting"), ":heads", heads, 1)
+	return strings.NewReplacer(":heads", heads, ":groups", q("turn.groups")).Replace(q("turn.waiting"))
 }
 
 // Grant implements store.Keeper. Tasks that an open transaction holds are passed over.

@@ -184,7 +184,7 @@ func (w *work) put(r *rules.Row, at spot) {
 	case store.Scheduled, store.Retryable, store.Pending:
 		w.waits(r.Queue, at.state, 1)
 		if at.place != 0 {
-			w.came(at.turn, at.place)
+			w.came(turn{r.Queue, r.Tenant, r.Partition}, at.turn, at.place)
 		}
 	}
 }
@@ -202,9 +202,6 @@ func (w *work) lift(t *stored) error {
 		l.changed = true
 	case store.Scheduled, store.Retryable, store.Pending:
 		w.waits(t.Queue, t.State, -1)
-		if t.place != 0 {
-			w.left(t.turn)
-		}
 	}
 	return nil
 }

@@ -61,12 +61,17 @@ func leads(ctx context.Context, c session, term, now int64) error {
 
 // lead runs fn in a durable transaction, if the term is the one that runs.
 func (s *Store) lead(ctx context.Context, term int64, fn func(*work) error) error {
-	return s.write(ctx, true, func(w *work) error {
+	return s.write(ctx, true, during(term, fn))
+}
+
+// during is fn if the term is the one that runs.
+func during(term int64, fn func(*work) error) func(*work) error {
+	return func(w *work) error {
 		if err := leads(w.ctx, w.session, term, w.now); err != nil {
 			return err
 		}
 		return fn(w)
-	})
+	}
 }
 
 // Admit implements store.Keeper.

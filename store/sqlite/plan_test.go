@@ -67,8 +67,9 @@ var small = map[string][]string{
 	"doubt.list":   {"SCAN tusk_doubt"},                              // as many as are shown to the rules
 	"doubt.drop":   {"SCAN tusk_doubt"},                              // the same
 	"need.list":    {"USE TEMP B-TREE FOR ORDER BY"},                 // what a few tasks need
-	"turn.holders": {"SCAN h"},                                       // a row for each group that has turns
 	"turn.waiting": {"SCAN w"},                                       // as many as are returned
+	// as many as are few
+	"turn.few": {"SCAN tusk_task USING COVERING INDEX tusk_task_turn"},
 }
 
 func TestNoStatementScansOrSorts(t *testing.T) {

@@ -33,7 +33,9 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 		return err
 	})
 	if err == nil && rest {
+		s.seen.prune()
 		err = s.lead(ctx, term, func(w *work) error { return w.pruneRest(keep) })
+		s.seen.prune()
 	}
 	deleted := 0
 	for _, o := range olds {
@@ -99,6 +101,7 @@ func statsUntil(keep store.Retention, now int64) int64 {
 // pruneRest deletes old statistics and groups of errors, workers that are long dead, and
 // turns and lanes of nobody.
 func (w *work) pruneRest(keep store.Retention) error {
+	w.forgetStands()
 	for _, step := range []struct {
 		name string
 		args []any
@@ -106,6 +109,7 @@ func (w *work) pruneRest(keep store.Retention) error {
 		{"prune.stats", []any{statsUntil(keep, w.now)}},
 		{"prune.errors", []any{statsUntil(keep, w.now)}},
 		{"prune.workers", []any{after(w.now, -forgetAfter)}},
+		{"turn.empty", nil},
 		{"prune.turns", nil},
 		{"prune.lanes", nil},
 	} {

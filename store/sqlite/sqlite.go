@@ -29,6 +29,7 @@ type Store struct {
 	path    string // of the file, as SQLite names it
 	clock   *clock
 	kinds   *kinds
+	seen    seen
 	writer  *writer
 	readers chan *direct // nil in it: a connection that is not open yet
 	wakes   wakes

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
-	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // tally counts the statements that write.
@@ -141,8 +140,10 @@ func TestAPlainTaskCostsOneStatementAtEachEnd(t *testing.T) {
 func TestWaitingTasksAreFoundByIndex(t *testing.T) {
 	s := openTest(t)
 	for name, want := range map[string]string{
-		"turn.waiting": "SEARCH tusk_turn USING INDEX tusk_turn_since (since>?)\nCORRELATED SCALAR SUBQUERY " +
-			"2\nCO-ROUTINE w\nSEARCH tusk_task USING COVERING INDEX tusk_task_turn (turn=?)",
+		"turn.waiting": "SEARCH tusk_turn USING COVERING INDEX tusk_turn_since (since>?)\nCORRELATED SCALAR SUBQUERY " +
+			"1\nSEARCH tusk_task USING COVERING INDEX tusk_task_turn (turn=? AND priority=? AND place>?)",
+		"turn.empty":    "SEARCH t USING COVERING INDEX tusk_task_turn (turn=?)",
+		"grant.take":    "SEARCH tusk_task USING INTEGER PRIMARY KEY (rowid=?)",
 		"turn.holders":  "SEARCH tusk_task USING INDEX tusk_task_holds (turn>?)",
 		"prune.turns":   "SEARCH tusk_turn USING COVERING INDEX tusk_turn_since (since=?)",
 		"turn.came":     "SCAN json_each VIRTUAL TABLE INDEX 1:\nSEARCH tusk_turn USING INTEGER PRIMARY KEY (rowid=?)",
@@ -358,7 +359,7 @@ func TestATurnCostsAStatementAndAFewForAllOfThem(t *testing.T) {
 			return err
 		}
 		added := statementsOf(t, s, func(w *work) error { _, err := w.enqueue(tasks); return flushing(w, err) })
-		if want := n + 10 + 1; len(added) != want { // tenants are looked up, and told who came first
+		if want := n; len(added) != want { // tenants are known, and that somebody may wait
 			t.Errorf("enqueue of %d: %d statements, want %d: %q", n, len(added), want, added)
 		}
 		granted := 0
@@ -366,10 +367,14 @@ func TestATurnCostsAStatementAndAFewForAllOfThem(t *testing.T) {
 		for _, task := range tasks {
 			ids = append(ids, task.ID)
 		}
-		granting := statementsOf(t, s, func(w *work) error {
-			return flushing(w, w.decide(func(b *rules.Batch) (err error) { granted, err = b.Grant(ids); return err }))
+		if _, err := s.Turns(t.Context(), term, 100, 100); err != nil {
+			t.Fatal(err)
+		}
+		granting := statementsOf(t, s, func(w *work) (err error) {
+			granted, err = w.grantAll(ids, term)
+			return flushing(w, err)
 		})
-		if want := n + 3; granted != n || len(granting) != want { // who waits, the lane, and who is first now
+		if want := n + 1; granted != n || len(granting) != want { // and the lane's
 			t.Errorf("grant of %d: %d statements, want %d: %q", n, len(granting), want, granting)
 		}
 		claimed := claimAll(t, s)

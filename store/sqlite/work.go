@@ -10,15 +10,18 @@ import (
 // transaction is what the calls that share a transaction have in common.
 type transaction struct {
 	session
-	ctx   context.Context
-	store *Store
-	now   int64
-	high  int64           // the persisted mark of the clock
-	place int64           // the last one given out in any line
-	moved bool            // and that it was given by this transaction
-	wrote bool            // somebody wrote
-	fresh map[name]int64  // kinds that are not committed yet
-	woken map[string]bool // what to ring for: queues that got tasks, and names of package bell
+	ctx    context.Context
+	store  *Store
+	now    int64
+	high   int64           // the persisted mark of the clock
+	place  int64           // the last one given out in any line
+	moved  bool            // and that it was given by this transaction
+	wrote  bool            // somebody wrote
+	ledger int64           // its random number
+	fresh  map[name]int64  // kinds that are not committed yet
+	stood  map[turn]stand  // rows of tusk_turn, the same
+	stands *stands         // those that the writer remembers; nil in a user's transaction
+	woken  map[string]bool // what to ring for: queues that got tasks, and names of package bell
 }
 
 // open reads the clock, whose ledger this is, and how far places have been given out.
@@ -31,7 +34,9 @@ func (t *transaction) open() error {
 		return store.ErrSchemaMissing
 	}
 	t.store.clock.meet(r.int(0))
-	t.store.kinds.belong(r.int(1))
+	t.ledger = r.int(1)
+	t.store.kinds.belong(t.ledger)
+	t.store.seen.belong(t.ledger)
 	t.high, t.place, t.now = r.int(0), r.int(2), t.store.clock.now()
 	return nil
 }
@@ -84,8 +89,7 @@ type work struct {
 	waiting map[wait]int64     // tasks that came to wait, or ceased to
 	groups  map[int64]standing // tasks that came to wait for a retry or died, by error group
 	stats   map[minute]*store.Stat
-	lines   map[int64]int64 // by turn: the place of the first who came to wait; 0: somebody left
-	turnIDs map[turn]int64
+	lines   map[turn]arrival // who came where nobody may have waited
 }
 
 // place is a queue and a priority.

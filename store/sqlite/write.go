@@ -21,6 +21,7 @@ type writer struct {
 	full     bool          // synchronous is full, and not normal
 	patience time.Duration // how long it waits for other writers
 	version  int64         // data_version, which other connections' commits change
+	stands   stands
 }
 
 // sharing is the most calls that one transaction takes.
@@ -176,6 +177,7 @@ func (w *writer) together(calls []*call) bool {
 	}
 	if err == nil {
 		w.store.kinds.add(t.fresh)
+		w.stands.add(t.stood)
 		w.store.wakes.wake(t.woken)
 	}
 	return true
@@ -191,6 +193,10 @@ func (w *writer) each(calls []*call) (*transaction, error) {
 	if err := t.open(); err != nil {
 		return nil, err
 	}
+	if err := w.stands.meet(ctx, w.conn, t.ledger); err != nil {
+		return nil, err
+	}
+	t.stands = &w.stands
 	if len(calls) == 1 {
 		if err := t.do(calls[0].ctx, calls[0].fn); err != nil {
 			return nil, err
@@ -204,6 +210,7 @@ func (w *writer) each(calls []*call) (*transaction, error) {
 		if err := t.do(c.ctx, c.fn); err != nil {
 			c.err = notCommitted(explain(err))
 			clear(t.fresh)
+			clear(t.stood)
 			if _, err := w.conn.exec(ctx, "rollback to call"); err != nil {
 				return nil, errors.Join(errBroken, err)
 			}

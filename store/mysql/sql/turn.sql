@@ -27,16 +27,21 @@ select place, n, lap, id, queue, tenant, part, priority, at
 from tusk_line force index (primary)
 where (select 1 from tusk_line force index (primary) limit ?, 1) is null
 
+-- name: turn.groups
+-- The oldest of each priority of a group is found by one step along the index: see steps.go.
+select queue, tenant, part, priority, min(at) as since
+from tusk_line force index (tusk_line_group)
+group by queue, tenant, part, priority
+
+-- name: turn.learn
+analyze no_write_to_binlog table tusk_line
+
 -- name: turn.waiting
--- The oldest of each priority of a group is found by one step along the index, and so
--- is each of the first tasks.
+-- Each of the first tasks of a group is found by one step, too.
 select queue, tenant, part:heads
 from (
     select queue, tenant, part, min(since) as since
-    from (
-        select queue, tenant, part, priority, min(at) as since
-        from tusk_line force index (tusk_line_group)
-        group by queue, tenant, part, priority) p
+    from (:groups) p
     group by queue, tenant, part
     order by since
     limit ?) g
