@@ -6,12 +6,12 @@ package storm
 // takes its repair back. The storm or a history has to find each within five minutes.
 var audited = []planted{
 	{mutant: mutant{name: "what is open is judged before the lock",
-		edits: []change{{"store/postgres/functions/06_finish.sql",
+		edits: []change{{"store/postgres/functions/06_parts.sql",
 			"  if not exists (select from tusk.lease x where x.token = _token and x.lane = _lane and x.ctid = " +
 				"any(_locked)) then\n",
 			"  _open := tusk_fn.open_in(_token, _lane);\n  if not exists (select from tusk.lease x where x.token = _token " +
 				"and x.lane = _lane and x.ctid = any(_locked)) then\n"},
-			{"store/postgres/functions/06_finish.sql", "  end if;\n  _open := tusk_fn.open_in(_token, _lane);\n",
+			{"store/postgres/functions/06_parts.sql", "  end if;\n  _open := tusk_fn.open_in(_token, _lane);\n",
 				"  end if;\n"}},
 		caught: "accepted inside"}, in: "store/postgres", test: "^TestConformance$/race/a_commit",
 		env: "TUSK_TEST_COMMITS=1m"},
@@ -32,7 +32,7 @@ var audited = []planted{
 		faults: "F8", caught: "I1:|I15"}, env: envTime + "=90s"},
 	{mutant: mutant{name: "notes wait for a user's transaction", ground: "postgres", edits: []change{
 		{"internal/run/attempt.go", "s == nil || a.inTx || !s.fresh", "s == nil || !s.fresh"},
-		{"store/postgres/functions/06_finish.sql", "set lock_timeout = '20ms'", "set lock_timeout = '10s'"}},
+		{"store/postgres/functions/06_notes.sql", "set lock_timeout = '20ms'", "set lock_timeout = '10s'"}},
 		faults: "F39", caught: "I17|I18"}, env: envTime + "=60s"},
 	{mutant: mutant{name: "a finish waits for a key of a user's transaction", ground: "postgres", edits: []change{
 		{"store/postgres/functions/03_lock.sql",
@@ -95,8 +95,8 @@ var audited = []planted{
 		caught: "insert into tusk\\.log|lock_lane"}, in: "store/postgres",
 		test: "^TestARoleThatEnqueuesBySQLCanDoNothingElse$"},
 	{mutant: mutant{name: "groups of errors are kept for ever", edits: []change{
-		{"store/postgres/functions/12_prune.sql", "  if _keep_stats > 0 then\n    -- Groups",
-			"  if false then\n    -- Groups"}},
+		{"store/postgres/functions/12_prune.sql", "    where y.last_at <= _before\n",
+			"    where false\n"}},
 		caught: "want 1"}, in: "store/postgres", test: "^TestGroupsOfErrorsGoWithTheStatistics$"},
 	{mutant: mutant{name: "a mode of the driver that breaks Tusk is not named", edits: []change{
 		{"store/postgres/postgres.go",
