@@ -96,7 +96,7 @@ type Chores struct {
 	Admit   time.Duration // when Admit has; 0: now; negative: nothing waits
 	Rescue  bool
 	Turns   bool     // tasks run in turns
-	Moved   int64    // grows when tasks are stored or completed; 0: the engine does not say
+	Moved   int64    // grows as tasks are stored or completed, if not with each; 0: the engine does not say
 	Records []string // kinds of which there are records
 
 	Renewed time.Time // the engine's clock, if the call has renewed the term

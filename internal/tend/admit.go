@@ -69,8 +69,11 @@ func (l *Leader) maintain(ctx context.Context, term int64) (time.Duration, error
 		l.kept.rests++
 		return maintainEvery, nil
 	}
-	l.kept = kept{moved: moved}
-	return maintainEvery, l.o.Maintain(ctx, term)
+	err := l.o.Maintain(ctx, term)
+	if l.kept = (kept{}); err == nil {
+		l.kept.moved = moved
+	}
+	return maintainEvery, err
 }
 
 // kept is what the last housekeeping found.

@@ -221,7 +221,8 @@ func (l *Leader) set(term int64, until, now time.Time) {
 // seem over of workers that live: as after an outage they get the time to beat. Terms end by the same clock, so this is
 // known before the next rescue. The caller holds mu.
 func (l *Leader) time(now time.Time) {
-	if by := now.Sub(l.told) - time.Since(l.heard); !l.told.IsZero() && by > l.o.Outage {
+	since := time.Since(l.heard)
+	if by := now.Sub(l.told) - since; !l.told.IsZero() && by > l.o.Outage+since/1000 { // no two clocks go alike
 		l.back = time.Now()
 		l.o.Log.Warn(
 			"lead: the database's clock went forward, nobody is declared dead until every worker has had the time to beat",

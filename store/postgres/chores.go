@@ -18,7 +18,7 @@ type Chores struct {
 	Turns  bool          // tasks run in turns
 	Rescue bool          // somebody may have died, or it is time to look for leases of nobody
 	Far    bool          // tasks need others of another ledger, or letters wait
-	Moved  int64         // grows when tasks are stored or completed
+	Moved  int64         // as store.Chores have it
 
 	Records []string // kinds of which there are records
 }

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"sync"
@@ -31,6 +32,11 @@ type holder struct {
 
 type turnGroup struct{ queue, tenant, partition string }
 
+func (g turnGroup) compare(other turnGroup) int {
+	return cmp.Or(cmp.Compare(g.queue, other.queue), cmp.Compare(g.tenant, other.tenant),
+		cmp.Compare(g.partition, other.partition))
+}
+
 // counts returns how many tasks of each group have their turn now.
 func (h *holders) counts(ctx context.Context, s *Store) (map[turnGroup]int64, error) {
 	h.mu.Lock()
@@ -40,12 +46,12 @@ func (h *holders) counts(ctx context.Context, s *Store) (map[turnGroup]int64, er
 	}
 	var now string
 	err := s.query(ctx, "turns_since", func(raw [][]byte) error {
-		if sum := int64Of(raw[0]); sum != h.sum {
-			h.forget() // everything comes again
-			h.sum = sum
+		if anew := raw[1][0] != 0; anew && now == "" {
+			h.forget()
+			h.sum = int64Of(raw[0])
 		}
-		now = string(raw[1])
-		h.take(raw[2:])
+		now = string(raw[2])
+		h.take(raw[3:])
 		return nil
 	}, h.sum, h.seen)
 	if err != nil {
@@ -54,6 +60,13 @@ func (h *holders) counts(ctx context.Context, s *Store) (map[turnGroup]int64, er
 	}
 	h.seen = &now
 	return maps.Clone(h.held), nil
+}
+
+// lose forgets everything: the database was away.
+func (h *holders) lose() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.forget()
 }
 
 func (h *holders) forget() {

@@ -151,9 +151,12 @@ func (s *Store) queryPinned(ctx context.Context, text string, row func(raw [][]b
 }
 
 // between bounds columns of an index, of which the last is an id, by the values of the
-// others.
+// others. From the bound of the first alone the planner knows that a partial index may be used.
 func between(columns, values string) string {
-	return fmt.Sprintf("(%s) >= (%s, '%s') and (%[1]s) <= (%[2]s, '%[4]s')", columns, values, lowestID, highestID)
+	column, _, _ := strings.Cut(columns, ",")
+	value, _, _ := strings.Cut(values, ",")
+	return fmt.Sprintf("%s >= %s and (%s) >= (%s, '%s') and (%[3]s) <= (%[4]s, '%[6]s')", column, value, columns, values,
+		lowestID, highestID)
 }
 
 // lookWhere reads the rows for which the conditions hold, and more.

@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -17,6 +19,7 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]sto
 		return nil
 	}, term, groups, heads)
 	if err != nil {
+		s.holders.lose()
 		return nil, fmt.Errorf("turns: %w", err)
 	}
 	counts, err := s.holders.counts(ctx, s)
@@ -28,8 +31,8 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]sto
 		all[i].Held = counts[of]
 		delete(counts, of)
 	}
-	for of, held := range counts {
-		all = append(all, store.Turns{Queue: of.queue, Tenant: of.tenant, Partition: of.partition, Held: held})
+	for _, of := range slices.SortedFunc(maps.Keys(counts), turnGroup.compare) {
+		all = append(all, store.Turns{Queue: of.queue, Tenant: of.tenant, Partition: of.partition, Held: counts[of]})
 	}
 	return all, nil
 }

@@ -36,9 +36,9 @@ create type tusk_fn.retention as (queue bigint, completed bigint, cancelled bigi
 -- Tasks of a lane that were claimed, in columns. Those from attempts on are null while every task has only what it
 -- must have. What the tasks of a pack share is an array of one, and so is the first of their ids. Args too large for an
 -- array come in a row of their own, with neither a time nor anything else but the id; it counts no task. What follows
--- is for the lease, in the order of ids, and for the lane, whose position is now at row n of transaction hi.
+-- is for the lease, in the order of ids, and for the lane, whose position is now at row n of transaction hi. xids are those of all, where args are left out.
 create type tusk_fn.piece as (
   lane bigint, claimed_at timestamptz, ids uuid[], kinds text[], args bytea[], enqueued_at timestamptz[],
   attempts int[], crashes int[], run_at timestamptz[], expires_at timestamptz[], tenants text[], keys text[],
   tags text[], settings bytea[], workflows uuid[], turns boolean[], partitions text[],
-  tasks int, firsts uuid[], counts int[], lo xid8, hi xid8, n bigint);
+  tasks int, firsts uuid[], counts int[], lo xid8, hi xid8, n bigint, xids xid8[]);

@@ -40,7 +40,7 @@ begin
     select h.lane, h.claimed_at, array[h.id], array[h.kind], array[h.args], array[h.enqueued_at], array[h.attempt],
       array[h.crashes], array[h.run_at], array[h.expires_at], array[h.tenant], array[h.key],
       array[to_json(h.tags)::text], array[h.settings], array[h.workflow], array[h.turn], array[h.partition],
-      1, array[h.id], null::int[], null::xid8, null::xid8, null::bigint
+      1, array[h.id], null::int[], null::xid8, null::xid8, null::bigint, null::xid8[]
     from tusk_fn.held(_token) h;
     return;
   elsif _known then
@@ -55,6 +55,9 @@ begin
     _first := false;
     foreach r in array tusk_fn.claim_lane(_worker, _token, _lane, _want, _full, _packed) loop
       return next r;
+      if r.xids is not null then
+        return query select * from tusk_fn.large_args(r.lane, r.ids, r.args, r.xids);
+      end if;
       _want := _want - r.tasks;
     end loop;
     exit when _want = 0;
@@ -93,7 +96,6 @@ begin
     _win := coalesce(p.win, _here);
     foreach r in array tusk_fn.next_pieces(p, _win, _now, _want, _full, _packed) loop
       _all := _all || r;
-      continue when r.tasks = 0;
       _sort := _sort or coalesce(r.firsts[1] < _firsts[cardinality(_firsts)], false);
       if _counts is not null or r.counts is not null then
         _counts := coalesce(_counts, array_fill(1, array[coalesce(cardinality(_firsts), 0)]))
@@ -134,8 +136,7 @@ begin
 end $$;
 
 -- The next tasks of a lane that are visible in a window. Hundreds of rows would cost the
--- server and the worker more than the arrays of one. Args too large for an array come in rows
--- of their own, after the others.
+-- server and the worker more than the arrays of one. Args too large for an array are left out.
 create function tusk_fn.next_pieces(p tusk.lane_position, _win pg_snapshot, _now timestamptz, _want int, _full boolean,
   _packed boolean)
 returns tusk_fn.piece[] language plpgsql as $$
@@ -191,7 +192,7 @@ begin
   r.lane := p.lane; r.claimed_at := _now; r.tasks := cardinality(_xids);
   r.lo := _xids[1]; r.hi := _xids[r.tasks]; r.n := _ns[r.tasks];
   if array_position(r.args, null) is not null then
-    return r || tusk_fn.large_args(p.lane, r.ids, r.args, _xids);
+    r.xids := _xids;
   end if;
   return array[r];
 end $$;
@@ -213,7 +214,9 @@ begin
     r.lane := p.lane; r.claimed_at := _now;
     r.tasks := least(coalesce(cardinality(t.packed), 1) - _skip, _left);
     r.ids := array[case when _skip = 0 then t.id else tusk_fn.id_after(t.id, _skip) end];
-    r.args := case when t.packed is null then array[t.args] else t.packed[_skip + 1 : _skip + r.tasks] end;
+    r.args := case when t.packed is not null then t.packed[_skip + 1 : _skip + r.tasks]
+      else array[case when octet_length(t.args) <= 8192 then t.args end] end;
+    r.xids := case when r.args[1] is null then array[t.xid] end;
     r.kinds := array[t.kind]; r.enqueued_at := array[t.enqueued_at];
     if t.packed is null or t.expires_at is not null or t.tags is not null or t.settings is not null then
       r.attempts := array[t.attempt + 1]; r.crashes := array[t.crashes]; r.run_at := array[t.run_at];
@@ -284,10 +287,9 @@ $$;
 
 -- The args that next_pieces left out: those of _ids whose place in _args is null.
 create function tusk_fn.large_args(_lane bigint, _ids uuid[], _args bytea[], _xids xid8[])
-returns tusk_fn.piece[] language plpgsql as $$
+returns setof tusk_fn.piece language plpgsql as $$
 declare
-  _all tusk_fn.piece[] := '{}';
-  r    tusk_fn.piece;
+  r tusk_fn.piece;
 begin
   r.lane := _lane; r.tasks := 0;
   for r.ids, r.args in
@@ -296,9 +298,8 @@ begin
     join tusk.log t on t.lane = _lane and t.xid = u.xid and t.id = u.id and t.packed is null
     where u.args is null
   loop
-    _all := _all || r;
+    return next r;
   end loop;
-  return _all;
 end $$;
 
 -- The lanes of several queues, in order.

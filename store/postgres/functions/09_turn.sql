@@ -46,20 +46,24 @@ begin
   order by f.line, f.n;
 end $$;
 
--- Tells what has become of turns since a snapshot, where the latest sum is still the one named; else that sum, and
--- what came after it. There is one row at least, with the sum and the snapshot of this answer.
+-- Tells what has become of turns since a snapshot, where the latest sum is still the one named and the snapshot is not
+-- one of a server that was lost; else that sum, and what came after it. There is one row at least, with the sum and the
+-- snapshot of this answer.
 create function tusk_fn.turns_since(_sum bigint, _seen pg_snapshot)
-returns table (sum bigint, now pg_snapshot, place bigint, back boolean, queue text, ids uuid[], tenants text[],
-  partitions text[]) language plpgsql stable
+returns table (sum bigint, anew boolean, now pg_snapshot, place bigint, back boolean, queue text, ids uuid[],
+  tenants text[], partitions text[]) language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 #variable_conflict use_column
 begin
   return query
   with latest as materialized (
-    select s.seq, s.xid, s.seq = _sum as same, case when s.seq = _sum then _seen else s.seen end as seen
-    from tusk.held s where s.seen is not null order by s.seq desc limit 1)
-  select s.seq, pg_current_snapshot(), case when h.seen is null then h.seq else 0 end, h.back,
+    select s.seq, s.xid, x.same, case when x.same then _seen else s.seen end as seen
+    from tusk.held s
+    cross join lateral (
+      select s.seq = _sum and pg_snapshot_xmax(_seen) <= pg_snapshot_xmax(pg_current_snapshot())) x(same)
+    where s.seen is not null order by s.seq desc limit 1)
+  select s.seq, s.same is not true, pg_current_snapshot(), case when h.seen is null then h.seq else 0 end, h.back,
     tusk_fn.queue_of(g.queue << 16), g.ids, g.tenants, g.partitions
   from latest s
   left join lateral (
@@ -72,7 +76,7 @@ begin
     select u.queue, array_agg(u.id) as ids, array_agg(u.tenant) as tenants, array_agg(u.partition) as partitions
     from unnest(h.ids, h.queues, h.tenants, h.partitions) u(id, queue, tenant, partition)
     group by u.queue) g on true
-  order by 3;
+  order by 4;
 end $$;
 
 -- Gives back turns.

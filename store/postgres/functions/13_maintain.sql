@@ -54,7 +54,7 @@ begin
       select (select t.lane from tusk.log t where t.lane > h.lane order by t.lane limit 1) from held h
         where h.lane is not null),
     waits as (
-      (select w.lane from tusk.waiting w order by w.lane limit 1)
+      (select w.lane from tusk.waiting w where w.lane >= (-1::bigint << 63) order by w.lane limit 1) -- by its index
       union all
       select (select w.lane from tusk.waiting w where w.lane > h.lane order by w.lane limit 1) from waits h
         where h.lane is not null)

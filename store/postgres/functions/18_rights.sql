@@ -15,8 +15,8 @@ begin
     'forget_tasks', 'give_back', 'grant_rights', 'grant_turns', 'hear', 'hold_lead', 'known_of', 'lanes_with_rows',
     'lock_tasks', 'name_lanes', 'name_lost_lanes', 'needed', 'needs_others', 'note_changes', 'prune', 'publish', 'put',
     'put_needing', 'put_tasks', 'rebase', 'release_dead', 'release_flushes', 'rescue', 'restore', 'settle_children',
-    'states_of', 'tasks_of', 'turns', 'unattend', 'unfinished', 'write_free_notes', 'write_keys', 'write_needs',
-    'write_notes']
+    'states_of', 'tasks_of', 'turns', 'turns_since', 'unattend', 'unfinished', 'write_free_notes', 'write_keys',
+    'write_needs', 'write_notes']
   loop
     execute format('alter function tusk_fn.%I set search_path = pg_catalog, pg_temp', _name);
   end loop;
