@@ -160,3 +160,40 @@ func TestTasksOfAWorkflowAreNotLookedForAmongThoseOfAnother(t *testing.T) {
 		}
 	}
 }
+
+// Partial indexes serve searches only as long as the planner can tell from the conditions that they may.
+func TestSearchesUseTheIndexesOfWhatWaits(t *testing.T) {
+	s, pool := fresh(t)
+	if number(t, pool, "select current_setting('server_version_num')::bigint") < 150000 {
+		t.Skip("the server cannot be told to count at once")
+	}
+	tasks := newTasks(10_000, "q")
+	for i := range tasks {
+		tasks[i].Delay, tasks[i].Kind = time.Hour, fmt.Sprint("k", i%2)
+	}
+	if _, err := s.Enqueue(t.Context(), tasks); err != nil {
+		t.Fatal(err)
+	}
+	scans := func(index string) int64 {
+		pagesRead(t, pool) // which has the server count
+		return number(t, pool, "select idx_scan from pg_stat_user_indexes where indexrelname = '"+index+"'")
+	}
+	for index, look := range map[string]func() error{
+		"waiting_kind": func() error {
+			_, err := s.List(t.Context(), store.Filter{Kinds: []string{"k1"}, Limit: 10})
+			return err
+		},
+		"waiting_lane": func() error {
+			_, err := s.List(t.Context(), store.Filter{Queues: []string{"q"}, States: []store.State{store.Scheduled}, Limit: 10})
+			return err
+		},
+	} {
+		before := scans(index)
+		if err := look(); err != nil {
+			t.Fatal(err)
+		}
+		if scans(index) == before {
+			t.Errorf("%s is not used", index)
+		}
+	}
+}
