@@ -49,7 +49,7 @@ func (s *Store) steps(ctx context.Context) (bool, error) {
 			steps = steps || name == "Extra" && strings.Contains(string(values[i]), "index for group-by")
 		}
 		return nil
-	}, "explain "+q("turn.groups"))
+	}, "explain format=traditional "+q("turn.groups"))
 	return steps, err
 }
 
