@@ -38,7 +38,6 @@ func TestABadDatabaseURLIsRefusedWithoutShowingIt(t *testing.T) {
 	sh.write("folder/file", "x", 0o644)
 	sh.write("text.db", "this is no database, and long enough not to be one", 0o644)
 	for text, hint := range map[string]string{
-		"":                                           "sqlite:tusk.db",
 		"   ":                                        "sqlite:tusk.db",
 		"tusk":                                       "sqlite:FILE",
 		"sqlit:tusk.db":                              "did you mean sqlite?",

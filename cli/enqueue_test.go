@@ -16,7 +16,7 @@ func TestEnqueueStoresWhatItsFlagsSay(t *testing.T) {
 	for field, want := range map[string]any{
 		"state": "scheduled", "queue": "mail", "kind": "send_email", "priority": -5.0, "key": "k", "max_attempts": 3.0,
 		"timeout_seconds": 90.0,
-		"backoff":         "exponential:2s:1m0s:0.5", "tags": "[a b]", "metadata": "map[x:1 y:2]", "tenant": "acme",
+		"backoff":         "exponential:2s:1m:0.5", "tags": "[a b]", "metadata": "map[x:1 y:2]", "tenant": "acme",
 		"attempts": "[]", "logs": "[]", "output": nil,
 	} {
 		if fmt.Sprint(got[field]) != fmt.Sprint(want) {
