@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -251,7 +252,7 @@ func TestEditsAndClaimsOfOnePackAtOnce(t *testing.T) {
 		for range 40 {
 			at := r.IntN(len(ids) - 5)
 			done, err := s.Edit(ctx, store.Edit{IDs: ids[at : at+1+r.IntN(4)], Change: store.Change{Op: store.Cancel}})
-			if err != nil {
+			if err != nil && !errors.As(err, new(*store.HeldError)) { // on a busy machine a lane is held for long
 				return end{err: err}
 			}
 			for i := range done {
