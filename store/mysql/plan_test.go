@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
-	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
@@ -20,14 +19,7 @@ import (
 func planned(t *testing.T) *Store {
 	t.Helper()
 	ctx := t.Context()
-	s, err := Open(ctx, mysqltest.Database(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	if _, err := s.Migrate(ctx, -1); err != nil {
-		t.Fatal(err)
-	}
+	s, _ := queueOf(t, 0, 0)
 	n := 0
 	enqueue := func(size int, delay time.Duration) {
 		tasks := make([]store.NewTask, size)

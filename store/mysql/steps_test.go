@@ -5,20 +5,12 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
-	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 )
 
 // TestABurstIsNotReadThroughToFindItsGroups fills a line of which the server's statistics say that it is empty.
 func TestABurstIsNotReadThroughToFindItsGroups(t *testing.T) {
 	ctx := t.Context()
-	s, err := Open(ctx, mysqltest.Database(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	if _, err := s.Migrate(ctx, -1); err != nil {
-		t.Fatal(err)
-	}
+	s, _ := queueOf(t, 0, 0)
 	lead, err := s.Lead(ctx, store.Candidate{ID: store.ID{1}, TTL: time.Hour})
 	if err != nil {
 		t.Fatal(err)

@@ -41,9 +41,7 @@ func TestWhatACallReadsDoesNotDependOnStatistics(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if number(t, pool, "select current_setting('server_version_num')::bigint") < 150000 {
-		t.Skip("the server cannot be told to count at once")
-	}
+	needCounts(t, pool)
 	exec(unwatched)
 	hold := func(sql, plan string) func() {
 		return func() {
@@ -72,6 +70,14 @@ func TestWhatACallReadsDoesNotDependOnStatistics(t *testing.T) {
 	}, 10_000, 300)
 }
 
+// needCounts skips a test on a server older than 15, which cannot be told to count at once.
+func needCounts(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	if number(t, pool, "select current_setting('server_version_num')::bigint") < 150000 {
+		t.Skip("the server cannot be told to count at once")
+	}
+}
+
 // pagesRead is how many pages of the tables and their indexes were touched.
 func pagesRead(t *testing.T, pool *pgxpool.Pool) int64 {
 	t.Helper()
@@ -91,9 +97,7 @@ func pagesRead(t *testing.T, pool *pgxpool.Pool) int64 {
 // A task that waits after an attempt has a row in the log, too, from which its completion was looked for.
 func TestWhatWaitsIsNotLookedForAmongWhatEnded(t *testing.T) {
 	s, pool := fresh(t)
-	if number(t, pool, "select current_setting('server_version_num')::bigint") < 150000 {
-		t.Skip("the server cannot be told to count at once")
-	}
+	needCounts(t, pool)
 	if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
 		t.Fatal(err)
 	}
@@ -120,9 +124,7 @@ func TestWhatWaitsIsNotLookedForAmongWhatEnded(t *testing.T) {
 // A server that knows of one workflow alone believes that every task is of the one that is asked for.
 func TestTasksOfAWorkflowAreNotLookedForAmongThoseOfAnother(t *testing.T) {
 	s, pool := fresh(t)
-	if number(t, pool, "select current_setting('server_version_num')::bigint") < 150000 {
-		t.Skip("the server cannot be told to count at once")
-	}
+	needCounts(t, pool)
 	ctx := t.Context()
 	enqueue := func(id store.ID, n int, delay time.Duration) {
 		t.Helper()
@@ -164,9 +166,7 @@ func TestTasksOfAWorkflowAreNotLookedForAmongThoseOfAnother(t *testing.T) {
 // Partial indexes serve searches only as long as the planner can tell from the conditions that they may.
 func TestSearchesUseTheIndexesOfWhatWaits(t *testing.T) {
 	s, pool := fresh(t)
-	if number(t, pool, "select current_setting('server_version_num')::bigint") < 150000 {
-		t.Skip("the server cannot be told to count at once")
-	}
+	needCounts(t, pool)
 	tasks := newTasks(10_000, "q")
 	for i := range tasks {
 		tasks[i].Delay, tasks[i].Kind = time.Hour, fmt.Sprint("k", i%2)
