@@ -3,10 +3,12 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 const (
@@ -33,23 +35,77 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (l store.Leadership
 	return l, nil
 }
 
-// Admit implements store.Keeper.
-func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitted, error) {
-	done := store.Admitted{Next: -1}
-	err := s.query(ctx, "admit", func(raw [][]byte) error {
-		done.Count = int(int32Of(raw[0]))
-		done.Cancelled = int(int32Of(raw[1]))
-		done.Queues = textsOf(raw[2])
+// doomPart is how many tasks are cancelled in one transaction because what they need has failed.
+const doomPart = 500
+
+// Admit implements store.Keeper. What is cancelled because something has failed may doom others in turn.
+func (s *Store) Admit(ctx context.Context, term int64, limit int) (done store.Admitted, err error) {
+	for {
+		doomed, err := s.admit(ctx, term, limit, &done)
+		if err != nil {
+			return store.Admitted{Next: -1}, fmt.Errorf("admit: %w", err)
+		}
+		before := done.Cancelled
+		for part := range slices.Chunk(doomed[:min(len(doomed), limit-done.Cancelled)], doomPart) {
+			n, err := s.doom(ctx, term, part)
+			if err != nil {
+				return done, fmt.Errorf("admit: %w", err)
+			}
+			done.Cancelled += n
+		}
+		if done.Cancelled == before || done.Cancelled >= limit || done.Count >= limit {
+			return done, nil
+		}
+	}
+}
+
+// admit makes due tasks available, adds them to what was done, and returns those that are to be cancelled.
+func (s *Store) admit(ctx context.Context, term int64, limit int, done *store.Admitted) (doomed []store.ID, err error) {
+	var queues []string
+	err = s.query(ctx, "admit", func(raw [][]byte) error {
+		done.Count += int(int32Of(raw[0]))
+		ids := arrayOf(raw[1])
+		for range ids.n {
+			doomed = append(doomed, idOf(ids.next()))
+		}
+		queues, done.Next = textsOf(raw[2]), -1
 		if next := int64Of(raw[3]); next >= 0 {
 			done.Next = time.Duration(next) * time.Microsecond
 		}
 		return nil
 	}, term, limit)
-	if err != nil {
-		return store.Admitted{Next: -1}, fmt.Errorf("admit: %w", err)
+	s.ring(queues...)
+	for _, queue := range queues {
+		if !slices.Contains(done.Queues, queue) {
+			done.Queues = append(done.Queues, queue)
+		}
 	}
-	s.ring(done.Queues...)
-	return done, nil
+	return doomed, err
+}
+
+// doom has the rules cancel tasks that need what has failed. When somebody else holds one of them, halves are tried;
+// one alone is left for another time.
+func (s *Store) doom(ctx context.Context, term int64, ids []store.ID) (cancelled int, err error) {
+	_, err = s.decide(ctx, ids, func(b *rules.Batch) error {
+		cancelled, err = b.Doom(ids)
+		return err
+	}, "lock_doomed", term, uuidsOf(ids))
+	switch {
+	case err == nil:
+		return cancelled, nil
+	case !isBusy(err) || ctx.Err() != nil:
+		return 0, err
+	case len(ids) == 1:
+		return 0, nil
+	}
+	for _, half := range [][]store.ID{ids[:len(ids)/2], ids[len(ids)/2:]} {
+		n, err := s.doom(ctx, term, half)
+		if err != nil {
+			return cancelled, err
+		}
+		cancelled += n
+	}
+	return cancelled, nil
 }
 
 // Rescue implements store.Keeper.

@@ -252,6 +252,50 @@ func TestAdmitWaitsForNoTransactionThatHoldsAChild(t *testing.T) {
 	}
 }
 
+func TestFailuresReachAllThatFollowsButWhatIsHeld(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	admit := leader(t, s)
+	parent := newTasks(1, "q")[0]
+	children, grandchildren := []store.NewTask{}, []store.NewTask{}
+	for range 600 {
+		c := child(parent.ID)
+		children, grandchildren = append(children, c), append(grandchildren, child(c.ID))
+	}
+	if _, err := s.Enqueue(ctx, append(append([]store.NewTask{parent}, children...), grandchildren...)); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := grandchildren[100]
+	if _, err := tx.Exec(ctx, "select from tusk.waiting where id = $1 for update", [16]byte(held.ID)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{parent.ID}, Change: store.Change{Op: store.Cancel}}); err != nil {
+		t.Fatal(err)
+	}
+	admit() // up to 1,000
+	admit()
+	if n := number(t, pool, "select count(*) from tusk.dead where state = 7"); n != 1200 {
+		t.Fatalf("%d tasks are cancelled, want all of 1,201 but the one that a transaction holds", n)
+	}
+	if state := stateOf(t, s, held.ID); state != store.Pending {
+		t.Errorf("the task that a transaction holds is %v", state)
+	}
+	if err := tx.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	admit()
+	if state := stateOf(t, s, held.ID); state != store.Cancelled {
+		t.Errorf("after the transaction the task that it held is %v", state)
+	}
+	if n := number(t, pool, "select (select count(*) from tusk.doubt) + (select count(*) from tusk.open_need)"); n != 0 {
+		t.Errorf("%d needs and doubts are left", n)
+	}
+}
+
 func TestOutcomesInsideATransactionBringTasks(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()

@@ -119,20 +119,6 @@ begin
   delete from tusk.doubt x where x.child = any(_children);
 end $$;
 
--- Forgets the open needs of a task that waits no more, or all that is known of
--- its needs.
-create function tusk_fn.forget_needs(_child uuid, _all boolean) returns void language plpgsql as $$
-begin
-  if pg_relation_size('tusk.need') = 0 then
-    return;
-  end if;
-  delete from tusk.open_need x where x.child = _child;
-  perform tusk_fn.forget_doubts(array[_child]);
-  if _all then
-    delete from tusk.need x where x.child = _child;
-  end if;
-end $$;
-
 -- Tells those who need them that tasks have ended: all of _ids, but those among
 -- _odd_ids that go on. Returns the queues of what was set free.
 create function tusk_fn.tell_ended(_ids uuid[], _odd_ids uuid[]) returns setof text language plpgsql
@@ -151,13 +137,6 @@ begin
   where x.state is not null;
   if _parents is not null then
     return query select * from tusk_fn.tell(_parents, _states);
-  end if;
-end $$;
-
-create function tusk_fn.tell_one(_id uuid, _state smallint) returns void language plpgsql as $$
-begin
-  if pg_relation_size('tusk.open_need') > 0 then
-    perform tusk_fn.tell(array[_id], array[_state]);
   end if;
 end $$;
 
@@ -344,99 +323,79 @@ begin
   where d.n = any(_ns) and exists (select from tusk_fn.states_of(array[d.parent]) s where s.state < 6);
 end $$;
 
--- Settles doubts, and cancels up to _limit children that need what has failed; they
--- fail those that need them in turn.
-create function tusk_fn.resolve(_limit int, out cancelled int, out queues text[]) language plpgsql as $$
+-- Settles doubts, and names up to _limit pending tasks that need what has failed, for the rules to cancel. What
+-- somebody else holds is left for another time.
+create function tusk_fn.resolve(_limit int, out doomed uuid[], out queues text[]) language plpgsql as $$
 declare
   _begun timestamptz := clock_timestamp();
-  _seen bigint := 0;
-  _ns   bigint[];
-  _id   uuid;
+  _seen  bigint := 0;
+  _ns    bigint[];
 begin
-  cancelled := 0;
+  doomed := '{}';
   queues := '{}';
   for i in 1 .. 100 loop
     _ns := array(select d.n from tusk.doubt d where d.n > _seen order by d.n limit 200);
     exit when cardinality(_ns) = 0 or clock_timestamp() - _begun > interval '1 second';
     _seen := _ns[cardinality(_ns)];
     queues := queues || array(select s from tusk_fn.settle(_ns) s);
-    for _id in select d.child from tusk.doubt d where d.n = any(_ns) group by d.child order by min(d.n) loop
-      if cancelled = _limit then
-        return;
-      end if;
-      if tusk_fn.cancel_child(_id) then
-        cancelled := cancelled + 1;
-      end if;
-    end loop;
+    doomed := doomed || tusk_fn.doomed_by(_ns);
+    exit when cardinality(doomed) >= _limit;
   end loop;
+  doomed := doomed[:_limit];
 end $$;
 
--- Cancels a child if something that it needs has failed. It waits for nobody: what a
--- transaction holds is left for another time.
-create function tusk_fn.cancel_child(_id uuid) returns boolean language plpgsql as $$
-declare
-  _now    timestamptz := clock_timestamp();
-  _parent uuid;
-  _state  smallint;
-  w       tusk.waiting;
+-- The pending tasks that settled doubts leave to be cancelled, but those that somebody else holds. Doubts of tasks that
+-- are pending no more go.
+create function tusk_fn.doomed_by(_ns bigint[]) returns uuid[] language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
 begin
-  select * into w from tusk.waiting x where x.id = _id and x.state = 2;
-  if not found then
-    delete from tusk.doubt d where d.child = _id;
-    return false;
-  elsif w.key is not null then
-    if exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk_fn.tenant_key(w.tenant, w.key)
-      and k.awaiting = _id) then
-      return false; -- its time will come
-    end if;
-    perform 1 from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk_fn.tenant_key(w.tenant, w.key)
-      for update skip locked;
-    if not found then
-      return false;
-    end if;
-  end if;
-  perform 1 from tusk.waiting x
-  where x.id = (
-    select k.awaiting from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk_fn.tenant_key(w.tenant, w.key))
-  for update skip locked;
-  if not found and exists (select from tusk.key k where k.queue = w.lane >> 16
-    and k.key = tusk_fn.tenant_key(w.tenant, w.key) and k.awaiting is not null) then
-    return false;
-  end if;
-  select * into w from tusk.waiting x where x.id = _id and x.state = 2 for update skip locked;
-  if not found or exists (select from tusk.key k where k.queue = w.lane >> 16
-    and k.key = tusk_fn.tenant_key(w.tenant, w.key) and k.awaiting = _id) then
-    return false;
-  end if;
-  select o.parent, coalesce(s.state, 0) into _parent, _state
-  from (select x.parent from tusk.doubt x where x.child = _id offset 0) d
-  cross join lateral (
-    select x.parent from tusk.open_need x where x.parent = d.parent and x.child = _id and x.policy = 0 offset 0) o
-  join (select x.place, x.parent from tusk.need x where x.child = _id offset 0) n on n.parent = d.parent
-  left join lateral (select max(x.state) as state from tusk_fn.states_of(array[d.parent]) x) s on true
-  where coalesce(s.state, 0) in (0, 7, 8)
-  order by n.place limit 1;
-  if not found then
-    return false;
-  end if;
-  delete from tusk.waiting x where x.id = _id;
-  perform tusk_fn.forget_needs(_id, false);
-  insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at,
-    tenant, key, tags, settings, failure, reason, finished_at, workflow, turn, partition)
-  values (_id, 7, w.lane, w.run_at, w.enqueued_at, w.attempt, w.crashes, w.kind, w.args, w.expires_at, w.claimed_at,
-    w.tenant, w.key, w.tags, w.settings, w.failure, format('needs task %s, which %s', _parent,
-      case _state when 7 then 'is cancelled' when 8 then 'is discarded' else 'does not exist' end), _now, w.workflow,
-      w.turn, w.partition);
-  if w.key is not null then
-    perform tusk_fn.free_key(w.lane >> 16, tusk_fn.tenant_key(w.tenant, w.key), _id, _now);
-  end if;
-  perform tusk_fn.tell_one(_id, 7::smallint);
-  return true;
+  delete from tusk.doubt d
+  where d.ctid = any(array(
+    select x.ctid from tusk.doubt x
+    where x.n = any(_ns)
+      and not exists (select from tusk.waiting w where w.id = x.child and w.state = 2) for update skip locked));
+  return array(
+    select c.id
+    from (
+      select d.child as id, min(d.n) as n
+      from (select x.* from tusk.doubt x where x.n = any(_ns) offset 0) d
+      cross join lateral (
+        select from tusk.open_need o where o.parent = d.parent and o.child = d.child and o.policy = 0 offset 0) o
+      left join lateral (select x.state from tusk_fn.states_of(array[d.parent]) x limit 1) s on true
+      where coalesce(s.state, 0) in (0, 7, 8)
+      group by d.child) c
+    cross join lateral (select w.* from tusk.waiting w where w.id = c.id and w.state = 2 for update skip locked) w
+    where w.key is null or exists (
+      select from tusk.key k
+      where k.queue = w.lane >> 16 and k.key = tusk_fn.tenant_key(w.tenant, w.key) and k.awaiting is distinct from w.id
+      for update skip locked)
+    order by c.n);
 end $$;
 
--- Admits, and resolves what is in doubt.
+-- Locks tasks that the leader shall cancel, and what their end touches: without waiting, for a user's transaction may
+-- hold some of it for long.
+create function tusk_fn.lock_doomed(_term bigint, _ids uuid[]) returns void language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+declare
+  _was record;
+  _is  record;
+begin
+  perform tusk_fn.need_read_committed();
+  perform tusk_fn.hold_lead(_term);
+  perform set_config('lock_timeout', '50ms', true), set_config('idle_in_transaction_session_timeout', '10s', true);
+  select * into _was from tusk_fn.spots_of(_ids);
+  if tusk_fn.try_spots(_ids, _was.states, _was.lanes, _was.tokens, _was.keys, 1::smallint) then
+    select * into _is from tusk_fn.spots_of(_ids);
+  end if;
+  if _is is distinct from _was then
+    raise lock_not_available using message = 'somebody else holds a task that needs what has failed';
+  end if;
+end $$;
+
+-- Admits, and settles what is in doubt: the doomed are to be cancelled.
 create function tusk_fn.admit_all(_term bigint, _limit int)
-  returns table (tasks int, cancelled int, queues text[], next bigint)
+  returns table (tasks int, doomed uuid[], queues text[], next bigint)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
   r record;
@@ -449,11 +408,11 @@ begin
       perform tusk_fn.hold_lead(_term);
     end if;
     return query
-    select a.tasks, r.cancelled, array(select unnest(a.queues) union select unnest(r.queues)), a.next
+    select a.tasks, r.doomed, array(select unnest(a.queues) union select unnest(r.queues)), a.next
       from tusk_fn.admit(_term, _limit) a;
     return;
   end if;
-  return query select a.tasks, 0, a.queues, a.next from tusk_fn.admit(_term, _limit) a;
+  return query select a.tasks, '{}'::uuid[], a.queues, a.next from tusk_fn.admit(_term, _limit) a;
 end $$;
 
 -- Ends attempts like finish, together with what comes with their outcomes. If one of the tasks

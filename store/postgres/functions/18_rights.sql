@@ -13,7 +13,7 @@ begin
     'drop_segment', 'due_dead', 'due_flushes', 'ended', 'few_dead', 'few_waiting', 'finish', 'finish_lease',
     'finish_more', 'finish_plain', 'finish_turns', 'finish_tx', 'finish_tx_more', 'first_segments', 'forget_lanes',
     'forget_tasks', 'give_back', 'grant_rights', 'grant_turns', 'hear', 'hold_lead', 'known_of', 'lanes_with_rows',
-    'lock_tasks', 'name_lanes', 'name_lost_lanes', 'needed', 'needs_others', 'note_changes', 'prune', 'publish', 'put',
+    'lock_doomed', 'lock_tasks', 'name_lanes', 'name_lost_lanes', 'needed', 'needs_others', 'note_changes', 'prune', 'publish', 'put',
     'put_needing', 'put_tasks', 'rebase', 'release_dead', 'release_flushes', 'rescue', 'restore', 'settle_children',
     'states_of', 'tasks_of', 'turns', 'turns_since', 'unattend', 'unfinished', 'write_free_notes', 'write_keys',
     'write_needs', 'write_notes']

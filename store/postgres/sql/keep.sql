@@ -19,7 +19,10 @@ with adopted as (
 select coalesce(a.term, l.term), clock_timestamp(), a.term is not null from tusk.leader l left join adopted a on true
 
 -- name: admit
-select tasks, cancelled, queues, next from tusk_fn.admit_all($1, $2)
+select tasks, doomed, queues, next from tusk_fn.admit_all($1, $2)
+
+-- name: lock_doomed
+select tusk_fn.lock_doomed($1, $2)
 
 -- name: rescue
 select lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings,
