@@ -1,12 +1,10 @@
--- The order in which everybody locks, so that no two wait for each other: leases, by
--- token and lane; keys, by queue and tenant's key; rows of waiting tasks, and then of dead ones,
--- by id; rows of outcomes; lanes. Who needs several of one sort, or something after
--- what comes later, locks it here first. What shows up after that is taken only if
--- nobody holds it: otherwise it is left for another time, or all is done again.
--- Whatever is locked besides is locked last, in an order of its own, by those who wait
--- for nothing after it: a lease for update, doubts, groups of errors.
+-- Every transaction takes locks in this order, so that no two wait for each other: leases, by token and lane; keys, by
+-- queue and tenant's key; rows of waiting tasks by id, then of dead ones; rows of outcomes; lanes. A transaction that
+-- needs several locks of one kind takes them here, all at once. A lock that it finds out about later is only tried: if
+-- it is held, the work is left for later or the transaction starts over. Other rows (a lease for update, doubts, groups
+-- of errors) are locked last, in an order of their own, by transactions that wait for nothing afterwards.
 
--- Locks those of the keys that are known. Keys are those of tenant_key everywhere here.
+-- Locks the keys that exist. Everywhere in this file a key is what tenant_key returns.
 create function tusk_fn.lock_keys(_queues bigint[], _keys text[]) returns void language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
@@ -16,8 +14,8 @@ begin
   cross join lateral (select from tusk.key y where y.queue = q.queue and y.key = q.key for update) y;
 end $$;
 
--- The same for who must not wait for a user's transaction: it may have asked for a key
--- and stay open. Returns the places of those that are held; then not all are locked.
+-- The same for callers that must not wait for a user's transaction, which may hold a key for as long as it is open.
+-- Returns the places of the keys that are held; if there are any, not all keys are locked.
 create function tusk_fn.lock_free_keys(_queues bigint[], _keys text[]) returns int[] language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
@@ -35,7 +33,7 @@ begin
   return tusk_fn.keys_but(tusk_fn.keys_not_held(_queues, _keys), _queues, _keys);
 end $$;
 
--- The places of the keys that are known, but those in _mine.
+-- The places of the keys that exist, except those in _mine.
 create function tusk_fn.keys_but(_mine int[], _queues bigint[], _keys text[]) returns int[] language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
@@ -57,8 +55,7 @@ begin
     cross join lateral (select from tusk.key y where y.queue = q.queue and y.key = q.key for update skip locked) y);
 end $$;
 
--- Locks keys that others lock for the time of a commit. False: somebody holds one for
--- longer.
+-- Locks keys that others hold only until they commit. Returns false if one is held for longer.
 create function tusk_fn.lock_keys_soon(_queues bigint[], _keys text[]) returns boolean language plpgsql
 set lock_timeout = '50ms'
 as $$
@@ -69,7 +66,7 @@ exception when lock_not_available then
   return false;
 end $$;
 
--- The same without waiting; false: somebody holds one.
+-- The same without waiting. Returns false if one of the keys is held.
 create function tusk_fn.try_keys(_queues bigint[], _keys text[]) returns boolean language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
@@ -84,7 +81,7 @@ begin
     cross join lateral (select from tusk.key y where y.queue = q.queue and y.key = q.key offset 0) y);
 end $$;
 
--- The tasks that hold keys, and those that await their end.
+-- The tasks that hold keys, and the tasks that wait for those to end.
 create function tusk_fn.tasks_of_keys(_queues bigint[], _keys text[]) returns uuid[] language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
@@ -97,7 +94,7 @@ begin
     where u.id is not null);
 end $$;
 
--- Tasks that wait for the end of others.
+-- The tasks that wait for others to end.
 create function tusk_fn.children_of(_ids uuid[]) returns uuid[] language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
@@ -110,8 +107,7 @@ begin
     cross join lateral (select x.child from tusk.open_need x where x.parent = u.id offset 0) o);
 end $$;
 
--- Locks rows of waiting tasks: its own, and those of children unless a transaction
--- holds one for long.
+-- Locks the rows of waiting tasks: _own, and _children unless a transaction holds one of those for long.
 create function tusk_fn.lock_waiting(_own uuid[], _children uuid[]) returns void language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
@@ -122,7 +118,7 @@ begin
   perform tusk_fn.lock_each(_own);
 end $$;
 
--- Locks rows of waiting tasks, in order.
+-- Locks the rows of waiting tasks in order.
 create function tusk_fn.lock_each(_ids uuid[]) returns void language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
@@ -131,8 +127,7 @@ begin
   cross join lateral (select from tusk.waiting x where x.id = u.id for update) x;
 end $$;
 
--- Locks rows that others lock for the time of a commit. False: somebody holds one for
--- longer, and nothing is locked.
+-- Locks rows that others hold only until they commit. Returns false if one is held for longer; then none is locked.
 create function tusk_fn.lock_patiently(_ids uuid[]) returns boolean language plpgsql
 set lock_timeout = '100ms'
 as $$
@@ -162,9 +157,9 @@ begin
   end loop;
 end $$;
 
--- Locks what the ends of attempts will change: their leases, as those do who may share
--- them with transactions that have finished some of their tasks, keys, and the rows of
--- what waits for either. Returns the places of keys that a user's transaction holds.
+-- Locks what the ends of attempts will change: their leases, which users' transactions that ended some of the tasks may
+-- share; their keys; and the rows of tasks that wait for either. Returns the places of keys that a user's transaction
+-- holds.
 create function tusk_fn.lock_ends(_tokens uuid[], _lanes bigint[], _end_keys tusk_fn.end_key[], _firsts uuid[],
   _counts int[]) returns int[]
 language plpgsql
@@ -182,7 +177,7 @@ begin
   end if;
   if cardinality(_tokens) > 1 or cardinality(_keys) > 0 or cardinality(_children) > 0 then
     perform 1 from tusk.lease x join unnest(_tokens, _lanes) s(token, lane) on x.token = s.token and x.lane = s.lane
-    where x.token = any(_tokens) -- or all of the index might be walked, with what is left of leases that ended
+    where x.token = any(_tokens) -- else the planner may walk the whole index, past all leases that have ended
     order by x.token, x.lane for no key update of x;
   end if;
   if cardinality(_keys) > 0 then
@@ -198,7 +193,7 @@ begin
   return _held;
 end $$;
 
--- Gives up what somebody else holds who may wait for this: all is done again.
+-- Gives up and has the caller start over: the holder of a lock may be waiting for this transaction.
 create function tusk_fn.begin_anew() returns void language plpgsql as $$
 begin
   raise exception 'somebody else has just locked the same' using errcode = '40001';

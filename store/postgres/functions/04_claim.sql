@@ -1,9 +1,9 @@
--- Claims up to _limit tasks for a worker, from the lanes of its queues in order
--- of priority. Every statement that judges comes after the lock and sees what
--- the lock's last holder wrote. Nothing is written where nothing is found.
+-- Claims up to _limit tasks for a worker from the lanes of its queues, in order of priority. Every statement that
+-- decides something runs after the lock was taken, and sees what the lock's last holder wrote. If nothing is found,
+-- nothing is written.
 --
--- _full asks for all columns at once. _packed says that packs are likely. Who has locked
--- one of the lanes names it in _held, and waits for no other.
+-- _full asks for all columns at once. _packed says that packs are likely. A caller that has locked one of the lanes
+-- names it in _held; then the claim waits for no other lane.
 -- In the model (docs/design/model.md): ClaimJudge, ClaimTake.
 create function tusk_fn.claim(_worker uuid, _token uuid, _queues bigint[], _limit int, _again boolean, _lock bigint,
   _full boolean, _packed boolean, _held bigint default 0)
@@ -23,8 +23,8 @@ begin
   if current_setting('transaction_isolation') <> 'read committed' then
     perform tusk_fn.need_read_committed();
   end if;
-  -- A request and its repetition: the one that comes second sees what the
-  -- first did, whichever that is. Assigned, for to perform it costs ten times as much.
+  -- A request and its repetition are serialized: the second sees what the first did. The result is assigned because
+  -- PERFORM would cost ten times as much.
   _first := pg_advisory_xact_lock(_lock) is not null and set_config('synchronous_commit', 'off', true) is not null;
   select exists (select from tusk.worker w where w.id = _worker and not w.dead),
     exists (select from tusk.lease l where l.token = _token),
@@ -90,8 +90,7 @@ begin
     p := row(_lane, 0, '1:1:', null, '0', 0, 0)::tusk.lane_position;
   end if;
   _open := p.win is not null;
-  -- Once with the window that is there, if there is one, and if that has too
-  -- little left once more, up to here.
+  -- First with the lane's window, if it has one; then, if that has too few tasks left, with one that ends here.
   loop
     _win := coalesce(p.win, _here);
     foreach r in array tusk_fn.next_pieces(p, _win, _now, _want, _full, _packed) loop
@@ -102,7 +101,7 @@ begin
           || coalesce(r.counts, array_fill(1, array[r.tasks]));
       end if;
       _firsts := _firsts || r.firsts;
-      _lo := least(_lo, r.lo); _hi := greatest(_hi, r.hi); -- who commits late has a lower one
+      _lo := least(_lo, r.lo); _hi := greatest(_hi, r.hi); -- a late commit has a lower one
       _at := r.hi; _n := r.n;
       _want := _want - r.tasks;
     end loop;
@@ -127,7 +126,7 @@ begin
     insert into tusk.lease (token, lane, worker, claimed_at, lo, hi, firsts, counts)
     values (_token, _lane, _worker, _now, _lo, _hi, _firsts, _counts);
   end if;
-  -- Many rows that nobody can see yet are not stepped over again.
+  -- The next claim need not step over many rows again that are not visible yet.
   if _want < _limit or _open or clock_timestamp() - _now > interval '3 ms' then
     insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
     values (_lane, p.no + 1, p.done, p.win, p.at_xid, p.at_n, p.claimed + _limit - _want);
@@ -135,14 +134,13 @@ begin
   return _all;
 end $$;
 
--- The next tasks of a lane that are visible in a window. Hundreds of rows would cost the
--- server and the worker more than the arrays of one. Args too large for an array are left out.
+-- The next tasks of a lane that are visible in a window, as arrays: hundreds of rows would cost the server and the
+-- worker more. Args too large for an array are left out.
 create function tusk_fn.next_pieces(p tusk.lane_position, _win pg_snapshot, _now timestamptz, _want int, _full boolean,
   _packed boolean)
 returns tusk_fn.piece[] language plpgsql as $$
 declare
-  -- One point to start from. Of two lower bounds the index would take the
-  -- lesser, and walk over all that was ever claimed.
+  -- A single lower bound: of two, the index scan would use the lesser and walk over everything claimed before.
   _from  xid8 := greatest(p.at_xid, pg_snapshot_xmax(p.done));
   _n     bigint := case when p.at_xid >= pg_snapshot_xmax(p.done) then p.at_n else -1 end;
   _plain boolean := not _full;
@@ -154,8 +152,8 @@ begin
   if _packs or _full then
     null;
   elsif pg_snapshot_xmin(p.done) = pg_snapshot_xmax(p.done) or p.at_xid >= pg_snapshot_xmax(p.done) then
-    -- Nobody was writing when the lane was last looked at, or it has gone past them:
-    -- no late rows to look for, which is much of the work of a small claim.
+    -- Nobody was writing when the lane was last claimed, or the lane has gone past those writers. So there are no late
+    -- rows to look for, which is much of the work of a small claim.
     select array_agg(t.id), array_agg(t.kind), array_agg(case when octet_length(t.args) <= 8192 then t.args end),
       array_agg(t.enqueued_at), array_agg(t.xid), array_agg(t.n), array_agg(t.id order by t.id),
       bool_and(t.attempt = 0 and t.crashes = 0 and t.run_at is null and t.expires_at is null and t.tenant is null
@@ -197,7 +195,7 @@ begin
   return array[r];
 end $$;
 
--- The same where some are packs: a piece for each row, one at a time, for each may be all that is wanted.
+-- The same where some rows are packs: one piece for each row, read one at a time, since each may be all that is wanted.
 create function tusk_fn.next_packs(p tusk.lane_position, _win pg_snapshot, _now timestamptz, _want int, _from xid8,
   _n bigint)
 returns tusk_fn.piece[] language plpgsql as $$
@@ -242,15 +240,15 @@ begin
   end if;
 end $$;
 
--- Waits for other claims of a lane. False: it is being changed, perhaps by a user's
--- transaction that stays open for long, and nobody waits for that.
+-- Waits for other claims of a lane. Returns false if the lane is being changed, perhaps by a user's transaction that
+-- stays open for long: a claim does not wait for that.
 create function tusk_fn.await_lane(_lane bigint) returns boolean language plpgsql as $$
 begin
   return pg_try_advisory_xact_lock_shared(~(_lane # ('tusk.log'::regclass::oid::bigint << 31)))
     and pg_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31)) is not null;
 end $$;
 
--- The rows of a lane that are visible in a window, from a point of the index on.
+-- The rows of a lane that are visible in a window, from a position in the index on.
 create function tusk_fn.rows_after(_lane bigint, _win pg_snapshot, _from xid8, _n bigint, _want int)
   returns setof tusk.log
 language sql stable as $$
@@ -262,8 +260,8 @@ language sql stable as $$
   order by t.lane, t.xid, t.n limit _want
 $$;
 
--- The same, and before them the rows of transactions that were in flight when the
--- lane was claimed up to _done and are not now, one transaction after another.
+-- The same, preceded by late rows: those of transactions that were in flight when the lane was claimed up to _done and
+-- have committed since, one transaction after another.
 create function tusk_fn.rows_next(_lane bigint, _done pg_snapshot, _win pg_snapshot, _at_xid xid8, _at_n bigint,
   _from xid8, _n bigint, _want int)
 returns setof tusk.log language sql stable as $$
@@ -315,9 +313,8 @@ begin
     order by q.place, l.id);
 end $$;
 
--- Of many queues most have nothing: they are sorted out in one statement, by signs
--- that may err on the side of looking. No two of its probes are alike, so that
--- remembering them would cost a third of it.
+-- Most of many queues are empty. One statement sorts them out; it may name an empty lane, but never leaves out one with
+-- tasks. No two of its probes are alike, so a Memoize node would only add a third to its cost.
 create function tusk_fn.lanes_with_rows(_queues bigint[]) returns bigint[] language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_memoize = off set plan_cache_mode = force_generic_plan
   set jit = off
@@ -342,7 +339,7 @@ begin
       or pg_snapshot_xmin(p.done) < pg_snapshot_xmax(p.done)
         and exists (
           select from pg_snapshot_xip(p.done) x
-          -- one transaction after another: joined, all of the lane might be read
+          -- one transaction at a time: a join might read the whole lane
           cross join lateral (
             select from tusk.log t
             where t.lane = l.id and t.xid = x and (t.xid, tusk_fn.last_n(t.n, t.packed)) > (p.at_xid, p.at_n)
@@ -353,7 +350,7 @@ begin
     order by q.place, l.id);
 end $$;
 
--- The tasks that a token still holds, as its claim returned them.
+-- The tasks that a lease still holds, as its claim returned them.
 create function tusk_fn.held(_token uuid)
 returns table (
   lane bigint, id uuid, kind text, args bytea, enqueued_at timestamptz, attempt int, crashes int, run_at timestamptz,

@@ -1,24 +1,23 @@
--- When a task is due, now at the soonest. Stable, as adding an interval is: what claims
--- to be more is not inlined.
+-- When a task is due: now at the earliest. Declared stable, as the addition of an interval is; declared immutable, it
+-- would not be inlined.
 create function tusk_fn.due(_now timestamptz, _run_at timestamptz, _delay bigint) returns timestamptz
   language sql stable as $$
   select greatest(coalesce(_run_at, _now) + greatest(coalesce(_delay, 0), 0) * interval '1 us', _now)
 $$;
 
--- The sooner of a task's two expiries.
+-- The earlier of the two expiries that a task may have.
 create function tusk_fn.expiry(_now timestamptz, _at timestamptz, _in bigint) returns timestamptz
   language sql stable as $$
   select least(_at, case when _in > 0 then _now + _in * interval '1 us' end)
 $$;
 
--- Puts a task where its run time wants it: into the log, or among the waiting. A
--- task in state 2 needs others first; one that runs in turns and does not have its
--- turn gets in line for it. Where line is set it has none; otherwise that is looked up. It looks at the clock itself:
--- who computed the run time may have been ahead of whoever waited for a lock since. Returns the state.
+-- Puts a task where its run time says: into the log, or among the waiting tasks. A task in state 2 needs others first.
+-- A task that takes turns and has none gets in line; if line is set it has none, otherwise that is looked up. The
+-- function reads the clock itself, because the run time may have been computed before its caller waited for a lock.
+-- Returns the task's state.
 --
--- Of the rows that a task leaves in the log the one of the latest transaction is the
--- latest. A transaction that began before the task's last attempt was put there must
--- not write another: it leaves that to the next admission.
+-- Of a task's rows in the log, the one of the latest transaction counts. So a transaction that began before the row of
+-- the latest attempt was written must not write another: it leaves the task to the next admission.
 create function tusk_fn.place(w tusk.waiting) returns smallint language plpgsql as $$
 declare
   _now timestamptz := clock_timestamp();
@@ -46,19 +45,19 @@ begin
   return 3;
 end $$;
 
--- A task's key as its tenant owns it, which no other tenant can name. Null without a key.
+-- A key together with its tenant, so that no other tenant can name it. Null without a key.
 create function tusk_fn.tenant_key(_tenant text, _key text) returns text language sql immutable as $$
   select octet_length(coalesce(_tenant, '')) || ':' || coalesce(_tenant, '') || _key
 $$;
 
--- Notes that tasks were changed while they waited, and how. Whoever calls it has locked them.
+-- Records that waiting tasks were changed, and how. The caller has locked them.
 create function tusk_fn.note_changes(_ids uuid[], _how text[], _at timestamptz) returns void language sql volatile as $$
   insert into tusk.note (id, changed_at, changed)
   select c.id, _at, c.how from unnest(_ids, _how) c(id, how) order by c.id
   on conflict (id) do update set changed_at = excluded.changed_at, changed = excluded.changed
 $$;
 
--- Takes in one task with a key.
+-- Stores one task that has a key.
 create function tusk_fn.put_keyed(w tusk.waiting, _conflict smallint, _source timestamptz, _now timestamptz)
 returns table (id uuid, result smallint)
 language plpgsql as $$
@@ -109,9 +108,8 @@ begin
   end if;
 end $$;
 
--- Gives a task that has not started the values of another. The key is locked, so
--- the task can only have moved on by a claim, an admission or a grant. One that
--- needs others keeps its row, in which those who set it free look for it.
+-- Replaces the values of a task that has not started. Its key is locked, so only a claim, an admission or a grant can
+-- have moved it. A task that needs others keeps its row: whoever sets it free looks for it there.
 create function tusk_fn.replace_unstarted(_id uuid, w tusk.waiting, _now timestamptz) returns boolean
   language plpgsql as $$
 #variable_conflict use_column
@@ -135,7 +133,7 @@ begin
     if found then
       return true;
     end if;
-    select * into t from tusk_fn.rows_of(_id) y order by y.xid desc, y.n desc limit 1; -- with a key it is in no pack
+    select * into t from tusk_fn.rows_of(_id) y order by y.xid desc, y.n desc limit 1; -- its key keeps it out of packs
     if found then
       perform tusk_fn.lock_lane(t.lane);
       if tusk_fn.unclaimed(t.lane, t.xid, t.n)
@@ -162,8 +160,8 @@ begin
   return false;
 end $$;
 
--- Takes an unclaimed task, which is a row, out of the log. Its lane's lock is held. If the lane's
--- tally counts the row, it counts as having left the lane.
+-- Deletes an unclaimed task, which has a row of its own, from the log. The caller holds its lane's lock. If the lane's
+-- tally counts the row, the row counts as having left the lane.
 create function tusk_fn.take(t tusk_fn.task) returns void language plpgsql as $$
 begin
   delete from tusk.log y where y.lane = t.lane and y.xid = t.xid and y.n = t.n;
@@ -175,7 +173,7 @@ begin
   where a.lane = t.lane and pg_visible_in_snapshot(t.xid, a.seen);
 end $$;
 
--- Remembers what shall run when the running task of a key has ended.
+-- Stores what runs once the running task of a key has ended.
 create function tusk_fn.await(k tusk.key, w tusk.waiting) returns uuid language plpgsql as $$
 #variable_conflict use_column
 begin
@@ -192,8 +190,8 @@ begin
   return k.awaiting;
 end $$;
 
--- Frees a key whose holder has ended, for what was waiting for it if anything was. The
--- key is one of tenant_key, here and wherever a function is given it with its queue.
+-- Frees a key whose holder has ended, and passes it to the task that waits for it, if there is one. Here, and wherever
+-- a function takes a key with its queue, the key is what tenant_key returns.
 create function tusk_fn.free_key(_queue bigint, _key text, _id uuid, _now timestamptz) returns void
   language plpgsql as $$
 #variable_conflict use_column
@@ -216,13 +214,13 @@ begin
   end if;
   delete from tusk.waiting y where y.id = k.awaiting returning * into w;
   w.state := 1;
-  w.line := _now; -- what was pending has no turn
+  w.line := _now; -- a pending task has no turn
   w.n := nextval('tusk.task_n');
   w.run_at := greatest(w.run_at, _now);
   perform tusk_fn.place(w);
 end $$;
 
--- Forgets a task of a key, and the key with its last task.
+-- Forgets a task of a key, and the key with the last of them.
 create function tusk_fn.forget_key(_queue bigint, _key text, _id uuid) returns void language plpgsql as $$
 #variable_conflict use_column
 begin
@@ -231,9 +229,8 @@ begin
   delete from tusk.key y where y.queue = _queue and y.key = _key and y.tasks <= 0;
 end $$;
 
--- Gives free keys to tasks of a call, and returns the places of those that got theirs. What is
--- wanted twice in the call, or held, is left alone. Keys that exist are locked; new ones are stored in
--- the order in which they are locked.
+-- Gives free keys to the tasks of a call, and returns the places of the tasks that got one. Keys that are held, or that
+-- the call names twice, are left alone. Existing keys are locked already; new ones are stored in the order of locks.
 create function tusk_fn.take_keys(_queues bigint[], _keys text[], _ids uuid[], _wanted boolean[]) returns int[]
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
@@ -265,8 +262,8 @@ begin
   return coalesce(_took, '{}');
 end $$;
 
--- Locks the keys of tasks, and whatever holds them, and takes the keys that are free for tasks that are due.
--- Returns the places of those tasks.
+-- Locks the keys of tasks and the tasks that hold them, and gives the free ones to tasks that are due. Returns the
+-- places of those tasks.
 create function tusk_fn.take_new_keys(_tasks tusk_fn.new_task[], _pending boolean[], _now timestamptz) returns int[]
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
@@ -295,10 +292,8 @@ begin
       from unnest(_tasks) with ordinality x order by x.ordinality));
 end $$;
 
--- Takes tasks of every sort in, and says what became of each, in order.
--- Numbers are drawn first, so that the order given is the order in the lanes; keys
--- that are new are stored in the order in which they are locked.
--- Those that are pending need others; put_needing has judged that.
+-- Stores tasks of every kind, and returns what became of each, in order. Their numbers are drawn first, so that their
+-- order is their order in the lanes. Tasks marked in _pending need others, as put_needing found out.
 create function tusk_fn.put(_tasks tusk_fn.new_task[], _pending boolean[] default null)
 returns table (place int, id uuid, result smallint)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
@@ -306,7 +301,7 @@ language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = 
 declare
   _now  timestamptz := clock_timestamp();
   _ns   bigint[];
-  _easy int[]; -- tasks whose key was free: they are stored like those without
+  _easy int[]; -- tasks whose key was free: they are stored as if they had none
   w     tusk.waiting;
   t     record;
 begin

@@ -1,5 +1,4 @@
--- Ends one attempt in another way than by plain completion. The caller has
--- judged that its lease is open and closes it.
+-- Ends one attempt other than by a plain completion. The caller has found its lease to be open, and closes it.
 create function tusk_fn.end_attempt(l tusk.lease, e tusk_fn.odd_end, _ended timestamptz, _now timestamptz) returns void
 language plpgsql as $$
 #variable_conflict use_column
@@ -66,15 +65,14 @@ begin
   end if;
 end $$;
 
--- The statistics of one attempt that was sent to be tried again and cancelled, because
--- a newer task of its key takes over or somebody asked for it: counted here.
+-- The statistics of an attempt that was to be retried but whose task is cancelled instead, because a newer task of its
+-- key takes over or because somebody asked for it.
 create function tusk_fn.cancelled_stat(_queue text, _kind text) returns bytea language sql immutable as $$
   select convert_to(json_build_array(json_build_object('queue', _queue, 'kind', _kind, 'cancelled', 1))::text, 'UTF8')
 $$;
 
--- The common flush: plain completions of one lease without keys, in runs as it was
--- claimed, which is closed as a whole. Where anything was ever put beside leases, and
--- for anything else, it is left to finish_lease.
+-- The common flush: plain completions, without keys, of a whole lease, in the runs in which it was claimed. Everything
+-- else is left to finish_lease, and so is every flush once something was put beside leases (tusk.beside).
 -- In the model (docs/design/model.md): FinishPlain, FinishLookAgain.
 create function tusk_fn.finish_plain(_token uuid, _lane bigint, _firsts uuid[], _counts int[], _tasks int, _ago int[],
   _stats bytea)
@@ -109,9 +107,8 @@ begin
   end if;
 end $$;
 
--- The same, with keys, all of which have an id, and where something may be beside the
--- lease. Only tables that have pages are asked: a relation's size is the cheapest thing
--- to know of it.
+-- The same with keys, all of which have an id, and where something may lie beside the lease. It reads only tables that
+-- have pages: the size of a relation is the cheapest thing to ask for.
 create function tusk_fn.finish_lease(_token uuid, _lane bigint, _keyed int, _firsts uuid[], _counts int[], _tasks int,
   _ago int[], _stats bytea, _keys tusk_fn.end_key[])
 returns table (token uuid, id uuid, held boolean, queue text)
@@ -165,18 +162,17 @@ begin
   end if;
 end $$;
 
--- Whether an open transaction has ended attempts of a lease, and was committed.
+-- Whether a user's transaction has ended attempts of a lease, and has committed.
 create function tusk_fn.has_finished(_token uuid) returns boolean language plpgsql as $$
 begin
   return exists (select from tusk.finished f where f.token = _token);
 end $$;
 
--- Ends attempts. The ends that are no plain completions come once more in _odd. Among the keys,
--- those with an id are to be freed; those without are touched by the other ends. If anything is
--- lost or held by an open transaction, nothing is written and those are returned: the caller goes
--- on without them. A key that is held is returned without an id, its place as the queue. Otherwise
--- it returns the queues of what was set free. It waits for nobody longer than its lock_timeout,
--- which is an error.
+-- Ends attempts. Ends other than plain completions come again in _odd. Keys with an id are to be freed; keys without
+-- one belong to the ends in _odd. If an attempt is lost, or an open transaction holds it, nothing is written and those
+-- attempts are returned, so that the caller can repeat the call without them. A key that is held is returned without an
+-- id, with its place as the queue. Otherwise the queues of the tasks that were set free are returned. The function
+-- fails if it has to wait for longer than its lock_timeout.
 create function tusk_fn.finish(f tusk_fn.flush, _odd tusk_fn.odd_end[], _keys tusk_fn.end_key[],
   _in_order boolean default false)
 returns table (token uuid, id uuid, held boolean, queue text)
@@ -241,7 +237,7 @@ begin
   end if;
 end $$;
 
--- Writes how attempts ended: plain completions in a row for each group, the others by themselves.
+-- Writes how attempts ended: one row for the plain completions of each group, and the others one by one.
 create function tusk_fn.write_ends(f tusk_fn.flush, _odd tusk_fn.odd_end[], _now timestamptz) returns void
 language plpgsql as $$
 #variable_conflict use_column
@@ -275,8 +271,8 @@ begin
   where x.token = any(f.tokens);
 end $$;
 
--- Ends one attempt inside its user's transaction, which may stay open for long:
--- the lease is only shared. Returns false when the attempt is lost.
+-- Ends one attempt inside a user's transaction. That may stay open for long, so the lease is only shared. Returns false
+-- if the attempt is lost.
 -- In the model (docs/design/model.md): TxBeside to TxCommit.
 create function tusk_fn.finish_tx(_token uuid, _lane bigint, e tusk_fn.odd_end, _stats bytea, _key text,
   _plain boolean)
@@ -288,8 +284,7 @@ declare
   _ended timestamptz;
 begin
   perform tusk_fn.need_read_committed();
-  -- Before the lease is held: a flush that finds no value there does not wait for it, but
-  -- for the very first.
+  -- Before the lease is locked: a flush that finds no value there does not look beside leases, except the very first.
   perform nextval('tusk.beside');
   perform 1 from tusk.lease x where x.token = _token and x.lane = _lane for key share;
   if not found then

@@ -1,5 +1,5 @@
--- Stores what handlers recorded in attempts whose end was just accepted, in the same
--- transaction: what is refused leaves nothing behind. Never true.
+-- Stores what handlers recorded in attempts whose end was just accepted, in the same transaction, so that an end that
+-- is refused leaves nothing behind. Always returns false.
 create function tusk_fn.add_notes(_ids uuid[], _progress text[], _outputs bytea[], _logs text[]) returns boolean
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 begin
@@ -13,16 +13,15 @@ begin
   return false;
 end $$;
 
--- The same for who must not wait for a user's transaction.
+-- The same for callers that must not wait for a user's transaction.
 create function tusk_fn.add_free_notes(_ids uuid[], _progress text[], _outputs bytea[], _logs text[]) returns boolean
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off set lock_timeout = '20ms' as $$
 begin
   return tusk_fn.add_notes(_ids, _progress, _outputs, _logs);
 end $$;
 
--- Stores what handlers recorded, where their leases are open: once the rows of the notes
--- are locked, that is looked at again. Where one has ended meanwhile nothing is stored, and
--- the notes are tried one by one.
+-- Stores what handlers recorded, where their leases are open. That is checked again once the notes' rows are locked. If
+-- an attempt has ended meanwhile, the function fails and stores nothing, and the caller tries the notes one by one.
 create function tusk_fn.write_notes(_ids uuid[], _tokens uuid[], _progress text[], _outputs bytea[], _logs text[])
 returns void language plpgsql as $$
 declare
@@ -46,8 +45,8 @@ begin
   end if;
 end $$;
 
--- The same for who must not wait for a user's transaction, which may hold the note of a
--- task that it ends. Returns the places of notes that are held and not stored.
+-- The same for callers that must not wait for a user's transaction, which may hold the note of a task that it ends.
+-- Returns the places of the notes that are held, and so were not stored.
 create function tusk_fn.write_free_notes(_ids uuid[], _tokens uuid[], _progress text[], _outputs bytea[],
   _logs text[]) returns int[]
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off set lock_timeout = '20ms' as $$

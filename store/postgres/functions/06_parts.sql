@@ -1,4 +1,4 @@
--- A flush may end a part of a lease: what is left stays open in it.
+-- A flush may end a part of a lease. The rest stays open.
 
 -- The tasks of a group.
 create function tusk_fn.group_of(f tusk_fn.flush, g int) returns uuid[] language sql stable as $$
@@ -6,8 +6,7 @@ create function tusk_fn.group_of(f tusk_fn.flush, g int) returns uuid[] language
     f.counts[f.offs[g] + 1 : f.offs[g] + f.sizes[g]]) i)
 $$;
 
--- What is still open in the leases of groups that end parts of them, by group; null for those that take a closer
--- look.
+-- For groups that end parts of their leases: what stays open in each lease, or null if that takes a closer look.
 create function tusk_fn.open_parts(f tusk_fn.flush, _part int[], _locked tid[]) returns varbit[] language plpgsql as $$
 declare
   _open varbit[];
@@ -45,7 +44,7 @@ begin
   end loop;
 end $$;
 
--- Takes what ended out of leases of which only a part did.
+-- Closes the tasks that ended in leases of which only a part did.
 create function tusk_fn.close_parts(f tusk_fn.flush, _part int[], _open varbit[], _locked tid[]) returns void
 language plpgsql as $$
 declare
@@ -62,9 +61,8 @@ begin
   end loop;
 end $$;
 
--- What is still open in a lease, which is locked, without runs that all are. Null:
--- they are not, or that takes a closer look. To find each of thousands of tasks by
--- itself takes many times as long.
+-- What stays open in a lease, which is locked, once runs have ended. Null if a task of the runs is not open, or if that
+-- takes a closer look. It is many times as fast as looking for each of thousands of tasks.
 create function tusk_fn.open_after(_token uuid, _lane bigint, _firsts uuid[], _counts int[], _locked tid[])
   returns varbit
 language plpgsql as $$
@@ -106,11 +104,10 @@ begin
   return _open;
 end $$;
 
--- Returns the tasks of a group that cannot be finished: those that are no longer open
--- in the lease, and those that an open transaction is about to finish. The locks come
--- first. What is open is judged after them, in a statement of its own: a transaction
--- that committed before its task was locked is seen. A lease may have thousands of
--- tasks, so it is taken apart once, and never in a loop.
+-- Returns the tasks of a group that cannot be finished: those that are no longer open in the lease, and those that an
+-- open transaction is about to finish. The locks come first. What is open is read after them, in a statement of its
+-- own, which sees a transaction that committed before its task was locked. A lease may have thousands of tasks, so it
+-- is unpacked once and not in a loop.
 -- In the model (docs/design/model.md): FinishTry, FinishOpen.
 create function tusk_fn.judge(_token uuid, _lane bigint, _ids uuid[], _locked tid[])
   returns table (token uuid, id uuid, held boolean)
@@ -148,13 +145,13 @@ begin
     order by u.place);
 end $$;
 
--- The lock under which a task is finished while its lease is not held alone.
+-- The lock for finishing a task of a lease that is only shared.
 create function tusk_fn.try_finish(_token uuid, _id uuid) returns boolean language sql volatile as $$
   select pg_try_advisory_xact_lock(hashtextextended(_token::text || _id::text, 0))
 $$;
 
--- Closes some tasks of a lease, and with the last one the lease. A plan that is forbidden and
--- taken all the same, as that of ids_of, counts as dear enough to be compiled for a second.
+-- Closes some tasks of a lease, and the lease with the last of them. JIT is off because a disabled plan that is used
+-- anyway, as that of ids_of is, counts as expensive enough to be compiled, which takes up to a second.
 create function tusk_fn.close(_token uuid, _lane bigint, _ids uuid[], _locked tid[]) returns void
 language plpgsql set enable_nestloop = off set jit = off as $$
 #variable_conflict use_column

@@ -1,13 +1,12 @@
--- Claims one task for a worker and completes the one that it held, which is all of a
--- lease: in one message, in two transactions, as claim and finish_plain would. The lane
--- is free again before the disk has what is completed. Of most tasks it asks only what it
--- must, in few statements and fewer expressions, for each is prepared anew in every
--- transaction; it leaves to those two what it cannot do.
+-- Claims one task for a worker and completes the one that it held, which was the whole of a lease: in one message and
+-- two transactions, as claim and finish_plain would. The lane is free again before the completion is on disk. For most
+-- tasks it runs few statements and even fewer expressions, because each is prepared anew in every transaction. What it
+-- cannot do it leaves to claim and finish_lease.
 --
--- _likely is the lane that likely has the task, the first of the queue; 0: not known.
--- Without _held nothing is completed. Nobody waits for a lane that a user's transaction
--- holds. No id: there is no task. Not finished: nothing was
--- written of what ended, and finish tells why. freed are the queues that got tasks by it.
+-- _likely is the lane that likely has the task, the first of the queue, or 0 if that is not known. Nothing is completed
+-- if _held is null. The procedure does not wait for a lane that a user's transaction holds. Without a task to claim, id
+-- is null. If finished is false, nothing was written of the completion, and a call of finish says why. freed are the
+-- queues that got tasks because of it.
 create procedure tusk_fn.exchange(_worker uuid, _token uuid, _queues bigint[], _lock bigint, _likely bigint,
   _held uuid, _held_lane bigint, _firsts uuid[], _ago int[], _stats bytea,
   out lane bigint, out id uuid, out kind text, out args bytea,
@@ -121,8 +120,8 @@ begin
   from tusk_fn.finish_lease(_held, _held_lane, 0, _firsts, null, 1, _ago, _stats, '{}') f;
 end $$;
 
--- The tags that a claim tells as JSON. Those of more than one dimension stay so: they are
--- damage, which whoever reads them has to see.
+-- Tags as an array, from the JSON that a claim returns. Arrays of more than one dimension are damage, and stay as they
+-- are so that the reader sees it.
 create function tusk_fn.tags_of(_tags text) returns text[] language sql immutable as $$
   select case when json_typeof(_tags::json -> 0) = 'array'
     then array[array(select json_array_elements_text(_tags::json))]

@@ -1,5 +1,5 @@
--- A worker's heartbeat. Returns the attempts that somebody wants stopped. It touches
--- nothing that a user's transaction may hold.
+-- A worker's heartbeat. Returns the attempts that are to be stopped. It touches nothing that a user's transaction may
+-- hold.
 create function tusk_fn.beat(_id uuid, _about jsonb, _ttl bigint, _every bigint, _seq bigint default 0,
   _seen bigint default 0, _holds uuid[] default '{}')
 returns table (id uuid, token uuid) language plpgsql set plan_cache_mode = force_generic_plan set jit = off as $$
@@ -39,13 +39,12 @@ begin
     and r.worker = _id offset 0) r;
 end $$;
 
--- The lock that a session of a worker's process holds. A worker has one for each ledger of
--- the database.
+-- The lock that the worker's process holds in a session: one for each ledger of the database.
 create function tusk_fn.worker_lock(_id uuid) returns bigint language sql stable as $$
   select ('x' || right(replace(_id::text, '-', ''), 16))::bit(64)::bigint # ('tusk.log'::regclass::oid::bigint << 31)
 $$;
 
--- Takes the locks of workers for the session, and makes it known that it has them.
+-- Takes the locks of workers for the session, and records that they are held.
 create function tusk_fn.attend(_ids uuid[]) returns void language sql as $$
   select pg_advisory_lock(tusk_fn.worker_lock(u)) from unnest(_ids) u order by tusk_fn.worker_lock(u);
   update tusk.worker w set attended = pg_postmaster_start_time(), suspected_at = null
@@ -53,17 +52,16 @@ create function tusk_fn.attend(_ids uuid[]) returns void language sql as $$
     for no key update));
 $$;
 
--- Makes it known that a process lives which has lost its session: its workers live
--- by their beats alone.
+-- Records that a process lives but has lost its session: from now on only beats keep its workers alive.
 create function tusk_fn.unattend(_ids uuid[]) returns void language sql as $$
   update tusk.worker w set attended = null, suspected_at = null
   where w.id = any(array(select x.id from tusk.worker x where x.id = any(_ids) and x.attended is not null
     order by x.id for no key update))
 $$;
 
--- Declares workers dead whose session has gone, if their beat is overdue as well and
--- the lock was free before. Locks are tried only where the beat is overdue within a second. What another
--- server said, before a restart or a failover, means nothing here.
+-- Declares workers dead whose session has ended, if their beat is overdue as well and their lock was free once before.
+-- A lock is tried only if the beat is overdue or will be within a second. Locks of before a restart or a failover do
+-- not count.
 create function tusk_fn.miss_workers(_term bigint) returns void language plpgsql as $$
 declare
   _now timestamptz := clock_timestamp();
@@ -86,8 +84,8 @@ begin
   end loop;
 end $$;
 
--- Lets what workers have left begin now, when the clock was set back since they beat:
--- they would be waited for as long.
+-- Restarts the leases of workers that beat before the clock was set back: otherwise the leader would wait for them by
+-- as much longer.
 create function tusk_fn.follow_clock() returns void language sql as $$
   update tusk.worker w
   set since = null, expires_at = c.now + (w.expires_at - w.beat_at), late_at = c.now + (w.late_at - w.beat_at),
@@ -98,8 +96,7 @@ create function tusk_fn.follow_clock() returns void language sql as $$
       order by x.id for no key update))
 $$;
 
--- Of all candidates one holds a term that runs. An id that holds it keeps it,
--- even when it ran out, as long as nobody took it.
+-- At most one candidate holds a running term. It keeps a term that has run out as long as nobody else has taken it.
 create function tusk_fn.candidate(_id uuid, _ttl bigint) returns table (term bigint, now timestamptz) language plpgsql
   set jit = off as $$
 #variable_conflict use_column
@@ -109,7 +106,7 @@ declare
 begin
   select * into l from tusk.leader;
   if _ttl > 0 and l.id is not null and l.id <> _id and l.expires_at > _now then
-    if l.renewed_at > _now + interval '1 second' then -- the clock was set back: the term begins now
+    if l.renewed_at > _now + interval '1 second' then -- the clock was set back: the term starts now
       update tusk.leader x set expires_at = _now + (x.expires_at - x.renewed_at), renewed_at = _now
       where x.renewed_at = l.renewed_at;
     end if;
@@ -141,8 +138,8 @@ begin
   end if;
 end $$;
 
--- Moves waiting tasks that are due into the log, but those whose last attempt was put
--- there after this transaction began. next is in microseconds.
+-- Moves waiting tasks that are due into the log, except those whose latest attempt was put there after this transaction
+-- began. next is how long until the next one is due, in microseconds.
 create function tusk_fn.admit(_term bigint, _limit int) returns table (tasks int, queues text[], next bigint)
   language plpgsql as $$
 #variable_conflict use_column
@@ -183,11 +180,10 @@ begin
     else (extract(epoch from greatest(_next, _now) - _now) * 1000000)::bigint end;
 end $$;
 
--- Declares workers dead and returns what dead workers hold. To look at all leases, and
--- at what is left of those that ended, is worth it when one died just now; a claim that
--- was long under way then is found when _all is asked for. So are strays: what a living
--- worker holds, and did not name in its last beat although it was claimed before the beat
--- of which the worker has seen the answer.
+-- Declares workers dead, and returns what dead workers hold. It reads all leases, and what is left of those that ended,
+-- only if a worker has died recently, or with _all. _all also finds claims that were still under way when the worker
+-- died, and strays: tasks that a living worker does not know it holds, because they were claimed before a beat whose
+-- answer it has seen, and its latest beat does not name them.
 create function tusk_fn.rescue(_term bigint, _limit int, _all boolean)
 returns table (
   lane bigint, id uuid, kind text, args bytea, enqueued_at timestamptz, attempt int, crashes int, run_at timestamptz,

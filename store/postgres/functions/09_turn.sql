@@ -1,9 +1,8 @@
--- A task that runs only in its turn stands in line among the waiting, by queue,
--- tenant and partition. The one who leads asks who waits and grants turns.
+-- A task that takes turns stands in line among the waiting tasks, by queue, tenant and partition. The leader reads the
+-- lines and grants turns.
 
--- Tells who waits for a turn: the groups that have waited longest, with their first tasks. The index is read from
--- group to group, and not through everybody who waits: a bitmap of all who come after a group costs the same where the
--- planner believes that there are few.
+-- Returns the groups that have waited longest for a turn, with their first tasks. The index is read from group to
+-- group. Bitmap scans are off because the planner, when it expects few rows, would read all tasks behind a group.
 create function tusk_fn.turns(_term bigint, _groups int, _heads int)
 returns table (queue text, tenant text, partition text, waiting uuid[]) language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set plan_cache_mode = force_generic_plan
@@ -46,9 +45,9 @@ begin
   order by f.line, f.n;
 end $$;
 
--- Tells what has become of turns since a snapshot, where the latest sum is still the one named and the snapshot is not
--- one of a server that was lost; else that sum, and what came after it. There is one row at least, with the sum and the
--- snapshot of this answer.
+-- Returns the turns that were given and given back since a snapshot. If the latest sum is another one than the caller
+-- knows, or the snapshot comes from a server that was lost in a failover, it returns that sum and what came after it.
+-- There is always at least one row, with the sum and the snapshot of the answer.
 create function tusk_fn.turns_since(_sum bigint, _seen pg_snapshot)
 returns table (sum bigint, anew boolean, now pg_snapshot, place bigint, back boolean, queue text, ids uuid[],
   tenants text[], partitions text[]) language plpgsql stable
@@ -87,13 +86,13 @@ begin
   end if;
 end $$;
 
--- Grants turns to those of the tasks that wait for one, in the order given.
+-- Grants turns, in the order given, to those of the tasks that wait for one.
 create function tusk_fn.grant_turns(_term bigint, _ids uuid[]) returns table (tasks int, queues text[]) language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set plan_cache_mode = force_generic_plan
   set jit = off
 as $$
 declare
-  _mine tid[]; -- by id: where the planner believes that few wait, it would else go through all of them
+  _mine tid[]; -- by id: a planner that expects few waiting tasks would read all of them
 begin
   perform tusk_fn.need_read_committed();
   perform tusk_fn.hold_lead(_term);

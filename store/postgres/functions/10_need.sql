@@ -1,11 +1,9 @@
--- A task that needs others is pending until they have ended: a row for each need
--- that is not met, and when a parent ends, whoever ended it looks for those rows,
--- after it has locked the parent. A child that is enqueued at that moment may be
--- missed, so each of its needs is in doubt at first. A doubt is gone when the parent
--- was seen, after the child's commit, where nobody was ending it.
+-- A task that needs others is pending until they have ended. Each open need is a row. Whoever ends a parent locks it
+-- and then looks for those rows. It may miss a child that is enqueued at the same moment, so each need of a new child
+-- is in doubt at first. The doubt goes once the parent was seen, after the child's commit, at a place where nobody was
+-- ending it.
 
--- The states of tasks, found where they are; those that do not exist are left out. Of those
--- that live in another ledger it is 9 until they have ended.
+-- The states of those tasks that exist. The state of a task in another ledger is 9 until it has ended.
 create function tusk_fn.states_of(_ids uuid[]) returns table (id uuid, state smallint, token uuid, lane bigint)
 language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -23,16 +21,15 @@ begin
   end if;
 end $$;
 
--- Whether a parent's end is what was needed. Policies are numbered as in package
--- store; no state stands for no such task.
+-- Whether a parent's end meets a need. Policies are numbered as in package store. A null state means that the parent
+-- does not exist.
 create function tusk_fn.is_met(_policy smallint, _state smallint) returns boolean language sql immutable as $$
   select coalesce(_state, 0) = 6 or _policy = 1 and coalesce(_state, 0) in (0, 7, 8)
 $$;
 
--- Judges needs before their child is stored. What comes in the same call is
--- open without a look, for nobody else can see it yet; with a key, it may not come. The
--- transaction has an xid before it looks: what it takes for unfinished is not pruned before
--- it has ended.
+-- Judges needs before their child is stored. A parent of the same call is open without a look, since nobody else can
+-- see it yet; if it has a key, it may not be stored at all, so the need is in doubt. The transaction draws its xid
+-- before it looks: a parent that it takes for unfinished is not pruned before the transaction has ended.
 create function tusk_fn.judge_needs(_needs tusk_fn.new_need[], _ids uuid[], _keys text[])
 returns table (k int, open boolean, doubt boolean) language sql volatile as $$
   select pg_current_xact_id();
@@ -48,7 +45,7 @@ returns table (k int, open boolean, doubt boolean) language sql volatile as $$
   from n left join s on s.id = n.parent
 $$;
 
--- Takes tasks in like put, and what they need.
+-- Stores tasks as put does, with their needs.
 create function tusk_fn.put_needing(_tasks tusk_fn.new_task[], _needs tusk_fn.new_need[])
 returns table (place int, id uuid, result smallint)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
@@ -89,8 +86,8 @@ begin
   on conflict do nothing;
 end $$;
 
--- Gives a stored task that is pending other needs than it had, and says whether
--- any is open. Tasks among _new come in the same transaction.
+-- Replaces the needs of a pending task, and returns whether any of them is open. Tasks in _new come in the same
+-- transaction.
 create function tusk_fn.set_needs(_child uuid, _needs tusk_fn.new_need[], _new uuid[]) returns boolean
 language plpgsql as $$
 begin
@@ -112,15 +109,15 @@ begin
   return exists (select from tusk.open_need o where o.child = _child);
 end $$;
 
--- Forgets the doubts of tasks that wait no more.
+-- Forgets the doubts of tasks that no longer wait.
 create function tusk_fn.forget_doubts(_children uuid[]) returns void language plpgsql as $$
 begin
   perform 1 from tusk.doubt x where x.child = any(_children) order by x.child, x.parent for update;
   delete from tusk.doubt x where x.child = any(_children);
 end $$;
 
--- Tells those who need them that tasks have ended: all of _ids, but those among
--- _odd_ids that go on. Returns the queues of what was set free.
+-- Tells the children of tasks that their parents have ended: those of all _ids, except those among _odd_ids that go on.
+-- Returns the queues of the tasks that were set free.
 create function tusk_fn.tell_ended(_ids uuid[], _odd_ids uuid[]) returns setof text language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -140,15 +137,15 @@ begin
   end if;
 end $$;
 
--- The same inside a user's transaction, which may stay open for long: told when it
--- commits, so that it does not hold the rows of children meanwhile.
+-- The same for a task that ended in a user's transaction. It runs when that commits, so that a transaction which stays
+-- open does not hold the rows of children.
 create function tusk_fn.tell_finished(_id uuid) returns void language plpgsql as $$
 begin
   perform tusk_fn.tell(array[s.id], array[s.state]) from tusk_fn.states_of(array[_id]) s where s.state in (6, 7, 8);
 end $$;
 
--- Tells that tasks have ended, or (0) do not exist any more. Whoever can has locked the
--- children before; here nobody waits for one. Returns queues.
+-- Tells children that their parents have ended, or no longer exist (state 0). It waits for no child: callers that can
+-- have locked them before. Returns what to ring for, as set_free does.
 create function tusk_fn.tell(_ids uuid[], _states smallint[]) returns setof text language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -159,9 +156,8 @@ begin
   perform tusk_fn.doubt_children(_ids, _states);
 end $$;
 
--- Marks what is left of the children of tasks that have ended as in doubt: somebody holds
--- the child, it came meanwhile, or the failure shall cancel it. Who holds a doubt has
--- not seen this end, and leaves it.
+-- Puts in doubt what is left of the needs for tasks that have ended: somebody holds the child, it was stored meanwhile,
+-- or the failure is to cancel it. Whoever holds a doubt at this moment has not seen this end, and will leave the doubt.
 create function tusk_fn.doubt_children(_ids uuid[], _states smallint[]) returns void language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -192,10 +188,9 @@ begin
   on conflict do nothing;
 end $$;
 
--- Meets needs, and sets children free that have no other open, but for those that
--- somebody else holds. Of two last parents that end at once each locks the child before it
--- looks whether others are left. Children that come meanwhile are in doubt. Returns what is to be rung for: queues,
--- and turns when children wait for theirs.
+-- Meets needs, and sets the children free that have no other open need, except those that somebody else holds. When the
+-- last two parents end at the same time, each locks the child before it looks for other needs. Children that are stored
+-- meanwhile are in doubt. Returns what to ring for: queues, and turns if a child now waits for its turn.
 create function tusk_fn.set_free(_completed uuid[], _failed uuid[]) returns setof text language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -216,7 +211,7 @@ begin
     select x.at from unnest(_completed || _failed) with ordinality u(id, place)
     cross join lateral (
       select x.ctid as at, x.child, x.policy from tusk.open_need x where x.parent = u.id offset 0) x
-    where (x.child in (select c.id from unnest(_children) c(id))) is true -- hashed, however many there are
+    where (x.child in (select c.id from unnest(_children) c(id))) is true -- which is hashed, however many there are
       and (u.place <= cardinality(_completed) or x.policy = 1)));
   _now := clock_timestamp();
   for w in
@@ -239,18 +234,17 @@ begin
   return query select distinct tusk_fn.queue_of(l) from unnest(_lanes) l union all select E'\x02turns' where _turns;
 end $$;
 
--- Whether a task whose turn as the holder of its key has come still needs others.
+-- Whether a task that has just become the holder of its key still needs others.
 create function tusk_fn.stays_pending(_id uuid) returns boolean language plpgsql as $$
 begin
   perform 1 from tusk.waiting x where x.id = _id for update;
   return exists (select from tusk.open_need o where o.child = _id);
 end $$;
 
--- Settles doubts, which are given by their numbers. Whoever is ending a parent has
--- locked it where it is, before it looked for children: its lease, its row among the
--- waiting, or, by deleting it, its row in the log. So it is locked here, and looked at
--- in a new statement. What somebody else holds, parent or child, stays in doubt; so does
--- a failure that shall cancel.
+-- Settles doubts, given by their numbers. Whoever ends a parent has locked it at its place before it looked for
+-- children: its lease, its row among the waiting tasks, or, by deleting it, its row in the log. So parents are locked
+-- here too, and looked at in a new statement. If somebody else holds the parent or the child, the doubt stays. So does
+-- a failure that is to cancel the child.
 create function tusk_fn.settle(_ns bigint[]) returns setof text language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -308,7 +302,7 @@ begin
         and o.policy in (0, 1)) limit 1) is null;
 end $$;
 
--- Settles the doubts of tasks that were just enqueued, and says how many are left.
+-- Settles the doubts of tasks that were just enqueued, and returns how many are left.
 create function tusk_fn.settle_children(_ids uuid[]) returns table (queue text, doubts int) language plpgsql
   set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
@@ -323,8 +317,8 @@ begin
   where d.n = any(_ns) and exists (select from tusk_fn.states_of(array[d.parent]) s where s.state < 6);
 end $$;
 
--- Settles doubts, and names up to _limit pending tasks that need what has failed, for the rules to cancel. What
--- somebody else holds is left for another time.
+-- Settles doubts, and returns up to _limit pending tasks whose parent has failed, for the rules to cancel. Tasks that
+-- somebody else holds are left for later.
 create function tusk_fn.resolve(_limit int, out doomed uuid[], out queues text[]) language plpgsql as $$
 declare
   _begun timestamptz := clock_timestamp();
@@ -344,8 +338,8 @@ begin
   doomed := doomed[:_limit];
 end $$;
 
--- The pending tasks that settled doubts leave to be cancelled, but those that somebody else holds. Doubts of tasks that
--- are pending no more go.
+-- The pending tasks that are to be cancelled once doubts are settled, except those that somebody else holds. Doubts of
+-- tasks that are no longer pending are deleted.
 create function tusk_fn.doomed_by(_ns bigint[]) returns uuid[] language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -373,8 +367,8 @@ begin
     order by c.n);
 end $$;
 
--- Locks tasks that the leader shall cancel, and what their end touches: without waiting, for a user's transaction may
--- hold some of it for long.
+-- Locks tasks that the leader is about to cancel, and what their end touches. It does not wait, because a user's
+-- transaction may hold a lock for long.
 create function tusk_fn.lock_doomed(_term bigint, _ids uuid[]) returns void language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
@@ -393,7 +387,7 @@ begin
   end if;
 end $$;
 
--- Admits, and settles what is in doubt: the doomed are to be cancelled.
+-- Settles doubts, then admits. The caller cancels the doomed.
 create function tusk_fn.admit_all(_term bigint, _limit int)
   returns table (tasks int, doomed uuid[], queues text[], next bigint)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
@@ -415,9 +409,9 @@ begin
   return query select a.tasks, '{}'::uuid[], a.queues, a.next from tusk_fn.admit(_term, _limit) a;
 end $$;
 
--- Ends attempts like finish, together with what comes with their outcomes. If one of the tasks
--- that are sent to run again, and bring others, is cancelled instead, nothing is written, and it
--- is returned without a token; if it is the only one, what it brings is dropped.
+-- Ends attempts as finish does, together with what their outcomes bring. If a task that is to run again, and brings
+-- others, has to be cancelled instead, nothing is written and it is returned without a token. If it is the only such
+-- task, what it brings is dropped.
 create function tusk_fn.finish_more(f tusk_fn.flush, _odd tusk_fn.odd_end[], _keys tusk_fn.end_key[],
   _tasks tusk_fn.new_task[], _needs tusk_fn.new_need[], _more tusk_fn.extras)
 returns table (token uuid, id uuid, held boolean, queue text) language plpgsql
@@ -445,9 +439,9 @@ begin
     return query select null::uuid, o, null::boolean, null::text from unnest(_off) o;
     return;
   elsif cardinality(_tasks) > 0 and cardinality(_off) = 0 then
-    -- Before the ends: with the key of a task that ends it has to wait for that.
+    -- Before the ends: a new task with the key of one that ends has to wait for that end.
     if exists (select from unnest(_tasks) x where x.key is not null) then
-      -- A key that a user's transaction has stored is in nobody's sight before it ends.
+      -- A key that an open transaction of a user has stored cannot be seen, only waited for.
       perform set_config('lock_timeout', '50ms', true);
     end if;
     perform tusk_fn.put_needing(_tasks, _needs);
@@ -466,7 +460,7 @@ exception when sqlstate 'TK008' then
   return query select l.token, l.id, l.held, null::text from unnest(_lost_tokens, _lost_ids, _held) l(token, id, held);
 end $$;
 
--- The same for one attempt in its user's transaction; false when it is lost.
+-- The same for one attempt in a user's transaction. Returns false if the attempt is lost.
 create function tusk_fn.finish_tx_more(_token uuid, _lane bigint, _end tusk_fn.odd_end, _stats bytea, _key text,
   _plain boolean, _tasks tusk_fn.new_task[], _needs tusk_fn.new_need[], _more tusk_fn.extras)
 returns boolean language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
@@ -485,8 +479,8 @@ exception when sqlstate 'TK008' then
   return false;
 end $$;
 
--- Which of the tasks that are sent to run again will be cancelled instead: somebody
--- asked for it, or another one awaits the end of their key, which is locked.
+-- Which of the tasks that are to run again will be cancelled instead, because somebody asked for it or because another
+-- task waits for their key. It locks the keys.
 create function tusk_fn.called_off(_going tusk_fn.goer[]) returns uuid[] language plpgsql as $$
 begin
   if cardinality(_going) = 0 then
@@ -501,14 +495,14 @@ begin
       or exists (select from tusk.key y where y.queue = g.queue and y.key = g.key and y.awaiting is not null));
 end $$;
 
--- Gives back turns. Those in _keep are kept by tasks that will run again.
+-- Gives back turns, except those in _keep whose tasks will run again.
 create function tusk_fn.yield(_ids uuid[], _keep uuid[]) returns void language sql volatile as $$
   select tusk_fn.give_back(array(
     select u.id from unnest(_ids) u(id)
     where not (u.id = any(_keep) and not exists (select from tusk.dead d where d.id = u.id))))
 $$;
 
--- Plain completions, like finish, of tasks with limits: they give back their turns.
+-- Plain completions of tasks with limits, as finish does them; then their turns are given back.
 create function tusk_fn.finish_turns(f tusk_fn.flush, _keys tusk_fn.end_key[], _yield uuid[])
 returns table (token uuid, id uuid, held boolean, queue text) language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off
@@ -528,7 +522,7 @@ begin
   end if;
 end $$;
 
--- Has tasks that have just gone to pending wait for what they need. Returns the queues of those that need nothing.
+-- Has tasks that were just made pending wait for what they need. Returns the queues of those that need nothing.
 create function tusk_fn.await_needs(_more tusk_fn.extras, _tasks tusk_fn.new_task[]) returns setof text
 language plpgsql as $$
 declare

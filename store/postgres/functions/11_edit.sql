@@ -1,9 +1,9 @@
--- What store/rules decide is read and written here: an engine's Source and its apply. First
--- the locks, then what is known of the tasks, and last what has become of them.
+-- What store/rules decides is read and written here: the engine's Source, and how it applies changes. First come the
+-- locks, then what is known of the tasks, then what becomes of them.
 
--- Locks tasks where they are, and all else that a change of them may touch, in the order
--- of 03_lock.sql. Until the transaction ends nobody else can change them; what moved on before
--- its lock is locked without waiting where it is now. _to is the lane of a move.
+-- Locks tasks at their places, and everything else that a change of them may touch, in the order of 03_lock.sql. Nobody
+-- else can change them until the transaction ends. A task that moved on before it was locked is locked at its new
+-- place, without waiting. _to is the lane of a move.
 create function tusk_fn.lock_tasks(_ids uuid[], _op smallint, _to bigint) returns void
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
@@ -15,7 +15,7 @@ begin
   select * into _was from tusk_fn.spots_of(_ids);
   perform tusk_fn.lock_spots(_ids, _was.states, _was.lanes, _was.tokens, _was.keys, _op, _to);
   if _op = 2 then
-    perform pg_current_xact_id(); -- what it takes for unfinished is not pruned before it has ended
+    perform pg_current_xact_id(); -- so that no parent is pruned that it takes for unfinished
   end if;
   for i in 1 .. 5 loop
     select * into _is from tusk_fn.spots_of(_ids);
@@ -29,7 +29,7 @@ begin
   perform tusk_fn.begin_anew();
 end $$;
 
--- Where tasks are now, in the order given: their states, lanes, leases and tenants' keys.
+-- The places of tasks, in the order given: their states, lanes, leases, and keys with tenants.
 create function tusk_fn.spots_of(_ids uuid[],
   out states smallint[], out lanes bigint[], out tokens uuid[], out keys text[])
 language plpgsql stable
@@ -93,7 +93,7 @@ begin
   end if;
 end $$;
 
--- The same without waiting; false: somebody holds something.
+-- The same without waiting. Returns false if a lock is held.
 create function tusk_fn.try_spots(_ids uuid[], _states smallint[], _lanes bigint[], _tokens uuid[], _keys text[],
   _op smallint) returns boolean
 language plpgsql
@@ -142,9 +142,9 @@ begin
       from (select distinct l.lane from unnest(_states, _lanes) l(state, lane) where l.state = 3) s), true));
 end $$;
 
--- What the rules have to know of tasks. Whether others need one, and what it needs, is
--- asked for only where anybody ever had needs. No run time is infinite: a program cannot hold that.
--- Of what lives in another ledger there is a state alone, with its sign changed.
+-- What the rules need to know about tasks. Needs are looked up only if the ledger has ever had any. Run times are
+-- capped, because a program cannot hold infinity. Of a task in another ledger only the state is known; its sign is
+-- changed.
 create function tusk_fn.known_of(_ids uuid[]) returns table (
   id uuid, state smallint, lane bigint, queue text, tenant text, key text, attempt int, crashes int,
   run_at timestamptz, claimed_at timestamptz, finished_at timestamptz, reason text, worker uuid, token uuid,
@@ -186,8 +186,8 @@ begin
   end if;
 end $$;
 
--- The open needs of others for tasks, but of those that somebody else holds: they are left
--- in doubt. In the order in which they were enqueued.
+-- The open needs of other tasks for these, in the order in which those were enqueued. Tasks that somebody else holds
+-- are left out: their needs stay in doubt.
 create function tusk_fn.children_to_tell(_ids uuid[]) returns table (child uuid, parent uuid, policy smallint)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
@@ -206,8 +206,8 @@ begin
   order by w.enqueued_at, w.n;
 end $$;
 
--- Takes tasks that were completed, and left nothing but a completion, out of their flushes,
--- which are locked. The attempts of those that run again go into their histories.
+-- Removes plainly completed tasks from their flushes, which are locked. The attempts of the tasks in _again, which run
+-- once more, go into their histories.
 create function tusk_fn.take_completed(_ids uuid[], _again uuid[]) returns setof tusk.waiting language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan set jit = off
@@ -239,8 +239,8 @@ begin
   from f;
 end $$;
 
--- Takes available tasks out of the log, whose lanes are locked. Rows that a lane's tally counts
--- count as having left the lane.
+-- Deletes available tasks from the log. Their lanes are locked. Rows that a lane's tally counts count as having left
+-- the lane.
 create function tusk_fn.take_available(_ids uuid[], _lanes bigint[]) returns setof tusk.waiting language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan set jit = off
@@ -266,8 +266,8 @@ begin
   from gone g;
 end $$;
 
--- Takes tasks of these states out of where they are, all of them locked. _lanes are those of
--- the available ones; of the completed ones _again run once more.
+-- Removes tasks, all of them locked, from their places, which follow from the states in _was. _lanes are the lanes of
+-- available tasks; _again are the completed tasks that run once more.
 create function tusk_fn.take_tasks(_ids uuid[], _was smallint[], _lanes bigint[], _again uuid[])
 returns setof tusk.waiting language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -302,10 +302,9 @@ begin
   end if;
 end $$;
 
--- Puts tasks where they go, in order, from where they were; a state of 0 is nowhere. Of the
--- rows that a task leaves in the log the one of the latest transaction is the latest: one that
--- began before the task's last attempt was put there leaves it to the next admission. Returns
--- the tasks that were left so.
+-- Moves tasks from their places to new ones, in order. A task whose new state is 0 is deleted. Of a task's rows in the
+-- log, the one of the latest transaction counts: if this transaction began before the row of the latest attempt was
+-- written, the task is left to the next admission. Returns the tasks that were left.
 create function tusk_fn.put_tasks(_changes json, _lanes bigint[]) returns uuid[] language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -350,7 +349,7 @@ begin
   return coalesce(_early, '{}');
 end $$;
 
--- Writes keys, which are locked unless they are new: then nobody else may have made them.
+-- Writes keys. They are locked unless they are new; if somebody else has stored a new one meanwhile, all starts over.
 create function tusk_fn.write_keys(_queues bigint[], _keys text[], _holders uuid[], _awaiting uuid[], _ended uuid[],
   _sources timestamptz[], _tasks bigint[], _new boolean[]) returns void language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
@@ -382,8 +381,8 @@ begin
     where k.tasks <= 0));
 end $$;
 
--- Writes what tasks need from now on; _of says whose need each is. What is open is in doubt
--- until its parent was seen after this has committed.
+-- Replaces the needs of tasks; _of names the task of each need. Open needs are in doubt until their parent was seen
+-- after this commit.
 create function tusk_fn.write_needs(_children uuid[],
   _of uuid[], _parents uuid[], _policies smallint[], _open boolean[])
 returns void language plpgsql
@@ -405,7 +404,7 @@ begin
   on conflict (child, parent) do update set n = excluded.n;
 end $$;
 
--- Forgets the open needs of tasks that wait no more.
+-- Forgets the open needs of tasks that no longer wait.
 create function tusk_fn.close_needs(_children uuid[]) returns void language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
