@@ -1,6 +1,6 @@
--- The ends that no open transaction may have missed, as a snapshot in which they are visible.
--- A transaction that took a task for unfinished had an xid before that task ended, so what
--- is visible here ended for it when all xids up to one drawn now have ended.
+-- A snapshot of the ends that no open transaction can have missed. A transaction that took a task for unfinished had
+-- drawn its xid before that task ended. So once all xids up to one drawn now have ended, everything that is visible now
+-- has ended for everybody.
 create function tusk_fn.over() returns pg_snapshot language plpgsql as $$
 declare
   _here pg_snapshot := pg_current_snapshot();
@@ -17,17 +17,16 @@ begin
   return g.over;
 end $$;
 
--- Says whether a task that ended in a transaction may go. An xid from the future is that of
--- another server, from before a rebase.
+-- Whether a task that ended in a transaction may be deleted. An xid from the future is one of another server, from
+-- before a rebase.
 create function tusk_fn.may_go(_xid xid8, _over pg_snapshot) returns boolean language sql stable as $$
   select pg_visible_in_snapshot(_xid, _over) or _xid >= pg_snapshot_xmax(pg_current_snapshot())
 $$;
 
--- Deletes finished tasks whose retention is over, at most _limit of them, but those
--- that somebody holds or whose key somebody holds: they go another time. So do those that
--- an open transaction may have seen unfinished: it may bring a task that needs them. _keep has
--- the retentions of completed, cancelled and discarded tasks in queues that have none of their own.
--- It looks at _looks flushes, and the next call goes on from hand.
+-- Deletes up to _limit finished tasks whose retention is over. Tasks that somebody holds, or whose key somebody holds,
+-- are left for later. So are tasks that an open transaction may have seen unfinished: it may store a task that needs
+-- them. _keep has the retentions of completed, cancelled and discarded tasks in queues without retentions of their own.
+-- A call reads _looks flushes, and the next call continues at hand.
 create function tusk_fn.prune(_term bigint, _limit int, _keep bigint[], _queues tusk_fn.retention[],
   _keep_stats bigint, _forget bigint, _from bigint, _looks int,
   out deleted int, out hand bigint)
@@ -36,7 +35,7 @@ language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable
 declare
   _now   timestamptz := clock_timestamp();
   _over  pg_snapshot;
-  _young timestamptz; -- no queue is rid of what was completed later
+  _young timestamptz; -- no queue deletes what was completed later
   _more  int;
 begin
   perform tusk_fn.need_read_committed();
@@ -63,7 +62,7 @@ begin
   end if;
 end $$;
 
--- Deletes cancelled and discarded tasks, and those completed with an outcome of their own.
+-- Deletes cancelled and discarded tasks, and completed ones that have a row of their own.
 create function tusk_fn.prune_dead(_now timestamptz, _over pg_snapshot, _keep bigint[], _queues tusk_fn.retention[],
   _limit int) returns int
 language plpgsql as $$
@@ -94,12 +93,12 @@ begin
   return coalesce(cardinality(_ids), 0);
 end $$;
 
--- Deletes completed tasks with their batch's row: their rows in the log mean nothing
--- without it, and leave with their segment.
+-- Deletes completed tasks with the row of their flush. Without it their rows in the log mean nothing; those go with
+-- their segment.
 --
--- Flushes are looked at in the order of their xids, which is nearly that in which they
--- ended, up to one that no queue would be rid of. In front of it may be any number that
--- some queue keeps for longer, which is why there are _looks.
+-- Flushes are read in the order of their xids, which is nearly the order in which they ended, up to the first that is
+-- too young for every queue. Before it there may be any number of flushes that some queue keeps for longer, so _looks
+-- bounds a call.
 create function tusk_fn.prune_flushes(_now timestamptz, _young timestamptz, _over pg_snapshot, _keep bigint,
   _queues tusk_fn.retention[], _from bigint, _limit int, _looks int, out deleted int, out hand bigint)
 language plpgsql as $$
@@ -115,7 +114,8 @@ declare
 begin
   deleted := 0;
   hand := 0;
-  select e.upto, e.late into _upto, _late from tusk.stat_end e for share; -- nobody sums up what goes meanwhile
+  -- Locked, so that nobody sums up what is deleted meanwhile.
+  select e.upto, e.late into _upto, _late from tusk.stat_end e for share;
   for f in
     select x.ctid as at, x.xid, x.finished_at,
       x.finished_at <= _now - nullif(case when q.queue is null then _keep else q.completed end, 0)
@@ -125,7 +125,7 @@ begin
     where x.xid >= _from::text::xid8 and _young is not null
     order by x.xid
   loop
-    exit when f.finished_at > _young and f.finished_at <= _now; -- it may be later, where the clock was set back
+    exit when f.finished_at > _young and f.finished_at <= _now; -- later than now if the clock was set back
     _look := _look + 1;
     if deleted >= _limit or _look > _looks then
       hand := f.xid::text::bigint;
@@ -151,7 +151,7 @@ begin
   end loop;
 end $$;
 
--- Deletes statistics from before a time, and groups of errors that no task has any more.
+-- Deletes statistics of before a time, and groups of errors that no task has any more.
 create function tusk_fn.prune_stats(_before timestamptz, _limit int) returns void
 language plpgsql as $$
 #variable_conflict use_column
@@ -178,8 +178,7 @@ begin
     limit _limit for update skip locked));
 end $$;
 
--- Forgets the keys of tasks that were completed in a lane. False: somebody holds one, and
--- nothing is forgotten.
+-- Forgets the keys of tasks that were completed in a lane. Returns false, and forgets nothing, if somebody holds one.
 create function tusk_fn.forget_keys_of(_lane bigint, _ids uuid[]) returns boolean language plpgsql as $$
 declare
   _named uuid[];
@@ -197,8 +196,8 @@ begin
   return true;
 end $$;
 
--- Deletes a flush, but keeps its statistics where nobody has summed them up yet: those of xids
--- from _upto on, and of _late ones.
+-- Deletes a flush. Its statistics are kept if they are not summed up yet, as those of xids from _upto on and of _late
+-- are not.
 create function tusk_fn.drop_flush(_at tid, _upto xid8, _late xid8[]) returns void language sql volatile as $$
   with gone as (
     delete from tusk.outcome x where x.ctid = _at returning x.xid, x.finished_at, x.stats)
@@ -206,7 +205,7 @@ create function tusk_fn.drop_flush(_at tid, _upto xid8, _late xid8[]) returns vo
   select g.finished_at, g.stats from gone g where g.stats is not null and (g.xid >= _upto or g.xid = any(_late))
 $$;
 
--- Notes which queues keep completed tasks for much less than others, or for much longer.
+-- Records which queues keep completed tasks for a much shorter, or a much longer, time than others.
 create function tusk_fn.classify(_term bigint, _keep bigint, _queues tusk_fn.retention[]) returns void
   language plpgsql as $$
 #variable_conflict use_column
@@ -232,7 +231,7 @@ begin
   insert into tusk.class (queue, class) select * from unnest(_other, _class);
 end $$;
 
--- Forgets what is kept about tasks besides the tasks themselves.
+-- Deletes what is kept about tasks besides the tasks themselves.
 create function tusk_fn.forget_tasks(_ids uuid[]) returns void language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 begin

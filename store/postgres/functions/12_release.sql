@@ -1,9 +1,8 @@
--- What an archive takes of finished tasks whose retention is over, and how they are deleted
--- once it has them. Retentions are those of prune, and so are the tasks that may go.
+-- How an archive reads finished tasks whose retention is over, and how they are deleted once it has them. Retentions,
+-- and which tasks may go, are as in prune.
 
--- The flushes after an xid whose tasks are due, oldest first: all those of each xid, until they
--- have _tasks tasks, or _looks flushes were looked at. A last row without firsts says that
--- there may be more, after its xid.
+-- The flushes after an xid whose tasks are due, oldest first. All flushes of an xid come together, until there are
+-- _tasks tasks or _looks flushes were read. A last row without firsts says that there may be more after its xid.
 create function tusk_fn.due_flushes(_keep bigint, _queues bigint[], _completed bigint[], _after bigint, _tasks bigint,
   _looks int)
 returns table (xid bigint, lane bigint, token uuid, worker uuid, claimed_at timestamptz, finished_at timestamptz,
@@ -48,7 +47,7 @@ begin
   end loop;
 end $$;
 
--- The dead tasks after an end that are due, oldest first.
+-- The dead tasks that are due and ended after a given one, oldest first.
 create function tusk_fn.due_dead(_keep bigint[], _queues bigint[], _completed bigint[], _cancelled bigint[],
   _discarded bigint[], _at timestamptz, _id uuid, _limit int)
 returns setof tusk.dead language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
@@ -75,8 +74,8 @@ begin
   limit _limit;
 end $$;
 
--- Deletes flushes that had so many tasks. Answers with the places of those that have fewer
--- by now, or are gone, and of those that are held, which stay.
+-- Deletes flushes that had this many tasks. Returns the places of flushes that have fewer by now or are gone, and of
+-- flushes that are held. Those stay.
 create function tusk_fn.release_flushes(_xids bigint[], _lanes bigint[], _tokens uuid[], _finished timestamptz[],
   _tasks bigint[])
 returns table (place int, held boolean)
@@ -94,7 +93,8 @@ declare
   o       record;
 begin
   perform tusk_fn.need_read_committed();
-  select e.upto, e.late into _upto, _late from tusk.stat_end e for share; -- nobody sums up what goes meanwhile
+  -- Locked, so that nobody sums up what is deleted meanwhile.
+  select e.upto, e.late into _upto, _late from tusk.stat_end e for share;
   for i in 1 .. cardinality(_xids) loop
     _found := 0;
     for o in
@@ -123,8 +123,7 @@ begin
   end loop;
 end $$;
 
--- Deletes dead tasks that ended in these transactions. Answers with the ids of those that
--- somebody holds, which stay.
+-- Deletes dead tasks that ended in these transactions. Returns the ids of those that somebody holds. Those stay.
 create function tusk_fn.release_dead(_ids uuid[], _xids bigint[]) returns uuid[]
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan as $$

@@ -1,9 +1,8 @@
--- Puts finished tasks back that an archive has kept, as they were, but that they end now. They
--- are told by the place of their args, settings and outputs. Answers with the ids of those that
--- exist, which are left alone.
+-- Restores finished tasks from an archive as they were, except that they end now. _args, _settings and _outputs are in
+-- the order of their places. Returns the ids of tasks that exist; those are left alone.
 --
--- No transaction has ended them: their xids are behind all that there will be, by when they were
--- put back, so that no reader of ends is told of them, and each has its own.
+-- No transaction has ended these tasks. Their xid is made of the time and lies beyond every real one, so that readers
+-- of ends are not told of them.
 create function tusk_fn.restore(_tasks json, _args bytea[], _settings bytea[], _outputs bytea[]) returns uuid[]
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off

@@ -1,9 +1,8 @@
--- A queue may have many ledgers. What a task needs may then live in another one. It is
--- known by its row in far alone, which says what its own ledger has told of it.
+-- A queue may have many ledgers. Then a task may need one that lives in another ledger. Here that one is known only by
+-- its row in far, which has what its own ledger has told.
 
--- Writes what was heard of tasks elsewhere. Returns the tasks here that need those which
--- have ended, or are gone: they are in doubt from now on. What nobody has needed or asked for
--- in an hour is forgotten.
+-- Stores what was heard of tasks in other ledgers. Needs for those that have ended, or are gone, are in doubt from now
+-- on, and the tasks that have such needs are returned. What nobody has needed or asked for in an hour is forgotten.
 create function tusk_fn.hear(_ids uuid[], _states smallint[]) returns setof uuid language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -27,8 +26,8 @@ begin
   where x.state <> 9;
 end $$;
 
--- What tasks here need of other ledgers, above an id: what is needed, and what was announced in
--- the last hour, because the transaction that will need it may not have committed yet.
+-- The tasks of other ledgers that tasks here need, from an id on. They include those that were announced in the last
+-- hour, because the transaction that will need them may not have committed yet.
 create function tusk_fn.needed(_after uuid, _limit int) returns table (id uuid, state smallint, announced boolean)
 language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
@@ -47,7 +46,7 @@ begin
   order by f.id limit _limit;
 end $$;
 
--- Whether tasks need others of another ledger, or letters wait in a lane.
+-- Whether tasks need others in another ledger, or letters wait in a lane.
 create function tusk_fn.needs_others(_letters bigint) returns boolean language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -56,7 +55,7 @@ begin
     or exists (select from tusk.waiting w where w.lane = _letters and w.state = 1);
 end $$;
 
--- Takes note of tasks that another ledger sends, and returns those that are new here.
+-- Records the tasks that another ledger sends, and returns those that are new here.
 create function tusk_fn.deliver(_ids uuid[]) returns setof uuid language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$

@@ -1,7 +1,6 @@
--- Housekeeping of lanes and leases, a short transaction for each: counts new
--- rows into the lane's tally, trims its old positions, moves an idle lane on so
--- that old segments are behind it, and closes what transactions have finished.
--- Most of many lanes need nothing: they are sorted out in one statement.
+-- Housekeeping of lanes and leases, in a short transaction for each: it adds new rows to the lane's tally, trims its
+-- old positions, moves an idle lane on so that old segments are behind it, and closes tasks that users' transactions
+-- have finished. Most lanes need nothing, and one statement sorts them out.
 create procedure tusk_fn.tidy(_term bigint, _keep_positions int, _idle_xids bigint) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -24,8 +23,8 @@ begin
     select l.token, l.lane from tusk.lease l
     where bit_count(l.open) = 0 or exists (select from tusk.finished f where f.token = l.token)
   loop
-    -- Whoever holds it closes it, too; judged without the lock, what has just been
-    -- closed would be open again.
+    -- A flush that holds the lease closes it as well. Judged without the lock, tasks that it has just closed would be
+    -- open again.
     _held := array(select l.ctid from tusk.lease l where l.token = x.token and l.lane = x.lane for update skip locked);
     if cardinality(_held) > 0 then
       perform tusk_fn.close(x.token, x.lane, '{}', _held);
@@ -38,8 +37,8 @@ begin
   delete from tusk.stop s where not exists (select from tusk_fn.running r where r.token = s.token and r.id = s.id);
 end $$;
 
--- Names lanes that hold tasks and have no name, by the queues that anybody speaks of, and
--- returns those whose name nobody knows. Their indexes are read from lane to lane.
+-- Gives lanes that hold tasks but have no name the name of a queue that is mentioned anywhere, and returns the lanes
+-- whose name is lost. The indexes are read from lane to lane.
 create function tusk_fn.name_lost_lanes(_term bigint) returns bigint[] language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off
   set jit = off as $$
@@ -78,7 +77,7 @@ begin
   return array(select x.lane from unnest(_lost) x(lane) where not exists (select from tusk.lane l where l.id = x.lane));
 end $$;
 
--- The lanes that have something to be tidied.
+-- The lanes that have something to tidy.
 create function tusk_fn.untidy_lanes(_keep_positions int, _idle_xids bigint) returns bigint[] language plpgsql
 set enable_memoize = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
@@ -105,7 +104,7 @@ begin
       or exists (select from tusk.lane_position q where q.lane = l.id and q.no < p.no - 2 * _keep_positions));
 end $$;
 
--- The lane's lock is held.
+-- Tidies a lane whose lock the caller holds.
 create function tusk_fn.tidy_lane(_lane bigint, _keep_positions int, _idle_xids bigint) returns void
   language plpgsql as $$
 #variable_conflict use_column
@@ -136,8 +135,7 @@ begin
   if exists (select from tusk.lane_position q where q.lane = _lane and q.no < p.no - 2 * _keep_positions) then
     delete from tusk.lane_position q where q.lane = _lane and q.no < p.no - _keep_positions;
   end if;
-  -- Whom a claim saw at work is looked for by every claim after it, until the lane is
-  -- moved on.
+  -- Until the lane is moved on, every claim looks for the rows of transactions that an earlier claim saw in flight.
   if p.win is null and (
       pg_snapshot_xmax(_here)::text::bigint - pg_snapshot_xmin(p.done)::text::bigint > _idle_xids
       or pg_snapshot_xmin(p.done) < pg_snapshot_xmax(p.done) and pg_snapshot_xmin(_here) >= pg_snapshot_xmax(p.done))
@@ -150,7 +148,7 @@ begin
   end if;
 end $$;
 
--- Whether nothing in the database is of a lane.
+-- Whether nothing in the database belongs to a lane.
 create function tusk_fn.is_idle(_lane bigint) returns boolean language sql stable as $$
   select not exists (select from tusk.log t where t.lane = _lane)
     and not exists (select from tusk.waiting w where w.lane = _lane)
@@ -160,11 +158,10 @@ create function tusk_fn.is_idle(_lane bigint) returns boolean language sql stabl
     and not exists (select from tusk.failure f where f.queue = _lane >> 16)
 $$;
 
--- Forgets lanes that have had no task for long, of up to _limit that follow _from, and returns
--- the last one that it looked at; null: there are no more. Processes remember for a while,
--- which must be well below _after (in microseconds), that a lane has a name. So a lane is
--- marked first, and goes when it has been idle for _after and every transaction that may
--- have trusted the row has ended.
+-- Looks at up to _limit lanes after _from and forgets those that have had no task for long. Returns the last lane that
+-- it looked at, or null at the end. Processes remember for a while that a lane has a name; _after (microseconds) must
+-- be well above that. So a lane is marked first. It is deleted once it has been idle for _after, and every transaction
+-- has ended that may have relied on its row.
 create function tusk_fn.forget_lanes(_term bigint, _from bigint, _limit int, _after bigint) returns bigint
   language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
@@ -186,7 +183,7 @@ begin
     group by l.id having bool_and(coalesce(l.idle_xid < pg_snapshot_xmin(pg_current_snapshot()), false))
   loop
     continue when not tusk_fn.try_lane(_lane);
-    continue when not tusk_fn.is_idle(_lane); -- nobody claims from it now
+    continue when not tusk_fn.is_idle(_lane); -- under the lane's lock nobody claims from it
     delete from tusk.lane l where l.id = _lane and l.idle_xid is not null;
     delete from tusk.lane_position p where p.lane = _lane;
     with gone as (delete from tusk.lane_tally a where a.lane = _lane returning a.added)
@@ -198,9 +195,9 @@ begin
   return _all[cardinality(_all)];
 end $$;
 
--- Makes the next segment when the bounded ones come to an end. The log has to be
--- nobody's for a moment: that is waited for without a lock, in which all others would
--- have to wait as well, and given up when a transaction goes on for long.
+-- Makes the next segment when the bounded ones are nearly full. For a moment nobody may use the log. The function waits
+-- for that moment without a lock, since everybody else would have to wait behind the lock, and gives up if a
+-- transaction goes on for long.
 create function tusk_fn.add_segment(_term bigint, _hours int) returns text language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
@@ -239,10 +236,9 @@ begin
   return _name;
 end $$;
 
--- Waits for a moment from which the log can be locked soon: all who used it a quarter of a
--- second before, or less, have ended. Bounds what follows in its transaction, for a lock that is
--- waited for holds up all others: they wait for those who have begun since, one of whom may stay.
--- False: there was no such moment in time, as somebody has used the log for longer.
+-- Waits for a moment at which the log can be locked soon: every transaction that used it a quarter of a second before
+-- has ended. Sets a lock timeout for the rest of the transaction, because everybody queues up behind a lock that waits
+-- for a transaction which began since and stays open. Returns false if a transaction has used the log for longer.
 create function tusk_fn.await_log(_most int) returns boolean language plpgsql as $$
 declare
   _end   timestamptz := clock_timestamp() + _most * interval '1 ms';
@@ -271,8 +267,8 @@ begin
   return false;
 end $$;
 
--- Makes the tables of a segment, which is no part of the log yet. While all queues
--- keep their tasks for about the same time it is one table.
+-- Makes the tables of a segment, which is not part of the log yet. It is one table while all queues keep their tasks
+-- for about the same time.
 create function tusk_fn.make_segment(_name text) returns void language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -299,8 +295,8 @@ begin
   end loop;
 end $$;
 
--- Names a table of the log that nothing needs any more: a segment, or what a segment
--- has for queues of one class. What is no part of the log any more comes first.
+-- Returns the name of a table of the log that nothing needs any more: a segment, or the part of a segment for the
+-- queues of one class. Tables that were detached from the log already come first.
 create function tusk_fn.spent_segment(out parent text, out name text) language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
@@ -328,7 +324,7 @@ begin
         parent := 'log'; name := s.name;
         return;
       end if;
-      _kept := true; -- and so are all later ones that are a single table
+      _kept := true; -- and so are all later segments of a single table
     end if;
     for p in select x.* from tusk.segment_part x where x.segment = s.name loop
       if tusk_fn.is_spent(s.hi, p.queues, case when p.queues is null then
@@ -341,8 +337,8 @@ begin
   parent := null; name := null;
 end $$;
 
--- Says whether of some queues (null: of all but others) no lease and no completed task
--- points below an xid, and every lane is past it.
+-- Whether, of some queues (null: of all but others), no lease and no completed task points below an xid, and every lane
+-- is past it.
 create function tusk_fn.is_spent(_hi xid8, _queues bigint[], _others bigint[]) returns boolean language plpgsql as $$
 begin
   return not exists (
@@ -362,8 +358,8 @@ begin
           and tusk_fn.unclaimed(t.lane, t.xid, tusk_fn.last_n(t.n, t.packed))));
 end $$;
 
--- Drops a table of the log that nothing needs any more, and says whether there was one. As
--- for a new segment, the log has to be nobody's for a moment.
+-- Drops a table of the log that nothing needs any more, and returns whether there was one. As for a new segment, nobody
+-- may use the log for a moment.
 create function tusk_fn.drop_segment(_term bigint) returns boolean language plpgsql set jit = off as $$
 declare
   _parent text;
@@ -385,7 +381,7 @@ begin
   return true;
 end $$;
 
--- Forgets a segment, or a part of one, and what the catalogue says of it.
+-- Forgets a segment, or a part of one, and its entries in the catalogue.
 create function tusk_fn.forget_segment(_name text) returns void language sql as $$
   with part as (delete from tusk.segment_part where name = _name returning segment, queues),
   whole as (delete from tusk.segment where name = _name returning hi),

@@ -1,7 +1,6 @@
--- What ended in transactions from _from on, of _limit rows or so, and no further than the
--- oldest transaction that is still open: below it nothing is ever added. next is where to go
--- on from; without an id nothing ended. Completions are told by outcomes, ends of other
--- attempts by attempts, and the rest by dead tasks.
+-- The ends in transactions from _from on: about _limit rows, and none beyond the oldest transaction that is still open,
+-- below which nothing is ever added. next is where the next call continues; a row without an id says that nothing
+-- ended. Completions come from outcomes, ends of other attempts from attempts, and the rest from dead tasks.
 create function tusk_fn.ended(_from xid8, _limit int) returns table (next text, id uuid, queue text, state smallint,
   at timestamptz, rescued boolean)
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
@@ -47,8 +46,8 @@ begin
   order by r.xid, r.at;
 end $$;
 
--- Writes down the next stretch of the log, of _aim rows or so, once there are _least
--- rows behind which nobody writes any more. Says whether there is more to do.
+-- Adds the next stretch of the log to the catalogue, about _aim rows, once there are _least rows behind which nobody
+-- writes any more. Returns whether there is more to do.
 create function tusk_fn.catalogue_next(_term bigint, _least int, _aim int) returns boolean language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
 #variable_conflict use_column
@@ -119,7 +118,7 @@ begin
   return _hi < _end;
 end $$;
 
--- A task that is replaced before it has started keeps its row of the log.
+-- Adds an entry for a task whose values were replaced in its row of the log.
 create function tusk_fn.catalogue_anew(t tusk_fn.task, _kind text, _tags text[]) returns void language plpgsql as $$
 begin
   insert into tusk.catalogue (lane, kind, tag, lo, hi, newest, oldest, from_at, until_at, tasks, ids)
@@ -132,8 +131,7 @@ begin
     where u.tag is not null and (t.tags is null or u.tag <> all(t.tags))) w;
 end $$;
 
--- Tasks that have all tags, or were enqueued in a span of time, _limit of them at
--- most, in no order.
+-- Up to _limit tasks that have all tags, or that were enqueued in a span of time, in no particular order.
 create function tusk_fn.few_waiting(_tags text[], _since timestamptz, _until timestamptz, _limit int)
   returns setof uuid language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = on set jit = off as $$

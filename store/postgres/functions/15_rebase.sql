@@ -1,5 +1,5 @@
--- Whether the log's transaction ids are this server's: none comes from another, nor
--- from the future, as in a dump that went back to where the server was cloned from.
+-- Whether the log's transaction ids are this server's. They are not if the server is another one, or if some lie in the
+-- future, as in a dump that is restored into the server from which this one was cloned.
 create function tusk_fn.at_home() returns boolean language sql stable as $$
   select exists (select from tusk.server s, pg_control_system() c where s.system_identifier = c.system_identifier)
     and not exists (
@@ -11,7 +11,7 @@ create function tusk_fn.at_home() returns boolean language sql stable as $$
       where exists (select from tusk.log t where t.lane = l.id and t.xid >= pg_snapshot_xmax(pg_current_snapshot())))
 $$;
 
--- What can be claimed, or was running.
+-- The tasks that can be claimed, or that were running.
 create function tusk_fn.unfinished() returns setof tusk_fn.task language sql stable as $$
   select distinct on (t.id) t.*
   from tusk_fn.task t
@@ -20,10 +20,9 @@ create function tusk_fn.unfinished() returns setof tusk_fn.task language sql sta
   order by t.id, t.xid desc, t.n desc
 $$;
 
--- After a restore into another server: the log's transaction ids mean nothing
--- there. What had been claimed and ended is put before everything, and what had
--- not, leased or available, is written anew. Nobody may work meanwhile. Returns
--- the number of tasks that can be claimed.
+-- For a database that was restored into another server, where the log's transaction ids mean nothing. Tasks that had
+-- ended get an id before all others; tasks that were running or available are written again. Nobody may work meanwhile.
+-- Returns the number of tasks that can be claimed.
 create function tusk_fn.rebase() returns bigint language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare

@@ -1,5 +1,4 @@
--- Enqueues a task from any language, or from a trigger. With a key it returns the id of
--- the unfinished task that has the key already, if there is one.
+-- Enqueues a task from any language, or from a trigger. If an unfinished task has the key already, its id is returned.
 create function tusk_fn.enqueue(kind text, args json, queue text, priority int, run_at timestamptz, key text,
   tenant text, tags text[])
 returns uuid language plpgsql as $$
@@ -18,7 +17,7 @@ begin
   return _id;
 end $$;
 
--- Refuses what a task cannot have: the limits are those of the library.
+-- Refuses values that a task cannot have. The limits are those of the library.
 create function tusk_fn.check_task(_kind text, _args json, _queue text, _priority int, _run_at timestamptz, _key text,
   _tenant text, _tags text[])
 returns void language plpgsql as $$
@@ -58,7 +57,7 @@ begin
   end if;
 end $$;
 
--- Control characters, and those that turn the direction of text, cannot be shown.
+-- Refuses control characters, and those that change the direction of text: they cannot be shown.
 create function tusk_fn.check_text(_field text, _text text) returns void language plpgsql as $$
 begin
   if _text ~ '[\u0001-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]' then
@@ -104,12 +103,12 @@ begin
   if _brackets <> '' then
     perform tusk_fn.refuse('args', 'is nested deeper than 64 levels');
   end if;
-  perform _args::jsonb; -- which knows NUL and lone surrogates
+  perform _args::jsonb; -- which refuses NUL and lone surrogates
 exception when untranslatable_character or invalid_text_representation or numeric_value_out_of_range then
   perform tusk_fn.refuse('args', format('cannot be stored: %s', sqlerrm));
 end $$;
 
--- Whether the tasks of a queue take turns: it has limits, other than one of each worker alone.
+-- Whether the tasks of a queue take turns: it has limits other than one for each worker.
 create function tusk_fn.takes_turns(_queue text) returns boolean language sql stable as $$
   select exists (
     select from (

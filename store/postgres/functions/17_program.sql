@@ -1,7 +1,7 @@
--- The functions of each program version stand in a schema of their own. tusk_fn is its name
--- wherever it is written here, and in the statements of the program.
+-- The functions of each version of the program are in a schema of their own. Here, and in the program's statements, it
+-- is called tusk_fn.
 
--- Says that this program runs. It waits for nobody.
+-- Records that this program runs. It waits for no lock.
 create function tusk_fn.seen() returns boolean language plpgsql security definer set search_path = pg_catalog, pg_temp
   set jit = off as $$
 begin
@@ -14,13 +14,13 @@ begin
   return true;
 end $$;
 
--- What users call by name: tusk.enqueue, tusk.find, the view tusk.tasks, and the trigger that
--- tells of ends in users' transactions. They lead to the functions of one program.
+-- Creates what users call by name: tusk.enqueue, tusk.find, the view tusk.tasks, and the trigger for ends in users'
+-- transactions. They call the functions of one program.
 create function tusk_fn.publish() returns void language plpgsql set jit = off as $$
 begin
   begin
     create or replace view tusk.tasks as select * from tusk_fn.tasks;
-  exception when invalid_table_definition then -- what another program published has columns that this one has not
+  exception when invalid_table_definition then -- another program has published a view with columns that this one lacks
     drop function tusk.find(uuid);
     drop view tusk.tasks;
     create view tusk.tasks as select * from tusk_fn.tasks;
@@ -29,7 +29,7 @@ begin
     set search_path = pg_catalog, pg_temp as $find$
     select * from tusk_fn.find($1)
   $find$;
-  -- With the rights of the schema's owner, so that whoever calls it needs no others.
+  -- With the rights of the schema's owner, so that callers need none of their own.
   create or replace function tusk.enqueue(kind text, args json default '{}', queue text default 'default',
     priority int default 0, run_at timestamptz default null, key text default null, tenant text default null,
     tags text[] default null)
@@ -54,8 +54,8 @@ begin
   perform tusk_fn.grant_rights();
 end $$;
 
--- Gives those who may read the log the functions that only read, and those who may write it
--- all others as well, but for what migrations and tusk db rebase do.
+-- Grants the functions that only read to roles that may read the log, and all others to roles that may write it, except
+-- those of migrations and of tusk db rebase.
 create function tusk_fn.grant_rights() returns void language plpgsql set jit = off as $$
 declare
   _to   text;
@@ -88,8 +88,7 @@ begin
   end loop;
 end $$;
 
--- Removes the functions of programs that no living worker belongs to, and that nobody has run
--- for a time.
+-- Removes the functions of programs that have no living worker and that nobody has run for a time.
 create function tusk_fn.drop_programs(_term bigint, _unseen interval) returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '1s'
 as $$
@@ -105,12 +104,12 @@ begin
     perform tusk_fn.hold_lead(_term);
     begin
       perform tusk_fn.drop_program(_name);
-    exception when dependent_objects_still_exist then -- a view of the user's, say: it stays
+    exception when dependent_objects_still_exist then -- such as a view of a user: the functions stay
     end;
   end loop;
 end $$;
 
--- Later ones are made of earlier ones, and what others have made of them is not dropped along.
+-- Drops what was created last first, and without cascade: what others have made of these functions stays.
 create function tusk_fn.drop_program(_name text) returns void language plpgsql as $$
 declare
   _what text;

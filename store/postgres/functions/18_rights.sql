@@ -1,9 +1,8 @@
--- Whoever may create functions in a schema that a session looks into could have it run
--- others than PostgreSQL's. So functions that are called from outside look into nothing
--- else; those that they call do not pay for it again, and those in SQL that become part of
--- a statement are bound when they are made. Procedures that commit set their own, and name
--- the schema of what stands beside that, which is parsed before. ids_of and place_of, which
--- are called for each row, leave nothing to the path.
+-- A role that can create functions in a schema of a session's search path could have the session run them in place of
+-- PostgreSQL's. So every function that is called from outside has a search path of its own. The functions that these
+-- call need not set it again, and SQL functions that are inlined are bound when they are created. Procedures that
+-- commit set the path themselves, and qualify the names in the same expression, which is parsed before. ids_of and
+-- place_of run for each row, and qualify every name.
 do $$
 declare
   _name text;
@@ -13,10 +12,10 @@ begin
     'drop_segment', 'due_dead', 'due_flushes', 'ended', 'few_dead', 'few_waiting', 'finish', 'finish_lease',
     'finish_more', 'finish_plain', 'finish_turns', 'finish_tx', 'finish_tx_more', 'first_segments', 'forget_lanes',
     'forget_tasks', 'give_back', 'grant_rights', 'grant_turns', 'hear', 'hold_lead', 'known_of', 'lanes_with_rows',
-    'lock_doomed', 'lock_tasks', 'name_lanes', 'name_lost_lanes', 'needed', 'needs_others', 'note_changes', 'prune', 'publish', 'put',
-    'put_needing', 'put_tasks', 'rebase', 'release_dead', 'release_flushes', 'rescue', 'restore', 'settle_children',
-    'states_of', 'tasks_of', 'turns', 'turns_since', 'unattend', 'unfinished', 'write_free_notes', 'write_keys',
-    'write_needs', 'write_notes']
+    'lock_doomed', 'lock_tasks', 'name_lanes', 'name_lost_lanes', 'needed', 'needs_others', 'note_changes', 'prune',
+    'publish', 'put', 'put_needing', 'put_tasks', 'rebase', 'release_dead', 'release_flushes', 'rescue', 'restore',
+    'settle_children', 'states_of', 'tasks_of', 'turns', 'turns_since', 'unattend', 'unfinished', 'write_free_notes',
+    'write_keys', 'write_needs', 'write_notes']
   loop
     execute format('alter function tusk_fn.%I set search_path = pg_catalog, pg_temp', _name);
   end loop;
@@ -29,10 +28,10 @@ begin
   end loop;
 end $$;
 
--- Segments are made and dropped by whoever leads, with the rights of their owner.
+-- The leader makes and drops segments with the rights of their owner.
 alter function tusk_fn.add_segment security definer;
 
 alter function tusk_fn.drop_segment security definer;
 
--- Nobody has rights but the owner, and those to whom he gives them: see tusk db roles.
+-- Only the owner has rights, and grants them: see tusk db roles.
 revoke execute on all routines in schema tusk_fn from public;
