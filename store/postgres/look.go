@@ -76,7 +76,7 @@ func (s *Store) lookText(f *store.Filter, t *lookTable, c *conditions, rows, mos
 // it, and how many rows that are at most.
 func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, most int) (from, few string, limit int) {
 	tenant := len(f.Tenants) == 1 && f.Tenants[0] != ""
-	if t.name == "log" && f.Key == "" && f.Fingerprint == "" && f.Workflow.IsZero() && !tenant {
+	if t.name == "log" && !exact(f) && !tenant {
 		cursor := "'" + highestID + "'"
 		if !f.Before.IsZero() {
 			cursor = c.arg([16]byte(f.Before))
@@ -98,6 +98,13 @@ func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, mos
 	}
 	if t.name == "log" { // in packs there is neither a key nor a tenant, a workflow nor a failure
 		c.list = append(c.list, "s.packed is null")
+	}
+	if t.only != "" && !whole(f) {
+		c.list = append(c.list, t.only)
+	}
+	if t.only == inLine {
+		from, few = s.lookLine(f, c)
+		return from, few, rows
 	}
 	if tenant {
 		c.add("s.tenant = ?", f.Tenants[0])
@@ -124,12 +131,41 @@ func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, mos
 		rows = most
 	}
 	if len(f.Tags) > 0 || !f.From.IsZero() || !f.Until.IsZero() {
-		few = strings.NewReplacer("{tags}", c.arg(f.Tags), "{since}", c.arg(lower(f.From)), "{until}",
-			c.arg(cmp.Or(f.Until, forever))).Replace(s.sql["look_few"])
-		one := strings.ReplaceAll(s.lookWhere(c, "s.id desc", "s.id = u.id"), "{rows}", "1")
-		from = strings.NewReplacer("{one}", one, "{look}", from).Replace(s.sql["look_few_rows"])
+		from, few = s.lookFew(f, c, from)
 	}
 	return from, few, rows
+}
+
+// lookFew looks at those that tags or a time find, if they are few.
+func (s *Store) lookFew(f *store.Filter, c *conditions, all string) (from, few string) {
+	few = strings.NewReplacer("{tags}", c.arg(f.Tags), "{since}", c.arg(lower(f.From)), "{until}",
+		c.arg(cmp.Or(f.Until, forever))).Replace(s.sql["look_few"])
+	return s.lookOnes(c, all), few
+}
+
+// lookOnes looks at the tasks of "few" one by one if they are few, and otherwise at all.
+func (s *Store) lookOnes(c *conditions, all string) string {
+	one := strings.ReplaceAll(s.lookWhere(c, "s.id desc", "s.id = u.id"), "{rows}", "1")
+	return strings.NewReplacer("{one}", one, "{look}", all).Replace(s.sql["look_few_rows"])
+}
+
+// lookLine looks at tasks that stand in line: those of a queue or a tenant if they are few, or else the newest of all.
+func (s *Store) lookLine(f *store.Filter, c *conditions) (from, few string) {
+	from = s.lookWhere(c, "s.id desc", "")
+	if len(f.Tags) > 0 {
+		return s.lookFew(f, c, from)
+	}
+	var queues []int64
+	if len(f.Queues) > 0 {
+		queues = hashesOf(f.Queues)
+	}
+	var tenant *string
+	if len(f.Tenants) == 1 {
+		tenant = &f.Tenants[0]
+	}
+	few = strings.NewReplacer("{queues}", c.arg(queues), "{tenant}", c.arg(tenant)).Replace(s.sql["look_few_line"])
+	many := strings.NewReplacer("{many}", strconv.Itoa(lookLined))
+	return many.Replace(s.lookOnes(c, from)), many.Replace(few)
 }
 
 // pinned begins a transaction in which the planner reads a whole table only where

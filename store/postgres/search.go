@@ -13,23 +13,29 @@ import (
 )
 
 const (
-	lookRows = 5000                   // of a table, in one statement
-	lookHits = 200                    // of those, at least
-	lookTime = 120 * time.Millisecond // after which no other statement is begun
-	wholeIDs = 256                    // fewer are listed by one statement
+	lookRows  = 5000                   // of a table, in one statement
+	lookLined = 1000                   // tasks of a line that are looked at one by one, at most
+	lookHits  = 200                    // of those, at least
+	lookTime  = 120 * time.Millisecond // after which no other statement is begun
+	wholeIDs  = 256                    // fewer are listed by one statement
 )
 
 type lookTable struct {
 	name, state string
 	states      []store.State
+	only        string // the part of the table in which to look
 }
+
+// inLine are those of the waiting tasks that stand in line for their turn. They have no entries in most indexes.
+const inLine = "s.line is not null"
 
 // lookTables are where tasks lie, with the states that they may have there. The log comes last: if it is looked at by
 // itself, a task that is admitted meanwhile is met there.
 var lookTables = []lookTable{
-	{"waiting", "s.state", []store.State{store.Scheduled, store.Pending, store.Retryable}},
-	{"dead", "s.state", []store.State{store.Completed, store.Cancelled, store.Discarded}},
-	{"log", "null::smallint", []store.State{store.Available, store.Running, store.Completed}},
+	{"waiting", "s.state", []store.State{store.Scheduled, store.Pending, store.Retryable}, "s.line is null"},
+	{"waiting", "s.state", []store.State{store.Pending}, inLine},
+	{"dead", "s.state", []store.State{store.Completed, store.Cancelled, store.Discarded}, ""},
+	{"log", "null::smallint", []store.State{store.Available, store.Running, store.Completed}, ""},
 }
 
 // Search implements store.Searcher. It looks at narrow parts of the newest rows of
@@ -136,6 +142,9 @@ func (s *Store) look(
 	var tables []*lookTable
 	for i := range lookTables {
 		t := &lookTables[i]
+		if t.only == inLine && whole(f) {
+			continue
+		}
 		if len(f.States) == 0 || slices.ContainsFunc(f.States, func(state store.State) bool {
 			return slices.Contains(t.states, state)
 		}) {
@@ -181,8 +190,21 @@ func (s *Store) look(
 }
 
 // direct reports whether an index of every table finds what matches.
-func direct(f *store.Filter) bool {
-	return f.Key != "" || f.Fingerprint != "" || !f.Workflow.IsZero() || len(f.Tenants) == 1
+func direct(f *store.Filter) bool { return exact(f) || len(f.Tenants) == 1 }
+
+// exact reports whether it finds those of a key, an error or a workflow.
+func exact(f *store.Filter) bool { return f.Key != "" || f.Fingerprint != "" || !f.Workflow.IsZero() }
+
+// whole reports whether an index of all that waits serves, those in line included: one of these, or that of ids.
+func whole(f *store.Filter) bool {
+	states := 0
+	for _, state := range lookTables[0].states {
+		if slices.Contains(f.States, state) {
+			states++
+		}
+	}
+	return exact(f) || len(f.Tenants) != 1 && len(f.Kinds) == 0 && len(f.Queues) == 0 && f.From.IsZero() &&
+		f.Until.IsZero() && (len(f.States) == 0 || states == len(lookTables[0].states))
 }
 
 // catalogued reports whether the catalogue of the log helps.

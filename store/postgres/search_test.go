@@ -48,6 +48,7 @@ func TestASearchInStepsIsTheList(t *testing.T) {
 			if n%11 == 0 {
 				tasks[i].Delay = time.Hour
 			}
+			tasks[i].Turn = n%7 == 0
 		}
 		if _, err := s.Enqueue(ctx, tasks); err != nil {
 			t.Fatal(err)

@@ -196,9 +196,14 @@ begin
   select c.queue, c.state, c.tasks, c.oldest
   from (
     select tusk_fn.queue_of(w.lane) as queue, w.state::int, w.tasks, null::timestamptz as oldest
-    from (select min(lane) as lane, state, count(*) as tasks from tusk.waiting
-      where lane >= (-1::bigint << 63) -- by its index alone
-      group by lane >> 16, state) w
+    from (
+      select min(x.lane) as lane, x.state, sum(x.tasks)::bigint as tasks
+      from ( -- each by its index alone
+        select min(lane) as lane, state, count(*) as tasks from tusk.waiting
+        where line is null and lane >= (-1::bigint << 63) group by lane >> 16, state
+        union all
+        select min(lane), 2, count(*) from tusk.waiting where line is not null group by lane >> 16) x
+      group by x.lane >> 16, x.state) w
     union all
     select tusk_fn.queue_of(r.lane), 4, r.tasks, null
     from (select min(l.lane) as lane, sum(l.tasks)::bigint as tasks from tusk_fn.load l group by l.lane >> 16) r

@@ -52,7 +52,7 @@ set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force
 as $$
 begin
   return exists (select from tusk_fn.needed('00000000-0000-0000-0000-000000000000', 1))
-    or exists (select from tusk.waiting w where w.lane = _letters and w.state = 1);
+    or exists (select from tusk.waiting w where w.lane = _letters and w.state = 1 and w.line is null);
 end $$;
 
 -- Records the tasks that another ledger sends, and returns those that are new here.

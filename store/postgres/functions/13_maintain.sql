@@ -53,11 +53,19 @@ begin
       select (select t.lane from tusk.log t where t.lane > h.lane order by t.lane limit 1) from held h
         where h.lane is not null),
     waits as (
-      (select w.lane from tusk.waiting w where w.lane >= (-1::bigint << 63) order by w.lane limit 1) -- by its index
+      (select w.lane from tusk.waiting w where w.line is null and w.lane >= (-1::bigint << 63) order by w.lane limit 1)
       union all
-      select (select w.lane from tusk.waiting w where w.lane > h.lane order by w.lane limit 1) from waits h
-        where h.lane is not null)
-    select x.lane from (select h.lane from held h union select h.lane from waits h) x
+      select (select w.lane from tusk.waiting w where w.line is null and w.lane > h.lane order by w.lane limit 1)
+      from waits h where h.lane is not null),
+    lines as ( -- a lane of each queue: of the others the log tells when their tasks are granted
+      (select w.lane from tusk.waiting w where w.line is not null
+       order by w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane, w.line, w.n limit 1)
+      union all
+      select (
+        select w.lane from tusk.waiting w where w.line is not null and w.lane >> 16 > h.lane >> 16
+        order by w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane, w.line, w.n limit 1)
+      from lines h where h.lane is not null)
+    select x.lane from (select h.lane from held h union select h.lane from waits h union select h.lane from lines h) x
     where x.lane is not null and not exists (select from tusk.lane l where l.id = x.lane));
   if cardinality(_lost) = 0 then
     return _lost;
@@ -151,7 +159,8 @@ end $$;
 -- Whether nothing in the database belongs to a lane.
 create function tusk_fn.is_idle(_lane bigint) returns boolean language sql stable as $$
   select not exists (select from tusk.log t where t.lane = _lane)
-    and not exists (select from tusk.waiting w where w.lane = _lane)
+    and not exists (select from tusk.waiting w where w.lane = _lane and w.line is null)
+    and not exists (select from tusk.waiting w where w.lane >> 16 = _lane >> 16 and w.line is not null)
     and not exists (select from tusk.dead d where d.lane = _lane)
     and not exists (select from tusk.lease l where l.lane = _lane)
     and not exists (select from tusk.outcome o where o.lane = _lane)

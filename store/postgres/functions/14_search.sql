@@ -139,8 +139,28 @@ begin
   if _tags is not null then
     return query select s.id from tusk.waiting s where s.tags @> _tags limit _limit;
   else
-    return query select s.id from tusk.waiting s where s.enqueued_at >= _since and s.enqueued_at < _until limit _limit;
+    return query
+    select s.id from tusk.waiting s
+    where s.line is null and s.enqueued_at >= _since and s.enqueued_at < _until limit _limit;
   end if;
+end $$;
+
+-- Up to _limit tasks in the lines of queues (null: of all), of one tenant unless that is null.
+create function tusk_fn.few_line(_queues bigint[], _tenant text, _limit int) returns setof uuid language plpgsql stable
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
+begin
+  return query
+  select s.id
+  from unnest(coalesce(_queues, array(select distinct l.id >> 16 from tusk.lane l))) q(queue)
+  cross join lateral (
+    (select w.id from tusk.waiting w
+     where _tenant is null and w.line is not null and w.lane >> 16 = q.queue
+     order by w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane, w.line, w.n limit _limit)
+    union all
+    (select w.id from tusk.waiting w
+     where w.line is not null and w.lane >> 16 = q.queue and coalesce(w.tenant, '') = _tenant
+     order by w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane, w.line, w.n limit _limit)) s
+  limit _limit;
 end $$;
 
 create function tusk_fn.few_dead(_tags text[], _since timestamptz, _until timestamptz, _limit int) returns setof uuid

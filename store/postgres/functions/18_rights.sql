@@ -9,7 +9,7 @@ declare
 begin
   foreach _name in array array['add_free_notes', 'add_notes', 'add_segment', 'admit_all', 'at_home', 'attend', 'beat',
     'candidate', 'catalogue_next', 'claim', 'counts', 'children_to_tell', 'close_needs', 'deliver', 'doubt_children',
-    'drop_segment', 'due_dead', 'due_flushes', 'ended', 'few_dead', 'few_waiting', 'finish', 'finish_lease',
+    'drop_segment', 'due_dead', 'due_flushes', 'ended', 'few_dead', 'few_line', 'few_waiting', 'finish', 'finish_lease',
     'finish_more', 'finish_plain', 'finish_turns', 'finish_tx', 'finish_tx_more', 'first_segments', 'forget_lanes',
     'forget_tasks', 'give_back', 'grant_rights', 'grant_turns', 'hear', 'hold_lead', 'known_of', 'lanes_with_rows',
     'lock_doomed', 'lock_tasks', 'name_lanes', 'name_lost_lanes', 'needed', 'needs_others', 'note_changes', 'prune',

@@ -54,6 +54,10 @@ select x.* from (select distinct l.id from tusk.lane l{lanes}) q(lane) cross
 few as materialized (select array(select tusk_fn.few_{table}({tags}::text[], {since}::timestamptz,
   {until}::timestamptz, {many} + 1)) as ids),
 
+-- name: look_few_line
+-- The same of those that stand in line.
+few as materialized (select array(select tusk_fn.few_line({queues}::bigint[], {tenant}::text, {many} + 1)) as ids),
+
 -- name: look_few_rows
 select x.* from few cross join lateral pg_catalog.unnest(few.ids) u(id) cross join lateral (
   {one}) x
