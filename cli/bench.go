@@ -62,7 +62,7 @@ against a bar.
                    at least 0.7 of the speed without limits
   tenants-held     the same limits while another transaction is held open; at
                    least 0.9 of the speed without one, and at most one dead row
-                   for 100 tasks
+                   for 100 tasks; runs --tasks three times, the first unmeasured
   fair             how long 50 tenants with 10 tasks each wait (p99) beside one
                    with --tasks; at most 250 ms
   beside           produce-consume on a queue without limits while another has

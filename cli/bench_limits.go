@@ -121,12 +121,15 @@ func (r *benchRun) tenantsScenario(ctx context.Context, report *barReport) (err 
 }
 
 // pinnedScenario compares the speed of the same queue with limits while a transaction is
-// held open, which keeps the engine from clearing up, with its speed without one.
+// held open, which keeps the engine from clearing up, with its speed without one. What comes
+// first has small indexes and is faster for that alone, so it is not counted.
 func (r *benchRun) pinnedScenario(ctx context.Context, report *barReport) error {
 	r.tenants = benchManyTenant
 	return r.limited(ctx, tusk.Limits{PerTenant: 10}, func() (err error) {
-		if report.Without, report.CPUWithout, err = r.speed(ctx); err != nil {
-			return err
+		for range 2 {
+			if report.Without, report.CPUWithout, err = r.speed(ctx); err != nil {
+				return err
+			}
 		}
 		release, err := hold(ctx, r.where)
 		if err != nil {

@@ -121,6 +121,45 @@ func TestWhatWaitsIsNotLookedForAmongWhatEnded(t *testing.T) {
 	}
 }
 
+// A flush names all tasks that it completed, by the hundred: for each of a page's tasks all flushes of their
+// transaction were read until one named it.
+func TestAPageReadsWhatAFlushSaysOnce(t *testing.T) {
+	s, pool := fresh(t)
+	needCounts(t, pool)
+	const many, flush = 2000, 100
+	tasks := newTasks(many, "q")
+	for i := range tasks {
+		tasks[i].Workflow = store.ID{1} // or they were kept in packs
+	}
+	if _, err := s.Enqueue(t.Context(), tasks); err != nil {
+		t.Fatal(err)
+	}
+	w := startWorker(t, s)
+	for range many / flush {
+		claimed := claimSome(t, s, w, flush)
+		outcomes := make([]store.Outcome, flush)
+		for i := range outcomes {
+			outcomes[i] = store.Outcome{Task: &claimed[i], State: store.Completed, Attempt: 1}
+		}
+		if _, err := s.Finish(t.Context(), outcomes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fetched := func() int64 {
+		pagesRead(t, pool) // which has the server count
+		return number(t, pool, `select coalesce(sum(idx_tup_fetch), 0)::bigint from pg_stat_user_indexes
+			where indexrelname = 'outcome_node'`)
+	}
+	before := fetched()
+	found, _, err := s.Search(t.Context(), store.Filter{Workflow: store.ID{1}, Limit: 1000}, 1<<30)
+	if err != nil || len(found) != 1000 || found[0].FinishedAt.IsZero() {
+		t.Fatal(len(found), err)
+	}
+	if n := fetched() - before; n > 4*many/flush {
+		t.Errorf("a page of %d tasks read %d flushes; there are %d", len(found), n, many/flush)
+	}
+}
+
 // A server that knows of one workflow alone believes that every task is of the one that is asked for.
 func TestTasksOfAWorkflowAreNotLookedForAmongThoseOfAnother(t *testing.T) {
 	s, pool := fresh(t)

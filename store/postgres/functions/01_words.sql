@@ -176,25 +176,40 @@ begin
   return ((l >> s) * 2 + 1) << s;
 end $$;
 
--- The flush that completed a task of an xid, and when the task ended, looked for in one after
--- the other of the dyadic intervals that hold the xid, the narrowest first: at once, the planner
--- would rather read all that there was of the lane.
+-- The flushes that completed tasks of an xid, and others: looked for in one after the other of the dyadic
+-- intervals that hold the xid, the narrowest first. At once, the planner would rather read all that there was
+-- of the lane.
+create function tusk_fn.flushes_of(_lane bigint, _xid xid8)
+returns table (at tid, worker uuid, claimed_at timestamptz, finished_at timestamptz, firsts uuid[], counts int[],
+  ago int[])
+language sql stable rows 50 as $$
+  select o.*
+  from (select _xid::text::bigint as xid offset 0) b
+  cross join generate_series(0, 48) s
+  cross join lateral (
+    select y.ctid, y.worker, y.claimed_at, y.finished_at, y.firsts, y.counts, y.ago
+    from tusk.outcome y
+    where y.lane = _lane and y.node = ((b.xid >> s) * 2 + 1) << s
+    offset 0) o
+$$;
+
+-- When a task of a flush ended, by how long before the flush it did.
+create function tusk_fn.end_of(_claimed_at timestamptz, _finished_at timestamptz, _ago int) returns timestamptz
+  language sql stable as $$
+  select greatest(_finished_at - coalesce(_ago, 0) * interval '1 ms', _claimed_at)
+$$;
+
+-- The flush that completed a task of an xid, and when the task ended.
 create function tusk_fn.flush_of(_lane bigint, _xid xid8, _id uuid)
 returns table (at tid, worker uuid, claimed_at timestamptz, ended_at timestamptz)
 language sql stable rows 1 as $$
   select o.at, o.worker, o.claimed_at,
-    case when o.ago is null then o.finished_at
-      else greatest(o.finished_at - coalesce(o.ago[tusk_fn.place_of(o.firsts, o.counts, _id)], 0) * interval '1 ms',
-        o.claimed_at) end
-  from (select tusk_fn.block_of(_id) as block, _xid::text::bigint as xid offset 0) b
-  cross join generate_series(0, 48) s
-  cross join lateral (
-    select y.ctid as at, y.worker, y.claimed_at, y.finished_at, y.firsts, y.counts, y.ago
-    from tusk.outcome y
-    where y.lane = _lane and y.node = ((b.xid >> s) * 2 + 1) << s and (_id = any(y.firsts) or exists (
-      select from unnest(y.firsts, y.counts) r(first, count)
-      where y.counts is not null and r.first between b.block and _id and tusk_fn.ids_between(r.first, _id) < r.count))
-    offset 0) o
+    tusk_fn.end_of(o.claimed_at, o.finished_at, o.ago[tusk_fn.place_of(o.firsts, o.counts, _id)])
+  from (select tusk_fn.block_of(_id) as block offset 0) b
+  cross join lateral (select x.* from tusk_fn.flushes_of(_lane, _xid) x offset 0) o
+  where _id = any(o.firsts) or exists (
+    select from unnest(o.firsts, o.counts) r(first, count)
+    where o.counts is not null and r.first between b.block and _id and tusk_fn.ids_between(r.first, _id) < r.count)
 $$;
 
 -- Fails unless the term runs.

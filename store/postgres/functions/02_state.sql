@@ -74,16 +74,22 @@ select * from tusk_fn.completed_tasks;
 
 -- The task of an id, whose latest row in the log tells unless it waits or is dead. Most tasks that are asked for are in
 -- no pack, so it is looked for in packs only where there is nothing else. Whether it was claimed is told as
--- tusk_fn.unclaimed() has it, which cannot be inlined and takes four times as long.
-create function tusk_fn.state_of(_id uuid) returns setof tusk_fn.task_state language sql stable rows 1 as $$
-  select * from tusk_fn.waiting_tasks w where w.id = _id
+-- tusk_fn.unclaimed() has it, which cannot be inlined and takes four times as long. What the flush says that completed
+-- it is left out: where one is to be looked for, the row has its xid.
+create function tusk_fn.spot_of(_id uuid)
+returns table (id uuid, state smallint, lane bigint, kind text, args bytea, enqueued_at timestamptz, attempt int,
+  crashes int, run_at timestamptz, expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[],
+  settings bytea, failure text, reason text, finished_at timestamptz, token uuid, worker uuid, workflow uuid,
+  turn boolean, partition text, flushed xid8)
+language sql stable rows 1 as $$
+  select w.*, null::xid8 from tusk_fn.waiting_tasks w where w.id = _id
   union all
-  select * from tusk_fn.dead_tasks d where d.id = _id
+  select d.*, null from tusk_fn.dead_tasks d where d.id = _id
   union all
   select t.id, s.state, t.lane, t.kind, t.args, t.enqueued_at,
     case when s.state = 3 then t.attempt else t.attempt + 1 end, case when s.state = 6 then 0 else t.crashes end,
     coalesce(t.run_at, t.enqueued_at), t.expires_at, s.claimed_at, t.tenant, t.key, t.tags, t.settings, t.failure, '',
-    s.finished_at, s.token, s.worker, t.workflow, t.turn, t.partition
+    s.finished_at, s.token, s.worker, t.workflow, t.turn, t.partition, s.flushed
   from (
     select t.*, coalesce((
       select not pg_visible_in_snapshot(t.xid, p.done)
@@ -101,10 +107,10 @@ create function tusk_fn.state_of(_id uuid) returns setof tusk_fn.task_state lang
     offset 0) t
   cross join lateral (
     select 3::smallint as state, t.claimed_at, null::timestamptz as finished_at, null::uuid as token,
-      null::uuid as worker
+      null::uuid as worker, null::xid8 as flushed
     where t.available
     union all
-    select 4::smallint, l.claimed_at, null, l.token, l.worker
+    select 4::smallint, l.claimed_at, null, l.token, l.worker, null
     from (select tusk_fn.block_of(t.id) as block offset 0) b
     cross join tusk.lease l
     where l.lane = t.lane and t.xid between l.lo and l.hi and (t.id = any(l.firsts) or exists (
@@ -114,20 +120,53 @@ create function tusk_fn.state_of(_id uuid) returns setof tusk_fn.task_state lang
       and (l.open is null or get_bit(l.open, tusk_fn.place_of(l.firsts, l.counts, t.id) - 1) = 1)
       and not exists (select from tusk.finished f where f.token = l.token and f.id = t.id)
     union all
-    (select 6::smallint, o.claimed_at, o.ended_at, null, o.worker
-     from tusk_fn.flush_of(t.lane, t.xid, t.id) o where not t.available limit 1)
+    select 6::smallint, null, null, null, null, t.xid where not t.available
     limit 1) s
   limit 1
 $$;
 
--- The tasks of ids.
+-- The task of an id.
+create function tusk_fn.state_of(_id uuid) returns setof tusk_fn.task_state language sql stable rows 1 as $$
+  select s.id, s.state, s.lane, s.kind, s.args, s.enqueued_at, s.attempt, s.crashes, s.run_at, s.expires_at,
+    coalesce(o.claimed_at, s.claimed_at), s.tenant, s.key, s.tags, s.settings, s.failure, s.reason,
+    coalesce(o.ended_at, s.finished_at), s.token, coalesce(o.worker, s.worker), s.workflow, s.turn, s.partition
+  from tusk_fn.spot_of(_id) s
+  left join lateral (
+    select f.* from tusk_fn.flush_of(s.lane, s.flushed, s.id) f where s.flushed is not null limit 1) o on true
+  where s.flushed is null or o.worker is not null
+$$;
+
+-- The tasks of ids. A flush names hundreds of tasks: of many ids each flush is read once, and not once for each
+-- that it may have completed.
 create function tusk_fn.tasks_of(_ids uuid[]) returns setof tusk_fn.task_state language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 begin
+  if cardinality(_ids) < 16 then
+    return query
+    select x.* from (select distinct u.id from unnest(_ids) u(id)) u
+    cross join lateral (select x.* from tusk_fn.state_of(u.id) x offset 0) x;
+    return;
+  end if;
   return query
-  select x.* from (select distinct u.id from unnest(_ids) u(id)) u
-  cross join lateral (select x.* from tusk_fn.state_of(u.id) x offset 0) x;
+  with s as materialized (
+    select x.* from (select distinct u.id from unnest(_ids) u(id)) u
+    cross join lateral (select x.* from tusk_fn.spot_of(u.id) x offset 0) x),
+  f as materialized ( -- tasks of many transactions may lead to the same flushes
+    select distinct x.lane, y.at
+    from (select distinct s.lane, s.flushed as xid from s where s.flushed is not null) x
+    cross join lateral (select y.at from tusk_fn.flushes_of(x.lane, x.xid) y offset 0) y),
+  o as materialized (
+    select f.lane, i.id, x.worker, x.claimed_at, x.finished_at, x.ago[i.place] as ago
+    from f
+    cross join lateral (select y.* from tusk.outcome y where y.ctid = f.at offset 0) x
+    cross join lateral tusk_fn.ids_of(x.firsts, x.counts) i)
+  select s.id, s.state, s.lane, s.kind, s.args, s.enqueued_at, s.attempt, s.crashes, s.run_at, s.expires_at,
+    coalesce(o.claimed_at, s.claimed_at), s.tenant, s.key, s.tags, s.settings, s.failure, s.reason,
+    coalesce(tusk_fn.end_of(o.claimed_at, o.finished_at, o.ago), s.finished_at), s.token,
+    coalesce(o.worker, s.worker), s.workflow, s.turn, s.partition
+  from s left join o on o.lane = s.lane and o.id = s.id
+  where s.flushed is null or o.worker is not null;
 end $$;
 
 -- Every task once, for people and their queries.
