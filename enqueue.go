@@ -228,9 +228,5 @@ func (c *Client) put(ctx context.Context, into store.Enqueuer, stored []store.Ne
 	if err := c.conceal(ctx, ID{}, stored); err != nil {
 		return nil, err
 	}
-	results, err := into.Enqueue(ctx, stored)
-	if err != nil {
-		return nil, fmt.Errorf("enqueue: %w", err)
-	}
-	return results, nil
+	return into.Enqueue(ctx, stored)
 }

@@ -236,7 +236,7 @@ func (c *Client) TurnCounts(ctx context.Context, queue string) ([]TurnCount, err
 	const groups, heads = 1000, 1000
 	turns, err := c.store.Turns(ctx, 0, groups, heads)
 	if err != nil {
-		return nil, fmt.Errorf("turns: %w", err)
+		return nil, err
 	}
 	counts := make([]TurnCount, 0, len(turns))
 	for _, t := range turns {

@@ -243,7 +243,7 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 	lost, err := p.client.store.Finish(ctx, outcomes)
 	held := new(store.HeldError)
 	if err != nil && !errors.As(err, &held) {
-		return nil, fmt.Errorf("finish: %w", err)
+		return nil, err
 	}
 	gone := map[ID]bool{}
 	for _, id := range lost {
@@ -261,7 +261,7 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("finish: %w", err)
+		return nil, err
 	}
 	return results, nil
 }

@@ -199,7 +199,7 @@ func (app *App) readySchema(ctx context.Context, s store.Store, migrate bool) er
 	case migrate:
 		done, err := m.Migrate(ctx, -1)
 		if err != nil {
-			return fmt.Errorf("migrate: %w", err)
+			return err
 		}
 		app.Log.Debug("migrate", "steps", len(done))
 		return nil
