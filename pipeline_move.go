@@ -66,7 +66,7 @@ func (c *Client) forward(ctx context.Context, t *TaskInfo, output json.RawMessag
 		return nil, nil
 	case jumps:
 		if stage = p.index(jump.stage); stage < 0 {
-			return nil, Discard(fmt.Errorf("pipeline %s: goes to the unknown stage %q", p.name, cutText(jump.stage)))
+			return nil, Discard(p.mustHave(jump.stage))
 		}
 	default:
 		if stage++; stage == len(p.stages) {
