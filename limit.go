@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -200,13 +201,18 @@ func validateLimits(l Limits) error {
 		validateRate("partition rate", l.PartitionRate),
 	}
 	for name, t := range l.Tenants {
-		problems = append(problems, ValidateName("tenant", name), within("concurrency", t.Concurrency, 0, maxLimit))
-		if !(t.Weight >= 0 && t.Weight <= maxLimit) {
-			problems = append(problems, invalid("weight", "out_of_range", "of tenant %s is %v, want 0 to %d", name,
-				t.Weight, maxLimit))
-		}
+		problems = append(problems, ValidateName("tenant", name), validateOwn("tenants: "+cutText(name)+": ", t))
 	}
 	return errors.Join(problems...)
+}
+
+// validateOwn names fields as they are called where the tenant is.
+func validateOwn(where string, t TenantLimits) error {
+	if !(t.Weight >= 0 && t.Weight <= maxLimit) {
+		return invalid(where+"weight", "out_of_range", "is %s, want 0 to %d", strconv.FormatFloat(t.Weight, 'f', -1, 64),
+			maxLimit)
+	}
+	return within(where+"concurrency", t.Concurrency, 0, maxLimit)
 }
 
 func validateRate(field string, r *Rate) error {
