@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"embed"
 	"errors"
 	"fmt"
@@ -192,12 +193,45 @@ func (s *Store) migrate(ctx context.Context, version int64) (taken []store.Migra
 			return taken, err
 		}
 	}
-	steps, err := schema.Take(ctx, s.db, at, to)
+	var steps []store.Migration
+	err = s.apart(ctx, func(db *sql.DB) error {
+		steps, err = schema.Take(ctx, db, at, to)
+		return err
+	})
 	if taken = append(taken, steps...); err != nil || to < newest {
 		return taken, err
 	}
 	return s.withProcedures(ctx, taken)
 }
+
+// apart lends fn a connection of the pool as a pool of its own, and closes it afterwards: a step that fails leaves in
+// its session what it had set.
+func (s *Store) apart(ctx context.Context, fn func(db *sql.DB) error) error {
+	conn, err := s.conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	var failed error
+	err = conn.Raw(func(c any) error {
+		own := c.(driver.Conn)
+		db := sql.OpenDB(only{own})
+		db.SetMaxOpenConns(1)
+		failed = errors.Join(fn(db), db.Close())
+		return driver.ErrBadConn // so that the pool has it no more
+	})
+	if !errors.Is(err, driver.ErrBadConn) {
+		failed = errors.Join(failed, err)
+	}
+	return failed
+}
+
+// only is a connector that has one connection.
+type only struct{ driver.Conn }
+
+func (o only) Connect(context.Context) (driver.Conn, error) { return o.Conn, nil }
+
+func (o only) Driver() driver.Driver { return nil }
 
 // withProcedures installs the procedures after the steps that were taken, and what else workers need.
 func (s *Store) withProcedures(ctx context.Context, taken []store.Migration) ([]store.Migration, error) {
