@@ -377,8 +377,12 @@ func TestQueuesSchedulesStatsAndTheRest(t *testing.T) {
 		t.Error(workers)
 	}
 	var groups server.ErrorList
+	s.do("GET", "/api/v1/errors?limit=1", nil).want(t, 200, &groups)
+	if len(groups.Errors) != 1 || !groups.More {
+		t.Errorf("%+v", groups)
+	}
 	s.do("GET", "/api/v1/errors?kind=charge_card", nil).want(t, 200, &groups)
-	if len(groups.Errors) != 1 || groups.Errors[0].Dead != 4 || groups.Errors[0].Waiting != 8 {
+	if len(groups.Errors) != 1 || groups.More || groups.Errors[0].Dead != 4 || groups.Errors[0].Waiting != 8 {
 		t.Fatalf("%+v", groups)
 	}
 	if err := s.client.PauseQueue(t.Context(), "default"); err != nil { // so that what is retried waits
