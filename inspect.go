@@ -57,7 +57,8 @@ func (c *Client) Search(ctx context.Context, f Filter, budget int) (page []TaskI
 		return page, more, err
 	}
 	if f.Limit < 0 || f.Limit > store.MaxPage || len(f.IDs) > store.MaxPage {
-		return nil, more, invalid("limit", "out_of_range", "is %d, want 1 to %d", max(f.Limit, len(f.IDs)), store.MaxPage)
+		return nil, more, invalid("limit", "out_of_range", "is %d, want 1 to %d", max(f.Limit, len(f.IDs)),
+			store.MaxPage)
 	}
 	tasks, more, err := s.Search(ctx, f, budget)
 	if err != nil {

@@ -234,8 +234,8 @@ func validateLimits(l Limits) error {
 // validateOwn names fields as they are called where the tenant is.
 func validateOwn(where string, t TenantLimits) error {
 	if !(t.Weight >= 0 && t.Weight <= maxLimit) {
-		return invalid(where+"weight", "out_of_range", "is %s, want 0 to %d", strconv.FormatFloat(t.Weight, 'f', -1, 64),
-			maxLimit)
+		return invalid(where+"weight", "out_of_range", "is %s, want 0 to %d",
+			strconv.FormatFloat(t.Weight, 'f', -1, 64), maxLimit)
 	}
 	return within(where+"concurrency", t.Concurrency, 0, maxLimit)
 }
@@ -272,7 +272,8 @@ func (c *Client) TurnCounts(ctx context.Context, queue string) ([]TurnCount, err
 	counts := make([]TurnCount, 0, len(turns))
 	for _, t := range turns {
 		if queue == "" || t.Queue == queue {
-			counts = append(counts, TurnCount{t.Queue, t.Tenant, t.Partition, t.Held, len(t.Waiting), len(t.Waiting) == heads})
+			counts = append(counts, TurnCount{t.Queue, t.Tenant, t.Partition, t.Held, len(t.Waiting),
+				len(t.Waiting) == heads})
 		}
 	}
 	return counts, nil

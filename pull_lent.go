@@ -268,7 +268,8 @@ func (p *Puller) settle(ctx context.Context) error {
 		}
 		var outcomes []store.Outcome
 		for i := range tasks {
-			outcomes = append(outcomes, lifecycle.After(&tasks[i], lifecycle.Settings{}, lifecycle.End{Err: ErrShutdown}, 0))
+			end := lifecycle.End{Err: ErrShutdown}
+			outcomes = append(outcomes, lifecycle.After(&tasks[i], lifecycle.Settings{}, end, 0))
 		}
 		p.keep(outcomes, time.Now())
 		p.mu.Lock()

@@ -138,7 +138,8 @@ func checkFile(path string, create bool) error {
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && info.IsDir():
-		return badDSN("name a file in it: sqlite:"+filepath.Join(path, "tusk.db"), "the database %s is a folder", quote(path))
+		return badDSN("name a file in it: sqlite:"+filepath.Join(path, "tusk.db"), "the database %s is a folder",
+			quote(path))
 	case err == nil:
 		return checkHeader(path, info.Size())
 	case !errors.Is(err, fs.ErrNotExist):

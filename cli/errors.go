@@ -101,8 +101,8 @@ func (app *App) listErrors(ctx context.Context, flags *groupFlags) error {
 			return err
 		}
 		if more {
-			app.note("the latest %d groups: there are older ones; --limit shows up to %d, --since, --queue and --kind narrow them",
-				len(groups), query.MostGroups)
+			app.note("the latest %s: there are older ones; --limit shows up to %d, --since, --queue and --kind narrow them",
+				count(len(groups), "group"), query.MostGroups)
 		}
 		return list(app, rowsOf(groups, groupOf), "no errors")
 	})

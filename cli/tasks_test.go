@@ -210,7 +210,7 @@ func TestFailuresAreGroupedAndAGroupIsRetried(t *testing.T) {
 	if len(groups) != 1 || groups[0]["count"] != 3.0 || groups[0]["dead"] != 3.0 {
 		t.Fatalf("%v", groups)
 	}
-	const cut = "the latest 1 groups: there are older ones"
+	const cut = "the latest 1 group: there are older ones"
 	if said := sh.run("errors", "--limit", "1").err; !strings.Contains(said, cut) {
 		t.Errorf("%q", said)
 	}

@@ -303,7 +303,8 @@ func lentElsewhere() *Problem {
 
 func (c *call) extend(r tusk.Receipt, a *LeaseAction) (until time.Time, cancelled bool, err error) {
 	if p := a.Progress; p != nil && (p.Percent < 0 || p.Percent > 100) {
-		return until, false, fieldProblem(http.StatusUnprocessableEntity, "out_of_range", "progress.percent", "want 0 to 100")
+		return until, false, fieldProblem(http.StatusUnprocessableEntity, "out_of_range", "progress.percent",
+			"want 0 to 100")
 	}
 	until, cancelled, err = c.puller.Extend(tusk.Extension{Receipt: r, Lease: time.Duration(a.Lease),
 		Progress: (*store.Progress)(a.Progress), Logs: a.Logs})
@@ -345,7 +346,8 @@ func (a LeaseAction) verdict(r tusk.Receipt) (tusk.Verdict, error) {
 			"want complete, fail, extend or release")
 	}
 	if a.Error == "" {
-		return v, fieldProblem(http.StatusUnprocessableEntity, "missing_field", "error", "is missing: say what went wrong")
+		return v, fieldProblem(http.StatusUnprocessableEntity, "missing_field", "error",
+			"is missing: say what went wrong")
 	}
 	v.Trace = a.Trace
 	switch v.Err = errors.New(a.Error); {

@@ -152,8 +152,8 @@ func TestAFollowerKnowsOfAClockThatWasSetForward(t *testing.T) {
 	})
 }
 
-// A window of a rate that a clock which was ahead has begun is stored. When the clock is put right nothing waits for it,
-// whoever leads.
+// A window of a rate that a clock which was ahead has begun is stored. When the clock is put right nothing waits for
+// it, whoever leads.
 func TestAClockSetBackStallsNoRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := memory.New()

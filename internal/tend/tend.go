@@ -221,6 +221,8 @@ func (l *Leader) set(term int64, until, now time.Time) {
 	l.time(now)
 }
 
+const graceWords = "nobody is declared dead until every worker has had the time to beat"
+
 // time notes the engine's time. Where that went forward at once, because a clock was set or this machine slept, leases
 // seem over of workers that live: as after an outage they get the time to beat. Terms end by the same clock, so this is
 // known before the next rescue. The caller holds mu.
@@ -228,9 +230,7 @@ func (l *Leader) time(now time.Time) {
 	since := time.Since(l.heard)
 	if by := now.Sub(l.told) - since; !l.told.IsZero() && by > l.o.Outage+since/1000 { // no two clocks go alike
 		l.back = time.Now()
-		l.o.Log.Warn(
-			"lead: the database's clock went forward, nobody is declared dead until every worker has had the time to beat",
-			"by", by)
+		l.o.Log.Warn("lead: the database's clock went forward, "+graceWords, "by", by)
 	}
 	l.told, l.heard, l.ahead = now, time.Now(), time.Until(now)
 }
@@ -290,9 +290,7 @@ func (l *Leader) touch() {
 	now := time.Now()
 	if !l.met.IsZero() && now.Sub(l.met) > l.o.Outage {
 		l.back = now
-		l.o.Log.Warn(
-			"lead: the database was out of reach, nobody is declared dead until every worker has had the time to beat", "for",
-			now.Sub(l.met))
+		l.o.Log.Warn("lead: the database was out of reach, "+graceWords, "for", now.Sub(l.met))
 	}
 	l.met = now
 }

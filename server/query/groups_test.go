@@ -16,7 +16,8 @@ import (
 func failed(t *testing.T, s store.Store, from, until int) {
 	t.Helper()
 	ctx, worker := t.Context(), tusk.NewID()
-	if _, err := s.Extend(ctx, store.Beat{Worker: store.Worker{ID: worker, Queues: []string{"q"}}, TTL: time.Hour}); err != nil {
+	about := store.Worker{ID: worker, Queues: []string{"q"}}
+	if _, err := s.Extend(ctx, store.Beat{Worker: about, TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	tasks := make([]store.NewTask, until-from)
@@ -52,14 +53,16 @@ func TestMoreGroupsThanAreListedAreSaid(t *testing.T) {
 			t.Errorf("%d: %d groups, more: %v, %v", limit, len(groups), more, err)
 		}
 	}
-	const older = "older ones are not looked at"
-	if _, err := Groups(t.Context(), client, "none"); !errors.Is(err, tusk.ErrNotFound) || strings.Contains(err.Error(), older) {
-		t.Error(err)
+	cut := func(want bool) {
+		t.Helper()
+		_, err := Groups(t.Context(), client, "none")
+		if !errors.Is(err, tusk.ErrNotFound) || strings.Contains(err.Error(), "older ones are not looked at") != want {
+			t.Error(err)
+		}
 	}
+	cut(false)
 	for n := 3; n <= MostGroups; n += 1000 {
 		failed(t, s, n, n+1000)
 	}
-	if _, err := Groups(t.Context(), client, "none"); !errors.Is(err, tusk.ErrNotFound) || !strings.Contains(err.Error(), older) {
-		t.Error(err)
-	}
+	cut(true)
 }

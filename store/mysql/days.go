@@ -101,7 +101,8 @@ func (s *Store) alter(ctx context.Context, wait int, text string) error {
 		return err
 	}
 	_, err = conn.ExecContext(ctx, text)
-	if _, end := conn.ExecContext(context.WithoutCancel(ctx), "set session lock_wait_timeout = @tusk_wait"); end != nil {
+	_, end := conn.ExecContext(context.WithoutCancel(ctx), "set session lock_wait_timeout = @tusk_wait")
+	if end != nil {
 		abandon(ctx, conn)
 	}
 	return err

@@ -29,7 +29,9 @@ func TestEnqueueTxNeedsNoOtherConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { own.Close() })
-	for name, s := range map[string]*mysql.Store{"a pool of the program's": own, "a pool of the engine's": open(t, dsn)} {
+	for name, s := range map[string]*mysql.Store{
+		"a pool of the program's": own, "a pool of the engine's": open(t, dsn),
+	} {
 		s.DB().SetMaxOpenConns(1)
 		client, err := tusk.NewClient(s, nil)
 		if err != nil {

@@ -249,7 +249,8 @@ func TestMigrationsLeaveSessionsAsTheyWere(t *testing.T) {
 		}
 		for _, c := range conns {
 			var wait int
-			if err := c.QueryRowContext(ctx, "select @@session.lock_wait_timeout").Scan(&wait); err != nil || wait != 77 {
+			err := c.QueryRowContext(ctx, "select @@session.lock_wait_timeout").Scan(&wait)
+			if err != nil || wait != 77 {
 				t.Errorf("after %s: %d, %v", after, wait, err)
 			}
 			c.Close()
