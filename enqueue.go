@@ -222,15 +222,11 @@ func (c *Client) put(ctx context.Context, into store.Enqueuer, stored []store.Ne
 			return nil, fmt.Errorf("before enqueue: %w", err)
 		}
 	}
-	if err := c.takeTurns(ctx, stored); err != nil {
+	if err := c.takeTurns(ctx, into, stored); err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
 	if err := c.conceal(ctx, ID{}, stored); err != nil {
 		return nil, err
 	}
-	results, err := into.Enqueue(ctx, stored)
-	if err != nil {
-		return nil, fmt.Errorf("enqueue: %w", err)
-	}
-	return results, nil
+	return into.Enqueue(ctx, stored)
 }

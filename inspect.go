@@ -37,7 +37,7 @@ func (c *Client) List(ctx context.Context, f Filter) ([]TaskInfo, error) {
 	}
 	tasks, err := c.store.List(ctx, f)
 	if err != nil {
-		return nil, fmt.Errorf("list: %w", err)
+		return nil, err
 	}
 	return c.infos(tasks), nil
 }
@@ -57,11 +57,12 @@ func (c *Client) Search(ctx context.Context, f Filter, budget int) (page []TaskI
 		return page, more, err
 	}
 	if f.Limit < 0 || f.Limit > store.MaxPage || len(f.IDs) > store.MaxPage {
-		return nil, more, invalid("limit", "out_of_range", "is %d, want 1 to %d", max(f.Limit, len(f.IDs)), store.MaxPage)
+		return nil, more, invalid("limit", "out_of_range", "is %d, want 1 to %d", max(f.Limit, len(f.IDs)),
+			store.MaxPage)
 	}
 	tasks, more, err := s.Search(ctx, f, budget)
 	if err != nil {
-		return nil, more, fmt.Errorf("search: %w", err)
+		return nil, more, err
 	}
 	return c.infos(tasks), more, nil
 }
@@ -89,28 +90,20 @@ func (c *Client) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, 
 	default:
 		return nil, invalid("bucket", "out_of_range", "is %v, want a minute, an hour or a day", f.Bucket)
 	}
-	stats, err := c.store.Stats(ctx, f)
-	if err != nil {
-		return nil, fmt.Errorf("stats: %w", err)
-	}
-	return stats, nil
+	return c.store.Stats(ctx, f)
 }
 
 // Errors returns groups of like errors of failed attempts, latest first: 100 of them, or
 // Limit.
 func (c *Client) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorGroup, error) {
-	groups, err := c.store.Errors(ctx, f)
-	if err != nil {
-		return nil, fmt.Errorf("errors: %w", err)
-	}
-	return groups, nil
+	return c.store.Errors(ctx, f)
 }
 
 // Workers returns the living workers, oldest first, and says which were told to claim nothing more.
 func (c *Client) Workers(ctx context.Context) ([]store.Worker, error) {
 	workers, err := c.store.Workers(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("workers: %w", err)
+		return nil, err
 	}
 	quiet, err := c.quietWorkers(ctx)
 	for i := range workers {

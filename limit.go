@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -148,7 +149,7 @@ func (l *limitCache) take(limits map[string]Limits, asked time.Time) {
 func (l *limitCache) of(ctx context.Context, c *Client) (map[string]Limits, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.read.IsZero() && time.Since(l.read) < limitsAge {
+	if l.fresh() {
 		return l.limits, nil
 	}
 	limits, err := c.Limits(ctx)
@@ -159,9 +160,34 @@ func (l *limitCache) of(ctx context.Context, c *Client) (map[string]Limits, erro
 	return limits, nil
 }
 
+// fresh reports whether the limits are those of within limitsAge. The caller holds mu.
+func (l *limitCache) fresh() bool { return !l.read.IsZero() && time.Since(l.read) < limitsAge }
+
+// inside returns the limits as a transaction sees them that may have the only connection. They are not remembered: they
+// may be old.
+func (l *limitCache) inside(ctx context.Context, tx store.TxReader) (map[string]Limits, error) {
+	l.mu.Lock()
+	limits, fresh := l.limits, l.fresh()
+	l.mu.Unlock()
+	if fresh {
+		return limits, nil
+	}
+	records, err := tx.ReadRecords(ctx, allot.RecordKind)
+	if err != nil {
+		return nil, fmt.Errorf("limits: %w", err)
+	}
+	return limitsOf(records)
+}
+
 // takeTurns has the tasks of queues with limits wait for their turn.
-func (c *Client) takeTurns(ctx context.Context, tasks []store.NewTask) error {
-	limits, err := c.limits.of(ctx, c)
+func (c *Client) takeTurns(ctx context.Context, into store.Enqueuer, tasks []store.NewTask) error {
+	var limits map[string]Limits
+	var err error
+	if tx, alone := into.(store.TxReader); alone {
+		limits, err = c.limits.inside(ctx, tx)
+	} else {
+		limits, err = c.limits.of(ctx, c)
+	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotCommitted, err)
 	}
@@ -200,13 +226,18 @@ func validateLimits(l Limits) error {
 		validateRate("partition rate", l.PartitionRate),
 	}
 	for name, t := range l.Tenants {
-		problems = append(problems, ValidateName("tenant", name), within("concurrency", t.Concurrency, 0, maxLimit))
-		if !(t.Weight >= 0 && t.Weight <= maxLimit) {
-			problems = append(problems, invalid("weight", "out_of_range", "of tenant %s is %v, want 0 to %d", name,
-				t.Weight, maxLimit))
-		}
+		problems = append(problems, ValidateName("tenant", name), validateOwn("tenants: "+cutText(name)+": ", t))
 	}
 	return errors.Join(problems...)
+}
+
+// validateOwn names fields as they are called where the tenant is.
+func validateOwn(where string, t TenantLimits) error {
+	if !(t.Weight >= 0 && t.Weight <= maxLimit) {
+		return invalid(where+"weight", "out_of_range", "is %s, want 0 to %d",
+			strconv.FormatFloat(t.Weight, 'f', -1, 64), maxLimit)
+	}
+	return within(where+"concurrency", t.Concurrency, 0, maxLimit)
 }
 
 func validateRate(field string, r *Rate) error {
@@ -236,12 +267,13 @@ func (c *Client) TurnCounts(ctx context.Context, queue string) ([]TurnCount, err
 	const groups, heads = 1000, 1000
 	turns, err := c.store.Turns(ctx, 0, groups, heads)
 	if err != nil {
-		return nil, fmt.Errorf("turns: %w", err)
+		return nil, err
 	}
 	counts := make([]TurnCount, 0, len(turns))
 	for _, t := range turns {
 		if queue == "" || t.Queue == queue {
-			counts = append(counts, TurnCount{t.Queue, t.Tenant, t.Partition, t.Held, len(t.Waiting), len(t.Waiting) == heads})
+			counts = append(counts, TurnCount{t.Queue, t.Tenant, t.Partition, t.Held, len(t.Waiting),
+				len(t.Waiting) == heads})
 		}
 	}
 	return counts, nil

@@ -400,17 +400,18 @@ func TestLimits(t *testing.T) {
 	})
 	inBubble(t, "bad limits are refused", func(t *testing.T, s *shop) {
 		for says, l := range map[string]tusk.Limits{
-			"concurrency":      {Concurrency: -1},
-			"per tenant":       {PerTenant: -1},
-			"per worker":       {PerWorker: -1},
-			"rate: allowed":    {Rate: &tusk.Rate{Period: time.Second}},
-			"rate: period":     {Rate: &tusk.Rate{Allowed: 1}},
-			"sliding_window":   {TenantRate: &tusk.Rate{Allowed: 1, Period: time.Second, Algorithm: "leaky"}},
-			"No Tenant":        {Tenants: map[string]tusk.TenantLimits{"No Tenant": {}}},
-			"weight of tenant": {Tenants: map[string]tusk.TenantLimits{"a": {Weight: math.NaN()}}},
+			"concurrency":             {Concurrency: -1},
+			"per tenant":              {PerTenant: -1},
+			"per worker":              {PerWorker: -1},
+			"rate: allowed":           {Rate: &tusk.Rate{Period: time.Second}},
+			"rate: period":            {Rate: &tusk.Rate{Allowed: 1}},
+			"sliding_window":          {TenantRate: &tusk.Rate{Allowed: 1, Period: time.Second, Algorithm: "leaky"}},
+			"No Tenant":               {Tenants: map[string]tusk.TenantLimits{"No Tenant": {}}},
+			"tenants: a: weight":      {Tenants: map[string]tusk.TenantLimits{"a": {Weight: math.NaN()}}},
+			"tenants: a: concurrency": {Tenants: map[string]tusk.TenantLimits{"a": {Concurrency: -1}}},
 		} {
 			err := s.client.SetLimits(ctx, "q", l)
-			if !errors.Is(err, tusk.ErrInvalid) || !strings.Contains(strings.ReplaceAll(err.Error(), ": of", " of"), says) {
+			if !errors.Is(err, tusk.ErrInvalid) || !strings.Contains(err.Error(), says) {
 				t.Errorf("%s: %v", says, err)
 			}
 		}

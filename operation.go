@@ -256,7 +256,7 @@ func countable(f Filter) bool {
 func (c *Client) countWhole(ctx context.Context, f Filter) (m Matching, err error) {
 	counts, err := c.store.Count(ctx)
 	if err != nil {
-		return m, fmt.Errorf("count: %w", err)
+		return m, err
 	}
 	for _, n := range counts {
 		if slices.Contains(f.States, n.State) && (len(f.Queues) == 0 || slices.Contains(f.Queues, n.Queue)) {

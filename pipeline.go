@@ -1,11 +1,12 @@
 package tusk
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/tuskqueue/tusk/internal/lifecycle"
 )
@@ -102,7 +103,7 @@ func HandleStage[In, Out any](
 		var jump *goTo
 		if errors.As(err, &jump) {
 			if next = p.index(jump.stage); next < 0 && jump.stage != "" {
-				return Discard(fmt.Errorf("pipeline %s: goes to the unknown stage %q", p.name, jump.stage))
+				return errors.Join(Discard(p.mustHave(jump.stage)), t.RecordOutput(out))
 			}
 		} else if err != nil {
 			return err
@@ -173,10 +174,15 @@ func (p *Pipeline) index(stage string) int {
 }
 
 func (p *Pipeline) mustHave(stage string) error {
-	if p.index(stage) < 0 {
-		return invalid("stage", "unknown_stage", "%q is not in the pipeline %s", cutText(stage), p.name)
+	if p.index(stage) >= 0 {
+		return nil
 	}
-	return nil
+	var names []string
+	for _, s := range p.stages {
+		names = append(names, s.name)
+	}
+	return invalid("stage", "unknown_stage", "%q is not in the pipeline %s, which has %s", cutText(stage), p.name,
+		cmp.Or(strings.Join(names, ", "), "no stage"))
 }
 
 func (p *Pipeline) fail(err error) {

@@ -66,7 +66,7 @@ func (c *Client) forward(ctx context.Context, t *TaskInfo, output json.RawMessag
 		return nil, nil
 	case jumps:
 		if stage = p.index(jump.stage); stage < 0 {
-			return nil, Discard(fmt.Errorf("pipeline %s: goes to the unknown stage %q", p.name, cutText(jump.stage)))
+			return nil, Discard(p.mustHave(jump.stage))
 		}
 	default:
 		if stage++; stage == len(p.stages) {
@@ -114,7 +114,7 @@ func (c *Client) moveOn(ctx context.Context, t *TaskInfo, args stageArgs) ([]sto
 		return nil, err
 	}
 	next := []store.NewTask{n}
-	if err := c.takeTurns(ctx, next); err != nil {
+	if err := c.takeTurns(ctx, c.store, next); err != nil {
 		return nil, err
 	}
 	return next, c.conceal(ctx, t.ID, next)

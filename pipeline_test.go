@@ -63,6 +63,17 @@ func TestPipelines(t *testing.T) {
 		}
 		s.stop(stop)
 	})
+	inBubble(t, "a stage that there is none of leaves the output", func(t *testing.T, s *shop) {
+		p := pipeline()
+		tusk.HandleStage(s.mux, p, "fetch", func(_ context.Context, t *tusk.Task[int]) (string, error) {
+			return "kept", tusk.GoTo("nowhere")
+		})
+		_, stop := s.work(&tusk.WorkerConfig{Queues: p.Queues()})
+		id := s.enqueue(p.Start(1), nil)
+		s.await(id, tusk.StateDiscarded)
+		s.hasNoStage(id, `"kept"`)
+		s.stop(stop)
+	})
 	inBubble(t, "a stage may go to another, and end the pipeline", func(t *testing.T, s *shop) {
 		p := pipeline()
 		tusk.HandleStage(s.mux, p, "fetch", func(_ context.Context, t *tusk.Task[int]) (int, error) {
@@ -149,7 +160,16 @@ func TestPipelines(t *testing.T) {
 	})
 }
 
-// order collects the order in which tasks ran.
+// hasNoStage fails unless a task was discarded because it went to the stage nowhere, and has its output.
+func (s *shop) hasNoStage(id tusk.ID, output string) {
+	s.t.Helper()
+	const want = `stage: "nowhere" is not in the pipeline ingest, which has fetch, parse, `
+	task := s.get(id)
+	if d := task.Detail; task.State != tusk.StateDiscarded || !strings.HasPrefix(d.Attempts[0].Error, want) ||
+		string(d.Output) != output {
+		s.t.Errorf("%v with %s: %+v", task.State, d.Output, d.Attempts)
+	}
+}
 
 func TestAnUnknownStageIsNamed(t *testing.T) {
 	s := newShop(t)

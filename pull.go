@@ -206,7 +206,8 @@ func (p *Puller) Find(ctx context.Context, receipts []Receipt) ([]*store.Task, e
 // error of its own.
 func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error) {
 	if len(verdicts) > MaxPull {
-		return nil, invalid("leases", "batch_too_large", "has %d leases, at most %d are allowed", len(verdicts), MaxPull)
+		return nil, invalid("leases", "batch_too_large", "has %d leases, at most %d are allowed", len(verdicts),
+			MaxPull)
 	}
 	receipts := make([]Receipt, len(verdicts))
 	for i, v := range verdicts {
@@ -224,7 +225,8 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 			continue
 		}
 		if v.Stream != nil && (v.Err == nil || errors.As(v.Err, new(*goTo))) {
-			if v.Output, err = p.client.readOutput(ctx, v.Receipt.ID, v.Stream); err != nil && errors.Is(err, ErrInvalid) {
+			v.Output, err = p.client.readOutput(ctx, v.Receipt.ID, v.Stream)
+			if errors.Is(err, ErrInvalid) {
 				results[i] = err
 				continue
 			} else if err != nil {
@@ -243,7 +245,7 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 	lost, err := p.client.store.Finish(ctx, outcomes)
 	held := new(store.HeldError)
 	if err != nil && !errors.As(err, &held) {
-		return nil, fmt.Errorf("finish: %w", err)
+		return nil, err
 	}
 	gone := map[ID]bool{}
 	for _, id := range lost {
@@ -261,7 +263,7 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("finish: %w", err)
+		return nil, err
 	}
 	return results, nil
 }

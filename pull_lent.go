@@ -70,7 +70,7 @@ func (p *Puller) claimSome(ctx context.Context, r Pull) (lent []Lent, found bool
 		p.mu.Lock()
 		p.lost = append(p.lost, request)
 		p.mu.Unlock()
-		return nil, false, fmt.Errorf("claim: %w", err)
+		return nil, false, err
 	}
 	lent, err = p.lend(sure, ctx, tasks, r.Lease)
 	return lent, len(tasks) > 0, err
@@ -268,7 +268,8 @@ func (p *Puller) settle(ctx context.Context) error {
 		}
 		var outcomes []store.Outcome
 		for i := range tasks {
-			outcomes = append(outcomes, lifecycle.After(&tasks[i], lifecycle.Settings{}, lifecycle.End{Err: ErrShutdown}, 0))
+			end := lifecycle.End{Err: ErrShutdown}
+			outcomes = append(outcomes, lifecycle.After(&tasks[i], lifecycle.Settings{}, end, 0))
 		}
 		p.keep(outcomes, time.Now())
 		p.mu.Lock()
@@ -282,7 +283,7 @@ func (p *Puller) end(ctx context.Context, outcomes []store.Outcome) error {
 		return nil
 	}
 	if _, err := p.client.store.Finish(ctx, outcomes); err != nil {
-		return fmt.Errorf("finish: %w", err)
+		return err
 	}
 	for _, o := range outcomes {
 		p.forget(Receipt{ID: o.Task.ID, Lease: o.Task.Lease})

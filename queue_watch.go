@@ -24,7 +24,7 @@ type queueWatch struct {
 
 	// Where the engine can look at more with the same trip: nil, or told who leads, and what was
 	// found in the queues that rest; and after what pause the next look comes.
-	leads  func(leader ID, pause time.Duration)
+	leads  func(leader ID, now time.Time, pause time.Duration)
 	rests  func() []string
 	rarest time.Duration // the longest pause between looks
 	looked func(began time.Time, found []string, pause time.Duration)
@@ -93,7 +93,7 @@ func (w *queueWatch) settings(ctx context.Context) (s settings, err error) {
 		s.pause = max(min(lookAgain(seen.Workers), w.rarest), queueRefresh)
 	}
 	if w.leads != nil {
-		w.leads(seen.Leader, s.pause)
+		w.leads(seen.Leader, seen.Now, s.pause)
 	}
 	s.rested, s.found = len(resting) > 0, seen.Queues
 	isLimit := func(r store.Record) bool { return r.Kind == allot.RecordKind }

@@ -16,8 +16,8 @@ import (
 // Errors: an *InvalidError; ErrNotFound when it is to be taken away and the queue has
 // no limits.
 func (c *Client) SetTenantLimits(ctx context.Context, queue, tenant string, t TenantLimits) error {
-	if err := errors.Join(ValidateName("queue", queue),
-		validateLimits(Limits{Tenants: map[string]TenantLimits{tenant: t}})); err != nil {
+	if err := errors.Join(ValidateName("queue", queue), ValidateName("tenant", tenant),
+		validateOwn("", t)); err != nil {
 		return firstOf(err)
 	}
 	err := c.changeRecord(ctx, allot.RecordKind, queue, func(body []byte) ([]byte, error) {

@@ -138,7 +138,8 @@ func checkFile(path string, create bool) error {
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && info.IsDir():
-		return badDSN("name a file in it: sqlite:"+filepath.Join(path, "tusk.db"), "the database %s is a folder", quote(path))
+		return badDSN("name a file in it: sqlite:"+filepath.Join(path, "tusk.db"), "the database %s is a folder",
+			quote(path))
 	case err == nil:
 		return checkHeader(path, info.Size())
 	case !errors.Is(err, fs.ErrNotExist):
@@ -199,7 +200,7 @@ func (app *App) readySchema(ctx context.Context, s store.Store, migrate bool) er
 	case migrate:
 		done, err := m.Migrate(ctx, -1)
 		if err != nil {
-			return fmt.Errorf("migrate: %w", err)
+			return err
 		}
 		app.Log.Debug("migrate", "steps", len(done))
 		return nil

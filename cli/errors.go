@@ -3,7 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,7 +44,7 @@ func (g *groupFlags) addTo(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&g.queue, "queue", "", "queue `name`")
 	cmd.Flags().StringVar(&g.kind, "kind", "", "kind `name`")
 	cmd.Flags().Var(whenFlag(&g.since, ""), "since", "last seen at or after: 2h, 7d or RFC 3339")
-	cmd.Flags().Var(numberFlag(&g.limit, 1, 10000), "limit", "at most so many groups, latest first")
+	cmd.Flags().Var(numberFlag(&g.limit, 1, query.MostGroups), "limit", "at most so many groups, latest first")
 }
 
 func (g *groupFlags) filter() (store.ErrorFilter, error) {
@@ -96,9 +96,13 @@ func (app *App) listErrors(ctx context.Context, flags *groupFlags) error {
 		return err
 	}
 	return app.withClient(ctx, func(client *tusk.Client) error {
-		groups, err := client.Errors(ctx, filter)
+		groups, more, err := query.LatestGroups(ctx, client, filter)
 		if err != nil {
 			return err
+		}
+		if more {
+			app.note("the latest %s: there are older ones; --limit shows up to %d, --since, --queue and --kind narrow them",
+				count(len(groups), "group"), query.MostGroups)
 		}
 		return list(app, rowsOf(groups, groupOf), "no errors")
 	})
@@ -130,7 +134,7 @@ func findGroups(ctx context.Context, client *tusk.Client, fingerprint string) ([
 	found, err := query.Groups(ctx, client, fingerprint)
 	if errors.Is(err, tusk.ErrNotFound) {
 		return nil, &Problem{Code: "not_found", Exit: exitNotFound, Hint: "tusk errors lists the groups",
-			Text: fmt.Sprintf("no error has the fingerprint %s", quote(fingerprint)), Err: err}
+			Text: strings.TrimSuffix(err.Error(), ": "+tusk.ErrNotFound.Error()), Err: err}
 	}
 	return found, err
 }

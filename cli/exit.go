@@ -135,7 +135,7 @@ func (app *App) problem(err error) *Problem {
 	if p := (*Problem)(nil); errors.As(err, &p) {
 		return p
 	}
-	p := &Problem{Code: "error", Exit: exitError, Text: once(err.Error()), Err: err}
+	p := &Problem{Code: "error", Exit: exitError, Text: err.Error(), Err: err}
 	if bad := (*tusk.InvalidError)(nil); errors.As(err, &bad) {
 		p.Code, p.Exit = bad.Code, exitUsage
 		p.Text = strings.Replace(p.Text, bad.Error(), app.given(bad.Field)+": "+bad.Text, 1)
@@ -171,7 +171,7 @@ func (app *App) problem(err error) *Problem {
 }
 
 // also are the flags that have a field of another name in some commands.
-var also = map[string]string{"run-at": "at", "delay": "in", "queue": "to"}
+var also = map[string]string{"run-at": "at", "delay": "in", "queue": "to", "tenants": "tenant"}
 
 var camel = regexp.MustCompile(`([a-z])([A-Z ])`)
 
@@ -199,18 +199,6 @@ func (app *App) given(field string) string {
 // inFile is a field that the library names in words as files have it.
 func inFile(field string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(field, ": ", "."), " ", "_")
-}
-
-// once leaves out a verb that two rooms have put before an error.
-func once(text string) string {
-	verb, rest, found := strings.Cut(text, ": ")
-	if found && strings.HasPrefix(rest, verb+": ") {
-		return once(rest)
-	}
-	if found {
-		return verb + ": " + once(rest)
-	}
-	return text
 }
 
 var flagGroup = regexp.MustCompile(`^(if any flags in the group|at least one of the flags in the group) \[([^\]]+)\]`)

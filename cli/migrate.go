@@ -222,7 +222,7 @@ func (app *App) migrate(
 	}
 	done, err := m.Migrate(ctx, to)
 	if err != nil {
-		return fmt.Errorf("migrate: %w", err)
+		return err
 	}
 	return app.printSteps(done, direction, flags.showSQL)
 }

@@ -210,6 +210,13 @@ func TestFailuresAreGroupedAndAGroupIsRetried(t *testing.T) {
 	if len(groups) != 1 || groups[0]["count"] != 3.0 || groups[0]["dead"] != 3.0 {
 		t.Fatalf("%v", groups)
 	}
+	const cut = "the latest 1 group: there are older ones"
+	if said := sh.run("errors", "--limit", "1").err; !strings.Contains(said, cut) {
+		t.Errorf("%q", said)
+	}
+	if said := sh.run("errors", "--limit", "2").err; strings.Contains(said, "older") {
+		t.Errorf("%q", said)
+	}
 	print := groups[0]["fingerprint"].(string)
 	if out := sh.must("errors", "show", print); !strings.Contains(out, "is full") || strings.Contains(out, "\x1b") {
 		t.Errorf("%q", out)

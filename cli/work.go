@@ -212,7 +212,7 @@ func (app *App) awaitEmpty(ctx context.Context, client *tusk.Client, queues []st
 func countUnfinished(ctx context.Context, s store.Reader, queues ...string) (int64, error) {
 	counts, err := s.Count(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("count: %w", err)
+		return 0, err
 	}
 	var n int64
 	for _, c := range counts {

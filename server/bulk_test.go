@@ -115,3 +115,37 @@ func (s *site) enqueueIn(queue string, n int) {
 		s.t.Fatal(err)
 	}
 }
+
+func TestBulkOperationsReachEveryPageAndStop(t *testing.T) {
+	s := start(t)
+	var batch []tusk.NewTask
+	for range 1800 {
+		batch = append(batch, tusk.NewTask{Args: later{}})
+	}
+	if _, err := s.client.EnqueueMany(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+	var o server.Bulk
+	s.do("POST", "/api/v1/bulk", object{"filter": object{"kind": []string{"later"}}, "action": "cancel"}).want(t, 202, &o)
+	eventually(t, func() bool {
+		s.do("GET", "/api/v1/bulk/"+o.ID, nil).want(t, 200, &o)
+		return o.State != "running"
+	})
+	if o.State != "done" || o.Changed != 1800 || o.Seen != 1800 {
+		t.Errorf("%+v", o)
+	}
+	s.do("POST", "/api/v1/bulk/"+o.ID+"/cancel", nil).want(t, 200, &o) // too late, and no harm
+	s.do("GET", "/api/v1/bulk/nonsense", nil).problem(t, 400, "invalid_id")
+	s.do("GET", "/api/v1/bulk/"+tusk.NewID().String(), nil).problem(t, 404, "not_found")
+	s.do("POST", "/api/v1/bulk", object{"filter": object{"state": []string{"nonsense"}}, "action": "cancel"}).problem(t,
+		400, "invalid_state_name")
+}
+
+func countOf(t *testing.T, s *site, kind string) int {
+	t.Helper()
+	tasks, err := s.client.List(t.Context(), filterKind(kind))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(tasks)
+}

@@ -152,7 +152,7 @@ type LeaseProgress struct {
 type LeaseResult struct {
 	LeaseID         string    `json:"lease_id"`
 	OK              bool      `json:"ok"`
-	Code            string    `json:"code,omitempty" doc:"when it is not: lease_lost, or another"`
+	Code            string    `json:"code,omitempty" doc:"when it is not: lease_lost, lent_elsewhere, or another"`
 	Detail          string    `json:"detail,omitempty"`
 	LeaseUntil      time.Time `json:"lease_until,omitzero"`
 	CancelRequested bool      `json:"cancel_requested,omitempty" doc:"somebody cancelled the task: stop, and fail or release it"`
@@ -272,6 +272,9 @@ func (c *call) leases(items []LeaseAction) ([]LeaseResult, error) {
 		}
 		if item.Action == "extend" {
 			r.LeaseUntil, r.CancelRequested, err = c.extend(receipts[i], &item)
+			if tasks[i] != nil && errors.Is(err, tusk.ErrLeaseLost) {
+				err = lentElsewhere()
+			}
 			r.refuse(err)
 			continue
 		}
@@ -292,9 +295,16 @@ func (c *call) leases(items []LeaseAction) ([]LeaseResult, error) {
 	return results, err
 }
 
+// lentElsewhere is for a lease that is open and lives by the beats of another server, which alone can keep it.
+func lentElsewhere() *Problem {
+	return problem(http.StatusConflict, "lent_elsewhere", "another server lent this lease, and alone can extend it: "+
+		"extend it there; it is open, and can be ended at any server")
+}
+
 func (c *call) extend(r tusk.Receipt, a *LeaseAction) (until time.Time, cancelled bool, err error) {
 	if p := a.Progress; p != nil && (p.Percent < 0 || p.Percent > 100) {
-		return until, false, fieldProblem(http.StatusUnprocessableEntity, "out_of_range", "progress.percent", "want 0 to 100")
+		return until, false, fieldProblem(http.StatusUnprocessableEntity, "out_of_range", "progress.percent",
+			"want 0 to 100")
 	}
 	until, cancelled, err = c.puller.Extend(tusk.Extension{Receipt: r, Lease: time.Duration(a.Lease),
 		Progress: (*store.Progress)(a.Progress), Logs: a.Logs})
@@ -336,7 +346,8 @@ func (a LeaseAction) verdict(r tusk.Receipt) (tusk.Verdict, error) {
 			"want complete, fail, extend or release")
 	}
 	if a.Error == "" {
-		return v, fieldProblem(http.StatusUnprocessableEntity, "missing_field", "error", "is missing: say what went wrong")
+		return v, fieldProblem(http.StatusUnprocessableEntity, "missing_field", "error",
+			"is missing: say what went wrong")
 	}
 	v.Trace = a.Trace
 	switch v.Err = errors.New(a.Error); {

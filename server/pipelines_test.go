@@ -63,7 +63,8 @@ func TestStagesAreRunInAnyLanguage(t *testing.T) {
 	s.do("POST", "/api/v1/lease/complete", object{"lease_id": back.LeaseID, "go_to": "parse"}).want(t, 200, nil)
 	again := s.lease(object{"queues": []string{"ingest.parse"}, "wait": "5s"})[0]
 	s.do("POST", "/api/v1/lease/complete", object{"lease_id": again.LeaseID, "go_to": "nowhere"}).want(t, 200, nil)
-	if d := s.task(again.ID); d.State != "discarded" || !strings.Contains(d.Attempts[0].Error, `unknown stage "nowhere"`) {
+	if d := s.task(again.ID); d.State != "discarded" ||
+		!strings.Contains(d.Attempts[0].Error, `"nowhere" is not in the pipeline ingest`) {
 		t.Errorf("%+v", d)
 	}
 	s.do("POST", "/api/v1/pipelines/ingest/start", object{"stage": "index", "input": object{"ends": true}}).want(

@@ -274,15 +274,17 @@ type Failed struct {
 // ErrorList is a list of error groups.
 type ErrorList struct {
 	Errors []ErrorGroup `json:"errors"`
+	More   bool         `json:"more" doc:"there are older groups"`
 }
 
 func listErrors(c *call, in errorsInput) (ErrorList, error) {
 	list := ErrorList{Errors: []ErrorGroup{}}
-	groups, err := c.client.Errors(c.r.Context(), store.ErrorFilter{Queue: in.Queue, Kind: in.Kind, Since: in.Since,
-		Limit: in.Limit})
+	groups, more, err := query.LatestGroups(c.r.Context(), c.client, store.ErrorFilter{Queue: in.Queue, Kind: in.Kind,
+		Since: in.Since, Limit: in.Limit})
 	if err != nil {
 		return list, err
 	}
+	list.More = more
 	now := time.Now()
 	slots, err := c.trend.Of(c.r.Context(), groups, now)
 	if err != nil {

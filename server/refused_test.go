@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
@@ -108,5 +109,121 @@ func TestAnUnknownHostIsToldTheFlag(t *testing.T) {
 	if text, err := io.ReadAll(a.Body); err != nil || a.StatusCode != 421 || !strings.Contains(string(text),
 		"tusk serve --host") {
 		t.Errorf("%d %s, %v", a.StatusCode, text, err)
+	}
+}
+
+func TestBadInputIsRefusedByItsCode(t *testing.T) {
+	s := start(t)
+	task := "/api/v1/tasks"
+	deep := strings.Repeat("[", 100) + strings.Repeat("]", 100)
+	for _, c := range []struct {
+		body   string
+		status int
+		code   string
+	}{
+		{``, 400, "invalid_json"},
+		{`nonsense`, 400, "invalid_json"},
+		{`{"kind":"a"`, 400, "invalid_json"},
+		{`{"kind":"a"} {}`, 400, "invalid_json"},
+		{`{"kind":"a"} x`, 400, "invalid_json"},
+		{"\xef\xbb\xbf{\"kind\":\"a\"}", 400, "invalid_json"},
+		{`{"kind":"a","args":{"x":01}}`, 400, "invalid_json"},
+		{`{"kind":"a","args":NaN}`, 400, "invalid_json"},
+		{`{"kind":"a","kind":"b"}`, 400, "duplicate_field"},
+		{`{"kind":"a","args":{"x":1,"x":2}}`, 400, "duplicate_field"},
+		{`{"kind":"a","Queue":"b"}`, 400, "unknown_field"},
+		{`{"kind":"a","nonsense":1}`, 400, "unknown_field"},
+		{`{"kind":"a","backoff":{"shap":"linear"}}`, 400, "unknown_field"},
+		{`[]`, 400, "invalid_type"},
+		{`{"kind":1}`, 400, "invalid_type"},
+		{`{"kind":"a","priority":"1"}`, 400, "invalid_type"},
+		{`{"kind":"a","priority":40000}`, 400, "number_out_of_range"},
+		{`{"kind":"a","priority":1e400}`, 400, "number_out_of_range"},
+		{`{"kind":"a","tags":"x"}`, 400, "invalid_type"},
+		{`{"kind":null}`, 400, "null_not_allowed"},
+		{`null`, 400, "null_not_allowed"},
+		{`{"kind":"a","tags":null}`, 400, "null_not_allowed"},
+		{`{"kind":"a","tags":[null]}`, 400, "null_not_allowed"},
+		{`{"kind":"a","delay":true}`, 400, "invalid_type"},
+		{`{"kind":"a","delay":-1}`, 400, "invalid_duration"},
+		{`{"kind":"a","delay":1e300}`, 400, "invalid_duration"},
+		{`{"kind":"a","backoff":{"shape":"linear"}}`, 400, "missing_field"},
+		{`{}`, 400, "missing_field"},
+		{"{\"kind\":\"a\",\"args\":\"\xff\"}", 400, "invalid_utf8"},
+		{`{"kind":"a","args":"\ud800"}`, 422, "invalid_utf8"},
+		{`{"kind":"a","key":"\udc00"}`, 422, "invalid_utf8"},
+		{`{"kind":"a","args":"\u0000"}`, 422, "nul_not_allowed"},
+		{`{"kind":"a","key":"\u0000"}`, 400, "nul_not_allowed"},
+		{`{"kind":"a","args":"\u0000"`, 400, "nul_not_allowed"},
+		{`{"kind":"a","args":` + deep + `}`, 422, "json_too_complex"},
+		{`{"kind":"A"}`, 400, "invalid_name"},
+		{`{"kind":"a","queue":"'; drop table tasks; --"}`, 400, "invalid_name"},
+		{`{"kind":"a","queue":"../x"}`, 400, "invalid_name"},
+		{`{"kind":"a","tenant":"a\u202eb"}`, 400, "invalid_name"},
+		{`{"kind":"a","key":"a\nb"}`, 400, "invalid_text"},
+		{`{"kind":"a","max_attempts":-1}`, 400, "out_of_range"},
+		{`{"kind":"a","max_attempts":1000000000}`, 400, "out_of_range"},
+		{`{"kind":"a","timeout":"87600h"}`, 422, "out_of_range"},
+		{`{"kind":"a","weight":-1}`, 400, "out_of_range"},
+		{`{"kind":"a","weight":1000001}`, 400, "out_of_range"},
+		{`{"kind":"a","deadline_in":"-5m"}`, 400, "invalid_duration"},
+		{`{"kind":"a","deadline":"9999-01-01T00:00:00Z"}`, 422, "out_of_range"},
+		{`{"kind":"a","ephemeral":true,"key":"k","on_conflict":"rerun"}`, 422, "needs_history"},
+		{`{"kind":"a","ephemeral":true,"key":"k","on_conflict":"once"}`, 422, "needs_history"},
+		{`{"kind":"a","on_conflict":"rerun"}`, 422, "needs_key"},
+		{`{"kind":"a","key":"k","source_time":"2026-01-01T00:00:00Z"}`, 422, "needs_rerun"},
+		{`{"kind":"a","delay":"-5m"}`, 400, "invalid_duration"},
+		{`{"kind":"a","delay":"1 month"}`, 400, "invalid_duration"},
+		{`{"kind":"a","delay":"9000000000000000000s"}`, 400, "invalid_duration"},
+		{`{"kind":"a","run_at":"tomorrow"}`, 400, "invalid_time"},
+		{`{"kind":"a","run_at":"2026-01-01T00:00:00"}`, 400, "invalid_time"},
+		{`{"kind":"a","run_at":"9999-01-01T00:00:00Z"}`, 422, "out_of_range"},
+		{`{"kind":"a","run_at":"0001-01-01T00:00:00Z"}`, 422, "invalid_time"},
+		{`{"kind":"a","run_at":"1970-01-01T00:00:00Z"}`, 422, "invalid_time"},
+		{`{"kind":"a","expires_at":"0001-01-01T00:00:00Z"}`, 422, "invalid_time"},
+		{`{"kind":"a","deadline":"0001-01-01T00:00:00Z"}`, 422, "invalid_time"},
+		{`{"kind":"a","key":"k","on_conflict":"rerun","source_time":"0001-01-01T00:00:00Z"}`, 422, "invalid_time"},
+		{`{"kind":"a","on_conflict":"explode"}`, 400, "invalid_policy"},
+		{`{"kind":"a","backoff":{"shape":"square","base":"1s"}}`, 400, "invalid_backoff"},
+		{`{"kind":"a","args":"` + strings.Repeat("x", 300<<10) + `"}`, 413, "args_too_large"},
+		{`{"kind":"a","args":"` + strings.Repeat("x", 9<<20) + `"}`, 413, "body_too_large"},
+	} {
+		a := s.do("POST", task, c.body)
+		var p server.Problem
+		_ = json.Unmarshal([]byte(a.body), &p)
+		if a.status != c.status || p.Code != c.code || len(p.Detail) > 600 {
+			t.Errorf("%.80q: got %d %s (%s), want %d %s", c.body, a.status, p.Code, p.Detail, c.status, c.code)
+		}
+	}
+	s.do("POST", task, `{"kind":"a"}`, "Content-Type", "text/plain").problem(t, 415, "unsupported_media_type")
+	s.do("POST", task, `{"kind":"a"}`, "Content-Encoding", "gzip").problem(t, 415, "unsupported_encoding")
+	s.do("GET", task+"/nonsense", nil).problem(t, 400, "invalid_id")
+	s.do("POST", "/api/v1/tasks/edit", `{"ids":["nonsense"],"action":"retry"}`).problem(t, 400, "invalid_id")
+	s.do("POST", "/api/v1/tasks/edit", object{"ids": []string{tusk.NewID().String()}, "action": "explode"}).problem(t, 400,
+		"invalid_action")
+	s.do("PATCH", task, nil).problem(t, 405, "method_not_allowed")
+	s.do("GET", "/api/v1/nothing", nil).problem(t, 404, "not_found")
+	s.do("GET", "/api//v1/tasks", nil).problem(t, 404, "not_found")
+	s.do("GET", "/api/v1/../v1/tasks", nil).problem(t, 404, "not_found")
+	s.do("GET", "/api/v1/%2e%2e/v1/tasks", nil).problem(t, 404, "not_found")
+	if tasks, err := s.client.List(t.Context(), tusk.Filter{}); err != nil || len(tasks) != 0 {
+		t.Error("something was stored", tasks, err)
+	}
+}
+
+func TestRefusalsNameTheFieldAndTheLimit(t *testing.T) {
+	s := start(t)
+	for body, want := range map[string][2]string{
+		`{"kind":"a","run_at":"1970-01-01T00:00:00Z"}`: {"run_at", "1971"},
+		`{"kind":"a","max_attempts":1001}`:             {"max_attempts", "1 to 1000"},
+		`{"kind":"a","priority":40000}`:                {"priority", "-32768 to 32767"},
+		`{"kind":"a","priority":1.5}`:                  {"priority", "whole number"},
+		`{"kind":"a","delay":"87601h"}`:                {"delay", "3650d"},
+	} {
+		var p server.Problem
+		_ = json.Unmarshal([]byte(s.do("POST", "/api/v1/tasks", body).body), &p)
+		if p.Field != want[0] || !strings.Contains(p.Detail, want[1]) {
+			t.Errorf("%s: %q: %s", body, p.Field, p.Detail)
+		}
 	}
 }

@@ -26,4 +26,5 @@
 //   - Methods may be called from many goroutines and many processes at once.
 //     Slices passed to an engine are not kept after the call returns.
 //   - A call that finds nothing to do writes nothing.
+//   - An error names the call, once ("enqueue: …"), so that callers need not.
 package store

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// The errors that a caller can act on. Engines wrap them with what was being
-// done, so they are found with errors.Is.
+// The errors that a caller can act on. Engines wrap them with the name of
+// the call, so they are found with errors.Is.
 var (
 	ErrWorkerDead   = errors.New("worker was declared dead: its leases are lost")
 	ErrNotLeader    = errors.New("not the leader: the term is over")

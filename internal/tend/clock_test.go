@@ -123,8 +123,37 @@ func TestAClockSetForwardIsNobodysDeath(t *testing.T) {
 	})
 }
 
-// A window of a rate that a clock which was ahead has begun is stored. When the clock is put right nothing waits for it,
-// whoever leads.
+// Who has only seen another lead, and never asked to, knows it too when it comes to lead.
+func TestAFollowerKnowsOfAClockThatWasSetForward(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &jumpy{Store: memory.New()}
+		if _, err := s.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: newID()}, TTL: ttl}); err != nil {
+			t.Fatal(err)
+		}
+		l := candidate(s, 1)
+		for range 5 {
+			l.Saw(store.ID{9}, time.Now(), time.Second)
+			time.Sleep(time.Second)
+		}
+		s.ahead.Store(int64(time.Hour))
+		defer run(l)()
+		l.Saw(store.ID{}, time.Now().Add(time.Hour), time.Second)
+		time.Sleep(ttl * 2 / 3)
+		if l.Term() == 0 {
+			t.Fatal("it does not lead")
+		}
+		if n := s.taken.Load(); n > 0 {
+			t.Errorf("%d looks for the dead before workers could beat", n)
+		}
+		time.Sleep(2 * ttl)
+		if s.taken.Load() == 0 {
+			t.Error("nobody looks for the dead any more")
+		}
+	})
+}
+
+// A window of a rate that a clock which was ahead has begun is stored. When the clock is put right nothing waits for
+// it, whoever leads.
 func TestAClockSetBackStallsNoRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := memory.New()

@@ -69,7 +69,7 @@ type Leader struct {
 	met   time.Time     // when the store last answered
 	back  time.Time     // when it did so after an outage; zero: workers have had the time to beat since
 	ahead time.Duration // how far the engine's clock is ahead of this process's
-	told  time.Time     // what the engine's clock said last; zero: it was not asked
+	told  time.Time     // what the engine's clock said last, to a campaign or a look; zero: it was not asked
 	heard time.Time     // when it said so, by this process's monotonic clock
 	other time.Time     // when another process was last seen to lead
 	seen  overseen
@@ -146,10 +146,14 @@ func (l *Leader) Resign(ctx context.Context) error {
 	return errors.Join(err, l.carrier.Release(ctx))
 }
 
-// Saw tells who leads, by a look at the store that has just been answered; zero: nobody may.
-// The next look comes after a pause. While another process is seen to lead this one does not campaign.
-func (l *Leader) Saw(leader store.ID, pause time.Duration) {
+// Saw tells who leads, and the engine's time, by a look at the store that has just been answered; zero: nobody may.
+// The next look comes after a pause. While another process is seen to lead this one does not campaign, and yet knows
+// when the engine's clock was set forward.
+func (l *Leader) Saw(leader store.ID, now time.Time, pause time.Duration) {
 	l.touch()
+	l.mu.Lock()
+	l.time(now)
+	l.mu.Unlock()
 	if !leader.IsZero() && leader != l.o.ID {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -217,6 +221,8 @@ func (l *Leader) set(term int64, until, now time.Time) {
 	l.time(now)
 }
 
+const graceWords = "nobody is declared dead until every worker has had the time to beat"
+
 // time notes the engine's time. Where that went forward at once, because a clock was set or this machine slept, leases
 // seem over of workers that live: as after an outage they get the time to beat. Terms end by the same clock, so this is
 // known before the next rescue. The caller holds mu.
@@ -224,9 +230,7 @@ func (l *Leader) time(now time.Time) {
 	since := time.Since(l.heard)
 	if by := now.Sub(l.told) - since; !l.told.IsZero() && by > l.o.Outage+since/1000 { // no two clocks go alike
 		l.back = time.Now()
-		l.o.Log.Warn(
-			"lead: the database's clock went forward, nobody is declared dead until every worker has had the time to beat",
-			"by", by)
+		l.o.Log.Warn("lead: the database's clock went forward, "+graceWords, "by", by)
 	}
 	l.told, l.heard, l.ahead = now, time.Now(), time.Until(now)
 }
@@ -249,7 +253,7 @@ func (l *Leader) stepDown() {
 	l.term, l.until, l.other = 0, time.Time{}, time.Time{}
 }
 
-// now is the engine's time, as of the last answer to a campaign.
+// now is the engine's time, as of the last answer that had it.
 func (l *Leader) now() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -286,9 +290,7 @@ func (l *Leader) touch() {
 	now := time.Now()
 	if !l.met.IsZero() && now.Sub(l.met) > l.o.Outage {
 		l.back = now
-		l.o.Log.Warn(
-			"lead: the database was out of reach, nobody is declared dead until every worker has had the time to beat", "for",
-			now.Sub(l.met))
+		l.o.Log.Warn("lead: the database was out of reach, "+graceWords, "for", now.Sub(l.met))
 	}
 	l.met = now
 }

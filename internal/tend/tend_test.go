@@ -78,19 +78,28 @@ func (s *shaky) UpdateRecords(ctx context.Context, term int64, puts []store.PutR
 
 // lead runs a leader on a store. Kill ends it without a word, as SIGKILL does.
 func lead(s Store, id byte, change ...func(*Options)) (l *Leader, kill func()) {
+	l = candidate(s, id, change...)
+	return l, run(l)
+}
+
+// candidate is a leader that does not run yet.
+func candidate(s Store, id byte, change ...func(*Options)) *Leader {
 	o := Options{ID: store.ID{id}, TTL: ttl, RescueEvery: time.Second, Outage: ttl / 3, NewID: newID,
 		Retention: func() store.Retention { return store.Retention{} },
 		Log:       slog.New(slog.NewTextHandler(io.Discard, nil))}
 	for _, f := range change {
 		f(&o)
 	}
-	l = New(s, o)
+	return New(s, o)
+}
+
+func run(l *Leader) (kill func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var loops sync.WaitGroup
 	for _, one := range l.Loops() {
 		loops.Go(func() { one.Run(ctx, nil) })
 	}
-	return l, func() { cancel(); loops.Wait() }
+	return func() { cancel(); loops.Wait() }
 }
 
 var ids struct {

@@ -8,12 +8,21 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// mostGroups is among how many groups of errors, the latest ones, a fingerprint is looked for.
-const mostGroups = 10000
+// MostGroups is how many groups of errors are listed at most, the latest ones, and among how many a fingerprint is
+// looked for.
+const MostGroups = 10000
+
+// LatestGroups lists the latest groups that a filter with a limit finds, and says whether there are more.
+func LatestGroups(ctx context.Context, client *tusk.Client, f store.ErrorFilter) ([]store.ErrorGroup, bool, error) {
+	limit := f.Limit
+	f.Limit++
+	groups, err := client.Errors(ctx, f)
+	return groups[:min(len(groups), limit)], len(groups) > limit, err
+}
 
 // Groups are the groups of errors with a fingerprint, one for each queue it was seen in. None is tusk.ErrNotFound.
 func Groups(ctx context.Context, client *tusk.Client, fingerprint string) ([]store.ErrorGroup, error) {
-	all, err := client.Errors(ctx, store.ErrorFilter{Limit: mostGroups})
+	all, more, err := LatestGroups(ctx, client, store.ErrorFilter{Limit: MostGroups})
 	if err != nil {
 		return nil, err
 	}
@@ -23,10 +32,14 @@ func Groups(ctx context.Context, client *tusk.Client, fingerprint string) ([]sto
 			found = append(found, g)
 		}
 	}
-	if len(found) == 0 {
-		return nil, noError(fingerprint)
+	switch {
+	case len(found) > 0:
+		return found, nil
+	case more:
+		return nil, fmt.Errorf("none of the latest %d groups of errors has the fingerprint %q, and older ones are not "+
+			"looked at: %w", MostGroups, fingerprint, tusk.ErrNotFound)
 	}
-	return found, nil
+	return nil, noError(fingerprint)
 }
 
 // HasError refuses a fingerprint that no error has. Whoever has bounds, which sees tells, learns of no

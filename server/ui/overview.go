@@ -175,14 +175,17 @@ type groupRow struct {
 
 type errorsData struct {
 	Groups []groupRow
+	More   bool // there are older ones
 	Window string
 }
+
+const shownGroups = 200
 
 var windows = map[string]time.Duration{"1h": time.Hour, "24h": 24 * time.Hour, "7d": 7 * 24 * time.Hour, "all": 0}
 
 func errorGroups(v *visit) (answer, error) {
 	q := v.r.URL.Query()
-	f := store.ErrorFilter{Queue: q.Get("queue"), Kind: q.Get("kind"), Limit: 200}
+	f := store.ErrorFilter{Queue: q.Get("queue"), Kind: q.Get("kind"), Limit: shownGroups}
 	if err := errors.Join(query.Text("queue", f.Queue), query.Text("kind", f.Kind)); err != nil {
 		return answer{}, err
 	}
@@ -194,10 +197,11 @@ func errorGroups(v *visit) (answer, error) {
 	if span > 0 {
 		f.Since = time.Now().Add(-span)
 	}
-	groups, err := v.client.Errors(v.r.Context(), f)
+	groups, more, err := query.LatestGroups(v.r.Context(), v.client, f)
 	if err != nil {
 		return answer{}, err
 	}
+	d.More = more
 	slots, err := v.trend.Of(v.r.Context(), groups, time.Now())
 	if err != nil {
 		return answer{}, err

@@ -61,7 +61,7 @@ const schema = "schema"
 func (s *Store) Migrate(ctx context.Context, version int64) ([]store.Migration, error) {
 	all, err := s.Migrations(ctx)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("migrate: %w", err)
 	}
 	var taken []store.Migration
 	for i := range all {

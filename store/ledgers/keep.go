@@ -231,8 +231,11 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 	if err != nil {
 		return 0, err
 	}
-	if ready, err := s.mayForget(ctx, all); err != nil || !ready {
-		return 0, err
+	switch ready, err := s.mayForget(ctx, all); {
+	case err != nil:
+		return 0, fmt.Errorf("prune: %w", err)
+	case !ready:
+		return 0, nil
 	}
 	err = s.chore(ctx, limit, func(ctx context.Context, l *ledger, limit int) (int, error) {
 		n, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) (int, error) {

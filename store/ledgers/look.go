@@ -40,7 +40,7 @@ func (s *Store) Look(ctx context.Context, queues []string, kinds ...string) (see
 				here = look.sights[i]
 			}
 			if no == 0 {
-				home, seen.Records, seen.Leader = look.err, here.Records, here.Leader
+				home, seen.Records, seen.Leader, seen.Now = look.err, here.Records, here.Leader, here.Now
 			}
 			s.turns.heat(no, len(here.Queues) > 0)
 			if workers < 0 || here.Workers < workers {

@@ -95,12 +95,14 @@ func (s *Store) alter(ctx context.Context, wait int, text string) error {
 		return err
 	}
 	defer conn.Close()
-	limit := fmt.Sprintf("set session lock_wait_timeout = if(version() like '%%MariaDB%%', %d, 1)", wait)
+	limit := fmt.Sprintf("set @tusk_wait = @@session.lock_wait_timeout, session lock_wait_timeout = "+
+		"if(version() like '%%MariaDB%%', %d, 1)", wait)
 	if _, err := conn.ExecContext(ctx, limit); err != nil {
 		return err
 	}
 	_, err = conn.ExecContext(ctx, text)
-	if _, end := conn.ExecContext(context.WithoutCancel(ctx), "set session lock_wait_timeout = default"); end != nil {
+	_, end := conn.ExecContext(context.WithoutCancel(ctx), "set session lock_wait_timeout = @tusk_wait")
+	if end != nil {
 		abandon(ctx, conn)
 	}
 	return err

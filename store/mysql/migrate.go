@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"embed"
 	"errors"
 	"fmt"
@@ -61,8 +62,13 @@ func (s *Store) fits(ctx context.Context, at int64) error {
 // version returns the schema's version; 0 when there is none. Tables under our
 // names that are not ours are an error.
 func (s *Store) version(ctx context.Context) (at int64, err error) {
+	on, end, err := s.asker(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
 	tables := map[string]bool{}
-	rows, err := s.db.QueryContext(ctx,
+	rows, err := on.QueryContext(ctx,
 		`select table_name, coalesce(engine, '')
 		from information_schema.tables
 		where table_schema = database() and table_type = 'BASE TABLE' and table_name like 'tusk\_%'`)
@@ -81,15 +87,15 @@ func (s *Store) version(ctx context.Context) (at int64, err error) {
 		}
 		tables[strings.ToLower(name)] = true
 	}
-	if err := rows.Err(); err != nil {
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
 		return 0, err
 	}
 	if tables[schema.Table] {
-		if at, err = schema.Version(ctx, s.db); err != nil {
+		if at, err = schema.Version(ctx, on); err != nil {
 			return 0, foreign(schema.Table, err)
 		}
 	}
-	return at, s.checkTables(ctx, at, tables)
+	return at, s.checkTables(ctx, on, at, tables)
 }
 
 func foreign(table string, err error) error {
@@ -101,7 +107,7 @@ func foreign(table string, err error) error {
 
 // checkTables fails when there are tables under our names that no migration of
 // ours can have made, or that lack columns which ours have.
-func (s *Store) checkTables(ctx context.Context, at int64, tables map[string]bool) error {
+func (s *Store) checkTables(ctx context.Context, on asker, at int64, tables map[string]bool) error {
 	own, err := schema.Tables()
 	if err != nil {
 		return err
@@ -117,7 +123,7 @@ func (s *Store) checkTables(ctx context.Context, at int64, tables map[string]boo
 	if at != newest {
 		return nil
 	}
-	rows, err := s.db.QueryContext(ctx, "select "+columns+" from tusk_task where place = 0")
+	rows, err := on.QueryContext(ctx, "select "+columns+" from tusk_task where place = 0")
 	if err != nil {
 		return foreign("tusk_task", err)
 	}
@@ -192,12 +198,45 @@ func (s *Store) migrate(ctx context.Context, version int64) (taken []store.Migra
 			return taken, err
 		}
 	}
-	steps, err := schema.Take(ctx, s.db, at, to)
+	var steps []store.Migration
+	err = s.apart(ctx, func(db *sql.DB) error {
+		steps, err = schema.Take(ctx, db, at, to)
+		return err
+	})
 	if taken = append(taken, steps...); err != nil || to < newest {
 		return taken, err
 	}
 	return s.withProcedures(ctx, taken)
 }
+
+// apart lends fn a connection of the pool as a pool of its own, and closes it afterwards: a step that fails leaves in
+// its session what it had set.
+func (s *Store) apart(ctx context.Context, fn func(db *sql.DB) error) error {
+	conn, err := s.conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	var failed error
+	err = conn.Raw(func(c any) error {
+		own := c.(driver.Conn)
+		db := sql.OpenDB(only{own})
+		db.SetMaxOpenConns(1)
+		failed = errors.Join(fn(db), db.Close())
+		return driver.ErrBadConn // so that the pool has it no more
+	})
+	if !errors.Is(err, driver.ErrBadConn) {
+		failed = errors.Join(failed, err)
+	}
+	return failed
+}
+
+// only is a connector that has one connection.
+type only struct{ driver.Conn }
+
+func (o only) Connect(context.Context) (driver.Conn, error) { return o.Conn, nil }
+
+func (o only) Driver() driver.Driver { return nil }
 
 // withProcedures installs the procedures after the steps that were taken, and what else workers need.
 func (s *Store) withProcedures(ctx context.Context, taken []store.Migration) ([]store.Migration, error) {

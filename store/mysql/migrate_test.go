@@ -2,6 +2,7 @@ package mysql_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"slices"
 	"strings"
@@ -228,6 +229,53 @@ func TestProgramsComeAndGoWhileWorkersRun(t *testing.T) {
 	}
 	done.Store(true)
 	g.Wait()
+}
+
+// What a step sets in its session stays nobody's, whether it succeeds or not.
+func TestMigrationsLeaveSessionsAsTheyWere(t *testing.T) {
+	ctx := t.Context()
+	dsn := mysqltest.Database(t)
+	migrate(t, dsn)
+	s := open(t, dsn+"?lock_wait_timeout=77")
+	check := func(after string) {
+		t.Helper()
+		var conns []*sql.Conn
+		for range max(s.DB().Stats().OpenConnections, 3) {
+			c, err := s.DB().Conn(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conns = append(conns, c)
+		}
+		for _, c := range conns {
+			var wait int
+			err := c.QueryRowContext(ctx, "select @@session.lock_wait_timeout").Scan(&wait)
+			if err != nil || wait != 77 {
+				t.Errorf("after %s: %d, %v", after, wait, err)
+			}
+			c.Close()
+		}
+	}
+	tx, err := s.DB().BeginTx(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.ExecContext(ctx, "select * from tusk_worker"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Migrate(ctx, 2); err == nil {
+		t.Fatal("a step did not wait for the transaction")
+	}
+	check("a step that failed")
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	for _, version := range []int64{2, -1} {
+		if _, err := s.Migrate(ctx, version); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("steps that succeeded")
 }
 
 func TestDownTakesTheProceduresOfNewerProgramsFirst(t *testing.T) {

@@ -51,9 +51,11 @@ func (s *Store) Look(ctx context.Context, queues []string, kinds ...string) (see
 		case what == aRecord:
 			seen.Records = append(seen.Records,
 				store.Record{Kind: string(of), Name: string(name), Version: number, Body: body, UpdatedAt: instant(at)})
-		case what == aLeader && number > 0:
-			copy(seen.Leader[:], of)
-		case what != aLeader:
+		case what == aLeader:
+			if seen.Now = instant(at); number > 0 {
+				copy(seen.Leader[:], of)
+			}
+		default:
 			seen.Queues = append(seen.Queues, string(name))
 		}
 		return err

@@ -66,13 +66,13 @@ func (s *Store) query(ctx context.Context, each func(*sql.Rows) error, text stri
 func (s *Store) queryOnce(
 	ctx context.Context, each func(*sql.Rows) error, text string, args ...any,
 ) (begun bool, err error) {
-	conn, err := s.conn(ctx)
+	on, end, err := s.asker(ctx)
 	if err != nil {
 		return false, err
 	}
-	defer conn.Close()
+	defer end()
 	s.trips.Add(1)
-	rows, err := conn.QueryContext(ctx, text, args...)
+	rows, err := on.QueryContext(ctx, text, args...)
 	if err != nil {
 		return false, err
 	}

@@ -86,7 +86,7 @@ func (a *ask) see(seen *store.Sight, raw [][]byte) {
 	if raw[5] != nil {
 		seen.Leader = idOf(raw[5])
 	}
-	seen.Queues = a.queuesOf(raw[6])
+	seen.Queues, seen.Now = a.queuesOf(raw[6]), timeOf(raw[8])
 }
 
 // company says who else takes from queues that were looked at, and tells them of what was seen: they

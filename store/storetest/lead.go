@@ -14,6 +14,7 @@ var leadClauses = []clause{
 		if !ok {
 			t.Skip("the engine is no Looker")
 		}
+		var began store.Leadership
 		look := func(leader store.ID, names ...string) {
 			t.Helper()
 			seen, err := engine.Look(t.ctx(), nil, "one", "two", "none")
@@ -25,13 +26,19 @@ var leadClauses = []clause{
 			if err != nil || seen.Leader != leader || !slices.Equal(got, names) {
 				t.Errorf("saw %q and leader %v, %v: want %q and %v", got, seen.Leader, err, names, leader)
 			}
+			if seen.Now.Before(began.Now) || seen.Now.After(began.Now.Add(time.Minute)) {
+				t.Errorf("it is %v, said the look after one that said %v", seen.Now, began.Now)
+			}
 		}
 		lead := func(id store.ID, ttl time.Duration) {
 			t.Helper()
-			if l, err := t.Lead(t.ctx(), store.Candidate{ID: id, TTL: ttl}); err != nil || ttl > 0 && l.Term == 0 {
+			l, err := t.Lead(t.ctx(), store.Candidate{ID: id, TTL: ttl})
+			if err != nil || ttl > 0 && l.Term == 0 {
 				t.Fatal(l, err)
 			}
+			began = l
 		}
+		lead(NewID(), 0)
 		look(store.ID{})
 		for _, r := range []store.Record{
 			{Kind: "one", Name: "a"}, {Kind: "one", Name: "b"}, {Kind: "two", Name: "a"}, {Kind: "three", Name: "a"},

@@ -62,7 +62,7 @@ func clauses() []clause {
 	return slices.Concat(enqueueClauses, keyClauses, tenantClauses, claimClauses, extendClauses, finishClauses,
 		exchangeClauses, needClauses, turnClauses, leadClauses, admitClauses, rescueClauses, witnessClauses, pruneClauses,
 		readClauses, editClauses, changedClauses, recordClauses, txClauses, heldClauses, raceClauses, needRaceClauses,
-		raceCommitClauses, endClauses, archiveClauses, restoreClauses, crowdClauses,
+		raceCommitClauses, endClauses, namedClauses, archiveClauses, restoreClauses, crowdClauses,
 		ringClauses)
 }
 

@@ -8,8 +8,8 @@ order by name
 (select 0, kind, name, version, body, updated_at from tusk_record force index (primary) where kind in (:rows))
 
 -- name: look.leader
--- For how long. A term that began ahead of the clock is not told, so that Lead sets it right.
-(select 1, id, '', if(version <= :now + 1000000, expires_at - :now, 0), '', 0 from tusk_leader where one = 1)
+-- For how long, and the time. A term that began ahead of the clock is not told, so that Lead sets it right.
+(select 1, id, '', if(version <= :now + 1000000, expires_at - :now, 0), '', :now from tusk_leader where one = 1)
 
 -- name: look.queue
 (select 2, '', ?, 1, '', 0 from tusk_ready force index (primary) where queue = ? limit 1)

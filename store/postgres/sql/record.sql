@@ -3,9 +3,9 @@ select kind, name, version, body, updated_at from tusk.record where kind = $1 or
 
 -- name: look_at
 -- The same of several kinds, beside who leads, which lanes of queues $2 may have tasks, and how many workers up to $4
--- take from each of the queues $3; in one row at least. Kinds are looked for one by one, whatever the
+-- take from each of the queues $3, and the time; in one row at least. Kinds are looked for one by one, whatever the
 -- planner knows. A term that began ahead of the clock is not told, so that Lead sets it right.
-select r.kind, r.name, r.version, r.body, r.updated_at, l.id, l.lanes, l.workers
+select r.kind, r.name, r.version, r.body, r.updated_at, l.id, l.lanes, l.workers, l.now
 from (
   select (select x.id from tusk.leader x
       where x.expires_at > clock_timestamp() and x.renewed_at <= clock_timestamp() + interval '1 second') as id,
@@ -19,7 +19,7 @@ from (
           limit $4) w)
       from (select $3::text[] as names offset 0) a
       cross join lateral pg_catalog.unnest(a.names) with ordinality q(name, place)
-      order by q.place) as workers
+      order by q.place) as workers, clock_timestamp() as now
   offset 0) l
 left join (
   select x.* from (select $1::text[] as kinds offset 0) a
