@@ -35,7 +35,7 @@ func (t *Task[T]) Spawn(ctx context.Context, args Args, o *Options) (ID, error) 
 		return ID{}, err
 	}
 	child := []store.NewTask{n}
-	if err := t.client.takeTurns(ctx, t.client.store, child); err != nil {
+	if err := t.client.takeTurns(ctx, child); err != nil {
 		return ID{}, err
 	}
 	if err := t.client.conceal(ctx, t.ID, child); err != nil {

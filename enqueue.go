@@ -222,7 +222,7 @@ func (c *Client) put(ctx context.Context, into store.Enqueuer, stored []store.Ne
 			return nil, fmt.Errorf("before enqueue: %w", err)
 		}
 	}
-	if err := c.takeTurns(ctx, into, stored); err != nil {
+	if err := c.takeTurns(ctx, stored); err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
 	if err := c.conceal(ctx, ID{}, stored); err != nil {

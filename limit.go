@@ -149,7 +149,7 @@ func (l *limitCache) take(limits map[string]Limits, asked time.Time) {
 func (l *limitCache) of(ctx context.Context, c *Client) (map[string]Limits, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.fresh() {
+	if !l.read.IsZero() && time.Since(l.read) < limitsAge {
 		return l.limits, nil
 	}
 	limits, err := c.Limits(ctx)
@@ -160,34 +160,9 @@ func (l *limitCache) of(ctx context.Context, c *Client) (map[string]Limits, erro
 	return limits, nil
 }
 
-// fresh reports whether the limits are those of within limitsAge. The caller holds mu.
-func (l *limitCache) fresh() bool { return !l.read.IsZero() && time.Since(l.read) < limitsAge }
-
-// inside returns the limits as a transaction sees them that may have the only connection. They are not remembered: they
-// may be old.
-func (l *limitCache) inside(ctx context.Context, tx store.TxReader) (map[string]Limits, error) {
-	l.mu.Lock()
-	limits, fresh := l.limits, l.fresh()
-	l.mu.Unlock()
-	if fresh {
-		return limits, nil
-	}
-	records, err := tx.ReadRecords(ctx, allot.RecordKind)
-	if err != nil {
-		return nil, fmt.Errorf("limits: %w", err)
-	}
-	return limitsOf(records)
-}
-
 // takeTurns has the tasks of queues with limits wait for their turn.
-func (c *Client) takeTurns(ctx context.Context, into store.Enqueuer, tasks []store.NewTask) error {
-	var limits map[string]Limits
-	var err error
-	if tx, alone := into.(store.TxReader); alone {
-		limits, err = c.limits.inside(ctx, tx)
-	} else {
-		limits, err = c.limits.of(ctx, c)
-	}
+func (c *Client) takeTurns(ctx context.Context, tasks []store.NewTask) error {
+	limits, err := c.limits.of(ctx, c)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotCommitted, err)
 	}

@@ -114,7 +114,7 @@ func (c *Client) moveOn(ctx context.Context, t *TaskInfo, args stageArgs) ([]sto
 		return nil, err
 	}
 	next := []store.NewTask{n}
-	if err := c.takeTurns(ctx, c.store, next); err != nil {
+	if err := c.takeTurns(ctx, next); err != nil {
 		return nil, err
 	}
 	return next, c.conceal(ctx, t.ID, next)

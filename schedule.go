@@ -193,7 +193,7 @@ func (c *Client) RunSchedule(ctx context.Context, name string) (Enqueued, error)
 		return Enqueued{}, err
 	}
 	tasks := []store.NewTask{t}
-	if err := c.takeTurns(ctx, c.store, tasks); err != nil {
+	if err := c.takeTurns(ctx, tasks); err != nil {
 		return Enqueued{}, fmt.Errorf("schedule %s: %w", name, err)
 	}
 	results, err := c.store.Enqueue(ctx, tasks)

@@ -24,14 +24,6 @@ type Tx interface {
 	Finish(ctx context.Context, outcomes []Outcome) (lost []ID, err error)
 }
 
-// TxReader is a Tx of a pool that may have no connection but that of the transaction: what else an enqueue
-// needs to know is read there, and may be as old as the transaction.
-type TxReader interface {
-	Tx
-	// ReadRecords is Recorder's Records.
-	ReadRecords(ctx context.Context, kind string) ([]Record, error)
-}
-
 // Exchanger is an engine to which a worker of one slot brings the task that it has done
 // when it comes for the next one, in one trip. It is looked for in the outermost store
 // alone, because a wrapper may have something to do with each Finish and Claim; one that

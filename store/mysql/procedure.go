@@ -174,10 +174,6 @@ func (s *Store) seen(ctx context.Context) {
 	if now.UnixNano() < due || !s.seenDue.CompareAndSwap(due, now.Add(migrate.SeenEvery).UnixNano()) {
 		return
 	}
-	if free := s.db.Stats(); s.spare == nil && free.MaxOpenConnections > 0 && free.InUse >= free.MaxOpenConnections {
-		s.seenDue.Store(now.Add(lookEvery).UnixNano()) // the caller may have the last connection
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second) // all connections may be taken
 	defer cancel()
 	if err := s.exec(ctx, q("program.seen"), s.program.mark, migrate.SeenEvery.Microseconds()); err != nil {

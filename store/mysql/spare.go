@@ -66,13 +66,13 @@ func (s *Store) query(ctx context.Context, each func(*sql.Rows) error, text stri
 func (s *Store) queryOnce(
 	ctx context.Context, each func(*sql.Rows) error, text string, args ...any,
 ) (begun bool, err error) {
-	on, end, err := s.asker(ctx)
+	conn, err := s.conn(ctx)
 	if err != nil {
 		return false, err
 	}
-	defer end()
+	defer conn.Close()
 	s.trips.Add(1)
-	rows, err := on.QueryContext(ctx, text, args...)
+	rows, err := conn.QueryContext(ctx, text, args...)
 	if err != nil {
 		return false, err
 	}

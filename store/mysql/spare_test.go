@@ -1,6 +1,7 @@
 package mysql_test
 
 import (
+	"errors"
 	"database/sql"
 	"strings"
 	"testing"
@@ -45,6 +46,27 @@ func TestAStoreThatWasOpenedHasSpareConnections(t *testing.T) {
 	finish(t, s, claim(t, s, worker, 2))
 	if !s.Witnesses() {
 		t.Error("the death of this process would not be seen")
+	}
+}
+
+func TestATransactionThatHasTheOnlyConnectionIsRefused(t *testing.T) {
+	dsn := mysqltest.Database(t)
+	migrate(t, dsn)
+	db := plain(t, dsn)
+	s, err := mysql.New(t.Context(), db, mysql.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	db.SetMaxOpenConns(1)
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	_, err = s.Tx(tx)
+	if !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "SetMaxOpenConns") {
+		t.Errorf("%v, want an error that names the fix", err)
 	}
 }
 

@@ -19,52 +19,17 @@ func (s *Store) Tx(tx any) (store.Tx, error) {
 	if !ok || t == nil {
 		return nil, fmt.Errorf("%w: a transaction of type %T, want a *sql.Tx", store.ErrUnsupported, tx)
 	}
-	if s.spare == nil && s.db.Stats().MaxOpenConnections > 0 {
-		return loneTx{&userTx{s, t, true}}, nil
+	if s.spare == nil && s.db.Stats().MaxOpenConnections == 1 {
+		return nil, fmt.Errorf("%w: the transaction has the only connection of its pool: allow two with SetMaxOpenConns, "+
+			"or give the engine spare ones (mysql.Options.Spare)", store.ErrUnsupported)
 	}
-	return &userTx{s, t, false}, nil
-}
-
-// loneTx is a userTx that is alone.
-type loneTx struct{ *userTx }
-
-var _ store.TxReader = loneTx{}
-
-// ReadRecords implements store.TxReader.
-func (l loneTx) ReadRecords(ctx context.Context, kind string) ([]store.Record, error) {
-	return l.store.Records(within(ctx, l.tx), kind)
-}
-
-type txKey struct{}
-
-// within has questions asked inside a transaction.
-func within(ctx context.Context, tx *sql.Tx) context.Context {
-	return context.WithValue(ctx, txKey{}, tx)
-}
-
-// asker is what a question is asked.
-type asker interface {
-	QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
-	QueryRowContext(ctx context.Context, text string, args ...any) *sql.Row
-}
-
-// asker returns a connection, and what gives it back; or the transaction within which ctx is.
-func (s *Store) asker(ctx context.Context) (_ asker, end func() error, err error) {
-	if tx, is := ctx.Value(txKey{}).(*sql.Tx); is {
-		return tx, func() error { return nil }, nil
-	}
-	conn, err := s.conn(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	return conn, conn.Close, nil
+	return &userTx{s, t}, nil
 }
 
 // userTx writes inside a transaction of the user's.
 type userTx struct {
 	store *Store
 	tx    *sql.Tx
-	alone bool // its pool may have no other connection
 }
 
 // Enqueue implements store.Enqueuer.
@@ -97,11 +62,7 @@ func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []s
 // Nothing is tried again that the server took back: that is for the user, whose
 // transaction it was.
 func (u *userTx) do(ctx context.Context, fn func(w *work) error) error {
-	known := ctx
-	if u.alone {
-		known = within(ctx, u.tx)
-	}
-	if err := u.store.ready(known); err != nil {
+	if err := u.store.ready(ctx); err != nil {
 		return err
 	}
 	if _, err := u.tx.ExecContext(ctx, "savepoint tusk"); err != nil {
