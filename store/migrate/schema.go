@@ -23,7 +23,9 @@ type Schema struct {
 }
 
 // Version asks Table for the version that a database is at; 0: for none.
-func (s *Schema) Version(ctx context.Context, db *sql.DB) (at int64, err error) {
+func (s *Schema) Version(ctx context.Context, db interface {
+	QueryRowContext(ctx context.Context, text string, args ...any) *sql.Row
+}) (at int64, err error) {
 	err = db.QueryRowContext(ctx, "select coalesce(max(version_id), 0) from "+s.Table+" where is_applied").Scan(&at)
 	return at, err
 }

@@ -62,8 +62,13 @@ func (s *Store) fits(ctx context.Context, at int64) error {
 // version returns the schema's version; 0 when there is none. Tables under our
 // names that are not ours are an error.
 func (s *Store) version(ctx context.Context) (at int64, err error) {
+	on, err := s.conn(ctx) // a spare one when the pool has none
+	if err != nil {
+		return 0, err
+	}
+	defer on.Close()
 	tables := map[string]bool{}
-	rows, err := s.db.QueryContext(ctx,
+	rows, err := on.QueryContext(ctx,
 		`select table_name, coalesce(engine, '')
 		from information_schema.tables
 		where table_schema = database() and table_type = 'BASE TABLE' and table_name like 'tusk\_%'`)
@@ -82,15 +87,15 @@ func (s *Store) version(ctx context.Context) (at int64, err error) {
 		}
 		tables[strings.ToLower(name)] = true
 	}
-	if err := rows.Err(); err != nil {
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
 		return 0, err
 	}
 	if tables[schema.Table] {
-		if at, err = schema.Version(ctx, s.db); err != nil {
+		if at, err = schema.Version(ctx, on); err != nil {
 			return 0, foreign(schema.Table, err)
 		}
 	}
-	return at, s.checkTables(ctx, at, tables)
+	return at, s.checkTables(ctx, on, at, tables)
 }
 
 func foreign(table string, err error) error {
@@ -102,7 +107,7 @@ func foreign(table string, err error) error {
 
 // checkTables fails when there are tables under our names that no migration of
 // ours can have made, or that lack columns which ours have.
-func (s *Store) checkTables(ctx context.Context, at int64, tables map[string]bool) error {
+func (s *Store) checkTables(ctx context.Context, on *sql.Conn, at int64, tables map[string]bool) error {
 	own, err := schema.Tables()
 	if err != nil {
 		return err
@@ -118,7 +123,7 @@ func (s *Store) checkTables(ctx context.Context, at int64, tables map[string]boo
 	if at != newest {
 		return nil
 	}
-	rows, err := s.db.QueryContext(ctx, "select "+columns+" from tusk_task where place = 0")
+	rows, err := on.QueryContext(ctx, "select "+columns+" from tusk_task where place = 0")
 	if err != nil {
 		return foreign("tusk_task", err)
 	}

@@ -1,10 +1,12 @@
 package mysql_test
 
 import (
-	"errors"
+	"context"
 	"database/sql"
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/mysql"
@@ -46,6 +48,31 @@ func TestAStoreThatWasOpenedHasSpareConnections(t *testing.T) {
 	finish(t, s, claim(t, s, worker, 2))
 	if !s.Witnesses() {
 		t.Error("the death of this process would not be seen")
+	}
+}
+
+func TestATransactionMayHaveTheOnlyConnectionWhereThereAreSpareOnes(t *testing.T) {
+	dsn := mysqltest.Database(t)
+	migrate(t, dsn)
+	s, err := mysql.Open(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	s.DB().SetMaxOpenConns(1)
+	tx, err := s.DB().Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	u, err := s.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if _, err := u.Enqueue(ctx, newTasks(1, "q")); err != nil {
+		t.Error(err)
 	}
 }
 
