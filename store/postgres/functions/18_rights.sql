@@ -21,8 +21,8 @@ begin
     execute format('alter function tusk_fn.%I set search_path = pg_catalog, pg_temp', _name);
   end loop;
   foreach _name in array array['block_of', 'ids_between', 'id_after', 'short_kind', 'short_tags', 'lane_of',
-    'priority_of', 'queue_of', 'last_n', 'places_of', 'unclaimed', 'rows_of', 'flush_of', 'state_of',
-    'find', 'worker_lock']
+    'priority_of', 'queue_of', 'last_n', 'places_of', 'unclaimed', 'rows_of', 'flushes_of', 'end_of', 'flush_of',
+    'spot_of', 'state_of', 'find', 'worker_lock']
   loop
     execute regexp_replace(pg_get_functiondef(format('tusk_fn.%I', _name)::regproc),
       'AS \$function\$(.*)\$function\$', 'begin atomic \1; end');
