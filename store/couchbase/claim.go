@@ -123,7 +123,7 @@ func (c *claim) take(l lane) (more bool, err error) {
 		return err == nil && at != nil, err
 	}
 	var unlock func() // nil: it is not locked
-	if s.minds.busy(l) || at.cas == maskedCAS {
+	if is := s.minds.of(l); is.busy() || at.cas == maskedCAS {
 		was := at.cursor
 		if at.cursor, at.cas, err = c.lock(l); err != nil {
 			return false, err
@@ -163,8 +163,9 @@ const maskedCAS = ^gocb.Cas(0)
 // nothing; if it then returns a cursor, the caller looks again.
 func (c *claim) look(l lane) (at *mark, p *page, err error) {
 	s := c.s
-	at, known := s.minds.get(l)
-	if !known {
+	mind := s.minds.of(l)
+	known := mind.known()
+	if at = &mind.mark; !known {
 		is, cas, err := s.cursorOf(c.ctx, l)
 		if is == nil || err != nil {
 			return nil, nil, err
@@ -195,7 +196,7 @@ func (c *claim) look(l lane) (at *mark, p *page, err error) {
 // lock locks the cursor. Who finds it locked tries again after a pause, which grows with each try and is remembered
 // for the next lock: claimers of a lane wait for each other instead of failing, and ask rarely while they are many.
 func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
-	pause := c.s.minds.pause(l)
+	pause := max(c.s.minds.of(l).pause, leastPause)
 	for try := 1; ; try++ {
 		got, err := c.s.lines.GetAndLock(l.cursor(), lockTime, &gocb.GetAndLockOptions{Context: c.ctx,
 			RetryStrategy: failFast{}})

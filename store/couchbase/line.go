@@ -94,7 +94,7 @@ func (s *Store) queueUp(ctx context.Context, tasks ...*task) error {
 // append adds entries to the last page of a lane. An entry that comes twice names a lap that has gone when it is met
 // again.
 func (s *Store) append(ctx context.Context, l lane, entries []entry) error {
-	n := s.minds.tail(l)
+	n := s.minds.of(l).tail
 	for try := 0; ; try++ {
 		if n == 0 {
 			c, err := s.open(ctx, l)
@@ -193,7 +193,7 @@ func (s *Store) open(ctx context.Context, l lane) (c cursor, err error) {
 func (s *Store) openAll(ctx context.Context, docs []*doc) error {
 	for _, d := range docs {
 		t := d.ready()
-		if t == nil || !d.dirty || s.minds.tail(lane{t.Queue, t.Priority}) != 0 {
+		if t == nil || !d.dirty || s.minds.of(lane{t.Queue, t.Priority}).tail != 0 {
 			continue
 		}
 		l := lane{t.Queue, t.Priority}
