@@ -338,6 +338,16 @@ func (s *Store) remove(ctx context.Context, d *doc) (bool, error) {
 	return err == nil, refusal(err)
 }
 
+// putBack writes a document of which something has been done, or removes it, if nothing is left of it.
+func (s *Store) putBack(ctx context.Context, d *doc) (err error) {
+	if h := d.header(); h.Gone && h.Unit == nil && h.Tell == "" {
+		_, err = s.remove(ctx, d)
+	} else {
+		_, err = s.replace(ctx, d, s.durability)
+	}
+	return err
+}
+
 // refusals are the errors after which it is known that nothing was written.
 var refusals = []error{gocb.ErrCasMismatch, gocb.ErrDocumentExists, gocb.ErrDocumentNotFound, gocb.ErrDocumentLocked,
 	gocb.ErrPathNotFound, gocb.ErrPathExists, gocb.ErrPathMismatch, gocb.ErrValueNotJSON, gocb.ErrValueTooLarge,
