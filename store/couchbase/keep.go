@@ -116,14 +116,26 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (_ store.Admit
 }
 
 // cancelDoomed cancels pending tasks of which something that they need has failed; those that need them are doomed in
-// turn.
+// turn. Those of which one needs another are cancelled in order, because the reason is the first of the needs that has
+// failed by then.
 func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err error) {
 	for cancelled < limit {
 		ids, err := query[string](ctx, s, queryDoomed, args{"n": limit - cancelled}, atPlus)
 		if err != nil || len(ids) == 0 {
 			return cancelled, err
 		}
-		did, err := s.doEach(ctx, len(ids), func(i int, w *work) (bool, error) {
+		docs, err := readEach(ctx, inTask, ids, s.peek)
+		if err != nil {
+			return cancelled, err
+		}
+		bound := boundBy(ids, docs)
+		chain := func(i int) string {
+			if bound[ids[i]] {
+				return ""
+			}
+			return ids[i]
+		}
+		did, err := s.doEachOf(ctx, len(ids), chain, func(i int, w *work) (bool, error) {
 			id := idOf(ids[i])
 			n, err := w.batch.Doom([]store.ID{id})
 			if n > 0 || err != nil {
@@ -140,6 +152,25 @@ func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err
 		}
 	}
 	return cancelled, nil
+}
+
+// boundBy returns those of some tasks that need another one of them, and those that are needed so.
+func boundBy(ids []string, docs []*doc) map[string]bool {
+	among, bound := map[string]bool{}, map[string]bool{}
+	for _, id := range ids {
+		among[id] = true
+	}
+	for _, d := range docs {
+		if d == nil {
+			continue
+		}
+		for _, n := range d.task().Needs {
+			if parent := n.Task.String(); among[parent] {
+				bound[d.ID], bound[parent] = true, true
+			}
+		}
+	}
+	return bound
 }
 
 // Rescue implements store.Keeper.
