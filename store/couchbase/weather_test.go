@@ -28,10 +28,14 @@ type weather struct {
 	produce  func(ctx context.Context, s *Store, who int)
 	ends     func(*store.Task) store.Outcome
 	lasts    time.Duration // at most
+	ttl      time.Duration // of a worker
+	dies     int           // a worker, in so many of a hundred claims; its outcomes come late
+	late     sync.WaitGroup
 	producer sync.WaitGroup
 	mu       sync.Mutex
 	added    map[store.ID]bool
 	done     map[store.ID]int // accepted completions
+	refused  int              // outcomes
 	left     atomic.Int64
 	over     atomic.Int64 // when the last producer ended
 	leases   map[store.ID]string
@@ -87,7 +91,7 @@ func TestNothingIsLostUnderFaults(t *testing.T) {
 }
 
 func newWeather(t *testing.T, nodes int, f cbfake.Faults) *weather {
-	w := &weather{rig: newRig(t, nodes), tasks: 150, limit: 20, lasts: 90 * time.Second, ends: completes,
+	w := &weather{rig: newRig(t, nodes), tasks: 150, limit: 20, lasts: 90 * time.Second, ttl: time.Minute, ends: completes,
 		added: map[store.ID]bool{}, done: map[store.ID]int{}, leases: map[store.ID]string{}}
 	w.produce = w.produceAll
 	w.durable("majority")
@@ -133,6 +137,7 @@ func (w *weather) play() {
 	}
 	w.producer.Wait()
 	workers.Wait()
+	w.late.Wait()
 	stop()
 	others.Wait()
 	w.f.Set(cbfake.Faults{})
@@ -180,7 +185,7 @@ func completes(t *store.Task) store.Outcome {
 func (w *weather) work(ctx context.Context, s *Store) {
 	me := store.Worker{ID: storetest.NewID(), Queues: []string{"q"}}
 	for ctx.Err() == nil {
-		_, err := s.Extend(ctx, store.Beat{Worker: me, TTL: time.Minute})
+		_, err := s.Extend(ctx, store.Beat{Worker: me, TTL: w.ttl})
 		if errors.Is(err, store.ErrWorkerDead) {
 			me.ID = storetest.NewID()
 		}
@@ -202,6 +207,14 @@ func (w *weather) work(ctx context.Context, s *Store) {
 			continue
 		}
 		w.note(tasks)
+		if rand.IntN(100) < w.dies {
+			me.ID = storetest.NewID()
+			w.late.Go(func() {
+				_ = wait(ctx, rand.N(3*w.ttl))
+				w.finishAll(ctx, s, tasks)
+			})
+			continue
+		}
 		w.finishAll(ctx, s, tasks)
 	}
 }
@@ -233,6 +246,7 @@ func (w *weather) finishAll(ctx context.Context, s *Store, tasks []store.Task) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.refused += len(lost)
 	for _, o := range outcomes {
 		if o.State == store.Completed && !slices.Contains(lost, o.Task.ID) {
 			w.done[o.Task.ID]++
@@ -272,7 +286,12 @@ func (w *weather) keepHouse(ctx context.Context) {
 			continue
 		}
 		_, _ = w.b.Admit(ctx, l.Term, 100)
-		_, _ = w.b.Rescue(ctx, l.Term, 100)
+		dead, _ := w.b.Rescue(ctx, l.Term, 100)
+		outcomes := make([]store.Outcome, len(dead))
+		for i := range dead {
+			outcomes[i] = store.Outcome{Task: &dead[i], State: store.Available, Attempt: dead[i].Attempt}
+		}
+		_, _ = w.b.Finish(ctx, outcomes)
 		_, _ = w.b.sweep(ctx, 300*time.Millisecond)
 	}
 }
