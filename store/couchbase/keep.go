@@ -190,8 +190,11 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (_ []store.Ta
 		if err != nil {
 			return nil, err
 		}
+		if w == nil {
+			continue
+		}
 		known := len(dead)
-		for token := range w.leases() {
+		for token := range w.Leases {
 			if w.G != nil && slices.Contains(w.Names, token) {
 				continue
 			}
@@ -207,7 +210,7 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (_ []store.Ta
 				}
 			}
 		}
-		if w != nil && w.G == nil && !w.Combed && len(dead) == known && unasked == nil { // once it fails, others wait for it
+		if w.G == nil && !w.Combed && len(dead) == known && unasked == nil { // once it fails, others wait for it
 			found, err := s.comb(ctx, id, w)
 			if dead = append(dead, found...); err != nil {
 				unasked = err
@@ -223,13 +226,6 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (_ []store.Ta
 		tasks = append(tasks, t)
 	}
 	return tasks[:min(len(tasks), limit)], nil
-}
-
-func (w *worker) leases() map[string][]string {
-	if w == nil {
-		return nil
-	}
-	return w.Leases
 }
 
 func inOrderOfClaim(tasks []*task) []store.Task {
