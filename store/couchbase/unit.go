@@ -104,35 +104,26 @@ func (s *Store) release(ctx context.Context, d *doc) (bool, error) {
 // complete does what was decided and left undone by somebody else.
 func (s *Store) complete(ctx context.Context, root *doc) error {
 	s.completed.Add(1)
-	var ready []*task
-	var told []*doc
+	var docs []*doc
 	if root.header().Unit != nil {
-		done, err := s.redo(ctx, root)
-		if err != nil {
+		var err error
+		if docs, err = s.redo(ctx, root); err != nil {
 			return err
-		}
-		for _, d := range done {
-			if d == nil {
-				continue
-			}
-			if t := d.ready(); t != nil {
-				ready = append(ready, t)
-			}
-			if d.header().Tell != "" {
-				told = append(told, d)
-			}
 		}
 		if err := s.clear(ctx, root); err != nil {
 			return err
 		}
 	}
-	if t := root.ready(); t != nil {
-		ready = append(ready, t)
+	w := &work{}
+	for _, d := range append(docs, root) {
+		if t := d.ready(); t != nil {
+			w.ready = append(w.ready, t)
+		}
+		if d != nil && (d.header().Tell != "" || d.header().Gone) {
+			w.told = append(w.told, d)
+		}
 	}
-	if root.header().Tell != "" || root.header().Gone {
-		told = append(told, root)
-	}
-	return s.finishUp(ctx, &work{ready: ready, told: told})
+	return s.finishUp(ctx, w)
 }
 
 // redo does what is left to be done of somebody else's unit, and returns the documents of its effects; nil: one has
