@@ -252,7 +252,7 @@ func (s *Store) declare(ctx context.Context, id string) (*worker, error) {
 		if w == nil || err != nil || w.G == nil || s.now(ctx) < w.Expires {
 			return w, err
 		}
-		err = s.mutate(ctx, workerKey(id), cas, gocb.RemoveSpec("g", nil))
+		err = s.mutate(ctx, s.meta, workerKey(id), cas, gocb.RemoveSpec("g", nil))
 		if err == nil {
 			w.G = nil
 			return w, nil
@@ -284,7 +284,7 @@ func (s *Store) comb(ctx context.Context, worker string, w *worker) (held []*tas
 		if !is || len(t.Run) == 0 || t.Run[0].Worker != worker {
 			continue
 		}
-		err = s.mutate(ctx, workerKey(worker), 0, gocb.ArrayAppendSpec(leasePath(t.Run[0].Token), d.ID,
+		err = s.mutate(ctx, s.meta, workerKey(worker), 0, gocb.ArrayAppendSpec(leasePath(t.Run[0].Token), d.ID,
 			&gocb.ArrayAppendSpecOptions{CreatePath: true}))
 		if err != nil {
 			return held, err
@@ -294,7 +294,7 @@ func (s *Store) comb(ctx context.Context, worker string, w *worker) (held []*tas
 	if len(held) > 0 {
 		return held, nil // there may be others
 	}
-	return nil, s.mutate(ctx, workerKey(worker), 0, gocb.UpsertSpec("combed", true, nil))
+	return nil, s.mutate(ctx, s.meta, workerKey(worker), 0, gocb.UpsertSpec("combed", true, nil))
 }
 
 // heldBy returns the tasks that a worker holds under a token. If there is none, the token goes from the document,
@@ -319,9 +319,5 @@ func (s *Store) heldBy(ctx context.Context, id string, w *worker, token string) 
 	if err := s.queueUp(ctx, passed...); err != nil {
 		return nil, err
 	}
-	err = s.mutate(ctx, workerKey(id), 0, gocb.RemoveSpec(leasePath(token), nil))
-	if errors.Is(err, gocb.ErrPathNotFound) || errors.Is(err, gocb.ErrDocumentNotFound) {
-		err = nil
-	}
-	return nil, err
+	return nil, s.cut(ctx, s.meta, workerKey(id), leasePath(token))
 }

@@ -243,15 +243,7 @@ func (s *Store) seal(ctx context.Context, l lane, n int) error {
 
 // shut takes the field away without which nothing can be appended.
 func (s *Store) shut(ctx context.Context, l lane, n int) error {
-	err := s.again(ctx, func() error {
-		_, err := s.lines.MutateIn(l.page(n), []gocb.MutateInSpec{gocb.RemoveSpec("g", nil)},
-			&gocb.MutateInOptions{Context: ctx})
-		return err
-	})
-	if errors.Is(err, gocb.ErrPathNotFound) || errors.Is(err, gocb.ErrDocumentNotFound) {
-		return nil
-	}
-	return err
+	return s.cut(ctx, s.lines, l.page(n), "g")
 }
 
 // next makes sure that there is a page after one, and returns its number. A page that was passed and deleted must
