@@ -85,20 +85,17 @@ func (c *claim) again() ([]store.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	known := map[string]bool{}
-	for _, id := range meant {
-		known[id] = true
-	}
 	held, err := query[string](c.ctx, s, queryHeld, args{"w": c.worker, "n": store.MaxPage}, requestPlus)
 	if err != nil {
 		return nil, err
 	}
+	ids := meant
 	for _, id := range held {
-		if !known[id] {
-			meant = append(meant, id)
+		if !slices.Contains(meant, id) {
+			ids = append(ids, id)
 		}
 	}
-	docs, err := s.spread(c.ctx, meant, s.load)
+	docs, err := s.spread(c.ctx, ids, s.load)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +104,7 @@ func (c *claim) again() ([]store.Task, error) {
 		switch t := d.ready(); {
 		case d.holds(c.r.Token.String()):
 			c.got = append(c.got, d)
-		case t != nil && known[d.ID]:
+		case t != nil && slices.Contains(meant, d.ID):
 			passed = append(passed, t)
 		}
 	}

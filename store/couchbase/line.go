@@ -151,11 +151,16 @@ func (s *Store) dropSpoilt(ctx context.Context, l lane, n int, damage error) err
 	if raw == nil || err != nil {
 		return err
 	}
-	_, gone := s.lines.Remove(l.page(n), &gocb.RemoveOptions{Context: ctx, Cas: cas})
-	if refusal(gone) != nil {
-		return gone
+	return s.dropDamaged(ctx, l, n, cas, fmt.Errorf("document %s is %w: %w", l.page(n), errDamaged, damage))
+}
+
+// dropDamaged removes a page if it is as it was read.
+func (s *Store) dropDamaged(ctx context.Context, l lane, n int, cas gocb.Cas, damage error) error {
+	_, err := s.lines.Remove(l.page(n), &gocb.RemoveOptions{Context: ctx, Cas: cas})
+	if refusal(err) != nil {
+		return err
 	}
-	return s.passing(fmt.Errorf("document %s is %w: %w", l.page(n), errDamaged, damage))
+	return s.passing(damage)
 }
 
 // replaceG is in each write that only an open page, or only a living worker, may get.
@@ -226,11 +231,7 @@ func (s *Store) readPage(ctx context.Context, l lane, n int) (*page, error) {
 	if !errors.Is(err, errDamaged) {
 		return p, err
 	}
-	_, gone := s.lines.Remove(l.page(n), &gocb.RemoveOptions{Context: ctx, Cas: cas})
-	if refusal(gone) != nil {
-		return nil, gone
-	}
-	return nil, s.passing(err)
+	return nil, s.dropDamaged(ctx, l, n, cas, err)
 }
 
 // seal closes a page once the next one is there.
