@@ -3,7 +3,7 @@
 # make build   the tusk binary
 # make bench       Tusk beside its peers, under 15 minutes; installs what it needs
 # make bench-full  the same for hours: longer runs, more history, more peers
-# make storm       faults for 20 minutes on each engine (ENGINE=postgres TIME=5m SEED=1 for less): docs/storm-results.md
+# make storm       faults for 20 minutes on each engine (ENGINE=postgres TIME=5m TASKS=200000 SEED=1): docs/storm-results.md
 # make kills       kills and cuts, as many as KILLS=workers,backends,servers,cuts says: docs/storm-results.md
 # make lost-commits  TASKS tasks (a million) in transactions whose commits lose their answers: no effect twice
 # make storm-mutants  plants bugs in Tusk, one by one, and expects the storm to find each
@@ -66,7 +66,7 @@ test-deploy: check
 	CGO_ENABLED=0 ./scripts/in-memory go -C deploy test -vet=off -shuffle=on ./...
 
 storm: deps
-	STORM_OLD=$$(./scripts/storm-old $(OLD)) STORM=$(or $(TIME),20m) STORM_SEED=$(SEED) \
+	STORM_OLD=$$(./scripts/storm-old $(OLD)) STORM=$(or $(TIME),20m) STORM_TASKS=$(TASKS) STORM_SEED=$(SEED) \
 		STORM_RESULTS=$(CURDIR)/docs/storm-results.md TUSK_TEST_ALL=1 \
 		go test ./internal/storm -run '^TestStorm$$/$(if $(ENGINE),^$(ENGINE)$$)' -v -timeout 4h
 

@@ -4,7 +4,6 @@ package storm
 
 import (
 	"context"
-	"maps"
 	"os/signal"
 	"slices"
 	"strings"
@@ -137,14 +136,14 @@ func (c *checker) archived() {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	times, counted := map[tusk.ID]int{}, int64(0)
+	times, counted := map[tusk.ID][]string{}, int64(0)
 	for _, m := range manifests {
 		counted += m.Tasks()
 		for _, f := range m.Files {
 			err := a.Tasks(ctx, f, func(t store.Task) error {
-				times[t.ID]++
+				times[t.ID] = append(times[t.ID], f.Path)
 				info := c.client.Describe(t)
-				if _, twice := c.stored[t.ID]; twice && times[t.ID] == 1 && c.counts["failover"] == 0 {
+				if _, twice := c.stored[t.ID]; twice && len(times[t.ID]) == 1 && c.counts["failover"] == 0 {
 					c.violation("I22", "task %s is in the database and in the archive", t.ID)
 				}
 				c.stored[t.ID] = &info
@@ -155,9 +154,9 @@ func (c *checker) archived() {
 			}
 		}
 	}
-	for id, n := range times {
-		if n > 1 && c.counts["failover"] == 0 {
-			c.violation("I22", "task %s is in the archive %d times", id, n)
+	for id, files := range times {
+		if len(files) > 1 && c.counts["failover"] == 0 {
+			c.violation("I22", "task %s is in the archive %d times: %v", id, len(files), files)
 		}
 	}
 	if sum := sumOf(times); counted != sum {
@@ -178,9 +177,9 @@ func (c *checker) archived() {
 	c.t.Logf("%d tasks of %d are in the archive, in %d batches", len(times), len(c.stored), len(manifests))
 }
 
-func sumOf(times map[tusk.ID]int) (sum int64) {
-	for n := range maps.Values(times) {
-		sum += int64(n)
+func sumOf(times map[tusk.ID][]string) (sum int64) {
+	for _, files := range times {
+		sum += int64(len(files))
 	}
 	return sum
 }

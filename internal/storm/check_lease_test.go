@@ -77,9 +77,9 @@ func (c *checker) buried() {
 	}
 	for _, p := range c.tasks {
 		for _, l := range p.claims {
-			if at := buried[l.worker]; at != 0 && c.made(l) > at {
+			if at, made := buried[l.worker], c.madeBy(p, l); at != 0 && made > at {
 				c.violation("I4", "worker %s claimed %s %v after its tasks had been taken back", l.worker, p.id,
-					time.Duration(c.made(l)-at))
+					time.Duration(made-at))
 			}
 		}
 	}

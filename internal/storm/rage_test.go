@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// rage lets faults strike, one after another.
+// rage lets faults strike, one after another, until the storm has lasted and enough tasks have completed.
 func (s *storm) rage() {
 	began := time.Now()
-	for time.Since(began) < s.lasts && !s.t.Failed() {
+	for (time.Since(began) < s.lasts || s.fewer()) && !s.t.Failed() {
 		f := s.draw()
 		s.log.write(event{Op: opFault, Text: f.code + " " + f.name})
 		s.mu.Lock()
@@ -33,6 +33,9 @@ func (s *storm) rage() {
 		end()
 	}
 }
+
+// fewer reports whether too few tasks have completed for the storm to end.
+func (s *storm) fewer() bool { return s.enough > 0 && s.completed() < s.enough }
 
 // draw picks a fault that the ground knows.
 func (s *storm) draw() *fault {

@@ -52,3 +52,24 @@ func TestAClaimWasMadeBetweenItsRequestAndItsAnswer(t *testing.T) {
 		}
 	}
 }
+
+// A claim whose answer came late may seem, by a clock that was set since, to have been made after a rescue. What that
+// has taken back was claimed before.
+func TestWhatARescueHasTakenBackWasClaimedBefore(t *testing.T) {
+	const s = int64(time.Second)
+	id, worker := tusk.NewID(), tusk.NewID().String()
+	p := &past{id: id,
+		claims: []claimed{{item: item{ID: id, Token: "lent", Claimed: 20 * s}, asked: 10 * s, at: 20 * s, worker: worker}},
+		releases: []release{{ask{asked: 11 * s, answered: 12 * s, yes: true},
+			item{ID: id, Token: "lent", Rescue: true}}}}
+	c := &checker{storm: &storm{}, record: &record{tasks: map[tusk.ID]*past{id: p}}}
+	if c.buried(); len(c.violations) > 0 {
+		t.Error(c.violations)
+	}
+	later := tusk.NewID()
+	c.tasks[later] = &past{id: later, claims: []claimed{{item: item{ID: later, Token: "dead", Claimed: 20 * s},
+		asked: 13 * s, at: 20 * s, worker: worker}}}
+	if c.buried(); len(c.violations) != 1 {
+		t.Errorf("a claim of the dead is found %d times", len(c.violations))
+	}
+}

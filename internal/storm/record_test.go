@@ -240,6 +240,17 @@ func (r *record) made(c claimed) int64 {
 	return min(max(best, c.asked), c.at)
 }
 
+// madeBy is when a claim of a task was made at the latest: what a rescue has taken back was there.
+func (r *record) madeBy(p *past, c claimed) int64 {
+	made := r.made(c)
+	for _, x := range p.releases {
+		if x.Token == c.Token && x.Rescue && x.yes {
+			made = min(made, x.answered)
+		}
+	}
+	return made
+}
+
 // reset reports whether the server's clock was set in a span of time. The server takes
 // a moment to notice, and processes that go by it may take longer.
 func (r *record) reset(from, until int64) bool {

@@ -21,6 +21,7 @@ import (
 // How a storm is told what to do, by the environment.
 const (
 	envTime    = "STORM"         // how long the faults go on, such as 20m; default: some seconds
+	envTasks   = "STORM_TASKS"   // how many tasks are to complete before the faults end; default: as many as there are
 	envSeed    = "STORM_SEED"    // a number that an earlier storm printed
 	envFaults  = "STORM_FAULTS"  // the codes of those that may strike, separated by commas; default: all
 	envResults = "STORM_RESULTS" // a file to append a line of results to
@@ -43,7 +44,8 @@ type storm struct {
 	random  *dice
 	objects *placetest.Server // that tasks are archived in, and large args are; nil: they are not
 	lasts   time.Duration
-	long    bool // by hand: all faults may strike
+	enough  int64 // tasks that are to complete while faults strike
+	long    bool  // by hand: all faults may strike
 
 	mu         sync.Mutex
 	counts     map[string]int
@@ -102,6 +104,13 @@ func newStorm(t *testing.T, name string) *storm {
 			t.Fatalf("%s: %v", envTime, err)
 		}
 		s.lasts = d
+	}
+	if text := os.Getenv(envTasks); text != "" {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			t.Fatalf("%s: %v", envTasks, err)
+		}
+		s.enough = n
 	}
 	if text := os.Getenv(envSeed); text != "" {
 		n, err := strconv.ParseUint(text, 10, 64)

@@ -85,20 +85,17 @@ func (c *claim) again() ([]store.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	known := map[string]bool{}
-	for _, id := range meant {
-		known[id] = true
-	}
 	held, err := query[string](c.ctx, s, queryHeld, args{"w": c.worker, "n": store.MaxPage}, requestPlus)
 	if err != nil {
 		return nil, err
 	}
+	ids := meant
 	for _, id := range held {
-		if !known[id] {
-			meant = append(meant, id)
+		if !slices.Contains(meant, id) {
+			ids = append(ids, id)
 		}
 	}
-	docs, err := s.spread(c.ctx, meant, s.load)
+	docs, err := s.spread(c.ctx, ids, s.load)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +104,7 @@ func (c *claim) again() ([]store.Task, error) {
 		switch t := d.ready(); {
 		case d.holds(c.r.Token.String()):
 			c.got = append(c.got, d)
-		case t != nil && known[d.ID]:
+		case t != nil && slices.Contains(meant, d.ID):
 			passed = append(passed, t)
 		}
 	}
@@ -123,7 +120,7 @@ func (c *claim) take(l lane) (more bool, err error) {
 		return err == nil && at != nil, err
 	}
 	var unlock func() // nil: it is not locked
-	if s.minds.busy(l) || at.cas == maskedCAS {
+	if is := s.minds.of(l); is.busy() || at.cas == maskedCAS {
 		was := at.cursor
 		if at.cursor, at.cas, err = c.lock(l); err != nil {
 			return false, err
@@ -163,8 +160,9 @@ const maskedCAS = ^gocb.Cas(0)
 // nothing; if it then returns a cursor, the caller looks again.
 func (c *claim) look(l lane) (at *mark, p *page, err error) {
 	s := c.s
-	at, known := s.minds.get(l)
-	if !known {
+	mind := s.minds.of(l)
+	known := mind.known()
+	if at = &mind.mark; !known {
 		is, cas, err := s.cursorOf(c.ctx, l)
 		if is == nil || err != nil {
 			return nil, nil, err
@@ -195,7 +193,7 @@ func (c *claim) look(l lane) (at *mark, p *page, err error) {
 // lock locks the cursor. Who finds it locked tries again after a pause, which grows with each try and is remembered
 // for the next lock: claimers of a lane wait for each other instead of failing, and ask rarely while they are many.
 func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
-	pause := c.s.minds.pause(l)
+	pause := max(c.s.minds.of(l).pause, leastPause)
 	for try := 1; ; try++ {
 		got, err := c.s.lines.GetAndLock(l.cursor(), lockTime, &gocb.GetAndLockOptions{Context: c.ctx,
 			RetryStrategy: failFast{}})

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/couchbase/gocb/v2"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tuskqueue/tusk/internal/bell"
 	"github.com/tuskqueue/tusk/store"
@@ -263,26 +264,12 @@ func says(err *error, verb string) {
 
 // each does n things, 32 at a time, and returns the first error.
 func each(n int, do func(i int) error) error {
-	if n == 1 {
-		return do(0)
+	var all errgroup.Group
+	all.SetLimit(32)
+	for i := range n {
+		all.Go(func() error { return do(i) })
 	}
-	var all sync.WaitGroup
-	var next atomic.Int64
-	var first atomic.Pointer[error]
-	for range min(n, 32) {
-		all.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				if err := do(i); err != nil {
-					first.CompareAndSwap(nil, &err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	if err := first.Load(); err != nil {
-		return *err
-	}
-	return nil
+	return all.Wait()
 }
 
 // eachOf does n things, those of a name one after another, and beside those of others.

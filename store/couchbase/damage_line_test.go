@@ -95,7 +95,7 @@ func TestADamagedDirectoryOfWorkersIsMadeAnew(t *testing.T) {
 		t.Errorf("%v %v", workers, err)
 	}
 	r.damage(r.b.meta, workerList, "5")
-	r.must("leave", r.b.mutate(r.ctx(), workerKey(r.worker.String()), 0, gocb.RemoveSpec("g", nil)))
+	r.must("leave", r.b.mutate(r.ctx(), r.b.meta, workerKey(r.worker.String()), 0, gocb.RemoveSpec("g", nil)))
 	if tasks, err := r.b.Rescue(r.ctx(), r.term, 10); err != nil || len(tasks) != 1 {
 		t.Errorf("rescued %v, %v", tasks, err)
 	}

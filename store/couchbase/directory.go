@@ -48,8 +48,8 @@ func (s *Store) delist(ctx context.Context, directory, name string, there func()
 		if is, err := there(); is || err != nil {
 			return err
 		}
-		err = s.mutate(ctx, directory, cas, gocb.RemoveSpec("`"+name+"`", nil))
-		if errors.Is(err, gocb.ErrPathNotFound) || errors.Is(err, gocb.ErrDocumentNotFound) || spoilt(err) {
+		err = s.mutate(ctx, s.meta, directory, cas, gocb.RemoveSpec("`"+name+"`", nil))
+		if absent(err) || spoilt(err) {
 			return nil
 		}
 		if err == nil || !mismatch(err) {

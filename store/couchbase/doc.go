@@ -5,10 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"math/rand/v2"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/couchbase/gocb/v2"
 )
@@ -338,97 +335,12 @@ func (s *Store) remove(ctx context.Context, d *doc) (bool, error) {
 	return err == nil, refusal(err)
 }
 
-// refusals are the errors after which it is known that nothing was written.
-var refusals = []error{gocb.ErrCasMismatch, gocb.ErrDocumentExists, gocb.ErrDocumentNotFound, gocb.ErrDocumentLocked,
-	gocb.ErrPathNotFound, gocb.ErrPathExists, gocb.ErrPathMismatch, gocb.ErrValueNotJSON, gocb.ErrValueTooLarge,
-	gocb.ErrInvalidArgument,
-	gocb.ErrCollectionNotFound, gocb.ErrScopeNotFound,
-	gocb.ErrDurabilityImpossible, gocb.ErrDurabilityLevelNotAvailable,
-	gocb.ErrAuthenticationFailure, gocb.ErrDocumentNotLocked}
-
-// unknown reports whether an error leaves it open whether a write happened. gocb has no one error for that: a
-// connection that ends is an io.EOF.
-func unknown(err error) bool {
-	if err == nil {
-		return false
-	}
-	for _, known := range refusals {
-		if errors.Is(err, known) {
-			return false
-		}
-	}
-	return true
-}
-
-// mismatch reports whether a document is not as it was read. A MutateIn says that it exists.
-func mismatch(err error) bool {
-	return errors.Is(err, gocb.ErrCasMismatch) || errors.Is(err, gocb.ErrDocumentExists) ||
-		errors.Is(err, gocb.ErrDocumentNotFound) ||
-		errors.Is(err, gocb.ErrDocumentLocked)
-}
-
-// refusal is nil for a write that was refused because the document is not as it was read.
-func refusal(err error) error {
-	if mismatch(err) {
-		return nil
+// putBack writes a document of which something has been done, or removes it, if nothing is left of it.
+func (s *Store) putBack(ctx context.Context, d *doc) (err error) {
+	if h := d.header(); h.Gone && h.Unit == nil && h.Tell == "" {
+		_, err = s.remove(ctx, d)
+	} else {
+		_, err = s.replace(ctx, d, s.durability)
 	}
 	return err
 }
-
-// answerWithin is for how long a request is repeated whose answer is not known.
-const answerWithin = 10 * time.Second
-
-// again repeats what does no harm twice until its answer is known, or the time is over. The client has waited by itself
-// for a collection that is not there.
-func (s *Store) again(ctx context.Context, do func() error) error {
-	begun := time.Now()
-	for try := 1; ; try++ {
-		err := do()
-		if !unknown(err) || missing(err) || time.Since(begun) > answerWithin {
-			return err
-		}
-		s.doubts.Add(1)
-		if late := pause(ctx, try); late != nil {
-			return err
-		}
-	}
-}
-
-// patient has the client repeat requests as it does by default, except those whose connection ended. The engine
-// repeats these itself, because the client routes them again while the first attempt may still be being sent.
-type patient struct{}
-
-// RetryAfter implements gocb.RetryStrategy.
-func (patient) RetryAfter(request gocb.RetryRequest, reason gocb.RetryReason) gocb.RetryAction {
-	if reason == gocb.SocketNotAvailableRetryReason || reason == gocb.SocketCloseInFlightRetryReason {
-		return &gocb.NoRetryRetryAction{}
-	}
-	return gocb.NewBestEffortRetryStrategy(nil).RetryAfter(request, reason)
-}
-
-// failFast has a request for a locked document fail at once, instead of blocking until it times out.
-type failFast struct{}
-
-// RetryAfter implements gocb.RetryStrategy.
-func (failFast) RetryAfter(request gocb.RetryRequest, reason gocb.RetryReason) gocb.RetryAction {
-	if reason == gocb.KVLockedRetryReason {
-		return &gocb.NoRetryRetryAction{}
-	}
-	return patient{}.RetryAfter(request, reason)
-}
-
-// pause waits a moment, at random and longer with each try.
-func pause(ctx context.Context, try int) error {
-	if try > 0 {
-		most := min(int64(try)*200_000, 20_000_000)
-		t := time.NewTimer(time.Duration(rand.Int64N(most)))
-		defer t.Stop()
-		select {
-		case <-ctx.Done():
-		case <-t.C:
-		}
-	}
-	return ctx.Err()
-}
-
-func nonce() string { return strconv.FormatUint(rand.Uint64(), 36) }

@@ -18,6 +18,7 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (_ []store.E
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
 	}
+	tasks = trimmed(tasks)
 	results := make([]store.Enqueued, len(tasks))
 	parts, needy := partsOf(tasks)
 	works := make([]*work, len(parts))
@@ -45,7 +46,6 @@ func (s *Store) enqueuePart(
 	for i, at := range part {
 		some[i] = tasks[at]
 	}
-	some = trimmed(some)
 	return s.do(ctx, w, func(b *rules.Batch) error {
 		did, err := b.Enqueue(some)
 		for i := range did {

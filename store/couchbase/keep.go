@@ -116,14 +116,26 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (_ store.Admit
 }
 
 // cancelDoomed cancels pending tasks of which something that they need has failed; those that need them are doomed in
-// turn.
+// turn. Those of which one needs another are cancelled in order, because the reason is the first of the needs that has
+// failed by then.
 func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err error) {
 	for cancelled < limit {
 		ids, err := query[string](ctx, s, queryDoomed, args{"n": limit - cancelled}, atPlus)
 		if err != nil || len(ids) == 0 {
 			return cancelled, err
 		}
-		did, err := s.doEach(ctx, len(ids), func(i int, w *work) (bool, error) {
+		docs, err := readEach(ctx, inTask, ids, s.peek)
+		if err != nil {
+			return cancelled, err
+		}
+		bound := boundBy(ids, docs)
+		chain := func(i int) string {
+			if bound[ids[i]] {
+				return ""
+			}
+			return ids[i]
+		}
+		did, err := s.doEachOf(ctx, len(ids), chain, func(i int, w *work) (bool, error) {
 			id := idOf(ids[i])
 			n, err := w.batch.Doom([]store.ID{id})
 			if n > 0 || err != nil {
@@ -140,6 +152,25 @@ func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err
 		}
 	}
 	return cancelled, nil
+}
+
+// boundBy returns those of some tasks that need another one of them, and those that are needed so.
+func boundBy(ids []string, docs []*doc) map[string]bool {
+	among, bound := map[string]bool{}, map[string]bool{}
+	for _, id := range ids {
+		among[id] = true
+	}
+	for _, d := range docs {
+		if d == nil {
+			continue
+		}
+		for _, n := range d.task().Needs {
+			if parent := n.Task.String(); among[parent] {
+				bound[d.ID], bound[parent] = true, true
+			}
+		}
+	}
+	return bound
 }
 
 // Rescue implements store.Keeper.
@@ -159,8 +190,11 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (_ []store.Ta
 		if err != nil {
 			return nil, err
 		}
+		if w == nil {
+			continue
+		}
 		known := len(dead)
-		for token := range w.leases() {
+		for token := range w.Leases {
 			if w.G != nil && slices.Contains(w.Names, token) {
 				continue
 			}
@@ -176,7 +210,7 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (_ []store.Ta
 				}
 			}
 		}
-		if w != nil && w.G == nil && !w.Combed && len(dead) == known && unasked == nil { // once it fails, others wait for it
+		if w.G == nil && !w.Combed && len(dead) == known && unasked == nil { // once it fails, others wait for it
 			found, err := s.comb(ctx, id, w)
 			if dead = append(dead, found...); err != nil {
 				unasked = err
@@ -192,13 +226,6 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (_ []store.Ta
 		tasks = append(tasks, t)
 	}
 	return tasks[:min(len(tasks), limit)], nil
-}
-
-func (w *worker) leases() map[string][]string {
-	if w == nil {
-		return nil
-	}
-	return w.Leases
 }
 
 func inOrderOfClaim(tasks []*task) []store.Task {
@@ -225,7 +252,7 @@ func (s *Store) declare(ctx context.Context, id string) (*worker, error) {
 		if w == nil || err != nil || w.G == nil || s.now(ctx) < w.Expires {
 			return w, err
 		}
-		err = s.mutate(ctx, workerKey(id), cas, gocb.RemoveSpec("g", nil))
+		err = s.mutate(ctx, s.meta, workerKey(id), cas, gocb.RemoveSpec("g", nil))
 		if err == nil {
 			w.G = nil
 			return w, nil
@@ -257,7 +284,7 @@ func (s *Store) comb(ctx context.Context, worker string, w *worker) (held []*tas
 		if !is || len(t.Run) == 0 || t.Run[0].Worker != worker {
 			continue
 		}
-		err = s.mutate(ctx, workerKey(worker), 0, gocb.ArrayAppendSpec(leasePath(t.Run[0].Token), d.ID,
+		err = s.mutate(ctx, s.meta, workerKey(worker), 0, gocb.ArrayAppendSpec(leasePath(t.Run[0].Token), d.ID,
 			&gocb.ArrayAppendSpecOptions{CreatePath: true}))
 		if err != nil {
 			return held, err
@@ -267,7 +294,7 @@ func (s *Store) comb(ctx context.Context, worker string, w *worker) (held []*tas
 	if len(held) > 0 {
 		return held, nil // there may be others
 	}
-	return nil, s.mutate(ctx, workerKey(worker), 0, gocb.UpsertSpec("combed", true, nil))
+	return nil, s.mutate(ctx, s.meta, workerKey(worker), 0, gocb.UpsertSpec("combed", true, nil))
 }
 
 // heldBy returns the tasks that a worker holds under a token. If there is none, the token goes from the document,
@@ -292,9 +319,5 @@ func (s *Store) heldBy(ctx context.Context, id string, w *worker, token string) 
 	if err := s.queueUp(ctx, passed...); err != nil {
 		return nil, err
 	}
-	err = s.mutate(ctx, workerKey(id), 0, gocb.RemoveSpec(leasePath(token), nil))
-	if errors.Is(err, gocb.ErrPathNotFound) || errors.Is(err, gocb.ErrDocumentNotFound) {
-		err = nil
-	}
-	return nil, err
+	return nil, s.cut(ctx, s.meta, workerKey(id), leasePath(token))
 }

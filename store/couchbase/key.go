@@ -63,14 +63,6 @@ func (k *key) known(name rules.KeyName) *rules.Key {
 // set makes the document what the rules have made of the key. One without tasks is forgotten.
 func (k *key) set(r *rules.Key) {
 	k.Queue, k.Tenant, k.Key, k.Source, k.Tasks = r.Queue, r.Tenant, r.Key, r.Source, r.Tasks
-	if k.Holder = ""; !r.Holder.IsZero() {
-		k.Holder = r.Holder.String()
-	}
-	if k.Awaiting = ""; !r.Awaiting.IsZero() {
-		k.Awaiting = r.Awaiting.String()
-	}
-	if k.Ended = ""; !r.Ended.IsZero() {
-		k.Ended = r.Ended.String()
-	}
+	k.Holder, k.Awaiting, k.Ended = textOf(r.Holder), textOf(r.Awaiting), textOf(r.Ended)
 	k.Gone = k.Tasks <= 0 && k.Holder == "" && k.Awaiting == ""
 }

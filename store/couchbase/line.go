@@ -94,7 +94,7 @@ func (s *Store) queueUp(ctx context.Context, tasks ...*task) error {
 // append adds entries to the last page of a lane. An entry that comes twice names a lap that has gone when it is met
 // again.
 func (s *Store) append(ctx context.Context, l lane, entries []entry) error {
-	n := s.minds.tail(l)
+	n := s.minds.of(l).tail
 	for try := 0; ; try++ {
 		if n == 0 {
 			c, err := s.open(ctx, l)
@@ -151,11 +151,16 @@ func (s *Store) dropSpoilt(ctx context.Context, l lane, n int, damage error) err
 	if raw == nil || err != nil {
 		return err
 	}
-	_, gone := s.lines.Remove(l.page(n), &gocb.RemoveOptions{Context: ctx, Cas: cas})
-	if refusal(gone) != nil {
-		return gone
+	return s.dropDamaged(ctx, l, n, cas, fmt.Errorf("document %s is %w: %w", l.page(n), errDamaged, damage))
+}
+
+// dropDamaged removes a page if it is as it was read.
+func (s *Store) dropDamaged(ctx context.Context, l lane, n int, cas gocb.Cas, damage error) error {
+	_, err := s.lines.Remove(l.page(n), &gocb.RemoveOptions{Context: ctx, Cas: cas})
+	if refusal(err) != nil {
+		return err
 	}
-	return s.passing(fmt.Errorf("document %s is %w: %w", l.page(n), errDamaged, damage))
+	return s.passing(damage)
 }
 
 // replaceG is in each write that only an open page, or only a living worker, may get.
@@ -193,7 +198,7 @@ func (s *Store) open(ctx context.Context, l lane) (c cursor, err error) {
 func (s *Store) openAll(ctx context.Context, docs []*doc) error {
 	for _, d := range docs {
 		t := d.ready()
-		if t == nil || !d.dirty || s.minds.tail(lane{t.Queue, t.Priority}) != 0 {
+		if t == nil || !d.dirty || s.minds.of(lane{t.Queue, t.Priority}).tail != 0 {
 			continue
 		}
 		l := lane{t.Queue, t.Priority}
@@ -226,11 +231,7 @@ func (s *Store) readPage(ctx context.Context, l lane, n int) (*page, error) {
 	if !errors.Is(err, errDamaged) {
 		return p, err
 	}
-	_, gone := s.lines.Remove(l.page(n), &gocb.RemoveOptions{Context: ctx, Cas: cas})
-	if refusal(gone) != nil {
-		return nil, gone
-	}
-	return nil, s.passing(err)
+	return nil, s.dropDamaged(ctx, l, n, cas, err)
 }
 
 // seal closes a page once the next one is there.
@@ -243,15 +244,7 @@ func (s *Store) seal(ctx context.Context, l lane, n int) error {
 
 // shut takes the field away without which nothing can be appended.
 func (s *Store) shut(ctx context.Context, l lane, n int) error {
-	err := s.again(ctx, func() error {
-		_, err := s.lines.MutateIn(l.page(n), []gocb.MutateInSpec{gocb.RemoveSpec("g", nil)},
-			&gocb.MutateInOptions{Context: ctx})
-		return err
-	})
-	if errors.Is(err, gocb.ErrPathNotFound) || errors.Is(err, gocb.ErrDocumentNotFound) {
-		return nil
-	}
-	return err
+	return s.cut(ctx, s.lines, l.page(n), "g")
 }
 
 // next makes sure that there is a page after one, and returns its number. A page that was passed and deleted must

@@ -17,8 +17,8 @@ type mark struct {
 // from a lane, it need not read the cursor again. Where others claim too, moves clash, and for a while claimers lock
 // the cursor instead.
 type minds struct {
-	mu sync.Mutex
-	of map[lane]mind
+	mu    sync.Mutex
+	lanes map[lane]mind
 }
 
 type mind struct {
@@ -49,20 +49,18 @@ func (m *minds) locked(l lane, tries int, pause time.Duration) {
 	})
 }
 
-// pause returns how long to wait first for a cursor that is locked.
-func (m *minds) pause(l lane) time.Duration {
+// of returns what is remembered of a lane.
+func (m *minds) of(l lane) mind {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return max(m.of[l].pause, leastPause)
+	return m.lanes[l]
 }
 
-// get returns the cursor of a lane, if it is remembered.
-func (m *minds) get(l lane) (*mark, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	is := m.of[l]
-	return &mark{is.cursor, is.cas}, time.Since(is.at) < mindFor && time.Since(is.clashed) > mindFor
-}
+// known reports whether the cursor need not be read again.
+func (is *mind) known() bool { return time.Since(is.at) < mindFor && !is.busy() }
+
+// busy reports whether a move has clashed a short while ago.
+func (is *mind) busy() bool { return time.Since(is.clashed) < mindFor }
 
 func (m *minds) set(l lane, to *mark) {
 	m.change(l, func(is *mind) { is.mark, is.at = *to, time.Now() })
@@ -76,31 +74,17 @@ func (m *minds) clash(l lane) {
 	m.change(l, func(is *mind) { is.at, is.clashed = time.Time{}, time.Now() })
 }
 
-// tail returns the page of a lane that was last appended to; 0: it is not known.
-func (m *minds) tail(l lane) int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.of[l].tail
-}
-
 func (m *minds) appended(l lane, page int) {
 	m.change(l, func(is *mind) { is.tail = page })
-}
-
-// busy reports whether a move has clashed a short while ago.
-func (m *minds) busy(l lane) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return time.Since(m.of[l].clashed) < mindFor
 }
 
 func (m *minds) change(l lane, do func(*mind)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.of == nil || len(m.of) > 10_000 {
-		m.of = map[lane]mind{}
+	if m.lanes == nil || len(m.lanes) > 10_000 {
+		m.lanes = map[lane]mind{}
 	}
-	is := m.of[l]
+	is := m.lanes[l]
 	do(&is)
-	m.of[l] = is
+	m.lanes[l] = is
 }

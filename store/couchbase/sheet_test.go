@@ -14,18 +14,27 @@ import (
 // alike makes n tasks that differ in their ids and args alone, named s0, s1 and so on. Their ids begin a block.
 func (r *rig) alike(n int) []store.NewTask {
 	tasks := make([]store.NewTask, n)
-	var id store.ID
-	for i := range tasks {
-		if i%256 == 0 {
-			id = storetest.NewID()
-			rand.Read(id[9:])
-		}
-		id[15] = byte(i)
+	for i, id := range blocks(n) {
 		name := fmt.Sprintf("s%d", i)
 		r.ids[name] = id
 		tasks[i] = store.NewTask{ID: id, Kind: "k", Queue: "q", Args: []byte(`"` + name + `"`)}
 	}
 	return tasks
+}
+
+// blocks makes n ids, which begin a block.
+func blocks(n int) []store.ID {
+	ids := make([]store.ID, n)
+	var id store.ID
+	for i := range ids {
+		if i%256 == 0 {
+			id = storetest.NewID()
+			rand.Read(id[9:])
+		}
+		id[15] = byte(i)
+		ids[i] = id
+	}
+	return ids
 }
 
 func named10() (names []string) {

@@ -180,13 +180,9 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (_ []store.Stat,
 	if err := s.writeSums(ctx); err != nil {
 		return nil, err
 	}
-	all, until := store.NewSums(f), statPrefix+"~"
+	all, from, until := store.NewSums(f), statKey(max(f.From.Unix(), 0)/60, ""), statPrefix+"~"
 	if !f.Until.IsZero() {
-		until = statKey(ceilMinute(f.Until), "")
-	}
-	from := statPrefix
-	if f.From.Unix() > 0 {
-		from = statKey(f.From.Unix()/60, "")
+		until = statKey(f.Until.Unix()/60+1, "")
 	}
 	err = s.between(ctx, from, until, func(id string, m json.RawMessage) error {
 		var minute int64
@@ -208,13 +204,6 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (_ []store.Stat,
 		return nil
 	})
 	return all.Stats(), err
-}
-
-func ceilMinute(t time.Time) int64 {
-	if t.Truncate(time.Minute).Equal(t) {
-		return t.Unix() / 60
-	}
-	return t.Unix()/60 + 1
 }
 
 // Errors implements store.Reader.

@@ -229,10 +229,7 @@ func (t *task) set(r *rules.Row, now int64) {
 // newTask is the document of a task that is new.
 func newTask(r *rules.Row, now int64) *task {
 	t := &task{ID: r.ID.String(), Tenant: r.Tenant, Key: r.Key, Enqueued: micros(r.EnqueuedAt), Turns: r.Turn,
-		Partition: r.Partition, N: 1}
-	if !r.Workflow.IsZero() {
-		t.Workflow = r.Workflow.String()
-	}
+		Partition: r.Partition, N: 1, Workflow: textOf(r.Workflow)}
 	r.Values = true
 	t.set(r, now)
 	if r.Restored {
@@ -308,6 +305,13 @@ func trim(t time.Time) time.Time { return t.Truncate(time.Microsecond) }
 func idOf(text string) store.ID {
 	id, _ := store.ParseID(text)
 	return id
+}
+
+func textOf(id store.ID) string {
+	if id.IsZero() {
+		return ""
+	}
+	return id.String()
 }
 
 func tokenOf(text string) (token store.Token) {

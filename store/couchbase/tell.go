@@ -97,15 +97,9 @@ func (s *Store) hear(
 
 // wasTold takes note that the children of a task were told. One that was deleted goes now.
 func (s *Store) wasTold(ctx context.Context, d *doc) error {
-	h := d.header()
-	if h.Gone {
-		_, err := s.remove(ctx, d)
-		return err
-	}
-	h.Tell = ""
+	d.header().Tell = ""
 	d.rest()
-	_, err := s.replace(ctx, d, s.durability)
-	return err
+	return s.putBack(ctx, d)
 }
 
 // finishUp does what follows once the documents of some works are written: tasks that may run are lined up in order,

@@ -35,3 +35,25 @@ func TestTasksThatNeedEachOtherMayEndTogether(t *testing.T) {
 		t.Errorf("%d of 2 tasks are cancelled", len(ended))
 	}
 }
+
+// TestTheFirstNeedThatHasFailedIsTheReason cancels tasks that need others, which are cancelled at the same time, and what
+// does not exist.
+func TestTheFirstNeedThatHasFailedIsTheReason(t *testing.T) {
+	r := newRig(t, 1)
+	var parents, children []store.NewTask
+	for range 20 {
+		parent := r.task("parent", needs(storetest.NewID()))
+		parents = append(parents, parent)
+		children = append(children, r.task("child", needs(parent.ID, storetest.NewID())))
+	}
+	r.add(append(parents, children...)...)
+	did, err := r.b.Admit(r.ctx(), r.term, 100)
+	if r.must("admit", err); did.Cancelled != 40 {
+		t.Fatalf("%d of 40 tasks are cancelled", did.Cancelled)
+	}
+	for i, n := range children {
+		if want := "needs task " + parents[i].ID.String() + ", which is cancelled"; r.get(n.ID).Reason != want {
+			t.Errorf("a child is cancelled since it %s; want: %s", r.get(n.ID).Reason, want)
+		}
+	}
+}

@@ -104,38 +104,26 @@ func (s *Store) release(ctx context.Context, d *doc) (bool, error) {
 // complete does what was decided and left undone by somebody else.
 func (s *Store) complete(ctx context.Context, root *doc) error {
 	s.completed.Add(1)
-	var ready []*task
-	var told []*doc
+	var docs []*doc
 	if root.header().Unit != nil {
-		done, err := s.redo(ctx, root)
-		if err != nil {
+		var err error
+		if docs, err = s.redo(ctx, root); err != nil {
 			return err
-		}
-		for _, d := range done {
-			if d == nil {
-				continue
-			}
-			if t := d.ready(); t != nil {
-				ready = append(ready, t)
-			}
-			if d.header().Tell != "" {
-				told = append(told, d)
-			}
 		}
 		if err := s.clear(ctx, root); err != nil {
 			return err
 		}
 	}
-	if t := root.ready(); t != nil {
-		ready = append(ready, t)
+	w := &work{}
+	for _, d := range append(docs, root) {
+		if t := d.ready(); t != nil {
+			w.ready = append(w.ready, t)
+		}
+		if d != nil && (d.header().Tell != "" || d.header().Gone) {
+			w.told = append(w.told, d)
+		}
 	}
-	if root.header().Tell != "" || root.header().Gone {
-		told = append(told, root)
-	}
-	if err := s.queueUp(ctx, ready...); err != nil {
-		return err
-	}
-	return s.tell(ctx, told)
+	return s.finishUp(ctx, w)
 }
 
 // redo does what is left to be done of somebody else's unit, and returns the documents of its effects; nil: one has
@@ -186,24 +174,19 @@ func (s *Store) rewrite(ctx context.Context, root *doc, e *effect, to *doc) (*do
 	return to, err
 }
 
-// makeAll stores the new documents of a unit, those that need others first, or adopts those that somebody else has made
-// for it.
+// makeAll stores the new documents of a unit, those that need others first.
 func (s *Store) makeAll(ctx context.Context, made []*doc) error {
 	return inLevels(ctx, levels(made), s.make)
 }
 
+// make stores a new document of a unit. One that somebody else has made is written, unless it has changed since: so who
+// made it, and finds the unit completed, does not take it back.
 func (s *Store) make(ctx context.Context, d *doc) error {
 	made, err := s.create(ctx, d)
-	if err == nil && !made {
-		err = s.adoptNew(ctx, d.ref)
+	if made || err != nil {
+		return err
 	}
-	return err
-}
-
-// adoptNew writes a document that somebody else has made for the unit, unless it has changed since. So who made it, and
-// finds the unit completed, does not take it back.
-func (s *Store) adoptNew(ctx context.Context, r ref) error {
-	is, err := s.read(ctx, r)
+	is, err := s.read(ctx, d.ref)
 	if is == nil || err != nil {
 		return err
 	}
@@ -239,13 +222,9 @@ func (s *Store) confirm(ctx context.Context, root *doc, made []*doc) error {
 func (s *Store) clear(ctx context.Context, root *doc) error {
 	h := root.header()
 	if h.Unit = nil; h.Tell == "" {
-		if root.rest(); h.Gone {
-			_, err := s.remove(ctx, root)
-			return err
-		}
+		root.rest()
 	}
-	_, err := s.replace(ctx, root, s.durability)
-	return err
+	return s.putBack(ctx, root)
 }
 
 // commit writes all documents of a try that have changed, or none, and reports whether it did.
@@ -410,15 +389,7 @@ func (w *work) carryOut(root *doc, others, made []*doc, now int64) error {
 	if err := s.makeAll(ctx, made); err != nil {
 		return err
 	}
-	err := each(len(others), func(i int) (err error) {
-		d := others[i]
-		if d.header().Gone && d.header().Tell == "" {
-			_, err = s.remove(ctx, d)
-		} else {
-			_, err = s.replace(ctx, d, s.durability)
-		}
-		return err
-	})
+	err := each(len(others), func(i int) error { return s.putBack(ctx, others[i]) })
 	if err != nil || s.now(ctx)-now < s.patience.Microseconds()/2 {
 		return err
 	}

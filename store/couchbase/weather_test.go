@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,12 +23,21 @@ import (
 type weather struct {
 	*rig
 	tasks    int             // of each of two producers
+	limit    int             // of a claim
 	batter   func(round int) // what befalls the cluster besides, every few milliseconds
+	produce  func(ctx context.Context, s *Store, who int)
+	ends     func(*store.Task) store.Outcome
+	lasts    time.Duration // at most
+	ttl      time.Duration // of a worker
+	dies     int           // a worker, in so many of a hundred claims; its outcomes come late
+	late     sync.WaitGroup
 	producer sync.WaitGroup
 	mu       sync.Mutex
 	added    map[store.ID]bool
 	done     map[store.ID]int // accepted completions
+	refused  int              // outcomes
 	left     atomic.Int64
+	over     atomic.Int64 // when the last producer ended
 	leases   map[store.ID]string
 	twice    atomic.Int64 // tasks that were leased while a lease was open
 }
@@ -81,8 +91,9 @@ func TestNothingIsLostUnderFaults(t *testing.T) {
 }
 
 func newWeather(t *testing.T, nodes int, f cbfake.Faults) *weather {
-	w := &weather{rig: newRig(t, nodes), tasks: 150, added: map[store.ID]bool{}, done: map[store.ID]int{},
-		leases: map[store.ID]string{}}
+	w := &weather{rig: newRig(t, nodes), tasks: 150, limit: 20, lasts: 90 * time.Second, ttl: time.Minute, ends: completes,
+		added: map[store.ID]bool{}, done: map[store.ID]int{}, leases: map[store.ID]string{}}
+	w.produce = w.produceAll
 	w.durable("majority")
 	w.b.patience = patience
 	w.f.Set(f)
@@ -99,11 +110,15 @@ func (r *rig) durable(level string) {
 
 func (w *weather) play() {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), w.lasts)
 	defer cancel()
 	w.left.Store(2)
 	for i, s := range []*Store{w.a, w.b} {
-		w.producer.Go(func() { defer w.left.Add(-1); w.produce(ctx, s, i) })
+		w.producer.Go(func() {
+			w.produce(ctx, s, i)
+			w.over.Store(time.Now().UnixNano())
+			w.left.Add(-1)
+		})
 	}
 	over, stop := context.WithCancel(ctx)
 	var others sync.WaitGroup
@@ -122,6 +137,7 @@ func (w *weather) play() {
 	}
 	w.producer.Wait()
 	workers.Wait()
+	w.late.Wait()
 	stop()
 	others.Wait()
 	w.f.Set(cbfake.Faults{})
@@ -136,8 +152,8 @@ func wait(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// produce enqueues tasks with and without keys, and small workflows. What is not acknowledged does not count.
-func (w *weather) produce(ctx context.Context, s *Store, who int) {
+// produceAll enqueues tasks with and without keys, and small workflows. What is not acknowledged does not count.
+func (w *weather) produceAll(ctx context.Context, s *Store, who int) {
 	for i := 0; i < w.tasks && ctx.Err() == nil; i += 3 {
 		one := store.NewTask{ID: storetest.NewID(), Kind: "one", Queue: "q", Args: []byte("1")}
 		keyed := store.NewTask{ID: storetest.NewID(), Kind: "keyed", Queue: "q", Args: []byte("1"),
@@ -149,39 +165,56 @@ func (w *weather) produce(ctx context.Context, s *Store, who int) {
 		if err != nil {
 			continue
 		}
-		w.mu.Lock()
-		for _, d := range did {
-			w.added[d.ID] = true
-		}
-		w.mu.Unlock()
+		w.acknowledged(did)
 	}
+}
+
+func (w *weather) acknowledged(did []store.Enqueued) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, d := range did {
+		w.added[d.ID] = true
+	}
+}
+
+func completes(t *store.Task) store.Outcome {
+	return store.Outcome{Task: t, State: store.Completed, Attempt: t.Attempt}
 }
 
 // work claims and finishes until everything that is acknowledged has ended.
 func (w *weather) work(ctx context.Context, s *Store) {
 	me := store.Worker{ID: storetest.NewID(), Queues: []string{"q"}}
 	for ctx.Err() == nil {
-		_, err := s.Extend(ctx, store.Beat{Worker: me, TTL: time.Minute})
+		_, err := s.Extend(ctx, store.Beat{Worker: me, TTL: w.ttl})
 		if errors.Is(err, store.ErrWorkerDead) {
 			me.ID = storetest.NewID()
 		}
 		if err != nil {
 			continue
 		}
-		req := store.ClaimRequest{Worker: me.ID, Queues: []string{"q"}, Limit: 1 + rand.IntN(20), Token: store.NewToken()}
+		req := store.ClaimRequest{Worker: me.ID, Queues: []string{"q"}, Limit: 1 + rand.IntN(w.limit),
+			Token: store.NewToken()}
 		tasks, err := s.Claim(ctx, req)
 		for err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrWorkerDead) {
 			req.Again = true
 			tasks, err = s.Claim(ctx, req)
 		}
 		if len(tasks) == 0 {
-			if w.left.Load() == 0 && w.ended() {
+			if w.left.Load() == 0 && w.ended(ctx, s) {
 				return
 			}
 			_ = wait(ctx, 10*time.Millisecond)
 			continue
 		}
 		w.note(tasks)
+		if rand.IntN(100) < w.dies {
+			me.ID = storetest.NewID()
+			w.late.Go(func() {
+				_ = wait(ctx, rand.N(3*w.ttl))
+				w.finishAll(ctx, s, tasks)
+			})
+			continue
+		}
 		w.finishAll(ctx, s, tasks)
 	}
 }
@@ -200,7 +233,7 @@ func (w *weather) note(tasks []store.Task) {
 func (w *weather) finishAll(ctx context.Context, s *Store, tasks []store.Task) {
 	outcomes := make([]store.Outcome, len(tasks))
 	for i := range tasks {
-		outcomes[i] = store.Outcome{Task: &tasks[i], State: store.Completed, Attempt: tasks[i].Attempt}
+		outcomes[i] = w.ends(&tasks[i])
 	}
 	w.mu.Lock() // from now on somebody else may get them
 	for _, t := range tasks {
@@ -213,15 +246,28 @@ func (w *weather) finishAll(ctx context.Context, s *Store, tasks []store.Task) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, t := range tasks {
-		w.done[t.ID]++
-	}
-	for _, id := range lost {
-		w.done[id]--
+	w.refused += len(lost)
+	for _, o := range outcomes {
+		if o.State == store.Completed && !slices.Contains(lost, o.Task.ID) {
+			w.done[o.Task.ID]++
+		}
 	}
 }
 
-func (w *weather) ended() bool {
+// ended reports whether every acknowledged task has ended. Of one whose last answer was lost the index tells, once it
+// knows of all that was enqueued.
+func (w *weather) ended(ctx context.Context, s *Store) bool {
+	if w.completed() {
+		return true
+	}
+	if time.Now().UnixNano()-w.over.Load() < int64(3*time.Second) {
+		return false
+	}
+	counts, err := s.Count(ctx)
+	return err == nil && len(counts) == 0
+}
+
+func (w *weather) completed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id := range w.added {
@@ -240,22 +286,33 @@ func (w *weather) keepHouse(ctx context.Context) {
 			continue
 		}
 		_, _ = w.b.Admit(ctx, l.Term, 100)
-		_, _ = w.b.Rescue(ctx, l.Term, 100)
+		dead, _ := w.b.Rescue(ctx, l.Term, 100)
+		outcomes := make([]store.Outcome, len(dead))
+		for i := range dead {
+			outcomes[i] = store.Outcome{Task: &dead[i], State: store.Available, Attempt: dead[i].Attempt}
+		}
+		_, _ = w.b.Finish(ctx, outcomes)
 		_, _ = w.b.sweep(ctx, 300*time.Millisecond)
 	}
 }
 
 func (w *weather) judge() {
 	w.Helper()
-	tasks, err := w.b.List(w.ctx(), store.Filter{Limit: 1000, Detail: true})
-	w.must("list", err)
-	of := map[store.ID]store.Task{}
-	for _, t := range tasks {
-		of[t.ID] = t
+	of := map[store.ID]store.State{}
+	for f := (store.Filter{Limit: store.MaxPage, NoArgs: true}); ; {
+		tasks, err := w.b.List(w.ctx(), f)
+		w.must("list", err)
+		for _, t := range tasks {
+			of[t.ID] = t.State
+		}
+		if len(tasks) < f.Limit {
+			break
+		}
+		f.Before = tasks[len(tasks)-1].ID
 	}
 	for id := range w.added {
-		if t, there := of[id]; !there || t.State != store.Completed {
-			w.Errorf("the acknowledged task %v is %v", id, t.State)
+		if of[id] != store.Completed {
+			w.Errorf("the acknowledged task %v is %v", id, of[id])
 		}
 	}
 	for id, n := range w.done {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/bell"
@@ -69,8 +70,15 @@ func (s *Store) do(ctx context.Context, w *work, verbs func(b *rules.Batch) erro
 // doEach runs verbs for n things beside each other, each as a work of its own, does what follows from all, and returns
 // the works that did something.
 func (s *Store) doEach(ctx context.Context, n int, verbs func(i int, w *work) (did bool, err error)) ([]*work, error) {
+	return s.doEachOf(ctx, n, strconv.Itoa, verbs)
+}
+
+// doEachOf does the same, but the things of a chain one after another.
+func (s *Store) doEachOf(
+	ctx context.Context, n int, chain func(i int) string, verbs func(i int, w *work) (did bool, err error),
+) ([]*work, error) {
 	works, did := make([]*work, n), make([]bool, n)
-	err := each(n, func(i int) error {
+	err := eachOf(n, chain, func(i int) error {
 		works[i] = &work{}
 		err := s.do(ctx, works[i], func(*rules.Batch) (err error) {
 			did[i], err = verbs(i, works[i])

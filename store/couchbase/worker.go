@@ -62,15 +62,6 @@ func (w *worker) standing() (is rules.Standing, last int64) {
 	return rules.Dead, w.Seq
 }
 
-// mutate changes parts of a document of the collection meta. With a CAS a lost answer is no refusal: the caller
-// looks.
-func (s *Store) mutate(ctx context.Context, key string, cas gocb.Cas, specs ...gocb.MutateInSpec) error {
-	return s.again(ctx, func() error {
-		_, err := s.meta.MutateIn(key, specs, &gocb.MutateInOptions{Context: ctx, Cas: cas})
-		return err
-	})
-}
-
 // Extend implements store.Leaser.
 func (s *Store) Extend(ctx context.Context, given store.Beat) (_ []store.Stop, err error) {
 	defer says(&err, "extend")
@@ -97,7 +88,7 @@ func (s *Store) Extend(ctx context.Context, given store.Beat) (_ []store.Stop, e
 					return nil, err
 				}
 			}
-			err = s.mutate(ctx, workerKey(id), cas, gocb.RemoveSpec("g", nil), gocb.UpsertSpec("left", true, nil))
+			err = s.mutate(ctx, s.meta, workerKey(id), cas, gocb.RemoveSpec("g", nil), gocb.UpsertSpec("left", true, nil))
 		default:
 			if w.Beat == w.Started { // the answer to its registration may have been lost
 				if err := s.enlist(ctx, s.meta, workerList, id); err != nil {
@@ -161,7 +152,7 @@ func (s *Store) beat(ctx context.Context, w *worker, cas gocb.Cas, b *store.Beat
 	case b.Seen > 0 && b.Seen == w.Seq:
 		since = w.Beat
 	}
-	return s.mutate(ctx, workerKey(b.Worker.ID.String()), cas, replaceG, gocb.UpsertSpec("b", now, nil),
+	return s.mutate(ctx, s.meta, workerKey(b.Worker.ID.String()), cas, replaceG, gocb.UpsertSpec("b", now, nil),
 		gocb.UpsertSpec("x", now+b.TTL.Microseconds(), nil), gocb.UpsertSpec("i", b.Worker, nil),
 		gocb.UpsertSpec("seq", b.Seq, nil), gocb.UpsertSpec("since", since, nil), gocb.UpsertSpec("names", names(b), nil))
 }
@@ -187,8 +178,7 @@ func (s *Store) answerBeat(ctx context.Context, w *worker, b *store.Beat) ([]sto
 			stops = append(stops, store.Stop{ID: idOf(id), Lease: tokenOf(token)})
 			continue
 		}
-		err = s.mutate(ctx, workerKey(b.Worker.ID.String()), 0, gocb.RemoveSpec(stopPath(id), nil))
-		if err != nil && !errors.Is(err, gocb.ErrPathNotFound) {
+		if err := s.cut(ctx, s.meta, workerKey(b.Worker.ID.String()), stopPath(id)); err != nil {
 			return nil, err
 		}
 	}
@@ -211,7 +201,7 @@ func (s *Store) stop(ctx context.Context, t *task) error {
 	if len(t.Run) == 0 {
 		return nil
 	}
-	err := s.mutate(ctx, workerKey(t.Run[0].Worker), 0, gocb.UpsertSpec(stopPath(t.ID), t.Run[0].Token, nil))
+	err := s.mutate(ctx, s.meta, workerKey(t.Run[0].Worker), 0, gocb.UpsertSpec(stopPath(t.ID), t.Run[0].Token, nil))
 	if errors.Is(err, gocb.ErrDocumentNotFound) {
 		return nil
 	}
@@ -226,11 +216,11 @@ func (s *Store) intend(ctx context.Context, id string, name gocb.MutateInSpec) e
 	for _, old := range s.lent.closed(id, 12) {
 		with = append(with, gocb.RemoveSpec(leasePath(old), nil))
 	}
-	err := s.mutate(ctx, workerKey(id), 0, with...)
+	err := s.mutate(ctx, s.meta, workerKey(id), 0, with...)
 	if errors.Is(err, gocb.ErrPathNotFound) && len(with) > len(specs) { // g, or a token that has gone already
-		err = s.mutate(ctx, workerKey(id), 0, specs...)
+		err = s.mutate(ctx, s.meta, workerKey(id), 0, specs...)
 	}
-	if errors.Is(err, gocb.ErrPathNotFound) || errors.Is(err, gocb.ErrDocumentNotFound) {
+	if absent(err) {
 		return store.ErrWorkerDead
 	}
 	return err
