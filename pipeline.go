@@ -103,7 +103,7 @@ func HandleStage[In, Out any](
 		var jump *goTo
 		if errors.As(err, &jump) {
 			if next = p.index(jump.stage); next < 0 && jump.stage != "" {
-				return errors.Join(Discard(p.mustHave(jump.stage)), t.RecordOutput(out))
+				return withOutput(t, out, Discard(p.mustHave(jump.stage)))
 			}
 		} else if err != nil {
 			return err
@@ -115,10 +115,20 @@ func HandleStage[In, Out any](
 		if err == nil {
 			t.attempt.SetThen(then)
 		} else if stop := new(lifecycle.StopError); errors.As(err, &stop) { // no next stage has the output
-			return errors.Join(err, t.RecordOutput(out))
+			return withOutput(t, out, err)
 		}
 		return err
 	}, options...)
+}
+
+// withOutput records the output of a task that ends with err. If the output cannot be stored now, the attempt fails
+// instead, so that it is not lost.
+func withOutput[In, Out any](t *Task[In], out Out, err error) error {
+	failed := t.RecordOutput(out)
+	if failed != nil && !errors.As(failed, new(*InvalidError)) {
+		return failed
+	}
+	return errors.Join(err, failed)
 }
 
 // GoTo is returned by a stage's handler, beside its output, to go on at another

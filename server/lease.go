@@ -295,10 +295,11 @@ func (c *call) leases(items []LeaseAction) ([]LeaseResult, error) {
 	return results, err
 }
 
-// lentElsewhere is for a lease that is open and lives by the beats of another server, which alone can keep it.
+// lentElsewhere is for a lease that is open and that this server does not keep: it lives by the beats of the server that
+// lent it.
 func lentElsewhere() *Problem {
-	return problem(http.StatusConflict, "lent_elsewhere", "another server lent this lease, and alone can extend it: "+
-		"extend it there; it is open, and can be ended at any server")
+	return problem(http.StatusConflict, "lent_elsewhere", "this server does not keep this lease: extend it at the one "+
+		"that lent it; if that has gone, the task runs again unless it is ended before, which any server accepts")
 }
 
 func (c *call) extend(r tusk.Receipt, a *LeaseAction) (until time.Time, cancelled bool, err error) {

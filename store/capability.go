@@ -230,7 +230,7 @@ type Sight struct {
 	// Leader is the candidate whose term has not expired: Lead would refuse all others.
 	// Zero: Lead has to be asked.
 	Leader ID
-	Now    time.Time // the engine's clock
+	Now    time.Time // the engine's clock; the zero value if the look did not read it
 	// Queues are those of which a claim may get a task. When the look began, the others
 	// had none.
 	Queues []string

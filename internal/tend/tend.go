@@ -146,17 +146,18 @@ func (l *Leader) Resign(ctx context.Context) error {
 	return errors.Join(err, l.carrier.Release(ctx))
 }
 
-// Saw tells who leads, and the engine's time, by a look at the store that has just been answered; zero: nobody may.
+// Saw tells who leads, and the engine's time, by a look at the store that has just been answered. A leader of zero says
+// that nobody may lead, a time of zero that the engine did not say.
 // The next look comes after a pause. While another process is seen to lead this one does not campaign, and yet knows
 // when the engine's clock was set forward.
 func (l *Leader) Saw(leader store.ID, now time.Time, pause time.Duration) {
 	l.touch()
 	l.mu.Lock()
-	l.time(now)
-	l.mu.Unlock()
+	defer l.mu.Unlock()
+	if !now.IsZero() {
+		l.time(now)
+	}
 	if !leader.IsZero() && leader != l.o.ID {
-		l.mu.Lock()
-		defer l.mu.Unlock()
 		l.other = time.Now().Add(max(l.o.TTL/2, pause+pause/8))
 	} else if l.Term() == 0 {
 		l.forgetOther()

@@ -87,7 +87,9 @@ func (s *Store) ended(ctx context.Context, c *class, after, until int64, limit i
 	return query[ended](ctx, s, statement, a, atPlus)
 }
 
-// endings returns the tasks of such documents. Those of a sheet have ended by themselves.
+// endings returns the tasks of such documents. Those of a sheet have ended by themselves. A sheet whose latest end is
+// another than the index knows is left out: when some of its tasks are deleted the rest move in the index, and a batch
+// would meet them twice.
 func (s *Store) endings(ctx context.Context, found []ended) (ends []rules.Ending, err error) {
 	each := make([][]rules.Ending, len(found))
 	var sheets []string
@@ -104,6 +106,9 @@ func (s *Store) endings(ctx context.Context, found []ended) (ends []rules.Ending
 			continue
 		}
 		i := slices.IndexFunc(found, func(e ended) bool { return e.ID == d.ID })
+		if d.sheetOf().Finished != found[i].At {
+			continue
+		}
 		for _, t := range d.tasks() {
 			if t.task().state().Finished() {
 				each[i] = append(each[i], rules.Ending{ID: idOf(t.ID), At: t.task().Finished})
@@ -120,17 +125,28 @@ func (s *Store) deleteEnded(ctx context.Context, ends []rules.Ending) (deleted i
 	if err != nil {
 		return 0, nil, err
 	}
-	is := make([][]store.ID, len(groups))
+	is, works := make([][]store.ID, len(groups)), make([]*work, len(groups))
 	did, err := s.doEach(ctx, len(groups), func(i int, w *work) (_ bool, err error) {
 		var some []rules.Ending
 		for _, at := range groups[i] {
 			some = append(some, ends[at])
 		}
 		is[i], err = w.batch.Release(some)
+		if works[i] = nil; err == nil {
+			works[i] = w
+		}
 		return len(w.batch.Changes()) > 0, err
 	})
 	for _, w := range did {
 		deleted += len(w.batch.Changes())
+	}
+	for i, w := range works { // what is damaged was passed over, and stays
+		if w == nil || len(w.batch.Changes()) > 0 && !slices.Contains(did, w) {
+			is[i] = nil
+			for _, at := range groups[i] {
+				is[i] = append(is[i], ends[at].ID)
+			}
+		}
 	}
 	return deleted, slices.Concat(is...), err
 }

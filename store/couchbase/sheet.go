@@ -276,8 +276,10 @@ func (s *Store) locate(ctx context.Context, r ref) (*doc, error) {
 	}
 	at, _ := block(r.ID)
 	in, err := s.read(ctx, at)
-	if in == nil || err != nil {
+	if err != nil {
 		return nil, err
+	} else if in == nil {
+		return s.read(ctx, r) // the last tasks of a sheet may have moved out meanwhile
 	}
 	if d := in.of(r.ID); d != nil {
 		return d, nil

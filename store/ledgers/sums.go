@@ -71,8 +71,11 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, e
 // Errors implements store.Reader. Of a group that is not among the latest thousand of a
 // ledger, what happened there is left out.
 func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorGroup, error) {
-	limit := pageOf(f.Limit)
-	f.Limit = store.MaxPage
+	limit := f.Limit
+	if limit <= 0 {
+		limit = pageOf(0)
+	}
+	f.Limit = max(limit, store.MaxPage)
 	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.ErrorGroup, error) {
 		return e.Errors(ctx, f)
 	})

@@ -19,7 +19,7 @@ func (s *Store) Tx(tx any) (store.Tx, error) {
 	if !ok || t == nil {
 		return nil, fmt.Errorf("%w: a transaction of type %T, want a *sql.Tx", store.ErrUnsupported, tx)
 	}
-	if s.spare == nil && s.db.Stats().MaxOpenConnections == 1 {
+	if pool := s.db.Stats(); s.spare == nil && pool.MaxOpenConnections == 1 && pool.InUse == 1 {
 		return nil, fmt.Errorf("%w: the transaction has the only connection of its pool: allow two with SetMaxOpenConns, "+
 			"or give the engine spare ones (mysql.Options.Spare)", store.ErrUnsupported)
 	}
