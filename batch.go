@@ -21,7 +21,7 @@ type BatchOptions struct {
 
 // HandleBatch registers a handler that takes many tasks in one call, for work that is cheaper together, such as a
 // bulk insert or a request to a service that takes lists. fn returns an error for each task, in order (nil means
-// success), or a nil slice if all succeeded. Each task is retried, snoozed or discarded according to its own
+// success), or an empty slice if all succeeded. Each task is retried, snoozed or discarded according to its own
 // error.
 //
 // The call's context ends when the contexts of all its tasks have ended. A sign of life of one task counts for all

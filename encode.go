@@ -36,7 +36,7 @@ type encoder struct {
 	id     func() ID
 	json   func(any) ([]byte, error)
 	ctx    context.Context // for reading streamed args; nil if there can be none
-	only   bool            // only validate streamed args, without reading them
+	only   bool            // only validate: streamed args are not read
 	by     ID              // the task whose attempt creates the tasks; zero means none
 	key    string          // the key that tasks without a key may inherit
 

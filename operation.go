@@ -78,7 +78,7 @@ const operationPatience = 15 * time.Second
 // StartOperation begins a change to all tasks that match and exist now; tasks enqueued after it has returned are
 // not affected. options may be nil. The leader carries the operation on, as does any process that calls
 // CarryOperation. Each task is looked at at least once, in pages, newest first. If a task changes its state in the
-// meantime, its state when its page is processed counts.
+// meantime, its state when its page is processed decides.
 //
 // The error is an *InvalidError if the input is invalid.
 func (c *Client) StartOperation(

@@ -21,7 +21,7 @@ const (
 type PipelineInfo struct {
 	Name   string
 	Stages []StageInfo
-	ToldAt time.Time // when it was last defined; within a day, a starting worker does not write the same definition again
+	ToldAt time.Time // when it was last defined; a worker that starts within a day does not write the same again
 }
 
 // StageInfo is a stage of a pipeline.

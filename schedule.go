@@ -68,8 +68,7 @@ type ScheduleInfo struct {
 }
 
 // PutSchedule creates a schedule or changes the one with that name. The fields of Schedule replace what is stored.
-// A pause is set by the operator and stays, and the next tick is planned again only if Spec, Zone or Start
-// changed.
+// A pause belongs to the operator and stays. The next tick is planned again only if Spec, Zone or Start changed.
 //
 // The error is an *InvalidError if the input is invalid or if there is no room for the schedule; see
 // MaxScheduleBytes.

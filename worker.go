@@ -96,7 +96,7 @@ type Worker struct {
 	finish *finish.Gatherer
 	heart  *lease.Heart
 	source *claim.Source
-	leader *tend.Leader // nil: never leads
+	leader *tend.Leader // nil if NeverLead
 	queues *queueWatch
 	events broadcast
 	// Running tasks whose previous worker died.
