@@ -10,12 +10,12 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// SetArchive has the finished tasks of a queue archived when their retention is over, or
-// deleted; nil: whichever SetArchiveAll says. They stay in the database until a process that
-// archives takes them (package archive, or tusk serve --archive), however long that is.
+// SetArchive sets whether the finished tasks of a queue are archived or deleted when their retention expires; nil
+// means the setting of SetArchiveAll. Tasks to be archived stay in the database until an archiving process takes
+// them (package archive, or tusk serve --archive), however long that takes.
 //
-// The error is ErrUnsupported where the engine hands nothing over to an archive, and an
-// *InvalidError for what was passed in.
+// The error is ErrUnsupported if the engine does not support archiving, or an *InvalidError if the input is
+// invalid.
 func (c *Client) SetArchive(ctx context.Context, queue string, on *bool) error {
 	if err := c.canArchive(on != nil && *on); err != nil {
 		return err
@@ -23,8 +23,8 @@ func (c *Client) SetArchive(ctx context.Context, queue string, on *bool) error {
 	return c.setQueue(ctx, queue, func(s *queueSettings) { s.Archive = on })
 }
 
-// SetArchiveAll is SetArchive for all queues that say nothing themselves. At first they are
-// not archived.
+// SetArchiveAll is like SetArchive for all queues that have no setting of their own. By default they are not
+// archived.
 func (c *Client) SetArchiveAll(ctx context.Context, on bool) error {
 	if err := c.canArchive(on); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (c *Client) SetArchiveAll(ctx context.Context, on bool) error {
 	return nil
 }
 
-// ArchivesAll reports what SetArchiveAll said last.
+// ArchivesAll returns the current setting of SetArchiveAll.
 func (c *Client) ArchivesAll(ctx context.Context) (bool, error) {
 	r, err := c.record(ctx, tend.ArchiveKind, tend.ArchiveSettings)
 	if err != nil || len(r.Body) == 0 {
@@ -59,22 +59,21 @@ func (c *Client) canArchive(on bool) error {
 	return nil
 }
 
-// Archivable returns how long finished tasks of the archived queues are kept, by this leader's
-// retention and what was set for queues; those of other queues for ever. It is what a process
-// that archives asks an engine for.
+// Archivable returns how long finished tasks of the archived queues are kept, from this leader's retention and the
+// settings of queues; the tasks of other queues are kept forever. An archiving process passes it to the engine.
 func (l *Leader) Archivable(ctx context.Context) (store.Retention, error) {
 	_, archived, err := l.leader.Retentions(ctx)
 	return archived, err
 }
 
-// Again returns a new task that does once more what a finished one did, such as one of an archive:
-// of the same kind, with its args, queue, tenant, partition, key, priority, tags and settings. It
-// runs at once, belongs to no workflow, and has neither an expiry nor a deadline. Its metadata name
-// the other task as rerun_of. A key that a schedule or Unique made is left out.
+// Again returns a new task that repeats a finished one, such as one from an archive. It has the same kind, args,
+// queue, tenant, partition, key, priority, tags and settings. It runs at once, belongs to no workflow, and has
+// neither an expiry nor a deadline. Its metadata names the other task as rerun_of. A key that a schedule or Unique
+// generated is left out.
 //
-// Large args are copied when it is enqueued, so that each task has an object of its own.
+// Large args are copied when the new task is enqueued, so that each task has an object of its own.
 //
-// The error is ErrEncrypted when the args cannot be read.
+// The error is ErrEncrypted if the args cannot be decrypted.
 func (c *Client) Again(t TaskInfo) (NewTask, error) {
 	content, err := c.ArgsOf(&t)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// What a worker does with one attempt, from its slot to its outcome.
+// How a worker handles one attempt, from its slot to its outcome.
 
 var (
 	errExpired  = errors.New("expired before it could start")
@@ -25,7 +25,7 @@ var (
 	errUnproved = errors.New("CompleteTx was called, but its transaction was not committed")
 )
 
-// runAttempt is the body of an attempt: what run.Slots calls.
+// runAttempt is the body of an attempt. run.Slots calls it.
 func (w *Worker) runAttempt(ctx context.Context, a *run.Attempt) error {
 	if expired(a.Task) {
 		return errExpired
@@ -67,8 +67,8 @@ func (w *Worker) runAttempt(ctx context.Context, a *run.Attempt) error {
 	return handle(ctx, t)
 }
 
-// args returns the args of a task for its handler. Large ones of a handler that reads a stream stay
-// where they are.
+// args returns the args of a task for its handler. Large args for a handler that reads a stream stay where they
+// are stored.
 func (w *Worker) args(ctx context.Context, t *store.Task) (json.RawMessage, error) {
 	content, err := w.client.argsOf(t)
 	if err != nil {
@@ -80,7 +80,7 @@ func (w *Worker) args(ctx context.Context, t *store.Task) (json.RawMessage, erro
 	return content.Bytes(ctx)
 }
 
-// dispatch finds the handler; middleware is wrapped around it.
+// dispatch calls the handler. Middleware is wrapped around dispatch.
 func (w *Worker) dispatch(ctx context.Context, d delivery) error {
 	h := w.mux.handlers[d.task.Kind]
 	if h == nil {
@@ -90,8 +90,8 @@ func (w *Worker) dispatch(ctx context.Context, d delivery) error {
 	return h.run(ctx, d)
 }
 
-// limits are the task's own, or its handler's; a deadline that comes before the timeout
-// stands in for it.
+// limits returns the task's own limits, or else its handler's. A deadline that comes before the timeout replaces
+// it.
 func (w *Worker) limits(a *run.Attempt) (l run.Limits) {
 	var deadline time.Time
 	if len(a.Task.Settings) > 0 {
@@ -115,7 +115,7 @@ func (w *Worker) limits(a *run.Attempt) (l run.Limits) {
 	return l
 }
 
-// ended turns the end of an attempt into an outcome and passes it on.
+// ended converts the end of an attempt into an outcome and passes it on.
 func (w *Worker) ended(a *run.Attempt, r run.Result) {
 	if a.Task.Crashes > 0 {
 		w.suspects.end(a.Task)
@@ -125,7 +125,7 @@ func (w *Worker) ended(a *run.Attempt, r run.Result) {
 		w.hung(a, err, r)
 	}
 	switch {
-	case errors.Is(err, errAway): // accepted if the lease is open still: the attempt does not count
+	case errors.Is(err, errAway): // accepted if the lease is still held: the attempt does not count
 		out := lifecycle.After(a.Task, lifecycle.Settings{}, lifecycle.End{Err: ErrShutdown, Ran: r.Ran}, 0)
 		out.Note = a.Final()
 		w.finish.Add(out, r.Ended, a.Left())
@@ -171,8 +171,8 @@ func (w *Worker) decide(a *run.Attempt, err error, r run.Result) store.Outcome {
 	return out
 }
 
-// causeOf finds out whether a handler failed by itself or because it was stopped.
-// A handler that ended well ended well, whatever it was told.
+// causeOf determines whether a handler failed by itself or because it was stopped. A handler that returned nil has
+// succeeded, even if it was told to stop.
 func causeOf(a *run.Attempt, err error) error {
 	cause := a.Stopped()
 	switch {
@@ -189,12 +189,12 @@ func expired(t *store.Task) bool {
 	return !t.ExpiresAt.IsZero() && t.ClaimedAt.After(t.ExpiresAt)
 }
 
-// late reports whether a task was claimed after its deadline.
+// late reports whether a task was claimed at or after its deadline.
 func late(t *store.Task, deadline time.Time) bool {
 	return !deadline.IsZero() && !t.ClaimedAt.Before(deadline)
 }
 
-// written tells of outcomes that the store has accepted or refused.
+// written reports outcomes that the store has accepted or refused.
 func (w *Worker) written(outcomes []store.Outcome, lost map[store.ID]bool) {
 	w.claimMore()
 	w.logFailures(outcomes, lost)
@@ -215,7 +215,7 @@ func (w *Worker) written(outcomes []store.Outcome, lost map[store.ID]bool) {
 	}
 }
 
-// logFailures writes down what failed, once and without the task's args.
+// logFailures logs failed attempts, each once and without the task's args.
 func (w *Worker) logFailures(outcomes []store.Outcome, lost map[store.ID]bool) {
 	for i := range outcomes {
 		o := &outcomes[i]
@@ -233,8 +233,7 @@ func (w *Worker) logFailures(outcomes []store.Outcome, lost map[store.ID]bool) {
 	}
 }
 
-// claimMore wakes the claimer when there is room again: nothing else would, before
-// its next poll.
+// claimMore wakes the claimer when there is room again. Otherwise it would wait for its next poll.
 func (w *Worker) claimMore() {
 	if n, _ := w.room(); n <= 0 {
 		return
@@ -246,8 +245,7 @@ func (w *Worker) claimMore() {
 	}
 }
 
-// asks is what to claim from: queues with a limit for each worker one by one, and
-// the others together.
+// asks returns what to claim from: each queue with a per-worker limit by itself, and all others together.
 func (w *Worker) asks() []claim.Ask {
 	open, most := w.queues.open()
 	if len(most) == 0 {
@@ -268,12 +266,12 @@ func (w *Worker) asks() []claim.Ask {
 	return asks
 }
 
-// claimPause is between claims of a few tasks, while more slots are about to be free.
+// claimPause is the pause between claims of a few tasks while more slots are about to become free.
 const claimPause = 5 * time.Millisecond
 
-// room is how many more tasks the worker could take, and if none, when that is worth
-// another look. It is zero while enough are read ahead, or a few slots are free and
-// more will be in a moment, so that claims come in batches.
+// room returns how many more tasks the worker can take and, if none, after what time to ask again. It returns zero
+// while enough tasks are read ahead, or while a few slots are free and more will be in a moment, so that claims
+// come in batches.
 func (w *Worker) room() (n int, after time.Duration) {
 	held, ahead := w.slots.Held(), w.readAhead()
 	if w.finish.Full() || held-w.config.Concurrency > ahead/2 {
@@ -286,7 +284,7 @@ func (w *Worker) room() (n int, after time.Duration) {
 	return n, w.config.Poll
 }
 
-// readAhead keeps the time short that a task waits inside the worker.
+// readAhead limits how long a task waits inside the worker.
 func (w *Worker) readAhead() int {
 	const longestWait = 20 * time.Millisecond
 	mean := w.slots.Mean()
@@ -296,14 +294,14 @@ func (w *Worker) readAhead() int {
 	return min(w.config.ReadAhead, int(int64(longestWait)*int64(w.config.Concurrency)/int64(mean)))
 }
 
-// take runs tasks that were claimed. From now on beats matter.
+// take runs claimed tasks. From now on the worker must send heartbeats in time.
 func (w *Worker) take(tasks []store.Task, asked time.Time) {
 	w.slots.Take(tasks, asked)
 	w.heart.Stir()
 }
 
-// holds names all leases, looking at the rooms in the order in which tasks go through them,
-// so that none is missed which goes on meanwhile.
+// holds returns all leases. It reads the parts in the order in which tasks pass through them, so that no task is
+// missed that moves on in the meantime.
 func (w *Worker) holds() []store.Token {
 	return slices.Concat(w.source.Asked(), w.slots.Tokens(), w.finish.Tokens())
 }

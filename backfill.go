@@ -9,9 +9,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Ticks returns the first n ticks of the schedule after an instant, in its zone.
-// The plan of a period ("@every 15m") counts from its start, or else from 1970, not from
-// the last tick.
+// Ticks returns the first n ticks of the schedule after an instant, in its time zone. A period ("@every 15m")
+// counts from its start, or else from 1970, not from the last tick.
 func (s *ScheduleInfo) Ticks(after time.Time, n int) ([]time.Time, error) {
 	spec, err := s.Parse()
 	if err != nil {
@@ -24,10 +23,10 @@ func (s *ScheduleInfo) Ticks(after time.Time, n int) ([]time.Time, error) {
 	return ticks, nil
 }
 
-// Between returns the ticks of the schedule from an instant on and before another:
-// what BackfillSchedule would enqueue, and what was or was not run in that time.
+// Between returns the ticks of the schedule in the range [from, until): those that BackfillSchedule would enqueue,
+// whether they were run at the time or not.
 //
-// The error is an *InvalidError when they are more than MaxBatch, and when the first instant is after the other.
+// The error is an *InvalidError if there are more than MaxBatch ticks or if from is after until.
 func (s *ScheduleInfo) Between(from, until time.Time) ([]time.Time, error) {
 	if from.After(until) {
 		return nil, invalid("from", "out_of_range", "is %s, which is after until, %s",
@@ -49,13 +48,12 @@ func (s *ScheduleInfo) Between(from, until time.Time) ([]time.Time, error) {
 	return ticks, nil
 }
 
-// BackfillSchedule enqueues a schedule's task for each tick from an instant on and
-// before another, which must not lie ahead, all or none: each is told its own tick
-// and has a key of its own, by which a tick whose task is unfinished is skipped when
-// it is backfilled twice. The plan, the policies and a pause play no part. Ticks that
-// were fired in their time are enqueued again.
+// BackfillSchedule enqueues a schedule's task for each tick in the range [from, until), which must not lie in the
+// future, all or none. Each task gets its own tick and a key of its own: if a range is backfilled twice, ticks
+// whose task is unfinished are skipped. The plan, the policies and a pause do not matter. Ticks that were fired in
+// their time are enqueued again.
 //
-// Errors: ErrNotFound; an *InvalidError when the range lies ahead, ends before it begins or has more than
+// Errors: ErrNotFound; an *InvalidError if the range lies in the future, ends before it begins or has more than
 // MaxBatch ticks.
 func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until time.Time) ([]Enqueued, error) {
 	s, err := c.Schedule(ctx, name)

@@ -10,22 +10,22 @@ import (
 	"github.com/tuskqueue/tusk/internal/run"
 )
 
-// BatchOptions say how a batch handler gathers its tasks.
+// BatchOptions configure how a batch handler collects its tasks.
 type BatchOptions struct {
-	// Max is the most tasks of one call. Default: 100. Each task takes one of the
-	// worker's slots while it waits, so its Concurrency bounds a call, too.
+	// Max is the maximum number of tasks in one call. Default: 100. Each task takes one of the worker's slots
+	// while it waits, so the worker's Concurrency also limits a call.
 	Max int
 	// Linger is how long the first task of a call waits for others. Default: 10 ms.
 	Linger time.Duration
 }
 
-// HandleBatch registers a handler that takes many tasks in one call, for work that
-// is cheaper together: a bulk insert, one request to a service that takes lists.
-// It returns an error for each task, in order (nil: that one is done), or nothing
-// when all are done. Each task is retried, snoozed or discarded by its own error.
+// HandleBatch registers a handler that takes many tasks in one call, for work that is cheaper together, such as a
+// bulk insert or a request to a service that takes lists. fn returns an error for each task, in order (nil means
+// success), or an empty slice if all succeeded. Each task is retried, snoozed or discarded according to its own
+// error.
 //
-// The call's context ends when those of all its tasks have ended. A sign of life of one
-// task counts for all in the call.
+// The call's context ends when the contexts of all its tasks have ended. A sign of life of one task counts for all
+// tasks of the call.
 func HandleBatch[T Args](
 	m *Mux, fn func(ctx context.Context, tasks []*Task[T]) []error, o BatchOptions, options ...HandlerOption,
 ) {
@@ -40,17 +40,16 @@ func HandleBatch[T Args](
 	HandleKind(m, args.Kind(), g.handle, options...)
 }
 
-// gathering brings the attempts of one kind together.
+// gathering collects the attempts of one kind.
 type gathering[T any] struct {
 	fn      func(ctx context.Context, tasks []*Task[T]) []error
 	options BatchOptions
 
 	mu   sync.Mutex
-	open *call[T] // still takes tasks; nil: the next task opens one
+	open *call[T] // still takes tasks; if nil, the next task opens one
 }
 
-// call is one call of the handler. The attempt that opened it makes it; the others
-// wait for what it came to.
+// call is one call of the handler. The attempt that opened it makes it; the others wait for its result.
 type call[T any] struct {
 	run.Call
 	tasks    []*Task[T]
@@ -101,8 +100,8 @@ func (g *gathering[T]) close(c *call[T]) {
 	}
 }
 
-// make makes the call. A handler that panics or leaves its goroutine fails all of
-// its tasks, and the panic goes on in the attempt that made the call.
+// make makes the call. If the handler panics or ends its goroutine, all its tasks fail, and the panic continues in
+// the attempt that made the call.
 func (c *call[T]) make(fn func(ctx context.Context, tasks []*Task[T]) []error) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(c.contexts[0]))
 	defer cancel(nil)

@@ -9,9 +9,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Spawn adds a child to a running task: it is enqueued when the handler returns
-// Wait, and the task waits for it then. The child belongs to the task's workflow
-// and tenant. Options may be nil.
+// Spawn adds a child to a running task. The child is enqueued when the handler returns Wait; the task then waits
+// for it. The child belongs to the task's workflow and tenant. o may be nil.
 func (t *Task[T]) Spawn(ctx context.Context, args Args, o *Options) (ID, error) {
 	var with Options
 	if o != nil {
@@ -47,24 +46,22 @@ func (t *Task[T]) Spawn(ctx context.Context, args Args, o *Options) (ID, error) 
 	return n.ID, nil
 }
 
-// Wait is returned by a handler that has spawned children: the task is pending
-// until all of them have ended, however they did, and runs again then. The
-// attempt does not count. Inputs tells what they came to.
+// Wait is returned by a handler that has spawned children: the task is pending until all of them have ended,
+// whatever their outcome, and then runs again. The attempt does not count. Inputs returns their outcomes.
 func Wait() error { return lifecycle.ErrWait }
 
-// Input is a task that another one needed: a parent in a workflow, or a child that
-// it waited for.
+// Input is a task that another one needed: a parent in a workflow, or a child that it waited for.
 type Input struct {
 	ID     ID
 	Name   string // in a workflow
 	Kind   string
-	State  State // 0: it was deleted
+	State  State // 0 means that it was deleted
 	Output json.RawMessage
 }
 
-// Inputs returns what the task needed, with outputs, in the order in which the
-// needs were named. It has all of them in memory, the large ones, too. It is empty when the task needed nothing, such
-// as before the first Wait.
+// Inputs returns the tasks that this task needed, with their outputs, in the order in which they were added. All
+// outputs, even large ones, are read into memory. The result is empty if the task needed nothing, for example
+// before the first Wait.
 func (t *Task[T]) Inputs(ctx context.Context) ([]Input, error) {
 	self, err := t.client.Get(ctx, t.ID)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Client enqueues, inspects and edits tasks. It is safe for use by many
-// goroutines, and needs no closing: the store it was given does.
+// Client enqueues, inspects and edits tasks. It is safe for concurrent use and needs no closing; close its store
+// instead.
 type Client struct {
 	store     store.Store
 	config    ClientConfig
@@ -18,27 +18,26 @@ type Client struct {
 	lying     lying
 }
 
-// ClientConfig configures a client. The zero value will do.
+// ClientConfig configures a client. The zero value is valid and means all defaults.
 type ClientConfig struct {
-	// MaxArgsBytes is the most that the JSON of a task's args may take in the database.
-	// Default: 256 KiB; at most 16 MiB. Larger ones go to Payloads, or are refused without.
+	// MaxArgsBytes is the maximum size of a task's args, as JSON, in the database. Default: 256 KiB; at most 16
+	// MiB. Larger args go to Payloads, or are refused without it.
 	MaxArgsBytes int
-	// Payloads takes args larger than MaxArgsBytes and outputs larger than MaxOutputBytes, up
-	// to MaxPayloadBytes; see archive.NewPayloads. Default: none. Clients that enqueue and
-	// workers that run the same tasks need the same.
+	// Payloads stores args larger than MaxArgsBytes and outputs larger than MaxOutputBytes, up to MaxPayloadBytes;
+	// see archive.NewPayloads. Optional. Clients that enqueue tasks and workers that run them need the same
+	// Payloads.
 	Payloads Payloads
-	// BeforeEnqueue are called in order with every batch of checked tasks, which
-	// they may change, before it is stored. An error stops the enqueue.
+	// BeforeEnqueue hooks are called in order with every batch of validated tasks before it is stored. A hook may
+	// change the tasks. An error stops the enqueue.
 	BeforeEnqueue []func(ctx context.Context, tasks []store.NewTask) error
-	// KeyRing encrypts the args of tasks at rest. Default: none. Clients that
-	// enqueue and workers that run the same tasks need the same keys. The args of
-	// schedules, which are settings, are not encrypted.
+	// KeyRing encrypts the args of tasks at rest. Optional. Clients that enqueue tasks and workers that run them
+	// need the same keys. The args of schedules are settings and are not encrypted.
 	KeyRing *KeyRing
-	// Logger takes what a client or its workers have to say. Default: slog.Default().
+	// Logger receives the log messages of the client and its workers. Default: slog.Default().
 	Logger *slog.Logger
 }
 
-// NewClient makes a client of an engine. Config may be nil.
+// NewClient creates a client for an engine. config may be nil.
 func NewClient(s store.Store, config *ClientConfig) (*Client, error) {
 	if s == nil {
 		return nil, invalid("store", "missing", "is nil: open an engine first, such as store/sqlite or store/memory")
@@ -62,13 +61,13 @@ func NewClient(s store.Store, config *ClientConfig) (*Client, error) {
 	return &Client{store: s, config: c}, nil
 }
 
-// KeyRing returns the key ring of the client's configuration; nil: none.
+// KeyRing returns the configured key ring, or nil if there is none.
 func (c *Client) KeyRing() *KeyRing { return c.config.KeyRing }
 
-// Store returns the engine that the client was made with.
+// Store returns the engine that the client was created with.
 func (c *Client) Store() store.Store { return c.store }
 
-// inTx finds the engine's view of the caller's transaction.
+// inTx returns the engine's view of the caller's transaction.
 func (c *Client) inTx(tx any) (store.Tx, error) {
 	if tx == nil {
 		return nil, invalid("tx", "missing", "is nil")

@@ -1,9 +1,7 @@
-// Package tusk is a task queue and scheduler that lives in a database its user
-// already runs.
+// Package tusk is a task queue and scheduler that lives in a database its user already runs.
 //
-// A producer describes work by a value of an Args type and enqueues it with a
-// Client; a Worker claims tasks and runs the Handler registered for their kind;
-// a Store keeps everything in between. Any engine under store will do, from
+// A producer describes work as a value of an Args type and enqueues it with a Client. A Worker claims tasks and
+// runs the handler registered for their kind. A store keeps everything in between: any engine under store, from
 // store/memory in tests to store/sqlite in one file.
 //
 //	type SendEmail struct{ To string }
@@ -26,10 +24,9 @@
 //	                          ▲           │    ├─▶ cancelled
 //	                          └─ rescued ─┘    └─▶ discarded
 //
-// A task runs at least once. Of all its attempts exactly one completion is
-// accepted: a worker that was thought dead cannot overwrite its successor. A
-// handler that writes to the same database and ends with CompleteTx has its
-// effects exactly once. docs/guarantees.md has the promises and their limits.
+// A task runs at least once. Of all its attempts, exactly one completion is accepted: a worker that was thought
+// dead cannot overwrite the result of its successor. A handler that writes to the same database and ends with
+// CompleteTx has its effects exactly once. docs/guarantees.md lists the guarantees and their limits.
 //
-// This package may touch a store and the rooms in internal; it imports no engine.
+// This package may import store and the packages under internal; it imports no engine.
 package tusk

@@ -15,39 +15,39 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// encode checks a task and puts it into the store's words.
+// encode validates a task and converts it to the store's form.
 func (c *Client) encode(t NewTask) (n store.NewTask, err error) {
 	e := encoder{client: c, id: NewID, json: json.Marshal}
 	err = e.encode(&n, &t)
 	return n, err
 }
 
-// encodeBy is encode for what an attempt of a task makes, which may come to have that one's key.
-// Args that are streamed are read.
+// encodeBy is like encode, for a task created by an attempt of another task, whose key the new one may inherit.
+// Streamed args are read.
 func (c *Client) encodeBy(ctx context.Context, by *TaskInfo, t NewTask) (n store.NewTask, err error) {
 	e := encoder{client: c, ctx: ctx, by: by.ID, key: by.Key, id: NewID, json: json.Marshal}
 	err = e.encode(&n, &t)
 	return n, err
 }
 
-// encoder puts tasks into the store's words.
+// encoder converts tasks to the store's form.
 type encoder struct {
 	client *Client
 	id     func() ID
 	json   func(any) ([]byte, error)
-	ctx    context.Context // to read args in that are streamed; nil: there can be none
-	only   bool            // check them, and do not read them
-	by     ID              // the task whose attempt makes the others; zero: none does
-	key    string          // that they may come to have, if they have none
+	ctx    context.Context // for reading streamed args; nil if there can be none
+	only   bool            // only validate: streamed args are not read
+	by     ID              // the task whose attempt creates the tasks; zero means none
+	key    string          // the key that tasks without a key may inherit
 
-	// Most tasks of a call have the options of the one before them.
+	// Most tasks of a call have the same options as the previous one.
 	of     *Options
-	known  bool          // what those come to:
-	same   store.NewTask // all but kind, args and, mostly, id
+	known  bool          // whether same and unique hold the result for those options
+	same   store.NewTask // all but kind, args and, usually, id
 	unique *Unique
 }
 
-// encode puts a task into n, and checks it.
+// encode validates a task and writes it to n.
 func (e *encoder) encode(n *store.NewTask, t *NewTask) (err error) {
 	if t.Args == nil {
 		return invalid("args", "missing", "is nil")
@@ -76,7 +76,7 @@ func (e *encoder) encode(n *store.NewTask, t *NewTask) (err error) {
 	return err
 }
 
-// encodeOptions sees to it that the encoder knows the options of a task.
+// encodeOptions makes sure that the encoder holds the options of a task.
 func (e *encoder) encodeOptions(t *NewTask) (err error) {
 	typed, own := t.Args.(interface{ Options() Options })
 	if e.known && !own && e.of == t.Options {
@@ -94,7 +94,7 @@ func (e *encoder) encodeOptions(t *NewTask) (err error) {
 	return err
 }
 
-// encodeOptions checks options and puts them into the store's words.
+// encodeOptions validates options and converts them to the store's form.
 func encodeOptions(o *Options) (n store.NewTask, err error) {
 	n = store.NewTask{ID: o.ID, Queue: o.Queue, Tenant: o.Tenant, Priority: o.Priority, Tags: o.Tags,
 		RunAt: ceilMillisecond(o.RunAt), Delay: o.Delay, ExpiresAt: ceilMillisecond(o.ExpiresAt), ExpiresIn: o.ExpiresIn,
@@ -136,7 +136,7 @@ func encodeOptions(o *Options) (n store.NewTask, err error) {
 	return n, nil
 }
 
-// firstOf takes the first of joined errors: one mistake at a time is enough.
+// firstOf returns the first of joined errors: reporting one mistake at a time is enough.
 func firstOf(err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return joined.Unwrap()[0]
@@ -169,7 +169,7 @@ func (e *encoder) encodeArgs(args Args) ([]byte, error) {
 	return text, checkJSON(text)
 }
 
-// withDefaults adds what the args type says to what the caller left open.
+// withDefaults fills the fields that the caller left unset with the defaults of the args type.
 func (o Options) withDefaults(defaults Options) Options {
 	if o.Queue == "" {
 		o.Queue = defaults.Queue
@@ -226,8 +226,7 @@ func validateTenant(tenant string) error {
 	return ValidateName("tenant", tenant)
 }
 
-// ceilMillisecond rounds up to what every engine can store, so that nothing runs
-// early.
+// ceilMillisecond rounds up to the precision that every engine can store, so that nothing runs early.
 func ceilMillisecond(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
@@ -239,8 +238,8 @@ func ceilMillisecond(t time.Time) time.Time {
 	return floor
 }
 
-// list is the tasks of one call, as they are passed to the engine, and their args. Long
-// ones are much of what an enqueue allocates.
+// list holds the tasks of one call, in the form passed to the engine, and their args. It is reused because long
+// lists are a large part of what an enqueue allocates.
 type list struct {
 	tasks []store.NewTask
 	args  bytes.Buffer
@@ -253,7 +252,7 @@ var lists = sync.Pool{New: func() any {
 	return l
 }}
 
-// maxKept bounds the memory for args that is kept with a list.
+// maxKept is the maximum memory for args that is kept with a list.
 const maxKept = 4 << 20
 
 func listOf(n int) *list {
@@ -268,11 +267,11 @@ func (l *list) encode(v any) ([]byte, error) {
 	if err := l.json.Encode(v); err != nil {
 		return nil, err
 	}
-	end := l.args.Len() - 1 // of the text: a line break follows
+	end := l.args.Len() - 1 // the text is followed by a line break
 	return l.args.Bytes()[at:end:end], nil
 }
 
-// recycle gives up a list when nobody reads it any more.
+// recycle returns a list for reuse when nobody reads it any more.
 func (l *list) recycle() {
 	clear(l.tasks)
 	l.tasks = l.tasks[:0]

@@ -13,27 +13,25 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// ErrEncrypted says that a task's args are encrypted and cannot be read: the key
-// is missing, or what is stored was changed or belongs to another task.
+// ErrEncrypted says that a task's args are encrypted and cannot be decrypted: the key is missing, or the stored
+// args were changed or belong to another task.
 var ErrEncrypted = errors.New("args are encrypted and cannot be read")
 
-// KeyRing encrypts the args of tasks at rest with AES-256-GCM. The stored args are
-// bound to the task, by its kind and its id or key, so that they cannot be moved to
-// another. Queue, key, tags, metadata, logs and outputs are not encrypted. Handlers, and
-// those that a Puller lends to, get args in the clear; Client.Get and Client.List give
-// them as they are stored.
+// KeyRing encrypts the args of tasks at rest with AES-256-GCM. The stored args are bound to the task, by its kind
+// and its id or key, so that they cannot be moved to another task. Queue, key, tags, metadata, logs and outputs
+// are not encrypted. Handlers, and the workers that a Puller lends to, receive decrypted args; Client.Get and
+// Client.List return args as they are stored.
 //
-// Rotate by adding a key everywhere, then making it Primary everywhere, and removing the
-// old one when no task with it is left. A server seals the secrets of endpoints anew with
-// its primary key when it starts.
+// To rotate keys, add a key everywhere, then make it Primary everywhere, and remove the old key when no task uses
+// it any more. A server encrypts the secrets of endpoints again with its primary key when it starts.
 type KeyRing struct {
-	// Keys are the keys by their names: 32 random bytes each.
+	// Keys are the keys by name: 32 random bytes each.
 	Keys map[string][]byte
 	// Primary names the key that new tasks are encrypted with.
 	Primary string
 }
 
-// envelope is how encrypted args are stored: as JSON, like all args.
+// envelope is the stored form of encrypted args: JSON, like all args.
 type envelope struct {
 	Encrypted *sealed `json:"$encrypted"`
 }
@@ -68,7 +66,7 @@ func (k *KeyRing) seal(t *store.NewTask) (err error) {
 	return err
 }
 
-// unseal returns args in the clear; those that were not encrypted, as they are.
+// unseal returns decrypted args. Args that are not encrypted are returned unchanged.
 func (k *KeyRing) unseal(args []byte, kind, key string, id ID) ([]byte, error) {
 	e := envelopeOf(args)
 	if e == nil {
@@ -77,13 +75,13 @@ func (k *KeyRing) unseal(args []byte, kind, key string, id ID) ([]byte, error) {
 	return k.decrypt(e, boundTo(kind, key, id))
 }
 
-// Encrypt seals a secret that is stored beside tasks, such as that of an endpoint, with
-// the primary key. Only a Decrypt with the same purpose opens it.
+// Encrypt encrypts a secret that is stored beside tasks, such as that of an endpoint, with the primary key. Only
+// Decrypt with the same purpose can decrypt it.
 func (k *KeyRing) Encrypt(secret []byte, purpose string) ([]byte, error) {
 	return k.encrypt(secret, []byte("secret\x00"+purpose))
 }
 
-// Decrypt opens what Encrypt sealed with any key of the ring. The error is ErrEncrypted.
+// Decrypt decrypts the result of Encrypt with any key of the ring. The error is ErrEncrypted.
 func (k *KeyRing) Decrypt(stored []byte, purpose string) ([]byte, error) {
 	e := envelopeOf(stored)
 	if e == nil {
@@ -92,14 +90,14 @@ func (k *KeyRing) Decrypt(stored []byte, purpose string) ([]byte, error) {
 	return k.decrypt(e, []byte("secret\x00"+purpose))
 }
 
-// IsCurrent reports whether something was sealed with the primary key, and need not be
-// sealed anew before the others are removed.
+// IsCurrent reports whether stored was encrypted with the primary key. If so, it need not be encrypted again
+// before other keys are removed.
 func (k *KeyRing) IsCurrent(stored []byte) bool {
 	e := envelopeOf(stored)
 	return e != nil && k != nil && e.Key == k.Primary
 }
 
-// encrypt seals text and binds it to what it belongs to.
+// encrypt encrypts text and authenticates what it is bound to.
 func (k *KeyRing) encrypt(text, bound []byte) ([]byte, error) {
 	block, err := k.open(k.Primary)
 	if err != nil {
@@ -111,7 +109,7 @@ func (k *KeyRing) encrypt(text, bound []byte) ([]byte, error) {
 	return json.Marshal(envelope{&s})
 }
 
-// envelopeOf reads an envelope; nil for what is none.
+// envelopeOf decodes an envelope. It returns nil if text is not an envelope.
 func envelopeOf(text []byte) *sealed {
 	const begin = `{"$encrypted`
 	if len(text) < len(begin) || string(text[:len(begin)]) != begin {
@@ -154,8 +152,8 @@ func (k *KeyRing) open(name string) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// boundTo is what is authenticated beside the args: the task's id, or its key if
-// it has one, since a replaced or rerun task takes args that another id brought.
+// boundTo returns what is authenticated with the args: the task's id, or its key if it has one, since a replaced
+// or rerun task takes over args that were enqueued under another id.
 func boundTo(kind, key string, id ID) []byte {
 	if key != "" {
 		return []byte(kind + "\x00key\x00" + key)

@@ -10,10 +10,9 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Args is the input of a kind of task: any type that encodes to JSON and names
-// its kind, which is the same for all its values: Handle asks the zero value. A type
-// that also has a method Options() Options sets the defaults of its tasks; since it is
-// called on each task's args, they may depend on them.
+// Args is the input of a kind of task: any type that encodes to JSON and names its kind. All values of the type
+// must return the same kind, since Handle asks the zero value. A type that also has a method Options() Options
+// sets the defaults of its tasks. Options is called on each task's args, so the defaults may depend on them.
 type Args interface {
 	Kind() string
 }
@@ -30,98 +29,96 @@ func (a RawArgs) Kind() string { return a.Name }
 // MarshalJSON implements json.Marshaler.
 func (a RawArgs) MarshalJSON() ([]byte, error) { return a.JSON, nil }
 
-// Options describe a task besides its args. The zero value is a task of the
-// queue "default" that may run at once.
+// Options describe a task apart from its args. The zero value means a task in the queue "default" that may run at
+// once.
 type Options struct {
 	Queue    string // default: "default"
-	Tenant   string // whom the task belongs to; default: nobody
-	Priority int16  // lower runs sooner; default: 0
-	// Partition tells tasks of a tenant apart in queues with limits: one at a time
-	// of each document, for example. Like a key, it is any text.
+	Tenant   string // who the task belongs to; default: no tenant
+	Priority int16  // lower values run sooner; default: 0
+	// Partition separates the tasks of a tenant in queues with limits, for example to run one task at a time per
+	// document. Like a key, it may be any text.
 	Partition string
-	Tags      []string          // to find the task by; at most MaxTags
-	Metadata  map[string]string // for people and middleware; not read by Tusk
+	Tags      []string          // labels to find the task by; at most MaxTags
+	Metadata  map[string]string // for people and middleware; Tusk does not read it
 
-	// RunAt is when the task may run, not earlier. The zero time means now; if it comes
-	// from a field that may not have been set, pass it through At.
+	// RunAt is the earliest time at which the task may run. The zero time means now. If the value comes from a
+	// field that may be unset, pass it through At.
 	RunAt     time.Time
-	Delay     time.Duration // not before this long from now, by the database's clock; not beside RunAt
-	ExpiresAt time.Time     // not to be started later: the task is discarded then
-	ExpiresIn time.Duration // the same, from now; the earlier of the two counts
-	// Deadline is when the task must have ended: the handler's context ends then, with
-	// ErrDeadline as its cause, and a task that is late is discarded instead of being
-	// started or retried. DeadlineIn is the same from when it is enqueued, by the
-	// database's clock; the earlier of the two counts.
+	Delay     time.Duration // minimum delay from now, by the database's clock; cannot be combined with RunAt
+	ExpiresAt time.Time     // a task that has not started by then is discarded
+	ExpiresIn time.Duration // like ExpiresAt, but from now; the earlier of the two applies
+	// Deadline is when the task must have ended. The handler's context ends then, with ErrDeadline as its cause. A
+	// late task is discarded instead of being started or retried. DeadlineIn is relative to the enqueue, by the
+	// database's clock; the earlier of the two applies.
 	Deadline   time.Time
 	DeadlineIn time.Duration
 
 	MaxAttempts int           // 1 to 1,000; default: 25
-	Timeout     time.Duration // of each attempt, up to MaxTimeout; default: the handler's, else none
-	// StallTimeout is how long an attempt may go on without a sign of life (SetProgress, a line
-	// of Logger, Alive), up to MaxTimeout; default: the handler's, else none. It counts for
-	// handlers in Go and commands, whose lines on standard error are signs of life.
+	Timeout     time.Duration // of each attempt, up to MaxTimeout; default: the handler's, or none
+	// StallTimeout is how long an attempt may go without a sign of life (SetProgress, a line of Logger, Alive), up
+	// to MaxTimeout. Default: the handler's, or none. It applies to handlers in Go and to commands, whose lines on
+	// standard error are signs of life.
 	StallTimeout time.Duration
-	Backoff      Backoff // before each retry
+	Backoff      Backoff // delay before each retry
 
-	// Weight is what the task counts in the rates of its queue, 1 to 1,000,000; default: 1.
+	// Weight is how much the task counts towards the rates of its queue, 1 to 1,000,000; default: 1.
 	Weight int
-	// Ephemeral tasks are not kept when they are completed: they have no history, and
-	// count in statistics alone. Engines for which it costs nothing keep them all the
-	// same. What failed is kept like any other, and so are tasks of workflows, which
-	// others need. It does not go together with Rerun and Once, which need the history.
+	// Ephemeral tasks are not kept after they complete: they have no history and count only in statistics. Engines
+	// that can keep them at no cost do so anyway. Failed tasks are kept like any other, and so are tasks of
+	// workflows, which other tasks need. Ephemeral cannot be combined with Rerun and Once, which need the history.
 	Ephemeral bool
 
-	// Key is a natural identity ("document-17"): at most one unfinished task of a
-	// queue and tenant has it. OnConflict says what another enqueue with the same key
-	// does; SourceTime is when the key's source changed, for Rerun.
+	// Key is a natural identity ("document-17"): at most one unfinished task of a queue and tenant has it.
+	// OnConflict says what another enqueue with the same key does. SourceTime is when the key's source changed;
+	// Rerun uses it.
 	Key        string
 	OnConflict OnConflict
 	SourceTime time.Time
-	// Unique makes the key of the task's kind and args, instead.
+	// Unique derives the key from the task's kind and args instead.
 	Unique *Unique
 
-	// ID is the task's own, if its maker needs to know it before it is stored. It
-	// must come from NewID and be used once. Default: a new one.
+	// ID sets the task's id, for callers that need to know it before the task is stored. It must come from NewID
+	// and be used only once. Default: a new id.
 	ID ID
 }
 
-// OnConflict says what an enqueue does when its key has a task already.
+// OnConflict says what an enqueue does if a task already has its key.
 type OnConflict = store.OnConflict
 
-// The ways to deal with a key that is taken; the constants of package store say more.
+// The policies for a key that is taken. The constants of package store have the details.
 const (
-	Skip    = store.Skip    // leave the unfinished task alone: the default
-	Replace = store.Replace // give it the new args and options, unless it runs
-	Rerun   = store.Rerun   // the same, and when it runs, run once more after it
-	Once    = store.Once    // leave it alone when it has finished as well, while its history is kept
+	Skip    = store.Skip    // leave the unfinished task unchanged; the default
+	Replace = store.Replace // give the unfinished task the new args and options, unless it is running
+	Rerun   = store.Rerun   // like Replace, but if the task is running, run once more after it
+	Once    = store.Once    // like Skip, and also leave a finished task unchanged while its history is kept
 )
 
-// Enqueued says what became of an enqueue; ID is that of the task which stands for
-// it: its own, or that of the task with its key.
+// Enqueued is the result of an enqueue. ID is the id of the task that represents it: the new task, or the task
+// that already has its key.
 type Enqueued = store.Enqueued
 
-// The ends of an enqueue.
+// The results of an enqueue.
 const (
 	Added    = store.Added    // stored as a new task
-	Skipped  = store.Skipped  // another task has the key and was left alone
-	Replaced = store.Replaced // an unfinished task has the key and took on the new values
-	Awaiting = store.Awaiting // it will run when the running task of its key has ended
+	Skipped  = store.Skipped  // another task has the key and was left unchanged
+	Replaced = store.Replaced // an unfinished task has the key and received the new values
+	Awaiting = store.Awaiting // it will run when the running task with its key has ended
 	Stale    = store.Stale    // its SourceTime is not newer than one already seen
 )
 
-// NewTask is one task of an EnqueueMany.
+// NewTask is one task of an EnqueueMany call.
 type NewTask struct {
 	Args    Args
-	Options *Options // nil: the defaults
+	Options *Options // nil means the defaults
 }
 
-// DefaultQueue is where tasks go that name no queue.
+// DefaultQueue is the queue of tasks that name no queue.
 const DefaultQueue = "default"
 
-// Enqueue stores one task, durably when it returns nil. Options may be nil.
+// Enqueue stores one task. The task is durable when Enqueue returns nil. o may be nil.
 //
-// Errors: an *InvalidError for what was passed in; otherwise the task may or may
-// not have been stored, unless the error is ErrNotCommitted.
+// Errors: an *InvalidError if the input is invalid. After any other error the task may or may not have been
+// stored, unless the error is ErrNotCommitted.
 func (c *Client) Enqueue(ctx context.Context, args Args, o *Options) (Enqueued, error) {
 	results, err := c.EnqueueMany(ctx, []NewTask{{args, o}})
 	if err != nil {
@@ -130,27 +127,26 @@ func (c *Client) Enqueue(ctx context.Context, args Args, o *Options) (Enqueued, 
 	return results[0], nil
 }
 
-// Validate says what Enqueue would refuse, as an *InvalidError, and stores nothing.
+// Validate returns the *InvalidError that Enqueue would return, or nil. It stores nothing.
 func (c *Client) Validate(args Args, o *Options) error {
 	e := encoder{client: c, id: NewID, json: json.Marshal, ctx: context.Background(), only: true}
 	var n store.NewTask
 	return e.encode(&n, &NewTask{Args: args, Options: o})
 }
 
-// EnqueueMany stores up to MaxBatch tasks, far cheaper than one by one, and says of
-// each, in the same order, what became of it.
+// EnqueueMany stores up to MaxBatch tasks, far more cheaply than one by one. It returns the result of each task,
+// in the same order.
 //
-// Errors: a *BatchError when some are invalid: then none is stored; otherwise any of
-// them may have been stored, unless the error is ErrNotCommitted.
+// Errors: a *BatchError if some tasks are invalid; then none is stored. After any other error any of them may have
+// been stored, unless the error is ErrNotCommitted.
 func (c *Client) EnqueueMany(ctx context.Context, tasks []NewTask) ([]Enqueued, error) {
 	return c.enqueue(ctx, c.store, tasks)
 }
 
-// EnqueueTx stores one task inside the caller's own transaction (*sql.Tx, or
-// pgx.Tx on PostgreSQL): the task exists if and only if that commits, and cannot
-// run before.
+// EnqueueTx stores one task inside the caller's own transaction (*sql.Tx, or pgx.Tx on PostgreSQL). The task
+// exists if and only if the transaction commits, and cannot run before that.
 //
-// The error is ErrUnsupported when the engine has no transactions of that type.
+// The error is ErrUnsupported if the engine does not support transactions of that type.
 func (c *Client) EnqueueTx(ctx context.Context, tx any, args Args, o *Options) (Enqueued, error) {
 	results, err := c.EnqueueManyTx(ctx, tx, []NewTask{{args, o}})
 	if err != nil {
@@ -159,7 +155,7 @@ func (c *Client) EnqueueTx(ctx context.Context, tx any, args Args, o *Options) (
 	return results[0], nil
 }
 
-// EnqueueManyTx is EnqueueMany inside the caller's own transaction.
+// EnqueueManyTx is like EnqueueMany, but inside the caller's own transaction.
 func (c *Client) EnqueueManyTx(ctx context.Context, tx any, tasks []NewTask) ([]Enqueued, error) {
 	inside, err := c.inTx(tx)
 	if err != nil {
@@ -215,7 +211,7 @@ func (c *Client) enqueue(ctx context.Context, into store.Enqueuer, tasks []NewTa
 	return results, err
 }
 
-// put passes checked tasks through the hooks and on to the engine.
+// put passes validated tasks through the hooks and on to the engine.
 func (c *Client) put(ctx context.Context, into store.Enqueuer, stored []store.NewTask) ([]Enqueued, error) {
 	for _, hook := range c.config.BeforeEnqueue {
 		if err := hook(ctx, stored); err != nil {

@@ -6,11 +6,11 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// EnqueueWith writes a record (see store.Recorder) and stores tasks, both or
-// neither: that is how a repeated request is recognised, or a cursor moves
-// together with what it stands for. The tasks are checked as by EnqueueMany.
+// EnqueueWith writes a record (see store.Recorder) and stores tasks, both or neither. Use it to recognize a
+// repeated request, or to move a cursor together with the work that it stands for. The tasks are validated as in
+// EnqueueMany.
 //
-// Errors: ErrConflict when the record's version is another than the one given.
+// Errors: ErrConflict if the stored version of the record differs from the given one.
 func (c *Client) EnqueueWith(ctx context.Context, record store.Record, tasks []NewTask) ([]Enqueued, error) {
 	return c.enqueue(ctx, recordEnqueuer{c.store, record}, tasks)
 }

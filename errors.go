@@ -9,47 +9,44 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Errors that a caller can act on, found with errors.Is.
+// Errors that a caller can act on. Test for them with errors.Is.
 var (
-	// ErrInvalid is the root of every error about what a caller passed in. The
-	// error itself is an *InvalidError, or for many tasks a *BatchError.
+	// ErrInvalid matches every error about invalid input. The error itself is an *InvalidError, or a *BatchError
+	// for many tasks.
 	ErrInvalid = errors.New("invalid")
-	// ErrNotFound says that there is no such task, or no schedule, limits, pipeline,
-	// operation or workflow of that name.
+	// ErrNotFound says that there is no such task, schedule, limits, pipeline, operation or workflow.
 	ErrNotFound = errors.New("not found")
-	// ErrRefused says that a task's state, or another task with its key, does not
-	// allow the change, or that a queue is in use (*QueueInUseError).
+	// ErrRefused says that the task's state, or another task with its key, does not allow the change, or that a
+	// queue is in use (*QueueInUseError).
 	ErrRefused = errors.New("refused")
-	// ErrUnsupported says that the engine cannot do what was asked.
+	// ErrUnsupported says that the engine does not support the request.
 	ErrUnsupported = store.ErrUnsupported
-	// ErrConflict says that somebody else changed the same record at the same time:
-	// read it again.
+	// ErrConflict says that somebody else changed the same record at the same time: read it again.
 	ErrConflict = store.ErrConflict
-	// ErrNotCommitted says that a failed enqueue stored nothing. Without it, what
-	// a failed enqueue stored is unknown: repeat it with a key.
+	// ErrNotCommitted says that a failed enqueue stored nothing. After any other error of an enqueue it is unknown
+	// what was stored: repeat it with a key.
 	ErrNotCommitted = store.ErrNotCommitted
-	// ErrLeaseLost says that the attempt is no longer the task's: another has
-	// begun, or somebody finished the task meanwhile.
+	// ErrLeaseLost says that the attempt no longer owns the task: another attempt has begun, or somebody has
+	// finished the task.
 	ErrLeaseLost = lifecycle.ErrLeaseLost
 
-	// ErrTooManyHung says why a worker stopped by itself: WorkerConfig.MaxHung of its
-	// handlers ignore the end of their contexts. Start the process anew.
+	// ErrTooManyHung is why a worker stopped by itself: WorkerConfig.MaxHung of its handlers ignore the end of
+	// their contexts. Restart the process.
 	ErrTooManyHung = errors.New("too many hung handlers")
 
-	// The causes (context.Cause) for which a handler's context ends early;
-	// ErrLeaseLost is the sixth.
-	ErrCancelled = lifecycle.ErrCancelled // somebody called the task off
-	ErrShutdown  = lifecycle.ErrShutdown  // the worker stops: return it, and the task is handed back
+	// The causes (context.Cause) for which a handler's context ends early. ErrLeaseLost is the sixth.
+	ErrCancelled = lifecycle.ErrCancelled // somebody cancelled the task
+	ErrShutdown  = lifecycle.ErrShutdown  // the worker is shutting down: return it to hand the task back
 	ErrTimeout   = run.ErrTimeout         // the attempt took longer than its timeout
 	ErrStalled   = run.ErrStalled         // the handler gave no sign of life for its stall timeout
-	ErrDeadline  = lifecycle.ErrDeadline  // the task has not ended by its deadline
+	ErrDeadline  = lifecycle.ErrDeadline  // the task did not end by its deadline
 )
 
-// InvalidError says what was wrong with a value, and what would be right.
+// InvalidError says what is wrong with a value and what would be valid.
 type InvalidError struct {
-	Field string // e.g. "queue"
-	Code  string // e.g. "invalid_name", "out_of_range"; stable
-	Text  string // e.g. "is 0, want 1 to 10"; for people
+	Field string // for example "queue"
+	Code  string // for example "invalid_name" or "out_of_range"; stable
+	Text  string // for example "is 0, want 1 to 10"; for people
 }
 
 func (e *InvalidError) Error() string { return e.Field + ": " + e.Text }

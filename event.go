@@ -8,18 +8,17 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// EventKind is what an event tells.
+// EventKind is the kind of an event.
 type EventKind string
 
-// The kinds of events. All but EventRescued are told by the worker that ran the
-// attempt; rescues by the one that leads.
+// The kinds of events. EventRescued is sent by the leader, all others by the worker that ran the attempt.
 const (
 	EventStarted   EventKind = "started"
 	EventCompleted EventKind = "completed"
 	EventFailed    EventKind = "failed" // and will be retried
 	EventSnoozed   EventKind = "snoozed"
 	EventWaiting   EventKind = "waiting"  // for its children
-	EventReturned  EventKind = "returned" // handed back, as when the worker shuts down
+	EventReturned  EventKind = "returned" // handed back, for example in a shutdown
 	EventCancelled EventKind = "cancelled"
 	EventDiscarded EventKind = "discarded"
 	EventRescued   EventKind = "rescued" // taken back from a dead worker
@@ -27,7 +26,7 @@ const (
 	EventLost      EventKind = "lost"    // ended after its lease; the outcome was refused
 )
 
-// Event tells what became of an attempt once the store knows it.
+// Event reports the outcome of an attempt once the store has recorded it.
 type Event struct {
 	Kind  EventKind
 	Task  store.Task    // as it was claimed
@@ -36,9 +35,9 @@ type Event struct {
 	Ran   time.Duration // how long the handler ran
 }
 
-// Subscribe returns the worker's events of the given kinds (none: all) until
-// cancel is called, which closes the channel. A subscriber that does not keep up
-// with a buffer of 1,000 misses events; Missed counts them.
+// Subscribe returns the worker's events of the given kinds, or all events if there are none, until cancel is
+// called, which closes the channel. The buffer holds 1,000 events. A subscriber that is too slow misses events;
+// Missed counts them.
 func (w *Worker) Subscribe(kinds ...EventKind) (events <-chan Event, cancel func()) {
 	s := &subscriber{events: make(chan Event, 1000), kinds: map[EventKind]bool{}}
 	for _, k := range kinds {
@@ -48,7 +47,7 @@ func (w *Worker) Subscribe(kinds ...EventKind) (events <-chan Event, cancel func
 	return s.events, func() { w.events.remove(s) }
 }
 
-// Missed is the number of events that subscribers were too slow for.
+// Missed returns the number of events that subscribers were too slow to receive.
 func (w *Worker) Missed() int64 { return w.events.missed.Load() }
 
 type subscriber struct {

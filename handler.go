@@ -16,29 +16,28 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// HandlerFunc runs a task whose args are still JSON: the form that middleware sees.
+// HandlerFunc runs a task whose args are still JSON. This is the form that middleware sees.
 type HandlerFunc func(ctx context.Context, t *Task[json.RawMessage]) error
 
-// Middleware wraps the handlers of a worker: for logging, tracing, panics that
-// should be told of, transactions, and whatever else all handlers share.
+// Middleware wraps the handlers of a worker, for example for logging, tracing, panic reports, transactions and
+// whatever else all handlers share.
 type Middleware func(next HandlerFunc) HandlerFunc
 
-// Tracer follows some attempts, and costs the others nothing: middleware costs each a
-// Task. Package telemetry/tracing has one.
+// Tracer traces some attempts at no cost to the others; middleware costs each attempt a Task. Package
+// telemetry/tracing has an implementation.
 type Tracer interface {
-	// Claimed is told of the tasks of a claim before they run, and when the worker asked for
-	// them. It returns the context that their handlers' contexts are made of, and whether to
-	// follow all of them. Tasks that carry a trace context are followed in any case.
+	// Claimed is called with the tasks of a claim before they run, and the time at which the worker asked for
+	// them. It returns the parent of their handlers' contexts, and whether to trace all of them. Tasks that carry
+	// a trace context are traced in any case.
 	Claimed(ctx context.Context, tasks []store.Task, asked time.Time) (context.Context, bool)
-	// Follow wraps the handlers of the attempts that are followed.
+	// Follow wraps the handlers of the attempts that are traced.
 	Follow(next HandlerFunc) HandlerFunc
 }
 
-// Mux knows the handler of each kind. Register all handlers before a worker is
-// made with it.
+// Mux maps each kind to its handler. Register all handlers before creating a worker with it.
 type Mux struct {
 	handlers  map[string]*handler
-	pipelines []*Pipeline // whose stages are among them
+	pipelines []*Pipeline // whose stages are among the handlers
 	err       error       // the first mistake made in registering
 }
 
@@ -50,32 +49,32 @@ type handler struct {
 	streams bool // reads its args as a Content
 }
 
-// NewMux makes an empty mux.
+// NewMux creates an empty mux.
 func NewMux() *Mux { return &Mux{handlers: map[string]*handler{}} }
 
 // Kinds lists the kinds that have a handler, in alphabetical order.
 func (m *Mux) Kinds() []string { return slices.Sorted(maps.Keys(m.handlers)) }
 
-// HandlerOption sets something about one handler.
+// HandlerOption sets an option of one handler.
 type HandlerOption func(*handler)
 
-// WithTimeout bounds each attempt, unless the task itself says otherwise: its
-// context ends then, with ErrTimeout as its cause.
+// WithTimeout limits the duration of each attempt, unless the task has a timeout of its own. The handler's context
+// then ends, with ErrTimeout as its cause.
 func WithTimeout(d time.Duration) HandlerOption { return func(h *handler) { h.timeout = d } }
 
-// WithStallTimeout bounds how long an attempt may go on without a sign of life, unless
-// the task itself says otherwise: its context ends then, with ErrStalled as its cause.
-// SetProgress, a line of Logger and Alive are signs of life.
+// WithStallTimeout limits how long an attempt may go without a sign of life, unless the task has a stall timeout
+// of its own. The handler's context then ends, with ErrStalled as its cause. SetProgress, a line of Logger and
+// Alive are signs of life.
 func WithStallTimeout(d time.Duration) HandlerOption { return func(h *handler) { h.stall = d } }
 
-// WithRetry replaces the task's backoff by a function: it returns the delay
-// before the next attempt, after attempt n failed with err.
+// WithRetry replaces the task's backoff with a function. It returns the delay before the next attempt, after
+// attempt n failed with err.
 func WithRetry(delay func(n int, err error) time.Duration) HandlerOption {
 	return func(h *handler) { h.retry = delay }
 }
 
-// Handle registers the handler of the kind that T names. A mistake (no function,
-// a kind that has a handler already) is reported by NewWorker.
+// Handle registers the handler of the kind that T names. NewWorker reports mistakes, such as a nil function or a
+// kind that already has a handler.
 func Handle[T Args](m *Mux, fn func(ctx context.Context, t *Task[T]) error, options ...HandlerOption) {
 	var args T
 	HandleKind(m, args.Kind(), fn, options...)
@@ -93,8 +92,8 @@ func HandleFunc[T Args](m *Mux, fn func(ctx context.Context, args T) error, opti
 	}, options)
 }
 
-// HandleKind registers the handler of a kind by its name, with args of any type
-// that JSON decodes to; json.RawMessage takes them as they are, and Content as a stream.
+// HandleKind registers the handler of a kind by name. T may be any type that JSON decodes into; json.RawMessage
+// receives the args unchanged, and Content receives them as a stream.
 func HandleKind[T any](m *Mux, kind string, fn func(ctx context.Context, t *Task[T]) error, options ...HandlerOption) {
 	var none T
 	if _, streams := any(none).(Content); streams {
@@ -145,13 +144,13 @@ func (m *Mux) check(kind string, missing bool) error {
 // delivery is a task on its way to its handler.
 type delivery struct {
 	task    *store.Task
-	info    *TaskInfo // what is known of the task, as middleware left it; nil: what task says
+	info    *TaskInfo // task information as middleware left it; nil means what task says
 	args    json.RawMessage
 	attempt *run.Attempt
 	client  *Client
 }
 
-// describe says about the task what its handler is told.
+// describe fills in the information that the handler gets about its task.
 func (d delivery) describe(info *TaskInfo) error {
 	if d.info != nil {
 		*info = *d.info
@@ -160,7 +159,7 @@ func (d delivery) describe(info *TaskInfo) error {
 	return info.read(d.task)
 }
 
-// content is the args of a handler that reads them as a stream.
+// content returns the args for a handler that reads them as a stream.
 func (d delivery) content() (Content, error) {
 	if payload.Reserved(d.args) { // as they are stored
 		return d.client.argsOf(d.task)
@@ -168,7 +167,7 @@ func (d delivery) content() (Content, error) {
 	return Content{text: d.args}, nil
 }
 
-// decodeArgs puts the JSON of args where the handler finds it.
+// decodeArgs decodes the JSON of args into the handler's value.
 func decodeArgs[T any](args []byte, into *T) error {
 	if raw, ok := any(into).(*json.RawMessage); ok {
 		*raw = args
@@ -188,12 +187,11 @@ func decodeArgs[T any](args []byte, into *T) error {
 	return nil
 }
 
-// mostKept is how large args may be for what decoded them to be kept.
+// mostKept is the maximum size of args whose decoder is kept for reuse.
 const mostKept = 64 << 10
 
-// decoder does what json.Unmarshal does, and can do it again: what that allocates
-// each time is most of what a short task does. As with Unmarshal, an UnmarshalJSON that
-// keeps its input must copy it.
+// decoder does the same as json.Unmarshal, but can be reused: the allocations of each call are most of the cost of
+// a short task. As with Unmarshal, an UnmarshalJSON that keeps its input must copy it.
 type decoder struct {
 	text bytes.Reader
 	json *json.Decoder
@@ -205,7 +203,7 @@ var decoders = sync.Pool{New: func() any {
 	return d
 }}
 
-// decode reports whether it went well. If not, the decoder is of no further use.
+// decode reports whether decoding succeeded. If not, the decoder must not be used again.
 func (d *decoder) decode(text []byte, into any) bool {
 	d.text.Reset(text)
 	before := d.json.InputOffset()

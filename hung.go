@@ -2,13 +2,12 @@ package tusk
 
 import "github.com/tuskqueue/tusk/internal/run"
 
-// What a worker does about handlers that ignore the end of their contexts.
+// How a worker handles handlers that ignore the end of their contexts.
 
-// Hung is the number of handlers that ignore the end of their contexts. Their attempts
-// have ended without them.
+// Hung returns the number of handlers that ignore the end of their contexts. Their attempts have already ended.
 func (w *Worker) Hung() int { return w.slots.Hung() }
 
-// hung tells of an attempt that was taken from its handler.
+// hung reports an attempt that was taken from its handler.
 func (w *Worker) hung(a *run.Attempt, err error, r run.Result) {
 	w.events.send(Event{Kind: EventHung, Task: *a.Task, Error: err.Error(), Ran: r.Ran})
 	if !r.Counted {
@@ -24,7 +23,7 @@ func (w *Worker) hung(a *run.Attempt, err error, r run.Result) {
 	}
 }
 
-// returned tells of a hung handler that has returned after all. Its task is no longer its own.
+// returned reports a hung handler that has returned after all. It no longer owns its task.
 func (w *Worker) returned(a *run.Attempt, r run.Result) {
 	w.log.Info("run: a hung handler has returned, nobody waits for its result",
 		append(about(a), "ran", r.Ran, "error", r.Err)...)

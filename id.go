@@ -10,13 +10,13 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// ID names a task: a UUID, version 7.
+// ID identifies a task. It is a UUID, version 7.
 type ID = store.ID
 
-// NewID mints an id. Ids of one process grow from one to the next.
+// NewID generates an id. The ids of one process are strictly increasing.
 func NewID() ID { return ids.mint(time.Now()) }
 
-// ParseID reads an id. No task has the id of zeros: in a filter it stands for all.
+// ParseID parses an id. It refuses the zero id, which no task has: in a filter it stands for all tasks.
 func ParseID(text string) (ID, error) {
 	id, err := store.ParseID(text)
 	if err == nil && id.IsZero() {
@@ -28,8 +28,7 @@ func ParseID(text string) (ID, error) {
 	return id, nil
 }
 
-// block gives the tasks of one call ids that follow one another, 256 at a time, so that
-// an engine can keep them together.
+// block gives the tasks of one call consecutive ids, 256 at a time, so that an engine can store them together.
 type block struct {
 	first ID
 	given int
@@ -47,13 +46,13 @@ func (b *block) next() ID {
 
 var ids minter
 
-// minter mints ids: 48 bits of milliseconds, 12 bits of their fraction, and 62 random
-// bits, which are fetched for many ids at once.
+// minter generates ids: 48 bits of milliseconds, 12 bits of their fraction, and 62 random bits, which are read for
+// many ids at once.
 type minter struct {
 	mu      sync.Mutex
 	last    int64 // milliseconds and fraction
 	entropy [2048]byte
-	left    int // bytes of it that were not used
+	left    int // unused bytes of it
 }
 
 func (m *minter) mint(at time.Time) (id ID) {
@@ -62,7 +61,7 @@ func (m *minter) mint(at time.Time) (id ID) {
 	ns := at.UnixNano()
 	m.last = max(m.last+1, ns/1e6<<12|ns%1e6>>8)
 	if m.left == 0 {
-		rand.Read(m.entropy[:]) // never fails, as its documentation promises
+		rand.Read(m.entropy[:]) // never fails, according to its documentation
 		m.left = len(m.entropy)
 	}
 	random := binary.BigEndian.Uint64(m.entropy[m.left-8:])

@@ -9,12 +9,12 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Filter chooses tasks. Zero fields choose all; set fields must all match. Package store
-// has its fields.
+// Filter selects tasks. A zero field matches all tasks; a task must match all fields that are set. See package
+// store for the fields.
 type Filter = store.Filter
 
-// Get returns a task with its attempts, output, progress and logs. The error is
-// ErrNotFound when there is none.
+// Get returns a task with its attempts, output, progress and logs. The error is ErrNotFound if there is no such
+// task.
 func (c *Client) Get(ctx context.Context, id ID) (*TaskInfo, error) {
 	tasks, err := c.List(ctx, Filter{IDs: []ID{id}, Detail: true})
 	if err != nil {
@@ -26,11 +26,10 @@ func (c *Client) Get(ctx context.Context, id ID) (*TaskInfo, error) {
 	return &tasks[0], nil
 }
 
-// List returns the tasks that match, newest first, a page at a time: 100 of them, or
-// Limit, which is at most 1,000. The next page is asked for with Before set to the last
-// id of this one.
+// List returns a page of the tasks that match, newest first: Limit of them, at most 1,000; default: 100. For the
+// next page, set Before to the last id of this one.
 //
-// The error is an *InvalidError when the filter asks for more.
+// The error is an *InvalidError if the filter exceeds these limits.
 func (c *Client) List(ctx context.Context, f Filter) ([]TaskInfo, error) {
 	if f.Limit < 0 || f.Limit > store.MaxPage || len(f.IDs) > store.MaxPage {
 		return nil, invalid("limit", "out_of_range", "is %d, want 1 to %d", max(f.Limit, len(f.IDs)), store.MaxPage)
@@ -42,10 +41,9 @@ func (c *Client) List(ctx context.Context, f Filter) ([]TaskInfo, error) {
 	return c.infos(tasks), nil
 }
 
-// Search is List for people who wait: it looks at the newest budget tasks, or so,
-// and no further, however few of them match. more is where to go on, as Before of
-// the next search; zero: there are no others. Engines that find what matches by an
-// index may look at all.
+// Search is like List for interactive use: it reads about budget tasks, the newest, and then stops, however few of
+// them match. more is the Before of the next search; zero means that there are no more tasks. Engines that find
+// matches by an index may search all tasks.
 func (c *Client) Search(ctx context.Context, f Filter, budget int) (page []TaskInfo, more ID, err error) {
 	s, ok := store.As[store.Searcher](c.store)
 	if !ok {
@@ -67,8 +65,7 @@ func (c *Client) Search(ctx context.Context, f Filter, budget int) (page []TaskI
 	return c.infos(tasks), more, nil
 }
 
-// infos reads what tasks say. What cannot be read of a task's settings must not hide
-// the task.
+// infos decodes the settings of tasks. A task whose settings cannot be decoded is still returned.
 func (c *Client) infos(tasks []store.Task) []TaskInfo {
 	infos := make([]TaskInfo, len(tasks))
 	for i := range tasks {
@@ -79,11 +76,11 @@ func (c *Client) infos(tasks []store.Task) []TaskInfo {
 	return infos
 }
 
-// Describe reads what the settings of a task say that came from elsewhere, such as an archive.
+// Describe decodes the settings of a task that comes from elsewhere, such as an archive.
 func (c *Client) Describe(t store.Task) TaskInfo { return c.infos([]store.Task{t})[0] }
 
-// Stats returns what attempts came to, by queue, kind and slice of time, oldest slice
-// first. The error is an *InvalidError when Bucket is no minute, hour or day.
+// Stats returns the outcomes of attempts by queue, kind and time bucket, oldest bucket first. The error is an
+// *InvalidError if Bucket is not a minute, an hour or a day.
 func (c *Client) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error) {
 	switch f.Bucket {
 	case time.Minute, time.Hour, 24 * time.Hour:
@@ -93,13 +90,13 @@ func (c *Client) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, 
 	return c.store.Stats(ctx, f)
 }
 
-// Errors returns groups of like errors of failed attempts, latest first: 100 of them, or
-// Limit.
+// Errors returns groups of similar errors of failed attempts, latest first. f.Limit is the maximum number of
+// groups; default: 100.
 func (c *Client) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorGroup, error) {
 	return c.store.Errors(ctx, f)
 }
 
-// Workers returns the living workers, oldest first, and says which were told to claim nothing more.
+// Workers returns the live workers, oldest first, and marks those that were told to stop claiming.
 func (c *Client) Workers(ctx context.Context) ([]store.Worker, error) {
 	workers, err := c.store.Workers(ctx)
 	if err != nil {
@@ -112,27 +109,26 @@ func (c *Client) Workers(ctx context.Context) ([]store.Worker, error) {
 	return workers, err
 }
 
-// Edited says what an edit did to one task.
+// Edited is the result of an edit for one task.
 type Edited = store.Edited
 
-// Change is one thing to do to tasks; see package store.
+// Change is an edit of tasks; see package store.
 type Change = store.Change
 
-// The verbs of a change; store.Change says which states allow each.
+// The operations of a change; see store.Change for the states that allow each.
 const (
-	OpCancel       = store.Cancel       // call it off, for Reason
-	OpRetry        = store.Retry        // make it available again, or at RunAt or after Delay
+	OpCancel       = store.Cancel       // cancel it, for Reason
+	OpRetry        = store.Retry        // make it available again, now, at RunAt or after Delay
 	OpDelete       = store.Delete       // remove it with its history
-	OpReprioritize = store.Reprioritize // give it another Priority
-	OpMove         = store.Move         // put it into another Queue
-	OpReschedule   = store.Reschedule   // have it run at RunAt or after Delay
+	OpReprioritize = store.Reprioritize // change its priority to Priority
+	OpMove         = store.Move         // move it to Queue
+	OpReschedule   = store.Reschedule   // run it at RunAt or after Delay
 )
 
-// Edit applies a change to up to 1,000 tasks (store.MaxPage) and says of each, in the
-// same order, what became of it: that some are gone, or may not be changed, is no error.
+// Edit applies a change to up to 1,000 tasks (store.MaxPage) and returns the result for each, in the same order. A
+// task that is gone or cannot be changed is not an error.
 //
-// The error is an *InvalidError for what was passed in; after another one, some tasks
-// may have been changed.
+// The error is an *InvalidError if the input is invalid. After any other error, some tasks may have been changed.
 func (c *Client) Edit(ctx context.Context, ids []ID, change Change) ([]Edited, error) {
 	if len(ids) > store.MaxPage {
 		return nil, invalid("ids", "batch_too_large", "has %d ids, at most %d are allowed in one call", len(ids),
@@ -149,20 +145,19 @@ func (c *Client) Edit(ctx context.Context, ids []ID, change Change) ([]Edited, e
 	return edited, nil
 }
 
-// Cancel calls a task off. One that runs is told within a heartbeat, which
-// running reports; whether it ends cancelled is then up to its handler.
+// Cancel cancels a task. running reports whether the task is running; its handler is then told within a heartbeat
+// and decides whether the task ends as cancelled.
 //
-// Errors: ErrNotFound; ErrRefused when it has finished.
+// Errors: ErrNotFound; ErrRefused if the task has finished.
 func (c *Client) Cancel(ctx context.Context, id ID, reason string) (running bool, err error) {
 	edited, err := c.editOne(ctx, id, Change{Op: store.Cancel, Reason: reason})
 	return edited.Result == store.Requested, err
 }
 
-// Retry makes a task available again: a failed one before its time, a finished
-// one anew, with no attempts counted.
+// Retry makes a task available again: a failed task before its time, a finished task from the start, with no
+// attempts counted.
 //
-// Errors: ErrNotFound; ErrRefused when it is available or runs, or when another
-// unfinished task has its key.
+// Errors: ErrNotFound; ErrRefused if the task is available or running, or if another unfinished task has its key.
 func (c *Client) Retry(ctx context.Context, id ID) error {
 	_, err := c.editOne(ctx, id, Change{Op: store.Retry})
 	return err
@@ -170,7 +165,7 @@ func (c *Client) Retry(ctx context.Context, id ID) error {
 
 // Delete removes a task and its history.
 //
-// Errors: ErrNotFound; ErrRefused while it runs.
+// Errors: ErrNotFound; ErrRefused while the task is running.
 func (c *Client) Delete(ctx context.Context, id ID) error {
 	_, err := c.editOne(ctx, id, Change{Op: store.Delete})
 	return err
@@ -178,7 +173,7 @@ func (c *Client) Delete(ctx context.Context, id ID) error {
 
 // Reprioritize changes the priority of a task that has not started.
 //
-// Errors: ErrNotFound; ErrRefused when it runs, has finished, or waits for other tasks.
+// Errors: ErrNotFound; ErrRefused if the task is running, has finished, or waits for other tasks.
 func (c *Client) Reprioritize(ctx context.Context, id ID, priority int16) error {
 	_, err := c.editOne(ctx, id, Change{Op: store.Reprioritize, Priority: priority})
 	return err

@@ -9,8 +9,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// newLeader makes the worker a candidate for the chores that one process does for
-// all.
+// newLeader makes the worker a candidate for leader.
 func (w *Worker) newLeader() *tend.Leader {
 	return newLeader(w.client, w.config, func(o store.Outcome) {
 		if w.events.any.Load() {
@@ -39,9 +38,9 @@ func newLeader(c *Client, config WorkerConfig, rescued func(store.Outcome)) *ten
 	return tend.New(c.store, o)
 }
 
-// leaderTTL is how long nobody leads after a leader was killed: less than the
-// leases that a new one will have to rescue. An engine that sees processes die is
-// not kept from it for longer than that takes.
+// leaderTTL is how long there is no leader after a leader was killed. It is less than the leases that a new leader
+// has to rescue. On an engine that detects the death of a process, it does not delay the rescue beyond that
+// detection.
 func leaderTTL(s store.Store, lease time.Duration) time.Duration {
 	if witnesses(s) {
 		return min(max(lease/2, time.Second), 3*time.Second)
@@ -49,22 +48,21 @@ func leaderTTL(s store.Store, lease time.Duration) time.Duration {
 	return min(max(lease/2, time.Second), 10*time.Second)
 }
 
-// witnesses reports whether an engine sees the death of a worker's process before
-// its lease is over.
+// witnesses reports whether an engine detects the death of a worker's process before its lease expires.
 func witnesses(s store.Store) bool {
 	w, ok := store.As[store.Witness](s)
 	return ok && w.Witnesses()
 }
 
-// Leader does the leader's chores, when it gets to lead, and runs no tasks: for a server
-// process beside workers that never lead. Make it with Client.NewLeader.
+// Leader does the leader's work when it becomes the leader, and runs no tasks. It is meant for a server process
+// beside workers that never lead. Create one with Client.NewLeader.
 type Leader struct {
 	leader *tend.Leader
 	store  store.Store
 	log    *slog.Logger
 }
 
-// NewLeader makes a Leader. Of config, the retention and the logger count; it may be nil.
+// NewLeader creates a Leader. Only the retention and the logger of config are used; config may be nil.
 func (c *Client) NewLeader(config *WorkerConfig) (*Leader, error) {
 	var given WorkerConfig
 	if config != nil {
@@ -77,7 +75,7 @@ func (c *Client) NewLeader(config *WorkerConfig) (*Leader, error) {
 	return &Leader{newLeader(c, full, nil), c.store, full.Logger}, nil
 }
 
-// Run does the chores until ctx ends. A Leader runs once.
+// Run does the leader's work until ctx ends. A Leader runs only once.
 func (l *Leader) Run(ctx context.Context) error {
 	hard, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -91,7 +89,7 @@ func (l *Leader) Run(ctx context.Context) error {
 	return l.leader.Resign(parting)
 }
 
-// Health returns, for each of its loops, how long ago it last succeeded.
+// Health returns, for each of the leader's loops, the time since it last succeeded.
 func (l *Leader) Health() map[string]time.Duration {
 	ages := map[string]time.Duration{}
 	for _, loop := range l.leader.Loops() {
@@ -100,7 +98,7 @@ func (l *Leader) Health() map[string]time.Duration {
 	return ages
 }
 
-// Lead is NewLeader and Run.
+// Lead calls NewLeader and Run.
 func (c *Client) Lead(ctx context.Context, config *WorkerConfig) error {
 	l, err := c.NewLeader(config)
 	if err != nil {
@@ -109,7 +107,7 @@ func (c *Client) Lead(ctx context.Context, config *WorkerConfig) error {
 	return l.Run(ctx)
 }
 
-// prompt tells whether an engine's hints come at once; nil: it does not know.
+// prompt returns a function that reports whether an engine's hints come at once, or nil if the engine cannot tell.
 func prompt(s store.Store) func() bool {
 	if engine, ok := store.As[store.Prompter](s); ok {
 		return engine.Prompt
@@ -117,7 +115,7 @@ func prompt(s store.Store) func() bool {
 	return nil
 }
 
-// hear passes on that queues may have tasks, by settings that are not old, and to the leader what concerns it.
+// hear handles a hint that queues may have tasks, with settings that are not too old, and informs the leader.
 func (w *Worker) hear(h store.Hint) {
 	if w.leader != nil {
 		w.leader.Hear(h)
@@ -127,7 +125,7 @@ func (w *Worker) hear(h store.Hint) {
 	}
 }
 
-// listen has somebody hear the engine's hints. A listener that breaks is replaced; polling goes on all the while.
+// listen passes the engine's hints to hear. A listener that fails is replaced; polling continues all the while.
 func listen(ctx context.Context, s store.Store, log *slog.Logger, hear func(store.Hint)) {
 	engine, ok := store.As[store.Notifier](s)
 	for ok && ctx.Err() == nil {

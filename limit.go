@@ -13,58 +13,55 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Limits are the limits of a queue: of concurrency and of rate, for the queue, for
-// each tenant and for each partition. A queue with limits is fair as well: its
-// tenants take turns, by weight, however many tasks each has.
+// Limits are the concurrency and rate limits of a queue: for the queue as a whole, for each tenant and for each
+// partition. A queue with limits is also fair: its tenants take turns, by weight, however many tasks each has.
 //
 //	type Limits struct {
-//		Concurrency  int                     // tasks of the queue that may run at a time; 0: any number
-//		PerTenant    int                     // the same of each tenant, unless Tenants says otherwise
+//		Concurrency  int                     // maximum number of running tasks of the queue; 0 means no limit
+//		PerTenant    int                     // the same for each tenant, unless Tenants overrides it
 //		Tenants      map[string]TenantLimits // by the tenant's name
-//		PerPartition int                     // the same of each partition of a tenant; 1: one after another, in order
-//		PerWorker    int                     // the same of each worker; a queue with this limit alone takes no turns
+//		PerPartition int                     // the same for each partition of a tenant; 1 runs them in order
+//		PerWorker    int                     // the same for each worker; a queue with only this limit has no turns
 //
-//		Rate          *Rate // of starts, of the queue as a whole; nil: none
-//		TenantRate    *Rate // of each tenant
-//		PartitionRate *Rate // of each partition of a tenant
+//		Rate          *Rate // rate of starts of the whole queue; nil means no limit
+//		TenantRate    *Rate // for each tenant
+//		PartitionRate *Rate // for each partition of a tenant
 //
-//		BlockOnRetry bool // a failed task keeps its turn until its retries are over; else others pass it
+//		BlockOnRetry bool // a failed task keeps its turn until its retries end; otherwise others overtake it
 //	}
 type Limits = allot.Limits
 
-// TenantLimits is what sets one tenant of a queue apart from others.
+// TenantLimits are the settings of one tenant of a queue that differ from the others.
 //
 //	type TenantLimits struct {
-//		Concurrency int     // tasks of the tenant that may run at a time; 0: Limits.PerTenant
-//		Weight      float64 // its share of the turns relative to other tenants; 0: 1
+//		Concurrency int     // maximum number of running tasks of the tenant; 0 means Limits.PerTenant
+//		Weight      float64 // share of the turns relative to other tenants; 0 means 1
 //	}
 type TenantLimits = allot.Tenant
 
-// Rate limits how many tasks may start in a period. A task counts as many as its
-// Options.Weight says.
+// Rate limits how many tasks may start in a period. Each task counts as its Options.Weight.
 //
 //	type Rate struct {
 //		Allowed   int           // 1 to 1,000,000
-//		Period    time.Duration // a millisecond to a day
+//		Period    time.Duration // 1 ms to 24 h
 //		Algorithm Algorithm     // default: TokenBucket
 //	}
 type Rate = allot.Rate
 
-// The algorithms of a rate.
+// The algorithms of a rate limit.
 const (
-	TokenBucket   = allot.TokenBucket   // Allowed at once, refilled evenly
-	SlidingWindow = allot.SlidingWindow // never more than Allowed in any one period
+	TokenBucket   = allot.TokenBucket   // a burst of up to Allowed, refilled evenly
+	SlidingWindow = allot.SlidingWindow // never more than Allowed in any period
 )
 
-// limitsAge is how soon a client and a worker learn of new limits.
+// limitsAge is the maximum age of the limits that a client or a worker uses.
 const limitsAge = time.Second
 
-// SetLimits sets the limits of a queue, in place of those that it had. They count
-// for tasks that are enqueued from then on, within about a second; changes of
-// limits count for all tasks that wait for their turn. Empty limits make the queue
-// fair and limit nothing.
+// SetLimits replaces the limits of a queue. New limits apply to tasks enqueued from then on, within about a
+// second; changes of existing limits apply to all tasks that wait for their turn. Empty limits make the queue fair
+// and limit nothing.
 //
-// The error is an *InvalidError for what was passed in.
+// The error is an *InvalidError if the input is invalid.
 func (c *Client) SetLimits(ctx context.Context, queue string, l Limits) error {
 	if err := errors.Join(ValidateName("queue", queue), validateLimits(l)); err != nil {
 		return firstOf(err)
@@ -77,8 +74,8 @@ func (c *Client) SetLimits(ctx context.Context, queue string, l Limits) error {
 	return nil
 }
 
-// RemoveLimits takes a queue's limits away. Tasks that wait for their turn get it.
-// The error is ErrNotFound when the queue has none.
+// RemoveLimits removes the limits of a queue. Tasks that wait for their turn get it. The error is ErrNotFound if
+// the queue has no limits.
 func (c *Client) RemoveLimits(ctx context.Context, queue string) error {
 	err := c.changeRecord(ctx, allot.RecordKind, queue, func(body []byte) ([]byte, error) {
 		if len(body) == 0 {
@@ -93,7 +90,7 @@ func (c *Client) RemoveLimits(ctx context.Context, queue string) error {
 	return nil
 }
 
-// Limits returns the limits of all queues that have any.
+// Limits returns the limits of all queues that have any, by queue.
 func (c *Client) Limits(ctx context.Context) (map[string]Limits, error) {
 	records, err := c.store.Records(ctx, allot.RecordKind)
 	if err != nil {
@@ -114,12 +111,11 @@ func limitsOf(records []store.Record) (map[string]Limits, error) {
 	return limits, nil
 }
 
-// limitCache remembers the limits of all queues for a moment, so that queues
-// without limits pay next to nothing.
+// limitCache caches the limits of all queues briefly, so that queues without limits cost almost nothing.
 type limitCache struct {
 	mu     sync.Mutex
 	read   time.Time
-	gone   time.Time // when they were last forgotten
+	gone   time.Time // when the limits were last forgotten
 	limits map[string]Limits
 }
 
@@ -136,7 +132,7 @@ func (l *limitCache) last() map[string]Limits {
 	return l.limits
 }
 
-// take takes in limits that were asked for at a time. What was forgotten since stays so.
+// take stores limits that were requested at the time asked. Limits forgotten since then stay forgotten.
 func (l *limitCache) take(limits map[string]Limits, asked time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,7 +141,7 @@ func (l *limitCache) take(limits map[string]Limits, asked time.Time) {
 	}
 }
 
-// of returns the limits of all queues as they were within limitsAge.
+// of returns the limits of all queues, at most limitsAge old.
 func (l *limitCache) of(ctx context.Context, c *Client) (map[string]Limits, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,7 +156,7 @@ func (l *limitCache) of(ctx context.Context, c *Client) (map[string]Limits, erro
 	return limits, nil
 }
 
-// takeTurns has the tasks of queues with limits wait for their turn.
+// takeTurns makes the tasks of queues with limits wait for their turn.
 func (c *Client) takeTurns(ctx context.Context, tasks []store.NewTask) error {
 	limits, err := c.limits.of(ctx, c)
 	if err != nil {
@@ -176,9 +172,9 @@ func (c *Client) takeTurns(ctx context.Context, tasks []store.NewTask) error {
 	return nil
 }
 
-// keepsTurn reports whether a task of the queue keeps its turn while it is retried.
-// While the limits cannot be read, what was last known of them counts. Of an unknown
-// queue it does: a turn that is kept costs time, one that is not costs the order.
+// keepsTurn reports whether a task of the queue keeps its turn while it is retried. If the limits cannot be read,
+// the last known ones apply. For an unknown queue it then returns true: keeping a turn costs time, giving it up
+// costs the order.
 func (c *Client) keepsTurn(queue string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), limitsAge)
 	defer cancel()
@@ -206,7 +202,7 @@ func validateLimits(l Limits) error {
 	return errors.Join(problems...)
 }
 
-// validateOwn names fields as they are called where the tenant is.
+// validateOwn validates t; where precedes the field names in errors.
 func validateOwn(where string, t TenantLimits) error {
 	if !(t.Weight >= 0 && t.Weight <= maxLimit) {
 		return invalid(where+"weight", "out_of_range", "is %s, want 0 to %d",
@@ -225,19 +221,17 @@ func validateRate(field string, r *Rate) error {
 		oneOf(field+": algorithm", r.Algorithm, "", TokenBucket, SlidingWindow))
 }
 
-// TurnCount says how many tasks of a queue, tenant and partition have their turn, and
-// how many wait for it.
+// TurnCount is the number of tasks of a queue, tenant and partition that have their turn and that wait for it.
 type TurnCount struct {
 	Queue, Tenant, Partition string
-	Held                     int64 // have their turn
-	Waiting                  int   // wait for it; at most 1,000 are counted
-	More                     bool  // that many were counted: there may be more
+	Held                     int64 // tasks that have their turn
+	Waiting                  int   // tasks that wait for it; at most 1,000 are counted
+	More                     bool  // the maximum was counted; there may be more
 }
 
-// TurnCounts returns who has a turn and who waits for one in a queue, or in all
-// queues when none is named: first those that wait, the longest waiting first, then
-// all others that have a turn. Of those that wait, the first 1,000 of all queues
-// together are looked at.
+// TurnCounts returns the groups of tasks that have a turn or wait for one, in a queue or, if queue is empty, in
+// all queues. Waiting groups come first, the longest waiting first, then all others that have a turn. Of the
+// waiting groups, only the first 1,000 of all queues together are read.
 func (c *Client) TurnCounts(ctx context.Context, queue string) ([]TurnCount, error) {
 	const groups, heads = 1000, 1000
 	turns, err := c.store.Turns(ctx, 0, groups, heads)

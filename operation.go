@@ -12,9 +12,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Operation is one change to all tasks that match a filter and existed when it
-// began. It is stored, with a cursor: it goes on when the process that began it has
-// died, its progress can be seen, and it can be called off.
+// Operation is one change to all tasks that match a filter and existed when it began. It is stored with a cursor,
+// so it continues if the process that began it dies, its progress can be watched, and it can be cancelled.
 //
 //	type Operation struct {
 //		ID     ID
@@ -22,69 +21,66 @@ import (
 //		Change Change
 //		Filter Filter
 //
-//		Owner           string   // identifies who began it; empty: nobody in particular
-//		By, Via         string   // that one's name and the way, for people
-//		Queues, Tenants []string // that bound it; none: all
-//		PerSecond       int      // the most tasks that it tries to change in a second; 0: as many as can be
-//		Limit           int64    // the most tasks that it looks at; 0: all
-//		Expected        int64    // how many it was thought to look at; 0: not known
+//		Owner           string   // identifies who began it; empty means nobody in particular
+//		By, Via         string   // name of who began it and how, for people
+//		Queues, Tenants []string // restrict it; empty means all
+//		PerSecond       int      // maximum number of tasks that it tries to change per second; 0 means no maximum
+//		Limit           int64    // maximum number of tasks that it looks at; 0 means all
+//		Expected        int64    // number of tasks it is expected to look at; 0 means unknown
 //
 //		Seen      int64 // tasks looked at so far
-//		Changed   int64 // of those
+//		Changed   int64 // of those: changed
 //		Requested int64 // of those: running, and told to stop
-//		Refused   int64 // left alone: its state did not allow the change, or it was gone
-//		KeyTaken  int64 // left alone: another unfinished task has its key
+//		Refused   int64 // unchanged: the task's state did not allow the change, or the task was gone
+//		KeyTaken  int64 // unchanged: another unfinished task has its key
 //
-//		Left []Edited // the first that were left alone, at most 20, and why
+//		Left []Edited // the first unchanged tasks, at most 20, and why
 //
 //		StartedAt, FinishedAt time.Time // by the database's clock
 //		CancelRequested       bool
-//		Error                 string // of the latest page, when that failed; it is tried again
-//		Cursor, Holder        ID     // down to where it has looked, and which process carries it on
+//		Error                 string // of the latest page, if it failed; the page is tried again
+//		Cursor, Holder        ID     // how far down it has looked, and the process that carries it on
 //	}
 //
 // Its method Ended reports whether it is over.
 type Operation = bulk.Operation
 
-// OperationState is how far an operation has come.
+// OperationState is the state of an operation.
 type OperationState = bulk.State
 
 // The states of an operation.
 const (
-	OperationRunning   = bulk.Running   // it goes on, or waits for a process to go on with it
-	OperationDone      = bulk.Done      // all tasks that it means were looked at
-	OperationCancelled = bulk.Cancelled // it was called off before that
+	OperationRunning   = bulk.Running   // in progress, or waiting for a process to continue it
+	OperationDone      = bulk.Done      // all tasks it applies to were looked at
+	OperationCancelled = bulk.Cancelled // it was cancelled before that
 )
 
-// OperationOptions are what an operation is besides its filter and its change.
+// OperationOptions describe an operation apart from its filter and its change.
 type OperationOptions struct {
-	// PerSecond is the most tasks that it tries to change in a second. Default: as many as
-	// can be.
+	// PerSecond is the maximum number of tasks that it tries to change per second. Default: no maximum.
 	PerSecond int
-	// Limit is the most tasks that it looks at, the newest. Default: all.
+	// Limit is the maximum number of tasks that it looks at, newest first. Default: all.
 	Limit int64
-	// Expected is how many tasks it is thought to look at, as Count said: for those
-	// who watch its progress.
+	// Expected is the number of tasks it is expected to look at, as returned by Count. It is shown to people who
+	// watch the progress.
 	Expected int64
-	// Queues and Tenants bound it, whatever the filter says: names, or beginnings
-	// that end in *. Default: no bounds.
+	// Queues and Tenants restrict it, whatever the filter says. They are names, or prefixes that end in *.
+	// Default: no restriction.
 	Queues, Tenants []string
-	// Owner identifies who begins it, where names are not unique.
+	// Owner identifies who begins it, if names are not unique.
 	Owner   string
 	By, Via string // who begins it and how, for people
 }
 
-// operationPatience is how long an operation may show no progress before another
-// process takes it over.
+// operationPatience is how long an operation may show no progress before another process takes it over.
 const operationPatience = 15 * time.Second
 
-// StartOperation begins a change to all tasks that match and exist now; what is
-// enqueued after it has returned is not meant. Options may be nil. The process that
-// leads carries it on, or any that calls CarryOperation: each task is looked at at
-// least once, in pages, the newest first. A task that changes its state meanwhile is
-// judged by the one that it has when its page comes.
+// StartOperation begins a change to all tasks that match and exist now; tasks enqueued after it has returned are
+// not affected. options may be nil. The leader carries the operation on, as does any process that calls
+// CarryOperation. Each task is looked at at least once, in pages, newest first. If a task changes its state in the
+// meantime, its state when its page is processed decides.
 //
-// The error is an *InvalidError for what was passed in.
+// The error is an *InvalidError if the input is invalid.
 func (c *Client) StartOperation(
 	ctx context.Context, f Filter, change Change, options *OperationOptions,
 ) (Operation, error) {
@@ -104,7 +100,7 @@ func (c *Client) StartOperation(
 	}
 	began, err := c.Operation(ctx, o.ID)
 	if err == nil {
-		time.Sleep(2 * time.Millisecond) // the instant at which it began is over, to a clock's exactness
+		time.Sleep(2 * time.Millisecond) // by then the instant at which it began is over, at the clock's resolution
 	}
 	return began, err
 }
@@ -122,8 +118,7 @@ func validateOperation(o *Operation) error {
 	return validateChange(o.Change)
 }
 
-// Operations lists the operations that go on, and the latest 200 of those that are
-// over, newest first.
+// Operations lists the operations in progress and the latest 200 of those that are over, newest first.
 func (c *Client) Operations(ctx context.Context) ([]Operation, error) {
 	records, err := c.store.Records(ctx, bulk.RecordKind)
 	if err != nil {
@@ -139,8 +134,8 @@ func (c *Client) Operations(ctx context.Context) ([]Operation, error) {
 	return operations, nil
 }
 
-// Operation returns an operation as it stands. The error is ErrNotFound when there
-// is none, or none any more.
+// Operation returns the current state of an operation. The error is ErrNotFound if it does not exist, or no longer
+// exists.
 func (c *Client) Operation(ctx context.Context, id ID) (Operation, error) {
 	o, version, err := bulk.Find(ctx, c.store, id)
 	if err == nil && version == 0 {
@@ -152,9 +147,8 @@ func (c *Client) Operation(ctx context.Context, id ID) (Operation, error) {
 	return o, nil
 }
 
-// CancelOperation has an operation stop after the page that it is at: what it has
-// done stays done. The error is ErrNotFound when there is none; one that is over
-// stays as it is.
+// CancelOperation stops an operation after its current page. Changes already made stay. The error is ErrNotFound
+// if there is no such operation; one that is over stays as it is.
 func (c *Client) CancelOperation(ctx context.Context, id ID) error {
 	found, err := bulk.Cancel(ctx, c.store, id)
 	if err == nil && !found {
@@ -166,11 +160,10 @@ func (c *Client) CancelOperation(ctx context.Context, id ID) error {
 	return nil
 }
 
-// CarryOperation carries an operation on in this process, or watches another do it,
-// until it is over; tell, which may be nil, is told of its progress. When ctx ends
-// the operation stays, and the process that leads goes on with it.
+// CarryOperation carries an operation on in this process, or watches another process do it, until it is over. tell
+// is called with its progress and may be nil. If ctx ends first, the operation stays, and the leader continues it.
 //
-// Errors: ErrNotFound; the cause of ctx when that ended first.
+// Errors: ErrNotFound; the cause of ctx if ctx ended first.
 func (c *Client) CarryOperation(ctx context.Context, id ID, tell func(Operation)) (Operation, error) {
 	carrier := bulk.New(c.store, bulk.Options{ID: NewID(), Patience: operationPatience, Only: id, Tell: tell,
 		Log: c.config.Logger})
@@ -192,8 +185,8 @@ func (c *Client) CarryOperation(ctx context.Context, id ID, tell func(Operation)
 	}
 }
 
-// CarryOperations carries on all operations that no other process does, until ctx
-// ends: for a process that begins operations where it may be that nobody leads.
+// CarryOperations carries on all operations that no other process does, until ctx ends. It is meant for a process
+// that begins operations when there may be no leader.
 func (c *Client) CarryOperations(ctx context.Context) {
 	carrier := bulk.New(c.store, bulk.Options{ID: NewID(), Patience: operationPatience, Log: c.config.Logger})
 	defer c.release(ctx, carrier)
@@ -201,7 +194,7 @@ func (c *Client) CarryOperations(ctx context.Context) {
 	l.Run(ctx, nil)
 }
 
-// release leaves a carrier's operations to others when ctx has ended.
+// release leaves a carrier's operations to others if ctx has ended.
 func (c *Client) release(ctx context.Context, carrier *bulk.Carrier) {
 	if ctx.Err() == nil {
 		return
@@ -213,15 +206,15 @@ func (c *Client) release(ctx context.Context, carrier *bulk.Carrier) {
 	}
 }
 
-// Matching is how many tasks match a filter.
+// Matching is the number of tasks that match a filter.
 type Matching struct {
 	Tasks int64
 	More  bool // there are more: counting stopped
 }
 
-// Count counts the tasks that match, up to most: before an operation, to know what
-// it will do. The filter's Limit plays no part. Unfinished tasks of whole queues and states are counted exactly,
-// however many there are.
+// Count counts the tasks that match, up to most, for example to learn the size of an operation before it starts.
+// The filter's Limit is ignored. Unfinished tasks of whole queues and states are counted exactly, however many
+// there are.
 func (c *Client) Count(ctx context.Context, f Filter, most int64) (Matching, error) {
 	if countable(f) {
 		return c.countWhole(ctx, f)
@@ -243,8 +236,7 @@ func (c *Client) Count(ctx context.Context, f Filter, most int64) (Matching, err
 	}
 }
 
-// countable reports whether a filter asks for nothing but queues and unfinished
-// states, of which engines know the sums.
+// countable reports whether a filter selects only by queues and unfinished states, for which engines keep counts.
 func countable(f Filter) bool {
 	if len(f.States) == 0 || slices.ContainsFunc(f.States, State.Finished) {
 		return false
@@ -266,7 +258,7 @@ func (c *Client) countWhole(ctx context.Context, f Filter) (m Matching, err erro
 	return m, nil
 }
 
-// validateChange checks what a change brings with it.
+// validateChange validates the parameters of a change.
 func validateChange(change Change) error {
 	if change.Op == store.Move {
 		if err := ValidateName("queue", change.Queue); err != nil {

@@ -7,11 +7,10 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// StatesFor returns the states of the tasks that an operation changes: of the states that
-// its filter names, those that allow the change. A filter that names none means all of
-// these, but a retry then means failed tasks only: retryable and discarded ones. Tasks are
-// counted with these states before an operation starts, so that those it would leave alone
-// are not counted. An empty answer means that no task can be changed.
+// StatesFor returns the states of the tasks that an operation changes: those of the filter's states, named, that
+// allow the change. If named is empty, it returns all states that allow the change, but for a retry only those of
+// failed tasks: retryable and discarded. Count tasks with these states before an operation starts, so that tasks
+// it would leave unchanged are not counted. An empty result means that no task can be changed.
 func StatesFor(op store.Op, named []State) []State {
 	switch {
 	case len(named) > 0:

@@ -15,44 +15,45 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// ErrPayload says that args, or an output, are kept outside the database and cannot be read: the
-// client has no Payloads, or the object is gone or damaged.
+// ErrPayload says that args or an output are stored outside the database and cannot be read: the client has no
+// Payloads, or the object is missing or damaged.
 var ErrPayload = errors.New("kept outside the database and cannot be read")
 
 // ErrNoPayloads is an ErrPayload: the client has no Payloads.
 var ErrNoPayloads = fmt.Errorf("%w: the client has no Payloads", ErrPayload)
 
-// Payloads is where args and outputs go that are too large for the database. Package archive has
-// one, of a folder or an object store. It never changes an object, and deletes one only when no
-// task of the database or the archive refers to it, and none can come to.
+// Payloads stores args and outputs that are too large for the database. Package archive has an implementation for
+// a folder or an object store. It never changes an object, and deletes one only when no task in the database or
+// the archive refers to it and none can refer to it later.
 type Payloads interface {
-	// Write stores an object as a whole. When it fails, or r does, there is none.
+	// Write stores an object as a whole. If it fails, or r fails, no object is stored.
 	Write(ctx context.Context, name string, r io.Reader) error
-	// Read returns an object from a byte on.
+	// Read returns an object's content from byte offset from on.
 	Read(ctx context.Context, name string, from int64) (io.ReadCloser, error)
-	// Sum returns how many objects there are whose names begin with a prefix, and how many bytes they have.
+	// Sum returns the number of objects whose names begin with prefix, and their total size in bytes.
 	Sum(ctx context.Context, prefix string) (objects int, bytes int64, err error)
-	// Remove deletes an object, which may be gone. Only parts of uploads are deleted so: no task refers to them.
+	// Remove deletes an object, which may be missing. It is used only for parts of uploads, which no task refers
+	// to.
 	Remove(ctx context.Context, name string) error
 }
 
-// MaxPayloadBytes is the most that the JSON of args or of an output may take outside the database.
+// MaxPayloadBytes is the maximum size of the JSON of args or of an output outside the database.
 const MaxPayloadBytes = 1 << 30
 
-// Content is the args or the output of a task, wherever they are kept. Its zero value is empty. As
-// the type of a handler's args it reads them as a stream, instead of having them in memory:
+// Content is the args or the output of a task, wherever they are stored. Its zero value is empty. As the type of a
+// handler's args it gives access to them as a stream instead of holding them in memory:
 //
 //	tusk.HandleKind(mux, "import", func(ctx context.Context, t *tusk.Task[tusk.Content]) error {
 //		r, err := t.Args.Open(ctx)
 //		…
 //	})
 type Content struct {
-	text []byte // of what is in the database
+	text []byte // content that is in the database
 	ref  *payload.Ref
 	from Payloads
 }
 
-// Size is how many bytes of JSON it has.
+// Size returns the size of the JSON in bytes.
 func (c Content) Size() int64 {
 	if c.ref != nil {
 		return c.ref.Bytes
@@ -60,7 +61,7 @@ func (c Content) Size() int64 {
 	return int64(len(c.text))
 }
 
-// SHA256 is the checksum of what is kept outside the database, in hexadecimal; else it is empty.
+// SHA256 returns the checksum, in hexadecimal, of content stored outside the database. Otherwise it is empty.
 func (c Content) SHA256() string {
 	if c.ref == nil {
 		return ""
@@ -68,10 +69,10 @@ func (c Content) SHA256() string {
 	return c.ref.SHA256
 }
 
-// Large reports whether it is kept outside the database.
+// Large reports whether the content is stored outside the database.
 func (c Content) Large() bool { return c.ref != nil }
 
-// Open reads the JSON. An object that is not what was written ends with ErrPayload.
+// Open reads the JSON. If an object is not what was written, reading ends with ErrPayload.
 func (c Content) Open(ctx context.Context) (io.ReadCloser, error) {
 	r, err := c.OpenAt(ctx, 0)
 	if err != nil || c.ref == nil {
@@ -80,8 +81,8 @@ func (c Content) Open(ctx context.Context) (io.ReadCloser, error) {
 	return &verified{r: r, ref: c.ref, hash: sha256.New()}, nil
 }
 
-// OpenAt reads the JSON from a byte on, so that somebody can go on who was interrupted. The checksum
-// of the whole is compared by Open alone.
+// OpenAt reads the JSON from byte offset from on, so that an interrupted reader can resume. Only Open verifies the
+// checksum of the whole.
 func (c Content) OpenAt(ctx context.Context, from int64) (io.ReadCloser, error) {
 	if from < 0 || from > c.Size() {
 		return nil, invalid("from", "out_of_range", "is %d, want 0 to %d", from, c.Size())
@@ -127,17 +128,17 @@ func (c Content) Bytes(ctx context.Context) (json.RawMessage, error) {
 	if _, err := io.ReadFull(r, text); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPayload, err)
 	}
-	_, err = io.Copy(io.Discard, r) // the checksum comes with the end
+	_, err = io.Copy(io.Discard, r) // the checksum is verified at the end
 	return text, err
 }
 
-// body reads from one thing and closes another.
+// body reads from one source and closes another.
 type body struct {
 	io.Reader
 	io.Closer
 }
 
-// verified compares what was read with what was written.
+// verified compares what it reads with what was written.
 type verified struct {
 	r    io.ReadCloser
 	ref  *payload.Ref
@@ -162,12 +163,12 @@ func (v *verified) Read(p []byte) (int, error) {
 // Close implements io.Closer.
 func (v *verified) Close() error { return v.r.Close() }
 
-// ArgsOf returns the args of a task as List, Get or an archive give it, in the clear, wherever they are
-// kept.
-// The error is ErrEncrypted when they cannot be read.
+// ArgsOf returns the decrypted args of a task returned by List, Get or an archive, wherever they are stored. The
+// error is ErrEncrypted if they cannot be decrypted.
 func (c *Client) ArgsOf(t *TaskInfo) (Content, error) { return c.argsOf(&t.Task) }
 
-// OutputOf is the same for its output, which Get and a List with Detail bring; empty: it has none.
+// OutputOf is like ArgsOf for the task's output, which Get and a List with Detail load. It is empty if there is
+// none.
 func (c *Client) OutputOf(t *TaskInfo) Content {
 	if t.Detail == nil {
 		return Content{}

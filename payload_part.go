@@ -10,27 +10,27 @@ import (
 	"regexp"
 )
 
-// How JSON that comes in parts gets to one place: each part is an object of its own, named by who sent
-// it, the upload it belongs to, and its checksum. No task refers to a part. It goes when its upload was put
-// together; what never is the sweep of the archive deletes when it is a day old.
+// JSON that arrives in parts: each part is an object of its own, named after its sender, its upload and its
+// checksum. No task refers to a part. A part is deleted when its upload has been assembled; the archive's sweep
+// deletes parts of unfinished uploads when they are a day old.
 
-// MaxPartBytes is the most that a part of an upload may have.
+// MaxPartBytes is the maximum size of a part of an upload.
 const MaxPartBytes = 16 << 20
 
-// MaxParts is how many parts an upload may have.
+// MaxParts is the maximum number of parts of an upload.
 const MaxParts = 1024
 
-// Upload is JSON that was sent in parts.
+// Upload is JSON that is sent in parts.
 type Upload struct {
-	Owner  string   // who sends it: nobody reaches the parts of another
+	Owner  string   // who sends it; other owners cannot access its parts
 	ID     ID       // chosen by the owner
-	Parts  []string // the SHA-256 of each part, in hexadecimal, in their order
+	Parts  []string // the SHA-256 of each part, in hexadecimal, in order
 	SHA256 string   // of the whole
 }
 
 var partSum = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// part is the name of a part's object. It never has the form of a task's object.
+// part returns the name of a part's object. It never has the form of a task's object name.
 func (u Upload) part(sum string) (string, error) {
 	if !partSum.MatchString(sum) {
 		return "", invalid("sha256", "invalid_checksum", "want 64 hexadecimal digits in lower case")
@@ -38,17 +38,17 @@ func (u Upload) part(sum string) (string, error) {
 	return u.owned() + u.ID.String() + "." + sum, nil
 }
 
-// owned is how the names of the owner's parts begin. In a folder they are files of one directory: others
-// would be left behind, and looked through, without end.
+// owned returns the prefix of the names of the owner's parts. In a folder they are files of one directory:
+// otherwise empty directories would be left behind, and searched, forever.
 func (u Upload) owned() string {
 	owner := sha256.Sum256([]byte(u.Owner))
 	return "uploads/" + hex.EncodeToString(owner[:]) + "/"
 }
 
-// WritePart keeps a part of an upload, and returns how many bytes it has. A part that is not what its
-// checksum says, or is too large, is refused, and nothing of it is kept. So is one of an owner who has
-// MaxUnfinishedParts or MaxUnfinishedBytes there; several clients that write at once may get some beyond that.
-// The same part may be written again.
+// WritePart stores a part of an upload and returns its size in bytes. It refuses a part that does not match its
+// checksum or is too large, and stores nothing of it. It also refuses a part if its owner already has
+// MaxUnfinishedParts or MaxUnfinishedBytes; clients that write concurrently may exceed that slightly. Writing the
+// same part again is not an error.
 func (c *Client) WritePart(ctx context.Context, u Upload, sum string, r io.Reader) (int64, error) {
 	name, err := u.part(sum)
 	if err != nil {
@@ -69,7 +69,7 @@ func (c *Client) WritePart(ctx context.Context, u Upload, sum string, r io.Reade
 	return checked.n, nil
 }
 
-// RemoveParts deletes the parts of an upload that was put together.
+// RemoveParts deletes the parts of an upload that has been assembled.
 func (c *Client) RemoveParts(ctx context.Context, u Upload) error {
 	for _, sum := range u.Parts {
 		name, err := u.part(sum)
@@ -86,8 +86,8 @@ func (c *Client) RemoveParts(ctx context.Context, u Upload) error {
 	return nil
 }
 
-// HasPart reports whether a part was kept. The error is that of the place, for which a part that is
-// missing is an error as well.
+// HasPart returns nil if a part is stored. Otherwise it returns the error of the storage; a missing part is an
+// error as well.
 func (c *Client) HasPart(ctx context.Context, u Upload, sum string) error {
 	name, err := u.part(sum)
 	if err != nil {
@@ -103,8 +103,8 @@ func (c *Client) HasPart(ctx context.Context, u Upload, sum string) error {
 	return r.Close()
 }
 
-// Uploaded reads the parts of an upload as one. It ends with an error in place of io.EOF when the whole
-// is not what its checksum says. Close it.
+// Uploaded reads the parts of an upload as one stream. It ends with an error instead of io.EOF if the whole does
+// not match its checksum. The caller must close it.
 func (c *Client) Uploaded(ctx context.Context, u Upload) (io.ReadCloser, error) {
 	if len(u.Parts) == 0 || len(u.Parts) > MaxParts {
 		return nil, invalid("upload.parts", "out_of_range", "has %d parts, want 1 to %d", len(u.Parts), MaxParts)
@@ -126,12 +126,12 @@ func (c *Client) Uploaded(ctx context.Context, u Upload) (io.ReadCloser, error) 
 	return &body{&summed{r: p, hash: sha256.New(), want: u.SHA256, field: "upload.sha256", most: MaxPayloadBytes}, p}, nil
 }
 
-// parts reads objects one after the other.
+// parts reads objects one after another.
 type parts struct {
 	ctx   context.Context
 	from  Payloads
 	names []string
-	now   io.ReadCloser // nil: none is open
+	now   io.ReadCloser // nil if none is open
 }
 
 // Read implements io.Reader.
@@ -167,7 +167,7 @@ func (p *parts) Close() error {
 	return now.Close()
 }
 
-// summed compares what it reads with a checksum, and refuses more than may be.
+// summed compares what it reads with a checksum, and refuses more than a maximum.
 type summed struct {
 	r     io.Reader
 	hash  hash.Hash

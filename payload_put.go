@@ -16,12 +16,12 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// How what is too large for the database gets out of it: the object is written first, under a name
-// that nobody had before, and then the task is stored that refers to it.
+// How large args and outputs are stored outside the database: the object is written first, under a name that has
+// never been used, and then the task that refers to it is stored.
 
-// StreamArgs are args that are read while their task is enqueued, so that they need not be in
-// memory: up to MaxPayloadBytes of JSON for a client that has Payloads. They are read once: to repeat
-// an enqueue, make new ones. They do not go together with Unique.
+// StreamArgs are args that are read while their task is enqueued, so that they need not fit in memory: up to
+// MaxPayloadBytes of JSON if the client has Payloads. They are read once: to repeat an enqueue, create new ones.
+// They cannot be combined with Unique.
 type StreamArgs struct {
 	Name string // the kind
 	JSON io.Reader
@@ -30,7 +30,7 @@ type StreamArgs struct {
 // Kind implements Args.
 func (a StreamArgs) Kind() string { return a.Name }
 
-// opener is args, or what args are made of, that are to be read.
+// opener is implemented by args, or sources of args, that are read as a stream.
 type opener interface {
 	Open(ctx context.Context) (io.ReadCloser, error)
 }
@@ -43,7 +43,7 @@ func (a StreamArgs) Open(context.Context) (io.ReadCloser, error) {
 	return io.NopCloser(a.JSON), nil
 }
 
-// copiedArgs are those of another task, of which the new one gets an object of its own.
+// copiedArgs are the args of another task. The new task gets an object of its own.
 type copiedArgs struct {
 	kind string
 	Content
@@ -52,7 +52,7 @@ type copiedArgs struct {
 // Kind implements Args.
 func (a copiedArgs) Kind() string { return a.kind }
 
-// openerOf returns what args are read from; nil: they are encoded like any value.
+// openerOf returns the stream that args are read from, or nil if they are encoded like any value.
 func openerOf(args Args) opener {
 	switch a := args.(type) {
 	case StreamArgs:
@@ -67,8 +67,7 @@ func openerOf(args Args) opener {
 	return nil
 }
 
-// readArgs reads args. Those that are small become JSON like any other; what is large becomes a
-// reference.
+// readArgs reads args. Small args become JSON like any other; large args become a reference.
 func (e *encoder) readArgs(n *store.NewTask, from opener) ([]byte, error) {
 	c := e.client
 	if e.ctx == nil {
@@ -100,13 +99,13 @@ func (e *encoder) readArgs(n *store.NewTask, from opener) ([]byte, error) {
 		io.MultiReader(bytes.NewReader(begin), r), c.config.KeyRing != nil)
 }
 
-// errReserved is for JSON from outside that begins as a reference does.
+// errReserved is the error for JSON from outside that begins like a reference.
 func errReserved(field string) error {
 	return invalid(field, "reserved", `has "$payload" first, as references to large args and outputs do: rename the field`)
 }
 
-// conceal does what is done with the args of checked tasks last: it puts what is large out of the
-// way, and encrypts the rest. by is the task whose attempt makes them, if one does.
+// conceal is the last step for the args of validated tasks: it moves large args out of the database and encrypts
+// the others. by is the task whose attempt creates the tasks, if any.
 func (c *Client) conceal(ctx context.Context, by ID, tasks []store.NewTask) (err error) {
 	for i := range tasks {
 		n := &tasks[i]
@@ -131,7 +130,7 @@ func (c *Client) conceal(ctx context.Context, by ID, tasks []store.NewTask) (err
 	return nil
 }
 
-// sealRef encrypts the key of an object as args are.
+// sealRef encrypts the key of an object in the same way as args.
 func (k *KeyRing) sealRef(n *store.NewTask, ref *payload.Ref) error {
 	plain, err := json.Marshal(ref.Plain)
 	if err != nil {
@@ -145,7 +144,7 @@ func (k *KeyRing) sealRef(n *store.NewTask, ref *payload.Ref) error {
 	return err
 }
 
-// readOutput reads the output of a task. It becomes a reference when it is large.
+// readOutput reads the output of a task. A large output becomes a reference.
 func (c *Client) readOutput(ctx context.Context, task ID, r io.Reader) ([]byte, error) {
 	begin, err := io.ReadAll(io.LimitReader(r, MaxOutputBytes+1))
 	if err != nil {
@@ -160,7 +159,7 @@ func (c *Client) readOutput(ctx context.Context, task ID, r io.Reader) ([]byte, 
 	return c.write(ctx, "output", payload.Header{Task: task, By: task}, io.MultiReader(bytes.NewReader(begin), r), false)
 }
 
-// ValidateOutput checks JSON that is to be a task's output.
+// ValidateOutput validates JSON that is to become a task's output. The error is an *InvalidError.
 func ValidateOutput(output []byte) error {
 	if len(output) > MaxOutputBytes {
 		return invalid("output", "output_too_large", "has %d bytes, at most %d are allowed", len(output), MaxOutputBytes)
@@ -182,7 +181,7 @@ func checkOutput(output []byte) error {
 	return nil
 }
 
-// write writes JSON into an object, and returns the reference to it. It is checked on the way.
+// write writes JSON to an object and returns the reference to it. The JSON is validated on the way.
 func (c *Client) write(ctx context.Context, field string, h payload.Header, r io.Reader, encrypt bool) ([]byte, error) {
 	if c.config.Payloads == nil {
 		return nil, invalid(field, field+"_too_large",
@@ -218,7 +217,7 @@ func (c *Client) write(ctx context.Context, field string, h payload.Header, r io
 
 var errTooLong = errors.New("too long")
 
-// bounded counts what it reads, and refuses more than may be.
+// bounded counts what it reads, and refuses more than MaxPayloadBytes.
 type bounded struct {
 	r io.Reader
 	n int64

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// How many parts of one owner may lie there that are not put together, and how many bytes: those of four
-// uploads as large as one may be.
+// Limits of the parts of one owner that have not been assembled, in number and in bytes: those of four uploads of
+// the maximum size.
 const (
 	MaxUnfinishedParts = 4 * MaxParts
 
@@ -16,18 +16,18 @@ const (
 )
 
 const (
-	listedFor = time.Minute     // how long what other processes write is not seen
+	listedFor = time.Minute     // how long writes of other processes may go unseen
 	fullFor   = 5 * time.Second // the same, when there is no room
-	mostLying = 10000           // owners that are remembered; then all are forgotten
+	mostLying = 10000           // owners that are remembered; beyond that all are forgotten
 )
 
-// lying is what lies there of each owner's parts. They are listed now and then, and not for each part.
+// lying tracks the stored parts of each owner. They are listed occasionally, not for each part.
 type lying struct {
 	mu sync.Mutex
 	of map[string]*lyingParts
 }
 
-// lyingParts are those of one owner.
+// lyingParts are the parts of one owner.
 type lyingParts struct {
 	mu     sync.Mutex
 	parts  int
@@ -49,7 +49,7 @@ func (l *lying) owned(by string) *lyingParts {
 	return p
 }
 
-// room refuses a part of an owner who has too many that are not put together.
+// room refuses a part of an owner who has too many parts that have not been assembled.
 func (p *lyingParts) room(ctx context.Context, from Payloads, prefix string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

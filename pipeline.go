@@ -11,16 +11,16 @@ import (
 	"github.com/tuskqueue/tusk/internal/lifecycle"
 )
 
-// Pipeline is a fixed sequence of stages that a task passes. Each stage has a
-// queue, workers, retries and statistics of its own; what one returns is the next
-// one's input, and moving on is one write with finishing.
+// Pipeline is a fixed sequence of stages that a task passes through. Each stage has its own queue, workers,
+// retries and statistics. The output of a stage is the input of the next, and a task finishes a stage and moves to
+// the next in a single write.
 //
-// Handlers in Go run a stage by HandleStage. Workers in any language do so where the
-// database knows the pipeline: a worker that has a stage tells of it, and DefinePipeline does.
+// Go programs register stage handlers with HandleStage. Workers in any language can run a stage if the database
+// knows the pipeline: a worker with a stage handler registers it, and so does DefinePipeline.
 //
-// A stage's tasks have the kind, and unless its options say otherwise the queue,
-// "pipeline.stage": depth, age and statistics by queue and kind are those of the
-// stages, and a stage that is stuck shows as a queue whose oldest task grows old.
+// The kind of a stage's tasks is "pipeline.stage", and so is their queue unless the stage's options set another.
+// Depth, age and statistics by queue and kind are therefore those of the stages, and a stuck stage shows up as a
+// queue whose oldest task grows old.
 type Pipeline struct {
 	name   string
 	stages []pipelineStage
@@ -32,14 +32,12 @@ type pipelineStage struct {
 	options Options
 }
 
-// NewPipeline begins the definition of a pipeline. Mistakes are reported when it
-// is used.
+// NewPipeline creates a pipeline without stages. Mistakes in building it are reported when it is used.
 func NewPipeline(name string) *Pipeline {
 	return &Pipeline{name: name, err: ValidateName("pipeline", name)}
 }
 
-// Stage adds a stage at the end. Options may be nil; run time, delay, expiry, key, id and metadata
-// are not a stage's to set.
+// Stage adds a stage at the end. o may be nil. A stage cannot set run time, delay, expiry, key, id or metadata.
 func (p *Pipeline) Stage(name string, o *Options) *Pipeline {
 	s := pipelineStage{name: name}
 	if o != nil {
@@ -59,11 +57,11 @@ func (p *Pipeline) Stage(name string, o *Options) *Pipeline {
 	return p
 }
 
-// Start makes the args of a task that enters the pipeline at its first stage:
-// client.Enqueue(ctx, pipeline.Start(input), nil).
+// Start returns the args of a task that enters the pipeline at its first stage: client.Enqueue(ctx,
+// pipeline.Start(input), nil).
 func (p *Pipeline) Start(input any) Args { return stageArgs{pipeline: p, input: input} }
 
-// StartAt is Start at another stage.
+// StartAt is like Start, but for the named stage.
 func (p *Pipeline) StartAt(stage string, input any) Args {
 	return stageArgs{pipeline: p, stage: p.index(stage), asked: stage, input: input}
 }
@@ -78,9 +76,8 @@ func (p *Pipeline) Queues() []string {
 	return slices.Compact(queues)
 }
 
-// HandleStage registers the handler of a stage. What it returns is the input of
-// the next stage, or with GoTo of another; the last stage's is the task's output.
-// An error is retried by the stage's own policy.
+// HandleStage registers the handler of a stage. Its return value is the input of the next stage, or of another
+// stage with GoTo; the last stage's is the output of the task. An error is retried under the stage's own policy.
 func HandleStage[In, Out any](
 	m *Mux, p *Pipeline, stage string, fn func(ctx context.Context, t *Task[In]) (Out, error), options ...HandlerOption,
 ) {
@@ -114,7 +111,7 @@ func HandleStage[In, Out any](
 		then, err := t.client.moveOn(ctx, &t.TaskInfo, stageArgs{pipeline: p, stage: next, input: out})
 		if err == nil {
 			t.attempt.SetThen(then)
-		} else if stop := new(lifecycle.StopError); errors.As(err, &stop) { // no next stage has the output
+		} else if stop := new(lifecycle.StopError); errors.As(err, &stop) { // no next stage receives the output
 			return withOutput(t, out, err)
 		}
 		return err
@@ -131,9 +128,9 @@ func withOutput[In, Out any](t *Task[In], out Out, err error) error {
 	return errors.Join(err, failed)
 }
 
-// GoTo is returned by a stage's handler, beside its output, to go on at another
-// stage than the next: an earlier one, too. An empty name ends the pipeline. As the Err of a
-// Verdict it does the same for a task that was lent.
+// GoTo is returned by a stage's handler, together with its output, to continue at another stage than the next,
+// including an earlier one. An empty name ends the pipeline. As the Err of a Verdict it does the same for a lent
+// task.
 func GoTo(stage string) error { return &goTo{stage} }
 
 type goTo struct{ stage string }
@@ -155,7 +152,7 @@ func (a stageArgs) Kind() string {
 	return a.pipeline.kind(a.pipeline.stages[a.stage].name)
 }
 
-// problem says why there is no such stage.
+// problem returns the reason why there is no such stage.
 func (a stageArgs) problem() error {
 	if a.pipeline.err != nil {
 		return a.pipeline.err

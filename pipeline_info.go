@@ -9,26 +9,26 @@ import (
 	"time"
 )
 
-// A pipeline is defined by a program, whose workers tell the database of it, or by an operator. So
-// people see the stages in their order, and workers in any language can run them.
+// A pipeline is defined by a program, whose workers write it to the database, or by an operator. The definition
+// shows people the stages in order, and lets workers in any language run them.
 
 const (
 	pipelineRecord = "pipeline"
-	pipelineTold   = 24 * time.Hour // a definition that nobody changed is told again
+	pipelineTold   = 24 * time.Hour // an unchanged definition is written again after this time
 )
 
 // PipelineInfo is a pipeline as the database knows it.
 type PipelineInfo struct {
 	Name   string
 	Stages []StageInfo
-	ToldAt time.Time // when it was last defined; a worker that starts within a day does not tell of the same again
+	ToldAt time.Time // when it was last defined; a worker that starts within a day does not write the same again
 }
 
 // StageInfo is a stage of a pipeline.
 type StageInfo struct {
 	Name  string `json:"name"`
 	Kind  string `json:"kind"`  // of its tasks
-	Queue string `json:"queue"` // that they go to
+	Queue string `json:"queue"` // of its tasks
 }
 
 // Pipelines lists the pipelines that the database knows, by name.
@@ -48,9 +48,9 @@ func (c *Client) Pipelines(ctx context.Context) ([]PipelineInfo, error) {
 	return infos, nil
 }
 
-// RemovePipeline forgets a pipeline; its tasks stay, and end with their stage where no program
-// moves them on. A worker that still has it tells of it again at its next start. The error is
-// ErrNotFound when the database does not know it.
+// RemovePipeline removes the definition of a pipeline. Its tasks stay; they end with their current stage unless a
+// program moves them on. A worker that still has the pipeline writes it again at its next start. The error is
+// ErrNotFound if the database does not know the pipeline.
 func (c *Client) RemovePipeline(ctx context.Context, name string) error {
 	err := c.changeRecord(ctx, pipelineRecord, name, func(body []byte) ([]byte, error) {
 		if len(body) == 0 {
@@ -64,7 +64,7 @@ func (c *Client) RemovePipeline(ctx context.Context, name string) error {
 	return nil
 }
 
-// tellPipelines writes down the pipelines whose stages this worker runs.
+// tellPipelines writes the pipelines whose stages this worker runs to the database.
 func (w *Worker) tellPipelines(ctx context.Context) (time.Duration, error) {
 	for _, p := range w.mux.pipelines {
 		r, err := w.client.record(ctx, pipelineRecord, p.name)

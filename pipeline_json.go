@@ -12,18 +12,18 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// MaxStages is how many stages a pipeline has at most.
+// MaxStages is the maximum number of stages of a pipeline.
 const MaxStages = 100
 
-// MaxJumps is how often a run of a pipeline goes back: to an earlier stage, or to the same one again. At the next
-// time the stage's task is discarded, with its output, and can be retried once the stage no longer goes back. To wait
-// for something, return Snooze instead.
+// MaxJumps is the maximum number of times that a run of a pipeline may go back to an earlier stage or repeat the
+// same one. At the next jump back, the stage's task is discarded with its output; it can be retried once the stage
+// no longer goes back. To wait for something, return Snooze instead.
 const MaxJumps = 1000
 
-// pipelineAge is how old what a process knows of pipelines may be.
+// pipelineAge is the maximum age of a process's copy of the pipelines.
 const pipelineAge = time.Second
 
-// PipelineStage is a stage of a pipeline in its JSON form.
+// PipelineStage is the JSON form of a stage of a pipeline.
 type PipelineStage struct {
 	Name         string        `json:"name"`
 	Kind         string        `json:"kind,omitempty"`  // of its tasks: always "pipeline.stage"
@@ -33,14 +33,14 @@ type PipelineStage struct {
 	Priority     int16         `json:"priority,omitempty"`
 	Tags         []string      `json:"tags,omitempty"`
 	MaxAttempts  int           `json:"max_attempts,omitempty"`
-	Timeout      durationText  `json:"timeout,omitempty"` // such as 30s
+	Timeout      durationText  `json:"timeout,omitempty"` // for example 30s
 	StallTimeout durationText  `json:"stall_timeout,omitempty"`
 	DeadlineIn   durationText  `json:"deadline_in,omitempty"`
 	Backoff      *StageBackoff `json:"backoff,omitempty"`
 	Weight       int           `json:"weight,omitempty"`
 }
 
-// StageBackoff is a Backoff in its JSON form.
+// StageBackoff is the JSON form of a Backoff.
 type StageBackoff struct {
 	Shape  string       `json:"shape,omitempty"` // constant, linear or exponential
 	Base   durationText `json:"base,omitempty"`
@@ -48,9 +48,9 @@ type StageBackoff struct {
 	Jitter float64      `json:"jitter,omitempty"` // 0 to 1
 }
 
-// ParsePipeline reads a pipeline from JSON: {"stages":[{"name":"fetch"},{"name":"parse",…},…]}.
+// ParsePipeline parses a pipeline from JSON: {"stages":[{"name":"fetch"},{"name":"parse",…},…]}.
 //
-// The error is an *InvalidError that says which stage is wrong.
+// The error is an *InvalidError that names the invalid stage.
 func ParsePipeline(name string, text []byte) (*Pipeline, error) {
 	var doc struct {
 		Stages []PipelineStage `json:"stages"`
@@ -82,7 +82,7 @@ func pipelineOf(name string, stages []PipelineStage) (*Pipeline, error) {
 	return p, p.check()
 }
 
-// check says what is wrong with a pipeline as a whole.
+// check validates a pipeline as a whole.
 func (p *Pipeline) check() error {
 	switch {
 	case p.err != nil:
@@ -131,13 +131,13 @@ func (p *Pipeline) encode() ([]byte, error) {
 	return json.Marshal(stages)
 }
 
-// DefinePipeline writes a pipeline down, in place of one of that name, so that workers in any
-// language can run its stages: by the HTTP API, as webhooks, or as commands. Tasks that are under
-// way go on by the new definition. It takes about a second: when it returns, every process knows it.
+// DefinePipeline stores a pipeline, replacing one with the same name, so that workers in any language can run its
+// stages: by the HTTP API, as webhooks, or as commands. Tasks in progress continue under the new definition. The
+// call takes about a second: when it returns, every process knows the definition.
 //
-// A program that has handlers for stages of a pipeline of that name defines it anew when it starts.
+// A program that has handlers for stages of a pipeline with that name defines it again when it starts.
 //
-// The error is an *InvalidError for what was passed in.
+// The error is an *InvalidError if the input is invalid.
 func (c *Client) DefinePipeline(ctx context.Context, p *Pipeline) error {
 	if err := p.check(); err != nil {
 		return err
@@ -156,8 +156,8 @@ func (c *Client) DefinePipeline(ctx context.Context, p *Pipeline) error {
 	return nil
 }
 
-// Pipeline returns a pipeline as the database knows it, to start runs of it. The error is ErrNotFound
-// when nobody has defined it.
+// Pipeline returns a pipeline as the database knows it, to start runs of it. The error is ErrNotFound if it is not
+// defined.
 func (c *Client) Pipeline(ctx context.Context, name string) (*Pipeline, error) {
 	r, err := c.record(ctx, pipelineRecord, name)
 	if err != nil {
@@ -177,7 +177,7 @@ func readPipeline(r store.Record) (*Pipeline, error) {
 	return pipelineOf(r.Name, stages)
 }
 
-// definitions reads all pipelines that the database knows. One that cannot be read is left out.
+// definitions reads all pipelines that the database knows, except those that cannot be parsed.
 func (c *Client) definitions(ctx context.Context) (all []*Pipeline, err error) {
 	records, err := c.store.Records(ctx, pipelineRecord)
 	if err != nil {

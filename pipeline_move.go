@@ -14,14 +14,14 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// How a task goes on to the next stage of its pipeline, whoever ran it.
+// How a task moves to the next stage of its pipeline, whatever ran it.
 
-// WithPipeline has a completed task go on in the pipeline that its kind is a stage of, as the
-// database knows it: what the handler recorded as its output is the next stage's input. A handler
-// that returns GoTo completes the task, too. Tasks of other kinds end as ever.
+// WithPipeline makes a completed task move on in the pipeline that its kind is a stage of, according to the
+// database: the output that the handler recorded is the input of the next stage. A handler that returns GoTo also
+// completes the task. Tasks of other kinds end as usual.
 //
-// It is for handlers that run somebody else's code. Where the program has the Pipeline itself,
-// HandleStage needs no look at the database.
+// It is for handlers that run external code. If the program itself has the Pipeline, use HandleStage, which does
+// not need to read the database.
 func WithPipeline() HandlerOption {
 	return func(h *handler) {
 		inner := h.run
@@ -47,8 +47,8 @@ func WithPipeline() HandlerOption {
 	}
 }
 
-// forward returns the task that comes after one that completes: that of the next stage, or of the
-// stage that end, a GoTo, names. Nil: the task is of no stage, or of the last.
+// forward returns the task that follows a completed one: that of the next stage, or of the stage that end, a GoTo,
+// names. It returns nil if the task does not belong to a stage or belongs to the last one.
 func (c *Client) forward(ctx context.Context, t *TaskInfo, output json.RawMessage, end error) ([]store.NewTask, error) {
 	p, stage, err := c.pipelines.find(ctx, c, t.Kind)
 	if err != nil {
@@ -83,8 +83,8 @@ func (c *Client) forward(ctx context.Context, t *TaskInfo, output json.RawMessag
 	return c.moveOn(ctx, t, stageArgs{pipeline: p, stage: stage, input: input})
 }
 
-// moveOn makes the next stage's task, to be enqueued when t completes. It belongs to the same run,
-// and takes along what describes it.
+// moveOn creates the task of the next stage, to be enqueued when t completes. It belongs to the same run and
+// inherits what describes t.
 func (c *Client) moveOn(ctx context.Context, t *TaskInfo, args stageArgs) ([]store.NewTask, error) {
 	jumps, err := args.jumps(t)
 	if err != nil {
@@ -120,7 +120,7 @@ func (c *Client) moveOn(ctx context.Context, t *TaskInfo, args stageArgs) ([]sto
 	return next, c.conceal(ctx, t.ID, next)
 }
 
-// jumps is how often the run of t will have gone back when it is at the stage. A run that goes back for ever ends.
+// jumps returns how often the run of t will have gone back when it reaches the stage. It limits endless runs.
 func (a stageArgs) jumps(t *TaskInfo) (int, error) {
 	from := slices.IndexFunc(a.pipeline.stages, func(s pipelineStage) bool { return a.pipeline.kind(s.name) == t.Kind })
 	switch {
@@ -134,11 +134,11 @@ func (a stageArgs) jumps(t *TaskInfo) (int, error) {
 	return t.Jumps + 1, nil
 }
 
-// keepKey has the next stage's task keep the key of its run, and returns its settings. It is a rerun as of
-// the run's source, so that of several runs with a key one is at a stage at a time, and the newest is last
-// at each. A run whose source is not known goes by when it began to run: what replaced it came before that. Each stage
-// is a microsecond later than the one before: a run must be news to a queue where it has been, and stays older than
-// what began later.
+// keepKey gives the next stage's task the key of its run, and returns its settings. The task is a rerun with the
+// run's source time. So of several runs with a key, only one is at a stage at a time, and the newest is the last
+// at each stage. Without a source time, the time at which the run started counts: replacements happened before
+// that. Each stage adds a microsecond: a run must be newer than what its queue has seen of it, yet older than
+// later runs.
 func keepKey(n *store.NewTask, t *TaskInfo) ([]byte, error) {
 	if t.Key == "" || ReservedKey(t.Key) || n.Tenant != t.Tenant {
 		return n.Settings, nil
@@ -152,7 +152,7 @@ func keepKey(n *store.NewTask, t *TaskInfo) ([]byte, error) {
 	return lifecycle.WithSource(n.Settings, source)
 }
 
-// pipelineCache remembers the pipelines that the database knows for a moment.
+// pipelineCache caches the pipelines that the database knows for a short time.
 type pipelineCache struct {
 	mu     sync.Mutex
 	read   time.Time
@@ -165,8 +165,8 @@ type place struct {
 	stage    int
 }
 
-// find returns the pipeline that has a stage of that kind, and which it is, as they were within
-// pipelineAge; nil: none has.
+// find returns the pipeline that has a stage of that kind, and the index of the stage, at most pipelineAge old. It
+// returns nil if there is none.
 func (l *pipelineCache) find(ctx context.Context, c *Client, kind string) (*Pipeline, int, error) {
 	if !strings.Contains(kind, ".") {
 		return nil, 0, nil

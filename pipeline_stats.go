@@ -9,33 +9,32 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// StageStats is how a stage of a pipeline is doing.
+// StageStats describes the current state of a stage of a pipeline.
 type StageStats struct {
 	StageInfo
-	Paused bool // its queue
-	// Tasks are its unfinished tasks; of stages whose queues have other tasks, too, the
-	// newest 1,000 of each state are counted, of all such stages together.
+	Paused bool // whether its queue is paused
+	// Tasks are its unfinished tasks by state. For stages whose queues also have other tasks, only the newest
+	// 1,000 tasks of each state are counted, over all such stages together.
 	Tasks  map[State]int64
 	Oldest time.Duration // how long the oldest available task of its queue has been due
-	// What its attempts came to in the time asked for.
+	// The outcomes of its attempts in the requested period.
 	Completed, Failed, Discarded, Cancelled int64
 	Waited, Ran                             store.Durations
 
-	// Stuck says why its tasks do not move on; empty: they do, or there are none.
+	// Stuck says why its tasks do not move on. It is empty if they do, or if there are none.
 	Stuck string
 }
 
 const (
-	stuckAfter = 30 * time.Second // due for so long, tasks should have been claimed
-	stuckLooks = 5 * time.Minute  // attempts of this long are looked at
+	stuckAfter = 30 * time.Second // tasks due for this long should have been claimed
+	stuckLooks = 5 * time.Minute  // period of attempts to examine
 
 	mostShared   = 1000
-	sharedBudget = 20000 // tasks that are looked at for them, about
+	sharedBudget = 20000 // approximate number of tasks to read for them
 )
 
-// PipelineStats returns how the stages of a pipeline are doing, in their order, with
-// what their attempts came to from an instant on, to the minute. The error is
-// ErrNotFound when no worker has told of the pipeline.
+// PipelineStats returns the state of the stages of a pipeline, in order, with the outcomes of their attempts since
+// from, to the minute. The error is ErrNotFound if the database does not know the pipeline.
 func (c *Client) PipelineStats(ctx context.Context, name string, from time.Time) ([]StageStats, error) {
 	all, err := c.Pipelines(ctx)
 	if err != nil {
@@ -52,8 +51,8 @@ func (c *Client) PipelineStats(ctx context.Context, name string, from time.Time)
 	return stats[0], nil
 }
 
-// AllPipelineStats returns what PipelineStats does for every pipeline, by its name. It
-// asks the engine as many questions as for one.
+// AllPipelineStats returns the result of PipelineStats for every pipeline, by name. It makes as many queries as
+// PipelineStats does for one.
 func (c *Client) AllPipelineStats(ctx context.Context, from time.Time) (map[string][]StageStats, error) {
 	all, err := c.Pipelines(ctx)
 	if err != nil || len(all) == 0 {
@@ -73,7 +72,7 @@ func (c *Client) AllPipelineStats(ctx context.Context, from time.Time) (map[stri
 // stageKey is where a stage's tasks are.
 type stageKey struct{ queue, kind string }
 
-// statsOf reads what is known of all stages, and puts it in its places.
+// statsOf reads the state of all stages, in the order of the pipelines.
 func (c *Client) statsOf(ctx context.Context, pipelines []PipelineInfo, from time.Time) ([][]StageStats, error) {
 	queues, workers, err := c.QueuesAndWorkers(ctx)
 	if err != nil {
@@ -108,8 +107,7 @@ func (c *Client) statsOf(ctx context.Context, pipelines []PipelineInfo, from tim
 	return all, nil
 }
 
-// countShared counts the tasks of stages by their kinds where their queues may have
-// others.
+// countShared counts the tasks of stages by kind if their queues may also have other tasks.
 func (c *Client) countShared(ctx context.Context, stages map[stageKey][]*StageStats) error {
 	var f Filter
 	for at, list := range stages {
@@ -144,7 +142,7 @@ func (c *Client) countShared(ctx context.Context, stages map[stageKey][]*StageSt
 	return nil
 }
 
-// addAttempts sums up what the stages' attempts came to, and returns those of late.
+// addAttempts adds up the outcomes of the stages' attempts, and returns the recent ones separately.
 func (c *Client) addAttempts(
 	ctx context.Context, stages map[stageKey][]*StageStats, from time.Time,
 ) (lately map[stageKey]store.Stat, err error) {
@@ -173,7 +171,7 @@ func (c *Client) addAttempts(
 	return lately, err
 }
 
-// stuck says why a stage's tasks do not move on.
+// stuck returns the reason why a stage's tasks do not move on, or "".
 func (s *StageStats) stuck(lately store.Stat, served bool) string {
 	due, waits := s.Tasks[StateAvailable] > 0 && s.Oldest > stuckAfter, len(s.Tasks) > 0
 	switch {

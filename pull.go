@@ -20,7 +20,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Limits of what a Puller lends.
+// Limits of a Puller.
 const (
 	MaxPull      = 1000 // tasks in one Pull
 	MaxPullWait  = 20 * time.Second
@@ -30,30 +30,29 @@ const (
 	defaultPullLease = 30 * time.Second
 )
 
-// Puller lends tasks to workers that are no Go programs, or that live where the
-// database cannot be reached: it claims for them, beats for them, and takes a
-// task back from a worker that neither finishes nor extends it in time. Make it
-// with NewPuller, then run it; it is safe for use by many goroutines.
+// Puller lends tasks to workers that are not Go programs or that cannot reach the database. It claims tasks for
+// them, sends heartbeats for them, and takes a task back from a worker that neither finishes nor extends it in
+// time. Create one with NewPuller, then run it. It is safe for concurrent use.
 type Puller struct {
 	client *Client
 	heart  *lease.Heart
 	queues *queueWatch
 	sweep  *loop.Loop
-	closed chan struct{} // Run's context has ended
+	closed chan struct{} // closed when Run's context has ended
 
 	watches *watches // for tasks that calls of Claim wait for
 
 	mu    sync.Mutex
 	lent  map[Receipt]*loan
-	ended map[Receipt]string   // verdicts of late, so that a repeated one is no error
-	order []Receipt            // of ended, oldest first
-	asked map[store.Token]bool // claims that are under way, up to where their tasks are in lent
+	ended map[Receipt]string   // recent verdicts, so that repeating one is not an error
+	order []Receipt            // keys of ended, oldest first
+	asked map[store.Token]bool // claims in progress, until their tasks are in lent
 	lost  []store.ClaimRequest // claims whose answer was lost
-	wants appetite             // what was asked for of late
+	wants appetite             // what was recently asked for
 }
 
-// Receipt names a loan: a task and the lease it was lent under. It is all that
-// a worker needs to finish the task, so it is to be kept like a password.
+// Receipt names a loan: a task and the lease it was lent under. It is all that a worker needs to finish the task,
+// so keep it secret like a password.
 type Receipt struct {
 	ID    ID
 	Lease store.Token
@@ -61,7 +60,7 @@ type Receipt struct {
 
 func (r Receipt) String() string { return r.ID.String() + "." + r.Lease.String() }
 
-// ParseReceipt reads the text form of a receipt.
+// ParseReceipt parses the text form of a receipt.
 func ParseReceipt(text string) (r Receipt, err error) {
 	id, token, found := strings.Cut(text, ".")
 	if r.ID, err = store.ParseID(id); err != nil || !found || len(token) != 2*len(r.Lease) {
@@ -73,46 +72,44 @@ func ParseReceipt(text string) (r Receipt, err error) {
 	return r, nil
 }
 
-// Pull asks for tasks.
+// Pull is a request for tasks.
 type Pull struct {
 	Queues []string      // 1 to 100
 	Limit  int           // 1 to MaxPull; default: 1
 	Lease  time.Duration // how long the worker may take without extending, 1 s to MaxPullLease; default: 30 s
-	Wait   time.Duration // how long to wait for the first task, up to MaxPullWait; default: not at all
+	Wait   time.Duration // how long to wait for the first task, up to MaxPullWait; default: do not wait
 }
 
-// Lent is a task in the hands of somebody else's worker. Its args are in the clear if
-// the client has a KeyRing; without one encrypted args stay so. Large ones are a reference:
-// Args reads them.
+// Lent is a task that was lent to an external worker. Its args are decrypted if the client has a KeyRing;
+// otherwise encrypted args stay encrypted. Large args are a reference; read them with Args.
 type Lent struct {
 	TaskInfo
 	Receipt Receipt
-	Until   time.Time // when the lease ends, unless it is extended; by this process's clock
+	Until   time.Time // when the lease ends unless it is extended, by this process's clock
 }
 
-// Verdict says how an attempt ended. Err means what the same error means when a
-// handler returns it: nil completes the task, ErrShutdown hands it back, Snooze
-// does so for later, and so on.
+// Verdict says how an attempt ended. Err has the same meaning as an error that a handler returns: nil completes
+// the task, ErrShutdown hands it back, Snooze postpones it, and so on.
 type Verdict struct {
 	Receipt Receipt
-	Err     error           // nil: it completed, and so it did with a GoTo
-	Trace   string          // of a failed attempt: a stack, or whatever shows where it failed
+	Err     error           // nil or a GoTo means that the task completed
+	Trace   string          // of a failed attempt: a stack trace, or anything else that shows where it failed
 	Output  json.RawMessage // of a completed task, up to MaxOutputBytes
-	// Stream is read in place of Output, up to MaxPayloadBytes for a client that has Payloads. It
-	// is read once: to repeat the verdict, give it anew.
+	// Stream is read in place of Output, up to MaxPayloadBytes if the client has Payloads. It is read once: to
+	// repeat the verdict, pass a new one.
 	Stream io.Reader
 }
 
 type loan struct {
 	*run.Attempt
 	begun, until time.Time
-	end          time.Time // when the task's own timeout, or its deadline, is over; zero: never
-	over         error     // which of them
+	end          time.Time // when the task's own timeout or deadline ends; zero means never
+	over         error     // the error for whichever of the two applies
 }
 
 var errOverdue = errors.New("lease ran out: the worker neither finished the task nor extended its lease")
 
-// NewPuller makes a puller. Its Run has to be running for tasks to be lent.
+// NewPuller creates a puller. It lends tasks only while its Run is running.
 func (c *Client) NewPuller() *Puller {
 	p := &Puller{client: c, lent: map[Receipt]*loan{}, asked: map[store.Token]bool{}, ended: map[Receipt]string{},
 		closed: make(chan struct{}),
@@ -130,8 +127,7 @@ func (c *Client) NewPuller() *Puller {
 	return p
 }
 
-// Run lends until ctx ends, then hands back what is still lent and signs off. It
-// is called once.
+// Run lends tasks until ctx ends, then hands back what is still lent and signs off. Call it only once.
 func (p *Puller) Run(ctx context.Context) error {
 	hard, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -148,10 +144,10 @@ func (p *Puller) Run(ctx context.Context) error {
 	return errors.Join(err, p.heart.SignOff(parting))
 }
 
-// Claim lends up to Limit tasks, waiting for the first one, and fewer when they are
-// large: it stops at about 8 MiB of args. No task within the time is no error.
+// Claim lends up to r.Limit tasks and waits up to r.Wait for the first one. It lends fewer when they are large: it
+// stops at about 8 MiB of args. It is not an error if no task becomes available in time.
 //
-// Errors: an *InvalidError; ErrShutdown when the puller is being shut down.
+// Errors: an *InvalidError; ErrShutdown if the puller is shutting down.
 func (p *Puller) Claim(ctx context.Context, r Pull) ([]Lent, error) {
 	if err := r.complete(); err != nil {
 		return nil, err
@@ -164,11 +160,11 @@ func (p *Puller) Claim(ctx context.Context, r Pull) ([]Lent, error) {
 	return lent, err
 }
 
-// Args returns the args of a task that was lent, wherever they are kept.
+// Args returns the args of a lent task, wherever they are stored.
 func (p *Puller) Args(l *Lent) (Content, error) { return p.client.ArgsOf(&l.TaskInfo) }
 
-// Find returns the tasks that receipts stand for, nil for those whose lease is
-// over, so that a caller can judge whom it lets finish them.
+// Find returns the tasks that the receipts stand for, with nil for those whose lease has ended, so that a caller
+// can decide who may finish them.
 func (p *Puller) Find(ctx context.Context, receipts []Receipt) ([]*store.Task, error) {
 	tasks := make([]*store.Task, len(receipts))
 	var ids []ID
@@ -201,9 +197,8 @@ func (p *Puller) Find(ctx context.Context, receipts []Receipt) ([]*store.Task, e
 	return tasks, nil
 }
 
-// Finish ends attempts and returns, in the same order, nil or ErrLeaseLost. The
-// same verdict given twice is no error the second time, so repeat the call after an
-// error of its own.
+// Finish ends attempts and returns, in the same order, nil, ErrLeaseLost or an *InvalidError for each. Repeating a
+// verdict is not an error, so repeat the call if it returns an error itself.
 func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error) {
 	if len(verdicts) > MaxPull {
 		return nil, invalid("leases", "batch_too_large", "has %d leases, at most %d are allowed", len(verdicts),
@@ -268,18 +263,18 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 	return results, nil
 }
 
-// Extension asks for more time, and tells how far the worker is.
+// Extension requests more time for a task and reports the worker's progress.
 type Extension struct {
 	Receipt  Receipt
 	Lease    time.Duration   // from now; default: 30 s
-	Progress *store.Progress // nil: none to tell
+	Progress *store.Progress // optional
 	Logs     []string
 }
 
-// Extend gives a worker more time for a task and says until when, and whether
-// somebody cancelled the task meanwhile.
+// Extend gives a worker more time for a task. It returns the new end of the lease and whether the task has been
+// cancelled.
 //
-// Errors: an *InvalidError; ErrLeaseLost, also when the task was lent by another process.
+// Errors: an *InvalidError; ErrLeaseLost, also if the task was lent by another process.
 func (p *Puller) Extend(e Extension) (until time.Time, cancelled bool, err error) {
 	if err := pullLease(&e.Lease); err != nil {
 		return until, false, err
@@ -304,7 +299,7 @@ func (p *Puller) Extend(e Extension) (until time.Time, cancelled bool, err error
 	return until, errors.Is(l.Stopped(), ErrCancelled), nil
 }
 
-// Lent is the number of tasks lent at present.
+// Lent returns the number of tasks that are currently lent.
 func (p *Puller) Lent() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,15 +16,15 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// What a puller does with the tasks that it has lent.
+// How a puller handles the tasks that it has lent.
 
-// How much one Claim lends: about pullBytes of args, asked for pullStep tasks at a time.
+// Limits of one Claim: about pullBytes of args, requested pullStep tasks at a time.
 const (
 	pullBytes = 8 << 20
 	pullStep  = 64
 )
 
-// claim lends up to r.Limit tasks, fewer when they are large. It may have found tasks and lend none.
+// claim lends up to r.Limit tasks, or fewer if they are large. It may find tasks and lend none.
 func (p *Puller) claim(ctx context.Context, r Pull) (all []Lent, found bool, err error) {
 	size, step := 0, r
 	for step.Limit = min(r.Limit, pullStep/2); step.Limit > 0; {
@@ -37,7 +37,7 @@ func (p *Puller) claim(ctx context.Context, r Pull) (all []Lent, found bool, err
 			return nil, found, err
 		}
 		if err != nil || len(lent) < step.Limit {
-			break // what was lent is known; the error comes again
+			break // keep what was lent so far; the error will occur again
 		}
 		step.Limit = min(r.Limit-len(all), pullStep, (pullBytes-size)*len(all)/size)
 	}
@@ -51,13 +51,13 @@ func (p *Puller) claimSome(ctx context.Context, r Pull) (lent []Lent, found bool
 	if !alive || len(r.Queues) == 0 || r.Limit <= 0 || ctx.Err() != nil {
 		return nil, false, nil
 	}
-	if n := rand.IntN(len(r.Queues)); n > 0 { // queues take turns at being first
+	if n := rand.IntN(len(r.Queues)); n > 0 { // each queue gets its turn at being first
 		r.Queues = append(append([]string{}, r.Queues[n:]...), r.Queues[:n]...)
 	}
 	request := store.ClaimRequest{Worker: id, Queues: r.Queues, Limit: r.Limit, Token: store.NewToken()}
 	p.ask(request.Token, true)
 	defer p.ask(request.Token, false)
-	// Whoever asked may go away, but what was claimed for them must be known.
+	// The caller may go away, but what was claimed for it must be known.
 	sure, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	tasks, err := p.client.store.Claim(sure, request)
@@ -76,7 +76,7 @@ func (p *Puller) claimSome(ctx context.Context, r Pull) (lent []Lent, found bool
 	return lent, len(tasks) > 0, err
 }
 
-// ask notes that a claim is under way, or no more.
+// ask records that a claim is in progress or has ended.
 func (p *Puller) ask(token store.Token, underWay bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,7 +87,7 @@ func (p *Puller) ask(token store.Token, underWay bool) {
 	}
 }
 
-// holds names the leases of all that is lent, asked for, or perhaps claimed.
+// holds returns the leases of all tasks that are lent, requested, or possibly claimed.
 func (p *Puller) holds() []store.Token {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,8 +101,8 @@ func (p *Puller) holds() []store.Token {
 	return slices.Collect(maps.Keys(all))
 }
 
-// lend notes who has what. Tasks that are too late to start, or whose worker has
-// gone meanwhile, are finished or handed back at once.
+// lend records who has which task. Tasks that are too late to start, or whose worker has gone in the meantime, are
+// finished or handed back at once.
 func (p *Puller) lend(sure, asker context.Context, tasks []store.Task, span time.Duration) ([]Lent, error) {
 	var lent []Lent
 	var outcomes []store.Outcome
@@ -125,7 +125,7 @@ func (p *Puller) lend(sure, asker context.Context, tasks []store.Task, span time
 			outcomes = append(outcomes, p.judge(t, Verdict{Err: err}))
 		default:
 			kept := *t
-			kept.Args = nil // whoever has the lease has them
+			kept.Args = nil // the holder of the lease has them
 			l := &loan{Attempt: &run.Attempt{Task: &kept}, begun: now}
 			if info.Timeout > 0 {
 				l.end = now.Add(info.Timeout)
@@ -153,7 +153,7 @@ func (p *Puller) lend(sure, asker context.Context, tasks []store.Task, span time
 	return lent, nil
 }
 
-// keep makes tasks overdue that could not be handed back: the sweep tries again.
+// keep marks tasks that could not be handed back as overdue, so that the sweep tries again.
 func (p *Puller) keep(outcomes []store.Outcome, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -171,8 +171,8 @@ func (l *loan) bound(until time.Time) time.Time {
 	return until
 }
 
-// decide says what comes of a verdict. A stage of a pipeline that completes goes on. The error is
-// that of the database, which did not say how.
+// decide returns the outcome for a verdict. A completed stage of a pipeline moves on. An error comes from the
+// database; the outcome is then unknown.
 func (p *Puller) decide(ctx context.Context, t *store.Task, v Verdict) (store.Outcome, error) {
 	var then []store.NewTask
 	jump := new(goTo)
@@ -195,7 +195,7 @@ func (p *Puller) decide(ctx context.Context, t *store.Task, v Verdict) (store.Ou
 	return out, nil
 }
 
-// judge turns a verdict into the outcome of the attempt.
+// judge converts a verdict into the outcome of the attempt.
 func (p *Puller) judge(t *store.Task, v Verdict) store.Outcome {
 	settings, problem := lifecycle.DecodeSettings(t.Settings)
 	if v.Err == nil {
@@ -251,8 +251,7 @@ func overdue(l *loan) store.Outcome {
 	return out
 }
 
-// settle asks again for claims whose answer was lost, and hands back what they
-// had got.
+// settle repeats claims whose answer was lost, and hands back the tasks that they had claimed.
 func (p *Puller) settle(ctx context.Context) error {
 	for {
 		p.mu.Lock()
@@ -291,7 +290,7 @@ func (p *Puller) end(ctx context.Context, outcomes []store.Outcome) error {
 	return nil
 }
 
-// handBack returns everything that is lent, without counting the attempts.
+// handBack returns all lent tasks, without counting the attempts.
 func (p *Puller) handBack(ctx context.Context) error {
 	p.mu.Lock()
 	for _, l := range p.lent {
@@ -313,7 +312,7 @@ func (p *Puller) forget(r Receipt) {
 	delete(p.lent, r)
 }
 
-// forgetAll is for leases that are lost with the worker that held them.
+// forgetAll drops leases that are lost together with the worker that held them.
 func (p *Puller) forgetAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -334,7 +333,7 @@ func (p *Puller) remember(v Verdict) {
 	p.order = append(p.order, v.Receipt)
 }
 
-// again judges a verdict on a lease that is over.
+// again judges a verdict on a lease that has ended.
 func (p *Puller) again(v Verdict) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -385,7 +384,7 @@ func (p *Puller) isClosed() bool {
 	}
 }
 
-// open leaves out the queues that are paused; none is open before that is known.
+// open returns the queues that are not paused. Until the settings are known, it returns none.
 func (p *Puller) open(queues []string) []string {
 	p.queues.mu.Lock()
 	defer p.queues.mu.Unlock()

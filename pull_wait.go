@@ -11,38 +11,38 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// How calls of a Puller's Claim wait for tasks.
+// How calls of Puller.Claim wait for tasks.
 
 const (
-	maxLooking = 2 // calls that wait and look for tasks at a time
+	maxLooking = 2 // waiting calls that may look for tasks at a time
 
-	firstPause, longestPause = 50 * time.Millisecond, time.Second // between looks, where nobody tells of tasks
+	firstPause, longestPause = 50 * time.Millisecond, time.Second // between looks, if the engine sends no hints
 )
 
-// watches are those for the queues that calls wait for.
+// watches are the watches for the queues that calls wait for.
 type watches struct {
-	looking chan struct{} // a place for each call that looks
+	looking chan struct{} // one place for each call that looks
 
 	mu sync.Mutex
 	of map[string]*watch // by the names of the queues
 }
 
-// watch is shared by the calls that wait for tasks of the same queues: what one of them did not find is
-// not there for the others either.
+// watch is shared by the calls that wait for tasks of the same queues: if one of them finds no tasks, there are
+// none for the others either.
 type watch struct {
 	all    *watches
 	queues []string
 	calls  int
 	vain   time.Time     // when the latest look that found nothing began
 	told   time.Time     // when the latest hint came
-	hint   chan struct{} // closed at the next one
+	hint   chan struct{} // closed at the next hint
 }
 
 func newWatches() *watches {
 	return &watches{looking: make(chan struct{}, maxLooking), of: map[string]*watch{}}
 }
 
-// join is the watch for some queues. The caller leaves it.
+// join returns the watch for some queues. The caller must leave it.
 func (w *watches) join(queues []string) *watch {
 	queues = slices.Compact(slices.Sorted(slices.Values(queues)))
 	name := strings.Join(queues, " ")
@@ -63,7 +63,7 @@ func (o *watch) leave() {
 	}
 }
 
-// wake tells those that wait for one of some queues that there may be tasks; none: of any.
+// wake tells the calls that wait for any of the queues that there may be tasks. No queues means all queues.
 func (w *watches) wake(queues []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,7 +76,7 @@ func (w *watches) wake(queues []string) {
 	}
 }
 
-// hinted is a channel that is closed at the next hint.
+// hinted returns a channel that is closed at the next hint.
 func (o *watch) hinted() <-chan struct{} {
 	o.all.mu.Lock()
 	defer o.all.mu.Unlock()
@@ -89,7 +89,7 @@ func (o *watch) toldAt() time.Time {
 	return o.told
 }
 
-// knows reports whether somebody has looked in vain since.
+// knows reports whether a look that began after since has found nothing.
 func (o *watch) knows(since time.Time) bool {
 	o.all.mu.Lock()
 	defer o.all.mu.Unlock()
@@ -104,8 +104,8 @@ func (o *watch) foundNothing(begun time.Time) {
 	}
 }
 
-// wait claims, and goes on until it has tasks or the time is over. It looks when there may be tasks,
-// and now and then.
+// wait claims repeatedly until it has tasks or the time is over. It looks when there may be tasks, and
+// occasionally in between.
 func (p *Puller) wait(ctx context.Context, r Pull) ([]Lent, error) {
 	o := p.watches.join(r.Queues)
 	defer o.leave()
@@ -134,8 +134,8 @@ func (p *Puller) wait(ctx context.Context, r Pull) ([]Lent, error) {
 	}
 }
 
-// look claims once, unless a look that began since then has found nothing. Many that wait at a time
-// keep no more than a few connections busy.
+// look claims once, unless a look that began after since has found nothing. So many waiting calls keep only a few
+// connections busy.
 func (p *Puller) look(ctx context.Context, r Pull, o *watch, since time.Time) ([]Lent, error) {
 	select {
 	case p.watches.looking <- struct{}{}:

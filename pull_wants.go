@@ -9,20 +9,20 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// What a puller's beats say of those it lends to: to everybody else they are one worker.
+// What a puller's heartbeats report about its external workers: to all others, they are one worker.
 
 const (
-	wantedFor  = time.Minute // after the last Claim that named a queue, the queue counts as taken from
-	mostWanted = 1000        // queues that are remembered
+	wantedFor  = time.Minute // a queue counts as taken from for this long after the last Claim that named it
+	mostWanted = 1000        // maximum number of queues remembered
 )
 
 // appetite is what callers of Claim have asked for.
 type appetite struct {
 	queues  map[string]time.Time // when a call that named the queue last began or ended
-	waiting int                  // tasks that the calls under way ask for
+	waiting int                  // tasks that the calls in progress ask for
 }
 
-// want notes that a Claim is under way. The caller calls end when it is over.
+// want records that a Claim is in progress. The caller calls end when it is over.
 func (p *Puller) want(queues []string, limit int) (end func()) {
 	p.wanted(queues, limit)
 	return func() { p.wanted(queues, -limit) }
@@ -40,9 +40,9 @@ func (p *Puller) wanted(queues []string, more int) {
 	}
 }
 
-// about is the puller as a worker. It takes any kind from the queues that were asked for of
-// late and from those whose tasks are lent. It has room for one task at least, as somebody
-// may ask at any moment.
+// about describes the puller as a worker. It takes any kind of task from the queues that were recently asked for
+// and from those whose tasks are lent. It always has room for at least one task, since a call may come at any
+// time.
 func (p *Puller) about(host string) store.Worker {
 	w := store.Worker{Host: host, PID: os.Getpid(), Version: Version()}
 	p.mu.Lock()

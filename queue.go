@@ -15,7 +15,7 @@ import (
 
 const (
 	queueRecord  = tend.QueueKind
-	queueRefresh = time.Second // how old the settings may be by which a worker claims
+	queueRefresh = time.Second // maximum age of the settings that a worker claims by
 )
 
 // Queue is a queue with its settings and its depth.
@@ -24,8 +24,8 @@ type Queue struct {
 	Paused    bool
 	Aging     Aging
 	Retention QueueRetention
-	Archive   *bool           // whether its finished tasks are archived; nil: as SetArchiveAll says
-	Tasks     map[State]int64 // unfinished ones
+	Archive   *bool           // whether its finished tasks are archived; nil means the setting of SetArchiveAll
+	Tasks     map[State]int64 // unfinished tasks by state
 	Oldest    time.Duration   // how long the oldest available task has been due
 }
 
@@ -37,20 +37,19 @@ type queueSettings struct {
 	Archive   *bool          `json:"archive,omitempty"`
 }
 
-// Aging lets the tasks of a queue rise while they wait, so that none waits for ever
-// behind more urgent ones.
+// Aging raises the priority of tasks while they wait, so that no task waits forever behind more urgent ones.
 //
 //	type Aging struct {
-//		Every time.Duration // how long a task waits for each rise, 1 s at least; 0: tasks do not age
-//		To    int16         // the priority that they rise to, by half of the distance each time
+//		Every time.Duration // waiting time per step, at least 1 s; 0 turns aging off
+//		To    int16         // target priority; each step covers half of the remaining distance
 //	}
 type Aging = tend.Aging
 
-// SetAging has the tasks of a queue rise while they wait, or with a zero Aging no
-// longer. It is off by default: it has the process that leads read what waits, once
-// for each rise, and a rise costs as much as a change of priority by hand.
+// SetAging sets how the tasks of a queue rise in priority while they wait. A zero Aging turns aging off, which is
+// the default. With aging, the leader reads the waiting tasks once per step, and each rise costs as much as a
+// change of priority by hand.
 //
-// The error is an *InvalidError for what was passed in.
+// The error is an *InvalidError if the input is invalid.
 func (c *Client) SetAging(ctx context.Context, queue string, a Aging) error {
 	if a.Every == 0 {
 		a = Aging{}
@@ -60,22 +59,21 @@ func (c *Client) SetAging(ctx context.Context, queue string, a Aging) error {
 	return c.setQueue(ctx, queue, func(s *queueSettings) { s.Aging = a })
 }
 
-// QueueRetention says how long the finished tasks of one queue are kept, by outcome. A
-// zero field is what holds for all queues: WorkerConfig.Retention of whoever leads.
+// QueueRetention is how long the finished tasks of one queue are kept, by outcome. A zero field means the value
+// for all queues: WorkerConfig.Retention of the leader.
 //
 //	type QueueRetention struct {
-//		Completed, Cancelled, Discarded time.Duration // 1 s at least, or Forever
+//		Completed, Cancelled, Discarded time.Duration // at least 1 s, or Forever
 //	}
 type QueueRetention = tend.QueueRetention
 
-// Forever is a retention without an end: what has finished is never deleted.
+// Forever is a retention without end: finished tasks are never deleted.
 const Forever = tend.Forever
 
-// SetRetention has the finished tasks of a queue kept for another time than others, or
-// with a zero QueueRetention for the same. It counts whoever leads, and for tasks that
-// have ended before as well.
+// SetRetention sets how long the finished tasks of a queue are kept. A zero QueueRetention restores the value for
+// all queues. The setting applies whichever process is the leader, and also to tasks that have already finished.
 //
-// The error is an *InvalidError for what was passed in.
+// The error is an *InvalidError if the input is invalid.
 func (c *Client) SetRetention(ctx context.Context, queue string, r QueueRetention) error {
 	for _, field := range []struct {
 		name string
@@ -91,20 +89,18 @@ func (c *Client) SetRetention(ctx context.Context, queue string, r QueueRetentio
 	return c.setQueue(ctx, queue, func(s *queueSettings) { s.Retention = r })
 }
 
-// PauseQueue keeps workers from claiming tasks of the queue, within about a
-// second; running tasks go on. Pausing twice is no error, nor is a queue that has no
-// tasks yet.
+// PauseQueue stops workers from claiming tasks of the queue, within about a second. Running tasks continue.
+// Pausing a paused queue, or one that has no tasks yet, is not an error.
 func (c *Client) PauseQueue(ctx context.Context, name string) error {
 	return c.setQueue(ctx, name, func(s *queueSettings) { s.Paused = true })
 }
 
-// ResumeQueue ends a pause, within about a second. A queue that is not paused is no
-// error.
+// ResumeQueue ends a pause, within about a second. Resuming a queue that is not paused is not an error.
 func (c *Client) ResumeQueue(ctx context.Context, name string) error {
 	return c.setQueue(ctx, name, func(s *queueSettings) { s.Paused = false })
 }
 
-// Paused reports whether a queue is paused, without counting what is in it.
+// Paused reports whether a queue is paused, without counting its tasks.
 func (c *Client) Paused(ctx context.Context, name string) (bool, error) {
 	r, err := c.record(ctx, queueRecord, name)
 	if err != nil || len(r.Body) == 0 {
@@ -117,15 +113,14 @@ func (c *Client) Paused(ctx context.Context, name string) (bool, error) {
 	return s.Paused, nil
 }
 
-// Queues lists by name the queues that have or had tasks, settings, limits or a living
-// worker. A queue without any of these but tasks that it had stays listed until RemoveQueue;
-// the process that leads notes it within seconds.
+// Queues lists, by name, the queues that have or had tasks, settings, limits or a live worker. A queue that only
+// had tasks in the past stays listed until RemoveQueue; the leader records it within seconds.
 func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 	queues, _, err := c.QueuesAndWorkers(ctx)
 	return queues, err
 }
 
-// QueuesAndWorkers is Queues and Workers at once, which costs no more than Queues alone.
+// QueuesAndWorkers returns the results of Queues and Workers, at the cost of Queues alone.
 func (c *Client) QueuesAndWorkers(ctx context.Context) ([]Queue, []store.Worker, error) {
 	queues, workers, err := c.queuesAndWorkers(ctx)
 	if err != nil {
@@ -198,8 +193,8 @@ func (c *Client) queuesAndWorkers(ctx context.Context) ([]Queue, []store.Worker,
 	return queues, workers, nil
 }
 
-// setQueue changes the settings of a queue. What takes away a setting of a queue without any
-// writes nothing, so that a misspelt name makes no queue.
+// setQueue changes the settings of a queue. Removing a setting from a queue that has no settings writes nothing,
+// so that a misspelled name does not create a queue.
 func (c *Client) setQueue(ctx context.Context, name string, change func(*queueSettings)) error {
 	if err := ValidateName("queue", name); err != nil {
 		return err
@@ -224,14 +219,14 @@ func (c *Client) setQueue(ctx context.Context, name string, change func(*queueSe
 	return nil
 }
 
-// changeRecord reads a record, changes it and writes it, again and again until
-// nobody came between. A nil body deletes; a record that does not exist has none.
+// changeRecord reads a record, changes it and writes it, and repeats this until no other writer interferes. A nil
+// body deletes the record; a record that does not exist has a nil body.
 func (c *Client) changeRecord(ctx context.Context, kind, name string, change func(body []byte) ([]byte, error)) error {
 	return c.changeAmong(ctx, kind, name, func(body []byte, _ []store.Record) ([]byte, error) { return change(body) })
 }
 
-// changeAmong is changeRecord for a change that depends on the other records of the kind, as they
-// were read with this one.
+// changeAmong is like changeRecord, for a change that depends on the other records of the kind, as read together
+// with this one.
 func (c *Client) changeAmong(
 	ctx context.Context, kind, name string, change func(body []byte, all []store.Record) ([]byte, error),
 ) error {
@@ -259,7 +254,7 @@ func (c *Client) record(ctx context.Context, kind, name string) (store.Record, e
 	return recordOf(all, kind, name), err
 }
 
-// recordOf finds a record; one that does not exist has no version.
+// recordOf finds a record by name. If it does not exist, the result has version zero.
 func recordOf(all []store.Record, kind, name string) store.Record {
 	for _, r := range all {
 		if r.Name == name {

@@ -10,9 +10,8 @@ import (
 	"github.com/tuskqueue/tusk/internal/tend"
 )
 
-// KnowsQueue reports whether there is anything of a queue: a task, now or before, a setting,
-// a limit, a schedule, or a living worker that takes its tasks. Whoever asks before a change
-// finds misspelt names.
+// KnowsQueue reports whether a queue is known: whether it has or had a task, or has a setting, a limit, a
+// schedule, or a live worker that takes its tasks. Call it before a change to detect misspelled names.
 func (c *Client) KnowsQueue(ctx context.Context, name string) (bool, error) {
 	if err := ValidateName("queue", name); err != nil {
 		return false, err
@@ -25,8 +24,7 @@ func (c *Client) KnowsQueue(ctx context.Context, name string) (bool, error) {
 	return len(tasks) > 0, err
 }
 
-// QueueNames lists the names that are known without looking at finished tasks, for
-// whoever completes or corrects one.
+// QueueNames lists the names that are known without reading finished tasks, for completing or correcting a name.
 func (c *Client) QueueNames(ctx context.Context) ([]string, error) {
 	queues, err := c.Queues(ctx)
 	if err != nil {
@@ -47,12 +45,12 @@ func (c *Client) QueueNames(ctx context.Context) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// QueueInUseError says why a queue cannot be removed. It is an ErrRefused.
+// QueueInUseError says why a queue cannot be removed. It matches ErrRefused.
 type QueueInUseError struct {
 	Queue    string
-	Tasks    int64  // unfinished ones
-	Workers  int    // that take its tasks
-	Schedule string // one that enqueues into it
+	Tasks    int64  // number of unfinished tasks
+	Workers  int    // number of workers that take its tasks
+	Schedule string // name of a schedule that enqueues into it
 }
 
 func (e *QueueInUseError) Error() string {
@@ -70,12 +68,11 @@ func (e *QueueInUseError) Error() string {
 // Is makes errors.Is(err, ErrRefused) true.
 func (e *QueueInUseError) Is(target error) bool { return target == ErrRefused }
 
-// RemoveQueue takes a queue off the lists and forgets its settings: its pause, its aging,
-// its limits, how long it keeps its tasks. Finished tasks stay until their retention is
-// over. The next task of that queue brings it back.
+// RemoveQueue removes a queue from the lists and deletes its settings: pause, aging, limits and retention.
+// Finished tasks stay until their retention expires. The next task enqueued into the queue brings it back.
 //
-// Errors: ErrNotFound when nothing is known of the queue; a *QueueInUseError when it has
-// unfinished tasks, a schedule or a worker.
+// Errors: ErrNotFound if the queue is not known; a *QueueInUseError if it has unfinished tasks, a schedule or a
+// worker.
 func (c *Client) RemoveQueue(ctx context.Context, name string) error {
 	known, err := c.KnowsQueue(ctx, name)
 	switch {
@@ -138,7 +135,7 @@ func (c *Client) queueInUse(ctx context.Context, name string) error {
 	return &use
 }
 
-// namedQueues lists the queues that have had a task and were not removed since.
+// namedQueues lists the queues that have had a task and have not been removed since.
 func (c *Client) namedQueues(ctx context.Context) ([]string, error) {
 	records, err := c.store.Records(ctx, tend.NameKind)
 	if err != nil {

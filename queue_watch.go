@@ -18,22 +18,22 @@ import (
 type queueWatch struct {
 	client  *Client
 	queues  []string
-	worker  func() ID // which may be quiet; nil: none is
+	worker  func() ID // a worker that may be quiet; nil means none
 	changed func()
 	loop    *loop.Loop
 
-	// Where the engine can look at more with the same trip: nil, or told who leads, and what was
-	// found in the queues that rest; and after what pause the next look comes.
+	// Used if the engine can read more in the same round trip; nil otherwise. They receive the leader, and what
+	// was found in the resting queues, with the pause until the next look.
 	leads  func(leader ID, now time.Time, pause time.Duration)
 	rests  func() []string
 	rarest time.Duration // the longest pause between looks
 	looked func(began time.Time, found []string, pause time.Duration)
 
 	mu     sync.Mutex
-	read   time.Time       // when the settings that are known were read
-	heard  bool            // of tasks, since then
-	paused map[string]bool // or this worker is quiet; nil: not known yet
-	most   map[string]int  // limits of how many of a queue a worker may hold
+	read   time.Time       // when the known settings were read
+	heard  bool            // whether a hint of tasks has come since then
+	paused map[string]bool // paused, or this worker is quiet; nil means not known yet
+	most   map[string]int  // limits of how many tasks of a queue a worker may hold
 }
 
 func newQueueWatch(c *Client, queues []string, log *slog.Logger) *queueWatch {
@@ -42,9 +42,8 @@ func newQueueWatch(c *Client, queues []string, log *slog.Logger) *queueWatch {
 	return w
 }
 
-// open lists the queues that are not paused, and how many tasks of a queue a worker
-// may hold; none before the first look, so that a worker never claims from a queue
-// that was paused before it started.
+// open lists the queues that are not paused, and how many tasks of each a worker may hold. It lists none before
+// the first look, so that a worker never claims from a queue that was paused before the worker started.
 func (w *queueWatch) open() (open []string, most map[string]int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,16 +59,16 @@ func (w *queueWatch) open() (open []string, most map[string]int) {
 	return open, w.most
 }
 
-// settings are what a look tells of queues.
+// settings are the result of a look at the queues.
 type settings struct {
 	queues []store.Record
 	limits map[string]Limits
 	pause  time.Duration // until the next look
-	rested bool          // the source rested
-	found  []string      // where tasks may be, of the queues that it rested on
+	rested bool          // whether the source was resting
+	found  []string      // the resting queues that may have tasks
 }
 
-// settings reads the settings of queues, and the limits of all, in one trip where the engine can.
+// settings reads the settings of the queues and all limits, in one round trip if the engine supports that.
 func (w *queueWatch) settings(ctx context.Context) (s settings, err error) {
 	c := w.client
 	s.pause = queueRefresh
@@ -105,14 +104,14 @@ func (w *queueWatch) settings(ctx context.Context) (s settings, err error) {
 	return s, err
 }
 
-// lookAgain is the pause after a look that found nothing, of one of so many workers with the same
-// queues. Together they look once a second; none looks less often than every ten seconds.
+// lookAgain returns the pause after a look that found nothing, for one of several workers with the same queues.
+// Together they look once a second; each looks at least every ten seconds.
 func lookAgain(workers int) time.Duration {
 	return min(time.Duration(workers)*queueRefresh, 10*queueRefresh)
 }
 
-// hear is told that queues may have tasks. It reports whether the settings are too old to claim by:
-// then it reads them first, and tells the source what it finds.
+// hear receives a hint that queues may have tasks. It reports whether the settings are too old to claim by. In
+// that case it makes the loop read them first, which then tells the source what it finds.
 func (w *queueWatch) hear() (first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -124,7 +123,7 @@ func (w *queueWatch) hear() (first bool) {
 	return true
 }
 
-// forget reports whether anything was heard, once.
+// forget reports whether a hint has come, and resets that.
 func (w *queueWatch) forget() (heard bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -8,21 +8,19 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// A handler says how its attempt ended by what it returns: nil completes the
-// task, an error fails the attempt, which is retried by the task's policy, and
-// the errors below say something else.
+// A handler says how its attempt ended by its return value: nil completes the task, an error fails the attempt,
+// which is then retried under the task's policy, and the errors below have other meanings.
 
-// Snooze is returned by a handler to be called again after d. The attempt does
-// not count.
+// Snooze is returned by a handler that wants to be called again after d. The attempt does not count.
 func Snooze(d time.Duration) error { return &lifecycle.SnoozeError{Delay: max(d, 0)} }
 
-// Cancel is returned by a handler to call the task off for good. It is no failure.
+// Cancel is returned by a handler to cancel the task permanently. The attempt does not count as failed.
 func Cancel(reason string) error {
 	return &lifecycle.StopError{State: store.Cancelled, Reason: lifecycle.Clean(reason, 1<<10)}
 }
 
-// Discard is returned by a handler whose failure no retry would mend: the task
-// joins the dead letters with err as its error.
+// Discard is returned by a handler when a retry would not help: the task is discarded, that is, it joins the dead
+// letters, with err as its error.
 func Discard(err error) error {
 	if err == nil {
 		return &lifecycle.StopError{State: store.Discarded, Reason: "discarded by its handler"}
@@ -30,8 +28,8 @@ func Discard(err error) error {
 	return &lifecycle.StopError{State: store.Discarded, Reason: "discarded by its handler", Err: err}
 }
 
-// RetryAfter is returned by a handler whose attempt failed with err and that
-// knows better than the policy when to try again. The attempt counts.
+// RetryAfter is returned by a handler whose attempt failed with err, to set the delay before the next attempt
+// instead of the policy. The attempt counts.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		err = fmt.Errorf("to be retried after %v", d)

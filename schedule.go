@@ -11,47 +11,44 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Schedule is a durable plan that enqueues a task at each tick. Whichever process
-// leads fires it: once per tick, however many workers there are, and planned from
-// the tick before, so that it does not drift.
+// Schedule is a durable plan that enqueues a task at each tick. The leader fires it once per tick, however many
+// workers there are. Each tick is planned from the previous one, so the schedule does not drift.
 type Schedule struct {
 	Name string
-	// Spec is a cron expression of five fields, or "@every 15m" for a fixed period;
-	// see package cron. Zone is the time zone it is read in; default: UTC.
+	// Spec is a cron expression of five fields, or "@every 15m" for a fixed period; see package cron. Zone is the
+	// time zone that applies to Spec; default: UTC.
 	Spec, Zone string
-	// Start is the first run of a period, from which the others count; of a cron
-	// expression it is the time before which no tick comes. If it has passed by more than
-	// a minute when the schedule is stored, the runs since are not made up for. The zero
-	// time sets none: periods count from 1970-01-01 00:00 UTC. See At.
+	// Start is the first run of a period, from which the others count. For a cron expression, no tick comes before
+	// it. If Start is more than a minute in the past when the schedule is stored, the runs since then are not made
+	// up for. The zero value means no start: periods count from 1970-01-01 00:00 UTC. See At.
 	Start time.Time
 
 	Args    Args
-	Options *Options // of the tasks; run time, expiry instant, key and id are the schedule's own
+	Options *Options // of the tasks; the schedule itself sets run time, expiry instant, key and id
 
 	Missed  MissedPolicy  // default: MissedOnce
-	Cap     int           // most missed ticks that MissedAll runs, up to 10,000; default: 100
+	Cap     int           // maximum number of missed ticks that MissedAll runs, up to 10,000; default: 100
 	Overlap OverlapPolicy // default: OverlapSkip
-	Jitter  time.Duration // each run is delayed by a random part of it; at most a day
+	Jitter  time.Duration // upper bound of the random delay of each run; at most one day
 }
 
-// MissedPolicy says what becomes of ticks that nobody fired within a minute, because no
-// process led.
+// MissedPolicy says what happens to ticks that were not fired within a minute because there was no leader.
 type MissedPolicy = tick.Missed
 
-// OverlapPolicy says what becomes of a tick while an earlier one's task is unfinished.
+// OverlapPolicy says what happens to a tick while the task of an earlier tick is unfinished.
 type OverlapPolicy = tick.Overlap
 
-// The policies for missed ticks and for ticks that overlap.
+// The policies for missed ticks and for overlapping ticks.
 const (
-	MissedOnce    = tick.MissedOnce    // one run stands for all of them: the default
-	MissedSkip    = tick.MissedSkip    // they are dropped
-	MissedAll     = tick.MissedAll     // each runs, but for all before the latest Cap of them
-	OverlapSkip   = tick.OverlapSkip   // the tick is dropped: the default
-	OverlapBuffer = tick.OverlapBuffer // one run follows when the present one has ended, for the latest tick
-	OverlapAllow  = tick.OverlapAllow  // they run side by side
+	MissedOnce    = tick.MissedOnce    // one run stands for all of them; the default
+	MissedSkip    = tick.MissedSkip    // all are dropped
+	MissedAll     = tick.MissedAll     // each of the latest Cap ticks runs; earlier ones are dropped
+	OverlapSkip   = tick.OverlapSkip   // the tick is dropped; the default
+	OverlapBuffer = tick.OverlapBuffer // one run, for the latest tick, follows when the current one has ended
+	OverlapAllow  = tick.OverlapAllow  // the runs overlap
 )
 
-// ScheduleInfo is a schedule as it is stored: beside what Schedule says
+// ScheduleInfo is a schedule as it is stored. In addition to the fields of Schedule it has
 //
 //	Kind, Queue, Tenant, Partition string
 //	Args, Settings                 json.RawMessage
@@ -59,23 +56,22 @@ const (
 //	Tags                           []string
 //	Paused                         bool
 //
-//	Next, Last     time.Time // the next tick, and the last one that was fired; zero: none
-//	Ahead          time.Time // ticks before it were fired by a clock that was ahead; zero: none
-//	LastTask       string    // the id of that one's task
-//	Fired, Skipped int64     // ticks that were fired, and those that were dropped: by a policy,
-//	               // or because an unfinished task has their key
+//	Next, Last     time.Time // the next tick and the last one that was fired; zero means none
+//	Ahead          time.Time // ticks before it were fired by a clock that was ahead; zero means none
+//	LastTask       string    // the id of the task of the last tick
+//	Fired, Skipped int64     // number of ticks fired, and of ticks dropped by a policy or
+//	               // because an unfinished task has their key
 type ScheduleInfo struct {
 	Name string
 	tick.Schedule
-	Words string // the spec in plain words
+	Words string // Spec in plain words
 }
 
-// PutSchedule creates a schedule or changes the one of that name. Code wins over
-// the database for all that Schedule says; a pause is the operator's and stays,
-// and the next tick is planned anew only when Spec, Zone or Start changed.
+// PutSchedule creates a schedule or changes the one with that name. The fields of Schedule replace what is stored.
+// A pause belongs to the operator and stays. The next tick is planned again only if Spec, Zone or Start changed.
 //
-// The error is an *InvalidError for what was passed in, and when there is no room for it:
-// see MaxScheduleBytes.
+// The error is an *InvalidError if the input is invalid or if there is no room for the schedule; see
+// MaxScheduleBytes.
 func (c *Client) PutSchedule(ctx context.Context, s Schedule) error {
 	doc, err := c.scheduleDocument(s)
 	if err != nil {
@@ -98,8 +94,8 @@ func (c *Client) PutSchedule(ctx context.Context, s Schedule) error {
 	return nil
 }
 
-// follow takes over from the stored document, if there is one, what PutSchedule leaves as it is,
-// and plans the next tick where that is needed.
+// follow copies from the stored document, if there is one, what PutSchedule leaves unchanged, and plans the next
+// tick if needed.
 func follow(doc *tick.Schedule, body []byte) error {
 	if len(body) == 0 {
 		return doc.Plan(time.Now())
@@ -135,7 +131,7 @@ func (c *Client) Schedules(ctx context.Context) ([]ScheduleInfo, error) {
 	return infos, nil
 }
 
-// Schedule returns a schedule. The error is ErrNotFound when there is none.
+// Schedule returns the schedule with that name. The error is ErrNotFound if there is none.
 func (c *Client) Schedule(ctx context.Context, name string) (ScheduleInfo, error) {
 	all, err := c.Schedules(ctx)
 	if err != nil {
@@ -149,20 +145,20 @@ func (c *Client) Schedule(ctx context.Context, name string) (ScheduleInfo, error
 	return ScheduleInfo{}, fmt.Errorf("schedule %s: %w", name, ErrNotFound)
 }
 
-// RemoveSchedule deletes a schedule; tasks that it has enqueued stay. The error
-// is ErrNotFound when there is none.
+// RemoveSchedule deletes a schedule. Tasks that it has enqueued stay. The error is ErrNotFound if there is no such
+// schedule.
 func (c *Client) RemoveSchedule(ctx context.Context, name string) error {
 	return c.changeSchedule(ctx, name, func(*tick.Schedule) bool { return false })
 }
 
-// PauseSchedule keeps a schedule from firing. Ticks that pass meanwhile are not
-// made up for. The error is ErrNotFound when there is none.
+// PauseSchedule keeps a schedule from firing. Ticks that pass during the pause are not made up for. The error is
+// ErrNotFound if there is no such schedule.
 func (c *Client) PauseSchedule(ctx context.Context, name string) error {
 	return c.changeSchedule(ctx, name, func(s *tick.Schedule) bool { s.Paused = true; return true })
 }
 
-// ResumeSchedule ends a pause: the next tick is the first after now. The error is
-// ErrNotFound when there is none.
+// ResumeSchedule ends a pause. The next tick is the first one after now. The error is ErrNotFound if there is no
+// such schedule.
 func (c *Client) ResumeSchedule(ctx context.Context, name string) error {
 	return c.changeSchedule(ctx, name, func(s *tick.Schedule) bool {
 		if s.Paused {
@@ -172,9 +168,8 @@ func (c *Client) ResumeSchedule(ctx context.Context, name string) error {
 	})
 }
 
-// RunSchedule enqueues a schedule's task now, beside its plan, whatever its
-// overlap policy and whether it is paused or not. The error is ErrNotFound when
-// there is none.
+// RunSchedule enqueues the schedule's task now, in addition to its plan, whatever its overlap policy and even if
+// it is paused. The error is ErrNotFound if there is no such schedule.
 func (c *Client) RunSchedule(ctx context.Context, name string) (Enqueued, error) {
 	r, err := c.record(ctx, tick.RecordKind, name)
 	if err == nil && r.Version == 0 {
@@ -203,7 +198,7 @@ func (c *Client) RunSchedule(ctx context.Context, name string) (Enqueued, error)
 	return results[0], nil
 }
 
-// changeSchedule changes a stored schedule, or deletes it when change says false.
+// changeSchedule changes a stored schedule, or deletes it if change returns false.
 func (c *Client) changeSchedule(ctx context.Context, name string, change func(*tick.Schedule) bool) error {
 	err := c.changeRecord(ctx, tick.RecordKind, name, func(body []byte) ([]byte, error) {
 		if len(body) == 0 {

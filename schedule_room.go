@@ -8,9 +8,9 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// How many schedules a database may have, and how many bytes as JSON, args included: the leader and
-// every list hold all of them in memory. Those of one tenant may be a quarter of that, so that no
-// tenant takes the room of the others.
+// Limits of the schedules in a database, in number and in bytes of JSON including args: the leader and every list
+// hold all of them in memory. One tenant may use a quarter of that, so that no tenant takes the room of the
+// others.
 const (
 	MaxSchedules     = 10000
 	MaxScheduleBytes = 6 << 20
@@ -18,12 +18,12 @@ const (
 	tenantShare = 4
 )
 
-// scheduleSum is how many schedules there are, and how large.
+// scheduleSum is the number of schedules and their total size.
 type scheduleSum struct{ schedules, bytes int }
 
 func (s *scheduleSum) add(bytes int) { s.schedules, s.bytes = s.schedules+1, s.bytes+bytes }
 
-// within refuses what is more than a part of what a database may have.
+// within refuses a sum that exceeds the limits divided by part.
 func (s scheduleSum) within(whose string, part int) error {
 	if s.schedules <= MaxSchedules/part && s.bytes <= MaxScheduleBytes/part {
 		return nil
@@ -34,7 +34,7 @@ func (s scheduleSum) within(whose string, part int) error {
 		whose, s.schedules, s.bytes, MaxSchedules/part, MaxScheduleBytes/part)
 }
 
-// roomForSchedule refuses a schedule of so many bytes if there is no room for it beside the others.
+// roomForSchedule refuses a schedule of that size if there is no room for it beside the others.
 func roomForSchedule(name, tenant string, bytes int, others []store.Record) error {
 	all, own := scheduleSum{1, bytes}, scheduleSum{1, bytes}
 	for _, r := range others {

@@ -10,44 +10,44 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// strangers are tasks of kinds that a worker has no handler for. It hands them back. One that another
-// worker has a handler for comes back ever more rarely; one that nobody has a handler for is put off
-// until the leader sees a worker that has.
+// strangers are tasks of kinds that a worker has no handler for. The worker hands them back. If another worker has
+// a handler, the task comes back less and less often; if no worker has one, the task is postponed until the leader
+// sees a worker that has.
 type strangers struct {
 	client *Client
 	worker func() ID
 
 	mu     sync.Mutex
-	met    map[ID]int // how often each was handed back
+	met    map[ID]int // how often each task was handed back
 	kinds  map[kindOf]*strange
 	living []store.Worker
 	looked time.Time
-	known  bool // who lives, at that time
+	known  bool // whether the live workers are known, at that time
 
-	refused time.Time // when the leader could last not be told of a kind
+	refused time.Time // when informing the leader of a kind last failed
 }
 
 // kindOf is a kind of tasks in a queue.
 type kindOf struct{ queue, kind string }
 
-// strange is what a worker knows of a kind that nobody has.
+// strange is what a worker knows of a kind that no worker has a handler for.
 type strange struct {
-	since time.Time // nobody has it
-	noted time.Time // when the leader was last told; zero: it does not know
+	since time.Time // when that was first seen
+	noted time.Time // when the leader was last informed; zero means it does not know
 }
 
 const (
-	mostStrangers = 10000       // that are remembered; then all are forgotten
-	livingFor     = time.Second // how long a look at the workers is believed
-	// settles is how long nobody has to have a kind before its tasks are put off: a worker that is started anew
-	// is not missed.
+	mostStrangers = 10000       // tasks that are remembered; beyond that all are forgotten
+	livingFor     = time.Second // how long the list of workers is used
+	// settles is how long a kind must be without a worker that has a handler for it before its tasks are
+	// postponed, so that a restart of a worker does not count.
 	settles = 4 * time.Second
-	// refusedFor is how long a leader that could not be told is told of no other kind.
+	// refusedFor is how long the leader is not informed of other kinds after informing it failed.
 	refusedFor = time.Minute
 )
 
-// meet says of a task that this worker cannot run how often it has come, and whether another
-// worker could run it. If that cannot be found out nobody can, for now.
+// meet returns an error that says, for a task that this worker cannot run, how often it has come, and whether
+// another worker could run it. If that cannot be determined, no worker can for now.
 func (s *strangers) meet(ctx context.Context, t *store.Task) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,8 +80,8 @@ func (s *strangers) meet(ctx context.Context, t *store.Task) error {
 	return unknown
 }
 
-// note reports whether the leader knows that tasks of a kind are put off. What it is told is stored before the
-// first of them is.
+// note reports whether the leader knows that tasks of a kind are postponed. The leader's note is stored before the
+// first of them is postponed.
 func (s *strangers) note(ctx context.Context, of kindOf) bool {
 	if s.kinds == nil || len(s.kinds) >= mostStrangers {
 		s.kinds = map[kindOf]*strange{}

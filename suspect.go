@@ -12,27 +12,26 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// suspects are the tasks that a worker runs and whose last worker died. Before the
-// handler of such a task begins, the worker writes down that it does, so that the
-// leader can tell, if this worker dies as well, a task that was at work from one
-// that was only read ahead. Tasks of which no worker has died pay nothing for it.
+// suspects are the running tasks whose previous worker died. Before the handler of such a task starts, the worker
+// records that. If this worker dies as well, the leader can then distinguish a task whose handler was running from
+// one that was only read ahead. Other tasks are not affected.
 type suspects struct {
 	client *Client
 	worker func() ID
 
 	mu    sync.Mutex
 	begun []string // receipts
-	count int      // of begins so far
+	count int      // number of begins so far
 
-	writing sync.Mutex // held by who writes the record
-	written int        // begins that are written
+	writing sync.Mutex // held while the record is written
+	written int        // number of begins that are written
 	record  store.Record
 }
 
 const suspectPatience = 5 * time.Second
 
-// begin writes down that the handler of a suspect begins. Many at a time share one
-// write. If it fails the task runs all the same, and a crash is not held against it.
+// begin records that the handler of a suspect starts. Many concurrent calls share one write. If the write fails,
+// the task runs anyway, and a crash is not counted against it.
 func (s *suspects) begin(ctx context.Context, t *store.Task) {
 	s.mu.Lock()
 	s.begun = append(s.begun, receiptOf(t))
@@ -51,8 +50,8 @@ func (s *suspects) begin(ctx context.Context, t *store.Task) {
 	}
 }
 
-// write stores the record. One that somebody else changed, the leader by deleting
-// it, is written anew; so is one of an identity that the worker no longer has.
+// write stores the record. If somebody else changed it, such as the leader by deleting it, it is written again,
+// and also if it belongs to an identity that the worker no longer has.
 func (s *suspects) write(ctx context.Context) error {
 	s.mu.Lock()
 	body, err := json.Marshal(s.begun)
@@ -76,7 +75,7 @@ func (s *suspects) write(ctx context.Context) error {
 	return err
 }
 
-// end drops a suspect that has ended; the next write says so.
+// end removes a suspect that has ended. The next write stores that.
 func (s *suspects) end(t *store.Task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +83,7 @@ func (s *suspects) end(t *store.Task) {
 	s.begun = slices.DeleteFunc(s.begun, func(other string) bool { return other == r })
 }
 
-// forget deletes the record. If it fails the leader does so, in a while.
+// forget deletes the record. If that fails, the leader deletes it later.
 func (s *suspects) forget(ctx context.Context) {
 	s.writing.Lock()
 	defer s.writing.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// State is where a task is in its life.
+// State is the state of a task in its life cycle.
 type State = store.State
 
 // The eight states; see package store.
@@ -29,30 +29,28 @@ const (
 	StateDiscarded = store.Discarded
 )
 
-// TaskInfo is a task as its handler or an operator sees it: what the store knows,
-// and what its settings say.
+// TaskInfo is a task as its handler or an operator sees it: what the store knows, and its decoded settings.
 type TaskInfo struct {
 	store.Task
 	MaxAttempts  int
-	Timeout      time.Duration // 0: the handler's, else none
-	StallTimeout time.Duration // 0: the handler's, else none
+	Timeout      time.Duration // 0 means the handler's, or none
+	StallTimeout time.Duration // 0 means the handler's, or none
 	Backoff      Backoff
 	Metadata     map[string]string
-	Schedule     string    // the schedule that enqueued it; empty: none
-	Tick         time.Time // the tick for which it did
+	Schedule     string    // the schedule that enqueued it; empty means none
+	Tick         time.Time // the tick that it was enqueued for
 	Node         string    // its name in its workflow
-	Weight       int       // what it counts in rates
-	Deadline     time.Time // when it must have ended; zero: never
-	Ephemeral    bool      // not kept when it is completed
-	SourceTime   time.Time // when its key's source changed; zero: not told
-	Jumps        int       // how often its run of a pipeline has jumped back so far; see MaxJumps
-	// TraceContext is the W3C trace context that travels with the task (traceparent,
-	// tracestate). Children and next stages get that of the attempt, so middleware that
-	// traces sets it. Nil: the task is not traced.
+	Weight       int       // what it counts towards rates
+	Deadline     time.Time // when it must have ended; zero means never
+	Ephemeral    bool      // not kept after it completes
+	SourceTime   time.Time // when its key's source changed; zero means not set
+	Jumps        int       // how often its run of a pipeline has gone back so far; see MaxJumps
+	// TraceContext is the W3C trace context of the task (traceparent, tracestate). Children and next stages
+	// inherit the attempt's trace context, so tracing middleware sets it. nil means that the task is not traced.
 	TraceContext map[string]string
 }
 
-// Task is a task in the hands of its handler.
+// Task is a task as its handler receives it.
 type Task[T any] struct {
 	TaskInfo
 	Args T
@@ -61,11 +59,11 @@ type Task[T any] struct {
 	client  *Client
 }
 
-// RecordOutput stores v, encoded as JSON, as the task's output. The last one of
-// an attempt counts; it is stored with the attempt's outcome. One that takes more than
-// MaxOutputBytes goes to the client's Payloads at once.
+// RecordOutput encodes v as JSON and stores it as the task's output, together with the attempt's outcome. The last
+// call of an attempt counts. An output larger than MaxOutputBytes is written to the client's Payloads at once.
 //
-// The error is an *InvalidError when the client has none, or it takes more than MaxPayloadBytes.
+// The error is an *InvalidError if the output is too large and the client has no Payloads, or if it exceeds
+// MaxPayloadBytes.
 func (t *Task[T]) RecordOutput(v any) error {
 	output, err := json.Marshal(v)
 	if err != nil {
@@ -81,7 +79,7 @@ func (t *Task[T]) RecordOutput(v any) error {
 	return nil
 }
 
-// StreamOutput is RecordOutput of JSON that need not be in memory.
+// StreamOutput is like RecordOutput, for JSON that need not fit in memory.
 func (t *Task[T]) StreamOutput(ctx context.Context, r io.Reader) error {
 	output, err := t.client.readOutput(ctx, t.ID, r)
 	if err == nil {
@@ -90,8 +88,8 @@ func (t *Task[T]) StreamOutput(ctx context.Context, r io.Reader) error {
 	return err
 }
 
-// SetProgress tells how far the task is, in percent, with a short message. It is
-// stored within about a second, and is a sign of life for the stall timeout.
+// SetProgress sets the task's progress, in percent, with a short message. It is stored within about a second, and
+// is a sign of life for the stall timeout.
 func (t *Task[T]) SetProgress(percent float64, message string) {
 	if !(percent >= 0) {
 		percent = 0
@@ -99,26 +97,23 @@ func (t *Task[T]) SetProgress(percent float64, message string) {
 	t.attempt.SetProgress(store.Progress{Percent: min(percent, 100), Message: lifecycle.Clean(message, 1<<10)})
 }
 
-// Alive is a sign of life for the stall timeout, from a handler that has nothing to tell.
+// Alive is a sign of life for the stall timeout, for a handler that has nothing to report.
 func (t *Task[T]) Alive() { t.attempt.Alive() }
 
-// Logger returns a logger whose lines are stored with the task, each of them a sign of
-// life for the stall timeout. An attempt keeps
-// 1,000 lines or 256 KiB; a last line says when that is reached.
+// Logger returns a logger whose lines are stored with the task. Each line is a sign of life for the stall timeout.
+// An attempt keeps at most 1,000 lines or 256 KiB; a last line says when the limit is reached.
 func (t *Task[T]) Logger() *slog.Logger { return slog.New(&taskLog{attempt: t.attempt}) }
 
-// IdempotencyKey is the same for all attempts of the task: pass it to services
-// that can recognise a repeated request.
+// IdempotencyKey returns the same key for all attempts of the task. Pass it to services that can recognize a
+// repeated request.
 func (t *Task[T]) IdempotencyKey() string { return t.ID.String() }
 
-// CompleteTx completes the task inside the handler's own transaction (*sql.Tx, or
-// pgx.Tx on PostgreSQL) on the task's database: its effects and its completion
-// commit together or not at all. Commit and return nil afterwards. If the
-// transaction is not committed, the attempt counts as failed.
+// CompleteTx completes the task inside the handler's own transaction (*sql.Tx, or pgx.Tx on PostgreSQL) on the
+// task's database: the handler's effects and the completion commit together or not at all. Commit and return nil
+// afterwards. If the transaction is not committed, the attempt counts as failed.
 //
-// Errors: ErrLeaseLost when the task is no longer this attempt's, so that the
-// transaction must be rolled back; ErrUnsupported when the engine has no
-// transactions of that type.
+// Errors: ErrLeaseLost if the task no longer belongs to this attempt; the transaction must then be rolled back.
+// ErrUnsupported if the engine does not support transactions of that type.
 func (t *Task[T]) CompleteTx(ctx context.Context, tx any) error {
 	engine, ok := store.As[store.Transactor](t.client.store)
 	if !ok {
@@ -144,7 +139,7 @@ func (t *Task[T]) CompleteTx(ctx context.Context, tx any) error {
 	return ErrLeaseLost
 }
 
-// read takes over what the store says of a task.
+// read copies the task and decodes its settings.
 func (info *TaskInfo) read(t *store.Task) error {
 	info.Task, info.MaxAttempts, info.Weight = *t, lifecycle.DefaultMaxAttempts, 1
 	if len(t.Settings) == 0 {
@@ -169,11 +164,11 @@ func (info *TaskInfo) read(t *store.Task) error {
 	return nil
 }
 
-// taskLog is a slog.Handler that notes lines on an attempt.
+// taskLog is a slog.Handler that records lines on an attempt.
 type taskLog struct {
 	attempt *run.Attempt
 	prefix  string // group names of the attributes
-	attrs   string // those given before
+	attrs   string // attributes given before
 }
 
 func (l *taskLog) Enabled(context.Context, slog.Level) bool { return true }

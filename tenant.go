@@ -9,12 +9,11 @@ import (
 	"github.com/tuskqueue/tusk/internal/allot"
 )
 
-// SetTenantLimits sets what sets one tenant of a queue apart from others, and leaves
-// the queue's other limits as they are; the zero value takes it away. A queue without
-// limits gets them by it, and is fair from then on: see SetLimits.
+// SetTenantLimits sets the limits of one tenant of a queue and leaves the queue's other limits unchanged. The zero
+// value removes the tenant's limits. A queue without limits gets them by this call, and is fair from then on: see
+// SetLimits.
 //
-// Errors: an *InvalidError; ErrNotFound when it is to be taken away and the queue has
-// no limits.
+// Errors: an *InvalidError; ErrNotFound if the tenant's limits are to be removed and the queue has no limits.
 func (c *Client) SetTenantLimits(ctx context.Context, queue, tenant string, t TenantLimits) error {
 	if err := errors.Join(ValidateName("queue", queue), ValidateName("tenant", tenant),
 		validateOwn("", t)); err != nil {

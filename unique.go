@@ -11,20 +11,17 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Unique makes a task's key of what it is: its kind, its tenant, its args or some of
-// them, and a window of time.
+// Unique derives a task's key from its kind, its tenant, its args or some of them, and a time window.
 type Unique struct {
-	// Args are the names of those fields that count; "customer.id" is a field of a
-	// field. Default: all.
+	// Args names the fields that are part of the key; "customer.id" is a nested field. Default: all fields.
 	Args []string
-	// Window has one task enqueued in each window of time, whatever became of it:
-	// with an hour, one from each full hour to the next, by the client's clock and in
-	// UTC. It counts for as long as the task's history is kept. Default: one unfinished
-	// task at any time.
+	// Window allows one task per time window, whatever its outcome. With a window of an hour, that is one from
+	// each full hour to the next, by the client's clock and in UTC. It applies for as long as the task's history
+	// is kept. Default: one unfinished task at any time.
 	Window time.Duration
 }
 
-// uniquePrefix begins every key that Unique makes.
+// uniquePrefix begins every key that Unique generates.
 const uniquePrefix = "unique:"
 
 const (
@@ -54,7 +51,7 @@ func (u *Unique) validate(o *Options) error {
 	return within("unique: window", u.Window, time.Second, maxUniqueWindow)
 }
 
-// key gives a task its key. One of a window ends with the window's start.
+// key sets a task's key. With a window, the key ends with the window's start.
 func (u *Unique) key(n *store.NewTask, now time.Time) error {
 	chosen, err := u.choose(n.Args)
 	if err != nil {
@@ -72,7 +69,7 @@ func (u *Unique) key(n *store.NewTask, now time.Time) error {
 	return nil
 }
 
-// choose returns the args that count, in one form whatever the order of their fields.
+// choose returns the args that are part of the key, in a form that does not depend on the order of fields.
 func (u *Unique) choose(args []byte) ([]byte, error) {
 	var all any
 	d := json.NewDecoder(bytes.NewReader(args))

@@ -15,30 +15,29 @@ import (
 	"github.com/tuskqueue/tusk/internal/tick"
 )
 
-// Limits of what a task may carry. Each is named in the error of a task that
-// breaks it.
+// Limits of a task. The error of a task that exceeds one names the limit.
 const (
-	MaxArgsBytes     = 256 << 10 // unless the ClientConfig says otherwise
-	MaxArgsDepth     = 64        // of arrays and objects in each other
-	MaxKeyBytes      = 255       // of a key, and of a partition
+	MaxArgsBytes     = 256 << 10 // default; ClientConfig can change it
+	MaxArgsDepth     = 64        // nesting of arrays and objects
+	MaxKeyBytes      = 255       // of a key or a partition
 	MaxTags          = 16
 	MaxTagBytes      = 64       // of each tag
-	MaxMetadataBytes = 16 << 10 // of their JSON
+	MaxMetadataBytes = 16 << 10 // of the metadata as JSON
 	MaxAttemptsLimit = 1000
 	MaxTimeout       = 7 * 24 * time.Hour
 	MaxAhead         = 10 * 365 * 24 * time.Hour // how far ahead a task may be scheduled
-	MaxBatch         = 10000                     // tasks in one EnqueueMany
-	MaxOutputBytes   = 256 << 10                 // of the output's JSON
+	MaxBatch         = 10000                     // tasks in one EnqueueMany call
+	MaxOutputBytes   = 256 << 10                 // of the output as JSON
 
 	hardMaxArgsBytes = 16 << 20
 )
 
-// ValidateName checks the name of a queue, a kind, a tenant or a schedule; what
-// says which it is. The error is an *InvalidError.
+// ValidateName validates the name of a queue, a kind, a tenant or a schedule; what says which, for the error. The
+// error is an *InvalidError.
 //
-// A name has 1 to 64 of the characters a-z 0-9 _ . : - and begins with a letter or a
-// digit; two dots do not follow each other. Lower case alone, so that no two names
-// differ by case, and nothing that needs escaping in SQL, HTML, a path or a shell.
+// A name has 1 to 64 of the characters a-z 0-9 _ . : - and begins with a letter or a digit. It must not contain
+// two consecutive dots. Only lower case is allowed, so that no two names differ only by case, and nothing needs
+// escaping in SQL, HTML, a path or a shell.
 func ValidateName(what, name string) error {
 	if !isName(name) {
 		return invalid(what, "invalid_name",
@@ -60,8 +59,8 @@ func isName(name string) bool {
 	return 1 <= len(name) && len(name) <= 64
 }
 
-// ReservedKey reports whether a key is of the sort that Tusk makes itself, for schedules
-// and for Options.Unique. Nobody else can enqueue with such a key.
+// ReservedKey reports whether a key has the form of the keys that Tusk generates for schedules and for
+// Options.Unique. Callers cannot enqueue with such a key.
 func ReservedKey(key string) bool {
 	return strings.HasPrefix(key, uniquePrefix) || strings.HasPrefix(key, tick.KeyPrefix)
 }
@@ -97,7 +96,7 @@ func validateTags(tags []string) error {
 	return nil
 }
 
-// validateText refuses what some engine could not store or a screen not show.
+// validateText refuses text that some engine cannot store or a screen cannot show.
 func validateText(field, text string) error {
 	if !utf8.ValidString(text) {
 		return invalid(field, "invalid_utf8", "is not valid UTF-8")
@@ -110,7 +109,7 @@ func validateText(field, text string) error {
 	return nil
 }
 
-// validateArgs checks the JSON of a task's args.
+// validateArgs validates the JSON of a task's args.
 func validateArgs(args []byte, limit int) error {
 	switch {
 	case len(args) > limit:
@@ -134,8 +133,7 @@ func jsonProblem(args []byte) error {
 	return json.Unmarshal(args, &v)
 }
 
-// checkJSON walks valid JSON for what not every engine can store: NUL, lone
-// surrogates, and nesting without end.
+// checkJSON checks valid JSON for what not every engine can store: NUL, lone surrogates and excessive nesting.
 func checkJSON(text []byte) error {
 	if bytes.Contains(text, []byte(`\u`)) {
 		if err := checkEscapes(text); err != nil {
@@ -198,7 +196,7 @@ func lowSurrogateFollows(text []byte) bool {
 	return code >= 0xDC00 && code <= 0xDFFF
 }
 
-// hex4 reads four hexadecimal digits of JSON that was found valid.
+// hex4 decodes four hexadecimal digits of JSON that is known to be valid.
 func hex4(digits []byte) (code rune) {
 	for _, c := range digits[:4] {
 		switch {
@@ -253,13 +251,13 @@ func validateBackoff(b Backoff) error {
 	return nil
 }
 
-// earliest is the first time that a task can have. Earlier ones are zero values of some
-// language or database, in some time zone.
+// earliest is the earliest time that a task may have. Earlier times are zero values of some language or database,
+// in some time zone.
 var earliest = time.Date(1971, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// At makes sure that a time from elsewhere is not taken for none. Where an option is a
-// time, the zero time means that it is not set, so that a task with an unset RunAt runs
-// now. At(t) is t; but if t is the zero time, Tusk refuses the option.
+// At makes sure that an unset time from elsewhere is not mistaken for an unset option. The zero time of an option
+// means that it is not set; for example, a task with an unset RunAt runs now. At(t) returns t, but if t is the
+// zero time, it returns a time that Tusk refuses.
 func At(t time.Time) time.Time {
 	if t.IsZero() {
 		return t.Add(1)
@@ -267,8 +265,8 @@ func At(t time.Time) time.Time {
 	return t
 }
 
-// validateSource checks a source time, which may be a version number told as seconds
-// since 1970, and so may be early. Zero is none.
+// validateSource validates a source time. It may be a version number given as seconds since 1970, and so may be
+// early. The zero value means none.
 func validateSource(at time.Time) error {
 	if !at.IsZero() && !at.After(time.Unix(0, 0)) {
 		return invalid("source time", "invalid_time",
@@ -277,7 +275,7 @@ func validateSource(at time.Time) error {
 	return nil
 }
 
-// validateConflict checks what is to be done when a key is taken.
+// validateConflict validates what to do if a key is taken.
 func validateConflict(o *Options) error {
 	switch {
 	case o.OnConflict != Skip && o.Key == "" && o.Unique == nil:
@@ -288,7 +286,7 @@ func validateConflict(o *Options) error {
 	return nil
 }
 
-// validateRun checks when a task may run, which is said in one way only: a sum of both is what nobody means.
+// validateRun validates when a task may run. RunAt and Delay exclude each other, as nobody means their sum.
 func validateRun(at time.Time, delay time.Duration) error {
 	if !at.IsZero() && delay != 0 {
 		return invalid("delay", "not_both", "is given beside a time to run at: give one of them")
@@ -296,7 +294,7 @@ func validateRun(at time.Time, delay time.Duration) error {
 	return firstProblem(validateAhead("delay", delay), validateInstant("run at", at))
 }
 
-// validateAhead checks how long from now something is.
+// validateAhead validates a duration from now.
 func validateAhead(field string, in time.Duration) error {
 	switch {
 	case in < 0:
@@ -308,7 +306,7 @@ func validateAhead(field string, in time.Duration) error {
 	return nil
 }
 
-// validateInstant checks when something is; the zero time: it is not said.
+// validateInstant validates a point in time; the zero time means that it is not set.
 func validateInstant(field string, at time.Time) error {
 	switch {
 	case at.IsZero():
@@ -326,7 +324,7 @@ func validateInstant(field string, at time.Time) error {
 	return nil
 }
 
-// cutText keeps what an error quotes of its input short.
+// cutText shortens input that an error quotes.
 func cutText(text string) string {
 	const limit = 64
 	if len(text) <= limit {
@@ -342,7 +340,7 @@ func within[T int | time.Duration](field string, value, low, high T) error {
 	return nil
 }
 
-// inWords writes a number, or a duration as people write it.
+// inWords formats a number, or a duration in the form that people write.
 func inWords[T int | time.Duration](value T) string {
 	if d, ok := any(value).(time.Duration); ok {
 		return duration.Text(d)

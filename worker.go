@@ -23,98 +23,92 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// WorkerConfig configures a worker. The zero value will do.
+// WorkerConfig configures a worker. The zero value is valid and means all defaults.
 type WorkerConfig struct {
-	// Queues that the worker takes tasks from. Default: "default" alone.
+	// Queues names the queues that the worker claims tasks from. Default: only "default".
 	Queues []string
-	// Concurrency is how many tasks run at once. Default: 50.
+	// Concurrency is the maximum number of tasks that run at once. Default: 50.
 	Concurrency int
-	// ReadAhead is the most tasks that are claimed beyond those that run, so that
-	// short tasks need not wait for the next claim. The longer tasks take, the
-	// fewer are read ahead: none that would wait for more than about 20 ms.
-	// Default: 500; negative: none.
+	// ReadAhead is the maximum number of tasks claimed in addition to those that run, so that short tasks need not
+	// wait for the next claim. The longer tasks take, the fewer are read ahead: no task should wait longer than
+	// about 20 ms. Default: 500. A negative value disables reading ahead.
 	ReadAhead int
 
-	// Lease is how long the worker's tasks stay its own without a heartbeat, and
-	// so how long the tasks of a killed worker wait at the most. An engine that sees
-	// its connection end, as PostgreSQL does, waits for some five seconds.
-	// Default: 30 s.
+	// Lease is how long the worker keeps its tasks without a heartbeat, and therefore the longest that the tasks
+	// of a killed worker wait. An engine that detects the end of a worker's connection, such as PostgreSQL, waits
+	// only about five seconds. Default: 30 s.
 	Lease time.Duration
-	// Beat is the time between heartbeats, at most a third of Lease. Default: 10 s,
-	// 2 s on an engine that sees connections end, or a third of Lease, whichever is
-	// least. Unless it is set, a worker that has found nothing for some seconds beats
-	// every 15 s with a lease of 30 s.
+	// Beat is the interval between heartbeats, at most a third of Lease. Default: 10 s (2 s on an engine that
+	// detects the end of connections) or a third of Lease, whichever is less. Unless Beat is set, a worker that
+	// has found no tasks for some seconds beats every 15 s with a lease of 30 s.
 	Beat time.Duration
-	// Poll is the longest pause between two looks at idle queues. Hints make most
-	// looks unnecessary, but nothing depends on hints. Default: 1 s. Where the engine
-	// hears of tasks at once, workers that take from the same queues share the looks:
-	// together they look once a second, and each every ten seconds or more often.
+	// Poll is the longest pause between two checks of idle queues. Hints make most checks unnecessary, but
+	// correctness never depends on hints. Default: 1 s. If the engine reports new tasks at once, workers with the
+	// same queues share the checks: together they check once a second, and each one at least every ten seconds.
 	Poll time.Duration
-	// ShutdownTimeout is how long running tasks may go on after Run's context has
-	// ended; then their contexts end, too. Default: 25 s.
+	// ShutdownTimeout is how long running tasks may continue after Run's context has ended; after that, their
+	// contexts end too. Default: 25 s.
 	ShutdownTimeout time.Duration
 
-	// HungGrace is how long a handler may run on after its context has ended because of a
-	// timeout, a stall timeout, a deadline or a cancel. Then it is hung: the attempt
-	// ends without it, its task runs again elsewhere, and another handler takes its
-	// slot. Default: 10 s.
+	// HungGrace is how long a handler may keep running after its context has ended because of a timeout, a stall
+	// timeout, a deadline or a cancellation. After that the handler counts as hung: the attempt ends without it,
+	// its task runs again elsewhere, and another handler takes its slot. Default: 10 s.
 	HungGrace time.Duration
-	// MaxHung is how many handlers may hang: when as many do, the worker takes nothing
-	// more, lets the others end as at a shutdown, and Run returns ErrTooManyHung.
-	// Default: Concurrency, but at least 10; negative: the worker goes on whatever their number.
+	// MaxHung is the maximum number of hung handlers. When it is reached, the worker stops claiming, lets the
+	// other handlers finish as in a shutdown, and Run returns ErrTooManyHung. Default: Concurrency, but at least
+	// 10. Negative means no maximum.
 	MaxHung int
 
-	// Middleware wraps every handler; the first is outermost.
+	// Middleware wraps every handler; the first element is outermost.
 	Middleware []Middleware
-	// Tracer follows attempts, outside all middleware. Nil: none is followed.
+	// Tracer traces attempts, outside all middleware. Optional; nil disables tracing.
 	Tracer Tracer
-	// Retention says how long finished tasks are kept. Zero fields take the
-	// default: completed and cancelled ones a day, discarded ones a week,
-	// statistics 30 days. It counts while this worker leads; what Client.SetRetention
-	// has set for a queue comes before it.
+	// Retention is how long finished tasks are kept. Zero fields take the default: one day for completed and
+	// cancelled tasks, one week for discarded tasks, 30 days for statistics. It applies while this worker is the
+	// leader; Client.SetRetention overrides it for a queue.
 	Retention Retention
-	// NeverLead keeps the worker from doing the chores that one process at a time
-	// does for all: admitting due tasks, rescue, schedules, pruning.
+	// NeverLead keeps the worker from becoming the leader. The leader is the one process that admits due tasks,
+	// rescues tasks, fires schedules and prunes for all.
 	NeverLead bool
-	// Logger takes what the worker has to say. Default: the client's.
+	// Logger receives the worker's log messages. Default: the client's logger.
 	Logger *slog.Logger
 }
 
-// Retention says how long finished tasks are kept, by outcome and by queue. In a
-// WorkerConfig a zero field is the default, and Forever keeps for ever.
+// Retention is how long finished tasks are kept, by outcome and by queue. In a WorkerConfig a zero field means the
+// default, and Forever means no end.
 type Retention = store.Retention
 
 const (
-	stuckGrace = 2 * time.Second // for handlers to notice that their context has ended
+	stuckGrace = 2 * time.Second // time for handlers to notice that their context has ended
 	partingGap = 10 * time.Second
 )
 
-// Worker claims tasks and runs their handlers. Make it with NewWorker.
+// Worker claims tasks and runs their handlers. Create one with NewWorker.
 type Worker struct {
 	client *Client
 	mux    *Mux
 	config WorkerConfig
 	log    *slog.Logger
-	handle HandlerFunc // nil: there is no middleware
-	follow HandlerFunc // nil: there is no tracer
+	handle HandlerFunc // nil if there is no middleware
+	follow HandlerFunc // nil if there is no tracer
 
 	slots  *run.Slots
 	finish *finish.Gatherer
 	heart  *lease.Heart
 	source *claim.Source
-	leader *tend.Leader // nil: never leads
+	leader *tend.Leader // nil if NeverLead
 	queues *queueWatch
 	events broadcast
-	// Tasks that run and whose last worker died.
+	// Running tasks whose previous worker died.
 	suspects suspects
-	// Tasks that it cannot run.
+	// Tasks that this worker has no handler for.
 	strangers strangers
 	started   atomic.Bool
-	overrun   chan struct{} // filled when too many handlers hang
+	overrun   chan struct{} // receives a value when too many handlers hang
 }
 
-// NewWorker makes a worker that runs the mux's handlers. Config may be nil. The
-// error is an *InvalidError and names every bound that was broken.
+// NewWorker creates a worker that runs the handlers of m. config may be nil. If the configuration is invalid, the
+// error is an *InvalidError that names every violated limit.
 func NewWorker(c *Client, m *Mux, config *WorkerConfig) (*Worker, error) {
 	if c == nil || m == nil {
 		return nil, invalid("worker", "missing", "needs a client and a mux")
@@ -138,7 +132,7 @@ func NewWorker(c *Client, m *Mux, config *WorkerConfig) (*Worker, error) {
 	return w, nil
 }
 
-// assemble wires the rooms: a task goes from source to slots to finish.
+// assemble connects the parts: a task goes from source to slots to finish.
 func (w *Worker) assemble() {
 	c, s := w.config, w.client.store
 	w.suspects.worker, w.suspects.client = w.ID, w.client
@@ -182,14 +176,12 @@ func (w *Worker) assemble() {
 	}
 }
 
-// Run works until ctx ends and then stops gracefully: it claims nothing more,
-// hands back what it has not begun, lets handlers end for ShutdownTimeout, then
-// ends their contexts, writes all outcomes and signs off. It returns nil after
-// that, or an error that says which tasks would not stop; those are run again
-// elsewhere when the lease is over. It stops by itself, with ErrTooManyHung, when
-// MaxHung handlers hang.
+// Run processes tasks until ctx ends and then shuts down gracefully: it stops claiming, hands back the tasks that
+// it has not started, waits up to ShutdownTimeout for running handlers, then ends their contexts, writes all
+// outcomes and signs off. It then returns nil, or an error that lists the tasks that did not stop; those run again
+// elsewhere when their lease expires. Run stops by itself with ErrTooManyHung if MaxHung handlers hang.
 //
-// A worker runs once: a second call is an error.
+// A worker runs only once: a second call returns an error.
 func (w *Worker) Run(ctx context.Context) error {
 	if !w.started.CompareAndSwap(false, true) {
 		return invalid("worker", "already_run", "runs already or has run: make a new one")
@@ -240,7 +232,7 @@ func (w *Worker) shutDown(hard context.Context, cancel func(), work, keep *crew)
 	return errors.Join(err, w.heart.SignOff(parting))
 }
 
-// drain waits for the handlers, and ends their contexts when they take too long.
+// drain waits for the handlers, and ends their contexts if they take too long.
 func (w *Worker) drain() error {
 	empty := make(chan struct{})
 	go func() { w.slots.Wait(); close(empty) }()
@@ -264,7 +256,7 @@ func (w *Worker) drain() error {
 	return fmt.Errorf("shutdown: %d handlers ignore the end of their context: %v", len(ids), ids)
 }
 
-// Health returns, for each of the worker's loops, how long ago it last succeeded.
+// Health returns, for each of the worker's loops, the time since it last succeeded.
 func (w *Worker) Health() map[string]time.Duration {
 	ages := map[string]time.Duration{"finish": w.finish.Age()}
 	loops := append(w.heart.Loops(), w.source.Loop(), w.queues.loop)
@@ -277,13 +269,13 @@ func (w *Worker) Health() map[string]time.Duration {
 	return ages
 }
 
-// Leads reports whether the worker is the leader now.
+// Leads reports whether the worker is currently the leader.
 func (w *Worker) Leads() bool { return w.leader != nil && w.leader.Term() != 0 }
 
-// ID is the worker's present identity.
+// ID returns the worker's current identity.
 func (w *Worker) ID() ID { id, _ := w.heart.Worker(); return id }
 
-// Version is the version of Tusk that is running.
+// Version returns the version of Tusk that is running.
 func Version() string { return version() }
 
 var version = sync.OnceValue(func() string {
@@ -303,8 +295,8 @@ var version = sync.OnceValue(func() string {
 	return "unknown"
 })
 
-// beatEvery is the usual time between heartbeats. Where the engine sees a process
-// die it waits for an overdue beat only to be sure.
+// beatEvery returns the default interval between heartbeats. An engine that detects the death of a process waits
+// for an overdue heartbeat only to be sure.
 func beatEvery(s store.Store) time.Duration {
 	if witnesses(s) {
 		return 2 * time.Second
@@ -312,9 +304,8 @@ func beatEvery(s store.Store) time.Duration {
 	return 10 * time.Second
 }
 
-// restFor is the time between heartbeats of a worker that has nothing to lose, unless it was said how
-// often it is to beat. With a lease of 15 s or more it has five seconds to repeat one that fails before it gives its
-// identity up.
+// restFor returns the interval between heartbeats of a worker that holds no tasks, unless Beat is set. With a
+// lease of 15 s or more, the worker has five seconds to repeat a failed heartbeat before it gives up its identity.
 func restFor(s store.Store, c WorkerConfig) time.Duration {
 	if c.Beat != min(beatEvery(s), c.Lease/3) {
 		return c.Beat
@@ -368,7 +359,7 @@ func setDefault[T comparable](field *T, value T) {
 
 // crew is a set of loops that start and stop together.
 type crew struct {
-	hard  context.Context // cuts steps short
+	hard  context.Context // interrupts steps when it ends
 	soft  context.Context // ends when the crew is told to stop
 	halt  context.CancelFunc
 	alive chan struct{}
@@ -391,7 +382,7 @@ func (c *crew) loops(loops ...*loop.Loop) {
 	}
 }
 
-// stop waits until every member has ended its step.
+// stop tells every member to stop and waits until its current step has ended.
 func (c *crew) stop() {
 	c.halt()
 	for range c.count {
@@ -399,7 +390,7 @@ func (c *crew) stop() {
 	}
 }
 
-// stopWithin is stop, but cuts the steps short after a while.
+// stopWithin is like stop, but interrupts the steps after d.
 func (c *crew) stopWithin(d time.Duration, cut func()) {
 	timer := time.AfterFunc(d, cut)
 	defer timer.Stop()

@@ -9,24 +9,24 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// QuietWorker has a living worker claim nothing more, within about a second: what it runs goes
-// on, and it goes on beating. So it can be watched, or stopped once it is idle. It lasts until
-// WakeWorker, or until the worker ends: one that is started anew is not quiet.
+// QuietWorker makes a live worker stop claiming, within about a second. Its running tasks continue, and so do its
+// heartbeats, so it can be watched, or stopped once it is idle. The setting lasts until WakeWorker, or until the
+// worker ends: a restarted worker is not quiet.
 //
-// Errors: ErrNotFound when no living worker has the id; ErrRefused for a server that lends tasks
-// over HTTP, whose queues can be paused.
+// Errors: ErrNotFound if no live worker has the id; ErrRefused for a server that lends tasks over HTTP; pause its
+// queues instead.
 func (c *Client) QuietWorker(ctx context.Context, id ID) error {
 	return c.setQuiet(ctx, id, func(quiet []ID) []ID { return append(quiet, id) })
 }
 
-// WakeWorker ends what QuietWorker began, within about a second. A worker that is not quiet is no
-// error; the errors are the same.
+// WakeWorker undoes QuietWorker, within about a second. Waking a worker that is not quiet is not an error. The
+// errors are the same as those of QuietWorker.
 func (c *Client) WakeWorker(ctx context.Context, id ID) error {
 	return c.setQuiet(ctx, id, func(quiet []ID) []ID { return quiet })
 }
 
-// setQuiet changes who is quiet in the settings of a worker's queues, which all workers read.
-// Ids of workers that have ended leave them on the way.
+// setQuiet changes the list of quiet workers in the settings of a worker's queues, which all workers read. It also
+// removes the ids of workers that have ended.
 func (c *Client) setQuiet(ctx context.Context, id ID, change func(others []ID) []ID) error {
 	living, err := c.Workers(ctx)
 	if err != nil {
@@ -53,7 +53,7 @@ func (c *Client) setQuiet(ctx context.Context, id ID, change func(others []ID) [
 	return nil
 }
 
-// quietWorkers are those that QuietWorker has told to claim nothing more. Some may have ended since.
+// quietWorkers returns the workers that QuietWorker told to stop claiming. Some may have ended since.
 func (c *Client) quietWorkers(ctx context.Context) (map[ID]bool, error) {
 	records, err := c.store.Records(ctx, queueRecord)
 	if err != nil {

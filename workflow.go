@@ -8,24 +8,24 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// MaxWorkflow is the most tasks that one workflow may have when it is enqueued.
+// MaxWorkflow is the maximum number of tasks of a workflow when it is enqueued.
 const MaxWorkflow = 10000
 
-// MaxWorkflowEdges is the most dependencies between them.
+// MaxWorkflowEdges is the maximum number of dependencies between the tasks of a workflow.
 const MaxWorkflowEdges = 50000
 
-// OnFailure says what becomes of a task when one that it comes after fails.
+// OnFailure says what happens to a task when one of its parents fails.
 type OnFailure = store.OnFailure
 
 // The policies; see package store.
 const (
-	CancelOnFailure   = store.CancelOnFailure   // it is cancelled, and so on down the graph
-	ContinueOnFailure = store.ContinueOnFailure // it runs all the same
-	WaitOnFailure     = store.WaitOnFailure     // it waits for somebody to retry what failed
+	CancelOnFailure   = store.CancelOnFailure   // it is cancelled, and so are its descendants
+	ContinueOnFailure = store.ContinueOnFailure // it runs anyway
+	WaitOnFailure     = store.WaitOnFailure     // it waits until somebody retries the failed parent
 )
 
-// Workflow is a graph of tasks: each runs when those that it comes after have
-// ended. Build it, then give it to Client.EnqueueWorkflow.
+// Workflow is a graph of tasks. Each task runs when its parents have ended. Build it, then pass it to
+// Client.EnqueueWorkflow.
 type Workflow struct {
 	nodes []*Node
 	names map[string]*Node
@@ -39,16 +39,15 @@ type Node struct {
 	args     Args
 	options  Options
 	after    []*Node
-	last     bool // it comes after all that are not
+	last     bool // it comes after all nodes that are not last
 	policy   OnFailure
 	id       ID
 }
 
-// NewWorkflow begins a workflow. Mistakes in building it are reported when it is
-// enqueued.
+// NewWorkflow creates an empty workflow. Mistakes in building it are reported when it is enqueued.
 func NewWorkflow() *Workflow { return &Workflow{names: map[string]*Node{}} }
 
-// Task adds a task under a name of its own. Options may be nil.
+// Task adds a task with a unique name. o may be nil.
 func (w *Workflow) Task(name string, args Args, o *Options) *Node {
 	n := &Node{workflow: w, name: name, args: args}
 	if o != nil {
@@ -62,7 +61,7 @@ func (w *Workflow) Task(name string, args Args, o *Options) *Node {
 	return n
 }
 
-// After has the task wait for others of the workflow.
+// After makes the task wait for other tasks of the workflow, its parents.
 func (n *Node) After(parents ...*Node) *Node {
 	for _, p := range parents {
 		if p == nil || p.workflow != n.workflow {
@@ -74,25 +73,24 @@ func (n *Node) After(parents ...*Node) *Node {
 	return n
 }
 
-// OnFailure says what becomes of the task when one that it comes after fails.
-// Default: CancelOnFailure.
+// OnFailure sets what happens to the task when one of its parents fails. Default: CancelOnFailure.
 func (n *Node) OnFailure(p OnFailure) *Node { n.policy = p; return n }
 
-// OnSuccess adds a task that runs when all others have completed, but for those that
-// were added so; it is cancelled when one of them fails for good.
+// OnSuccess adds a task that runs when all others have completed, except those added by OnSuccess or OnFinish. It
+// is cancelled if one of them fails permanently.
 func (w *Workflow) OnSuccess(name string, args Args, o *Options) *Node {
 	n := w.Task(name, args, o)
 	n.last = true
 	return n
 }
 
-// OnFinish adds a task that runs when all others have ended, however they did. What
-// they came to it learns from Inputs.
+// OnFinish adds a task that runs when all others have ended, whatever their outcome. The task reads the outcomes
+// with Inputs.
 func (w *Workflow) OnFinish(name string, args Args, o *Options) *Node {
 	return w.OnSuccess(name, args, o).OnFailure(ContinueOnFailure)
 }
 
-// settle has those that come last come after all others.
+// settle makes the last nodes depend on all others.
 func (w *Workflow) settle() {
 	var others []*Node
 	for _, n := range w.nodes {
@@ -107,22 +105,22 @@ func (w *Workflow) settle() {
 	}
 }
 
-// WorkflowRun is a workflow that was enqueued.
+// WorkflowRun is an enqueued workflow.
 type WorkflowRun struct {
 	ID    ID
-	Tasks map[string]ID // by their names
+	Tasks map[string]ID // ids by task name
 }
 
-// EnqueueWorkflow checks a workflow and stores it, in one call to the engine. A
-// workflow may be enqueued more than once; each is a run of its own.
+// EnqueueWorkflow validates a workflow and stores it in one call to the engine. A workflow may be enqueued more
+// than once; each time it is a separate run.
 //
-// The error is an *InvalidError for a cycle, a name used twice, a parent from
-// elsewhere, tasks of different tenants, or more than MaxWorkflow tasks.
+// The error is an *InvalidError for a cycle, a duplicate name, a parent from another workflow, tasks of different
+// tenants, or more than MaxWorkflow tasks.
 func (c *Client) EnqueueWorkflow(ctx context.Context, w *Workflow) (WorkflowRun, error) {
 	return c.enqueueWorkflow(ctx, c.store, w)
 }
 
-// EnqueueWorkflowTx is EnqueueWorkflow inside the caller's own transaction.
+// EnqueueWorkflowTx is like EnqueueWorkflow, but inside the caller's own transaction.
 func (c *Client) EnqueueWorkflowTx(ctx context.Context, tx any, w *Workflow) (WorkflowRun, error) {
 	inside, err := c.inTx(tx)
 	if err != nil {
@@ -208,7 +206,7 @@ func (w *Workflow) sorted() ([]*Node, error) {
 	return sorted, nil
 }
 
-// cycle names a cycle among the nodes that could not be sorted.
+// cycle describes a cycle among the nodes that could not be sorted.
 func (w *Workflow) cycle(open map[*Node]int) string {
 	var at *Node
 	for _, n := range w.nodes {
@@ -218,7 +216,7 @@ func (w *Workflow) cycle(open map[*Node]int) string {
 		}
 	}
 	seen := map[*Node]bool{}
-	for !seen[at] { // every one of these has a parent that could not be sorted either
+	for !seen[at] { // each of these has a parent that could not be sorted either
 		seen[at] = true
 		at = openParent(at, open)
 	}

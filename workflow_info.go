@@ -9,14 +9,14 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// WorkflowInfo is a workflow as it stands.
+// WorkflowInfo is the current state of a workflow.
 type WorkflowInfo struct {
 	ID     ID
-	Tasks  []TaskInfo    // oldest first: none before one that it needs
-	States map[State]int // how many are in each
+	Tasks  []TaskInfo    // oldest first; parents come before their children
+	States map[State]int // number of tasks in each state
 }
 
-// Ended is how many of the tasks have finished: the workflow's progress.
+// Ended returns the number of tasks that have finished: the workflow's progress.
 func (w *WorkflowInfo) Ended() int {
 	n := 0
 	for state, count := range w.States {
@@ -30,7 +30,7 @@ func (w *WorkflowInfo) Ended() int {
 // Done reports whether all tasks have finished.
 func (w *WorkflowInfo) Done() bool { return w.Ended() == len(w.Tasks) }
 
-// Node returns the task of that name or id; nil when there is none.
+// Node returns the task with that name or id, or nil if there is none.
 func (w *WorkflowInfo) Node(name string) *TaskInfo {
 	for i := range w.Tasks {
 		if t := &w.Tasks[i]; t.Node == name || t.ID.String() == name {
@@ -40,7 +40,7 @@ func (w *WorkflowInfo) Node(name string) *TaskInfo {
 	return nil
 }
 
-// after returns the tasks that come after one, and that one, in the workflow's order.
+// after returns the ids of a task and of all its descendants.
 func (w *WorkflowInfo) after(first ID) map[ID]bool {
 	found := map[ID]bool{first: true}
 	for _, t := range w.Tasks {
@@ -53,22 +53,21 @@ func (w *WorkflowInfo) after(first ID) map[ID]bool {
 	return found
 }
 
-// workflowBytes is how much a WorkflowInfo has of args and outputs. Its first page has workflowStep
-// tasks, each of the others at most eight times as many as the one before, and half of workflowBytes by
-// what the tasks so far had.
+// workflowBytes limits the args and outputs in a WorkflowInfo. Its first page has workflowStep tasks. Each later
+// page has at most eight times as many as the one before, and half of workflowBytes judging by the tasks so far.
 const (
 	workflowBytes = 6 << 20
 	workflowStep  = 16
 )
 
-// Workflow returns a workflow: one that was enqueued as such, the run of a
-// pipeline, or a task with its children; these go by the id of their first task.
-// Beyond 6 MiB of args and outputs in all, its older tasks come without: Get has them.
+// Workflow returns a workflow: one that was enqueued as such, the run of a pipeline, or a task with its children.
+// The latter two have the id of their first task. Beyond 6 MiB of args and outputs in total, the older tasks come
+// without args and outputs; read them with Get.
 //
-// The error is ErrNotFound when no task belongs to it.
+// The error is ErrNotFound if no task belongs to it.
 func (c *Client) Workflow(ctx context.Context, id ID) (*WorkflowInfo, error) {
 	w := &WorkflowInfo{ID: id, States: map[State]int{}}
-	if id.IsZero() { // a filter would find all tasks there are
+	if id.IsZero() { // the filter would match all tasks
 		return nil, fmt.Errorf("workflow %s: %w", id, ErrNotFound)
 	}
 	if first, err := c.List(ctx, Filter{IDs: []ID{id}, Detail: true}); err != nil {
@@ -77,7 +76,7 @@ func (c *Client) Workflow(ctx context.Context, id ID) (*WorkflowInfo, error) {
 		w.Tasks = append(w.Tasks, first[0])
 	}
 	page := Filter{Workflow: id, Detail: true, NoStates: true, Limit: workflowStep}
-	size, loaded, members := 0, 0, 0 // bytes of args and outputs, these and logs, tasks
+	size, loaded, members := 0, 0, 0 // bytes of args and outputs; the same with logs; tasks
 	var pages [][]TaskInfo
 	for {
 		tasks, err := c.List(ctx, page)
@@ -119,7 +118,7 @@ func (c *Client) Workflow(ctx context.Context, id ID) (*WorkflowInfo, error) {
 	return w, nil
 }
 
-// tellNeeds says in which states those tasks are that the workflow's need.
+// tellNeeds sets the states of the tasks that the workflow's tasks need.
 func (c *Client) tellNeeds(ctx context.Context, w *WorkflowInfo) error {
 	states := make(map[ID]State, len(w.Tasks))
 	for i := range w.Tasks {
@@ -152,9 +151,8 @@ func (w *WorkflowInfo) eachNeed(do func(*store.NeedState)) {
 	}
 }
 
-// CancelWorkflow cancels all tasks of a workflow that have not finished and says
-// how many; running ones are told to stop. The error is ErrNotFound when no task
-// belongs to it.
+// CancelWorkflow cancels all unfinished tasks of a workflow and returns their number. Running tasks are told to
+// stop. The error is ErrNotFound if no task belongs to the workflow.
 func (c *Client) CancelWorkflow(ctx context.Context, id ID, reason string) (int, error) {
 	w, err := c.Workflow(ctx, id)
 	if err != nil {
@@ -165,9 +163,8 @@ func (c *Client) CancelWorkflow(ctx context.Context, id ID, reason string) (int,
 	})
 }
 
-// RetryWorkflow retries all tasks of a workflow that were discarded or cancelled:
-// those that need others wait for them again. It says how many. The error is
-// ErrNotFound when no task belongs to it.
+// RetryWorkflow retries all discarded and cancelled tasks of a workflow and returns their number. Retried tasks
+// wait for their parents again. The error is ErrNotFound if no task belongs to the workflow.
 func (c *Client) RetryWorkflow(ctx context.Context, id ID) (int, error) {
 	w, err := c.Workflow(ctx, id)
 	if err != nil {
@@ -178,12 +175,11 @@ func (c *Client) RetryWorkflow(ctx context.Context, id ID) (int, error) {
 	})
 }
 
-// RetryWorkflowFrom runs a part of a workflow again: a task, by its name or its id,
-// and all that come after it, failed or completed, each once those before it have
-// ended again. Tasks that have not finished stay as they are. It says how many run
-// again.
+// RetryWorkflowFrom runs a part of a workflow again: the task with a name or id, and all its descendants, failed
+// or completed. Each task runs when its parents have ended again. Unfinished tasks stay as they are. It returns
+// the number of tasks that run again.
 //
-// Errors: ErrNotFound; ErrRefused when the task has not finished.
+// Errors: ErrNotFound; ErrRefused if the task has not finished.
 func (c *Client) RetryWorkflowFrom(ctx context.Context, id ID, node string) (int, error) {
 	w, err := c.Workflow(ctx, id)
 	if err != nil {
@@ -202,7 +198,7 @@ func (c *Client) RetryWorkflowFrom(ctx context.Context, id ID, node string) (int
 	})
 }
 
-// editWorkflow changes the tasks that are chosen, parents first.
+// editWorkflow changes the chosen tasks, parents first.
 func (c *Client) editWorkflow(
 	ctx context.Context, w *WorkflowInfo, change Change, chosen func(*TaskInfo) bool,
 ) (changed int, err error) {

@@ -13,14 +13,14 @@ import (
 	"github.com/tuskqueue/tusk/internal/duration"
 )
 
-// WorkflowTask is a task of a workflow in its JSON form.
+// WorkflowTask is the JSON form of a task of a workflow.
 type WorkflowTask struct {
 	Name      string          `json:"name"`
 	Kind      string          `json:"kind"`
 	Args      json.RawMessage `json:"args,omitempty"`
 	After     []string        `json:"after,omitempty"`
 	OnFailure string          `json:"on_failure,omitempty"` // cancel, continue or wait
-	// after all that are not: a callback, on success or with continue in any case
+	// Last puts the task after all that are not last: a callback, on success or, with continue, in any case.
 	Last         bool              `json:"last,omitempty"`
 	Queue        string            `json:"queue,omitempty"`
 	Tenant       string            `json:"tenant,omitempty"`
@@ -29,18 +29,17 @@ type WorkflowTask struct {
 	Tags         []string          `json:"tags,omitempty"`
 	Metadata     map[string]string `json:"metadata,omitempty"`
 	MaxAttempts  int               `json:"max_attempts,omitempty"`
-	Timeout      durationText      `json:"timeout,omitempty"` // such as 30s
+	Timeout      durationText      `json:"timeout,omitempty"` // for example 30s
 	StallTimeout durationText      `json:"stall_timeout,omitempty"`
 	Delay        durationText      `json:"delay,omitempty"`
 	ExpiresIn    durationText      `json:"expires_in,omitempty"`
 	Deadline     time.Time         `json:"deadline,omitzero"`
 	DeadlineIn   durationText      `json:"deadline_in,omitempty"`
 	Weight       int               `json:"weight,omitempty"`
-	Ephemeral    bool              `json:"ephemeral,omitempty"` // tasks of workflows are kept all the same
+	Ephemeral    bool              `json:"ephemeral,omitempty"` // no effect: tasks of workflows are always kept
 }
 
-// durationText is a duration as text, such as 90s or 1h30m. JSON may have a number of
-// seconds in its place.
+// durationText is a duration as text, such as 90s or 1h30m. JSON may contain a number of seconds instead.
 type durationText string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -56,7 +55,7 @@ func (d *durationText) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// textOf writes a duration; empty: zero, which stands for the default.
+// textOf formats a duration. Zero stands for the default and becomes "".
 func textOf(d time.Duration) durationText {
 	if d == 0 {
 		return ""
@@ -64,7 +63,7 @@ func textOf(d time.Duration) durationText {
 	return durationText(duration.Hours(d))
 }
 
-// durationTexts are fields by their names, and where their durations go.
+// durationTexts maps field names to their text and to where their durations go.
 type durationTexts map[string]durationField
 
 type durationField struct {
@@ -86,10 +85,10 @@ func (t durationTexts) parse() error {
 	return nil
 }
 
-// ParseWorkflow reads a workflow from JSON: {"tasks":[{"name":…,"kind":…,"after":[…]},…]}.
-// Tasks may be named before they are defined.
+// ParseWorkflow parses a workflow from JSON: {"tasks":[{"name":…,"kind":…,"after":[…]},…]}. Tasks may be referred
+// to before they are defined.
 //
-// The error is an *InvalidError that says which task is wrong.
+// The error is an *InvalidError that names the invalid task.
 func ParseWorkflow(text []byte) (*Workflow, error) {
 	var doc struct {
 		Tasks []WorkflowTask `json:"tasks"`
