@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/cbfake"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
@@ -265,6 +267,35 @@ func TestTwoCallsOfABlock(t *testing.T) {
 	r.must("finish", r.finish(r.ctx(), r.plainly(named10()...)...))
 	r.drain()
 	r.all(true, append(named10(), "s10", "s19")...)
+}
+
+// An archiver that went on after another one had been killed met a sheet by what the index knew, and again by what it
+// had known before some of the sheet's tasks were deleted: the rest came twice into one batch.
+func TestASheetIsHandedOverOnlyAsTheIndexKnowsIt(t *testing.T) {
+	r := newRig(t, 1)
+	r.lentSheet()
+	r.must("finish", r.finish(r.ctx(), r.plainly("s0", "s1", "s2", "s3", "s4", "s5")...))
+	time.Sleep(5 * time.Millisecond)
+	r.must("finish", r.finish(r.ctx(), r.plainly("s6", "s7", "s8", "s9")...))
+	const lag = time.Second
+	time.Sleep(lag + 100*time.Millisecond)
+	later, err := r.b.List(r.ctx(), store.Filter{IDs: []store.ID{r.ids["s6"], r.ids["s7"], r.ids["s8"], r.ids["s9"]}})
+	r.must("list", err)
+	r.f.Set(cbfake.Faults{Lag: lag})
+	if back, err := r.a.Release(r.ctx(), rules.Receipt(later)); err != nil || len(later) != 4 || len(back) > 0 {
+		t.Fatalf("of %d tasks %d have come back: %v", len(later), len(back), err)
+	}
+	keep := store.Retention{Completed: time.Microsecond}
+	for left, behind := range []bool{true, false} {
+		if !behind {
+			r.f.Set(cbfake.Faults{})
+		}
+		due, err := r.b.Due(r.ctx(), keep, "", 100)
+		r.must("due", err)
+		if len(due.Tasks) != 6*left {
+			t.Errorf("the index is behind: %v; %d tasks are handed over, want %d", behind, len(due.Tasks), 6*left)
+		}
+	}
 }
 
 // What a sheet says of its tasks, also in the index, is what documents of their own would say.
