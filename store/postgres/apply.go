@@ -30,7 +30,7 @@ type putting struct {
 }
 
 // apply writes what the rules have decided, each sort of it in one statement, and commits.
-// It takes what edits bring about: no task is new, and no attempt has ended.
+// It takes what edits and cancelled chains bring about: no task is new, and no attempt has ended.
 func (w *work) apply(b *rules.Batch) error {
 	var batch pgx.Batch
 	changes := b.Changes()

@@ -40,23 +40,29 @@ const doomPart = 500
 
 // Admit implements store.Keeper. What is cancelled because something has failed may doom others in turn.
 func (s *Store) Admit(ctx context.Context, term int64, limit int) (done store.Admitted, err error) {
-	for {
-		doomed, err := s.admit(ctx, term, limit, &done)
-		if err != nil {
-			return store.Admitted{Next: -1}, fmt.Errorf("admit: %w", err)
-		}
-		before := done.Cancelled
-		for part := range slices.Chunk(doomed[:min(len(doomed), limit-done.Cancelled)], doomPart) {
-			n, err := s.doom(ctx, term, part)
-			if err != nil {
-				return done, fmt.Errorf("admit: %w", err)
-			}
-			done.Cancelled += n
-		}
-		if done.Cancelled == before || done.Cancelled >= limit || done.Count >= limit {
-			return done, nil
+	for before := -1; before < done.Cancelled && done.Cancelled < limit && done.Count < limit; {
+		before = done.Cancelled
+		if err = s.admitOnce(ctx, term, limit, &done); err != nil {
+			done.Next = -1
+			return done, fmt.Errorf("admit: %w", err)
 		}
 	}
+	return done, nil
+}
+
+// admitOnce admits, and cancels what is doomed by then.
+func (s *Store) admitOnce(ctx context.Context, term int64, limit int, done *store.Admitted) error {
+	doomed, err := s.admit(ctx, term, limit, done)
+	if err != nil {
+		return err
+	}
+	for part := range slices.Chunk(doomed[:min(len(doomed), limit-done.Cancelled)], doomPart) {
+		n, err := s.doom(ctx, term, part)
+		if done.Cancelled += n; err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // admit makes due tasks available, adds them to what was done, and returns those that are to be cancelled.
@@ -86,13 +92,14 @@ func (s *Store) admit(ctx context.Context, term int64, limit int, done *store.Ad
 // doom has the rules cancel tasks that need what has failed. When somebody else holds one of them, halves are tried;
 // one alone is left for another time.
 func (s *Store) doom(ctx context.Context, term int64, ids []store.ID) (cancelled int, err error) {
-	_, err = s.decide(ctx, ids, func(b *rules.Batch) error {
-		cancelled, err = b.Doom(ids)
+	did := 0
+	_, err = s.decide(ctx, ids, func(b *rules.Batch) (err error) {
+		did, err = b.Doom(ids)
 		return err
 	}, "lock_doomed", term, uuidsOf(ids))
 	switch {
 	case err == nil:
-		return cancelled, nil
+		return did, nil
 	case !isBusy(err) || ctx.Err() != nil:
 		return 0, err
 	case len(ids) == 1:

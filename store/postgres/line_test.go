@@ -71,6 +71,7 @@ func TestTasksInLineAreFoundByTheirLineOrTheirID(t *testing.T) {
 		"a large queue":          {store.Filter{Queues: []string{"limited"}, Limit: 10}, 10, 7_000},
 		"a large tenant":         {store.Filter{Tenants: []string{"large"}, Limit: 10}, 10, 7_000},
 		"all":                    {store.Filter{Limit: 10}, 10, 400},
+		"a kind that none has":   {store.Filter{Kinds: []string{"none"}}, 0, 8_000}, // and not past all 16,000 that wait
 		"nothing in line":        {store.Filter{Kinds: []string{"none"}, Queues: []string{"late"}}, 0, 400},
 	} {
 		tasks, pages := searched(t, s, pool, look.filter)

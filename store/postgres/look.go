@@ -67,6 +67,9 @@ func (s *Store) lookText(f *store.Filter, t *lookTable, c *conditions, rows, mos
 	from, few, rows := s.lookFrom(f, t, c, rows, most)
 	c.list = nil
 	c.of(&rest)
+	if t.only != "" && !whole(f) {
+		c.list = append(c.list, t.only)
+	}
 	text = strings.NewReplacer("{few}", few, "{from}", from, "{rest}", c.text()).Replace(s.sql["look"])
 	return strings.NewReplacer("{state}", t.state, "{table}", t.name, "{rows}", strconv.Itoa(rows), "{many}",
 		strconv.Itoa(lookRows), "{most}", strconv.Itoa(most)).Replace(text), rows
@@ -99,15 +102,16 @@ func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, mos
 	if t.name == "log" { // in packs there is neither a key nor a tenant, a workflow nor a failure
 		c.list = append(c.list, "s.packed is null")
 	}
-	if t.only != "" && !whole(f) {
-		c.list = append(c.list, t.only)
-	}
 	if t.only == inLine {
 		from, few = s.lookLine(f, c)
 		return from, few, rows
 	}
+	part := "" // of the table that an index has; along ids every row counts
+	if t.only != "" && !whole(f) {
+		part = " and " + t.only
+	}
 	if tenant {
-		c.add("s.tenant = ?", f.Tenants[0])
+		c.add("s.tenant = ?"+part, f.Tenants[0])
 	}
 	if from = s.lookWhere(c, order, ""); t.name == "log" || direct(f) {
 		return from, "", rows
@@ -117,8 +121,8 @@ func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, mos
 	})
 	switch {
 	case len(f.Kinds) > 0:
-		from = strings.NewReplacer("{kinds}", c.arg(f.Kinds), "{look}",
-			s.lookWhere(c, "s.kind desc, s.id desc", between("s.kind, s.id", "k.kind"))).Replace(s.sql["look_kinds"])
+		from = strings.NewReplacer("{kinds}", c.arg(f.Kinds), "{look}", s.lookWhere(c, "s.kind desc, s.id desc",
+			between("s.kind, s.id", "k.kind")+part)).Replace(s.sql["look_kinds"])
 		rows = max(rows/len(f.Kinds), most)
 	case len(f.Queues) > 0 || len(states) < len(t.states):
 		lanes := ""
@@ -127,7 +131,7 @@ func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, mos
 		}
 		from = strings.NewReplacer("{lanes}", lanes, "{states}", c.arg(numbersOf(states)),
 			"{look}", s.lookWhere(c, "s.lane desc, s.state desc, s.id desc",
-				between("s.lane, s.state, s.id", "q.lane, t.state"))).Replace(s.sql["look_lanes"])
+				between("s.lane, s.state, s.id", "q.lane, t.state")+part)).Replace(s.sql["look_lanes"])
 		rows = most
 	}
 	if len(f.Tags) > 0 || !f.From.IsZero() || !f.Until.IsZero() {

@@ -32,10 +32,12 @@ const inLine = "s.line is not null"
 // lookTables are where tasks lie, with the states that they may have there. The log comes last: if it is looked at by
 // itself, a task that is admitted meanwhile is met there.
 var lookTables = []lookTable{
-	{"waiting", "s.state", []store.State{store.Scheduled, store.Pending, store.Retryable}, "s.line is null"},
-	{"waiting", "s.state", []store.State{store.Pending}, inLine},
-	{"dead", "s.state", []store.State{store.Completed, store.Cancelled, store.Discarded}, ""},
-	{"log", "null::smallint", []store.State{store.Available, store.Running, store.Completed}, ""},
+	{"waiting", "s.state, s.line", []store.State{store.Scheduled, store.Pending, store.Retryable}, "s.line is null"},
+	{"waiting", "s.state, s.line", []store.State{store.Pending}, inLine},
+	{"dead", "s.state, null::timestamptz as line",
+		[]store.State{store.Completed, store.Cancelled, store.Discarded}, ""},
+	{"log", "null::smallint as state, null::timestamptz as line",
+		[]store.State{store.Available, store.Running, store.Completed}, ""},
 }
 
 // Search implements store.Searcher. It looks at narrow parts of the newest rows of
@@ -189,7 +191,7 @@ func (s *Store) look(
 	return ids, floor, nil
 }
 
-// direct reports whether an index of every table finds what matches.
+// direct reports whether an index of every table finds what matches, but for the tasks of a tenant that are in line.
 func direct(f *store.Filter) bool { return exact(f) || len(f.Tenants) == 1 }
 
 // exact reports whether it finds those of a key, an error or a workflow.
@@ -203,8 +205,9 @@ func whole(f *store.Filter) bool {
 			states++
 		}
 	}
-	return exact(f) || len(f.Tenants) != 1 && len(f.Kinds) == 0 && len(f.Queues) == 0 && f.From.IsZero() &&
-		f.Until.IsZero() && (len(f.States) == 0 || states == len(lookTables[0].states))
+	byID := len(f.Tenants) != 1 && len(f.Kinds) == 0 && len(f.Queues) == 0 && f.From.IsZero() && f.Until.IsZero() &&
+		(len(f.States) == 0 || states == len(lookTables[0].states))
+	return exact(f) || byID
 }
 
 // catalogued reports whether the catalogue of the log helps.

@@ -196,7 +196,8 @@ $$;
 -- When a task of a flush ended, by how long before the flush it did.
 create function tusk_fn.end_of(_claimed_at timestamptz, _finished_at timestamptz, _ago int) returns timestamptz
   language sql stable as $$
-  select greatest(_finished_at - coalesce(_ago, 0) * interval '1 ms', _claimed_at)
+  select case when _ago is null then _finished_at
+    else greatest(_finished_at - _ago * interval '1 ms', _claimed_at) end
 $$;
 
 -- The flush that completed a task of an xid, and when the task ended.

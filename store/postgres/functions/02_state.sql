@@ -160,7 +160,8 @@ begin
     select f.lane, i.id, x.worker, x.claimed_at, x.finished_at, x.ago[i.place] as ago
     from f
     cross join lateral (select y.* from tusk.outcome y where y.ctid = f.at offset 0) x
-    cross join lateral tusk_fn.ids_of(x.firsts, x.counts) i)
+    cross join lateral tusk_fn.ids_of(x.firsts, x.counts) i
+    where (i.id in (select u.id from unnest(_ids) u(id))) is true)
   select s.id, s.state, s.lane, s.kind, s.args, s.enqueued_at, s.attempt, s.crashes, s.run_at, s.expires_at,
     coalesce(o.claimed_at, s.claimed_at), s.tenant, s.key, s.tags, s.settings, s.failure, s.reason,
     coalesce(tusk_fn.end_of(o.claimed_at, o.finished_at, o.ago), s.finished_at), s.token,

@@ -151,7 +151,7 @@ set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set j
 begin
   return query
   select s.id
-  from unnest(coalesce(_queues, array(select distinct l.id >> 16 from tusk.lane l))) q(queue)
+  from (select distinct u.queue from unnest(coalesce(_queues, array(select l.id >> 16 from tusk.lane l))) u(queue)) q
   cross join lateral (
     (select w.id from tusk.waiting w
      where _tenant is null and w.line is not null and w.lane >> 16 = q.queue

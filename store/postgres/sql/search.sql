@@ -16,7 +16,7 @@ select (select count(*) from base), (select s.id from base s order by s.id limit
 -- name: look_rows
 -- Where an order names all columns of one index, no other can be walked for it, and
 -- what is rare is not looked for from row to row.
-select s.id, {state} as state, s.lane, s.kind, s.tenant, s.key, s.tags, s.failure, s.enqueued_at
+select s.id, {state}, s.lane, s.kind, s.tenant, s.key, s.tags, s.failure, s.enqueued_at
 from tusk.{table} s{base}
 order by {order}
 limit {rows}
@@ -25,13 +25,13 @@ limit {rows}
 -- The newest tasks of the log, one by one and in packs, of which so many are read that
 -- there are enough tasks.
 select * from (
-  (select s.id, null::smallint as state, s.lane, s.kind, s.tenant, s.key, s.tags, s.failure, s.enqueued_at
+  (select s.id, {state}, s.lane, s.kind, s.tenant, s.key, s.tags, s.failure, s.enqueued_at
    from tusk.log s
    where s.packed is null and s.id < {cursor}
    order by s.id desc
    limit {rows})
   union all
-  (select u.id, null, l.lane, l.kind, null, null, l.tags, null, l.enqueued_at
+  (select u.id, null, null, l.lane, l.kind, null, null, l.tags, null, l.enqueued_at
    from (
      select l.id, l.packed, l.lane, l.kind, l.tags, l.enqueued_at from tusk.log l
      where l.packed is not null and l.id < {cursor}
