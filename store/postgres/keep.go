@@ -40,10 +40,11 @@ const doomPart = 500
 
 // Admit implements store.Keeper. What is cancelled because something has failed may doom others in turn.
 func (s *Store) Admit(ctx context.Context, term int64, limit int) (done store.Admitted, err error) {
+	done.Next = -1
 	for before := -1; before < done.Cancelled && done.Cancelled < limit && done.Count < limit; {
 		before = done.Cancelled
 		if err = s.admitOnce(ctx, term, limit, &done); err != nil {
-			done.Next = -1
+			done.Next = -1 // it may be of before
 			return done, fmt.Errorf("admit: %w", err)
 		}
 	}
