@@ -205,7 +205,7 @@ func whole(f *store.Filter) bool {
 			states++
 		}
 	}
-	byID := len(f.Tenants) != 1 && len(f.Kinds) == 0 && len(f.Queues) == 0 && f.From.IsZero() && f.Until.IsZero() &&
+	byID := len(f.Tenants) != 1 && len(f.Kinds) == 0 && len(f.Queues) == 0 &&
 		(len(f.States) == 0 || states == len(lookTables[0].states))
 	return exact(f) || byID
 }

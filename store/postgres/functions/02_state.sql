@@ -136,8 +136,8 @@ create function tusk_fn.state_of(_id uuid) returns setof tusk_fn.task_state lang
   where s.flushed is null or o.worker is not null
 $$;
 
--- The tasks of ids. A flush names hundreds of tasks: of many ids each flush is read once, and not once for each
--- that it may have completed.
+-- The tasks of ids. A flush names hundreds of tasks. Where 16 or more of the ids come from one transaction, each flush
+-- of its tasks is read once, and not until it is found for each of them.
 create function tusk_fn.tasks_of(_ids uuid[]) returns setof tusk_fn.task_state language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -152,21 +152,24 @@ begin
   with s as materialized (
     select x.* from (select distinct u.id from unnest(_ids) u(id)) u
     cross join lateral (select x.* from tusk_fn.spot_of(u.id) x offset 0) x),
-  f as materialized ( -- tasks of many transactions may lead to the same flushes
-    select distinct x.lane, y.at
-    from (select distinct s.lane, s.flushed as xid from s where s.flushed is not null) x
-    cross join lateral (select y.at from tusk_fn.flushes_of(x.lane, x.xid) y offset 0) y),
+  many as materialized (
+    select s.lane, s.flushed as xid from s where s.flushed is not null group by 1, 2 having count(*) >= 16),
   o as materialized (
-    select f.lane, i.id, x.worker, x.claimed_at, x.finished_at, x.ago[i.place] as ago
-    from f
-    cross join lateral (select y.* from tusk.outcome y where y.ctid = f.at offset 0) x
-    cross join lateral tusk_fn.ids_of(x.firsts, x.counts) i
-    where (i.id in (select u.id from unnest(_ids) u(id))) is true)
+    select m.lane, m.xid, i.id, y.worker, y.claimed_at,
+      tusk_fn.end_of(y.claimed_at, y.finished_at, y.ago[i.place]) as ended_at
+    from many m
+    cross join lateral (select x.* from tusk_fn.flushes_of(m.lane, m.xid) x offset 0) y
+    cross join lateral tusk_fn.ids_of(y.firsts, y.counts) i
+    where (i.id in (select u.id from unnest(_ids) u(id))) is true
+    union all
+    select s.lane, s.flushed, s.id, f.worker, f.claimed_at, f.ended_at
+    from s cross join lateral (select x.* from tusk_fn.flush_of(s.lane, s.flushed, s.id) x limit 1) f
+    where s.flushed is not null
+      and ((s.lane, s.flushed) in (select m.lane, m.xid from many m)) is not true)
   select s.id, s.state, s.lane, s.kind, s.args, s.enqueued_at, s.attempt, s.crashes, s.run_at, s.expires_at,
     coalesce(o.claimed_at, s.claimed_at), s.tenant, s.key, s.tags, s.settings, s.failure, s.reason,
-    coalesce(tusk_fn.end_of(o.claimed_at, o.finished_at, o.ago), s.finished_at), s.token,
-    coalesce(o.worker, s.worker), s.workflow, s.turn, s.partition
-  from s left join o on o.lane = s.lane and o.id = s.id
+    coalesce(o.ended_at, s.finished_at), s.token, coalesce(o.worker, s.worker), s.workflow, s.turn, s.partition
+  from s left join o on o.lane = s.lane and o.xid = s.flushed and o.id = s.id
   where s.flushed is null or o.worker is not null;
 end $$;
 

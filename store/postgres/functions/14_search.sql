@@ -140,8 +140,13 @@ begin
     return query select s.id from tusk.waiting s where s.tags @> _tags limit _limit;
   else
     return query
-    select s.id from tusk.waiting s
-    where s.line is null and s.enqueued_at >= _since and s.enqueued_at < _until limit _limit;
+    select s.id
+    from (
+      (select w.id from tusk.waiting w
+       where w.line is null and w.enqueued_at >= _since and w.enqueued_at < _until limit _limit)
+      union all
+      select l from tusk_fn.few_line(null, null, _limit) l) s -- the time of those is looked at afterwards
+    limit _limit;
   end if;
 end $$;
 
