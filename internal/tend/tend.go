@@ -152,12 +152,14 @@ func (l *Leader) Resign(ctx context.Context) error {
 // when the engine's clock was set forward.
 func (l *Leader) Saw(leader store.ID, now time.Time, pause time.Duration) {
 	l.touch()
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if !now.IsZero() {
+		l.mu.Lock()
 		l.time(now)
+		l.mu.Unlock()
 	}
 	if !leader.IsZero() && leader != l.o.ID {
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		l.other = time.Now().Add(max(l.o.TTL/2, pause+pause/8))
 	} else if l.Term() == 0 {
 		l.forgetOther()
