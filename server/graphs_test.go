@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -115,6 +116,42 @@ func TestTheAPIAndThePageTellWhoHasATurnAndWhoWaits(t *testing.T) {
 	s.as(bound, "GET", "/api/v1/limits/sync/turns", nil).problem(t, 404, "not_found")
 	if page := s.as(bound, "GET", "/limits?turns=sync", nil).want(t, 200, nil).body; strings.Contains(page, "north") {
 		t.Error("the page shows turns to whom it must not")
+	}
+}
+
+func TestThePageOfALargeWorkflowHasParts(t *testing.T) {
+	s := start(t)
+	w := tusk.NewWorkflow()
+	for i := range 1200 {
+		w.Task(fmt.Sprint("n", i), tusk.RawArgs{Name: "k", JSON: []byte("{}")}, nil)
+	}
+	run, err := s.client.EnqueueWorkflow(t.Context(), w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.client.Cancel(t.Context(), run.Tasks["n7"], ""); err != nil {
+		t.Fatal(err)
+	}
+	for query, want := range map[string]struct {
+		rows int
+		says string
+	}{
+		"":                          {500, "1 to 500 of 1,200"},
+		"?from=501":                 {500, "501 to 1,000 of 1,200"},
+		"?from=1001":                {200, "1,001 to 1,200 of 1,200"},
+		"?state=cancelled":          {1, "1 to 1 of 1 cancelled"},
+		"?state=available&from=501": {500, "501 to 1,000 of 1,199 available"},
+		"?state=running":            {0, "All tasks"},
+		"?from=5000":                {1, "1,200 to 1,200 of 1,200"},
+	} {
+		page := s.do("GET", "/workflows/"+run.ID.String()+query, nil).want(t, 200, nil).body
+		page = strings.ReplaceAll(page, "\u202f", ",")
+		if n := strings.Count(page, "<tr data-row>"); n != want.rows || !strings.Contains(page, want.says) {
+			t.Errorf("%q lists %d tasks, want %d and that it says %q", query, n, want.rows, want.says)
+		}
+	}
+	for _, query := range []string{"?from=0", "?from=x", "?state=none"} {
+		s.do("GET", "/workflows/"+run.ID.String()+query, nil).want(t, 400, nil)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -52,9 +54,16 @@ func workflows(v *visit) (answer, error) {
 	return a, nil
 }
 
+// workflowRows is how many tasks of a workflow one page lists.
+const workflowRows = 500
+
 type workflowData struct {
 	ID     string
 	Tasks  []tusk.TaskInfo
+	Rows   []tusk.TaskInfo // those that the page lists
+	State  string          // which are in this state, if it is not empty
+	First  int             // the number of the first of them, from 1
+	Of     int             // how many there are
 	Names  map[tusk.ID]string
 	Counts []stateCount
 	Graph  *graph // nil: too many to be drawn
@@ -63,6 +72,48 @@ type workflowData struct {
 	Done   int    // percent
 	Failed bool   // something was discarded or cancelled, and nothing goes on
 	Times  timeline
+}
+
+// Last is the number of the last task that the page lists; 0 if it lists none.
+func (d workflowData) Last() int { return d.First + len(d.Rows) - 1 }
+
+// Next is the number of the first task of the next page; 0 if this is the last.
+func (d workflowData) Next() int {
+	if d.Last() >= d.Of {
+		return 0
+	}
+	return d.Last() + 1
+}
+
+// Previous is the number of the first task of the page before; 0 if this is the first.
+func (d workflowData) Previous() int {
+	if d.First == 1 {
+		return 0
+	}
+	return max(1, d.First-workflowRows)
+}
+
+// list chooses what the page lists: the tasks of a state or all, from a number on.
+func (d *workflowData) list(asked url.Values) error {
+	all := d.Tasks
+	if d.State = asked.Get("state"); d.State != "" {
+		state, err := store.ParseState(d.State)
+		if err != nil {
+			return &query.Error{Field: "state", Code: "invalid_state_name",
+				Text: "want one of " + strings.Join(stateNames, ", ")}
+		}
+		all = slices.DeleteFunc(slices.Clone(all), func(t tusk.TaskInfo) bool { return t.State != state })
+	}
+	d.First, d.Of = 1, len(all)
+	if text := asked.Get("from"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return &query.Error{Field: "from", Code: "out_of_range", Text: "is no number of a task: want 1 or more"}
+		}
+		d.First = min(n, max(d.Of, 1))
+	}
+	d.Rows = all[d.First-1 : min(d.Of, d.First-1+workflowRows)]
+	return nil
 }
 
 // Bars are when a task waited and ran.
@@ -108,6 +159,9 @@ func workflow(v *visit) (answer, error) {
 	}
 	if len(w.Tasks) <= MaxDrawn {
 		d.Graph = v.graphOf(w.Tasks)
+	}
+	if err := d.list(v.r.URL.Query()); err != nil {
+		return answer{}, err
 	}
 	return answer{page: "workflow", title: "Workflow", section: "workflows", watch: v.lists(), data: d}, nil
 }
