@@ -2,15 +2,11 @@ package tend
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,41 +108,6 @@ func newID() store.ID {
 	defer ids.Unlock()
 	ids.n++
 	return store.ID{6: 0x70, 8: 0x80, 13: byte(ids.n >> 16), 14: byte(ids.n >> 8), 15: byte(ids.n)}
-}
-
-func plan(t *testing.T, s store.Store, name string, of tick.Schedule) {
-	t.Helper()
-	body, err := json.Marshal(of)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := s.PutRecord(t.Context(),
-		store.PutRecord{Record: store.Record{Kind: tick.RecordKind, Name: name, Body: body}}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// ticks returns the ticks that a schedule has fired, in order.
-func ticks(t *testing.T, s store.Store) (at []time.Time) {
-	t.Helper()
-	for f := (store.Filter{Limit: store.MaxPage}); ; {
-		page, err := s.List(t.Context(), f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, task := range page {
-			var settings struct{ Tick time.Time }
-			if err := json.Unmarshal(task.Settings, &settings); err != nil {
-				t.Fatal(err)
-			}
-			at = append(at, settings.Tick)
-		}
-		if len(page) < f.Limit {
-			slices.SortFunc(at, time.Time.Compare)
-			return at
-		}
-		f.Before = page[len(page)-1].ID
-	}
 }
 
 // TestLeadersThatComeAndGoFireEachTickOnce lets leaders be killed, resign, stand
@@ -282,159 +243,6 @@ func TestAChoreThatFailsDoesNotKeepTheOthersFromTheirWork(t *testing.T) {
 	})
 }
 
-// What rescue reads of a task may be unreadable: the others are rescued, and so is
-// that one (rails/solid_queue#699, riverqueue/river PR 1324).
-func TestATaskThatCannotBeReadHoldsUpNoRescue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memory.New()
-		ctx := t.Context()
-		worker := store.ID{99}
-		tasks := []store.NewTask{{ID: newID(), Queue: "q", Kind: "k", Args: []byte("no JSON"),
-			Settings: []byte("no settings")}, {ID: newID(), Queue: "q", Kind: "k", Args: []byte("{}")}}
-		if _, err := s.Extend(ctx, store.Beat{Worker: store.Worker{ID: worker}, TTL: time.Second}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Enqueue(ctx, tasks); err != nil {
-			t.Fatal(err)
-		}
-		if claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 5,
-			Token: store.NewToken()}); err != nil || len(claimed) != 2 {
-			t.Fatal(len(claimed), err)
-		}
-		_, kill := lead(s, 1)
-		time.Sleep(10 * time.Second)
-		kill()
-		list, err := s.List(ctx, store.Filter{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, task := range list {
-			if task.State == store.Running || task.Crashes != 1 {
-				t.Errorf("task %v is %v with %d crashes", task.ID, task.State, task.Crashes)
-			}
-		}
-	})
-}
-
-// More attempts than one rescue takes are held by open transactions: younger ones are
-// rescued all the same.
-func TestRescueGoesOnPastWhatIsHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &keptBack{Store: memory.New(), held: map[store.ID]bool{}}
-		ctx := t.Context()
-		worker := store.ID{99}
-		tasks := make([]store.NewTask, 1005)
-		for i := range tasks {
-			tasks[i] = store.NewTask{ID: newID(), Queue: "q", Kind: "k", Args: []byte("{}")}
-		}
-		if _, err := s.Extend(ctx, store.Beat{Worker: store.Worker{ID: worker}, TTL: time.Second}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Enqueue(ctx, tasks); err != nil {
-			t.Fatal(err)
-		}
-		claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: len(tasks),
-			Token: store.NewToken()})
-		if err != nil || len(claimed) != len(tasks) {
-			t.Fatal(len(claimed), err)
-		}
-		for _, task := range claimed[:1000] {
-			s.held[task.ID] = true
-		}
-		_, kill := lead(s, 1)
-		time.Sleep(30 * time.Second)
-		kill()
-		for _, task := range claimed[1000:] {
-			list, err := s.List(ctx, store.Filter{IDs: []store.ID{task.ID}})
-			if err != nil || len(list) != 1 || list[0].State == store.Running {
-				t.Errorf("a task that nobody holds was not rescued: %+v, %v", list, err)
-			}
-		}
-	})
-}
-
-// keptBack is a store of which open transactions hold some tasks.
-type keptBack struct {
-	store.Store
-	held map[store.ID]bool
-}
-
-func (s *keptBack) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
-	held := &store.HeldError{}
-	free := slices.DeleteFunc(slices.Clone(outcomes), func(o store.Outcome) bool {
-		if s.held[o.Task.ID] {
-			held.Tasks = append(held.Tasks, o.Task.ID)
-		}
-		return s.held[o.Task.ID]
-	})
-	lost, err := s.Store.Finish(ctx, free)
-	if err == nil && len(held.Tasks) > 0 {
-		err = held
-	}
-	return lost, err
-}
-
-// picky is a store that cannot hold one task's failure.
-type picky struct {
-	store.Store
-	bad     store.ID
-	refusal error
-}
-
-func (s *picky) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
-	for _, o := range outcomes {
-		if o.Task.ID == s.bad && o.State != store.Discarded {
-			return nil, s.refusal
-		}
-	}
-	return s.Store.Finish(ctx, outcomes)
-}
-
-func TestATaskThatCannotBeWrittenBackHoldsUpNoOther(t *testing.T) {
-	for name, c := range map[string]struct {
-		refusal error
-		state   store.State
-	}{
-		"what no store could hold is a dead letter": {store.ErrUnstorable, store.Discarded},
-		"what is held is taken back later":          {errPlanned, store.Running},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := &picky{Store: memory.New(), refusal: c.refusal}
-				tasks := make([]store.NewTask, 99)
-				for i := range tasks {
-					tasks[i] = store.NewTask{ID: newID(), Kind: "k", Queue: "q", Args: []byte("{}")}
-				}
-				s.bad = tasks[40].ID
-				if _, err := s.Enqueue(t.Context(), tasks); err != nil {
-					t.Fatal(err)
-				}
-				w := store.Worker{ID: store.ID{9}, Queues: []string{"q"}}
-				if _, err := s.Extend(t.Context(), store.Beat{Worker: w, TTL: time.Second}); err != nil {
-					t.Fatal(err)
-				}
-				claimed, err := s.Claim(t.Context(), store.ClaimRequest{Worker: w.ID, Queues: []string{"q"}, Limit: 99,
-					Token: store.NewToken()})
-				if err != nil || len(claimed) != 99 {
-					t.Fatal(len(claimed), err)
-				}
-				_, kill := lead(s, 1)
-				time.Sleep(10 * time.Second)
-				kill()
-				for i := range tasks {
-					list, err := s.List(t.Context(), store.Filter{IDs: []store.ID{tasks[i].ID}})
-					if err != nil || len(list) != 1 {
-						t.Fatal(len(list), err)
-					}
-					if of := list[0]; of.ID == s.bad && of.State != c.state || of.ID != s.bad && of.State != store.Available {
-						t.Errorf("task %d is %v", i, of.State)
-					}
-				}
-			})
-		})
-	}
-}
-
 func TestSettingsThatCannotBeReadStopNoPruning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New()
@@ -513,80 +321,4 @@ func TestAnOutageIsNobodysDeath(t *testing.T) {
 			t.Errorf("the task of the dead worker is %v, crashes %d", got.State, got.Crashes)
 		}
 	})
-}
-
-// TestSchedulesFireInSets lets many schedules be due in the same second, one of which
-// cannot be written.
-func TestSchedulesFireInSets(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const schedules = 2*fireSet + 10
-		inner := memory.New()
-		var writes atomic.Int64
-		s := &shaky{Store: inner, before: func(method string) error {
-			if method == "PutRecord" || method == "UpdateRecords" {
-				writes.Add(1)
-			}
-			return nil
-		}}
-		for i := range schedules {
-			plan(t, inner, fmt.Sprint("s", i), tick.Schedule{Spec: "@every 1h", Kind: "k", Next: time.Now().Add(time.Minute)})
-		}
-		_, kill := lead(s, 1)
-		time.Sleep(59 * time.Second)
-		writes.Store(0)
-		time.Sleep(2 * time.Second)
-		if n := len(ticks(t, inner)); n != schedules {
-			t.Errorf("a second after its tick, %d of %d schedules have fired", n, schedules)
-		}
-		if n := writes.Load(); n > 3 {
-			t.Errorf("%d schedules took %d writes", schedules, n)
-		}
-		kill()
-	})
-}
-
-func TestAScheduleThatCannotBeWrittenHoldsUpNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := memory.New()
-		s := &stuck{Store: inner, name: "s3"}
-		for i := range 10 {
-			plan(t, inner, fmt.Sprint("s", i), tick.Schedule{Spec: "@every 1m", Kind: "k", Overlap: tick.OverlapAllow,
-				Next: time.Now().Add(time.Minute)})
-		}
-		_, kill := lead(s, 1)
-		time.Sleep(70 * time.Second)
-		if n := len(ticks(t, inner)); n != 9 {
-			t.Errorf("beside one that is held, %d of 9 schedules have fired", n)
-		}
-		time.Sleep(59 * time.Second)
-		if n, failed := len(ticks(t, inner)), s.sets.Load(); n != 18 || failed != 1 {
-			t.Errorf("after the second tick %d of 18 tasks are there; %d sets failed, want the first alone", n, failed)
-		}
-		s.free.Store(true)
-		time.Sleep(10 * time.Second)
-		if n := len(ticks(t, inner)); n != 19 {
-			t.Errorf("when nothing is held, %d of 19 tasks are there", n)
-		}
-		kill()
-	})
-}
-
-// stuck is a store in which somebody holds the key of a schedule.
-type stuck struct {
-	store.Store
-	name string
-	sets atomic.Int64 // that were held up
-	free atomic.Bool
-}
-
-func (s *stuck) UpdateRecords(ctx context.Context, term int64, puts []store.PutRecord) ([]store.Updated, error) {
-	held := slices.ContainsFunc(puts, func(p store.PutRecord) bool { return p.Record.Name == s.name })
-	if held && !s.free.Load() {
-		if len(puts) > 1 {
-			s.sets.Add(1)
-		}
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
-	return s.Store.UpdateRecords(ctx, term, puts)
 }
