@@ -2,21 +2,27 @@ package postgres
 
 import (
 	"context"
-	"math/rand/v2"
+	"encoding/binary"
+	"math"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/bell"
+	"github.com/tuskqueue/tusk/store"
 )
 
 const (
-	crowdEvery  = 20 * time.Second // for how long the count of a queue's workers is believed
-	mostCounted = 20
+	crowdEvery  = 20 * time.Second // for how long the list of a queue's workers is believed
+	mostCounted = 50
 	mostAsked   = 50 // queues of one look
-	// A listener lets others go before it by up to so long for each other worker of the
-	// queue, but not more than longestCourtesy in all.
+
+	// Of the workers that hear of a task, one looks for it at once, the next after courtesy, and each further one after
+	// twice as long, but after longestCourtesy at most.
 	courtesy        = 3 * time.Millisecond
-	longestCourtesy = 40 * time.Millisecond
+	longestCourtesy = 60 * time.Millisecond
+	// For so long one is the first. Processes on machines whose clocks differ by more do not agree who that is.
+	turnOfFirst = 25 * time.Millisecond
 )
 
 // crowd keeps all who hear of a few tasks from looking for them at the same moment: the
@@ -26,48 +32,95 @@ type crowd struct {
 	wake func(name string)
 
 	mu      sync.Mutex
-	pending map[string]bool // queues of which it will tell soon
+	pending map[string]pendingWake // queues of which it will tell soon
 }
 
-// tell wakes at once whoever leads, and where a worker is alone, and else a moment later.
+type pendingWake struct {
+	timer *time.Timer
+	at    time.Time
+}
+
+// tell wakes at once whoever leads, and where a worker is alone or the first, and else a moment later.
 func (c *crowd) tell(queue string) {
-	if bell.Leads(queue) {
-		c.wake(queue)
-		return
+	var wait time.Duration
+	now := time.Now()
+	if !bell.Leads(queue) {
+		wait = courtesyOf(placeOf(c.s.attendant.idsOf(c.s), c.s.workersOf(queue), now))
 	}
-	others := c.s.workersOf(queue) - 1
-	if others <= 0 {
-		c.wake(queue)
+	if wait == 0 {
+		c.tellNow(queue)
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.pending[queue] {
+	p, waits := c.pending[queue]
+	if waits && !p.at.After(now.Add(wait)) {
 		return
 	}
-	c.pending[queue] = true
-	time.AfterFunc(rand.N(min(time.Duration(others)*courtesy, longestCourtesy)), func() {
-		c.mu.Lock()
-		delete(c.pending, queue)
-		c.mu.Unlock()
-		c.wake(queue)
-	})
+	if waits {
+		p.timer.Stop()
+	}
+	c.pending[queue] = pendingWake{time.AfterFunc(wait, func() { c.tellNow(queue) }), now.Add(wait)}
 }
 
-// counts are how many workers take from queues, about.
+func (c *crowd) tellNow(queue string) {
+	c.mu.Lock()
+	if p, waits := c.pending[queue]; waits {
+		p.timer.Stop()
+		delete(c.pending, queue)
+	}
+	c.mu.Unlock()
+	c.wake(queue)
+}
+
+// courtesyOf is how long a worker lets others go before it.
+func courtesyOf(place int) time.Duration {
+	if place == 0 {
+		return 0
+	}
+	return min(courtesy<<min(place-1, 10), longestCourtesy)
+}
+
+// placeOf is the place of the first of a process's workers among all workers of a queue. The order changes with time, and
+// processes whose clocks agree come to the same. A process without a worker in the list comes last.
+func placeOf(mine, all []store.ID, now time.Time) int {
+	turn := uint64(now.UnixNano() / int64(turnOfFirst))
+	first, place := uint64(math.MaxUint64), 0
+	for _, id := range mine {
+		if slices.Contains(all, id) {
+			first = min(first, shuffled(id, turn))
+		}
+	}
+	for _, id := range all {
+		if shuffled(id, turn) < first {
+			place++
+		}
+	}
+	return place
+}
+
+// shuffled is a number for a worker that is another in each turn, by the last step of SplitMix64 (Steele, Lea, Flood).
+func shuffled(id store.ID, turn uint64) uint64 {
+	x := binary.BigEndian.Uint64(id[:8]) ^ binary.BigEndian.Uint64(id[8:]) + turn*0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// counts are the workers that take from queues, about.
 type counts struct {
 	mu  sync.Mutex
 	all map[string]counted
 }
 
 type counted struct {
-	workers int
+	workers []store.ID
 	at      time.Time
 }
 
-// workersOf says how many workers take from a queue, as far as is known. Looks tell; where there was none for a while
-// it is counted in the background.
-func (s *Store) workersOf(queue string) int {
+// workersOf says which workers take from a queue, as far as is known. Looks tell; where there was none for a while
+// they are asked for in the background.
+func (s *Store) workersOf(queue string) []store.ID {
 	s.workers.mu.Lock()
 	defer s.workers.mu.Unlock()
 	c := s.workers.all[queue]
@@ -78,8 +131,8 @@ func (s *Store) workersOf(queue string) int {
 	return c.workers
 }
 
-// set keeps a count, with the lock held.
-func (c *counts) set(queue string, workers int) {
+// set keeps a list, with the lock held.
+func (c *counts) set(queue string, workers []store.ID) {
 	if c.all == nil || len(c.all) > 10000 {
 		c.all = map[string]counted{}
 	}
@@ -90,7 +143,7 @@ func (c *counts) set(queue string, workers int) {
 func (s *Store) fewestOf(queues []string) int {
 	fewest := mostCounted
 	for _, queue := range queues {
-		fewest = min(fewest, s.workersOf(queue))
+		fewest = min(fewest, len(s.workersOf(queue)))
 	}
 	return fewest
 }
@@ -117,12 +170,16 @@ func (c *counts) old(queues []string) (old []string) {
 	return old
 }
 
-// take takes in how many workers were counted.
+// take takes in which workers were found.
 func (c *counts) take(queues []string, workers []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	list := arrayOf(workers)
 	for i := range min(list.n, len(queues)) {
-		c.set(queues[i], int(int64Of(list.next())))
+		var ids []store.ID
+		for raw := range slices.Chunk(list.next(), len(store.ID{})) {
+			ids = append(ids, idOf(raw))
+		}
+		c.set(queues[i], ids)
 	}
 }

@@ -94,7 +94,7 @@ func (l *listener) hear(ctx context.Context, c *pgx.Conn) error {
 	crowds := map[string]*crowd{}
 	for channel, i := range l.of {
 		wake := func(name string) { l.wake(i, bell.Hint([]string{name})) }
-		crowds[channel] = &crowd{s: l.all[i], wake: wake, pending: map[string]bool{}}
+		crowds[channel] = &crowd{s: l.all[i], wake: wake, pending: map[string]pendingWake{}}
 	}
 	for {
 		quiet, cancel := context.WithTimeout(ctx, wait)

@@ -100,6 +100,18 @@ func (w *Attendant) hurry() {
 	}
 }
 
+// idsOf are the workers of an engine that live.
+func (w *Attendant) idsOf(s *Store) (ids []store.ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id := range w.ids {
+		if id.s == s {
+			ids = append(ids, id.id)
+		}
+	}
+	return ids
+}
+
 // leaveAll has the workers of an engine attended no more.
 func (w *Attendant) leaveAll(s *Store) {
 	w.mu.Lock()

@@ -2,7 +2,7 @@
 select kind, name, version, body, updated_at from tusk.record where kind = $1 order by name collate "C"
 
 -- name: look_at
--- The same of several kinds, beside who leads, which lanes of queues $2 may have tasks, and how many workers up to $4
+-- The same of several kinds, beside who leads, which lanes of queues $2 may have tasks, the ids of up to $4 workers that
 -- take from each of the queues $3, and the time; in one row at least. Kinds are looked for one by one, whatever the
 -- planner knows. A term that began ahead of the clock is not told, so that Lead sets it right.
 select r.kind, r.name, r.version, r.body, r.updated_at, l.id, l.lanes, l.workers, l.now
@@ -12,11 +12,11 @@ from (
     case when pg_catalog.cardinality($2::bigint[]) > 0 then tusk_fn.lanes_with_rows($2) end as lanes,
     array(
       select (
-        select count(*)
+        select pg_catalog.string_agg(pg_catalog.uuid_send(w.id), '' order by w.id)
         from (
-          select from tusk.worker w
-          where not w.dead and w.about operator(pg_catalog.->) 'queues' operator(pg_catalog.?) q.name
-          limit $4) w)
+          select x.id from tusk.worker x
+          where not x.dead and x.about operator(pg_catalog.->) 'queues' operator(pg_catalog.?) q.name
+          order by x.id limit $4) w)
       from (select $3::text[] as names offset 0) a
       cross join lateral pg_catalog.unnest(a.names) with ordinality q(name, place)
       order by q.place) as workers, clock_timestamp() as now

@@ -1,0 +1,101 @@
+package postgres
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/storetest"
+)
+
+func TestOfACrowdOneIsFirst(t *testing.T) {
+	all := make([]store.ID, 10)
+	for i := range all {
+		all[i] = storetest.NewID()
+	}
+	firsts := map[int]int{}
+	begun := time.Now()
+	for turn := range 1000 {
+		now := begun.Add(time.Duration(turn) * turnOfFirst)
+		taken := map[int]bool{}
+		for i, id := range all {
+			place := placeOf([]store.ID{id}, all, now)
+			taken[place] = true
+			if place == 0 {
+				firsts[i]++
+			}
+		}
+		if len(taken) != len(all) {
+			t.Fatalf("%d workers have %d places", len(all), len(taken))
+		}
+	}
+	for i := range all {
+		if firsts[i] < 50 || firsts[i] > 150 {
+			t.Errorf("worker %d was first in %d of 1,000 turns, want about 100", i, firsts[i])
+		}
+	}
+	now := time.Now()
+	if place := placeOf(all, all, now); place != 0 {
+		t.Errorf("a process with all workers has place %d", place)
+	}
+	if place := placeOf([]store.ID{storetest.NewID()}, all, now); place != len(all) {
+		t.Errorf("a worker that the others do not know of has place %d, want the last", place)
+	}
+}
+
+func TestCourtesyIsBounded(t *testing.T) {
+	last := courtesyOf(0)
+	if last != 0 {
+		t.Errorf("the first waits for %v", last)
+	}
+	for place := 1; place < 100; place++ {
+		wait := courtesyOf(place)
+		if wait < last || wait < courtesy || wait > longestCourtesy {
+			t.Fatalf("at place %d: %v, and before it %v", place, wait, last)
+		}
+		last = wait
+	}
+}
+
+// A worker that will look soon looks sooner if it is the first for the next task, and only once.
+func TestAPendingLookIsBroughtForward(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		me, other := storetest.NewID(), storetest.NewID()
+		s := &Store{attendant: &Attendant{}}
+		s.attendant.ids = map[attended]bool{{s, me}: true}
+		woken := 0
+		c := &crowd{s: s, wake: func(string) { woken++ }, pending: map[string]pendingWake{}}
+		await := func(place int) {
+			for {
+				s.workers.set("q", []store.ID{me, other})
+				if placeOf([]store.ID{me}, []store.ID{me, other}, time.Now()) == place {
+					return
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}
+		await(1)
+		c.tell("q")
+		c.tell("q")
+		if woken != 0 {
+			t.Fatal("the second is woken as soon as the first")
+		}
+		time.Sleep(courtesy)
+		synctest.Wait()
+		if woken != 1 {
+			t.Fatalf("woken %d times, want once", woken)
+		}
+		await(0)
+		c.pending["q"] = pendingWake{time.AfterFunc(time.Second, func() { c.tellNow("q") }), time.Now().Add(time.Second)}
+		c.tell("q")
+		if woken != 2 {
+			t.Error("the first waits for what was pending")
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if woken != 2 {
+			t.Error("it is woken once more for what was pending")
+		}
+	})
+}
