@@ -38,7 +38,9 @@ type Query struct {
 func (q *Query) may(f *File) bool {
 	return among(q.Queues, f.Queue) && anyOf(q.Kinds, f.Kinds) && anyOf(q.Tenants, f.Tenants) &&
 		(len(q.States) == 0 || slices.ContainsFunc(q.States, func(s string) bool { return f.States[s] > 0 })) &&
-		(q.From.IsZero() || !f.Until.Before(q.From)) && (q.Until.IsZero() || f.From.Before(q.Until))
+		(q.From.IsZero() || !f.Until.Before(q.From)) && (q.Until.IsZero() || f.From.Before(q.Until)) &&
+		(q.Sees == nil || len(f.Tenants) == 0 ||
+			slices.ContainsFunc(f.Tenants, func(t string) bool { return q.Sees(f.Queue, t) }))
 }
 
 // mayGroup reports whether a row group may have tasks that match, by the least and the greatest

@@ -27,7 +27,7 @@ var probed = []string{"kind", "state", "tenant", "key", "tags", "finished_at", "
 type Found struct {
 	Tasks  []store.Task
 	Next   string // where to go on; empty: that was all
-	Looked int64  // tasks that were looked at
+	Looked int64  // tasks that were looked at; 0 if Query.Sees is set, and so is its Progress
 	Sealed int64  // tasks that match but for their args, which are encrypted
 	Progress
 }
@@ -84,7 +84,9 @@ func (a *Archive) Search(
 		bytes += r.size()
 		return len(found.Tasks) < limit && bytes < mostPage, err
 	})
-	found.Looked, found.Sealed, found.Progress = s.looked, s.sealed, s.progress
+	if found.Sealed = s.sealed; q.Sees == nil { // how much there is tells of tasks that may not be known of
+		found.Looked, found.Progress = s.looked, s.progress
+	}
 	return found, err
 }
 

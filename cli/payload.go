@@ -89,7 +89,7 @@ outside the database, or in the archive, is read from there: --archive names it.
 
 // findAnywhere finds a task by its id, or the beginning of it, in the database, and else in the archive.
 func (app *App) findAnywhere(ctx context.Context, client *tusk.Client, text string) (*tusk.TaskInfo, error) {
-	id, err := query.FindID(ctx, client, nil, text)
+	id, err := query.FindID(ctx, client, query.Everything, text)
 	if err != nil {
 		return nil, err
 	}

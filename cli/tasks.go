@@ -144,7 +144,7 @@ func (app *App) searchArgs(ctx context.Context, f tusk.Filter, text string, flag
 		rows, looked := []taskRow{}, 0
 		for more := true; more && len(rows) < flags.limit; {
 			f.Limit = min(flags.limit-len(rows), store.MaxPage)
-			page, err := q.Find(ctx, client, everything, f, func(args []byte) []byte { return args })
+			page, err := q.Find(ctx, client, query.Everything, f, func(args []byte) []byte { return args })
 			if err != nil {
 				return err
 			}

@@ -155,7 +155,7 @@ func (e *edit) named(ctx context.Context, args []string) error {
 	var ids []tusk.ID
 	seen := map[tusk.ID]bool{}
 	for _, text := range args {
-		id, err := query.FindID(ctx, client, nil, text)
+		id, err := query.FindID(ctx, client, query.Everything, text)
 		if err != nil {
 			return err
 		}

@@ -34,7 +34,7 @@ several reasons: the first is the one to act on. Each names the command that cha
 		Args: between(1, 1, "ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
-				id, err := query.FindID(cmd.Context(), client, nil, args[0])
+				id, err := query.FindID(cmd.Context(), client, query.Everything, args[0])
 				if err != nil {
 					return err
 				}

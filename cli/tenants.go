@@ -38,8 +38,6 @@ weight; see tusk limits for those that all tenants of a queue share.`,
 	return c
 }
 
-func everything(string, string) bool { return true }
-
 func newTenantsListCommand(app *App) *cobra.Command {
 	look := 20000
 	c := newListCommand(app, "List tenants: those that have limits, and those of the newest unfinished tasks",
@@ -58,7 +56,7 @@ func newTenantsListCommand(app *App) *cobra.Command {
 					own[name][queue] = t
 				}
 			}
-			sums, looked, whole, err := query.Tenants(ctx, client, everything, sortedKeys(own), look)
+			sums, looked, whole, err := query.Tenants(ctx, client, query.Everything, sortedKeys(own), look)
 			if err == nil && !whole {
 				app.note("counted among the newest %d unfinished tasks: there are more", looked)
 			}

@@ -118,7 +118,7 @@ func (app *App) withWorkflow(ctx context.Context, text string, do func(*tusk.Cli
 		return err
 	}
 	return app.withClient(ctx, func(client *tusk.Client) error {
-		id, err := query.FindWorkflow(ctx, client, nil, text)
+		id, err := query.FindWorkflow(ctx, client, query.Everything, text)
 		if err != nil {
 			return err
 		}

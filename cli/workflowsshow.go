@@ -42,7 +42,7 @@ func newWorkflowsListCommand(app *App) *cobra.Command {
 			if err := validNames("", kind); err != nil {
 				return nil, err
 			}
-			flows, looked, more, err := query.Workflows(ctx, client, everything, f, look)
+			flows, looked, more, err := query.Workflows(ctx, client, query.Everything, f, look)
 			if err == nil && !more.IsZero() {
 				app.note("found among the newest %d tasks", looked)
 			}

@@ -45,6 +45,9 @@ func getArchive(c *call, _ struct{}) (ArchiveStatus, error) {
 		Tasks: health.Tasks, Bytes: health.Bytes,
 		KeepAll: Duration(keep.All), KeepQueues: map[string]Keeping{}}
 	for queue, d := range keep.Queues {
+		if !c.who.SeesQueue(queue) {
+			continue
+		}
 		v.KeepQueues[queue] = keepingOf(d)
 	}
 	return v, err
@@ -68,10 +71,10 @@ type searchInput struct {
 type ArchivedPage struct {
 	Tasks  []Task `json:"tasks" doc:"those that ended on the latest day first, in no order within a day"`
 	Next   string `json:"next,omitempty" doc:"the cursor of the next page; absent on the last"`
-	Looked int64  `json:"looked_at" doc:"so many tasks were looked at; a page ends early after some seconds, and the next one goes on"`
+	Looked int64  `json:"looked_at,omitempty" doc:"so many tasks were looked at, which whoever has bounds is not told; a page ends early after some seconds, and the next one goes on"`
 	Sealed int64  `json:"encrypted,omitempty" doc:"of a search in args: tasks that match but for args that are encrypted, which cannot be searched in"`
-	Files  int    `json:"files" doc:"files that have been looked through"`
-	Of     int    `json:"of_files" doc:"files that may have tasks that match"`
+	Files  int    `json:"files,omitempty" doc:"files that have been looked through; not told to whoever has bounds"`
+	Of     int    `json:"of_files,omitempty" doc:"files that may have tasks that match"`
 }
 
 func searchArchive(c *call, in searchInput) (ArchivedPage, error) {
@@ -212,7 +215,7 @@ type Rerun struct {
 	Refused         int64          `json:"refused" doc:"tasks whose args are encrypted with a key that the server lacks, or that are no longer valid"`
 	Sealed          int64          `json:"encrypted,omitempty" doc:"of a search in args: tasks whose args are encrypted, which are left alone"`
 	Left            []RerunLeft    `json:"left,omitempty" doc:"the first tasks that were left alone, at most 20"`
-	Files           int            `json:"files" doc:"files that have been looked through"`
+	Files           int            `json:"files,omitempty" doc:"files that have been looked through; not told to whoever has bounds"`
 	Of              int            `json:"of_files"`
 	StartedAt       time.Time      `json:"started_at,omitzero"`
 	FinishedAt      time.Time      `json:"finished_at,omitzero"`

@@ -3,6 +3,7 @@ package server_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net/http"
@@ -138,4 +139,49 @@ func TestOneTokenLeavesPlacesToOthers(t *testing.T) {
 	}
 	<-full
 	s.as(other, "POST", "/api/v1/lease", object{"queues": []string{"b.x"}}).want(t, 200, new(server.LeasedTasks))
+}
+
+// How much there is, and where a page ends, tells of tasks as well as they themselves.
+func TestNoCountAndNoCursorTellsOfAnothersTasks(t *testing.T) {
+	s := start(t)
+	ids := map[string]bool{}
+	for i := range 30 {
+		ids[s.enqueue(object{"kind": "bill", "tenant": "umbrella", "key": fmt.Sprint("inv-", i)})] = true
+	}
+	s.enqueue(object{"kind": "bill", "tenant": "acme", "key": "inv-1"})
+	for name, token := range map[string]access.Token{
+		"by a name":      {Name: "acme", Role: access.Viewer, Tenants: []string{"acme"}},
+		"by a beginning": {Name: "acme too", Role: access.Viewer, Tenants: []string{"ac*"}},
+	} {
+		who := s.tokenFor(token)
+		look := func(query string) (p server.TaskPage) {
+			s.as(who, "GET", "/api/v1/tasks?"+query, nil).want(t, 200, &p)
+			return p
+		}
+		for _, query := range []string{"tenant=umbrella&key=inv-7&from=24h&args=zzz", "key=inv-7&from=24h&args=zzz"} {
+			if p := look(query); p.Looked != 0 {
+				t.Errorf("bound %s, %s: looked at %d tasks", name, query, p.Looked)
+			}
+		}
+		if p := look("from=24h&args=zzz"); p.Looked != 1 {
+			t.Errorf("bound %s: looked at %d tasks, want acme's one", name, p.Looked)
+		}
+		for _, query := range []string{"tenant=umbrella&limit=1", "tenant=umbrella&tenant=acme&limit=1"} {
+			page := look(query)
+			raw, err := base64.RawURLEncoding.DecodeString(page.Next)
+			if err == nil && len(raw) >= 16 && ids[tusk.ID(raw[:16]).String()] {
+				t.Errorf("bound %s, %s: the cursor has the id of umbrella's task", name, query)
+			}
+		}
+		var tenants server.TenantList
+		s.as(who, "GET", "/api/v1/tenants", nil).want(t, 200, &tenants)
+		if tenants.Looked != 1 {
+			t.Errorf("bound %s: tenants: looked at %d tasks, want acme's one", name, tenants.Looked)
+		}
+		var flows server.WorkflowList
+		s.as(who, "GET", "/api/v1/workflows", nil).want(t, 200, &flows)
+		if flows.Looked != 1 {
+			t.Errorf("bound %s: workflows: looked at %d tasks, want acme's one", name, flows.Looked)
+		}
+	}
 }

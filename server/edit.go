@@ -307,7 +307,7 @@ type fingerprintInput struct {
 func retryErrors(c *call, in fingerprintInput) (Bulk, error) {
 	f := tusk.Filter{Fingerprint: in.Fingerprint, States: []tusk.State{tusk.StateRetryable, tusk.StateDiscarded}}
 	c.target = short(in.Fingerprint)
-	if err := query.HasError(c.r.Context(), c.client, c.who.Bounds(), in.Fingerprint); err != nil {
+	if err := query.HasError(c.r.Context(), c.client, c.who, in.Fingerprint); err != nil {
 		return Bulk{}, fmt.Errorf("%w (GET /api/v1/errors lists the groups)", err)
 	}
 	with := boundsOf(c.who)

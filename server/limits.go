@@ -207,7 +207,7 @@ func listTenants(c *call, _ struct{}) (TenantList, error) {
 			}
 		}
 	}
-	sums, looked, whole, err := query.Tenants(c.r.Context(), c.client, c.who.Sees, slices.Collect(maps.Keys(own)),
+	sums, looked, whole, err := query.Tenants(c.r.Context(), c.client, c.who, slices.Collect(maps.Keys(own)),
 		query.SurveyBudget)
 	for _, sum := range sums {
 		t := TenantSummary{Name: sum.Name, Queues: sum.Queues, Tasks: sum.Counts, Limits: own[sum.Name]}

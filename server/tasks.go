@@ -40,7 +40,7 @@ func listTasks(c *call, in listInput) (TaskPage, error) {
 	if err != nil {
 		return page, err
 	}
-	found, err := in.Find(c.r.Context(), c.client, c.who.Sees, f, c.config.Mask.JSON)
+	found, err := in.Find(c.r.Context(), c.client, c.who, f, c.config.Mask.JSON)
 	if err != nil {
 		return page, err
 	}
@@ -129,7 +129,7 @@ func exportTasks(c *call, in exportInput) (nothing, error) {
 		}
 		defer func() { c.rest(); c.keep(text.Len()) }()
 		text.Reset()
-		if page, err = in.Find(c.r.Context(), c.client, c.who.Sees, f, c.config.Mask.JSON); err != nil {
+		if page, err = in.Find(c.r.Context(), c.client, c.who, f, c.config.Mask.JSON); err != nil {
 			return page, err
 		}
 		for _, t := range page.Tasks {

@@ -76,8 +76,12 @@ func TestTheWidestWorkflowIsStoredAndShown(t *testing.T) {
 	took("enqueue", func() { s.do("POST", "/api/v1/workflows", body).want(t, 201, &run) })
 	took("get", func() { s.do("GET", "/api/v1/workflows/"+run.ID, nil).want(t, 200, &shown) })
 	took("page", func() {
-		if a := s.do("GET", "/workflows/"+run.ID, nil); a.status != 200 || !strings.Contains(a.body, "leaf499") {
+		if a := s.do("GET", "/workflows/"+run.ID, nil); a.status != 200 {
 			t.Errorf("the page: %d", a.status)
+		}
+		last := fmt.Sprintf("/workflows/%s?from=%d", run.ID, tasks-99)
+		if a := s.do("GET", last, nil); a.status != 200 || !strings.Contains(a.body, "leaf499") {
+			t.Errorf("its last part: %d", a.status)
 		}
 	})
 	t.Logf("the slowest of other enqueues beside: %v", stop())

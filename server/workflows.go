@@ -103,7 +103,7 @@ func listWorkflows(c *call, in listWorkflowsInput) (WorkflowList, error) {
 			return list, err
 		}
 	}
-	flows, looked, more, err := query.Workflows(c.r.Context(), c.client, c.who.Sees, tusk.Filter{Before: before},
+	flows, looked, more, err := query.Workflows(c.r.Context(), c.client, c.who, tusk.Filter{Before: before},
 		query.SurveyBudget)
 	for _, f := range flows {
 		list.Workflows = append(list.Workflows, WorkflowSummary{f.ID.String(), f.Kinds, f.States, f.Tasks, f.Most,

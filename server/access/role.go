@@ -89,6 +89,31 @@ func (i Identity) Sees(queue, tenant string) bool {
 // SeesQueue reports whether a queue is within bounds.
 func (i Identity) SeesQueue(queue string) bool { return matches(i.Queues, queue) }
 
+// Narrow returns the queues and tenants of a filter that are within bounds, none for all; ok is false if none is. Bounds
+// with beginnings leave a filter that names none as it is.
+func (i Identity) Narrow(queues, tenants []string) (q, t []string, ok bool) {
+	q, some := narrow(i.Queues, queues)
+	t, more := narrow(i.Tenants, tenants)
+	return q, t, some && more
+}
+
+// mostNarrowed is how many bounds become part of a filter that names none.
+const mostNarrowed = 100
+
+func narrow(patterns, names []string) (within []string, ok bool) {
+	open := slices.ContainsFunc(patterns, func(p string) bool { return strings.HasSuffix(p, "*") })
+	switch {
+	case len(patterns) == 0:
+		return names, true
+	case len(names) > 0:
+		within = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !matches(patterns, n) })
+		return within, len(within) > 0
+	case open || len(patterns) > mostNarrowed:
+		return nil, true
+	}
+	return patterns, true
+}
+
 // Bounded reports whether the identity is confined to some queues or tenants.
 func (i Identity) Bounded() bool { return len(i.Queues)+len(i.Tenants) > 0 }
 

@@ -42,16 +42,13 @@ func Groups(ctx context.Context, client *tusk.Client, fingerprint string) ([]sto
 	return nil, noError(fingerprint)
 }
 
-// HasError refuses a fingerprint that no error has. Whoever has bounds, which sees tells, learns of no
-// errors beyond them; nil: there are none.
-func HasError(
-	ctx context.Context, client *tusk.Client, sees func(queue, tenant string) bool, fingerprint string,
-) error {
-	if sees == nil {
+// HasError refuses a fingerprint that no error within bounds has.
+func HasError(ctx context.Context, client *tusk.Client, within Bounds, fingerprint string) error {
+	if !within.Bounded() {
 		_, err := Groups(ctx, client, fingerprint)
 		return err
 	}
-	page, more, err := Visible(ctx, client, sees, tusk.Filter{Fingerprint: fingerprint, Limit: 1})
+	page, more, err := Visible(ctx, client, within, tusk.Filter{Fingerprint: fingerprint, Limit: 1})
 	if err == nil && len(page) == 0 && more.IsZero() {
 		err = noError(fingerprint)
 	}

@@ -55,20 +55,16 @@ func partOf(text string) string {
 }
 
 // FindID returns the id of a task of which text is the id, or its beginning or end, among
-// the tasks that sees lets through; nil: all. A whole id is returned whether or not there is
-// such a task.
+// the tasks within bounds. A whole id is returned whether or not there is such a task.
 //
 // Errors: an *AmbiguousError; tusk.ErrNotFound; an *InvalidError for what is no part of an
 // id.
-func FindID(ctx context.Context, client *tusk.Client, sees Sees, text string) (tusk.ID, error) {
+func FindID(ctx context.Context, client *tusk.Client, within Bounds, text string) (tusk.ID, error) {
 	id, part, err := readPart(text)
 	if err != nil || part == "" {
 		return id, err
 	}
-	if sees == nil {
-		sees = func(string, string) bool { return true }
-	}
-	found, err := findParts(ctx, client, sees, part)
+	found, err := findParts(ctx, client, within, part)
 	switch {
 	case err != nil:
 		return id, err
@@ -81,12 +77,12 @@ func FindID(ctx context.Context, client *tusk.Client, sees Sees, text string) (t
 	return found[0].ID, nil
 }
 
-func findParts(ctx context.Context, client *tusk.Client, sees Sees, part string) (found []tusk.TaskInfo, err error) {
+func findParts(ctx context.Context, client *tusk.Client, within Bounds, part string) (found []tusk.TaskInfo, err error) {
 	var last tusk.ID
 	if _, err := hex.Decode(last[:], []byte(part+strings.Repeat("f", 32-len(part)))); err != nil {
 		return nil, err
 	}
-	first, _, err := Visible(ctx, client, sees, tusk.Filter{Before: last, Limit: candidates})
+	first, _, err := Visible(ctx, client, within, tusk.Filter{Before: last, Limit: candidates})
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +96,7 @@ func findParts(ctx context.Context, client *tusk.Client, sees Sees, part string)
 	}
 	f, begun := tusk.Filter{Limit: store.MaxPage}, time.Now()
 	for looked := 0; looked < tailBudget && time.Since(begun) < tailTime; {
-		tasks, more, err := Visible(ctx, client, sees, f)
+		tasks, more, err := Visible(ctx, client, within, f)
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
 )
@@ -57,8 +58,7 @@ func TestAPartOfAnIDFindsTheTask(t *testing.T) {
 		}
 	}
 	theirs := made[5].ID.String()
-	mine := func(queue, _ string) bool { return queue == "mine" }
-	if _, err := FindID(t.Context(), client, mine, theirs[24:]); !errors.Is(err, tusk.ErrNotFound) {
+	if _, err := FindID(t.Context(), client, access.Identity{Queues: []string{"mine"}}, theirs[24:]); !errors.Is(err, tusk.ErrNotFound) {
 		t.Errorf("a task beyond the bounds: %v", err)
 	}
 }
@@ -80,7 +80,7 @@ func TestASearchAmongLargeTasksEndsInTime(t *testing.T) {
 		}
 		f.Limit = 50
 		begun := time.Now()
-		p, err := q.Find(t.Context(), client, func(string, string) bool { return true }, f, func(args []byte) []byte {
+		p, err := q.Find(t.Context(), client, Everything, f, func(args []byte) []byte {
 			return args
 		})
 		if took := time.Since(begun); err != nil || p.More.IsZero() || took > 2*SearchTime {

@@ -11,17 +11,15 @@ import (
 )
 
 // FindWorkflow returns the id of a workflow of which text is the id, or its beginning or end,
-// among those that the newest tasks belong to, as far as sees lets them through; nil: all. A
-// whole id is returned whether or not there is such a workflow. Errors are those of FindID.
-func FindWorkflow(ctx context.Context, client *tusk.Client, sees Sees, text string) (tusk.ID, error) {
+// among those that the newest tasks within bounds belong to. A whole id is returned whether or not there is such a workflow. Errors are those of FindID.
+func FindWorkflow(ctx context.Context, client *tusk.Client, within Bounds, text string) (tusk.ID, error) {
 	id, part, err := readPart(text)
 	if err != nil || part == "" {
 		return id, err
 	}
 	var found []tusk.ID
-	_, _, err = look(ctx, client, tusk.Filter{}, tailBudget, func(t tusk.TaskInfo) bool {
-		if !t.Workflow.IsZero() && hasPart(t.Workflow, part) && (sees == nil || sees(t.Queue, t.Tenant)) &&
-			!slices.Contains(found, t.Workflow) {
+	_, _, err = look(ctx, client, within, tusk.Filter{}, tailBudget, func(t tusk.TaskInfo) bool {
+		if !t.Workflow.IsZero() && hasPart(t.Workflow, part) && !slices.Contains(found, t.Workflow) {
 			found = append(found, t.Workflow)
 		}
 		return len(found) == candidates

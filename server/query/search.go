@@ -28,32 +28,38 @@ const (
 type Page struct {
 	Tasks  []tusk.TaskInfo
 	More   tusk.ID // where to go on; zero: that was all
-	Looked int     // how many tasks a search looked through
+	Looked int     // how many tasks within the bounds a search looked through
 }
 
-// Find lists a page of the tasks that match and that sees lets through. show says
+// Find lists a page of the tasks that match and are within bounds. show says
 // what of args may be seen, and so be searched in.
 func (q Tasks) Find(
-	ctx context.Context, client *tusk.Client, sees Sees, f tusk.Filter, show func(args []byte) []byte,
+	ctx context.Context, client *tusk.Client, within Bounds, f tusk.Filter, show func(args []byte) []byte,
 ) (p Page, err error) {
 	if q.Args == "" {
-		p.Tasks, p.More, err = Visible(ctx, client, sees, f)
+		p.Tasks, p.More, err = Visible(ctx, client, within, f)
 		return p, err
 	}
+	if !narrow(&f, within) {
+		return p, nil
+	}
 	matches := argmatch.Matcher(q.Args)
-	limit, size, begun := f.Limit, 0, time.Now()
+	limit, looked, size, begun := f.Limit, 0, 0, time.Now()
 	f.Limit = firstSearch
 	var kept sized
-	for p.Looked < SearchBudget && size < searchBytes && time.Since(begun) < SearchTime {
-		f.Limit = min(f.Limit, SearchBudget-p.Looked)
+	for looked < SearchBudget && size < searchBytes && time.Since(begun) < SearchTime {
+		f.Limit = min(f.Limit, SearchBudget-looked)
 		tasks, more, err := client.Search(ctx, f, ListBudget)
 		if err != nil {
 			return p, err
 		}
 		for _, t := range tasks {
-			p.Looked++
+			looked++
 			size += len(t.Args)
-			if sees(t.Queue, t.Tenant) && matches(show(t.Args)) {
+			if !within.Sees(t.Queue, t.Tenant) {
+				continue
+			}
+			if p.Looked++; matches(show(t.Args)) {
 				p.Tasks = append(p.Tasks, t)
 				if full := kept.add(&t, true); len(p.Tasks) == limit || full {
 					p.More = t.ID
@@ -65,8 +71,8 @@ func (q Tasks) Find(
 			return p, nil
 		}
 		left := max(SearchTime-time.Since(begun), 0)
-		inTime := int(left * time.Duration(p.Looked) / (time.Since(begun) + 1))
-		f.Limit = max(1, min(store.MaxPage, growth*p.Looked, lookBytes/(size/p.Looked+1), inTime))
+		inTime := int(left * time.Duration(looked) / (time.Since(begun) + 1))
+		f.Limit = max(1, min(store.MaxPage, growth*looked, lookBytes/(size/looked+1), inTime))
 	}
 	return p, nil
 }

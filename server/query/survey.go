@@ -14,26 +14,28 @@ import (
 // tenants and which workflows there are: no engine keeps a list of either.
 const SurveyBudget = 2000
 
-// Sees says which tasks somebody may know of.
-type Sees = func(queue, tenant string) bool
-
-// look passes tasks to each until budget of them are looked through. more is where
-// to go on; zero: that was all.
+// look passes tasks within bounds to each until budget tasks are looked through. looked is how many it passed; more is
+// where to go on; zero: that was all.
 func look(
-	ctx context.Context, client *tusk.Client, f tusk.Filter, budget int, each func(tusk.TaskInfo) (enough bool),
+	ctx context.Context, client *tusk.Client, within Bounds, f tusk.Filter, budget int,
+	each func(tusk.TaskInfo) (enough bool),
 ) (looked int, more tusk.ID, err error) {
+	if !narrow(&f, within) {
+		return 0, more, nil
+	}
 	s := sized{kept: PageBytes * 3 / 4} // what is loaded is garbage soon, so less of it at a time
 	f.NoArgs = true
-	for looked < budget {
-		f.Limit = min(s.step(budget-looked), store.MaxPage)
+	for s.tasks < budget {
+		f.Limit = min(s.step(budget-s.tasks), store.MaxPage)
 		tasks, next, err := client.Search(ctx, f, ListBudget)
 		if err != nil {
 			return looked, more, err
 		}
 		for _, t := range tasks {
-			looked++
-			s.add(&t, false)
-			if each(t) {
+			if s.add(&t, false); !within.Sees(t.Queue, t.Tenant) {
+				continue
+			}
+			if looked++; each(t) {
 				return looked, t.ID, nil
 			}
 		}
@@ -56,7 +58,7 @@ type TenantSum struct {
 // Tenants sums up the newest unfinished tasks by tenant. Names that are known
 // otherwise are there in any case. whole says that no task was left out.
 func Tenants(
-	ctx context.Context, client *tusk.Client, sees Sees, known []string, budget int,
+	ctx context.Context, client *tusk.Client, within Bounds, known []string, budget int,
 ) (tenants []TenantSum, looked int, whole bool, err error) {
 	byName := map[string]*TenantSum{}
 	find := func(name string) *TenantSum {
@@ -69,8 +71,8 @@ func Tenants(
 		find(name)
 	}
 	unfinished := slices.DeleteFunc(store.States(), store.State.Finished)
-	looked, more, err := look(ctx, client, tusk.Filter{States: unfinished}, budget, func(t tusk.TaskInfo) bool {
-		if t.Tenant != "" && sees(t.Queue, t.Tenant) {
+	looked, more, err := look(ctx, client, within, tusk.Filter{States: unfinished}, budget, func(t tusk.TaskInfo) bool {
+		if t.Tenant != "" {
 			sum := find(t.Tenant)
 			sum.Counts[t.State.String()]++
 			sum.Oldest = t.EnqueuedAt
@@ -114,11 +116,11 @@ const MaxWorkflows = 25
 // got a task last: those with a task that f chooses. more is where to go on; zero: there
 // are no others.
 func Workflows(
-	ctx context.Context, client *tusk.Client, sees Sees, f tusk.Filter, budget int,
+	ctx context.Context, client *tusk.Client, within Bounds, f tusk.Filter, budget int,
 ) (flows []WorkflowSum, looked int, more tusk.ID, err error) {
 	var ids []tusk.ID
-	looked, more, err = look(ctx, client, f, budget, func(t tusk.TaskInfo) bool {
-		if !t.Workflow.IsZero() && sees(t.Queue, t.Tenant) && !slices.Contains(ids, t.Workflow) {
+	looked, more, err = look(ctx, client, within, f, budget, func(t tusk.TaskInfo) bool {
+		if !t.Workflow.IsZero() && !slices.Contains(ids, t.Workflow) {
 			ids = append(ids, t.Workflow)
 		}
 		return len(ids) == MaxWorkflows
@@ -127,7 +129,7 @@ func Workflows(
 		return nil, looked, more, err
 	}
 	for _, id := range ids {
-		sum, err := workflow(ctx, client, sees, id)
+		sum, err := workflow(ctx, client, within, id)
 		if err != nil {
 			return nil, looked, more, err
 		}
@@ -137,19 +139,19 @@ func Workflows(
 	return flows, looked, more, nil
 }
 
-func workflow(ctx context.Context, client *tusk.Client, sees Sees, id tusk.ID) (WorkflowSum, error) {
+func workflow(ctx context.Context, client *tusk.Client, within Bounds, id tusk.ID) (WorkflowSum, error) {
 	sum := WorkflowSum{ID: id, States: map[string]int64{}}
 	count := func(t tusk.TaskInfo) bool {
-		if sees(t.Queue, t.Tenant) && (t.ID != id || t.Workflow.IsZero()) {
+		if within.Sees(t.Queue, t.Tenant) && (t.ID != id || t.Workflow.IsZero()) {
 			sum.add(&t)
 		}
 		return false
 	}
-	looked, _, err := look(ctx, client, tusk.Filter{Workflow: id}, store.MaxPage, count)
+	_, more, err := look(ctx, client, within, tusk.Filter{Workflow: id}, store.MaxPage, count)
 	if err != nil {
 		return sum, err
 	}
-	sum.Most = looked == store.MaxPage
+	sum.Most = !more.IsZero()
 	first, err := client.List(ctx, tusk.Filter{IDs: []tusk.ID{id}}) // of a pipeline's run, or a task with children
 	if err != nil {
 		return sum, err

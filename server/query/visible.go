@@ -42,13 +42,16 @@ func (s *sized) add(t *tusk.TaskInfo, keep bool) bool {
 	return s.kept >= PageBytes
 }
 
-// Visible lists a page of tasks that sees lets through, and the id after which
+// Visible lists a page of tasks within bounds, and the id after which
 // the next page begins; zero: there is none. A page may be short when much is
-// not let through, when few of the tasks that it looked through match, or when
+// out of bounds, when few of the tasks that it looked through match, or when
 // they are large.
 func Visible(
-	ctx context.Context, client *tusk.Client, sees func(queue, tenant string) bool, f tusk.Filter,
+	ctx context.Context, client *tusk.Client, within Bounds, f tusk.Filter,
 ) (page []tusk.TaskInfo, more tusk.ID, err error) {
+	if !narrow(&f, within) {
+		return nil, more, nil
+	}
 	var s sized
 	limit := f.Limit
 	for s.tasks < maxLooks*limit {
@@ -58,7 +61,7 @@ func Visible(
 			return nil, more, err
 		}
 		for i, t := range tasks {
-			seen := sees(t.Queue, t.Tenant)
+			seen := within.Sees(t.Queue, t.Tenant)
 			full := s.add(&t, seen)
 			if seen {
 				page = append(page, t)

@@ -76,7 +76,7 @@ func (v *visit) count(f tusk.Filter) (string, error) {
 	n, begun := 0, time.Now()
 	f.Limit = store.MaxPage
 	for {
-		tasks, more, err := query.Visible(v.r.Context(), v.client, v.who.Sees, f)
+		tasks, more, err := query.Visible(v.r.Context(), v.client, v.who, f)
 		n += len(tasks)
 		switch {
 		case err != nil || more.IsZero():
@@ -116,7 +116,7 @@ func changeWords(c tusk.Change) string {
 
 func retryErrors(v *visit) (answer, error) {
 	v.target = v.r.PathValue("fingerprint")
-	if err := query.HasError(v.r.Context(), v.client, v.who.Bounds(), v.target); err != nil {
+	if err := query.HasError(v.r.Context(), v.client, v.who, v.target); err != nil {
 		return answer{}, err
 	}
 	f := tusk.Filter{Fingerprint: v.target, States: tusk.StatesFor(tusk.OpRetry, nil)}

@@ -58,7 +58,7 @@ func (v *visit) tasksOf(text string) (all []found, err error) {
 	ctx := v.r.Context()
 	var tasks []tusk.TaskInfo
 	if query.IsPart(text) {
-		id, err := query.FindID(ctx, v.client, v.who.Sees, text)
+		id, err := query.FindID(ctx, v.client, v.who, text)
 		var several *query.AmbiguousError
 		switch {
 		case errors.As(err, &several):
@@ -75,7 +75,7 @@ func (v *visit) tasksOf(text string) (all []found, err error) {
 			return nil, err
 		}
 	}
-	keyed, _, err := query.Visible(ctx, v.client, v.who.Sees, tusk.Filter{Key: text, Limit: keyTasks, NoArgs: true})
+	keyed, _, err := query.Visible(ctx, v.client, v.who, tusk.Filter{Key: text, Limit: keyTasks, NoArgs: true})
 	if err != nil {
 		return nil, err
 	}

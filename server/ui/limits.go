@@ -255,7 +255,7 @@ func tenants(v *visit) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	sums, looked, whole, err := query.Tenants(v.r.Context(), v.client, v.who.Sees, slices.Collect(maps.Keys(own)),
+	sums, looked, whole, err := query.Tenants(v.r.Context(), v.client, v.who, slices.Collect(maps.Keys(own)),
 		query.SurveyBudget)
 	if err != nil {
 		return answer{}, err
@@ -296,7 +296,7 @@ func tenant(v *visit) (answer, error) {
 			d.Queues = append(d.Queues, ownLimits{queue, t, set})
 		}
 	}
-	tasks, more, err := query.Visible(v.r.Context(), v.client, v.who.Sees,
+	tasks, more, err := query.Visible(v.r.Context(), v.client, v.who,
 		tusk.Filter{Tenants: []string{name}, Limit: tenantTasks})
 	if err != nil {
 		return answer{}, err

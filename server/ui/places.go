@@ -37,7 +37,7 @@ func (v *visit) fill(d *place, q chartQuery, running tusk.Filter) (err error) {
 		return err
 	}
 	running.States, running.Limit, running.NoArgs = []tusk.State{store.Running}, shownRunning, true
-	d.Running, _, err = query.Visible(v.r.Context(), v.client, v.who.Sees, running)
+	d.Running, _, err = query.Visible(v.r.Context(), v.client, v.who, running)
 	return err
 }
 
@@ -144,7 +144,7 @@ func kindPage(v *visit) (answer, error) {
 	}
 	d.Rows = d.Chart.Queues[:min(len(d.Chart.Queues), shownRows)]
 	if len(d.Rows)+len(d.Workers)+len(d.Running)+len(d.Errors) == 0 {
-		tasks, _, err := query.Visible(v.r.Context(), v.client, v.who.Sees,
+		tasks, _, err := query.Visible(v.r.Context(), v.client, v.who,
 			tusk.Filter{Kinds: []string{name}, Limit: 1, NoArgs: true})
 		if err != nil || len(tasks) == 0 {
 			return a, cmp.Or(err, tusk.ErrNotFound)
@@ -214,7 +214,7 @@ func workerPage(v *visit) (answer, error) {
 	id := w.ID
 	d := workerData{Worker: w}
 	f := tusk.Filter{Queues: d.Queues, States: []tusk.State{store.Running}, Limit: store.MaxPage, NoArgs: true}
-	running, more, err := query.Visible(v.r.Context(), v.client, v.who.Sees, f)
+	running, more, err := query.Visible(v.r.Context(), v.client, v.who, f)
 	if err != nil {
 		return a, err
 	}

@@ -62,7 +62,7 @@ func (v *visit) history(s tusk.ScheduleInfo) (own []tusk.TaskInfo, err error) {
 	if s.Tenant != "" {
 		f.Tenants = []string{s.Tenant}
 	}
-	tasks, _, err := query.Visible(v.r.Context(), v.client, v.who.Sees, f)
+	tasks, _, err := query.Visible(v.r.Context(), v.client, v.who, f)
 	for _, t := range tasks {
 		if t.Schedule == s.Name && len(own) < shownHistory {
 			own = append(own, t)

@@ -62,12 +62,12 @@ func tasks(v *visit) (answer, error) {
 		return goTo("/tasks/" + id.String()), nil
 	}
 	d := tasksData{Query: q, Values: q.Values(), Everyone: q.IsZero(), Span: q.From, Chips: chips(q)}
-	found, err := q.Find(v.r.Context(), v.client, v.who.Sees, f, v.Mask.JSON)
+	found, err := q.Find(v.r.Context(), v.client, v.who, f, v.Mask.JSON)
 	if err != nil {
 		return a, err
 	}
 	if len(found.Tasks) == 0 && query.IsPart(q.Key) {
-		switch id, err := query.FindID(v.r.Context(), v.client, v.who.Sees, q.Key); {
+		switch id, err := query.FindID(v.r.Context(), v.client, v.who, q.Key); {
 		case errors.As(err, &d.Several):
 			found.Tasks = d.Several.Tasks
 		case err == nil:
@@ -272,7 +272,7 @@ func (v *visit) partOfID() (part string, is bool) {
 
 // taskOfPart leads to the task of which a part of the id is known, or to those that have it.
 func (v *visit) taskOfPart(part string) (answer, error) {
-	id, err := query.FindID(v.r.Context(), v.client, v.who.Sees, part)
+	id, err := query.FindID(v.r.Context(), v.client, v.who, part)
 	switch {
 	case errors.As(err, new(*query.AmbiguousError)):
 		return goTo("/tasks?key=" + url.QueryEscape(part)), nil

@@ -40,7 +40,7 @@ func workflows(v *visit) (answer, error) {
 		f.Kinds = []string{d.Kind}
 	}
 	var more tusk.ID
-	if d.Flows, d.Looked, more, err = query.Workflows(v.r.Context(), v.client, v.who.Sees, f,
+	if d.Flows, d.Looked, more, err = query.Workflows(v.r.Context(), v.client, v.who, f,
 		query.SurveyBudget); err != nil {
 		return a, err
 	}
@@ -129,7 +129,7 @@ type stateCount struct {
 
 func workflow(v *visit) (answer, error) {
 	if part, is := v.partOfID(); is {
-		id, err := query.FindWorkflow(v.r.Context(), v.client, v.who.Sees, part)
+		id, err := query.FindWorkflow(v.r.Context(), v.client, v.who, part)
 		return goTo("/workflows/" + id.String()), err
 	}
 	w, err := v.findWorkflow()
