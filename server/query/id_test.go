@@ -34,7 +34,7 @@ func TestAPartOfAnIDFindsTheTask(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	find := func(text string) (tusk.ID, error) { return FindID(t.Context(), client, nil, text) }
+	find := func(text string) (tusk.ID, error) { return FindID(t.Context(), client, Everything, text) }
 	first, second := made[0].ID, made[1].ID
 	text := first.String()
 	for _, part := range []string{text, text[24:], text[19:], "…" + text[24:], strings.ToUpper(text[24:]),

@@ -15,12 +15,29 @@ const (
 	leadEvery    = 100 * time.Millisecond
 	leadSooner   = 20 * time.Millisecond // both for whoever leads: while tasks wait it looks by itself
 	notifyWithin = 5 * time.Second
+	toldWithin   = time.Second // of the end
 )
 
 // ringing holds back notifications that come too often.
 type ringing struct {
-	mu    sync.Mutex
-	names map[string]*rung // of queues, or for whoever leads
+	mu     sync.Mutex
+	names  map[string]*rung // of queues, or for whoever leads
+	later  sync.WaitGroup   // notifications that are to come
+	closed bool
+}
+
+// close waits until what was rung for has been told, but not for long: a program that enqueues a task and ends wakes its
+// worker, too.
+func (b *ringing) close() {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	told := make(chan struct{})
+	go func() { b.later.Wait(); close(told) }()
+	select {
+	case <-told:
+	case <-time.After(toldWithin):
+	}
 }
 
 // rung is what is known of a name's notifications.
@@ -57,6 +74,9 @@ func (s *Store) ring(names ...string) {
 	}
 	s.bell.mu.Lock()
 	defer s.bell.mu.Unlock()
+	if s.bell.closed {
+		return
+	}
 	for _, name := range names {
 		r := s.bell.of(name)
 		r.rings++
@@ -68,6 +88,7 @@ func (s *Store) ring(names ...string) {
 			every = r.every
 		}
 		r.later = true
+		s.bell.later.Add(1)
 		time.AfterFunc(every-time.Since(r.at), func() { s.notify(name, r) })
 	}
 }
@@ -82,6 +103,7 @@ func (s *Store) notify(name string, r *rung) {
 	}
 	r.at, r.rings, r.later = time.Now(), 0, false
 	s.bell.mu.Unlock()
+	defer s.bell.later.Done()
 	ctx, cancel := context.WithTimeout(context.Background(), notifyWithin)
 	defer cancel()
 	_ = s.exec(ctx, "notify", s.channel(), name)

@@ -76,6 +76,32 @@ func TestAListenerIsToldOfQueuesThatGotTasks(t *testing.T) {
 
 // Each ping goes to every listener: were all to send theirs, or one for each that they
 // hear, many workers would do little else.
+// A command that enqueues a task and ends wakes the worker of another process.
+func TestWhatWasRungForIsToldBeforeTheEnd(t *testing.T) {
+	s, pool := fresh(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	told, ended := make(chan []string, 100), make(chan error, 1)
+	go func() { ended <- s.Listen(ctx, func(h store.Hint) { told <- h.Queues }) }()
+	<-told // it listens
+	brief, _ := open(t, pool.Config().ConnString(), false)
+	if _, err := brief.Enqueue(ctx, newTasks(1, "brief")); err != nil {
+		t.Fatal(err)
+	}
+	if err := brief.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case got := <-told:
+		if !slices.Equal(got, []string{"brief"}) {
+			t.Errorf("told of %q", got)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("nobody was told of the task")
+	}
+	cancel()
+	<-ended
+}
+
 func TestListenersShareTheirPings(t *testing.T) {
 	s, pool := fresh(t)
 	s.PingEvery(400*time.Millisecond, 5*time.Second)
