@@ -248,6 +248,7 @@ func (w *Worker) claimMore() {
 // asks returns what to claim from: each queue with a per-worker limit by itself, and all others together.
 func (w *Worker) asks() []claim.Ask {
 	open, most := w.queues.open()
+	open = slices.DeleteFunc(open, func(q string) bool { return !w.strangers.takes(q) })
 	if len(most) == 0 {
 		return []claim.Ask{{Queues: open}}
 	}
@@ -296,6 +297,7 @@ func (w *Worker) readAhead() int {
 
 // take runs claimed tasks. From now on the worker must send heartbeats in time.
 func (w *Worker) take(tasks []store.Task, asked time.Time) {
+	w.strangers.leaveTo(tasks, func(kind string) bool { return w.mux.handlers[kind] != nil }, w.config.Poll)
 	w.slots.Take(tasks, asked)
 	w.heart.Stir()
 }

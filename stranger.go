@@ -2,6 +2,8 @@ package tusk
 
 import (
 	"context"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,7 +24,8 @@ type strangers struct {
 	kinds  map[kindOf]*strange
 	living []store.Worker
 	looked time.Time
-	known  bool // whether the live workers are known, at that time
+	known  bool                 // whether the live workers are known, at that time
+	left   map[string]time.Time // queues that are left to others until then
 
 	refused time.Time // when informing the leader of a kind last failed
 }
@@ -78,6 +81,46 @@ func (s *strangers) meet(ctx context.Context, t *store.Task) error {
 		delete(s.met, t.ID)
 	}
 	return unknown
+}
+
+// leaveTo has a worker claim nothing from a queue for a while, longer than another worker rests between two polls, if all
+// that a claim has brought from it are tasks that the worker has handed back before and others could run. Otherwise a
+// worker that hears sooner of the tasks than those others would take them each time.
+func (s *strangers) leaveTo(tasks []store.Task, has func(kind string) bool, rest time.Duration) {
+	all := map[string]bool{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range tasks {
+		t := &tasks[i]
+		repeated, seen := all[t.Queue]
+		all[t.Queue] = (repeated || !seen) && s.met[t.ID] > 0 && !has(t.Kind) && s.elsewhere(t)
+	}
+	for queue, repeated := range all {
+		if repeated {
+			if s.left == nil {
+				s.left = map[string]time.Time{}
+			}
+			s.left[queue] = time.Now().Add(rest + rest/2 + rand.N(rest))
+		}
+	}
+}
+
+// takes reports whether the worker claims from a queue now.
+func (s *strangers) takes(queue string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	until, left := s.left[queue]
+	if left && !time.Now().Before(until) {
+		delete(s.left, queue)
+		left = false
+	}
+	return !left
+}
+
+// elsewhere reports whether another worker is known that could run a task.
+func (s *strangers) elsewhere(t *store.Task) bool {
+	self := s.worker()
+	return slices.ContainsFunc(s.living, func(w store.Worker) bool { return w.ID != self && w.Takes(t.Queue, t.Kind) })
 }
 
 // note reports whether the leader knows that tasks of a kind are postponed. The leader's note is stored before the

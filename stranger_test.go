@@ -76,6 +76,28 @@ func (s *shop) open(config *tusk.WorkerConfig) (w *tusk.Worker, stop func() erro
 const settles = 15 * time.Second
 
 func TestStrangers(t *testing.T) {
+	inBubble(t, "two workers that each have a kind share a queue", func(t *testing.T, s *shop) {
+		c := s.counted()
+		s.strange(50, "ka", &tusk.Options{Queue: "k"})
+		s.strange(50, "kb", &tusk.Options{Queue: "k"})
+		config := func() *tusk.WorkerConfig {
+			return &tusk.WorkerConfig{Queues: []string{"k"}, Concurrency: 10, ReadAhead: -1}
+		}
+		_, stopA, ranA := s.hires(config(), "ka")
+		_, stopB, ranB := s.hires(config(), "kb")
+		time.Sleep(15 * time.Second)
+		if a, b := len(ranA()), len(ranB()); a != 50 || b != 50 {
+			t.Errorf("%d and %d of 50 tasks ran", a, b)
+		}
+		if n := c.claimed.Load(); n > 1000 {
+			t.Errorf("100 tasks were claimed %d times", n)
+		}
+		for _, stop := range []func() error{stopA, stopB} {
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 	inBubble(t, "tasks that nobody can run are put off and cost nothing", func(t *testing.T, s *shop) {
 		c := s.counted()
 		_, stop := s.open(nil)

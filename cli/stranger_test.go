@@ -3,7 +3,9 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -86,4 +88,20 @@ func TestTasksThatNobodyCanRunWaitForAWorkerThatCan(t *testing.T) {
 			t.Errorf("%d ran: a task that was scheduled is touched", ran.Load())
 		}
 	})
+}
+
+// The process that hears first of a task that was handed back must not take it each time.
+func TestTwoWorkersThatEachHaveAKindShareAQueue(t *testing.T) {
+	sh := filledShell(t)
+	for _, kind := range []string{"ka", "kb"} {
+		sh.start("work", "--queue", "k", "--exec", kind+"=true", "--enable-exec").await("msg=work")
+	}
+	var lines strings.Builder
+	for range 50 {
+		lines.WriteString(`{"kind":"ka","queue":"k"}` + "\n" + `{"kind":"kb","queue":"k"}` + "\n")
+	}
+	sh.write("tasks.jsonl", lines.String(), 0o600)
+	sh.must("enqueue", "--from", "tasks.jsonl")
+	done := func() int { return len(sh.json("tasks", "list", "--state", "completed", "--limit", "200")) }
+	eventually(t, func() bool { return done() == 100 }, func() string { return fmt.Sprint(done(), " of 100 have run") })
 }
