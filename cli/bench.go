@@ -221,7 +221,7 @@ func (r *benchReport) spend(before, after *store.Measures) {
 		r.CPU /= 1000
 	}
 	r.WAL = perTask(before.WALBytes, after.WALBytes)
-	r.DeadRows = count(0, after.DeadRows)
+	r.DeadRows = count(before.DeadRows, after.DeadRows)
 	r.RoundTrips = perTask(before.RoundTrips, after.RoundTrips)
 	r.Queries = count(before.Queries, after.Queries)
 	r.Conflicts = count(before.Conflicts, after.Conflicts)

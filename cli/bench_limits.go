@@ -136,11 +136,7 @@ func (r *benchRun) pinnedScenario(ctx context.Context, report *barReport) error 
 			return err
 		}
 		defer release()
-		before := r.meter(ctx)
 		report.With, report.CPUWith, report.DeadRows, err = r.speedAndDead(ctx)
-		if before != nil && before.DeadRows >= 0 {
-			report.DeadRows = max(report.DeadRows-figure(before.DeadRows), 0)
-		}
 		return err
 	})
 }

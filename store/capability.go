@@ -250,7 +250,7 @@ type Meter interface {
 type Measures struct {
 	ServerCPU  time.Duration // of the database server's processes
 	WALBytes   int64
-	DeadRows   int64 // rows that a vacuum would have to remove; may fall
+	DeadRows   int64 // rows that a vacuum has or will have to remove; may fall when tables are dropped
 	RoundTrips int64 // of this process
 	Queries    int64 // claims asked for, of this process
 	Conflicts  int64 // claims that had to be tried again, of this process

@@ -28,6 +28,10 @@ func (s *Store) Measure(ctx context.Context) (store.Measures, error) {
 		return m, fmt.Errorf("measure: %w", translate(err))
 	}
 	m.WALBytes = int64(wal)
+	for _, c := range s.pool.AcquireAllIdle(ctx) {
+		_, _ = c.Exec(ctx, s.sql["flush_statistics"]) // unknown before PostgreSQL 15, which tells sooner
+		c.Release()
+	}
 	if err := s.scan(ctx, "dead_rows", []any{&m.DeadRows}, s.schema); err != nil {
 		return m, fmt.Errorf("measure: %w", translate(err))
 	}
