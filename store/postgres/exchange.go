@@ -24,7 +24,12 @@ func (s *Store) Exchange(ctx context.Context, o store.Outcome, r store.ClaimRequ
 	switch {
 	case errors.Is(err, errRolledBack), isBusy(err): // it may have claimed before
 		r.Again = true
-		return s.oneByOne(ctx, o, r)
+		both := s.oneByOne(ctx, o, r)
+		if isBusy(err) && both.ClaimErr == nil && len(both.Tasks) == 0 { // the server has answered: it had not claimed
+			r.Again = false
+			both.Tasks, both.ClaimErr = s.Claim(ctx, r)
+		}
+		return both
 	case err != nil:
 		err = fmt.Errorf("exchange: %w", err)
 		if !errors.Is(err, store.ErrWorkerDead) {

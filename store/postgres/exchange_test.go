@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
@@ -405,5 +406,32 @@ func TestAnExchangeWritesEveryOutcome(t *testing.T) {
 	again[0].Key = "k"
 	if results, err := s.Enqueue(t.Context(), again); err != nil || results[0].Result != store.Added {
 		t.Errorf("the key of a task that has ended: %+v, %v", results, err)
+	}
+}
+
+// An exchange that waited in vain for its lane does not say that there is no task.
+func TestAnExchangeThatFoundItsLaneBusyLooksAgain(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	w := single{t, s, startWorker(t, s)}
+	w.add(newTasks(3, "q")...)
+	done := w.next()
+	w.next()
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(ctx)
+	if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(l.id # ('tusk.log'::regclass::oid::bigint << 31))
+		from tusk.lane l`); err != nil { // as another claim does
+		t.Fatal(err)
+	}
+	free := make(chan struct{})
+	go func() { defer close(free); time.Sleep(1300 * time.Millisecond); _ = tx.Rollback(ctx) }()
+	x := s.Exchange(ctx, completed([]store.Task{*done})[0],
+		store.ClaimRequest{Worker: w.worker, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()})
+	<-free
+	if len(x.Tasks) != 1 || x.ClaimErr != nil || x.FinishErr != nil || x.Lost {
+		t.Errorf("%+v", x)
 	}
 }

@@ -1,10 +1,8 @@
 package postgres_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"os/exec"
 	"testing"
 
 	"github.com/tuskqueue/tusk/store"
@@ -32,21 +30,7 @@ func TestARestoredDumpIsRefusedUntilItIsRebased(t *testing.T) {
 	if _, err := s.Finish(ctx, completed(claimed[:5])); err != nil {
 		t.Fatal(err)
 	}
-	server, err := pgtest.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Stop)
-	to := server.Database(t)
-	dump, err := exec.Command("pg_dump", "--no-owner", "-d", from).Output()
-	if err != nil {
-		t.Skipf("pg_dump: %v", err)
-	}
-	restore := exec.Command("psql", "-q", "-v", "ON_ERROR_STOP=1", "-d", to)
-	restore.Stdin = bytes.NewReader(dump)
-	if out, err := restore.CombinedOutput(); err != nil {
-		t.Fatalf("psql: %v: %s", err, out)
-	}
+	to := copyTo(t, from)
 	r, _ := open(t, to, false)
 	next := startWorker(t, r)
 	c := store.ClaimRequest{Worker: next, Queues: []string{"q"}, Limit: 100, Token: store.NewToken()}

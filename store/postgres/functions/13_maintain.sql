@@ -287,6 +287,7 @@ declare
 begin
   if not exists (select from tusk.class) then
     execute format('create table tusk.%I (like tusk.log including all)', _name);
+    execute format('alter table tusk.%I replica identity full', _name);
     return;
   end if;
   select string_agg(format('when lane >> 16 = any(%L::bigint[]) then %L', x.queues, x.class), ' ') into _when
@@ -300,6 +301,7 @@ begin
   loop
     _part := _name || '_' || c.class;
     execute format('create table tusk.%I partition of tusk.%I for values in (%L)', _part, _name, c.class);
+    execute format('alter table tusk.%I replica identity full', _part);
     insert into tusk.segment_part (name, segment, queues) values (_part, _name, c.queues);
   end loop;
 end $$;
@@ -420,6 +422,7 @@ begin
   for i in 0 .. 2 loop
     hi := case when i < 2 then quote_literal(here + (i + 1) * 1000000) else 'maxvalue' end;
     execute format('create table tusk.task_%s partition of tusk.log for values from (%s) to (%s)', n + i, lo, hi);
+    execute format('alter table tusk.task_%s replica identity full', n + i);
     insert into tusk.segment (name, hi) values ('task_' || n + i, case when i < 2
       then (here + (i + 1) * 1000000)::text::xid8 end);
     lo := hi;

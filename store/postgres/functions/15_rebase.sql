@@ -67,6 +67,12 @@ begin
   from rebase o order by o.xid, o.n;
   get diagnostics _open = row_count;
   perform tusk.sum_turns();
+  -- A logical copy has the rows without the values of sequences. Places in packs need task_n to be a multiple of 256.
+  perform case when exists (select from tusk.open_need) then nextval('tusk.beside') end,
+    setval('tusk.record_version', greatest(nextval('tusk.record_version'), (select max(r.version) from tusk.record r))),
+    setval('tusk.doubt_n', greatest(nextval('tusk.doubt_n'), (select max(d.n) from tusk.doubt d))),
+    setval('tusk.task_n', greatest(nextval('tusk.task_n'), (select max(w.n) from tusk.waiting w) & -256)),
+    setval(pg_get_serial_sequence('tusk.attempt', 'n'), (select max(a.n) from tusk.attempt a));
   delete from tusk.catalogue;
   update tusk.catalogue_end e set upto = '0', added = 0;
   update tusk.grace g set over = '1:1:', next = '1:1:', upto = '0';
