@@ -71,7 +71,7 @@ func (s *Store) version(ctx context.Context) (at int64, err error) {
 	rows, err := on.QueryContext(ctx,
 		`select table_name, coalesce(engine, '')
 		from information_schema.tables
-		where table_schema = database() and table_type = 'BASE TABLE' and table_name like 'tusk\_%'`)
+		where table_schema = database() and table_type = 'BASE TABLE' and table_name like 'tusk|_%' escape '|'`)
 	if err != nil {
 		return 0, err
 	}

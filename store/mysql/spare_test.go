@@ -19,7 +19,7 @@ func crowded(t testing.TB) (s store.Store, crowd func()) {
 	migrate(t, dsn)
 	db := plain(t, dsn)
 	db.SetMaxOpenConns(2)
-	own, err := mysql.New(t.Context(), db, mysql.Options{Spare: connector(t, dsn)})
+	own, err := mysql.New(t.Context(), db, mysql.Options{Spare: connector(t, dsn, nil)})
 	if err != nil {
 		t.Fatal(err)
 	}
