@@ -30,6 +30,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 			"the pool has at most %d connections: while handlers hold all of them, beats and claims wait, and "+
 				"workers may be taken for dead; set mysql.Options.Spare", most))
 	}
+	warnings = append(warnings, s.lostTasks(ctx)...)
 	return warnings, wrap("check", checkSettings(is, s.galera))
 }
 

@@ -1,6 +1,8 @@
 package mysql_test
 
 import (
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/tuskqueue/tusk/store"
@@ -141,5 +143,51 @@ func TestAWishToStopOutlivesASweepThatDoesNotSeeItsTask(t *testing.T) {
 				t.Error("the wish is not forgotten")
 			}
 		})
+	}
+}
+
+// A task runs of which no lease knows. It is told, and taken back by what the description says.
+func TestATaskThatNobodyHoldsIsTold(t *testing.T) {
+	s := fresh(t)
+	w := startWorker(t, s)
+	enqueue(t, s, newTasks(3, "q")...)
+	claim(t, s, w, 1)
+	claim(t, s, w, 1)
+	told := func() string {
+		t.Helper()
+		all, err := s.Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(all, "\n")
+	}
+	if all := told(); strings.Contains(all, "no lease") {
+		t.Errorf("told of a task that is held: %q", all)
+	}
+	exec(t, s, "delete from tusk_lease order by token limit 1")
+	if all := told(); !strings.Contains(all, "nobody takes them back: 1;") {
+		t.Errorf("told %q", all)
+	}
+	term := lead(t, s)
+	signOff(t, s, w)
+	if got, err := s.Rescue(t.Context(), term, 10); err != nil || len(got) != 1 {
+		t.Fatal(got, err)
+	}
+	exec(t, s, "delete from tusk_lease") // as if the one had been taken back
+	text, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "insert into tusk_lease")
+	repair, _, found := strings.Cut(rest, ";")
+	if !found {
+		t.Fatal("the description says nothing of it")
+	}
+	exec(t, s, "insert into tusk_lease"+repair)
+	if all := told(); strings.Contains(all, "no lease") {
+		t.Errorf("told %q", all)
+	}
+	if got, err := s.Rescue(t.Context(), term, 10); err != nil || len(got) != 2 {
+		t.Error(got, err)
 	}
 }
