@@ -114,3 +114,24 @@ func TestALimitedPoolWithoutSpareConnectionsIsSaid(t *testing.T) {
 		s.Close()
 	}
 }
+
+// Migrations hold a lock on one connection while they work on another. A pool that has one alone is told so, instead
+// of waiting for ever, and the leader's chores go on.
+func TestAPoolOfOneConnectionCannotMigrate(t *testing.T) {
+	dsn := mysqltest.Database(t)
+	one := newOn(t, dsn, nil)
+	one.DB().SetMaxOpenConns(1)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := one.Migrate(ctx, -1); !errors.Is(err, store.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "SetMaxOpenConns") {
+		t.Errorf("migrate: %v", err)
+	}
+	migrate(t, dsn)
+	if err := one.Maintain(ctx, lead(t, one)); err != nil {
+		t.Errorf("maintain: %v", err)
+	}
+	if ctx.Err() != nil {
+		t.Error("it has waited for a connection")
+	}
+}
