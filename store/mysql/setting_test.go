@@ -134,5 +134,7 @@ func slow(t *testing.T, s *mysql.Store, procedure string) {
 	rows.Close()
 	at := strings.LastIndex(text, "commit;")
 	exec(t, s, "drop procedure "+s.Procedure(procedure))
-	exec(t, s, text[:at]+"commit; set @long = (select count(*) from information_schema.columns a, information_schema.columns b, information_schema.columns c); "+text[at+len("commit;"):])
+	const long = "set @long = (select count(*) from information_schema.columns a, information_schema.columns b, " +
+		"information_schema.columns c); "
+	exec(t, s, text[:at]+"commit; "+long+text[at+len("commit;"):])
 }
