@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -19,12 +20,17 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	if err != nil {
 		return nil, wrap("check", err)
 	}
-	warnings = weaknesses(is)
+	own, err := s.sessionSettings(ctx)
+	if err != nil {
+		return nil, wrap("check", err)
+	}
+	warnings = append(weaknesses(is), sessionWeaknesses(own)...)
 	if most := s.db.Stats().MaxOpenConnections; most > 0 && s.spare == nil {
 		warnings = append(warnings, fmt.Sprintf(
 			"the pool has at most %d connections: while handlers hold all of them, beats and claims wait, and "+
 				"workers may be taken for dead; set mysql.Options.Spare", most))
 	}
+	warnings = append(warnings, s.lostTasks(ctx)...)
 	return warnings, wrap("check", checkSettings(is, s.galera))
 }
 
@@ -66,11 +72,14 @@ func (s *Store) readSession(ctx context.Context) error {
 	} else {
 		s.places.learn(now)
 	}
-	isolation, err := variable(ctx, conn, "transaction_isolation", "tx_isolation")
+	is, err := variables(ctx, conn, sessionVariables)
+	if err == nil {
+		err = checkSession(is)
+	}
 	if err != nil {
 		return err
 	}
-	s.isolated = isolation == "READ-COMMITTED"
+	s.isolated = cmp.Or(is["transaction_isolation"], is["tx_isolation"]) == "READ-COMMITTED"
 	var one int
 	rows, err := conn.QueryContext(ctx, "select ?; select ?", 1, 2)
 	if codeOf(err) != 0 {
@@ -93,16 +102,6 @@ func (s *Store) readSession(ctx context.Context) error {
 func serverTime(ctx context.Context, conn *sql.Conn) (now int64, err error) {
 	err = conn.QueryRowContext(ctx, "select "+clock).Scan(&now)
 	return now, err
-}
-
-// variable reads the first of some session variables that the server knows.
-func variable(ctx context.Context, conn *sql.Conn, names ...string) (value string, err error) {
-	for _, name := range names {
-		if err = conn.QueryRowContext(ctx, "select @@session."+name).Scan(&value); err == nil {
-			return value, nil
-		}
-	}
-	return "", err
 }
 
 // checkVersion refuses servers that are too old, or that only look like MySQL.
@@ -143,8 +142,13 @@ func numbers(version string) (major, minor int) {
 
 // settings reads the server's variables that matter.
 func (s *Store) settings(ctx context.Context) (map[string]string, error) {
-	rows, err := s.db.QueryContext(ctx, `show global variables where variable_name in ('innodb_flush_log_at_trx_commit',
+	return variables(ctx, s.db, `show global variables where variable_name in ('innodb_flush_log_at_trx_commit',
 		'sync_binlog', 'log_bin', 'binlog_format', 'innodb_doublewrite', 'wsrep_on', 'have_innodb')`)
+}
+
+// variables reads variables of which a server may not know all.
+func variables(ctx context.Context, on runner, text string) (map[string]string, error) {
+	rows, err := on.QueryContext(ctx, text)
 	if err != nil {
 		return nil, err
 	}

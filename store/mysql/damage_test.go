@@ -51,6 +51,37 @@ func TestDamagedRowsHoldUpNoOthers(t *testing.T) {
 	}
 }
 
+// A note that is damaged hides no other task from lists, nor from the archive.
+func TestADamagedNoteHidesNoTask(t *testing.T) {
+	s := fresh(t)
+	enqueue(t, s, newTasks(2, "q")...)
+	held := claim(t, s, startWorker(t, s), 2)
+	done := completed(held)
+	for i := range done {
+		done[i].Note = &store.Note{ID: held[i].ID, Lease: held[i].Lease, Output: []byte(`"out"`)}
+	}
+	if lost, err := s.Finish(t.Context(), done); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	if err := s.Maintain(t.Context(), lead(t, s)); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, s, "update tusk_note set body = 'not JSON' order by place, n limit 1")
+	listed, err := s.List(t.Context(), store.Filter{Detail: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	due, err := s.Due(t.Context(), store.Retention{Completed: 1}, "", 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, tasks := range map[string][]store.Task{"list": listed, "archive": due.Tasks} {
+		if len(tasks) != 2 || tasks[0].Damage != "" || string(tasks[0].Detail.Output) != `"out"` || tasks[1].Damage == "" {
+			t.Errorf("%s: %+v", what, tasks)
+		}
+	}
+}
+
 // A list of tasks that is damaged keeps no other lease from being rescued or swept, nor other tasks from being pruned.
 func TestDamagedListsHoldUpNoOthers(t *testing.T) {
 	s := fresh(t)

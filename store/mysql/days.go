@@ -184,6 +184,9 @@ func (s *Store) dropDay(ctx context.Context, term int64, p partition, keep store
 			kept, err = true, nil // an open transaction needs one of its tasks
 		}
 	}
+	if err == nil && !kept { // who was before the mark may not have been seen right after it, see reread
+		kept, err = s.keeps(ctx, p, keep)
+	}
 	if err != nil || kept {
 		return false, errors.Join(err, mark(0, 0))
 	}

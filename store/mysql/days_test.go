@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -118,6 +119,48 @@ func TestADayOfWhichATaskIsUnfinishedStays(t *testing.T) {
 		t.Errorf("%d days, had %d", n, days)
 	}
 	if got := claim(t, now, startWorker(t, now), 1); len(got) != 1 {
+		t.Error("the task is gone")
+	}
+}
+
+// A task that comes back is not seen right after the day was marked, but while others of it are deleted.
+func TestADayStaysOfWhichATaskIsSeenLateToHaveComeBack(t *testing.T) {
+	dsn := mysqltest.Database(t)
+	past, now := at(t, dsn, time.Now().Add(-20*24*time.Hour)), open(t, dsn)
+	if _, err := past.Migrate(t.Context(), -1); err != nil {
+		t.Fatal(err)
+	}
+	tasks := newTasks(2, "q")
+	tasks[0].Key = "k"
+	enqueue(t, past, tasks...)
+	finish(t, past, claim(t, past, startWorker(t, past), 2))
+	term := lead(t, now)
+	if err := now.Maintain(t.Context(), term); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, now, "create trigger slow before delete on tusk_key for each row do sleep(3)")
+	days := number(t, now, daysOf)
+	var g sync.WaitGroup
+	g.Go(func() {
+		erasing := "select count(*) from information_schema.processlist where db = database() and state = 'User sleep'"
+		for until := time.Now().Add(20 * time.Second); number(t, now, erasing) == 0; time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(until) {
+				t.Error("nothing is deleted")
+				return
+			}
+		}
+		exec(t, now, "update tusk_task set state = 5 where id = ?", tasks[1].ID[:])
+	})
+	_, err := now.Prune(t.Context(), term,
+		store.Retention{Completed: 24 * time.Hour, Cancelled: 24 * time.Hour, Discarded: 24 * time.Hour}, 1000)
+	g.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := number(t, now, daysOf); n != days {
+		t.Errorf("%d days, had %d", n, days)
+	}
+	if n := number(t, now, "select count(*) from tusk_task where id = ?", tasks[1].ID[:]); n != 1 {
 		t.Error("the task is gone")
 	}
 }

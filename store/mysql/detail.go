@@ -13,13 +13,16 @@ func (l *listing) details() (map[ref]*store.Detail, error) {
 	if !l.f.Detail || len(l.rows) == 0 {
 		return nil, nil
 	}
-	at, laps, refs := map[ref]*store.Detail{}, map[ref]ref{}, []ref(nil)
+	at, found, refs := map[ref]*store.Detail{}, map[ref]*row{}, []ref(nil)
 	for _, r := range l.rows {
 		at[r.ref] = &store.Detail{}
-		laps[ref{r.place, r.n, 0}] = r.ref
+		found[ref{r.place, r.n, 0}] = r
 		refs = append(refs, ref{r.place, r.n, 0})
 	}
-	of := func(r ref) *store.Detail { return at[laps[ref{r.place, r.n, 0}]] }
+	of := func(r ref) (*row, *store.Detail) {
+		t := found[ref{r.place, r.n, 0}]
+		return t, at[t.ref]
+	}
 	err := inParts(spansOf(refs), maxSpans, func(part []span) error {
 		text, args := among("attempt.read", part)
 		l.buf = append(l.buf, stmt{text, args, func(rows *sql.Rows) error { return readAttempt(rows, of) }})
@@ -91,7 +94,7 @@ func (r *row) attempt() (a store.Attempt, any bool) {
 		Outcome: store.Completed}, true
 }
 
-func readAttempt(rows *sql.Rows, of func(ref) *store.Detail) error {
+func readAttempt(rows *sql.Rows, of func(ref) (*row, *store.Detail)) error {
 	var r ref
 	var a store.Attempt
 	var started, ended int64
@@ -103,22 +106,24 @@ func readAttempt(rows *sql.Rows, of func(ref) *store.Detail) error {
 	copy(a.Worker[:], worker)
 	a.StartedAt, a.EndedAt = instant(started), instant(ended)
 	a.Error, a.Trace, a.Fingerprint = string(text), string(trace), string(fingerprint)
-	d := of(r)
+	_, d := of(r)
 	d.Attempts = append(d.Attempts, a)
 	return nil
 }
 
-func readNote(rows *sql.Rows, of func(ref) *store.Detail) error {
+// readNote reads a note. One that is damaged hides no other, nor the tasks beside.
+func readNote(rows *sql.Rows, of func(ref) (*row, *store.Detail)) error {
 	var r ref
 	var body []byte
 	var n noteJSON
 	if err := rows.Scan(&r.place, &r.n, &body); err != nil {
 		return err
 	}
+	t, d := of(r)
 	if err := json.Unmarshal(body, &n); err != nil {
-		return err
+		t.Damage = "a note cannot be read: " + err.Error()
+		return nil
 	}
-	d := of(r)
 	if n.Progress != nil {
 		d.Progress = n.Progress
 	}

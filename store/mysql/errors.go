@@ -26,6 +26,7 @@ const (
 	codeNoWait             = 3572 // MySQL's for nowait; MariaDB says codeLockTimeout
 	codeQueryKilled        = 1317
 	codeConnectionKilled   = 1927
+	codeStatementTime      = 1969 // MariaDB's, for a statement that took longer than max_statement_time
 	codeDiskFull           = 1021
 	codeTableFull          = 1114
 	codeReadOnlyOption     = 1290
@@ -96,6 +97,12 @@ func lostConnection(err error) bool {
 	return false
 }
 
+// interrupted reports whether the server was made to end a statement, at whatever it was.
+func interrupted(err error) bool {
+	code := codeOf(err)
+	return code == codeQueryKilled || code == codeStatementTime
+}
+
 // explain wraps an error of the driver with the one of package store that it
 // means.
 func explain(err error) error {
@@ -122,7 +129,7 @@ func meaning(err error) error {
 		return store.ErrUnstorable
 	case codeDiskFull, codeTableFull:
 		return store.ErrFull
-	case codeShutdown, codeConnectionKilled, codeIdleTooLong, codeTooManyConnections, codeQueryKilled:
+	case codeShutdown, codeConnectionKilled, codeIdleTooLong, codeTooManyConnections, codeQueryKilled, codeStatementTime:
 		return store.ErrUnavailable
 	}
 	return nil

@@ -53,11 +53,15 @@ func (s *Store) Examine(ctx context.Context) (store.Health, error) {
 // examineOpen finds the oldest open transaction. InnoDB tells its beginning in the time
 // zone of the server's system.
 func examineOpen(ctx context.Context, conn *sql.Conn, h *store.Health) error {
-	if _, err := conn.ExecContext(ctx, "set session time_zone = 'SYSTEM'"); err != nil {
+	if _, err := conn.ExecContext(ctx,
+		"set @tusk_zone = @@session.time_zone, session time_zone = 'SYSTEM'"); err != nil {
 		return err
 	}
-	defer conn.ExecContext(context.WithoutCancel(ctx),
-		"set session time_zone = '+00:00'") //nolint:errcheck // a broken connection is found by its next user
+	defer func() {
+		if _, err := conn.ExecContext(context.WithoutCancel(ctx), "set session time_zone = @tusk_zone"); err != nil {
+			abandon(ctx, conn)
+		}
+	}()
 	if err := conn.QueryRowContext(ctx, q("health.purge")).Scan(&h.DeadRows); err != nil && err != sql.ErrNoRows {
 		return err
 	}

@@ -41,7 +41,8 @@ func decodeGiven(b []byte) (rows []*row, err error) {
 }
 
 // holders counts who has a turn, by line. Where the leader asks, and most of what was read is over, it leaves a row
-// of those who still have theirs.
+// of those who still have theirs, and one of those who gave theirs back though it is not seen yet that they had one:
+// what a look sees may lack what was committed before the rest.
 func (w *work) holders(sumUp bool) (held map[line]int64, err error) {
 	var seqs []any
 	read, turns, given := 0, map[ref]int{}, map[ref]*row{}
@@ -80,8 +81,14 @@ func (w *work) holders(sumUp bool) (held map[line]int64, err error) {
 			left = append(left, r)
 		}
 	}
-	if sumUp && read > 2*len(left) {
-		w.given = append(w.given, left...)
+	var early []ref
+	for at, n := range turns {
+		for ; n < 0; n++ {
+			early = append(early, at)
+		}
+	}
+	if sumUp && read > 2*(len(left)+len(early)) {
+		w.given, w.back = append(w.given, left...), append(w.back, early...)
 		inParts(seqs, 1000, func(part []any) error {
 			w.do(list("held.drop", "?", len(part)), part...)
 			return nil

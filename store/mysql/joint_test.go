@@ -3,7 +3,9 @@ package mysql
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -57,32 +59,88 @@ func completed(tasks []store.Task) (outcomes []store.Outcome) {
 	return outcomes
 }
 
-func TestAFinishDoesNotTouchTheTaskBehindItsLast(t *testing.T) {
-	s, workers := queueOf(t, 0, 1)
-	tasks := make([]store.NewTask, 10)
+// asOnMySQL makes a procedure about as MySQL reads it, which has what MariaDB takes for a comment. MariaDB has no
+// nowait in procedures.
+func asOnMySQL(t *testing.T, s *Store, name string) {
+	t.Helper()
+	name += s.program.mark
+	own := regexp.MustCompile(`(?s)/\*!80001 (.*?)\*/`)
+	text := own.ReplaceAllString(s.program.texts[name], "$1")
+	text = regexp.MustCompile(`/\*M!.*?\*/`).ReplaceAllString(text, "")
+	text = strings.NewReplacer("for update nowait", "for update", "select count(*) into locked",
+		"set statement innodb_lock_wait_timeout = 0 for select count(*) into locked").Replace(text)
+	for _, text := range []string{"drop procedure " + name, text} {
+		if _, err := s.db.ExecContext(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// lieTogether stores ten tasks that lie together.
+func lieTogether(t *testing.T, s *Store, turn bool) (tasks []store.NewTask) {
+	t.Helper()
+	tasks = make([]store.NewTask, 10)
 	for i := range tasks {
-		tasks[i] = store.NewTask{ID: store.ID{1, byte(i)}, Kind: "k", Queue: "a"}
+		tasks[i] = store.NewTask{ID: store.ID{1, byte(i)}, Kind: "k", Queue: "a", Turn: turn}
 	}
 	if _, err := s.Enqueue(t.Context(), tasks); err != nil {
 		t.Fatal(err)
 	}
-	claimed, err := s.Claim(t.Context(), wanting(workers[0], 10).request)
-	if err != nil || len(claimed) != 10 {
-		t.Fatal(len(claimed), err)
-	}
+	return tasks
+}
+
+// holdSixth has another transaction hold one of them.
+func holdSixth(t *testing.T, s *Store, tasks []store.NewTask) {
+	t.Helper()
 	tx, err := s.db.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback()
-	behind := claimed[5].ID
+	t.Cleanup(func() { tx.Rollback() })
 	if _, err := tx.ExecContext(t.Context(), "select place from tusk_task where id = ? for update",
-		behind[:]); err != nil {
+		tasks[5].ID[:]); err != nil {
 		t.Fatal(err)
 	}
-	done, err := s.finishTogether(t.Context(), []*finishing{{outcomes: completed(claimed[:5])}})
-	if err != nil || !done {
-		t.Fatal("five tasks are finished at once while the sixth is locked:", done, err)
+}
+
+func TestAFinishDoesNotTouchTheTaskBehindItsLast(t *testing.T) {
+	for _, mySQL := range []bool{false, true} {
+		s, workers := queueOf(t, 0, 1)
+		tasks := lieTogether(t, s, false)
+		claimed, err := s.Claim(t.Context(), wanting(workers[0], 10).request)
+		if err != nil || len(claimed) != 10 {
+			t.Fatal(len(claimed), err)
+		}
+		if mySQL {
+			asOnMySQL(t, s, "tusk_finish")
+		}
+		holdSixth(t, s, tasks)
+		done, err := s.finishTogether(t.Context(), []*finishing{{outcomes: completed(claimed[:5])}})
+		if err != nil || !done {
+			t.Errorf("as on MySQL: %v: five tasks are finished at once while the sixth is locked: %v, %v", mySQL, done, err)
+		}
+	}
+}
+
+func TestAGrantDoesNotTouchTheTaskBehindItsLast(t *testing.T) {
+	for _, mySQL := range []bool{false, true} {
+		s, _ := queueOf(t, 0, 0)
+		tasks := lieTogether(t, s, true)
+		lead, err := s.Lead(t.Context(), store.Candidate{ID: store.ID{8}, TTL: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mySQL {
+			asOnMySQL(t, s, "tusk_grant")
+		}
+		holdSixth(t, s, tasks)
+		var ids []store.ID
+		for _, task := range tasks[:5] {
+			ids = append(ids, task.ID)
+		}
+		if n, err := s.grant(t.Context(), lead.Term, ids); err != nil || n != 5 {
+			t.Errorf("as on MySQL: %v: five tasks get their turn at once while the sixth is locked: %d, %v", mySQL, n, err)
+		}
 	}
 }
 

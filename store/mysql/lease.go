@@ -52,8 +52,22 @@ func (w *work) readLeases(text string, args ...any) (found []*lease, err error) 
 	return found, err
 }
 
+// stage is how far a row says that its task has got. InnoDB may show a task as it was before it
+// became available, see reread.
+type stage struct {
+	lap   int32
+	state store.State
+}
+
+// holds reports whether an attempt of a lap is open.
+func (s stage) holds(lap int32) bool { return s.lap == lap && s.state == store.Available }
+
+// past reports whether an attempt of a lap is over, for good. Of a task that waits still, or is in
+// an older lap, that is not known: it became available before it was leased.
+func (s stage) past(lap int32) bool { return s.lap > lap || s.lap == lap && s.state.Finished() }
+
 // open returns the tasks that a lease still holds, in the order in which they
-// were claimed, and how many of its tasks have no row, or none yet.
+// were claimed, and how many of its tasks have no row, none yet, or an old one.
 func (w *work) open(l *lease) (tasks []store.Task, unseen int, err error) {
 	found, err := w.read("task.read", l.spans)
 	if err != nil {
@@ -63,8 +77,10 @@ func (w *work) open(l *lease) (tasks []store.Task, unseen int, err error) {
 		switch t := found[ref{r.place, r.n, 0}]; {
 		case t == nil:
 			unseen++
-		case t.lap == r.lap && t.State == store.Available:
+		case t.stage().holds(r.lap):
 			tasks = append(tasks, t.lent(l))
+		case !t.stage().past(r.lap):
+			unseen++
 		}
 	}
 	return tasks, unseen, nil

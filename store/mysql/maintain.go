@@ -65,17 +65,20 @@ func (s *Store) hourly(ctx context.Context) error {
 }
 
 // sweepStops forgets the wish to stop what has ended meanwhile: who completes a
-// task does not look for one.
+// task does not look for one. A task may be seen as it was before it ran, see idle.
 func (s *Store) sweepStops(ctx context.Context, term int64) error {
 	var over []ref
 	err := s.view(ctx, func(w *work) error {
 		over = nil
+		if _, err := w.clock(); err != nil {
+			return err
+		}
 		return w.ask(func(rows *sql.Rows) error {
 			var r ref
 			err := rows.Scan(&r.place, &r.n, &r.lap)
 			over = append(over, r)
 			return err
-		}, q("stop.over"))
+		}, q("stop.over"), placeAt(instant(w.now).Add(-sweepAfter)))
 	})
 	if err != nil || len(over) == 0 {
 		return err

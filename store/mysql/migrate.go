@@ -71,7 +71,7 @@ func (s *Store) version(ctx context.Context) (at int64, err error) {
 	rows, err := on.QueryContext(ctx,
 		`select table_name, coalesce(engine, '')
 		from information_schema.tables
-		where table_schema = database() and table_type = 'BASE TABLE' and table_name like 'tusk\_%'`)
+		where table_schema = database() and table_type = 'BASE TABLE' and table_name like 'tusk|_%' escape '|'`)
 	if err != nil {
 		return 0, err
 	}
@@ -144,9 +144,16 @@ func (s *Store) Migrate(ctx context.Context, version int64) (steps []store.Migra
 	return steps, wrap("migrate", err)
 }
 
+// errOneConnection says that a pool has none to work on beside the one that is held.
+var errOneConnection = fmt.Errorf("%w: migrations hold one connection and work on another, and the pool may have one "+
+	"alone: allow two with SetMaxOpenConns, or give the engine spare ones (mysql.Options.Spare)", store.ErrUnsupported)
+
 // tryAlone runs fn while no other process migrates this database. It reports whether it did: another one may
 // still do so after the wait.
 func (s *Store) tryAlone(ctx context.Context, wait time.Duration, fn func() error) (did bool, err error) {
+	if s.spare == nil && s.db.Stats().MaxOpenConnections == 1 {
+		return false, errOneConnection
+	}
 	conn, err := s.conn(ctx)
 	if err != nil {
 		return false, err

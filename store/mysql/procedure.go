@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -155,14 +156,14 @@ func (s *Store) dropPrograms(ctx context.Context, version int64) (own bool, err 
 	return own, nil
 }
 
-// tidyPrograms is what the leader does of that. Where its role may not drop, or somebody migrates, whoever migrates
-// does it.
+// tidyPrograms is what the leader does of that. Where its role may not drop, it has one connection alone, or somebody
+// migrates, whoever migrates does it.
 func (s *Store) tidyPrograms(ctx context.Context) error {
 	_, err := s.tryAlone(ctx, 0, func() error {
 		_, err := s.dropPrograms(ctx, math.MaxInt64)
 		return err
 	})
-	if codeOf(err) == codeMayNot {
+	if codeOf(err) == codeMayNot || errors.Is(err, errOneConnection) {
 		return nil
 	}
 	return err

@@ -85,11 +85,11 @@ func (s *Store) Workers(ctx context.Context) (living []store.Worker, err error) 
 		if err != nil {
 			return err
 		}
-		open, err := w.running(leases)
+		stages, err := w.stages(leases)
 		for _, l := range leases {
 			i, known := at[l.worker]
 			for _, r := range refsOf(l.spans) {
-				if known && open[r] {
+				if known && stages[ref{r.place, r.n, 0}].holds(r.lap) {
 					living[i].Running++
 				}
 			}

@@ -158,29 +158,40 @@ func (w *work) gather(name string, argument int64, ids *[]any) {
 	}})
 }
 
-// running returns which of the tasks of leases are still open.
-func (w *work) running(leases []*lease) (map[ref]bool, error) {
+// stages reads how far the tasks of leases have got, by where they are.
+func (w *work) stages(leases []*lease) (map[ref]stage, error) {
 	var spans []span
 	for _, l := range leases {
 		spans = append(spans, l.spans...)
 	}
-	open := map[ref]bool{}
-	return open, inParts(spans, maxSpans, func(part []span) error {
-		text, args := among("lease.open", part)
+	at := map[ref]stage{}
+	return at, inParts(spans, maxSpans, func(part []span) error {
+		text, args := among("lease.stages", part)
 		return w.ask(func(rows *sql.Rows) error {
 			var r ref
-			err := rows.Scan(&r.place, &r.n, &r.lap)
-			open[r] = true
+			var is stage
+			err := rows.Scan(&r.place, &r.n, &is.lap, &is.state)
+			at[r] = is
 			return err
 		}, text, args...)
 	})
 }
 
-// idle returns those of the leases in which nothing is open.
+// idle returns those of the leases in which nothing is open any more. A task without a row may not
+// be seen yet, and is taken for deleted only when its lease has been there for long: were the lease
+// deleted before, the task would run for ever.
 func (w *work) idle(leases []*lease) (over []leaseKey, err error) {
-	open, err := w.running(leases)
+	if w.now == 0 {
+		w.readClock()
+	}
+	at, err := w.stages(leases)
 	for _, l := range leases {
-		if !l.damaged && !slices.ContainsFunc(refsOf(l.spans), func(r ref) bool { return open[r] }) {
+		old := l.claimedAt <= w.now-sweepAfter.Microseconds()
+		open := slices.ContainsFunc(refsOf(l.spans), func(r ref) bool {
+			is, seen := at[ref{r.place, r.n, 0}]
+			return seen && !is.past(r.lap) || !seen && !old
+		})
+		if !l.damaged && !open {
 			over = append(over, l.key())
 		}
 	}

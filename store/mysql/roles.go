@@ -22,13 +22,13 @@ func (s *Store) Roles(ctx context.Context, prefix string, apply bool) ([]string,
 	}
 	tables, err := s.names(ctx,
 		"select table_name from information_schema.tables where table_schema = database() and table_name like "+
-			"'tusk\\_%' order by 1")
+			"'tusk|_%' escape '|' order by 1")
 	if err != nil {
 		return nil, wrap("roles", err)
 	}
 	procedures, err := s.names(ctx,
 		"select routine_name from information_schema.routines where routine_schema = database() and routine_name like "+
-			"'tusk\\_%' order by 1")
+			"'tusk|_%' escape '|' order by 1")
 	if err != nil {
 		return nil, wrap("roles", err)
 	}

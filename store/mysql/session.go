@@ -155,7 +155,7 @@ func (s *Store) again(ctx context.Context, locked int, fn func() (committing boo
 		switch {
 		case err == nil:
 			return nil
-		case committing && (lostConnection(err) || codeOf(err) == codeQueryKilled || ctx.Err() != nil):
+		case committing && (lostConnection(err) || interrupted(err) || ctx.Err() != nil):
 			return err
 		case n == tries || n >= locked && held(err) || ctx.Err() != nil || !passing(err) && !lostConnection(err):
 			return refused(err)

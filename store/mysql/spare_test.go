@@ -19,7 +19,7 @@ func crowded(t testing.TB) (s store.Store, crowd func()) {
 	migrate(t, dsn)
 	db := plain(t, dsn)
 	db.SetMaxOpenConns(2)
-	own, err := mysql.New(t.Context(), db, mysql.Options{Spare: connector(t, dsn)})
+	own, err := mysql.New(t.Context(), db, mysql.Options{Spare: connector(t, dsn, nil)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,5 +112,26 @@ func TestALimitedPoolWithoutSpareConnectionsIsSaid(t *testing.T) {
 			t.Errorf("at most %d connections: %q, %v", limit, warnings, err)
 		}
 		s.Close()
+	}
+}
+
+// Migrations hold a lock on one connection while they work on another. A pool that has one alone is told so, instead
+// of waiting for ever, and the leader's chores go on.
+func TestAPoolOfOneConnectionCannotMigrate(t *testing.T) {
+	dsn := mysqltest.Database(t)
+	one := newOn(t, dsn, nil)
+	one.DB().SetMaxOpenConns(1)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := one.Migrate(ctx, -1); !errors.Is(err, store.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "SetMaxOpenConns") {
+		t.Errorf("migrate: %v", err)
+	}
+	migrate(t, dsn)
+	if err := one.Maintain(ctx, lead(t, one)); err != nil {
+		t.Errorf("maintain: %v", err)
+	}
+	if ctx.Err() != nil {
+		t.Error("it has waited for a connection")
 	}
 }

@@ -56,6 +56,8 @@ func (r *row) turn() int8 {
 
 func (r *row) readTurn(turn int8) { r.Turn, r.HasTurn = turn != noTurn, turn == holdsTurn }
 
+func (r *row) stage() stage { return stage{r.lap, r.State} }
+
 // running reports whether a row that was read without a lock is running.
 func (r *row) running() bool { return r.State == store.Available && r.ready == nil }
 

@@ -103,6 +103,34 @@ func TestTurnsAreSummedUp(t *testing.T) {
 	}
 }
 
+// The leader sums up while it sees that a turn was given back, and not yet that it was given.
+func TestATurnThatIsGivenBackBeforeItIsSeenIsNotHeldForEver(t *testing.T) {
+	s := fresh(t)
+	term, tasks := inTurns(t, s)
+	exec(t, s, "create table hidden as select * from tusk_held")
+	exec(t, s, "delete from tusk_held")
+	finish(t, s, claim(t, s, startWorker(t, s), 1))
+	ids := []store.ID{tasks[3].ID, tasks[4].ID}
+	if n, err := s.Grant(t.Context(), term, ids); err != nil || n != 2 {
+		t.Fatalf("%d were given their turn: %v", n, err)
+	}
+	finish(t, s, claim(t, s, startWorker(t, s), 4)) // two of which nobody sees that they had one
+	if _, err := s.Turns(t.Context(), term, 10, 10); err != nil {
+		t.Fatal(err)
+	}
+	if n := number(t, s, "select count(*) from tusk_held"); n != 1 {
+		t.Fatalf("%d rows: nothing was summed up", n)
+	}
+	exec(t, s, "insert into tusk_held (back, refs) select back, refs from hidden")
+	turns, err := s.Turns(t.Context(), term, 10, 10)
+	if err != nil || slices.ContainsFunc(turns, func(of store.Turns) bool { return of.Held != 0 }) {
+		t.Errorf("somebody has a turn for ever: %+v, %v", turns, err)
+	}
+	if n := number(t, s, "select count(*) from tusk_held"); n != 0 {
+		t.Errorf("%d rows are left", n)
+	}
+}
+
 // TestTurnsOutliveMigrations takes the schema to before lines were tables of their own, and back.
 func TestTurnsOutliveMigrations(t *testing.T) {
 	s := fresh(t)

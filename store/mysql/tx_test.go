@@ -21,12 +21,13 @@ import (
 // at a time, prepared, at the server's own isolation.
 func plain(t testing.TB, dsn string) *sql.DB {
 	t.Helper()
-	db := sql.OpenDB(connector(t, dsn))
+	db := sql.OpenDB(connector(t, dsn, nil))
 	t.Cleanup(func() { db.Close() })
 	return db
 }
 
-func connector(t testing.TB, dsn string) sqldriver.Connector {
+// connector makes connections whose sessions begin with settings.
+func connector(t testing.TB, dsn string, settings map[string]string) sqldriver.Connector {
 	t.Helper()
 	u, err := url.Parse(dsn)
 	if err != nil {
@@ -35,11 +36,32 @@ func connector(t testing.TB, dsn string) sqldriver.Connector {
 	config := driver.NewConfig()
 	config.User, config.Net, config.Addr, config.DBName = u.User.Username(), "tcp", u.Host, strings.Trim(u.Path, "/")
 	config.Passwd, _ = u.User.Password()
+	config.Params = settings
 	connector, err := driver.NewConnector(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return connector
+}
+
+// newOn makes an engine on a pool of the user's whose sessions begin with settings.
+func newOn(t testing.TB, dsn string, settings map[string]string) *mysql.Store {
+	t.Helper()
+	db := sql.OpenDB(connector(t, dsn, settings))
+	t.Cleanup(func() { db.Close() })
+	s, err := mysql.New(context.Background(), db, mysql.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// odd is what sessions of a pool of the user's may begin with, and need not care about.
+var odd = map[string]string{
+	"sql_mode": "'ANSI,NO_BACKSLASH_ESCAPES,HIGH_NOT_PRECEDENCE,ONLY_FULL_GROUP_BY,NO_AUTO_VALUE_ON_ZERO," +
+		"NO_UNSIGNED_SUBTRACTION,STRICT_TRANS_TABLES'",
+	"time_zone": "'+05:30'",
 }
 
 func TestAPoolOfTheUsersKeepsTheContract(t *testing.T) {
@@ -50,15 +72,11 @@ func TestAPoolOfTheUsersKeepsTheContract(t *testing.T) {
 	own.OneWriter = true // at REPEATABLE READ, a transaction locks what others would insert, too
 	own.New = func(t testing.TB) func() store.Store {
 		dsn := mysqltest.Database(t)
-		migrate(t, dsn)
-		return func() store.Store {
-			s, err := mysql.New(t.Context(), plain(t, dsn), mysql.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { s.Close() })
-			return s
+		made := newOn(t, dsn, odd)
+		if _, err := made.Migrate(t.Context(), -1); err != nil {
+			t.Fatal(err)
 		}
+		return func() store.Store { return newOn(t, dsn, odd) }
 	}
 	storetest.Run(t, own)
 }

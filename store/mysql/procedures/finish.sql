@@ -5,14 +5,18 @@ begin
     -- MariaDB is told so by a setting of the statement, MySQL by taking the
     -- locks first: a user's transaction, which calls tusk_complete itself, does wait.
     declare ahead longblob default done;
-    declare locked int;
+    declare locked, asked int;
+    declare the_first smallint;
     declare exit handler for sqlexception begin rollback; resignal; end;
     start transaction;
     /*!80001 while length(ahead) > 0 do
+        set the_first = conv(hex(substring(ahead, 13, 2)), 16, 10),
+            asked = conv(hex(substring(ahead, 15, 2)), 16, 10) - the_first + 1;
         select count(*) into locked
         from (select 1 from tusk_task force index (primary)
             where place = conv(hex(substring(ahead, 1, 8)), 16, 10)
-                and n between conv(hex(substring(ahead, 13, 2)), 16, 10) and conv(hex(substring(ahead, 15, 2)), 16, 10)
+                and n between the_first and the_first + asked - 1
+            limit asked -- as in tusk_complete
             for update nowait) t;
         set ahead = substring(ahead, 50);
     end while; */

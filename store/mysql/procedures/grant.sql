@@ -14,7 +14,7 @@ begin
             the_last = conv(hex(substring(granted, 15, 2)), 16, 10),
             asked = the_last - the_first + 1;
         /*!80001 select count(*) into locked from (select 1 from tusk_task force index (primary)
-            where place = the_place and n between the_first and the_last for update nowait) t; */
+            where place = the_place and n between the_first and the_last limit asked for update nowait) t; */
         /*M!100600 set statement innodb_lock_wait_timeout = 0 for */ update tusk_task force index (primary)
         set state = 3, run_at = clock, turn = 2
         where place = the_place and n between the_first and the_last and lap = the_lap

@@ -8,9 +8,8 @@ on duplicate key update body = values(body)
 
 -- name: stop.over
 select s.place, s.n, s.lap
-from tusk_stop s left join tusk_task t force index (primary) on t.place = s.place and t.n = s.n and t.lap = s.lap
-  and t.state = 3
-where t.place is null
+from tusk_stop s left join tusk_task t force index (primary) on t.place = s.place and t.n = s.n
+where t.lap > s.lap or t.lap = s.lap and t.state >= 6 or t.place is null and s.place < ?
 limit 500
 
 -- name: stop.forget

@@ -2,9 +2,9 @@
 select :now, concat(if(version() like '%MariaDB%', 'MariaDB ', 'MySQL '), version()), @@hostname, @@datadir,
   @@max_connections, l.id, l.term, l.expires_at, l.version,
   (select coalesce(sum(data_length + index_length), 0) from information_schema.tables where table_schema = database()
-    and table_name like 'tusk\_%'),
+    and table_name like 'tusk|_%' escape '|'),
   (select count(*) from information_schema.partitions
-   where table_schema = database() and table_name like 'tusk\_%' and partition_name is not null)
+   where table_schema = database() and table_name like 'tusk|_%' escape '|' and partition_name is not null)
 from tusk_leader l
 where l.one = 1
 

@@ -75,8 +75,8 @@ order by l.claimed_at, l.token
 -- name: rescue.holds
 select holds from tusk_worker where id = ?
 
--- name: lease.open
-select place, n, lap from tusk_task force index (primary) where state = 3 and :tasks
+-- name: lease.stages
+select place, n, lap, state from tusk_task force index (primary) where :tasks
 
 -- name: prune.class
 select queue, state

@@ -25,4 +25,4 @@ select term from tusk_leader where one = 5
 -- name: procedure.all
 select routine_name
 from information_schema.routines
-where routine_schema = database() and routine_type = 'PROCEDURE' and routine_name like 'tusk\_%'
+where routine_schema = database() and routine_type = 'PROCEDURE' and routine_name like 'tusk|_%' escape '|'

@@ -40,6 +40,9 @@ delete from tusk_error where last <= :now - ? and waiting <= 0 and dead <= 0 lim
 -- name: count.all
 select queue, state, tasks from tusk_count
 
+-- name: count.running
+select tasks from tusk_count where state = 4
+
 -- name: count.add
 insert into tusk_count (queue, state, tasks) values (?, ?, ?)
 on duplicate key update tasks = tasks + values(tasks)

@@ -1,0 +1,205 @@
+package mysql_test
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/mysql"
+	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
+)
+
+// wires carries connections to a server, each of which may go dead without a word: nothing that is said on it
+// arrives, not even that it was closed.
+type wires struct {
+	server string
+	mu     sync.Mutex
+	dead   map[string]*atomic.Bool // by their address as the server knows it
+	ends   []net.Conn
+}
+
+// wired returns the URL of a database behind wires.
+func wired(t *testing.T, dsn string) (string, *wires) {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wires{server: u.Host, dead: map[string]*atomic.Bool{}}
+	var g sync.WaitGroup
+	g.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			w.join(&g, client)
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		w.mu.Lock()
+		for _, end := range w.ends {
+			end.Close()
+		}
+		w.mu.Unlock()
+		g.Wait()
+	})
+	u.Host = l.Addr().String()
+	return u.String(), w
+}
+
+func (w *wires) join(g *sync.WaitGroup, client net.Conn) {
+	server, err := net.Dial("tcp", w.server)
+	if err != nil {
+		client.Close()
+		return
+	}
+	dead := &atomic.Bool{}
+	w.mu.Lock()
+	w.dead[server.LocalAddr().String()] = dead
+	w.ends = append(w.ends, client, server)
+	w.mu.Unlock()
+	carry := func(to, from net.Conn) {
+		some := make([]byte, 1<<16)
+		for {
+			n, err := from.Read(some)
+			if dead.Load() {
+				if err != nil {
+					return
+				}
+				continue
+			}
+			if err != nil {
+				to.Close()
+				return
+			}
+			to.Write(some[:n])
+		}
+	}
+	g.Go(func() { carry(server, client) })
+	g.Go(func() { carry(client, server) })
+}
+
+// cut has the connections go dead that are those of a statement, by their addresses.
+func (w *wires) cut(t *testing.T, of *mysql.Store, which string, args ...any) {
+	t.Helper()
+	rows, err := of.DB().Query("select host from information_schema.processlist where db = database() and "+which, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	n := 0
+	for rows.Next() {
+		var host string
+		if err := rows.Scan(&host); err != nil {
+			t.Fatal(err)
+		}
+		w.mu.Lock()
+		if dead := w.dead[strings.Replace(host, "localhost", "127.0.0.1", 1)]; dead != nil {
+			dead.Store(true)
+			n++
+		}
+		w.mu.Unlock()
+	}
+	if n == 0 {
+		t.Fatal("there is no such connection")
+	}
+}
+
+// lockOf is what the id of a connection is by which a worker is attended.
+const lockOf = "is_used_lock(concat('tusk:', left(sha2(database(), 256), 16), ':', hex(?)))"
+
+// beat beats with a deadline, and fails unless that is kept with some time to spare.
+func beat(t *testing.T, s *mysql.Store, worker store.ID) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	began := time.Now()
+	_, err := s.Extend(ctx, store.Beat{Worker: store.Worker{ID: worker, Queues: []string{"q"}}, TTL: time.Minute})
+	if took := time.Since(began); err != nil || took > 2*time.Second {
+		t.Errorf("a beat took %v: %v", took, err)
+	}
+}
+
+// One connection of the pool is dead while the leader asks on it who has gone. Everything else works.
+func TestABeatDoesNotWaitForALookAtWhoHasGone(t *testing.T) {
+	dsn := mysqltest.Database(t)
+	migrate(t, dsn)
+	behind, w := wired(t, dsn)
+	s, other := open(t, behind), open(t, dsn)
+	s.DB().SetMaxIdleConns(1)
+	worker, term := startWorker(t, s), lead(t, s)
+	if _, err := s.Rescue(t.Context(), term, 10); err != nil {
+		t.Fatal(err)
+	}
+	w.cut(t, other, "id not in ("+lockOf+", connection_id())", worker[:])
+	var g sync.WaitGroup
+	short, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+	defer cancel()
+	asked := make(chan time.Duration, 1)
+	g.Go(func() {
+		began := time.Now()
+		s.Rescue(short, term, 10)
+		asked <- time.Since(began)
+	})
+	time.Sleep(300 * time.Millisecond)
+	beat(t, s, worker)
+	g.Wait()
+	if took := <-asked; took < 3*time.Second {
+		t.Errorf("the look was over after %v", took)
+	}
+}
+
+// The connection that attends workers is dead: beats go on, and the database is told at once that those workers live
+// by them alone. The server thinks for long that somebody has the lock.
+func TestALostLockIsDisowned(t *testing.T) {
+	dsn := mysqltest.Database(t)
+	migrate(t, dsn)
+	behind, w := wired(t, dsn)
+	s, other := open(t, behind), open(t, dsn)
+	worker := startWorker(t, s)
+	watched := func() bool {
+		return number(t, other, "select watched from tusk_worker where id = ?", worker[:]) != 0
+	}
+	if !watched() {
+		t.Fatal("the worker is not attended")
+	}
+	w.cut(t, other, "id = "+lockOf, worker[:])
+	beat(t, s, worker)
+	for until := time.Now().Add(15 * time.Second); watched(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("its lock is lost, and the database was not told")
+		}
+	}
+	beat(t, s, worker)
+}
+
+// The lock of a worker that has left is released while another is attended on the same connection.
+func TestTheLockOfAWorkerThatLeavesIsReleased(t *testing.T) {
+	s := fresh(t)
+	leaves, stays := startWorker(t, s), startWorker(t, s)
+	has := func(worker store.ID) bool { return number(t, s, "select coalesce("+lockOf+", 0)", worker[:]) != 0 }
+	if !has(leaves) || !has(stays) {
+		t.Fatal("the workers are not attended")
+	}
+	signOff(t, s, leaves)
+	for until := time.Now().Add(5 * time.Second); has(leaves); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("the lock is not released")
+		}
+	}
+	if !has(stays) {
+		t.Error("the lock of another worker is gone")
+	}
+}
