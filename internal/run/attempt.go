@@ -100,8 +100,8 @@ func (a *Attempt) stop(cause error) {
 	}
 }
 
-// StopWaiting is Stop for an attempt whose handler has not begun.
-func (a *Attempt) StopWaiting(cause error) {
+// stopWaiting is Stop for an attempt whose handler has not begun.
+func (a *Attempt) stopWaiting(cause error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.ctx == nil && a.stopped == nil {
