@@ -128,7 +128,7 @@ func NewWorker(c *Client, m *Mux, config *WorkerConfig) (*Worker, error) {
 // assemble connects the parts: a task goes from source to slots to finish.
 func (w *Worker) assemble() {
 	c, s := w.config, w.client.store
-	w.suspects.worker, w.suspects.client = w.ID, w.client
+	w.suspects = newSuspects(w.client, w.ID)
 	w.strangers.worker, w.strangers.client = w.ID, w.client
 	wrapped := HandlerFunc(func(ctx context.Context, t *Task[json.RawMessage]) error {
 		return w.dispatch(ctx, delivery{task: &t.Task, info: &t.TaskInfo, args: t.Args, attempt: t.attempt, client: t.client})
