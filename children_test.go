@@ -56,7 +56,8 @@ func TestChildrenThatNobodyWaitsForAreEnqueuedWhenTheirParentCompletes(t *testin
 		})
 		_, stop := s.work(&tusk.WorkerConfig{Queues: []string{"p.one"}})
 		s.await(s.enqueue(pipeline.Start(1), nil), tusk.StateCompleted)
-		if kinds := append(s.kindsOf("aside"), s.kindsOf("p.two")...); !slices.Equal(kinds, []string{"count", "p.two"}) {
+		kinds := append(s.kindsOf("aside"), s.kindsOf("p.two")...)
+		if !slices.Equal(kinds, []string{"count", "p.two"}) {
 			t.Errorf("child and next stage: %v", kinds)
 		}
 		s.stop(stop)
@@ -71,7 +72,8 @@ func TestChildrenThatNobodyWaitsForAreEnqueuedWhenTheirParentCompletes(t *testin
 		}, tusk.WithPipeline())
 		_, stop := s.work(&tusk.WorkerConfig{Queues: []string{"p.one"}})
 		s.await(s.enqueue(pipeline.Start(1), nil), tusk.StateCompleted)
-		if kinds := append(s.kindsOf("aside"), s.kindsOf("p.two")...); !slices.Equal(kinds, []string{"count", "p.two"}) {
+		kinds := append(s.kindsOf("aside"), s.kindsOf("p.two")...)
+		if !slices.Equal(kinds, []string{"count", "p.two"}) {
 			t.Errorf("child and next stage: %v", kinds)
 		}
 		s.stop(stop)

@@ -229,8 +229,8 @@ func (c *Client) scheduleDocument(s Schedule) (doc tick.Schedule, err error) {
 	}
 	// Payloads takes the large args of a task, and a schedule is none.
 	if size, most := len(task.Args), c.config.MaxArgsBytes; size > most {
-		return doc, invalid("args", "args_too_large", "of a schedule has %d bytes, at most %d (MaxArgsBytes) are allowed, "+
-			"with an object store, too: have its args refer to what is large", size, most)
+		return doc, invalid("args", "args_too_large", "of a schedule has %d bytes, at most %d (MaxArgsBytes) are "+
+			"allowed, with an object store, too: have its args refer to what is large", size, most)
 	}
 	doc = tick.Schedule{Spec: s.Spec, Zone: s.Zone, Start: s.Start.UTC(), Kind: task.Kind, Args: task.Args,
 		Queue: task.Queue, Tenant: task.Tenant, Partition: task.Partition,

@@ -78,9 +78,9 @@ func TestAShutdownDoesNotWaitForADatabaseThatHangs(t *testing.T) {
 			if task := s.get(id); task.State != tusk.StateAvailable || task.Attempt != 0 {
 				t.Errorf("not handed back: %+v", task)
 			}
-			if answer, err := s.store.Lead(t.Context(), store.Candidate{ID: tusk.NewID(), TTL: time.Minute}); err != nil ||
-				answer.Term == 0 {
-				t.Errorf("the leadership was not given up: %+v, %v", answer, err)
+			next, err := s.store.Lead(t.Context(), store.Candidate{ID: tusk.NewID(), TTL: time.Minute})
+			if err != nil || next.Term == 0 {
+				t.Errorf("the leadership was not given up: %+v, %v", next, err)
 			}
 			synctest.Wait()
 		})

@@ -127,7 +127,8 @@ func (t *Task[T]) CompleteTx(ctx context.Context, tx any) error {
 	before := t.attempt.InTx()
 	t.attempt.SetInTx(true)
 	lost, err := inside.Finish(ctx, []store.Outcome{{Task: &task, State: store.Completed, Attempt: task.Attempt,
-		Forget: t.Ephemeral && t.Workflow.IsZero(), Then: t.attempt.Then(), Ran: t.attempt.Age(), Note: t.attempt.Final()}})
+		Forget: t.Ephemeral && t.Workflow.IsZero(), Then: t.attempt.Then(), Ran: t.attempt.Age(),
+		Note: t.attempt.Final()}})
 	if err == nil && len(lost) == 0 {
 		return nil
 	}

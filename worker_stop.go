@@ -20,8 +20,9 @@ const (
 
 // Run processes tasks until ctx ends and then shuts down gracefully: it stops claiming, hands back the tasks that
 // it has not started, waits for running handlers until ShutdownTimeout after the end of ctx, then ends their
-// contexts, writes all outcomes and signs off, within ten more seconds. It then returns nil, or an error that lists the tasks that did not stop; those run again
-// elsewhere when their lease expires. Run stops by itself with ErrTooManyHung if MaxHung handlers hang.
+// contexts, writes all outcomes and signs off, within ten more seconds. It then returns nil, or an error that lists
+// the tasks that did not stop; those run again elsewhere when their lease expires. Run stops by itself with
+// ErrTooManyHung if MaxHung handlers hang.
 //
 // A worker runs only once: a second call returns an error.
 func (w *Worker) Run(ctx context.Context) error {

@@ -320,7 +320,8 @@ func TestCommandsAreStagesOfAPipeline(t *testing.T) {
 func TestACommandThatEndsItsWorkWhenToldToStopHasDoneIt(t *testing.T) {
 	w := work(t, withExec)
 	begun := filepath.Join(t.TempDir(), "begun")
-	id := w.enqueue(builtin.KindExec, shell(`trap 'echo done; exit 0' TERM; touch `+begun+`; while :; do sleep 0.02; done`), nil)
+	script := `trap 'echo done; exit 0' TERM; touch ` + begun + `; while :; do sleep 0.02; done`
+	id := w.enqueue(builtin.KindExec, shell(script), nil)
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if _, err := os.Stat(begun); err == nil {
 			break

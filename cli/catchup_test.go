@@ -59,7 +59,8 @@ func TestMissedTicksOfAScheduleAreWrittenInParts(t *testing.T) {
 			}
 			return n
 		}
-		eventually(t, func() bool { return count() >= missed }, func() string { return fmt.Sprint(count(), " have fired") })
+		eventually(t, func() bool { return count() >= missed },
+			func() string { return fmt.Sprint(count(), " have fired") })
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)

@@ -125,8 +125,9 @@ func TestACatchUpIsWrittenInParts(t *testing.T) {
 				inner := memory.New()
 				s := &heavy{Store: inner, second: c.second, seen: map[time.Time]int{}}
 				args := fmt.Appendf(nil, `"%0*d"`, c.args, 0)
+				long := time.Now().Add(-30000 * time.Second).Truncate(10 * time.Second)
 				plan(t, inner, "late", tick.Schedule{Spec: "@every 10s", Kind: "k", Args: args, Missed: tick.MissedAll,
-					Cap: 1000, Overlap: tick.OverlapAllow, Next: time.Now().Add(-30000 * time.Second).Truncate(10 * time.Second)})
+					Cap: 1000, Overlap: tick.OverlapAllow, Next: long})
 				_, kill := lead(s, 1)
 				defer kill()
 				begun := time.Now()
@@ -134,7 +135,8 @@ func TestACatchUpIsWrittenInParts(t *testing.T) {
 					time.Sleep(time.Second)
 				}
 				if n := s.count(); n < 1000 {
-					t.Errorf("%d of 1000 missed ticks have fired after %v, %d writes failed", n, c.within, s.failed.Load())
+					t.Errorf("%d of 1000 missed ticks have fired after %v, %d writes failed", n, c.within,
+						s.failed.Load())
 				}
 				for at, n := range s.seen {
 					if n > 1 {
