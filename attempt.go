@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -113,76 +112,6 @@ func (w *Worker) limits(a *run.Attempt) (l run.Limits) {
 		l.Cause = fmt.Errorf("%w after %s", ErrTimeout, duration.Text(l.Time))
 	}
 	return l
-}
-
-// ended converts the end of an attempt into an outcome and passes it on.
-func (w *Worker) ended(a *run.Attempt, r run.Result) {
-	if a.Task.Crashes > 0 {
-		w.suspects.end(a.Task)
-	}
-	err := causeOf(a, r.Err)
-	if r.Hung {
-		w.hung(a, err, r)
-	}
-	switch {
-	case errors.Is(err, errAway): // accepted if the lease is still held: the attempt does not count
-		out := lifecycle.After(a.Task, lifecycle.Settings{}, lifecycle.End{Err: ErrShutdown, Ran: r.Ran}, 0)
-		out.Note = a.Final()
-		w.finish.Add(out, r.Ended, a.Left())
-	case errors.Is(err, ErrLeaseLost):
-		w.events.send(Event{Kind: EventLost, Task: *a.Task, Ran: r.Ran})
-		w.finish.Drop(a.Task.Lease, a.Left())
-	default:
-		out := w.decide(a, err, r)
-		out.Note = a.Final()
-		if then, children := a.Then(); out.State == store.Completed {
-			out.Then = then
-		} else if out.State == store.Pending {
-			out.Then, out.Needs = then, children
-		}
-		w.finish.Add(out, r.Ended, a.Left())
-	}
-	w.claimMore()
-}
-
-func (w *Worker) decide(a *run.Attempt, err error, r run.Result) store.Outcome {
-	switch {
-	case errors.Is(err, errExpired):
-		return lifecycle.Expired(a.Task)
-	case errors.Is(err, errLate):
-		return lifecycle.Late(a.Task)
-	}
-	if a.InTx() && err == nil {
-		err = errUnproved // refused, as it should be, if the transaction was committed
-	}
-	settings, problem := lifecycle.DecodeSettings(a.Task.Settings)
-	if err == nil {
-		err = problem
-	}
-	end := lifecycle.End{Err: err, Trace: r.Trace, Hung: r.Hung, Ran: r.Ran}
-	if err == nil {
-		return lifecycle.After(a.Task, settings, end, 0)
-	}
-	if h := w.mux.handlers[a.Task.Kind]; h != nil {
-		end.Retry = h.retry
-	}
-	out := lifecycle.After(a.Task, settings, end, rand.Float64())
-	out.KeepTurn = a.Task.Turn && out.State == store.Retryable && w.client.keepsTurn(a.Task.Queue)
-	return out
-}
-
-// causeOf determines whether a handler failed by itself or because it was stopped. A handler that returned nil has
-// succeeded, even if it was told to stop.
-func causeOf(a *run.Attempt, err error) error {
-	cause := a.Stopped()
-	switch {
-	case err == nil || cause == nil:
-		return err
-	case (errors.Is(cause, ErrShutdown) || errors.Is(cause, ErrStalled)) && !errors.Is(err, context.Canceled) &&
-		!errors.Is(err, cause):
-		return err // it failed for a reason of its own
-	}
-	return cause
 }
 
 func expired(t *store.Task) bool {

@@ -10,7 +10,9 @@ import (
 )
 
 // Spawn adds a child to a running task. The child is enqueued when the handler returns Wait; the task then waits
-// for it. The child belongs to the task's workflow and tenant. o may be nil.
+// for it. It is also enqueued, and nobody waits for it, when the task completes: a stage of a pipeline then moves on
+// without its children. After any other end of the attempt it is not enqueued. The child belongs to the task's
+// workflow and tenant. o may be nil.
 func (t *Task[T]) Spawn(ctx context.Context, args Args, o *Options) (ID, error) {
 	var with Options
 	if o != nil {

@@ -1,6 +1,10 @@
 package tusk
 
-import "github.com/tuskqueue/tusk/internal/run"
+import (
+	"fmt"
+
+	"github.com/tuskqueue/tusk/internal/run"
+)
 
 // How a worker handles handlers that ignore the end of their contexts.
 
@@ -26,7 +30,7 @@ func (w *Worker) hung(a *run.Attempt, err error, r run.Result) {
 // returned reports a hung handler that has returned after all. It no longer owns its task.
 func (w *Worker) returned(a *run.Attempt, r run.Result) {
 	w.log.Info("run: a hung handler has returned, nobody waits for its result",
-		append(about(a), "ran", r.Ran, "error", r.Err)...)
+		append(about(a), "ran", r.Ran, "error", fmt.Sprint(r.Err))...) // Sprint: its methods may panic
 }
 
 func about(a *run.Attempt) []any {

@@ -83,7 +83,7 @@ func (l *Leader) Run(ctx context.Context) error {
 	work.loops(l.leader.Loops()...)
 	work.run(func() { listen(work.soft, l.store, l.log, l.leader.Hear) })
 	<-ctx.Done()
-	work.stopWithin(partingGap, cancel)
+	work.stopWithin(cutAfter)
 	parting, done := context.WithTimeout(hard, partingGap)
 	defer done()
 	return l.leader.Resign(parting)

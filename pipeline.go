@@ -110,7 +110,7 @@ func HandleStage[In, Out any](
 		}
 		then, err := t.client.moveOn(ctx, &t.TaskInfo, stageArgs{pipeline: p, stage: next, input: out})
 		if err == nil {
-			t.attempt.SetThen(then)
+			t.attempt.SetNext(then)
 		} else if stop := new(lifecycle.StopError); errors.As(err, &stop) { // no next stage receives the output
 			return withOutput(t, out, err)
 		}

@@ -40,7 +40,7 @@ func WithPipeline() HandlerOption {
 			}
 			then, err := d.client.forward(ctx, &info, output, err)
 			if err == nil && then != nil {
-				d.attempt.SetThen(then)
+				d.attempt.SetNext(then)
 			}
 			return err
 		}

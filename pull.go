@@ -140,7 +140,7 @@ func (p *Puller) Run(ctx context.Context) error {
 	parting, done := context.WithTimeout(hard, partingGap)
 	defer done()
 	err := p.handBack(parting)
-	work.stopWithin(partingGap, cancel)
+	work.stopWithin(partingGap)
 	return errors.Join(err, p.heart.SignOff(parting))
 }
 

@@ -23,7 +23,7 @@ type Schedule struct {
 	// up for. The zero value means no start: periods count from 1970-01-01 00:00 UTC. See At.
 	Start time.Time
 
-	Args    Args
+	Args    Args     // up to ClientConfig.MaxArgsBytes, even with Payloads
 	Options *Options // of the tasks; the schedule itself sets run time, expiry instant, key and id
 
 	Missed  MissedPolicy  // default: MissedOnce
@@ -226,6 +226,11 @@ func (c *Client) scheduleDocument(s Schedule) (doc tick.Schedule, err error) {
 	task, err := c.encode(NewTask{Args: s.Args, Options: s.Options})
 	if err != nil {
 		return doc, err
+	}
+	// Payloads takes the large args of a task, and a schedule is none.
+	if size, most := len(task.Args), c.config.MaxArgsBytes; size > most {
+		return doc, invalid("args", "args_too_large", "of a schedule has %d bytes, at most %d (MaxArgsBytes) are "+
+			"allowed, with an object store, too: have its args refer to what is large", size, most)
 	}
 	doc = tick.Schedule{Spec: s.Spec, Zone: s.Zone, Start: s.Start.UTC(), Kind: task.Kind, Args: task.Args,
 		Queue: task.Queue, Tenant: task.Tenant, Partition: task.Partition,

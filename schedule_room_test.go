@@ -90,3 +90,27 @@ func TestThereIsRoomForSoManySchedules(t *testing.T) {
 		t.Error("one of another tenant:", err)
 	}
 }
+
+func TestArgsOfAScheduleHaveTheSameLimitWithPayloads(t *testing.T) {
+	client, err := tusk.NewClient(memory.New(), &tusk.ClientConfig{Payloads: &shelfOf{objects: map[string][]byte{}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := func(bytes int) tusk.RawArgs {
+		return tusk.RawArgs{Name: "k", JSON: fmt.Appendf(nil, `"%0*d"`, bytes-2, 0)}
+	}
+	put := func(bytes int) error {
+		return client.PutSchedule(t.Context(), tusk.Schedule{Name: "s", Spec: "@daily", Args: args(bytes)})
+	}
+	if err := put(tusk.MaxArgsBytes); err != nil {
+		t.Error(err)
+	}
+	bad := new(tusk.InvalidError)
+	if err := put(tusk.MaxArgsBytes + 1); !errors.As(err, &bad) || bad.Code != "args_too_large" ||
+		!strings.Contains(err.Error(), "262144") {
+		t.Errorf("args that are too large: %v", err)
+	}
+	if _, err := client.Enqueue(t.Context(), args(tusk.MaxArgsBytes+1), nil); err != nil {
+		t.Errorf("a task may have them: %v", err)
+	}
+}

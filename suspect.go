@@ -23,30 +23,53 @@ type suspects struct {
 	begun []string // receipts
 	count int      // number of begins so far
 
-	writing sync.Mutex // held while the record is written
-	written int        // number of begins that are written
+	writing chan struct{} // has an element while the record is written
+	written int           // number of begins that are written, or whose write failed
 	record  store.Record
 }
 
+func newSuspects(c *Client, worker func() ID) suspects {
+	return suspects{client: c, worker: worker, writing: make(chan struct{}, 1)}
+}
+
+// lock waits for its turn to write, and reports false if ctx ends before.
+func (s *suspects) lock(ctx context.Context) bool {
+	select {
+	case s.writing <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (s *suspects) unlock() { <-s.writing }
+
 const suspectPatience = 5 * time.Second
 
-// begin records that the handler of a suspect starts. Many concurrent calls share one write. If the write fails,
-// the task runs anyway, and a crash is not counted against it.
+// begin records that the handler of a suspect starts. Many concurrent calls share one write, and its failure: the
+// tasks then run anyway, and a crash is not counted against them.
 func (s *suspects) begin(ctx context.Context, t *store.Task) {
 	s.mu.Lock()
 	s.begun = append(s.begun, receiptOf(t))
 	s.count++
 	mine := s.count
 	s.mu.Unlock()
-	s.writing.Lock()
-	defer s.writing.Unlock()
+	if !s.lock(ctx) {
+		return
+	}
+	defer s.unlock()
 	if s.written >= mine {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, suspectPatience)
+	patience, cancel := context.WithTimeout(ctx, suspectPatience)
 	defer cancel()
-	if err := s.write(ctx); err != nil {
-		s.client.config.Logger.Warn("run: a suspect could not be noted", "task", t.ID, "error", err)
+	if err := s.write(patience); err != nil {
+		s.client.config.Logger.Warn("run: suspects could not be noted", "task", t.ID, "error", err)
+		if ctx.Err() == nil { // else the write was cut short, and the next one may succeed
+			s.mu.Lock()
+			s.written = s.count
+			s.mu.Unlock()
+		}
 	}
 }
 
@@ -85,8 +108,10 @@ func (s *suspects) end(t *store.Task) {
 
 // forget deletes the record. If that fails, the leader deletes it later.
 func (s *suspects) forget(ctx context.Context) {
-	s.writing.Lock()
-	defer s.writing.Unlock()
+	if !s.lock(ctx) {
+		return
+	}
+	defer s.unlock()
 	if s.record.Version == 0 {
 		return
 	}

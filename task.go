@@ -124,11 +124,11 @@ func (t *Task[T]) CompleteTx(ctx context.Context, tx any) error {
 		return fmt.Errorf("complete: %w", err)
 	}
 	task := t.TaskInfo.Task
-	then, _ := t.attempt.Then()
 	before := t.attempt.InTx()
 	t.attempt.SetInTx(true)
 	lost, err := inside.Finish(ctx, []store.Outcome{{Task: &task, State: store.Completed, Attempt: task.Attempt,
-		Forget: t.Ephemeral && t.Workflow.IsZero(), Then: then, Ran: t.attempt.Age(), Note: t.attempt.Final()}})
+		Forget: t.Ephemeral && t.Workflow.IsZero(), Then: t.attempt.Then(), Ran: t.attempt.Age(),
+		Note: t.attempt.Final()}})
 	if err == nil && len(lost) == 0 {
 		return nil
 	}

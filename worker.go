@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"runtime/debug"
@@ -17,7 +16,6 @@ import (
 	"github.com/tuskqueue/tusk/internal/claim"
 	"github.com/tuskqueue/tusk/internal/finish"
 	"github.com/tuskqueue/tusk/internal/lease"
-	"github.com/tuskqueue/tusk/internal/loop"
 	"github.com/tuskqueue/tusk/internal/run"
 	"github.com/tuskqueue/tusk/internal/tend"
 	"github.com/tuskqueue/tusk/store"
@@ -78,11 +76,6 @@ type WorkerConfig struct {
 // default, and Forever means no end.
 type Retention = store.Retention
 
-const (
-	stuckGrace = 2 * time.Second // time for handlers to notice that their context has ended
-	partingGap = 10 * time.Second
-)
-
 // Worker claims tasks and runs their handlers. Create one with NewWorker.
 type Worker struct {
 	client *Client
@@ -135,7 +128,7 @@ func NewWorker(c *Client, m *Mux, config *WorkerConfig) (*Worker, error) {
 // assemble connects the parts: a task goes from source to slots to finish.
 func (w *Worker) assemble() {
 	c, s := w.config, w.client.store
-	w.suspects.worker, w.suspects.client = w.ID, w.client
+	w.suspects = newSuspects(w.client, w.ID)
 	w.strangers.worker, w.strangers.client = w.ID, w.client
 	wrapped := HandlerFunc(func(ctx context.Context, t *Task[json.RawMessage]) error {
 		return w.dispatch(ctx, delivery{task: &t.Task, info: &t.TaskInfo, args: t.Args, attempt: t.attempt, client: t.client})
@@ -174,86 +167,6 @@ func (w *Worker) assemble() {
 		w.leader = w.newLeader()
 		w.queues.leads = w.leader.Saw
 	}
-}
-
-// Run processes tasks until ctx ends and then shuts down gracefully: it stops claiming, hands back the tasks that
-// it has not started, waits up to ShutdownTimeout for running handlers, then ends their contexts, writes all
-// outcomes and signs off. It then returns nil, or an error that lists the tasks that did not stop; those run again
-// elsewhere when their lease expires. Run stops by itself with ErrTooManyHung if MaxHung handlers hang.
-//
-// A worker runs only once: a second call returns an error.
-func (w *Worker) Run(ctx context.Context) error {
-	if !w.started.CompareAndSwap(false, true) {
-		return invalid("worker", "already_run", "runs already or has run: make a new one")
-	}
-	hard, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	keep, work := newCrew(hard), newCrew(hard)
-	keep.loops(w.heart.Loops()...)
-	keep.run(func() { w.finish.Run(hard) })
-	w.slots.Start(hard, w.config.Concurrency)
-	work.loops(w.source.Loop(), w.queues.loop)
-	if w.leader != nil {
-		work.loops(w.leader.Loops()...)
-	}
-	if len(w.mux.pipelines) > 0 {
-		work.loops(loop.New("pipelines", 15*time.Second, w.log, w.tellPipelines))
-	}
-	work.run(func() { listen(work.soft, w.client.store, w.log, w.hear) })
-	var problem error
-	select {
-	case <-ctx.Done():
-	case <-w.overrun:
-		problem = fmt.Errorf("%w: %d of them ignore the end of their contexts", ErrTooManyHung, w.Hung())
-		w.log.Error("run: stopping", "error", problem)
-	}
-	return errors.Join(problem, w.shutDown(hard, cancel, work, keep))
-}
-
-func (w *Worker) shutDown(hard context.Context, cancel func(), work, keep *crew) error {
-	work.stop()
-	parting, done := context.WithTimeout(hard, w.config.ShutdownTimeout+partingGap)
-	defer done()
-	err := w.source.Settle(parting)
-	for _, a := range w.slots.All() {
-		a.StopWaiting(ErrShutdown)
-	}
-	w.slots.Close()
-	stuck := w.drain()
-	w.finish.Close()
-	w.suspects.forget(parting)
-	if w.leader != nil {
-		err = errors.Join(err, w.leader.Resign(parting))
-	}
-	keep.stopWithin(partingGap, cancel)
-	if stuck != nil {
-		return errors.Join(stuck, err)
-	}
-	return errors.Join(err, w.heart.SignOff(parting))
-}
-
-// drain waits for the handlers, and ends their contexts if they take too long.
-func (w *Worker) drain() error {
-	empty := make(chan struct{})
-	go func() { w.slots.Wait(); close(empty) }()
-	select {
-	case <-empty:
-		return nil
-	case <-time.After(w.config.ShutdownTimeout):
-	}
-	for _, a := range w.slots.All() {
-		a.Stop(ErrShutdown)
-	}
-	select {
-	case <-empty:
-		return nil
-	case <-time.After(stuckGrace):
-	}
-	var ids []string
-	for _, a := range w.slots.All() {
-		ids = append(ids, a.Task.Kind+" "+a.Task.ID.String())
-	}
-	return fmt.Errorf("shutdown: %d handlers ignore the end of their context: %v", len(ids), ids)
 }
 
 // Health returns, for each of the worker's loops, the time since it last succeeded.
@@ -355,44 +268,4 @@ func setDefault[T comparable](field *T, value T) {
 	if *field == zero {
 		*field = value
 	}
-}
-
-// crew is a set of loops that start and stop together.
-type crew struct {
-	hard  context.Context // interrupts steps when it ends
-	soft  context.Context // ends when the crew is told to stop
-	halt  context.CancelFunc
-	alive chan struct{}
-	count int
-}
-
-func newCrew(hard context.Context) *crew {
-	soft, halt := context.WithCancel(hard)
-	return &crew{hard: hard, soft: soft, halt: halt, alive: make(chan struct{})}
-}
-
-func (c *crew) run(f func()) {
-	c.count++
-	go func() { f(); c.alive <- struct{}{} }()
-}
-
-func (c *crew) loops(loops ...*loop.Loop) {
-	for _, l := range loops {
-		c.run(func() { l.Run(c.hard, c.soft.Done()) })
-	}
-}
-
-// stop tells every member to stop and waits until its current step has ended.
-func (c *crew) stop() {
-	c.halt()
-	for range c.count {
-		<-c.alive
-	}
-}
-
-// stopWithin is like stop, but interrupts the steps after d.
-func (c *crew) stopWithin(d time.Duration, cut func()) {
-	timer := time.AfterFunc(d, cut)
-	defer timer.Stop()
-	c.stop()
 }

@@ -49,7 +49,7 @@ func (ExecArgs) Kind() string { return KindExec }
 // SHELL, USER, LOGNAME, LANG, LANGUAGE, LC_*, TZ, TMPDIR and the variables named by
 // env, and besides TUSK_TASK_ID, _KIND, _QUEUE, _ATTEMPT and _TENANT. Its standard
 // output becomes the task's output; the lines of its standard error become lines
-// of the task's log. Exit status 0 completes the task; 75 says that it should be
+// of the task's log. Exit status 0 completes the task, even after SIGTERM; 75 says that it should be
 // tried again later, and any other that it failed: both are retried by the
 // task's policy until its attempts are used up.
 //
@@ -152,15 +152,15 @@ func runCommand(ctx context.Context, t *tusk.Task[json.RawMessage], c *exec.Cmd,
 
 // verdict reads the end of a command as the end of an attempt.
 func verdict(ctx context.Context, c *exec.Cmd, err error, last string) error {
+	if c.ProcessState != nil && c.ProcessState.Success() {
+		return nil // even if it was told to stop; what it left running was killed
+	}
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return cause
 	}
-	if errors.Is(err, exec.ErrWaitDelay) {
-		return nil // it ended well; what it left running was killed
-	}
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
-		return err // nil, or it could not be started
+		return err // it could not be started
 	}
 	text := exit.Error()
 	if exit.ExitCode() == ExitRetry {

@@ -315,3 +315,21 @@ func TestCommandsAreStagesOfAPipeline(t *testing.T) {
 		t.Errorf("%v: %s", task.State, lastError(task))
 	}
 }
+
+// A command that is told to stop may end its work, as a handler may.
+func TestACommandThatEndsItsWorkWhenToldToStopHasDoneIt(t *testing.T) {
+	w := work(t, withExec)
+	begun := filepath.Join(t.TempDir(), "begun")
+	script := `trap 'echo done; exit 0' TERM; touch ` + begun + `; while :; do sleep 0.02; done`
+	id := w.enqueue(builtin.KindExec, shell(script), nil)
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(begun); err == nil {
+			break
+		}
+	}
+	w.stop()
+	task := w.await(id, func(*tusk.TaskInfo) bool { return true })
+	if task.State != tusk.StateCompleted || string(task.Detail.Output) != `"done"` {
+		t.Errorf("%v with output %s", task.State, task.Detail.Output)
+	}
+}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"syscall"
 	"unicode"
 
 	"github.com/tuskqueue/tusk"
@@ -114,7 +113,7 @@ var said = []struct {
 
 // exit says on stderr what went wrong and returns the status.
 func (app *App) exit(err error) int {
-	if err == nil || errors.Is(err, syscall.EPIPE) { // whoever read us has seen enough
+	if err == nil || errors.Is(err, errOutputClosed) {
 		return exitOK
 	}
 	if app.interrupts.Load() && errors.Is(err, context.Canceled) {

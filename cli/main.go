@@ -11,6 +11,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"os"
 	"os/signal"
 	"strings"
 	"sync/atomic"
@@ -52,7 +53,8 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, env []string
 }
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer, env []string) *App {
-	app := &App{In: stdin, Out: stdout, Err: stderr, Log: slog.New(slog.DiscardHandler), env: map[string]string{}}
+	app := &App{In: stdin, Out: output{stdout}, Err: stderr, Log: slog.New(slog.DiscardHandler),
+		env: map[string]string{}}
 	for _, entry := range env {
 		if name, value, ok := strings.Cut(entry, "="); ok {
 			app.env[name] = value
@@ -72,6 +74,9 @@ func (app *App) main(args []string) int {
 		stop()
 	})
 	defer forget()
+	// A write to a pipe that nobody reads fails, and does not end the process. Commands that it starts get the signal
+	// as usual, which they would not if it were ignored.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	app.In = &patient{ctx: ctx, in: app.In}
 	root := newRoot(app)
 	root.SetArgs(append([]string{}, args...))

@@ -3,17 +3,33 @@ package cli
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/term"
 )
+
+// errOutputClosed is what a write to stdout fails with when whoever read it has seen enough.
+var errOutputClosed = errors.New("stdout is closed")
+
+// output is stdout. Its broken pipe differs from those of sockets and commands.
+type output struct{ io.Writer }
+
+func (o output) Write(text []byte) (int, error) {
+	n, err := o.Writer.Write(text)
+	if errors.Is(err, syscall.EPIPE) {
+		err = errOutputClosed
+	}
+	return n, err
+}
 
 // printList prints rows of one struct type: JSON Lines with --json, the first
 // column alone with --quiet, a table on a terminal, and else lines of values
@@ -112,12 +128,20 @@ func (app *App) columns() int {
 	if n, err := strconv.Atoi(app.env["COLUMNS"]); err == nil && n > 0 {
 		return n
 	}
-	if file, ok := app.Out.(*os.File); ok && file != nil {
+	if file, ok := app.screen().(*os.File); ok && file != nil {
 		if n, _, err := term.GetSize(int(file.Fd())); err == nil {
 			return n
 		}
 	}
 	return 0
+}
+
+// screen is stdout as it was given: a terminal is recognized by its type.
+func (app *App) screen() io.Writer {
+	if o, ok := app.Out.(output); ok {
+		return o.Writer
+	}
+	return app.Out
 }
 
 func isTerminal(stream any) bool {

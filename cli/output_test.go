@@ -136,7 +136,8 @@ func TestKnownErrorsHaveAStatusACodeAndAHint(t *testing.T) {
 		{errors.New(`ERROR: prepared statement "s" already exists (SQLSTATE 42P05)`), 2, "invalid_dsn"},
 		{errors.New("Error 1193 (HY000): Unknown system variable 'x'"), 2, "invalid_dsn"},
 		{errors.Join(store.ErrNotCommitted, store.ErrUnavailable), 5, "unavailable"},
-		{syscall.EPIPE, 0, ""},
+		{errOutputClosed, 0, ""}, {syscall.EPIPE, 1, "error"},
+		{fmt.Errorf("%w: write tcp: %w", store.ErrUnavailable, syscall.EPIPE), 5, "unavailable"},
 	} {
 		var out bytes.Buffer
 		app := newApp(strings.NewReader(""), io.Discard, &out, nil)

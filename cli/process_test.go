@@ -95,3 +95,26 @@ func eventually(t *testing.T, holds func() bool, otherwise func() string) {
 		}
 	}
 }
+
+func TestAReaderThatHasSeenEnoughIsNoFailure(t *testing.T) {
+	sh := newShell(t)
+	sh.fill("full", 3000)
+	p := &process{t: t, cmd: exec.Command(os.Args[0], "tasks", "list", "--all")}
+	p.cmd.Env = append(os.Environ(), append(sh.env, playTusk+"=1")...)
+	p.cmd.Stderr = p
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.begin()
+	if _, err := out.Read(make([]byte, 10)); err != nil {
+		t.Fatal(err)
+	}
+	out.Close()
+	if status := p.status(); status != 0 || p.cmd.ProcessState.String() != "exit status 0" {
+		t.Errorf("%s, %s", p.cmd.ProcessState, p.log())
+	}
+	if said := p.log(); strings.Contains(said, "error[") {
+		t.Errorf("it said %s", said)
+	}
+}

@@ -69,7 +69,7 @@ func (app *App) top(ctx context.Context, t *topFlags) error {
 	for name, value := range app.env {
 		env = append(env, name+"="+value)
 	}
-	return top.Run(ctx, source, where, text, top.Terminal{In: app.keyboard(), Out: app.Out, Env: env})
+	return top.Run(ctx, source, where, text, top.Terminal{In: app.keyboard(), Out: app.screen(), Env: env})
 }
 
 // keyboard is stdin itself, of which a terminal's settings can be changed.

@@ -8,6 +8,7 @@ package run
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,8 +53,8 @@ type said struct {
 	logs     []store.LogLine // not known to be stored
 	logLines int
 	logBytes int
-	then     []store.NewTask // to enqueue with the outcome
-	children int             // how many of those are to be waited for
+	children []store.NewTask // to enqueue with the outcome, and to be waited for if it is a wait
+	next     []store.NewTask // to enqueue when the attempt has completed
 }
 
 // say returns where to note what the handler says. The lock is held.
@@ -99,8 +100,8 @@ func (a *Attempt) stop(cause error) {
 	}
 }
 
-// StopWaiting is Stop for an attempt whose handler has not begun.
-func (a *Attempt) StopWaiting(cause error) {
+// stopWaiting is Stop for an attempt whose handler has not begun.
+func (a *Attempt) stopWaiting(cause error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.ctx == nil && a.stopped == nil {
@@ -231,12 +232,11 @@ func (a *Attempt) Final() *store.Note {
 	return &store.Note{Progress: s.progress, Output: s.output, Logs: s.logs}
 }
 
-// SetThen notes what is to be enqueued when the attempt has completed.
-func (a *Attempt) SetThen(tasks []store.NewTask) {
+// SetNext notes what is to be enqueued when the attempt has completed, after its children.
+func (a *Attempt) SetNext(tasks []store.NewTask) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := a.say()
-	s.then, s.children = tasks, 0
+	a.say().next = tasks
 }
 
 // AddChild notes a task to be enqueued and waited for, and counts them.
@@ -244,25 +244,31 @@ func (a *Attempt) AddChild(child store.NewTask) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.say()
-	s.then = append(s.then, child)
-	s.children++
-	return s.children
+	s.children = append(s.children, child)
+	return len(s.children)
 }
 
-// Then returns what is to be enqueued, and which of it is to be waited for.
-func (a *Attempt) Then() (tasks []store.NewTask, children []store.Need) {
+// Then returns what is to be enqueued when the attempt has completed.
+func (a *Attempt) Then() []store.NewTask {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := a.said
-	if s == nil {
+	if a.said == nil {
+		return nil
+	}
+	return slices.Concat(a.said.children, a.said.next)
+}
+
+// Children returns what is to be enqueued when the attempt waits for it.
+func (a *Attempt) Children() (tasks []store.NewTask, needs []store.Need) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.said == nil {
 		return nil, nil
 	}
-	if s.children > 0 {
-		for _, n := range s.then {
-			children = append(children, store.Need{Task: n.ID, OnFailure: store.ContinueOnFailure})
-		}
+	for _, n := range a.said.children {
+		needs = append(needs, store.Need{Task: n.ID, OnFailure: store.ContinueOnFailure})
 	}
-	return s.then, children
+	return a.said.children, needs
 }
 
 // SetInTx remembers whether the handler finishes the task in its own transaction.

@@ -168,9 +168,7 @@ func TestAStopOfThoseThatWaitLeavesTheRunningAlone(t *testing.T) {
 			}
 		}, func(s *Slots) {
 			synctest.Wait()
-			for _, a := range s.All() {
-				a.StopWaiting(errPlanned)
-			}
+			s.Refuse(errPlanned)
 		})
 		if got[0].Err != nil || got[1].Err != errPlanned {
 			t.Errorf("ends: %v and %v", got[0].Err, got[1].Err)

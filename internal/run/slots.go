@@ -52,6 +52,7 @@ type Slots struct {
 	slots   sync.WaitGroup
 	mu      sync.Mutex
 	held    map[*claimed]struct{}
+	refused error        // why no attempt begins any more; nil: they begin
 	count   atomic.Int64 // of their attempts that have not ended
 	running atomic.Int64
 	begun   time.Time    // what taken counts from: a clock that is set must not matter
@@ -97,11 +98,24 @@ func (s *Slots) Take(tasks []store.Task, asked time.Time) {
 	}
 	s.mu.Lock()
 	s.held[c] = struct{}{}
+	for i := range c.attempts {
+		c.attempts[i].stopped = s.refused
+	}
 	s.mu.Unlock()
 	s.count.Add(int64(len(tasks)))
 	s.taken.Store(int64(time.Since(s.begun)))
 	for i := range c.attempts {
 		s.queue <- &c.attempts[i]
+	}
+}
+
+// Refuse stops all attempts that have not begun, and those that come from now on.
+func (s *Slots) Refuse(cause error) {
+	s.mu.Lock()
+	s.refused = cause
+	s.mu.Unlock()
+	for _, a := range s.All() {
+		a.stopWaiting(cause)
 	}
 }
 

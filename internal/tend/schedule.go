@@ -17,7 +17,8 @@ const (
 	scheduleEvery = 500 * time.Millisecond
 	scheduleIdle  = time.Second // while there are none
 	// A set of schedules that fire in one write has at most so many, and so many bytes of
-	// args, but for a single large one.
+	// args, but for a single large one. A schedule that fires for many ticks has no more
+	// tasks in a write either: it fires in parts, each of which moves the cursor past its own.
 	fireSet   = 500
 	fireBytes = 1 << 20
 	// fireWithin bounds the write of one schedule: a user's open transaction may hold the
@@ -31,7 +32,7 @@ const (
 // plans is what the chore knows of schedules. It alone reads it.
 type plans struct {
 	known  map[string]known // by name
-	alone  map[string]bool  // schedules whose write failed: they hold up no set
+	alone  map[string]int   // schedules whose write failed hold up no set; how many ticks their next one has at most
 	looked time.Time        // the engine's time of the last look
 }
 
@@ -47,6 +48,9 @@ type firing struct {
 	put  store.PutRecord
 	plan tick.Schedule
 }
+
+// lags reports whether more of its ticks had come than it fires.
+func (f *firing) lags(now time.Time) bool { return !f.plan.Next.IsZero() && !f.plan.Next.After(now) }
 
 // schedule fires the ticks that have come. A schedule that cannot be read or written
 // holds up no other.
@@ -65,7 +69,7 @@ func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error
 	due, next, failed := l.due(records, limits)
 	var alone []firing
 	due = slices.DeleteFunc(due, func(f firing) bool {
-		if l.plans.alone[f.put.Record.Name] {
+		if l.plans.alone[f.put.Record.Name] > 0 {
 			alone = append(alone, f)
 			return true
 		}
@@ -83,13 +87,20 @@ func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error
 		}
 	}
 	for _, f := range alone {
-		name := f.put.Record.Name
+		name, n := f.put.Record.Name, len(f.put.Tasks)
 		err := l.fire(ctx, term, []firing{f}, fireWithin)
+		switch {
+		case err != nil: // too much for the time, or somebody holds the key
+			l.plans.alone[name] = max(n/2, 1)
+		case f.lags(l.plans.looked):
+			l.plans.alone[name] = n + n/4 + 1
+		default:
+			delete(l.plans.alone, name)
+		}
 		if errors.Is(err, store.ErrNotLeader) {
 			return 0, err
 		}
-		if delete(l.plans.alone, name); err != nil {
-			l.plans.alone[name] = true
+		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("schedule %s: %w", name, err))
 		}
 	}
@@ -107,7 +118,7 @@ func (l *Leader) due(
 	}
 	l.plans = plans{known: make(map[string]known, len(records)), alone: was.alone, looked: now}
 	if l.plans.alone == nil {
-		l.plans.alone = map[string]bool{}
+		l.plans.alone = map[string]int{}
 	}
 	for _, r := range records {
 		k, err := was.known[r.Name], error(nil)
@@ -125,6 +136,9 @@ func (l *Leader) due(
 			failed = errors.Join(failed, fmt.Errorf("schedule %s: %w", r.Name, err))
 		} else if moves {
 			due, at = append(due, f), f.plan.Next
+			if f.lags(now) {
+				next = now
+			}
 		}
 		if at.After(now) && at.Before(next) && !k.plan.Paused {
 			next = at
@@ -147,7 +161,11 @@ func (l *Leader) firingOf(
 	r store.Record, k known, now time.Time, limits map[string]allot.Limits,
 ) (f firing, moves bool, err error) {
 	s := k.plan
-	due, err := s.Due(now)
+	most := max(min(fireSet, fireBytes/len(r.Body)), 1)
+	if n := l.plans.alone[r.Name]; n > 0 {
+		most = min(most, n)
+	}
+	due, err := s.Due(now, most)
 	if err != nil || !k.rewound && s.Next.Equal(k.plan.Next) {
 		return f, false, err
 	}

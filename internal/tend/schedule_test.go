@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -104,6 +105,97 @@ func TestAScheduleThatCannotBeWrittenHoldsUpNoOther(t *testing.T) {
 		}
 		kill()
 	})
+}
+
+// TestACatchUpIsWrittenInParts has more missed ticks, with larger args, than a store takes
+// in the time of a write, and another schedule that is not to wait for them.
+func TestACatchUpIsWrittenInParts(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		args   int // bytes
+		second int // bytes that the store takes
+		within time.Duration
+	}{
+		{"as large as a set may be", 100 << 10, 10 << 20, 3 * time.Minute},
+		{"small", 100, 10 << 20, 10 * time.Second},
+		{"larger than the store takes in time", 40 << 10, 100 << 10, time.Hour},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := memory.New()
+				s := &heavy{Store: inner, second: c.second, seen: map[time.Time]int{}}
+				args := fmt.Appendf(nil, `"%0*d"`, c.args, 0)
+				long := time.Now().Add(-30000 * time.Second).Truncate(10 * time.Second)
+				plan(t, inner, "late", tick.Schedule{Spec: "@every 10s", Kind: "k", Args: args, Missed: tick.MissedAll,
+					Cap: 1000, Overlap: tick.OverlapAllow, Next: long})
+				_, kill := lead(s, 1)
+				defer kill()
+				begun := time.Now()
+				for s.count() < 1000 && time.Since(begun) < c.within {
+					time.Sleep(time.Second)
+				}
+				if n := s.count(); n < 1000 {
+					t.Errorf("%d of 1000 missed ticks have fired after %v, %d writes failed", n, c.within,
+						s.failed.Load())
+				}
+				for at, n := range s.seen {
+					if n > 1 {
+						t.Errorf("tick %v has fired %d times", at, n)
+					}
+				}
+				if failed := s.failed.Load(); c.second > fireBytes && failed > 0 {
+					t.Errorf("%d writes failed", failed)
+				}
+			})
+		})
+	}
+}
+
+// heavy is a store that takes so many bytes of tasks in a second, and keeps none of them.
+type heavy struct {
+	store.Store
+	second int
+	failed atomic.Int64
+	mu     sync.Mutex
+	seen   map[time.Time]int // how often each tick has fired
+}
+
+func (h *heavy) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.seen)
+}
+
+func (h *heavy) UpdateRecords(ctx context.Context, term int64, puts []store.PutRecord) ([]store.Updated, error) {
+	size := 0
+	var fired []time.Time
+	bare := slices.Clone(puts)
+	for i := range bare {
+		for _, task := range bare[i].Tasks {
+			size += len(task.Args)
+			var settings struct{ Tick time.Time }
+			if err := json.Unmarshal(task.Settings, &settings); err != nil {
+				return nil, err
+			}
+			fired = append(fired, settings.Tick)
+		}
+		bare[i].Tasks = nil
+	}
+	select {
+	case <-ctx.Done():
+		h.failed.Add(1)
+		return nil, ctx.Err()
+	case <-time.After(time.Duration(size) * time.Second / time.Duration(h.second)):
+	}
+	updated, err := h.Store.UpdateRecords(ctx, term, bare)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, at := range fired {
+		if err == nil && updated[0].Version != 0 {
+			h.seen[at]++
+		}
+	}
+	return updated, err
 }
 
 // stuck is a store in which somebody holds the key of a schedule.

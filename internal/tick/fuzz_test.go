@@ -25,7 +25,7 @@ func FuzzSchedule(f *testing.F) {
 		if !s.Next.IsZero() && now.Sub(s.Next) > 24*time.Hour {
 			s.Next = now.Add(-24 * time.Hour) // more would only take longer
 		}
-		due, err := s.Due(now)
+		due, err := s.Due(now, MaxCap)
 		if err != nil {
 			return
 		}

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/cron"
@@ -126,9 +127,10 @@ func (s *Schedule) Rewind(now time.Time) (moved bool, err error) {
 	return moved, nil
 }
 
-// Due returns the ticks to fire at now, oldest first, and moves the cursor past
-// all that have come. The first call only plans.
-func (s *Schedule) Due(now time.Time) ([]time.Time, error) {
+// Due returns the ticks to fire at now, oldest first and at most so many, and moves the
+// cursor past them, and past those that a policy drops: it is on a tick that has come if
+// there are more. The first call only plans.
+func (s *Schedule) Due(now time.Time, most int) ([]time.Time, error) {
 	if s.Paused || s.Next.After(now) {
 		return nil, nil
 	}
@@ -141,17 +143,24 @@ func (s *Schedule) Due(now time.Time) ([]time.Time, error) {
 		return nil, nil
 	}
 	keep := s.keep()
-	var due []time.Time
-	passed := int64(0)
+	var due []time.Time // the latest, in a ring of which the oldest is at passed%keep
+	passed := 0
 	for t := s.Next; !t.IsZero() && !t.After(now); t = spec.Next(t) {
 		if s.Next = spec.Next(t); t.Before(s.Ahead) && now.Sub(t) > Skew {
 			continue
 		}
-		if len(due) == keep {
-			due = append(due[:0], due[1:]...)
+		if len(due) < keep {
+			due = append(due, t)
+		} else {
+			due[passed%keep] = t
 		}
-		due = append(due, t)
 		passed++
+	}
+	if len(due) == keep {
+		due = slices.Concat(due[passed%keep:], due[:passed%keep])
+	}
+	if later := len(due) - most; later > 0 {
+		s.Next, due, passed = due[most], due[:most], passed-later
 	}
 	if !s.Next.Before(s.Ahead) {
 		s.Ahead = time.Time{}
@@ -160,7 +169,7 @@ func (s *Schedule) Due(now time.Time) ([]time.Time, error) {
 		due = nil
 	}
 	s.Fired += int64(len(due))
-	s.Skipped += passed - int64(len(due))
+	s.Skipped += int64(passed - len(due))
 	if len(due) > 0 {
 		s.Last = due[len(due)-1]
 	}
@@ -171,7 +180,7 @@ func (s *Schedule) keep() int {
 	switch {
 	case s.Missed != MissedAll:
 		return 1
-	case s.Cap == 0:
+	case s.Cap <= 0:
 		return DefaultCap
 	default:
 		return s.Cap

@@ -17,7 +17,7 @@ var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 func fire(t *testing.T, s *Schedule, at ...time.Duration) (fired []time.Duration) {
 	t.Helper()
 	for _, d := range append([]time.Duration{0}, at...) {
-		due, err := s.Due(start.Add(d))
+		due, err := s.Due(start.Add(d), MaxCap)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +102,7 @@ func TestAPausedScheduleFiresNothingAndNeverDoesOne(t *testing.T) {
 	}
 	for _, spec := range []string{"0 0 31 2 *", "nonsense"} {
 		s := &Schedule{Spec: spec, Kind: "k"}
-		due, err := s.Due(start)
+		due, err := s.Due(start, MaxCap)
 		if len(due) > 0 || err == nil && !s.Next.IsZero() {
 			t.Errorf("%q: due %v, next %v, %v", spec, due, s.Next, err)
 		}
@@ -159,7 +159,7 @@ func TestAPeriodCountsFromItsFirstRun(t *testing.T) {
 	if err := s.Plan(start.Add(time.Hour)); err != nil || !s.Next.IsZero() {
 		t.Errorf("a first run an hour ago is planned for %v, %v", s.Next, err)
 	}
-	if _, err := s.Due(start.Add(time.Hour)); err != nil || !s.Next.Equal(start.Add(week)) {
+	if _, err := s.Due(start.Add(time.Hour), MaxCap); err != nil || !s.Next.Equal(start.Add(week)) {
 		t.Errorf("the run after one an hour ago is planned for %v, %v", s.Next, err)
 	}
 }
@@ -172,7 +172,7 @@ func TestAClockThatWasAheadSilencesNothingForMoreThanATick(t *testing.T) {
 		if moved, err := s.Rewind(back); !moved || err != nil || s.Next.Sub(back) > time.Minute {
 			t.Errorf("%s: the next tick is %v, %v", missed, s.Next, err)
 		}
-		if due, err := s.Due(back.Add(time.Minute)); err != nil || len(due) != 1 {
+		if due, err := s.Due(back.Add(time.Minute), MaxCap); err != nil || len(due) != 1 {
 			t.Errorf("%s: a minute later %v fired, %v", missed, due, err)
 		}
 	}
@@ -187,16 +187,16 @@ func TestAClockThatGoesBackForAMomentFiresAgainInThatMomentAlone(t *testing.T) {
 		if moved, err := s.Rewind(back); !moved || err != nil {
 			t.Fatal(moved, err)
 		}
-		if due, err := s.Due(back.Add(32 * time.Second)); err != nil || len(due) != 1 ||
+		if due, err := s.Due(back.Add(32*time.Second), MaxCap); err != nil || len(due) != 1 ||
 			!due[0].Equal(start.Add(2*time.Hour+time.Minute)) {
 			t.Errorf("%s: in that moment %v fired, %v", missed, due, err)
 		}
-		if due, err := s.Due(start.Add(5*time.Hour + 3*time.Second)); err != nil || len(due) > 1 ||
+		if due, err := s.Due(start.Add(5*time.Hour+3*time.Second), MaxCap); err != nil || len(due) > 1 ||
 			!s.Next.Equal(start.Add(5*time.Hour+time.Minute)) {
 			t.Errorf("%s: when it came again %d fired, the next is %v, %v", missed, len(due), s.Next, err)
 		}
-		if due, err := s.Due(start.Add(5*time.Hour + 3*time.Minute)); err != nil || missed == MissedAll && len(due) != 3 ||
-			len(due) == 0 {
+		if due, err := s.Due(start.Add(5*time.Hour+3*time.Minute), MaxCap); err != nil || len(due) == 0 ||
+			missed == MissedAll && len(due) != 3 {
 			t.Errorf("%s: from then on %d of 3 fired, %v", missed, len(due), err)
 		}
 	}
@@ -212,5 +212,51 @@ func TestSmallStepsOfTheClockFireNoTickTwice(t *testing.T) {
 				t.Errorf("%s: %v back, the cursor moved to %v, %v", spec, step, s.Next, err)
 			}
 		}
+	}
+}
+
+func TestPartsFireWhatTheWholeDoes(t *testing.T) {
+	for _, c := range []struct{ cap, most int }{{100, 1}, {100, 7}, {100, 100}, {7, 3}, {1, 5}, {MaxCap, 500}} {
+		plan := Schedule{Spec: "@every 1m", Kind: "k", Missed: MissedAll, Cap: c.cap, Next: start.Add(time.Minute)}
+		whole, parts, now := plan, plan, start.Add(300*time.Minute)
+		want, err := whole.Due(now, MaxCap)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []time.Time
+		for {
+			due, err := parts.Due(now, c.most)
+			if err != nil || len(due) > c.most {
+				t.Fatalf("%+v: a part of %d, %v", c, len(due), err)
+			}
+			if len(due) == 0 {
+				break
+			}
+			if got = append(got, due...); !parts.Last.Equal(got[len(got)-1]) {
+				t.Errorf("%+v: the last is %v of %v", c, parts.Last, due)
+			}
+		}
+		if !slices.EqualFunc(got, want, time.Time.Equal) || len(want) != min(c.cap, 300) {
+			t.Errorf("%+v: parts fired %d, the whole %d", c, len(got), len(want))
+		}
+		if parts.Fired != whole.Fired || parts.Skipped != whole.Skipped || !parts.Next.Equal(whole.Next) {
+			t.Errorf("%+v: fired %d, skipped %d, next %v; the whole %d, %d, %v", c, parts.Fired, parts.Skipped,
+				parts.Next, whole.Fired, whole.Skipped, whole.Next)
+		}
+	}
+}
+
+// Two months of seconds were 20 s of moving 10,000 ticks by one, five million times.
+func TestManyMissedTicksAreCountedInLinearTime(t *testing.T) {
+	s := Schedule{Spec: "@every 1s", Kind: "k", Missed: MissedAll, Cap: MaxCap, Next: start}
+	const missed = 60 * 24 * 3600
+	begun := time.Now()
+	last := start.Add((missed - 1) * time.Second)
+	due, err := s.Due(last, MaxCap)
+	if err != nil || len(due) != MaxCap || !due[MaxCap-1].Equal(last) || s.Skipped != missed-MaxCap {
+		t.Errorf("%d due, %d skipped, %v", len(due), s.Skipped, err)
+	}
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("it took %v", took)
 	}
 }
