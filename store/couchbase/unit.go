@@ -135,10 +135,10 @@ func (s *Store) redo(ctx context.Context, root *doc) ([]*doc, error) {
 	for i := range effects {
 		e := &effects[i]
 		done[i] = blank(e.ref)
-		if e.Doc != nil {
-			if err := json.Unmarshal(e.Doc, done[i].body); err != nil {
-				return nil, err
-			}
+		if e.Doc == nil {
+			done[i].header().Gone = true
+		} else if err := json.Unmarshal(e.Doc, done[i].body); err != nil {
+			return nil, err
 		}
 		if e.New {
 			made = append(made, done[i])
@@ -152,26 +152,31 @@ func (s *Store) redo(ctx context.Context, root *doc) ([]*doc, error) {
 		return nil, err
 	}
 	return done, each(len(effects), func(i int) (err error) {
-		if !effects[i].New {
-			done[i], err = s.rewrite(ctx, root, &effects[i], done[i])
+		if effects[i].New {
+			return nil
 		}
-		return err
+		if did, err := s.rewrite(ctx, root, done[i]); !did || effects[i].Doc == nil {
+			done[i] = nil
+			return err
+		}
+		return nil
 	})
 }
 
-// rewrite gives a pinned document the content that was decided, and returns it; nil: that is done, or it has gone.
-func (s *Store) rewrite(ctx context.Context, root *doc, e *effect, to *doc) (*doc, error) {
-	is, err := s.read(ctx, e.ref)
-	err = s.passing(err)
-	if is == nil || err != nil || is.header().Pin == nil || is.header().Pin.U != root.header().Unit.U {
-		return nil, err
+// rewrite gives a pinned document the content that was decided, for as long as it is pinned for that, and reports
+// whether it did. Others may write it as it is meanwhile.
+func (s *Store) rewrite(ctx context.Context, root, to *doc) (bool, error) {
+	for {
+		is, err := s.read(ctx, to.ref)
+		err = s.passing(err)
+		if is == nil || err != nil || is.header().Pin == nil || is.header().Pin.U != root.header().Unit.U {
+			return false, err
+		}
+		to.cas = is.cas
+		if ok, err := s.putBack(ctx, to); ok || err != nil {
+			return ok, err
+		}
 	}
-	if to.cas = is.cas; e.Doc == nil {
-		_, err := s.remove(ctx, to)
-		return nil, err
-	}
-	_, err = s.replace(ctx, to, s.durability)
-	return to, err
 }
 
 // makeAll stores the new documents of a unit, those that need others first.
@@ -179,15 +184,15 @@ func (s *Store) makeAll(ctx context.Context, made []*doc) error {
 	return inLevels(ctx, levels(made), s.make)
 }
 
-// make stores a new document of a unit. One that somebody else has made is written, unless it has changed since: so who
-// made it, and finds the unit completed, does not take it back.
+// make stores a new document of a unit. One that somebody else has made is written, unless that has happened already: so
+// who made it, and finds the unit completed, does not take it back.
 func (s *Store) make(ctx context.Context, d *doc) error {
 	made, err := s.create(ctx, d)
 	if made || err != nil {
 		return err
 	}
 	is, err := s.read(ctx, d.ref)
-	if is == nil || err != nil {
+	if is == nil || err != nil || len(is.header().Us) > 0 {
 		return err
 	}
 	_, err = s.replace(ctx, is, s.durability)
@@ -224,7 +229,8 @@ func (s *Store) clear(ctx context.Context, root *doc) error {
 	if h.Unit = nil; h.Tell == "" {
 		root.rest()
 	}
-	return s.putBack(ctx, root)
+	_, err := s.putBack(ctx, root)
+	return err
 }
 
 // commit writes all documents of a try that have changed, or none, and reports whether it did.
@@ -376,10 +382,13 @@ func (w *work) writeRoot(root *doc, u *unit, others, made []*doc, now int64) err
 		write = w.s.remove
 	}
 	ok, err := write(w.ctx, root)
-	if err == nil && !ok {
-		err = errConflict
+	switch {
+	case err != nil || ok:
+		return err
+	case root.cas == passed:
+		return errUntold
 	}
-	return err
+	return errConflict
 }
 
 // carryOut does what follows from the decision. What somebody else has done meanwhile is left alone. New tasks are
@@ -389,8 +398,14 @@ func (w *work) carryOut(root *doc, others, made []*doc, now int64) error {
 	if err := s.makeAll(ctx, made); err != nil {
 		return err
 	}
-	err := each(len(others), func(i int) error { return s.putBack(ctx, others[i]) })
-	if err != nil || s.now(ctx)-now < s.patience.Microseconds()/2 {
+	err := each(len(others), func(i int) error {
+		ok, err := s.putBack(ctx, others[i])
+		if err == nil && !ok {
+			_, err = s.rewrite(ctx, root, others[i])
+		}
+		return err
+	})
+	if err != nil || root.cas != passed && s.now(ctx)-now < s.patience.Microseconds()/2 {
 		return err
 	}
 	return s.confirm(ctx, root, made)

@@ -279,10 +279,10 @@ func (l *lent) lay(d *doc) {
 }
 
 func (l *lent) layDown(d *doc) {
-	if d == nil || !isSheet(d.ref) || l.in == nil || l.in[d.ref] != nil && l.in[d.ref].cas > d.cas {
+	if d == nil || !isSheet(d.ref) || l.in == nil || d.cas != passed && l.in[d.ref] != nil && l.in[d.ref].cas > d.cas {
 		return
 	}
-	if d.sheetOf().Lent == 0 {
+	if d.sheetOf().Lent == 0 || d.cas == passed {
 		delete(l.in, d.ref)
 		return
 	}
