@@ -112,7 +112,7 @@ func (s *Store) put(ctx context.Context, given *store.Record, verbs func(b *rule
 		}
 		now := s.now(ctx)
 		to.Kind, to.Name, to.Body, to.Updated = given.Kind, given.Name, bytes.Clone(given.Body), now
-		if to.Version++; d.cas == 0 {
+		if to.Version++; to.Version == 1 {
 			to.Version = now // beyond those of one that was forgotten
 		}
 		if given.Body != nil && to.Body == nil {
