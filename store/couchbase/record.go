@@ -65,7 +65,8 @@ func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (_ int64, _ []
 	if err := s.mayGoOn(ctx, p.Term); err != nil {
 		return 0, nil, err
 	}
-	return s.putWith(ctx, &p)
+	version, results, err := s.putWith(ctx, &p)
+	return version, results, alone(err)
 }
 
 // mayGoOn fails unless the term, if there is one, is the one that runs.
