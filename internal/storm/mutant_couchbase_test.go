@@ -14,7 +14,7 @@ var onCouchbase = []planted{
 		caught: "the page has gone"}, in: "store/couchbase", test: "^TestAPageStays"},
 	{mutant: mutant{name: "a call's tasks with keys come after the others", edits: []change{{"store/couchbase/enqueue.go",
 		"	inOrder(tasks, works)\n", ""}}, caught: "in order"}, in: "store/couchbase", test: "^TestACallKeepsItsOrder"},
-	{mutant: mutant{name: "a pin is not durable", edits: []change{{"store/couchbase/unit.go",
+	{mutant: mutant{name: "a pin is not durable", edits: []change{{"store/couchbase/decide.go",
 		"	if ok, err := s.write(ctx, was); !ok || err != nil {\n",
 		"	if was.cas != 0 {\n		ok, err := s.replace(ctx, was, 0)\n		return map[bool]*doc{true: was}[ok], err\n	}\n" +
 			"	if ok, err := s.write(ctx, was); !ok || err != nil {\n"}},
@@ -29,7 +29,7 @@ var onCouchbase = []planted{
 	{mutant: mutant{name: "who was slow takes back what another has completed", edits: []change{{"store/couchbase/unit.go",
 		"	if made || err != nil {\n", "	if made || !made {\n"}}, caught: "x is lost"},
 		in: "store/couchbase", test: "^TestAUnitThatIsCompleted"},
-	{mutant: mutant{name: "an owner leaves what another has made as it is", edits: []change{{"store/couchbase/unit.go",
+	{mutant: mutant{name: "an owner leaves what another has made as it is", edits: []change{{"store/couchbase/decide.go",
 		"	if err := s.makeAll(ctx, made); err != nil {\n", "	if err := inLevels(ctx, levels(made), s.insert); err != nil {\n"}},
 		caught: "x is lost"}, in: "store/couchbase", test: "^TestAUnitThatTwo"},
 	{mutant: mutant{name: "a handle goes by its process's clock", edits: []change{{"store/couchbase/clock.go",

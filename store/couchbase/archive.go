@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/tuskqueue/tusk/store"
@@ -40,19 +41,15 @@ func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limi
 			at = begin
 		}
 		for {
-			ends, err := s.endedNext(ctx, &c, at.After, min(limit, store.MaxPage))
+			ends, last, err := s.endedNext(ctx, &c, at.After, min(limit, store.MaxPage))
 			if err != nil {
 				return due, err
 			}
-			if len(ends) == 0 {
+			if last == 0 {
 				break
 			}
-			at.After = ends[len(ends)-1].At
-			each, err := s.endings(ctx, ends)
-			if err != nil {
-				return due, err
-			}
-			if due.Tasks, err = s.stillEnded(ctx, each); err != nil {
+			at.After = last
+			if due.Tasks, err = s.stillEnded(ctx, ends); err != nil {
 				return due, err
 			}
 			if len(due.Tasks) > 0 {
@@ -65,33 +62,47 @@ func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limi
 	return due, nil
 }
 
-// endedNext returns about limit tasks of a class that ended after an instant. The index has those of one instant in no
-// order, so a page ends between two instants.
-func (s *Store) endedNext(ctx context.Context, c *class, after int64, limit int) ([]ended, error) {
-	ends, err := s.ended(ctx, c, after, c.until, limit+1)
-	if err != nil || len(ends) <= limit {
-		return ends, err
+// endedNext returns about limit tasks of a class that ended after an instant, and up to which one these are all; 0: there
+// are none. The index has those of one instant in no order, so a page ends between two instants.
+func (s *Store) endedNext(
+	ctx context.Context, c *class, after int64, limit int,
+) (ends []rules.Ending, last int64, err error) {
+	rows, err := s.ended(ctx, c, after, c.until, limit+1)
+	if err == nil && len(rows) > limit { // there may be more of the last instant
+		at := rows[limit].At
+		if rows = slices.DeleteFunc(rows, func(e ended) bool { return e.At == at }); len(rows) == 0 {
+			rows, err = s.ended(ctx, c, at-1, at, math.MaxInt32)
+		}
 	}
-	last := ends[limit-1].At
-	if ends[limit].At != last {
-		return ends[:limit], nil
+	for err == nil && len(rows) > 0 && len(ends) < limit { // a row may be a sheet of many
+		n := 1
+		for last = rows[0].At; n < len(rows) && rows[n].At == last; n++ {
+		}
+		var some []rules.Ending
+		some, err = s.endings(ctx, rows[:n])
+		ends, rows = append(ends, some...), rows[n:]
 	}
-	whole, err := s.ended(ctx, c, last-1, last, store.MaxPage)
-	ends = slices.DeleteFunc(ends, func(e ended) bool { return e.At == last })
-	return append(ends, whole...), err
+	return ends, last, err
 }
 
-// stillEnded returns those tasks that have the end given, with their history. What does not fit into a page waits for
-// the next batch.
-func (s *Store) stillEnded(ctx context.Context, ends []rules.Ending) ([]store.Task, error) {
-	at := map[store.ID]int64{}
-	for _, e := range ends {
-		at[e.ID] = e.At
+// stillEnded returns those tasks that have the end given, with their history.
+func (s *Store) stillEnded(ctx context.Context, ends []rules.Ending) (still []store.Task, err error) {
+	for some := range slices.Chunk(ends, store.MaxPage) {
+		at := map[store.ID]int64{}
+		for _, e := range some {
+			at[e.ID] = e.At
+		}
+		tasks, err := s.List(ctx, store.Filter{IDs: slices.Collect(maps.Keys(at)), Limit: store.MaxPage, Detail: true})
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range tasks {
+			if t.State.Finished() && rules.EndingOf(&t).At == at[t.ID] {
+				still = append(still, t)
+			}
+		}
 	}
-	tasks, err := s.List(ctx, store.Filter{IDs: slices.Collect(maps.Keys(at)), Limit: store.MaxPage, Detail: true})
-	return slices.DeleteFunc(tasks, func(t store.Task) bool {
-		return !t.State.Finished() || rules.EndingOf(&t).At != at[t.ID]
-	}), err
+	return still, nil
 }
 
 // Release implements store.Archiver.

@@ -5,9 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/couchbase/gocb/v2"
+
+	"github.com/tuskqueue/tusk/store"
 )
 
 // ref names a document: its collection, by one letter, and its key.
@@ -29,15 +33,37 @@ type body interface{ header() *head }
 
 // head is what all of them have in common.
 type head struct {
-	U    string `json:"u,omitempty"`    // of the last write, to know it again when its answer was lost
-	Pin  *pin   `json:"pin,omitempty"`  // a unit is about to change it
-	Unit *unit  `json:"unit,omitempty"` // what was decided together with this write and is still to be done
-	Tell string `json:"tell,omitempty"` // the state of which its children are still to be told
-	Gone bool   `json:"gone,omitempty"` // deleted: removed once Unit and Tell are done
-	Todo int64  `json:"todo,omitempty"` // from when on the sweep is to look at it
+	U    string   `json:"u,omitempty"`    // of the last write, to know it again when its answer was lost
+	Us   []string `json:"us,omitempty"`   // of those before it, the latest last
+	Pin  *pin     `json:"pin,omitempty"`  // a unit is about to change it
+	Unit *unit    `json:"unit,omitempty"` // what was decided together with this write and is still to be done
+	Tell string   `json:"tell,omitempty"` // the state of which its children are still to be told
+	Gone bool     `json:"gone,omitempty"` // deleted: removed once Unit and Tell are done
+	Todo int64    `json:"todo,omitempty"` // from when on the sweep is to look at it
 }
 
 func (h *head) header() *head { return h }
+
+// keptWrites is of how many writes before the last one a document has the nonces: so many others may write it before
+// somebody whose answer was lost looks.
+const keptWrites = 8
+
+// sign gives a document the nonce of the write that is about to happen.
+func (h *head) sign() {
+	if h.U != "" {
+		h.Us = append(slices.Clone(h.Us), h.U)
+		h.Us = h.Us[max(len(h.Us)-keptWrites, 0):]
+	}
+	h.U = nonce()
+}
+
+// passed is the CAS of a document that others have written since it was written here, or that may have been: none has
+// it, so whatever is to be put back later is refused.
+const passed gocb.Cas = 1
+
+// errUntold is for who must know whether a write has happened.
+var errUntold = fmt.Errorf("the answer to a write was lost, and what it wrote has changed too much since to tell whether"+
+	" it happened: %w", store.ErrUnavailable)
 
 // open reports whether something is left to be done.
 func (h *head) open() bool { return h.Unit != nil || h.Tell != "" || h.Gone }
@@ -240,7 +266,7 @@ func (s *Store) insert(ctx context.Context, d *doc) error {
 
 // create stores a document that must not be there, and reports whether it was not.
 func (s *Store) create(ctx context.Context, d *doc) (made bool, err error) {
-	d.header().U = nonce()
+	d.header().sign()
 	text, err := encode(d.body)
 	if err != nil {
 		return false, err
@@ -261,19 +287,35 @@ func (s *Store) create(ctx context.Context, d *doc) (made bool, err error) {
 			return false, nil
 		}
 		is, err := s.read(ctx, d.ref) // perhaps by an earlier try
-		if is == nil || err != nil || is.header().U != d.header().U {
+		if err != nil {
 			return false, err
 		}
-		d.cas, d.raw = is.cas, text
-		return true, nil
+		return d.found(is, text), nil
 	}
 	return err == nil, err
 }
 
+// found reports whether a document was written as it is here, by a look at what is there now. If others have written it
+// since, or it cannot be told, its CAS is passed.
+func (d *doc) found(is *doc, text []byte) bool {
+	h := d.header()
+	switch {
+	case is != nil && is.header().U == h.U:
+		d.cas, d.raw = is.cas, text
+		return true
+	case is != nil && slices.Contains(is.header().Us, h.U):
+		d.cas = passed
+		return true
+	case is == nil || len(h.Us) > 0 && !slices.Contains(append(is.header().Us, is.header().U), h.Us[len(h.Us)-1]):
+		d.cas = passed // it has gone, or what was read is not among its last writes either
+	}
+	return false
+}
+
 // replace writes a document if it is as it was read, and reports whether it was. An answer that was lost is made up
-// for by a look: the write is known by its nonce.
+// for by a look: the write is known by its nonce, also where others have written since.
 func (s *Store) replace(ctx context.Context, d *doc, level gocb.DurabilityLevel) (bool, error) {
-	d.header().U = nonce()
+	d.header().sign()
 	text, err := encode(d.body)
 	if err != nil {
 		return false, err
@@ -290,14 +332,11 @@ func (s *Store) replace(ctx context.Context, d *doc, level gocb.DurabilityLevel)
 			return false, refusal(err)
 		}
 		is, err := s.read(ctx, d.ref)
-		switch {
-		case err != nil:
+		if err != nil {
 			return false, err
-		case is != nil && is.header().U == d.header().U:
-			d.cas, d.raw = is.cas, text
-			return true, nil
-		case is == nil || is.cas != d.cas:
-			return false, nil
+		}
+		if is == nil || is.cas != d.cas {
+			return d.found(is, text), nil
 		}
 		if err := pause(ctx, try+1); err != nil {
 			return false, err
@@ -335,12 +374,11 @@ func (s *Store) remove(ctx context.Context, d *doc) (bool, error) {
 	return err == nil, refusal(err)
 }
 
-// putBack writes a document of which something has been done, or removes it, if nothing is left of it.
-func (s *Store) putBack(ctx context.Context, d *doc) (err error) {
+// putBack writes a document of which something has been done, or removes it, if nothing is left of it, and reports
+// whether it was as it was read.
+func (s *Store) putBack(ctx context.Context, d *doc) (bool, error) {
 	if h := d.header(); h.Gone && h.Unit == nil && h.Tell == "" {
-		_, err = s.remove(ctx, d)
-	} else {
-		_, err = s.replace(ctx, d, s.durability)
+		return s.remove(ctx, d)
 	}
-	return err
+	return s.replace(ctx, d, s.durability)
 }

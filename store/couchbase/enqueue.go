@@ -32,6 +32,9 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (_ []store.E
 		works[i] = &work{}
 		return s.enqueuePart(ctx, works[i], tasks, parts[i], results)
 	})
+	if len(parts) == 1 {
+		err = alone(err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -55,22 +58,34 @@ func (s *Store) enqueuePart(
 	})
 }
 
+// mostPart is about how many bytes the tasks of a part may have that need what is stored: all of them are first written
+// into one document.
+const mostPart = 8 << 20
+
 // partsOf divides tasks into parts: each that has a key is one by itself, and those that have none are one together.
-// Where tasks need others, only those that stand beside each other are.
+// Where tasks need others, only those that stand beside each other are, and not too many if some are stored already.
 func partsOf(tasks []store.NewTask) (parts [][]int, needy bool) {
-	needy = slices.ContainsFunc(tasks, func(n store.NewTask) bool { return len(n.Needs) > 0 })
-	plain := -1 // the part of those without a key
+	here, bound := map[store.ID]bool{}, false
 	for i := range tasks {
+		for _, n := range tasks[i].Needs {
+			needy, bound = true, bound || !here[n.Task]
+		}
+		here[tasks[i].ID] = true
+	}
+	plain, size := -1, 0 // the part of those without a key
+	for i := range tasks {
+		own := 512 + len(tasks[i].Args) + len(tasks[i].Settings) + 64*len(tasks[i].Needs)
 		switch {
 		case tasks[i].Key != "":
 			parts = append(parts, []int{i})
 			if needy {
 				plain = -1
 			}
-		case plain < 0:
-			plain = len(parts)
+		case plain < 0 || bound && size+own > mostPart:
+			plain, size = len(parts), own
 			parts = append(parts, []int{i})
 		default:
+			size += own
 			parts[plain] = append(parts[plain], i)
 		}
 	}

@@ -156,13 +156,6 @@ func (s *Store) pruneStats(ctx context.Context, keep time.Duration) error {
 		return nil
 	}
 	until := (s.now(ctx) - keep.Microseconds()) / time.Minute.Microseconds()
-	s.sums.mu.Lock()
-	for minute := range s.sums.minutes {
-		if minute < until && !s.sums.changed[minute] {
-			delete(s.sums.minutes, minute)
-		}
-	}
-	s.sums.mu.Unlock()
 	return s.between(ctx, statPrefix, statKey(until, ""), func(id string, _ json.RawMessage) error {
 		done, err := s.meta.Remove(id, &gocb.RemoveOptions{Context: ctx})
 		s.wrote(done)

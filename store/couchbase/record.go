@@ -65,7 +65,8 @@ func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (_ int64, _ []
 	if err := s.mayGoOn(ctx, p.Term); err != nil {
 		return 0, nil, err
 	}
-	return s.putWith(ctx, &p)
+	version, results, err := s.putWith(ctx, &p)
+	return version, results, alone(err)
 }
 
 // mayGoOn fails unless the term, if there is one, is the one that runs.
@@ -112,7 +113,7 @@ func (s *Store) put(ctx context.Context, given *store.Record, verbs func(b *rule
 		}
 		now := s.now(ctx)
 		to.Kind, to.Name, to.Body, to.Updated = given.Kind, given.Name, bytes.Clone(given.Body), now
-		if to.Version++; d.cas == 0 {
+		if to.Version++; to.Version == 1 {
 			to.Version = now // beyond those of one that was forgotten
 		}
 		if given.Body != nil && to.Body == nil {

@@ -24,7 +24,7 @@ func (s *Store) Restore(
 		return err
 	})
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, alone(err)
 	}
 	return version, exist, nil
 }

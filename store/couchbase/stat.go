@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -28,6 +29,9 @@ type sums struct {
 
 // sumsEvery is how often statistics are written.
 const sumsEvery = time.Second
+
+// keptMinutes is for how many a handle keeps statistics that are written, to add to them.
+const keptMinutes = 10
 
 // later has the statistics written within the interval. The caller holds mu.
 func (s *Store) later() {
@@ -144,7 +148,21 @@ func (s *Store) writeSums(ctx context.Context) error {
 			return err
 		}
 	}
+	s.sums.forget()
 	return nil
+}
+
+// forget drops minutes that are written and long over: what ends now is of none of them.
+func (s *sums) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	latest := int64(0)
+	for minute := range s.minutes {
+		latest = max(latest, minute)
+	}
+	maps.DeleteFunc(s.minutes, func(minute int64, _ map[slice]*store.Stat) bool {
+		return minute < latest-keptMinutes && !s.changed[minute]
+	})
 }
 
 // blame counts a failed attempt in its group of errors.

@@ -3,6 +3,7 @@ package couchbase
 import (
 	"context"
 	"encoding/json"
+	"iter"
 	"slices"
 	"strconv"
 	"time"
@@ -110,21 +111,19 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 	if err != nil {
 		return 0, err
 	}
-	named, first, err := s.named(ctx, l, at)
+	first, err := s.front(ctx, l, at)
 	if err != nil {
 		return 0, err
 	}
 	if first != nil {
-		d, err := s.load(ctx, ref{inTask, first.id})
-		if err != nil {
-			return 0, err
-		}
-		if d != nil && d.stands(l, first.lap) {
-			before = min(before, d.ready().Available)
-		}
+		before = min(before, first.Available)
 	}
 	ids, err := query[string](ctx, s, queryPassed, args{"q": l.queue, "p": l.priority, "before": before, "n": sweepMost},
 		atPlus)
+	if len(ids) == 0 || err != nil {
+		return 0, err
+	}
+	named, err := s.named(ctx, l, at)
 	if err != nil {
 		return 0, err
 	}
@@ -144,34 +143,71 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 	return len(lost), s.queueUp(ctx, lost...)
 }
 
-// named returns the entries from the cursor on, and the first of them. A page whose seal was lost, and which would
-// hide those behind it, is sealed again.
-func (s *Store) named(ctx context.Context, l lane, at cursor) (map[entry]bool, *entry, error) {
+// front returns what stands first in a lane, if it is in the first page from the cursor on that has entries. The pages
+// behind that may be many, and are not read.
+func (s *Store) front(ctx context.Context, l lane, at cursor) (*task, error) {
+	for p, err := range s.pages(ctx, l, at) {
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range p.Entries {
+			d, err := s.peek(ctx, ref{inTask, e.id})
+			if err = s.passing(err); err != nil {
+				return nil, err
+			}
+			if d != nil && d.stands(l, e.lap) {
+				return d.ready(), nil
+			}
+		}
+		if len(p.Entries) > 0 {
+			break
+		}
+	}
+	return nil, nil
+}
+
+// named returns the entries from the cursor on.
+func (s *Store) named(ctx context.Context, l lane, at cursor) (map[entry]bool, error) {
 	all := map[entry]bool{}
-	var first *entry
-	for n := at.Page; ; n++ {
-		p, err := s.readPage(ctx, l, n)
-		if p == nil || err != nil {
-			return all, first, err
+	for p, err := range s.pages(ctx, l, at) {
+		if err != nil {
+			return nil, err
 		}
-		for i, e := range p.Entries {
-			if n == at.Page && i < at.Place {
-				continue
-			}
+		for _, e := range p.Entries {
 			e.n = 0
-			if all[e] = true; first == nil {
-				first = &e
+			all[e] = true
+		}
+	}
+	return all, nil
+}
+
+// pages goes over those of a lane, without the entries before the cursor. One whose seal was lost, and which would hide
+// those behind it, is sealed again: at the cursor in each sweep, so that claims go on, and else if all are read. Who
+// appends to one that is full seals it, as does who has claimed all of it.
+func (s *Store) pages(ctx context.Context, l lane, at cursor) iter.Seq2[*page, error] {
+	return func(yield func(*page, error) bool) {
+		for n, more := at.Page, true; more; n++ {
+			p, err := s.readPage(ctx, l, n)
+			if err == nil && p == nil {
+				return
 			}
-		}
-		if p.G == nil {
-			continue
-		}
-		next, err := s.readPage(ctx, l, n+1)
-		if next == nil || err != nil {
-			return all, first, err
-		}
-		if err := s.shut(ctx, l, n); err != nil {
-			return nil, nil, err
+			if err == nil && p.G != nil {
+				var next *page
+				if next, err = s.readPage(ctx, l, n+1); err == nil && next != nil {
+					err = s.shut(ctx, l, n)
+				}
+				more = next != nil
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if n == at.Page {
+				p.Entries = p.Entries[min(at.Place, len(p.Entries)):]
+			}
+			if !yield(p, nil) {
+				return
+			}
 		}
 	}
 }

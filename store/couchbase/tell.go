@@ -99,7 +99,8 @@ func (s *Store) hear(
 func (s *Store) wasTold(ctx context.Context, d *doc) error {
 	d.header().Tell = ""
 	d.rest()
-	return s.putBack(ctx, d)
+	_, err := s.putBack(ctx, d)
+	return err
 }
 
 // finishUp does what follows once the documents of some works are written: tasks that may run are lined up in order,

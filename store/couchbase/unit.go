@@ -3,7 +3,6 @@ package couchbase
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"time"
 )
 
@@ -135,10 +134,10 @@ func (s *Store) redo(ctx context.Context, root *doc) ([]*doc, error) {
 	for i := range effects {
 		e := &effects[i]
 		done[i] = blank(e.ref)
-		if e.Doc != nil {
-			if err := json.Unmarshal(e.Doc, done[i].body); err != nil {
-				return nil, err
-			}
+		if e.Doc == nil {
+			done[i].header().Gone = true
+		} else if err := json.Unmarshal(e.Doc, done[i].body); err != nil {
+			return nil, err
 		}
 		if e.New {
 			made = append(made, done[i])
@@ -152,26 +151,31 @@ func (s *Store) redo(ctx context.Context, root *doc) ([]*doc, error) {
 		return nil, err
 	}
 	return done, each(len(effects), func(i int) (err error) {
-		if !effects[i].New {
-			done[i], err = s.rewrite(ctx, root, &effects[i], done[i])
+		if effects[i].New {
+			return nil
 		}
-		return err
+		if did, err := s.rewrite(ctx, root, done[i]); !did || effects[i].Doc == nil {
+			done[i] = nil
+			return err
+		}
+		return nil
 	})
 }
 
-// rewrite gives a pinned document the content that was decided, and returns it; nil: that is done, or it has gone.
-func (s *Store) rewrite(ctx context.Context, root *doc, e *effect, to *doc) (*doc, error) {
-	is, err := s.read(ctx, e.ref)
-	err = s.passing(err)
-	if is == nil || err != nil || is.header().Pin == nil || is.header().Pin.U != root.header().Unit.U {
-		return nil, err
+// rewrite gives a pinned document the content that was decided, for as long as it is pinned for that, and reports
+// whether it did. Others may write it as it is meanwhile.
+func (s *Store) rewrite(ctx context.Context, root, to *doc) (bool, error) {
+	for {
+		is, err := s.read(ctx, to.ref)
+		err = s.passing(err)
+		if is == nil || err != nil || is.header().Pin == nil || is.header().Pin.U != root.header().Unit.U {
+			return false, err
+		}
+		to.cas = is.cas
+		if ok, err := s.putBack(ctx, to); ok || err != nil {
+			return ok, err
+		}
 	}
-	if to.cas = is.cas; e.Doc == nil {
-		_, err := s.remove(ctx, to)
-		return nil, err
-	}
-	_, err = s.replace(ctx, to, s.durability)
-	return to, err
 }
 
 // makeAll stores the new documents of a unit, those that need others first.
@@ -179,15 +183,15 @@ func (s *Store) makeAll(ctx context.Context, made []*doc) error {
 	return inLevels(ctx, levels(made), s.make)
 }
 
-// make stores a new document of a unit. One that somebody else has made is written, unless it has changed since: so who
-// made it, and finds the unit completed, does not take it back.
+// make stores a new document of a unit. One that somebody else has made is written, unless that has happened already: so
+// who made it, and finds the unit completed, does not take it back.
 func (s *Store) make(ctx context.Context, d *doc) error {
 	made, err := s.create(ctx, d)
 	if made || err != nil {
 		return err
 	}
 	is, err := s.read(ctx, d.ref)
-	if is == nil || err != nil {
+	if is == nil || err != nil || len(is.header().Us) > 0 {
 		return err
 	}
 	_, err = s.replace(ctx, is, s.durability)
@@ -224,174 +228,6 @@ func (s *Store) clear(ctx context.Context, root *doc) error {
 	if h.Unit = nil; h.Tell == "" {
 		root.rest()
 	}
-	return s.putBack(ctx, root)
-}
-
-// commit writes all documents of a try that have changed, or none, and reports whether it did.
-func (w *work) commit() (bool, error) {
-	if w.torn {
-		return false, nil
-	}
-	if err := w.s.openAll(w.ctx, w.order); err != nil {
-		return false, err
-	}
-	var stored, made []*doc
-	for _, d := range w.order {
-		switch {
-		case !d.dirty:
-		case d.cas != 0 || d.C != inTask:
-			stored = append(stored, d)
-		case !d.header().Gone:
-			made = append(made, d)
-		}
-	}
-	root := w.choose(stored)
-	if root == nil {
-		return w.insert(made)
-	}
-	var others []*doc
-	for _, d := range stored {
-		if d != root {
-			others = append(others, d)
-		}
-	}
-	return w.decide(root, others, made)
-}
-
-// insert stores new tasks of which nothing follows for others.
-func (w *work) insert(made []*doc) (bool, error) {
-	err := w.s.insertAll(w.ctx, made)
-	if taken := (errTaken{}); errors.As(err, &taken) {
-		if w.full == nil {
-			w.full = map[ref]bool{}
-		}
-		w.full[taken.ref] = true
-		return false, nil
-	}
-	return true, err
-}
-
-// choose returns the document whose write decides: the caller's, a key, or the first.
-func (w *work) choose(stored []*doc) *doc {
-	if w.root != nil {
-		return w.root
-	}
-	var root *doc
-	for _, d := range stored {
-		if root == nil || d.C == inKey && (root.C != inKey || root.cas == 0 && d.cas != 0) {
-			root = d
-		}
-	}
-	return root
-}
-
-// decide pins what is to change, writes the root, and does what follows.
-func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
-	s, ctx, now := w.s, w.ctx, w.s.now(w.ctx)
-	u := &unit{U: nonce()}
-	if root.cas == 0 && len(others) > 0 { // so that who meets a pin can make this unit impossible
-		place := blank(root.ref)
-		if ok, err := s.create(ctx, place); !ok || err != nil {
-			return false, err
-		}
-		root.cas = place.cas
-	}
-	pinned := make([]*doc, len(others))
-	err := each(len(others), func(i int) (err error) {
-		pinned[i], err = s.pin(ctx, others[i], &pin{root.ref, u.U, now})
-		return err
-	})
-	for i, p := range pinned {
-		if err == nil && p == nil {
-			err = errConflict
-		} else if p != nil {
-			others[i].cas = p.cas
-		}
-	}
-	if err == nil {
-		err = w.writeRoot(root, u, others, made, now)
-	}
-	if err == errConflict {
-		return false, each(len(pinned), func(i int) error {
-			if pinned[i] == nil {
-				return nil
-			}
-			_, err := s.release(ctx, pinned[i])
-			return err
-		})
-	}
-	if err != nil || root.header().Unit == nil {
-		return err == nil, err
-	}
-	if err := w.carryOut(root, others, made, now); err != nil {
-		return false, err
-	}
-	return true, s.clear(ctx, root)
-}
-
-// pin marks a document as about to change; nil: it is not as it was read. A pin is as durable as the decision that
-// relies on it. A failover that forgot a pin would let others change the document, or keep what was there before, and
-// the effect that was decided would be taken for done.
-func (s *Store) pin(ctx context.Context, d *doc, p *pin) (*doc, error) {
-	was := blank(d.ref)
-	was.cas, was.raw = d.cas, d.raw
-	if d.raw != nil {
-		if is, err := s.decode(ctx, was); !is {
-			return nil, err
-		}
-	}
-	was.header().Pin, was.header().Todo = p, p.At
-	if ok, err := s.write(ctx, was); !ok || err != nil {
-		return nil, err
-	}
-	return was, nil
-}
-
-// writeRoot is the decision.
-func (w *work) writeRoot(root *doc, u *unit, others, made []*doc, now int64) error {
-	h := root.header()
-	root.rest()
-	for _, d := range append(made[:len(made):len(made)], others...) { // new tasks first: see carryOut
-		if d.header().Tell != "" {
-			d.header().Todo = now
-		}
-		e := effect{ref: d.ref, New: d.C == inTask && d.cas == 0}
-		if !d.header().Gone || d.header().Tell != "" {
-			text, err := encode(d.body)
-			if err != nil {
-				return err
-			}
-			e.Doc = text
-		}
-		u.Effects = append(u.Effects, e)
-	}
-	if len(u.Effects) > 0 {
-		h.Unit = u
-	}
-	if h.Unit != nil || h.Tell != "" {
-		h.Todo = now
-	}
-	write := w.s.write
-	if root.cas != 0 && h.Gone && h.Todo == 0 {
-		write = w.s.remove
-	}
-	ok, err := write(w.ctx, root)
-	if err == nil && !ok {
-		err = errConflict
-	}
+	_, err := s.putBack(ctx, root)
 	return err
-}
-
-// carryOut does what follows from the decision. What somebody else has done meanwhile is left alone. New tasks are
-// stored first: a task that others need may end as soon as it is free again, and they must be there to be told.
-func (w *work) carryOut(root *doc, others, made []*doc, now int64) error {
-	s, ctx := w.s, w.ctx
-	if err := s.makeAll(ctx, made); err != nil {
-		return err
-	}
-	err := each(len(others), func(i int) error { return s.putBack(ctx, others[i]) })
-	if err != nil || s.now(ctx)-now < s.patience.Microseconds()/2 {
-		return err
-	}
-	return s.confirm(ctx, root, made)
 }

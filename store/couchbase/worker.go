@@ -178,7 +178,11 @@ func (s *Store) answerBeat(ctx context.Context, w *worker, b *store.Beat) ([]sto
 			stops = append(stops, store.Stop{ID: idOf(id), Lease: tokenOf(token)})
 			continue
 		}
-		if err := s.cut(ctx, s.meta, workerKey(b.Worker.ID.String()), stopPath(id)); err != nil {
+		err = s.mutate(ctx, s.meta, workerKey(b.Worker.ID.String()), 0, gocb.RemoveSpec(stopPath(id), nil))
+		if errors.Is(err, gocb.ErrDocumentNotFound) { // it was declared dead and forgotten since
+			return nil, store.ErrWorkerDead
+		}
+		if err != nil && !errors.Is(err, gocb.ErrPathNotFound) {
 			return nil, err
 		}
 	}
@@ -279,10 +283,10 @@ func (l *lent) lay(d *doc) {
 }
 
 func (l *lent) layDown(d *doc) {
-	if d == nil || !isSheet(d.ref) || l.in == nil || l.in[d.ref] != nil && l.in[d.ref].cas > d.cas {
+	if d == nil || !isSheet(d.ref) || l.in == nil || d.cas != passed && l.in[d.ref] != nil && l.in[d.ref].cas > d.cas {
 		return
 	}
-	if d.sheetOf().Lent == 0 {
+	if d.sheetOf().Lent == 0 || d.cas == passed {
 		delete(l.in, d.ref)
 		return
 	}

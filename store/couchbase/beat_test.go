@@ -1,0 +1,37 @@
+package couchbase
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/couchbase/gocbcore/v10/memd"
+
+	"github.com/tuskqueue/tusk/internal/cbfake"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// A beat does not answer as if the worker lived when its document has gone meanwhile.
+func TestABeatOfAWorkerThatIsForgottenMeanwhile(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.task("x", nil))
+	r.claim()
+	r.must("cancel", edit(store.Change{Op: store.Cancel})(r.ctx(), r))
+	r.must("finish", r.finish(r.ctx(), r.outcome("x", store.Completed)))
+	beat := store.Beat{Worker: store.Worker{ID: r.worker, Queues: []string{"q"}}, TTL: time.Hour}
+	var gone atomic.Bool
+	r.f.Set(cbfake.Faults{Request: func(c memd.CmdCode, k string) cbfake.Spoil {
+		if c == memd.CmdGet && k == r.ids["x"].String() && gone.CompareAndSwap(false, true) {
+			if _, err := r.b.meta.Remove(workerKey(r.worker.String()), nil); err != nil {
+				t.Errorf("remove: %v", err)
+			}
+		}
+		return cbfake.Sound
+	}})
+	stops, err := r.a.Extend(r.ctx(), beat)
+	r.f.Set(cbfake.Faults{})
+	if !gone.Load() || !errors.Is(err, store.ErrWorkerDead) {
+		t.Errorf("gone: %v; the beat is answered %v, %v", gone.Load(), stops, err)
+	}
+}

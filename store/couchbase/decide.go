@@ -1,0 +1,216 @@
+package couchbase
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// commit writes all documents of a try that have changed, or none, and reports whether it did.
+func (w *work) commit() (bool, error) {
+	if w.torn {
+		return false, nil
+	}
+	if err := w.s.openAll(w.ctx, w.order); err != nil {
+		return false, err
+	}
+	var stored, made []*doc
+	for _, d := range w.order {
+		switch {
+		case !d.dirty:
+		case d.cas != 0 || d.C != inTask:
+			stored = append(stored, d)
+		case !d.header().Gone:
+			made = append(made, d)
+		}
+	}
+	root := w.choose(stored)
+	if root == nil {
+		return w.insert(made)
+	}
+	var others []*doc
+	for _, d := range stored {
+		if d != root {
+			others = append(others, d)
+		}
+	}
+	return w.decide(root, others, made)
+}
+
+// insert stores new tasks of which nothing follows for others.
+func (w *work) insert(made []*doc) (bool, error) {
+	err := w.s.insertAll(w.ctx, made)
+	if taken := (errTaken{}); errors.As(err, &taken) {
+		if w.full == nil {
+			w.full = map[ref]bool{}
+		}
+		w.full[taken.ref] = true
+		return false, nil
+	}
+	return true, err
+}
+
+// choose returns the document whose write decides: the caller's, a key, or the first.
+func (w *work) choose(stored []*doc) *doc {
+	if w.root != nil {
+		return w.root
+	}
+	var root *doc
+	for _, d := range stored {
+		if root == nil || d.C == inKey && (root.C != inKey || root.cas == 0 && d.cas != 0) {
+			root = d
+		}
+	}
+	return root
+}
+
+// decide pins what is to change, writes the root, and does what follows.
+func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
+	s, ctx, now := w.s, w.ctx, w.s.now(w.ctx)
+	u, err := plan(root, others, made, now)
+	if err != nil {
+		return false, err
+	}
+	if root.cas == 0 && len(others) > 0 { // so that who meets a pin can make this unit impossible
+		place := blank(root.ref)
+		if ok, err := s.create(ctx, place); !ok || err != nil {
+			return false, err
+		}
+		root.cas = place.cas
+	}
+	pinned := make([]*doc, len(others))
+	err = each(len(others), func(i int) (err error) {
+		pinned[i], err = s.pin(ctx, others[i], &pin{root.ref, u.U, now})
+		return err
+	})
+	for i, p := range pinned {
+		if err == nil && p == nil {
+			err = errConflict
+		} else if p != nil {
+			others[i].cas = p.cas
+		}
+	}
+	if err == nil {
+		err = w.writeRoot(root)
+	}
+	if err == errConflict {
+		return false, each(len(pinned), func(i int) error {
+			if pinned[i] == nil {
+				return nil
+			}
+			_, err := s.release(ctx, pinned[i])
+			return err
+		})
+	}
+	if err != nil || u == nil {
+		return err == nil, err
+	}
+	if err := w.carryOut(root, others, made, now); err != nil {
+		return false, err
+	}
+	return true, s.clear(ctx, root)
+}
+
+// pin marks a document as about to change; nil: it is not as it was read. A pin is as durable as the decision that
+// relies on it. A failover that forgot a pin would let others change the document, or keep what was there before, and
+// the effect that was decided would be taken for done.
+func (s *Store) pin(ctx context.Context, d *doc, p *pin) (*doc, error) {
+	was := blank(d.ref)
+	was.cas, was.raw = d.cas, d.raw
+	if d.raw != nil {
+		if is, err := s.decode(ctx, was); !is {
+			return nil, err
+		}
+	}
+	was.header().Pin, was.header().Todo = p, p.At
+	if ok, err := s.write(ctx, was); !ok || err != nil {
+		return nil, err
+	}
+	return was, nil
+}
+
+// mostUnit is how many bytes a root may have with its effects: a document has 20 MiB at most.
+const mostUnit = 20<<20 - 64<<10
+
+// errTooLarge refuses a unit before anything of it is written.
+var errTooLarge = fmt.Errorf("%w: what is stored together is first written into one document, which has 20 MiB at most: "+
+	"bring fewer tasks in one call, or smaller args", store.ErrUnstorable)
+
+// alone says of a call that is one unit that nothing was stored, if that would have been too large.
+func alone(err error) error {
+	if errors.Is(err, errTooLarge) {
+		return fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
+	}
+	return err
+}
+
+// plan puts the effects into the root, and returns the unit; nil: there are none.
+func plan(root *doc, others, made []*doc, now int64) (*unit, error) {
+	h, u, size := root.header(), &unit{U: nonce()}, 0
+	root.rest()
+	for _, d := range append(made[:len(made):len(made)], others...) { // new tasks first: see carryOut
+		if d.header().Tell != "" {
+			d.header().Todo = now
+		}
+		e := effect{ref: d.ref, New: d.C == inTask && d.cas == 0}
+		if !d.header().Gone || d.header().Tell != "" {
+			text, err := encode(d.body)
+			if err != nil {
+				return nil, err
+			}
+			e.Doc = text
+		}
+		u.Effects, size = append(u.Effects, e), size+len(e.Doc)
+	}
+	if len(u.Effects) > 0 || h.Tell != "" {
+		h.Todo = now
+	}
+	if len(u.Effects) == 0 {
+		return nil, nil
+	}
+	if h.Unit = u; size > mostUnit/2 {
+		if text, err := encode(root.body); err != nil || len(text) > mostUnit {
+			return nil, cmp.Or(err, errTooLarge)
+		}
+	}
+	return u, nil
+}
+
+// writeRoot is the decision.
+func (w *work) writeRoot(root *doc) error {
+	h, write := root.header(), w.s.write
+	if root.cas != 0 && h.Gone && h.Todo == 0 {
+		write = w.s.remove
+	}
+	ok, err := write(w.ctx, root)
+	switch {
+	case err != nil || ok:
+		return err
+	case root.cas == passed:
+		return errUntold
+	}
+	return errConflict
+}
+
+// carryOut does what follows from the decision. What somebody else has done meanwhile is left alone. New tasks are
+// stored first: a task that others need may end as soon as it is free again, and they must be there to be told.
+func (w *work) carryOut(root *doc, others, made []*doc, now int64) error {
+	s, ctx := w.s, w.ctx
+	if err := s.makeAll(ctx, made); err != nil {
+		return err
+	}
+	err := each(len(others), func(i int) error {
+		ok, err := s.putBack(ctx, others[i])
+		if err == nil && !ok {
+			_, err = s.rewrite(ctx, root, others[i])
+		}
+		return err
+	})
+	if err != nil || root.cas != passed && s.now(ctx)-now < s.patience.Microseconds()/2 {
+		return err
+	}
+	return s.confirm(ctx, root, made)
+}

@@ -1,0 +1,71 @@
+package couchbase
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/couchbase/gocbcore/v10/memd"
+
+	"github.com/tuskqueue/tusk/internal/cbfake"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
+)
+
+// A name may have what separates the parts of a path.
+func TestRecordsWhoseNamesHaveBackticks(t *testing.T) {
+	r := newRig(t, 1)
+	names := []string{"`", "a`b", "a`c"}
+	versions := map[string]int64{}
+	for _, name := range names {
+		version, _, err := r.a.PutRecord(r.ctx(), store.PutRecord{Record: store.Record{Kind: "k`", Name: name,
+			Body: []byte(name)}})
+		r.must("put record", err)
+		versions[name] = version
+	}
+	all, err := r.b.Records(r.ctx(), "k`")
+	r.must("records", err)
+	for i, name := range names {
+		if len(all) != len(names) || all[i].Name != name || string(all[i].Body) != name {
+			t.Fatalf("%d of %d are listed: %+v", len(all), len(names), all)
+		}
+		_, _, err := r.a.PutRecord(r.ctx(), store.PutRecord{Record: store.Record{Kind: "k`", Name: name,
+			Version: versions[name]}})
+		r.must("delete record", err)
+	}
+	if all, err = r.b.Records(r.ctx(), "k`"); err != nil || len(all) > 0 {
+		t.Errorf("%+v are left: %v", all, err)
+	}
+}
+
+// The versions of a record begin with the time, also where the first try of its making meets somebody else at the key
+// of its task.
+func TestTheFirstVersionOfARecordAfterAConflict(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.task("before", keyed("k", store.Skip)))
+	r.claim()
+	r.must("finish", r.finish(r.ctx(), r.outcome("before", store.Completed)))
+	key := keyRef(rules.KeyName{Queue: "q", Key: "k"})
+	var met atomic.Bool
+	r.f.Set(cbfake.Faults{Request: func(c memd.CmdCode, k string) cbfake.Spoil {
+		if c == memd.CmdReplace && k == key.ID && met.CompareAndSwap(false, true) {
+			d, err := r.b.read(r.ctx(), key)
+			if err == nil {
+				_, err = r.b.replace(r.ctx(), d, r.b.durability)
+			}
+			if err != nil {
+				t.Errorf("replace: %v", err)
+			}
+		}
+		return cbfake.Sound
+	}})
+	version, did, err := r.a.PutRecord(r.ctx(), store.PutRecord{Record: store.Record{Kind: "kind", Name: "r",
+		Body: []byte("1")}, Tasks: []store.NewTask{r.task("x", keyed("k", store.Skip))}})
+	r.f.Set(cbfake.Faults{})
+	r.must("put record", err)
+	if time.Since(instant(version)).Abs() > time.Hour || did[0].Result != store.Added || !met.Load() {
+		t.Errorf("the version is %d, and the task %v; met: %v", version, did[0].Result, met.Load())
+	}
+	r.drain()
+	r.all(true, "x")
+}

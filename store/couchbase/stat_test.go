@@ -1,0 +1,37 @@
+package couchbase
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
+)
+
+// A handle forgets minutes that it has written, whether it leads or not; they stay in the database.
+func TestAHandleForgetsStatisticsThatAreWritten(t *testing.T) {
+	const minutes = 300
+	r := newRig(t, 1)
+	begin := time.Now().Add(-minutes * time.Minute)
+	for i := range minutes {
+		r.must("account", r.a.account(r.ctx(), []*rules.End{{Task: &rules.Row{Task: store.Task{Queue: "q", Kind: "k"}},
+			Outcome: &store.Outcome{State: store.Completed},
+			Attempt: store.Attempt{EndedAt: begin.Add(time.Duration(i) * time.Minute), Outcome: store.Completed}}}))
+	}
+	r.must("write", r.a.writeSums(r.ctx()))
+	r.a.sums.mu.Lock()
+	kept := len(r.a.sums.minutes)
+	r.a.sums.mu.Unlock()
+	if kept > keptMinutes+1 {
+		t.Errorf("it keeps %d minutes", kept)
+	}
+	stats, err := r.b.Stats(r.ctx(), store.StatsFilter{From: begin.Add(-time.Minute)})
+	r.must("stats", err)
+	sum := int64(0)
+	for _, s := range stats {
+		sum += s.Completed
+	}
+	if sum != minutes {
+		t.Errorf("%d of %d are counted", sum, minutes)
+	}
+}

@@ -1,0 +1,77 @@
+package couchbase
+
+import (
+	"testing"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// A sweep of a lane does not read what waits in it, if nothing was passed.
+func TestRequestsOfASweep(t *testing.T) {
+	r := newRig(t, 1)
+	size, cost := 0, map[int]int64{}
+	for _, waiting := range []int{2000, 12_000} {
+		for ; size < waiting; size += 1000 {
+			r.add(r.some(1000)...) // each of a kind of its own, so that they share no document
+		}
+		before := r.f.Requests()
+		found, err := r.b.sweep(r.ctx(), 0)
+		if r.must("sweep", err); found > 0 {
+			t.Errorf("%d are lined up again", found)
+		}
+		cost[waiting] = r.f.Requests() - before
+	}
+	if cost[12_000] > cost[2000]+2 || cost[2000] > 12 {
+		t.Errorf("the requests of a sweep, by how many tasks wait: %v", cost)
+	}
+	t.Logf("the requests of a sweep, by how many tasks wait: %v", cost)
+	if got := r.claimAll(store.MaxPage); len(got) != size {
+		t.Errorf("%d of %d are claimed", len(got), size)
+	}
+}
+
+// What was passed is found behind a first entry that stands, and is told from what waits further behind.
+func TestASweepFindsWhatWasPassedBehindWhatWaits(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.some(2)...)
+	r.add(r.some(1)...) // later
+	r.must("move", r.b.move(r.ctx(), lineOfRig, cursor{1, 0}, cursor{1, 2}))
+	r.add(r.some(2 * pageSize)...)
+	found, err := r.b.sweep(r.ctx(), 0)
+	if r.must("sweep", err); found != 2 {
+		t.Errorf("%d of 2 tasks are lined up again", found)
+	}
+	if got := r.claimAll(store.MaxPage); len(got) != 3+2*pageSize {
+		t.Errorf("%d of %d are claimed", len(got), 3+2*pageSize)
+	}
+}
+
+// A failover has forgotten the seal of a full page. Who has claimed all of it seals it again.
+func TestAPageWhoseSealWasLostHoldsUpNoClaim(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.some(pageSize)...)
+	r.add(r.some(5)...)
+	r.spoilField(r.b.lines, lineOfRig.page(1), "g", 1)
+	if got := r.claimAll(100); len(got) != pageSize+5 {
+		t.Errorf("%d of %d are claimed", len(got), pageSize+5)
+	}
+}
+
+// A failover has forgotten the seal of a page and some of its entries, so that it is not full. The sweep seals it, and
+// lines them up.
+func TestAPageThatWasSealedAndIsNotFullHoldsUpNoClaimForLong(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.some(3)...)
+	_, err := r.b.makePage(r.ctx(), lineOfRig, 2)
+	r.must("page", err)
+	r.b.minds.appended(lineOfRig, 2)
+	r.add(r.some(5)...)
+	if got := r.claimAll(100); len(got) != 3 {
+		t.Fatalf("%d of 3 are claimed", len(got))
+	}
+	_, err = r.b.sweep(r.ctx(), 0)
+	r.must("sweep", err)
+	if got := r.claimAll(100); len(got) != 5 {
+		t.Errorf("%d of 5 are claimed", len(got))
+	}
+}
