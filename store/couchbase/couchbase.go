@@ -38,6 +38,7 @@ type Store struct {
 	durability               gocb.DurabilityLevel // of all but leases, lines and beats
 	queryTimeout             time.Duration
 	patience                 time.Duration // how long a unit is left to its owner
+	scanWait                 time.Duration // how long an index may take to know of this handle's writes
 	handle                   string        // names this handle's statistics
 
 	opened time.Time // with a monotonic reading
@@ -85,7 +86,7 @@ func Open(ctx context.Context, text string) (*Store, error) {
 	s := &Store{
 		trips:   o.trips,
 		cluster: cluster, bucket: o.bucket, scope: o.scope, durability: o.durability,
-		queryTimeout: 30 * time.Second, patience: patience,
+		queryTimeout: 30 * time.Second, patience: patience, scanWait: 3 * time.Second,
 		tasks: scope.Collection("task"), lines: scope.Collection("line"),
 		keys: scope.Collection("key"), meta: scope.Collection("meta"),
 		handle: nonce(), opened: time.Now(), clock: clock{learning: make(chan struct{}, 1)},
@@ -217,42 +218,6 @@ func parse(text string) (o options, err error) {
 	u.User, u.Path, u.RawQuery = nil, "", q.Encode()
 	o.connection = u.String()
 	return o, nil
-}
-
-// seen are the tokens of this handle's latest writes, so that who writes sees what it wrote.
-type seen struct {
-	mu sync.Mutex
-	of map[uint64]gocb.MutationToken // by vbucket
-}
-
-// wrote takes note of a write that an index must know of before it answers this handle.
-func (s *Store) wrote(done *gocb.MutationResult) {
-	if done == nil || done.MutationToken() == nil {
-		return
-	}
-	token := *done.MutationToken()
-	s.seen.mu.Lock()
-	defer s.seen.mu.Unlock()
-	if s.seen.of == nil {
-		s.seen.of = map[uint64]gocb.MutationToken{}
-	}
-	if old, known := s.seen.of[token.PartitionID()]; !known || old.SequenceNumber() < token.SequenceNumber() ||
-		old.PartitionUUID() != token.PartitionUUID() {
-		s.seen.of[token.PartitionID()] = token
-	}
-}
-
-func (s *seen) state() *gocb.MutationState {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.of) == 0 {
-		return nil
-	}
-	state := gocb.NewMutationState()
-	for _, token := range s.of {
-		state.Add(token)
-	}
-	return state
 }
 
 // says names the verb in whose course an error came up.
