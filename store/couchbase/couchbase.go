@@ -39,6 +39,7 @@ type Store struct {
 	queryTimeout             time.Duration
 	patience                 time.Duration // how long a unit is left to its owner
 	scanWait                 time.Duration // how long an index may take to know of this handle's writes
+	learnWithin              time.Duration // how long the query service may take to know of a new collection
 	handle                   string        // names this handle's statistics
 
 	opened time.Time // with a monotonic reading
@@ -86,7 +87,8 @@ func Open(ctx context.Context, text string) (*Store, error) {
 	s := &Store{
 		trips:   o.trips,
 		cluster: cluster, bucket: o.bucket, scope: o.scope, durability: o.durability,
-		queryTimeout: 30 * time.Second, patience: patience, scanWait: 3 * time.Second,
+		queryTimeout: 30 * time.Second, patience: patience,
+		scanWait: 3 * time.Second, learnWithin: 30 * time.Second,
 		tasks: scope.Collection("task"), lines: scope.Collection("line"),
 		keys: scope.Collection("key"), meta: scope.Collection("meta"),
 		handle: nonce(), opened: time.Now(), clock: clock{learning: make(chan struct{}, 1)},
