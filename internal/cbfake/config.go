@@ -12,9 +12,13 @@ type object = map[string]any
 // those that the nodes are said to have, two for each; none: their own.
 // docs.couchbase.com: "Connecting via the Bucket's configuration".
 func (n *node) config(bucket bool, ports []int) []byte {
+	n.cluster.mu.Lock()
+	defer n.cluster.mu.Unlock()
+	return n.configuration(bucket, ports)
+}
+
+func (n *node) configuration(bucket bool, ports []int) []byte {
 	c := n.cluster
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	var nodes, ext []any
 	var servers []string
 	for _, other := range c.nodes {
@@ -31,14 +35,14 @@ func (n *node) config(bucket bool, ports []int) []byte {
 		"clusterCapabilities": object{"n1ql": []string{"enhancedPreparedStatements"}}}
 	if bucket {
 		owners := make([][]int, vbuckets)
-		for vb, owner := range c.owner {
-			owners[vb] = []int{owner}
+		for vb := range owners {
+			owners[vb] = c.nodesOf(vb)
 		}
 		config["name"], config["nodeLocator"], config["uuid"] = Bucket, "vbucket", "0123456789abcdef0123456789abcdef"
 		config["nodes"], config["bucketCapabilitiesVer"] = nodes, ""
 		config["bucketCapabilities"] = []string{"collections", "durableWrite", "cbhello", "touch", "cccp", "nodesExt",
 			"xattr", "preserveExpiry"}
-		config["vBucketServerMap"] = object{"hashAlgorithm": "CRC", "numReplicas": 0, "serverList": servers,
+		config["vBucketServerMap"] = object{"hashAlgorithm": "CRC", "numReplicas": c.replicas, "serverList": servers,
 			"vBucketMap": owners}
 	}
 	text, _ := json.Marshal(config)

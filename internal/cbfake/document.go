@@ -68,7 +68,7 @@ func (c *Cluster) write(s *client, d *doc, p, r *memd.Packet, v version) {
 	}
 	r.Cas = v.cas
 	if s.tokens {
-		r.Extras = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, 0xabcdef), v.seqno)
+		r.Extras = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, c.uuid[vb]), v.seqno)
 	}
 }
 
@@ -140,7 +140,10 @@ func (c *Cluster) document(s *client, p, r *memd.Packet) {
 		r.Status = memd.StatusTooBig
 		return
 	case c.owner[vbucketOf(key)] != s.node.number:
-		r.Status = memd.StatusNotMyVBucket
+		r.Status, r.Value = memd.StatusNotMyVBucket, s.node.configuration(true, s.ports)
+		return
+	case p.DurabilityLevelFrame != nil && !c.durable(vbucketOf(key)):
+		r.Status = memd.StatusDurabilityImpossible
 		return
 	}
 	d := docs[key]
@@ -163,7 +166,7 @@ func (c *Cluster) document(s *client, p, r *memd.Packet) {
 	case memd.CmdGetLocked:
 		c.lock(d, p, r, now)
 	case memd.CmdUnlockKey:
-		d.unlock(p, r, now)
+		c.unlock(d, p, r, now)
 	case memd.CmdAdd, memd.CmdSet, memd.CmdReplace:
 		c.store(s, d, p, r, there, now)
 	case memd.CmdDelete:
@@ -209,8 +212,12 @@ func (c *Cluster) lock(d *doc, p, r *memd.Packet, now time.Time) {
 	r.Value, r.Cas, r.Datatype, r.Extras = v.value, v.cas, v.datatype, binary.BigEndian.AppendUint32(nil, v.flags)
 }
 
-func (d *doc) unlock(p, r *memd.Packet, now time.Time) {
+// unlock says of a document that is not locked what the server says since 7.6, or what it said before.
+// github.com/couchbase/kv_engine: docs/BinaryProtocol.md, 0x95, and MB-58088.
+func (c *Cluster) unlock(d *doc, p, r *memd.Packet, now time.Time) {
 	switch {
+	case !d.locked(now) && c.faults.OldUnlock:
+		r.Status = memd.StatusTmpFail
 	case !d.locked(now):
 		r.Status = memd.StatusNotLocked
 	case p.Cas != d.lockCAS:

@@ -4,7 +4,8 @@
 //
 // It knows what the engine uses: documents with CAS, locks, expiry and durability, sub-documents, collections,
 // several nodes, and a small part of SQL++ (statement.go). It can lose requests and answers, refuse them, forget
-// locks, fail over and forget what was not durable, and let its index lag (fault.go).
+// locks, fail over and forget what was not durable, let its index lag, and know late of new collections (fault.go). It
+// may lack nodes for its replicas (replica.go).
 //
 // It imports nothing of this module; data goes from here to tests alone.
 package cbfake
@@ -40,12 +41,16 @@ type Cluster struct {
 	mu          sync.Mutex
 	nodes       []*node
 	owner       [vbuckets]int // of each vbucket, the node that serves it
+	uuid        [vbuckets]uint64
+	replicas    int          // of the bucket
+	out         map[int]bool // the nodes that were failed over
 	revision    int
 	collections map[string]uint32 // by scope.collection
 	docs        map[uint32]map[string]*doc
 	scopes      map[string]bool
-	indexes     map[string]*index   // by scope.index
-	of          map[uint32][]*index // by collection
+	made        map[string]time.Time // of each scope and scope.collection
+	indexes     map[string]*index    // by scope.index
+	of          map[uint32][]*index  // by collection
 	old         []old
 	journal     *journal
 	prepared    map[string]string // statements by name
@@ -71,6 +76,7 @@ type node struct {
 // Options are what a cluster is started with.
 type Options struct {
 	Nodes     int
+	Replicas  int       // of the bucket
 	Addresses []Address // of the nodes; empty: any
 	Journal   string    // a file that keeps what is written for the next cluster that is started with it; empty: none
 }
@@ -85,11 +91,12 @@ func Start(nodes int) (*Cluster, error) { return StartWith(Options{Nodes: nodes}
 func StartWith(o Options) (*Cluster, error) {
 	c := &Cluster{
 		collections: map[string]uint32{"_default._default": 0}, docs: map[uint32]map[string]*doc{0: {}},
-		scopes: map[string]bool{"_default": true}, indexes: map[string]*index{}, of: map[uint32][]*index{},
+		scopes: map[string]bool{"_default": true}, made: map[string]time.Time{}, replicas: o.Replicas,
+		out: map[int]bool{}, indexes: map[string]*index{}, of: map[uint32][]*index{},
 		prepared: map[string]string{}, conns: map[net.Conn]bool{}, revision: 1,
 	}
 	for vb := range c.owner {
-		c.owner[vb] = vb % o.Nodes
+		c.owner[vb], c.uuid[vb] = vb%o.Nodes, newUUID()
 	}
 	if err := c.load(o.Journal); err != nil {
 		return nil, err

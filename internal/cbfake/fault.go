@@ -31,6 +31,14 @@ type Faults struct {
 	Skew map[int]time.Duration
 	// Remember is how long the cluster can still forget a write that was not durable.
 	Remember time.Duration
+	// Late is how long the query service takes to know of a new scope or collection.
+	Late time.Duration
+	// Stuck has indexes know of nothing more: a query that asks for certain writes, or for all, waits in vain.
+	Stuck bool
+	// NoScanWait has a scan that waits for its index wait until the end of its request, as if it had set no scan_wait.
+	NoScanWait bool
+	// OldUnlock has the unlocking of a document that is not locked fail for now, as before 7.6.
+	OldUnlock bool
 }
 
 // Set puts faults in place of those before.
@@ -77,11 +85,18 @@ func (c *Cluster) ForgetLocks() {
 	}
 }
 
-// FailOver takes back what was written to a vbucket in the last time without durability, with all its locks. It
-// returns how many documents changed. docs.couchbase.com: "Durability", "Failover".
+// FailOver takes back what was written to a vbucket in the last time without durability, with all its locks, and gives
+// its history another UUID. It returns how many documents changed.
+// docs.couchbase.com: "Durability", "Failover"; github.com/couchbase/kv_engine: docs/Document.md,
+// VBucket UUID.
 func (c *Cluster) FailOver(vbucket int, last time.Duration) (changed int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.failOver(vbucket, last)
+}
+
+func (c *Cluster) failOver(vbucket int, last time.Duration) (changed int) {
+	c.uuid[vbucket] = newUUID()
 	since := time.Now().Add(-min(last, c.faults.Remember))
 	for id, docs := range c.docs {
 		for key, d := range docs {

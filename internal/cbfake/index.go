@@ -31,8 +31,8 @@ func (c *Cluster) define(text string) error {
 	}
 	_, on, _ := strings.Cut(bare(m[2]), ".")
 	id, known := c.collections[on]
-	if !known {
-		return fmt.Errorf("keyspace not found: %s", m[2])
+	if !known || c.late(on) {
+		return noKeyspace(m[2])
 	}
 	scope, _, _ := strings.Cut(on, ".")
 	name := scope + "." + bare(m[1])

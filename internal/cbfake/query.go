@@ -1,6 +1,7 @@
 package cbfake
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,8 @@ type request struct {
 	ContextID   string                       `json:"client_context_id"`
 	Consistency string                       `json:"scan_consistency"`
 	Vectors     map[string]map[string][2]any `json:"scan_vectors"`
+	ScanWait    string                       `json:"scan_wait"`
+	Timeout     string                       `json:"timeout"`
 	args        map[string]any
 }
 
@@ -52,13 +55,15 @@ func (n *node) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	answer := object{"requestID": "r", "clientContextID": q.ContextID, "signature": "json", "results": []any{},
 		"status": "success", "metrics": object{}}
 	rows, name, err := n.cluster.query(&q)
+	if errors.Is(err, errBehind) {
+		err = n.cluster.await(r.Context(), &q)
+	}
 	status := http.StatusOK
 	if err != nil {
-		code := 3000
-		if status = http.StatusBadRequest; err == errUnprepared {
-			code, status = 4040, http.StatusNotFound
-		}
-		answer["status"], answer["errors"] = "fatal", []any{object{"code": code, "msg": err.Error()}}
+		f := failure{code: 3000, status: http.StatusBadRequest, text: err.Error()}
+		_ = errors.As(err, &f)
+		status = f.status
+		answer["status"], answer["errors"] = "fatal", []any{object{"code": f.code, "msg": f.text}}
 	} else if rows != nil {
 		answer["results"] = rows
 	}
@@ -70,10 +75,52 @@ func (n *node) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
+// failure is an error with the code and the HTTP status that the query service gives it.
+// github.com/couchbase/query: errors/codes.go; server/http/service_response.go, mapErrorToHttpResponse.
+type failure struct {
+	code, status int
+	text         string
+}
+
+func (f failure) Error() string { return f.text }
+
 // errUnprepared tells the client to prepare a statement again, as after a restart of the node. The client does so by
 // the code, but only where the status is not 200: a server has sent nothing yet then and says 404.
-// github.com/couchbase/query: server/http/service_response.go, mapErrorToHttpResponse.
-var errUnprepared = errors.New("no such prepared statement")
+var errUnprepared = failure{4040, http.StatusNotFound, "no such prepared statement"}
+
+func noScope(name string) error {
+	return failure{12021, http.StatusInternalServerError, "Scope not found in CB datastore " + name}
+}
+
+func noKeyspace(name string) error {
+	return failure{12003, http.StatusFailedDependency, "Keyspace not found in CB datastore: " + name}
+}
+
+// errBehind is that of a scan whose index does not come to know of what is asked for. Most often a vbucket has another
+// UUID by now: the indexer takes such a snapshot for one that is not recent enough, and waits for another.
+// github.com/couchbase/indexing: secondary/common/timestamp.go, AsRecent.
+var errBehind = errors.New("the index is behind")
+
+// await waits for an index in vain, for as long as the request allows, and says how that ended. By the documentation
+// that is its scan_wait. The source of the query service reads that and passes it on to nobody: then it is the
+// request's timeout. docs.couchbase.com: "Query Service REST API", scan_wait.
+func (c *Cluster) await(ctx context.Context, q *request) error {
+	c.mu.Lock()
+	ignored := c.faults.NoScanWait
+	c.mu.Unlock()
+	wait, late := time.Hour, failure{1080, http.StatusOK, "Timeout " + q.Timeout + " exceeded"}
+	if d, err := time.ParseDuration(q.Timeout); err == nil {
+		wait = d
+	}
+	if d, err := time.ParseDuration(q.ScanWait); err == nil && d > 0 && d < wait && !ignored {
+		wait, late = d, failure{12015, http.StatusOK, "Index scan timed out"}
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(wait):
+	}
+	return late
+}
 
 // query runs a statement, which a client may have prepared. What it has found it looks through beside requests for
 // documents, as the query service does: versions do not change.
@@ -125,13 +172,18 @@ func (c *Cluster) create(text string) error {
 	path := strings.Split(strings.ReplaceAll(words[2], "`", ""), ".")
 	switch {
 	case words[1] == "SCOPE" && len(path) == 2:
-		c.scopes[path[1]] = true
+		if !c.scopes[path[1]] {
+			c.scopes[path[1]], c.made[path[1]] = true, time.Now()
+		}
 		return c.journal.define(text)
-	case words[1] == "COLLECTION" && len(path) == 3 && c.scopes[path[1]]:
+	case words[1] == "COLLECTION" && len(path) == 3:
+		if !c.scopes[path[1]] || c.late(path[1]) {
+			return noScope(path[1])
+		}
 		name := path[1] + "." + path[2]
 		if _, known := c.collections[name]; !known {
 			id := uint32(8 + len(c.collections))
-			c.collections[name], c.docs[id] = id, map[string]*doc{}
+			c.collections[name], c.docs[id], c.made[name] = id, map[string]*doc{}, time.Now()
 			return c.journal.define(text)
 		}
 	case words[1] == "INDEX":
@@ -144,6 +196,10 @@ func (c *Cluster) create(text string) error {
 	}
 	return nil
 }
+
+// late reports whether the query service does not know yet of a scope or a collection. The statement that makes one
+// answers before that. github.com/couchbase/query: datastore/couchbase/couchbase.go, setNeedsManifest.
+func (c *Cluster) late(name string) bool { return time.Since(c.made[name]) < c.faults.Late }
 
 // rows returns what a keyspace has; of the system's the fake knows those of collections and of indexes.
 func (c *Cluster) rows(s *statement, q *request) (rows []row, err error) {
@@ -161,6 +217,9 @@ func (c *Cluster) rows(s *statement, q *request) (rows []row, err error) {
 	}
 	for name := range c.collections {
 		scope, collection, _ := strings.Cut(name, ".")
+		if c.late(name) {
+			continue
+		}
 		rows = append(rows, row{name, map[string]any{"name": collection, "bucket": Bucket, "scope": scope}})
 	}
 	return rows, nil
@@ -172,17 +231,23 @@ func (c *Cluster) rows(s *statement, q *request) (rows []row, err error) {
 func (c *Cluster) indexed(s *statement, q *request) (rows []row, err error) {
 	path := strings.SplitN(bare(s.from), ".", 2)
 	id, known := c.collections[path[len(path)-1]]
-	if !known || path[0] != Bucket {
-		return nil, fmt.Errorf("keyspace not found: %s", s.from)
+	if !known || path[0] != Bucket || c.late(path[len(path)-1]) {
+		return nil, noKeyspace(s.from)
 	}
 	x, covered := c.choose(id, s)
 	if x == nil {
 		return nil, fmt.Errorf("no index available on keyspace %s that matches your query", s.from)
 	}
+	if c.faults.Stuck && (q.Consistency == "request_plus" || len(q.Vectors) > 0) {
+		return nil, errBehind
+	}
 	now := time.Now()
 	seen := map[int]uint64{}
 	for vb, v := range q.Vectors[Bucket] {
 		n, _ := strconv.Atoi(vb)
+		if v[1] != strconv.FormatUint(c.uuid[n], 10) {
+			return nil, errBehind
+		}
 		seqno, _ := v[0].(float64)
 		seen[n] = uint64(seqno)
 	}

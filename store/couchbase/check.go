@@ -40,12 +40,8 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	case done < len(all):
 		return nil, store.ErrSchemaOld
 	}
-	if s.durability == gocb.DurabilityLevelUnknown || s.durability == gocb.DurabilityLevelNone {
-		warnings = append(warnings, "writes are acknowledged by one node, in memory: a node that fails may lose tasks; "+
-			"with replicas, add durability=majority or durability=persistToMajority to the database URL")
-	}
-	checks := []func(context.Context) (string, error){s.checkVersion, s.checkIndexes, s.checkLag, s.checkClocks,
-		s.checkDamage}
+	checks := []func(context.Context) (string, error){s.checkDurability, s.checkVersion, s.checkIndexes,
+		s.checkLag, s.checkClocks, s.checkDamage}
 	for _, check := range checks {
 		warning, err := check(ctx)
 		if err != nil { // no reason not to start

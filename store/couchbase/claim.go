@@ -126,7 +126,7 @@ func (c *claim) take(l lane) (more bool, err error) {
 			return false, err
 		}
 		unlock = func() {
-			_ = s.lines.Unlock(l.cursor(), at.cas, &gocb.UnlockOptions{Context: c.ctx, RetryStrategy: failFast{}})
+			_ = s.lines.Unlock(l.cursor(), at.cas, &gocb.UnlockOptions{Context: c.ctx, RetryStrategy: briefly{}})
 		}
 		if at.cursor != was {
 			p, err = s.readPage(c.ctx, l, at.Page)

@@ -33,11 +33,14 @@ import (
 // store.Checker, store.Examiner, store.Notifier, store.Meter and store.Archiver.
 type Store struct {
 	cluster                  *gocb.Cluster
+	kv                       *gocb.Bucket
 	bucket, scope            string
 	tasks, lines, keys, meta *gocb.Collection
 	durability               gocb.DurabilityLevel // of all but leases, lines and beats
 	queryTimeout             time.Duration
 	patience                 time.Duration // how long a unit is left to its owner
+	scanWait                 time.Duration // how long an index may take to know of this handle's writes
+	learnWithin              time.Duration // how long the query service may take to know of a new collection
 	handle                   string        // names this handle's statistics
 
 	opened time.Time // with a monotonic reading
@@ -67,8 +70,9 @@ var (
 )
 
 // Open connects to couchbase://user:password@host/bucket, or couchbases:// with TLS. Parameters: scope, the scope
-// that Tusk's collections are in (tusk); durability, which is none, majority (the default where the bucket has a
-// replica), majorityAndPersist or persistToMajority; sasl=plain for test servers. All others are the client's.
+// that Tusk's collections are in (tusk); durability, which is none, majority (the default where the bucket has a replica
+// and nodes for it), majorityAndPersist or persistToMajority; sasl=plain for test servers. All others are the
+// client's.
 func Open(ctx context.Context, text string) (*Store, error) {
 	o, err := parse(text)
 	if err != nil {
@@ -78,14 +82,15 @@ func Open(ctx context.Context, text string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	if o.durability == gocb.DurabilityLevelUnknown && replicas(bucket) > 0 {
+	if has := copiesOf(bucket); o.durability == gocb.DurabilityLevelUnknown && has.wanted > 0 && has.majority() {
 		o.durability = gocb.DurabilityLevelMajority
 	}
 	scope := bucket.Scope(o.scope)
 	s := &Store{
 		trips:   o.trips,
-		cluster: cluster, bucket: o.bucket, scope: o.scope, durability: o.durability,
+		cluster: cluster, kv: bucket, bucket: o.bucket, scope: o.scope, durability: o.durability,
 		queryTimeout: 30 * time.Second, patience: patience,
+		scanWait: 3 * time.Second, learnWithin: 30 * time.Second,
 		tasks: scope.Collection("task"), lines: scope.Collection("line"),
 		keys: scope.Collection("key"), meta: scope.Collection("meta"),
 		handle: nonce(), opened: time.Now(), clock: clock{learning: make(chan struct{}, 1)},
@@ -148,23 +153,6 @@ func dial(o *options) (*gocb.Cluster, error) {
 	})
 }
 
-// replicas returns how many copies of each document the bucket has besides the first; 0 if that is not known.
-func replicas(b *gocb.Bucket) int {
-	router, err := b.Internal().IORouter()
-	if err != nil {
-		return 0
-	}
-	config, err := router.ConfigSnapshot()
-	if err != nil {
-		return 0
-	}
-	n, err := config.NumReplicas()
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
 // Close writes the statistics that are not written yet, and ends the connections.
 func (s *Store) Close() error {
 	s.sums.stop()
@@ -219,46 +207,10 @@ func parse(text string) (o options, err error) {
 	return o, nil
 }
 
-// seen are the tokens of this handle's latest writes, so that who writes sees what it wrote.
-type seen struct {
-	mu sync.Mutex
-	of map[uint64]gocb.MutationToken // by vbucket
-}
-
-// wrote takes note of a write that an index must know of before it answers this handle.
-func (s *Store) wrote(done *gocb.MutationResult) {
-	if done == nil || done.MutationToken() == nil {
-		return
-	}
-	token := *done.MutationToken()
-	s.seen.mu.Lock()
-	defer s.seen.mu.Unlock()
-	if s.seen.of == nil {
-		s.seen.of = map[uint64]gocb.MutationToken{}
-	}
-	if old, known := s.seen.of[token.PartitionID()]; !known || old.SequenceNumber() < token.SequenceNumber() ||
-		old.PartitionUUID() != token.PartitionUUID() {
-		s.seen.of[token.PartitionID()] = token
-	}
-}
-
-func (s *seen) state() *gocb.MutationState {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.of) == 0 {
-		return nil
-	}
-	state := gocb.NewMutationState()
-	for _, token := range s.of {
-		state.Add(token)
-	}
-	return state
-}
-
-// says names the verb in whose course an error came up.
+// says names the verb in whose course an error came up, and what helps if the bucket cannot be as durable as is asked.
 func says(err *error, verb string) {
 	if *err != nil {
-		*err = fmt.Errorf("%s: %w", verb, *err)
+		*err = fmt.Errorf("%s: %w", verb, advised(*err))
 	}
 }
 

@@ -23,6 +23,12 @@ func newFake(tb testing.TB, nodes int) *cbfake.Cluster {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(f.Close)
+	migrate(tb, f)
+	return f
+}
+
+func migrate(tb testing.TB, f *cbfake.Cluster) {
+	tb.Helper()
 	s, err := Open(context.Background(), f.URL()+"?sasl=plain")
 	if err != nil {
 		tb.Fatal(err)
@@ -31,7 +37,6 @@ func newFake(tb testing.TB, nodes int) *cbfake.Cluster {
 	if _, err := s.Migrate(context.Background(), -1); err != nil {
 		tb.Fatal(err)
 	}
-	return f
 }
 
 // openFake opens a handle on a fake.
@@ -47,6 +52,7 @@ func openAt(tb testing.TB, url string) *Store {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { s.Close() })
+	s.scanWait = 20 * time.Millisecond // an index of the fake that does not know of a write at once never will
 	warm(s)
 	return s
 }

@@ -83,7 +83,35 @@ func (s *Store) Migrate(ctx context.Context, version int64) ([]store.Migration, 
 	return taken, nil
 }
 
+// The errors of statements about a keyspace of which the query service does not know yet. The statements that make
+// scopes and collections answer before it does. docs.couchbase.com: "SQL++ Error Codes".
+const noKeyspace, noScope = 12003, 12021
+
+// define runs a statement of the schema. It waits for the query service to know of what the statements before it have
+// made.
 func (s *Store) define(ctx context.Context, statement string) error {
+	limit, cancel := context.WithTimeout(ctx, s.learnWithin)
+	defer cancel()
+	for {
+		err := s.run(ctx, statement)
+		var of *gocb.QueryError
+		if !errors.As(err, &of) || !hasCode(of, noKeyspace, noScope) && !slices.ContainsFunc(of.Errors, retriable) {
+			return err
+		}
+		select {
+		case <-limit.Done():
+			return fmt.Errorf("waited for the query service to know of the scope and its collections, for %v at most: "+
+				"look whether its nodes are well, then run 'tusk migrate up' again, which goes on here: %w",
+				s.learnWithin, err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// retriable reports whether the query service says that a statement may be repeated.
+func retriable(e gocb.QueryErrorDesc) bool { return e.Retry }
+
+func (s *Store) run(ctx context.Context, statement string) error {
 	found, err := s.cluster.Query(s.placed(statement), &gocb.QueryOptions{Context: ctx, Adhoc: true,
 		Timeout: s.queryTimeout})
 	if err != nil {

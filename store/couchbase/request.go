@@ -113,6 +113,18 @@ func (failFast) RetryAfter(request gocb.RetryRequest, reason gocb.RetryReason) g
 	return patient{}.RetryAfter(request, reason)
 }
 
+// briefly has an unlock try again for a few milliseconds where it is to. Servers before 7.6 say so too of a document
+// whose lock has ended already. A lock that is left ends by itself.
+type briefly struct{}
+
+// RetryAfter implements gocb.RetryStrategy.
+func (briefly) RetryAfter(request gocb.RetryRequest, reason gocb.RetryReason) gocb.RetryAction {
+	if reason == gocb.KVTemporaryFailureRetryReason && request.RetryAttempts() >= 3 {
+		return &gocb.NoRetryRetryAction{}
+	}
+	return patient{}.RetryAfter(request, reason)
+}
+
 // pause waits a moment, at random and longer with each try.
 func pause(ctx context.Context, try int) error {
 	if try > 0 {

@@ -104,33 +104,54 @@ func (s *Store) placed(statement string) string {
 }
 
 // query runs a statement whose rows are values of one type. What an index says is judged again by the document.
+//
+// A failover, or the unclean restart of a node, gives a vbucket another UUID. An index never comes to know of what a
+// token with the old one names, and such a token would stay until this handle writes to the vbucket again. So where an
+// index does not know in time of what this handle has written, the query asks for all that anybody has. If that has an
+// answer, the tokens were to blame, and go.
 func query[R any](ctx context.Context, s *Store, statement string, a args, level consistency) (rows []R, err error) {
 	s.queries.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, s.queryTimeout) // of all tries
 	defer cancel()
-	options := &gocb.QueryOptions{Context: ctx, NamedParameters: a, Readonly: true, Timeout: s.queryTimeout}
-	if level == requestPlus {
-		options.ScanConsistency = gocb.QueryScanConsistencyRequestPlus
-	} else if seen := s.seen.state(); seen != nil {
-		options.ConsistentWith = seen
-	}
+	options := gocb.QueryOptions{Context: ctx, NamedParameters: a, Readonly: true, Timeout: s.queryTimeout}
+	all := options
+	all.ScanConsistency = gocb.QueryScanConsistencyRequestPlus
 	err = s.again(ctx, func() error {
-		rows = nil
-		found, err := s.cluster.Query(s.placed(statement), options)
-		if err != nil {
+		if level == requestPlus {
+			rows, err = ask[R](s, statement, all)
 			return err
 		}
-		for found.Next() {
-			var r R
-			if err := found.Row(&r); err != nil {
-				return err
-			}
-			rows = append(rows, r)
+		own, tokens := options, s.seen.tokens()
+		if len(tokens) > 0 { // a server that does not heed the scan's time is bound by the request's
+			own.ConsistentWith = gocb.NewMutationState(tokens...)
+			own.ScanWait, own.Timeout = s.scanWait, s.queryTimeout/3
 		}
-		return found.Err()
+		if rows, err = ask[R](s, statement, own); len(tokens) == 0 || !late(ctx, err) {
+			return err
+		}
+		if rows, err = ask[R](s, statement, all); err == nil {
+			s.seen.forget(tokens)
+		}
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("query: %w", err)
 	}
 	return rows, nil
+}
+
+// ask asks the query service once.
+func ask[R any](s *Store, statement string, options gocb.QueryOptions) (rows []R, err error) {
+	found, err := s.cluster.Query(s.placed(statement), &options)
+	if err != nil {
+		return nil, err
+	}
+	for found.Next() {
+		var r R
+		if err := found.Row(&r); err != nil {
+			return nil, err
+		}
+		rows = append(rows, r)
+	}
+	return rows, found.Err()
 }

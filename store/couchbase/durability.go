@@ -1,0 +1,85 @@
+package couchbase
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/couchbase/gocb/v2"
+)
+
+// copies says how many replicas a bucket is to have, and how many each of its vbuckets has a node for.
+type copies struct{ wanted, placed int }
+
+// copiesOf knows of none if the client does not.
+func copiesOf(b *gocb.Bucket) (c copies) {
+	router, err := b.Internal().IORouter()
+	if err != nil {
+		return c
+	}
+	config, err := router.ConfigSnapshot()
+	if err != nil {
+		return c
+	}
+	vbuckets, err := config.NumVbuckets()
+	if err != nil {
+		return c
+	}
+	if c.wanted, err = config.NumReplicas(); err != nil {
+		return copies{}
+	}
+	c.placed = c.wanted
+	for vb := range vbuckets {
+		there := 0
+		for i := range c.wanted {
+			if node, err := config.VbucketToServer(uint16(vb), uint32(i+1)); err == nil && node >= 0 {
+				there++
+			}
+		}
+		c.placed = min(c.placed, there)
+	}
+	return c
+}
+
+// mostReplicas is how many replicas a bucket may have for durable writes.
+const mostReplicas = 2
+
+// majority reports whether durable writes can be fulfilled: most of the copies, the first one included, have a node.
+// docs.couchbase.com: "Durability", majority and replica-count restriction.
+func (c copies) majority() bool { return c.wanted <= mostReplicas && 1+c.placed > (1+c.wanted)/2 }
+
+// remedy says what makes durable writes possible.
+const remedy = "give the bucket one or two replicas and the cluster a data node for each besides the first, or set " +
+	"its replicas to 0, and rebalance; or write durability=none into the database URL, if a node that fails may lose " +
+	"tasks"
+
+// advised says what helps against an error for which the set-up is to blame.
+func advised(err error) error {
+	switch {
+	case errors.Is(err, gocb.ErrDurabilityImpossible):
+		return fmt.Errorf("the bucket has too few data nodes for its replicas, or more than %d replicas, so the "+
+			"server refuses durable writes: %s: %w", mostReplicas, remedy, err)
+	case errors.Is(err, gocb.ErrDurabilityLevelNotAvailable):
+		return fmt.Errorf("the bucket does not have the durability that is asked for: an ephemeral one has majority "+
+			"at most, so write durability=majority into the database URL: %w", err)
+	}
+	return err
+}
+
+// checkDurability finds out whether writes are durable, and whether the server can fulfil that.
+func (s *Store) checkDurability(context.Context) (string, error) {
+	has := copiesOf(s.kv)
+	of := fmt.Sprintf("the bucket has %d replicas, and data nodes for %d of them", has.wanted, has.placed)
+	switch level := s.durability; {
+	case level > gocb.DurabilityLevelNone && !has.majority():
+		return fmt.Sprintf("%s, so the server refuses durable writes, and with them every enqueue and every outcome: "+
+			"%s", of, remedy), nil
+	case level > gocb.DurabilityLevelNone:
+		return "", nil
+	case level == gocb.DurabilityLevelUnknown && !has.majority():
+		return fmt.Sprintf("%s, so the server would refuse durable writes, and writes are acknowledged by one node, "+
+			"in memory: a node that fails may lose tasks; %s", of, remedy), nil
+	}
+	return "writes are acknowledged by one node, in memory: a node that fails may lose tasks; with replicas, add " +
+		"durability=majority or durability=persistToMajority to the database URL", nil
+}

@@ -1,0 +1,37 @@
+package couchbase
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/couchbase/gocbcore/v10/memd"
+
+	"github.com/tuskqueue/tusk/internal/cbfake"
+)
+
+// A claim of a part of a sheet leaves the cursor where it is, and unlocks it. If the lock has ended meanwhile, the
+// claim does not wait for long: neither where the server says since 7.6 that there is none, nor where it says as before
+// that it may be asked again.
+func TestAnUnlockAfterTheLockHasEnded(t *testing.T) {
+	for name, old := range map[string]bool{"since 7.6": false, "before": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			r.add(r.alike(10)...)
+			var unlocks atomic.Int64
+			r.f.Set(cbfake.Faults{OldUnlock: old, Request: func(code memd.CmdCode, _ string) cbfake.Spoil {
+				if code == memd.CmdUnlockKey {
+					unlocks.Add(1)
+					r.f.ForgetLocks()
+				}
+				return cbfake.Sound
+			}})
+			r.a.minds.clash(lane{"q", 0}) // it claims under a lock
+			begun := time.Now()
+			r.must("claim", r.lend(r.ctx(), 1))
+			if took := time.Since(begun); took > 3*time.Second || unlocks.Load() > 4 {
+				t.Errorf("it took %v and %d unlocks", took, unlocks.Load())
+			}
+		})
+	}
+}
