@@ -15,9 +15,9 @@ import (
 
 // taskForm is a task to enqueue, as a form has it.
 type taskForm struct {
-	Kind, Queue, Args, Key, Tenant, Tags, When, Deadline, Priority, MaxAttempts, Weight string
-	Ephemeral                                                                           bool
-	Problem                                                                             string
+	Kind, Queue, Args, Key, Tenant, Tags, When, Expires, Deadline, Priority, MaxAttempts, Weight string
+	Ephemeral                                                                                    bool
+	Problem                                                                                      string
 	// the task that it was copied from
 	Of   string
 	Edit bool // and that it replaces
@@ -41,12 +41,15 @@ func newTask(v *visit) (answer, error) {
 		if time.Until(t.Deadline) > 0 {
 			f.Deadline = t.Deadline.UTC().Format(time.RFC3339Nano)
 		}
+		if time.Until(t.ExpiresAt) > 0 {
+			f.Expires = t.ExpiresAt.UTC().Format(time.RFC3339Nano)
+		}
 		if v.r.URL.Query().Get("edit") == "1" {
 			if err := v.mayReplace(t); err != nil {
 				return answer{}, err
 			}
 			if f.Edit, f.Key = true, t.Key; time.Until(t.RunAt) > 0 {
-				f.When = t.RunAt.UTC().Format(time.RFC3339)
+				f.When = t.RunAt.UTC().Format(time.RFC3339Nano)
 			}
 		}
 	}
@@ -59,7 +62,7 @@ func enqueue(v *visit) (answer, error) {
 		Tenant: form.Get("tenant"),
 		Tags:   form.Get("tags"), When: form.Get("when"), Priority: form.Get("priority"),
 		MaxAttempts: form.Get("max_attempts"), Of: form.Get("of"), Edit: form.Get("edit") == "1",
-		Deadline: form.Get("deadline"), Weight: form.Get("weight"), Ephemeral: form.Get("ephemeral") != ""}
+		Expires: form.Get("expires"), Deadline: form.Get("deadline"), Weight: form.Get("weight"), Ephemeral: form.Get("ephemeral") != ""}
 	v.target = f.Kind
 	e, err := v.enqueueForm(f)
 	if err != nil {
@@ -93,6 +96,11 @@ func (v *visit) enqueueForm(f taskForm) (e tusk.Enqueued, err error) {
 	}
 	if f.When != "" {
 		if o.RunAt, o.Delay, err = when(f.When); err != nil {
+			return e, err
+		}
+	}
+	if f.Expires != "" {
+		if o.ExpiresAt, o.ExpiresIn, err = when(f.Expires); err != nil {
 			return e, err
 		}
 	}

@@ -273,17 +273,19 @@ func keepSettings(settings []byte, o *tusk.Options) error {
 		return nil
 	}
 	var kept struct {
-		Backoff    tusk.Backoff      `json:"backoff"`
-		Metadata   map[string]string `json:"metadata"`
-		Weight     int               `json:"weight"`
-		DeadlineIn time.Duration     `json:"deadline_in"`
-		Ephemeral  bool              `json:"ephemeral"`
+		Backoff      tusk.Backoff      `json:"backoff"`
+		StallTimeout time.Duration     `json:"stall_timeout"`
+		Metadata     map[string]string `json:"metadata"`
+		Weight       int               `json:"weight"`
+		Deadline     time.Time         `json:"deadline"`
+		DeadlineIn   time.Duration     `json:"deadline_in"`
+		Ephemeral    bool              `json:"ephemeral"`
 	}
 	if err := json.Unmarshal(settings, &kept); err != nil {
 		return fmt.Errorf("settings of the schedule: %w", err)
 	}
-	o.Backoff, o.Metadata, o.Weight, o.DeadlineIn, o.Ephemeral = kept.Backoff, kept.Metadata, kept.Weight, kept.DeadlineIn,
-		kept.Ephemeral
+	o.Backoff, o.StallTimeout, o.Metadata, o.Weight = kept.Backoff, kept.StallTimeout, kept.Metadata, kept.Weight
+	o.Deadline, o.DeadlineIn, o.Ephemeral = kept.Deadline, kept.DeadlineIn, kept.Ephemeral
 	return nil
 }
 
