@@ -203,12 +203,11 @@ func (b *Book) Arrived(ctx context.Context, name, id string) (over bool, trouble
 }
 
 func (b *Book) changeState(ctx context.Context, name string, do func(State) State) error {
-	return shelf.Change(ctx, b.store, stateKind, name, func(doc *State, _ bool, _ int) (bool, error) {
+	return shelf.ChangeOf(ctx, b.store, ruleKind, stateKind, name, func(doc *State) {
 		*doc = do(*doc)
 		doc.Waits = time.Time{}
 		if len(doc.Owed) > 0 {
 			doc.Waits = doc.Owed[0].Message.Timestamp
 		}
-		return true, nil
 	})
 }
