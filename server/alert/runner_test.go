@@ -12,6 +12,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/notify"
+	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
@@ -60,5 +61,43 @@ func TestSlowReceiversAreToldOnce(t *testing.T) {
 	work.Wait()
 	if len(distinct) != alerts || arrived != alerts {
 		t.Errorf("%d messages arrived, %d times", len(distinct), arrived)
+	}
+}
+
+// ahead is a database whose clock is ahead of this process's.
+type ahead struct{ store.Recorder }
+
+func (a ahead) Records(ctx context.Context, kind string) ([]store.Record, error) {
+	records, err := a.Recorder.Records(ctx, kind)
+	for i := range records {
+		records[i].UpdatedAt = records[i].UpdatedAt.Add(time.Hour)
+	}
+	return records, err
+}
+
+func TestAMuteGoesByTheClockOfTheDatabase(t *testing.T) {
+	sender, err := notify.New([]string{"127.0.0.1"}, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sender.Close()
+	book := NewBook(ahead{memory.New()}, nil, sender)
+	_, _, err = book.Put(t.Context(), Rule{Name: "a", Kind: NoWorker,
+		To: []notify.Receiver{{Via: notify.Webhook, Address: "http://127.0.0.1:1"}}}, "ada")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := book.Mute(t.Context(), "a", 10*time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	a, err := book.Get(t.Context(), "a")
+	if left := time.Until(a.MutedUntil); err != nil || left < 69*time.Minute || left > 71*time.Minute {
+		t.Errorf("muted for %v here, %v; want an hour and ten minutes", left, err)
+	}
+	if err := book.Mute(t.Context(), "a", 0); err != nil {
+		t.Fatal(err)
+	}
+	if a, err = book.Get(t.Context(), "a"); err != nil || !a.MutedUntil.IsZero() {
+		t.Error(a.MutedUntil, err)
 	}
 }
