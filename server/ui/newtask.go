@@ -70,7 +70,8 @@ func enqueue(v *visit) (answer, error) {
 	if lost := (*lostError)(nil); errors.As(err, &lost) {
 		v.Log.Error("page failed", "path", v.r.URL.Path, "error", lost.err)
 		f.Edit, f.Problem = false, lost.Error()
-		return answer{page: "new", title: f.title(), section: "tasks", data: f, status: failureOf(lost.err).Status}, nil
+		return answer{page: "new", title: f.title(), section: "tasks", data: f,
+			status: failureOf(lost.err).Status}, nil
 	}
 	if err != nil {
 		known := failureOf(err)
