@@ -135,9 +135,11 @@ func (p *patient) pooled(mode string) {
 // deliver stores how an alert or a hook does.
 func (p *patient) deliver(kind, name, body string) {
 	p.Helper()
-	_, _, err := p.Store().PutRecord(p.Context(),
-		store.PutRecord{Record: store.Record{Kind: kind, Name: name, Body: []byte(body)}})
-	p.must(err)
+	for _, r := range []store.Record{{Kind: strings.TrimSuffix(kind, "_state"), Name: name, Body: []byte("{}")},
+		{Kind: kind, Name: name, Body: []byte(body)}} {
+		_, _, err := p.Store().PutRecord(p.Context(), store.PutRecord{Record: r})
+		p.must(err)
+	}
 }
 
 func (p *patient) examine() []doctor.Finding {

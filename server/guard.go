@@ -157,7 +157,7 @@ func (s *Server) serve(route Route) http.Handler {
 			r = r.WithContext(ctx)
 		}
 		c := &call{Server: s, w: w, r: r, route: &route, id: requestID(r), status: statusOfRoute(route)}
-		defer func() { c.rest(); c.keep(0) }() // when the answer is written, or in a panic
+		defer func() { c.rest(); c.keep(0); c.takeBack() }() // when the answer is written, or in a panic
 		answer, err := c.run()
 		var p *Problem
 		if err != nil {
@@ -257,7 +257,24 @@ func (c *call) answer(body []byte) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Length", strconv.Itoa(len(body)+1))
 	c.w.WriteHeader(c.status)
-	_ = c.send(append(body, '\n')) // who asked may have gone
+	gone := c.r.Context().Err()
+	err := c.send(append(body, '\n'))
+	if c.unsent == nil {
+		return // who asked may have gone
+	}
+	if err == nil {
+		err = http.NewResponseController(c.w).Flush()
+	}
+	if gone == nil && (err == nil || errors.Is(err, http.ErrNotSupported)) {
+		c.unsent = nil
+	}
+}
+
+// takeBack undoes what an answer was to give away that was not sent.
+func (c *call) takeBack() {
+	if c.unsent != nil {
+		c.unsent()
+	}
 }
 
 type requestKey struct{}

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -70,6 +72,9 @@ func leaseTasks(c *call, in leaseInput) (LeasedTasks, error) {
 	_ = control.SetReadDeadline(time.Time{})
 	_ = control.SetWriteDeadline(time.Now().Add(wait + 30*time.Second))
 	lent, err := c.lend(tusk.Pull{Queues: in.Body.Queues, Limit: in.Body.Max, Lease: time.Duration(in.Body.Lease)}, wait)
+	if len(lent) > 0 {
+		c.unsent = func() { c.handBack(lent) }
+	}
 	for _, l := range lent {
 		args := json.RawMessage(l.Args)
 		if len(args) == 0 {
@@ -83,31 +88,51 @@ func leaseTasks(c *call, in leaseInput) (LeasedTasks, error) {
 	return out, err
 }
 
-// lend looks at once when it is the caller's turn, and then waits without one, for one task. More
-// come when it has its turn again: tasks take memory, and many wait.
+// lend looks when it is the caller's turn, for which it waits as long as for a task, and then waits without one, for
+// one task. More come if there is memory and a place at once: the lease of the first one runs already.
 func (c *call) lend(p tusk.Pull, wait time.Duration) ([]tusk.Lent, error) {
-	lent, err := c.lendNow(p)
-	if err != nil || len(lent) > 0 || wait == 0 {
+	until := time.Now().Add(wait)
+	turn, cancel := context.WithTimeout(c.r.Context(), cmp.Or(wait, longest))
+	defer cancel()
+	lent, err := c.lendNow(turn, p)
+	left := time.Until(until)
+	if err != nil || len(lent) > 0 || left <= 0 {
 		return lent, err
 	}
 	c.text = nil // many wait, and nothing of it is refused any more
 	one := p
-	one.Limit, one.Wait = 1, wait
+	one.Limit, one.Wait = 1, left
 	if lent, err = c.puller.Claim(c.r.Context(), one); err != nil || len(lent) == 0 || p.Limit <= 1 {
 		return lent, err
 	}
 	p.Limit--
-	more, _ := c.lendNow(p) // what is lent is to be known, whatever becomes of the rest
+	cancel()                      // who waits no more gets what is free at once
+	more, _ := c.lendNow(turn, p) // what is lent is to be known, whatever becomes of the rest
 	return append(lent, more...), nil
 }
 
-func (c *call) lendNow(p tusk.Pull) ([]tusk.Lent, error) {
+// handBack releases what was lent to somebody who was not told of it. It may have arrived all the same, if the
+// connection broke late: then what they say of it is refused as lease_lost, as of a lease that ran out.
+func (c *call) handBack(lent []tusk.Lent) {
+	verdicts := make([]tusk.Verdict, len(lent))
+	for i, l := range lent {
+		verdicts[i] = tusk.Verdict{Receipt: l.Receipt, Err: tusk.ErrShutdown}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), 5*time.Second)
+	defer cancel()
+	if _, err := c.puller.Finish(ctx, verdicts); err != nil {
+		c.log.Warn("leases that nobody was told of run until they are over", "tasks", len(lent), "error", err)
+	}
+}
+
+// lendNow looks once. It waits for memory and a place until turn ends.
+func (c *call) lendNow(turn context.Context, p tusk.Pull) ([]tusk.Lent, error) {
 	if p.Limit > 1 {
-		if err := c.take(min(p.Limit*copies*tusk.MaxArgsBytes, answerCost)); err != nil {
+		if err := c.takeWithin(turn, min(p.Limit*copies*tusk.MaxArgsBytes, answerCost)); err != nil {
 			return nil, err
 		}
 	}
-	if err := c.work(); err != nil {
+	if err := c.workWithin(turn); err != nil {
 		return nil, err
 	}
 	lent, err := c.puller.Claim(c.r.Context(), p)

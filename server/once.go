@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -19,7 +20,16 @@ import (
 type once struct {
 	Request string         `json:"request"` // hash of its body
 	Results []EnqueuedTask `json:"results"`
+
+	// Provisional results say that all tasks were added, which their keys may not have allowed: only the enqueue
+	// could tell, and its answer may have been lost.
+	Provisional bool `json:"provisional,omitempty"`
+
+	record store.Record
 }
+
+// slack is by how much the clocks of servers may differ around midnight.
+const slack = time.Hour
 
 // enqueueOnce writes the answer as a record together with the tasks: whoever
 // comes second with the key finds the record, and stores nothing. Records are
@@ -32,14 +42,17 @@ func (c *call) enqueueOnce(key string, tasks []tusk.NewTask, body any) ([]Enqueu
 	doc := once{Request: hash(string(text))}
 	name := hash(c.who.ID + "\x00" + c.route.Path + "\x00" + key)
 	now := time.Now().UTC()
-	for _, day := range []time.Time{now.Add(-24 * time.Hour), now} {
-		if before, err := c.before(onceKind(day, name), name); before != nil || err != nil {
-			return c.repeat(before, doc, err)
+	kinds := []string{onceKind(now.Add(-24*time.Hour), name), onceKind(now, name), onceKind(now.Add(slack), name)}
+	for _, kind := range slices.Compact(kinds) {
+		if before, err := c.before(kind, name); before != nil || err != nil {
+			return c.repeat(before, doc, tasks, err)
 		}
 	}
 	for i := range tasks {
-		tasks[i].Options.ID = tusk.NewID()
-		doc.Results = append(doc.Results, EnqueuedTask{ID: tasks[i].Options.ID.String(), Result: tusk.Added.String()})
+		o := tasks[i].Options
+		o.ID = tusk.NewID()
+		doc.Provisional = doc.Provisional || o.Key != ""
+		doc.Results = append(doc.Results, EnqueuedTask{ID: o.ID.String(), Result: tusk.Added.String()})
 	}
 	record := store.Record{Kind: onceKind(now, name), Name: name}
 	if record.Body, err = json.Marshal(doc); err != nil {
@@ -51,19 +64,19 @@ func (c *call) enqueueOnce(key string, tasks []tusk.NewTask, body any) ([]Enqueu
 	enqueued, err := c.client.EnqueueWith(c.r.Context(), record, tasks)
 	if errors.Is(err, tusk.ErrConflict) {
 		before, err := c.before(record.Kind, name)
-		return c.repeat(before, doc, err)
+		return c.repeat(before, doc, tasks, err)
 	}
 	if err != nil {
 		return nil, err
 	}
 	answer := results(enqueued)
 	if !slices.Equal(answer, doc.Results) {
-		c.correct(record, once{doc.Request, answer})
+		c.correct(record, once{Request: doc.Request, Results: answer})
 	}
 	return answer, nil
 }
 
-// correct notes that keys were taken, which only the enqueue could tell.
+// correct notes whose keys were taken.
 func (c *call) correct(record store.Record, doc once) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), 5*time.Second)
 	defer cancel()
@@ -90,29 +103,73 @@ func (c *call) before(kind, name string) (*once, error) {
 	}
 	for _, r := range records {
 		if r.Name == name {
-			var doc once
+			doc := once{record: r}
 			return &doc, json.Unmarshal(r.Body, &doc)
 		}
 	}
 	return nil, nil
 }
 
-func (c *call) repeat(before *once, now once, err error) ([]EnqueuedTask, error) {
+// repeat answers as before, if the request is the same.
+func (c *call) repeat(before *once, now once, tasks []tusk.NewTask, err error) ([]EnqueuedTask, error) {
 	switch {
 	case err != nil:
 		return nil, err
 	case before == nil:
 		return nil, tusk.ErrConflict
 	case before.Request != now.Request:
-		id := ""
-		if len(before.Results) > 0 {
-			id = before.Results[0].ID
+		about := ""
+		if len(before.Results) > 0 && !before.Provisional {
+			about = ", for task " + before.Results[0].ID
 		}
-		return nil, problem(http.StatusConflict, "idempotency_conflict", "the key was used with another body, for task %s",
-			id)
+		return nil, problem(http.StatusConflict, "idempotency_conflict", "the key was used with another body%s", about)
+	case before.Provisional:
+		if err := c.settle(before, tasks); err != nil {
+			return nil, err
+		}
 	}
 	c.w.Header().Set("Idempotency-Replayed", "true")
 	return before.Results, nil
+}
+
+// settle finds out whose keys were taken: for those that are not there, the task that had the key then stands. One that
+// has been deleted since keeps the id that it was to get.
+func (c *call) settle(before *once, tasks []tusk.NewTask) error {
+	ids := make([]tusk.ID, len(before.Results))
+	for i, r := range before.Results {
+		var err error
+		if ids[i], err = tusk.ParseID(r.ID); err != nil {
+			return err
+		}
+	}
+	there, err := c.client.List(c.r.Context(), tusk.Filter{IDs: ids, Limit: len(ids), NoArgs: true})
+	if err != nil {
+		return err
+	}
+	results := slices.Clone(before.Results)
+	for i, id := range ids {
+		o := tasks[i].Options
+		if o.Key == "" || slices.ContainsFunc(there, func(t tusk.TaskInfo) bool { return t.ID == id }) {
+			continue
+		}
+		holders, err := c.client.List(c.r.Context(), tusk.Filter{Queues: []string{cmp.Or(o.Queue, tusk.DefaultQueue)},
+			Tenants: []string{o.Tenant}, Key: o.Key, Until: before.record.UpdatedAt.Add(time.Second), Limit: 1, NoArgs: true})
+		if err != nil {
+			return err
+		}
+		result := tusk.Skipped
+		if o.OnConflict == tusk.Replace || o.OnConflict == tusk.Rerun {
+			result = tusk.Replaced
+		}
+		for _, t := range holders {
+			results[i] = EnqueuedTask{ID: t.ID.String(), Result: result.String(), Duplicate: true}
+		}
+	}
+	if !slices.Equal(results, before.Results) {
+		before.Results = results
+		c.correct(before.record, once{Request: before.Request, Results: results})
+	}
+	return nil
 }
 
 const (

@@ -7,6 +7,7 @@ import (
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/server/trend"
+	"github.com/tuskqueue/tusk/server/ui"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -279,7 +280,7 @@ type ErrorList struct {
 
 func listErrors(c *call, in errorsInput) (ErrorList, error) {
 	list := ErrorList{Errors: []ErrorGroup{}}
-	groups, more, err := query.LatestGroups(c.r.Context(), c.client, store.ErrorFilter{Queue: in.Queue, Kind: in.Kind,
+	groups, more, err := ui.Groups(c.r.Context(), c.client, c.who, store.ErrorFilter{Queue: in.Queue, Kind: in.Kind,
 		Since: in.Since, Limit: in.Limit})
 	if err != nil {
 		return list, err
@@ -291,10 +292,8 @@ func listErrors(c *call, in errorsInput) (ErrorList, error) {
 		return list, err
 	}
 	for i, g := range groups {
-		if c.who.SeesQueue(g.Queue) {
-			list.Errors = append(list.Errors, ErrorGroup{g.Fingerprint, g.Queue, g.Kind, g.Count, g.Waiting, g.Dead,
-				utc(g.First), utc(g.Last), g.Sample, g.SampleTask.String(), recent(slots[i], now)})
-		}
+		list.Errors = append(list.Errors, ErrorGroup{g.Fingerprint, g.Queue, g.Kind, g.Count, g.Waiting, g.Dead,
+			utc(g.First), utc(g.Last), g.Sample, g.SampleTask.String(), recent(slots[i], now)})
 	}
 	return list, nil
 }

@@ -95,11 +95,14 @@ func (s *Server) turn(ctx context.Context, who access.Identity, page ui.Route) (
 }
 
 // work waits for a place to work until rest gives it back. A call has one at most.
-func (c *call) work() (err error) {
+func (c *call) work() error { return c.workWithin(c.r.Context()) }
+
+// workWithin waits for a place no longer than until ctx ends.
+func (c *call) workWithin(ctx context.Context) (err error) {
 	if c.leave != nil || c.route.Need == access.Open {
 		return nil
 	}
-	c.leave, err = c.rooms.work(c.r.Context(), c.who.ID, c.heavy)
+	c.leave, err = c.rooms.work(ctx, c.who.ID, c.heavy)
 	return err
 }
 
@@ -112,9 +115,12 @@ func (c *call) rest() {
 
 // take waits for memory, instead of what the call has of it. It comes before a place to work: nobody
 // waits for memory in one.
-func (c *call) take(bytes int) (err error) {
+func (c *call) take(bytes int) error { return c.takeWithin(c.r.Context(), bytes) }
+
+// takeWithin waits for memory no longer than until ctx ends.
+func (c *call) takeWithin(ctx context.Context, bytes int) (err error) {
 	c.keep(0)
-	c.memory, err = c.rooms.before(c.r.Context(), c.rooms.memory, c.who.ID, bytes)
+	c.memory, err = c.rooms.before(ctx, c.rooms.memory, c.who.ID, bytes)
 	return err
 }
 

@@ -45,6 +45,7 @@ type call struct {
 	leave  func() // gives its place to work back; nil: it has none
 	target string // what it is about, for the audit log
 	detail string
+	unsent func() // takes back what the answer gives away, if it cannot be sent; nil: it gives nothing away
 }
 
 // nothing is the body or the answer of routes that have none.
@@ -75,8 +76,10 @@ func does[In, Out any](r Route, f func(c *call, in In) (Out, error)) Route {
 		if _, none := any(out).(nothing); none || err != nil {
 			return nil, err
 		}
-		if err := c.work(); err != nil {
-			return nil, err
+		if c.unsent == nil { // else it is too late for a refusal
+			if err := c.work(); err != nil {
+				return nil, err
+			}
 		}
 		c.text = nil
 		body, err := json.Marshal(out)

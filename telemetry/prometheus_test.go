@@ -156,6 +156,9 @@ func ill(t *testing.T) string {
 		`",`, 1))
 	_, _, err = s.PutRecord(t.Context(), store.PutRecord{Record: r})
 	must(t, err)
+	_, _, err = s.PutRecord(t.Context(),
+		store.PutRecord{Record: store.Record{Kind: "hook", Name: "crm", Body: []byte("{}")}})
+	must(t, err)
 	_, _, err = s.PutRecord(t.Context(), store.PutRecord{Record: store.Record{Kind: herald.HookState, Name: "crm",
 		Body: []byte(`{"waits": "2026-01-31T12:00:00Z", "error": "it is down"}`)}})
 	must(t, err)

@@ -54,6 +54,13 @@ func (b *Book) setPassword(ctx context.Context, name, password, cookie string, c
 	own := ""
 	if cookie != "" {
 		own = digest(cookie)
+		err := change(ctx, b, sessionRecord, own, func(doc *session, exists bool) (bool, error) {
+			doc.Password = digest(hash)
+			return exists, nil
+		})
+		if err != nil {
+			return fmt.Errorf("session: %w", err)
+		}
 	}
 	return b.endSessions(ctx, func(record string, s session) bool { return s.User == name && record != own })
 }

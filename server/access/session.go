@@ -24,6 +24,7 @@ const (
 type session struct {
 	User      string    `json:"user,omitempty"` // a local user
 	Outside   *Identity `json:"outside,omitempty"`
+	Password  string    `json:"password,omitempty"` // the digest of the user's hash when it was compared
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
@@ -89,7 +90,18 @@ func (s session) person() string {
 // BySession returns whom a session's cookie stands for. The error is ErrNotFound
 // when the session is over.
 func (b *Book) BySession(ctx context.Context, cookie string) (Identity, error) {
-	r, err := b.find(ctx, sessionRecord, digest(cookie))
+	who, err := b.bySession(ctx, b.find, cookie)
+	if errors.Is(err, ErrNotFound) { // it may have changed its password a moment ago, at another process
+		return b.bySession(ctx, b.findNow, cookie)
+	}
+	return who, err
+}
+
+// find reads a record, in one of two ways.
+type find func(ctx context.Context, kind, name string) (store.Record, error)
+
+func (b *Book) bySession(ctx context.Context, read find, cookie string) (Identity, error) {
+	r, err := read(ctx, sessionRecord, digest(cookie))
 	if err != nil {
 		return Identity{}, err
 	}
@@ -100,7 +112,8 @@ func (b *Book) BySession(ctx context.Context, cookie string) (Identity, error) {
 	return b.whose(ctx, s)
 }
 
-// whose returns who a session stands for. The error is ErrNotFound when it is over.
+// whose returns who a session stands for. The error is ErrNotFound when it is over. A session of another password is
+// over: its login may have been under way while the password was changed, and it began after all others were ended.
 func (b *Book) whose(ctx context.Context, s session) (Identity, error) {
 	if time.Now().After(s.ExpiresAt) {
 		return Identity{}, ErrNotFound
@@ -108,12 +121,17 @@ func (b *Book) whose(ctx context.Context, s session) (Identity, error) {
 	if s.Outside != nil {
 		return *s.Outside, nil
 	}
-	u, err := b.find(ctx, userRecord, s.User)
-	if err != nil {
-		return Identity{}, err
+	for _, read := range []find{b.find, b.findNow} {
+		u, err := read(ctx, userRecord, s.User)
+		if err != nil {
+			return Identity{}, err
+		}
+		doc, err := decode[storedUser](u)
+		if err != nil || digest(doc.Hash) == s.Password {
+			return doc.identity(), err
+		}
 	}
-	doc, err := decode[storedUser](u)
-	return doc.identity(), err
+	return Identity{}, ErrNotFound
 }
 
 // Person is somebody who is logged in.

@@ -122,7 +122,7 @@ func (b *Book) Login(ctx context.Context, name, password string) (cookie string,
 		return "", who, ErrWrong
 	}
 	who = doc.identity()
-	cookie, err = b.begin(ctx, session{User: doc.Name})
+	cookie, err = b.begin(ctx, session{User: doc.Name, Password: digest(doc.Hash)})
 	return cookie, who, err
 }
 

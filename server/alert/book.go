@@ -164,12 +164,26 @@ func (b *Book) Mute(ctx context.Context, name string, span time.Duration) error 
 	if span < 0 || span > MaxSpan {
 		return fmt.Errorf("%w: mute: want 0s to %s", ErrInvalid, duration.Text(MaxSpan))
 	}
-	return b.existing(ctx, name, func(r *Rule) (bool, error) {
-		if r.MutedUntil = (time.Time{}); span > 0 {
-			r.MutedUntil = time.Now().UTC().Add(span).Truncate(time.Second)
+	mute := func(from time.Time) error {
+		return b.existing(ctx, name, func(r *Rule) (bool, error) {
+			if r.MutedUntil = (time.Time{}); span > 0 {
+				r.MutedUntil = from.UTC().Add(span).Truncate(time.Second)
+			}
+			return true, nil
+		})
+	}
+	err := mute(time.Now())
+	if err != nil || span == 0 {
+		return err
+	}
+	// Whoever watches goes by the database's clock, which the write has told.
+	records, err := b.store.Records(ctx, ruleKind)
+	for _, r := range records {
+		if r.Name == name {
+			return mute(r.UpdatedAt)
 		}
-		return true, nil
-	})
+	}
+	return err
 }
 
 // Test has the process that watches send a message to each receiver of a rule. Arrived
@@ -203,12 +217,11 @@ func (b *Book) Arrived(ctx context.Context, name, id string) (over bool, trouble
 }
 
 func (b *Book) changeState(ctx context.Context, name string, do func(State) State) error {
-	return shelf.Change(ctx, b.store, stateKind, name, func(doc *State, _ bool, _ int) (bool, error) {
+	return shelf.ChangeOf(ctx, b.store, ruleKind, stateKind, name, func(doc *State) {
 		*doc = do(*doc)
 		doc.Waits = time.Time{}
 		if len(doc.Owed) > 0 {
 			doc.Waits = doc.Owed[0].Message.Timestamp
 		}
-		return true, nil
 	})
 }

@@ -52,6 +52,8 @@ func (r *Runner) look(ctx context.Context) error {
 	if err != nil || !held {
 		return err
 	}
+	ctx, leave := r.post.Stay(ctx) // to send may take longer than others have patience
+	defer leave()
 	facts, err := r.gather(ctx, alerts, now)
 	if err == nil {
 		for i := range alerts {
@@ -81,10 +83,12 @@ func (r *Runner) send(ctx context.Context, alerts []Alert, now time.Time) {
 				if failed != nil {
 					r.log.Warn("alerts: not told", "alert", a.Name, "error", failed)
 				}
-				if ctx.Err() != nil {
+				if failed != nil && ctx.Err() != nil {
 					return // it is sent again, under the same id
 				}
-				if err := r.book.changeState(ctx, a.Name, func(s State) State {
+				sure, done := context.WithTimeout(context.WithoutCancel(ctx), within)
+				defer done()
+				if err := r.book.changeState(sure, a.Name, func(s State) State {
 					s.settle(owed, now, failed)
 					return s
 				}); err != nil {

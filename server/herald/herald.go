@@ -42,14 +42,21 @@ type Receiver struct {
 	Delivery
 }
 
-// Receivers returns all receivers, by kind and name.
+// Receivers returns all receivers, by kind and name. What is left of one that was removed is none.
 func Receivers(ctx context.Context, s store.Recorder) (all []Receiver, err error) {
 	for _, of := range []struct{ kind, record string }{{"alert", AlertState}, {"hook", HookState}} {
 		records, err := s.Records(ctx, of.record)
 		if err != nil {
 			return nil, fmt.Errorf("receivers: %w", err)
 		}
+		owners, err := s.Records(ctx, of.kind)
+		if err != nil {
+			return nil, fmt.Errorf("receivers: %w", err)
+		}
 		for _, r := range records {
+			if !slices.ContainsFunc(owners, func(o store.Record) bool { return o.Name == r.Name }) {
+				continue
+			}
 			one := Receiver{Kind: of.kind, Name: r.Name}
 			if err := json.Unmarshal(r.Body, &one.Delivery); err != nil {
 				return nil, fmt.Errorf("receivers: %s %s: %w", of.kind, r.Name, err)
@@ -120,6 +127,30 @@ func (p *Post) Hold(ctx context.Context) (now time.Time, held bool, err error) {
 		return now, false, err
 	}
 	return r.UpdatedAt, true, nil
+}
+
+// Stay keeps the post until leave is called. If it is lost, the context that is returned ends, so that no two processes
+// send for long. Nothing else may be done with the post meanwhile.
+func (p *Post) Stay(ctx context.Context) (_ context.Context, leave func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		defer cancel()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(p.patience / 4):
+			}
+			within, done := context.WithTimeout(ctx, p.patience/4)
+			_, held, err := p.Hold(within)
+			if done(); err != nil || !held {
+				return
+			}
+		}
+	}()
+	return ctx, func() { cancel(); <-gone }
 }
 
 // Release gives the post up, so that another process need not wait.

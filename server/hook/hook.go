@@ -79,7 +79,9 @@ type document struct {
 // State is how a hook does.
 type State struct {
 	herald.Delivery
+	Start    string    `json:"start,omitempty"` // of the hook; a later one of the same name has another
 	Cursor   string    `json:"cursor,omitempty"`
+	Done     int       `json:"done,omitempty"`     // ends behind the cursor that need not be told any more
 	Count    int64     `json:"count"`              // events that arrived
 	Failures int       `json:"failures,omitempty"` // in a row
 	Next     time.Time `json:"next,omitzero"`      // when it is called again
@@ -123,7 +125,7 @@ func (b *Book) List(ctx context.Context) ([]Status, error) {
 	if err != nil || len(docs) == 0 {
 		return nil, err
 	}
-	states, err := b.states(ctx)
+	states, err := b.states(ctx, docs)
 	all := make([]Status, len(docs))
 	for i, d := range docs {
 		all[i] = Status{d.Hook, states[d.Name]}
@@ -131,8 +133,19 @@ func (b *Book) List(ctx context.Context) ([]Status, error) {
 	return all, err
 }
 
-func (b *Book) states(ctx context.Context) (map[string]State, error) {
-	return shelf.All[State](ctx, b.store, stateKind)
+// states returns how hooks do. What was written of one that was removed is not that of a later one of its name.
+func (b *Book) states(ctx context.Context, docs []document) (map[string]State, error) {
+	states, err := shelf.All[State](ctx, b.store, stateKind)
+	for _, d := range docs {
+		s := states[d.Name]
+		if s.Cursor == "" || s.Start != "" && s.Start != d.Start {
+			s = State{Cursor: d.Start}
+		}
+		if s.Start = d.Start; err == nil {
+			states[d.Name] = s
+		}
+	}
+	return states, err
 }
 
 // Get returns one hook. The error is ErrNotFound when there is none of that name.
@@ -169,6 +182,11 @@ func (b *Book) Put(ctx context.Context, h Hook, by string) (secret string, store
 	start, err := historian.Follow(ctx, true)
 	if err != nil {
 		return "", h, err
+	}
+	if _, err := b.Get(ctx, h.Name); errors.Is(err, ErrNotFound) { // what is left of one that was removed
+		if err := shelf.Remove(ctx, b.store, stateKind, h.Name); err != nil {
+			return "", h, err
+		}
 	}
 	err = shelf.Change(ctx, b.store, hookKind, h.Name, func(d *document, exists bool, count int) (bool, error) {
 		if !exists && count >= MaxHooks {

@@ -88,7 +88,7 @@ func (r *Runner) begin(ctx context.Context) (docs []document, states map[string]
 	if err != nil || !held {
 		return nil, nil, now, err
 	}
-	states, err = r.book.states(ctx)
+	states, err = r.book.states(ctx, docs)
 	return docs, states, now, err
 }
 
@@ -98,7 +98,7 @@ func (r *Runner) round(ctx context.Context, historian store.Historian) error {
 	if err != nil || len(docs) == 0 {
 		return err
 	}
-	ctx, leave := r.stay(ctx)
+	ctx, leave := r.post.Stay(ctx)
 	defer leave()
 	cursors, problems := make([]string, len(docs)), make([]error, len(docs))
 	var work sync.WaitGroup
@@ -107,9 +107,6 @@ func (r *Runner) round(ctx context.Context, historian store.Historian) error {
 	for i := range docs {
 		work.Go(func() {
 			s := states[docs[i].Name]
-			if s.Cursor == "" {
-				s.Cursor = docs[i].Start
-			}
 			problems[i] = r.tell(ctx, historian, &docs[i], &s, now, keepPost)
 			cursors[i] = s.Cursor
 		})
@@ -127,28 +124,9 @@ func (r *Runner) round(ctx context.Context, historian store.Historian) error {
 	return historian.Forget(ctx, cursors[0])
 }
 
-// stay keeps the post until leave is called. If it is lost, the context that is returned
-// ends, so that no two processes send for long.
-func (r *Runner) stay(ctx context.Context) (_ context.Context, leave func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		defer cancel()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(herald.Patience / 4):
-			}
-			within, done := context.WithTimeout(ctx, herald.Patience/4)
-			_, held, err := r.post.Hold(within)
-			if done(); err != nil || !held {
-				return
-			}
-		}
-	}()
-	return ctx, func() { cancel(); <-gone }
+// pass goes on behind a page that has been told.
+func (s *State) pass(told store.Ends) {
+	s.Cursor, s.Done, s.Dropped = told.Cursor, 0, s.Dropped+max(told.Missed, 0)
 }
 
 // tell tells a hook page after page what has ended. The cursor is stored when a page has
@@ -165,9 +143,12 @@ func (r *Runner) tell(
 		if told, err = historian.Ended(ctx, s.Cursor, page); err != nil {
 			return fmt.Errorf("hook %s: %w", d.Name, err)
 		}
-		s.Dropped += max(told.Missed, 0)
+		if told.Missed > 0 {
+			s.Done = 0 // the page begins later
+		}
 		if len(told.Ends) == 0 {
-			s.Cursor, s.Waits, s.Through = told.Cursor, time.Time{}, now
+			s.pass(told)
+			s.Waits, s.Through = time.Time{}, now
 			break
 		}
 		if err = r.deliver(ctx, d, s, told.Ends, now); err != nil {
@@ -180,7 +161,7 @@ func (r *Runner) tell(
 			s.Failures++
 			break
 		}
-		s.Cursor = told.Cursor
+		s.pass(told)
 		if err := r.save(ctx, d.Name, *s); err != nil {
 			return err
 		}
@@ -199,44 +180,54 @@ func (r *Runner) tell(
 }
 
 func (r *Runner) save(ctx context.Context, name string, s State) error {
-	return shelf.Change(ctx, r.book.store, stateKind, name, func(doc *State, _ bool, _ int) (bool, error) {
-		*doc = s
-		return true, nil
-	})
+	return shelf.ChangeOf(ctx, r.book.store, hookKind, stateKind, name, func(doc *State) { *doc = s })
 }
 
-// deliver sends what a hook asks for of some ends, in order.
+// deliver sends what a hook asks for of a page of ends, in order. What has arrived of it is done, and is not sent again
+// when the rest is.
 func (r *Runner) deliver(ctx context.Context, d *document, s *State, ends []store.End, now time.Time) error {
 	var wanted []store.End
-	for _, e := range ends {
-		switch {
-		case !slices.Contains(d.Events, eventOf(&e)) || e.Queue != "" && len(d.Queues) > 0 &&
-			!slices.Contains(d.Queues, e.Queue):
-		case now.Sub(e.At) > d.Keep:
-			s.Dropped++
-		default:
-			wanted = append(wanted, e)
+	var done []int // how many ends are done with each of them
+	tooOld := func(e *store.End) bool { return wants(d, e) && now.Sub(e.At) > d.Keep }
+	for i := s.Done; i < len(ends); i++ {
+		if e := &ends[i]; wants(d, e) && !tooOld(e) {
+			wanted, done = append(wanted, *e), append(done, i+1)
 		}
 	}
-	if len(wanted) == 0 {
-		return nil
+	settle := func(upTo int) {
+		for i := range ends[s.Done:upTo] {
+			if tooOld(&ends[s.Done+i]) {
+				s.Dropped++
+			}
+		}
+		s.Done = upTo
 	}
-	s.Waits = wanted[0].At
-	for part := range slices.Chunk(wanted, most) {
-		events, err := r.describe(ctx, d, part)
+	if len(wanted) > 0 {
+		s.Waits = wanted[0].At
+	}
+	for len(wanted) > 0 {
+		n := min(len(wanted), most)
+		events, err := r.describe(ctx, d, wanted[:n])
 		if err != nil {
 			return err
 		}
-		if len(events) == 0 {
-			continue
+		if len(events) > 0 {
+			if err := r.call(ctx, d, events); err != nil {
+				return err
+			}
+			s.Count += int64(len(events))
+			s.Arrived, s.Error, s.Failures, s.Next = now, "", 0, time.Time{}
 		}
-		if err := r.call(ctx, d, events); err != nil {
-			return err
-		}
-		s.Count += int64(len(events))
-		s.Arrived, s.Error, s.Failures, s.Next = now, "", 0, time.Time{}
+		settle(done[n-1])
+		wanted, done = wanted[n:], done[n:]
 	}
+	settle(len(ends))
 	return nil
+}
+
+func wants(d *document, e *store.End) bool {
+	return slices.Contains(d.Events, eventOf(e)) &&
+		(e.Queue == "" || len(d.Queues) == 0 || slices.Contains(d.Queues, e.Queue))
 }
 
 // describe makes events of ends, with what is known of their tasks.

@@ -135,6 +135,13 @@ func (s *sender) become(d document) {
 	s.endpoint = d
 }
 
+// now is the endpoint as it was last read.
+func (s *sender) now() document {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.endpoint
+}
+
 // run claims as many tasks as may be sent, until ctx ends.
 func (s *sender) run(ctx context.Context) {
 	hard, cut := context.WithCancel(context.WithoutCancel(ctx))
@@ -152,6 +159,9 @@ func (s *sender) run(ctx context.Context) {
 				s.log.Warn("push", "queue", d.Queue, "error", err)
 			}
 			s.pause(ctx, time.Second)
+		}
+		if len(lent) > 0 {
+			d = s.now() // it may have changed while no task came
 		}
 		for _, l := range lent {
 			s.count(1)

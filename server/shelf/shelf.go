@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -70,6 +71,19 @@ func Change[T any](
 			return err
 		}
 	}
+}
+
+// ChangeOf changes what is kept of an owner: a document of another kind, under the same name. Without an owner nothing
+// is kept.
+func ChangeOf[T any](ctx context.Context, s store.Recorder, owner, kind, name string, edit func(doc *T)) error {
+	return Change(ctx, s, kind, name, func(doc *T, _ bool, _ int) (bool, error) {
+		owners, err := s.Records(ctx, owner)
+		if err != nil || !slices.ContainsFunc(owners, func(r store.Record) bool { return r.Name == name }) {
+			return false, err
+		}
+		edit(doc)
+		return true, nil
+	})
 }
 
 // Remove removes a document, if there is one.

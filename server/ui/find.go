@@ -137,11 +137,9 @@ func (v *visit) named(text string) (all []found, err error) {
 
 // failingKinds adds the kinds of which tasks failed: nobody may have run one lately.
 func (v *visit) failingKinds(add func(what, name, about string, to ...any)) error {
-	groups, err := v.client.Errors(v.r.Context(), store.ErrorFilter{Since: time.Now().Add(-day)})
+	groups, _, err := Groups(v.r.Context(), v.client, v.who, store.ErrorFilter{Since: time.Now().Add(-day), Limit: 100})
 	for _, g := range groups {
-		if v.who.SeesQueue(g.Queue) {
-			add("Kind", g.Kind, "", "kinds", g.Kind)
-		}
+		add("Kind", g.Kind, "", "kinds", g.Kind)
 	}
 	return err
 }

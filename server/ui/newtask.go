@@ -2,7 +2,9 @@ package ui
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -65,6 +67,12 @@ func enqueue(v *visit) (answer, error) {
 		Expires: form.Get("expires"), Deadline: form.Get("deadline"), Weight: form.Get("weight"), Ephemeral: form.Get("ephemeral") != ""}
 	v.target = f.Kind
 	e, err := v.enqueueForm(f)
+	if lost := (*lostError)(nil); errors.As(err, &lost) {
+		v.Log.Error("page failed", "path", v.r.URL.Path, "error", lost.err)
+		f.Edit, f.Problem = false, lost.Error()
+		return answer{page: "new", title: f.title(), section: "tasks", data: f,
+			status: failureOf(lost.err).Status}, nil
+	}
 	if err != nil {
 		known := failureOf(err)
 		if known.Status >= 500 || known.Status == http.StatusForbidden {
@@ -231,8 +239,27 @@ func (v *visit) replace(of *tusk.TaskInfo, args tusk.Args, o *tusk.Options) (e t
 		return e, failure(http.StatusConflict, "The task has begun meanwhile (%v). The edited one was not enqueued.",
 			edited[0].State)
 	}
-	return v.client.Enqueue(v.r.Context(), args, o)
+	o.ID = tusk.NewID()
+	sure, done := context.WithTimeout(context.WithoutCancel(v.r.Context()), 10*time.Second)
+	defer done()
+	if e, err = v.client.Enqueue(sure, args, o); err != nil {
+		return e, &lostError{of.ID, o.ID, err}
+	}
+	return e, nil
 }
+
+// lostError says that a task was cancelled, and that the edited one may not be there in its place.
+type lostError struct {
+	cancelled, edited tusk.ID
+	err               error
+}
+
+func (e *lostError) Error() string {
+	return fmt.Sprintf("The task %s is cancelled, and the edited one was not enqueued: %s Enqueue it with this form, unless "+
+		"there is a task %s by now: the answer alone may have been lost.", e.cancelled, failureOf(e.err).Text, e.edited)
+}
+
+func (e *lostError) Unwrap() error { return e.err }
 
 // keyFree refuses a key that another unfinished task has: an enqueue would be skipped for it,
 // and the task that is edited be gone.

@@ -197,7 +197,7 @@ func errorGroups(v *visit) (answer, error) {
 	if span > 0 {
 		f.Since = time.Now().Add(-span)
 	}
-	groups, more, err := query.LatestGroups(v.r.Context(), v.client, f)
+	groups, more, err := Groups(v.r.Context(), v.client, v.who, f)
 	if err != nil {
 		return answer{}, err
 	}
@@ -207,9 +207,7 @@ func errorGroups(v *visit) (answer, error) {
 		return answer{}, err
 	}
 	for i, g := range groups {
-		if v.who.SeesQueue(g.Queue) {
-			d.Groups = append(d.Groups, groupRow{g, sparkOf(slots[i])})
-		}
+		d.Groups = append(d.Groups, groupRow{g, sparkOf(slots[i])})
 	}
 	// What needs somebody comes first.
 	slices.SortStableFunc(d.Groups, func(a, b groupRow) int {

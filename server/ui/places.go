@@ -44,11 +44,8 @@ func (v *visit) fill(d *place, q chartQuery, running tusk.Filter) (err error) {
 // failing lists the groups of errors of the last day that have tasks.
 func (v *visit) failing(f store.ErrorFilter) ([]store.ErrorGroup, error) {
 	f.Since, f.Limit = time.Now().Add(-day), 50
-	groups, err := v.client.Errors(v.r.Context(), f)
-	groups = slices.DeleteFunc(groups, func(g store.ErrorGroup) bool {
-		return !v.who.SeesQueue(g.Queue) ||
-			g.Waiting+g.Dead == 0
-	})
+	groups, _, err := Groups(v.r.Context(), v.client, v.who, f)
+	groups = slices.DeleteFunc(groups, func(g store.ErrorGroup) bool { return g.Waiting+g.Dead == 0 })
 	return groups[:min(len(groups), shownErrors)], err
 }
 

@@ -186,12 +186,12 @@ func (v *visit) group(fingerprint string) *groupRow {
 	if fingerprint == "" {
 		return nil
 	}
-	groups, err := v.client.Errors(v.r.Context(), store.ErrorFilter{Limit: 1000})
+	groups, _, err := Groups(v.r.Context(), v.client, v.who, store.ErrorFilter{Limit: 1000})
 	if err != nil {
 		return nil
 	}
 	for _, g := range groups {
-		if g.Fingerprint == fingerprint && v.who.SeesQueue(g.Queue) {
+		if g.Fingerprint == fingerprint {
 			slots, err := v.trend.Of(v.r.Context(), []store.ErrorGroup{g}, time.Now())
 			if err != nil {
 				return nil

@@ -1,0 +1,109 @@
+package hook
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/notify"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
+)
+
+// samePage tells the same ends each time that it is asked.
+type samePage struct{ store.Ends }
+
+func (p samePage) Follow(context.Context, bool) (string, error) { return "1", nil }
+func (p samePage) Forget(context.Context, string) error         { return nil }
+func (p samePage) Ended(_ context.Context, cursor string, _ int) (store.Ends, error) {
+	if cursor == p.Cursor {
+		return store.Ends{Cursor: cursor}, nil
+	}
+	return p.Ends, nil
+}
+
+// teller is a runner, and a hook of all completed tasks whose receiver answers as it is told.
+func teller(t *testing.T, answer func(Message) int) (*Runner, *document) {
+	t.Helper()
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var m Message
+		if err := json.NewDecoder(r.Body).Decode(&m); err != nil {
+			t.Error(err)
+		}
+		w.WriteHeader(answer(m))
+	}))
+	sender, err := notify.New([]string{"127.0.0.1"}, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sender.Close(); receiver.Close() })
+	d := &document{Hook: Hook{Name: "a", URL: receiver.URL, Events: []string{Completed}, Keep: time.Hour},
+		Secret: "whsec_AAAA"}
+	return New(NewBook(memory.New(), nil, sender), slog.New(slog.DiscardHandler), 0, 0), d
+}
+
+func TestWhatIsDroppedIsCountedOnceHoweverOftenTheRestIsTriedAgain(t *testing.T) {
+	answers := http.StatusServiceUnavailable
+	r, d := teller(t, func(Message) int { return answers })
+	now := time.Now()
+	h := samePage{store.Ends{Cursor: "2", Missed: 5, Ends: []store.End{
+		{Task: tusk.NewID(), State: store.Completed, At: now.Add(-2 * time.Hour)},
+		{Task: tusk.NewID(), State: store.Completed, At: now}}}}
+	s := State{Cursor: "1"}
+	for range 4 {
+		now = now.Add(10 * time.Minute)
+		if err := r.tell(t.Context(), h, d, &s, now, func() bool { return true }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answers = http.StatusOK
+	if err := r.tell(t.Context(), h, d, &s, now.Add(10*time.Minute), func() bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	if s.Dropped != 6 || s.Count != 1 || s.Cursor != "2" {
+		t.Errorf("one event was dropped and five were missed: %+v", s)
+	}
+}
+
+func TestWhatHasArrivedIsNotSentAgainWhenTheRestIs(t *testing.T) {
+	calls, arrived := 0, map[string]int{}
+	r, d := teller(t, func(m Message) int {
+		if calls++; calls%2 == 0 {
+			return http.StatusServiceUnavailable
+		}
+		for _, e := range m.Events {
+			arrived[e.Task]++
+		}
+		return http.StatusOK
+	})
+	now := time.Now()
+	var ends []store.End
+	for i := range 5*most + 7 {
+		e := store.End{Task: tusk.NewID(), State: store.Completed, At: now}
+		if i%2 == 0 {
+			e.State = store.Discarded // which this hook is not told
+		}
+		ends = append(ends, e)
+	}
+	h, s := samePage{store.Ends{Cursor: "2", Ends: ends}}, State{Cursor: "1"}
+	for s.Cursor == "1" && calls < 20 {
+		now = now.Add(10 * time.Minute)
+		d.Keep = 24 * time.Hour
+		if err := r.tell(t.Context(), h, d, &s, now, func() bool { return true }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(arrived) != len(ends)/2 || s.Count != int64(len(arrived)) || s.Done != 0 {
+		t.Errorf("%d of %d arrived in %d calls: %+v", len(arrived), len(ends)/2, calls, s)
+	}
+	for id, n := range arrived {
+		if n != 1 {
+			t.Fatalf("%s arrived %d times", id, n)
+		}
+	}
+}
