@@ -154,3 +154,21 @@ func Deafen(s *Store) {
 	}
 	s.turns.cold.Store(s.turns.clock().UnixNano())
 }
+
+// WriteLetters stores tasks in a ledger as a process does that dies then: those with keys of other ledgers in letters.
+func WriteLetters(ctx context.Context, s *Store, no int, tasks ...store.NewTask) error {
+	all := *s.all.Load()
+	tasks, sent, err := s.wrapUp(len(all), no, tasks)
+	if err != nil {
+		return err
+	}
+	heard := make([][]postgres.Elsewhere, len(all))
+	if heard[no], err = s.heardBefore(ctx, all, no, tasks, nil, sent); err != nil {
+		return err
+	}
+	if err := s.hear(ctx, all, heard); err != nil {
+		return err
+	}
+	_, err = enqueueAt(ctx, all[no], tasks)
+	return err
+}
