@@ -172,3 +172,14 @@ func WriteLetters(ctx context.Context, s *Store, no int, tasks ...store.NewTask)
 	_, err = enqueueAt(ctx, all[no], tasks)
 	return err
 }
+
+// Lose has a ledger be away until it is probed.
+func Lose(s *Store, no int) { (*s.all.Load())[no].lost(store.ErrUnavailable) }
+
+// CountIn counts tasks in a ledger.
+func CountIn(ctx context.Context, s *Store, no int, f store.Filter) (int, error) {
+	found, err := ask(ctx, (*s.all.Load())[no], func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
+		return e.List(ctx, f)
+	})
+	return len(found), err
+}
