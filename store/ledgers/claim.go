@@ -159,7 +159,8 @@ func (s *Store) claimAt(ctx context.Context, l *ledger, r store.ClaimRequest) ([
 	return got, err
 }
 
-// claimed takes note of the answer to a claim. Heard is how often something was heard of the ledger before it was asked.
+// claimed takes note of the answer to a claim. Heard is how often something was heard of the ledger before it was
+// asked.
 func (s *Store) claimed(l *ledger, r store.ClaimRequest, heard uint64, got []store.Task, err error) {
 	switch {
 	case errors.Is(err, errAway), errors.Is(err, store.ErrWorkerDead):

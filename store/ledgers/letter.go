@@ -17,7 +17,7 @@ import (
 // outcome that brings it, or a record. Then a letter is stored in its place, in the same
 // transaction: a task that nobody claims, and whose args are the task that is meant. Once the
 // letter is there, its task is delivered where it belongs, and the letter is deleted. The
-// ledger that takes a letter's task in remembers that for a day, so it does so once.
+// ledger that takes a letter's task in remembers that for a week, so it does so once.
 
 // letters is the queue of letters. They wait for ever.
 const letters = "tusk.letters"
@@ -86,7 +86,8 @@ func (o *opened) add(id store.ID, l letter) {
 		o.back = append(o.back, back{id, l})
 	}
 	for _, n := range l.Tasks {
-		at, _ := slices.BinarySearchFunc(o.tasks, n.ID, func(t store.NewTask, id store.ID) int { return compareIDs(t.ID, id) })
+		after := func(t store.NewTask, id store.ID) int { return compareIDs(t.ID, id) }
+		at, _ := slices.BinarySearchFunc(o.tasks, n.ID, after)
 		o.tasks, o.ids = slices.Insert(o.tasks, at, n), slices.Insert(o.ids, at, id)
 	}
 }

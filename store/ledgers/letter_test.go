@@ -126,3 +126,55 @@ func TestALetterThatWaitsHoldsUpNoOther(t *testing.T) {
 		}
 	}
 }
+
+// A server that died while it delivered a letter is back after days, and the letter's task has run meanwhile.
+func TestALetterThatIsSentAgainAfterDays(t *testing.T) {
+	s := open(t, three.DSN(t))
+	ctx := context.Background()
+	term := lead(t, s)
+	n := keyedInto(s, 1, nil)
+	deliver := func() {
+		if err := ledgers.WriteLetters(ctx, s, 0, n); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, err := s.Admit(ctx, term, 1000); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	deliver()
+	w := worker(t, s)
+	task := claim(t, s, w, 1)[0]
+	finish(t, s, store.Outcome{Task: &task, State: store.Completed, Attempt: 1})
+	if _, err := ledgers.Pool(s).Exec(ctx, "update tusk_1_of_3.delivered set at = at - interval '6 days'"); err != nil {
+		t.Fatal(err)
+	}
+	deliver()
+	if again := claim(t, s, w, 1); len(again) > 0 {
+		t.Errorf("it runs again: %+v", again)
+	}
+}
+
+// A task that need not be kept was stored, and has run, before the letter that asks whether it was is looked at.
+func TestATaskThatNeedNotBeKeptIsFoundByItsLetter(t *testing.T) {
+	s := open(t, three.DSN(t))
+	ctx := context.Background()
+	term := lead(t, s)
+	if _, err := ledgers.Doubt(ctx, s, 1, true); err != nil {
+		t.Fatal(err)
+	}
+	w := worker(t, s)
+	task := claim(t, s, w, 1)[0]
+	finish(t, s, store.Outcome{Task: &task, State: store.Completed, Attempt: 1, Forget: true})
+	eventually(t, "the letter is resolved", func() bool {
+		if _, err := s.Admit(ctx, term, 1000); err != nil {
+			t.Fatal(err)
+		}
+		left, err := s.List(ctx, store.Filter{Queues: []string{"tusk.letters"}})
+		return err == nil && len(left) == 0
+	})
+	if again := claim(t, s, w, 1); len(again) > 0 {
+		t.Errorf("it runs again: %+v", again)
+	}
+}
