@@ -24,7 +24,7 @@ type queueWatch struct {
 
 	// Used if the engine can read more in the same round trip; nil otherwise. They receive the leader, and what
 	// was found in the resting queues, with the pause until the next look.
-	leads  func(leader ID, now time.Time, pause time.Duration)
+	leads  func(leader ID, now, asked time.Time, pause time.Duration)
 	rests  func() []string
 	rarest time.Duration // the longest pause between looks
 	looked func(began time.Time, found []string, pause time.Duration)
@@ -92,7 +92,7 @@ func (w *queueWatch) settings(ctx context.Context) (s settings, err error) {
 		s.pause = max(min(lookAgain(seen.Workers), w.rarest), queueRefresh)
 	}
 	if w.leads != nil {
-		w.leads(seen.Leader, seen.Now, s.pause)
+		w.leads(seen.Leader, seen.Now, asked, s.pause)
 	}
 	s.rested, s.found = len(resting) > 0, seen.Queues
 	isLimit := func(r store.Record) bool { return r.Kind == allot.RecordKind }

@@ -132,12 +132,12 @@ func TestAFollowerKnowsOfAClockThatWasSetForward(t *testing.T) {
 		}
 		l := candidate(s, 1)
 		for range 5 {
-			l.Saw(store.ID{9}, time.Now(), time.Second)
+			l.Saw(store.ID{9}, time.Now(), time.Now(), time.Second)
 			time.Sleep(time.Second)
 		}
 		s.ahead.Store(int64(time.Hour))
 		defer run(l)()
-		l.Saw(store.ID{}, time.Now().Add(time.Hour), time.Second)
+		l.Saw(store.ID{}, time.Now().Add(time.Hour), time.Now(), time.Second)
 		time.Sleep(ttl * 2 / 3)
 		if l.Term() == 0 {
 			t.Fatal("it does not lead")
@@ -148,6 +148,30 @@ func TestAFollowerKnowsOfAClockThatWasSetForward(t *testing.T) {
 		time.Sleep(2 * ttl)
 		if s.taken.Load() == 0 {
 			t.Error("nobody looks for the dead any more")
+		}
+	})
+}
+
+// The answer to a look is long on its way, as when another server is slow. The next one is not: no clock was set.
+func TestALookThatTookLongIsNoClockThatWasSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &jumpy{Store: memory.New()}
+		l := candidate(s, 1)
+		said, asked := time.Now(), time.Now()
+		l.Saw(store.ID{9}, said, asked, time.Second)
+		time.Sleep(ttl / 2)
+		said, asked = time.Now(), time.Now()
+		time.Sleep(ttl * 3 / 4)
+		l.Saw(store.ID{9}, said, asked, time.Second)
+		l.back = time.Time{} // so long without an answer is an outage
+		l.Saw(store.ID{9}, time.Now(), time.Now(), time.Second)
+		if !l.back.IsZero() {
+			t.Error("the engine's clock seems to have gone forward")
+		}
+		time.Sleep(time.Second)
+		l.Saw(store.ID{9}, time.Now().Add(ttl), time.Now(), time.Second)
+		if l.back.IsZero() {
+			t.Error("a clock that was set forward went unseen")
 		}
 	})
 }

@@ -30,11 +30,11 @@ func TestWhoSeesAnotherLeadDoesNotCampaign(t *testing.T) {
 		synctest.Wait()
 		asked.Store(0)
 		for range 60 {
-			l.Saw(other, time.Now(), time.Second)
+			l.Saw(other, time.Now(), time.Now(), time.Second)
 			time.Sleep(time.Second)
 		}
 		for range 10 {
-			l.Saw(other, time.Now(), 2*ttl)
+			l.Saw(other, time.Now(), time.Now(), 2*ttl)
 			time.Sleep(2 * ttl)
 		}
 		if n := asked.Load(); n != 0 {
@@ -44,11 +44,11 @@ func TestWhoSeesAnotherLeadDoesNotCampaign(t *testing.T) {
 		if asked.Load() == 0 {
 			t.Error("it does not campaign although nothing is seen any more")
 		}
-		l.Saw(other, time.Now(), time.Second)
+		l.Saw(other, time.Now(), time.Now(), time.Second)
 		if _, err := s.Store.Lead(t.Context(), store.Candidate{ID: other}); err != nil {
 			t.Fatal(err)
 		}
-		l.Saw(store.ID{}, time.Now(), time.Second)
+		l.Saw(store.ID{}, time.Now(), time.Now(), time.Second)
 		synctest.Wait()
 		if l.Term() == 0 {
 			t.Error("it does not lead although nobody was seen to")

@@ -70,7 +70,7 @@ type Leader struct {
 	back  time.Time     // when it did so after an outage; zero: workers have had the time to beat since
 	ahead time.Duration // how far the engine's clock is ahead of this process's
 	told  time.Time     // what the engine's clock said last, to a campaign or a look; zero: it was not asked
-	heard time.Time     // when it said so, by this process's monotonic clock
+	asked time.Time     // when it was asked that, by this process's monotonic clock
 	other time.Time     // when another process was last seen to lead
 	seen  overseen
 
@@ -147,14 +147,14 @@ func (l *Leader) Resign(ctx context.Context) error {
 }
 
 // Saw tells who leads, and the engine's time, by a look at the store that has just been answered. A leader of zero says
-// that nobody may lead, a time of zero that the engine did not say.
+// that nobody may lead, a time of zero that the engine did not say. The look began at asked, by this process's clock.
 // The next look comes after a pause. While another process is seen to lead this one does not campaign, and yet knows
 // when the engine's clock was set forward.
-func (l *Leader) Saw(leader store.ID, now time.Time, pause time.Duration) {
+func (l *Leader) Saw(leader store.ID, now, asked time.Time, pause time.Duration) {
 	l.touch()
 	if !now.IsZero() {
 		l.mu.Lock()
-		l.time(now)
+		l.time(asked, now)
 		l.mu.Unlock()
 	}
 	if !leader.IsZero() && leader != l.o.ID {
@@ -196,7 +196,7 @@ func (l *Leader) campaign(ctx context.Context) (time.Duration, error) {
 	}
 	l.touch()
 	// An answer that took its time makes the engine's clock seem late, not early: no tick comes before its time.
-	l.set(answer.Term, asked.Add(l.o.TTL), answer.Now)
+	l.set(answer.Term, asked, answer.Now)
 	if before != answer.Term && answer.Term != 0 {
 		l.o.Log.Info("lead", "term", answer.Term)
 		for _, chore := range l.loops[1:] {
@@ -217,25 +217,26 @@ func (l *Leader) renewal() time.Duration {
 	return time.Until(l.until) - l.o.TTL*7/12
 }
 
-func (l *Leader) set(term int64, until, now time.Time) {
+func (l *Leader) set(term int64, asked, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.term, l.until = term, until
-	l.time(now)
+	l.term, l.until = term, asked.Add(l.o.TTL)
+	l.time(asked, now)
 }
 
 const graceWords = "nobody is declared dead until every worker has had the time to beat"
 
 // time notes the engine's time. Where that went forward at once, because a clock was set or this machine slept, leases
 // seem over of workers that live: as after an outage they get the time to beat. Terms end by the same clock, so this is
-// known before the next rescue. The caller holds mu.
-func (l *Leader) time(now time.Time) {
-	since := time.Since(l.heard)
+// known before the next rescue. The engine read its clock at some time after it was asked: an answer that was long on its
+// way is no clock that was set. The caller holds mu.
+func (l *Leader) time(asked, now time.Time) {
+	since := time.Since(l.asked)                                                       // at most
 	if by := now.Sub(l.told) - since; !l.told.IsZero() && by > l.o.Outage+since/1000 { // no two clocks go alike
 		l.back = time.Now()
 		l.o.Log.Warn("lead: the database's clock went forward, "+graceWords, "by", by)
 	}
-	l.told, l.heard, l.ahead = now, time.Now(), time.Until(now)
+	l.told, l.asked, l.ahead = now, asked, time.Until(now)
 }
 
 // renewed notes that an engine has renewed a term that it was asked to renew, unless that is over here.
@@ -244,7 +245,7 @@ func (l *Leader) renewed(term int64, asked, now time.Time) {
 	defer l.mu.Unlock()
 	if l.term == term && !now.IsZero() {
 		l.until = asked.Add(l.o.TTL)
-		l.time(now)
+		l.time(asked, now)
 	}
 }
 

@@ -56,10 +56,15 @@ func ask[T any](ctx context.Context, l *ledger, do question[T]) (answer T, err e
 	slow := time.AfterFunc(suspectAfter, l.suspect)
 	defer slow.Stop()
 	answer, err = do(within, engine)
+	return answer, l.meant(ctx, live, err)
+}
+
+// meant is what an engine's error means to whoever asked: within ends when the ledger is away.
+func (l *ledger) meant(ctx, within context.Context, err error) error {
 	switch {
 	case err == nil:
-		return answer, nil
-	case live.Err() != nil && ctx.Err() == nil:
+		return nil
+	case within.Err() != nil && ctx.Err() == nil:
 		err = fmt.Errorf("%w: it went away: %w", store.ErrUnavailable, err)
 	case errors.Is(err, store.ErrSchemaMissing): // it was fenced, or moved
 		l.suspect()
@@ -68,7 +73,7 @@ func ask[T any](ctx context.Context, l *ledger, do question[T]) (answer T, err e
 		l.suspect()
 	}
 	_, name := l.whereabouts()
-	return answer, fmt.Errorf("ledger %s: %w", name, err)
+	return fmt.Errorf("ledger %s: %w", name, err)
 }
 
 // whereabouts are the server and the schema of the ledger, as far as is known.

@@ -29,8 +29,9 @@ type turns struct {
 	some atomic.Uint64
 	now  func() time.Time // nil: the usual clock
 
-	stirred [Most]atomic.Bool  // tasks were seen there since it was last maintained
-	rests   [Most]atomic.Int32 // rounds of maintenance that left it out since
+	heard   [Most]atomic.Uint64 // how often something was heard of it
+	stirred [Most]atomic.Bool   // tasks were seen there since it was last maintained
+	rests   [Most]atomic.Int32  // rounds of maintenance that left it out since
 }
 
 // listen says whether this process hears of a ledger.
@@ -39,8 +40,17 @@ func (t *turns) listen(no int, hears bool) { t.told[no].Store(hears) }
 // heat makes claims begin with a ledger.
 func (t *turns) heat(no int, hot bool) {
 	if hot {
+		t.heard[no].Add(1)
 		t.hot[no].Store(true)
 		t.stirred[no].Store(true)
+	}
+}
+
+// answered notes whether a claim found a ledger to have tasks. What was heard of it since it was asked may be newer.
+func (t *turns) answered(no int, heard uint64, hot bool) {
+	t.hot[no].Store(hot)
+	if t.heard[no].Load() != heard {
+		t.hot[no].Store(true)
 	}
 }
 
@@ -141,15 +151,17 @@ func (s *Store) claim(
 
 // claimAt claims from one ledger, and remembers which of its leases the worker holds.
 func (s *Store) claimAt(ctx context.Context, l *ledger, r store.ClaimRequest) ([]store.Task, error) {
+	heard := s.turns.heard[l.no].Load()
 	got, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
 		return e.Claim(ctx, r)
 	})
-	s.claimed(l, r, got, err)
+	s.claimed(l, r, heard, got, err)
 	return got, err
 }
 
-// claimed takes note of the answer to a claim.
-func (s *Store) claimed(l *ledger, r store.ClaimRequest, got []store.Task, err error) {
+// claimed takes note of the answer to a claim. Heard is how often something was heard of the ledger before it was
+// asked.
+func (s *Store) claimed(l *ledger, r store.ClaimRequest, heard uint64, got []store.Task, err error) {
 	switch {
 	case errors.Is(err, errAway), errors.Is(err, store.ErrWorkerDead):
 		return // it was not asked, or has nothing
@@ -157,7 +169,7 @@ func (s *Store) claimed(l *ledger, r store.ClaimRequest, got []store.Task, err e
 		s.leases.lose(r.Worker, r.Token, l.no)
 		return
 	}
-	s.turns.hot[l.no].Store(len(got) >= r.Limit)
+	s.turns.answered(l.no, heard, len(got) >= r.Limit)
 	if len(got) > 0 {
 		s.turns.stirred[l.no].Store(true)
 	}
@@ -179,14 +191,16 @@ func (s *Store) Exchange(ctx context.Context, o store.Outcome, r store.ClaimRequ
 		return s.apart(ctx, o, r)
 	}
 	l := all[no]
-	x, err = ask(ctx, l, func(ctx context.Context, e *postgres.Store) (store.Exchanged, error) {
-		x := e.Exchange(ctx, o, r)
+	heard := s.turns.heard[no].Load()
+	x, err = ask(ctx, l, func(within context.Context, e *postgres.Store) (store.Exchanged, error) {
+		x := e.Exchange(within, o, r)
+		x.ClaimErr, x.FinishErr = l.meant(ctx, within, x.ClaimErr), l.meant(ctx, within, x.FinishErr)
 		return x, errors.Join(x.ClaimErr, x.FinishErr)
 	})
 	if errors.Is(err, errAway) {
 		return s.apart(ctx, o, r)
 	}
-	s.claimed(l, r, x.Tasks, x.ClaimErr)
+	s.claimed(l, r, heard, x.Tasks, x.ClaimErr)
 	s.tell(ctx, all, []store.ID{o.Task.ID})
 	if x.ClaimErr == nil && len(x.Tasks) == 0 && !r.Again {
 		others := slices.DeleteFunc(s.turns.order(all), func(other *ledger) bool { return other == l })

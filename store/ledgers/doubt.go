@@ -2,6 +2,7 @@ package ledgers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -14,7 +15,8 @@ import (
 // succeeds. When the first ledger is back, whoever leads looks for them there: what it has is
 // there, and what it has not is stored where the letter is. Meanwhile nothing is pruned there.
 
-// writeDoubt puts tasks that a ledger may have stored into a letter in another one.
+// writeDoubt puts tasks that a ledger may have stored into a letter in another one. There is one letter at most: where
+// it may be stored already it is put into no other ledger, and the error says so.
 func writeDoubt(ctx context.Context, all []*ledger, in *ledger, tasks []store.NewTask) error {
 	carrier, err := letter{Tasks: tasks, From: in.no + 1}.carrier()
 	if err != nil {
@@ -22,7 +24,8 @@ func writeDoubt(ctx context.Context, all []*ledger, in *ledger, tasks []store.Ne
 	}
 	err = errAway
 	for k := range all[1:] {
-		if _, err = enqueueAt(ctx, all[(in.no+1+k)%len(all)], []store.NewTask{carrier}); err == nil {
+		_, err = enqueueAt(ctx, all[(in.no+1+k)%len(all)], []store.NewTask{carrier})
+		if !errors.Is(err, store.ErrNotCommitted) {
 			break
 		}
 	}

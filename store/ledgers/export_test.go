@@ -154,3 +154,32 @@ func Deafen(s *Store) {
 	}
 	s.turns.cold.Store(s.turns.clock().UnixNano())
 }
+
+// WriteLetters stores tasks in a ledger as a process does that dies then: those with keys of other ledgers in letters.
+func WriteLetters(ctx context.Context, s *Store, no int, tasks ...store.NewTask) error {
+	all := *s.all.Load()
+	tasks, sent, err := s.wrapUp(len(all), no, tasks)
+	if err != nil {
+		return err
+	}
+	heard := make([][]postgres.Elsewhere, len(all))
+	if heard[no], err = s.heardBefore(ctx, all, no, tasks, nil, sent); err != nil {
+		return err
+	}
+	if err := s.hear(ctx, all, heard); err != nil {
+		return err
+	}
+	_, err = enqueueAt(ctx, all[no], tasks)
+	return err
+}
+
+// Lose has a ledger be away until it is probed.
+func Lose(s *Store, no int) { (*s.all.Load())[no].lost(store.ErrUnavailable) }
+
+// CountIn counts tasks in a ledger.
+func CountIn(ctx context.Context, s *Store, no int, f store.Filter) (int, error) {
+	found, err := ask(ctx, (*s.all.Load())[no], func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
+		return e.List(ctx, f)
+	})
+	return len(found), err
+}

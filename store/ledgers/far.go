@@ -33,8 +33,8 @@ type far struct {
 	silent bits              // those of which that is not known
 	after  [Most]store.ID    // where the next look at each goes on
 	began  bool
-	mail   map[store.ID]bool // letters that the last look has seen
-	missed missed            // tasks that the last looks have not found
+	mail   [Most]map[store.ID]posted // letters that the last look at each has seen
+	missed missed                    // tasks that the last looks have not found
 
 	floors map[store.ID]int64 // of letters in doubt: where the other ledger's transactions were
 	doubts bits               // ledgers that tasks in such letters may be stored in
@@ -116,18 +116,18 @@ func (s *Store) tell(ctx context.Context, all []*ledger, ids []store.ID) {
 	for id := range wanted {
 		known = append(known, postgres.Elsewhere{ID: id, State: store.Pending})
 	}
-	_, _ = s.findOut(ctx, all, known, func(id store.ID, no int) bool { return wanted[id].has(no) }, nil)
+	_, _ = s.findOut(ctx, all, known, func(id store.ID, no int) bool { return wanted[id].has(no) }, mail{})
 }
 
 // findOut asks what has become of tasks, and lets those ledgers hear of what is new that need
 // them. Those in letters are on their way. It returns how many news there were.
 func (s *Store) findOut(
 	ctx context.Context, all []*ledger, known []postgres.Elsewhere, needs func(id store.ID, no int) bool,
-	letters map[store.ID]bool,
+	post mail,
 ) (news int, err error) {
 	var ids []store.ID
 	for _, e := range known {
-		if !letters[e.ID] {
+		if !post.tasks[e.ID] {
 			ids = append(ids, e.ID)
 		}
 	}
@@ -141,8 +141,8 @@ func (s *Store) findOut(
 	var ended []store.ID
 	for _, e := range known {
 		at, found := spots[e.ID]
-		if letters[e.ID] || !found && (err != nil || e.Announced || s.comesApart && !gone[e.ID]) {
-			continue // a ledger that is away may have it, or a transaction that has not committed
+		if post.tasks[e.ID] || !found && (err != nil || post.unread || e.Announced || s.comesApart && !gone[e.ID]) {
+			continue // a ledger that is away may have it, or a letter, or a transaction that has not committed
 		}
 		if !found && e.State.Finished() {
 			continue // it ended as was heard, and was deleted since
@@ -194,16 +194,13 @@ func (s *Store) lookAcross(ctx context.Context, all []*ledger, always bool) (new
 		}
 		return postgres.NeedsOf(ctx, on, from, farPage, letters)
 	})
-	mail, by := map[store.ID]bool{}, map[store.ID]bits{}
+	post, by := mail{tasks: map[store.ID]bool{}}, map[store.ID]bits{}
 	s.far.noDoubts()
 	var known []postgres.Elsewhere
 	for no, l := range all {
+		post.unread = post.unread || errs[no] != nil
 		if needs[no].Mail {
-			part, failed := s.forward(ctx, all, l)
-			errs[no] = errors.Join(errs[no], failed)
-			for _, id := range part {
-				mail[id] = true
-			}
+			errs[no] = errors.Join(errs[no], s.forward(ctx, all, l, &post))
 		}
 		for _, e := range needs[no].Of {
 			by[e.ID] |= 1 << no
@@ -211,7 +208,7 @@ func (s *Store) lookAcross(ctx context.Context, all []*ledger, always bool) (new
 		}
 		s.far.looked(no, needs[no].Of, needs[no].Mail, errs[no])
 	}
-	news, failed := s.findOut(ctx, all, known, func(id store.ID, no int) bool { return by[id].has(no) }, mail)
+	news, failed := s.findOut(ctx, all, known, func(id store.ID, no int) bool { return by[id].has(no) }, post)
 	return news, errors.Join(failed, errors.Join(errs...))
 }
 
@@ -234,6 +231,9 @@ func (f *far) looked(no int, needed []postgres.Elsewhere, mail bool, err error) 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err != nil {
+		if mail {
+			f.needs |= 1 << no // some may not have been read
+		}
 		f.silent |= f.needs & (1 << no)
 		return
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/ledgers"
@@ -326,5 +328,49 @@ func TestAnEnqueueWhoseServerFallsSilentIsStoredOnce(t *testing.T) {
 		if task.ID != stored && task.ID != missing {
 			t.Errorf("claimed %v", task.ID)
 		}
+	}
+}
+
+// Where it cannot be told whether the letter is stored there is no second one, which would have the tasks run twice.
+func TestALetterIsWrittenToOneLedger(t *testing.T) {
+	dsn := three.DSN(t)
+	s := open(t, dsn)
+	ctx := context.Background()
+	if _, err := ledgers.Doubt(ctx, s, 0, false); err != nil { // the statement is prepared
+		t.Fatal(err)
+	}
+	c, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(ctx)
+	tx, err := c.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(ctx, "lock table tusk_1_of_3.waiting"); err != nil {
+		t.Fatal(err)
+	}
+	said := make(chan error, 1)
+	go func() {
+		_, err := ledgers.Doubt(ctx, s, 0, false)
+		said <- err
+	}()
+	eventually(t, "the letter is being stored", func() bool {
+		var waits bool
+		err := ledgers.Pool(s).QueryRow(ctx, `select exists (select from pg_stat_activity
+			where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waits)
+		return err == nil && waits
+	})
+	ledgers.Lose(s, 1)
+	if err := <-said; err == nil || errors.Is(err, store.ErrNotCommitted) {
+		t.Errorf("the caller is told %v", err)
+	}
+	if err := tx.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	second := store.Filter{Queues: []string{"tusk.letters"}}
+	if n, err := ledgers.CountIn(ctx, s, 2, second); err != nil || n > 0 {
+		t.Errorf("another ledger has the letter, too: %d, %v", n, err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 // outcome that brings it, or a record. Then a letter is stored in its place, in the same
 // transaction: a task that nobody claims, and whose args are the task that is meant. Once the
 // letter is there, its task is delivered where it belongs, and the letter is deleted. The
-// ledger that takes a letter's task in remembers that for a day, so it does so once.
+// ledger that takes a letter's task in remembers that for a week, so it does so once.
 
 // letters is the queue of letters. They wait for ever.
 const letters = "tusk.letters"
@@ -68,30 +68,28 @@ type doubted struct {
 	letter
 }
 
-func open(mail []store.Task) (o opened, err error) {
-	byTask := map[store.ID]store.ID{}
-	for i := range mail {
-		var l letter
-		if err := json.Unmarshal(mail[i].Args, &l); err != nil {
-			return o, fmt.Errorf("letter %v: %w", mail[i].ID, err)
-		}
-		if l.From > 0 {
-			o.doubted = append(o.doubted, doubted{mail[i].ID, l})
-			continue
-		}
-		if len(l.Back) > 0 {
-			o.back = append(o.back, back{mail[i].ID, l})
-		}
-		for _, n := range l.Tasks {
-			byTask[n.ID] = mail[i].ID
-			o.tasks = append(o.tasks, n)
-		}
+// read is the letter that a task carries.
+func read(mail *store.Task) (l letter, err error) {
+	if err := json.Unmarshal(mail.Args, &l); err != nil {
+		return l, fmt.Errorf("letter %v cannot be read, so what is in it is not known: %w", mail.ID, err)
 	}
-	slices.SortFunc(o.tasks, func(a, b store.NewTask) int { return compareIDs(a.ID, b.ID) })
-	for i := range o.tasks {
-		o.ids = append(o.ids, byTask[o.tasks[i].ID])
+	return l, nil
+}
+
+// add adds a letter.
+func (o *opened) add(id store.ID, l letter) {
+	if l.From > 0 {
+		o.doubted = append(o.doubted, doubted{id, l})
+		return
 	}
-	return o, nil
+	if len(l.Back) > 0 {
+		o.back = append(o.back, back{id, l})
+	}
+	for _, n := range l.Tasks {
+		after := func(t store.NewTask, id store.ID) int { return compareIDs(t.ID, id) }
+		at, _ := slices.BinarySearchFunc(o.tasks, n.ID, after)
+		o.tasks, o.ids = slices.Insert(o.tasks, at, n), slices.Insert(o.ids, at, id)
+	}
 }
 
 // sendAll delivers letters that were just stored in a ledger, those of them that are there,
@@ -105,29 +103,84 @@ func (s *Store) sendAll(
 	if err != nil {
 		return nil, err
 	}
-	o, err := open(mail)
-	if err != nil {
-		return nil, err
+	var o opened
+	waiting := map[store.ID]bool{}
+	for i := range mail {
+		l, failed := read(&mail[i])
+		if failed != nil {
+			err = errors.Join(err, failed)
+			continue
+		}
+		o.add(mail[i].ID, l)
+		for j := range l.Tasks {
+			waiting[l.Tasks[j].ID] = true
+		}
 	}
-	return s.send(ctx, all, from, o)
+	answer, failed := s.send(ctx, all, from, o, waiting)
+	return answer, errors.Join(err, failed)
 }
 
-// send delivers letters, and deletes those that it could deliver.
+// send delivers letters, and deletes those that it could deliver. Waiting are the tasks in these and in other letters:
+// none is delivered before what it needs, which would count as deleted. Where one letter may keep the others from being
+// delivered, each is sent alone.
 func (s *Store) send(
-	ctx context.Context, all []*ledger, from *ledger, o opened,
+	ctx context.Context, all []*ledger, from *ledger, o opened, waiting map[store.ID]bool,
 ) (map[store.ID]store.Enqueued, error) {
+	answer, left := map[store.ID]store.Enqueued{}, o.ready(waiting)
+	apart, err := s.sendTogether(ctx, all, from, left, answer)
+	forgetAll(waiting, answer)
+	if !apart || len(left.ids) < 2 {
+		return answer, err
+	}
+	err = nil
+	for i := range left.ids {
+		if _, is := answer[left.tasks[i].ID]; is || ctx.Err() != nil {
+			continue
+		}
+		one := (&opened{ids: left.ids[i : i+1], tasks: left.tasks[i : i+1]}).ready(waiting)
+		if _, failed := s.sendTogether(ctx, all, from, one, answer); failed != nil && err == nil {
+			err = failed
+		}
+		forgetAll(waiting, answer)
+	}
+	return answer, errors.Join(err, ctx.Err())
+}
+
+func forgetAll(waiting map[store.ID]bool, delivered map[store.ID]store.Enqueued) {
+	for id := range delivered {
+		delete(waiting, id)
+	}
+}
+
+// ready are those of the letters whose tasks need none that wait in others.
+func (o *opened) ready(waiting map[store.ID]bool) (some opened) {
+	own := map[store.ID]bool{}
+	for i := range o.tasks {
+		n := &o.tasks[i]
+		if !slices.ContainsFunc(n.Needs, func(n store.Need) bool { return waiting[n.Task] && !own[n.Task] }) {
+			own[n.ID] = true
+			some.ids, some.tasks = append(some.ids, o.ids[i]), append(some.tasks, *n)
+		}
+	}
+	return some
+}
+
+// sendTogether is send for letters as one. It adds to the answer what became of the tasks that are delivered. Apart:
+// others may be delivered if they are sent alone.
+func (s *Store) sendTogether(
+	ctx context.Context, all []*ledger, from *ledger, o opened, answer map[store.ID]store.Enqueued,
+) (apart bool, err error) {
 	if len(o.tasks) == 0 {
-		return nil, nil
+		return false, nil
 	}
 	places, err := s.placesOf(ctx, all, o.tasks)
 	if err != nil {
-		return nil, err
+		return true, err
 	}
 	if err := s.hear(ctx, all, places.far); err != nil {
-		return nil, err
+		return true, err
 	}
 	results, done, failed := enqueueApart(ctx, all, places, o.tasks, (*postgres.Store).Deliver)
-	answer := map[store.ID]store.Enqueued{}
 	var gone []store.ID
 	for i, is := range done {
 		if is {
@@ -135,7 +188,7 @@ func (s *Store) send(
 			gone = append(gone, o.ids[i])
 		}
 	}
-	return answer, errors.Join(failed, throwAway(ctx, from, gone))
+	return failed != nil && places.rounds() > 1, errors.Join(failed, throwAway(ctx, from, gone))
 }
 
 // throwAway deletes letters.
@@ -147,55 +200,6 @@ func throwAway(ctx context.Context, from *ledger, ids []store.ID) (failed error)
 		failed = errors.Join(failed, err)
 	}
 	return failed
-}
-
-// forward delivers the letters of a ledger that were there at the last look already: whoever
-// wrote the others is just delivering them. It returns the tasks in all of them.
-func (s *Store) forward(ctx context.Context, all []*ledger, from *ledger) ([]store.ID, error) {
-	mail, err := ask(ctx, from, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
-		return e.List(ctx, store.Filter{Queues: []string{letters}, Limit: store.MaxPage})
-	})
-	if err != nil {
-		return nil, err
-	}
-	o, err := open(mail)
-	if err != nil {
-		return nil, err
-	}
-	var old opened
-	tasks := make([]store.ID, len(o.tasks))
-	for i := range o.tasks {
-		if tasks[i] = o.tasks[i].ID; s.far.seen(o.ids[i]) {
-			old.ids, old.tasks = append(old.ids, o.ids[i]), append(old.tasks, o.tasks[i])
-		}
-	}
-	_, err = s.send(ctx, all, from, old)
-	for _, b := range o.back {
-		for i := range b.Back {
-			tasks = append(tasks, b.Back[i].ID)
-		}
-		if s.far.seen(b.id) {
-			err = errors.Join(err, s.sendBack(ctx, all, from, b))
-		}
-	}
-	for i := range o.doubted {
-		err = errors.Join(err, s.resolve(ctx, all, from, &o.doubted[i]))
-	}
-	return tasks, err
-}
-
-// seen reports whether a letter was there before.
-func (f *far) seen(letter store.ID) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.mail[letter] {
-		return true
-	}
-	if f.mail == nil || len(f.mail) > farMost {
-		f.mail = map[store.ID]bool{}
-	}
-	f.mail[letter] = true
-	return false
 }
 
 // wrapUp puts letters in place of those tasks that may not live in a ledger. It returns the

@@ -333,3 +333,24 @@ func TestAnOldCopyIsNotUsed(t *testing.T) {
 		t.Errorf("%q, %v", warnings, err)
 	}
 }
+
+// A worker of one slot comes while its ledger is fenced: both halves of its call say that it is away.
+func TestAnExchangeWithAFencedLedger(t *testing.T) {
+	dsn := three.DSN(t)
+	s, other := open(t, dsn), open(t, dsn)
+	ctx := context.Background()
+	w := worker(t, s)
+	add(t, s, keyedInto(s, 1, nil))
+	task := claim(t, s, w, 1)[0]
+	if err := other.Fence(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	r := store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()}
+	x := s.Exchange(ctx, store.Outcome{Task: &task, State: store.Completed, Attempt: 1}, r)
+	if !errors.Is(x.FinishErr, store.ErrUnavailable) {
+		t.Errorf("the outcome: %v", x.FinishErr)
+	}
+	if x.ClaimErr != nil && !errors.Is(x.ClaimErr, store.ErrUnavailable) {
+		t.Errorf("the claim: %v", x.ClaimErr)
+	}
+}

@@ -25,3 +25,18 @@ func TestAQuietLedgerIsMaintainedInOneRoundOfThree(t *testing.T) {
 		t.Errorf("left out once tasks were seen: %v, want %v", got, want)
 	}
 }
+
+// A ledger is asked, and gets a task before the answer arrives that it has none.
+func TestAnOldAnswerDoesNotCoolALedger(t *testing.T) {
+	var busy turns
+	heard := busy.heard[0].Load()
+	busy.heat(0, true)
+	busy.answered(0, heard, false)
+	if !busy.hot[0].Load() {
+		t.Error("what was heard of it is forgotten")
+	}
+	busy.answered(0, busy.heard[0].Load(), false)
+	if busy.hot[0].Load() {
+		t.Error("it stays hot although it is empty")
+	}
+}

@@ -88,7 +88,7 @@ func NeedsOf(ctx context.Context, all []*Store, after []store.ID, limit int, que
 }
 
 // Deliver stores tasks that another ledger sends, but for those that it has sent before, of
-// which it says nothing. It may be repeated for a day. A task whose key a user's transaction holds is
+// which it says nothing. It may be repeated for a week. A task whose key a user's transaction holds is
 // waited for a tenth of a second, and keeps no other from being stored; the error says so.
 func (s *Store) Deliver(ctx context.Context, tasks []store.NewTask) (results []store.Enqueued, err error) {
 	err = s.repeat(ctx, func() error {

@@ -81,7 +81,7 @@ func (s *Store) RestoreWith(
 	return version, exist, err
 }
 
-// Redeliver restores tasks that another ledger sends in a letter, unless it has done so in the last day.
+// Redeliver restores tasks that another ledger sends in a letter, unless it has done so in the last week.
 func (s *Store) Redeliver(ctx context.Context, letter store.ID, tasks []store.Task) error {
 	_, err := s.putBack(ctx, tasks, surveyOf(nil), func(tx pgx.Tx) (bool, error) {
 		fresh, _, err := s.undelivered(ctx, tx, []store.NewTask{{ID: letter}})

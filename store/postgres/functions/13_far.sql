@@ -55,14 +55,15 @@ begin
     or exists (select from tusk.waiting w where w.lane = _letters and w.state = 1 and w.line is null);
 end $$;
 
--- Records the tasks that another ledger sends, and returns those that are new here.
+-- Records the tasks that another ledger sends, and returns those that are new here. A server that has sent some and
+-- died before it knew may be back within a week, and sends them again.
 create function tusk_fn.deliver(_ids uuid[]) returns setof uuid language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 begin
   delete from tusk.delivered d
   where d.ctid = any(array(
-    select x.ctid from tusk.delivered x where x.at < clock_timestamp() - interval '1 day'
+    select x.ctid from tusk.delivered x where x.at < clock_timestamp() - interval '7 days'
     order by x.at limit 1000 for update skip locked));
   return query insert into tusk.delivered (id) select u.id from unnest(_ids) u(id) order by u.id
     on conflict do nothing returning delivered.id;

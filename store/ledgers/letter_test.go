@@ -1,0 +1,180 @@
+package ledgers_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/ledgers"
+)
+
+// keyedInto makes a task whose key is in a ledger.
+func keyedInto(s *ledgers.Store, no int, change func(*store.NewTask)) store.NewTask {
+	for {
+		n := newTask(change)
+		if n.Key = n.ID.String(); ledgers.PlaceOf(s, &n) == no {
+			return n
+		}
+	}
+}
+
+// More letters wait than a page has. A task that needs one of the oldest letter goes on waiting, and all come.
+func TestMoreLettersThanAPage(t *testing.T) {
+	dsn := three.DSN(t)
+	s, leader := open(t, dsn), open(t, dsn)
+	ctx := context.Background()
+	term := lead(t, leader)
+	parent := keyedInto(s, 1, nil)
+	child := newTask(needs(store.CancelOnFailure, parent.ID))
+	if err := ledgers.WriteLetters(ctx, s, 0, parent, child); err != nil {
+		t.Fatal(err)
+	}
+	var more []store.NewTask
+	for range store.MaxPage {
+		more = append(more, keyedInto(s, 2, nil))
+	}
+	if err := ledgers.WriteLetters(ctx, s, 0, more...); err != nil {
+		t.Fatal(err)
+	}
+	for look := range 3 {
+		if _, err := leader.Admit(ctx, term, 1000); err != nil {
+			t.Fatal(err)
+		}
+		if got := stateOf(t, s, child.ID); got != store.Pending {
+			t.Fatalf("after look %d, while what it needs is in a letter or waits, the child is %v", look, got)
+		}
+	}
+	if got := stateOf(t, s, parent.ID); got != store.Available {
+		t.Errorf("the oldest letter's task is %v", got)
+	}
+	if left, err := s.List(ctx, store.Filter{Queues: []string{"tusk.letters"}, NoArgs: true}); err != nil || len(left) > 0 {
+		t.Errorf("%d letters are left, %v", len(left), err)
+	}
+}
+
+// A letter that nobody can read is named, and holds up no other.
+func TestALetterThatCannotBeReadHoldsUpNoOther(t *testing.T) {
+	s := open(t, three.DSN(t))
+	ctx := context.Background()
+	term := lead(t, s)
+	late := keyedInto(s, 1, nil)
+	if err := ledgers.WriteLetters(ctx, s, 0, late); err != nil {
+		t.Fatal(err)
+	}
+	broken := newTask(func(n *store.NewTask) {
+		n.Queue, n.Key, n.Args, n.Delay = "tusk.letters", store.ScheduleKeys+"home", []byte(`[]`), time.Hour
+	})
+	add(t, s, broken)
+	var err error
+	for range 2 {
+		_, err = s.Admit(ctx, term, 1000)
+	}
+	if err == nil || !strings.Contains(err.Error(), broken.ID.String()) {
+		t.Errorf("the letter is not named: %v", err)
+	}
+	if got := stateOf(t, s, late.ID); got != store.Available {
+		t.Errorf("the other letter's task is %v", got)
+	}
+}
+
+// A letter whose task needs one of a server that is away holds up no other.
+func TestALetterThatWaitsHoldsUpNoOther(t *testing.T) {
+	all, dsns := servers(t, 2)
+	if err := divide(4, dsns...); err != nil { // ledgers 0 and 1 on the first, 2 and 3 on the second
+		t.Fatal(err)
+	}
+	s := open(t, dsns...)
+	ctx := context.Background()
+	term := lead(t, s)
+	parent := keyedInto(s, 2, nil)
+	add(t, s, parent)
+	waits, goes := keyedInto(s, 1, needs(store.CancelOnFailure, parent.ID)), keyedInto(s, 1, nil)
+	after := keyedInto(s, 1, needs(store.CancelOnFailure, waits.ID))
+	if err := ledgers.WriteLetters(ctx, s, 0, waits, goes, after); err != nil {
+		t.Fatal(err)
+	}
+	if err := all[1].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the death of the server is seen", func() bool {
+		_, err := s.Count(ctx)
+		return errors.Is(err, store.ErrUnavailable)
+	})
+	there := func(id store.ID) bool {
+		found, err := s.List(ctx, store.Filter{IDs: []store.ID{id}})
+		return err == nil && len(found) == 1
+	}
+	eventually(t, "the other letter is delivered", func() bool {
+		if _, err := s.Admit(ctx, term, 1000); err != nil {
+			t.Fatal(err)
+		}
+		return there(goes.ID)
+	})
+	if err := all[1].Run(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all letters are delivered", func() bool {
+		_, err := s.Admit(ctx, term, 1000)
+		return err == nil && there(waits.ID) && there(after.ID)
+	})
+	for _, id := range []store.ID{waits.ID, after.ID} {
+		if got := stateOf(t, s, id); got != store.Pending {
+			t.Errorf("a task whose need has not ended is %v", got)
+		}
+	}
+}
+
+// A server that died while it delivered a letter is back after days, and the letter's task has run meanwhile.
+func TestALetterThatIsSentAgainAfterDays(t *testing.T) {
+	s := open(t, three.DSN(t))
+	ctx := context.Background()
+	term := lead(t, s)
+	n := keyedInto(s, 1, nil)
+	deliver := func() {
+		if err := ledgers.WriteLetters(ctx, s, 0, n); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, err := s.Admit(ctx, term, 1000); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	deliver()
+	w := worker(t, s)
+	task := claim(t, s, w, 1)[0]
+	finish(t, s, store.Outcome{Task: &task, State: store.Completed, Attempt: 1})
+	if _, err := ledgers.Pool(s).Exec(ctx, "update tusk_1_of_3.delivered set at = at - interval '6 days'"); err != nil {
+		t.Fatal(err)
+	}
+	deliver()
+	if again := claim(t, s, w, 1); len(again) > 0 {
+		t.Errorf("it runs again: %+v", again)
+	}
+}
+
+// A task that need not be kept was stored, and has run, before the letter that asks whether it was is looked at.
+func TestATaskThatNeedNotBeKeptIsFoundByItsLetter(t *testing.T) {
+	s := open(t, three.DSN(t))
+	ctx := context.Background()
+	term := lead(t, s)
+	if _, err := ledgers.Doubt(ctx, s, 1, true); err != nil {
+		t.Fatal(err)
+	}
+	w := worker(t, s)
+	task := claim(t, s, w, 1)[0]
+	finish(t, s, store.Outcome{Task: &task, State: store.Completed, Attempt: 1, Forget: true})
+	eventually(t, "the letter is resolved", func() bool {
+		if _, err := s.Admit(ctx, term, 1000); err != nil {
+			t.Fatal(err)
+		}
+		left, err := s.List(ctx, store.Filter{Queues: []string{"tusk.letters"}})
+		return err == nil && len(left) == 0
+	})
+	if again := claim(t, s, w, 1); len(again) > 0 {
+		t.Errorf("it runs again: %+v", again)
+	}
+}
