@@ -1,9 +1,14 @@
 package tusk
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/internal/words"
 )
 
 // Backoff is how long to wait before the next attempt of a failed task. It is stored with the task. The zero value
@@ -26,4 +31,47 @@ func LinearBackoff(step time.Duration) Backoff {
 // to 1), is subtracted from each delay so that tasks that failed together are not retried together.
 func ExponentialBackoff(base, max time.Duration, jitter float64) Backoff {
 	return Backoff{Shape: lifecycle.Exponential, Base: base, Max: max, Jitter: jitter}
+}
+
+const backoffForm = "constant:5s, linear:5m or exponential:BASE[:MAX[:JITTER]]"
+
+// ParseBackoff parses the text form of a backoff: constant:5s, linear:5m or exponential:BASE[:MAX[:JITTER]].
+func ParseBackoff(text string) (Backoff, error) {
+	wrong := func(why string) (Backoff, error) {
+		return Backoff{}, invalid("backoff", "invalid_backoff", "%swant %s", why, backoffForm)
+	}
+	parts := strings.Split(text, ":")
+	if len(parts) < 2 || len(parts) > 4 {
+		return wrong("")
+	}
+	base, err := duration.Parse(parts[1])
+	if err != nil || base == 0 {
+		return wrong("the base must be a duration above 0: ")
+	}
+	var b Backoff
+	switch parts[0] {
+	case "constant":
+		b = ConstantBackoff(base)
+	case "linear":
+		b = LinearBackoff(base)
+	case "exponential":
+		b = ExponentialBackoff(base, max(base, 24*time.Hour), 0.2)
+	default:
+		why := fmt.Sprintf("unknown shape %q", cutText(parts[0]))
+		if hint := words.DidYouMean(parts[0], []string{"constant", "linear", "exponential"}); hint != "" {
+			why += "; " + hint
+		}
+		return wrong(why + ": ")
+	}
+	if len(parts) > 2 {
+		if b.Max, err = duration.Parse(parts[2]); err != nil || b.Max == 0 {
+			return wrong("the maximum must be a duration above 0: ")
+		}
+	}
+	if len(parts) > 3 {
+		if b.Jitter, err = strconv.ParseFloat(parts[3], 64); err != nil || !(b.Jitter >= 0 && b.Jitter <= 1) {
+			return wrong("the jitter must be a share from 0 to 1: ")
+		}
+	}
+	return b, validateBackoff(b)
 }

@@ -108,3 +108,13 @@ func ExampleParseWorkflow() {
 	fmt.Println(len(run.Tasks), n, err)
 	// Output: 2 2 <nil>
 }
+
+func ExampleParseBackoff() {
+	b, err := tusk.ParseBackoff("exponential:5s:1h")
+	fmt.Println(b.Shape, b.Base, b.Max, err)
+	_, err = tusk.ParseBackoff("exponential:1h:5s")
+	fmt.Println(err)
+	// Output:
+	// exponential 5s 1h0m0s <nil>
+	// backoff: has the base 1h above its max 5s: exchange them, or leave the max out
+}

@@ -1,13 +1,14 @@
 package tusk
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/form"
 	"github.com/tuskqueue/tusk/internal/lifecycle"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -40,12 +41,54 @@ type PipelineStage struct {
 	Weight       int           `json:"weight,omitempty"`
 }
 
-// StageBackoff is the JSON form of a Backoff.
+// StageBackoff is the JSON form of a Backoff. JSON may contain the text that ParseBackoff reads instead.
 type StageBackoff struct {
 	Shape  string       `json:"shape,omitempty"` // constant, linear or exponential
 	Base   durationText `json:"base,omitempty"`
 	Max    durationText `json:"max,omitempty"`
 	Jitter float64      `json:"jitter,omitempty"` // 0 to 1
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (b *StageBackoff) UnmarshalJSON(text []byte) error {
+	if text[0] == '{' {
+		type members StageBackoff
+		return json.Unmarshal(text, (*members)(b))
+	}
+	var short string
+	if err := json.Unmarshal(text, &short); err != nil {
+		return fmt.Errorf("is %s: want %s, or an object with shape, base, max and jitter", cutText(string(text)),
+			backoffForm)
+	}
+	parsed, err := ParseBackoff(short)
+	if bad := (*InvalidError)(nil); errors.As(err, &bad) {
+		return errors.New(bad.Text) // whoever reads the whole names the place
+	}
+	*b = backoffJSON(parsed)
+	return err
+}
+
+func backoffJSON(b Backoff) StageBackoff {
+	return StageBackoff{Shape: string(b.Shape), Base: textOf(b.Base), Max: textOf(b.Max), Jitter: b.Jitter}
+}
+
+// into is the durations of a backoff that are still to be parsed; the rest is there at once.
+func (b *StageBackoff) into(to *Backoff, texts durationTexts) {
+	if b != nil {
+		to.Shape, to.Jitter = lifecycle.Shape(b.Shape), b.Jitter
+		texts["base"], texts["max"] = durationField{b.Base, &to.Base}, durationField{b.Max, &to.Max}
+	}
+}
+
+// readForm reads a document of JSON; the error names the place of a mistake.
+func readForm(what string, text []byte, into any) error {
+	var wrong *form.Error
+	if err := form.Read(text, into); errors.As(err, &wrong) {
+		return &InvalidError{cmp.Or(wrong.Place, what), wrong.Code, wrong.Text}
+	} else if err != nil {
+		return invalid(what, "invalid_json", "%v", err)
+	}
+	return nil
 }
 
 // ParsePipeline parses a pipeline from JSON: {"stages":[{"name":"fetch"},{"name":"parse",…},…]}.
@@ -55,13 +98,8 @@ func ParsePipeline(name string, text []byte) (*Pipeline, error) {
 	var doc struct {
 		Stages []PipelineStage `json:"stages"`
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&doc); err != nil {
-		return nil, invalid("pipeline", "invalid_json", "%v", err)
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, invalid("pipeline", "invalid_json", "has more after the first JSON value")
+	if err := readForm("pipeline", text, &doc); err != nil {
+		return nil, err
 	}
 	return pipelineOf(name, doc.Stages)
 }
@@ -103,24 +141,22 @@ func (s *PipelineStage) options() (*Options, error) {
 		MaxAttempts: s.MaxAttempts, Weight: s.Weight}
 	texts := durationTexts{"timeout": {s.Timeout, &o.Timeout}, "stall_timeout": {s.StallTimeout, &o.StallTimeout},
 		"deadline_in": {s.DeadlineIn, &o.DeadlineIn}}
-	if b := s.Backoff; b != nil {
-		o.Backoff.Shape, o.Backoff.Jitter = lifecycle.Shape(b.Shape), b.Jitter
-		texts["base"], texts["max"] = durationField{b.Base, &o.Backoff.Base}, durationField{b.Max, &o.Backoff.Max}
-	}
+	s.Backoff.into(&o.Backoff, texts)
 	return o, texts.parse()
 }
 
 // stage returns the JSON form of a stage.
 func (p *Pipeline) stage(s pipelineStage) PipelineStage {
 	o := s.options
-	form := PipelineStage{Name: s.name, Kind: p.kind(s.name), Queue: o.Queue, Tenant: o.Tenant, Partition: o.Partition,
+	out := PipelineStage{Name: s.name, Kind: p.kind(s.name), Queue: o.Queue, Tenant: o.Tenant, Partition: o.Partition,
 		Priority: o.Priority, Tags: o.Tags,
 		MaxAttempts: o.MaxAttempts, Timeout: textOf(o.Timeout), StallTimeout: textOf(o.StallTimeout),
 		DeadlineIn: textOf(o.DeadlineIn), Weight: o.Weight}
 	if b := o.Backoff; b != (Backoff{}) {
-		form.Backoff = &StageBackoff{Shape: string(b.Shape), Base: textOf(b.Base), Max: textOf(b.Max), Jitter: b.Jitter}
+		backoff := backoffJSON(b)
+		out.Backoff = &backoff
 	}
-	return form
+	return out
 }
 
 func (p *Pipeline) encode() ([]byte, error) {

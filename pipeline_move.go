@@ -50,28 +50,11 @@ func WithPipeline() HandlerOption {
 // forward returns the task that follows a completed one: that of the next stage, or of the stage that end, a GoTo,
 // names. It returns nil if the task does not belong to a stage or belongs to the last one.
 func (c *Client) forward(ctx context.Context, t *TaskInfo, output json.RawMessage, end error) ([]store.NewTask, error) {
-	p, stage, err := c.pipelines.find(ctx, c, t.Kind)
-	if err != nil {
+	p, stage, err := c.follows(ctx, t.Kind, end)
+	if errors.Is(err, ErrInvalid) {
+		return nil, Discard(err)
+	} else if err != nil || p == nil {
 		return nil, err
-	}
-	jump := new(goTo)
-	jumps := errors.As(end, &jump)
-	switch {
-	case p == nil && jumps:
-		return nil, Discard(fmt.Errorf("%s is no stage of a pipeline that the database knows: it cannot go to %q", t.Kind,
-			jump.stage))
-	case p == nil:
-		return nil, nil
-	case jumps && jump.stage == "":
-		return nil, nil
-	case jumps:
-		if stage = p.index(jump.stage); stage < 0 {
-			return nil, Discard(p.mustHave(jump.stage))
-		}
-	default:
-		if stage++; stage == len(p.stages) {
-			return nil, nil
-		}
 	}
 	if len(output) == 0 {
 		output = json.RawMessage("{}")
@@ -81,6 +64,29 @@ func (c *Client) forward(ctx context.Context, t *TaskInfo, output json.RawMessag
 		input = content
 	}
 	return c.moveOn(ctx, t, stageArgs{pipeline: p, stage: stage, input: input})
+}
+
+// follows returns the stage that a completed task of a kind goes on to, and its pipeline; nil if there is none. The
+// error is an *InvalidError if the end is a GoTo that the kind cannot follow.
+func (c *Client) follows(ctx context.Context, kind string, end error) (*Pipeline, int, error) {
+	p, stage, err := c.pipelines.find(ctx, c, kind)
+	if err != nil {
+		return nil, 0, err
+	}
+	jump := new(goTo)
+	jumps := errors.As(end, &jump)
+	switch {
+	case p == nil && jumps:
+		return nil, 0, invalid("go_to", "no_pipeline",
+			"%s is no stage of a pipeline that the database knows: it cannot go to %q", kind, cutText(jump.stage))
+	case p == nil, jumps && jump.stage == "":
+		return nil, 0, nil
+	case jumps:
+		return p, p.index(jump.stage), p.mustHave(jump.stage)
+	case stage+1 == len(p.stages):
+		return nil, 0, nil
+	}
+	return p, stage + 1, nil
 }
 
 // moveOn creates the task of the next stage, to be enqueued when t completes. It belongs to the same run and

@@ -89,9 +89,16 @@ func TestStagesInAnyLanguage(t *testing.T) {
 			t.Errorf("%+v", run)
 		}
 		id = s.enqueue(p.StartAt("parse", 1), nil)
-		finish(tusk.Verdict{Receipt: pull("ingest.parse").Receipt, Output: json.RawMessage(`"kept"`),
-			Err: tusk.GoTo("nowhere")})
-		s.hasNoStage(id, `"kept"`)
+		refused := tusk.Verdict{Receipt: pull("ingest.parse").Receipt, Err: tusk.GoTo("nowhere")}
+		var why *tusk.InvalidError
+		if errs, err := puller.Finish(ctx, []tusk.Verdict{refused}); err != nil || !errors.As(errs[0], &why) ||
+			why.Code != "unknown_stage" {
+			t.Error(errs, err)
+		}
+		if s.get(id).State != tusk.StateRunning {
+			t.Error("it was ended although its verdict was refused")
+		}
+		finish(tusk.Verdict{Receipt: refused.Receipt, Err: tusk.GoTo("")})
 		cancel()
 		<-done
 		s.stop(stop)
@@ -137,18 +144,23 @@ func TestStagesInAnyLanguage(t *testing.T) {
 
 func TestDefinitionsThatAreRefused(t *testing.T) {
 	for text, code := range map[string]string{
-		`{"stages":[]}`:                                       "out_of_range",
-		`{}`:                                                  "out_of_range",
-		`[]`:                                                  "invalid_json",
-		`{"stages":[{"name":"a"}]} 1`:                         "invalid_json",
-		`{"stages":[{"name":"a","kin":"b"}]}`:                 "invalid_json",
-		`{"stages":[{"name":"a","kind":"b"}]}`:                "not_for_stages",
-		`{"stages":[{"name":"a"},{"name":"a"}]}`:              "duplicate_stage",
-		`{"stages":[{"name":"A b"}]}`:                         "invalid_name",
-		`{"stages":[{"name":"a","timeout":"soon"}]}`:          "invalid_duration",
-		`{"stages":[{"name":"a","max_attempts":-1}]}`:         "out_of_range",
-		`{"stages":[{"name":"a","backoff":{"shape":"up"}}]}`:  "invalid_backoff",
-		`{"stages":[{"name":"a","queue":"no queue at all"}]}`: "invalid_name",
+		`{"stages":[]}`:                                           "out_of_range",
+		`{}`:                                                      "out_of_range",
+		`[]`:                                                      "invalid_json",
+		`{"stages":[{"name":"a"}]} 1`:                             "invalid_json",
+		`{"stages":[{"name":"a","kin":"b"}]}`:                     "invalid_json",
+		`{"stages":[{"name":"a","kind":"b"}]}`:                    "not_for_stages",
+		`{"stages":[{"name":"a"},{"name":"a"}]}`:                  "duplicate_stage",
+		`{"stages":[{"name":"A b"}]}`:                             "invalid_name",
+		`{"stages":[{"name":"a","timeout":"soon"}]}`:              "invalid_duration",
+		`{"stages":[{"name":"a","max_attempts":-1}]}`:             "out_of_range",
+		`{"stages":[{"name":"a","backoff":{"shape":"up"}}]}`:      "invalid_backoff",
+		`{"stages":[{"name":"a","backoff":"up:1s"}]}`:             "invalid_value",
+		`{"stages":[{"name":"a","backof":"constant:1s"}]}`:        "unknown_field",
+		`{"stages":[{"name":"a","backoff":7}]}`:                   "invalid_value",
+		`{"stages":[{"name":"a","backoff":"exponential:1h:1s"}]}`: "invalid_value",
+		`{"stages":[{"name":"a","backoff":{"shape":"exponential","base":"1h","max":"1s"}}]}`: "out_of_range",
+		`{"stages":[{"name":"a","queue":"no queue at all"}]}`:                                "invalid_name",
 	} {
 		_, err := tusk.ParsePipeline("ingest", []byte(text))
 		var problem *tusk.InvalidError

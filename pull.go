@@ -197,8 +197,9 @@ func (p *Puller) Find(ctx context.Context, receipts []Receipt) ([]*store.Task, e
 	return tasks, nil
 }
 
-// Finish ends attempts and returns, in the same order, nil, ErrLeaseLost or an *InvalidError for each. Repeating a
-// verdict is not an error, so repeat the call if it returns an error itself.
+// Finish ends attempts and returns, in the same order, nil, ErrLeaseLost or an *InvalidError for each. A GoTo that the
+// task cannot follow is such an error: the task stays lent. Repeating a verdict is not an error, so repeat the call if
+// it returns an error itself.
 func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error) {
 	if len(verdicts) > MaxPull {
 		return nil, invalid("leases", "batch_too_large", "has %d leases, at most %d are allowed", len(verdicts),
@@ -218,6 +219,14 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 		if tasks[i] == nil {
 			results[i] = p.again(v)
 			continue
+		}
+		if errors.As(v.Err, new(*goTo)) {
+			if _, _, err := p.client.follows(ctx, tasks[i].Kind, v.Err); errors.Is(err, ErrInvalid) {
+				results[i] = err
+				continue
+			} else if err != nil {
+				return nil, fmt.Errorf("finish: %w", err)
+			}
 		}
 		if v.Stream != nil && (v.Err == nil || errors.As(v.Err, new(*goTo))) {
 			v.Output, err = p.client.readOutput(ctx, v.Receipt.ID, v.Stream)

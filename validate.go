@@ -245,6 +245,11 @@ func validateBackoff(b Backoff) error {
 		return invalid("backoff", "out_of_range", "base %s and max %s must be between 0 and %s",
 			duration.Text(b.Base), duration.Text(b.Max), duration.Text(MaxAhead))
 	}
+	if b.Max > 0 && b.Max < b.Base {
+		return invalid("backoff", "out_of_range",
+			"has the base %s above its max %s: exchange them, or leave the max out",
+			duration.Text(b.Base), duration.Text(b.Max))
+	}
 	if !(b.Jitter >= 0 && b.Jitter <= 1) {
 		return invalid("backoff", "out_of_range", "jitter is %v, want 0 to 1", b.Jitter)
 	}

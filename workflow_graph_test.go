@@ -70,8 +70,10 @@ func TestWorkflowGraphs(t *testing.T) {
 		}
 		w, err = tusk.ParseWorkflow(
 			[]byte(
-				`{"tasks":[{"name":"a","kind":"count","args":{"N":1},"weight":5,"deadline_in":"1h","expires_in":"30m","partition":"p","ephemeral":true},
-			{"name":"b","kind":"count","args":{"N":2},"deadline":"2001-01-02T03:04:05Z"}]}`))
+				`{"tasks":[{"name":"a","kind":"count","args":{"N":1},"weight":5,"backoff":"constant:7s",
+			"deadline_in":"1h","expires_in":"30m","partition":"p","ephemeral":true},
+			{"name":"b","kind":"count","args":{"N":2},"backoff":{"shape":"linear","base":"3m"},
+			"deadline":"2001-01-02T03:04:05Z"}]}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,15 +82,27 @@ func TestWorkflowGraphs(t *testing.T) {
 		}
 		a, b := s.get(run.Tasks["a"]), s.get(run.Tasks["b"])
 		if a.Weight != 5 || a.Deadline.Sub(a.EnqueuedAt) != time.Hour || a.ExpiresAt.Sub(a.EnqueuedAt) != 30*time.Minute ||
-			!a.Ephemeral ||
+			!a.Ephemeral || a.Backoff != tusk.ConstantBackoff(7*time.Second) ||
+			b.Backoff != tusk.LinearBackoff(3*time.Minute) ||
 			b.Weight != 1 || !b.Deadline.Equal(time.Date(2001, 1, 2, 3, 4, 5, 0, time.UTC)) || b.Ephemeral {
 			t.Errorf("%+v\n%+v", a, b)
 		}
 		for text, says := range map[string]string{
 			`{"tasks":[{"name":"a","kind":"k","deadline":"tomorrow"}]}`: "tomorrow",
 			`{"tasks":[{"name":"a","kind":"k","deadline_in":"soon"}]}`:  "soon",
-			`{`:             "unexpected EOF",
-			`{"tasks":[]}x`: "more after",
+			`{`:             "workflow: not JSON: it ends at byte 1, too early",
+			`{"tasks":[]}x`: "something follows it at byte 12",
+			`{"tasks":[{"name":"a","kind":"k","aftr":["b"]}]}`:                  `tasks[0]: unknown field "aftr"; did you`,
+			`{"tasks":[{"name":"a","kind":"k","tags":"b"}]}`:                    `tasks[0].tags: is "b": want a list`,
+			`{"tasks":[{"name":"a","kind":"k","tags":["b",1]}]}`:                `tasks[0].tags[1]: is 1: want a string`,
+			`{"tasks":[{"name":"a","kind":"k","last":"yes"}]}`:                  `last: is "yes": want true or false`,
+			`{"tasks":[{"name":"a","kind":"k","priority":40000}]}`:              `tasks[0].priority: is 40000: want a whole number`,
+			`{"tasks":[{"name":"a","name":"b","kind":"k"}]}`:                    `tasks[0]: the field name comes twice`,
+			`{"tasks":[{"name":"a","kind":"k","queue":null}]}`:                  `tasks[0].queue: is null: leave it out`,
+			`{"tasks":[{"name":"a","kind":"k","backoff":"often"}]}`:             `tasks[0].backoff: want constant:5s`,
+			`{"tasks":[{"name":"a","kind":"k","backoff":{"bas":"1s"}}]}`:        `did you mean base?`,
+			`{"tasks":[{"name":"a","kind":"k","backoff":"exponential:1h:1s"}]}`: `base 1h above its max 1s`,
+			`[]`: `workflow: is []: want an object`,
 			`{"tasks":[{"name":"a","kind":"k","after":["z"]}]}`:                                       `"z"`,
 			`{"tasks":[{"name":"b","kind":"k"},{"name":"a","kind":"k","last":true,"after":["b"]}]}`:   "comes last",
 			`{"tasks":[{"name":"a","kind":"k","colour":1}]}`:                                          "colour",

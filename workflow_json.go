@@ -1,10 +1,8 @@
 package tusk
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -31,6 +29,7 @@ type WorkflowTask struct {
 	MaxAttempts  int               `json:"max_attempts,omitempty"`
 	Timeout      durationText      `json:"timeout,omitempty"` // for example 30s
 	StallTimeout durationText      `json:"stall_timeout,omitempty"`
+	Backoff      *StageBackoff     `json:"backoff,omitempty"`
 	Delay        durationText      `json:"delay,omitempty"`
 	ExpiresIn    durationText      `json:"expires_in,omitempty"`
 	Deadline     time.Time         `json:"deadline,omitzero"`
@@ -49,7 +48,7 @@ func (d *durationText) UnmarshalJSON(text []byte) error {
 	}
 	var seconds float64
 	if err := json.Unmarshal(text, &seconds); err != nil {
-		return invalid("workflow", "invalid_duration", "%s: want %s", cutText(string(text)), duration.Form)
+		return fmt.Errorf("is %s: want %s", cutText(string(text)), duration.Form)
 	}
 	*d = durationText(strconv.FormatFloat(seconds, 'f', -1, 64) + "s")
 	return nil
@@ -93,13 +92,8 @@ func ParseWorkflow(text []byte) (*Workflow, error) {
 	var doc struct {
 		Tasks []WorkflowTask `json:"tasks"`
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&doc); err != nil {
-		return nil, invalid("workflow", "invalid_json", "%v", err)
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, invalid("workflow", "invalid_json", "has more after the first JSON value")
+	if err := readForm("workflow", text, &doc); err != nil {
+		return nil, err
 	}
 	if len(doc.Tasks) > MaxWorkflow {
 		return nil, invalid("workflow", "too_large", "has %d tasks, at most %d are allowed", len(doc.Tasks), MaxWorkflow)
@@ -132,10 +126,11 @@ func (t *WorkflowTask) options() (*Options, OnFailure, error) {
 	o := &Options{Queue: t.Queue, Tenant: t.Tenant, Partition: t.Partition, Priority: t.Priority, Tags: t.Tags,
 		Metadata:    t.Metadata,
 		MaxAttempts: t.MaxAttempts, Deadline: t.Deadline, Weight: t.Weight, Ephemeral: t.Ephemeral}
-	err := durationTexts{"timeout": {t.Timeout, &o.Timeout}, "stall_timeout": {t.StallTimeout, &o.StallTimeout},
+	texts := durationTexts{"timeout": {t.Timeout, &o.Timeout}, "stall_timeout": {t.StallTimeout, &o.StallTimeout},
 		"delay":      {t.Delay, &o.Delay},
-		"expires_in": {t.ExpiresIn, &o.ExpiresIn}, "deadline_in": {t.DeadlineIn, &o.DeadlineIn}}.parse()
-	if err != nil {
+		"expires_in": {t.ExpiresIn, &o.ExpiresIn}, "deadline_in": {t.DeadlineIn, &o.DeadlineIn}}
+	t.Backoff.into(&o.Backoff, texts)
+	if err := texts.parse(); err != nil {
 		return nil, 0, err
 	}
 	switch t.OnFailure {

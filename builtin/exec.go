@@ -19,9 +19,13 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// ExitRetry is the exit status with which a command asks to be run again later:
-// EX_TEMPFAIL of sysexits.h.
-const ExitRetry = 75
+// The exit statuses of a command that mean something, besides 0. They are those of sysexits.h.
+const (
+	// ExitRetry is EX_TEMPFAIL. It is retried as any other failure is, and its error says that it asked for it.
+	ExitRetry = 75
+	// ExitDiscard is EX_DATAERR: no retry would mend it.
+	ExitDiscard = 65
+)
 
 const (
 	// killGrace is how long a process group may go on after SIGTERM. It is shorter
@@ -49,9 +53,9 @@ func (ExecArgs) Kind() string { return KindExec }
 // SHELL, USER, LOGNAME, LANG, LANGUAGE, LC_*, TZ, TMPDIR and the variables named by
 // env, and besides TUSK_TASK_ID, _KIND, _QUEUE, _ATTEMPT and _TENANT. Its standard
 // output becomes the task's output; the lines of its standard error become lines
-// of the task's log. Exit status 0 completes the task, even after SIGTERM; 75 says that it should be
-// tried again later, and any other that it failed: both are retried by the
-// task's policy until its attempts are used up.
+// of the task's log. Exit status 0 completes the task, even after SIGTERM; 65 discards it: no
+// retry would mend it. After any other it is retried by its policy until its attempts
+// are used up; of 75 the error says that the command asked for that.
 //
 // The command is the first of a process group of its own. At the deadline, when
 // the task is cancelled and when the worker stops, the whole group gets SIGTERM,
@@ -168,6 +172,9 @@ func verdict(ctx context.Context, c *exec.Cmd, err error, last string) error {
 	}
 	if last != "" {
 		text += ": " + last
+	}
+	if exit.ExitCode() == ExitDiscard {
+		return tusk.Discard(errors.New(text))
 	}
 	return errors.New(text)
 }

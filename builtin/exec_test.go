@@ -36,6 +36,7 @@ func TestACommandsExitStatusDecides(t *testing.T) {
 		"exit 0":                           {tusk.StateCompleted, ""},
 		"exit 3":                           {tusk.StateDiscarded, "exit status 3"},
 		"echo no disk >&2; exit 1":         {tusk.StateDiscarded, "exit status 1: no disk"},
+		"echo no customer >&2; exit 65":    {tusk.StateDiscarded, "exit status 65: no customer"},
 		"exit 75":                          {tusk.StateDiscarded, "exit status 75 (to be retried)"},
 		"kill -9 $$":                       {tusk.StateDiscarded, "signal: killed"},
 		"echo warning >&2; echo >&2; true": {tusk.StateCompleted, ""},
@@ -53,6 +54,16 @@ func TestExit75IsRetriedByTheTasksPolicy(t *testing.T) {
 		&tusk.Options{MaxAttempts: 2, Backoff: tusk.ConstantBackoff(time.Millisecond)})
 	task := w.await(id, func(t *tusk.TaskInfo) bool { return t.State.Finished() })
 	if task.State != tusk.StateCompleted || task.Attempt != 2 {
+		t.Fatalf("%v after attempt %d", task.State, task.Attempt)
+	}
+}
+
+func TestExit65DiscardsAtTheFirstAttempt(t *testing.T) {
+	w := work(t, withExec)
+	id := w.enqueue(builtin.KindExec, shell(`exit 65`),
+		&tusk.Options{MaxAttempts: 5, Backoff: tusk.ConstantBackoff(time.Millisecond)})
+	task := w.await(id, func(t *tusk.TaskInfo) bool { return t.State.Finished() })
+	if task.State != tusk.StateDiscarded || task.Attempt != 1 {
 		t.Fatalf("%v after attempt %d", task.State, task.Attempt)
 	}
 }

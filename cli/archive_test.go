@@ -31,8 +31,8 @@ func TestAServerArchivesAndCommandsFindWhatItArchived(t *testing.T) {
 		status := sh.json("archive", "status")[0]
 		return status["tasks"] == 1.0 && status["failing"] == "" && fmt.Sprint(status["queues"]) == "[mail !other]"
 	}, server.log)
-	if r := sh.run("tasks", "show", id); r.status != exitNotFound {
-		t.Errorf("without the archive: status %d: %s", r.status, r.out)
+	for _, part := range []string{id, id[:30]} {
+		sh.fails(exitNotFound, "not_found", []string{"the archive may have it", "--archive"}, "tasks", "show", part)
 	}
 	for _, command := range [][]string{{"tasks", "show"}, {"archive", "show"}} {
 		var task map[string]any

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"github.com/tuskqueue/tusk/internal/words"
 )
 
 // config is where every setting came from and what was wrong with any.
@@ -199,7 +200,7 @@ func (c *config) readFile(environment map[string]string) (values map[string]any,
 			continue
 		case values[key] != nil || !c.hasSection(key):
 			c.problems = append(c.problems, fmt.Sprintf("%s: unknown key %s", lines[key],
-				hinted(key, didYouMean(key, slices.Collect(maps.Keys(c.flags))))))
+				hinted(key, words.DidYouMean(key, slices.Collect(maps.Keys(c.flags))))))
 		}
 		delete(values, key)
 	}

@@ -37,7 +37,7 @@ For monitors, its exit status is 0 when all is well, 1 when something should be 
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, check := range ignore {
 				if !slices.Contains(doctor.Checks(), check) {
-					return usage(didYouMean(check, doctor.Checks()), "--ignore %s: want %s", quote(check),
+					return usage(words.DidYouMean(check, doctor.Checks()), "--ignore %s: want %s", quote(check),
 						words.Either(doctor.Checks()))
 				}
 			}

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/tuskqueue/tusk/internal/words"
 )
 
 // dsn is a database URL taken apart as far as the command line needs it; the
@@ -44,7 +46,7 @@ func parseDSN(text string) (dsn, error) {
 	scheme = strings.ToLower(scheme)
 	if d.engine = engineOf[scheme]; d.engine == "" {
 		names := []string{"sqlite", "postgres", "mysql", "mariadb", "couchbase", "ledgers"}
-		hint := didYouMean(scheme, names)
+		hint := words.DidYouMean(scheme, names)
 		if hint == "" {
 			hint = dsnHint
 		}

@@ -195,12 +195,10 @@ func TestTheZeroTimeIsRefused(t *testing.T) {
 	}
 }
 
-func TestTheNearestWordIsOffered(t *testing.T) {
-	words := []string{"queue", "kind", "retryable", "tasks"}
-	for word, want := range map[string]string{"quue": "queue", "qeueu": "queue", "KIND": "kind", "retriable": "retryable",
-		"task": "tasks", "zzz": "", "": ""} {
-		if got := nearest(word, words); got != want {
-			t.Errorf("%q: %q, want %q", word, got, want)
-		}
-	}
+func TestABackoffWhoseMaxIsBelowItsBaseIsRefused(t *testing.T) {
+	sh := filledShell(t)
+	sh.fails(exitUsage, "usage", []string{"base 1h above its max 1s"}, "enqueue", "a", "--backoff", "exponential:1h:1s")
+	sh.stdin = `{"kind":"a","backoff":"exponential:1h:1s"}`
+	sh.fails(exitUsage, "invalid_lines", nil, "enqueue", "--from", "-")
+	sh.must("enqueue", "a", "--backoff", "exponential:2d")
 }

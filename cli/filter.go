@@ -73,7 +73,7 @@ func unknownState(name string) error {
 	for _, s := range store.States() {
 		names = append(names, s.String())
 	}
-	hint := didYouMean(name, names)
+	hint := words.DidYouMean(name, names)
 	if hint == "" {
 		hint = "want " + words.Either(names)
 	}

@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/form"
 )
 
 // line is one task of a bulk file while it is read.
@@ -75,63 +75,16 @@ func parseLine(text []byte) (task tusk.NewTask, err error) {
 	return tusk.NewTask{Args: tusk.RawArgs{Name: l.kind, JSON: l.args}, Options: &l.options}, nil
 }
 
-// read goes through the object field by field, so that it notices those which
-// come twice.
+// read goes through the object field by field.
 func (l *line) read(text []byte) error {
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	open, err := decoder.Token()
-	if err != nil {
-		return notJSON(decoder, err)
+	if err := form.One(text); err != nil {
+		return err
 	}
-	if open != json.Delim('{') {
+	if text = bytes.TrimSpace(text); text[0] != '{' {
 		return errors.New(`want an object such as {"kind":"send_email","args":{}}`)
 	}
-	seen := map[string]bool{}
-	for decoder.More() {
-		token, err := decoder.Token()
-		if err != nil {
-			return notJSON(decoder, err)
-		}
-		name := token.(string) // of an object, always
-		var raw json.RawMessage
-		if err := decoder.Decode(&raw); err != nil {
-			return notJSON(decoder, err)
-		}
-		if err := l.field(name, raw, seen); err != nil {
-			return err
-		}
-	}
-	if _, err := decoder.Token(); err != nil {
-		return notJSON(decoder, err)
-	}
-	if _, err := decoder.Token(); err != io.EOF {
-		return fmt.Errorf("not one JSON object: something follows it at byte %d", decoder.InputOffset())
-	}
-	return nil
-}
-
-func (l *line) field(name string, raw json.RawMessage, seen map[string]bool) error {
-	read := lineFields[name]
-	switch {
-	case read == nil:
-		return errors.New(hinted("unknown field "+quote(name), didYouMean(name, slices.Sorted(maps.Keys(lineFields)))))
-	case seen[name]:
-		return fmt.Errorf("the field %s comes twice", name)
-	case name != "args" && string(raw) == "null":
-		return fmt.Errorf("%s: is null: leave it out", name)
-	}
-	seen[name] = true
-	if err := read(l, raw); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return nil
-}
-
-func notJSON(decoder *json.Decoder, err error) error {
-	if err == io.EOF || err == io.ErrUnexpectedEOF {
-		return fmt.Errorf("not JSON: it ends at byte %d, too early", decoder.InputOffset())
-	}
-	return fmt.Errorf("not JSON after byte %d: %w", decoder.InputOffset(), err)
+	return form.Object(text, slices.Sorted(maps.Keys(lineFields)), func(name string) bool { return name == "args" },
+		func(name string, raw json.RawMessage) error { return lineFields[name](l, raw) })
 }
 
 func typedField[T any](raw json.RawMessage, into *T, want string) error {

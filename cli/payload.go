@@ -91,14 +91,27 @@ outside the database, or in the archive, is read from there: --archive names it.
 func (app *App) findAnywhere(ctx context.Context, client *tusk.Client, text string) (*tusk.TaskInfo, error) {
 	id, err := query.FindID(ctx, client, query.Everything, text)
 	if err != nil {
-		return nil, err
+		return nil, app.orArchived(ctx, client, err)
 	}
 	task, err := client.Get(ctx, id)
 	if errors.Is(err, tusk.ErrNotFound) && app.flags.archive != "" {
 		archived, err := app.findArchived(ctx, client, id)
 		return &archived, err
 	}
-	return task, err
+	return task, app.orArchived(ctx, client, err)
+}
+
+// orArchived says of a task that is not found where it may be, if there is an archive that nobody has named.
+func (app *App) orArchived(ctx context.Context, client *tusk.Client, err error) error {
+	if !errors.Is(err, tusk.ErrNotFound) || app.flags.archive != "" {
+		return err
+	}
+	status, unread := archive.ReadStatus(ctx, client.Store())
+	if unread != nil || status.Tasks == 0 {
+		return err
+	}
+	return &Problem{Code: "not_found", Exit: exitNotFound, Text: err.Error(), Err: err,
+		Hint: "the archive may have it: say where that is, with --archive URL or TUSK_ARCHIVE, and give the whole id"}
 }
 
 func outputOf(client *tusk.Client, t *tusk.TaskInfo) (tusk.Content, error) {

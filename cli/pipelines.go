@@ -38,7 +38,8 @@ func newPipelinesDefineCommand(app *App) *cobra.Command {
 		Short: "Define a pipeline from JSON, in place of one of that name",
 		Long: `Define a pipeline from JSON: {"stages": [{"name", "queue", "tenant", "partition",
 "priority", "tags", "max_attempts", "timeout", "stall_timeout", "deadline_in", "weight",
-"backoff": {"shape": "constant"|"linear"|"exponential", "base", "max", "jitter"}}, …]}.
+"backoff": "SHAPE:BASE[:MAX[:JITTER]]" or {"shape", "base", "max", "jitter"}}, …]}.
+The shape of a backoff is constant, linear or exponential.
 Only the name is required; the queue of a stage is NAME.STAGE unless it names another.
 
 Workers in any language run the stages: by the HTTP API, as webhooks, or as commands of

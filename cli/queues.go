@@ -9,6 +9,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/internal/duration"
+	"github.com/tuskqueue/tusk/internal/words"
 	"github.com/tuskqueue/tusk/server/query"
 )
 
@@ -201,7 +202,7 @@ func knownQueue(ctx context.Context, client *tusk.Client, name, hint string) err
 	if err != nil {
 		return err
 	}
-	if near := nearest(name, names); near != "" {
+	if near := words.Nearest(name, names); near != "" {
 		hint = strings.TrimSpace("did you mean " + near + "? " + hint)
 	}
 	return &Problem{Code: "unknown_queue", Exit: exitNotFound,

@@ -194,7 +194,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 			names = append(names, c.Name())
 		}
 	}
-	hint := didYouMean(args[0], names)
+	hint := words.DidYouMean(args[0], names)
 	if hint == "" {
 		hint = "run " + cmd.CommandPath() + " --help"
 	}
@@ -220,7 +220,7 @@ func flagProblem(cmd *cobra.Command, err error) error {
 	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		if found := nearest(unknown.GetSpecifiedName(), names); found != "" {
+		if found := words.Nearest(unknown.GetSpecifiedName(), names); found != "" {
 			hint = "did you mean --" + found + "?"
 		}
 	}
@@ -285,7 +285,7 @@ func (c *choice) Type() string   { return strings.Join(c.words, "|") }
 
 func (c *choice) Set(text string) error {
 	if !slices.Contains(c.words, text) {
-		return errors.New(hinted("want "+words.Either(c.words), didYouMean(text, c.words)))
+		return errors.New(hinted("want "+words.Either(c.words), words.DidYouMean(text, c.words)))
 	}
 	*c.value = text
 	return nil

@@ -2,10 +2,8 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -105,45 +103,16 @@ func parseUnique(text string) (*tusk.Unique, error) {
 	return u, err
 }
 
-// parseBackoff reads SHAPE:BASE[:MAX[:JITTER]].
-func parseBackoff(text string) (b tusk.Backoff, err error) {
-	wrong := func(why string) (tusk.Backoff, error) {
-		return tusk.Backoff{}, fmt.Errorf("%swant constant:5s, linear:5m or exponential:BASE[:MAX[:JITTER]]", why)
+// parseBackoff leaves it to the flag or the member to say what it is about.
+func parseBackoff(text string) (tusk.Backoff, error) {
+	b, err := tusk.ParseBackoff(text)
+	if bad := (*tusk.InvalidError)(nil); errors.As(err, &bad) {
+		err = errors.New(bad.Text)
 	}
-	parts := strings.Split(text, ":")
-	if len(parts) < 2 || len(parts) > 4 {
-		return wrong("")
-	}
-	base, err := duration.Parse(parts[1])
-	if err != nil || base == 0 {
-		return wrong("the base must be a duration above 0: ")
-	}
-	longest, jitter := 24*time.Hour, 0.2
-	switch parts[0] {
-	case "constant":
-		b = tusk.ConstantBackoff(base)
-	case "linear":
-		b = tusk.LinearBackoff(base)
-	case "exponential":
-		b = tusk.ExponentialBackoff(base, longest, jitter)
-	default:
-		return wrong(hinted("unknown shape "+quote(parts[0]),
-			didYouMean(parts[0], []string{"constant", "linear", "exponential"})) + ": ")
-	}
-	if len(parts) > 2 {
-		if b.Max, err = duration.Parse(parts[2]); err != nil || b.Max == 0 {
-			return wrong("the maximum must be a duration above 0: ")
-		}
-	}
-	if len(parts) > 3 {
-		if b.Jitter, err = strconv.ParseFloat(parts[3], 64); err != nil || !(b.Jitter >= 0 && b.Jitter <= 1) {
-			return wrong("the jitter must be a share from 0 to 1: ")
-		}
-	}
-	return b, nil
+	return b, err
 }
 
-// backoffText is what parseBackoff reads; empty for the default.
+// backoffText is what tusk.ParseBackoff reads; empty for the default.
 func backoffText(b tusk.Backoff) string {
 	if b == (tusk.Backoff{}) {
 		return ""

@@ -128,7 +128,7 @@ func newTenantsSetCommand(app *App) *cobra.Command {
 	c.Flags().Var(weightFlag(&t.Weight), "weight", "its share of the queue relative to other tenants, who have 1")
 	_ = c.MarkFlagRequired("queue")
 	c.MarkFlagsOneRequired("concurrency", "weight")
-	return c
+	return app.meantQueues(c, func([]string) []string { return []string{queue} })
 }
 
 func newTenantsResetCommand(app *App) *cobra.Command {

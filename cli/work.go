@@ -100,8 +100,9 @@ TUSK_TASK_ID, _KIND, _QUEUE, _ATTEMPT and _TENANT, and of the worker's environme
 only PATH, HOME, SHELL, USER, LOGNAME, LANG, LANGUAGE, LC_*, TZ, TMPDIR and what
 --exec-env lists: the rest may hold passwords. Its standard output becomes the
 task's output, its standard error the task's log. Exit status 0 completes the
-task, 75 asks for a retry, any other is a failure. COMMAND is split into words as
-a shell does it, but no shell runs it.`,
+task, 65 (EX_DATAERR) discards it without a retry, any other is a failure, which is
+retried while it has attempts. COMMAND is split into words as a shell does it, but no
+shell runs it.`,
 		Example: `  tusk work --queue mail --exec 'send=./send-mail --verbose'
   tusk work --queue default --queue slow --concurrency 8 --until-empty`,
 		Args: noArgs,

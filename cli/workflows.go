@@ -44,7 +44,7 @@ func newWorkflowsEnqueueCommand(app *App) *cobra.Command {
 		Long: `Enqueue a workflow from JSON: {"tasks": [{"name", "kind", "args", "after": [names],
 "on_failure": "cancel"|"continue"|"wait", "last", "queue", "tenant", "partition",
 "priority", "tags", "metadata", "max_attempts", "timeout", "stall_timeout",
-"delay", "expires_in", "deadline", "deadline_in", "weight", "ephemeral"}, …]}.`,
+"backoff", "delay", "expires_in", "deadline", "deadline_in", "weight", "ephemeral"}, …]}.`,
 		Example: `  echo '{"tasks":[{"name":"a","kind":"echo"},{"name":"b","kind":"echo","after":["a"]}]}' | tusk workflows enqueue -`,
 		Args:    between(1, 1, "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -199,6 +200,29 @@ func TestPipelinesAreDefinedAndStarted(t *testing.T) {
 	}
 	sh.stdin = `{"stages":[{"name":"fetch","timeout":"soon"}]}`
 	sh.fails(exitUsage, "invalid_duration", nil, "pipelines", "define", "ingest", "-")
+
+	// What is wrong is said as it is of a line of enqueue --from.
+	for text, says := range map[string][]string{
+		`{"stages":[{"name":"a","timeut":"1s"}]}`:            {"unknown_field", "stages[0]", "did you mean timeout?"},
+		`{"stages":[{"name":"a"},{"name":"b","backoff":3}]}`: {"invalid_value", "stages[1].backoff: is 3: want"},
+		`{"stages":[{"name":"a","max_attempts":"3"}]}`:       {"invalid_value", `max_attempts: is "3": want a whole`},
+		`{"stages":[{"name":"a"}`:                            {"invalid_json", "ends at byte 23, too early"},
+	} {
+		sh.stdin = text
+		sh.fails(exitUsage, says[0], says[1:], "pipelines", "define", "ingest", "-")
+	}
+	sh.stdin = `{"stages":[{"name":"fetch","backoff":"exponential:1s:1h"}]}`
+	sh.must("pipelines", "define", "short", "-")
+	sh.stdin = `{"tasks":[{"name":"a","kind":"k","aftr":["b"]}]}`
+	sh.fails(exitUsage, "unknown_field", []string{"tasks[0]", "did you mean after?"}, "workflows", "enqueue", "-")
+	sh.stdin = `{"tasks":[{"name":"a","kind":"k","backoff":"constant:9s"}]}`
+	var run struct{ Tasks map[string]string }
+	if err := json.Unmarshal([]byte(sh.must("workflows", "enqueue", "-", "--json")), &run); err != nil {
+		t.Fatal(err)
+	}
+	if out := sh.must("tasks", "show", run.Tasks["a"], "--json"); !strings.Contains(out, "constant:9s") {
+		t.Error(out)
+	}
 }
 
 func TestTenantsAreListedAndSet(t *testing.T) {
@@ -208,7 +232,7 @@ func TestTenantsAreListedAndSet(t *testing.T) {
 	}
 	sh.enqueue("a", "--tenant", "other", "--delay", "1h")
 	sh.must("tenants", "set", "acme", "--queue", "reports", "--concurrency", "5", "--weight", "2.5")
-	sh.must("tenants", "set", "idle", "--queue", "mail", "--weight", "3")
+	sh.must("tenants", "set", "idle", "--queue", "mail", "--weight", "3", "--create")
 	rows := sh.json("tenants", "list")
 	if len(rows) != 3 || rows[0]["name"] != "acme" || rows[0]["unfinished"] != 3.0 || rows[0]["available"] != 3.0 ||
 		rows[1]["unfinished"] != 0.0 || rows[2]["name"] != "other" {
@@ -228,6 +252,9 @@ func TestTenantsAreListedAndSet(t *testing.T) {
 		t.Error(out)
 	}
 	sh.fails(exitUsage, "usage", nil, "tenants", "set", "acme", "--queue", "reports")
+	sh.fails(exitNotFound, "unknown_queue", []string{"did you mean reports?", "--create"}, "tenants", "set", "acme",
+		"--queue", "report", "--weight", "1")
+	sh.must("tenants", "set", "acme", "--queue", "meant", "--weight", "1", "--create")
 	sh.fails(exitUsage, "invalid_name", nil, "tenants", "set", "No", "--queue", "reports", "--weight", "1")
 	sh.fails(exitNotFound, "not_found", nil, "tenants", "reset", "acme", "--queue", "none")
 }

@@ -1,8 +1,10 @@
 package server
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -91,12 +93,15 @@ func (c *call) bind(in any) error {
 			return err
 		}
 	}
-	if c.route.body == nil {
+	if c.route.Takes {
 		return nil
+	}
+	if c.route.body == nil {
+		return c.refuseBody()
 	}
 	body := v.FieldByName("Body")
 	if optional := body.Kind() == reflect.Pointer; optional {
-		if c.r.ContentLength == 0 {
+		if c.hasNoBody() {
 			return nil
 		}
 		body.Set(reflect.New(body.Type().Elem()))
@@ -104,6 +109,29 @@ func (c *call) bind(in any) error {
 		body = body.Addr()
 	}
 	return c.readBody(c.bodies[operationID(*c.route)], body.Interface())
+}
+
+// refuseBody refuses a body that says something to a route that listens to none: whoever sent it would take it as
+// heard. An object without fields says nothing, and some clients always send one.
+func (c *call) refuseBody() error {
+	if c.hasNoBody() {
+		return nil
+	}
+	return c.readBody(&shape{kinds: []string{huma.TypeObject}, fields: map[string]*shape{}}, &struct{}{})
+}
+
+// hasNoBody reports whether nothing follows the headers. Where they do not say, the first byte does.
+func (c *call) hasNoBody() bool {
+	if c.r.ContentLength >= 0 {
+		return c.r.ContentLength == 0
+	}
+	from, first := c.r.Body, make([]byte, 1)
+	n, err := io.ReadFull(from, first)
+	c.r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(first[:n]), from), from}
+	return err == io.EOF
 }
 
 // given are the values that a request has of a parameter.

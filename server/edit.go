@@ -300,18 +300,26 @@ func startBulk(c *call, in bulkInput) (Bulk, error) {
 	return viewBulk(o), nil
 }
 
-type fingerprintInput struct {
+type retryErrorsInput struct {
 	Fingerprint string `path:"fingerprint" rule:"value"`
+	Body        *struct {
+		WhenInput
+		PerSecond int `json:"per_second,omitempty" minimum:"0" maximum:"1000000" doc:"the most tasks to change in a second; default: as many as can be"`
+	}
 }
 
-func retryErrors(c *call, in fingerprintInput) (Bulk, error) {
+func retryErrors(c *call, in retryErrorsInput) (Bulk, error) {
 	f := tusk.Filter{Fingerprint: in.Fingerprint, States: []tusk.State{tusk.StateRetryable, tusk.StateDiscarded}}
 	c.target = short(in.Fingerprint)
 	if err := query.HasError(c.r.Context(), c.client, c.who, in.Fingerprint); err != nil {
 		return Bulk{}, fmt.Errorf("%w (GET /api/v1/errors lists the groups)", err)
 	}
-	with := boundsOf(c.who)
-	o, err := c.client.StartOperation(c.r.Context(), f, tusk.Change{Op: tusk.OpRetry}, &with)
+	with, change := boundsOf(c.who), tusk.Change{Op: tusk.OpRetry}
+	if in.Body != nil {
+		change.RunAt, change.Delay = instant(in.Body.RunAt), time.Duration(in.Body.Delay)
+		with.PerSecond = in.Body.PerSecond
+	}
+	o, err := c.client.StartOperation(c.r.Context(), f, change, &with)
 	if err != nil {
 		return Bulk{}, err
 	}

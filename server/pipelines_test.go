@@ -23,9 +23,12 @@ func TestStagesAreRunInAnyLanguage(t *testing.T) {
 	var secret atomic.Value
 	c := listen(t, func() string { return secret.Load().(string) },
 		func(w http.ResponseWriter, _ *http.Request, m push.Message) {
-			if string(m.Data.Args) == `{"ends":true}` {
+			switch string(m.Data.Args) {
+			case `{"ends":true}`:
 				w.Header().Set("Tusk-Go-To", "")
-			} else {
+			case `{"lost":true}`:
+				w.Header().Set("Tusk-Go-To", "nowhere")
+			default:
 				w.Header().Set("Tusk-Go-To", "store")
 			}
 			fmt.Fprint(w, `{"indexed":true}`)
@@ -62,11 +65,12 @@ func TestStagesAreRunInAnyLanguage(t *testing.T) {
 	back := s.lease(object{"queues": []string{"ingest.store"}, "wait": "5s"})[0]
 	s.do("POST", "/api/v1/lease/complete", object{"lease_id": back.LeaseID, "go_to": "parse"}).want(t, 200, nil)
 	again := s.lease(object{"queues": []string{"ingest.parse"}, "wait": "5s"})[0]
-	s.do("POST", "/api/v1/lease/complete", object{"lease_id": again.LeaseID, "go_to": "nowhere"}).want(t, 200, nil)
-	if d := s.task(again.ID); d.State != "discarded" ||
-		!strings.Contains(d.Attempts[0].Error, `"nowhere" is not in the pipeline ingest`) {
+	s.do("POST", "/api/v1/lease/complete", object{"lease_id": again.LeaseID, "go_to": "nowhere"}).problem(t, 422,
+		"unknown_stage")
+	if d := s.task(again.ID); d.State != "running" {
 		t.Errorf("%+v", d)
 	}
+	s.do("POST", "/api/v1/lease/complete", object{"lease_id": again.LeaseID, "go_to": ""}).want(t, 200, nil)
 	s.do("POST", "/api/v1/pipelines/ingest/start", object{"stage": "index", "input": object{"ends": true}}).want(
 		t, 201, &run)
 	s.awaitState(run.ID, "completed")
@@ -75,11 +79,23 @@ func TestStagesAreRunInAnyLanguage(t *testing.T) {
 		t.Errorf("%+v", flow)
 	}
 
+	s.do("POST", "/api/v1/pipelines/ingest/start", object{"stage": "index", "input": object{"lost": true}}).want(
+		t, 201, &run)
+	if d := s.awaitState(run.ID, "discarded"); string(d.Output) != `{"indexed":true}` ||
+		!strings.Contains(d.Attempts[0].Error, `"nowhere" is not in the pipeline ingest`) {
+		t.Errorf("%+v", d)
+	}
+
 	plain := s.enqueue(object{"kind": "no.stage"})
 	lent := s.lease(object{"queues": []string{"default"}, "wait": "5s"})[0]
-	s.do("POST", "/api/v1/lease/complete", object{"lease_id": lent.LeaseID, "go_to": "store"}).want(t, 200, nil)
-	if d := s.task(plain); d.State != "discarded" ||
-		!strings.Contains(d.Attempts[0].Error, "no.stage is no stage of a pipeline") {
+	s.do("POST", "/api/v1/lease/complete", object{"lease_id": lent.LeaseID, "go_to": "store"}).problem(t, 422,
+		"no_pipeline")
+	s.do("POST", "/api/v1/lease/batch", object{"items": []object{{"action": "complete", "lease_id": lent.LeaseID,
+		"go_to": "store"}}}).want(t, 200, &batch)
+	if r := batch.Results[0]; r.OK || r.Code != "no_pipeline" {
+		t.Errorf("%+v", r)
+	}
+	if d := s.task(plain); d.State != "running" {
 		t.Errorf("%+v", d)
 	}
 }

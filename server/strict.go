@@ -355,7 +355,11 @@ func (s *scanner) field(of *shape, name string, seen map[string]bool) (*shape, e
 	}
 	inner, known := of.fields[name]
 	if !known {
-		return nil, problem(http.StatusBadRequest, "unknown_field", "is not known here: want some of %s", namesOf(of.fields))
+		want := "want some of " + namesOf(of.fields)
+		if len(of.fields) == 0 {
+			want = "this takes no fields, leave the body out"
+		}
+		return nil, problem(http.StatusBadRequest, "unknown_field", "is not known here: %s", want)
 	}
 	return inner, nil
 }

@@ -131,7 +131,7 @@ func (s Settings) maxAttempts() int {
 type Backoff struct {
 	Shape  Shape         `json:"shape,omitempty"`
 	Base   time.Duration `json:"base,omitempty"`   // nanoseconds
-	Max    time.Duration `json:"max,omitempty"`    // no delay is longer; 0: a day
+	Max    time.Duration `json:"max,omitempty"`    // no delay is longer; 0: a day, or Base if that is longer
 	Jitter float64       `json:"jitter,omitempty"` // share of the delay that is random, 0 to 1
 }
 
@@ -159,7 +159,7 @@ func (b Backoff) Delay(n int, random float64) time.Duration {
 		b = Backoff{Shape: Exponential, Base: defaultBase, Jitter: defaultJitter}
 	}
 	if b.Max <= 0 {
-		b.Max = defaultMax
+		b.Max = max(defaultMax, b.Base)
 	}
 	delay := float64(b.Base)
 	switch b.Shape {

@@ -11,3 +11,13 @@ func TestAChoiceIsAsASentenceHasIt(t *testing.T) {
 		}
 	}
 }
+
+func TestTheNearestWordIsOffered(t *testing.T) {
+	known := []string{"queue", "kind", "retryable", "tasks"}
+	for word, want := range map[string]string{"quue": "queue", "qeueu": "queue", "KIND": "kind", "retriable": "retryable",
+		"task": "tasks", "zzz": "", "": ""} {
+		if got := Nearest(word, known); got != want {
+			t.Errorf("%q: %q, want %q", word, got, want)
+		}
+	}
+}

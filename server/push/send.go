@@ -138,8 +138,12 @@ func (s *sender) handOver(r tusk.Receipt, timeout time.Duration) {
 func (s *sender) finish(hard context.Context, v tusk.Verdict) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(hard), 5*time.Second)
-		_, err := s.puller.Finish(ctx, []tusk.Verdict{v})
+		refused, err := s.puller.Finish(ctx, []tusk.Verdict{v})
 		cancel()
+		if err == nil && errors.Is(refused[0], tusk.ErrInvalid) {
+			v.Err = tusk.Discard(refused[0]) // the endpoint named a stage that there is not, and is not asked again
+			continue
+		}
 		if err == nil {
 			return
 		}

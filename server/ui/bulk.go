@@ -58,6 +58,7 @@ func startBulk(v *visit) (answer, error) {
 			Question: strings.ToUpper(action[:1]) + action[1:] + " all " + count + " tasks that match?",
 			Detail:   strings.TrimSpace(filterWords(q) + changeWords(c) + " " + ask), Button: strings.ToUpper(action[:1]) +
 				action[1:] + " " + count + " tasks", Type: typed,
+			Retry: c.Op == tusk.OpRetry, RetryAt: v.r.PostFormValue("retry_at"),
 			Action: v.url("bulk"), Fields: fields, Back: v.url("tasks") + "?" + q.Values().Encode()}}, nil
 	}
 	o, err := v.startOperation(f, c, count)
@@ -106,9 +107,9 @@ func changeWords(c tusk.Change) string {
 		return " They move to the queue " + c.Queue + "."
 	case c.Op == tusk.OpReprioritize:
 		return " Their priority becomes " + strconv.Itoa(int(c.Priority)) + "."
-	case c.Op == tusk.OpReschedule && c.Delay > 0:
+	case c.Delay > 0:
 		return " They run in " + dur(c.Delay) + "."
-	case c.Op == tusk.OpReschedule:
+	case !c.RunAt.IsZero():
 		return " They run at " + c.RunAt.UTC().Format(time.RFC3339) + "."
 	}
 	return ""
@@ -116,6 +117,10 @@ func changeWords(c tusk.Change) string {
 
 func retryErrors(v *visit) (answer, error) {
 	v.target = v.r.PathValue("fingerprint")
+	change, err := v.change("retry")
+	if err != nil {
+		return answer{}, err
+	}
 	if err := query.HasError(v.r.Context(), v.client, v.who, v.target); err != nil {
 		return answer{}, err
 	}
@@ -126,12 +131,12 @@ func retryErrors(v *visit) (answer, error) {
 	}
 	if v.r.PostFormValue("confirm") != "yes" {
 		return answer{page: "confirm", title: "Retry all of them?", section: "errors", data: confirmation{
-			Question: "Retry all tasks with this error?", Pace: true,
-			Detail: "Tasks: " + count + ". Those that wait for a retry run now; those that were discarded begin again. " +
-				"Set a pace if whatever failed needs time to recover.",
+			Question: "Retry all tasks with this error?", Retry: true,
+			Detail: "Tasks: " + count + ". Those that wait for a retry do not wait it out; those that were discarded " +
+				"begin again. Set a time or a pace if whatever failed needs time to recover.",
 			Button: "Retry", Action: v.url("errors", v.target, "retry"), Fields: url.Values{}, Back: v.url("errors")}}, nil
 	}
-	o, err := v.startOperation(f, tusk.Change{Op: tusk.OpRetry}, count)
+	o, err := v.startOperation(f, change, count)
 	if err != nil {
 		return answer{}, err
 	}

@@ -362,7 +362,11 @@ func (v *visit) change(action string) (c tusk.Change, err error) {
 		return c, tusk.ValidateName("queue", c.Queue)
 	case tusk.OpReschedule:
 		c.RunAt, c.Delay, err = when(v.r.PostFormValue("when"))
-	case tusk.OpRetry, tusk.OpDelete:
+	case tusk.OpRetry:
+		if text := v.r.PostFormValue("retry_at"); strings.TrimSpace(text) != "" {
+			c.RunAt, c.Delay, err = when(text)
+		}
+	case tusk.OpDelete:
 	default:
 		return c, failure(http.StatusNotFound, "There is no such action.")
 	}
@@ -388,7 +392,8 @@ type confirmation struct {
 	Action                   string // where the form goes
 	Fields                   url.Values
 	Type                     string // what has to be typed; empty: nothing
-	Pace                     bool   // asks for a pace
+	Retry                    bool   // asks for a pace, and for when
+	RetryAt                  string // as it was said before
 	Back                     string
 }
 

@@ -1,10 +1,10 @@
-package cli
+package words
 
 import "strings"
 
-// nearest returns the candidate that a misspelt word was probably meant to be;
+// Nearest returns the candidate that a misspelt word was probably meant to be;
 // empty when none is near.
-func nearest(word string, candidates []string) string {
+func Nearest(word string, candidates []string) string {
 	word = strings.ToLower(word)
 	if len(word) > 64 {
 		return ""
@@ -41,9 +41,9 @@ func distance(a, b string) int {
 	return last[len(b)]
 }
 
-// didYouMean is the hint for a misspelt word; empty when nothing is near.
-func didYouMean(word string, candidates []string) string {
-	if found := nearest(word, candidates); found != "" {
+// DidYouMean is the hint for a misspelt word; empty when nothing is near.
+func DidYouMean(word string, candidates []string) string {
+	if found := Nearest(word, candidates); found != "" {
 		return "did you mean " + found + "?"
 	}
 	return ""
