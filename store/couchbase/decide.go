@@ -17,6 +17,9 @@ func (w *work) commit() (bool, error) {
 	if err := w.s.openAll(w.ctx, w.order); err != nil {
 		return false, err
 	}
+	if err := w.outliveMakers(); err != nil {
+		return false, err
+	}
 	var stored, made []*doc
 	for _, d := range w.order {
 		switch {
@@ -38,6 +41,22 @@ func (w *work) commit() (bool, error) {
 		}
 	}
 	return w.decide(root, others, made)
+}
+
+// outliveMakers has the units done that have made what is to be deleted. One of which the root is written here is done:
+// see load.
+func (w *work) outliveMakers() error {
+	var makers []*origin
+	for _, d := range w.order {
+		m := d.header().Made
+		if !d.dirty || !d.header().Gone || m == nil {
+			continue
+		}
+		if root := w.docs[m.Root]; root == nil || !root.dirty {
+			makers = append(makers, m)
+		}
+	}
+	return each(len(makers), func(i int) error { return w.s.outlive(w.ctx, makers[i]) })
 }
 
 // insert stores new tasks of which nothing follows for others.
@@ -83,7 +102,7 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 	}
 	pinned := make([]*doc, len(others))
 	err = each(len(others), func(i int) (err error) {
-		pinned[i], err = s.pin(ctx, others[i], &pin{root.ref, u.U, now})
+		pinned[i], err = s.pin(ctx, others[i], &pin{origin{root.ref, u.U}, now})
 		return err
 	})
 	for i, p := range pinned {
@@ -156,6 +175,9 @@ func plan(root *doc, others, made []*doc, now int64) (*unit, error) {
 			d.header().Todo = now
 		}
 		e := effect{ref: d.ref, New: d.C == inTask && d.cas == 0}
+		if e.New {
+			d.header().Made = &origin{root.ref, u.U}
+		}
 		if !d.header().Gone || d.header().Tell != "" {
 			text, err := encode(d.body)
 			if err != nil {

@@ -37,6 +37,7 @@ type head struct {
 	Us   []string `json:"us,omitempty"`   // of those before it, the latest last
 	Pin  *pin     `json:"pin,omitempty"`  // a unit is about to change it
 	Unit *unit    `json:"unit,omitempty"` // what was decided together with this write and is still to be done
+	Made *origin  `json:"made,omitempty"` // the unit that has made it, and can again until it is done
 	Tell string   `json:"tell,omitempty"` // the state of which its children are still to be told
 	Gone bool     `json:"gone,omitempty"` // deleted: removed once Unit and Tell are done
 	Todo int64    `json:"todo,omitempty"` // from when on the sweep is to look at it

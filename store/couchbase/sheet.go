@@ -286,7 +286,7 @@ func (s *Store) locate(ctx context.Context, r ref) (*doc, error) {
 	}
 	if u := in.header().Unit; u != nil && in.decided(u.U, r) != nil {
 		d = blank(r)
-		d.header().Pin = &pin{in.ref, u.U, in.header().Todo}
+		d.header().Pin = &pin{origin{in.ref, u.U}, in.header().Todo}
 		return d, nil
 	}
 	return s.read(ctx, r) // it has moved meanwhile

@@ -24,11 +24,16 @@ type effect struct {
 	Doc json.RawMessage `json:"doc,omitempty"` // none: it is to be removed
 }
 
-// pin says that a unit is about to change a document.
-type pin struct {
+// origin names a unit.
+type origin struct {
 	Root ref    `json:"r"`
 	U    string `json:"u"`
-	At   int64  `json:"at"`
+}
+
+// pin says that a unit is about to change a document.
+type pin struct {
+	origin
+	At int64 `json:"at"`
 }
 
 // patience is how long a unit is left to its owner. Half of it later at the latest the owner looks whether it still
@@ -160,6 +165,16 @@ func (s *Store) redo(ctx context.Context, root *doc) ([]*doc, error) {
 		}
 		return nil
 	})
+}
+
+// outlive waits until a unit is done, or does it, so that nobody makes what is to be deleted again. That of a root that
+// cannot be read nobody does.
+func (s *Store) outlive(ctx context.Context, o *origin) error {
+	root, err := s.read(ctx, o.Root)
+	if err == nil && root != nil && root.header().Unit != nil && root.header().Unit.U == o.U {
+		_, err = s.load(ctx, o.Root)
+	}
+	return s.passing(err)
 }
 
 // rewrite gives a pinned document the content that was decided, for as long as it is pinned for that, and reports

@@ -1,6 +1,7 @@
 package couchbase
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -83,4 +84,91 @@ func TestAUnitThatTwoCarryOutKeepsItsTasks(t *testing.T) {
 	r.must("put record", err)
 	r.drain()
 	r.all(true, "x")
+}
+
+// dieAfterMaking has a die once a task is stored that its unit makes, so that the unit stays undone.
+func (r *rig) dieAfterMaking(id store.ID, verb func(ctx context.Context) error) {
+	r.Helper()
+	ctx, die := context.WithCancel(r.ctx())
+	var stored atomic.Bool
+	r.f.Set(cbfake.Faults{Request: func(code memd.CmdCode, key string) cbfake.Spoil {
+		if stored.Load() {
+			return cbfake.LoseRequest
+		}
+		if code == memd.CmdAdd && key == id.String() {
+			stored.Store(true)
+			die()
+			return cbfake.LoseAnswer
+		}
+		return cbfake.Sound
+	}})
+	if err := verb(ctx); err == nil || !stored.Load() {
+		r.Fatalf("it has not died: %v", err)
+	}
+	r.a.Close()
+	r.f.HangUp()
+	r.f.Set(cbfake.Faults{})
+}
+
+// The owner of a unit dies once it has stored a task, and the task is deleted before anybody completes the unit. It does
+// not come back.
+func TestATaskOfAnUndoneUnitStaysDeleted(t *testing.T) {
+	change := func(s *Store, op store.Op) func(ctx context.Context, r *rig) error {
+		return func(ctx context.Context, r *rig) error {
+			_, err := s.Edit(ctx, store.Edit{IDs: []store.ID{r.ids["x"]}, Change: store.Change{Op: op}})
+			return err
+		}
+	}
+	makers := map[string]func(r *rig) func(ctx context.Context) error{
+		"of a record": func(r *rig) func(ctx context.Context) error {
+			r.record("r")
+			n := r.task("x", nil)
+			return func(ctx context.Context) error {
+				_, _, err := r.a.PutRecord(ctx, store.PutRecord{Record: r.note(), Tasks: []store.NewTask{n}})
+				return err
+			}
+		},
+		"of a sheet": func(r *rig) func(ctx context.Context) error {
+			r.add(r.alike(10)...)
+			r.ids["x"] = r.ids["s3"]
+			return func(ctx context.Context) error { return change(r.a, store.Cancel)(ctx, r) }
+		},
+		"of a key": func(r *rig) func(ctx context.Context) error {
+			n := r.task("x", keyed("k", store.Skip))
+			return func(ctx context.Context) error {
+				_, err := r.a.Enqueue(ctx, []store.NewTask{n})
+				return err
+			}
+		},
+	}
+	removers := map[string]func(r *rig){
+		"deleted":  func(r *rig) { r.must("delete", change(r.b, store.Delete)(r.ctx(), r)) },
+		"released": func(r *rig) { r.archive(1) },
+		"pruned": func(r *rig) {
+			time.Sleep(2 * time.Millisecond)
+			_, err := r.b.Prune(r.ctx(), r.term, store.Retention{Cancelled: time.Microsecond}, 10)
+			r.must("prune", err)
+		},
+	}
+	for maker, prepare := range makers {
+		for remover, remove := range removers {
+			t.Run(maker+", "+remover, func(t *testing.T) {
+				r := newRig(t, 1)
+				verb := prepare(r)
+				r.dieAfterMaking(r.ids["x"], verb)
+				r.must("cancel", change(r.b, store.Cancel)(r.ctx(), r))
+				remove(r)
+				if r.get(r.ids["x"]) != nil {
+					t.Fatal("it is still there")
+				}
+				time.Sleep(2 * r.b.patience)
+				_, err := r.b.sweep(r.ctx(), 0)
+				r.must("sweep", err)
+				if is := r.get(r.ids["x"]); is != nil {
+					t.Errorf("it has come back: %v", is.State)
+				}
+				r.drain()
+			})
+		}
+	}
 }
