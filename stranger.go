@@ -24,10 +24,12 @@ type strangers struct {
 	kinds  map[kindOf]*strange
 	living []store.Worker
 	looked time.Time
-	known  bool                 // whether the live workers are known, at that time
-	left   map[string]time.Time // queues that are left to others until then
+	known  bool // whether the live workers are known, at that time
 
 	refused time.Time // when informing the leader of a kind last failed
+
+	leaving sync.Mutex           // never held while the store is asked
+	left    map[string]time.Time // queues that are left to others until then
 }
 
 // kindOf is a kind of tasks in a queue.
@@ -83,18 +85,27 @@ func (s *strangers) meet(ctx context.Context, t *store.Task) error {
 	return unknown
 }
 
+// longestRest bounds how long a queue is left to others, by how long another worker rests between two polls at most.
+const longestRest = time.Second
+
 // leaveTo has a worker claim nothing from a queue for a while, longer than another worker rests between two polls, if all
-// that a claim has brought from it are tasks that the worker has handed back before and others could run. Otherwise a
-// worker that hears sooner of the tasks than those others would take them each time.
+// that a claim has brought from it are tasks that the worker has handed back before and for which another worker has a
+// handler and a free place. Otherwise a worker that hears sooner of the tasks than that one would take them each time.
+// While another task is met nothing is left: the worker may be waiting for the store.
 func (s *strangers) leaveTo(tasks []store.Task, has func(kind string) bool, rest time.Duration) {
+	if !s.mu.TryLock() {
+		return
+	}
 	all := map[string]bool{}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for i := range tasks {
 		t := &tasks[i]
 		repeated, seen := all[t.Queue]
-		all[t.Queue] = (repeated || !seen) && s.met[t.ID] > 0 && !has(t.Kind) && s.elsewhere(t)
+		all[t.Queue] = (repeated || !seen) && s.met[t.ID] > 0 && !has(t.Kind) && s.awaited(t)
 	}
+	s.mu.Unlock()
+	rest = min(rest, longestRest)
+	s.leaving.Lock()
+	defer s.leaving.Unlock()
 	for queue, repeated := range all {
 		if repeated {
 			if s.left == nil {
@@ -107,8 +118,8 @@ func (s *strangers) leaveTo(tasks []store.Task, has func(kind string) bool, rest
 
 // takes reports whether the worker claims from a queue now.
 func (s *strangers) takes(queue string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.leaving.Lock()
+	defer s.leaving.Unlock()
 	until, left := s.left[queue]
 	if left && !time.Now().Before(until) {
 		delete(s.left, queue)
@@ -117,10 +128,12 @@ func (s *strangers) takes(queue string) bool {
 	return !left
 }
 
-// elsewhere reports whether another worker is known that could run a task.
-func (s *strangers) elsewhere(t *store.Task) bool {
+// awaited reports whether another worker is known that could run a task at once.
+func (s *strangers) awaited(t *store.Task) bool {
 	self := s.worker()
-	return slices.ContainsFunc(s.living, func(w store.Worker) bool { return w.ID != self && w.Takes(t.Queue, t.Kind) })
+	return slices.ContainsFunc(s.living, func(w store.Worker) bool {
+		return w.ID != self && w.Takes(t.Queue, t.Kind) && w.Running < w.Concurrency
+	})
 }
 
 // note reports whether the leader knows that tasks of a kind are postponed. The leader's note is stored before the

@@ -98,6 +98,32 @@ func TestStrangers(t *testing.T) {
 			}
 		}
 	})
+	inBubble(t, "a worker goes on with its own kind while the other is busy", func(t *testing.T, s *shop) {
+		config := func() *tusk.WorkerConfig {
+			return &tusk.WorkerConfig{Queues: []string{"k"}, Concurrency: 1, ReadAhead: -1}
+		}
+		plain := s.mux
+		s.mux = tusk.NewMux()
+		tusk.HandleKind(s.mux, "kb", func(ctx context.Context, _ *tusk.Task[json.RawMessage]) error {
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Minute):
+			}
+			return ctx.Err()
+		})
+		_, stopB := s.work(config())
+		s.mux = plain
+		_, stopA, ran := s.hires(config(), "ka")
+		s.strange(100, "kb", &tusk.Options{Queue: "k"})
+		time.Sleep(20 * time.Second)
+		s.strange(1, "ka", &tusk.Options{Queue: "k"})
+		time.Sleep(10 * time.Second)
+		if len(ran()) != 1 {
+			t.Error("a task of its own has waited for ten seconds")
+		}
+		s.stop(stopA)
+		s.stop(stopB)
+	})
 	inBubble(t, "tasks that nobody can run are put off and cost nothing", func(t *testing.T, s *shop) {
 		c := s.counted()
 		_, stop := s.open(nil)

@@ -152,7 +152,7 @@ func exportTasks(c *call, in exportInput) (nothing, error) {
 	h.Set("Content-Disposition", `attachment; filename="`+name+`"`)
 	control := http.NewResponseController(c.w)
 	_ = control.SetReadDeadline(time.Time{})
-	for n := 0; n < ExportLimit; n += max(len(page.Tasks), page.Looked) {
+	for n := 0; n < ExportLimit; n += max(len(page.Tasks), page.Read) {
 		if err := c.send(text.Bytes()); err != nil || page.More.IsZero() {
 			break // who asked has gone, or has everything
 		}

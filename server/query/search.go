@@ -29,6 +29,8 @@ type Page struct {
 	Tasks  []tusk.TaskInfo
 	More   tusk.ID // where to go on; zero: that was all
 	Looked int     // how many tasks within the bounds a search looked through
+
+	Read int // how many it read: nobody with bounds is told
 }
 
 // Find lists a page of the tasks that match and are within bounds. show says
@@ -55,6 +57,7 @@ func (q Tasks) Find(
 		}
 		for _, t := range tasks {
 			looked++
+			p.Read = looked
 			size += len(t.Args)
 			if !within.Sees(t.Queue, t.Tenant) {
 				continue

@@ -28,9 +28,15 @@ type ringing struct {
 
 // close waits until what was rung for has been told, but not for long: a program that enqueues a task and ends wakes its
 // worker, too.
-func (b *ringing) close() {
+func (b *ringing) close(tell func(name string, r *rung)) {
 	b.mu.Lock()
 	b.closed = true
+	for name, r := range b.names {
+		if r.again != nil && r.tries == 0 && r.again.Stop() { // of a transaction that may have committed just now
+			b.later.Add(1)
+			go tell(name, r)
+		}
+	}
 	b.mu.Unlock()
 	told := make(chan struct{})
 	go func() { b.later.Wait(); close(told) }()

@@ -427,7 +427,7 @@ func TestAnExchangeThatFoundItsLaneBusyLooksAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	free := make(chan struct{})
-	go func() { defer close(free); time.Sleep(1300 * time.Millisecond); _ = tx.Rollback(ctx) }()
+	go func() { defer close(free); time.Sleep(1100 * time.Millisecond); _ = tx.Rollback(ctx) }()
 	x := s.Exchange(ctx, completed([]store.Task{*done})[0],
 		store.ClaimRequest{Worker: w.worker, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()})
 	<-free

@@ -174,7 +174,7 @@ func Connect(ctx context.Context, dsn string) (pool *pgxpool.Pool, schema string
 // Close closes the pool if Open made it, spare connections, and the one that attends
 // workers.
 func (s *Store) Close() error {
-	s.bell.close()
+	s.bell.close(s.notify)
 	if s.attends {
 		s.attendant.Close()
 	} else {
