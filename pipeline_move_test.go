@@ -146,9 +146,9 @@ func TestDefinitionsThatAreRefused(t *testing.T) {
 	for text, code := range map[string]string{
 		`{"stages":[]}`:                                           "out_of_range",
 		`{}`:                                                      "out_of_range",
-		`[]`:                                                      "invalid_json",
+		`[]`:                                                      "invalid_value",
 		`{"stages":[{"name":"a"}]} 1`:                             "invalid_json",
-		`{"stages":[{"name":"a","kin":"b"}]}`:                     "invalid_json",
+		`{"stages":[{"name":"a","kin":"b"}]}`:                     "unknown_field",
 		`{"stages":[{"name":"a","kind":"b"}]}`:                    "not_for_stages",
 		`{"stages":[{"name":"a"},{"name":"a"}]}`:                  "duplicate_stage",
 		`{"stages":[{"name":"A b"}]}`:                             "invalid_name",
