@@ -95,7 +95,8 @@ func Open(ctx context.Context, text string) (*Store, error) {
 		keys: scope.Collection("key"), meta: scope.Collection("meta"),
 		handle: nonce(), opened: time.Now(), clock: clock{learning: make(chan struct{}, 1)},
 	}
-	s.sums.minutes, s.sums.changed = map[int64]map[slice]*store.Stat{}, map[int64]bool{}
+	s.sums.minutes, s.sums.names = map[int64]map[slice]*store.Stat{}, map[int64]string{}
+	s.sums.changed = map[int64]bool{}
 	s.sums.every = sumsEvery
 	return s, nil
 }

@@ -24,6 +24,7 @@ type sums struct {
 	writing sync.Mutex // held while they are written; before mu
 	mu      sync.Mutex
 	minutes map[int64]map[slice]*store.Stat
+	names   map[int64]string // the end of the key of a minute's document: one that was forgotten gets another
 	changed map[int64]bool
 }
 
@@ -90,7 +91,7 @@ func (s *Store) account(ctx context.Context, ends []*rules.End) error {
 	for _, e := range ends {
 		minute := e.Attempt.EndedAt.Unix() / 60
 		if s.sums.minutes[minute] == nil {
-			s.sums.minutes[minute] = map[slice]*store.Stat{}
+			s.sums.minutes[minute], s.sums.names[minute] = map[slice]*store.Stat{}, s.handle+"."+nonce()
 		}
 		of := slice{e.Task.Queue, e.Task.Kind}
 		stat := s.sums.minutes[minute][of]
@@ -118,8 +119,9 @@ func (s *Store) writeSums(ctx context.Context) error {
 	s.sums.writing.Lock()
 	defer s.sums.writing.Unlock()
 	s.sums.mu.Lock()
-	texts := map[int64][]sumDoc{}
+	texts, names := map[int64][]sumDoc{}, map[int64]string{}
 	for minute := range s.sums.changed {
+		names[minute] = s.sums.names[minute]
 		for of, stat := range s.sums.minutes[minute] {
 			texts[minute] = append(texts[minute], sumDoc{of.queue, of.kind, stat.Completed, stat.Failed, stat.Discarded,
 				stat.Cancelled,
@@ -134,7 +136,7 @@ func (s *Store) writeSums(ctx context.Context) error {
 	s.sums.mu.Unlock()
 	for minute, lines := range texts {
 		err := s.again(ctx, func() error {
-			done, err := s.meta.Upsert(statKey(minute, s.handle), lines, &gocb.UpsertOptions{Context: ctx})
+			done, err := s.meta.Upsert(statKey(minute, names[minute]), lines, &gocb.UpsertOptions{Context: ctx})
 			s.wrote(done)
 			return err
 		})
@@ -152,7 +154,7 @@ func (s *Store) writeSums(ctx context.Context) error {
 	return nil
 }
 
-// forget drops minutes that are written and long over: what ends now is of none of them.
+// forget drops minutes that are written and over. What ends in one of them later becomes a document of its own.
 func (s *sums) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +163,11 @@ func (s *sums) forget() {
 		latest = max(latest, minute)
 	}
 	maps.DeleteFunc(s.minutes, func(minute int64, _ map[slice]*store.Stat) bool {
-		return minute < latest-keptMinutes && !s.changed[minute]
+		gone := minute < latest-keptMinutes && !s.changed[minute]
+		if gone {
+			delete(s.names, minute)
+		}
+		return gone
 	})
 }
 

@@ -16,7 +16,8 @@ import (
 
 // setup is what every session of a pool of our own begins with.
 const setup = "set session transaction isolation level read committed; set session time_zone = '+00:00', " +
-	"session sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', session innodb_lock_wait_timeout = 10"
+	"session sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', session innodb_lock_wait_timeout = 10, " +
+	"session autocommit = 1, session sql_select_limit = default"
 
 // Pool opens a pool for a DSN of the form mysql://user:password@host:port/database
 // (or mariadb://…), with the driver's own parameters after a question mark, and
