@@ -138,45 +138,6 @@ func TestAServerIsLostAndComesBack(t *testing.T) {
 	}
 }
 
-// An outcome that needs a task of a server that is away waits; the others of its call do not.
-func TestAnOutcomeThatNeedsAServerThatIsAwayHoldsUpNoOther(t *testing.T) {
-	all, dsns := servers(t, 2)
-	if err := divide(2, dsns...); err != nil {
-		t.Fatal(err)
-	}
-	s := open(t, dsns...)
-	ctx := context.Background()
-	parent := keyedInto(s, 1, func(n *store.NewTask) { n.Queue = "parents" })
-	add(t, s, parent, keyedInto(s, 0, nil), keyedInto(s, 0, nil))
-	tasks := claim(t, s, worker(t, s), 2)
-	if len(tasks) != 2 {
-		t.Fatalf("claimed %+v", tasks)
-	}
-	if err := all[1].Kill(); err != nil {
-		t.Fatal(err)
-	}
-	waits := store.Outcome{Task: &tasks[0], State: store.Pending, Attempt: 1,
-		Needs: []store.Need{{Task: parent.ID, OnFailure: store.ContinueOnFailure}}}
-	outcomes := []store.Outcome{waits, {Task: &tasks[1], State: store.Completed, Attempt: 1}}
-	lost, err := s.Finish(ctx, outcomes)
-	held := new(store.HeldError)
-	if len(lost) > 0 || !errors.As(err, &held) || len(held.Tasks) != 1 || held.Tasks[0] != tasks[0].ID {
-		t.Fatalf("lost %v, %v", lost, err)
-	}
-	if err := all[1].Run(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the other outcome is written", func() bool {
-		lost, err := s.Finish(ctx, outcomes[:1])
-		return err == nil && len(lost) == 0
-	})
-	for i, want := range []store.State{store.Pending, store.Completed} {
-		if got := stateOf(t, s, tasks[i].ID); got != want {
-			t.Errorf("task %d is %v, not %v", i, got, want)
-		}
-	}
-}
-
 func TestALeaderKeepsItsTermWhileHomeIsAway(t *testing.T) {
 	all, dsns := servers(t, 2)
 	if err := divide(2, dsns...); err != nil {

@@ -36,9 +36,12 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.I
 		return nil, fmt.Errorf("finish: %w", err)
 	}
 	sent := make([]map[store.ID]store.ID, len(all))
-	parts, unknown, wait := s.partsOf(ctx, all, outcomes, sent)
+	parts, unknown, err := s.partsOf(ctx, all, outcomes, sent)
+	if err != nil {
+		return nil, fmt.Errorf("finish: %w", err)
+	}
 	defer s.finished(ctx, all, outcomes, sent)
-	f := finishing{lost: make([][]store.ID, len(all)), errs: make([]error, len(all)), parts: parts, wait: wait}
+	f := finishing{lost: make([][]store.ID, len(all)), errs: make([]error, len(all)), parts: parts}
 	var done sync.WaitGroup
 	for no, part := range parts {
 		if len(part) > 0 {
@@ -73,23 +76,21 @@ func finishAt(ctx context.Context, l *ledger, outcomes []store.Outcome) ([]store
 	})
 }
 
-// partsOf splits outcomes by ledger. Unknown are those whose ledger nobody here knows, and some wait, because of what
-// they bring or need. Sent are the letters that come with those of each ledger.
+// partsOf splits outcomes by ledger. Unknown are those whose ledger nobody here knows. Sent are
+// the letters that come with those of each ledger.
 func (s *Store) partsOf(
 	ctx context.Context, all []*ledger, outcomes []store.Outcome, sent []map[store.ID]store.ID,
-) (parts [][]store.Outcome, unknown []store.Outcome, wait waiting) {
+) (parts [][]store.Outcome, unknown []store.Outcome, err error) {
 	parts = make([][]store.Outcome, len(all))
 	if no, is := s.inOne(outcomes); is && no < len(all) {
 		parts[no] = outcomes
-		return parts, nil, wait
+		return parts, nil, nil
 	}
 	for i, o := range outcomes {
 		no, known := s.placeOfOutcome(&o)
 		if len(o.Then) > 0 || len(o.Needs) > 0 {
-			var err error
 			if no, known, err = s.besideOutcome(ctx, all, &o, no, known, sent); err != nil {
-				wait.tasks, wait.err = append(wait.tasks, o.Task.ID), errors.Join(wait.err, err)
-				continue
+				return nil, nil, err
 			}
 		}
 		if known && no < len(all) {
@@ -101,13 +102,7 @@ func (s *Store) partsOf(
 			unknown = append(unknown, o)
 		}
 	}
-	return parts, unknown, wait
-}
-
-// waiting are outcomes that could not be written to any ledger yet, and why.
-type waiting struct {
-	tasks []store.ID
-	err   error
+	return parts, unknown, nil
 }
 
 // inOne is the ledger of all outcomes, if they have one and none of them has anything to do with other tasks.
@@ -148,9 +143,6 @@ func (s *Store) besideOutcome(
 		parts[no] = heard
 		err = s.hear(ctx, all, parts)
 	}
-	if err != nil {
-		return 0, false, err
-	}
 	o.Then = then
 	for task, letter := range mail {
 		if sent[no] == nil {
@@ -158,7 +150,7 @@ func (s *Store) besideOutcome(
 		}
 		sent[no][task] = letter
 	}
-	return no, known, nil
+	return no, known, err
 }
 
 // finishAnywhere asks for each outcome the ledger that its task's id names, and then all
@@ -212,12 +204,11 @@ type finishing struct {
 	parts [][]store.Outcome
 	lost  [][]store.ID
 	errs  []error
-	wait  waiting
 }
 
 // end puts the answers together: lost and err are those of the outcomes that were unknown.
 func (f *finishing) end(lost []store.ID, unknown []store.Outcome, err error) ([]store.ID, error) {
-	waits := f.wait.tasks
+	var waits []store.ID
 	written := len(unknown) > 0 && err == nil
 	for no, part := range f.parts {
 		held := new(store.HeldError)
@@ -231,7 +222,7 @@ func (f *finishing) end(lost []store.ID, unknown []store.Outcome, err error) ([]
 			waits = append(waits, idsOf(part)...)
 		}
 	}
-	failed := errors.Join(append(f.errs, f.wait.err, err)...)
+	failed := errors.Join(append(f.errs, err)...)
 	if err != nil {
 		waits, lost = append(waits, idsOf(unknown)...), nil
 	}
