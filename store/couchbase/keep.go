@@ -128,14 +128,7 @@ func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err
 		if err != nil {
 			return cancelled, err
 		}
-		bound := boundBy(ids, docs)
-		chain := func(i int) string {
-			if bound[ids[i]] {
-				return ""
-			}
-			return ids[i]
-		}
-		did, err := s.doEachOf(ctx, len(ids), chain, func(i int, w *work) (bool, error) {
+		did, err := s.doInRounds(ctx, roundsOf(ids, docs), func(i int, w *work) (bool, error) {
 			id := idOf(ids[i])
 			n, err := w.batch.Doom([]store.ID{id})
 			if n > 0 || err != nil {
@@ -154,23 +147,35 @@ func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err
 	return cancelled, nil
 }
 
-// boundBy returns those of some tasks that need another one of them, and those that are needed so.
-func boundBy(ids []string, docs []*doc) map[string]bool {
-	among, bound := map[string]bool{}, map[string]bool{}
-	for _, id := range ids {
-		among[id] = true
+// roundsOf puts tasks into rounds: each comes in a round after those of the tasks before it that it needs, or that need
+// it.
+func roundsOf(ids []string, docs []*doc) (rounds [][]int) {
+	at := map[string]int{}
+	for i, id := range ids {
+		at[id] = i
 	}
-	for _, d := range docs {
+	before := make([][]int, len(ids))
+	for i, d := range docs {
 		if d == nil {
 			continue
 		}
 		for _, n := range d.task().Needs {
-			if parent := n.Task.String(); among[parent] {
-				bound[d.ID], bound[parent] = true, true
+			if j, among := at[n.Task.String()]; among && j != i {
+				before[max(i, j)] = append(before[max(i, j)], min(i, j))
 			}
 		}
 	}
-	return bound
+	in := make([]int, len(ids))
+	for i := range ids {
+		for _, j := range before[i] {
+			in[i] = max(in[i], in[j]+1)
+		}
+		if in[i] == len(rounds) {
+			rounds = append(rounds, nil)
+		}
+		rounds[in[i]] = append(rounds[in[i]], i)
+	}
+	return rounds
 }
 
 // Rescue implements store.Keeper.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/bell"
@@ -70,35 +69,48 @@ func (s *Store) do(ctx context.Context, w *work, verbs func(b *rules.Batch) erro
 // doEach runs verbs for n things beside each other, each as a work of its own, does what follows from all, and returns
 // the works that did something.
 func (s *Store) doEach(ctx context.Context, n int, verbs func(i int, w *work) (did bool, err error)) ([]*work, error) {
-	return s.doEachOf(ctx, n, strconv.Itoa, verbs)
+	round := make([]int, n)
+	for i := range round {
+		round[i] = i
+	}
+	return s.doInRounds(ctx, [][]int{round}, verbs)
 }
 
-// doEachOf does the same, but the things of a chain one after another.
-func (s *Store) doEachOf(
-	ctx context.Context, n int, chain func(i int) string, verbs func(i int, w *work) (did bool, err error),
-) ([]*work, error) {
-	works, did := make([]*work, n), make([]bool, n)
-	err := eachOf(n, chain, func(i int) error {
-		works[i] = &work{}
-		err := s.do(ctx, works[i], func(*rules.Batch) (err error) {
-			did[i], err = verbs(i, works[i])
-			return err
+// doInRounds does the same for things that are numbered, one round of them after another. Later rounds know how the
+// tasks of earlier ones have ended, whose children are told at the end.
+func (s *Store) doInRounds(
+	ctx context.Context, rounds [][]int, verbs func(i int, w *work) (did bool, err error),
+) (done []*work, err error) {
+	var all []*work
+	ended := map[ref]*doc{}
+	for _, round := range rounds {
+		works, did := make([]*work, len(round)), make([]bool, len(round))
+		err = each(len(round), func(i int) error {
+			w := &work{have: ended}
+			works[i] = w
+			err := s.do(ctx, w, func(*rules.Batch) (err error) {
+				did[i], err = verbs(round[i], w)
+				return err
+			})
+			if errors.Is(err, errDamaged) { // others go on; what it has decided the sweep completes
+				works[i], did[i] = &work{}, false
+			}
+			return s.passing(err)
 		})
-		if errors.Is(err, errDamaged) { // others go on; what it has decided the sweep completes
-			works[i], did[i] = &work{}, false
+		all = append(all, works...)
+		for i, w := range works {
+			if did[i] {
+				done = append(done, w)
+			}
+			for _, d := range w.told {
+				ended[d.ref] = &doc{ref: d.ref, body: d.body, cas: d.cas, raw: d.raw}
+			}
 		}
-		return s.passing(err)
-	})
-	if err == nil {
-		err = s.finishUp(ctx, works...)
-	}
-	var done []*work
-	for i, w := range works {
-		if did[i] {
-			done = append(done, w)
+		if err != nil {
+			return done, err
 		}
 	}
-	return done, err
+	return done, s.finishUp(ctx, all...)
 }
 
 // load returns a document for this try; nil: there is none.

@@ -1,0 +1,60 @@
+package couchbase
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/storetest"
+)
+
+// A parent that is doomed together with its children takes two rounds: the children are cancelled beside each other,
+// and none of them waits until they are told of what they know.
+func TestRequestsOfADoomedFan(t *testing.T) {
+	const children = 900
+	r := newRig(t, 1)
+	r.b.patience = 20 * time.Second
+	parent := r.task("parent", needs(storetest.NewID()))
+	tasks := []store.NewTask{parent}
+	for range children {
+		tasks = append(tasks, r.task("child", needs(parent.ID, storetest.NewID())))
+	}
+	r.add(tasks...)
+	before, begun := r.f.Requests(), time.Now()
+	did, err := r.b.Admit(r.ctx(), r.term, 1000)
+	r.must("admit", err)
+	if n := r.f.Requests() - before; did.Cancelled != children+1 || n > 7*children+20 {
+		t.Errorf("%d of %d tasks are cancelled, by %d requests", did.Cancelled, children+1, n)
+	} else {
+		t.Logf("%d tasks are cancelled by %d requests, in %v", did.Cancelled, n, time.Since(begun))
+	}
+	if want := "needs task " + parent.ID.String() + ", which is cancelled"; r.get(r.ids["child"]).Reason != want {
+		t.Errorf("a child is cancelled since it %s", r.get(r.ids["child"]).Reason)
+	}
+}
+
+// Of each two tasks that a need links, that which comes later in the page is in a later round.
+func TestRoundsKeepTheOrderOfLinkedTasks(t *testing.T) {
+	ids := []string{"b", "a", "c", "d", "e", "gone"}
+	docs := make([]*doc, len(ids))
+	on := map[string][]int{"a": {0}, "c": {1}, "b": {2}, "e": {4}} // the places of those that they need
+	names := make([]store.ID, len(ids))
+	for i := range ids[:5] {
+		names[i] = storetest.NewID()
+	}
+	for i, name := range ids[:5] {
+		d := blank(taskRef(names[i]))
+		for _, at := range on[name] {
+			d.task().Needs = append(d.task().Needs, need{Task: names[at]})
+		}
+		docs[i], ids[i] = d, d.ID
+	}
+	rounds := roundsOf(ids, docs)
+	want := [][]int{{0, 3, 4, 5}, {1}, {2}}
+	for i := range want {
+		if len(rounds) != len(want) || !slices.Equal(rounds[i], want[i]) {
+			t.Fatalf("the rounds are %v", rounds)
+		}
+	}
+}
