@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,8 +65,8 @@ func TestAPendingLookIsBroughtForward(t *testing.T) {
 		me, other := storetest.NewID(), storetest.NewID()
 		s := &Store{attendant: &Attendant{}}
 		s.attendant.ids = map[attended]bool{{s, me}: true}
-		woken := 0
-		c := &crowd{s: s, wake: func(string) { woken++ }, pending: map[string]pendingWake{}}
+		var woken atomic.Int64
+		c := &crowd{s: s, wake: func(string) { woken.Add(1) }, pending: map[string]pendingWake{}}
 		await := func(place int) {
 			for {
 				s.workers.set("q", []store.ID{me, other})
@@ -78,23 +79,23 @@ func TestAPendingLookIsBroughtForward(t *testing.T) {
 		await(1)
 		c.tell("q")
 		c.tell("q")
-		if woken != 0 {
+		if woken.Load() != 0 {
 			t.Fatal("the second is woken as soon as the first")
 		}
 		time.Sleep(courtesy)
 		synctest.Wait()
-		if woken != 1 {
-			t.Fatalf("woken %d times, want once", woken)
+		if woken.Load() != 1 {
+			t.Fatalf("woken %d times, want once", woken.Load())
 		}
 		await(0)
 		c.pending["q"] = pendingWake{time.AfterFunc(time.Second, func() { c.tellNow("q") }), time.Now().Add(time.Second)}
 		c.tell("q")
-		if woken != 2 {
+		if woken.Load() != 2 {
 			t.Error("the first waits for what was pending")
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if woken != 2 {
+		if woken.Load() != 2 {
 			t.Error("it is woken once more for what was pending")
 		}
 	})
