@@ -84,6 +84,7 @@ func (s *Store) swap(ctx context.Context, x *swap) error {
 	}, args...)
 	if err == nil {
 		s.lane.Store(lane)
+		s.near.took(x.tasks)
 	}
 	return err
 }

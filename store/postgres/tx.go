@@ -69,14 +69,17 @@ func (u *userTx) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.En
 		return nil, nil
 	}
 	have := surveyOf(tasks)
+	news := u.s.herald(tasks, have, unsure)
 	if err := u.s.nameLanes(ctx, u.session, have, false); err != nil {
+		news.drop()
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
 	results, err := u.s.enqueue(ctx, u.session, tasks, have)
 	if err != nil {
+		news.drop()
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
-	u.s.ringAfter(have)
+	u.s.ringAfter(news)
 	return results, nil
 }
 

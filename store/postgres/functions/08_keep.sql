@@ -140,14 +140,15 @@ end $$;
 
 -- Moves waiting tasks that are due into the log, except those whose latest attempt was put there after this transaction
 -- began. next is how long until the next one is due, in microseconds.
-create function tusk_fn.admit(_term bigint, _limit int) returns table (tasks int, queues text[], next bigint)
-  language plpgsql as $$
+create function tusk_fn.admit(_term bigint, _limit int)
+returns table (tasks int, queues text[], next bigint, few uuid[]) language plpgsql as $$
 #variable_conflict use_column
 declare
   _now    timestamptz := clock_timestamp();
   _count  int := 0;
   _queues text[];
   _next   timestamptz;
+  _few    uuid[];
 begin
   perform tusk_fn.need_read_committed();
   perform tusk_fn.lead(_term);
@@ -172,12 +173,13 @@ begin
       select g.lane, g.id, g.enqueued_at, g.attempt, g.crashes, g.kind, g.args, g.run_at, g.expires_at, g.claimed_at,
         g.tenant, g.key, g.tags, g.settings, g.failure, g.workflow, g.turn, g.partition
       from (select * from gone order by run_at, n) g)
-    select count(*), array_agg(distinct tusk_fn.queue_of(g.lane)) into _count, _queues from gone g;
+    select count(*), array_agg(distinct tusk_fn.queue_of(g.lane)), case when count(*) <= 16 then array_agg(g.id) end
+    into _count, _queues, _few from gone g;
   end if;
   select w.run_at into _next from tusk.waiting w where w.state <> 2 and w.run_at < 'infinity' order by w.run_at, w.n
     limit 1;
   return query select _count, coalesce(_queues, '{}'), case when _next is null then -1
-    else (extract(epoch from greatest(_next, _now) - _now) * 1000000)::bigint end;
+    else (extract(epoch from greatest(_next, _now) - _now) * 1000000)::bigint end, coalesce(_few, '{}');
 end $$;
 
 -- Declares workers dead, and returns what dead workers hold. It reads all leases, and what is left of those that ended,

@@ -389,7 +389,7 @@ end $$;
 
 -- Settles doubts, then admits. The caller cancels the doomed.
 create function tusk_fn.admit_all(_term bigint, _limit int)
-  returns table (tasks int, doomed uuid[], queues text[], next bigint)
+  returns table (tasks int, doomed uuid[], queues text[], next bigint, few uuid[])
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
   r record;
@@ -402,11 +402,11 @@ begin
       perform tusk_fn.hold_lead(_term);
     end if;
     return query
-    select a.tasks, r.doomed, array(select unnest(a.queues) union select unnest(r.queues)), a.next
+    select a.tasks, r.doomed, array(select unnest(a.queues) union select unnest(r.queues)), a.next, '{}'::uuid[]
       from tusk_fn.admit(_term, _limit) a;
     return;
   end if;
-  return query select a.tasks, '{}'::uuid[], a.queues, a.next from tusk_fn.admit(_term, _limit) a;
+  return query select a.tasks, '{}'::uuid[], a.queues, a.next, a.few from tusk_fn.admit(_term, _limit) a;
 end $$;
 
 -- Ends attempts as finish does, together with what their outcomes bring. If a task that is to run again, and brings
