@@ -143,11 +143,11 @@ func (s *Store) ringAfter(n *news) {
 		}
 		switch {
 		case r.again == nil:
-			r.again = time.AfterFunc(commitsAfter[first], func() { s.ringAgain(name, r) })
+			r.tries, r.again = first, time.AfterFunc(commitsAfter[first], func() { s.ringAgain(name, r) })
 		case r.tries > first:
+			r.tries = first
 			r.again.Reset(commitsAfter[first])
 		}
-		r.tries = first
 	}
 }
 

@@ -85,6 +85,9 @@ func (s *Store) swap(ctx context.Context, x *swap) error {
 	if err == nil {
 		s.lane.Store(lane)
 		s.near.took(x.tasks)
+		if x.finished {
+			s.near.ended(1)
+		}
 	}
 	return err
 }

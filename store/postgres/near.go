@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,9 +25,19 @@ type near struct {
 	bell  bell.Bell    // heard by who listens in this process
 	leads atomic.Int64 // when this process was known to lead, in nanoseconds
 
+	running atomic.Int64 // about so many tasks run in this process
+
 	mu       sync.Mutex
-	expected map[store.ID]fate // tasks that no worker of this process has claimed yet
+	workers  map[store.ID]beaten // of this process
+	expected map[store.ID]fate   // tasks that no worker of this process has claimed yet
 	queues   map[string]*offered
+}
+
+// beaten is what the last beat of a worker said.
+type beaten struct {
+	queues []string
+	holds  int
+	until  time.Time
 }
 
 // fate is whether an expected task is stored for certain.
@@ -44,15 +55,43 @@ type offered struct {
 	missed time.Time   // when one that is stored had not been claimed in time
 }
 
-// expect remembers tasks that are about to be stored, or to become available. It reports false and remembers none of
-// them if nobody listens here or too many are expected.
-func (n *near) expect(ids []store.ID, as fate) bool {
-	if len(ids) == 0 || !n.bell.Heard() {
+// beat takes in a beat of a worker of this process.
+func (n *near) beat(b *store.Beat) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.workers == nil {
+		n.workers = map[store.ID]beaten{}
+	}
+	n.workers[b.Worker.ID] = beaten{b.Worker.Queues, len(b.Holds), time.Now().Add(b.TTL)}
+	running := 0
+	for id, w := range n.workers {
+		if running += w.holds; time.Now().After(w.until) {
+			delete(n.workers, id)
+		}
+	}
+	n.running.Store(int64(running))
+}
+
+// serves reports whether a worker of this process claims from a queue, with the lock held.
+func (n *near) serves(queue string) bool {
+	for _, w := range n.workers {
+		if slices.Contains(w.queues, queue) && time.Now().Before(w.until) {
+			return true
+		}
+	}
+	return false
+}
+
+// expect remembers tasks of a queue that are about to be stored, or to become available. It reports false and remembers
+// none of them if no worker of this process claims from the queue, if as many tasks run here as there are processors, or
+// if too many are expected.
+func (n *near) expect(queue string, ids []store.ID, as fate) bool {
+	if len(ids) == 0 || n.running.Load() >= int64(runtime.GOMAXPROCS(0)) {
 		return false
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.expected)+len(ids) > mostNear {
+	if len(n.expected)+len(ids) > mostNear || !n.serves(queue) {
 		return false
 	}
 	if n.expected == nil {
@@ -75,6 +114,7 @@ func (n *near) forget(ids []store.ID) {
 
 // took takes in which tasks a worker of this process has claimed.
 func (n *near) took(tasks []store.Task) {
+	n.running.Add(int64(len(tasks)))
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i := range tasks {
@@ -90,6 +130,13 @@ func (n *near) still(ids []store.ID) []store.ID {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.left(ids)
+}
+
+// ended takes in that a worker of this process has ended attempts.
+func (n *near) ended(attempts int) {
+	if n.running.Add(int64(-attempts)) < 0 {
+		n.running.Store(0)
+	}
 }
 
 // left is still with the lock held.
@@ -144,7 +191,7 @@ func (s *Store) offer(queue string, ids []store.ID) {
 
 // present tells of tasks that have become available in queues. A few of one queue are offered; none: not all are known.
 func (s *Store) present(queues []string, ids []store.ID) {
-	if len(queues) == 1 && len(ids) <= fewTogether && !s.quiet && s.near.expect(ids, stored) {
+	if len(queues) == 1 && len(ids) <= fewTogether && !s.quiet && s.near.expect(queues[0], ids, stored) {
 		s.offer(queues[0], ids)
 		return
 	}
@@ -212,7 +259,7 @@ func (s *Store) herald(tasks []store.NewTask, have *survey, as fate) *news {
 	for i := range tasks {
 		ids[i] = tasks[i].ID
 	}
-	if s.near.expect(ids, as) {
+	if s.near.expect(have.queues[0], ids, as) {
 		n.ids = ids
 	}
 	return n

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"runtime"
 	"testing"
 	"time"
 
@@ -46,13 +47,22 @@ func neighbours(t *testing.T) (s *postgres.Store, own, others chan store.Hint) {
 	return s, hears(t, s), hears(t, other)
 }
 
-func claimsOne(t *testing.T, s store.Store, worker store.ID) {
+// runsOne claims a task and completes it.
+func runsOne(t *testing.T, s store.Store, worker store.ID) {
+	t.Helper()
+	if _, err := s.Finish(context.Background(), completed(claimsOne(t, s, worker))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func claimsOne(t *testing.T, s store.Store, worker store.ID) []store.Task {
 	t.Helper()
 	tasks, err := s.Claim(context.Background(), store.ClaimRequest{
 		Worker: worker, Token: store.NewToken(), Queues: []string{"q"}, Limit: 1})
 	if err != nil || len(tasks) != 1 {
 		t.Fatalf("claimed %d: %v", len(tasks), err)
 	}
+	return tasks
 }
 
 func TestOthersAreNotToldOfWhatAWorkerOfTheProcessTakes(t *testing.T) {
@@ -64,7 +74,7 @@ func TestOthersAreNotToldOfWhatAWorkerOfTheProcessTakes(t *testing.T) {
 				t.Fatal(err)
 			}
 			await(t, own, ofQueues)
-			claimsOne(t, s, worker)
+			runsOne(t, s, worker)
 			select {
 			case <-others:
 				time.Sleep(time.Second + 100*time.Millisecond) // nothing is offered for so long
@@ -80,6 +90,7 @@ func TestOthersAreNotToldOfWhatAWorkerOfTheProcessTakes(t *testing.T) {
 
 func TestOthersAreToldOfWhatNobodyOfTheProcessTakes(t *testing.T) {
 	s, own, others := neighbours(t)
+	startWorker(t, s)
 	for i := range 3 { // the second is told at once
 		if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
 			t.Fatal(err)
@@ -99,6 +110,36 @@ func TestOthersAreToldOfWhatNobodyOfTheProcessTakes(t *testing.T) {
 			t.Fatalf("%d tasks are expected still", s.Expected())
 		}
 	}
+}
+
+func TestOthersAreToldAtOnceWhereTheProcessHasEnoughToDo(t *testing.T) {
+	s, _, others := neighbours(t)
+	worker := startWorker(t, s)
+	for range runtime.GOMAXPROCS(0) {
+		if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
+			t.Fatal(err)
+		}
+		claimsOne(t, s, worker)
+	}
+	if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Expected(); n > 0 {
+		t.Errorf("%d tasks are offered to a process that runs as many as it has processors", n)
+	}
+	await(t, others, ofQueues)
+}
+
+func TestOthersAreToldAtOnceOfQueuesThatNoWorkerOfTheProcessServes(t *testing.T) {
+	s, _, others := neighbours(t)
+	startWorker(t, s)
+	if _, err := s.Enqueue(t.Context(), newTasks(1, "other")); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Expected(); n > 0 {
+		t.Errorf("%d tasks of a queue are offered to a worker of another", n)
+	}
+	await(t, others, ofQueues)
 }
 
 func TestATaskOfAUsersTransactionIsOfferedOnceItIsLikelyToBeThere(t *testing.T) {
@@ -126,7 +167,7 @@ func TestATaskOfAUsersTransactionIsOfferedOnceItIsLikelyToBeThere(t *testing.T) 
 		t.Fatal(err)
 	}
 	await(t, own, ofQueues)
-	claimsOne(t, s, worker)
+	runsOne(t, s, worker)
 
 	store1() // is never committed
 	await(t, own, ofQueues)
@@ -164,6 +205,7 @@ func TestWhoeverLeadsInTheProcessIsToldWithoutTheOthers(t *testing.T) {
 
 func TestWhatIsOfferedIsToldToOthersBeforeTheEnd(t *testing.T) {
 	s, _, others := neighbours(t)
+	startWorker(t, s)
 	if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
 		t.Fatal(err)
 	}
