@@ -26,6 +26,7 @@ type near struct {
 	leads atomic.Int64 // when this process was known to lead, in nanoseconds
 
 	running atomic.Int64 // about so many tasks run in this process
+	most    atomic.Int64 // none are offered while so many do
 
 	mu       sync.Mutex
 	workers  map[store.ID]beaten // of this process
@@ -36,6 +37,7 @@ type near struct {
 // beaten is what the last beat of a worker said.
 type beaten struct {
 	queues []string
+	slots  int
 	holds  int
 	until  time.Time
 }
@@ -62,14 +64,17 @@ func (n *near) beat(b *store.Beat) {
 	if n.workers == nil {
 		n.workers = map[store.ID]beaten{}
 	}
-	n.workers[b.Worker.ID] = beaten{b.Worker.Queues, len(b.Holds), time.Now().Add(b.TTL)}
-	running := 0
+	n.workers[b.Worker.ID] = beaten{b.Worker.Queues, b.Worker.Concurrency, len(b.Holds), time.Now().Add(b.TTL)}
+	running, slots := 0, 0
 	for id, w := range n.workers {
-		if running += w.holds; time.Now().After(w.until) {
+		if !time.Now().Before(w.until) {
 			delete(n.workers, id)
+			continue
 		}
+		running, slots = running+w.holds, slots+w.slots
 	}
 	n.running.Store(int64(running))
+	n.most.Store(int64(min(slots, runtime.GOMAXPROCS(0))))
 }
 
 // serves reports whether a worker of this process claims from a queue, with the lock held.
@@ -83,10 +88,10 @@ func (n *near) serves(queue string) bool {
 }
 
 // expect remembers tasks of a queue that are about to be stored, or to become available. It reports false and remembers
-// none of them if no worker of this process claims from the queue, if as many tasks run here as there are processors, or
-// if too many are expected.
+// none of them if no worker of this process claims from the queue, if as many tasks run here as there are slots or
+// processors, or if too many are expected.
 func (n *near) expect(queue string, ids []store.ID, as fate) bool {
-	if len(ids) == 0 || n.running.Load() >= int64(runtime.GOMAXPROCS(0)) {
+	if len(ids) == 0 || n.running.Load() >= n.most.Load() {
 		return false
 	}
 	n.mu.Lock()
