@@ -24,7 +24,7 @@ type migrationRow struct {
 func newMigrateCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "migrate",
-		Short: "Create, upgrade or take back the schema",
+		Short: "Create, upgrade or revert the schema",
 	}
 	c.AddCommand(newMigrateUpCommand(app), newMigrateDownCommand(app), newMigrateStatusCommand(app))
 	return c
@@ -112,7 +112,7 @@ func newMigrateDownCommand(app *App) *cobra.Command {
 	var flags migrateFlags
 	c := &cobra.Command{
 		Use:   "down",
-		Short: "Take back the last step of the schema, or all above a version, with what is in it",
+		Short: "Revert the last step of the schema, or all above a version, and delete its data",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			m, steps, closeStore, err := app.migrator(cmd.Context(), existing)

@@ -167,10 +167,10 @@ func operationOf(o tusk.Operation) operationRow {
 func newOperationsCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "operations",
-		Short: "Watch, carry on and cancel bulk operations",
-		Long: `A command that changes all tasks that match a filter stores an operation, which
-survives it: the worker or the server that leads goes on with it. The latest 200 are
-kept.`,
+		Short: "Watch, continue and cancel bulk operations",
+		Long: `A command that changes all tasks that match a filter stores an operation. The operation
+outlives the command: the worker or the server that leads continues it. The latest 200
+are kept.`,
 	}
 	c.AddCommand(newListCommand(app, "List bulk operations, newest first", "there is no bulk operation",
 		func(ctx context.Context, client *tusk.Client) ([]operationRow, error) {

@@ -28,9 +28,9 @@ type reasonRow struct {
 func newTasksWhyCommand(app *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "why ID",
-		Short: "Say why a task does not run",
-		Long: `Say why a task does not run, or what holds it, or what became of it. There may be
-several reasons: the first is the one to act on. Each names the command that changes it.`,
+		Short: "Show why a task does not run",
+		Long: `Show why a task does not run, what holds it, or how it ended. If there are several reasons,
+act on the first. Each names the command that changes it.`,
 		Args: between(1, 1, "ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return app.withClient(cmd.Context(), func(client *tusk.Client) error {

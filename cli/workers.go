@@ -33,7 +33,7 @@ type workerRow struct {
 func newWorkersCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "workers",
-		Short: "List workers, and have some claim nothing more",
+		Short: "List workers, and make some stop claiming",
 	}
 	c.AddCommand(newListCommand(app, "List the living workers, oldest first", "no worker is alive",
 		func(ctx context.Context, client *tusk.Client) ([]workerRow, error) {
