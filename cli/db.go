@@ -56,7 +56,7 @@ from another server. tusk serve and tusk work make the same checks when they sta
 // rebaseReport is what tusk db rebase did, or would do.
 type rebaseReport struct {
 	Tasks  int64 `json:"tasks" col:"TASKS"` // that can be claimed then
-	DryRun bool  `json:"dry_run" col:"DRY RUN"`
+	DryRun bool  `json:"dry_run" col:"DRY_RUN"`
 }
 
 func newDBRebaseCommand(app *App) *cobra.Command {

@@ -138,7 +138,7 @@ type pipelineRow struct {
 }
 
 func newPipelinesListCommand(app *App) *cobra.Command {
-	return newListCommand(app, "List the pipelines and the stages that are stuck", "no worker has told of a pipeline",
+	return newListCommand(app, "List the pipelines and the stages that are stuck", "no worker has registered a pipeline",
 		func(ctx context.Context, client *tusk.Client) ([]pipelineRow, error) {
 			all, err := client.Pipelines(ctx)
 			if err != nil {

@@ -173,7 +173,7 @@ func (app *App) meantQueues(c *cobra.Command, queues func(args []string) []strin
 }
 
 // orCreate is the hint of commands that have the flag.
-const orCreate = "--create does it all the same"
+const orCreate = "pass --create to use it anyway"
 
 // knownQueues refuses names of which one was probably misspelt.
 func (app *App) knownQueues(ctx context.Context, names []string, hint string) error {

@@ -19,7 +19,7 @@ var mends = []struct {
 	{store.ErrSchemaOld, "tusk migrate up"},
 	{store.ErrSchemaNew, "install the version of tusk that migrated it, or a newer one"},
 	{store.ErrMoved, "tusk db rebase --dry-run"},
-	{store.ErrReadOnly, "name the primary with --db, or mend the permissions"},
+	{store.ErrReadOnly, "name the primary with --db, or fix the permissions"},
 	{store.ErrFull, "free some space"},
 	{store.ErrUnavailable, "check that the database is up"},
 }
@@ -109,7 +109,7 @@ func (f *Facts) open(o Options) (Finding, bool) {
 		status = Critical
 	}
 	return Finding{"transactions", status, fmt.Sprintf(
-		"a transaction has been open for %s, which keeps what is deleted from being cleared away: %s",
+		"a transaction has been open for %s, which keeps deleted rows from being cleaned up: %s",
 		duration.Text(h.OpenFor.Round(time.Second)), h.OpenBy), h.OpenEnd}, true
 }
 

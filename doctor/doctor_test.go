@@ -316,7 +316,7 @@ var faults = []struct {
 			p.work(tusk.Version(), "q")
 			p.options.Waiting = time.Nanosecond
 		}},
-	{"a kind that nobody has a handler for", "kinds", doctor.Warn, "1 tasks of the kind k are put off",
+	{"a kind that nobody has a handler for", "kinds", doctor.Warn, "1 tasks of the kind k are postponed",
 		"tusk work --queue q --exec k=COMMAND", func(p *patient) {
 			p.healthy().add("q")
 			p.putOff("q")
