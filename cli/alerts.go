@@ -195,9 +195,9 @@ func listWatched[T, Row any](ctx context.Context, app *App, book watchedBook[T],
 // server looks at the first one a few seconds after it was put.
 func (app *App) noteWatched(at time.Time) {
 	if at.IsZero() {
-		app.note("no server has looked at them yet: tusk serve does, every few seconds")
+		app.note("no server has checked them yet: tusk serve does, every few seconds")
 	} else if ago := time.Since(at); ago > time.Minute {
-		app.note("no server has looked at them for %s: start tusk serve", duration.Text(ago.Round(time.Second)))
+		app.note("no server has checked them for %s: start tusk serve", duration.Text(ago.Round(time.Second)))
 	}
 }
 

@@ -188,9 +188,9 @@ func listenNearby(ctx context.Context, addr string) (listener net.Listener, err 
 }
 
 func (app *App) welcome(addr string, kinds []string, d *devFlags) {
-	app.note("tusk dev: a worker for queues %v and kinds %v, and the pages to watch it", d.worker.Queues, kinds)
+	app.note("tusk dev: a worker for queues %v and kinds %v, and the web UI", d.worker.Queues, kinds)
 	app.note("  database  %s", hideDSN(app.flags.db))
-	app.note("  pages     http://%s/", addr)
+	app.note("  web UI    http://%s/", addr)
 	app.note("  API       http://%s/api/v1/  http://%s/openapi.json", addr, addr)
 	app.note("  metrics   http://%s/metrics", addr)
 	app.note("  health    http://%s/healthz  http://%s/readyz", addr, addr)

@@ -88,7 +88,7 @@ host that --allow-host names here and --push-allow names for tusk serve.`,
 	f := c.Flags()
 	f.StringVar(&e.URL, "url", "", "`URL` that is called")
 	f.Var(numberFlag(&e.Concurrency, 1, push.MaxConcurrency), "concurrency",
-		"calls at a time, of each server; default: 10")
+		"concurrent calls of each server; default: 10")
 	f.Var(durationFlag(&e.Timeout), "timeout", "`duration` of a call, unless the task says otherwise; default: 1m")
 	f.StringSliceVar(&allow, "allow-host", nil, "private `host`, host:port or network that the URL may have; repeatable")
 	return c

@@ -102,7 +102,7 @@ func newHooksPutCommand(app *App) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&h.URL, "url", "", "`URL` that is called")
 	f.StringSliceVar(&events, "event", nil,
-		"`event` that is told: completed, discarded, cancelled or rescued; repeatable; default: discarded")
+		"`event` to send: completed, discarded, cancelled or rescued; repeatable; default: discarded")
 	f.StringSliceVar(&h.Queues, "queue", nil, "`queue` whose tasks it is notified of; repeatable; default: all")
 	f.Var(durationFlag(&h.Keep), "keep", "drop events that could not be sent for this long; default: 24h")
 	f.StringSliceVar(&allow, "allow-host", nil, "private `host`, host:port or network that the URL may have; repeatable")

@@ -173,7 +173,7 @@ made fair between its tenants.`,
 	f.Var(numberFlag(&l.Concurrency, 1, 1000000), "concurrency", "tasks of the queue that may run at the same time")
 	f.Var(numberFlag(&l.PerTenant, 1, 1000000), "per-tenant", "tasks of each tenant that may run at the same time")
 	f.Var(numberFlag(&l.PerPartition, 1, 1000000), "per-partition",
-		"tasks of each partition of a tenant that may run at a time; 1: one after another")
+		"tasks of each partition of a tenant that may run at the same time; 1: one after another")
 	f.Var(numberFlag(&l.PerWorker, 1, 1000000), "per-worker",
 		"tasks of the queue that each worker may hold; alone it takes no turns")
 	f.StringArrayVar(&tenants, "tenant", nil, "`NAME=CONCURRENCY[:WEIGHT]` of one tenant; 0: the general limit")

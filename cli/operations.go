@@ -23,9 +23,9 @@ type operationFlags struct {
 
 func (o *operationFlags) addTo(cmd *cobra.Command) {
 	cmd.Flags().Var(numberFlag(&o.perSecond, 1, 1000000), "per-second",
-		"by filter: change at most so many tasks in a second")
+		"by filter: change at most this many tasks per second")
 	cmd.Flags().BoolVar(&o.detach, "detach", false,
-		"by filter: store the operation and leave it to the process that leads")
+		"by filter: store the operation and leave it to the leader")
 }
 
 // editRow sums up what became of the tasks that a filter chose.
@@ -185,7 +185,7 @@ are kept.`,
 			func(ctx context.Context, client *tusk.Client, o tusk.Operation) (tusk.Operation, error) {
 				return app.carry(ctx, client, o, false)
 			}),
-		app.operationCommand("cancel ID", "Stop an operation; what it has done stays done",
+		app.operationCommand("cancel ID", "Stop an operation; changes already made stay",
 			func(ctx context.Context, client *tusk.Client, o tusk.Operation) (tusk.Operation, error) {
 				if err := client.CancelOperation(ctx, o.ID); err != nil {
 					return o, err

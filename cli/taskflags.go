@@ -24,10 +24,10 @@ func (t *taskFlags) addTo(f *pflag.FlagSet) {
 	f.StringVar(&o.Queue, "queue", tusk.DefaultQueue, "queue `name`")
 	f.Var(numberFlag(&o.Priority, -32768, 32767), "priority", "lower runs sooner; default 0")
 	f.Var(numberFlag(&o.MaxAttempts, 1, tusk.MaxAttemptsLimit), "max-attempts",
-		"give up after so many attempts; default 25")
-	f.Var(durationFlag(&o.Timeout), "timeout", "of each attempt; default: the handler's, else none")
+		"give up after this many attempts; default 25")
+	f.Var(durationFlag(&o.Timeout), "timeout", "limit for each attempt; default: the handler's, else none")
 	f.Var(durationFlag(&o.StallTimeout), "stall-timeout",
-		"of each attempt without a sign of life: progress, a line of its log; default: the handler's, else none")
+		"limit for each attempt without a sign of life: progress, a line of its log; default: the handler's, else none")
 	f.Var(&value[tusk.Backoff]{into: &o.Backoff, name: "policy", parse: parseBackoff}, "backoff",
 		"wait before a retry: constant:5s, linear:5m or exponential:BASE[:MAX[:JITTER]]")
 	f.StringSliceVar(&o.Tags, "tags", nil, "`tag`,… to find the task by")
@@ -50,10 +50,10 @@ func (t *taskFlags) addOwnTo(cmd *cobra.Command) {
 	f.BoolVar(&o.Ephemeral, "ephemeral", false, "do not keep the task once it is completed")
 	f.StringVar(&o.Key, "key", "", "natural `identity`: at most one unfinished task of a queue and tenant has it")
 	f.Var(oneOf(&t.onConflict, "skip", "replace", "rerun", "once"), "on-conflict",
-		"when the key is taken: skip, replace, rerun or once; default skip")
+		"if the key is taken: skip, replace, rerun or once; default skip")
 	f.Var(instantFlag(&o.SourceTime), "source-time", "when the key's source changed, for --on-conflict rerun")
 	f.Var(uniqueFlag(&o.Unique), "unique",
-		"a key of the kind and these fields of the args: FIELD,…|all; with @DURATION one task in each such window of time")
+		"a key of the kind and these fields of the args: FIELD,…|all; with @DURATION, one task per time window")
 	cmd.MarkFlagsMutuallyExclusive("key", "unique")
 	cmd.MarkFlagsMutuallyExclusive("run-at", "delay")
 	cmd.MarkFlagsMutuallyExclusive("expires-at", "expires-in")

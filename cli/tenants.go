@@ -124,7 +124,7 @@ func newTenantsSetCommand(app *App) *cobra.Command {
 	}
 	c.Flags().StringVar(&queue, "queue", "", "queue `name`")
 	c.Flags().Var(numberFlag(&t.Concurrency, 1, 1000000), "concurrency",
-		"tasks of the tenant that may run at a time; default: as for all")
+		"tasks of the tenant that may run at the same time; default: the general limit")
 	c.Flags().Var(weightFlag(&t.Weight), "weight", "its share of the queue, relative to other tenants, which have 1")
 	_ = c.MarkFlagRequired("queue")
 	c.MarkFlagsOneRequired("concurrency", "weight")

@@ -44,7 +44,7 @@ terminal, or with --once, it prints everything once: as text, or with --json as 
 	markSecret(f, "token")
 	f.BoolVar(&t.insecure, "insecure-http", false,
 		"send the token to another machine without TLS: it can be read on the way")
-	f.BoolVar(&t.once, "once", false, "print everything once and end")
+	f.BoolVar(&t.once, "once", false, "print everything once and exit")
 	return c
 }
 

@@ -123,7 +123,7 @@ split into words as by a shell, but no shell runs it.`,
 	f.Var(positiveFlag(&c.HungGrace), "hung-grace",
 		"how long a handler may ignore a timeout or a cancel before its task is taken from it")
 	f.IntVar(&c.MaxHung, "max-hung", 0,
-		"stop, with an error, when so many handlers hang; -1: never; default: --concurrency, at least 10")
+		"stop, with an error, when this many handlers hang; -1: never; default: --concurrency, at least 10")
 	f.BoolVar(&c.NeverLead, "never-lead", false, "leave schedules, rescue and pruning to other processes")
 	addRetentionFlags(f, &c.Retention)
 	l.add(f)

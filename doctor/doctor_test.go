@@ -288,7 +288,7 @@ var faults = []struct {
 			p.healthy().add("lonely")
 		}},
 	{"a queue whose worker is quiet", "queues", doctor.Warn,
-		"1 available tasks and only workers that were told to claim nothing", "tusk workers wake ",
+		"1 available tasks and only quiet workers", "tusk workers wake ",
 		func(p *patient) {
 			p.healthy().add("lonely")
 			p.must(p.QuietWorker(p.Context(), p.work(tusk.Version(), "lonely")))

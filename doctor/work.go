@@ -97,7 +97,7 @@ func (f *Facts) queues(o Options) (found []Finding) {
 			}
 			text, fix := "no worker", "tusk work --queue "+q.Name
 			if id, ok := quiet[q.Name]; ok {
-				text, fix = "only workers that were told to claim nothing more", "tusk workers wake "+id.String()
+				text, fix = "only quiet workers", "tusk workers wake "+id.String()
 			}
 			found = append(found, Finding{"queues", status, fmt.Sprintf("queue %s has %d available tasks and %s", q.Name, n,
 				text), fix})
