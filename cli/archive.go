@@ -268,7 +268,7 @@ func problemRows(problems []archive.Problem) []string {
 func (app *App) withArchive(ctx context.Context, do func(*archive.Archive) error) error {
 	if app.flags.archive == "" {
 		return usage("such as --archive file:///var/lib/tusk/archive, or TUSK_ARCHIVE",
-			"which archive is not said: --archive is missing")
+			"--archive is missing")
 	}
 	bucket, err := place.Open(ctx, app.flags.archive)
 	if err != nil {

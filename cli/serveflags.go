@@ -160,7 +160,7 @@ func (s *serveFlags) check(c server.Config) error {
 		return err
 	}
 	if err := c.CheckAddress(ip, s.certFile != "", s.insecure); err != nil {
-		p := usage("127.0.0.1:8787 needs none of it", "--addr %s: %v", quote(s.addr), err)
+		p := usage("127.0.0.1:8787 needs none of this", "--addr %s: %v", quote(s.addr), err)
 		p.Code = "not_loopback"
 		return p
 	}
