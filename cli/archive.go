@@ -267,8 +267,7 @@ func problemRows(problems []archive.Problem) []string {
 // withArchive does something with the archive that --archive names.
 func (app *App) withArchive(ctx context.Context, do func(*archive.Archive) error) error {
 	if app.flags.archive == "" {
-		return usage("such as --archive file:///var/lib/tusk/archive, or TUSK_ARCHIVE",
-			"--archive is missing")
+		return usage("such as --archive file:///var/lib/tusk/archive, or TUSK_ARCHIVE", "--archive is missing")
 	}
 	bucket, err := place.Open(ctx, app.flags.archive)
 	if err != nil {
