@@ -56,8 +56,8 @@ type Store struct {
 
 	damaged sync.Map // what was told of documents that are damaged
 
-	trips                                         *trips
-	claims, conflicts, doubts, completed, queries atomic.Int64
+	trips                      *trips
+	claims, conflicts, queries atomic.Int64
 }
 
 var (
@@ -144,7 +144,7 @@ func dial(o *options) (*gocb.Cluster, error) {
 		SecurityConfig: gocb.SecurityConfig{AllowedSaslMechanisms: o.mechanisms},
 		TimeoutsConfig: gocb.TimeoutsConfig{KVTimeout: 5 * time.Second, KVDurableTimeout: 10 * time.Second,
 			QueryTimeout: 30 * time.Second},
-		RetryStrategy: patient{},
+		RetryStrategy: patient,
 		// The client's own observers are off. They report to the client's log, which is not read here, and its
 		// default tracer reads and writes spans from two goroutines without a lock when a request is canceled.
 		Tracer:               &gocb.NoopTracer{},

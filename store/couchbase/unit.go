@@ -107,7 +107,6 @@ func (s *Store) release(ctx context.Context, d *doc) (bool, error) {
 
 // complete does what was decided and left undone by somebody else.
 func (s *Store) complete(ctx context.Context, root *doc) error {
-	s.completed.Add(1)
 	var docs []*doc
 	if root.header().Unit != nil {
 		var err error
