@@ -128,7 +128,7 @@ func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err
 		if err != nil {
 			return cancelled, err
 		}
-		did, err := s.doInRounds(ctx, roundsOf(ids, docs), func(i int, w *work) (bool, error) {
+		did, err := s.doInRounds(ctx, roundsOf(docs), func(i int, w *work) (bool, error) {
 			id := idOf(ids[i])
 			n, err := w.batch.Doom([]store.ID{id})
 			if n > 0 || err != nil {
@@ -149,24 +149,27 @@ func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err
 
 // roundsOf puts tasks into rounds: each comes in a round after those of the tasks before it that it needs, or that need
 // it.
-func roundsOf(ids []string, docs []*doc) (rounds [][]int) {
+func roundsOf(docs []*doc) (rounds [][]int) {
 	at := map[string]int{}
-	for i, id := range ids {
-		at[id] = i
-	}
-	before := make([][]int, len(ids))
 	for i, d := range docs {
-		if d == nil {
+		if d != nil {
+			at[d.ID] = i
+		}
+	}
+	before := make([][]int, len(docs))
+	for i, d := range docs {
+		t, is := d.taskIn()
+		if !is {
 			continue
 		}
-		for _, n := range d.task().Needs {
+		for _, n := range t.Needs {
 			if j, among := at[n.Task.String()]; among && j != i {
 				before[max(i, j)] = append(before[max(i, j)], min(i, j))
 			}
 		}
 	}
-	in := make([]int, len(ids))
-	for i := range ids {
+	in := make([]int, len(docs))
+	for i := range docs {
 		for _, j := range before[i] {
 			in[i] = max(in[i], in[j]+1)
 		}
