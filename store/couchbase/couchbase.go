@@ -41,7 +41,6 @@ type Store struct {
 	patience                 time.Duration // how long a unit is left to its owner
 	scanWait                 time.Duration // how long an index may take to know of this handle's writes
 	learnWithin              time.Duration // how long the query service may take to know of a new collection
-	handle                   string        // names this handle's statistics
 
 	opened time.Time // with a monotonic reading
 	clock  clock
@@ -93,11 +92,9 @@ func Open(ctx context.Context, text string) (*Store, error) {
 		scanWait: 3 * time.Second, learnWithin: 30 * time.Second,
 		tasks: scope.Collection("task"), lines: scope.Collection("line"),
 		keys: scope.Collection("key"), meta: scope.Collection("meta"),
-		handle: nonce(), opened: time.Now(), clock: clock{learning: make(chan struct{}, 1)},
+		opened: time.Now(), clock: clock{learning: make(chan struct{}, 1)},
 	}
-	s.sums.minutes, s.sums.names = map[int64]map[slice]*store.Stat{}, map[int64]string{}
-	s.sums.changed = map[int64]bool{}
-	s.sums.every = sumsEvery
+	s.sums.minutes, s.sums.every = map[int64]*minute{}, sumsEvery
 	return s, nil
 }
 
