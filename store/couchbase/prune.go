@@ -168,20 +168,9 @@ func (s *Store) pruneStats(ctx context.Context, keep time.Duration) error {
 
 // pruneWorkers forgets dead workers that hold no lease.
 func (s *Store) pruneWorkers(ctx context.Context) error {
-	ids, err := s.listed(ctx, s.meta, workerList)
-	if err != nil {
-		return err
-	}
-	for _, id := range ids {
-		w, cas, err := s.readWorker(ctx, id)
-		if err != nil {
-			if err = s.passing(err); err != nil {
-				return err
-			}
-			continue
-		}
+	return s.eachWorker(ctx, func(id string, w *worker, cas gocb.Cas) error {
 		if w != nil && (w.G != nil || len(w.Leases) > 0 || s.now(ctx)-w.Beat < forgetAfter.Microseconds()) {
-			continue
+			return nil
 		}
 		if w != nil {
 			_, err := s.meta.Remove(workerKey(id), &gocb.RemoveOptions{Context: ctx, Cas: cas})
@@ -189,13 +178,9 @@ func (s *Store) pruneWorkers(ctx context.Context) error {
 				return err
 			}
 		}
-		err = s.delist(ctx, workerList, id, func() (bool, error) {
+		return s.delist(ctx, workerList, id, func() (bool, error) {
 			is, _, err := s.readWorker(ctx, id)
 			return is != nil, err // it has only just been made
 		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	})
 }

@@ -49,6 +49,21 @@ func (s *Store) readWorker(ctx context.Context, id string) (*worker, gocb.Cas, e
 	return w, cas, nil
 }
 
+// eachWorker does something for each worker that is listed, as it is; nil: it has no document.
+func (s *Store) eachWorker(ctx context.Context, do func(id string, w *worker, cas gocb.Cas) error) error {
+	ids, err := s.listed(ctx, s.meta, workerList)
+	for _, id := range ids {
+		w, cas, err := s.readWorker(ctx, id)
+		if err == nil {
+			err = do(id, w, cas)
+		}
+		if s.passing(err) != nil {
+			return err
+		}
+	}
+	return err
+}
+
 // standing is how a worker stands, and its last beat.
 func (w *worker) standing() (is rules.Standing, last int64) {
 	switch {
