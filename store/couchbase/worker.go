@@ -261,10 +261,10 @@ func (s *Store) meant(ctx context.Context, id, token string) ([]string, error) {
 // again to end its attempt.
 type lent struct {
 	mu    sync.Mutex
-	docs  map[string]*doc           // by token and task
+	docs  map[lease]map[string]*doc // by lease and task
+	n     int                       // of these
 	in    map[ref]*doc              // the sheets that they lie in, as they were last read or written
-	open  map[string]map[string]int // by worker and token, how many are open
-	ended map[string][]string       // by worker, tokens under which none is
+	ended map[string][]string       // by worker, tokens under which none is open
 }
 
 // mostLent bounds what a handle keeps of tasks that it claimed and never heard of again.
@@ -273,21 +273,20 @@ const mostLent = 20_000
 func (l *lent) put(d *doc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.docs == nil || len(l.docs) > mostLent {
+	if l.docs == nil || l.n > mostLent {
 		l.reset()
 	}
 	l.layDown(d.sheet)
-	run := d.task().Run[0]
-	l.docs[run.Token+d.ID] = d
-	if l.open[run.Worker] == nil {
-		l.open[run.Worker] = map[string]int{}
+	by := d.task().Run[0]
+	if l.docs[by] == nil {
+		l.docs[by] = map[string]*doc{}
 	}
-	l.open[run.Worker][run.Token]++
+	l.docs[by][d.ID] = d
+	l.n++
 }
 
 func (l *lent) reset() {
-	l.docs, l.in = map[string]*doc{}, map[ref]*doc{}
-	l.open, l.ended = map[string]map[string]int{}, map[string][]string{}
+	l.docs, l.n, l.in, l.ended = map[lease]map[string]*doc{}, 0, map[ref]*doc{}, map[string][]string{}
 }
 
 // lay remembers a sheet as it was read or written, if it is the latest of it, and forgets one of which nothing runs.
@@ -325,17 +324,16 @@ func (l *lent) sheet(r ref) map[ref]*doc {
 func (l *lent) take(task *store.Task) *doc {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	token, worker := task.Lease.String(), task.Worker.String()
-	d := l.docs[token+task.ID.String()]
+	by := lease{task.Worker.String(), task.Lease.String()}
+	d := l.docs[by][task.ID.String()]
 	if d == nil {
 		return nil
 	}
-	delete(l.docs, token+task.ID.String())
-	if n := l.open[worker]; n != nil {
-		if n[token]--; n[token] == 0 {
-			delete(n, token)
-			l.ended[worker] = append(l.ended[worker], token)
-		}
+	l.n--
+	delete(l.docs[by], d.ID)
+	if len(l.docs[by]) == 0 {
+		delete(l.docs, by)
+		l.ended[by.Worker] = append(l.ended[by.Worker], by.Token)
 	}
 	return d
 }
