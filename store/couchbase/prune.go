@@ -168,18 +168,17 @@ func (s *Store) pruneStats(ctx context.Context, keep time.Duration) error {
 
 // pruneWorkers forgets dead workers that hold no lease.
 func (s *Store) pruneWorkers(ctx context.Context) error {
-	return s.eachWorker(ctx, func(id string, w *worker, cas gocb.Cas) error {
+	return s.eachWorker(ctx, func(id string, d *doc, w *worker) error {
 		if w != nil && (w.G != nil || len(w.Leases) > 0 || s.now(ctx)-w.Beat < forgetAfter.Microseconds()) {
 			return nil
 		}
 		if w != nil {
-			_, err := s.meta.Remove(workerKey(id), &gocb.RemoveOptions{Context: ctx, Cas: cas})
-			if err != nil && !errors.Is(err, gocb.ErrDocumentNotFound) {
+			if gone, err := s.remove(ctx, d); !gone || err != nil {
 				return err
 			}
 		}
 		return s.delist(ctx, workerList, id, func() (bool, error) {
-			is, _, err := s.readWorker(ctx, id)
+			is, err := s.read(ctx, workerRef(id))
 			return is != nil, err // it has only just been made
 		})
 	})

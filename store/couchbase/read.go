@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/couchbase/gocb/v2"
-
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -159,7 +157,7 @@ func (s *Store) Count(ctx context.Context) (_ []store.Count, err error) {
 func (s *Store) Workers(ctx context.Context) (_ []store.Worker, err error) {
 	defer says(&err, "workers")
 	var living []store.Worker
-	err = s.eachWorker(ctx, func(id string, w *worker, _ gocb.Cas) error {
+	err = s.eachWorker(ctx, func(id string, _ *doc, w *worker) error {
 		if w == nil || w.G == nil {
 			return nil
 		}
