@@ -93,9 +93,10 @@ func (s *Store) define(ctx context.Context, statement string) error {
 	limit, cancel := context.WithTimeout(ctx, s.learnWithin)
 	defer cancel()
 	for {
-		err := s.run(ctx, statement)
+		_, err := ask[struct{}](s, statement, gocb.QueryOptions{Context: ctx, Adhoc: true, Timeout: s.queryTimeout})
 		var of *gocb.QueryError
-		if !errors.As(err, &of) || !hasCode(of, noKeyspace, noScope) && !slices.ContainsFunc(of.Errors, retriable) {
+		if !errors.As(err, &of) || !hasCode(of, noKeyspace, noScope) &&
+			!slices.ContainsFunc(of.Errors, func(e gocb.QueryErrorDesc) bool { return e.Retry }) { // it may be repeated
 			return err
 		}
 		select {
@@ -106,20 +107,6 @@ func (s *Store) define(ctx context.Context, statement string) error {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-}
-
-// retriable reports whether the query service says that a statement may be repeated.
-func retriable(e gocb.QueryErrorDesc) bool { return e.Retry }
-
-func (s *Store) run(ctx context.Context, statement string) error {
-	found, err := s.cluster.Query(s.placed(statement), &gocb.QueryOptions{Context: ctx, Adhoc: true,
-		Timeout: s.queryTimeout})
-	if err != nil {
-		return err
-	}
-	for found.Next() {
-	}
-	return found.Err()
 }
 
 // applied notes that a step was taken. The collection may be so new that its node does not know of it yet.
