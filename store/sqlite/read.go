@@ -19,7 +19,7 @@ func (s *Store) List(ctx context.Context, f store.Filter) (tasks []store.Task, e
 		f.Limit = 100
 	}
 	f.Limit = min(f.Limit, store.MaxPage)
-	err = s.read(ctx, func(ctx context.Context, c session) error {
+	err = s.readLong(ctx, func(ctx context.Context, c session) error {
 		l := &list{ctx: ctx, session: c, store: s, filter: f, names: readNames(ctx, c, s)}
 		tasks, err = l.page()
 		return err
@@ -101,11 +101,8 @@ func (l *list) follow(lead lead) error {
 	}
 	text := columns + "\n" + lead.from +
 		"\nleft join tusk_lane l on l.id = t.lane\nwhere " + strings.Join(append([]string{lead.where}, where...), " and ") +
-		"\n" + lead.order
-	args = append(slices.Clone(lead.values), args...)
-	if lead.order != "" {
-		text, args = text+"\nlimit ?", append(args, l.filter.Limit)
-	}
+		"\n" + lead.order + "\nlimit ?"
+	args = append(append(slices.Clone(lead.values), args...), l.filter.Limit)
 	return l.dynamic(l.ctx, text, func(r row) error {
 		t := &stored{}
 		if err := t.scan(r, l.names); err != nil {
