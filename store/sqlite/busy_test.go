@@ -37,6 +37,81 @@ func TestAWriteWaitsForAUsersTransactionButNotForEver(t *testing.T) {
 	}
 }
 
+func TestACallerDoesNotWaitLongerForAnothersTransactionThanItWill(t *testing.T) {
+	s := openTest(t)
+	db := openSame(t, s)
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	if _, err := db.Exec("begin immediate"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_, err := s.Enqueue(ctx, []store.NewTask{{ID: store.ID{1}, Kind: "k", Queue: "q"}})
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, store.ErrNotCommitted) {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > busyTimeout/2 {
+		t.Errorf("a call with 50 ms took %v", took)
+	}
+	if _, err := db.Exec("commit"); err != nil {
+		t.Fatal(err)
+	}
+	mustEnqueue(t, s, store.NewTask{ID: store.ID{2}, Kind: "k", Queue: "q"})
+	if tasks, err := s.List(t.Context(), store.Filter{}); err != nil || len(tasks) != 1 || tasks[0].ID != (store.ID{2}) {
+		t.Errorf("%+v, %v", tasks, err)
+	}
+}
+
+// TestAUsersTransactionOutlivesACallThatWasGivenUp gives up during a statement.
+func TestAUsersTransactionOutlivesACallThatWasGivenUp(t *testing.T) {
+	s := openTest(t)
+	db := openSame(t, s)
+	defer db.Close()
+	for _, text := range []string{"create table mine (a)", `create trigger slow after insert on tusk_task begin
+		insert into mine
+		with recursive n(x) as (select 1 union all select x + 1 from n where x < 1000000) select max(x) from n;
+		end`} {
+		if _, err := db.Exec(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	add := func() {
+		t.Helper()
+		if _, err := tx.Exec("insert into mine values (0)"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add()
+	in, err := s.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := in.Enqueue(ctx, []store.NewTask{{ID: store.ID{1}, Kind: "k", Queue: "q"}}); !errors.Is(err,
+		context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	add()
+	if err := tx.Commit(); err != nil {
+		t.Error(err)
+	}
+	var mine int
+	if err := db.QueryRow("select count(*) from mine").Scan(&mine); err != nil || mine != 2 {
+		t.Errorf("%d rows, want the 2 from before and after the call: %v", mine, err)
+	}
+	if tasks, err := s.List(t.Context(), store.Filter{}); err != nil || len(tasks) != 0 {
+		t.Errorf("%+v, %v", tasks, err)
+	}
+}
+
 func TestATransactionThatReadTooEarlyIsToldToBeginAnew(t *testing.T) {
 	s := openTest(t)
 	db := openSame(t, s)

@@ -49,15 +49,18 @@ func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []s
 	return lost, wrap("finish", err)
 }
 
-// do runs one call in a savepoint, so that an error leaves nothing of it behind.
+// do runs one call in a savepoint, so that an error leaves nothing of it behind. The end of the
+// context is heard between statements: SQLite rolls the user's whole transaction back when one that
+// writes is interrupted, and the user's next statement would be committed by itself.
 func (u *userTx) do(ctx context.Context, fn func(*work) error) error {
 	if err := u.check(ctx); err != nil {
 		return explain(err)
 	}
-	if _, err := u.session.exec(ctx, "savepoint tusk"); err != nil {
+	calm := context.WithoutCancel(ctx)
+	if _, err := u.session.exec(calm, "savepoint tusk"); err != nil {
 		return explain(err)
 	}
-	t := &transaction{session: u.session, ctx: ctx, store: u.store}
+	t := &transaction{session: u.session, ctx: calm, store: u.store}
 	err := t.open()
 	if err == nil {
 		err = t.do(ctx, fn)
@@ -66,9 +69,9 @@ func (u *userTx) do(ctx context.Context, fn func(*work) error) error {
 		err = t.stamp()
 	}
 	if err != nil {
-		u.session.exec(context.WithoutCancel(ctx), "rollback to tusk") // the first error tells more
+		u.session.exec(calm, "rollback to tusk") // the first error tells more
 	}
-	if _, end := u.session.exec(context.WithoutCancel(ctx), "release tusk"); err == nil {
+	if _, end := u.session.exec(calm, "release tusk"); err == nil {
 		err = end
 	}
 	if isBusy(err) {
