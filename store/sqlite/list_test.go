@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"testing"
 	"time"
@@ -90,5 +91,32 @@ func TestListsLeaveRoomForClaims(t *testing.T) {
 		if err := <-ends; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestAListEndsWithItsContextBehindItsFirstTask looks among many tasks for those of which the newest is the only one.
+func TestAListEndsWithItsContextBehindItsFirstTask(t *testing.T) {
+	s := openTest(t)
+	newest := store.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}
+	mustEnqueue(t, s, store.NewTask{ID: newest, Kind: "k", Queue: "q", Tenant: "t"})
+	if _, err := s.db.Exec(`insert into tusk_task (id, tenant, kind, priority, state, enqueued_at, run_at)
+		with recursive n(x) as (select 1 union all select x + 1 from n where x < 50000)
+		select randomblob(16), 'other', kind, 0, 6, enqueued_at, 0 from n cross join tusk_task`); err != nil {
+		t.Fatal(err)
+	}
+	f := store.Filter{Queues: []string{"q"}, Tenants: []string{"t", ""}} // those without a tenant are in no index
+	began := time.Now()
+	if tasks, err := s.List(t.Context(), f); err != nil || len(tasks) != 1 {
+		t.Fatal(len(tasks), err)
+	}
+	whole := time.Since(began)
+	ctx, cancel := context.WithTimeout(t.Context(), whole/10)
+	defer cancel()
+	began = time.Now()
+	if _, err := s.List(ctx, f); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > whole/2 {
+		t.Errorf("a list with %v took %v, the whole takes %v", whole/10, took, whole)
 	}
 }

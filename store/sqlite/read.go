@@ -92,16 +92,18 @@ func (l *list) findKinds() (bool, error) {
 	return len(l.kinds) > 0, err
 }
 
-// follow walks along a lead until the page is full.
+// follow walks along a lead until the page is full. Which tasks are on it SQLite finds out before it
+// returns the first row, as a driver can interrupt it: what it skips between two rows it would skip to the end.
 func (l *list) follow(lead lead) error {
 	where, args := l.conditions()
 	columns := statements()["list.columns"]
 	if l.filter.NoArgs {
 		columns = strings.Replace(columns, "t.args", "null", 1)
 	}
-	text := columns + "\n" + lead.from +
-		"\nleft join tusk_lane l on l.id = t.lane\nwhere " + strings.Join(append([]string{lead.where}, where...), " and ") +
-		"\n" + lead.order + "\nlimit ?"
+	const lane = "\nleft join tusk_lane l on l.id = t.lane"
+	text := "with page(num) as materialized (\nselect t.num " + lead.from + lane +
+		"\nwhere " + strings.Join(append([]string{lead.where}, where...), " and ") + "\n" + lead.order + "\nlimit ?)\n" +
+		columns + "\nfrom page p cross join tusk_task t on t.num = p.num" + lane
 	args = append(append(slices.Clone(lead.values), args...), l.filter.Limit)
 	return l.dynamic(l.ctx, text, func(r row) error {
 		t := &stored{}
