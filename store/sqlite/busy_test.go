@@ -112,6 +112,36 @@ func TestAUsersTransactionOutlivesACallThatWasGivenUp(t *testing.T) {
 	}
 }
 
+// TestNothingIsEnqueuedInATransactionThatIsOver has the user go on after SQLite has rolled the transaction back.
+func TestNothingIsEnqueuedInATransactionThatIsOver(t *testing.T) {
+	s := openTest(t)
+	tx, err := s.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.Exec("create table mine (a primary key on conflict rollback)"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec("insert into mine values (1), (1)"); err == nil {
+		t.Fatal("stored twice")
+	}
+	in, err := s.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.Enqueue(t.Context(), []store.NewTask{{ID: store.ID{1}, Kind: "k", Queue: "q"}}); !errors.Is(err,
+		store.ErrNotCommitted) {
+		t.Error(err)
+	}
+	if err := tx.Commit(); err == nil {
+		t.Error("committed")
+	}
+	if tasks, err := s.List(t.Context(), store.Filter{}); err != nil || len(tasks) != 0 {
+		t.Errorf("stored all the same: %+v, %v", tasks, err)
+	}
+}
+
 func TestATransactionThatReadTooEarlyIsToldToBeginAnew(t *testing.T) {
 	s := openTest(t)
 	db := openSame(t, s)

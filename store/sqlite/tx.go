@@ -57,6 +57,11 @@ func (u *userTx) do(ctx context.Context, fn func(*work) error) error {
 		return explain(err)
 	}
 	calm := context.WithoutCancel(ctx)
+	if _, err := u.session.exec(calm, "begin"); err == nil { // otherwise there is a transaction already
+		_ = u.session.tx.Rollback()
+		return fmt.Errorf("%w: the transaction is over: SQLite has rolled it back after an error of another statement",
+			store.ErrNotCommitted)
+	}
 	if _, err := u.session.exec(calm, "savepoint tusk"); err != nil {
 		return explain(err)
 	}
@@ -69,7 +74,10 @@ func (u *userTx) do(ctx context.Context, fn func(*work) error) error {
 		err = t.stamp()
 	}
 	if err != nil {
-		u.session.exec(calm, "rollback to tusk") // the first error tells more
+		if _, gone := u.session.exec(calm, "rollback to tusk"); gone != nil {
+			_ = u.session.tx.Rollback() // its user is told at the next statement, which would be committed by itself
+			return fmt.Errorf("the whole transaction was rolled back: %w", explain(err))
+		}
 	}
 	if _, end := u.session.exec(calm, "release tusk"); err == nil {
 		err = end
