@@ -22,8 +22,8 @@ const (
 	busyTimeout = 10 * time.Second // how long a write waits for another process's, or a user's, transaction
 )
 
-// Store is the ledger in one SQLite file. It implements store.Store and every
-// optional capability; it is safe for concurrent use.
+// Store is the ledger in one SQLite file. It implements store.Store and the optional
+// capabilities that make sense in a file; it is safe for concurrent use.
 type Store struct {
 	db      *sql.DB
 	path    string // of the file, as SQLite names it
