@@ -13,8 +13,10 @@ import (
 // best begun as an immediate one (with modernc.org/sqlite: _txlock=immediate in
 // the DSN). One that has only read so far becomes the writer with its first
 // write, and SQLite refuses that at once if anybody has written since it began;
-// it should then be tried again from its start. While it is open nobody else
-// writes, the other users of the store neither, so it should be short.
+// it should then be tried again from its start. One that SQLite has rolled back
+// after an error of any statement, as it does when the disk is full, is refused.
+// While it is open nobody else writes, the other users of the store neither, so
+// it should be short.
 func (s *Store) Tx(tx any) (store.Tx, error) {
 	t, ok := tx.(*sql.Tx)
 	if !ok || t == nil {
