@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -61,6 +62,58 @@ func TestACallerDoesNotWaitLongerForAnothersTransactionThanItWill(t *testing.T) 
 	mustEnqueue(t, s, store.NewTask{ID: store.ID{2}, Kind: "k", Queue: "q"})
 	if tasks, err := s.List(t.Context(), store.Filter{}); err != nil || len(tasks) != 1 || tasks[0].ID != (store.ID{2}) {
 		t.Errorf("%+v, %v", tasks, err)
+	}
+}
+
+// TestWhoGivesUpKnowsThatNothingIsStored has callers give up at any moment, while another's transactions come and go.
+func TestWhoGivesUpKnowsThatNothingIsStored(t *testing.T) {
+	s := openTest(t)
+	db := openSame(t, s)
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	stop := make(chan struct{})
+	var other, callers sync.WaitGroup
+	other.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if _, err := db.Exec("pragma busy_timeout = 1000; begin immediate"); err == nil {
+				time.Sleep(2 * time.Millisecond)
+				if _, err := db.Exec("rollback"); err != nil {
+					t.Error(err)
+				}
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+	var mu sync.Mutex
+	stored := map[store.ID]bool{}
+	for c := range 8 {
+		callers.Go(func() {
+			for i := range 100 {
+				id := store.ID{byte(c + 1), byte(i)}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i*(c+1)%8)*time.Millisecond)
+				_, err := s.Enqueue(ctx, []store.NewTask{{ID: id, Kind: "k", Queue: "q"}})
+				cancel()
+				if err != nil && !errors.Is(err, store.ErrNotCommitted) {
+					t.Error(err)
+				}
+				mu.Lock()
+				stored[id] = err == nil
+				mu.Unlock()
+			}
+		})
+	}
+	callers.Wait()
+	close(stop)
+	other.Wait()
+	for id, want := range stored {
+		if tasks, err := s.List(t.Context(), store.Filter{IDs: []store.ID{id}}); err != nil || (len(tasks) == 1) != want {
+			t.Fatalf("task %v: stored %v, its caller was told %v, %v", id, len(tasks) == 1, want, err)
+		}
 	}
 }
 
