@@ -217,3 +217,53 @@ func (s *stuck) UpdateRecords(ctx context.Context, term int64, puts []store.PutR
 	}
 	return s.Store.UpdateRecords(ctx, term, puts)
 }
+
+// crowded is a store that tells how many tasks came in each write of schedules, and in how many writes those of one
+// schedule had come before.
+type crowded struct {
+	store.Store
+	mu     sync.Mutex
+	name   string
+	writes []int
+	first  int // the write that had the named one; 0: none yet
+}
+
+func (c *crowded) UpdateRecords(ctx context.Context, term int64, puts []store.PutRecord) ([]store.Updated, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	tasks := 0
+	for _, p := range puts {
+		if tasks += len(p.Tasks); p.Record.Name == c.name && len(p.Tasks) > 0 && c.first == 0 {
+			c.first = len(c.writes) + 1
+		}
+	}
+	if tasks > 0 {
+		c.writes = append(c.writes, tasks)
+	}
+	return c.Store.UpdateRecords(ctx, term, puts)
+}
+
+// Twenty schedules that each missed 400 ticks were one write of 8,000 tasks, and came before the one that had missed none.
+func TestWhatManySchedulesMissedIsNoLargerWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const late, missed = 20, 400
+		s := &crowded{Store: memory.New(), name: "punctual"}
+		for i := range late {
+			plan(t, s, fmt.Sprint("late", i), tick.Schedule{Spec: "@every 1m", Kind: "k", Missed: tick.MissedAll, Cap: missed,
+				Overlap: tick.OverlapAllow, Next: time.Now().Add((1 - missed) * time.Minute)})
+		}
+		plan(t, s, s.name, tick.Schedule{Spec: "@every 1h", Kind: "k", Next: time.Now()})
+		_, kill := lead(s, 1)
+		time.Sleep(30 * time.Second)
+		kill()
+		if n := len(ticks(t, s)); n != late*missed+1 {
+			t.Errorf("%d ticks have fired, want %d", n, late*missed+1)
+		}
+		if most := slices.Max(s.writes); most > fireSet {
+			t.Errorf("a write had %d tasks", most)
+		}
+		if s.first != 1 {
+			t.Errorf("what was due came in write %d", s.first)
+		}
+	})
+}
