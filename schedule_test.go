@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
 )
 
 // fired collects the ticks that handlers saw.
@@ -332,4 +334,45 @@ func ExampleClient_BackfillSchedule() {
 	// Output:
 	// 4 <nil>
 	// import 2026-01-02 18:00:00 +0000 UTC
+}
+
+// hasty is a store in which somebody else puts a record just before the first write.
+type hasty struct {
+	store.Store
+	before func()
+}
+
+func (h *hasty) PutRecord(ctx context.Context, p store.PutRecord) (int64, []store.Enqueued, error) {
+	if before := h.before; before != nil {
+		h.before = nil
+		before()
+	}
+	return h.Store.PutRecord(ctx, p)
+}
+
+func TestOfTwoThatPutAScheduleAtOnceTheSecondIsShownTheFirst(t *testing.T) {
+	ctx := context.Background()
+	s := &hasty{Store: memory.New()}
+	client := clientOf(t, s)
+	taken := errors.New("taken")
+	put := func(tenant string) error {
+		return client.PutScheduleIf(ctx, tusk.Schedule{Name: "x", Spec: "@daily", Args: count{},
+			Options: &tusk.Options{Tenant: tenant}}, func(old tusk.ScheduleInfo) error {
+			if old.Tenant != tenant {
+				return taken
+			}
+			return nil
+		})
+	}
+	s.before = func() {
+		if err := put("first"); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := put("second"); !errors.Is(err, taken) {
+		t.Errorf("the second: %v", err)
+	}
+	if got, err := client.Schedule(ctx, "x"); err != nil || got.Tenant != "first" {
+		t.Errorf("%+v, %v", got, err)
+	}
 }
