@@ -231,8 +231,8 @@ func TestARerunFollowsTheRunThatIsUnderWay(t *testing.T) {
 			if len(lent) != 1 {
 				t.Fatal(lent)
 			}
-			if errs, err := puller.Finish(ctx, []tusk.Verdict{{Receipt: lent[0].Receipt, Output: lent[0].TaskInfo.Args}}); err !=
-				nil || errs[0] != nil {
+			done := tusk.Verdict{Receipt: lent[0].Receipt, Output: lent[0].TaskInfo.Args}
+			if errs, err := puller.Finish(ctx, []tusk.Verdict{done}); err != nil || errs[0] != nil {
 				t.Fatal(errs, err)
 			}
 		}

@@ -92,8 +92,8 @@ func (p *Pipeline) has(kind string) bool {
 	return slices.ContainsFunc(p.stages, func(s pipelineStage) bool { return p.kind(s.name) == kind })
 }
 
-// pipelineOf returns the pipeline of which a kind is a stage, if one of its stages is handled here. The database may not
-// know of it yet.
+// pipelineOf returns the pipeline of which a kind is a stage, if one of its stages is handled here. The database may
+// not know of it yet.
 func (m *Mux) pipelineOf(kind string) *Pipeline {
 	if i := slices.IndexFunc(m.pipelines, func(p *Pipeline) bool { return p.has(kind) }); i >= 0 {
 		return m.pipelines[i]

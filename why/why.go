@@ -173,9 +173,10 @@ func (f *Facts) waiting() []Reason {
 			t.MaxAttempts, f.failed(), at(t.RunAt), dur(t.RunAt.Sub(f.Now))), Fix: now, Until: t.RunAt}}
 	}
 	if f.Run != nil && !t.ClaimedAt.IsZero() {
-		return []Reason{{Code: KeyRuns, Tasks: []tusk.ID{f.Run.ID}, Until: t.RunAt, Fix: say("tusk tasks why %s", f.Run.ID),
-			Text: say("another run of the pipeline has its key %q, and its task %s is %v: it begins after that run, and looks "+
-				"again at %s", t.Key, f.Run.ID, f.Run.State, at(t.RunAt))}}
+		return []Reason{{Code: KeyRuns, Tasks: []tusk.ID{f.Run.ID}, Until: t.RunAt,
+			Text: say("another run of the pipeline has its key %q, and its task %s is %v: it begins after that run, and "+
+				"looks again at %s", t.Key, f.Run.ID, f.Run.State, at(t.RunAt)),
+			Fix: say("tusk tasks why %s", f.Run.ID)}}
 	}
 	return []Reason{{Code: Scheduled, Text: say("its time is %s, in %s", at(t.RunAt), dur(t.RunAt.Sub(f.Now))), Fix: now,
 		Until: t.RunAt}}

@@ -127,7 +127,7 @@ func (l *Leader) sweepPage(ctx context.Context, queue string, of Aging, s *sweep
 	}
 	for to, ids := range rising {
 		_, err := l.store.Edit(ctx, store.Edit{IDs: ids, Change: store.Change{Op: store.Reprioritize, Priority: to}})
-		// What a user's transaction holds rises in the next sweep. To begin this page anew would have the others rise again.
+		// What a user's transaction holds rises in the next sweep. If this page began anew, the others would rise again.
 		if err != nil && !errors.As(err, new(*store.HeldError)) {
 			return err
 		}

@@ -43,11 +43,11 @@ func put(t *testing.T, s store.Store, kind, name string, of any) {
 	}
 }
 
-// The first page ended the sweep, and each other one was read anew for as long as the transaction was open: all others of it
-// rose each time.
+// The first page ended the sweep, and each other one was read anew for as long as the transaction was open: all others
+// of it rose each time.
 func TestATaskThatIsHeldHasTheOthersRiseOnce(t *testing.T) {
-	const tasks = store.MaxPage + 10
-	for name, at := range map[string]int{"on the first page": tasks - 1, "on the second page": 0} { // the newest come first
+	const tasks = store.MaxPage + 10 // the newest come first
+	for name, at := range map[string]int{"on the first page": tasks - 1, "on the second page": 0} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all := make([]store.NewTask, tasks)

@@ -56,8 +56,8 @@ func TestWhoSeesAnotherLeadDoesNotCampaign(t *testing.T) {
 	})
 }
 
-// Of ten idle workers with the default lease each looks every ten seconds, which is a third of the lease. Each took the pause
-// for an outage, and would have declared nobody dead for half a minute, had it come to lead.
+// Of ten idle workers with the default lease each looks every ten seconds, which is a third of the lease. Each took the
+// pause for an outage, and would have declared nobody dead for half a minute, had it come to lead.
 func TestAPauseBetweenTwoLooksIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := candidate(memory.New(), 1)

@@ -243,14 +243,14 @@ func (c *crowded) UpdateRecords(ctx context.Context, term int64, puts []store.Pu
 	return c.Store.UpdateRecords(ctx, term, puts)
 }
 
-// Twenty schedules that each missed 400 ticks were one write of 8,000 tasks, and came before the one that had missed none.
+// Twenty schedules that each missed 400 ticks were one write of 8,000 tasks, before the one that had missed none.
 func TestWhatManySchedulesMissedIsNoLargerWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const late, missed = 20, 400
 		s := &crowded{Store: memory.New(), name: "punctual"}
 		for i := range late {
-			plan(t, s, fmt.Sprint("late", i), tick.Schedule{Spec: "@every 1m", Kind: "k", Missed: tick.MissedAll, Cap: missed,
-				Overlap: tick.OverlapAllow, Next: time.Now().Add((1 - missed) * time.Minute)})
+			plan(t, s, fmt.Sprint("late", i), tick.Schedule{Spec: "@every 1m", Kind: "k", Missed: tick.MissedAll,
+				Cap: missed, Overlap: tick.OverlapAllow, Next: time.Now().Add((1 - missed) * time.Minute)})
 		}
 		plan(t, s, s.name, tick.Schedule{Spec: "@every 1h", Kind: "k", Next: time.Now()})
 		_, kill := lead(s, 1)

@@ -67,7 +67,7 @@ type Leader struct {
 	term  int64
 	until time.Time     // by this process's monotonic clock
 	met   time.Time     // when the store last answered
-	late  time.Duration // by how much it may be asked late again: the process may pause for as long as an outage is short
+	late  time.Duration // by how much it may be asked late again: a pause may be as long as an outage has to be
 	back  time.Time     // when it did so after an outage; zero: workers have had the time to beat since
 	ahead time.Duration // how far the engine's clock is ahead of this process's
 	told  time.Time     // what the engine's clock said last, to a campaign or a look; zero: it was not asked
