@@ -197,6 +197,21 @@ func TestARerunFollowsTheRunThatIsUnderWay(t *testing.T) {
 		}
 		s.stop(stop)
 	})
+	inBubble(t, "though a look misses a run that moves on", func(t *testing.T, s *shop) {
+		blind := &blinking{Store: s.store}
+		s.store, s.client = blind, clientOf(t, blind)
+		var did []string
+		handle(s, &did, "")
+		_, stop := s.work(&tusk.WorkerConfig{Queues: p.Queues()})
+		start(s, "fetch", 1)
+		time.Sleep(90 * time.Second)
+		start(s, "fetch", 2)
+		s.drain()
+		if !slices.Equal(did, whole(1, 2)) {
+			t.Errorf("did %q", did)
+		}
+		s.stop(stop)
+	})
 	inBubble(t, "of two that begin at once at different stages one waits", func(t *testing.T, s *shop) {
 		var did []string
 		handle(s, &did, "")
@@ -255,4 +270,17 @@ func TestARerunFollowsTheRunThatIsUnderWay(t *testing.T) {
 		}
 		s.stop(stop)
 	})
+}
+
+// blinking is a store that sees nothing of a key at every other look.
+type blinking struct {
+	store.Store
+	looks atomic.Int64
+}
+
+func (b *blinking) List(ctx context.Context, f store.Filter) ([]store.Task, error) {
+	if f.Key != "" && b.looks.Add(1)%2 == 1 {
+		return nil, nil
+	}
+	return b.Store.List(ctx, f)
 }

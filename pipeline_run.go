@@ -19,7 +19,9 @@ import (
 const (
 	// A run that waits looks again after an eighth of the time that it has existed, within these.
 	shortestRunWait = 250 * time.Millisecond
-	longestRunWait  = 10 * time.Second
+	longestRunWait  = time.Minute
+	// runUnknown is when it looks again after it could not.
+	runUnknown = 5 * time.Second
 )
 
 // beginsRun reports whether a task is the first one of a run that must not be beside another one with its key.
@@ -54,15 +56,21 @@ func (c *Client) runAhead(ctx context.Context, p *Pipeline, t *store.Task) (*sto
 	if len(others) == 0 { // the key of the one queue is that of all stages
 		return nil, nil
 	}
-	tasks, err := c.store.List(ctx, store.Filter{Key: t.Key, Tenants: []string{t.Tenant}, Queues: others,
+	f := store.Filter{Key: t.Key, Tenants: []string{t.Tenant}, Queues: others,
 		States: []store.State{store.Scheduled, store.Pending, store.Available, store.Running},
-		NoArgs: true, Limit: 2 * len(others)}) // who holds each of the keys, and who waits for that
-	for i := range tasks {
-		if p.has(tasks[i].Kind) && comesBefore(&tasks[i], t) {
-			return &tasks[i], err
+		NoArgs: true, Limit: 2 * len(others)} // who holds each of the keys, and who waits for that
+	for range 2 { // some engines read in steps, and see neither of two stages if the run moves on between them
+		tasks, err := c.store.List(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		for i := range tasks {
+			if p.has(tasks[i].Kind) && comesBefore(&tasks[i], t) {
+				return &tasks[i], nil
+			}
 		}
 	}
-	return nil, err
+	return nil, nil
 }
 
 // awaitRun returns a snooze while another run of the pipeline with the key of t is at a stage, and nil when t may begin
@@ -71,7 +79,7 @@ func (c *Client) awaitRun(ctx context.Context, p *Pipeline, t *store.Task) error
 	switch other, err := c.runAhead(ctx, p, t); {
 	case err != nil:
 		c.config.Logger.Warn("run: other runs of a key could not be looked for", "task", t.ID, "error", err)
-		return Snooze(longestRunWait)
+		return Snooze(runUnknown)
 	case other == nil:
 		return nil
 	}
