@@ -183,8 +183,8 @@ func (c *Client) ResumeSchedule(ctx context.Context, name string) error {
 	})
 }
 
-// RunSchedule enqueues the schedule's task now, in addition to its plan, whatever its overlap policy and even if
-// it is paused. The error is ErrNotFound if there is no such schedule.
+// RunSchedule enqueues the schedule's task now, in addition to its plan, whatever its overlap policy and jitter and
+// even if it is paused. The error is ErrNotFound if there is no such schedule.
 func (c *Client) RunSchedule(ctx context.Context, name string) (Enqueued, error) {
 	r, err := c.record(ctx, tick.RecordKind, name)
 	if err == nil && r.Version == 0 {
@@ -197,7 +197,7 @@ func (c *Client) RunSchedule(ctx context.Context, name string) (Enqueued, error)
 	if err != nil {
 		return Enqueued{}, fmt.Errorf("schedule %s: %w", name, err)
 	}
-	s.Overlap = tick.OverlapAllow
+	s.Overlap, s.Jitter = tick.OverlapAllow, 0
 	t, err := s.Task(name, time.Now(), NewID())
 	if err != nil {
 		return Enqueued{}, err

@@ -200,6 +200,18 @@ func TestSchedules(t *testing.T) {
 		}
 		s.stop(stop)
 	})
+	inBubble(t, "a run by hand is not put off by the jitter", func(t *testing.T, s *shop) {
+		s.schedule(tusk.Schedule{Name: "daily", Spec: "@daily", Jitter: 24 * time.Hour})
+		for range 3 { // at random it would be at once some day
+			run, err := s.client.RunSchedule(ctx, "daily")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := s.get(run.ID); got.State != tusk.StateAvailable {
+				t.Errorf("it is %v, until %v", got.State, got.RunAt)
+			}
+		}
+	})
 	inBubble(t, "each run is put off by a part of the jitter, and keeps its tick", func(t *testing.T, s *shop) {
 		s.schedule(tusk.Schedule{Name: "jittery", Spec: "* * * * *", Jitter: 30 * time.Second, Overlap: tusk.OverlapAllow})
 		defer s.lead()()
