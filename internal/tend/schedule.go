@@ -28,6 +28,8 @@ const (
 	setWithin  = 5 * time.Second
 	// clockBack is by how much the clock has to go back for cursors to be looked at anew.
 	clockBack = time.Second
+	// tellEvery is how often it is logged that schedules cannot be read or written.
+	tellEvery = 5 * time.Second
 )
 
 // plans is what the chore knows of schedules. It alone reads it.
@@ -35,6 +37,7 @@ type plans struct {
 	known  map[string]known // by name
 	alone  map[string]int   // schedules whose write failed hold up no set; how many ticks their next one has at most
 	looked time.Time        // the engine's time of the last look
+	told   time.Time        // when failures of some were last logged
 }
 
 // known is a schedule as it was read from a version of its record.
@@ -115,7 +118,11 @@ func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error
 	if ctx.Err() != nil {
 		return 0, errors.Join(failed, ctx.Err())
 	}
-	return min(scheduleEvery, max(next.Sub(l.now()), 0)), failed
+	if failed != nil && time.Since(l.plans.told) >= tellEvery { // as an error it would put off the others
+		l.o.Log.Warn("schedule", "error", failed)
+		l.plans.told = time.Now()
+	}
+	return min(scheduleEvery, max(next.Sub(l.now()), 0)), nil
 }
 
 // leave has firings for which no time was left fire alone still.
@@ -135,7 +142,7 @@ func (l *Leader) due(
 	if now.Before(was.looked.Add(-clockBack)) {
 		was.known = nil
 	}
-	l.plans = plans{known: make(map[string]known, len(records)), alone: was.alone, looked: now}
+	l.plans = plans{known: make(map[string]known, len(records)), alone: was.alone, looked: now, told: was.told}
 	if l.plans.alone == nil {
 		l.plans.alone = map[string]int{}
 	}

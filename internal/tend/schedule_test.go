@@ -1,10 +1,13 @@
 package tend
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -104,6 +107,29 @@ func TestAScheduleThatCannotBeWrittenHoldsUpNoOther(t *testing.T) {
 			t.Errorf("when nothing is held, %d of 19 tasks are there", n)
 		}
 		kill()
+	})
+}
+
+// The failure of one was that of the look, after which the next one came up to five seconds later.
+func TestAScheduleThatCannotBeReadDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New()
+		if _, _, err := s.PutRecord(t.Context(),
+			store.PutRecord{Record: store.Record{Kind: tick.RecordKind, Name: "bad", Body: []byte("{")}}); err != nil {
+			t.Fatal(err)
+		}
+		plan(t, s, "seconds", tick.Schedule{Spec: "@every 1s", Kind: "k", Overlap: tick.OverlapAllow,
+			Next: time.Now().Add(2 * time.Second)})
+		logged := &bytes.Buffer{}
+		_, kill := lead(s, 1, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(logged, nil)) })
+		time.Sleep(61500 * time.Millisecond)
+		kill()
+		if n := len(ticks(t, s)); n != 60 {
+			t.Errorf("%d of 60 ticks have fired", n)
+		}
+		if n := strings.Count(logged.String(), "schedule bad"); n < 10 || n > 13 {
+			t.Errorf("the failure was logged %d times in a minute", n)
+		}
 	})
 }
 
