@@ -239,6 +239,12 @@ var reasons = []made{
 		b.must(err)
 		return id
 	}},
+	{why.NeedsFailed, []string{"does not exist", "tusk tasks cancel"}, func(b *bench) tusk.ID {
+		first := b.add(tusk.Options{})
+		id := b.after(first, store.WaitOnFailure)
+		b.must(b.Delete(b.Context(), first))
+		return id
+	}},
 	{why.Doomed, []string{"which is cancelled"}, func(b *bench) tusk.ID {
 		b.lead()
 		first := b.add(tusk.Options{})
