@@ -205,7 +205,7 @@ func TestNothingIsEnqueuedInATransactionThatIsOver(t *testing.T) {
 		return err
 	}
 	other, tx := begin(), begin()
-	if _, err := other.Exec("insert into mine values (3, 0), (4, 0), (5, 0)"); err != nil { // who has written less loses
+	if _, err := other.Exec("insert into mine values (3, 0), (4, 0)"); err != nil { // who has written less loses
 		t.Fatal(err)
 	}
 	if err := errors.Join(update(other, 1), update(tx, 2)); err != nil {
@@ -220,8 +220,8 @@ func TestNothingIsEnqueuedInATransactionThatIsOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := in.Enqueue(t.Context(), []store.NewTask{{ID: storetest.NewID(), Kind: "k", Queue: "q"}}); !errors.Is(err,
-		store.ErrNotCommitted) {
+	_, err = in.Enqueue(t.Context(), []store.NewTask{{ID: storetest.NewID(), Kind: "k", Queue: "q"}})
+	if !errors.Is(err, store.ErrNotCommitted) {
 		t.Error(err)
 	}
 	if _, err := tx.Exec("insert into mine values (6, 0)"); !errors.Is(err, sql.ErrTxDone) {
