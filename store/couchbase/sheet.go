@@ -61,6 +61,12 @@ func block(id string) (r ref, place int) {
 	return ref{inTask, at.String() + "~"}, place
 }
 
+// inBlockOf reports whether a document is of the block of a sheet.
+func inBlockOf(sheet, id string) bool {
+	r, _ := block(id)
+	return id == sheet || r.ID == sheet
+}
+
 func isSheet(r ref) bool { return r.C == inTask && strings.HasSuffix(r.ID, "~") }
 
 // idAt is the id of a place of a block.
