@@ -203,15 +203,15 @@ func plan(root *doc, others, made []*doc, now int64) (*unit, error) {
 
 // writeRoot is the decision.
 func (w *work) writeRoot(root *doc) error {
-	h, write := root.header(), w.s.write
+	h, write, was := root.header(), w.s.write, root.cas
 	if root.cas != 0 && h.Gone && h.Todo == 0 {
-		write = w.s.remove
+		write = w.s.drop
 	}
 	ok, err := write(w.ctx, root)
 	switch {
 	case err != nil || ok:
 		return err
-	case root.cas == passed:
+	case root.cas == passed && was != passed:
 		return errUntold
 	}
 	return errConflict

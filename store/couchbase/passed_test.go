@@ -209,3 +209,19 @@ func TestADocumentKeepsAFewNonces(t *testing.T) {
 		t.Errorf("they take %d bytes: %s, %v", len(text), text, err)
 	}
 }
+
+// A claim whose answer was lost, and whose task others have changed since, knows an old document. The end of the task
+// finds that out, and succeeds.
+func TestTheEndOfATaskWhoseClaimWasOvertaken(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.task("x", nil))
+	r.overtaken(memd.CmdReplace, r.ids["x"].String(), r.claim, func() {
+		_, err := r.b.Edit(r.ctx(), store.Edit{IDs: []store.ID{r.ids["x"]}, Change: store.Change{Op: store.Cancel}})
+		if err != nil {
+			r.Errorf("cancel: %v", err)
+		}
+	})
+	r.must("finish", r.finish(r.ctx(), r.outcome("x", store.Completed)))
+	r.drain()
+	r.once("x", true)
+}

@@ -94,7 +94,7 @@ func (r *rig) sheet() *sheet {
 	at, _ := block(r.ids["s0"].String())
 	d, err := r.b.read(r.ctx(), at)
 	r.must("read", err)
-	if d == nil {
+	if d == nil || d.header().buried() {
 		return nil
 	}
 	return d.sheetOf()
