@@ -2,6 +2,7 @@ package couchbase
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 )
 
@@ -17,23 +18,30 @@ const lateBy = 2 * time.Minute
 // buried reports whether a document is deleted and nothing of it is left to be done.
 func (h *head) buried() bool { return h.Gone && h.Unit == nil && h.Tell == "" && h.Pin == nil }
 
+// grave is what is left of a document. It has no queue, key, kind or workflow, so no list asks for it.
+type grave struct {
+	head
+	State string            `json:"st"`
+	From  int               `json:"from,omitempty"` // of a sheet, which tasks it had
+	Texts []json.RawMessage `json:"args,omitempty"`
+	Runs  []run             `json:"runs,omitempty"`
+}
+
 // drop removes a deleted document, or makes a grave of a young one, if it is as it was read, and reports whether it was.
 func (s *Store) drop(ctx context.Context, d *doc) (bool, error) {
-	h, now := d.header(), s.now(ctx)
-	h.Gone, h.Todo = true, h.Born+s.lateBy.Microseconds()
-	if h.Todo <= now {
+	until := d.header().Born + s.lateBy.Microseconds()
+	if until <= s.now(ctx) {
 		return s.remove(ctx, d)
 	}
-	switch b := d.body.(type) {
-	case *task:
-		*b = task{ID: b.ID, head: b.head, State: deleted, Finished: now}
-	case *sheet:
-		clear(b.Texts)
-		b.task = task{ID: b.ID, head: b.head, State: deleted, Finished: now}
-	case *key:
-		*b = key{head: b.head}
+	left := &grave{head: *d.header(), State: deleted}
+	left.Gone, left.Todo = true, until
+	if sh, is := d.body.(*sheet); is {
+		left.From, left.Texts, left.Runs = sh.From, make([]json.RawMessage, len(sh.Texts)), sh.Runs
 	}
-	return s.replace(ctx, d, s.durability)
+	in := &doc{ref: d.ref, body: left, cas: d.cas}
+	ok, err := s.replace(ctx, in, s.durability)
+	d.cas = in.cas
+	return ok, err
 }
 
 // there leaves a grave out.

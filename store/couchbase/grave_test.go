@@ -84,6 +84,11 @@ func TestARequestThatMakesADocumentAndArrivesLateMakesNothing(t *testing.T) {
 			if r.must("count", err); len(counts) > 0 {
 				t.Errorf("counted %+v", counts)
 			}
+			before := r.f.Requests()
+			tasks, err := r.b.List(r.ctx(), store.Filter{})
+			if n := r.f.Requests() - before; err != nil || len(tasks) > 0 || n > 0 {
+				t.Errorf("a list of nothing has %d tasks, and takes %d requests: %v", len(tasks), n, err)
+			}
 			r.ageGraves(docs)
 			_, err = r.b.sweep(r.ctx(), 0)
 			r.must("sweep", err)
