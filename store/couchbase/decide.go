@@ -98,7 +98,7 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 		if ok, err := s.create(ctx, place); !ok || err != nil {
 			return false, err
 		}
-		root.cas = place.cas
+		root.cas, root.header().Born = place.cas, place.header().Born
 	}
 	pinned := make([]*doc, len(others))
 	err = each(len(others), func(i int) (err error) {

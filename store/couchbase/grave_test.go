@@ -49,6 +49,12 @@ func TestARequestThatMakesADocumentAndArrivesLateMakesNothing(t *testing.T) {
 	for name, call := range map[string]func(r *rig) func(){
 		"plain": func(r *rig) func() { return enqueue(r, r.task("s0", nil)) },
 		"keyed": func(r *rig) func() { return enqueue(r, r.task("s0", keyed("k", store.Skip))) },
+		"keyed, and needs what is stored": func(r *rig) func() {
+			r.add(r.task("s0", nil))
+			return enqueue(r, r.task("s1", func(n *store.NewTask) {
+				n.Key, n.Needs = "k", []store.Need{{Task: r.ids["s0"]}}
+			}))
+		},
 		"sheet": func(r *rig) func() { return enqueue(r, r.alike(10)...) },
 		"moved out of a sheet": func(r *rig) func() {
 			r.lentSheet()
@@ -65,6 +71,7 @@ func TestARequestThatMakesADocumentAndArrivesLateMakesNothing(t *testing.T) {
 			r := newRig(t, 1)
 			docs := r.made(call(r))
 			r.runAll()
+			r.runAll() // what has waited
 			r.archive(len(r.ids))
 			if len(docs) == 0 {
 				t.Fatal("it has made nothing")
