@@ -13,6 +13,7 @@ import (
 
 	"github.com/tuskqueue/tusk/internal/cbfake"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/storetest"
 )
 
 // made returns the documents of tasks and keys that a call makes.
@@ -211,4 +212,24 @@ func TestALeaseIsNoSignThatATaskWasMadeInTime(t *testing.T) {
 	r.must("put record", err)
 	r.drain()
 	r.all(true, "x")
+}
+
+// A sweep removes all graves that are old, however many.
+func TestASweepRemovesManyGraves(t *testing.T) {
+	r := newRig(t, 1)
+	const many = 2*sweepMost + 10
+	made := make([]ref, many)
+	r.must("create", each(many, func(i int) error {
+		made[i] = taskRef(storetest.NewID())
+		left := &grave{head: head{Gone: true, Todo: 1}, State: deleted}
+		_, err := r.b.create(r.ctx(), &doc{ref: made[i], body: left})
+		return err
+	}))
+	_, err := r.b.sweep(r.ctx(), 0)
+	r.must("sweep", err)
+	for _, at := range made {
+		if is, err := r.b.read(r.ctx(), at); is != nil || err != nil {
+			t.Fatalf("one is left: %v", err)
+		}
+	}
 }

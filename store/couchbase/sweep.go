@@ -35,7 +35,7 @@ func (s *Store) Maintain(ctx context.Context, term int64) (err error) {
 // sweep completes what was recorded and left undone, and lines up again what stands in no page that is still to be
 // read. It needs no knowledge of how that came to be. It returns how many tasks it lined up.
 func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
-	before := s.now(ctx) - age.Microseconds()
+	before, begun := s.now(ctx)-age.Microseconds(), time.Now()
 	for statement, c := range map[string]string{queryTodo: inTask, queryTodoKeys: inKey, queryTodoMeta: inMeta} {
 		for more := true; more; {
 			ids, err := query[string](ctx, s, statement, args{"before": before, "n": sweepMost}, atPlus)
@@ -56,7 +56,8 @@ func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
 			if err != nil {
 				return 0, err
 			}
-			more = len(ids) == sweepMost && graves.Load() > 0 // they may be many
+			// They may be many, and lanes wait for them.
+			more = len(ids) == sweepMost && graves.Load() > 0 && time.Since(begun) < sweepEvery
 		}
 	}
 	return s.sweepLanes(ctx, before)
