@@ -123,7 +123,7 @@ func (s *Store) complete(ctx context.Context, root *doc) error {
 		if t := d.ready(); t != nil {
 			w.ready = append(w.ready, t)
 		}
-		if d != nil && (d.header().Tell != "" || d.header().Gone) {
+		if d != nil && d.header().Tell != "" {
 			w.told = append(w.told, d)
 		}
 	}
