@@ -144,9 +144,9 @@ func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []s
 	if err != nil {
 		return nil, fmt.Errorf("finish: %w", err)
 	}
-	parts, unknown, err := u.s.partsOf(ctx, all, outcomes, make([]map[store.ID]store.ID, len(all)))
-	if err != nil {
-		return nil, fmt.Errorf("finish: %w", err)
+	parts, unknown, wait := u.s.partsOf(ctx, all, outcomes, make([]map[store.ID]store.ID, len(all)))
+	if wait.err != nil {
+		return nil, fmt.Errorf("finish: %w", wait.err)
 	}
 	finish := func(l *ledger, part []store.Outcome) ([]store.ID, error) {
 		_, name := l.whereabouts()
