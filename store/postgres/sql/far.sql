@@ -16,7 +16,7 @@ select pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint from
 -- name: end_process
 -- Whether there is no process $1 that began before $3. One that is there, of this role, is told to end. Nobody knows
 -- behind a pooler, where this process is not the $2 that the client was told.
-select count(case when a.usesysid = r.oid then pg_terminate_backend(a.pid) else true end) = 0
+select pg_catalog.count(case when a.usesysid = r.oid then pg_terminate_backend(a.pid) else true end) = 0
 from pg_stat_activity a, pg_roles r
 where a.pid = $1::int and a.pid <> pg_backend_pid() and pg_backend_pid() = $2::int and a.datname = current_database()
   and coalesce(a.backend_start <= $3::timestamptz, true) and r.rolname = current_user
