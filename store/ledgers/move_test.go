@@ -205,7 +205,7 @@ func operatorName(s *pgtest.Server) string {
 // A ledger is copied to a server that knows nothing of it, with all that a ledger has: leases
 // of a worker that goes on, keys, needs, a schedule's record, history.
 func TestALedgerIsCopiedToAnotherServer(t *testing.T) {
-	_, dsns := servers(t, 2)
+	all, dsns := servers(t, 2)
 	ctx := context.Background()
 	if err := divide(1, dsns[0]); err != nil {
 		t.Fatal(err)
@@ -228,9 +228,15 @@ func TestALedgerIsCopiedToAnotherServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := all[0].Exec(ctx, "create schema tusk_0_of_1_fork"); err != nil { // somebody else's
+		t.Fatal(err)
+	}
 	moved, err := operator.Move(ctx, operator.ServerName(1), 0)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if err := all[1].Exec(ctx, "create schema tusk_0_of_1_fork"); err != nil {
+		t.Errorf("a schema that is not the ledger's was copied: %v", err)
 	}
 	t.Logf("it stood still for %v", moved.Stood)
 	if moved.How != "copied" {
