@@ -11,8 +11,8 @@ import (
 )
 
 // Lead implements store.Keeper. Home elects, and the others adopt the term, so that a term
-// is one number everywhere and fences each chore where it writes. While home is away, full or
-// read-only, whoever leads keeps its term, and nobody else is elected.
+// is one number everywhere and fences each chore where it writes. While home is away,
+// whoever leads keeps its term, and nobody else is elected.
 func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -21,7 +21,7 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, 
 	home, others := all[0], all[1:]
 	l, err := leadAt(ctx, home, c)
 	switch {
-	case store.IsForAll(err) && c.Term != 0 && len(others) > 0:
+	case errors.Is(err, store.ErrUnavailable) && c.Term != 0 && len(others) > 0:
 		return s.leadAway(ctx, others, c, err)
 	case err != nil:
 		return l, err
@@ -108,8 +108,8 @@ func (s *Store) leadAway(
 	return l, nil
 }
 
-// chore does something in one ledger after the other, with what is left of a limit. One that is away, full or
-// read-only holds up no other; of those that are away it says nothing while others answer.
+// chore does something in one ledger after the other, with what is left of a limit. One that is away, or full, holds
+// up no other; of those that are away it says nothing while others answer.
 func (s *Store) chore(
 	ctx context.Context, limit int, do func(ctx context.Context, l *ledger, limit int) (done int, err error),
 ) error {

@@ -200,6 +200,18 @@ func (s *Store) Running(ctx context.Context) (r Running, err error) {
 	return r, nil
 }
 
+// Writable fails with store.ErrReadOnly where nobody can write: on a standby, or on a server that is set so.
+func (s *Store) Writable(ctx context.Context) error {
+	var readOnly bool
+	if err := s.noted(translate(s.scan(ctx, "read_only", []any{&readOnly}))); err != nil {
+		return fmt.Errorf("writable: %w", err)
+	}
+	if readOnly {
+		return store.ErrReadOnly
+	}
+	return nil
+}
+
 // InFlight returns the oldest transaction of the server that has not ended, and the one that
 // begins next.
 func (s *Store) InFlight(ctx context.Context) (oldest, next int64, err error) {

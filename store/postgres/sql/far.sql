@@ -21,6 +21,9 @@ from pg_stat_activity a, pg_roles r
 where a.pid = $1::int and a.pid <> pg_backend_pid() and pg_backend_pid() = $2::int and a.datname = current_database()
   and coalesce(a.backend_start <= $3::timestamptz, true) and r.rolname = current_user
 
+-- name: read_only
+select pg_is_in_recovery() or current_setting('transaction_read_only')::bool
+
 -- name: running
 select current_database(), pg_postmaster_start_time()
 
