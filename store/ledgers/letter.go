@@ -127,15 +127,18 @@ func (s *Store) sendAll(
 
 // send delivers letters, and deletes those that it could deliver. Waiting are the tasks in these and in other letters:
 // none is delivered before what it needs, which would count as deleted. Where one letter may keep the others from being
-// delivered, halves of them are sent by themselves.
+// delivered, parts of them are sent by themselves.
 func (s *Store) send(
 	ctx context.Context, all []*ledger, from *ledger, o opened, waiting map[store.ID]bool,
 ) (map[store.ID]store.Enqueued, error) {
 	answer := map[store.ID]store.Enqueued{}
-	return answer, s.sendHalves(ctx, all, from, o, waiting, answer)
+	return answer, s.sendParts(ctx, all, from, o, waiting, answer)
 }
 
-func (s *Store) sendHalves(
+// partsOfLetters is into how many parts letters are split. Each that has one which is held costs a tenth of a second.
+const partsOfLetters = 8
+
+func (s *Store) sendParts(
 	ctx context.Context, all []*ledger, from *ledger, o opened, waiting map[store.ID]bool,
 	answer map[store.ID]store.Enqueued,
 ) error {
@@ -143,12 +146,18 @@ func (s *Store) sendHalves(
 	apart, err := s.sendTogether(ctx, all, from, o, answer)
 	forgetAll(waiting, answer)
 	left := o.without(answer)
-	if half := len(left.ids) / 2; apart && half > 0 && ctx.Err() == nil {
-		first := s.sendHalves(ctx, all, from, opened{ids: left.ids[:half], tasks: left.tasks[:half]}, waiting, answer)
-		rest := s.sendHalves(ctx, all, from, opened{ids: left.ids[half:], tasks: left.tasks[half:]}, waiting, answer)
-		err = cmp.Or(first, rest)
+	n := len(left.ids)
+	if !apart || n < 2 {
+		return err
 	}
-	return err
+	err = nil
+	size := (n + partsOfLetters - 1) / partsOfLetters
+	for i := 0; i < n && ctx.Err() == nil; i += size {
+		end := min(i+size, n)
+		part := opened{ids: left.ids[i:end], tasks: left.tasks[i:end]}
+		err = cmp.Or(err, s.sendParts(ctx, all, from, part, waiting, answer))
+	}
+	return cmp.Or(err, ctx.Err())
 }
 
 // without are those of the letters of which it is not known that they are delivered.
@@ -212,7 +221,7 @@ func (s *Store) sendTogether(
 		}
 	}
 	apart = held.Load() || failed != nil && places.rounds() > 1
-	if held.Load() { // what is wrong beside that, the halves say; one that is held waits for the next look
+	if held.Load() { // what is wrong beside that, the parts say; one that is held waits for the next look
 		failed = nil
 	}
 	return apart, errors.Join(failed, throwAway(ctx, from, gone))
