@@ -36,7 +36,8 @@ func TestALedgerThatIsFullHoldsUpNoChoreOfOthers(t *testing.T) {
 		"update tusk_2_of_3.worker set expires_at = now() - interval '1 second'",
 		`create function public.is_full() returns trigger language plpgsql as
 			'begin raise exception ''no space left'' using errcode = ''disk_full''; end'`,
-		"create trigger t before update or delete on tusk_0_of_3.waiting for each row execute function public.is_full()",
+		`create trigger t before update or delete on tusk_0_of_3.waiting
+			for each row execute function public.is_full()`,
 		"create trigger t before update on tusk_0_of_3.worker for each row execute function public.is_full()",
 	} {
 		if _, err := ledgers.Pool(s).Exec(ctx, text); err != nil {
@@ -73,8 +74,10 @@ func TestAServerThatIsReadOnlyIsAway(t *testing.T) {
 	me.Term = l.Term
 	set := func(what string) {
 		t.Helper()
-		if err := errors.Join(all[1].Exec(ctx, "alter system "+what), all[1].Exec(ctx, "select pg_reload_conf()")); err != nil {
-			t.Fatal(err)
+		for _, text := range []string{"alter system " + what, "select pg_reload_conf()"} {
+			if err := all[1].Exec(ctx, text); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	there := keyedInto(s, 1, nil)
