@@ -144,20 +144,16 @@ func (b *Batch) await(k *Key, n *store.NewTask) error {
 	return nil
 }
 
-// replace gives a task that is not running new values. It keeps its place in its lane, or in
-// line for its turn, when it can.
+// replace gives a task that is not running new values. It keeps its place in its lane when
+// it can.
 func (b *Batch) replace(r *Row, n *store.NewTask) {
 	due := r.RunAt
-	stays := (r.State == store.Available || r.InLine()) && r.Priority == n.Priority &&
-		!b.runAt(n.RunAt, n.Delay).After(b.Now)
+	stays := r.State == store.Available && r.Priority == n.Priority && !b.runAt(n.RunAt, n.Delay).After(b.Now)
 	b.become(r, n)
 	b.changed(r, store.WasReplaced)
-	switch {
-	case stays:
+	if stays {
 		r.RunAt = due
 		return
-	case r.State == store.Available && r.RunAt.After(b.Now): // put off, as by a reschedule
-		r.HasTurn = false
 	}
 	b.putDue(r, store.Scheduled)
 }

@@ -245,45 +245,6 @@ var turnClauses = []clause{
 			}
 		}
 	}},
-	{"turn/an enqueue that puts a task off gives its turn back", func(t *T) {
-		replace := func(tenant string, change func(*store.NewTask)) {
-			r := t.add(newTask(inTurn(tenant, ""), key("a"), conflict(store.Replace), change))
-			if r[0].Result != store.Replaced {
-				t.Errorf("%+v", r[0])
-			}
-		}
-		off, stays := t.addOne(inTurn("off", ""), key("a")), t.addOne(inTurn("stays", ""), key("a"))
-		t.grant(off, stays)
-		replace("off", delay(time.Hour))
-		replace("stays", priority(3))
-		t.is(off, store.Scheduled)
-		t.is(stays, store.Available)
-		if off, stays := t.held("off"), t.held("stays"); off != 0 || stays != 1 {
-			t.Errorf("put off: held %d; in another lane: held %d", off, stays)
-		}
-		replace("off", delay(0))
-		if got := t.is(off, store.Pending); !got.Turn || t.grant(off) != 1 || t.held("off") != 1 {
-			t.Errorf("due again: %+v, held %d", got, t.held("off"))
-		}
-	}},
-	{"turn/a task in line keeps its place, unless its priority changes", func(t *T) {
-		a, b := t.addOne(inTurn("a", ""), key("a")), t.addOne(inTurn("a", ""))
-		t.add(newTask(inTurn("a", ""), key("a"), conflict(store.Replace), args(`2`)))
-		t.inOrder("one was replaced", t.turns()[0].Waiting, []store.ID{a, b})
-		if got := t.is(a, store.Pending); string(got.Args) != `2` {
-			t.Errorf("args %s", got.Args)
-		}
-		t.edit(store.Change{Op: store.Delete}, a)
-		c := t.addOne(inTurn("a", ""))
-		for _, s := range []struct {
-			task     store.ID
-			priority int16
-			order    []store.ID
-		}{{b, 0, []store.ID{b, c}}, {b, 1, []store.ID{c, b}}, {c, 1, []store.ID{b, c}}} {
-			t.edit(store.Change{Op: store.Reprioritize, Priority: s.priority}, s.task)
-			t.inOrder("reprioritized", t.turns()[0].Waiting, s.order)
-		}
-	}},
 	{"turn/waiting tasks are edited", func(t *T) {
 		a, b, c := t.addOne(inTurn("a", "")), t.addOne(inTurn("a", "")), t.addOne(inTurn("a", ""))
 		t.edit(store.Change{Op: store.Reprioritize, Priority: -1}, b)
@@ -295,6 +256,17 @@ var turnClauses = []clause{
 			t.Errorf("%+v", e)
 		}
 		t.inOrder("waiting", t.turns()[0].Waiting, []store.ID{b, c, a})
+	}},
+	{"turn/a task that is given the priority that it has keeps its place in line", func(t *T) {
+		b, c := t.addOne(inTurn("a", "")), t.addOne(inTurn("a", ""))
+		for _, s := range []struct {
+			task     store.ID
+			priority int16
+			order    []store.ID
+		}{{b, 0, []store.ID{b, c}}, {b, 1, []store.ID{c, b}}, {c, 1, []store.ID{b, c}}} {
+			t.edit(store.Change{Op: store.Reprioritize, Priority: s.priority}, s.task)
+			t.inOrder("reprioritized", t.turns()[0].Waiting, s.order)
+		}
 	}},
 	{"turn/the turns of a dead worker's tasks are held until they are finished", func(t *T) {
 		victim := NewID()

@@ -123,9 +123,6 @@ begin
       w.id := _id; w.enqueued_at := old.enqueued_at; w.attempt := old.attempt; w.crashes := old.crashes;
       w.claimed_at := old.claimed_at; w.failure := old.failure; w.state := 1;
       w.line := case when old.line is not null then _now end;
-      if old.line is not null and old.lane = w.lane then -- it keeps its place
-        w.line := old.line; w.n := old.n;
-      end if;
       w.workflow := old.workflow; w.turn := old.turn; w.partition := old.partition;
       perform tusk_fn.place(w);
       return true;
@@ -149,9 +146,6 @@ begin
           return true;
         end if;
         perform tusk_fn.take(t);
-        if t.turn and w.run_at > _now then
-          perform tusk_fn.give_back(array[_id]); -- it is put off, as by a reschedule
-        end if;
         w.id := _id; w.enqueued_at := t.enqueued_at; w.attempt := t.attempt; w.crashes := t.crashes;
         w.claimed_at := t.claimed_at; w.failure := t.failure; w.state := 1; w.line := null;
         w.workflow := t.workflow; w.turn := t.turn; w.partition := t.partition;
