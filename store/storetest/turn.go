@@ -284,24 +284,6 @@ var turnClauses = []clause{
 		replace(delay(time.Hour), priority(1))
 		t.inOrder("later", t.turns()[0].Waiting, []store.ID{b})
 	}},
-	{"turn/a task in line keeps its place, unless its priority changes", func(t *T) {
-		a, b := t.addOne(inTurn("a", ""), key("a")), t.addOne(inTurn("a", ""))
-		t.add(newTask(inTurn("a", ""), key("a"), conflict(store.Replace), args(`2`)))
-		t.inOrder("one was replaced", t.turns()[0].Waiting, []store.ID{a, b})
-		if got := t.is(a, store.Pending); string(got.Args) != `2` {
-			t.Errorf("args %s", got.Args)
-		}
-		t.edit(store.Change{Op: store.Delete}, a)
-		c := t.addOne(inTurn("a", ""))
-		for _, s := range []struct {
-			task     store.ID
-			priority int16
-			order    []store.ID
-		}{{b, 0, []store.ID{b, c}}, {b, 1, []store.ID{c, b}}, {c, 1, []store.ID{b, c}}} {
-			t.edit(store.Change{Op: store.Reprioritize, Priority: s.priority}, s.task)
-			t.inOrder("reprioritized", t.turns()[0].Waiting, s.order)
-		}
-	}},
 	{"turn/waiting tasks are edited", func(t *T) {
 		a, b, c := t.addOne(inTurn("a", "")), t.addOne(inTurn("a", "")), t.addOne(inTurn("a", ""))
 		t.edit(store.Change{Op: store.Reprioritize, Priority: -1}, b)
