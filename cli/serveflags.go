@@ -58,7 +58,7 @@ func (s *serveFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&s.claim, "oidc-claim", "groups", "`claim` that has a person's groups")
 	f.StringSliceVar(&s.groups, "oidc-role", nil, "`GROUP=ROLE`: the role of a group's members; repeatable")
 	f.StringSliceVar(&s.groupQueues, "oidc-queue", nil,
-		"`GROUP=QUEUE`: confine a group's members to this queue, or to those that begin so with * at the end; repeatable")
+		"`GROUP=QUEUE`: restrict a group's members to this queue, or to a prefix followed by *; repeatable")
 	f.StringSliceVar(&s.groupTenants, "oidc-tenant", nil, "`GROUP=TENANT`: the same for tenants; repeatable")
 	addRetentionFlags(f, &s.chores.Retention)
 }

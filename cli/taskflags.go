@@ -34,7 +34,7 @@ func (t *taskFlags) addTo(f *pflag.FlagSet) {
 	f.StringToStringVar(&o.Metadata, "metadata", nil, "`name=value`,… for people and middleware")
 	f.Lookup("metadata").DefValue = "" // else the help says []
 	f.StringVar(&o.Tenant, "tenant", "", "`name` of the tenant that owns the task")
-	f.StringVar(&o.Partition, "partition", "", "`text`: the partition within the tenant, in queues with limits")
+	f.StringVar(&o.Partition, "partition", "", "the partition within the tenant, any `text`, in queues with limits")
 }
 
 // addOwnTo adds the flags of a single task.

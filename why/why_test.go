@@ -224,7 +224,7 @@ var reasons = []made{
 		return id
 	}},
 	{why.NoHandler, []string{"no worker of its queue q", "kind k", "--exec k=COMMAND"}, func(b *bench) tusk.ID { return b.strange() }},
-	{why.Retrying, []string{"nobody had a handler for the kind k", "within seconds", ", in "}, func(b *bench) tusk.ID {
+	{why.Retrying, []string{"no worker had a handler for the kind k", "within seconds", ", in "}, func(b *bench) tusk.ID {
 		id := b.strange()
 		b.worker("k")
 		return id
