@@ -154,6 +154,7 @@ func TestATaskOfAnUndoneUnitStaysDeleted(t *testing.T) {
 		for remover, remove := range removers {
 			t.Run(maker+", "+remover, func(t *testing.T) {
 				r := newRig(t, 1)
+				r.a.lateBy, r.b.lateBy = 0, 0 // no grave: as when the unit was left for longer
 				verb := prepare(r)
 				r.dieAfterMaking(r.ids["x"], verb)
 				r.must("cancel", change(r.b, store.Cancel)(r.ctx(), r))
