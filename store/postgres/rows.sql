@@ -26,5 +26,28 @@ array(select row(x.*)::tusk_fn.new_need from unnest(?::int[], ?::uuid[], ?::smal
 row(?, array(select row(x.*)::tusk_fn.new_need from unnest(?::int[], ?::uuid[], ?::smallint[]) x), ?, ?,
     array(select row(x.*)::tusk_fn.goer from unnest(?::uuid[], ?::uuid[], ?::bigint[], ?::text[]) x))::tusk_fn.extras
 
--- name: retentions
-array(select row(x.*)::tusk_fn.retention from unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[]) x)
+-- name: dead_due
+-- The dead tasks that are due. $1 are the retentions of completed, cancelled and discarded tasks; those of queues $2 are
+-- $3 to $5.
+(select tusk_fn.over() as over where exists (select from tusk.dead x where x.finished_at <= now()) offset 0) o
+cross join lateral (
+  select x.*
+  from tusk.dead x
+  left join unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) q(queue, completed, cancelled, discarded)
+    on q.queue = x.lane >> 16
+  where x.finished_at <= now() - nullif(
+      case when q.queue is null then ($1::bigint[])[x.state - 5]
+        else case x.state when 6 then q.completed when 7 then q.cancelled else q.discarded end end, 0)::float8
+        * interval '1 us'
+    and tusk_fn.may_go(x.xid, o.over)
+
+-- name: notes
+insert into tusk.note as o (id, progress, output, logs)
+select x.id, x.progress::jsonb, x.output, x.logs::jsonb
+from unnest(?::uuid[], ?::text[], ?::bytea[], ?::text[]) x(id, progress, output, logs)
+
+-- name: into_notes
+order by x.id
+on conflict (id) do update
+set progress = coalesce(excluded.progress, o.progress), output = coalesce(excluded.output, o.output),
+  logs = case when excluded.logs is null then o.logs else coalesce(o.logs, '[]') || excluded.logs end

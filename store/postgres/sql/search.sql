@@ -150,6 +150,3 @@ hit as (
 select (select count(*) from tail),
   (select c.newest from entry c where c.above >= {rows} or c.left_out order by c.newest desc limit 1),
   array(select h.id from hit h order by h.id desc)
-
--- name: catalogue
-select tusk_fn.catalogue_next($1, $2, $3)
