@@ -72,8 +72,8 @@ var audited = []planted{
 		{"store/postgres/functions/13_maintain.sql", "|| 'ms', true);", "|| 'ms', false);"}},
 		caught: "keeps the timeouts"}, in: "store/postgres", test: "RunsTwiceBehindAPooler$", env: "TUSK_TEST_HISTORY=30s"},
 	{mutant: mutant{name: "maintenance goes on while it is held up", edits: []change{
-		{"store/postgres/segment.go", "[]any{&dropped}, term); err != nil {\n			return unlessBusy(err)",
-			"[]any{&dropped}, term); unlessBusy(err) != nil {\n			return err"},
+		{"store/postgres/segment.go", "err != nil || !dropped {\n			return unlessBusy(err)",
+			"unlessBusy(err) != nil {\n			return err"},
 		{"store/postgres/functions/13_maintain.sql", "  return false;\nend $$;\n\n-- Makes the tables of a segment",
 			"  perform set_config('lock_timeout', '2050ms', true);\n  return true;\nend $$;\n\n-- Makes the tables of a segment"}},
 		caught: "maintenance takes"}, in: "store/postgres", test: "RunsTwiceWhateverCommitsWhen$",

@@ -166,8 +166,10 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 			dead, xids = append(dead, idOf(raw[0])), append(xids, int64Of(raw[1]))
 			return nil
 		}))
+	var groups []step // of errors, which go with the last of their tasks
 	if stats := kept(keep.Stats); stats > 0 {
-		steps = append(steps, s.do("prune_sums", stats), s.do("prune_late", stats), s.do("prune_failures", stats, limit))
+		groups = append(groups, s.do("prune_failures", stats, limit))
+		steps = append(append(steps, s.do("prune_sums", stats), s.do("prune_late", stats)), groups...)
 	}
 	steps = append(steps, s.do("forget_workers", forgetAfter.Microseconds()), s.do("classes").into(
 		func(raw [][]byte) error {
@@ -177,11 +179,11 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 	err = s.write(ctx, steps)
 	if some := min(len(dead), limit-deleted); err == nil && some > 0 {
 		deleted += some
-		err = s.write(ctx, s.pinned(s.do("hold_lead", term), s.do("release_dead", dead[:some], xids[:some]).into(
-			func(raw [][]byte) error {
-				deleted -= arrayOf(raw[0]).n // those that somebody holds
-				return nil
-			})))
+		release := s.do("release_dead", dead[:some], xids[:some]).into(func(raw [][]byte) error {
+			deleted -= arrayOf(raw[0]).n // those that somebody holds
+			return nil
+		})
+		err = s.write(ctx, s.pinned(append([]step{s.do("hold_lead", term), release}, groups...)...))
 	}
 	if err == nil && !maps.Equal(classes, r.classes()) {
 		err = s.classify(ctx, term, r.classes())
