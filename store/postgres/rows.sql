@@ -27,19 +27,30 @@ row(?, array(select row(x.*)::tusk_fn.new_need from unnest(?::int[], ?::uuid[], 
     array(select row(x.*)::tusk_fn.goer from unnest(?::uuid[], ?::uuid[], ?::bigint[], ?::text[]) x))::tusk_fn.extras
 
 -- name: dead_due
--- The dead tasks that are due. $1 are the retentions of completed, cancelled and discarded tasks; those of queues $2 are
--- $3 to $5.
-(select tusk_fn.over() as over where exists (select from tusk.dead x where x.finished_at <= now()) offset 0) o
+-- The dead tasks that are due, but for completed ones of which a task that needs them has not been told. $1 are the
+-- retentions of completed, cancelled and discarded tasks; those of queues $2 are $3 to $5. Those that no queue deletes
+-- yet are not read.
+(
+  select tusk_fn.over() as over, y.young
+  from (
+    select now() - min(k)::float8 * interval '1 us' as young
+    from (
+      select pg_catalog.unnest($1::bigint[]) union all select pg_catalog.unnest($3::bigint[])
+      union all select pg_catalog.unnest($4::bigint[]) union all select pg_catalog.unnest($5::bigint[])) k(k)
+    where k > 0) y
+  where exists (select from tusk.dead x where x.finished_at <= y.young)
+  offset 0) o
 cross join lateral (
   select x.*
   from tusk.dead x
   left join unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) q(queue, completed, cancelled, discarded)
     on q.queue = x.lane >> 16
-  where x.finished_at <= now() - nullif(
+  where x.finished_at <= o.young and x.finished_at <= now() - nullif(
       case when q.queue is null then ($1::bigint[])[x.state - 5]
         else case x.state when 6 then q.completed when 7 then q.cancelled else q.discarded end end, 0)::float8
         * interval '1 us'
     and tusk_fn.may_go(x.xid, o.over)
+    and not (x.state = 6 and exists (select from tusk.open_need n where n.parent = x.id))
 
 -- name: notes
 insert into tusk.note as o (id, progress, output, logs)

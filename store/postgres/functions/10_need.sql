@@ -23,7 +23,8 @@ end $$;
 
 -- Judges needs before their child is stored. A parent of the same call is open without a look, since nobody else can
 -- see it yet; if it has a key, it may not be stored at all, so the need is in doubt. The transaction draws its xid
--- before it looks: a parent that it takes for unfinished is not pruned before the transaction has ended.
+-- before it looks: a parent that it takes for unfinished is not pruned before the transaction has ended. Policies are
+-- numbered as in package store; what does not exist counts as deleted.
 create function tusk_fn.judge_needs(_needs tusk_fn.new_need[], _ids uuid[], _keys text[])
 returns table (k int, open boolean, doubt boolean) language sql volatile as $$
   select pg_current_xact_id();
@@ -122,35 +123,22 @@ begin
 end $$;
 
 -- Puts in doubt what is left of the needs for tasks that have ended: somebody holds the child, it was stored meanwhile,
--- or the failure is to cancel it. Whoever holds a doubt at this moment has not seen this end, and will leave the doubt.
+-- or the failure is to cancel it. A doubt that is there is waited for: who is about to delete it may have seen the task
+-- before it was claimed. Doubts are locked by child and parent.
 create function tusk_fn.doubt_children(_ids uuid[], _states smallint[]) returns void language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
-declare
-  _completed uuid[] := array(select x.id from unnest(_ids, _states) x(id, state) where x.state = 6);
-  _failed    uuid[] := array(select x.id from unnest(_ids, _states) x(id, state) where x.state <> 6);
-  _children  uuid[];
-  _parents   uuid[];
 begin
   if pg_relation_size('tusk.open_need') = 0 then
     return;
   end if;
-  select array_agg(o.child order by o.child, u.id), array_agg(u.id order by o.child, u.id) into _children, _parents
-  from (select distinct x.id from unnest(_ids) x(id)) u
-  cross join lateral (select x.child, x.policy from tusk.open_need x where x.parent = u.id offset 0) o
-  where u.id = any(_completed) or o.policy in (0, 1);
-  if _children is null then
-    return;
-  end if;
-  update tusk.doubt d set n = nextval('tusk.doubt_n')
-  where d.ctid = any(array(
-    select x.ctid from tusk.doubt x join unnest(_children, _parents) o(child, parent) on x.child = o.child
-      and x.parent = o.parent
-    for update of x skip locked));
   insert into tusk.doubt (child, parent)
-  select o.child, o.parent from unnest(_children, _parents) o(child, parent)
-  where not exists (select from tusk.doubt x where x.child = o.child and x.parent = o.parent)
-  on conflict do nothing;
+  select distinct o.child, x.id
+  from unnest(_ids, _states) x(id, state)
+  cross join lateral (select y.child, y.policy from tusk.open_need y where y.parent = x.id offset 0) o
+  where x.state = 6 or o.policy in (0, 1)
+  order by o.child, x.id
+  on conflict (child, parent) do update set n = excluded.n;
 end $$;
 
 -- Meets needs, and sets the children free that have no other open need, except those that somebody else holds. When the
@@ -296,8 +284,8 @@ begin
 end $$;
 
 -- Ends attempts as finish does, together with what their outcomes bring. If a task that is to run again, and brings
--- others, has to be cancelled instead, nothing is written and it is returned without a token. If it is the only such
--- task, what it brings is dropped.
+-- others, has to be cancelled instead, nothing is written and it is returned without a token. If no other attempt ends,
+-- what it brings is dropped.
 create function tusk_fn.finish_more(f tusk_fn.flush, _odd tusk_fn.odd_end[], _keys tusk_fn.end_key[],
   _tasks tusk_fn.new_task[], _needs tusk_fn.new_need[], _more tusk_fn.extras)
 returns table (token uuid, id uuid, held boolean, queue text) language plpgsql
@@ -315,13 +303,15 @@ begin
   perform tusk_fn.need_read_committed();
   _held_keys := tusk_fn.lock_ends(f.tokens, f.lanes,
     _keys || array(select row(g.queue, g.key, null)::tusk_fn.end_key from unnest(_more.going) g)
-      || array(select row(x.lane >> 16, x.key, null)::tusk_fn.end_key from unnest(_tasks) x), f.firsts, f.counts);
+      || array(
+        select row(x.lane >> 16, tusk_fn.tenant_key(x.tenant, x.key), null)::tusk_fn.end_key
+        from unnest(_tasks) x where x.key is not null), f.firsts, f.counts);
   if cardinality(_held_keys) > 0 then
     return query select null::uuid, null::uuid, true, h::text from unnest(_held_keys) h;
     return;
   end if;
   _off := tusk_fn.called_off(_more.going);
-  if cardinality(_off) > 0 and cardinality(_more.going) > 1 then
+  if cardinality(_off) > 0 and f.ends[cardinality(f.ends)] > 1 then
     return query select null::uuid, o, null::boolean, null::text from unnest(_off) o;
     return;
   elsif cardinality(_tasks) > 0 and cardinality(_off) = 0 then

@@ -25,8 +25,9 @@ $$;
 
 -- Deletes up to _limit completed tasks whose retention is over with the row of their flush. Without it their rows in the
 -- log mean nothing; those go with their segment. Tasks that somebody holds, or whose key somebody holds, are left for
--- later. So are tasks that an open transaction may have seen unfinished: it may store a task that needs them. _keep is
--- the retention of tasks in queues without one of their own.
+-- later. So are tasks that an open transaction may have seen unfinished, since it may store a task that needs them, and
+-- those of which a task that needs them has not been told: of one that is gone nobody knows how it ended. _keep is the
+-- retention of tasks in queues without one of their own.
 --
 -- Flushes are read in the order of their xids, which is nearly the order in which they ended, up to the first that is
 -- too young for every queue. Before it there may be any number of flushes that some queue keeps for longer, so a call
@@ -38,6 +39,7 @@ language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable
 declare
   _now   timestamptz := clock_timestamp();
   _young timestamptz := (select _now - min(k) * interval '1 us' from unnest(_completed || _keep) k where k > 0);
+  _needs boolean := pg_relation_size('tusk.open_need') > 0;
   _over  pg_snapshot;
   _ids   uuid[];
   _all   uuid[];
@@ -78,6 +80,7 @@ begin
     continue when not found;
     _all := array(select i.id from tusk_fn.ids_of(o.firsts, o.counts) i order by i.place);
     _ids := _all[1 : _limit - deleted];
+    continue when _needs and cardinality(tusk_fn.children_of(_ids)) > 0;
     continue when o.keyed > 0 and not tusk_fn.forget_keys_of(o.lane, _ids);
     perform tusk_fn.forget_tasks(_ids);
     deleted := deleted + cardinality(_ids);
@@ -91,7 +94,8 @@ begin
   end loop;
 end $$;
 
--- Forgets the keys of tasks that were completed in a lane. Returns false, and forgets nothing, if somebody holds one.
+-- Forgets the keys of tasks that were completed in a lane, of which some have one, or none. Returns false, and forgets
+-- nothing, if somebody holds one.
 create function tusk_fn.forget_keys_of(_lane bigint, _ids uuid[]) returns boolean language plpgsql as $$
 declare
   _named uuid[];
@@ -102,7 +106,7 @@ begin
     select distinct t.id, tusk_fn.tenant_key(t.tenant, t.key) as key
     from tusk.log t
     where t.id = any(_ids) and t.packed is null and t.lane = _lane and t.key is not null) t;
-  if not tusk_fn.try_keys(array_fill(_lane >> 16, array[cardinality(_keys)]), _keys) then
+  if not tusk_fn.try_keys(array(select _lane >> 16 from unnest(_keys)), _keys) then
     return false;
   end if;
   perform tusk_fn.forget_key(_lane >> 16, t.key, t.id) from unnest(_named, _keys) t(id, key);

@@ -15,11 +15,15 @@ select (case when (
 -- name: due_flushes
 -- The next 50 flushes after xid $1, and all others of the last one's xid, in the order of their xids, which is nearly
 -- the order in which they ended. Those without firsts are not due. The last column says that a flush is younger than $2
--- microseconds; what ended later than now did when the clock was set back. $3 is the retention of completed tasks, that
+-- microseconds; what ended later than now did when the clock was set back. Of completed tasks a task that needs them
+-- must have been told. $3 is the retention of completed tasks, that
 -- of queues $4 is $5; $6 are the ends that nobody can have missed.
 select x.xid::text::bigint, x.lane, x.token, x.worker, x.claimed_at, x.finished_at, x.lo::text::bigint,
   case when x.finished_at <= now() - nullif(case when q.queue is null then $3::bigint else q.completed end, 0)::float8
       * interval '1 us' and tusk_fn.may_go(x.xid, $6::text::pg_snapshot)
+      and not exists (
+        select from tusk_fn.ids_of(x.firsts, x.counts) i
+        cross join lateral (select from tusk.open_need n where n.parent = i.id limit 1) n)
     then x.firsts end,
   x.counts, x.ago, tusk_fn.queue_of(x.lane),
   x.finished_at > now() - $2::float8 * interval '1 us' and x.finished_at <= now()

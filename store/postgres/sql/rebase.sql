@@ -44,7 +44,14 @@ select o.finished_at, o.stats from tusk.outcome o where o.stats is not null
   and (o.xid >= (select e.upto from tusk.stat_end e)
     or o.xid = any(array(select unnest(e.late) from tusk.stat_end e)));
 update tusk.stat_end e set upto = '0', late = '{}';
-update tusk.outcome o set lo = '3', node = 7, stats = null;
+update tusk.outcome o -- before all that will come, in their order: pruning stops at the first young one
+set xid = y.xid::text::xid8, lo = '3', node = 7, stats = null
+from (
+  select x.ctid as at, 4 + (row_number() over (order by x.xid) - 1) * (h.here - 4) / count(*) over () as xid
+  from tusk.outcome x cross join (select pg_current_xact_id()::text::bigint as here) h) y
+where o.ctid = y.at;
+update tusk.dead d set xid = '3' where d.xid >= pg_current_xact_id();
+update tusk.attempt a set xid = '3' where a.xid >= pg_current_xact_id();
 delete from tusk.lease;
 delete from tusk.finished;
 delete from tusk.stop;
