@@ -26,6 +26,20 @@ array(select row(x.*)::tusk_fn.new_need from unnest(?::int[], ?::uuid[], ?::smal
 row(?, array(select row(x.*)::tusk_fn.new_need from unnest(?::int[], ?::uuid[], ?::smallint[]) x), ?, ?,
     array(select row(x.*)::tusk_fn.goer from unnest(?::uuid[], ?::uuid[], ?::bigint[], ?::text[]) x))::tusk_fn.extras
 
+-- name: worker_lock
+-- The lock that the process of worker u holds in a session: one for each ledger of the database.
+('x' || right(replace(u.id::text, '-', ''), 16))::bit(64)::bigint # ('tusk.log'::regclass::oid::bigint << 31)
+
+-- name: is_idle
+-- Whether nothing in the database belongs to lane u.
+not exists (select from tusk.log t where t.lane = u.id)
+  and not exists (select from tusk.waiting w where w.lane = u.id and w.line is null)
+  and not exists (select from tusk.waiting w where w.lane >> 16 = u.id >> 16 and w.line is not null)
+  and not exists (select from tusk.dead d where d.lane = u.id)
+  and not exists (select from tusk.lease l where l.lane = u.id)
+  and not exists (select from tusk.outcome o where o.lane = u.id)
+  and not exists (select from tusk.failure f where f.queue = u.id >> 16)
+
 -- name: dead_due
 -- The dead tasks that are due, but for completed ones of which a task that needs them has not been told. $1 are the
 -- retentions of completed, cancelled and discarded tasks; those of queues $2 are $3 to $5. Those that no queue deletes

@@ -38,8 +38,3 @@ begin
   cross join lateral (select from tusk_fn.running r where r.token = s.token and r.id = s.id
     and r.worker = _id offset 0) r;
 end $$;
-
--- The lock that the worker's process holds in a session: one for each ledger of the database.
-create function tusk_fn.worker_lock(_id uuid) returns bigint language sql stable as $$
-  select ('x' || right(replace(_id::text, '-', ''), 16))::bit(64)::bigint # ('tusk.log'::regclass::oid::bigint << 31)
-$$;

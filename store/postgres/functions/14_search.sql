@@ -1,22 +1,3 @@
--- Up to _limit tasks that have all tags, or that were enqueued in a span of time, in no particular order.
-create function tusk_fn.few_waiting(_tags text[], _since timestamptz, _until timestamptz, _limit int)
-  returns setof uuid language plpgsql stable
-set enable_seqscan = off set enable_bitmapscan = on set jit = off as $$
-begin
-  if _tags is not null then
-    return query select s.id from tusk.waiting s where s.tags @> _tags limit _limit;
-  else
-    return query
-    select s.id
-    from (
-      (select w.id from tusk.waiting w
-       where w.line is null and w.enqueued_at >= _since and w.enqueued_at < _until limit _limit)
-      union all
-      select l from tusk_fn.few_line(null, null, _limit) l) s -- the time of those is looked at afterwards
-    limit _limit;
-  end if;
-end $$;
-
 -- Up to _limit tasks in the lines of queues (null: of all), of one tenant unless that is null.
 create function tusk_fn.few_line(_queues bigint[], _tenant text, _limit int) returns setof uuid language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
@@ -35,13 +16,26 @@ begin
   limit _limit;
 end $$;
 
-create function tusk_fn.few_dead(_tags text[], _since timestamptz, _until timestamptz, _limit int) returns setof uuid
-  language plpgsql stable
+-- Up to _limit tasks that have all tags, or that were enqueued in a span of time, in no particular order: finished ones,
+-- or such that wait.
+create function tusk_fn.few(_finished boolean, _tags text[], _since timestamptz, _until timestamptz, _limit int)
+  returns setof uuid language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = on set jit = off as $$
 begin
-  if _tags is not null then
+  if _finished and _tags is not null then
     return query select s.id from tusk.dead s where s.tags @> _tags limit _limit;
-  else
+  elsif _finished then
     return query select s.id from tusk.dead s where s.enqueued_at >= _since and s.enqueued_at < _until limit _limit;
+  elsif _tags is not null then
+    return query select s.id from tusk.waiting s where s.tags @> _tags limit _limit;
+  else
+    return query
+    select s.id
+    from (
+      (select w.id from tusk.waiting w
+       where w.line is null and w.enqueued_at >= _since and w.enqueued_at < _until limit _limit)
+      union all
+      select l from tusk_fn.few_line(null, null, _limit) l) s -- the time of those is looked at afterwards
+    limit _limit;
   end if;
 end $$;

@@ -8,7 +8,7 @@ declare
   _name text;
 begin
   foreach _name in array array['add_segment', 'admit_all', 'beat', 'begin_anew', 'children_to_tell', 'claim',
-    'close', 'doubt_children', 'drop_segment', 'few_dead', 'few_line', 'few_waiting', 'finish', 'finish_lease',
+    'close', 'doubt_children', 'drop_segment', 'few', 'few_line', 'finish', 'finish_lease',
     'finish_more', 'finish_plain', 'finish_tx', 'finish_tx_more', 'first_segments', 'forget_tasks', 'grant_rights',
     'hold_lead', 'lanes_with_rows', 'lead', 'lock_doomed', 'lock_tasks', 'name_lanes', 'over', 'prune', 'publish',
     'put', 'put_needing', 'release_dead', 'release_flushes', 'settle_children', 'states_of', 'write_free_notes',
@@ -18,7 +18,7 @@ begin
   end loop;
   foreach _name in array array['block_of', 'ids_between', 'id_after', 'short_kind', 'short_tags', 'lane_of',
     'tenant_key', 'priority_of', 'queue_of', 'last_n', 'places_of', 'unclaimed', 'rows_of', 'flushes_of', 'end_of',
-    'flush_of', 'spot_of', 'held', 'may_go', 'state_of', 'find', 'worker_lock', 'try_lane', 'is_idle']
+    'flush_of', 'spot_of', 'held', 'may_go', 'state_of', 'find', 'try_lane']
   loop
     execute regexp_replace(pg_get_functiondef(format('tusk_fn.%I', _name)::regproc),
       'AS \$function\$(.*)\$function\$', 'begin atomic \1; end');

@@ -68,10 +68,10 @@ where w.id = any(array(
 -- tried only if the beat is overdue or will be within a second. Locks of before a restart or a failover do not count.
 update tusk.worker x set suspected_at = coalesce(x.suspected_at, m.now), dead = x.dead or m.suspected_at is not null
 from (
-  select y.id, y.beat_at, y.late_at, y.suspected_at, clock_timestamp() as now,
-    pg_try_advisory_xact_lock(tusk_fn.worker_lock(y.id)) as free
-  from tusk.worker y
-  where not y.dead and y.attended = pg_postmaster_start_time() and y.late_at <= clock_timestamp() + interval '1 second'
+  select u.id, u.beat_at, u.late_at, u.suspected_at, clock_timestamp() as now,
+    pg_try_advisory_xact_lock({worker_lock}) as free
+  from tusk.worker u
+  where not u.dead and u.attended = pg_postmaster_start_time() and u.late_at <= clock_timestamp() + interval '1 second'
   offset 0) m
 where m.free and (m.suspected_at is null or m.suspected_at <= m.now - interval '400 ms' and m.late_at <= m.now)
   and x.id = m.id and x.beat_at = m.beat_at and x.suspected_at is not distinct from m.suspected_at

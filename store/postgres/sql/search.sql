@@ -51,7 +51,7 @@ select x.* from (select distinct l.id from tusk.lane l{lanes}) q(lane) cross
 
 -- name: look_few
 -- If they are few, all of them; if not, the next of the whole table.
-few as materialized (select array(select tusk_fn.few_{table}({tags}::text[], {since}::timestamptz,
+few as materialized (select array(select tusk_fn.few('{table}' = 'dead', {tags}::text[], {since}::timestamptz,
   {until}::timestamptz, {many} + 1)) as ids),
 
 -- name: look_few_line

@@ -143,8 +143,8 @@ select a.id, a.idle, pg_catalog.bool_or(l.idle_at is not null),
     l.idle_xid is null and l.idle_at <= clock_timestamp() - $3::float8 * interval '1 us'), false),
   pg_catalog.bool_and(coalesce(l.idle_xid < pg_snapshot_xmin(pg_current_snapshot()), false))
 from (
-  select x.id, tusk_fn.is_idle(x.id) as idle
-  from (select distinct y.id from tusk.lane y where y.id > $1 order by y.id limit $2) x offset 0) a
+  select u.id, {is_idle} as idle
+  from (select distinct y.id from tusk.lane y where y.id > $1 order by y.id limit $2) u offset 0) a
 join tusk.lane l on l.id = a.id
 group by a.id, a.idle
 order by a.id
@@ -161,7 +161,7 @@ where l.id = any($1::bigint[]) and l.idle_xid is null and l.idle_at <= clock_tim
 update tusk.lane l set idle_at = clock_timestamp() where l.id = any($1::bigint[]) and l.idle_at is null
 
 -- name: is_idle
-select tusk_fn.is_idle($1)
+select {is_idle} from (select $1::bigint as id) u
 
 -- name: forget_lane
 delete from tusk.lane l where l.id = $1 and l.idle_xid is not null

@@ -1,6 +1,6 @@
 -- name: lock_workers
 -- Takes the locks of workers $1 for the session.
-select pg_advisory_lock(tusk_fn.worker_lock(u)) from pg_catalog.unnest($1::uuid[]) u order by tusk_fn.worker_lock(u)
+select pg_advisory_lock({worker_lock}) from pg_catalog.unnest($1::uuid[]) u(id) order by {worker_lock}
 
 -- name: attend
 -- Records that they are held.
@@ -15,4 +15,4 @@ where w.id = any(array(select x.id from tusk.worker x where x.id = any($1::uuid[
   order by x.id for no key update))
 
 -- name: unlock
-select pg_advisory_unlock(tusk_fn.worker_lock($1))
+select pg_advisory_unlock({worker_lock}) from (select $1::uuid as id) u
