@@ -94,7 +94,7 @@ func TestWhoeverLeadsIsToldOfTasks(t *testing.T) {
 		})
 		t.Run(name+", unheard", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				lost := func(h *store.Hint) { h.Turns, h.Due = false, false }
+				lost := func(h *store.Hint) { h.Turns, h.Due, h.Soon = false, false, false }
 				if late := started(t, &ringing{deaf: lost}, c.limits, c.o); late > 2100*time.Millisecond {
 					t.Errorf("a task is %v late", late)
 				}

@@ -13,7 +13,7 @@ import (
 
 const (
 	cutAfter     = time.Second      // for steps that are under way when a worker is told to stop
-	settleWithin = 5 * time.Second  // for claims to end
+	settleWithin = 5 * time.Second  // for claims to end, or ShutdownTimeout if that is longer
 	stuckGrace   = 2 * time.Second  // for handlers to notice that their context has ended
 	partingGap   = 10 * time.Second // for everything after ShutdownTimeout
 )
@@ -75,9 +75,9 @@ func (w *Worker) shutDown(hard context.Context, keep, claims, beside *crew) erro
 	return errors.Join(err, w.heart.SignOff(parting))
 }
 
-// settle ends claiming. A claim whose answer is not known is asked for once more: what it gets is handed back.
+// settle ends claiming. A claim whose answer is not known is asked for again: what it gets is handed back.
 func (w *Worker) settle(hard context.Context, claims *crew) error {
-	ctx, done := context.WithTimeout(hard, settleWithin)
+	ctx, done := context.WithTimeout(hard, max(settleWithin, w.config.ShutdownTimeout))
 	defer done()
 	claims.stopWithin(cutAfter)
 	defer w.slots.Close()

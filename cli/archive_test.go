@@ -32,7 +32,13 @@ func TestAServerArchivesAndCommandsFindWhatItArchived(t *testing.T) {
 		return status["tasks"] == 1.0 && status["failing"] == "" && fmt.Sprint(status["queues"]) == "[mail !other]"
 	}, server.log)
 	for _, part := range []string{id, id[:30]} {
-		sh.fails(exitNotFound, "not_found", []string{"the archive may have it", "--archive"}, "tasks", "show", part)
+		for _, command := range []string{"show", "why"} {
+			sh.fails(exitNotFound, "not_found", []string{"the archive may have it", "--archive"}, "tasks", command, part)
+		}
+	}
+	if out := sh.must("tasks", "why", id, "--archive", place); !strings.HasPrefix(out, "cancelled\t") ||
+		!strings.Contains(out, "has moved to the archive") || !strings.Contains(out, "tusk archive restore "+id) {
+		t.Error(out)
 	}
 	for _, command := range [][]string{{"tasks", "show"}, {"archive", "show"}} {
 		var task map[string]any

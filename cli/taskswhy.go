@@ -1,12 +1,12 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tuskqueue/tusk"
-	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/why"
 )
 
@@ -30,15 +30,19 @@ func newTasksWhyCommand(app *App) *cobra.Command {
 		Use:   "why ID",
 		Short: "Say why a task does not run",
 		Long: `Say why a task does not run, or what holds it, or what became of it. There may be
-several reasons: the first is the one to act on. Each names the command that changes it.`,
+several reasons: the first is the one to act on. Each names the command that changes it.
+With --archive it says so, too, of tasks that have moved to the archive.`,
 		Args: between(1, 1, "ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
-				id, err := query.FindID(cmd.Context(), client, query.Everything, args[0])
+				found, err := app.findAnywhere(cmd.Context(), client, args[0])
 				if err != nil {
 					return err
 				}
-				t, reasons, err := why.Task(cmd.Context(), client, id)
+				t, reasons, err := why.Task(cmd.Context(), client, found.ID)
+				if errors.Is(err, tusk.ErrNotFound) { // the archive has it
+					t, reasons, err = found, whyArchived(found), nil
+				}
 				if err != nil {
 					return err
 				}
@@ -47,6 +51,18 @@ several reasons: the first is the one to act on. Each names the command that cha
 			})
 		},
 	}
+}
+
+// whyArchived says what became of a task that has left the database.
+func whyArchived(t *tusk.TaskInfo) []why.Reason {
+	reasons := why.Explain(why.Facts{Task: *t})
+	for i := range reasons {
+		reasons[i].Text += ", and has moved to the archive"
+		if reasons[i].Fix != "" {
+			reasons[i].Fix = "tusk archive restore " + t.ID.String()
+		}
+	}
+	return reasons
 }
 
 func reasonOf(r why.Reason) reasonRow {

@@ -46,7 +46,7 @@ type Exchanged struct {
 // Notifier is an engine that can tell that something happened. Notifications are
 // hints: they may be late, doubled or lost, and nobody relies on them.
 type Notifier interface {
-	// Listen calls wake with what may have happened, from one goroutine, until the context ends.
+	// Listen calls wake with what may have happened until the context ends. Calls may overlap, and none may block.
 	Listen(ctx context.Context, wake func(Hint)) error
 }
 
@@ -54,14 +54,19 @@ type Notifier interface {
 type Hint struct {
 	Queues []string // have got available tasks, for workers
 	Turns  bool     // tasks wait for their turn, for whoever leads
-	Due    bool     // tasks are due within Soon, for whoever leads
+	Due    bool     // tasks are due within Promptly, for whoever leads
+	Soon   bool     // tasks are due within Soon
 }
 
-// Soon is how far ahead a leader is told of tasks that will be due. It looks more often by itself.
-const Soon = 2 * time.Second
+// How far ahead a leader is told of tasks that will be due: it looks at once for those that are due within Promptly, and
+// within that time for those that are due within Soon. It looks for others by itself.
+const (
+	Promptly = 300 * time.Millisecond
+	Soon     = 2 * time.Second
+)
 
 // Open reports whether the hint says nothing, so that everybody has to look.
-func (h *Hint) Open() bool { return len(h.Queues) == 0 && !h.Turns && !h.Due }
+func (h *Hint) Open() bool { return len(h.Queues) == 0 && !h.Turns && !h.Due && !h.Soon }
 
 // ForWorkers reports whether workers may have something to do.
 func (h *Hint) ForWorkers() bool { return len(h.Queues) > 0 || h.Open() }

@@ -53,8 +53,16 @@ func (b *Bell) Listen(ctx context.Context, wake func(store.Hint)) error {
 	}
 }
 
-// Ring tells that a queue may have got available tasks, or one of the names for whoever leads.
-func (b *Bell) Ring(name string) {
+// Heard reports whether anybody listens.
+func (b *Bell) Heard() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.listeners) > 0
+}
+
+// Ring tells that a queue may have got available tasks, or one of the names for whoever leads. It reports whether
+// anybody listens.
+func (b *Bell) Ring(name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for l := range b.listeners {
@@ -64,4 +72,5 @@ func (b *Bell) Ring(name string) {
 		default:
 		}
 	}
+	return len(b.listeners) > 0
 }

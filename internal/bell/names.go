@@ -10,11 +10,12 @@ import (
 // Names that are rung for whoever leads. No queue has such a name.
 const (
 	Turns = "\x02turns" // tasks wait for their turn
-	Due   = "\x02due"   // tasks are due within store.Soon
+	Due   = "\x02due"   // tasks are due within store.Promptly
+	Soon  = "\x02soon"  // tasks are due within store.Soon
 )
 
 // Leads reports whether a name is rung for whoever leads.
-func Leads(name string) bool { return name == Turns || name == Due }
+func Leads(name string) bool { return name == Turns || name == Due || name == Soon }
 
 // For is the name to ring for a task that has come where it is, at a time of the engine's; empty: nobody has to
 // be told.
@@ -24,8 +25,19 @@ func For(r *rules.Row, now time.Time) string {
 		return r.Queue
 	case r.InLine():
 		return Turns
-	case (r.State == store.Scheduled || r.State == store.Retryable) && r.RunAt.Sub(now) < store.Soon:
+	case r.State == store.Scheduled || r.State == store.Retryable:
+		return DueIn(r.RunAt.Sub(now))
+	}
+	return ""
+}
+
+// DueIn is the name to ring for a task that is due after a time; empty: nobody has to be told.
+func DueIn(d time.Duration) string {
+	switch {
+	case d < store.Promptly:
 		return Due
+	case d < store.Soon:
+		return Soon
 	}
 	return ""
 }
@@ -38,6 +50,8 @@ func Hint(names []string) (h store.Hint) {
 			h.Turns = true
 		case Due:
 			h.Due = true
+		case Soon:
+			h.Soon = true
 		default:
 			h.Queues = append(h.Queues, name)
 		}

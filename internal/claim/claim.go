@@ -261,12 +261,21 @@ func (c *Source) pause(r store.ClaimRequest, tasks []store.Task, asked time.Time
 	return pause
 }
 
-// Settle asks once more for a claim whose answer was lost, after the loop has
-// stopped, so that no task is left leased to a worker that does not know of it.
+// Settle asks again for a claim whose answer was lost, after the loop has stopped, so that no task is left leased to a
+// worker that does not know of it. It asks until it is answered or the context ends.
 func (c *Source) Settle(ctx context.Context) error {
-	if c.unanswered == nil {
-		return nil
+	for c.unanswered != nil {
+		_, err := c.claim(ctx)
+		if err == nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(settleEvery):
+		}
 	}
-	_, err := c.claim(ctx)
-	return err
+	return nil
 }
+
+const settleEvery = 100 * time.Millisecond

@@ -269,7 +269,7 @@ func TestQueuesTakeTurnsAtBeingFirst(t *testing.T) {
 func TestSettleFetchesWhatALostAnswerHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &counter{stock: 2, fail: func(call int) (before, after error) {
-			if call == 1 {
+			if call <= 3 {
 				return nil, errLost
 			}
 			return nil, nil
@@ -279,10 +279,15 @@ func TestSettleFetchesWhatALostAnswerHeld(t *testing.T) {
 		if _, err := s.claim(t.Context()); !errors.Is(err, errLost) {
 			t.Fatal(err)
 		}
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := s.Settle(over); !errors.Is(err, errLost) || w.taken > 0 {
+			t.Errorf("when there is no time left: %d tasks, %v", w.taken, err)
+		}
 		if err := s.Settle(t.Context()); err != nil || w.taken != 2 {
 			t.Errorf("settled with %d tasks, %v; want 2", w.taken, err)
 		}
-		if err := s.Settle(t.Context()); err != nil || len(c.requests) != 2 {
+		if err := s.Settle(t.Context()); err != nil || len(c.requests) != 4 {
 			t.Errorf("a settled source asked again: %v", err)
 		}
 	})

@@ -42,7 +42,7 @@ func (l *Leader) admit(ctx context.Context, term int64, told bool) (time.Duratio
 	if did.Count > 0 {
 		l.admitted = time.Now()
 	}
-	if due {
+	if due && !l.noTurns.Load() {
 		l.turnCalls.hear(hearEvery) // what was due may be in line for its turn now
 	}
 	return l.admitAgain(did.Next, every), nil

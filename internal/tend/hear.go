@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	hearEvery   = 10 * time.Millisecond  // a chore is woken no more often
+	hearEvery   = 5 * time.Millisecond   // a chore is woken no more often
 	hearUnnamed = 100 * time.Millisecond // or than that, by hints that do not say what has happened
+	hearSoon    = 200 * time.Millisecond // or than that, for tasks that are due after store.Promptly
 )
 
 // called is a chore that hints wake while it rests. One that looks again within hearEvery is left alone: a queue
@@ -21,8 +22,10 @@ type called struct {
 
 	mu    sync.Mutex
 	rests bool
-	told  bool      // since the look under way began
-	ended time.Time // of the last look
+	told  bool        // since the look under way began
+	ended time.Time   // of the last look
+	next  time.Time   // when it looks because it was told
+	wakes *time.Timer // then; nil: it does not
 }
 
 // hear has the chore look: now, or a while after its last look.
@@ -30,14 +33,19 @@ func (c *called) hear(apart time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.told = true
-	if !c.rests {
+	at := c.ended.Add(apart)
+	if !c.rests || c.wakes != nil && !at.Before(c.next) {
 		return
 	}
-	c.rests = false
-	if wait := apart - time.Since(c.ended); wait > 0 {
-		time.AfterFunc(wait, c.loop.Wake)
-	} else {
-		c.loop.Wake()
+	c.hush()
+	c.next, c.wakes = at, time.AfterFunc(time.Until(at), c.loop.Wake)
+}
+
+// hush takes back a wake that is to come, with the lock held.
+func (c *called) hush() {
+	if c.wakes != nil {
+		c.wakes.Stop()
+		c.wakes = nil
 	}
 }
 
@@ -49,6 +57,7 @@ func (c *called) look(
 		c.mu.Lock()
 		told := c.told
 		c.told, c.rests = false, false
+		c.hush()
 		c.mu.Unlock()
 		pause, err := do(ctx, term, told)
 		c.mu.Lock()
@@ -80,6 +89,9 @@ func (l *Leader) Hear(h store.Hint) {
 	}
 	if h.Due || h.Open() {
 		l.admitCalls.hear(apart)
+	}
+	if h.Soon {
+		l.admitCalls.hear(hearSoon)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/bulk"
@@ -82,6 +83,7 @@ type Leader struct {
 	named   time.Time         // up to when queues are noted; read by that chore alone
 	counted time.Time         // when their tasks were last counted, by this process's clock; the same
 	turns   turns             // of the chore that hands them out, and read by it alone
+	noTurns atomic.Bool       // nobody used turns when it last looked
 	kept    kept              // of the chore that does housekeeping; the same
 	recalls recalls           // of strangers; the same
 	passed  int               // attempts that the last rescue found held; read by that chore alone

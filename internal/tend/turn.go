@@ -64,21 +64,21 @@ func (l *Leader) turn(ctx context.Context, term int64, told bool) (time.Duration
 	if len(groups) == 0 && len(t.limits) == 0 {
 		return settingsAge, nil // nobody uses turns
 	}
-	if t.groups = groupsThatWait(groups); t.groups == 0 && l.prompt() {
-		return settingsAge, nil
-	} else if t.groups == 0 {
-		return turnIdle, nil
+	if t.groups = groupsThatWait(groups); t.groups == 0 {
+		return l.nobodyWaits(), nil
 	}
-	var sum round
+	sum := round{all: len(groups) < turnGroups}
 	for name, of := range byQueue(groups) {
 		r, err := l.share(ctx, term, name, allot.Waiting{Limits: t.limits[name], Groups: of, Heads: t.heads})
 		if err != nil {
 			return 0, fmt.Errorf("queue %s: %w", name, err)
 		}
-		sum = round{sum.granted + r.granted, sum.short || r.short, sum.dry || r.dry}
+		sum = round{sum.granted + r.granted, sum.short || r.short, sum.dry || r.dry, sum.all && r.all}
 	}
 	t.learn(sum.short)
 	switch {
+	case sum.all:
+		return l.nobodyWaits(), nil
 	case sum.granted > 0 && sum.dry:
 		return turnBusy, nil // and the next round grants more than this one
 	case sum.granted > 0:
@@ -92,6 +92,15 @@ type round struct {
 	granted int
 	short   bool // more might have been granted, had more been looked at
 	dry     bool // workers wait for turns, and tasks still wait for theirs
+	all     bool // everybody who waits has been granted a turn
+}
+
+// nobodyWaits is how long the leader rests then.
+func (l *Leader) nobodyWaits() time.Duration {
+	if l.prompt() {
+		return settingsAge
+	}
+	return turnIdle
 }
 
 // share hands out the turns of one queue. What was used of its rates is stored
@@ -102,10 +111,11 @@ func (l *Leader) share(ctx context.Context, term int64, name string, w allot.Wai
 	if t.shares[name] == nil {
 		t.shares[name], t.ahead[name] = &allot.Shares{}, &window{}
 	}
-	held, waiting := 0, 0
+	held, waiting, full := 0, 0, false
 	for _, g := range w.Groups {
-		held, waiting = held+int(g.Held), waiting+len(g.Waiting)
+		held, waiting, full = held+int(g.Held), waiting+len(g.Waiting), full || len(g.Waiting) >= w.Heads
 	}
+	r.all = waiting == 0
 	ahead := t.ahead[name]
 	if w.Room = ahead.room(held, t.workers[name]); w.Room <= 0 {
 		return r, nil
@@ -132,6 +142,7 @@ func (l *Leader) share(ctx context.Context, term int64, name string, w allot.Wai
 	r.dry = ahead.dry && (r.short || waiting > len(ids))
 	r.granted, err = l.grant(ctx, term, ids)
 	ahead.given(r.granted)
+	r.all = !full && r.granted == waiting
 	return r, err
 }
 
@@ -171,7 +182,9 @@ func (l *Leader) readLimits(ctx context.Context, used bool) error {
 	if err != nil {
 		return err
 	}
-	if l.turns.unused = !used && len(limits) == 0; l.turns.unused {
+	l.turns.unused = !used && len(limits) == 0
+	l.noTurns.Store(l.turns.unused)
+	if l.turns.unused {
 		l.turns.limits, l.turns.read = limits, time.Now()
 		return nil
 	}

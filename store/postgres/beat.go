@@ -32,15 +32,15 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 	}, args...)
 	if err != nil {
 		if errors.Is(err, store.ErrWorkerDead) {
-			s.attendant.leave(attended{s, b.Worker.ID})
+			s.part(b.Worker.ID)
 		}
 		return nil, fmt.Errorf("extend: %w", err)
 	}
 	if b.TTL <= 0 {
-		s.attendant.leave(attended{s, b.Worker.ID})
+		s.part(b.Worker.ID)
 		return stops, nil
 	}
-	s.attendant.keep(attended{s, b.Worker.ID})
+	s.meet(&b)
 	held, err := s.writeNotes(ctx, "write_free_notes", b.Notes)
 	if err != nil { // the beat counts all the same
 		for i := range b.Notes {
@@ -86,9 +86,20 @@ func ExtendAll(ctx context.Context, all []*Store, beats []store.Beat) ([][]store
 		return nil, fmt.Errorf("extend: %w", err)
 	}
 	for i, s := range all {
-		s.attendant.keep(attended{s, beats[i].Worker.ID})
+		s.meet(&beats[i])
 	}
 	return stops, nil
+}
+
+// meet takes in that a worker of this process lives, and part that it does not.
+func (s *Store) meet(b *store.Beat) {
+	s.attendant.keep(attended{s, b.Worker.ID})
+	s.near.beat(b)
+}
+
+func (s *Store) part(worker store.ID) {
+	s.attendant.leave(attended{s, worker})
+	s.near.beat(&store.Beat{Worker: store.Worker{ID: worker}})
 }
 
 // ofEach puts a statement of several ledgers on one server together: {i} is the place of each, and more are further

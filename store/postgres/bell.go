@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/bell"
+	"github.com/tuskqueue/tusk/store"
 )
 
 const (
@@ -55,6 +56,8 @@ type rung struct {
 	later bool      // one is to come
 	tries int       // that are to come for transactions of the user's; see ringAfter
 	again *time.Timer
+	open  []store.ID // tasks of theirs that are expected
+	blind bool       // there are others
 }
 
 func (b *ringing) of(name string) *rung {
@@ -85,6 +88,9 @@ func (s *Store) ring(names ...string) {
 	}
 	for _, name := range names {
 		r := s.bell.of(name)
+		if bell.Leads(name) && s.leads() && s.near.bell.Ring(name) {
+			continue // nobody else has to hear of it
+		}
 		r.rings++
 		if r.later {
 			continue
@@ -116,37 +122,54 @@ func (s *Store) notify(name string, r *rung) {
 }
 
 // commitsAfter are the times after which a user's transaction is likely to have been
-// committed since tasks were stored in it: most are soon, and nobody says when.
-var commitsAfter = [...]time.Duration{3 * time.Millisecond, 15 * time.Millisecond, 60 * time.Millisecond,
-	250 * time.Millisecond}
+// committed since tasks were stored in it: most are soon, and nobody says when. The first is for this process alone.
+var commitsAfter = [...]time.Duration{time.Millisecond, 3 * time.Millisecond, 15 * time.Millisecond,
+	60 * time.Millisecond, 250 * time.Millisecond}
 
-// ringAfter rings for tasks in a user's transaction, a few times after a while. To notify
+// ringAfter tells of tasks in a user's transaction, a few times after a while. To notify
 // inside of it would have all such transactions of the server commit one after the other.
-func (s *Store) ringAfter(have *survey) {
+func (s *Store) ringAfter(n *news) {
 	if s.quiet {
 		return
 	}
 	s.bell.mu.Lock()
 	defer s.bell.mu.Unlock()
-	for _, name := range have.rings() {
+	for _, name := range n.have.rings() {
 		r := s.bell.of(name)
+		r.open, r.blind = append(r.open, n.ids...), r.blind || n.ids == nil
+		first := 0
+		if n.ids == nil {
+			first = 1
+		}
 		switch {
 		case r.again == nil:
-			r.again = time.AfterFunc(commitsAfter[0], func() { s.ringAgain(name, r) })
-		case r.tries > 0:
-			r.again.Reset(commitsAfter[0])
+			r.tries, r.again = first, time.AfterFunc(commitsAfter[first], func() { s.ringAgain(name, r) })
+		case r.tries > first:
+			r.tries = first
+			r.again.Reset(commitsAfter[first])
 		}
-		r.tries = 0
 	}
 }
 
 func (s *Store) ringAgain(name string, r *rung) {
-	s.ring(name)
+	s.bell.mu.Lock()
+	r.open = s.near.still(r.open)
+	open, blind := r.open, r.blind
+	s.bell.mu.Unlock()
+	if blind {
+		s.ring(name)
+	} else {
+		s.offer(name, open)
+	}
 	s.bell.mu.Lock()
 	defer s.bell.mu.Unlock()
-	if r.tries++; r.tries == len(commitsAfter) {
-		r.again = nil
+	if r.tries++; r.tries == len(commitsAfter) || !r.blind && len(r.open) == 0 {
+		s.near.forget(r.open)
+		r.open, r.blind, r.again = nil, false, nil
 		return
 	}
 	r.again.Reset(commitsAfter[r.tries])
 }
+
+// leads reports whether this process leads, as far as is known.
+func (s *Store) leads() bool { return time.Since(time.Unix(0, s.near.leads.Load())) < leadsFor }

@@ -71,6 +71,9 @@ func ChoresOf(
 		c := Chores{Leads: raw[1][0] != 0, Next: -1, Doubts: raw[3][0] != 0, Turns: raw[4][0] != 0,
 			Rescue: raw[5][0] != 0 || all[i].lookout.due(by.Term, rescueAll), Far: raw[6][0] != 0,
 			Moved: int64Of(raw[7]), Records: strings.Fields(string(raw[8])), Now: timeOf(raw[9])}
+		if c.Leads {
+			all[i].near.leads.Store(time.Now().UnixNano())
+		}
 		if raw[2] != nil {
 			c.Next = time.Duration(int64Of(raw[2])) * time.Microsecond
 		}

@@ -18,6 +18,7 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (results []s
 		return nil, nil
 	}
 	have := surveyOf(tasks)
+	news := s.herald(tasks, have, stored)
 	done, err := s.enqueueTogether(ctx, tasks, have)
 	if done {
 		results = added(tasks)
@@ -28,9 +29,10 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (results []s
 		})
 	}
 	if err != nil {
+		news.drop()
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
-	s.ringFor(have)
+	news.tell(results)
 	s.settle(ctx, have.doubts)
 	return results, nil
 }
@@ -40,17 +42,18 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (results []s
 type survey struct {
 	lanes  []int64 // as they come, mostly one
 	queues []string
-	plain  bool  // all go straight into the log, and say nothing rare
-	lined  bool  // all go straight into line for their turn, and say nothing else that is rare
-	turns  bool  // all run only in their turn: there is nothing to claim yet
-	turn   bool  // some do, and nothing else keeps them
-	due    bool  // some will be due soon
-	more   bool  // some say more than they have to
-	doubts uuids // those that need others than those of the call
+	plain  bool          // all go straight into the log, and say nothing rare
+	ready  bool          // all may run as soon as they are stored
+	lined  bool          // all go straight into line for their turn, and say nothing else that is rare
+	now    bool          // some may be there to be claimed
+	turn   bool          // some do, and nothing else keeps them
+	due    time.Duration // the first will be due then
+	more   bool          // some say more than they have to
+	doubts uuids         // those that need others than those of the call
 }
 
 func surveyOf(tasks []store.NewTask) *survey {
-	s, needs := &survey{plain: true, lined: true, turns: true}, false
+	s, needs := &survey{plain: true, ready: true, lined: true, due: store.Soon}, false
 	for i := range tasks {
 		t := &tasks[i]
 		if i == 0 || t.Queue != tasks[i-1].Queue || t.Priority != tasks[i-1].Priority {
@@ -60,10 +63,13 @@ func surveyOf(tasks []store.NewTask) *survey {
 		ready := t.Key == "" && t.RunAt.IsZero() && t.Delay <= 0 && t.ExpiresIn <= 0 && !needs
 		s.plain = s.plain && ready && !isRare(t)
 		s.lined = s.lined && ready && t.Turn && t.Workflow.IsZero()
-		s.turns = s.turns && t.Turn
 		waits := t.Delay > 0 || !t.RunAt.IsZero()
+		s.ready = s.ready && !waits && !needs && !t.Turn
+		s.now = s.now || !t.Turn && (!waits || t.Delay <= 0 && dueIn(t) < store.Promptly) // clocks differ
 		s.turn = s.turn || t.Turn && !waits
-		s.due = s.due || waits && t.Delay < store.Soon && (t.RunAt.IsZero() || time.Until(t.RunAt) < store.Soon)
+		if waits {
+			s.due = min(s.due, dueIn(t))
+		}
 		s.more = s.more || t.Tenant != "" || len(t.Tags) > 0 || len(t.Settings) > 0 || !t.ExpiresAt.IsZero()
 	}
 	if needs {
@@ -77,16 +83,24 @@ func (s *Store) ringFor(have *survey) { s.ring(have.rings()...) }
 
 // rings are what to ring for: the queues of tasks, and whoever leads. A grant rings for those that wait for their turn.
 func (v *survey) rings() (names []string) {
-	if !v.turns {
+	if v.now {
 		names = slices.Compact(slices.Clone(v.queues))
 	}
 	if v.turn {
 		names = append(names, bell.Turns)
 	}
-	if v.due {
-		names = append(names, bell.Due)
+	if name := bell.DueIn(v.due); name != "" {
+		names = append(names, name)
 	}
 	return names
+}
+
+// dueIn is how long a task that is not to run at once waits, by this process's clock.
+func dueIn(t *store.NewTask) time.Duration {
+	if t.RunAt.IsZero() {
+		return t.Delay
+	}
+	return max(t.Delay, time.Until(t.RunAt))
 }
 
 // commit stores tasks in a transaction of their own, and finds out what became
@@ -160,12 +174,35 @@ func (s *Store) nameLanes(ctx context.Context, c session, have *survey, committe
 	if err := c.exec(ctx, s.sql["name_lanes"], lanes, queues); err != nil {
 		return translate(err)
 	}
+	if !committed {
+		s.learnNames(lanes)
+		return nil
+	}
 	for i, lane := range lanes {
-		if committed {
-			s.known.lanes.Store(lane, queues[i])
-		}
+		s.known.lanes.Store(lane, queues[i])
 	}
 	return nil
+}
+
+// learnAfter is how long after a user's transaction named lanes it is looked up whether they have names. By then most
+// have committed, and the others had names before.
+const learnAfter = 100 * time.Millisecond
+
+// learnNames finds out in the background which lanes have names that are committed, so that the next transaction need
+// not name them. One such look is under way at a time.
+func (s *Store) learnNames(lanes []int64) {
+	if !s.known.learns.CompareAndSwap(false, true) {
+		return
+	}
+	time.AfterFunc(learnAfter, func() {
+		defer s.known.learns.Store(false)
+		ctx, cancel := context.WithTimeout(context.Background(), notifyWithin)
+		defer cancel()
+		_ = s.query(ctx, "named_lanes", func(raw [][]byte) error { // an error costs the next one a statement
+			s.known.lanes.Store(int64Of(raw[0]), string(raw[1]))
+			return nil
+		}, lanes)
+	})
 }
 
 // add inserts plain tasks.

@@ -84,6 +84,10 @@ func (s *Store) swap(ctx context.Context, x *swap) error {
 	}, args...)
 	if err == nil {
 		s.lane.Store(lane)
+		s.near.took(x.tasks)
+		if x.finished {
+			s.near.ended(1)
+		}
 	}
 	return err
 }

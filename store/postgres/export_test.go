@@ -125,3 +125,10 @@ func (s *Store) Trips() int64 { return s.trips.Load() }
 
 // Silent reports whether a connection is open, and nothing has come over it that was not read.
 var Silent = silent
+
+// Expected is how many tasks may still be claimed by this process's workers before others are told.
+func (s *Store) Expected() int {
+	s.near.mu.Lock()
+	defer s.near.mu.Unlock()
+	return len(s.near.expected)
+}

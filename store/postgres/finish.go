@@ -18,6 +18,7 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 	if err := s.mayWork(ctx); err != nil {
 		return nil, fmt.Errorf("finish: %w", err)
 	}
+	s.near.ended(len(outcomes))
 	rest, lost := eachOnce(outcomes)
 	var held []store.ID
 	for _, part := range partsOf(rest) {
@@ -117,9 +118,7 @@ func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []
 		case err != nil:
 			return nil, nil, err
 		case len(gone) == 0:
-			if slices.ContainsFunc(f.odds, dueSoon) {
-				s.ring(bell.Due)
-			}
+			s.ringDue(f.odds)
 			if x != nil {
 				s.ringFor(x.survey)
 				s.settle(ctx, x.doubts)
@@ -131,8 +130,18 @@ func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []
 	return lost, held, nil
 }
 
-// dueSoon reports whether a task is tried again so soon that whoever leads is told.
-func dueSoon(o *store.Outcome) bool { return !o.State.Finished() && o.Delay < store.Soon }
+// ringDue tells whoever leads of tasks that are soon tried again.
+func (s *Store) ringDue(outcomes []*store.Outcome) {
+	first := store.Soon
+	for _, o := range outcomes {
+		if !o.State.Finished() {
+			first = min(first, o.Delay)
+		}
+	}
+	if name := bell.DueIn(first); name != "" {
+		s.ring(name)
+	}
+}
 
 func idsOfAll(outcomes []*store.Outcome) uuids {
 	ids := make(uuids, len(outcomes))

@@ -79,19 +79,20 @@ func (s *Store) admitOnce(ctx context.Context, term int64, limit int, done *stor
 // admit makes due tasks available, adds them to what was done, and returns those that are to be cancelled.
 func (s *Store) admit(ctx context.Context, term int64, limit int, done *store.Admitted) (doomed []store.ID, err error) {
 	var queues []string
+	var few []store.ID
 	err = s.query(ctx, "admit", func(raw [][]byte) error {
 		done.Count += int(int32Of(raw[0]))
 		ids := arrayOf(raw[1])
 		for range ids.n {
 			doomed = append(doomed, idOf(ids.next()))
 		}
-		queues, done.Next = textsOf(raw[2]), -1
+		queues, few, done.Next = textsOf(raw[2]), idsOf(raw[4]), -1
 		if next := int64Of(raw[3]); next >= 0 {
 			done.Next = time.Duration(next) * time.Microsecond
 		}
 		return nil
 	}, term, limit)
-	s.ring(queues...)
+	s.present(queues, few)
 	for _, queue := range queues {
 		if !slices.Contains(done.Queues, queue) {
 			done.Queues = append(done.Queues, queue)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +18,8 @@ import (
 type known struct {
 	mark  string   // on connections that were met
 	lanes sync.Map // int64: those that have a name
+
+	learns atomic.Bool // which of those that users' transactions named have one
 
 	mu     sync.Mutex
 	named  time.Time // since when lanes are remembered

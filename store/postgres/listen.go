@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -51,6 +52,13 @@ func ListenAll(ctx context.Context, all []*Store, wake func(i int, h store.Hint)
 		return fmt.Errorf("listen: %w", translate(err))
 	}
 	defer c.Close(context.WithoutCancel(ctx))
+	near, leave := context.WithCancel(ctx)
+	var g sync.WaitGroup
+	defer g.Wait()
+	defer leave()
+	for i, s := range all {
+		g.Go(func() { _ = s.near.bell.Listen(near, func(h store.Hint) { wake(i, h) }) })
+	}
 	if err := l.hear(ctx, c); ctx.Err() == nil {
 		return fmt.Errorf("listen: %w", err)
 	}

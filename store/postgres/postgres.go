@@ -54,6 +54,7 @@ type Store struct {
 	known     known
 	quiet     bool
 	bell      ringing
+	near      near
 	workers   counts
 	hearing   atomic.Int32 // listeners that hear
 	fuller    atomic.Bool  // tasks that were claimed lately had more than the least
@@ -174,6 +175,7 @@ func Connect(ctx context.Context, dsn string) (pool *pgxpool.Pool, schema string
 // Close closes the pool if Open made it, spare connections, and the one that attends
 // workers.
 func (s *Store) Close() error {
+	s.lapseAll()
 	s.bell.close(s.notify)
 	if s.attends {
 		s.attendant.Close()

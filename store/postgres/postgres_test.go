@@ -88,7 +88,7 @@ func acquire(t testing.TB, pool *pgxpool.Pool) *pgxpool.Conn {
 // startWorker registers a worker.
 func startWorker(t testing.TB, s store.Store) store.ID {
 	t.Helper()
-	w := store.Worker{ID: newID(), Host: "here", Queues: []string{"q"}}
+	w := store.Worker{ID: newID(), Host: "here", Queues: []string{"q"}, Concurrency: 10}
 	if _, err := s.Extend(context.Background(), store.Beat{Worker: w, TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}

@@ -53,6 +53,9 @@ func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted 
 	if err != nil {
 		return 0, fmt.Errorf("grant: %w", err)
 	}
-	s.ring(queues...)
+	if granted != len(ids) {
+		ids = nil // some are not there
+	}
+	s.present(queues, ids)
 	return granted, nil
 }

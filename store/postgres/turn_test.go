@@ -25,7 +25,7 @@ func TestAUsersTransactionRingsForWhoeverLeads(t *testing.T) {
 	if _, err := inside.Enqueue(t.Context(), tasks); err != nil {
 		t.Fatal(err)
 	}
-	for until := time.Now().Add(10 * time.Second); !s.Rung(bell.Turns) || !s.Rung(bell.Due); time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(10 * time.Second); !s.Rung(bell.Turns) || !s.Rung(bell.Soon); time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatal("nobody is told")
 		}
@@ -49,7 +49,7 @@ func TestManyTasksGetInLineAndGiveTheirTurnsBackTogether(t *testing.T) {
 	if s.Rung("limited") {
 		t.Error("told of tasks that cannot run yet")
 	}
-	if !s.Rung(bell.Turns) || s.Rung(bell.Due) {
+	if !s.Rung(bell.Turns) || s.Rung(bell.Due) || s.Rung(bell.Soon) {
 		t.Error("whoever leads is not told that tasks wait for their turn, or that they are due")
 	}
 	if n := number(t, pool, `

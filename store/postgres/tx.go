@@ -69,19 +69,23 @@ func (u *userTx) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.En
 		return nil, nil
 	}
 	have := surveyOf(tasks)
+	news := u.s.herald(tasks, have, unsure)
 	if err := u.s.nameLanes(ctx, u.session, have, false); err != nil {
+		news.drop()
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
 	results, err := u.s.enqueue(ctx, u.session, tasks, have)
 	if err != nil {
+		news.drop()
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
-	u.s.ringAfter(have)
+	u.s.ringAfter(news)
 	return results, nil
 }
 
 // Finish implements store.Tx.
 func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
+	u.s.near.ended(len(outcomes))
 	if lost, err = u.s.finishTx(ctx, u.session, outcomes); err != nil {
 		return nil, fmt.Errorf("finish: %w", err)
 	}

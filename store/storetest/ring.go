@@ -59,6 +59,7 @@ func (h *heard) until(what string, do func(), want func(store.Hint) bool) (befor
 
 func ofTurns(h store.Hint) bool { return h.Turns }
 func ofDue(h store.Hint) bool   { return h.Due }
+func ofSoon(h store.Hint) bool  { return h.Soon }
 
 var ringClauses = []clause{
 	{"ring/whoever leads is told of tasks that wait for their turn", func(t *T) {
@@ -78,21 +79,22 @@ var ringClauses = []clause{
 	}},
 	{"ring/whoever leads is told of tasks that are due soon", func(t *T) {
 		h, worker := t.listen(), t.worker()
-		h.until("a task with a short delay", func() { t.addOne(delay(500 * time.Millisecond)) }, ofDue)
+		h.until("a task with a very short delay", func() { t.addOne(delay(store.Promptly / 3)) }, ofDue)
+		h.until("a task with a short delay", func() { t.addOne(delay(store.Promptly + 200*time.Millisecond)) }, ofSoon)
 		h.until("a task of a near instant", func() {
 			t.addOne(func(n *store.NewTask) { n.RunAt = time.Now().Add(time.Second) })
-		}, ofDue)
+		}, ofSoon)
 		h.until("a task that is tried again soon", func() {
 			t.addOne(queue("failing"))
 			for _, task := range t.take(worker, 10, "failing") {
 				o := to(store.Retryable, &task)
-				o.Delay = 300 * time.Millisecond
+				o.Delay = store.Promptly / 3
 				t.mustEnd(o)
 			}
 		}, ofDue)
 		h.until("a task that was put off for a moment", func() {
 			t.edit(store.Change{Op: store.Reschedule, RunAt: time.Now().Add(time.Second)}, t.addOne(delay(time.Hour)))
-		}, ofDue)
+		}, ofSoon)
 	}},
 	{"ring/nobody is told of what is due in an hour", func(t *T) {
 		h := t.listen()
@@ -102,7 +104,7 @@ var ringClauses = []clause{
 			t.addOne(queue("other"))
 		}, func(hint store.Hint) bool { return len(hint.Queues) > 0 })
 		for _, hint := range before {
-			if hint.Turns || hint.Due {
+			if hint.Turns || hint.Due || hint.Soon {
 				t.Errorf("%+v", hint)
 			}
 		}

@@ -471,10 +471,10 @@ begin
 end $$;
 
 -- Settles doubts, then moves waiting tasks that are due into the log, except those whose latest attempt was put there
--- after this transaction began. The caller cancels the doomed. next is how long until the next one is due, in
--- microseconds.
+-- after this transaction began. The caller cancels the doomed. few are the tasks, if they are few and nothing else was
+-- set free. next is how long until the next one is due, in microseconds.
 create function tusk_fn.admit_all(_term bigint, _limit int)
-  returns table (tasks int, doomed uuid[], queues text[], next bigint)
+  returns table (tasks int, doomed uuid[], queues text[], next bigint, few uuid[])
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -484,11 +484,13 @@ declare
   _count  int := 0;
   _queues text[] := '{}';
   _next   timestamptz;
+  _few    uuid[];
+  _all    boolean := true; -- nothing else was set free
 begin
   perform tusk_fn.need_read_committed();
   perform tusk_fn.lead(_term);
   if pg_relation_size('tusk.doubt') > 0 and exists (select from tusk.doubt) then
-    select r.doomed, r.queues into _doomed, _freed from tusk_fn.resolve(_limit) r;
+    select r.doomed, r.queues, false into _doomed, _freed, _all from tusk_fn.resolve(_limit) r;
     if pg_current_xact_id_if_assigned() is not null then
       perform tusk_fn.hold_lead(_term);
     end if;
@@ -515,11 +517,13 @@ begin
       select g.lane, g.id, g.enqueued_at, g.attempt, g.crashes, g.kind, g.args, g.run_at, g.expires_at, g.claimed_at,
         g.tenant, g.key, g.tags, g.settings, g.failure, g.workflow, g.turn, g.partition
       from (select * from gone order by run_at, n) g)
-    select count(*), coalesce(array_agg(distinct tusk_fn.queue_of(g.lane)), '{}') into _count, _queues from gone g;
+    select count(*), coalesce(array_agg(distinct tusk_fn.queue_of(g.lane)), '{}'),
+      case when count(*) <= 16 and _all then array_agg(g.id) end
+    into _count, _queues, _few from gone g;
   end if;
   select w.run_at into _next from tusk.waiting w where w.state <> 2 and w.run_at < 'infinity' order by w.run_at, w.n
     limit 1;
   return query select _count, _doomed, array(select unnest(_queues) union select unnest(_freed)),
     case when _next is null then -1
-    else (extract(epoch from greatest(_next, _now) - _now) * 1000000)::bigint end;
+    else (extract(epoch from greatest(_next, _now) - _now) * 1000000)::bigint end, coalesce(_few, '{}');
 end $$;

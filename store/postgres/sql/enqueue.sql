@@ -2,6 +2,9 @@
 -- $1 lanes, $2 queues
 select tusk_fn.name_lanes($1::bigint[], $2::text[])
 
+-- name: named_lanes
+select id, queue from tusk.lane where id = any($1::bigint[]) and idle_at is null
+
 -- name: add
 -- Tasks without key and run time: $1 lanes, $2 ids, $3 kinds, $4 args,
 -- $5 tenants, $6 tags, $7 settings, $8 expiries. The planner is not told how many they

@@ -38,7 +38,7 @@ with adopted as (
 select coalesce(a.term, l.term), clock_timestamp(), a.term is not null from tusk.leader l left join adopted a on true
 
 -- name: admit
-select tasks, doomed, queues, next from tusk_fn.admit_all($1, $2)
+select tasks, doomed, queues, next, few from tusk_fn.admit_all($1, $2)
 
 -- name: lock_doomed
 select tusk_fn.lock_doomed($1, $2)

@@ -1,0 +1,291 @@
+package postgres
+
+import (
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tuskqueue/tusk/internal/bell"
+	"github.com/tuskqueue/tusk/store"
+)
+
+const (
+	nearPatience = 4 * time.Millisecond // for the workers of this process to claim a task
+	nearRest     = time.Second          // after they left one, others are told at once for so long
+	mostNear     = 256                  // tasks that are expected at a time
+	mostQueues   = 10000                // that are remembered
+	leadsFor     = 2 * time.Second      // after a look by this process's leader
+)
+
+// near offers tasks to the workers of this process before others are told. A task that one of them claims costs no
+// notification and wakes no other process.
+type near struct {
+	bell  bell.Bell    // heard by who listens in this process
+	leads atomic.Int64 // when this process was known to lead, in nanoseconds
+
+	running atomic.Int64 // about so many tasks run in this process
+	most    atomic.Int64 // none are offered while so many do
+
+	mu       sync.Mutex
+	workers  map[store.ID]beaten // of this process
+	expected map[store.ID]fate   // tasks that no worker of this process has claimed yet
+	queues   map[string]*offered
+}
+
+// beaten is what the last beat of a worker said.
+type beaten struct {
+	queues []string
+	slots  int
+	holds  int
+	until  time.Time
+}
+
+// fate is whether an expected task is stored for certain.
+type fate int
+
+const (
+	stored fate = iota // or it is forgotten as soon as it is not
+	unsure             // it depends on a user's transaction
+)
+
+// offered are tasks of a queue that others will be told of.
+type offered struct {
+	until  map[store.ID]time.Time
+	timer  *time.Timer // nil: none is offered
+	missed time.Time   // when one that is stored had not been claimed in time
+}
+
+// beat takes in a beat of a worker of this process.
+func (n *near) beat(b *store.Beat) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.workers == nil {
+		n.workers = map[store.ID]beaten{}
+	}
+	n.workers[b.Worker.ID] = beaten{b.Worker.Queues, b.Worker.Concurrency, len(b.Holds), time.Now().Add(b.TTL)}
+	running, slots := 0, 0
+	for id, w := range n.workers {
+		if !time.Now().Before(w.until) {
+			delete(n.workers, id)
+			continue
+		}
+		running, slots = running+w.holds, slots+w.slots
+	}
+	n.running.Store(int64(running))
+	n.most.Store(int64(min(slots, runtime.GOMAXPROCS(0))))
+}
+
+// serves reports whether a worker of this process claims from a queue, with the lock held.
+func (n *near) serves(queue string) bool {
+	for _, w := range n.workers {
+		if slices.Contains(w.queues, queue) && time.Now().Before(w.until) {
+			return true
+		}
+	}
+	return false
+}
+
+// expect remembers tasks of a queue that are about to be stored, or to become available. It reports false and remembers
+// none of them if no worker of this process claims from the queue, if as many tasks run here as there are slots or
+// processors, or if too many are expected.
+func (n *near) expect(queue string, ids []store.ID, as fate) bool {
+	if len(ids) == 0 || n.running.Load() >= n.most.Load() {
+		return false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.expected)+len(ids) > mostNear || !n.serves(queue) {
+		return false
+	}
+	if n.expected == nil {
+		n.expected, n.queues = map[store.ID]fate{}, map[string]*offered{}
+	}
+	for _, id := range ids {
+		n.expected[id] = as
+	}
+	return true
+}
+
+// forget expects tasks no longer.
+func (n *near) forget(ids []store.ID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, id := range ids {
+		delete(n.expected, id)
+	}
+}
+
+// took takes in which tasks a worker of this process has claimed.
+func (n *near) took(tasks []store.Task) {
+	n.running.Add(int64(len(tasks)))
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range tasks {
+		if len(n.expected) == 0 {
+			return
+		}
+		delete(n.expected, tasks[i].ID)
+	}
+}
+
+// still returns which of some tasks are expected.
+func (n *near) still(ids []store.ID) []store.ID {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.left(ids)
+}
+
+// ended takes in that a worker of this process has ended attempts.
+func (n *near) ended(attempts int) {
+	if n.running.Add(int64(-attempts)) < 0 {
+		n.running.Store(0)
+	}
+}
+
+// left is still with the lock held.
+func (n *near) left(ids []store.ID) []store.ID {
+	return slices.DeleteFunc(slices.Clone(ids), func(id store.ID) bool {
+		_, is := n.expected[id]
+		return !is
+	})
+}
+
+// settle expects those tasks no longer that are stored for certain, with the lock held.
+func (n *near) settle(ids []store.ID) {
+	for _, id := range ids {
+		if n.expected[id] == stored {
+			delete(n.expected, id)
+		}
+	}
+}
+
+// offer tells this process's workers of expected tasks of a queue, and others of what they leave. Where they have left
+// tasks lately, others are told at once.
+func (s *Store) offer(queue string, ids []store.ID) {
+	n := &s.near
+	n.mu.Lock()
+	if ids = n.left(ids); len(ids) == 0 {
+		n.mu.Unlock()
+		return
+	}
+	o := n.queues[queue]
+	if o == nil {
+		if len(n.queues) >= mostQueues {
+			clear(n.queues)
+		}
+		o = &offered{until: map[store.ID]time.Time{}}
+		n.queues[queue] = o
+	}
+	if time.Since(o.missed) < nearRest || !n.bell.Ring(queue) {
+		n.settle(ids)
+		n.mu.Unlock()
+		s.ring(queue)
+		return
+	}
+	until := time.Now().Add(nearPatience)
+	for _, id := range ids {
+		o.until[id] = until
+	}
+	if o.timer == nil {
+		o.timer = time.AfterFunc(nearPatience, func() { s.lapse(queue, o) })
+	}
+	n.mu.Unlock()
+}
+
+// present tells of tasks that have become available in queues. A few of one queue are offered; none: not all are known.
+func (s *Store) present(queues []string, ids []store.ID) {
+	if len(queues) == 1 && len(ids) <= fewTogether && !s.quiet && s.near.expect(queues[0], ids, stored) {
+		s.offer(queues[0], ids)
+		return
+	}
+	s.ring(queues...)
+}
+
+// lapse tells others of a queue if tasks of it that were offered for long enough are still there.
+func (s *Store) lapse(queue string, o *offered) {
+	n := &s.near
+	n.mu.Lock()
+	now, wait, tell := time.Now(), time.Duration(-1), false
+	for id, until := range o.until {
+		as, is := n.expected[id]
+		left := until.Sub(now)
+		if is && left > 0 {
+			wait = left
+			continue
+		}
+		delete(o.until, id)
+		if tell = tell || is; is && as == stored {
+			delete(n.expected, id)
+			o.missed = now
+		}
+	}
+	if o.timer = nil; wait >= 0 {
+		o.timer = time.AfterFunc(wait, func() { s.lapse(queue, o) })
+	}
+	n.mu.Unlock()
+	if tell {
+		s.ring(queue)
+	}
+}
+
+// lapseAll tells others at once of all that is offered.
+func (s *Store) lapseAll() {
+	n := &s.near
+	n.mu.Lock()
+	var names []string
+	for queue, o := range n.queues {
+		for id := range o.until {
+			if _, is := n.expected[id]; is {
+				names = append(names, queue)
+				break
+			}
+		}
+	}
+	n.mu.Unlock()
+	s.ring(names...)
+}
+
+// news are tasks that are being stored, and what to tell of them.
+type news struct {
+	s    *Store
+	have *survey
+	ids  []store.ID // that are expected; none: others are told at once
+}
+
+// herald makes news of tasks that are about to be stored. A few that may run at once, of one queue, are offered.
+func (s *Store) herald(tasks []store.NewTask, have *survey, as fate) *news {
+	n := &news{s: s, have: have}
+	if !have.ready || len(have.queues) != 1 || len(tasks) > fewTogether || s.quiet {
+		return n
+	}
+	ids := make([]store.ID, len(tasks))
+	for i := range tasks {
+		ids[i] = tasks[i].ID
+	}
+	if s.near.expect(have.queues[0], ids, as) {
+		n.ids = ids
+	}
+	return n
+}
+
+// tell tells of the tasks after they were stored.
+func (n *news) tell(results []store.Enqueued) {
+	if slices.ContainsFunc(results, func(r store.Enqueued) bool { return r.Result != store.Added }) {
+		n.drop()
+	}
+	if n.ids == nil {
+		n.s.ring(n.have.rings()...)
+		return
+	}
+	n.s.offer(n.have.queues[0], n.ids)
+}
+
+// drop expects the tasks no longer.
+func (n *news) drop() {
+	if n.ids != nil {
+		n.s.near.forget(n.ids)
+		n.ids = nil
+	}
+}

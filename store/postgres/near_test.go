@@ -1,0 +1,216 @@
+package postgres_test
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+)
+
+// hears listens until the test is over, and passes on what it is told once the first, open hint has come.
+func hears(t *testing.T, s *postgres.Store) chan store.Hint {
+	t.Helper()
+	hints := make(chan store.Hint, 10000)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Listen(ctx, func(h store.Hint) { hints <- h }) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	<-hints
+	return hints
+}
+
+// await reads hints until one is as wanted.
+func await(t *testing.T, hints chan store.Hint, want func(store.Hint) bool) {
+	t.Helper()
+	for late := time.After(10 * time.Second); ; {
+		select {
+		case h := <-hints:
+			if want(h) {
+				return
+			}
+		case <-late:
+			t.Fatal("nobody is told")
+		}
+	}
+}
+
+func ofQueues(h store.Hint) bool { return len(h.Queues) > 0 }
+
+// neighbours are two processes of one database: one that enqueues and has a worker, and another.
+func neighbours(t *testing.T) (s *postgres.Store, own, others chan store.Hint) {
+	t.Helper()
+	s, pool := fresh(t)
+	other, _ := open(t, pool.Config().ConnString(), false)
+	return s, hears(t, s), hears(t, other)
+}
+
+// runsOne claims a task and completes it.
+func runsOne(t *testing.T, s store.Store, worker store.ID) {
+	t.Helper()
+	if _, err := s.Finish(context.Background(), completed(claimsOne(t, s, worker))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func claimsOne(t *testing.T, s store.Store, worker store.ID) []store.Task {
+	t.Helper()
+	tasks, err := s.Claim(context.Background(), store.ClaimRequest{
+		Worker: worker, Token: store.NewToken(), Queues: []string{"q"}, Limit: 1})
+	if err != nil || len(tasks) != 1 {
+		t.Fatalf("claimed %d: %v", len(tasks), err)
+	}
+	return tasks
+}
+
+func TestOthersAreNotToldOfWhatAWorkerOfTheProcessTakes(t *testing.T) {
+	s, own, others := neighbours(t)
+	worker := startWorker(t, s)
+	for range 10 {
+		for taken := false; !taken; { // a machine that is busy may be late to claim: then others are told
+			if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
+				t.Fatal(err)
+			}
+			await(t, own, ofQueues)
+			runsOne(t, s, worker)
+			select {
+			case <-others:
+				time.Sleep(time.Second + 100*time.Millisecond) // nothing is offered for so long
+			case <-time.After(50 * time.Millisecond):
+				taken = true
+			}
+		}
+	}
+	if n := s.Expected(); n > 0 {
+		t.Errorf("%d tasks are expected still", n)
+	}
+}
+
+func TestOthersAreToldOfWhatNobodyOfTheProcessTakes(t *testing.T) {
+	s, own, others := neighbours(t)
+	startWorker(t, s)
+	for i := range 3 { // the second is told at once
+		if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
+			t.Fatal(err)
+		}
+		await(t, own, ofQueues)
+		await(t, others, ofQueues)
+		if i == 1 {
+			time.Sleep(time.Second + 100*time.Millisecond)
+		}
+	}
+	if _, err := s.Enqueue(t.Context(), newTasks(100, "many")); err != nil {
+		t.Fatal(err)
+	}
+	await(t, others, ofQueues)
+	for deadline := time.Now().Add(10 * time.Second); s.Expected() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d tasks are expected still", s.Expected())
+		}
+	}
+}
+
+func TestOthersAreToldAtOnceWhereTheProcessHasEnoughToDo(t *testing.T) {
+	s, _, others := neighbours(t)
+	worker := startWorker(t, s)
+	for range runtime.GOMAXPROCS(0) {
+		if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
+			t.Fatal(err)
+		}
+		claimsOne(t, s, worker)
+	}
+	if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Expected(); n > 0 {
+		t.Errorf("%d tasks are offered to a process that runs as many as it has processors", n)
+	}
+	await(t, others, ofQueues)
+}
+
+func TestOthersAreToldAtOnceOfQueuesThatNoWorkerOfTheProcessServes(t *testing.T) {
+	s, _, others := neighbours(t)
+	startWorker(t, s)
+	if _, err := s.Enqueue(t.Context(), newTasks(1, "other")); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Expected(); n > 0 {
+		t.Errorf("%d tasks of a queue are offered to a worker of another", n)
+	}
+	await(t, others, ofQueues)
+}
+
+func TestATaskOfAUsersTransactionIsOfferedOnceItIsLikelyToBeThere(t *testing.T) {
+	s, pool := fresh(t)
+	own := hears(t, s)
+	other, _ := open(t, pool.Config().ConnString(), false)
+	others, worker := hears(t, other), startWorker(t, s)
+	store1 := func() func(context.Context) error {
+		tx, err := pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { tx.Rollback(context.Background()) })
+		inside, err := s.Tx(tx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := inside.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
+			t.Fatal(err)
+		}
+		return tx.Commit
+	}
+	commit := store1()
+	if err := commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	await(t, own, ofQueues)
+	runsOne(t, s, worker)
+
+	store1() // is never committed
+	await(t, own, ofQueues)
+	await(t, others, ofQueues)
+	for deadline := time.Now().Add(10 * time.Second); s.Expected() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d tasks are expected still", s.Expected())
+		}
+	}
+}
+
+func TestWhoeverLeadsInTheProcessIsToldWithoutTheOthers(t *testing.T) {
+	s, own, others := neighbours(t)
+	by := store.Candidate{ID: newID(), TTL: time.Minute}
+	led, err := s.Lead(t.Context(), by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	by.Term = led.Term
+	if _, err := s.Oversee(t.Context(), by); err != nil {
+		t.Fatal(err)
+	}
+	tasks := newTasks(1, "q")
+	tasks[0].Turn = true
+	if _, err := s.Enqueue(t.Context(), tasks); err != nil {
+		t.Fatal(err)
+	}
+	await(t, own, func(h store.Hint) bool { return h.Turns })
+	select {
+	case h := <-others:
+		t.Errorf("another process was told of %+v", h)
+	case <-time.After(300 * time.Millisecond):
+	}
+}
+
+func TestWhatIsOfferedIsToldToOthersBeforeTheEnd(t *testing.T) {
+	s, _, others := neighbours(t)
+	startWorker(t, s)
+	if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, others, ofQueues)
+}
