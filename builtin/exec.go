@@ -23,7 +23,7 @@ import (
 const (
 	// ExitRetry is EX_TEMPFAIL. It is retried as any other failure is, and its error says that it asked for it.
 	ExitRetry = 75
-	// ExitDiscard is EX_DATAERR: no retry would mend it.
+	// ExitDiscard is EX_DATAERR: a retry would not help.
 	ExitDiscard = 65
 )
 

@@ -57,11 +57,11 @@ func alertOf(a alert.Alert) alertRow {
 func newAlertsCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "alerts",
-		Short: "Tell Slack, a webhook or people by mail when something is wrong",
-		Long: `An alert looks at a queue, a schedule or the leader every few seconds. When what it
-looks for has lasted for long enough, its receivers are told, once, and once more
-when it is over. tusk serve and tusk dev look and tell: one process of them, whichever
-runs.`,
+		Short: "Notify Slack, a webhook or people by email when something is wrong",
+		Long: `An alert watches a queue, a schedule or the leader every few seconds. When its
+condition has lasted long enough, its receivers are notified once, and once more when
+the condition is over. One tusk serve or tusk dev process at a time does this; one must
+be running.`,
 	}
 	named := func(use, short, verb string, do func(ctx context.Context, book *alert.Book,
 		name string) error) *cobra.Command {
@@ -78,7 +78,7 @@ runs.`,
 	mute.Example = "  tusk alerts mute slow-mail --for 2h\n  tusk alerts mute slow-mail --for 0s   # end it"
 	mute.Flags().Var(durationFlag(&span), "for", "`duration` of the mute; 0s ends it")
 	c.AddCommand(newAlertsPutCommand(app),
-		&cobra.Command{Use: "list", Short: "List alerts, and how they stand", Args: noArgs,
+		&cobra.Command{Use: "list", Short: "List alerts and their status", Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				return app.withAlerts(cmd.Context(), nil, func(book *alert.Book) error {
 					return listWatched(cmd.Context(), app, book, alertOf, "there is no alert")
@@ -107,8 +107,8 @@ func newAlertsPutCommand(app *App) *cobra.Command {
 	var slack, webhooks, mail, allow []string
 	c := &cobra.Command{
 		Use:   "put NAME",
-		Short: "Create an alert, or change the one of that name",
-		Long: `Create an alert, or change the one of that name. What it looks for, by --kind:
+		Short: "Create or change an alert",
+		Long: `Create an alert, or change the alert of that name. What it watches, by --kind:
 
   oldest     the oldest available task of a queue has been due for longer than --over
   stalled    tasks run or wait in a queue, and no attempt has ended for --over
@@ -117,8 +117,8 @@ func newAlertsPutCommand(app *App) *cobra.Command {
   no_worker  a queue has available tasks, and no worker or endpoint takes from it
   no_leader  no process does the leader's chores
 
-Without any receiver, those that it had stay. The secret that signs its webhooks is
-printed, once. The URL of Slack is a secret: TUSK_SLACK_FILE names a file that has it.`,
+Without any receiver, the existing receivers stay. The secret that signs its webhooks is
+printed once. The Slack URL is a secret: TUSK_SLACK_FILE names a file that contains it.`,
 		Example: `  tusk alerts put slow-mail --kind oldest --queue mail --over 10m --for 2m --webhook https://app.example.com/alerts
   tusk alerts put dead --kind discarded --rate 20 --mail ops@example.com --repeat 4h`,
 		Args: between(1, 1, "NAME"),
@@ -144,15 +144,15 @@ printed, once. The URL of Slack is a secret: TUSK_SLACK_FILE names a file that h
 		words = append(words, string(k))
 	}
 	f := c.Flags()
-	f.Var(oneOf(&kind, words...), "kind", "what it looks for")
+	f.Var(oneOf(&kind, words...), "kind", "what it watches")
 	// it has this flag
 	_ = c.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
-	f.StringVar(&r.Queue, "queue", "", "`queue` that it looks at; default: each")
-	f.StringVar(&r.Schedule, "schedule", "", "`schedule` that it looks at; default: each")
-	f.Var(durationFlag(&r.Over), "over", "how old, how long without an end, or how late; default: 5m, of missed 1m")
-	f.Int64Var(&r.Rate, "rate", 0, "`tasks` in a minute; it fires beyond them")
-	f.Var(durationFlag(&r.For), "for", "how long it has to last before anybody is told; default: not at all")
-	f.Var(durationFlag(&r.Repeat), "repeat", "how often it is told again while it lasts; default: never")
+	f.StringVar(&r.Queue, "queue", "", "`queue` that it watches; default: all")
+	f.StringVar(&r.Schedule, "schedule", "", "`schedule` that it watches; default: all")
+	f.Var(durationFlag(&r.Over), "over", "how old, how long without an end, or how late; default: 5m, for missed 1m")
+	f.Int64Var(&r.Rate, "rate", 0, "`tasks` per minute; it fires above that")
+	f.Var(durationFlag(&r.For), "for", "how long it must last before receivers are notified; default: no wait")
+	f.Var(durationFlag(&r.Repeat), "repeat", "how often receivers are notified again while it lasts; default: never")
 	addReceiverFlags(f, &slack, &webhooks, &mail)
 	f.StringSliceVar(&allow, "allow-host", nil, "private `host`, host:port or network that URLs may have; repeatable")
 	return app.meantQueues(c, func([]string) []string {
@@ -164,10 +164,10 @@ printed, once. The URL of Slack is a secret: TUSK_SLACK_FILE names a file that h
 }
 
 func addReceiverFlags(f *pflag.FlagSet, slack, webhooks, mail *[]string) {
-	f.StringSliceVar(slack, "slack", nil, "`URL` of an incoming webhook of Slack; repeatable")
+	f.StringSliceVar(slack, "slack", nil, "`URL` of a Slack incoming webhook; repeatable")
 	markSecret(f, "slack")
 	f.StringSliceVar(webhooks, "webhook", nil, "`URL` that is called with a signed webhook; repeatable")
-	f.StringSliceVar(mail, "mail", nil, "`address` that gets a mail; repeatable")
+	f.StringSliceVar(mail, "mail", nil, "email `address`; repeatable")
 }
 
 // watchedBook keeps alerts or hooks, which a server looks after.
@@ -195,9 +195,9 @@ func listWatched[T, Row any](ctx context.Context, app *App, book watchedBook[T],
 // server looks at the first one a few seconds after it was put.
 func (app *App) noteWatched(at time.Time) {
 	if at.IsZero() {
-		app.note("no server has looked at them yet: tusk serve does, every few seconds")
+		app.note("no server has checked them yet: tusk serve does, every few seconds")
 	} else if ago := time.Since(at); ago > time.Minute {
-		app.note("no server has looked at them for %s: start tusk serve", duration.Text(ago.Round(time.Second)))
+		app.note("no server has checked them for %s: start tusk serve", duration.Text(ago.Round(time.Second)))
 	}
 }
 

@@ -19,9 +19,9 @@ func newArchiveCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "archive",
 		Short: "Keep finished tasks in files that other tools read",
-		Long: `Finished tasks of archived queues are moved into Parquet files when their
-retention is over, by tusk serve --archive URL. Commands that read the archive
-need its URL, too: --archive, or TUSK_ARCHIVE.`,
+		Long: `tusk serve --archive URL moves finished tasks of archived queues into Parquet files
+when their retention is over. Commands that read the archive also need its URL:
+--archive, or TUSK_ARCHIVE.`,
 	}
 	c.AddCommand(newArchiveStatusCommand(app), newArchiveSetCommand(app), newArchiveListCommand(app),
 		newArchiveShowCommand(app), newArchiveVerifyCommand(app), newArchiveSearchCommand(app), newArchiveRerunCommand(app),
@@ -61,7 +61,7 @@ type archiveView struct {
 func newArchiveStatusCommand(app *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Show what is archived, and when that last succeeded",
+		Short: "Show what is archived, and when archiving last succeeded",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
@@ -102,11 +102,11 @@ func newArchiveSetCommand(app *App) *cobra.Command {
 	var all, off, like bool
 	c := &cobra.Command{
 		Use:   "set [QUEUE…]",
-		Short: "Say which queues are archived",
-		Long: `Say which queues are archived: those that are named, or with --all all that are
-not set by themselves. Their finished tasks stay in the database until a process
-has moved them: run tusk serve --archive URL. With --off they are deleted when
-their retention is over.`,
+		Short: "Set which queues are archived",
+		Long: `Set which queues are archived: the named ones, or with --all every queue without a
+setting of its own. Their finished tasks stay in the database until a process has moved
+them: run tusk serve --archive URL. With --off, they are deleted when their retention is
+over.`,
 		Example: `  tusk archive set --all
   tusk archive set thumbnails --off
   tusk archive set thumbnails --like-others`,
@@ -137,9 +137,9 @@ their retention is over.`,
 				})
 		},
 	}
-	c.Flags().BoolVar(&all, "all", false, "all queues that are not set by themselves")
+	c.Flags().BoolVar(&all, "all", false, "all queues without a setting of their own")
 	c.Flags().BoolVar(&off, "off", false, "do not archive them")
-	c.Flags().BoolVar(&like, "like-others", false, "archive them if --all is set")
+	c.Flags().BoolVar(&like, "like-others", false, "follow the setting of --all")
 	c.MarkFlagsMutuallyExclusive("off", "like-others")
 	c.MarkFlagsMutuallyExclusive("all", "like-others")
 	return app.meant(c)
@@ -189,9 +189,9 @@ func newArchiveListCommand(app *App) *cobra.Command {
 func newArchiveShowCommand(app *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show ID",
-		Short: "Show a task of the archive",
-		Long: `Show a task of the archive, with all that was known of it when it left the
-database. tusk tasks show finds it there, too, if it is not in the database.`,
+		Short: "Show an archived task",
+		Long: `Show an archived task with everything that was known of it when it left the database.
+tusk tasks show also finds it there, if it is not in the database.`,
 		Args: between(1, 1, "ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := tusk.ParseID(args[0])
@@ -226,9 +226,9 @@ func newArchiveVerifyCommand(app *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify",
 		Short: "Read all files and compare their checksums",
-		Long: `Read all files of the archive and compare them with the checksums of their
-manifests, and find files that no manifest lists. It says what is wrong and ends
-with status 1 if anything is.`,
+		Long: `Read all files of the archive, compare them with the checksums of their manifests, and
+find files that no manifest lists. The command reports what is wrong, and ends with
+status 1 if anything is.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return app.withArchive(cmd.Context(), func(a *archive.Archive) error {
@@ -267,8 +267,7 @@ func problemRows(problems []archive.Problem) []string {
 // withArchive does something with the archive that --archive names.
 func (app *App) withArchive(ctx context.Context, do func(*archive.Archive) error) error {
 	if app.flags.archive == "" {
-		return usage("such as --archive file:///var/lib/tusk/archive, or TUSK_ARCHIVE",
-			"which archive is not said: --archive is missing")
+		return usage("such as --archive file:///var/lib/tusk/archive, or TUSK_ARCHIVE", "--archive is missing")
 	}
 	bucket, err := place.Open(ctx, app.flags.archive)
 	if err != nil {

@@ -19,12 +19,11 @@ func newArchiveKeepCommand(app *App) *cobra.Command {
 	var keep time.Duration
 	c := &cobra.Command{
 		Use:   "keep [QUEUE…]",
-		Short: "Say how long tasks are kept in the archive",
-		Long: `Say how long tasks are kept in the archive, from their end: those of the queues
-that are named, or with --all those of all that are not set by themselves. At first
-they are kept for ever. A tusk serve --archive deletes what is past it, once an
-hour and a day's file at a time; tusk archive prune does it now. What a hold holds
-is never deleted.`,
+		Short: "Set how long tasks are kept in the archive",
+		Long: `Set how long tasks are kept in the archive after their end: for the named queues, or
+with --all for every queue without a setting of its own. By default they are kept for
+ever. A tusk serve --archive deletes older tasks once an hour, one file of a day at a
+time; tusk archive prune does so now. Tasks under a hold are never deleted.`,
 		Example: `  tusk archive keep --all --for 26280h
   tusk archive keep audit --for forever`,
 		Args: between(0, -1, "QUEUE"),
@@ -60,9 +59,9 @@ is never deleted.`,
 			})
 		},
 	}
-	c.Flags().BoolVar(&all, "all", false, "all queues that are not set by themselves")
+	c.Flags().BoolVar(&all, "all", false, "all queues without a setting of their own")
 	c.Flags().Var(keepFlag(&keep), "for", "how long: a `duration`, or forever")
-	c.Flags().BoolVar(&like, "like-others", false, "as long as --all says")
+	c.Flags().BoolVar(&like, "like-others", false, "follow the setting of --all")
 	c.MarkFlagsMutuallyExclusive("all", "like-others")
 	c.MarkFlagsMutuallyExclusive("for", "like-others")
 	return app.meantQueues(c, func(names []string) []string {
@@ -85,10 +84,10 @@ func newArchivePruneCommand(app *App) *cobra.Command {
 	var agreed consent
 	c := &cobra.Command{
 		Use:   "prune",
-		Short: "Delete now what the archive need not keep any longer",
-		Long: `Delete what is in the archive for longer than tusk archive keep says, and not
-held. A tusk serve --archive does it by itself, once an hour. A file goes when the
-last of its tasks may.`,
+		Short: "Delete archived tasks that are past their retention, now",
+		Long: `Delete archived tasks that are past the time set by tusk archive keep, except tasks
+under a hold. A tusk serve --archive does so once an hour. A file is deleted when all of
+its tasks may be deleted.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
@@ -144,11 +143,11 @@ func newArchiveEraseCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "erase TENANT",
 		Short: "Delete all tasks of a tenant from the archive",
-		Long: `Delete all tasks of a tenant that are in the archive, by writing the files anew that
-hold some. The request is stored: when the command is interrupted, a tusk serve
---archive goes on with it, and tusk archive erasures says when it was done. What a
-hold holds stays until the hold is removed. Tasks of the tenant that are in the
-database are another matter: tusk tasks delete --tenant TENANT, first.`,
+		Long: `Delete all tasks of a tenant from the archive, by rewriting the files that contain some.
+The request is stored: if the command is interrupted, a tusk serve --archive continues
+it, and tusk archive erasures says when it was done. Tasks under a hold stay until the
+hold is removed. Tasks of the tenant in the database are not deleted: run tusk tasks
+delete --tenant TENANT first.`,
 		Args: between(1, 1, "TENANT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, tenant := cmd.Context(), args[0]
@@ -204,11 +203,11 @@ func newArchiveHoldCommand(app *App) *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use:   "hold NAME",
-		Short: "Hold tasks of the archive: they are neither pruned nor erased",
-		Long: `Put a legal hold, or change the one of that name: tasks of the archive that match
-it are neither pruned nor erased until it is removed. When the command has
-succeeded, nothing that it holds is deleted any more. A hold covers what is in the
-archive now and what comes later, but not the database: have the queue archived.`,
+		Short: "Keep archived tasks from being pruned or erased",
+		Long: `Create a legal hold, or change the hold of that name: matching tasks of the archive are
+neither pruned nor erased until it is removed. Once the command has succeeded, no task
+under the hold is deleted. A hold covers what is in the archive now and later, but not
+the database: have the queue archived.`,
 		Example: `  tusk archive hold case-17 --tenant acme --since 2026-01-01T00:00:00Z --reason "letter of 3 May"
   tusk archive unhold case-17`,
 		Args: between(1, 1, "NAME"),

@@ -60,13 +60,13 @@ func newArchiveRerunCommand(app *App) *cobra.Command {
 	var detach bool
 	c := &cobra.Command{
 		Use:   "rerun [ID…] [filter flags]",
-		Short: "Run tasks of the archive again, as new tasks",
-		Long: `Run tasks of the archive again, as new tasks: those that are named, or all that
-match. A new task has the kind, args, queue, tenant, key, priority, tags and settings
-of the other, whose id is in its metadata as rerun_of. The other stays in the archive.
+		Short: "Run archived tasks again, as new tasks",
+		Long: `Run archived tasks again, as new tasks: the named ones, or all that match a filter. A
+new task has the kind, args, queue, tenant, key, priority, tags and settings of the old
+one, whose id is in its metadata as rerun_of. The old task stays in the archive.
 
-A rerun by filter is stored. When it is interrupted, tusk archive reruns carry ID or
-a tusk serve --archive goes on with it, and no task is enqueued twice.`,
+A rerun by filter is stored. If it is interrupted, tusk archive reruns carry ID or a
+tusk serve --archive continues it, and no task is enqueued twice.`,
 		Example: `  tusk archive rerun 01a204c4-1948-7000-8004-865c4787136d
   tusk archive rerun --state discarded --queue mail --since 7d --dry-run`,
 		Args: cobra.ArbitraryArgs,

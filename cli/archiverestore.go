@@ -51,15 +51,15 @@ func newArchiveRestoreCommand(app *App) *cobra.Command {
 	var detach bool
 	c := &cobra.Command{
 		Use:   "restore [ID…] [filter flags]",
-		Short: "Put tasks of the archive back into the database",
-		Long: `Put finished tasks of the archive back into the database, under their own ids and
-with their whole history: those that are named, or all that match. They leave the
-archive with that, and their retention counts anew: finished_at is when they were
-restored, and a line of their log says when they ended. What the database has, or a
-hold holds, is left alone.
+		Short: "Put archived tasks back into the database",
+		Long: `Put finished tasks of the archive back into the database, under their own ids and with
+their whole history: the named ones, or all that match a filter. They leave the archive,
+and their retention starts again: finished_at is when they were restored, and a line of
+their log says when they ended. Tasks that are in the database or under a hold are
+skipped.
 
-A restore is stored. When it is interrupted, tusk archive restores carry ID or a
-tusk serve --archive goes on with it, and no task is lost or there twice.`,
+A restore is stored. If it is interrupted, tusk archive restores carry ID or a tusk
+serve --archive continues it, and no task is lost or duplicated.`,
 		Example: `  tusk archive restore 01a204c4-1948-7000-8004-865c4787136d
   tusk archive restore --state discarded --queue mail --since 7d --dry-run`,
 		Args: cobra.ArbitraryArgs,

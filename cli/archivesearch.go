@@ -32,7 +32,7 @@ func (f *archiveFilter) addTo(cmd *cobra.Command) {
 	flags.StringVar(&f.args, "args", "", "`text` in the args, or the value at a path: order.id=17; not in encrypted args")
 	flags.Var(whenFlag(&f.since, ""), "since", "ended at or after: 2h, 7d or RFC 3339")
 	flags.Var(whenFlag(&f.until, ""), "until", "ended before: 2h, 7d or RFC 3339")
-	flags.BoolVar(&f.all, "all", false, "all of them")
+	flags.BoolVar(&f.all, "all", false, "all tasks")
 }
 
 // narrow reports whether any flag chooses.
@@ -73,10 +73,10 @@ func newArchiveSearchCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "search [filter flags]",
 		Short: "Find tasks in the archive, the latest days first",
-		Long: `Find tasks in the archive: those that ended on the latest day first, and in no
-order within a day. Which files are read is known by their days, queues, kinds,
-tenants and states; a search for a key, a tag, an error or args reads the files
-of all days that --since and --until leave. Encrypted args cannot be searched in.`,
+		Long: `Find archived tasks. Those that ended on the latest day come first, in no order within a
+day. Days, queues, kinds, tenants and states determine which files are read. A search for
+a key, a tag, an error or args reads the files of all days between --since and --until.
+Encrypted args cannot be searched.`,
 		Example: `  tusk archive search --state discarded --queue mail --since 30d
   tusk archive search --args order.id=17 --since 2026-01-01T00:00:00Z --json`,
 		Args: noArgs,
@@ -118,7 +118,7 @@ of all days that --since and --until leave. Encrypted args cannot be searched in
 		},
 	}
 	filter.addTo(c)
-	c.Flags().Var(numberFlag(&limit, 1, 1<<30), "limit", "at most so many; default 100")
+	c.Flags().Var(numberFlag(&limit, 1, 1<<30), "limit", "the maximum number; default 100")
 	limit = 100
 	c.MarkFlagsMutuallyExclusive("limit", "all")
 	return c

@@ -40,37 +40,39 @@ func newBenchCommand(app *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure a database through the real library",
-		Long: `Measure how fast tasks that do nothing go through a database, with the library's
-own client and workers. Without --db or its variables an SQLite file is made and
-deleted again.
+		Long: `Measure how fast tasks that do nothing go through a database, with the library's own
+client and workers. Without --db or its variables, the command creates an SQLite file
+and deletes it at the end.
 
-  enqueue          store tasks; they are run afterwards, unmeasured
+  enqueue          store tasks; they run afterwards, unmeasured
   consume          run tasks that were stored before
   produce-consume  store and run them at the same time
   latency          the same at a steady --rate (default: 100/s), one task in ten
                    with a run time a second ahead
   held             produce-consume while another transaction is held open
   workflow         one graph of --tasks in layers of 100, each task after two of the
-                   layer before, from its enqueue to its end
-  fan              one graph of a task, all others after it, and one after those
+                   layer before, from enqueue to end
+  fan              one graph: a first task, all others after it, and a last one
+                   after those
 
-These measure a queue with limits beside one that has none, or beside itself, and
-end with PASS or MISS: the ratio of the two measurements, or the second of them,
-against a bar.
+The following scenarios compare a queue with limits with a queue without, or with
+itself. They end with PASS or MISS: the ratio of the two measurements, or the second
+measurement, against a threshold.
 
   tenants          produce-consume for 1,000 tenants, 10 tasks of each at a time;
                    at least 0.7 of the speed without limits
   tenants-held     the same limits while another transaction is held open; at
-                   least 0.9 of the speed without one, and at most one dead row
-                   for 100 tasks; runs --tasks three times, the first unmeasured
+                   least 0.9 of the speed without that transaction, and at most one
+                   dead row per 100 tasks; runs --tasks three times, the first
+                   unmeasured
   fair             how long 50 tenants with 10 tasks each wait (p99) beside one
                    with --tasks; at most 250 ms
   beside           produce-consume on a queue without limits while another has
-                   limits and 10,000 tasks waiting; at least 0.9 of the speed alone
+                   limits and 10,000 waiting tasks; at least 0.9 of the speed alone
 
-p50 and p99 are the time from the call that enqueues a task until its handler
-starts, due_to_start_p50 that from a task's run time on. What an engine cannot
-say is null, or -.`,
+p50 and p99 are the time from the call that enqueues a task until its handler starts;
+due_to_start_p50 is the time from a task's run time until then. A value that an engine
+cannot provide is null, or -.`,
 		Example: `  tusk bench --tasks 100000 --batch 1000
   tusk bench --db postgres://localhost/test --scenario latency --rate 200 --json`,
 		Args: noArgs,
@@ -86,7 +88,7 @@ say is null, or -.`,
 		"tasks in one enqueue, and the most a worker claims ahead; default: 500, 1 with latency, 100 with tenants, "+
 			"tenants-held and fair")
 	f.IntVar(&b.workers, "workers", 1, "how many workers, and how many producers")
-	f.IntVar(&b.rate, "rate", 0, "tasks enqueued per second, by all producers; default: as many as can be")
+	f.IntVar(&b.rate, "rate", 0, "tasks enqueued per second, by all producers; default: no limit")
 	f.IntVar(&b.payload, "payload", 100, "bytes of each task's args")
 	f.StringVar(&b.queue, "queue", "bench", "the `queue` for the tasks, which should be empty")
 	f.BoolVarP(&b.yes, "yes", "y", false, "delete the unfinished tasks of the queue first")

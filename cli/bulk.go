@@ -272,7 +272,7 @@ func (b *bulk) conclude(err error) error {
 		return &Problem{Code: "invalid_lines", Exit: exitUsage,
 			Text: fmt.Sprintf("stored %s; nothing from line %d on: %s", count(stored, "task"), b.first,
 				count(len(b.bad), "bad line")),
-			Hint: fmt.Sprintf("mend the file and go on with: tail -n +%d FILE | tusk enqueue --from -", b.first)}
+			Hint: fmt.Sprintf("fix the file and continue with: tail -n +%d FILE | tusk enqueue --from -", b.first)}
 	}
 	p := *b.app.problem(err)
 	p.Err = err

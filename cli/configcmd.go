@@ -12,9 +12,9 @@ func newConfigCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "config",
 		Short: "Check and show the configuration",
-		Long: `A setting comes from its flag, else its variable, else tusk.yaml, else its default.
-In the file, the flags of every command are keys at the top, and those of one
-command are keys under its name:
+		Long: `The value of a setting comes from its flag, else its variable, else tusk.yaml, else its
+default. In the file, flags that apply to every command are top-level keys. Flags of one
+command are keys under the command's name:
 
     db: postgres://tusk:${DB_PASSWORD}@db.example.com/app
     log_format: json
@@ -33,7 +33,7 @@ type problemRow struct {
 func newConfigCheckCommand(app *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
-		Short: "Find everything that is wrong with the file and the environment",
+		Short: "Find all errors in the file and the environment",
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			found := app.config.problems
@@ -88,7 +88,7 @@ type settingRow struct {
 func newConfigShowCommand(app *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show",
-		Short: "Show every setting, its value and where that came from; passwords are hidden",
+		Short: "Show every setting, its value and its source; passwords are hidden",
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if err := app.config.problem(); err != nil {

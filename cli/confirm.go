@@ -18,8 +18,8 @@ type consent struct {
 
 func (c *consent) addTo(cmd *cobra.Command) {
 	c.hint = "look first with --dry-run, then pass --yes"
-	cmd.Flags().BoolVar(&c.dryRun, "dry-run", false, "say what would be done, do nothing")
-	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask; needed where nobody can be asked")
+	cmd.Flags().BoolVar(&c.dryRun, "dry-run", false, "show what would be done, but do nothing")
+	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask for confirmation; required without a terminal")
 }
 
 // confirm asks on a terminal; elsewhere only --yes will do.

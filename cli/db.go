@@ -13,7 +13,7 @@ import (
 func newDBCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "db",
-		Short: "Check the database, make its roles, or make a restored one usable",
+		Short: "Check a database, create its roles, or make a restored one usable",
 	}
 	c.AddCommand(newDBCheckCommand(app), newDBRebaseCommand(app), newDBRolesCommand(app))
 	return c
@@ -27,10 +27,10 @@ type finding struct {
 func newDBCheckCommand(app *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
-		Short: "Say what of the database breaks or weakens what Tusk promises",
-		Long: `Say what of the database breaks what Tusk promises, which is an error, or weakens it,
-which is a warning: settings of the server, its version, the schema, whether it was
-restored from another server. Serve and work check the same when they start.`,
+		Short: "Report what in the database breaks or weakens what Tusk promises",
+		Long: `Report whatever in the database breaks a promise of Tusk (an error) or weakens it (a
+warning): settings and version of the server, the schema, and whether it was restored
+from another server. tusk serve and tusk work make the same checks when they start.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, closeStore, err := app.Store(cmd.Context(), existing)
@@ -56,7 +56,7 @@ restored from another server. Serve and work check the same when they start.`,
 // rebaseReport is what tusk db rebase did, or would do.
 type rebaseReport struct {
 	Tasks  int64 `json:"tasks" col:"TASKS"` // that can be claimed then
-	DryRun bool  `json:"dry_run" col:"DRY RUN"`
+	DryRun bool  `json:"dry_run" col:"DRY_RUN"`
 }
 
 func newDBRebaseCommand(app *App) *cobra.Command {
@@ -64,10 +64,10 @@ func newDBRebaseCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rebase",
 		Short: "Make a database usable that was restored from another server",
-		Long: `Make a PostgreSQL database usable that was restored by a dump or a logical copy. Its
-tables name transactions of the server that they come from: until it is rebased, nothing
-is enqueued and nothing is claimed. Tasks that were running at the time of the copy are
-available again. Stop all servers and workers first.`,
+		Long: `Make a PostgreSQL database usable after a restore from a dump or a logical copy. Its
+tables name transactions of the server that they come from. Until the database is
+rebased, nothing is enqueued and nothing is claimed. Tasks that were running at the time
+of the copy become available again. Stop all servers and workers first.`,
 		Example: `  tusk db rebase --dry-run
   tusk db rebase --yes`,
 		Args: noArgs,
@@ -119,12 +119,12 @@ func newDBRolesCommand(app *App) *cobra.Command {
 	var apply bool
 	c := &cobra.Command{
 		Use:   "roles",
-		Short: "Print or run the SQL that makes roles with the rights they need and no more",
-		Long: `Print the SQL that makes the roles by which a database is used, or brings their rights up
-to date; with --apply, run it. PREFIX_migrate owns the tables, PREFIX_work is for tusk work,
-tusk serve and programs with the library, PREFIX_enqueue (PostgreSQL) may call tusk.enqueue
-and nothing else, PREFIX_read may look. None can log in before you say so. Run it again
-after each tusk migrate up.`,
+		Short: "Print or run the SQL that creates roles with only the rights they need",
+		Long: `Print the SQL that creates the database roles or updates their rights; with --apply, run
+it. PREFIX_migrate owns the tables. PREFIX_work is for tusk work, tusk serve and programs
+with the library. PREFIX_enqueue (PostgreSQL) may only call tusk.enqueue. PREFIX_read may
+only read. No role can log in until you allow it. Run the command again after each tusk
+migrate up.`,
 		Example: `  tusk db roles
   tusk db roles --apply`,
 		Args: noArgs,
@@ -150,7 +150,7 @@ after each tusk migrate up.`,
 			return nil
 		},
 	}
-	c.Flags().StringVar(&prefix, "prefix", "tusk", "what the names of the roles begin with")
+	c.Flags().StringVar(&prefix, "prefix", "tusk", "prefix of the role names")
 	c.Flags().BoolVar(&apply, "apply", false, "run the SQL as well")
 	return c
 }

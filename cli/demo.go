@@ -27,16 +27,16 @@ func newDemoCommand(app *App) *cobra.Command {
 	var keep bool
 	cmd := &cobra.Command{
 		Use:   "demo [DIR]",
-		Short: "See tasks run, fail, be retried, be rescued, and all accounted for",
-		Long: `Every file under DIR (default: here) becomes a task that computes its SHA-256.
-Beside them some tasks fail and are retried, some take long, some are scheduled a
-few seconds ahead, some give up on purpose, and a schedule adds one every 2 s.
-Three worker processes run them; one is killed with SIGKILL while it runs tasks,
-and the others take over what it held when its lease is over.
+		Short: "Show tasks that run, fail, are retried and rescued, and account for all",
+		Long: `Every file under DIR (default: the working directory) becomes a task that computes its
+SHA-256. In addition, some tasks fail and are retried, some take long, some are scheduled
+a few seconds ahead, some give up on purpose, and a schedule adds one every 2 s. Three
+worker processes run them. One is killed with SIGKILL while it runs tasks, and the others
+take over its tasks when its lease is over.
 
-The demo ends by itself within about 20 s, with exit status 0 only if every task
-is accounted for. It uses an SQLite file of its own, which it deletes, unless the
-flag --db names a database.`,
+The demo ends by itself within about 20 s, with exit status 0 only if every task is
+accounted for. It uses its own SQLite file and deletes it at the end, unless the flag
+--db names a database.`,
 		Args: between(0, 1, "DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := "."
@@ -46,7 +46,7 @@ flag --db names a database.`,
 			return app.demo(cmd.Context(), dir, keep)
 		},
 	}
-	cmd.Flags().BoolVar(&keep, "keep", false, "keep the SQLite file, to look into it afterwards")
+	cmd.Flags().BoolVar(&keep, "keep", false, "keep the SQLite file, to inspect it afterwards")
 	return cmd
 }
 

@@ -37,18 +37,18 @@ func newDevCommand(app *App) *cobra.Command {
 	d := devFlags{kinds: kindFlags{exec: true}}
 	cmd := &cobra.Command{
 		Use:   "dev",
-		Short: "Everything in one process, to try things out",
-		Long: `Run a worker, the leader's chores, the web pages and the HTTP API in one process,
-without a login and on loopback only, on an SQLite file of its own, tusk-dev.db,
-which is created when it is missing. The kinds echo, http and exec are enabled.
-Other databases are used only when the flag --db names them.`,
+		Short: "Run everything in one process, to try things out",
+		Long: `Run a worker, the leader's chores, the web UI and the HTTP API in one process, without a
+login and on loopback only. It uses its own SQLite file, tusk-dev.db, and creates it if
+it is missing. The kinds echo, http and exec are enabled. Other databases are used only
+if the flag --db names them.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return app.dev(cmd.Context(), &d) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&d.addr, "addr", defaultAddr, "`address` of the pages, on loopback; when it is taken, the next free port")
-	f.Var(numberFlag(&d.port, 1, 65535), "port", "`port` of the pages on 127.0.0.1, in place of --addr")
-	f.BoolVar(&d.demo, "demo", false, "a fake load that fills every page; best with --ephemeral")
+	f.StringVar(&d.addr, "addr", defaultAddr, "`address` of the web UI, on loopback; if the port is in use, the next free one")
+	f.Var(numberFlag(&d.port, 1, 65535), "port", "`port` of the web UI on 127.0.0.1, instead of --addr")
+	f.BoolVar(&d.demo, "demo", false, "a demo load that fills every page; best with --ephemeral")
 	f.BoolVar(&d.reset, "reset", false, "delete the SQLite file first, with all its tasks")
 	f.BoolVar(&d.ephemeral, "ephemeral", false, "use a temporary file and delete it at the end")
 	f.StringSliceVar(&d.worker.Queues, "queue", []string{tusk.DefaultQueue}, "take tasks of this `queue`; repeatable")
@@ -188,9 +188,9 @@ func listenNearby(ctx context.Context, addr string) (listener net.Listener, err 
 }
 
 func (app *App) welcome(addr string, kinds []string, d *devFlags) {
-	app.note("tusk dev: a worker for queues %v and kinds %v, and the pages to watch it", d.worker.Queues, kinds)
+	app.note("tusk dev: a worker for queues %v and kinds %v, and the web UI", d.worker.Queues, kinds)
 	app.note("  database  %s", hideDSN(app.flags.db))
-	app.note("  pages     http://%s/", addr)
+	app.note("  web UI    http://%s/", addr)
 	app.note("  API       http://%s/api/v1/  http://%s/openapi.json", addr, addr)
 	app.note("  metrics   http://%s/metrics", addr)
 	app.note("  health    http://%s/healthz  http://%s/readyz", addr, addr)

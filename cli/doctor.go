@@ -24,13 +24,13 @@ func newDoctorCommand(app *App) *cobra.Command {
 	var ignore []string
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what is ill: the database, the leader, workers, queues, schedules",
-		Long: `Say what is ill and what mends it: the connection, the schema and the server's settings, clocks,
-transactions that are held open, dead rows, pruning, the disk, the leader, workers of other
-versions, queues without workers, schedules that were missed.
+		Short: "Report what is wrong: database, leader, workers, queues, schedules",
+		Long: `Report what is wrong and how to fix it: the connection, the schema and the server's settings,
+clocks, transactions that are held open, dead rows, pruning, the disk, the leader, workers of
+other versions, queues without workers, missed schedules.
 
-For monitors, its exit status is 0 when all is well, 1 when something should be mended
-(warn), and 2 when something must be (critical), also when the database cannot be reached.`,
+For monitoring systems, the exit status is 0 if all is well, 1 if something should be fixed
+(warn), and 2 if something must be fixed (critical), also if the database cannot be reached.`,
 		Example: `  tusk doctor
   tusk doctor --ignore pooler --json`,
 		Args: noArgs,
@@ -57,8 +57,8 @@ For monitors, its exit status is 0 when all is well, 1 when something should be 
 	f.StringSliceVar(&ignore, "ignore", nil, "leave a `check` out; repeatable")
 	f.Var(positiveFlag(&o.Open), "max-open", "how long a transaction may be open")
 	f.Var(positiveFlag(&o.Waiting), "max-wait", "how long the oldest available task of a queue may wait")
-	f.Var(positiveFlag(&o.Clock), "max-clock", "how far the clocks of this machine and the database may be apart")
-	f.Var(positiveFlag(&o.Completed), "keep-completed", "how long completed tasks are kept, as the workers have it")
+	f.Var(positiveFlag(&o.Clock), "max-clock", "how much the clocks of this machine and the database may differ")
+	f.Var(positiveFlag(&o.Completed), "keep-completed", "how long completed tasks are kept, as set for the workers")
 	return c
 }
 

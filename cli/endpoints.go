@@ -29,15 +29,15 @@ func newEndpointsCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "endpoints",
 		Short: "Send the tasks of a queue to a URL, as signed webhooks",
-		Long: `Send the tasks of a queue to a URL, as signed webhooks: any program that can be
-reached by HTTP is a worker. tusk serve and tusk dev make the calls. An answer from
-200 to 299 completes the task; any other is a failed attempt. After 429 and 503
-the header Retry-After says when to call again.`,
+		Long: `Send the tasks of a queue to a URL, as signed webhooks: any program that can be reached by
+HTTP is a worker. tusk serve and tusk dev make the calls. A response from 200 to 299
+completes the task; any other is a failed attempt. After 429 and 503, the header
+Retry-After says when to call again.`,
 	}
 	c.AddCommand(newEndpointsPutCommand(app),
 		&cobra.Command{Use: "list", Short: "List endpoints, without their secrets", Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error { return app.listEndpoints(cmd.Context()) }},
-		&cobra.Command{Use: "rotate QUEUE", Short: "Print a new secret; the one before signs beside it for a day",
+		&cobra.Command{Use: "rotate QUEUE", Short: "Print a new secret; the previous one keeps signing for a day",
 			Args: between(1, 1, "QUEUE"),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				return app.withEndpoints(cmd.Context(), nil, func(book *push.Book) error {
@@ -63,9 +63,9 @@ func newEndpointsPutCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "put QUEUE",
 		Short: "Register the endpoint of a queue and print its secret, or change it",
-		Long: `Register the endpoint of a queue, or change it. The secret of a new one is printed,
-once; nobody can show it again. The URL is an https one of a public address, or of
-a host that --allow-host names here and --push-allow names where tusk serve runs.`,
+		Long: `Register the endpoint of a queue, or change it. The secret of a new endpoint is printed
+once and cannot be shown again. The URL must be an https URL of a public address, or of a
+host that --allow-host names here and --push-allow names for tusk serve.`,
 		Example: `  tusk endpoints put mail --url https://app.example.com/tusk --concurrency 20`,
 		Args:    between(1, 1, "QUEUE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -88,7 +88,7 @@ a host that --allow-host names here and --push-allow names where tusk serve runs
 	f := c.Flags()
 	f.StringVar(&e.URL, "url", "", "`URL` that is called")
 	f.Var(numberFlag(&e.Concurrency, 1, push.MaxConcurrency), "concurrency",
-		"calls at a time, of each server; default: 10")
+		"concurrent calls of each server; default: 10")
 	f.Var(durationFlag(&e.Timeout), "timeout", "`duration` of a call, unless the task says otherwise; default: 1m")
 	f.StringSliceVar(&allow, "allow-host", nil, "private `host`, host:port or network that the URL may have; repeatable")
 	return c

@@ -28,13 +28,13 @@ func newEnqueueCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "enqueue KIND [ARGS-JSON|-] | --from FILE|-",
 		Short: "Put one task, or a file of them, into a queue",
-		Long: `Enqueues one task and prints its id and what became of it: added, skipped,
-replaced, awaiting or stale. ARGS-JSON is {} when left out; - reads it from stdin.
+		Long: `Enqueue one task, and print its id and the result: added, skipped, replaced, awaiting or
+stale. ARGS-JSON is {} by default; - reads it from stdin.
 
-With --from, every line of the file is one task as a JSON object with the fields
-kind and args, and others named like the flags: run_at, on_conflict and so on. They
-are stored in batches of 1000; of a batch with a bad line nothing is stored, and no
-batch after it.
+With --from, every line of the file is one task: a JSON object with the fields kind and
+args, and others named like the flags: run_at, on_conflict and so on. Tasks are stored in
+batches of 1000. If a batch has an invalid line, neither this batch nor any later one is
+stored.
 
 With --args-file, args of more than 256 KiB, up to 1 GiB, are kept in the place that
 --archive names, beside the archive: workers and servers need the same --archive.`,
@@ -61,7 +61,7 @@ With --args-file, args of more than 256 KiB, up to 1 GiB, are kept in the place 
 	c.Flags().StringVar(&from, "from", "", "JSON Lines `file` of tasks; - is stdin")
 	c.Flags().StringVar(&file, "args-file", "", "`file` with the args, which is not read into memory; - is stdin")
 	c.MarkFlagsMutuallyExclusive("from", "args-file")
-	c.Flags().BoolVar(&dryRun, "dry-run", false, "check everything, store nothing")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "check everything, but store nothing")
 	task.addTo(c.Flags())
 	task.addOwnTo(c)
 	return c

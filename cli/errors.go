@@ -44,7 +44,7 @@ func (g *groupFlags) addTo(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&g.queue, "queue", "", "queue `name`")
 	cmd.Flags().StringVar(&g.kind, "kind", "", "kind `name`")
 	cmd.Flags().Var(whenFlag(&g.since, ""), "since", "last seen at or after: 2h, 7d or RFC 3339")
-	cmd.Flags().Var(numberFlag(&g.limit, 1, query.MostGroups), "limit", "at most so many groups, latest first")
+	cmd.Flags().Var(numberFlag(&g.limit, 1, query.MostGroups), "limit", "the maximum number of groups, latest first")
 }
 
 func (g *groupFlags) filter() (store.ErrorFilter, error) {
@@ -68,9 +68,9 @@ func newErrorsCommand(app *App) *cobra.Command {
 	var flags groupFlags
 	c := &cobra.Command{
 		Use:   "errors",
-		Short: "Group failures that are alike, and retry a group",
-		Long: `Groups failed attempts by fingerprint: the same kind, and the same error text but
-for numbers, ids and quoted parts. Without a subcommand it lists the groups.`,
+		Short: "Group similar failures, and retry a group",
+		Long: `Group failed attempts by fingerprint: the same kind, and the same error text apart from
+numbers, ids and quoted parts. Without a subcommand, list the groups.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return app.listErrors(cmd.Context(), &flags) },
 	}
 	flags.addTo(c)
@@ -82,7 +82,7 @@ func newErrorsListCommand(app *App) *cobra.Command {
 	var flags groupFlags
 	c := &cobra.Command{
 		Use:   "list",
-		Short: "List groups of like errors, latest first",
+		Short: "List groups of similar errors, latest first",
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return app.listErrors(cmd.Context(), &flags) },
 	}

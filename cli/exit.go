@@ -84,7 +84,7 @@ var known = []struct {
 	{store.ErrConflict, "conflict", exitConflict, "run the command again"},
 	{store.ErrNotLeader, "conflict", exitConflict, "run the command again"},
 	{store.ErrUnsupported, "unsupported", exitError, ""},
-	{tusk.ErrTooManyHung, "too_many_hung", exitError, "the log has their stacks; have a supervisor start the worker anew"},
+	{tusk.ErrTooManyHung, "too_many_hung", exitError, "the log has their stacks; let a supervisor restart the worker"},
 	{context.DeadlineExceeded, "timeout", exitUnavailable, "try again later"},
 	{store.ErrNotCommitted, "not_stored", exitError, "nothing was stored: run the command again"},
 }
@@ -101,7 +101,8 @@ var said = []struct {
 	{regexp.MustCompile("SQLSTATE 42501"), "no_privilege", "grant the user the right to create and use Tusk's schema"},
 	{regexp.MustCompile("unrecognized configuration parameter|cannot parse `postgres|Error 1193 "), "invalid_dsn",
 		"check the parameters of the database URL"},
-	{regexp.MustCompile("SQLSTATE (42P05|26000)"), "invalid_dsn", "a pooler stands between"},
+	{regexp.MustCompile("SQLSTATE (42P05|26000)"), "invalid_dsn",
+		"a pooler is in between: add default_query_exec_mode=cache_describe to the database URL"},
 	{regexp.MustCompile("Error 1045 "), "wrong_password", "check the user and the password in the database URL"},
 	{regexp.MustCompile("Error 1049 "), "database_missing", "create it, or name another in the database URL"},
 	{regexp.MustCompile("Error 1044 "), "no_privilege", "grant the user all privileges on the database"},

@@ -36,8 +36,8 @@ func (f *filterFlags) addTo(cmd *cobra.Command) {
 		"tasks of a workflow, of a pipeline's run, or of a task with children")
 	flags.Var(whenFlag(&f.since, ""), "since", "enqueued at or after: 2h, 7d or RFC 3339")
 	flags.Var(whenFlag(&f.until, ""), "until", "enqueued before: 2h, 7d or RFC 3339")
-	flags.Var(numberFlag(&f.limit, 1, 1<<30), "limit", "at most so many, newest first")
-	flags.BoolVar(&f.all, "all", false, "all of them")
+	flags.Var(numberFlag(&f.limit, 1, 1<<30), "limit", "the maximum number, newest first")
+	flags.BoolVar(&f.all, "all", false, "all tasks")
 	cmd.MarkFlagsMutuallyExclusive("limit", "all")
 }
 

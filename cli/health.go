@@ -22,10 +22,10 @@ func newHealthCommand(app *App) *cobra.Command {
 	h := healthFlags{timeout: 5 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "health",
-		Short: "Ask a running process whether it is well, as a container's health check",
-		Long: `Ask a running tusk serve, dev or work --listen whether it is well: /healthz says that the
-process answers, /readyz (--ready) that it can use its database, too. The exit status is 0
-when it is and 5 when it is not. It needs no shell, no login and no database.`,
+		Short: "Check the health of a running process, for containers",
+		Long: `Ask a running tusk serve, dev or work --listen for its health: /healthz says that the process
+answers, /readyz (--ready) that it can also use its database. The exit status is 0 if the
+process is healthy, else 5. The command needs no shell, no login and no database.`,
 		Example: `  tusk health
   tusk health --ready --url http://127.0.0.1:9090`,
 		Args: noArgs,

@@ -41,12 +41,12 @@ func hookOf(h hook.Status) hookRow {
 func newHooksCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "hooks",
-		Short: "Tell programs which tasks have ended, by signed webhooks",
-		Long: `A hook is told which tasks were completed, discarded, cancelled or rescued: at least
-once, and in order for each task. tusk serve and tusk dev tell.`,
+		Short: "Notify programs of tasks that have ended, by signed webhooks",
+		Long: `A hook notifies a program of tasks that were completed, discarded, cancelled or rescued: at
+least once, and in order for each task. tusk serve or tusk dev sends the notifications.`,
 	}
 	c.AddCommand(newHooksPutCommand(app),
-		&cobra.Command{Use: "list", Short: "List hooks, and how they do", Args: noArgs,
+		&cobra.Command{Use: "list", Short: "List hooks and their status", Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				return app.withHooks(cmd.Context(), nil, func(book *hook.Book) error {
 					return listWatched(cmd.Context(), app, book, hookOf, "there is no hook")
@@ -102,9 +102,9 @@ func newHooksPutCommand(app *App) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&h.URL, "url", "", "`URL` that is called")
 	f.StringSliceVar(&events, "event", nil,
-		"`event` that is told: completed, discarded, cancelled or rescued; repeatable; default: discarded")
-	f.StringSliceVar(&h.Queues, "queue", nil, "`queue` of whose tasks it is told; repeatable; default: all")
-	f.Var(durationFlag(&h.Keep), "keep", "drop events that could not be told for so long; default: 24h")
+		"`event` to send: completed, discarded, cancelled or rescued; repeatable; default: discarded")
+	f.StringSliceVar(&h.Queues, "queue", nil, "`queue` whose tasks it is notified of; repeatable; default: all")
+	f.Var(durationFlag(&h.Keep), "keep", "drop events that could not be sent for this long; default: 24h")
 	f.StringSliceVar(&allow, "allow-host", nil, "private `host`, host:port or network that the URL may have; repeatable")
 	return app.meantQueues(c, func([]string) []string { return h.Queues })
 }

@@ -73,7 +73,7 @@ func TestTheListSaysWhetherAServerLooks(t *testing.T) {
 	sh.must("hooks", "put", "crm", "--url", "https://app.example.com/ends")
 	sh.must("alerts", "put", "leader", "--kind", "no_leader", "--mail", "ops@example.com")
 	for _, what := range []string{"hooks", "alerts"} {
-		if r := sh.run(what, "list"); !strings.Contains(r.err, "no server has looked at them yet") {
+		if r := sh.run(what, "list"); !strings.Contains(r.err, "no server has checked them yet") {
 			t.Errorf("%s: %q", what, r.err)
 		}
 	}

@@ -16,10 +16,10 @@ import (
 func newLedgersCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ledgers",
-		Short: "See and move the ledgers of a queue on several servers",
-		Long: `See and move the ledgers of a queue on several PostgreSQL servers. A ledger is a schema;
-more of them come by tusk migrate up --ledgers N, at any time, also to a queue that has
-lain in one plain database so far.`,
+		Short: "Show and move the ledgers of a queue on several servers",
+		Long: `Show and move the ledgers of a queue on several PostgreSQL servers. A ledger is a schema. To
+add ledgers at any time, also to a queue that is in one plain database so far, run tusk
+migrate up --ledgers N.`,
 	}
 	c.AddCommand(newLedgersListCommand(app), newLedgersMoveCommand(app), newLedgersFenceCommand(app),
 		newLedgersOpenCommand(app), newLedgersDropCommand(app))
@@ -97,12 +97,13 @@ func newLedgersMoveCommand(app *App) *cobra.Command {
 	var agreed consent
 	c := &cobra.Command{
 		Use:   "move NUMBER...",
-		Short: "Move ledgers to another server of the URL, while all works",
-		Long: `Move ledgers to another server of the URL. A standby of the server that has them is cut off
-from it and promoted: nothing is copied, and the ledgers stand still for a second or two,
-whatever their size. To any other server each is copied, by pg_dump and psql, which have to
-be installed here; it stands still meanwhile. Leases stay valid. Plain tasks are stored in
-other ledgers meanwhile; those with keys of a ledger that stands still are refused.`,
+		Short: "Move ledgers to another server of the URL, during operation",
+		Long: `Move ledgers to another server of the URL. If that is a standby of the server that has the
+ledgers, it is cut off from that server and promoted: nothing is copied, and the ledgers stop
+for a second or two, whatever their size. To any other server, each ledger is copied by
+pg_dump and psql, which must be installed here; the ledger stops in the meantime. Leases stay
+valid. Meanwhile, plain tasks are stored in other ledgers, and tasks with keys of a stopped
+ledger are rejected.`,
 		Example: `  tusk ledgers move 2 3 --to db3
   tusk ledgers move 5 --to db2:5433 --yes`,
 		Args: someNumbers,
@@ -129,7 +130,7 @@ other ledgers meanwhile; those with keys of a ledger that stands still are refus
 		},
 	}
 	c.Flags().StringVar(&to, "to", "", "the server: its host, or host and port")
-	c.Flags().BoolVar(&agreed.yes, "yes", false, "do not ask; needed where nobody can be asked")
+	c.Flags().BoolVar(&agreed.yes, "yes", false, "do not ask for confirmation; required without a terminal")
 	agreed.hint = "pass --yes"
 	return c
 }
@@ -145,8 +146,8 @@ func newLedgersFenceCommand(app *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "fence NUMBER...",
 		Short: "Make ledgers unusable until they are opened, here or elsewhere",
-		Long: `Make ledgers unusable until tusk ledgers open: the first half of a move by hand. When it
-returns, nobody writes in them any more.`,
+		Long: `Make ledgers unusable until tusk ledgers open: the first half of a manual move. When the
+command returns, nobody writes to them any more.`,
 		Example: `  tusk ledgers fence 2 3`,
 		Args:    someNumbers,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -164,9 +165,9 @@ func newLedgersOpenCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "open NUMBER...",
 		Short: "Make fenced ledgers usable where they are now",
-		Long: `Make fenced ledgers usable: the second half of a move by hand. All servers of the URL have to
-answer. It is refused while the ledger is open anywhere, and where the server's transactions
-are behind those of the ledger.`,
+		Long: `Make fenced ledgers usable: the second half of a manual move. All servers of the URL must
+answer. The command refuses while the ledger is open anywhere, and if the server's
+transactions are behind those of the ledger.`,
 		Example: `  tusk ledgers open 2 3 --on db3`,
 		Args:    someNumbers,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -186,8 +187,8 @@ func newLedgersDropCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "drop-copies",
 		Short: "Drop what moves have left behind",
-		Long: `Drop the schemas of ledgers that are open on another server by now: what was fenced there, and
-what a promoted standby has of ledgers that did not move. All servers have to answer.`,
+		Long: `Drop the schemas of ledgers that are now open on another server: those that were fenced there,
+and those of a promoted standby whose ledgers did not move. All servers must answer.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()

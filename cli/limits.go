@@ -45,13 +45,13 @@ func newLimitsCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "limits",
 		Short: "Limit how many tasks of a queue run, and how often they start",
-		Long: `A queue with limits takes its tasks in turns: its tenants share it fairly, by
-weight, however many tasks each has. Limits count for tasks that are enqueued
-after they were first set; changes count for all tasks that wait.`,
+		Long: `Tasks of a queue with limits take turns: its tenants share the queue by weight, however
+many tasks each has. The first limits of a queue apply to tasks that are enqueued
+afterwards; changes apply to all waiting tasks.`,
 	}
 	c.AddCommand(newLimitsListCommand(app), newLimitsShowCommand(app), app.meant(newLimitsSetCommand(app)), &cobra.Command{
 		Use:   "remove QUEUE…",
-		Short: "Take the limits of queues away",
+		Short: "Remove the limits of queues",
 		Args:  between(1, -1, "QUEUE"),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return app.forEach(cmd.Context(), "queue", names, "removed", (*tusk.Client).RemoveLimits)
@@ -111,10 +111,10 @@ func newLimitsShowCommand(app *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show QUEUE",
 		Short: "Show who has turns in a queue and who waits for one",
-		Long: `Show how many tasks of each tenant and partition of a queue have their turn, and
-how many wait for it: first those that wait, the longest waiting first. Looked at
-are the 1,000 of all queues that have waited longest, and up to 1,000 tasks of each;
-MORE says that there may be more.`,
+		Long: `Show how many tasks of each tenant and partition of a queue have their turn, and how many
+wait for it, the longest wait first. The command looks at the 1,000 tenants and partitions
+of all queues that have waited longest, and at up to 1,000 tasks of each; MORE says that
+there may be more.`,
 		Args: between(1, 1, "QUEUE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := tusk.ValidateName("queue", args[0]); err != nil {
@@ -143,9 +143,9 @@ func newLimitsSetCommand(app *App) *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "set QUEUE",
-		Short: "Set the limits of a queue, in place of those that it had",
-		Long: `Set the limits of a queue, in place of those that it had. Without a flag the queue
-is only made fair between its tenants.`,
+		Short: "Set the limits of a queue, replacing the previous ones",
+		Long: `Set the limits of a queue, replacing the previous ones. Without a flag, the queue is only
+made fair between its tenants.`,
 		Example: `  tusk limits set reports --concurrency 20 --per-tenant 2 --tenant acme=5:3
   tusk limits set mail --rate 100/1m --tenant-rate 10/1s
   tusk limits set sync --per-partition 1 --block-on-retry
@@ -170,13 +170,13 @@ is only made fair between its tenants.`,
 		},
 	}
 	f := c.Flags()
-	f.Var(numberFlag(&l.Concurrency, 1, 1000000), "concurrency", "tasks of the queue that may run at a time")
-	f.Var(numberFlag(&l.PerTenant, 1, 1000000), "per-tenant", "tasks of each tenant that may run at a time")
+	f.Var(numberFlag(&l.Concurrency, 1, 1000000), "concurrency", "tasks of the queue that may run at the same time")
+	f.Var(numberFlag(&l.PerTenant, 1, 1000000), "per-tenant", "tasks of each tenant that may run at the same time")
 	f.Var(numberFlag(&l.PerPartition, 1, 1000000), "per-partition",
-		"tasks of each partition of a tenant that may run at a time; 1: one after another")
+		"tasks of each partition of a tenant that may run at the same time; 1: one after another")
 	f.Var(numberFlag(&l.PerWorker, 1, 1000000), "per-worker",
 		"tasks of the queue that each worker may hold; alone it takes no turns")
-	f.StringArrayVar(&tenants, "tenant", nil, "`NAME=CONCURRENCY[:WEIGHT]` of one tenant; 0: as for all")
+	f.StringArrayVar(&tenants, "tenant", nil, "`NAME=CONCURRENCY[:WEIGHT]` of one tenant; 0: the general limit")
 	f.Var(rateFlag(&l.Rate), "rate", "tasks that may start in a period, such as 100/1m")
 	f.Var(rateFlag(&l.TenantRate), "tenant-rate", "the same for each tenant")
 	f.Var(rateFlag(&l.PartitionRate), "partition-rate", "the same for each partition of a tenant")

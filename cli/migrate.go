@@ -24,7 +24,7 @@ type migrationRow struct {
 func newMigrateCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "migrate",
-		Short: "Create, upgrade or take back the schema",
+		Short: "Create, upgrade or revert the schema",
 	}
 	c.AddCommand(newMigrateUpCommand(app), newMigrateDownCommand(app), newMigrateStatusCommand(app))
 	return c
@@ -104,7 +104,7 @@ func newMigrateUpCommand(app *App) *cobra.Command {
 	}
 	flags.addTo(c, "stop at this version; default: the newest")
 	c.Flags().IntVar(&ledgers, "ledgers", 0,
-		"make so many ledgers: in a database that has none, or added to those that there are")
+		"create this many ledgers in a database without any, or add ledgers up to this number")
 	return c
 }
 
@@ -112,7 +112,7 @@ func newMigrateDownCommand(app *App) *cobra.Command {
 	var flags migrateFlags
 	c := &cobra.Command{
 		Use:   "down",
-		Short: "Take back the last step of the schema, or all above a version, with what is in it",
+		Short: "Revert the last step of the schema, or all above a version, and delete its data",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			m, steps, closeStore, err := app.migrator(cmd.Context(), existing)
@@ -129,7 +129,7 @@ func newMigrateDownCommand(app *App) *cobra.Command {
 				return nil
 			}
 			if !flags.consent.dryRun {
-				question := fmt.Sprintf("take back %s of the schema and lose what is in it", count(len(todo), "step"))
+				question := fmt.Sprintf("revert %s of the schema and delete its data", count(len(todo), "step"))
 				if err := app.confirm(&flags.consent, question); err != nil {
 					return err
 				}

@@ -17,7 +17,7 @@ func TestADayWithMySQL(t *testing.T) {
 	sh := newShell(t)
 	db := mysqltest.Database(t)
 	p := sh.start("dev", "--addr", "127.0.0.1:0", "--db", db)
-	url := p.await(`pages +(http://\S+)/`)
+	url := p.await(`web UI +(http://\S+)/`)
 	if !strings.Contains(p.log(), "innodb_flush_log_at_trx_commit is 2") {
 		t.Errorf("it does not say that this server is not durable: %s", p.log())
 	}

@@ -23,9 +23,9 @@ type operationFlags struct {
 
 func (o *operationFlags) addTo(cmd *cobra.Command) {
 	cmd.Flags().Var(numberFlag(&o.perSecond, 1, 1000000), "per-second",
-		"by filter: change at most so many tasks in a second")
+		"by filter: change at most this many tasks per second")
 	cmd.Flags().BoolVar(&o.detach, "detach", false,
-		"by filter: store the operation and leave it to the process that leads")
+		"by filter: store the operation and leave it to the leader")
 }
 
 // editRow sums up what became of the tasks that a filter chose.
@@ -167,10 +167,10 @@ func operationOf(o tusk.Operation) operationRow {
 func newOperationsCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "operations",
-		Short: "Watch, carry on and cancel bulk operations",
-		Long: `A command that changes all tasks that match a filter stores an operation, which
-survives it: the worker or the server that leads goes on with it. The latest 200 are
-kept.`,
+		Short: "Watch, continue and cancel bulk operations",
+		Long: `A command that changes all tasks that match a filter stores an operation. The operation
+outlives the command: the worker or the server that leads continues it. The latest 200
+are kept.`,
 	}
 	c.AddCommand(newListCommand(app, "List bulk operations, newest first", "there is no bulk operation",
 		func(ctx context.Context, client *tusk.Client) ([]operationRow, error) {
@@ -185,7 +185,7 @@ kept.`,
 			func(ctx context.Context, client *tusk.Client, o tusk.Operation) (tusk.Operation, error) {
 				return app.carry(ctx, client, o, false)
 			}),
-		app.operationCommand("cancel ID", "Stop an operation; what it has done stays done",
+		app.operationCommand("cancel ID", "Stop an operation; changes already made stay",
 			func(ctx context.Context, client *tusk.Client, o tusk.Operation) (tusk.Operation, error) {
 				if err := client.CancelOperation(ctx, o.ID); err != nil {
 					return o, err

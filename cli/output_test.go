@@ -149,6 +149,16 @@ func TestKnownErrorsHaveAStatusACodeAndAHint(t *testing.T) {
 	}
 }
 
+func TestAPoolersErrorNamesTheParameterThatHelps(t *testing.T) {
+	var out bytes.Buffer
+	app := newApp(strings.NewReader(""), io.Discard, &out, nil)
+	app.ran = true
+	app.exit(errors.New(`ERROR: prepared statement "s" does not exist (SQLSTATE 26000)`))
+	if !strings.Contains(out.String(), "add default_query_exec_mode=cache_describe to the database URL") {
+		t.Error(out.String())
+	}
+}
+
 func TestHelpIsAsRecorded(t *testing.T) {
 	var got strings.Builder
 	var walk func(c *cobra.Command)

@@ -51,7 +51,7 @@ func (b *bounds) add(f *pflag.FlagSet) {
 		names = append(names, string(r))
 	}
 	f.Var(oneOf(&b.role, names...), "role", "`role`: producer, worker, viewer, operator or admin")
-	f.StringSliceVar(&b.queues, "queue", nil, "`queue`, or its beginning with * at the end; repeatable; default: all")
+	f.StringSliceVar(&b.queues, "queue", nil, "`queue`, or a prefix followed by *; repeatable; default: all")
 	f.StringSliceVar(&b.tenants, "tenant", nil, "`tenant`, the same way; repeatable; default: all")
 }
 
@@ -62,7 +62,7 @@ func newTokensCommand(app *App) *cobra.Command {
 	var expires time.Duration
 	create := &cobra.Command{
 		Use:     "create NAME",
-		Short:   "Create a token and print its secret, which nobody can show again",
+		Short:   "Create a token and print its secret, which cannot be shown again",
 		Example: `  tusk tokens create shop --role producer --queue 'shop.*' --expires-in 90d`,
 		Args:    between(1, 1, "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -81,11 +81,11 @@ func newTokensCommand(app *App) *cobra.Command {
 		},
 	}
 	b.add(create.Flags())
-	create.Flags().Var(positiveFlag(&expires), "expires-in", "`duration` after which it is useless; default: never")
+	create.Flags().Var(positiveFlag(&expires), "expires-in", "`duration` after which it expires; default: never")
 	c.AddCommand(create,
 		&cobra.Command{Use: "list", Short: "List tokens, without their secrets", Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error { return app.listTokens(cmd.Context()) }},
-		&cobra.Command{Use: "revoke ID…", Short: "Make tokens useless, within two seconds everywhere",
+		&cobra.Command{Use: "revoke ID…", Short: "Revoke tokens, everywhere within two seconds",
 			Args: between(1, -1, "ID"),
 			RunE: func(cmd *cobra.Command, ids []string) error {
 				return app.withBook(cmd.Context(), func(book *accounts.Book) error {
@@ -122,13 +122,13 @@ type userRow struct {
 }
 
 func newUsersCommand(app *App) *cobra.Command {
-	c := &cobra.Command{Use: "users", Short: "Create, list and remove users of the web pages, and change their passwords"}
+	c := &cobra.Command{Use: "users", Short: "Create, list and remove users of the web UI, and change their passwords"}
 	var b bounds
 	put := &cobra.Command{
 		Use:   "put NAME",
 		Short: "Create a user, or change the role and the password, which is read from stdin",
-		Long: `Create a user of the web pages, or change the one of that name. The password is the
-first line of stdin, of at least 10 characters and at most 72 bytes. The user's sessions end.`,
+		Long: `Create a user of the web UI, or change the user of that name. The password is the first
+line of stdin, of at least 10 characters and at most 72 bytes. The user's sessions end.`,
 		Example: `  printf '%s\n' "$PASSWORD" | tusk users put ada --role admin`,
 		Args:    between(1, 1, "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -14,15 +14,15 @@ func newPipelinesCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pipelines",
 		Short: "Define and start pipelines, and show how their stages are doing",
-		Long: `A pipeline is a fixed sequence of stages that a task passes: what one comes to is
-the input of the next. A stage's tasks have the kind PIPELINE.STAGE. Programs in Go
-define pipelines; their workers tell the database of them when they start. For
-workers in other languages, define one here.`,
+		Long: `A pipeline is a fixed sequence of stages: the output of one stage is the input of the next.
+The tasks of a stage have the kind PIPELINE.STAGE. Go programs define pipelines, and their
+workers register them in the database when they start. For workers in other languages,
+define a pipeline here.`,
 	}
 	c.AddCommand(newPipelinesListCommand(app), newPipelinesShowCommand(app), newPipelinesDefineCommand(app),
 		newPipelinesStartCommand(app), &cobra.Command{
 			Use:   "remove NAME…",
-			Short: "Forget pipelines that no worker has any more; their tasks stay",
+			Short: "Remove pipelines that no worker has any more; their tasks stay",
 			Args:  between(1, -1, "NAME"),
 			RunE: func(cmd *cobra.Command, names []string) error {
 				return app.forEach(cmd.Context(), "pipeline", names, "removed", (*tusk.Client).RemovePipeline)
@@ -35,15 +35,15 @@ func newPipelinesDefineCommand(app *App) *cobra.Command {
 	var dryRun bool
 	c := &cobra.Command{
 		Use:   "define NAME FILE|-",
-		Short: "Define a pipeline from JSON, in place of one of that name",
+		Short: "Define a pipeline from JSON, replacing one of that name",
 		Long: `Define a pipeline from JSON: {"stages": [{"name", "queue", "tenant", "partition",
 "priority", "tags", "max_attempts", "timeout", "stall_timeout", "deadline_in", "weight",
 "backoff": "SHAPE:BASE[:MAX[:JITTER]]" or {"shape", "base", "max", "jitter"}}, …]}.
-The shape of a backoff is constant, linear or exponential.
-Only the name is required; the queue of a stage is NAME.STAGE unless it names another.
+The shape of a backoff is constant, linear or exponential. Only the name is required. The
+default queue of a stage is NAME.STAGE.
 
 Workers in any language run the stages: by the HTTP API, as webhooks, or as commands of
-tusk work --exec. What is under way goes on by the new definition.`,
+tusk work --exec. Running tasks follow the new definition.`,
 		Example: `  echo '{"stages":[{"name":"fetch"},{"name":"parse","max_attempts":3},{"name":"index"}]}' | tusk pipelines define ingest -
   tusk work --queue ingest.fetch --exec 'ingest.fetch=./fetch'`,
 		Args: between(2, 2, "NAME", "FILE"),
@@ -72,7 +72,7 @@ tusk work --exec. What is under way goes on by the new definition.`,
 			return printOne(app, row)
 		},
 	}
-	c.Flags().BoolVar(&dryRun, "dry-run", false, "check the definition and store nothing")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "check the definition, but store nothing")
 	return c
 }
 
@@ -82,9 +82,9 @@ func newPipelinesStartCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "start NAME [INPUT-JSON|-]",
 		Short: "Enqueue a task that enters a pipeline, at its first stage or another",
-		Long: `Enqueues the task of a stage and prints its id, which is that of the run, and what
-became of it. INPUT-JSON is {} when left out; - reads it from stdin. What flags do not
-say is as the stage's definition has it.`,
+		Long: `Enqueue the task of a stage, and print its id, which is the id of the run, and the result.
+INPUT-JSON is {} by default; - reads it from stdin. Options that are not given as flags come
+from the definition of the stage.`,
 		Example: `  tusk pipelines start ingest '{"url":"https://example.com"}'
   tusk pipelines start ingest '{"id":17}' --at index --priority -5`,
 		Args: between(1, 2, "NAME"),
@@ -138,7 +138,7 @@ type pipelineRow struct {
 }
 
 func newPipelinesListCommand(app *App) *cobra.Command {
-	return newListCommand(app, "List the pipelines and the stages that are stuck", "no worker has told of a pipeline",
+	return newListCommand(app, "List the pipelines and the stages that are stuck", "no worker has registered a pipeline",
 		func(ctx context.Context, client *tusk.Client) ([]pipelineRow, error) {
 			all, err := client.Pipelines(ctx)
 			if err != nil {

@@ -82,9 +82,9 @@ func newQueuesAgeCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "age QUEUE…",
 		Short: "Raise the priority of tasks while they wait",
-		Long: `Raise the priority of the tasks of queues while they wait, so that none starves behind more
-urgent ones: after each time of --every, a task that waits is half as far from the
-priority --to. It costs the process that leads a look at what waits each time.`,
+		Long: `Raise the priority of the tasks of queues while they wait, so that no task starves behind
+more urgent ones: after each --every, a waiting task moves half the remaining distance to
+the priority --to. Each time, the leader reads the waiting tasks.`,
 		Example: `  tusk queues age reports --every 5m
   tusk queues age reports --off`,
 		Args: between(1, -1, "QUEUE"),
@@ -102,7 +102,7 @@ priority --to. It costs the process that leads a look at what waits each time.`,
 				})
 		},
 	}
-	c.Flags().Var(positiveFlag(&a.Every), "every", "how long a task waits for each rise; 1s at least")
+	c.Flags().Var(positiveFlag(&a.Every), "every", "how long a task waits for each rise; at least 1s")
 	c.Flags().Var(numberFlag(&a.To, -32768, 32767), "to", "the priority that tasks rise to; default 0")
 	c.Flags().BoolVar(&off, "off", false, "tasks no longer age")
 	c.MarkFlagsMutuallyExclusive("every", "off")
@@ -115,10 +115,10 @@ func newQueuesKeepCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "keep QUEUE…",
 		Short: "Set how long the finished tasks of queues are kept",
-		Long: `Keep the finished tasks of queues for another time than those of others, which
-are kept for as long as --keep-completed and its like of tusk work and tusk serve
-say. What is set counts for tasks that have ended before, too, and takes the
-place of what was set before: an outcome that is not named is kept like others.`,
+		Long: `Set how long the finished tasks of queues are kept. The default is the setting of
+--keep-completed and similar flags of tusk work and tusk serve. The setting also applies to
+tasks that have already ended, and replaces the previous one: an outcome that you leave out
+follows the default.`,
 		Example: `  tusk queues keep audit --completed forever --discarded forever
   tusk queues keep thumbnails --completed 10m
   tusk queues keep audit --off`,
@@ -137,7 +137,7 @@ place of what was set before: an outcome that is not named is kept like others.`
 				})
 		},
 	}
-	c.Flags().BoolVar(&off, "off", false, "keep them like those of other queues")
+	c.Flags().BoolVar(&off, "off", false, "use the default retention")
 	for _, flag := range []struct {
 		name string
 		into *time.Duration
@@ -168,12 +168,12 @@ func (app *App) meantQueues(c *cobra.Command, queues func(args []string) []strin
 		}
 		return do(cmd, args)
 	}
-	c.Flags().BoolVar(&create, "create", false, "queues that nothing is known of, too")
+	c.Flags().BoolVar(&create, "create", false, "accept unknown queues")
 	return c
 }
 
 // orCreate is the hint of commands that have the flag.
-const orCreate = "--create does it all the same"
+const orCreate = "pass --create to use it anyway"
 
 // knownQueues refuses names of which one was probably misspelt.
 func (app *App) knownQueues(ctx context.Context, names []string, hint string) error {
@@ -212,10 +212,10 @@ func knownQueue(ctx context.Context, client *tusk.Client, name, hint string) err
 func newQueuesRemoveCommand(app *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "remove QUEUE…",
-		Short: "Take queues off the list and forget their settings",
-		Long: `Take queues off the list and forget their settings: pause, aging, limits, and how
-long tasks are kept. Finished tasks stay. A queue that has unfinished tasks, a
-schedule or a worker is refused. The next task of a queue brings it back.`,
+		Short: "Remove queues from the list, with their settings",
+		Long: `Remove queues from the list with their settings: pause, aging, limits and retention.
+Finished tasks stay. A queue that has unfinished tasks, a schedule or a worker is refused.
+The next task of a queue brings it back.`,
 		Args: between(1, -1, "QUEUE"),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return app.forEach(cmd.Context(), "queue", names, "removed", (*tusk.Client).RemoveQueue)

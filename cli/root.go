@@ -60,7 +60,7 @@ func newRoot(app *App) *cobra.Command {
 		Long: `Tusk is a task queue and scheduler that lives in a database you already run.
 
 Every flag can also be set by a variable (--log-level by TUSK_LOG_LEVEL) or in
-tusk.yaml; see tusk config show. Exit status: 0 done, 1 error, 2 wrong usage or
+tusk.yaml; see tusk config show. Exit status: 0 success, 1 error, 2 wrong usage or
 configuration, 3 not found, 4 refused, 5 unavailable, 130 interrupted.`,
 		Version:       tusk.Version(),
 		SilenceErrors: true,
@@ -113,9 +113,9 @@ func (app *App) addGlobalFlags(f *pflag.FlagSet) {
 		"`NAME=KEY` that encrypts args and secrets: 32 bytes in base64; the first encrypts, all decrypt; better: "+
 			"TUSK_KEY_RING_FILE")
 	markSecret(f, "key-ring")
-	f.BoolVar(&app.flags.json, "json", false, "print JSON: one object, or one a line")
+	f.BoolVar(&app.flags.json, "json", false, "print JSON: one object, or one per line")
 	f.BoolVarP(&app.flags.quiet, "quiet", "q", false, "print only ids or names")
-	f.BoolVar(&app.flags.noColor, "no-color", false, "no colours; also NO_COLOR")
+	f.BoolVar(&app.flags.noColor, "no-color", false, "no colors; also NO_COLOR")
 	app.flags.logFormat, app.flags.logLevel = "text", "info"
 	f.Var(oneOf(&app.flags.logFormat, "text", "json"), "log-format", "format of the log on stderr: text or json")
 	f.Var(oneOf(&app.flags.logLevel, "debug", "info", "warn", "error"), "log-level",

@@ -41,9 +41,8 @@ func newSchedulesCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "schedules",
 		Short: "Enqueue tasks periodically",
-		Long: `A schedule enqueues a task at each tick of a cron expression of five fields, or of
-a fixed period ("@every 15m"). Whichever worker or server leads fires it, once per
-tick.`,
+		Long: `A schedule enqueues a task at each tick of a five-field cron expression, or of a fixed
+period ("@every 15m"). The worker or server that leads fires it, once per tick.`,
 	}
 	c.AddCommand(newSchedulesListCommand(app), newSchedulesAddCommand(app),
 		newSchedulesRemoveCommand(app),
@@ -90,7 +89,7 @@ func newSchedulesAddCommand(app *App) *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "add NAME SPEC KIND [ARGS-JSON|-]",
-		Short: "Create a schedule, or change the one of that name",
+		Short: "Create or change a schedule",
 		Example: `  tusk schedules add nightly-report "30 2 * * 1-5" report '{"format":"pdf"}' --zone Europe/Berlin
   tusk schedules add sync "@every 15m" sync_accounts --overlap buffer
   tusk schedules add weekly "@every 7d" report --start 2026-03-02T06:30:00Z`,
@@ -123,7 +122,7 @@ func newSchedulesAddCommand(app *App) *cobra.Command {
 		"first run of a period, from which the others count; no tick comes before it (RFC 3339)")
 	f.Var(oneOf(&missed, "once", "skip", "all"), "missed",
 		"ticks that nobody could fire: once (one run for all), skip or all; default once")
-	f.Var(numberFlag(&s.Cap, 1, 10000), "cap", "most missed ticks that --missed all runs; default 100")
+	f.Var(numberFlag(&s.Cap, 1, 10000), "cap", "the maximum number of missed ticks that --missed all runs; default 100")
 	f.Var(oneOf(&overlap, "skip", "buffer", "allow"), "overlap",
 		"a tick while the last one's task is unfinished: skip, buffer or allow; default skip")
 	f.Var(durationFlag(&s.Jitter), "jitter", "delay each run by a random part of this")
@@ -157,14 +156,14 @@ func newSchedulesRemoveCommand(app *App) *cobra.Command {
 			return app.forEach(cmd.Context(), "schedule", names, "removed", (*tusk.Client).RemoveSchedule)
 		},
 	}
-	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask; needed where nobody can be asked")
+	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask for confirmation; required without a terminal")
 	return cmd
 }
 
 func newSchedulesRunCommand(app *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "run NAME",
-		Short: "Enqueue a schedule's task now, beside its plan",
+		Short: "Enqueue a schedule's task now, outside its plan",
 		Args:  between(1, 1, "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := tusk.ValidateName("schedule", args[0]); err != nil {
@@ -199,10 +198,10 @@ func newSchedulesBackfillCommand(app *App) *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "backfill NAME --from WHEN [--until WHEN]",
-		Short: "Enqueue a schedule's task for each tick of a time that has passed",
-		Long: `Enqueue a schedule's task for each tick of a time that has passed, whatever its
-policies, and whether it is paused or not. A tick whose backfilled task is unfinished
-is skipped; one that was fired in its time is enqueued again.`,
+		Short: "Enqueue a schedule's task for each tick in a past time range",
+		Long: `Enqueue a task of a schedule for each tick in a past time range, whatever its policies, and
+even if it is paused. A tick whose backfilled task is unfinished is skipped. A tick that
+was fired at its time is enqueued again.`,
 		Example: "  tusk schedules backfill nightly-report --from 2026-03-01T00:00:00Z --until 2026-03-08T00:00:00Z --dry-run",
 		Args:    between(1, 1, "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -214,7 +213,7 @@ is skipped; one that was fired in its time is enqueued again.`,
 	}
 	c.Flags().Var(whenFlag(&from, ""), "from", "from when on: 2h, 7d or RFC 3339")
 	c.Flags().Var(whenFlag(&until, ""), "until", "up to when: 2h, 7d or RFC 3339; default: now")
-	c.Flags().BoolVar(&dryRun, "dry-run", false, "count the ticks, enqueue nothing")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "count the ticks, but enqueue nothing")
 	_ = c.MarkFlagRequired("from")
 	return c
 }
@@ -267,7 +266,7 @@ func newSchedulesNextCommand(app *App) *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "next NAME | --spec SPEC",
-		Short: "Say when a schedule fires next, in words and times",
+		Short: "Show when a schedule fires next, in words and times",
 		Example: `  tusk schedules next nightly-report
   tusk schedules next --spec "30 2 * * 1-5" --zone Europe/Berlin`,
 		RunE: func(cmd *cobra.Command, args []string) error {

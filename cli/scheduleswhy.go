@@ -16,10 +16,9 @@ type scheduleWhyView struct {
 func newSchedulesWhyCommand(app *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "why NAME",
-		Short: "Say why a schedule does not fire",
-		Long: `Say why a schedule does not fire now, and what would keep its tasks from running.
-There may be several reasons: the first is the one to act on. Each names the command
-that changes it.`,
+		Short: "Show why a schedule does not fire",
+		Long: `Show why a schedule does not fire now, and what would keep its tasks from running. If there
+are several reasons, act on the first. Each names the command that changes it.`,
 		Args: between(1, 1, "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := tusk.ValidateName("schedule", args[0]); err != nil {

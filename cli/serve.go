@@ -24,16 +24,15 @@ func newServeCommand(app *App) *cobra.Command {
 	s := &serveFlags{}
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve the web pages and the HTTP API, and do the chores that one process does for all",
-		Long: `Serve the web pages, the HTTP API and health checks, and do the leader's chores when
-this process gets to lead: make due tasks available, rescue the tasks of dead
-workers, fire schedules, prune what is past its retention. It runs no tasks.
-With --archive it moves finished tasks of archived queues there (tusk archive).
+		Short: "Serve the web UI and the HTTP API, and do the leader's chores",
+		Long: `Serve the web UI, the HTTP API and health checks. When this process leads, it does the
+leader's chores: make due tasks available, rescue the tasks of dead workers, fire
+schedules, prune what is past its retention. It runs no tasks. With --archive it moves
+finished tasks of archived queues there (tusk archive).
 
-Everybody needs a login or a token: make the first with tusk users put NAME
---role admin, or tusk tokens create NAME --role admin. Beyond loopback it asks for
-TLS, by itself (--tls-cert, --tls-key) or by a proxy (--https), and for the names
-that it may be called by (--host).`,
+Every request needs a login or a token. Create the first with tusk users put NAME --role
+admin, or tusk tokens create NAME --role admin. Beyond loopback, the command requires TLS,
+by itself (--tls-cert, --tls-key) or by a proxy (--https), and its host names (--host).`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return app.serve(cmd.Context(), s) },
 	}

@@ -30,14 +30,14 @@ type serveFlags struct {
 
 func (s *serveFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&s.addr, "addr", defaultAddr, "`address` to listen on")
-	f.StringSliceVar(&s.hosts, "host", nil, "`name` that the server may be called by, besides localhost; repeatable")
+	f.StringSliceVar(&s.hosts, "host", nil, "host `name` of the server, besides localhost; repeatable")
 	f.StringVar(&s.certFile, "tls-cert", "", "`file` with the certificate")
 	f.StringVar(&s.keyFile, "tls-key", "", "`file` with the certificate's key")
-	f.BoolVar(&s.https, "https", false, "browsers reach it by HTTPS through a proxy: send cookies no other way")
+	f.BoolVar(&s.https, "https", false, "browsers use HTTPS through a proxy: send cookies only over HTTPS")
 	f.BoolVar(&s.insecure, "insecure-http", false,
 		"allow plain HTTP beyond loopback: passwords and tokens can be read on the way")
-	f.StringVar(&s.prefix, "prefix", "", "`path` under which everything is found, such as /tusk")
-	f.BoolVar(&s.readOnly, "read-only", false, "refuse whatever would change something")
+	f.StringVar(&s.prefix, "prefix", "", "`path` to serve everything under, such as /tusk")
+	f.BoolVar(&s.readOnly, "read-only", false, "reject every change")
 	f.StringSliceVar(&s.hidden, "hide", hide.Default,
 		"hide the values of fields with this `part` in their names; repeatable")
 	f.BoolVar(&s.hideAll, "hide-args", false, "hide all args and outputs")
@@ -160,7 +160,7 @@ func (s *serveFlags) check(c server.Config) error {
 		return err
 	}
 	if err := c.CheckAddress(ip, s.certFile != "", s.insecure); err != nil {
-		p := usage("127.0.0.1:8787 needs none of it", "--addr %s: %v", quote(s.addr), err)
+		p := usage("127.0.0.1:8787 needs none of this", "--addr %s: %v", quote(s.addr), err)
 		p.Code = "not_loopback"
 		return p
 	}

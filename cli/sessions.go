@@ -15,9 +15,9 @@ func newPasswordCommand(app *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "password NAME",
 		Short: "Change a user's password, which is read from stdin",
-		Long: `Change a user's password: the first line of stdin, of at least 10 characters and at most 72 bytes. The role, the
-queues and the tenants stay; the user's sessions end. People change their own on the
-page of their account, too.`,
+		Long: `Change a user's password: the first line of stdin, of at least 10 characters and at most
+72 bytes. The role, the queues and the tenants stay; the user's sessions end. People can
+also change their own password on their account page.`,
 		Example: `  printf '%s\n' "$PASSWORD" | tusk users password ada`,
 		Args:    between(1, 1, "NAME"),
 		RunE: func(cmd *cobra.Command, names []string) error {
@@ -48,7 +48,7 @@ func personOf(p accounts.Person) personRow {
 }
 
 func newSessionsCommand(app *App) *cobra.Command {
-	c := &cobra.Command{Use: "sessions", Short: "List who is logged in to the web pages, and log people out"}
+	c := &cobra.Command{Use: "sessions", Short: "List who is logged in to the web UI, and log people out"}
 	c.AddCommand(
 		&cobra.Command{Use: "list", Short: "List the people who are logged in", Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {

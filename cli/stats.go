@@ -76,10 +76,10 @@ func newStatsCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "stats",
 		Short: "Count attempts and failures, with waiting and running times",
-		Long: `Sums up the attempts that ended in each slice of time, by queue and kind: how many,
-how many failed, and mean and quantiles of the time they waited (from due to
-claimed) and ran. Quantiles are read from a histogram: at most a fifth too high.
-The sum of all rows is said on standard error.`,
+		Long: `Summarize the attempts that ended in each time slice, by queue and kind: how many ended,
+how many failed, and the mean and quantiles of the time they waited (from due to claimed)
+and ran. Quantiles come from a histogram and are at most a fifth too high. The sum of all
+rows goes to standard error.`,
 		Example: "  tusk stats --by minute --since 1h --queue mail",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -24,36 +24,36 @@ func (t *taskFlags) addTo(f *pflag.FlagSet) {
 	f.StringVar(&o.Queue, "queue", tusk.DefaultQueue, "queue `name`")
 	f.Var(numberFlag(&o.Priority, -32768, 32767), "priority", "lower runs sooner; default 0")
 	f.Var(numberFlag(&o.MaxAttempts, 1, tusk.MaxAttemptsLimit), "max-attempts",
-		"give up after so many attempts; default 25")
-	f.Var(durationFlag(&o.Timeout), "timeout", "of each attempt; default: the handler's, else none")
+		"give up after this many attempts; default 25")
+	f.Var(durationFlag(&o.Timeout), "timeout", "limit for each attempt; default: the handler's, else none")
 	f.Var(durationFlag(&o.StallTimeout), "stall-timeout",
-		"of each attempt without a sign of life: progress, a line of its log; default: the handler's, else none")
+		"limit for each attempt without a sign of life: progress, a line of its log; default: the handler's, else none")
 	f.Var(&value[tusk.Backoff]{into: &o.Backoff, name: "policy", parse: parseBackoff}, "backoff",
 		"wait before a retry: constant:5s, linear:5m or exponential:BASE[:MAX[:JITTER]]")
 	f.StringSliceVar(&o.Tags, "tags", nil, "`tag`,… to find the task by")
 	f.StringToStringVar(&o.Metadata, "metadata", nil, "`name=value`,… for people and middleware")
 	f.Lookup("metadata").DefValue = "" // else the help says []
-	f.StringVar(&o.Tenant, "tenant", "", "`name` of whom the task belongs to")
-	f.StringVar(&o.Partition, "partition", "", "`text` that tells tasks of a tenant apart in queues with limits")
+	f.StringVar(&o.Tenant, "tenant", "", "`name` of the tenant that owns the task")
+	f.StringVar(&o.Partition, "partition", "", "`text`: the partition within the tenant, in queues with limits")
 }
 
 // addOwnTo adds the flags of a single task.
 func (t *taskFlags) addOwnTo(cmd *cobra.Command) {
 	f, o := cmd.Flags(), &t.options
-	f.Var(instantFlag(&o.RunAt), "run-at", "do not run before this instant (RFC 3339)")
-	f.Var(durationFlag(&o.Delay), "delay", "do not run before so long from now")
-	f.Var(instantFlag(&o.ExpiresAt), "expires-at", "discard the task if it has not started by this instant")
-	f.Var(durationFlag(&o.ExpiresIn), "expires-in", "discard the task if it has not started within this time")
-	f.Var(instantFlag(&o.Deadline), "deadline", "stop the task and give it up at this instant")
-	f.Var(durationFlag(&o.DeadlineIn), "deadline-in", "stop the task and give it up after this time")
-	f.Var(numberFlag(&o.Weight, 1, 1000000), "weight", "what the task counts in rates; default 1")
-	f.BoolVar(&o.Ephemeral, "ephemeral", false, "do not keep the task when it is completed")
+	f.Var(instantFlag(&o.RunAt), "run-at", "the earliest start: a time (RFC 3339)")
+	f.Var(durationFlag(&o.Delay), "delay", "the earliest start: a duration from now")
+	f.Var(instantFlag(&o.ExpiresAt), "expires-at", "discard the task if it has not started by this time")
+	f.Var(durationFlag(&o.ExpiresIn), "expires-in", "discard the task if it has not started within this duration")
+	f.Var(instantFlag(&o.Deadline), "deadline", "stop and discard the task at this time")
+	f.Var(durationFlag(&o.DeadlineIn), "deadline-in", "stop and discard the task after this duration")
+	f.Var(numberFlag(&o.Weight, 1, 1000000), "weight", "how much the task counts in rate limits; default 1")
+	f.BoolVar(&o.Ephemeral, "ephemeral", false, "do not keep the task once it is completed")
 	f.StringVar(&o.Key, "key", "", "natural `identity`: at most one unfinished task of a queue and tenant has it")
 	f.Var(oneOf(&t.onConflict, "skip", "replace", "rerun", "once"), "on-conflict",
-		"when the key is taken: skip, replace, rerun or once; default skip")
+		"if the key is taken: skip, replace, rerun or once; default skip")
 	f.Var(instantFlag(&o.SourceTime), "source-time", "when the key's source changed, for --on-conflict rerun")
 	f.Var(uniqueFlag(&o.Unique), "unique",
-		"a key of the kind and these fields of the args: FIELD,…|all; with @DURATION one task in each such window of time")
+		"a key of the kind and these fields of the args: FIELD,…|all; with @DURATION, one task per time window")
 	cmd.MarkFlagsMutuallyExclusive("key", "unique")
 	cmd.MarkFlagsMutuallyExclusive("run-at", "delay")
 	cmd.MarkFlagsMutuallyExclusive("expires-at", "expires-in")

@@ -66,9 +66,9 @@ func newTasksCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tasks",
 		Short: "Find, show and change tasks",
-		Long: `Finds, shows and changes tasks: by their ids, or all that match the filter flags.
-A command that changes says first how many tasks match; cancel (by filter) and
-delete ask, or want --yes where nobody can be asked.`,
+		Long: `Find, show and change tasks: by their ids, or all that match the filter flags. A command
+that changes tasks first says how many match. cancel (by filter) and delete ask for
+confirmation; without a terminal they require --yes.`,
 	}
 	c.AddCommand(newTasksListCommand(app), newTasksShowCommand(app), newTasksWhyCommand(app),
 		newTasksContentCommand(app, "args", "args", (*tusk.Client).ArgsOf),

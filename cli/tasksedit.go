@@ -25,26 +25,26 @@ type editCommand struct {
 
 var editCommands = []editCommand{
 	{name: "cancel", op: store.Cancel, asks: true,
-		short: "Call unfinished tasks off; running ones are told to stop",
+		short: "Cancel unfinished tasks; running tasks are told to stop",
 		flags: func(cmd *cobra.Command, c *changeFlags) {
 			cmd.Flags().StringVar(&c.reason, "reason", "", "`text` to keep with the task")
 		}},
 	{name: "retry", op: store.Retry,
-		short: "Run tasks again, now or later; by filter: those that failed",
+		short: "Run tasks again, now or later; by filter: failed tasks",
 		flags: func(cmd *cobra.Command, c *changeFlags) { c.addWhen(cmd) }},
 	{name: "delete", op: store.Delete, asks: true, asksForIDs: true,
-		short: "Remove tasks that do not run, with their history"},
+		short: "Delete tasks that are not running, with their history"},
 	{name: "reprioritize", op: store.Reprioritize,
 		short: "Change the priority of tasks that have not started",
 		flags: func(cmd *cobra.Command, c *changeFlags) {
-			cmd.Flags().Var(numberFlag(&c.priority, -32768, 32767), "priority", "the new one: lower runs sooner")
+			cmd.Flags().Var(numberFlag(&c.priority, -32768, 32767), "priority", "the new priority; lower runs sooner")
 			_ = cmd.MarkFlagRequired("priority")
 		}},
 	{name: "move", op: store.Move,
-		short: "Put tasks that have not started into another queue",
+		short: "Move tasks that have not started to another queue",
 		flags: func(cmd *cobra.Command, c *changeFlags) {
 			cmd.Flags().StringVar(&c.queue, "to", "", "queue `name`")
-			cmd.Flags().BoolVar(&c.create, "create", false, "to a queue that nothing is known of, too")
+			cmd.Flags().BoolVar(&c.create, "create", false, "accept an unknown queue")
 			_ = cmd.MarkFlagRequired("to")
 		}},
 	{name: "reschedule", op: store.Reschedule,
@@ -65,8 +65,8 @@ type changeFlags struct {
 }
 
 func (c *changeFlags) addWhen(cmd *cobra.Command) {
-	cmd.Flags().Var(instantFlag(&c.at), "at", "at this instant (RFC 3339)")
-	cmd.Flags().Var(durationFlag(&c.in), "in", "so long from now")
+	cmd.Flags().Var(instantFlag(&c.at), "at", "at this time (RFC 3339)")
+	cmd.Flags().Var(durationFlag(&c.in), "in", "after this duration")
 	cmd.MarkFlagsMutuallyExclusive("at", "in")
 }
 

@@ -28,10 +28,10 @@ type reasonRow struct {
 func newTasksWhyCommand(app *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "why ID",
-		Short: "Say why a task does not run",
-		Long: `Say why a task does not run, or what holds it, or what became of it. There may be
-several reasons: the first is the one to act on. Each names the command that changes it.
-With --archive it says so, too, of tasks that have moved to the archive.`,
+		Short: "Show why a task does not run",
+		Long: `Show why a task does not run, what holds it, or how it ended. If there are several reasons,
+act on the first. Each names the command that changes it. With --archive, it also shows how
+a task ended that has moved to the archive.`,
 		Args: between(1, 1, "ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
@@ -53,7 +53,7 @@ With --archive it says so, too, of tasks that have moved to the archive.`,
 	}
 }
 
-// whyArchived says what became of a task that has left the database.
+// whyArchived returns how a task ended that has left the database.
 func whyArchived(t *tusk.TaskInfo) []why.Reason {
 	reasons := why.Explain(why.Facts{Task: *t})
 	for i := range reasons {

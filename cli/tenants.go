@@ -30,9 +30,9 @@ type tenantRow struct {
 func newTenantsCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tenants",
-		Short: "Show tenants with what they have to do; set their limits and weights",
-		Long: `A tenant is whom tasks belong to. In a queue with limits tenants take turns by
-weight; see tusk limits for those that all tenants of a queue share.`,
+		Short: "Show tenants and their tasks; set their limits and weights",
+		Long: `A tenant is the owner of tasks. In a queue with limits, tenants take turns by weight. For
+the limits that all tenants of a queue share, see tusk limits.`,
 	}
 	c.AddCommand(newTenantsListCommand(app), newTenantsSetCommand(app), newTenantsResetCommand(app))
 	return c
@@ -124,8 +124,8 @@ func newTenantsSetCommand(app *App) *cobra.Command {
 	}
 	c.Flags().StringVar(&queue, "queue", "", "queue `name`")
 	c.Flags().Var(numberFlag(&t.Concurrency, 1, 1000000), "concurrency",
-		"tasks of the tenant that may run at a time; default: as for all")
-	c.Flags().Var(weightFlag(&t.Weight), "weight", "its share of the queue relative to other tenants, who have 1")
+		"tasks of the tenant that may run at the same time; default: the general limit")
+	c.Flags().Var(weightFlag(&t.Weight), "weight", "its share of the queue, relative to other tenants, which have 1")
 	_ = c.MarkFlagRequired("queue")
 	c.MarkFlagsOneRequired("concurrency", "weight")
 	return app.meantQueues(c, func([]string) []string { return []string{queue} })
@@ -135,7 +135,7 @@ func newTenantsResetCommand(app *App) *cobra.Command {
 	var queue string
 	c := &cobra.Command{
 		Use:   "reset TENANT --queue QUEUE",
-		Short: "Give a tenant the limits and the weight of all others",
+		Short: "Reset the limits and the weight of a tenant to the defaults",
 		Args:  between(1, 1, "TENANT"),
 		RunE: app.withArgs(func(ctx context.Context, client *tusk.Client, args []string) error {
 			if err := client.SetTenantLimits(ctx, queue, args[0], tusk.TenantLimits{}); err != nil {

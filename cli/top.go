@@ -24,13 +24,13 @@ func newTopCommand(app *App) *cobra.Command {
 	t := topFlags{}
 	c := &cobra.Command{
 		Use:   "top",
-		Short: "Watch queues, kinds, workers, errors and what runs; pause, look closer, retry",
-		Long: `Watch queues, kinds, workers, errors and what runs, once a second; less often where the
-database is slow. Keys pause a queue, open its tasks, say why one does not run, and retry it;
-? lists them. Whatever changes something asks first.
+		Short: "Watch queues, kinds, workers, errors and running tasks; pause, inspect, retry",
+		Long: `Watch queues, kinds, workers, errors and running tasks, refreshed every second, or less often
+if the database is slow. Keys pause a queue, open its tasks, show why one does not run, and
+retry it; ? lists them. Changes ask for confirmation.
 
-It looks at the database (--db), or at a server (--url) with an API token. Where there is no
-terminal, and with --once, it prints all of it once: as text, or with --json as an object.`,
+The command queries the database (--db), or a server (--url) with an API token. Without a
+terminal, or with --once, it prints everything once: as text, or with --json as an object.`,
 		Example: `  tusk top
   tusk top --url https://tusk.example.com --token-file token
   tusk top --once --json`,
@@ -38,13 +38,13 @@ terminal, and with --once, it prints all of it once: as text, or with --json as 
 		RunE: func(cmd *cobra.Command, _ []string) error { return app.top(cmd.Context(), &t) },
 	}
 	f := c.Flags()
-	f.StringVar(&t.url, "url", "", "`URL` of a server to look at in place of a database, with its --prefix if it has one")
+	f.StringVar(&t.url, "url", "", "`URL` of a server to query instead of a database, with its --prefix if it has one")
 	f.StringVar(&t.tokenFile, "token-file", "", "`file` with an API token of the server")
 	f.StringVar(&t.token, "token", "", "API `token` of the server; better: --token-file or TUSK_TOKEN")
 	markSecret(f, "token")
 	f.BoolVar(&t.insecure, "insecure-http", false,
 		"send the token to another machine without TLS: it can be read on the way")
-	f.BoolVar(&t.once, "once", false, "print everything once and end")
+	f.BoolVar(&t.once, "once", false, "print everything once and exit")
 	return c
 }
 

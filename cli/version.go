@@ -24,7 +24,7 @@ type versionRow struct {
 func newVersionCommand(app *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Say which version this is",
+		Short: "Print the version",
 		Args:  noArgs,
 		RunE:  func(*cobra.Command, []string) error { return printOne(app, versionOf()) },
 	}

@@ -91,18 +91,17 @@ func newWorkCommand(app *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "work",
 		Short: "Run tasks",
-		Long: `Run tasks until SIGINT or SIGTERM: then nothing more is claimed, running tasks
-may go on for --shutdown-timeout, and what has not ended is handed back. A second
-signal ends the worker at once; its tasks are rescued when their lease is over.
+		Long: `Run tasks until SIGINT or SIGTERM. Then the worker claims no more tasks, running tasks may go
+on for --shutdown-timeout, and unfinished tasks are handed back. A second signal ends the
+worker at once; its tasks are rescued when their lease is over.
 
-Kinds: echo, http, those of --exec, and exec with --enable-exec. A command gets
-TUSK_TASK_ID, _KIND, _QUEUE, _ATTEMPT and _TENANT, and of the worker's environment
-only PATH, HOME, SHELL, USER, LOGNAME, LANG, LANGUAGE, LC_*, TZ, TMPDIR and what
---exec-env lists: the rest may hold passwords. Its standard output becomes the
-task's output, its standard error the task's log. Exit status 0 completes the
-task, 65 (EX_DATAERR) discards it without a retry, any other is a failure, which is
-retried while it has attempts. COMMAND is split into words as a shell does it, but no
-shell runs it.`,
+Kinds: echo, http, those of --exec, and exec with --enable-exec. A command gets TUSK_TASK_ID,
+_KIND, _QUEUE, _ATTEMPT and _TENANT. From the worker's environment it gets only PATH, HOME,
+SHELL, USER, LOGNAME, LANG, LANGUAGE, LC_*, TZ, TMPDIR and the variables in --exec-env: the
+others may hold passwords. Its standard output becomes the task's output, its standard error
+the task's log. Exit status 0 completes the task, 65 (EX_DATAERR) discards it without a
+retry. Any other status is a failure, which is retried while attempts are left. COMMAND is
+split into words as by a shell, but no shell runs it.`,
 		Example: `  tusk work --queue mail --exec 'send=./send-mail --verbose'
   tusk work --queue default --queue slow --concurrency 8 --until-empty`,
 		Args: noArgs,
@@ -124,7 +123,7 @@ shell runs it.`,
 	f.Var(positiveFlag(&c.HungGrace), "hung-grace",
 		"how long a handler may ignore a timeout or a cancel before its task is taken from it")
 	f.IntVar(&c.MaxHung, "max-hung", 0,
-		"stop, with an error, when so many handlers hang; -1: never; default: --concurrency, at least 10")
+		"stop, with an error, when this many handlers hang; -1: never; default: --concurrency, at least 10")
 	f.BoolVar(&c.NeverLead, "never-lead", false, "leave schedules, rescue and pruning to other processes")
 	addRetentionFlags(f, &c.Retention)
 	l.add(f)

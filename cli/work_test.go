@@ -166,7 +166,7 @@ func TestServeAnswersHealthChecksAndLeads(t *testing.T) {
 func TestServeListensOnLoopbackAlone(t *testing.T) {
 	sh := filledShell(t)
 	for _, addr := range []string{":8787", "0.0.0.0:8787", "[::]:8787", "192.0.2.1:8787", "example.com:80"} {
-		sh.fails(exitUsage, "not_loopback", []string{"is no loopback address", "--tls-cert"}, "serve", "--addr", addr)
+		sh.fails(exitUsage, "not_loopback", []string{"is not a loopback address", "--tls-cert"}, "serve", "--addr", addr)
 		sh.fails(exitUsage, "not_loopback", []string{"--host"}, "serve", "--insecure-http", "--addr", addr)
 		sh.fails(exitUsage, "not_loopback", []string{"only listens on loopback"}, "dev", "--addr", addr)
 	}

@@ -33,15 +33,15 @@ type workerRow struct {
 func newWorkersCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "workers",
-		Short: "List workers, and have some claim nothing more",
+		Short: "List workers, and make some stop claiming",
 	}
-	c.AddCommand(newListCommand(app, "List the living workers, oldest first", "no worker is alive",
+	c.AddCommand(newListCommand(app, "List the live workers, oldest first", "no worker is alive",
 		func(ctx context.Context, client *tusk.Client) ([]workerRow, error) {
 			workers, err := client.Workers(ctx)
 			return rowsOf(workers, workerOf), err
 		}),
-		newWorkerSwitch(app, "quiet", "Have workers claim nothing more; what they run goes on", (*tusk.Client).QuietWorker),
-		newWorkerSwitch(app, "wake", "Have quiet workers claim again", (*tusk.Client).WakeWorker))
+		newWorkerSwitch(app, "quiet", "Make workers stop claiming; running tasks go on", (*tusk.Client).QuietWorker),
+		newWorkerSwitch(app, "wake", "Make quiet workers claim again", (*tusk.Client).WakeWorker))
 	return c
 }
 

@@ -16,9 +16,8 @@ func newWorkflowsCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "workflows",
 		Short: "Enqueue, show, cancel and retry graphs of tasks",
-		Long: `A workflow is a graph of tasks: each runs when those that it comes after have ended.
-The runs of pipelines, and tasks with their children, are workflows, too: they go
-by the id of their first task.`,
+		Long: `A workflow is a graph of tasks. Each task runs when the tasks before it have ended. Pipeline
+runs, and tasks with children, are workflows, too. They have the id of their first task.`,
 	}
 	c.AddCommand(newWorkflowsListCommand(app), newWorkflowsEnqueueCommand(app), newWorkflowsShowCommand(app),
 		newWorkflowsWatchCommand(app),

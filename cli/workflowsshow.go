@@ -225,7 +225,7 @@ func newWorkflowsWatchCommand(app *App) *cobra.Command {
 	every := time.Second
 	c := &cobra.Command{
 		Use:   "watch ID",
-		Short: "Wait until all tasks of a workflow have ended, with a bar",
+		Short: "Wait until all tasks of a workflow have ended, with a progress bar",
 		Args:  between(1, 1, "ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return app.withWorkflow(cmd.Context(), args[0], func(client *tusk.Client, id tusk.ID) error {

@@ -19,7 +19,7 @@ var mends = []struct {
 	{store.ErrSchemaOld, "tusk migrate up"},
 	{store.ErrSchemaNew, "install the version of tusk that migrated it, or a newer one"},
 	{store.ErrMoved, "tusk db rebase --dry-run"},
-	{store.ErrReadOnly, "name the primary with --db, or mend the permissions"},
+	{store.ErrReadOnly, "name the primary with --db, or fix the permissions"},
 	{store.ErrFull, "free some space"},
 	{store.ErrUnavailable, "check that the database is up"},
 }
@@ -109,7 +109,7 @@ func (f *Facts) open(o Options) (Finding, bool) {
 		status = Critical
 	}
 	return Finding{"transactions", status, fmt.Sprintf(
-		"a transaction has been open for %s, which keeps what is deleted from being cleared away: %s",
+		"a transaction has been open for %s, which keeps deleted rows from being cleaned up: %s",
 		duration.Text(h.OpenFor.Round(time.Second)), h.OpenBy), h.OpenEnd}, true
 }
 
@@ -133,7 +133,7 @@ func (f *Facts) disk(o Options) (Finding, bool) {
 	switch {
 	case free < o.Free/3:
 		return Finding{"disk", Critical, text,
-			"free some space, or grow the disk: what is enqueued on a full disk is refused"}, true
+			"free some space, or enlarge the disk: a full disk refuses enqueues"}, true
 	case free < o.Free:
 		return Finding{"disk", Warn, text, "free some space, or grow the disk"}, true
 	}
@@ -155,7 +155,7 @@ func (f *Facts) pool(Options) (Finding, bool) {
 	if f.Exhausted {
 		text := fmt.Sprintf("all %d connections of this process's pool are in use: what needs another one waits", f.Pool)
 		return Finding{"pool", Warn, text,
-			"raise pool_max_conns in the database URL, or let fewer handlers hold a connection at a time"}, true
+			"raise pool_max_conns in the database URL, or let fewer handlers hold a connection at the same time"}, true
 	}
 	return ok("pool", "this process has a pool of %d connections, and some are free", f.Pool), f.Pool > 0
 }

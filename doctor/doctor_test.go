@@ -288,7 +288,7 @@ var faults = []struct {
 			p.healthy().add("lonely")
 		}},
 	{"a queue whose worker is quiet", "queues", doctor.Warn,
-		"1 available tasks and only workers that were told to claim nothing", "tusk workers wake ",
+		"1 available tasks and only quiet workers", "tusk workers wake ",
 		func(p *patient) {
 			p.healthy().add("lonely")
 			p.must(p.QuietWorker(p.Context(), p.work(tusk.Version(), "lonely")))
@@ -316,7 +316,7 @@ var faults = []struct {
 			p.work(tusk.Version(), "q")
 			p.options.Waiting = time.Nanosecond
 		}},
-	{"a kind that nobody has a handler for", "kinds", doctor.Warn, "1 tasks of the kind k are put off",
+	{"a kind that nobody has a handler for", "kinds", doctor.Warn, "1 tasks of the kind k are postponed",
 		"tusk work --queue q --exec k=COMMAND", func(p *patient) {
 			p.healthy().add("q")
 			p.putOff("q")

@@ -42,7 +42,7 @@ func (f *Facts) receivers(o Options) (found []Finding) {
 	}
 	if found == nil {
 		found = []Finding{ok("receivers",
-			"%d alerts and hooks have told something; nothing waits for long, nothing was given up", len(f.Receivers))}
+			"%d alerts and hooks with messages: none is delayed, none was given up", len(f.Receivers))}
 	}
 	return found
 }
@@ -97,7 +97,7 @@ func (f *Facts) queues(o Options) (found []Finding) {
 			}
 			text, fix := "no worker", "tusk work --queue "+q.Name
 			if id, ok := quiet[q.Name]; ok {
-				text, fix = "only workers that were told to claim nothing more", "tusk workers wake "+id.String()
+				text, fix = "only quiet workers", "tusk workers wake "+id.String()
 			}
 			found = append(found, Finding{"queues", status, fmt.Sprintf("queue %s has %d available tasks and %s", q.Name, n,
 				text), fix})
@@ -124,11 +124,11 @@ func (f *Facts) kinds() (found []Finding) {
 			continue
 		}
 		found = append(found, Finding{"kinds", Warn, fmt.Sprintf(
-			"%d tasks of the kind %s are put off: no living worker of their queue %s has a handler for it", g.Waiting, g.Kind,
+			"%d tasks of the kind %s are postponed: no live worker of their queue %s has a handler for it", g.Waiting, g.Kind,
 			g.Queue), fmt.Sprintf("start a worker that has one: tusk work --queue %s --exec %s=COMMAND", g.Queue, g.Kind)})
 	}
 	if found == nil {
-		found = []Finding{ok("kinds", "no tasks are put off for want of a handler for their kind")}
+		found = []Finding{ok("kinds", "no tasks are postponed for lack of a handler for their kind")}
 	}
 	return few(found, "kinds", "tusk errors list")
 }

@@ -11,20 +11,20 @@ import (
 type Alert struct {
 	Name       string    `json:"name"`
 	Kind       string    `json:"kind"`
-	Words      string    `json:"words" doc:"what the kind looks for"`
-	Queue      string    `json:"queue,omitempty" doc:"empty: each"`
-	Schedule   string    `json:"schedule,omitempty" doc:"empty: each"`
+	Words      string    `json:"words" doc:"what the kind watches"`
+	Queue      string    `json:"queue,omitempty" doc:"empty: all"`
+	Schedule   string    `json:"schedule,omitempty" doc:"empty: all"`
 	Over       Duration  `json:"over,omitempty"`
 	Rate       int64     `json:"rate,omitempty" doc:"tasks in a minute"`
-	For        Duration  `json:"for,omitempty" doc:"how long it has to hold before anybody is told"`
-	Repeat     Duration  `json:"repeat,omitempty" doc:"how often it is told again while it lasts"`
-	Slack      []string  `json:"slack,omitempty" doc:"of each URL the host alone"`
+	For        Duration  `json:"for,omitempty" doc:"how long the condition must last before receivers are notified"`
+	Repeat     Duration  `json:"repeat,omitempty" doc:"how often receivers are notified again while it lasts"`
+	Slack      []string  `json:"slack,omitempty" doc:"only the host of each URL"`
 	Webhooks   []string  `json:"webhooks,omitempty"`
 	Mail       []string  `json:"mail,omitempty"`
 	State      string    `json:"state" doc:"ok, pending or firing"`
 	Text       string    `json:"text,omitempty" doc:"what it found when it last changed"`
-	Since      time.Time `json:"since,omitzero" doc:"since when what it looks for holds"`
-	Told       time.Time `json:"told,omitzero" doc:"when its receivers were last told that it fires"`
+	Since      time.Time `json:"since,omitzero" doc:"since when the condition has held"`
+	Told       time.Time `json:"told,omitzero" doc:"when its receivers were last notified that it fires"`
 	MutedUntil time.Time `json:"muted_until,omitzero"`
 	Waiting    int       `json:"waiting" doc:"messages that have not arrived yet"`
 	Dropped    int64     `json:"dropped" doc:"messages that were given up"`
@@ -38,7 +38,7 @@ type Alert struct {
 // AlertList is a list of alerts.
 type AlertList struct {
 	Alerts  []Alert   `json:"alerts"`
-	Watched time.Time `json:"watched,omitzero" doc:"when a server last looked at them"`
+	Watched time.Time `json:"watched,omitzero" doc:"when a server last checked them"`
 }
 
 // NewAlert is an alert, with the secret of its first webhook, which is never shown again.
@@ -110,12 +110,12 @@ type putAlertInput struct {
 // it had stay.
 type AlertInput struct {
 	Kind     string   `json:"kind" enum:"oldest,stalled,discarded,missed,no_worker,no_leader"`
-	Queue    string   `json:"queue,omitempty" rule:"optional-name" doc:"default: each"`
-	Schedule string   `json:"schedule,omitempty" rule:"optional-name" doc:"of the kind missed; default: each"`
-	Over     Duration `json:"over,omitempty" doc:"1s to 30d; of oldest and stalled, default: 5m; of missed, default: 1m"`
-	Rate     int64    `json:"rate,omitempty" minimum:"0" maximum:"1000000" doc:"of discarded: it fires beyond so many tasks in a minute"`
-	For      Duration `json:"for,omitempty" doc:"how long it has to hold before anybody is told, up to 30d; default: 0s"`
-	Repeat   Duration `json:"repeat,omitempty" doc:"how often it is told again while it lasts, 1m to 30d; default: never"`
+	Queue    string   `json:"queue,omitempty" rule:"optional-name" doc:"default: all"`
+	Schedule string   `json:"schedule,omitempty" rule:"optional-name" doc:"for missed; default: all"`
+	Over     Duration `json:"over,omitempty" doc:"1s to 30d; default for oldest and stalled: 5m; for missed: 1m"`
+	Rate     int64    `json:"rate,omitempty" minimum:"0" maximum:"1000000" doc:"for discarded: fires above this number of tasks per minute"`
+	For      Duration `json:"for,omitempty" doc:"how long the condition must last before receivers are notified, up to 30d; default: 0s"`
+	Repeat   Duration `json:"repeat,omitempty" doc:"how often receivers are notified again while it lasts, 1m to 30d; default: never"`
 	Slack    []string `json:"slack,omitempty" maxItems:"10" rule:"url" doc:"URLs of incoming webhooks"`
 	Webhooks []string `json:"webhooks,omitempty" maxItems:"10" rule:"url"`
 	Mail     []string `json:"mail,omitempty" maxItems:"10" rule:"mail" doc:"addresses"`

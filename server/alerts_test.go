@@ -330,7 +330,7 @@ func TestAlertsAreRefusedThatCannotBe(t *testing.T) {
 		"mail": {"ops@example.com"}}.Encode(), "Content-Type", "application/x-www-form-urlencoded").want(t, 200, nil)
 	once := form("name", "c", "kind", "oldest", "queue", "mial", "mail", "ops@example.com")
 	page = s.do("POST", "/alerts", once, "Content-Type", "application/x-www-form-urlencoded").want(t, 404, nil).body
-	if !strings.Contains(page, "Nothing is known of the queue mial") ||
+	if !strings.Contains(page, "The queue mial is unknown") ||
 		!strings.Contains(page, `name="new" value="mial"`) {
 		t.Error(page)
 	}

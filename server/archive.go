@@ -18,13 +18,13 @@ const searchTime = 3 * time.Second
 
 // ArchiveStatus is how the archive is doing.
 type ArchiveStatus struct {
-	Status     string             `json:"status" enum:"ok,behind,failing,away" doc:"behind: nothing has been archived for too long; away: the place cannot be reached"`
-	Failing    string             `json:"failing,omitempty" doc:"why it does not go on; tasks stay in the database until it does"`
-	Succeeded  time.Time          `json:"succeeded_at,omitzero" doc:"when there was last nothing left to archive"`
-	Tasks      int64              `json:"tasks" doc:"moved since the database was made"`
+	Status     string             `json:"status" enum:"ok,behind,failing,away" doc:"behind: nothing has been archived for too long; away: the place is unreachable"`
+	Failing    string             `json:"failing,omitempty" doc:"why it does not continue; tasks stay in the database until it does"`
+	Succeeded  time.Time          `json:"succeeded_at,omitzero" doc:"when everything was last archived"`
+	Tasks      int64              `json:"tasks" doc:"moved since the database was created"`
 	Bytes      int64              `json:"bytes" doc:"that they took in the archive"`
-	KeepAll    Duration           `json:"keep_all,omitempty" doc:"how long queues that say nothing themselves keep tasks in the archive; absent: for ever"`
-	KeepQueues map[string]Keeping `json:"keep_queues,omitempty" doc:"how long other queues do"`
+	KeepAll    Duration           `json:"keep_all,omitempty" doc:"the default time for which tasks are kept in the archive; absent: for ever"`
+	KeepQueues map[string]Keeping `json:"keep_queues,omitempty" doc:"the default retention"`
 }
 
 // shelf is the archive that the server reads.
@@ -64,16 +64,16 @@ func keepingOf(d time.Duration) Keeping {
 type searchInput struct {
 	query.Archived
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-	Cursor string `query:"cursor" rule:"place" doc:"next of the page before"`
+	Cursor string `query:"cursor" rule:"place" doc:"next of the previous page"`
 }
 
 // ArchivedPage is one page of tasks of the archive.
 type ArchivedPage struct {
-	Tasks  []Task `json:"tasks" doc:"those that ended on the latest day first, in no order within a day"`
-	Next   string `json:"next,omitempty" doc:"the cursor of the next page; absent on the last"`
-	Looked int64  `json:"looked_at,omitempty" doc:"so many tasks were looked at, which whoever has bounds is not told; a page ends early after some seconds, and the next one goes on"`
-	Sealed int64  `json:"encrypted,omitempty" doc:"of a search in args: tasks that match but for args that are encrypted, which cannot be searched in"`
-	Files  int    `json:"files,omitempty" doc:"files that have been looked through; not told to whoever has bounds"`
+	Tasks  []Task `json:"tasks" doc:"the latest day first, in no order within a day"`
+	Next   string `json:"next,omitempty" doc:"the cursor of the next page; absent on the last page"`
+	Looked int64  `json:"looked_at,omitempty" doc:"the number of tasks searched, absent for callers with restricted access; a page ends early after some seconds, and the next one continues"`
+	Sealed int64  `json:"encrypted,omitempty" doc:"for a search in args: tasks that match otherwise, but whose encrypted args cannot be searched"`
+	Files  int    `json:"files,omitempty" doc:"files that were searched; absent for callers with restricted access"`
 	Of     int    `json:"of_files,omitempty" doc:"files that may have tasks that match"`
 }
 
@@ -196,9 +196,9 @@ func (s *Server) carrier() *rerun.Carrier {
 
 type rerunInput struct {
 	Body struct {
-		Filter query.Archived `json:"filter" doc:"which tasks; for all of them it is empty, and all is true"`
-		All    bool           `json:"all,omitempty" doc:"says that an empty filter is meant: every task of the archive"`
-		DryRun bool           `json:"dry_run,omitempty" doc:"only say how many tasks match"`
+		Filter query.Archived `json:"filter" doc:"which tasks; for all tasks it is empty, and all is true"`
+		All    bool           `json:"all,omitempty" doc:"confirms an empty filter: every archived task"`
+		DryRun bool           `json:"dry_run,omitempty" doc:"only count the matching tasks"`
 	}
 }
 
@@ -208,14 +208,14 @@ type Rerun struct {
 	State           string         `json:"state" enum:"running,done,cancelled,failed,counted" doc:"counted: it was a dry run"`
 	By              string         `json:"by,omitempty"`
 	Filter          query.Archived `json:"filter"`
-	Expected        int64          `json:"expected" doc:"how many tasks matched when it began, as far as they were counted"`
+	Expected        int64          `json:"expected" doc:"how many tasks matched when it began, as far as counted"`
 	More            bool           `json:"more,omitempty" doc:"there are more: counting took too long"`
 	Enqueued        int64          `json:"enqueued" doc:"new tasks"`
-	KeyTaken        int64          `json:"key_taken" doc:"tasks of which an unfinished one has the key"`
+	KeyTaken        int64          `json:"key_taken" doc:"tasks whose key an unfinished task has"`
 	Refused         int64          `json:"refused" doc:"tasks whose args are encrypted with a key that the server lacks, or that are no longer valid"`
-	Sealed          int64          `json:"encrypted,omitempty" doc:"of a search in args: tasks whose args are encrypted, which are left alone"`
-	Left            []RerunLeft    `json:"left,omitempty" doc:"the first tasks that were left alone, at most 20"`
-	Files           int            `json:"files,omitempty" doc:"files that have been looked through; not told to whoever has bounds"`
+	Sealed          int64          `json:"encrypted,omitempty" doc:"for a search in args: tasks whose args are encrypted, which are skipped"`
+	Left            []RerunLeft    `json:"left,omitempty" doc:"the first tasks that were skipped, at most 20"`
+	Files           int            `json:"files,omitempty" doc:"files that were searched; absent for callers with restricted access"`
 	Of              int            `json:"of_files"`
 	StartedAt       time.Time      `json:"started_at,omitzero"`
 	FinishedAt      time.Time      `json:"finished_at,omitzero"`

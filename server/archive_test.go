@@ -237,7 +237,7 @@ func TestTheLifeOfTheArchiveIsAnAdminsAndAudited(t *testing.T) {
 	}
 	misspelt := func(keep string) string { return form("queue", "bilss", "keep", keep) }
 	if page := s.post("/archive/retention", misspelt("forever")).want(t, 200, nil).body; !strings.Contains(page,
-		"Nothing is known of the queue bilss") {
+		"The queue bilss is unknown") {
 		t.Error("the page keeps a misspelt queue without a question")
 	}
 	s.post("/archive/retention", misspelt("like others")).want(t, 303, nil)
@@ -266,7 +266,7 @@ func TestTheLifeOfTheArchiveIsAnAdminsAndAudited(t *testing.T) {
 	s.do("PUT", "/api/v1/archive/holds/case-1", hold).want(t, 200, nil) // the hold names it by now
 	misspelt = func(name string) string { return form("queue", "bisll", "name", name) }
 	asked := s.post("/archive/holds", misspelt("case-3")).want(t, 200, nil).body
-	if !strings.Contains(asked, "Nothing is known of the queue bisll") {
+	if !strings.Contains(asked, "The queue bisll is unknown") {
 		t.Error("the page holds a misspelt queue without a question")
 	}
 	s.post("/archive/holds", misspelt("case-3")+"&confirm=yes").want(t, 303, nil)

@@ -97,13 +97,13 @@ func (c *call) keepArchived(queue string, keep *Keeping) (ArchiveStatus, error) 
 // ArchiveGone says what is deleted from the archive.
 type ArchiveGone struct {
 	Tasks int64 `json:"tasks"`
-	Files int   `json:"files" doc:"deleted, or written anew without those tasks"`
+	Files int   `json:"files" doc:"deleted, or rewritten without those tasks"`
 	Bytes int64 `json:"bytes"`
 }
 
 type dryInput struct {
 	Body *struct {
-		DryRun bool `json:"dry_run,omitempty" doc:"only say what would be deleted"`
+		DryRun bool `json:"dry_run,omitempty" doc:"only report what would be deleted"`
 	}
 }
 
@@ -130,14 +130,14 @@ func pruneArchive(c *call, in dryInput) (ArchiveGone, error) {
 type Erasure struct {
 	ID     string    `json:"id,omitempty" doc:"absent: it was a dry run"`
 	Tenant string    `json:"tenant"`
-	State  string    `json:"state" enum:"waiting,held,done,counted" doc:"held: a hold keeps some; it goes on when holds change. counted: it was a dry run"`
-	Tasks  int64     `json:"tasks" doc:"deleted, or of a dry run: that would be"`
-	Files  int       `json:"files" doc:"deleted, or written anew without them"`
-	Held   int64     `json:"held" doc:"tasks that holds keep"`
+	State  string    `json:"state" enum:"waiting,held,done,counted" doc:"held: a hold keeps some; it continues when holds change. counted: it was a dry run"`
+	Tasks  int64     `json:"tasks" doc:"deleted, or for a dry run: would be deleted"`
+	Files  int       `json:"files" doc:"deleted, or rewritten without them"`
+	Held   int64     `json:"held" doc:"tasks that are kept by holds"`
 	By     string    `json:"by,omitempty"`
-	At     time.Time `json:"at,omitzero" doc:"when it was asked for"`
+	At     time.Time `json:"at,omitzero" doc:"when it was requested"`
 	Done   time.Time `json:"done_at,omitzero"`
-	Error  string    `json:"error,omitempty" doc:"why it does not go on; it is tried again"`
+	Error  string    `json:"error,omitempty" doc:"why it does not continue; it is retried"`
 }
 
 // ErasureList is a list of erasures.
@@ -153,7 +153,7 @@ func viewErasure(e archive.Erasure) Erasure {
 type eraseInput struct {
 	Body struct {
 		Tenant string `json:"tenant" rule:"name"`
-		DryRun bool   `json:"dry_run,omitempty" doc:"only say what would be deleted"`
+		DryRun bool   `json:"dry_run,omitempty" doc:"only report what would be deleted"`
 	}
 }
 
@@ -224,7 +224,7 @@ type holdInput struct {
 		From   *Instant `json:"from,omitempty" doc:"tasks that ended then or later"`
 		Until  *Instant `json:"until,omitempty" doc:"tasks that ended before"`
 		Reason string   `json:"reason,omitempty" rule:"reason"`
-		All    bool     `json:"all,omitempty" doc:"says that every task of the archive is meant"`
+		All    bool     `json:"all,omitempty" doc:"confirms that every archived task is meant"`
 	}
 }
 

@@ -12,10 +12,10 @@ import (
 
 type restoreInput struct {
 	Body struct {
-		IDs    []tusk.ID      `json:"ids,omitempty" maxItems:"1000" doc:"which tasks; without them the filter says"`
-		Filter query.Archived `json:"filter,omitzero" doc:"which tasks. For all of them it is empty, and all is true"`
-		All    bool           `json:"all,omitempty" doc:"says that an empty filter is meant: every task of the archive"`
-		DryRun bool           `json:"dry_run,omitempty" doc:"only say how many tasks match"`
+		IDs    []tusk.ID      `json:"ids,omitempty" maxItems:"1000" doc:"which tasks; if absent, the filter decides"`
+		Filter query.Archived `json:"filter,omitzero" doc:"which tasks; for all tasks it is empty, and all is true"`
+		All    bool           `json:"all,omitempty" doc:"confirms an empty filter: every archived task"`
+		DryRun bool           `json:"dry_run,omitempty" doc:"only count the matching tasks"`
 	}
 }
 
@@ -25,16 +25,16 @@ type Restore struct {
 	State           string         `json:"state" enum:"waiting,done,cancelled,counted" doc:"counted: it was a dry run"`
 	By              string         `json:"by,omitempty"`
 	Filter          query.Archived `json:"filter"`
-	Expected        int64          `json:"expected" doc:"how many tasks were named, or matched as far as they were counted"`
+	Expected        int64          `json:"expected" doc:"how many tasks were named, or matched as far as counted"`
 	More            bool           `json:"more,omitempty" doc:"there are more: counting took too long"`
-	Sealed          int64          `json:"encrypted,omitempty" doc:"of a dry run by args: tasks whose args are encrypted, which are left alone"`
+	Sealed          int64          `json:"encrypted,omitempty" doc:"for a dry run by args: tasks whose args are encrypted, which are skipped"`
 	Restored        int64          `json:"restored" doc:"tasks that are in the database again"`
-	Skipped         int64          `json:"skipped" doc:"tasks that were left alone: the database has them, a hold holds them, or the archive has them not"`
-	Left            []RerunLeft    `json:"left,omitempty" doc:"the first tasks that were left alone, at most 20"`
-	At              time.Time      `json:"at,omitzero" doc:"when it was asked for"`
+	Skipped         int64          `json:"skipped" doc:"tasks that were skipped: they are in the database, under a hold, or not in the archive"`
+	Left            []RerunLeft    `json:"left,omitempty" doc:"the first tasks that were skipped, at most 20"`
+	At              time.Time      `json:"at,omitzero" doc:"when it was requested"`
 	Done            time.Time      `json:"done_at,omitzero"`
 	CancelRequested bool           `json:"cancel_requested,omitempty"`
-	Error           string         `json:"error,omitempty" doc:"why it does not go on; it is tried again"`
+	Error           string         `json:"error,omitempty" doc:"why it does not continue; it is retried"`
 }
 
 // RestoreList is a list of restores.

@@ -13,7 +13,7 @@ type Finding struct {
 	Check  string `json:"check" doc:"stable, such as leader or disk"`
 	Status string `json:"status" doc:"ok, warn or critical"`
 	Text   string `json:"text"`
-	Fix    string `json:"fix,omitempty" doc:"what mends it"`
+	Fix    string `json:"fix,omitempty" doc:"how to fix it"`
 }
 
 func diagnose(c *call, _ struct{}) (Diagnosis, error) {

@@ -16,8 +16,8 @@ import (
 // Args and outputs go out as they are, whole or by ranges.
 
 type leasedArgsInput struct {
-	LeaseID string `header:"Lease-Id" rule:"header" doc:"needed: the lease_id of the task"`
-	Range   string `header:"Range" rule:"range" doc:"one range of bytes, such as bytes=1048576-2097151; others are not looked at"`
+	LeaseID string `header:"Lease-Id" rule:"header" doc:"required: the lease_id of the task"`
+	Range   string `header:"Range" rule:"range" doc:"one range of bytes, such as bytes=1048576-2097151; further ranges are ignored"`
 }
 
 func downloadLeased(c *call, in leasedArgsInput) (nothing, error) {
@@ -41,7 +41,7 @@ func downloadLeased(c *call, in leasedArgsInput) (nothing, error) {
 
 type downloadInput struct {
 	ID    tusk.ID `path:"id" doc:"of the task"`
-	Range string  `header:"Range" rule:"range" doc:"one range of bytes, such as bytes=1048576-2097151; others are not looked at"`
+	Range string  `header:"Range" rule:"range" doc:"one range of bytes, such as bytes=1048576-2097151; further ranges are ignored"`
 }
 
 func downloadArgs(c *call, in downloadInput) (nothing, error) {

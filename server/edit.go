@@ -18,9 +18,9 @@ type ChangeInput struct {
 	Reason   string   `json:"reason,omitempty" rule:"reason" doc:"for cancel"`
 	Priority *int16   `json:"priority,omitempty" rule:"priority" doc:"for reprioritize"`
 	Queue    string   `json:"queue,omitempty" rule:"optional-name" doc:"for move"`
-	Create   bool     `json:"create,omitempty" doc:"for move: also to a queue that nothing is known of"`
+	Create   bool     `json:"create,omitempty" doc:"for move: accept an unknown queue"`
 	RunAt    *Instant `json:"run_at,omitempty" doc:"for retry and reschedule"`
-	Delay    Duration `json:"delay,omitempty" doc:"for retry and reschedule; not beside run_at"`
+	Delay    Duration `json:"delay,omitempty" doc:"for retry and reschedule; not together with run_at"`
 }
 
 const maxReason = 1024 // bytes of the reason of a cancellation
@@ -67,7 +67,7 @@ func (in ChangeInput) change(c *call) (tusk.Change, error) {
 type Edited struct {
 	ID     string `json:"id"`
 	Result string `json:"result" enum:"changed,requested,refused,missing,key taken"`
-	State  string `json:"state,omitempty" doc:"after the edit, or what stood in the way"`
+	State  string `json:"state,omitempty" doc:"the state after the edit, or the state that prevented it"`
 }
 
 func viewEdited(e tusk.Edited) Edited {
@@ -122,7 +122,7 @@ func cancelTask(c *call, in cancelInput) (Edited, error) {
 // WhenInput is when something is to happen; empty: now.
 type WhenInput struct {
 	RunAt *Instant `json:"run_at,omitempty"`
-	Delay Duration `json:"delay,omitempty" doc:"not beside run_at"`
+	Delay Duration `json:"delay,omitempty" doc:"not together with run_at"`
 }
 
 type retryInput struct {
@@ -163,7 +163,7 @@ type moveInput struct {
 	byID
 	Body struct {
 		Queue  string `json:"queue" rule:"name"`
-		Create bool   `json:"create,omitempty" doc:"also to a queue that nothing is known of"`
+		Create bool   `json:"create,omitempty" doc:"accept an unknown queue"`
 	}
 }
 
@@ -227,9 +227,9 @@ type bulkInput struct {
 
 // BulkInput is one change to all tasks that match.
 type BulkInput struct {
-	Filter    query.Tasks `json:"filter" doc:"which tasks; for all of them it is empty, and all is true"`
-	All       bool        `json:"all,omitempty" doc:"says that an empty filter is meant: every task is changed"`
-	PerSecond int         `json:"per_second,omitempty" minimum:"0" maximum:"1000000" doc:"the most tasks to change in a second; default: as many as can be"`
+	Filter    query.Tasks `json:"filter" doc:"which tasks; for all tasks it is empty, and all is true"`
+	All       bool        `json:"all,omitempty" doc:"confirms an empty filter: every task is changed"`
+	PerSecond int         `json:"per_second,omitempty" minimum:"0" maximum:"1000000" doc:"the maximum number of tasks to change per second; default: no limit"`
 	ChangeInput
 }
 
@@ -244,19 +244,19 @@ type Bulk struct {
 	State           string      `json:"state" enum:"running,done,cancelled"`
 	Action          string      `json:"action"`
 	By              string      `json:"by"`
-	Filter          query.Tasks `json:"filter" doc:"the tasks that it changes, of those that existed when it began"`
-	PerSecond       int         `json:"per_second,omitempty" doc:"the most tasks that it changes in a second"`
-	Expected        int64       `json:"expected,omitempty" doc:"how many tasks it was thought to look at; absent: not known"`
+	Filter          query.Tasks `json:"filter" doc:"which tasks it changes, of those that existed when it began"`
+	PerSecond       int         `json:"per_second,omitempty" doc:"the maximum number of tasks that it changes per second"`
+	Expected        int64       `json:"expected,omitempty" doc:"the expected number of tasks; absent: unknown"`
 	Seen            int64       `json:"seen" doc:"tasks looked at"`
 	Changed         int64       `json:"changed"`
-	Requested       int64       `json:"requested" doc:"running tasks that were asked to stop"`
-	Refused         int64       `json:"refused" doc:"tasks whose state did not allow it"`
-	KeyTaken        int64       `json:"key_taken" doc:"tasks of which another unfinished one has the key"`
-	Left            []Edited    `json:"left,omitempty" doc:"the first tasks that were left alone, at most 20, and why"`
+	Requested       int64       `json:"requested" doc:"running tasks that were told to stop"`
+	Refused         int64       `json:"refused" doc:"tasks whose state did not allow the change"`
+	KeyTaken        int64       `json:"key_taken" doc:"tasks whose key another unfinished task has"`
+	Left            []Edited    `json:"left,omitempty" doc:"the first tasks that were skipped, at most 20, and why"`
 	StartedAt       time.Time   `json:"started_at"`
 	FinishedAt      time.Time   `json:"finished_at,omitzero"`
 	CancelRequested bool        `json:"cancel_requested,omitempty"`
-	Error           string      `json:"error,omitempty" doc:"of its latest page, when that failed: it is tried again"`
+	Error           string      `json:"error,omitempty" doc:"the error of its latest page, which is retried"`
 }
 
 func viewBulk(o tusk.Operation) Bulk {
@@ -304,7 +304,7 @@ type retryErrorsInput struct {
 	Fingerprint string `path:"fingerprint" rule:"value"`
 	Body        *struct {
 		WhenInput
-		PerSecond int `json:"per_second,omitempty" minimum:"0" maximum:"1000000" doc:"the most tasks to change in a second; default: as many as can be"`
+		PerSecond int `json:"per_second,omitempty" minimum:"0" maximum:"1000000" doc:"the maximum number of tasks to change per second; default: no limit"`
 	}
 }
 

@@ -10,14 +10,14 @@ import (
 type Endpoint struct {
 	Queue       string    `json:"queue"`
 	URL         string    `json:"url"`
-	Concurrency int       `json:"concurrency" doc:"calls at a time, of each server"`
-	Timeout     Duration  `json:"timeout" doc:"of a call, unless the task says otherwise"`
+	Concurrency int       `json:"concurrency" doc:"concurrent calls of each server"`
+	Timeout     Duration  `json:"timeout" doc:"limit for a call, unless the task has its own timeout"`
 	CreatedAt   time.Time `json:"created_at"`
 	CreatedBy   string    `json:"created_by"`
 	RotatedAt   time.Time `json:"rotated_at,omitzero" doc:"when its secret was last replaced"`
-	Running     int       `json:"running" doc:"calls under way from this server"`
+	Running     int       `json:"running" doc:"calls in progress from this server"`
 	LastCall    time.Time `json:"last_call,omitzero"`
-	Trouble     string    `json:"trouble,omitempty" doc:"why this server leaves it alone for a while"`
+	Trouble     string    `json:"trouble,omitempty" doc:"why this server pauses its calls"`
 	PausedUntil time.Time `json:"paused_until,omitzero"`
 }
 
@@ -29,7 +29,7 @@ type EndpointList struct {
 // NewEndpoint is an endpoint, with the secret of a new one, which is never shown
 // again.
 type NewEndpoint struct {
-	Secret   string   `json:"secret,omitempty" doc:"of a new endpoint, or a new one: it signs what is sent"`
+	Secret   string   `json:"secret,omitempty" doc:"the secret that signs the calls; only for a new endpoint or after a rotation"`
 	Endpoint Endpoint `json:"endpoint"`
 }
 
@@ -58,7 +58,7 @@ func getEndpoint(c *call, in byQueue) (Endpoint, error) {
 type putEndpointInput struct {
 	byQueue
 	Body struct {
-		URL         string   `json:"url" rule:"url" doc:"https; http only to hosts that the server's operator allows"`
+		URL         string   `json:"url" rule:"url" doc:"https; http only for hosts that the server's operator allows"`
 		Concurrency int      `json:"concurrency,omitempty" minimum:"0" maximum:"1000" doc:"0: the default, 10"`
 		Timeout     Duration `json:"timeout,omitempty" doc:"1s to 1h; default: 1m"`
 	}

@@ -9,7 +9,7 @@ import (
 // Health is the answer of the health checks.
 type Health struct {
 	Status  string `json:"status"`
-	Archive string `json:"archive,omitempty" enum:"ok,behind,failing,away,unknown" doc:"how the archive is doing, as this server last saw it; absent: it has none"`
+	Archive string `json:"archive,omitempty" enum:"ok,behind,failing,away,unknown" doc:"status of the archive, as this server last saw it; absent: no archive"`
 }
 
 func healthz(c *call, _ struct{}) (Health, error) {

@@ -12,14 +12,14 @@ type Hook struct {
 	URL       string    `json:"url"`
 	Events    []string  `json:"events"`
 	Queues    []string  `json:"queues,omitempty" doc:"none: all"`
-	Keep      Duration  `json:"keep" doc:"events that could not be told for so long are dropped"`
+	Keep      Duration  `json:"keep" doc:"how long undelivered events are kept before they are dropped"`
 	Told      int64     `json:"told" doc:"events that arrived"`
 	Dropped   int64     `json:"dropped" doc:"events that were given up"`
 	Success   time.Time `json:"success,omitzero" doc:"when a call last arrived"`
-	Waiting   time.Time `json:"waiting_since,omitzero" doc:"when the first event that waits happened"`
+	Waiting   time.Time `json:"waiting_since,omitzero" doc:"when the oldest waiting event happened"`
 	Failed    time.Time `json:"failed,omitzero" doc:"when a call last failed"`
 	Error     string    `json:"error,omitempty" doc:"why"`
-	Next      time.Time `json:"next,omitzero" doc:"when it is called again after a failure"`
+	Next      time.Time `json:"next,omitzero" doc:"when the next call is made after a failure"`
 	CreatedAt time.Time `json:"created_at"`
 	CreatedBy string    `json:"created_by"`
 }
@@ -27,7 +27,7 @@ type Hook struct {
 // HookList is a list of hooks, without their secrets.
 type HookList struct {
 	Hooks   []Hook    `json:"hooks"`
-	Watched time.Time `json:"watched,omitzero" doc:"when a server last looked after them"`
+	Watched time.Time `json:"watched,omitzero" doc:"when a server last processed them"`
 }
 
 // NewHook is a hook, with the secret of a new one, which is never shown again.
@@ -70,7 +70,7 @@ type putHookInput struct {
 	byHook
 	meant
 	Body struct {
-		URL    string   `json:"url" rule:"url" doc:"https; http only to hosts that the server's operator allows"`
+		URL    string   `json:"url" rule:"url" doc:"https; http only for hosts that the server's operator allows"`
 		Events []string `json:"events,omitempty" maxItems:"4" enum:"task.completed,task.discarded,task.cancelled,task.rescued" doc:"default: task.discarded"`
 		Queues []string `json:"queues,omitempty" maxItems:"100" rule:"name" doc:"default: all"`
 		Keep   Duration `json:"keep,omitempty" doc:"1m to 7d; default: 24h"`

@@ -23,14 +23,14 @@ type leaseInput struct {
 // LeaseRequest asks for tasks.
 type LeaseRequest struct {
 	Queues []string `json:"queues" rule:"name" minItems:"1" maxItems:"100"`
-	Max    int      `json:"max,omitempty" minimum:"0" maximum:"1000" doc:"0: the default, 1; large tasks come in smaller numbers: about 8 MiB of args"`
-	Lease  Duration `json:"lease,omitempty" doc:"how long the worker may take without extending, 1s to 12h; default: 30s"`
+	Max    int      `json:"max,omitempty" minimum:"0" maximum:"1000" doc:"0: the default, 1; a response has at most about 8 MiB of args"`
+	Lease  Duration `json:"lease,omitempty" doc:"how long the lease lasts unless it is extended, 1s to 12h; default: 30s"`
 	Wait   Duration `json:"wait,omitempty" doc:"how long to wait for the first task, up to 20s"`
 }
 
 // LeasedTask is a task in the hands of the caller.
 type LeasedTask struct {
-	LeaseID    string            `json:"lease_id" doc:"keep it secret: it is all that ending the task takes"`
+	LeaseID    string            `json:"lease_id" doc:"keep it secret: whoever has it can end the task"`
 	LeaseUntil time.Time         `json:"lease_until"`
 	ID         string            `json:"id"`
 	Kind       string            `json:"kind"`
@@ -44,7 +44,7 @@ type LeasedTask struct {
 	Key        string            `json:"key,omitempty"`
 	Metadata   map[string]string `json:"metadata,omitempty"`
 	Timeout    Duration          `json:"timeout,omitempty"`
-	Deadline   time.Time         `json:"deadline,omitzero" doc:"when it must have ended; later, it is not retried"`
+	Deadline   time.Time         `json:"deadline,omitzero" doc:"when it must have ended; after that, it is not retried"`
 	Schedule   string            `json:"schedule,omitempty"`
 	Tick       time.Time         `json:"tick,omitzero"`
 	EnqueuedAt time.Time         `json:"enqueued_at"`
@@ -155,16 +155,16 @@ type LeaseAction struct {
 // bad item fails alone.
 type LeaseActionInput struct {
 	LeaseID  string          `json:"lease_id" doc:"a malformed one is this item's error invalid_id"`
-	Output   json.RawMessage `json:"output,omitempty" doc:"complete: what the task came to"`
-	GoTo     *string         `json:"go_to,omitempty" doc:"complete: the stage of its pipeline to go on at; a malformed one is this item's error invalid_name"`
+	Output   json.RawMessage `json:"output,omitempty" doc:"complete: the output of the task"`
+	GoTo     *string         `json:"go_to,omitempty" doc:"complete: the next stage of its pipeline; a malformed name is this item's error invalid_name"`
 	Error    string          `json:"error,omitempty" doc:"fail: what went wrong"`
-	Trace    string          `json:"trace,omitempty" doc:"fail: where"`
+	Trace    string          `json:"trace,omitempty" doc:"fail: the stack trace"`
 	RetryIn  *Duration       `json:"retry_in,omitempty" doc:"fail: instead of the task's own backoff"`
-	Discard  bool            `json:"discard,omitempty" doc:"fail: no retry would mend it"`
+	Discard  bool            `json:"discard,omitempty" doc:"fail: a retry would not help"`
 	Lease    Duration        `json:"lease,omitempty" doc:"extend: from now; default: 30s"`
-	Progress *LeaseProgress  `json:"progress,omitempty" doc:"extend: how far it is"`
-	Logs     []string        `json:"logs,omitempty" doc:"extend: lines to keep with the task"`
-	Delay    Duration        `json:"delay,omitempty" doc:"release: not again before"`
+	Progress *LeaseProgress  `json:"progress,omitempty" doc:"extend: the progress"`
+	Logs     []string        `json:"logs,omitempty" doc:"extend: log lines to keep with the task"`
+	Delay    Duration        `json:"delay,omitempty" doc:"release: the earliest time to run again"`
 }
 
 // LeaseProgress is how far an item's task is.
@@ -177,10 +177,10 @@ type LeaseProgress struct {
 type LeaseResult struct {
 	LeaseID         string    `json:"lease_id"`
 	OK              bool      `json:"ok"`
-	Code            string    `json:"code,omitempty" doc:"when it is not: lease_lost, lent_elsewhere, or another"`
+	Code            string    `json:"code,omitempty" doc:"if ok is false: lease_lost, lent_elsewhere, or another code"`
 	Detail          string    `json:"detail,omitempty"`
 	LeaseUntil      time.Time `json:"lease_until,omitzero"`
-	CancelRequested bool      `json:"cancel_requested,omitempty" doc:"somebody cancelled the task: stop, and fail or release it"`
+	CancelRequested bool      `json:"cancel_requested,omitempty" doc:"the task was cancelled: stop, and fail or release it"`
 
 	problem *Problem // nil: OK
 }
@@ -189,8 +189,8 @@ type completeInput struct {
 	Body struct {
 		LeaseID string `json:"lease_id" rule:"lease"`
 		Output  json.
-			RawMessage `json:"output,omitempty" doc:"what the task came to, up to 256 KiB, more by /lease/complete/large; of a stage of a pipeline, the input of the next one"`
-		GoTo *string `json:"go_to,omitempty" rule:"optional-name" doc:"the stage of its pipeline to go on at; empty: the pipeline ends; default: the next stage"`
+			RawMessage `json:"output,omitempty" doc:"the output of the task, up to 256 KiB, more with /lease/complete/large; for a pipeline stage, the input of the next stage"`
+		GoTo *string `json:"go_to,omitempty" rule:"optional-name" doc:"the next stage of its pipeline; empty: the run ends; default: the stage that follows"`
 	}
 }
 
@@ -202,9 +202,9 @@ type failInput struct {
 	Body struct {
 		LeaseID string    `json:"lease_id" rule:"lease"`
 		Error   string    `json:"error" rule:"error" doc:"what went wrong"`
-		Trace   string    `json:"trace,omitempty" doc:"where"`
+		Trace   string    `json:"trace,omitempty" doc:"the stack trace"`
 		RetryIn *Duration `json:"retry_in,omitempty" doc:"instead of the task's own backoff"`
-		Discard bool      `json:"discard,omitempty" doc:"no retry would mend it"`
+		Discard bool      `json:"discard,omitempty" doc:"a retry would not help"`
 	}
 }
 
@@ -219,7 +219,7 @@ type extendInput struct {
 		LeaseID  string          `json:"lease_id" rule:"lease"`
 		Lease    Duration        `json:"lease,omitempty" doc:"from now; default: 30s"`
 		Progress *store.Progress `json:"progress,omitempty"`
-		Logs     []string        `json:"logs,omitempty" doc:"lines to keep with the task"`
+		Logs     []string        `json:"logs,omitempty" doc:"log lines to keep with the task"`
 	}
 }
 
@@ -232,7 +232,7 @@ func extendLease(c *call, in extendInput) (LeaseResult, error) {
 type releaseInput struct {
 	Body struct {
 		LeaseID string   `json:"lease_id" rule:"lease"`
-		Delay   Duration `json:"delay,omitempty" doc:"not again before"`
+		Delay   Duration `json:"delay,omitempty" doc:"the earliest time to run again"`
 	}
 }
 

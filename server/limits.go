@@ -146,7 +146,7 @@ type Turns struct {
 	Partition string `json:"partition"`
 	Held      int64  `json:"held" doc:"tasks that have their turn, until they end"`
 	Waiting   int    `json:"waiting" doc:"at most 50 are counted"`
-	More      bool   `json:"more,omitempty" doc:"more wait than that"`
+	More      bool   `json:"more,omitempty" doc:"more tasks wait than were counted"`
 }
 
 // TurnList is a list of turns: those that wait first, the longest waiting before others.
@@ -178,16 +178,16 @@ func (c *call) mayChangeAll(queue string) error {
 // TenantSummary is what is known of a tenant.
 type TenantSummary struct {
 	Name   string                       `json:"name"`
-	Queues []string                     `json:"queues" doc:"of the tasks that were looked at"`
-	Tasks  map[string]int64             `json:"tasks" doc:"unfinished tasks that were looked at, by state"`
-	Limits map[string]tusk.TenantLimits `json:"limits" doc:"by queue, where the tenant has its own"`
+	Queues []string                     `json:"queues" doc:"of the tasks that were searched"`
+	Tasks  map[string]int64             `json:"tasks" doc:"unfinished tasks that were searched, by state"`
+	Limits map[string]tusk.TenantLimits `json:"limits" doc:"the tenant's own limits, by queue"`
 }
 
 // TenantList is a list of tenants, by name.
 type TenantList struct {
 	Tenants []TenantSummary `json:"tenants"`
-	Looked  int             `json:"looked_at" doc:"so many of the newest unfinished tasks were looked through"`
-	Whole   bool            `json:"whole" doc:"those were all of them"`
+	Looked  int             `json:"looked_at" doc:"the number of the newest unfinished tasks that were searched"`
+	Whole   bool            `json:"whole" doc:"all unfinished tasks were searched"`
 }
 
 func listTenants(c *call, _ struct{}) (TenantList, error) {

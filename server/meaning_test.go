@@ -190,7 +190,7 @@ func TestAMisspeltQueueIsNotPaused(t *testing.T) {
 		"/tasks/selected": form("id", e.ID, "action", "move", "to", "bilss"),
 		"/bulk":           form("query", "queue=bills", "action", "move", "to", "bilss")} {
 		if page := s.post(path, fields).want(t, 200, nil).body; !strings.Contains(page,
-			"Nothing is known of the queue bilss") || s.task(e.ID).Queue != "bills" {
+			"The queue bilss is unknown") || s.task(e.ID).Queue != "bills" {
 			t.Errorf("%s moved it without a question", path)
 		}
 	}
@@ -199,7 +199,7 @@ func TestAMisspeltQueueIsNotPaused(t *testing.T) {
 		"/queues/retention": form("queue", "bilss", "completed", "5m"), "/limits": form("queue", "bilss", "concurrency", "3"),
 		"/tenants/acme": form("queue", "bilss", "weight", "2")} {
 		page := s.post(path, fields).want(t, 200, nil).body
-		if !strings.Contains(page, "Nothing is known of the queue bilss") {
+		if !strings.Contains(page, "The queue bilss is unknown") {
 			t.Errorf("%s sets it without a question", path)
 		}
 		if name, _, _ := strings.Cut(fields, "="); name != "" && !strings.Contains(page, `name="queue" value="bilss"`) {

@@ -34,7 +34,7 @@ func describeAPI(routes []Route) description {
 	doc := &huma.OpenAPI{
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{Title: "Tusk", Version: "v1", Description: "Task queue and scheduler. Every error is an " +
-			"application/problem+json with a stable code. Lists are pages: pass next as cursor to get the one that follows."},
+			"application/problem+json with a stable code. Lists are paginated: pass next as cursor for the next page."},
 		Servers: []*huma.Server{{URL: "/"}},
 		Paths:   map[string]*huma.PathItem{},
 		Components: &huma.Components{Schemas: registry, SecuritySchemes: map[string]*huma.SecurityScheme{
@@ -125,13 +125,13 @@ func operation(r Route, registry huma.Registry, errorRef *huma.Schema) *huma.Ope
 	o.Responses[strconv.Itoa(status)] = ok
 	if r.Found {
 		found := *ok
-		found.Description = "Nothing was stored: it was there"
+		found.Description = "Nothing was stored: it existed already"
 		o.Responses["200"] = &found
 	}
 	if r.Gives {
 		ok.Content = map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{}}}
 		part := &huma.Schema{Type: huma.TypeString, Format: "binary"}
-		o.Responses["206"] = &huma.Response{Description: "The range that was asked for",
+		o.Responses["206"] = &huma.Response{Description: "The requested range",
 			Content: map[string]*huma.MediaType{"application/octet-stream": {Schema: part}}}
 	}
 	failed := func(text string) *huma.Response { return failure(text, errorRef) }

@@ -30,7 +30,7 @@ const (
 
 // UploadInput is an upload whose parts have come.
 type UploadInput struct {
-	ID     string   `json:"id" rule:"id" doc:"the one in the paths of its parts, chosen by who uploads"`
+	ID     string   `json:"id" rule:"id" doc:"the id in the paths of its parts, chosen by the client"`
 	Parts  []string `json:"parts" rule:"sum" minItems:"1" maxItems:"1024" doc:"the SHA-256 of each part, in their order"`
 	SHA256 string   `json:"sha256" rule:"sum" doc:"of the whole, which is JSON of up to 1 GiB"`
 }
@@ -39,7 +39,7 @@ type UploadInput struct {
 type Part struct {
 	Upload string `json:"upload"`
 	SHA256 string `json:"sha256"`
-	Bytes  int64  `json:"bytes,omitempty" doc:"of a part that has just come"`
+	Bytes  int64  `json:"bytes,omitempty" doc:"of a part that has just been received"`
 }
 
 // LargeContent is what is known of args that are kept outside the database.
@@ -49,7 +49,7 @@ type LargeContent struct {
 }
 
 type byPart struct {
-	Upload tusk.ID `path:"upload" doc:"any id; only its owner reaches the parts of an upload"`
+	Upload tusk.ID `path:"upload" doc:"any id; only its owner can use the parts of an upload"`
 	SHA256 string  `path:"sha256" rule:"sum" doc:"of the part, in hexadecimal"`
 }
 
@@ -227,7 +227,7 @@ type completeLargeInput struct {
 	Body struct {
 		LeaseID string      `json:"lease_id" rule:"lease"`
 		Upload  UploadInput `json:"upload" doc:"the output"`
-		GoTo    *string     `json:"go_to,omitempty" rule:"optional-name" doc:"as of /lease/complete"`
+		GoTo    *string     `json:"go_to,omitempty" rule:"optional-name" doc:"as for /lease/complete"`
 	}
 }
 

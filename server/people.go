@@ -24,7 +24,7 @@ type createTokenInput struct {
 type TokenInput struct {
 	Name      string   `json:"name" rule:"person"`
 	Role      string   `json:"role" enum:"producer,worker,viewer,operator,admin"`
-	Queues    []string `json:"queues,omitempty" rule:"bound" maxItems:"100" doc:"names, or beginnings that end in *; none: all"`
+	Queues    []string `json:"queues,omitempty" rule:"bound" maxItems:"100" doc:"names, or prefixes followed by *; none: all"`
 	Tenants   []string `json:"tenants,omitempty" rule:"bound" maxItems:"100" doc:"the same"`
 	ExpiresAt *Instant `json:"expires_at,omitempty"`
 }
@@ -100,7 +100,7 @@ func listPeople(c *call, _ struct{}) (PersonList, error) {
 
 type endSessionsInput struct {
 	Body struct {
-		Identity string `json:"identity" required:"true" rule:"value" doc:"of a person, as the list of sessions has it"`
+		Identity string `json:"identity" required:"true" rule:"value" doc:"of a person, as in the list of sessions"`
 	}
 }
 
@@ -111,8 +111,8 @@ func endSessions(c *call, in endSessionsInput) (nothing, error) {
 
 type auditInput struct {
 	Limit int       `query:"limit" minimum:"1" maximum:"5000" default:"100"`
-	Who   string    `query:"who" rule:"value" doc:"a name, or an identity as /me shows it: names may be shared"`
-	Since time.Time `query:"since" doc:"an instant or how long ago"`
+	Who   string    `query:"who" rule:"value" doc:"a name, or an identity as in /me; names may be shared"`
+	Since time.Time `query:"since" doc:"a time, or how long ago"`
 }
 
 // AuditList is a part of the audit log.

@@ -22,9 +22,9 @@ type Stage struct {
 	Kind      string           `json:"kind"`
 	Queue     string           `json:"queue"`
 	Paused    bool             `json:"paused"`
-	Tasks     map[string]int64 `json:"tasks" doc:"its unfinished tasks, by state; where stages share a queue, at most 1,000 of each are counted"`
+	Tasks     map[string]int64 `json:"tasks" doc:"its unfinished tasks by state; if stages share a queue, at most 1,000 of each are counted"`
 	Oldest    float64          `json:"oldest_seconds"`
-	Stuck     string           `json:"stuck,omitempty" doc:"why its tasks do not move on; absent: they do, or there are none"`
+	Stuck     string           `json:"stuck,omitempty" doc:"why its tasks do not move on; absent: they do, or it has none"`
 	Completed int64            `json:"completed" doc:"attempts of the last hour"`
 	Failed    int64            `json:"failed"`
 	Waited    Span             `json:"waited" doc:"from due to claimed"`
@@ -105,16 +105,16 @@ type startPipelineInput struct {
 type PipelineStart struct {
 	Input json.
 		RawMessage `json:"input,omitempty" doc:"of the first stage, any JSON of up to 256 KiB, 64 levels; default: {}"`
-	Stage      string            `json:"stage,omitempty" rule:"optional-name" doc:"where it enters; default: the first stage"`
+	Stage      string            `json:"stage,omitempty" rule:"optional-name" doc:"the stage to start at; default: the first"`
 	Tenant     string            `json:"tenant,omitempty" rule:"optional-name"`
-	Partition  string            `json:"partition,omitempty" rule:"key" doc:"tells tasks of a tenant apart in queues with limits"`
+	Partition  string            `json:"partition,omitempty" rule:"key" doc:"the partition within the tenant, in queues with limits"`
 	Priority   int16             `json:"priority,omitempty" rule:"priority" doc:"lower runs sooner"`
 	Tags       []string          `json:"tags,omitempty" rule:"tag"`
 	Metadata   map[string]string `json:"metadata,omitempty" doc:"up to 16 KiB as JSON"`
-	RunAt      *Instant          `json:"run_at,omitempty" doc:"not before"`
-	Delay      Duration          `json:"delay,omitempty" doc:"up to 10 years; not beside run_at"`
+	RunAt      *Instant          `json:"run_at,omitempty" doc:"the earliest start"`
+	Delay      Duration          `json:"delay,omitempty" doc:"up to 10 years; not together with run_at"`
 	Key        string            `json:"key,omitempty" rule:"key" doc:"at most one unfinished task of a queue and tenant has it"`
-	OnConflict string            `json:"on_conflict,omitempty" enum:"skip,replace,rerun,once" doc:"what to do when the key is taken; default: skip"`
+	OnConflict string            `json:"on_conflict,omitempty" enum:"skip,replace,rerun,once" doc:"what to do if the key is taken; default: skip"`
 	SourceTime *Instant          `json:"source_time,omitempty" doc:"when the key's source changed, for rerun"`
 }
 

@@ -18,12 +18,12 @@ type Queue struct {
 	Tasks     map[string]int64 `json:"tasks" doc:"unfinished tasks by state"`
 	Oldest    float64          `json:"oldest_seconds" doc:"how long the oldest available task has been due"`
 	Aging     *Aging           `json:"aging,omitempty" doc:"absent: its tasks do not age"`
-	Retention *Retention       `json:"retention,omitempty" doc:"absent: it keeps its finished tasks as long as other queues do"`
+	Retention *Retention       `json:"retention,omitempty" doc:"absent: the default retention applies"`
 }
 
 // Aging lets the tasks of a queue rise while they wait.
 type Aging struct {
-	Every Duration `json:"every" doc:"how long a task waits for each rise, which halves its distance to the priority; 1s or more"`
+	Every Duration `json:"every" doc:"how long a task waits for each rise, which halves its distance to the priority; at least 1s"`
 	To    int16    `json:"to,omitempty" rule:"priority" doc:"the priority that tasks rise to; lower ones do not age; default: 0"`
 }
 
@@ -74,7 +74,7 @@ func getQueue(c *call, in byQueue) (Queue, error) {
 
 // meant says whether a call may name queues that nothing is known of.
 type meant struct {
-	Create string `query:"create" enum:"true,false" default:"false" doc:"true: also a queue that nothing is known of"`
+	Create string `query:"create" enum:"true,false" default:"false" doc:"true: accept an unknown queue"`
 }
 
 // meantQueue is a queue that a call may set up.
@@ -109,7 +109,7 @@ func (c *call) maySet(in meantQueue) error {
 func (c *call) known(queue, all string) error {
 	known, err := query.KnowsQueue(c.r.Context(), c.client, queue)
 	if err == nil && !known {
-		err = problem(http.StatusNotFound, "unknown_queue", "nothing is known of the queue: if it is meant all the same, %s",
+		err = problem(http.StatusNotFound, "unknown_queue", "the queue is unknown: to use it anyway, %s",
 			all)
 	}
 	return err
@@ -176,7 +176,7 @@ func (c *call) setPaused(name string, paused bool) (Queue, error) {
 
 type statsInput struct {
 	Bucket string    `query:"bucket" enum:"minute,hour,day" default:"minute"`
-	From   time.Time `query:"from" doc:"an instant or how long ago; default: 60 buckets ago"`
+	From   time.Time `query:"from" doc:"a time, or how long ago; default: 60 buckets ago"`
 	Until  time.Time `query:"until"`
 	Queue  string    `query:"queue" rule:"value"`
 	Kind   string    `query:"kind" rule:"value"`
@@ -247,7 +247,7 @@ func viewSpan(d *store.Durations) Span {
 type errorsInput struct {
 	Queue string    `query:"queue" rule:"value"`
 	Kind  string    `query:"kind" rule:"value"`
-	Since time.Time `query:"since" doc:"last seen at or after: an instant or how long ago"`
+	Since time.Time `query:"since" doc:"last seen at or after: a time, or how long ago"`
 	Limit int       `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 

@@ -11,9 +11,9 @@ import (
 
 // Retention is how long a queue keeps its finished tasks.
 type Retention struct {
-	Completed Keeping `json:"completed,omitempty" doc:"completed tasks; absent: as long as other queues do"`
-	Cancelled Keeping `json:"cancelled,omitempty" doc:"cancelled tasks; absent: as long as other queues do"`
-	Discarded Keeping `json:"discarded,omitempty" doc:"dead letters; absent: as long as other queues do"`
+	Completed Keeping `json:"completed,omitempty" doc:"completed tasks; absent: the default retention"`
+	Cancelled Keeping `json:"cancelled,omitempty" doc:"cancelled tasks; absent: the default retention"`
+	Discarded Keeping `json:"discarded,omitempty" doc:"discarded tasks; absent: the default retention"`
 }
 
 // TransformSchema implements huma.SchemaTransformer.

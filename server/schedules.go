@@ -106,7 +106,7 @@ type putScheduleInput struct {
 type ScheduleInput struct {
 	Spec         string            `json:"spec" minLength:"1" maxLength:"200" doc:"five cron fields, or a period: @every 15m, @every 7d"`
 	Zone         string            `json:"zone,omitempty" maxLength:"100" doc:"IANA time zone; default: UTC"`
-	Start        *Instant          `json:"start,omitempty" doc:"first run of a period, from which the others count; no tick comes before it"`
+	Start        *Instant          `json:"start,omitempty" doc:"the first run of a period, from which the others are counted; no tick comes before it"`
 	Kind         string            `json:"kind" rule:"name"`
 	Args         json.RawMessage   `json:"args,omitempty" doc:"up to 256 KiB, 64 levels"`
 	Queue        string            `json:"queue,omitempty" rule:"optional-name"`
@@ -116,12 +116,12 @@ type ScheduleInput struct {
 	Tags         []string          `json:"tags,omitempty" rule:"tag"`
 	Metadata     map[string]string `json:"metadata,omitempty" doc:"up to 16 KiB as JSON"`
 	MaxAttempts  int               `json:"max_attempts,omitempty" rule:"attempts"`
-	Timeout      Duration          `json:"timeout,omitempty" doc:"of each attempt, up to 7d"`
-	StallTimeout Duration          `json:"stall_timeout,omitempty" doc:"of each attempt without a sign of life, up to 7d"`
+	Timeout      Duration          `json:"timeout,omitempty" doc:"limit for each attempt, up to 7d"`
+	StallTimeout Duration          `json:"stall_timeout,omitempty" doc:"limit for each attempt without a sign of life, up to 7d"`
 	Backoff      *BackoffInput     `json:"backoff,omitempty"`
-	Weight       int               `json:"weight,omitempty" rule:"weight" doc:"what each task counts in the rates of its queue; default: 1"`
+	Weight       int               `json:"weight,omitempty" rule:"weight" doc:"how much each task counts in the rates of its queue; default: 1"`
 	DeadlineIn   Duration          `json:"deadline_in,omitempty" doc:"how long after it was enqueued each task must have ended"`
-	Ephemeral    bool              `json:"ephemeral,omitempty" doc:"its tasks are not kept when they are completed"`
+	Ephemeral    bool              `json:"ephemeral,omitempty" doc:"its tasks are not kept once they are completed"`
 	Missed       string            `json:"missed,omitempty" enum:"once,skip,all"`
 	Cap          int               `json:"cap,omitempty" minimum:"0" maximum:"10000"`
 	Overlap      string            `json:"overlap,omitempty" enum:"skip,buffer,allow"`
@@ -207,7 +207,7 @@ type backfillInput struct {
 	bySchedule
 	Body struct {
 		From  *Instant `json:"from"`
-		Until *Instant `json:"until" doc:"not ahead; at most 10,000 ticks lie between"`
+		Until *Instant `json:"until" doc:"not in the future; at most 10,000 ticks in between"`
 	}
 }
 

@@ -22,13 +22,13 @@ func (c Config) CheckAddress(ip net.IP, tls, insecure bool) error {
 	}
 	switch {
 	case c.Dev:
-		return fmt.Errorf("%s is no loopback address: without login the server listens on 127.0.0.1 only", ip)
+		return fmt.Errorf("%s is not a loopback address: without a login the server listens only on 127.0.0.1", ip)
 	case !tls && !c.HTTPS && !insecure:
 		return fmt.Errorf(
-			"%s is no loopback address: use TLS (--tls-cert, --tls-key), or a proxy that does (--https), or allow plain HTTP "+
+			"%s is not a loopback address: use TLS (--tls-cert, --tls-key), or a proxy that does (--https), or allow plain HTTP "+
 				"(--insecure-http)", ip)
 	case len(c.Hosts) == 0:
-		return fmt.Errorf("%s is no loopback address: say by which names the server may be called (--host)", ip)
+		return fmt.Errorf("%s is not a loopback address: name the hosts that the server serves (--host)", ip)
 	}
 	return nil
 }

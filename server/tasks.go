@@ -24,14 +24,14 @@ type byID struct {
 type listInput struct {
 	query.Tasks
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-	Cursor string `query:"cursor" rule:"cursor" doc:"next of the page before"`
+	Cursor string `query:"cursor" rule:"cursor" doc:"next of the previous page"`
 }
 
 // TaskPage is one page of tasks.
 type TaskPage struct {
 	Tasks  []Task `json:"tasks"`
-	Next   string `json:"next,omitempty" doc:"the cursor of the next page; absent on the last"`
-	Looked int    `json:"looked_at,omitempty" doc:"of a search in args: so many tasks were looked through; a page ends early at 5,000, and the next one goes on"`
+	Next   string `json:"next,omitempty" doc:"the cursor of the next page; absent on the last page"`
+	Looked int    `json:"looked_at,omitempty" doc:"for a search in args: the number of tasks searched; a page ends early at 5,000, and the next one continues"`
 }
 
 func listTasks(c *call, in listInput) (TaskPage, error) {

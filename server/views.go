@@ -114,11 +114,11 @@ type Task struct {
 	Tags         []string          `json:"tags,omitempty"`
 	Key          string            `json:"key,omitempty"`
 	Partition    string            `json:"partition,omitempty"`
-	Weight       int               `json:"weight" doc:"what it counts in rates"`
-	Ephemeral    bool              `json:"ephemeral,omitempty" doc:"not kept when it is completed"`
+	Weight       int               `json:"weight" doc:"how much it counts in rates"`
+	Ephemeral    bool              `json:"ephemeral,omitempty" doc:"not kept once it is completed"`
 	Metadata     map[string]string `json:"metadata,omitempty"`
 	Timeout      Duration          `json:"timeout,omitempty"`
-	StallTimeout Duration          `json:"stall_timeout,omitempty" doc:"of an attempt without a sign of life"`
+	StallTimeout Duration          `json:"stall_timeout,omitempty" doc:"limit for an attempt without a sign of life"`
 	Schedule     string            `json:"schedule,omitempty"`
 	Tick         time.Time         `json:"tick,omitzero"`
 	EnqueuedAt   time.Time         `json:"enqueued_at"`
@@ -207,37 +207,37 @@ func utc(t time.Time) time.Time {
 
 // TaskInput is a task that somebody enqueues.
 type TaskInput struct {
-	Kind string `json:"kind" rule:"name" required:"true" doc:"which handler runs it"`
+	Kind string `json:"kind" rule:"name" required:"true" doc:"the handler that runs it"`
 	Args json.
 		RawMessage `json:"args,omitempty" doc:"any JSON, kept byte for byte; up to 256 KiB, more by /tasks/large; 64 levels"`
 	Queue        string            `json:"queue,omitempty" rule:"optional-name" doc:"default: default"`
 	Tenant       string            `json:"tenant,omitempty" rule:"optional-name"`
-	Partition    string            `json:"partition,omitempty" rule:"key" doc:"tells tasks of a tenant apart in queues with limits"`
+	Partition    string            `json:"partition,omitempty" rule:"key" doc:"the partition within the tenant, in queues with limits"`
 	Priority     int16             `json:"priority,omitempty" rule:"priority" doc:"lower runs sooner"`
 	Tags         []string          `json:"tags,omitempty" rule:"tag"`
 	Metadata     map[string]string `json:"metadata,omitempty" doc:"up to 16 KiB as JSON"`
-	RunAt        *Instant          `json:"run_at,omitempty" doc:"not before; at most 10 years ahead, as all times"`
-	Delay        Duration          `json:"delay,omitempty" doc:"up to 10 years; not beside run_at"`
-	ExpiresAt    *Instant          `json:"expires_at,omitempty" doc:"not to be started later"`
-	ExpiresIn    Duration          `json:"expires_in,omitempty" doc:"up to 10 years; of this and expires_at the earlier counts"`
-	Deadline     *Instant          `json:"deadline,omitempty" doc:"when it must have ended: late, it is stopped or discarded"`
-	DeadlineIn   Duration          `json:"deadline_in,omitempty" doc:"the same, from when it is enqueued; the earlier counts"`
+	RunAt        *Instant          `json:"run_at,omitempty" doc:"the earliest start; at most 10 years ahead, like all times"`
+	Delay        Duration          `json:"delay,omitempty" doc:"up to 10 years; not together with run_at"`
+	ExpiresAt    *Instant          `json:"expires_at,omitempty" doc:"the latest start"`
+	ExpiresIn    Duration          `json:"expires_in,omitempty" doc:"up to 10 years; the earlier of this and expires_at counts"`
+	Deadline     *Instant          `json:"deadline,omitempty" doc:"when it must have ended; after that, it is stopped or discarded"`
+	DeadlineIn   Duration          `json:"deadline_in,omitempty" doc:"the same, from the time of the enqueue; the earlier counts"`
 	MaxAttempts  int               `json:"max_attempts,omitempty" rule:"attempts" doc:"default: 25"`
-	Timeout      Duration          `json:"timeout,omitempty" doc:"of each attempt, up to 7d"`
-	StallTimeout Duration          `json:"stall_timeout,omitempty" doc:"of each attempt without a sign of life, up to 7d; for handlers in Go and commands"`
+	Timeout      Duration          `json:"timeout,omitempty" doc:"limit for each attempt, up to 7d"`
+	StallTimeout Duration          `json:"stall_timeout,omitempty" doc:"limit for each attempt without a sign of life, up to 7d; for Go handlers and commands"`
 	Backoff      *BackoffInput     `json:"backoff,omitempty"`
-	Weight       int               `json:"weight,omitempty" rule:"weight" doc:"what it counts in the rates of its queue; default: 1"`
-	Ephemeral    bool              `json:"ephemeral,omitempty" doc:"not kept when it is completed"`
+	Weight       int               `json:"weight,omitempty" rule:"weight" doc:"how much it counts in the rates of its queue; default: 1"`
+	Ephemeral    bool              `json:"ephemeral,omitempty" doc:"not kept once it is completed"`
 	Key          string            `json:"key,omitempty" rule:"key" doc:"at most one unfinished task of a queue and tenant has it; up to 255 bytes"`
-	OnConflict   string            `json:"on_conflict,omitempty" enum:"skip,replace,rerun,once" doc:"what to do when the key is taken; default: skip"`
+	OnConflict   string            `json:"on_conflict,omitempty" enum:"skip,replace,rerun,once" doc:"what to do if the key is taken; default: skip"`
 	SourceTime   *Instant          `json:"source_time,omitempty" doc:"when the key's source changed, for rerun"`
-	Unique       *UniqueInput      `json:"unique,omitempty" doc:"makes the key, in place of one given"`
+	Unique       *UniqueInput      `json:"unique,omitempty" doc:"derives the key, instead of key"`
 }
 
 // UniqueInput makes a task's key of its kind, its tenant and its args.
 type UniqueInput struct {
 	Args   []string `json:"args,omitempty" minLength:"1" maxLength:"255" maxItems:"16" doc:"names of the fields that count; customer.id is a field of a field; default: all"`
-	Window Duration `json:"window,omitempty" doc:"1s to 366d: one task in each window of time, whatever became of it; default: one unfinished task"`
+	Window Duration `json:"window,omitempty" doc:"1s to 366d: one task per time window, whatever its outcome; default: one unfinished task"`
 }
 
 // BackoffInput says how long to wait before the next attempt.

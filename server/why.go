@@ -6,7 +6,7 @@ import "github.com/tuskqueue/tusk/why"
 type Why struct {
 	ID      string      `json:"id"`
 	State   string      `json:"state"`
-	Reasons []WhyReason `json:"reasons" doc:"the one to act on first"`
+	Reasons []WhyReason `json:"reasons" doc:"the reason to act on first"`
 }
 
 // WhyReason is one reason.
@@ -14,8 +14,8 @@ type WhyReason struct {
 	Code  string   `json:"code" doc:"stable, such as paused or no_worker"`
 	Text  string   `json:"text"`
 	Fix   string   `json:"fix,omitempty" doc:"the command that changes it"`
-	Until *Instant `json:"until,omitempty" doc:"when it ends by itself, if that is known"`
-	Tasks []string `json:"tasks,omitempty" doc:"ids of the tasks that it is about, at most 10"`
+	Until *Instant `json:"until,omitempty" doc:"when it ends by itself, if known"`
+	Tasks []string `json:"tasks,omitempty" doc:"ids of the tasks concerned, at most 10"`
 }
 
 func whyTask(c *call, in byID) (Why, error) {
@@ -33,7 +33,7 @@ func whyTask(c *call, in byID) (Why, error) {
 // ScheduleWhy says why a schedule does not fire.
 type ScheduleWhy struct {
 	Name    string      `json:"name"`
-	Reasons []WhyReason `json:"reasons" doc:"the one to act on first"`
+	Reasons []WhyReason `json:"reasons" doc:"the reason to act on first"`
 }
 
 func whySchedule(c *call, in bySchedule) (ScheduleWhy, error) {

@@ -17,11 +17,11 @@ type Worker struct {
 	Host        string    `json:"host"`
 	PID         int       `json:"pid"`
 	Queues      []string  `json:"queues"`
-	Kinds       []string  `json:"kinds" doc:"that it has handlers for; none: it hands tasks of any kind to workers over HTTP"`
+	Kinds       []string  `json:"kinds" doc:"the kinds that it has handlers for; none: it leases tasks of any kind over HTTP"`
 	Concurrency int       `json:"concurrency"`
 	Running     int       `json:"running"`
 	Hung        int       `json:"hung" doc:"handlers that ignore the end of their contexts"`
-	Quiet       bool      `json:"quiet" doc:"it was told to claim nothing more"`
+	Quiet       bool      `json:"quiet" doc:"the worker is quiet: it claims no tasks"`
 	Version     string    `json:"version"`
 	StartedAt   time.Time `json:"started_at"`
 	BeatAt      time.Time `json:"beat_at"`

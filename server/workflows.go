@@ -44,8 +44,8 @@ type WorkflowSummary struct {
 // WorkflowList is a list of workflows, those first that got a task last.
 type WorkflowList struct {
 	Workflows []WorkflowSummary `json:"workflows"`
-	Looked    int               `json:"looked_at" doc:"so many of the newest tasks were looked through"`
-	Next      string            `json:"next,omitempty" doc:"before of the list that follows"`
+	Looked    int               `json:"looked_at" doc:"the number of the newest tasks that were searched"`
+	Next      string            `json:"next,omitempty" doc:"before, for the next list"`
 }
 
 // WorkflowRun is a workflow that was enqueued.
@@ -91,7 +91,7 @@ func enqueueWorkflow(c *call, in enqueueWorkflowInput) (WorkflowRun, error) {
 }
 
 type listWorkflowsInput struct {
-	Before string `query:"before" rule:"optional-id" doc:"next of the list before"`
+	Before string `query:"before" rule:"optional-id" doc:"next of the previous list"`
 }
 
 func listWorkflows(c *call, in listWorkflowsInput) (WorkflowList, error) {
@@ -154,7 +154,7 @@ func cancelWorkflow(c *call, in byID) (WorkflowEdited, error) {
 type retryWorkflowInput struct {
 	byID
 	Body *struct {
-		From string `json:"from,omitempty" rule:"value" doc:"name or id of a task that has finished: it and all that come after it run again, completed ones, too; default: all that failed"`
+		From string `json:"from,omitempty" rule:"value" doc:"name or id of a finished task: it and all tasks after it run again, including completed ones; default: all failed tasks"`
 	}
 }
 

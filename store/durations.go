@@ -12,7 +12,7 @@ import (
 // which quantiles are read with an error of at most a fifth. Two of them add up.
 type Durations struct {
 	Count   int64
-	Sum     time.Duration
+	Sum     time.Duration // at most 292 years, which 107,000 tasks wait together in a day
 	Max     time.Duration
 	Buckets [DurationBuckets]int64
 }
@@ -25,7 +25,7 @@ const DurationBuckets = 164
 func (d *Durations) Add(x time.Duration) {
 	x = max(x, 0)
 	d.Count++
-	d.Sum += x
+	d.Sum = plus(d.Sum, x)
 	d.Max = max(d.Max, x)
 	d.Buckets[bucketOf(x)]++
 }
@@ -33,19 +33,35 @@ func (d *Durations) Add(x time.Duration) {
 // Merge counts everything that o counted.
 func (d *Durations) Merge(o *Durations) {
 	d.Count += o.Count
-	d.Sum += o.Sum
+	d.Sum = plus(d.Sum, o.Sum)
 	d.Max = max(d.Max, o.Max)
 	for i, n := range o.Buckets {
 		d.Buckets[i] += n
 	}
 }
 
-// Mean returns the average; zero when nothing was counted.
+// plus adds up as far as a sum can go.
+func plus(a, b time.Duration) time.Duration {
+	if b > math.MaxInt64-a {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// Mean returns the average; zero when nothing was counted. Where the sum is more than it can
+// hold, the histogram tells the average.
 func (d *Durations) Mean() time.Duration {
 	if d.Count == 0 {
 		return 0
 	}
-	return d.Sum / time.Duration(d.Count)
+	if d.Sum < math.MaxInt64 {
+		return d.Sum / time.Duration(d.Count)
+	}
+	var sum float64
+	for i, n := range d.Buckets {
+		sum += float64(n) * float64(min(bucketEdge(i), d.Max))
+	}
+	return time.Duration(sum / float64(d.Count))
 }
 
 // Quantile returns a duration that the share q of all is not above, rounded up

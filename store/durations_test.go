@@ -63,3 +63,19 @@ func TestDurationsAddUp(t *testing.T) {
 		t.Errorf("%v, %v", a.Mean(), both.Mean())
 	}
 }
+
+// TestTheMeanOfABacklogIsTrue has more tasks wait for a day than 292 years have days.
+func TestTheMeanOfABacklogIsTrue(t *testing.T) {
+	const day = 24 * time.Hour
+	var all Durations
+	for range 2 {
+		var some Durations
+		for range 100_000 {
+			some.Add(day)
+		}
+		all.Merge(&some)
+	}
+	if all.Sum < 0 || all.Mean() != day {
+		t.Errorf("200,000 tasks waited %v, each %v", all.Sum, all.Mean())
+	}
+}

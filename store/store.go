@@ -2,7 +2,7 @@ package store
 
 import "context"
 
-// Store is what an engine implements: eighteen methods in six roles, each a batch
+// Store is what an engine implements: nineteen methods in six roles, each a batch
 // or a bounded chore. It never grows by a method for what a new field of a
 // request can say.
 type Store interface {

@@ -163,8 +163,8 @@ func (f *Facts) waiting() []Reason {
 		return []Reason{{Code: Due, Text: "its time has come: it becomes available in a moment"}}
 	}
 	if f.putOff() {
-		text := say("it was put off, since nobody had a handler for the kind %s: a worker that has one gets it within "+
-			"seconds, and otherwise it is tried again at %s, in %s", t.Kind, at(t.RunAt), dur(t.RunAt.Sub(f.Now)))
+		text := say("it was postponed because no worker had a handler for the kind %s: a worker that has one gets it within "+
+			"seconds; otherwise it is retried at %s, in %s", t.Kind, at(t.RunAt), dur(t.RunAt.Sub(f.Now)))
 		return []Reason{{Code: Retrying, Text: text, Fix: now, Until: t.RunAt}}
 	}
 	if t.State == store.Retryable {

@@ -42,7 +42,7 @@ var (
 type Endpoint struct {
 	Queue       string        `json:"queue"`
 	URL         string        `json:"url"`
-	Concurrency int           `json:"concurrency"` // calls at a time, of each server; default: 10
+	Concurrency int           `json:"concurrency"` // concurrent calls of each server; default: 10
 	Timeout     time.Duration `json:"timeout"`     // of a call, unless the task says otherwise; default: 1 min
 	CreatedAt   time.Time     `json:"created_at"`
 	CreatedBy   string        `json:"created_by"`

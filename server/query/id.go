@@ -69,7 +69,7 @@ func FindID(ctx context.Context, client *tusk.Client, within Bounds, text string
 	case err != nil:
 		return id, err
 	case len(found) == 0:
-		return id, fmt.Errorf("task %s: %w: no id begins so, and of the newest %d tasks none ends so", text,
+		return id, fmt.Errorf("task %s: %w: no id begins with it, and none of the newest %d tasks ends with it", text,
 			tusk.ErrNotFound, tailBudget)
 	case len(found) > 1:
 		return id, ambiguousTasks(text, found)

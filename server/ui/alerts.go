@@ -128,7 +128,7 @@ func (v *visit) storeAlert(f *alertForm) (secret string, err error) {
 		} else if !known {
 			f.New = f.Queue
 			return "", failure(http.StatusNotFound,
-				"Nothing is known of the queue %s. If it is meant all the same, store the alert once more.", f.Queue)
+				"The queue %s is unknown. To use it anyway, store the alert again.", f.Queue)
 		}
 	}
 	secret, _, err = v.Alerts.Put(v.r.Context(), r, v.who.Name)

@@ -18,7 +18,7 @@ func (v *visit) newQueue(queue string) (question string, err error) {
 	if err != nil || known {
 		return "", err
 	}
-	return "Nothing is known of the queue " + queue + ". Go on all the same?", nil
+	return "The queue " + queue + " is unknown. Continue anyway?", nil
 }
 
 // askQueue puts that question, and has the form sent once more by whoever agrees. An answer

@@ -11,6 +11,7 @@ import (
 	"github.com/couchbase/gocb/v2"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/migrate"
 )
 
 // What Check warns of.
@@ -28,17 +29,14 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	done := 0
+	done := int64(0)
 	for _, m := range all {
 		if !m.AppliedAt.IsZero() {
 			done++
 		}
 	}
-	switch {
-	case done == 0:
-		return nil, store.ErrSchemaMissing
-	case done < len(all):
-		return nil, store.ErrSchemaOld
+	if err := migrate.Fits(done, int64(len(all))); err != nil {
+		return nil, err
 	}
 	checks := []func(context.Context) (string, error){s.checkDurability, s.checkVersion, s.checkIndexes,
 		s.checkLag, s.checkClocks, s.checkDamage}
@@ -82,9 +80,10 @@ func (s *Store) checkIndexes(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	all, err := migrate.Read(migrations)
 	var missing []string
-	for _, step := range steps {
-		for _, statement := range step.statements {
+	for _, m := range all {
+		for statement := range strings.Lines(m.SQL) {
 			if name, is := strings.CutPrefix(statement, "CREATE INDEX `"); is {
 				if name, _, _ = strings.Cut(name, "`"); !slices.Contains(online, name) {
 					missing = append(missing, name)
@@ -92,8 +91,8 @@ func (s *Store) checkIndexes(ctx context.Context) (string, error) {
 			}
 		}
 	}
-	if len(missing) == 0 {
-		return "", nil
+	if len(missing) == 0 || err != nil {
+		return "", err
 	}
 	slices.Sort(missing)
 	return fmt.Sprintf("these indexes are missing or not online: %s; build them, or create them with the statements of "+

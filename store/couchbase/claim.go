@@ -126,7 +126,7 @@ func (c *claim) take(l lane) (more bool, err error) {
 			return false, err
 		}
 		unlock = func() {
-			_ = s.lines.Unlock(l.cursor(), at.cas, &gocb.UnlockOptions{Context: c.ctx, RetryStrategy: briefly{}})
+			_ = s.lines.Unlock(l.cursor(), at.cas, &gocb.UnlockOptions{Context: c.ctx, RetryStrategy: briefly})
 		}
 		if at.cursor != was {
 			p, err = s.readPage(c.ctx, l, at.Page)
@@ -198,7 +198,7 @@ func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
 	pause := max(c.s.minds.of(l).pause, leastPause)
 	for try := 1; ; try++ {
 		got, err := c.s.lines.GetAndLock(l.cursor(), lockTime, &gocb.GetAndLockOptions{Context: c.ctx,
-			RetryStrategy: failFast{}})
+			RetryStrategy: failFast})
 		if err == nil {
 			c.s.minds.locked(l, try, pause)
 			if err = got.Content(&cur); err != nil { // whoever reads it next mends it
@@ -295,7 +295,7 @@ func (c *claim) lease(
 	moved := false
 	move := func() error {
 		done, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: c.ctx, Cas: from.cas,
-			RetryStrategy: failFast{}})
+			RetryStrategy: failFast})
 		if moved = err == nil; moved {
 			s.minds.set(l, &mark{to, done.Cas()})
 		} else { // where it is not known, the tasks decide

@@ -37,8 +37,9 @@ func (s *Store) sync(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if took := time.Since(begun); took < best {
-			best, offset = took, int64(done.Cas())/1000-begun.Add(took).UnixMicro()
+		ended := time.Now()
+		if took := ended.Sub(begun); took < best {
+			best, offset = took, int64(done.Cas())/1000-s.local(ended)
 		}
 	}
 	s.clock.offset.Store(offset)
@@ -56,8 +57,11 @@ func (s *Store) now(ctx context.Context) int64 {
 	case time.Now().UnixNano()-at > int64(resync) && s.clock.synced.CompareAndSwap(at, time.Now().UnixNano()):
 		_ = s.sync(ctx) // the offset that is known stays
 	}
-	return s.opened.Add(time.Since(s.opened)).UnixMicro() + s.clock.offset.Load()
+	return s.local(time.Now()) + s.clock.offset.Load()
 }
+
+// local is an instant by this process's clock, in microseconds, as if nobody had set that since the handle was opened.
+func (s *Store) local(at time.Time) int64 { return s.opened.Add(at.Sub(s.opened)).UnixMicro() }
 
 // learn learns the server's clock for the first time. This process's own may be wrong by any amount, so nobody goes by
 // it: all wait until the server's is known, or their time is over, or the server refuses what they are about to ask.

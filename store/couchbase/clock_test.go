@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/couchbase/gocbcore/v10/memd"
 
@@ -113,4 +114,16 @@ func TestTheClockIsLearntAfterAFailure(t *testing.T) {
 	s.now(ctx)
 	f.Set(cbfake.Faults{})
 	ahead(t, "the next", s.now(context.Background()))
+}
+
+// When somebody sets the clock of a process right, it goes on by the server's.
+func TestTheClockOfTheProcessIsSet(t *testing.T) {
+	s := openFake(t, newFake(t, 1))
+	*(*uint64)(unsafe.Pointer(&s.opened)) -= 3600 << 30 // the handle was opened while the clock was an hour slow
+	if err := s.sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if off := time.Until(instant(s.now(t.Context()))).Abs(); off > time.Minute {
+		t.Errorf("the time is %v off", off)
+	}
 }

@@ -41,7 +41,6 @@ type Store struct {
 	patience                 time.Duration // how long a unit is left to its owner
 	scanWait                 time.Duration // how long an index may take to know of this handle's writes
 	learnWithin              time.Duration // how long the query service may take to know of a new collection
-	handle                   string        // names this handle's statistics
 
 	opened time.Time // with a monotonic reading
 	clock  clock
@@ -56,8 +55,8 @@ type Store struct {
 
 	damaged sync.Map // what was told of documents that are damaged
 
-	trips                                         *trips
-	claims, conflicts, doubts, completed, queries atomic.Int64
+	trips                      *trips
+	claims, conflicts, queries atomic.Int64
 }
 
 var (
@@ -93,11 +92,9 @@ func Open(ctx context.Context, text string) (*Store, error) {
 		scanWait: 3 * time.Second, learnWithin: 30 * time.Second,
 		tasks: scope.Collection("task"), lines: scope.Collection("line"),
 		keys: scope.Collection("key"), meta: scope.Collection("meta"),
-		handle: nonce(), opened: time.Now(), clock: clock{learning: make(chan struct{}, 1)},
+		opened: time.Now(), clock: clock{learning: make(chan struct{}, 1)},
 	}
-	s.sums.minutes, s.sums.names = map[int64]map[slice]*store.Stat{}, map[int64]string{}
-	s.sums.changed = map[int64]bool{}
-	s.sums.every = sumsEvery
+	s.sums.minutes, s.sums.every = map[int64]*minute{}, sumsEvery
 	return s, nil
 }
 
@@ -144,7 +141,7 @@ func dial(o *options) (*gocb.Cluster, error) {
 		SecurityConfig: gocb.SecurityConfig{AllowedSaslMechanisms: o.mechanisms},
 		TimeoutsConfig: gocb.TimeoutsConfig{KVTimeout: 5 * time.Second, KVDurableTimeout: 10 * time.Second,
 			QueryTimeout: 30 * time.Second},
-		RetryStrategy: patient{},
+		RetryStrategy: patient,
 		// The client's own observers are off. They report to the client's log, which is not read here, and its
 		// default tracer reads and writes spans from two goroutines without a lock when a request is canceled.
 		Tracer:               &gocb.NoopTracer{},

@@ -23,11 +23,11 @@ func newFake(tb testing.TB, nodes int) *cbfake.Cluster {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(f.Close)
-	migrate(tb, f)
+	migrated(tb, f)
 	return f
 }
 
-func migrate(tb testing.TB, f *cbfake.Cluster) {
+func migrated(tb testing.TB, f *cbfake.Cluster) {
 	tb.Helper()
 	s, err := Open(context.Background(), f.URL()+"?sasl=plain")
 	if err != nil {

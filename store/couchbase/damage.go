@@ -31,14 +31,21 @@ func decode(id string, raw []byte, v any) error {
 
 // decode reads a document. It reports whether there is anything to go by.
 func (s *Store) decode(ctx context.Context, d *doc) (is bool, err error) {
-	err = decode(d.ID, d.raw, d.body)
-	if l, of := d.body.(*leader); of && err != nil { // nobody leads; no term was ever beyond the time
-		*l = leader{Term: cmp.Or(l.Term, s.now(ctx))}
+	if err = decode(d.ID, d.raw, d.body); err == nil {
+		return true, nil
+	}
+	switch b := d.body.(type) {
+	case *leader: // nobody leads; no term was ever beyond the time
+		*b = leader{Term: cmp.Or(b.Term, s.now(ctx))}
+		return true, s.passing(err)
+	case *worker: // it is dead
+		*b = *newWorker()
+		b.Beat, b.damaged = s.now(ctx), true
 		return true, s.passing(err)
 	}
 	t, ofTask := d.body.(*task)
-	if err == nil || !ofTask {
-		return err == nil, err
+	if !ofTask {
+		return false, err
 	}
 	if _, known := states[t.State]; !known || !partial(err) {
 		return false, s.passing(err)
@@ -74,7 +81,7 @@ func (s *Store) cursorOf(ctx context.Context, l lane) (*cursor, gocb.Cas, error)
 			return is, cas, damage
 		}
 		to := cursor{Page: max(is.Page, s.minds.of(l).tail, 1)}
-		done, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: cas, RetryStrategy: failFast{}})
+		done, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: cas, RetryStrategy: failFast})
 		switch {
 		case err == nil:
 			return &to, done.Cas(), s.passing(damage)
@@ -85,14 +92,4 @@ func (s *Store) cursorOf(ctx context.Context, l lane) (*cursor, gocb.Cas, error)
 			return nil, 0, err
 		}
 	}
-}
-
-// bury replaces the document of a worker that cannot be read by that of a dead one.
-func (s *Store) bury(ctx context.Context, id string, cas gocb.Cas, damage error) error {
-	w := worker{Beat: s.now(ctx), Leases: map[string][]string{}, Stops: map[string]string{}}
-	_, err := s.meta.Replace(workerKey(id), w, &gocb.ReplaceOptions{Context: ctx, Cas: cas, DurabilityLevel: s.durability})
-	if err == nil {
-		err = s.passing(damage)
-	}
-	return refusal(err)
 }

@@ -112,6 +112,8 @@ func newBody(r ref) body {
 		return &leader{}
 	case strings.HasPrefix(r.ID, errorPrefix):
 		return &group{}
+	case strings.HasPrefix(r.ID, workerKey("")):
+		return newWorker()
 	default:
 		return &record{}
 	}
@@ -356,7 +358,11 @@ func (s *Store) write(ctx context.Context, d *doc) (bool, error) {
 	if d.cas == 0 {
 		return s.create(ctx, d)
 	}
-	return s.replace(ctx, d, s.durability)
+	level := s.durability
+	if _, is := d.body.(*worker); is { // a beat that is lost costs a second attempt at most
+		level = gocb.DurabilityLevelUnknown
+	}
+	return s.replace(ctx, d, level)
 }
 
 // remove deletes a document if it is as it was read, and reports whether it is gone.

@@ -20,7 +20,7 @@ func replicated(t *testing.T, nodes, replicas int, parameters string) (*cbfake.C
 		t.Fatal(err)
 	}
 	t.Cleanup(f.Close)
-	migrate(t, f)
+	migrated(t, f)
 	return f, openAt(t, f.URL()+"?sasl=plain"+parameters)
 }
 

@@ -2,7 +2,6 @@ package couchbase
 
 import (
 	"context"
-	"slices"
 	"sync"
 
 	"github.com/tuskqueue/tusk/store"
@@ -13,20 +12,8 @@ import (
 // in which they were given.
 func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err error) {
 	defer says(&err, "edit")
-	edited := make([]store.Edited, len(e.IDs))
-	works := make([]*work, len(e.IDs))
 	c := e.Change
 	c.RunAt = trim(c.RunAt)
-	edit := func(i int, have map[ref]*doc) error {
-		works[i] = &work{have: have}
-		return s.do(ctx, works[i], func(b *rules.Batch) error {
-			did, err := b.Edit(e.IDs[i:i+1], &c)
-			if err == nil {
-				edited[i] = did[0]
-			}
-			return err
-		})
-	}
 	shown := s.shown.take()
 	docs := make([]*doc, len(e.IDs))
 	err = each(len(docs), func(i int) (err error) {
@@ -39,21 +26,27 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err e
 	if err != nil {
 		return nil, err
 	}
-	loose := make([]bool, len(docs))
 	chain := func(i int) string {
-		d := docs[i]
-		if loose[i] = d != nil && d.task().loose(); loose[i] {
+		if d := docs[i]; d != nil && d.task().loose() {
 			return d.stored().ID // those of a sheet one after another
 		}
 		return ""
 	}
+	edited, works := make([]store.Edited, len(docs)), make([]*work, len(docs))
 	err = eachOf(len(docs), chain, func(i int) error {
-		if d := docs[i]; loose[i] && !d.dirty && d.sheet == nil { // it has not been changed here before
-			if err := edit(i, map[ref]*doc{d.ref: d}); err != nil || works[i].wrote() {
-				return err
-			}
+		w := &work{}
+		works[i] = w
+		if d := docs[i]; d != nil && !d.dirty && d.sheet == nil && d.task().loose() {
+			w.have = map[ref]*doc{d.ref: d}
 		}
-		return edit(i, nil)
+		return s.do(ctx, w, func(b *rules.Batch) error {
+			did, err := b.Edit(e.IDs[i:i+1], &c)
+			if err == nil {
+				edited[i] = did[0]
+			}
+			w.torn = w.torn || w.have != nil && len(b.Changes()) == 0 // no write would find out whether it is still so
+			return err
+		})
 	})
 	if err != nil {
 		return nil, err
@@ -65,11 +58,6 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err e
 // their turn.
 func (t *task) loose() bool {
 	return t.Key == "" && !t.Turns && len(t.Needs)+len(t.Kids) == 0 && !t.Back
-}
-
-// wrote reports whether a document was written, so that all was as it was read.
-func (w *work) wrote() bool {
-	return slices.ContainsFunc(w.order, func(d *doc) bool { return d.dirty })
 }
 
 // shown are the documents of the page of tasks that this handle has listed last, without their args: who does that goes

@@ -3,7 +3,6 @@ package couchbase
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -128,7 +127,7 @@ func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err
 		if err != nil {
 			return cancelled, err
 		}
-		did, err := s.doInRounds(ctx, roundsOf(ids, docs), func(i int, w *work) (bool, error) {
+		did, err := s.doInRounds(ctx, roundsOf(docs), func(i int, w *work) (bool, error) {
 			id := idOf(ids[i])
 			n, err := w.batch.Doom([]store.ID{id})
 			if n > 0 || err != nil {
@@ -149,24 +148,27 @@ func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err
 
 // roundsOf puts tasks into rounds: each comes in a round after those of the tasks before it that it needs, or that need
 // it.
-func roundsOf(ids []string, docs []*doc) (rounds [][]int) {
+func roundsOf(docs []*doc) (rounds [][]int) {
 	at := map[string]int{}
-	for i, id := range ids {
-		at[id] = i
-	}
-	before := make([][]int, len(ids))
 	for i, d := range docs {
-		if d == nil {
+		if d != nil {
+			at[d.ID] = i
+		}
+	}
+	before := make([][]int, len(docs))
+	for i, d := range docs {
+		t, is := d.taskIn()
+		if !is {
 			continue
 		}
-		for _, n := range d.task().Needs {
+		for _, n := range t.Needs {
 			if j, among := at[n.Task.String()]; among && j != i {
 				before[max(i, j)] = append(before[max(i, j)], min(i, j))
 			}
 		}
 	}
-	in := make([]int, len(ids))
-	for i := range ids {
+	in := make([]int, len(docs))
+	for i := range docs {
 		for _, j := range before[i] {
 			in[i] = max(in[i], in[j]+1)
 		}
@@ -245,27 +247,19 @@ func inOrderOfClaim(tasks []*task) []store.Task {
 }
 
 // declare reads a worker, and declares it dead if it has not beaten in time, or is damaged. nil: there is none.
-func (s *Store) declare(ctx context.Context, id string) (*worker, error) {
-	for {
-		w, cas, err := s.readWorker(ctx, id)
-		if errors.Is(err, errDamaged) {
-			if err := s.bury(ctx, id, cas, err); err != nil {
-				return nil, err
-			}
-			continue
+func (s *Store) declare(ctx context.Context, id string) (w *worker, err error) {
+	err = s.alter(ctx, workerRef(id), func(d *doc) bool {
+		if w = nil; d.cas == 0 {
+			return false
 		}
-		if w == nil || err != nil || w.G == nil || s.now(ctx) < w.Expires {
-			return w, err
-		}
-		err = s.mutate(ctx, s.meta, workerKey(id), cas, gocb.RemoveSpec("g", nil))
-		if err == nil {
+		w = d.body.(*worker)
+		dies := w.damaged || w.G != nil && s.now(ctx) >= w.Expires
+		if dies {
 			w.G = nil
-			return w, nil
 		}
-		if !mismatch(err) && !errors.Is(err, gocb.ErrPathNotFound) {
-			return nil, err
-		}
-	}
+		return dies
+	})
+	return w, err
 }
 
 // combTime is for how long a rescue waits for the index.
@@ -305,8 +299,7 @@ func (s *Store) comb(ctx context.Context, worker string, w *worker) (held []*tas
 // heldBy returns the tasks that a worker holds under a token. If there is none, the token goes from the document,
 // and what it meant to lease and did not is lined up again: only the leases of the dead are known to be all.
 func (s *Store) heldBy(ctx context.Context, id string, w *worker, token string) ([]*task, error) {
-	meant := w.Leases[token]
-	docs, err := s.spread(ctx, meant, s.peek)
+	docs, err := s.spread(ctx, w.meant(token), s.peek)
 	if err != nil {
 		return nil, err
 	}

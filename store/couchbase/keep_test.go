@@ -50,7 +50,7 @@ func TestRoundsKeepTheOrderOfLinkedTasks(t *testing.T) {
 		}
 		docs[i], ids[i] = d, d.ID
 	}
-	rounds := roundsOf(ids, docs)
+	rounds := roundsOf(docs)
 	want := [][]int{{0, 3, 4, 5}, {1}, {2}}
 	for i := range want {
 		if len(rounds) != len(want) || !slices.Equal(rounds[i], want[i]) {

@@ -303,7 +303,7 @@ func (s *Store) move(ctx context.Context, l lane, from, to cursor) error {
 	if is == nil || err != nil || *is != from {
 		return err
 	}
-	_, err = s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: cas, RetryStrategy: failFast{}})
+	_, err = s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: cas, RetryStrategy: failFast})
 	return refusal(err)
 }
 

@@ -2,56 +2,25 @@ package couchbase
 
 import (
 	"context"
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/couchbase/gocb/v2"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/migrate"
 )
 
-// steps are the statements of each version of the schema. They may be run twice.
-var steps = []struct {
-	name       string
-	statements []string
-}{
-	{"scope, collections and indexes", []string{
-		"CREATE SCOPE `bucket`.`tusk` IF NOT EXISTS",
-		"CREATE COLLECTION `bucket`.`tusk`.`task` IF NOT EXISTS",
-		"CREATE COLLECTION `bucket`.`tusk`.`line` IF NOT EXISTS",
-		"CREATE COLLECTION `bucket`.`tusk`.`key` IF NOT EXISTS",
-		"CREATE COLLECTION `bucket`.`tusk`.`meta` IF NOT EXISTS",
-		"CREATE INDEX `tusk_due` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`due`)",
-		"CREATE INDEX `tusk_avl` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`q`, `p`, `avl`) WHERE `avl` IS VALUED",
-		"CREATE INDEX `tusk_live` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`q`, `st`, `avl`, `n`) WHERE `fin` IS NOT VALUED",
-		"CREATE INDEX `tusk_fin` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`st`, `fin`, `q`) WHERE `fin` IS VALUED",
-		"CREATE INDEX `tusk_todo` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`todo`)",
-		"CREATE INDEX `tusk_todo_key` IF NOT EXISTS ON `bucket`.`tusk`.`key`(`todo`)",
-		"CREATE INDEX `tusk_todo_meta` IF NOT EXISTS ON `bucket`.`tusk`.`meta`(`todo`)",
-		"CREATE INDEX `tusk_doom` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`doom`)",
-		"CREATE INDEX `tusk_run` IF NOT EXISTS ON `bucket`.`tusk`.`task`(DISTINCT ARRAY `r`.`w` FOR `r` IN `run` END)",
-		"CREATE INDEX `tusk_id` IF NOT EXISTS ON `bucket`.`tusk`.`task`(META().`id` DESC, `q`, `st`, `k`, `tn`, `fp`, `enq`)",
-		"CREATE INDEX `tusk_key` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`key`, META().`id` DESC)",
-		"CREATE INDEX `tusk_wf` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`wf`, META().`id` DESC)",
-		"CREATE INDEX `tusk_fp` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`fp`, `st`, `q`, `k`)",
-		"CREATE INDEX `tusk_turn` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`q`, `tn`, `pt`, `p`, `turn`)" +
-			" WHERE `turn` IS VALUED",
-		"CREATE INDEX `tusk_held` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`q`, `tn`, `pt`) WHERE `held` = TRUE",
-		"CREATE INDEX `tusk_meta` IF NOT EXISTS ON `bucket`.`tusk`.`meta`(META().`id`)",
-	}},
-	{"who needs a restored task", []string{
-		"CREATE INDEX `tusk_needs` IF NOT EXISTS ON `bucket`.`tusk`.`task`(DISTINCT ARRAY `n`.`t` FOR `n` IN `needs` END)" +
-			" WHERE `st` = \"p\"",
-	}},
-	{"sheets", []string{
-		"CREATE INDEX `tusk_count` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`q`, `st`, `avl`, `n`, `lent`)" +
-			" WHERE `fin` IS NOT VALUED",
-	}},
-}
+// The statements of each version of the schema, one a line. They may be run twice.
+//
+//go:embed migrations/*.sql
+var migrations embed.FS
 
 // schema is the document that says which steps were taken, and when.
 const schema = "schema"
@@ -69,7 +38,7 @@ func (s *Store) Migrate(ctx context.Context, version int64) ([]store.Migration, 
 		if !m.AppliedAt.IsZero() || version >= 0 && m.Version > version {
 			continue
 		}
-		for _, statement := range steps[i].statements {
+		for statement := range strings.SplitSeq(strings.TrimSuffix(m.SQL, ";\n"), ";\n") {
 			if err := s.define(ctx, statement); err != nil {
 				return taken, fmt.Errorf("migrate: %s: %w", statement, err)
 			}
@@ -93,9 +62,10 @@ func (s *Store) define(ctx context.Context, statement string) error {
 	limit, cancel := context.WithTimeout(ctx, s.learnWithin)
 	defer cancel()
 	for {
-		err := s.run(ctx, statement)
+		_, err := ask[struct{}](s, statement, gocb.QueryOptions{Context: ctx, Adhoc: true, Timeout: s.queryTimeout})
 		var of *gocb.QueryError
-		if !errors.As(err, &of) || !hasCode(of, noKeyspace, noScope) && !slices.ContainsFunc(of.Errors, retriable) {
+		if !errors.As(err, &of) || !hasCode(of, noKeyspace, noScope) &&
+			!slices.ContainsFunc(of.Errors, func(e gocb.QueryErrorDesc) bool { return e.Retry }) { // it may be repeated
 			return err
 		}
 		select {
@@ -106,20 +76,6 @@ func (s *Store) define(ctx context.Context, statement string) error {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-}
-
-// retriable reports whether the query service says that a statement may be repeated.
-func retriable(e gocb.QueryErrorDesc) bool { return e.Retry }
-
-func (s *Store) run(ctx context.Context, statement string) error {
-	found, err := s.cluster.Query(s.placed(statement), &gocb.QueryOptions{Context: ctx, Adhoc: true,
-		Timeout: s.queryTimeout})
-	if err != nil {
-		return err
-	}
-	for found.Next() {
-	}
-	return found.Err()
 }
 
 // applied notes that a step was taken. The collection may be so new that its node does not know of it yet.
@@ -153,10 +109,10 @@ func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 			return nil, fmt.Errorf("migrations: %w: %w", store.ErrUnavailable, err)
 		}
 	}
-	all := make([]store.Migration, len(steps))
-	for i, step := range steps {
-		all[i] = store.Migration{Version: int64(i + 1), Name: step.name, AppliedAt: instant(taken[fmt.Sprint(i+1)]),
-			SQL: s.placed(strings.Join(step.statements, ";\n") + ";\n")}
+	all, err := migrate.Read(migrations)
+	for i := range all {
+		m := &all[i]
+		m.AppliedAt, m.SQL = instant(taken[strconv.FormatInt(m.Version, 10)]), s.placed(m.SQL)
 	}
-	return all, nil
+	return all, err
 }

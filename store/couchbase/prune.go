@@ -168,34 +168,18 @@ func (s *Store) pruneStats(ctx context.Context, keep time.Duration) error {
 
 // pruneWorkers forgets dead workers that hold no lease.
 func (s *Store) pruneWorkers(ctx context.Context) error {
-	ids, err := s.listed(ctx, s.meta, workerList)
-	if err != nil {
-		return err
-	}
-	for _, id := range ids {
-		w, cas, err := s.readWorker(ctx, id)
-		if err != nil {
-			if err = s.passing(err); err != nil {
-				return err
-			}
-			continue
-		}
+	return s.eachWorker(ctx, func(id string, d *doc, w *worker) error {
 		if w != nil && (w.G != nil || len(w.Leases) > 0 || s.now(ctx)-w.Beat < forgetAfter.Microseconds()) {
-			continue
+			return nil
 		}
 		if w != nil {
-			_, err := s.meta.Remove(workerKey(id), &gocb.RemoveOptions{Context: ctx, Cas: cas})
-			if err != nil && !errors.Is(err, gocb.ErrDocumentNotFound) {
+			if gone, err := s.remove(ctx, d); !gone || err != nil {
 				return err
 			}
 		}
-		err = s.delist(ctx, workerList, id, func() (bool, error) {
-			is, _, err := s.readWorker(ctx, id)
+		return s.delist(ctx, workerList, id, func() (bool, error) {
+			is, err := s.read(ctx, workerRef(id))
 			return is != nil, err // it has only just been made
 		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	})
 }

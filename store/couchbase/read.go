@@ -156,32 +156,25 @@ func (s *Store) Count(ctx context.Context) (_ []store.Count, err error) {
 // Workers implements store.Reader.
 func (s *Store) Workers(ctx context.Context) (_ []store.Worker, err error) {
 	defer says(&err, "workers")
-	ids, err := s.listed(ctx, s.meta, workerList)
-	if err != nil {
-		return nil, err
-	}
 	var living []store.Worker
-	for _, id := range ids {
-		w, _, err := s.readWorker(ctx, id)
-		if err = s.passing(err); err != nil {
-			return nil, err
-		}
+	err = s.eachWorker(ctx, func(id string, _ *doc, w *worker) error {
 		if w == nil || w.G == nil {
-			continue
+			return nil
 		}
 		one := w.Info
 		one.StartedAt, one.BeatAt, one.ExpiresAt = instant(w.Started), instant(w.Beat), instant(w.Expires)
 		for token := range w.Leases {
 			held, err := s.heldBy(ctx, id, w, token)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			one.Running += len(held)
 		}
 		living = append(living, one)
-	}
+		return nil
+	})
 	slices.SortFunc(living, func(a, b store.Worker) int {
 		return cmp.Or(a.StartedAt.Compare(b.StartedAt), slices.Compare(a.ID[:], b.ID[:]))
 	})
-	return living, nil
+	return living, err
 }

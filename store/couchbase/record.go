@@ -88,7 +88,9 @@ func (s *Store) putWith(ctx context.Context, p *store.PutRecord) (version int64,
 }
 
 // put writes a record and what verbs decide, which is done with it or not at all.
-func (s *Store) put(ctx context.Context, given *store.Record, verbs func(b *rules.Batch) error) (int64, error) {
+func (s *Store) put(
+	ctx context.Context, given *store.Record, verbs func(b *rules.Batch) error,
+) (version int64, err error) {
 	r := recordRef(given.Kind, given.Name)
 	create := given.Version == 0 && given.Body != nil
 	if create { // before it is there, so that it is never there unlisted
@@ -96,22 +98,19 @@ func (s *Store) put(ctx context.Context, given *store.Record, verbs func(b *rule
 			return 0, err
 		}
 	}
-	for try := 0; ; try++ {
-		if err := pause(ctx, try); err != nil {
-			return 0, err
-		}
-		d, err := s.load(ctx, r)
+	w := &work{}
+	err = s.do(ctx, w, func(b *rules.Batch) error {
+		d, err := w.load(r)
 		if err != nil {
-			return 0, err
+			return err
 		}
 		if d == nil {
-			d = blank(r)
+			d = w.add(blank(r))
 		}
-		to := d.body.(*record)
+		to, now := d.body.(*record), s.now(ctx)
 		if to.version() != given.Version {
-			return 0, store.ErrConflict
+			return store.ErrConflict
 		}
-		now := s.now(ctx)
 		to.Kind, to.Name, to.Body, to.Updated = given.Kind, given.Name, bytes.Clone(given.Body), now
 		if to.Version++; to.Version == 1 {
 			to.Version = now // beyond those of one that was forgotten
@@ -119,24 +118,16 @@ func (s *Store) put(ctx context.Context, given *store.Record, verbs func(b *rule
 		if given.Body != nil && to.Body == nil {
 			to.Body = []byte{}
 		}
-		w := &work{root: d}
-		err = s.do(ctx, w, func(b *rules.Batch) error {
-			w.docs[r] = d
-			w.order = append(w.order, d)
-			d.dirty = true
-			return verbs(b)
-		})
-		if err == errConflict {
-			continue
-		}
-		if err == nil && create { // again, if somebody who forgets its predecessor has just taken it out
-			err = s.enlist(ctx, s.meta, recordList(given.Kind), r.ID)
-		}
-		if err == nil {
-			err = s.finishUp(ctx, w)
-		}
-		return to.version(), err
+		w.root, d.dirty, version = d, true, to.version()
+		return verbs(b)
+	})
+	if err == nil && create { // again, if somebody who forgets its predecessor has just taken it out
+		err = s.enlist(ctx, s.meta, recordList(given.Kind), r.ID)
 	}
+	if err == nil {
+		err = s.finishUp(ctx, w)
+	}
+	return version, err
 }
 
 // forget removes what is left of a deleted record.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -77,10 +78,7 @@ func (s *Store) remake(ctx context.Context, name rules.KeyName) (*doc, error) {
 // they have left undone is left to others.
 func (s *Store) redoBefore(ctx context.Context, before int64) error {
 	for statement, c := range map[string]string{queryTodoKeys: inKey, queryTodoMeta: inMeta} {
-		ids, err := query[string](ctx, s, statement, args{"before": before, "n": sweepMost}, requestPlus)
-		if err == nil && len(ids) == sweepMost {
-			err = fmt.Errorf("too many calls have been left undone: %w", store.ErrUnavailable)
-		}
+		ids, err := query[string](ctx, s, statement, args{"before": before, "n": math.MaxInt32}, requestPlus)
 		if err != nil {
 			return err
 		}
@@ -100,19 +98,13 @@ func (s *Store) redoBefore(ctx context.Context, before int64) error {
 
 // findTasks puts into the document of a key what is known of its tasks. It says what cannot be known, if anything.
 func (s *Store) findTasks(ctx context.Context, name rules.KeyName, was, is *key) (doubt string, err error) {
-	ids := []string{was.Holder, was.Awaiting}
-	for before, more := "~", true; more; { // "~" is after all ids
-		text, a := queryList(&store.Filter{Key: name.Key})
-		a["before"], a["n"] = before, store.MaxPage
-		found, err := query[string](ctx, s, text, a, requestPlus)
-		if err != nil {
-			return "", err
-		}
-		if more = len(found) == store.MaxPage; more {
-			before = found[len(found)-1]
-		}
-		ids = append(ids, found...)
+	text, a := queryList(&store.Filter{Key: name.Key})
+	a["before"], a["n"] = "~", math.MaxInt32 // "~" is after all ids
+	ids, err := query[string](ctx, s, text, a, requestPlus)
+	if err != nil {
+		return "", err
 	}
+	ids = append(ids, was.Holder, was.Awaiting)
 	slices.Sort(ids)
 	ids = slices.DeleteFunc(slices.Compact(ids), func(id string) bool { return idOf(id).IsZero() })
 	docs, err := readEach(ctx, inTask, ids, s.peek) // to load them might need the key

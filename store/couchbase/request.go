@@ -3,6 +3,7 @@ package couchbase
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"strconv"
 	"time"
@@ -83,46 +84,39 @@ func (s *Store) again(ctx context.Context, do func() error) error {
 		if !unknown(err) || missing(err) || time.Since(begun) > answerWithin {
 			return err
 		}
-		s.doubts.Add(1)
 		if late := pause(ctx, try); late != nil {
 			return err
 		}
 	}
 }
 
-// patient has the client repeat requests as it does by default, except those whose connection ended. The engine
-// repeats these itself, because the client routes them again while the first attempt may still be being sent.
-type patient struct{}
+// retries say for which reasons the client, which repeats requests by default, is not to repeat one, and after how many
+// attempts.
+type retries map[gocb.RetryReason]uint32
+
+var (
+	// The engine itself repeats requests whose connection ended, because the client routes them again while the first
+	// attempt may still be being sent.
+	patient = retries{gocb.SocketNotAvailableRetryReason: 0, gocb.SocketCloseInFlightRetryReason: 0}
+	// failFast has a request for a locked document fail at once, instead of blocking until it times out.
+	failFast = patient.but(gocb.KVLockedRetryReason, 0)
+	// briefly has an unlock try again for a few milliseconds where it is to. Servers before 7.6 say so too of a document
+	// whose lock has ended already. A lock that is left ends by itself.
+	briefly = patient.but(gocb.KVTemporaryFailureRetryReason, 3)
+)
+
+func (r retries) but(reason gocb.RetryReason, most uint32) retries {
+	r = maps.Clone(r)
+	r[reason] = most
+	return r
+}
 
 // RetryAfter implements gocb.RetryStrategy.
-func (patient) RetryAfter(request gocb.RetryRequest, reason gocb.RetryReason) gocb.RetryAction {
-	if reason == gocb.SocketNotAvailableRetryReason || reason == gocb.SocketCloseInFlightRetryReason {
+func (r retries) RetryAfter(request gocb.RetryRequest, reason gocb.RetryReason) gocb.RetryAction {
+	if most, is := r[reason]; is && request.RetryAttempts() >= most {
 		return &gocb.NoRetryRetryAction{}
 	}
 	return gocb.NewBestEffortRetryStrategy(nil).RetryAfter(request, reason)
-}
-
-// failFast has a request for a locked document fail at once, instead of blocking until it times out.
-type failFast struct{}
-
-// RetryAfter implements gocb.RetryStrategy.
-func (failFast) RetryAfter(request gocb.RetryRequest, reason gocb.RetryReason) gocb.RetryAction {
-	if reason == gocb.KVLockedRetryReason {
-		return &gocb.NoRetryRetryAction{}
-	}
-	return patient{}.RetryAfter(request, reason)
-}
-
-// briefly has an unlock try again for a few milliseconds where it is to. Servers before 7.6 say so too of a document
-// whose lock has ended already. A lock that is left ends by itself.
-type briefly struct{}
-
-// RetryAfter implements gocb.RetryStrategy.
-func (briefly) RetryAfter(request gocb.RetryRequest, reason gocb.RetryReason) gocb.RetryAction {
-	if reason == gocb.KVTemporaryFailureRetryReason && request.RetryAttempts() >= 3 {
-		return &gocb.NoRetryRetryAction{}
-	}
-	return patient{}.RetryAfter(request, reason)
 }
 
 // pause waits a moment, at random and longer with each try.

@@ -23,9 +23,14 @@ type sums struct {
 	closed  bool
 	writing sync.Mutex // held while they are written; before mu
 	mu      sync.Mutex
-	minutes map[int64]map[slice]*store.Stat
-	names   map[int64]string // the end of the key of a minute's document: one that was forgotten gets another
-	changed map[int64]bool
+	minutes map[int64]*minute
+}
+
+// minute is what has ended in one.
+type minute struct {
+	key     string // of its document: one that was forgotten gets another
+	of      map[slice]*store.Stat
+	changed bool
 }
 
 // sumsEvery is how often statistics are written.
@@ -78,8 +83,8 @@ type group struct {
 
 const statPrefix, errorPrefix = "s|", "e|"
 
-func statKey(minute int64, handle string) string {
-	return fmt.Sprintf("%s%012d|%s", statPrefix, minute, handle)
+func statKey(minute int64, name string) string {
+	return fmt.Sprintf("%s%012d|%s", statPrefix, minute, name)
 }
 
 // account adds ended attempts to the statistics and to the groups of errors.
@@ -89,18 +94,17 @@ func (s *Store) account(ctx context.Context, ends []*rules.End) error {
 	}
 	s.sums.mu.Lock()
 	for _, e := range ends {
-		minute := e.Attempt.EndedAt.Unix() / 60
-		if s.sums.minutes[minute] == nil {
-			s.sums.minutes[minute], s.sums.names[minute] = map[slice]*store.Stat{}, s.handle+"."+nonce()
+		at, of := e.Attempt.EndedAt.Unix()/60, slice{e.Task.Queue, e.Task.Kind}
+		m := s.sums.minutes[at]
+		if m == nil {
+			m = &minute{key: statKey(at, nonce()), of: map[slice]*store.Stat{}}
+			s.sums.minutes[at] = m
 		}
-		of := slice{e.Task.Queue, e.Task.Kind}
-		stat := s.sums.minutes[minute][of]
-		if stat == nil {
-			stat = &store.Stat{}
-			s.sums.minutes[minute][of] = stat
+		if m.of[of] == nil {
+			m.of[of] = &store.Stat{}
 		}
-		rules.Count(stat, e.Outcome, e.Attempt.Outcome, e.Waited)
-		s.sums.changed[minute] = true
+		rules.Count(m.of[of], e.Outcome, e.Attempt.Outcome, e.Waited)
+		m.changed = true
 	}
 	s.later()
 	s.sums.mu.Unlock()
@@ -119,31 +123,32 @@ func (s *Store) writeSums(ctx context.Context) error {
 	s.sums.writing.Lock()
 	defer s.sums.writing.Unlock()
 	s.sums.mu.Lock()
-	texts, names := map[int64][]sumDoc{}, map[int64]string{}
-	for minute := range s.sums.changed {
-		names[minute] = s.sums.names[minute]
-		for of, stat := range s.sums.minutes[minute] {
-			texts[minute] = append(texts[minute], sumDoc{of.queue, of.kind, stat.Completed, stat.Failed, stat.Discarded,
-				stat.Cancelled,
-				stat.Waited.Encode(), stat.Ran.Encode()})
+	texts := map[*minute][]sumDoc{}
+	for _, m := range s.sums.minutes {
+		if !m.changed {
+			continue
+		}
+		m.changed = false
+		for of, stat := range m.of {
+			texts[m] = append(texts[m], sumDoc{of.queue, of.kind, stat.Completed, stat.Failed, stat.Discarded,
+				stat.Cancelled, stat.Waited.Encode(), stat.Ran.Encode()})
 		}
 	}
-	clear(s.sums.changed)
 	if s.sums.timer != nil {
 		s.sums.timer.Stop()
 		s.sums.timer = nil
 	}
 	s.sums.mu.Unlock()
-	for minute, lines := range texts {
+	for m, lines := range texts {
 		err := s.again(ctx, func() error {
-			done, err := s.meta.Upsert(statKey(minute, names[minute]), lines, &gocb.UpsertOptions{Context: ctx})
+			done, err := s.meta.Upsert(m.key, lines, &gocb.UpsertOptions{Context: ctx})
 			s.wrote(done)
 			return err
 		})
 		if err != nil {
 			s.sums.mu.Lock()
-			for minute := range texts {
-				s.sums.changed[minute] = true
+			for m := range texts {
+				m.changed = true
 			}
 			s.later()
 			s.sums.mu.Unlock()
@@ -159,16 +164,10 @@ func (s *sums) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	latest := int64(0)
-	for minute := range s.minutes {
-		latest = max(latest, minute)
+	for at := range s.minutes {
+		latest = max(latest, at)
 	}
-	maps.DeleteFunc(s.minutes, func(minute int64, _ map[slice]*store.Stat) bool {
-		gone := minute < latest-keptMinutes && !s.changed[minute]
-		if gone {
-			delete(s.names, minute)
-		}
-		return gone
-	})
+	maps.DeleteFunc(s.minutes, func(at int64, m *minute) bool { return at < latest-keptMinutes && !m.changed })
 }
 
 // blame counts a failed attempt in its group of errors.

@@ -34,8 +34,28 @@ func (s *Store) tell(ctx context.Context, told []*doc) error {
 			ended[kid][idOf(d.ID)] = states[d.header().Tell]
 		}
 	}
+	err = s.hear(ctx, kids, func(kid string, parent store.ID) (store.State, bool, error) {
+		state, is := ended[kid][parent]
+		return state, is, nil
+	})
+	if err != nil {
+		return err
+	}
+	return each(len(told), func(i int) error { // one that was deleted goes now
+		d := told[i]
+		d.header().Tell = ""
+		d.rest()
+		_, err := s.putBack(ctx, d)
+		return err
+	})
+}
+
+// hear tells tasks which of those that they need have ended, or are not there, and lines up those that may run now.
+func (s *Store) hear(
+	ctx context.Context, kids []string, ends func(kid string, parent store.ID) (store.State, bool, error),
+) error {
 	freed := make([][]*task, len(kids))
-	err = each(len(kids), func(i int) error {
+	err := each(len(kids), func(i int) error {
 		kid := ref{inTask, kids[i]}
 		d, err := s.read(ctx, kid)
 		// One that has ended or gone is not told. Tasks may need each other: to load one that has ended and has not told
@@ -47,60 +67,41 @@ func (s *Store) tell(ctx context.Context, told []*doc) error {
 		if h := d.header(); h.Pin == nil && !h.open() {
 			w.have = map[ref]*doc{kid: d}
 		}
-		freed[i], err = s.hear(ctx, w, kid, func(parent store.ID) (store.State, bool, error) {
-			state, is := ended[kids[i]][parent]
-			return state, is, nil
-		})
+		err = s.do(ctx, w, func(*rules.Batch) error { return w.tell(kid, ends) })
+		freed[i] = w.ready
 		return err
 	})
 	if err == nil {
 		err = s.queueUp(ctx, slices.Concat(freed...)...)
 	}
-	if err != nil {
+	return err
+}
+
+func (w *work) tell(kid ref, ends func(kid string, parent store.ID) (store.State, bool, error)) error {
+	w.edges = nil
+	d, err := w.load(kid)
+	if d == nil || err != nil {
 		return err
 	}
-	return each(len(told), func(i int) error { return s.wasTold(ctx, told[i]) })
-}
-
-// hear tells a task which of those that it needs have ended, or are not there, and returns it if it may run now.
-func (s *Store) hear(
-	ctx context.Context, w *work, r ref, ends func(parent store.ID) (store.State, bool, error),
-) ([]*task, error) {
-	err := s.do(ctx, w, func(b *rules.Batch) error {
-		w.edges = nil
-		d, err := w.load(r)
-		if d == nil || err != nil {
+	var how []store.State
+	for _, n := range d.task().openNeeds() {
+		if !n.Open {
+			continue
+		}
+		state, ended, err := ends(kid.ID, n.Task)
+		if err != nil {
 			return err
 		}
-		var how []store.State
-		for _, n := range d.task().openNeeds() {
-			if !n.Open {
-				continue
-			}
-			state, ended, err := ends(n.Task)
-			if err != nil {
-				return err
-			}
-			if ended {
-				w.edges, how = append(w.edges, rules.Edge{Child: idOf(d.ID), Need: n.Need}), append(how, state)
-			}
+		if ended {
+			w.edges, how = append(w.edges, rules.Edge{Child: idOf(kid.ID), Need: n.Need}), append(how, state)
 		}
-		for i, e := range w.edges {
-			if err := b.Tell(e.Task, how[i]); err != nil {
-				return err
-			}
+	}
+	for i, e := range w.edges {
+		if err := w.batch.Tell(e.Task, how[i]); err != nil {
+			return err
 		}
-		return nil
-	})
-	return w.ready, err
-}
-
-// wasTold takes note that the children of a task were told. One that was deleted goes now.
-func (s *Store) wasTold(ctx context.Context, d *doc) error {
-	d.header().Tell = ""
-	d.rest()
-	_, err := s.putBack(ctx, d)
-	return err
+	}
+	return nil
 }
 
 // finishUp does what follows once the documents of some works are written: tasks that may run are lined up in order,

@@ -3,6 +3,7 @@ package couchbase
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/tuskqueue/tusk/store"
@@ -64,12 +65,7 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (_ []s
 	for _, w := range waiting {
 		delete(held, w.turn)
 	}
-	var others []turn
-	for of := range held {
-		others = append(others, of)
-	}
-	slices.SortFunc(others, turn.compare)
-	for _, of := range others {
+	for _, of := range slices.SortedFunc(maps.Keys(held), turn.compare) {
 		answer = append(answer, store.Turns{Queue: of.Queue, Tenant: of.Tenant, Partition: of.Partition, Held: held[of]})
 	}
 	return answer, err

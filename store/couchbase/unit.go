@@ -107,7 +107,6 @@ func (s *Store) release(ctx context.Context, d *doc) (bool, error) {
 
 // complete does what was decided and left undone by somebody else.
 func (s *Store) complete(ctx context.Context, root *doc) error {
-	s.completed.Add(1)
 	var docs []*doc
 	if root.header().Unit != nil {
 		var err error
@@ -195,7 +194,7 @@ func (s *Store) rewrite(ctx context.Context, root, to *doc) (bool, error) {
 
 // makeAll stores the new documents of a unit, those that need others first.
 func (s *Store) makeAll(ctx context.Context, made []*doc) error {
-	return inLevels(ctx, levels(made), s.make)
+	return childrenFirst(ctx, made, roundsOf(made), s.make)
 }
 
 // make stores a new document of a unit. One that somebody else has made is written, unless that has happened already: so

@@ -19,11 +19,11 @@ type work struct {
 	s    *Store
 	ctx  context.Context
 	have map[ref]*doc // at hand, for the first try
-	root *doc         // whose write decides; nil: one is chosen
-	torn bool         // what was read does not fit together
 	full map[ref]bool // blocks that have the sheet of another call
 
 	// Of one try:
+	root  *doc // whose write decides; nil: one is chosen
+	torn  bool // what was read does not fit together
 	batch *rules.Batch
 	docs  map[ref]*doc
 	order []*doc
@@ -39,7 +39,6 @@ type work struct {
 // do runs verbs over what is stored, as often as it takes until nobody else has changed it meanwhile.
 func (s *Store) do(ctx context.Context, w *work, verbs func(b *rules.Batch) error) error {
 	w.s, w.ctx = s, ctx
-	root := w.root
 	for try := 0; ; try++ {
 		if err := pause(ctx, try); err != nil {
 			return err
@@ -57,9 +56,6 @@ func (s *Store) do(ctx context.Context, w *work, verbs func(b *rules.Batch) erro
 				s.bell.Ring(name)
 			}
 			return err
-		}
-		if root != nil {
-			return errConflict // the caller judges by it
 		}
 		w.have = nil
 		s.conflicts.Add(1)

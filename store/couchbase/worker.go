@@ -1,6 +1,7 @@
 package couchbase
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -15,6 +16,7 @@ import (
 // worker is the document of a worker. It lives while g is there: whatever a living worker alone may do is written
 // together with a replacement of g, which fails once that has gone.
 type worker struct {
+	head
 	G       *int                `json:"g,omitempty"`
 	Info    store.Worker        `json:"i"`
 	Started int64               `json:"s0"`
@@ -27,134 +29,122 @@ type worker struct {
 	Names   []string            `json:"names,omitempty"`
 	Leases  map[string][]string `json:"l"` // by token, the tasks that it meant to lease: written before they are
 	Stops   map[string]string   `json:"s"` // tokens by the tasks that it shall stop
+
+	damaged bool
 }
 
 // workerList is the directory of workers.
 const workerList = "workers"
 
 func workerKey(id string) string    { return "w|" + id }
+func workerRef(id string) ref       { return ref{inMeta, workerKey(id)} }
 func leasePath(token string) string { return "l.`" + token + "`" }
 func stopPath(id string) string     { return "s.`" + id + "`" }
 
-// readWorker returns a worker's document; nil: there is none.
-func (s *Store) readWorker(ctx context.Context, id string) (*worker, gocb.Cas, error) {
-	w, cas, err := fetch[worker](ctx, s, s.meta, workerKey(id))
-	if w == nil || err != nil {
-		return nil, cas, err
-	}
-	for token, ids := range w.Leases { // an intent whose answer was lost is there twice
-		slices.Sort(ids)
-		w.Leases[token] = slices.Compact(ids)
-	}
-	return w, cas, nil
+func newWorker() *worker {
+	return &worker{Leases: map[string][]string{}, Stops: map[string]string{}}
 }
 
-// standing is how a worker stands, and its last beat.
-func (w *worker) standing() (is rules.Standing, last int64) {
-	switch {
-	case w == nil:
-		return rules.Unheard, 0
-	case w.G != nil:
-		return rules.Living, w.Seq
-	case w.Left:
-		return rules.SignedOff, w.Seq
+// readWorker returns a worker's document, and what is in it; nil: there is none.
+func (s *Store) readWorker(ctx context.Context, id string) (*doc, *worker, error) {
+	d, err := s.read(ctx, workerRef(id))
+	if d == nil || err != nil {
+		return nil, nil, err
 	}
-	return rules.Dead, w.Seq
+	return d, d.body.(*worker), nil
 }
 
-// Extend implements store.Leaser.
-func (s *Store) Extend(ctx context.Context, given store.Beat) (_ []store.Stop, err error) {
-	defer says(&err, "extend")
-	b := &given
-	id := b.Worker.ID.String()
-	for try := 0; ; try++ {
-		if err := pause(ctx, try); err != nil {
-			return nil, err
+// eachWorker does something for each worker that is listed, as it is; nil: it has no document.
+func (s *Store) eachWorker(ctx context.Context, do func(id string, d *doc, w *worker) error) error {
+	ids, err := s.listed(ctx, s.meta, workerList)
+	for _, id := range ids {
+		d, w, err := s.readWorker(ctx, id)
+		if err == nil {
+			err = do(id, d, w)
 		}
-		w, cas, err := s.readWorker(ctx, id)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		is, last := w.standing()
-		if counts, err := rules.Beat(b, is, last); err != nil || !counts {
-			return nil, err
+	}
+	return err
+}
+
+// meant returns the tasks that a worker meant to lease under a token. An intent whose answer was lost is there twice.
+func (w *worker) meant(token string) []string {
+	ids := slices.Clone(w.Leases[token])
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// standing is how the worker of a document stands.
+func (d *doc) standing() rules.Standing {
+	switch w := d.body.(*worker); {
+	case d.cas == 0:
+		return rules.Unheard
+	case w.G != nil:
+		return rules.Living
+	case w.Left:
+		return rules.SignedOff
+	}
+	return rules.Dead
+}
+
+// Extend implements store.Leaser. A new worker is entered in the directory before its document is there and after that:
+// whoever forgets workers may have found none yet. Both are as durable as tasks are: the leases of a worker that nobody
+// knows of would not be rescued before the sweep finds them.
+func (s *Store) Extend(ctx context.Context, b store.Beat) (_ []store.Stop, err error) {
+	defer says(&err, "extend")
+	id := b.Worker.ID.String()
+	var w *worker
+	var known, counts bool
+	var refused error
+	err = s.alter(ctx, workerRef(id), func(d *doc) bool {
+		w, known = d.body.(*worker), d.cas != 0
+		if counts, refused = rules.Beat(&b, d.standing(), w.Seq); refused != nil || !counts {
+			return false
 		}
-		switch {
-		case w == nil:
-			err = s.register(ctx, b)
-		case b.TTL <= 0:
+		if b.TTL <= 0 {
 			for i := range b.Notes {
-				if err := s.note(ctx, &b.Notes[i]); err != nil {
-					return nil, err
+				if refused = s.note(ctx, &b.Notes[i]); refused != nil {
+					return false
 				}
 			}
-			err = s.mutate(ctx, s.meta, workerKey(id), cas, gocb.RemoveSpec("g", nil), gocb.UpsertSpec("left", true, nil))
-		default:
-			if w.Beat == w.Started { // the answer to its registration may have been lost
-				if err := s.enlist(ctx, s.meta, workerList, id); err != nil {
-					return nil, err
-				}
-			}
-			err = s.beat(ctx, w, cas, b)
+			w.G, w.Left = nil, true
+			return true
 		}
-		if mismatch(err) || errors.Is(err, gocb.ErrPathNotFound) {
-			if try == 0 || b.Seq == 0 {
-				continue
-			}
-			if w, _, err := s.readWorker(ctx, id); err == nil && w != nil && w.Seq == b.Seq && w.G != nil {
-				return s.answerBeat(ctx, w, b) // by an earlier try, whose answer was lost
-			}
-			continue
+		if w.Beat == w.Started { // the answer to its registration may have been lost
+			refused = s.enlist(ctx, s.meta, workerList, id)
 		}
-		if err != nil || b.TTL <= 0 {
+		w.extend(&b, s.now(ctx))
+		return refused == nil
+	})
+	if err = cmp.Or(err, refused); err != nil || !counts || b.TTL <= 0 {
+		return nil, err
+	}
+	if !known {
+		if err := s.enlist(ctx, s.meta, workerList, id); err != nil {
 			return nil, err
 		}
-		return s.answerBeat(ctx, w, b)
 	}
+	return s.answerBeat(ctx, w, &b)
 }
 
-// register makes the document of a new worker, after its entry in the directory, and enters it again: whoever forgets
-// workers may have found none yet. Both are as durable as tasks are: the leases of a worker that nobody knows of would
-// not be rescued before the sweep finds them.
-func (s *Store) register(ctx context.Context, b *store.Beat) error {
-	id, now, g := b.Worker.ID.String(), s.now(ctx), 1
-	if err := s.enlist(ctx, s.meta, workerList, id); err != nil {
-		return err
-	}
-	w := worker{G: &g, Info: b.Worker, Started: now, Beat: now, Expires: now + b.TTL.Microseconds(), Seq: b.Seq,
-		Names: names(b), Leases: map[string][]string{}, Stops: map[string]string{}}
-	err := s.again(ctx, func() error {
-		_, err := s.meta.Insert(workerKey(id), w, &gocb.InsertOptions{Context: ctx, DurabilityLevel: s.durability})
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	return s.enlist(ctx, s.meta, workerList, id)
-}
-
-func names(b *store.Beat) []string {
-	held := make([]string, len(b.Holds))
-	for i, token := range b.Holds {
-		held[i] = token.String()
-	}
-	return held
-}
-
-// beat extends a worker's leases, and notes what it says it holds. It is not asked about what it claimed after the
+// extend extends a worker's leases, and notes what it says it holds. It is not asked about what it claimed after the
 // last beat of which it has seen the answer.
-func (s *Store) beat(ctx context.Context, w *worker, cas gocb.Cas, b *store.Beat) error {
-	now := s.now(ctx)
-	since := w.Since
+func (w *worker) extend(b *store.Beat, now int64) {
 	switch {
+	case w.G == nil: // it is new
+		g := 1
+		w.G, w.Started = &g, now
 	case b.Seq == 0:
-		since = 0
+		w.Since = 0
 	case b.Seen > 0 && b.Seen == w.Seq:
-		since = w.Beat
+		w.Since = w.Beat
 	}
-	return s.mutate(ctx, s.meta, workerKey(b.Worker.ID.String()), cas, replaceG, gocb.UpsertSpec("b", now, nil),
-		gocb.UpsertSpec("x", now+b.TTL.Microseconds(), nil), gocb.UpsertSpec("i", b.Worker, nil),
-		gocb.UpsertSpec("seq", b.Seq, nil), gocb.UpsertSpec("since", since, nil), gocb.UpsertSpec("names", names(b), nil))
+	w.Info, w.Seq, w.Beat, w.Expires, w.Names = b.Worker, b.Seq, now, now+b.TTL.Microseconds(), nil
+	for _, token := range b.Holds {
+		w.Names = append(w.Names, token.String())
+	}
 }
 
 // answerBeat stores the notes of a beat that counts, and returns what is to be stopped.
@@ -165,9 +155,6 @@ func (s *Store) answerBeat(ctx context.Context, w *worker, b *store.Beat) ([]sto
 		return nil
 	})
 	noted := rules.Noted(b.Notes, errs)
-	if w == nil {
-		return nil, noted
-	}
 	var stops []store.Stop
 	for id, token := range w.Stops {
 		d, err := s.load(ctx, ref{inTask, id})
@@ -232,24 +219,24 @@ func (s *Store) intend(ctx context.Context, id string, name gocb.MutateInSpec) e
 
 // meant returns the tasks that a worker meant to lease under a token.
 func (s *Store) meant(ctx context.Context, id, token string) ([]string, error) {
-	w, _, err := s.readWorker(ctx, id)
+	_, w, err := s.readWorker(ctx, id)
 	switch {
 	case err != nil:
 		return nil, err
 	case w == nil || w.G == nil:
 		return nil, store.ErrWorkerDead
 	}
-	return slices.Clone(w.Leases[token]), nil
+	return w.meant(token), nil
 }
 
 // lent is what this handle has claimed and not finished yet: a task's document is known then, and need not be read
 // again to end its attempt.
 type lent struct {
 	mu    sync.Mutex
-	docs  map[string]*doc           // by token and task
+	docs  map[lease]map[string]*doc // by lease and task
+	n     int                       // of these
 	in    map[ref]*doc              // the sheets that they lie in, as they were last read or written
-	open  map[string]map[string]int // by worker and token, how many are open
-	ended map[string][]string       // by worker, tokens under which none is
+	ended map[string][]string       // by worker, tokens under which none is open
 }
 
 // mostLent bounds what a handle keeps of tasks that it claimed and never heard of again.
@@ -258,21 +245,20 @@ const mostLent = 20_000
 func (l *lent) put(d *doc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.docs == nil || len(l.docs) > mostLent {
+	if l.docs == nil || l.n > mostLent {
 		l.reset()
 	}
 	l.layDown(d.sheet)
-	run := d.task().Run[0]
-	l.docs[run.Token+d.ID] = d
-	if l.open[run.Worker] == nil {
-		l.open[run.Worker] = map[string]int{}
+	by := d.task().Run[0]
+	if l.docs[by] == nil {
+		l.docs[by] = map[string]*doc{}
 	}
-	l.open[run.Worker][run.Token]++
+	l.docs[by][d.ID] = d
+	l.n++
 }
 
 func (l *lent) reset() {
-	l.docs, l.in = map[string]*doc{}, map[ref]*doc{}
-	l.open, l.ended = map[string]map[string]int{}, map[string][]string{}
+	l.docs, l.n, l.in, l.ended = map[lease]map[string]*doc{}, 0, map[ref]*doc{}, map[string][]string{}
 }
 
 // lay remembers a sheet as it was read or written, if it is the latest of it, and forgets one of which nothing runs.
@@ -310,17 +296,16 @@ func (l *lent) sheet(r ref) map[ref]*doc {
 func (l *lent) take(task *store.Task) *doc {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	token, worker := task.Lease.String(), task.Worker.String()
-	d := l.docs[token+task.ID.String()]
+	by := lease{task.Worker.String(), task.Lease.String()}
+	d := l.docs[by][task.ID.String()]
 	if d == nil {
 		return nil
 	}
-	delete(l.docs, token+task.ID.String())
-	if n := l.open[worker]; n != nil {
-		if n[token]--; n[token] == 0 {
-			delete(n, token)
-			l.ended[worker] = append(l.ended[worker], token)
-		}
+	l.n--
+	delete(l.docs[by], d.ID)
+	if len(l.docs[by]) == 0 {
+		delete(l.docs, by)
+		l.ended[by.Worker] = append(l.ended[by.Worker], by.Token)
 	}
 	return d
 }

@@ -106,6 +106,5 @@ func (s *durations) addTo(d *store.Durations) {
 			d.Count += b[1]
 		}
 	}
-	d.Sum += s.Sum
-	d.Max = max(d.Max, s.Max)
+	d.Merge(&store.Durations{Sum: s.Sum, Max: s.Max})
 }

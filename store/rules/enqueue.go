@@ -144,11 +144,13 @@ func (b *Batch) await(k *Key, n *store.NewTask) error {
 	return nil
 }
 
-// replace gives a task that is not running new values. It keeps its place in its lane when
-// it can.
+// replace gives a task that is not running new values. It keeps its place in its lane, or in
+// line for its turn, when it can; one that could run gives its turn back when it is put off.
 func (b *Batch) replace(r *Row, n *store.NewTask) {
 	due := r.RunAt
-	stays := r.State == store.Available && r.Priority == n.Priority && !b.runAt(n.RunAt, n.Delay).After(b.Now)
+	later := b.runAt(n.RunAt, n.Delay).After(b.Now)
+	stays := (r.State == store.Available || r.InLine()) && r.Priority == n.Priority && !later
+	r.HasTurn = r.HasTurn && !(r.State == store.Available && later)
 	b.become(r, n)
 	b.changed(r, store.WasReplaced)
 	if stays {

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/tuskqueue/tusk/store"
@@ -94,7 +95,7 @@ func (w *work) claim(r store.ClaimRequest) ([]store.Task, error) {
 	}
 	var tasks []store.Task
 	for _, queue := range r.Queues {
-		lanes, err := w.ready(queue)
+		lanes, err := w.ready(queue, int64(r.Limit-len(tasks)))
 		if err != nil {
 			return nil, err
 		}
@@ -110,16 +111,23 @@ func (w *work) claim(r store.ClaimRequest) ([]store.Task, error) {
 	return tasks, nil
 }
 
-// ready returns the lanes of a queue that have tasks, the best first.
-func (w *work) ready(queue string) ([]*lane, error) {
+// ready returns the lanes of a queue that have tasks, the best first, as many as have so many.
+func (w *work) ready(queue string, tasks int64) ([]*lane, error) {
 	var lanes []*lane
 	err := w.all("claim.lanes", func(r row) error {
+		if tasks <= 0 {
+			return errEnough
+		}
 		l := w.hold(place{queue, int16(r.int(5))}, r)
 		if l.available > 0 {
 			lanes = append(lanes, l)
+			tasks -= l.available
 		}
 		return nil
 	}, queue)
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
 	return lanes, err
 }
 

@@ -10,6 +10,7 @@ import (
 
 // SQLite's primary result codes.
 const (
+	codeError    = 1 // such as of a table or column that there is not
 	codePerm     = 3
 	codeBusy     = 5
 	codeLocked   = 6

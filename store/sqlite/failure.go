@@ -69,7 +69,7 @@ func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorG
 		since = micros(f.Since)
 	}
 	var groups []store.ErrorGroup
-	err := s.read(ctx, func(ctx context.Context, c session) error {
+	err := s.readLong(ctx, func(ctx context.Context, c session) error {
 		return c.each(ctx, "error.list", func(r row) error {
 			groups = append(groups, store.ErrorGroup{
 				Fingerprint: r.text(0), Queue: r.text(1), Kind: r.text(2), Count: r.int(3), Waiting: r.int(4), Dead: r.int(5),

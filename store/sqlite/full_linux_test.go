@@ -12,12 +12,14 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-func TestAFullDiskIsToldAndTakesUpAgainWhenThereIsSpace(t *testing.T) {
+// onSmallDisk makes a store on a disk of 3 MiB.
+func onSmallDisk(t *testing.T) *Store {
+	t.Helper()
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=3m"); err != nil {
 		t.Skipf("NOT TESTED: a small disk takes the right to mount one: %v", err)
 	}
-	defer syscall.Unmount(dir, syscall.MNT_DETACH)
+	t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "tusk.db"))
 	if err != nil {
 		t.Fatal(err)
@@ -26,11 +28,16 @@ func TestAFullDiskIsToldAndTakesUpAgainWhenThereIsSpace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	t.Cleanup(func() { s.Close() })
 	if _, err := s.Migrate(t.Context(), -1); err != nil {
 		t.Fatal(err)
 	}
-	ballast := filepath.Join(dir, "ballast")
+	return s
+}
+
+func TestAFullDiskIsToldAndTakesUpAgainWhenThereIsSpace(t *testing.T) {
+	s := onSmallDisk(t)
+	ballast := filepath.Join(filepath.Dir(s.path), "ballast")
 	if err := os.WriteFile(ballast, make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +50,8 @@ func TestAFullDiskIsToldAndTakesUpAgainWhenThereIsSpace(t *testing.T) {
 		}
 		return err
 	}
-	for err = add(); err == nil; err = add() {
+	err := add()
+	for ; err == nil; err = add() {
 	}
 	if !errors.Is(err, store.ErrFull) || !errors.Is(err, store.ErrNotCommitted) {
 		t.Fatal(err)
@@ -62,6 +70,37 @@ func TestAFullDiskIsToldAndTakesUpAgainWhenThereIsSpace(t *testing.T) {
 	counts, err := s.Count(t.Context())
 	if err != nil || len(counts) != 1 || counts[0].Tasks != int64(stored) {
 		t.Errorf("stored %d, counted %+v, %v", stored, counts, err)
+	}
+}
+
+// TestAUsersTransactionThatAFullDiskEndedTakesNothingMore fills the disk within the transaction.
+func TestAUsersTransactionThatAFullDiskEndedTakesNothingMore(t *testing.T) {
+	s := onSmallDisk(t)
+	if _, err := s.db.Exec("create table mine (a)"); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := s.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	in, err := s.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; err == nil; i++ {
+		_, err = in.Enqueue(t.Context(), []store.NewTask{{ID: store.ID{1, byte(i)}, Kind: "k", Queue: "q",
+			Args: make([]byte, 100_000)}})
+	}
+	if !errors.Is(err, store.ErrFull) {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec("insert into mine values (0)"); !errors.Is(err, sql.ErrTxDone) {
+		t.Error("a statement after that:", err)
+	}
+	var mine int
+	if err := s.db.QueryRow("select count(*) from mine").Scan(&mine); err != nil || mine != 0 {
+		t.Errorf("%d rows were committed by themselves, %v", mine, err)
 	}
 }
 

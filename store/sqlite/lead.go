@@ -13,8 +13,8 @@ import (
 type lead struct {
 	from   string // the tables, and the index
 	where  string // the condition that the index answers
-	order  string // empty: so few that they need no order
-	values []any  // of the condition's parameters
+	order  string
+	values []any // of the condition's parameters
 }
 
 const byID = "order by t.id desc"
@@ -51,11 +51,14 @@ func (l *list) lead() ([]lead, error) {
 	return []lead{{"from tusk_task t indexed by tusk_task_id", "t.id >= ?", byID, []any{[]byte{}}}}, nil
 }
 
+// byIDs leads to tasks by their ids, newest first: of those that do not fit on the page no args are read.
 func byIDs(ids []store.ID) lead {
+	ids = slices.Clone(ids)
+	slices.SortFunc(ids, func(a, b store.ID) int { return slices.Compare(b[:], a[:]) })
 	return lead{
 		"from json_each(coalesce(?, '[]')) j cross join tusk_task t indexed by tusk_task_id on t.id = unhex(j.value)", "true",
-		"",
-		[]any{inHex(ids)}}
+		byID,
+		[]any{inHex(slices.Compact(ids))}}
 }
 
 func (l *list) byFailure() ([]lead, error) {
@@ -128,8 +131,9 @@ func (l *list) byTenant() ([]lead, error) {
 	return leads, nil
 }
 
-// byTime leads to the tasks of a short time. Rows are numbered in the order in
-// which they were enqueued, so the time's ends are found by halving.
+// byTime leads to the tasks of a short time. Rows are numbered from 1 on in the order in
+// which they were enqueued, so the time's ends are found by halving. Those of restored
+// tasks have numbers below, in no order.
 func (l *list) byTime() ([]lead, error) {
 	if l.filter.From.IsZero() && l.filter.Until.IsZero() {
 		return nil, nil
@@ -138,7 +142,7 @@ func (l *list) byTime() ([]lead, error) {
 	if err != nil || r == nil || r.null(0) {
 		return nil, err
 	}
-	from, until := r.int(0), r.int(1)+1
+	first, from, until := r.int(0), max(r.int(0), 1), r.int(1)+1
 	if !l.filter.From.IsZero() {
 		if from, err = l.halve(from, until, l.filter.From.Add(-slack)); err != nil {
 			return nil, err
@@ -149,10 +153,19 @@ func (l *list) byTime() ([]lead, error) {
 			return nil, err
 		}
 	}
-	if until-from > sortable {
+	restored := max(1-first, 0)
+	if max(until-from, 0)+restored > sortable {
 		return nil, nil
 	}
-	return []lead{{"from tusk_task t not indexed", "t.num >= ? and t.num < ?", byID, []any{from, until}}}, nil
+	leads := []lead{byNum(from, until)}
+	if restored > 0 {
+		leads = append(leads, byNum(first, 1))
+	}
+	return leads, nil
+}
+
+func byNum(from, until int64) lead {
+	return lead{"from tusk_task t not indexed", "t.num >= ? and t.num < ?", byID, []any{from, until}}
 }
 
 const (

@@ -155,7 +155,7 @@ func (l *look) add(r row) (err error) {
 }
 
 // errEnough ends a look: those that follow need not be read.
-var errEnough = errors.New("enough groups")
+var errEnough = errors.New("enough")
 
 // first is the lesser of two places of which 0 is none.
 func first(a, b int64) int64 {

@@ -1,7 +1,9 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"embed"
 	"errors"
 	"fmt"
@@ -45,10 +47,20 @@ func (s *Store) check(ctx context.Context) error {
 }
 
 // version returns the schema's version; 0 when there is none. Tables under our
-// names that are not ours are an error.
+// names that are not ours are an error. It looks in one snapshot, since another
+// process may be migrating.
 func (s *Store) version(ctx context.Context) (at int64, err error) {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(ctx, "begin"); err != nil {
+		return 0, err
+	}
+	defer conn.ExecContext(context.WithoutCancel(ctx), "rollback")
 	tables := map[string]bool{}
-	rows, err := s.db.QueryContext(ctx,
+	rows, err := conn.QueryContext(ctx,
 		`select name from sqlite_schema where type in ('table', 'view') and name like 'tusk\_%' escape '\'`)
 	if err != nil {
 		return 0, err
@@ -65,18 +77,18 @@ func (s *Store) version(ctx context.Context) (at int64, err error) {
 		return 0, err
 	}
 	if tables[schema.Table] {
-		if at, err = schema.Version(ctx, s.db); codeOf(err) > codeBusy {
-			return 0, err
+		if at, err = schema.Version(ctx, conn); codeOf(err) > codeError || ctx.Err() != nil {
+			return 0, cmp.Or(err, ctx.Err())
 		} else if err != nil {
 			return 0, fmt.Errorf("%w: %s: %w", store.ErrSchemaForeign, schema.Table, err)
 		}
 	}
-	return at, s.foreign(ctx, at, tables)
+	return at, foreign(ctx, conn, at, tables)
 }
 
 // foreign fails when there are tables under our names that no migration of ours
 // can have made, or that lack columns which ours have.
-func (s *Store) foreign(ctx context.Context, at int64, tables map[string]bool) error {
+func foreign(ctx context.Context, conn *sql.Conn, at int64, tables map[string]bool) error {
 	own, err := schema.Tables()
 	if err != nil {
 		return err
@@ -92,7 +104,7 @@ func (s *Store) foreign(ctx context.Context, at int64, tables map[string]bool) e
 	if at != newest {
 		return nil
 	}
-	_, err = s.db.ExecContext(ctx, "select id, lane, pos, state, failure, claimed_at, open from tusk_task where num = 0")
+	_, err = conn.ExecContext(ctx, "select id, lane, pos, state, failure, claimed_at, open from tusk_task where num = 0")
 	if err != nil && strings.Contains(err.Error(), "no such column") {
 		return fmt.Errorf("%w: tusk_task: %w", store.ErrSchemaForeign, err)
 	}

@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"path/filepath"
@@ -92,6 +93,39 @@ func TestASchemaThatIsNotOursIsRefused(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestWhoLooksWhileAnotherMigratesTakesNothingForForeign looks all the time, since it takes two statements.
+func TestWhoLooksWhileAnotherMigratesTakesNothingForForeign(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tusk.db")
+	s, other := open(t, path), open(t, path)
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		for range 40 {
+			for _, to := range []int64{-1, 0} {
+				if err == nil {
+					_, err = other.Migrate(context.Background(), to)
+				}
+			}
+		}
+		done <- err
+	}()
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+			return
+		default:
+			if _, err := s.Migrations(t.Context()); errors.Is(err, store.ErrSchemaForeign) {
+				t.Error(err)
+				<-done
+				return
+			}
+		}
 	}
 }
 

@@ -19,7 +19,7 @@ func (s *Store) List(ctx context.Context, f store.Filter) (tasks []store.Task, e
 		f.Limit = 100
 	}
 	f.Limit = min(f.Limit, store.MaxPage)
-	err = s.read(ctx, func(ctx context.Context, c session) error {
+	err = s.readLong(ctx, func(ctx context.Context, c session) error {
 		l := &list{ctx: ctx, session: c, store: s, filter: f, names: readNames(ctx, c, s)}
 		tasks, err = l.page()
 		return err
@@ -92,20 +92,19 @@ func (l *list) findKinds() (bool, error) {
 	return len(l.kinds) > 0, err
 }
 
-// follow walks along a lead until the page is full.
+// follow walks along a lead until the page is full. Which tasks are on it SQLite finds out before it
+// returns the first row, as a driver can interrupt it: what it skips between two rows it would skip to the end.
 func (l *list) follow(lead lead) error {
 	where, args := l.conditions()
 	columns := statements()["list.columns"]
 	if l.filter.NoArgs {
 		columns = strings.Replace(columns, "t.args", "null", 1)
 	}
-	text := columns + "\n" + lead.from +
-		"\nleft join tusk_lane l on l.id = t.lane\nwhere " + strings.Join(append([]string{lead.where}, where...), " and ") +
-		"\n" + lead.order
-	args = append(slices.Clone(lead.values), args...)
-	if lead.order != "" {
-		text, args = text+"\nlimit ?", append(args, l.filter.Limit)
-	}
+	const lane = "\nleft join tusk_lane l on l.id = t.lane"
+	text := "with page(num) as materialized (\nselect t.num " + lead.from + lane +
+		"\nwhere " + strings.Join(append([]string{lead.where}, where...), " and ") + "\n" + lead.order + "\nlimit ?)\n" +
+		columns + "\nfrom page p cross join tusk_task t on t.num = p.num" + lane
+	args = append(append(slices.Clone(lead.values), args...), l.filter.Limit)
 	return l.dynamic(l.ctx, text, func(r row) error {
 		t := &stored{}
 		if err := t.scan(r, l.names); err != nil {

@@ -22,8 +22,8 @@ const (
 	busyTimeout = 10 * time.Second // how long a write waits for another process's, or a user's, transaction
 )
 
-// Store is the ledger in one SQLite file. It implements store.Store and every
-// optional capability; it is safe for concurrent use.
+// Store is the ledger in one SQLite file. It implements store.Store and the optional
+// capabilities that make sense in a file; it is safe for concurrent use.
 type Store struct {
 	db      *sql.DB
 	path    string // of the file, as SQLite names it
@@ -31,7 +31,8 @@ type Store struct {
 	kinds   *kinds
 	seen    seen
 	writer  *writer
-	readers chan *direct // nil in it: a connection that is not open yet
+	readers chan *direct  // nil in it: a connection that is not open yet
+	long    chan struct{} // room for reads that may take long
 	wakes   wakes
 	counts  counters
 
@@ -100,7 +101,7 @@ func open(ctx context.Context, db *sql.DB) (*Store, error) {
 		return nil, explain(err)
 	}
 	s := &Store{db: db, path: path, clock: newClock(), kinds: newKinds(),
-		readers: make(chan *direct, readers), closing: make(chan struct{})}
+		readers: make(chan *direct, readers), long: make(chan struct{}, readers-1), closing: make(chan struct{})}
 	for range readers {
 		s.readers <- nil
 	}
@@ -243,6 +244,20 @@ func (s *Store) read(ctx context.Context, fn func(context.Context, session) erro
 		}
 		return explain(err)
 	})
+}
+
+// readLong is read for what may go through many rows. It leaves a connection to claims and
+// chores, which would wait for all who list otherwise.
+func (s *Store) readLong(ctx context.Context, fn func(context.Context, session) error) error {
+	select {
+	case s.long <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.closing:
+		return ErrClosed
+	}
+	defer func() { <-s.long }()
+	return s.read(ctx, fn)
 }
 
 // Path is the database file's absolute path, as SQLite names it.

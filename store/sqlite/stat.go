@@ -48,7 +48,7 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, e
 		until = micros(f.Until)
 	}
 	sums := store.NewSums(f)
-	err := s.read(ctx, func(ctx context.Context, c session) error {
+	err := s.readLong(ctx, func(ctx context.Context, c session) error {
 		names := readNames(ctx, c, s)
 		return c.each(ctx, "stat.range", func(r row) error {
 			of, err := names(r.int(7))

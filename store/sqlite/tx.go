@@ -13,8 +13,10 @@ import (
 // best begun as an immediate one (with modernc.org/sqlite: _txlock=immediate in
 // the DSN). One that has only read so far becomes the writer with its first
 // write, and SQLite refuses that at once if anybody has written since it began;
-// it should then be tried again from its start. While it is open nobody else
-// writes, the other users of the store neither, so it should be short.
+// it should then be tried again from its start. One that SQLite has rolled back
+// after an error of any statement, as it does when the disk is full, is refused.
+// While it is open nobody else writes, the other users of the store neither, so
+// it should be short.
 func (s *Store) Tx(tx any) (store.Tx, error) {
 	t, ok := tx.(*sql.Tx)
 	if !ok || t == nil {
@@ -49,15 +51,23 @@ func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []s
 	return lost, wrap("finish", err)
 }
 
-// do runs one call in a savepoint, so that an error leaves nothing of it behind.
+// do runs one call in a savepoint, so that an error leaves nothing of it behind. The end of the
+// context is heard between statements: SQLite rolls the user's whole transaction back when one that
+// writes is interrupted, and the user's next statement would be committed by itself.
 func (u *userTx) do(ctx context.Context, fn func(*work) error) error {
 	if err := u.check(ctx); err != nil {
 		return explain(err)
 	}
-	if _, err := u.session.exec(ctx, "savepoint tusk"); err != nil {
+	calm := context.WithoutCancel(ctx)
+	if _, err := u.session.exec(calm, "begin"); err == nil { // otherwise there is a transaction already
+		_ = u.session.tx.Rollback()
+		return fmt.Errorf("%w: the transaction is over: SQLite has rolled it back after an error of another statement",
+			store.ErrNotCommitted)
+	}
+	if _, err := u.session.exec(calm, "savepoint tusk"); err != nil {
 		return explain(err)
 	}
-	t := &transaction{session: u.session, ctx: ctx, store: u.store}
+	t := &transaction{session: u.session, ctx: calm, store: u.store}
 	err := t.open()
 	if err == nil {
 		err = t.do(ctx, fn)
@@ -66,9 +76,12 @@ func (u *userTx) do(ctx context.Context, fn func(*work) error) error {
 		err = t.stamp()
 	}
 	if err != nil {
-		u.session.exec(context.WithoutCancel(ctx), "rollback to tusk") // the first error tells more
+		if _, gone := u.session.exec(calm, "rollback to tusk"); gone != nil {
+			_ = u.session.tx.Rollback() // its user is told at the next statement, which would be committed by itself
+			return fmt.Errorf("the whole transaction was rolled back: %w", explain(err))
+		}
 	}
-	if _, end := u.session.exec(context.WithoutCancel(ctx), "release tusk"); err == nil {
+	if _, end := u.session.exec(calm, "release tusk"); err == nil {
 		err = end
 	}
 	if isBusy(err) {

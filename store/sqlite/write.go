@@ -110,7 +110,7 @@ func (w *writer) run() {
 func (w *writer) share(first *call) {
 	var calls []*call
 	for next := first; ; {
-		if next.state.CompareAndSwap(waiting, taken) {
+		if next.state.Load() == waiting {
 			calls = append(calls, next)
 		}
 		if len(calls) < sharing {
@@ -141,8 +141,9 @@ func (w *writer) share(first *call) {
 	}
 }
 
-// together runs calls in one transaction. It reports false, with nothing
-// written, when an error of one of several calls took the transaction with it.
+// together runs calls in one transaction, but for those whose callers went while it waited to begin.
+// It reports false, with nothing written, when an error of one of several calls took the transaction
+// with it.
 func (w *writer) together(calls []*call) bool {
 	w.store.counts.roundTrips.Add(1)
 	durable := false
@@ -152,6 +153,10 @@ func (w *writer) together(calls []*call) bool {
 	}
 	var t *transaction
 	err := w.begin(durable)
+	if calls = present(calls); len(calls) == 0 {
+		w.rollback()
+		return true
+	}
 	if err == nil {
 		t, err = w.each(calls)
 	}
@@ -181,6 +186,16 @@ func (w *writer) together(calls []*call) bool {
 		w.store.wakes.wake(t.woken)
 	}
 	return true
+}
+
+// present returns those of the calls whose callers have not gone, and from now on wait for the answer.
+func present(calls []*call) (there []*call) {
+	for _, c := range calls {
+		if c.state.CompareAndSwap(waiting, taken) || c.state.Load() == taken {
+			there = append(there, c)
+		}
+	}
+	return there
 }
 
 // errBroken says that a transaction is gone, or in doubt.

@@ -245,6 +245,45 @@ var turnClauses = []clause{
 			}
 		}
 	}},
+	{"turn/what replaces a task that could run keeps its turn, and gives it back to run later", func(t *T) {
+		replace := func(changes ...func(*store.NewTask)) store.EnqueueResult {
+			changes = append(changes, inTurn("a", ""), key("k"), conflict(store.Replace))
+			return t.add(newTask(changes...))[0].Result
+		}
+		id := t.addOne(inTurn("a", ""), key("k"))
+		t.grant(id)
+		if r := replace(args(`1`)); r != store.Replaced || t.held("a") != 1 {
+			t.Errorf("at once: %v, held %d", r, t.held("a"))
+		}
+		t.is(id, store.Available)
+		if r := replace(delay(time.Hour)); r != store.Replaced || t.held("a") != 0 {
+			t.Errorf("later: %v, held %d", r, t.held("a"))
+		}
+		t.is(id, store.Scheduled)
+		t.edit(store.Change{Op: store.Retry}, id)
+		t.is(id, store.Pending)
+		if n := t.grant(id); n != 1 || t.held("a") != 1 {
+			t.Errorf("granted %d again, held %d", n, t.held("a"))
+		}
+	}},
+	{"turn/a task that is replaced in line keeps its place there", func(t *T) {
+		replace := func(changes ...func(*store.NewTask)) {
+			changes = append(changes, inTurn("t", ""), key("k"), conflict(store.Rerun))
+			if r := t.add(newTask(changes...))[0].Result; r != store.Replaced {
+				t.Error(r)
+			}
+		}
+		a, b := t.addOne(inTurn("t", ""), key("k")), t.addOne(inTurn("t", ""))
+		replace(args(`1`))
+		if got := t.is(a, store.Pending); string(got.Args) != `1` {
+			t.Errorf("%s", got.Args)
+		}
+		t.inOrder("at once", t.turns()[0].Waiting, []store.ID{a, b})
+		replace(priority(1))
+		t.inOrder("of another priority", t.turns()[0].Waiting, []store.ID{b, a})
+		replace(delay(time.Hour), priority(1))
+		t.inOrder("later", t.turns()[0].Waiting, []store.ID{b})
+	}},
 	{"turn/waiting tasks are edited", func(t *T) {
 		a, b, c := t.addOne(inTurn("a", "")), t.addOne(inTurn("a", "")), t.addOne(inTurn("a", ""))
 		t.edit(store.Change{Op: store.Reprioritize, Priority: -1}, b)

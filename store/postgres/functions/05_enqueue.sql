@@ -130,6 +130,9 @@ begin
       w.id := _id; w.enqueued_at := old.enqueued_at; w.attempt := old.attempt; w.crashes := old.crashes;
       w.claimed_at := old.claimed_at; w.failure := old.failure; w.state := 1;
       w.line := case when old.line is not null then _now end;
+      if old.line is not null and old.lane = w.lane and w.run_at <= _now then -- it keeps its place in line
+        w.line := old.line; w.n := old.n; w.run_at := old.run_at;
+      end if;
       w.workflow := old.workflow; w.turn := old.turn; w.partition := old.partition;
       perform tusk_fn.place(w);
       return true;
@@ -166,6 +169,9 @@ begin
         from tusk.lane_tally a
         left join lateral (select * from tusk.lane_position q where q.lane = a.lane order by q.no desc limit 1) p on true
         where a.lane = t.lane and pg_visible_in_snapshot(t.xid, a.seen);
+        if t.turn and w.run_at > _now then -- to be put off gives a turn back
+          insert into tusk.held (back, ids) values (true, array[_id]);
+        end if;
         w.id := _id; w.enqueued_at := t.enqueued_at; w.attempt := t.attempt; w.crashes := t.crashes;
         w.claimed_at := t.claimed_at; w.failure := t.failure; w.state := 1; w.line := null;
         w.workflow := t.workflow; w.turn := t.turn; w.partition := t.partition;

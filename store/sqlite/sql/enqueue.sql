@@ -5,9 +5,11 @@ values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (id) do nothing;
 
 -- name: task.restore
-insert into tusk_task (id, kind, priority, state, args, tenant, tags, key, settings, attempt, crashes, reason, failure,
+-- Its number is below all others: theirs, from 1 on, have the order in which tasks were enqueued.
+insert into tusk_task (num, id, kind, priority, state, args, tenant, tags, key, settings, attempt, crashes, reason, failure,
                        enqueued_at, run_at, expires_at, claimed_at, finished_at, workflow, partition, open, needed)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)
+values (min(coalesce((select min(num) from tusk_task), 0), 0) - 1,
+        ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)
 returning num;
 
 -- name: task.become
