@@ -146,3 +146,28 @@ func TestPruningGoesOnBehindWhatIsKeptForLonger(t *testing.T) {
 		t.Errorf("%d tasks are left that ended after the last round", n)
 	}
 }
+
+// A call of Prune ends in the middle of a flush, of whose tasks only some have a key.
+func TestPruningTakesAFlushApartWhoseTasksHaveKeysInPart(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	term, w := lead(t, s), startWorker(t, s)
+	for _, keyed := range []int{0, 5} { // the first to go, and the last
+		tasks := newTasks(6, "q")
+		tasks[keyed].Key = "k"
+		if _, err := s.Enqueue(ctx, tasks); err != nil {
+			t.Fatal(err)
+		}
+		if lost, err := s.Finish(ctx, completed(claimSome(t, s, w, 6))); err != nil || len(lost) > 0 {
+			t.Fatal(lost, err)
+		}
+		for range 3 {
+			if n, err := s.Prune(ctx, term, store.Retention{Completed: time.Microsecond}, 2); err != nil || n != 2 {
+				t.Fatalf("of a flush whose task %d has a key, %d of 2 went: %v", keyed, n, err)
+			}
+		}
+		if n := number(t, pool, "select (select count(*) from tusk.key) + (select count(*) from tusk.outcome)"); n != 0 {
+			t.Errorf("%d keys and flushes are left", n)
+		}
+	}
+}

@@ -178,7 +178,8 @@ begin
     limit _limit for update skip locked));
 end $$;
 
--- Forgets the keys of tasks that were completed in a lane. Returns false, and forgets nothing, if somebody holds one.
+-- Forgets the keys of tasks that were completed in a lane, of which some have one, or none. Returns false, and forgets
+-- nothing, if somebody holds one.
 create function tusk_fn.forget_keys_of(_lane bigint, _ids uuid[]) returns boolean language plpgsql as $$
 declare
   _named uuid[];
@@ -189,7 +190,7 @@ begin
     select distinct t.id, tusk_fn.tenant_key(t.tenant, t.key) as key
     from tusk.log t
     where t.id = any(_ids) and t.packed is null and t.lane = _lane and t.key is not null) t;
-  if not tusk_fn.try_keys(array_fill(_lane >> 16, array[cardinality(_keys)]), _keys) then
+  if not tusk_fn.try_keys(array(select _lane >> 16 from unnest(_keys)), _keys) then
     return false;
   end if;
   perform tusk_fn.forget_key(_lane >> 16, t.key, t.id) from unnest(_named, _keys) t(id, key);
