@@ -410,8 +410,8 @@ begin
 end $$;
 
 -- Ends attempts as finish does, together with what their outcomes bring. If a task that is to run again, and brings
--- others, has to be cancelled instead, nothing is written and it is returned without a token. If it is the only such
--- task, what it brings is dropped.
+-- others, has to be cancelled instead, nothing is written and it is returned without a token. If its attempt is the only
+-- one that ends, what it brings is dropped.
 create function tusk_fn.finish_more(f tusk_fn.flush, _odd tusk_fn.odd_end[], _keys tusk_fn.end_key[],
   _tasks tusk_fn.new_task[], _needs tusk_fn.new_need[], _more tusk_fn.extras)
 returns table (token uuid, id uuid, held boolean, queue text) language plpgsql
@@ -435,7 +435,7 @@ begin
     return;
   end if;
   _off := tusk_fn.called_off(_more.going);
-  if cardinality(_off) > 0 and cardinality(_more.going) > 1 then
+  if cardinality(_off) > 0 and f.ends[cardinality(f.ends)] > 1 then
     return query select null::uuid, o, null::boolean, null::text from unnest(_off) o;
     return;
   elsif cardinality(_tasks) > 0 and cardinality(_off) = 0 then
