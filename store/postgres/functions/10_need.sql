@@ -429,7 +429,9 @@ begin
   perform tusk_fn.need_read_committed();
   _held_keys := tusk_fn.lock_ends(f.tokens, f.lanes,
     _keys || array(select row(g.queue, g.key, null)::tusk_fn.end_key from unnest(_more.going) g)
-      || array(select row(x.lane >> 16, x.key, null)::tusk_fn.end_key from unnest(_tasks) x), f.firsts, f.counts);
+      || array(
+        select row(x.lane >> 16, tusk_fn.tenant_key(x.tenant, x.key), null)::tusk_fn.end_key
+        from unnest(_tasks) x where x.key is not null), f.firsts, f.counts);
   if cardinality(_held_keys) > 0 then
     return query select null::uuid, null::uuid, true, h::text from unnest(_held_keys) h;
     return;
