@@ -157,35 +157,22 @@ begin
 end $$;
 
 -- Puts in doubt what is left of the needs for tasks that have ended: somebody holds the child, it was stored meanwhile,
--- or the failure is to cancel it. Whoever holds a doubt at this moment has not seen this end, and will leave the doubt.
+-- or the failure is to cancel it. A doubt that is there is waited for: who is about to delete it may have seen the task
+-- before it was claimed. Doubts are locked by child and parent.
 create function tusk_fn.doubt_children(_ids uuid[], _states smallint[]) returns void language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
-declare
-  _completed uuid[] := array(select x.id from unnest(_ids, _states) x(id, state) where x.state = 6);
-  _failed    uuid[] := array(select x.id from unnest(_ids, _states) x(id, state) where x.state <> 6);
-  _children  uuid[];
-  _parents   uuid[];
 begin
   if pg_relation_size('tusk.open_need') = 0 then
     return;
   end if;
-  select array_agg(o.child order by o.child, u.id), array_agg(u.id order by o.child, u.id) into _children, _parents
-  from (select distinct x.id from unnest(_ids) x(id)) u
-  cross join lateral (select x.child, x.policy from tusk.open_need x where x.parent = u.id offset 0) o
-  where u.id = any(_completed) or o.policy in (0, 1);
-  if _children is null then
-    return;
-  end if;
-  update tusk.doubt d set n = nextval('tusk.doubt_n')
-  where d.ctid = any(array(
-    select x.ctid from tusk.doubt x join unnest(_children, _parents) o(child, parent) on x.child = o.child
-      and x.parent = o.parent
-    for update of x skip locked));
   insert into tusk.doubt (child, parent)
-  select o.child, o.parent from unnest(_children, _parents) o(child, parent)
-  where not exists (select from tusk.doubt x where x.child = o.child and x.parent = o.parent)
-  on conflict do nothing;
+  select distinct o.child, x.id
+  from unnest(_ids, _states) x(id, state)
+  cross join lateral (select y.child, y.policy from tusk.open_need y where y.parent = x.id offset 0) o
+  where x.state = 6 or o.policy in (0, 1)
+  order by o.child, x.id
+  on conflict (child, parent) do update set n = excluded.n;
 end $$;
 
 -- Meets needs, and sets the children free that have no other open need, except those that somebody else holds. When the
