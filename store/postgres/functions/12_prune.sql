@@ -24,8 +24,9 @@ create function tusk_fn.may_go(_xid xid8, _over pg_snapshot) returns boolean lan
 $$;
 
 -- Deletes up to _limit finished tasks whose retention is over. Tasks that somebody holds, or whose key somebody holds,
--- are left for later. So are tasks that an open transaction may have seen unfinished: it may store a task that needs
--- them. _keep has the retentions of completed, cancelled and discarded tasks in queues without retentions of their own.
+-- are left for later. So are tasks that an open transaction may have seen unfinished, since it may store a task that
+-- needs them, and completed ones of which a task that needs them has not been told: of one that is gone nobody knows how
+-- it ended. _keep has the retentions of completed, cancelled and discarded tasks in queues without retentions of their own.
 -- A call reads _looks flushes, and the next call continues at hand.
 create function tusk_fn.prune(_term bigint, _limit int, _keep bigint[], _queues tusk_fn.retention[],
   _keep_stats bigint, _forget bigint, _from bigint, _looks int,
@@ -78,6 +79,7 @@ begin
       case when q.queue is null then _keep[x.state - 5]
         else case x.state when 6 then q.completed when 7 then q.cancelled else q.discarded end end, 0) * interval '1 us'
       and tusk_fn.may_go(x.xid, _over)
+      and not (x.state = 6 and exists (select from tusk.open_need o where o.parent = x.id))
     order by x.finished_at
     limit _limit
     for update of x skip locked
@@ -104,13 +106,14 @@ create function tusk_fn.prune_flushes(_now timestamptz, _young timestamptz, _ove
 language plpgsql as $$
 #variable_conflict use_column
 declare
-  _look int := 0;
-  _ids  uuid[];
-  _all  uuid[];
-  _upto xid8;
-  _late xid8[];
-  f     record;
-  o     record;
+  _needed boolean := pg_relation_size('tusk.open_need') > 0;
+  _look   int := 0;
+  _ids    uuid[];
+  _all    uuid[];
+  _upto   xid8;
+  _late   xid8[];
+  f       record;
+  o       record;
 begin
   deleted := 0;
   hand := 0;
@@ -138,6 +141,7 @@ begin
     continue when not found;
     _all := array(select i.id from tusk_fn.ids_of(o.firsts, o.counts) i order by i.place);
     _ids := _all[1 : _limit - deleted];
+    continue when _needed and cardinality(tusk_fn.children_of(_ids)) > 0;
     continue when o.keyed > 0 and not tusk_fn.forget_keys_of(o.lane, _ids);
     perform tusk_fn.forget_tasks(_ids);
     deleted := deleted + cardinality(_ids);

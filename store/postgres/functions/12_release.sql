@@ -41,6 +41,8 @@ begin
     _last := o.at;
     _looks := _looks - 1;
     continue when o.over is not true or tusk_fn.may_go(o.xid, _over) is not true;
+    continue when pg_relation_size('tusk.open_need') > 0
+      and cardinality(tusk_fn.children_of(array(select i.id from tusk_fn.ids_of(o.firsts, o.counts) i))) > 0;
     _tasks := _tasks - coalesce((select sum(c) from unnest(o.counts) c), cardinality(o.firsts));
     return query select o.at, o.lane, o.token, o.worker, o.claimed_at, o.finished_at, o.lo::text::bigint,
       o.firsts, o.counts, o.ago, tusk_fn.queue_of(o.lane);
@@ -70,6 +72,7 @@ begin
       case when q.queue is null then _keep[x.state - 5]
         else case x.state when 6 then q.completed when 7 then q.cancelled else q.discarded end end, 0) * interval '1 us'
     and tusk_fn.may_go(x.xid, _over)
+    and not (x.state = 6 and exists (select from tusk.open_need o where o.parent = x.id))
   order by x.finished_at, x.id
   limit _limit;
 end $$;
