@@ -26,6 +26,7 @@ $$;
 create function tusk_fn.rebase() returns bigint language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
+  _here bigint := pg_current_xact_id()::text::bigint;
   _open bigint;
   _old  text[];
   _name text;
@@ -51,7 +52,15 @@ begin
     and (o.xid >= (select e.upto from tusk.stat_end e)
       or o.xid = any(array(select unnest(e.late) from tusk.stat_end e)));
   update tusk.stat_end e set upto = '0', late = '{}';
-  update tusk.outcome o set lo = '3', node = tusk_fn.node_of('3', '3'), stats = null;
+  -- Ends come in the order in which they were, before all that will come: pruning stops at the first young one.
+  update tusk.outcome o
+  set xid = y.xid::text::xid8, lo = '3', node = tusk_fn.node_of('3', '3'), stats = null
+  from (
+    select x.ctid as at, 4 + (row_number() over (order by x.xid) - 1) * (_here - 4) / count(*) over () as xid
+    from tusk.outcome x) y
+  where o.ctid = y.at;
+  update tusk.dead d set xid = '3' where d.xid::text::bigint >= _here;
+  update tusk.attempt a set xid = '3' where a.xid::text::bigint >= _here;
   delete from tusk.lease;
   delete from tusk.finished;
   delete from tusk.stop;
