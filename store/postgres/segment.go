@@ -97,5 +97,5 @@ func unlessBusy(err error) error {
 // isBusy reports whether a statement gave up waiting for others.
 func isBusy(err error) bool {
 	var said *pgconn.PgError
-	return errors.As(err, &said) && (said.Code == "55P03" || said.Code == "57014")
+	return isHeld(err) || errors.As(err, &said) && said.Code == "57014"
 }
