@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
 )
 
 func TestQueuesOfAnotherRetentionHaveTablesThatGoByThemselves(t *testing.T) {
@@ -169,5 +170,32 @@ func TestPruningTakesAFlushApartWhoseTasksHaveKeysInPart(t *testing.T) {
 		if n := number(t, pool, "select (select count(*) from tusk.key) + (select count(*) from tusk.outcome)"); n != 0 {
 			t.Errorf("%d keys and flushes are left", n)
 		}
+	}
+}
+
+// What is too young for every queue is not read each time: most that failed is kept for days.
+func TestPruningReadsNoFailuresThatAreTooYoungToGo(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	term := lead(t, s)
+	c := acquire(t, pool)
+	defer c.Release()
+	read := func() int {
+		t.Helper()
+		pages := 0
+		for range 2 { // the first time the plans are made
+			pages, _ = touched(t, c, `select from tusk_fn.prune($1, 2000, array[0, 3600000000, 7200000000], '{}', 0, 0, 0, 100)`,
+				term)
+		}
+		return pages
+	}
+	before := read()
+	if _, err := pool.Exec(ctx, postgres.InFunctions(`
+		insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, reason, finished_at)
+		select tusk_fn.new_id(), 7 + i % 2, 0, now(), now(), 1, 0, 'job', '{}', '', now() from generate_series(1, 5000) i`)); err != nil {
+		t.Fatal(err)
+	}
+	if after := read(); after > before+50 {
+		t.Errorf("pruning touches %d pages where nothing is to go, and %d without tasks", after, before)
 	}
 }

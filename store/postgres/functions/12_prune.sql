@@ -69,13 +69,18 @@ create function tusk_fn.prune_dead(_now timestamptz, _over pg_snapshot, _keep bi
 language plpgsql as $$
 #variable_conflict use_column
 declare
-  _ids uuid[];
-  d    record;
+  _young timestamptz := (
+    select _now - min(k) * interval '1 us' from (
+      select unnest(_keep) union all
+      select unnest(array[q.completed, q.cancelled, q.discarded]) from unnest(_queues) q) k(k) where k > 0);
+  _ids   uuid[];
+  d      record;
 begin
   for d in
     select x.id, x.tenant, x.key, x.lane from tusk.dead x
     left join unnest(_queues) q on q.queue = x.lane >> 16
-    where x.finished_at <= _now - nullif(
+    where x.finished_at <= _young -- those that no queue deletes yet are not read
+      and x.finished_at <= _now - nullif(
       case when q.queue is null then _keep[x.state - 5]
         else case x.state when 6 then q.completed when 7 then q.cancelled else q.discarded end end, 0) * interval '1 us'
       and tusk_fn.may_go(x.xid, _over)

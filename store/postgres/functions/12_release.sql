@@ -55,11 +55,13 @@ create function tusk_fn.due_dead(_keep bigint[], _queues bigint[], _completed bi
 returns setof tusk.dead language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
-  _now  timestamptz := clock_timestamp();
-  _over pg_snapshot;
+  _now   timestamptz := clock_timestamp();
+  _young timestamptz := (
+    select _now - min(k) * interval '1 us' from unnest(_keep || _completed || _cancelled || _discarded) k where k > 0);
+  _over  pg_snapshot;
 begin
   perform tusk_fn.need_read_committed();
-  if not exists (select from tusk.dead x where x.finished_at <= _now) then
+  if _young is null or not exists (select from tusk.dead x where x.finished_at <= _young) then
     return;
   end if;
   _over := tusk_fn.over();
@@ -67,7 +69,7 @@ begin
   select x.* from tusk.dead x
   left join unnest(_queues, _completed, _cancelled, _discarded) q(queue, completed, cancelled, discarded)
     on q.queue = x.lane >> 16
-  where x.finished_at >= _at and (x.finished_at, x.id) > (_at, _id)
+  where x.finished_at >= _at and (x.finished_at, x.id) > (_at, _id) and x.finished_at <= _young
     and x.finished_at <= _now - nullif(
       case when q.queue is null then _keep[x.state - 5]
         else case x.state when 6 then q.completed when 7 then q.cancelled else q.discarded end end, 0) * interval '1 us'
