@@ -103,8 +103,17 @@ begin
     return query select k.holder, 3::smallint;
   elsif _conflict = 1 then
     return query select k.holder, 2::smallint;
+  elsif k.awaiting is null then -- it runs once the running task has ended
+    w.state := 2; w.line := null;
+    insert into tusk.waiting select w.*;
+    update tusk.key y set awaiting = w.id where y.queue = _queue and y.key = _key;
+    return query select w.id, 4::smallint;
   else
-    return query select tusk_fn.await(k, w), 4::smallint;
+    update tusk.waiting y set lane = w.lane, kind = w.kind, args = w.args, tags = w.tags, settings = w.settings,
+      run_at = w.run_at, expires_at = w.expires_at
+    where y.id = k.awaiting;
+    perform tusk_fn.note_changes(array[k.awaiting], array['replaced'], clock_timestamp());
+    return query select k.awaiting, 4::smallint;
   end if;
 end $$;
 
@@ -177,23 +186,6 @@ begin
   from tusk.lane_tally a
   left join lateral (select * from tusk.lane_position q where q.lane = a.lane order by q.no desc limit 1) p on true
   where a.lane = t.lane and pg_visible_in_snapshot(t.xid, a.seen);
-end $$;
-
--- Stores what runs once the running task of a key has ended.
-create function tusk_fn.await(k tusk.key, w tusk.waiting) returns uuid language plpgsql as $$
-#variable_conflict use_column
-begin
-  if k.awaiting is null then
-    w.state := 2; w.line := null;
-    insert into tusk.waiting select w.*;
-    update tusk.key y set awaiting = w.id where y.queue = k.queue and y.key = k.key;
-    return w.id;
-  end if;
-  update tusk.waiting y set lane = w.lane, kind = w.kind, args = w.args, tags = w.tags, settings = w.settings,
-    run_at = w.run_at, expires_at = w.expires_at
-  where y.id = k.awaiting;
-  perform tusk_fn.note_changes(array[k.awaiting], array['replaced'], clock_timestamp());
-  return k.awaiting;
 end $$;
 
 -- Frees a key whose holder has ended, and passes it to the task that waits for it, if there is one. Here, and wherever

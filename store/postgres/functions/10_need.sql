@@ -21,15 +21,10 @@ begin
   end if;
 end $$;
 
--- Whether a parent's end meets a need. Policies are numbered as in package store. A null state means that the parent
--- does not exist.
-create function tusk_fn.is_met(_policy smallint, _state smallint) returns boolean language sql immutable as $$
-  select coalesce(_state, 0) = 6 or _policy = 1 and coalesce(_state, 0) in (0, 7, 8)
-$$;
-
 -- Judges needs before their child is stored. A parent of the same call is open without a look, since nobody else can
 -- see it yet; if it has a key, it may not be stored at all, so the need is in doubt. The transaction draws its xid
--- before it looks: a parent that it takes for unfinished is not pruned before the transaction has ended.
+-- before it looks: a parent that it takes for unfinished is not pruned before the transaction has ended. Policies are
+-- numbered as in package store; what does not exist counts as deleted.
 create function tusk_fn.judge_needs(_needs tusk_fn.new_need[], _ids uuid[], _keys text[])
 returns table (k int, open boolean, doubt boolean) language sql volatile as $$
   select pg_current_xact_id();
@@ -40,8 +35,9 @@ returns table (k int, open boolean, doubt boolean) language sql volatile as $$
   s as materialized (
     select x.id, max(x.state) as state from tusk_fn.states_of(array(select distinct n.parent from n
       where n.place is null)) x group by x.id)
-  select n.k, n.place is not null or not tusk_fn.is_met(n.policy, s.state), n.place is null
-    or _keys[n.place] is not null
+  select n.k,
+    n.place is not null or coalesce(s.state, 0) <> 6 and (n.policy <> 1 or coalesce(s.state, 0) not in (0, 7, 8)),
+    n.place is null or _keys[n.place] is not null
   from n left join s on s.id = n.parent
 $$;
 
@@ -107,13 +103,6 @@ begin
   select distinct _child, j.parent from j where j.doubt
   on conflict (child, parent) do update set n = excluded.n;
   return exists (select from tusk.open_need o where o.child = _child);
-end $$;
-
--- Forgets the doubts of tasks that no longer wait.
-create function tusk_fn.forget_doubts(_children uuid[]) returns void language plpgsql as $$
-begin
-  perform 1 from tusk.doubt x where x.child = any(_children) order by x.child, x.parent for update;
-  delete from tusk.doubt x where x.child = any(_children);
 end $$;
 
 -- Tells the children of tasks that their parents have ended: those of all _ids, except those among _odd_ids that go on.
@@ -397,8 +386,8 @@ begin
 end $$;
 
 -- Ends attempts as finish does, together with what their outcomes bring. If a task that is to run again, and brings
--- others, has to be cancelled instead, nothing is written and it is returned without a token. If its attempt is the only
--- one that ends, what it brings is dropped.
+-- others, has to be cancelled instead, nothing is written and it is returned without a token. If no other attempt ends,
+-- what it brings is dropped.
 create function tusk_fn.finish_more(f tusk_fn.flush, _odd tusk_fn.odd_end[], _keys tusk_fn.end_key[],
   _tasks tusk_fn.new_task[], _needs tusk_fn.new_need[], _more tusk_fn.extras)
 returns table (token uuid, id uuid, held boolean, queue text) language plpgsql

@@ -404,11 +404,12 @@ begin
   on conflict (child, parent) do update set n = excluded.n;
 end $$;
 
--- Forgets the open needs of tasks that no longer wait.
+-- Forgets the open needs, and the doubts, of tasks that no longer wait.
 create function tusk_fn.close_needs(_children uuid[]) returns void language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 begin
   delete from tusk.open_need x where x.child = any(_children);
-  perform tusk_fn.forget_doubts(_children);
+  perform 1 from tusk.doubt x where x.child = any(_children) order by x.child, x.parent for update;
+  delete from tusk.doubt x where x.child = any(_children);
 end $$;

@@ -25,9 +25,9 @@ $$;
 
 -- Deletes up to _limit finished tasks whose retention is over. Tasks that somebody holds, or whose key somebody holds,
 -- are left for later. So are tasks that an open transaction may have seen unfinished, since it may store a task that
--- needs them, and completed ones of which a task that needs them has not been told: of one that is gone nobody knows how
--- it ended. _keep has the retentions of completed, cancelled and discarded tasks in queues without retentions of their own.
--- A call reads _looks flushes, and the next call continues at hand.
+-- needs them, and completed ones of which a task that needs them has not been told: of one that is gone nobody knows
+-- how it ended. _keep has the retentions of completed, cancelled and discarded tasks in queues without retentions of
+-- their own. A call reads _looks flushes, and the next call continues at hand.
 create function tusk_fn.prune(_term bigint, _limit int, _keep bigint[], _queues tusk_fn.retention[],
   _keep_stats bigint, _forget bigint, _from bigint, _looks int,
   out deleted int, out hand bigint)

@@ -388,12 +388,7 @@ begin
     execute format('alter table tusk.%I detach partition tusk.%I', _parent, _name);
   end if;
   execute format('drop table if exists tusk.%I', _name);
-  perform tusk_fn.forget_segment(_name);
-  return true;
-end $$;
-
--- Forgets a segment, or a part of one, and its entries in the catalogue.
-create function tusk_fn.forget_segment(_name text) returns void language sql as $$
+  -- It is forgotten, and so are its entries in the catalogue.
   with part as (delete from tusk.segment_part where name = _name returning segment, queues),
   whole as (delete from tusk.segment where name = _name returning hi),
   gone as (
@@ -406,8 +401,9 @@ create function tusk_fn.forget_segment(_name text) returns void language sql as 
   delete from tusk.catalogue c using gone g
   where c.hi <= g.hi and c.lo >= coalesce((select s.hi from tusk.segment s where s.hi < g.hi order by s.hi desc
     limit 1), '0')
-    and (g.queues is null or c.lane >> 16 = any(g.queues)) and c.lane >> 16 <> all(g.others)
-$$;
+    and (g.queues is null or c.lane >> 16 = any(g.queues)) and c.lane >> 16 <> all(g.others);
+  return true;
+end $$;
 
 -- Makes the first segments of an empty log.
 create function tusk_fn.first_segments() returns void language plpgsql set jit = off as $$

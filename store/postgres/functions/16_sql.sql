@@ -6,14 +6,20 @@ returns uuid language plpgsql as $$
 declare
   _lane bigint;
   _id   uuid;
+  _turn boolean; -- the queue has limits other than one for each worker
 begin
   perform tusk_fn.check_task(kind, args, queue, priority, run_at, key, tenant, tags);
   _lane := tusk_fn.lane_of(queue, priority);
   perform tusk_fn.name_lanes(array[_lane], array[queue]);
+  _turn := exists (
+    select from (
+      select convert_from(r.body, 'UTF8')::jsonb as limits from tusk.record r where r.kind = 'limits' and r.name = queue
+      offset 0) l
+    where coalesce((l.limits ->> 'per_worker')::numeric, 0) = 0 or l.limits - 'per_worker' <> '{}');
   select p.id into _id
   from tusk_fn.put(array[row(_lane, tusk_fn.new_id(), kind, convert_to(args::text, 'UTF8'), nullif(tenant, ''),
-    nullif(tags, '{}')::text, null, run_at, 0, null, 0, nullif(key, ''), 0, null, null,
-    nullif(tusk_fn.takes_turns(queue), false), null)::tusk_fn.new_task]) p;
+    nullif(tags, '{}')::text, null, run_at, 0, null, 0, nullif(key, ''), 0, null, null, nullif(_turn, false),
+    null)::tusk_fn.new_task]) p;
   return _id;
 end $$;
 
@@ -107,15 +113,6 @@ begin
 exception when untranslatable_character or invalid_text_representation or numeric_value_out_of_range then
   perform tusk_fn.refuse('args', format('cannot be stored: %s', sqlerrm));
 end $$;
-
--- Whether the tasks of a queue take turns: it has limits other than one for each worker.
-create function tusk_fn.takes_turns(_queue text) returns boolean language sql stable as $$
-  select exists (
-    select from (
-      select convert_from(r.body, 'UTF8')::jsonb as limits from tusk.record r where r.kind = 'limits'
-        and r.name = _queue offset 0) l
-    where coalesce((l.limits ->> 'per_worker')::numeric, 0) = 0 or l.limits - 'per_worker' <> '{}')
-$$;
 
 -- A UUID of version 7.
 create function tusk_fn.new_id() returns uuid language sql volatile as $$
