@@ -133,19 +133,21 @@ func taking(
 }
 
 const (
-	lockTries = 5           // of a step, each of which waits for 5 s
-	lockPause = time.Second // between them, in which those go on who have waited behind it
+	lockTries = 5                // of a step, each of which waits for 5 s
+	lockPause = time.Second      // between them, in which those go on who have waited behind it
+	lockWork  = 15 * time.Second // a step that took so long had made indexes while others waited: once is enough
 )
 
 // patiently does something again that gave up waiting for a lock which somebody's transaction holds.
 func patiently(ctx context.Context, do func() error) error {
 	for tries := 1; ; tries++ {
+		begun := time.Now()
 		err := do()
 		switch {
 		case !isHeld(err):
 			return err
-		case tries == lockTries:
-			return fmt.Errorf("others hold a lock that it needs, and it was tried %d times: "+
+		case tries == lockTries || time.Since(begun) > lockWork:
+			return fmt.Errorf("others hold a lock that it needs (%d tries): "+
 				"end the transactions that stay open (see pg_stat_activity), then repeat it: %w", tries, err)
 		}
 		select {
