@@ -65,7 +65,7 @@ var audited = []planted{
 			"	return s.pool.Acquire(ctx)\n"}},
 		caught: "deadline exceeded|timeout"}, in: "store/postgres", test: "^TestConformance$/crowd"},
 	{mutant: mutant{name: "SQL enqueues beside the limits of a queue", ground: "postgres", edits: []change{
-		{"store/postgres/functions/16_sql.sql", "nullif(tusk_fn.takes_turns(queue), false)", "null"}},
+		{"store/postgres/functions/16_sql.sql", "nullif(_turn, false)", "null"}},
 		faults: "F1", caught: "I9"}, env: envTime + "=20s"},
 	{mutant: mutant{name: "a migration locks for its session", edits: []change{
 		{"store/postgres/migrate.go", "pg_catalog.pg_advisory_xact_lock($1)", "pg_catalog.pg_advisory_lock($1)"}},
