@@ -165,7 +165,7 @@ func TestTasksWhoseTimesNoProgramCanHoldAreEdited(t *testing.T) {
 	for _, op := range []store.Op{store.Retry, store.Reprioritize, store.Cancel, store.Delete} {
 		rows, err := pool.Query(ctx, postgres.InFunctions(`
 			insert into tusk.waiting (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, line)
-			select gen_random_uuid(), 1, tusk_fn.lane_of('q', 0), x.at, now(), 0, 0, 'job', '{}', null
+			select tusk_fn.new_id(), 1, tusk_fn.lane_of('q', 0), x.at, now(), 0, 0, 'job', '{}', null
 			from unnest('{infinity,294275-01-01,-infinity}'::timestamptz[]) x(at) returning id`))
 		if err != nil {
 			t.Fatal(err)

@@ -16,12 +16,8 @@ begin
       select convert_from(r.body, 'UTF8')::jsonb as limits from tusk.record r where r.kind = 'limits'
         and r.name = queue offset 0) l
     where coalesce((l.limits ->> 'per_worker')::numeric, 0) = 0 or l.limits - 'per_worker' <> '{}');
-  -- A UUID of version 7.
-  select (lpad(to_hex((extract(epoch from clock_timestamp()) * 1000)::bigint), 12, '0') || '7' || substr(r, 2, 3)
-    || to_hex((get_byte(decode(substr(r, 5, 2), 'hex'), 0) & 63) | 128) || substr(r, 7, 14))::uuid
-  into _id from (select replace(gen_random_uuid()::text, '-', '') as r) x;
   select p.id into _id
-  from tusk_fn.put(array[row(_lane, _id, kind, convert_to(args::text, 'UTF8'), nullif(tenant, ''),
+  from tusk_fn.put(array[row(_lane, tusk_fn.new_id(), kind, convert_to(args::text, 'UTF8'), nullif(tenant, ''),
     nullif(tags, '{}')::text, null, run_at, 0, null, 0, nullif(key, ''), 0, null, null,
     nullif(_turns, false), null)::tusk_fn.new_task]) p;
   return _id;
@@ -103,3 +99,10 @@ begin
 exception when untranslatable_character or invalid_text_representation or numeric_value_out_of_range then
   perform tusk_fn.refuse('args', format('cannot be stored: %s', sqlerrm));
 end $$;
+
+-- A UUID of version 7.
+create function tusk_fn.new_id() returns uuid language sql volatile as $$
+  select (lpad(to_hex((extract(epoch from clock_timestamp()) * 1000)::bigint), 12, '0') || '7' || substr(r, 2, 3)
+    || to_hex((get_byte(decode(substr(r, 5, 2), 'hex'), 0) & 63) | 128) || substr(r, 7, 14))::uuid
+  from (select replace(gen_random_uuid()::text, '-', '') as r) x
+$$;
