@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -177,15 +178,17 @@ func TestPruningTakesAFlushApartWhoseTasksHaveKeysInPart(t *testing.T) {
 func TestPruningReadsNoFailuresThatAreTooYoungToGo(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
-	term := lead(t, s)
 	c := acquire(t, pool)
 	defer c.Release()
+	if _, err := c.Exec(ctx, strings.ReplaceAll(s.Statement("pin_order"), "true", "false")); err != nil {
+		t.Fatal(err)
+	}
+	keep, none := []int64{0, 3_600_000_000, 7_200_000_000}, []int64{}
 	read := func() int {
 		t.Helper()
 		pages := 0
 		for range 2 { // the first time the plans are made
-			pages, _ = touched(t, c, `select from tusk_fn.prune($1, 2000, array[0, 3600000000, 7200000000], '{}', 0, 0, 0, 100)`,
-				term)
+			pages, _ = touched(t, c, s.Statement("spent_dead"), keep, none, none, none, none, 2000)
 		}
 		return pages
 	}
