@@ -49,6 +49,11 @@ func (w *Worker) runAttempt(ctx context.Context, a *run.Attempt) error {
 			return errLate
 		}
 	}
+	if beginsRun(a.Task) {
+		if err := w.client.awaitRun(ctx, w.mux.pipelineOf(a.Task.Kind), a.Task); err != nil {
+			return err
+		}
+	}
 	if a.Task.Crashes > 0 {
 		w.suspects.begin(ctx, a.Task)
 	}

@@ -254,6 +254,25 @@ func ExampleClient_PutSchedule() {
 	// morning at 07:30 on Monday to Friday, Europe/Berlin time
 }
 
+// Whoever names schedules after what others say may take nobody's place.
+func ExampleClient_PutScheduleIf() {
+	ctx, client := context.Background(), newClient()
+	put := func(tenant string) error {
+		s := tusk.Schedule{Name: "morning", Spec: "@daily", Args: Greet{}, Options: &tusk.Options{Tenant: tenant}}
+		return client.PutScheduleIf(ctx, s, func(old tusk.ScheduleInfo) error {
+			if old.Tenant != tenant {
+				return errors.New("that name is taken")
+			}
+			return nil
+		})
+	}
+	fmt.Println(put("acme"), put("acme"))
+	fmt.Println(put("umbrella"))
+	// Output:
+	// <nil> <nil>
+	// schedule morning: that name is taken
+}
+
 // A publication date may be missing: then the enqueue is refused, not run at once.
 func ExampleAt() {
 	ctx, client := context.Background(), newClient()

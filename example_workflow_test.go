@@ -37,6 +37,22 @@ func ExamplePipeline() {
 	// words.split then words.count
 }
 
+// A document that changed while it is in the pipeline passes it once more, after that.
+func ExampleClient_RunAhead() {
+	ctx, client := context.Background(), newClient()
+	p := tusk.NewPipeline("words").Stage("split", nil).Stage("count", nil)
+	fmt.Println(client.DefinePipeline(ctx, p))
+	document := &tusk.Options{Key: "document-9", OnConflict: tusk.Rerun}
+	_, _ = client.Enqueue(ctx, p.StartAt("count", []string{"a", "task"}), document)
+	changed, _ := client.Enqueue(ctx, p.Start("a task queue"), document)
+	task, _ := client.Get(ctx, changed.ID)
+	ahead, _ := client.RunAhead(ctx, task)
+	fmt.Println(task.Kind, "begins after", ahead.Kind)
+	// Output:
+	// <nil>
+	// words.split begins after words.count
+}
+
 // A pipeline that the database knows has stages in any language: here one is worked on by
 // whoever leases its tasks, the other by a handler that runs somebody else's code.
 func ExampleClient_DefinePipeline() {

@@ -190,7 +190,7 @@ func (c *Client) CarryOperation(ctx context.Context, id ID, tell func(Operation)
 func (c *Client) CarryOperations(ctx context.Context) {
 	carrier := bulk.New(c.store, bulk.Options{ID: NewID(), Patience: operationPatience, Log: c.config.Logger})
 	defer c.release(ctx, carrier)
-	l := loop.New("operate", 4*operationPatience, c.config.Logger, carrier.Step)
+	l := loop.New("operate", 4*operationPatience, c.config.Logger, carrier.Keep)
 	l.Run(ctx, nil)
 }
 

@@ -224,6 +224,17 @@ func TestOperations(t *testing.T) {
 			t.Errorf("%+v", o)
 		}
 	})
+	inBubble(t, "one that fails makes no other slower", func(t *testing.T, s *shop) {
+		s.client = clientOf(t, &brokenEdits{Store: s.store})
+		s.fill(600, tusk.Options{})
+		s.start(tusk.Filter{}, tusk.Change{Op: tusk.OpReprioritize, Priority: 1}, nil)
+		good := s.start(tusk.Filter{}, cancel, &tusk.OperationOptions{PerSecond: 20})
+		began := time.Now()
+		defer s.lead()()
+		if s.awaitOperation(good); time.Since(began) > 40*time.Second {
+			t.Errorf("600 tasks at 20 a second took %v", time.Since(began))
+		}
+	})
 	inBubble(t, "only the latest are kept", func(t *testing.T, s *shop) {
 		for range 210 {
 			s.start(tusk.Filter{}, cancel, nil)

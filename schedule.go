@@ -73,13 +73,20 @@ type ScheduleInfo struct {
 // The error is an *InvalidError if the input is invalid or if there is no room for the schedule; see
 // MaxScheduleBytes.
 func (c *Client) PutSchedule(ctx context.Context, s Schedule) error {
+	return c.PutScheduleIf(ctx, s, func(ScheduleInfo) error { return nil })
+}
+
+// PutScheduleIf is like PutSchedule, but replaces a schedule only if may returns nil for it. What may is shown is what
+// is replaced, whoever else puts a schedule with that name at the same time. An error of may is returned. If no schedule
+// has that name, may is not called.
+func (c *Client) PutScheduleIf(ctx context.Context, s Schedule, may func(old ScheduleInfo) error) error {
 	doc, err := c.scheduleDocument(s)
 	if err != nil {
 		return err
 	}
 	err = c.changeAmong(ctx, tick.RecordKind, s.Name, func(body []byte, all []store.Record) ([]byte, error) {
 		doc := doc
-		if err := follow(&doc, body); err != nil {
+		if err := follow(&doc, s.Name, body, may); err != nil {
 			return nil, err
 		}
 		text, err := json.Marshal(doc)
@@ -94,14 +101,17 @@ func (c *Client) PutSchedule(ctx context.Context, s Schedule) error {
 	return nil
 }
 
-// follow copies from the stored document, if there is one, what PutSchedule leaves unchanged, and plans the next
-// tick if needed.
-func follow(doc *tick.Schedule, body []byte) error {
+// follow copies from the stored document, if there is one and it may be replaced, what PutSchedule leaves unchanged,
+// and plans the next tick if needed.
+func follow(doc *tick.Schedule, name string, body []byte, may func(ScheduleInfo) error) error {
 	if len(body) == 0 {
 		return doc.Plan(time.Now())
 	}
-	var old tick.Schedule
-	if err := json.Unmarshal(body, &old); err != nil {
+	old, err := scheduleInfo(name, body)
+	if err != nil {
+		return err
+	}
+	if err := may(old); err != nil {
 		return err
 	}
 	doc.Paused, doc.Last, doc.LastTask, doc.Fired, doc.Skipped = old.Paused, old.Last, old.LastTask, old.Fired, old.Skipped
@@ -120,15 +130,20 @@ func (c *Client) Schedules(ctx context.Context) ([]ScheduleInfo, error) {
 	}
 	infos := make([]ScheduleInfo, len(records))
 	for i, r := range records {
-		infos[i].Name = r.Name
-		if err := json.Unmarshal(r.Body, &infos[i].Schedule); err != nil {
+		if infos[i], err = scheduleInfo(r.Name, r.Body); err != nil {
 			return nil, fmt.Errorf("schedule %s: %w", r.Name, err)
-		}
-		if spec, err := infos[i].Parse(); err == nil {
-			infos[i].Words = spec.Words()
 		}
 	}
 	return infos, nil
+}
+
+func scheduleInfo(name string, body []byte) (ScheduleInfo, error) {
+	info := ScheduleInfo{Name: name}
+	err := json.Unmarshal(body, &info.Schedule)
+	if spec, wrong := info.Parse(); err == nil && wrong == nil {
+		info.Words = spec.Words()
+	}
+	return info, err
 }
 
 // Schedule returns the schedule with that name. The error is ErrNotFound if there is none.
@@ -168,8 +183,8 @@ func (c *Client) ResumeSchedule(ctx context.Context, name string) error {
 	})
 }
 
-// RunSchedule enqueues the schedule's task now, in addition to its plan, whatever its overlap policy and even if
-// it is paused. The error is ErrNotFound if there is no such schedule.
+// RunSchedule enqueues the schedule's task now, in addition to its plan, whatever its overlap policy and jitter and
+// even if it is paused. The error is ErrNotFound if there is no such schedule.
 func (c *Client) RunSchedule(ctx context.Context, name string) (Enqueued, error) {
 	r, err := c.record(ctx, tick.RecordKind, name)
 	if err == nil && r.Version == 0 {
@@ -182,7 +197,7 @@ func (c *Client) RunSchedule(ctx context.Context, name string) (Enqueued, error)
 	if err != nil {
 		return Enqueued{}, fmt.Errorf("schedule %s: %w", name, err)
 	}
-	s.Overlap = tick.OverlapAllow
+	s.Overlap, s.Jitter = tick.OverlapAllow, 0
 	t, err := s.Task(name, time.Now(), NewID())
 	if err != nil {
 		return Enqueued{}, err

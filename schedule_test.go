@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
 )
 
 // fired collects the ticks that handlers saw.
@@ -198,6 +200,18 @@ func TestSchedules(t *testing.T) {
 		}
 		s.stop(stop)
 	})
+	inBubble(t, "a run by hand is not put off by the jitter", func(t *testing.T, s *shop) {
+		s.schedule(tusk.Schedule{Name: "daily", Spec: "@daily", Jitter: 24 * time.Hour})
+		for range 3 { // at random it would be at once some day
+			run, err := s.client.RunSchedule(ctx, "daily")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := s.get(run.ID); got.State != tusk.StateAvailable {
+				t.Errorf("it is %v, until %v", got.State, got.RunAt)
+			}
+		}
+	})
 	inBubble(t, "each run is put off by a part of the jitter, and keeps its tick", func(t *testing.T, s *shop) {
 		s.schedule(tusk.Schedule{Name: "jittery", Spec: "* * * * *", Jitter: 30 * time.Second, Overlap: tusk.OverlapAllow})
 		defer s.lead()()
@@ -332,4 +346,45 @@ func ExampleClient_BackfillSchedule() {
 	// Output:
 	// 4 <nil>
 	// import 2026-01-02 18:00:00 +0000 UTC
+}
+
+// hasty is a store in which somebody else puts a record just before the first write.
+type hasty struct {
+	store.Store
+	before func()
+}
+
+func (h *hasty) PutRecord(ctx context.Context, p store.PutRecord) (int64, []store.Enqueued, error) {
+	if before := h.before; before != nil {
+		h.before = nil
+		before()
+	}
+	return h.Store.PutRecord(ctx, p)
+}
+
+func TestOfTwoThatPutAScheduleAtOnceTheSecondIsShownTheFirst(t *testing.T) {
+	ctx := context.Background()
+	s := &hasty{Store: memory.New()}
+	client := clientOf(t, s)
+	taken := errors.New("taken")
+	put := func(tenant string) error {
+		return client.PutScheduleIf(ctx, tusk.Schedule{Name: "x", Spec: "@daily", Args: count{},
+			Options: &tusk.Options{Tenant: tenant}}, func(old tusk.ScheduleInfo) error {
+			if old.Tenant != tenant {
+				return taken
+			}
+			return nil
+		})
+	}
+	s.before = func() {
+		if err := put("first"); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := put("second"); !errors.Is(err, taken) {
+		t.Errorf("the second: %v", err)
+	}
+	if got, err := client.Schedule(ctx, "x"); err != nil || got.Tenant != "first" {
+		t.Errorf("%+v, %v", got, err)
+	}
 }

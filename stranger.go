@@ -3,7 +3,6 @@ package tusk
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -69,13 +68,7 @@ func (s *strangers) meet(ctx context.Context, t *store.Task) error {
 		s.living, s.looked, s.known = living, time.Now(), err == nil
 	}
 	unknown := &lifecycle.UnknownKindError{Times: times}
-	self := s.worker()
-	for i := range s.living {
-		if w := &s.living[i]; w.ID != self && w.Takes(t.Queue, t.Kind) {
-			unknown.Elsewhere = true
-			unknown.Free = unknown.Free || w.Running < w.Concurrency
-		}
-	}
+	unknown.Elsewhere, unknown.Free = s.others(t)
 	kind := kindOf{t.Queue, t.Kind}
 	if unknown.Elsewhere || !s.known {
 		delete(s.kinds, kind)
@@ -99,8 +92,11 @@ func (s *strangers) leaveTo(tasks []store.Task, has func(kind string) bool, rest
 	all := map[string]bool{}
 	for i := range tasks {
 		t := &tasks[i]
-		repeated, seen := all[t.Queue]
-		all[t.Queue] = (repeated || !seen) && s.met[t.ID] > 0 && !has(t.Kind) && s.awaited(t)
+		left, seen := all[t.Queue]
+		if left = (left || !seen) && s.met[t.ID] > 0 && !has(t.Kind); left {
+			_, left = s.others(t)
+		}
+		all[t.Queue] = left
 	}
 	s.mu.Unlock()
 	rest = min(rest, longestRest)
@@ -128,12 +124,16 @@ func (s *strangers) takes(queue string) bool {
 	return !left
 }
 
-// awaited reports whether another worker is known that could run a task at once.
-func (s *strangers) awaited(t *store.Task) bool {
+// others reports whether another worker is known that has a handler for a task, and whether one of those has a free
+// place.
+func (s *strangers) others(t *store.Task) (some, free bool) {
 	self := s.worker()
-	return slices.ContainsFunc(s.living, func(w store.Worker) bool {
-		return w.ID != self && w.Takes(t.Queue, t.Kind) && w.Running < w.Concurrency
-	})
+	for i := range s.living {
+		if w := &s.living[i]; w.ID != self && w.Takes(t.Queue, t.Kind) {
+			some, free = true, free || w.Running < w.Concurrency
+		}
+	}
+	return some, free
 }
 
 // note reports whether the leader knows that tasks of a kind are postponed. The leader's note is stored before the

@@ -134,9 +134,6 @@ func putSchedule(c *call, in putScheduleInput) (Schedule, error) {
 	if err := allowed(c.who, b.Queue, b.Tenant); err != nil {
 		return Schedule{}, err
 	}
-	if err := c.notAnothers(in.Name); err != nil {
-		return Schedule{}, err
-	}
 	task, err := TaskInput{Kind: b.Kind, Args: b.Args, Queue: b.Queue, Tenant: b.Tenant, Partition: b.Partition,
 		Priority: b.Priority, Tags: b.Tags,
 		Metadata: b.Metadata, MaxAttempts: b.MaxAttempts, Timeout: b.Timeout, StallTimeout: b.StallTimeout,
@@ -145,9 +142,9 @@ func putSchedule(c *call, in putScheduleInput) (Schedule, error) {
 	if err != nil {
 		return Schedule{}, err
 	}
-	err = c.client.PutSchedule(c.r.Context(), tusk.Schedule{Name: in.Name, Spec: b.Spec, Zone: b.Zone,
+	err = c.client.PutScheduleIf(c.r.Context(), tusk.Schedule{Name: in.Name, Spec: b.Spec, Zone: b.Zone,
 		Start: instant(b.Start), Args: task.Args, Options: task.Options, Missed: tusk.MissedPolicy(b.Missed), Cap: b.Cap,
-		Overlap: tusk.OverlapPolicy(b.Overlap), Jitter: time.Duration(b.Jitter)})
+		Overlap: tusk.OverlapPolicy(b.Overlap), Jitter: time.Duration(b.Jitter)}, c.notAnothers)
 	if err != nil {
 		return Schedule{}, err
 	}
@@ -155,14 +152,11 @@ func putSchedule(c *call, in putScheduleInput) (Schedule, error) {
 }
 
 // notAnothers refuses to change a schedule that exists out of the caller's bounds.
-func (c *call) notAnothers(name string) error {
-	schedules, err := c.client.Schedules(c.r.Context())
-	for _, s := range schedules {
-		if s.Name == name && !c.who.Sees(s.Queue, s.Tenant) {
-			return problem(http.StatusForbidden, "forbidden", "that name is taken")
-		}
+func (c *call) notAnothers(s tusk.ScheduleInfo) error {
+	if !c.who.Sees(s.Queue, s.Tenant) {
+		return problem(http.StatusForbidden, "forbidden", "that name is taken")
 	}
-	return err
+	return nil
 }
 
 func removeSchedule(c *call, in bySchedule) (nothing, error) {

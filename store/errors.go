@@ -29,6 +29,18 @@ var (
 	ErrSchemaForeign = errors.New("database has tables that are not Tusk's under Tusk's names")
 )
 
+// IsForAll reports whether a call failed for a reason that has nothing to do with what was to be written: a part of it
+// would fare no better, and it can be written once the database is mended.
+func IsForAll(err error) bool {
+	for _, reason := range []error{ErrUnavailable, ErrReadOnly, ErrFull, ErrMoved, ErrSchemaMissing, ErrSchemaOld,
+		ErrSchemaNew} {
+		if errors.Is(err, reason) {
+			return true
+		}
+	}
+	return false
+}
+
 // HeldError says that a call has done everything it was asked, except for some tasks:
 // an open transaction of a user holds a row that they need. Nothing was written for
 // them. Try them again later, each by itself. What the call returns beside it is valid.

@@ -48,6 +48,9 @@ func Gather(
 	if !t.State.Finished() {
 		steps = append(steps, g.health, g.workers, g.served, g.paused, g.limits)
 	}
+	if t.State == store.Scheduled {
+		steps = append(steps, g.run)
+	}
 	if t.State == store.Pending && t.Turn {
 		steps = append(steps, g.turns)
 	}
@@ -168,6 +171,15 @@ func (g *gatherer) key(ctx context.Context) error {
 		if g.facts.Key == nil || found[i].State == store.Running {
 			g.facts.Key = &found[i]
 		}
+	}
+	return err
+}
+
+// run finds the run of a pipeline that it waits for.
+func (g *gatherer) run(ctx context.Context) error {
+	ahead, err := g.client.RunAhead(ctx, &g.facts.Task)
+	if ahead != nil && g.sees(ahead.Queue, ahead.Tenant) {
+		g.facts.Run = ahead
 	}
 	return err
 }

@@ -46,6 +46,10 @@ func (f *Facts) needs() []Reason {
 	r := Reason{Code: Needs}
 	var parts []string
 	for i, n := range open {
+		if n.State == 0 { // it was deleted, or its retention is over
+			return []Reason{{Code: NeedsFailed, Text: say("it waits for task %s, which does not exist and cannot be retried",
+				n.Task), Fix: say("tusk tasks cancel %s", f.Task.ID), Tasks: []tusk.ID{n.Task}}}
+		}
 		if n.State == store.Cancelled || n.State == store.Discarded {
 			return []Reason{{Code: NeedsFailed, Text: say("it waits for task %s, which is %v, to be retried", n.Task, n.State),
 				Fix: say("tusk tasks retry %s", n.Task), Tasks: []tusk.ID{n.Task}}}

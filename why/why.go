@@ -83,6 +83,7 @@ type Facts struct {
 	Rates   allot.Rates    // what is used of them
 	Served  bool           // an endpoint is called with the tasks of its queue
 	Key     *tusk.TaskInfo // another unfinished task with its key; nil: none
+	Run     *tusk.TaskInfo // a stage of another run of its key, after which its run begins; nil: none
 
 	Holders []tusk.TaskInfo // running tasks of its queue
 	Ahead   []tusk.TaskInfo // available tasks of its queue that are claimed before it
@@ -170,6 +171,12 @@ func (f *Facts) waiting() []Reason {
 	if t.State == store.Retryable {
 		return []Reason{{Code: Retrying, Text: say("attempt %d of %d failed%s; it is retried at %s, in %s", t.Attempt,
 			t.MaxAttempts, f.failed(), at(t.RunAt), dur(t.RunAt.Sub(f.Now))), Fix: now, Until: t.RunAt}}
+	}
+	if f.Run != nil && !t.ClaimedAt.IsZero() {
+		return []Reason{{Code: KeyRuns, Tasks: []tusk.ID{f.Run.ID}, Until: t.RunAt,
+			Text: say("another run of the pipeline has its key %q, and its task %s is %v: it begins after that run, and "+
+				"looks again at %s", t.Key, f.Run.ID, f.Run.State, at(t.RunAt)),
+			Fix: say("tusk tasks why %s", f.Run.ID)}}
 	}
 	return []Reason{{Code: Scheduled, Text: say("its time is %s, in %s", at(t.RunAt), dur(t.RunAt.Sub(f.Now))), Fix: now,
 		Until: t.RunAt}}

@@ -239,6 +239,12 @@ var reasons = []made{
 		b.must(err)
 		return id
 	}},
+	{why.NeedsFailed, []string{"does not exist", "tusk tasks cancel"}, func(b *bench) tusk.ID {
+		first := b.add(tusk.Options{})
+		id := b.after(first, store.WaitOnFailure)
+		b.must(b.Delete(b.Context(), first))
+		return id
+	}},
 	{why.Doomed, []string{"which is cancelled"}, func(b *bench) tusk.ID {
 		b.lead()
 		first := b.add(tusk.Options{})
@@ -251,6 +257,28 @@ var reasons = []made{
 		b.add(tusk.Options{Key: "one"})
 		b.claim(b.worker())
 		return b.add(tusk.Options{Key: "one", OnConflict: tusk.Rerun})
+	}},
+	{why.KeyRuns, []string{"another run of the pipeline", "available", "looks again at"}, func(b *bench) tusk.ID {
+		p := tusk.NewPipeline("p").Stage("a", &tusk.Options{Queue: b.queue}).Stage("b", nil)
+		b.must(b.DefinePipeline(b.Context(), p))
+		o := &tusk.Options{Key: "doc", Tenant: "acme"}
+		ahead, err := b.Enqueue(b.Context(), p.StartAt("b", 1), o)
+		b.must(err)
+		_, err = b.Enqueue(b.Context(), p.StartAt("b", 1), &tusk.Options{Key: "doc", Tenant: "other"})
+		b.must(err)
+		begins, err := b.Enqueue(b.Context(), p.Start(2), o)
+		b.must(err)
+		b.finish(b.claim(b.worker()), store.Outcome{State: store.Scheduled, Delay: hour})
+		for _, id := range []tusk.ID{ahead.ID, begins.ID} {
+			t, err := b.Get(b.Context(), id)
+			b.must(err)
+			before, err := b.RunAhead(b.Context(), t)
+			b.must(err)
+			if (before != nil) != (id == begins.ID) || before != nil && before.ID != ahead.ID {
+				b.Errorf("before %s: %+v", t.Kind, before)
+			}
+		}
+		return begins.ID
 	}},
 	{why.LimitQueue, []string{"1 of 1", "held by", "--concurrency 2"}, func(b *bench) tusk.ID {
 		return b.second(tusk.Limits{Concurrency: 1}, tusk.Options{})

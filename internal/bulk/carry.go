@@ -37,6 +37,7 @@ type Carrier struct {
 	others map[store.ID]sighting  // of operations that others carry
 	due    map[store.ID]time.Time // of the next page of operations that are throttled
 	pace   pace
+	told   time.Time // when failures of some were last logged
 }
 
 // sighting is since when an operation's record has had its version.
@@ -54,18 +55,33 @@ func New(s Store, o Options) *Carrier {
 const (
 	every   = time.Second            // how often a carrier looks for operations
 	longest = 500 * time.Millisecond // of a step, unless its pages are slow
+	tell    = 5 * time.Second        // how often Keep logs what fails
 )
 
 // Step looks at all operations and does some pages of those that are this
-// carrier's. It returns after what pause the next step is due. An operation that
-// cannot be carried on holds up no other.
+// carrier's. It returns after what pause the next step is due.
 func (c *Carrier) Step(ctx context.Context) (pause time.Duration, err error) {
+	pause, failed, err := c.step(ctx)
+	return pause, errors.Join(failed, err)
+}
+
+// Keep is Step for a loop: it logs that an operation cannot be carried on, which puts off no other.
+func (c *Carrier) Keep(ctx context.Context) (pause time.Duration, err error) {
+	pause, failed, err := c.step(ctx)
+	if failed != nil && time.Since(c.told) >= tell {
+		c.o.Log.Warn("operate", "error", failed)
+		c.told = time.Now()
+	}
+	return pause, err
+}
+
+// step is Step. It tells apart what failed for some operations.
+func (c *Carrier) step(ctx context.Context) (pause time.Duration, failed, err error) {
 	records, err := c.store.Records(ctx, RecordKind)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	newestFirst(records)
-	var failed error
 	var mine []carried
 	others := map[store.ID]sighting{}
 	for i, r := range records {
@@ -89,7 +105,7 @@ func (c *Carrier) Step(ctx context.Context) (pause time.Duration, err error) {
 		wait, err := c.carry(ctx, &mine[i], longest/time.Duration(len(mine)))
 		pause, failed = min(pause, wait), errors.Join(failed, err)
 	}
-	return pause, failed
+	return pause, failed, ctx.Err()
 }
 
 // Release leaves this carrier's operations to others, which need not wait then. No

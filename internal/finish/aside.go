@@ -116,13 +116,12 @@ func (g *Gatherer) tryAlone(ctx context.Context, a *aside) {
 }
 
 // blame counts a failure. When an outcome has failed for blamedAfter while others were
-// stored, and not because the database was away or busy, the fault is its own: then only
-// the fact that the attempt has ended is kept, as a dead letter that says why.
+// stored, and not because the database, or the part of it that has the task, was away, busy, full or read-only, the
+// fault is its own: then only the fact that the attempt has ended is kept, as a dead letter that says why.
 func (g *Gatherer) blame(a *aside, err error) {
 	a.failures++
 	g.log.Warn("finish", "error", err, "task", a.Task.ID, "failures", a.failures, "retry_in", a.pause)
-	blameless := errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) ||
-		errors.Is(err, context.Canceled)
+	blameless := store.IsForAll(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 	if a.failures < 3 || time.Since(a.since) < blamedAfter || blameless || a.Fingerprint == unstorable {
 		return
 	}

@@ -113,7 +113,7 @@ func waitsLong(counts []store.Count, queue string, long time.Duration) bool {
 // sweepPage lets the tasks of the next page rise that have waited for long enough.
 func (l *Leader) sweepPage(ctx context.Context, queue string, of Aging, s *sweep) error {
 	tasks, err := l.store.List(ctx, store.Filter{Queues: []string{queue},
-		States: []store.State{store.Available, store.Pending}, Before: s.cursor, Limit: store.MaxPage})
+		States: []store.State{store.Available, store.Pending}, Before: s.cursor, Limit: store.MaxPage, NoArgs: true})
 	if err != nil {
 		return err
 	}
@@ -126,8 +126,9 @@ func (l *Leader) sweepPage(ctx context.Context, queue string, of Aging, s *sweep
 		}
 	}
 	for to, ids := range rising {
-		if _, err := l.store.Edit(ctx, store.Edit{IDs: ids,
-			Change: store.Change{Op: store.Reprioritize, Priority: to}}); err != nil {
+		_, err := l.store.Edit(ctx, store.Edit{IDs: ids, Change: store.Change{Op: store.Reprioritize, Priority: to}})
+		// What a user's transaction holds rises in the next sweep. If this page began anew, the others would rise again.
+		if err != nil && !errors.As(err, new(*store.HeldError)) {
 			return err
 		}
 	}

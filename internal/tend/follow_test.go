@@ -55,3 +55,27 @@ func TestWhoSeesAnotherLeadDoesNotCampaign(t *testing.T) {
 		}
 	})
 }
+
+// Of ten idle workers with the default lease each looks every ten seconds, which is a third of the lease. Each took the
+// pause for an outage, and would have declared nobody dead for half a minute, had it come to lead.
+func TestAPauseBetweenTwoLooksIsNoOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := candidate(memory.New(), 1)
+		look := func(pause time.Duration) {
+			l.Saw(store.ID{9}, time.Now(), time.Now(), pause)
+			time.Sleep(pause + 5*time.Millisecond)
+		}
+		for range 5 {
+			look(l.o.Outage)
+		}
+		if !l.back.IsZero() {
+			t.Error("a pause counts as an outage")
+		}
+		look(l.o.Outage)
+		time.Sleep(l.o.Outage)
+		look(l.o.Outage)
+		if l.back.IsZero() {
+			t.Error("an outage counts for none")
+		}
+	})
+}

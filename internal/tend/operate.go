@@ -20,6 +20,6 @@ func (l *Leader) operate() *loop.Loop {
 		if !l.mayHave(term, bulk.RecordKind) {
 			return operateIdle, nil
 		}
-		return l.carrier.Step(ctx)
+		return l.carrier.Keep(ctx)
 	})
 }

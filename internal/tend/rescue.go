@@ -100,7 +100,7 @@ func (l *Leader) takeBack(ctx context.Context, outcomes []store.Outcome) error {
 		l.o.Log.Warn("rescue", "error", err)
 		l.report(outcomes, append(lost, held.Tasks...))
 		return nil
-	case ctx.Err() != nil || isForAll(err):
+	case ctx.Err() != nil || store.IsForAll(err):
 		return err
 	case len(outcomes) > 1:
 		half := len(outcomes) / 2
@@ -113,18 +113,6 @@ func (l *Leader) takeBack(ctx context.Context, outcomes []store.Outcome) error {
 	o.State, o.Delay, o.Trace, o.KeepTurn = store.Discarded, 0, "", false
 	o.Reason = "damaged: when its worker had died it could not be written back: " + err.Error()
 	return l.takeBack(ctx, []store.Outcome{o})
-}
-
-// isForAll reports whether a write failed for a reason that has nothing to do with what
-// was written, so that a part of it would fare no better.
-func isForAll(err error) bool {
-	for _, reason := range []error{store.ErrUnavailable, store.ErrReadOnly, store.ErrFull, store.ErrMoved,
-		store.ErrSchemaMissing, store.ErrSchemaOld} {
-		if errors.Is(err, reason) {
-			return true
-		}
-	}
-	return false
 }
 
 // report tells of the tasks that were taken back: all but those in left, which their

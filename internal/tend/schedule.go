@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -16,8 +17,8 @@ import (
 const (
 	scheduleEvery = 500 * time.Millisecond
 	scheduleIdle  = time.Second // while there are none
-	// A set of schedules that fire in one write has at most so many, and so many bytes of
-	// args, but for a single large one. A schedule that fires for many ticks has no more
+	// A set of schedules that fire in one write has at most so many schedules, tasks, and bytes
+	// of args, but for a single large one. A schedule that fires for many ticks has no more
 	// tasks in a write either: it fires in parts, each of which moves the cursor past its own.
 	fireSet   = 500
 	fireBytes = 1 << 20
@@ -27,6 +28,8 @@ const (
 	setWithin  = 5 * time.Second
 	// clockBack is by how much the clock has to go back for cursors to be looked at anew.
 	clockBack = time.Second
+	// tellEvery is how often it is logged that schedules cannot be read or written.
+	tellEvery = 5 * time.Second
 )
 
 // plans is what the chore knows of schedules. It alone reads it.
@@ -34,6 +37,7 @@ type plans struct {
 	known  map[string]known // by name
 	alone  map[string]int   // schedules whose write failed hold up no set; how many ticks their next one has at most
 	looked time.Time        // the engine's time of the last look
+	told   time.Time        // when failures of some were last logged
 }
 
 // known is a schedule as it was read from a version of its record.
@@ -75,18 +79,25 @@ func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error
 		}
 		return false
 	})
-	for len(due) > 0 {
+	// Those with few ticks first: none waits for what another one makes up for.
+	slices.SortStableFunc(due, func(a, b firing) int { return len(a.put.Tasks) - len(b.put.Tasks) })
+	for len(due) > 0 && ctx.Err() == nil {
 		set := due[:setOf(due)]
 		due = due[len(set):]
 		err := l.fire(ctx, term, set, setWithin)
 		if errors.Is(err, store.ErrNotLeader) {
 			return 0, err
 		}
-		if err != nil { // one of them is to blame
+		if err != nil && ctx.Err() == nil { // one of them is to blame
 			alone = append(alone, set...)
 		}
 	}
-	for _, f := range alone {
+	rand.Shuffle(len(alone), func(i, j int) { alone[i], alone[j] = alone[j], alone[i] })
+	for i, f := range alone {
+		if ctx.Err() != nil { // the next look goes on
+			l.plans.leave(alone[i:])
+			break
+		}
 		name, n := f.put.Record.Name, len(f.put.Tasks)
 		err := l.fire(ctx, term, []firing{f}, fireWithin)
 		switch {
@@ -104,7 +115,22 @@ func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error
 			failed = errors.Join(failed, fmt.Errorf("schedule %s: %w", name, err))
 		}
 	}
-	return min(scheduleEvery, max(next.Sub(l.now()), 0)), failed
+	if ctx.Err() != nil {
+		return 0, errors.Join(failed, ctx.Err())
+	}
+	if failed != nil && time.Since(l.plans.told) >= tellEvery { // as an error it would put off the others
+		l.o.Log.Warn("schedule", "error", failed)
+		l.plans.told = time.Now()
+	}
+	return min(scheduleEvery, max(next.Sub(l.now()), 0)), nil
+}
+
+// leave has firings for which no time was left fire alone still.
+func (p *plans) leave(all []firing) {
+	for _, f := range all {
+		name := f.put.Record.Name
+		p.alone[name] = max(p.alone[name], len(f.put.Tasks), 1)
+	}
 }
 
 // due finds the schedules whose cursors have to move, and when the next tick comes if that is soon.
@@ -116,7 +142,7 @@ func (l *Leader) due(
 	if now.Before(was.looked.Add(-clockBack)) {
 		was.known = nil
 	}
-	l.plans = plans{known: make(map[string]known, len(records)), alone: was.alone, looked: now}
+	l.plans = plans{known: make(map[string]known, len(records)), alone: was.alone, looked: now, told: was.told}
 	if l.plans.alone == nil {
 		l.plans.alone = map[string]int{}
 	}
@@ -184,10 +210,11 @@ func (l *Leader) firingOf(
 
 // setOf is how many of the firings go into the next set.
 func setOf(due []firing) int {
-	size := 0
+	size, tasks := 0, 0
 	for i := range due {
-		size += len(due[i].put.Record.Body) + len(due[i].put.Tasks)*len(due[i].plan.Args)
-		if i == fireSet || i > 0 && size > fireBytes {
+		n := len(due[i].put.Tasks)
+		size, tasks = size+len(due[i].put.Record.Body)+n*len(due[i].plan.Args), tasks+n
+		if i == fireSet || i > 0 && (size > fireBytes || tasks > fireSet) {
 			return i
 		}
 	}

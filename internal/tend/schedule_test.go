@@ -1,10 +1,13 @@
 package tend
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -104,6 +107,29 @@ func TestAScheduleThatCannotBeWrittenHoldsUpNoOther(t *testing.T) {
 			t.Errorf("when nothing is held, %d of 19 tasks are there", n)
 		}
 		kill()
+	})
+}
+
+// The failure of one was that of the look, after which the next one came up to five seconds later.
+func TestAScheduleThatCannotBeReadDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New()
+		if _, _, err := s.PutRecord(t.Context(),
+			store.PutRecord{Record: store.Record{Kind: tick.RecordKind, Name: "bad", Body: []byte("{")}}); err != nil {
+			t.Fatal(err)
+		}
+		plan(t, s, "seconds", tick.Schedule{Spec: "@every 1s", Kind: "k", Overlap: tick.OverlapAllow,
+			Next: time.Now().Add(2 * time.Second)})
+		logged := &bytes.Buffer{}
+		_, kill := lead(s, 1, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(logged, nil)) })
+		time.Sleep(61500 * time.Millisecond)
+		kill()
+		if n := len(ticks(t, s)); n != 60 {
+			t.Errorf("%d of 60 ticks have fired", n)
+		}
+		if n := strings.Count(logged.String(), "schedule bad"); n < 10 || n > 13 {
+			t.Errorf("the failure was logged %d times in a minute", n)
+		}
 	})
 }
 
@@ -216,4 +242,54 @@ func (s *stuck) UpdateRecords(ctx context.Context, term int64, puts []store.PutR
 		return nil, ctx.Err()
 	}
 	return s.Store.UpdateRecords(ctx, term, puts)
+}
+
+// crowded is a store that tells how many tasks came in each write of schedules, and in how many writes those of one
+// schedule had come before.
+type crowded struct {
+	store.Store
+	mu     sync.Mutex
+	name   string
+	writes []int
+	first  int // the write that had the named one; 0: none yet
+}
+
+func (c *crowded) UpdateRecords(ctx context.Context, term int64, puts []store.PutRecord) ([]store.Updated, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	tasks := 0
+	for _, p := range puts {
+		if tasks += len(p.Tasks); p.Record.Name == c.name && len(p.Tasks) > 0 && c.first == 0 {
+			c.first = len(c.writes) + 1
+		}
+	}
+	if tasks > 0 {
+		c.writes = append(c.writes, tasks)
+	}
+	return c.Store.UpdateRecords(ctx, term, puts)
+}
+
+// Twenty schedules that each missed 400 ticks were one write of 8,000 tasks, before the one that had missed none.
+func TestWhatManySchedulesMissedIsNoLargerWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const late, missed = 20, 400
+		s := &crowded{Store: memory.New(), name: "punctual"}
+		for i := range late {
+			plan(t, s, fmt.Sprint("late", i), tick.Schedule{Spec: "@every 1m", Kind: "k", Missed: tick.MissedAll,
+				Cap: missed, Overlap: tick.OverlapAllow, Next: time.Now().Add((1 - missed) * time.Minute)})
+		}
+		plan(t, s, s.name, tick.Schedule{Spec: "@every 1h", Kind: "k", Next: time.Now()})
+		_, kill := lead(s, 1)
+		time.Sleep(30 * time.Second)
+		kill()
+		if n := len(ticks(t, s)); n != late*missed+1 {
+			t.Errorf("%d ticks have fired, want %d", n, late*missed+1)
+		}
+		if most := slices.Max(s.writes); most > fireSet {
+			t.Errorf("a write had %d tasks", most)
+		}
+		if s.first != 1 {
+			t.Errorf("what was due came in write %d", s.first)
+		}
+	})
 }

@@ -68,6 +68,7 @@ type Leader struct {
 	term  int64
 	until time.Time     // by this process's monotonic clock
 	met   time.Time     // when the store last answered
+	late  time.Duration // by how much it may be asked late again: a pause may be as long as an outage has to be
 	back  time.Time     // when it did so after an outage; zero: workers have had the time to beat since
 	ahead time.Duration // how far the engine's clock is ahead of this process's
 	told  time.Time     // what the engine's clock said last, to a campaign or a look; zero: it was not asked
@@ -154,11 +155,12 @@ func (l *Leader) Resign(ctx context.Context) error {
 // when the engine's clock was set forward.
 func (l *Leader) Saw(leader store.ID, now, asked time.Time, pause time.Duration) {
 	l.touch()
+	l.mu.Lock()
+	l.late = pause / 8
 	if !now.IsZero() {
-		l.mu.Lock()
 		l.time(asked, now)
-		l.mu.Unlock()
 	}
+	l.mu.Unlock()
 	if !leader.IsZero() && leader != l.o.ID {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -294,7 +296,7 @@ func (l *Leader) touch() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	if !l.met.IsZero() && now.Sub(l.met) > l.o.Outage {
+	if !l.met.IsZero() && now.Sub(l.met) > l.o.Outage+l.late {
 		l.back = now
 		l.o.Log.Warn("lead: the database was out of reach, "+graceWords, "for", now.Sub(l.met))
 	}

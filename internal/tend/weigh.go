@@ -28,7 +28,7 @@ func (l *Leader) weigh(ctx context.Context, name string, w *allot.Waiting) (map[
 		}
 	}
 	for part := range slices.Chunk(unknown, store.MaxPage) {
-		tasks, err := l.store.List(ctx, store.Filter{IDs: part, Limit: store.MaxPage})
+		tasks, err := l.store.List(ctx, store.Filter{IDs: part, Limit: store.MaxPage, NoArgs: true})
 		if err != nil {
 			return nil, err
 		}

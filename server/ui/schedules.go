@@ -190,7 +190,7 @@ func putSchedule(v *visit) (answer, error) {
 	v.target, v.detail = f.Name, f.Spec
 	s, err := v.scheduleOf(f)
 	if err == nil {
-		err = v.client.PutSchedule(v.r.Context(), s)
+		err = v.client.PutScheduleIf(v.r.Context(), s, func(old tusk.ScheduleInfo) error { return v.mayPut(f, old) })
 	}
 	if err == nil {
 		return goTo("/schedules/"+s.Name, "saved"), nil
@@ -201,6 +201,14 @@ func putSchedule(v *visit) (answer, error) {
 	}
 	f.Problem = known.Text
 	return answer{page: "scheduleform", title: "Schedule", section: "schedules", data: f, status: known.Status}, nil
+}
+
+// mayPut refuses to change a schedule that exists, if the form is that of a new one or the visitor may not see it.
+func (v *visit) mayPut(f scheduleForm, old tusk.ScheduleInfo) error {
+	if f.New || !v.who.Sees(old.Queue, old.Tenant) {
+		return failure(http.StatusConflict, "A schedule of that name exists already.")
+	}
+	return nil
 }
 
 func (v *visit) scheduleOf(f scheduleForm) (s tusk.Schedule, err error) {
@@ -219,13 +227,13 @@ func (v *visit) scheduleOf(f scheduleForm) (s tusk.Schedule, err error) {
 	o := &tusk.Options{Queue: f.Queue, Tenant: f.Tenant}
 	for _, other := range all {
 		if other.Name == f.Name {
+			if err := v.mayPut(f, other); err != nil {
+				return s, err
+			}
 			stored, s.Cap, o.Partition = other.Args, other.Cap, other.Partition
 			if err := keepSettings(other.Settings, o); err != nil {
 				return s, err
 			}
-		}
-		if other.Name == f.Name && (f.New || !v.who.Sees(other.Queue, other.Tenant)) {
-			return s, failure(http.StatusConflict, "A schedule of that name exists already.")
 		}
 	}
 	for _, tag := range strings.Split(f.Tags, ",") {

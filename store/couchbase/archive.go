@@ -71,6 +71,7 @@ func (s *Store) endedNext(
 	if err == nil && len(rows) > limit { // there may be more of the last instant
 		at := rows[limit].At
 		if rows = slices.DeleteFunc(rows, func(e ended) bool { return e.At == at }); len(rows) == 0 {
+			last = at // whatever has become of them meanwhile
 			rows, err = s.ended(ctx, c, at-1, at, math.MaxInt32)
 		}
 	}

@@ -39,6 +39,7 @@ type Store struct {
 	durability               gocb.DurabilityLevel // of all but leases, lines and beats
 	queryTimeout             time.Duration
 	patience                 time.Duration // how long a unit is left to its owner
+	lateBy                   time.Duration // how late the request may be that makes a document
 	scanWait                 time.Duration // how long an index may take to know of this handle's writes
 	learnWithin              time.Duration // how long the query service may take to know of a new collection
 
@@ -88,7 +89,7 @@ func Open(ctx context.Context, text string) (*Store, error) {
 	s := &Store{
 		trips:   o.trips,
 		cluster: cluster, kv: bucket, bucket: o.bucket, scope: o.scope, durability: o.durability,
-		queryTimeout: 30 * time.Second, patience: patience,
+		queryTimeout: 30 * time.Second, patience: patience, lateBy: lateBy,
 		scanWait: 3 * time.Second, learnWithin: 30 * time.Second,
 		tasks: scope.Collection("task"), lines: scope.Collection("line"),
 		keys: scope.Collection("key"), meta: scope.Collection("meta"),

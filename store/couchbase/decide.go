@@ -98,7 +98,7 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 		if ok, err := s.create(ctx, place); !ok || err != nil {
 			return false, err
 		}
-		root.cas = place.cas
+		root.cas, root.header().Born = place.cas, place.header().Born
 	}
 	pinned := make([]*doc, len(others))
 	err = each(len(others), func(i int) (err error) {
@@ -203,15 +203,15 @@ func plan(root *doc, others, made []*doc, now int64) (*unit, error) {
 
 // writeRoot is the decision.
 func (w *work) writeRoot(root *doc) error {
-	h, write := root.header(), w.s.write
+	h, write, was := root.header(), w.s.write, root.cas
 	if root.cas != 0 && h.Gone && h.Todo == 0 {
-		write = w.s.remove
+		write = w.s.drop
 	}
 	ok, err := write(w.ctx, root)
 	switch {
 	case err != nil || ok:
 		return err
-	case root.cas == passed:
+	case root.cas == passed && was != passed:
 		return errUntold
 	}
 	return errConflict

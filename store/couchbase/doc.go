@@ -39,7 +39,8 @@ type head struct {
 	Unit *unit    `json:"unit,omitempty"` // what was decided together with this write and is still to be done
 	Made *origin  `json:"made,omitempty"` // the unit that has made it, and can again until it is done
 	Tell string   `json:"tell,omitempty"` // the state of which its children are still to be told
-	Gone bool     `json:"gone,omitempty"` // deleted: removed once Unit and Tell are done
+	Born int64    `json:"born,omitempty"` // when it was made
+	Gone bool     `json:"gone,omitempty"` // deleted: removed once Unit and Tell are done, unless it is young; see drop
 	Todo int64    `json:"todo,omitempty"` // from when on the sweep is to look at it
 }
 
@@ -270,6 +271,7 @@ func (s *Store) insert(ctx context.Context, d *doc) error {
 // create stores a document that must not be there, and reports whether it was not.
 func (s *Store) create(ctx context.Context, d *doc) (made bool, err error) {
 	d.header().sign()
+	d.header().Born = s.now(ctx)
 	text, err := encode(d.body)
 	if err != nil {
 		return false, err
@@ -384,8 +386,8 @@ func (s *Store) remove(ctx context.Context, d *doc) (bool, error) {
 // putBack writes a document of which something has been done, or removes it, if nothing is left of it, and reports
 // whether it was as it was read.
 func (s *Store) putBack(ctx context.Context, d *doc) (bool, error) {
-	if h := d.header(); h.Gone && h.Unit == nil && h.Tell == "" {
-		return s.remove(ctx, d)
+	if d.header().buried() {
+		return s.drop(ctx, d)
 	}
 	return s.replace(ctx, d, s.durability)
 }

@@ -134,12 +134,18 @@ func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err
 				return n > 0, err
 			}
 			d, err := w.load(taskRef(id))
-			if d != nil && d.task().Doom != 0 { // it was for nothing
+			forNothing := d != nil && d.task().Doom != 0
+			if forNothing {
 				d.task().Doom, d.dirty = 0, true
 			}
-			return false, err
+			return forNothing, err
 		})
-		if cancelled += len(did); len(did) == 0 || err != nil {
+		for _, w := range did {
+			if len(w.batch.Changes()) > 0 {
+				cancelled++
+			}
+		}
+		if len(did) == 0 || err != nil {
 			return cancelled, err
 		}
 	}

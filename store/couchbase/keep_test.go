@@ -58,3 +58,25 @@ func TestRoundsKeepTheOrderOfLinkedTasks(t *testing.T) {
 		}
 	}
 }
+
+// Tasks that turn out not to be doomed do not hide those behind them from a leader that takes few at a time.
+func TestWhatIsNotDoomedHidesNothing(t *testing.T) {
+	r := newRig(t, 1)
+	change := func(name string, op store.Op) {
+		t.Helper()
+		_, err := r.b.Edit(r.ctx(), store.Edit{IDs: []store.ID{r.ids[name]}, Change: store.Change{Op: op}})
+		r.must(name, err)
+	}
+	r.add(r.task("saved", nil), r.task("failed", nil))
+	r.add(r.task("child", needs(r.ids["saved"])), r.task("other", needs(r.ids["saved"])))
+	r.add(r.task("doomed", needs(r.ids["failed"])))
+	change("saved", store.Cancel)
+	change("saved", store.Retry)
+	change("failed", store.Cancel)
+	did, err := r.b.Admit(r.ctx(), r.term, 1)
+	r.must("admit", err)
+	if is := r.get(r.ids["doomed"]); did.Cancelled != 1 || is.State != store.Cancelled {
+		t.Errorf("%d are cancelled, and the doomed one is %v", did.Cancelled, is.State)
+	}
+	r.drain()
+}

@@ -39,14 +39,16 @@ func nameOf(n *store.NewTask) rules.KeyName {
 // keyRef names the document of a key.
 func keyRef(n rules.KeyName) ref { return ref{inKey, named(n.Queue, n.Tenant, n.Key)} }
 
-// named joins names to a document's key. Where that would be too long, or could be read in two ways, it is a hash, as
-// it is where it could not be the name of a field: directories have some as fields.
+// named joins names to a document's key. Where that would be too long, or could be read in two ways, it is a hash.
 func named(names ...string) string {
 	text := strings.Join(names, "|")
-	if len(text) <= 200 && strings.Count(text, "|") == len(names)-1 && !strings.HasPrefix(text, "#") &&
-		!strings.Contains(text, "`") {
+	if len(text) <= 200 && strings.Count(text, "|") == len(names)-1 && !strings.HasPrefix(text, "#") {
 		return text
 	}
+	return hashed(names...)
+}
+
+func hashed(names ...string) string {
 	h := sha256.New()
 	for _, name := range names {
 		fmt.Fprintf(h, "%d:%s", len(name), name)

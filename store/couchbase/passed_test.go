@@ -125,23 +125,32 @@ func TestALostAnswerToAnEnqueueWithAKey(t *testing.T) {
 	}
 }
 
-// A task that ends and is forgotten has gone before the caller looks: that is neither an end that was refused, nor are
-// the tasks that come of it stored again.
+// A task that ends and is forgotten has gone before the caller looks. By its grave it knows that its write has happened.
+// Without one, as of a task that is old, nobody can tell: that is neither an end that was refused, nor are the tasks that
+// come of it stored again.
 func TestALostAnswerToAWriteOfWhatHasGone(t *testing.T) {
-	r := newRig(t, 1)
-	r.add(r.task("x", nil))
-	r.claim()
-	o := r.outcome("x", store.Completed)
-	o.Forget, o.Then = true, []store.NewTask{r.task("then", nil)}
-	r.overtaken(memd.CmdReplace, r.ids["x"].String(), func() {
-		if lost, err := r.a.Finish(r.ctx(), []store.Outcome{o}); !errors.Is(err, store.ErrUnavailable) {
-			t.Errorf("%d are lost: %v", len(lost), err)
-		}
-	}, r.complete)
-	r.drain()
-	r.all(true, "then")
-	if r.get(r.ids["x"]) != nil {
-		t.Error("it is still there")
+	for name, young := range map[string]bool{"young": true, "old": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			if !young {
+				r.b.lateBy = 0
+			}
+			r.add(r.task("x", nil))
+			r.claim()
+			o := r.outcome("x", store.Completed)
+			o.Forget, o.Then = true, []store.NewTask{r.task("then", nil)}
+			r.overtaken(memd.CmdReplace, r.ids["x"].String(), func() {
+				lost, err := r.a.Finish(r.ctx(), []store.Outcome{o})
+				if len(lost) > 0 || young != (err == nil) || !young && !errors.Is(err, store.ErrUnavailable) {
+					t.Errorf("%d are lost: %v", len(lost), err)
+				}
+			}, r.complete)
+			r.drain()
+			r.all(true, "then")
+			if r.get(r.ids["x"]) != nil {
+				t.Error("it is still there")
+			}
+		})
 	}
 }
 
@@ -208,4 +217,20 @@ func TestADocumentKeepsAFewNonces(t *testing.T) {
 	if err != nil || len(text) > 180 {
 		t.Errorf("they take %d bytes: %s, %v", len(text), text, err)
 	}
+}
+
+// A claim whose answer was lost, and whose task others have changed since, knows an old document. The end of the task
+// finds that out, and succeeds.
+func TestTheEndOfATaskWhoseClaimWasOvertaken(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.task("x", nil))
+	r.overtaken(memd.CmdReplace, r.ids["x"].String(), r.claim, func() {
+		_, err := r.b.Edit(r.ctx(), store.Edit{IDs: []store.ID{r.ids["x"]}, Change: store.Change{Op: store.Cancel}})
+		if err != nil {
+			r.Errorf("cancel: %v", err)
+		}
+	})
+	r.must("finish", r.finish(r.ctx(), r.outcome("x", store.Completed)))
+	r.drain()
+	r.once("x", true)
 }

@@ -35,21 +35,28 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 		in, _ := block(f.Before.String()) // its sheet may have others that come before
 		before = in.ID + "~"
 	}
-	for len(f.IDs) == 0 && len(found) < limit {
+	sheet := "" // the last one that was read: it stands before all others of its block, whatever their ids
+	for more := len(f.IDs) == 0; more; {
 		text, a := queryList(f)
 		a["before"], a["n"] = before, limit
 		ids, err := query[string](ctx, s, text, a, atPlus)
 		if err != nil {
 			return nil, err
 		}
-		more, err := s.readAll(ctx, f, ids)
+		next, err := s.readAll(ctx, f, ids)
 		if err != nil {
 			return nil, err
 		}
-		if found = inOrderOfIDs(append(found, more...)); len(ids) < limit {
-			break
+		found = inOrderOfIDs(append(found, next...))
+		if more = len(ids) == limit; more {
+			before = ids[len(ids)-1]
+			for _, id := range ids {
+				if isSheet(ref{inTask, id}) {
+					sheet = id
+				}
+			}
+			more = len(found) < limit || sheet != "" && inBlockOf(sheet, before)
 		}
-		before = ids[len(ids)-1]
 	}
 	found = inOrderOfIDs(found)
 	found = found[:min(len(found), limit)]

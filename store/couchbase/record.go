@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
@@ -22,7 +23,13 @@ type record struct {
 	Updated int64  `json:"at"`
 }
 
-func recordRef(kind, name string) ref { return ref{inMeta, "r|" + named(kind, name)} }
+// recordRef names the document of a record. It is a field of a directory, so one that could not be is a hash.
+func recordRef(kind, name string) ref {
+	if strings.Contains(kind+name, "`") {
+		return ref{inMeta, "r|" + hashed(kind, name)}
+	}
+	return ref{inMeta, "r|" + named(kind, name)}
+}
 
 // recordList is the directory of a kind: the names that it has had.
 func recordList(kind string) string { return "records|" + named(kind) }

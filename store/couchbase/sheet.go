@@ -61,6 +61,12 @@ func block(id string) (r ref, place int) {
 	return ref{inTask, at.String() + "~"}, place
 }
 
+// inBlockOf reports whether a document is of the block of a sheet.
+func inBlockOf(sheet, id string) bool {
+	r, _ := block(id)
+	return id == sheet || r.ID == sheet
+}
+
 func isSheet(r ref) bool { return r.C == inTask && strings.HasSuffix(r.ID, "~") }
 
 // idAt is the id of a place of a block.
@@ -272,14 +278,14 @@ func (d *doc) stored() *doc {
 func (s *Store) locate(ctx context.Context, r ref) (*doc, error) {
 	d, err := s.read(ctx, r)
 	if d != nil || err != nil || r.C != inTask || isSheet(r) {
-		return d, err
+		return there(d, err)
 	}
 	at, _ := block(r.ID)
 	in, err := s.read(ctx, at)
 	if err != nil {
 		return nil, err
 	} else if in == nil {
-		return s.read(ctx, r) // the last tasks of a sheet may have moved out meanwhile
+		return there(s.read(ctx, r)) // the last tasks of a sheet may have moved out meanwhile
 	}
 	if d := in.of(r.ID); d != nil {
 		return d, nil
@@ -289,7 +295,7 @@ func (s *Store) locate(ctx context.Context, r ref) (*doc, error) {
 		d.header().Pin = &pin{origin{in.ref, u.U}, in.header().Todo}
 		return d, nil
 	}
-	return s.read(ctx, r) // it has moved meanwhile
+	return there(s.read(ctx, r)) // it has moved meanwhile
 }
 
 // spread reads tasks, and of sheets all tasks, also those that have moved out. The sheets themselves come first.

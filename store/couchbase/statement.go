@@ -84,6 +84,9 @@ func queryList(f *store.Filter) (string, args) {
 	if f.Fingerprint != "" {
 		add("t.fp = $fp", "fp", f.Fingerprint)
 	}
+	if len(a) == 0 {
+		text += " AND t.q IS VALUED" // no grave
+	}
 	return text + " ORDER BY META(t).id DESC LIMIT $n", a
 }
 

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 )
 
@@ -34,15 +35,29 @@ func (s *Store) Maintain(ctx context.Context, term int64) (err error) {
 // sweep completes what was recorded and left undone, and lines up again what stands in no page that is still to be
 // read. It needs no knowledge of how that came to be. It returns how many tasks it lined up.
 func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
-	before := s.now(ctx) - age.Microseconds()
+	before, begun := s.now(ctx)-age.Microseconds(), time.Now()
 	for statement, c := range map[string]string{queryTodo: inTask, queryTodoKeys: inKey, queryTodoMeta: inMeta} {
-		ids, err := query[string](ctx, s, statement, args{"before": before, "n": sweepMost}, atPlus)
-		if err != nil {
-			return 0, err
-		}
-		err = each(len(ids), func(i int) error { return s.passing(s.sweepOne(ctx, ref{c, ids[i]}, before)) })
-		if err != nil {
-			return 0, err
+		for more := true; more; {
+			ids, err := query[string](ctx, s, statement, args{"before": before, "n": sweepMost}, atPlus)
+			if err != nil {
+				return 0, err
+			}
+			var graves atomic.Int64
+			err = each(len(ids), func(i int) error {
+				r := ref{c, ids[i]}
+				grave, err := s.clearGrave(ctx, r, before)
+				if grave {
+					graves.Add(1)
+				} else if err == nil {
+					err = s.sweepOne(ctx, r, before)
+				}
+				return s.passing(err)
+			})
+			if err != nil {
+				return 0, err
+			}
+			// They may be many, and lanes wait for them.
+			more = len(ids) == sweepMost && graves.Load() > 0 && time.Since(begun) < sweepEvery
 		}
 	}
 	return s.sweepLanes(ctx, before)
@@ -123,7 +138,7 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 	if len(ids) == 0 || err != nil {
 		return 0, err
 	}
-	named, err := s.named(ctx, l, at)
+	named, err := s.named(ctx, l)
 	if err != nil {
 		return 0, err
 	}
@@ -166,19 +181,29 @@ func (s *Store) front(ctx context.Context, l lane, at cursor) (*task, error) {
 	return nil, nil
 }
 
-// named returns the entries from the cursor on.
-func (s *Store) named(ctx context.Context, l lane, at cursor) (map[entry]bool, error) {
+// named returns the entries from the cursor on. Claims that go on meanwhile delete pages, which hides those behind them:
+// then it goes on from where the cursor is.
+func (s *Store) named(ctx context.Context, l lane) (map[entry]bool, error) {
 	all := map[entry]bool{}
-	for p, err := range s.pages(ctx, l, at) {
-		if err != nil {
-			return nil, err
+	at, err := s.open(ctx, l)
+	for err == nil {
+		behind := at.Page
+		for p, err := range s.pages(ctx, l, at) {
+			if err != nil {
+				return nil, err
+			}
+			for _, e := range p.Entries {
+				e.n = 0
+				all[e] = true
+			}
+			behind++
 		}
-		for _, e := range p.Entries {
-			e.n = 0
-			all[e] = true
+		was := at
+		if at, err = s.open(ctx, l); at.Page < behind || at.Page == was.Page {
+			break
 		}
 	}
-	return all, nil
+	return all, err
 }
 
 // pages goes over those of a lane, without the entries before the cursor. One whose seal was lost, and which would hide

@@ -1,8 +1,13 @@
 package couchbase
 
 import (
+	"fmt"
+	"sync/atomic"
 	"testing"
 
+	"github.com/couchbase/gocbcore/v10/memd"
+
+	"github.com/tuskqueue/tusk/internal/cbfake"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -73,5 +78,34 @@ func TestAPageThatWasSealedAndIsNotFullHoldsUpNoClaimForLong(t *testing.T) {
 	r.must("sweep", err)
 	if got := r.claimAll(100); len(got) != 5 {
 		t.Errorf("%d of 5 are claimed", len(got))
+	}
+}
+
+// While a sweep looks at a lane, claims go on and delete the page that it begins with. What stands behind that is not
+// lined up anew.
+func TestASweepBesideClaimsLinesNothingUpAnew(t *testing.T) {
+	r := newRig(t, 1)
+	tasks := make([]store.NewTask, 3*pageSize)
+	for i := range tasks {
+		tasks[i] = r.task(fmt.Sprintf("t%d", i), nil)
+	}
+	r.add(tasks...)
+	first := lane{"q", 0}.page(1)
+	var hit atomic.Bool
+	r.f.Set(cbfake.Faults{Request: func(code memd.CmdCode, key string) cbfake.Spoil {
+		if code == memd.CmdGet && key == first && hit.CompareAndSwap(false, true) {
+			_, err := r.a.Claim(r.ctx(), store.ClaimRequest{Worker: r.worker, Queues: []string{"q"}, Limit: pageSize + 1,
+				Token: store.NewToken()})
+			if err != nil {
+				t.Errorf("claim: %v", err)
+			}
+		}
+		return cbfake.Sound
+	}})
+	n, err := r.b.sweep(r.ctx(), 0)
+	r.f.Set(cbfake.Faults{})
+	r.must("sweep", err)
+	if n > 0 || !hit.Load() {
+		t.Errorf("%d tasks were lined up anew", n)
 	}
 }

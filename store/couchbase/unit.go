@@ -100,7 +100,7 @@ func (s *Store) release(ctx context.Context, d *doc) (bool, error) {
 	d.header().Pin = nil
 	d.rest()
 	if k, is := d.body.(*key); is && k.Tasks == 0 && k.Holder == "" {
-		return s.remove(ctx, d)
+		return s.drop(ctx, d)
 	}
 	return s.replace(ctx, d, s.durability)
 }
@@ -122,7 +122,7 @@ func (s *Store) complete(ctx context.Context, root *doc) error {
 		if t := d.ready(); t != nil {
 			w.ready = append(w.ready, t)
 		}
-		if d != nil && (d.header().Tell != "" || d.header().Gone) {
+		if d != nil && d.header().Tell != "" {
 			w.told = append(w.told, d)
 		}
 	}
@@ -179,15 +179,18 @@ func (s *Store) outlive(ctx context.Context, o *origin) error {
 // rewrite gives a pinned document the content that was decided, for as long as it is pinned for that, and reports
 // whether it did. Others may write it as it is meanwhile.
 func (s *Store) rewrite(ctx context.Context, root, to *doc) (bool, error) {
-	for {
+	for try := 1; ; try++ {
 		is, err := s.read(ctx, to.ref)
 		err = s.passing(err)
 		if is == nil || err != nil || is.header().Pin == nil || is.header().Pin.U != root.header().Unit.U {
 			return false, err
 		}
-		to.cas = is.cas
+		to.cas, to.header().Born = is.cas, is.header().Born
 		if ok, err := s.putBack(ctx, to); ok || err != nil {
 			return ok, err
+		}
+		if err := pause(ctx, try); err != nil {
+			return false, err
 		}
 	}
 }
@@ -198,17 +201,30 @@ func (s *Store) makeAll(ctx context.Context, made []*doc) error {
 }
 
 // make stores a new document of a unit. One that somebody else has made is written, unless that has happened already: so
-// who made it, and finds the unit completed, does not take it back.
+// who made it, and finds the unit completed, does not take it back. A lease is no such write, since a failover may forget
+// it. From the grave of an earlier life it rises.
 func (s *Store) make(ctx context.Context, d *doc) error {
 	made, err := s.create(ctx, d)
-	if made || err != nil {
-		return err
+	for try := 1; !made && err == nil; try++ {
+		var is *doc
+		if is, err = s.read(ctx, d.ref); is == nil || err != nil {
+			return err
+		}
+		was, own := is.header().Made, d.header().Made
+		switch {
+		case is.header().buried() && was != nil && own != nil && *was == *own: // it has come and gone
+			return nil
+		case is.header().buried():
+			d.cas, d.header().U, d.header().Us = is.cas, "", nil
+			is = d
+		case len(is.header().Us) > 0 && is.task().State != "r":
+			return nil
+		}
+		if made, err = s.replace(ctx, is, s.durability); err == nil && !made {
+			d.cas = 0
+			err = pause(ctx, try)
+		}
 	}
-	is, err := s.read(ctx, d.ref)
-	if is == nil || err != nil || len(is.header().Us) > 0 {
-		return err
-	}
-	_, err = s.replace(ctx, is, s.durability)
 	return err
 }
 

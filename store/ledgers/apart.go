@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
@@ -37,20 +38,43 @@ const nowhere = -1
 
 // parentsOf is whereAre for tasks that others are about to need.
 func (s *Store) parentsOf(ctx context.Context, all []*ledger, ids []store.ID) (map[store.ID]spot, error) {
+	slices.SortFunc(ids, compareIDs)
+	ids = slices.Compact(ids)
 	found, err := s.whereAre(ctx, all, ids)
 	missing := notIn(ids, found)
-	if err != nil || !s.comesApart || len(missing) == 0 {
+	if err != nil || len(all) == 1 || len(missing) == 0 {
 		return found, err
 	}
-	prepared := s.prepared(ctx, all)
-	later, err := s.whereAre(ctx, all, missing)
+	more, err := s.mayCome(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	later, err := s.whereAre(ctx, all, missing) // what was on its way before may have come
 	maps.Copy(found, later)
-	if prepared == nil || len(prepared) > 0 {
+	if more {
 		for _, id := range notIn(missing, found) {
 			found[id] = spot{nowhere, store.Pending}
 		}
 	}
 	return found, err
+}
+
+// mayCome reports whether tasks that are found nowhere may be there any moment: they may be in letters, or in
+// transactions that are prepared.
+func (s *Store) mayCome(ctx context.Context, all []*ledger) (bool, error) {
+	needs, errs := together(ctx, s, all, func(ctx context.Context, at []int,
+		on []*postgres.Store) ([]postgres.Needs, error) {
+		return postgres.NeedsOf(ctx, on, make([]store.ID, len(at)), 0, letters)
+	})
+	if err := errors.Join(errs...); err != nil {
+		return false, err
+	}
+	mail := slices.ContainsFunc(needs, func(n postgres.Needs) bool { return n.Mail })
+	if mail || !s.comesApart {
+		return mail, nil
+	}
+	prepared := s.prepared(ctx, all)
+	return prepared == nil || len(prepared) > 0, nil
 }
 
 func notIn(ids []store.ID, found map[store.ID]spot) (missing []store.ID) {

@@ -32,6 +32,7 @@ type ledger struct {
 	leave   context.CancelFunc
 	why     error // it is away; nil: it is not
 	probing bool
+	writes  bool // this process does, so that a server on which it may not is none
 }
 
 func newLedger(s *Store, no int, name string) *ledger {
@@ -69,11 +70,22 @@ func (l *ledger) meant(ctx, within context.Context, err error) error {
 	case errors.Is(err, store.ErrSchemaMissing): // it was fenced, or moved
 		l.suspect()
 		err = fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	case errors.Is(err, store.ErrReadOnly) && len(*l.s.all.Load()) > 1: // it was demoted
+		l.needWrites()
+		l.suspect()
+		err = fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	case errors.Is(err, store.ErrUnavailable):
 		l.suspect()
 	}
 	_, name := l.whereabouts()
 	return fmt.Errorf("ledger %s: %w", name, err)
+}
+
+// needWrites says that the ledger is to be probed for whether it can be written to.
+func (l *ledger) needWrites() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.writes = true
 }
 
 // whereabouts are the server and the schema of the ledger, as far as is known.
@@ -164,11 +176,14 @@ func (l *ledger) try() error {
 	ctx, cancel := context.WithTimeout(l.s.life, probeWithin)
 	defer cancel()
 	l.mu.Lock()
-	engine := l.engine
+	engine, writes := l.engine, l.writes
 	l.mu.Unlock()
 	err := store.ErrSchemaMissing
 	if engine != nil {
 		_, err = engine.Records(ctx, "")
+	}
+	if err == nil && writes {
+		err = engine.Writable(ctx)
 	}
 	if !errors.Is(err, store.ErrSchemaMissing) {
 		return err

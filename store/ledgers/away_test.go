@@ -40,6 +40,15 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	}
 }
 
+// awaitAway waits until a server that was killed is not asked any more. Its processes may answer for a moment after.
+func awaitAway(t *testing.T, s *ledgers.Store) {
+	t.Helper()
+	eventually(t, "the death of the server is seen", func() bool {
+		_, err := s.Count(context.Background())
+		return err != nil && strings.Contains(err.Error(), "it is away")
+	})
+}
+
 func TestAServerIsLostAndComesBack(t *testing.T) {
 	all, dsns := servers(t, 2)
 	if err := divide(4, dsns...); err != nil { // ledgers 0 and 1 on the first, 2 and 3 on the second
@@ -134,6 +143,58 @@ func TestAServerIsLostAndComesBack(t *testing.T) {
 		want := map[store.State]int{store.Running: 40, store.Available: stored + len(lost)}[c.State]
 		if c.Queue == "q" && c.Tasks != int64(want) {
 			t.Errorf("%+v, with %d keys stored and %d claims lost", c, stored, len(lost))
+		}
+	}
+}
+
+// An outcome that needs a task of a server that is away waits; the others of its call do not. So it is with those of
+// which nobody knows where they are.
+func TestAnOutcomeThatWaitsForAServerHoldsUpNoOther(t *testing.T) {
+	all, dsns := servers(t, 2)
+	if err := divide(2, dsns...); err != nil {
+		t.Fatal(err)
+	}
+	s, other := open(t, dsns...), open(t, dsns...)
+	ctx := context.Background()
+	parent := keyedInto(s, 1, func(n *store.NewTask) { n.Queue = "parents" })
+	add(t, s, parent)
+	w := worker(t, s)
+	here := func() store.Task {
+		add(t, s, keyedInto(s, 0, nil))
+		return claim(t, s, w, 1)[0]
+	}
+	waits, goes, known := here(), here(), here()
+	add(t, s, keyedInto(s, 1, nil))
+	away := claim(t, s, w, 1)[0]
+	known.Piece, away.Piece = 0, 0 // other has not claimed them
+	if err := all[1].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	awaitAway(t, s)
+	awaitAway(t, other)
+	held := new(store.HeldError)
+	needing := store.Outcome{Task: &waits, State: store.Pending, Attempt: 1,
+		Needs: []store.Need{{Task: parent.ID, OnFailure: store.ContinueOnFailure}}}
+	lost, err := s.Finish(ctx, []store.Outcome{needing, {Task: &goes, State: store.Completed, Attempt: 1}})
+	if len(lost) > 0 || !errors.As(err, &held) || len(held.Tasks) != 1 || held.Tasks[0] != waits.ID {
+		t.Fatalf("lost %v, %v", lost, err)
+	}
+	lost, err = other.Finish(ctx, []store.Outcome{{Task: &away, State: store.Completed, Attempt: 1},
+		{Task: &known, State: store.Completed, Attempt: 1}})
+	if len(lost) > 0 || !errors.As(err, &held) || len(held.Tasks) != 1 || held.Tasks[0] != away.ID {
+		t.Fatalf("of those that nobody knows %v are lost, %v", lost, err)
+	}
+	if err := all[1].Run(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the other outcome is written", func() bool {
+		lost, err := s.Finish(ctx, []store.Outcome{needing})
+		return err == nil && len(lost) == 0
+	})
+	want := map[store.ID]store.State{waits.ID: store.Pending, goes.ID: store.Completed, known.ID: store.Completed}
+	for id, state := range want {
+		if got := stateOf(t, s, id); got != state {
+			t.Errorf("a task is %v, not %v", got, state)
 		}
 	}
 }

@@ -55,8 +55,15 @@ func (one schema) copyTo(ctx context.Context, target *server, dump, psql string)
 	if err := driveUp(ctx, one.at, target); err != nil {
 		return err
 	}
-	bare := strings.TrimSuffix(one.text, fencedEnd)
-	from := exec.CommandContext(ctx, dump, "--dbname", plainURL(one.at), "--schema", one.text, "--schema", bare+"_f*")
+	programs, err := one.programs(ctx, one.at.pool)
+	if err != nil {
+		return err
+	}
+	args := []string{"--dbname", plainURL(one.at)}
+	for _, name := range append(programs, one.text) {
+		args = append(args, "--schema", name)
+	}
+	from := exec.CommandContext(ctx, dump, args...)
 	to := exec.CommandContext(ctx, psql, "--dbname", plainURL(target), "--quiet", "--no-psqlrc", "--single-transaction",
 		"--set", "ON_ERROR_STOP=1", "--output", os.DevNull)
 	var dumped, said bytes.Buffer

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
@@ -14,11 +15,22 @@ import (
 // Tasks that may live anywhere are then put into a letter in another ledger, so the call
 // succeeds. When the first ledger is back, whoever leads looks for them there: what it has is
 // there, and what it has not is stored where the letter is. Meanwhile nothing is pruned there.
+//
+// The request may still be on its way: the kernel of the producer sends again what was not acknowledged, also on a
+// connection that the producer has closed. So the letter names the process of the server that reads that connection,
+// and the look comes after that has ended.
+
+const (
+	endsWithin = 5 * time.Minute // a process of another role, which is looked at no longer than a kernel sends again
+	clocksLag  = time.Minute     // between two servers at most; no process number comes again so soon
+)
 
 // writeDoubt puts tasks that a ledger may have stored into a letter in another one. There is one letter at most: where
 // it may be stored already it is put into no other ledger, and the error says so.
-func writeDoubt(ctx context.Context, all []*ledger, in *ledger, tasks []store.NewTask) error {
-	carrier, err := letter{Tasks: tasks, From: in.no + 1}.carrier()
+func writeDoubt(ctx context.Context, all []*ledger, in *ledger, tasks []store.NewTask, why error) error {
+	unanswered := new(postgres.Unanswered)
+	errors.As(why, &unanswered)
+	carrier, err := letter{Tasks: tasks, From: in.no + 1, By: unanswered.Process}.carrier()
 	if err != nil {
 		return err
 	}
@@ -34,18 +46,27 @@ func writeDoubt(ctx context.Context, all []*ledger, in *ledger, tasks []store.Ne
 
 // resolve finds out whether the tasks of a letter are stored, once nothing is in flight any more
 // in the ledger that may have them, and stores those that are not.
-func (s *Store) resolve(ctx context.Context, all []*ledger, from *ledger, d *doubted) error {
+func (s *Store) resolve(ctx context.Context, all []*ledger, from *ledger, d *doubted, known *mail) error {
 	no := d.From - 1
 	if no >= len(all) {
 		return fmt.Errorf("letter %v: there is no ledger %d", d.id, no)
 	}
-	s.far.doubt(no)
-	type flight struct{ oldest, next int64 }
+	known.doubts |= 1 << no
+	first := s.far.firstLook(d.id)
+	type flight struct {
+		gone         bool
+		oldest, next int64
+	}
 	now, err := ask(ctx, all[no], func(ctx context.Context, e *postgres.Store) (f flight, err error) {
-		f.oldest, f.next, err = e.InFlight(ctx)
+		if f.gone = d.By == 0; !f.gone {
+			f.gone, err = e.EndProcess(ctx, d.By, d.at.Add(clocksLag))
+		}
+		if err == nil {
+			f.oldest, f.next, err = e.InFlight(ctx)
+		}
 		return f, err
 	})
-	if err != nil || !s.far.over(d.id, now.oldest, now.next) {
+	if err != nil || !now.gone && time.Since(first) < endsWithin || !s.far.over(d.id, now.oldest, now.next) {
 		return err
 	}
 	ids := make([]store.ID, len(d.Tasks))
@@ -69,35 +90,38 @@ func (s *Store) resolve(ctx context.Context, all []*ledger, from *ledger, d *dou
 	return throwAway(ctx, from, []store.ID{d.id})
 }
 
-// noDoubts begins a look at letters.
-func (f *far) noDoubts() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.doubts = 0
+// inDoubt is what is known of a letter in doubt.
+type inDoubt struct {
+	first time.Time // when it was first looked at
+	floor int64     // where the transactions of the other ledger's server were after its process had ended; 0: not yet
 }
 
-// doubt says that a ledger may have tasks that are in a letter.
-func (f *far) doubt(no int) {
+// firstLook is when a letter in doubt was first looked at.
+func (f *far) firstLook(letter store.ID) time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.doubts |= 1 << no
+	if f.doubts == nil || len(f.doubts) > farMost {
+		f.doubts = map[store.ID]inDoubt{}
+	}
+	if _, known := f.doubts[letter]; !known {
+		f.doubts[letter] = inDoubt{first: time.Now()}
+	}
+	return f.doubts[letter].first
 }
 
-// over reports whether all transactions that were in flight at the first look have ended.
+// over reports whether all transactions that were in flight when it was first asked have ended.
 func (f *far) over(letter store.ID, oldest, next int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.floors == nil || len(f.floors) > farMost {
-		f.floors = map[store.ID]int64{}
-	}
-	floor, known := f.floors[letter]
-	if !known {
-		f.floors[letter] = next
+	d := f.doubts[letter]
+	if d.floor == 0 {
+		d.floor = next
+		f.doubts[letter] = d
 		return false
 	}
-	if oldest < floor {
+	if oldest < d.floor {
 		return false
 	}
-	delete(f.floors, letter)
+	delete(f.doubts, letter)
 	return true
 }

@@ -68,7 +68,7 @@ func enqueueAnywhere(
 			break
 		}
 		if !errors.Is(err, store.ErrNotCommitted) {
-			if writeDoubt(ctx, all, l, tasks) == nil {
+			if writeDoubt(ctx, all, l, tasks, err) == nil {
 				results, err = added(tasks), nil
 			}
 			break

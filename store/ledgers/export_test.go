@@ -70,7 +70,7 @@ func Doubt(ctx context.Context, s *Store, no int, stored bool) (store.ID, error)
 			return n.ID, err
 		}
 	}
-	return n.ID, writeDoubt(ctx, all, all[no], []store.NewTask{n})
+	return n.ID, writeDoubt(ctx, all, all[no], []store.NewTask{n}, store.ErrUnavailable)
 }
 
 // EnqueueAfter stores tasks of several ledgers, and does something after the ledgers have heard of
@@ -175,6 +175,15 @@ func WriteLetters(ctx context.Context, s *Store, no int, tasks ...store.NewTask)
 
 // Lose has a ledger be away until it is probed.
 func Lose(s *Store, no int) { (*s.all.Load())[no].lost(store.ErrUnavailable) }
+
+// Meet makes a server known to a store that works.
+func Meet(ctx context.Context, s *Store, dsn string) error {
+	pool, _, err := postgres.Connect(ctx, dsn)
+	if err == nil {
+		s.add(pool, nil)
+	}
+	return err
+}
 
 // CountIn counts tasks in a ledger.
 func CountIn(ctx context.Context, s *Store, no int, f store.Filter) (int, error) {

@@ -31,14 +31,16 @@ type far struct {
 	asked  time.Time         // when ledgers were last asked what they need
 	needs  bits              // those that needed something then
 	silent bits              // those of which that is not known
-	after  [Most]store.ID    // where the next look at each goes on
+	after  pages             // where the next look at each goes on
 	began  bool
 	mail   [Most]map[store.ID]posted // letters that the last look at each has seen
 	missed missed                    // tasks that the last looks have not found
 
-	floors map[store.ID]int64 // of letters in doubt: where the other ledger's transactions were
-	doubts bits               // ledgers that tasks in such letters may be stored in
+	doubts map[store.ID]inDoubt // letters of tasks that may be stored
 }
+
+// pages are the tasks above which the next look at each ledger begins; zero: at the start.
+type pages [Most]store.ID
 
 // expect remembers that a ledger needs tasks of others.
 func (f *far) expect(no int, needed []postgres.Elsewhere) {
@@ -176,7 +178,7 @@ func (s *Store) hearAll(ctx context.Context, all []*ledger, parts [][]postgres.E
 	return failed
 }
 
-// lookAcross asks all ledgers what they need of others, delivers letters, and lets the ledgers
+// lookAcross asks all ledgers what they need of others, a page of each, delivers letters, and lets the ledgers
 // hear what is new. It returns how much that was. Always is for when there may be news.
 func (s *Store) lookAcross(ctx context.Context, all []*ledger, always bool) (news int, err error) {
 	if len(all) == 1 {
@@ -186,6 +188,13 @@ func (s *Store) lookAcross(ctx context.Context, all []*ledger, always bool) (new
 	if !due {
 		return 0, nil
 	}
+	news, _, err = s.lookAfter(ctx, all, &after)
+	s.far.goOn(after)
+	return news, err
+}
+
+// lookAfter is lookAcross from some tasks on. Doubts are ledgers that may have tasks that are in letters.
+func (s *Store) lookAfter(ctx context.Context, all []*ledger, after *pages) (news int, doubts bits, err error) {
 	needs, errs := together(ctx, s, all, func(ctx context.Context, at []int,
 		on []*postgres.Store) ([]postgres.Needs, error) {
 		from := make([]store.ID, len(at))
@@ -195,10 +204,14 @@ func (s *Store) lookAcross(ctx context.Context, all []*ledger, always bool) (new
 		return postgres.NeedsOf(ctx, on, from, farPage, letters)
 	})
 	post, by := mail{tasks: map[store.ID]bool{}}, map[store.ID]bits{}
-	s.far.noDoubts()
 	var known []postgres.Elsewhere
 	for no, l := range all {
 		post.unread = post.unread || errs[no] != nil
+		if of := needs[no].Of; errs[no] == nil {
+			if after[no] = (store.ID{}); len(of) == farPage {
+				after[no] = of[farPage-1].ID
+			}
+		}
 		if needs[no].Mail {
 			errs[no] = errors.Join(errs[no], s.forward(ctx, all, l, &post))
 		}
@@ -209,16 +222,13 @@ func (s *Store) lookAcross(ctx context.Context, all []*ledger, always bool) (new
 		s.far.looked(no, needs[no].Of, needs[no].Mail, errs[no])
 	}
 	news, failed := s.findOut(ctx, all, known, func(id store.ID, no int) bool { return by[id].has(no) }, post)
-	return news, errors.Join(failed, errors.Join(errs...))
+	return news, post.doubts, errors.Join(failed, errors.Join(errs...))
 }
 
 // due reports whether ledgers are to be asked what they need, and above which tasks.
-func (f *far) due(always bool) (after [Most]store.ID, due bool) {
+func (f *far) due(always bool) (after pages, due bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.began {
-		f.began, f.silent = true, ^bits(0)
-	}
 	if !always && f.needs == 0 && !f.known.Load() && time.Since(f.asked) < farEvery {
 		return after, false
 	}
@@ -226,10 +236,20 @@ func (f *far) due(always bool) (after [Most]store.ID, due bool) {
 	return f.after, true
 }
 
+// goOn takes note of where the next look begins.
+func (f *far) goOn(after pages) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.after = after
+}
+
 // looked takes note of what a ledger needed, and whether it has letters.
 func (f *far) looked(no int, needed []postgres.Elsewhere, mail bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if !f.began {
+		f.began, f.silent = true, ^bits(0)
+	}
 	if err != nil {
 		if mail {
 			f.needs |= 1 << no // some may not have been read
@@ -241,10 +261,6 @@ func (f *far) looked(no int, needed []postgres.Elsewhere, mail bool, err error) 
 	if f.needs &^= 1 << no; mail || len(needed) > 0 {
 		f.needs |= 1 << no
 	}
-	f.after[no] = store.ID{}
-	if len(needed) == farPage {
-		f.after[no] = needed[farPage-1].ID
-	}
 }
 
 // forgettable reports whether finished tasks may be deleted: not while a ledger is away that
@@ -252,19 +268,27 @@ func (f *far) looked(no int, needed []postgres.Elsewhere, mail bool, err error) 
 func (f *far) forgettable(ledgers int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return (f.silent|f.doubts)&(1<<ledgers-1) == 0
+	return f.began && f.silent&(1<<ledgers-1) == 0
 }
 
 // mayForget reports whether finished tasks may be deleted: each ledger has heard how those ended
-// that it needs.
+// that it needs, all of them, and none is looked for that may have been stored.
 func (s *Store) mayForget(ctx context.Context, all []*ledger) (bool, error) {
 	if len(all) == 1 {
 		return true, nil
 	}
-	if _, err := s.lookAcross(ctx, all, true); err != nil && !errors.Is(err, store.ErrUnavailable) {
-		return false, err
+	var after pages
+	for {
+		_, doubts, err := s.lookAfter(ctx, all, &after)
+		switch {
+		case err != nil && !errors.Is(err, store.ErrUnavailable):
+			return false, err
+		case doubts != 0 || err != nil && after != (pages{}):
+			return false, nil
+		case after == (pages{}):
+			return s.far.forgettable(len(all)), nil
+		}
 	}
-	return s.far.forgettable(len(all)), nil
 }
 
 // refresh lets ledgers hear anew what tasks need that are to be judged once more.

@@ -285,14 +285,21 @@ func (s *Store) DropCopies(ctx context.Context, dry bool) (dropped []Place, err 
 	return dropped, nil
 }
 
+// programs are the schemas of a ledger's functions. Some may be gone.
+func (one schema) programs(ctx context.Context, c interface {
+	Query(ctx context.Context, text string, args ...any) (pgx.Rows, error)
+}) ([]string, error) {
+	rows, err := c.Query(ctx, "select name from "+one.text+".program")
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
 // drop drops a schema, and those of its functions.
 func (one schema) drop(ctx context.Context) error {
 	return pgx.BeginFunc(ctx, one.at.pool, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, "select name from "+one.text+".program")
-		if err != nil {
-			return err
-		}
-		names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		names, err := one.programs(ctx, tx)
 		if err != nil {
 			return err
 		}

@@ -36,12 +36,9 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.I
 		return nil, fmt.Errorf("finish: %w", err)
 	}
 	sent := make([]map[store.ID]store.ID, len(all))
-	parts, unknown, err := s.partsOf(ctx, all, outcomes, sent)
-	if err != nil {
-		return nil, fmt.Errorf("finish: %w", err)
-	}
+	parts, unknown, wait := s.partsOf(ctx, all, outcomes, sent)
 	defer s.finished(ctx, all, outcomes, sent)
-	f := finishing{lost: make([][]store.ID, len(all)), errs: make([]error, len(all)), parts: parts}
+	f := finishing{lost: make([][]store.ID, len(all)), errs: make([]error, len(all)), parts: parts, wait: wait}
 	var done sync.WaitGroup
 	for no, part := range parts {
 		if len(part) > 0 {
@@ -76,21 +73,23 @@ func finishAt(ctx context.Context, l *ledger, outcomes []store.Outcome) ([]store
 	})
 }
 
-// partsOf splits outcomes by ledger. Unknown are those whose ledger nobody here knows. Sent are
-// the letters that come with those of each ledger.
+// partsOf splits outcomes by ledger. Unknown are those whose ledger nobody here knows, and some wait, because of what
+// they bring or need. Sent are the letters that come with those of each ledger.
 func (s *Store) partsOf(
 	ctx context.Context, all []*ledger, outcomes []store.Outcome, sent []map[store.ID]store.ID,
-) (parts [][]store.Outcome, unknown []store.Outcome, err error) {
+) (parts [][]store.Outcome, unknown []store.Outcome, wait waiting) {
 	parts = make([][]store.Outcome, len(all))
 	if no, is := s.inOne(outcomes); is && no < len(all) {
 		parts[no] = outcomes
-		return parts, nil, nil
+		return parts, nil, wait
 	}
 	for i, o := range outcomes {
 		no, known := s.placeOfOutcome(&o)
 		if len(o.Then) > 0 || len(o.Needs) > 0 {
+			var err error
 			if no, known, err = s.besideOutcome(ctx, all, &o, no, known, sent); err != nil {
-				return nil, nil, err
+				wait.tasks, wait.err = append(wait.tasks, o.Task.ID), errors.Join(wait.err, err)
+				continue
 			}
 		}
 		if known && no < len(all) {
@@ -102,7 +101,13 @@ func (s *Store) partsOf(
 			unknown = append(unknown, o)
 		}
 	}
-	return parts, unknown, nil
+	return parts, unknown, wait
+}
+
+// waiting are outcomes that could not be written to any ledger yet, and why.
+type waiting struct {
+	tasks []store.ID
+	err   error
 }
 
 // inOne is the ledger of all outcomes, if they have one and none of them has anything to do with other tasks.
@@ -143,6 +148,9 @@ func (s *Store) besideOutcome(
 		parts[no] = heard
 		err = s.hear(ctx, all, parts)
 	}
+	if err != nil {
+		return 0, false, err
+	}
 	o.Then = then
 	for task, letter := range mail {
 		if sent[no] == nil {
@@ -150,11 +158,11 @@ func (s *Store) besideOutcome(
 		}
 		sent[no][task] = letter
 	}
-	return no, known, err
+	return no, known, nil
 }
 
 // finishAnywhere asks for each outcome the ledger that its task's id names, and then all
-// others. What no ledger accepts is lost.
+// others. What no ledger accepts is lost, if all have answered.
 func finishAnywhere(
 	all []*ledger, outcomes []store.Outcome, finish func(l *ledger, part []store.Outcome) ([]store.ID, error),
 ) (lost []store.ID, err error) {
@@ -177,11 +185,12 @@ func finishAnywhere(
 			part = append(part, by[id]...)
 		}
 		refused, err := finish(l, part)
-		if err != nil {
+		held := new(store.HeldError)
+		if err != nil && !errors.As(err, &held) {
 			return ids, err
 		}
 		times := map[store.ID]int{}
-		for _, id := range refused {
+		for _, id := range slices.Concat(refused, held.Tasks) {
 			times[id]++
 		}
 		for _, id := range ids {
@@ -189,7 +198,7 @@ func finishAnywhere(
 				left[id] = times[id]
 			}
 		}
-		return slices.DeleteFunc(slices.Clone(ids), func(id store.ID) bool { return times[id] < len(by[id]) }), nil
+		return slices.DeleteFunc(slices.Clone(ids), func(id store.ID) bool { return times[id] < len(by[id]) }), err
 	})
 	for id, n := range left {
 		for range n {
@@ -204,12 +213,13 @@ type finishing struct {
 	parts [][]store.Outcome
 	lost  [][]store.ID
 	errs  []error
+	wait  waiting
 }
 
 // end puts the answers together: lost and err are those of the outcomes that were unknown.
 func (f *finishing) end(lost []store.ID, unknown []store.Outcome, err error) ([]store.ID, error) {
-	var waits []store.ID
-	written := len(unknown) > 0 && err == nil
+	waits := f.wait.tasks
+	written := len(unknown) > 0 && (err == nil || len(lost) < len(unknown))
 	for no, part := range f.parts {
 		held := new(store.HeldError)
 		switch {
@@ -222,9 +232,9 @@ func (f *finishing) end(lost []store.ID, unknown []store.Outcome, err error) ([]
 			waits = append(waits, idsOf(part)...)
 		}
 	}
-	failed := errors.Join(append(f.errs, err)...)
-	if err != nil {
-		waits, lost = append(waits, idsOf(unknown)...), nil
+	failed := errors.Join(append(f.errs, f.wait.err, err)...)
+	if err != nil { // a ledger that was not asked may have them
+		waits, lost = append(waits, lost...), nil
 	}
 	if failed != nil && !written {
 		return nil, failed

@@ -108,8 +108,8 @@ func (s *Store) leadAway(
 	return l, nil
 }
 
-// chore does something in one ledger after the other, with what is left of a limit. A
-// ledger that is away holds up no other.
+// chore does something in one ledger after the other, with what is left of a limit. One that is away, or full, holds
+// up no other; of those that are away it says nothing while others answer.
 func (s *Store) chore(
 	ctx context.Context, limit int, do func(ctx context.Context, l *ledger, limit int) (done int, err error),
 ) error {
@@ -117,7 +117,7 @@ func (s *Store) chore(
 	if err != nil {
 		return err
 	}
-	var away error
+	var away, failed error
 	answered := false
 	for _, l := range all {
 		if limit <= 0 {
@@ -125,17 +125,19 @@ func (s *Store) chore(
 		}
 		done, err := do(ctx, l, limit)
 		switch {
-		case errors.Is(err, store.ErrUnavailable) && ctx.Err() == nil:
-			away = errors.Join(away, err)
-		case err != nil:
-			return err
-		default:
+		case err == nil:
 			answered = true
+		case ctx.Err() != nil || !store.IsForAll(err):
+			return err
+		case errors.Is(err, store.ErrUnavailable):
+			away = errors.Join(away, err)
+		default:
+			failed = errors.Join(failed, err)
 		}
 		limit -= done
 	}
-	if answered {
-		return nil
+	if failed != nil || answered {
+		return failed
 	}
 	return away
 }
@@ -218,8 +220,8 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []stor
 		tasks = append(tasks, got...)
 		return len(got), err
 	})
-	if err != nil {
-		return nil, err
+	if err != nil && (len(tasks) == 0 || ctx.Err() != nil || !store.IsForAll(err)) {
+		return nil, err // else it is said when the other ledgers have no more
 	}
 	return tasks, nil
 }

@@ -68,6 +68,9 @@ type server struct {
 	pool      *pgxpool.Pool
 	name      string // for people, without secrets
 	attendant *postgres.Attendant
+
+	mu      sync.Mutex
+	running postgres.Running // as it last was
 }
 
 var _ store.Store = (*Store)(nil)

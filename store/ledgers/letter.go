@@ -1,12 +1,14 @@
 package ledgers
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -30,6 +32,7 @@ type letter struct {
 	Back  []store.Task `json:",omitempty"` // finished ones that go back into the ledger To
 	To    int          `json:",omitempty"`
 	From  int          `json:",omitempty"` // they may be stored already in the ledger before this one; 0: they are not
+	By    uint32       `json:",omitempty"` // the process of that ledger's server that was to store them; 0: not known
 }
 
 // carrier is the task that is a letter. Of two letters of one call the later task's comes later.
@@ -65,6 +68,7 @@ type back struct {
 // doubted is a letter whose tasks may be stored already.
 type doubted struct {
 	id store.ID
+	at time.Time // when the letter was written
 	letter
 }
 
@@ -77,9 +81,10 @@ func read(mail *store.Task) (l letter, err error) {
 }
 
 // add adds a letter.
-func (o *opened) add(id store.ID, l letter) {
+func (o *opened) add(mail *store.Task, l letter) {
+	id := mail.ID
 	if l.From > 0 {
-		o.doubted = append(o.doubted, doubted{id, l})
+		o.doubted = append(o.doubted, doubted{id, mail.EnqueuedAt, l})
 		return
 	}
 	if len(l.Back) > 0 {
@@ -111,7 +116,7 @@ func (s *Store) sendAll(
 			err = errors.Join(err, failed)
 			continue
 		}
-		o.add(mail[i].ID, l)
+		o.add(&mail[i], l)
 		for j := range l.Tasks {
 			waiting[l.Tasks[j].ID] = true
 		}
@@ -122,28 +127,47 @@ func (s *Store) sendAll(
 
 // send delivers letters, and deletes those that it could deliver. Waiting are the tasks in these and in other letters:
 // none is delivered before what it needs, which would count as deleted. Where one letter may keep the others from being
-// delivered, each is sent alone.
+// delivered, parts of them are sent by themselves.
 func (s *Store) send(
 	ctx context.Context, all []*ledger, from *ledger, o opened, waiting map[store.ID]bool,
 ) (map[store.ID]store.Enqueued, error) {
-	answer, left := map[store.ID]store.Enqueued{}, o.ready(waiting)
-	apart, err := s.sendTogether(ctx, all, from, left, answer)
+	answer := map[store.ID]store.Enqueued{}
+	return answer, s.sendParts(ctx, all, from, o, waiting, answer)
+}
+
+// partsOfLetters is into how many parts letters are split. Each that has one which is held costs a tenth of a second.
+const partsOfLetters = 8
+
+func (s *Store) sendParts(
+	ctx context.Context, all []*ledger, from *ledger, o opened, waiting map[store.ID]bool,
+	answer map[store.ID]store.Enqueued,
+) error {
+	o = o.ready(waiting)
+	apart, err := s.sendTogether(ctx, all, from, o, answer)
 	forgetAll(waiting, answer)
-	if !apart || len(left.ids) < 2 {
-		return answer, err
+	left := o.without(answer)
+	n := len(left.ids)
+	if !apart || n < 2 {
+		return err
 	}
 	err = nil
-	for i := range left.ids {
-		if _, is := answer[left.tasks[i].ID]; is || ctx.Err() != nil {
-			continue
-		}
-		one := (&opened{ids: left.ids[i : i+1], tasks: left.tasks[i : i+1]}).ready(waiting)
-		if _, failed := s.sendTogether(ctx, all, from, one, answer); failed != nil && err == nil {
-			err = failed
-		}
-		forgetAll(waiting, answer)
+	size := (n + partsOfLetters - 1) / partsOfLetters
+	for i := 0; i < n && ctx.Err() == nil; i += size {
+		end := min(i+size, n)
+		part := opened{ids: left.ids[i:end], tasks: left.tasks[i:end]}
+		err = cmp.Or(err, s.sendParts(ctx, all, from, part, waiting, answer))
 	}
-	return answer, errors.Join(err, ctx.Err())
+	return cmp.Or(err, ctx.Err())
+}
+
+// without are those of the letters of which it is not known that they are delivered.
+func (o *opened) without(delivered map[store.ID]store.Enqueued) (left opened) {
+	for i := range o.tasks {
+		if _, is := delivered[o.tasks[i].ID]; !is {
+			left.ids, left.tasks = append(left.ids, o.ids[i]), append(left.tasks, o.tasks[i])
+		}
+	}
+	return left
 }
 
 func forgetAll(waiting map[store.ID]bool, delivered map[store.ID]store.Enqueued) {
@@ -180,7 +204,15 @@ func (s *Store) sendTogether(
 	if err := s.hear(ctx, all, places.far); err != nil {
 		return true, err
 	}
-	results, done, failed := enqueueApart(ctx, all, places, o.tasks, (*postgres.Store).Deliver)
+	var held atomic.Bool
+	deliver := func(e *postgres.Store, ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error) {
+		results, err := e.Deliver(ctx, tasks)
+		if errors.As(err, new(*store.HeldError)) {
+			held.Store(true)
+		}
+		return results, err
+	}
+	results, done, failed := enqueueApart(ctx, all, places, o.tasks, deliver)
 	var gone []store.ID
 	for i, is := range done {
 		if is {
@@ -188,7 +220,11 @@ func (s *Store) sendTogether(
 			gone = append(gone, o.ids[i])
 		}
 	}
-	return failed != nil && places.rounds() > 1, errors.Join(failed, throwAway(ctx, from, gone))
+	apart = held.Load() || failed != nil && places.rounds() > 1
+	if held.Load() { // what is wrong beside that, the parts say; one that is held waits for the next look
+		failed = nil
+	}
+	return apart, errors.Join(failed, throwAway(ctx, from, gone))
 }
 
 // throwAway deletes letters.

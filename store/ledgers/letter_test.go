@@ -3,6 +3,7 @@ package ledgers_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -177,4 +178,101 @@ func TestATaskThatNeedNotBeKeptIsFoundByItsLetter(t *testing.T) {
 	if again := claim(t, s, w, 1); len(again) > 0 {
 		t.Errorf("it runs again: %+v", again)
 	}
+}
+
+// A user's transaction holds the key of a letter's task. That waits, and with it what needs it, but no other, and no
+// error is made of it.
+func TestALetterWhoseKeyIsHeldHoldsUpNoOther(t *testing.T) {
+	s := open(t, three.DSN(t))
+	ctx := context.Background()
+	term := lead(t, s)
+	held, goes := keyedInto(s, 1, nil), keyedInto(s, 1, nil)
+	after := keyedInto(s, 1, needs(store.CancelOnFailure, held.ID))
+	tx, err := ledgers.Pool(s).Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := s.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.Enqueue(ctx, []store.NewTask{newTask(func(n *store.NewTask) { n.Key = held.Key })}); err != nil {
+		t.Fatal(err)
+	}
+	if err := ledgers.WriteLetters(ctx, s, 0, held, goes, after); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := s.Admit(ctx, term, 1000); err != nil {
+			t.Errorf("the leader fails: %v", err)
+		}
+	}
+	states := [3]store.State{stateOf(t, s, held.ID), stateOf(t, s, goes.ID), stateOf(t, s, after.ID)}
+	if states != [3]store.State{0, store.Available, 0} {
+		t.Errorf("while the key is held: %v", states)
+	}
+	left, err := s.List(ctx, store.Filter{Queues: []string{"tusk.letters"}})
+	if err != nil || len(left) != 2 {
+		t.Errorf("%d letters are left, %v", len(left), err)
+	}
+	if err := tx.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Admit(ctx, term, 1000); err != nil {
+		t.Fatal(err)
+	}
+	states = [3]store.State{stateOf(t, s, held.ID), stateOf(t, s, goes.ID), stateOf(t, s, after.ID)}
+	if states != [3]store.State{store.Available, store.Available, store.Pending} {
+		t.Errorf("once it is free: %v", states)
+	}
+}
+
+// A task is enqueued that needs one which is still in a letter: it waits for it as for any other.
+func TestAChildWhoseParentIsInALetterWaits(t *testing.T) {
+	s := open(t, three.DSN(t))
+	ctx := context.Background()
+	term := lead(t, s)
+	inDoubt, err := ledgers.Doubt(ctx, s, 1, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyed := keyedInto(s, 1, nil)
+	if err := ledgers.WriteLetters(ctx, s, 0, keyed); err != nil {
+		t.Fatal(err)
+	}
+	var children []store.ID
+	for _, policy := range []store.OnFailure{store.CancelOnFailure, store.ContinueOnFailure} {
+		for _, parent := range []store.ID{inDoubt, keyed.ID} {
+			child := newTask(func(n *store.NewTask) { n.Queue = "children" })
+			needs(policy, parent)(&child)
+			children = append(children, add(t, s, child)[0].ID)
+		}
+	}
+	are := func(want store.State) bool {
+		return !slices.ContainsFunc(children, func(id store.ID) bool { return stateOf(t, s, id) != want })
+	}
+	if !are(store.Pending) {
+		t.Fatal("a child does not wait for what is in a letter")
+	}
+	w := worker(t, s)
+	var parents []store.Task
+	eventually(t, "the parents can be claimed", func() bool {
+		if _, err := s.Admit(ctx, term, 1000); err != nil {
+			t.Fatal(err)
+		}
+		parents = append(parents, claim(t, s, w, 2)...)
+		return len(parents) == 2
+	})
+	if !are(store.Pending) {
+		t.Fatal("a child does not wait for what has come from a letter")
+	}
+	for i := range parents {
+		finish(t, s, store.Outcome{Task: &parents[i], State: store.Completed, Attempt: 1})
+	}
+	eventually(t, "the children can run", func() bool {
+		if _, err := s.Admit(ctx, term, 1000); err != nil {
+			t.Fatal(err)
+		}
+		return are(store.Available)
+	})
 }

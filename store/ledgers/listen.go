@@ -21,21 +21,29 @@ func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 		return err
 	}
 	heard := make(chan func(), 1)
-	for _, at := range s.servers() {
-		go s.listenAt(ctx, at, func(no int, h store.Hint) {
-			if h.ForWorkers() {
-				s.turns.heat(no, true)
-			}
-			select {
-			case heard <- func() { wake(h) }:
-			case <-ctx.Done():
-			}
-		})
+	hear := func(no int, h store.Hint) {
+		if h.ForWorkers() {
+			s.turns.heat(no, true)
+		}
+		select {
+		case heard <- func() { wake(h) }:
+		case <-ctx.Done():
+		}
 	}
+	listens := map[*server]bool{}
+	again := time.NewTicker(listenAgain)
+	defer again.Stop()
 	for {
+		for _, at := range s.servers() { // nodes of a cluster come, or have another address
+			if !listens[at] {
+				listens[at] = true
+				go s.listenAt(ctx, at, hear)
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-again.C:
 		case tell := <-heard:
 			tell()
 		}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/ledgers"
@@ -203,7 +205,7 @@ func operatorName(s *pgtest.Server) string {
 // A ledger is copied to a server that knows nothing of it, with all that a ledger has: leases
 // of a worker that goes on, keys, needs, a schedule's record, history.
 func TestALedgerIsCopiedToAnotherServer(t *testing.T) {
-	_, dsns := servers(t, 2)
+	all, dsns := servers(t, 2)
 	ctx := context.Background()
 	if err := divide(1, dsns[0]); err != nil {
 		t.Fatal(err)
@@ -226,9 +228,15 @@ func TestALedgerIsCopiedToAnotherServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := all[0].Exec(ctx, "create schema tusk_0_of_1_fork"); err != nil { // somebody else's
+		t.Fatal(err)
+	}
 	moved, err := operator.Move(ctx, operator.ServerName(1), 0)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if err := all[1].Exec(ctx, "create schema tusk_0_of_1_fork"); err != nil {
+		t.Errorf("a schema that is not the ledger's was copied: %v", err)
 	}
 	t.Logf("it stood still for %v", moved.Stood)
 	if moved.How != "copied" {
@@ -327,6 +335,23 @@ func TestAnOldCopyIsNotUsed(t *testing.T) {
 	late := open(t, dsns...)
 	if _, err := late.Count(ctx); err != nil {
 		t.Error(err)
+	}
+	c, err := pgx.Connect(ctx, dsns[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(ctx)
+	tx, err := c.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := late.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = in.Enqueue(ctx, []store.NewTask{keyedInto(late, 1, nil)})
+	if !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "not in the transaction's database") {
+		t.Errorf("a transaction beside the copy: %v", err)
 	}
 	warnings, err := late.Check(ctx)
 	if err != nil || !strings.Contains(strings.Join(warnings, " "), "old copy of the ledger tusk_1_of_2") {

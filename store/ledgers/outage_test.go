@@ -38,6 +38,22 @@ func TestACopyThatWasNotFencedIsNotUsed(t *testing.T) {
 	if got := stateOf(t, open(t, all[0].DSN), later); got != store.Available {
 		t.Errorf("a task of a process that goes on is %v on the old server", got)
 	}
+	c, err := pgx.Connect(ctx, standby.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(ctx)
+	tx, err := c.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := s.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.Enqueue(ctx, []store.NewTask{newTask(nil)}); !errors.Is(err, store.ErrUnsupported) {
+		t.Errorf("a task of a transaction beside the copy would be lost: %v", err)
+	}
 	fresh := open(t, all[0].DSN, standby.DSN)
 	_, err = fresh.Enqueue(ctx, []store.NewTask{newTask(nil)})
 	if !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, store.ErrNotCommitted) {

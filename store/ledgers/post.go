@@ -13,6 +13,7 @@ import (
 type mail struct {
 	tasks  map[store.ID]bool // in them
 	unread bool              // there are letters, or may be, of which it is not known what is in them
+	doubts bits              // ledgers that may have tasks in them
 }
 
 // posted is a letter that was there at the last look.
@@ -78,10 +79,10 @@ func (s *Store) forward(ctx context.Context, all []*ledger, from *ledger, known 
 			}
 			note(id, s.postedOf(&l, len(all)))
 			if _, was := last[id]; was || l.From > 0 {
-				old.add(id, l)
+				old.add(&full[i], l)
 			}
 		}
-		failed = errors.Join(failed, s.deliverOld(ctx, all, from, old, waiting))
+		failed = errors.Join(failed, s.deliverOld(ctx, all, from, old, waiting, known))
 	}
 	s.far.keepMail(from.no, now)
 	return failed
@@ -89,14 +90,14 @@ func (s *Store) forward(ctx context.Context, all []*ledger, from *ledger, known 
 
 // deliverOld delivers letters of all kinds.
 func (s *Store) deliverOld(
-	ctx context.Context, all []*ledger, from *ledger, old opened, waiting map[store.ID]bool,
+	ctx context.Context, all []*ledger, from *ledger, old opened, waiting map[store.ID]bool, known *mail,
 ) error {
 	_, err := s.send(ctx, all, from, old, waiting)
 	for _, b := range old.back {
 		err = errors.Join(err, s.sendBack(ctx, all, from, b))
 	}
 	for i := range old.doubted {
-		err = errors.Join(err, s.resolve(ctx, all, from, &old.doubted[i]))
+		err = errors.Join(err, s.resolve(ctx, all, from, &old.doubted[i], known))
 	}
 	return err
 }

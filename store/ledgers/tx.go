@@ -3,6 +3,7 @@ package ledgers
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
 )
 
 var _ store.Transactor = (*Store)(nil)
@@ -44,22 +46,57 @@ func (u *userTx) local(ctx context.Context) ([]*ledger, []int, error) {
 		return all, u.here, err
 	}
 	var names string
-	const ask = "select coalesce(pg_catalog.string_agg(nspname, ' '), '') from pg_catalog.pg_namespace"
-	err = u.c.row(ctx, ask).Scan(&names)
+	var of postgres.Running
+	const ask = `select coalesce(pg_catalog.string_agg(nspname, ' '), ''), pg_catalog.current_database(),
+		pg_catalog.pg_postmaster_start_time() from pg_catalog.pg_namespace`
+	err = u.c.row(ctx, ask).Scan(&names, &of.Database, &of.Since)
 	if err != nil {
 		return nil, nil, err
 	}
-	schemas := strings.Fields(names)
-	u.here = []int{}
+	schemas, is := strings.Fields(names), map[*server]bool{}
+	here := []int{}
 	for _, l := range all {
-		if _, name := l.whereabouts(); slices.Contains(schemas, name) {
-			u.here = append(u.here, l.no)
+		at, name := l.whereabouts()
+		if at == nil || !slices.Contains(schemas, name) {
+			continue
+		}
+		if _, asked := is[at]; !asked { // the schema may be an old copy of what is there
+			if is[at], err = l.runs(ctx, at, of); err != nil {
+				return nil, nil, err
+			}
+		}
+		if is[at] {
+			here = append(here, l.no)
 		}
 	}
+	u.here = here
 	if len(u.here) == 0 && u.s.net == nil {
 		return nil, nil, fmt.Errorf("%w: the transaction's database has no ledger of this queue", store.ErrUnsupported)
 	}
 	return all, u.here, nil
+}
+
+// runs reports whether a database, of a server that was started at some time, is the one that has a ledger. A ledger
+// that is away cannot tell, and cannot be used.
+func (l *ledger) runs(ctx context.Context, at *server, of postgres.Running) (bool, error) {
+	at.mu.Lock()
+	known := at.running
+	at.mu.Unlock()
+	if known.Is(of) {
+		return true, nil
+	}
+	known, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) (postgres.Running, error) {
+		return e.Running(ctx)
+	})
+	if errors.Is(err, store.ErrUnavailable) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	at.running = known
+	return known.Is(of), nil
 }
 
 // at is the engine of a ledger, in the transaction; elsewhere says that this cannot be.
@@ -144,9 +181,9 @@ func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []s
 	if err != nil {
 		return nil, fmt.Errorf("finish: %w", err)
 	}
-	parts, unknown, err := u.s.partsOf(ctx, all, outcomes, make([]map[store.ID]store.ID, len(all)))
-	if err != nil {
-		return nil, fmt.Errorf("finish: %w", err)
+	parts, unknown, wait := u.s.partsOf(ctx, all, outcomes, make([]map[store.ID]store.ID, len(all)))
+	if wait.err != nil {
+		return nil, fmt.Errorf("finish: %w", wait.err)
 	}
 	finish := func(l *ledger, part []store.Outcome) ([]store.ID, error) {
 		_, name := l.whereabouts()

@@ -58,7 +58,9 @@ func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []s
 	return lost, wrap("finish", err)
 }
 
-// do runs one call in a savepoint, so that an error leaves nothing of it behind.
+// do runs one call in a savepoint, so that an error leaves nothing of it behind. Where the server has
+// ended the transaction, after a deadlock, there is no savepoint to go back to: each statement, of the
+// user's as well, would be committed by itself.
 // Nothing is tried again that the server took back: that is for the user, whose
 // transaction it was.
 func (u *userTx) do(ctx context.Context, fn func(w *work) error) error {
@@ -67,6 +69,12 @@ func (u *userTx) do(ctx context.Context, fn func(w *work) error) error {
 	}
 	if _, err := u.tx.ExecContext(ctx, "savepoint tusk"); err != nil {
 		return err
+	}
+	calm := context.WithoutCancel(ctx)
+	if _, gone := u.tx.ExecContext(calm, "rollback to savepoint tusk"); gone != nil {
+		_ = u.tx.Rollback()
+		return fmt.Errorf("%w: the transaction is over: the server has ended it after an error of another statement: "+
+			"try it again from its start: %s", store.ErrNotCommitted, gone)
 	}
 	var err error
 	for range tries {
@@ -83,14 +91,15 @@ func (u *userTx) do(ctx context.Context, fn func(w *work) error) error {
 			}
 			break
 		}
-		if _, end := u.tx.ExecContext(context.WithoutCancel(ctx), "rollback to savepoint tusk"); end != nil {
-			return err // the first error tells more
+		if _, gone := u.tx.ExecContext(calm, "rollback to savepoint tusk"); gone != nil {
+			_ = u.tx.Rollback() // its user is told at the next statement
+			return err          // the first error tells more
 		}
 		if !errors.Is(err, errAgain) && !errors.Is(err, errCareful) {
 			break
 		}
 	}
-	if _, end := u.tx.ExecContext(context.WithoutCancel(ctx), "release savepoint tusk"); err == nil {
+	if _, end := u.tx.ExecContext(calm, "release savepoint tusk"); err == nil {
 		err = end
 	}
 	return err

@@ -185,3 +185,52 @@ func TestOnlyTransactionsOfDatabaseSQLWillDo(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingIsEnqueuedInATransactionThatIsOver has the user go on after the server has chosen the transaction to end a
+// deadlock.
+func TestNothingIsEnqueuedInATransactionThatIsOver(t *testing.T) {
+	s := fresh(t)
+	exec(t, s, "create table mine (id int primary key, v int)")
+	exec(t, s, "insert into mine values (1, 0), (2, 0)")
+	begin := func() *sql.Tx {
+		tx, err := s.DB().Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { tx.Rollback() })
+		return tx
+	}
+	update := func(tx *sql.Tx, id int) error {
+		_, err := tx.Exec("update mine set v = v + 1 where id = ?", id)
+		return err
+	}
+	other, tx := begin(), begin()
+	if _, err := other.Exec("insert into mine values (3, 0), (4, 0)"); err != nil { // who has written less loses
+		t.Fatal(err)
+	}
+	if err := errors.Join(update(other, 1), update(tx, 2)); err != nil {
+		t.Fatal(err)
+	}
+	won := make(chan error, 1)
+	go func() { won <- update(other, 2) }()
+	if err := update(tx, 1); err == nil {
+		t.Fatal("no deadlock")
+	}
+	in, err := s.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = in.Enqueue(t.Context(), []store.NewTask{{ID: storetest.NewID(), Kind: "k", Queue: "q"}})
+	if !errors.Is(err, store.ErrNotCommitted) {
+		t.Error(err)
+	}
+	if _, err := tx.Exec("insert into mine values (6, 0)"); !errors.Is(err, sql.ErrTxDone) {
+		t.Error("a statement after that:", err)
+	}
+	if err := <-won; err != nil {
+		t.Error(err)
+	}
+	if tasks, err := s.List(t.Context(), store.Filter{}); err != nil || len(tasks) != 0 {
+		t.Errorf("stored all the same: %+v, %v", tasks, err)
+	}
+}

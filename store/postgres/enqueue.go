@@ -133,7 +133,7 @@ func (s *Store) commit(ctx context.Context, tasks []store.NewTask, have *survey)
 	}
 	backend := c.Conn().PgConn().PID()
 	c.Release() // the pool may have no other
-	return s.inquire(ctx, backend, tasks, err)
+	return s.inquire(ctx, backend, tasks, &Unanswered{backend, err})
 }
 
 // enqueue stores tasks whose lanes have names.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -94,16 +96,18 @@ func NeedsOf(ctx context.Context, all []*Store, after []store.ID, limit int, que
 
 // Deliver stores tasks that another ledger sends, but for those that it has sent before, of
 // which it says nothing. It may be repeated for a week. A task whose key a user's transaction holds is
-// waited for a tenth of a second, and keeps no other from being stored; the error says so.
+// waited for a tenth of a second: then none of the call is stored, and a store.HeldError names them all.
 func (s *Store) Deliver(ctx context.Context, tasks []store.NewTask) (results []store.Enqueued, err error) {
 	err = s.repeat(ctx, func() error {
 		results, err = s.deliver(ctx, tasks)
 		return s.noted(translate(err))
 	})
-	if half := len(tasks) / 2; half > 0 && isBusy(err) {
-		some, first := s.Deliver(ctx, tasks[:half])
-		rest, second := s.Deliver(ctx, tasks[half:])
-		return append(some, rest...), errors.Join(first, second)
+	if isBusy(err) && ctx.Err() == nil {
+		held := make([]store.ID, len(tasks))
+		for i := range tasks {
+			held[i] = tasks[i].ID
+		}
+		err = errors.Join(err, heldError(held))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("deliver: %w", err)
@@ -168,6 +172,52 @@ func (s *Store) undelivered(ctx context.Context, tx pgx.Tx, tasks []store.NewTas
 		}
 	}
 	return fresh, places, nil
+}
+
+// EndProcess ends a process of the server, which does nothing more for a client that has given it up, and reports
+// whether it is gone. One of another role ends by itself. A process that began after some time is another one.
+// Behind a pooler nobody knows processes, and each counts as gone.
+func (s *Store) EndProcess(ctx context.Context, process uint32, before time.Time) (gone bool, err error) {
+	err = s.own(ctx, func(c *pgxpool.Conn) error {
+		return c.QueryRow(ctx, s.sql["end_process"], int32(process), int32(c.Conn().PgConn().PID()), before).Scan(&gone)
+	})
+	if err = s.noted(translate(err)); err != nil {
+		return false, fmt.Errorf("end process: %w", err)
+	}
+	return gone, nil
+}
+
+// Running names a database of a server that runs. Two servers, of which one may have begun as a copy of the other, were
+// not started at the same microsecond.
+type Running struct {
+	Database string
+	Since    time.Time
+}
+
+// Is reports whether two are the same.
+func (r Running) Is(other Running) bool {
+	return r.Database == other.Database && r.Since.Equal(other.Since)
+}
+
+// Running names the engine's database. It goes on while a user's transactions have the pool's connections.
+func (s *Store) Running(ctx context.Context) (r Running, err error) {
+	err = s.scan(ctx, "running", []any{&r.Database, &r.Since})
+	if err = s.noted(translate(err)); err != nil {
+		return r, fmt.Errorf("running: %w", err)
+	}
+	return r, nil
+}
+
+// Writable fails with store.ErrReadOnly where nobody can write: on a standby, or on a server that is set so.
+func (s *Store) Writable(ctx context.Context) error {
+	var readOnly bool
+	if err := s.noted(translate(s.scan(ctx, "read_only", []any{&readOnly}))); err != nil {
+		return fmt.Errorf("writable: %w", err)
+	}
+	if readOnly {
+		return store.ErrReadOnly
+	}
+	return nil
 }
 
 // InFlight returns the oldest transaction of the server that has not ended, and the one that

@@ -14,6 +14,17 @@ const (
 	inquireAgain  = 10 * time.Millisecond // at first; then later and later
 )
 
+// Unanswered is the error of an enqueue of which it is not known whether it is stored.
+type Unanswered struct {
+	Process uint32 // of the server, that was to store it, as the client was told
+	err     error
+}
+
+func (e *Unanswered) Error() string { return e.err.Error() }
+
+// Unwrap returns what went wrong.
+func (e *Unanswered) Unwrap() error { return e.err }
+
 // inquire finds out what became of an enqueue that was not answered: its tasks
 // are there, or the server's process that was to store them has ended without.
 // While neither can be said it asks again for a while; then what was lost stays

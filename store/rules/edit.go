@@ -91,11 +91,6 @@ func (b *Batch) change(r *Row, c *store.Change) (store.EditResult, error) {
 	case store.Delete:
 		return store.Changed, b.delete(r)
 	case store.Reprioritize:
-		if r.State == store.Pending {
-			r.Priority = c.Priority
-			b.put(r, store.Pending)
-			break
-		}
 		b.relocate(r, r.Queue, c.Priority)
 	case store.Move:
 		return b.move(r, c.Queue)

@@ -108,6 +108,37 @@ var readClauses = []clause{
 			}
 		}
 	}},
+	// A pipeline goes by this: a run begins after another one with its key.
+	{"list/who gets a key sees by it what its last holder has left behind, in another queue", func(t *T) {
+		worker := t.worker()
+		for i := range 20 {
+			tenant := func(n *store.NewTask) { n.Tenant = []string{"", "acme"}[i%2] }
+			of := []func(*store.NewTask){key(fmt.Sprint("k", i)), conflict(store.Rerun), tenant}
+			t.add(newTask(append(of, source(1))...))
+			first := t.takeOne(worker)
+			after := t.addOne(append(of, source(3))...)
+			next := newTask(append(of, source(2), queue("next"))...)
+			o := to(store.Completed, first)
+			o.Then = []store.NewTask{next}
+			ended := make(chan error, 1)
+			go func() {
+				_, err := finish(t.ctx(), t.Store, []store.Outcome{o})
+				ended <- err
+			}()
+			var got []store.Task
+			t.eventually("it runs", func() bool { got = t.take(worker, 1); return len(got) == 1 })
+			found := t.list(store.Filter{Key: got[0].Key, Tenants: []string{got[0].Tenant},
+				States: []store.State{store.Scheduled, store.Pending, store.Available, store.Running},
+				Queues: []string{"next", "other"}, NoArgs: true, Limit: 4})
+			if got[0].ID != after || len(found) != 1 || found[0].ID != next.ID {
+				t.Errorf("%d: %v runs, beside it %v is there", i, got[0].ID, idsOfTasks(found))
+			}
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+			t.mustEnd(to(store.Completed, &got[0]))
+		}
+	}},
 	{"list/by the time of enqueueing, until not included", func(t *T) {
 		id := t.addOne()
 		at := t.get(id).EnqueuedAt

@@ -296,6 +296,17 @@ var turnClauses = []clause{
 		}
 		t.inOrder("waiting", t.turns()[0].Waiting, []store.ID{b, c, a})
 	}},
+	{"turn/a task that is given the priority that it has keeps its place in line", func(t *T) {
+		b, c := t.addOne(inTurn("a", "")), t.addOne(inTurn("a", ""))
+		for _, s := range []struct {
+			task     store.ID
+			priority int16
+			order    []store.ID
+		}{{b, 0, []store.ID{b, c}}, {b, 1, []store.ID{c, b}}, {c, 1, []store.ID{b, c}}} {
+			t.edit(store.Change{Op: store.Reprioritize, Priority: s.priority}, s.task)
+			t.inOrder("reprioritized", t.turns()[0].Waiting, s.order)
+		}
+	}},
 	{"turn/the turns of a dead worker's tasks are held until they are finished", func(t *T) {
 		victim := NewID()
 		t.beat(victim, 20*time.Millisecond)

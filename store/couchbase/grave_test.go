@@ -1,0 +1,235 @@
+package couchbase
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/couchbase/gocb/v2"
+	"github.com/couchbase/gocbcore/v10/memd"
+
+	"github.com/tuskqueue/tusk/internal/cbfake"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/storetest"
+)
+
+// made returns the documents of tasks and keys that a call makes.
+func (r *rig) made(call func()) (all []ref) {
+	r.Helper()
+	var mu sync.Mutex
+	r.f.Set(cbfake.Faults{Request: func(code memd.CmdCode, key string) cbfake.Spoil {
+		if code == memd.CmdAdd && !strings.HasPrefix(key, "c|") && !strings.HasPrefix(key, "p|") {
+			mu.Lock()
+			defer mu.Unlock()
+			in := ref{inTask, key}
+			if strings.Contains(key, "|") {
+				in.C = inKey
+			}
+			all = append(all, in)
+		}
+		return cbfake.Sound
+	}})
+	call()
+	r.f.Set(cbfake.Faults{})
+	return all
+}
+
+// A request to make a document that arrives late, when the task has come and gone, makes nothing. A storm found that
+// tasks of a sheet were archived twice: all of them had moved out of it, and the requests that made their documents had
+// been repeated, and arrived when they had been archived.
+func TestARequestThatMakesADocumentAndArrivesLateMakesNothing(t *testing.T) {
+	enqueue := func(r *rig, tasks ...store.NewTask) func() {
+		return func() {
+			_, err := r.a.Enqueue(r.ctx(), tasks)
+			r.must("enqueue", err)
+		}
+	}
+	for name, call := range map[string]func(r *rig) func(){
+		"plain": func(r *rig) func() { return enqueue(r, r.task("s0", nil)) },
+		"keyed": func(r *rig) func() { return enqueue(r, r.task("s0", keyed("k", store.Skip))) },
+		"keyed, and needs what is stored": func(r *rig) func() {
+			r.add(r.task("s0", nil))
+			return enqueue(r, r.task("s1", func(n *store.NewTask) {
+				n.Key, n.Needs = "k", []store.Need{{Task: r.ids["s0"]}}
+			}))
+		},
+		"sheet": func(r *rig) func() { return enqueue(r, r.alike(10)...) },
+		"moved out of a sheet": func(r *rig) func() {
+			r.lentSheet()
+			return func() {
+				var outcomes []store.Outcome
+				for _, name := range named10() {
+					outcomes = append(outcomes, r.outcome(name, store.Completed)) // with an output
+				}
+				r.must("finish", r.finish(r.ctx(), outcomes...))
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			docs := r.made(call(r))
+			r.runAll()
+			r.runAll() // what has waited
+			r.archive(len(r.ids))
+			if len(docs) == 0 {
+				t.Fatal("it has made nothing")
+			}
+			for _, d := range docs {
+				_, err := r.b.collection(d.C).Insert(d.ID, map[string]any{}, nil)
+				if !errors.Is(err, gocb.ErrDocumentExists) {
+					t.Errorf("%v is made once more: %v", d, err)
+				}
+			}
+			for _, id := range r.ids {
+				if is := r.get(id); is != nil {
+					t.Errorf("%v is still there: %v", id, is.State)
+				}
+			}
+			counts, err := r.b.Count(r.ctx())
+			if r.must("count", err); len(counts) > 0 {
+				t.Errorf("counted %+v", counts)
+			}
+			before := r.f.Requests()
+			tasks, err := r.b.List(r.ctx(), store.Filter{})
+			if n := r.f.Requests() - before; err != nil || len(tasks) > 0 || n > 0 {
+				t.Errorf("a list of nothing has %d tasks, and takes %d requests: %v", len(tasks), n, err)
+			}
+			r.ageGraves(docs)
+			_, err = r.b.sweep(r.ctx(), 0)
+			r.must("sweep", err)
+			for _, d := range docs {
+				if is, err := r.b.read(r.ctx(), d); is != nil || err != nil {
+					t.Errorf("%v is still there: %v", d, err)
+				}
+			}
+		})
+	}
+}
+
+// runAll has a complete plainly what may run.
+func (r *rig) runAll() {
+	r.Helper()
+	r.held = map[string]store.Task{}
+	r.must("claim", r.lend(r.ctx(), 100))
+	var outcomes []store.Outcome
+	for name := range r.held {
+		outcomes = append(outcomes, r.plainly(name)...)
+	}
+	r.must("finish", r.finish(r.ctx(), outcomes...))
+}
+
+// ageGraves has graves be old.
+func (r *rig) ageGraves(docs []ref) {
+	r.Helper()
+	for _, at := range docs {
+		d, err := r.b.read(r.ctx(), at)
+		r.must("read", err)
+		if d == nil || !d.header().buried() {
+			r.Fatalf("%v is no grave", at)
+		}
+		d.header().Todo = 1
+		_, err = r.b.replace(r.ctx(), d, r.b.durability)
+		r.must("replace", err)
+	}
+}
+
+// A key whose tasks have gone a moment ago is free, and knows nothing of them.
+func TestAKeyRisesFromItsGrave(t *testing.T) {
+	r := newRig(t, 1)
+	for i := range 3 {
+		n := r.task("x", keyed("k", store.Rerun))
+		n.SourceTime = time.Now().Add(-time.Duration(i) * time.Minute) // older than the one before
+		did, err := r.b.Enqueue(r.ctx(), []store.NewTask{n})
+		r.must("enqueue", err)
+		if did[0].Result != store.Added {
+			t.Fatalf("it is %v", did[0].Result)
+		}
+		_, err = r.b.Edit(r.ctx(), store.Edit{IDs: []store.ID{n.ID}, Change: store.Change{Op: store.Delete}})
+		r.must("delete", err)
+		if r.get(n.ID) != nil {
+			t.Fatal("it is still there")
+		}
+	}
+	r.drain()
+}
+
+// What was archived a moment ago can be put back.
+func TestATaskRisesFromItsGrave(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.task("x", nil), r.task("y", keyed("k", store.Skip)))
+	r.runAll()
+	r.archive(2)
+	_, exist, err := r.b.Restore(r.ctx(), store.Record{Kind: "kind", Name: "r", Body: []byte("1")}, r.archived)
+	r.must("restore", err)
+	if len(exist) > 0 {
+		t.Errorf("%v exist", exist)
+	}
+	for _, name := range []string{"x", "y"} {
+		if is := r.get(r.ids[name]); is == nil || is.State != store.Completed {
+			t.Errorf("%s is %+v", name, is)
+		}
+	}
+	r.drain()
+}
+
+// Two carry a unit out beside each other. A failover forgets a lease of the task that one of them has made, by which the
+// other took it for written. The one that is late leaves the task alone.
+func TestALeaseIsNoSignThatATaskWasMadeInTime(t *testing.T) {
+	r := newRig(t, 1)
+	r.durable("majority")
+	r.record("r")
+	r.b.patience = 2 * time.Millisecond
+	r.a.patience = 0 // it looks whether the unit is still its own
+	n := r.task("x", nil)
+	root := recordRef("kind", "r").ID
+	var step atomic.Int64 // each is taken once
+	r.f.Set(cbfake.Faults{Remember: time.Hour, Request: func(code memd.CmdCode, key string) cbfake.Spoil {
+		switch {
+		case code == memd.CmdAdd && key == n.ID.String():
+			step.CompareAndSwap(0, 1)
+		case code == memd.CmdGet && key == root && step.CompareAndSwap(1, 2):
+			d, err := r.b.read(r.ctx(), taskRef(n.ID))
+			if err != nil || d == nil {
+				t.Errorf("read: %v", err)
+				break
+			}
+			_, err = r.b.lease(r.ctx(), d, 1, r.worker.String(), store.NewToken().String(), r.b.now(r.ctx()))
+			if err != nil {
+				t.Errorf("lease: %v", err)
+			}
+			r.complete()
+			for vb := range r.f.Vbuckets() {
+				r.f.FailOver(vb, time.Hour)
+			}
+		}
+		return cbfake.Sound
+	}})
+	_, _, err := r.a.PutRecord(r.ctx(), store.PutRecord{Record: r.note(), Tasks: []store.NewTask{n}})
+	r.f.Set(cbfake.Faults{})
+	r.must("put record", err)
+	r.drain()
+	r.all(true, "x")
+}
+
+// A sweep removes all graves that are old, however many.
+func TestASweepRemovesManyGraves(t *testing.T) {
+	r := newRig(t, 1)
+	const many = 2*sweepMost + 10
+	made := make([]ref, many)
+	r.must("create", each(many, func(i int) error {
+		made[i] = taskRef(storetest.NewID())
+		left := &grave{head: head{Gone: true, Todo: 1}, State: deleted}
+		_, err := r.b.create(r.ctx(), &doc{ref: made[i], body: left})
+		return err
+	}))
+	_, err := r.b.sweep(r.ctx(), 0)
+	r.must("sweep", err)
+	for _, at := range made {
+		if is, err := r.b.read(r.ctx(), at); is != nil || err != nil {
+			t.Fatalf("one is left: %v", err)
+		}
+	}
+}

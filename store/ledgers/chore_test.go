@@ -1,0 +1,107 @@
+package ledgers_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/ledgers"
+)
+
+// The disk that has a ledger is full. Chores go on in the others, and say what is wrong.
+func TestALedgerThatIsFullHoldsUpNoChoreOfOthers(t *testing.T) {
+	s := open(t, three.DSN(t))
+	ctx := context.Background()
+	term := lead(t, s)
+	dead := store.Worker{ID: store.ID(store.NewToken()), Queues: []string{"claimed"}}
+	if _, err := s.Extend(ctx, store.Beat{Worker: dead, TTL: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	var due []store.NewTask
+	for no := range 3 {
+		due = append(due, keyedInto(s, no, func(n *store.NewTask) { n.Delay = 300 * time.Millisecond }))
+		add(t, s, keyedInto(s, no, func(n *store.NewTask) { n.Queue = "claimed" }))
+	}
+	add(t, s, due...)
+	r := store.ClaimRequest{Worker: dead.ID, Queues: []string{"claimed"}, Limit: 3, Token: store.NewToken()}
+	if got, err := s.Claim(ctx, r); err != nil || len(got) != 3 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for _, text := range []string{
+		"update tusk_0_of_3.worker set expires_at = now() - interval '1 second'",
+		"update tusk_1_of_3.worker set expires_at = now() - interval '1 second'",
+		"update tusk_2_of_3.worker set expires_at = now() - interval '1 second'",
+		`create function public.is_full() returns trigger language plpgsql as
+			'begin raise exception ''no space left'' using errcode = ''disk_full''; end'`,
+		`create trigger t before update or delete on tusk_0_of_3.waiting
+			for each row execute function public.is_full()`,
+		"create trigger t before update on tusk_0_of_3.worker for each row execute function public.is_full()",
+	} {
+		if _, err := ledgers.Pool(s).Exec(ctx, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the tasks of the others are available, and the error says what is wrong", func() bool {
+		_, err := s.Admit(ctx, term, 1000)
+		return errors.Is(err, store.ErrFull) &&
+			stateOf(t, s, due[1].ID) == store.Available && stateOf(t, s, due[2].ID) == store.Available
+	})
+	if got := stateOf(t, s, due[0].ID); got != store.Scheduled {
+		t.Errorf("a task of the one that is full is %v", got)
+	}
+	eventually(t, "the tasks of the others are rescued", func() bool {
+		tasks, err := s.Rescue(ctx, term, 100)
+		return err == nil && len(tasks) == 2
+	})
+}
+
+// A server was demoted, or its provider has made it read-only. To a queue of many it is as one that is away.
+func TestAServerThatIsReadOnlyIsAway(t *testing.T) {
+	all, dsns := servers(t, 2)
+	if err := divide(2, dsns...); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, dsns...)
+	ctx := context.Background()
+	me := store.Candidate{ID: store.ID(store.NewToken()), TTL: time.Hour}
+	l, err := s.Lead(ctx, me)
+	if err != nil {
+		t.Fatal(err)
+	}
+	me.Term = l.Term
+	set := func(what string) {
+		t.Helper()
+		for _, text := range []string{"alter system " + what, "select pg_reload_conf()"} {
+			if err := all[1].Exec(ctx, text); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	there := keyedInto(s, 1, nil)
+	set("set default_transaction_read_only = on")
+	eventually(t, "it is seen that the server is read-only", func() bool {
+		_, err := s.Enqueue(ctx, []store.NewTask{there})
+		return errors.Is(err, store.ErrUnavailable) && strings.Contains(err.Error(), "it is away")
+	})
+	over := "begin read write; update tusk_1_of_2.leader set expires_at = now(); commit"
+	if err := all[1].Exec(ctx, over); err != nil { // nobody could renew the term there for as long as it runs
+		t.Fatal(err)
+	}
+	for range 20 {
+		add(t, s, newTask(nil))
+		if l, err := s.Lead(ctx, me); err != nil || l.Term != me.Term {
+			t.Fatalf("the term ends: %+v, %v", l, err)
+		}
+		if _, err := s.Admit(ctx, me.Term, 1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("reset default_transaction_read_only")
+	eventually(t, "it is back", func() bool {
+		_, err := s.Enqueue(ctx, []store.NewTask{there})
+		return err == nil
+	})
+}

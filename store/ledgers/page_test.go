@@ -1,0 +1,72 @@
+package ledgers_test
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// More tasks of other ledgers are needed than a look has room for. Nothing is deleted before all of that was heard of,
+// and a letter that cannot be read keeps no need from being looked at.
+func TestMoreNeedsThanAPage(t *testing.T) {
+	dsn := three.DSN(t)
+	s, other, leader := open(t, dsn), open(t, dsn), open(t, dsn)
+	ctx := context.Background()
+	term := lead(t, leader)
+	var parents, children []store.NewTask
+	for range 1002 {
+		parents = append(parents, keyedInto(s, 0, func(n *store.NewTask) { n.Queue = "parents" }))
+	}
+	slices.SortFunc(parents, func(a, b store.NewTask) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	parents[1000].Queue, parents[1001].Queue = "last", "last"
+	for i := range parents {
+		children = append(children, keyedInto(s, 1, needs(store.CancelOnFailure, parents[i].ID)))
+	}
+	add(t, s, parents...)
+	add(t, s, children...)
+	w := worker(t, other)
+	end := func() {
+		r := store.ClaimRequest{Worker: w, Queues: []string{"last"}, Limit: 1, Token: store.NewToken()}
+		tasks, err := other.Claim(ctx, r)
+		if err != nil || len(tasks) != 1 {
+			t.Fatalf("%+v, %v", tasks, err)
+		}
+		finish(t, other, store.Outcome{Task: &tasks[0], State: store.Completed, Attempt: 1})
+	}
+	available := func() bool {
+		counts, err := s.Count(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(counts, func(c store.Count) bool {
+			return c.Queue == "q" && c.State == store.Available && c.Tasks > 0
+		})
+	}
+	end()
+	if n, err := leader.Prune(ctx, term, store.Retention{Completed: time.Nanosecond}, 1000); err != nil || n != 1 {
+		t.Fatalf("%d tasks were deleted, %v", n, err)
+	}
+	for range 4 {
+		if _, err := leader.Admit(ctx, term, 1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !available() {
+		t.Error("a child whose parent has completed cannot run")
+	}
+	claim(t, other, w, 10)
+	add(t, s, keyedInto(s, 1, func(n *store.NewTask) {
+		n.Queue, n.Args, n.Delay = "tusk.letters", []byte(`[]`), time.Hour
+	}))
+	end()
+	for range 4 {
+		_, _ = leader.Admit(ctx, term, 1000) // it names the letter
+	}
+	if !available() {
+		t.Error("a letter that cannot be read keeps a child from running")
+	}
+}
