@@ -115,7 +115,8 @@ type Need struct {
 }
 
 // OnFailure says what becomes of a task when one that it needs ends cancelled or
-// discarded, or is deleted. A completed one is always what was needed.
+// discarded, or is deleted. A completed one is always what was needed. A task that has completed or
+// was discarded, and is retried, does not need again what has been deleted since.
 type OnFailure int8
 
 const (

@@ -23,8 +23,8 @@ var audited = []planted{
 		caught: "accepted inside"}, in: "store/postgres", test: "^TestConformance$/race/a_finish",
 		env: "TUSK_TEST_COMMITS=1m"},
 	{mutant: mutant{name: "what a living worker does not know of is nobody's", ground: "postgres", edits: []change{
-		{"store/postgres/functions/08_keep.sql", "    where w.id is null or l.claimed_at < w.since",
-			"    where w.id is null or false and l.claimed_at < w.since"}},
+		{"store/postgres/sql/keep.sql", "  where (w.id is null or l.claimed_at < w.since",
+			"  where (w.id is null or false and l.claimed_at < w.since"}},
 		faults: "F38", caught: "I1:|I19"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "what is known of lanes is known for ever", ground: "postgres", edits: []change{
 		{"store/postgres/known.go", "	k.lanes.Clear()\n", ""},
@@ -36,9 +36,7 @@ var audited = []planted{
 		faults: "F39", caught: "I17|I18"}, env: envTime + "=60s"},
 	{mutant: mutant{name: "a finish waits for a key of a user's transaction", ground: "postgres", edits: []change{
 		{"store/postgres/functions/03_lock.sql",
-			"  if cardinality(_mine) = cardinality(_keys) then\n    return '{}';\n  end if;\n  _held :=",
-			"  if cardinality(_mine) = cardinality(_keys) then\n    return '{}';\n  end if;\n  perform " +
-				"tusk_fn.lock_keys(_queues, _keys);\n  _held :="},
+			"    end if;\n    _held :=", "    end if;\n    perform tusk_fn.lock_keys(_queues, _keys);\n    _held :="},
 		{"store/postgres/functions/06_finish.sql", "set lock_timeout = '300ms'", "set lock_timeout = '10s'"}},
 		faults: "F39", caught: "I17|I18"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "a claim waits for a lane of a user's transaction", ground: "postgres", edits: []change{
@@ -49,14 +47,14 @@ var audited = []planted{
 		faults: "F39", caught: "I17|I18"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "infinity is a time", ground: "postgres", edits: []change{
 		{"store/postgres/functions/16_sql.sql", "  elsif _run_at not between", "  elsif false and _run_at not between"},
-		{"store/postgres/functions/08_keep.sql", " and w.run_at < 'infinity' order by", " order by"}},
+		{"store/postgres/functions/10_need.sql", " and w.run_at < 'infinity' order by", " order by"}},
 		faults: "F40", caught: "I1:|I21"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "tags of two dimensions stop a claim", ground: "postgres", edits: []change{
 		{"store/postgres/functions/16_sql.sql", "  if array_ndims(_tags) > 1 then", "  if false then"},
 		{"store/postgres/claimed.go", "				t.Damage = \"its tags cannot be read: \" + err.Error()\n", "				return err\n"}},
 		faults: "F40", caught: "I1:"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "a kind too long for an index is written back", ground: "postgres", edits: []change{
-		{"store/postgres/functions/16_sql.sql", "  perform tusk_fn.check_name('kind', _kind);\n", ""},
+		{"store/postgres/functions/16_sql.sql", "array['kind', 'queue', 'tenant']", "array['queue', 'tenant']"},
 		{"store/postgres/functions/01_words.sql", "  select left(_kind, 64)\n", "  select _kind\n"}},
 		faults: "F40", caught: "I1:"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "handlers that hold the pool starve the engine", edits: []change{
@@ -65,7 +63,7 @@ var audited = []planted{
 			"	return s.pool.Acquire(ctx)\n"}},
 		caught: "deadline exceeded|timeout"}, in: "store/postgres", test: "^TestConformance$/crowd"},
 	{mutant: mutant{name: "SQL enqueues beside the limits of a queue", ground: "postgres", edits: []change{
-		{"store/postgres/functions/16_sql.sql", "nullif(tusk_fn.takes_turns(queue), false)", "null"}},
+		{"store/postgres/functions/16_sql.sql", "nullif(_turns, false)", "null"}},
 		faults: "F1", caught: "I9"}, env: envTime + "=20s"},
 	{mutant: mutant{name: "a migration locks for its session", edits: []change{
 		{"store/postgres/migrate.go", "pg_catalog.pg_advisory_xact_lock($1)", "pg_catalog.pg_advisory_lock($1)"}},
@@ -74,8 +72,8 @@ var audited = []planted{
 		{"store/postgres/functions/13_maintain.sql", "|| 'ms', true);", "|| 'ms', false);"}},
 		caught: "keeps the timeouts"}, in: "store/postgres", test: "RunsTwiceBehindAPooler$", env: "TUSK_TEST_HISTORY=30s"},
 	{mutant: mutant{name: "maintenance goes on while it is held up", edits: []change{
-		{"store/postgres/segment.go", "[]any{&dropped}, term); err != nil {\n			return unlessBusy(err)",
-			"[]any{&dropped}, term); unlessBusy(err) != nil {\n			return err"},
+		{"store/postgres/segment.go", "err != nil || !dropped {\n			return unlessBusy(err)",
+			"unlessBusy(err) != nil {\n			return err"},
 		{"store/postgres/functions/13_maintain.sql", "  return false;\nend $$;\n\n-- Makes the tables of a segment",
 			"  perform set_config('lock_timeout', '2050ms', true);\n  return true;\nend $$;\n\n-- Makes the tables of a segment"}},
 		caught: "maintenance takes"}, in: "store/postgres", test: "RunsTwiceWhateverCommitsWhen$",
@@ -95,8 +93,7 @@ var audited = []planted{
 		caught: "insert into tusk\\.log|lock_lane"}, in: "store/postgres",
 		test: "^TestARoleThatEnqueuesBySQLCanDoNothingElse$"},
 	{mutant: mutant{name: "groups of errors are kept for ever", edits: []change{
-		{"store/postgres/functions/12_prune.sql", "    where y.last_at <= _before\n",
-			"    where false\n"}},
+		{"store/postgres/sql/keep.sql", "  where y.last_at <= now()", "  where false and y.last_at <= now()"}},
 		caught: "want 1"}, in: "store/postgres", test: "^TestGroupsOfErrorsGoWithTheStatistics$"},
 	{mutant: mutant{name: "a mode of the driver that breaks Tusk is not named", edits: []change{
 		{"store/postgres/postgres.go",

@@ -49,7 +49,7 @@ func (w *work) apply(b *rules.Batch) error {
 // putTasks takes tasks from where they were to where they go, and gives back their turns.
 func (w *work) putTasks(batch *pgx.Batch, changes []rules.Change, now time.Time) error {
 	var puts []putting
-	var turns uuids
+	var turns, available uuids
 	from, to := lanesOf{}, lanesOf{}
 	for _, c := range changes {
 		if c.Before.HasTurn && (c.After == nil || !c.After.HasTurn) {
@@ -59,6 +59,7 @@ func (w *work) putTasks(batch *pgx.Batch, changes []rules.Change, now time.Time)
 			continue // what it needs, or that others need it, has tables of its own
 		}
 		if c.Before.State == store.Available {
+			available = append(available, c.Before.ID)
 			from.add(c.Before)
 		}
 		p := putting{ID: c.Before.ID, Was: int16(c.Before.State)}
@@ -87,6 +88,9 @@ func (w *work) putTasks(batch *pgx.Batch, changes []rules.Change, now time.Time)
 	}
 	if len(to.lanes) > 0 {
 		w.queue(batch, "name_lanes", to.lanes, to.queues)
+	}
+	if len(from.lanes) > 0 {
+		w.queue(batch, "unpack", available, from.lanes)
 	}
 	w.queue(batch, "put_tasks", list, from.lanes).QueryRow(func(row pgx.Row) error {
 		var left uuids
@@ -149,16 +153,46 @@ func (w *work) writeKeys(batch *pgx.Batch, b *rules.Batch) {
 	if len(all) == 0 {
 		return
 	}
-	n := len(all)
-	queues, keys := make([]int64, n), make([]string, n)
-	holders, awaiting, ended := make(uuidsOrNull, n), make(uuidsOrNull, n), make(uuidsOrNull, n)
-	sources, tasks, fresh := make([]*time.Time, n), make([]int64, n), make([]bool, n)
-	for i, k := range all {
-		queues[i], keys[i] = hashOfAny(k.Queue), tenantKey(k.Tenant, k.Key)
-		holders[i], awaiting[i], ended[i] = uuidOrNull(k.Holder), uuidOrNull(k.Awaiting), uuidOrNull(k.Ended)
-		sources[i], tasks[i], fresh[i] = timeOrNull(k.Source), k.Tasks, !w.keys[k.KeyName]
+	var fresh, known, gone keyColumns
+	for _, k := range all {
+		switch {
+		case !w.keys[k.KeyName]:
+			fresh.add(k)
+		case k.Tasks > 0:
+			known.add(k)
+		}
+		if k.Tasks <= 0 {
+			gone.add(k)
+		}
 	}
-	w.queue(batch, "write_keys", queues, keys, holders, awaiting, ended, sources, tasks, fresh)
+	if len(fresh.queues) > 0 {
+		w.queue(batch, "new_keys", fresh.args()...)
+	}
+	if len(known.queues) > 0 {
+		w.queue(batch, "write_keys", known.args()...)
+	}
+	if len(gone.queues) > 0 {
+		w.queue(batch, "drop_keys", gone.queues, gone.keys)
+	}
+}
+
+// keyColumns are rows of keys.
+type keyColumns struct {
+	queues, tasks            []int64
+	keys                     []string
+	holders, awaiting, ended uuidsOrNull
+	sources                  []*time.Time
+}
+
+func (c *keyColumns) add(k rules.Key) {
+	c.queues, c.keys = append(c.queues, hashOfAny(k.Queue)), append(c.keys, tenantKey(k.Tenant, k.Key))
+	c.holders, c.awaiting = append(c.holders, uuidOrNull(k.Holder)), append(c.awaiting, uuidOrNull(k.Awaiting))
+	c.ended, c.sources = append(c.ended, uuidOrNull(k.Ended)), append(c.sources, timeOrNull(k.Source))
+	c.tasks = append(c.tasks, k.Tasks)
+}
+
+func (c *keyColumns) args() []any {
+	return []any{c.queues, c.keys, c.holders, c.awaiting, c.ended, c.sources, c.tasks}
 }
 
 // writeNeeds writes what tasks need from now on, and which needs are met.
@@ -174,7 +208,12 @@ func (w *work) writeNeeds(batch *pgx.Batch, b *rules.Batch) {
 		}
 	}
 	if len(children) > 0 {
-		w.queue(batch, "write_needs", children, of, parents, policies, open)
+		w.queue(batch, "drop_needs", children)
+		w.queue(batch, "drop_open_needs", children)
+		w.queue(batch, "put_needs", of, parents, policies)
+		w.queue(batch, "count_beside")
+		w.queue(batch, "put_open_needs", of, parents, policies, open)
+		w.queue(batch, "put_doubts", of, parents, open)
 	}
 	var met, by uuids
 	for _, m := range b.Met {
@@ -210,7 +249,9 @@ func (w *work) forget(batch *pgx.Batch, changes []rules.Change) {
 		w.queue(batch, "forget_tasks", deleted)
 	}
 	if len(waited) > 0 {
-		w.queue(batch, "close_needs", waited)
+		w.queue(batch, "drop_open_needs", waited)
+		w.queue(batch, "lock_doubts", waited)
+		w.queue(batch, "drop_doubts", waited)
 	}
 	if len(ended) > 0 {
 		w.queue(batch, "doubt_children", ended, states)

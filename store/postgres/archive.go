@@ -71,14 +71,15 @@ func (s *Store) dueDead(
 ) (*dueCursor, error) {
 	r := retentionsOf(keep)
 	var receipt deadReceipt
-	err := s.query(ctx, "due_dead", func(raw [][]byte) error {
+	page := s.do("due_dead", r.all, r.queues, r.completed, r.cancelled, r.discarded, after.At, [16]byte(after.ID), limit)
+	err := s.write(ctx, s.pinned(page.into(func(raw [][]byte) error {
 		var t store.Task
 		readTask(&t, raw)
 		t.Queue, t.State, t.Reason, t.FinishedAt = string(raw[17]), stateOf(raw[18]), string(raw[19]), timeOf(raw[20])
 		due.Tasks = append(due.Tasks, t)
 		receipt.IDs, receipt.XIDs = append(receipt.IDs, t.ID), append(receipt.XIDs, int64Of(raw[21]))
 		return nil
-	}, r.all, r.queues, r.completed, r.cancelled, r.discarded, after.At, [16]byte(after.ID), limit)
+	})))
 	if err != nil || len(due.Tasks) == 0 {
 		return &dueCursor{}, err
 	}
@@ -92,23 +93,57 @@ func (s *Store) dueDead(
 	return &dueCursor{}, nil
 }
 
-// dueFlushes reads a page of completed tasks, by the flushes in which they ended.
+// flushesAtOnce is how many flushes the statement due_flushes reads, at least.
+const flushesAtOnce = 50
+
+// dueFlushes reads a page of completed tasks, by the flushes in which they ended. All flushes of an xid come together.
 func (s *Store) dueFlushes(
 	ctx context.Context, keep store.Retention, after dueCursor, limit int, due *store.Due,
 ) (*dueCursor, error) {
 	r := retentionsOf(keep)
+	young := r.youngest()
+	if young == 0 {
+		return nil, nil
+	}
+	var over *string
+	err := s.write(ctx, s.inOrder(s.do("flushes_due", young).into(func(raw [][]byte) error {
+		if raw[0] != nil {
+			text := string(raw[0])
+			over = &text
+		}
+		return nil
+	})))
+	if err != nil || over == nil {
+		return nil, err
+	}
 	var next *dueCursor
 	var page duePage
-	err := s.query(ctx, "due_flushes", func(raw [][]byte) error {
-		if raw[7] == nil {
-			next = &dueCursor{XID: int64Of(raw[0])}
-			return nil
+	for last, looks, more := after.XID, dueLooks, true; more; {
+		rows := 0
+		err := s.read(ctx, s.inOrder(s.do("due_flushes", last, young, r.all[0], r.queues, r.completed, *over).into(
+			func(raw [][]byte) error {
+				rows++
+				switch xid := int64Of(raw[0]); {
+				case !more:
+				case raw[11][0] != 0:
+					more = false
+				case xid != last && (page.tasks >= limit || looks <= 0):
+					next, more = &dueCursor{XID: last}, false
+				default:
+					last, looks = xid, looks-1
+					if raw[7] != nil {
+						page.add(raw)
+					}
+				}
+				return nil
+			})))
+		if err != nil {
+			return nil, err
 		}
-		page.add(raw)
-		return nil
-	}, r.all[0], r.queues, r.completed, after.XID, limit, dueLooks)
-	if err != nil || len(page.flushes) == 0 {
-		return next, err
+		more = more && rows >= flushesAtOnce
+	}
+	if len(page.flushes) == 0 {
+		return next, nil
 	}
 	if due.Tasks, err = s.readFlushes(ctx, &page); err != nil {
 		return nil, err
@@ -133,4 +168,14 @@ func retentionsOf(keep store.Retention) retentions {
 		r.discarded = append(r.discarded, kept(own.Discarded))
 	}
 	return r
+}
+
+// youngest is the shortest retention of completed tasks; 0: they are kept for ever.
+func (r *retentions) youngest() (least int64) {
+	for _, own := range append([]int64{r.all[0]}, r.completed...) {
+		if own > 0 && (least == 0 || own < least) {
+			least = own
+		}
+	}
+	return least
 }

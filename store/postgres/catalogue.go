@@ -22,11 +22,22 @@ const (
 // by kind, queue, tag, state or time.
 func (s *Store) catalogue(ctx context.Context, term int64) error {
 	for begun, more := time.Now(), true; more && time.Since(begun) < catalogueTime; {
-		if err := s.scan(ctx, "catalogue", []any{&more}, term, catalogueLeast, catalogueRows); err != nil {
+		var err error
+		if more, err = s.catalogueNext(ctx, term, catalogueLeast, catalogueRows); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// catalogueNext writes down the next stretch of the log, about so many rows, once there are the least. It reports
+// whether there is more to do.
+func (s *Store) catalogueNext(ctx context.Context, term int64, least, rows int) (more bool, err error) {
+	err = s.write(ctx, s.inOrder(s.do("hold_lead", term), s.do("catalogue", least, rows).into(func(raw [][]byte) error {
+		more = raw[0][0] != 0
+		return nil
+	})))
+	return more, err
 }
 
 // lookLog looks at the end of the log, and at the newest entries of the catalogue. It

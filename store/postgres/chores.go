@@ -66,7 +66,7 @@ func ChoresOf(
 		}
 		return []string{"{leads}", all[i].sql["leads"]}
 	})
-	err := all[0].queryText(ctx, text, func(raw [][]byte) error {
+	steps := []step{{text: text, args: args, row: func(raw [][]byte) error {
 		i := int32Of(raw[0])
 		c := Chores{Leads: raw[1][0] != 0, Next: -1, Doubts: raw[3][0] != 0, Turns: raw[4][0] != 0,
 			Rescue: raw[5][0] != 0 || all[i].lookout.due(by.Term, rescueAll), Far: raw[6][0] != 0,
@@ -79,8 +79,11 @@ func ChoresOf(
 		}
 		chores[i] = c
 		return nil
-	}, args...)
-	if err != nil {
+	}}}
+	if letters != "" {
+		steps = all[0].pinned(steps...)
+	}
+	if err := all[0].read(ctx, steps); err != nil {
 		return nil, fmt.Errorf("chores: %w", err)
 	}
 	return chores, nil

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
-	"github.com/tuskqueue/tusk/store/postgres"
 )
 
 func TestALeaseIsGoneWhenTheLastOfItsTasksHasEndedInATransaction(t *testing.T) {
@@ -99,7 +98,7 @@ func TestAnIdleLaneIsNotMovedOnOverTasksThatNobodyHasClaimed(t *testing.T) {
 	}
 	tidy := func() {
 		t.Helper()
-		if _, err := pool.Exec(ctx, postgres.InFunctions("call tusk_fn.tidy($1, 10, 0)"), term); err != nil {
+		if err := s.Tidy(ctx, term, 10, 0); err != nil {
 			t.Fatal(err)
 		}
 	}

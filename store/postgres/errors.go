@@ -98,6 +98,12 @@ func isDeadlock(err error) bool {
 	return errors.As(err, &said) && said.Code == "40P01"
 }
 
+// isHeld reports whether a statement gave up waiting for a lock.
+func isHeld(err error) bool {
+	var said *pgconn.PgError
+	return errors.As(err, &said) && said.Code == "55P03"
+}
+
 // isMissing reports whether a table or schema does not exist.
 func isMissing(err error) bool {
 	var said *pgconn.PgError

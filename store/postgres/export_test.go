@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"io"
 	"maps"
 	"regexp"
@@ -78,6 +79,20 @@ func (s *Store) CountStored(ctx context.Context, ids []store.ID) (n int64, err e
 // ListWhole lists tasks by one statement, which may read all.
 func (s *Store) ListWhole(ctx context.Context, f store.Filter) ([]store.Task, error) {
 	return s.list(ctx, f)
+}
+
+// Tidy tidies lanes that have more positions, or have been idle for more transactions, than these.
+func (s *Store) Tidy(ctx context.Context, term int64, positions, idle int) error {
+	lanes, err := s.untidy(ctx, term, positions, idle)
+	for _, lane := range lanes {
+		err = errors.Join(err, s.tidyLane(ctx, term, lane, positions, idle))
+	}
+	return err
+}
+
+// CatalogueNext writes down the next stretch of the log.
+func (s *Store) CatalogueNext(ctx context.Context, term int64, least, rows int) (more bool, err error) {
+	return s.catalogueNext(ctx, term, least, rows)
 }
 
 // LookAtAll has the next Rescue look at all leases.

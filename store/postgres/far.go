@@ -45,14 +45,18 @@ func stateElsewhere(number int16) store.State {
 // pending: what nobody has heard of does not exist.
 func (s *Store) Hear(ctx context.Context, all []Elsewhere) error {
 	ids, states := make(uuids, len(all)), make([]int16, len(all))
+	over, how := uuids{}, []int16{} // those that have ended, or are gone
 	for i, e := range all {
-		ids[i], states[i] = e.ID, e.number()
+		if ids[i], states[i] = e.ID, e.number(); states[i] != farUnfinished {
+			over, how = append(over, e.ID), append(how, states[i])
+		}
 	}
 	var children uuids
-	err := s.query(ctx, "hear", func(raw [][]byte) error {
-		children = append(children, idOf(raw[0]))
-		return nil
-	}, ids, states)
+	err := s.write(ctx, s.pinned(s.do("hear", ids, states), s.do("forget_far", ids), s.do("doubt_children", over, how),
+		s.do("children", over).into(func(raw [][]byte) error {
+			children = append(children, idOf(raw[0]))
+			return nil
+		})))
 	if err != nil {
 		return fmt.Errorf("hear: %w", err)
 	}
@@ -69,6 +73,7 @@ type Needs struct {
 // NeedsOf returns the needs of engines on one server, in one trip: of each the first ones, up to a limit, above an id.
 func NeedsOf(ctx context.Context, all []*Store, after []store.ID, limit int, queue string) ([]Needs, error) {
 	needs, batch := make([]Needs, len(all)), pgx.Batch{}
+	batch.Queue(all[0].sql["pin"])
 	for i, s := range all {
 		batch.Queue(s.sql["needed"], [16]byte(after[i]), limit, laneOf(queue, 0)).Query(func(rows pgx.Rows) error {
 			return eachRow(rows, func(raw [][]byte) error {
@@ -144,12 +149,15 @@ func (s *Store) undelivered(ctx context.Context, tx pgx.Tx, tasks []store.NewTas
 	for i := range tasks {
 		ids[i] = tasks[i].ID
 	}
-	rows, err := tx.Query(ctx, s.sql["deliver"], uuidsOf(ids))
-	if err != nil {
-		return nil, nil, err
-	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
+	var names []string
+	var batch pgx.Batch
+	batch.Queue(s.sql["pin"])
+	batch.Queue(s.sql["forget_delivered"])
+	batch.Queue(s.sql["deliver"], uuidsOf(ids)).Query(func(rows pgx.Rows) (err error) {
+		names, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return nil, nil, err
 	}
 	taken := make(map[string]bool, len(names))

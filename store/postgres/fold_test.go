@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tuskqueue/tusk/store"
-	"github.com/tuskqueue/tusk/store/postgres"
 )
 
 func TestStatisticsOfPrunedFlushesAreFoldedAndSayTheSame(t *testing.T) {
@@ -116,7 +115,7 @@ func TestStatisticsSayTheSameWhenFlushesAreSummedUpPrunedAndRebased(t *testing.T
 		t.Errorf("%d flushes are kept, not 3", n)
 	}
 	same("some of those are pruned")
-	if _, err := pool.Exec(ctx, postgres.InFunctions("select tusk_fn.rebase()")); err != nil {
+	if _, err := s.Rebase(ctx, false); err != nil {
 		t.Fatal(err)
 	}
 	same("a rebase")

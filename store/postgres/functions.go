@@ -123,9 +123,11 @@ func (s *Store) uninstall(ctx context.Context, db *sql.DB, version int64) (own b
 }
 
 // inTurn runs something in a transaction while everybody else who migrates waits. A deadlock
-// with workers, who lock in another order, is tried again.
+// with workers, who lock in another order, is tried again, and so is what waited for a lock in vain.
 func (s *Store) inTurn(ctx context.Context, db *sql.DB, do func(*sql.Tx) error) error {
-	return s.repeat(ctx, func() error { return translate(s.onceInTurn(ctx, db, do)) })
+	return patiently(ctx, func() error {
+		return s.repeat(ctx, func() error { return translate(s.onceInTurn(ctx, db, do)) })
+	})
 }
 
 func (s *Store) onceInTurn(ctx context.Context, db *sql.DB, do func(*sql.Tx) error) error {

@@ -30,3 +30,22 @@ func TestFunctionsAreShort(t *testing.T) {
 		}
 	}
 }
+
+// What can be a statement of the program's is no function: see docs/design/functions.md.
+func TestFunctionsAreFew(t *testing.T) {
+	all := regexp.MustCompile(`(?ms)^create (?:function|procedure) tusk_fn\.\w+\(.*?^[^\n]*\$\$;$`).
+		FindAllString(postgres.FunctionText(), -1)
+	lines := 0
+	for _, text := range all {
+		if head, _, _ := strings.Cut(text, "$$"); strings.Contains(head, "language plpgsql") {
+			lines += strings.Count(text, "\n") + 1
+		}
+	}
+	begun := regexp.MustCompile(`(?m)^create (function|procedure) `).FindAllString(postgres.FunctionText(), -1)
+	if len(all) != len(begun) {
+		t.Fatalf("%d functions found of %d", len(all), len(begun))
+	}
+	if t.Logf("%d functions, %d lines of PL/pgSQL", len(all), lines); len(all) > 125 || lines > 2600 {
+		t.Errorf("%d functions and %d lines of PL/pgSQL, want at most 125 and 2,600", len(all), lines)
+	}
+}

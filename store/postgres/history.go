@@ -29,7 +29,7 @@ func (s *Store) Ended(ctx context.Context, cursor string, limit int) (store.Ends
 	if _, err := strconv.ParseUint(cursor, 10, 63); err != nil {
 		return told, fmt.Errorf("ended: the cursor %q is none", cursor)
 	}
-	err := s.query(ctx, "ended", func(raw [][]byte) error {
+	err := s.read(ctx, s.pinned(s.do("ended", cursor, limit).into(func(raw [][]byte) error {
 		told.Cursor = string(raw[0])
 		if raw[1] == nil {
 			return nil
@@ -42,7 +42,7 @@ func (s *Store) Ended(ctx context.Context, cursor string, limit int) (store.Ends
 			told.Ends = append(told.Ends, e)
 		}
 		return nil
-	}, cursor, limit)
+	})))
 	if err != nil {
 		return told, fmt.Errorf("ended: %w", err)
 	}

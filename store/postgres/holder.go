@@ -45,7 +45,7 @@ func (h *holders) counts(ctx context.Context, s *Store) (map[turnGroup]int64, er
 		h.forget()
 	}
 	var now string
-	err := s.query(ctx, "turns_since", func(raw [][]byte) error {
+	err := s.read(ctx, s.pinned(s.do("turns_since", h.sum, h.seen).into(func(raw [][]byte) error {
 		if anew := raw[1][0] != 0; anew && now == "" {
 			h.forget()
 			h.sum = int64Of(raw[0])
@@ -53,7 +53,7 @@ func (h *holders) counts(ctx context.Context, s *Store) (map[turnGroup]int64, er
 		now = string(raw[2])
 		h.take(raw[3:])
 		return nil
-	}, h.sum, h.seen)
+	})))
 	if err != nil {
 		h.forget()
 		return nil, err

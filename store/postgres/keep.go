@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -25,10 +26,19 @@ const forgetAfter = 24 * time.Hour
 
 // Lead implements store.Keeper.
 func (s *Store) Lead(ctx context.Context, c store.Candidate) (l store.Leadership, err error) {
-	err = s.query(ctx, "lead", func(raw [][]byte) error {
+	into := func(raw [][]byte) error {
 		l = store.Leadership{Term: int64Of(raw[0]), Now: timeOf(raw[1])}
 		return nil
-	}, [16]byte(c.ID), c.TTL.Microseconds())
+	}
+	id, ttl := [16]byte(c.ID), c.TTL.Microseconds()
+	if err = s.query(ctx, "lead", into, id, ttl); err == nil && l.Now.IsZero() {
+		now := func(raw [][]byte) error {
+			l.Now = timeOf(raw[0])
+			return nil
+		}
+		err = s.write(ctx, []step{s.do("turn_lead", id, ttl), s.do("lock_lead", id, ttl),
+			s.do("take_lead", id, ttl).into(into), s.do("now").into(now)})
+	}
 	if err != nil {
 		return store.Leadership{}, fmt.Errorf("lead: %w", err)
 	}
@@ -121,14 +131,15 @@ func (s *Store) doom(ctx context.Context, term int64, ids []store.ID) (cancelled
 func (s *Store) Rescue(ctx context.Context, term int64, limit int) ([]store.Task, error) {
 	var tasks []store.Task
 	all := s.lookout.due(term, rescueAll-rescueSlack)
-	err := s.query(ctx, "rescue", func(raw [][]byte) error {
-		var t store.Task
-		readTask(&t, raw)
-		t.State, t.Lease, t.Worker, t.Queue = store.Running, idOf(raw[17]), idOf(raw[18]), string(raw[19])
-		t.Stray = raw[20][0] != 0
-		tasks = append(tasks, t)
-		return nil
-	}, term, limit, all)
+	err := s.write(ctx, s.pinned(s.do("leads_still", term), s.do("follow_clock", term), s.do("expire_workers", term),
+		s.do("miss_workers", term), s.do("rescue", limit, all).into(func(raw [][]byte) error {
+			var t store.Task
+			readTask(&t, raw)
+			t.State, t.Lease, t.Worker, t.Queue = store.Running, idOf(raw[17]), idOf(raw[18]), string(raw[19])
+			t.Stray = raw[20][0] != 0
+			tasks = append(tasks, t)
+			return nil
+		})))
 	if err != nil {
 		return nil, fmt.Errorf("rescue: %w", err)
 	}
@@ -143,16 +154,70 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) ([]store.Task
 // Prune implements store.Keeper.
 func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, limit int) (deleted int, err error) {
 	r := retentionsOf(keep)
-	err = s.query(ctx, "prune", func(raw [][]byte) error {
+	classes := map[int64]string{}
+	var dead uuids
+	var xids []int64
+	prune := s.do("prune", term, limit, r.all[0], r.queues, r.completed, s.hand.Load(), s.pruneLooks)
+	steps := s.inOrder(prune.into(func(raw [][]byte) error {
 		deleted = int(int32Of(raw[0]))
 		s.hand.Store(int64Of(raw[1]))
 		return nil
-	}, term, limit, r.all, r.queues, r.completed, r.cancelled, r.discarded, kept(keep.Stats), forgetAfter.Microseconds(),
-		s.hand.Load(), s.pruneLooks)
+	}), s.do("spent_dead", r.all, r.queues, r.completed, r.cancelled, r.discarded, limit).into(
+		func(raw [][]byte) error {
+			dead, xids = append(dead, idOf(raw[0])), append(xids, int64Of(raw[1]))
+			return nil
+		}))
+	var groups []step // of errors, which go with the last of their tasks
+	if stats := kept(keep.Stats); stats > 0 {
+		groups = append(groups, s.do("prune_failures", stats, limit))
+		steps = append(append(steps, s.do("prune_sums", stats), s.do("prune_late", stats)), groups...)
+	}
+	steps = append(steps, s.do("forget_workers", forgetAfter.Microseconds()), s.do("classes").into(
+		func(raw [][]byte) error {
+			classes[int64Of(raw[0])] = string(raw[1])
+			return nil
+		}))
+	err = s.write(ctx, steps)
+	if some := min(len(dead), limit-deleted); err == nil && some > 0 {
+		deleted += some
+		release := s.do("release_dead", dead[:some], xids[:some]).into(func(raw [][]byte) error {
+			deleted -= arrayOf(raw[0]).n // those that somebody holds
+			return nil
+		})
+		err = s.write(ctx, s.pinned(append([]step{s.do("hold_lead", term), release}, groups...)...))
+	}
+	if err == nil && !maps.Equal(classes, r.classes()) {
+		err = s.classify(ctx, term, r.classes())
+	}
 	if err != nil {
 		return 0, fmt.Errorf("prune: %w", err)
 	}
 	return deleted, nil
+}
+
+// classes are the queues that keep completed tasks for a much shorter, or a much longer, time than others.
+func (r *retentions) classes() map[int64]string {
+	classes, most := map[int64]string{}, r.all[0]
+	for i, queue := range r.queues {
+		switch own := r.completed[i]; {
+		case own == most:
+		case own == 0 || own >= 2*most && most > 0:
+			classes[queue] = "long"
+		case most == 0 || own <= most/2:
+			classes[queue] = "short"
+		}
+	}
+	return classes
+}
+
+// classify records the classes of queues: the segments that are made from now on have a part for each.
+func (s *Store) classify(ctx context.Context, term int64, classes map[int64]string) error {
+	queues := slices.Sorted(maps.Keys(classes))
+	names := make([]string, len(queues))
+	for i, queue := range queues {
+		names[i] = classes[queue]
+	}
+	return s.write(ctx, []step{s.do("hold_lead", term), s.do("forget_classes"), s.do("put_classes", queues, names)})
 }
 
 // kept returns a retention in microseconds, rounded up: zero keeps for ever.

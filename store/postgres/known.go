@@ -107,7 +107,17 @@ func (s *Store) nameLost(ctx context.Context, term int64) error {
 		return nil
 	}
 	var lost []int64
-	if err := s.scan(ctx, "name_lost_lanes", []any{&lost}, term); err != nil {
+	into := func(raw [][]byte) error {
+		lost = append(lost, int64Of(raw[0]))
+		return nil
+	}
+	err := s.read(ctx, s.pinned(s.do("leads_still", term), s.do("lost_lanes").into(into)))
+	if lanes := lost; err == nil && len(lanes) > 0 {
+		lost = nil
+		err = s.write(ctx, s.pinned(s.do("hold_lead", term), s.do("name_lost_lanes", lanes),
+			s.do("nameless", lanes).into(into)))
+	}
+	if err != nil {
 		return err
 	}
 	if len(lost) > 0 {

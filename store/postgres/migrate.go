@@ -99,32 +99,63 @@ func (s *Store) down(
 	if own {
 		taken = append(taken, s.ownStep(all[len(all)-1].Version, time.Time{}))
 	}
-	results, err := taking(len(all), func() ([]*goose.MigrationResult, error) { return provider.DownTo(ctx, to) })
+	results, err := taking(ctx, len(all), func() ([]*goose.MigrationResult, error) { return provider.DownTo(ctx, to) })
 	return append(taken, migrate.Taken(all, results)...), err
 }
 
 func (s *Store) up(
 	ctx context.Context, provider *goose.Provider, all []store.Migration, to int64,
 ) ([]store.Migration, error) {
-	results, err := taking(len(all), func() ([]*goose.MigrationResult, error) { return provider.UpTo(ctx, to) })
+	results, err := taking(ctx, len(all), func() ([]*goose.MigrationResult, error) { return provider.UpTo(ctx, to) })
 	return migrate.Taken(all, results), err
 }
 
 // taking goes on taking steps after those that met workers in a deadlock, because they lock
-// several tables, and those that another process has taken.
-func taking(steps int, take func() ([]*goose.MigrationResult, error)) (results []*goose.MigrationResult, err error) {
+// several tables, those that waited for a lock in vain, and those that another process has taken.
+func taking(
+	ctx context.Context, steps int, take func() ([]*goose.MigrationResult, error),
+) (results []*goose.MigrationResult, err error) {
 	for range 10 + steps {
-		var part []*goose.MigrationResult
-		part, err = take()
-		var failed *goose.PartialError
-		if errors.As(err, &failed) {
-			part = failed.Applied
-		}
-		if results = append(results, part...); !isDeadlock(err) && !errors.Is(err, errTaken) {
+		err = patiently(ctx, func() error {
+			part, err := take()
+			var failed *goose.PartialError
+			if errors.As(err, &failed) {
+				part = failed.Applied
+			}
+			results = append(results, part...)
+			return err
+		})
+		if !isDeadlock(err) && !errors.Is(err, errTaken) {
 			break
 		}
 	}
 	return results, err
+}
+
+const (
+	lockTries = 5                // of a step, each of which waits for 5 s
+	lockPause = time.Second      // between them, in which those go on who have waited behind it
+	lockWork  = 15 * time.Second // a step that took so long had made indexes while others waited: once is enough
+)
+
+// patiently does something again that gave up waiting for a lock which somebody's transaction holds.
+func patiently(ctx context.Context, do func() error) error {
+	for tries := 1; ; tries++ {
+		begun := time.Now()
+		err := do()
+		switch {
+		case !isHeld(err):
+			return err
+		case tries == lockTries || time.Since(begun) > lockWork:
+			return fmt.Errorf("others hold a lock that it needs (%d tries): "+
+				"end the transactions that stay open (see pg_stat_activity), then repeat it: %w", tries, err)
+		}
+		select {
+		case <-time.After(lockPause):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // errTaken says that another process has taken a step meanwhile.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk/store"
@@ -318,18 +319,38 @@ func TestFunctionsGoWhenNoProgramCallsThem(t *testing.T) {
 	goRound(t, other, startWorker(t, other), 10)
 }
 
-func TestAMigrationGivesUpWaitingForALockAndCanBeRepeated(t *testing.T) {
+func TestAMigrationWaitsForALockAgainAndGivesUpAndCanBeRepeated(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
-	tx, err := pool.Begin(ctx)
-	if err != nil {
+	hold := func() pgx.Tx {
+		tx := begin(t, pool)
+		if _, err := tx.Exec(ctx, "select from tusk.record"); err != nil { // and it stays open
+			t.Fatal(err)
+		}
+		return tx
+	}
+	tx := hold()
+	down := make(chan error, 1)
+	go func() {
+		_, err := s.Migrate(ctx, 0)
+		down <- err
+	}()
+	waits := func() bool { return number(t, pool, blocked) == 1 }
+	eventually(t, "a step waits", waits)
+	eventually(t, "it gives up", func() bool { return !waits() })
+	if err := tx.Rollback(ctx); err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(ctx)
-	if _, err := tx.Exec(ctx, "select from tusk.record"); err != nil { // and it stays open
+	if err := <-down; err != nil {
 		t.Fatal(err)
 	}
-	if steps, err := s.Migrate(ctx, 0); err == nil {
+	if _, err := s.Migrate(ctx, -1); err != nil {
+		t.Fatal(err)
+	}
+	tx = hold()
+	brief, cancel := context.WithTimeout(ctx, 5500*time.Millisecond)
+	defer cancel()
+	if steps, err := s.Migrate(brief, 0); err == nil {
 		t.Fatalf("%d steps down, %v", len(steps), err)
 	}
 	if _, err := s.Check(ctx); !errors.Is(err, store.ErrSchemaOld) {

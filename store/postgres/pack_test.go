@@ -205,7 +205,7 @@ func TestPacksThatComeLateAreClaimed(t *testing.T) {
 // once: each attempt has left a row in the log, and rows that were a pack stand among
 // packs.
 func TestASearchFindsWhatHasSeveralRows(t *testing.T) {
-	s, pool := fresh(t)
+	s, _ := fresh(t)
 	ctx := t.Context()
 	w, term := startWorker(t, s), lead(t, s)
 	tasks := newPacks(300, "q")
@@ -239,7 +239,7 @@ func TestASearchFindsWhatHasSeveralRows(t *testing.T) {
 	slices.SortFunc(want, func(a, b store.ID) int { return bytes.Compare(b[:], a[:]) })
 	for _, catalogued := range []bool{false, true} {
 		if catalogued {
-			writeCatalogue(t, s, pool, term)
+			writeCatalogue(t, s, term)
 		}
 		for _, f := range []store.Filter{{}, {Kinds: []string{"mail"}}, {Queues: []string{"q"}},
 			{States: []store.State{store.Available}}, {Tenants: []string{""}},

@@ -7,7 +7,9 @@
 // It knows package store and the driver, and touches one schema of one
 // database. Tasks come in through enqueue.go, leave for workers through
 // claim.go, come back through finish.go, and wait in between until keep.go
-// admits them; what must happen in one round trip is a function in functions/.
+// admits them; what must decide between two statements of one round trip is a
+// function in functions/. Other statements stand in sql/, and several of them
+// go in one trip by steps.go.
 package postgres
 
 import (

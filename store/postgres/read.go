@@ -47,7 +47,7 @@ func pageOf(limit int) int {
 func (s *Store) list(ctx context.Context, f store.Filter) ([]store.Task, error) {
 	where, args := s.where(&f)
 	var tasks []store.Task
-	err := s.queryText(ctx, s.listText(&f, where, pageOf(f.Limit)), func(raw [][]byte) error {
+	list := step{text: s.listText(&f, where, pageOf(f.Limit)), args: args, row: func(raw [][]byte) error {
 		var t store.Task
 		readTask(&t, raw)
 		t.Lease, t.Queue = idOf(raw[17]), string(raw[19])
@@ -59,7 +59,12 @@ func (s *Store) list(ctx context.Context, f store.Filter) ([]store.Task, error) 
 		}
 		tasks = append(tasks, t)
 		return nil
-	}, args...)
+	}}
+	steps := []step{list}
+	if len(f.IDs) > 0 {
+		steps = s.pinned(list)
+	}
+	err := s.read(ctx, steps)
 	if err == nil && f.Detail && len(tasks) > 0 {
 		err = s.addDetails(ctx, tasks, f.NoStates)
 	}
@@ -82,6 +87,9 @@ var places = []struct {
 	{"completed_tasks", []store.State{store.Completed}},
 }
 
+// manyIDs are so many that several may have been completed by one flush.
+const manyIDs = 16
+
 // listText asks each place that may have tasks of the filter's states for its
 // newest, and takes the newest of those. Tasks that are named are each asked for.
 func (s *Store) listText(f *store.Filter, where string, limit int) string {
@@ -91,7 +99,11 @@ func (s *Store) listText(f *store.Filter, where string, limit int) string {
 		list = strings.Replace(list, "s.args", "null::bytea as args", 1)
 	}
 	if len(f.IDs) > 0 {
-		return list + " " + strings.TrimSpace(s.sql["list_of"]) + where + end
+		of := "list_of_few"
+		if len(f.IDs) >= manyIDs {
+			of = "list_of_many"
+		}
+		return list + " " + s.sql[of] + " s" + where + end
 	}
 	var parts []string
 	for _, p := range places {
@@ -291,7 +303,7 @@ func jsonb(raw []byte) []byte { return raw[1:] }
 func (s *Store) Count(ctx context.Context) ([]store.Count, error) {
 	now := time.Time{}
 	var counts []store.Count
-	err := s.query(ctx, "count", func(raw [][]byte) error {
+	err := s.read(ctx, s.pinned(s.do("count").into(func(raw [][]byte) error {
 		c := store.Count{Queue: string(raw[0]), State: store.State(int32Of(raw[1])), Tasks: int64Of(raw[2])}
 		now = timeOf(raw[4])
 		if raw[3] != nil {
@@ -301,7 +313,7 @@ func (s *Store) Count(ctx context.Context) ([]store.Count, error) {
 			counts = append(counts, c)
 		}
 		return nil
-	})
+	})))
 	if err != nil {
 		return nil, fmt.Errorf("count: %w", err)
 	}

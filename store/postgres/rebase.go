@@ -3,7 +3,10 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strings"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk/store"
@@ -55,15 +58,55 @@ func (s *Store) mayWork(ctx context.Context) error {
 // Rebase implements store.Rebaser, for a dump or a logical copy: the transaction
 // ids in it mean nothing here.
 func (s *Store) Rebase(ctx context.Context, dry bool) (tasks int64, err error) {
-	name := "rebase"
-	if dry {
-		name = "unfinished"
+	err = s.exec(ctx, "analyze")
+	if err == nil && dry {
+		err = s.scan(ctx, "unfinished", []any{&tasks})
+	} else if err == nil {
+		err = s.ownTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
+			tasks, err = s.rebase(ctx, tx)
+			return err
+		})
 	}
-	if err := s.exec(ctx, "analyze"); err != nil {
-		return 0, fmt.Errorf("rebase: %w", translate(err))
-	}
-	if err := s.scan(ctx, name, []any{&tasks}); err != nil {
+	if err != nil {
 		return 0, fmt.Errorf("rebase: %w", translate(err))
 	}
 	return tasks, nil
+}
+
+// rebase writes the log anew. It returns the number of tasks that can be claimed.
+func (s *Store) rebase(ctx context.Context, tx pgx.Tx) (tasks int64, err error) {
+	do := func(texts ...string) (rows int64) {
+		for _, text := range texts {
+			if err == nil {
+				var done pgconn.CommandTag
+				done, err = tx.Exec(ctx, text)
+				rows = done.RowsAffected()
+			}
+		}
+		return rows
+	}
+	do(s.sql["rebase"])
+	var old []string
+	if err == nil {
+		old, err = namesIn(tx.Query(ctx, s.sql["rebase_tables"]))
+	}
+	for _, table := range old {
+		do(strings.ReplaceAll(s.sql["rebase_detach"], "{table}", table))
+	}
+	do(s.sql["first_segments"])
+	for _, table := range old {
+		do(strings.ReplaceAll(s.sql["rebase_ended"], "{table}", table))
+	}
+	do(s.sql["rebase_positions"])
+	tasks = do(strings.ReplaceAll(s.sql["rebase_unfinished"], "{table}", "pg_temp.rebase"))
+	do(s.sql["rebase_rest"])
+	return tasks, err
+}
+
+// namesIn are the texts of a statement's one column.
+func namesIn(rows pgx.Rows, err error) ([]string, error) {
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
@@ -76,7 +77,8 @@ func TestADumpThatComesFromTheFutureOfThisServerIsRefused(t *testing.T) {
 	ctx := context.Background()
 	goRound(t, s, startWorker(t, s), 10)
 	// As on a clone of the server, made before the dump: the same server by its name.
-	if _, err := pool.Exec(ctx, "update tusk.lane_position set done = '4000000000:4000000000:'"); err != nil {
+	if _, err := pool.Exec(ctx, `update tusk.lane_position set done = '4000000000:4000000000:';
+		update tusk.outcome set xid = '4000000000', finished_at = finished_at - interval '2 hours'`); err != nil {
 		t.Fatal(err)
 	}
 	late, _ := open(t, pool.Config().ConnString(), false)
@@ -90,4 +92,11 @@ func TestADumpThatComesFromTheFutureOfThisServerIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	goRound(t, late, startWorker(t, late), 10)
+	keep := store.Retention{Completed: time.Hour}
+	if due, err := late.Due(ctx, keep, "", 100); err != nil || len(due.Tasks) != 10 {
+		t.Errorf("%d tasks of before are handed to an archive, %v", len(due.Tasks), err)
+	}
+	if n, err := late.Prune(ctx, lead(t, late), keep, 100); err != nil || n != 10 {
+		t.Errorf("%d tasks of before are pruned, though younger ones have ended, %v", n, err)
+	}
 }

@@ -96,12 +96,13 @@ func (s *Store) putBack(
 ) (exist []store.ID, err error) {
 	rows := make([]restoring, len(tasks))
 	args, settings, outputs := make([][]byte, len(tasks)), make([][]byte, len(tasks)), make([][]byte, len(tasks))
+	ids := make(uuids, len(tasks))
 	for i := range tasks {
 		t := &tasks[i]
 		if !t.State.Finished() {
 			return nil, fmt.Errorf("restore: task %v is %v: only finished tasks can be restored", t.ID, t.State)
 		}
-		rows[i] = restoringOf(t, i+1)
+		rows[i], ids[i] = restoringOf(t, i+1), t.ID
 		have.lanes, have.queues = append(have.lanes, rows[i].Lane), append(have.queues, t.Queue)
 		if args[i], settings[i] = t.Args, t.Settings; args[i] == nil {
 			args[i] = []byte{}
@@ -116,14 +117,22 @@ func (s *Store) putBack(
 	}
 	err = s.withNames(ctx, have, func(tx pgx.Tx) error {
 		exist = nil
+		there := uuids{}
 		if on, err := first(tx); err != nil || !on {
 			return err
 		}
-		var there uuids
-		err := tx.QueryRow(ctx, s.sql["restore"], text, args, settings, outputs).Scan(&there)
-		for _, id := range there {
-			exist = append(exist, id)
+		var batch pgx.Batch
+		batch.Queue(s.sql["pin"])
+		batch.Queue(s.sql["existing"], ids).Query(func(rows pgx.Rows) error {
+			return eachRow(rows, func(raw [][]byte) error {
+				there, exist = append(there, idOf(raw[0])), append(exist, idOf(raw[0]))
+				return nil
+			})
+		})
+		if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+			return err
 		}
+		_, err := tx.Exec(ctx, s.sql["restore"], text, args, settings, outputs, there)
 		return err
 	})
 	if err != nil {

@@ -2,10 +2,12 @@ package postgres_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
 )
 
 func TestQueuesOfAnotherRetentionHaveTablesThatGoByThemselves(t *testing.T) {
@@ -144,5 +146,59 @@ func TestPruningGoesOnBehindWhatIsKeptForLonger(t *testing.T) {
 	}
 	if n := number(t, pool, "select count(*) from tusk.tasks where queue = 'q'"); n != 0 {
 		t.Errorf("%d tasks are left that ended after the last round", n)
+	}
+}
+
+// A call of Prune ends in the middle of a flush, of whose tasks only some have a key.
+func TestPruningTakesAFlushApartWhoseTasksHaveKeysInPart(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	term, w := lead(t, s), startWorker(t, s)
+	for _, keyed := range []int{0, 5} { // the first to go, and the last
+		tasks := newTasks(6, "q")
+		tasks[keyed].Key = "k"
+		if _, err := s.Enqueue(ctx, tasks); err != nil {
+			t.Fatal(err)
+		}
+		if lost, err := s.Finish(ctx, completed(claimSome(t, s, w, 6))); err != nil || len(lost) > 0 {
+			t.Fatal(lost, err)
+		}
+		for range 3 {
+			if n, err := s.Prune(ctx, term, store.Retention{Completed: time.Microsecond}, 2); err != nil || n != 2 {
+				t.Fatalf("of a flush whose task %d has a key, %d of 2 went: %v", keyed, n, err)
+			}
+		}
+		if n := number(t, pool, "select (select count(*) from tusk.key) + (select count(*) from tusk.outcome)"); n != 0 {
+			t.Errorf("%d keys and flushes are left", n)
+		}
+	}
+}
+
+// What is too young for every queue is not read each time: most that failed is kept for days.
+func TestPruningReadsNoFailuresThatAreTooYoungToGo(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	c := acquire(t, pool)
+	defer c.Release()
+	if _, err := c.Exec(ctx, strings.ReplaceAll(s.Statement("pin_order"), "true", "false")); err != nil {
+		t.Fatal(err)
+	}
+	keep, none := []int64{0, 3_600_000_000, 7_200_000_000}, []int64{}
+	read := func() int {
+		t.Helper()
+		pages := 0
+		for range 2 { // the first time the plans are made
+			pages, _ = touched(t, c, s.Statement("spent_dead"), keep, none, none, none, none, 2000)
+		}
+		return pages
+	}
+	before := read()
+	if _, err := pool.Exec(ctx, postgres.InFunctions(`
+		insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, reason, finished_at)
+		select tusk_fn.new_id(), 7 + i % 2, 0, now(), now(), 1, 0, 'job', '{}', '', now() from generate_series(1, 5000) i`)); err != nil {
+		t.Fatal(err)
+	}
+	if after := read(); after > before+50 {
+		t.Errorf("pruning touches %d pages where nothing is to go, and %d without tasks", after, before)
 	}
 }

@@ -26,5 +26,53 @@ array(select row(x.*)::tusk_fn.new_need from unnest(?::int[], ?::uuid[], ?::smal
 row(?, array(select row(x.*)::tusk_fn.new_need from unnest(?::int[], ?::uuid[], ?::smallint[]) x), ?, ?,
     array(select row(x.*)::tusk_fn.goer from unnest(?::uuid[], ?::uuid[], ?::bigint[], ?::text[]) x))::tusk_fn.extras
 
--- name: retentions
-array(select row(x.*)::tusk_fn.retention from unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[]) x)
+-- name: worker_lock
+-- The lock that the process of worker u holds in a session: one for each ledger of the database.
+('x' || right(replace(u.id::text, '-', ''), 16))::bit(64)::bigint # ('tusk.log'::regclass::oid::bigint << 31)
+
+-- name: is_idle
+-- Whether nothing in the database belongs to lane u.
+not exists (select from tusk.log t where t.lane = u.id)
+  and not exists (select from tusk.waiting w where w.lane = u.id and w.line is null)
+  and not exists (select from tusk.waiting w where w.lane >> 16 = u.id >> 16 and w.line is not null)
+  and not exists (select from tusk.dead d where d.lane = u.id)
+  and not exists (select from tusk.lease l where l.lane = u.id)
+  and not exists (select from tusk.outcome o where o.lane = u.id)
+  and not exists (select from tusk.failure f where f.queue = u.id >> 16)
+
+-- name: dead_due
+-- The dead tasks that are due, but for completed ones of which a task that needs them has not been told. $1 are the
+-- retentions of completed, cancelled and discarded tasks; those of queues $2 are $3 to $5. Those that no queue deletes
+-- yet are not read.
+(
+  select tusk_fn.over() as over, y.young
+  from (
+    select now() - min(k)::float8 * interval '1 us' as young
+    from (
+      select pg_catalog.unnest($1::bigint[]) union all select pg_catalog.unnest($3::bigint[])
+      union all select pg_catalog.unnest($4::bigint[]) union all select pg_catalog.unnest($5::bigint[])) k(k)
+    where k > 0) y
+  where exists (select from tusk.dead x where x.finished_at <= y.young)
+  offset 0) o
+cross join lateral (
+  select x.*
+  from tusk.dead x
+  left join unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) q(queue, completed, cancelled, discarded)
+    on q.queue = x.lane >> 16
+  where x.finished_at <= o.young and x.finished_at <= now() - nullif(
+      case when q.queue is null then ($1::bigint[])[x.state - 5]
+        else case x.state when 6 then q.completed when 7 then q.cancelled else q.discarded end end, 0)::float8
+        * interval '1 us'
+    and tusk_fn.may_go(x.xid, o.over)
+    and not (x.state = 6 and exists (select from tusk.open_need n where n.parent = x.id))
+
+-- name: notes
+insert into tusk.note as o (id, progress, output, logs)
+select x.id, x.progress::jsonb, x.output, x.logs::jsonb
+from unnest(?::uuid[], ?::text[], ?::bytea[], ?::text[]) x(id, progress, output, logs)
+
+-- name: into_notes
+order by x.id
+on conflict (id) do update
+set progress = coalesce(excluded.progress, o.progress), output = coalesce(excluded.output, o.output),
+  logs = case when excluded.logs is null then o.logs else coalesce(o.logs, '[]') || excluded.logs end

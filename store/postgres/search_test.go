@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
 )
@@ -88,7 +86,7 @@ func TestASearchInStepsIsTheList(t *testing.T) {
 			half = time.Now()
 		}
 		if round%3 == 1 && round < 8 {
-			writeCatalogue(t, s, pool, term)
+			writeCatalogue(t, s, term)
 		}
 	}
 	if n, rows := number(t, pool, packs), number(t, pool,
@@ -159,14 +157,14 @@ func TestASearchInStepsIsTheList(t *testing.T) {
 }
 
 // writeCatalogue has the leader write down all that is in the log by now, in pieces.
-func writeCatalogue(t *testing.T, s store.Store, pool *pgxpool.Pool, term int64) {
+func writeCatalogue(t *testing.T, s *postgres.Store, term int64) {
 	t.Helper()
-	if err := s.(store.Maintainer).Maintain(t.Context(), term); err != nil { // counts
+	if err := s.Maintain(t.Context(), term); err != nil { // counts
 		t.Fatal(err)
 	}
 	for more := true; more; {
-		if err := pool.QueryRow(t.Context(), postgres.InFunctions("select tusk_fn.catalogue_next($1, 1, 40)"),
-			term).Scan(&more); err != nil {
+		var err error
+		if more, err = s.CatalogueNext(t.Context(), term, 1, 40); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -193,14 +191,14 @@ func find(t *testing.T, s *postgres.Store, f store.Filter) (ids []store.ID) {
 }
 
 func TestATaskThatIsReplacedIsFoundByWhatItIsNow(t *testing.T) {
-	s, pool := fresh(t)
+	s, _ := fresh(t)
 	ctx, term := t.Context(), lead(t, s)
 	tasks := newTasks(30, "q")
 	tasks[7].Key, tasks[7].Tags, tasks[7].Kind = "k", []string{"red"}, "was"
 	if _, err := s.Enqueue(ctx, tasks); err != nil {
 		t.Fatal(err)
 	}
-	writeCatalogue(t, s, pool, term)
+	writeCatalogue(t, s, term)
 	if was := find(t, s, store.Filter{Kinds: []string{"was"}}); !slices.Equal(was, []store.ID{tasks[7].ID}) {
 		t.Fatal(was)
 	}
@@ -247,7 +245,7 @@ func TestRareTasksAreFoundAmongMany(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	writeCatalogue(t, s, pool, term)
+	writeCatalogue(t, s, term)
 	for _, f := range []store.Filter{{Kinds: []string{"rare"}}, {Queues: []string{"rare"}}, {Tags: []string{"rare"}},
 		{Tags: []string{"other", "rare"}},
 		{Tags: []string{"rare"}, Kinds: []string{"rare"}, Queues: []string{"rare"}, States: []store.State{store.Available}}} {
@@ -272,7 +270,7 @@ func TestRareTasksAreFoundAmongMany(t *testing.T) {
 // TestWhatIsUnfinishedIsFoundBehindACompletedPast looks for all unfinished tasks of a queue, one of which runs, within
 // a third of the tasks that were completed after them.
 func TestWhatIsUnfinishedIsFoundBehindACompletedPast(t *testing.T) {
-	s, pool := fresh(t)
+	s, _ := fresh(t)
 	ctx, term := t.Context(), lead(t, s)
 	worker := store.Worker{ID: newID(), Host: "h"}
 	if _, err := s.Extend(ctx, store.Beat{Worker: worker, TTL: time.Hour}); err != nil {
@@ -304,7 +302,7 @@ func TestWhatIsUnfinishedIsFoundBehindACompletedPast(t *testing.T) {
 		}
 	}
 	claim() // finds nothing, and so writes down that all was claimed
-	writeCatalogue(t, s, pool, term)
+	writeCatalogue(t, s, term)
 	unfinished := store.Filter{Queues: []string{"q"}, Limit: 10,
 		States: []store.State{store.Running, store.Available, store.Scheduled, store.Pending, store.Retryable}}
 	tasks, more, err := s.Search(ctx, unfinished, 10_000)

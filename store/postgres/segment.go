@@ -53,20 +53,6 @@ func (s *Store) maintain(ctx context.Context, term int64) (failed error) {
 	return failed
 }
 
-func (s *Store) tidy(ctx context.Context, term int64) error {
-	return s.exec(ctx, "tidy", term, keepPositions, idleXids)
-}
-
-// forgetLanes forgets lanes that have had no task for long, some of all each time.
-func (s *Store) forgetLanes(ctx context.Context, term int64) error {
-	var last int64
-	err := s.scan(ctx, "forget_lanes", []any{&last}, term, s.laneHand.Load(), lanesAtOnce, s.idleLane.Microseconds())
-	if err == nil {
-		s.laneHand.Store(last)
-	}
-	return err
-}
-
 func (s *Store) addSegments(ctx context.Context, term int64) error {
 	for made := "the first"; made != ""; {
 		if err := s.scan(ctx, "add_segment", []any{&made}, term, segmentHours); err != nil {
@@ -77,12 +63,66 @@ func (s *Store) addSegments(ctx context.Context, term int64) error {
 }
 
 func (s *Store) dropSegments(ctx context.Context, term int64) error {
-	for dropped := true; dropped; {
-		if err := s.scan(ctx, "drop_segment", []any{&dropped}, term); err != nil {
+	for {
+		old, err := s.spentSegment(ctx)
+		if err != nil || old == nil {
+			return err
+		}
+		var dropped bool
+		if err := s.scan(ctx, "drop_segment", []any{&dropped}, term, old.parent, old.name); err != nil || !dropped {
 			return unlessBusy(err)
 		}
 	}
-	return nil
+}
+
+// segment is a table of the log.
+type segment struct {
+	parent, name   string
+	hi             string // the transaction that it goes up to
+	queues, others []int64
+	empty          bool // it is but the parent of others, which are gone
+}
+
+// spentSegment returns a table of the log that nothing needs any more; nil: there is none.
+func (s *Store) spentSegment(ctx context.Context) (*segment, error) {
+	var loose, all []*segment
+	err := s.read(ctx, []step{
+		s.do("no_jit"),
+		s.do("loose_segment").into(func(raw [][]byte) error {
+			loose = append(loose, &segment{parent: string(raw[0]), name: string(raw[1])})
+			return nil
+		}),
+		s.do("old_segments").into(func(raw [][]byte) error {
+			all = append(all, &segment{string(raw[0]), string(raw[1]), string(raw[2]), int64sOf(raw[3]), int64sOf(raw[4]),
+				raw[5][0] != 0})
+			return nil
+		}),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(loose) > 0 {
+		return loose[0], nil
+	}
+	kept := false // so are all later segments of a single table
+	for _, one := range all {
+		spent := one.empty
+		if !spent && !(kept && one.parent == "log") {
+			err := s.read(ctx, []step{s.do("no_jit"), s.do("is_spent", one.hi, one.queues, one.others).into(
+				func(raw [][]byte) error {
+					spent = raw[0][0] != 0
+					return nil
+				})})
+			if err != nil {
+				return nil, err
+			}
+		}
+		if spent {
+			return one, nil
+		}
+		kept = kept || one.parent == "log"
+	}
+	return nil, nil
 }
 
 // unlessBusy drops the error of a statement that gave up waiting for others: the next
@@ -97,5 +137,5 @@ func unlessBusy(err error) error {
 // isBusy reports whether a statement gave up waiting for others.
 func isBusy(err error) bool {
 	var said *pgconn.PgError
-	return errors.As(err, &said) && (said.Code == "55P03" || said.Code == "57014")
+	return isHeld(err) || errors.As(err, &said) && said.Code == "57014"
 }

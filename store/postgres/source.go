@@ -102,8 +102,9 @@ func (w *work) queue(b *pgx.Batch, name string, args ...any) *pgx.QueuedQuery {
 func (w *work) begin(ids []store.ID, lock string, args []any) error {
 	var b pgx.Batch
 	b.Queue("begin")
+	w.queue(&b, "pin")
 	w.queue(&b, lock, args...)
-	b.Queue("select clock_timestamp()").QueryRow(func(row pgx.Row) error {
+	w.queue(&b, "now").QueryRow(func(row pgx.Row) error {
 		err := row.Scan(&w.now)
 		w.now = w.now.UTC()
 		return err

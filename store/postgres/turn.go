@@ -12,12 +12,18 @@ import (
 // Turns implements store.Keeper.
 func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]store.Turns, error) {
 	var all []store.Turns
-	err := s.query(ctx, "turns", func(raw [][]byte) error {
+	steps := s.inOrder(s.do("sum_turns"), s.do("turns", groups, heads).into(func(raw [][]byte) error {
 		all = append(all, store.Turns{
 			Queue: string(raw[0]), Tenant: string(raw[1]), Partition: string(raw[2]), Waiting: idsOf(raw[3]),
 		})
 		return nil
-	}, term, groups, heads)
+	}))
+	if term == 0 {
+		steps = slices.Delete(steps, 1, 2)
+	} else {
+		steps = slices.Insert(steps, 1, s.do("leads_still", term))
+	}
+	err := s.read(ctx, steps)
 	if err != nil {
 		s.holders.lose()
 		return nil, fmt.Errorf("turns: %w", err)
@@ -40,10 +46,10 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]sto
 // Grant implements store.Keeper.
 func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
 	var queues []string
-	err = s.query(ctx, "grant", func(raw [][]byte) error {
+	err = s.write(ctx, s.inOrder(s.do("hold_lead", term), s.do("grant", uuidsOf(ids)).into(func(raw [][]byte) error {
 		granted, queues = int(int32Of(raw[0])), textsOf(raw[1])
 		return nil
-	}, term, uuidsOf(ids))
+	})))
 	if err != nil {
 		return 0, fmt.Errorf("grant: %w", err)
 	}

@@ -50,6 +50,18 @@ func int64Of(raw []byte) int64 {
 	return int64(binary.BigEndian.Uint64(raw))
 }
 
+// int64sOf reads an array; nil: it is null.
+func int64sOf(raw []byte) []int64 {
+	if raw == nil {
+		return nil
+	}
+	all := []int64{}
+	for list := arrayOf(raw); list.n > 0; list.n-- {
+		all = append(all, int64Of(list.next()))
+	}
+	return all
+}
+
 func int32Of(raw []byte) int32 {
 	if len(raw) < 4 {
 		return 0

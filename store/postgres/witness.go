@@ -242,7 +242,10 @@ func (w *Attendant) change(ctx context.Context, c *pgx.Conn, fresh, gone []atten
 	}
 	away := map[*Store]bool{} // of ledgers that have moved
 	for s, ids := range byEngine(fresh) {
-		_, err := c.Exec(ctx, s.sql["attend"], ids)
+		var batch pgx.Batch
+		batch.Queue(s.sql["lock_workers"], ids)
+		batch.Queue(s.sql["attend"], ids)
+		err := c.SendBatch(ctx, &batch).Close()
 		if away[s] = isMissing(err); err != nil && !away[s] {
 			return err
 		}

@@ -1,6 +1,10 @@
 package rules
 
-import "github.com/tuskqueue/tusk/store"
+import (
+	"slices"
+
+	"github.com/tuskqueue/tusk/store"
+)
 
 // need has a task wait for others: for those among them that have not ended as it needs.
 func (b *Batch) need(r *Row, needs []store.Need) error {
@@ -40,7 +44,8 @@ func (b *Batch) need(r *Row, needs []store.Need) error {
 	return nil
 }
 
-// needAgain has a task wait once more for what it needs, as that is now.
+// needAgain has a finished task wait once more for what it needs, as that is now. If it was not cancelled it has run to
+// an end, and so had all that it needs: what of that is gone since, as it may be kept for less long, it does not need.
 func (b *Batch) needAgain(r *Row) error {
 	before, err := b.needs(r)
 	if err != nil {
@@ -50,7 +55,19 @@ func (b *Batch) needAgain(r *Row) error {
 	for i, n := range before {
 		needs[i] = n.Need
 	}
-	return b.need(r, needs)
+	if err := b.need(r, needs); err != nil || r.State == store.Cancelled || b.anew[r.ID] == nil {
+		return err
+	}
+	for _, n := range slices.Clone(b.anew[r.ID].Needs) {
+		_, state, err := b.state(n.Task)
+		if err == nil && n.Open && state == 0 {
+			err = b.meet(Edge{r.ID, n.Need})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // needNothing closes what the batch has opened for a task.

@@ -358,6 +358,23 @@ func TestTheRules(t *testing.T) {
 			b.edit(1, store.Change{Op: store.Delete})
 			return []check{{"cancelled", b.doom(), 0}, {"child", b.state(3), store.Pending}, {"open", b.tasks[id(3)].Open, 1}}
 		},
+		"a task that has run does not need again what is gone since": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1)})
+			b.enqueue(store.NewTask{ID: id(2)})
+			b.enqueue(store.NewTask{ID: id(3), Needs: []store.Need{{Task: id(1)}, {Task: id(2)}}})
+			b.enqueue(store.NewTask{ID: id(4), Needs: []store.Need{{Task: id(2)}}})
+			for n := range 3 {
+				b.claim(n + 1)
+				b.finish(n+1, store.Outcome{State: store.Completed})
+			}
+			b.edit(4, store.Change{Op: store.Cancel}) // it has not run
+			b.edit(1, store.Change{Op: store.Delete})
+			b.edit(2, store.Change{Op: store.Delete})
+			b.edit(3, store.Change{Op: store.Retry})
+			b.edit(4, store.Change{Op: store.Retry})
+			return []check{{"cancelled", b.doom(), 1}, {"has run", b.state(3), store.Available},
+				{"needs", len(b.needs[id(3)]), 2}, {"has not", b.state(4), store.Cancelled}}
+		},
 		"a failed task that is retried in time dooms nothing": func(b *book) []check {
 			b.enqueue(store.NewTask{ID: id(1)})
 			b.enqueue(store.NewTask{ID: id(2), Needs: []store.Need{{Task: id(1)}}})

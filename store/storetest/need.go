@@ -194,6 +194,22 @@ var needClauses = []clause{
 		t.finishNext(worker, a, store.Completed)
 		t.finishNext(worker, child, store.Completed)
 	}},
+	{"need/a task that has failed and is retried does not need again what is pruned", func(t *T) {
+		worker := t.worker()
+		a := t.addOne()
+		child := t.addOne(needs(store.CancelOnFailure, a))
+		t.finishNext(worker, a, store.Completed)
+		t.finishNext(worker, child, store.Discarded)
+		t.eventually("what it needed is pruned", func() bool {
+			t.prune(store.Retention{Completed: time.Millisecond})
+			return len(t.list(store.Filter{IDs: []store.ID{a}})) == 0
+		})
+		if e := t.edit(store.Change{Op: store.Retry}, child)[0]; e.Result != store.Changed || e.State != store.Available {
+			t.Errorf("%+v", e)
+		}
+		t.admit(10)
+		t.finishNext(worker, child, store.Completed)
+	}},
 	{"need/a pending task can be cancelled and deleted, and not more", func(t *T) {
 		a := t.addOne()
 		for op, want := range map[store.Op]store.EditResult{store.Cancel: store.Changed, store.Delete: store.Changed,

@@ -31,9 +31,6 @@ create type tusk_fn.goer as (id uuid, token uuid, queue bigint, key text);
 create type tusk_fn.extras as (
   children uuid[], needs tusk_fn.new_need[], yield uuid[], keep uuid[], going tusk_fn.goer[]);
 
--- How long a queue keeps tasks that have ended, in microseconds; 0 keeps them for ever.
-create type tusk_fn.retention as (queue bigint, completed bigint, cancelled bigint, discarded bigint);
-
 -- Claimed tasks of a lane, in columns. Those from attempts on are null if no task has more than it must have. An array
 -- of one holds for all tasks of a pack; of their ids it is the first. Args too large for an array come in a row of
 -- their own, with nothing else but the id, and tasks is 0 there. The last line is for the lease, in the order of ids,

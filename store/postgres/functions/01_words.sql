@@ -146,26 +146,6 @@ create function tusk_fn.places_of(_id uuid, _n bigint, _packed bytea[]) returns 
   select tusk_fn.id_after(_id, u.place::int - 1), _n + u.place from unnest(_packed) with ordinality u(args, place)
 $$;
 
--- Makes rows of the packs that hold these tasks, in lanes whose locks are held, and
--- only where they have not all been claimed: nothing else changes for anybody.
-create function tusk_fn.unpack(_ids uuid[], _lanes bigint[]) returns void language sql volatile as $$
-  with found as materialized (
-    select distinct l.xid, l.lane, l.n
-    from unnest(_ids) u(id)
-    cross join lateral (
-      select p.xid, p.lane, p.n, p.id, p.packed from tusk.log p
-      where p.packed is not null and p.id between tusk_fn.block_of(u.id) and u.id
-      order by p.id desc limit 1) l
-    where tusk_fn.ids_between(l.id, u.id) < cardinality(l.packed) and l.lane = any(_lanes)
-      and tusk_fn.unclaimed(l.lane, l.xid, tusk_fn.last_n(l.n, l.packed))),
-  gone as (
-    delete from tusk.log l using found f where l.lane = f.lane and l.xid = f.xid and l.n = f.n returning l.*)
-  insert into tusk.log (xid, lane, n, id, enqueued_at, kind, args, expires_at, tags, settings)
-  select g.xid, g.lane, g.n + u.place, tusk_fn.id_after(g.id, u.place::int - 1), g.enqueued_at, g.kind, u.args,
-    g.expires_at, g.tags, g.settings
-  from gone g cross join lateral unnest(g.packed) with ordinality u(args, place)
-$$;
-
 -- The narrowest dyadic interval that holds two xids, as a number. Not in SQL: what
 -- cannot be inlined is planned anew in every statement.
 create function tusk_fn.node_of(_lo xid8, _hi xid8) returns bigint language plpgsql immutable as $$
@@ -214,7 +194,7 @@ language sql stable rows 1 as $$
 $$;
 
 -- Fails unless the term runs.
-create function tusk_fn.lead(_term bigint) returns void language plpgsql as $$
+create function tusk_fn.lead(_term bigint) returns void language plpgsql set jit = off as $$
 begin
   if not exists (select from tusk.leader where term = _term and id is not null and expires_at > clock_timestamp()) then
     raise exception 'not the leader' using errcode = 'TK002';

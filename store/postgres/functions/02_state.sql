@@ -136,43 +136,6 @@ create function tusk_fn.state_of(_id uuid) returns setof tusk_fn.task_state lang
   where s.flushed is null or o.worker is not null
 $$;
 
--- The tasks of ids. A flush names hundreds of tasks. Where 16 or more of the ids come from one transaction, each flush
--- of its tasks is read once, and not until it is found for each of them.
-create function tusk_fn.tasks_of(_ids uuid[]) returns setof tusk_fn.task_state language plpgsql stable
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
-begin
-  if cardinality(_ids) < 16 then
-    return query
-    select x.* from (select distinct u.id from unnest(_ids) u(id)) u
-    cross join lateral (select x.* from tusk_fn.state_of(u.id) x offset 0) x;
-    return;
-  end if;
-  return query
-  with s as materialized (
-    select x.* from (select distinct u.id from unnest(_ids) u(id)) u
-    cross join lateral (select x.* from tusk_fn.spot_of(u.id) x offset 0) x),
-  many as materialized (
-    select s.lane, s.flushed as xid from s where s.flushed is not null group by 1, 2 having count(*) >= 16),
-  o as materialized (
-    select m.lane, m.xid, i.id, y.worker, y.claimed_at,
-      tusk_fn.end_of(y.claimed_at, y.finished_at, y.ago[i.place]) as ended_at
-    from many m
-    cross join lateral (select x.* from tusk_fn.flushes_of(m.lane, m.xid) x offset 0) y
-    cross join lateral tusk_fn.ids_of(y.firsts, y.counts) i
-    where (i.id in (select u.id from unnest(_ids) u(id))) is true
-    union all
-    select s.lane, s.flushed, s.id, f.worker, f.claimed_at, f.ended_at
-    from s cross join lateral (select x.* from tusk_fn.flush_of(s.lane, s.flushed, s.id) x limit 1) f
-    where s.flushed is not null
-      and ((s.lane, s.flushed) in (select m.lane, m.xid from many m)) is not true)
-  select s.id, s.state, s.lane, s.kind, s.args, s.enqueued_at, s.attempt, s.crashes, s.run_at, s.expires_at,
-    coalesce(o.claimed_at, s.claimed_at), s.tenant, s.key, s.tags, s.settings, s.failure, s.reason,
-    coalesce(o.ended_at, s.finished_at), s.token, coalesce(o.worker, s.worker), s.workflow, s.turn, s.partition
-  from s left join o on o.lane = s.lane and o.xid = s.flushed and o.id = s.id
-  where s.flushed is null or o.worker is not null;
-end $$;
-
 -- Every task once, for people and their queries.
 create view tusk_fn.tasks as
 select s.id,
@@ -228,30 +191,3 @@ left join lateral (
        and tusk_fn.unclaimed(t.lane, t.xid, tusk_fn.last_n(t.n, t.packed))
      order by t.lane, t.xid, t.n limit 1)) x) head on true
 where coalesce(a.added, 0) + fresh.rows - coalesce(p.claimed, 0) > 0;
-
--- Unfinished tasks by queue and state. Not in SQL: planning the query, which then happens in every call, takes longer
--- than running it, and compiling it a hundred times as long.
-create function tusk_fn.counts() returns table (queue text, state int, tasks bigint, oldest timestamptz)
-language plpgsql stable set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
-#variable_conflict use_column
-begin
-  return query
-  select c.queue, c.state, c.tasks, c.oldest
-  from (
-    select tusk_fn.queue_of(w.lane) as queue, w.state::int, w.tasks, null::timestamptz as oldest
-    from (
-      select min(x.lane) as lane, x.state, sum(x.tasks)::bigint as tasks
-      from ( -- each by its index alone
-        select min(lane) as lane, state, count(*) as tasks from tusk.waiting
-        where line is null and lane >= (-1::bigint << 63) group by lane >> 16, state
-        union all
-        select min(lane), 2, count(*) from tusk.waiting where line is not null group by lane >> 16) x
-      group by x.lane >> 16, x.state) w
-    union all
-    select tusk_fn.queue_of(r.lane), 4, r.tasks, null
-    from (select min(l.lane) as lane, sum(l.tasks)::bigint as tasks from tusk_fn.load l group by l.lane >> 16) r
-    union all
-    select min(d.queue), 3, sum(d.tasks)::bigint, min(d.oldest)
-    from tusk_fn.depth d
-    group by d.lane >> 16) c;
-end $$;

@@ -14,56 +14,42 @@ begin
   cross join lateral (select from tusk.key y where y.queue = q.queue and y.key = q.key for update) y;
 end $$;
 
--- The same for callers that must not wait for a user's transaction, which may hold a key for as long as it is open.
--- Returns the places of the keys that are held; if there are any, not all keys are locked.
+-- The same for callers that must not wait for a user's transaction, which may hold a key for as long as it is open. Of
+-- keys that others hold it waits for those that are released soon. Returns the places of the keys that are held; if
+-- there are any, not all keys are locked.
 create function tusk_fn.lock_free_keys(_queues bigint[], _keys text[]) returns int[] language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
 declare
-  _mine int[] := tusk_fn.keys_not_held(_queues, _keys);
-  _held int[];
+  _patience text;
+  _waited   boolean := false;
+  _mine     int[];
+  _held     int[];
 begin
-  if cardinality(_mine) = cardinality(_keys) then
-    return '{}';
-  end if;
-  _held := tusk_fn.keys_but(_mine, _queues, _keys);
-  if _held = '{}' or tusk_fn.lock_keys_soon(_queues, _keys) then
-    return '{}';
-  end if;
-  return tusk_fn.keys_but(tusk_fn.keys_not_held(_queues, _keys), _queues, _keys);
-end $$;
-
--- The places of the keys that exist, except those in _mine.
-create function tusk_fn.keys_but(_mine int[], _queues bigint[], _keys text[]) returns int[] language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
-as $$
-begin
-  return array(
-    select q.place from unnest(_queues, _keys) with ordinality q(queue, key, place)
-    cross join lateral (select from tusk.key y where y.queue = q.queue and y.key = q.key offset 0) y
-    where q.place <> all(_mine));
-end $$;
-
--- Locks the keys that nobody else holds, and returns their places.
-create function tusk_fn.keys_not_held(_queues bigint[], _keys text[]) returns int[] language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
-as $$
-begin
-  return array(
-    select q.place
-    from (select * from unnest(_queues, _keys) with ordinality q(queue, key, place) order by queue, key collate "C") q
-    cross join lateral (select from tusk.key y where y.queue = q.queue and y.key = q.key for update skip locked) y);
-end $$;
-
--- Locks keys that others hold only until they commit. Returns false if one is held for longer.
-create function tusk_fn.lock_keys_soon(_queues bigint[], _keys text[]) returns boolean language plpgsql
-set lock_timeout = '50ms'
-as $$
-begin
-  perform tusk_fn.lock_keys(_queues, _keys);
-  return true;
-exception when lock_not_available then
-  return false;
+  loop
+    _mine := array(
+      select q.place
+      from (select * from unnest(_queues, _keys) with ordinality q(queue, key, place) order by queue, key collate "C") q
+      cross join lateral (select from tusk.key y where y.queue = q.queue and y.key = q.key for update skip locked) y);
+    if cardinality(_mine) = cardinality(_keys) then
+      return '{}';
+    end if;
+    _held := array(
+      select q.place from unnest(_queues, _keys) with ordinality q(queue, key, place)
+      cross join lateral (select from tusk.key y where y.queue = q.queue and y.key = q.key offset 0) y
+      where q.place <> all(_mine));
+    exit when _held = '{}' or _waited;
+    _waited := true;
+    _patience := current_setting('lock_timeout');
+    begin
+      perform set_config('lock_timeout', '50ms', true);
+      perform tusk_fn.lock_keys(_queues, _keys);
+      perform set_config('lock_timeout', _patience, true);
+      return '{}';
+    exception when lock_not_available then
+    end;
+  end loop;
+  return _held;
 end $$;
 
 -- The same without waiting. Returns false if one of the keys is held.
@@ -107,54 +93,26 @@ begin
     cross join lateral (select x.child from tusk.open_need x where x.parent = u.id offset 0) o);
 end $$;
 
--- Locks the rows of waiting tasks: _own, and _children unless a transaction holds one of those for long.
+-- Locks the rows of waiting tasks in order: _own, and _children unless a transaction holds one of those for long.
 create function tusk_fn.lock_waiting(_own uuid[], _children uuid[]) returns void language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
-begin
-  if cardinality(_children) > 0 and tusk_fn.lock_patiently(_own || _children) then
-    return;
-  end if;
-  perform tusk_fn.lock_each(_own);
-end $$;
-
--- Locks the rows of waiting tasks in order.
-create function tusk_fn.lock_each(_ids uuid[]) returns void language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
-as $$
-begin
-  perform 1 from (select distinct u.id from unnest(_ids) u(id) order by 1) u
-  cross join lateral (select from tusk.waiting x where x.id = u.id for update) x;
-end $$;
-
--- Locks rows that others hold only until they commit. Returns false if one is held for longer; then none is locked.
-create function tusk_fn.lock_patiently(_ids uuid[]) returns boolean language plpgsql
-set lock_timeout = '100ms'
-as $$
-begin
-  perform tusk_fn.lock_each(_ids);
-  return true;
-exception when lock_not_available then
-  return false;
-end $$;
-
--- Locks the lanes in which tasks are available.
-create function tusk_fn.lock_lanes(_ids uuid[]) returns void language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
-as $$
 declare
-  _lane bigint;
+  _patience text;
 begin
-  for _lane in
-    select distinct t.lane
-    from unnest(_ids) u(id)
-    cross join lateral (
-      select t.lane from tusk_fn.rows_of(u.id) t where tusk_fn.unclaimed(t.lane, t.xid, t.n) offset 0) t
-    order by t.lane
-  loop
-    perform tusk_fn.lock_lane(_lane);
-  end loop;
+  if cardinality(_children) > 0 then
+    _patience := current_setting('lock_timeout');
+    begin
+      perform set_config('lock_timeout', '100ms', true);
+      perform 1 from (select distinct u.id from unnest(_own || _children) u(id) order by 1) u
+      cross join lateral (select from tusk.waiting x where x.id = u.id for update) x;
+      perform set_config('lock_timeout', _patience, true);
+      return;
+    exception when lock_not_available then
+    end;
+  end if;
+  perform 1 from (select distinct u.id from unnest(_own) u(id) order by 1) u
+  cross join lateral (select from tusk.waiting x where x.id = u.id for update) x;
 end $$;
 
 -- Locks what the ends of attempts will change: their leases, which users' transactions that ended some of the tasks may
@@ -194,7 +152,7 @@ begin
 end $$;
 
 -- Gives up and has the caller start over: the holder of a lock may be waiting for this transaction.
-create function tusk_fn.begin_anew() returns void language plpgsql as $$
+create function tusk_fn.begin_anew() returns void language plpgsql set jit = off as $$
 begin
   raise exception 'somebody else has just locked the same' using errcode = '40001';
 end $$;

@@ -19,6 +19,7 @@ declare
   _first boolean;
   _want  int := _limit;
   r      tusk_fn.piece;
+  large  tusk_fn.piece;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     perform tusk_fn.need_read_committed();
@@ -50,13 +51,23 @@ begin
   foreach _lane in array _lanes loop
     if not pg_try_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31)) then
       continue when not _first or not tusk_fn.await_lane(_lane);
-      perform tusk_fn.need_alive(_worker); -- it may have been declared dead meanwhile
+      if not exists (select from tusk.worker w where w.id = _worker and not w.dead) then -- declared so meanwhile
+        raise exception 'the worker is dead' using errcode = 'TK001';
+      end if;
     end if;
     _first := false;
     foreach r in array tusk_fn.claim_lane(_worker, _token, _lane, _want, _full, _packed) loop
       return next r;
-      if r.xids is not null then
-        return query select * from tusk_fn.large_args(r.lane, r.ids, r.args, r.xids);
+      if r.xids is not null then -- args that next_pieces left out
+        large.lane := r.lane; large.tasks := 0;
+        for large.ids, large.args in
+          select array[u.id], array[t.args]
+          from unnest(r.ids, r.args, r.xids) u(id, args, xid)
+          join tusk.log t on t.lane = r.lane and t.xid = u.xid and t.id = u.id and t.packed is null
+          where u.args is null
+        loop
+          return next large;
+        end loop;
       end if;
       _want := _want - r.tasks;
     end loop;
@@ -232,14 +243,6 @@ begin
   return _all;
 end $$;
 
--- Refuses a worker that was declared dead.
-create function tusk_fn.need_alive(_worker uuid) returns void language plpgsql as $$
-begin
-  if not exists (select from tusk.worker w where w.id = _worker and not w.dead) then
-    raise exception 'the worker is dead' using errcode = 'TK001';
-  end if;
-end $$;
-
 -- Waits for other claims of a lane. Returns false if the lane is being changed, perhaps by a user's transaction that
 -- stays open for long: a claim does not wait for that.
 create function tusk_fn.await_lane(_lane bigint) returns boolean language plpgsql as $$
@@ -282,23 +285,6 @@ returns setof tusk.log language sql stable as $$
    order by t.lane, t.xid, t.n limit _want)
   limit _want
 $$;
-
--- The args that next_pieces left out: those of _ids whose place in _args is null.
-create function tusk_fn.large_args(_lane bigint, _ids uuid[], _args bytea[], _xids xid8[])
-returns setof tusk_fn.piece language plpgsql as $$
-declare
-  r tusk_fn.piece;
-begin
-  r.lane := _lane; r.tasks := 0;
-  for r.ids, r.args in
-    select array[u.id], array[t.args]
-    from unnest(_ids, _args, _xids) u(id, args, xid)
-    join tusk.log t on t.lane = _lane and t.xid = u.xid and t.id = u.id and t.packed is null
-    where u.args is null
-  loop
-    return next r;
-  end loop;
-end $$;
 
 -- The lanes of several queues, in order.
 create function tusk_fn.lanes_to_try(_queues bigint[]) returns bigint[] language plpgsql as $$

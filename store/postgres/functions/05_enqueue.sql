@@ -50,22 +50,16 @@ create function tusk_fn.tenant_key(_tenant text, _key text) returns text languag
   select octet_length(coalesce(_tenant, '')) || ':' || coalesce(_tenant, '') || _key
 $$;
 
--- Records that waiting tasks were changed, and how. The caller has locked them.
-create function tusk_fn.note_changes(_ids uuid[], _how text[], _at timestamptz) returns void language sql volatile as $$
-  insert into tusk.note (id, changed_at, changed)
-  select c.id, _at, c.how from unnest(_ids, _how) c(id, how) order by c.id
-  on conflict (id) do update set changed_at = excluded.changed_at, changed = excluded.changed
-$$;
-
 -- Stores one task that has a key.
 create function tusk_fn.put_keyed(w tusk.waiting, _conflict smallint, _source timestamptz, _now timestamptz)
 returns table (id uuid, result smallint)
 language plpgsql as $$
 #variable_conflict use_column
 declare
-  _queue bigint := w.lane >> 16;
-  _key   text := tusk_fn.tenant_key(w.tenant, w.key);
-  k      tusk.key;
+  _queue   bigint := w.lane >> 16;
+  _key     text := tusk_fn.tenant_key(w.tenant, w.key);
+  _changed uuid;
+  k        tusk.key;
 begin
   loop
     insert into tusk.key (queue, key, holder, source_at, tasks)
@@ -99,12 +93,25 @@ begin
   if _conflict in (0, 3) then
     return query select k.holder, 2::smallint;
   elsif tusk_fn.replace_unstarted(k.holder, w, _now) then
-    perform tusk_fn.note_changes(array[k.holder], array['replaced'], _now);
+    _changed := k.holder;
     return query select k.holder, 3::smallint;
   elsif _conflict = 1 then
     return query select k.holder, 2::smallint;
+  elsif k.awaiting is null then -- it runs once the running task has ended
+    w.state := 2; w.line := null;
+    insert into tusk.waiting select w.*;
+    update tusk.key y set awaiting = w.id where y.queue = _queue and y.key = _key;
+    return query select w.id, 4::smallint;
   else
-    return query select tusk_fn.await(k, w), 4::smallint;
+    update tusk.waiting y set lane = w.lane, kind = w.kind, args = w.args, tags = w.tags, settings = w.settings,
+      run_at = w.run_at, expires_at = w.expires_at
+    where y.id = k.awaiting;
+    _changed := k.awaiting;
+    return query select k.awaiting, 4::smallint;
+  end if;
+  if _changed is not null then
+    insert into tusk.note (id, changed_at, changed) values (_changed, clock_timestamp(), 'replaced')
+    on conflict (id) do update set changed_at = excluded.changed_at, changed = excluded.changed;
   end if;
 end $$;
 
@@ -145,12 +152,25 @@ begin
           update tusk.log y set kind = w.kind, args = w.args, tags = w.tags, settings = w.settings,
             expires_at = w.expires_at
           where y.lane = t.lane and y.xid = t.xid and y.n = t.n;
-          perform tusk_fn.catalogue_anew(t, w.kind, w.tags);
+          insert into tusk.catalogue (lane, kind, tag, lo, hi, newest, oldest, from_at, until_at, tasks, ids)
+          select t.lane, x.kind, x.tag, t.xid, (t.xid::text::bigint + 1)::text::xid8, t.id, t.id, t.enqueued_at,
+            t.enqueued_at, 1, array[t.id]
+          from (
+            select tusk_fn.short_kind(w.kind) as kind, null as tag where tusk_fn.short_kind(w.kind) <> t.kind
+            union all
+            select null, u.tag from unnest(tusk_fn.short_tags(w.tags)) u(tag)
+            where u.tag is not null and (t.tags is null or u.tag <> all(t.tags))) x;
           return true;
         end if;
-        perform tusk_fn.take(t);
+        delete from tusk.log y where y.lane = t.lane and y.xid = t.xid and y.n = t.n;
+        insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed) -- if its tally counts the row
+        select t.lane, coalesce(p.no, 0) + 1, coalesce(p.done, '1:1:'), p.win, coalesce(p.at_xid, '0'),
+          coalesce(p.at_n, 0), coalesce(p.claimed, 0) + 1
+        from tusk.lane_tally a
+        left join lateral (select * from tusk.lane_position q where q.lane = a.lane order by q.no desc limit 1) p on true
+        where a.lane = t.lane and pg_visible_in_snapshot(t.xid, a.seen);
         if t.turn and w.run_at > _now then -- to be put off gives a turn back
-          perform tusk_fn.give_back(array[_id]);
+          insert into tusk.held (back, ids) values (true, array[_id]);
         end if;
         w.id := _id; w.enqueued_at := t.enqueued_at; w.attempt := t.attempt; w.crashes := t.crashes;
         w.claimed_at := t.claimed_at; w.failure := t.failure; w.state := 1; w.line := null;
@@ -164,36 +184,6 @@ begin
     end if;
   end loop;
   return false;
-end $$;
-
--- Deletes an unclaimed task, which has a row of its own, from the log. The caller holds its lane's lock. If the lane's
--- tally counts the row, the row counts as having left the lane.
-create function tusk_fn.take(t tusk_fn.task) returns void language plpgsql as $$
-begin
-  delete from tusk.log y where y.lane = t.lane and y.xid = t.xid and y.n = t.n;
-  insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
-  select t.lane, coalesce(p.no, 0) + 1, coalesce(p.done, '1:1:'), p.win, coalesce(p.at_xid, '0'), coalesce(p.at_n, 0),
-    coalesce(p.claimed, 0) + 1
-  from tusk.lane_tally a
-  left join lateral (select * from tusk.lane_position q where q.lane = a.lane order by q.no desc limit 1) p on true
-  where a.lane = t.lane and pg_visible_in_snapshot(t.xid, a.seen);
-end $$;
-
--- Stores what runs once the running task of a key has ended.
-create function tusk_fn.await(k tusk.key, w tusk.waiting) returns uuid language plpgsql as $$
-#variable_conflict use_column
-begin
-  if k.awaiting is null then
-    w.state := 2; w.line := null;
-    insert into tusk.waiting select w.*;
-    update tusk.key y set awaiting = w.id where y.queue = k.queue and y.key = k.key;
-    return w.id;
-  end if;
-  update tusk.waiting y set lane = w.lane, kind = w.kind, args = w.args, tags = w.tags, settings = w.settings,
-    run_at = w.run_at, expires_at = w.expires_at
-  where y.id = k.awaiting;
-  perform tusk_fn.note_changes(array[k.awaiting], array['replaced'], clock_timestamp());
-  return k.awaiting;
 end $$;
 
 -- Frees a key whose holder has ended, and passes it to the task that waits for it, if there is one. Here, and wherever
@@ -215,8 +205,11 @@ begin
   end if;
   update tusk.key y set holder = k.awaiting, awaiting = null, ended = _id, tasks = y.tasks + 1 where y.queue = _queue
     and y.key = _key;
-  if pg_relation_size('tusk.open_need') > 0 and tusk_fn.stays_pending(k.awaiting) then
-    return;
+  if pg_relation_size('tusk.open_need') > 0 then
+    perform 1 from tusk.waiting x where x.id = k.awaiting for update;
+    if exists (select from tusk.open_need o where o.child = k.awaiting) then
+      return; -- it needs others still
+    end if;
   end if;
   delete from tusk.waiting y where y.id = k.awaiting returning * into w;
   w.state := 1;
@@ -235,48 +228,21 @@ begin
   delete from tusk.key y where y.queue = _queue and y.key = _key and y.tasks <= 0;
 end $$;
 
--- Gives free keys to the tasks of a call, and returns the places of the tasks that got one. Keys that are held, or that
--- the call names twice, are left alone. Existing keys are locked already; new ones are stored in the order of locks.
-create function tusk_fn.take_keys(_queues bigint[], _keys text[], _ids uuid[], _wanted boolean[]) returns int[]
-language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
-#variable_conflict use_column
-declare
-  _mine int[] := array(
-    select min(k.at)::int from unnest(_queues, _keys, _wanted) with ordinality k(queue, key, wanted, at)
-    where k.key is not null group by k.queue, k.key having count(*) = 1 and bool_and(k.wanted));
-  _free tid[] := array(
-    select y.ctid from unnest(_mine) m
-    cross join lateral (
-      select x.ctid from tusk.key x where x.queue = _queues[m] and x.key = _keys[m] and x.holder is null offset 0) y);
-  _took int[];
-begin
-  with mine as materialized (
-    select m as at, _queues[m] as queue, _keys[m] as key, _ids[m] as id from unnest(_mine) m),
-  made as (
-    insert into tusk.key (queue, key, holder, tasks)
-    select m.queue, m.key, m.id, 1 from mine m order by m.queue, m.key collate "C"
-    on conflict do nothing
-    returning holder),
-  had as (
-    update tusk.key y set holder = m.id, tasks = y.tasks + 1
-    from mine m where y.ctid = any(_free) and y.queue = m.queue and y.key = m.key
-    returning y.holder)
-  select array_agg(m.at) into _took from mine m where m.id in (select t.holder from made t union all select t.holder
-    from had t);
-  return coalesce(_took, '{}');
-end $$;
-
 -- Locks the keys of tasks and the tasks that hold them, and gives the free ones to tasks that are due. Returns the
 -- places of those tasks.
 create function tusk_fn.take_new_keys(_tasks tusk_fn.new_task[], _pending boolean[], _now timestamptz) returns int[]
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
+  set jit = off as $$
 declare
+  _ids    uuid[];
   _queues bigint[];
   _own    text[]; -- the keys as their tenants own them
   _held   uuid[];
+  _lane   bigint;
+  _mine   int[];
+  _free   tid[];
 begin
+  _ids := array(select x.id from unnest(_tasks) with ordinality x order by x.ordinality);
   _queues := array(select x.lane >> 16 from unnest(_tasks) with ordinality x order by x.ordinality);
   _own := array(
     select tusk_fn.tenant_key(x.tenant, x.key) from unnest(_tasks) with ordinality x order by x.ordinality);
@@ -288,14 +254,41 @@ begin
       order by x.ordinality));
   if cardinality(_held) > 0 then
     perform tusk_fn.lock_waiting(_held, '{}');
-    perform tusk_fn.lock_lanes(_held);
+    for _lane in -- those in which they are available
+      select distinct t.lane
+      from unnest(_held) u(id)
+      cross join lateral (
+        select t.lane from tusk_fn.rows_of(u.id) t where tusk_fn.unclaimed(t.lane, t.xid, t.n) offset 0) t
+      order by t.lane
+    loop
+      perform tusk_fn.lock_lane(_lane);
+    end loop;
   end if;
-  return tusk_fn.take_keys(_queues, _own,
-    array(select x.id from unnest(_tasks) with ordinality x order by x.ordinality),
-    array(
-      select x.conflict in (0, 1) and _pending[x.ordinality] is not true
-        and tusk_fn.due(_now, x.run_at, x.delay) <= _now
-      from unnest(_tasks) with ordinality x order by x.ordinality));
+  -- Keys that are held, or that the call names twice, are left alone. New ones are stored in the order of locks.
+  _mine := array(
+    select min(k.ordinality)::int
+    from unnest(_tasks) with ordinality k where k.key is not null
+    group by k.lane >> 16, tusk_fn.tenant_key(k.tenant, k.key)
+    having count(*) = 1 and bool_and(k.conflict in (0, 1) and _pending[k.ordinality] is not true
+      and tusk_fn.due(_now, k.run_at, k.delay) <= _now));
+  _free := array(
+    select y.ctid from unnest(_mine) m
+    cross join lateral (
+      select x.ctid from tusk.key x where x.queue = _queues[m] and x.key = _own[m] and x.holder is null offset 0) y);
+  with mine as materialized (
+    select m as at, _queues[m] as queue, _own[m] as key, _ids[m] as id from unnest(_mine) m),
+  made as (
+    insert into tusk.key (queue, key, holder, tasks)
+    select m.queue, m.key, m.id, 1 from mine m order by m.queue, m.key collate "C"
+    on conflict do nothing
+    returning holder),
+  had as (
+    update tusk.key y set holder = m.id, tasks = y.tasks + 1
+    from mine m where y.ctid = any(_free) and y.queue = m.queue and y.key = m.key
+    returning y.holder)
+  select array_agg(m.at) into _mine from mine m where m.id in (select t.holder from made t union all select t.holder
+    from had t);
+  return coalesce(_mine, '{}');
 end $$;
 
 -- Stores tasks of every kind, and returns what became of each, in order. Their numbers are drawn first, so that their

@@ -24,8 +24,9 @@ begin
       _to := coalesce(_to, e.state);
     end if;
     if _to = 7 then
-      insert into tusk.stat (at, stats) select date_trunc('minute', _ended, 'UTC'),
-        tusk_fn.cancelled_stat(tusk_fn.queue_of(l.lane), t.kind);
+      -- It was to be retried, and is cancelled instead.
+      insert into tusk.stat (at, stats) select date_trunc('minute', _ended, 'UTC'), convert_to(json_build_array(
+        json_build_object('queue', tusk_fn.queue_of(l.lane), 'kind', t.kind, 'cancelled', 1))::text, 'UTF8');
     end if;
   end if;
   delete from tusk.attempt y where y.id = e.id and y.error = '';
@@ -64,12 +65,6 @@ begin
     insert into tusk.waiting select w.*;
   end if;
 end $$;
-
--- The statistics of an attempt that was to be retried but whose task is cancelled instead, because a newer task of its
--- key takes over or because somebody asked for it.
-create function tusk_fn.cancelled_stat(_queue text, _kind text) returns bytea language sql immutable as $$
-  select convert_to(json_build_array(json_build_object('queue', _queue, 'kind', _kind, 'cancelled', 1))::text, 'UTF8')
-$$;
 
 -- The common flush: plain completions, without keys, of a whole lease, in the runs in which it was claimed. Everything
 -- else is left to finish_lease, and so is every flush once something was put beside leases (tusk.beside).

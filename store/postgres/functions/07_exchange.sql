@@ -75,7 +75,9 @@ begin
   else
     select c.lane, c.ids[1], c.kinds[1], coalesce(c.args[1], (array_agg(c.args[1]) over ())[2]), c.enqueued_at[1],
       coalesce(c.attempts[1], 1), coalesce(c.crashes[1], 0), c.run_at[1], c.expires_at[1], c.claimed_at, c.tenants[1],
-      c.keys[1], tusk_fn.tags_of(c.tags[1]), c.settings[1], c.workflows[1], c.turns[1], c.partitions[1]
+      c.keys[1], case when json_typeof(c.tags[1]::json -> 0) = 'array' -- that is damage, which the reader is to see
+        then array[array(select json_array_elements_text(c.tags[1]::json))]
+        else array(select json_array_elements_text(c.tags[1]::json)) end, c.settings[1], c.workflows[1], c.turns[1], c.partitions[1]
     into lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags,
       settings, workflow, turn, partition
     from tusk_fn.claim(_worker, _token, _queues, 1, false, _lock, false, false, 
@@ -119,11 +121,3 @@ begin
   select count(f.token) = 0, array_agg(f.queue) filter (where f.queue is not null) into finished, freed
   from tusk_fn.finish_lease(_held, _held_lane, 0, _firsts, null, 1, _ago, _stats, '{}') f;
 end $$;
-
--- Tags as an array, from the JSON that a claim returns. Arrays of more than one dimension are damage, and stay as they
--- are so that the reader sees it.
-create function tusk_fn.tags_of(_tags text) returns text[] language sql immutable as $$
-  select case when json_typeof(_tags::json -> 0) = 'array'
-    then array[array(select json_array_elements_text(_tags::json))]
-    else array(select json_array_elements_text(_tags::json)) end
-$$;

@@ -21,15 +21,10 @@ begin
   end if;
 end $$;
 
--- Whether a parent's end meets a need. Policies are numbered as in package store. A null state means that the parent
--- does not exist.
-create function tusk_fn.is_met(_policy smallint, _state smallint) returns boolean language sql immutable as $$
-  select coalesce(_state, 0) = 6 or _policy = 1 and coalesce(_state, 0) in (0, 7, 8)
-$$;
-
 -- Judges needs before their child is stored. A parent of the same call is open without a look, since nobody else can
 -- see it yet; if it has a key, it may not be stored at all, so the need is in doubt. The transaction draws its xid
--- before it looks: a parent that it takes for unfinished is not pruned before the transaction has ended.
+-- before it looks: a parent that it takes for unfinished is not pruned before the transaction has ended. Policies are
+-- numbered as in package store; what does not exist counts as deleted.
 create function tusk_fn.judge_needs(_needs tusk_fn.new_need[], _ids uuid[], _keys text[])
 returns table (k int, open boolean, doubt boolean) language sql volatile as $$
   select pg_current_xact_id();
@@ -40,8 +35,9 @@ returns table (k int, open boolean, doubt boolean) language sql volatile as $$
   s as materialized (
     select x.id, max(x.state) as state from tusk_fn.states_of(array(select distinct n.parent from n
       where n.place is null)) x group by x.id)
-  select n.k, n.place is not null or not tusk_fn.is_met(n.policy, s.state), n.place is null
-    or _keys[n.place] is not null
+  select n.k, n.place is not null or not (
+      coalesce(s.state, 0) = 6 or n.policy = 1 and coalesce(s.state, 0) in (0, 7, 8)), -- 0: it does not exist
+    n.place is null or _keys[n.place] is not null
   from n left join s on s.id = n.parent
 $$;
 
@@ -86,36 +82,6 @@ begin
   on conflict do nothing;
 end $$;
 
--- Replaces the needs of a pending task, and returns whether any of them is open. Tasks in _new come in the same
--- transaction.
-create function tusk_fn.set_needs(_child uuid, _needs tusk_fn.new_need[], _new uuid[]) returns boolean
-language plpgsql as $$
-begin
-  delete from tusk.need x where x.child = _child;
-  delete from tusk.open_need x where x.child = _child;
-  insert into tusk.need (child, place, parent, policy)
-  select _child, n.ordinality, n.parent, n.policy from unnest(_needs) with ordinality n;
-  perform nextval('tusk.beside');
-  with j as materialized (
-    select j.k, j.doubt, _needs[j.k].parent, _needs[j.k].policy
-    from tusk_fn.judge_needs(_needs, _new, '{}') j where j.open),
-  added as (
-    insert into tusk.open_need (parent, child, policy)
-    select j.parent, _child, j.policy from j order by j.k
-    on conflict do nothing)
-  insert into tusk.doubt (child, parent)
-  select distinct _child, j.parent from j where j.doubt
-  on conflict (child, parent) do update set n = excluded.n;
-  return exists (select from tusk.open_need o where o.child = _child);
-end $$;
-
--- Forgets the doubts of tasks that no longer wait.
-create function tusk_fn.forget_doubts(_children uuid[]) returns void language plpgsql as $$
-begin
-  perform 1 from tusk.doubt x where x.child = any(_children) order by x.child, x.parent for update;
-  delete from tusk.doubt x where x.child = any(_children);
-end $$;
-
 -- Tells the children of tasks that their parents have ended: those of all _ids, except those among _odd_ids that go on.
 -- Returns the queues of the tasks that were set free.
 create function tusk_fn.tell_ended(_ids uuid[], _odd_ids uuid[]) returns setof text language plpgsql
@@ -157,35 +123,22 @@ begin
 end $$;
 
 -- Puts in doubt what is left of the needs for tasks that have ended: somebody holds the child, it was stored meanwhile,
--- or the failure is to cancel it. Whoever holds a doubt at this moment has not seen this end, and will leave the doubt.
+-- or the failure is to cancel it. A doubt that is there is waited for: who is about to delete it may have seen the task
+-- before it was claimed. Doubts are locked by child and parent.
 create function tusk_fn.doubt_children(_ids uuid[], _states smallint[]) returns void language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
-declare
-  _completed uuid[] := array(select x.id from unnest(_ids, _states) x(id, state) where x.state = 6);
-  _failed    uuid[] := array(select x.id from unnest(_ids, _states) x(id, state) where x.state <> 6);
-  _children  uuid[];
-  _parents   uuid[];
 begin
   if pg_relation_size('tusk.open_need') = 0 then
     return;
   end if;
-  select array_agg(o.child order by o.child, u.id), array_agg(u.id order by o.child, u.id) into _children, _parents
-  from (select distinct x.id from unnest(_ids) x(id)) u
-  cross join lateral (select x.child, x.policy from tusk.open_need x where x.parent = u.id offset 0) o
-  where u.id = any(_completed) or o.policy in (0, 1);
-  if _children is null then
-    return;
-  end if;
-  update tusk.doubt d set n = nextval('tusk.doubt_n')
-  where d.ctid = any(array(
-    select x.ctid from tusk.doubt x join unnest(_children, _parents) o(child, parent) on x.child = o.child
-      and x.parent = o.parent
-    for update of x skip locked));
   insert into tusk.doubt (child, parent)
-  select o.child, o.parent from unnest(_children, _parents) o(child, parent)
-  where not exists (select from tusk.doubt x where x.child = o.child and x.parent = o.parent)
-  on conflict do nothing;
+  select distinct o.child, x.id
+  from unnest(_ids, _states) x(id, state)
+  cross join lateral (select y.child, y.policy from tusk.open_need y where y.parent = x.id offset 0) o
+  where x.state = 6 or o.policy in (0, 1)
+  order by o.child, x.id
+  on conflict (child, parent) do update set n = excluded.n;
 end $$;
 
 -- Meets needs, and sets the children free that have no other open need, except those that somebody else holds. When the
@@ -232,13 +185,6 @@ begin
     end if;
   end loop;
   return query select distinct tusk_fn.queue_of(l) from unnest(_lanes) l union all select E'\x02turns' where _turns;
-end $$;
-
--- Whether a task that has just become the holder of its key still needs others.
-create function tusk_fn.stays_pending(_id uuid) returns boolean language plpgsql as $$
-begin
-  perform 1 from tusk.waiting x where x.id = _id for update;
-  return exists (select from tusk.open_need o where o.child = _id);
 end $$;
 
 -- Settles doubts, given by their numbers. Whoever ends a parent has locked it at its place before it looked for
@@ -317,56 +263,6 @@ begin
   where d.n = any(_ns) and exists (select from tusk_fn.states_of(array[d.parent]) s where s.state < 6);
 end $$;
 
--- Settles doubts, and returns up to _limit pending tasks whose parent has failed, for the rules to cancel. Tasks that
--- somebody else holds are left for later.
-create function tusk_fn.resolve(_limit int, out doomed uuid[], out queues text[]) language plpgsql as $$
-declare
-  _begun timestamptz := clock_timestamp();
-  _seen  bigint := 0;
-  _ns    bigint[];
-begin
-  doomed := '{}';
-  queues := '{}';
-  for i in 1 .. 100 loop
-    _ns := array(select d.n from tusk.doubt d where d.n > _seen order by d.n limit 200);
-    exit when cardinality(_ns) = 0 or clock_timestamp() - _begun > interval '1 second';
-    _seen := _ns[cardinality(_ns)];
-    queues := queues || array(select s from tusk_fn.settle(_ns) s);
-    doomed := doomed || tusk_fn.doomed_by(_ns);
-    exit when cardinality(doomed) >= _limit;
-  end loop;
-  doomed := doomed[:_limit];
-end $$;
-
--- The pending tasks that are to be cancelled once doubts are settled, except those that somebody else holds. Doubts of
--- tasks that are no longer pending are deleted.
-create function tusk_fn.doomed_by(_ns bigint[]) returns uuid[] language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
-begin
-  delete from tusk.doubt d
-  where d.ctid = any(array(
-    select x.ctid from tusk.doubt x
-    where x.n = any(_ns)
-      and not exists (select from tusk.waiting w where w.id = x.child and w.state = 2) for update skip locked));
-  return array(
-    select c.id
-    from (
-      select d.child as id, min(d.n) as n
-      from (select x.* from tusk.doubt x where x.n = any(_ns) offset 0) d
-      cross join lateral (
-        select from tusk.open_need o where o.parent = d.parent and o.child = d.child and o.policy = 0 offset 0) o
-      left join lateral (select x.state from tusk_fn.states_of(array[d.parent]) x limit 1) s on true
-      where coalesce(s.state, 0) in (0, 7, 8)
-      group by d.child) c
-    cross join lateral (select w.* from tusk.waiting w where w.id = c.id and w.state = 2 for update skip locked) w
-    where w.key is null or exists (
-      select from tusk.key k
-      where k.queue = w.lane >> 16 and k.key = tusk_fn.tenant_key(w.tenant, w.key) and k.awaiting is distinct from w.id
-      for update skip locked)
-    order by c.n);
-end $$;
-
 -- Locks tasks that the leader is about to cancel, and what their end touches. It does not wait, because a user's
 -- transaction may hold a lock for long.
 create function tusk_fn.lock_doomed(_term bigint, _ids uuid[]) returns void language plpgsql
@@ -387,31 +283,9 @@ begin
   end if;
 end $$;
 
--- Settles doubts, then admits. The caller cancels the doomed.
-create function tusk_fn.admit_all(_term bigint, _limit int)
-  returns table (tasks int, doomed uuid[], queues text[], next bigint, few uuid[])
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
-declare
-  r record;
-begin
-  perform tusk_fn.need_read_committed();
-  perform tusk_fn.lead(_term);
-  if pg_relation_size('tusk.doubt') > 0 and exists (select from tusk.doubt) then
-    select * into r from tusk_fn.resolve(_limit);
-    if pg_current_xact_id_if_assigned() is not null then
-      perform tusk_fn.hold_lead(_term);
-    end if;
-    return query
-    select a.tasks, r.doomed, array(select unnest(a.queues) union select unnest(r.queues)), a.next, '{}'::uuid[]
-      from tusk_fn.admit(_term, _limit) a;
-    return;
-  end if;
-  return query select a.tasks, '{}'::uuid[], a.queues, a.next, a.few from tusk_fn.admit(_term, _limit) a;
-end $$;
-
 -- Ends attempts as finish does, together with what their outcomes bring. If a task that is to run again, and brings
--- others, has to be cancelled instead, nothing is written and it is returned without a token. If it is the only such
--- task, what it brings is dropped.
+-- others, has to be cancelled instead, nothing is written and it is returned without a token. If no other attempt ends,
+-- what it brings is dropped.
 create function tusk_fn.finish_more(f tusk_fn.flush, _odd tusk_fn.odd_end[], _keys tusk_fn.end_key[],
   _tasks tusk_fn.new_task[], _needs tusk_fn.new_need[], _more tusk_fn.extras)
 returns table (token uuid, id uuid, held boolean, queue text) language plpgsql
@@ -429,13 +303,15 @@ begin
   perform tusk_fn.need_read_committed();
   _held_keys := tusk_fn.lock_ends(f.tokens, f.lanes,
     _keys || array(select row(g.queue, g.key, null)::tusk_fn.end_key from unnest(_more.going) g)
-      || array(select row(x.lane >> 16, x.key, null)::tusk_fn.end_key from unnest(_tasks) x), f.firsts, f.counts);
+      || array(
+        select row(x.lane >> 16, tusk_fn.tenant_key(x.tenant, x.key), null)::tusk_fn.end_key
+        from unnest(_tasks) x where x.key is not null), f.firsts, f.counts);
   if cardinality(_held_keys) > 0 then
     return query select null::uuid, null::uuid, true, h::text from unnest(_held_keys) h;
     return;
   end if;
   _off := tusk_fn.called_off(_more.going);
-  if cardinality(_off) > 0 and cardinality(_more.going) > 1 then
+  if cardinality(_off) > 0 and f.ends[cardinality(f.ends)] > 1 then
     return query select null::uuid, o, null::boolean, null::text from unnest(_off) o;
     return;
   elsif cardinality(_tasks) > 0 and cardinality(_off) = 0 then
@@ -497,36 +373,21 @@ end $$;
 
 -- Gives back turns, except those in _keep whose tasks will run again.
 create function tusk_fn.yield(_ids uuid[], _keep uuid[]) returns void language sql volatile as $$
-  select tusk_fn.give_back(array(
-    select u.id from unnest(_ids) u(id)
-    where not (u.id = any(_keep) and not exists (select from tusk.dead d where d.id = u.id))))
+  insert into tusk.held (back, ids)
+  select true, x.ids
+  from (
+    select array(
+      select u.id from unnest(_ids) u(id)
+      where not (u.id = any(_keep) and not exists (select from tusk.dead d where d.id = u.id))) as ids) x
+  where cardinality(x.ids) > 0
 $$;
-
--- Plain completions of tasks with limits, as finish does them; then their turns are given back.
-create function tusk_fn.finish_turns(f tusk_fn.flush, _keys tusk_fn.end_key[], _yield uuid[])
-returns table (token uuid, id uuid, held boolean, queue text) language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '300ms'
-as $$
-declare
-  _refused boolean := false; -- then nothing was written
-begin
-  for token, id, held, queue in
-    select x.token, x.id, x.held, x.queue from tusk_fn.finish(f, '{}', _keys) x
-  loop
-    _refused := _refused or id is not null or held is not null;
-    return next;
-  end loop;
-  if not _refused then
-    perform tusk_fn.give_back(_yield);
-  end if;
-end $$;
 
 -- Has tasks that were just made pending wait for what they need. Returns the queues of those that need nothing.
 create function tusk_fn.await_needs(_more tusk_fn.extras, _tasks tusk_fn.new_task[]) returns setof text
 language plpgsql as $$
 declare
   _fresh uuid[] := array(select x.id from unnest(_tasks) x where x.key is null);
+  _needs tusk_fn.new_need[];
   _lanes bigint[] := '{}';
   w      tusk.waiting;
 begin
@@ -535,10 +396,26 @@ begin
     join tusk.waiting x on x.id = c.id and x.state = 2
     order by c.place
   loop
-    if not tusk_fn.set_needs(w.id, array(
-        select row(n.child, n.parent, n.policy)::tusk_fn.new_need
-        from unnest(_more.needs) with ordinality n
-        where _more.children[n.child] = w.id order by n.ordinality), _fresh) then
+    _needs := array(
+      select row(n.child, n.parent, n.policy)::tusk_fn.new_need
+      from unnest(_more.needs) with ordinality n
+      where _more.children[n.child] = w.id order by n.ordinality);
+    delete from tusk.need x where x.child = w.id;
+    delete from tusk.open_need x where x.child = w.id;
+    insert into tusk.need (child, place, parent, policy)
+    select w.id, n.ordinality, n.parent, n.policy from unnest(_needs) with ordinality n;
+    perform nextval('tusk.beside');
+    with j as materialized (
+      select j.k, j.doubt, _needs[j.k].parent, _needs[j.k].policy
+      from tusk_fn.judge_needs(_needs, _fresh, '{}') j where j.open),
+    added as (
+      insert into tusk.open_need (parent, child, policy)
+      select j.parent, w.id, j.policy from j order by j.k
+      on conflict do nothing)
+    insert into tusk.doubt (child, parent)
+    select distinct w.id, j.parent from j where j.doubt
+    on conflict (child, parent) do update set n = excluded.n;
+    if not exists (select from tusk.open_need o where o.child = w.id) then
       delete from tusk.waiting x where x.id = w.id;
       w.state := 1; w.run_at := clock_timestamp(); w.line := w.run_at;
       if tusk_fn.place(w) = 3 then
@@ -547,4 +424,106 @@ begin
     end if;
   end loop;
   return query select distinct tusk_fn.queue_of(l) from unnest(_lanes) l;
+end $$;
+
+-- Settles doubts, and returns up to _limit pending tasks whose parent has failed, for the rules to cancel. Tasks that
+-- somebody else holds are left for later. Doubts of tasks that are no longer pending are deleted.
+create function tusk_fn.resolve(_limit int, out doomed uuid[], out queues text[]) language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  _begun timestamptz := clock_timestamp();
+  _seen  bigint := 0;
+  _ns    bigint[];
+begin
+  doomed := '{}';
+  queues := '{}';
+  for i in 1 .. 100 loop
+    _ns := array(select d.n from tusk.doubt d where d.n > _seen order by d.n limit 200);
+    exit when cardinality(_ns) = 0 or clock_timestamp() - _begun > interval '1 second';
+    _seen := _ns[cardinality(_ns)];
+    queues := queues || array(select s from tusk_fn.settle(_ns) s);
+    delete from tusk.doubt d
+    where d.ctid = any(array(
+      select x.ctid from tusk.doubt x
+      where x.n = any(_ns)
+        and not exists (select from tusk.waiting w where w.id = x.child and w.state = 2) for update skip locked));
+    doomed := doomed || array(
+      select c.id
+      from (
+        select d.child as id, min(d.n) as n
+        from (select x.* from tusk.doubt x where x.n = any(_ns) offset 0) d
+        cross join lateral (
+          select from tusk.open_need o where o.parent = d.parent and o.child = d.child and o.policy = 0 offset 0) o
+        left join lateral (select x.state from tusk_fn.states_of(array[d.parent]) x limit 1) s on true
+        where coalesce(s.state, 0) in (0, 7, 8)
+        group by d.child) c
+      cross join lateral (select w.* from tusk.waiting w where w.id = c.id and w.state = 2 for update skip locked) w
+      where w.key is null or exists (
+        select from tusk.key k
+        where k.queue = w.lane >> 16 and k.key = tusk_fn.tenant_key(w.tenant, w.key)
+          and k.awaiting is distinct from w.id
+        for update skip locked)
+      order by c.n);
+    exit when cardinality(doomed) >= _limit;
+  end loop;
+  doomed := doomed[:_limit];
+end $$;
+
+-- Settles doubts, then moves waiting tasks that are due into the log, except those whose latest attempt was put there
+-- after this transaction began. The caller cancels the doomed. few are the tasks, if they are few and nothing else was
+-- set free. next is how long until the next one is due, in microseconds.
+create function tusk_fn.admit_all(_term bigint, _limit int)
+  returns table (tasks int, doomed uuid[], queues text[], next bigint, few uuid[])
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+  _doomed uuid[] := '{}';
+  _freed  text[] := '{}';
+  _now    timestamptz;
+  _count  int := 0;
+  _queues text[] := '{}';
+  _next   timestamptz;
+  _few    uuid[];
+  _all    boolean := true; -- nothing else was set free
+begin
+  perform tusk_fn.need_read_committed();
+  perform tusk_fn.lead(_term);
+  if pg_relation_size('tusk.doubt') > 0 and exists (select from tusk.doubt) then
+    select r.doomed, r.queues, false into _doomed, _freed, _all from tusk_fn.resolve(_limit) r;
+    if pg_current_xact_id_if_assigned() is not null then
+      perform tusk_fn.hold_lead(_term);
+    end if;
+  end if;
+  _now := clock_timestamp();
+  if exists (select from tusk.waiting w where w.state <> 2 and w.run_at <= _now) then
+    perform tusk_fn.hold_lead(_term);
+    with due as materialized (
+      select w.id, w.turn is true and w.id not in (select h.id from tusk.turn h) as line
+      from tusk.waiting w
+      where w.state <> 2 and w.run_at <= _now
+        and (w.claimed_at is null or not exists (select from tusk_fn.rows_of(w.id) y
+          where y.xid > pg_current_xact_id()))
+      order by w.run_at, w.n
+      limit _limit
+      for update of w skip locked),
+    lined as (
+      update tusk.waiting w set state = 2, line = _now from due where w.id = due.id and due.line),
+    gone as (
+      delete from tusk.waiting w using due where w.id = due.id and not due.line returning w.*),
+    added as (
+      insert into tusk.log (lane, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at,
+        tenant, key, tags, settings, failure, workflow, turn, partition)
+      select g.lane, g.id, g.enqueued_at, g.attempt, g.crashes, g.kind, g.args, g.run_at, g.expires_at, g.claimed_at,
+        g.tenant, g.key, g.tags, g.settings, g.failure, g.workflow, g.turn, g.partition
+      from (select * from gone order by run_at, n) g)
+    select count(*), coalesce(array_agg(distinct tusk_fn.queue_of(g.lane)), '{}'),
+      case when count(*) <= 16 and _all then array_agg(g.id) end
+    into _count, _queues, _few from gone g;
+  end if;
+  select w.run_at into _next from tusk.waiting w where w.state <> 2 and w.run_at < 'infinity' order by w.run_at, w.n
+    limit 1;
+  return query select _count, _doomed, array(select unnest(_queues) union select unnest(_freed)),
+    case when _next is null then -1
+    else (extract(epoch from greatest(_next, _now) - _now) * 1000000)::bigint end, coalesce(_few, '{}');
 end $$;

@@ -4,16 +4,22 @@ create function tusk_fn.enqueue(kind text, args json, queue text, priority int, 
 returns uuid language plpgsql as $$
 #variable_conflict use_variable
 declare
-  _lane bigint;
-  _id   uuid;
+  _lane  bigint;
+  _id    uuid;
+  _turns boolean; -- the queue has limits other than one for each worker
 begin
   perform tusk_fn.check_task(kind, args, queue, priority, run_at, key, tenant, tags);
   _lane := tusk_fn.lane_of(queue, priority);
   perform tusk_fn.name_lanes(array[_lane], array[queue]);
+  _turns := exists (
+    select from (
+      select convert_from(r.body, 'UTF8')::jsonb as limits from tusk.record r where r.kind = 'limits'
+        and r.name = queue offset 0) l
+    where coalesce((l.limits ->> 'per_worker')::numeric, 0) = 0 or l.limits - 'per_worker' <> '{}');
   select p.id into _id
   from tusk_fn.put(array[row(_lane, tusk_fn.new_id(), kind, convert_to(args::text, 'UTF8'), nullif(tenant, ''),
     nullif(tags, '{}')::text, null, run_at, 0, null, 0, nullif(key, ''), 0, null, null,
-    nullif(tusk_fn.takes_turns(queue), false), null)::tusk_fn.new_task]) p;
+    nullif(_turns, false), null)::tusk_fn.new_task]) p;
   return _id;
 end $$;
 
@@ -21,12 +27,20 @@ end $$;
 create function tusk_fn.check_task(_kind text, _args json, _queue text, _priority int, _run_at timestamptz, _key text,
   _tenant text, _tags text[])
 returns void language plpgsql as $$
+declare
+  -- Control characters, and those that change the direction of text: they cannot be shown.
+  _odd   constant text := '[\u0001-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]';
+  _field text;
+  _text  text;
 begin
-  perform tusk_fn.check_name('kind', _kind);
-  perform tusk_fn.check_name('queue', _queue);
-  if _tenant <> '' then
-    perform tusk_fn.check_name('tenant', _tenant);
-  end if;
+  foreach _field in array array['kind', 'queue', 'tenant'] loop
+    _text := case _field when 'kind' then _kind when 'queue' then _queue else coalesce(nullif(_tenant, ''), 'none') end;
+    if _text is null or _text !~ '^[a-z0-9][a-z0-9_.:-]{0,63}$' or _text like '%..%' then
+      perform tusk_fn.refuse(_field,
+        format('%s is not a name: want 1 to 64 of a-z 0-9 _ . : - that begin with a letter or digit, without ..',
+        coalesce(quote_literal(left(_text, 64)), 'null')));
+    end if;
+  end loop;
   if _priority between -32768 and 32767 is not true then
     perform tusk_fn.refuse('priority', format('is %s, want -32768 to 32767', coalesce(_priority::text, 'null')));
   elsif octet_length(_key) > 255 then
@@ -37,50 +51,28 @@ begin
       quote_literal(left(_key, 64))));
   elsif _run_at not between '1971-01-01 00:00:00+00' and clock_timestamp() + interval '3650 days' then
     perform tusk_fn.refuse('run_at', format('is %s, want a time from 1971 on, at most 3650 days ahead', _run_at));
+  elsif _key ~ _odd then
+    perform tusk_fn.refuse('key', 'has a control character');
   end if;
-  perform tusk_fn.check_text('key', _key);
-  perform tusk_fn.check_tags(_tags);
+  if array_ndims(_tags) > 1 then
+    perform tusk_fn.refuse('tags', format('has %s dimensions, want a plain array', array_ndims(_tags)));
+  elsif cardinality(_tags) > 16 then
+    perform tusk_fn.refuse('tags', format('has %s tags, at most 16 are allowed', cardinality(_tags)));
+  end if;
+  foreach _text in array coalesce(_tags, '{}') loop
+    if octet_length(_text) between 1 and 64 is not true then
+      perform tusk_fn.refuse('tags', format('has %s: a tag has 1 to 64 bytes',
+        coalesce(quote_literal(left(_text, 64)), 'null')));
+    elsif _text ~ _odd then
+      perform tusk_fn.refuse('tags', 'has a control character');
+    end if;
+  end loop;
   perform tusk_fn.check_args(_args);
 end $$;
 
 create function tusk_fn.refuse(_field text, _problem text) returns void language plpgsql as $$
 begin
   raise exception 'tusk.enqueue: % %', _field, _problem using errcode = '22023';
-end $$;
-
-create function tusk_fn.check_name(_field text, _name text) returns void language plpgsql as $$
-begin
-  if _name is null or _name !~ '^[a-z0-9][a-z0-9_.:-]{0,63}$' or _name like '%..%' then
-    perform tusk_fn.refuse(_field,
-      format('%s is not a name: want 1 to 64 of a-z 0-9 _ . : - that begin with a letter or digit, without ..',
-      coalesce(quote_literal(left(_name, 64)), 'null')));
-  end if;
-end $$;
-
--- Refuses control characters, and those that change the direction of text: they cannot be shown.
-create function tusk_fn.check_text(_field text, _text text) returns void language plpgsql as $$
-begin
-  if _text ~ '[\u0001-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]' then
-    perform tusk_fn.refuse(_field, 'has a control character');
-  end if;
-end $$;
-
-create function tusk_fn.check_tags(_tags text[]) returns void language plpgsql as $$
-declare
-  _tag text;
-begin
-  if array_ndims(_tags) > 1 then
-    perform tusk_fn.refuse('tags', format('has %s dimensions, want a plain array', array_ndims(_tags)));
-  elsif cardinality(_tags) > 16 then
-    perform tusk_fn.refuse('tags', format('has %s tags, at most 16 are allowed', cardinality(_tags)));
-  end if;
-  foreach _tag in array coalesce(_tags, '{}') loop
-    if octet_length(_tag) between 1 and 64 is not true then
-      perform tusk_fn.refuse('tags', format('has %s: a tag has 1 to 64 bytes',
-        coalesce(quote_literal(left(_tag, 64)), 'null')));
-    end if;
-    perform tusk_fn.check_text('tags', _tag);
-  end loop;
 end $$;
 
 create function tusk_fn.check_args(_args json) returns void language plpgsql as $$
@@ -107,15 +99,6 @@ begin
 exception when untranslatable_character or invalid_text_representation or numeric_value_out_of_range then
   perform tusk_fn.refuse('args', format('cannot be stored: %s', sqlerrm));
 end $$;
-
--- Whether the tasks of a queue take turns: it has limits other than one for each worker.
-create function tusk_fn.takes_turns(_queue text) returns boolean language sql stable as $$
-  select exists (
-    select from (
-      select convert_from(r.body, 'UTF8')::jsonb as limits from tusk.record r where r.kind = 'limits'
-        and r.name = _queue offset 0) l
-    where coalesce((l.limits ->> 'per_worker')::numeric, 0) = 0 or l.limits - 'per_worker' <> '{}')
-$$;
 
 -- A UUID of version 7.
 create function tusk_fn.new_id() returns uuid language sql volatile as $$

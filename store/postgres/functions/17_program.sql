@@ -55,7 +55,7 @@ begin
 end $$;
 
 -- Grants the functions that only read to roles that may read the log, and all others to roles that may write it, except
--- those of migrations and of tusk db rebase.
+-- those of migrations.
 create function tusk_fn.grant_rights() returns void language plpgsql set jit = off as $$
 declare
   _to   text;
@@ -75,8 +75,8 @@ begin
     if _all then
       execute format('grant execute on all routines in schema tusk_fn to %s', _to);
       execute format('grant execute on function tusk.enqueue to %s', _to);
-      execute format('revoke execute on function tusk_fn.rebase, tusk_fn.first_segments, tusk_fn.publish,
-        tusk_fn.grant_rights from %s', _to);
+      execute format('revoke execute on function tusk_fn.first_segments, tusk_fn.publish, tusk_fn.grant_rights
+        from %s', _to);
       continue;
     end if;
     for _name in

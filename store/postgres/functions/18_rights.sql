@@ -7,21 +7,18 @@ do $$
 declare
   _name text;
 begin
-  foreach _name in array array['add_free_notes', 'add_notes', 'add_segment', 'admit_all', 'at_home', 'attend', 'beat',
-    'candidate', 'catalogue_next', 'claim', 'counts', 'children_to_tell', 'close_needs', 'deliver', 'doubt_children',
-    'drop_segment', 'due_dead', 'due_flushes', 'ended', 'few_dead', 'few_line', 'few_waiting', 'finish', 'finish_lease',
-    'finish_more', 'finish_plain', 'finish_turns', 'finish_tx', 'finish_tx_more', 'first_segments', 'forget_lanes',
-    'forget_tasks', 'give_back', 'grant_rights', 'grant_turns', 'hear', 'hold_lead', 'known_of', 'lanes_with_rows',
-    'lock_doomed', 'lock_tasks', 'name_lanes', 'name_lost_lanes', 'needed', 'needs_others', 'note_changes', 'prune',
-    'publish', 'put', 'put_needing', 'put_tasks', 'rebase', 'release_dead', 'release_flushes', 'rescue', 'restore',
-    'settle_children', 'states_of', 'tasks_of', 'turns', 'turns_since', 'unattend', 'unfinished', 'write_free_notes',
-    'write_keys', 'write_needs', 'write_notes']
+  foreach _name in array array['add_segment', 'admit_all', 'beat', 'begin_anew', 'children_to_tell', 'claim',
+    'close', 'doubt_children', 'drop_segment', 'few', 'few_line', 'finish', 'finish_lease',
+    'finish_more', 'finish_plain', 'finish_tx', 'finish_tx_more', 'first_segments', 'forget_tasks', 'grant_rights',
+    'hold_lead', 'lanes_with_rows', 'lead', 'lock_doomed', 'lock_tasks', 'name_lanes', 'over', 'prune', 'publish',
+    'put', 'put_needing', 'release_dead', 'release_flushes', 'settle_children', 'states_of', 'write_free_notes',
+    'write_notes']
   loop
     execute format('alter function tusk_fn.%I set search_path = pg_catalog, pg_temp', _name);
   end loop;
   foreach _name in array array['block_of', 'ids_between', 'id_after', 'short_kind', 'short_tags', 'lane_of',
-    'priority_of', 'queue_of', 'last_n', 'places_of', 'unclaimed', 'rows_of', 'flushes_of', 'end_of', 'flush_of',
-    'spot_of', 'state_of', 'find', 'worker_lock']
+    'tenant_key', 'priority_of', 'queue_of', 'last_n', 'places_of', 'unclaimed', 'rows_of', 'flushes_of', 'end_of',
+    'flush_of', 'spot_of', 'held', 'may_go', 'state_of', 'find', 'try_lane']
   loop
     execute regexp_replace(pg_get_functiondef(format('tusk_fn.%I', _name)::regproc),
       'AS \$function\$(.*)\$function\$', 'begin atomic \1; end');

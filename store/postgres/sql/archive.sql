@@ -6,15 +6,41 @@ where a.datid is not null and a.usesysid is not null and a.pid <> pg_backend_pid
   and coalesce(a.state, 'active') = 'active' and coalesce(a.backend_type, 'client backend') = 'client backend'
   and coalesce(a.wait_event_type, '') not in ('Activity', 'Client', 'Lock', 'Timeout')
 
+-- name: flushes_due
+-- If there may be flushes whose tasks have been over for $1 microseconds, the ends that nobody can have missed.
+select (case when (
+    select x.finished_at <= now() - $1::float8 * interval '1 us' from tusk.outcome x order by x.xid limit 1)
+  then tusk_fn.over() end)::text
+
 -- name: due_flushes
-select xid, lane, token, worker, claimed_at, finished_at, lo, firsts, counts, ago, queue
-from tusk_fn.due_flushes($1, $2, $3, $4, $5, $6)
+-- The next 50 flushes after xid $1, and all others of the last one's xid, in the order of their xids, which is nearly
+-- the order in which they ended. Those without firsts are not due. The last column says that a flush is younger than $2
+-- microseconds; what ended later than now did when the clock was set back. Of completed tasks a task that needs them
+-- must have been told. $3 is the retention of completed tasks, that
+-- of queues $4 is $5; $6 are the ends that nobody can have missed.
+select x.xid::text::bigint, x.lane, x.token, x.worker, x.claimed_at, x.finished_at, x.lo::text::bigint,
+  case when x.finished_at <= now() - nullif(case when q.queue is null then $3::bigint else q.completed end, 0)::float8
+      * interval '1 us' and tusk_fn.may_go(x.xid, $6::text::pg_snapshot)
+      and not exists (
+        select from tusk_fn.ids_of(x.firsts, x.counts) i
+        cross join lateral (select from tusk.open_need n where n.parent = i.id limit 1) n)
+    then x.firsts end,
+  x.counts, x.ago, tusk_fn.queue_of(x.lane),
+  x.finished_at > now() - $2::float8 * interval '1 us' and x.finished_at <= now()
+from (
+  select o.* from tusk.outcome o where o.xid > $1::bigint::text::xid8 order by o.xid fetch first 50 rows with ties) x
+left join unnest($4::bigint[], $5::bigint[]) q(queue, completed) on q.queue = x.lane >> 16
+order by x.xid
 
 -- name: due_dead
+-- The dead tasks that are due and ended after a given one ($6, $7), oldest first, up to $8.
 select d.lane, d.id, d.kind, d.args, d.enqueued_at, d.attempt, d.crashes, d.run_at, d.expires_at, d.claimed_at,
   d.tenant, d.key, d.tags, d.settings, d.workflow, d.turn, d.partition, tusk_fn.queue_of(d.lane), d.state, d.reason,
   d.finished_at, d.xid::text::bigint
-from tusk_fn.due_dead($1, $2, $3, $4, $5, $6, $7, $8) d
+from {dead_due}
+    and x.finished_at >= $6 and (x.finished_at, x.id) > ($6, $7)
+  order by x.finished_at, x.id
+  limit $8) d
 
 -- name: due_rows
 -- The rows of the log that single tasks have, from an xid on.
@@ -49,5 +75,54 @@ select place, held from tusk_fn.release_flushes($1, $2, $3, $4, $5)
 -- name: release_dead
 select tusk_fn.release_dead($1, $2)
 
+-- name: existing
+-- Those of ids $1 that are tasks.
+select u.id from pg_catalog.unnest($1::uuid[]) u(id) where exists (select from tusk_fn.state_of(u.id))
+
 -- name: restore
-select tusk_fn.restore($1, $2, $3, $4)
+-- Restores finished tasks from an archive as they were, except that they end now, and except for tasks $5. Args $2,
+-- settings $3 and outputs $4 are in the order of their places.
+--
+-- No transaction has ended these tasks. Their xid is made of the time and lies beyond every real one, so that readers
+-- of ends are not told of them.
+with here as materialized (
+  select now() as now,
+    (4611686018427387904 + (extract(epoch from now()) * 1000000::numeric)::bigint)::text::xid8 as xid),
+t as materialized (
+  select x.* from json_to_recordset($1::json) x(place int, id uuid, state smallint, lane bigint, run_at timestamptz,
+    enqueued_at timestamptz, attempt int, crashes int, kind text, expires_at timestamptz, claimed_at timestamptz,
+    tenant text, key text, tags text[], failure text, reason text, workflow uuid, turn boolean, partition text,
+    progress jsonb, logs jsonb, changed_at timestamptz, changed text, attempts json, needs json)
+  where x.id <> all($5::uuid[])),
+put as (
+  insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at,
+    tenant, key, tags, settings, failure, reason, finished_at, workflow, turn, partition, xid)
+  select t.id, t.state, t.lane, t.run_at, t.enqueued_at, t.attempt, t.crashes, t.kind, ($2::bytea[])[t.place],
+    t.expires_at, t.claimed_at, t.tenant, t.key, t.tags, ($3::bytea[])[t.place], t.failure, t.reason, h.now, t.workflow, t.turn,
+    t.partition, h.xid
+  from t cross join here h),
+tried as (
+  insert into tusk.attempt (id, number, worker, started_at, ended_at, state, error, trace, fingerprint, xid)
+  select t.id, a.number, a.worker, a.started_at, a.ended_at, a.state, a.error, a.trace, a.fingerprint, '0'
+  from t
+  cross join lateral json_to_recordset(t.attempts) a(n int, number int, worker uuid, started_at timestamptz,
+    ended_at timestamptz, state smallint, error text, trace text, fingerprint text)
+  order by t.place, a.n),
+noted as (
+  insert into tusk.note (id, progress, output, logs, changed_at, changed)
+  select t.id, t.progress, ($4::bytea[])[t.place], t.logs, t.changed_at, t.changed
+  from t where t.progress is not null or ($4::bytea[])[t.place] is not null or t.logs is not null
+    or t.changed_at is not null
+  on conflict (id) do update set progress = excluded.progress, output = excluded.output, logs = excluded.logs,
+    changed_at = excluded.changed_at, changed = excluded.changed),
+needing as (
+  insert into tusk.need (child, place, parent, policy)
+  select t.id, n.place, n.parent, n.policy
+  from t cross join lateral json_to_recordset(t.needs) n(place int, parent uuid, policy smallint))
+insert into tusk.key as k (queue, key, ended, tasks)
+select x.queue, x.key, (pg_catalog.array_agg(x.id order by x.id desc))[1], count(*)
+from (select t.id, t.lane >> 16 as queue, tusk_fn.tenant_key(t.tenant, t.key) collate "C" as key from t
+  where t.key is not null) x
+group by x.queue, x.key
+order by x.queue, x.key
+on conflict (queue, key) do update set ended = coalesce(k.ended, excluded.ended), tasks = k.tasks + excluded.tasks

@@ -14,7 +14,12 @@ select {i} as i,
     where not w.dead and (w.expires_at <= clock_timestamp() or w.beat_at > clock_timestamp() + interval '1 second'
         or w.attended = pg_catalog.pg_postmaster_start_time() and w.late_at <= clock_timestamp() + interval '1 second')
       or w.dead and greatest(w.beat_at, w.left_at, w.suspected_at) > clock_timestamp() - interval '1 minute'),
-  case when $2::bigint is not null then tusk_fn.needs_others($2) else false end,
+  $2::bigint is not null and (
+    exists (
+      select from tusk.far f
+      where f.state = 9 and f.heard_at > clock_timestamp() - interval '1 hour'
+        or exists (select from tusk.open_need x where x.parent = f.id))
+    or exists (select from tusk.waiting w where w.lane = $2 and w.state = 1 and w.line is null)),
   1 + coalesce((select o.xid::text::bigint from tusk.outcome o order by o.xid desc limit 1), 0)
     + coalesce(pg_catalog.pg_sequence_last_value('tusk.task_n'), 0),
   (select coalesce(string_agg(k.kind, ' '), '') from pg_catalog.unnest($3::text[]) k(kind)

@@ -1,14 +1,50 @@
+-- A queue may have many ledgers. Then a task may need one that lives in another ledger. Here that one is known only by
+-- its row in far, which has what its own ledger has told.
+
 -- name: hear
-select h from tusk_fn.hear($1, $2) h
+-- Stores what was heard of tasks in other ledgers: $1 are in states $2.
+insert into tusk.far (id, state)
+select distinct on (x.id) x.id, x.state from unnest($1::uuid[], $2::smallint[]) x(id, state) order by x.id, x.state
+on conflict (id) do update set state = excluded.state, heard_at = excluded.heard_at
+
+-- name: forget_far
+-- What nobody has needed or asked for in an hour is forgotten, but for tasks $1.
+delete from tusk.far f
+where f.ctid = any(array(
+  select x.ctid from tusk.far x
+  where x.heard_at < clock_timestamp() - interval '1 hour' and x.id <> all($1::uuid[])
+    and not exists (select from tusk.open_need o where o.parent = x.id)
+  order by x.heard_at limit 100 for update skip locked))
+
+-- name: children
+-- The tasks that need one of $1.
+select distinct o.child from pg_catalog.unnest($1::uuid[]) x(id)
+cross join lateral (select y.child from tusk.open_need y where y.parent = x.id offset 0) o
 
 -- name: needed
--- A row of nothing says that tasks of lane $3 wait for their time.
-select n.id, n.state, n.announced from tusk_fn.needed($1, $2) n
+-- The tasks of other ledgers that tasks here need, from id $1 on. They include those that were announced in the last
+-- hour, because the transaction that will need them may not have committed yet. A row of nothing says that tasks of
+-- lane $3 wait for their time.
+(select f.id, f.state, not o.needed as announced
+ from tusk.far f
+ cross join lateral (select exists (select from tusk.open_need x where x.parent = f.id) as needed) o
+ where f.id > $1 and (o.needed or f.state = 9 and f.heard_at > clock_timestamp() - interval '1 hour')
+ order by f.id limit $2)
 union all
 select null, null, null where exists (select from tusk.waiting w where w.lane = $3 and w.state = 1 and w.line is null)
 
+-- name: forget_delivered
+-- A server that has sent tasks and died before it knew may be back within a week, and sends them again.
+delete from tusk.delivered d
+where d.ctid = any(array(
+  select x.ctid from tusk.delivered x where x.at < clock_timestamp() - interval '7 days'
+  order by x.at limit 1000 for update skip locked))
+
 -- name: deliver
-select d::text from tusk_fn.deliver($1) d
+-- Records the tasks that another ledger sends, and returns those that are new here.
+insert into tusk.delivered (id) select u.id from pg_catalog.unnest($1::uuid[]) u(id) order by u.id
+on conflict do nothing
+returning id::text
 
 -- name: in_flight
 select pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint from pg_current_snapshot() s

@@ -1,5 +1,8 @@
 -- name: add_notes
-select tusk_fn.add_notes($1::uuid[], $2::text[], $3::bytea[], $4::text[])
+-- Stores what handlers recorded in attempts whose end was just accepted, in the same transaction, so that an end that is
+-- refused leaves nothing behind.
+{notes}
+{into_notes}
 
 -- name: write_free_notes
 select tusk_fn.write_free_notes($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::text[])
@@ -20,16 +23,22 @@ select token, id, held, queue from tusk_fn.finish_lease(?, ?, ?, ?, ?, ?, ?, ?, 
 select token, id, held, queue from tusk_fn.finish({flush}, {odd_ends}, {end_keys})
 
 -- name: finish_turns
-select token, id, held, queue from tusk_fn.finish_turns({flush}, {end_keys}, ?)
+-- Plain completions of tasks with limits. Their turns are given back only when all ends were accepted.
+with f as materialized (select token, id, held, queue from tusk_fn.finish({flush}, '{}', {end_keys})),
+back as (
+  insert into tusk.held (back, ids)
+  select true, ?::uuid[] where not exists (select from f where id is not null or held is not null))
+select token, id, held, queue from f
 
 -- name: finish_noted
--- Notes are stored only when all ends were accepted.
-with f as materialized (select token, id, held, queue from tusk_fn.finish({flush}, {odd_ends}, {end_keys}))
+-- Notes are stored only when all ends were accepted, and wait for no user's transaction.
+with f as materialized (select token, id, held, queue from tusk_fn.finish({flush}, {odd_ends}, {end_keys})),
+noted as (
+  {notes}
+  where not exists (select from f where f.id is not null or f.held is not null)
+    and pg_catalog.set_config('lock_timeout', '20ms', true) is not null
+  {into_notes})
 select token, id, held, queue from f
-union all
-select null, null, null, null
-where case when exists (select from f where id is not null or held is not null) then false
-  else tusk_fn.add_free_notes(?::uuid[], ?::text[], ?::bytea[], ?::text[]) end
 
 -- name: finish_tx
 select tusk_fn.finish_tx(?, ?, {odd_end}, ?, ?, ?)
@@ -41,12 +50,13 @@ from tusk_fn.finish_more({flush}, {odd_ends}, {end_keys}, {new_tasks}, {new_need
 -- name: finish_more_noted
 with f as materialized (
   select token, id, held, queue
-  from tusk_fn.finish_more({flush}, {odd_ends}, {end_keys}, {new_tasks}, {new_needs}, {extras}))
+  from tusk_fn.finish_more({flush}, {odd_ends}, {end_keys}, {new_tasks}, {new_needs}, {extras})),
+noted as (
+  {notes}
+  where not exists (select from f where f.id is not null or f.held is not null)
+    and pg_catalog.set_config('lock_timeout', '20ms', true) is not null
+  {into_notes})
 select token, id, held, queue from f
-union all
-select null, null, null, null
-where case when exists (select from f where id is not null or held is not null) then false
-  else tusk_fn.add_free_notes(?::uuid[], ?::text[], ?::bytea[], ?::text[]) end
 
 -- name: finish_tx_more
 select tusk_fn.finish_tx_more(?, ?, {odd_end}, ?, ?, ?, {new_tasks}, {new_needs}, {extras})

@@ -1,12 +1,31 @@
 -- name: lead
--- $1 the candidate, $2 for how long. Most often another one leads, and that is soon seen.
-with other as materialized (
-  select 0::bigint as term, clock_timestamp() as now from tusk.leader l
-  where $2::bigint > 0 and l.id <> $1::uuid and l.expires_at > clock_timestamp()
-    and l.renewed_at <= clock_timestamp() + interval '1 second')
-select term, now from other
-union all
-select c.term, c.now from tusk_fn.candidate($1, $2) c where not exists (select from other)
+-- $1 the candidate, $2 for how long. Most often another one leads, and that is soon seen. No row: it may be otherwise.
+select 0::bigint as term, clock_timestamp() as now from tusk.leader l
+where $2::bigint > 0 and l.id <> $1::uuid and l.expires_at > clock_timestamp()
+  and l.renewed_at <= clock_timestamp() + interval '1 second'
+
+-- name: turn_lead
+-- If the clock was set back, the term of another one than $1 starts now.
+update tusk.leader x set expires_at = c.now + (x.expires_at - x.renewed_at), renewed_at = c.now
+from (select clock_timestamp() as now) c
+where $2::bigint > 0 and x.id <> $1::uuid and x.expires_at > c.now and x.renewed_at > c.now + interval '1 second'
+
+-- name: lock_lead
+-- Before a term ends.
+select from tusk.leader l
+where case when $2::bigint > 0 then l.id is null or l.id <> $1::uuid and l.expires_at <= clock_timestamp()
+  else l.id = $1 end
+for update
+
+-- name: take_lead
+-- At most one candidate holds a running term. It keeps one that has run out as long as nobody else has taken it.
+update tusk.leader x
+set id = case when $2::bigint > 0 then $1::uuid end, term = x.term + ($2::bigint > 0 and x.id is distinct from $1)::int,
+  renewed_at = case when $2::bigint > 0 then c.now else x.renewed_at end,
+  expires_at = case when $2::bigint > 0 then c.now + $2::float8 * interval '1 us' else x.expires_at end
+from (select clock_timestamp() as now) c
+where case when $2::bigint > 0 then x.id is null or x.id = $1 or x.expires_at <= c.now else x.id = $1 end
+returning case when $2::bigint > 0 then x.term else 0 end, c.now
 
 -- name: adopt
 with adopted as (
@@ -24,11 +43,113 @@ select tasks, doomed, queues, next, few from tusk_fn.admit_all($1, $2)
 -- name: lock_doomed
 select tusk_fn.lock_doomed($1, $2)
 
+-- name: follow_clock
+-- The leases of workers that beat before the clock was set back begin anew: otherwise the leader would wait for them by
+-- as much longer.
+with ahead as materialized (
+  select x.id from tusk.worker x where not x.dead and x.beat_at > clock_timestamp() + interval '1 second'
+  order by x.id for no key update)
+update tusk.worker w
+set since = null, expires_at = c.now + (w.expires_at - w.beat_at), late_at = c.now + (w.late_at - w.beat_at),
+  beat_at = c.now
+from (select clock_timestamp() as now) c
+where w.id = any(array(select a.id from ahead a)) and tusk_fn.hold_lead($1) is not null
+
+-- name: expire_workers
+-- They have died by now: whose beats are over, and what they hold is looked for.
+update tusk.worker w set dead = true, suspected_at = clock_timestamp()
+where w.id = any(array(
+    select x.id from tusk.worker x where not x.dead and x.expires_at <= clock_timestamp() order by x.id
+    for no key update))
+  and tusk_fn.hold_lead($1) is not null
+
+-- name: miss_workers
+-- Dead, too, is who has lost its session, if its beat is overdue as well and its lock was free once before. A lock is
+-- tried only if the beat is overdue or will be within a second. Locks of before a restart or a failover do not count.
+update tusk.worker x set suspected_at = coalesce(x.suspected_at, m.now), dead = x.dead or m.suspected_at is not null
+from (
+  select u.id, u.beat_at, u.late_at, u.suspected_at, clock_timestamp() as now,
+    pg_try_advisory_xact_lock({worker_lock}) as free
+  from tusk.worker u
+  where not u.dead and u.attended = pg_postmaster_start_time() and u.late_at <= clock_timestamp() + interval '1 second'
+  offset 0) m
+where m.free and (m.suspected_at is null or m.suspected_at <= m.now - interval '400 ms' and m.late_at <= m.now)
+  and x.id = m.id and x.beat_at = m.beat_at and x.suspected_at is not distinct from m.suspected_at
+  and tusk_fn.hold_lead($1) is not null
+
 -- name: rescue
-select lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings,
-  workflow, turn, partition, token, worker,
-  tusk_fn.queue_of(lane), stray
-from tusk_fn.rescue($1, $2, $3)
+-- What dead workers hold, up to $1. All leases, and what is left of those that ended, are read only if a worker has died
+-- recently, or with $2. That also finds claims that were still under way when the worker died, and strays: tasks that a
+-- living worker does not know it holds, because they were claimed before a beat whose answer it has seen, and its latest
+-- beat does not name them.
+select h.lane, h.id, h.kind, h.args, h.enqueued_at, h.attempt, h.crashes, h.run_at, h.expires_at, h.claimed_at,
+  h.tenant, h.key, h.tags, h.settings, h.workflow, h.turn, h.partition, l.token, l.worker, tusk_fn.queue_of(h.lane),
+  l.stray
+from (
+  select l.token, l.worker, pg_catalog.bool_or(w.id is not null) as stray
+  from tusk.lease l
+  left join tusk.worker w on w.id = l.worker and not w.dead
+  left join (
+    select x.id, h.token from tusk.worker x cross join pg_catalog.unnest(x.holds) h(token) where not x.dead) named
+    on named.id = l.worker and named.token = l.token
+  where (w.id is null or l.claimed_at < w.since and w.since <= clock_timestamp() and named.id is null)
+    and ($2::boolean or exists (select from tusk.worker d
+      where d.dead and greatest(d.beat_at, d.left_at, d.suspected_at) > clock_timestamp() - interval '1 minute'))
+  group by l.token, l.worker
+  order by 3, min(l.claimed_at)) l
+cross join lateral tusk_fn.held(l.token) h
+limit $1
 
 -- name: prune
-select deleted, hand from tusk_fn.prune(?, ?, ?, {retentions}, ?, ?, ?, ?)
+select deleted, hand from tusk_fn.prune($1, $2, $3, $4, $5, $6, $7)
+
+-- name: spent_dead
+-- Dead tasks that are due, and the transactions in which they ended, oldest first.
+select d.id, d.xid::text::bigint
+from {dead_due}
+  order by x.finished_at
+  limit $6) d
+
+-- name: prune_sums
+-- Deletes statistics of before $1 microseconds.
+delete from tusk.stat x using pg_catalog.unnest('{0,1,60,1440}'::int[]) m(minutes)
+where x.minutes = m.minutes
+  and x.at <= now() - $1::float8 * interval '1 us' - (m.minutes + 1)::float8 * interval '1 minute'
+
+-- name: prune_late
+-- And those of flushes that nobody has summed up.
+update tusk.outcome x set stats = null
+where x.ctid = any(case when (
+    select y.finished_at <= now() - $1::float8 * interval '1 us' - interval '1 minute' from tusk.outcome y
+    where y.xid >= (select e.upto from tusk.stat_end e) order by y.xid limit 1)
+  then array(
+    select y.ctid from tusk.outcome y
+    where y.stats is not null and y.xid >= (select e.upto from tusk.stat_end e)
+      and y.finished_at <= now() - $1::float8 * interval '1 us' - interval '1 minute'
+    for update skip locked) else '{}'::tid[] end)
+
+-- name: prune_failures
+-- Deletes groups of errors that no task has any more, up to $2.
+delete from tusk.failure f
+where f.ctid = any(array(
+  select y.ctid from tusk.failure y
+  where y.last_at <= now() - $1::float8 * interval '1 us'
+    and not exists (select from tusk.waiting w where w.failure = y.fingerprint and w.kind = y.kind
+      and w.lane >> 16 = y.queue and w.state = 5)
+    and not exists (select from tusk.dead x where x.failure = y.fingerprint and x.kind = y.kind
+      and x.lane >> 16 = y.queue and x.state = 8)
+  limit $2 for update skip locked))
+
+-- name: forget_workers
+delete from tusk.worker w
+where w.dead and w.beat_at < now() - $1::float8 * interval '1 us'
+  and not exists (select from tusk.lease l where l.worker = w.id)
+
+-- name: classes
+select c.queue, c.class from tusk.class c
+
+-- name: forget_classes
+delete from tusk.class
+
+-- name: put_classes
+insert into tusk.class (queue, class) select x.queue, x.class from unnest($1::bigint[], $2::text[]) x(queue, class)

@@ -9,9 +9,39 @@ select s.lane, s.id, s.kind, s.args, s.enqueued_at, s.attempt, s.crashes, s.run_
   s.state, s.reason, s.finished_at
 from
 
--- name: list_of
+-- name: list_of_few
 -- The same of ids $1.
-tusk_fn.tasks_of($1) s
+(
+  select x.* from (select distinct u.id from pg_catalog.unnest($1::uuid[]) u(id)) u
+  cross join lateral (select x.* from tusk_fn.state_of(u.id) x offset 0) x)
+
+-- name: list_of_many
+-- A flush names hundreds of tasks. Where 16 or more of ids $1 come from one transaction, each flush of its tasks is
+-- read once, and not until it is found for each of them.
+(
+  with s as materialized (
+    select x.* from (select distinct u.id from pg_catalog.unnest($1::uuid[]) u(id)) u
+    cross join lateral (select x.* from tusk_fn.spot_of(u.id) x offset 0) x),
+  many as materialized (
+    select s.lane, s.flushed as xid from s where s.flushed is not null group by 1, 2 having count(*) >= 16),
+  o as materialized (
+    select m.lane, m.xid, i.id, y.worker, y.claimed_at,
+      tusk_fn.end_of(y.claimed_at, y.finished_at, y.ago[i.place]) as ended_at
+    from many m
+    cross join lateral (select x.* from tusk_fn.flushes_of(m.lane, m.xid) x offset 0) y
+    cross join lateral tusk_fn.ids_of(y.firsts, y.counts) i
+    where (i.id in (select u.id from pg_catalog.unnest($1::uuid[]) u(id))) is true
+    union all
+    select s.lane, s.flushed, s.id, f.worker, f.claimed_at, f.ended_at
+    from s cross join lateral (select x.* from tusk_fn.flush_of(s.lane, s.flushed, s.id) x limit 1) f
+    where s.flushed is not null
+      and ((s.lane, s.flushed) in (select m.lane, m.xid from many m)) is not true)
+  select s.id, s.state, s.lane, s.kind, s.args, s.enqueued_at, s.attempt, s.crashes, s.run_at, s.expires_at,
+    coalesce(o.claimed_at, s.claimed_at) as claimed_at, s.tenant, s.key, s.tags, s.settings, s.failure, s.reason,
+    coalesce(o.ended_at, s.finished_at) as finished_at, s.token, coalesce(o.worker, s.worker) as worker, s.workflow,
+    s.turn, s.partition
+  from s left join o on o.lane = s.lane and o.xid = s.flushed and o.id = s.id
+  where s.flushed is null or o.worker is not null)
 
 -- name: details
 -- What a page about single tasks shows of ids $1, which are from $2 to $3: their ended attempts (1),
@@ -57,7 +87,25 @@ where (select x.id from tusk.stop x where x.id >= $2 order by x.id limit 1) <= $
 order by part, id, place
 
 -- name: count
-select queue, state, tasks, oldest, clock_timestamp() from tusk_fn.counts()
+-- Unfinished tasks by queue and state.
+select c.queue, c.state, c.tasks, c.oldest, clock_timestamp()
+from (
+  select tusk_fn.queue_of(w.lane) as queue, w.state::int, w.tasks, null::timestamptz as oldest
+  from (
+    select min(x.lane) as lane, x.state, sum(x.tasks)::bigint as tasks
+    from ( -- each by its index alone
+      select min(lane) as lane, state, count(*) as tasks from tusk.waiting
+      where line is null and lane >= (-1::bigint << 63) group by lane >> 16, state
+      union all
+      select min(lane), 2, count(*) from tusk.waiting where line is not null group by lane >> 16) x
+    group by x.lane >> 16, x.state) w
+  union all
+  select tusk_fn.queue_of(r.lane), 4, r.tasks, null
+  from (select min(l.lane) as lane, sum(l.tasks)::bigint as tasks from tusk_fn.load l group by l.lane >> 16) r
+  union all
+  select min(d.queue), 3, sum(d.tasks)::bigint, min(d.oldest)
+  from tusk_fn.depth d
+  group by d.lane >> 16) c
 
 -- name: stats
 -- From $1 to $2, between $3 and $4 in sums of $5 minutes, around them by the minute;

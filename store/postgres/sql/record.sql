@@ -31,9 +31,6 @@ left join (
 -- Which lanes of queues $1 may have tasks in ledger {i}. Those of several ledgers are put together.
 select {i} as i, tusk_fn.lanes_with_rows($1)
 
--- name: hold_lead
-select tusk_fn.hold_lead($1)
-
 -- name: insert_record
 insert into tusk.record (kind, name, body) values ($1, $2, $3)
 on conflict do nothing

@@ -51,7 +51,7 @@ select x.* from (select distinct l.id from tusk.lane l{lanes}) q(lane) cross
 
 -- name: look_few
 -- If they are few, all of them; if not, the next of the whole table.
-few as materialized (select array(select tusk_fn.few_{table}({tags}::text[], {since}::timestamptz,
+few as materialized (select array(select tusk_fn.few('{table}' = 'dead', {tags}::text[], {since}::timestamptz,
   {until}::timestamptz, {many} + 1)) as ids),
 
 -- name: look_few_line
@@ -150,6 +150,3 @@ hit as (
 select (select count(*) from tail),
   (select c.newest from entry c where c.above >= {rows} or c.left_out order by c.newest desc limit 1),
   array(select h.id from hit h order by h.id desc)
-
--- name: catalogue
-select tusk_fn.catalogue_next($1, $2, $3)

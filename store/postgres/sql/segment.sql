@@ -1,17 +1,52 @@
--- name: tidy
-call tusk_fn.tidy($1, $2, $3)
-
--- name: name_lost_lanes
-select tusk_fn.name_lost_lanes($1)
-
--- name: forget_lanes
-select coalesce(tusk_fn.forget_lanes($1, $2, $3, $4), 0)
-
 -- name: add_segment
 select coalesce(tusk_fn.add_segment($1, $2), '')
 
+-- name: loose_segment
+-- A table that was detached from the log already: its parent, and its name.
+select x.parent, x.name
+from (select 'log' as parent, y.name from tusk.segment y union all select y.segment, y.name from tusk.segment_part y) x
+where not exists (
+  select from pg_inherits i where i.inhrelid = pg_catalog.to_regclass(pg_catalog.format('tusk.%I', x.name::text))::oid)
+limit 1
+
+-- name: old_segments
+-- The tables of the log in which nobody writes any more, oldest first: the parent and the name of each, up to which
+-- transaction it goes, the queues that it is for (null: all but others), those others, and whether it is an empty
+-- parent.
+select coalesce(p.segment, 'log'), coalesce(p.name, s.name), s.hi::text, p.queues,
+  case when p.name is not null and p.queues is null
+    then array(select pg_catalog.unnest(x.queues) from tusk.segment_part x where x.segment = s.name)
+    else '{}' end,
+  p.name is null and exists (
+    select from pg_partitioned_table t
+    where t.partrelid = pg_catalog.to_regclass(pg_catalog.format('tusk.%I', s.name::text))::oid)
+from tusk.segment s
+left join tusk.segment_part p on p.segment = s.name
+where s.hi <= pg_snapshot_xmin(pg_current_snapshot())
+  and (select count(*) from tusk.segment y where y.hi is not null) > 1
+order by s.hi
+
+-- name: is_spent
+-- Whether, of queues $2 (null: of all but $3), no lease and no completed task points below transaction $1, and every
+-- lane is past it.
+select not exists (
+    select from tusk.lease l where l.lo < $1::text::xid8 and ($2::bigint[] is null or l.lane >> 16 = any($2))
+      and l.lane >> 16 <> all($3::bigint[]))
+  and not exists (
+    select from tusk.outcome o where o.lo < $1::text::xid8 and ($2::bigint[] is null or o.lane >> 16 = any($2))
+      and o.lane >> 16 <> all($3))
+  and not exists (
+    select from (
+      select distinct l.id from tusk.lane l
+      where ($2::bigint[] is null or l.id >> 16 = any($2)) and l.id >> 16 <> all($3)) l
+    left join lateral (select p.done from tusk.lane_position p where p.lane = l.id order by p.no desc
+      limit 1) p on true
+    where pg_snapshot_xmin(coalesce(p.done, '1:1:')) < $1::text::xid8
+      and exists (select from tusk.log t where t.lane = l.id and t.xid < $1::text::xid8
+        and tusk_fn.unclaimed(t.lane, t.xid, tusk_fn.last_n(t.n, t.packed))))
+
 -- name: drop_segment
-select tusk_fn.drop_segment($1)
+select tusk_fn.drop_segment($1, $2, $3)
 
 -- name: stat_end
 select e.upto::text::bigint, pg_current_snapshot()::text from tusk.stat_end e for update

@@ -1,9 +1,89 @@
+-- A task that takes turns stands in line among the waiting tasks, by queue, tenant and partition. The leader reads the
+-- lines and grants turns.
+
+-- name: sum_turns
+-- Sums up who has a turn, once many rows tell it.
+select tusk.sum_turns() where (select count(*) from tusk.held_row) > 64
+
 -- name: turns
-select queue, tenant, partition, waiting from tusk_fn.turns($1, $2, $3)
+-- The $1 groups that have waited longest for a turn, with their $2 first tasks. The index is read from group to group.
+with recursive head as (
+  (select w.lane >> 16 as q, coalesce(w.tenant, '') as t, coalesce(w.partition, '') as p, w.lane, w.line, w.n
+   from tusk.waiting w where w.line is not null
+   order by w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane, w.line, w.n limit 1)
+  union all
+  select x.*
+  from head h
+  cross join lateral (
+    select w.lane >> 16 as q, coalesce(w.tenant, '') as t, coalesce(w.partition, '') as p, w.lane, w.line, w.n
+    from tusk.waiting w
+    where w.line is not null
+      and (w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane) > (h.q, h.t, h.p, h.lane)
+    order by w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane, w.line, w.n limit 1) x),
+first as materialized (
+  select * from (select distinct on (h.q, h.t, h.p) h.q, h.t, h.p, h.line, h.n from head h
+    order by h.q, h.t, h.p, h.line, h.n) f
+  order by f.line, f.n limit $1),
+named as materialized (
+  select y.q, tusk_fn.queue_of(y.q << 16) as queue from (select distinct f.q from first f) y)
+select m.queue, f.t, f.p, array(
+  select w.id from tusk.waiting w
+  where w.line is not null and w.lane >> 16 = f.q and coalesce(w.tenant, '') = f.t
+    and coalesce(w.partition, '') = f.p
+  order by w.lane, w.line, w.n limit $2)
+from first f join named m on m.q = f.q
+order by f.line, f.n
 
 -- name: turns_since
-select sum, anew, now::text, place, back, queue, ids, tenants, partitions
-from tusk_fn.turns_since($1, $2::text::pg_snapshot)
+-- The turns that were given and given back since snapshot $2. If the latest sum is another one than $1, or the snapshot
+-- comes from a server that was lost in a failover, that sum and what came after it. There is always at least one row,
+-- with the sum and the snapshot of the answer.
+with latest as materialized (
+  select s.seq, s.xid, x.same, case when x.same then $2::text::pg_snapshot else s.seen end as seen
+  from tusk.held s
+  cross join lateral (
+    select s.seq = $1::bigint
+      and pg_snapshot_xmax($2::text::pg_snapshot) <= pg_snapshot_xmax(pg_current_snapshot())) x(same)
+  where s.seen is not null order by s.seq desc limit 1)
+select s.seq, s.same is not true, pg_current_snapshot()::text, case when h.seen is null then h.seq else 0 end, h.back,
+  tusk_fn.queue_of(g.queue << 16), g.ids, g.tenants, g.partitions
+from latest s
+left join lateral (
+  select h.* from tusk.held h where h.xid = s.xid and h.seq = s.seq and s.same is not true
+  union all
+  select h.* from tusk.held h where h.xid >= pg_snapshot_xmax(s.seen) and h.seen is null
+  union all
+  select h.* from pg_snapshot_xip(s.seen) x join tusk.held h on h.xid = x and h.seen is null) h on true
+left join lateral (
+  select u.queue, pg_catalog.array_agg(u.id) as ids, pg_catalog.array_agg(u.tenant) as tenants,
+    pg_catalog.array_agg(u.partition) as partitions
+  from unnest(h.ids, h.queues, h.tenants, h.partitions) u(id, queue, tenant, partition)
+  group by u.queue) g on true
+order by 4
 
 -- name: grant
-select tasks, queues from tusk_fn.grant_turns($1, $2)
+-- Grants turns, in the order given, to those of tasks $1 that wait for one. They are looked for by id: a planner that
+-- expects few waiting tasks would read all of them.
+with gone as (
+  delete from tusk.waiting w
+  where w.ctid = any(array(
+    select x.ctid from tusk.waiting x where x.id = any($1::uuid[]) and x.line is not null order by x.id
+      for update skip locked))
+  returning w.*),
+granted as (
+  insert into tusk.held (ids, queues, tenants, partitions)
+  select pg_catalog.array_agg(g.id), pg_catalog.array_agg(g.lane >> 16), pg_catalog.array_agg(coalesce(g.tenant, '')),
+    pg_catalog.array_agg(coalesce(g.partition, ''))
+  from gone g having count(*) > 0),
+added as (
+  insert into tusk.log (lane, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant,
+    key, tags, settings, failure, workflow, turn, partition)
+  select g.lane, g.id, g.enqueued_at, g.attempt, g.crashes, g.kind, g.args, clock_timestamp(), g.expires_at,
+    g.claimed_at, g.tenant, g.key, g.tags, g.settings, g.failure, g.workflow, g.turn, g.partition
+  from (
+    select g.* from gone g
+    join (select u.id, min(u.place) as place from pg_catalog.unnest($1::uuid[]) with ordinality u(id, place)
+      group by u.id) u on u.id = g.id
+    order by u.place) g)
+select coalesce(sum(y.tasks), 0)::int, coalesce(pg_catalog.array_agg(distinct tusk_fn.queue_of(y.lane)), '{}')
+from (select g.lane, count(*) as tasks from gone g group by g.lane) y

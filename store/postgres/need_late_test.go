@@ -1,0 +1,169 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+)
+
+// A parent is claimed and completed after a chore has seen it available, and before that has committed. The chore holds
+// the child, since another of its parents has completed.
+func TestAParentThatEndsBesideTheSettlingOfItsDoubtIsNotMissed(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	term, w := lead(t, s), startWorker(t, s)
+	early, late := started(t, s, w, 1), newTasks(1, "q")
+	if _, err := s.Enqueue(ctx, late); err != nil {
+		t.Fatal(err)
+	}
+	both := child(early[0].ID, late[0].ID)
+	tx := begin(t, pool)
+	u, _ := s.Tx(tx)
+	if _, err := u.Enqueue(ctx, []store.NewTask{both}); err != nil {
+		t.Fatal(err)
+	}
+	if lost, err := s.Finish(ctx, completed(early)); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	chore := begin(t, pool)
+	if _, err := chore.Exec(ctx, postgres.InFunctions("select from tusk_fn.admit_all($1, 1000)"), term); err != nil {
+		t.Fatal(err)
+	}
+	ends := completed(claimSome(t, s, w, 1))
+	var held *store.HeldError
+	lost, err := s.Finish(ctx, ends)
+	if len(lost) > 0 || err != nil && !errors.As(err, &held) {
+		t.Fatal(lost, err)
+	}
+	if err := chore.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if held != nil { // it is tried again
+		if lost, err := s.Finish(ctx, ends); err != nil || len(lost) > 0 {
+			t.Fatal(lost, err)
+		}
+	}
+	if _, err := s.Admit(ctx, term, 1000); err != nil {
+		t.Fatal(err)
+	}
+	if state := stateOf(t, s, both.ID); state != store.Available {
+		t.Errorf("the child is %v, and both of its parents have completed", state)
+	}
+}
+
+// What a task brings that goes on is dropped when somebody has cancelled it, but not what others bring.
+func TestACancelledTaskDropsNothingThatOthersBring(t *testing.T) {
+	s, _ := fresh(t)
+	ctx := context.Background()
+	tasks := started(t, s, startWorker(t, s), 2)
+	edited, err := s.Edit(ctx, store.Edit{IDs: []store.ID{tasks[0].ID}, Change: store.Change{Op: store.Cancel}})
+	if err != nil || edited[0].Result != store.Requested {
+		t.Fatal(edited, err)
+	}
+	spawned, next := newTasks(1, "q"), newTasks(1, "q")
+	outcomes := completed(tasks)
+	outcomes[0].State, outcomes[0].Then = store.Pending, spawned
+	outcomes[0].Needs = []store.Need{{Task: spawned[0].ID}}
+	outcomes[1].Then = next
+	if lost, err := s.Finish(ctx, outcomes); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	if a, b := stateOf(t, s, tasks[0].ID), stateOf(t, s, tasks[1].ID); a != store.Cancelled || b != store.Completed {
+		t.Errorf("the cancelled task is %v, the other one %v", a, b)
+	}
+	list, err := s.List(ctx, store.Filter{IDs: []store.ID{spawned[0].ID, next[0].ID}})
+	if err != nil || len(list) != 1 || list[0].ID != next[0].ID {
+		t.Errorf("of what they bring there is %v, want what the completed one brings alone; %v", list, err)
+	}
+}
+
+// Nobody knows how a task ended that is pruned before those are told that need it.
+func TestACompletedTaskIsKeptUntilThoseThatNeedItAreTold(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	term, w := lead(t, s), startWorker(t, s)
+	parents := started(t, s, w, 2)
+	plain, odd := child(parents[0].ID), child(parents[1].ID)
+	if _, err := s.Enqueue(ctx, []store.NewTask{plain, odd}); err != nil {
+		t.Fatal(err)
+	}
+	tx := begin(t, pool)
+	if _, err := tx.Exec(ctx, "select from tusk.waiting for update"); err != nil {
+		t.Fatal(err)
+	}
+	outcomes := completed(parents)
+	outcomes[1].Reason = "why" // it has a row of its own
+	if lost, err := s.Finish(ctx, outcomes); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	if err := tx.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	keep := store.Retention{Completed: time.Microsecond}
+	if due, err := s.Due(ctx, keep, "", 100); err != nil || len(due.Tasks) > 0 {
+		t.Errorf("%d tasks are handed to an archive, %v", len(due.Tasks), err)
+	}
+	if n, err := s.Prune(ctx, term, keep, 100); err != nil || n > 0 {
+		t.Errorf("%d tasks are pruned, %v", n, err)
+	}
+	if _, err := s.Admit(ctx, term, 100); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []store.ID{plain.ID, odd.ID} {
+		if state := stateOf(t, s, id); state != store.Available {
+			t.Errorf("a child is %v, and what it needs was completed", state)
+		}
+	}
+	if n, err := s.Prune(ctx, term, keep, 100); err != nil || n != 2 {
+		t.Errorf("%d tasks of 2 are pruned afterwards, %v", n, err)
+	}
+}
+
+// Two tasks end, each of which brings one with the key of the other. Their keys are locked in one order.
+func TestKeysOfWhatTasksBringAreLockedInOrder(t *testing.T) {
+	s, _ := open(t, migrated.DSN(t, "pool_max_conns=8"), false)
+	const rounds = 50
+	var keys [2][]string
+	for i := range rounds {
+		keys[0], keys[1] = append(keys[0], fmt.Sprint("a", i)), append(keys[1], fmt.Sprint("b", i))
+	}
+	queues := [2]string{"q", "r"}
+	var outcomes [2][]store.Outcome
+	for i, queue := range queues {
+		outcomes[i] = completed(running(t, s, withKeys(newTasks(rounds, queue), keys[i]...)))
+	}
+	var held atomic.Int32
+	for round := range rounds {
+		var both errgroup.Group
+		for i := range outcomes {
+			end := outcomes[i][round : round+1]
+			end[0].Then = withKeys(newTasks(1, queues[1-i]), outcomes[1-i][round].Task.Key)
+			end[0].Then[0].OnConflict = store.Skip
+			both.Go(func() error {
+				var by *store.HeldError
+				err := finishing(s, end)(context.Background())
+				for ; errors.As(err, &by); err = finishing(s, end)(context.Background()) {
+					held.Add(1)
+				}
+				return err
+			})
+		}
+		if err := both.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := held.Load(); n > rounds/5 {
+		t.Errorf("%d of %d pairs waited for each other", n, rounds)
+	}
+}

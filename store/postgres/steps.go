@@ -1,0 +1,84 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// step is one of several statements that are sent in one trip and run in one transaction.
+type step struct {
+	text string
+	args []any
+	row  func(raw [][]byte) error // takes in a row of the answer; nil: the answer means nothing
+}
+
+// do is a named statement as a step.
+func (s *Store) do(name string, args ...any) step { return step{text: s.sql[name], args: args} }
+
+// into has the answer of a step read.
+func (one step) into(row func(raw [][]byte) error) step {
+	one.row = row
+	return one
+}
+
+// pinned has what follows planned alike whatever the planner believes of tables that grow fast: it reads no table, and
+// no bitmap, where there is an index.
+func (s *Store) pinned(steps ...step) []step { return append([]step{s.do("pin")}, steps...) }
+
+// inOrder is pinned for what is read in the order of an index.
+func (s *Store) inOrder(steps ...step) []step { return append([]step{s.do("pin_order")}, steps...) }
+
+// read takes steps that write nothing.
+func (s *Store) read(ctx context.Context, steps []step) error {
+	began := false // what a step has taken in cannot be taken in again
+	for i := range steps {
+		if row := steps[i].row; row != nil {
+			steps[i].row = func(raw [][]byte) error {
+				began = true
+				return row(raw)
+			}
+		}
+	}
+	return s.repeat(ctx, func() error {
+		err := s.takeOnce(ctx, steps)
+		if began && errors.Is(err, errRolledBack) {
+			return fmt.Errorf("%w: the answer broke off: %v", store.ErrUnavailable, err)
+		}
+		return err
+	})
+}
+
+// write takes steps that write, each of which sees what was committed before it began.
+func (s *Store) write(ctx context.Context, steps []step) error {
+	return s.read(ctx, append(append([]step{{text: "begin isolation level read committed"}}, steps...),
+		step{text: "commit"}))
+}
+
+func (s *Store) takeOnce(ctx context.Context, steps []step) error {
+	s.trips.Add(1)
+	c, err := s.acquire(ctx)
+	if err != nil {
+		return translate(err)
+	}
+	defer c.Release() // which closes a connection whose transaction is still open
+	var batch pgx.Batch
+	for _, one := range steps {
+		queued := batch.Queue(one.text, one.args...)
+		if row := one.row; row != nil {
+			queued.Query(func(rows pgx.Rows) error { return eachRow(rows, row) })
+		}
+	}
+	err = c.SendBatch(ctx, &batch).Close()
+	if err != nil && ctx.Err() == nil && c.Conn().PgConn().TxStatus() != 'I' {
+		within, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, _ = c.Exec(within, "rollback")
+	}
+	return s.noted(translate(err))
+}
