@@ -92,18 +92,6 @@ func (o older) goesOn(t *testing.T) {
 // that they make use of says here what they said before.
 var afterwards = []change{
 	{"functions/01_words.sql", "-- ", "-- An older program's. "}, // functions of another text have a version of their own
-	{"functions/02_state.sql", ",\n  n.changed_at, n.changed\n", "\n"},
-	{"functions/02_state.sql", ", n.changed_at, n.changed", ""},
-	{"functions/05_enqueue.sql", `
-  insert into tusk.note (id, changed_at, changed)
-  select c.id, _at, c.how from unnest(_ids, _how) c(id, how) order by c.id
-  on conflict (id) do update set changed_at = excluded.changed_at, changed = excluded.changed
-`, "\n  select\n"},
-	{"functions/12_restore.sql", "(id, progress, output, logs, changed_at, changed)", "(id, progress, output, logs)"},
-	{"functions/12_restore.sql", "t.logs, t.changed_at, t.changed\n", "t.logs\n"},
-	{"functions/12_restore.sql", " or t.changed_at is not null", ""},
-	{"functions/12_restore.sql", ",\n      changed_at = excluded.changed_at, changed = excluded.changed", ""},
-	{"sql/read.sql", "n.changed_at, n.changed", "null, null"},
 }
 
 // build builds this test binary as that program.
