@@ -145,7 +145,7 @@ func TestATaskOfAnUndoneUnitStaysDeleted(t *testing.T) {
 		"deleted":  func(r *rig) { r.must("delete", change(r.b, store.Delete)(r.ctx(), r)) },
 		"released": func(r *rig) { r.archive(1) },
 		"pruned": func(r *rig) {
-			time.Sleep(2 * time.Millisecond)
+			time.Sleep(50 * time.Millisecond)
 			_, err := r.b.Prune(r.ctx(), r.term, store.Retention{Cancelled: time.Microsecond}, 10)
 			r.must("prune", err)
 		},
@@ -154,7 +154,6 @@ func TestATaskOfAnUndoneUnitStaysDeleted(t *testing.T) {
 		for remover, remove := range removers {
 			t.Run(maker+", "+remover, func(t *testing.T) {
 				r := newRig(t, 1)
-				r.a.lateBy, r.b.lateBy = 0, 0 // no grave: as when the unit was left for longer
 				verb := prepare(r)
 				r.dieAfterMaking(r.ids["x"], verb)
 				r.must("cancel", change(r.b, store.Cancel)(r.ctx(), r))
