@@ -195,3 +195,10 @@ func (l *pipelineCache) find(ctx context.Context, c *Client, kind string) (*Pipe
 	at := l.places[kind]
 	return at.pipeline, at.stage, nil
 }
+
+// lacks reports whether no pipeline that the database knew when it was last read has a stage of a kind.
+func (l *pipelineCache) lacks(kind string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.read.IsZero() && l.places[kind].pipeline == nil
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -17,7 +18,7 @@ import (
 // any number of updates meanwhile become this one run, with the newest.
 
 const (
-	// A run that waits looks again after an eighth of the time that it has existed, within these.
+	// A run that waits looks again after half of the time that it has existed, within these.
 	shortestRunWait = 250 * time.Millisecond
 	longestRunWait  = time.Minute
 	// runUnknown is when it looks again after it could not.
@@ -77,18 +78,48 @@ func (c *Client) runAhead(ctx context.Context, p *Pipeline, t *store.Task) (*sto
 // or begins no run. If that cannot be determined, t waits.
 func (c *Client) awaitRun(ctx context.Context, p *Pipeline, t *store.Task) error {
 	switch other, err := c.runAhead(ctx, p, t); {
+	case err != nil && c.pipelines.lacks(t.Kind):
+		return nil
 	case err != nil:
 		c.config.Logger.Warn("run: other runs of a key could not be looked for", "task", t.ID, "error", err)
 		return Snooze(runUnknown)
 	case other == nil:
 		return nil
 	}
-	return Snooze(min(max(t.ClaimedAt.Sub(t.EnqueuedAt)/8, shortestRunWait), longestRunWait))
+	wait := min(t.ClaimedAt.Sub(t.EnqueuedAt)/2, longestRunWait)
+	var info TaskInfo
+	if err := info.read(t); err == nil && !info.Deadline.IsZero() { // the other run may end before
+		wait = min(wait, info.Deadline.Sub(t.ClaimedAt)/2)
+	}
+	return Snooze(max(wait, shortestRunWait))
+}
+
+// runsAtOnce is how many tasks awaitRuns asks about at a time.
+const runsAtOnce = 8
+
+// awaitRuns is awaitRun for many tasks, of pipelines that the database knows.
+func (c *Client) awaitRuns(ctx context.Context, tasks []store.Task) []error {
+	waits, slots := make([]error, len(tasks)), make(chan struct{}, runsAtOnce)
+	var g sync.WaitGroup
+	for i := range tasks {
+		if beginsRun(&tasks[i]) {
+			slots <- struct{}{}
+			g.Go(func() {
+				defer func() { <-slots }()
+				waits[i] = c.awaitRun(ctx, nil, &tasks[i])
+			})
+		}
+	}
+	g.Wait()
+	return waits
 }
 
 // comesBefore reports whether a run that begins with t waits for another task. Of two that both are to begin, at
-// different stages, the one with the lower id does.
+// different stages, the one with the lower id does, unless its time is yet to come.
 func comesBefore(o, t *store.Task) bool {
+	if o.State == store.Scheduled && o.ClaimedAt.IsZero() {
+		return false
+	}
 	if o.Workflow.IsZero() {
 		return bytes.Compare(o.ID[:], t.ID[:]) < 0
 	}

@@ -106,6 +106,7 @@ func (p *Puller) holds() []store.Token {
 func (p *Puller) lend(sure, asker context.Context, tasks []store.Task, span time.Duration) ([]Lent, error) {
 	var lent []Lent
 	var outcomes []store.Outcome
+	waits := p.client.awaitRuns(sure, tasks)
 	now := time.Now()
 	for i := range tasks {
 		t := &tasks[i]
@@ -114,7 +115,6 @@ func (p *Puller) lend(sure, asker context.Context, tasks []store.Task, span time
 		if ring := p.client.config.KeyRing; err == nil && ring != nil && !payload.Reserved(t.Args) {
 			info.Args, err = ring.unseal(t.Args, t.Kind, t.Key, t.ID)
 		}
-		wait := p.client.awaitRun(sure, nil, t)
 		switch {
 		case expired(t):
 			outcomes = append(outcomes, lifecycle.Expired(t))
@@ -124,8 +124,8 @@ func (p *Puller) lend(sure, asker context.Context, tasks []store.Task, span time
 			outcomes = append(outcomes, lifecycle.After(t, lifecycle.Settings{}, lifecycle.End{Err: ErrShutdown}, 0))
 		case err != nil:
 			outcomes = append(outcomes, p.judge(t, Verdict{Err: err}))
-		case wait != nil:
-			outcomes = append(outcomes, p.judge(t, Verdict{Err: wait}))
+		case waits[i] != nil:
+			outcomes = append(outcomes, p.judge(t, Verdict{Err: waits[i]}))
 		default:
 			kept := *t
 			kept.Args = nil // the holder of the lease has them

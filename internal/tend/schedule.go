@@ -30,6 +30,8 @@ const (
 	clockBack = time.Second
 	// tellEvery is how often it is logged that schedules cannot be read or written.
 	tellEvery = 5 * time.Second
+	// failedPause is the least pause after a look that could not write one of them.
+	failedPause = 100 * time.Millisecond
 )
 
 // plans is what the chore knows of schedules. It alone reads it.
@@ -118,11 +120,15 @@ func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error
 	if ctx.Err() != nil {
 		return 0, errors.Join(failed, ctx.Err())
 	}
+	pause := min(scheduleEvery, max(next.Sub(l.now()), 0))
+	if failed != nil {
+		pause = max(pause, failedPause)
+	}
 	if failed != nil && time.Since(l.plans.told) >= tellEvery { // as an error it would put off the others
 		l.o.Log.Warn("schedule", "error", failed)
 		l.plans.told = time.Now()
 	}
-	return min(scheduleEvery, max(next.Sub(l.now()), 0)), nil
+	return pause, nil
 }
 
 // leave has firings for which no time was left fire alone still.

@@ -133,6 +133,33 @@ func TestAScheduleThatCannotBeReadDelaysNoOther(t *testing.T) {
 	})
 }
 
+// One that lags is due again at once, so a write that was refused at once came as often as the engine could refuse it.
+func TestAScheduleThatIsRefusedIsNotTriedWithoutAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &refusing{Store: memory.New()}
+		plan(t, s, "late", tick.Schedule{Spec: "@every 1s", Kind: "k", Overlap: tick.OverlapAllow, Missed: tick.MissedAll,
+			Next: time.Now().Add(-10 * time.Second)})
+		_, kill := lead(s, 1)
+		time.Sleep(10 * time.Second)
+		kill()
+		if n := s.refused.Load(); n < 10 || n > 110 {
+			t.Errorf("a write was refused %d times in ten seconds", n)
+		}
+	})
+}
+
+// refusing is a store that takes no firings.
+type refusing struct {
+	store.Store
+	refused atomic.Int64
+}
+
+func (s *refusing) UpdateRecords(context.Context, int64, []store.PutRecord) ([]store.Updated, error) {
+	s.refused.Add(1)
+	time.Sleep(time.Millisecond)
+	return nil, store.ErrUnstorable
+}
+
 // TestACatchUpIsWrittenInParts has more missed ticks, with larger args, than a store takes
 // in the time of a write, and another schedule that is not to wait for them.
 func TestACatchUpIsWrittenInParts(t *testing.T) {

@@ -77,8 +77,8 @@ func (l *Leader) turn(ctx context.Context, term int64, told bool) (time.Duration
 	}
 	t.learn(sum.short)
 	switch {
-	case sum.all:
-		return l.nobodyWaits(), nil
+	case sum.all && l.prompt(): // whoever comes into line rings
+		return settingsAge, nil
 	case sum.granted > 0 && sum.dry:
 		return turnBusy, nil // and the next round grants more than this one
 	case sum.granted > 0:

@@ -55,19 +55,29 @@ func (u *userTx) local(ctx context.Context) ([]*ledger, []int, error) {
 	}
 	schemas, is := strings.Fields(names), map[*server]bool{}
 	here := []int{}
+	var away error
 	for _, l := range all {
 		at, name := l.whereabouts()
 		if at == nil || !slices.Contains(schemas, name) {
 			continue
 		}
 		if _, asked := is[at]; !asked { // the schema may be an old copy of what is there
-			if is[at], err = l.runs(ctx, at, of); err != nil {
+			runs, err := l.runs(ctx, at, of)
+			switch {
+			case errors.Is(err, store.ErrUnavailable): // another ledger of the server may tell
+				away = err
+				continue
+			case err != nil:
 				return nil, nil, err
 			}
+			is[at] = runs
 		}
 		if is[at] {
 			here = append(here, l.no)
 		}
+	}
+	if len(here) == 0 && away != nil && u.s.net == nil {
+		return nil, nil, away
 	}
 	u.here = here
 	if len(u.here) == 0 && u.s.net == nil {
@@ -77,7 +87,7 @@ func (u *userTx) local(ctx context.Context) ([]*ledger, []int, error) {
 }
 
 // runs reports whether a database, of a server that was started at some time, is the one that has a ledger. A ledger
-// that is away cannot tell, and cannot be used.
+// that is away cannot tell.
 func (l *ledger) runs(ctx context.Context, at *server, of postgres.Running) (bool, error) {
 	at.mu.Lock()
 	known := at.running
@@ -88,9 +98,7 @@ func (l *ledger) runs(ctx context.Context, at *server, of postgres.Running) (boo
 	known, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) (postgres.Running, error) {
 		return e.Running(ctx)
 	})
-	if errors.Is(err, store.ErrUnavailable) {
-		return false, nil
-	} else if err != nil {
+	if err != nil {
 		return false, err
 	}
 	at.mu.Lock()

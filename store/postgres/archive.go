@@ -93,8 +93,11 @@ func (s *Store) dueDead(
 	return &dueCursor{}, nil
 }
 
-// flushesAtOnce is how many flushes the statement due_flushes reads, at least.
-const flushesAtOnce = 50
+// How many flushes the statement due_flushes reads, at least: more where few of them are due.
+const (
+	fewFlushes  = 50
+	mostFlushes = 1000
+)
 
 // dueFlushes reads a page of completed tasks, by the flushes in which they ended. All flushes of an xid come together.
 func (s *Store) dueFlushes(
@@ -118,9 +121,10 @@ func (s *Store) dueFlushes(
 	}
 	var next *dueCursor
 	var page duePage
-	for last, looks, more := after.XID, dueLooks, true; more; {
+	for last, looks, more, many := after.XID, dueLooks, true, fewFlushes; more; many = min(4*many, mostFlushes) {
 		rows := 0
-		err := s.read(ctx, s.inOrder(s.do("due_flushes", last, young, r.all[0], r.queues, r.completed, *over).into(
+		err := s.read(ctx, s.inOrder(s.do("due_flushes", last, young, r.all[0], r.queues, r.completed, *over,
+			many).into(
 			func(raw [][]byte) error {
 				rows++
 				switch xid := int64Of(raw[0]); {
@@ -140,7 +144,7 @@ func (s *Store) dueFlushes(
 		if err != nil {
 			return nil, err
 		}
-		more = more && rows >= flushesAtOnce
+		more = more && rows >= many
 	}
 	if len(page.flushes) == 0 {
 		return next, nil

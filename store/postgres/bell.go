@@ -33,7 +33,7 @@ func (b *ringing) close(tell func(name string, r *rung)) {
 	b.mu.Lock()
 	b.closed = true
 	for name, r := range b.names {
-		if r.again != nil && r.tries == 0 && r.again.Stop() { // of a transaction that may have committed just now
+		if r.again != nil && r.again.Stop() { // of a transaction that may have committed just now
 			b.later.Add(1)
 			go tell(name, r)
 		}

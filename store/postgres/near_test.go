@@ -214,3 +214,29 @@ func TestWhatIsOfferedIsToldToOthersBeforeTheEnd(t *testing.T) {
 	}
 	await(t, others, ofQueues)
 }
+
+func TestWhatAUsersTransactionStoredIsToldBeforeTheEnd(t *testing.T) {
+	s, pool := fresh(t)
+	others := hears(t, s)
+	brief, own := open(t, pool.Config().ConnString(), false)
+	for range 3 {
+		tx, err := own.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		inside, err := brief.Tx(tx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := inside.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := brief.Close(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, others, ofQueues)
+}

@@ -2,18 +2,25 @@ package postgres
 
 import (
 	"context"
+	"math/rand/v2"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tuskqueue/tusk/store"
 )
 
+// tidyFor is how long a round of housekeeping is spent on lanes: it has more to do.
+const tidyFor = 20 * time.Second
+
 // tidy adds new rows to the tallies of lanes, trims their old positions, moves idle ones on so that old segments are
 // behind them, and closes tasks that users' transactions have finished.
 func (s *Store) tidy(ctx context.Context, term int64) error {
 	lanes, err := s.untidy(ctx, term, keepPositions, idleXids)
+	rand.Shuffle(len(lanes), func(i, j int) { lanes[i], lanes[j] = lanes[j], lanes[i] }) // it may not come to all of them
+	began := time.Now()
 	for _, lane := range lanes {
-		if err == nil {
+		if err == nil && time.Since(began) < tidyFor {
 			err = s.tidyLane(ctx, term, lane, keepPositions, idleXids)
 		}
 	}
@@ -50,10 +57,10 @@ func (s *Store) underLane(ctx context.Context, term, lane int64, do func(tx pgx.
 	return s.repeat(ctx, func() error {
 		return translate(s.ownTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 			var mine bool
-			if _, err := tx.Exec(ctx, s.sql["leads_still"], term); err != nil {
-				return err
-			}
-			if err := tx.QueryRow(ctx, s.sql["try_lane"], lane).Scan(&mine); err != nil || !mine {
+			var batch pgx.Batch
+			batch.Queue(s.sql["leads_still"], term)
+			batch.Queue(s.sql["try_lane"], lane).QueryRow(func(row pgx.Row) error { return row.Scan(&mine) })
+			if err := tx.SendBatch(ctx, &batch).Close(); err != nil || !mine {
 				return err
 			}
 			return do(tx)

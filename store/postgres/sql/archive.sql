@@ -13,7 +13,7 @@ select (case when (
   then tusk_fn.over() end)::text
 
 -- name: due_flushes
--- The next 50 flushes after xid $1, and all others of the last one's xid, in the order of their xids, which is nearly
+-- The next $7 flushes after xid $1, and all others of the last one's xid, in the order of their xids, which is nearly
 -- the order in which they ended. Those without firsts are not due. The last column says that a flush is younger than $2
 -- microseconds; what ended later than now did when the clock was set back. Of completed tasks a task that needs them
 -- must have been told. $3 is the retention of completed tasks, that
@@ -28,7 +28,8 @@ select x.xid::text::bigint, x.lane, x.token, x.worker, x.claimed_at, x.finished_
   x.counts, x.ago, tusk_fn.queue_of(x.lane),
   x.finished_at > now() - $2::float8 * interval '1 us' and x.finished_at <= now()
 from (
-  select o.* from tusk.outcome o where o.xid > $1::bigint::text::xid8 order by o.xid fetch first 50 rows with ties) x
+  select o.* from tusk.outcome o where o.xid > $1::bigint::text::xid8 order by o.xid
+  fetch first ($7::bigint) rows with ties) x
 left join unnest($4::bigint[], $5::bigint[]) q(queue, completed) on q.queue = x.lane >> 16
 order by x.xid
 
