@@ -270,6 +270,21 @@ func TestARerunFollowsTheRunThatIsUnderWay(t *testing.T) {
 		}
 		s.stop(stop)
 	})
+	inBubble(t, "a start whose time is yet to come is not waited for", func(t *testing.T, s *shop) {
+		var did []string
+		handle(s, &did, "")
+		_, stop := s.work(&tusk.WorkerConfig{Queues: p.Queues()})
+		if _, err := s.client.Enqueue(ctx, p.Start(1), &tusk.Options{Key: "doc-9", Delay: 24 * time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		start(s, "index", 2)
+		time.Sleep(10 * time.Second)
+		if !slices.Equal(did, []string{"index 2"}) {
+			t.Errorf("%q", did)
+		}
+		time.Sleep(time.Minute)
+		s.stop(stop)
+	})
 }
 
 // blinking is a store that sees nothing of a key at every other look.
