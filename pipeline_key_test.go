@@ -278,12 +278,11 @@ func TestARerunFollowsTheRunThatIsUnderWay(t *testing.T) {
 			t.Fatal(err)
 		}
 		start(s, "index", 2)
-		time.Sleep(10 * time.Second)
+		time.Sleep(2 * time.Minute)
+		s.stop(stop)
 		if !slices.Equal(did, []string{"index 2"}) {
 			t.Errorf("%q", did)
 		}
-		time.Sleep(time.Minute)
-		s.stop(stop)
 	})
 }
 

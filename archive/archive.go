@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -73,6 +74,9 @@ func (a *Archive) listed(ctx context.Context) ([]Manifest, error) {
 	err := each(ctx, a.bucket, manifestPrefix, func(o *blob.ListObject) error {
 		if m, ok := before[o.Key]; ok {
 			now[o.Key] = m
+			return nil
+		}
+		if !strings.HasSuffix(o.Key, manifestSuffix) { // in a folder: it is being written, or its process was killed
 			return nil
 		}
 		a.requests.Add(1)

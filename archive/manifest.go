@@ -19,6 +19,7 @@ import (
 // layout pass over.
 const (
 	manifestPrefix = "_tusk/manifests/"
+	manifestSuffix = ".json"
 	receiptPrefix  = "_tusk/receipts/"
 )
 
@@ -45,7 +46,7 @@ func (m *Manifest) Tasks() (tasks int64) {
 	return tasks
 }
 
-func manifestPath(batch store.ID) string { return manifestPrefix + batch.String() + ".json" }
+func manifestPath(batch store.ID) string { return manifestPrefix + batch.String() + manifestSuffix }
 
 func receiptPath(batch store.ID) string { return receiptPrefix + batch.String() }
 
