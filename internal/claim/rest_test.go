@@ -36,6 +36,7 @@ func TestWhileLooksFindNothingAnIdleSourceDoesNotPoll(t *testing.T) {
 			if asked := looks(s, 60); !slices.Equal(asked, []string{"p", "q"}) {
 				t.Errorf("it rests on %q, want both queues", asked)
 			}
+			synctest.Wait()
 			if n := len(c.requests) - before; n > 1 {
 				t.Errorf("%d polls beside looks that found nothing", n)
 			}
