@@ -43,7 +43,7 @@ func (l *Leader) admit(ctx context.Context, term int64, told bool) (time.Duratio
 		l.admitted = time.Now()
 	}
 	if due && !l.noTurns.Load() {
-		l.turnCalls.hear(hearEvery) // what was due may be in line for its turn now
+		l.turnCalls.hear(l.turnCalls.apart) // what was due may be in line for its turn now
 	}
 	return l.admitAgain(did.Next, every), nil
 }

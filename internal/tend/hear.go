@@ -10,15 +10,17 @@ import (
 )
 
 const (
-	hearEvery   = 5 * time.Millisecond   // a chore is woken no more often
+	hearEvery   = 10 * time.Millisecond  // a chore is woken no more often
+	hearPrompt  = 5 * time.Millisecond   // or than that, where hints come at once: it looks for nothing else
 	hearUnnamed = 100 * time.Millisecond // or than that, by hints that do not say what has happened
 	hearSoon    = 200 * time.Millisecond // or than that, for tasks that are due after store.Promptly
 )
 
-// called is a chore that hints wake while it rests. One that looks again within hearEvery is left alone: a queue
+// called is a chore that hints wake while it rests. One that looks again within apart is left alone: a queue
 // in which much happens has its leader do no more for being told of it.
 type called struct {
-	loop *loop.Loop
+	loop  *loop.Loop
+	apart time.Duration // between two looks, at least: hearEvery, or hearPrompt
 
 	mu    sync.Mutex
 	rests bool
@@ -67,9 +69,9 @@ func (c *called) look(
 		case err != nil:
 			c.told = c.told || told
 		case c.told:
-			pause = min(pause, hearEvery)
+			pause = min(pause, c.apart)
 		default:
-			c.rests = pause > hearEvery
+			c.rests = pause > c.apart
 		}
 		return pause, err
 	}
@@ -80,7 +82,7 @@ func (l *Leader) Hear(h store.Hint) {
 	if l.Term() == 0 {
 		return
 	}
-	apart := hearEvery
+	apart := l.turnCalls.apart
 	if h.Open() {
 		apart = hearUnnamed
 	}

@@ -94,6 +94,10 @@ type Leader struct {
 // New makes a leader.
 func New(s Store, o Options) *Leader {
 	l := &Leader{store: s, o: o}
+	l.turnCalls.apart, l.admitCalls.apart = hearEvery, hearEvery
+	if o.Prompt != nil {
+		l.turnCalls.apart, l.admitCalls.apart = hearPrompt, hearPrompt
+	}
 	l.lead = loop.New("lead", o.TTL/3, o.Log, l.campaign)
 	l.lead.Patience = o.TTL / 3
 	l.turnCalls.loop = l.chore("turn", 30*time.Second, l.turnCalls.look(l.turn))
