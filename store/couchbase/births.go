@@ -39,8 +39,8 @@ func (s *Store) insertAll(ctx context.Context, made []*doc) error {
 	return err
 }
 
-// childrenFirst stores new tasks, those that need others before what they need, so that nothing ends before its children
-// are known.
+// childrenFirst stores new tasks, those that need others before what they need, so that nothing ends before its
+// children are known.
 func childrenFirst(
 	ctx context.Context, made []*doc, rounds [][]int, store func(context.Context, *doc) error,
 ) error {

@@ -81,7 +81,8 @@ func (s *Store) cursorOf(ctx context.Context, l lane) (*cursor, gocb.Cas, error)
 			return is, cas, damage
 		}
 		to := cursor{Page: max(is.Page, s.minds.of(l).tail, 1)}
-		done, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: cas, RetryStrategy: failFast})
+		done, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: cas,
+			RetryStrategy: failFast})
 		switch {
 		case err == nil:
 			return &to, done.Cas(), s.passing(damage)

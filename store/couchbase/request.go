@@ -100,8 +100,8 @@ var (
 	patient = retries{gocb.SocketNotAvailableRetryReason: 0, gocb.SocketCloseInFlightRetryReason: 0}
 	// failFast has a request for a locked document fail at once, instead of blocking until it times out.
 	failFast = patient.but(gocb.KVLockedRetryReason, 0)
-	// briefly has an unlock try again for a few milliseconds where it is to. Servers before 7.6 say so too of a document
-	// whose lock has ended already. A lock that is left ends by itself.
+	// briefly has an unlock try again for a few milliseconds where it is to. Servers before 7.6 say so too of a
+	// document whose lock has ended already. A lock that is left ends by itself.
 	briefly = patient.but(gocb.KVTemporaryFailureRetryReason, 3)
 )
 
