@@ -53,13 +53,6 @@ func (b *Bell) Listen(ctx context.Context, wake func(store.Hint)) error {
 	}
 }
 
-// Heard reports whether anybody listens.
-func (b *Bell) Heard() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.listeners) > 0
-}
-
 // Ring tells that a queue may have got available tasks, or one of the names for whoever leads. It reports whether
 // anybody listens.
 func (b *Bell) Ring(name string) bool {

@@ -64,8 +64,10 @@ func (l *Leader) turn(ctx context.Context, term int64, told bool) (time.Duration
 	if len(groups) == 0 && len(t.limits) == 0 {
 		return settingsAge, nil // nobody uses turns
 	}
-	if t.groups = groupsThatWait(groups); t.groups == 0 {
-		return l.nobodyWaits(), nil
+	if t.groups = groupsThatWait(groups); t.groups == 0 && l.prompt() {
+		return settingsAge, nil
+	} else if t.groups == 0 {
+		return turnIdle, nil
 	}
 	sum := round{all: len(groups) < turnGroups}
 	for name, of := range byQueue(groups) {
@@ -93,14 +95,6 @@ type round struct {
 	short   bool // more might have been granted, had more been looked at
 	dry     bool // workers wait for turns, and tasks still wait for theirs
 	all     bool // everybody who waits has been granted a turn
-}
-
-// nobodyWaits is how long the leader rests then.
-func (l *Leader) nobodyWaits() time.Duration {
-	if l.prompt() {
-		return settingsAge
-	}
-	return turnIdle
 }
 
 // share hands out the turns of one queue. What was used of its rates is stored

@@ -34,8 +34,8 @@ func (s *Store) Prompt() bool { return s.hearing.Load() > 0 }
 
 // Listen implements store.Notifier, on a connection of its own. It sends a ping
 // whenever it has heard nothing for a while: a connection can be alive and deaf.
-// Wakes are sent by Enqueue and Admit after their commit, at once and then at most
-// every 3 to 20 ms for a queue and process, and for whoever leads every 20 to 100.
+// Wakes are sent after the commit, at once and then at most every 3 to 20 ms for a queue and process, and for whoever
+// leads every 20 to 100; none is sent for what the workers of the same process take, see near.
 func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	return ListenAll(ctx, []*Store{s}, func(_ int, h store.Hint) { wake(h) })
 }
