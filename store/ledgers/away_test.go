@@ -295,19 +295,7 @@ func TestATransactionWritesInItsOwnDatabase(t *testing.T) {
 	s := open(t, dsns...)
 	ctx := context.Background()
 	for _, dsn := range dsns {
-		c, err := pgx.Connect(ctx, dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close(ctx)
-		tx, err := c.Begin(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		in, err := s.Tx(tx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx, in := beginFor(t, s, dsn)
 		for range 10 {
 			add(t, in, newTask(nil))
 		}

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/ledgers"
@@ -336,20 +334,8 @@ func TestAnOldCopyIsNotUsed(t *testing.T) {
 	if _, err := late.Count(ctx); err != nil {
 		t.Error(err)
 	}
-	c, err := pgx.Connect(ctx, dsns[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close(ctx)
-	tx, err := c.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := late.Tx(tx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = in.Enqueue(ctx, []store.NewTask{keyedInto(late, 1, nil)})
+	_, in := beginFor(t, late, dsns[0])
+	_, err := in.Enqueue(ctx, []store.NewTask{keyedInto(late, 1, nil)})
 	if !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "not in the transaction's database") {
 		t.Errorf("a transaction beside the copy: %v", err)
 	}

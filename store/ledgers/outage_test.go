@@ -38,19 +38,7 @@ func TestACopyThatWasNotFencedIsNotUsed(t *testing.T) {
 	if got := stateOf(t, open(t, all[0].DSN), later); got != store.Available {
 		t.Errorf("a task of a process that goes on is %v on the old server", got)
 	}
-	c, err := pgx.Connect(ctx, standby.DSN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close(ctx)
-	tx, err := c.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := s.Tx(tx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, in := beginFor(t, s, standby.DSN)
 	if _, err := in.Enqueue(ctx, []store.NewTask{newTask(nil)}); !errors.Is(err, store.ErrUnsupported) {
 		t.Errorf("a task of a transaction beside the copy would be lost: %v", err)
 	}
@@ -77,25 +65,13 @@ func TestAPreparedTransactionIsInFlight(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := open(t, server.DSN)
-	c, err := pgx.Connect(ctx, server.DSN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close(ctx)
-	tx, err := c.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := s.Tx(tx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx, in := beginFor(t, s, server.DSN)
 	var left []store.NewTask
 	for range 8 { // in both ledgers
 		left = append(left, newTask(func(n *store.NewTask) { n.Key = n.ID.String() }))
 	}
 	add(t, in, left...)
-	if _, err := c.Exec(ctx, "prepare transaction 'left behind'"); err != nil {
+	if _, err := tx.Conn().Exec(ctx, "prepare transaction 'left behind'"); err != nil {
 		t.Fatal(err)
 	}
 	w := worker(t, s)
@@ -108,7 +84,7 @@ func TestAPreparedTransactionIsInFlight(t *testing.T) {
 	if err := s.Fence(within, 0); err == nil {
 		t.Error("a ledger was fenced with a transaction in flight")
 	}
-	if _, err := c.Exec(ctx, "commit prepared 'left behind'"); err != nil {
+	if _, err := tx.Conn().Exec(ctx, "commit prepared 'left behind'"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "its tasks are claimed", func() bool {
@@ -118,4 +94,23 @@ func TestAPreparedTransactionIsInFlight(t *testing.T) {
 	if err := s.Fence(ctx, 0, 1); err != nil {
 		t.Errorf("with nothing in flight: %v", err)
 	}
+}
+
+// beginFor begins a user's transaction on a connection of its own, which is closed when the test is over.
+func beginFor(t *testing.T, s store.Transactor, dsn string) (pgx.Tx, store.Tx) {
+	t.Helper()
+	c, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(context.Background()) })
+	tx, err := c.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := s.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tx, in
 }
