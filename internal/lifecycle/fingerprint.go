@@ -7,14 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// The most that is kept of what a failed attempt says.
+// Limits on what is kept of a failed attempt's error.
 const (
 	MaxErrorBytes = 16 << 10
 	MaxTraceBytes = 64 << 10
 )
 
-// Clean makes text fit to be stored by every engine: valid UTF-8, no NUL, at
-// most limit bytes.
+// Clean makes text fit for every engine: valid UTF-8, no NUL, at most limit bytes.
 func Clean(text string, limit int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	text = strings.ReplaceAll(text, "\x00", "\uFFFD")
@@ -29,9 +28,9 @@ func Clean(text string, limit int) string {
 	return text[:cut] + mark
 }
 
-// Fingerprint groups like errors: 16 hexadecimal digits that depend on the kind
-// and on the first line of the error without what differs from one task to the
-// next: words with a digit in them (numbers, ids, addresses) and quoted parts.
+// Fingerprint groups similar errors. It returns 16 hexadecimal digits that depend on the kind and
+// on the first line of the error, without the parts that differ between tasks: quoted parts and
+// words that contain a digit (numbers, ids, addresses).
 func Fingerprint(kind, text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	sum := sha256.Sum256([]byte(kind + "\x00" + skeleton(line)))

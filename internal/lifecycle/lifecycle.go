@@ -1,9 +1,8 @@
-// Package lifecycle decides what comes next for a task after an attempt. It is
-// the only policy in Tusk.
+// Package lifecycle decides what happens to a task after an attempt. It is the only policy in Tusk.
 //
-// It is pure: no clock, no store, no goroutine. It may touch nothing but the
-// words of package store. An attempt's end comes in from package run (or, when
-// its worker died, from package tend); an Outcome goes out to package finish.
+// It is pure: no clock, no store, no goroutine. It may use nothing but the types of package store.
+// The end of an attempt comes in from package run or, if the worker died, from package tend. An
+// Outcome goes out to package finish.
 package lifecycle
 
 import (
@@ -14,22 +13,22 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Defaults of a task whose settings say nothing else.
+// Defaults for tasks whose settings say nothing else.
 const (
 	DefaultMaxAttempts = 25
-	MaxCrashes         = 3 // workers in a row that a task may kill before it is put in quarantine
+	MaxCrashes         = 3 // a task that kills this many workers in a row is quarantined
 )
 
 // End is how one run of a handler ended.
 type End struct {
 	Err   error  // what the handler returned, or what stopped it
-	Trace string // stack of a panic, or of a handler that hangs
-	Hung  bool   // the handler ignores the end of its context and runs on
+	Trace string // stack of a panic or of a hung handler
+	Hung  bool   // the handler ignores the end of its context and is still running
 	Ran   time.Duration
-	Retry RetryFunc // the handler's own policy; nil: the task's
+	Retry RetryFunc // the handler's own policy; nil means the task's
 }
 
-// text is the error as it is stored.
+// text returns the error as it is stored.
 func (e End) text() string {
 	if e.Hung {
 		return "hung: " + e.Err.Error() + ", and ignores the end of its context"
@@ -37,12 +36,10 @@ func (e End) text() string {
 	return e.Err.Error()
 }
 
-// RetryFunc returns the delay before the next attempt, after attempt number n
-// failed with err.
+// RetryFunc returns the delay before the next attempt after attempt n failed with err.
 type RetryFunc func(n int, err error) time.Duration
 
-// The reasons for which an attempt is stopped from outside. They are causes of
-// its context.
+// Reasons to stop an attempt from outside. They are causes of its context.
 var (
 	ErrCancelled = errors.New("task was cancelled")
 	ErrShutdown  = errors.New("worker is shutting down")
@@ -50,10 +47,10 @@ var (
 	ErrDeadline  = errors.New("deadline has passed")
 )
 
-// ErrWait says that the task waits for children and runs again after them.
+// ErrWait says that the task waits for its children and runs again afterwards.
 var ErrWait = errors.New("waits for its children")
 
-// After decides what becomes of a task whose attempt ended. random is in [0, 1).
+// After decides what happens to a task whose attempt has ended. random is in [0, 1).
 func After(t *store.Task, s Settings, end End, random float64) store.Outcome {
 	if end.Err == nil {
 		return store.Outcome{Task: t, State: store.Completed, Attempt: t.Attempt, Ran: end.Ran, Forget: s.Ephemeral &&
@@ -111,7 +108,7 @@ func afterFailure(t *store.Task, s Settings, end End, random float64) store.Outc
 	return out
 }
 
-// giveUpLate discards a task that would run again only after its deadline.
+// giveUpLate discards a task whose next run would start after its deadline.
 func giveUpLate(out *store.Outcome, s Settings) {
 	deadline := s.DeadlineOf(out.Task)
 	if deadline.IsZero() || out.Task.ClaimedAt.Add(out.Ran+out.Delay).Before(deadline) {
@@ -120,22 +117,22 @@ func giveUpLate(out *store.Outcome, s Settings) {
 	out.State, out.Delay, out.Reason = store.Discarded, 0, "it would run again only after its deadline"
 }
 
-// Late decides about a task that was claimed after its deadline: it is a dead
+// Late decides the outcome of a task that was claimed after its deadline. The task becomes a dead
 // letter, and the attempt does not count.
 func Late(t *store.Task) store.Outcome {
 	return store.Outcome{Task: t, State: store.Discarded, Attempt: t.Attempt - 1, Crashes: t.Crashes,
 		Reason: "its deadline passed before it could start"}
 }
 
-// Expired decides about a task that was claimed after its time to start: it is
-// a dead letter, and the attempt does not count.
+// Expired decides the outcome of a task that was claimed after it had expired. The task becomes a
+// dead letter, and the attempt does not count.
 func Expired(t *store.Task) store.Outcome {
 	return store.Outcome{Task: t, State: store.Discarded, Attempt: t.Attempt - 1, Crashes: t.Crashes,
 		Reason: "expired before it could start"}
 }
 
-// Damaged is the error of a task that its engine could not read; nil: it could. It makes
-// the task a dead letter.
+// Damaged returns the error of a task that its engine could not read, or nil if it could. The error
+// makes the task a dead letter.
 func Damaged(t *store.Task) error {
 	if t.Damage == "" {
 		return nil
@@ -143,11 +140,11 @@ func Damaged(t *store.Task) error {
 	return &StopError{State: store.Discarded, Reason: "damaged in the database: " + t.Damage}
 }
 
-// Died decides about a task whose worker died. The attempt does not count, since
-// the task did not fail; but a task that keeps killing its workers is put in
-// quarantine before its args are looked at once more. The first crash makes it a
-// suspect; from then on only those count in which its handler had begun. It keeps its
-// turn, and so its place: those behind it do not pass it because its worker died.
+// Died decides the outcome of a task whose worker died. The attempt does not count, since the task
+// itself did not fail. But a task that keeps killing its workers is quarantined, and its args are
+// not read again. The first crash makes the task a suspect. From then on, a crash counts only if
+// the handler had begun. The task keeps its turn, and thus its place: the tasks behind it do not
+// pass it because its worker died.
 func Died(t *store.Task, s Settings, begun bool, random float64) store.Outcome {
 	out := store.Outcome{Task: t, State: store.Retryable, Attempt: t.Attempt - 1, Crashes: t.Crashes, KeepTurn: t.Turn}
 	text := "worker " + t.Worker.String() + " died"
@@ -170,12 +167,12 @@ func fail(out *store.Outcome, kind, text, trace string) {
 	out.Fingerprint = Fingerprint(kind, out.Error)
 }
 
-// SnoozeError asks to run the task again later without counting the attempt.
+// SnoozeError asks for a later run and does not count the attempt.
 type SnoozeError struct{ Delay time.Duration }
 
 func (e *SnoozeError) Error() string { return "snoozed for " + e.Delay.String() }
 
-// RetryError is a failure that names the delay before the next attempt.
+// RetryError is a failure that sets the delay before the next attempt.
 type RetryError struct {
 	Delay time.Duration
 	Err   error
@@ -190,7 +187,7 @@ func (e *RetryError) Unwrap() error { return e.Err }
 type StopError struct {
 	State  store.State // Cancelled or Discarded
 	Reason string
-	Err    error // nil: not a failure
+	Err    error // nil if it is not a failure
 }
 
 func (e *StopError) Error() string {
@@ -200,7 +197,7 @@ func (e *StopError) Error() string {
 	return e.Reason
 }
 
-// Unwrap returns the failure, if it was one.
+// Unwrap returns the failure, or nil.
 func (e *StopError) Unwrap() error { return e.Err }
 
 func gaveUp(attempts int) string {

@@ -10,26 +10,25 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Settings is what a task carries for the layer above the store: its limits, its
-// retry policy, its user's metadata. Zero values mean the defaults, and settings
-// that are all zero are stored as nothing.
+// Settings is what a task carries for the layer above the store: its limits, its retry policy and
+// its user's metadata. Zero values mean the defaults. Settings that are all zero are not stored.
 type Settings struct {
 	MaxAttempts int             `json:"max_attempts,omitempty"`
-	Timeout     time.Duration   `json:"timeout,omitempty"`       // nanoseconds; of one attempt
-	Stall       time.Duration   `json:"stall_timeout,omitempty"` // nanoseconds; without a sign of life
+	Timeout     time.Duration   `json:"timeout,omitempty"`       // nanoseconds; limit of one attempt
+	Stall       time.Duration   `json:"stall_timeout,omitempty"` // nanoseconds; longest time without a sign of life
 	Backoff     Backoff         `json:"backoff,omitzero"`
 	Metadata    json.RawMessage `json:"metadata,omitempty"` // a JSON object
-	Schedule    string          `json:"schedule,omitempty"` // whose tick it is
+	Schedule    string          `json:"schedule,omitempty"` // the schedule whose tick this is
 	Tick        time.Time       `json:"tick,omitzero"`
 	Node        string          `json:"node,omitempty"`        // the task's name in its workflow
-	Weight      int             `json:"weight,omitempty"`      // what it counts in rates; 0: 1
-	Deadline    time.Time       `json:"deadline,omitzero"`     // when it must have ended; zero: never
-	DeadlineIn  time.Duration   `json:"deadline_in,omitempty"` // the same, from when it was enqueued
-	Ephemeral   bool            `json:"ephemeral,omitempty"`   // not kept when it is completed
-	Source      time.Time       `json:"source,omitzero"`       // when its key's source changed; zero: not told
-	Jumps       int             `json:"jumps,omitempty"`       // back, of its pipeline's run so far
+	Weight      int             `json:"weight,omitempty"`      // cost in rate limits; 0 means 1
+	Deadline    time.Time       `json:"deadline,omitzero"`     // when it must have ended; zero means never
+	DeadlineIn  time.Duration   `json:"deadline_in,omitempty"` // the same, relative to the enqueue
+	Ephemeral   bool            `json:"ephemeral,omitempty"`   // not kept once completed
+	Source      time.Time       `json:"source,omitzero"`       // when the source of its key changed; zero if unknown
+	Jumps       int             `json:"jumps,omitempty"`       // jumps back so far in this run of its pipeline
 
-	// TraceContext is the W3C trace context that travels with the task: traceparent, tracestate.
+	// TraceContext is the W3C trace context that travels with the task: traceparent and tracestate.
 	TraceContext map[string]string `json:"trace_context,omitempty"`
 }
 
@@ -44,16 +43,16 @@ func (s Settings) Encode() ([]byte, error) {
 	return json.Marshal(s)
 }
 
-// WithNode returns the stored form of the same settings with the task's name in its workflow.
+// WithNode returns the stored settings with the task's name in its workflow added.
 func WithNode(stored []byte, name string) ([]byte, error) { return with(stored, "node", name) }
 
-// WithSource returns the stored form of the same settings with the time of the key's source.
+// WithSource returns the stored settings with the time at which the key's source changed added.
 func WithSource(stored []byte, source time.Time) ([]byte, error) {
 	return with(stored, "source", source.UTC())
 }
 
-// WithJumps returns the stored form of the same settings with how often the run of the pipeline has jumped back.
-// None changes nothing.
+// WithJumps returns the stored settings with the number of jumps back in this run of the pipeline
+// added. Zero changes nothing.
 func WithJumps(stored []byte, jumps int) ([]byte, error) {
 	if jumps == 0 {
 		return stored, nil
@@ -61,8 +60,8 @@ func WithJumps(stored []byte, jumps int) ([]byte, error) {
 	return with(stored, "jumps", jumps)
 }
 
-// WithTraceContext returns the stored form of the same settings with a trace context. An
-// empty one changes nothing.
+// WithTraceContext returns the stored settings with a trace context added. An empty one changes
+// nothing.
 func WithTraceContext(stored []byte, trace map[string]string) ([]byte, error) {
 	if len(trace) == 0 {
 		return stored, nil
@@ -70,13 +69,13 @@ func WithTraceContext(stored []byte, trace map[string]string) ([]byte, error) {
 	return with(stored, "trace_context", trace)
 }
 
-// Traced reports whether stored settings have a trace context. Other text that looks like
-// one passes for it.
+// Traced reports whether stored settings contain a trace context. It may also return true for other
+// text that looks like one.
 func Traced(stored []byte) bool {
 	return len(stored) > 0 && bytes.Contains(stored, []byte(`"trace_context"`))
 }
 
-// with sets one field and keeps all others, those that this version does not know included.
+// with sets one field and keeps all others, including those that this version does not know.
 func with(stored []byte, field string, value any) ([]byte, error) {
 	fields := map[string]json.RawMessage{}
 	if len(stored) > 0 {
@@ -91,7 +90,7 @@ func with(stored []byte, field string, value any) ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// DeadlineOf returns when the task must have ended; zero: it may take for ever.
+// DeadlineOf returns when the task must have ended, or the zero time if it has no deadline.
 func (s Settings) DeadlineOf(t *store.Task) time.Time {
 	if s.DeadlineIn == 0 {
 		return s.Deadline
@@ -111,7 +110,7 @@ func DecodeSettings(stored []byte) (s Settings, err error) {
 	return decode(stored)
 }
 
-// decode is apart from DecodeSettings because what it returns is made on the heap.
+// decode is separate from DecodeSettings because its result is allocated on the heap.
 func decode(stored []byte) (s Settings, err error) {
 	if err = json.Unmarshal(stored, &s); err != nil {
 		err = fmt.Errorf("settings of the task cannot be read: %w", err)
@@ -126,20 +125,20 @@ func (s Settings) maxAttempts() int {
 	return s.MaxAttempts
 }
 
-// Backoff is a retry policy as data: it is stored with the task, so that a
-// leader which has no handler code can still apply it.
+// Backoff is a retry policy as data. It is stored with the task, so that a leader without the
+// handler's code can apply it.
 type Backoff struct {
 	Shape  Shape         `json:"shape,omitempty"`
 	Base   time.Duration `json:"base,omitempty"`   // nanoseconds
-	Max    time.Duration `json:"max,omitempty"`    // no delay is longer; 0: a day, or Base if that is longer
-	Jitter float64       `json:"jitter,omitempty"` // share of the delay that is random, 0 to 1
+	Max    time.Duration `json:"max,omitempty"`    // longest delay; 0 means a day, or Base if that is longer
+	Jitter float64       `json:"jitter,omitempty"` // share of the delay that is random, from 0 to 1
 }
 
-// Shape is how a delay grows with the number of the attempt.
+// Shape says how the delay grows with the number of the attempt.
 type Shape string
 
-// The shapes. The zero Backoff is exponential from one second, with a fifth of
-// jitter, up to a day.
+// The shapes. The zero Backoff is exponential from one second up to a day, with a jitter of one
+// fifth.
 const (
 	Constant    Shape = "constant"    // base
 	Linear      Shape = "linear"      // base × attempt
@@ -152,8 +151,8 @@ const (
 	defaultJitter = 0.2
 )
 
-// Delay returns how long to wait after attempt n (from 1) failed. It never
-// overflows: attempt 10,000 waits for Max. random is in [0, 1).
+// Delay returns how long to wait after attempt n (counted from 1) failed. It never overflows:
+// attempt 10,000 waits for Max. random is in [0, 1).
 func (b Backoff) Delay(n int, random float64) time.Duration {
 	if b == (Backoff{}) {
 		b = Backoff{Shape: Exponential, Base: defaultBase, Jitter: defaultJitter}

@@ -10,27 +10,31 @@ import (
 // ErrUnknownKind says that the worker has no handler for the task's kind.
 var ErrUnknownKind = errors.New("no handler for this kind")
 
-// UnknownKindError is ErrUnknownKind with what the worker knows of the task.
+// UnknownKindError is ErrUnknownKind together with what the worker knows about the task.
 type UnknownKindError struct {
 	Times     int  // how often this worker has handed it back before
-	Elsewhere bool // another living worker has a handler for it
-	Free      bool // and has a free place
-	Noted     bool // nobody has one, and the leader knows that it is to be recalled when somebody comes who has
+	Elsewhere bool // another live worker has a handler for it
+	Free      bool // that worker has a free slot
+	Noted     bool // no worker has a handler, and the leader knows to recall the task when one appears
 }
 
-// mostChances is how often a worker meets a task by chance before it concludes that others leave it.
+// mostChances is how often a worker may claim a task by chance before it concludes that others
+// cannot take it.
 const mostChances = 20
 
-// A stranger, a task of a kind that nobody has, is put off for as long as it has existed, within these.
+// A stranger is a task of a kind that no worker has a handler for. It is put off for as long as it
+// has existed, within these limits.
 const (
 	ShortestPutOff = time.Hour
 	LongestPutOff  = 24 * time.Hour
 )
 
-// strange is the error of tasks that are put off. It is all that tells them from others that wait.
+// strange is the error of tasks that are put off. Only this text distinguishes them from other
+// waiting tasks.
 const strange = "no living worker of its queue has a handler for this kind"
 
-// StrangerPrint is the fingerprint of tasks of a kind that were put off because nobody had it.
+// StrangerPrint is the fingerprint of the tasks of a kind that were put off because no worker had a
+// handler.
 func StrangerPrint(kind string) string { return Fingerprint(kind, strange) }
 
 func (e *UnknownKindError) Error() string { return ErrUnknownKind.Error() }
@@ -48,10 +52,10 @@ func (e *UnknownKindError) handBack(out *store.Outcome, s Settings) {
 	}
 }
 
-// delay keeps the task out of this worker's way. Where another worker has the kind and a free place,
-// the task is soon there, however often chance has brought it here; where that worker is busy, or
-// nobody has the kind, it comes back ever more rarely. A task that a free worker has not taken in
-// mostChances is one that it may not take, as by a limit.
+// delay keeps the task away from this worker. If another worker has a handler and a free slot, the
+// delay is short, however often this worker has claimed the task by chance. If that worker is busy,
+// or no worker has a handler, the delay grows each time. If a free worker has not taken the task
+// after mostChances, some limit probably keeps it from doing so, and the delay grows as well.
 func (e *UnknownKindError) delay() time.Duration {
 	first, growth, most := 5*time.Second, time.Duration(2), 15*time.Second
 	times := e.Times
@@ -69,8 +73,8 @@ func (e *UnknownKindError) delay() time.Duration {
 	return first
 }
 
-// putOff is how long a stranger waits if it is not recalled: until its expiry or its deadline at the most,
-// so that it ends when it should.
+// putOff returns how long a stranger waits if it is not recalled. It waits no longer than until its
+// expiry or deadline, so that it ends on time.
 func putOff(t *store.Task, s Settings) time.Duration {
 	delay := min(max(t.ClaimedAt.Sub(t.EnqueuedAt), ShortestPutOff), LongestPutOff)
 	for _, end := range []time.Time{t.ExpiresAt, s.DeadlineOf(t)} {
