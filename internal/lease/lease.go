@@ -1,9 +1,8 @@
-// Package lease keeps a worker alive in the store's eyes: it sends the heartbeat
-// by which all the worker's leases live, and ends the attempts that the store, or
-// its own clock, says must end.
+// Package lease keeps a worker alive for the store. It sends the heartbeats that keep the worker's
+// leases alive, and ends attempts when the store or the worker's own clock says so.
 //
-// It may touch a store's Extend and nothing else. Notes come in from package run;
-// orders to stop go back to it.
+// It may use a store's Extend and nothing else. Notes come in from package run; orders to stop go
+// back to it.
 package lease
 
 import (
@@ -18,29 +17,29 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Extender is the part of a store that it needs.
+// Extender is the part of a store that a Heart needs.
 type Extender interface {
 	Extend(ctx context.Context, b store.Beat) ([]store.Stop, error)
 }
 
-// Options of a Heart. All are needed.
+// Options of a Heart. All but Rest and Idles are required.
 type Options struct {
-	Worker func() store.Worker      // what a beat says of the worker; its ID is not read
-	NewID  func() store.ID          // mints identities
-	TTL    time.Duration            // of a lease without a beat
-	Every  time.Duration            // between beats
-	Rest   time.Duration            // between beats while it idles; 0: as Every
-	Idles  func() bool              // it has nothing and finds nothing; not asked without Rest
-	Holds  func() []store.Token     // every token that is asked for, or has tasks whose outcome is not acknowledged
+	Worker func() store.Worker      // describes the worker in a beat; its ID is ignored
+	NewID  func() store.ID          // makes identities
+	TTL    time.Duration            // how long leases live without a beat
+	Every  time.Duration            // time between beats
+	Rest   time.Duration            // time between beats while the worker idles; 0 means Every
+	Idles  func() bool              // reports whether the worker has and finds no tasks; called only if Rest is set
+	Holds  func() []store.Token     // tokens of pending claims, and of tasks without an acknowledged outcome
 	Notes  func() []store.Note      // what handlers noted and is not stored yet
-	Noted  func(notes []store.Note) // these are stored
+	Noted  func(notes []store.Note) // is told which notes are stored
 	Stop   func(stops []store.Stop) // ends attempts that somebody cancelled
-	Lost   func()                   // ends all attempts: the store says that their leases are lost
-	Away   func()                   // ends all attempts: the store is out of reach, their leases may be lost
+	Lost   func()                   // ends all attempts, because the store says that their leases are lost
+	Away   func()                   // ends all attempts, because the store is unreachable and leases may be lost
 	Log    *slog.Logger
 }
 
-// Heart beats. Make it with New, then run its Loops.
+// Heart sends beats. Make it with New, then run its Loops.
 type Heart struct {
 	store Extender
 	o     Options
@@ -49,15 +48,15 @@ type Heart struct {
 
 	mu    sync.Mutex
 	id    store.ID
-	good  time.Time     // when the last beat that succeeded was sent; zero: none under this id
-	told  store.Worker  // what it said of the worker
-	alive bool          // the id has beaten at least once
-	every time.Duration // when the last beat said that the next one comes
-	seq   int64         // of the last beat that was sent
-	seen  int64         // of the last one under this id whose answer came
+	good  time.Time     // when the last successful beat was sent; zero if none under this id
+	told  store.Worker  // what that beat said about the worker
+	alive bool          // at least one beat under this id has succeeded
+	every time.Duration // the interval that the last beat announced
+	seq   int64         // number of the last beat sent
+	seen  int64         // number of the last beat under this id that was answered
 }
 
-// New makes a heart with a fresh identity.
+// New returns a heart with a fresh identity.
 func New(s Extender, o Options) *Heart {
 	h := &Heart{store: s, o: o, id: o.NewID()}
 	h.beat = loop.New("heartbeat", o.TTL/3, o.Log, h.extend)
@@ -66,18 +65,17 @@ func New(s Extender, o Options) *Heart {
 	return h
 }
 
-// Loops returns what has to run: the beat, and the watch over it that works even
-// while a beat hangs.
+// Loops returns the loops to run: the beat, and a watch over it that works even while a beat hangs.
 func (h *Heart) Loops() []*loop.Loop { return []*loop.Loop{h.beat, h.watch} }
 
-// Worker returns the present identity and whether it may claim.
+// Worker returns the current identity and whether it may claim.
 func (h *Heart) Worker() (store.ID, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.id, h.alive
 }
 
-// Renew takes on a fresh identity when the store calls the present one dead.
+// Renew takes a fresh identity after the store has declared the current one dead.
 func (h *Heart) Renew(dead store.ID) { h.renew(dead, h.o.Lost) }
 
 func (h *Heart) renew(dead store.ID, tell func()) {
@@ -92,7 +90,7 @@ func (h *Heart) renew(dead store.ID, tell func()) {
 	h.beat.Wake()
 }
 
-// SignOff tells the store that the worker leaves.
+// SignOff tells the store that the worker is leaving.
 func (h *Heart) SignOff(ctx context.Context) error {
 	if _, alive := h.Worker(); !alive {
 		return nil
@@ -101,7 +99,7 @@ func (h *Heart) SignOff(ctx context.Context) error {
 	return err
 }
 
-// next makes a beat with a number of its own, which signs the worker off as it is.
+// next returns a beat with the next number. Sent unchanged, that beat signs the worker off.
 func (h *Heart) next() store.Beat {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -109,7 +107,7 @@ func (h *Heart) next() store.Beat {
 	return store.Beat{Worker: store.Worker{ID: h.id}, Seq: h.seq, Seen: h.seen}
 }
 
-// noteEvery is how often handlers' notes are looked for between two beats.
+// noteEvery is how often extend looks for handlers' notes between two beats.
 const noteEvery = time.Second
 
 func (h *Heart) extend(ctx context.Context) (time.Duration, error) {
@@ -121,7 +119,8 @@ func (h *Heart) extend(ctx context.Context) (time.Duration, error) {
 	id := beat.Worker.ID
 	beat.Worker = about
 	beat.Worker.ID = id
-	// What is asked for after this is younger than the beat whose answer has come.
+	// This comes after h.next: tokens that are claimed from here on are younger than the beat that
+	// Seen names.
 	beat.TTL, beat.Every, beat.Notes, beat.Holds = h.o.TTL, h.pause(), notes, h.o.Holds()
 	sent := time.Now()
 	stops, err := h.store.Extend(ctx, beat)
@@ -148,8 +147,7 @@ func (h *Heart) extend(ctx context.Context) (time.Duration, error) {
 	return min(h.o.Every, noteEvery), nil
 }
 
-// due is how long the next beat may wait. One that says something new of the worker does
-// not wait.
+// due returns how long the next beat may wait. A beat with news about the worker is due at once.
 func (h *Heart) due(about *store.Worker) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -168,7 +166,7 @@ func (h *Heart) pause() time.Duration {
 	return h.o.Every
 }
 
-// Stir has a heart that rests beat at once: the worker has got something.
+// Stir makes a resting heart beat at once, because the worker has got tasks.
 func (h *Heart) Stir() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -177,8 +175,8 @@ func (h *Heart) Stir() {
 	}
 }
 
-// check gives the leases up before the store can: two thirds of their time after
-// the last good beat, by the monotonic clock.
+// check gives up the leases before the store can expire them: two thirds of the TTL after the last
+// successful beat, by the monotonic clock.
 func (h *Heart) check(context.Context) (time.Duration, error) {
 	h.mu.Lock()
 	id, good := h.id, h.good
