@@ -1,7 +1,7 @@
-// Package loop runs the loops of a worker: each survives every error and every
-// panic, each of its steps has a deadline, and each shows how long ago it last
-// succeeded. The rooms beside it say what a step does; it may touch nothing but
-// timers and the log.
+// Package loop runs the loops of a worker. Each loop survives every error and panic, has a deadline
+// for each step, and shows how long ago a step last succeeded.
+//
+// The packages that use it say what a step does. It may use nothing but timers and the log.
 package loop
 
 import (
@@ -17,11 +17,11 @@ import (
 // Loop repeats a step. Set the exported fields, then call Run once.
 type Loop struct {
 	Name string
-	// Step does one round and says after what pause the next one is due.
+	// Step does one round and returns the pause before the next one.
 	Step func(ctx context.Context) (pause time.Duration, err error)
 	// Deadline bounds one step.
 	Deadline time.Duration
-	// Patience is the longest pause after failures, which double from 50 ms.
+	// Patience is the longest pause after failures. Pauses double from 50 ms.
 	Patience time.Duration
 	Log      *slog.Logger
 
@@ -39,8 +39,8 @@ func New(
 	return l
 }
 
-// Run repeats the step until stop is closed: the step under way is then left to
-// end by itself, within its deadline. The end of the context cuts it short.
+// Run repeats the step until stop is closed. A step that is running then may finish within its
+// deadline. The end of the context cuts it short.
 func (l *Loop) Run(ctx context.Context, stop <-chan struct{}) {
 	failures := 0
 	for ctx.Err() == nil && !closed(stop) {
@@ -68,8 +68,8 @@ func (l *Loop) Run(ctx context.Context, stop <-chan struct{}) {
 	}
 }
 
-// Wake makes the next step due at once. It never blocks; wakes that come
-// together count as one.
+// Wake makes the next step due at once. It never blocks. Several wakes before that step count as
+// one.
 func (l *Loop) Wake() {
 	select {
 	case l.wake <- struct{}{}:
@@ -77,7 +77,7 @@ func (l *Loop) Wake() {
 	}
 }
 
-// Age is how long ago a step last succeeded (or the loop was made).
+// Age returns how long ago a step last succeeded, or the loop was made.
 func (l *Loop) Age() time.Duration { return time.Since(time.Unix(0, l.success.Load())) }
 
 func (l *Loop) step(ctx context.Context) (pause time.Duration, err error) {
