@@ -17,36 +17,36 @@ type Store interface {
 	List(ctx context.Context, f store.Filter) ([]store.Task, error)
 }
 
-// Options of a Carrier. ID, Patience and Log are needed.
+// Options of a Carrier. ID, Patience and Log are required.
 type Options struct {
-	ID store.ID // of the carrier, fresh
-	// Patience is how long an operation that another process carries may show no
-	// progress before this one takes it over. All processes should have the same.
+	ID store.ID // of the carrier; must be fresh
+	// Patience is how long an operation that another process carries may show no progress before
+	// this carrier takes it over. It should be the same in all processes.
 	Patience time.Duration
-	Only     store.ID          // carry on this operation alone; zero: all
-	Tell     func(o Operation) // is told of each look at an operation; nil: nobody
+	Only     store.ID          // carry on this operation alone; zero means all
+	Tell     func(o Operation) // is called with each operation looked at; may be nil
 	Log      *slog.Logger
 }
 
-// Carrier carries operations on. Of several, each operation is carried by one at a
-// time: whoever writes its name into the record first. One that stops writing loses
-// the operation to the others, by their own clocks.
+// Carrier carries operations on. One carrier at a time carries an operation: the first to write its
+// ID into the record. A carrier that stops writing loses the operation to another one, which
+// measures the time by its own clock.
 type Carrier struct {
 	store  Store
 	o      Options
-	others map[store.ID]sighting  // of operations that others carry
-	due    map[store.ID]time.Time // of the next page of operations that are throttled
+	others map[store.ID]sighting  // last seen progress of operations that others carry
+	due    map[store.ID]time.Time // when the next page of a throttled operation is due
 	pace   pace
-	told   time.Time // when failures of some were last logged
+	told   time.Time // when Keep last logged failures
 }
 
-// sighting is since when an operation's record has had its version.
+// sighting is a version of an operation's record and when it was first seen.
 type sighting struct {
 	version int64
 	since   time.Time
 }
 
-// New makes a carrier.
+// New returns a carrier.
 func New(s Store, o Options) *Carrier {
 	return &Carrier{store: s, o: o, others: map[store.ID]sighting{}, due: map[store.ID]time.Time{},
 		pace: pace{size: firstOnPage}}
@@ -54,18 +54,19 @@ func New(s Store, o Options) *Carrier {
 
 const (
 	every   = time.Second            // how often a carrier looks for operations
-	longest = 500 * time.Millisecond // of a step, unless its pages are slow
-	tell    = 5 * time.Second        // how often Keep logs what fails
+	longest = 500 * time.Millisecond // how long a step takes, unless its pages are slow
+	tell    = 5 * time.Second        // how often Keep logs failures
 )
 
-// Step looks at all operations and does some pages of those that are this
-// carrier's. It returns after what pause the next step is due.
+// Step looks at all operations and changes some pages of those that are this carrier's. It returns
+// the pause before the next step.
 func (c *Carrier) Step(ctx context.Context) (pause time.Duration, err error) {
 	pause, failed, err := c.step(ctx)
 	return pause, errors.Join(failed, err)
 }
 
-// Keep is Step for a loop: it logs that an operation cannot be carried on, which puts off no other.
+// Keep is Step for a loop. If an operation cannot be carried on, Keep logs that and continues with
+// the others.
 func (c *Carrier) Keep(ctx context.Context) (pause time.Duration, err error) {
 	pause, failed, err := c.step(ctx)
 	if failed != nil && time.Since(c.told) >= tell {
@@ -75,7 +76,7 @@ func (c *Carrier) Keep(ctx context.Context) (pause time.Duration, err error) {
 	return pause, err
 }
 
-// step is Step. It tells apart what failed for some operations.
+// step is Step, but returns the failures of single operations separately.
 func (c *Carrier) step(ctx context.Context) (pause time.Duration, failed, err error) {
 	records, err := c.store.Records(ctx, RecordKind)
 	if err != nil {
@@ -100,7 +101,7 @@ func (c *Carrier) step(ctx context.Context) (pause time.Duration, failed, err er
 	}
 	c.others = others
 	pause = every
-	slices.Reverse(mine) // the oldest first
+	slices.Reverse(mine) // oldest first
 	for i := range mine {
 		wait, err := c.carry(ctx, &mine[i], longest/time.Duration(len(mine)))
 		pause, failed = min(pause, wait), errors.Join(failed, err)
@@ -108,8 +109,8 @@ func (c *Carrier) step(ctx context.Context) (pause time.Duration, failed, err er
 	return pause, failed, ctx.Err()
 }
 
-// Release leaves this carrier's operations to others, which need not wait then. No
-// step may be under way.
+// Release hands this carrier's operations over, so that other carriers need not wait for Patience.
+// No step may be running.
 func (c *Carrier) Release(ctx context.Context) error {
 	records, err := c.store.Records(ctx, RecordKind)
 	if err != nil {
@@ -128,15 +129,14 @@ func (c *Carrier) Release(ctx context.Context) error {
 	return nil
 }
 
-// carried is an operation that this carrier carries on, and the version of its
-// record.
+// carried is an operation that this carrier carries on, with the version of its record.
 type carried struct {
 	Operation
 	version int64
 }
 
-// takes reports whether this carrier is to carry an operation on: because it does
-// already, or nobody does, or who did shows no progress any more.
+// takes reports whether this carrier should carry an operation on: it does so already, no other
+// carrier does, or the one that did no longer makes progress.
 func (c *Carrier) takes(o Operation, version int64, others map[store.ID]sighting) bool {
 	if o.Holder.IsZero() || o.Holder == c.o.ID {
 		return true
@@ -149,7 +149,7 @@ func (c *Carrier) takes(o Operation, version int64, others map[store.ID]sighting
 	return time.Since(seen.since) > c.o.Patience
 }
 
-// forget notes the end of an operation, and deletes the record of an old one.
+// forget handles an operation that has ended, and deletes its record if it is old.
 func (c *Carrier) forget(ctx context.Context, r store.Record, o Operation, place int) {
 	delete(c.due, o.ID)
 	c.tell(o)
@@ -161,8 +161,8 @@ func (c *Carrier) forget(ctx context.Context, r store.Record, o Operation, place
 
 var errTaken = errors.New("taken over by another process")
 
-// carry does pages for as long as a turn, at least one, and writes down each. It
-// returns when the next page is due.
+// carry changes pages until turn has passed, at least one, and saves the progress after each. It
+// returns how long until the next page is due.
 func (c *Carrier) carry(ctx context.Context, o *carried, turn time.Duration) (time.Duration, error) {
 	if o.Holder != c.o.ID {
 		c.o.Log.Debug("operation: carry on", "operation", o.ID, "holder", o.Holder)
@@ -189,7 +189,7 @@ func (c *Carrier) carry(ctx context.Context, o *carried, turn time.Duration) (ti
 	}
 }
 
-// page looks at the next tasks and changes those that it may.
+// page looks at the next tasks and changes those that the operation may change.
 func (c *Carrier) page(ctx context.Context, o *carried) error {
 	if o.CancelRequested {
 		o.State = Cancelled
@@ -219,7 +219,7 @@ func (c *Carrier) change(ctx context.Context, o *Operation) error {
 	}
 	if len(ids) > 0 {
 		edited, err := c.store.Edit(ctx, store.Edit{IDs: ids, Change: o.Change})
-		if err != nil && !errors.As(err, new(*store.HeldError)) { // what is held was refused
+		if err != nil && !errors.As(err, new(*store.HeldError)) { // held tasks were refused
 			return err
 		}
 		o.count(edited)
@@ -237,8 +237,8 @@ func (c *Carrier) change(ctx context.Context, o *Operation) error {
 	return nil
 }
 
-// save writes the progress. If somebody else changed the record meanwhile it can
-// only have been to call the operation off, or to take it over.
+// save writes the progress. If another process changed the record meanwhile, it either cancelled
+// the operation or took it over.
 func (c *Carrier) save(ctx context.Context, o *carried) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.o.Patience/3)
 	defer cancel()

@@ -1,10 +1,9 @@
-// Package bulk carries on changes to all tasks that match a filter, page by page.
-// Each is an operation, which is a record with a cursor: it survives its process,
-// and any other goes on with it.
+// Package bulk changes all tasks that match a filter, page by page. Such a change is an operation:
+// a record with a cursor. It survives its process, and any other process can continue it.
 //
-// It may touch a store's List and Edit, and its records. Operations come in from
-// package tusk; package tend carries them on in the process that leads, package tusk
-// in any other that asks for it.
+// It may use a store's List and Edit, and its records. Operations come in from package tusk.
+// Package tend carries them on in the leader's process, and package tusk in any other process that
+// asks for it.
 package bulk
 
 import (
@@ -18,66 +17,67 @@ import (
 // RecordKind is the kind of record that operations are stored as.
 const RecordKind = "operation"
 
-// State is how far an operation has come.
+// State is the state of an operation.
 type State string
 
 // The states.
 const (
-	Running   State = "running" // it goes on, or waits for a process to go on with it
+	Running   State = "running" // in progress, or waiting for a process to continue it
 	Done      State = "done"
 	Cancelled State = "cancelled"
 )
 
-// Operation is one change to all tasks that match a filter and existed when it
-// began. Each of them is looked at once, the newest first; the one page that a
-// process was at when it died is looked at again.
+// Operation is one change to all tasks that match a filter and existed when it began. Each task is
+// looked at once, the newest first. If a process dies, the page that it was working on is looked at
+// again.
 type Operation struct {
 	ID     store.ID     `json:"id"`
 	State  State        `json:"state"`
 	Change store.Change `json:"change"`
 	Filter store.Filter `json:"filter"`
 
-	// Owner identifies who began it; By is that one's name and Via the way, for people.
+	// Owner identifies the one who began it. By is their name and Via the way they used, both for
+	// people to read.
 	Owner string `json:"owner,omitempty"`
 	By    string `json:"by,omitempty"`
 	Via   string `json:"via,omitempty"`
-	// Queues and Tenants bound it, whatever the filter says: names, or beginnings
-	// that end in *; none: all.
+	// Queues and Tenants restrict the operation, whatever the filter says. Each entry is a name, or
+	// a prefix that ends in *. Empty means all.
 	Queues  []string `json:"queues,omitempty"`
 	Tenants []string `json:"tenants,omitempty"`
 
-	// the most tasks that it tries to change in a second; 0: as many as can be
+	// PerSecond is the most tasks that it tries to change in a second. 0 means no limit.
 	PerSecond int   `json:"per_second,omitempty"`
-	Limit     int64 `json:"limit,omitempty"`    // of tasks to look at; 0: none
-	Expected  int64 `json:"expected,omitempty"` // how many it was thought to look at; 0: not known
+	Limit     int64 `json:"limit,omitempty"`    // most tasks to look at; 0 means no limit
+	Expected  int64 `json:"expected,omitempty"` // estimate of the tasks to look at; 0 if unknown
 
 	Seen      int64 `json:"seen"`      // tasks looked at
-	Changed   int64 `json:"changed"`   // of those
-	Requested int64 `json:"requested"` // running, and told to stop
-	Refused   int64 `json:"refused"`   // left alone: its state did not allow the change, or it was gone
-	KeyTaken  int64 `json:"key_taken"` // left alone: another unfinished task has its key
+	Changed   int64 `json:"changed"`   // how many of those were changed
+	Requested int64 `json:"requested"` // running tasks that were told to stop
+	Refused   int64 `json:"refused"`   // left alone: gone, or in a state that does not allow the change
+	KeyTaken  int64 `json:"key_taken"` // left alone: another unfinished task has the key
 
-	Left []store.Edited `json:"left,omitempty"` // the first that were left alone, and why
+	Left []store.Edited `json:"left,omitempty"` // the first tasks that were left alone, and why
 
 	StartedAt  time.Time `json:"started_at,omitzero"`  // by the engine's clock
-	FinishedAt time.Time `json:"finished_at,omitzero"` // the same
+	FinishedAt time.Time `json:"finished_at,omitzero"` // likewise
 
 	CancelRequested bool     `json:"cancel_requested,omitempty"`
-	Error           string   `json:"error,omitempty"` // of the latest page, when that failed
-	Cursor          store.ID `json:"cursor"`          // tasks from here on were looked at
-	Holder          store.ID `json:"holder"`          // who carries it on; zero: nobody yet
+	Error           string   `json:"error,omitempty"` // of the latest page, if that failed
+	Cursor          store.ID `json:"cursor"`          // the oldest task looked at; the search goes from new to old
+	Holder          store.ID `json:"holder"`          // the process that carries it on; zero if none yet
 }
 
 // Ended reports whether the operation is over.
 func (o *Operation) Ended() bool { return o.State != Running }
 
-// sees reports whether a task is within the operation's bounds.
+// sees reports whether a task is within the operation's Queues and Tenants.
 func (o *Operation) sees(t *store.Task) bool {
 	return Within(o.Queues, t.Queue) && Within(o.Tenants, t.Tenant)
 }
 
-// Within reports whether a name is one of those that bound something: names, or beginnings that end
-// in *; none: all names are.
+// Within reports whether patterns allow a name. Each pattern is a name, or a prefix that ends in *.
+// Empty patterns allow all names.
 func Within(patterns []string, name string) bool {
 	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool {
 		start, open := strings.CutSuffix(p, "*")
@@ -89,12 +89,12 @@ const (
 	mostOnPage  = 1000
 	firstOnPage = 100
 	leastOnPage = 10
-	// instant is how exactly engines and clients agree on time: a task that was
-	// enqueued within it before the operation began is meant.
+	// instant is how closely the clocks of engines and clients agree. Tasks enqueued up to this
+	// long after the start of the operation are included.
 	instant = time.Millisecond
 )
 
-// page is the filter of the operation's next page, of at most so many tasks.
+// page returns the filter for the operation's next page, with at most so many tasks.
 func (o *Operation) page(most int) store.Filter {
 	f := o.Filter
 	if until := o.StartedAt.Add(instant); f.Until.IsZero() || until.Before(f.Until) {
@@ -110,10 +110,10 @@ func (o *Operation) page(most int) store.Filter {
 	return f
 }
 
-// mostLeft is how many of the tasks that were left alone are named.
+// mostLeft is how many of the tasks that were left alone are listed.
 const mostLeft = 20
 
-// count adds what became of the tasks of a page.
+// count adds the results of a page.
 func (o *Operation) count(edited []store.Edited) {
 	for _, e := range edited {
 		switch e.Result {

@@ -2,18 +2,18 @@ package bulk
 
 import "time"
 
-// pace chooses how many tasks the next page has, so that one takes about half a second: locks
-// are held for no longer, and what is done twice when a process dies is little.
+// pace chooses the number of tasks on the next page, so that a page takes about half a second. This
+// bounds how long locks are held, and how much is done twice when a process dies.
 type pace struct {
 	size  int
-	n     int // tasks of the page before, and how long it took
+	n     int // tasks on the previous page, and how long it took
 	took  time.Duration
-	waits bool // most of the time goes by whatever is on a page
+	waits bool // most of the time does not depend on the size of the page
 }
 
-// learn takes note of a page. A slow one is halved for what its tasks cost, which pages of two
-// sizes tell. When that is less than half of the time, the page has waited for something else:
-// smaller ones would wait as often, and do less.
+// learn takes note of a page. A slow page makes the next one half as large, to save the time that
+// its tasks cost. Two pages of different sizes show that cost. If it is less than half of the time,
+// the page waited for something else: smaller pages would wait as often and do less.
 func (p *pace) learn(n int, took time.Duration) {
 	if p.n > 0 && n != p.n {
 		each := (took - p.took) / time.Duration(n-p.n)
@@ -28,6 +28,5 @@ func (p *pace) learn(n int, took time.Duration) {
 	}
 }
 
-// fail takes note of a page that could not be changed: it may have been too large for the time that it
-// was given.
+// fail takes note of a page that failed. It may have been too large for its time limit.
 func (p *pace) fail() { p.size, p.n = max(p.size/2, leastOnPage), 0 }

@@ -11,10 +11,11 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// keep is how many operations are kept that are over: the newest.
+// keep is how many ended operations are kept. The newest stay.
 const keep = 200
 
-// Find returns an operation and the version of its record; 0: there is none.
+// Find returns an operation and the version of its record. The version is 0 if there is no such
+// operation.
 func Find(ctx context.Context, s store.Recorder, id store.ID) (Operation, int64, error) {
 	records, err := s.Records(ctx, RecordKind)
 	if err != nil {
@@ -29,8 +30,7 @@ func Find(ctx context.Context, s store.Recorder, id store.ID) (Operation, int64,
 	return Operation{}, 0, nil
 }
 
-// Read decodes a record. The engine's clock says when the operation began and
-// when it was over.
+// Read decodes a record. The times of the operation's start and end come from the engine's clock.
 func Read(r store.Record) (o Operation, err error) {
 	if err := json.Unmarshal(r.Body, &o); err != nil {
 		return o, fmt.Errorf("operation %s: %w", r.Name, err)
@@ -44,7 +44,7 @@ func Read(r store.Record) (o Operation, err error) {
 	return o, nil
 }
 
-// Put writes an operation over a version of its record and returns the new one.
+// Put writes an operation over the given version of its record and returns the new version.
 func Put(ctx context.Context, s store.Recorder, o Operation, version int64) (int64, error) {
 	body, err := json.Marshal(o)
 	if err != nil {
@@ -55,8 +55,8 @@ func Put(ctx context.Context, s store.Recorder, o Operation, version int64) (int
 	return version, err
 }
 
-// Cancel asks an operation to stop after the page it is at. One that is over stays
-// as it is; one that does not exist is reported.
+// Cancel asks an operation to stop after its current page. An operation that has ended stays as it
+// is. found is false if it does not exist.
 func Cancel(ctx context.Context, s store.Recorder, id store.ID) (found bool, err error) {
 	for {
 		o, version, err := Find(ctx, s, id)
@@ -70,7 +70,7 @@ func Cancel(ctx context.Context, s store.Recorder, id store.ID) (found bool, err
 	}
 }
 
-// newestFirst sorts records of operations, whose names are ids in order of time.
+// newestFirst sorts records of operations. Their names are ids that sort by time.
 func newestFirst(records []store.Record) {
 	slices.SortFunc(records, func(a, b store.Record) int { return strings.Compare(b.Name, a.Name) })
 }
