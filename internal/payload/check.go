@@ -6,20 +6,20 @@ import (
 	"unicode/utf8"
 )
 
-// Check reads JSON and passes it on. It ends with a *Problem, in place of io.EOF, when what it has
-// read is not one JSON value, or one that not every engine could store: invalid UTF-8, NUL, half a
-// surrogate pair, or nested deeper than is allowed. It keeps nothing but how the JSON is nested.
+// Check reads JSON and passes it on. At the end it returns a *Problem instead of io.EOF if what it
+// read is not one JSON value, or is a value that some engine could not store: with invalid UTF-8, a
+// NUL or half a surrogate pair, or nested too deeply. It keeps nothing in memory but the nesting.
 type Check struct {
 	r       io.Reader
 	depth   int
 	nested  []byte // '{' or '[', outermost first
 	mode    mode
 	name    bool   // the string is the name of a field
-	literal string // what has to come of true, false or null
-	partial []byte // of a character that is not whole yet
-	digits  int    // of an escape that have come
-	code    rune   // that they make
-	high    bool   // the escape before was the first half of a pair
+	literal string // the rest of true, false or null
+	partial []byte // bytes of an incomplete character
+	digits  int    // hexadecimal digits read so far in an escape
+	code    rune   // the value of those digits
+	high    bool   // the previous escape was the first half of a surrogate pair
 	at      int64
 }
 
@@ -31,21 +31,21 @@ type Problem struct {
 
 func (p *Problem) Error() string { return p.Text }
 
-// mode is what may come next.
+// mode says what may come next.
 type mode int8
 
 const (
 	atValue mode = iota
-	atFirst      // of an array, or its end
+	atFirst      // an element of an array, or its end
 	atField
-	atFirstField // of an object, or its end
+	atFirstField // a field of an object, or its end
 	atColon
-	atNext // a comma, or the end of what a value is in
+	atNext // a comma, or the end of the enclosing value
 	inString
 	inEscape
 	inCode // four hexadecimal digits
 	inLiteral
-	inMinus // numbers, by their latest character
+	inMinus // the modes from here on are in a number, named by the latest character
 	inZero
 	inDigits
 	inPoint
@@ -55,7 +55,7 @@ const (
 	inPower
 )
 
-// NewCheck makes a Check of what r gives.
+// NewCheck returns a Check that reads from r and allows depth levels of nesting.
 func NewCheck(r io.Reader, depth int) *Check { return &Check{r: r, depth: depth} }
 
 // Read implements io.Reader.
@@ -107,7 +107,7 @@ func (c *Check) step(b byte) error {
 	return c.inNumber(b)
 }
 
-// between is for what stands between texts and numbers.
+// between handles a byte outside of strings, literals and numbers.
 func (c *Check) between(b byte) error {
 	switch c.mode {
 	case atFirst:
@@ -154,7 +154,7 @@ func (c *Check) leave() error {
 	return nil
 }
 
-// begin begins a value.
+// begin handles the first byte of a value.
 func (c *Check) begin(b byte) error {
 	switch b {
 	case '{', '[':
@@ -185,7 +185,7 @@ func (c *Check) begin(b byte) error {
 	return nil
 }
 
-// inText is for the inside of a string.
+// inText handles a byte inside a string.
 func (c *Check) inText(b byte) error {
 	switch c.mode {
 	case inEscape:
@@ -266,7 +266,7 @@ func (c *Check) hex(b byte) error {
 	return nil
 }
 
-// inNumber is for the inside of a number, and for what ends it.
+// inNumber handles a byte inside a number, or the byte after it.
 func (c *Check) inNumber(b byte) error {
 	digit, exponent := '0' <= b && b <= '9', b == 'e' || b == 'E'
 	switch m := c.mode; {

@@ -1,5 +1,6 @@
-// Package payload is how a task refers to args, or an output, that are kept outside the database,
-// and what the object looks like that has them. It is pure: it may touch neither tasks nor places.
+// Package payload defines how a task refers to args or an output that are kept outside the
+// database, and the format of the objects that hold them. It is pure: it accesses neither tasks nor
+// object stores.
 package payload
 
 import (
@@ -14,17 +15,17 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Prefix is what the names of all objects begin with, in their place.
+// Prefix begins the names of all objects in an object store.
 const Prefix = "_tusk/payloads/"
 
-// Ref stands in the database where args or an output would.
+// Ref is stored in the database in place of args or an output.
 type Ref struct {
-	Object string          `json:"object"`        // its name, below Prefix
-	Skip   int64           `json:"skip"`          // bytes of its header
-	Bytes  int64           `json:"bytes"`         // of the JSON
+	Object string          `json:"object"`        // name, below Prefix
+	Skip   int64           `json:"skip"`          // size of the header in bytes
+	Bytes  int64           `json:"bytes"`         // size of the JSON in bytes
 	SHA256 string          `json:"sha256"`        // of the JSON
-	Key    json.RawMessage `json:"key,omitempty"` // what it is encrypted with, itself encrypted; none: it is not
-	// Plain is the key in the clear: of a reference that is not stored yet.
+	Key    json.RawMessage `json:"key,omitempty"` // the encryption key, itself encrypted; empty if none
+	// Plain is the key in the clear, as long as the reference is not stored.
 	Plain []byte `json:"plain,omitempty"`
 }
 
@@ -39,12 +40,12 @@ var (
 	sums    = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
-// Reserved reports whether JSON begins as a reference does. Such JSON is taken from nobody.
+// Reserved reports whether JSON begins like a reference. Such JSON is refused from all callers.
 func Reserved[T ~string | ~[]byte](text T) bool {
 	return len(text) >= len(begin) && string(text[:len(begin)]) == begin
 }
 
-// Parse reads a reference; nil for JSON that is none.
+// Parse reads a reference. It returns nil if the JSON is not a reference.
 func Parse(text []byte) *Ref {
 	if !Reserved(text) {
 		return nil
@@ -60,16 +61,16 @@ func Parse(text []byte) *Ref {
 	return r
 }
 
-// Text is the reference as JSON.
+// Text returns the reference as JSON.
 func (r *Ref) Text() ([]byte, error) { return json.Marshal(wrapped{r}) }
 
-// Name is that of a new object for a task.
+// Name returns the name of a new object for a task.
 func Name(task, own store.ID, now time.Time) string {
 	return now.UTC().Format(time.DateOnly) + "/" + task.String() + "." + own.String()
 }
 
-// TaskOf reads the task in an object's name, which is the one that the object was made for. Another
-// may have its args now: one that had the same key.
+// TaskOf returns the task in an object's name. The object was made for that task, but another task
+// with the same key may hold its args now.
 func TaskOf(object string) (store.ID, bool) {
 	parts := objects.FindStringSubmatch(object)
 	if parts == nil {
@@ -79,18 +80,19 @@ func TaskOf(object string) (store.ID, bool) {
 	return id, err == nil
 }
 
-// Header is the first line of an object: whose it is.
+// Header is the first line of an object. It says which task the object belongs to.
 type Header struct {
 	Version int      `json:"tusk_payload"`
 	Task    store.ID `json:"task"`
-	By      store.ID `json:"by,omitzero"` // the task whose attempt made it: it may not be stored before that ends
-	Key     string   `json:"key,omitempty"`
+	// By is the task whose attempt made the object. Task may be stored only when that attempt ends.
+	By  store.ID `json:"by,omitzero"`
+	Key string   `json:"key,omitempty"`
 }
 
-// MostHeader is more than any header has.
+// MostHeader is an upper bound for the size of a header, in bytes.
 const MostHeader = 4 << 10
 
-// Line is the header with its line break.
+// Line returns the header with a line break.
 func (h Header) Line() ([]byte, error) {
 	h.Version = 1
 	line, err := json.Marshal(h)

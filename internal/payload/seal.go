@@ -10,39 +10,39 @@ import (
 	"io"
 )
 
-// An encrypted object is encrypted piece by piece, so that it is never in memory as a whole and may
-// be read from anywhere. Each object has a key of its own, so a piece's number will do as its nonce;
-// whether it is the last one is part of that, so that none can be cut off.
+// Objects are encrypted piece by piece, so that they are never in memory as a whole and can be read
+// from any offset. Each object has its own key, so the number of a piece can be its nonce. The
+// nonce also says whether a piece is the last one, so that an object cannot be truncated unnoticed.
 
 const (
-	// Piece is how many bytes are encrypted together.
+	// Piece is the number of bytes that are encrypted together.
 	Piece   = 64 << 10
 	tagSize = 16
 )
 
-// ErrDamaged says that an object is not what was written.
+// ErrDamaged says that an object is not as it was written.
 var ErrDamaged = errors.New("the object is damaged")
 
-// NewKey makes the key of an object.
+// NewKey returns a random key for an object.
 func NewKey() []byte {
 	key := make([]byte, 32)
 	rand.Read(key)
 	return key
 }
 
-// pieces reads pieces and passes on what becomes of them.
+// pieces reads pieces, changes each one and passes on the result.
 type pieces struct {
 	from   *bufio.Reader
-	size   int // of a whole piece, as it is read
+	size   int // of a whole piece as it is read
 	change func(dst, nonce, piece []byte) ([]byte, error)
 	number uint64
-	buffer []byte // of a piece as it is read
-	ready  []byte // what is not passed on yet
+	buffer []byte // for a piece as it is read
+	ready  []byte // changed, but not passed on yet
 	room   []byte
 	last   bool
 }
 
-// Encrypt encrypts what it reads.
+// Encrypt returns a reader of r's content in encrypted form.
 func Encrypt(r io.Reader, key []byte) (io.Reader, error) {
 	aead, err := open(key)
 	if err != nil {
@@ -53,7 +53,8 @@ func Encrypt(r io.Reader, key []byte) (io.Reader, error) {
 	}), nil
 }
 
-// Decrypt decrypts what it reads, which begins with the piece of that number.
+// Decrypt returns a reader of r's content in the clear. r must begin with the piece that has the
+// given number.
 func Decrypt(r io.Reader, key []byte, number uint64) (io.Reader, error) {
 	aead, err := open(key)
 	if err != nil {
@@ -68,7 +69,7 @@ func Decrypt(r io.Reader, key []byte, number uint64) (io.Reader, error) {
 	}), nil
 }
 
-// Offset is where the piece of a number begins in what Encrypt gave.
+// Offset returns where a piece begins in the output of Encrypt.
 func Offset(number uint64) int64 { return int64(number) * (Piece + tagSize) }
 
 func open(key []byte) (cipher.AEAD, error) {
