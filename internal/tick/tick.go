@@ -1,8 +1,8 @@
-// Package tick says when a schedule fires: which ticks are due, which were
-// missed and what becomes of those, and the task that a tick enqueues.
+// Package tick says when a schedule fires: which ticks are due, which were missed and what to do
+// about those, and which task a tick enqueues.
 //
-// It is pure but for random numbers: schedules come in as documents from package
-// tusk or from the store; ticks and tasks go out to package tend.
+// It is pure except for random numbers. Schedules come in as documents from package tusk or from
+// the store; ticks and tasks go out to package tend.
 package tick
 
 import (
@@ -19,31 +19,32 @@ import (
 // RecordKind is the kind of record that schedules are stored as.
 const RecordKind = "schedule"
 
-// Missed says what becomes of ticks that nobody fired in time, because no leader
-// was up or the schedule was paused by an outage.
+// Missed says what to do about ticks that were not fired in time, because no leader was up or
+// because of an outage.
 type Missed string
 
 // The policies for missed ticks.
 const (
-	MissedOnce Missed = "once" // one run stands for all of them: the default
+	MissedOnce Missed = "once" // one run stands for all of them; the default
 	MissedSkip Missed = "skip" // they are dropped
-	MissedAll  Missed = "all"  // every one runs, up to the schedule's cap: the latest
+	MissedAll  Missed = "all"  // each one runs; only the latest ones if there are more than Cap
 )
 
-// Overlap says what becomes of a tick while the task of an earlier one is unfinished.
+// Overlap says what happens to a tick while the task of an earlier tick is unfinished.
 type Overlap string
 
 // The policies for overlapping ticks.
 const (
-	OverlapSkip   Overlap = "skip"   // the tick is dropped: the default
-	OverlapBuffer Overlap = "buffer" // one run follows when the present one has ended, for the latest tick
+	OverlapSkip   Overlap = "skip"   // the tick is dropped; the default
+	OverlapBuffer Overlap = "buffer" // one run follows the current one, for the latest tick
 	OverlapAllow  Overlap = "allow"  // they run side by side
 )
 
 const (
-	// Grace is how late a tick may be fired and still count as fired in time.
+	// Grace is how late a tick may fire and still count as on time.
 	Grace = time.Minute
-	// DefaultCap bounds how many missed ticks MissedAll makes up for; MaxCap is the most.
+	// DefaultCap is how many missed ticks MissedAll runs by default. MaxCap is the highest possible
+	// setting.
 	DefaultCap = 100
 	MaxCap     = 10000
 )
@@ -51,7 +52,7 @@ const (
 // Schedule is the stored document.
 type Schedule struct {
 	Spec      string          `json:"spec"`           // cron, or @every and a period
-	Zone      string          `json:"zone,omitempty"` // IANA name; empty: UTC
+	Zone      string          `json:"zone,omitempty"` // IANA name; empty means UTC
 	Start     time.Time       `json:"start,omitzero"` // no tick is earlier, and periods count from it
 	Kind      string          `json:"kind"`
 	Args      json.RawMessage `json:"args,omitempty"`
@@ -67,16 +68,16 @@ type Schedule struct {
 	Jitter    time.Duration   `json:"jitter,omitempty"` // nanoseconds; each run is delayed by a random part of it
 	Paused    bool            `json:"paused,omitempty"`
 
-	// The cursor, moved by the leader alone.
-	Next     time.Time `json:"next,omitzero"`  // the next tick; zero: not planned yet
-	Ahead    time.Time `json:"ahead,omitzero"` // ticks before it were fired by a clock that was ahead; zero: none
+	// The cursor. Only the leader moves it.
+	Next     time.Time `json:"next,omitzero"`  // the next tick; zero if not planned yet
+	Ahead    time.Time `json:"ahead,omitzero"` // a clock that was ahead fired the ticks before it; zero if none
 	Last     time.Time `json:"last,omitzero"`  // the last tick that was fired
 	LastTask string    `json:"last_task,omitempty"`
 	Fired    int64     `json:"fired,omitempty"`
-	Skipped  int64     `json:"skipped,omitempty"` // ticks dropped by a policy, or whose key was taken
+	Skipped  int64     `json:"skipped,omitempty"` // ticks dropped by a policy, or because their key was taken
 }
 
-// Parse reads the schedule's spec in its zone, from its start on.
+// Parse parses the schedule's spec in its zone, with no tick before its start.
 func (s *Schedule) Parse() (cron.Schedule, error) {
 	zone := s.Zone
 	if zone == "" {
@@ -89,8 +90,8 @@ func (s *Schedule) Parse() (cron.Schedule, error) {
 	return spec, err
 }
 
-// Plan puts the cursor of a new plan on the first run, if that is to come or has just
-// been. Otherwise the leader plans from when it sees the schedule.
+// Plan puts the cursor of a new plan on the first run, if that is in the future or not more than
+// Grace ago. Otherwise the leader plans when it first sees the schedule.
 func (s *Schedule) Plan(now time.Time) error {
 	if s.Next = (time.Time{}); s.Start.Before(now.Add(-Grace)) {
 		return nil
@@ -100,15 +101,15 @@ func (s *Schedule) Plan(now time.Time) error {
 	return err
 }
 
-// Skew is how far two views of the database's clock may differ.
+// Skew is how far two readings of the database's clock may differ.
 const Skew = 10 * time.Second
 
-// Rewind takes the cursor back to the next tick if it is more than one tick ahead: the
-// clock was ahead when it was set, and has been put right. A cursor that is less than
-// that ahead is left alone, because its tick has been fired.
+// Rewind moves the cursor back to the next tick if the cursor is more than one tick ahead. Then the
+// clock was ahead when the cursor was set, and has been corrected. A cursor that is less far ahead
+// is left alone, because its tick has been fired.
 //
-// Ticks that the wrong clock fired are fired again when their time comes. Those that are
-// missed then are not made up for: it may be that the clock was right before, and goes forward again.
+// Ticks that the wrong clock fired are fired again at their time. If they are missed then, they are
+// not made up for: perhaps the clock was right before and will go forward again.
 func (s *Schedule) Rewind(now time.Time) (moved bool, err error) {
 	if !s.Next.After(now.Add(Skew)) {
 		return false, nil
@@ -127,9 +128,9 @@ func (s *Schedule) Rewind(now time.Time) (moved bool, err error) {
 	return moved, nil
 }
 
-// Due returns the ticks to fire at now, oldest first and at most so many, and moves the
-// cursor past them, and past those that a policy drops: it is on a tick that has come if
-// there are more. The first call only plans.
+// Due returns the ticks to fire at now, oldest first and at most so many. It moves the cursor past
+// them, and past ticks that a policy drops. If more ticks are due, the cursor is on the first of
+// them. The first call only plans.
 func (s *Schedule) Due(now time.Time, most int) ([]time.Time, error) {
 	if s.Paused || s.Next.After(now) {
 		return nil, nil
@@ -143,7 +144,7 @@ func (s *Schedule) Due(now time.Time, most int) ([]time.Time, error) {
 		return nil, nil
 	}
 	keep := s.keep()
-	var due []time.Time // the latest, in a ring of which the oldest is at passed%keep
+	var due []time.Time // the latest ticks, in a ring whose oldest entry is at passed%keep
 	passed := 0
 	for t := s.Next; !t.IsZero() && !t.After(now); t = spec.Next(t) {
 		if s.Next = spec.Next(t); t.Before(s.Ahead) && now.Sub(t) > Skew {
@@ -187,7 +188,7 @@ func (s *Schedule) keep() int {
 	}
 }
 
-// Task makes the task of a tick.
+// Task returns the task of a tick.
 func (s *Schedule) Task(name string, at time.Time, id store.ID) (store.NewTask, error) {
 	settings, err := withTick(s.Settings, name, at)
 	if err != nil {
@@ -209,14 +210,14 @@ func (s *Schedule) Task(name string, at time.Time, id store.ID) (store.NewTask, 
 	return t, nil
 }
 
-// KeyPrefix begins the keys of all tasks of schedules.
+// KeyPrefix begins the keys of all tasks that schedules enqueue.
 const KeyPrefix = store.ScheduleKeys
 
-// Key is the key by which the tasks of a schedule do not overlap.
+// Key returns the key that keeps the tasks of a schedule from overlapping.
 func Key(name string) string { return KeyPrefix + name }
 
-// Stored takes note of what became of the tasks that Task made: a tick whose key was
-// taken by an unfinished task was not fired, but skipped.
+// Stored takes note of the results of storing the tasks that Task made. A tick whose key was taken
+// by an unfinished task counts as skipped, not as fired.
 func (s *Schedule) Stored(results []store.Enqueued) (changed bool) {
 	for _, r := range results {
 		if r.Result == store.Skipped || r.Result == store.Stale {
@@ -225,7 +226,7 @@ func (s *Schedule) Stored(results []store.Enqueued) (changed bool) {
 			changed = true
 		}
 		id := ""
-		if !r.ID.IsZero() { // zero: what it stands for has ended
+		if !r.ID.IsZero() { // zero if the task that it stands for has ended
 			id = r.ID.String()
 		}
 		changed = changed || s.LastTask != id
