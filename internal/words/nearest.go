@@ -2,8 +2,8 @@ package words
 
 import "strings"
 
-// Nearest returns the candidate that a misspelt word was probably meant to be;
-// empty when none is near.
+// Nearest returns the candidate that a misspelt word was probably meant to be, or "" if none is
+// near.
 func Nearest(word string, candidates []string) string {
 	word = strings.ToLower(word)
 	if len(word) > 64 {
@@ -18,7 +18,7 @@ func Nearest(word string, candidates []string) string {
 	return found
 }
 
-// distance counts the letters to insert, delete, replace or swap (Damerau).
+// distance counts the letters to insert, delete, replace or swap (Damerau-Levenshtein).
 func distance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {
@@ -41,7 +41,7 @@ func distance(a, b string) int {
 	return last[len(b)]
 }
 
-// DidYouMean is the hint for a misspelt word; empty when nothing is near.
+// DidYouMean returns a hint for a misspelt word, or "" if no candidate is near.
 func DidYouMean(word string, candidates []string) string {
 	if found := Nearest(word, candidates); found != "" {
 		return "did you mean " + found + "?"

@@ -1,4 +1,4 @@
-// Package words writes lists as a sentence has them.
+// Package words writes phrases for messages.
 package words
 
 import (
@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Either is a choice: skip, replace or rerun.
+// Either joins choices into a phrase: "skip, replace or rerun".
 func Either[T any](choices []T) string {
 	var b strings.Builder
 	for i, c := range choices {
