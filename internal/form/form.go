@@ -1,5 +1,5 @@
-// Package form reads JSON as the Go type that it goes into has it, and says of a mistake where it stands, what form is
-// wanted, and which member was probably meant.
+// Package form decodes JSON into Go types, and reports for each mistake where it is, which form is
+// wanted, and which field was probably meant.
 package form
 
 import (
@@ -17,9 +17,9 @@ import (
 	"github.com/tuskqueue/tusk/internal/words"
 )
 
-// Error is a mistake in a text of JSON.
+// Error is a mistake in a JSON text.
 type Error struct {
-	Place string // such as stages[2].backoff; empty: the whole
+	Place string // such as stages[2].backoff; empty means the whole text
 	Code  string // invalid_json, unknown_field, duplicate_field, null_not_allowed or invalid_value
 	Text  string
 }
@@ -31,7 +31,7 @@ func (e *Error) Error() string {
 	return e.Place + ": " + e.Text
 }
 
-// at puts an error at a place inside the one that it is about.
+// at adds the enclosing place to the place of an error.
 func at(place string, err error) error {
 	var e *Error
 	if !errors.As(err, &e) {
@@ -44,8 +44,8 @@ func at(place string, err error) error {
 	return &Error{place + inner, e.Code, e.Text}
 }
 
-// Read parses a text into what v points at, and takes no member that v does not have. Types that read themselves do so,
-// but objects are read by their members all the same.
+// Read decodes a text into what v points at. It refuses fields that v does not have. Types with an
+// UnmarshalJSON use that, except structs: Read decodes their fields itself if the text is an object.
 func Read(text []byte, v any) error {
 	if err := One(text); err != nil {
 		return err
@@ -53,7 +53,7 @@ func Read(text []byte, v any) error {
 	return read(text, reflect.ValueOf(v).Elem())
 }
 
-// One checks that a text is one value of JSON.
+// One checks that a text is exactly one JSON value.
 func One(text []byte) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	var whole json.RawMessage
@@ -71,8 +71,9 @@ func One(text []byte) error {
 	return nil
 }
 
-// Object goes through the members of an object that One allows, so that those are noticed that come twice. Unknown ones
-// are refused, and null where keeps does not say that it means something.
+// Object calls member for each field of an object that One has checked. It refuses fields that
+// occur twice, that are not in names, or that are null unless keeps reports that null has a meaning
+// there.
 func Object(text []byte, names []string, keeps func(name string) bool, member func(string, json.RawMessage) error) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	_, _ = d.Token()
@@ -82,7 +83,7 @@ func Object(text []byte, names []string, keeps func(name string) bool, member fu
 		if err != nil {
 			return err
 		}
-		name := token.(string) // of an object, always
+		name := token.(string) // in an object this is always a string
 		var raw json.RawMessage
 		if err := d.Decode(&raw); err != nil {
 			return err
@@ -161,7 +162,7 @@ func items(text []byte, v reflect.Value) error {
 	return nil
 }
 
-// plain reads a value without members of its own.
+// plain decodes a value that has no fields or elements to check.
 func plain(text []byte, v reflect.Value, want string) error {
 	if err := json.Unmarshal(text, v.Addr().Interface()); err != nil || string(text) == "null" {
 		return &Error{Code: "invalid_value", Text: fmt.Sprintf("is %s: want %s", shown(string(text)), want)}
@@ -192,7 +193,7 @@ func wanted(t reflect.Type) string {
 
 const longest = 64
 
-// shown keeps short what an error quotes.
+// shown shortens text that an error quotes.
 func shown(text string) string {
 	if len(text) <= longest {
 		return text
