@@ -1,8 +1,8 @@
-// Package reach decides which addresses this process may call in the name of
-// somebody else: public ones, and those that its operator allows.
+// Package reach decides which addresses this process may call on behalf of others: public ones, and
+// those that its operator allows.
 //
-// It is pure but for dialing. An address comes in from package builtin or package
-// push; a connection goes out, or ErrTarget.
+// It is pure except for dialing. An address comes in from package builtin or package push; a
+// connection or ErrTarget goes out.
 package reach
 
 import (
@@ -20,30 +20,29 @@ import (
 	"time"
 )
 
-// ErrTarget says the same about every address that is not allowed, so that
-// nobody can map a network by asking.
+// ErrTarget is the same for every address that is not allowed, so that nobody can map a network by
+// trying addresses.
 var ErrTarget = errors.New(
 	"target is not allowed: only public addresses are, and hosts that the operator allows (--push-allow of tusk serve " +
 		"and tusk dev, --allow-host of tusk work)")
 
-// The look-up of a name that the operator did not allow fails with one of these, which
-// name no resolver. A name that does not exist looks like one of a private network.
+// Errors of the look-up of a name that the operator did not allow by name. They name no resolver. A
+// name that does not exist gives the same error as one in a private network.
 var (
 	ErrName   = errors.New("the host's name was not found, or leads to addresses that are not allowed")
 	ErrLookUp = errors.New("the host's name could not be looked up")
 )
 
-// Guard decides which addresses a request may reach. It judges the address that
-// is being dialed, after all look-ups, so that no spelling of it and no answer of
-// a name server gets round it.
+// Guard decides which addresses a request may reach. It judges the address that is dialed, after
+// all look-ups, so that no spelling of an address and no answer of a name server gets around it.
 type Guard struct {
 	hosts []string // "host" or "host:port", lower case
 	nets  []netip.Prefix
 	dial  net.Dialer
 }
 
-// New reads what is allowed besides public addresses: hosts, hosts with a
-// port, addresses and networks ("10.1.0.0/16").
+// New parses what is allowed besides public addresses: hosts, hosts with a port, addresses and
+// networks ("10.1.0.0/16").
 func New(allow []string) (*Guard, error) {
 	g := &Guard{dial: net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}}
 	for _, entry := range allow {
@@ -63,7 +62,7 @@ func New(allow []string) (*Guard, error) {
 	return g, nil
 }
 
-// CheckURL refuses what is not plain http or https.
+// CheckURL refuses URLs that are not plain http or https.
 func CheckURL(u *url.URL) error {
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https", u.Opaque != "", u.Hostname() == "", u.User != nil:
@@ -72,8 +71,8 @@ func CheckURL(u *url.URL) error {
 	return nil
 }
 
-// Judge refuses a URL early that would be refused at its first call, and those that would
-// send something in clear text to a stranger.
+// Judge refuses a URL early if its first call would be refused, or would send data in clear text to
+// a host that the operator does not trust.
 func (g *Guard) Judge(u *url.URL) error {
 	if err := CheckURL(u); err != nil {
 		return err
@@ -99,8 +98,8 @@ func (g *Guard) Judge(u *url.URL) error {
 	return nil
 }
 
-// Client returns a client that reaches what the guard allows, follows no redirect and uses
-// no proxy of the environment.
+// Client returns a client that reaches what the guard allows, follows no redirects and ignores the
+// proxies of the environment.
 func (g *Guard) Client() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
@@ -115,7 +114,7 @@ func (g *Guard) Client() *http.Client {
 	}
 }
 
-// Unreached says why a request was not answered, without its URL, which may hold a secret.
+// Unreached returns why a request got no answer, without its URL, which may contain a secret.
 func Unreached(r *http.Request, err error) string {
 	for _, known := range []error{ErrTarget, ErrName, ErrLookUp} {
 		if errors.Is(err, known) {
@@ -125,7 +124,7 @@ func Unreached(r *http.Request, err error) string {
 	return strings.ReplaceAll(err.Error(), strconv.Quote(r.URL.String()), r.URL.Host)
 }
 
-// DialContext connects to an address that is allowed.
+// DialContext connects to an address if it is allowed.
 func (g *Guard) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	if g.named(address) {
 		return g.dial.DialContext(ctx, network, address)
@@ -167,8 +166,8 @@ func isLiteral(address string) bool {
 	return err == nil
 }
 
-// Trusts reports whether the operator allows the host of "host:port", by its name
-// or by a network that it is in, so that it may be called without TLS.
+// Trusts reports whether the operator allows the host of "host:port", by name or by a network that
+// contains it. Such a host may be called without TLS.
 func (g *Guard) Trusts(address string) bool {
 	if g.named(address) {
 		return true
@@ -200,15 +199,16 @@ func (g *Guard) inNets(a netip.Addr) bool {
 	return slices.ContainsFunc(g.nets, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// notPublic are the special ranges of IANA's registries that netip has no test
-// for, and the addresses at which clouds keep secrets for their machines.
+// notPublic lists the special ranges of IANA's registries that netip has no test for, and the
+// addresses where clouds keep secrets for their machines.
 var notPublic = prefixes(
 	"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24",
 	"203.0.113.0/24", "240.0.0.0/4", "168.63.129.16/32",
 	"::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "3fff::/20", "5f00::/16", "fec0::/10",
 )
 
-// carriers are ranges of IPv6 that carry an IPv4 address, and where it begins.
+// carriers are IPv6 ranges whose addresses embed an IPv4 address, with the offset of its first
+// byte.
 var carriers = map[netip.Prefix]int{
 	netip.MustParsePrefix("64:ff9b::/96"): 12,
 	netip.MustParsePrefix("2002::/16"):    2,
@@ -240,7 +240,8 @@ func prefixes(texts ...string) []netip.Prefix {
 	return all
 }
 
-// RetryAfter reads the header of that name: seconds or a date.
+// RetryAfter parses the header of that name, which holds seconds or a date. The result is at most a
+// day.
 func RetryAfter(value string, now time.Time) (time.Duration, bool) {
 	const longest = 24 * time.Hour
 	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil && seconds >= 0 {
