@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Form says how durations are written, after "want".
+// Form describes how to write durations. It follows the word "want".
 const Form = "a duration such as 90s, 1h30m or 7d, or a number of seconds"
 
 const (
@@ -27,8 +27,8 @@ var (
 	errTooLong = errors.New("is too long a duration: want at most 36500d")
 )
 
-// ParseUnit is Parse of what has a unit: where an instant may stand as well, a bare number is rather a year; and
-// where it says for how long something is kept, seconds are not meant.
+// ParseUnit is Parse for durations that need a unit. It is for places where a bare number would
+// more likely be a year, or where something is kept for a time that is never seconds.
 func ParseUnit(text string) (time.Duration, error) {
 	if text != "0" && bare(text) {
 		return 0, errors.New("want a duration with its unit, such as 72h or 30d")
@@ -36,10 +36,11 @@ func ParseUnit(text string) (time.Duration, error) {
 	return Parse(text)
 }
 
-// ParseKept reads for how long something is kept: it has a unit, and none would mean the default, which is left out.
+// ParseKept parses how long to keep something. It needs a unit. It refuses 0, which would mean the
+// default.
 func ParseKept(text string) (time.Duration, error) { return positive(ParseUnit(text)) }
 
-// ParsePositive reads a duration where none would mean the default or no bound.
+// ParsePositive parses a duration and refuses 0, which would mean the default or no limit.
 func ParsePositive(text string) (time.Duration, error) { return positive(Parse(text)) }
 
 func positive(d time.Duration, err error) (time.Duration, error) {
@@ -49,7 +50,7 @@ func positive(d time.Duration, err error) (time.Duration, error) {
 	return d, err
 }
 
-// Parse reads 90s, 1h30m, 500ms, 7d, 2w, 1d12h, or 90 as seconds. A day has 24 hours.
+// Parse parses a duration: 90s, 1h30m, 500ms, 7d, 2w, 1d12h, or 90 for seconds. A day has 24 hours.
 func Parse(text string) (time.Duration, error) {
 	if bare(text) {
 		text += "s"
@@ -80,7 +81,7 @@ func Parse(text string) (time.Duration, error) {
 	return whole + d, nil
 }
 
-// Text is a duration as people write it: 90s, 24h or 7d.
+// Text formats a duration as people write it: 90s, 24h or 7d.
 func Text(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d >= 2*day && d%day == 0 {
@@ -89,7 +90,7 @@ func Text(d time.Duration) string {
 	return Hours(d)
 }
 
-// Hours is the same without days: 48h.
+// Hours is Text without days: 48h.
 func Hours(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
@@ -101,5 +102,5 @@ func Hours(d time.Duration) string {
 	return text
 }
 
-// bare reports whether a text is a number without a unit.
+// bare reports whether text is a number without a unit.
 func bare(text string) bool { return seconds.MatchString(text) }
