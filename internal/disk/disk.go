@@ -1,5 +1,5 @@
-// Package disk says how much room a file system has. It may touch nothing but the system.
+// Package disk says how much space a file system has. It may use nothing but the system.
 package disk
 
-// Space is the room of a file system in bytes, as an unprivileged process may use it.
+// Space is the space of a file system in bytes, as available to an unprivileged process.
 type Space struct{ Free, Size int64 }

@@ -4,8 +4,7 @@ package disk
 
 import "syscall"
 
-// Of returns the space of the file system that holds a path; ok is false when it
-// cannot be told.
+// Of returns the space of the file system that holds a path. ok is false if it is unknown.
 func Of(path string) (s Space, ok bool) {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(path, &fs); err != nil {
