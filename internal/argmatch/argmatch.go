@@ -1,5 +1,5 @@
-// Package argmatch says whether the args of a task are like what somebody searches for, in the
-// database or in an archive. It may touch nothing: text goes in, an answer comes out.
+// Package argmatch says whether a task's args match a search, in the database or in an archive. It
+// is pure: text goes in, an answer comes out.
 package argmatch
 
 import (
@@ -12,8 +12,8 @@ import (
 
 var byPath = regexp.MustCompile(`^([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)$`)
 
-// Matcher reads a search: order.id=17 compares the value at a path, anything else is
-// looked for in the JSON as it stands, in any case.
+// Matcher parses a search. order.id=17 compares the value at a path. Any other text is looked for
+// in the JSON as it is, ignoring case.
 func Matcher(text string) func(args []byte) bool {
 	if m := byPath.FindStringSubmatch(text); m != nil {
 		path, want := strings.Split(m[1], "."), m[2]
@@ -29,8 +29,8 @@ func Matcher(text string) func(args []byte) bool {
 	}
 }
 
-// valueAt is the text of a value: of a string its characters, of anything else its
-// JSON. What is not there is a NUL, which equals nothing.
+// valueAt returns the text at a path: the characters of a string, or the JSON of any other value.
+// If the path leads nowhere, it returns a NUL, which equals nothing.
 func valueAt(args []byte, path []string) string {
 	raw := json.RawMessage(args)
 	for _, name := range path {
