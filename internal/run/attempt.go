@@ -1,9 +1,8 @@
-// Package run runs attempts: one handler call each, with its context, its
-// deadline and its notes, safe from panics.
+// Package run runs attempts: one handler call each, with its context, its deadline and its notes,
+// safe from panics.
 //
-// It may touch handlers and channels, and cannot reach a database. Tasks come in
-// from package claim; how each attempt ended goes out, by way of package
-// lifecycle, to package finish.
+// It may use handlers and channels, and cannot reach a database. Tasks come in from package claim.
+// The end of each attempt goes out through package lifecycle to package finish.
 package run
 
 import (
@@ -16,7 +15,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// The most that one attempt may log.
+// Limits on what one attempt may log.
 const (
 	maxLogLines = 1000
 	maxLogBytes = 256 << 10
@@ -26,38 +25,38 @@ const (
 type Attempt struct {
 	Task *store.Task
 
-	claim *claimed // that it came with
+	claim *claimed // the claim that it came with
 
 	mu      sync.Mutex
-	ctx     context.Context         // nil until the handler runs; the claim's until the handler asks its own for something
-	cancel  context.CancelCauseFunc // nil: ctx is the claim's
+	ctx     context.Context         // nil until the handler runs; the claim's context until the handler uses its own
+	cancel  context.CancelCauseFunc // nil while ctx is the claim's
 	stopped error                   // why it was stopped
 	over    bool                    // it has ended
-	// Its handler was given up and ran on.
+	// forsaken is set if its handler was given up and is still running.
 	forsaken bool
 	counted  bool // as a hung handler
 	inTx     bool
 	begun    time.Duration // after the claim
-	said     *said         // nil: its handler said nothing
-	watch    *watch        // nil: nothing bounds it
+	said     *said         // nil if its handler said nothing
+	watch    *watch        // nil if nothing limits it
 
-	goroutine uint64 // that its handler runs in
-	call      *Call  // that it shares with others; nil: with none
+	goroutine uint64 // in which its handler runs
+	call      *Call  // shared with other attempts; nil if it is alone
 }
 
-// said is what the handler of an attempt said. Most say nothing.
+// said holds what the handler of an attempt said. Most handlers say nothing.
 type said struct {
 	progress *store.Progress
-	fresh    bool // the progress has not been stored
+	fresh    bool // the progress is not stored yet
 	output   []byte
 	logs     []store.LogLine // not known to be stored
 	logLines int
 	logBytes int
-	children []store.NewTask // to enqueue with the outcome, and to be waited for if it is a wait
+	children []store.NewTask // to enqueue with the outcome; an attempt that ends with a wait waits for them
 	next     []store.NewTask // to enqueue when the attempt has completed
 }
 
-// say returns where to note what the handler says. The lock is held.
+// say returns the place for what the handler says. The lock must be held.
 func (a *Attempt) say() *said {
 	if a.said == nil {
 		a.said = new(said)
@@ -65,31 +64,31 @@ func (a *Attempt) say() *said {
 	return a.said
 }
 
-// Left counts the tasks of the same claim that package finish has not been told of.
+// Left counts the tasks of the same claim that package finish has not heard of yet.
 func (a *Attempt) Left() *atomic.Int64 { return &a.claim.left }
 
-// Age is how long ago the handler began.
+// Age returns how long ago the handler began.
 func (a *Attempt) Age() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.Since() - a.begun
 }
 
-// Followed reports whether all attempts of the claim are followed.
+// Followed reports whether all attempts of the claim are traced.
 func (a *Attempt) Followed() bool { return a.claim.followed }
 
-// Since is how long ago the task was claimed.
+// Since returns how long ago the task was claimed.
 func (a *Attempt) Since() time.Duration { return time.Since(a.claim.at) }
 
-// Stop ends the attempt's context with a cause. An attempt that has not begun
-// will end with it at once. The first cause stays.
+// Stop ends the attempt's context with a cause. If the attempt has not begun, it ends with that
+// cause as soon as it begins. Later causes are ignored.
 func (a *Attempt) Stop(cause error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.stop(cause)
 }
 
-// stop is Stop. The lock is held.
+// stop is Stop. The lock must be held.
 func (a *Attempt) stop(cause error) {
 	if a.stopped != nil {
 		return
@@ -116,7 +115,7 @@ func (a *Attempt) Stopped() error {
 	return a.stopped
 }
 
-// begin returns the context of the handler, unless the attempt was stopped.
+// begin returns the handler's context, or the cause if the attempt was stopped.
 func (a *Attempt) begin(after time.Duration) (context.Context, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -127,10 +126,10 @@ func (a *Attempt) begin(after time.Duration) (context.Context, error) {
 	return (*handlerContext)(a), nil
 }
 
-// Context returns the context of the handler, which has begun.
+// Context returns the handler's context. The handler must have begun.
 func (a *Attempt) Context() context.Context { return (*handlerContext)(a) }
 
-// end ends the handler's context, if anybody has one. It reports whether the attempt had
+// end ends the handler's context, if the handler has used it. It reports whether the attempt had
 // not been given up.
 func (a *Attempt) end() bool {
 	a.mu.Lock()
@@ -158,7 +157,7 @@ func (a *Attempt) held() bool {
 	return !a.over
 }
 
-// SetProgress notes how far the handler is.
+// SetProgress notes how far the handler has come.
 func (a *Attempt) SetProgress(p store.Progress) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -174,7 +173,7 @@ func (a *Attempt) SetOutput(output []byte) {
 	a.say().output = output
 }
 
-// Log notes one line. The last line that is kept says that the rest is not.
+// Log notes one line. When the log is full, a last line says so and further lines are dropped.
 func (a *Attempt) Log(at time.Time, level, text string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -192,10 +191,10 @@ func (a *Attempt) Log(at time.Time, level, text string) {
 	s.logs = append(s.logs, line)
 }
 
-// Interim returns what the handler noted and the store does not know yet, or nil.
-// Noted says that it is stored; until then it is returned again. Once the handler has
-// begun to finish the task in its own transaction there is none: that transaction
-// brings the note and holds its row. If it is rolled back, Final has everything.
+// Interim returns what the handler noted and the store does not know yet, or nil. It returns the
+// same again until Noted says that it is stored. Once the handler has begun to finish the task in
+// its own transaction, Interim returns nil, because that transaction stores the note and holds the
+// task's row. If it is rolled back, Final has everything.
 func (a *Attempt) Interim() *store.Note {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -210,7 +209,7 @@ func (a *Attempt) Interim() *store.Note {
 	return &note
 }
 
-// Noted says that a note which Interim returned is stored.
+// Noted says that a note from Interim is stored.
 func (a *Attempt) Noted(note *store.Note) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -232,14 +231,14 @@ func (a *Attempt) Final() *store.Note {
 	return &store.Note{Progress: s.progress, Output: s.output, Logs: s.logs}
 }
 
-// SetNext notes what is to be enqueued when the attempt has completed, after its children.
+// SetNext notes the tasks to enqueue after the children when the attempt has completed.
 func (a *Attempt) SetNext(tasks []store.NewTask) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.say().next = tasks
 }
 
-// AddChild notes a task to be enqueued and waited for, and counts them.
+// AddChild notes a child task to enqueue and wait for. It returns the number of children.
 func (a *Attempt) AddChild(child store.NewTask) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -248,7 +247,7 @@ func (a *Attempt) AddChild(child store.NewTask) int {
 	return len(s.children)
 }
 
-// Then returns what is to be enqueued when the attempt has completed.
+// Then returns the tasks to enqueue when the attempt has completed.
 func (a *Attempt) Then() []store.NewTask {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -258,7 +257,8 @@ func (a *Attempt) Then() []store.NewTask {
 	return slices.Concat(a.said.children, a.said.next)
 }
 
-// Children returns what is to be enqueued when the attempt waits for it.
+// Children returns the tasks to enqueue when the attempt waits for them, and the needs that make it
+// wait.
 func (a *Attempt) Children() (tasks []store.NewTask, needs []store.Need) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -271,7 +271,7 @@ func (a *Attempt) Children() (tasks []store.NewTask, needs []store.Need) {
 	return a.said.children, needs
 }
 
-// SetInTx remembers whether the handler finishes the task in its own transaction.
+// SetInTx notes whether the handler finishes the task in its own transaction.
 func (a *Attempt) SetInTx(inTx bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// handlerContext is the context of an attempt's handler. Most handlers ask theirs
-// for nothing, and a context that can end costs more than a short handler does: so
-// the real one is made when it is first asked.
+// handlerContext is the context of an attempt's handler. Most handlers never use theirs, and a
+// context that can end costs more than a short handler does. So the real context is made on first
+// use.
 type handlerContext Attempt
 
 var _ context.Context = (*handlerContext)(nil)
@@ -33,8 +33,8 @@ func (c *handlerContext) Done() <-chan struct{} { return c.real().Done() }
 // Err implements context.Context.
 func (c *handlerContext) Err() error { return c.real().Err() }
 
-// Value implements context.Context. While nothing has ended the context, the values are
-// those of the claim's, the cause of an end included: the real one need not be made.
+// Value implements context.Context. While nothing has ended the context, its values, and any cause
+// of an end, are those of the claim's context, so the real context is not needed.
 func (c *handlerContext) Value(key any) any {
 	c.mu.Lock()
 	ctx, live := c.ctx, c.stopped == nil && !c.over

@@ -10,29 +10,28 @@ import (
 	"time"
 )
 
-// ErrStalled is the cause of a context whose handler gave no sign of life for longer than
-// it may.
+// ErrStalled is the cause of a context whose handler gave no sign of life for too long.
 var ErrStalled = errors.New("no progress")
 
-// Limits bound one attempt.
+// Limits are the limits of one attempt.
 type Limits struct {
 	Time  time.Duration // from now on
-	Cause error         // of the end of the context then; nil: no limit
-	Stall time.Duration // without a sign of life; 0: no limit
+	Cause error         // why the context ends at that limit; nil means no limit
+	Stall time.Duration // longest time without a sign of life; 0 means no limit
 }
 
-// watch is what is known of an attempt that may have to be given up. The attempt's lock
-// guards it.
+// watch is what is known about an attempt that may have to be given up. The attempt's lock guards
+// it.
 type watch struct {
 	limits Limits
 	timer  *time.Timer
 	began  time.Time
 	alive  time.Time // the last sign of life
-	told   time.Time // when the context ended; zero: it has not
-	cause  error     // why
+	told   time.Time // when the context ended; zero if it has not
+	cause  error     // why it ended
 }
 
-// guard watches over an attempt from now on.
+// guard watches an attempt from now on.
 func (s *Slots) guard(a *Attempt, limits Limits) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -40,7 +39,7 @@ func (s *Slots) guard(a *Attempt, limits Limits) {
 	a.watch.timer.Reset(a.watch.next(a.call))
 }
 
-// Cancel is Stop for a handler that is to be given up when it ignores its context.
+// Cancel is Stop, but also gives up on a handler that ignores the end of its context.
 func (s *Slots) Cancel(a *Attempt, cause error) {
 	a.Stop(cause)
 	a.mu.Lock()
@@ -51,7 +50,7 @@ func (s *Slots) Cancel(a *Attempt, cause error) {
 	}
 }
 
-// watched returns the attempt's watch. The lock is held.
+// watched returns the attempt's watch and makes it if necessary. The lock must be held.
 func (a *Attempt) watched(s *Slots) *watch {
 	if a.watch == nil {
 		now := time.Now()
@@ -61,7 +60,7 @@ func (a *Attempt) watched(s *Slots) *watch {
 	return a.watch
 }
 
-// next is how long until the context may have to end. It is called before that.
+// next returns how long until a limit can be reached. The context must not have ended yet.
 func (w *watch) next(c *Call) time.Duration {
 	next := time.Hour
 	if w.limits.Cause != nil {
@@ -73,19 +72,19 @@ func (w *watch) next(c *Call) time.Duration {
 	return max(next, 0)
 }
 
-// look finds out whether a handler has to be told to end, or to be given up.
+// look checks whether a handler has to be told to end or has to be given up.
 func (s *Slots) look(a *Attempt) {
 	if a.overdue(s.Grace) {
 		s.giveUp(a)
 	}
 }
 
-// overdue tells a handler that has reached a limit to end, and reports whether one that
-// was told has had its grace. If not, the timer is set for the next look.
+// overdue tells a handler that has reached a limit to end. It reports whether a handler that was
+// told has used up its grace. If not, it sets the timer for the next look.
 func (a *Attempt) overdue(grace time.Duration) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.over || a.ctx == nil { // it has ended, or will as it begins
+	if a.over || a.ctx == nil { // it has ended, or will end as it begins
 		return false
 	}
 	w := a.watch
@@ -103,8 +102,8 @@ func (a *Attempt) overdue(grace time.Duration) bool {
 	return left <= 0
 }
 
-// tell notes that the context has ended at the limit on time, and ends it at the limit on
-// time without a sign of life. The attempt's lock is held.
+// tell notes the end of a context that has reached its time limit, and ends one that went too long
+// without a sign of life. The attempt's lock must be held.
 func (w *watch) tell(a *Attempt) {
 	if l := w.limits; l.Cause != nil && time.Since(w.began) >= l.Time {
 		w.told, w.cause = w.began.Add(l.Time), l.Cause
@@ -114,8 +113,8 @@ func (w *watch) tell(a *Attempt) {
 	}
 }
 
-// giveUp ends an attempt while its handler runs on, and starts another slot in place of
-// the one that the handler keeps.
+// giveUp ends an attempt whose handler is still running. It starts a new slot, since the handler
+// keeps the old one.
 func (s *Slots) giveUp(a *Attempt) {
 	r := Result{Trace: s.stacks.of(a), Ended: time.Now()}
 	if !a.forsake(&r) {
@@ -132,7 +131,7 @@ func (s *Slots) giveUp(a *Attempt) {
 	go s.slot()
 }
 
-// forsake is end for a handler that runs on. It reports whether the attempt had not ended.
+// forsake is end for a handler that is still running. It reports whether the attempt had not ended.
 func (a *Attempt) forsake(r *Result) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -149,7 +148,7 @@ func (a *Attempt) forsake(r *Result) bool {
 	return true
 }
 
-// returned takes the return of a handler that was given up.
+// returned handles the return of a handler that was given up.
 func (s *Slots) returned(a *Attempt, r Result) {
 	if a.counted {
 		s.hung.Add(-1)
@@ -157,17 +156,17 @@ func (s *Slots) returned(a *Attempt, r Result) {
 	}
 }
 
-// Hung is the number of handlers that were given up and have not returned.
+// Hung returns the number of hung handlers that were given up and have not returned.
 func (s *Slots) Hung() int { return int(s.hung.Load()) }
 
-// Alive is a sign of life of the handler.
+// Alive records a sign of life of the handler.
 func (a *Attempt) Alive() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.signOfLife()
 }
 
-// signOfLife is Alive. The lock is held.
+// signOfLife is Alive. The lock must be held.
 func (a *Attempt) signOfLife() {
 	if a.watch != nil {
 		a.watch.alive = time.Now()
@@ -175,8 +174,8 @@ func (a *Attempt) signOfLife() {
 	}
 }
 
-// Call is a call of a handler that several attempts share. They have their signs of life
-// in common, and count as one hung handler. A nil Call is that of one attempt alone.
+// Call is a handler call that several attempts share. They share its signs of life, and count as
+// one hung handler. A nil Call belongs to one attempt alone.
 type Call struct {
 	mu        sync.Mutex
 	goroutine uint64
@@ -185,8 +184,8 @@ type Call struct {
 	counted   bool
 }
 
-// Share says that the attempt's handler runs in a call with others. The first attempt
-// makes the call.
+// Share says that the attempt's handler runs in a call with others. The first attempt to share a
+// call is the one whose goroutine runs it.
 func (a *Attempt) Share(c *Call) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -198,8 +197,7 @@ func (a *Attempt) Share(c *Call) {
 	}
 }
 
-// Tell notes that the call's context has ended: before that its handler hangs in no
-// attempt.
+// Tell notes that the call's context has ended. Until then, none of its attempts counts as hung.
 func (c *Call) Tell() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -244,7 +242,7 @@ func (c *Call) wasTold() bool {
 	return c.told
 }
 
-// countOnce reports whether the call was not counted as hung.
+// countOnce reports whether the call had not been counted as hung, and counts it.
 func (c *Call) countOnce() bool {
 	if c == nil {
 		return true
@@ -256,15 +254,15 @@ func (c *Call) countOnce() bool {
 	return first
 }
 
-// stacks finds the stack of one goroutine among those of all. Handlers that hang at the
-// same time share one look, since it stops the world.
+// stacks finds the stack of one goroutine in a dump of all. Handlers that hang at the same time
+// share a dump, since making one stops the world.
 type stacks struct {
 	mu   sync.Mutex
 	at   time.Time
 	dump []byte
 }
 
-// mostStacks bounds the memory for the stacks of all goroutines.
+// mostStacks limits the memory for a dump, in bytes.
 const mostStacks = 8 << 20
 
 // of returns the stack of the goroutine that runs an attempt's handler.
@@ -294,7 +292,7 @@ func allStacks() []byte {
 	}
 }
 
-// goroutineID is the number by which stacks name the present goroutine; 0: unknown.
+// goroutineID returns the number by which stacks name the current goroutine, or 0 if unknown.
 func goroutineID() uint64 {
 	var head [64]byte
 	words := bytes.Fields(head[:runtime.Stack(head[:], false)])

@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// ErrTimeout is the cause of a context whose attempt took longer than it may.
+// ErrTimeout is the cause of a context whose attempt has reached its time limit.
 var ErrTimeout = errors.New("timed out")
 
 // Result is how a handler call ended.
@@ -21,30 +21,30 @@ type Result struct {
 	Trace   string
 	Ran     time.Duration
 	Ended   time.Time
-	Hung    bool // the handler ignores the end of its context and runs on
-	Counted bool // it is the first of its call that hangs
+	Hung    bool // the handler ignores the end of its context and is still running
+	Counted bool // it is the first attempt of its call that hangs
 }
 
-// Slots runs attempts, as many at a time as it has slots, and knows all that the
-// worker holds: those that run and those read ahead.
+// Slots runs attempts, as many at a time as it has slots. It knows all tasks that the worker holds:
+// those that run and those that wait for a slot.
 type Slots struct {
-	// Claimed is told of the tasks of a claim before they run. It returns the context that
-	// their handlers' contexts come from, and whether their attempts are followed. Nil: that
-	// of Start, and none is followed.
+	// Claimed is called with the tasks of a claim before they run. It returns the parent of their
+	// handlers' contexts, and whether their attempts are traced. If Claimed is nil, the parent is
+	// the context given to Start, and no attempt is traced.
 	Claimed func(ctx context.Context, tasks []store.Task, asked time.Time) (context.Context, bool)
-	// Handle runs the handler of an attempt. Its error is the attempt's.
+	// Handle runs the handler of an attempt. Its error becomes the attempt's error.
 	Handle func(ctx context.Context, a *Attempt) error
-	// Limits returns what bounds an attempt from now on.
+	// Limits returns the limits of an attempt that begins now.
 	Limits func(a *Attempt) Limits
-	// Grace is how long a handler may run on when its context has ended at a limit or
-	// by Cancel. Then the attempt is given up.
+	// Grace is how long a handler may still run after its context ended at a limit or by Cancel.
+	// After that the attempt is given up.
 	Grace time.Duration
-	// Done takes the end of an attempt.
+	// Done is called when an attempt has ended.
 	Done func(a *Attempt, r Result)
-	// Late is told when a handler that was given up as hung returns after all.
+	// Late is called when a handler that was given up as hung returns after all.
 	Late func(a *Attempt, r Result)
 
-	ctx    context.Context // of Start
+	ctx    context.Context // the context given to Start
 	hung   atomic.Int64
 	stacks stacks
 
@@ -52,30 +52,30 @@ type Slots struct {
 	slots   sync.WaitGroup
 	mu      sync.Mutex
 	held    map[*claimed]struct{}
-	refused error        // why no attempt begins any more; nil: they begin
-	count   atomic.Int64 // of their attempts that have not ended
+	refused error        // why no attempt may begin any more; nil if they may
+	count   atomic.Int64 // attempts in held that have not ended
 	running atomic.Int64
-	begun   time.Time    // what taken counts from: a clock that is set must not matter
-	taken   atomic.Int64 // nanoseconds: when tasks were last added
-	mean    atomic.Int64 // nanoseconds: a moving average of run times; 0: nothing ran yet
+	begun   time.Time    // the zero of taken; monotonic, so that setting the clock does not matter
+	taken   atomic.Int64 // nanoseconds since begun when tasks were last added
+	mean    atomic.Int64 // nanoseconds: a moving average of run times; 0 if nothing has run yet
 }
 
-// claimed are the attempts that came with one claim.
+// claimed holds the attempts of one claim.
 type claimed struct {
 	attempts []Attempt
-	open     atomic.Int64 // how many were not handed on to Done
+	open     atomic.Int64 // how many have not been handed to Done
 	left     atomic.Int64 // see Attempt.Left
 	at       time.Time
 	ctx      context.Context
 	followed bool
 }
 
-// NewSlots makes slots that can hold up to capacity tasks.
+// NewSlots returns slots that can hold up to capacity tasks.
 func NewSlots(capacity int) *Slots {
 	return &Slots{queue: make(chan *Attempt, capacity), held: make(map[*claimed]struct{}), begun: time.Now()}
 }
 
-// Start starts n slots. The context is the parent of every handler's.
+// Start starts n slots. The context is the parent of every handler's context.
 func (s *Slots) Start(ctx context.Context, n int) {
 	s.ctx = ctx
 	for range n {
@@ -84,8 +84,8 @@ func (s *Slots) Start(ctx context.Context, n int) {
 	}
 }
 
-// Take adds the tasks of a claim that was asked for at a time. It must not be given more
-// than there is room for.
+// Take adds the tasks of a claim that was requested at the time asked. There must be room for all
+// of them.
 func (s *Slots) Take(tasks []store.Task, asked time.Time) {
 	c := &claimed{attempts: make([]Attempt, len(tasks)), at: time.Now(), ctx: s.ctx}
 	if s.Claimed != nil {
@@ -109,7 +109,7 @@ func (s *Slots) Take(tasks []store.Task, asked time.Time) {
 	}
 }
 
-// Refuse stops all attempts that have not begun, and those that come from now on.
+// Refuse stops all attempts that have not begun, and all that are added later.
 func (s *Slots) Refuse(cause error) {
 	s.mu.Lock()
 	s.refused = cause
@@ -119,16 +119,16 @@ func (s *Slots) Refuse(cause error) {
 	}
 }
 
-// Close says that no more tasks come; Wait waits until the slots are empty.
+// Close says that no more tasks will be added.
 func (s *Slots) Close() { close(s.queue) }
 
-// Wait waits until all attempts have ended. Close comes first.
+// Wait waits until all attempts have ended. Call Close first.
 func (s *Slots) Wait() { s.slots.Wait() }
 
-// Held is the number of tasks that have no outcome yet.
+// Held returns the number of attempts that have not ended.
 func (s *Slots) Held() int { return int(s.count.Load()) }
 
-// HeldOf is the number of tasks of a queue that have not ended.
+// HeldOf returns the number of attempts of a queue that have not ended.
 func (s *Slots) HeldOf(queue string) (n int) {
 	for _, a := range s.All() {
 		if a.Task.Queue == queue {
@@ -138,17 +138,16 @@ func (s *Slots) HeldOf(queue string) (n int) {
 	return n
 }
 
-// Taken is how long ago tasks were last added.
+// Taken returns how long ago tasks were last added.
 func (s *Slots) Taken() time.Duration { return time.Since(s.begun) - time.Duration(s.taken.Load()) }
 
-// Running is the number of handlers at work.
+// Running returns the number of running handlers.
 func (s *Slots) Running() int { return int(s.running.Load()) }
 
-// Mean is about how long handlers take lately; 0 when none has run yet.
+// Mean returns roughly how long handlers have taken recently, or 0 if none has run yet.
 func (s *Slots) Mean() time.Duration { return time.Duration(s.mean.Load()) }
 
-// Ending is how many attempts are likely to end within a time, going by those that
-// ended lately.
+// Ending returns how many attempts are likely to end within a time, judging by recent run times.
 func (s *Slots) Ending(within time.Duration) int {
 	mean := s.mean.Load()
 	if mean == 0 {
@@ -157,7 +156,7 @@ func (s *Slots) Ending(within time.Duration) int {
 	return int(s.running.Load() * int64(within) / mean)
 }
 
-// Find returns the attempt of a task under a lease, or nil.
+// Find returns the attempt of a task under a lease, or nil if it is not held.
 func (s *Slots) Find(id store.ID, lease store.Token) *Attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +170,7 @@ func (s *Slots) Find(id store.ID, lease store.Token) *Attempt {
 	return nil
 }
 
-// All returns every attempt held.
+// All returns all attempts that have not ended.
 func (s *Slots) All() []*Attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +185,7 @@ func (s *Slots) All() []*Attempt {
 	return all
 }
 
-// Tokens returns the leases of attempts that were not handed on to Done.
+// Tokens returns the leases of claims with attempts that have not been handed to Done.
 func (s *Slots) Tokens() []store.Token {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,9 +196,9 @@ func (s *Slots) Tokens() []store.Token {
 	return tokens
 }
 
-// slot runs attempts one after another. A handler that leaves its goroutine by
-// runtime.Goexit takes the slot with it, so that a new one starts in its place. One that
-// is given up has got a new slot already when it returns.
+// slot runs attempts one after another. A handler that ends its goroutine with runtime.Goexit also
+// ends the slot, so a new slot starts in its place. A handler that was given up has been replaced
+// already when it returns.
 func (s *Slots) slot() {
 	id := goroutineID()
 	var a *Attempt
@@ -222,7 +221,8 @@ func (s *Slots) slot() {
 	a, drained = nil, true
 }
 
-// attempt runs one and reports whether it was given up before its handler returned.
+// attempt runs one attempt. It reports whether the attempt was given up before its handler
+// returned.
 func (s *Slots) attempt(a *Attempt) (forsaken bool) {
 	s.running.Add(1)
 	var r Result
@@ -270,7 +270,7 @@ func (s *Slots) call(a *Attempt, started time.Duration) error {
 	return err
 }
 
-// abnormalEnd turns a panic, or a Goexit where nothing was recovered, into a failure.
+// abnormalEnd turns a panic into a failure, or a Goexit if nothing was recovered.
 func abnormalEnd(recovered any) (trace string, err error) {
 	if recovered == nil {
 		return "", errors.New("handler left by runtime.Goexit")
@@ -278,7 +278,7 @@ func abnormalEnd(recovered any) (trace string, err error) {
 	return string(debug.Stack()), fmt.Errorf("panic: %v", recovered)
 }
 
-// release forgets a claim when the last of its attempts was handed on.
+// release forgets a claim once all of its attempts have been handed to Done.
 func (s *Slots) release(c *claimed) {
 	if c.open.Add(-1) == 0 {
 		s.mu.Lock()
