@@ -20,12 +20,12 @@ import (
 // ErrNotFound says that a task is not in the archive.
 var ErrNotFound = errors.New("not in the archive")
 
-// Archive reads what Runners have written. It remembers the catalogue and the footers of files,
-// and may be used by many goroutines at once.
+// Archive reads what Runners have written. It caches the catalogue and the footers of files, and
+// may be used by many goroutines at once.
 type Archive struct {
 	bucket   *blob.Bucket
 	dir      string       // for files that are read as a whole
-	requests atomic.Int64 // sent to the place
+	requests atomic.Int64 // number sent to the object store
 
 	mu        sync.Mutex
 	manifests map[string]Manifest // by path; they never change
@@ -35,20 +35,20 @@ type Archive struct {
 
 	footerMu sync.Mutex
 	footers  map[string]*list.Element // of *openFile, by path
-	recent   list.List                // the same, the latest used first
-	kept     int64                    // bytes that they take, about
+	recent   list.List                // the same files, most recently used first
+	kept     int64                    // approximate size of footers in bytes
 }
 
-// New makes an Archive of a place. Files that are read as a whole wait in dir; empty: where
-// temporary files are.
+// New returns an Archive of an object store. Files that are read as a whole are downloaded to dir,
+// or to the directory for temporary files if dir is empty.
 func New(b *blob.Bucket, dir string) *Archive {
 	return &Archive{bucket: b, dir: dir, manifests: map[string]Manifest{}, footers: map[string]*list.Element{}}
 }
 
-// Requests is how many requests the Archive has sent to the place.
+// Requests returns how many requests the Archive has sent to the object store.
 func (a *Archive) Requests() int64 { return a.requests.Load() }
 
-// reach asks the place for the catalogue, and reports whether it has one.
+// reach reads the catalogue from the object store and reports whether there is one.
 func (a *Archive) reach(ctx context.Context) (has bool, err error) {
 	if _, _, err := a.catalogued(ctx, true); err != nil {
 		return false, err
@@ -58,13 +58,13 @@ func (a *Archive) reach(ctx context.Context) (has bool, err error) {
 	return !a.catalogue.looked.IsZero(), nil
 }
 
-// Manifests returns the manifests that count, oldest first, as the place lists them.
+// Manifests returns the manifests that count, oldest first, as listed in the object store.
 func (a *Archive) Manifests(ctx context.Context) ([]Manifest, error) {
 	all, err := a.listed(ctx)
 	return inForce(all), err
 }
 
-// listed returns all manifests. It reads those that are new.
+// listed returns all manifests. It reads only new ones.
 func (a *Archive) listed(ctx context.Context) ([]Manifest, error) {
 	a.mu.Lock()
 	before := a.manifests
@@ -76,12 +76,13 @@ func (a *Archive) listed(ctx context.Context) ([]Manifest, error) {
 			now[o.Key] = m
 			return nil
 		}
-		if !strings.HasSuffix(o.Key, manifestSuffix) { // in a folder: it is being written, or its process was killed
+		// Other names are temporary files in a folder: a process is writing them, or was killed.
+		if !strings.HasSuffix(o.Key, manifestSuffix) {
 			return nil
 		}
 		a.requests.Add(1)
 		m, err := readManifest(ctx, a.bucket, o.Key)
-		if gcerrors.Code(err) == gcerrors.NotFound { // just now
+		if gcerrors.Code(err) == gcerrors.NotFound { // it has just been deleted
 			return nil
 		}
 		now[o.Key] = m
@@ -103,7 +104,8 @@ func (a *Archive) Find(ctx context.Context, id store.ID) (task store.Task, err e
 		return task, err
 	}
 	task, err = a.findIn(ctx, manifests, id)
-	if stale := errors.Is(err, ErrNotFound) && !read || gcerrors.Code(err) == gcerrors.NotFound; !stale { // or a file went
+	// A NotFound from the object store means that a file was deleted meanwhile.
+	if stale := errors.Is(err, ErrNotFound) && !read || gcerrors.Code(err) == gcerrors.NotFound; !stale {
 		return task, err
 	}
 	if manifests, _, err = a.catalogued(ctx, true); err != nil {
@@ -112,8 +114,9 @@ func (a *Archive) Find(ctx context.Context, id store.ID) (task store.Task, err e
 	return a.findIn(ctx, manifests, id)
 }
 
-// findIn looks for a task in the files that may have its id. It begins with those that name it,
-// and goes on with those whose tasks ended first: most tasks end soon after they were enqueued.
+// findIn looks for a task in the files that may have its id. It begins with the files that name the
+// id, and continues with those whose tasks ended first, since most tasks end soon after they were
+// enqueued.
 func (a *Archive) findIn(ctx context.Context, manifests []Manifest, id store.ID) (task store.Task, err error) {
 	text := id.String()
 	var may []File

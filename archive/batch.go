@@ -17,29 +17,29 @@ import (
 )
 
 const (
-	spareMemory = 32 << 20 // bytes of rows in the row groups under way of all files
-	mostFiles   = 64       // under way at once
-	batchTasks  = 2 << 20  // after which a batch is ended
+	spareMemory = 32 << 20 // bytes of rows in the unfinished row groups of all files
+	mostFiles   = 64       // open at once
+	batchTasks  = 2 << 20  // a batch ends after so many tasks
 )
 
-// batch writes the files of one batch. What is on the local disk is discarded with it.
+// batch writes the files of one batch. Its local files are deleted with it.
 type batch struct {
 	id       store.ID
 	bucket   *blob.Bucket
 	dir      string
-	announce func(ctx context.Context, path string) error // before a file is put into its place
+	announce func(ctx context.Context, path string) error // called before a file is uploaded
 
 	open     map[Partition]*file
 	calendar calendar
 	done     []File
 	tasks    int64
-	waiting  int // bytes of rows in the row groups under way
+	waiting  int // bytes of rows in unfinished row groups
 	full     bool
 	receipts *os.File
 	names    int
 }
 
-// newBatch begins a batch; dir is where files wait until they are whole.
+// newBatch begins a batch. Files are kept in dir until they are complete.
 func newBatch(b *blob.Bucket, id store.ID, dir string, announce func(context.Context, string) error) (*batch, error) {
 	receipts, err := os.CreateTemp(dir, "tusk-archive-*")
 	if err != nil {
@@ -48,7 +48,7 @@ func newBatch(b *blob.Bucket, id store.ID, dir string, announce func(context.Con
 	return &batch{id: id, bucket: b, dir: dir, announce: announce, open: map[Partition]*file{}, receipts: receipts}, nil
 }
 
-// add takes a page in.
+// add adds the tasks of a page.
 func (w *batch) add(ctx context.Context, due *store.Due) error {
 	for i := range due.Tasks {
 		if err := w.addTask(ctx, &due.Tasks[i]); err != nil {
@@ -102,7 +102,7 @@ func (w *batch) addTask(ctx context.Context, t *store.Task) error {
 	return nil
 }
 
-// largest returns the file that has most of something.
+// largest returns the open file for which of is largest.
 func (w *batch) largest(of func(*file) int64) (largest *file) {
 	for _, f := range w.open {
 		if largest == nil || of(f) > of(largest) {
@@ -112,7 +112,7 @@ func (w *batch) largest(of func(*file) int64) (largest *file) {
 	return largest
 }
 
-// end puts a file into its place.
+// end closes a file and uploads it.
 func (w *batch) end(ctx context.Context, f *file) error {
 	w.waiting -= f.size
 	about, err := f.close()
@@ -133,7 +133,7 @@ func (w *batch) end(ctx context.Context, f *file) error {
 	return nil
 }
 
-// finish puts all files and the receipts into their places, and returns the files.
+// finish uploads all open files and the receipts, and returns all files.
 func (w *batch) finish(ctx context.Context) ([]File, error) {
 	for len(w.open) > 0 {
 		if err := w.end(ctx, w.largest((*file).written)); err != nil {
@@ -147,7 +147,7 @@ func (w *batch) finish(ctx context.Context) ([]File, error) {
 	return w.done, nil
 }
 
-// discard forgets what is on the local disk.
+// discard deletes the local files.
 func (w *batch) discard() {
 	for _, f := range w.open {
 		f.discard()
@@ -156,7 +156,7 @@ func (w *batch) discard() {
 	_ = os.Remove(w.receipts.Name())
 }
 
-// upload writes a local file to an object, which appears as a whole or not at all.
+// upload copies a local file to an object, which appears as a whole or not at all.
 func upload(ctx context.Context, b *blob.Bucket, path string, from *os.File) error {
 	if _, err := from.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -168,7 +168,7 @@ func upload(ctx context.Context, b *blob.Bucket, path string, from *os.File) err
 	return nil
 }
 
-// mostReceipt bounds the receipt of a page.
+// mostReceipt is the largest size of the receipt of a page, in bytes.
 const mostReceipt = 64 << 20
 
 // eachReceipt calls fn with each receipt of a batch.

@@ -13,30 +13,30 @@ import (
 	"gocloud.dev/gcerrors"
 )
 
-// cataloguePath is an object with all manifests, so that a reader needs one request instead of
-// one for each of them. The manifests are the truth: a catalogue is made of them.
+// cataloguePath is an object with all manifests, so that a reader needs one request instead of one
+// per manifest. The manifests are authoritative: the catalogue is made from them.
 const cataloguePath = "_tusk/catalogue.json.gz"
 
-// fresh is how old a look at the catalogue may be. A task that is not found is looked for in the
-// latest one.
+// fresh is how long the cached catalogue is used without asking for a newer one. If a task is not
+// found, the latest one is asked for.
 const fresh = time.Second
 
-// catalogue is the latest one that was read.
+// catalogue is the latest catalogue that was read.
 type catalogue struct {
-	looked    time.Time // when it was last asked for; zero: never
-	changed   time.Time // when the object was written: to the second, at some places
+	looked    time.Time // when it was last asked for; zero if never
+	changed   time.Time // when the object was written; some object stores say so only to the second
 	size      int64
-	etag      string // of the object; empty: not known
+	etag      string // of the object; empty if unknown
 	manifests []Manifest
 }
 
-// same reports whether an object is the one that was read. Without its ETag that is not certain.
+// same reports whether an object is the one that was read. Without an ETag that is not certain.
 func (c *catalogue) same(o *blob.Attributes) bool {
 	return o.ModTime.Equal(c.changed) && o.Size == c.size && (c.etag == "" || o.ETag == c.etag)
 }
 
-// Publish writes the catalogue anew. Whoever changes manifests calls it: before the database
-// deletes what a new one has, and before files go that an old one had.
+// Publish rewrites the catalogue. Everyone who changes manifests must call it: before the database
+// deletes the tasks of a new manifest, and before the files of a replaced manifest are deleted.
 func (a *Archive) Publish(ctx context.Context) error {
 	manifests, err := a.Manifests(ctx)
 	if err != nil {
@@ -60,8 +60,9 @@ func (a *Archive) publish(ctx context.Context, manifests []Manifest) error {
 	return nil
 }
 
-// remembered returns all manifests as the catalogue had them when it was last read, and reads it
-// where it never was. What is found by an old one is there: its files go before anything else does.
+// remembered returns all manifests from the cached catalogue, and reads the catalogue if none is
+// cached. Using an old catalogue is safe: if a file in it has been deleted, reading that file
+// fails.
 func (a *Archive) remembered(ctx context.Context) (all []Manifest, read bool, err error) {
 	a.catalogueMu.Lock()
 	known := a.catalogue
@@ -72,8 +73,9 @@ func (a *Archive) remembered(ctx context.Context) (all []Manifest, read bool, er
 	return a.catalogued(ctx, false)
 }
 
-// catalogued returns all manifests as the catalogue has them; now: as it is now for certain. It
-// reports whether it read the catalogue. Where there is none, the manifests are listed.
+// catalogued returns all manifests from the catalogue. With now, the catalogue is certainly the
+// current one. It reports whether it read the catalogue. If there is no catalogue, it lists the
+// manifests instead.
 func (a *Archive) catalogued(ctx context.Context, now bool) (all []Manifest, read bool, err error) {
 	a.catalogueMu.Lock()
 	defer a.catalogueMu.Unlock()

@@ -8,27 +8,28 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// share says how much of a file is to go.
+// share says how much of a file to delete.
 type share int
 
 const (
 	none share = iota
-	some       // what is to go is known by the rows
+	some       // only its rows tell which
 	all
 )
 
-// cut says what is to go out of the archive.
+// cut says what to delete from the archive.
 type cut interface {
-	// of says how much of a file is to go, as far as its manifest tells.
+	// of returns how much of a file to delete, as far as its manifest tells.
 	of(f *File) share
-	// row says whether a row of a file is to go, of which some is.
+	// row reports whether to delete a row. It is called for files of which some rows are deleted.
 	row(f *File, r *Row) bool
-	// forgets says whether the objects that rows refer to go with them at once: nobody else needs
-	// them, and nothing brings the rows back. Others are swept.
+	// forgets reports whether to delete the objects that deleted rows refer to at the same time.
+	// That is so if nothing else needs them and nothing brings the rows back. Otherwise the objects
+	// are left to the sweep.
 	forgets() bool
 }
 
-// returned are tasks of a batch that came back before the database had deleted them, by id.
+// returned holds the ids of a batch's tasks that came back before the database had deleted them.
 type returned map[string]bool
 
 // of implements cut.
@@ -44,26 +45,26 @@ func (t returned) of(f *File) share {
 // row implements cut.
 func (t returned) row(_ *File, r *Row) bool { return t[r.ID] }
 
-// forgets implements cut: the database refers to them again.
+// forgets implements cut. The database refers to the objects again.
 func (t returned) forgets() bool { return false }
 
-// Gone sums up what went, or would go.
+// Gone sums up what was deleted or would be.
 type Gone struct {
-	Files int   `json:"files"` // deleted or written anew
+	Files int   `json:"files"` // deleted or rewritten
 	Tasks int64 `json:"tasks"`
-	Bytes int64 `json:"bytes"` // of the files that were deleted, less those that were written in their place
+	Bytes int64 `json:"bytes"` // of the deleted files, less those of the files that replaced them
 }
 
 func (g *Gone) add(more Gone) {
 	g.Files, g.Tasks, g.Bytes = g.Files+more.Files, g.Tasks+more.Tasks, g.Bytes+more.Bytes
 }
 
-// ErrBusy says that a rerun reads the archive, so that its files stay as they are.
+// ErrBusy says that a rerun is reading the archive, so its files cannot change.
 var ErrBusy = errors.New("a rerun reads the archive: its files stay as they are until it has ended")
 
-// take takes the note for changes to files that were written before, and settles what others
-// left behind. now is by the database's clock. Errors: store.ErrConflict while another process is
-// at work; ErrBusy.
+// take takes the note for a change to existing files, after it has settled what other processes
+// left behind. now is the time by the database's clock. Errors: store.ErrConflict while another
+// process is at work; ErrBusy.
 func (r *Runner) take(ctx context.Context) (note *Note, now time.Time, err error) {
 	if err := r.own(ctx); err != nil {
 		return nil, now, err
@@ -104,9 +105,10 @@ func (r *Runner) take(ctx context.Context) (note *Note, now time.Time, err error
 	return note, record.UpdatedAt, nil
 }
 
-// cut takes what is to go out of all files, one manifest after the other. prepare says what is to
-// go, when nobody else can change the archive any more; now is by the database's clock. What is
-// done when it fails stays done. tell is told how many files have been looked at; nil: nobody.
+// cut deletes what is to go from all files, one manifest after the other. prepare returns what is
+// to go. It is called once no other process can change the archive; now is the time by the
+// database's clock. If cut fails, what it has deleted stays deleted. tell is called with the number
+// of files looked at; it may be nil.
 func (r *Runner) cut(
 	ctx context.Context, prepare func(now time.Time) (cut, error), tell func(done, of int, gone Gone),
 ) (gone Gone, err error) {
@@ -140,7 +142,7 @@ func (r *Runner) cut(
 	return gone, r.clear(ctx)
 }
 
-// cutOne takes what is to go out of the files of one manifest.
+// cutOne deletes what is to go from the files of one manifest.
 func (r *Runner) cutOne(ctx context.Context, note *Note, m *Manifest, what cut) (gone Gone, err error) {
 	left := Manifest{Open: m.Open}
 	if left.Files, gone, err = r.cutFiles(ctx, note, m.Files, what); err != nil {
@@ -160,7 +162,7 @@ func (r *Runner) cutOne(ctx context.Context, note *Note, m *Manifest, what cut) 
 	return gone, r.write(ctx, note)
 }
 
-// cutFiles takes what is to go out of files, and returns those that stand for them from then on.
+// cutFiles deletes what is to go from files, and returns the files that remain or replace them.
 func (r *Runner) cutFiles(ctx context.Context, note *Note, files []File, what cut) (left []File, gone Gone, err error) {
 	for _, f := range files {
 		now, err := r.cutFile(ctx, note, f, what)
@@ -177,8 +179,8 @@ func (r *Runner) cutFiles(ctx context.Context, note *Note, files []File, what cu
 	return left, gone, nil
 }
 
-// cutFile writes a file anew without what is to go, and returns what stands for it from then on:
-// itself, another, or one without a path.
+// cutFile rewrites a file without what is to go. It returns the file that stands for it from then
+// on: itself, a new one, or a File without a path.
 func (r *Runner) cutFile(ctx context.Context, note *Note, f File, what cut) (File, error) {
 	switch what.of(&f) {
 	case none:
@@ -247,8 +249,8 @@ func (r *Runner) cutFile(ctx context.Context, note *Note, f File, what cut) (Fil
 	return now, upload(ctx, r.o.Bucket, now.Path, w.spool)
 }
 
-// sweep publishes the catalogue, and deletes the files of a note that no manifest lists: those
-// that a change replaced, or, where it was abandoned, those that were to replace them.
+// sweep publishes the catalogue. Then it deletes the files of a note that no manifest lists: files
+// that a change replaced or, if the change was abandoned, the files that were to replace them.
 func (r *Runner) sweep(ctx context.Context, note *Note) error {
 	all, err := r.shelf.listed(ctx)
 	if err != nil {

@@ -10,14 +10,15 @@ import (
 
 const (
 	choresEvery = time.Hour
-	choresAgain = time.Minute // after they failed
+	choresAgain = time.Minute // after a failure
 )
 
-// tend does the chores when they are due. Their failure is told, and stops nothing else.
+// tend does the chores when they are due. It reports a failure in the status; nothing else stops
+// because of it.
 func (r *Runner) tend(ctx context.Context) error {
 	err := r.chores(ctx)
 	switch {
-	case errors.Is(err, store.ErrConflict), errors.Is(err, ErrBusy): // somebody else is at work
+	case errors.Is(err, store.ErrConflict), errors.Is(err, ErrBusy): // another process is at work
 		return nil
 	case err != nil:
 		r.due, r.failed = time.Now().Add(choresAgain), true
@@ -29,9 +30,9 @@ func (r *Runner) tend(ctx context.Context) error {
 	return nil
 }
 
-// chores are what the archive needs besides new batches: tasks erased that somebody asked to be,
-// or put back into the database, tasks pruned that are past its retention, small files merged, lost ones swept, and the
-// catalogue published.
+// chores does what the archive needs besides new batches. It erases and restores tasks on request,
+// prunes tasks that are past the archive's retention, merges small files, deletes lost ones and
+// publishes the catalogue.
 func (r *Runner) chores(ctx context.Context) error {
 	if err := r.eraseAll(ctx); err != nil {
 		return err

@@ -5,11 +5,11 @@ import (
 	parquetzstd "github.com/parquet-go/parquet-go/compress/zstd"
 )
 
-// codec is zstd with one encoder for all files, whose window is about that of a page: the
-// library's own keep 8 MiB of history each.
+// codec is zstd with one encoder for all files and a window about as large as a page. The library's
+// own encoders keep 8 MiB of history each.
 type codec struct{ parquetzstd.Codec }
 
-// windowBytes is how far back an encoder looks.
+// windowBytes is how far back the encoder looks.
 const windowBytes = 512 << 10
 
 var encoder = func() *zstd.Encoder {

@@ -11,16 +11,18 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// A manifest is written once, under an id of its own, and never changed. A request to write one
-// may arrive at any time after its process gave it up, or stood still and was taken for dead. So
-// each is named in the note before it is written, as a draft, and counts for certain once the
-// note says that it is committed. Whoever goes on from a note that does not say so has the drafts
-// replaced, by the manifest that comes instead or by one that lists nothing.
+// A manifest is written once, under its own id, and never changed. A request to write one may still
+// arrive after its process has given up on it, or was paused and taken for dead. So each manifest
+// is named in the note as a draft before it is written, and counts for certain once the note says
+// that it is committed. A process that continues from a note without that makes sure that the
+// drafts are replaced: by the next manifest, or by one that lists nothing.
 //
-// A failover may bring an older note back, which does not say yet what was done since. So a draft
-// that has arrived counts where it replaces something, which may have gone: all but that of a batch.
+// A failover may bring back an older note, which lacks what was done since. So a draft that has
+// arrived counts if it replaces something, since what it replaces may be deleted already. Only the
+// draft of a new batch replaces nothing.
 
-// commit puts a manifest into its place. What it replaces may go when it returns no error.
+// commit writes a manifest. Once it has returned without an error, what the manifest replaces may
+// be deleted.
 func (r *Runner) commit(ctx context.Context, note *Note, m *Manifest) error {
 	m.Schema, m.Batch, m.Written = SchemaVersion, r.o.NewID(), time.Now().UTC()
 	m.Replaces = append(m.Replaces, note.Drafts...)
@@ -35,7 +37,8 @@ func (r *Runner) commit(ctx context.Context, note *Note, m *Manifest) error {
 	return r.write(ctx, note)
 }
 
-// abandon has the drafts of a note replaced by nothing, but for one that replaces something and counts.
+// abandon has the drafts of a note replaced by an empty manifest, except those that count and
+// replace something.
 func (r *Runner) abandon(ctx context.Context, note *Note) error {
 	dead := note.Drafts
 	if note.Change || note.Written {
@@ -54,8 +57,8 @@ func (r *Runner) abandon(ctx context.Context, note *Note) error {
 	return nothing.put(ctx, r.o.Bucket)
 }
 
-// settled reports whether a batch that a note calls written was settled since: the note is an older
-// one, which a failover or a restored backup has brought back.
+// settled reports whether a batch that a note calls written has been settled since. If so, the note
+// is an older one that a failover or a restored backup has brought back.
 func (r *Runner) settled(ctx context.Context, note *Note) (bool, error) {
 	manifests, err := r.shelf.Manifests(ctx)
 	open, replaced := false, false
@@ -66,20 +69,20 @@ func (r *Runner) settled(ctx context.Context, note *Note) (bool, error) {
 	return replaced || !open && time.Since(madeAt(note.Batch)) >= lostAfter, err
 }
 
-// releaseAgain deletes what a failover has brought back with the note of a batch that was settled. What has
-// run again since is in the archive as it was before, too.
+// releaseAgain deletes tasks that a failover has brought back together with the note of a settled
+// batch. A task that has run again since then is also in the archive, as it was before.
 func (r *Runner) releaseAgain(ctx context.Context, note *Note) error {
 	r.o.Log.Warn("archive: an older note of a batch has come back: it was settled", "batch", note.Batch)
 	_, err := r.release(ctx, note)
-	if gcerrors.Code(err) == gcerrors.NotFound { // that is done
+	if gcerrors.Code(err) == gcerrors.NotFound { // it is done already
 		return nil
 	}
 	return err
 }
 
-// adopt settles a batch that was written and of which the database has no note any more, as after a
-// failover or a restored backup that lost it: whether the database still has its tasks is asked as
-// after any crash. A note that this process has just begun becomes that of the batch.
+// adopt settles a batch that was written, but whose note the database no longer has, as after a
+// failover or a restored backup. As after any crash, it asks whether the database still has the
+// tasks. A note that this process has just begun becomes the note of that batch.
 func (r *Runner) adopt(ctx context.Context, note *Note) (adopted bool, err error) {
 	manifests, err := r.shelf.Manifests(ctx)
 	if err != nil {
@@ -97,8 +100,9 @@ func (r *Runner) adopt(ctx context.Context, note *Note) (adopted bool, err error
 	return true, r.settle(ctx, note)
 }
 
-// supersede has a manifest replace another, and what that one replaced: none of these may count
-// again. A day after an id was made nobody writes under it any more.
+// supersede has a manifest replace another one and everything that one replaced: none of these may
+// count again. Ids that are more than a day old are left out, since no process writes under them
+// any more.
 func (m *Manifest) supersede(old *Manifest) {
 	for _, id := range append(old.Replaces, old.Batch) {
 		if id == old.Batch || time.Since(madeAt(id)) < lostAfter {
@@ -107,10 +111,9 @@ func (m *Manifest) supersede(old *Manifest) {
 	}
 }
 
-// inForce returns the manifests that count, oldest first: those that no manifest replaces which
-// counts itself.
+// inForce returns the manifests that count, oldest first: those that no counting manifest replaces.
 func inForce(all []Manifest) []Manifest {
-	by := map[store.ID][]store.ID{} // who replaces a manifest
+	by := map[store.ID][]store.ID{} // manifests that replace a manifest
 	for _, m := range all {
 		for _, id := range m.Replaces {
 			by[id] = append(by[id], m.Batch)
@@ -131,13 +134,13 @@ func inForce(all []Manifest) []Manifest {
 	return counting
 }
 
-// madeAt is when an id was made, by the clock of the process that made it.
+// madeAt returns when an id was made, by the clock of the process that made it.
 func madeAt(id store.ID) time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(append([]byte{0, 0}, id[:6]...))))
 }
 
-// dropReplaced deletes the manifests that do not count, and those that list nothing and have
-// replaced for a day what may not count.
+// dropReplaced deletes the manifests that do not count. It also deletes empty ones after a day,
+// when what they replaced can no longer count.
 func (r *Runner) dropReplaced(ctx context.Context, all, counting []Manifest) error {
 	keep := map[store.ID]bool{}
 	for _, m := range counting {

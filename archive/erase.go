@@ -13,34 +13,34 @@ import (
 
 const erasureKind = "archive-erasure"
 
-// ErasureState is how far an erasure has come.
+// ErasureState is the state of an erasure.
 type ErasureState string
 
 // The states of an erasure.
 const (
-	ErasureWaiting ErasureState = "waiting" // for a process that archives, or one that is at work
-	ErasureHeld    ErasureState = "held"    // all is deleted but what a hold holds; it goes on when holds change
-	ErasureDone    ErasureState = "done"    // the tenant has no task in the archive that ended before
+	ErasureWaiting ErasureState = "waiting" // for a process that archives, or for one that is at work
+	ErasureHeld    ErasureState = "held"    // only held tasks are left; it continues when holds change
+	ErasureDone    ErasureState = "done"    // none of the tenant's tasks that ended before is in the archive
 )
 
-// Erasure is a request to delete all tasks of a tenant that are in the archive when it is carried
-// out.
+// Erasure is a request to delete all tasks of a tenant that are in the archive at the time of the
+// deletion.
 type Erasure struct {
 	ID     store.ID     `json:"id"`
 	Tenant string       `json:"tenant"`
 	State  ErasureState `json:"state"`
 	By     string       `json:"by,omitempty"`
-	At     time.Time    `json:"at"`               // when it was asked for; by the clock of who did
+	At     time.Time    `json:"at"`               // when it was requested, by the requester's clock
 	Done   time.Time    `json:"done_at,omitzero"` // by the database's clock
 	Tasks  int64        `json:"tasks"`            // deleted
-	Files  int          `json:"files"`            // deleted, or written anew without them
+	Files  int          `json:"files"`            // deleted, or rewritten without them
 	Held   int64        `json:"held"`             // tasks that holds kept
-	Holds  string       `json:"holds,omitempty"`  // those that were in force
-	Error  string       `json:"error,omitempty"`  // why it did not go on; it is tried again
+	Holds  string       `json:"holds,omitempty"`  // the holds in force
+	Error  string       `json:"error,omitempty"`  // why it failed; it is tried again
 }
 
 // RequestErasure asks for a tenant's tasks to be deleted. A process that archives carries it out,
-// or Erase.
+// or Erase does.
 func RequestErasure(ctx context.Context, s store.Recorder, id store.ID, tenant, by string) (Erasure, error) {
 	e := Erasure{ID: id, Tenant: tenant, State: ErasureWaiting, By: by, At: time.Now().UTC()}
 	return e, putErasure(ctx, s, e)
@@ -50,13 +50,13 @@ func putErasure(ctx context.Context, s store.Recorder, e Erasure) error {
 	return change(ctx, s, erasureKind, e.ID.String(), func(*Erasure, bool) (*Erasure, error) { return &e, nil })
 }
 
-// Erasures returns all requests, the oldest first. They are never forgotten: they say that it was
-// done.
+// Erasures returns all requests, the oldest first. They are kept for ever, as a record of the
+// erasures.
 func Erasures(ctx context.Context, s store.Recorder) ([]Erasure, error) {
 	return documents[Erasure](ctx, s, erasureKind)
 }
 
-// owned is what belongs to a tenant and is not held.
+// owned is a cut of all that belongs to a tenant and is not held.
 type owned struct {
 	tenant string
 	holds  holds
@@ -87,8 +87,8 @@ func (o owned) forgets() bool { return true }
 
 func (f *File) has(tenant string) bool { return slices.Contains(f.Tenants, tenant) }
 
-// Erase carries a request out, and waits while another process changes the archive. The error is
-// ErrBusy.
+// Erase carries out a request. It waits while another process changes the archive. The error is
+// ErrBusy if a rerun reads the archive.
 func (r *Runner) Erase(ctx context.Context, e Erasure, tell func(done, of int, gone Gone)) (Erasure, error) {
 	return patiently(ctx, r, func(ctx context.Context) (Erasure, error) { return r.erase(ctx, e, tell) })
 }
@@ -135,7 +135,7 @@ func holdsInForce(holds []Hold) (string, error) {
 	return string(text), err
 }
 
-// eraseAll carries out the requests that wait, and those that were held by other holds.
+// eraseAll carries out the waiting requests, and held ones if the holds have changed.
 func (r *Runner) eraseAll(ctx context.Context) error {
 	erasures, err := Erasures(ctx, r.o.Store)
 	if err != nil {
@@ -172,7 +172,7 @@ func (a *Archive) Erasable(ctx context.Context, s store.Recorder, tenant string)
 	return a.would(ctx, owned{tenant, holds})
 }
 
-// patiently repeats what another process is in the way of, and keeps the note alive meanwhile.
+// patiently repeats do while another process is at work, and keeps the note alive meanwhile.
 func patiently[T any](ctx context.Context, r *Runner, do func(context.Context) (T, error)) (done T, err error) {
 	for {
 		err = r.holding(ctx, func(ctx context.Context) (err error) {

@@ -20,15 +20,16 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Partition is what files are apart by: the UTC day on which their tasks ended, and the queue.
+// Partition is what separates files: the UTC day on which their tasks ended, and the queue.
 type Partition struct {
 	Day   string // 2006-01-02
 	Queue string
 }
 
-// calendar names the UTC days of instants that mostly follow one another.
+// calendar names the UTC days of instants, and is fast if consecutive instants are mostly on the
+// same day.
 type calendar struct {
-	number int64 // of days since 1970, of the latest
+	number int64 // days since 1970 of the latest instant
 	name   string
 }
 
@@ -41,40 +42,40 @@ func (c *calendar) of(at time.Time) string {
 	return c.name
 }
 
-// path is that of a file of a batch, in the form of Hive.
+// path returns the path of a file of a batch, in Hive's layout.
 func (p Partition) path(batch store.ID, n int) string {
 	return "day=" + p.Day + "/queue=" + url.PathEscape(p.Queue) + "/" + batch.String() + "-" + strconv.Itoa(n) + ".parquet"
 }
 
 const (
-	bloomBits   = 10       // of the Bloom filter, for each id: one id in a hundred is looked for in vain
+	bloomBits   = 10       // of the Bloom filter, for each id: one false positive in a hundred
 	pageBytes   = 64 << 10 // of a column
 	schemaKey   = "tusk.schema"
 	queueKey    = "tusk.queue"
-	writeRows   = 64        // at once
-	writeMemory = 256 << 10 // most bytes of them
-	groupRows   = 32 << 10  // most of a row group: what a look-up by id reads
-	groupMemory = 16 << 20  // most bytes of its rows, as they are in memory
-	fileTarget  = 128 << 20 // bytes after which a file is ended
+	writeRows   = 64        // rows that are written together
+	writeMemory = 256 << 10 // most bytes of such rows
+	groupRows   = 32 << 10  // most rows of a row group, which is what a look-up by id reads
+	groupMemory = 16 << 20  // most bytes of its rows in memory
+	fileTarget  = 128 << 20 // bytes after which a file is closed
 )
 
-// file is a Parquet file under way, on the local disk until it is whole. Rows are in the order in
-// which they come; what of a row group is in memory is compressed.
+// file is an unfinished Parquet file, on the local disk until it is complete. Rows keep the order
+// in which they were added. The part of a row group in memory is compressed.
 type file struct {
 	partition Partition
 	spool     *os.File
 	buffer    *bufio.Writer
 	sum       hash.Hash
 	parquet   *parquet.GenericWriter[Row]
-	rows      []Row // to be written together
+	rows      []Row // to write together
 	bytes     int   // of them
-	group     int   // rows of the row group
+	group     int   // in the current row group
 	size      int   // bytes of them
-	groups    int   // written
+	groups    int   // row groups written
 	about     File
 }
 
-// newFile begins a file in a folder for such files.
+// newFile begins a file in a directory for such files.
 func newFile(dir string, p Partition) (*file, error) {
 	spool, err := os.CreateTemp(dir, "tusk-archive-*")
 	if err != nil {
@@ -85,7 +86,8 @@ func newFile(dir string, p Partition) (*file, error) {
 	f.parquet = parquet.NewGenericWriter[Row](f.buffer,
 		parquet.Compression(&codec{}),
 		parquet.BloomFilters(parquet.SplitBlockFilter(bloomBits, "id")),
-		parquet.DeferBloomFiltersWithBuffers(parquet.NewBufferPool()), // beside the footer: both are read at once
+		// Stored beside the footer, so that both are read at once.
+		parquet.DeferBloomFiltersWithBuffers(parquet.NewBufferPool()),
 		parquet.PageBufferSize(pageBytes),
 		parquet.WriteBufferSize(0),
 		parquet.CreatedBy("tusk", strconv.Itoa(SchemaVersion), ""),
@@ -96,7 +98,7 @@ func newFile(dir string, p Partition) (*file, error) {
 	return f, nil
 }
 
-// add takes a row in.
+// add adds a row.
 func (f *file) add(r Row) error {
 	f.about.count(&r, f.groups)
 	f.rows = append(f.rows, r)
@@ -111,7 +113,7 @@ func (f *file) add(r Row) error {
 	return nil
 }
 
-// write gives the rows that wait to the row group.
+// write passes the waiting rows to the row group.
 func (f *file) write() error {
 	if _, err := f.parquet.Write(f.rows); err != nil {
 		return fmt.Errorf("write rows: %w", err)
@@ -133,10 +135,10 @@ func (f *file) flush() error {
 	return f.parquet.Flush()
 }
 
-// written is how many bytes the file has on the disk.
+// written returns how many bytes the file has on the disk.
 func (f *file) written() int64 { return f.parquet.Size() }
 
-// close ends the file. What it returns says what is in it.
+// close closes the file and returns its description.
 func (f *file) close() (File, error) {
 	if err := errors.Join(f.flush(), f.buffer.Flush()); err != nil {
 		return File{}, err
@@ -151,42 +153,42 @@ func (f *file) close() (File, error) {
 	return f.about, err
 }
 
-// discard forgets the file on the local disk.
+// discard deletes the file from the local disk.
 func (f *file) discard() {
 	_ = f.spool.Close()
 	_ = os.Remove(f.spool.Name())
 }
 
-// File is what a manifest says of a file.
+// File describes a file in a manifest.
 type File struct {
 	Path       string           `json:"path"`
 	Day        string           `json:"day"`
 	Queue      string           `json:"queue"`
 	Tasks      int64            `json:"tasks"`
 	Bytes      int64            `json:"bytes"`
-	Tail       int64            `json:"tail"` // bytes of its footer and what goes with it
+	Tail       int64            `json:"tail"` // size of its footer and of what is read with it
 	SHA256     string           `json:"sha256"`
 	MinID      string           `json:"min_id"`
 	MaxID      string           `json:"max_id"`
 	Spans      spans            `json:"spans"`            // the seconds that its ids begin with
-	Since      int64            `json:"since,omitempty"`  // the second before which Strays has all ids; 0: it says nothing
-	Strays     strays           `json:"strays,omitempty"` // of ids that were made before
+	Since      int64            `json:"since,omitempty"`  // Strays has all ids made before this second; 0 if not
+	Strays     strays           `json:"strays,omitempty"` // of ids made before Since
 	From       time.Time        `json:"from"`             // when the first of its tasks ended
-	Until      time.Time        `json:"until"`            // and the last
+	Until      time.Time        `json:"until"`            // when the last one ended
 	States     map[string]int64 `json:"states"`
-	Kinds      []string         `json:"kinds,omitempty"`    // sorted; none: more than most
-	Tenants    []string         `json:"tenants,omitempty"`  // the same; "" is that of tasks without one
-	Lists      bool             `json:"lists_payloads"`     // Payloads has all of them
-	Payloads   []string         `json:"payloads,omitempty"` // the objects that its tasks refer to
+	Kinds      []string         `json:"kinds,omitempty"`    // sorted; empty if there are more than mostNames
+	Tenants    []string         `json:"tenants,omitempty"`  // likewise; "" stands for tasks without a tenant
+	Lists      bool             `json:"lists_payloads"`     // Payloads is complete
+	Payloads   []string         `json:"payloads,omitempty"` // objects that its tasks refer to
 	manyKind   bool
 	manyTen    bool
 	manyStrays bool
 }
 
-// mostNames is how many kinds and tenants a manifest names.
+// mostNames is how many kinds, and how many tenants, a manifest names at most.
 const mostNames = 100
 
-// count takes a row of a row group into the account.
+// count adds a row of a row group to the description.
 func (f *File) count(r *Row, group int) {
 	end := instant(r.FinishedAt)
 	if f.Tasks == 0 || r.ID < f.MinID {
@@ -215,7 +217,7 @@ func (f *File) count(r *Row, group int) {
 	f.Payloads = append(f.Payloads, r.payloads()...)
 }
 
-// nameOne adds a name to a sorted list, unless there are too many.
+// nameOne adds a name to a sorted list. It returns nil if there are too many names.
 func nameOne(names []string, name string, many *bool) []string {
 	if *many {
 		return nil

@@ -8,30 +8,31 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// HealthState says in a word how an archive is doing.
+// HealthState is the health of an archive in one word.
 type HealthState string
 
-// The states of an archive, the best first.
+// The states of an archive, from best to worst.
 const (
 	Healthy HealthState = "ok"
 	Behind  HealthState = "behind"  // nothing was archived for too long, though something may be due
-	Failing HealthState = "failing" // who archives says why it does not go on
-	Away    HealthState = "away"    // the place cannot be reached from here
+	Failing HealthState = "failing" // a process that archives says why it cannot continue
+	Away    HealthState = "away"    // the object store cannot be reached from here
 )
 
-// Health is how an archive is doing.
+// Health is the health of an archive, with the status of archiving.
 type Health struct {
 	State HealthState
 	Status
 }
 
-// late is how old the last success may be: batches are begun once an hour.
+// late is how old the last success may be. A batch begins once an hour.
 const late = 2 * time.Hour
 
-// reachTime is how long the place may take to answer.
+// reachTime is how long the object store may take to answer.
 const reachTime = 3 * time.Second
 
-// Examine says how an archive is doing; a: as it is reached from here, nil: it is not looked at.
+// Examine returns the health of an archive. It also checks that it can reach the archive through a,
+// unless a is nil.
 func Examine(ctx context.Context, s store.Recorder, a *Archive, now time.Time) (h Health, err error) {
 	if h.Status, err = ReadStatus(ctx, s); err != nil {
 		return h, err

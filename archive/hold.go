@@ -11,19 +11,19 @@ import (
 
 const holdKind = "archive-hold"
 
-// Hold is a legal hold: what it holds is neither pruned nor erased. What is empty holds all.
+// Hold is a legal hold. What it holds is neither pruned nor erased. Empty fields match everything.
 type Hold struct {
 	Name   string    `json:"name"`
 	Queue  string    `json:"queue,omitempty"`
 	Tenant string    `json:"tenant,omitempty"`
-	From   time.Time `json:"from,omitzero"`  // tasks that ended then or later
-	Until  time.Time `json:"until,omitzero"` // tasks that ended before
+	From   time.Time `json:"from,omitzero"`  // tasks that ended at this time or later
+	Until  time.Time `json:"until,omitzero"` // tasks that ended before this time
 	Reason string    `json:"reason,omitempty"`
 	By     string    `json:"by,omitempty"`
-	At     time.Time `json:"at"` // when it was put; by the clock of who put it
+	At     time.Time `json:"at"` // when it was put, by the clock of the process that put it
 }
 
-// of returns how much of a file a hold holds, as far as the manifest tells.
+// of returns how much of a file the hold covers, as far as the manifest tells.
 func (h *Hold) of(f *File) share {
 	switch {
 	case h.Queue != "" && h.Queue != f.Queue, !h.Until.IsZero() && !f.From.Before(h.Until), !h.From.IsZero() &&
@@ -47,7 +47,7 @@ func (h *Hold) row(f *File, r *Row) bool {
 
 type holds []Hold
 
-// of returns how much of a file is held: by one of the holds, or by all of them together.
+// of returns how much of a file one of the holds covers: the largest share.
 func (h holds) of(f *File) (most share) {
 	for i := range h {
 		most = max(most, h[i].of(f))
@@ -70,9 +70,9 @@ func Holds(ctx context.Context, s store.Recorder) ([]Hold, error) {
 	return documents[Hold](ctx, s, holdKind)
 }
 
-// PutHold puts a hold, or changes the one of that name. When it returns, nothing that is held is
-// deleted any more: a change to the archive that began before is waited for. The error
-// ErrStillChanging says that the hold is put, and such a change has not ended within patience.
+// PutHold adds a hold, or changes the hold with the same name. Once it has returned, no held task
+// is deleted any more: it waits for changes to the archive that began earlier. ErrStillChanging
+// says that the hold is in place, but such a change has not ended within patience.
 func PutHold(ctx context.Context, s store.Recorder, h Hold, patience time.Duration) error {
 	err := change(ctx, s, holdKind, h.Name, func(before *Hold, exists bool) (*Hold, error) {
 		if exists {
@@ -98,12 +98,12 @@ func PutHold(ctx context.Context, s store.Recorder, h Hold, patience time.Durati
 	return err
 }
 
-// ErrStillChanging says that a hold is put, and that a process which began to delete before has
-// not ended: what it had begun with may still go.
+// ErrStillChanging says that a hold is in place, but a process that began to delete before it has
+// not ended. That process may still delete tasks that the hold covers.
 var ErrStillChanging = errors.New(
 	"the hold is put, but a process that deletes tasks began before it and has not ended: try again to know that it has")
 
-// RemoveHold ends a hold. The error is ErrNoHold.
+// RemoveHold removes a hold. The error is ErrNoHold if there is none of that name.
 func RemoveHold(ctx context.Context, s store.Recorder, name string) error {
 	return change(ctx, s, holdKind, name, func(_ *Hold, exists bool) (*Hold, error) {
 		if !exists {
@@ -113,5 +113,5 @@ func RemoveHold(ctx context.Context, s store.Recorder, name string) error {
 	})
 }
 
-// ErrNoHold says that there is no hold of a name.
+// ErrNoHold says that there is no hold with a given name.
 var ErrNoHold = errors.New("there is no such hold")

@@ -10,19 +10,18 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// openFile is a file in the archive whose footer is remembered. It is used by one goroutine at a
-// time.
+// openFile is a file in the archive whose footer is cached. One goroutine at a time may use it.
 type openFile struct {
 	mu sync.Mutex
 	*opened
 	path, sha string
-	weight    int64 // about how many bytes of memory it takes
+	weight    int64 // approximate memory in bytes
 }
 
-// mostKept is how many bytes of footers and Bloom filters an Archive remembers, about.
+// mostKept is roughly how many bytes of footers and Bloom filters an Archive caches.
 const mostKept = 48 << 20
 
-// footer returns a file with its footer, from memory where it is the same as before.
+// footer returns a file with its footer, from the cache if the file is the same as before.
 func (a *Archive) footer(ctx context.Context, f File) (*openFile, error) {
 	a.footerMu.Lock()
 	if e := a.footers[f.Path]; e != nil && e.Value.(*openFile).sha == f.SHA256 {
@@ -48,7 +47,7 @@ func (a *Archive) footer(ctx context.Context, f File) (*openFile, error) {
 	return o, nil
 }
 
-// forget takes a footer out of the memory.
+// forget removes a footer from the cache.
 func (a *Archive) forget(e *list.Element) {
 	o := a.recent.Remove(e).(*openFile)
 	a.kept -= o.weight
@@ -57,8 +56,8 @@ func (a *Archive) forget(e *list.Element) {
 	}
 }
 
-// rowOf returns the row of an id. It begins with the row group that the manifest names, if it does.
-// The error is ErrNotFound.
+// rowOf returns the row of an id. It begins with the row group that the manifest names, if it names
+// one. The error is ErrNotFound if the file does not have the id.
 func (a *Archive) rowOf(ctx context.Context, f File, id string) (*Row, error) {
 	o, err := a.footer(ctx, f)
 	if err != nil {
@@ -78,7 +77,7 @@ func (a *Archive) rowOf(ctx context.Context, f File, id string) (*Row, error) {
 	}
 	for n, i := range may {
 		try := may[n : n+1]
-		if n+1 < len(may) && may[n+1] == i+1 { // they overlap a little, and one request does for both
+		if n+1 < len(may) && may[n+1] == i+1 { // they overlap a little, and one request reads both
 			try = may[n : n+2]
 		}
 		if err := o.load(try); err != nil {
@@ -110,7 +109,7 @@ func (o *opened) groupsOf(column int, id string) (may []int, err error) {
 	return may, nil
 }
 
-// rowIn returns the row of an id in a row group; nil: it has none.
+// rowIn returns the row of an id in a row group, or nil if the group does not have it.
 func rowIn(group parquet.RowGroup, column int, id string) (*Row, error) {
 	at, err := placeIn(group.ColumnChunks()[column], id)
 	if err != nil || at < 0 {
@@ -128,7 +127,7 @@ func rowIn(group parquet.RowGroup, column int, id string) (*Row, error) {
 	return &rows[0], nil
 }
 
-// placeIn returns the number of the row that has an id; -1: none has.
+// placeIn returns the number of the row that has an id, or -1 if none has it.
 func placeIn(ids parquet.ColumnChunk, id string) (int64, error) {
 	pages := ids.Pages()
 	defer pages.Close()

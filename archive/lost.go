@@ -10,11 +10,11 @@ import (
 	"gocloud.dev/blob"
 )
 
-// lostAfter is longer than any batch is under way.
+// lostAfter is longer than any batch takes.
 const lostAfter = 24 * time.Hour
 
-// tidy settles a batch of which the note was lost; or else deletes what is lost, and publishes the
-// catalogue anew: a late request may have put an old one in its place.
+// tidy settles a batch whose note was lost. If there is none, it deletes lost files and republishes
+// the catalogue, since a late request may have put an old one in its place.
 func (r *Runner) tidy(ctx context.Context) error {
 	note, _, err := r.take(ctx)
 	if err != nil {
@@ -29,12 +29,12 @@ func (r *Runner) tidy(ctx context.Context) error {
 	return r.end(ctx, note)
 }
 
-// sweepLost deletes files that no manifest lists and that are older than every batch under way:
-// what a process wrote that had lost its note, and did not know yet.
+// sweepLost deletes files that no manifest lists and that are older than any batch under way. They
+// were written by a process that had lost its note and did not know yet.
 func (r *Runner) sweepLost(ctx context.Context) error {
 	type object struct {
 		path string
-		at   time.Time // by the store's clock
+		at   time.Time // by the object store's clock
 	}
 	var files []object
 	var latest time.Time
@@ -54,7 +54,8 @@ func (r *Runner) sweepLost(ctx context.Context) error {
 	if len(files) == 0 {
 		return nil
 	}
-	manifests, err := r.shelf.Manifests(ctx) // after the files were listed: what is listed since then was there
+	// This comes after the files were listed, so that the manifests of all of them are read.
+	manifests, err := r.shelf.Manifests(ctx)
 	if err != nil {
 		return err
 	}

@@ -15,27 +15,26 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// What is no data is below a name that begins with an underscore, which readers of Hive's
-// layout pass over.
+// Names that begin with an underscore hold no data. Readers of Hive's layout skip them.
 const (
 	manifestPrefix = "_tusk/manifests/"
 	manifestSuffix = ".json"
 	receiptPrefix  = "_tusk/receipts/"
 )
 
-// Manifest lists the files of a batch: tasks that were moved together.
+// Manifest lists the files of a batch, which are tasks that were moved together.
 type Manifest struct {
 	Schema  int       `json:"schema"`
 	Batch   store.ID  `json:"batch"`
 	Written time.Time `json:"written"` // by the clock of the process that wrote it
-	// Open says that the database may still have some of the tasks: they are not counted yet.
+	// Open says that the database may still have some of the tasks, so they are not counted yet.
 	Open bool `json:"open,omitempty"`
-	// Replaces names the batches whose tasks this one has taken over: they no longer count.
+	// Replaces names the batches whose tasks this one has taken over. They no longer count.
 	Replaces []store.ID `json:"replaces,omitempty"`
 	Files    []File     `json:"files"`
 }
 
-// Tasks is how many tasks the manifest counts.
+// Tasks returns how many tasks the manifest counts.
 func (m *Manifest) Tasks() (tasks int64) {
 	if m.Open {
 		return 0
@@ -62,7 +61,7 @@ func (m *Manifest) put(ctx context.Context, b *blob.Bucket) error {
 	return nil
 }
 
-// readManifest reads the manifest of an object.
+// readManifest reads a manifest.
 func readManifest(ctx context.Context, b *blob.Bucket, path string) (m Manifest, err error) {
 	body, err := b.ReadAll(ctx, path)
 	if err != nil {
@@ -77,7 +76,7 @@ func readManifest(ctx context.Context, b *blob.Bucket, path string) (m Manifest,
 	return m, nil
 }
 
-// each calls fn for each object below a prefix.
+// each calls fn for each object with a prefix.
 func each(ctx context.Context, b *blob.Bucket, prefix string, fn func(*blob.ListObject) error) error {
 	for list := b.List(&blob.ListOptions{Prefix: prefix}); ; {
 		o, err := list.Next(ctx)
@@ -96,13 +95,13 @@ func each(ctx context.Context, b *blob.Bucket, prefix string, fn func(*blob.List
 	}
 }
 
-// put writes an object. It does not use WriteAll, which panics on Azure when the write fails.
+// put writes an object. It does not use WriteAll, which panics on Azure if the write fails.
 func put(ctx context.Context, b *blob.Bucket, path, kind string, body []byte) error {
 	return b.Upload(ctx, path, bytes.NewReader(body), &blob.WriterOptions{ContentType: kind, BufferSize: 8 << 20,
 		MaxConcurrency: 1})
 }
 
-// remove deletes an object, which may be gone.
+// remove deletes an object. The object may be gone already.
 func remove(ctx context.Context, b *blob.Bucket, path string) error {
 	if err := b.Delete(ctx, path); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
 		return fmt.Errorf("delete %s: %w", path, err)

@@ -13,19 +13,19 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Files below smallFile are merged with others of their partition: as soon as there are
-// mergeFiles of them, or fewer when none has come for mergeRest.
+// Files below smallFile are merged with others of their partition: as soon as there are mergeFiles
+// of them, or fewer if no new one has come for mergeRest.
 const (
 	smallFile  = 64 << 20
 	mergeFiles = 8
 	mergeRest  = 24 * time.Hour
-	mergeBytes = 1 << 30 // of files that one change merges
-	mergePaths = 1000    // and how many these are
+	mergeBytes = 1 << 30 // total size of the files that one change merges
+	mergePaths = 1000    // and their number
 )
 
-// merge makes large files of small ones: it writes them, commits them by a manifest that replaces
-// those that had the small ones, and then deletes what was replaced. It reports whether more is to
-// be merged.
+// merge makes large files out of small ones. It writes the large files, commits them with a
+// manifest that replaces those that list the small ones, and then deletes what was replaced. It
+// reports whether there is more to merge.
 func (r *Runner) merge(ctx context.Context) (more bool, err error) {
 	manifests, err := r.shelf.Manifests(ctx)
 	if err != nil {
@@ -73,7 +73,7 @@ func (r *Runner) merge(ctx context.Context) (more bool, err error) {
 	return more, r.end(ctx, note)
 }
 
-// replace has a manifest take over what the manifests of merged files list besides.
+// replace has a manifest take over the files of other manifests that were not merged.
 func (m *Manifest) replace(manifests []Manifest, merged map[string]bool) {
 	for _, old := range manifests {
 		if !slices.ContainsFunc(old.Files, func(f File) bool { return merged[f.Path] }) {
@@ -88,7 +88,8 @@ func (m *Manifest) replace(manifests []Manifest, merged map[string]bool) {
 	}
 }
 
-// mergeable returns the files that are to become one, oldest days first, and whether more are.
+// mergeable returns groups of files, each to be merged into one, oldest days first. It reports
+// whether there are more.
 func mergeable(manifests []Manifest, now time.Time) (groups [][]File, more bool) {
 	small := map[Partition][]File{}
 	for _, m := range manifests {
@@ -122,8 +123,8 @@ func mergeable(manifests []Manifest, now time.Time) (groups [][]File, more bool)
 	return groups, false
 }
 
-// parted parts files so that each part makes one file of the size that is aimed at. Files whose
-// tasks ended at about the same time come together.
+// parted divides files into parts, each of which makes one file of about fileTarget bytes. Files
+// whose tasks ended at about the same time stay together.
 func parted(files []File) (parts [][]File) {
 	slices.SortFunc(files, func(a, b File) int { return cmp.Or(a.From.Compare(b.From), cmp.Compare(a.Path, b.Path)) })
 	var part []File
@@ -140,7 +141,7 @@ func parted(files []File) (parts [][]File) {
 	return parts
 }
 
-// written is when the batch of a file was begun, which is in its name.
+// written returns when the batch of a file began, which its name says.
 func (f *File) written() time.Time {
 	text, _, _ := strings.Cut(path.Base(f.Path), ".")
 	id, err := store.ParseID(text[:max(strings.LastIndexByte(text, '-'), 0)])

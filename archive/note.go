@@ -11,29 +11,30 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Note is the batch under way, as the database has it. It names every file before that is
-// written, so that whoever goes on knows what to remove.
+// Note is the batch under way, as recorded in the database. It names every file before that file is
+// written, so that a process that takes over knows what to remove.
 type Note struct {
-	Holder store.ID `json:"holder"` // of the process that is at it
+	Holder store.ID `json:"holder"` // the process that works on it
 	Batch  store.ID `json:"batch"`
-	// Written says that all is in its place, and the manifest there: the tasks are the archive's.
+	// Written says that all files and the manifest are in place: the tasks belong to the archive.
 	Written bool `json:"written,omitempty"`
-	// Change says that files are changed that were written before.
+	// Change says that existing files are being changed.
 	Change bool `json:"change,omitempty"`
-	// Committed says that the last manifest is in its place. What is left is to delete those of
-	// Paths that no manifest lists.
+	// Committed says that the last manifest is in place. What is left is to delete the Paths that
+	// no manifest lists.
 	Committed bool     `json:"committed,omitempty"`
 	Paths     []string `json:"paths,omitempty"`
-	// Drafts are manifests of which it is not known whether they are in their place, or will be.
-	// None of them may count: the manifest that comes instead replaces them.
+	// Drafts are manifests that may have been written or may still be. None of them may count: the
+	// next manifest replaces them.
 	Drafts []store.ID `json:"drafts,omitempty"`
-	// Restore is the request for which tasks have been put back into the database, and Restored
-	// are their ids, 16 bytes each: they are the database's, and are to go out of the files.
+	// Restore is the request for which tasks have been put back into the database. Restored has
+	// their ids, 16 bytes each. These tasks belong to the database, and must be removed from the
+	// files.
 	Restore  store.ID `json:"restore,omitzero"`
 	Restored []byte   `json:"restored,omitempty"`
 }
 
-// read returns the note, and remembers since when it has stood so.
+// read returns the note, and remembers when it first saw this version.
 func (r *Runner) read(ctx context.Context) (*Note, error) {
 	r.noting.Lock()
 	defer r.noting.Unlock()
@@ -54,7 +55,7 @@ func (r *Runner) read(ctx context.Context) (*Note, error) {
 	return note, nil
 }
 
-// write writes the note, if nobody else has since.
+// write writes the note, if no other process has changed it since.
 func (r *Runner) write(ctx context.Context, note *Note) error {
 	body, err := json.Marshal(note)
 	if err != nil {
@@ -72,7 +73,7 @@ func (r *Runner) clear(ctx context.Context) error {
 	return r.putNote(ctx, nil)
 }
 
-// putNote writes the note, or deletes it where there is no body.
+// putNote writes the note, or deletes it if body is nil.
 func (r *Runner) putNote(ctx context.Context, body []byte) error {
 	version, _, err := r.o.Store.PutRecord(ctx, store.PutRecord{
 		Record: store.Record{Kind: recordKind, Name: noteName, Version: r.version, Body: body}})
@@ -86,8 +87,8 @@ func (r *Runner) putNote(ctx context.Context, body []byte) error {
 	return nil
 }
 
-// holding does something that may take long. Meanwhile the note is written again in a quarter
-// of everybody's patience, so that nobody takes over; when somebody has, what is done ends, with
+// holding calls do, which may take long. Meanwhile it rewrites the note every quarter of Patience,
+// so that no other process takes over. If one has taken over, do's context ends, and the error is
 // store.ErrConflict.
 func (r *Runner) holding(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -115,7 +116,7 @@ func (r *Runner) holding(ctx context.Context, do func(context.Context) error) er
 	return err
 }
 
-// beat writes this process's note again.
+// beat rewrites this process's note.
 func (r *Runner) beat(ctx context.Context) error {
 	r.noting.Lock()
 	defer r.noting.Unlock()

@@ -10,8 +10,8 @@ import (
 	"gocloud.dev/blob"
 )
 
-// object reads an object in parts. Parts that were loaded are in memory; whatever else is read is
-// a request. It is used by one goroutine at a time.
+// object reads an object in parts. Loaded parts are in memory; reading anything else takes a
+// request. One goroutine at a time may use it.
 type object struct {
 	ctx     context.Context
 	archive *Archive
@@ -26,7 +26,7 @@ type part struct {
 	data []byte
 }
 
-// extent is where a piece of an object is.
+// extent is the position of a piece of an object.
 type extent struct{ from, until int64 }
 
 // ReadAt implements io.ReaderAt.
@@ -46,7 +46,7 @@ func (o *object) ReadAt(p []byte, at int64) (int, error) {
 	return n, nil
 }
 
-// load reads a piece by one request, unless it is in memory.
+// load reads a piece with one request, unless it is in memory.
 func (o *object) load(e extent) error {
 	if slices.ContainsFunc(o.parts, func(x part) bool { return x.at <= e.from && e.until <= x.at+int64(len(x.data)) }) {
 		return nil
@@ -65,24 +65,23 @@ func (o *object) load(e extent) error {
 	return nil
 }
 
-// forget gives the memory of the parts back, unless the object is so small that it was read as a
-// whole.
+// forget frees the memory of the parts, unless the object is so small that it was read as a whole.
 func (o *object) forget() {
 	whole := func(x part) bool { return x.at == 0 && int64(len(x.data)) == o.size }
 	o.parts = slices.DeleteFunc(o.parts, func(x part) bool { return !whole(x) })
 }
 
-// opened is a file whose footer is known.
+// opened is a file whose footer has been read.
 type opened struct {
 	object  *object
 	parquet *parquet.File
 }
 
-// tail is how much of a file is read with its footer, where its manifest does not say how much
-// there is: with less, a footer takes another request.
+// tail is how much of a file is read with its footer if the manifest does not say how large that
+// part is. If it is too small, a footer takes another request.
 const tail = 1 << 20
 
-// open reads the footer of a file, with the Bloom filters, by one request.
+// open reads the footer of a file and the Bloom filters with one request.
 func (a *Archive) open(ctx context.Context, f File) (*opened, error) {
 	size := f.Tail
 	if size == 0 || f.Bytes <= tail {
@@ -99,11 +98,11 @@ func (a *Archive) open(ctx context.Context, f File) (*opened, error) {
 	return &opened{object: o, parquet: file}, nil
 }
 
-// gap is how far apart two pieces may be that are read by one request.
+// gap is how far apart two pieces may be that one request reads.
 const gap = 256 << 10
 
-// load reads the pages of row groups: all, or those of some columns. Groups that are neighbours take
-// one request.
+// load reads the pages of row groups: all columns, or the given ones. Neighbouring groups take one
+// request.
 func (o *opened) load(groups []int, columns ...string) error {
 	var want []extent
 	for _, group := range groups {
@@ -133,7 +132,7 @@ func (o *opened) load(groups []int, columns ...string) error {
 	return nil
 }
 
-// column is the number of a column; -1: the file has none of that name.
+// column returns the number of a column, or -1 if the file has none of that name.
 func (o *opened) column(name string) int {
 	c, ok := o.parquet.Schema().Lookup(name)
 	if !ok {
@@ -142,8 +141,8 @@ func (o *opened) column(name string) int {
 	return c.ColumnIndex
 }
 
-// mayHave reports whether a column of text may have a value in a row group, as far as its
-// statistics tell.
+// mayHave reports whether a text column may have a value in a row group, as far as the statistics
+// tell.
 func (o *opened) mayHave(group parquet.RowGroup, column int, value string) bool {
 	if column < 0 {
 		return true

@@ -12,15 +12,16 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// An object with args or an output is made for one task, and before that is stored; no other comes to
-// refer to it later, but that which has the same key. So an object that is a day old is an orphan when
-// the task for which it was made does not refer to it, none with its key does, and no file of the
-// archive has one that does; and when the attempt that made it, if one did, is over.
+// An object with args or an output is made for one task, before that task is stored with it. Later
+// only a task with the same key may come to refer to it. So an object that is older than Grace is
+// an orphan if all of this holds: the task it was made for does not refer to it, no task with the
+// same key does, no file of the archive has a task that does, and the attempt that made it, if any,
+// is over.
 
-// A few tasks at a time are read with their args, which may be 16 MiB.
+// Tasks are read with their args, which may have 16 MiB, so only a few at a time.
 const orphanPage = 16
 
-// sweepOrphans deletes objects that nobody refers to. now is by the store's clock.
+// sweepOrphans deletes objects that no task refers to.
 func (r *Runner) sweepOrphans(ctx context.Context) error {
 	now, err := r.placeTime(ctx)
 	if err != nil {
@@ -47,7 +48,7 @@ func (r *Runner) sweepOrphans(ctx context.Context) error {
 	if len(orphans) == 0 {
 		return nil
 	}
-	all, err := r.shelf.listed(ctx) // after the database was asked: what has left it since is listed
+	all, err := r.shelf.listed(ctx) // after the database was asked, so that tasks that have left it since are listed
 	if err != nil {
 		return err
 	}
@@ -55,7 +56,7 @@ func (r *Runner) sweepOrphans(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if orphans, err = r.unreferenced(ctx, orphans); err != nil { // once more: some may have been restored since
+	if orphans, err = r.unreferenced(ctx, orphans); err != nil { // once more: some tasks may have been restored since
 		return err
 	}
 	swept := 0
@@ -74,7 +75,7 @@ func (r *Runner) sweepOrphans(ctx context.Context) error {
 	return nil
 }
 
-// placeTime is now by the store's clock, from which objects have their times.
+// placeTime returns the current time by the object store's clock, which also dates the objects.
 func (r *Runner) placeTime(ctx context.Context) (time.Time, error) {
 	const path = "_tusk/clock"
 	if err := put(ctx, r.o.Bucket, path, "text/plain", []byte("now\n")); err != nil {
@@ -87,9 +88,9 @@ func (r *Runner) placeTime(ctx context.Context) (time.Time, error) {
 	return about.ModTime, nil
 }
 
-// dayBefore is the day before the first of some objects was made: clocks may differ.
+// dayBefore returns the day before the oldest of some objects was made. Clocks may differ.
 func dayBefore(names []string) string {
-	for _, name := range names { // in their order
+	for _, name := range names { // sorted by day
 		if day, err := time.Parse(time.DateOnly, name[:min(len(name), len(time.DateOnly))]); err == nil {
 			return day.AddDate(0, 0, -1).Format(time.DateOnly)
 		}
@@ -97,8 +98,8 @@ func dayBefore(names []string) string {
 	return ""
 }
 
-// payloadsOf returns the objects that the tasks in the files of manifests refer to. A file that does
-// not list them, which an older program wrote, is read, if its tasks did not end before a day.
+// payloadsOf returns the objects that the tasks in the files of manifests refer to. A file from an
+// older program that does not list them is read, unless its tasks ended before the day since.
 func (r *Runner) payloadsOf(ctx context.Context, manifests []Manifest, since string) (map[string]bool, error) {
 	objects := map[string]bool{}
 	for _, m := range manifests {
@@ -110,7 +111,7 @@ func (r *Runner) payloadsOf(ctx context.Context, manifests []Manifest, since str
 				continue
 			}
 			local, err := f.download(ctx, r.o.Bucket, r.o.Dir)
-			if gcerrors.Code(err) == gcerrors.NotFound { // of a manifest that does not count
+			if gcerrors.Code(err) == gcerrors.NotFound { // its manifest does not count
 				continue
 			}
 			if err == nil {
@@ -130,7 +131,8 @@ func (r *Runner) payloadsOf(ctx context.Context, manifests []Manifest, since str
 	return objects, nil
 }
 
-// unreferenced returns those of some objects that no task of the database refers to, or may come to.
+// unreferenced returns those of the named objects that no task in the database refers to or may
+// come to refer to.
 func (r *Runner) unreferenced(ctx context.Context, names []string) (left []string, err error) {
 	tasks, err := r.tasksOf(ctx, names)
 	if err != nil {
@@ -148,13 +150,13 @@ func (r *Runner) unreferenced(ctx context.Context, names []string) (left []strin
 				}
 				continue
 			}
-		} // another name is that of what was left of a write
+		} // any other name is left over from a write
 		left = append(left, name)
 	}
 	return left, nil
 }
 
-// tasksOf returns the tasks for which objects were made, as far as they are in the database.
+// tasksOf returns the tasks for which objects were made, if they are in the database.
 func (r *Runner) tasksOf(ctx context.Context, names []string) (map[store.ID]*store.Task, error) {
 	tasks := map[store.ID]*store.Task{}
 	var ids []store.ID
@@ -182,7 +184,7 @@ func refersTo(t *store.Task, name string) bool {
 	return slices.Contains(refs(string(t.Args), output), name)
 }
 
-// usedElsewhere reports whether another task than that for which an object was made has to do with it.
+// usedElsewhere reports whether another task than the one that an object was made for may need it.
 func (r *Runner) usedElsewhere(ctx context.Context, name string) (bool, error) {
 	about, err := r.header(ctx, name)
 	if gcerrors.Code(err) == gcerrors.NotFound {
@@ -196,7 +198,7 @@ func (r *Runner) usedElsewhere(ctx context.Context, name string) (bool, error) {
 		if err != nil || len(makers) > 0 && !makers[0].State.Finished() {
 			return true, err
 		}
-		tasks, err := r.tasksOf(ctx, []string{name}) // it may have been stored as that ended
+		tasks, err := r.tasksOf(ctx, []string{name}) // the task may have been stored when that attempt ended
 		if err != nil {
 			return false, err
 		}

@@ -12,20 +12,21 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// An archive belongs to one database: the object has the id that is in the database's record.
+// An archive belongs to one database. The object at ownerPath has the same id as the database's
+// record.
 const (
 	ownerPath = "_tusk/owner"
 	ownerName = "owner"
 )
 
-// owner makes a place a database's.
+// owner claims an object store for a database.
 type owner struct {
 	store  store.Store
 	bucket *blob.Bucket
 	newID  func() store.ID
 }
 
-// own makes the archive this database's, unless it is another's.
+// own claims the archive for this database. It fails if the archive belongs to another one.
 func (r *Runner) own(ctx context.Context) error {
 	return owner{r.o.Store, r.o.Bucket, r.o.NewID}.claim(ctx)
 }
@@ -37,7 +38,7 @@ func (o owner) claim(ctx context.Context) error {
 	}
 	owner, err := o.bucket.ReadAll(ctx, ownerPath)
 	if gcerrors.Code(err) == gcerrors.NotFound {
-		return put(ctx, o.bucket, ownerPath, "text/plain", []byte(id+"\n")) // read again before the next batch
+		return put(ctx, o.bucket, ownerPath, "text/plain", []byte(id+"\n")) // checked again before the next batch
 	}
 	if err != nil {
 		return fmt.Errorf("read the archive's owner: %w", err)
@@ -50,7 +51,7 @@ func (o owner) claim(ctx context.Context) error {
 	return nil
 }
 
-// database returns the id of the database, which it is given here at first.
+// database returns the id of the database. The first call sets it.
 func (o owner) database(ctx context.Context) (string, error) {
 	id, record, err := document[string](ctx, o.store, recordKind, ownerName)
 	if err != nil || record.Version != 0 {

@@ -5,41 +5,41 @@ import (
 	"time"
 )
 
-// Archiving works for a slice of time, and then judges whether others need the database, by how long
-// its requests took and by whether others were seen at work. If they do it rests for a multiple of the
-// slice, which doubles from rest to rest, but not where it would fall behind: not in a batch that
-// follows a full one, and not for longer than mostRests after a batch was begun.
+// Archiving works for a slice of time, and then judges whether others need the database: by how
+// long its requests took, and by whether it saw others at work. If others need it, archiving rests
+// for a multiple of the slice, which doubles with each rest. It does not rest if it would fall
+// behind: in a batch that follows a full one, or later than mostRests after a batch began.
 const (
 	slice      = 100 * time.Millisecond
-	sliceLeast = 3         // requests
-	glance     = slice / 4 // between two looks at who else is at work
-	slowLeast  = 3         // slices, less those that were not: one may be slow by chance, and a program that starts is
-	slowMost   = 6         // counted: a rest is at most 16 times as long as the slice
+	sliceLeast = 3         // requests in a slice that can be judged
+	glance     = slice / 4 // time between two looks for others at work
+	slowLeast  = 3         // slow slices, minus others, before a rest: one may be slow by chance
+	slowMost   = 6         // most of them that count: a rest lasts at most 16 times as long as the slice
 	longRest   = 10 * time.Second
 	mostRests  = 5 * time.Minute
-	crowded    = 1.7 // times as much as the quickest request took for each byte
+	crowded    = 1.7 // a slice is slow if each byte took this many times as long as in the quickest request
 )
 
-// pace tells whether others need the database, by how long requests of one kind take for each
-// byte. While nobody else is there, the mean of a slice is mostly less than half as much again as
-// the least. Beside others it is mostly more than twice as much, since requests wait for the
-// processors and disks. A machine whose own speed varies looks the same. So an engine that sees who
-// else is at work is asked as well, and a slice without others is never slow.
+// pace judges whether others need the database, by how long requests of one kind take per byte.
+// While nobody else uses the database, the mean of a slice is usually less than 1.5 times the
+// minimum. While others use it, the mean is usually more than twice the minimum, since requests
+// wait for processors and disks. A machine whose own speed varies looks the same. So an engine that
+// can see who else is at work is asked as well, and a slice without others is never slow.
 type pace struct {
-	others func(context.Context) (int, error) // how many are at work; nil: that cannot be seen
+	others func(context.Context) (int, error) // number of others at work; nil if it cannot be seen
 	looked time.Time
-	seen   bool // somebody else in this slice
+	seen   bool // others were seen in this slice
 
-	least    float64   // nanoseconds that a byte of the quickest request took
-	until    time.Time // no rest after it
+	least    float64   // nanoseconds per byte of the quickest request
+	until    time.Time // no rests after this time
 	begun    time.Time // of this slice
 	took     time.Duration
 	bytes    int
 	requests int
-	slow     int // slices, less those that were not
+	slow     int // slow slices, minus others
 }
 
-// begin is called at the beginning of a batch, with whether it follows a full one.
+// begin is called at the beginning of a batch. behind says whether it follows a full one.
 func (p *pace) begin(behind bool) {
 	p.until = time.Now().Add(mostRests)
 	if behind {
@@ -53,19 +53,19 @@ func (p *pace) start() {
 	p.seen = p.others == nil
 }
 
-// add takes in what a request took, and how large its answer or its argument was.
+// add records how long a request took, and the size of its answer or argument.
 func (p *pace) add(took time.Duration, bytes int) {
 	if bytes == 0 {
 		return
 	}
-	p.least += p.least / 1000 // what was once quick need not be possible for ever
+	p.least += p.least / 1000 // the quickest request of the past may not be possible any more
 	if each := float64(took) / float64(bytes); p.least == 0 || each < p.least {
 		p.least = each
 	}
 	p.took, p.bytes, p.requests = p.took+took, p.bytes+bytes, p.requests+1
 }
 
-// due returns how long to rest after so much work.
+// due returns how long to rest after working for some time.
 func (p *pace) due(worked time.Duration) time.Duration {
 	if worked < slice || p.requests < sliceLeast {
 		return 0
@@ -82,7 +82,7 @@ func (p *pace) due(worked time.Duration) time.Duration {
 	return min(worked<<(p.slow-slowLeast+1), longRest)
 }
 
-// look looks at whether others are at work. Where that fails, they are thought to be.
+// look checks whether others are at work. If the check fails, it assumes so.
 func (p *pace) look(ctx context.Context) {
 	if p.seen || time.Since(p.looked) < glance {
 		return
@@ -91,7 +91,7 @@ func (p *pace) look(ctx context.Context) {
 	p.seen, p.looked = n > 0 || err != nil, time.Now()
 }
 
-// rest leaves the database to others for a while, if they need it.
+// rest leaves the database to others for a while if they need it.
 func (p *pace) rest(ctx context.Context) error {
 	p.look(ctx)
 	d := p.due(time.Since(p.begun))

@@ -8,22 +8,22 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// A page is asked for by a number of tasks that makes it about pageMemory large, by the size of
-// the page before.
+// The number of tasks that a page asks for depends on the size of the previous page, so that a page
+// takes about pageMemory bytes.
 const (
 	pageMemory = 1 << 20
 	pageMost   = 5000
 	pageFirst  = 100
 )
 
-// answer is a page, or why there is none.
+// answer is a page, or the error instead of it.
 type answer struct {
 	page store.Due
 	err  error
 }
 
-// pages returns the first page and those after it. While one is used the next ones are read: one is
-// under way, and one waits.
+// pages returns the first page and those after it. While the caller uses a page, the next ones are
+// read: one is being read and one waits.
 func (r *Runner) pages(ctx context.Context, keep store.Retention, first store.Due) iter.Seq2[store.Due, error] {
 	return func(yield func(store.Due, error) bool) {
 		reading, cancel := context.WithCancel(ctx)
@@ -42,14 +42,14 @@ func (r *Runner) pages(ctx context.Context, keep store.Retention, first store.Du
 				return
 			}
 		}
-		if err := ctx.Err(); err != nil { // there may be more
+		if err := ctx.Err(); err != nil { // ctx ended, so there may be more
 			yield(store.Due{}, err)
 		}
 	}
 }
 
-// readOn reads the pages after one, until an error or the end of ctx. Between two, others have the
-// database to themselves for a while if they need it.
+// readOn reads the pages after one, until an error or the end of ctx. Between two pages it leaves
+// the database to others for a while if they need it.
 func (r *Runner) readOn(ctx context.Context, keep store.Retention, page store.Due, answers chan<- answer) {
 	defer close(answers)
 	r.reading.start()
@@ -73,7 +73,7 @@ func (r *Runner) readOn(ctx context.Context, keep store.Retention, page store.Du
 	}
 }
 
-// fitting returns how many tasks the page after a page should have, which had limit at most.
+// fitting returns how many tasks to ask for after a page that was limited to limit.
 func fitting(limit int, page *store.Due) int {
 	size := sizeOf(page)
 	if size == 0 {
@@ -82,7 +82,7 @@ func fitting(limit int, page *store.Due) int {
 	return min(max(len(page.Tasks)*pageMemory/size, 1), pageMost, limit*4)
 }
 
-// sizeOf is about how many bytes the tasks of a page take in memory.
+// sizeOf returns roughly how many bytes the tasks of a page take in memory.
 func sizeOf(page *store.Due) (size int) {
 	for i := range page.Tasks {
 		t := &page.Tasks[i]

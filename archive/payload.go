@@ -15,27 +15,27 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Payloads keeps args and outputs that are too large for a database in the place of its archive. It
-// is what tusk.ClientConfig.Payloads wants, and may be used by many goroutines at once. A Runner
-// deletes what no task refers to any more.
+// Payloads keeps args and outputs that are too large for a database in the object store of its
+// archive. It is meant for tusk.ClientConfig.Payloads, and many goroutines may use it at once. A
+// Runner deletes objects that no task refers to any more.
 type Payloads struct {
 	bucket *blob.Bucket
 	own    owner
 
 	mu    sync.Mutex
-	owned time.Time // when it was last seen that the place is this database's
+	owned time.Time // when the object store was last seen to belong to this database
 }
 
-// NewPayloads makes the Payloads of a database. newID makes the id that the place gets as its owner's,
-// if it has none.
+// NewPayloads returns the Payloads of a database. newID makes the id that identifies the database
+// as owner, if it has none yet.
 func NewPayloads(s store.Store, b *blob.Bucket, newID func() store.ID) *Payloads {
 	return &Payloads{bucket: b, own: owner{s, b, newID}}
 }
 
-// ownedFor is how long it is not asked again whose the place is.
+// ownedFor is how long the owner of the object store is not checked again.
 const ownedFor = time.Minute
 
-// Write stores an object as a whole. When it fails, or r does, there is none.
+// Write stores an object as a whole. If it or r fails, there is no object.
 func (p *Payloads) Write(ctx context.Context, name string, r io.Reader) error {
 	if err := p.Claim(ctx); err != nil {
 		return err
@@ -50,8 +50,8 @@ func (p *Payloads) Write(ctx context.Context, name string, r io.Reader) error {
 	return nil
 }
 
-// whole ends a write when what is to be written cannot be read to its end: a folder would keep the
-// beginning of it.
+// whole cancels a write if its content cannot be read to the end. Otherwise a folder would keep the
+// beginning.
 type whole struct {
 	r      io.Reader
 	cancel context.CancelFunc
@@ -66,17 +66,17 @@ func (w *whole) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Claim makes the place this database's, and refuses that of another database, whose archive would
-// sweep what is written there. Write does so by itself; but the first time that makes a record in the
-// database, for which a transaction that is open on SQLite leaves no room. So programs that enqueue in
-// transactions call it when they start.
+// Claim claims the object store for this database. It refuses one that belongs to another database,
+// whose archive would sweep what is written there. Write calls it, too. But the first time, it
+// makes a record in the database, which on SQLite is impossible while a transaction is open. So
+// programs that enqueue in transactions call Claim when they start.
 func (p *Payloads) Claim(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if time.Since(p.owned) < ownedFor {
 		return nil
 	}
-	for range 2 { // a place that has just become this database's is looked at again
+	for range 2 { // if the object store has just become this database's, the second round checks that
 		if err := p.own.claim(ctx); err != nil {
 			return err
 		}
@@ -85,7 +85,7 @@ func (p *Payloads) Claim(ctx context.Context) error {
 	return nil
 }
 
-// Read returns an object from a byte on. The error is fs.ErrNotExist if there is none.
+// Read returns an object from a byte on. The error is fs.ErrNotExist if there is no such object.
 func (p *Payloads) Read(ctx context.Context, name string, from int64) (io.ReadCloser, error) {
 	r, err := p.bucket.NewRangeReader(ctx, payload.Prefix+name, from, -1, nil)
 	if gcerrors.Code(err) == gcerrors.NotFound {
@@ -97,11 +97,12 @@ func (p *Payloads) Read(ctx context.Context, name string, from int64) (io.ReadCl
 	return r, nil
 }
 
-// listings is how often objects are listed again where one of them was moved meanwhile, as a folder's are
-// when they are written.
+// listings is how often objects are listed again if one was moved meanwhile. A folder moves its
+// files when they are written.
 const listings = 10
 
-// Sum returns how many objects there are whose names begin with a prefix, and how many bytes they have.
+// Sum returns the number and the total size in bytes of the objects whose names begin with a
+// prefix.
 func (p *Payloads) Sum(ctx context.Context, prefix string) (objects int, bytes int64, err error) {
 	for range listings {
 		objects, bytes = 0, 0
@@ -116,7 +117,7 @@ func (p *Payloads) Sum(ctx context.Context, prefix string) (objects int, bytes i
 	return objects, bytes, err
 }
 
-// Remove deletes an object, which may be gone.
+// Remove deletes an object. The object may be gone already.
 func (p *Payloads) Remove(ctx context.Context, name string) error {
 	return remove(ctx, p.bucket, payload.Prefix+name)
 }
@@ -142,8 +143,8 @@ func (r *Row) payloads() []string {
 	return refs(r.Args, *r.Output)
 }
 
-// forget deletes the objects of tasks that are to go, before those do: if it is not done to the end,
-// they go later.
+// forget deletes the objects of tasks that are to be deleted. It runs before the tasks are deleted,
+// so that a later run can finish what it leaves.
 func (r *Runner) forget(ctx context.Context, objects []string) error {
 	for _, name := range objects {
 		if err := remove(ctx, r.o.Bucket, payload.Prefix+name); err != nil {

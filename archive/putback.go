@@ -11,12 +11,13 @@ import (
 )
 
 const (
-	restorePage = 500    // tasks that are put back in one transaction
-	restoreMost = 10_000 // tasks after which files are written anew without them
+	restorePage = 500    // tasks that one transaction puts back
+	restoreMost = 10_000 // tasks after which files are rewritten without them
 )
 
-// Restore carries a request out, and waits while another process changes the archive. When ctx ends
-// the request stays. tell is told of its progress; nil: nobody. The error is ErrBusy.
+// Restore carries out a request. It waits while another process changes the archive. If ctx ends,
+// the request stays. tell is called with the progress; it may be nil. The error is ErrBusy if a
+// rerun reads the archive.
 func (r *Runner) Restore(ctx context.Context, id store.ID, tell func(Restore)) (Restore, error) {
 	for {
 		t, err := patiently(ctx, r, func(ctx context.Context) (Restore, error) { return r.restore(ctx, id) })
@@ -29,7 +30,7 @@ func (r *Runner) Restore(ctx context.Context, id store.ID, tell func(Restore)) (
 	}
 }
 
-// restore puts the next tasks of a request back, and takes them out of the archive.
+// restore puts the next tasks of a request back and removes them from the archive.
 func (r *Runner) restore(ctx context.Context, id store.ID) (Restore, error) {
 	engine, ok := store.As[store.Restorer](r.o.Store)
 	if !ok {
@@ -76,14 +77,14 @@ func (r *Runner) restore(ctx context.Context, id store.ID) (Restore, error) {
 	return t, err
 }
 
-// putting puts tasks back.
+// putting puts the tasks of one step back.
 type putting struct {
 	*Runner
 	engine  store.Restorer
 	note    *Note
 	request *Restore
 	holds   holds
-	all     bool // nothing is left but what was left alone
+	all     bool // only tasks that were left alone remain
 	skipped int64
 	left    []Left
 }
@@ -94,8 +95,8 @@ func (p *putting) leave(id store.ID, why string) {
 	}
 }
 
-// put puts tasks back until they are many. It looks from the beginning each time: what was put back
-// is gone from there, and whatever is met again is left alone again.
+// put puts tasks back until there are restoreMost of them. It searches from the beginning each
+// time: tasks that were put back are gone, and those that were left alone are left alone again.
 func (p *putting) put(ctx context.Context) error {
 	if len(p.request.IDs) > 0 {
 		p.all = true
@@ -118,7 +119,7 @@ func (p *putting) put(ctx context.Context) error {
 }
 
 func (p *putting) putNamed(ctx context.Context) error {
-	if _, err := p.shelf.reach(ctx); err != nil { // what is remembered may have been deleted since
+	if _, err := p.shelf.reach(ctx); err != nil { // what is cached may have been deleted since
 		return err
 	}
 	var page []store.Task
@@ -152,7 +153,7 @@ const (
 	isHeld = "a hold holds it"
 )
 
-// has says which of some tasks the database has.
+// has returns which of some tasks the database has.
 func (p *putting) has(ctx context.Context, tasks []store.Task) (map[store.ID]bool, error) {
 	ids := make([]store.ID, len(tasks))
 	for i := range tasks {
@@ -166,12 +167,14 @@ func (p *putting) has(ctx context.Context, tasks []store.Task) (map[store.ID]boo
 	return has, err
 }
 
-// page puts tasks back, together with a note that names them: from then on they are the database's.
+// page puts tasks back together with a note that names them. From then on they belong to the
+// database.
 func (p *putting) page(ctx context.Context, tasks []store.Task) error {
 	if len(tasks) == 0 {
 		return nil
 	}
-	// A page may end with a task that is larger than the rest. It goes by itself: Couchbase takes 20 MiB at a time.
+	// The last task of a page may be larger than the rest. It is put back by itself, since
+	// Couchbase takes 20 MiB at a time.
 	if last := len(tasks) - 1; last > 0 && len(tasks[last].Args)+len(tasks[last].Detail.Output) > mostPage/2 {
 		if err := p.page(ctx, tasks[:last]); err != nil {
 			return err
@@ -192,7 +195,7 @@ func (p *putting) page(ctx context.Context, tasks []store.Task) error {
 		case held:
 			p.leave(task.ID, isHeld)
 		default:
-			has[task.ID] = true // a database from a backup has archived it twice
+			has[task.ID] = true // a database restored from a backup may have archived it twice
 			back = append(back, remark(task))
 			p.note.Restored = append(p.note.Restored, task.ID[:]...)
 		}
@@ -209,7 +212,7 @@ func (p *putting) page(ctx context.Context, tasks []store.Task) error {
 	if len(exist) == 0 {
 		return nil
 	}
-	there := restored{} // somebody else put them there just now
+	there := restored{} // another process has just put them there
 	for _, id := range exist {
 		there[id.String()] = true
 		p.leave(id, hasIt)
@@ -223,7 +226,8 @@ func (p *putting) page(ctx context.Context, tasks []store.Task) error {
 	return p.write(ctx, p.note)
 }
 
-// remark is a task with a line about its restore: its end is another from then on.
+// remark returns a task with a log line about its restore, since the end of the restored task will
+// be a new one.
 func remark(t store.Task) store.Task {
 	t.Detail.Logs = append(t.Detail.Logs, store.LogLine{At: time.Now().UTC().Truncate(time.Microsecond),
 		Attempt: t.Attempt, Level: "INFO", Text: "restored from the archive; it ended at " +
@@ -231,7 +235,8 @@ func remark(t store.Task) store.Task {
 	return t
 }
 
-// putBack has the engine take tasks back with the note, if nobody else has taken that.
+// putBack has the engine store tasks together with the note, unless another process has taken the
+// note.
 func (p *putting) putBack(ctx context.Context, tasks []store.Task) (exist []store.ID, err error) {
 	body, err := json.Marshal(p.note)
 	if err != nil {
@@ -249,11 +254,11 @@ func (p *putting) putBack(ctx context.Context, tasks []store.Task) (exist []stor
 	return exist, nil
 }
 
-// restored are tasks that are in the database again, by id.
+// restored holds the ids of tasks that are in the database again.
 type restored = returned
 
-// takeOut takes the tasks that a note names out of the files, counts them, and deletes the note. A
-// file that cannot be written anew keeps them.
+// takeOut removes the tasks that a note names from the files, counts them, and deletes the note. A
+// file that cannot be rewritten keeps them.
 func (r *Runner) takeOut(ctx context.Context, note *Note) error {
 	gone := restored{}
 	for ids := note.Restored; len(ids) >= 16; ids = ids[16:] {
@@ -286,7 +291,7 @@ func (r *Runner) takeOut(ctx context.Context, note *Note) error {
 	return r.clear(ctx)
 }
 
-// takeOutAfter takes tasks out that somebody, or an earlier step, has put back.
+// takeOutAfter removes tasks that another process, or an earlier step, has put back.
 func (r *Runner) takeOutAfter(ctx context.Context, note *Note) error {
 	if err := r.settleDrafts(ctx, note); err != nil {
 		return err
@@ -294,7 +299,7 @@ func (r *Runner) takeOutAfter(ctx context.Context, note *Note) error {
 	return r.takeOut(ctx, note)
 }
 
-// settleDrafts has a manifest under way count, if it is committed, or take no effect.
+// settleDrafts makes a pending manifest count if it is committed, and have no effect otherwise.
 func (r *Runner) settleDrafts(ctx context.Context, note *Note) error {
 	if len(note.Drafts) > 0 {
 		if err := r.abandon(ctx, note); err != nil {
@@ -308,7 +313,7 @@ func (r *Runner) settleDrafts(ctx context.Context, note *Note) error {
 	return r.write(ctx, note)
 }
 
-// clearNoted deletes the note of this process, unless that is done.
+// clearNoted deletes this process's note, if there still is one.
 func (r *Runner) clearNoted(ctx context.Context) error {
 	r.noting.Lock()
 	defer r.noting.Unlock()
@@ -318,10 +323,11 @@ func (r *Runner) clearNoted(ctx context.Context) error {
 	return r.putNote(ctx, nil)
 }
 
-// longestRestore is how long a process that archives goes on with restores before it archives again.
+// longestRestore is how long a process that archives continues with restores before it archives
+// again.
 const longestRestore = time.Minute
 
-// restoreAll goes on with the requests that wait, and forgets old ones that are over.
+// restoreAll continues with waiting requests, and deletes old ones that have ended.
 func (r *Runner) restoreAll(ctx context.Context) error {
 	all, err := Restores(ctx, r.o.Store)
 	if err != nil {
@@ -335,7 +341,7 @@ func (r *Runner) restoreAll(ctx context.Context) error {
 			if errors.Is(err, store.ErrConflict) || errors.Is(err, ErrBusy) || ctx.Err() != nil {
 				return err
 			}
-			if err != nil { // the request says why; it keeps nothing else from its turn
+			if err != nil { // the request records the error; others are not held up
 				r.o.Log.Warn("restore", "id", all[i].ID, "error", err)
 				break
 			}

@@ -12,29 +12,29 @@ import (
 	"github.com/tuskqueue/tusk/mask"
 )
 
-// Query chooses tasks of an archive. What is empty chooses all; what is set must all match.
+// Query selects tasks of an archive. Empty fields match everything; all others must match.
 type Query struct {
 	States     []string  `json:"states,omitempty"`
 	Queues     []string  `json:"queues,omitempty"`
 	Kinds      []string  `json:"kinds,omitempty"`
 	Tenants    []string  `json:"tenants,omitempty"`
-	Tags       []string  `json:"tags,omitempty"` // all of them
+	Tags       []string  `json:"tags,omitempty"` // a task must have all of them
 	Key        string    `json:"key,omitempty"`
 	ErrorGroup string    `json:"error_group,omitempty"`
-	From       time.Time `json:"from,omitzero"`  // ended then or later
-	Until      time.Time `json:"until,omitzero"` // ended before
-	// Args is text in the args, or the value at a path (order.id=17). What is encrypted cannot be
-	// searched in, and does not match.
+	From       time.Time `json:"from,omitzero"`  // ended at this time or later
+	Until      time.Time `json:"until,omitzero"` // ended before this time
+	// Args is text in the args, or the value at a path (order.id=17). Encrypted args cannot be
+	// searched and do not match.
 	Args string `json:"args,omitempty"`
-	// Hidden is what of args may not be seen, and so not be searched in. It is part of the query:
-	// whoever carries out a request that is stored sees no more than who made it.
+	// Hidden masks the parts of args that may not be seen or searched. It is part of the query, so
+	// that a process that carries out a stored request sees no more than the requester.
 	Hidden mask.Mask `json:"hidden,omitzero"`
 
-	// Sees says which tasks may be known of; nil: all.
+	// Sees reports which tasks may be shown. If nil, all may.
 	Sees func(queue, tenant string) bool `json:"-"`
 }
 
-// may reports whether a file may have tasks that match, as far as its manifest tells.
+// may reports whether a file may have matching tasks, as far as its manifest tells.
 func (q *Query) may(f *File) bool {
 	return among(q.Queues, f.Queue) && anyOf(q.Kinds, f.Kinds) && anyOf(q.Tenants, f.Tenants) &&
 		(len(q.States) == 0 || slices.ContainsFunc(q.States, func(s string) bool { return f.States[s] > 0 })) &&
@@ -43,8 +43,8 @@ func (q *Query) may(f *File) bool {
 			slices.ContainsFunc(f.Tenants, func(t string) bool { return q.Sees(f.Queue, t) }))
 }
 
-// mayGroup reports whether a row group may have tasks that match, by the least and the greatest
-// values of its columns.
+// mayGroup reports whether a row group may have matching tasks, by the minimum and maximum of its
+// columns.
 func (q *Query) mayGroup(o *opened, group parquet.RowGroup) bool {
 	for column, wanted := range map[string][]string{"kind": q.Kinds, "state": q.States, "error_group": one(q.ErrorGroup),
 		"key": one(q.Key)} {
@@ -57,7 +57,7 @@ func (q *Query) mayGroup(o *opened, group parquet.RowGroup) bool {
 	return true
 }
 
-// matches reports whether a row matches, as far as a probe of it says.
+// matches reports whether a row matches, as far as its probe tells.
 func (q *Query) matches(f *File, p *probe) bool {
 	end := instant(p.FinishedAt)
 	return among(q.States, p.State) && among(q.Kinds, p.Kind) && among(q.Tenants, p.Tenant) &&
@@ -67,7 +67,7 @@ func (q *Query) matches(f *File, p *probe) bool {
 		(q.Sees == nil || q.Sees(f.Queue, p.Tenant))
 }
 
-// argsMatcher returns what args have to be like; nil: anything.
+// argsMatcher returns a function that matches args, or nil if any args match.
 func (q *Query) argsMatcher() func(args []byte) bool {
 	if q.Args == "" {
 		return nil
@@ -79,7 +79,7 @@ func (q *Query) argsMatcher() func(args []byte) bool {
 // encrypted reports whether args are encrypted.
 func encrypted(args string) bool { return strings.HasPrefix(args, `{"$encrypted`) }
 
-// files returns the files that may have tasks that match: those of the latest day first.
+// files returns the files that may have matching tasks, the latest day first.
 func (q *Query) files(manifests []Manifest) []File {
 	var may []File
 	for _, m := range manifests {
@@ -97,8 +97,8 @@ func (q *Query) files(manifests []Manifest) []File {
 
 func among(wanted []string, has string) bool { return len(wanted) == 0 || slices.Contains(wanted, has) }
 
-// anyOf reports whether one of the wanted names may be among those of a file, of which none are
-// known where there are too many.
+// anyOf reports whether a file may have one of the wanted names. A file with too many names lists
+// none.
 func anyOf(wanted, has []string) bool {
 	return len(wanted) == 0 || len(has) == 0 ||
 		slices.ContainsFunc(wanted, func(w string) bool { return slices.Contains(has, w) })

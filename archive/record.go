@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// documents reads all documents of a kind, by name.
+// documents reads all documents of a kind, sorted by name.
 func documents[T any](ctx context.Context, s store.Recorder, kind string) ([]T, error) {
 	records, err := s.Records(ctx, kind)
 	if err != nil {
@@ -26,7 +26,7 @@ func documents[T any](ctx context.Context, s store.Recorder, kind string) ([]T, 
 	return all, nil
 }
 
-// document reads a document, and the version of its record; 0: there is none.
+// document reads a document and its record. The record's version is 0 if there is no document.
 func document[T any](ctx context.Context, s store.Recorder, kind, name string) (d T, r store.Record, err error) {
 	records, err := s.Records(ctx, kind)
 	if err != nil {
@@ -42,8 +42,8 @@ func document[T any](ctx context.Context, s store.Recorder, kind, name string) (
 	return d, records[i], nil
 }
 
-// change changes a document, or makes it. change may be called more than once; nil deletes the
-// document.
+// change changes or makes a document. The function may be called more than once. If it returns nil,
+// the document is deleted.
 func change[T any](
 	ctx context.Context, s store.Recorder, kind, name string, change func(d *T, exists bool) (*T, error),
 ) error {

@@ -12,37 +12,37 @@ import (
 
 const restoreKind = "archive-restore"
 
-// RestoreState is how far a restore has come.
+// RestoreState is the state of a restore.
 type RestoreState string
 
 // The states of a restore.
 const (
-	RestoreWaiting   RestoreState = "waiting" // for a process that archives, or one that is at work
+	RestoreWaiting   RestoreState = "waiting" // for a process that archives, or for one that is at work
 	RestoreDone      RestoreState = "done"
 	RestoreCancelled RestoreState = "cancelled"
 )
 
 // Restore is a request to put finished tasks of the archive back into the database, under their own
-// ids: those that are named, or all that match. They leave the archive with that.
+// ids: named tasks, or all that match a query. They then leave the archive.
 type Restore struct {
 	ID    store.ID     `json:"id"`
 	State RestoreState `json:"state"`
-	IDs   []store.ID   `json:"ids,omitempty"` // empty: Query says which
+	IDs   []store.ID   `json:"ids,omitempty"` // empty if Query selects them
 	Query Query        `json:"query"`
 
 	By  string `json:"by,omitempty"`
 	Via string `json:"via,omitempty"`
 
-	Expected int64  `json:"expected,omitempty"` // how many tasks were counted before; 0: not known
+	Expected int64  `json:"expected,omitempty"` // how many tasks were counted before; 0 if unknown
 	Restored int64  `json:"restored"`
-	Skipped  int64  `json:"skipped"`        // left alone: the database has them, or a hold holds them
-	Left     []Left `json:"left,omitempty"` // the first that were left alone, at most 20
+	Skipped  int64  `json:"skipped"`        // left alone: the database has them, or a hold covers them
+	Left     []Left `json:"left,omitempty"` // the first tasks that were left alone, at most 20
 
-	At              time.Time `json:"at"`               // when it was asked for; by the clock of who did
+	At              time.Time `json:"at"`               // when it was requested, by the requester's clock
 	Done            time.Time `json:"done_at,omitzero"` // by the database's clock
 	CancelRequested bool      `json:"cancel_requested,omitempty"`
-	Error           string    `json:"error,omitempty"`  // why it did not go on; it is tried again
-	Counted         store.ID  `json:"counted,omitzero"` // the change to the archive that Restored counts last
+	Error           string    `json:"error,omitempty"`  // why it failed; it is tried again
+	Counted         store.ID  `json:"counted,omitzero"` // the last change to the archive that Restored includes
 }
 
 // Left is a task that was left alone, and why.
@@ -51,21 +51,21 @@ type Left struct {
 	Why string   `json:"why"`
 }
 
-// Ended reports whether the restore is over.
+// Ended reports whether the restore has ended.
 func (t *Restore) Ended() bool { return t.State != RestoreWaiting }
 
 const (
 	mostLeft  = 20
-	keepEnded = 200 // restores that are over
+	keepEnded = 200 // ended restores
 )
 
 // MostNamed is how many tasks a restore may name.
 const MostNamed = 1000
 
-// ErrNoRestore says that an engine takes nothing back.
+// ErrNoRestore says that an engine cannot take tasks back.
 var ErrNoRestore = errors.New("the database's engine takes no tasks back from an archive: run them again instead")
 
-// CanRestore says whether a database takes tasks back. The error is ErrNoRestore.
+// CanRestore checks whether a database can take tasks back. The error is ErrNoRestore.
 func CanRestore(s store.Store) error {
 	if _, ok := store.As[store.Restorer](s); !ok {
 		return ErrNoRestore
@@ -73,8 +73,9 @@ func CanRestore(s store.Store) error {
 	return nil
 }
 
-// RequestRestore asks for tasks to be restored; State and counts are set here. A process that archives
-// carries it out, or Runner.Restore. The error is ErrNoRestore.
+// RequestRestore asks for tasks to be restored. It sets State and the counts. A process that
+// archives carries it out, or Runner.Restore does. The error is ErrNoRestore if the engine cannot
+// take tasks back.
 func RequestRestore(ctx context.Context, s store.Store, t Restore) (Restore, error) {
 	if err := CanRestore(s); err != nil {
 		return t, err
@@ -89,12 +90,12 @@ func RequestRestore(ctx context.Context, s store.Store, t Restore) (Restore, err
 	return t, change(ctx, s, restoreKind, t.ID.String(), func(*Restore, bool) (*Restore, error) { return &t, nil })
 }
 
-// Restores returns the requests that go on, and the latest that are over, oldest first.
+// Restores returns the unfinished requests and the latest ended ones, oldest first.
 func Restores(ctx context.Context, s store.Recorder) ([]Restore, error) {
 	return documents[Restore](ctx, s, restoreKind)
 }
 
-// ReadRestore returns a request. The error is ErrNotFound.
+// ReadRestore returns a request. The error is ErrNoSuchRestore if it does not exist.
 func ReadRestore(ctx context.Context, s store.Recorder, id store.ID) (Restore, error) {
 	t, r, err := document[Restore](ctx, s, restoreKind, id.String())
 	if err == nil && r.Version == 0 {
@@ -103,11 +104,11 @@ func ReadRestore(ctx context.Context, s store.Recorder, id store.ID) (Restore, e
 	return t, err
 }
 
-// ErrNoSuchRestore says that there is no restore of an id.
+// ErrNoSuchRestore says that there is no restore with a given id.
 var ErrNoSuchRestore = errors.New("there is no such restore")
 
-// CancelRestore has a restore stop after the tasks that it is at. What it has put back stays. The
-// error is ErrNoSuchRestore.
+// CancelRestore makes a restore stop after its current tasks. The tasks that it has put back stay.
+// The error is ErrNoSuchRestore if it does not exist.
 func CancelRestore(ctx context.Context, s store.Recorder, id store.ID) error {
 	return changeRestore(ctx, s, id, func(t *Restore) { t.CancelRequested = !t.Ended() })
 }

@@ -13,13 +13,13 @@ import (
 
 const retentionName = "retention"
 
-// Retention is how long tasks are kept in the archive, from their end.
+// Retention is how long the archive keeps tasks after they ended.
 type Retention struct {
-	All    time.Duration            `json:"all,omitempty"` // in queues that say nothing themselves; 0: for ever
+	All    time.Duration            `json:"all,omitempty"` // for queues without an entry; 0 means for ever
 	Queues map[string]time.Duration `json:"queues,omitempty"`
 }
 
-// Of returns how long a queue's tasks are kept; 0: for ever.
+// Of returns how long a queue's tasks are kept; 0 means for ever.
 func (r Retention) Of(queue string) time.Duration {
 	if own, ok := r.Queues[queue]; ok {
 		return own
@@ -33,7 +33,7 @@ func ReadRetention(ctx context.Context, s store.Recorder) (Retention, error) {
 	return r, err
 }
 
-// RulesQueue reports whether a rule of the archive names a queue: how long its tasks are kept, or a hold.
+// RulesQueue reports whether a rule of the archive names a queue: a retention or a hold.
 func RulesQueue(ctx context.Context, s store.Recorder, queue string) (bool, error) {
 	keep, err := ReadRetention(ctx, s)
 	if _, kept := keep.Queues[queue]; err != nil || kept {
@@ -43,15 +43,15 @@ func RulesQueue(ctx context.Context, s store.Recorder, queue string) (bool, erro
 	return slices.ContainsFunc(holds, func(h Hold) bool { return h.Queue == queue }), err
 }
 
-// LongestKeep is the longest retention besides for ever.
+// LongestKeep is the longest retention other than for ever.
 const LongestKeep = 10 * 365 * 24 * time.Hour
 
 // ErrTooLong says that a retention is longer than LongestKeep.
 var ErrTooLong = fmt.Errorf("tasks are kept for %s at most, or for ever", duration.Text(LongestKeep))
 
-// SetRetention says how long the tasks of a queue are kept in the archive, or, for the queue "",
-// those of all queues that say nothing themselves; 0: for ever. nil has a queue keep them as long
-// as others do. The error is ErrTooLong.
+// SetRetention sets how long the archive keeps the tasks of a queue. For the queue "", it sets this
+// for all queues without a retention of their own. 0 means for ever. nil removes the queue's own
+// retention. The error is ErrTooLong.
 func SetRetention(ctx context.Context, s store.Recorder, queue string, keep *time.Duration) error {
 	if keep != nil && *keep > LongestKeep {
 		return ErrTooLong
@@ -75,14 +75,15 @@ func SetRetention(ctx context.Context, s store.Recorder, queue string, keep *tim
 	})
 }
 
-// expired is what is past its retention and not held.
+// expired is a cut of all that is past its retention and not held.
 type expired struct {
 	now   time.Time
 	keep  Retention
 	holds holds
 }
 
-// of implements cut. A file goes when the last of its tasks may: it has those of one day.
+// of implements cut. A file holds the tasks of one day, and is deleted when the last of them may
+// be.
 func (e expired) of(f *File) share {
 	keep := e.keep.Of(f.Queue)
 	if keep <= 0 || f.Until.After(e.now.Add(-keep)) {
@@ -97,8 +98,8 @@ func (e expired) row(f *File, r *Row) bool { return !e.holds.row(f, r) }
 // forgets implements cut.
 func (e expired) forgets() bool { return false }
 
-// Prune deletes what is past its retention and not held, and waits while another process changes
-// the archive. The error is ErrBusy.
+// Prune deletes what is past its retention and not held. It waits while another process changes the
+// archive. The error is ErrBusy if a rerun reads the archive.
 func (r *Runner) Prune(ctx context.Context, tell func(done, of int, gone Gone)) (Gone, error) {
 	return patiently(ctx, r, func(ctx context.Context) (Gone, error) { return r.prune(ctx, tell) })
 }
@@ -131,18 +132,18 @@ func (a *Archive) Prunable(ctx context.Context, s store.Recorder) (Gone, error) 
 
 const pruneName = "prune"
 
-// RequestPrune has a process that archives prune within seconds.
+// RequestPrune makes a process that archives prune within seconds.
 func RequestPrune(ctx context.Context, s store.Recorder) error {
 	return change(ctx, s, recordKind, pruneName, func(*struct{}, bool) (*struct{}, error) { return &struct{}{}, nil })
 }
 
-// pruneAsked reports whether somebody has asked for it.
+// pruneAsked reports whether pruning was requested.
 func pruneAsked(ctx context.Context, s store.Recorder) (bool, error) {
 	_, r, err := document[struct{}](ctx, s, recordKind, pruneName)
 	return r.Version != 0, err
 }
 
-// pruneDone forgets that somebody has.
+// pruneDone deletes the request to prune.
 func pruneDone(ctx context.Context, s store.Recorder) error {
 	return change(ctx, s, recordKind, pruneName, func(*struct{}, bool) (*struct{}, error) { return nil, nil })
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Tasks calls fn with each task of a file, until it returns an error.
+// Tasks calls fn with each task of a file, and stops at its first error.
 func (a *Archive) Tasks(ctx context.Context, f File, fn func(store.Task) error) error {
 	local, err := f.download(ctx, a.bucket, a.dir)
 	if err != nil {
@@ -54,7 +54,7 @@ func (f File) download(ctx context.Context, b *blob.Bucket, dir string) (*os.Fil
 	return local, nil
 }
 
-// errKeep says that a file cannot be written anew, and stays as it is.
+// errKeep says that a file cannot be rewritten and stays as it is.
 var errKeep = errors.New("the file cannot be written anew")
 
 // columns are the columns of Row.
@@ -66,8 +66,7 @@ var columns = func() map[string]bool {
 	return known
 }()
 
-// rewritable refuses a file that has columns of which this program does not know: they would be
-// lost.
+// rewritable refuses a file with columns that this program does not know, since they would be lost.
 func rewritable(local *os.File) error {
 	info, err := local.Stat()
 	if err != nil {
@@ -90,7 +89,7 @@ func discard(local *os.File) {
 	_ = os.Remove(local.Name())
 }
 
-// eachRow calls fn with each row of a local file; the row is its own until it returns.
+// eachRow calls fn with each row of a local file. fn may use the row until it returns.
 func eachRow(local *os.File, fn func(*Row) error) error {
 	if _, err := local.Seek(0, io.SeekStart); err != nil {
 		return err

@@ -7,13 +7,13 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// SchemaVersion is that of Row. Columns may be added under the same version; a change of what
-// a column means raises it.
+// SchemaVersion is the version of Row. Columns may be added without changing it. A change in the
+// meaning of a column raises it.
 const SchemaVersion = 1
 
-// Row is a task in a file: its columns are the schema. Queue and day are in the file's path,
-// where readers expect the columns that an archive is partitioned by. Instants are
-// microseconds since 1970 in UTC, absent ones null.
+// Row is a task in a file. Its columns are the schema. Queue and day are in the file's path, where
+// readers expect the columns by which an archive is partitioned. Instants are microseconds since
+// 1970 in UTC; missing ones are null.
 type Row struct {
 	ID         string    `parquet:"id"`
 	Kind       string    `parquet:"kind,dict"`
@@ -34,29 +34,29 @@ type Row struct {
 	ExpiresAt  int64     `parquet:"expires_at,optional,timestamp(microsecond)"`
 	ClaimedAt  int64     `parquet:"claimed_at,optional,timestamp(microsecond)"`
 	FinishedAt int64     `parquet:"finished_at,timestamp(microsecond)"`
-	ChangedAt  int64     `parquet:"changed_at,optional,timestamp(microsecond)"` // while it waited
+	ChangedAt  int64     `parquet:"changed_at,optional,timestamp(microsecond)"` // when it was changed while it waited
 	Changed    string    `parquet:"changed,optional,dict"`
-	RanUS      int64     `parquet:"ran_us"` // of all attempts that are kept, in microseconds
+	RanUS      int64     `parquet:"ran_us"` // total of all stored attempts, in microseconds
 	Attempt    int32     `parquet:"attempt"`
 	Crashes    int32     `parquet:"crashes"`
 	Reason     string    `parquet:"reason,optional"`
-	Error      string    `parquet:"error,optional"`            // of the latest attempt that failed
-	ErrorGroup string    `parquet:"error_group,optional,dict"` // its fingerprint
+	Error      string    `parquet:"error,optional"`            // of the latest failed attempt
+	ErrorGroup string    `parquet:"error_group,optional,dict"` // the error's fingerprint
 	Attempts   []Attempt `parquet:"attempts,list"`
 	Logs       []Log     `parquet:"logs,list"`
 	Percent    float64   `parquet:"progress_percent,optional"`
 	Message    string    `parquet:"progress_message,optional"`
-	Damage     string    `parquet:"damage,optional"` // what of the task could not be read
+	Damage     string    `parquet:"damage,optional"` // what could not be read of the task
 }
 
-// Need is a task that had to end before this one.
+// Need is another task that this one had to wait for.
 type Need struct {
 	Task      string `parquet:"task"`
 	OnFailure int32  `parquet:"on_failure"`
 	State     string `parquet:"state,optional"`
 }
 
-// Attempt is an ended run of a task: each that failed, and the latest.
+// Attempt is an ended run of a task. A row has each failed attempt and the latest one.
 type Attempt struct {
 	Number    int32  `parquet:"number"`
 	Worker    string `parquet:"worker"`
@@ -76,7 +76,7 @@ type Log struct {
 	Text    string `parquet:"text"`
 }
 
-// rowOf is a finished task as a row, which shares the task's args: nobody may change them.
+// rowOf returns a finished task as a row. The row shares the task's args, which must not change.
 func rowOf(t *store.Task) Row {
 	r := Row{
 		ID: t.ID.String(), Kind: t.Kind, State: t.State.String(), Tenant: t.Tenant, Priority: int32(t.Priority), Key: t.Key,
@@ -125,7 +125,7 @@ func rowOf(t *store.Task) Row {
 	return r
 }
 
-// Task is the row as a task, of a queue.
+// Task returns the row as a task of a queue.
 func (r *Row) Task(queue string) (t store.Task, err error) {
 	t = store.Task{
 		Kind: r.Kind, Queue: queue, Tenant: r.Tenant, Priority: int16(r.Priority), Key: r.Key, Args: []byte(r.Args),
@@ -170,7 +170,7 @@ func (r *Row) Task(queue string) (t store.Task, err error) {
 	return t, p.err
 }
 
-// parser reads names, and remembers the first that it could not.
+// parser parses names, and remembers the first error.
 type parser struct{ err error }
 
 func (p *parser) id(text string) store.ID {
@@ -197,11 +197,11 @@ func (p *parser) note(err error) {
 	}
 }
 
-// rowSize is how many bytes a row takes in memory without texts of any length: itself, its ids,
-// an attempt.
+// rowSize is how many bytes a row takes in memory without its variable texts: itself, its ids and
+// one attempt.
 const rowSize = int(unsafe.Sizeof(Row{})+unsafe.Sizeof(Attempt{})) + 150
 
-// size is about how many bytes a row takes in memory.
+// size returns roughly how many bytes a row takes in memory.
 func (r *Row) size() int {
 	n := rowSize + len(r.Args) + len(r.Settings) + len(r.Reason) + len(r.Error) + len(r.Key)
 	if r.Output != nil {

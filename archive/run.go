@@ -20,65 +20,65 @@ import (
 const (
 	recordKind = "archive"
 	noteName   = "batch"  // the batch under way
-	statusName = "status" // how archiving is doing
+	statusName = "status" // the status of archiving
 )
 
-// Status is how archiving is doing.
+// Status is the status of archiving.
 type Status struct {
-	Succeeded time.Time `json:"succeeded,omitzero"` // when there was last nothing left to archive; by the database's clock
-	Failing   string    `json:"failing,omitempty"`  // why it does not go on; empty: it does
-	Tasks     int64     `json:"tasks"`              // moved since the database was made
-	Bytes     int64     `json:"bytes"`              // that they took in the archive
+	Succeeded time.Time `json:"succeeded,omitzero"` // when last nothing was left to archive; database's clock
+	Failing   string    `json:"failing,omitempty"`  // why it cannot continue; empty if it can
+	Tasks     int64     `json:"tasks"`              // moved so far, in the life of the database
+	Bytes     int64     `json:"bytes"`              // their size in the archive
 }
 
-// Options of a Runner. All but Every, Patience, Grace, Dir and Log are needed.
+// Options of a Runner. All but Every, Patience, Grace, Dir and Log are required.
 type Options struct {
-	Store  store.Store // an Archiver
+	Store  store.Store // must be an Archiver
 	Bucket *blob.Bucket
-	ID     store.ID        // of the process, fresh
-	NewID  func() store.ID // for batches
-	// Keep returns how long finished tasks of the archived queues are kept in the database;
-	// those of others for ever.
+	ID     store.ID        // of the process; must be fresh
+	NewID  func() store.ID // makes ids of batches
+	// Keep returns how long the database keeps finished tasks of the archived queues. It keeps
+	// those of other queues for ever.
 	Keep func(ctx context.Context) (store.Retention, error)
-	// Every is how often a batch is begun where few tasks are due, so that files do not become
-	// small: an hour when it is zero.
+	// Every is how often a batch begins if few tasks are due, so that files do not become small.
+	// Zero means an hour.
 	Every time.Duration
-	// Patience is how long a note of another process may stand unchanged before this one goes
-	// on in its place: a minute when it is zero.
+	// Patience is how long the note of another process may stay unchanged before this one takes
+	// over. Zero means a minute.
 	Patience time.Duration
-	// Grace is how old an object with args or an output must be to be deleted because no task
-	// refers to it: longer than any transaction is open in which tasks are enqueued. A day when
-	// it is zero.
+	// Grace is how old an object with args or an output must be before it is deleted because no
+	// task refers to it. It must be longer than any transaction in which tasks are enqueued. Zero
+	// means a day.
 	Grace time.Duration
-	Dir   string // for files that are not whole yet; empty: that for temporary files
+	Dir   string // for incomplete files; empty means the directory for temporary files
 	Log   *slog.Logger
 }
 
-// Runner moves finished tasks into an archive. Of several, one does at a time.
+// Runner moves finished tasks into an archive. If there are several, one at a time does so.
 type Runner struct {
 	o      Options
 	engine store.Archiver
 	shelf  *Archive
-	next   time.Time     // when it is next looked whether anything is due
-	empty  time.Duration // how long the latest look waits for the next, where it found nothing
+	next   time.Time     // when to look next whether tasks are due
+	empty  time.Duration // the pause after the latest look, if that found nothing
 	due    time.Time     // when the chores are due
-	failed bool          // they failed the last time
+	failed bool          // the chores failed the last time
 	begun  bool          // a batch has left nothing behind
-	more   bool          // it is due at once: the last one was full
+	more   bool          // the next batch is due at once, because the last one was full
 	loop   *loop.Loop
 
 	reading, deleting pace
 
 	noting  sync.Mutex // held while the note is read or written
-	version int64      // of the note, as it was last read or written
-	body    []byte     // of the note that is this process's own
-	since   time.Time  // when it was first seen so
+	version int64      // of the note when it was last read or written
+	body    []byte     // of this process's own note
+	since   time.Time  // when the note was first seen in this version
 }
 
-// ErrEngine says that an engine hands nothing over.
+// ErrEngine says that an engine does not hand over tasks.
 var ErrEngine = errors.New("the database's engine does not support archiving")
 
-// NewRunner makes a Runner. The error is ErrEngine.
+// NewRunner returns a Runner. The error is ErrEngine if the engine is not a store.Archiver.
 func NewRunner(o Options) (*Runner, error) {
 	engine, ok := store.As[store.Archiver](o.Store)
 	if !ok {
@@ -104,13 +104,13 @@ func NewRunner(o Options) (*Runner, error) {
 	return r, nil
 }
 
-// Archive is what the Runner writes, for reading.
+// Archive returns a reader of what the Runner writes.
 func (r *Runner) Archive() *Archive { return r.shelf }
 
-// longest is the time after which a step is given up.
+// longest is the time limit of a step.
 const longest = time.Hour
 
-// Run archives until ctx ends. A Runner runs once.
+// Run archives until ctx ends. It may be called once.
 func (r *Runner) Run(ctx context.Context) error {
 	r.loop.Run(ctx, nil)
 	return nil
@@ -122,15 +122,16 @@ func (r *Runner) Health() map[string]time.Duration {
 }
 
 const (
-	look = 5 * time.Second // between two looks at whether something is to be done, at most
-	// A look that finds no task due is repeated soon, and then in twice the time, up to rarely: what
-	// has waited may become due only after an engine was asked for it, and retentions may end.
+	look = 5 * time.Second // longest pause between two looks for work
+	// If a look finds no due task, the next one comes soon, and then after pauses that double up to
+	// rarely. A waiting task may become due only after the engine was asked for it, or because its
+	// retention ends.
 	soon   = 200 * time.Millisecond
 	rarely = time.Minute
 )
 
-// Step goes on with the batch under way, or begins one when it is due. It returns after what
-// pause the next step is.
+// Step continues the batch under way, or begins one when it is due. It returns the pause before the
+// next step.
 func (r *Runner) Step(ctx context.Context) (time.Duration, error) {
 	note, err := r.read(ctx)
 	if err != nil {
@@ -161,13 +162,13 @@ func (r *Runner) Step(ctx context.Context) (time.Duration, error) {
 	return r.idle(ctx)
 }
 
-// idle does the chores while no batch is under way, and returns after what pause the next step is.
+// idle does the chores while no batch is under way, and returns the pause before the next step.
 func (r *Runner) idle(ctx context.Context) (time.Duration, error) {
 	err := r.holding(ctx, r.tend)
 	return min(max(time.Until(r.next), soon), look), err
 }
 
-// work ends what was begun, and then moves what is due. It reports whether more may be due.
+// work finishes what was begun, or else moves what is due. It reports whether more may be due.
 func (r *Runner) work(ctx context.Context, note *Note) (more bool, err error) {
 	if note != nil {
 		note.Holder = r.o.ID
@@ -205,7 +206,7 @@ func (r *Runner) work(ctx context.Context, note *Note) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if len(first.Tasks) == 0 { // another process has moved what was due before the note
+	if len(first.Tasks) == 0 { // another process moved what was due before this one had the note
 		return false, r.clear(ctx)
 	}
 	more, err = r.fill(ctx, note, keep, first)
@@ -213,13 +214,13 @@ func (r *Runner) work(ctx context.Context, note *Note) (more bool, err error) {
 		return false, err
 	}
 	r.empty, r.next = 0, time.Now().Add(r.o.Every)
-	if !more && !r.begun { // what waited for this process may become due only when it has looked
+	if !more && !r.begun { // what has waited may become due only after this process's first look
 		r.next, r.begun = time.Now().Add(min(r.o.Every, soon)), true
 	}
 	return more, r.settle(ctx, note)
 }
 
-// resume ends a batch that somebody, or an earlier step, left behind.
+// resume finishes a batch that another process, or an earlier step, left behind.
 func (r *Runner) resume(ctx context.Context, note *Note) error {
 	switch {
 	case len(note.Restored) > 0:
@@ -243,7 +244,7 @@ func (r *Runner) resume(ctx context.Context, note *Note) error {
 	return r.end(ctx, note)
 }
 
-// end deletes what nobody needs any more, and the note.
+// end deletes what is no longer needed, and the note.
 func (r *Runner) end(ctx context.Context, note *Note) error {
 	if err := r.sweep(ctx, note); err != nil {
 		return err
@@ -256,8 +257,8 @@ func (r *Runner) end(ctx context.Context, note *Note) error {
 	return r.clear(ctx)
 }
 
-// fill writes files until nothing is due or the batch is full, and notes them. It reports
-// whether more is due. The engine reads the next page while the last one is written.
+// fill writes files until nothing is due or the batch is full, and notes them. It reports whether
+// more is due. The engine reads the next page while the previous one is written.
 func (r *Runner) fill(ctx context.Context, note *Note, keep store.Retention, first store.Due) (more bool, err error) {
 	w, err := newBatch(r.o.Bucket, note.Batch, r.o.Dir, func(ctx context.Context, path string) error {
 		note.Paths = append(note.Paths, path)
@@ -293,8 +294,8 @@ func (r *Runner) fill(ctx context.Context, note *Note, keep store.Retention, fir
 	return w.full, r.write(ctx, note)
 }
 
-// settle has the engine delete what was noted, takes out of the files what came back, and puts a
-// closed manifest in the place of the open one.
+// settle has the engine delete what was noted, removes from the files what came back, and replaces
+// the open manifest with a closed one.
 func (r *Runner) settle(ctx context.Context, note *Note) error {
 	open, err := readManifest(ctx, r.o.Bucket, manifestPath(note.Batch))
 	if err != nil {
@@ -304,7 +305,7 @@ func (r *Runner) settle(ctx context.Context, note *Note) error {
 	if err != nil {
 		return err
 	}
-	if err := r.write(ctx, note); err != nil { // nobody has taken over
+	if err := r.write(ctx, note); err != nil { // fails if another process has taken over
 		return err
 	}
 	var m Manifest
@@ -329,7 +330,7 @@ func (r *Runner) settle(ctx context.Context, note *Note) error {
 	return r.end(ctx, note)
 }
 
-// release has the engine delete what was handed over, and returns what has come back since.
+// release has the engine delete what it handed over, and returns what has come back since.
 func (r *Runner) release(ctx context.Context, note *Note) (returned, error) {
 	back := returned{}
 	r.deleting.start()
@@ -345,7 +346,7 @@ func (r *Runner) release(ctx context.Context, note *Note) (returned, error) {
 	return back, err
 }
 
-// tell changes the status. Who succeeds says so each time; who fails says so once.
+// tell changes the status. A success is written every time, an unchanged failure only once.
 func (r *Runner) tell(ctx context.Context, change func(*Status)) error {
 	record, err := find(ctx, r.o.Store, statusName)
 	if err != nil {
@@ -372,7 +373,7 @@ func (r *Runner) tell(ctx context.Context, change func(*Status)) error {
 	return err
 }
 
-// ReadStatus returns how archiving is doing, as the processes that archive tell it.
+// ReadStatus returns the status of archiving, as written by the processes that archive.
 func ReadStatus(ctx context.Context, s store.Recorder) (status Status, err error) {
 	record, err := find(ctx, s, statusName)
 	if err != nil || record.Version == 0 {
@@ -387,7 +388,7 @@ func ReadStatus(ctx context.Context, s store.Recorder) (status Status, err error
 	return status, nil
 }
 
-// find returns a record of the archive; without a version if there is none.
+// find returns a record of the archive. Its version is 0 if there is none.
 func find(ctx context.Context, s store.Recorder, name string) (store.Record, error) {
 	records, err := s.Records(ctx, recordKind)
 	if i := slices.IndexFunc(records, func(r store.Record) bool { return r.Name == name }); i >= 0 {

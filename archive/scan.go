@@ -10,14 +10,14 @@ import (
 	"gocloud.dev/gcerrors"
 )
 
-// scan looks through the files that may have tasks that match.
+// scan searches the files that may have matching tasks.
 type scan struct {
 	archive  *Archive
 	q        *Query
-	matches  func(args []byte) bool // nil: any args do
-	until    time.Time              // when it ends early; zero: it does not
+	matches  func(args []byte) bool // nil if any args match
+	until    time.Time              // when it ends early; zero if it does not
 	tell     func(Progress)
-	counts   bool // whole files are counted by their manifests, and rows as they match
+	counts   bool // count whole files by their manifests, and other rows as they match
 	progress Progress
 
 	looked, sealed, counted int64
@@ -31,10 +31,10 @@ func (a *Archive) scan(q *Query, budget time.Duration, tell func(Progress)) *sca
 	return s
 }
 
-// take is given each row that matches, and says whether to go on.
+// take is called with each matching row, and reports whether to continue.
 type take func(f *File, row int64, r *Row) (more bool, err error)
 
-// run looks from a place on, and returns where to go on; empty: it has looked at everything.
+// run searches from a spot on. It returns where to continue, or "" if it has searched everything.
 func (s *scan) run(ctx context.Context, at spot, take take) (next string, err error) {
 	manifests, _, err := s.archive.catalogued(ctx, at.path == "")
 	if err != nil {
@@ -68,8 +68,7 @@ func (s *scan) run(ctx context.Context, at spot, take take) (next string, err er
 	return "", nil
 }
 
-// file looks through a file from a row on, and returns the row before which it stopped; -1: it
-// has reached the end.
+// file searches a file from a row on. It returns the row before which it stopped, or -1 at the end.
 func (s *scan) file(ctx context.Context, f *File, from int64, take take) (stopped int64, err error) {
 	if s.counts && s.q.all(f) {
 		s.counted += f.Tasks
@@ -79,7 +78,7 @@ func (s *scan) file(ctx context.Context, f *File, from int64, take take) (stoppe
 	if err != nil {
 		return -1, err
 	}
-	first := int64(0) // row of the group
+	first := int64(0) // number of the group's first row
 	for n, group := range o.parquet.RowGroups() {
 		last := first + group.NumRows()
 		if from < last {
@@ -99,8 +98,8 @@ func (s *scan) file(ctx context.Context, f *File, from int64, take take) (stoppe
 	return -1, nil
 }
 
-// group looks through a row group from a row on, and returns the row before which it stopped; -1:
-// it has reached the end.
+// group searches a row group from a row on. It returns the row before which it stopped, or -1 at
+// the end.
 func (s *scan) group(o *opened, f *File, n int, from int64, take take) (stopped int64, err error) {
 	group := o.parquet.RowGroups()[n]
 	if !s.q.mayGroup(o, group) {
@@ -156,7 +155,7 @@ func (s *scan) group(o *opened, f *File, n int, from int64, take take) (stopped 
 
 const rowsAtOnce = 64
 
-// eachIn calls fn with each row of a row group, from one on.
+// eachIn calls fn with each row of a row group, starting at row from.
 func eachIn[T any](group parquet.RowGroup, from int64, fn func(row int64, r *T) error) error {
 	r := parquet.NewGenericRowGroupReader[T](group)
 	defer r.Close()
@@ -181,7 +180,7 @@ func eachIn[T any](group parquet.RowGroup, from int64, fn func(row int64, r *T) 
 	}
 }
 
-// eachOf calls fn with some rows of a row group, by their numbers.
+// eachOf calls fn with the wanted rows of a row group.
 func eachOf(group parquet.RowGroup, wanted []int64, fn func(row int64, r *Row) error) error {
 	if len(wanted) == 0 {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// probe is what of a row says whether it matches.
+// probe has the columns of a row that decide whether it matches.
 type probe struct {
 	Kind       string   `parquet:"kind,dict"`
 	State      string   `parquet:"state,dict"`
@@ -26,22 +26,22 @@ var probed = []string{"kind", "state", "tenant", "key", "tags", "finished_at", "
 // Found is a page of a search.
 type Found struct {
 	Tasks  []store.Task
-	Next   string // where to go on; empty: that was all
-	Looked int64  // tasks that were looked at; 0 if Query.Sees is set, and so is its Progress
-	Sealed int64  // tasks that match but for their args, which are encrypted
+	Next   string // where to continue; empty at the end
+	Looked int64  // tasks looked at; if Query.Sees is set, this and Progress are 0
+	Sealed int64  // tasks that match except for their args, which are encrypted
 	Progress
 }
 
-// Progress is how far a search has come.
+// Progress is how many of the files have been searched.
 type Progress struct{ Files, Of int }
 
-// ErrCursor says that a cursor is none.
+// ErrCursor says that a cursor is invalid.
 var ErrCursor = errors.New("the cursor cannot be read: leave it out to begin anew")
 
-// ErrMoved says that the file of a cursor has been written anew or deleted.
+// ErrMoved says that the file of a cursor has been rewritten or deleted.
 var ErrMoved = errors.New("the files of the archive were changed meanwhile: begin anew")
 
-// spot is where a search goes on: at a row of a file.
+// spot is where a search continues: at a row of a file.
 type spot struct {
 	path string
 	row  int64
@@ -61,14 +61,15 @@ func readSpot(text string) (p spot, err error) {
 	return p, nil
 }
 
-// mostPage is about how much memory the tasks of a page take: it ends early.
+// mostPage is roughly how many bytes the tasks of a page may take in memory. A page ends early at
+// that size.
 const mostPage = 6 << 20
 
-// Search returns tasks that match, those of the latest day first, at most limit. It ends early
-// when budget is over, which is looked at between row groups; 0: it does not. tell is told of
-// progress; nil: nobody.
+// Search returns up to limit matching tasks, those of the latest day first. It ends early when
+// budget is used up, which it checks between row groups. A budget of 0 means no limit. tell is
+// called with the progress; it may be nil.
 //
-// Errors: ErrCursor; ErrMoved when the file at which it is to go on is no longer there.
+// Errors: ErrCursor; ErrMoved if the file in which it should continue no longer exists.
 func (a *Archive) Search(
 	ctx context.Context, q Query, cursor string, limit int, budget time.Duration, tell func(Progress),
 ) (found Found, err error) {
@@ -84,20 +85,20 @@ func (a *Archive) Search(
 		bytes += r.size()
 		return len(found.Tasks) < limit && bytes < mostPage, err
 	})
-	if found.Sealed = s.sealed; q.Sees == nil { // how much there is tells of tasks that may not be known of
+	if found.Sealed = s.sealed; q.Sees == nil { // these numbers would reveal tasks that may not be shown
 		found.Looked, found.Progress = s.looked, s.progress
 	}
 	return found, err
 }
 
-// Counted is how many tasks match.
+// Counted is the number of matching tasks.
 type Counted struct {
 	Tasks  int64 `json:"tasks"`
 	More   bool  `json:"more,omitempty"`   // counting ended early
-	Sealed int64 `json:"sealed,omitempty"` // tasks that match but for their args, which are encrypted
+	Sealed int64 `json:"sealed,omitempty"` // tasks that match except for their args, which are encrypted
 }
 
-// Count counts the tasks that match. It ends early like Search.
+// Count counts the matching tasks. It ends early like Search.
 func (a *Archive) Count(
 	ctx context.Context, q Query, budget time.Duration, tell func(Progress),
 ) (c Counted, err error) {
@@ -110,7 +111,7 @@ func (a *Archive) Count(
 	return Counted{c.Tasks + s.counted, next != "", s.sealed}, err
 }
 
-// would counts what a cut would take out.
+// would counts what a cut would delete.
 func (a *Archive) would(ctx context.Context, what cut) (gone Gone, err error) {
 	manifests, _, err := a.catalogued(ctx, true)
 	if err != nil {

@@ -7,18 +7,18 @@ import (
 	"strconv"
 )
 
-// span is a range of seconds in which ids were made: an id begins with its time.
+// span is a range of seconds in which ids were made. An id begins with its time.
 type span struct{ from, until int64 }
 
-// spans say which seconds the ids of a file are from. Where the smallest and the largest id say
-// little, because one task was enqueued weeks before the others, spans still tell most files
-// apart.
+// spans are the seconds in which the ids of a file were made. If one task was enqueued weeks before
+// the others, the smallest and the largest id say little. Spans still tell most files apart.
 type spans []span
 
-// mostSpans bounds the spans of a file: of more, the closest ones become one.
+// mostSpans is the most spans of a file. If there are more, the closest ones are joined.
 const mostSpans = 32
 
-// secondOf is the second of an id in text, whose first 48 bits are milliseconds since 1970.
+// secondOf returns the second in which an id was made. The first 48 bits of an id are milliseconds
+// since 1970.
 func secondOf(id string) int64 {
 	if len(id) < 13 {
 		return 0
@@ -30,7 +30,7 @@ func secondOf(id string) int64 {
 	return ms / 1000
 }
 
-// find returns the first span that ends at a second or later, and whether it holds the second.
+// find returns the first span that ends at a second or later, and whether it contains the second.
 func (s spans) find(second int64) (at int, holds bool) {
 	at, _ = slices.BinarySearchFunc(s, second, func(x span, second int64) int {
 		if x.until < second {
@@ -41,7 +41,7 @@ func (s spans) find(second int64) (at int, holds bool) {
 	return at, at < len(s) && s[at].from <= second
 }
 
-// add makes spans hold a second.
+// add adds a second to spans.
 func (s spans) add(second int64) spans {
 	at, holds := s.find(second)
 	if holds {
@@ -64,7 +64,8 @@ func (s spans) add(second int64) spans {
 	return slices.Delete(s, closest, closest+1)
 }
 
-// MarshalJSON implements json.Marshaler: pairs of numbers, each counted from the one before.
+// MarshalJSON implements json.Marshaler. The result has pairs of numbers, each relative to the one
+// before.
 func (s spans) MarshalJSON() ([]byte, error) {
 	flat, last := make([]int64, 0, 2*len(s)), int64(0)
 	for _, x := range s {

@@ -16,13 +16,13 @@ type stray struct {
 	group uint16
 }
 
-// strays are those of a file, sorted by checksum. Most tasks end soon after they were enqueued, so that
-// few files of a queue are from the time at which an id was made; but any later file may have a task
-// that waited for days, and says here whether it does, and where.
+// strays are the strays of a file, sorted by checksum. Most tasks end soon after they were
+// enqueued, so only a few files of a queue are from the time at which an id was made. But any later
+// file may have a task that waited for days. Its strays say whether it does, and where.
 type strays []stray
 
 const (
-	mostStrays = 4096 // of a file: where there are more, Spans alone tell
+	mostStrays = 4096 // of a file; if there are more, only Spans tell
 	strayBytes = 6
 )
 
@@ -59,14 +59,14 @@ func (s *strays) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// startAt says that no task of the file ended before.
+// startAt notes that a task of the file ended at first.
 func (f *File) startAt(first time.Time) {
 	if at := first.Unix(); f.Since == 0 || at < f.Since {
 		f.Since = at
 	}
 }
 
-// stray takes an id of a row group into the strays.
+// stray adds an id of a row group to the strays.
 func (f *File) stray(id string, group int) {
 	if f.manyStrays {
 		return
@@ -84,7 +84,7 @@ func (f *File) endStrays() {
 	slices.SortFunc(f.Strays, func(a, b stray) int { return cmp.Compare(a.sum, b.sum) })
 }
 
-// likely reports whether a file that may have an id names it among its strays.
+// likely reports whether a file that may have an id lists it among its strays.
 func (f *File) likely(id string) bool { return secondOf(id) < f.Since }
 
 // mayHave reports whether a file may have a task.

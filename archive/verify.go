@@ -13,7 +13,7 @@ import (
 	"github.com/tuskqueue/tusk/internal/payload"
 )
 
-// Problem is something that is wrong with an archive.
+// Problem is a defect of an archive.
 type Problem struct {
 	Path string `json:"path"`
 	Text string `json:"problem"`
@@ -27,9 +27,9 @@ type Verified struct {
 	Problems []Problem `json:"problems,omitempty"`
 }
 
-// Verify reads all files and compares their checksums with the manifests. It tells of each
-// file, and of files that no manifest lists: what a process left that died while it wrote, or
-// is writing now.
+// Verify reads all files and compares their checksums with the manifests. It calls tell for each of
+// these files; tell may be nil. It also reports files that no manifest lists: a process left them
+// when it died while writing, or is writing them now.
 func (a *Archive) Verify(ctx context.Context, tell func(f File)) (v Verified, err error) {
 	manifests, err := a.Manifests(ctx)
 	if err != nil {
@@ -90,7 +90,7 @@ func (a *Archive) verifyPayloads(ctx context.Context, manifests []Manifest, v *V
 	return nil
 }
 
-// check reads a file and says what is wrong with it.
+// check reads a file and describes what is wrong with it, if anything.
 func (a *Archive) check(ctx context.Context, f File) string {
 	r, err := a.bucket.NewReader(ctx, f.Path, nil)
 	if err != nil {

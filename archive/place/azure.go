@@ -20,11 +20,11 @@ import (
 	"gocloud.dev/blob/azureblob"
 )
 
-// openAzure opens a container of Azure Blob Storage. Parameters are those of
+// openAzure opens a container of Azure Blob Storage. Its parameters are those of
 // gocloud.dev/blob/azureblob.
 func openAzure(ctx context.Context, u *url.URL, patience time.Duration) (*blob.Bucket, error) {
 	service := azureblob.NewDefaultServiceURLOptions()
-	if service.SASToken != "" { // which is sent as it is
+	if service.SASToken != "" { // it is sent as it is
 		for name := range u.Query() {
 			if slices.Contains([]string{"domain", "protocol", "cdn", "localemu"}, name) {
 				return nil,
@@ -41,12 +41,13 @@ func openAzure(ctx context.Context, u *url.URL, patience time.Duration) (*blob.B
 	return opener.OpenBucketURL(ctx, u)
 }
 
-// azureContainer makes a client with the credentials that the environment has: a key of the account,
-// a signature, a connection string, or an identity.
+// azureContainer returns a client with the credentials in the environment: an account key, a shared
+// access signature, a connection string, or an identity.
 func azureContainer(service, name string, o *azcore.ClientOptions) (*container.Client, error) {
 	at, err := url.JoinPath(service, name)
 	if err != nil {
-		return nil, errors.New("the address of the storage account cannot be read") // it may hold a signature
+		// The error leaves out the address, which may contain a signature.
+		return nil, errors.New("the address of the storage account cannot be read")
 	}
 	options := &container.ClientOptions{ClientOptions: *o}
 	account, key := os.Getenv("AZURE_STORAGE_ACCOUNT"), os.Getenv("AZURE_STORAGE_KEY")
@@ -72,7 +73,7 @@ func azureContainer(service, name string, o *azcore.ClientOptions) (*container.C
 	return container.NewClient(at, identity, options)
 }
 
-// discreet sends requests. Its errors do not have the URL, which may hold a signature.
+// discreet sends requests. Its errors leave out the URL, which may contain a signature.
 type discreet struct{ client http.Client }
 
 // Do implements policy.Transporter.
@@ -91,8 +92,8 @@ func (d discreet) Do(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// lent is the body of a request until there is an answer. A server may answer before it has read all of it,
-// and the driver reads it again from its beginning for the next try.
+// lent is the body of a request until there is an answer. A server may answer before it has read
+// the whole body, and the driver then reads the body again from the beginning for the next try.
 type lent struct {
 	mu   sync.Mutex
 	of   io.ReadCloser

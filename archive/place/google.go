@@ -21,8 +21,8 @@ import (
 	"google.golang.org/api/option"
 )
 
-// openGoogle opens a bucket of Google Cloud Storage with the application's default credentials, or
-// with none: of another server, with the parameters endpoint and anonymous, or as the environment
+// openGoogle opens a bucket of Google Cloud Storage with the application's default credentials. It
+// uses none for another server: with the parameters endpoint and anonymous, or if the environment
 // names an emulator.
 func openGoogle(ctx context.Context, u *url.URL, patience time.Duration) (*blob.Bucket, error) {
 	q := u.Query()
@@ -31,7 +31,7 @@ func openGoogle(ctx context.Context, u *url.URL, patience time.Duration) (*blob.
 			return nil, fmt.Errorf("the URL has the parameter %q: gs:// takes endpoint, anonymous and prefix", name)
 		}
 	}
-	ctx = context.WithoutCancel(ctx) // tokens are asked for later, too
+	ctx = context.WithoutCancel(ctx) // tokens are requested later, too
 	client := &http.Client{Transport: bounded{transport(patience)}}
 	o := []option.ClientOption{storage.WithJSONReads()}
 	if q.Get("anonymous") == "true" || os.Getenv("STORAGE_EMULATOR_HOST") != "" {
@@ -50,7 +50,7 @@ func openGoogle(ctx context.Context, u *url.URL, patience time.Duration) (*blob.
 	if err != nil {
 		return nil, err
 	}
-	// Whatever is written twice is the same: objects do not change, or the last one counts.
+	// Writing twice is safe: objects do not change, or the last write counts.
 	service.SetRetry(storage.WithPolicy(storage.RetryAlways), storage.WithMaxAttempts(attempts),
 		storage.WithErrorFunc(func(err error) bool {
 			return !errors.Is(err, errLast) && storage.ShouldRetry(err)
@@ -58,10 +58,10 @@ func openGoogle(ctx context.Context, u *url.URL, patience time.Duration) (*blob.
 	return gcsblob.OpenBucket(ctx, nil, u.Host, &gcsblob.Options{Client: service})
 }
 
-// errLast says that a request has failed so often that it is not made again.
+// errLast says that a request has failed too often to be repeated.
 var errLast = errors.New("given up")
 
-// bounded ends uploads, whose attempts the client counts and does not bound.
+// bounded limits the attempts of uploads, which the client counts but does not limit.
 type bounded struct{ http.RoundTripper }
 
 var counted = regexp.MustCompile(`gccl-attempt-count/(\d+)`)

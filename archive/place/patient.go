@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// dial connects so that a server which stalls is noticed like one that is gone.
+// dial returns a function that connects so that a server which stalls is noticed like one that is
+// gone.
 func dial(patience time.Duration) func(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := &net.Dialer{Timeout: patience, KeepAlive: patience}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -19,8 +20,8 @@ func dial(patience time.Duration) func(ctx context.Context, network, address str
 	}
 }
 
-// transport has a connection for each request: with HTTP/2 the bytes of one would hide that another
-// stalls.
+// transport uses a connection for each request. With HTTP/2, the bytes of one request would hide
+// that another one stalls.
 func transport(patience time.Duration) *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext, t.MaxIdleConnsPerHost = dial(patience), 10
@@ -29,7 +30,7 @@ func transport(patience time.Duration) *http.Transport {
 	return t
 }
 
-// impatient is a connection on which something has to move.
+// impatient is a connection that fails if no byte moves for patience.
 type impatient struct {
 	net.Conn
 	patience time.Duration
@@ -43,7 +44,7 @@ func (c *impatient) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// Write implements net.Conn. A reader that waits meanwhile has to wait as long from here.
+// Write implements net.Conn. It also extends the deadline of a reader that waits meanwhile.
 func (c *impatient) Write(p []byte) (int, error) {
 	if err := c.SetDeadline(time.Now().Add(c.patience)); err != nil {
 		return 0, err

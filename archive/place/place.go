@@ -1,6 +1,6 @@
-// Package place opens the places that an archive can be in: a folder, Amazon S3 or what speaks its
-// protocol, Google Cloud Storage, and Azure Blob Storage. It holds their drivers, so that package
-// archive need not. It may touch neither tasks nor stores.
+// Package place opens the places that can hold an archive: a folder, Amazon S3 or a server with its
+// protocol, Google Cloud Storage, and Azure Blob Storage. It contains their drivers, so that
+// package archive need not. It accesses neither tasks nor databases.
 package place
 
 import (
@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	patience = 30 * time.Second // how long a store may move no byte
-	attempts = 3                // at a request
+	patience = 30 * time.Second // how long an object store may go without moving a byte
+	attempts = 3                // for each request
 )
 
 // Open opens a place by its URL:
 //
-//	file:///var/lib/tusk/archive    a folder, which is made when it is missing
-//	s3://bucket?region=eu-west-1    S3; with endpoint=http://host:9000&use_path_style=true another server
-//	gs://bucket                     Google Cloud Storage; with endpoint=http://host:4443&anonymous=true another server
-//	azblob://container              Azure; with storage_account=name, and domain=host:10000&protocol=http another server
+//	file:///var/lib/tusk/archive    a folder, which is made if it is missing
+//	s3://bucket?region=eu-west-1    S3; with endpoint=http://host:9000&use_path_style=true another one
+//	gs://bucket                     Google Cloud Storage; with endpoint=http://host:4443&anonymous=true another one
+//	azblob://container              Azure; with storage_account=name, and domain=host:10000&protocol=http another one
 //
 // With prefix=a/b/ the archive is below that prefix. Credentials come from the environment, as
 // the provider's own tools read them; a URL that carries some is refused.
@@ -35,8 +35,8 @@ func Open(ctx context.Context, location string) (*blob.Bucket, error) {
 	return open(ctx, location, patience)
 }
 
-// opener opens a bucket by its URL, which has no prefix any more. Its connections end when no byte
-// moves on them for as long as patience.
+// opener opens a bucket by its URL, from which the prefix has been removed. Its connections end
+// when no byte moves on them for patience.
 type opener func(ctx context.Context, u *url.URL, patience time.Duration) (*blob.Bucket, error)
 
 var openers = map[string]opener{"file": openFolder, "s3": openS3, "gs": openGoogle, "azblob": openAzure}
@@ -44,7 +44,7 @@ var openers = map[string]opener{"file": openFolder, "s3": openS3, "gs": openGoog
 func open(ctx context.Context, location string, patience time.Duration) (*blob.Bucket, error) {
 	u, err := url.Parse(location)
 	if err != nil {
-		return nil, errors.New("the archive's URL cannot be read") // it may hold a secret
+		return nil, errors.New("the archive's URL cannot be read") // it may contain a secret
 	}
 	if u.User != nil {
 		return nil, errors.New("the archive's URL must not carry credentials: set them in the environment")
@@ -68,8 +68,8 @@ func open(ctx context.Context, location string, patience time.Duration) (*blob.B
 	return b, nil
 }
 
-// openFolder opens a folder. Files are written beside it and moved, so that none is ever seen
-// in part, and have no companions with metadata, which readers would take for data.
+// openFolder opens a folder. Files are written under another name and moved, so that none is ever
+// seen in part. They have no companion files with metadata, which readers would take for data.
 func openFolder(_ context.Context, u *url.URL, _ time.Duration) (*blob.Bucket, error) {
 	if u.Host != "" {
 		return nil, fmt.Errorf("the URL names the host %q: a folder is file:///path, with three slashes", u.Host)

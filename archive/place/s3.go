@@ -13,7 +13,7 @@ import (
 	"gocloud.dev/blob/s3blob"
 )
 
-// openS3 opens a bucket. Parameters are those of gocloud.dev/blob/s3blob.
+// openS3 opens an S3 bucket. Its parameters are those of gocloud.dev/blob/s3blob.
 func openS3(ctx context.Context, u *url.URL, patience time.Duration) (*blob.Bucket, error) {
 	parsed, err := new(s3blob.URLOpener).OpenBucketURL(ctx, u)
 	if err != nil {
@@ -23,7 +23,8 @@ func openS3(ctx context.Context, u *url.URL, patience time.Duration) (*blob.Buck
 	var client *s3.Client
 	parsed.As(&client)
 	o := client.Options()
-	o.DisableLogOutputChecksumValidationSkipped = true // of what was written in parts; the archive has sums of its own
+	// The SDK would log this for objects written in parts. The archive has its own checksums.
+	o.DisableLogOutputChecksumValidationSkipped = true
 	o.HTTPClient = awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 		t.DialContext = dial(patience)
 	})

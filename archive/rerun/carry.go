@@ -13,23 +13,24 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Carrier goes on with reruns. Of several, one gets each page done: the others' is refused.
+// Carrier carries reruns on. If several try to do the same page, one succeeds and the others are
+// refused.
 type Carrier struct {
 	Client  *tusk.Client
 	Archive *archive.Archive
 	Log     *slog.Logger
 
-	theirs map[tusk.ID]time.Time // until when reruns are left to others
+	theirs map[tusk.ID]time.Time // until when reruns are left to other processes
 }
 
 const (
 	pageTasks = 500
-	pageTime  = 2 * time.Second // after which a page is enough
+	pageTime  = 2 * time.Second // a page ends after so much time
 	pause     = time.Second
-	leaves    = 10 * time.Second // a rerun to the process that was faster
+	leaves    = 10 * time.Second // how long a rerun is left to a process that was faster
 )
 
-// One runs a task of the archive again. The error is archive.ErrNotFound.
+// One runs a task of the archive again. The error is archive.ErrNotFound if there is no such task.
 func (c *Carrier) One(ctx context.Context, id tusk.ID, sees func(queue, tenant string) bool) (tusk.Enqueued, error) {
 	old, err := c.Archive.Find(ctx, id)
 	if err == nil && sees != nil && !sees(old.Queue, old.Tenant) {
@@ -45,15 +46,15 @@ func (c *Carrier) One(ctx context.Context, id tusk.ID, sees func(queue, tenant s
 	return c.Client.Enqueue(ctx, task.Args, task.Options)
 }
 
-// Count says what a rerun would run again.
+// Count counts the tasks that a rerun would run again.
 func (c *Carrier) Count(
 	ctx context.Context, r Rerun, budget time.Duration, tell func(archive.Progress),
 ) (archive.Counted, error) {
 	return c.Archive.Count(ctx, r.bounded(), budget, tell)
 }
 
-// Carry goes on with a rerun until it has ended. tell is told of its progress; nil: nobody. When
-// ctx ends it stays, and another process can go on with it.
+// Carry carries a rerun on until it has ended. tell is called with the progress; it may be nil. If
+// ctx ends, the rerun stays, and another process can continue it.
 func (c *Carrier) Carry(ctx context.Context, id tusk.ID, tell func(Rerun)) (Rerun, error) {
 	for {
 		r, err := find(ctx, c.Client.Store(), id)
@@ -77,7 +78,7 @@ func (c *Carrier) Carry(ctx context.Context, id tusk.ID, tell func(Rerun)) (Reru
 	}
 }
 
-// Run goes on with all reruns until ctx ends.
+// Run carries all reruns on until ctx ends.
 func (c *Carrier) Run(ctx context.Context) {
 	c.theirs = map[tusk.ID]time.Time{}
 	for wait(ctx, pause) {
@@ -87,7 +88,7 @@ func (c *Carrier) Run(ctx context.Context) {
 	}
 }
 
-// step does a page of each rerun.
+// step does some pages of each rerun.
 func (c *Carrier) step(ctx context.Context) error {
 	reruns, err := all(ctx, c.Client.Store())
 	if err != nil {
@@ -122,7 +123,7 @@ func (c *Carrier) step(ctx context.Context) error {
 
 var errWait = errors.New("the archive is being changed")
 
-// page enqueues the next tasks, and moves the cursor with them.
+// page enqueues the next tasks and moves the cursor in the same transaction.
 func (c *Carrier) page(ctx context.Context, r *stored) error {
 	if r.CancelRequested {
 		r.State = Cancelled
@@ -193,8 +194,8 @@ func (c *Carrier) gone(ctx context.Context, old store.Task) (bool, error) {
 	return false, r.Close()
 }
 
-// enqueue stores the tasks of a page together with the record. Which keys were taken is known
-// only then, and written by itself.
+// enqueue stores the tasks of a page together with the record. Only then is it known which keys
+// were taken, so these are written separately.
 func (c *Carrier) enqueue(ctx context.Context, r *stored, tasks []tusk.NewTask, ids []tusk.ID) error {
 	r.Enqueued += int64(len(tasks))
 	if len(tasks) == 0 {
@@ -212,7 +213,7 @@ func (c *Carrier) enqueue(ctx context.Context, r *stored, tasks []tusk.NewTask, 
 	if err != nil {
 		return err
 	}
-	*r = now // somebody else may have been there since
+	*r = now // another process may have changed it since
 	taken := int64(0)
 	for i, e := range enqueued {
 		if e.Result == tusk.Skipped {

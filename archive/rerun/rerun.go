@@ -1,8 +1,8 @@
-// Package rerun runs tasks of an archive again, as new tasks: one, or all that match. Each run over
-// all that match is a record with a cursor, which is written together with the tasks of a page:
-// whatever dies, any process goes on with it, and no task is enqueued twice.
+// Package rerun runs tasks of an archive again, as new tasks: one, or all that match a query. Each
+// run over all that match is a record with a cursor, which is written together with the tasks of a
+// page. So if a process dies, any other can continue, and no task is enqueued twice.
 //
-// It may touch a tusk.Client and an archive. Queries come in from commands and from package server;
+// It may use a tusk.Client and an archive. Queries come in from commands and from package server;
 // tasks go out to the client.
 package rerun
 
@@ -21,42 +21,43 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// State is how far a rerun has come.
+// State is the state of a rerun.
 type State string
 
 // The states of a rerun.
 const (
-	Running   State = archive.RerunRunning // it goes on, or waits for a process to go on with it
+	Running   State = archive.RerunRunning // in progress, or waiting for a process to continue it
 	Done      State = "done"
 	Cancelled State = "cancelled"
-	Failed    State = "failed" // it cannot go on; Error says why
+	Failed    State = "failed" // it cannot continue; Error says why
 )
 
-// Rerun runs all tasks of an archive again that match a query.
+// Rerun runs all tasks of an archive that match a query again.
 type Rerun struct {
 	ID    tusk.ID       `json:"id"`
 	State State         `json:"state"`
 	Query archive.Query `json:"query"`
 
-	// Owner identifies who began it; By is that one's name and Via the way, for people.
+	// Owner identifies the one who began it. By is their name and Via the way they used, both for
+	// people to read.
 	Owner string `json:"owner,omitempty"`
 	By    string `json:"by,omitempty"`
 	Via   string `json:"via,omitempty"`
-	// Queues and Tenants bound it, whatever the query says: names, or beginnings that end in *;
-	// none: all.
+	// Queues and Tenants restrict the rerun, whatever the query says. Each entry is a name, or a
+	// prefix that ends in *. Empty means all.
 	Queues  []string `json:"queues,omitempty"`
 	Tenants []string `json:"tenants,omitempty"`
 
-	Expected int64  `json:"expected,omitempty"` // how many tasks were counted before; 0: not known
+	Expected int64  `json:"expected,omitempty"` // how many tasks were counted before; 0 if unknown
 	Enqueued int64  `json:"enqueued"`           // new tasks
 	KeyTaken int64  `json:"key_taken"`          // left alone: an unfinished task has the key
-	Refused  int64  `json:"refused"`            // left alone: encrypted with a key that is missing, or no longer valid
-	Files    int    `json:"files"`              // looked through, so far
+	Refused  int64  `json:"refused"`            // left alone: its encryption key is missing, or it is no longer valid
+	Files    int    `json:"files"`              // files searched so far
 	Of       int    `json:"of"`
-	Left     []Left `json:"left,omitempty"` // the first that were left alone, at most 20
+	Left     []Left `json:"left,omitempty"` // the first tasks that were left alone, at most 20
 
 	StartedAt  time.Time `json:"started_at,omitzero"`  // by the database's clock
-	FinishedAt time.Time `json:"finished_at,omitzero"` // the same
+	FinishedAt time.Time `json:"finished_at,omitzero"` // likewise
 
 	CancelRequested bool   `json:"cancel_requested,omitempty"`
 	Error           string `json:"error,omitempty"`
@@ -66,12 +67,12 @@ type Rerun struct {
 // Left is a task that was not run again.
 type Left = archive.Left
 
-// Ended reports whether the rerun is over.
+// Ended reports whether the rerun has ended.
 func (r *Rerun) Ended() bool { return r.State != Running }
 
 const (
 	mostLeft = 20
-	keep     = 200 // that are over
+	keep     = 200 // of ended reruns
 )
 
 func (r *Rerun) leave(id tusk.ID, why string) {
@@ -80,15 +81,14 @@ func (r *Rerun) leave(id tusk.ID, why string) {
 	}
 }
 
-// bounded is the rerun's query within its bounds.
+// bounded returns the rerun's query, restricted to its queues and tenants.
 func (r *Rerun) bounded() archive.Query {
 	q := r.Query
 	q.Sees = func(queue, tenant string) bool { return bulk.Within(r.Queues, queue) && bulk.Within(r.Tenants, tenant) }
 	return q
 }
 
-// Start begins a rerun; its ID, State and counts are set here. It is carried on by Carry, or by a
-// server.
+// Start stores a new rerun and sets its ID, State and counts. Carry or a server carries it on.
 func Start(ctx context.Context, s store.Recorder, r Rerun) (Rerun, error) {
 	r.ID, r.State, r.Cursor, r.CancelRequested = tusk.NewID(), Running, "", false
 	body, err := json.Marshal(r)
@@ -102,7 +102,7 @@ func Start(ctx context.Context, s store.Recorder, r Rerun) (Rerun, error) {
 	return Get(ctx, s, r.ID)
 }
 
-// List returns the reruns that go on, and the latest that are over, newest first.
+// List returns the reruns in progress and the latest ended ones, newest first.
 func List(ctx context.Context, s store.Recorder) ([]Rerun, error) {
 	stored, err := all(ctx, s)
 	reruns := make([]Rerun, len(stored))
@@ -112,13 +112,13 @@ func List(ctx context.Context, s store.Recorder) ([]Rerun, error) {
 	return reruns, err
 }
 
-// Get returns a rerun. The error is tusk.ErrNotFound.
+// Get returns a rerun. The error is tusk.ErrNotFound if it does not exist.
 func Get(ctx context.Context, s store.Recorder, id tusk.ID) (Rerun, error) {
 	r, err := find(ctx, s, id)
 	return r.Rerun, err
 }
 
-// Cancel has a rerun stop after the page that it is at. What it has enqueued stays.
+// Cancel makes a rerun stop after its current page. The tasks that it has enqueued stay.
 func Cancel(ctx context.Context, s store.Recorder, id tusk.ID) error {
 	for {
 		r, err := find(ctx, s, id)
@@ -132,7 +132,7 @@ func Cancel(ctx context.Context, s store.Recorder, id tusk.ID) error {
 	}
 }
 
-// stored is a rerun and the version of its record.
+// stored is a rerun with the version of its record.
 type stored struct {
 	Rerun
 	version int64

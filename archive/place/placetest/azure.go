@@ -13,8 +13,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 )
 
-// azurite is Azurite, which speaks the protocol of Azure Blob Storage. It keeps in memory for seconds
-// which objects there are.
+// azurite is Azurite, which speaks the protocol of Azure Blob Storage. For some seconds, it keeps
+// the list of objects only in memory.
 type azurite struct{}
 
 const (

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// front is where clients reach the server: always at the same address, and only while it lets them.
+// front is the proxy through which clients reach the server. Its address stays the same, and it can
+// keep clients out.
 type front struct {
 	listener net.Listener
 	server   string
@@ -21,12 +22,12 @@ type front struct {
 	conns map[net.Conn]bool
 }
 
-// mood is what a front does instead of handing on.
+// mood is what a front does instead of forwarding.
 type mood int
 
 const (
-	gone    mood = iota // it lets nobody in
-	refuses             // it answers requests by itself
+	gone    mood = iota // it accepts no connections
+	refuses             // it answers requests itself
 )
 
 func newFront(server string) (*front, error) {
@@ -49,7 +50,7 @@ func newFront(server string) (*front, error) {
 
 func (f *front) address() string { return f.listener.Addr().String() }
 
-// turn changes a mood. Whoever is connected is cut off.
+// turn switches a mood on or off, and cuts all connections.
 func (f *front) turn(m mood, on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,7 +60,7 @@ func (f *front) turn(m mood, on bool) {
 	}
 }
 
-// admit notes a connection, unless nobody is let in.
+// admit registers a connection. It reports false if none are accepted.
 func (f *front) admit(c net.Conn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -107,24 +108,24 @@ func (f *front) serve(client net.Conn) {
 	both.Wait()
 }
 
-// refuse reads a request and answers it as a server that is overloaded.
+// refuse reads a request and answers it like an overloaded server.
 func refuse(client net.Conn) {
 	_ = client.SetDeadline(time.Now().Add(10 * time.Second))
 	r, err := http.ReadRequest(bufio.NewReader(client))
 	if err != nil {
 		return
 	}
-	// Azure's client reads the body for its next try while it is still being sent for this one.
+	// Azure's client reads the body for its next try while this try is still sending it.
 	if r.Header.Get("Expect") == "" {
 		_, _ = io.Copy(io.Discard, r.Body)
 	}
 	answer := http.Response{StatusCode: http.StatusServiceUnavailable, ProtoMajor: 1, ProtoMinor: 1, Close: true,
 		Header: http.Header{"Connection": {"close"}}}
 	_ = answer.Write(client)
-	_, _ = io.Copy(io.Discard, r.Body) // a client that writes on would not read the answer
+	_, _ = io.Copy(io.Discard, r.Body) // a client that is still writing would not read the answer
 }
 
-// pump hands on what one end says to the other, until either is closed.
+// pump forwards what one end sends to the other, until either is closed.
 func (f *front) pump(from, to net.Conn) {
 	defer from.Close()
 	defer to.Close()

@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// fakeGoogle is fake-gcs-server, which speaks the protocol of Google Cloud Storage. It keeps a file of
-// each object, and writes the object's attributes after it: killed in between, it lists no bucket any more.
+// fakeGoogle is fake-gcs-server, which speaks the protocol of Google Cloud Storage. It keeps each
+// object in a file, and writes the object's attributes afterwards. If it is killed in between, it
+// can no longer list the bucket.
 type fakeGoogle struct{}
 
 func (fakeGoogle) install(cache string) (string, string) {
@@ -33,7 +34,7 @@ func (fakeGoogle) ready(address string) error {
 		return err
 	}
 	defer answer.Body.Close()
-	if answer.StatusCode == http.StatusOK || answer.StatusCode == http.StatusConflict { // it is there
+	if answer.StatusCode == http.StatusOK || answer.StatusCode == http.StatusConflict { // it exists
 		return nil
 	}
 	said, _ := io.ReadAll(answer.Body)

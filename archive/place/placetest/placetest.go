@@ -1,8 +1,8 @@
-// Package placetest starts object stores for tests, each a real server with a protocol of its own:
-// SeaweedFS for S3, fake-gcs-server for Google Cloud Storage, and Azurite for Azure, as scripts/*-deps
-// install them. A store can be killed and started again on its data, and what is between it and its
-// clients can hold every byte back, or answer in its place. It touches processes and files of its
-// own, and nothing of Tusk.
+// Package placetest starts object stores for tests. Each is a real server with its own protocol:
+// SeaweedFS for S3, fake-gcs-server for Google Cloud Storage, and Azurite for Azure, as installed
+// by scripts/*-deps. A store can be killed and restarted on its data. The proxy between it and its
+// clients can hold back every byte, or answer in its place. The package uses processes and files of
+// its own, and nothing of Tusk.
 package placetest
 
 import (
@@ -20,10 +20,10 @@ import (
 
 const (
 	bucket = "tusk"
-	most   = 30 * time.Second // for a start, and for an end
+	most   = 30 * time.Second // for a start or a stop
 )
 
-// Kind is a protocol that an object store may speak.
+// Kind is the protocol of an object store.
 type Kind string
 
 // The kinds of object stores.
@@ -33,23 +33,23 @@ const (
 	Azure  Kind = "Azure"
 )
 
-// product is a program that is an object store.
+// product is an object store program.
 type product interface {
-	// install returns the path of the program, as a script installs it in the user's cache.
+	// install returns the path of the program in the user's cache, and the script that installs it.
 	install(cache string) (path, script string)
-	// ports names those that it wants; the first is that of the protocol.
+	// ports names the ports that it needs. The first is that of the protocol.
 	ports() []string
-	// command serves a folder on ports. Clients reach it at an address.
+	// command returns a command that serves a directory on ports. Clients reach it at address.
 	command(program, dir, address string, ports map[string]int) *exec.Cmd
 	// ready makes the bucket and writes an object.
 	ready(address string) error
-	// environment has the credentials, as clients read them.
+	// environment returns the credentials as environment variables for clients.
 	environment() map[string]string
-	// location is the URL of a part of the bucket, as Tusk takes it.
+	// location returns the URL of a part of the bucket for Tusk.
 	location(address, prefix string) string
-	// pyarrow is the same in Python: a file system, and the path in it.
+	// pyarrow returns the same for Python: an expression for the file system, and the path in it.
 	pyarrow(address, prefix string) string
-	// durable reports whether it keeps what it has acknowledged when it is killed at any moment.
+	// durable reports whether it keeps acknowledged data when it is killed at any moment.
 	durable() bool
 }
 
@@ -66,13 +66,13 @@ func Each(t *testing.T, test func(*testing.T, *Server)) {
 type Server struct {
 	product      product
 	program, dir string
-	ports        map[string]int // by their names
+	ports        map[string]int // by name
 	front        *front
 	cmd          *exec.Cmd
 }
 
-// Start starts a server that the end of the test stops. Without its program the test is skipped,
-// or fails where all tests have to run.
+// Start starts a server and stops it at the end of the test. If its program is missing, the test is
+// skipped, or fails where all tests have to run.
 func Start(t testing.TB, kind Kind) *Server {
 	t.Helper()
 	p := products[kind]
@@ -84,7 +84,7 @@ func Start(t testing.TB, kind Kind) *Server {
 		t.Skip(err)
 	}
 	s, err := run(p, program, t.TempDir())
-	if err != nil { // another took one of its ports, say
+	if err != nil { // perhaps another process took one of its ports
 		s, err = run(p, program, t.TempDir())
 	}
 	if err != nil {
@@ -110,7 +110,7 @@ func find(p product) (string, error) {
 	return program, nil
 }
 
-// run starts a server whose data is in a folder.
+// run starts a server with its data in dir.
 func run(p product, program, dir string) (*Server, error) {
 	taken, err := ports(p.ports()...)
 	if err != nil {
@@ -127,8 +127,8 @@ func run(p product, program, dir string) (*Server, error) {
 	return s, nil
 }
 
-// ports finds free ports, all different. They are below those that the system gives to clients, so
-// that nobody takes them while the server is down.
+// ports finds different free ports. They are below the range that the system gives to clients, so
+// that no client takes them while the server is down.
 func ports(names ...string) (map[string]int, error) {
 	found := map[string]int{}
 	for tries := 0; len(found) < len(names); tries++ {
@@ -140,25 +140,27 @@ func ports(names ...string) (map[string]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // when all are found
+		defer l.Close() // once all are found
 		found[names[len(found)]] = port
 	}
 	return found, nil
 }
 
-// URL is what the archive calls a part of the bucket.
+// URL returns the archive's URL for a part of the bucket.
 func (s *Server) URL(prefix string) string { return s.product.location(s.front.address(), prefix) }
 
-// Pyarrow is a part of the bucket in Python: an expression for a file system of pyarrow and the path in it.
+// Pyarrow returns a part of the bucket for Python: an expression for a pyarrow file system, and the
+// path in it.
 func (s *Server) Pyarrow(prefix string) string { return s.product.pyarrow(s.front.address(), prefix) }
 
-// Hold keeps all bytes of all connections back until it is called with false: nobody is told.
+// Hold holds back all bytes of all connections, without closing them, until it is called with
+// false.
 func (s *Server) Hold(on bool) { s.front.held.Store(on) }
 
-// Fail has every request answered with 503 until it is called with false. Requests under way are cut.
+// Fail makes every request get a 503 until it is called with false. Requests under way are cut off.
 func (s *Server) Fail(on bool) { s.front.turn(refuses, on) }
 
-// Kill kills the server and cuts its connections. Again starts it on its data.
+// Kill kills the server and cuts its connections. Again restarts it on its data.
 func (s *Server) Kill() {
 	s.front.turn(gone, true)
 	if s.cmd == nil {
@@ -175,7 +177,7 @@ func (s *Server) Kill() {
 	s.cmd = nil
 }
 
-// Again starts the server, and returns when it takes objects.
+// Again starts the server, and returns when it accepts objects.
 func (s *Server) Again() error {
 	log, err := os.OpenFile(s.log(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -208,10 +210,10 @@ func (s *Server) stop() {
 	_ = s.front.listener.Close()
 }
 
-// Trip does something once, when so much has been read.
+// Trip calls Do once, when Left bytes have been read.
 type Trip struct {
 	R    io.Reader
-	Left int // bytes until then
+	Left int // bytes left to read
 	Do   func()
 }
 
