@@ -84,7 +84,7 @@ func TaskOf(object string) (store.ID, bool) {
 type Header struct {
 	Version int      `json:"tusk_payload"`
 	Task    store.ID `json:"task"`
-	// By is the task whose attempt made the object. Task may be stored only when that attempt ends.
+	// By is the task whose attempt made the object. Until that attempt ends, Task may be missing from the database.
 	By  store.ID `json:"by,omitzero"`
 	Key string   `json:"key,omitempty"`
 }
