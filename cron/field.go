@@ -10,10 +10,10 @@ import (
 type kind struct {
 	name     string
 	min, max int
-	last     int      // where * and an open step end; differs from max for the second Sunday
-	values   string   // the allowed values, for errors
+	last     int      // where * and an open step end; differs from max because Sunday may be 7
+	values   string   // allowed values, for errors
 	names    []string // names of the values from min on
-	days     bool     // other crons give L, W and # a meaning here
+	days     bool     // other crons give L, W and # a meaning in this field
 }
 
 var kinds = [5]kind{
@@ -26,11 +26,11 @@ var kinds = [5]kind{
 		"SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"}},
 }
 
-// field is the meaning of one field.
+// field is a parsed field.
 type field struct {
 	mask uint64 // bit n: value n matches
-	any  bool   // unrestricted: holds a wildcard without a step above 1
-	wild bool   // holds a wildcard or a step
+	any  bool   // unrestricted: has a wildcard without a step above 1
+	wild bool   // has a wildcard or a step
 }
 
 func (k *kind) parse(text string) (field, error) {
@@ -59,8 +59,8 @@ func (k *kind) parse(text string) (field, error) {
 	return f, nil
 }
 
-// parseSpan reads a value or a range. A single value is open to the end when a
-// step follows it.
+// parseSpan parses a value or a range. A single value that is followed by a step extends to the
+// end.
 func (k *kind) parseSpan(text string, open bool) (low, high int, err error) {
 	lowText, highText, ranged := strings.Cut(text, "-")
 	if low, err = k.parseValue(lowText); err != nil {
@@ -101,7 +101,7 @@ func (k *kind) parseValue(text string) (int, error) {
 	return value, nil
 }
 
-// isExtension recognises last day (L), nearest weekday (W) and nth weekday (#).
+// isExtension recognizes last day (L), nearest weekday (W) and nth weekday (#).
 func isExtension(text string) bool {
 	text = strings.ToUpper(text)
 	return strings.HasSuffix(text, "L") || strings.HasSuffix(text, "W") || strings.Contains(text, "#")
@@ -128,7 +128,7 @@ func parseNumber(text string) (int, error) {
 		if digit < '0' || digit > '9' {
 			return 0, errNotNumber
 		}
-		number = min(number*10+int(digit-'0'), 9999) // far out of every range, and no overflow
+		number = min(number*10+int(digit-'0'), 9999) // out of every range, and it cannot overflow
 	}
 	return number, nil
 }

@@ -8,21 +8,20 @@ import (
 const (
 	secondsPerDay = 24 * 3600
 
-	// searchYears is how far a search goes before it gives up. The longest wait
-	// on the calendar is 8 years, 29 February across a year such as 2100; twice
-	// that covers a tick lost to a gap in its zone.
+	// searchYears is how far a search goes before it gives up. The longest wait on the calendar is
+	// 8 years, for 29 February across a year such as 2100. Twice that also covers a tick lost to a
+	// gap in its zone.
 	searchYears   = 17
 	searchSeconds = searchYears * 366 * secondsPerDay
 )
 
-// fields is the calendar side of a schedule: bit n of a mask says that value n
-// matches. It knows wall clocks only, as seconds since 1970-01-01 00:00 on that
-// wall clock, and nothing of zones.
+// fields is the calendar part of a schedule. Bit n of a mask says that value n matches. It knows
+// only wall clocks, as seconds since 1970-01-01 00:00 on that clock, and no zones.
 type fields struct {
 	minute, hour, dom, month, dow uint64
 
 	domAny, dowAny bool // the field is unrestricted
-	elapsed        bool // the hour field holds a wildcard or a step
+	elapsed        bool // the hour field has a wildcard or a step
 }
 
 // next returns the first matching minute at or after the wall clock second.
@@ -71,7 +70,7 @@ func (f *fields) prev(wall int64) (int64, bool) {
 	return 0, false
 }
 
-// fires reports whether any month can hold a matching day.
+// fires reports whether any month can have a matching day.
 func (f *fields) fires() bool {
 	const leapYear = 2000
 	for month := time.January; month <= time.December; month++ {
@@ -95,8 +94,8 @@ func (f *fields) days(year int, month time.Month) uint64 {
 	if f.dowAny {
 		return byDate
 	}
-	// Turn the week so that it starts with the weekday of the 1st, then lay
-	// five of them end to end from bit 1.
+	// Rotate the week so that it starts with the weekday of the 1st. Then put five weeks end to end
+	// from bit 1.
 	first := floorDiv(midnight(year, month, 1), secondsPerDay) + 4 // 1970-01-01 was a Thursday
 	weekday := first - 7*floorDiv(first, 7)
 	week := (f.dow>>weekday | f.dow<<(7-weekday)) & (1<<7 - 1)

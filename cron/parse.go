@@ -9,21 +9,20 @@ import (
 	"github.com/tuskqueue/tusk/internal/duration"
 )
 
-// MaxLength is the longest expression accepted, in bytes, zone included.
+// MaxLength is the length of the longest accepted expression in bytes, including its zone.
 const MaxLength = 256
 
 // ErrNeverFires is wrapped by the error for an expression that no date matches,
 // such as 31 February.
 var ErrNeverFires = errors.New("the schedule never fires")
 
-// Parse reads an expression. It is in UTC unless it names a zone itself.
+// Parse parses an expression. Its zone is UTC unless it names one itself.
 func Parse(expr string) (Schedule, error) { return ParseIn(expr, "UTC") }
 
-// ParseIn reads an expression that is in the given IANA zone unless it names
-// one itself.
+// ParseIn parses an expression. Its zone is the given IANA zone unless it names one itself.
 //
-// The zone is a name and not a *time.Location because a schedule outlives the
-// process: its String has to mean the same on every machine.
+// The zone is a name and not a *time.Location because a schedule outlives the process: its String
+// has to mean the same on every machine.
 func ParseIn(expr, zone string) (Schedule, error) {
 	s, err := parse(expr, zone)
 	if err != nil {
@@ -93,8 +92,8 @@ func cutZonePrefix(word string) (zone string, ok bool) {
 	return strings.CutPrefix(word, "TZ=")
 }
 
-// loadZone accepts IANA names only. Names that mean something else on the next
-// machine are refused, and so is anything that could leave the zone directory.
+// loadZone accepts only IANA names. It refuses names that mean something else on another machine,
+// and anything that could leave the zone directory.
 func loadZone(name string) (*time.Location, error) {
 	const allowed = "want an IANA name such as Europe/Berlin or UTC"
 	switch {
@@ -146,7 +145,7 @@ func parseFields(words []string) (f fields, err error) {
 	minute, hour, dom, month, dow := parsed[0], parsed[1], parsed[2], parsed[3], parsed[4]
 	f = fields{
 		minute: minute.mask, hour: hour.mask, dom: dom.mask, month: month.mask,
-		dow:    (dow.mask | dow.mask>>7) & (1<<7 - 1), // Sunday is 0 and 7
+		dow:    (dow.mask | dow.mask>>7) & (1<<7 - 1), // Sunday is 0 or 7
 		domAny: dom.any, dowAny: dow.any,
 		elapsed: hour.wild,
 	}

@@ -12,8 +12,8 @@ type Schedule struct {
 	zone   string
 	loc    *time.Location
 	fields fields
-	period int64 // seconds; zero unless the schedule is an @every
-	start  int64 // no tick is earlier, and periods count from it; zero: not set
+	period int64 // seconds; zero unless the expression is an @every
+	start  int64 // no tick is earlier, and periods count from it; zero if not set
 }
 
 // Ticks exist only from year 1 to the last day of year 9999, which keeps every
@@ -23,9 +23,8 @@ var (
 	maxTick = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC).Unix()
 )
 
-// From returns the schedule with no tick before the given instant. The ticks of a
-// period (@every) count from it, the first being that instant itself, rounded up to a
-// whole second.
+// From returns the schedule without ticks before the given instant. The ticks of a period (@every)
+// count from that instant, rounded up to a whole second, which is the first of them.
 func (s Schedule) From(start time.Time) Schedule {
 	s.start = ceilSecond(start)
 	return s
@@ -38,8 +37,8 @@ func ceilSecond(t time.Time) int64 {
 	return t.Unix()
 }
 
-// Next returns the first tick strictly after the given instant, in the zone of
-// the schedule. It returns the zero time when there is none up to year 9999.
+// Next returns the first tick strictly after the given instant, in the zone of the schedule. It
+// returns the zero time if there is none up to year 9999.
 func (s Schedule) Next(after time.Time) time.Time {
 	if s.loc == nil || after.Year() > 9999 {
 		return time.Time{}
@@ -64,8 +63,8 @@ func (s Schedule) Next(after time.Time) time.Time {
 	return s.at(tick, ok)
 }
 
-// Prev returns the last tick strictly before the given instant, in the zone of
-// the schedule. It returns the zero time when there is none since year 1.
+// Prev returns the last tick strictly before the given instant, in the zone of the schedule. It
+// returns the zero time if there is none since year 1.
 func (s Schedule) Prev(before time.Time) time.Time {
 	if s.loc == nil || before.Year() < 1 {
 		return time.Time{}
@@ -87,8 +86,8 @@ func (s Schedule) Prev(before time.Time) time.Time {
 	return s.at(tick, ok && (s.start == 0 || tick >= s.start))
 }
 
-// String returns the expression with its zone always spelled out, so that it
-// parses back to the same ticks whatever the default zone.
+// String returns the expression with its zone spelled out, so that it parses to the same ticks
+// whatever the default zone is.
 func (s Schedule) String() string {
 	if s.loc == nil {
 		return ""
@@ -103,11 +102,11 @@ func (s Schedule) at(tick int64, ok bool) time.Time {
 	return time.Unix(tick, 0).In(s.loc)
 }
 
-// Fixed hours rest on one observation: the tick of a wall clock minute is the
-// first instant at which the wall clock has reached it. That is the minute
-// itself on an ordinary day, its first occurrence when the clock repeats, and
-// the end of the gap when the clock jumps over it. "Has reached" never goes
-// backwards, so the order of wall clock minutes is the order of their ticks.
+// Fixed hours rest on one observation: the tick of a wall clock minute is the first instant at
+// which the wall clock has reached that minute. That is the minute itself on an ordinary day, its
+// first occurrence if the clock repeats it, and the end of the gap if the clock jumps over it. What
+// the clock has reached never goes back, so the ticks have the same order as their wall clock
+// minutes.
 
 func (s Schedule) nextFixed(from int64) (int64, bool) {
 	wall, ok := s.fields.next(reached(s.loc, from-1) + 1)
@@ -119,8 +118,8 @@ func (s Schedule) prevFixed(to int64) (int64, bool) {
 	return firstReach(s.loc, wall), ok
 }
 
-// nextElapsed and prevElapsed search the runs of constant offset one by one:
-// within a run, wall clock and elapsed time differ by that offset only.
+// nextElapsed and prevElapsed search the runs of constant offset one by one. Within a run, the
+// difference between wall clock and elapsed time is constant.
 
 func (s Schedule) nextElapsed(from int64) (int64, bool) {
 	for limit := from + searchSeconds; from < limit; {
@@ -138,8 +137,7 @@ func (s Schedule) nextElapsed(from int64) (int64, bool) {
 }
 
 func (s Schedule) prevElapsed(to int64) (int64, bool) {
-	// Runs are only known forwards, so step back by a window and walk each
-	// window from its start.
+	// Runs are only known forwards. So step back by a window, and walk each window from its start.
 	const window = 60 * 24 * 3600
 	for limit := to - searchSeconds; to > limit; to -= window {
 		var tick int64
@@ -168,7 +166,7 @@ const maxOffset = 26 * 3600
 
 // reached returns the furthest wall clock second shown at or before an instant.
 func reached(loc *time.Location, instant int64) int64 {
-	// What the clock showed longer ago than two offsets has been passed since.
+	// What the clock showed more than two offsets ago has been passed since.
 	furthest := int64(math.MinInt64)
 	for pos := instant - 2*maxOffset; ; {
 		offset, end := run(loc, pos)
@@ -192,8 +190,7 @@ func firstReach(loc *time.Location, wall int64) int64 {
 	}
 }
 
-// run returns the offset in force at an instant and the instant up to which it
-// certainly stays in force.
+// run returns the offset at an instant, and an instant until which it certainly stays the same.
 func run(loc *time.Location, instant int64) (offset, end int64) {
 	t := time.Unix(instant, 0).In(loc)
 	_, seconds := t.Zone()
@@ -203,8 +200,8 @@ func run(loc *time.Location, instant int64) (offset, end int64) {
 	}
 	end = bound.Unix()
 	if end <= instant {
-		// Where a zone continues by rule, package time bounds the year's last
-		// run at 365 days, which on the last day of a leap year is already past.
+		// In years for which a zone continues by rule, package time ends the last run of a year
+		// after 365 days. On the last day of a leap year, that is already past.
 		end = (floorDiv(instant, secondsPerDay) + 1) * secondsPerDay
 	}
 	return int64(seconds), end

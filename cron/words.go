@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Words says the schedule in English: "at 02:30 on Monday to Friday".
+// Words describes the schedule in English: "at 02:30 on Monday to Friday".
 func (s Schedule) Words() string {
 	switch {
 	case s.loc == nil:
@@ -76,12 +76,12 @@ func (f *fields) dayWords() string {
 		days = append(days, " on "+counted("day", f.dom)+" of the month")
 	}
 	if !f.dowAny {
-		// The week is said from Monday: Sunday moves to the end.
+		// The week begins on Monday here: Sunday moves to the end.
 		week := f.dow&^1 | f.dow&1<<7
 		days = append(days, " on "+list(week, func(day int) string { return time.Weekday(day % 7).String() }))
 	}
 	words := strings.Join(days, " or")
-	// A time of day alone leaves the reader asking which days.
+	// A time of day alone would leave open on which days.
 	if words == "" && f.hour != allHours && bits.OnesCount64(f.minute)*bits.OnesCount64(f.hour) <= 4 {
 		words = " every day"
 	}
@@ -113,7 +113,7 @@ func periodWords(seconds int64) string {
 
 func clockTime(hour, minute int) string { return fmt.Sprintf("%02d:%02d", hour, minute) }
 
-// counted says "day 1" or "days 1 to 7 and 15".
+// counted returns "day 1" or "days 1 to 7 and 15".
 func counted(noun string, mask uint64) string {
 	if bits.OnesCount64(mask) > 1 {
 		noun += "s"
@@ -144,8 +144,8 @@ func join(parts []string) string {
 	return strings.Join(parts[:last], ", ") + " and " + parts[last]
 }
 
-// isCycle reports whether the mask is 0, n, 2n, ... with n dividing size, so
-// that it comes round evenly.
+// isCycle reports whether the mask is 0, n, 2n, ... and n divides size, so that the values are
+// evenly spaced across the end.
 func isCycle(mask uint64, size int) bool {
 	count := bits.OnesCount64(mask)
 	if size%count != 0 {
@@ -159,7 +159,7 @@ func isCycle(mask uint64, size int) bool {
 	return true
 }
 
-// ranges returns the first and last value of each group of neighbours.
+// ranges returns the first and last value of each group of consecutive values.
 func ranges(mask uint64) (groups [][2]int) {
 	for _, value := range values(mask) {
 		if n := len(groups); n > 0 && groups[n-1][1] == value-1 {
