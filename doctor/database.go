@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// mends says what mends an error of the engine's check.
+// mends maps errors of the engine's check to their fixes.
 var mends = []struct {
 	err error
 	fix string
@@ -56,7 +56,7 @@ func (f *Facts) check() (found []Finding) {
 	return found
 }
 
-// health judges what the engine tells of its database.
+// health judges what the engine says about its database.
 func (f *Facts) health(o Options) []Finding {
 	h := &f.Health
 	switch {
@@ -149,8 +149,8 @@ func (f *Facts) connections(o Options) (Finding, bool) {
 	return ok("connections", "%s", text), h.ConnectionsMost > 0 && h.Connections >= 0
 }
 
-// pool judges the connections of the process that asks: a server, when its page or its API
-// does.
+// pool judges the connections of the process that asks. That is the server if its page or its API
+// asks.
 func (f *Facts) pool(Options) (Finding, bool) {
 	if f.Exhausted {
 		text := fmt.Sprintf("all %d connections of this process's pool are in use: what needs another one waits", f.Pool)
@@ -160,8 +160,8 @@ func (f *Facts) pool(Options) (Finding, bool) {
 	return ok("pool", "this process has a pool of %d connections, and some are free", f.Pool), f.Pool > 0
 }
 
-// pruned judges whether completed tasks go when their time is over. Engines delete many
-// at once, so that some stay for longer; twice as long is too long.
+// pruned judges whether completed tasks are deleted when their retention is over. Engines delete
+// many at once, so some stay longer. Twice as long is too long.
 func (f *Facts) pruned(o Options) (Finding, bool) {
 	oldest := f.Health.OldestCompleted
 	if oldest.IsZero() {

@@ -1,6 +1,6 @@
-// Package doctor says what of a database, or of what works on it, is ill, and what mends
-// it. Gather reads the facts; Examine, which is pure, judges them. The command, the API and
-// the page show the same findings.
+// Package doctor finds problems of a database and of the processes that use it, and says how to fix
+// them. Gather reads the facts. Examine, which is pure, judges them. The command, the API and the
+// page show the same findings.
 package doctor
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Status is how bad a finding is.
+// Status is the severity of a finding.
 type Status string
 
 // The statuses.
@@ -22,12 +22,12 @@ const (
 	Critical Status = "critical"
 )
 
-// Finding is what one check found.
+// Finding is the result of a check.
 type Finding struct {
 	Check  string `json:"check"` // stable, such as leader or disk
 	Status Status `json:"status"`
 	Text   string `json:"text"`
-	Fix    string `json:"fix,omitempty"` // what mends it
+	Fix    string `json:"fix,omitempty"` // how to fix it
 }
 
 // Worst returns the worst status of findings.
@@ -41,17 +41,17 @@ func Worst(findings []Finding) Status {
 	return worst
 }
 
-// Options are the thresholds. Zero fields take the default.
+// Options are the thresholds. Zero fields mean the defaults.
 type Options struct {
-	Clock     time.Duration // how far clocks may be apart; default: 2 s
-	Open      time.Duration // how long a transaction may be open; default: 5 min. Twelve times that is critical
+	Clock     time.Duration // how far clocks may differ; default: 2 s
+	Open      time.Duration // how long a transaction may be open; default: 5 min; twelve times that is critical
 	Waiting   time.Duration // how long the oldest available task may wait; default: 5 min
 	Missed    time.Duration // how late a schedule may fire; default: 1 min
 	Completed time.Duration // how long completed tasks are kept; default: 24 h
-	Dead      float64       // dead rows for each live one; default: 0.2, beyond 100,000
-	Free      float64       // the share of the disk that has to be free; default: 0.1. A third of that is critical
-	Busy      float64       // the share of the server's connections that may be open; default: 0.8
-	Untold    time.Duration // how long a message of an alert or a hook may wait for its receiver; default: 5 min
+	Dead      float64       // dead rows per live row; default: 0.2; counts above 100,000
+	Free      float64       // share of the disk that has to be free; default: 0.1; a third of that is critical
+	Busy      float64       // share of the server's connections that may be open; default: 0.8
+	Untold    time.Duration // how long a message of an alert or a hook may wait; default: 5 min
 }
 
 // Complete returns options with the defaults filled in.
@@ -75,31 +75,31 @@ func set[T comparable](field *T, value T) {
 	}
 }
 
-// Facts are what Examine judges by. An Err is that of what could not be read.
+// Facts are what Examine judges. The error fields say what could not be read.
 type Facts struct {
-	Connection error // the database cannot be opened: nothing else is known
+	Connection error // the database cannot be opened, and nothing else is known
 
-	Warnings []string // of the engine's own check
+	Warnings []string // from the engine's own check
 	Check    error
 
 	Health    store.Health
 	HealthErr error
-	Unknown   bool      // the engine does not tell its health
-	Local     time.Time // by this process's clock, when Health.Now was read
-	Pool      int       // connections of this process's pool; 0: it has none
-	Exhausted bool      // while this was gathered all were in use, and somebody waited for one
+	Unknown   bool      // the engine cannot report its health
+	Local     time.Time // this process's clock when Health.Now was read
+	Pool      int       // connections of this process's pool; 0 if it has none
+	Exhausted bool      // meanwhile all were in use, and something waited for one
 	Version   string    // of this program
 
 	Workers   []store.Worker
 	Queues    []tusk.Queue
 	Schedules []tusk.ScheduleInfo
 	Served    map[string]bool    // queues that have an endpoint
-	PutOff    []store.ErrorGroup // tasks of kinds that nobody had a handler for
+	PutOff    []store.ErrorGroup // tasks of kinds that no worker had a handler for
 	Receivers []herald.Receiver
 	ReadErr   error
 }
 
-// Examine judges the facts: one finding at least for each check, in a fixed order.
+// Examine judges the facts. It returns at least one finding for each check, in a fixed order.
 func Examine(f Facts, o Options) []Finding {
 	o = o.Complete()
 	if f.Connection != nil {
@@ -109,7 +109,7 @@ func Examine(f Facts, o Options) []Finding {
 	found := []Finding{{"connection", OK, "the database answers", ""}}
 	found = append(found, f.check()...)
 	if f.Check != nil && f.HealthErr != nil {
-		return found // without the schema nothing else can be read
+		return found // nothing else can be read without the schema
 	}
 	found = append(found, f.health(o)...)
 	if f.ReadErr != nil {
@@ -118,7 +118,7 @@ func Examine(f Facts, o Options) []Finding {
 	return append(found, f.work(o)...)
 }
 
-// Checks are the names that findings have.
+// Checks returns the names of all checks.
 func Checks() []string {
 	return []string{"bloat", "clock", "connection", "connections", "disk", "health", "kinds", "leader", "pool",
 		"pooler", "pruning", "queues", "receivers", "schedules", "schema", "server", "settings", "tasks",

@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Gather reads what Examine needs. What cannot be read is a fact as well.
+// Gather reads what Examine needs. What cannot be read becomes an error in the facts.
 func Gather(ctx context.Context, client *tusk.Client) Facts {
 	f := Facts{Version: tusk.Version()}
 	s := client.Store()
@@ -38,8 +38,7 @@ func Gather(ctx context.Context, client *tusk.Client) Facts {
 	return f
 }
 
-// pooled returns what looks at the pool of this process now and then, while the facts are
-// gathered.
+// pooled returns a function that looks at this process's pool. Gather calls it several times.
 func (f *Facts) pooled(s store.Store) (look func()) {
 	pool, ok := store.As[store.Connected](s)
 	if !ok {
@@ -53,7 +52,7 @@ func (f *Facts) pooled(s store.Store) (look func()) {
 	}
 }
 
-// checkSchema is for engines without a check of their own.
+// checkSchema checks the schema of engines without a check of their own.
 func checkSchema(ctx context.Context, s store.Store) error {
 	m, ok := store.As[store.Migrator](s)
 	if !ok {
@@ -86,7 +85,8 @@ func (f *Facts) read(ctx context.Context, client *tusk.Client) (err error) {
 	return errors.Join(problems[:]...)
 }
 
-// putOff finds the tasks of the first kinds that are put off until a worker has a handler for them.
+// putOff finds tasks that are put off until a worker has a handler for them. It looks at the first
+// kinds only.
 func putOff(ctx context.Context, client *tusk.Client) (found []store.ErrorGroup, err error) {
 	kinds, err := client.Store().Records(ctx, tend.StrangerKind)
 	for _, kind := range kinds[:min(len(kinds), 2*mostNamed)] {

@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// work judges those who work on the database: workers, queues, schedules.
+// work judges what works on the database: workers, queues, schedules and receivers.
 func (f *Facts) work(o Options) []Finding {
 	found := append(f.versions(), f.queues(o)...)
 	found = append(found, f.kinds()...)
@@ -19,7 +19,7 @@ func (f *Facts) work(o Options) []Finding {
 	return append(found, f.receivers(o)...)
 }
 
-// receivers judges whether those that alerts and hooks tell get what they should.
+// receivers judges whether the receivers of alerts and hooks get their messages.
 func (f *Facts) receivers(o Options) (found []Finding) {
 	now := f.now()
 	for _, r := range f.Receivers {
@@ -47,7 +47,7 @@ func (f *Facts) receivers(o Options) (found []Finding) {
 	return found
 }
 
-// now is the database's time, as far as it is known.
+// now returns the database's time, or the local time if that is unknown.
 func (f *Facts) now() time.Time {
 	if f.Health.Now.IsZero() {
 		return f.Local
@@ -116,7 +116,7 @@ func (f *Facts) queues(o Options) (found []Finding) {
 	return few(found, "queues", "tusk queues list")
 }
 
-// kinds judges whether somebody has a handler for the tasks that wait.
+// kinds judges whether a worker has a handler for the tasks that were put off.
 func (f *Facts) kinds() (found []Finding) {
 	for _, g := range f.PutOff {
 		takes := func(w store.Worker) bool { return w.Takes(g.Queue, g.Kind) }
@@ -133,10 +133,11 @@ func (f *Facts) kinds() (found []Finding) {
 	return few(found, "kinds", "tusk errors list")
 }
 
-// mostNamed is how many things a check names one by one.
+// mostNamed is how many findings of a check are listed.
 const mostNamed = 10
 
-// few keeps the worst findings of a check, and says how many more there are and what lists them.
+// few keeps the worst findings of a check. It adds how many more there are and which command lists
+// them.
 func few(found []Finding, what, list string) []Finding {
 	if len(found) <= mostNamed {
 		return found
