@@ -1,8 +1,8 @@
-// Package mask hides values in the JSON of tasks from those who look at them:
-// passwords and tokens, by the names of their fields.
+// Package mask hides passwords and tokens in the JSON of tasks, which it recognizes by the names of
+// their fields.
 //
-// It is pure. The server and its pages put everything through it that they show of args
-// and outputs, and searches in args see no more than that.
+// It is pure. The server and its pages mask all args and outputs that they show, and searches in
+// args do not see masked values either.
 package mask
 
 import (
@@ -12,22 +12,22 @@ import (
 	"strings"
 )
 
-// Default are the parts of field names whose values are hidden, in any case.
+// Default lists parts of field names. Values of fields with such names are hidden, in any case.
 var Default = []string{"password", "passwd", "secret", "token", "authorization", "api_key", "apikey",
 	"private_key", "cookie",
 	"pwd", "passphrase", "credential"}
 
 // Mask hides values. The zero value hides nothing.
 type Mask struct {
-	Names []string `json:"names,omitempty"` // parts of names, lower case
+	Names []string `json:"names,omitempty"` // parts of names, in lower case
 	All   bool     `json:"all,omitempty"`   // hide everything
 }
 
 const hidden = `"[hidden]"`
 
-// JSON returns text with the values of masked fields replaced. Everything else
-// stays byte for byte, numbers too long for others included. What is no JSON is
-// hidden when anything is.
+// JSON returns text with the values of masked fields replaced. Everything else stays byte for byte,
+// including numbers that are too long for other programs. Text that is not JSON is hidden as a
+// whole if it may contain a masked name.
 func (m Mask) JSON(text []byte) []byte {
 	switch {
 	case len(text) == 0:
@@ -40,7 +40,7 @@ func (m Mask) JSON(text []byte) []byte {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	var out bytes.Buffer
-	var last int64 // up to where text is written
+	var last int64 // text is copied up to here
 	if err := m.value(d, text, &out, &last); err != nil {
 		return []byte(hidden)
 	}
@@ -48,7 +48,7 @@ func (m Mask) JSON(text []byte) []byte {
 	return out.Bytes()
 }
 
-// Text returns named texts with the values of masked names replaced.
+// Text returns the fields with the values of masked names replaced.
 func (m Mask) Text(fields map[string]string) map[string]string {
 	shown := maps.Clone(fields)
 	for name := range shown {
@@ -59,8 +59,7 @@ func (m Mask) Text(fields map[string]string) map[string]string {
 	return shown
 }
 
-// mentioned is a cheap look at whether any name could occur. Escapes could spell
-// anything.
+// mentioned is a cheap check whether any name could occur. Escapes could spell any name.
 func (m Mask) mentioned(text []byte) bool {
 	if len(m.Names) == 0 {
 		return false
