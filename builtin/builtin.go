@@ -1,14 +1,12 @@
-// Package builtin has handlers for work that needs no Go code: running a
-// command, sending an HTTP request, echoing.
+// Package builtin has handlers for work that needs no Go code: running a command, sending an HTTP
+// request, echoing args.
 //
-// It may touch package tusk, processes and the network, and no database. Tasks
-// come in from a tusk.Worker through its Mux; outputs, log lines and errors go
-// back the same way.
+// It may use package tusk, processes and the network, but no database. Tasks come in from a
+// tusk.Worker through its Mux; outputs, log lines and errors go back the same way.
 //
-// A task of kind exec runs any command that its producer likes, with the rights
-// of the worker: register it only where everybody who may enqueue may do that,
-// too. A task of kind http reaches public addresses alone unless hosts are
-// allowed by name.
+// A task of kind exec runs any command that its producer likes, with the rights of the worker.
+// Register exec only if everybody who may enqueue tasks may also do that. A task of kind http
+// reaches only public addresses, and hosts that are explicitly allowed.
 package builtin
 
 import (
@@ -20,7 +18,7 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// The kinds.
+// The kinds of tasks.
 const (
 	KindEcho = "echo"
 	KindExec = "exec"
@@ -35,8 +33,8 @@ func Echo(m *tusk.Mux) {
 	})
 }
 
-// decodeArgs reads args that have no fields but those of v. Args that do not fit
-// will not fit next time: the task is discarded.
+// decodeArgs decodes args into v and refuses unknown fields. A task whose args do not fit is
+// discarded, since they will not fit next time either.
 func decodeArgs(args json.RawMessage, v any) error {
 	d := json.NewDecoder(strings.NewReader(string(args)))
 	d.DisallowUnknownFields()
@@ -46,15 +44,15 @@ func decodeArgs(args json.RawMessage, v any) error {
 	return nil
 }
 
-// badArgs is a failure that no retry would mend.
+// badArgs is a failure that no retry can fix.
 func badArgs(problem string) error { return tusk.Discard(argsError("args: " + problem)) }
 
 type argsError string
 
 func (e argsError) Error() string { return string(e) }
 
-// asOutput turns what a program or a server sent into JSON that every engine can
-// store: as it is when it is JSON, else as a string, cut where it is too long.
+// asOutput turns what a program or a server sent into JSON that every engine can store. JSON stays
+// as it is. Anything else becomes a string, which is cut if it is too long.
 func asOutput(text []byte, limit int) (output json.RawMessage, cut bool) {
 	if !bytes.Contains(text, []byte(`\u0000`)) {
 		if output, err := json.Marshal(json.RawMessage(text)); err == nil && len(output) <= limit {
@@ -63,7 +61,7 @@ func asOutput(text []byte, limit int) (output json.RawMessage, cut bool) {
 	}
 	clean := strings.ReplaceAll(strings.ToValidUTF8(string(text), "\uFFFD"), "\x00", "\uFFFD")
 	for {
-		output, _ = json.Marshal(clean) // a string always encodes
+		output, _ = json.Marshal(clean) // encoding a string never fails
 		if len(output) <= limit {
 			return output, cut
 		}
@@ -71,8 +69,7 @@ func asOutput(text []byte, limit int) (output json.RawMessage, cut bool) {
 	}
 }
 
-// record stores output, and says so in the task's log when it cannot be kept in
-// the form it has.
+// record stores output. It logs to the task if the output was cut or cannot be stored.
 func record[T any](t *tusk.Task[T], output json.RawMessage, cut bool) {
 	if cut {
 		t.Logger().Warn("output was cut", "kept_bytes", len(output))

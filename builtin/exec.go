@@ -19,29 +19,30 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// The exit statuses of a command that mean something, besides 0. They are those of sysexits.h.
+// The exit statuses other than 0 that have a meaning. They are those of sysexits.h.
 const (
-	// ExitRetry is EX_TEMPFAIL. It is retried as any other failure is, and its error says that it asked for it.
+	// ExitRetry is EX_TEMPFAIL. The task is retried as after any other failure, and its error says
+	// that the command asked for that.
 	ExitRetry = 75
 	// ExitDiscard is EX_DATAERR: a retry would not help.
 	ExitDiscard = 65
 )
 
 const (
-	// killGrace is how long a process group may go on after SIGTERM. It is shorter
-	// than the time a worker waits for handlers whose context has ended.
+	// killGrace is how long a process group may continue after SIGTERM. It is shorter than the time
+	// that a worker waits for handlers whose context has ended.
 	killGrace = 1500 * time.Millisecond
 
 	maxLine = 8 << 10 // of standard error, in bytes
 )
 
-// ExecArgs are the args of kind exec. There is no shell between: for one, name it
-// ("sh", "-c", "…").
+// ExecArgs are the args of kind exec. The command runs without a shell. To use one, name it ("sh",
+// "-c", "…").
 type ExecArgs struct {
 	Command []string          `json:"command"`         // program and arguments
-	Env     map[string]string `json:"env,omitempty"`   // variables besides those that Exec tells of
-	Dir     string            `json:"dir,omitempty"`   // where it runs; default: where the worker runs
-	Stdin   string            `json:"stdin,omitempty"` // its standard input
+	Env     map[string]string `json:"env,omitempty"`   // variables in addition to those that Exec sets
+	Dir     string            `json:"dir,omitempty"`   // working directory; default: that of the worker
+	Stdin   string            `json:"stdin,omitempty"` // standard input
 }
 
 // Kind implements tusk.Args.
@@ -49,20 +50,20 @@ func (ExecArgs) Kind() string { return KindExec }
 
 // Exec registers the handler of kind exec, which runs a command.
 //
-// The worker's environment may hold credentials. Of it the command gets PATH, HOME,
-// SHELL, USER, LOGNAME, LANG, LANGUAGE, LC_*, TZ, TMPDIR and the variables named by
-// env, and besides TUSK_TASK_ID, _KIND, _QUEUE, _ATTEMPT and _TENANT. Its standard
-// output becomes the task's output; the lines of its standard error become lines
-// of the task's log. Exit status 0 completes the task, even after SIGTERM; 65 discards it: no
-// retry would mend it. After any other it is retried by its policy until its attempts
-// are used up; of 75 the error says that the command asked for that.
+// The worker's environment may hold credentials. So the command gets only PATH, HOME, SHELL, USER,
+// LOGNAME, LANG, LANGUAGE, LC_*, TZ, TMPDIR and the variables named by env from it, and
+// TUSK_TASK_ID, _KIND, _QUEUE, _ATTEMPT and _TENANT in addition. Its standard output becomes the
+// task's output. The lines of its standard error become lines of the task's log.
 //
-// The command is the first of a process group of its own. At the deadline, when
-// the task is cancelled and when the worker stops, the whole group gets SIGTERM,
-// and 1.5 s later SIGKILL. What a command leaves running in its group is killed
-// when it ends. On Linux the command itself dies with a worker that is killed. A
-// process that leaves the group (setsid) is not caught: where commands are not
-// trusted, run the worker in a container or a control group of its own.
+// Exit status 0 completes the task, even after SIGTERM. 65 discards it, since no retry would help.
+// After any other status, the task is retried by its policy until its attempts are used up. After
+// 75, the error also says that the command asked for a retry.
+//
+// The command is the first process of its own process group. At the deadline, when the task is
+// cancelled and when the worker stops, the whole group gets SIGTERM, and 1.5 s later SIGKILL. When
+// the command ends, what it leaves running in its group is killed. On Linux, the command itself
+// also dies when its worker is killed. A process that leaves the group (setsid) is not caught. If
+// commands are not trusted, run the worker in a container or in its own control group.
 func Exec(m *tusk.Mux, env ...string) {
 	tusk.HandleKind(m, KindExec, func(ctx context.Context, t *tusk.Task[json.RawMessage]) error {
 		var args ExecArgs
@@ -96,12 +97,13 @@ func (a *ExecArgs) check() error {
 	return nil
 }
 
-// Command registers a handler that runs argv with the task's args, as JSON, on
-// its standard input. Environment, output, log and exit status are as with Exec.
+// Command registers a handler that runs argv with the task's args, as JSON, on its standard input.
+// Environment, output, log and exit status are as with Exec.
 //
-// A kind that is a stage of a pipeline goes on to the next one when the command exits with
-// status 0: its output is the next stage's input. A command that writes the name of a stage to
-// the file that TUSK_GO_TO names goes on there; an empty line ends the pipeline.
+// If the kind is a stage of a pipeline and the command exits with status 0, the pipeline continues
+// with the next stage, and the command's output is that stage's input. To continue with another
+// stage, a command writes its name to the file that TUSK_GO_TO names. An empty line ends the
+// pipeline.
 func Command(m *tusk.Mux, kind string, argv []string, env ...string) {
 	var handler func(ctx context.Context, t *tusk.Task[json.RawMessage]) error
 	if len(argv) > 0 && argv[0] != "" {
@@ -123,7 +125,7 @@ func Command(m *tusk.Mux, kind string, argv []string, env ...string) {
 	tusk.HandleKind(m, kind, handler, tusk.WithPipeline())
 }
 
-// goTo reads where the pipeline is to go on; nil: at the next stage.
+// goTo reads which stage the pipeline should continue with. It returns nil for the next one.
 func goTo(next io.Reader) error {
 	const most = 256
 	said, err := io.ReadAll(io.LimitReader(next, most))
@@ -154,10 +156,10 @@ func runCommand(ctx context.Context, t *tusk.Task[json.RawMessage], c *exec.Cmd,
 	return verdict(ctx, c, err, stderr.last)
 }
 
-// verdict reads the end of a command as the end of an attempt.
+// verdict turns the end of a command into the end of an attempt.
 func verdict(ctx context.Context, c *exec.Cmd, err error, last string) error {
 	if c.ProcessState != nil && c.ProcessState.Success() {
-		return nil // even if it was told to stop; what it left running was killed
+		return nil // even if it was told to stop; what it left running has been killed
 	}
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return cause
@@ -179,11 +181,11 @@ func verdict(ctx context.Context, c *exec.Cmd, err error, last string) error {
 	return errors.New(text)
 }
 
-// harmless are the variables that commands get of any worker.
+// harmless are the variables that every command gets from the worker.
 var harmless = []string{"PATH", "HOME", "SHELL", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR"}
 
-// environment is what a command gets: of the worker's what is harmless or listed, then
-// what the task gives, then what tells of the task.
+// environment returns the environment of a command: variables of the worker that are harmless or
+// listed, then those that the task gives, then those that describe the task.
 func environment(t *tusk.Task[json.RawMessage], listed []string, given map[string]string) []string {
 	all := slices.DeleteFunc(os.Environ(), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
@@ -200,7 +202,7 @@ func environment(t *tusk.Task[json.RawMessage], listed []string, given map[strin
 		"TUSK_TASK_TENANT="+t.Tenant)
 }
 
-// capped keeps the beginning of what is written to it.
+// capped keeps the first limit bytes that are written to it.
 type capped struct {
 	limit int
 	text  []byte

@@ -4,5 +4,5 @@ package builtin
 
 import "syscall"
 
-// dieWithParent does nothing where the system has no such thing.
+// dieWithParent does nothing, because the system has no parent death signal.
 func dieWithParent(*syscall.SysProcAttr) {}

@@ -2,6 +2,6 @@ package builtin
 
 import "syscall"
 
-// dieWithParent has the system kill the command when the thread that started it
-// ends, which is why runCommand keeps its thread.
+// dieWithParent makes the system kill the command when the thread that started it ends. That is why
+// runCommand locks its thread.
 func dieWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }

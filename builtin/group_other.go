@@ -7,7 +7,7 @@ import (
 	"os/exec"
 )
 
-// Without process groups a command is killed alone.
+// Without process groups, only the command itself is killed.
 
 func ownGroup(*exec.Cmd) {}
 

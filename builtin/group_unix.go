@@ -8,13 +8,13 @@ import (
 	"syscall"
 )
 
-// ownGroup makes the command the first of a new process group.
+// ownGroup makes the command the first process of a new process group.
 func ownGroup(c *exec.Cmd) {
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(c.SysProcAttr)
 }
 
-// stopGroup asks the group to end, and the caller kills what has not.
+// stopGroup asks the group to end. The caller kills what does not.
 func stopGroup(p *os.Process) error {
 	err := syscall.Kill(-p.Pid, syscall.SIGTERM)
 	if err == syscall.ESRCH {
@@ -23,6 +23,6 @@ func stopGroup(p *os.Process) error {
 	return err
 }
 
-// killGroup ends what is left of the group. As long as something is, the number
-// of the group is no other process's.
+// killGroup kills what is left of the group. While any of it is left, no other process gets the
+// number of the group.
 func killGroup(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGKILL) }

@@ -21,16 +21,16 @@ const (
 	maxResponse  = 1 << 20
 	maxHeaders   = 100
 	maxRedirects = 5
-	httpTimeout  = time.Minute // of an attempt, unless the task says otherwise
+	httpTimeout  = time.Minute // for an attempt, unless the task sets another timeout
 )
 
 // HTTPArgs are the args of kind http.
 type HTTPArgs struct {
-	Method  string            `json:"method,omitempty"` // default: GET, or POST when there is a body
+	Method  string            `json:"method,omitempty"` // default: GET, or POST if there is a body
 	URL     string            `json:"url"`              // http or https
 	Headers map[string]string `json:"headers,omitempty"`
 	Body    json.RawMessage   `json:"body,omitempty"`   // a string is sent as text, anything else as JSON
-	Expect  []int             `json:"expect,omitempty"` // status codes that are a success; default: 200 to 299
+	Expect  []int             `json:"expect,omitempty"` // status codes that count as success; default: 200 to 299
 }
 
 // Kind implements tusk.Args.
@@ -39,25 +39,24 @@ func (HTTPArgs) Kind() string { return KindHTTP }
 // HTTPOutput is the output of kind http.
 type HTTPOutput struct {
 	Status int             `json:"status"`
-	Body   json.RawMessage `json:"body,omitempty"` // JSON as it is, anything else as a string
+	Body   json.RawMessage `json:"body,omitempty"` // JSON as it is; anything else as a string
 }
 
 // HTTP registers the handler of kind http, which sends a request.
 //
-// A response from 200 to 299, or one of the task's expected codes, completes the
-// task; its output is the status and the body, of which 1 MiB is read. Any other
-// response fails the attempt. After 429 and 503 the header Retry-After says when
-// to try again. The request carries Idempotency-Key, the same at all attempts,
-// and Tusk-Task-Id, -Kind, -Queue and -Attempt.
+// A response from 200 to 299, or with one of the task's expected codes, completes the task. The
+// output is the status and the body, up to 1 MiB of it. Any other response fails the attempt. After
+// 429 and 503, the header Retry-After sets when to try again. The request carries Idempotency-Key,
+// which is the same in all attempts, and Tusk-Task-Id, -Kind, -Queue and -Attempt.
 //
-// Only public addresses are reached: none of this machine, of private networks or
-// of a cloud's metadata, whatever the URL looks like, whatever a name resolves to
-// and wherever a redirect leads. allow lists what may be reached besides: hosts,
-// hosts with a port, networks such as 10.1.0.0/16. Proxies of the environment are
-// not used. The error says which entry of allow cannot be read.
+// Only public addresses are reached: none of this machine, of private networks or of a cloud's
+// metadata service, whatever the URL looks like, whatever a name resolves to and wherever a
+// redirect leads. allow lists additional targets: hosts, hosts with a port, networks such as
+// 10.1.0.0/16. Proxies of the environment are not used. The error says which entry of allow is
+// invalid.
 //
-// A redirect to another host, or from https to http, does not carry the headers of the
-// task along: any of them may be a credential.
+// A redirect to another host, or from https to http, does not carry the task's headers, since any
+// of them may be a credential.
 func HTTP(m *tusk.Mux, allow ...string) error {
 	g, err := reach.New(allow)
 	if err != nil {
@@ -101,8 +100,8 @@ func newHTTPClient(g *reach.Guard) *http.Client {
 	}
 }
 
-// leaves reports whether a chain of redirects has led to another host, or from https to
-// http. It does not come back: who saw the request in between chose where it goes.
+// leaves reports whether a chain of redirects has left the first host, or has gone from https to
+// http. Coming back does not help: a server in between chose where the request goes.
 func leaves(before []*http.Request, next *http.Request) bool {
 	first := before[0].URL
 	return slices.ContainsFunc(append(before[1:], next), func(r *http.Request) bool {
@@ -110,7 +109,7 @@ func leaves(before []*http.Request, next *http.Request) bool {
 	})
 }
 
-// dropGiven removes the headers that the task gave, any of which may be a credential.
+// dropGiven removes the headers that the task set, since any of them may be a credential.
 func dropGiven(h http.Header) {
 	for name := range h {
 		if !slices.Contains(ownHeaders, name) && !strings.HasPrefix(name, "Tusk-") {
@@ -165,7 +164,7 @@ func (a *HTTPArgs) body() (body []byte, contentType string) {
 	}
 }
 
-// framing are the headers that are the connection's, not the task's.
+// framing lists headers that belong to the connection, not to the task.
 var framing = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Trailer", "Upgrade", "Te",
 	"Keep-Alive",
 	"Proxy-Authorization", "Proxy-Connection"}
@@ -235,7 +234,7 @@ func recordResponse(t *tusk.Task[json.RawMessage], status int, body []byte) {
 	record(t, output, cut)
 }
 
-// judge reads a response as the end of an attempt.
+// judge turns a response into the end of an attempt.
 func judge(r *http.Response, expect []int) error {
 	if slices.Contains(expect, r.StatusCode) || len(expect) == 0 && r.StatusCode/100 == 2 {
 		return nil
@@ -249,8 +248,8 @@ func judge(r *http.Response, expect []int) error {
 	return err
 }
 
-// failure tells what went wrong on the way. A target that is not allowed will not
-// be allowed next time.
+// failure says why a request got no response. A task whose target is not allowed is discarded,
+// since it will not be allowed next time either.
 func failure(ctx context.Context, err error) error {
 	if errors.Is(err, reach.ErrTarget) {
 		return tusk.Discard(reach.ErrTarget)

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// SplitWords splits a command line into words as a POSIX shell does, with its
-// quotes and backslashes and without anything else of it: no variables, no
-// patterns, no pipes.
+// SplitWords splits a command line into words like a POSIX shell, with quotes and backslashes. It
+// supports nothing else of a shell: no variables, patterns or pipes.
 func SplitWords(line string) ([]string, error) {
 	var words []string
 	var word strings.Builder
