@@ -13,16 +13,16 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// How much is read at most: tasks in one look, groups of those that wait for turns, and
-// the first of each.
+// Limits on what is read: tasks per query, groups of tasks that wait for turns, and the first tasks
+// of each group.
 const (
 	looked     = 250
 	turnGroups = 1000
 	turnHeads  = 100
 )
 
-// Task returns a task and the reasons why it does not run. The error is
-// tusk.ErrNotFound when there is none.
+// Task returns a task and the reasons why it does not run. The error is tusk.ErrNotFound if it does
+// not exist.
 func Task(ctx context.Context, client *tusk.Client, id tusk.ID) (*tusk.TaskInfo, []Reason, error) {
 	t, err := client.Get(ctx, id)
 	if err != nil {
@@ -35,8 +35,8 @@ func Task(ctx context.Context, client *tusk.Client, id tusk.ID) (*tusk.TaskInfo,
 	return t, Explain(f), nil
 }
 
-// Gather reads what Explain needs about a task that Client.Get returned. Sees says which
-// other tasks may be named; nil: all. With it, no sums over tasks of others are told.
+// Gather reads what Explain needs about a task that Client.Get returned. sees reports which other
+// tasks may be named; nil means all. If it is set, totals over other tasks are left out.
 func Gather(
 	ctx context.Context, client *tusk.Client, t tusk.TaskInfo, sees func(queue, tenant string) bool,
 ) (Facts, error) {
@@ -76,7 +76,7 @@ type gatherer struct {
 
 func everything(queue, tenant string) bool { return true }
 
-// list returns the tasks that match and that may be told of.
+// list returns the matching tasks that may be named, without the task itself.
 func (g *gatherer) list(ctx context.Context, f tusk.Filter) ([]tusk.TaskInfo, error) {
 	found, err := g.client.List(ctx, f)
 	return slices.DeleteFunc(found, func(t tusk.TaskInfo) bool {
@@ -99,7 +99,7 @@ func (g *gatherer) workers(ctx context.Context) (err error) {
 	return err
 }
 
-// served finds out whether an endpoint is called with the tasks of its queue.
+// served checks whether an endpoint is called with the tasks of the task's queue.
 func (g *gatherer) served(ctx context.Context) error {
 	records, err := g.client.Store().Records(ctx, "endpoint")
 	g.facts.Served = slices.ContainsFunc(records, func(r store.Record) bool { return r.Name == g.facts.Task.Queue })
@@ -135,7 +135,7 @@ func (g *gatherer) turns(ctx context.Context) error {
 	return err
 }
 
-// needs forgets the tasks that it needs of which nothing may be told.
+// needs removes the needed tasks that may not be named.
 func (g *gatherer) needs(ctx context.Context) error {
 	if !g.facts.Bounded || g.facts.Task.Detail == nil {
 		return nil
@@ -159,7 +159,7 @@ func (g *gatherer) needs(ctx context.Context) error {
 	return nil
 }
 
-// key finds another unfinished task with its key.
+// key finds another unfinished task with the same key.
 func (g *gatherer) key(ctx context.Context) error {
 	t := &g.facts.Task
 	if t.Key == "" {
@@ -175,7 +175,7 @@ func (g *gatherer) key(ctx context.Context) error {
 	return err
 }
 
-// run finds the run of a pipeline that it waits for.
+// run finds the pipeline run that the task waits for.
 func (g *gatherer) run(ctx context.Context) error {
 	ahead, err := g.client.RunAhead(ctx, &g.facts.Task)
 	if ahead != nil && g.sees(ahead.Queue, ahead.Tenant) {
@@ -184,7 +184,7 @@ func (g *gatherer) run(ctx context.Context) error {
 	return err
 }
 
-// holders finds running tasks of its queue, those that have run longest first.
+// holders finds running tasks of the task's queue, those that have run longest first.
 func (g *gatherer) holders(ctx context.Context) error {
 	if g.facts.Limits == nil {
 		return nil
@@ -196,8 +196,8 @@ func (g *gatherer) holders(ctx context.Context) error {
 	return err
 }
 
-// ahead finds available tasks of its queue that are claimed before it: among the newest,
-// of which some may be of higher priority, and among those just before it.
+// ahead finds available tasks of the task's queue that are claimed before it. It looks among the
+// newest, some of which may have a higher priority, and among those just before the task.
 func (g *gatherer) ahead(ctx context.Context) error {
 	t := &g.facts.Task
 	seen := map[tusk.ID]bool{}
@@ -222,7 +222,7 @@ func (g *gatherer) ahead(ctx context.Context) error {
 	return nil
 }
 
-// older reports whether a task became available before another of its priority.
+// older reports whether a task became available before another task of its priority.
 func older(a, b *tusk.TaskInfo) bool {
 	if !a.RunAt.Equal(b.RunAt) {
 		return a.RunAt.Before(b.RunAt)

@@ -8,7 +8,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// pending says what a pending task waits for: other tasks, the task of its key, or its turn.
+// pending says what a pending task waits for: other tasks, the task with its key, or its turn.
 func (f *Facts) pending() []Reason {
 	if reasons := f.needs(); reasons != nil {
 		return reasons
@@ -25,7 +25,8 @@ func (f *Facts) pending() []Reason {
 	return f.turn()
 }
 
-// needs says which tasks must end first. One that failed is the one to act on.
+// needs says which tasks must end first. If one of them failed, it returns that one, since it needs
+// an action.
 func (f *Facts) needs() []Reason {
 	if f.Task.Detail == nil {
 		return nil
@@ -46,7 +47,7 @@ func (f *Facts) needs() []Reason {
 	r := Reason{Code: Needs}
 	var parts []string
 	for i, n := range open {
-		if n.State == 0 { // it was deleted, or its retention is over
+		if n.State == 0 { // it was deleted, perhaps after its retention
 			return []Reason{{Code: NeedsFailed, Text: say("it waits for task %s, which does not exist and cannot be retried",
 				n.Task), Fix: say("tusk tasks cancel %s", f.Task.ID), Tasks: []tusk.ID{n.Task}}}
 		}
@@ -66,7 +67,7 @@ func (f *Facts) needs() []Reason {
 	return []Reason{r}
 }
 
-// turn says what keeps a task from its turn.
+// turn says what the task's turn waits for.
 func (f *Facts) turn() []Reason {
 	t, l := &f.Task, f.Limits
 	if l == nil {
@@ -85,7 +86,7 @@ func (f *Facts) turn() []Reason {
 		Fix: say("tusk limits show %s", t.Queue)}}
 }
 
-// limits says which limits of concurrency are reached.
+// limits says which concurrency limits are reached.
 func (f *Facts) limits(l *tusk.Limits) (reasons []Reason) {
 	t := &f.Task
 	var inQueue, ofTenant, ofPartition int64
@@ -139,7 +140,7 @@ func (f *Facts) limits(l *tusk.Limits) (reasons []Reason) {
 	return reasons
 }
 
-// rates says which rates are used up, the one that lasts longest first.
+// rates says which rate limits are used up, those with the longest wait first.
 func (f *Facts) rates(l *tusk.Limits) (reasons []Reason) {
 	t := &f.Task
 	weight := float64(max(t.Weight, 1))
@@ -171,7 +172,7 @@ func (f *Facts) rates(l *tusk.Limits) (reasons []Reason) {
 	return reasons
 }
 
-// before counts those that have their turn before it, among the tasks that were looked at.
+// before counts the tasks that have their turn before this one, among those that were read.
 func (f *Facts) before() int {
 	for _, g := range f.Turns {
 		if g.Tenant != f.Task.Tenant || g.Partition != f.Task.Partition {

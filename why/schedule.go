@@ -9,28 +9,29 @@ import (
 	"github.com/tuskqueue/tusk/internal/tick"
 )
 
-// The reasons why a schedule does not fire. Those of its queue are the ones of tasks.
+// The reasons why a schedule does not fire. If its queue is the reason, the codes are those of
+// tasks.
 const (
 	SchedulePaused Code = "schedule_paused"
-	Invalid        Code = "invalid"   // its expression or time zone cannot be read, or never fires
+	Invalid        Code = "invalid"   // its expression or time zone is invalid, or it never fires
 	Overlap        Code = "overlap"   // the task of an earlier tick is unfinished
 	Clock          Code = "clock"     // the database's clock was ahead
-	Unplanned      Code = "unplanned" // the leader plans its first tick in a moment
-	Late           Code = "late"      // its tick has come, and the leader has not fired it
-	Start          Code = "start"     // its first run is to come
+	Unplanned      Code = "unplanned" // the leader is about to plan its first tick
+	Late           Code = "late"      // its tick is due, and the leader has not fired it
+	Start          Code = "start"     // its first run is in the future
 	NotDue         Code = "not_due"
 )
 
-// ScheduleFacts are what ExplainSchedule judges by.
+// ScheduleFacts are what ExplainSchedule judges.
 type ScheduleFacts struct {
 	Schedule tusk.ScheduleInfo
-	// Facts tell of the schedule's queue. Task has the queue, kind, tenant and key of its
-	// tasks; Key is an unfinished one of them.
+	// Facts describe the schedule's queue. Task has the queue, kind, tenant and key of its tasks.
+	// Key is an unfinished task of the schedule.
 	Facts
 }
 
-// Schedule returns a schedule and the reasons why it does not fire. The error is
-// tusk.ErrNotFound when there is none.
+// Schedule returns a schedule and the reasons why it does not fire. The error is tusk.ErrNotFound
+// if it does not exist.
 func Schedule(ctx context.Context, client *tusk.Client, name string) (tusk.ScheduleInfo, []Reason, error) {
 	s, err := client.Schedule(ctx, name)
 	if err != nil {
@@ -43,8 +44,8 @@ func Schedule(ctx context.Context, client *tusk.Client, name string) (tusk.Sched
 	return s, ExplainSchedule(f), nil
 }
 
-// GatherSchedule reads what ExplainSchedule needs. Whoever may see a schedule may see
-// all that it reads: tasks of the schedule's own queue and tenant.
+// GatherSchedule reads what ExplainSchedule needs. Everyone who may see the schedule may see all of
+// that: it is about the schedule's own queue and tenant.
 func GatherSchedule(ctx context.Context, client *tusk.Client, s tusk.ScheduleInfo) (ScheduleFacts, error) {
 	task := tusk.TaskInfo{}
 	task.Queue, task.Kind, task.Tenant = s.Queue, s.Kind, s.Tenant
@@ -60,8 +61,8 @@ func GatherSchedule(ctx context.Context, client *tusk.Client, s tusk.ScheduleInf
 	return ScheduleFacts{s, g.facts}, nil
 }
 
-// ExplainSchedule returns the reasons why a schedule does not fire now, and those why its
-// tasks would not run: at least one, the one to act on first.
+// ExplainSchedule returns the reasons why a schedule does not fire now, and why its tasks would not
+// run. There is at least one; the first is the one to act on.
 func ExplainSchedule(f ScheduleFacts) []Reason {
 	s := &f.Schedule
 	plan, err := s.Parse()
@@ -88,7 +89,7 @@ func ExplainSchedule(f ScheduleFacts) []Reason {
 	return append(reasons, f.blocked()...)
 }
 
-// overlaps says which task of an earlier tick keeps the next one from being fired.
+// overlaps says which task of an earlier tick keeps the next one from firing.
 func (f *ScheduleFacts) overlaps() []Reason {
 	if f.Key == nil {
 		return nil
@@ -102,9 +103,9 @@ func (f *ScheduleFacts) overlaps() []Reason {
 	return []Reason{r}
 }
 
-// awaits says when it fires next, if somebody leads and it is not paused. Planned is the
-// first tick of its plan that is surely to come: a later next one was set by a clock that
-// was ahead.
+// awaits says when the schedule fires next, if a process leads and the schedule is not paused.
+// planned is the first tick of its plan that is certainly in the future. A next tick after that was
+// set by a clock that was ahead.
 func (f *ScheduleFacts) awaits(next, planned time.Time) Reason {
 	s := f.Schedule
 	run := say("tusk schedules run %s", s.Name)

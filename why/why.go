@@ -1,9 +1,8 @@
-// Package why says why a task does not run, or what holds it, and why a schedule does not
-// fire: the first of the reasons is the one to act on, and each names the command that
-// changes it.
+// Package why explains why a task does not run, or what holds it, and why a schedule does not fire.
+// The first reason is the one to act on. Each reason names the command that changes it.
 //
-// Gather and GatherSchedule read the facts from a client; Explain and ExplainSchedule, which
-// are pure, judge them. Package cli, the API and the pages show the same answer.
+// Gather and GatherSchedule read the facts from a client. Explain and ExplainSchedule, which are
+// pure, judge them. Package cli, the API and the pages show the same answer.
 package why
 
 import (
@@ -15,7 +14,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Code names a reason. Codes are stable.
+// Code identifies a reason. Codes are stable.
 type Code string
 
 // The reasons.
@@ -27,17 +26,17 @@ const (
 
 	Running    Code = "running"
 	Stopping   Code = "stopping"    // running, and asked to stop
-	WorkerLost Code = "worker_lost" // its worker does not beat any more
+	WorkerLost Code = "worker_lost" // its worker no longer sends heartbeats
 
 	Scheduled Code = "scheduled"
 	Retrying  Code = "retrying"
-	Due       Code = "due"       // its time has come; the leader makes it available in a moment
-	NoLeader  Code = "no_leader" // nobody does the chores that make it available
+	Due       Code = "due"       // its time has come; the leader is about to make it available
+	NoLeader  Code = "no_leader" // no process does the chores that make it available
 
 	Needs       Code = "needs"        // other tasks must end first
-	NeedsFailed Code = "needs_failed" // one of them failed, and it waits for its retry
-	Doomed      Code = "doomed"       // one of them failed, so that it is about to be cancelled
-	KeyRuns     Code = "key_runs"     // a task with its key runs
+	NeedsFailed Code = "needs_failed" // one of them failed; the task waits for its retry
+	Doomed      Code = "doomed"       // one of them failed, so the task is about to be cancelled
+	KeyRuns     Code = "key_runs"     // a task with its key is running
 
 	Turn           Code = "turn" // it is about to get its turn
 	LimitQueue     Code = "limit_queue"
@@ -46,53 +45,53 @@ const (
 	Rate           Code = "rate"
 	RateTenant     Code = "rate_tenant"
 	RatePartition  Code = "rate_partition"
-	TurnsBehind    Code = "turns_behind" // others of its partition are before it
+	TurnsBehind    Code = "turns_behind" // other tasks of its partition are ahead of it
 
 	Paused      Code = "paused"
-	NoWorker    Code = "no_worker"    // none takes from its queue
-	Quiet       Code = "quiet"        // those that take from its queue were told to claim nothing more
-	NoHandler   Code = "no_handler"   // none of those has its kind
-	LimitWorker Code = "limit_worker" // each holds as many tasks of the queue as it may
-	Behind      Code = "behind"       // others are before it
+	NoWorker    Code = "no_worker"    // no worker takes tasks from its queue
+	Quiet       Code = "quiet"        // the workers that take from its queue were told to claim nothing more
+	NoHandler   Code = "no_handler"   // none of those workers has a handler for its kind
+	LimitWorker Code = "limit_worker" // each worker holds as many tasks of the queue as it may
+	Behind      Code = "behind"       // other tasks are ahead of it
 	Busy        Code = "busy"         // no worker has a free slot
-	Expired     Code = "expired"      // it is discarded when it is claimed
-	Ready       Code = "ready"        // a worker takes it in a moment
+	Expired     Code = "expired"      // it will be discarded when it is claimed
+	Ready       Code = "ready"        // a worker is about to take it
 )
 
-// Reason is one reason why a task is where it is.
+// Reason is one reason why a task or a schedule is in its state.
 type Reason struct {
 	Code Code   `json:"code"`
 	Text string `json:"text"`
-	// Fix is the command that changes it; empty: there is nothing to change.
+	// Fix is the command that changes it; empty if there is nothing to change.
 	Fix string `json:"fix,omitempty"`
-	// Until is when it ends by itself, if that is known.
+	// Until is when it ends by itself; zero if unknown.
 	Until time.Time `json:"until,omitzero"`
-	// Tasks are those that it is about, at most 10.
+	// Tasks are the tasks concerned, at most 10.
 	Tasks []tusk.ID `json:"tasks,omitempty"`
 }
 
-// Facts are what Explain judges by.
+// Facts are what Explain judges.
 type Facts struct {
-	Now     time.Time // by the engine's clock
+	Now     time.Time // by the engine's clock if it tells, else by this process's
 	Task    tusk.TaskInfo
-	Paused  bool           // its queue
-	Workers []store.Worker // all living ones
-	Leads   bool           // somebody does the leader's chores, or nobody knows
-	Limits  *tusk.Limits   // of its queue; nil: none
+	Paused  bool           // whether its queue is paused
+	Workers []store.Worker // all live workers
+	Leads   bool           // a process does the leader's chores, or it is unknown
+	Limits  *tusk.Limits   // of its queue; nil if it has none
 	Turns   []store.Turns  // of its queue
-	Rates   allot.Rates    // what is used of them
+	Rates   allot.Rates    // the used part of each rate
 	Served  bool           // an endpoint is called with the tasks of its queue
-	Key     *tusk.TaskInfo // another unfinished task with its key; nil: none
-	Run     *tusk.TaskInfo // a stage of another run of its key, after which its run begins; nil: none
+	Key     *tusk.TaskInfo // another unfinished task with its key; nil if none
+	Run     *tusk.TaskInfo // a stage of another run of its key that must end before its run begins; nil if none
 
 	Holders []tusk.TaskInfo // running tasks of its queue
 	Ahead   []tusk.TaskInfo // available tasks of its queue that are claimed before it
-	More    bool            // there may be more of them
-	Bounded bool            // who asks may not know of all tasks: no sums are told
+	More    bool            // there may be more of Ahead
+	Bounded bool            // the asker may not see all tasks, so no totals are given
 }
 
-// Explain returns the reasons why a task does not run now, or what became of it: at
-// least one, the one to act on first.
+// Explain returns the reasons why a task does not run now, or how it ended. There is at least one;
+// the first is the one to act on.
 func Explain(f Facts) []Reason {
 	switch f.Task.State {
 	case store.Running:
@@ -153,7 +152,7 @@ func (f *Facts) running() (reasons []Reason) {
 	return append(reasons, Reason{Code: Running, Text: held, Fix: cancel})
 }
 
-// waiting says why a task is scheduled or will be retried.
+// waiting says why a task is scheduled or waits for a retry.
 func (f *Facts) waiting() []Reason {
 	t := &f.Task
 	now := say("tusk tasks retry %s", t.ID)
@@ -197,7 +196,7 @@ func (f *Facts) putOff() bool {
 	return print == lifecycle.StrangerPrint(t.Kind)
 }
 
-// leaderless is the reason of tasks that the leader would have to touch, while nobody leads.
+// leaderless returns the reason for tasks that need the leader while no process leads.
 func (f *Facts) leaderless() []Reason {
 	if f.Leads {
 		return nil
@@ -224,7 +223,7 @@ func (f *Facts) available() (reasons []Reason) {
 	return reasons
 }
 
-// blocked says what keeps all tasks of its queue, or of its kind, from being claimed.
+// blocked says what keeps all tasks of the task's queue or kind from being claimed.
 func (f *Facts) blocked() (reasons []Reason) {
 	t := &f.Task
 	if f.Paused {
@@ -233,7 +232,7 @@ func (f *Facts) blocked() (reasons []Reason) {
 	}
 	mine, quiet := f.takers(), f.quiet()
 	switch {
-	case f.Served: // whoever is called may have any kind
+	case f.Served: // an endpoint may accept any kind
 	case len(mine) == 0 && len(quiet) > 0:
 		reasons = append(reasons, Reason{Code: Quiet, Text: say("the %s of its queue %s %s told to claim nothing more",
 			plural(len(quiet), "worker"), t.Queue, were(len(quiet))), Fix: say("tusk workers wake %s", quiet[0].ID)})
@@ -248,7 +247,7 @@ func (f *Facts) blocked() (reasons []Reason) {
 	return reasons
 }
 
-// crowded says what keeps a task that could be claimed from being the next.
+// crowded says what keeps a claimable task from being the next one.
 func (f *Facts) crowded() (reasons []Reason) {
 	t, mine := &f.Task, f.takers()
 	slots, running := 0, 0
@@ -270,7 +269,7 @@ func (f *Facts) crowded() (reasons []Reason) {
 	return reasons
 }
 
-// behind says who is claimed first: those of a lower priority value, then those that
+// behind says which tasks are claimed first: those with a lower priority value, then those that
 // have been available for longer.
 func (f *Facts) behind(n int) Reason {
 	t, higher := &f.Task, 0

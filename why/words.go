@@ -11,14 +11,14 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// named is how many tasks a reason names.
+// named is how many tasks a reason names at most.
 const named = 10
 
 func say(format string, args ...any) string { return fmt.Sprintf(format, args...) }
 
 func at(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 
-// dur says a duration to three digits or so.
+// dur formats a duration with about three digits.
 func dur(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Second:
@@ -46,7 +46,7 @@ func because(reason string) string {
 	return ": " + reason
 }
 
-// failed is the latest error, cut short.
+// failed returns the latest error, shortened.
 func (f *Facts) failed() string {
 	const longest = 200
 	if f.Task.Detail == nil {
@@ -83,7 +83,7 @@ func ids(tasks []tusk.TaskInfo) []tusk.ID {
 	return all
 }
 
-// worker finds a living worker.
+// worker returns a live worker, or nil.
 func (f *Facts) worker(id tusk.ID) *store.Worker {
 	for i := range f.Workers {
 		if f.Workers[i].ID == id {
@@ -93,7 +93,7 @@ func (f *Facts) worker(id tusk.ID) *store.Worker {
 	return nil
 }
 
-// takers are the living workers that take from the task's queue.
+// takers returns the live workers that take from the task's queue.
 func (f *Facts) takers() (mine []store.Worker) {
 	for _, w := range f.Workers {
 		if w.TakesFrom(f.Task.Queue) {
@@ -103,7 +103,7 @@ func (f *Facts) takers() (mine []store.Worker) {
 	return mine
 }
 
-// quiet are those that would take from it if they were not told to claim nothing.
+// quiet returns the workers that would take from it if they had not been told to claim nothing.
 func (f *Facts) quiet() (mine []store.Worker) {
 	for _, w := range f.Workers {
 		if w.Quiet && slices.Contains(w.Queues, f.Task.Queue) {
@@ -120,15 +120,15 @@ func were(n int) string {
 	return "were"
 }
 
-// anyHas reports whether a worker has a handler for a kind. One that names no kinds
-// hands its tasks on, and may have any.
+// anyHas reports whether a worker has a handler for a kind. A worker that names no kinds passes its
+// tasks on and may have a handler for any kind.
 func anyHas(workers []store.Worker, kind string) bool {
 	return slices.ContainsFunc(workers, func(w store.Worker) bool {
 		return len(w.Kinds) == 0 || slices.Contains(w.Kinds, kind)
 	})
 }
 
-// full reports whether each worker holds so many of the tasks of the queue.
+// full reports whether each worker holds at least most tasks of the queue.
 func (f *Facts) full(workers []store.Worker, most int) bool {
 	held := map[tusk.ID]int{}
 	for i := range f.Holders {
