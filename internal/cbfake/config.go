@@ -8,9 +8,9 @@ import (
 
 type object = map[string]any
 
-// config is the configuration of the cluster as a node tells it, with the bucket's once one is selected. Ports are
-// those that the nodes are said to have, two for each; none: their own.
-// docs.couchbase.com: "Connecting via the Bucket's configuration".
+// config returns the cluster configuration as a node reports it, with the bucket's part once a
+// bucket is selected. ports are the ports that the nodes are reported to have, two for each; nil
+// means their real ports. docs.couchbase.com: "Connecting via the Bucket's configuration".
 func (n *node) config(bucket bool, ports []int) []byte {
 	n.cluster.mu.Lock()
 	defer n.cluster.mu.Unlock()

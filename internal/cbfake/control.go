@@ -9,23 +9,24 @@ import (
 	"time"
 )
 
-// Order is what whoever runs a cluster in a process of its own wants to go wrong there from now on, and at once.
+// Order tells a cluster in another process what should go wrong from now on (the faults) and what
+// should happen at once.
 type Order struct {
-	Percent  int           // of the requests are spoilt
+	Percent  int           // share of the requests to spoil
 	Lag      time.Duration // of the index
-	Remember time.Duration // for how long the cluster can forget a write that was not durable
+	Remember time.Duration // how long the cluster can forget a write that was not durable
 
 	ForgetLocks bool
-	FailOver    int           // so many vbuckets, from From on, forget
-	From        int           //
-	Last        time.Duration // what was written in so long a time without durability
-	Jump        time.Duration // of the clock
+	FailOver    int           // so many vbuckets, from From on, fail over
+	From        int           // the first of them
+	Last        time.Duration // they lose what was written without durability in this last time
+	Jump        time.Duration // by how much the clock jumps
 }
 
-// control is the path at which a cluster takes orders.
+// control is the path at which a cluster accepts orders.
 const control = "/cbfake"
 
-// Obey does what an order says.
+// Obey carries out an order.
 func (c *Cluster) Obey(o Order) {
 	f := Faults{Lag: o.Lag, Remember: o.Remember}
 	if o.Percent > 0 {
@@ -41,7 +42,8 @@ func (c *Cluster) Obey(o Order) {
 	c.JumpClock(o.Jump)
 }
 
-// Send gives an order to the cluster of another process, at the address of one of its nodes for queries.
+// Send sends an order to the cluster of another process. web is the query address of one of its
+// nodes.
 func Send(web string, o Order) error {
 	text, err := json.Marshal(o)
 	if err != nil {

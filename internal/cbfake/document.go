@@ -10,7 +10,8 @@ import (
 	"github.com/couchbase/gocbcore/v10/memd"
 )
 
-// doc is a document with its latest versions, the oldest first. Its first one is that it is not there.
+// doc is a document with its recent versions, the oldest first. The first version of a new document
+// is that it does not exist.
 type doc struct {
 	versions    []version
 	lockedUntil time.Time
@@ -20,8 +21,8 @@ type doc struct {
 // version is what one write left behind.
 type version struct {
 	value    []byte
-	tree     any            // of the value, once somebody has looked
-	known    map[string]any // what indexes know of it
+	tree     any            // of the decoded value, once it was needed
+	known    map[string]any // the fields that indexes know
 	gone     bool
 	datatype uint8
 	flags    uint32
@@ -40,20 +41,21 @@ func (v *version) there(now time.Time) bool {
 
 func (d *doc) locked(now time.Time) bool { return now.Before(d.lockedUntil) }
 
-// vbucketOf is the hash by which clients find the node of a document.
+// vbucketOf returns the vbucket of a document, by the hash with which clients find its node.
 func vbucketOf(key string) int {
 	return int(crc32.ChecksumIEEE([]byte(key))>>16) & 0x7fff % vbuckets
 }
 
-// tick gives away the next CAS of a vbucket: a hybrid clock in nanoseconds, whose lowest 16 bits count.
-// docs.couchbase.com: "XDCR Conflict Resolution", timestamp and the hybrid logical clock.
+// tick returns the next CAS of a vbucket. It is a hybrid clock in nanoseconds whose lowest 16 bits
+// are a counter. docs.couchbase.com: "XDCR Conflict Resolution", timestamp and the hybrid logical
+// clock.
 func (c *Cluster) tick(vb int) uint64 {
 	now := uint64(time.Now().Add(c.ahead+c.faults.Skew[c.owner[vb]]).UnixNano()) &^ 0xffff
 	c.clock[vb] = max(now, c.clock[vb]+1)
 	return c.clock[vb]
 }
 
-// write adds a version, and answers with its CAS and its mutation token.
+// write adds a version, and answers with its CAS and mutation token.
 func (c *Cluster) write(s *client, d *doc, p, r *memd.Packet, v version) {
 	vb := vbucketOf(string(p.Key))
 	c.seqno[vb]++
@@ -72,7 +74,8 @@ func (c *Cluster) write(s *client, d *doc, p, r *memd.Packet, v version) {
 	}
 }
 
-// know takes down what indexes know of a version. Its decoded value goes: few are asked for again.
+// know stores what indexes know of a version. It drops the decoded value, which is rarely needed
+// again.
 func (v *version) know(indexes []*index) {
 	if v.gone || len(indexes) == 0 {
 		return
@@ -92,7 +95,7 @@ func (v *version) know(indexes []*index) {
 	}
 }
 
-// old is a document that has older versions, since an instant.
+// old is a document that has had older versions since an instant.
 type old struct {
 	at         time.Time
 	collection uint32
@@ -100,7 +103,8 @@ type old struct {
 	d          *doc
 }
 
-// changed has the indexes take note of a document, and of those of which older versions are not needed any more.
+// changed tells the indexes about a changed document, and about documents whose older versions are
+// no longer needed.
 func (c *Cluster) changed(collection uint32, key string, d *doc) {
 	c.old = append(c.old, old{d.now().at, collection, key, d})
 	since := time.Now().Add(-max(c.faults.Lag, c.faults.Remember))
@@ -133,7 +137,7 @@ func (c *Cluster) document(s *client, p, r *memd.Packet) {
 	case !known:
 		r.Status = memd.StatusCollectionUnknown
 		return
-	case len(key) == 0 || len(key) > 246: // 250 with the collection's id
+	case len(key) == 0 || len(key) > 246: // 250 with the id of the collection
 		r.Status = memd.StatusInvalidArgs
 		return
 	case len(p.Value) > 20<<20:
@@ -182,7 +186,7 @@ func (c *Cluster) document(s *client, p, r *memd.Packet) {
 	}
 }
 
-// read answers with the document. A locked one shows a CAS of all ones.
+// read answers with the document. If the document is locked, its CAS is all ones.
 // docs.couchbase.com: "Concurrent Document Mutations".
 func (d *doc) read(r *memd.Packet, now time.Time) {
 	v := d.now()
@@ -193,8 +197,9 @@ func (d *doc) read(r *memd.Packet, now time.Time) {
 	r.Extras = binary.BigEndian.AppendUint32(nil, v.flags)
 }
 
-// lock locks for up to 30 seconds. 0 and more than 30 mean 15. It is no write: nothing is stored, replicated or
-// indexed. docs.couchbase.com: "Concurrent Document Mutations"; kv_engine docs/BinaryProtocol.md, 0x94.
+// lock locks a document for up to 30 seconds. 0 and values above 30 mean 15. A lock is not a write:
+// nothing is stored, replicated or indexed. docs.couchbase.com: "Concurrent Document Mutations";
+// kv_engine docs/BinaryProtocol.md, 0x94.
 func (c *Cluster) lock(d *doc, p, r *memd.Packet, now time.Time) {
 	if d.locked(now) {
 		r.Status = memd.StatusLocked
@@ -212,8 +217,9 @@ func (c *Cluster) lock(d *doc, p, r *memd.Packet, now time.Time) {
 	r.Value, r.Cas, r.Datatype, r.Extras = v.value, v.cas, v.datatype, binary.BigEndian.AppendUint32(nil, v.flags)
 }
 
-// unlock says of a document that is not locked what the server says since 7.6, or what it said before.
-// github.com/couchbase/kv_engine: docs/BinaryProtocol.md, 0x95, and MB-58088.
+// unlock unlocks a document. If it is not locked, the answer is that of servers since 7.6, or with
+// OldUnlock that of older ones. github.com/couchbase/kv_engine: docs/BinaryProtocol.md, 0x95, and
+// MB-58088.
 func (c *Cluster) unlock(d *doc, p, r *memd.Packet, now time.Time) {
 	switch {
 	case !d.locked(now) && c.faults.OldUnlock:
@@ -227,7 +233,7 @@ func (c *Cluster) unlock(d *doc, p, r *memd.Packet, now time.Time) {
 	}
 }
 
-// may reports whether a write with a CAS may go on.
+// may reports whether a write with a CAS may proceed.
 func (d *doc) may(cas uint64, now time.Time, r *memd.Packet) bool {
 	switch {
 	case d.locked(now) && cas != d.lockCAS:
@@ -261,7 +267,7 @@ func (c *Cluster) store(s *client, d *doc, p, r *memd.Packet, there bool, now ti
 	c.write(s, d, p, r, v)
 }
 
-// expiry reads an expiry: up to 30 days it is a time from now, beyond that an instant.
+// expiry decodes an expiry. Up to 30 days it is relative to now; larger values are instants.
 // docs.couchbase.com: "Expiration".
 func expiry(at uint32, now time.Time) time.Time {
 	switch {

@@ -1,13 +1,14 @@
-// Package cbfake is a test partner for the Couchbase engine: a fake of one cluster with one bucket, in memory, to
-// which the real client speaks the real protocol over TCP, and HTTP for queries. It is no engine and stores nothing.
-// Where it and the documented server differ, the server is right.
+// Package cbfake is a test partner for the Couchbase engine: a fake cluster with one bucket, in
+// memory. The real client talks to it in the real protocol over TCP, and in HTTP for queries. It is
+// not a storage engine. If it differs from the documented server, the server is right.
 //
-// It knows what the engine uses: documents with CAS, locks, expiry and durability, sub-documents, collections,
-// several nodes, and a small part of SQL++ (statement.go). It can lose requests and answers, refuse them, forget
-// locks, fail over and forget what was not durable, let its index lag, and know late of new collections (fault.go). It
-// may lack nodes for its replicas (replica.go).
+// It supports what the engine uses: documents with CAS, locks, expiry and durability,
+// sub-documents, collections, several nodes, and a small part of SQL++ (statement.go). It can lose
+// requests and answers, refuse requests, forget locks, fail over and lose what was not durable, let
+// its index lag, and learn of new collections late (fault.go). It may lack nodes for its replicas
+// (replica.go).
 //
-// It imports nothing of this module; data goes from here to tests alone.
+// It imports nothing else of this module. Only tests use it.
 package cbfake
 
 import (
@@ -25,10 +26,10 @@ import (
 	"github.com/couchbase/gocbcore/v10/memd"
 )
 
-// vbuckets is how many the bucket has; a real one has 1024, or 128.
+// vbuckets is the number of vbuckets. A real bucket has 1024 or 128.
 const vbuckets = 64
 
-// The names and the secret that a fake knows.
+// The names and the password that a fake accepts.
 const (
 	Bucket   = "bucket"
 	User     = "user"
@@ -40,22 +41,22 @@ const (
 type Cluster struct {
 	mu          sync.Mutex
 	nodes       []*node
-	owner       [vbuckets]int // of each vbucket, the node that serves it
+	owner       [vbuckets]int // the node that serves each vbucket
 	uuid        [vbuckets]uint64
 	replicas    int          // of the bucket
-	out         map[int]bool // the nodes that were failed over
+	out         map[int]bool // nodes that were failed over
 	revision    int
 	collections map[string]uint32 // by scope.collection
 	docs        map[uint32]map[string]*doc
 	scopes      map[string]bool
-	made        map[string]time.Time // of each scope and scope.collection
+	made        map[string]time.Time // when each scope and each scope.collection was made
 	indexes     map[string]*index    // by scope.index
 	of          map[uint32][]*index  // by collection
 	old         []old
 	journal     *journal
 	prepared    map[string]string // statements by name
-	clock       [vbuckets]uint64  // the last CAS given away
-	ahead       time.Duration     // that the clock has jumped
+	clock       [vbuckets]uint64  // the last CAS of each vbucket
+	ahead       time.Duration     // by how much the clock has jumped
 	seqno       [vbuckets]uint64
 	conns       map[net.Conn]bool
 	faults      Faults
@@ -73,18 +74,18 @@ type node struct {
 	server  *http.Server
 }
 
-// Options are what a cluster is started with.
+// Options are the options of a new cluster.
 type Options struct {
 	Nodes     int
 	Replicas  int       // of the bucket
-	Addresses []Address // of the nodes; empty: any
-	Journal   string    // a file that keeps what is written for the next cluster that is started with it; empty: none
+	Addresses []Address // of the nodes; empty means any
+	Journal   string    // a file that keeps all writes for the next cluster started with it; empty means none
 }
 
-// Address is where a node listens, for requests for documents and for queries.
+// Address is where a node listens: for document requests and for queries.
 type Address struct{ KV, Web string }
 
-// Start starts a cluster of some nodes.
+// Start starts a cluster with so many nodes.
 func Start(nodes int) (*Cluster, error) { return StartWith(Options{Nodes: nodes}) }
 
 // StartWith starts a cluster.
@@ -124,7 +125,7 @@ func StartWith(o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// Addresses are where the nodes listen.
+// Addresses returns where the nodes listen.
 func (c *Cluster) Addresses() (all []Address) {
 	for _, n := range c.nodes {
 		all = append(all, Address{n.kv.Addr().String(), n.web.Addr().String()})
@@ -132,12 +133,12 @@ func (c *Cluster) Addresses() (all []Address) {
 	return all
 }
 
-// URL is the connection string, with the user and the bucket.
+// URL returns the connection string, with the user and the bucket.
 func (c *Cluster) URL() string {
 	return fmt.Sprintf("couchbase://%s:%s@%s/%s", User, Password, c.nodes[0].kv.Addr(), Bucket)
 }
 
-// Close ends all connections and waits until nobody is served any more.
+// Close ends all connections and waits until no request is served any more.
 func (c *Cluster) Close() {
 	for _, n := range c.nodes {
 		n.kv.Close()
@@ -156,7 +157,7 @@ func (c *Cluster) hangUp() {
 	}
 }
 
-// Requests returns how many requests for documents there were.
+// Requests returns the number of document requests.
 func (c *Cluster) Requests() (n int64) {
 	for _, code := range documentRequests {
 		n += c.requests[code].Load()
@@ -164,7 +165,7 @@ func (c *Cluster) Requests() (n int64) {
 	return n
 }
 
-// Writes returns how many of them would have changed a document.
+// Writes returns how many of these would have changed a document.
 func (c *Cluster) Writes() (n int64) {
 	for _, code := range documentRequests {
 		if code != memd.CmdGet && code != memd.CmdSubDocMultiLookup {
@@ -174,7 +175,7 @@ func (c *Cluster) Writes() (n int64) {
 	return n
 }
 
-// Queries returns how many statements were run.
+// Queries returns the number of statements that were run.
 func (c *Cluster) Queries() int64 { return c.queries.Load() }
 
 var documentRequests = []memd.CmdCode{memd.CmdGet, memd.CmdSet, memd.CmdAdd, memd.CmdReplace, memd.CmdDelete,
@@ -194,13 +195,13 @@ func (n *node) accept() {
 	}
 }
 
-// client is one connection, and what both sides have agreed on.
+// client is a connection, with what both sides have agreed on.
 type client struct {
 	*memd.Conn
 	node   *node
 	bucket bool
 	tokens bool  // it wants mutation tokens
-	ports  []int // that it is told the nodes have: of a proxy's
+	ports  []int // that it is told the nodes have, for example those of a proxy
 }
 
 func (n *node) serve(conn net.Conn) {
@@ -214,7 +215,7 @@ func (n *node) serve(conn net.Conn) {
 	defer out.Flush()
 	s := &client{Conn: memd.NewConn(bufio.NewReadWriter(in, out)), node: n}
 	for {
-		if in.Buffered() == 0 && out.Flush() != nil { // answers go together, as those of a server do
+		if in.Buffered() == 0 && out.Flush() != nil { // answers are sent together, as a server does
 			return
 		}
 		p, _, err := s.ReadPacket()
@@ -249,14 +250,14 @@ func (n *node) serve(conn net.Conn) {
 	}
 }
 
-// features are those of the protocol that the fake speaks.
+// features lists the protocol features that the fake supports.
 var features = map[memd.HelloFeature]bool{memd.FeatureDatatype: true, memd.FeatureTCPNoDelay: true,
 	memd.FeatureSeqNo: true,
 	memd.FeatureXattr: true, memd.FeatureXerror: true, memd.FeatureSelectBucket: true, memd.FeatureJSON: true,
 	memd.FeatureUnorderedExec: true, memd.FeatureAltRequests: true, memd.FeatureSyncReplication: true,
 	memd.FeatureCollections: true, memd.FeaturePreserveExpiry: true}
 
-// agree turns on what both sides know.
+// agree turns on the features that both sides know.
 func (s *client) agree(list []byte) {
 	for i := 0; i+1 < len(list); i += 2 {
 		f := memd.HelloFeature(binary.BigEndian.Uint16(list[i:]))
@@ -265,8 +266,8 @@ func (s *client) agree(list []byte) {
 	}
 }
 
-// login checks a user and a password. A user named user@1,2,3,4 is the same one, who is told that the nodes listen
-// at these ports, two for each: those of a proxy.
+// login checks a user and a password. The user name user@1,2,3,4 means the same user, who is told
+// that the nodes listen at these ports, two for each. They are the ports of a proxy.
 func (s *client) login(text string) bool {
 	parts := strings.Split(text, "\x00")
 	if len(parts) != 3 || parts[2] != Password {

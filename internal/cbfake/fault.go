@@ -8,40 +8,45 @@ import (
 	"github.com/couchbase/gocbcore/v10/memd"
 )
 
-// Spoil says how a request is spoilt.
+// Spoil is a way in which a request is spoilt.
 type Spoil int
 
 // The ways in which a request is spoilt.
 const (
 	Sound       Spoil = iota
-	LoseRequest       // the connection ends before it is served
-	LoseAnswer        // it is served, and the connection ends before the answer
-	Busy              // it is refused for now: the client tries again
-	Elsewhere         // this node says that another one has the document
+	LoseRequest       // the connection ends before the request is served
+	LoseAnswer        // the request is served, but the connection ends before the answer
+	Busy              // the request is refused for now, and the client tries again
+	Elsewhere         // the node says that another node has the document
 	SyncWrite         // a durable write of the document is under way
 )
 
-// Faults are what a test wants to go wrong.
+// Faults are what should go wrong in a test.
 type Faults struct {
-	// Request is asked about each request for a document, before it is served. The key is the document's.
+	// Request is called for each document request before it is served, with the key of the
+	// document.
 	Request func(code memd.CmdCode, key string) Spoil
-	// Lag is how far the index is behind. A query that asks for certain writes, or for all, sees them.
+	// Lag is how far the index is behind. Queries that ask for certain writes, or for all, still
+	// see them.
 	Lag time.Duration
-	// Skew is by how much the clock of a node is ahead.
+	// Skew is by how much the clocks of nodes are ahead.
 	Skew map[int]time.Duration
-	// Remember is how long the cluster can still forget a write that was not durable.
+	// Remember is how long the cluster can forget a write that was not durable.
 	Remember time.Duration
-	// Late is how long the query service takes to know of a new scope or collection.
+	// Late is how long it takes the query service to learn of a new scope or collection.
 	Late time.Duration
-	// Stuck has indexes know of nothing more: a query that asks for certain writes, or for all, waits in vain.
+	// Stuck stops indexes from learning anything new. A query that asks for certain writes, or for
+	// all, waits in vain.
 	Stuck bool
-	// NoScanWait has a scan that waits for its index wait until the end of its request, as if it had set no scan_wait.
+	// NoScanWait makes a scan that waits for its index wait until the timeout of its request, as if
+	// it had set no scan_wait.
 	NoScanWait bool
-	// OldUnlock has the unlocking of a document that is not locked fail for now, as before 7.6.
+	// OldUnlock makes it a temporary failure to unlock a document that is not locked, as before
+	// 7.6.
 	OldUnlock bool
 }
 
-// Set puts faults in place of those before.
+// Set replaces all faults.
 func (c *Cluster) Set(f Faults) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +68,7 @@ func (c *Cluster) spoil(p *memd.Packet) Spoil {
 	return Sound
 }
 
-// SpoilSome spoils some requests of a hundred, each in one of the ways.
+// SpoilSome spoils so many percent of the requests, each in a random way.
 func SpoilSome(percent int) func(memd.CmdCode, string) Spoil {
 	return func(memd.CmdCode, string) Spoil {
 		if rand.IntN(100) >= percent {
@@ -73,7 +78,7 @@ func SpoilSome(percent int) func(memd.CmdCode, string) Spoil {
 	}
 }
 
-// ForgetLocks takes all locks off, as a failover does: a lock is neither stored nor replicated.
+// ForgetLocks removes all locks, as a failover does: a lock is neither stored nor replicated.
 // docs.couchbase.com: "Concurrent Document Mutations", pessimistic locking.
 func (c *Cluster) ForgetLocks() {
 	c.mu.Lock()
@@ -85,8 +90,8 @@ func (c *Cluster) ForgetLocks() {
 	}
 }
 
-// FailOver takes back what was written to a vbucket in the last time without durability, with all its locks, and gives
-// its history another UUID. It returns how many documents changed.
+// FailOver undoes the writes without durability that a vbucket got in the last time, removes all
+// its locks, and gives its history a new UUID. It returns the number of changed documents.
 // docs.couchbase.com: "Durability", "Failover"; github.com/couchbase/kv_engine: docs/Document.md,
 // VBucket UUID.
 func (c *Cluster) FailOver(vbucket int, last time.Duration) (changed int) {
@@ -118,15 +123,15 @@ func (c *Cluster) failOver(vbucket int, last time.Duration) (changed int) {
 	return changed
 }
 
-// ForgetStatements has the cluster forget what clients have prepared, as a restart of its nodes does.
+// ForgetStatements makes the cluster forget prepared statements, as a restart of its nodes does.
 func (c *Cluster) ForgetStatements() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.prepared)
 }
 
-// JumpClock moves the clock by which CAS values are made. It never runs backwards: a CAS is larger than all before
-// it.
+// JumpClock moves the clock that makes CAS values. The values never go back: a CAS is larger than
+// all before it.
 func (c *Cluster) JumpClock(by time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,5 +152,5 @@ func (c *Cluster) DropIndex(scope, name string) {
 // HangUp ends all connections.
 func (c *Cluster) HangUp() { c.hangUp() }
 
-// Vbuckets is how many vbuckets there are.
+// Vbuckets returns the number of vbuckets.
 func (c *Cluster) Vbuckets() int { return vbuckets }

@@ -9,21 +9,21 @@ import (
 	"strings"
 )
 
-// index is one of a collection's: the documents in which its first field has a value and its condition holds, with
-// what it needs to know of them. A query without one that it can use fails, as on the server without a primary
-// index. docs.couchbase.com: "CREATE INDEX", "Index Selection".
+// index is an index of a collection. It has the documents in which its first field has a value and
+// its condition holds, with the fields that it needs. A query that can use no index fails, as it
+// does on a server without a primary index. docs.couchbase.com: "CREATE INDEX", "Index Selection".
 type index struct {
-	fields    []string // the first is what documents are found by; empty: the document's id
-	where     string   // a condition, as statements write it; empty: none
-	knows     []string // all fields that it is about
+	fields    []string // the first is the key; empty means the document's id
+	where     string   // a condition, as in a statement; empty if none
+	knows     []string // all fields that it uses
 	holds     condition
 	documents map[string]*doc
-	ids       []string // of the documents, in order, where it is by id
+	ids       []string // ids of the documents in order, if the first field is the id
 }
 
 var definition = regexp.MustCompile(`^CREATE INDEX (\S+) IF NOT EXISTS ON (\S+?)\((.+)\)(?: WHERE (.+))?$`)
 
-// define makes an index, over the documents that are there.
+// define makes an index over the existing documents.
 func (c *Cluster) define(text string) error {
 	m := definition.FindStringSubmatch(text)
 	if m == nil {
@@ -65,10 +65,10 @@ func (c *Cluster) define(text string) error {
 	return nil
 }
 
-// bare is a name, or a condition, without backticks.
+// bare returns a name or a condition without backticks.
 func bare(text string) string { return strings.ReplaceAll(text, "`", "") }
 
-// has reports whether a version of a document belongs into the index.
+// has reports whether a version of a document belongs in the index.
 func (x *index) has(key string, v *version) bool {
 	if v.gone {
 		return false
@@ -79,8 +79,8 @@ func (x *index) has(key string, v *version) bool {
 	return x.holds == nil || x.holds(row{id: key, tree: v.known}, nil)
 }
 
-// update takes note of a document that has changed. One of which an older version belongs into it stays: a query may
-// still have to see that.
+// update takes note of a changed document. A document stays while an older version belongs in the
+// index, since a query may still have to see that version.
 func (x *index) update(key string, d *doc) {
 	_, had := x.documents[key]
 	belongs := slices.ContainsFunc(d.versions, func(v version) bool { return x.has(key, &v) })
@@ -100,12 +100,14 @@ func (x *index) update(key string, d *doc) {
 	}
 }
 
-// pages reports whether the index has the rows of a statement in its order, so that a scan may end at its limit.
+// pages reports whether the index has the rows of a statement in the right order, so that a scan
+// may stop at the limit.
 func (x *index) pages(s *statement) bool {
 	return x.fields[0] == "" && s.limit != "" && len(s.order) == 1 && s.order[0].id && s.order[0].desc
 }
 
-// page returns the first rows of such a statement, from the id on that it begins behind.
+// page returns the first rows of such a statement, which begin after the id in its argument
+// "before".
 func (x *index) page(s *statement, args map[string]any, visible func(string, *doc) (row, bool)) (rows []row) {
 	most, _ := strconv.Atoi(fmt.Sprint(value(s.limit, args)))
 	end := len(x.ids)
@@ -120,7 +122,7 @@ func (x *index) page(s *statement, args map[string]any, visible func(string, *do
 	return rows
 }
 
-// serves reports whether a statement can use the index, and whether it covers it.
+// serves reports whether a statement can use the index, and whether the index covers the statement.
 func (x *index) serves(s *statement) (usable, covers bool) {
 	usable = x.where == "" || slices.ContainsFunc(s.conditions, func(c where) bool { return c.text == x.where })
 	found := slices.ContainsFunc(s.conditions, func(c where) bool { return c.field == x.fields[0] })
@@ -131,8 +133,8 @@ func (x *index) serves(s *statement) (usable, covers bool) {
 	return usable && found, covers && !s.whole
 }
 
-// choose returns the index that a statement uses: one that covers it if there is one, and of several that which knows
-// the fewest documents.
+// choose returns the index that a statement uses: if possible one that covers the statement, and
+// among several the one with the fewest documents.
 func (c *Cluster) choose(id uint32, s *statement) (best *index, covered bool) {
 	for _, x := range c.of[id] {
 		usable, covers := x.serves(s)

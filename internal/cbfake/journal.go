@@ -9,11 +9,12 @@ import (
 	"time"
 )
 
-// journal is a file in which a cluster keeps what is written, so that its process can be killed. Each line is
-// written before its request is answered, by one call of the system, so what was answered survives.
+// journal is a file that keeps what is written to a cluster, so that its process can be killed.
+// Each line is written by one system call before its request is answered, so answered writes
+// survive.
 type journal struct{ file *os.File }
 
-// line is one of a journal: a statement, or a document as it is now.
+// line is a line of a journal: a statement, or the current version of a document.
 type line struct {
 	Statement  string    `json:"s,omitempty"`
 	Collection string    `json:"c,omitempty"`
@@ -54,7 +55,7 @@ func (j *journal) close() {
 	}
 }
 
-// nameOf returns the name of a collection, which the next process may know by another id.
+// nameOf returns the name of a collection. The next process may give the collection another id.
 func (c *Cluster) nameOf(id uint32) string {
 	if c.journal == nil {
 		return ""
@@ -67,7 +68,8 @@ func (c *Cluster) nameOf(id uint32) string {
 	return ""
 }
 
-// load takes up what the cluster before has left, and goes on with a new file that has no more than that.
+// load reads what the previous cluster left, and continues with a new file that has only the
+// current state.
 func (c *Cluster) load(path string) error {
 	if path == "" {
 		return nil
@@ -89,7 +91,8 @@ func (c *Cluster) load(path string) error {
 	return nil
 }
 
-// lines hands on each line of a journal. The last may have been cut off, and its request was not answered.
+// lines calls each with every line of a journal. An incomplete last line is ignored, since its
+// request was not answered.
 func lines(path string, each func(l *line) error) error {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -115,7 +118,7 @@ func (c *Cluster) read(path string) error {
 	var indexes []string
 	err := lines(path, func(l *line) error {
 		switch {
-		case len(l.Statement) > 12 && l.Statement[:12] == "CREATE INDEX": // once the documents are there
+		case len(l.Statement) > 12 && l.Statement[:12] == "CREATE INDEX": // run after the documents are loaded
 			indexes = append(indexes, l.Statement)
 			return nil
 		case l.Statement != "":
@@ -135,7 +138,7 @@ func (c *Cluster) read(path string) error {
 	return err
 }
 
-// copyTo writes the statements of a journal, and the documents that there are.
+// copyTo writes the statements of a journal and all existing documents.
 func (c *Cluster) copyTo(f *os.File, path string) error {
 	buffer := bufio.NewWriterSize(f, 1<<20)
 	to := json.NewEncoder(buffer)

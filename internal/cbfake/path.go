@@ -9,7 +9,7 @@ import (
 	"github.com/couchbase/gocbcore/v10/memd"
 )
 
-// decode reads JSON; numbers stay as they are written.
+// decode decodes JSON. Numbers keep their text.
 func decode(text []byte) (v any, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -54,8 +54,8 @@ func clone(v any) any {
 	return v
 }
 
-// split takes a path apart into names and places: a.`b.c`[0].
-// docs.couchbase.com: "Sub-Document Operations", path syntax.
+// split splits a path into names and array positions: a.`b.c`[0]. docs.couchbase.com: "Sub-Document
+// Operations", path syntax.
 func split(path string) (parts []any, ok bool) {
 	var name strings.Builder
 	flush := func() {
@@ -92,7 +92,7 @@ func split(path string) (parts []any, ok bool) {
 	return parts, true
 }
 
-// find follows a path.
+// find returns the value at a path.
 func find(v any, parts []any) (any, memd.StatusCode) {
 	for _, p := range parts {
 		switch p := p.(type) {

@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// request is what a client sends to the query service.
-// docs.couchbase.com: "Query Service REST API".
+// request is a request to the query service. docs.couchbase.com: "Query Service REST API".
 type request struct {
 	Statement   string                       `json:"statement"`
 	Prepared    string                       `json:"prepared"`
@@ -75,8 +74,9 @@ func (n *node) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// failure is an error with the code and the HTTP status that the query service gives it.
-// github.com/couchbase/query: errors/codes.go; server/http/service_response.go, mapErrorToHttpResponse.
+// failure is an error with the code and the HTTP status that the query service uses for it.
+// github.com/couchbase/query: errors/codes.go; server/http/service_response.go,
+// mapErrorToHttpResponse.
 type failure struct {
 	code, status int
 	text         string
@@ -84,8 +84,9 @@ type failure struct {
 
 func (f failure) Error() string { return f.text }
 
-// errUnprepared tells the client to prepare a statement again, as after a restart of the node. The client does so by
-// the code, but only where the status is not 200: a server has sent nothing yet then and says 404.
+// errUnprepared tells the client to prepare a statement again, as after a restart of the node. The
+// client looks at the code, but only if the status is not 200. A server has not sent anything at
+// that point, and answers 404.
 var errUnprepared = failure{4040, http.StatusNotFound, "no such prepared statement"}
 
 func noScope(name string) error {
@@ -96,14 +97,15 @@ func noKeyspace(name string) error {
 	return failure{12003, http.StatusFailedDependency, "Keyspace not found in CB datastore: " + name}
 }
 
-// errBehind is that of a scan whose index does not come to know of what is asked for. Most often a vbucket has another
-// UUID by now: the indexer takes such a snapshot for one that is not recent enough, and waits for another.
-// github.com/couchbase/indexing: secondary/common/timestamp.go, AsRecent.
+// errBehind says that an index does not reach the state that a scan asks for. Usually a vbucket has
+// got another UUID: the indexer considers such a snapshot not recent enough, and waits for another
+// one. github.com/couchbase/indexing: secondary/common/timestamp.go, AsRecent.
 var errBehind = errors.New("the index is behind")
 
-// await waits for an index in vain, for as long as the request allows, and says how that ended. By the documentation
-// that is its scan_wait. The source of the query service reads that and passes it on to nobody: then it is the
-// request's timeout. docs.couchbase.com: "Query Service REST API", scan_wait.
+// await waits in vain for an index, as long as the request allows, and returns how that ended.
+// According to the documentation, the limit is scan_wait. But the source of the query service reads
+// scan_wait and does not use it; then the limit is the request's timeout. docs.couchbase.com:
+// "Query Service REST API", scan_wait.
 func (c *Cluster) await(ctx context.Context, q *request) error {
 	c.mu.Lock()
 	ignored := c.faults.NoScanWait
@@ -122,8 +124,8 @@ func (c *Cluster) await(ctx context.Context, q *request) error {
 	return late
 }
 
-// query runs a statement, which a client may have prepared. What it has found it looks through beside requests for
-// documents, as the query service does: versions do not change.
+// query runs a statement, which may be prepared. It evaluates the rows while document requests are
+// served, as the query service does. That is safe because versions do not change.
 func (c *Cluster) query(q *request) (rows []any, name string, err error) {
 	c.mu.Lock()
 	c.queries.Add(1)
@@ -151,7 +153,8 @@ func (c *Cluster) query(q *request) (rows []any, name string, err error) {
 // textOf returns the text of a statement, and its name if it is prepared.
 func (c *Cluster) textOf(q *request) (text, name string, err error) {
 	if after, prepare := strings.CutPrefix(q.Statement, "PREPARE "); prepare {
-		// By the text, so that a name from before a restart never means another statement.
+		// The name depends on the text, so that a name from before a restart never means another
+		// statement.
 		name = fmt.Sprintf("p%x", sha256.Sum256([]byte(after)))
 		c.prepared[name] = after
 		return after, name, nil
@@ -166,7 +169,7 @@ func (c *Cluster) textOf(q *request) (text, name string, err error) {
 	return text, "", err
 }
 
-// create makes scopes, collections and indexes; of the last it keeps the name.
+// create makes scopes, collections and indexes.
 func (c *Cluster) create(text string) error {
 	words := strings.Fields(strings.ReplaceAll(text, " IF NOT EXISTS", ""))
 	path := strings.Split(strings.ReplaceAll(words[2], "`", ""), ".")
@@ -197,11 +200,13 @@ func (c *Cluster) create(text string) error {
 	return nil
 }
 
-// late reports whether the query service does not know yet of a scope or a collection. The statement that makes one
-// answers before that. github.com/couchbase/query: datastore/couchbase/couchbase.go, setNeedsManifest.
+// late reports whether the query service does not know a scope or a collection yet. The statement
+// that makes one is answered before that. github.com/couchbase/query:
+// datastore/couchbase/couchbase.go, setNeedsManifest.
 func (c *Cluster) late(name string) bool { return time.Since(c.made[name]) < c.faults.Late }
 
-// rows returns what a keyspace has; of the system's the fake knows those of collections and of indexes.
+// rows returns the rows of a keyspace. Of the system keyspaces, the fake has those of collections
+// and indexes.
 func (c *Cluster) rows(s *statement, q *request) (rows []row, err error) {
 	switch s.from {
 	case "system:keyspaces":
@@ -225,9 +230,9 @@ func (c *Cluster) rows(s *statement, q *request) (rows []row, err error) {
 	return rows, nil
 }
 
-// indexed returns the documents of a keyspace as the index knows them: as they were a while ago, unless the query
-// asks for what it has seen itself (at_plus) or for everything (request_plus). docs.couchbase.com: "Scan
-// Consistency".
+// indexed returns the documents of a keyspace as the index knows them. That is an older state,
+// unless the query asks for the writes that it knows of (at_plus) or for all writes (request_plus).
+// docs.couchbase.com: "Scan Consistency".
 func (c *Cluster) indexed(s *statement, q *request) (rows []row, err error) {
 	path := strings.SplitN(bare(s.from), ".", 2)
 	id, known := c.collections[path[len(path)-1]]
@@ -258,7 +263,8 @@ func (c *Cluster) indexed(s *statement, q *request) (rows []row, err error) {
 			if c.faults.Lag > 0 && late && q.Consistency != "request_plus" && i > 0 {
 				continue
 			}
-			if !v.there(now) || len(d.versions) > 1 && !x.has(key, v) { // of one alone it is known
+			// The index is known to have a document with a single version.
+			if !v.there(now) || len(d.versions) > 1 && !x.has(key, v) {
 				break
 			}
 			if covered {

@@ -5,10 +5,12 @@ import (
 	"time"
 )
 
-// newUUID names the history of a vbucket: from its beginning, from an unclean restart, or from a failover on.
+// newUUID returns an id for the history of a vbucket. A history starts when the vbucket is made,
+// after an unclean restart, or after a failover.
 func newUUID() uint64 { return 1 + rand.Uint64()>>16 }
 
-// nodesOf are the nodes of a vbucket: that which serves it, and one for each replica. -1: there is none for it.
+// nodesOf returns the nodes of a vbucket: the one that serves it, and one for each replica, or -1
+// if no node is left for it.
 func (c *Cluster) nodesOf(vb int) []int {
 	all := []int{c.owner[vb]}
 	for i := 1; len(all) <= c.replicas; i++ {
@@ -23,8 +25,9 @@ func (c *Cluster) nodesOf(vb int) []int {
 	return all
 }
 
-// durable reports whether a durable write can be fulfilled: where most of the copies have a node, and there are two
-// replicas at most. docs.couchbase.com: "Durability", majority and replica-count restriction.
+// durable reports whether a durable write is possible: most of the copies have a node, and there
+// are at most two replicas. docs.couchbase.com: "Durability", majority and replica-count
+// restriction.
 func (c *Cluster) durable(vb int) bool {
 	there := 0
 	for _, n := range c.nodesOf(vb) {
@@ -35,8 +38,8 @@ func (c *Cluster) durable(vb int) bool {
 	return c.replicas <= 2 && there > (c.replicas+1)/2
 }
 
-// FailOverNode fails a node over: others serve its vbuckets, which have a node less until a rebalance.
-// docs.couchbase.com: "Failover".
+// FailOverNode fails a node over. Other nodes then serve its vbuckets, which have one node less
+// until a rebalance. docs.couchbase.com: "Failover".
 func (c *Cluster) FailOverNode(number int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,7 +55,8 @@ func (c *Cluster) FailOverNode(number int) {
 	c.revision++
 }
 
-// Rebalance gives the bucket so many replicas, on the nodes that were not failed over.
+// Rebalance sets the number of replicas of the bucket. They are on the nodes that were not failed
+// over.
 func (c *Cluster) Rebalance(replicas int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// The part of SQL++ that the fake knows: one keyspace, conditions joined by AND, groups with sums, an order and a
-// limit. Whatever else a statement says is an error, so a statement that the fake does not understand fails its
-// test.
+// statement is a parsed statement. The fake supports a part of SQL++: one keyspace, conditions
+// joined by AND, groups with sums, an order and a limit. Anything else is an error, so that a
+// statement that the fake does not understand fails its test.
 //
 //	SELECT [RAW] terms FROM keyspace AS t WHERE conditions [GROUP BY exprs] [ORDER BY exprs] [LIMIT n]
 type statement struct {
 	raw        bool
-	whole      bool // it answers with whole documents
+	whole      bool // it returns whole documents
 	terms      []term
 	from       string
 	conditions []where
-	reads      map[string]bool // the fields that it is about; "" is the document's id
+	reads      map[string]bool // fields that it uses; "" is the document's id
 	group      []expr
 	order      []ordering
 	limit      string
@@ -32,7 +32,7 @@ type row struct {
 	tree any
 }
 
-// expr is META(t).id, or a path of the document; nil parts mean the whole document.
+// expr is META(t).id, or a path in the document. If parts is nil, it is the whole document.
 type expr struct {
 	id    bool
 	parts []any
@@ -133,7 +133,7 @@ func termOf(text string) term {
 	return t
 }
 
-// field is the first part of a path; empty is the document's id.
+// field returns the first part of a path, or "" for the document's id.
 func (e expr) field() string {
 	if e.id || len(e.parts) == 0 {
 		return ""
@@ -153,7 +153,8 @@ func (e expr) of(r row) any {
 	return v
 }
 
-// conditionOf reads a condition, and what it is of; nil: the fake cannot read it.
+// conditionOf parses a condition and returns what it tests. The condition is nil if the fake cannot
+// parse it.
 func conditionOf(text string) (expr, condition) {
 	if m := some.FindStringSubmatch(text); m != nil {
 		all, each := exprOf(m[2]), exprOf(m[3])
@@ -200,7 +201,7 @@ func conditionOf(text string) (expr, condition) {
 	return expr{}, nil
 }
 
-// value is a parameter or a literal.
+// value returns the value of a parameter or a literal.
 func value(text string, args map[string]any) any {
 	if name, is := strings.CutPrefix(text, "$"); is {
 		return args[name]
@@ -224,8 +225,8 @@ func kindOf(v any) int {
 	}
 }
 
-// compare orders values: by kind, then by what they are worth.
-// docs.couchbase.com: "Comparison Operators", collation.
+// compare orders values by type, and then by value. docs.couchbase.com: "Comparison Operators",
+// collation.
 func compare(a, b any) int {
 	if c := cmp.Compare(kindOf(a), kindOf(b)); c != 0 {
 		return c
@@ -248,7 +249,7 @@ func compare(a, b any) int {
 	return 0
 }
 
-// means reports whether a row is one that the conditions name.
+// means reports whether a row meets all conditions.
 func (s *statement) means(r row, args map[string]any) bool {
 	return !slices.ContainsFunc(s.conditions, func(c where) bool { return !c.test(r, args) })
 }
@@ -286,7 +287,7 @@ func (s *statement) run(docs []row, args map[string]any) ([]any, error) {
 	return rows, nil
 }
 
-// first returns the first n of some rows in order, without sorting all others.
+// first returns the first n rows in order, without sorting all of them.
 func first(docs []row, n int, before func(a, b row) int) []row {
 	if len(docs) <= 2*n {
 		slices.SortFunc(docs, before)
@@ -325,7 +326,7 @@ func (s *statement) groups(docs []row) (rows []any) {
 	return rows
 }
 
-// answer is one row of the result, over one document or a group of them.
+// answer returns one row of the result, from one document or a group of them.
 func (s *statement) answer(of []row) any {
 	if s.raw {
 		return s.terms[0].of(of[0])

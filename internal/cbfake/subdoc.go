@@ -10,7 +10,8 @@ import (
 	"github.com/couchbase/gocbcore/v10/memd"
 )
 
-// most is how many specs a request may have. docs.couchbase.com: "Sub-Document Operations", limits.
+// most is the largest number of specs in a request. docs.couchbase.com: "Sub-Document Operations",
+// limits.
 const most = 16
 
 // spec is one part of a sub-document request.
@@ -21,7 +22,7 @@ type spec struct {
 	value []byte
 }
 
-// specsOf reads the specs of a request; those that write have values.
+// specsOf decodes the specs of a request. Specs that write have values.
 func specsOf(b []byte, head int) (specs []spec, ok bool) {
 	for len(b) > 0 {
 		if len(b) < head {
@@ -100,8 +101,8 @@ func look(v *version, sp spec) (memd.StatusCode, []byte) {
 	return 0, encode(found)
 }
 
-// mutateIn changes parts of a document, all of them or none.
-// docs.couchbase.com: "Sub-Document Operations", multi-mutation.
+// mutateIn changes parts of a document: all of them or none. docs.couchbase.com: "Sub-Document
+// Operations", multi-mutation.
 func (c *Cluster) mutateIn(s *client, d *doc, p, r *memd.Packet, there bool, now time.Time) {
 	specs, ok := specsOf(p.Value, 8)
 	if !ok {
@@ -149,7 +150,7 @@ func (c *Cluster) mutateIn(s *client, d *doc, p, r *memd.Packet, there bool, now
 	r.Value = out
 }
 
-// extrasOf reads the flags and the expiry of a request.
+// extrasOf decodes the flags and the expiry of a request.
 func extrasOf(p *memd.Packet, had, now time.Time) (flags memd.SubdocDocFlag, expires time.Time) {
 	switch len(p.Extras) {
 	case 1:
@@ -191,7 +192,7 @@ func (sp *spec) apply(tree any) (value []byte, status memd.StatusCode) {
 	m, isMap := parent.(map[string]any)
 	name, isName := parts[len(parts)-1].(string)
 	if !isMap || !isName {
-		return nil, memd.StatusSubDocPathMismatch // the fake changes no places of arrays
+		return nil, memd.StatusSubDocPathMismatch // the fake does not change array elements
 	}
 	return sp.change(m, name)
 }
