@@ -17,11 +17,11 @@ import (
 	"github.com/tuskqueue/tusk/bench/scenario"
 )
 
-// bench is a benchmark: contenders and scenarios of a size.
+// bench is a benchmark: the contenders and scenarios to run, and their size.
 type bench struct {
 	size      scenario.Size
 	full      bool
-	only      *regexp.Regexp // contenders
+	only      *regexp.Regexp // contenders to run
 	scenarios *regexp.Regexp
 	file      string
 
@@ -30,8 +30,8 @@ type bench struct {
 	speed  map[string]float64 // tasks per second in the pilot run, by contender
 }
 
-// The first pilot run has so many tasks, and the others four times as many as the
-// one before until one is long enough to tell how many tasks a run should have.
+// The first pilot run has pilotTasks tasks. Each further one has four times as many, until one is
+// long enough to tell how many tasks a run should have.
 const (
 	pilotTasks  = 1000
 	pilotLength = 600 * time.Millisecond
@@ -59,8 +59,8 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	return nil
 }
 
-// pilot installs and tries every contender, and counts its round trips. Those that
-// cannot be run are in the report with the reason.
+// pilot installs and tries every contender, and counts its round trips. Contenders that cannot be
+// run are in the report with the reason.
 func (b *bench) pilot(ctx context.Context) (present []peers.Contender) {
 	for _, c := range peers.All() {
 		if !b.only.MatchString(c.Key()) {
@@ -115,9 +115,9 @@ func (b *bench) try(ctx context.Context, c peers.Contender, entry *render.Conten
 	}
 }
 
-// likelySpeed is how fast a contender would be if it had the machine for itself, so
-// that how many tasks its runs have does not follow from what else goes on: by its
-// processor time, but at most four times as fast as it was.
+// likelySpeed estimates how fast a contender would be if it had the machine to itself, by its
+// processor time, but at most four times as fast as it was. So the number of tasks in its runs does
+// not depend on what else the machine does.
 func likelySpeed(s harness.Sample) float64 {
 	was := float64(s.Tasks) / s.Took.Seconds()
 	processors := float64(runtime.NumCPU()) / 1.5 // it would not keep all of them busy
@@ -125,9 +125,9 @@ func likelySpeed(s harness.Sample) float64 {
 	return max(was, min(4*was, alone))
 }
 
-// through takes all contenders through a scenario, in turn, each round beginning
-// with another one. There is at least one round, and no other that would take
-// longer than the scenario's share of the time.
+// through takes all contenders through a scenario, in turn. Each round begins with another
+// contender. There is at least one round; further ones run only if they fit into the scenario's
+// share of the time.
 func (b *bench) through(
 	ctx context.Context, s scenario.Scenario, present []peers.Contender, share time.Duration,
 ) error {
@@ -167,7 +167,7 @@ func (b *bench) through(
 	return b.save(ctx)
 }
 
-// save writes what there is until now.
+// save writes the results so far.
 func (b *bench) save(ctx context.Context) error {
 	b.report.Ended = time.Now().UTC().Truncate(time.Second)
 	b.report.Servers = b.house.versions(ctx)
@@ -177,8 +177,8 @@ func (b *bench) save(ctx context.Context) error {
 	return render.Write(b.file, b.report)
 }
 
-// once is one run in an empty database of its own. Through a relay, it counts and
-// is not to be timed.
+// once does one run in an empty database. Through a relay, the run is for counting and not for
+// timing.
 func (b *bench) once(
 	ctx context.Context, c peers.Contender, s scenario.Scenario, relayed bool,
 ) (sample harness.Sample, n counted, err error) {
@@ -200,8 +200,8 @@ func (b *bench) once(
 	return sample, place.counted(), err
 }
 
-// patience is how long a run may take, with making its tables: far longer than it
-// should.
+// patience is how long a run may take, including the creation of its tables. It is far longer than
+// a run should take.
 func patience(size scenario.Size, p harness.Plan) time.Duration {
 	return 90*time.Second + time.Duration(20*size.Seconds*float64(time.Second)) + 2*p.Patience + p.DueIn
 }

@@ -15,13 +15,13 @@ import (
 	"github.com/tuskqueue/tusk/bench/peers"
 )
 
-// everydayRow is what users do most: single tasks at a low rate.
+// everydayRow is a row of what users do most: single tasks at a low rate.
 type everydayRow struct {
 	name      string
 	shape     harness.Shape
 	rate      float64
 	processes int
-	workers   int // of each process
+	workers   int // per process
 	idle      time.Duration
 }
 
@@ -43,15 +43,15 @@ const (
 	everydayWork = 5 * time.Millisecond
 	everydayFor  = 4 * time.Second
 	everydayWarm = time.Second
-	// Between what warms workers up and what is measured: what a leader does once after its start is over then, and idle
-	// processes have closed what they opened for it.
+	// The pauses between the warm-up and the measurement. By their end, what a leader does once after
+	// its start is over, and idle processes have closed the connections that they opened for it.
 	everydaySettle = 4 * time.Second
 	idleSettle     = 2 * time.Minute
-	// What idle processes may take of a core, in percent.
+	// idleBar is how much of a core idle processes may use, in percent.
 	idleBar = 0.5
 )
 
-// cannotEveryday are rows that a contender has no means for.
+// cannotEveryday reports whether a contender has no means for a row.
 func cannotEveryday(c peers.Contender, r everydayRow) bool {
 	switch {
 	case r.shape == harness.Single && r.processes == 1:
@@ -78,8 +78,8 @@ func (r everydayRow) plan() harness.Plan {
 	return p
 }
 
-// everyday measures all rows, and says of Tusk's where it stands beside the best peer of its
-// server.
+// everyday measures all rows. For Tusk's figures, it also says how they compare with the best peer
+// on the same server.
 func (b *bench) everyday(ctx context.Context) error {
 	b.house = &house{postgresMore: []string{"shared_preload_libraries=pg_stat_statements", "pg_stat_statements.track=top"}}
 	defer b.house.close()
@@ -156,9 +156,11 @@ func loadCounter(ctx context.Context, dsn string) error {
 	return err
 }
 
-// everydayFigures are medians.
+// everydayFigures are medians of the runs of a row.
 type everydayFigures struct {
-	p50, p99, server, client, wal, statements float64 // ms; us, bytes and statements of a task, or a second
+	// The waits are in ms. The other figures are us, bytes and statements per task, or per second for
+	// idle workers.
+	p50, p99, server, client, wal, statements float64
 }
 
 func (r everydayRow) figures(all []harness.Sample) everydayFigures {
@@ -196,7 +198,7 @@ func (r everydayRow) line(who string, all []harness.Sample) string {
 		f.wal, f.statements, f.client)
 }
 
-// bars say whether Tusk takes at most what the best peer of its server takes.
+// bars prints whether Tusk takes at most what the best peer on its server takes.
 func (r everydayRow) bars(out *tabwriter.Writer, order []peers.Contender, runs map[string][]harness.Sample) {
 	for _, c := range order {
 		all := runs[c.Key()]
@@ -228,7 +230,7 @@ func (r everydayRow) bars(out *tabwriter.Writer, order []peers.Contender, runs m
 	}
 }
 
-// file is 1 where there is no server: the client's time is all there is.
+// file returns 1 for SQLite, which has no server: its processor time is the client's alone.
 func file(c peers.Contender) float64 {
 	if c.Server == peers.SQLite {
 		return 1

@@ -16,16 +16,15 @@ import (
 	"github.com/tuskqueue/tusk/bench/servers"
 )
 
-// house has the servers and the programs of a benchmark, each made when it is
-// first needed.
+// house has the servers and the programs of a benchmark. Each is made when it is first needed.
 type house struct {
 	postgres  *servers.Postgres
 	mysql     *servers.MySQL
 	redis     map[peers.Server]*servers.Redis
-	dir       string // of files
+	dir       string // for files
 	installed map[string]error
 
-	postgresMore []string // settings, beside those of every benchmark
+	postgresMore []string // in addition to the settings of every benchmark
 	n            int
 }
 
@@ -44,7 +43,7 @@ func (h *house) close() {
 	}
 }
 
-// place is where one run keeps its tasks.
+// place is where a run keeps its tasks.
 type place struct {
 	target string
 	where  scenario.Target
@@ -74,7 +73,7 @@ func (h *house) folder() (string, error) {
 	return h.dir, err
 }
 
-// place makes an empty place of a kind of server.
+// place makes an empty place on a kind of server.
 func (h *house) place(ctx context.Context, s peers.Server, relayed bool) (place, error) {
 	switch s {
 	case peers.Postgres:
@@ -93,7 +92,7 @@ func (h *house) place(ctx context.Context, s peers.Server, relayed bool) (place,
 	case peers.MySQL:
 		return h.placeInMySQL(relayed)
 	case peers.Couchbase:
-		return place{leave: func() {}, meter: harness.FileMeter{}}, nil // its adapter says that there is none
+		return place{leave: func() {}, meter: harness.FileMeter{}}, nil // its adapter reports that there is no server
 	default:
 		return h.placeInRedis(ctx, s, relayed)
 	}
@@ -191,7 +190,7 @@ func (h *house) placeInRedis(ctx context.Context, s peers.Server, relayed bool) 
 	return p, nil
 }
 
-// command that runs a contender's runner.
+// command returns the command that runs a contender's runner.
 func (h *house) command(c peers.Contender) []string {
 	program := filepath.Join(peers.Dir, c.Script)
 	switch {
@@ -209,16 +208,17 @@ func (h *house) command(c peers.Contender) []string {
 	return []string{filepath.Join(h.dir, c.Script)}
 }
 
-// nodeBinary is the Node.js that is installed with its peers, else the machine's.
+// nodeBinary returns the Node.js that was installed with the peers, or else the machine's.
 func nodeBinary() string {
-	found, _ := filepath.Glob(filepath.Join(peers.Dir, "node/node_modules/node-linux-*/bin/node")) // the pattern is sound
+	// Glob fails only if the pattern is malformed.
+	found, _ := filepath.Glob(filepath.Join(peers.Dir, "node/node_modules/node-linux-*/bin/node"))
 	if len(found) > 0 {
 		return found[0]
 	}
 	return "node"
 }
 
-// install brings what a contender needs, once for those that share it.
+// install installs what a contender needs. Contenders that share it install it once.
 func (h *house) install(ctx context.Context, c peers.Contender) error {
 	if c.SQL != "" && os.Getenv(c.SQL) == "" {
 		return fmt.Errorf("its SQL is not in Debian's, Go's or npm's packages; set %s to the file that installs it", c.SQL)
@@ -258,7 +258,7 @@ func (h *house) install(ctx context.Context, c peers.Contender) error {
 	return h.installed[key]
 }
 
-// upToDate tells whether what was made of a file is younger than the file.
+// upToDate reports whether a file is at least as new as the one that it was made from.
 func upToDate(made, of string) bool {
 	m, err := os.Stat(made)
 	o, errOf := os.Stat(of)
@@ -277,7 +277,7 @@ func carryOut(ctx context.Context, steps [][]string) error {
 	return nil
 }
 
-// versions of the servers that were started.
+// versions returns the versions of the servers that were started.
 func (h *house) versions(ctx context.Context) map[string]string {
 	all := map[string]string{}
 	if h.postgres != nil {

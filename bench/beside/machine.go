@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// machine describes this one in a line.
+// machine describes this machine in one line.
 func machine() string {
-	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease") // unknown: empty
+	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease") // empty if unknown
 	return fmt.Sprintf("%d virtual cores (%s), %s of memory, %s, Linux %s, %s", runtime.NumCPU(),
 		procField("/proc/cpuinfo", "model name"), memory(), release(), strings.TrimSpace(string(kernel)), runtime.Version())
 }
@@ -34,7 +34,7 @@ func procField(file, name string) string {
 	return strings.TrimSpace(strings.TrimLeft(strings.TrimSpace(line), ":"))
 }
 
-// load is how many programs wanted the processor in the last minute.
+// load returns the machine's load average of the last minute.
 func load() float64 {
 	text, _ := os.ReadFile("/proc/loadavg")
 	first, _, _ := strings.Cut(string(text), " ")

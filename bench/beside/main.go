@@ -1,12 +1,10 @@
-// Command beside measures Tusk and its peers beside each other: it starts their
-// servers on this machine, puts each contender through each scenario in turn,
-// several times, and writes what that took to a file of JSON and into the
-// documentation.
+// Command beside measures Tusk and its peers side by side. It starts their servers on this machine,
+// takes each contender through each scenario in turn, several times, and writes the results to a
+// JSON file and into the documentation.
 //
-// It may touch its temporary folders, bench/results, bench/peers (where the peers
-// of other languages are installed) and the documentation. With the argument
-// "run" it is a runner: it takes one contender of its own language through a plan
-// that it reads from its input.
+// It may change its temporary folders, bench/results, bench/peers (where the peers of other
+// languages are installed) and the documentation. With the argument "run" it is a runner: it takes
+// one contender of its own language through a plan that it reads from its input.
 package main
 
 import (

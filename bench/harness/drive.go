@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Stages of a run, at which the runner waits until it is told to go on: the
-// harness reads its meters there.
+// Stages of a run. At each one, the runner waits until it is told to continue, and the harness
+// reads its meters.
 const (
-	Ready    = "ready"    // open, with its history; nothing enqueued
-	Enqueued = "enqueued" // of a backlog: all is enqueued, nothing consumed
-	Measured = "measured" // of an everyday run: all has run, and the workers wait
+	Ready    = "ready"    // open, with its history; nothing is enqueued
+	Enqueued = "enqueued" // in a backlog run: all is enqueued, nothing consumed
+	Measured = "measured" // in an everyday run: all has run, and the workers wait
 )
 
 // Drive takes a peer through a plan. It calls pause at every stage.
@@ -60,7 +60,7 @@ func Drive(ctx context.Context, peer Peer, p Plan, pause func(stage string) erro
 	r.Calls, r.Tasks = int(d.tally.calls.Load()), int(d.tally.seen.Load())
 	r.Waits = d.tally.waits(d.counts)
 	if err == nil && p.Order == ProduceOnly {
-		r.Tasks, err = peer.Left(ctx) // what is stored is what the queue says is left
+		r.Tasks, err = peer.Left(ctx) // what the queue has left is what is stored
 	}
 	return r, err
 }
@@ -75,12 +75,12 @@ type drive struct {
 	stored atomic.Int64
 }
 
-// counts tells whose waits are of interest: with tenants, those of the small
-// ones, which the first one's tasks are in the way of.
+// counts reports whether the wait of a task is of interest. With tenants, only the waits of the
+// small ones are, since the tasks of the first tenant are in their way.
 func (d *drive) counts(n int) bool { return d.plan.Tenants == 0 || d.tenant(n) != 0 }
 
-// tenant gives the first half of the tasks to the first tenant, and the others to
-// the others in turn.
+// tenant gives the first half of the tasks to the first tenant, and the rest to the other tenants
+// in turn.
 func (d *drive) tenant(n int) int {
 	if d.plan.Tenants < 2 || n < d.plan.Tasks/2 {
 		return 0
@@ -94,7 +94,7 @@ func (d *drive) dueNow() {
 	}
 }
 
-// produce enqueues all tasks, by several producers that take batches in turn.
+// produce enqueues all tasks. Several producers take batches in turn.
 func (d *drive) produce(ctx context.Context) error {
 	if d.plan.Rate > 0 {
 		return d.pace(ctx)
@@ -127,12 +127,11 @@ func (d *drive) produce(ctx context.Context) error {
 	return nil
 }
 
-// paceProducers share the tasks of a fixed rate, so that a slow call does not
-// make the next one late.
+// paceProducers share the tasks of a fixed rate, so that a slow call does not delay the next one.
 const paceProducers = 8
 
-// pace enqueues each task by itself when its time has come, whether or not those
-// before it have been stored.
+// pace enqueues each task by itself at its time, whether or not the tasks before it have been
+// stored.
 func (d *drive) pace(ctx context.Context) error {
 	producers, ctx := errgroup.WithContext(ctx)
 	var next atomic.Int64
@@ -177,9 +176,8 @@ func (d *drive) enqueue(ctx context.Context, from, to int, runAt time.Time) erro
 	return nil
 }
 
-// consume runs the peer's workers while produce goes on, until every task has
-// been handled and the database knows it. The clock stops there; stopping the
-// workers is not part of it.
+// consume runs the peer's workers while produce runs, until every task has been handled and the
+// database knows it. The clock stops there, before the workers are stopped.
 func (d *drive) consume(ctx context.Context, produce func(context.Context) error) error {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
@@ -210,7 +208,7 @@ func (d *drive) handle(n int) {
 	}
 }
 
-// settle waits until all is handled and nothing left, and stops the clock.
+// settle waits until all tasks are handled and nothing is left, and stops the clock.
 func (d *drive) settle(ctx context.Context) error {
 	select {
 	case <-d.tally.all:
@@ -218,7 +216,7 @@ func (d *drive) settle(ctx context.Context) error {
 		return fmt.Errorf("gave up with %d of %d tasks handled: %w", d.tally.seen.Load(), d.plan.Tasks, ctx.Err())
 	}
 	for {
-		d.took = time.Since(d.began) // what is left is known as of the question
+		d.took = time.Since(d.began) // the answer is at least as new as the question
 		left, err := d.peer.Left(ctx)
 		if err != nil {
 			return fmt.Errorf("left: %w", err)
@@ -234,7 +232,7 @@ func (d *drive) settle(ctx context.Context) error {
 	}
 }
 
-// history runs tasks before the run begins, as many as there is patience for.
+// history runs tasks before the run begins, as many as Patience allows.
 func (d *drive) history(ctx context.Context) (int, error) {
 	const portion = 50000
 	made, until := 0, time.Now().Add(d.plan.Patience)

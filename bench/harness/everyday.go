@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// everyday drives workers that have been at work before, and lets the meters be read while
-// they wait for more. Tasks up to the plan's Warm are not measured.
+// everyday drives workers that have worked before, and lets the meters be read while they wait for
+// more tasks. The first Warm tasks of the plan are not measured.
 func (d *drive) everyday(ctx context.Context, pause func(stage string) error) (r Result, err error) {
 	p := d.plan
 	d.tally = newTally(p.Warm + p.Tasks)
@@ -44,11 +44,11 @@ func (d *drive) everyday(ctx context.Context, pause func(stage string) error) (r
 	return r, err
 }
 
-// lastOutcomes is how long the last outcomes are given to be written.
+// lastOutcomes is the time for the last outcomes to be written.
 const lastOutcomes = 100 * time.Millisecond
 
-// steady enqueues the tasks from one number to another at the plan's rate, and waits until
-// each has run as often as it must.
+// steady enqueues the tasks numbered from up to to at the plan's rate, and waits until each has run
+// as often as it must.
 func (d *drive) steady(ctx context.Context, from, to int) error {
 	producers, working := errgroup.WithContext(ctx)
 	var next atomic.Int64

@@ -15,16 +15,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// PostgresMeter reads a PostgreSQL server of this machine.
+// PostgresMeter reads a PostgreSQL server on this machine.
 type PostgresMeter struct {
-	DSN string // of the database that is measured
-	PID int    // of the server's first process
-	// Counts says that the server loads pg_stat_statements, and the database has it.
+	DSN string // of the measured database
+	PID int    // of the server's main process
+	// Counts says that the server loads pg_stat_statements and the database has the extension.
 	Counts bool
 }
 
-// Read implements Meter. Dead rows are as the server's statistics know them when
-// nobody is connected.
+// Read implements Meter. Dead rows are as the server's statistics report them when no client is
+// connected.
 func (m PostgresMeter) Read(ctx context.Context) (c Counters, err error) {
 	conn, err := pgx.Connect(ctx, m.DSN)
 	if err != nil {
@@ -44,13 +44,13 @@ func (m PostgresMeter) Read(ctx context.Context) (c Counters, err error) {
 	return c, err
 }
 
-// RedisMeter reads a Redis server of this machine.
+// RedisMeter reads a Redis server on this machine.
 type RedisMeter struct {
 	Client *redis.Client
 	PID    int
 }
 
-// Read implements Meter. The log is the append-only file.
+// Read implements Meter. WAL is the size of the append-only file.
 func (m RedisMeter) Read(ctx context.Context) (c Counters, err error) {
 	info, err := m.Client.Info(ctx, "persistence", "memory").Result()
 	c.WAL, c.Size = infoField(info, "aof_current_size"), infoField(info, "used_memory")
@@ -68,14 +68,14 @@ func infoField(info, name string) int64 {
 	return n
 }
 
-// MySQLMeter reads a MySQL or MariaDB server of this machine.
+// MySQLMeter reads a MySQL or MariaDB server on this machine.
 type MySQLMeter struct {
 	Admin    *sql.DB
-	Database string // that is measured
+	Database string // the measured database
 	PID      int
 }
 
-// Read implements Meter. The log is InnoDB's; it counts no dead rows.
+// Read implements Meter. WAL is InnoDB's log. Dead rows are not counted.
 func (m MySQLMeter) Read(ctx context.Context) (c Counters, err error) {
 	err = m.Admin.QueryRowContext(ctx, `
 		select (select variable_value from information_schema.global_status where variable_name = 'Innodb_lsn_current'),
@@ -85,8 +85,7 @@ func (m MySQLMeter) Read(ctx context.Context) (c Counters, err error) {
 	return c, err
 }
 
-// FileMeter reads a file: there is no server, so its processor time is the
-// client's.
+// FileMeter reads a file. There is no server, so all processor time is the client's.
 type FileMeter struct{ Path string }
 
 // Read implements Meter.
@@ -100,15 +99,14 @@ func (m FileMeter) Read(context.Context) (c Counters, err error) {
 	return c, nil
 }
 
-// familyCPU is the processor time of a process and its children, those that have
-// ended included: their parent counts them from then on, so that the sum is taken
-// again when one ends meanwhile.
+// familyCPU returns the processor time of a process and its children, including children that have
+// ended. Their parent counts those from then on, so the sum is taken again if one ends meanwhile.
 func familyCPU(pid int) time.Duration {
 	file := fmt.Sprintf("/proc/%d/stat", pid)
 	for {
 		parent, _ := readStat(file)
 		total := parent.self + parent.children
-		all, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is sound
+		all, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is valid
 		for _, file := range all {
 			if s, ok := readStat(file); ok && s.parent == pid {
 				total += exactly(filepath.Dir(file), s.self) + s.children
@@ -120,7 +118,7 @@ func familyCPU(pid int) time.Duration {
 	}
 }
 
-// exactly is what a process of one thread has used, to the nanosecond, if the kernel tells.
+// exactly returns what a process with one thread has used, to the nanosecond if the kernel tells.
 func exactly(dir string, roughly time.Duration) time.Duration {
 	text, err := os.ReadFile(filepath.Join(dir, "schedstat"))
 	fields := strings.Fields(string(text))
@@ -144,13 +142,13 @@ type stat struct {
 	self, children time.Duration
 }
 
-// readStat reads what the kernel counts of a process, in hundredths of a second.
+// readStat reads the kernel's counters of a process. They have a resolution of 10 ms.
 func readStat(file string) (s stat, ok bool) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return s, false
 	}
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // from the third on
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // from the third field on
 	if len(fields) < 15 {
 		return s, false
 	}
@@ -159,15 +157,15 @@ func readStat(file string) (s stat, ok bool) {
 	return stat{number(4), time.Duration(number(14)+number(15)) * tick, time.Duration(number(16)+number(17)) * tick}, true
 }
 
-// resetPeakMemory lets the kernel measure a process's memory anew. Where it
-// cannot, the peak counts from the process's start.
+// resetPeakMemory makes the kernel measure a process's peak memory from now on. If that fails, the
+// peak counts from the start of the process.
 func resetPeakMemory(pid int) {
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
 }
 
-// peakMemory is the most memory that a process has held, in bytes.
+// peakMemory returns the most memory that a process has held, in bytes.
 func peakMemory(pid int) int64 {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // none: 0
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // empty if unreadable, which gives 0
 	_, rest, _ := strings.Cut(string(text), "VmHWM:")
 	value, _, _ := strings.Cut(rest, "kB")
 	kb, _ := strconv.ParseInt(strings.TrimSpace(value), 10, 64)

@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 )
 
-// Relay stands between a client and a server and counts: how often the client
-// spoke after the server had, which is a round trip, and how many connections
-// were open at once. It costs time, so runs through it are not timed.
+// Relay stands between a client and a server. It counts how often the client sends after the server
+// did, which is a round trip, and how many connections were open at the same time. It costs time,
+// so runs through it are not timed.
 type Relay struct {
 	listener net.Listener
 	server   string
@@ -30,16 +30,16 @@ func NewRelay(server string) (*Relay, error) {
 	return r, nil
 }
 
-// Addr is where clients connect.
+// Addr returns the address for clients.
 func (r *Relay) Addr() string { return r.listener.Addr().String() }
 
-// Reset begins to count anew.
+// Reset restarts the counts.
 func (r *Relay) Reset() { r.trips.Store(0); r.most.Store(r.open.Load()) }
 
-// Counted since the last Reset.
+// Counted returns the counts since the last Reset.
 func (r *Relay) Counted() (trips, connections int) { return int(r.trips.Load()), int(r.most.Load()) }
 
-// Close takes no more connections; those that are open go on.
+// Close accepts no more connections. Open ones continue.
 func (r *Relay) Close() error { return r.listener.Close() }
 
 func (r *Relay) accept() {

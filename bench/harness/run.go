@@ -14,26 +14,26 @@ import (
 	"time"
 )
 
-// Sample is one run, measured.
+// Sample is the measured result of one run.
 type Sample struct {
 	Result
 	ServerCPU    time.Duration `json:"server_cpu"`
-	Statements   int64         `json:"statements,omitempty"` // of an everyday run, where the server counts them
-	WAL          int64         `json:"wal"`                  // bytes of log or journal; -1: not known
-	Dead         int64         `json:"dead_rows"`            // when the run had ended
-	Growth       int64         `json:"growth"`               // bytes that its tables and indexes took more than before
+	Statements   int64         `json:"statements,omitempty"` // of an everyday run, if the server counts them
+	WAL          int64         `json:"wal"`                  // bytes of log or journal; -1 if unknown
+	Dead         int64         `json:"dead_rows"`            // at the end of the run
+	Growth       int64         `json:"growth"`               // how many bytes its tables and indexes grew
 	ClientCPU    time.Duration `json:"client_cpu"`
-	ClientMemory int64         `json:"client_memory"` // the most it held, bytes
+	ClientMemory int64         `json:"client_memory"` // the most it held, in bytes
 	Void         string        `json:"void,omitempty"`
 }
 
-// Counters are what a server has used until now.
+// Counters are what a server has used so far.
 type Counters struct {
 	CPU  time.Duration
 	WAL  int64
 	Dead int64
 	Size int64
-	// Statements that the server has carried out; 0: it does not count them.
+	// Statements that the server has executed; 0 if it does not count them.
 	Statements int64
 }
 
@@ -42,12 +42,13 @@ type Meter interface {
 	Read(ctx context.Context) (Counters, error)
 }
 
-// Surroundings of a run, which begin when it is about to be measured.
+// Surroundings sets up what goes on around a run. It is called when the measurement is about to
+// begin.
 type Surroundings func(ctx context.Context) (end func(), err error)
 
-// Run starts a runner, takes it through the plan and measures it. A run that did
-// not end well, lost tasks or ran some of them twice where it should not is void
-// and says why; an error is the harness's own.
+// Run starts a runner, takes it through the plan and measures it. A run is void, and says why, if
+// it did not end well, lost tasks, or ran tasks twice without reason. An error is a failure of the
+// harness itself.
 func Run(ctx context.Context, command []string, p Plan, m Meter, around Surroundings) (Sample, error) {
 	var s Sample
 	process := exec.CommandContext(ctx, command[0], command[1:]...)
@@ -69,7 +70,7 @@ func Run(ctx context.Context, command []string, p Plan, m Meter, around Surround
 	defer w.leave()
 	last, err := w.follow(in, bufio.NewReader(out))
 	if err != nil {
-		_ = process.Process.Kill() // it is of no use any more
+		_ = process.Process.Kill() // it is no longer needed
 		return s, errors.Join(err, process.Wait(), tail(&complaints))
 	}
 	in.Close()
@@ -80,7 +81,7 @@ func Run(ctx context.Context, command []string, p Plan, m Meter, around Surround
 	case last.Result == nil && ctx.Err() != nil:
 		s.Void = "gave up: it took too long"
 	case last.Result == nil:
-		fmt.Fprintln(os.Stderr, tail(&complaints)) // a trace of this machine: for whoever runs it, and for no report
+		fmt.Fprintln(os.Stderr, tail(&complaints)) // a trace of this machine is for the user's eyes, not for a report
 		s.Void = fmt.Sprint("ended without a result: ", err)
 	default:
 		s.Result = *last.Result
@@ -101,7 +102,7 @@ func Run(ctx context.Context, command []string, p Plan, m Meter, around Surround
 	return s, nil
 }
 
-// verdict says why a run is void.
+// verdict returns why a run is void, or "".
 func verdict(p Plan, r Result, complaint string) string {
 	switch {
 	case complaint != "":
@@ -133,21 +134,21 @@ type watch struct {
 	pid    int
 
 	before       Counters
-	after        *Counters // nil: there was no such stage
+	after        *Counters // nil if there was no such stage
 	size         int64     // before anything was enqueued
 	end          func()
 	clientCPU    time.Duration
 	clientMemory int64
 }
 
-// follow reads the runner's lines until its result, or its end.
+// follow reads the runner's lines until its result or its end.
 func (w *watch) follow(in io.Writer, out *bufio.Reader) (last message, err error) {
 	first, err := json.Marshal(w.plan)
 	if err != nil {
 		return last, err
 	}
 	if _, err := in.Write(append(first, '\n')); err != nil {
-		return last, nil // it has ended; its complaints say why
+		return last, nil // it has ended; its standard error says why
 	}
 	for {
 		line, err := out.ReadBytes('\n')
@@ -172,7 +173,7 @@ func (w *watch) follow(in io.Writer, out *bufio.Reader) (last message, err error
 	}
 }
 
-// stage reads what is there before the part that is measured begins.
+// stage reads the counters before the measured part begins or, at Measured, after it.
 func (w *watch) stage(name string) (err error) {
 	if name == Measured {
 		after, err := w.meter.Read(w.ctx)

@@ -8,17 +8,16 @@ import (
 	"io"
 )
 
-// message is a line that a runner prints. A runner reads the plan as its first
-// line of input; it prints a stage and waits for a line, and prints a result at
-// the end; then it lives until its input ends. Other lines are of no meaning.
+// message is a line that a runner prints. A runner reads the plan as its first line of input. At
+// each stage, it prints a line and waits for one. At the end it prints a result, and lives until
+// its input ends. Other lines are ignored.
 type message struct {
 	Stage  string  `json:"stage,omitempty"`
 	Result *Result `json:"result,omitempty"`
 	Error  string  `json:"error,omitempty"`
 }
 
-// Serve is the runner's side of a run: it reads a plan, finds the peer and drives
-// it.
+// Serve is the runner's side of a run. It reads a plan, finds the peer and drives it.
 func Serve(ctx context.Context, in io.Reader, out io.Writer, find func(Plan) (Peer, error)) error {
 	lines := bufio.NewReader(in)
 	first, err := lines.ReadBytes('\n')
@@ -49,6 +48,6 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, find func(Plan) (Pe
 	if err := print.Encode(m); err != nil {
 		return err
 	}
-	_, err = io.Copy(io.Discard, lines) // the harness looks at this process until it closes its end
+	_, err = io.Copy(io.Discard, lines) // the harness examines this process until it closes its input
 	return err
 }

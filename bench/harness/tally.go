@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// tally counts what the handler has seen, task by task, and when it began.
+// tally counts the tasks that the handler has seen, and notes when each began.
 type tally struct {
 	began time.Time
 	due   []atomic.Int64 // since began, in nanoseconds
-	start []atomic.Int64 // of the first call; 0: not seen
+	start []atomic.Int64 // of the first call; 0 if not seen
 	calls atomic.Int64
 	seen  atomic.Int64
 	all   chan struct{}
@@ -21,11 +21,11 @@ func newTally(tasks int) *tally {
 		all: make(chan struct{})}
 }
 
-// dueAt says when a task may start.
+// dueAt notes when a task may start.
 func (t *tally) dueAt(n int, at time.Time) { t.due[n].Store(int64(at.Sub(t.began))) }
 
-// storedAt is dueAt for a task that may have started before its caller was told that it is
-// stored: then it has waited for nothing.
+// storedAt is dueAt for a task that may have started before its caller learned that it is stored.
+// Such a task has not waited.
 func (t *tally) storedAt(n int, at time.Time) {
 	due := int64(at.Sub(t.began))
 	if start := t.start[n].Load(); start != 0 {
@@ -34,7 +34,7 @@ func (t *tally) storedAt(n int, at time.Time) {
 	t.due[n].Store(due)
 }
 
-// handle counts a call. Numbers that are not of this run are of none.
+// handle counts a call. It ignores numbers that are not of this run.
 func (t *tally) handle(n int) {
 	if n < 0 || n >= len(t.start) {
 		return
@@ -45,7 +45,7 @@ func (t *tally) handle(n int) {
 	}
 }
 
-// waits of the tasks that were seen and that only are of interest.
+// waits returns the waits of the tasks that were seen and that only accepts.
 func (t *tally) waits(only func(n int) bool) Waits {
 	var all []time.Duration
 	for n := range t.start {

@@ -13,10 +13,10 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// citusBinEnv names the folder of the programs of a PostgreSQL that has Citus.
+// citusBinEnv names the directory with the programs of a PostgreSQL that has Citus.
 const citusBinEnv = "TUSK_TEST_CITUS_BIN"
 
-// citus compares the engine alone with the router over a ledger on a worker of Citus, and over two
+// citus compares the engine alone with the router over one ledger on a Citus worker, and over two
 // ledgers on two workers.
 func citus(ctx context.Context, b *bench) ([]bar, error) {
 	bin := os.Getenv(citusBinEnv)
@@ -64,7 +64,7 @@ func citus(ctx context.Context, b *bench) ([]bar, error) {
 	}, nil
 }
 
-// onCitus makes a cluster of databases, the coordinator's first, with a ledger for each worker.
+// onCitus makes a cluster out of databases, the coordinator's first, with a ledger on each worker.
 func onCitus(ctx context.Context, dsns []string) (engine, error) {
 	var failed error
 	for i, dsn := range dsns {

@@ -11,8 +11,8 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// costs measures what calls cost a server, by their size: what the simulation of many servers
-// begins with.
+// costs measures what calls of several sizes cost a server. The simulation of many servers is based
+// on these figures.
 func costs(ctx context.Context, b *bench) ([]bar, error) {
 	_, dsns, stop, err := servers(1)
 	if err != nil {
@@ -77,7 +77,7 @@ func costs(ctx context.Context, b *bench) ([]bar, error) {
 	return nil, nil
 }
 
-// repeat measures calls one after the other, in microseconds each.
+// repeat measures consecutive calls, in microseconds per call.
 func repeat(ctx context.Context, s *postgres.Store, calls int, do func() error) (server, took float64, err error) {
 	before, err := s.Measure(ctx)
 	if err != nil {

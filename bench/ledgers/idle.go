@@ -17,12 +17,13 @@ const (
 	idleLedgers = 8
 )
 
-// idleSettles is how long workers idle before they are measured: pools close what they opened for the start after a
-// minute or two, and each connection plans the statements of each ledger once.
+// idleSettles is how long workers idle before they are measured. Pools close the connections that
+// they opened for the start after a minute or two, and each connection plans the statements of each
+// ledger once.
 const idleSettles = 150 * time.Second
 
-// idle is what a hundred workers, each with a process's connections of its own, cost a server
-// with eight ledgers while nothing is to do.
+// idle measures what a hundred workers cost a server with eight ledgers while there is nothing to
+// do. Each worker has connections of its own, as in a process.
 func idle(ctx context.Context, b *bench) ([]bar, error) {
 	_, dsns, stop, err := servers(1)
 	if err != nil {
@@ -34,7 +35,8 @@ func idle(ctx context.Context, b *bench) ([]bar, error) {
 		return nil, err
 	}
 	defer first.Close()
-	// All connect before the first one works: each has time to, whatever the others cost then.
+	// All connect before the first one works, so that each has time to connect, whatever the others
+	// cost.
 	all := make([]*tusk.Worker, idleWorkers)
 	for i := range all {
 		s, err := ledgers.Open(ctx, dsns[0]+"&pool_max_conns=8")
@@ -94,10 +96,10 @@ func idleWorker(s *ledgers.Store) (*tusk.Worker, error) {
 	return tusk.NewWorker(client, mux, nil)
 }
 
-// liveWithin is how long the workers have until each has beaten.
+// liveWithin is the time limit for every worker's first beat.
 const liveWithin = 2 * time.Minute
 
-// allLive waits until every worker has beaten.
+// allLive waits until every worker has sent a beat.
 func allLive(ctx context.Context, s *ledgers.Store) error {
 	ctx, cancel := context.WithTimeout(ctx, liveWithin)
 	defer cancel()

@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	lostRate  = 2000 // tasks a second
-	lostHands = 20   // that enqueue them, one by one
+	lostRate  = 2000 // tasks per second
+	lostHands = 20   // goroutines that enqueue them, one by one
 )
 
-// seen is what became of tasks that were enqueued one by one.
+// seen records what happened to tasks that were enqueued one by one.
 type seen struct {
 	mu     sync.Mutex
-	stored map[store.ID]time.Time // when the call began
+	stored map[store.ID]time.Time // when the enqueuing call began
 	waited map[store.ID]time.Duration
 	twice  int
 	failed []error
 }
 
-// lost kills one of three servers while tasks are enqueued, and brings it back.
+// lost kills one of three servers while tasks are enqueued, and restarts it.
 func lost(ctx context.Context, b *bench) ([]bar, error) {
 	all, dsns, stop, err := servers(3)
 	if err != nil {
@@ -100,8 +100,8 @@ func (t *seen) enqueue(ctx context.Context, client *tusk.Client) {
 	t.stored[r.ID] = began
 }
 
-// start takes note of an attempt: of when it began, for the latency is known when the call has
-// told the id.
+// start notes when an attempt began. The latency is known once the enqueuing call has returned the
+// id.
 func (t *seen) start(id store.ID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,10 +1,11 @@
-// Command ledgers measures a queue in many ledgers against what it has to reach: the router
-// beside the engine alone, three servers beside one, what idle workers cost, what is seen of
-// the loss of a server, and workers of Citus where there is a PostgreSQL that has it. Every bar is
-// printed with its figure and whether it was passed.
+// Command ledgers measures a queue in many ledgers against its targets: the router beside the
+// engine alone, three servers beside one, the cost of idle workers, the effect of losing a server,
+// and Citus workers if there is a PostgreSQL with Citus. It prints every target with the measured
+// figure and whether it was met.
 //
-// It starts PostgreSQL servers of this machine with stock settings, but more connections, in
-// temporary folders, and must run on their machine, whose processes' time it reads.
+// It starts PostgreSQL servers on this machine in temporary folders, with default settings except
+// for more connections. It must run on the same machine, because it reads the processor time of
+// their processes.
 package main
 
 import (
@@ -23,16 +24,16 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// bench is what every scenario is given.
+// bench is the input of every scenario.
 type bench struct {
 	tasks, rounds int
 	lasts         time.Duration
 }
 
-// bar is something to reach.
+// bar is a target.
 type bar struct {
 	figure, limit float64
-	atLeast       bool // else: at most
+	atLeast       bool // whether limit is a minimum, not a maximum
 	what, seen    string
 }
 
@@ -88,7 +89,7 @@ func (r bar) print(scenario string) {
 	fmt.Printf("%-4s %-7s %8.2f %s %-6g %s  (%s)\n", verdict, scenario, r.figure, sign, r.limit, r.what, r.seen)
 }
 
-// servers starts so many.
+// servers starts n servers.
 func servers(n int) (all []*pgtest.Server, dsns []string, stop func(), err error) {
 	stop = func() {
 		for _, s := range all {
@@ -106,7 +107,7 @@ func servers(n int) (all []*pgtest.Server, dsns []string, stop func(), err error
 	return all, dsns, stop, nil
 }
 
-// divided opens a fresh queue of n ledgers.
+// divided opens a fresh queue with n ledgers.
 func divided(ctx context.Context, n int, dsns ...string) (*ledgers.Store, error) {
 	s, err := ledgers.Open(ctx, dsns...)
 	if err != nil {
@@ -119,7 +120,7 @@ func divided(ctx context.Context, n int, dsns ...string) (*ledgers.Store, error)
 	return s, err
 }
 
-// alone opens a fresh queue of the engine by itself.
+// alone opens a fresh queue of the engine without a router.
 func alone(ctx context.Context, dsn string) (*postgres.Store, error) {
 	s, err := postgres.Open(ctx, dsn)
 	if err != nil {

@@ -30,36 +30,36 @@ func (work) Kind() string { return "work" }
 const (
 	pad         = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 	batch       = 500
-	mostWaiting = 100                    // batches, before producers wait
-	hands       = 2                      // produce, and so many consume
-	settles     = 200 * time.Millisecond // in which the last outcomes are written
+	mostWaiting = 100                    // batches that wait before producers pause
+	hands       = 2                      // producers, and as many consumers
+	settles     = 200 * time.Millisecond // time for the last outcomes to be written
 )
 
-// engine is what a run needs of one.
+// engine is what a run needs of an engine.
 type engine interface {
 	store.Store
 	store.Meter
 	io.Closer
 }
 
-// figure is what a run measured.
+// figure is the result of one run.
 type figure struct {
-	perSecond float64 // tasks
-	server    float64 // microseconds of the servers' processor time a task
-	trips     float64 // round trips a thousand tasks
-	claims    float64 // a thousand tasks
+	perSecond float64 // tasks per second
+	server    float64 // microseconds of the servers' processor time per task
+	trips     float64 // round trips per thousand tasks
+	claims    float64 // claims per thousand tasks
 }
 
-// contender opens a fresh queue, or where it has no way to open one over all servers, one on each.
+// contender opens a fresh queue over all its servers or, if it cannot, one on each.
 type contender struct {
 	name string
 	on   []*pgtest.Server
 	open func(ctx context.Context, dsns []string) (engine, error)
 }
 
-// router compares the engine alone with a router over one ledger of it, over three in one
-// server, and over three servers with one each. Three engines without a router, on a server each, say how much of
-// the last is the price of three servers.
+// router compares the engine alone with a router over one of its ledgers, over three ledgers on one
+// server, and over three servers with one ledger each. Three engines without a router, on one
+// server each, show how much of the last figure is the price of three servers.
 func router(ctx context.Context, b *bench) ([]bar, error) {
 	all, _, stop, err := servers(3)
 	if err != nil {
@@ -98,10 +98,10 @@ func router(ctx context.Context, b *bench) ([]bar, error) {
 	}, nil
 }
 
-// compare opens all contenders, and has them run in turn, in each round in another order: what else the machine does
-// changes within seconds, and so meets them alike. Their connections, tables and workers stay, so that what a worker
-// does when it starts is not counted; those of the others are idle. What one left to be written is written before the
-// next one runs.
+// compare opens all contenders and runs them in turn, in a different order in each round. What else
+// the machine does changes within seconds, and so affects them equally. Their connections, tables
+// and workers stay open, so that what a worker does at its start is not counted. While one
+// contender runs, the others are idle, and what the previous one left to write has been written.
 func compare(ctx context.Context, b *bench, contenders []contender) (_ map[string][]figure, err error) {
 	all := make([]parts, len(contenders))
 	for i, c := range contenders {
@@ -123,7 +123,7 @@ func compare(ctx context.Context, b *bench, contenders []contender) (_ map[strin
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
-			if round == 0 { // for practice: connections are opened, and their statements planned
+			if round == 0 { // for practice: it opens connections and plans their statements
 				continue
 			}
 			figures[name] = append(figures[name], f)
@@ -134,7 +134,7 @@ func compare(ctx context.Context, b *bench, contenders []contender) (_ map[strin
 	return figures, nil
 }
 
-// running is a queue at work: tasks go through their life through its client and its workers.
+// running is a queue at work. Tasks go through its client and its workers.
 type running struct {
 	engine          engine
 	client          *tusk.Client
@@ -144,10 +144,10 @@ type running struct {
 	workers         errgroup.Group
 }
 
-// parts are a contender at work: a queue, or several that know nothing of each other.
+// parts is a contender at work: one queue, or several independent ones.
 type parts []*running
 
-// start opens a contender on new databases of this name, and starts its workers.
+// start opens a contender on new databases called name, and starts its workers.
 func (c contender) start(ctx context.Context, name string) (all parts, err error) {
 	var dsns []string
 	for _, s := range c.on {
@@ -183,7 +183,7 @@ func (c contender) start(ctx context.Context, name string) (all parts, err error
 	return all, nil
 }
 
-// start has so many workers run what an engine has.
+// start runs an engine's tasks with so many workers.
 func start(ctx context.Context, e engine, hands int) (*running, error) {
 	client, err := tusk.NewClient(e, &tusk.ClientConfig{Logger: discard})
 	if err != nil {
@@ -216,7 +216,7 @@ func (r *running) stop() error {
 	return errors.Join(r.workers.Wait(), r.engine.Close())
 }
 
-// measure takes so many tasks through their life, each part its share at the same time.
+// measure runs so many tasks. Each part does its share at the same time.
 func (all parts) measure(ctx context.Context, tasks int) (sum figure, err error) {
 	each := make([]figure, len(all))
 	var measures errgroup.Group
@@ -235,7 +235,7 @@ func (all parts) measure(ctx context.Context, tasks int) (sum figure, err error)
 	return sum, err
 }
 
-// measure takes so many tasks through their life. Some go before them, which are not measured.
+// measure runs so many tasks, after some others that are not measured.
 func (r *running) measure(ctx context.Context, tasks int) (f figure, err error) {
 	if err := r.run(ctx, tasks/10); err != nil {
 		return f, err
@@ -256,7 +256,8 @@ func (r *running) measure(ctx context.Context, tasks int) (f figure, err error) 
 	}, errors.Join(err, failed)
 }
 
-// run enqueues so many tasks, waits where workers are far behind, and at last until all have been handled.
+// run enqueues so many tasks, waits while workers are far behind, and finally waits until all tasks
+// have been handled.
 func (r *running) run(ctx context.Context, tasks int) error {
 	var made atomic.Int64
 	var producers errgroup.Group
@@ -290,7 +291,7 @@ func enqueue(ctx context.Context, client *tusk.Client, n int) error {
 	return err
 }
 
-// ratios are those of one round each; their median.
+// ratios returns the median of the ratios of each round.
 func ratios(a, b []figure, of func(figure) float64) float64 {
 	var all []float64
 	for i := range a {

@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// The table of the founding article and its statements, in autocommit: claim a
-// batch with one update, under the id of the connection; read what was claimed;
-// mark it as done.
+// The table of the original article and its statements, in autocommit. They claim a batch with one
+// update under the id of the connection, read what was claimed, and mark it as done.
 const articleTable = `create table queue (
 	id      bigint not null auto_increment primary key,
 	status  int not null default 0,
@@ -19,11 +18,10 @@ const articleTable = `create table queue (
 	key (owner, status, ts)
 ) engine = innodb`
 
-// article is the contender; it marks tasks as done one by one, or all of a batch
-// by one statement.
+// article is the contender. It marks tasks as done one by one, or a whole batch with one statement.
 type article struct {
 	db      *sql.DB
-	conns   []*sql.Conn // of the workers
+	conns   []*sql.Conn // for the workers
 	batched bool
 }
 

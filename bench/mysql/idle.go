@@ -18,20 +18,20 @@ import (
 )
 
 const (
-	idleSettles = 12 * time.Second // after which nothing has happened for long
+	idleSettles = 12 * time.Second // after which background work has ended
 	idleLasts   = 20 * time.Second
 )
 
-// ping is a task that says when it was enqueued.
+// ping is a task with the time when it was enqueued.
 type ping struct {
 	Sent time.Time `json:"sent"`
 }
 
 func (ping) Kind() string { return "ping" }
 
-// idle runs workers, each with connections of its own as in a process, on queues of their own
-// that are empty. It counts what they send and cost, and then how long a task of another
-// process waits that comes to each, o.rounds times.
+// idle runs workers on empty queues of their own, each with its own connections, as in a process.
+// It counts what they send and what they cost. Then it measures how long a task from another
+// process waits in each queue, o.rounds times.
 func idle(ctx context.Context, server *mysqltest.Server, o *options) error {
 	name := fmt.Sprintf("tusk_bench_%d_idle", os.Getpid())
 	dsn, err := server.Create(name)
@@ -146,7 +146,7 @@ func rest(ctx context.Context, server *mysqltest.Server, s *tuskmysql.Store, o *
 	return nil
 }
 
-// questions are the server's counts of statements that clients sent, and of all.
+// questions returns the server's counts of statements that clients sent, and of all statements.
 func questions(server *mysqltest.Server) (map[string]float64, error) {
 	db, err := server.Admin()
 	if err != nil {

@@ -1,10 +1,10 @@
-// Command mysql runs Tusk beside the founding article's own table and statements
-// on one MySQL or MariaDB server, with durable commits: workers claim and finish
-// batches as fast as they can. It prints tasks per second, the time on the
-// processor of server and client for each task, round trips and deadlocks.
+// Command mysql runs Tusk beside the original article's own table and statements on one MySQL or
+// MariaDB server, with durable commits. Workers claim and finish batches as fast as they can. It
+// prints tasks per second, the processor time of server and client per task, round trips and
+// deadlocks.
 //
-// Without -dsn it starts a server of its own (Debian's MariaDB) and stops it at
-// the end. It makes databases whose names begin with tusk_bench, and drops them.
+// Without -dsn it starts its own server (Debian's MariaDB) and stops it at the end. It makes
+// databases whose names begin with tusk_bench, and drops them.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 )
 
-// args are those of every task.
+// args are the args of every task.
 const args = `{"user":12345,"text":"abcdefghijklmnopqrstuvwxyz","list":[1,2,3,4,5,6,7,8]}`
 
 type options struct {
@@ -35,13 +35,13 @@ type options struct {
 	idle           int
 }
 
-// contender takes tasks through their life.
+// contender can run tasks from start to end.
 type contender interface {
 	name() string
 	open(ctx context.Context, dsn string, workers int) error
 	fill(ctx context.Context, n int) error
-	// worker returns what claims and finishes a batch, and says how many tasks
-	// that were.
+	// worker returns a function that claims and finishes a batch, and returns the number of its
+	// tasks.
 	worker(ctx context.Context, i, batch int) (func() (int, error), error)
 	chores(ctx context.Context) error
 	close() error
@@ -119,7 +119,7 @@ func run(ctx context.Context, o *options) error {
 	return print(contenders, figures, o)
 }
 
-// rounds runs all contenders in turn, each round beginning with the next one.
+// rounds runs all contenders in turn. Each round begins with the next one.
 func rounds(
 	ctx context.Context, server *mysqltest.Server, contenders []contender, o *options,
 ) (map[string][]figure, error) {
@@ -139,7 +139,7 @@ func rounds(
 	return figures, nil
 }
 
-// print prints medians, and how Tusk stands to the others.
+// print prints medians, and how Tusk compares with the others.
 func print(contenders []contender, figures map[string][]figure, o *options) error {
 	medians, ratios := map[string]figure{}, map[string]float64{}
 	for _, c := range contenders {

@@ -19,12 +19,12 @@ import (
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 )
 
-// figure is what one run measured.
+// figure is the result of one run.
 type figure struct {
 	TasksPerS float64 `json:"tasks_per_s"`
 	ServerCPU float64 `json:"server_cpu_us_per_task"`
 	ClientCPU float64 `json:"client_cpu_us_per_task"`
-	Trips     float64 `json:"round_trips_per_task"` // Tusk's
+	Trips     float64 `json:"round_trips_per_task"` // for Tusk
 	Deadlocks int64   `json:"deadlocks"`
 }
 
@@ -35,7 +35,7 @@ type used struct {
 	deadlocks      int64
 }
 
-// measure runs a contender once: it fills the queue, and then empties it.
+// measure runs a contender once: it fills the queue and then empties it.
 func measure(ctx context.Context, server *mysqltest.Server, c contender, o *options) (figure, error) {
 	if err := c.fill(ctx, o.tasks); err != nil {
 		return figure{}, err
@@ -57,8 +57,7 @@ func measure(ctx context.Context, server *mysqltest.Server, c contender, o *opti
 		float64(after.trips-before.trips) / n, after.deadlocks - before.deadlocks}, err
 }
 
-// drain runs workers, and the leader's chores beside them, as long as there is
-// something to go on for.
+// drain runs workers, and the leader's chores beside them, until goOn reports false.
 func drain(ctx context.Context, c contender, o *options, goOn func(done int64) bool) (int64, error) {
 	var done atomic.Int64
 	chores, stop := context.WithCancel(ctx)
@@ -74,7 +73,7 @@ func drain(ctx context.Context, c contender, o *options, goOn func(done int64) b
 			for goOn(done.Load()) && ctx.Err() == nil {
 				n, err := work()
 				if said := (*driver.MySQLError)(nil); errors.As(err, &said) && said.Number == 1213 {
-					continue // counted by the server
+					continue // the server counts it
 				}
 				if err != nil {
 					return err
@@ -107,7 +106,7 @@ func everySecond(ctx context.Context, do func(context.Context) error) error {
 	}
 }
 
-// soak keeps a queue filled and emptied for a while and fails at a deadlock.
+// soak keeps a queue filled and emptied for a while, and fails if there is a deadlock.
 func soak(ctx context.Context, server *mysqltest.Server, o *options) error {
 	name := fmt.Sprintf("tusk_bench_%d", os.Getpid())
 	dsn, err := server.Create(name)
@@ -193,7 +192,7 @@ func usage(ctx context.Context, server *mysqltest.Server, c contender) (u used, 
 	return u, nil
 }
 
-// deadlocks asks MariaDB, and where that is not it, MySQL.
+// deadlocks asks for MariaDB's counter, and for MySQL's if that does not exist.
 func deadlocks(ctx context.Context, db *sql.DB) (n int64, err error) {
 	var name string
 	err = db.QueryRowContext(ctx, "show global status like 'Innodb_deadlocks'").Scan(&name, &n)
@@ -204,11 +203,11 @@ func deadlocks(ctx context.Context, db *sql.DB) (n int64, err error) {
 	return n, err
 }
 
-// driverDSN writes a database URL as the driver has it.
+// driverDSN converts a database URL to the driver's format.
 func driverDSN(dsn string) string {
 	u, err := url.Parse(dsn)
 	if err != nil {
-		return dsn // the driver says what is wrong
+		return dsn // the driver reports what is wrong
 	}
 	config := driver.NewConfig()
 	config.User = u.User.Username()

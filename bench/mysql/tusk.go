@@ -10,11 +10,11 @@ import (
 	"github.com/tuskqueue/tusk/store/mysql"
 )
 
-// engine is Tusk: one process in which all workers share a handle, or as many as
-// there are workers, each with a handle and connections of its own.
+// engine is Tusk. All workers share one handle in one process or, if apart is set, each has a
+// handle and connections of its own.
 type engine struct {
 	apart   bool
-	history int // finished tasks to begin with
+	history int // finished tasks at the start
 	stores  []*mysql.Store
 	leader  *mysql.Store
 	term    int64
@@ -60,7 +60,7 @@ func (e *engine) close() (err error) {
 	return err
 }
 
-// fillHistory makes finished tasks without running them, an hour ago.
+// fillHistory makes tasks that finished an hour ago, without running them.
 func (e *engine) fillHistory(ctx context.Context) error {
 	for i := 0; i < e.history; i += 100000 {
 		_, err := e.leader.DB().ExecContext(ctx,
@@ -115,7 +115,7 @@ func (e *engine) worker(ctx context.Context, i, batch int) (func() (int, error),
 	}, nil
 }
 
-// chores are the leader's, once a second.
+// chores does the leader's chores. It is called once a second.
 func (e *engine) chores(ctx context.Context) error {
 	if _, err := e.leader.Rescue(ctx, e.term, 100); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (e *engine) chores(ctx context.Context) error {
 	return e.leader.Maintain(ctx, e.term)
 }
 
-// trips returns how often the engine has gone to the server.
+// trips returns the number of the engine's round trips.
 func (e *engine) trips(ctx context.Context) (n int64) {
 	for _, s := range e.stores {
 		m, err := s.Measure(ctx)

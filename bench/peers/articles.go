@@ -35,7 +35,7 @@ var articles = []Contender{
 
 func statementsOnly() string { return "" }
 
-// statusPeer claims a task by its status and finishes it by its status.
+// statusPeer claims and finishes tasks by their status.
 type statusPeer struct {
 	plan harness.Plan
 	pool *pgxpool.Pool
@@ -93,7 +93,7 @@ func (a *statusPeer) Close() error { a.pool.Close(); return nil }
 type movedPeer struct {
 	plan harness.Plan
 	pool *pgxpool.Pool
-	next chan int // whose turn it is, when there are tenants
+	next chan int // whose turn it is, if there are tenants
 
 	stored, taken atomic.Int64
 }
@@ -151,7 +151,7 @@ func (a *movedPeer) consume(ctx context.Context) ([]int, func(context.Context) e
 }
 
 func (a *movedPeer) Left(ctx context.Context) (int, error) {
-	if a.plan.Tenants > 1 { // as many tables
+	if a.plan.Tenants > 1 { // there are as many tables
 		return int(a.stored.Load() - a.taken.Load()), nil
 	}
 	return count(ctx, a.pool, "select count(*) from article.task_init_1")

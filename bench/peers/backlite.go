@@ -24,7 +24,7 @@ type backlitePeer struct {
 	client *backlite.Client
 }
 
-// backliteTask is the args with what backlite wants to know of a queue.
+// backliteTask is the args with the settings of the queue, as backlite wants them.
 type backliteTask harness.Args
 
 func (backliteTask) Config() backlite.QueueConfig {
@@ -59,7 +59,7 @@ func (b *backlitePeer) Enqueue(ctx context.Context, tasks []harness.Task) error 
 	return err
 }
 
-// Work runs the client that tasks are added to: it learns of them in memory.
+// Work runs the client that tasks are added to, because that one learns of them in memory.
 func (b *backlitePeer) Work(ctx context.Context, handle func(n int)) error {
 	b.client.Register(backlite.NewQueue(func(_ context.Context, t backliteTask) error {
 		handle(t.N)

@@ -11,19 +11,19 @@ import (
 	"github.com/tuskqueue/tusk/bench/harness"
 )
 
-// consumers of the systems that are SQL: they have no workers, so these are the
-// loops that a user would write around their functions.
+// consumers runs the systems that are only SQL. They have no workers, so these are the loops that a
+// user would write around their functions.
 type consumers struct {
-	loops   int // that fetch
-	workers int // handlers at once, of all loops together
+	loops   int // loops that fetch
+	workers int // handlers at the same time, in all loops together
 	pause   time.Duration
 }
 
-// take fetches a batch and returns who is in it, and what to call when all of it
-// has been handled; nil when nothing remains to be done.
+// take fetches a batch. It returns the numbers of its tasks, and a function to call when all of
+// them have been handled, or nil if nothing is left to do.
 type take func(ctx context.Context) (tasks []int, finish func(context.Context) error, err error)
 
-// run loops until ctx ends. A batch that was taken is handled and finished.
+// run loops until ctx ends. A batch that was taken is still handled and finished.
 func (c consumers) run(ctx context.Context, idle bool, take take, handle func(n int)) error {
 	var all errgroup.Group
 	for range c.loops {
@@ -51,8 +51,7 @@ func (c consumers) run(ctx context.Context, idle bool, take take, handle func(n 
 	return all.Wait()
 }
 
-// handle runs a batch's handlers: one after another when they have nothing to do,
-// else at once.
+// handle runs a batch's handlers: one after another if they do nothing, otherwise in parallel.
 func (c consumers) handle(tasks []int, idle bool, handle func(n int)) {
 	if idle {
 		for _, n := range tasks {
@@ -68,7 +67,7 @@ func (c consumers) handle(tasks []int, idle bool, handle func(n int)) {
 	_ = crew.Wait() // handlers do not fail
 }
 
-// stopped makes nothing of an error that only says that ctx has ended.
+// stopped drops an error that only says that ctx has ended.
 func stopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, ctx.Err())) {
 		return nil
@@ -76,8 +75,8 @@ func stopped(ctx context.Context, err error) error {
 	return err
 }
 
-// atOnce calls do for each of a batch, some at once: for systems that enqueue one
-// by one.
+// atOnce calls do for each task of a batch, some in parallel. It is for systems that enqueue tasks
+// one by one.
 func atOnce(limit int, tasks []harness.Task, do func(harness.Task) error) error {
 	if len(tasks) == 1 {
 		return do(tasks[0])
@@ -90,7 +89,7 @@ func atOnce(limit int, tasks []harness.Task, do func(harness.Task) error) error 
 	return crew.Wait()
 }
 
-// every repeats a statement: the part of a scheduler or a daemon.
+// every repeats a statement. It takes the part of a scheduler or a daemon.
 func every(ctx context.Context, pool *pgxpool.Pool, period time.Duration, statement string) error {
 	tick := time.NewTicker(period)
 	defer tick.Stop()

@@ -14,7 +14,7 @@ var couchbaseArticle = []Contender{{
 	Settings: "documents with a status, claimed by compare-and-swap",
 }}
 
-// notHere stands for what cannot be run, so that it is in the report.
+// notHere stands for a contender that cannot run, so that it is in the report.
 type notHere struct{}
 
 var errNotHere = errors.New("needs a Couchbase server, which no Debian package, Go module or npm package has")

@@ -27,7 +27,7 @@ var goqiteContenders = []Contender{
 
 func newGoqite(variant string) harness.Peer { return &goqitePeer{inTx: variant != ""} }
 
-// goqitePeer has no calls for batches, but its calls take a transaction.
+// goqitePeer has no calls for batches, but its calls can share a transaction.
 type goqitePeer struct {
 	inTx  bool
 	plan  harness.Plan
@@ -99,8 +99,8 @@ func (q *goqitePeer) Work(ctx context.Context, handle func(n int)) error {
 	return nil
 }
 
-// receive deletes each message right after it has received it: those that are
-// received and not deleted are in the way of those behind them.
+// receive deletes each message right after receiving it. Messages that are received and not deleted
+// are in the way of those behind them.
 func (q *goqitePeer) receive(ctx context.Context) (numbers []int, finish func(context.Context) error, err error) {
 	err = q.inTransaction(ctx, func(tx *sql.Tx) error {
 		for range q.plan.Batch {

@@ -31,7 +31,7 @@ type guePeer struct {
 	client *guequeue.Client
 }
 
-// gueSchema is the table that gue's users are told to make.
+// gueSchema is the table that gue's users are told to create.
 //
 //go:embed gue.sql
 var gueSchema string

@@ -16,7 +16,7 @@ var limitsFile string
 
 var limitSQL = sections(limitsFile)
 
-// consuming are the scenarios of those who can only enqueue.
+// consuming lists the scenarios for which a contender that can only enqueue has no means.
 var consuming = []string{"consume", "together", "rate", "held", "readers", "history", "work", "long",
 	"scheduled", "tenants"}
 
@@ -32,7 +32,7 @@ var limits = []Contender{
 		Cannot: []string{"rate", "history", "work", "long", "scheduled", "tenants"}},
 }
 
-// limitPeer is no queue: it is what the server takes for the bare writes.
+// limitPeer is not a queue: it shows what the bare writes cost the server.
 type limitPeer struct {
 	copies bool
 	plan   harness.Plan

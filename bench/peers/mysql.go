@@ -33,7 +33,7 @@ var ownedSQL = sections(ownedFile)
 type ownedPeer struct {
 	plan harness.Plan
 	db   *sql.DB
-	free chan *sql.Conn // whose id is the owner of what they claim
+	free chan *sql.Conn // their ids are the owners of what they claim
 }
 
 const ownedLoops = 2
@@ -68,7 +68,7 @@ func (a *ownedPeer) Enqueue(ctx context.Context, tasks []harness.Task) error {
 	return untilDone(ctx, a.db, ownedSQL["produce"]+" "+rows, values...)
 }
 
-// untilDone repeats a statement that the server rolled back for a deadlock.
+// untilDone repeats a statement while the server rolls it back because of a deadlock.
 func untilDone(
 	ctx context.Context, on interface {
 		ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
@@ -91,7 +91,7 @@ func (a *ownedPeer) Work(ctx context.Context, handle func(n int)) error {
 }
 
 func (a *ownedPeer) claim(ctx context.Context) (numbers []int, finish func(context.Context) error, err error) {
-	ctx = context.WithoutCancel(ctx) // the driver would close the connection, and with it goes who owns what
+	ctx = context.WithoutCancel(ctx) // otherwise the driver would close the connection, whose id owns the tasks
 	c := <-a.free
 	back := sync.OnceFunc(func() { a.free <- c })
 	defer func() {

@@ -38,7 +38,7 @@ func (q *pgmqPeer) Open(ctx context.Context, p harness.Plan) (err error) {
 func (q *pgmqPeer) Enqueue(ctx context.Context, tasks []harness.Task) error {
 	messages, delay := texts(tasks), 0.0
 	if at := tasks[0].RunAt; !at.IsZero() {
-		delay = math.Ceil(time.Until(at).Seconds()) // whole seconds are what it takes
+		delay = math.Ceil(time.Until(at).Seconds()) // it takes whole seconds
 	}
 	_, err := q.pool.Exec(ctx, "select from pgmq.send_batch('work', $1::text[]::jsonb[], $2::int)", messages, int(delay))
 	return err
@@ -83,8 +83,8 @@ func (q *pgmqPeer) read(ctx context.Context) (numbers []int, finish func(context
 	return numbers, finish, rows.Err()
 }
 
-// fetchSize is the plan's batch, but no more than run at once when tasks take
-// time: those behind would wait in the batch's loop for their turn.
+// fetchSize is the plan's batch if handlers take no time. Otherwise it is limited by the number of
+// handlers, since more tasks would wait in the batch's loop.
 func fetchSize(p harness.Plan) int {
 	if p.Work == 0 {
 		return p.Batch

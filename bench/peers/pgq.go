@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/bench/harness"
 )
 
-// pgq is PgQ, from which PgQue descends: an extension that Debian has.
+// pgq is PgQ, from which PgQue is derived. Debian has it as an extension.
 var pgq = []Contender{{
 	Name: "PgQ", Server: Postgres, Version: func() string { return "Debian's" }, New: func(string) harness.Peer {
 		return &pgqPeer{}
@@ -56,7 +56,7 @@ func (q *pgqPeer) Enqueue(ctx context.Context, tasks []harness.Task) error {
 	return err
 }
 
-// Work does what its daemon does, and consumes.
+// Work does what PgQ's daemon does, and consumes.
 func (q *pgqPeer) Work(ctx context.Context, handle func(n int)) error {
 	crew, ctx := errgroup.WithContext(ctx)
 	crew.Go(func() error { return every(ctx, q.pool, 10*time.Millisecond, "select pgq.ticker()") })
@@ -70,7 +70,7 @@ func (q *pgqPeer) Work(ctx context.Context, handle func(n int)) error {
 }
 
 func (q *pgqPeer) receive(ctx context.Context) (numbers []int, finish func(context.Context) error, err error) {
-	for { // a tick may bring a batch of nothing
+	for { // a tick may bring an empty batch
 		var batch *int64
 		if err := q.pool.QueryRow(ctx, "select pgq.next_batch('work', 'bench')").Scan(&batch); err != nil || batch == nil {
 			return nil, nil, err
@@ -96,7 +96,7 @@ func (q *pgqPeer) receive(ctx context.Context) (numbers []int, finish func(conte
 	}
 }
 
-// Left counts as that of PgQue does.
+// Left counts like PgQue's Left.
 func (q *pgqPeer) Left(ctx context.Context) (int, error) {
 	if q.acked.Load() == 0 {
 		return count(ctx, q.pool, "select count(*) from pgq.event_1")

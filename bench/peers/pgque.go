@@ -56,8 +56,8 @@ func (q *pgquePeer) Enqueue(ctx context.Context, tasks []harness.Task) error {
 	return err
 }
 
-// Work ticks, maintains and consumes: the jobs that it gives to a scheduler, at
-// their intervals, and the user's part.
+// Work ticks, maintains and consumes. It runs the jobs that PgQue gives to a scheduler, at their
+// intervals, and the user's part.
 func (q *pgquePeer) Work(ctx context.Context, handle func(n int)) error {
 	crew, ctx := errgroup.WithContext(ctx)
 	crew.Go(func() error { return every(ctx, q.pool, 10*time.Millisecond, "select pgque.ticker()") })
@@ -71,8 +71,8 @@ func (q *pgquePeer) Work(ctx context.Context, handle func(n int)) error {
 	return crew.Wait()
 }
 
-// receiveAgain tries again when its bookkeeping is being rotated: that can hide the
-// consumer's tick, and be an error.
+// receiveAgain retries while PgQue's bookkeeping is rotated. That can hide the consumer's tick and
+// cause an error.
 func (q *pgquePeer) receiveAgain(ctx context.Context) (numbers []int, finish func(context.Context) error, err error) {
 	for range 10 {
 		if numbers, finish, err = q.receive(ctx); err == nil || ctx.Err() != nil {
@@ -109,8 +109,8 @@ func (q *pgquePeer) receive(ctx context.Context) (numbers []int, finish func(con
 	return numbers, finish, rows.Err()
 }
 
-// Left counts what was sent and not acknowledged: events stay in their table
-// until it is rotated. What nobody has consumed yet is counted in the table.
+// Left counts the tasks that were sent and not acknowledged, since events stay in their table until
+// it is rotated. Before the first acknowledgement, it counts the rows of the table.
 func (q *pgquePeer) Left(ctx context.Context) (int, error) {
 	if q.acked.Load() == 0 {
 		return count(ctx, q.pool, "select count(*) from pgque.event_1")

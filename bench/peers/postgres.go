@@ -21,7 +21,7 @@ func count(ctx context.Context, pool *pgxpool.Pool, query string) (n int, err er
 	return n, err
 }
 
-// install runs a file of SQL.
+// install executes a file of SQL.
 func install(ctx context.Context, pool *pgxpool.Pool, file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"regexp"
 )
 
-// Programs are contenders that are not compiled into this one: they are built or
-// installed where the benchmark runs, and speak the harness's lines.
+// Programs are contenders that are not compiled into this program. They are built or installed
+// where the benchmark runs, and speak the harness's lines of JSON.
 
 const (
 	riverFileVersion = "v0.47.0"
@@ -48,15 +48,15 @@ var python = []Contender{
 			"s), delete_jobs never"},
 }
 
-// Dir is this folder in the source, where the programs are.
+// Dir is this directory in the source, where the programs are.
 var Dir = "peers"
 
-// locked returns the version of an npm package as package.json has it.
+// locked returns the version of an npm package in package.json.
 func locked(name string) func() string {
 	return inFile("node/package.json", `"`+regexp.QuoteMeta(name)+`": "([^"]*)"`)
 }
 
-// pinned returns the version of a PyPI package as requirements.txt has it.
+// pinned returns the version of a PyPI package in requirements.txt.
 func pinned(name string) func() string {
 	return inFile("python/requirements.txt", `(?m)^`+regexp.QuoteMeta(name)+`==(\S+)`)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/tuskqueue/tusk/bench/harness"
 )
 
-// riverFast are River's settings for speed; the fetch intervals are those of its
-// own benchmark, far below its defaults.
+// riverFast describes River's settings for speed. The fetch intervals are those of its own
+// benchmark, far below its defaults.
 const riverFast = "FetchCooldown 2 ms, FetchPollInterval 20 ms (as its own benchmark; its defaults are 100 ms and 1 " +
 	"s), 20 connections"
 
@@ -29,7 +29,8 @@ var river = []Contender{
 		Cannot:   []string{"tenants", "work", "long"}},
 }
 
-// riverEveryday is River as it comes, too: its fetch intervals are what an idle process costs.
+// riverEveryday is River with its default fetch intervals, which determine what an idle process
+// costs.
 var riverEveryday = Contender{Name: "River", Variant: riverDefaults, Server: Postgres, Version: river[0].Version,
 	New: newRiver, Settings: "its defaults: FetchCooldown 100 ms, FetchPollInterval 1 s"}
 
@@ -41,10 +42,10 @@ const riverDefaults = "defaults"
 
 type riverPeer struct {
 	best     bool
-	defaults bool // of the fetch intervals
+	defaults bool // use the default fetch intervals
 	plan     harness.Plan
 	pool     *pgxpool.Pool
-	client   *riverqueue.Client[pgx.Tx] // that only inserts
+	client   *riverqueue.Client[pgx.Tx] // it only inserts
 }
 
 func (r *riverPeer) Open(ctx context.Context, p harness.Plan) (err error) {

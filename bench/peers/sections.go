@@ -2,7 +2,7 @@ package peers
 
 import "strings"
 
-// sections are the statements of a file. Each begins with a line "-- name: …".
+// sections returns the statements of a file by name. Each begins with a line "-- name: …".
 func sections(file string) map[string]string {
 	all := map[string]string{}
 	for _, section := range strings.Split(file, "-- name: ")[1:] {

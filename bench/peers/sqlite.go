@@ -7,8 +7,8 @@ import (
 	_ "modernc.org/sqlite" // the driver that all of them are given
 )
 
-// openFile opens a file as Tusk does: write-ahead logging, synchronous=FULL.
-// SQLite has one writer, so one connection will do.
+// openFile opens a file as Tusk does: write-ahead logging, synchronous=FULL. SQLite has one writer,
+// so one connection is enough.
 func openFile(path string) (*sql.DB, error) {
 	db, err := sql.Open("sqlite", "file:"+path+
 		"?_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)&_pragma=synchronous(full)&_txlock=immediate")

@@ -34,7 +34,7 @@ func tuskOn(name string, server Server) Contender {
 	}
 }
 
-// commit of the source that is measured, or its version where there is no git.
+// commit returns the commit of the measured source, or its version if there is no git.
 func commit() string {
 	out, err := exec.Command("git", "describe", "--always", "--dirty").Output()
 	if err != nil {
@@ -47,9 +47,9 @@ type tuskPeer struct {
 	engine Server
 	plan   harness.Plan
 	client *tusk.Client
-	pool   *pgxpool.Pool  // nil: it is not on PostgreSQL
-	db     *sql.DB        // for transactions of the user's, elsewhere
-	more   []*tusk.Client // of further processes
+	pool   *pgxpool.Pool  // nil unless on PostgreSQL
+	db     *sql.DB        // for the user's transactions on other engines
+	more   []*tusk.Client // of additional processes
 	count  func(context.Context) ([]store.Count, error)
 	close  func() error
 }
@@ -107,8 +107,8 @@ func (t *tuskPeer) openPostgres(ctx context.Context, dsn string) error {
 	return nil
 }
 
-// countingPool is for Left alone, which is not part of what is measured: without
-// just-in-time compilation, which takes longer than counting does.
+// countingPool returns a pool for Left alone, which is not measured. It has no just-in-time
+// compilation, since that takes longer than counting.
 func countingPool(ctx context.Context, dsn string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -145,7 +145,7 @@ func (t *tuskPeer) openMySQL(ctx context.Context, dsn string) error {
 	return t.begin(ctx, engine)
 }
 
-// begin makes the schema of an engine and a client of it.
+// begin creates the schema of an engine and a client for it.
 func (t *tuskPeer) begin(ctx context.Context, engine interface {
 	store.Store
 	store.Migrator
@@ -202,7 +202,7 @@ func (t *tuskPeer) Work(ctx context.Context, handle func(n int)) error {
 	return workers.Wait()
 }
 
-// errOnce is why tasks of the shape Retried fail.
+// errOnce is the error of the first attempt of tasks of the shape Retried.
 var errOnce = errors.New("the first attempt fails")
 
 func (t *tuskPeer) Left(ctx context.Context) (left int, err error) {

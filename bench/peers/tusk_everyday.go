@@ -10,16 +10,16 @@ import (
 	"github.com/tuskqueue/tusk/bench/harness"
 )
 
-// usersTable is what transactions of the shape InTx write.
+// usersTable is the table that transactions of the shape InTx write to.
 const usersTable = "create table users_row (id bigint primary key, note varchar(100) not null)"
 
-// usersRow is one row of it. The name of the parameters differs.
+// usersRow inserts one row. usersRowByMark is the same for engines with another placeholder.
 const (
 	usersRow       = "insert into users_row (id, note) values ($1, 'ordered')"
 	usersRowByMark = "insert into users_row (id, note) values (?, 'ordered')"
 )
 
-// prepareEveryday makes what everyday tasks need besides the queue.
+// prepareEveryday creates what everyday tasks need besides the queue.
 func (t *tuskPeer) prepareEveryday(ctx context.Context) error {
 	switch t.plan.Shape {
 	case harness.InTx:

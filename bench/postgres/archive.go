@@ -21,8 +21,8 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// order is the args of a task that is archived: 300 bytes of JSON, in which what shops write
-// differs from task to task.
+// order is the args of an archived task: 300 bytes of JSON that vary from task to task like the
+// data of a shop.
 type order struct {
 	Order    int64   `json:"order"`
 	Customer int64   `json:"customer"`
@@ -52,8 +52,8 @@ func orderOf(i int) order {
 		Note: "thank you for your order, it has left our house and is on its way"}
 }
 
-// archived moves finished tasks into files, by the program as it is installed: alone, and while
-// others work.
+// archived measures how finished tasks are moved into files by the installed program: alone, and
+// while others work.
 func archived(ctx context.Context, b *bench) (bars []bar, err error) {
 	dir, err := os.MkdirTemp("", "tusk-archive-")
 	if err != nil {
@@ -72,7 +72,7 @@ func archived(ctx context.Context, b *bench) (bars []bar, err error) {
 	}
 	var speeds, memories, sizes, beside []float64
 	for round := range b.pairs {
-		place := filepath.Join(dir, fmt.Sprint(round)) // one for each database: a place belongs to one
+		place := filepath.Join(dir, fmt.Sprint(round)) // each database needs its own place
 		f, err := archiveAlone(ctx, b, program, place, tasks)
 		if err != nil {
 			return nil, err
@@ -153,8 +153,8 @@ func archiveAlone(ctx context.Context, b *bench, program, place string, tasks in
 	return f, err
 }
 
-// archiveBeside returns how fast others work while what they finished before is archived, of how
-// fast they do before and after. It fails unless archiving was at work meanwhile.
+// archiveBeside returns the ratio of how fast others work while their finished tasks are archived
+// to how fast they work before and after. It fails if nothing was being archived meanwhile.
 func archiveBeside(ctx context.Context, b *bench, program, place string, tasks int) (float64, error) {
 	client, err := archivable(ctx, b.pool)
 	if err != nil {
@@ -177,8 +177,8 @@ func archiveBeside(ctx context.Context, b *bench, program, place string, tasks i
 	return 2 * rates[1] / (rates[0] + rates[2]), nil
 }
 
-// besideOthers returns how fast others are before, while and after tasks are archived, and how much
-// archiving wrote to the disk meanwhile.
+// besideOthers returns how fast others work before, while and after tasks are archived, and how
+// much archiving wrote to the disk meanwhile.
 func besideOthers(
 	ctx context.Context, b *bench, program, place string, others *workload, lasts time.Duration,
 ) (rates [3]float64, written int64, err error) {
@@ -191,7 +191,7 @@ func besideOthers(
 		return rates, 0, err
 	}
 	defer archiver.stop()
-	for tries := 0; ; tries++ { // what ended just now is archived a little later than the rest
+	for tries := 0; ; tries++ { // tasks that have just ended are archived a little later than the rest
 		var took time.Duration
 		if rates[1], written, took, err = besideBatch(ctx, archiver, others, lasts); err != nil {
 			return rates, 0, err
@@ -210,7 +210,7 @@ func besideOthers(
 	return rates, written, err
 }
 
-// besideServer returns how fast others are beside a tusk serve that archives nothing.
+// besideServer returns how fast others work beside a tusk serve that archives nothing.
 func besideServer(
 	ctx context.Context, b *bench, program string, others *workload, lasts time.Duration,
 ) (float64, error) {
@@ -218,13 +218,14 @@ func besideServer(
 	if err := server.Start(); err != nil {
 		return 0, err
 	}
-	others.rate(2*time.Second, nil) // it starts
+	others.rate(2*time.Second, nil) // time for it to start
 	rate := others.rate(lasts, nil)
 	return rate, errors.Join(server.Process.Signal(syscall.SIGTERM), server.Wait())
 }
 
-// besideBatch returns how fast others are from when a batch is under way until it ends, or for so
-// long at most; what archiving wrote to the disk meanwhile, and how long it was watched.
+// besideBatch returns how fast others work from when a batch is under way until it ends, or until
+// most has passed. It also returns what archiving wrote to the disk meanwhile, and how long that
+// took.
 func besideBatch(
 	ctx context.Context, a *archiver, others *workload, most time.Duration,
 ) (rate float64, written int64, took time.Duration, err error) {
@@ -249,7 +250,7 @@ func besideBatch(
 	return rate, after - before, took, err
 }
 
-// archivable makes a schema whose queue "default" is archived.
+// archivable creates a schema whose queue "default" is archived.
 func archivable(ctx context.Context, pool *pgxpool.Pool) (*tusk.Client, error) {
 	client, err := fresh(ctx, pool, postgres.Options{})
 	if err != nil {
@@ -294,12 +295,12 @@ func finishOrders(ctx context.Context, pool *pgxpool.Pool, client *tusk.Client, 
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "archive: %d orders finished in %v\n", n, time.Since(begun).Round(time.Second))
-	time.Sleep(2 * time.Second) // their retention is over
+	time.Sleep(2 * time.Second) // their retention ends
 	engine, ok := client.Store().(*postgres.Store)
 	if !ok {
 		return fmt.Errorf("the engine is a %T", client.Store())
 	}
-	for range 3 { // and no transaction has missed their ends
+	for range 3 { // no transaction may have missed their ends
 		if _, err := pool.Exec(ctx, "select "+engine.FunctionSchema()+".over()"); err != nil {
 			return err
 		}
@@ -311,7 +312,7 @@ func finishOrders(ctx context.Context, pool *pgxpool.Pool, client *tusk.Client, 
 // workload produces and consumes in a queue that is not archived, until it is stopped.
 type workload struct {
 	made, handled atomic.Int64
-	enough, end   context.CancelFunc // of producing, of working
+	enough, end   context.CancelFunc // end producing, end working
 	producers     errgroup.Group
 	workers       errgroup.Group
 }
@@ -349,7 +350,7 @@ func startOthers(ctx context.Context, client *tusk.Client) (*workload, error) {
 	return w, nil
 }
 
-// rate returns how many tasks a second are done, for so long or until a channel is closed.
+// rate returns how many tasks per second are done, for so long or until ended is closed.
 func (w *workload) rate(lasts time.Duration, ended <-chan struct{}) float64 {
 	begun, before := time.Now(), w.handled.Load()
 	select {
@@ -359,7 +360,7 @@ func (w *workload) rate(lasts time.Duration, ended <-chan struct{}) float64 {
 	return float64(w.handled.Load()-before) / time.Since(begun).Seconds()
 }
 
-// stop has no more made, and waits until all that was made is done.
+// stop ends production, and waits until everything produced is done.
 func (w *workload) stop(ctx context.Context) error {
 	w.enough()
 	err := w.producers.Wait()
@@ -374,7 +375,7 @@ func (w *workload) stop(ctx context.Context) error {
 type archiver struct {
 	pool        *pgxpool.Pool
 	cmd         *exec.Cmd
-	place, temp string // where files are, and where they wait until they are whole
+	place, temp string // where files are, and where incomplete files are
 }
 
 func startArchiver(ctx context.Context, pool *pgxpool.Pool, program, place string) (*archiver, error) {
@@ -392,7 +393,7 @@ func startArchiver(ctx context.Context, pool *pgxpool.Pool, program, place strin
 	return a, a.cmd.Start()
 }
 
-// await waits until a batch is under way, or none is.
+// await waits until a batch is under way, or until none is.
 func (a *archiver) await(ctx context.Context, under bool) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -415,7 +416,7 @@ func (a *archiver) await(ctx context.Context, under bool) error {
 	}
 }
 
-// written is how many bytes it has on the disk.
+// written returns how many bytes it has on the disk.
 func (a *archiver) written() (int64, error) {
 	whole, err := folderSize(a.place)
 	if err != nil {
@@ -425,7 +426,7 @@ func (a *archiver) written() (int64, error) {
 	return whole + waiting, err
 }
 
-// moved is how many tasks have been archived and deleted.
+// moved returns how many tasks have been archived and deleted.
 func (a *archiver) moved(ctx context.Context) (n int, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -439,7 +440,7 @@ func (a *archiver) moved(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// stop ends it, and returns how many MiB it had in memory at most.
+// stop ends it, and returns its peak memory in MiB.
 func (a *archiver) stop() float64 {
 	if a.cmd.ProcessState == nil {
 		_ = a.cmd.Process.Signal(syscall.SIGTERM)
@@ -452,7 +453,7 @@ func (a *archiver) stop() float64 {
 	return float64(u.Maxrss) / 1024
 }
 
-// schemaSize is what Tusk takes in the database.
+// schemaSize returns the size of Tusk's schema in the database, in bytes.
 func schemaSize(ctx context.Context, pool *pgxpool.Pool) (size int64, err error) {
 	err = pool.QueryRow(ctx,
 		"select sum(pg_total_relation_size(oid)) from pg_class where relnamespace = 'tusk'::regnamespace and relkind "+
@@ -468,7 +469,7 @@ func folderSize(dir string) (size int64, err error) {
 				size += info.Size()
 			}
 		}
-		if errors.Is(err, fs.ErrNotExist) { // it went meanwhile
+		if errors.Is(err, fs.ErrNotExist) { // it was deleted meanwhile
 			return nil
 		}
 		return err

@@ -17,8 +17,8 @@ import (
 //go:embed ordered.sql
 var orderedSchema string
 
-// article is produce and consume together, beside the article's functions: as
-// published, and with what a queue needs besides.
+// article produces and consumes at the same time, beside the article's functions: as published, and
+// with what a queue needs in addition.
 func article(ctx context.Context, b *bench) (bars []bar, err error) {
 	tasks := b.tasks
 	if tasks == 0 {

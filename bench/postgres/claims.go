@@ -19,7 +19,7 @@ import (
 //go:embed fill.sql
 var fillSQL string
 
-// claims measures what a claim of 50 costs the server, on one connection.
+// claims measures what a claim of 50 tasks costs the server, on one connection.
 type claims struct {
 	client *tusk.Client
 	engine *postgres.Store
@@ -51,7 +51,7 @@ func newClaims(ctx context.Context, b *bench) (*claims, error) {
 
 const claimSize = 50
 
-// claimCost is the least that one of several claims needed.
+// claimCost is the lowest cost among several claims.
 type claimCost struct {
 	pages int
 	cpu   time.Duration
@@ -100,7 +100,7 @@ func (c *claims) cost(ctx context.Context, what string) (least claimCost, err er
 	return least, nil
 }
 
-// fill adds n tasks, as batches of a client are.
+// fill adds n tasks in batches, as a client does.
 func (c *claims) fill(ctx context.Context, n int) error {
 	return c.make(ctx, "tasks", n, "call tusk.bench_fill($1, $2, 'work', $3)", n, batchSize, args())
 }
@@ -114,8 +114,7 @@ func (c *claims) schedule(ctx context.Context, n int) error {
 	return c.make(ctx, "scheduled tasks", n, "call tusk.bench_schedule($1, 'work', $2)", n, args())
 }
 
-// make calls a procedure on a connection of its own, so that what is measured on the
-// other one is as new as it was.
+// make calls a procedure on a separate connection, so that the measured connection stays as it was.
 func (c *claims) make(ctx context.Context, what string, n int, call string, with ...any) error {
 	began := time.Now()
 	conn, err := pgx.ConnectConfig(ctx, c.conn.Config())
@@ -132,7 +131,7 @@ func (c *claims) make(ctx context.Context, what string, n int, call string, with
 
 const batchSize = 10_000
 
-// args are those of every task, as JSON.
+// args returns the args of every task as JSON.
 func args() string {
 	text, err := json.Marshal(work{1, pad})
 	if err != nil {
@@ -149,7 +148,7 @@ func (c claimCost) bars(alone claimCost, what string) []bar {
 	}
 }
 
-// backlog is what a claim costs with much waiting, much history and much scheduled.
+// backlog measures what a claim costs with many waiting, finished and scheduled tasks.
 func backlog(ctx context.Context, b *bench) (bars []bar, err error) {
 	c, err := newClaims(ctx, b)
 	if err != nil {
@@ -185,8 +184,8 @@ func backlog(ctx context.Context, b *bench) (bars []bar, err error) {
 		many-10_000, scheduled))...), nil
 }
 
-// invisible is what a claim costs with rows in the lane that nobody can see yet, or
-// never will.
+// invisible measures what a claim costs if the lane has rows that nobody can see yet, or that
+// nobody will ever see.
 func invisible(ctx context.Context, b *bench) (bars []bar, err error) {
 	c, err := newClaims(ctx, b)
 	if err != nil {
@@ -215,8 +214,8 @@ func invisible(ctx context.Context, b *bench) (bars []bar, err error) {
 				return bars, err
 			}
 		}
-		// Whatever was stored before is claimed, so that the next claims have to get
-		// past those rows; the first one that does notes how far it came.
+		// Claim all rows that were stored before, so that the next claims have to get past those
+		// rows. The first claim that does so notes how far it got.
 		if err := c.drain(ctx); err != nil {
 			return bars, err
 		}

@@ -12,9 +12,9 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// compareCopy is enqueueing in batches of MaxBatch against the limit: a bare COPY
-// of the same rows into a bare copy of the log, with the same indexes. Producing the args
-// is part of both, and each has stored a batch before it is measured.
+// compareCopy compares enqueuing in batches of MaxBatch with the limit: a bare COPY of the same
+// rows into a bare copy of the log, with the same indexes. Both include producing the args, and
+// each stores a batch before it is measured.
 func compareCopy(ctx context.Context, b *bench) ([]bar, error) {
 	tasks := b.tasks
 	if tasks == 0 {
@@ -58,7 +58,7 @@ func compareCopy(ctx context.Context, b *bench) ([]bar, error) {
 	}, nil
 }
 
-// byTheClock stores a batch, and then tasks by the clock.
+// byTheClock stores one batch, and then measures storing so many tasks.
 func byTheClock(ctx context.Context, clock *clock, tasks int, batch func() (int, error)) error {
 	if _, err := batch(); err != nil {
 		return err
@@ -75,7 +75,7 @@ func byTheClock(ctx context.Context, clock *clock, tasks int, batch func() (int,
 	return nil
 }
 
-// rowsOfLog reads back what was enqueued.
+// rowsOfLog reads back the enqueued rows.
 func rowsOfLog(ctx context.Context, pool *pgxpool.Pool) (all []logRow, err error) {
 	rows, err := pool.Query(ctx, "select id, lane, kind, args, packed from tusk.log")
 	if err != nil {
@@ -92,7 +92,7 @@ func rowsOfLog(ctx context.Context, pool *pgxpool.Pool) (all []logRow, err error
 	return all, rows.Err()
 }
 
-// bareCopy copies a batch of rows, and returns the others and how many tasks it was.
+// bareCopy copies a batch of rows. It returns the remaining rows and the number of copied tasks.
 func bareCopy(ctx context.Context, pool *pgxpool.Pool, rows []logRow) (rest []logRow, tasks int, err error) {
 	source := pgx.CopyFromFunc(func() ([]any, error) {
 		if tasks >= tusk.MaxBatch || len(rows) == 0 {

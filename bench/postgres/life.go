@@ -7,8 +7,8 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// held is Tusk against itself: produce and consume, and the same beside a
-// transaction that is held open all the while.
+// held compares Tusk with itself: producing and consuming alone, and beside a transaction that
+// stays open all the time.
 func held(ctx context.Context, b *bench) ([]bar, error) {
 	run := tuskRun{batch: 500, lasts: time.Duration(b.size(10, 180)) * time.Second}
 	beside := run
@@ -22,14 +22,14 @@ func held(ctx context.Context, b *bench) ([]bar, error) {
 		medianOf(all["held"], speed), medianOf(all["free"], speed))}, nil
 }
 
-// life is what tasks leave behind.
+// life measures what tasks leave behind.
 func life(ctx context.Context, b *bench) ([]bar, error) {
 	tasks := b.size(200_000, 10_000_000)
 	f, err := measure(ctx, b.pool, contender{"tusk", tuskRun{tasks: tasks, batch: 500}.run})
 	if err != nil {
 		return nil, err
 	}
-	b.pool.Reset() // backends say what they did when they end
+	b.pool.Reset() // backends report their statistics when they end
 	time.Sleep(2 * time.Second)
 	engine, err := postgres.New(b.pool, postgres.Options{})
 	if err != nil {

@@ -1,12 +1,11 @@
-// Command postgres measures Tusk on PostgreSQL against what it has to reach, beside
-// others on the same server in the same run: the functions of "Database design for
-// a massive cloud task scheduler", a bare COPY, one-by-one SKIP LOCKED, and itself
-// under worse conditions. Every bar is printed with its figure and whether it was
-// passed.
+// Command postgres measures Tusk on PostgreSQL against its targets, beside others on the same
+// server in the same run: the functions of "Database design for a massive cloud task scheduler", a
+// bare COPY, SKIP LOCKED one by one, and itself under worse conditions. It prints every target with
+// the measured figure and whether it was met.
 //
-// It may touch the server that -dsn names, or starts one: it makes schemas there (tusk,
-// article, ordered, onebyone) and drops them. It must run on the server's machine, whose
-// processes' time it reads. Figures go to stdout, as a table or as JSON.
+// It uses the server that -dsn names, or starts one. There it creates schemas (tusk, article,
+// ordered, onebyone) and drops them. It must run on the server's machine, because it reads the
+// processor time of the server's processes. Figures go to stdout, as a table or as JSON.
 package main
 
 import (
@@ -25,15 +24,15 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// bench is what every scenario is given.
+// bench is the input of every scenario.
 type bench struct {
 	pool  *pgxpool.Pool
 	long  bool
-	tasks int // of a run; 0: what the scenario thinks right
+	tasks int // per run; 0 means the scenario's default
 	pairs int
 }
 
-// size is the number that fits the form of the run.
+// size returns short or long, whichever fits the form of the run.
 func (b *bench) size(short, long int) int {
 	if b.long {
 		return long
@@ -41,15 +40,15 @@ func (b *bench) size(short, long int) int {
 	return short
 }
 
-// bar is something to reach.
+// bar is a target.
 type bar struct {
 	Scenario string  `json:"scenario"`
 	What     string  `json:"what"`
 	Figure   float64 `json:"figure"`
 	Limit    float64 `json:"limit"`
-	AtLeast  bool    `json:"at_least"` // else: at most
+	AtLeast  bool    `json:"at_least"` // whether Limit is a minimum, not a maximum
 	Pass     bool    `json:"pass"`
-	Seen     string  `json:"seen"` // what the figure comes from
+	Seen     string  `json:"seen"` // what the figure is computed from
 }
 
 func atLeast(limit, figure float64, what, seen string, values ...any) bar {
@@ -107,7 +106,7 @@ func main() {
 	}
 }
 
-// onServer opens the server, and starts one if none is named.
+// onServer connects to the server, or starts one if none is named, and calls do.
 func onServer(ctx context.Context, b *bench, dsn string, do func() error) (err error) {
 	if dsn == "" {
 		server, err := pgtest.Start("max_connections=300")
@@ -124,7 +123,7 @@ func onServer(ctx context.Context, b *bench, dsn string, do func() error) (err e
 	return do()
 }
 
-// run runs the chosen scenarios and prints a bar as soon as it is known.
+// run runs the chosen scenarios and prints each bar as soon as it is known.
 func run(ctx context.Context, b *bench, chosen []string, asJSON bool) error {
 	var all []bar
 	for _, s := range scenarios {

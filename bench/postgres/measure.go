@@ -16,22 +16,22 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// figure is what one run measured.
+// figure is the result of one run.
 type figure struct {
-	perSecond float64 // tasks
-	server    float64 // microseconds of processor time a task
+	perSecond float64 // tasks per second
+	server    float64 // microseconds of processor time per task
 	client    float64
-	wal       float64 // bytes a task
+	wal       float64 // bytes per task
 }
 
-// contender takes tasks through their life. It makes its tables, starts the clock when
-// it is ready, stops it when every task is through, and returns how many there were.
+// contender runs tasks from start to end. It creates its tables, starts the clock when it is ready,
+// stops it when every task is done, and returns how many there were.
 type contender struct {
 	name string
 	run  func(ctx context.Context, pool *pgxpool.Pool, clock *clock) (tasks int, err error)
 }
 
-// clock takes what is used between its start and its stop.
+// clock measures what is used between its start and its stop.
 type clock struct {
 	meter          *postgres.Store
 	begun          time.Time
@@ -61,8 +61,8 @@ func (c *clock) read(ctx context.Context, sign int64) {
 	c.wal += sign * u.wal
 }
 
-// compare runs the contenders in turn, each round beginning with another one, and
-// returns what they measured by name.
+// compare runs the contenders in turn and returns their figures by name. Each round begins with
+// another contender.
 func compare(ctx context.Context, b *bench, what string, contenders []contender) (map[string][]figure, error) {
 	figures := map[string][]figure{}
 	for round := range b.pairs {
@@ -108,14 +108,14 @@ func used(ctx context.Context, s *postgres.Store) (usage, error) {
 	return usage{m.ServerCPU, m.WALBytes}, err
 }
 
-// ownCPU is what this process has used: producers and workers.
+// ownCPU returns the processor time of this process, which runs producers and workers.
 func ownCPU() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// backendCPU is what one process of the server has used, to the nanosecond.
+// backendCPU returns the processor time of one server process, to the nanosecond.
 func backendCPU(pid uint32) (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
 	if err != nil {
@@ -127,7 +127,7 @@ func backendCPU(pid uint32) (time.Duration, error) {
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
 
-// ratios are those of one round each.
+// ratios returns the median of the ratios of each round.
 func ratios(a, b []figure, of func(figure) float64) float64 {
 	var all []float64
 	for i := range a {
@@ -153,7 +153,7 @@ func median(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-// quantile of durations.
+// quantile returns a quantile of durations.
 func quantile(of []time.Duration, q float64) time.Duration {
 	of = slices.Sorted(slices.Values(of))
 	return of[min(int(q*float64(len(of))), len(of)-1)]

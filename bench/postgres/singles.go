@@ -13,12 +13,12 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// singleClients is how many enqueue at once, a task a call.
+// singleClients is the number of concurrent clients. Each enqueues one task per call.
 const singleClients = 32
 
-// singles is one task a call: 32 clients enqueue them through the library, with the pool as
-// it is by default, and a worker runs them. Beside it as many clients call the article's
-// functions, each on a connection of its own.
+// singles measures one task per call: 32 clients enqueue through the library, with a default pool,
+// and a worker runs the tasks. Beside it, as many clients call the article's functions, each on its
+// own connection.
 func singles(ctx context.Context, b *bench) ([]bar, error) {
 	tasks := b.tasks
 	if tasks == 0 {
@@ -47,7 +47,7 @@ func singles(ctx context.Context, b *bench) ([]bar, error) {
 
 type singleTasks struct{ tasks int }
 
-// clients call do for one task after the other, all at once.
+// clients calls do for the numbers of all tasks, from concurrent clients.
 func (s singleTasks) clients(tasks int, do func(n int) error) error {
 	var next atomic.Int64
 	var clients errgroup.Group
@@ -67,7 +67,7 @@ func (s singleTasks) clients(tasks int, do func(n int) error) error {
 	return clients.Wait()
 }
 
-// stock is a client with a pool of its own as it is by default.
+// stock returns a client with its own default pool.
 func (s singleTasks) stock(ctx context.Context, pool *pgxpool.Pool) (*tusk.Client, func(), error) {
 	if _, err := fresh(ctx, pool, postgres.Options{}); err != nil {
 		return nil, nil, err
@@ -146,7 +146,7 @@ func (s singleTasks) tusk(ctx context.Context, pool *pgxpool.Pool, clock *clock)
 	return s.tasks, err
 }
 
-// articlePool has a connection for each client.
+// articlePool returns a pool with a connection for each client.
 func (s singleTasks) articlePool(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Pool, error) {
 	config := pool.Config()
 	config.MaxConns = singleClients
@@ -172,7 +172,7 @@ func (s singleTasks) article(ctx context.Context, pool *pgxpool.Pool, clock *clo
 			return err
 		}
 		var handled atomic.Int64
-		for handled.Load() == 0 { // another client may have taken it, and left none for a moment
+		for handled.Load() == 0 { // another client may have taken it and left none for a moment
 			if _, err := r.consume(ctx, own, &handled); err != nil {
 				return err
 			}

@@ -15,24 +15,24 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// slowTasks are tasks that take about a tenth of a second, as many at a time as a worker
-// runs by default: they end one by one. The backlog is there before.
+// slowTasks are tasks that take about a tenth of a second, as many at a time as a worker runs by
+// default. They end one by one. The backlog exists before the run.
 type slowTasks struct {
-	tasks     int // that end while it is measured
-	workers   int // each with connections of its own, as processes have
-	readAhead int // of Tusk
+	tasks     int // tasks that end during the measurement
+	workers   int // each with its own connections, as in processes
+	readAhead int // Tusk's setting
 }
 
 const (
 	slowAtATime = 50
-	slowWarm    = 10 * slowAtATime // tasks before what is measured
+	slowWarm    = 10 * slowAtATime // tasks that end before the measurement
 )
 
-// doSlowly takes a tenth of a second, give or take a half of it.
+// doSlowly takes a tenth of a second, plus or minus half of that.
 func doSlowly() { time.Sleep(50*time.Millisecond + rand.N(100*time.Millisecond)) }
 
-// slow is tasks that end one by one, through the library, beside as many loops that
-// take each by SKIP LOCKED.
+// slow compares tasks that end one by one, through the library, with as many loops that take each
+// task with SKIP LOCKED.
 func slow(ctx context.Context, b *bench) ([]bar, error) {
 	tasks := b.tasks
 	if tasks == 0 {
@@ -151,10 +151,10 @@ func (l slowTasks) skipLocked(ctx context.Context, pool *pgxpool.Pool, clock *cl
 	return n, err
 }
 
-// all is more than will have begun when what is measured has ended.
+// all returns more tasks than will have begun when the measurement ends.
 func (l slowTasks) all() int { return l.tasks + 2*slowWarm }
 
-// watch runs the clock while so many tasks end, and returns how many.
+// watch runs the clock while so many tasks end, and returns how many ended.
 func (l slowTasks) watch(ctx context.Context, ended *atomic.Int64, clock *clock) (int, error) {
 	for ended.Load() < slowWarm && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)

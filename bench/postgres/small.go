@@ -15,8 +15,8 @@ import (
 //go:embed onebyone.sql
 var oneByOneSchema string
 
-// small is claim and finish of one task at a time, each awaited, as a worker of one slot
-// does it, beside one-by-one SKIP LOCKED. Producing is not measured.
+// small measures claiming and finishing one task at a time, each awaited, as a worker with one slot
+// does, beside SKIP LOCKED one by one. Producing is not measured.
 func small(ctx context.Context, b *bench) ([]bar, error) {
 	tasks := b.tasks
 	if tasks == 0 {
@@ -63,8 +63,8 @@ func oneByOne(ctx context.Context, b *bench, what string, tasks int) (map[string
 	})
 }
 
-// onSlowDisk is the same on sessions that wait for 2 ms whenever they have to wait for
-// the disk: those of virtual machines often say sooner that they have written.
+// onSlowDisk returns a bench whose sessions wait for 2 ms whenever they have to wait for the disk.
+// The disks of virtual machines often report too early that they have written.
 func onSlowDisk(ctx context.Context, b *bench) (*bench, error) {
 	config := b.pool.Config()
 	config.ConnConfig.RuntimeParams["commit_delay"] = "2000"
@@ -78,8 +78,8 @@ func onSlowDisk(ctx context.Context, b *bench) (*bench, error) {
 	return &slow, nil
 }
 
-// tuskOneByOne brings each task when it comes for the next. With something beside leases,
-// or if there ever was, an engine has to look for more.
+// tuskOneByOne finishes each task when it claims the next one. beside marks the schema as having, or
+// having had, something beside leases, so that the engine has to look for it.
 func tuskOneByOne(ctx context.Context, b *bench, tasks int, beside bool, clock *clock) error {
 	c, err := newClaims(ctx, b)
 	if err != nil {
@@ -139,13 +139,13 @@ func skipLockedOneByOne(ctx context.Context, pool *pgxpool.Pool, tasks int, cloc
 	return nil
 }
 
-// session is a connection, or a pool of them.
+// session is a connection or a pool.
 type session interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// takeOne claims a task, does it, and finishes it.
+// takeOne claims a task, runs it and finishes it.
 func takeOne(ctx context.Context, on session, do func()) error {
 	var id int64
 	var args string

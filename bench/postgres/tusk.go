@@ -14,7 +14,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// work is the args of a task, for all contenders: 80 bytes of JSON.
+// work is the args of a task for all contenders: 80 bytes of JSON.
 type work struct {
 	N   int    `json:"n"`
 	Pad string `json:"pad"`
@@ -24,10 +24,10 @@ func (work) Kind() string { return "work" }
 
 const pad = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 
-// handle is the handler of all.
+// handle is the handler of all tasks.
 func handle(context.Context, work) error { return nil }
 
-// fresh makes an engine with an empty schema, as stock as it comes.
+// fresh makes an engine with an empty schema and default settings.
 func fresh(ctx context.Context, pool *pgxpool.Pool, o postgres.Options) (*tusk.Client, error) {
 	if _, err := pool.Exec(ctx, "drop schema if exists tusk cascade"); err != nil {
 		return nil, err
@@ -48,13 +48,13 @@ func newClient(engine *postgres.Store) (*tusk.Client, error) {
 
 var discard = slog.New(slog.DiscardHandler)
 
-// tuskRun produces through the client and consumes through workers: real leases,
-// real finishes. It ends after so many tasks, or after a time.
+// tuskRun produces through the client and consumes through workers, with real leases and real
+// finishes. It ends after so many tasks or after a time.
 type tuskRun struct {
 	tasks, batch int
-	lasts        time.Duration // 0: until all tasks are done
+	lasts        time.Duration // 0 means until all tasks are done
 	held         bool          // beside an open transaction
-	watch        *watch        // nil: without metrics and traces
+	watch        *watch        // nil means without metrics and traces
 }
 
 func (r tuskRun) run(ctx context.Context, pool *pgxpool.Pool, clock *clock) (int, error) {
@@ -140,14 +140,14 @@ func (r tuskRun) run(ctx context.Context, pool *pgxpool.Pool, clock *clock) (int
 	return stopped(err)
 }
 
-// warmUp is how many batches go before what is measured.
+// warmUp is the number of batches before the measurement.
 const warmUp = 10
 
-// mostWaiting is how many batches may wait before producers do: no use in a backlog
-// without end.
+// mostWaiting is how many batches may wait before producers pause, since an endless backlog is of
+// no use.
 const mostWaiting = 100
 
-// hands is how many produce, and how many consume.
+// hands is the number of producers, and of consumers.
 const hands = 2
 
 func enqueue(ctx context.Context, client *tusk.Client, queue string, n int) error {

@@ -16,14 +16,14 @@ import (
 
 // timed is the args of a task whose wait is measured.
 type timed struct {
-	Sent time.Time `json:"sent"` // this process's clock reads it, too
+	Sent time.Time `json:"sent"` // written and read by this process's clock
 	Pad  string    `json:"pad"`
 }
 
 func (timed) Kind() string { return "timed" }
 
-// starts measures how long tasks wait until their handler starts: produced one by
-// one at a rate, in one of the queues.
+// starts measures how long tasks wait until their handler starts. They are produced one by one at a
+// rate, in one of the queues.
 type starts struct {
 	o      postgres.Options
 	queues int
@@ -32,7 +32,7 @@ type starts struct {
 	tasks  int
 }
 
-// measure returns the waits, and what the idle server used of a core before them.
+// measure returns the waits, and the share of a core that the idle server used before them.
 func (s starts) measure(
 	ctx context.Context, b *bench, idle time.Duration,
 ) (waits []time.Duration, share float64, err error) {
@@ -43,7 +43,7 @@ func (s starts) measure(
 	queues := make([]string, s.queues)
 	for i := range queues {
 		queues[i] = fmt.Sprintf("queue-%d", i)
-		if err := enqueue(ctx, client, queues[i], 1); err != nil { // every queue has been used
+		if err := enqueue(ctx, client, queues[i], 1); err != nil { // so that every queue has been used
 			return nil, 0, err
 		}
 	}
@@ -69,7 +69,7 @@ func (s starts) measure(
 			err = problem
 		}
 	}()
-	settled := 3 * time.Second // the queues are emptied, the worker leads and listens
+	settled := 3 * time.Second // the queues are emptied, and the worker leads and listens
 	if idle > 0 {
 		settled = 15 * time.Second // and the leader has noted the names of new queues, which it does once
 	}
@@ -111,8 +111,8 @@ func (s starts) measure(
 	return waits, share, nil
 }
 
-// produce enqueues one by one, at the rate; several do, because each waits for the
-// server's disk.
+// produce enqueues tasks one by one at the rate. It uses several goroutines, because each waits for
+// the server's disk.
 func (s starts) produce(ctx context.Context, client *tusk.Client, queue string) error {
 	begun := time.Now()
 	var next atomic.Int64
@@ -134,7 +134,7 @@ func (s starts) produce(ctx context.Context, client *tusk.Client, queue string) 
 	return producers.Wait()
 }
 
-// manyQueues is a worker on a thousand queues of which one is busy.
+// manyQueues measures a worker on a thousand queues, one of which is busy.
 func manyQueues(ctx context.Context, b *bench) ([]bar, error) {
 	idle := time.Duration(b.size(20, 120)) * time.Second
 	waits, share, err := starts{queues: 1000, rate: 50, tasks: b.size(250, 3000)}.measure(ctx, b, idle)
@@ -148,7 +148,7 @@ func manyQueues(ctx context.Context, b *bench) ([]bar, error) {
 	}, nil
 }
 
-// latency is enqueue to start at 1,000 tasks a second.
+// latency measures the time from enqueue to start at 1,000 tasks per second.
 func latency(ctx context.Context, b *bench) (bars []bar, err error) {
 	const poll = 100 * time.Millisecond
 	s := starts{queues: 1, rate: 1000, tasks: b.size(5000, 120_000)}

@@ -17,8 +17,8 @@ import (
 	"github.com/tuskqueue/tusk/telemetry/tracing"
 )
 
-// watched is produce and consume with metrics that are scraped each second, and with traces
-// of which 1 % are sampled and sent to a receiver, beside the same without.
+// watched produces and consumes with metrics that are scraped every second and with traces, 1 % of
+// which are sampled and sent to a receiver. It compares that with the same run without.
 func watched(ctx context.Context, b *bench) (bars []bar, err error) {
 	tasks := b.tasks
 	if tasks == 0 {
@@ -58,7 +58,7 @@ func watched(ctx context.Context, b *bench) (bars []bar, err error) {
 	}, nil
 }
 
-// watch is what a run is watched with.
+// watch is the observability that a run has.
 type watch struct {
 	metrics *telemetry.Telemetry
 	tracer  *tracing.Tracer
@@ -78,7 +78,7 @@ func newWatch(ctx context.Context) (*watch, error) {
 // wrap returns a store whose calls are counted and traced.
 func (w *watch) wrap(s store.Store) store.Store { return w.metrics.Wrap(w.tracer.Wrap(s)) }
 
-// begin scrapes each second, until the watch stops.
+// begin scrapes every second until the watch stops.
 func (w *watch) begin(client *tusk.Client) {
 	w.metrics.Watch(client)
 	handler := w.metrics.Handler()

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Docs writes the tables into performance.md of a folder, between its two marks,
-// and the plots into its images.
+// Docs writes the tables into performance.md in folder, between its two marks, and the plots into
+// its images.
 func Docs(folder string, r Report) error {
 	file := filepath.Join(folder, "performance.md")
 	text, err := os.ReadFile(file)
@@ -30,7 +30,7 @@ func Docs(folder string, r Report) error {
 	return os.WriteFile(file, []byte(changed), 0o644)
 }
 
-// replaceBetween puts text between the marks of a section.
+// replaceBetween replaces the text between the marks of a section.
 func replaceBetween(whole, section, text string) (string, error) {
 	begin, end := "<!-- "+section+": begin, generated -->\n", "<!-- "+section+": end -->\n"
 	before, rest, found := strings.Cut(whole, begin)
@@ -41,7 +41,7 @@ func replaceBetween(whole, section, text string) (string, error) {
 	return before + begin + "\n" + strings.TrimSpace(text) + "\n\n" + end + after, nil
 }
 
-// plotted are the scenarios that have a plot.
+// plotted lists the scenarios that have a plot.
 var plotted = []string{"together", "held", "rate"}
 
 func writePlots(folder, section string, r Report) (links string, err error) {

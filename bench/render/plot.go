@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// bar is one of a plot.
+// bar is one bar of a plot.
 type bar struct {
 	name  string
 	value float64
@@ -17,8 +17,8 @@ type bar struct {
 	tusk  bool
 }
 
-// plot draws a scenario as bars on a logarithmic scale: tasks per second, or the
-// 99th percentile of the waits.
+// plot draws a scenario as bars on a logarithmic scale: tasks per second, or the 99th percentile of
+// the waits.
 func (r Report) plot(s Scenario) string {
 	var bars []bar
 	for _, c := range r.Contenders {

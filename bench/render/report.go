@@ -1,5 +1,5 @@
-// Package render keeps a benchmark's results and shows them: as JSON, as tables in
-// the documentation, as plots. It measures nothing.
+// Package render stores a benchmark's results and shows them: as JSON, as tables in the
+// documentation, and as plots. It measures nothing.
 package render
 
 import (
@@ -21,12 +21,12 @@ type Report struct {
 	Rounds     int               `json:"rounds"`
 	Machine    string            `json:"machine"`
 	Servers    map[string]string `json:"servers"`
-	Loads      []float64         `json:"loads"` // of the machine, before each run
+	Loads      []float64         `json:"loads"` // of the machine before each run
 	Contenders []Contender       `json:"contenders"`
 	Scenarios  []Scenario        `json:"scenarios"`
 }
 
-// Contender is one, as it was set up.
+// Contender is a contender with its setup.
 type Contender struct {
 	Key         string  `json:"key"`
 	Server      string  `json:"server"`
@@ -37,7 +37,7 @@ type Contender struct {
 	Connections int     `json:"connections"`
 }
 
-// Scenario is what came of one: by contender, its runs in their order.
+// Scenario has the runs of a scenario, by contender and in order.
 type Scenario struct {
 	Name  string                      `json:"name"`
 	Title string                      `json:"title"`
@@ -45,11 +45,11 @@ type Scenario struct {
 	Waits bool                        `json:"waits,omitempty"`
 	Runs  map[string][]harness.Sample `json:"runs"`
 
-	Cannot []string `json:"cannot,omitempty"` // they have no means for it
-	Aside  []string `json:"aside,omitempty"`  // only the full benchmark has the time for them
+	Cannot []string `json:"cannot,omitempty"` // contenders that have no means for it
+	Aside  []string `json:"aside,omitempty"`  // contenders that only the full benchmark has time for
 }
 
-// Read a file of results.
+// Read reads a file of results.
 func Read(file string) (r Report, err error) {
 	text, err := os.ReadFile(file)
 	if err == nil {
@@ -61,7 +61,7 @@ func Read(file string) (r Report, err error) {
 	return r, nil
 }
 
-// Write a file of results.
+// Write writes a file of results.
 func Write(file string, r Report) error {
 	text, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
@@ -70,14 +70,14 @@ func Write(file string, r Report) error {
 	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
-// Figures are medians of a contender's runs in a scenario; per task, but for
+// Figures are the medians of a contender's runs in a scenario. They are per task, except for
 // PerSecond, History, Memory and the waits.
 type Figures struct {
 	PerSecond, ServerCPU, ClientCPU, WAL, Dead, Growth float64
 	Memory                                             int64
 	History, Tasks, Again                              int
 	Waits                                              harness.Waits
-	Void                                               string // of a run that was; no figures when all were
+	Void                                               string // of a void run; there are no figures if all were void
 	Runs                                               int
 }
 
@@ -125,14 +125,15 @@ func figures(samples []harness.Sample) (f Figures) {
 
 func perSecond(s harness.Sample) float64 { return float64(s.Tasks) / s.Took.Seconds() }
 
-// ratio compares runs of the same round and returns the median. 0: not known.
+// ratio compares runs of the same round and returns the median, or 0 if unknown.
 func ratio(first, second []harness.Sample, compare func(first, second harness.Sample) float64) float64 {
 	var all []float64
 	for i := range min(len(first), len(second)) {
 		if first[i].Void != "" || second[i].Void != "" {
 			continue
 		}
-		if r := compare(first[i], second[i]); !math.IsInf(r, 0) && !math.IsNaN(r) { // too short to be measured
+		// A run that is too short to be measured gives no ratio.
+		if r := compare(first[i], second[i]); !math.IsInf(r, 0) && !math.IsNaN(r) {
 			all = append(all, r)
 		}
 	}
@@ -150,8 +151,8 @@ func median(of []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// firstOf is whom a contender is compared with: Tusk on SQLite for those on SQLite,
-// Tusk on PostgreSQL for all others.
+// firstOf returns the contender to compare with: Tusk on SQLite for contenders on SQLite, Tusk on
+// PostgreSQL for all others.
 func (r Report) firstOf(c Contender) string {
 	if c.Server == "SQLite" {
 		return "Tusk on SQLite"

@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/bench/harness"
 )
 
-// Line is a run in a line, for who watches.
+// Line describes a run in one line, for progress output.
 func Line(s harness.Sample) string {
 	if s.Void != "" {
 		return "VOID: " + s.Void
@@ -70,8 +70,8 @@ func keys(m map[string]string) func(yield func(string) bool) {
 	}
 }
 
-// summary says how many times better Tusk is, scenario by scenario: in speed, and in
-// processor time, which depends less on what else the machine does.
+// summary says how many times better Tusk is, scenario by scenario: in speed, and in processor
+// time, which depends less on what else the machine does.
 func (r Report) summary(b *strings.Builder) {
 	r.comparison(b,
 		"Tusk's tasks per second over the others', on the same server where there is one (below 1: the other is faster):",
@@ -107,7 +107,7 @@ func (r Report) comparison(b *strings.Builder, title string, better func(tusk, o
 	}
 }
 
-// times says how many times better Tusk is than another.
+// times says how many times better Tusk is than another contender.
 func (s Scenario) times(ratio float64, key string) string {
 	switch {
 	case slices.Contains(s.Cannot, key):

@@ -23,7 +23,7 @@ const (
 	readFor      = 600 * time.Millisecond
 )
 
-// overlap keeps reading until it is told to end. Its transactions overlap.
+// overlap keeps reading in overlapping transactions until end is called.
 func overlap(ctx context.Context, t Target) (end func(), err error) {
 	ctx, stop := context.WithCancel(ctx)
 	var all sync.WaitGroup

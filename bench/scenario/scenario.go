@@ -1,5 +1,5 @@
-// Package scenario has what contenders are put through, one a file: a plan, and
-// what surrounds it.
+// Package scenario has the scenarios that contenders are put through, one per file: a plan, and
+// what goes on around it.
 package scenario
 
 import (
@@ -14,19 +14,19 @@ import (
 	"github.com/tuskqueue/tusk/store/mysql"
 )
 
-// Size of a benchmark.
+// Size is the size of a benchmark.
 type Size struct {
-	Seconds  float64 // that a run is to take, by what the contender did in a pilot run
-	Most     int     // tasks of a run
+	Seconds  float64 // target length of a run, by the contender's speed in a pilot run
+	Most     int     // most tasks in a run
 	History  int
-	Patience time.Duration // for the history
-	Rate     float64       // tasks per second of the fixed rate
+	Patience time.Duration // for making the history
+	Rate     float64       // tasks per second in the scenario "rate"
 	RateFor  time.Duration
 	Rounds   int
-	Within   time.Duration // all of it; rounds are left out for that. 0: however long it takes
+	Within   time.Duration // time limit for everything, which may cost rounds; 0 means none
 }
 
-// Short and Full are the two benchmarks.
+// Short and Full are the sizes of the two benchmarks.
 var (
 	Short = Size{Seconds: 1, Most: 100_000, History: 100_000, Patience: 3 * time.Second, Rate: 250,
 		RateFor: 3 * time.Second, Rounds: 3, Within: 12 * time.Minute}
@@ -34,28 +34,28 @@ var (
 		RateFor: time.Minute, Rounds: 5}
 )
 
-// Scenario is one of the things that contenders are put through.
+// Scenario is one of the tests that contenders are put through.
 type Scenario struct {
 	Name  string // as contenders refer to it
 	Title string
-	What  string // in a sentence
-	Main  bool   // all take part in the short benchmark, with all their variants
-	Waits bool   // the times from due to started are its result, not tasks per second
+	What  string // in one sentence
+	Main  bool   // all contenders take part in the short benchmark, with all variants
+	Waits bool   // the result is the times from due to start, not tasks per second
 
-	// Plan for a contender that does so many tasks per second.
+	// Plan returns the plan for a contender that does so many tasks per second.
 	Plan func(size Size, perSecond float64) harness.Plan
-	// Around makes what goes on meanwhile; nil: nothing.
+	// Around sets up what goes on meanwhile; nil means nothing.
 	Around func(t Target) harness.Surroundings
 }
 
-// Target is where a contender's tasks are.
+// Target says where a contender's tasks are.
 type Target struct {
 	DSN   string // of PostgreSQL
 	MySQL string // DSN
 	File  string // of SQLite
 }
 
-// All scenarios, in the order of the report.
+// All lists all scenarios in the order of the report.
 var All = []Scenario{enqueue, consume, together, rate, held, readers, history, work, long, scheduled, tenants}
 
 const (
@@ -63,16 +63,16 @@ const (
 	workers = 100
 )
 
-// plan that all scenarios begin with.
+// plan returns the plan that all scenarios start from.
 func plan(order harness.Order, tasks int) harness.Plan {
 	return harness.Plan{Order: order, Tasks: tasks, Batch: batch, Workers: workers, Producers: 2}
 }
 
-// steps are numbers of tasks that runs have: contenders that are about as fast have
-// the same, so that what a run costs at its beginning and its end weighs the same.
+// steps are the numbers of tasks that runs can have. Contenders that are about equally fast have
+// the same number, so that the cost of a run's beginning and end has the same weight.
 var steps = []int{500, 2000, 8000, 30_000, 100_000, 300_000, 1_000_000}
 
-// tasks for about so many seconds: the step that is nearest by its ratio.
+// tasks returns the number of tasks for about so many seconds: the step with the nearest ratio.
 func (s Size) tasks(perSecond float64, seconds float64) int {
 	best, farthest := steps[0], math.Inf(1)
 	for _, step := range steps {
@@ -83,8 +83,8 @@ func (s Size) tasks(perSecond float64, seconds float64) int {
 	return best
 }
 
-// hold opens a transaction that keeps the server from forgetting rows, as a report
-// that runs for hours does.
+// hold opens a transaction that keeps the server from removing old rows, as a report that runs for
+// hours does.
 func hold(ctx context.Context, t Target) (end func(), err error) {
 	switch {
 	case t.File != "":
@@ -104,7 +104,7 @@ func hold(ctx context.Context, t Target) (end func(), err error) {
 	return func() { c.Close(context.WithoutCancel(ctx)) }, nil
 }
 
-// holdMySQL does the same there.
+// holdMySQL does the same on MySQL.
 func holdMySQL(ctx context.Context, dsn string) (end func(), err error) {
 	db, _, err := mysql.Pool(dsn)
 	if err != nil {
@@ -125,8 +125,8 @@ func holdMySQL(ctx context.Context, dsn string) (end func(), err error) {
 	return func() { _ = tx.Rollback(); db.Close() }, nil
 }
 
-// holdFile reads from a file and does not end its transaction, so that the
-// write-ahead log cannot be reused.
+// holdFile reads from a file in a transaction that it keeps open, so that the write-ahead log
+// cannot be reused.
 func holdFile(ctx context.Context, path string) (end func(), err error) {
 	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(10000)")
 	if err != nil {

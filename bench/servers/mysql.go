@@ -8,8 +8,8 @@ import (
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 )
 
-// MySQL is a running MariaDB server. Its settings are those of the tests' server whose
-// commits are written through: a buffer pool of 256 MB, innodb_flush_log_at_trx_commit=1.
+// MySQL is a running MariaDB server. Its settings are those of the tests' server with durable
+// commits (innodb_flush_log_at_trx_commit=1), and MySQLSettings.
 type MySQL struct {
 	server *mysqltest.Server
 	Admin  *sql.DB
@@ -19,10 +19,10 @@ type MySQL struct {
 	n      int
 }
 
-// MySQLSettings are what the server is given beside its defaults.
+// MySQLSettings are set in addition to the defaults.
 var MySQLSettings = []string{"--innodb-buffer-pool-size=1G", "--innodb-log-file-size=2G"}
 
-// StartMySQL starts one.
+// StartMySQL starts a server.
 func StartMySQL() (*MySQL, error) {
 	s, err := mysqltest.Launch(MySQLSettings...)
 	if err != nil {
@@ -36,7 +36,7 @@ func StartMySQL() (*MySQL, error) {
 	return m, nil
 }
 
-// Database makes an empty database and returns its DSN.
+// Database creates an empty database and returns its DSN.
 func (m *MySQL) Database() (dsn string, err error) {
 	m.n++
 	m.Name = fmt.Sprintf("bench_%d", m.n)
@@ -46,7 +46,7 @@ func (m *MySQL) Database() (dsn string, err error) {
 // Drop drops the database of the last run.
 func (m *MySQL) Drop() error { return m.server.Drop(m.Name) }
 
-// Version of the server.
+// Version returns the server's version.
 func (m *MySQL) Version(ctx context.Context) (version string, err error) {
 	err = m.Admin.QueryRowContext(ctx, "select version()").Scan(&version)
 	return version, err

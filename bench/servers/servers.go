@@ -1,5 +1,5 @@
-// Package servers starts what contenders keep their tasks in, on this machine, in
-// temporary folders, and ends it again. Servers are of Debian's packages.
+// Package servers starts the servers in which contenders keep their tasks, on this machine in
+// temporary folders, and stops them. The servers are Debian's packages.
 package servers
 
 import (
@@ -21,9 +21,9 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// PostgresSettings are what the server is given beside its defaults: a size that
-// fits the machine, and no checkpoint in the middle of a run. Durability is as
-// always: fsync and synchronous_commit are on.
+// PostgresSettings are set in addition to the defaults: a size that fits the machine, and no
+// checkpoint in the middle of a run. Durability has its defaults: fsync and synchronous_commit are
+// on.
 var PostgresSettings = []string{"shared_buffers=1GB", "max_wal_size=8GB", "checkpoint_timeout=30min",
 	"max_connections=400"}
 
@@ -35,7 +35,7 @@ type Postgres struct {
 	n      int
 }
 
-// StartPostgres starts one, with settings beside those that all have.
+// StartPostgres starts a server, with settings in addition to PostgresSettings.
 func StartPostgres(more ...string) (*Postgres, error) {
 	s, err := pgtest.Start(slices.Concat(PostgresSettings, more)...)
 	if err != nil {
@@ -58,8 +58,8 @@ func StartPostgres(more ...string) (*Postgres, error) {
 	return p, nil
 }
 
-// Database makes an empty database, with no checkpoint to come, and returns its
-// DSN.
+// Database creates an empty database and returns its DSN. It also makes a checkpoint, so that none
+// happens during a run.
 func (p *Postgres) Database(ctx context.Context) (dsn string, err error) {
 	p.n++
 	name := fmt.Sprintf("bench_%d", p.n)
@@ -76,7 +76,7 @@ func (p *Postgres) Drop(ctx context.Context) error {
 	return p.exec(ctx, fmt.Sprintf("drop database bench_%d with (force)", p.n))
 }
 
-// Version of the server.
+// Version returns the server's version.
 func (p *Postgres) Version(ctx context.Context) (version string, err error) {
 	c, err := pgx.Connect(ctx, p.server.DSN)
 	if err != nil {
@@ -113,7 +113,7 @@ type Redis struct {
 	dir     string
 }
 
-// StartRedis starts one; fsync is "always" or "everysec".
+// StartRedis starts a server. fsync is "always" or "everysec".
 func StartRedis(ctx context.Context, fsync string) (*Redis, error) {
 	dir, err := os.MkdirTemp("", "tusk-redis-")
 	if err != nil {
@@ -143,7 +143,7 @@ func StartRedis(ctx context.Context, fsync string) (*Redis, error) {
 	return nil, err
 }
 
-// Version of the server.
+// Version returns the server's version.
 func (r *Redis) Version(ctx context.Context) string {
 	info, _ := r.Client.Info(ctx, "server").Result() // it has answered before
 	_, rest, _ := strings.Cut(info, "redis_version:")
@@ -154,7 +154,7 @@ func (r *Redis) Version(ctx context.Context) string {
 // Stop ends the server and removes its data.
 func (r *Redis) Stop() {
 	r.Client.Close()
-	_ = r.command.Process.Kill() // its data is of no use any more
+	_ = r.command.Process.Kill() // its data is no longer needed
 	_ = r.command.Wait()
 	os.RemoveAll(r.dir)
 }

@@ -1,6 +1,6 @@
-// Command turns measures queues with limits on SQLite, PostgreSQL and MariaDB, with the
-// scenarios of `tusk bench` that do so: each in a fresh database, on servers that it
-// starts and ends itself, one after another. It prints what they print.
+// Command turns measures queues with limits on SQLite, PostgreSQL and MariaDB, with the scenarios
+// of `tusk bench` for them. Each scenario runs in a fresh database, on servers that the command
+// starts and stops one after another. It prints what the scenarios print.
 package main
 
 import (
@@ -47,7 +47,7 @@ func main() {
 	}
 }
 
-// onEngine measures scenarios, each in a database of its own.
+// onEngine measures scenarios, each in its own database.
 func onEngine(ctx context.Context, engine string, scenarios []string, measure func(dsn, scenario string) error) error {
 	database, end, err := start(ctx, engine)
 	if err != nil {
@@ -66,7 +66,7 @@ func onEngine(ctx context.Context, engine string, scenarios []string, measure fu
 	return nil
 }
 
-// start starts an engine's server, if it has one; database makes an empty database.
+// start starts an engine's server, if it has one. database creates an empty database.
 func start(ctx context.Context, engine string) (database func() (string, error), end func(), err error) {
 	switch engine {
 	case "sqlite":

@@ -1,6 +1,6 @@
-// Command riversqlite is the adapter for River on SQLite. It is a module of its
-// own because that driver is published for older versions of River than the one
-// for PostgreSQL. It runs one plan of the harness, given on its input.
+// Command riversqlite is the adapter for River on SQLite. It is a separate module because that
+// driver is published for older versions of River than the one for PostgreSQL. It runs one plan of
+// the harness, which it reads from its input.
 package main
 
 import (
@@ -36,7 +36,7 @@ func (args) Kind() string { return "work" }
 type peer struct {
 	plan   harness.Plan
 	db     *sql.DB
-	client *river.Client[*sql.Tx] // that only inserts
+	client *river.Client[*sql.Tx] // it only inserts
 }
 
 func (p *peer) Open(ctx context.Context, plan harness.Plan) (err error) {
