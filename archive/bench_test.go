@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// BenchmarkFile writes tasks of 300 bytes, a third of which no codec can make smaller.
+// BenchmarkFile writes tasks of 300 bytes. A third of each task is incompressible.
 func BenchmarkFile(b *testing.B) {
 	page := make([]store.Task, 10_000)
 	worker := storetest.NewID()

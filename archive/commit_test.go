@@ -21,7 +21,7 @@ func draft(t *testing.T, r *Runner, note *Note, m *Manifest) {
 	}
 }
 
-// once fails the test unless each task is in the archive once.
+// once fails the test unless each task is in the archive exactly once.
 func once(t *testing.T, when string, times map[string]int, ids []store.ID) {
 	t.Helper()
 	for _, id := range ids {
@@ -34,8 +34,8 @@ func once(t *testing.T, when string, times map[string]int, ids []store.ID) {
 	}
 }
 
-// A process stands still between its look at what is due and its note, and another one archives
-// just that meanwhile.
+// A process pauses between its look for due tasks and its note. Meanwhile another process archives
+// the same tasks.
 func TestWhatAnotherProcessHasArchivedIsNotArchivedAgain(t *testing.T) {
 	s := memory.New()
 	b, _ := place(t)
@@ -45,7 +45,7 @@ func TestWhatAnotherProcessHasArchivedIsNotArchivedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	drain(t, awake) // so that the place has an owner
+	drain(t, awake) // so that the archive has an owner
 	ids = append(ids, run(t, s, storetest.NewID(), 50, "q")...)
 	time.Sleep(time.Millisecond)
 	o, still := optionsFor(s, b, t.TempDir()), false
@@ -67,7 +67,7 @@ func TestWhatAnotherProcessHasArchivedIsNotArchivedAgain(t *testing.T) {
 	once(t, "after the pause", archived(t, b), ids)
 }
 
-// A request of a process that was taken for dead arrives after another has gone on in its place.
+// A request of a process that was taken for dead arrives after another process has taken over.
 func TestAManifestThatArrivesLateDoesNotCount(t *testing.T) {
 	s, worker := memory.New(), storetest.NewID()
 	b, _ := place(t)
@@ -114,7 +114,7 @@ func TestAManifestThatArrivesLateDoesNotCount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	note.Written, note.Drafts = false, []store.ID{batch} // it stood still before that was noted
+	note.Written, note.Drafts = false, []store.ID{batch} // the process paused before that was noted
 	if err := r.write(t.Context(), note); err != nil {
 		t.Fatal(err)
 	}
@@ -175,10 +175,11 @@ func TestAManifestThatArrivesLateDoesNotCount(t *testing.T) {
 	arrive("after another merge")
 }
 
-// The database loses the note of a batch that was written, as in a failover, and with it what was
-// deleted since. Whether tasks are due again or not, the batch is settled, and each task is kept once.
+// The database loses the note of a batch that was written, as in a failover, and with it the
+// deletions since then. Whether or not the tasks are due again, the batch is settled, and each task
+// is kept once.
 func TestABatchWhoseNoteWasLostIsSettled(t *testing.T) {
-	for _, gone := range []bool{false, true} { // from the database
+	for _, gone := range []bool{false, true} { // deleted from the database
 		s, worker := memory.New(), storetest.NewID()
 		b, _ := place(t)
 		ids := run(t, s, worker, 50, "q")

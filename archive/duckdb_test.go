@@ -15,7 +15,7 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// python has DuckDB: scripts/duckdb-deps installs it.
+// python returns a Python with DuckDB. scripts/duckdb-deps installs it.
 func python(t *testing.T) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -32,7 +32,7 @@ func python(t *testing.T) string {
 	return path
 }
 
-// The queries of docs/archive.md are run by DuckDB, and give what is in the archive.
+// DuckDB runs the queries of docs/archive.md, and they return what is in the archive.
 func TestAnotherReaderRunsTheQueriesOfTheDocs(t *testing.T) {
 	python := python(t)
 	page, err := os.ReadFile("../docs/archive.md")
@@ -52,7 +52,7 @@ func TestAnotherReaderRunsTheQueriesOfTheDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	drain(t, r)
-	// Python sees the columns as DuckDB types them.
+	// Python gets the columns with DuckDB's types.
 	script := `
 import duckdb, json, sys
 c = duckdb.connect()
@@ -103,7 +103,7 @@ print(json.dumps(out))`
 	}
 }
 
-// fail has a task of the queue mail fail twice, for good the second time.
+// fail makes a task of the queue mail fail twice, the second time for good.
 func fail(t *testing.T, s *memory.Store, worker store.ID) {
 	t.Helper()
 	task := store.NewTask{ID: storetest.NewID(), Kind: "odd", Queue: "mail", Args: []byte(`{"n": 17}`)}

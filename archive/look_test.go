@@ -11,12 +11,12 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// The encoder makes its channel when it is first used, and a test in a bubble of its own time cannot
-// share that of another.
+// The encoder makes its channel on first use, and a test in a bubble of simulated time cannot use a
+// channel from another bubble.
 var _ = encoder.EncodeAll([]byte{0}, nil)
 
-// shy is an engine that hands nothing over at first, as PostgreSQL does while others write. It counts
-// the looks.
+// shy is an engine that hands over nothing at first, as PostgreSQL does while others write. It
+// counts the looks.
 type shy struct {
 	*memory.Store
 	empty, looks int
@@ -29,7 +29,7 @@ func (s *shy) Due(ctx context.Context, keep store.Retention, from string, limit 
 	return s.Store.Due(ctx, keep, from, limit)
 }
 
-// running runs a Runner that looks as often as one does by default, over tasks that are kept so long.
+// running runs a Runner with the default intervals, over tasks with the given retention.
 func running(t *testing.T, s store.Store, kept time.Duration) {
 	t.Helper()
 	b, _ := place(t)

@@ -13,12 +13,12 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// BenchmarkLookUp looks for tasks by their ids in an archive of a thousand files of a day and a
-// queue each, in which a hundred tasks were enqueued days before the others: 100 million tasks in
-// files of 100,000. The tasks are fewer, TUSK_BENCH_TASKS in a file; one file in a hundred is as
-// large as it would be, and half of the tasks that are looked for are in these. Cold is the first
-// look-up of a process. It fails where a look-up takes more than three requests, or one in a hundred
-// takes 100 ms.
+// BenchmarkLookUp looks for tasks by their ids in an archive of a thousand files. Each file has one
+// day and one queue. In each, a hundred tasks were enqueued days before the others. It stands for
+// 100 million tasks in files of 100,000. There are fewer tasks, TUSK_BENCH_TASKS per file, but one
+// file in a hundred has its full size, and half of the look-ups go to those. Cold is the first
+// look-up of a process. The benchmark fails if a look-up takes more than three requests, or if one
+// in a hundred takes 100 ms.
 //
 //	go test -run - -bench LookUp -benchtime 2000x ./archive
 func BenchmarkLookUp(b *testing.B) {
@@ -53,7 +53,7 @@ func BenchmarkLookUp(b *testing.B) {
 				ids = append(ids, tasks[i].ID)
 			}
 		}
-		// as engines hand them over
+		// Engines hand them over in this order.
 		slices.SortFunc(tasks, func(a, b store.Task) int { return a.FinishedAt.Compare(b.FinishedAt) })
 		shelveOne(b, bucket, tasks, file == 999)
 	}

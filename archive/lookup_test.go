@@ -16,9 +16,10 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// days puts the tasks of some days into an archive, in batches as many as are merged. They were made
-// in each minute of their day; some have waited for days. A day in one file is too large to be read
-// with its footer. It returns some of the tasks, those that waited among them.
+// days puts the tasks of some days into an archive, in as many batches as are merged. The tasks
+// were made in each minute of their day, and some have waited for days. One day's file is too large
+// to be read with its footer in one request. days returns some of the tasks, including those that
+// waited.
 func days(t *testing.T, b *blob.Bucket) (some []store.Task) {
 	t.Helper()
 	for day := range 6 {

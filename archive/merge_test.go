@@ -14,14 +14,14 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// batches archives tasks in so many batches, each of two queues.
+// batches archives tasks in so many batches, each with two queues.
 func batches(t *testing.T, s store.Store, r *Runner, n int) (ids []store.ID) {
 	t.Helper()
 	worker := storetest.NewID()
 	for range n {
 		ids = append(ids, run(t, s, worker, 300, "mail")...)
 		ids = append(ids, run(t, s, worker, 5, "other")...)
-		time.Sleep(time.Millisecond) // their retention is over
+		time.Sleep(time.Millisecond) // their retention ends
 		if _, err := r.Step(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestSmallFilesAreMergedAndTheirTasksAreThereOnce(t *testing.T) {
 	}
 }
 
-// A merge that ends anywhere on its way leaves each task in the archive once, and what goes on
+// A merge that ends at any point leaves each task in the archive once. The process that continues
 // from its note leaves no file that no manifest lists.
 func TestAMergeThatDiesIsEndedOrTakenBack(t *testing.T) {
 	s := memory.New()
@@ -117,7 +117,7 @@ func TestAMergeThatDiesIsEndedOrTakenBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if end != "before the manifest" { // one that has arrived counts
+		if end != "before the manifest" { // a manifest that has arrived counts
 			left--
 		}
 		o.ID = storetest.NewID() // another process
@@ -182,7 +182,7 @@ func TestWhatIsMergedWithWhat(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		files []File
-		want  []int // files of each group
+		want  []int // number of files in each group
 	}{
 		"fewer wait for more": {young, nil},
 		"until none comes":    {few, []int{2}},

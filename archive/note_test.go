@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// Who works for long keeps its note alive; who has lost it is stopped.
+// A process that works for long keeps its note alive. A process that has lost its note is stopped.
 func TestANoteIsKeptAliveWhileAStepWorks(t *testing.T) {
 	s := memory.New()
 	b, _ := place(t)
@@ -65,7 +65,7 @@ func TestAnArchiveBelongsToOneDatabase(t *testing.T) {
 	for i, want := range []string{"", "belongs to the database"} {
 		s := memory.New()
 		run(t, s, worker, 5, "q")
-		time.Sleep(time.Millisecond) // their retention is over
+		time.Sleep(time.Millisecond) // their retention ends
 		for range 2 {
 			r, err := NewRunner(optionsFor(s, b, t.TempDir()))
 			if err != nil {

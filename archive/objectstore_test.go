@@ -15,8 +15,8 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// A real object store takes an archive, is killed while it does and started again; nothing is lost,
-// nothing is there twice, and pyarrow reads it from there.
+// A real object store is killed while it receives an archive, and started again. Nothing is lost,
+// nothing is there twice, and pyarrow can read it there.
 func TestAnObjectStoreThatIsKilledLosesNothing(t *testing.T) {
 	placetest.Each(t, killedWhileItTakesAnArchive)
 }
@@ -40,7 +40,7 @@ func killedWhileItTakesAnArchive(t *testing.T, server *placetest.Server) {
 			case <-stop:
 				return
 			default:
-				r.due = time.Time{} // merges, too
+				r.due = time.Time{} // so that it also merges
 				_, _ = r.Step(t.Context())
 			}
 		}
@@ -79,7 +79,7 @@ func killedWhileItTakesAnArchive(t *testing.T, server *placetest.Server) {
 	readByPyarrow(t, server, "deep/in/it", len(ids))
 }
 
-// readByPyarrow counts the tasks of an archive in an object store as an analyst would.
+// readByPyarrow counts the tasks of an archive in an object store, as an analyst would.
 func readByPyarrow(t *testing.T, server *placetest.Server, prefix string, tasks int) {
 	t.Helper()
 	script := fmt.Sprintf(`

@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// noting is a store that remembers each note that was written.
+// noting is a store that remembers every note that was written.
 type noting struct {
 	*memory.Store
 	notes [][]byte
@@ -24,8 +24,8 @@ func (n *noting) PutRecord(ctx context.Context, put store.PutRecord) (int64, []s
 	return n.Store.PutRecord(ctx, put)
 }
 
-// A failover brings back an older note, of any step of batches and of a merge that are long over. Whoever goes on from
-// it ends, and the archive has each task once.
+// A failover brings back an older note, from any step of batches and of a merge that ended long
+// ago. The process that continues from it comes to an end, and the archive has each task once.
 func TestAnOlderNoteThatComesBackChangesNothing(t *testing.T) {
 	s := &noting{Store: memory.New()}
 	b, _ := place(t)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// slices has a pace work for slices in which each of four requests takes so long for 1,000 bytes,
-// and returns the rests.
+// slices makes a pace work for slices. In each slice, each of four requests takes the given time
+// for 1,000 bytes. It returns the rests.
 func (p *pace) slices(each ...time.Duration) (rests []time.Duration) {
 	for _, took := range each {
 		for range 4 {

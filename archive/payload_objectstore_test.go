@@ -14,8 +14,8 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// A real object store is killed while large args are written to it. What was stored can be read, what
-// was not has left nothing that refers to it, and a sweep beside it takes nothing that is needed.
+// A real object store is killed while large args are written to it. What was stored can be read,
+// and nothing refers to what was not. A sweep at the same time deletes nothing that is needed.
 func TestAnObjectStoreThatIsKilledLosesNoArgs(t *testing.T) {
 	placetest.Each(t, killedWhileItTakesArgs)
 }
@@ -69,7 +69,7 @@ func killedWhileItTakesArgs(t *testing.T, server *placetest.Server) {
 	finish(t, d.store, d.worker, "default")
 	drain(t, d.runner)
 	d.runner.o.Grace = time.Nanosecond
-	time.Sleep(time.Second) // the store's clock has seconds
+	time.Sleep(time.Second) // the object store's clock counts seconds
 	if left := d.sweep(); len(left) != len(kept) {
 		t.Errorf("%d tasks have objects, want %d", len(left), len(kept))
 	}

@@ -22,7 +22,8 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// depot is a database with a client that keeps args outside, and what archives and sweeps.
+// depot is a database with a client that keeps args outside of it, and a Runner that archives and
+// sweeps.
 type depot struct {
 	t      *testing.T
 	store  store.Store
@@ -58,7 +59,7 @@ func (d *depot) enqueue(text string, o *tusk.Options) tusk.ID {
 	return e.ID
 }
 
-// claim leases what waits in a queue.
+// claim claims the tasks that wait in a queue.
 func (d *depot) claim(queue string) []store.Task {
 	d.t.Helper()
 	if _, err := d.store.Extend(d.t.Context(),
@@ -73,10 +74,10 @@ func (d *depot) claim(queue string) []store.Task {
 	return tasks
 }
 
-// sweep sweeps, and returns what is left: texts by the tasks for which they were made.
+// sweep sweeps. It returns the texts that are left, by the tasks for which they were made.
 func (d *depot) sweep() map[tusk.ID]string {
 	d.t.Helper()
-	time.Sleep(25 * time.Millisecond) // the clock of a folder goes on in steps of up to 10
+	time.Sleep(25 * time.Millisecond) // the clock of a folder has steps of up to 10 ms
 	if err := d.runner.tidy(d.t.Context()); err != nil {
 		d.t.Fatal(err)
 	}
@@ -118,12 +119,12 @@ func TestAnOrphanIsSweptAndAReferencedObjectNever(t *testing.T) {
 	}
 	if _, err := d.client.Enqueue(t.Context(), tusk.RawArgs{Name: "k", JSON: fmt.Appendf(nil, `"%200d"`, 1)},
 		&tusk.Options{Queue: "keyed", Key: "document"}); err != nil {
-		t.Fatal(err) // skipped
+		t.Fatal(err) // the task is skipped
 	}
 	if got := len(d.objects()); got != 4 {
 		t.Fatalf("%d objects", got)
 	}
-	d.want(d.sweep(), map[tusk.ID]string{plain: "a", first: "b", newer: "c"}) // the first has not finished
+	d.want(d.sweep(), map[tusk.ID]string{plain: "a", first: "b", newer: "c"}) // the first task has not finished
 
 	finish(t, d.store, d.worker, "keyed")
 	finish(t, d.store, d.worker, "default")
@@ -186,9 +187,9 @@ func TestWhatAnAttemptMadeIsKeptUntilItEnds(t *testing.T) {
 		return name
 	}
 	output, child := write(payload.Header{Task: parent.ID, By: parent.ID}), storetest.NewID()
-	write(payload.Header{Task: parent.ID, By: parent.ID}) // of an attempt before
+	write(payload.Header{Task: parent.ID, By: parent.ID}) // of an earlier attempt
 	args := write(payload.Header{Task: child, By: parent.ID})
-	write(payload.Header{Task: storetest.NewID(), By: parent.ID}) // it is not enqueued
+	write(payload.Header{Task: storetest.NewID(), By: parent.ID}) // the task is not enqueued
 	if got := len(d.sweep()); got != 3 || len(d.sweep()[parent.ID]) != 3 {
 		t.Fatalf("%d tasks have objects while the attempt runs", got)
 	}

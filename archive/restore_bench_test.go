@@ -17,8 +17,8 @@ import (
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 )
 
-// BenchmarkRestore puts 200,000 tasks of 300 bytes back into a new database from a folder with their
-// files, until the folder has none of them.
+// BenchmarkRestore puts 200,000 tasks of 300 bytes back into a new database from a folder, until
+// the folder has none of them.
 //
 //	go test -run - -bench Restore -benchtime 1x -count 3 ./archive
 func BenchmarkRestore(b *testing.B) {
@@ -36,7 +36,7 @@ func BenchmarkRestore(b *testing.B) {
 	}
 }
 
-// restoreAll returns how long it takes to put so many tasks back.
+// restoreAll returns how long it takes to put all tasks back.
 func restoreAll(b *testing.B, s store.Store, tasks int) time.Duration {
 	m, ok := store.As[store.Migrator](s)
 	if !ok {
@@ -85,7 +85,7 @@ func sqliteFile(b *testing.B) store.Store {
 	return s
 }
 
-// couchbaseFake is no measure of a cluster: it says what the process that restores needs.
+// couchbaseFake says nothing about a cluster. It shows the cost in the process that restores.
 func couchbaseFake(b *testing.B) store.Store {
 	fake, err := cbfake.Start(1)
 	if err != nil {

@@ -36,8 +36,8 @@ func ask(t *testing.T, s store.Store, request Restore) store.ID {
 	return made.ID
 }
 
-// either fails the test unless each task is in the database or in the archive, once, and those that
-// are wanted in the database are there.
+// either fails the test unless each task is either in the database or in the archive, once, and the
+// tasks for which back is true are in the database.
 func either(t *testing.T, when string, s store.Store, b *blob.Bucket, ids []store.ID, back func(i int) bool) {
 	t.Helper()
 	times := archived(t, b)
@@ -173,7 +173,7 @@ func TestARestoreThatIsCancelledStops(t *testing.T) {
 	}
 }
 
-// A file that a newer program wrote cannot be written anew, and keeps what was restored.
+// A file that a newer program wrote cannot be rewritten, and keeps the restored tasks.
 func TestARestoreEndsWhereAFileCannotBeWrittenAnew(t *testing.T) {
 	s, ctx := memory.New(), t.Context()
 	b, _ := place(t)
@@ -193,10 +193,10 @@ func TestARestoreEndsWhereAFileCannotBeWrittenAnew(t *testing.T) {
 	}
 }
 
-// dying is a database of which the process dies at a write: before it, or after it.
+// dying is a database whose process dies at a certain write: before it or after it.
 type dying struct {
 	store.Store
-	writes atomic.Int64 // a beat may write beside
+	writes atomic.Int64 // atomic, because a beat may write at the same time
 	at     int64
 	after  bool
 }
@@ -239,8 +239,8 @@ func (d *dying) Restore(
 
 func (d *dying) Unwrap() store.Store { return d.Store }
 
-// A process that restores dies before or after each of its writes to the database. Another one ends
-// the restore, and each task is in the database or in the archive.
+// A process that restores dies before or after each of its writes to the database. Another process
+// finishes the restore, and each task is in the database or in the archive.
 func TestWhereverARestoreDiesEachTaskIsThereOnce(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		for at := int64(1); ; at++ {
@@ -273,8 +273,8 @@ func TestWhereverARestoreDiesEachTaskIsThereOnce(t *testing.T) {
 	}
 }
 
-// Processes that restore are killed at any moment. In the end each task is in the database or in the
-// archive, and no file is left that no manifest lists.
+// Processes that restore are killed at random moments. In the end, each task is in the database or
+// in the archive, and no file is left that no manifest lists.
 func TestWhateverDiesARestoreEnds(t *testing.T) {
 	dir, ctx := t.TempDir(), t.Context()
 	for _, sub := range []string{"archive", "spool"} {

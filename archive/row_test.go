@@ -9,7 +9,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// full is a task of which nothing is left out.
+// full returns a task with all fields set.
 func full() store.Task {
 	at := func(s int64) time.Time { return time.Unix(1_800_000_000+s, 123_456_000).UTC() }
 	return store.Task{

@@ -64,7 +64,7 @@ func optionsFor(s store.Store, b *blob.Bucket, dir string) Options {
 		}}
 }
 
-// place is a folder with an archive.
+// place makes a folder for an archive.
 func place(t *testing.T) (*blob.Bucket, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -92,7 +92,7 @@ func run(t *testing.T, s store.Store, worker store.ID, n int, queue string) (ids
 	return ids
 }
 
-// finish completes what waits in a queue.
+// finish completes the tasks that wait in a queue.
 func finish(t *testing.T, s store.Store, worker store.ID, queue string) {
 	t.Helper()
 	if _, err := s.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: worker}, TTL: time.Hour}); err != nil {
@@ -138,7 +138,7 @@ func drain(t *testing.T, r *Runner) {
 	}
 }
 
-// archived counts how often each task is in the files, which must be those of the manifests.
+// archived counts how often each task is in the files. The files must be those of the manifests.
 func archived(t *testing.T, b *blob.Bucket) map[string]int {
 	t.Helper()
 	a := New(b, t.TempDir())
@@ -261,7 +261,8 @@ func TestAPlaceThatCannotBeReachedKeepsHistoryInTheDatabaseUntilItCan(t *testing
 		t.Fatal(err)
 	}
 	away := dir + "-away"
-	if err := errors.Join(os.Rename(dir, away), os.WriteFile(dir, nil, 0o600)); err != nil { // a folder that is none
+	// The archive is now a file instead of a folder.
+	if err := errors.Join(os.Rename(dir, away), os.WriteFile(dir, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(time.Millisecond)
@@ -284,8 +285,8 @@ func TestAPlaceThatCannotBeReachedKeepsHistoryInTheDatabaseUntilItCan(t *testing
 	}
 }
 
-// Processes that archive are killed at any moment while tasks end, some are run again, and some
-// deleted. In the end each is in the archive once.
+// Processes that archive are killed at random moments, while tasks end, some run again, and some
+// are deleted. In the end, each task is in the archive once.
 func TestWhateverDiesEachTaskIsCountedOnce(t *testing.T) {
 	dir := t.TempDir()
 	for _, sub := range []string{"archive", "spool"} {
@@ -335,7 +336,8 @@ func TestWhateverDiesEachTaskIsCountedOnce(t *testing.T) {
 	}
 	drain(t, r)
 	half := filepath.Join(dir, "archive", filepath.FromSlash(manifestPath(storetest.NewID()))) + ".18eca287b96bdae0.tmp"
-	if err := os.WriteFile(half, []byte("{"), 0o600); err != nil { // as a process leaves it that is killed at that moment
+	// A process that is killed while it writes a manifest leaves this.
+	if err := os.WriteFile(half, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	times := archived(t, b)

@@ -24,7 +24,7 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// idAt is an id that was made at a time.
+// idAt returns an id that was made at a given time.
 func idAt(at time.Time) store.ID {
 	id := storetest.NewID()
 	ms := at.UnixMilli()
@@ -34,7 +34,7 @@ func idAt(at time.Time) store.ID {
 	return id
 }
 
-// oldTask is a task that ended so many hours after the first of January.
+// oldTask returns a task that ended so many hours after the first of January.
 func oldTask(hours int, change func(*store.Task)) store.Task {
 	end := time.Date(2026, 1, 1, hours, 0, 0, 0, time.UTC)
 	t := store.Task{ID: idAt(end.Add(-time.Minute)), Kind: "mail", Queue: "q", State: store.Completed,
@@ -53,7 +53,7 @@ func shelve(t testing.TB, b *blob.Bucket, tasks []store.Task) {
 	shelveOne(t, b, tasks, true)
 }
 
-// shelveOne is shelve, which publishes the catalogue or leaves that to a later one.
+// shelveOne is shelve, but publishes the catalogue only if publish is set.
 func shelveOne(t testing.TB, b *blob.Bucket, tasks []store.Task, publish bool) {
 	t.Helper()
 	ctx, dir := context.Background(), t.TempDir()
@@ -81,7 +81,7 @@ func shelveOne(t testing.TB, b *blob.Bucket, tasks []store.Task, publish bool) {
 	}
 }
 
-// mixed are tasks that differ in everything that a search asks for.
+// mixed returns tasks that differ in everything that a search can ask for.
 func mixed(n int) []store.Task {
 	tasks := make([]store.Task, n)
 	for i := range tasks {
@@ -239,7 +239,7 @@ func TestSpansHoldWhatWasAdded(t *testing.T) {
 	}
 }
 
-// keeper is a Runner that changes an archive.
+// keeper returns a Runner that changes an archive.
 func keeper(t testing.TB, s store.Store, b *blob.Bucket) *Runner {
 	t.Helper()
 	o := optionsFor(s, b, t.TempDir())
@@ -333,7 +333,7 @@ func TestATenantIsErasedAndNobodyElse(t *testing.T) {
 		shelve(t, b, part)
 	}
 	a := New(b, t.TempDir())
-	if _, err := a.Find(ctx, tasks[1].ID); err != nil { // remembers the footers
+	if _, err := a.Find(ctx, tasks[1].ID); err != nil { // it caches the footers
 		t.Fatal(err)
 	}
 	if err := PutHold(ctx, s, Hold{Name: "case", Tenant: "acme", Queue: "b",
@@ -396,7 +396,7 @@ func TestATenantIsErasedAndNobodyElse(t *testing.T) {
 	}
 }
 
-// A hold that is put while a process deletes is in force when PutHold returns.
+// A hold that is put while a process deletes is in force once PutHold has returned.
 func TestAHoldWaitsForWhoBeganToDeleteBefore(t *testing.T) {
 	s, ctx := memory.New(), t.Context()
 	b, _ := place(t)
@@ -437,8 +437,8 @@ func eraseForever(dir string) error {
 	return err
 }
 
-// Processes that erase tenants and prune are killed at any moment. In the end those tenants are
-// gone, everybody else is there once, and no file is left that no manifest lists.
+// Processes that erase tenants and prune are killed at random moments. In the end, those tenants
+// are gone, all others are there once, and no file is left that no manifest lists.
 func TestWhateverDiesAnErasureEnds(t *testing.T) {
 	dir, ctx := t.TempDir(), t.Context()
 	for _, sub := range []string{"archive", "spool"} {

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// asked returns what a server is sent by who reads an object there.
+// asked returns the request that a server gets when an object there is read.
 func asked(t *testing.T, location func(address string) string) *http.Request {
 	t.Helper()
 	var request *http.Request
@@ -86,7 +86,7 @@ func TestAzureIsAskedWithWhatTheEnvironmentHas(t *testing.T) {
 				for variable, value := range c.variables {
 					t.Setenv(variable, strings.ReplaceAll(value, "ADDRESS", address))
 				}
-				if name == "signature" { // the URL may not say where that goes
+				if name == "signature" { // the URL may not say where the signature goes
 					t.Setenv("AZURE_STORAGE_DOMAIN", address)
 					t.Setenv("AZURE_STORAGE_PROTOCOL", "http")
 					return "azblob://container"

@@ -32,7 +32,7 @@ func TestAFolderIsWrittenReadListedAndDeletedFrom(t *testing.T) {
 	holds(t, func(prefix string) string { return "file://" + filepath.ToSlash(dir) + "?prefix=" + prefix })
 }
 
-// An object store is started once for all tests: that takes seconds.
+// Each object store is started once for all tests, since a start takes seconds.
 func TestObjectStores(t *testing.T) {
 	placetest.Each(t, func(t *testing.T, s *placetest.Server) {
 		t.Run("what is written is read, listed and deleted", func(t *testing.T) { holds(t, s.URL) })
@@ -42,7 +42,7 @@ func TestObjectStores(t *testing.T) {
 	})
 }
 
-// put writes as the archive does: WriteAll panics on Azure when the write fails.
+// put writes like the archive: WriteAll panics on Azure if the write fails.
 func put(ctx context.Context, b *blob.Bucket, name, text string) error {
 	return b.Upload(ctx, name, strings.NewReader(text), &blob.WriterOptions{ContentType: "text/plain", BufferSize: 8 << 20,
 		MaxConcurrency: 1})
@@ -65,7 +65,7 @@ func keys(t *testing.T, b *blob.Bucket, prefix string) (found []string) {
 func holds(t *testing.T, location func(prefix string) string) {
 	b := reach(t, location("deep/in/it"), patience)
 	const name = "day=2026-01-01/queue=a/1.parquet"
-	body := bytes.Repeat([]byte("0123456789"), 2<<20) // more than one part has
+	body := bytes.Repeat([]byte("0123456789"), 2<<20) // more than fits into one part
 	o := &blob.WriterOptions{ContentType: "application/vnd.apache.parquet", BufferSize: 8 << 20, MaxConcurrency: 1}
 	if err := b.Upload(t.Context(), name, bytes.NewReader(body), o); err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// A rerun reads a real object store, which is killed while it does. Each task is enqueued once.
+// A rerun reads a real object store that is killed meanwhile. Each task is enqueued once.
 func TestARerunFromAnObjectStoreThatIsKilled(t *testing.T) {
 	placetest.Each(t, killedWhileItIsRead)
 }
@@ -31,7 +31,7 @@ func killedWhileItIsRead(t *testing.T, server *placetest.Server) {
 		t.Fatal(err)
 	}
 	killed := false
-	for { // each try goes on where the one before was interrupted
+	for { // each try continues where the previous one was interrupted
 		ended, err := c.Carry(t.Context(), r.ID, func(now Rerun) {
 			if now.Enqueued > 0 && !killed {
 				killed = true

@@ -23,7 +23,7 @@ import (
 
 const childEnv = "TUSK_TEST_RERUN_CHILD"
 
-// TestMain lets the test binary be a process that carries reruns on until it is killed.
+// TestMain lets the test binary be a process that carries on reruns until it is killed.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childEnv); dir != "" {
 		c, done, err := openIn(context.Background(), dir)
@@ -61,7 +61,7 @@ func carrierOn(ctx context.Context, s store.Store, location string, ring *tusk.K
 	return &Carrier{Client: client, Archive: archive.New(bucket, ""), Log: slog.New(slog.DiscardHandler)}, nil
 }
 
-// shelve enqueues tasks, has them end, and moves them into the archive.
+// shelve enqueues tasks, completes them and moves them into the archive.
 func shelve(t *testing.T, c *Carrier, location string, tasks []tusk.NewTask) []tusk.ID {
 	t.Helper()
 	ctx := t.Context()
@@ -107,7 +107,7 @@ func shelve(t *testing.T, c *Carrier, location string, tasks []tusk.NewTask) []t
 	}
 }
 
-// again lists the tasks that were enqueued in the place of others, by the ids of those.
+// again counts the new tasks of a rerun, by the ids of the tasks that they repeat.
 func again(t *testing.T, c *Carrier) map[string]int {
 	t.Helper()
 	times, f := map[string]int{}, tusk.Filter{Limit: store.MaxPage}
@@ -130,8 +130,8 @@ func kindOf(kind string, n int) tusk.RawArgs {
 	return tusk.RawArgs{Name: kind, JSON: fmt.Appendf(nil, `{"n": %d}`, n)}
 }
 
-// Processes that carry a rerun on are killed at any moment, two at a time. In the end each task
-// that matches was enqueued once.
+// Processes that carry on a rerun are killed at random moments, two at a time. In the end, each
+// matching task was enqueued once.
 func TestWhateverDiesNoTaskRunsAgainTwice(t *testing.T) {
 	dir := t.TempDir()
 	c, done, err := openIn(t.Context(), dir)
@@ -221,7 +221,7 @@ func TestATaskRunsAgainAsItWas(t *testing.T) {
 		t.Errorf("a task with a key of its args: %v, %v", e, err)
 	}
 
-	// Without the key of the key ring nothing runs, and it is said why.
+	// Without the key of the key ring, nothing runs, and the error says why.
 	blind, err := carrierOn(t.Context(), s, folderIn(dir), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -285,7 +285,7 @@ func TestARerunKeepsToItsBoundsCountsTakenKeysAndStops(t *testing.T) {
 	}
 }
 
-// While a rerun reads, files stay as they are: where it has come to is a row of one.
+// While a rerun reads, files do not change, because its cursor is a row of one.
 func TestFilesStayWhileARerunReads(t *testing.T) {
 	dir, s := t.TempDir(), memory.New()
 	c, err := carrierOn(t.Context(), s, folderIn(dir), nil)
