@@ -82,7 +82,7 @@ type noMeter struct{}
 
 func (noMeter) Read(context.Context) (Counters, error) { return Counters{}, nil }
 
-// runFake is a whole run in a process of its own.
+// runFake does a whole run in its own process.
 func runFake(t *testing.T, p Plan) Sample {
 	t.Helper()
 	t.Setenv("HARNESS_RUNNER", "1")

@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(mysqltest.Around{Tests: m}) }
 
-// TestEveryGoAdapterRunsEveryTask takes each through a tiny plan; those whose
-// server or SQL is not there are skipped.
+// TestEveryGoAdapterRunsEveryTask takes each adapter through a tiny plan. It skips adapters whose
+// server or SQL is missing.
 func TestEveryGoAdapterRunsEveryTask(t *testing.T) {
 	for _, c := range All() {
 		if c.New == nil || c.Server == RedisEvery || c.Server == Couchbase {

@@ -42,7 +42,7 @@ func TestFiguresAreMediansOfSoundRuns(t *testing.T) {
 func TestRatiosAreOfRunsOfTheSameRound(t *testing.T) {
 	runs := report().Scenarios[0].Runs
 	speed := func(a, b harness.Sample) float64 { return perSecond(a) / perSecond(b) }
-	if got := ratio(runs["Tusk"], runs["Slow"], speed); got != 7.5 { // 10 and 5; the round between is void
+	if got := ratio(runs["Tusk"], runs["Slow"], speed); got != 7.5 { // ratios of 10 and 5; the round between is void
 		t.Errorf("ratio is %v, want 7.5", got)
 	}
 	if got := ratio(runs["Tusk"], nil, speed); got != 0 {
