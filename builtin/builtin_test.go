@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// works is a worker that runs while a test does.
+// works is a worker that runs during a test.
 type works struct {
 	*testing.T
 	client *tusk.Client
@@ -51,7 +51,7 @@ func work(t *testing.T, register func(m *tusk.Mux)) *works {
 	return w
 }
 
-// enqueue stores a task that is not retried unless o says so.
+// enqueue stores a task. It is not retried unless o says so.
 func (w *works) enqueue(kind, args string, o *tusk.Options) tusk.ID {
 	w.Helper()
 	if o == nil {
@@ -64,7 +64,7 @@ func (w *works) enqueue(kind, args string, o *tusk.Options) tusk.ID {
 	return enqueued.ID
 }
 
-// await waits until the task is as the test wants it.
+// await waits until the task meets a condition.
 func (w *works) await(id tusk.ID, until func(*tusk.TaskInfo) bool) *tusk.TaskInfo {
 	w.Helper()
 	deadline := time.Now().Add(60 * time.Second)

@@ -158,8 +158,8 @@ func TestArgsThatCannotBeRunAreDiscardedAtOnce(t *testing.T) {
 	}
 }
 
-// forks is a script whose child outlives it and ignores SIGTERM; both write down
-// who they are.
+// forks is a script whose child outlives it and ignores SIGTERM. Both write their process ids to
+// files.
 func forks(dir string) string {
 	return `(trap '' TERM; sh -c 'echo $PPID' > ` + dir + `/child.tmp; mv ` + dir + `/child.tmp ` + dir +
 		`/child; while :; do sleep 0.05; done) &
@@ -182,7 +182,7 @@ func pidIn(t *testing.T, file string) int {
 	return 0
 }
 
-// awaitDeath waits until a process runs no more; a zombie does not.
+// awaitDeath waits until a process no longer runs. A zombie does not run.
 func awaitDeath(t *testing.T, pid int) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
@@ -327,7 +327,7 @@ func TestCommandsAreStagesOfAPipeline(t *testing.T) {
 	}
 }
 
-// A command that is told to stop may end its work, as a handler may.
+// A command that is told to stop may finish its work, as a handler may.
 func TestACommandThatEndsItsWorkWhenToldToStopHasDoneIt(t *testing.T) {
 	w := work(t, withExec)
 	begun := filepath.Join(t.TempDir(), "begun")

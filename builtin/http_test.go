@@ -163,7 +163,7 @@ func TestNoSpellingOfAPrivateAddressIsReached(t *testing.T) {
 			t.Errorf("%s: %v %q", target, task.State, lastError(task))
 		}
 	}
-	// These are names to Go; what they resolve to, if anything, is judged.
+	// These are names to Go. The guard judges what they resolve to, if anything.
 	for _, target := range []string{"http://localhost:" + port, "http://nobody.invalid", "http://LOCALHOST.:" + port,
 		"http://127.1:" + port, "http://2130706433:" + port, "http://0x7f000001:" + port, "http://0177.0.0.1:" + port} {
 		if task := w.ended(builtin.KindHTTP, `{"url":"`+target+`"}`); task.State != tusk.StateDiscarded ||

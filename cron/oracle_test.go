@@ -12,8 +12,8 @@ import (
 	"github.com/tuskqueue/tusk/cron"
 )
 
-// The oracles know a random expression by the sets it was rendered from, never
-// by its text, so they share no parsing with the package.
+// The oracles know a random expression by the sets from which its text was made, never by the text.
+// So they share no parsing with the package.
 
 type column struct {
 	text      string
@@ -47,7 +47,7 @@ func randomExpression(r *rand.Rand) *expression {
 	}
 }
 
-// randomColumn draws a wildcard stars times out of stars+3.
+// randomColumn returns a wildcard with a probability of stars / (stars+3).
 func randomColumn(r *rand.Rand, low, high, stars int) column {
 	var c column
 	if r.IntN(stars+3) < stars {
@@ -89,7 +89,7 @@ func (c *column) add(low, high, step int) {
 
 func (e *expression) firesSomeday() bool {
 	for day := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC); day.Year() == 2024; day = day.AddDate(0, 0, 1) {
-		for weekday := range 7 { // over the years a date falls on every weekday
+		for weekday := range 7 { // over the years, a date falls on every weekday
 			if e.month.set[day.Month()] && (e.dom.any || e.dow.any) && e.dom.set[day.Day()] && e.dow.set[weekday] ||
 				e.month.set[day.Month()] && !e.dom.any && !e.dow.any && (e.dom.set[day.Day()] || e.dow.set[weekday]) {
 				return true
@@ -106,7 +106,7 @@ var oracleZones = []string{
 	"America/Caracas", "Asia/Gaza", "Pacific/Chatham", "America/St_Johns",
 }
 
-// minTicks is the least number of ticks each oracle has to compare.
+// minTicks is the minimum number of ticks that each oracle has to compare.
 const minTicks = 250_000
 
 func TestAgainstBruteForceOnTransitions(t *testing.T) {
@@ -151,9 +151,8 @@ func transitions(loc *time.Location, firstYear, lastYear int) (list []time.Time)
 	return list
 }
 
-// compareAround walks the minutes around a transition, applies the rules as
-// they are stated to some random expressions, and compares Next and Prev with
-// the result. It returns the number of ticks compared.
+// compareAround walks the minutes around a transition, applies the documented rules to some random
+// expressions, and compares Next and Prev with the result. It returns the number of ticks compared.
 func compareAround(t *testing.T, loc *time.Location, transition time.Time, r *rand.Rand) (compared int) {
 	begin, end := transition.Add(-20*time.Hour), transition.Add(20*time.Hour)
 	exprs := make([]*expression, 6)
@@ -164,7 +163,7 @@ func compareAround(t *testing.T, loc *time.Location, transition time.Time, r *ra
 	}
 	ticks := make([][]time.Time, len(exprs))
 
-	// A wall clock minute is held as a time in UTC that reads the same.
+	// A wall clock minute is represented by the UTC time that reads the same.
 	seen := map[time.Time]bool{}
 	var last time.Time
 	for instant := begin.Add(-30 * time.Hour); instant.Before(end); instant = instant.Add(time.Minute) {
@@ -201,7 +200,7 @@ func compareAround(t *testing.T, loc *time.Location, transition time.Time, r *ra
 	for i, e := range exprs {
 		s := mustParse(t, e.String(), loc.String())
 		compared += compareTicks(t, s, ticks[i], begin, end)
-		// Ticks lead to ticks above; also ask from anywhere, above all from the
+		// Above, each tick led to the next one. Also ask from other instants, above all from the
 		// second pass of a repeated hour.
 		for minute := -100; minute <= 100; minute += 1 + r.IntN(15) {
 			compareAt(t, s, ticks[i], transition.Add(time.Duration(minute)*time.Minute), end)

@@ -47,8 +47,8 @@ func TestAgainstRobfigAwayFromTransitions(t *testing.T) {
 	}
 }
 
-// compareWithRobfig compares ticks until the next transition is near: there the
-// two differ by design.
+// compareWithRobfig compares ticks until the next transition is near. Around transitions, the two
+// differ by design.
 func compareWithRobfig(t *testing.T, ours cron.Schedule, theirs robfig.Schedule, start time.Time, all []time.Time) int {
 	const near = 2 * 24 * time.Hour
 	stop := time.Date(2032, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -65,7 +65,7 @@ func compareWithRobfig(t *testing.T, ours cron.Schedule, theirs robfig.Schedule,
 	for range 120 {
 		want := theirs.Next(tick)
 		if want.IsZero() || want.After(stop) {
-			break // robfig searches five years only
+			break // robfig searches only five years
 		}
 		got := ours.Next(tick)
 		if !got.Equal(want) {

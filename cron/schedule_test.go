@@ -10,7 +10,7 @@ import (
 func TestDaylightSaving(t *testing.T) {
 	tests := []struct {
 		name, zone, expr, after string
-		want                    []string // consecutive ticks, local
+		want                    []string // consecutive ticks in local time
 	}{
 		{"fixed hour in the gap ticks at its end", "America/New_York", "30 2 * * *", "2026-03-07T12:00:00Z",
 			[]string{"2026-03-08T03:00:00-04:00", "2026-03-09T02:30:00-04:00"}},

@@ -37,7 +37,7 @@ type database interface {
 	Close() error
 }
 
-// patient is a database that is ill, or will be.
+// patient is a database with a problem, or one that is about to get one.
 type patient struct {
 	*testing.T
 	*tusk.Client
@@ -89,7 +89,7 @@ func (p *patient) add(queue string) {
 	p.must(err)
 }
 
-// putOff has a worker of another kind put a task off.
+// putOff has a worker without the right handler put a task off.
 func (p *patient) putOff(queue string) {
 	p.Helper()
 	w := store.Worker{ID: tusk.NewID(), Queues: []string{queue}, Kinds: []string{"other"}, Concurrency: 1,
@@ -117,7 +117,7 @@ func (p *patient) postgres(settings ...string) *patient {
 	return p
 }
 
-// healthy is a PostgreSQL database on which nothing is ill.
+// healthy is a PostgreSQL database without problems.
 func (p *patient) healthy(settings ...string) *patient {
 	p.Helper()
 	p.postgres(settings...).migrate(-1)
@@ -132,7 +132,7 @@ func (p *patient) pooled(mode string) {
 	p.open(s, err)
 }
 
-// deliver stores how an alert or a hook does.
+// deliver stores the state of an alert or a hook.
 func (p *patient) deliver(kind, name, body string) {
 	p.Helper()
 	for _, r := range []store.Record{{Kind: strings.TrimSuffix(kind, "_state"), Name: name, Body: []byte("{}")},
@@ -163,7 +163,7 @@ var faults = []struct {
 		m, _ := store.As[store.Migrator](p.Store())
 		steps, err := m.Migrations(p.Context())
 		p.must(err)
-		p.migrate(steps[len(steps)-3].Version) // the last step are the functions
+		p.migrate(steps[len(steps)-3].Version) // the last step is the functions
 	}},
 	{"a setting that loses tasks", "settings", doctor.Warn, "synchronous_commit is off", "set it to on", func(p *patient) {
 		p.healthy("synchronous_commit=off")
@@ -188,7 +188,7 @@ var faults = []struct {
 			ctx, stop := context.WithCancel(context.Background())
 			var handlers sync.WaitGroup
 			p.Cleanup(func() { stop(); handlers.Wait() })
-			for range 6 { // some of which always wait
+			for range 6 { // some of them always wait
 				handlers.Go(func() {
 					for ctx.Err() == nil {
 						_ = pool.AcquireFunc(ctx, func(*pgxpool.Conn) error { time.Sleep(20 * time.Millisecond); return nil })
@@ -226,7 +226,7 @@ var faults = []struct {
 			_, err = c.Exec(p.Context(), "set application_name = 'tusk-test-holder'; begin; select pg_current_xact_id()")
 			p.must(err)
 			p.options.Open = time.Nanosecond
-			p.change = func(f *doctor.Facts) { f.Health.OpenFor = min(f.Health.OpenFor, 2) } // old, and not very
+			p.change = func(f *doctor.Facts) { f.Health.OpenFor = min(f.Health.OpenFor, 2) } // old, but not very
 		}},
 	{"a transaction that is held open on MariaDB", "transactions", doctor.Critical, "connection", "kill",
 		func(p *patient) {
@@ -240,7 +240,7 @@ var faults = []struct {
 			_, err = tx.Exec("update tusk_leader set version = version where one = 2")
 			p.must(err)
 			e, _ := store.As[store.Examiner](p.Store())
-			for h := (store.Health{}); h.OpenFor < time.Second; { // it tells whole seconds
+			for h := (store.Health{}); h.OpenFor < time.Second; { // it reports whole seconds
 				h, err = e.Examine(p.Context())
 				p.must(err)
 			}
@@ -256,7 +256,7 @@ var faults = []struct {
 			_, err = c.Exec(p.Context(), text)
 			p.must(err)
 		}
-		c.Close(p.Context()) // it tells its statistics when it goes
+		c.Close(p.Context()) // it reports its statistics when it ends
 		e, _ := store.As[store.Examiner](p.Store())
 		for h := (store.Health{}); h.DeadRows < 150000; {
 			h, err = e.Examine(p.Context())

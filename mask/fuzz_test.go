@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzMask hides fields in text as tasks bring it: what was JSON stays JSON, and no
-// value of a hidden field is left.
+// FuzzMask hides fields in arbitrary text. JSON must stay JSON, and no value of a hidden field may
+// be left.
 func FuzzMask(f *testing.F) {
 	for _, text := range []string{`{"password":"x"}`, `[{"Auth_TOKEN":{"a":[1]}},3]`, `{"pass\u0077ord":1}`, `{"secret":`,
 		`"token"`, `{"a":1}{"token":2}`, `{"token":1,"token":{"x":2}}`} {

@@ -16,8 +16,8 @@ import (
 	"github.com/tuskqueue/tusk/why"
 )
 
-// plan stores the schedule s of the bench's queue, and changes the stored one as a leader
-// might have: by the database's clock.
+// plan stores the schedule s for the bench's queue. leave then changes the stored schedule as a
+// leader might have, by the database's clock.
 func (b *bench) plan(s tusk.Schedule, leave func(s *tick.Schedule, now time.Time)) {
 	b.Helper()
 	s.Name, s.Args, s.Options = "s", tusk.RawArgs{Name: "k"}, &tusk.Options{Queue: b.queue, Tenant: "acme"}
@@ -85,7 +85,7 @@ var scheduleReasons = []struct {
 	{why.Unplanned, []string{"its first tick"}, func(b *bench) {
 		b.lead()
 		b.plan(tusk.Schedule{Overlap: tusk.OverlapAllow}, nil)
-		b.fired(tusk.OverlapAllow) // holds up nothing
+		b.fired(tusk.OverlapAllow) // holds nothing up
 	}},
 	{why.Due, []string{"in a moment"}, func(b *bench) {
 		b.lead()
@@ -99,11 +99,11 @@ var scheduleReasons = []struct {
 		b.lead()
 		b.plan(tusk.Schedule{Start: time.Now().Add(48 * hour)}, nil)
 	}},
-	{why.Clock, []string{"takes it back"}, func(b *bench) { // by 10 hours
+	{why.Clock, []string{"takes it back"}, func(b *bench) { // ahead by 10 hours
 		b.lead()
 		b.plan(tusk.Schedule{}, func(s *tick.Schedule, now time.Time) { s.Next = now.Add(10 * hour) })
 	}},
-	{why.Clock, []string{"counts as fired", "tusk schedules run s"}, func(b *bench) { // by less than a tick
+	{why.Clock, []string{"counts as fired", "tusk schedules run s"}, func(b *bench) { // ahead by less than a tick
 		b.lead()
 		b.plan(tusk.Schedule{Spec: "@every 100h", Start: time.Now().Add(-hour)}, func(s *tick.Schedule, now time.Time) {
 			plan, err := s.Parse()

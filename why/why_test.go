@@ -39,7 +39,7 @@ type database interface {
 	Close() error
 }
 
-// migrated makes an opened database ready.
+// migrated migrates an opened database.
 func migrated(t *testing.T) func(s any, err error) store.Store {
 	return func(opened any, err error) store.Store {
 		t.Helper()
@@ -55,7 +55,7 @@ func migrated(t *testing.T) func(s any, err error) store.Store {
 	}
 }
 
-// bench is a database with a client, on which a test makes what it needs by hand.
+// bench is a database with a client. A test creates what it needs there.
 type bench struct {
 	*testing.T
 	*tusk.Client
@@ -80,7 +80,7 @@ func (b *bench) add(o tusk.Options) tusk.ID {
 	return added.ID
 }
 
-// worker makes a living worker of the queue, with one slot and kinds.
+// worker makes a live worker of the queue with one slot and some kinds.
 func (b *bench) worker(kinds ...string) *store.Worker {
 	b.Helper()
 	w := &store.Worker{ID: tusk.NewID(), Host: "here", PID: 7, Queues: []string{b.queue}, Concurrency: 1, Kinds: kinds}
@@ -94,7 +94,7 @@ func (b *bench) beat(w *store.Worker, ttl time.Duration) {
 	b.must(err)
 }
 
-// claim has a worker take a task.
+// claim makes a worker claim a task.
 func (b *bench) claim(w *store.Worker) *store.Task {
 	b.Helper()
 	for {
@@ -117,7 +117,7 @@ func (b *bench) finish(t *store.Task, o store.Outcome) {
 	}
 }
 
-// lead has a process lead that does no chores: nothing moves but what the test moves.
+// lead makes a process lead that does no chores, so that only the test changes anything.
 func (b *bench) lead() int64 {
 	b.Helper()
 	l, err := b.Store().Lead(b.Context(), store.Candidate{ID: tusk.NewID(), TTL: time.Hour})
@@ -125,7 +125,7 @@ func (b *bench) lead() int64 {
 	return l.Term
 }
 
-// chores has a process lead that does them.
+// chores makes a process lead that does the chores.
 func (b *bench) chores() {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -145,7 +145,7 @@ func (b *bench) await(id tusk.ID, state tusk.State) {
 	}
 }
 
-// case of a reason: what makes it, and parts of what has to be said.
+// made is a test case for a reason: what causes it, and parts of its text.
 type made struct {
 	code  why.Code
 	parts []string
@@ -197,7 +197,7 @@ var reasons = []made{
 		term := b.lead()
 		b.beat(w, time.Millisecond)
 		for {
-			found, err := b.Store().Rescue(b.Context(), term, 10) // nobody finishes what it returns
+			found, err := b.Store().Rescue(b.Context(), term, 10) // nothing finishes the tasks that it returns
 			b.must(err)
 			if len(found) == 1 {
 				return id
@@ -345,7 +345,7 @@ var reasons = []made{
 		b.worker("k")
 		return b.add(tusk.Options{})
 	}},
-	{why.Ready, nil, func(b *bench) tusk.ID { // only workers over HTTP take from its queue
+	{why.Ready, nil, func(b *bench) tusk.ID { // only HTTP workers take from its queue
 		b.pull()
 		return b.add(tusk.Options{})
 	}},
@@ -367,7 +367,7 @@ var reasons = []made{
 	}},
 }
 
-// pull has a worker over HTTP ask for tasks of the queue, of which there are none yet.
+// pull makes an HTTP worker ask for tasks of the queue, which is still empty.
 func (b *bench) pull() {
 	b.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -383,7 +383,7 @@ func (b *bench) pull() {
 	}
 }
 
-// past waits until a millisecond has gone by on the database's clock.
+// past waits until a millisecond has passed on the database's clock.
 func (b *bench) past() {
 	b.Helper()
 	e, _ := store.As[store.Examiner](b.Store())
@@ -398,7 +398,7 @@ func (b *bench) past() {
 	}
 }
 
-// strange adds a task that is put off, since no worker has a handler for it.
+// strange adds a task that is put off because no worker has a handler for it.
 func (b *bench) strange() tusk.ID {
 	b.Helper()
 	id, w := b.add(tusk.Options{}), b.worker("other")
@@ -417,7 +417,7 @@ func (b *bench) after(first tusk.ID, policy store.OnFailure) tusk.ID {
 	return id
 }
 
-// second adds two tasks to a queue with limits, of which the first runs.
+// second adds two tasks to a queue with limits. The first one runs.
 func (b *bench) second(l tusk.Limits, o tusk.Options) tusk.ID {
 	b.Helper()
 	b.must(b.SetLimits(b.Context(), b.queue, l))
@@ -488,7 +488,7 @@ func TestATaskThatDoesNotExistHasNoReasons(t *testing.T) {
 	}
 }
 
-// Whoever may see some tasks only is told of no others.
+// Someone who may see only some tasks does not learn of others.
 func TestWhoIsBoundIsToldOfNoOthers(t *testing.T) {
 	client, err := tusk.NewClient(memory.New(), nil)
 	if err != nil {
