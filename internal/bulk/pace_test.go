@@ -7,8 +7,8 @@ import (
 
 func TestPagesAreAsLargeAsTheirTasksAreCheap(t *testing.T) {
 	for name, test := range map[string]struct {
-		fixed, each time.Duration // what a page costs
-		least, most int           // tasks on it in the end
+		fixed, each time.Duration // cost of a page
+		least, most int           // tasks on a page in the end
 	}{
 		"cheap tasks":                        {0, 100 * time.Microsecond, mostOnPage, mostOnPage},
 		"dear tasks":                         {0, 20 * time.Millisecond, 12, 50},

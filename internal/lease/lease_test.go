@@ -23,25 +23,25 @@ const (
 	every = 10 * time.Second
 )
 
-// beat is one that reached the store.
+// beat is a beat that reached the store.
 type beat struct {
 	at time.Duration
 	store.Beat
 }
 
-// chest is a heart with a store around it, in a time of its own.
+// chest is a heart with a fake store, in simulated time.
 type chest struct {
 	mu     sync.Mutex
 	began  time.Time
 	beats  []beat
-	extend func(ctx context.Context, n int) ([]store.Stop, error) // of the nth beat
+	extend func(ctx context.Context, n int) ([]store.Stop, error) // answers the nth beat
 	notes  []store.Note
 	noted  int
 	stops  []store.Stop
 	lost   []time.Duration
 	ids    byte
 	about  store.Worker
-	idles  bool // nothing is held
+	idles  bool // the worker holds nothing
 	rest   time.Duration
 	heart  *Heart
 }
@@ -57,7 +57,7 @@ func (c *chest) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 	return c.extend(ctx, n)
 }
 
-// live runs a heart while a test goes on.
+// live runs a heart during a test.
 func live(t *testing.T, c *chest, test func()) {
 	synctest.Test(t, func(t *testing.T) {
 		c.began, c.about.Host = time.Now(), "h"
@@ -189,7 +189,7 @@ func TestBeatsAreNumberedAndSayWhichWasTheLastThatWasAnswered(t *testing.T) {
 		return nil, nil
 	}}
 	live(t, c, func() { time.Sleep(8 * every) })
-	want := []int64{0, 1, 2, 2, 2, 5, 0, 7} // what the n-th beat has seen; the sixth ends an identity
+	want := []int64{0, 1, 2, 2, 2, 5, 0, 7} // what the n-th beat has seen; the sixth beat ends an identity
 	if len(c.beats) < len(want) {
 		t.Fatalf("only %d beats", len(c.beats))
 	}
@@ -222,7 +222,7 @@ func TestAttemptsAreGivenUpBeforeTheStoreCanTakeThem(t *testing.T) {
 					t.Errorf("still %v, alive %v", id, alive)
 				}
 			})
-			// The only good beat was sent at 0: a third of the lease is left.
+			// The only successful beat was sent at 0. A third of the lease is left.
 			if len(c.lost) != 1 || c.lost[0] < ttl*2/3 || c.lost[0] > ttl*2/3+ttl/6 {
 				t.Errorf("attempts were given up at %v, want about %v, once", c.lost, ttl*2/3)
 			}
@@ -349,8 +349,8 @@ func TestWhoNeverBeatNeedNotSignOff(t *testing.T) {
 	}
 }
 
-// A user's transaction may hold the note of a task. The beat counts all the same, and the
-// note is sent again.
+// A user's transaction may hold the note of a task. The beat still counts, and the note is sent
+// again.
 func TestABeatCountsThoughANoteIsHeld(t *testing.T) {
 	c := &chest{notes: []store.Note{{ID: store.ID{1}}, {ID: store.ID{2}}}}
 	c.extend = func(context.Context, int) ([]store.Stop, error) { return nil, &store.HeldError{Tasks: []store.ID{{2}}} }

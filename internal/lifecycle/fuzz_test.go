@@ -8,7 +8,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// FuzzSettings reads settings as a database may hold them, and decides by them.
+// FuzzSettings reads arbitrary settings from a database, and decides by them.
 func FuzzSettings(f *testing.F) {
 	for _, text := range []string{`{}`, `{"max_attempts":3,"timeout":5,"backoff":{"shape":"linear","base":1000000000}}`,
 		`{"backoff":{"shape":"x","base":-1,"jitter":1e308}}`,

@@ -139,7 +139,7 @@ func TestAfter(t *testing.T) {
 	}
 }
 
-// at is a time in hours.
+// at returns a time with the given hour.
 func at(hour int) time.Time { return time.Date(2030, 1, 1, hour, 0, 0, 0, time.UTC) }
 
 func TestAWorkersDeathIsNotAFailureUntilTheThird(t *testing.T) {

@@ -17,8 +17,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// running runs a loop in a bubble of its own time until the test is over, and
-// returns what stops it and waits.
+// running runs a loop in the test's bubble of simulated time. stop stops it and waits for its end.
 func running(l *Loop) (stop func()) {
 	halt, ended := make(chan struct{}), make(chan struct{})
 	go func() { l.Run(context.Background(), halt); close(ended) }()
@@ -77,7 +76,7 @@ func TestAWakeIsNotLostAndManyCountAsOne(t *testing.T) {
 		steps := 0
 		l := New("x", time.Minute, quiet, func(context.Context) (time.Duration, error) {
 			if steps++; steps == 1 {
-				time.Sleep(time.Second) // the wakes come meanwhile
+				time.Sleep(time.Second) // the wakes arrive meanwhile
 			}
 			return time.Hour, nil
 		})

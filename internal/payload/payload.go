@@ -84,7 +84,8 @@ func TaskOf(object string) (store.ID, bool) {
 type Header struct {
 	Version int      `json:"tusk_payload"`
 	Task    store.ID `json:"task"`
-	// By is the task whose attempt made the object. Until that attempt ends, Task may be missing from the database.
+	// By is the task whose attempt made the object. Until that attempt ends, the database may lack
+	// Task or its reference to the object.
 	By  store.ID `json:"by,omitzero"`
 	Key string   `json:"key,omitempty"`
 }

@@ -19,13 +19,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errPlanned = errors.New("planned")
 
-// ends are the ends of attempts, by the first byte of their ids.
+// ends records the ends of attempts, by the first byte of their task ids.
 type ends struct {
 	mu sync.Mutex
 	of map[byte]Result
 }
 
-// through runs attempts through n slots, all of a claim, and returns their ends.
+// through runs the attempts of one claim through n slots, and returns their ends.
 func through(
 	n, tasks int, timeout time.Duration, handle func(ctx context.Context, a *Attempt) error, meanwhile func(s *Slots),
 ) map[byte]Result {
@@ -123,7 +123,7 @@ func TestAnAttemptThatTakesTooLongIsTold(t *testing.T) {
 				return ctx.Err()
 			case 1:
 				<-ctx.Done()
-				return errPlanned // its own error counts
+				return errPlanned // the handler's own error counts
 			}
 			return nil
 		}, nil)
@@ -233,7 +233,7 @@ func TestALogIsBoundedAndSaysSo(t *testing.T) {
 	}
 }
 
-// The transaction in which a task is finished holds the row of its note.
+// The transaction that finishes a task holds the row of its note.
 func TestThereAreNoInterimNotesWhileATransactionFinishesTheTask(t *testing.T) {
 	a := &Attempt{Task: &store.Task{}}
 	a.SetProgress(store.Progress{Percent: 50})

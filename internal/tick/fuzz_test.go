@@ -8,7 +8,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// FuzzSchedule reads schedules as a database may hold them, and fires them.
+// FuzzSchedule reads arbitrary schedules from a database, and fires them.
 func FuzzSchedule(f *testing.F) {
 	for _, text := range []string{`{"spec":"@every 1m","kind":"k"}`,
 		`{"spec":"*/5 * * * *","zone":"Europe/Berlin","kind":"k","missed":"all","cap":3}`,
@@ -23,7 +23,7 @@ func FuzzSchedule(f *testing.F) {
 		}
 		now := time.Unix(unix, 0).UTC()
 		if !s.Next.IsZero() && now.Sub(s.Next) > 24*time.Hour {
-			s.Next = now.Add(-24 * time.Hour) // more would only take longer
+			s.Next = now.Add(-24 * time.Hour) // a longer time would only take longer
 		}
 		due, err := s.Due(now, MaxCap)
 		if err != nil {

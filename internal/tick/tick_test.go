@@ -12,8 +12,7 @@ import (
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// fire lets a schedule be looked at, at moments after its start, and returns what
-// it fired.
+// fire looks at a schedule at moments after its start, and returns what it fired.
 func fire(t *testing.T, s *Schedule, at ...time.Duration) (fired []time.Duration) {
 	t.Helper()
 	for _, d := range append([]time.Duration{0}, at...) {
@@ -45,7 +44,7 @@ func TestEachTickFiresOnceHoweverOftenOneLooks(t *testing.T) {
 			looks = append(looks, at)
 			at += time.Duration(random.Int64N(int64(5 * time.Minute)))
 			if random.IntN(10) == 0 {
-				at -= time.Duration(random.Int64N(int64(10 * time.Minute))) // another leader's clock
+				at -= time.Duration(random.Int64N(int64(10 * time.Minute))) // another leader's clock is behind
 			}
 		}
 		latest := slices.Max(append(looks, 0))
@@ -178,7 +177,8 @@ func TestAClockThatWasAheadSilencesNothingForMoreThanATick(t *testing.T) {
 	}
 }
 
-// The clock goes back by hours and comes again: what was fired before is not made up for.
+// The clock goes back for hours and forward again. Ticks that were fired before are not made up
+// for.
 func TestAClockThatGoesBackForAMomentFiresAgainInThatMomentAlone(t *testing.T) {
 	for _, missed := range []Missed{MissedOnce, MissedSkip, MissedAll} {
 		s := &Schedule{Spec: "@every 1m", Kind: "k", Missed: missed, Cap: 1000}
@@ -246,7 +246,7 @@ func TestPartsFireWhatTheWholeDoes(t *testing.T) {
 	}
 }
 
-// Two months of seconds were 20 s of moving 10,000 ticks by one, five million times.
+// Before, two months of seconds took 20 s: 10,000 ticks were moved by one, five million times.
 func TestManyMissedTicksAreCountedInLinearTime(t *testing.T) {
 	s := Schedule{Spec: "@every 1s", Kind: "k", Missed: MissedAll, Cap: MaxCap, Next: start}
 	const missed = 60 * 24 * 3600
