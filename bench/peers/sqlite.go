@@ -4,7 +4,7 @@ import (
 	"context"
 	"database/sql"
 
-	_ "modernc.org/sqlite" // the driver that all of them are given
+	_ "modernc.org/sqlite" // the same driver for all contenders
 )
 
 // openFile opens a file as Tusk does: write-ahead logging, synchronous=FULL. SQLite has one writer,

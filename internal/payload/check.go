@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// Check reads JSON and passes it on. At the end it returns a *Problem instead of io.EOF if what it
-// read is not one JSON value, or is a value that some engine could not store: with invalid UTF-8, a
-// NUL or half a surrogate pair, or nested too deeply. It keeps nothing in memory but the nesting.
+// Check reads JSON and passes it on. Read fails with a *Problem if the text is not one JSON value,
+// or is a value that some engine could not store: with invalid UTF-8, a NUL or half a surrogate
+// pair, or nested too deeply. Check keeps nothing in memory but the nesting.
 type Check struct {
 	r       io.Reader
 	depth   int

@@ -14,7 +14,7 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riversqlite"
 	"github.com/riverqueue/river/rivermigrate"
-	_ "modernc.org/sqlite" // the driver that all systems on SQLite are given
+	_ "modernc.org/sqlite" // the same driver as for all systems on SQLite
 
 	"github.com/tuskqueue/tusk/bench/harness"
 )
