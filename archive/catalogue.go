@@ -61,8 +61,8 @@ func (a *Archive) publish(ctx context.Context, manifests []Manifest) error {
 }
 
 // remembered returns all manifests from the cached catalogue, and reads the catalogue if none is
-// cached. Using an old catalogue is safe: if a file in it has been deleted, reading that file
-// fails.
+// cached. An old catalogue is good enough for what it leads to: files never change, and reading
+// one that has been deleted fails unless it is cached.
 func (a *Archive) remembered(ctx context.Context) (all []Manifest, read bool, err error) {
 	a.catalogueMu.Lock()
 	known := a.catalogue
