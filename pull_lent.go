@@ -54,7 +54,8 @@ func (p *Puller) claimSome(ctx context.Context, r Pull) (lent []Lent, found bool
 	if n := rand.IntN(len(r.Queues)); n > 0 { // each queue gets its turn at being first
 		r.Queues = append(append([]string{}, r.Queues[n:]...), r.Queues[:n]...)
 	}
-	request := store.ClaimRequest{Worker: id, Queues: r.Queues, Limit: r.Limit, Token: store.NewToken()}
+	request := store.ClaimRequest{Worker: id, Queues: r.Queues, Limit: r.Limit, Token: store.NewToken(),
+		Running: p.Lent()}
 	p.ask(request.Token, true)
 	defer p.ask(request.Token, false)
 	// The caller may go away, but what was claimed for it must be known.

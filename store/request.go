@@ -36,6 +36,9 @@ type ClaimRequest struct {
 	Limit  int      // at least 1
 	Token  Token    // fresh for every request but a repeated one
 	Again  bool     // asks for the lost answer to the same request, and claims nothing
+
+	// Running is how many tasks the worker runs, for the engine to judge whether it needs help. It promises nothing.
+	Running int
 }
 
 // Beat is a worker's heartbeat.

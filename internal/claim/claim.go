@@ -35,13 +35,15 @@ type Options struct {
 	Dead   func(id store.ID) // the store calls the worker dead
 	Asks   func() []Ask      // what to claim from
 	// how many tasks could be taken now; if none, when to ask again at the latest
-	Room   func() (n int, after time.Duration)
-	Take   func(tasks []store.Task, asked time.Time) // takes what was asked for at a time
-	Poll   time.Duration                             // the longest pause between polls of idle queues
-	Prompt func() bool                               // hints come as soon as tasks do; nil: they do not
-	Along  store.Exchanger                           // takes outcomes along; nil: the engine cannot
-	Lender Lender                                    // has them; not asked without Along
-	Log    *slog.Logger
+	Room func() (n int, after time.Duration)
+	Take func(tasks []store.Task, asked time.Time) // takes what was asked for at a time
+	// how many tasks the worker runs; nil: the store is not told
+	Running func() int
+	Poll    time.Duration   // the longest pause between polls of idle queues
+	Prompt  func() bool     // hints come as soon as tasks do; nil: they do not
+	Along   store.Exchanger // takes outcomes along; nil: the engine cannot
+	Lender  Lender          // has them; not asked without Along
+	Log     *slog.Logger
 }
 
 // Ask is some queues, which are claimed from together.
@@ -220,6 +222,9 @@ func (c *Source) request(id store.ID, room int) store.ClaimRequest {
 	ask := c.round[0]
 	c.round = c.round[1:]
 	r.Queues = rotated(ask.Queues, c.turn)
+	if c.o.Running != nil {
+		r.Running = c.o.Running()
+	}
 	if ask.Most > 0 {
 		r.Limit = min(r.Limit, ask.Most)
 	}

@@ -42,8 +42,10 @@ type Gatherer struct {
 	count atomic.Int64           // of the outcomes ready
 	lent  *batch                 // to who brings it to the store
 	going batch                  // being written
-	bell  chan struct{}          // something has come
-	quit  chan struct{}          // closed by Close
+	// when the last attempts ended, the newest first
+	lately [company]time.Time
+	bell   chan struct{} // something has come
+	quit   chan struct{} // closed by Close
 
 	aside   []*aside
 	later   chan struct{} // something was set aside
@@ -106,6 +108,8 @@ func (g *Gatherer) Add(o store.Outcome, ended time.Time, left *atomic.Int64) {
 		g.ring()
 	}
 	b.outcomes, b.ended = append(b.outcomes, o), append(b.ended, ended)
+	copy(g.lately[1:], g.lately[:])
+	g.lately[0] = ended
 	if others == 0 {
 		g.complete(o.Task.Lease, b)
 	}
@@ -191,11 +195,13 @@ func (g *Gatherer) next() batch {
 	}
 }
 
-// patience is how long an outcome waits for others of its claim, or any while they are
-// few and more are likely to come.
+// An outcome waits for others of its claim, and any while they are few and more are likely to come. A mere completion
+// waits longest: nobody waits for it.
 const (
 	patience = 10 * time.Millisecond
-	few      = 32 // outcomes: a write costs more than they do
+	leisure  = 40 * time.Millisecond // of mere completions
+	company  = 3                     // outcomes that came within leisure, one after the other
+	few      = 32                    // outcomes: a write costs more than they do
 )
 
 // take returns what is to be written now, or how long to wait for it.
@@ -212,7 +218,11 @@ func (g *Gatherer) take(now time.Time, closed bool) (b batch, wait time.Duration
 	}
 	if len(g.ready) > 0 && !g.Full() && !closed {
 		linger := g.linger
-		if g.count.Load() < few && g.soon(patience) > 1 {
+		switch {
+		case g.count.Load() >= few:
+		case g.steady(now) && !slices.ContainsFunc(g.ready, (*batch).isAwaited):
+			linger = max(linger, leisure)
+		case g.soon(patience) > 1:
 			linger = max(linger, patience)
 		}
 		if waited := now.Sub(g.ready[0].since); waited < linger {
@@ -231,6 +241,13 @@ func (g *Gatherer) take(now time.Time, closed bool) (b batch, wait time.Duration
 	g.room.Broadcast()
 	g.going = b
 	return b, wait
+}
+
+// steady reports whether outcomes come one after the other, so that as many are likely to come within leisure again.
+// The lock is held.
+func (g *Gatherer) steady(now time.Time) bool {
+	first := g.lately[company-1]
+	return now.Sub(first) < leisure && g.lately[0].Sub(first) > g.linger
 }
 
 func (g *Gatherer) written() {

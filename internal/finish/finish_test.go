@@ -264,7 +264,9 @@ func TestAFewOutcomesWaitForThoseThatAreAboutToCome(t *testing.T) {
 		o.Largest, o.Linger, o.Soon = 100, 2*time.Millisecond, func(time.Duration) int { return soon }
 		gathering(t, &l, o, func(g *Gatherer) {
 			for i := range 30 {
-				add(g, outcome(byte(i)))
+				o := outcome(byte(i))
+				o.Task.Key = "k" // another task may wait for it
+				add(g, o)
 				time.Sleep(time.Millisecond)
 			}
 			time.Sleep(time.Second)
@@ -276,6 +278,43 @@ func TestAFewOutcomesWaitForThoseThatAreAboutToCome(t *testing.T) {
 	}
 	if n := writes(1); n < 10 {
 		t.Errorf("%d writes of 30 outcomes within 30 ms, and no more to come: they waited", n)
+	}
+}
+
+func TestMereCompletionsOfASteadyStreamAreWrittenTogether(t *testing.T) {
+	for name, c := range map[string]struct {
+		every       time.Duration
+		change      func(*store.Outcome)
+		least, most int // writes of 40 outcomes
+	}{
+		"100 a second":           {10 * time.Millisecond, func(*store.Outcome) {}, 8, 14},
+		"20 a second":            {50 * time.Millisecond, func(*store.Outcome) {}, 40, 40},
+		"of tasks with a turn":   {10 * time.Millisecond, func(o *store.Outcome) { o.Task.Turn = true }, 40, 40},
+		"of steps of a workflow": {10 * time.Millisecond, func(o *store.Outcome) { o.Task.Workflow = store.ID{1} }, 40, 40},
+		"that follow a key":      {10 * time.Millisecond, func(o *store.Outcome) { o.Task.Key = "k" }, 40, 40},
+		"that failed":            {10 * time.Millisecond, func(o *store.Outcome) { o.State = store.Scheduled }, 40, 40},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var l ledger
+			o := quiet(func(store.Outcome) {})
+			o.Largest, o.Linger = 100, 2*time.Millisecond
+			gathering(t, &l, o, func(g *Gatherer) {
+				for i := range 40 {
+					o := outcome(byte(i))
+					c.change(&o)
+					add(g, o)
+					time.Sleep(c.every)
+				}
+				time.Sleep(leisure)
+				if l.mu.Lock(); len(l.accepted) != 40 {
+					t.Errorf("%d of 40 are stored after %v", len(l.accepted), leisure)
+				}
+				l.mu.Unlock()
+			})
+			if l.calls < c.least || l.calls > c.most {
+				t.Errorf("%d writes of 40 outcomes, want %d to %d: %v", l.calls, c.least, c.most, l.sizes)
+			}
+		})
 	}
 }
 

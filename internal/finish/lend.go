@@ -1,15 +1,15 @@
 package finish
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Lend hands out the one outcome that is ready, to be brought to the store by who goes
-// there anyway; nil: there is none; or there are others, or likely to be soon, which are
-// better written together; or it is no mere completion, and to write it may take long.
-// Settle takes it back.
+// Lend hands out the one outcome that is ready, so that a claim takes it along to the store. It returns nil if none is
+// ready, if others are or soon will be, because they are better written together, or if the outcome is more than a mere
+// completion, because its write may take long. Settle takes it back.
 func (g *Gatherer) Lend() *store.Outcome {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -23,10 +23,18 @@ func (g *Gatherer) Lend() *store.Outcome {
 	return &g.lent.outcomes[0]
 }
 
-// isMere reports whether an outcome is a completion, and no other task may have to do
-// with it: what shares a key or follows may be held by others.
+// isMere reports whether an outcome is a completion that concerns no other task: tasks that share a key or follow may
+// be held by others.
 func isMere(o *store.Outcome) bool {
 	return o.State == store.Completed && o.Error == "" && o.Note == nil && len(o.Then) == 0 && o.Task.Key == ""
+}
+
+// isAwaited reports whether another task may wait for an outcome of the batch: for its key, its turn, as the next step
+// of its workflow, or to run again.
+func (b *batch) isAwaited() bool {
+	return slices.ContainsFunc(b.outcomes, func(o store.Outcome) bool {
+		return !isMere(&o) || o.Task.Turn || !o.Task.Workflow.IsZero()
+	})
 }
 
 // Settle says what became of the outcome that is lent: stored, or refused because its

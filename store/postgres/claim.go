@@ -41,7 +41,7 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 		s.claimed.Store(int32(len(c.tasks)))
 		s.lane.Store(c.lanes[0])
 	}
-	s.near.took(c.tasks)
+	s.near.took(&r, c.tasks)
 	for i := range c.tasks {
 		a.lent(&c.tasks[i], c.lanes[i])
 	}

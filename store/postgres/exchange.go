@@ -84,10 +84,7 @@ func (s *Store) swap(ctx context.Context, x *swap) error {
 	}, args...)
 	if err == nil {
 		s.lane.Store(lane)
-		s.near.took(x.tasks)
-		if x.finished {
-			s.near.ended(1)
-		}
+		s.near.took(x.ask.ClaimRequest, x.tasks)
 	}
 	return err
 }

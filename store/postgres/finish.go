@@ -18,7 +18,6 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 	if err := s.mayWork(ctx); err != nil {
 		return nil, fmt.Errorf("finish: %w", err)
 	}
-	s.near.ended(len(outcomes))
 	rest, lost := eachOnce(outcomes)
 	var held []store.ID
 	for _, part := range partsOf(rest) {

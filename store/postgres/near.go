@@ -25,8 +25,7 @@ type near struct {
 	bell  bell.Bell    // heard by who listens in this process
 	leads atomic.Int64 // when this process was known to lead, in nanoseconds
 
-	running atomic.Int64 // about so many tasks run in this process
-	most    atomic.Int64 // none are offered while so many do
+	busy atomic.Bool // as many tasks run in this process as there are slots or processors: none are offered
 
 	mu       sync.Mutex
 	workers  map[store.ID]beaten // of this process
@@ -34,12 +33,12 @@ type near struct {
 	queues   map[string]*offered
 }
 
-// beaten is what the last beat of a worker said.
+// beaten is what the last beat and the last claim of a worker said.
 type beaten struct {
-	queues []string
-	slots  int
-	holds  int
-	until  time.Time
+	queues  []string
+	slots   int
+	running int
+	until   time.Time
 }
 
 // fate is whether an expected task is stored for certain.
@@ -64,17 +63,22 @@ func (n *near) beat(b *store.Beat) {
 	if n.workers == nil {
 		n.workers = map[store.ID]beaten{}
 	}
-	n.workers[b.Worker.ID] = beaten{b.Worker.Queues, b.Worker.Concurrency, len(b.Holds), time.Now().Add(b.TTL)}
+	n.workers[b.Worker.ID] = beaten{b.Worker.Queues, b.Worker.Concurrency, n.workers[b.Worker.ID].running,
+		time.Now().Add(b.TTL)}
+	n.count()
+}
+
+// count counts slots and what runs in them, with the lock held.
+func (n *near) count() {
 	running, slots := 0, 0
 	for id, w := range n.workers {
 		if !time.Now().Before(w.until) {
 			delete(n.workers, id)
 			continue
 		}
-		running, slots = running+w.holds, slots+w.slots
+		running, slots = running+w.running, slots+w.slots
 	}
-	n.running.Store(int64(running))
-	n.most.Store(int64(min(slots, runtime.GOMAXPROCS(0))))
+	n.busy.Store(running >= min(slots, runtime.GOMAXPROCS(0)))
 }
 
 // serves reports whether a worker of this process claims from a queue, with the lock held.
@@ -91,7 +95,7 @@ func (n *near) serves(queue string) bool {
 // none of them if no worker of this process claims from the queue, if as many tasks run here as there are slots or
 // processors, or if too many are expected.
 func (n *near) expect(queue string, ids []store.ID, as fate) bool {
-	if len(ids) == 0 || n.running.Load() >= n.most.Load() {
+	if len(ids) == 0 || n.busy.Load() {
 		return false
 	}
 	n.mu.Lock()
@@ -118,10 +122,14 @@ func (n *near) forget(ids []store.ID) {
 }
 
 // took takes in which tasks a worker of this process has claimed.
-func (n *near) took(tasks []store.Task) {
-	n.running.Add(int64(len(tasks)))
+func (n *near) took(r *store.ClaimRequest, tasks []store.Task) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if w, is := n.workers[r.Worker]; is {
+		w.running = r.Running + len(tasks)
+		n.workers[r.Worker] = w
+		n.count()
+	}
 	for i := range tasks {
 		if len(n.expected) == 0 {
 			return
@@ -135,13 +143,6 @@ func (n *near) still(ids []store.ID) []store.ID {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.left(ids)
-}
-
-// ended takes in that a worker of this process has ended attempts.
-func (n *near) ended(attempts int) {
-	if n.running.Add(int64(-attempts)) < 0 {
-		n.running.Store(0)
-	}
 }
 
 // left is still with the lock held.

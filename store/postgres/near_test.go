@@ -57,8 +57,14 @@ func runsOne(t *testing.T, s store.Store, worker store.ID) {
 
 func claimsOne(t *testing.T, s store.Store, worker store.ID) []store.Task {
 	t.Helper()
+	return claimsBesides(t, s, worker, 0)
+}
+
+// claimsBesides claims a task for a worker that runs some.
+func claimsBesides(t *testing.T, s store.Store, worker store.ID, running int) []store.Task {
+	t.Helper()
 	tasks, err := s.Claim(context.Background(), store.ClaimRequest{
-		Worker: worker, Token: store.NewToken(), Queues: []string{"q"}, Limit: 1})
+		Worker: worker, Token: store.NewToken(), Queues: []string{"q"}, Limit: 1, Running: running})
 	if err != nil || len(tasks) != 1 {
 		t.Fatalf("claimed %d: %v", len(tasks), err)
 	}
@@ -115,11 +121,11 @@ func TestOthersAreToldOfWhatNobodyOfTheProcessTakes(t *testing.T) {
 func TestOthersAreToldAtOnceWhereTheProcessHasEnoughToDo(t *testing.T) {
 	s, _, others := neighbours(t)
 	worker := startWorker(t, s)
-	for range runtime.GOMAXPROCS(0) {
+	for i := range runtime.GOMAXPROCS(0) {
 		if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
 			t.Fatal(err)
 		}
-		claimsOne(t, s, worker)
+		claimsBesides(t, s, worker, i)
 	}
 	if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
 		t.Fatal(err)

@@ -85,7 +85,6 @@ func (u *userTx) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.En
 
 // Finish implements store.Tx.
 func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
-	u.s.near.ended(len(outcomes))
 	if lost, err = u.s.finishTx(ctx, u.session, outcomes); err != nil {
 		return nil, fmt.Errorf("finish: %w", err)
 	}
