@@ -257,7 +257,8 @@ func TestAFileIsNamedForOtherFolders(t *testing.T) {
 			t.Errorf("%s: %s", url, got)
 		}
 	}
-	for text, want := range map[string]string{"sqlite:/tmp/a.db": "sqlite:/tmp/a.db", "sqlite:/a b.db": "'sqlite:/a b.db'",
+	for text, want := range map[string]string{"sqlite:/tmp/a.db": "sqlite:/tmp/a.db",
+		"sqlite:/a b.db":         "'sqlite:/a b.db'",
 		"postgres://h/d?a=1&b=2": "'postgres://h/d?a=1&b=2'", "x'y": `'x'\''y'`} {
 		if got := shellWord(text); got != want {
 			t.Errorf("%s: %s", text, got)

@@ -62,7 +62,8 @@ func newWorkerSwitch(
 						return err
 					}
 					if err := do(client, cmd.Context(), id); errors.Is(err, tusk.ErrRefused) {
-						return &Problem{Code: "refused", Exit: exitConflict, Text: err.Error(), Hint: "tusk queues pause QUEUE", Err: err}
+						return &Problem{Code: "refused", Exit: exitConflict, Text: err.Error(), Err: err,
+							Hint: "tusk queues pause QUEUE"}
 					} else if err != nil {
 						return err
 					}

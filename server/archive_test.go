@@ -99,7 +99,8 @@ func TestATaskThatLeftTheDatabaseIsFoundByTheAPIAndOnThePage(t *testing.T) {
 	s.do("GET", "/api/v1/archive/tasks/"+tusk.NewID().String(), nil).problem(t, 404, "not_found")
 	for _, path := range []string{"", "/args", "/output"} { // as one that the caller may not know of
 		none := tusk.NewID().String()
-		if got := s.do("GET", "/api/v1/tasks/"+none+path, nil).problem(t, 404, "not_found"); got.Detail != "task "+none+": not found" {
+		got := s.do("GET", "/api/v1/tasks/"+none+path, nil).problem(t, 404, "not_found")
+		if got.Detail != "task "+none+": not found" {
 			t.Error(got.Detail)
 		}
 	}

@@ -64,7 +64,8 @@ func leaseTasks(c *call, in leaseInput) (LeasedTasks, error) {
 	}
 	wait := time.Duration(in.Body.Wait)
 	if wait > tusk.MaxPullWait { // it bounds how long this caller waits for its turn, too
-		return out, fieldProblem(http.StatusUnprocessableEntity, "out_of_range", "wait", "want 0s to %v", tusk.MaxPullWait)
+		return out, fieldProblem(http.StatusUnprocessableEntity, "out_of_range", "wait", "want 0s to %v",
+			tusk.MaxPullWait)
 	}
 	waiting, err := c.rooms.waiting.enter(c.r.Context(), c.who.ID, 1)
 	if err != nil {
