@@ -158,7 +158,14 @@ func (e *encoder) encodeArgs(args Args) ([]byte, error) {
 	}
 	text, err := e.json(args)
 	if err != nil {
-		return nil, invalid("args", "invalid_json", "of %T cannot be encoded: %v", args, err)
+		for by := (*json.MarshalerError)(nil); errors.As(err, &by); {
+			err = by.Err
+		}
+		var value any = args
+		if stage, ok := args.(stageArgs); ok {
+			value = stage.input
+		}
+		return nil, invalid("args", "invalid_json", "of %T cannot be encoded: %v", value, err)
 	}
 	if len(text) > most {
 		return nil, validateArgs(text, most)

@@ -13,8 +13,8 @@ import (
 // store for the fields.
 type Filter = store.Filter
 
-// Get returns a task with its attempts, output, progress and logs. The error is ErrNotFound if there is no such
-// task.
+// Get returns a task; its attempts, output, progress and logs are in its Detail. The error is ErrNotFound if there is
+// no such task.
 func (c *Client) Get(ctx context.Context, id ID) (*TaskInfo, error) {
 	tasks, err := c.List(ctx, Filter{IDs: []ID{id}, Detail: true})
 	if err != nil {

@@ -184,8 +184,12 @@ func checkOutput(output []byte) error {
 // write writes JSON to an object and returns the reference to it. The JSON is validated on the way.
 func (c *Client) write(ctx context.Context, field string, h payload.Header, r io.Reader, encrypt bool) ([]byte, error) {
 	if c.config.Payloads == nil {
+		most := MaxOutputBytes
+		if field == "args" {
+			most = c.config.MaxArgsBytes
+		}
 		return nil, invalid(field, field+"_too_large",
-			"is too large for the database, and there is no object store for it (ClientConfig.Payloads)")
+			"has more than %d bytes, and there is no object store for it (ClientConfig.Payloads)", most)
 	}
 	line, err := h.Line()
 	if err != nil {

@@ -1,6 +1,7 @@
 package tusk
 
 import (
+	"encoding/json"
 	"errors"
 	"math"
 	"strings"
@@ -80,6 +81,8 @@ func TestBadInputIsRefusedByName(t *testing.T) {
 		{"lone low surrogate", RawArgs{"k", []byte(`"\udc00 "`)}, Options{}, "invalid_utf8", "dc00"},
 		{"too deep", RawArgs{"k", []byte(deep)}, Options{}, "json_too_complex", "64"},
 		{"too large", RawArgs{"k", []byte(`"` + strings.Repeat("x", 256<<10) + `"`)}, Options{}, "args_too_large", "262144"},
+		{"the input of a stage that is no JSON", NewPipeline("p").Stage("s", nil).Start(json.RawMessage("{")),
+			Options{}, "invalid_json", "of json.RawMessage cannot be encoded: unexpected end of JSON input"},
 		{"a type that cannot be encoded", channelArgs{}, Options{}, "invalid_json", "channelArgs"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -264,10 +268,26 @@ func problemRows(problems []archive.Problem) []string {
 	return rows
 }
 
-// withArchive does something with the archive that --archive names.
-func (app *App) withArchive(ctx context.Context, do func(*archive.Archive) error) error {
+// archiveNamed fails unless --archive names an archive. A folder that is missing is a misspelled one: only what writes
+// an archive creates it.
+func (app *App) archiveNamed() error {
 	if app.flags.archive == "" {
 		return usage("such as --archive file:///var/lib/tusk/archive, or TUSK_ARCHIVE", "--archive is missing")
+	}
+	u, err := url.Parse(app.flags.archive)
+	if err != nil || u.Scheme != "file" || u.Host != "" {
+		return nil // place.Open says what is wrong
+	}
+	if _, err := os.Stat(filepath.FromSlash(u.Path)); errors.Is(err, fs.ErrNotExist) {
+		return usage("tusk serve --archive creates it", "--archive: the folder %s does not exist", u.Path)
+	}
+	return nil
+}
+
+// withArchive does something with the archive that --archive names.
+func (app *App) withArchive(ctx context.Context, do func(*archive.Archive) error) error {
+	if err := app.archiveNamed(); err != nil {
+		return err
 	}
 	bucket, err := place.Open(ctx, app.flags.archive)
 	if err != nil {

@@ -2,13 +2,29 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 )
+
+func TestAnArchiveWhoseNameIsMisspelledIsNotCreated(t *testing.T) {
+	sh := filledShell(t)
+	dir := filepath.Join(t.TempDir(), "nowhere")
+	for _, args := range [][]string{{"list"}, {"verify"}, {"search"}, {"prune"}} {
+		sh.fails(exitUsage, "usage", []string{"nowhere", "does not exist", "tusk serve --archive"},
+			append([]string{"archive", "--archive", "file://" + filepath.ToSlash(dir)}, args...)...)
+	}
+	sh.must("archive", "holds", "--archive", "file://"+filepath.ToSlash(dir))
+	sh.must("tasks", "list", "--archive", "file://"+filepath.ToSlash(dir))
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
 
 // A server moves a finished task into a folder; it is gone from the database, and found.
 func TestAServerArchivesAndCommandsFindWhatItArchived(t *testing.T) {

@@ -215,10 +215,12 @@ func (b *bulk) blame(err error) {
 		for i, err := range many.Items {
 			b.bad[b.lines[i]] = err
 		}
+		b.total.Tasks -= len(many.Items)
 		return
 	}
 	if one := (*tusk.InvalidError)(nil); errors.As(err, &one) && len(b.lines) == 1 {
 		b.bad[b.lines[0]] = err
+		b.total.Tasks--
 	}
 }
 

@@ -21,7 +21,7 @@ func (app *App) Client(ctx context.Context, a access) (*tusk.Client, func(), err
 		closeStore()
 		return nil, func() {}, err
 	}
-	payloads, closePlace, err := app.payloads(ctx, s)
+	payloads, closePlace, err := app.payloads(ctx, a, s)
 	if err != nil {
 		closeStore()
 		return nil, func() {}, err

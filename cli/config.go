@@ -187,7 +187,7 @@ func (c *config) readFile(environment map[string]string) (values map[string]any,
 		c.problems = append(c.problems, err.Error())
 		return values, lines
 	}
-	file := yamlFile{path: c.path, environment: environment, values: values, lines: lines}
+	file := yamlFile{path: c.path, environment: environment, values: values, lines: lines, open: map[string]bool{}}
 	if err := file.read(text); err != nil {
 		c.problems = append(c.problems, err.Error())
 	}
@@ -204,6 +204,7 @@ func (c *config) readFile(environment map[string]string) (values map[string]any,
 		}
 		delete(values, key)
 	}
+	maps.DeleteFunc(values, func(key string, _ any) bool { return file.open[key] }) // that they are open is said
 	return values, lines
 }
 

@@ -146,6 +146,16 @@ enqueue:
 	sh.must("version")
 }
 
+func TestOfAKeyWhoseVariableIsNotSetOnlyThatIsSaid(t *testing.T) {
+	sh := newShell(t)
+	sh.write("tusk.yaml", "db: ${NOT_SET}\nwork:\n  concurrency: ${NEITHER}\n", 0o600)
+	r := sh.run("config", "check")
+	if want := "tusk.yaml:1: db: the variable ${NOT_SET} is not set\n" +
+		"tusk.yaml:3: work.concurrency: the variable ${NEITHER} is not set\n"; r.out != want {
+		t.Errorf("got\n%s\nwant\n%s", r.out, want)
+	}
+}
+
 func TestAFileThatCannotBeReadIsRefused(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"tabs":     {"tasks:\n\tlist:\n", "tab"},

@@ -15,6 +15,7 @@ type yamlFile struct {
 	environment map[string]string
 	values      map[string]any    // key: a string, a []string, or nil for an empty section
 	lines       map[string]string // key: file and line
+	open        map[string]bool   // keys with a variable that is not set
 	problems    []string
 }
 
@@ -80,6 +81,7 @@ func (p *yamlFile) expand(text, where, key string) string {
 		value, set := p.environment[name]
 		if !set {
 			p.problems = append(p.problems, fmt.Sprintf("%s: %s: the variable %s is not set", where, key, found))
+			p.open[key] = true
 		}
 		return value
 	})

@@ -76,6 +76,9 @@ const (
 	// creating is for commands that fill a database. They create an embedded one
 	// and its schema; a server's schema they create with --auto-migrate only.
 	creating
+	// planning is for a dry run of migrate up. In place of a file that is missing
+	// it looks at an empty database elsewhere.
+	planning
 )
 
 // Store opens the database that --db names and checks its schema. The caller
@@ -107,8 +110,11 @@ func (app *App) open(ctx context.Context, a access) (d dsn, s store.Store, close
 		return d, nil, none, app.fromWhere(p)
 	}
 	if d.engine == "sqlite" {
-		if err := checkFile(d.path, a == creating || app.flags.autoMigrate); err != nil {
+		if err := checkFile(d.path, a != existing || app.flags.autoMigrate); err != nil {
 			return d, nil, none, app.fromWhere(err)
+		}
+		if _, err := os.Stat(d.path); a == planning && errors.Is(err, fs.ErrNotExist) {
+			openStore = openEmpty
 		}
 	}
 	s, closeEngine, err := openStore(ctx, d.text)
@@ -120,6 +126,19 @@ func (app *App) open(ctx context.Context, a access) (d dsn, s store.Store, close
 			app.Log.Warn("close", "error", err)
 		}
 	}, nil
+}
+
+// openEmpty opens an empty SQLite database in a folder that is removed with it.
+func openEmpty(ctx context.Context, _ string) (store.Store, func() error, error) {
+	folder, err := os.MkdirTemp("", "tusk-empty-")
+	if err != nil {
+		return nil, nil, err
+	}
+	s, closeStore, err := engines["sqlite"](ctx, "sqlite:"+filepath.Join(folder, "empty.db"))
+	if err != nil {
+		return nil, nil, errors.Join(err, os.RemoveAll(folder))
+	}
+	return s, func() error { return errors.Join(closeStore(), os.RemoveAll(folder)) }, nil
 }
 
 // fromWhere adds where the database URL came from, unless it was the flag.

@@ -196,13 +196,26 @@ func (app *App) welcome(addr string, kinds []string, d *devFlags) {
 	app.note("  health    http://%s/healthz  http://%s/readyz", addr, addr)
 	app.note("")
 	app.note("try in another terminal:")
-	app.note("  export TUSK_DATABASE_URL=%s", hideDSN(anywhere(app.flags.db)))
+	if url := anywhere(app.flags.db); hideDSN(url) == url {
+		app.note("  export TUSK_DATABASE_URL=%s", shellWord(url))
+	} else {
+		app.note("  # set TUSK_DATABASE_URL to the URL that you gave with --db: its password is not shown")
+	}
 	app.note(`  tusk enqueue echo '{"hello":"world"}'`)
 	app.note(`  tusk enqueue exec '{"command":["date"]}'`)
 	app.note(`  tusk enqueue http '{"url":"https://example.com"}'`)
 	app.note("  tusk tasks list")
 	app.note("")
 	app.note("Ctrl-C stops it.")
+}
+
+// shellWord quotes a text for a shell where it has to be.
+func shellWord(text string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@%+,="
+	if strings.Trim(text, plain) == "" {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // anywhere is the URL of a database as other folders have to name it.

@@ -40,7 +40,7 @@ Retry-After says when to call again.`,
 		&cobra.Command{Use: "rotate QUEUE", Short: "Print a new secret; the previous one keeps signing for a day",
 			Args: between(1, 1, "QUEUE"),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				return app.withEndpoints(cmd.Context(), nil, func(book *push.Book) error {
+				return app.withEndpoints(cmd.Context(), existing, nil, func(book *push.Book) error {
 					secret, err := book.Rotate(cmd.Context(), args[0])
 					if err != nil {
 						return err
@@ -50,7 +50,7 @@ Retry-After says when to call again.`,
 			}},
 		&cobra.Command{Use: "remove QUEUE…", Short: "Remove the endpoints of queues", Args: between(1, -1, "QUEUE"),
 			RunE: func(cmd *cobra.Command, names []string) error {
-				return app.withEndpoints(cmd.Context(), nil, func(book *push.Book) error {
+				return app.withEndpoints(cmd.Context(), existing, nil, func(book *push.Book) error {
 					return app.eachNamed(names, "removed", func(name string) error { return book.Remove(cmd.Context(), name) })
 				})
 			}})
@@ -73,7 +73,7 @@ host that --allow-host names here and --push-allow names for tusk serve.`,
 				return usage("such as --url https://app.example.com/tusk", "--url is missing")
 			}
 			e.Queue = args[0]
-			return app.withEndpoints(cmd.Context(), allow, func(book *push.Book) error {
+			return app.withEndpoints(cmd.Context(), creating, allow, func(book *push.Book) error {
 				secret, stored, err := book.Put(cmd.Context(), e, login())
 				if err != nil {
 					return err
@@ -95,7 +95,7 @@ host that --allow-host names here and --push-allow names for tusk serve.`,
 }
 
 func (app *App) listEndpoints(ctx context.Context) error {
-	return app.withEndpoints(ctx, nil, func(book *push.Book) error {
+	return app.withEndpoints(ctx, existing, nil, func(book *push.Book) error {
 		all, err := book.List(ctx)
 		if err != nil {
 			return err
@@ -110,8 +110,10 @@ func endpointOf(e push.Endpoint) endpointRow {
 }
 
 // withEndpoints opens the database for endpoints.
-func (app *App) withEndpoints(ctx context.Context, allow []string, do func(*push.Book) error) error {
-	client, closeStore, err := app.Client(ctx, creating)
+func (app *App) withEndpoints(
+	ctx context.Context, a access, allow []string, do func(*push.Book) error,
+) error {
+	client, closeStore, err := app.Client(ctx, a)
 	if err != nil {
 		return err
 	}

@@ -92,7 +92,8 @@ func TestOfABatchWithABadLineNothingIsStored(t *testing.T) {
 			t.Errorf("%s\nwant %q in it", r.err, want)
 		}
 	}
-	if r.status != exitUsage || !strings.Contains(r.out, `"added":1000,`) {
+	if r.status != exitUsage || !strings.Contains(r.out, `"added":1000,`) ||
+		!strings.Contains(r.out, `"tasks":1999,"bad_lines":2,`) {
 		t.Errorf("status %d, %s", r.status, r.out)
 	}
 	if got := sh.json("queues", "list")[0]["available"]; got != 1000.0 {

@@ -139,6 +139,9 @@ func (app *App) problem(err error) *Problem {
 	if bad := (*tusk.InvalidError)(nil); errors.As(err, &bad) {
 		p.Code, p.Exit = bad.Code, exitUsage
 		p.Text = strings.Replace(p.Text, bad.Error(), app.given(bad.Field)+": "+bad.Text, 1)
+		if bad.Code == "args_too_large" && app.flags.archive == "" {
+			p.Hint = "--archive URL names a place for larger args, which --args-file FILE reads"
+		}
 		return p
 	}
 	if errors.As(err, new(*query.AmbiguousError)) {

@@ -80,7 +80,7 @@ func newMigrateUpCommand(app *App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a := creating
 			if flags.consent.dryRun {
-				a = existing
+				a = planning
 			}
 			m, steps, closeStore, err := app.migrator(cmd.Context(), a)
 			if err != nil {

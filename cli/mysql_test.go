@@ -21,6 +21,9 @@ func TestADayWithMySQL(t *testing.T) {
 	if !strings.Contains(p.log(), "innodb_flush_log_at_trx_commit is 2") {
 		t.Errorf("it does not say that this server is not durable: %s", p.log())
 	}
+	if log := p.log(); strings.Contains(log, "***") && strings.Contains(log, "export TUSK_DATABASE_URL") {
+		t.Errorf("it says to export a URL without its password: %s", log)
+	}
 	sh.env = append(sh.env, "TUSK_DATABASE_URL="+db)
 	id := sh.enqueue("echo", `{"hello":"world"}`)
 	later := sh.enqueue("echo", `{}`, "--queue", "night", "--delay", "1h")

@@ -306,6 +306,11 @@ func schemaOnlyWhenAsked(t *testing.T, db string) {
 	sh := newShell(t)
 	sh.env = append(sh.env, "TUSK_DATABASE_URL="+db)
 	sh.fails(exitUsage, "schema_missing", []string{"tusk migrate up", "--auto-migrate"}, "enqueue", "a")
+	for _, args := range [][]string{{"migrate", "status"}, {"migrate", "up", "--dry-run"}} {
+		if steps := sh.json(args...); len(steps) < 2 || steps[0]["applied_at"] != nil {
+			t.Errorf("%v: %v", args, steps)
+		}
+	}
 	sh.must("migrate", "up")
 	id := sh.enqueue("a", `{"x":1}`)
 	if got := sh.json("tasks", "show", id)[0]; got["state"] != "available" {

@@ -15,9 +15,10 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// payloads opens the place for large args and outputs: that of the archive, if one is named.
-func (app *App) payloads(ctx context.Context, s store.Store) (p tusk.Payloads, done func(), err error) {
-	if app.flags.archive == "" {
+// payloads opens the place for large args and outputs: that of the archive, if one is named. Who only looks does not
+// create its folder.
+func (app *App) payloads(ctx context.Context, a access, s store.Store) (p tusk.Payloads, done func(), err error) {
+	if app.flags.archive == "" || a == existing && app.archiveNamed() != nil {
 		return nil, func() {}, nil
 	}
 	bucket, err := place.Open(ctx, app.flags.archive)

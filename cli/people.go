@@ -70,7 +70,7 @@ func newTokensCommand(app *App) *cobra.Command {
 			if expires > 0 {
 				t.ExpiresAt = time.Now().Add(expires).UTC()
 			}
-			return app.withBook(cmd.Context(), func(book *accounts.Book) error {
+			return app.withBook(cmd.Context(), creating, func(book *accounts.Book) error {
 				secret, made, err := book.CreateToken(cmd.Context(), t, login())
 				err = app.recorded(cmd.Context(), book, "tokens.create", t.Name, err)
 				if err != nil {
@@ -88,7 +88,7 @@ func newTokensCommand(app *App) *cobra.Command {
 		&cobra.Command{Use: "revoke ID…", Short: "Revoke tokens, everywhere within two seconds",
 			Args: between(1, -1, "ID"),
 			RunE: func(cmd *cobra.Command, ids []string) error {
-				return app.withBook(cmd.Context(), func(book *accounts.Book) error {
+				return app.withBook(cmd.Context(), existing, func(book *accounts.Book) error {
 					return app.eachNamed(ids, "revoked", func(id string) error {
 						return app.recorded(cmd.Context(), book, "tokens.revoke", id, book.RevokeToken(cmd.Context(), id))
 					})
@@ -98,7 +98,7 @@ func newTokensCommand(app *App) *cobra.Command {
 }
 
 func (app *App) listTokens(ctx context.Context) error {
-	return app.withBook(ctx, func(book *accounts.Book) error {
+	return app.withBook(ctx, existing, func(book *accounts.Book) error {
 		tokens, err := book.Tokens(ctx)
 		if err != nil {
 			return err
@@ -136,7 +136,7 @@ line of stdin, of at least 10 characters and at most 72 bytes. The user's sessio
 			if err != nil {
 				return err
 			}
-			return app.withBook(cmd.Context(), func(book *accounts.Book) error {
+			return app.withBook(cmd.Context(), creating, func(book *accounts.Book) error {
 				u := accounts.User{Name: args[0], Role: accounts.Role(b.role), Queues: b.queues, Tenants: b.tenants}
 				return app.eachNamed(args, "saved", func(name string) error {
 					return app.recorded(cmd.Context(), book, "users.put", name, book.PutUser(cmd.Context(), u, password))
@@ -150,7 +150,7 @@ line of stdin, of at least 10 characters and at most 72 bytes. The user's sessio
 			RunE: func(cmd *cobra.Command, _ []string) error { return app.listUsers(cmd.Context()) }},
 		&cobra.Command{Use: "remove NAME…", Short: "Remove users and end their sessions", Args: between(1, -1, "NAME"),
 			RunE: func(cmd *cobra.Command, names []string) error {
-				return app.withBook(cmd.Context(), func(book *accounts.Book) error {
+				return app.withBook(cmd.Context(), existing, func(book *accounts.Book) error {
 					return app.eachNamed(names, "removed", func(name string) error {
 						return app.recorded(cmd.Context(), book, "users.remove", name, book.RemoveUser(cmd.Context(), name))
 					})
@@ -160,7 +160,7 @@ line of stdin, of at least 10 characters and at most 72 bytes. The user's sessio
 }
 
 func (app *App) listUsers(ctx context.Context) error {
-	return app.withBook(ctx, func(book *accounts.Book) error {
+	return app.withBook(ctx, existing, func(book *accounts.Book) error {
 		users, err := book.Users(ctx)
 		if err != nil {
 			return err
@@ -205,8 +205,8 @@ func (app *App) passwordLine() (string, error) {
 }
 
 // withBook opens the database for tokens and users.
-func (app *App) withBook(ctx context.Context, do func(*accounts.Book) error) error {
-	client, closeStore, err := app.Client(ctx, creating)
+func (app *App) withBook(ctx context.Context, a access, do func(*accounts.Book) error) error {
+	client, closeStore, err := app.Client(ctx, a)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ also change their own password on their account page.`,
 			if err != nil {
 				return err
 			}
-			return app.withBook(cmd.Context(), func(book *accounts.Book) error {
+			return app.withBook(cmd.Context(), existing, func(book *accounts.Book) error {
 				return app.eachNamed(names, "changed", func(name string) error {
 					return app.recorded(cmd.Context(), book, "users.password", name, book.SetPassword(cmd.Context(), name, password))
 				})
@@ -52,7 +52,7 @@ func newSessionsCommand(app *App) *cobra.Command {
 	c.AddCommand(
 		&cobra.Command{Use: "list", Short: "List the people who are logged in", Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				return app.withBook(cmd.Context(), func(book *accounts.Book) error {
+				return app.withBook(cmd.Context(), existing, func(book *accounts.Book) error {
 					people, err := book.People(cmd.Context())
 					if err != nil {
 						return err
@@ -63,7 +63,7 @@ func newSessionsCommand(app *App) *cobra.Command {
 		&cobra.Command{Use: "end WHO…", Short: "Log people out everywhere, within two seconds: by identity, or by name",
 			Args: between(1, -1, "WHO"),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				return app.withBook(cmd.Context(), func(book *accounts.Book) error {
+				return app.withBook(cmd.Context(), existing, func(book *accounts.Book) error {
 					return app.eachNamed(args, "logged out", func(who string) error {
 						return app.endSessions(cmd.Context(), book, who)
 					})

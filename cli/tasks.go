@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"github.com/spf13/cobra"
 
@@ -135,7 +136,11 @@ func (app *App) searchArgs(ctx context.Context, f tusk.Filter, text string, flag
 	q := query.Of(f)
 	q.Args = text
 	if _, err := q.Filter(); err != nil {
-		return usage("", "--args: %v", err)
+		text := err.Error()
+		if bad := (*query.Error)(nil); errors.As(err, &bad) {
+			text = bad.Text // its field is the server's name of a flag
+		}
+		return usage("such as --since 24h", "--args: %s", text)
 	}
 	if flags.all {
 		flags.limit = 1 << 30

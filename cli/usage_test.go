@@ -206,11 +206,16 @@ func TestCommandsThatOnlyLookCreateNothing(t *testing.T) {
 		{"tasks", "list"}, {"tasks", "cancel", "--all", "--yes"}, {"errors"}, {"stats"}, {"queues", "list"},
 		{"queues", "pause", "a"},
 		{"workers", "list"}, {"schedules", "list"}, {"schedules", "add", "n", "@hourly", "k"},
-		{"migrate", "status"}, {"migrate", "down", "--yes"}, {"migrate", "up", "--dry-run"},
+		{"migrate", "status"}, {"migrate", "down", "--yes"}, {"tokens", "list"}, {"tokens", "revoke", "a"},
+		{"users", "list"}, {"users", "remove", "ada"}, {"sessions", "list"}, {"endpoints", "list"},
+		{"endpoints", "remove", "a"},
 	} {
 		sh.fails(exitUsage, "database_missing", []string{`"tusk.db"`, "tusk migrate up"}, args...)
 	}
 	sh.must("enqueue", "a", "--dry-run")
+	if steps := sh.json("migrate", "up", "--dry-run"); len(steps) == 0 || steps[0]["state"] != "would go up" {
+		t.Error(steps)
+	}
 	sh.must("schedules", "next", "--spec", "@hourly")
 	sh.must("version")
 	sh.must("config", "show")

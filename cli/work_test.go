@@ -257,6 +257,13 @@ func TestAFileIsNamedForOtherFolders(t *testing.T) {
 			t.Errorf("%s: %s", url, got)
 		}
 	}
+	for text, want := range map[string]string{"sqlite:/tmp/a.db": "sqlite:/tmp/a.db",
+		"sqlite:/a b.db":         "'sqlite:/a b.db'",
+		"postgres://h/d?a=1&b=2": "'postgres://h/d?a=1&b=2'", "x'y": `'x'\''y'`} {
+		if got := shellWord(text); got != want {
+			t.Errorf("%s: %s", text, got)
+		}
+	}
 }
 
 func TestAWorkerIsQuietedAndWokenByAPartOfItsID(t *testing.T) {
@@ -284,4 +291,12 @@ func TestAWorkerIsQuietedAndWokenByAPartOfItsID(t *testing.T) {
 	if out := sh.must("__complete", "workers", "quiet", ""); !strings.HasPrefix(out, id) {
 		t.Error(out)
 	}
+}
+
+func TestAServerIsNotQuietedAndItIsSaidWhatToDo(t *testing.T) {
+	sh := filledShell(t)
+	sh.start("serve", "--addr", "127.0.0.1:0").await(`msg=serve url=(\S+)`)
+	workers := func() []string { return strings.Fields(sh.must("workers", "list", "-q")) }
+	eventually(t, func() bool { return len(workers()) == 1 }, func() string { return "no server is a worker" })
+	sh.fails(exitConflict, "refused", []string{"it lends tasks", "tusk queues pause"}, "workers", "quiet", workers()[0])
 }

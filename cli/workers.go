@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -60,7 +61,10 @@ func newWorkerSwitch(
 					if err != nil {
 						return err
 					}
-					if err := do(client, cmd.Context(), id); err != nil {
+					if err := do(client, cmd.Context(), id); errors.Is(err, tusk.ErrRefused) {
+						return &Problem{Code: "refused", Exit: exitConflict, Text: err.Error(), Err: err,
+							Hint: "tusk queues pause QUEUE"}
+					} else if err != nil {
 						return err
 					}
 					rows = append(rows, doneRow{id.String(), map[string]string{"quiet": "quiet", "wake": "awake"}[verb]})

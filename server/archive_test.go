@@ -97,7 +97,13 @@ func TestATaskThatLeftTheDatabaseIsFoundByTheAPIAndOnThePage(t *testing.T) {
 		t.Error(page)
 	}
 	s.do("GET", "/api/v1/archive/tasks/"+tusk.NewID().String(), nil).problem(t, 404, "not_found")
-	s.do("GET", "/api/v1/tasks/"+tusk.NewID().String(), nil).problem(t, 404, "not_found")
+	for _, path := range []string{"", "/args", "/output"} { // as one that the caller may not know of
+		none := tusk.NewID().String()
+		got := s.do("GET", "/api/v1/tasks/"+none+path, nil).problem(t, 404, "not_found")
+		if got.Detail != "task "+none+": not found" {
+			t.Error(got.Detail)
+		}
+	}
 
 	// Who may not know of it does not find it.
 	bound := s.tokenFor(access.Token{Name: "bound", Role: access.Operator, Queues: []string{"mine"}})

@@ -72,7 +72,7 @@ func downloadOutput(c *call, in downloadInput) (nothing, error) {
 func (c *call) anywhere(id tusk.ID) (*tusk.TaskInfo, error) {
 	t, err := c.visible(id)
 	if errors.Is(err, tusk.ErrNotFound) && c.config.Archive != nil {
-		return c.archivedTask(id)
+		return c.fromArchive(id, err)
 	}
 	return t, err
 }

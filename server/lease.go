@@ -62,12 +62,16 @@ func leaseTasks(c *call, in leaseInput) (LeasedTasks, error) {
 			return out, problem(http.StatusForbidden, "forbidden", "your %s may not work on these queues", c.who.Via)
 		}
 	}
+	wait := time.Duration(in.Body.Wait)
+	if wait > tusk.MaxPullWait { // it bounds how long this caller waits for its turn, too
+		return out, fieldProblem(http.StatusUnprocessableEntity, "out_of_range", "wait", "want 0s to %v",
+			tusk.MaxPullWait)
+	}
 	waiting, err := c.rooms.waiting.enter(c.r.Context(), c.who.ID, 1)
 	if err != nil {
 		return out, err
 	}
 	defer waiting.leave()
-	wait := time.Duration(in.Body.Wait)
 	control := http.NewResponseController(c.w)
 	_ = control.SetReadDeadline(time.Time{})
 	_ = control.SetWriteDeadline(time.Now().Add(wait + 30*time.Second))

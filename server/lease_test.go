@@ -207,6 +207,7 @@ func TestBadLeasesAreRefused(t *testing.T) {
 	s.as(bound, "POST", "/api/v1/lease", `{"queues":["default"]}`).problem(t, 403, "forbidden")
 	s.as(bound, "POST", "/api/v1/lease", `{"queues":["team-a.x"]}`).want(t, 200, nil)
 	s.do("POST", "/api/v1/tasks", object{"kind": "k"}).want(t, 201, nil)
+	s.do("POST", "/api/v1/lease", `{"queues":["default"],"wait":"21s"}`).problem(t, 422, "out_of_range")
 	got := s.lease(object{"queues": []string{"default"}, "wait": "5s"})
 	s.as(bound, "POST", "/api/v1/lease/complete", object{"lease_id": got[0].LeaseID}).problem(t, 403, "forbidden")
 }

@@ -65,13 +65,16 @@ func pageFilter(in listInput) (tusk.Filter, error) {
 
 func getTask(c *call, in byID) (TaskDetail, error) {
 	t, err := c.visible(in.ID)
-	if errors.Is(err, tusk.ErrNotFound) && c.config.Archive != nil {
-		return getArchivedTask(c, in)
+	archived := errors.Is(err, tusk.ErrNotFound) && c.config.Archive != nil
+	if archived {
+		t, err = c.fromArchive(in.ID, err)
 	}
 	if err != nil {
 		return TaskDetail{}, err
 	}
-	return c.detailView(*t), nil
+	v := c.detailView(*t)
+	v.Archived = archived
+	return v, nil
 }
 
 // visible gets a task that the caller may know of; another does not exist.

@@ -50,7 +50,10 @@ func open(ctx context.Context, location string, patience time.Duration) (*blob.B
 		return nil, errors.New("the archive's URL must not carry credentials: set them in the environment")
 	}
 	by, known := openers[u.Scheme]
-	if !known {
+	switch {
+	case u.Scheme == "":
+		return nil, errors.New("the archive's URL has no scheme: want file:///folder, s3://, gs:// or azblob://")
+	case !known:
 		return nil, fmt.Errorf("the archive's URL begins with %q: want file://, s3://, gs:// or azblob://", u.Scheme)
 	}
 	q := u.Query()

@@ -181,11 +181,8 @@ func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 	if err != nil {
 		return nil, fmt.Errorf("migrations: %w", err)
 	}
-	rows, err := s.pool.Query(ctx, "select version_id, max(tstamp) from "+s.schema+
-		".migration where is_applied group by version_id")
-	if err != nil {
-		return nil, fmt.Errorf("migrations: %w", translate(err))
-	}
+	rows, _ := s.pool.Query(ctx, "select version_id, max(tstamp) from "+s.schema+
+		".migration where is_applied group by version_id") // ForEachRow returns its error
 	var version int64
 	var at time.Time
 	_, err = pgx.ForEachRow(rows, []any{&version, &at}, func() error {

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,6 +38,10 @@ func TestTheSchemaGoesUpAndDownInAnySchema(t *testing.T) {
 		}
 		if _, err := s.Check(ctx); !errors.Is(err, store.ErrSchemaMissing) {
 			t.Fatal(err)
+		}
+		if steps, err := s.Migrations(ctx); err != nil || len(steps) < 2 || slices.ContainsFunc(steps,
+			func(m store.Migration) bool { return !m.AppliedAt.IsZero() }) {
+			t.Fatal(steps, err)
 		}
 		var g sync.WaitGroup
 		for range 3 { // at once
