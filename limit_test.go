@@ -171,6 +171,36 @@ func TestLimits(t *testing.T) {
 				s.stop(stop)
 			})
 	}
+	inBubble(t, "partitions whose heads are retried do not hold up others, however many they are", func(t *testing.T, s *shop) {
+		ran := 0
+		tusk.Handle(s.mux, func(_ context.Context, t *tusk.Task[count]) error {
+			if t.Tenant == "fails" {
+				return tusk.RetryAfter(time.Hour, errors.New("x"))
+			}
+			ran++
+			return nil
+		})
+		s.limit(tusk.Limits{PerPartition: 1, BlockOnRetry: true})
+		for i := range 300 {
+			s.enqueueFor("fails", fmt.Sprint(i), 2)
+		}
+		s.enqueueFor("works", "", 10)
+		_, stop := s.work(&tusk.WorkerConfig{Concurrency: 5})
+		time.Sleep(time.Minute)
+		if ran != 10 {
+			t.Errorf("%d of 10 have run", ran)
+		}
+		counts, err := s.client.TurnCounts(t.Context(), "")
+		for _, c := range counts {
+			if c.Held > 1 {
+				t.Errorf("%d tasks of the partition %s have a turn", c.Held, c.Partition)
+			}
+		}
+		if err != nil || len(counts) != 300 {
+			t.Errorf("%d partitions wait, %v", len(counts), err)
+		}
+		s.stop(stop)
+	})
 	inBubble(t, "a serial tenant's task whose worker died runs before those behind it", func(t *testing.T, s *shop) {
 		var ran order
 		tusk.Handle(s.mux, func(_ context.Context, t *tusk.Task[count]) error { ran.add(fmt.Sprint(t.Args.N)); return nil })
