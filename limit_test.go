@@ -355,7 +355,7 @@ func TestLimits(t *testing.T) {
 			return nil
 		})
 		s.limit(tusk.Limits{PerWorker: 2})
-		queues := &tusk.WorkerConfig{Queues: []string{"default", "free"}, Concurrency: 10}
+		queues := &tusk.WorkerConfig{Queues: []string{"default", "free", "default"}, Concurrency: 10} // one is named twice
 		for n := range 40 {
 			if id := s.enqueue(count{n}, nil); s.get(id).Turn {
 				t.Fatal("it takes turns, which costs much")
@@ -365,6 +365,9 @@ func TestLimits(t *testing.T) {
 		_, stop := s.work(queues)
 		_, stopOther := s.work(queues)
 		time.Sleep(5 * time.Second)
+		if g.peak("default") > 4 {
+			t.Errorf("%d at a time in two workers that may hold two each", g.peak("default"))
+		}
 		s.limit(tusk.Limits{PerWorker: 5})
 		time.Sleep(2 * time.Second)
 		if g.peak("default") <= 4 {
