@@ -77,6 +77,13 @@ func (n *near) beat(b *store.Beat) {
 	n.most.Store(int64(min(slots, runtime.GOMAXPROCS(0))))
 }
 
+// has is serves without the lock.
+func (n *near) has(queue string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.serves(queue)
+}
+
 // serves reports whether a worker of this process claims from a queue, with the lock held.
 func (n *near) serves(queue string) bool {
 	for _, w := range n.workers {
