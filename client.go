@@ -15,6 +15,7 @@ type Client struct {
 	config    ClientConfig
 	limits    limitCache
 	pipelines pipelineCache
+	endedRuns endedRuns
 	lying     lying
 }
 

@@ -71,6 +71,7 @@ func afterFailure(t *store.Task, s Settings, end End, random float64) store.Outc
 	switch err := end.Err; {
 	case errors.As(err, &snooze):
 		out.State, out.Delay, out.Attempt = store.Scheduled, snooze.Delay, t.Attempt-1
+		out.Unbegun = snooze.Unbegun
 	case errors.Is(err, ErrWait):
 		out.State, out.Attempt = store.Pending, t.Attempt-1
 	case errors.As(err, &unknown):
@@ -171,7 +172,10 @@ func fail(out *store.Outcome, kind, text, trace string) {
 }
 
 // SnoozeError asks to run the task again later without counting the attempt.
-type SnoozeError struct{ Delay time.Duration }
+type SnoozeError struct {
+	Delay   time.Duration
+	Unbegun bool // its handler has not begun
+}
 
 func (e *SnoozeError) Error() string { return "snoozed for " + e.Delay.String() }
 
