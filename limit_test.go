@@ -172,12 +172,12 @@ func TestLimits(t *testing.T) {
 			})
 	}
 	inBubble(t, "partitions whose heads are retried do not hold up others, however many they are", func(t *testing.T, s *shop) {
-		ran := 0
+		var ran atomic.Int64
 		tusk.Handle(s.mux, func(_ context.Context, t *tusk.Task[count]) error {
 			if t.Tenant == "fails" {
 				return tusk.RetryAfter(time.Hour, errors.New("x"))
 			}
-			ran++
+			ran.Add(1)
 			return nil
 		})
 		s.limit(tusk.Limits{PerPartition: 1, BlockOnRetry: true})
@@ -187,8 +187,8 @@ func TestLimits(t *testing.T) {
 		s.enqueueFor("works", "", 10)
 		_, stop := s.work(&tusk.WorkerConfig{Concurrency: 5})
 		time.Sleep(time.Minute)
-		if ran != 10 {
-			t.Errorf("%d of 10 have run", ran)
+		if ran.Load() != 10 {
+			t.Errorf("%d of 10 have run", ran.Load())
 		}
 		counts, err := s.client.TurnCounts(t.Context(), "")
 		for _, c := range counts {
