@@ -254,8 +254,8 @@ func TestALowerRateHoldsFromNowOn(t *testing.T) {
 }
 
 func TestOnlyWhatLimitsSomethingIsRemembered(t *testing.T) {
-	l, rates := Limits{Rate: &Rate{Allowed: 100, Period: time.Second}, TenantRate: &Rate{Allowed: 2, Period: time.Second},
-		PartitionRate: &Rate{Allowed: 60, Period: time.Hour}}, Rates{}
+	l, rates := Limits{Rate: &Rate{Allowed: 100, Period: time.Second},
+		TenantRate: &Rate{Allowed: 2, Period: time.Second}, PartitionRate: &Rate{Allowed: 60, Period: time.Hour}}, Rates{}
 	g := group('a', 0, 0, 2)
 	weights := map[store.ID]int{g.Waiting[0]: 8}
 	g.Waiting = g.Waiting[:1]

@@ -69,7 +69,7 @@ func (rates Rates) used(r *Rate, of string, now time.Time) float64 {
 	if now.Before(u.At) { // the clock was set back: what has started counts for a period from now on
 		u.At = now
 	}
-	if all := float64(r.Allowed); u.Allowed > r.Allowed { // what was allowed before is all that is allowed now, and no debt
+	if all := float64(r.Allowed); u.Allowed > r.Allowed { // what was allowed before is no debt
 		u.Used, u.Prior = min(u.Used, all), min(u.Prior, all)
 	}
 	u.Allowed = r.Allowed
