@@ -171,7 +171,7 @@ func TestLimits(t *testing.T) {
 				s.stop(stop)
 			})
 	}
-	inBubble(t, "partitions whose heads are retried do not hold up others, however many they are", func(t *testing.T, s *shop) {
+	inBubble(t, "partitions whose heads are retried do not hold up others, if many", func(t *testing.T, s *shop) {
 		var ran atomic.Int64
 		tusk.Handle(s.mux, func(_ context.Context, t *tusk.Task[count]) error {
 			if t.Tenant == "fails" {
@@ -355,7 +355,7 @@ func TestLimits(t *testing.T) {
 			return nil
 		})
 		s.limit(tusk.Limits{PerWorker: 2})
-		queues := &tusk.WorkerConfig{Queues: []string{"default", "free", "default"}, Concurrency: 10} // one is named twice
+		queues := &tusk.WorkerConfig{Queues: []string{"default", "free", "default"}, Concurrency: 10} // one twice
 		for n := range 40 {
 			if id := s.enqueue(count{n}, nil); s.get(id).Turn {
 				t.Fatal("it takes turns, which costs much")

@@ -70,7 +70,7 @@ func (c *Client) wakeRuns() {
 		r.all = r.all[1:]
 		r.mu.Unlock()
 		if err := c.wakeRunsAfter(of); err != nil {
-			c.config.Logger.Warn("run: those that wait for the end of another run of their key look by and by", "kind", of.kind,
+			c.config.Logger.Warn("run: those that wait for another run of their key look by themselves", "kind", of.kind,
 				"error", err)
 		}
 	}

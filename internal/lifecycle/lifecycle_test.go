@@ -253,7 +253,7 @@ func TestBackoffNeverOverflows(t *testing.T) {
 		delay := b.Delay(n, rapid.Float64Range(0, 0.999999).Draw(t, "random"))
 		limit := b.Max
 		if limit == 0 {
-			limit = defaultMax
+			limit = max(defaultMax, b.Base)
 		}
 		if delay < 0 || delay > limit && limit < 1<<53 {
 			t.Fatalf("%+v after attempt %d: %v", b, n, delay)
