@@ -15,6 +15,7 @@ type Client struct {
 	config    ClientConfig
 	limits    limitCache
 	pipelines pipelineCache
+	endedRuns endedRuns
 	lying     lying
 }
 
@@ -58,7 +59,8 @@ func NewClient(s store.Store, config *ClientConfig) (*Client, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	return &Client{store: s, config: c}, nil
+	return &Client{store: s, config: c, limits: limitCache{reading: newGate()},
+		pipelines: pipelineCache{reading: newGate()}}, nil
 }
 
 // KeyRing returns the configured key ring, or nil if there is none.

@@ -18,11 +18,16 @@ type crowded struct {
 	store.Store
 	workers       int
 	looks, claims atomic.Int64
+	broken        atomic.Bool // looks fail
 	wake          atomic.Pointer[func(store.Hint)]
 }
 
 func (c *crowded) Look(ctx context.Context, queues []string, kinds ...string) (seen store.Sight, err error) {
 	c.looks.Add(1)
+	if c.broken.Load() {
+		time.Sleep(time.Millisecond)
+		return seen, store.ErrUnavailable
+	}
 	for _, kind := range kinds {
 		records, err := c.Records(ctx, kind)
 		if err != nil {
@@ -90,6 +95,33 @@ func TestWorkersOfACrowdShareTheLooks(t *testing.T) {
 			if state := s.get(id).State; state != tusk.StateCompleted {
 				t.Errorf("50 ms later the task is %v", state)
 			}
+		}
+	})
+	idle("who hears of a task while the store fails looks no more often than others, and takes it afterwards", 10,
+		func(t *testing.T, s *shop, c *crowded) {
+			time.Sleep(3700 * time.Millisecond)
+			looks := c.looks.Load()
+			c.broken.Store(true)
+			c.tell("default")
+			time.Sleep(time.Minute)
+			if n := c.looks.Load() - looks; n > 40 {
+				t.Errorf("%d looks failed in a minute", n)
+			}
+			id := s.enqueue(count{}, nil)
+			c.broken.Store(false)
+			time.Sleep(6 * time.Second)
+			if state := s.get(id).State; state != tusk.StateCompleted {
+				t.Errorf("when the store answers again the task is %v", state)
+			}
+		})
+	idle("who hears of tasks of other queues asks for nothing", 10, func(t *testing.T, _ *shop, c *crowded) {
+		looks, claims := c.looks.Load(), c.claims.Load()
+		for range 600 {
+			c.tell("other")
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n, m := c.looks.Load()-looks, c.claims.Load()-claims; n > 7 || m > 1 {
+			t.Errorf("in a minute it looks %d times, want about 6, and claims %d times", n, m)
 		}
 	})
 	idle("who does not hear of it finds it", 10, func(t *testing.T, s *shop, _ *crowded) {

@@ -3,6 +3,7 @@ package tusk
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/tend"
@@ -115,13 +116,15 @@ func prompt(s store.Store) func() bool {
 	return nil
 }
 
-// hear handles a hint that queues may have tasks, with settings that are not too old, and informs the leader.
+// hear handles a hint that queues may have tasks, with settings that are not too old, and informs the leader. Hints of
+// queues of which the worker takes no tasks do not concern it: engines tell everybody of every queue.
 func (w *Worker) hear(h store.Hint) {
 	if w.leader != nil {
 		w.leader.Hear(h)
 	}
-	if h.ForWorkers() && !w.queues.hear() {
-		w.source.Hint(h.Queues...)
+	own := slices.DeleteFunc(slices.Clone(h.Queues), func(q string) bool { return !slices.Contains(w.config.Queues, q) })
+	if (h.Open() || len(own) > 0) && !w.queues.hear() {
+		w.source.Hint(own...)
 	}
 }
 

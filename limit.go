@@ -113,6 +113,8 @@ func limitsOf(records []store.Record) (map[string]Limits, error) {
 
 // limitCache caches the limits of all queues briefly, so that queues without limits cost almost nothing.
 type limitCache struct {
+	reading gate
+
 	mu     sync.Mutex
 	read   time.Time
 	gone   time.Time // when the limits were last forgotten
@@ -141,18 +143,31 @@ func (l *limitCache) take(limits map[string]Limits, asked time.Time) {
 	}
 }
 
-// of returns the limits of all queues, at most limitsAge old.
-func (l *limitCache) of(ctx context.Context, c *Client) (map[string]Limits, error) {
+// fresh returns the limits that were read last, and whether they are at most limitsAge old.
+func (l *limitCache) fresh() (map[string]Limits, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.read.IsZero() && time.Since(l.read) < limitsAge {
-		return l.limits, nil
+	return l.limits, !l.read.IsZero() && time.Since(l.read) < limitsAge
+}
+
+// of returns the limits of all queues, at most limitsAge old.
+func (l *limitCache) of(ctx context.Context, c *Client) (map[string]Limits, error) {
+	if limits, fresh := l.fresh(); fresh {
+		return limits, nil
 	}
+	if err := l.reading.enter(ctx); err != nil {
+		return nil, fmt.Errorf("limits: %w", err)
+	}
+	defer l.reading.leave()
+	if limits, fresh := l.fresh(); fresh { // somebody else has read them
+		return limits, nil
+	}
+	asked := time.Now()
 	limits, err := c.Limits(ctx)
 	if err != nil {
 		return nil, err
 	}
-	l.limits, l.read = limits, time.Now()
+	l.take(limits, asked)
 	return limits, nil
 }
 

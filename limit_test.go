@@ -171,6 +171,36 @@ func TestLimits(t *testing.T) {
 				s.stop(stop)
 			})
 	}
+	inBubble(t, "partitions whose heads are retried do not hold up others, if many", func(t *testing.T, s *shop) {
+		var ran atomic.Int64
+		tusk.Handle(s.mux, func(_ context.Context, t *tusk.Task[count]) error {
+			if t.Tenant == "fails" {
+				return tusk.RetryAfter(time.Hour, errors.New("x"))
+			}
+			ran.Add(1)
+			return nil
+		})
+		s.limit(tusk.Limits{PerPartition: 1, BlockOnRetry: true})
+		for i := range 300 {
+			s.enqueueFor("fails", fmt.Sprint(i), 2)
+		}
+		s.enqueueFor("works", "", 10)
+		_, stop := s.work(&tusk.WorkerConfig{Concurrency: 5})
+		time.Sleep(time.Minute)
+		if ran.Load() != 10 {
+			t.Errorf("%d of 10 have run", ran.Load())
+		}
+		counts, err := s.client.TurnCounts(t.Context(), "")
+		for _, c := range counts {
+			if c.Held > 1 {
+				t.Errorf("%d tasks of the partition %s have a turn", c.Held, c.Partition)
+			}
+		}
+		if err != nil || len(counts) != 300 {
+			t.Errorf("%d partitions wait, %v", len(counts), err)
+		}
+		s.stop(stop)
+	})
 	inBubble(t, "a serial tenant's task whose worker died runs before those behind it", func(t *testing.T, s *shop) {
 		var ran order
 		tusk.Handle(s.mux, func(_ context.Context, t *tusk.Task[count]) error { ran.add(fmt.Sprint(t.Args.N)); return nil })
@@ -325,7 +355,7 @@ func TestLimits(t *testing.T) {
 			return nil
 		})
 		s.limit(tusk.Limits{PerWorker: 2})
-		queues := &tusk.WorkerConfig{Queues: []string{"default", "free"}, Concurrency: 10}
+		queues := &tusk.WorkerConfig{Queues: []string{"default", "free", "default"}, Concurrency: 10} // one twice
 		for n := range 40 {
 			if id := s.enqueue(count{n}, nil); s.get(id).Turn {
 				t.Fatal("it takes turns, which costs much")
@@ -335,6 +365,9 @@ func TestLimits(t *testing.T) {
 		_, stop := s.work(queues)
 		_, stopOther := s.work(queues)
 		time.Sleep(5 * time.Second)
+		if g.peak("default") > 4 {
+			t.Errorf("%d at a time in two workers that may hold two each", g.peak("default"))
+		}
 		s.limit(tusk.Limits{PerWorker: 5})
 		time.Sleep(2 * time.Second)
 		if g.peak("default") <= 4 {

@@ -160,6 +160,8 @@ func keepKey(n *store.NewTask, t *TaskInfo) ([]byte, error) {
 
 // pipelineCache caches the pipelines that the database knows for a short time.
 type pipelineCache struct {
+	reading gate
+
 	mu     sync.Mutex
 	read   time.Time
 	places map[string]place // by kind
@@ -177,23 +179,40 @@ func (l *pipelineCache) find(ctx context.Context, c *Client, kind string) (*Pipe
 	if !strings.Contains(kind, ".") {
 		return nil, 0, nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.read.IsZero() || time.Since(l.read) >= pipelineAge {
-		now := time.Now()
-		all, err := c.definitions(ctx)
-		if err != nil {
-			return nil, 0, err
-		}
-		l.places, l.read = map[string]place{}, now
-		for _, p := range all {
-			for i, s := range p.stages {
-				l.places[p.kind(s.name)] = place{p, i}
-			}
+	at, fresh := l.at(kind)
+	if fresh {
+		return at.pipeline, at.stage, nil
+	}
+	if err := l.reading.enter(ctx); err != nil {
+		return nil, 0, fmt.Errorf("pipelines: %w", err)
+	}
+	defer l.reading.leave()
+	if at, fresh = l.at(kind); fresh { // somebody else has read them
+		return at.pipeline, at.stage, nil
+	}
+	asked := time.Now()
+	all, err := c.definitions(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	places := map[string]place{}
+	for _, p := range all {
+		for i, s := range p.stages {
+			places[p.kind(s.name)] = place{p, i}
 		}
 	}
-	at := l.places[kind]
+	l.mu.Lock()
+	l.places, l.read = places, asked
+	l.mu.Unlock()
+	at = places[kind]
 	return at.pipeline, at.stage, nil
+}
+
+// at returns the stage of a kind as it was last read, and whether that was at most pipelineAge ago.
+func (l *pipelineCache) at(kind string) (place, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.places[kind], !l.read.IsZero() && time.Since(l.read) < pipelineAge
 }
 
 // lacks reports whether no pipeline that the database knew when it was last read has a stage of a kind.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/lifecycle"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -15,7 +16,8 @@ import (
 // The key of a run is that of the queue that the run is in at the time, so the database lets another run begin once the
 // first stage is over. That one would overtake, or run beside, what it is to follow. Its first task therefore looks
 // for the other run before its handler begins, and is put off while there is one: it keeps the key of its queue, so
-// any number of updates meanwhile become this one run, with the newest.
+// any number of updates meanwhile become this one run, with the newest. Whoever ends the other run has it look again at
+// once; it also looks by itself, in case that goes wrong.
 
 const (
 	// A run that waits looks again after half of the time that it has existed, within these.
@@ -82,16 +84,31 @@ func (c *Client) awaitRun(ctx context.Context, p *Pipeline, t *store.Task) error
 		return nil
 	case err != nil:
 		c.config.Logger.Warn("run: other runs of a key could not be looked for", "task", t.ID, "error", err)
-		return Snooze(runUnknown)
+		return &lifecycle.SnoozeError{Delay: runUnknown, Unbegun: true}
 	case other == nil:
 		return nil
 	}
+	return &lifecycle.SnoozeError{Delay: runWait(t), Unbegun: true}
+}
+
+// runWait is how long a run waits that has found another one ahead of it when it was claimed.
+func runWait(t *store.Task) time.Duration {
 	wait := min(t.ClaimedAt.Sub(t.EnqueuedAt)/2, longestRunWait)
 	var info TaskInfo
 	if err := info.read(t); err == nil && !info.Deadline.IsZero() { // the other run may end before
 		wait = min(wait, info.Deadline.Sub(t.ClaimedAt)/2)
 	}
-	return Snooze(max(wait, shortestRunWait))
+	return max(wait, shortestRunWait)
+}
+
+// awaitsRun reports whether a task was put off because of another run. Nothing keeps that but how long it was put off:
+// one whose handler has put it off is left alone.
+func awaitsRun(t *store.Task) bool {
+	if t.State != store.Scheduled || t.ClaimedAt.IsZero() || !beginsRun(t) {
+		return false
+	}
+	looked := t.RunAt.Sub(t.ClaimedAt) - runWait(t) // the time that the look took
+	return looked > -time.Millisecond && looked < time.Second
 }
 
 // runsAtOnce is how many tasks awaitRuns asks about at a time.

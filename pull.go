@@ -255,6 +255,10 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 	for _, id := range lost {
 		gone[id] = true
 	}
+	for _, id := range held.Tasks {
+		gone[id] = true
+	}
+	p.client.ended(outcomes, gone)
 	for i, v := range verdicts {
 		if tasks[i] == nil || results[i] != nil || slices.Contains(held.Tasks, v.Receipt.ID) {
 			continue

@@ -288,6 +288,7 @@ func (p *Puller) end(ctx context.Context, outcomes []store.Outcome) error {
 	if _, err := p.client.store.Finish(ctx, outcomes); err != nil {
 		return err
 	}
+	p.client.ended(outcomes, nil)
 	for _, o := range outcomes {
 		p.forget(Receipt{ID: o.Task.ID, Lease: o.Task.Lease})
 	}

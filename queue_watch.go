@@ -131,13 +131,19 @@ func (w *queueWatch) forget() (heard bool) {
 	return heard
 }
 
+// recall takes forget back after a look that failed. The next one comes by itself, after a pause: to wake the loop
+// would leave that out.
+func (w *queueWatch) recall(heard bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.heard = w.heard || heard
+}
+
 func (w *queueWatch) refresh(ctx context.Context) (time.Duration, error) {
 	began, heard := time.Now(), w.forget()
 	now, err := w.settings(ctx)
 	if err != nil {
-		if heard {
-			w.hear()
-		}
+		w.recall(heard)
 		return 0, err
 	}
 	paused := map[string]bool{}

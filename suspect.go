@@ -23,26 +23,14 @@ type suspects struct {
 	begun []string // receipts
 	count int      // number of begins so far
 
-	writing chan struct{} // has an element while the record is written
-	written int           // number of begins that are written, or whose write failed
+	writing gate // of who writes the record
+	written int  // number of begins that are written, or whose write failed
 	record  store.Record
 }
 
 func newSuspects(c *Client, worker func() ID) suspects {
-	return suspects{client: c, worker: worker, writing: make(chan struct{}, 1)}
+	return suspects{client: c, worker: worker, writing: newGate()}
 }
-
-// lock waits for its turn to write, and reports false if ctx ends before.
-func (s *suspects) lock(ctx context.Context) bool {
-	select {
-	case s.writing <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func (s *suspects) unlock() { <-s.writing }
 
 const suspectPatience = 5 * time.Second
 
@@ -54,10 +42,10 @@ func (s *suspects) begin(ctx context.Context, t *store.Task) {
 	s.count++
 	mine := s.count
 	s.mu.Unlock()
-	if !s.lock(ctx) {
+	if s.writing.enter(ctx) != nil {
 		return
 	}
-	defer s.unlock()
+	defer s.writing.leave()
 	if s.written >= mine {
 		return
 	}
@@ -108,10 +96,10 @@ func (s *suspects) end(t *store.Task) {
 
 // forget deletes the record. If that fails, the leader deletes it later.
 func (s *suspects) forget(ctx context.Context) {
-	if !s.lock(ctx) {
+	if s.writing.enter(ctx) != nil {
 		return
 	}
-	defer s.unlock()
+	defer s.writing.leave()
 	if s.record.Version == 0 {
 		return
 	}

@@ -227,7 +227,12 @@ func restFor(s store.Store, c WorkerConfig) time.Duration {
 }
 
 func complete(c WorkerConfig, client *Client) (WorkerConfig, error) {
-	c.Queues = slices.Clone(c.Queues)
+	seen := map[string]bool{}
+	c.Queues = slices.DeleteFunc(slices.Clone(c.Queues), func(q string) bool { // twice would be claimed from twice
+		twice := seen[q]
+		seen[q] = true
+		return twice
+	})
 	if len(c.Queues) == 0 {
 		c.Queues = []string{DefaultQueue}
 	}

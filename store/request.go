@@ -129,6 +129,10 @@ type Outcome struct {
 	// meanwhile, and it need not wait for another.
 	KeepTurn bool
 
+	// Unbegun says that a task which goes to scheduled was put off before its handler
+	// began: statistics do not count the attempt.
+	Unbegun bool
+
 	// Forget says that a task which is completed need not be kept. An engine that
 	// keeps each finished task by itself deletes it in the same write, with its
 	// history, after everything that follows from its end; one that keeps finished

@@ -127,7 +127,7 @@ type tenant struct {
 }
 
 type partition struct {
-	name    string // for rates: with its tenant
+	name    string // for rates: with its tenant, whose name has no slash
 	room    int
 	waiting []store.ID
 	more    bool // there may be more than waiting

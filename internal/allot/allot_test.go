@@ -235,6 +235,42 @@ func TestATaskThatWeighsMoreThanIsAllowedRunsWhenNothingIsUsed(t *testing.T) {
 	}
 }
 
+func TestALowerRateHoldsFromNowOn(t *testing.T) {
+	for _, algorithm := range []Algorithm{TokenBucket, SlidingWindow} {
+		w := Waiting{Room: 10000, Limits: Limits{Rate: &Rate{Allowed: 1000, Period: time.Minute, Algorithm: algorithm}},
+			Groups: []store.Turns{group('a', 0, 0, 200), group('b', 0, 0, 200), group('c', 0, 0, 200)}}
+		rates := Rates{}
+		if got := pick(w, &Shares{}, rates, epoch); len(got) != 600 {
+			t.Fatalf("%s: %d at once", algorithm, len(got))
+		}
+		w.Limits.Rate = &Rate{Allowed: 10, Period: time.Minute, Algorithm: algorithm}
+		if got := pick(w, &Shares{}, rates, epoch.Add(time.Second)); len(got) != 0 {
+			t.Errorf("%s: %d start at once though more have started than the lower rate allows", algorithm, len(got))
+		}
+		if got := pick(w, &Shares{}, rates, epoch.Add(3*time.Minute)); len(got) != 10 {
+			t.Errorf("%s: %d start three periods later, want 10", algorithm, len(got))
+		}
+	}
+}
+
+func TestOnlyWhatLimitsSomethingIsRemembered(t *testing.T) {
+	l, rates := Limits{Rate: &Rate{Allowed: 100, Period: time.Second},
+		TenantRate: &Rate{Allowed: 2, Period: time.Second}, PartitionRate: &Rate{Allowed: 60, Period: time.Hour}}, Rates{}
+	g := group('a', 0, 0, 2)
+	weights := map[store.ID]int{g.Waiting[0]: 8}
+	g.Waiting = g.Waiting[:1]
+	pick(Waiting{Room: 10, Limits: l, Groups: []store.Turns{g}, Weights: weights}, &Shares{}, rates, epoch)
+	if rates.Tidy(&l, epoch.Add(3*time.Second)); len(rates) != 2 {
+		t.Errorf("%d, want that of the tenant, whose debt is not paid off, and that of the partition", len(rates))
+	}
+	if rates.Tidy(&l, epoch.Add(5*time.Second)); len(rates) != 1 {
+		t.Errorf("%d, want that of the partition", len(rates))
+	}
+	if rates.Tidy(&l, epoch.Add(9*time.Minute)); len(rates) != 0 {
+		t.Errorf("%d are left when all may start as if nothing had", len(rates))
+	}
+}
+
 func TestATenantWithHeavyTasksGetsFewer(t *testing.T) {
 	a, b := group('a', 0, 0, 100), group('b', 0, 0, 100)
 	weights := map[store.ID]int{}

@@ -1,6 +1,9 @@
 package allot
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Rate limits how many tasks may start in a period.
 type Rate struct {
@@ -31,6 +34,8 @@ type Usage struct {
 	At    time.Time `json:"at"`              // of a bucket: when it was counted; of a window: when it began
 	Used  float64   `json:"used"`            // of a bucket: tokens gone; of a window: starts in it
 	Prior float64   `json:"prior,omitempty"` // starts in the window before
+
+	Allowed int `json:"allowed,omitempty"` // what was allowed then; 0: not known
 }
 
 // fit reports whether a task of some weight may start now. One that weighs more than
@@ -50,7 +55,7 @@ func (rates Rates) take(r *Rate, of string, weight float64, now time.Time) {
 	}
 	rates.used(r, of, now)
 	if rates[of] == nil {
-		rates[of] = &Usage{At: now}
+		rates[of] = &Usage{At: now, Allowed: r.Allowed}
 	}
 	rates[of].Used += weight
 }
@@ -64,6 +69,10 @@ func (rates Rates) used(r *Rate, of string, now time.Time) float64 {
 	if now.Before(u.At) { // the clock was set back: what has started counts for a period from now on
 		u.At = now
 	}
+	if all := float64(r.Allowed); u.Allowed > r.Allowed { // what was allowed before is no debt
+		u.Used, u.Prior = min(u.Used, all), min(u.Prior, all)
+	}
+	u.Allowed = r.Allowed
 	passed := now.Sub(u.At)
 	if r.Algorithm != SlidingWindow {
 		u.Used = max(u.Used-float64(r.Allowed)*float64(passed)/float64(r.Period), 0)
@@ -80,17 +89,17 @@ func (rates Rates) used(r *Rate, of string, now time.Time) float64 {
 	return u.Used + u.Prior*rest
 }
 
-// Tidy forgets what says nothing any more: buckets that are full again and windows
-// that are over.
+// Tidy forgets what says nothing any more: buckets that are full again, windows that are over, and what is not limited.
 func (rates Rates) Tidy(l *Limits, now time.Time) {
-	for of, u := range rates {
-		longest := time.Duration(0)
-		for _, r := range []*Rate{l.Rate, l.TenantRate, l.PartitionRate} {
-			if r != nil {
-				longest = max(longest, r.Period)
-			}
+	for of := range rates {
+		r := l.TenantRate
+		switch {
+		case of == "":
+			r = l.Rate
+		case strings.Contains(of, "/"):
+			r = l.PartitionRate
 		}
-		if now.Sub(u.At) > 2*longest || u.Used == 0 && u.Prior == 0 {
+		if r == nil || rates.used(r, of, now) == 0 {
 			delete(rates, of)
 		}
 	}

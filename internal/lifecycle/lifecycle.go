@@ -68,6 +68,7 @@ func afterFailure(t *store.Task, s Settings, end End, random float64) store.Outc
 	switch err := end.Err; {
 	case errors.As(err, &snooze):
 		out.State, out.Delay, out.Attempt = store.Scheduled, snooze.Delay, t.Attempt-1
+		out.Unbegun = snooze.Unbegun
 	case errors.Is(err, ErrWait):
 		out.State, out.Attempt = store.Pending, t.Attempt-1
 	case errors.As(err, &unknown):
@@ -167,8 +168,11 @@ func fail(out *store.Outcome, kind, text, trace string) {
 	out.Fingerprint = Fingerprint(kind, out.Error)
 }
 
-// SnoozeError asks for a later run and does not count the attempt.
-type SnoozeError struct{ Delay time.Duration }
+// SnoozeError asks to run the task again later without counting the attempt.
+type SnoozeError struct {
+	Delay   time.Duration
+	Unbegun bool // its handler has not begun
+}
 
 func (e *SnoozeError) Error() string { return "snoozed for " + e.Delay.String() }
 

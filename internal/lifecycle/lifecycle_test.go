@@ -50,10 +50,11 @@ func TestAfter(t *testing.T) {
 		{name: "a named delay does not beat the limit", task: store.Task{Attempt: 1}, settings: Settings{MaxAttempts: 1},
 			end: End{Err: &RetryError{time.Hour, boom}}, state: store.Discarded, attempt: 1, failed: true,
 			reason: "gave up after 1 attempt"},
-		{name: "a snooze refunds the attempt", task: store.Task{Attempt: 1}, end: End{Err: &SnoozeError{time.Hour}},
+		{name: "a snooze refunds the attempt", task: store.Task{Attempt: 1},
+			end:   End{Err: &SnoozeError{Delay: time.Hour}},
 			state: store.Scheduled, attempt: 0, delay: time.Hour},
 		{name: "a wrapped snooze is a snooze", task: store.Task{Attempt: 1},
-			end:   End{Err: fmt.Errorf("later: %w", &SnoozeError{time.Hour})},
+			end:   End{Err: fmt.Errorf("later: %w", &SnoozeError{Delay: time.Hour})},
 			state: store.Scheduled, attempt: 0, delay: time.Hour},
 		{name: "an unknown kind refunds the attempt and keeps the crashes", task: store.Task{Attempt: 1, Crashes: 2},
 			end:   End{Err: &UnknownKindError{}},
@@ -252,7 +253,7 @@ func TestBackoffNeverOverflows(t *testing.T) {
 		delay := b.Delay(n, rapid.Float64Range(0, 0.999999).Draw(t, "random"))
 		limit := b.Max
 		if limit == 0 {
-			limit = defaultMax
+			limit = max(defaultMax, b.Base)
 		}
 		if delay < 0 || delay > limit && limit < 1<<53 {
 			t.Fatalf("%+v after attempt %d: %v", b, n, delay)

@@ -29,6 +29,7 @@ type turns struct {
 	limits  map[string]allot.Limits
 	rates   map[string]*rated
 	workers map[string]int // concurrency of living workers, by queue
+	parked  map[string]int // tasks that wait for a retry, by queue, where those keep their turn
 	shares  map[string]*allot.Shares
 	ahead   map[string]*window
 	weights map[string]map[store.ID]int // of waiting tasks in queues with rates
@@ -111,7 +112,8 @@ func (l *Leader) share(ctx context.Context, term int64, name string, w allot.Wai
 	}
 	r.all = waiting == 0
 	ahead := t.ahead[name]
-	if w.Room = ahead.room(held, t.workers[name]); w.Room <= 0 {
+	busy := max(held-t.parked[name], 0) // what is retried in an hour keeps no worker busy until then
+	if w.Room = ahead.room(busy, t.workers[name]); w.Room <= 0 {
 		return r, nil
 	}
 	usage := t.rates[name]
@@ -212,8 +214,32 @@ func (l *Leader) readLimits(ctx context.Context, used bool) error {
 			t.workers[queue] += w.Concurrency
 		}
 	}
-	t.read = time.Now()
+	parked, problem := l.readParked(ctx)
+	if problem != nil {
+		return errors.Join(err, problem)
+	}
+	t.parked, t.read = parked, time.Now()
 	return err
+}
+
+// readParked counts the tasks that wait for a retry where they keep their turn meanwhile.
+func (l *Leader) readParked(ctx context.Context) (map[string]int, error) {
+	parked := map[string]int{}
+	for queue, of := range l.turns.limits {
+		if of.BlockOnRetry {
+			parked[queue] = 0
+		}
+	}
+	if len(parked) == 0 {
+		return nil, nil
+	}
+	counts, err := l.store.Count(ctx)
+	for _, c := range counts {
+		if _, keep := parked[c.Queue]; keep && c.State == store.Retryable {
+			parked[c.Queue] = int(c.Tasks)
+		}
+	}
+	return parked, err
 }
 
 // limits reads the limits of all queues. Those that cannot be read limit nothing.

@@ -40,11 +40,12 @@ type pendingWake struct {
 	at    time.Time
 }
 
-// tell wakes at once whoever leads, and where a worker is alone or the first, and else a moment later.
+// tell wakes at once whoever leads, and where a worker is alone or the first, and else a moment later. Of queues that no
+// worker of this process takes from nobody asks who else does: there may be many, and whom it wakes lets them be.
 func (c *crowd) tell(queue string) {
 	var wait time.Duration
 	now := time.Now()
-	if !bell.Leads(queue) {
+	if !bell.Leads(queue) && c.s.near.has(queue) {
 		wait = courtesyOf(placeOf(c.s.attendant.idsOf(c.s), c.s.workersOf(queue), now))
 	}
 	if wait == 0 {

@@ -65,6 +65,7 @@ func TestAPendingLookIsBroughtForward(t *testing.T) {
 		me, other := storetest.NewID(), storetest.NewID()
 		s := &Store{attendant: &Attendant{}}
 		s.attendant.ids = map[attended]bool{{s, me}: true}
+		s.near.beat(&store.Beat{Worker: store.Worker{ID: me, Queues: []string{"q"}}, TTL: time.Hour})
 		var woken atomic.Int64
 		c := &crowd{s: s, wake: func(string) { woken.Add(1) }, pending: map[string]pendingWake{}}
 		await := func(place int) {
@@ -97,6 +98,10 @@ func TestAPendingLookIsBroughtForward(t *testing.T) {
 		synctest.Wait()
 		if woken.Load() != 2 {
 			t.Error("it is woken once more for what was pending")
+		}
+		c.tell("others")
+		if _, asked := s.workers.all["others"]; asked || woken.Load() != 3 {
+			t.Errorf("of a queue of others, who takes from it is asked: %t; woken %d times", asked, woken.Load()-2)
 		}
 	})
 }

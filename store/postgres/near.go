@@ -81,6 +81,13 @@ func (n *near) count() {
 	n.busy.Store(running >= min(slots, runtime.GOMAXPROCS(0)))
 }
 
+// has is serves without the lock.
+func (n *near) has(queue string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.serves(queue)
+}
+
 // serves reports whether a worker of this process claims from a queue, with the lock held.
 func (n *near) serves(queue string) bool {
 	for _, w := range n.workers {

@@ -34,6 +34,9 @@ func (s *stats) count(o *store.Outcome) {
 		}
 		s.last, s.lastKey = sum, at
 	}
+	if o.Unbegun && o.State == store.Scheduled {
+		return
+	}
 	sum.Waited.Add(o.Task.ClaimedAt.Sub(o.Task.RunAt))
 	sum.Ran.Add(o.Ran)
 	if o.Error != "" {

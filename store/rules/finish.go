@@ -156,6 +156,9 @@ func (b *Batch) end(r *Row, state store.State, at time.Time) error {
 
 // Count adds the end of an attempt to statistics.
 func Count(s *store.Stat, o *store.Outcome, goes store.State, waited time.Duration) {
+	if o.Unbegun && goes == store.Scheduled {
+		return
+	}
 	s.Waited.Add(waited)
 	s.Ran.Add(o.Ran)
 	switch goes {

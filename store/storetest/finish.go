@@ -137,6 +137,28 @@ var finishClauses = []clause{
 			t.Errorf("%+v", task)
 		}
 	}},
+	{"finish/an attempt that did not begin does not count in statistics", func(t *T) {
+		worker := t.worker()
+		for _, n := range []store.NewTask{newTask(), newTask(key("a"))} {
+			t.add(n)
+			o := to(store.Scheduled, t.takeOne(worker))
+			o.Attempt, o.Delay, o.Unbegun, o.Ran = 0, time.Hour, true, time.Hour
+			t.mustEnd(o)
+			if got := t.is(n.ID, store.Scheduled); got.Attempt != 0 || got.ClaimedAt.IsZero() ||
+				got.RunAt.Sub(got.ClaimedAt) < time.Hour-time.Millisecond {
+				t.Errorf("%+v", got)
+			}
+			t.edit(store.Change{Op: store.Reschedule}, n.ID)
+			t.mustEnd(to(store.Completed, t.takeOne(worker)))
+		}
+		var sum store.Stat
+		for _, s := range t.stats(store.StatsFilter{Bucket: time.Hour}) {
+			sum.Add(&s)
+		}
+		if sum.Completed != 2 || sum.Ran.Count != 2 || sum.Waited.Count != 2 || sum.Ran.Max >= time.Hour {
+			t.Errorf("%d completed, %d attempts, the longest of %v", sum.Completed, sum.Ran.Count, sum.Ran.Max)
+		}
+	}},
 	{"finish/an outcome is accepted once", func(t *T) {
 		worker := t.worker()
 		id := t.addOne()
