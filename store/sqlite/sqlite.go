@@ -36,6 +36,9 @@ type Store struct {
 	wakes   wakes
 	counts  counters
 
+	some      atomic.Bool  // somebody waited for a turn at the last look
+	knows     atomic.Bool  // the writer remembers who does
+	regained  atomic.Int64 // when it last read that
 	busy      atomic.Bool  // the latest claim found tasks
 	strays    atomic.Int64 // when leases are next compared to what their workers say they hold
 	ready     atomic.Bool  // the schema was looked at and is ours
