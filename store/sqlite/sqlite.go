@@ -195,6 +195,14 @@ func inspect(ctx context.Context, db *sql.DB) (string, error) {
 	if readOnly {
 		return "", fmt.Errorf("the pool's connections are read-only (pragma query_only): %w", store.ErrReadOnly)
 	}
+	var sync int
+	if err := db.QueryRowContext(ctx, "pragma synchronous").Scan(&sync); err != nil {
+		return "", err
+	}
+	if sync == 0 {
+		return "", errors.New("the pool's connections have synchronous=off: with them a loss of power can damage the file, " +
+			"with all tasks in it: open the pool with synchronous=full (_pragma=synchronous(full))")
+	}
 	return path, nil
 }
 
