@@ -55,10 +55,15 @@ func (s *ScheduleInfo) Between(from, until time.Time) ([]time.Time, error) {
 //
 // Errors: ErrNotFound; an *InvalidError if the range lies in the future, ends before it begins or has more than
 // MaxBatch ticks.
-func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until time.Time) ([]Enqueued, error) {
+func (c *Client) BackfillSchedule(
+	ctx context.Context, name string, from, until time.Time, may ...func(ScheduleInfo) error,
+) ([]Enqueued, error) {
 	s, err := c.Schedule(ctx, name)
 	if err != nil {
 		return nil, err
+	}
+	if err := s.allowed(may); err != nil {
+		return nil, fmt.Errorf("schedule %s: %w", name, err)
 	}
 	if until.After(time.Now()) {
 		return nil, invalid("until", "out_of_range", "is %v, which is to come: the schedule fires those ticks itself",

@@ -235,6 +235,17 @@ func TestOperations(t *testing.T) {
 			t.Errorf("600 tasks at 20 a second took %v", time.Since(began))
 		}
 	})
+	inBubble(t, "one is carried on beside another that cannot be read", func(t *testing.T, s *shop) {
+		s.fill(10, tusk.Options{})
+		id := s.start(tusk.Filter{}, cancel, nil)
+		if _, _, err := s.client.Store().PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: "operation",
+			Name: tusk.NewID().String(), Body: []byte("{")}}); err != nil {
+			t.Fatal(err)
+		}
+		if o, err := s.client.CarryOperation(ctx, id, nil); err != nil || o.Changed != 10 {
+			t.Errorf("%+v, %v", o, err)
+		}
+	})
 	inBubble(t, "only the latest are kept", func(t *testing.T, s *shop) {
 		for range 210 {
 			s.start(tusk.Filter{}, cancel, nil)

@@ -162,20 +162,23 @@ func (c *Client) Schedule(ctx context.Context, name string) (ScheduleInfo, error
 
 // RemoveSchedule deletes a schedule. Tasks that it has enqueued stay. The error is ErrNotFound if there is no such
 // schedule.
-func (c *Client) RemoveSchedule(ctx context.Context, name string) error {
-	return c.changeSchedule(ctx, name, func(*tick.Schedule) bool { return false })
+//
+// Each may is shown the schedule as it is when it is removed, whoever changes it at the same time. An error of one is
+// returned, and nothing is done. The same goes for the other methods that have such an argument.
+func (c *Client) RemoveSchedule(ctx context.Context, name string, may ...func(ScheduleInfo) error) error {
+	return c.changeSchedule(ctx, name, may, func(*tick.Schedule) bool { return false })
 }
 
 // PauseSchedule keeps a schedule from firing. Ticks that pass during the pause are not made up for. The error is
 // ErrNotFound if there is no such schedule.
-func (c *Client) PauseSchedule(ctx context.Context, name string) error {
-	return c.changeSchedule(ctx, name, func(s *tick.Schedule) bool { s.Paused = true; return true })
+func (c *Client) PauseSchedule(ctx context.Context, name string, may ...func(ScheduleInfo) error) error {
+	return c.changeSchedule(ctx, name, may, func(s *tick.Schedule) bool { s.Paused = true; return true })
 }
 
 // ResumeSchedule ends a pause. The next tick is the first one after now. The error is ErrNotFound if there is no
 // such schedule.
-func (c *Client) ResumeSchedule(ctx context.Context, name string) error {
-	return c.changeSchedule(ctx, name, func(s *tick.Schedule) bool {
+func (c *Client) ResumeSchedule(ctx context.Context, name string, may ...func(ScheduleInfo) error) error {
+	return c.changeSchedule(ctx, name, may, func(s *tick.Schedule) bool {
 		if s.Paused {
 			s.Paused, s.Next = false, time.Time{}
 		}
@@ -185,14 +188,19 @@ func (c *Client) ResumeSchedule(ctx context.Context, name string) error {
 
 // RunSchedule enqueues the schedule's task now, in addition to its plan, whatever its overlap policy and jitter and
 // even if it is paused. The error is ErrNotFound if there is no such schedule.
-func (c *Client) RunSchedule(ctx context.Context, name string) (Enqueued, error) {
+func (c *Client) RunSchedule(
+	ctx context.Context, name string, may ...func(ScheduleInfo) error,
+) (Enqueued, error) {
 	r, err := c.record(ctx, tick.RecordKind, name)
 	if err == nil && r.Version == 0 {
 		err = ErrNotFound
 	}
-	var s tick.Schedule
+	var s ScheduleInfo
 	if err == nil {
-		err = json.Unmarshal(r.Body, &s)
+		s, err = scheduleInfo(name, r.Body)
+	}
+	if err == nil {
+		err = s.allowed(may)
 	}
 	if err != nil {
 		return Enqueued{}, fmt.Errorf("schedule %s: %w", name, err)
@@ -213,20 +221,32 @@ func (c *Client) RunSchedule(ctx context.Context, name string) (Enqueued, error)
 	return results[0], nil
 }
 
+// allowed returns the error of the first that objects.
+func (s *ScheduleInfo) allowed(may []func(ScheduleInfo) error) error {
+	for _, ask := range may {
+		if err := ask(*s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // changeSchedule changes a stored schedule, or deletes it if change returns false.
-func (c *Client) changeSchedule(ctx context.Context, name string, change func(*tick.Schedule) bool) error {
+func (c *Client) changeSchedule(
+	ctx context.Context, name string, may []func(ScheduleInfo) error, change func(*tick.Schedule) bool,
+) error {
 	err := c.changeRecord(ctx, tick.RecordKind, name, func(body []byte) ([]byte, error) {
 		if len(body) == 0 {
 			return nil, ErrNotFound
 		}
-		var s tick.Schedule
-		if err := json.Unmarshal(body, &s); err != nil {
+		s, err := scheduleInfo(name, body)
+		if err == nil {
+			err = s.allowed(may)
+		}
+		if err != nil || !change(&s.Schedule) {
 			return nil, err
 		}
-		if !change(&s) {
-			return nil, nil
-		}
-		return json.Marshal(s)
+		return json.Marshal(s.Schedule)
 	})
 	if err != nil {
 		return fmt.Errorf("schedule %s: %w", name, err)

@@ -362,6 +362,57 @@ func (h *hasty) PutRecord(ctx context.Context, p store.PutRecord) (int64, []stor
 	return h.Store.PutRecord(ctx, p)
 }
 
+// Whoever may not change a schedule is refused by what it is when it would change, not by what was shown before.
+func TestAScheduleThatBecameAnothersMeanwhileIsLeftAlone(t *testing.T) {
+	ctx := context.Background()
+	forbidden := errors.New("forbidden")
+	mine := func(s tusk.ScheduleInfo) error {
+		if s.Tenant != "mine" {
+			return forbidden
+		}
+		return nil
+	}
+	day := time.Now().Add(-24 * time.Hour)
+	for name, do := range map[string]func(*tusk.Client) error{
+		"pause":  func(c *tusk.Client) error { return c.PauseSchedule(ctx, "x", mine) },
+		"resume": func(c *tusk.Client) error { return c.ResumeSchedule(ctx, "x", mine) },
+		"remove": func(c *tusk.Client) error { return c.RemoveSchedule(ctx, "x", mine) },
+		"run":    func(c *tusk.Client) error { _, err := c.RunSchedule(ctx, "x", mine); return err },
+		"backfill": func(c *tusk.Client) error {
+			_, err := c.BackfillSchedule(ctx, "x", day, day.Add(24*time.Hour), mine)
+			return err
+		},
+	} {
+		s := &hasty{Store: memory.New()}
+		client := clientOf(t, s)
+		put := func(tenant string) error {
+			return client.PutSchedule(ctx, tusk.Schedule{Name: "x", Spec: "@daily", Args: count{},
+				Options: &tusk.Options{Tenant: tenant}})
+		}
+		if err := put("mine"); err != nil {
+			t.Fatal(err)
+		}
+		change := func() {
+			if err := put("another"); err != nil {
+				t.Error(err)
+			}
+		}
+		if name == "run" || name == "backfill" { // they read once, and what they enqueue is of that
+			change()
+		} else {
+			s.before = change // it was shown before, and is written
+		}
+		if err := do(client); !errors.Is(err, forbidden) {
+			t.Errorf("%s: %v", name, err)
+		}
+		info, err := client.Schedule(ctx, "x")
+		tasks, listed := client.List(ctx, tusk.Filter{})
+		if err := errors.Join(err, listed); err != nil || info.Paused || len(tasks) > 0 {
+			t.Errorf("%s: %+v, %d tasks, %v", name, info, len(tasks), err)
+		}
+	}
+}
+
 func TestOfTwoThatPutAScheduleAtOnceTheSecondIsShownTheFirst(t *testing.T) {
 	ctx := context.Background()
 	s := &hasty{Store: memory.New()}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/couchbase"
@@ -118,6 +118,10 @@ func (app *App) open(ctx context.Context, a access) (d dsn, s store.Store, close
 		}
 	}
 	s, closeEngine, err := openStore(ctx, d.text)
+	if err != nil && strings.Contains(err.Error(), "is not an SQLite database") {
+		return d, nil, none, app.fromWhere(badDSN("name another file", "%s is not an SQLite database, or an encrypted one",
+			quote(d.path)))
+	}
 	if err != nil {
 		return d, nil, none, fmt.Errorf("open %s: %w", hideDSN(app.flags.db), err)
 	}
@@ -152,7 +156,8 @@ func (app *App) fromWhere(err error) error {
 }
 
 // checkFile finds out what is wrong with a path before the engine does, whose
-// words would be less clear.
+// words would be less clear. It does not open the file: a process that closes it loses the locks that SQLite holds on it
+// for a store which is open already.
 func checkFile(path string, create bool) error {
 	info, err := os.Stat(path)
 	switch {
@@ -160,7 +165,7 @@ func checkFile(path string, create bool) error {
 		return badDSN("name a file in it: sqlite:"+filepath.Join(path, "tusk.db"), "the database %s is a folder",
 			quote(path))
 	case err == nil:
-		return checkHeader(path, info.Size())
+		return nil
 	case !errors.Is(err, fs.ErrNotExist):
 		return badDSN("check the permissions of its folders", "the database %s cannot be reached: %v", quote(path), err)
 	}
@@ -172,23 +177,6 @@ func checkFile(path string, create bool) error {
 	}
 	return &Problem{Code: "database_missing", Exit: exitUsage, Text: "there is no database " + quote(path),
 		Hint: "tusk migrate up creates it, or name another with --db or TUSK_DATABASE_URL"}
-}
-
-// checkHeader refuses a file that is something else than a database.
-func checkHeader(path string, size int64) error {
-	const magic = "SQLite format 3\x00"
-	file, err := os.Open(path)
-	if err != nil {
-		return &Problem{Code: "read_only", Exit: exitUnavailable, Text: fmt.Sprintf("the database %s cannot be read: %v",
-			quote(path), err),
-			Hint: "check the owner and the permissions of the file", Err: err}
-	}
-	defer file.Close()
-	head := make([]byte, len(magic))
-	if n, _ := io.ReadFull(file, head); size > 0 && string(head[:n]) != magic {
-		return badDSN("name another file", "%s is not an SQLite database, or an encrypted one", quote(path))
-	}
-	return nil
 }
 
 func isFolder(path string) bool {

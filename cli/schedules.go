@@ -131,16 +131,23 @@ func newSchedulesAddCommand(app *App) *cobra.Command {
 }
 
 func newScheduleSwitch(
-	app *App, verb, short string, do func(*tusk.Client, context.Context, string) error,
+	app *App, verb, short string, do scheduleChange,
 ) *cobra.Command {
 	return &cobra.Command{
 		Use:   verb + " NAME…",
 		Short: short,
 		Args:  between(1, -1, "NAME"),
 		RunE: func(cmd *cobra.Command, names []string) error {
-			return app.forEach(cmd.Context(), "schedule", names, verb+"d", do)
+			return app.forEach(cmd.Context(), "schedule", names, verb+"d", do.to)
 		},
 	}
+}
+
+// scheduleChange is a method of a client.
+type scheduleChange func(*tusk.Client, context.Context, string, ...func(tusk.ScheduleInfo) error) error
+
+func (do scheduleChange) to(c *tusk.Client, ctx context.Context, name string) error {
+	return do(c, ctx, name)
 }
 
 func newSchedulesRemoveCommand(app *App) *cobra.Command {
@@ -153,7 +160,8 @@ func newSchedulesRemoveCommand(app *App) *cobra.Command {
 			if err := app.confirm(&c, "remove "+count(len(names), "schedule")); err != nil {
 				return err
 			}
-			return app.forEach(cmd.Context(), "schedule", names, "removed", (*tusk.Client).RemoveSchedule)
+			return app.forEach(cmd.Context(), "schedule", names, "removed",
+				scheduleChange((*tusk.Client).RemoveSchedule).to)
 		},
 	}
 	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask for confirmation; required without a terminal")

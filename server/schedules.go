@@ -85,11 +85,21 @@ func (c *call) schedule(name string) (tusk.ScheduleInfo, error) {
 		return tusk.ScheduleInfo{}, err
 	}
 	for _, s := range schedules {
-		if s.Name == name && c.who.Sees(s.Queue, s.Tenant) {
-			return s, nil
+		if s.Name == name {
+			return s, c.knows(s)
 		}
 	}
-	return tusk.ScheduleInfo{}, problem(http.StatusNotFound, "not_found", "schedule: not found")
+	return tusk.ScheduleInfo{}, noSchedule()
+}
+
+func noSchedule() error { return problem(http.StatusNotFound, "not_found", "schedule: not found") }
+
+// knows refuses a schedule that the caller may not know of: to them it does not exist.
+func (c *call) knows(s tusk.ScheduleInfo) error {
+	if !c.who.Sees(s.Queue, s.Tenant) {
+		return noSchedule()
+	}
+	return nil
 }
 
 func getSchedule(c *call, in bySchedule) (Schedule, error) {
@@ -163,14 +173,14 @@ func removeSchedule(c *call, in bySchedule) (nothing, error) {
 	if _, err := c.schedule(in.Name); err != nil {
 		return nothing{}, err
 	}
-	return nothing{}, c.client.RemoveSchedule(c.r.Context(), in.Name)
+	return nothing{}, c.client.RemoveSchedule(c.r.Context(), in.Name, c.knows)
 }
 
 func pauseSchedule(c *call, in bySchedule) (Schedule, error) {
 	if _, err := c.schedule(in.Name); err != nil {
 		return Schedule{}, err
 	}
-	if err := c.client.PauseSchedule(c.r.Context(), in.Name); err != nil {
+	if err := c.client.PauseSchedule(c.r.Context(), in.Name, c.knows); err != nil {
 		return Schedule{}, err
 	}
 	return getSchedule(c, in)
@@ -180,7 +190,7 @@ func resumeSchedule(c *call, in bySchedule) (Schedule, error) {
 	if _, err := c.schedule(in.Name); err != nil {
 		return Schedule{}, err
 	}
-	if err := c.client.ResumeSchedule(c.r.Context(), in.Name); err != nil {
+	if err := c.client.ResumeSchedule(c.r.Context(), in.Name, c.knows); err != nil {
 		return Schedule{}, err
 	}
 	return getSchedule(c, in)
@@ -190,7 +200,7 @@ func runSchedule(c *call, in bySchedule) (EnqueuedTask, error) {
 	if _, err := c.schedule(in.Name); err != nil {
 		return EnqueuedTask{}, err
 	}
-	e, err := c.client.RunSchedule(c.r.Context(), in.Name)
+	e, err := c.client.RunSchedule(c.r.Context(), in.Name, c.knows)
 	if err != nil {
 		return EnqueuedTask{}, err
 	}
@@ -217,7 +227,7 @@ func backfillSchedule(c *call, in backfillInput) (Backfilled, error) {
 	}
 	from, until := instant(in.Body.From), instant(in.Body.Until)
 	c.detail = from.Format(time.RFC3339) + " to " + until.Format(time.RFC3339)
-	results, err := c.client.BackfillSchedule(c.r.Context(), in.Name, from, until)
+	results, err := c.client.BackfillSchedule(c.r.Context(), in.Name, from, until, c.knows)
 	out := Backfilled{}
 	for _, r := range results {
 		if r.Result == tusk.Added {

@@ -86,11 +86,13 @@ func (c *Carrier) step(ctx context.Context) (pause time.Duration, failed, err er
 	var mine []carried
 	others := map[store.ID]sighting{}
 	for i, r := range records {
+		if !c.o.Only.IsZero() && c.o.Only.String() != r.Name {
+			continue
+		}
 		o, err := Read(r)
 		switch {
 		case err != nil:
 			failed = errors.Join(failed, err)
-		case !c.o.Only.IsZero() && c.o.Only != o.ID:
 		case o.Ended():
 			c.forget(ctx, r, o, i)
 		case c.takes(o, r.Version, others):

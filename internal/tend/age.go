@@ -33,11 +33,12 @@ func (a Aging) rise(priority int16) int16 {
 type sweep struct {
 	begun  time.Time
 	cursor store.ID // the last task of the page before; zero: the sweep is over
+	failed time.Time
 }
 
 const (
 	ageLook = time.Second            // between two looks at queues that age
-	ageIdle = 5 * time.Second        // and at whether any does
+	ageIdle = 5 * time.Second        // and at whether any does, and until a page that failed is tried again
 	agePage = 100 * time.Millisecond // between two pages
 )
 
@@ -57,12 +58,15 @@ func (l *Leader) age(ctx context.Context, _ int64) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	more, failed := false, error(nil)
+	more := false
 	for name, of := range queues {
 		s := l.sweeps[name]
 		if s == nil {
 			s = &sweep{}
 			l.sweeps[name] = s
+		}
+		if time.Since(s.failed) < ageIdle {
+			continue
 		}
 		if s.cursor.IsZero() {
 			if l.now().Sub(s.begun) < of.Every || !waitsLong(counts, name, of.Every) {
@@ -71,12 +75,16 @@ func (l *Leader) age(ctx context.Context, _ int64) (time.Duration, error) {
 			s.begun = l.now()
 		}
 		if err := l.sweepPage(ctx, name, of, s); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("queue %s: %w", name, err))
+			if ctx.Err() != nil {
+				return 0, fmt.Errorf("queue %s: %w", name, err)
+			}
+			l.o.Log.Warn("age", "queue", name, "error", err, "retry_in", ageIdle) // as an error it would put off the others
+			if s.failed = time.Now(); s.cursor.IsZero() {
+				s.begun = time.Time{} // it has not
+			}
+			continue
 		}
 		more = more || !s.cursor.IsZero()
-	}
-	if failed != nil {
-		return 0, failed
 	}
 	if more {
 		return agePage, nil

@@ -44,8 +44,10 @@ func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) 
 		}
 		outcomes[i] = lifecycle.Died(&tasks[i], settings, begun[Receipt(tasks[i].ID, tasks[i].Lease)], rand.Float64())
 	}
-	if err := l.takeBack(ctx, outcomes); err != nil {
+	if err := l.takeBack(ctx, outcomes); err != nil && (ctx.Err() != nil || store.IsForAll(err)) {
 		return 0, err
+	} else if err != nil { // of some, and as an error it would put off the others
+		l.o.Log.Warn("rescue", "error", err)
 	}
 	if len(tasks) == limit && l.passed < len(tasks) {
 		return 0, nil
@@ -106,6 +108,7 @@ func (l *Leader) takeBack(ctx context.Context, outcomes []store.Outcome) error {
 		half := len(outcomes) / 2
 		return errors.Join(l.takeBack(ctx, outcomes[:half]), l.takeBack(ctx, outcomes[half:]))
 	case outcomes[0].State == store.Discarded || !errors.Is(err, store.ErrUnstorable):
+		l.passed++ // it comes again, among the oldest
 		return fmt.Errorf("task %v: %w", outcomes[0].Task.ID, err)
 	}
 	o := outcomes[0]

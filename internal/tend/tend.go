@@ -85,6 +85,7 @@ type Leader struct {
 	counted time.Time         // when their tasks were last counted, by this process's clock; the same
 	turns   turns             // of the chore that hands them out, and read by it alone
 	noTurns atomic.Bool       // nobody used turns when it last looked
+	asking  atomic.Bool       // whether the last campaign has won is not known: there was no answer
 	kept    kept              // of the chore that does housekeeping; the same
 	recalls recalls           // of strangers; the same
 	passed  int               // attempts that the last rescue found held; read by that chore alone
@@ -142,6 +143,11 @@ func (l *Leader) Term() int64 {
 func (l *Leader) Resign(ctx context.Context) error {
 	term := l.Term()
 	if term == 0 {
+		if l.asking.Load() { // a campaign was cut short, and may have won
+			if _, err := l.store.Lead(ctx, store.Candidate{ID: l.o.ID}); err != nil {
+				l.o.Log.Debug("lead: nobody may lead until the term is over", "error", err)
+			}
+		}
 		return nil
 	}
 	l.counted = time.Time{}
@@ -197,11 +203,13 @@ func (l *Leader) campaign(ctx context.Context) (time.Duration, error) {
 		return due, nil
 	}
 	asked := time.Now()
+	l.asking.Store(true)
 	answer, err := l.store.Lead(ctx, store.Candidate{ID: l.o.ID, Term: before, TTL: l.o.TTL})
 	if err != nil {
 		l.missed()
 		return 0, err
 	}
+	l.asking.Store(false)
 	l.touch()
 	// An answer that took its time makes the engine's clock seem late, not early: no tick comes before its time.
 	l.set(answer.Term, asked, answer.Now)

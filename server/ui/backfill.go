@@ -31,7 +31,7 @@ func (v *visit) backfill(s tusk.ScheduleInfo) (answer, error) {
 	}
 	v.detail = "backfill " + from.Format(time.RFC3339) + " to " + until.Format(time.RFC3339)
 	if form.Get("confirm") == "yes" {
-		_, err := v.client.BackfillSchedule(v.r.Context(), s.Name, from, until)
+		_, err := v.client.BackfillSchedule(v.r.Context(), s.Name, from, until, v.knows)
 		return goTo("/schedules/"+url.PathEscape(s.Name), "backfilled"), err
 	}
 	ticks, err := s.Between(from, until)

@@ -106,11 +106,19 @@ func (v *visit) findSchedule() (tusk.ScheduleInfo, error) {
 		return tusk.ScheduleInfo{}, err
 	}
 	for _, s := range all {
-		if s.Name == v.target && v.who.Sees(s.Queue, s.Tenant) {
-			return s, nil
+		if s.Name == v.target {
+			return s, v.knows(s)
 		}
 	}
 	return tusk.ScheduleInfo{}, tusk.ErrNotFound
+}
+
+// knows refuses a schedule that the visitor may not know of: to them it does not exist.
+func (v *visit) knows(s tusk.ScheduleInfo) error {
+	if !v.who.Sees(s.Queue, s.Tenant) {
+		return tusk.ErrNotFound
+	}
+	return nil
 }
 
 func schedule(v *visit) (answer, error) {
@@ -339,11 +347,11 @@ func editSchedule(v *visit) (answer, error) {
 	v.detail = v.r.PathValue("action")
 	switch ctx := v.r.Context(); v.detail {
 	case "pause":
-		return goTo(to, "paused"), v.client.PauseSchedule(ctx, s.Name)
+		return goTo(to, "paused"), v.client.PauseSchedule(ctx, s.Name, v.knows)
 	case "resume":
-		return goTo(to, "resumed"), v.client.ResumeSchedule(ctx, s.Name)
+		return goTo(to, "resumed"), v.client.ResumeSchedule(ctx, s.Name, v.knows)
 	case "run":
-		_, err := v.client.RunSchedule(ctx, s.Name)
+		_, err := v.client.RunSchedule(ctx, s.Name, v.knows)
 		return goTo(to, "ran"), err
 	case "backfill":
 		return v.backfill(s)
@@ -353,7 +361,7 @@ func editSchedule(v *visit) (answer, error) {
 				Question: "Remove the schedule " + s.Name + "?", Detail: "Tasks that it has enqueued stay.", Button: "Remove",
 				Action: v.url("schedules", s.Name, "remove"), Back: v.url("schedules", s.Name)}}, nil
 		}
-		return goTo("/schedules", "removed"), v.client.RemoveSchedule(ctx, s.Name)
+		return goTo("/schedules", "removed"), v.client.RemoveSchedule(ctx, s.Name, v.knows)
 	default:
 		return answer{}, failure(http.StatusNotFound, "There is no such action.")
 	}

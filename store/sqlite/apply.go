@@ -76,11 +76,11 @@ func (w *work) insert(r *rules.Row) error {
 	if err != nil {
 		return err
 	}
-	added, err := w.add(r, at)
+	num, added, err := w.add(r, at)
 	if err != nil || !added {
 		return err
 	}
-	w.put(r, at)
+	w.put(r, num, at)
 	return nil
 }
 
@@ -129,7 +129,7 @@ func (w *work) move(t *stored, to *rules.Row) error {
 	if err != nil {
 		return err
 	}
-	w.put(to, at)
+	w.put(to, t.num, at)
 	if t.State == store.Running && at.state.Finished() { // it stays at its position, which no claim reads again
 		_, err = w.run("task.end", at.state, to.Attempt, to.Crashes, nullText(to.Reason), nullCount(t.group), to.ClaimedAt,
 			to.FinishedAt, nullID(t.runner), nullBool(to.Needed), t.num)
@@ -173,7 +173,10 @@ func (w *work) find(r *rules.Row, failure, turnID int64) (at spot, err error) {
 }
 
 // put counts a task in at its spot.
-func (w *work) put(r *rules.Row, at spot) {
+func (w *work) put(r *rules.Row, num int64, at spot) {
+	if at.turn != 0 && !at.state.Finished() {
+		w.step(step{turn{r.Queue, r.Tenant, r.Partition}, lined{num, at.turn, int64(r.Priority), at.place}, r.ID, true})
+	}
 	w.regroup(at.failure, at.state, 1)
 	if name := bell.For(r, w.time()); name != "" {
 		w.wake(name)
@@ -192,6 +195,9 @@ func (w *work) put(r *rules.Row, at spot) {
 // lift counts a task out where it stands. A running one is counted out by its end.
 func (w *work) lift(t *stored) error {
 	w.regroup(t.failure, t.State, -1)
+	if t.turn != 0 && !t.State.Finished() {
+		w.step(step{at: lined{t.num, t.turn, int64(t.Priority), t.place}})
+	}
 	switch t.State {
 	case store.Available:
 		l, err := w.lane(t.Queue, t.Priority)

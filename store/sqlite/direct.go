@@ -103,16 +103,36 @@ func (d *direct) run(text string) error {
 	return err
 }
 
-func (d *direct) exec(ctx context.Context, name string, args ...any) (int64, error) {
+func (d *direct) do(ctx context.Context, name string, args []any) (driver.Result, error) {
 	p, err := d.named(name)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	result, err := p.Stmt.(driver.StmtExecContext).ExecContext(ctx, p.bind(args))
+	return p.Stmt.(driver.StmtExecContext).ExecContext(ctx, p.bind(args))
+}
+
+func (d *direct) exec(ctx context.Context, name string, args ...any) (int64, error) {
+	result, err := d.do(ctx, name, args)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected()
+}
+
+func (d *direct) insert(ctx context.Context, name string, args ...any) (int64, bool, error) {
+	return inserted(d.do(ctx, name, args))
+}
+
+// inserted is the number of the row that an insert has added, if it has.
+func inserted(result driver.Result, err error) (num int64, added bool, _ error) {
+	if err != nil {
+		return 0, false, err
+	}
+	if n, err := result.RowsAffected(); n == 0 || err != nil {
+		return 0, false, err
+	}
+	num, err = result.LastInsertId()
+	return num, err == nil, err
 }
 
 func (d *direct) each(ctx context.Context, name string, fn func(row) error, args ...any) error {

@@ -58,27 +58,31 @@ func plainTask(n *store.NewTask, now time.Time) store.Task {
 	return t
 }
 
-// add writes a new task, and reports whether it is new.
-func (w *work) add(r *rules.Row, at spot) (bool, error) {
+// add writes a new task, and returns the number of its row; false: it is not new.
+func (w *work) add(r *rules.Row, at spot) (num int64, added bool, err error) {
 	kind, err := w.kind(r.Queue, r.Kind)
 	if err != nil {
-		return false, err
+		return 0, false, err
 	}
 	tags, err := encodeTags(r.Tags)
 	if err != nil {
-		return false, err
+		return 0, false, err
 	}
 	var partition any // null for a task that does not run in turns
 	if r.Turn {
 		partition = r.Partition
 	}
-	added, err := w.run("task.add", r.ID, kind, r.Priority, at.state, nullCount(at.lane), nullCount(at.pos),
+	if err := w.caller.Err(); err != nil {
+		return 0, false, err
+	}
+	w.wrote = true
+	num, added, err = w.session.insert(w.ctx, "task.add", r.ID, kind, r.Priority, at.state, nullCount(at.lane), nullCount(at.pos),
 		nullBytes(r.Args), nullText(r.Tenant), tags, nullText(r.Key), nullBytes(r.Settings), r.EnqueuedAt, r.RunAt,
 		r.ExpiresAt, nullID(r.Workflow), partition, openOf(r), nullBool(r.Needed), nullCount(at.turn), nullCount(at.place))
-	if err != nil || added == 0 {
-		return false, err
+	if err != nil || !added {
+		return 0, false, err
 	}
-	return true, w.addTags(r.ID, r.Tags)
+	return num, true, w.addTags(r.ID, r.Tags)
 }
 
 func (w *work) addTags(id store.ID, tags []string) error {

@@ -103,6 +103,7 @@ func TestWhatCannotBeOpenedSaysWhatToDo(t *testing.T) {
 		{"missing parent", filepath.Join(dir, "no/such/tusk.db"), "mkdir -p"},
 		{"parent is a file", filepath.Join(write("plain", "x"), "tusk.db"), "not a directory"},
 		{"not a database", write("text.db", strings.Repeat("this is no database\n", 100)), "not an SQLite database"},
+		{"a pool that does not sync", filepath.Join(dir, "off.db") + "?_pragma=synchronous(off)", "synchronous=full"},
 		{"host", "sqlite://host/tusk.db", "a file has no host"},
 		{"bad escape", "sqlite:100%.db", "%25"},
 	} {

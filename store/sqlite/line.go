@@ -57,6 +57,7 @@ func (s *stands) add(found map[turn]stand) { maps.Copy(s.known, found) }
 // forgetStands is for those who delete rows of tusk_turn, or have them say that nobody waits.
 func (t *transaction) forgetStands() {
 	clear(t.stood)
+	t.lined = nil
 	if t.stands != nil {
 		clear(t.stands.known)
 	}

@@ -13,7 +13,12 @@ import (
 
 // Turns implements store.Keeper. It reads who has a turn, and little more of those who wait than it returns.
 func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (all []store.Turns, err error) {
-	var l look
+	l := look{seen: s.seen.begin(term), most: max(groups, 0), heads: heads}
+	if term != 0 && s.some.Load() {
+		if known, err := s.showLines(ctx, term, &l); known || err != nil {
+			return s.shown(&l), wrap("turns", err)
+		}
+	}
 	err = s.read(ctx, func(ctx context.Context, c session) error {
 		if err := leads(ctx, c, term, s.clock.now()); term != 0 && err != nil {
 			return err
@@ -26,6 +31,7 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (all [
 		return all, wrap("turns", err)
 	}
 	s.seen.learn(&l)
+	s.some.Store(len(l.found) > 0)
 	if rows := l.untidy(); len(rows) > 0 {
 		err = s.write(ctx, false, during(term, func(w *work) error { return w.reckon(rows) }))
 	}
@@ -39,6 +45,7 @@ type look struct {
 	seen    memory
 
 	most, heads int
+	held        map[int64]int64
 	found       []group
 	settled     int64   // place of the last that is returned, once there are as many; 0: there are not
 	left        bool    // not all groups were read
@@ -53,9 +60,9 @@ type group struct {
 }
 
 func (l *look) turns() ([]store.Turns, error) {
-	held := map[int64]int64{}
+	l.held = map[int64]int64{}
 	err := l.session.each(l.ctx, "turn.holders", func(r row) error {
-		held[r.int(0)] = r.int(1)
+		l.held[r.int(0)] = r.int(1)
 		return nil
 	})
 	if err == nil && l.most > 0 {
@@ -64,21 +71,27 @@ func (l *look) turns() ([]store.Turns, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows := make([]int64, 0, len(l.found)+len(held))
+	rows := make([]int64, 0, len(l.found)+len(l.held))
 	for _, g := range l.found {
 		rows = append(rows, g.row)
 	}
-	for row := range held {
+	for row := range l.held {
 		rows = append(rows, row)
 	}
 	if err := l.name(rows); err != nil {
 		return nil, err
 	}
+	return l.all(), nil
+}
+
+// all is what the look has found: who waits, and behind them who only has turns.
+func (l *look) all() []store.Turns {
+	held := l.held
 	of := func(row int64) store.Turns {
 		t := l.seen.names[row]
 		return store.Turns{Queue: t.queue, Tenant: t.tenant, Partition: t.partition, Held: held[row]}
 	}
-	all := make([]store.Turns, 0, len(rows))
+	all := make([]store.Turns, 0, len(l.found)+len(held))
 	for _, g := range l.found {
 		t := of(g.row)
 		t.Waiting = g.waiting
@@ -92,7 +105,7 @@ func (l *look) turns() ([]store.Turns, error) {
 	slices.SortFunc(all[first:], func(a, b store.Turns) int {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Partition, b.Partition))
 	})
-	return all, nil
+	return all
 }
 
 // waiting reads who waits: one by one where they are few for so many groups as there were, and otherwise by group.

@@ -67,6 +67,7 @@ var small = map[string][]string{
 	"doubt.list":   {"SCAN tusk_doubt"},                              // as many as are shown to the rules
 	"doubt.drop":   {"SCAN tusk_doubt"},                              // the same
 	"need.list":    {"USE TEMP B-TREE FOR ORDER BY"},                 // what a few tasks need
+	"turn.many":    {"SCAN tusk_waiting"},                            // the same
 	"turn.waiting": {"SCAN w"},                                       // as many as are returned
 	// as many as are few
 	"turn.few": {"SCAN tusk_task USING COVERING INDEX tusk_task_turn"},

@@ -35,6 +35,8 @@ var statements = sync.OnceValue(func() map[string]string {
 type session interface {
 	// exec returns the number of rows that it changed.
 	exec(ctx context.Context, name string, args ...any) (int64, error)
+	// insert returns the number of the row that it added; false: there is one already.
+	insert(ctx context.Context, name string, args ...any) (num int64, added bool, err error)
 	// each calls fn for every row, until that fails.
 	each(ctx context.Context, name string, fn func(row) error, args ...any) error
 	// dynamic is each with a statement that is not named.

@@ -36,6 +36,9 @@ type Store struct {
 	wakes   wakes
 	counts  counters
 
+	some      atomic.Bool  // somebody waited for a turn at the last look
+	knows     atomic.Bool  // the writer remembers who does
+	regained  atomic.Int64 // when it last read that
 	busy      atomic.Bool  // the latest claim found tasks
 	strays    atomic.Int64 // when leases are next compared to what their workers say they hold
 	ready     atomic.Bool  // the schema was looked at and is ours
@@ -191,6 +194,14 @@ func inspect(ctx context.Context, db *sql.DB) (string, error) {
 	}
 	if readOnly {
 		return "", fmt.Errorf("the pool's connections are read-only (pragma query_only): %w", store.ErrReadOnly)
+	}
+	var sync int
+	if err := db.QueryRowContext(ctx, "pragma synchronous").Scan(&sync); err != nil {
+		return "", err
+	}
+	if sync == 0 {
+		return "", errors.New("the pool's connections have synchronous=off: with them a loss of power can damage the file, " +
+			"with all tasks in it: open the pool with synchronous=full (_pragma=synchronous(full))")
 	}
 	return path, nil
 }

@@ -21,6 +21,8 @@ type transaction struct {
 	fresh  map[name]int64  // kinds that are not committed yet
 	stood  map[turn]stand  // rows of tusk_turn, the same
 	stands *stands         // those that the writer remembers; nil in a user's transaction
+	lined  *lines          // who waits for turns and has them, as it was before this transaction; nil: not known
+	steps  []step          // what the transaction does to them
 	woken  map[string]bool // what to ring for: queues that got tasks, and names of package bell
 }
 
@@ -54,7 +56,11 @@ func (t *transaction) do(ctx context.Context, fn func(*work) error) error {
 	if err := fn(w); err != nil {
 		return err
 	}
-	return w.flush()
+	if err := w.flush(); err != nil {
+		return err
+	}
+	t.steps = append(t.steps, w.steps...)
+	return nil
 }
 
 // stampEvery is how far, in microseconds, a process that starts after the clock
@@ -90,6 +96,7 @@ type work struct {
 	groups  map[int64]standing // tasks that came to wait for a retry or died, by error group
 	stats   map[minute]*store.Stat
 	lines   map[turn]arrival // who came where nobody may have waited
+	steps   []step           // what the call does to those in line and with turns
 }
 
 // place is a queue and a priority.

@@ -22,6 +22,7 @@ type writer struct {
 	patience time.Duration // how long it waits for other writers
 	version  int64         // data_version, which other connections' commits change
 	stands   stands
+	lined    *lines // who waits for turns and has them; nil: it does not know
 }
 
 // sharing is the most calls that one transaction takes.
@@ -180,12 +181,21 @@ func (w *writer) together(calls []*call) bool {
 			c.err = err
 		}
 	}
+	w.remember(t, err)
 	if err == nil {
 		w.store.kinds.add(t.fresh)
 		w.stands.add(t.stood)
 		w.store.wakes.wake(t.woken)
 	}
 	return true
+}
+
+// remember keeps who waits for turns and has them, if it is known what the transaction did to that.
+func (w *writer) remember(t *transaction, err error) {
+	if w.lined = nil; err == nil && t != nil && t.lined != nil && t.lined.apply(t.steps) {
+		w.lined = t.lined
+	}
+	w.store.knows.Store(w.lined != nil)
 }
 
 // present returns those of the calls whose callers have not gone, and from now on wait for the answer.
@@ -208,10 +218,14 @@ func (w *writer) each(calls []*call) (*transaction, error) {
 	if err := t.open(); err != nil {
 		return nil, err
 	}
+	version, ledger := w.stands.version, w.stands.ledger
 	if err := w.stands.meet(ctx, w.conn, t.ledger); err != nil {
 		return nil, err
 	}
 	t.stands = &w.stands
+	if version == w.stands.version && t.ledger == ledger {
+		t.lined = w.lined
+	}
 	if len(calls) == 1 {
 		if err := t.do(calls[0].ctx, calls[0].fn); err != nil {
 			return nil, err
