@@ -109,7 +109,7 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 		if err == nil && p == nil {
 			err = errConflict
 		} else if p != nil {
-			others[i].cas = p.cas
+			others[i].cas, others[i].header().Born = p.cas, p.header().Born
 		}
 	}
 	if err == nil {

@@ -1,6 +1,7 @@
 package couchbase
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -55,6 +56,14 @@ func TestARequestThatMakesADocumentAndArrivesLateMakesNothing(t *testing.T) {
 			return enqueue(r, r.task("s1", func(n *store.NewTask) {
 				n.Key, n.Needs = "k", []store.Need{{Task: r.ids["s0"]}}
 			}))
+		},
+		"keyed, with a record": func(r *rig) func() {
+			r.record("r")
+			n := r.task("s0", keyed("k", store.Skip))
+			return func() {
+				_, _, err := r.a.PutRecord(r.ctx(), store.PutRecord{Record: r.note(), Tasks: []store.NewTask{n}})
+				r.must("put record", err)
+			}
 		},
 		"sheet": func(r *rig) func() { return enqueue(r, r.alike(10)...) },
 		"moved out of a sheet": func(r *rig) func() {
@@ -173,6 +182,61 @@ func TestATaskRisesFromItsGrave(t *testing.T) {
 		}
 	}
 	r.drain()
+}
+
+// The grave from which a task is about to rise is cleared meanwhile.
+func TestATaskWhoseGraveIsClearedRises(t *testing.T) {
+	r := newRig(t, 1)
+	n := r.task("x", nil)
+	r.add(n)
+	r.runAll()
+	r.archive(1)
+	var step atomic.Int64
+	r.f.Set(cbfake.Faults{Request: func(code memd.CmdCode, key string) cbfake.Spoil {
+		switch {
+		case code == memd.CmdAdd && key == n.ID.String():
+			step.CompareAndSwap(0, 1)
+		case code == memd.CmdGet && key == n.ID.String() && step.CompareAndSwap(1, 2):
+			if _, err := r.b.tasks.Remove(key, nil); err != nil {
+				t.Errorf("remove: %v", err)
+			}
+		}
+		return cbfake.Sound
+	}})
+	_, _, err := r.a.Restore(r.ctx(), store.Record{Kind: "kind", Name: "r", Body: []byte("1")}, r.archived)
+	r.f.Set(cbfake.Faults{})
+	if r.must("restore", err); step.Load() != 2 {
+		t.Error("its grave was not cleared")
+	}
+	r.all(true, "x")
+	r.drain()
+}
+
+// A task of an undone unit that cannot be read counts as deleted: who carries the unit out goes on.
+func TestAnUndoneUnitWhoseTaskIsDamaged(t *testing.T) {
+	r := newRig(t, 1)
+	r.record("r")
+	n := r.task("x", nil)
+	r.dieAfterMaking(n.ID, func(ctx context.Context) error {
+		_, _, err := r.a.PutRecord(ctx, store.PutRecord{Record: r.note(), Tasks: []store.NewTask{n}})
+		return err
+	})
+	r.damage(r.b.tasks, n.ID.String(), "no JSON")
+	r.drain()
+}
+
+// A damaged key that is made anew counts as young, so it leaves a grave.
+func TestAKeyThatWasMadeAnewLeavesAGrave(t *testing.T) {
+	r := newRig(t, 1)
+	r.a.patience = r.b.patience
+	r.add(r.task("x", keyed("k", store.Skip)))
+	r.damage(r.b.keys, keyOfRig, "no JSON")
+	r.runAll()
+	r.archive(1)
+	d, err := r.b.read(r.ctx(), ref{inKey, keyOfRig})
+	if r.must("read", err); d == nil || !d.header().buried() {
+		t.Errorf("it has left %+v", d)
+	}
 }
 
 // Two carry a unit out beside each other. A failover forgets a lease of the task that one of them has made, by which the

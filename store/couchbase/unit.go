@@ -202,30 +202,37 @@ func (s *Store) makeAll(ctx context.Context, made []*doc) error {
 
 // make stores a new document of a unit. One that somebody else has made is written, unless that has happened already: so
 // who made it, and finds the unit completed, does not take it back. A lease is no such write, since a failover may forget
-// it. From the grave of an earlier life it rises.
+// it. From the grave of an earlier life it rises, or is made where that was cleared meanwhile.
 func (s *Store) make(ctx context.Context, d *doc) error {
-	made, err := s.create(ctx, d)
-	for try := 1; !made && err == nil; try++ {
-		var is *doc
-		if is, err = s.read(ctx, d.ref); is == nil || err != nil {
+	for try := 0; ; try++ {
+		if err := pause(ctx, try); err != nil {
 			return err
 		}
-		was, own := is.header().Made, d.header().Made
+		h := d.header()
+		d.cas, h.U, h.Us = 0, "", nil
+		if made, err := s.create(ctx, d); made || err != nil {
+			return err
+		}
+		is, err := s.read(ctx, d.ref)
+		if err != nil || is == nil && try > 0 { // it cannot be read
+			return err
+		} else if is == nil {
+			continue
+		}
+		was, own := is.header().Made, h.Made
 		switch {
 		case is.header().buried() && was != nil && own != nil && *was == *own: // it has come and gone
 			return nil
 		case is.header().buried():
-			d.cas, d.header().U, d.header().Us = is.cas, "", nil
+			d.cas, h.U, h.Us = is.cas, "", nil
 			is = d
 		case len(is.header().Us) > 0 && is.task().State != "r":
 			return nil
 		}
-		if made, err = s.replace(ctx, is, s.durability); err == nil && !made {
-			d.cas = 0
-			err = pause(ctx, try)
+		if made, err := s.replace(ctx, is, s.durability); made || err != nil {
+			return err
 		}
 	}
-	return err
 }
 
 // confirm takes documents back that were made too late: somebody else had made them for the same unit, and they have
