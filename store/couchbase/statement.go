@@ -84,8 +84,8 @@ func queryList(f *store.Filter) (string, args) {
 	if f.Fingerprint != "" {
 		add("t.fp = $fp", "fp", f.Fingerprint)
 	}
-	if len(a) == 0 {
-		text += " AND t.q IS VALUED" // no grave
+	if f.Workflow.IsZero() && f.Key == "" {
+		text += " AND t.q IS VALUED" // the index has no graves
 	}
 	return text + " ORDER BY META(t).id DESC LIMIT $n", a
 }
