@@ -2,7 +2,6 @@ package couchbase
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -156,8 +155,12 @@ func (s *Store) pruneStats(ctx context.Context, keep time.Duration) error {
 		return nil
 	}
 	until := (s.now(ctx) - keep.Microseconds()) / time.Minute.Microseconds()
-	return s.between(ctx, statPrefix, statKey(until, ""), func(id string, _ json.RawMessage) error {
-		done, err := s.meta.Remove(id, &gocb.RemoveOptions{Context: ctx})
+	ids, err := query[string](ctx, s, queryIDs, args{"from": statPrefix, "until": statKey(until, "")}, atPlus)
+	if err != nil {
+		return err
+	}
+	return each(len(ids), func(i int) error {
+		done, err := s.meta.Remove(ids[i], &gocb.RemoveOptions{Context: ctx})
 		s.wrote(done)
 		if errors.Is(err, gocb.ErrDocumentNotFound) {
 			return nil

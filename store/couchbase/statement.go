@@ -46,6 +46,8 @@ const (
 	queryVersion   = "SELECT RAW DS_VERSION()"
 	queryIndexes   = "SELECT RAW i.name FROM system:indexes AS i" +
 		" WHERE i.bucket_id = $bucket AND i.scope_id = $scope AND i.state = $state"
+	queryIDs = "SELECT RAW META(m).id FROM `bucket`.`tusk`.`meta` AS m" +
+		" WHERE META(m).id >= $from AND META(m).id < $until"
 	queryNames = "SELECT META(m).id, m FROM `bucket`.`tusk`.`meta` AS m" +
 		" WHERE META(m).id >= $from AND META(m).id < $until ORDER BY META(m).id"
 )
