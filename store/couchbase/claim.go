@@ -364,7 +364,7 @@ func (s *Store) lease(ctx context.Context, d *doc, most int, worker, token strin
 			d.keep(t)
 		}
 	}
-	won, err := s.replace(ctx, d, gocb.DurabilityLevelUnknown)
+	won, err := s.writeAt(ctx, d, gocb.DurabilityLevelUnknown)
 	if err == nil && !won {
 		s.conflicts.Add(1)
 		return nil, nil

@@ -95,7 +95,7 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 	}
 	if root.cas == 0 && len(others) > 0 { // so that who meets a pin can make this unit impossible
 		place := blank(root.ref)
-		if ok, err := s.create(ctx, place); !ok || err != nil {
+		if ok, err := s.write(ctx, place); !ok || err != nil {
 			return false, err
 		}
 		root.cas, root.header().Born = place.cas, place.header().Born

@@ -140,7 +140,7 @@ func (r *rig) ageGraves(docs []ref) {
 			r.Fatalf("%v is no grave", at)
 		}
 		d.header().Todo = 1
-		_, err = r.b.replace(r.ctx(), d, r.b.durability)
+		_, err = r.b.write(r.ctx(), d)
 		r.must("replace", err)
 	}
 }
@@ -286,7 +286,7 @@ func TestASweepRemovesManyGraves(t *testing.T) {
 	r.must("create", each(many, func(i int) error {
 		made[i] = taskRef(storetest.NewID())
 		left := &grave{head: head{Gone: true, Todo: 1}, State: deleted}
-		_, err := r.b.create(r.ctx(), &doc{ref: made[i], body: left})
+		_, err := r.b.write(r.ctx(), &doc{ref: made[i], body: left})
 		return err
 	}))
 	if n := r.f.Indexed(r.b.scope, "tusk_id"); n > 0 {

@@ -1,6 +1,7 @@
 package couchbase
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -175,14 +176,6 @@ func (s *Store) pruneWorkers(ctx context.Context) error {
 		if w != nil && (w.G != nil || len(w.Leases) > 0 || s.now(ctx)-w.Beat < forgetAfter.Microseconds()) {
 			return nil
 		}
-		if w != nil {
-			if gone, err := s.remove(ctx, d); !gone || err != nil {
-				return err
-			}
-		}
-		return s.delist(ctx, workerList, id, func() (bool, error) {
-			is, err := s.read(ctx, workerRef(id))
-			return is != nil, err // it has only just been made
-		})
+		return s.forget(ctx, cmp.Or(d, blank(workerRef(id))), workerList, id)
 	})
 }

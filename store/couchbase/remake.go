@@ -69,7 +69,7 @@ func (s *Store) remake(ctx context.Context, name rules.KeyName) (*doc, error) {
 		}
 		d.key().Remade = s.now(ctx)
 		d.key().Born = d.key().Remade
-		if ok, err := s.replace(ctx, d, s.durability); ok || err != nil {
+		if ok, err := s.write(ctx, d); ok || err != nil {
 			return d, err
 		}
 	}

@@ -106,14 +106,14 @@ func (s *Store) sweepOne(ctx context.Context, r ref, before int64) error {
 	switch b := d.body.(type) {
 	case *task: // a leader died before it gave this one its turn
 		b.unmark()
-		_, err = s.replace(ctx, d, s.durability)
+		_, err = s.write(ctx, d)
 	case *key:
 		if len(b.Births) > 0 {
 			err = s.adopt(ctx, d)
 		}
 	case *record:
 		if b.Body == nil {
-			err = s.forget(ctx, d)
+			err = s.forget(ctx, d, recordList(b.Kind), d.ID)
 		}
 	}
 	return err

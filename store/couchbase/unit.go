@@ -78,14 +78,14 @@ func (s *Store) unpin(ctx context.Context, d *doc) error {
 	if err = s.passing(err); err != nil {
 		return err
 	}
+	if root.has(p.U) {
+		return s.complete(ctx, root)
+	}
 	if root != nil {
-		if u := root.header().Unit; u != nil && u.U == p.U {
-			return s.complete(ctx, root)
-		}
 		if d.cas == 0 { // it was moving out of its sheet, and has
 			return nil
 		}
-		if ok, err := s.replace(ctx, root, s.durability); !ok || err != nil {
+		if ok, err := s.write(ctx, root); !ok || err != nil {
 			return err // it has changed: perhaps it was decided now
 		}
 	}
@@ -98,11 +98,10 @@ func (s *Store) unpin(ctx context.Context, d *doc) error {
 // release takes a pin off. A key that was made for the pin alone goes.
 func (s *Store) release(ctx context.Context, d *doc) (bool, error) {
 	d.header().Pin = nil
-	d.rest()
 	if k, is := d.body.(*key); is && k.Tasks == 0 && k.Holder == "" {
-		return s.drop(ctx, d)
+		k.Gone = true
 	}
-	return s.replace(ctx, d, s.durability)
+	return s.putBack(ctx, d)
 }
 
 // complete does what was decided and left undone by somebody else.
@@ -170,7 +169,7 @@ func (s *Store) redo(ctx context.Context, root *doc) ([]*doc, error) {
 // cannot be read nobody does.
 func (s *Store) outlive(ctx context.Context, o *origin) error {
 	root, err := s.read(ctx, o.Root)
-	if err == nil && root != nil && root.header().Unit != nil && root.header().Unit.U == o.U {
+	if err == nil && root.has(o.U) {
 		_, err = s.load(ctx, o.Root)
 	}
 	return s.passing(err)
@@ -210,7 +209,7 @@ func (s *Store) make(ctx context.Context, d *doc) error {
 		}
 		h := d.header()
 		d.cas, h.U, h.Us = 0, "", nil
-		if made, err := s.create(ctx, d); made || err != nil {
+		if made, err := s.write(ctx, d); made || err != nil {
 			return err
 		}
 		is, err := s.read(ctx, d.ref)
@@ -229,7 +228,7 @@ func (s *Store) make(ctx context.Context, d *doc) error {
 		case len(is.header().Us) > 0 && is.task().State != "r":
 			return nil
 		}
-		if made, err := s.replace(ctx, is, s.durability); made || err != nil {
+		if made, err := s.write(ctx, is); made || err != nil {
 			return err
 		}
 	}
@@ -240,7 +239,7 @@ func (s *Store) make(ctx context.Context, d *doc) error {
 // made in time is not as its maker has left it.
 func (s *Store) confirm(ctx context.Context, root *doc, made []*doc) error {
 	is, err := s.read(ctx, root.ref)
-	if err != nil || is != nil && is.header().Unit != nil && is.header().Unit.U == root.header().Unit.U {
+	if err != nil || is.has(root.header().Unit.U) {
 		return err
 	}
 	err = each(len(made), func(i int) error {
@@ -261,10 +260,7 @@ func (s *Store) confirm(ctx context.Context, root *doc, made []*doc) error {
 
 // clear takes the unit off its root. Who comes too late finds that done.
 func (s *Store) clear(ctx context.Context, root *doc) error {
-	h := root.header()
-	if h.Unit = nil; h.Tell == "" {
-		root.rest()
-	}
+	root.header().Unit = nil
 	_, err := s.putBack(ctx, root)
 	return err
 }
