@@ -67,6 +67,9 @@ var (
 	_ store.Checker    = (*Store)(nil)
 	_ store.Notifier   = (*Store)(nil)
 	_ store.Meter      = (*Store)(nil)
+	_ store.Examiner   = (*Store)(nil)
+	_ store.Archiver   = (*Store)(nil)
+	_ store.Restorer   = (*Store)(nil)
 )
 
 // Open connects to couchbase://user:password@host/bucket, or couchbases:// with TLS. Parameters: scope, the scope

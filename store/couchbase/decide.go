@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -34,12 +35,7 @@ func (w *work) commit() (bool, error) {
 	if root == nil {
 		return w.insert(made)
 	}
-	var others []*doc
-	for _, d := range stored {
-		if d != root {
-			others = append(others, d)
-		}
-	}
+	others := slices.DeleteFunc(stored, func(d *doc) bool { return d == root })
 	return w.decide(root, others, made)
 }
 

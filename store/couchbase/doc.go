@@ -81,8 +81,9 @@ type doc struct {
 	place int  // in the order of those to be lined up; see rules.Row
 }
 
-func (d *doc) task() *task { return d.body.(*task) }
-func (d *doc) key() *key   { return d.body.(*key) }
+func (d *doc) task() *task     { return d.body.(*task) }
+func (d *doc) key() *key       { return d.body.(*key) }
+func (d *doc) worker() *worker { return d.body.(*worker) }
 
 // rest sets from when on the sweep is to look at a document of which nothing is left to be done.
 func (d *doc) rest() {

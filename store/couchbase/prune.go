@@ -172,9 +172,12 @@ func (s *Store) pruneStats(ctx context.Context, keep time.Duration) error {
 
 // pruneWorkers forgets dead workers that hold no lease.
 func (s *Store) pruneWorkers(ctx context.Context) error {
-	return s.eachWorker(ctx, func(id string, d *doc, w *worker) error {
-		if w != nil && (w.G != nil || len(w.Leases) > 0 || s.now(ctx)-w.Beat < forgetAfter.Microseconds()) {
-			return nil
+	return s.eachWorker(ctx, func(id string, d *doc) error {
+		if d != nil {
+			w := d.worker()
+			if w.G != nil || len(w.Leases) > 0 || s.now(ctx)-w.Beat < forgetAfter.Microseconds() {
+				return nil
+			}
 		}
 		return s.forget(ctx, cmp.Or(d, blank(workerRef(id))), workerList, id)
 	})

@@ -155,10 +155,11 @@ func (s *Store) Count(ctx context.Context) (_ []store.Count, err error) {
 func (s *Store) Workers(ctx context.Context) (_ []store.Worker, err error) {
 	defer says(&err, "workers")
 	var living []store.Worker
-	err = s.eachWorker(ctx, func(id string, _ *doc, w *worker) error {
-		if w == nil || w.G == nil {
+	err = s.eachWorker(ctx, func(id string, d *doc) error {
+		if d == nil || d.worker().G == nil {
 			return nil
 		}
+		w := d.worker()
 		one := w.Info
 		one.StartedAt, one.BeatAt, one.ExpiresAt = instant(w.Started), instant(w.Beat), instant(w.Expires)
 		for token := range w.Leases {
