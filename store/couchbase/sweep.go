@@ -126,7 +126,7 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 	if err != nil {
 		return 0, err
 	}
-	first, err := s.front(ctx, l, at)
+	first, err := s.front(ctx, l, at.cursor)
 	if err != nil {
 		return 0, err
 	}
@@ -188,7 +188,7 @@ func (s *Store) named(ctx context.Context, l lane) (map[entry]bool, error) {
 	at, err := s.open(ctx, l)
 	for err == nil {
 		behind := at.Page
-		for p, err := range s.pages(ctx, l, at) {
+		for p, err := range s.pages(ctx, l, at.cursor) {
 			if err != nil {
 				return nil, err
 			}
