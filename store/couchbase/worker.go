@@ -184,7 +184,7 @@ func (s *Store) stop(ctx context.Context, t *task) error {
 		return nil
 	}
 	err := s.mutate(ctx, s.meta, workerKey(t.Run[0].Worker), 0, gocb.UpsertSpec(stopPath(t.ID), t.Run[0].Token, nil))
-	if errors.Is(err, gocb.ErrDocumentNotFound) {
+	if absent(err) {
 		return nil
 	}
 	return err
