@@ -123,7 +123,7 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 	if err != nil || u == nil {
 		return err == nil, err
 	}
-	if err := w.carryOut(root, others, made, now); err != nil {
+	if err := s.carryOut(ctx, root, others, made, now); err != nil {
 		return false, err
 	}
 	return true, s.clear(ctx, root)
@@ -211,24 +211,4 @@ func (w *work) writeRoot(root *doc) error {
 		return errUntold
 	}
 	return errConflict
-}
-
-// carryOut does what follows from the decision. What somebody else has done meanwhile is left alone. New tasks are
-// stored first: a task that others need may end as soon as it is free again, and they must be there to be told.
-func (w *work) carryOut(root *doc, others, made []*doc, now int64) error {
-	s, ctx := w.s, w.ctx
-	if err := s.makeAll(ctx, made); err != nil {
-		return err
-	}
-	err := each(len(others), func(i int) error {
-		ok, err := s.putBack(ctx, others[i])
-		if err == nil && !ok {
-			_, err = s.rewrite(ctx, root, others[i])
-		}
-		return err
-	})
-	if err != nil || root.cas != passed && s.now(ctx)-now < s.patience.Microseconds()/2 {
-		return err
-	}
-	return s.confirm(ctx, root, made)
 }

@@ -183,11 +183,7 @@ func (s *Store) open(ctx context.Context, l lane) (c mark, err error) {
 		if _, err := s.makePage(ctx, l, 1); err != nil {
 			return c, err
 		}
-		err = s.again(ctx, func() error {
-			_, err := s.lines.Insert(l.cursor(), cursor{1, 0}, &gocb.InsertOptions{Context: ctx})
-			return err
-		})
-		if err != nil && !errors.Is(err, gocb.ErrDocumentExists) {
+		if _, err := s.makeLine(ctx, l.cursor(), cursor{1, 0}); err != nil {
 			return c, err
 		}
 	}
@@ -213,10 +209,15 @@ func (s *Store) openAll(ctx context.Context, docs []*doc) error {
 
 // makePage makes a page unless it is there.
 func (s *Store) makePage(ctx context.Context, l lane, n int) (made bool, err error) {
+	return s.makeLine(ctx, l.page(n), map[string]any{"g": 1, "c": 0, "e": []any{}})
+}
+
+// makeLine makes a page or a cursor unless it is there.
+func (s *Store) makeLine(ctx context.Context, id string, as any) (made bool, err error) {
 	tries := 0
 	err = s.again(ctx, func() error {
 		tries++
-		_, err := s.lines.Insert(l.page(n), map[string]any{"g": 1, "c": 0, "e": []any{}}, &gocb.InsertOptions{Context: ctx})
+		_, err := s.lines.Insert(id, as, &gocb.InsertOptions{Context: ctx})
 		return err
 	})
 	if errors.Is(err, gocb.ErrDocumentExists) {

@@ -3,6 +3,7 @@ package couchbase
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -121,47 +122,52 @@ func (s *Store) complete(ctx context.Context, root *doc) error {
 		if t := d.ready(); t != nil {
 			w.ready = append(w.ready, t)
 		}
-		if d != nil && d.header().Tell != "" {
+		if d.header().Tell != "" {
 			w.told = append(w.told, d)
 		}
 	}
 	return s.finishUp(ctx, w)
 }
 
-// redo does what is left to be done of somebody else's unit, and returns the documents of its effects; nil: one has
-// gone, or was not written here.
+// redo does what is left to be done of somebody else's unit, and returns the documents that it made or wrote.
 func (s *Store) redo(ctx context.Context, root *doc) ([]*doc, error) {
-	effects := root.header().Unit.Effects
-	done := make([]*doc, len(effects))
-	var made []*doc
-	for i := range effects {
-		e := &effects[i]
-		done[i] = blank(e.ref)
+	var others, made []*doc
+	for _, e := range root.header().Unit.Effects {
+		d := blank(e.ref)
 		if e.Doc == nil {
-			done[i].header().Gone = true
-		} else if err := json.Unmarshal(e.Doc, done[i].body); err != nil {
+			d.header().Gone = true
+		} else if err := json.Unmarshal(e.Doc, d.body); err != nil {
 			return nil, err
 		}
 		if e.New {
-			made = append(made, done[i])
+			made = append(made, d)
+		} else {
+			others = append(others, d)
 		}
 	}
+	err := s.carryOut(ctx, root, others, made, 0)
+	others = slices.DeleteFunc(others, func(d *doc) bool { return d.cas == passed })
+	return append(made, others...), err
+}
+
+// carryOut does what a unit has decided at an instant. What somebody else has done meanwhile is left alone. New tasks
+// are stored first: a task that others need may end as soon as it is free again, and they must be there to be told.
+func (s *Store) carryOut(ctx context.Context, root *doc, others, made []*doc, since int64) error {
 	err := s.makeAll(ctx, made)
-	if err == nil {
+	if err == nil && (root.cas == passed || s.now(ctx)-since >= s.patience.Microseconds()/2) {
 		err = s.confirm(ctx, root, made)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return done, each(len(effects), func(i int) (err error) {
-		if effects[i].New {
-			return nil
+	return each(len(others), func(i int) error {
+		d := others[i]
+		if d.cas != 0 { // it was pinned here
+			if ok, err := s.putBack(ctx, d); ok || err != nil {
+				return err
+			}
 		}
-		if did, err := s.rewrite(ctx, root, done[i]); !did || effects[i].Doc == nil {
-			done[i] = nil
-			return err
-		}
-		return nil
+		return s.rewrite(ctx, root, d)
 	})
 }
 
@@ -175,21 +181,22 @@ func (s *Store) outlive(ctx context.Context, o *origin) error {
 	return s.passing(err)
 }
 
-// rewrite gives a pinned document the content that was decided, for as long as it is pinned for that, and reports
-// whether it did. Others may write it as it is meanwhile.
-func (s *Store) rewrite(ctx context.Context, root, to *doc) (bool, error) {
+// rewrite gives a pinned document the content that was decided, for as long as it is pinned for that. Others may write
+// it as it is meanwhile. The CAS of one that was not written is passed.
+func (s *Store) rewrite(ctx context.Context, root, to *doc) error {
 	for try := 1; ; try++ {
+		to.cas = passed
 		is, err := s.read(ctx, to.ref)
 		err = s.passing(err)
 		if is == nil || err != nil || is.header().Pin == nil || is.header().Pin.U != root.header().Unit.U {
-			return false, err
+			return err
 		}
 		to.cas, to.header().Born = is.cas, is.header().Born
 		if ok, err := s.putBack(ctx, to); ok || err != nil {
-			return ok, err
+			return err
 		}
 		if err := pause(ctx, try); err != nil {
-			return false, err
+			return err
 		}
 	}
 }
