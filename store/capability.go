@@ -258,7 +258,8 @@ type Measures struct {
 	DeadRows   int64 // rows that a vacuum has or will have to remove; may fall when tables are dropped
 	RoundTrips int64 // of this process
 	Queries    int64 // claims asked for, of this process
-	Conflicts  int64 // claims that had to be tried again, of this process
+	// Conflicts is how often this process had to begin a claim again, or another call, because others had been faster.
+	Conflicts int64
 }
 
 // As finds a capability of a store, looking through wrappers that have a method

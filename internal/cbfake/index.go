@@ -65,6 +65,13 @@ func (c *Cluster) define(text string) error {
 	return nil
 }
 
+// Indexed returns how many documents an index has.
+func (c *Cluster) Indexed(scope, name string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.indexes[scope+"."+name].documents)
+}
+
 // bare returns a name or a condition without backticks.
 func bare(text string) string { return strings.ReplaceAll(text, "`", "") }
 

@@ -13,8 +13,6 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-var _ store.Archiver = (*Store)(nil)
-
 // dueCursor is where a page begins: in a class, behind an instant.
 type dueCursor struct {
 	State store.State

@@ -62,7 +62,7 @@ func TestAnInstantIsHandedOverWhole(t *testing.T) {
 		id := storetest.NewID().String()
 		ended := &task{ID: id, Queue: "q", Kind: "k", State: "c", Finished: at, N: 1, Since: at, Written: at,
 			Past: []past{{Number: 1, Ended: at, State: "c"}}}
-		_, err := r.b.create(r.ctx(), &doc{ref: ref{inTask, id}, body: ended})
+		_, err := r.b.write(r.ctx(), &doc{ref: ref{inTask, id}, body: ended})
 		return err
 	}))
 	time.Sleep(2 * time.Millisecond)

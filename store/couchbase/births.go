@@ -55,7 +55,7 @@ func childrenFirst(
 // adopt takes care of the tasks of a call that has died. To write the document first makes the call fail if it lives
 // after all.
 func (s *Store) adopt(ctx context.Context, births *doc) error {
-	if ok, err := s.replace(ctx, births, s.durability); !ok || err != nil {
+	if ok, err := s.write(ctx, births); !ok || err != nil {
 		return err
 	}
 	err := s.hear(ctx, births.key().Births, func(_ string, parent store.ID) (store.State, bool, error) {

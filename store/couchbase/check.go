@@ -21,8 +21,6 @@ const (
 	mostSpread               = 100 * time.Millisecond // of the nodes' clocks
 )
 
-var _ store.Examiner = (*Store)(nil)
-
 // Check implements store.Checker.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	all, err := s.Migrations(ctx)

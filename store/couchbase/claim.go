@@ -134,7 +134,7 @@ func (c *claim) take(l lane) (more bool, err error) {
 		if err != nil || p == nil {
 			unlock()
 			if err == nil {
-				err = s.heal(c.ctx, l, at.cursor)
+				err = s.heal(c.ctx, l, *at)
 			}
 			return true, err
 		}
@@ -163,11 +163,9 @@ func (c *claim) look(l lane) (at *mark, p *page, err error) {
 	mind := s.minds.of(l)
 	known := mind.known()
 	if at = &mind.mark; !known {
-		is, cas, err := s.cursorOf(c.ctx, l)
-		if is == nil || err != nil {
+		if at, err = s.cursorOf(c.ctx, l); at == nil || err != nil {
 			return nil, nil, err
 		}
-		at = &mark{*is, cas}
 	}
 	if p, err = s.readPage(c.ctx, l, at.Page); err != nil {
 		return nil, nil, err
@@ -183,10 +181,10 @@ func (c *claim) look(l lane) (at *mark, p *page, err error) {
 		s.minds.forget(l)
 		return at, nil, nil
 	case p != nil: // entries were lost where the cursor was not
-		return nil, nil, s.move(c.ctx, l, at.cursor, cursor{at.Page, len(p.Entries)})
+		return nil, nil, s.move(c.ctx, l, *at, cursor{at.Page, len(p.Entries)})
 	}
 	now, err := s.open(c.ctx, l) // the cursor has moved on, or the page was lost
-	if err == nil && now == at.cursor {
+	if err == nil && now.cursor == at.cursor {
 		err = s.heal(c.ctx, l, now)
 	}
 	return at, nil, err
@@ -364,7 +362,7 @@ func (s *Store) lease(ctx context.Context, d *doc, most int, worker, token strin
 			d.keep(t)
 		}
 	}
-	won, err := s.replace(ctx, d, gocb.DurabilityLevelUnknown)
+	won, err := s.writeAt(ctx, d, gocb.DurabilityLevelUnknown)
 	if err == nil && !won {
 		s.conflicts.Add(1)
 		return nil, nil

@@ -14,9 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -67,6 +65,9 @@ var (
 	_ store.Checker    = (*Store)(nil)
 	_ store.Notifier   = (*Store)(nil)
 	_ store.Meter      = (*Store)(nil)
+	_ store.Examiner   = (*Store)(nil)
+	_ store.Archiver   = (*Store)(nil)
+	_ store.Restorer   = (*Store)(nil)
 )
 
 // Open connects to couchbase://user:password@host/bucket, or couchbases:// with TLS. Parameters: scope, the scope
@@ -223,13 +224,23 @@ func each(n int, do func(i int) error) error {
 	return all.Wait()
 }
 
+// grouped returns which of n things have the same name, in order.
+func grouped[K comparable](n int, name func(i int) K) (groups [][]int) {
+	at := map[K]int{}
+	for i := range n {
+		of := name(i)
+		if _, known := at[of]; !known {
+			at[of] = len(groups)
+			groups = append(groups, nil)
+		}
+		groups[at[of]] = append(groups[at[of]], i)
+	}
+	return groups
+}
+
 // eachOf does n things, those of a name one after another, and beside those of others.
 func eachOf[K comparable](n int, name func(i int) K, do func(i int) error) error {
-	of := map[K][]int{}
-	for i := range n {
-		of[name(i)] = append(of[name(i)], i)
-	}
-	chains := slices.Collect(maps.Values(of))
+	chains := grouped(n, name)
 	return each(len(chains), func(c int) error {
 		for _, i := range chains[c] {
 			if err := do(i); err != nil {

@@ -74,23 +74,26 @@ func (s *Store) passing(err error) error {
 }
 
 // cursorOf reads the cursor of a lane; nil: there is none. One that is damaged is set to where it may have been.
-func (s *Store) cursorOf(ctx context.Context, l lane) (*cursor, gocb.Cas, error) {
+func (s *Store) cursorOf(ctx context.Context, l lane) (*mark, error) {
 	for try := 0; ; try++ {
 		is, cas, damage := fetch[cursor](ctx, s, s.lines, l.cursor())
-		if !errors.Is(damage, errDamaged) {
-			return is, cas, damage
+		switch {
+		case is == nil:
+			return nil, damage
+		case damage == nil:
+			return &mark{*is, cas}, nil
 		}
 		to := cursor{Page: max(is.Page, s.minds.of(l).tail, 1)}
 		done, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: cas,
 			RetryStrategy: failFast})
 		switch {
 		case err == nil:
-			return &to, done.Cas(), s.passing(damage)
+			return &mark{to, done.Cas()}, s.passing(damage)
 		case refusal(err) != nil:
-			return nil, 0, err
+			return nil, err
 		}
 		if err := pause(ctx, try+1); err != nil { // somebody else has, or it is locked
-			return nil, 0, err
+			return nil, err
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -34,12 +35,7 @@ func (w *work) commit() (bool, error) {
 	if root == nil {
 		return w.insert(made)
 	}
-	var others []*doc
-	for _, d := range stored {
-		if d != root {
-			others = append(others, d)
-		}
-	}
+	others := slices.DeleteFunc(stored, func(d *doc) bool { return d == root })
 	return w.decide(root, others, made)
 }
 
@@ -95,7 +91,7 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 	}
 	if root.cas == 0 && len(others) > 0 { // so that who meets a pin can make this unit impossible
 		place := blank(root.ref)
-		if ok, err := s.create(ctx, place); !ok || err != nil {
+		if ok, err := s.write(ctx, place); !ok || err != nil {
 			return false, err
 		}
 		root.cas, root.header().Born = place.cas, place.header().Born
@@ -109,7 +105,7 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 		if err == nil && p == nil {
 			err = errConflict
 		} else if p != nil {
-			others[i].cas = p.cas
+			others[i].cas, others[i].header().Born = p.cas, p.header().Born
 		}
 	}
 	if err == nil {
@@ -127,7 +123,7 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 	if err != nil || u == nil {
 		return err == nil, err
 	}
-	if err := w.carryOut(root, others, made, now); err != nil {
+	if err := s.carryOut(ctx, root, others, made, now); err != nil {
 		return false, err
 	}
 	return true, s.clear(ctx, root)
@@ -215,24 +211,4 @@ func (w *work) writeRoot(root *doc) error {
 		return errUntold
 	}
 	return errConflict
-}
-
-// carryOut does what follows from the decision. What somebody else has done meanwhile is left alone. New tasks are
-// stored first: a task that others need may end as soon as it is free again, and they must be there to be told.
-func (w *work) carryOut(root *doc, others, made []*doc, now int64) error {
-	s, ctx := w.s, w.ctx
-	if err := s.makeAll(ctx, made); err != nil {
-		return err
-	}
-	err := each(len(others), func(i int) error {
-		ok, err := s.putBack(ctx, others[i])
-		if err == nil && !ok {
-			_, err = s.rewrite(ctx, root, others[i])
-		}
-		return err
-	})
-	if err != nil || root.cas != passed && s.now(ctx)-now < s.patience.Microseconds()/2 {
-		return err
-	}
-	return s.confirm(ctx, root, made)
 }

@@ -33,10 +33,15 @@ func (s *Store) enlist(ctx context.Context, in *gocb.Collection, directory, name
 	}
 }
 
-// delist takes a name out of a directory of the collection meta unless what it names is there. Whoever makes that
-// enlists it before and after: it is seen here, or the directory has changed since it was looked for, or it is listed
-// once more.
-func (s *Store) delist(ctx context.Context, directory, name string, there func() (bool, error)) error {
+// forget removes a document and takes its name out of a directory of the collection meta, unless it has come back.
+// Whoever makes it enlists it before and after: it is seen here, or the directory has changed since it was looked for, or
+// it is listed once more.
+func (s *Store) forget(ctx context.Context, d *doc, directory, name string) error {
+	if d.cas != 0 {
+		if gone, err := s.remove(ctx, d); !gone || err != nil {
+			return err
+		}
+	}
 	for try := 0; ; try++ {
 		if err := pause(ctx, try); err != nil {
 			return err
@@ -45,7 +50,7 @@ func (s *Store) delist(ctx context.Context, directory, name string, there func()
 		if raw == nil || err != nil {
 			return err
 		}
-		if is, err := there(); is || err != nil {
+		if is, err := s.read(ctx, d.ref); is != nil || err != nil {
 			return err
 		}
 		err = s.mutate(ctx, s.meta, directory, cas, gocb.RemoveSpec("`"+name+"`", nil))
@@ -140,5 +145,5 @@ func (s *Store) namesOf(ctx context.Context, directory string) (names []string, 
 
 // spoilt reports whether a document has not the form that a change of its parts needs.
 func spoilt(err error) bool {
-	return errors.Is(err, gocb.ErrValueNotJSON) || errors.Is(err, gocb.ErrPathMismatch)
+	return isOf(err, gocb.ErrValueNotJSON, gocb.ErrPathMismatch)
 }

@@ -81,8 +81,9 @@ type doc struct {
 	place int  // in the order of those to be lined up; see rules.Row
 }
 
-func (d *doc) task() *task { return d.body.(*task) }
-func (d *doc) key() *key   { return d.body.(*key) }
+func (d *doc) task() *task     { return d.body.(*task) }
+func (d *doc) key() *key       { return d.body.(*key) }
+func (d *doc) worker() *worker { return d.body.(*worker) }
 
 // rest sets from when on the sweep is to look at a document of which nothing is left to be done.
 func (d *doc) rest() {
@@ -229,9 +230,12 @@ func readEach(
 	})
 }
 
+// has reports whether a unit is still to be done.
+func (d *doc) has(u string) bool { return d != nil && d.header().Unit != nil && d.header().Unit.U == u }
+
 // decided returns what a unit does to a document; nil: the root has no such unit.
 func (d *doc) decided(u string, r ref) *effect {
-	if d == nil || d.header().Unit == nil || d.header().Unit.U != u {
+	if !d.has(u) {
 		return nil
 	}
 	for i := range d.header().Unit.Effects {
@@ -257,7 +261,7 @@ func (e *effect) after() (*doc, error) {
 // insert stores a new document. Done twice it is no error: ids are used once. Another call may have had ids of the same
 // block as a sheet.
 func (s *Store) insert(ctx context.Context, d *doc) error {
-	made, err := s.create(ctx, d)
+	made, err := s.write(ctx, d)
 	if made || err != nil || !isSheet(d.ref) {
 		return err
 	}
@@ -266,38 +270,6 @@ func (s *Store) insert(ctx context.Context, d *doc) error {
 		err = errTaken{d.ref}
 	}
 	return err
-}
-
-// create stores a document that must not be there, and reports whether it was not.
-func (s *Store) create(ctx context.Context, d *doc) (made bool, err error) {
-	d.header().sign()
-	d.header().Born = s.now(ctx)
-	text, err := encode(d.body)
-	if err != nil {
-		return false, err
-	}
-	tries := 0
-	err = s.again(ctx, func() error {
-		tries++
-		done, err := s.collection(d.C).Insert(d.ID, text, &gocb.InsertOptions{Context: ctx, Transcoder: verbatim,
-			DurabilityLevel: s.durability})
-		s.wrote(done)
-		if err == nil {
-			d.cas, d.raw = done.Cas(), text
-		}
-		return err
-	})
-	if errors.Is(err, gocb.ErrDocumentExists) {
-		if tries == 1 {
-			return false, nil
-		}
-		is, err := s.read(ctx, d.ref) // perhaps by an earlier try
-		if err != nil {
-			return false, err
-		}
-		return d.found(is, text), nil
-	}
-	return err == nil, err
 }
 
 // found reports whether a document was written as it is here, by a look at what is there now. If others have written it
@@ -317,38 +289,6 @@ func (d *doc) found(is *doc, text []byte) bool {
 	return false
 }
 
-// replace writes a document if it is as it was read, and reports whether it was. An answer that was lost is made up
-// for by a look: the write is known by its nonce, also where others have written since.
-func (s *Store) replace(ctx context.Context, d *doc, level gocb.DurabilityLevel) (bool, error) {
-	d.header().sign()
-	text, err := encode(d.body)
-	if err != nil {
-		return false, err
-	}
-	for try := 0; ; try++ {
-		done, err := s.collection(d.C).Replace(d.ID, text, &gocb.ReplaceOptions{Context: ctx, Cas: d.cas,
-			Transcoder: verbatim, DurabilityLevel: level})
-		s.wrote(done)
-		switch {
-		case err == nil:
-			d.cas, d.raw = done.Cas(), text
-			return true, nil
-		case !unknown(err) && (try == 0 || !mismatch(err)):
-			return false, refusal(err)
-		}
-		is, err := s.read(ctx, d.ref)
-		if err != nil {
-			return false, err
-		}
-		if is == nil || is.cas != d.cas {
-			return d.found(is, text), nil
-		}
-		if err := pause(ctx, try+1); err != nil {
-			return false, err
-		}
-	}
-}
-
 // write stores a document that is not there, or replaces one, if it is as it was read, and reports whether it was.
 func (s *Store) write(ctx context.Context, d *doc) (bool, error) {
 	if d.sheet != nil {
@@ -357,14 +297,47 @@ func (s *Store) write(ctx context.Context, d *doc) (bool, error) {
 		w.settle()
 		return w.commit()
 	}
-	if d.cas == 0 {
-		return s.create(ctx, d)
-	}
 	level := s.durability
 	if _, is := d.body.(*worker); is { // a beat that is lost costs a second attempt at most
 		level = gocb.DurabilityLevelUnknown
 	}
-	return s.replace(ctx, d, level)
+	return s.writeAt(ctx, d, level)
+}
+
+// writeAt writes a document with a durability. An answer that was lost is made up for by a look: the write is known by
+// its nonce, also where others have written since.
+func (s *Store) writeAt(ctx context.Context, d *doc, level gocb.DurabilityLevel) (bool, error) {
+	d.header().sign()
+	if d.cas == 0 {
+		d.header().Born = s.now(ctx)
+	}
+	text, err := encode(d.body)
+	if err != nil {
+		return false, err
+	}
+	var done *gocb.MutationResult
+	tries := 0
+	err = s.again(ctx, func() (err error) {
+		tries++
+		if d.cas == 0 {
+			done, err = s.collection(d.C).Insert(d.ID, text, &gocb.InsertOptions{Context: ctx, Transcoder: verbatim,
+				DurabilityLevel: level})
+		} else {
+			done, err = s.collection(d.C).Replace(d.ID, text, &gocb.ReplaceOptions{Context: ctx, Cas: d.cas,
+				Transcoder: verbatim, DurabilityLevel: level})
+		}
+		s.wrote(done)
+		return err
+	})
+	switch {
+	case err == nil:
+		d.cas, d.raw = done.Cas(), text
+		return true, nil
+	case mismatch(err) && tries > 1: // perhaps by an earlier try
+		is, err := s.read(ctx, d.ref)
+		return err == nil && d.found(is, text), err
+	}
+	return false, refusal(err)
 }
 
 // remove deletes a document if it is as it was read, and reports whether it is gone.
@@ -386,8 +359,11 @@ func (s *Store) remove(ctx context.Context, d *doc) (bool, error) {
 // putBack writes a document of which something has been done, or removes it, if nothing is left of it, and reports
 // whether it was as it was read.
 func (s *Store) putBack(ctx context.Context, d *doc) (bool, error) {
+	if h := d.header(); h.Unit == nil && h.Tell == "" {
+		d.rest()
+	}
 	if d.header().buried() {
 		return s.drop(ctx, d)
 	}
-	return s.replace(ctx, d, s.durability)
+	return s.write(ctx, d)
 }

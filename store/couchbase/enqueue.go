@@ -29,8 +29,18 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (_ []store.E
 		return nameOf(&tasks[parts[i][0]])
 	}
 	err = eachOf(len(parts), chain, func(i int) error {
+		var some []store.NewTask
+		for _, at := range parts[i] {
+			some = append(some, tasks[at])
+		}
 		works[i] = &work{}
-		return s.enqueuePart(ctx, works[i], tasks, parts[i], results)
+		return s.do(ctx, works[i], func(b *rules.Batch) error {
+			did, err := b.Enqueue(some)
+			for n := range did {
+				results[parts[i][n]] = did[n]
+			}
+			return err
+		})
 	})
 	if len(parts) == 1 {
 		err = alone(err)
@@ -40,22 +50,6 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (_ []store.E
 	}
 	inOrder(tasks, works)
 	return results, s.finishUp(ctx, works...)
-}
-
-func (s *Store) enqueuePart(
-	ctx context.Context, w *work, tasks []store.NewTask, part []int, results []store.Enqueued,
-) error {
-	some := make([]store.NewTask, len(part))
-	for i, at := range part {
-		some[i] = tasks[at]
-	}
-	return s.do(ctx, w, func(b *rules.Batch) error {
-		did, err := b.Enqueue(some)
-		for i := range did {
-			results[part[i]] = did[i]
-		}
-		return err
-	})
 }
 
 // mostPart is about how many bytes the tasks of a part may have that need what is stored: all of them are first written

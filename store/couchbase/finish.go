@@ -15,24 +15,24 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	of := map[ref][]*store.Outcome{}
-	var names []ref
-	for i := range outcomes {
-		o := outcomes[i]
-		o.Then = trimmed(o.Then)
-		r := taskRef(o.Task.ID)
-		if o.Task.Piece != 0 {
+	in := func(i int) ref {
+		r := taskRef(outcomes[i].Task.ID)
+		if outcomes[i].Task.Piece != 0 {
 			r, _ = block(r.ID)
 		}
-		if of[r] == nil {
-			names = append(names, r)
-		}
-		of[r] = append(of[r], &o)
+		return r
 	}
-	works, refused := make([]*work, len(names)), make([][]store.ID, len(names))
-	err = each(len(names), func(i int) (err error) {
+	groups := grouped(len(outcomes), in)
+	works, refused := make([]*work, len(groups)), make([][]store.ID, len(groups))
+	err = each(len(groups), func(i int) (err error) {
+		var some []*store.Outcome
+		for _, at := range groups[i] {
+			o := outcomes[at]
+			o.Then = trimmed(o.Then)
+			some = append(some, &o)
+		}
 		works[i] = &work{}
-		refused[i], err = s.finish(ctx, works[i], names[i], of[names[i]])
+		refused[i], err = s.finish(ctx, works[i], in(groups[i][0]), some)
 		return err
 	})
 	if err == nil {

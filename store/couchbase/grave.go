@@ -39,7 +39,7 @@ func (s *Store) drop(ctx context.Context, d *doc) (bool, error) {
 		left.From, left.Texts, left.Runs = sh.From, make([]json.RawMessage, len(sh.Texts)), sh.Runs
 	}
 	in := &doc{ref: d.ref, body: left, cas: d.cas}
-	ok, err := s.replace(ctx, in, s.durability)
+	ok, err := s.write(ctx, in)
 	d.cas = in.cas
 	return ok, err
 }

@@ -1,6 +1,7 @@
 package couchbase
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -55,6 +56,14 @@ func TestARequestThatMakesADocumentAndArrivesLateMakesNothing(t *testing.T) {
 			return enqueue(r, r.task("s1", func(n *store.NewTask) {
 				n.Key, n.Needs = "k", []store.Need{{Task: r.ids["s0"]}}
 			}))
+		},
+		"keyed, with a record": func(r *rig) func() {
+			r.record("r")
+			n := r.task("s0", keyed("k", store.Skip))
+			return func() {
+				_, _, err := r.a.PutRecord(r.ctx(), store.PutRecord{Record: r.note(), Tasks: []store.NewTask{n}})
+				r.must("put record", err)
+			}
 		},
 		"sheet": func(r *rig) func() { return enqueue(r, r.alike(10)...) },
 		"moved out of a sheet": func(r *rig) func() {
@@ -131,7 +140,7 @@ func (r *rig) ageGraves(docs []ref) {
 			r.Fatalf("%v is no grave", at)
 		}
 		d.header().Todo = 1
-		_, err = r.b.replace(r.ctx(), d, r.b.durability)
+		_, err = r.b.write(r.ctx(), d)
 		r.must("replace", err)
 	}
 }
@@ -175,6 +184,61 @@ func TestATaskRisesFromItsGrave(t *testing.T) {
 	r.drain()
 }
 
+// The grave from which a task is about to rise is cleared meanwhile.
+func TestATaskWhoseGraveIsClearedRises(t *testing.T) {
+	r := newRig(t, 1)
+	n := r.task("x", nil)
+	r.add(n)
+	r.runAll()
+	r.archive(1)
+	var step atomic.Int64
+	r.f.Set(cbfake.Faults{Request: func(code memd.CmdCode, key string) cbfake.Spoil {
+		switch {
+		case code == memd.CmdAdd && key == n.ID.String():
+			step.CompareAndSwap(0, 1)
+		case code == memd.CmdGet && key == n.ID.String() && step.CompareAndSwap(1, 2):
+			if _, err := r.b.tasks.Remove(key, nil); err != nil {
+				t.Errorf("remove: %v", err)
+			}
+		}
+		return cbfake.Sound
+	}})
+	_, _, err := r.a.Restore(r.ctx(), store.Record{Kind: "kind", Name: "r", Body: []byte("1")}, r.archived)
+	r.f.Set(cbfake.Faults{})
+	if r.must("restore", err); step.Load() != 2 {
+		t.Error("its grave was not cleared")
+	}
+	r.all(true, "x")
+	r.drain()
+}
+
+// A task of an undone unit that cannot be read counts as deleted: who carries the unit out goes on.
+func TestAnUndoneUnitWhoseTaskIsDamaged(t *testing.T) {
+	r := newRig(t, 1)
+	r.record("r")
+	n := r.task("x", nil)
+	r.dieAfterMaking(n.ID, func(ctx context.Context) error {
+		_, _, err := r.a.PutRecord(ctx, store.PutRecord{Record: r.note(), Tasks: []store.NewTask{n}})
+		return err
+	})
+	r.damage(r.b.tasks, n.ID.String(), "no JSON")
+	r.drain()
+}
+
+// A damaged key that is made anew counts as young, so it leaves a grave.
+func TestAKeyThatWasMadeAnewLeavesAGrave(t *testing.T) {
+	r := newRig(t, 1)
+	r.a.patience = r.b.patience
+	r.add(r.task("x", keyed("k", store.Skip)))
+	r.damage(r.b.keys, keyOfRig, "no JSON")
+	r.runAll()
+	r.archive(1)
+	d, err := r.b.read(r.ctx(), ref{inKey, keyOfRig})
+	if r.must("read", err); d == nil || !d.header().buried() {
+		t.Errorf("it has left %+v", d)
+	}
+}
+
 // Two carry a unit out beside each other. A failover forgets a lease of the task that one of them has made, by which the
 // other took it for written. The one that is late leaves the task alone.
 func TestALeaseIsNoSignThatATaskWasMadeInTime(t *testing.T) {
@@ -214,7 +278,7 @@ func TestALeaseIsNoSignThatATaskWasMadeInTime(t *testing.T) {
 	r.all(true, "x")
 }
 
-// A sweep removes all graves that are old, however many.
+// A sweep removes all graves that are old, however many. No list goes over them meanwhile.
 func TestASweepRemovesManyGraves(t *testing.T) {
 	r := newRig(t, 1)
 	const many = 2*sweepMost + 10
@@ -222,9 +286,12 @@ func TestASweepRemovesManyGraves(t *testing.T) {
 	r.must("create", each(many, func(i int) error {
 		made[i] = taskRef(storetest.NewID())
 		left := &grave{head: head{Gone: true, Todo: 1}, State: deleted}
-		_, err := r.b.create(r.ctx(), &doc{ref: made[i], body: left})
+		_, err := r.b.write(r.ctx(), &doc{ref: made[i], body: left})
 		return err
 	}))
+	if n := r.f.Indexed(r.b.scope, "tusk_id"); n > 0 {
+		t.Errorf("the index that lists are read from has %d graves", n)
+	}
 	_, err := r.b.sweep(r.ctx(), 0)
 	r.must("sweep", err)
 	for _, at := range made {

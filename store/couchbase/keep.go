@@ -258,7 +258,7 @@ func (s *Store) declare(ctx context.Context, id string) (w *worker, err error) {
 		if w = nil; d.cas == 0 {
 			return false
 		}
-		w = d.body.(*worker)
+		w = d.worker()
 		dies := w.damaged || w.G != nil && s.now(ctx) >= w.Expires
 		if dies {
 			w.G = nil

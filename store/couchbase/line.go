@@ -167,9 +167,9 @@ func (s *Store) dropDamaged(ctx context.Context, l lane, n int, cas gocb.Cas, da
 var replaceG = gocb.ReplaceSpec("g", 1, nil)
 
 // open returns the cursor of a lane, and makes the lane if there is none.
-func (s *Store) open(ctx context.Context, l lane) (c cursor, err error) {
+func (s *Store) open(ctx context.Context, l lane) (c mark, err error) {
 	for {
-		is, _, err := s.cursorOf(ctx, l)
+		is, err := s.cursorOf(ctx, l)
 		if err != nil {
 			return c, err
 		}
@@ -183,11 +183,7 @@ func (s *Store) open(ctx context.Context, l lane) (c cursor, err error) {
 		if _, err := s.makePage(ctx, l, 1); err != nil {
 			return c, err
 		}
-		err = s.again(ctx, func() error {
-			_, err := s.lines.Insert(l.cursor(), cursor{1, 0}, &gocb.InsertOptions{Context: ctx})
-			return err
-		})
-		if err != nil && !errors.Is(err, gocb.ErrDocumentExists) {
+		if _, err := s.makeLine(ctx, l.cursor(), cursor{1, 0}); err != nil {
 			return c, err
 		}
 	}
@@ -213,10 +209,15 @@ func (s *Store) openAll(ctx context.Context, docs []*doc) error {
 
 // makePage makes a page unless it is there.
 func (s *Store) makePage(ctx context.Context, l lane, n int) (made bool, err error) {
+	return s.makeLine(ctx, l.page(n), map[string]any{"g": 1, "c": 0, "e": []any{}})
+}
+
+// makeLine makes a page or a cursor unless it is there.
+func (s *Store) makeLine(ctx context.Context, id string, as any) (made bool, err error) {
 	tries := 0
 	err = s.again(ctx, func() error {
 		tries++
-		_, err := s.lines.Insert(l.page(n), map[string]any{"g": 1, "c": 0, "e": []any{}}, &gocb.InsertOptions{Context: ctx})
+		_, err := s.lines.Insert(id, as, &gocb.InsertOptions{Context: ctx})
 		return err
 	})
 	if errors.Is(err, gocb.ErrDocumentExists) {
@@ -285,7 +286,7 @@ func (s *Store) dropPage(ctx context.Context, l lane, n int) {
 }
 
 // heal gives a cursor a page again that was lost: the next one if there is one, or the same made anew.
-func (s *Store) heal(ctx context.Context, l lane, c cursor) error {
+func (s *Store) heal(ctx context.Context, l lane, c mark) error {
 	next, err := s.readPage(ctx, l, c.Page+1)
 	if err != nil {
 		return err
@@ -297,13 +298,9 @@ func (s *Store) heal(ctx context.Context, l lane, c cursor) error {
 	return s.move(ctx, l, c, cursor{c.Page + 1, 0})
 }
 
-// move sets a cursor if it is where it was seen, and not locked. Otherwise somebody else will.
-func (s *Store) move(ctx context.Context, l lane, from, to cursor) error {
-	is, cas, err := s.cursorOf(ctx, l)
-	if is == nil || err != nil || *is != from {
-		return err
-	}
-	_, err = s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: cas, RetryStrategy: failFast})
+// move sets a cursor if it is as it was read, and not locked. Otherwise somebody else will.
+func (s *Store) move(ctx context.Context, l lane, from mark, to cursor) error {
+	_, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: from.cas, RetryStrategy: failFast})
 	return refusal(err)
 }
 

@@ -186,7 +186,7 @@ func TestAPinnedDocumentThatOthersWriteAsItIs(t *testing.T) {
 			d, err := r.b.read(r.ctx(), x)
 			if err != nil || d.header().Pin == nil {
 				t.Errorf("it is not pinned: %+v, %v", d, err)
-			} else if ok, err := r.b.replace(r.ctx(), d, r.b.durability); !ok || err != nil {
+			} else if ok, err := r.b.write(r.ctx(), d); !ok || err != nil {
 				t.Errorf("replace: %v, %v", ok, err)
 			}
 		}

@@ -1,8 +1,8 @@
 package couchbase
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -121,34 +121,27 @@ func (s *Store) endings(ctx context.Context, found []ended) (ends []rules.Ending
 // deleteEnded deletes each of some tasks that still has the end given, those of a sheet together, and returns how many
 // it did, and those that have come back since.
 func (s *Store) deleteEnded(ctx context.Context, ends []rules.Ending) (deleted int, back []store.ID, err error) {
-	groups, err := s.bySheet(ctx, len(ends), func(i int) store.ID { return ends[i].ID })
+	groups, err := s.bySheet(ctx, ends)
 	if err != nil {
 		return 0, nil, err
 	}
 	is, works := make([][]store.ID, len(groups)), make([]*work, len(groups))
 	did, err := s.doEach(ctx, len(groups), func(i int, w *work) (_ bool, err error) {
-		var some []rules.Ending
-		for _, at := range groups[i] {
-			some = append(some, ends[at])
-		}
-		is[i], err = w.batch.Release(some)
-		if works[i] = nil; err == nil {
-			works[i] = w
-		}
-		return len(w.batch.Changes()) > 0, err
+		works[i] = w
+		is[i], err = w.batch.Release(groups[i])
+		return true, err
 	})
-	for _, w := range did {
-		deleted += len(w.batch.Changes())
-	}
-	for i, w := range works { // what is damaged was passed over, and stays
-		if w == nil || len(w.batch.Changes()) > 0 && !slices.Contains(did, w) {
-			is[i] = nil
-			for _, at := range groups[i] {
-				is[i] = append(is[i], ends[at].ID)
-			}
+	for i, w := range works {
+		if slices.Contains(did, w) {
+			deleted += len(w.batch.Changes())
+			back = append(back, is[i]...)
+			continue
+		}
+		for _, e := range groups[i] { // what is damaged was passed over, and stays
+			back = append(back, e.ID)
 		}
 	}
-	return deleted, slices.Concat(is...), err
+	return deleted, back, err
 }
 
 func (s *Store) pruneStats(ctx context.Context, keep time.Duration) error {
@@ -156,8 +149,12 @@ func (s *Store) pruneStats(ctx context.Context, keep time.Duration) error {
 		return nil
 	}
 	until := (s.now(ctx) - keep.Microseconds()) / time.Minute.Microseconds()
-	return s.between(ctx, statPrefix, statKey(until, ""), func(id string, _ json.RawMessage) error {
-		done, err := s.meta.Remove(id, &gocb.RemoveOptions{Context: ctx})
+	ids, err := query[string](ctx, s, queryIDs, args{"from": statPrefix, "until": statKey(until, "")}, atPlus)
+	if err != nil {
+		return err
+	}
+	return each(len(ids), func(i int) error {
+		done, err := s.meta.Remove(ids[i], &gocb.RemoveOptions{Context: ctx})
 		s.wrote(done)
 		if errors.Is(err, gocb.ErrDocumentNotFound) {
 			return nil
@@ -168,18 +165,13 @@ func (s *Store) pruneStats(ctx context.Context, keep time.Duration) error {
 
 // pruneWorkers forgets dead workers that hold no lease.
 func (s *Store) pruneWorkers(ctx context.Context) error {
-	return s.eachWorker(ctx, func(id string, d *doc, w *worker) error {
-		if w != nil && (w.G != nil || len(w.Leases) > 0 || s.now(ctx)-w.Beat < forgetAfter.Microseconds()) {
-			return nil
-		}
-		if w != nil {
-			if gone, err := s.remove(ctx, d); !gone || err != nil {
-				return err
+	return s.eachWorker(ctx, func(id string, d *doc) error {
+		if d != nil {
+			w := d.worker()
+			if w.G != nil || len(w.Leases) > 0 || s.now(ctx)-w.Beat < forgetAfter.Microseconds() {
+				return nil
 			}
 		}
-		return s.delist(ctx, workerList, id, func() (bool, error) {
-			is, err := s.read(ctx, workerRef(id))
-			return is != nil, err // it has only just been made
-		})
+		return s.forget(ctx, cmp.Or(d, blank(workerRef(id))), workerList, id)
 	})
 }

@@ -18,47 +18,38 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 		return nil, err
 	}
 	limit := min(cmp.Or(max(f.Limit, 0), 100), store.MaxPage)
+	text, a := queryList(f)
+	a["before"], a["n"] = "~", limit // "~" is after all ids
+	if !f.Before.IsZero() {
+		in, _ := block(f.Before.String()) // its sheet may have others that come before
+		a["before"] = in.ID + "~"
+	}
 	var found []*doc
-	if len(f.IDs) > 0 {
+	sheet := "" // the last one that was read: it stands before all others of its block, whatever their ids
+	for more := true; more; {
 		var ids []string
 		for _, id := range f.IDs {
 			ids = append(ids, id.String())
 		}
-		slices.Sort(ids)
-		var err error
-		if found, err = s.readAll(ctx, f, slices.Compact(ids)); err != nil {
-			return nil, err
-		}
-	}
-	before := "~" // after all ids
-	if !f.Before.IsZero() {
-		in, _ := block(f.Before.String()) // its sheet may have others that come before
-		before = in.ID + "~"
-	}
-	sheet := "" // the last one that was read: it stands before all others of its block, whatever their ids
-	for more := len(f.IDs) == 0; more; {
-		text, a := queryList(f)
-		a["before"], a["n"] = before, limit
-		ids, err := query[string](ctx, s, text, a, atPlus)
-		if err != nil {
-			return nil, err
+		if ids == nil {
+			if ids, err = query[string](ctx, s, text, a, atPlus); err != nil {
+				return nil, err
+			}
 		}
 		next, err := s.readAll(ctx, f, ids)
 		if err != nil {
 			return nil, err
 		}
 		found = inOrderOfIDs(append(found, next...))
-		if more = len(ids) == limit; more {
-			before = ids[len(ids)-1]
-			for _, id := range ids {
-				if isSheet(ref{inTask, id}) {
-					sheet = id
-				}
+		last := ""
+		for _, last = range ids {
+			if isSheet(ref{inTask, last}) {
+				sheet = last
 			}
-			more = len(found) < limit || sheet != "" && inBlockOf(sheet, before)
 		}
+		a["before"] = last
+		more = len(f.IDs) == 0 && len(ids) == limit && (len(found) < limit || inBlockOf(sheet, last))
 	}
-	found = inOrderOfIDs(found)
 	found = found[:min(len(found), limit)]
 	page := make([]store.Task, len(found))
 	err = each(len(found), func(i int) (err error) {
@@ -164,10 +155,11 @@ func (s *Store) Count(ctx context.Context) (_ []store.Count, err error) {
 func (s *Store) Workers(ctx context.Context) (_ []store.Worker, err error) {
 	defer says(&err, "workers")
 	var living []store.Worker
-	err = s.eachWorker(ctx, func(id string, _ *doc, w *worker) error {
-		if w == nil || w.G == nil {
+	err = s.eachWorker(ctx, func(id string, d *doc) error {
+		if d == nil || d.worker().G == nil {
 			return nil
 		}
+		w := d.worker()
 		one := w.Info
 		one.StartedAt, one.BeatAt, one.ExpiresAt = instant(w.Started), instant(w.Beat), instant(w.Expires)
 		for token := range w.Leases {

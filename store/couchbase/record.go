@@ -137,17 +137,6 @@ func (s *Store) put(
 	return version, err
 }
 
-// forget removes what is left of a deleted record.
-func (s *Store) forget(ctx context.Context, d *doc) error {
-	if gone, err := s.remove(ctx, d); !gone || err != nil {
-		return err
-	}
-	return s.delist(ctx, recordList(d.body.(*record).Kind), d.ID, func() (bool, error) {
-		is, err := s.read(ctx, d.ref)
-		return is != nil, err // it has come back
-	})
-}
-
 // UpdateRecords implements store.Recorder.
 func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutRecord) (_ []store.Updated, err error) {
 	defer says(&err, "update records")

@@ -51,7 +51,7 @@ func TestTheFirstVersionOfARecordAfterAConflict(t *testing.T) {
 		if c == memd.CmdReplace && k == key.ID && met.CompareAndSwap(false, true) {
 			d, err := r.b.read(r.ctx(), key)
 			if err == nil {
-				_, err = r.b.replace(r.ctx(), d, r.b.durability)
+				_, err = r.b.write(r.ctx(), d)
 			}
 			if err != nil {
 				t.Errorf("replace: %v", err)

@@ -68,7 +68,8 @@ func (s *Store) remake(ctx context.Context, name rules.KeyName) (*doc, error) {
 			return nil, errors.Join(fmt.Errorf("%w: %s: %s", damage, doubt, mend), err)
 		}
 		d.key().Remade = s.now(ctx)
-		if ok, err := s.replace(ctx, d, s.durability); ok || err != nil {
+		d.key().Born = d.key().Remade
+		if ok, err := s.write(ctx, d); ok || err != nil {
 			return d, err
 		}
 	}

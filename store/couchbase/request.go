@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -33,35 +34,27 @@ func (s *Store) cut(ctx context.Context, in *gocb.Collection, id, path string) e
 // refusals are the errors after which it is known that nothing was written.
 var refusals = []error{gocb.ErrCasMismatch, gocb.ErrDocumentExists, gocb.ErrDocumentNotFound, gocb.ErrDocumentLocked,
 	gocb.ErrPathNotFound, gocb.ErrPathExists, gocb.ErrPathMismatch, gocb.ErrValueNotJSON, gocb.ErrValueTooLarge,
-	gocb.ErrInvalidArgument,
-	gocb.ErrCollectionNotFound, gocb.ErrScopeNotFound,
-	gocb.ErrDurabilityImpossible, gocb.ErrDurabilityLevelNotAvailable,
-	gocb.ErrAuthenticationFailure, gocb.ErrDocumentNotLocked}
+	gocb.ErrInvalidArgument, gocb.ErrCollectionNotFound, gocb.ErrScopeNotFound, gocb.ErrDurabilityImpossible,
+	gocb.ErrDurabilityLevelNotAvailable, gocb.ErrAuthenticationFailure, gocb.ErrDocumentNotLocked}
 
 // unknown reports whether an error leaves it open whether a write happened. gocb has no one error for that: a
 // connection that ends is an io.EOF.
 func unknown(err error) bool {
-	if err == nil {
-		return false
-	}
-	for _, known := range refusals {
-		if errors.Is(err, known) {
-			return false
-		}
-	}
-	return true
+	return err != nil && !isOf(err, refusals...)
+}
+
+func isOf(err error, kinds ...error) bool {
+	return slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) })
 }
 
 // mismatch reports whether a document is not as it was read. A MutateIn says that it exists.
 func mismatch(err error) bool {
-	return errors.Is(err, gocb.ErrCasMismatch) || errors.Is(err, gocb.ErrDocumentExists) ||
-		errors.Is(err, gocb.ErrDocumentNotFound) ||
-		errors.Is(err, gocb.ErrDocumentLocked)
+	return isOf(err, gocb.ErrCasMismatch, gocb.ErrDocumentExists, gocb.ErrDocumentNotFound, gocb.ErrDocumentLocked)
 }
 
 // absent reports whether a document, or the part of it that was to change, is not there.
 func absent(err error) bool {
-	return errors.Is(err, gocb.ErrPathNotFound) || errors.Is(err, gocb.ErrDocumentNotFound)
+	return isOf(err, gocb.ErrPathNotFound, gocb.ErrDocumentNotFound)
 }
 
 // refusal is nil for a write that was refused because the document is not as it was read.

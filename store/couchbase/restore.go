@@ -7,8 +7,6 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-var _ store.Restorer = (*Store)(nil)
-
 // Restore implements store.Restorer. The record's write decides, and holds all tasks until they are stored. A process
 // that dies before it has restored nothing; what one that dies after it leaves undone is done by who next reads the
 // record, or by the sweep.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // sheet is the document of tasks of one call that differ in their ids and args alone. A task stays in its sheet for as
@@ -192,32 +192,28 @@ func (d *doc) tasks() (all []*doc) {
 	return all
 }
 
-// bySheet groups n tasks: those that may lie in one sheet, and each other by itself. Only blocks of which several are
+// bySheet groups tasks: those that may lie in one sheet, and each other by itself. Only blocks of which several are
 // asked for are looked for.
-func (s *Store) bySheet(ctx context.Context, n int, id func(i int) store.ID) (groups [][]int, err error) {
-	of := map[ref][]int{}
-	var names []ref
-	for i := range n {
-		r, _ := block(id(i).String())
-		if of[r] == nil {
-			names = append(names, r)
-		}
-		of[r] = append(of[r], i)
+func (s *Store) bySheet(ctx context.Context, ends []rules.Ending) (groups [][]rules.Ending, err error) {
+	name := func(i int) ref {
+		r, _ := block(ends[i].ID.String())
+		return r
 	}
-	in := make([]*doc, len(names))
-	err = each(len(names), func(i int) (err error) {
-		if len(of[names[i]]) > 1 {
-			in[i], err = s.read(ctx, names[i])
+	blocks := grouped(len(ends), name)
+	in := make([]*doc, len(blocks))
+	err = each(len(blocks), func(i int) (err error) {
+		if len(blocks[i]) > 1 {
+			in[i], err = s.read(ctx, name(blocks[i][0]))
 		}
 		return err
 	})
-	for i, r := range names {
-		var together []int
-		for _, at := range of[r] {
-			if in[i] != nil && in[i].of(id(at).String()) != nil {
-				together = append(together, at)
+	for i, of := range blocks {
+		var together []rules.Ending
+		for _, at := range of {
+			if in[i] != nil && in[i].of(ends[at].ID.String()) != nil {
+				together = append(together, ends[at])
 			} else {
-				groups = append(groups, []int{at})
+				groups = append(groups, ends[at:at+1])
 			}
 		}
 		if together != nil {

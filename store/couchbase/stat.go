@@ -65,14 +65,8 @@ type slice struct{ queue, kind string }
 
 // sumDoc is a line of such a document.
 type sumDoc struct {
-	Queue     string `json:"q"`
-	Kind      string `json:"k"`
-	Completed int64  `json:"c,omitempty"`
-	Failed    int64  `json:"f,omitempty"`
-	Discarded int64  `json:"d,omitempty"`
-	Cancelled int64  `json:"x,omitempty"`
-	Waited    []byte `json:"w"`
-	Ran       []byte `json:"r"`
+	store.Stat
+	Waited, Ran []byte
 }
 
 // group is the document of a group of errors.
@@ -101,7 +95,7 @@ func (s *Store) account(ctx context.Context, ends []*rules.End) error {
 			s.sums.minutes[at] = m
 		}
 		if m.of[of] == nil {
-			m.of[of] = &store.Stat{}
+			m.of[of] = &store.Stat{At: time.Unix(at*60, 0).UTC(), Queue: of.queue, Kind: of.kind}
 		}
 		rules.Count(m.of[of], e.Outcome, e.Attempt.Outcome, e.Waited)
 		m.changed = true
@@ -129,9 +123,8 @@ func (s *Store) writeSums(ctx context.Context) error {
 			continue
 		}
 		m.changed = false
-		for of, stat := range m.of {
-			texts[m] = append(texts[m], sumDoc{of.queue, of.kind, stat.Completed, stat.Failed, stat.Discarded,
-				stat.Cancelled, stat.Waited.Encode(), stat.Ran.Encode()})
+		for _, stat := range m.of {
+			texts[m] = append(texts[m], sumDoc{*stat, stat.Waited.Encode(), stat.Ran.Encode()})
 		}
 	}
 	if s.sums.timer != nil {
@@ -187,10 +180,10 @@ type namedDoc struct {
 	M  json.RawMessage `json:"m"`
 }
 
-func (s *Store) between(ctx context.Context, from, until string, each func(id string, m json.RawMessage) error) error {
+func (s *Store) between(ctx context.Context, from, until string, each func(m json.RawMessage) error) error {
 	docs, err := query[namedDoc](ctx, s, queryNames, args{"from": from, "until": until}, atPlus)
 	for _, d := range docs {
-		if err := each(d.ID, d.M); err != nil {
+		if err := each(d.M); err != nil {
 			return fmt.Errorf("document %s is damaged: %w", d.ID, err)
 		}
 	}
@@ -207,22 +200,16 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (_ []store.Stat,
 	if !f.Until.IsZero() {
 		until = statKey(f.Until.Unix()/60+1, "")
 	}
-	err = s.between(ctx, from, until, func(id string, m json.RawMessage) error {
-		var minute int64
+	err = s.between(ctx, from, until, func(m json.RawMessage) error {
 		var lines []sumDoc
-		if _, err := fmt.Sscanf(id, statPrefix+"%d|", &minute); err != nil {
-			return err
-		}
 		if err := json.Unmarshal(m, &lines); err != nil {
 			return err
 		}
 		for _, l := range lines {
-			one := store.Stat{At: time.Unix(minute*60, 0).UTC(), Queue: l.Queue, Kind: l.Kind, Completed: l.Completed,
-				Failed: l.Failed, Discarded: l.Discarded, Cancelled: l.Cancelled}
-			if err := errors.Join(one.Waited.Decode(l.Waited), one.Ran.Decode(l.Ran)); err != nil {
+			if err := errors.Join(l.Stat.Waited.Decode(l.Waited), l.Stat.Ran.Decode(l.Ran)); err != nil {
 				return err
 			}
-			all.Add(&one)
+			all.Add(&l.Stat)
 		}
 		return nil
 	})
@@ -233,7 +220,7 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (_ []store.Stat,
 func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) (_ []store.ErrorGroup, err error) {
 	defer says(&err, "errors")
 	var groups []store.ErrorGroup
-	err = s.between(ctx, errorPrefix, errorPrefix+"~", func(_ string, m json.RawMessage) error {
+	err = s.between(ctx, errorPrefix, errorPrefix+"~", func(m json.RawMessage) error {
 		var g group
 		err := json.Unmarshal(m, &g)
 		groups = append(groups, g.ErrorGroup)

@@ -46,6 +46,8 @@ const (
 	queryVersion   = "SELECT RAW DS_VERSION()"
 	queryIndexes   = "SELECT RAW i.name FROM system:indexes AS i" +
 		" WHERE i.bucket_id = $bucket AND i.scope_id = $scope AND i.state = $state"
+	queryIDs = "SELECT RAW META(m).id FROM `bucket`.`tusk`.`meta` AS m" +
+		" WHERE META(m).id >= $from AND META(m).id < $until"
 	queryNames = "SELECT META(m).id, m FROM `bucket`.`tusk`.`meta` AS m" +
 		" WHERE META(m).id >= $from AND META(m).id < $until ORDER BY META(m).id"
 )
@@ -54,38 +56,30 @@ const (
 // any of those that it goes on with.
 func queryList(f *store.Filter) (string, args) {
 	text, a := "SELECT RAW META(t).id"+fromTask+"META(t).id < $before", args{}
-	add := func(condition, name string, value any) {
-		text += " AND " + condition
-		a[name] = value
+	states := []string{mixed}
+	for _, state := range f.States {
+		states = append(states, letters[state])
 	}
-	if !f.Workflow.IsZero() {
-		add("t.wf = $wf", "wf", f.Workflow.String())
-	}
-	if f.Key != "" {
-		add("t.`key` = $key", "key", f.Key)
-	}
-	if len(f.Queues) > 0 {
-		add("t.q IN $q", "q", f.Queues)
-	}
-	if len(f.States) > 0 {
-		var of []string
-		for _, state := range f.States {
-			of = append(of, letters[state])
+	for _, c := range []struct {
+		given           bool
+		condition, name string
+		value           any
+	}{
+		{!f.Workflow.IsZero(), "t.wf = $wf", "wf", f.Workflow.String()},
+		{f.Key != "", "t.`key` = $key", "key", f.Key},
+		{len(f.Queues) > 0, "t.q IN $q", "q", f.Queues},
+		{len(f.States) > 0, "t.st IN $st", "st", states},
+		{len(f.Kinds) > 0, "t.k IN $k", "k", f.Kinds},
+		{len(f.Tenants) > 0, "t.tn IN $tn", "tn", f.Tenants},
+		{f.Fingerprint != "", "t.fp = $fp", "fp", f.Fingerprint},
+	} {
+		if c.given {
+			text += " AND " + c.condition
+			a[c.name] = c.value
 		}
-		of = append(of, mixed)
-		add("t.st IN $st", "st", of)
 	}
-	if len(f.Kinds) > 0 {
-		add("t.k IN $k", "k", f.Kinds)
-	}
-	if len(f.Tenants) > 0 {
-		add("t.tn IN $tn", "tn", f.Tenants)
-	}
-	if f.Fingerprint != "" {
-		add("t.fp = $fp", "fp", f.Fingerprint)
-	}
-	if len(a) == 0 {
-		text += " AND t.q IS VALUED" // no grave
+	if f.Workflow.IsZero() && f.Key == "" {
+		text += " AND t.q IS VALUED" // the index has no graves
 	}
 	return text + " ORDER BY META(t).id DESC LIMIT $n", a
 }

@@ -106,14 +106,14 @@ func (s *Store) sweepOne(ctx context.Context, r ref, before int64) error {
 	switch b := d.body.(type) {
 	case *task: // a leader died before it gave this one its turn
 		b.unmark()
-		_, err = s.replace(ctx, d, s.durability)
+		_, err = s.write(ctx, d)
 	case *key:
 		if len(b.Births) > 0 {
 			err = s.adopt(ctx, d)
 		}
 	case *record:
 		if b.Body == nil {
-			err = s.forget(ctx, d)
+			err = s.forget(ctx, d, recordList(b.Kind), d.ID)
 		}
 	}
 	return err
@@ -126,7 +126,7 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 	if err != nil {
 		return 0, err
 	}
-	first, err := s.front(ctx, l, at)
+	first, err := s.front(ctx, l, at.cursor)
 	if err != nil {
 		return 0, err
 	}
@@ -188,7 +188,7 @@ func (s *Store) named(ctx context.Context, l lane) (map[entry]bool, error) {
 	at, err := s.open(ctx, l)
 	for err == nil {
 		behind := at.Page
-		for p, err := range s.pages(ctx, l, at) {
+		for p, err := range s.pages(ctx, l, at.cursor) {
 			if err != nil {
 				return nil, err
 			}

@@ -40,7 +40,9 @@ func TestASweepFindsWhatWasPassedBehindWhatWaits(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.some(2)...)
 	r.add(r.some(1)...) // later
-	r.must("move", r.b.move(r.ctx(), lineOfRig, cursor{1, 0}, cursor{1, 2}))
+	at, err := r.b.open(r.ctx(), lineOfRig)
+	r.must("open", err)
+	r.must("move", r.b.move(r.ctx(), lineOfRig, at, cursor{1, 2}))
 	r.add(r.some(2 * pageSize)...)
 	found, err := r.b.sweep(r.ctx(), 0)
 	if r.must("sweep", err); found != 2 {

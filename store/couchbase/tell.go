@@ -42,10 +42,8 @@ func (s *Store) tell(ctx context.Context, told []*doc) error {
 		return err
 	}
 	return each(len(told), func(i int) error { // one that was deleted goes now
-		d := told[i]
-		d.header().Tell = ""
-		d.rest()
-		_, err := s.putBack(ctx, d)
+		told[i].header().Tell = ""
+		_, err := s.putBack(ctx, told[i])
 		return err
 	})
 }

@@ -79,12 +79,6 @@ func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted 
 	if err := s.leads(ctx, term); err != nil {
 		return 0, err
 	}
-	seen := map[store.ID]bool{}
-	ids = slices.DeleteFunc(slices.Clone(ids), func(id store.ID) bool {
-		twice := seen[id]
-		seen[id] = true
-		return twice
-	})
 	mark, now := nonce(), s.now(ctx)
 	err = each(len(ids), func(i int) error {
 		return s.alter(ctx, taskRef(ids[i]), func(d *doc) bool {

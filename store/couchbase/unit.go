@@ -3,6 +3,7 @@ package couchbase
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -78,14 +79,14 @@ func (s *Store) unpin(ctx context.Context, d *doc) error {
 	if err = s.passing(err); err != nil {
 		return err
 	}
+	if root.has(p.U) {
+		return s.complete(ctx, root)
+	}
 	if root != nil {
-		if u := root.header().Unit; u != nil && u.U == p.U {
-			return s.complete(ctx, root)
-		}
 		if d.cas == 0 { // it was moving out of its sheet, and has
 			return nil
 		}
-		if ok, err := s.replace(ctx, root, s.durability); !ok || err != nil {
+		if ok, err := s.write(ctx, root); !ok || err != nil {
 			return err // it has changed: perhaps it was decided now
 		}
 	}
@@ -98,11 +99,10 @@ func (s *Store) unpin(ctx context.Context, d *doc) error {
 // release takes a pin off. A key that was made for the pin alone goes.
 func (s *Store) release(ctx context.Context, d *doc) (bool, error) {
 	d.header().Pin = nil
-	d.rest()
 	if k, is := d.body.(*key); is && k.Tasks == 0 && k.Holder == "" {
-		return s.drop(ctx, d)
+		k.Gone = true
 	}
-	return s.replace(ctx, d, s.durability)
+	return s.putBack(ctx, d)
 }
 
 // complete does what was decided and left undone by somebody else.
@@ -122,47 +122,52 @@ func (s *Store) complete(ctx context.Context, root *doc) error {
 		if t := d.ready(); t != nil {
 			w.ready = append(w.ready, t)
 		}
-		if d != nil && d.header().Tell != "" {
+		if d.header().Tell != "" {
 			w.told = append(w.told, d)
 		}
 	}
 	return s.finishUp(ctx, w)
 }
 
-// redo does what is left to be done of somebody else's unit, and returns the documents of its effects; nil: one has
-// gone, or was not written here.
+// redo does what is left to be done of somebody else's unit, and returns the documents that it made or wrote.
 func (s *Store) redo(ctx context.Context, root *doc) ([]*doc, error) {
-	effects := root.header().Unit.Effects
-	done := make([]*doc, len(effects))
-	var made []*doc
-	for i := range effects {
-		e := &effects[i]
-		done[i] = blank(e.ref)
+	var others, made []*doc
+	for _, e := range root.header().Unit.Effects {
+		d := blank(e.ref)
 		if e.Doc == nil {
-			done[i].header().Gone = true
-		} else if err := json.Unmarshal(e.Doc, done[i].body); err != nil {
+			d.header().Gone = true
+		} else if err := json.Unmarshal(e.Doc, d.body); err != nil {
 			return nil, err
 		}
 		if e.New {
-			made = append(made, done[i])
+			made = append(made, d)
+		} else {
+			others = append(others, d)
 		}
 	}
+	err := s.carryOut(ctx, root, others, made, 0)
+	others = slices.DeleteFunc(others, func(d *doc) bool { return d.cas == passed })
+	return append(made, others...), err
+}
+
+// carryOut does what a unit has decided at an instant. What somebody else has done meanwhile is left alone. New tasks
+// are stored first: a task that others need may end as soon as it is free again, and they must be there to be told.
+func (s *Store) carryOut(ctx context.Context, root *doc, others, made []*doc, since int64) error {
 	err := s.makeAll(ctx, made)
-	if err == nil {
+	if err == nil && (root.cas == passed || s.now(ctx)-since >= s.patience.Microseconds()/2) {
 		err = s.confirm(ctx, root, made)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return done, each(len(effects), func(i int) (err error) {
-		if effects[i].New {
-			return nil
+	return each(len(others), func(i int) error {
+		d := others[i]
+		if d.cas != 0 { // it was pinned here
+			if ok, err := s.putBack(ctx, d); ok || err != nil {
+				return err
+			}
 		}
-		if did, err := s.rewrite(ctx, root, done[i]); !did || effects[i].Doc == nil {
-			done[i] = nil
-			return err
-		}
-		return nil
+		return s.rewrite(ctx, root, d)
 	})
 }
 
@@ -170,27 +175,28 @@ func (s *Store) redo(ctx context.Context, root *doc) ([]*doc, error) {
 // cannot be read nobody does.
 func (s *Store) outlive(ctx context.Context, o *origin) error {
 	root, err := s.read(ctx, o.Root)
-	if err == nil && root != nil && root.header().Unit != nil && root.header().Unit.U == o.U {
+	if err == nil && root.has(o.U) {
 		_, err = s.load(ctx, o.Root)
 	}
 	return s.passing(err)
 }
 
-// rewrite gives a pinned document the content that was decided, for as long as it is pinned for that, and reports
-// whether it did. Others may write it as it is meanwhile.
-func (s *Store) rewrite(ctx context.Context, root, to *doc) (bool, error) {
+// rewrite gives a pinned document the content that was decided, for as long as it is pinned for that. Others may write
+// it as it is meanwhile. The CAS of one that was not written is passed.
+func (s *Store) rewrite(ctx context.Context, root, to *doc) error {
 	for try := 1; ; try++ {
+		to.cas = passed
 		is, err := s.read(ctx, to.ref)
 		err = s.passing(err)
 		if is == nil || err != nil || is.header().Pin == nil || is.header().Pin.U != root.header().Unit.U {
-			return false, err
+			return err
 		}
 		to.cas, to.header().Born = is.cas, is.header().Born
 		if ok, err := s.putBack(ctx, to); ok || err != nil {
-			return ok, err
+			return err
 		}
 		if err := pause(ctx, try); err != nil {
-			return false, err
+			return err
 		}
 	}
 }
@@ -202,30 +208,37 @@ func (s *Store) makeAll(ctx context.Context, made []*doc) error {
 
 // make stores a new document of a unit. One that somebody else has made is written, unless that has happened already: so
 // who made it, and finds the unit completed, does not take it back. A lease is no such write, since a failover may forget
-// it. From the grave of an earlier life it rises.
+// it. From the grave of an earlier life it rises, or is made where that was cleared meanwhile.
 func (s *Store) make(ctx context.Context, d *doc) error {
-	made, err := s.create(ctx, d)
-	for try := 1; !made && err == nil; try++ {
-		var is *doc
-		if is, err = s.read(ctx, d.ref); is == nil || err != nil {
+	for try := 0; ; try++ {
+		if err := pause(ctx, try); err != nil {
 			return err
 		}
-		was, own := is.header().Made, d.header().Made
+		h := d.header()
+		d.cas, h.U, h.Us = 0, "", nil
+		if made, err := s.write(ctx, d); made || err != nil {
+			return err
+		}
+		is, err := s.read(ctx, d.ref)
+		if err != nil || is == nil && try > 0 { // it cannot be read
+			return err
+		} else if is == nil {
+			continue
+		}
+		was, own := is.header().Made, h.Made
 		switch {
 		case is.header().buried() && was != nil && own != nil && *was == *own: // it has come and gone
 			return nil
 		case is.header().buried():
-			d.cas, d.header().U, d.header().Us = is.cas, "", nil
+			d.cas, h.U, h.Us = is.cas, "", nil
 			is = d
 		case len(is.header().Us) > 0 && is.task().State != "r":
 			return nil
 		}
-		if made, err = s.replace(ctx, is, s.durability); err == nil && !made {
-			d.cas = 0
-			err = pause(ctx, try)
+		if made, err := s.write(ctx, is); made || err != nil {
+			return err
 		}
 	}
-	return err
 }
 
 // confirm takes documents back that were made too late: somebody else had made them for the same unit, and they have
@@ -233,7 +246,7 @@ func (s *Store) make(ctx context.Context, d *doc) error {
 // made in time is not as its maker has left it.
 func (s *Store) confirm(ctx context.Context, root *doc, made []*doc) error {
 	is, err := s.read(ctx, root.ref)
-	if err != nil || is != nil && is.header().Unit != nil && is.header().Unit.U == root.header().Unit.U {
+	if err != nil || is.has(root.header().Unit.U) {
 		return err
 	}
 	err = each(len(made), func(i int) error {
@@ -254,10 +267,7 @@ func (s *Store) confirm(ctx context.Context, root *doc, made []*doc) error {
 
 // clear takes the unit off its root. Who comes too late finds that done.
 func (s *Store) clear(ctx context.Context, root *doc) error {
-	h := root.header()
-	if h.Unit = nil; h.Tell == "" {
-		root.rest()
-	}
+	root.header().Unit = nil
 	_, err := s.putBack(ctx, root)
 	return err
 }

@@ -92,12 +92,12 @@ func (r *rig) dieAfterMaking(id store.ID, verb func(ctx context.Context) error) 
 	ctx, die := context.WithCancel(r.ctx())
 	var stored atomic.Bool
 	r.f.Set(cbfake.Faults{Request: func(code memd.CmdCode, key string) cbfake.Spoil {
-		if stored.Load() {
-			return cbfake.LoseRequest
-		}
-		if code == memd.CmdAdd && key == id.String() {
-			stored.Store(true)
+		switch {
+		case stored.Load(): // only now is it certain that the first request was carried out
 			die()
+			return cbfake.LoseRequest
+		case code == memd.CmdAdd && key == id.String():
+			stored.Store(true)
 			return cbfake.LoseAnswer
 		}
 		return cbfake.Sound

@@ -45,22 +45,13 @@ func newWorker() *worker {
 	return &worker{Leases: map[string][]string{}, Stops: map[string]string{}}
 }
 
-// readWorker returns a worker's document, and what is in it; nil: there is none.
-func (s *Store) readWorker(ctx context.Context, id string) (*doc, *worker, error) {
-	d, err := s.read(ctx, workerRef(id))
-	if d == nil || err != nil {
-		return nil, nil, err
-	}
-	return d, d.body.(*worker), nil
-}
-
-// eachWorker does something for each worker that is listed, as it is; nil: it has no document.
-func (s *Store) eachWorker(ctx context.Context, do func(id string, d *doc, w *worker) error) error {
+// eachWorker does something for each worker that is listed; nil: it has no document.
+func (s *Store) eachWorker(ctx context.Context, do func(id string, d *doc) error) error {
 	ids, err := s.listed(ctx, s.meta, workerList)
 	for _, id := range ids {
-		d, w, err := s.readWorker(ctx, id)
+		d, err := s.read(ctx, workerRef(id))
 		if err == nil {
-			err = do(id, d, w)
+			err = do(id, d)
 		}
 		if err != nil {
 			return err
@@ -78,7 +69,7 @@ func (w *worker) meant(token string) []string {
 
 // standing is how the worker of a document stands.
 func (d *doc) standing() rules.Standing {
-	switch w := d.body.(*worker); {
+	switch w := d.worker(); {
 	case d.cas == 0:
 		return rules.Unheard
 	case w.G != nil:
@@ -99,7 +90,7 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) (_ []store.Stop, err e
 	var known, counts bool
 	var refused error
 	err = s.alter(ctx, workerRef(id), func(d *doc) bool {
-		w, known = d.body.(*worker), d.cas != 0
+		w, known = d.worker(), d.cas != 0
 		if counts, refused = rules.Beat(&b, d.standing(), w.Seq); refused != nil || !counts {
 			return false
 		}
@@ -193,7 +184,7 @@ func (s *Store) stop(ctx context.Context, t *task) error {
 		return nil
 	}
 	err := s.mutate(ctx, s.meta, workerKey(t.Run[0].Worker), 0, gocb.UpsertSpec(stopPath(t.ID), t.Run[0].Token, nil))
-	if errors.Is(err, gocb.ErrDocumentNotFound) {
+	if absent(err) {
 		return nil
 	}
 	return err
@@ -219,14 +210,14 @@ func (s *Store) intend(ctx context.Context, id string, name gocb.MutateInSpec) e
 
 // meant returns the tasks that a worker meant to lease under a token.
 func (s *Store) meant(ctx context.Context, id, token string) ([]string, error) {
-	_, w, err := s.readWorker(ctx, id)
+	d, err := s.read(ctx, workerRef(id))
 	switch {
 	case err != nil:
 		return nil, err
-	case w == nil || w.G == nil:
+	case d == nil || d.worker().G == nil:
 		return nil, store.ErrWorkerDead
 	}
-	return w.meant(token), nil
+	return d.worker().meant(token), nil
 }
 
 // lent is what this handle has claimed and not finished yet: a task's document is known then, and need not be read
@@ -242,13 +233,18 @@ type lent struct {
 // mostLent bounds what a handle keeps of tasks that it claimed and never heard of again.
 const mostLent = 20_000
 
-func (l *lent) put(d *doc) {
+// lock locks what is lent, and begins anew if there is too much.
+func (l *lent) lock() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.docs == nil || l.n > mostLent {
-		l.reset()
+		l.docs, l.n, l.in, l.ended = map[lease]map[string]*doc{}, 0, map[ref]*doc{}, map[string][]string{}
 	}
-	l.layDown(d.sheet)
+}
+
+func (l *lent) put(d *doc) {
+	l.lay(d.sheet)
+	l.lock()
+	defer l.mu.Unlock()
 	by := d.task().Run[0]
 	if l.docs[by] == nil {
 		l.docs[by] = map[string]*doc{}
@@ -257,19 +253,11 @@ func (l *lent) put(d *doc) {
 	l.n++
 }
 
-func (l *lent) reset() {
-	l.docs, l.n, l.in, l.ended = map[lease]map[string]*doc{}, 0, map[ref]*doc{}, map[string][]string{}
-}
-
 // lay remembers a sheet as it was read or written, if it is the latest of it, and forgets one of which nothing runs.
 func (l *lent) lay(d *doc) {
-	l.mu.Lock()
+	l.lock()
 	defer l.mu.Unlock()
-	l.layDown(d)
-}
-
-func (l *lent) layDown(d *doc) {
-	if d == nil || !isSheet(d.ref) || l.in == nil || d.cas != passed && l.in[d.ref] != nil && l.in[d.ref].cas > d.cas {
+	if d == nil || !isSheet(d.ref) || d.cas != passed && l.in[d.ref] != nil && l.in[d.ref].cas > d.cas {
 		return
 	}
 	if d.sheetOf().Lent == 0 || d.cas == passed {
@@ -312,17 +300,14 @@ func (l *lent) take(task *store.Task) *doc {
 
 // forgo has a token go from a worker's document under which it got nothing.
 func (l *lent) forgo(worker, token string) {
-	l.mu.Lock()
+	l.lock()
 	defer l.mu.Unlock()
-	if l.ended == nil {
-		l.reset()
-	}
 	l.ended[worker] = append(l.ended[worker], token)
 }
 
 // closed returns up to n tokens under which a worker holds nothing any more, and forgets them.
 func (l *lent) closed(worker string, n int) []string {
-	l.mu.Lock()
+	l.lock()
 	defer l.mu.Unlock()
 	tokens := l.ended[worker]
 	n = min(n, len(tokens))

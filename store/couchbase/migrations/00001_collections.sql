@@ -12,7 +12,7 @@ CREATE INDEX `tusk_todo_key` IF NOT EXISTS ON `bucket`.`tusk`.`key`(`todo`);
 CREATE INDEX `tusk_todo_meta` IF NOT EXISTS ON `bucket`.`tusk`.`meta`(`todo`);
 CREATE INDEX `tusk_doom` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`doom`);
 CREATE INDEX `tusk_run` IF NOT EXISTS ON `bucket`.`tusk`.`task`(DISTINCT ARRAY `r`.`w` FOR `r` IN `run` END);
-CREATE INDEX `tusk_id` IF NOT EXISTS ON `bucket`.`tusk`.`task`(META().`id` DESC, `q`, `st`, `k`, `tn`, `fp`, `enq`);
+CREATE INDEX `tusk_id` IF NOT EXISTS ON `bucket`.`tusk`.`task`(META().`id` DESC, `q`, `st`, `k`, `tn`, `fp`, `enq`) WHERE `q` IS VALUED;
 CREATE INDEX `tusk_key` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`key`, META().`id` DESC);
 CREATE INDEX `tusk_wf` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`wf`, META().`id` DESC);
 CREATE INDEX `tusk_fp` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`fp`, `st`, `q`, `k`);
