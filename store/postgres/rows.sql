@@ -26,6 +26,13 @@ array(select row(x.*)::tusk_fn.new_need from unnest(?::int[], ?::uuid[], ?::smal
 row(?, array(select row(x.*)::tusk_fn.new_need from unnest(?::int[], ?::uuid[], ?::smallint[]) x), ?, ?,
     array(select row(x.*)::tusk_fn.goer from unnest(?::uuid[], ?::uuid[], ?::bigint[], ?::text[]) x))::tusk_fn.extras
 
+-- name: turns_back
+-- What ended gives its turns back only when all ends were accepted.
+back as (
+  insert into tusk.held (back, ids)
+  select true, ?::uuid[] where not exists (select from f where id is not null or held is not null))
+select token, id, held, queue from f
+
 -- name: worker_lock
 -- The lock that the process of worker u holds in a session: one for each ledger of the database.
 ('x' || right(replace(u.id::text, '-', ''), 16))::bit(64)::bigint # ('tusk.log'::regclass::oid::bigint << 31)
