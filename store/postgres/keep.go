@@ -17,7 +17,8 @@ const (
 	rescueSlack = time.Second     // less, when others are looked at anyway: so ledgers of a server are due together
 )
 
-// pruneLooks is how many flushes one call of Prune looks at.
+// pruneLooks is how many flushes, and how many dead tasks, one call of Prune looks at. Before those that are due there may
+// be any number that a queue keeps for longer, so the next call continues behind them.
 const pruneLooks = 100_000
 
 // forgetAfter is how long a dead worker is remembered, so that one that was
@@ -157,16 +158,23 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 	classes := map[int64]string{}
 	var dead uuids
 	var xids []int64
+	hand, next := time.UnixMicro(s.deadHand.Load()), int64(0)
 	prune := s.do("prune", term, limit, r.all[0], r.queues, r.completed, s.hand.Load(), s.pruneLooks)
 	steps := s.inOrder(prune.into(func(raw [][]byte) error {
 		deleted = int(int32Of(raw[0]))
 		s.hand.Store(int64Of(raw[1]))
 		return nil
-	}), s.do("spent_dead", r.all, r.queues, r.completed, r.cancelled, r.discarded, limit).into(
+	}), s.do("spent_dead", r.all, r.queues, r.completed, r.cancelled, r.discarded, limit, hand, s.pruneLooks).into(
 		func(raw [][]byte) error {
 			dead, xids = append(dead, idOf(raw[0])), append(xids, int64Of(raw[1]))
 			return nil
 		}))
+	if young := least(r.all, r.completed, r.cancelled, r.discarded); young > 0 {
+		steps = append(steps, s.do("dead_looks", hand, s.pruneLooks, young).into(func(raw [][]byte) error {
+			next = timeOf(raw[0]).UnixMicro()
+			return nil
+		}))
+	}
 	var groups []step // of errors, which go with the last of their tasks
 	if stats := kept(keep.Stats); stats > 0 {
 		groups = append(groups, s.do("prune_failures", stats, limit))
@@ -178,7 +186,11 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 			return nil
 		}))
 	err = s.write(ctx, steps)
-	if some := min(len(dead), limit-deleted); err == nil && some > 0 {
+	some := min(len(dead), limit-deleted)
+	if err == nil && some == len(dead) && some < limit {
+		s.deadHand.Store(next)
+	}
+	if err == nil && some > 0 {
 		deleted += some
 		release := s.do("release_dead", dead[:some], xids[:some]).into(func(raw [][]byte) error {
 			deleted -= arrayOf(raw[0]).n // those that somebody holds

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -127,6 +128,36 @@ func TestACompletedTaskIsKeptUntilThoseThatNeedItAreTold(t *testing.T) {
 	}
 	if n, err := s.Prune(ctx, term, keep, 100); err != nil || n != 2 {
 		t.Errorf("%d tasks of 2 are pruned afterwards, %v", n, err)
+	}
+}
+
+// A task comes to be needed between an archive's look at what is due and the end of that look.
+func TestACompletedTaskIsNotReleasedOnceSomebodyNeedsIt(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	parents := started(t, s, startWorker(t, s), 1)
+	outcomes := completed(parents)
+	outcomes[0].Reason = "why" // it has a row of its own
+	if lost, err := s.Finish(ctx, outcomes); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	due, err := s.Due(ctx, store.Retention{Completed: time.Microsecond}, "", 100)
+	if err != nil || len(due.Tasks) != 1 {
+		t.Fatal(due, err)
+	}
+	if _, err := pool.Exec(ctx, "insert into tusk.open_need (parent, child, policy) values ($1, $2, 0)", [16]byte(parents[0].ID),
+		[16]byte(newID())); err != nil {
+		t.Fatal(err)
+	}
+	held := new(store.HeldError)
+	if _, err := s.Release(ctx, due.Receipt); !errors.As(err, &held) || !slices.Equal(held.Tasks, []store.ID{parents[0].ID}) {
+		t.Errorf("released what somebody needs: %v", err)
+	}
+	if _, err := pool.Exec(ctx, "delete from tusk.open_need"); err != nil {
+		t.Fatal(err)
+	}
+	if back, err := s.Release(ctx, due.Receipt); err != nil || len(back) > 0 {
+		t.Errorf("not released afterwards: %v, %v", back, err)
 	}
 }
 

@@ -73,6 +73,7 @@ type Store struct {
 	lookout   lookout
 	holders   holders
 	hand      atomic.Int64 // where pruning goes on; 0: from the oldest flush
+	deadHand  atomic.Int64 // the same of dead tasks: when the last of those ended that were looked at, in microseconds
 	laneHand  atomic.Int64 // the lane after which the search for idle ones goes on
 
 	pingEvery, pingWithin time.Duration

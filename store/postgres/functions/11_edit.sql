@@ -118,7 +118,7 @@ begin
   end if;
   select array_agg(s.lane >> 16), array_agg(s.key) into _queues, _names
   from unnest(_lanes, _keys) s(lane, key) where s.key is not null;
-  if _queues is not null and not tusk_fn.try_keys(_queues, _names) then
+  if _queues is not null and tusk_fn.try_keys(_queues, _names) <> '{}' then
     return false;
   end if;
   _mine := array(

@@ -104,11 +104,19 @@ limit $1
 select deleted, hand from tusk_fn.prune($1, $2, $3, $4, $5, $6, $7)
 
 -- name: spent_dead
--- Dead tasks that are due, and the transactions in which they ended, oldest first.
+-- Dead tasks that are due, and the transactions in which they ended, oldest first: of the $8 that ended after $7.
 select d.id, d.xid::text::bigint
 from {dead_due}
+    and x.finished_at > $7 and x.finished_at <= coalesce((
+      select y.finished_at from tusk.dead y where y.finished_at > $7 order by y.finished_at offset $8 limit 1), 'infinity')
   order by x.finished_at
   limit $6) d
+
+-- name: dead_looks
+-- When the last of those ended that were looked at; null: there are no more, or none that any queue deletes yet.
+select y.finished_at from tusk.dead y
+where y.finished_at > $1 and y.finished_at <= now() - $3::float8 * interval '1 us'
+order by y.finished_at offset $2 limit 1
 
 -- name: prune_sums
 -- Deletes statistics of before $1 microseconds.
