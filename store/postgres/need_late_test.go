@@ -38,7 +38,7 @@ func TestAParentThatEndsBesideTheSettlingOfItsDoubtIsNotMissed(t *testing.T) {
 		t.Fatal(err)
 	}
 	chore := begin(t, pool)
-	if _, err := chore.Exec(ctx, postgres.InFunctions("select from tusk_fn.admit_all($1, 1000)"), term); err != nil {
+	if _, err := chore.Exec(ctx, postgres.InFunctions("select tusk_fn.settle(array(select n from tusk.doubt))")); err != nil {
 		t.Fatal(err)
 	}
 	ends := completed(claimSome(t, s, w, 1))

@@ -74,6 +74,8 @@ type Store struct {
 	holders   holders
 	hand      atomic.Int64 // where pruning goes on; 0: from the oldest flush
 	deadHand  atomic.Int64 // the same of dead tasks: when the last of those ended that were looked at, in microseconds
+	dueAt     atomic.Int64 // when the next waiting task is due, as far as is known, in nanoseconds
+	doubtHand atomic.Int64 // the doubt after which they are settled; 0: from the first
 	laneHand  atomic.Int64 // the lane after which the search for idle ones goes on
 
 	pingEvery, pingWithin time.Duration

@@ -38,7 +38,75 @@ with adopted as (
 select coalesce(a.term, l.term), clock_timestamp(), a.term is not null from tusk.leader l left join adopted a on true
 
 -- name: admit
-select tasks, doomed, queues, next, few from tusk_fn.admit_all($1, $2)
+-- Moves tasks that are due into the log, if the term runs, up to a number of them; but for those that run in turns.
+with {led},
+gone as (
+  delete from tusk.waiting w
+  where w.ctid = any(array(
+    select x.ctid from tusk.waiting x
+    where {is_due} and x.turn is not true order by x.run_at, x.n limit ?::int for update skip locked))
+  returning w.*),
+{admitted}
+
+-- name: admit_lined
+-- The same of those that do: who has no turn yet gets in line.
+with {led},
+due as materialized (
+  select x.id, x.ctid as at, x.id not in (select h.id from tusk.turn h) as line
+  from tusk.waiting x
+  where {is_due} and x.turn order by x.run_at, x.n limit ?::int for update of x skip locked),
+lined as (
+  update tusk.waiting w set state = 2, line = clock_timestamp() from due where w.id = due.id and due.line),
+gone as (
+  delete from tusk.waiting w where w.ctid = any(array(select d.at from due d where not d.line)) returning w.*),
+{admitted}
+
+-- name: admit_next
+-- How long until the next task is due, in microseconds, and whether any of the first $1 that are due runs in turns.
+select (
+    select (extract(epoch from greatest(w.run_at - clock_timestamp(), interval '0')) * 1000000)::bigint
+    from tusk.waiting w where w.state <> 2 and w.run_at < 'infinity' order by w.run_at, w.n limit 1),
+  exists (
+    select from (
+      select w.turn from tusk.waiting w where w.state <> 2 and w.run_at <= statement_timestamp() order by w.run_at, w.n
+      limit $1) w
+    where w.turn)
+
+-- name: doubts_after
+-- The first doubts after $1.
+select d.n from tusk.doubt d where d.n > $1 order by d.n limit 200
+
+-- name: settle
+-- Settles doubts $1, and returns what to ring for.
+select tusk_fn.settle($1)
+
+-- name: forget_doubts
+-- Deletes those of tasks that are no longer pending.
+delete from tusk.doubt d
+where d.ctid = any(array(
+  select x.ctid from tusk.doubt x
+  where x.n = any($1::bigint[])
+    and not exists (select from tusk.waiting w where w.id = x.child and w.state = 2) for update skip locked))
+
+-- name: doomed
+-- The pending tasks of which a parent has failed, for the rules to cancel. Tasks that somebody else holds are left for
+-- later.
+select c.id
+from (
+  select d.child as id, min(d.n) as n
+  from (select x.* from tusk.doubt x where x.n = any($1::bigint[]) offset 0) d
+  cross join lateral (
+    select from tusk.open_need o where o.parent = d.parent and o.child = d.child and o.policy = 0 offset 0) o
+  left join lateral (select x.state from tusk_fn.states_of(array[d.parent]) x limit 1) s on true
+  where coalesce(s.state, 0) in (0, 7, 8)
+  group by d.child) c
+cross join lateral (select w.* from tusk.waiting w where w.id = c.id and w.state = 2 for update skip locked) w
+where w.key is null or exists (
+  select from tusk.key k
+  where k.queue = w.lane >> 16 and k.key = tusk_fn.tenant_key(w.tenant, w.key)
+    and k.awaiting is distinct from w.id
+  for update skip locked)
+order by c.n
 
 -- name: lock_doomed
 select tusk_fn.lock_doomed($1, $2)
