@@ -85,24 +85,24 @@ func (a *admission) trip(ctx context.Context, plain, lined bool) error {
 		queues, few = append(queues, textsOf(raw[1])...), append(few, idsOf(raw[2]))
 		return nil
 	}
-	steps := []step{s.do("leads", a.term).into(func([][]byte) error {
-		leads = true
-		return nil
-	})}
+	var steps []step
 	if plain {
 		steps = append(steps, s.do("admit", a.term, a.limit).into(into))
 	}
 	if lined {
 		steps = append(steps, s.do("admit_lined", a.term, a.limit).into(into))
 	}
-	a.doubts = nil
-	err := s.read(ctx, s.pinned(append(steps, s.do("admit_next", a.limit).into(func(raw [][]byte) error {
-		if a.done.Next = -1; raw[0] != nil {
-			a.done.Next = time.Duration(int64Of(raw[0])) * time.Microsecond
+	next := s.do("admit_next", a.term, a.limit, s.doubtHand.Load()).into(func(raw [][]byte) error {
+		leads, a.lined, a.doubts = raw[0][0] != 0, raw[2][0] != 0, nil
+		if a.done.Next = -1; raw[1] != nil {
+			a.done.Next = time.Duration(int64Of(raw[1])) * time.Microsecond
 		}
-		a.lined = raw[1][0] != 0
+		for doubts := arrayOf(raw[3]); doubts.n > 0; doubts.n-- {
+			a.doubts = append(a.doubts, int64Of(doubts.next()))
+		}
 		return nil
-	}), s.do("doubts_after", s.doubtHand.Load()).into(a.doubt))...))
+	})
+	err := s.read(ctx, s.pinned(append(steps, next)...))
 	if err == nil && !leads {
 		err = store.ErrNotLeader
 	}
@@ -113,11 +113,6 @@ func (a *admission) trip(ctx context.Context, plain, lined bool) error {
 	}
 	a.told(queues)
 	return err
-}
-
-func (a *admission) doubt(raw [][]byte) error {
-	a.doubts = append(a.doubts, int64Of(raw[0]))
-	return nil
 }
 
 // told notes which queues got tasks.
@@ -145,7 +140,10 @@ func (a *admission) resolve(ctx context.Context) error {
 		}), s.do("forget_doubts", some), s.do("doomed", some).into(func(raw [][]byte) error {
 			a.doomed = append(a.doomed, idOf(raw[0]))
 			return nil
-		}), s.do("doubts_after", last).into(a.doubt)))
+		}), s.do("doubts_after", last).into(func(raw [][]byte) error {
+			a.doubts = append(a.doubts, int64Of(raw[0]))
+			return nil
+		})))
 		if err != nil {
 			return err
 		}

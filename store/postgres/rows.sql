@@ -53,9 +53,13 @@ added as (
   select g.lane, g.id, g.enqueued_at, g.attempt, g.crashes, g.kind, g.args, g.run_at, g.expires_at, g.claimed_at,
     g.tenant, g.key, g.tags, g.settings, g.failure, g.workflow, g.turn, g.partition
   from (select * from gone order by run_at, n) g)
-select coalesce(sum(y.tasks), 0)::int, coalesce(pg_catalog.array_agg(distinct tusk_fn.queue_of(y.lane)), '{}'),
-  case when coalesce(sum(y.tasks), 0) <= 16 then array(select g.id from gone g) end
-from (select g.lane, count(*) as tasks from gone g group by g.lane) y
+select y.tasks::int, array(select distinct tusk_fn.queue_of(l.lane) from (select distinct g.lane from gone g) l),
+  case when y.tasks <= 16 then array(select g.id from gone g) end
+from (select count(*) as tasks from gone) y
+
+-- name: next_doubts
+-- The first doubts after one.
+select d.n from tusk.doubt d where d.n > ?::bigint order by d.n limit 200
 
 -- name: worker_lock
 -- The lock that the process of worker u holds in a session: one for each ledger of the database.

@@ -62,19 +62,22 @@ gone as (
 {admitted}
 
 -- name: admit_next
--- How long until the next task is due, in microseconds, and whether any of the first $1 that are due runs in turns.
-select (
-    select (extract(epoch from greatest(w.run_at - clock_timestamp(), interval '0')) * 1000000)::bigint
+-- Whether the term runs, how long until the next task is due, in microseconds, whether any of the first that are due runs
+-- in turns, and the next doubts.
+select exists (
+    select from tusk.leader l where l.term = ?::bigint and l.id is not null and l.expires_at > clock_timestamp()),
+  (
+    select (extract(epoch from greatest(w.run_at - clock_timestamp(), interval '0')) * 1000000::numeric)::bigint
     from tusk.waiting w where w.state <> 2 and w.run_at < 'infinity' order by w.run_at, w.n limit 1),
   exists (
     select from (
       select w.turn from tusk.waiting w where w.state <> 2 and w.run_at <= statement_timestamp() order by w.run_at, w.n
-      limit $1) w
-    where w.turn)
+      limit ?::int) w
+    where w.turn),
+  array({next_doubts})
 
 -- name: doubts_after
--- The first doubts after $1.
-select d.n from tusk.doubt d where d.n > $1 order by d.n limit 200
+{next_doubts}
 
 -- name: settle
 -- Settles doubts $1, and returns what to ring for.
