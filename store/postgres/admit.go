@@ -130,7 +130,7 @@ const resolveFor = time.Second
 // resolve settles doubts, and finds out which pending tasks are to be cancelled because a parent has failed.
 func (a *admission) resolve(ctx context.Context) error {
 	s := a.s
-	for began := time.Now(); len(a.doubts) > 0 && len(a.doomed) < a.limit && time.Since(began) < resolveFor; {
+	for began := time.Now(); len(a.doubts) > 0 && len(a.doomed) < a.limit; {
 		some, last := a.doubts, a.doubts[len(a.doubts)-1]
 		a.doubts = nil
 		var queues []string
@@ -150,6 +150,9 @@ func (a *admission) resolve(ctx context.Context) error {
 		s.present(queues, nil)
 		a.told(queues)
 		s.doubtHand.Store(last)
+		if time.Since(began) > s.resolveFor {
+			break
+		}
 	}
 	if len(a.doubts) == 0 {
 		s.doubtHand.Store(0)

@@ -38,8 +38,8 @@ func (g turnGroup) compare(other turnGroup) int {
 		cmp.Compare(g.partition, other.partition))
 }
 
-// since is the step that reads what has come since. The caller holds the lock, and forgets everything after an error: the
-// database may have been away.
+// since is the step that reads what has come since. The caller holds the lock, and forgets everything after an error:
+// the database may have been away.
 func (h *holders) since(s *Store) step {
 	if h.seen == nil || time.Since(h.began) > s.holdersFor {
 		h.forget()

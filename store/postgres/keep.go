@@ -16,8 +16,8 @@ const (
 	rescueSlack = time.Second     // less, when others are looked at anyway: so ledgers of a server are due together
 )
 
-// pruneLooks is how many flushes, and how many dead tasks, one call of Prune looks at. Before those that are due there may
-// be any number that a queue keeps for longer, so the next call continues behind them.
+// pruneLooks is how many flushes, and how many dead tasks, one call of Prune looks at. Before those that are due there
+// may be any number that a queue keeps for longer, so the next call continues behind them.
 const pruneLooks = 100_000
 
 // forgetAfter is how long a dead worker is remembered, so that one that was

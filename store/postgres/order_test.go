@@ -236,7 +236,8 @@ func TestNoKeyIsHeldBehindOneThatIsWaitedFor(t *testing.T) {
 		waits := make(chan error)
 		go func() {
 			_, err := waiter.Exec(ctx, postgres.InFunctions(`savepoint before;
-				select tusk_fn.lock_free_keys(array_agg(queue order by key desc), array_agg(key order by key desc)) from tusk.key;
+				select tusk_fn.lock_free_keys(array_agg(queue order by key desc), array_agg(key order by key desc))
+				from tusk.key;
 				rollback to before`))
 			waits <- err
 		}()

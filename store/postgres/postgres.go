@@ -82,6 +82,7 @@ type Store struct {
 	copyFrom, packLeast   int
 	pruneLooks            int
 	idleLane, holdersFor  time.Duration
+	resolveFor            time.Duration
 
 	trips, claims, repeats atomic.Int64
 }
@@ -110,7 +111,7 @@ func newStore(pool *pgxpool.Pool, o Options, functions string) (*Store, error) {
 	}
 	s := &Store{pool: pool, schema: o.Schema, program: programOf(o.Schema, functions), quiet: o.Quiet,
 		pingEvery: pingEvery, pingWithin: pingWithin, copyFrom: copyFrom, packLeast: packLeast, pruneLooks: pruneLooks,
-		idleLane: idleLane, holdersFor: holdersFor}
+		idleLane: idleLane, holdersFor: holdersFor, resolveFor: resolveFor}
 	s.functions = functions
 	s.enqueueing.Patience = togetherPatience
 	s.known.mark = fmt.Sprintf("tusk %p", s)

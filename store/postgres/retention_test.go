@@ -212,8 +212,8 @@ func TestPruningGoesOnBehindFailuresThatAreKeptForLonger(t *testing.T) {
 	const rounds, looks = 20, 7
 	if _, err := pool.Exec(ctx, postgres.InFunctions(`
 		insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, reason, finished_at)
-		select tusk_fn.new_id(), 8, tusk_fn.lane_of(case when i % 2 = 0 then 'audit' else 'q' end, 0), now(), now(), 1, 0, 'job', '{}',
-			'', now() - interval '1 minute' + i / 4 * interval '1 ms'
+		select tusk_fn.new_id(), 8, tusk_fn.lane_of(case when i % 2 = 0 then 'audit' else 'q' end, 0), now(), now(), 1,
+			0, 'job', '{}', '', now() - interval '1 minute' + i / 4 * interval '1 ms'
 		from generate_series(1, $1) i`), 4*rounds); err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,8 @@ func TestPruningGoesOnBehindFailuresThatAreKeptForLonger(t *testing.T) {
 	if q, audit := left("q"), left("audit"); q != 0 || audit != 2*rounds {
 		t.Errorf("%d tasks are left that are over, and %d of %d that are kept", q, audit, 2*rounds)
 	}
-	if _, err := pool.Exec(ctx, postgres.InFunctions(`update tusk.dead set lane = tusk_fn.lane_of('q', 0)`)); err != nil {
+	_, err := pool.Exec(ctx, postgres.InFunctions(`update tusk.dead set lane = tusk_fn.lane_of('q', 0)`))
+	if err != nil {
 		t.Fatal(err)
 	}
 	for range calls { // from the oldest again

@@ -50,8 +50,9 @@ begin
   end loop;
 end $$;
 
--- Deletes dead tasks that ended in these transactions. Returns the ids of those that somebody holds. Those stay. So does
--- a completed one of which a task that needs it has not been told: that was stored while somebody looked for what is due.
+-- Deletes dead tasks that ended in these transactions. Returns the ids of those that somebody holds. Those stay. So
+-- does a completed one of which a task that needs it has not been told: that was stored while somebody looked for what
+-- is due.
 create function tusk_fn.release_dead(_ids uuid[], _xids bigint[]) returns uuid[]
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan as $$

@@ -11,8 +11,8 @@ begin
     'close', 'doubt_children', 'drop_segment', 'few', 'few_line', 'finish', 'finish_lease',
     'finish_more', 'finish_plain', 'finish_tx', 'finish_tx_more', 'forget_tasks', 'grant_rights',
     'hold_lead', 'lanes_with_rows', 'lead', 'lock_doomed', 'lock_tasks', 'name_lanes', 'over', 'prune', 'publish',
-    'put', 'put_needing', 'release_dead', 'release_flushes', 'settle', 'settle_children', 'states_of', 'write_free_notes',
-    'write_notes']
+    'put', 'put_needing', 'release_dead', 'release_flushes', 'settle', 'settle_children', 'states_of',
+    'write_free_notes', 'write_notes']
   loop
     execute format('alter function tusk_fn.%I set search_path = pg_catalog, pg_temp', _name);
   end loop;

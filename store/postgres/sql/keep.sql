@@ -62,8 +62,8 @@ gone as (
 {admitted}
 
 -- name: admit_next
--- Whether the term runs, how long until the next task is due, in microseconds, whether any of the first that are due runs
--- in turns, and the next doubts.
+-- Whether the term runs, how long until the next task is due, in microseconds, whether any of the first that are due
+-- runs in turns, and the next doubts.
 select exists (
     select from tusk.leader l where l.term = ?::bigint and l.id is not null and l.expires_at > clock_timestamp()),
   (
@@ -179,7 +179,8 @@ select deleted, hand from tusk_fn.prune($1, $2, $3, $4, $5, $6, $7)
 select d.id, d.xid::text::bigint
 from {dead_due}
     and x.finished_at > $7 and x.finished_at <= coalesce((
-      select y.finished_at from tusk.dead y where y.finished_at > $7 order by y.finished_at offset $8 limit 1), 'infinity')
+      select y.finished_at from tusk.dead y where y.finished_at > $7 order by y.finished_at offset $8 limit 1),
+      'infinity')
   order by x.finished_at
   limit $6) d
 
