@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -175,8 +176,11 @@ func retentionsOf(keep store.Retention) retentions {
 }
 
 // youngest is the shortest retention of completed tasks; 0: they are kept for ever.
-func (r *retentions) youngest() (least int64) {
-	for _, own := range append([]int64{r.all[0]}, r.completed...) {
+func (r *retentions) youngest() int64 { return least(r.all[:1], r.completed) }
+
+// least is the shortest of retentions that are not for ever; 0: all are.
+func least(retentions ...[]int64) (least int64) {
+	for _, own := range slices.Concat(retentions...) {
 		if own > 0 && (least == 0 || own < least) {
 			least = own
 		}

@@ -139,11 +139,17 @@ func (s *Store) commit(ctx context.Context, tasks []store.NewTask, have *survey)
 // enqueue stores tasks whose lanes have names.
 func (s *Store) enqueue(ctx context.Context, c session, tasks []store.NewTask, have *survey) ([]store.Enqueued, error) {
 	s.trips.Add(1)
-	if !have.plain {
+	var err error
+	switch {
+	case have.plain:
+		err = s.add(ctx, c, tasks)
+	case have.lined && len(tasks) == 1:
+		err = s.addLined(ctx, c, &tasks[0])
+	default:
 		results, err := s.put(ctx, c, tasks)
 		return results, translate(err)
 	}
-	if err := s.add(ctx, c, tasks); err != nil {
+	if err != nil {
 		return nil, translate(err)
 	}
 	return added(tasks), nil
@@ -225,6 +231,12 @@ func (s *Store) add(ctx context.Context, c session, tasks []store.NewTask) error
 			timeOrNull(t.ExpiresAt)
 	}
 	return c.exec(ctx, s.sql["add"], at, ids, kinds, args, tenants, tags, settings, expiries)
+}
+
+// addLined inserts a task that does nothing but wait for its turn.
+func (s *Store) addLined(ctx context.Context, c session, t *store.NewTask) error {
+	return c.exec(ctx, s.sql["add_lined"], laneOf(t.Queue, t.Priority), [16]byte(t.ID), t.Kind, t.Args,
+		orNull(t.Tenant), arrayText(t.Tags), t.Settings, timeOrNull(t.ExpiresAt), orNull(t.Partition))
 }
 
 // isRare reports whether a task has what most have not.

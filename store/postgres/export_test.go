@@ -48,6 +48,9 @@ func (s *Store) PruneLooks(n int) { s.pruneLooks = n }
 // IdleLane sets after how long an idle lane is forgotten.
 func (s *Store) IdleLane(d time.Duration) { s.idleLane = d }
 
+// ResolveFor sets for how long one admission settles doubts.
+func (s *Store) ResolveFor(d time.Duration) { s.resolveFor = d }
+
 // HoldersFor sets for how long holders of turns are remembered.
 func (s *Store) HoldersFor(d time.Duration) { s.holdersFor = d }
 

@@ -56,7 +56,7 @@ func partsOf(outcomes []*store.Outcome) [][]*store.Outcome {
 	return [][]*store.Outcome{plain, more}
 }
 
-// flush writes outcomes by one call of the function finish_plain, finish_lease, finish, finish_turns or finish_more;
+// flush writes outcomes by one call of the function finish_plain, finish_lease, finish or finish_more;
 // when that finds tasks that are lost or held it writes nothing, and is called again without
 // them. When it has waited too long for a lock, halves are written one after the other:
 // what one outcome waits for, others do not.
@@ -69,8 +69,11 @@ func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []
 		switch {
 		case !hasExtras(rest[0]):
 		case len(f.odds) == 0 && len(list) == 0 && !slices.ContainsFunc(rest, bringsMore):
-			queues, keys, ids := f.keys()
-			name, args = "finish_turns", append(f.runs(), queues, keys, ids, idsOfAll(rest))
+			if name == "finish" {
+				queues, keys, ids := f.keys()
+				args = append(f.runs(), queues, keys, ids)
+			}
+			name, args = name+"_turns", append(args, idsOfAll(rest))
 		default:
 			x = extrasOf(rest)
 			if err := s.nameLanes(ctx, ownSession{s}, x.survey, true); err != nil {

@@ -76,6 +76,15 @@ func (s *Store) install(ctx context.Context, db *sql.DB, newest int64) (fresh bo
 		if _, err := tx.ExecContext(ctx, s.sql["add_program"], s.program, newest); err != nil {
 			return err
 		}
+		var segments bool
+		if err := tx.QueryRowContext(ctx, s.sql["has_segments"]).Scan(&segments); err != nil {
+			return err
+		}
+		if !segments {
+			if _, err := tx.ExecContext(ctx, s.sql["first_segments"]); err != nil {
+				return err
+			}
+		}
 		_, err := tx.ExecContext(ctx, s.sql["enter_program"])
 		return err
 	})

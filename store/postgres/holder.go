@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"cmp"
-	"context"
-	"maps"
 	"sync"
 	"time"
 
@@ -22,6 +20,9 @@ type holders struct {
 	seen  *string // the snapshot; nil: none
 	tasks map[store.ID]holder
 	held  map[turnGroup]int64
+	last  int64 // the row that was read last
+	rows  int   // that tell so, besides the sum
+	many  bool  // many tasks were in line at the last look: only the first of each group are read
 }
 
 // holder is a task that has its turn, since a row of the table; of a sum's tasks the row is 0.
@@ -37,40 +38,28 @@ func (g turnGroup) compare(other turnGroup) int {
 		cmp.Compare(g.partition, other.partition))
 }
 
-// counts returns how many tasks of each group have their turn now.
-func (h *holders) counts(ctx context.Context, s *Store) (map[turnGroup]int64, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// since is the step that reads what has come since. The caller holds the lock, and forgets everything after an error:
+// the database may have been away.
+func (h *holders) since(s *Store) step {
 	if h.seen == nil || time.Since(h.began) > s.holdersFor {
 		h.forget()
 	}
-	var now string
-	err := s.read(ctx, s.pinned(s.do("turns_since", h.sum, h.seen).into(func(raw [][]byte) error {
-		if anew := raw[1][0] != 0; anew && now == "" {
+	first := true
+	return s.do("turns_since", h.sum, h.seen).into(func(raw [][]byte) error {
+		if anew := raw[1][0] != 0; anew && first {
 			h.forget()
 			h.sum = int64Of(raw[0])
 		}
-		now = string(raw[2])
+		now := string(raw[2])
+		h.seen, first = &now, false
 		h.take(raw[3:])
 		return nil
-	})))
-	if err != nil {
-		h.forget()
-		return nil, err
-	}
-	h.seen = &now
-	return maps.Clone(h.held), nil
-}
-
-// lose forgets everything: the database was away.
-func (h *holders) lose() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.forget()
+	})
 }
 
 func (h *holders) forget() {
-	h.began, h.sum, h.seen, h.tasks, h.held = time.Now(), 0, nil, map[store.ID]holder{}, map[turnGroup]int64{}
+	h.began, h.sum, h.seen, h.last, h.rows = time.Now(), 0, nil, 0, 0
+	h.tasks, h.held = map[store.ID]holder{}, map[turnGroup]int64{}
 }
 
 // take takes in a row of turns given or given back. Rows come in their order, but for those that commit late: these
@@ -79,6 +68,10 @@ func (h *holders) take(raw [][]byte) {
 	row, ids := int64Of(raw[0]), idsOf(raw[3])
 	if len(ids) == 0 {
 		return
+	}
+	if row > h.last {
+		h.last = row
+		h.rows++
 	}
 	if back := raw[1][0] != 0; back {
 		for _, id := range ids {

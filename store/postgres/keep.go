@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
-	"github.com/tuskqueue/tusk/store/rules"
 )
 
 const (
@@ -17,7 +16,8 @@ const (
 	rescueSlack = time.Second     // less, when others are looked at anyway: so ledgers of a server are due together
 )
 
-// pruneLooks is how many flushes one call of Prune looks at.
+// pruneLooks is how many flushes, and how many dead tasks, one call of Prune looks at. Before those that are due there
+// may be any number that a queue keeps for longer, so the next call continues behind them.
 const pruneLooks = 100_000
 
 // forgetAfter is how long a dead worker is remembered, so that one that was
@@ -43,88 +43,6 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (l store.Leadership
 		return store.Leadership{}, fmt.Errorf("lead: %w", err)
 	}
 	return l, nil
-}
-
-// doomPart is how many tasks are cancelled in one transaction because what they need has failed.
-const doomPart = 500
-
-// Admit implements store.Keeper. What is cancelled because something has failed may doom others in turn.
-func (s *Store) Admit(ctx context.Context, term int64, limit int) (done store.Admitted, err error) {
-	done.Next = -1
-	for before := -1; before < done.Cancelled && done.Cancelled < limit && done.Count < limit; {
-		before = done.Cancelled
-		if err = s.admitOnce(ctx, term, limit, &done); err != nil {
-			done.Next = -1 // it may be of before
-			return done, fmt.Errorf("admit: %w", err)
-		}
-	}
-	return done, nil
-}
-
-// admitOnce admits, and cancels what is doomed by then.
-func (s *Store) admitOnce(ctx context.Context, term int64, limit int, done *store.Admitted) error {
-	doomed, err := s.admit(ctx, term, limit, done)
-	if err != nil {
-		return err
-	}
-	for part := range slices.Chunk(doomed[:min(len(doomed), limit-done.Cancelled)], doomPart) {
-		n, err := s.doom(ctx, term, part)
-		if done.Cancelled += n; err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// admit makes due tasks available, adds them to what was done, and returns those that are to be cancelled.
-func (s *Store) admit(ctx context.Context, term int64, limit int, done *store.Admitted) (doomed []store.ID, err error) {
-	var queues []string
-	var few []store.ID
-	err = s.query(ctx, "admit", func(raw [][]byte) error {
-		done.Count += int(int32Of(raw[0]))
-		ids := arrayOf(raw[1])
-		for range ids.n {
-			doomed = append(doomed, idOf(ids.next()))
-		}
-		queues, few, done.Next = textsOf(raw[2]), idsOf(raw[4]), -1
-		if next := int64Of(raw[3]); next >= 0 {
-			done.Next = time.Duration(next) * time.Microsecond
-		}
-		return nil
-	}, term, limit)
-	s.present(queues, few)
-	for _, queue := range queues {
-		if !slices.Contains(done.Queues, queue) {
-			done.Queues = append(done.Queues, queue)
-		}
-	}
-	return doomed, err
-}
-
-// doom has the rules cancel tasks that need what has failed. When somebody else holds one of them, halves are tried;
-// one alone is left for another time.
-func (s *Store) doom(ctx context.Context, term int64, ids []store.ID) (cancelled int, err error) {
-	did := 0
-	_, err = s.decide(ctx, ids, func(b *rules.Batch) (err error) {
-		did, err = b.Doom(ids)
-		return err
-	}, "lock_doomed", term, uuidsOf(ids))
-	switch {
-	case err == nil:
-		return did, nil
-	case !isBusy(err) || ctx.Err() != nil:
-		return 0, err
-	case len(ids) == 1:
-		return 0, nil
-	}
-	for _, half := range [][]store.ID{ids[:len(ids)/2], ids[len(ids)/2:]} {
-		n, err := s.doom(ctx, term, half)
-		if err != nil {
-			return cancelled, err
-		}
-		cancelled += n
-	}
-	return cancelled, nil
 }
 
 // Rescue implements store.Keeper.
@@ -157,16 +75,23 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 	classes := map[int64]string{}
 	var dead uuids
 	var xids []int64
+	hand, next := time.UnixMicro(s.deadHand.Load()), int64(0)
 	prune := s.do("prune", term, limit, r.all[0], r.queues, r.completed, s.hand.Load(), s.pruneLooks)
 	steps := s.inOrder(prune.into(func(raw [][]byte) error {
 		deleted = int(int32Of(raw[0]))
 		s.hand.Store(int64Of(raw[1]))
 		return nil
-	}), s.do("spent_dead", r.all, r.queues, r.completed, r.cancelled, r.discarded, limit).into(
+	}), s.do("spent_dead", r.all, r.queues, r.completed, r.cancelled, r.discarded, limit, hand, s.pruneLooks).into(
 		func(raw [][]byte) error {
 			dead, xids = append(dead, idOf(raw[0])), append(xids, int64Of(raw[1]))
 			return nil
 		}))
+	if young := least(r.all, r.completed, r.cancelled, r.discarded); young > 0 {
+		steps = append(steps, s.do("dead_looks", hand, s.pruneLooks, young).into(func(raw [][]byte) error {
+			next = timeOf(raw[0]).UnixMicro()
+			return nil
+		}))
+	}
 	var groups []step // of errors, which go with the last of their tasks
 	if stats := kept(keep.Stats); stats > 0 {
 		groups = append(groups, s.do("prune_failures", stats, limit))
@@ -178,7 +103,11 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 			return nil
 		}))
 	err = s.write(ctx, steps)
-	if some := min(len(dead), limit-deleted); err == nil && some > 0 {
+	some := min(len(dead), limit-deleted)
+	if err == nil && some == len(dead) && some < limit {
+		s.deadHand.Store(next)
+	}
+	if err == nil && some > 0 {
 		deleted += some
 		release := s.do("release_dead", dead[:some], xids[:some]).into(func(raw [][]byte) error {
 			deleted -= arrayOf(raw[0]).n // those that somebody holds

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -37,7 +38,8 @@ func TestAParentThatEndsBesideTheSettlingOfItsDoubtIsNotMissed(t *testing.T) {
 		t.Fatal(err)
 	}
 	chore := begin(t, pool)
-	if _, err := chore.Exec(ctx, postgres.InFunctions("select from tusk_fn.admit_all($1, 1000)"), term); err != nil {
+	settle := postgres.InFunctions("select tusk_fn.settle(array(select n from tusk.doubt))")
+	if _, err := chore.Exec(ctx, settle); err != nil {
 		t.Fatal(err)
 	}
 	ends := completed(claimSome(t, s, w, 1))
@@ -130,6 +132,37 @@ func TestACompletedTaskIsKeptUntilThoseThatNeedItAreTold(t *testing.T) {
 	}
 }
 
+// A task comes to be needed between an archive's look at what is due and the end of that look.
+func TestACompletedTaskIsNotReleasedOnceSomebodyNeedsIt(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	parents := started(t, s, startWorker(t, s), 1)
+	outcomes := completed(parents)
+	outcomes[0].Reason = "why" // it has a row of its own
+	if lost, err := s.Finish(ctx, outcomes); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	due, err := s.Due(ctx, store.Retention{Completed: time.Microsecond}, "", 100)
+	if err != nil || len(due.Tasks) != 1 {
+		t.Fatal(due, err)
+	}
+	if _, err := pool.Exec(ctx, "insert into tusk.open_need (parent, child, policy) values ($1, $2, 0)",
+		[16]byte(parents[0].ID), [16]byte(newID())); err != nil {
+		t.Fatal(err)
+	}
+	held := new(store.HeldError)
+	_, err = s.Release(ctx, due.Receipt)
+	if !errors.As(err, &held) || !slices.Equal(held.Tasks, []store.ID{parents[0].ID}) {
+		t.Errorf("released what somebody needs: %v", err)
+	}
+	if _, err := pool.Exec(ctx, "delete from tusk.open_need"); err != nil {
+		t.Fatal(err)
+	}
+	if back, err := s.Release(ctx, due.Receipt); err != nil || len(back) > 0 {
+		t.Errorf("not released afterwards: %v, %v", back, err)
+	}
+}
+
 // Two tasks end, each of which brings one with the key of the other. Their keys are locked in one order.
 func TestKeysOfWhatTasksBringAreLockedInOrder(t *testing.T) {
 	s, _ := open(t, migrated.DSN(t, "pool_max_conns=8"), false)
@@ -165,5 +198,45 @@ func TestKeysOfWhatTasksBringAreLockedInOrder(t *testing.T) {
 	}
 	if n := held.Load(); n > rounds/5 {
 		t.Errorf("%d of %d pairs waited for each other", n, rounds)
+	}
+}
+
+// Doubts that cannot be settled yet do not keep those behind them from being looked at.
+func TestDoubtsBehindThoseOfAHeldTaskAreSettled(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	term := lead(t, s)
+	s.ResolveFor(0) // each call looks at one part
+	parents := newTasks(1, "q")
+	parents[0].Delay = time.Hour
+	if _, err := s.Enqueue(ctx, parents); err != nil {
+		t.Fatal(err)
+	}
+	children := make([]store.NewTask, 450)
+	for i := range children {
+		children[i] = child(parents[0].ID)
+	}
+	if _, err := s.Enqueue(ctx, children); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(ctx, `insert into tusk.doubt (child, parent) select o.child, o.parent from tusk.open_need o
+		on conflict do nothing`); err != nil {
+		t.Fatal(err)
+	}
+	last := child(newID()) // which does not exist
+	if _, err := s.Enqueue(ctx, []store.NewTask{last}); err != nil {
+		t.Fatal(err)
+	}
+	tx := begin(t, pool)
+	if _, err := tx.Exec(ctx, "select from tusk.waiting where id = $1 for update", [16]byte(parents[0].ID)); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		if _, err := s.Admit(ctx, term, 1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if state := stateOf(t, s, last.ID); state != store.Cancelled {
+		t.Errorf("the last task is %v, and what it needs does not exist", state)
 	}
 }

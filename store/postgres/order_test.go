@@ -219,3 +219,45 @@ func TestAFlushAndATransactionThatHoldsItsKeyDoNotWaitForEachOther(t *testing.T)
 		t.Fatal(err)
 	}
 }
+
+// Who waits for a key that somebody holds, holds none meanwhile that comes later.
+func TestNoKeyIsHeldBehindOneThatIsWaitedFor(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := t.Context()
+	if _, err := s.Enqueue(ctx, withKeys(newTasks(2, "q"), "a", "b")); err != nil {
+		t.Fatal(err)
+	}
+	const lock = "select from tusk.key where key like '%%%s' for update nowait"
+	holder, waiter, other := begin(t, pool), begin(t, pool), begin(t, pool)
+	if _, err := holder.Exec(ctx, fmt.Sprintf(lock, "a")); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		waits := make(chan error)
+		go func() {
+			_, err := waiter.Exec(ctx, postgres.InFunctions(`savepoint before;
+				select tusk_fn.lock_free_keys(array_agg(queue order by key desc), array_agg(key order by key desc))
+				from tusk.key;
+				rollback to before`))
+			waits <- err
+		}()
+		waited := func() bool { return number(t, pool, blocked) > 0 }
+		for until := time.Now().Add(100 * time.Millisecond); !waited() && time.Now().Before(until); {
+		}
+		_, err := other.Exec(ctx, "savepoint before; "+fmt.Sprintf(lock, "b"))
+		sure := waited() // all the time
+		if _, err := other.Exec(ctx, "rollback to before"); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-waits; err != nil {
+			t.Fatal(err)
+		}
+		if sure && err != nil {
+			t.Fatalf("it waits for one key, and holds the next: %v", err)
+		}
+		if sure {
+			return
+		}
+	}
+	t.Skip("nobody was seen waiting: the machine is too slow")
+}

@@ -73,12 +73,16 @@ type Store struct {
 	lookout   lookout
 	holders   holders
 	hand      atomic.Int64 // where pruning goes on; 0: from the oldest flush
+	deadHand  atomic.Int64 // the same of dead tasks: when the last of those ended that were looked at, in microseconds
+	dueAt     atomic.Int64 // when the next waiting task is due, as far as is known, in nanoseconds
+	doubtHand atomic.Int64 // the doubt after which they are settled; 0: from the first
 	laneHand  atomic.Int64 // the lane after which the search for idle ones goes on
 
 	pingEvery, pingWithin time.Duration
 	copyFrom, packLeast   int
 	pruneLooks            int
 	idleLane, holdersFor  time.Duration
+	resolveFor            time.Duration
 
 	trips, claims, repeats atomic.Int64
 }
@@ -107,7 +111,7 @@ func newStore(pool *pgxpool.Pool, o Options, functions string) (*Store, error) {
 	}
 	s := &Store{pool: pool, schema: o.Schema, program: programOf(o.Schema, functions), quiet: o.Quiet,
 		pingEvery: pingEvery, pingWithin: pingWithin, copyFrom: copyFrom, packLeast: packLeast, pruneLooks: pruneLooks,
-		idleLane: idleLane, holdersFor: holdersFor}
+		idleLane: idleLane, holdersFor: holdersFor, resolveFor: resolveFor}
 	s.functions = functions
 	s.enqueueing.Patience = togetherPatience
 	s.known.mark = fmt.Sprintf("tusk %p", s)

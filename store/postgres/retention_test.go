@@ -188,7 +188,8 @@ func TestPruningReadsNoFailuresThatAreTooYoungToGo(t *testing.T) {
 		t.Helper()
 		pages := 0
 		for range 2 { // the first time the plans are made
-			pages, _ = touched(t, c, s.Statement("spent_dead"), keep, none, none, none, none, 2000)
+			pages, _ = touched(t, c, s.Statement("spent_dead"), keep, none, none, none, none, 2000, time.Time{},
+				100_000)
 		}
 		return pages
 	}
@@ -200,5 +201,51 @@ func TestPruningReadsNoFailuresThatAreTooYoungToGo(t *testing.T) {
 	}
 	if after := read(); after > before+50 {
 		t.Errorf("pruning touches %d pages where nothing is to go, and %d without tasks", after, before)
+	}
+}
+
+// So do failures that a queue keeps for long.
+func TestPruningGoesOnBehindFailuresThatAreKeptForLonger(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	term := lead(t, s)
+	const rounds, looks = 20, 7
+	if _, err := pool.Exec(ctx, postgres.InFunctions(`
+		insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, reason, finished_at)
+		select tusk_fn.new_id(), 8, tusk_fn.lane_of(case when i % 2 = 0 then 'audit' else 'q' end, 0), now(), now(), 1,
+			0, 'job', '{}', '', now() - interval '1 minute' + i / 4 * interval '1 ms'
+		from generate_series(1, $1) i`), 4*rounds); err != nil {
+		t.Fatal(err)
+	}
+	s.PruneLooks(looks)
+	keep := store.Retention{Discarded: time.Microsecond,
+		Queues: map[string]store.Retention{"audit": {Discarded: time.Hour}}}
+	left := func(queue string) int64 {
+		return number(t, pool, "select count(*) from tusk.dead where lane = tusk_fn.lane_of($1, 0)", queue)
+	}
+	calls := 4*rounds/looks + 1
+	for call := range calls {
+		n, err := s.Prune(ctx, term, keep, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n > looks+4 {
+			t.Errorf("call %d deleted %d tasks of %d that it was to look at", call, n, looks)
+		}
+	}
+	if q, audit := left("q"), left("audit"); q != 0 || audit != 2*rounds {
+		t.Errorf("%d tasks are left that are over, and %d of %d that are kept", q, audit, 2*rounds)
+	}
+	_, err := pool.Exec(ctx, postgres.InFunctions(`update tusk.dead set lane = tusk_fn.lane_of('q', 0)`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range calls { // from the oldest again
+		if _, err := s.Prune(ctx, term, keep, 1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := left("q"); n != 0 {
+		t.Errorf("%d tasks are left that came behind the hand", n)
 	}
 }

@@ -83,7 +83,7 @@ func TestARoleThatEnqueuesBySQLCanDoNothingElse(t *testing.T) {
 		"insert into tusk.log (xid, lane, id, kind, args) values ('99999999999', 1, gen_random_uuid(), 'k', '{}')",
 		"insert into tusk.lane values (1, 'q')", "update tusk.waiting set kind = 'k'", "delete from tusk.key",
 		"select nextval('tusk.beside')",
-		"select tusk_fn.lock_lane(1)", "update tusk.worker set attended = now()", "select tusk_fn.first_segments()",
+		"select tusk_fn.lock_lane(1)", "update tusk.worker set attended = now()", "select tusk_fn.publish()",
 		"select tusk_fn.name_lanes('{1}', '{q}')",
 		"create table tusk.mine (a int)",
 		"select * from tusk_fn.put('{}')")
@@ -198,7 +198,7 @@ func TestARoleThatWorksDoesAllThatWorkersDo(t *testing.T) {
 	if n := number(t, pool, "select count(*) from tusk.segment where name = 'task_0'"); n != 0 {
 		t.Error("the segment was not dropped")
 	}
-	refused(t, crew, "select tusk_fn.first_segments()", "drop table tusk.log", "alter table tusk.log add a int",
+	refused(t, crew, "select tusk_fn.publish()", "drop table tusk.log", "alter table tusk.log add a int",
 		"create table tusk.mine (a int)", "insert into tusk.migration (version_id, is_applied) values (99, true)",
 		"update tusk.server set system_identifier = 1")
 }

@@ -26,6 +26,41 @@ array(select row(x.*)::tusk_fn.new_need from unnest(?::int[], ?::uuid[], ?::smal
 row(?, array(select row(x.*)::tusk_fn.new_need from unnest(?::int[], ?::uuid[], ?::smallint[]) x), ?, ?,
     array(select row(x.*)::tusk_fn.goer from unnest(?::uuid[], ?::uuid[], ?::bigint[], ?::text[]) x))::tusk_fn.extras
 
+-- name: turns_back
+-- What ended gives its turns back only when all ends were accepted.
+back as (
+  insert into tusk.held (back, ids)
+  select true, ?::uuid[] where not exists (select from f where id is not null or held is not null))
+select token, id, held, queue from f
+
+-- name: led
+-- Whether a term runs, whose end that holds off until the transaction is over.
+lead as materialized (
+  select from tusk.leader l where l.term = ?::bigint and l.id is not null and l.expires_at > clock_timestamp()
+    for key share)
+
+-- name: is_due
+-- Waiting task x is, and its latest attempt was not put into the log after this transaction began.
+exists (select from lead) and x.state <> 2 and x.run_at <= statement_timestamp()
+      and (x.claimed_at is null or not exists (select from tusk_fn.rows_of(x.id) y where y.xid > pg_current_xact_id()))
+
+-- name: admitted
+-- Tasks that are gone from where they waited, put into the log; how many they are, their queues, and if they are few
+-- the tasks.
+added as (
+  insert into tusk.log (lane, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant,
+    key, tags, settings, failure, workflow, turn, partition)
+  select g.lane, g.id, g.enqueued_at, g.attempt, g.crashes, g.kind, g.args, g.run_at, g.expires_at, g.claimed_at,
+    g.tenant, g.key, g.tags, g.settings, g.failure, g.workflow, g.turn, g.partition
+  from (select * from gone order by run_at, n) g)
+select y.tasks::int, array(select distinct tusk_fn.queue_of(l.lane) from (select distinct g.lane from gone g) l),
+  case when y.tasks <= 16 then array(select g.id from gone g) end
+from (select count(*) as tasks from gone) y
+
+-- name: next_doubts
+-- The first doubts after one.
+select d.n from tusk.doubt d where d.n > ?::bigint order by d.n limit 200
+
 -- name: worker_lock
 -- The lock that the process of worker u holds in a session: one for each ledger of the database.
 ('x' || right(replace(u.id::text, '-', ''), 16))::bit(64)::bigint # ('tusk.log'::regclass::oid::bigint << 31)

@@ -108,12 +108,27 @@ type sent struct {
 	texts map[string]bool
 }
 
-func (s *sent) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+func (s *sent) note(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.texts[data.SQL] = true
+	s.texts[text] = true
+}
+
+func (s *sent) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	s.note(data.SQL)
 	return ctx
 }
+
+func (s *sent) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	for _, one := range data.Batch.QueuedQueries {
+		s.note(one.SQL)
+	}
+	return ctx
+}
+
+func (s *sent) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+func (s *sent) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 func (s *sent) all() []string {
 	s.mu.Lock()

@@ -132,10 +132,14 @@ func (w *work) Read(want *rules.Want) (*rules.Found, error) {
 	if len(want.Needs) > 0 {
 		w.queueNeeds(&b, want.Needs, found)
 	}
+	children := new(uuids)
 	if len(want.Children) > 0 {
-		w.queueChildren(&b, want.Children, found)
+		children = w.queueLocks(&b, want.Children)
 	}
 	if err := w.send(&b); err != nil {
+		return nil, err
+	}
+	if err := w.readChildren(*children, want.Children, found); err != nil {
 		return nil, err
 	}
 	for _, id := range want.Tasks {
@@ -267,12 +271,30 @@ func (w *work) queueNeeds(b *pgx.Batch, ids []store.ID, found *rules.Found) {
 	})
 }
 
-func (w *work) queueChildren(b *pgx.Batch, ids []store.ID, found *rules.Found) {
-	w.queue(b, "children_to_tell", uuidsOf(ids)).Query(func(rows pgx.Rows) error {
+// queueLocks has the tasks locked that need others, where they are free.
+func (w *work) queueLocks(b *pgx.Batch, ids []store.ID) *uuids {
+	var children uuids
+	w.queue(b, "lock_children", uuidsOf(ids)).Query(func(rows pgx.Rows) error {
+		return eachRow(rows, func(raw [][]byte) error {
+			children = append(children, idOf(raw[0]))
+			return nil
+		})
+	})
+	return &children
+}
+
+// readChildren reads the needs of children that are locked: what they need is read after that.
+func (w *work) readChildren(children uuids, ids []store.ID, found *rules.Found) error {
+	if len(children) == 0 {
+		return nil
+	}
+	var b pgx.Batch
+	w.queue(&b, "children_to_tell", uuidsOf(ids), children).Query(func(rows pgx.Rows) error {
 		return eachStruct(rows, func(n *needRow) {
 			found.Children = append(found.Children, rules.Edge{Child: n.Child.Bytes, Need: n.need()})
 		})
 	})
+	return w.send(&b)
 }
 
 // eachStruct reads rows by the names of their columns.

@@ -29,7 +29,7 @@ func TestACallOfSeveralStatementsIsOneTrip(t *testing.T) {
 		"tasks by id":  {1, func() error { _, err := s.List(ctx, store.Filter{IDs: ids}); return err }},
 		"counts":       {1, func() error { _, err := s.Count(ctx); return err }},
 		"ends":         {1, func() error { _, err := s.Ended(ctx, cursor, 10); return err }},
-		"turns":        {2, func() error { _, err := s.Turns(ctx, term, 10, 10); return err }},
+		"turns":        {1, func() error { _, err := s.Turns(ctx, term, 10, 10); return err }},
 		"a grant":      {1, func() error { _, err := s.Grant(ctx, term, ids); return err }},
 		"an admission": {1, func() error { _, err := s.Admit(ctx, term, 10); return err }},
 		"a rescue":     {1, func() error { _, err := s.Rescue(ctx, term, 10); return err }},

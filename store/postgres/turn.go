@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -9,29 +10,35 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Turns implements store.Keeper.
+// fewInLine is how many tasks may wait for their turn for a look to read them all, instead of the first ones of each
+// group. heldRows is how many rows may tell who has a turn before the leader sums them up.
+const (
+	fewInLine = 100
+	heldRows  = 64
+)
+
+// Turns implements store.Keeper. It reads in one trip whether the term runs, who waits and who has a turn.
 func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]store.Turns, error) {
-	var all []store.Turns
-	steps := s.inOrder(s.do("sum_turns"), s.do("turns", groups, heads).into(func(raw [][]byte) error {
-		all = append(all, store.Turns{
-			Queue: string(raw[0]), Tenant: string(raw[1]), Partition: string(raw[2]), Waiting: idsOf(raw[3]),
-		})
-		return nil
-	}))
-	if term == 0 {
-		steps = slices.Delete(steps, 1, 2)
-	} else {
-		steps = slices.Insert(steps, 1, s.do("leads_still", term))
+	h := &s.holders
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := &line{many: h.many}
+	err := s.lookAtLine(ctx, l, term, groups, heads)
+	if err == nil && !l.many && l.n > fewInLine {
+		l = &line{many: true}
+		err = s.lookAtLine(ctx, l, term, groups, heads)
 	}
-	err := s.read(ctx, steps)
 	if err != nil {
-		s.holders.lose()
+		h.forget()
 		return nil, fmt.Errorf("turns: %w", err)
 	}
-	counts, err := s.holders.counts(ctx, s)
-	if err != nil {
-		return nil, fmt.Errorf("turns: who has one: %w", err)
+	h.many = l.many && l.n > fewInLine/2
+	if term != 0 && h.rows > heldRows {
+		if err := s.exec(ctx, "sum_turns"); err != nil {
+			return nil, fmt.Errorf("turns: sum up: %w", err)
+		}
 	}
+	all, counts := l.first(groups, heads), maps.Clone(h.held)
 	for i, g := range all {
 		of := turnGroup{g.Queue, g.Tenant, g.Partition}
 		all[i].Held = counts[of]
@@ -43,13 +50,94 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]sto
 	return all, nil
 }
 
+// lookAtLine reads it and what the holders have to know, as somebody who leads unless the term is 0.
+func (s *Store) lookAtLine(ctx context.Context, l *line, term int64, groups, heads int) error {
+	var steps []step
+	leads := term == 0
+	if !leads {
+		steps = append(steps, s.do("leads", term).into(func([][]byte) error {
+			leads = true
+			return nil
+		}))
+	}
+	if l.many {
+		steps = append(steps, s.do("turns", groups, heads).into(l.takeGroup))
+	} else {
+		steps = append(steps, s.do("line", fewInLine+1).into(l.take))
+	}
+	err := s.read(ctx, s.inOrder(append(steps, s.holders.since(s))...))
+	if err == nil && !leads {
+		err = store.ErrNotLeader
+	}
+	return err
+}
+
+// line are the groups of those who wait for a turn.
+type line struct {
+	many   bool // only the first of each are read
+	n      int  // tasks that were read
+	groups []lineGroup
+}
+
+// lineGroup is a group, and where the one stands who has waited longest.
+type lineGroup struct {
+	store.Turns
+	since, no int64
+}
+
+func (l *line) takeGroup(raw [][]byte) error {
+	ids := idsOf(raw[3])
+	l.n += len(ids)
+	l.groups = append(l.groups, lineGroup{Turns: store.Turns{
+		Queue: string(raw[0]), Tenant: string(raw[1]), Partition: string(raw[2]), Waiting: ids,
+	}})
+	return nil
+}
+
+// take takes in a task of a line that is read group by group.
+func (l *line) take(raw [][]byte) error {
+	of := turnGroup{string(raw[0]), string(raw[1]), string(raw[2])}
+	since, no := int64Of(raw[4]), int64Of(raw[5]) // of a time the microseconds
+	last := len(l.groups) - 1
+	if last < 0 || of != (turnGroup{l.groups[last].Queue, l.groups[last].Tenant, l.groups[last].Partition}) {
+		last++
+		l.groups = append(l.groups, lineGroup{store.Turns{Queue: of.queue, Tenant: of.tenant, Partition: of.partition},
+			since, no})
+	}
+	g := &l.groups[last]
+	g.Waiting = append(g.Waiting, idOf(raw[3]))
+	if since < g.since || since == g.since && no < g.no {
+		g.since, g.no = since, no
+	}
+	l.n++
+	return nil
+}
+
+// first are the groups that have waited longest, with the first tasks of each.
+func (l *line) first(groups, heads int) []store.Turns {
+	slices.SortStableFunc(l.groups, func(a, b lineGroup) int {
+		return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.no, b.no))
+	})
+	l.groups = l.groups[:min(len(l.groups), groups)]
+	all := make([]store.Turns, len(l.groups))
+	for i, g := range l.groups {
+		g.Waiting = g.Waiting[:min(len(g.Waiting), heads)]
+		all[i] = g.Turns
+	}
+	return all
+}
+
 // Grant implements store.Keeper.
 func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
 	var queues []string
-	err = s.write(ctx, s.inOrder(s.do("hold_lead", term), s.do("grant", uuidsOf(ids)).into(func(raw [][]byte) error {
-		granted, queues = int(int32Of(raw[0])), textsOf(raw[1])
+	leads := false
+	err = s.read(ctx, s.inOrder(s.do("grant", uuidsOf(ids), term).into(func(raw [][]byte) error {
+		granted, queues, leads = int(int32Of(raw[0])), textsOf(raw[1]), raw[2][0] != 0
 		return nil
 	})))
+	if err == nil && !leads {
+		err = store.ErrNotLeader
+	}
 	if err != nil {
 		return 0, fmt.Errorf("grant: %w", err)
 	}

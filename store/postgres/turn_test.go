@@ -1,6 +1,9 @@
 package postgres_test
 
 import (
+	"errors"
+	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -95,5 +98,55 @@ func TestManyTasksGetInLineAndGiveTheirTurnsBackTogether(t *testing.T) {
 	}
 	if n := number(t, pool, "select count(*) from tusk.turn"); n != 0 {
 		t.Errorf("%d turns are held by nobody", n)
+	}
+}
+
+// A short line is read as a whole, a long one group by group. Both ways find the same groups and tasks first.
+func TestAShortLineIsReadAsALongOne(t *testing.T) {
+	ctx := t.Context()
+	s, _ := fresh(t)
+	term := lead(t, s)
+	tasks := newTasks(30, "limited")
+	for i := range tasks {
+		tasks[i].Turn, tasks[i].Tenant, tasks[i].Priority = true, []string{"b", "a", "c"}[i%3], int16(-(i / 15))
+		if _, err := s.Enqueue(ctx, tasks[i:i+1]); err != nil { // one by one: they stand one behind the other
+			t.Fatal(err)
+		}
+	}
+	look := func(groups, heads int) []store.Turns {
+		t.Helper()
+		turns, err := s.Turns(ctx, term, groups, heads)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return turns
+	}
+	short := look(2, 6)
+	if len(short) != 2 || short[0].Tenant != "b" || short[1].Tenant != "a" {
+		t.Fatalf("a short line begins with %+v", short)
+	}
+	for g, of := range short {
+		want := []store.ID{tasks[15+g].ID, tasks[18+g].ID, tasks[21+g].ID, tasks[24+g].ID, tasks[27+g].ID, tasks[g].ID}
+		if !slices.Equal(of.Waiting, want) {
+			t.Errorf("of %s wait %v, want %v", of.Tenant, of.Waiting, want)
+		}
+	}
+	behind := newTasks(200, "limited")
+	for i := range behind {
+		behind[i].Turn, behind[i].Tenant = true, "d"
+	}
+	if _, err := s.Enqueue(ctx, behind); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the first look finds out that the line is long
+		if long := look(2, 6); !reflect.DeepEqual(long, short) {
+			t.Errorf("a long line begins with %+v, a short one with %+v", long, short)
+		}
+	}
+	if n, err := s.Grant(ctx, term+1, []store.ID{tasks[0].ID}); !errors.Is(err, store.ErrNotLeader) || n != 0 {
+		t.Errorf("who does not lead has granted %d turns: %v", n, err)
+	}
+	if _, err := s.Turns(ctx, term+1, 2, 6); !errors.Is(err, store.ErrNotLeader) {
+		t.Errorf("who does not lead has looked: %v", err)
 	}
 }

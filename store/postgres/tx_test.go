@@ -147,8 +147,8 @@ func TestAnAdmissionOlderThanAnAttemptLeavesTheTaskToTheNext(t *testing.T) {
 		t.Fatal(lost, err)
 	}
 	var admitted int
-	if err := old.QueryRow(ctx, postgres.InFunctions("select tasks from tusk_fn.admit_all($1, 10)"),
-		term).Scan(&admitted); err != nil || admitted != 0 {
+	err = old.QueryRow(ctx, s.Statement("admit"), term, 10).Scan(&admitted, new([]string), new([]string))
+	if err != nil || admitted != 0 {
 		t.Fatalf("admitted %d tasks, %v", admitted, err)
 	}
 	if err := old.Commit(ctx); err != nil {

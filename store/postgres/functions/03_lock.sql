@@ -15,31 +15,26 @@ begin
 end $$;
 
 -- The same for callers that must not wait for a user's transaction, which may hold a key for as long as it is open. Of
--- keys that others hold it waits for those that are released soon. Returns the places of the keys that are held; if
--- there are any, not all keys are locked.
-create function tusk_fn.lock_free_keys(_queues bigint[], _keys text[]) returns int[] language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
-as $$
+-- keys that others hold it waits for those that are released soon. Whoever waits holds no key that comes later: several
+-- that are free are given up first. Returns the places of the keys that are held; if there are any, not all keys are
+-- locked.
+create function tusk_fn.lock_free_keys(_queues bigint[], _keys text[]) returns int[] language plpgsql as $$
 declare
   _patience text;
-  _waited   boolean := false;
-  _mine     int[];
   _held     int[];
 begin
-  loop
-    _mine := array(
-      select q.place
-      from (select * from unnest(_queues, _keys) with ordinality q(queue, key, place) order by queue, key collate "C") q
-      cross join lateral (select from tusk.key y where y.queue = q.queue and y.key = q.key for update skip locked) y);
-    if cardinality(_mine) = cardinality(_keys) then
-      return '{}';
-    end if;
-    _held := array(
-      select q.place from unnest(_queues, _keys) with ordinality q(queue, key, place)
-      cross join lateral (select from tusk.key y where y.queue = q.queue and y.key = q.key offset 0) y
-      where q.place <> all(_mine));
-    exit when _held = '{}' or _waited;
-    _waited := true;
+  if cardinality(_keys) = 1 then
+    _held := tusk_fn.try_keys(_queues, _keys);
+  else
+    begin
+      _held := tusk_fn.try_keys(_queues, _keys);
+      if _held <> '{}' then
+        raise lock_not_available;
+      end if;
+    exception when lock_not_available then
+    end;
+  end if;
+  if _held <> '{}' then
     _patience := current_setting('lock_timeout');
     begin
       perform set_config('lock_timeout', '50ms', true);
@@ -47,24 +42,29 @@ begin
       perform set_config('lock_timeout', _patience, true);
       return '{}';
     exception when lock_not_available then
+      _held := tusk_fn.try_keys(_queues, _keys);
     end;
-  end loop;
+  end if;
   return _held;
 end $$;
 
--- The same without waiting. Returns false if one of the keys is held.
-create function tusk_fn.try_keys(_queues bigint[], _keys text[]) returns boolean language plpgsql
+-- The same without waiting: locks those that are free, in their order.
+create function tusk_fn.try_keys(_queues bigint[], _keys text[]) returns int[] language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
 declare
-  _mine tid[] := array(
-    select y.ctid from unnest(_queues, _keys) q(queue, key)
-    cross join lateral (select y.ctid from tusk.key y where y.queue = q.queue and y.key = q.key
-      for update skip locked) y);
+  _mine int[] := array(
+    select q.place
+    from (select * from unnest(_queues, _keys) with ordinality q(queue, key, place) order by queue, key collate "C") q
+    cross join lateral (select from tusk.key y where y.queue = q.queue and y.key = q.key for update skip locked) y);
 begin
-  return cardinality(_mine) = (
-    select count(*) from unnest(_queues, _keys) q(queue, key)
-    cross join lateral (select from tusk.key y where y.queue = q.queue and y.key = q.key offset 0) y);
+  if cardinality(_mine) = cardinality(_keys) then
+    return '{}';
+  end if;
+  return array(
+    select q.place from unnest(_queues, _keys) with ordinality q(queue, key, place)
+    cross join lateral (select from tusk.key y where y.queue = q.queue and y.key = q.key offset 0) y
+    where q.place <> all(_mine));
 end $$;
 
 -- The tasks that hold keys, and the tasks that wait for those to end.

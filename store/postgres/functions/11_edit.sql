@@ -118,7 +118,7 @@ begin
   end if;
   select array_agg(s.lane >> 16), array_agg(s.key) into _queues, _names
   from unnest(_lanes, _keys) s(lane, key) where s.key is not null;
-  if _queues is not null and not tusk_fn.try_keys(_queues, _names) then
+  if _queues is not null and tusk_fn.try_keys(_queues, _names) <> '{}' then
     return false;
   end if;
   _mine := array(
@@ -140,24 +140,4 @@ begin
     and (_op = 2 or coalesce((
       select bool_and(tusk_fn.try_lane(s.lane))
       from (select distinct l.lane from unnest(_states, _lanes) l(state, lane) where l.state = 3) s), true));
-end $$;
-
--- The open needs of other tasks for these, in the order in which those were enqueued. Tasks that somebody else holds
--- are left out: their needs stay in doubt.
-create function tusk_fn.children_to_tell(_ids uuid[]) returns table (child uuid, parent uuid, policy smallint)
-language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
-#variable_conflict use_column
-declare
-  _mine uuid[] := array(
-    select u.id from (select distinct u.id from unnest(tusk_fn.children_of(_ids)) u(id) order by 1) u
-    cross join lateral (select from tusk.waiting w where w.id = u.id for update skip locked) w);
-begin
-  return query
-  select w.id, o.parent, o.policy from unnest(_mine) u(id)
-  cross join lateral (select x.* from tusk.waiting x where x.id = u.id offset 0) w
-  cross join lateral (select x.parent, x.policy from tusk.open_need x where x.child = w.id offset 0) o
-  where o.parent = any(_ids)
-  order by w.enqueued_at, w.n;
 end $$;

@@ -39,7 +39,7 @@ language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable
 declare
   _now   timestamptz := clock_timestamp();
   _young timestamptz := (select _now - min(k) * interval '1 us' from unnest(_completed || _keep) k where k > 0);
-  _needs boolean := pg_relation_size('tusk.open_need') > 0;
+  _needs boolean;
   _over  pg_snapshot;
   _ids   uuid[];
   _all   uuid[];
@@ -56,6 +56,7 @@ begin
   end if;
   perform tusk_fn.hold_lead(_term);
   _over := tusk_fn.over();
+  _needs := pg_relation_size('tusk.open_need') > 0; -- asked later: whoever was waited for may have stored one
   -- Locked, so that nobody sums up what is deleted meanwhile.
   select e.upto, e.late into _upto, _late from tusk.stat_end e for share;
   for f in
@@ -106,7 +107,7 @@ begin
     select distinct t.id, tusk_fn.tenant_key(t.tenant, t.key) as key
     from tusk.log t
     where t.id = any(_ids) and t.packed is null and t.lane = _lane and t.key is not null) t;
-  if not tusk_fn.try_keys(array(select _lane >> 16 from unnest(_keys)), _keys) then
+  if tusk_fn.try_keys(array(select _lane >> 16 from unnest(_keys)), _keys) <> '{}' then
     return false;
   end if;
   perform tusk_fn.forget_key(_lane >> 16, t.key, t.id) from unnest(_named, _keys) t(id, key);

@@ -50,7 +50,9 @@ begin
   end loop;
 end $$;
 
--- Deletes dead tasks that ended in these transactions. Returns the ids of those that somebody holds. Those stay.
+-- Deletes dead tasks that ended in these transactions. Returns the ids of those that somebody holds. Those stay. So
+-- does a completed one of which a task that needs it has not been told: that was stored while somebody looked for what
+-- is due.
 create function tusk_fn.release_dead(_ids uuid[], _xids bigint[]) returns uuid[]
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
@@ -64,10 +66,11 @@ begin
     select x.* from (select * from unnest(_ids, _xids) u(id, xid) order by u.id) u
     cross join lateral (
       select x.id, x.tenant, x.key, x.lane from tusk.dead x where x.id = u.id and x.xid = u.xid::text::xid8
+        and not (x.state = 6 and exists (select from tusk.open_need n where n.parent = x.id))
       for update skip locked) x
   loop
     if d.key is not null then
-      continue when not tusk_fn.try_keys(array[d.lane >> 16], array[tusk_fn.tenant_key(d.tenant, d.key)]);
+      continue when tusk_fn.try_keys(array[d.lane >> 16], array[tusk_fn.tenant_key(d.tenant, d.key)]) <> '{}';
       perform tusk_fn.forget_key(d.lane >> 16, tusk_fn.tenant_key(d.tenant, d.key), d.id);
     end if;
     _gone := _gone || d.id;

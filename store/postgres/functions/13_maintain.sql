@@ -136,23 +136,3 @@ begin
     and (g.queues is null or c.lane >> 16 = any(g.queues)) and c.lane >> 16 <> all(g.others);
   return true;
 end $$;
-
--- Makes the first segments of an empty log.
-create function tusk_fn.first_segments() returns void language plpgsql set jit = off as $$
-declare
-  here bigint := pg_current_xact_id()::text::bigint;
-  n    bigint := (select coalesce(max(substr(s.name, 6)::bigint) + 1, 0) from tusk.segment s);
-  lo   text := 'minvalue';
-  hi   text;
-begin
-  delete from tusk.segment_part;
-  delete from tusk.segment;
-  for i in 0 .. 2 loop
-    hi := case when i < 2 then quote_literal(here + (i + 1) * 1000000) else 'maxvalue' end;
-    execute format('create table tusk.task_%s partition of tusk.log for values from (%s) to (%s)', n + i, lo, hi);
-    execute format('alter table tusk.task_%s replica identity full', n + i);
-    insert into tusk.segment (name, hi) values ('task_' || n + i, case when i < 2
-      then (here + (i + 1) * 1000000)::text::xid8 end);
-    lo := hi;
-  end loop;
-end $$;

@@ -75,8 +75,7 @@ begin
     if _all then
       execute format('grant execute on all routines in schema tusk_fn to %s', _to);
       execute format('grant execute on function tusk.enqueue to %s', _to);
-      execute format('revoke execute on function tusk_fn.first_segments, tusk_fn.publish, tusk_fn.grant_rights
-        from %s', _to);
+      execute format('revoke execute on function tusk_fn.publish, tusk_fn.grant_rights from %s', _to);
       continue;
     end if;
     for _name in

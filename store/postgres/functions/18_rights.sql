@@ -7,12 +7,12 @@ do $$
 declare
   _name text;
 begin
-  foreach _name in array array['add_segment', 'admit_all', 'beat', 'begin_anew', 'children_to_tell', 'claim',
+  foreach _name in array array['add_segment', 'beat', 'begin_anew', 'claim',
     'close', 'doubt_children', 'drop_segment', 'few', 'few_line', 'finish', 'finish_lease',
-    'finish_more', 'finish_plain', 'finish_tx', 'finish_tx_more', 'first_segments', 'forget_tasks', 'grant_rights',
+    'finish_more', 'finish_plain', 'finish_tx', 'finish_tx_more', 'forget_tasks', 'grant_rights',
     'hold_lead', 'lanes_with_rows', 'lead', 'lock_doomed', 'lock_tasks', 'name_lanes', 'over', 'prune', 'publish',
-    'put', 'put_needing', 'release_dead', 'release_flushes', 'settle_children', 'states_of', 'write_free_notes',
-    'write_notes']
+    'put', 'put_needing', 'release_dead', 'release_flushes', 'settle', 'settle_children', 'states_of',
+    'write_free_notes', 'write_notes']
   loop
     execute format('alter function tusk_fn.%I set search_path = pg_catalog, pg_temp', _name);
   end loop;

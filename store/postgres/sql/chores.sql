@@ -4,7 +4,7 @@
 -- Those of several ledgers are put together.
 select {i} as i,
   exists ({leads}),
-  (select (extract(epoch from greatest(w.run_at - clock_timestamp(), interval '0')) * 1000000)::bigint
+  (select (extract(epoch from greatest(w.run_at - clock_timestamp(), interval '0')) * 1000000::numeric)::bigint
     from tusk.waiting w
    where w.state <> 2 and w.run_at < 'infinity' order by w.run_at, w.n limit 1),
   exists (select from tusk.doubt),

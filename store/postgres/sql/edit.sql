@@ -46,8 +46,20 @@ cross join lateral (select x.* from tusk.need x where x.child = u.id offset 0) n
 left join lateral (select x.* from tusk.open_need x where x.parent = n.parent and x.child = n.child offset 0) o on true
 order by n.child, n.place
 
+-- name: lock_children
+-- Locks the tasks that need tasks $1. Those that somebody else holds are left out: their needs stay in doubt.
+select u.id from (
+  select distinct o.child as id from pg_catalog.unnest($1::uuid[]) p(id)
+  cross join lateral (select x.child from tusk.open_need x where x.parent = p.id offset 0) o order by 1) u
+cross join lateral (select from tusk.waiting w where w.id = u.id for update skip locked) w
+
 -- name: children_to_tell
-select child, parent, policy from tusk_fn.children_to_tell($1)
+-- The open needs of tasks $2, which are locked, for $1, in the order in which those were enqueued.
+select w.id as child, o.parent, o.policy from pg_catalog.unnest($2::uuid[]) u(id)
+cross join lateral (select x.* from tusk.waiting x where x.id = u.id offset 0) w
+cross join lateral (select x.parent, x.policy from tusk.open_need x where x.child = w.id offset 0) o
+where o.parent = any($1::uuid[])
+order by w.enqueued_at, w.n
 
 -- name: unpack
 -- Makes rows of the packs that hold tasks $1, in lanes $2 whose locks are held, and only where they have not all been

@@ -36,6 +36,12 @@ copy tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at, packed)
 copy tusk.waiting (lane, id, kind, args, tenant, tags, settings, expires_at, partition, state, turn)
   from stdin (format binary)
 
+-- name: add_lined
+-- One that does.
+insert into tusk.waiting (lane, id, kind, args, tenant, tags, settings, expires_at, partition, state, turn)
+values ($1::bigint, $2::uuid, $3::text, $4::bytea, $5::text, $6::text::text[], $7::bytea, $8::timestamptz, $9::text, 2,
+  true)
+
 -- name: put
 -- Tasks of every sort.
 select p.place, p.id::text, p.result::int from tusk_fn.put({new_tasks}) p

@@ -22,13 +22,18 @@ select token, id, held, queue from tusk_fn.finish_lease(?, ?, ?, ?, ?, ?, ?, ?, 
 -- name: finish
 select token, id, held, queue from tusk_fn.finish({flush}, {odd_ends}, {end_keys})
 
+-- name: finish_plain_turns
+-- The three for plain completions of tasks with limits.
+with f as materialized (select token, id, held, queue from tusk_fn.finish_plain(?, ?, ?, ?, ?, ?, ?)),
+{turns_back}
+
+-- name: finish_lease_turns
+with f as materialized (select token, id, held, queue from tusk_fn.finish_lease(?, ?, ?, ?, ?, ?, ?, ?, {end_keys})),
+{turns_back}
+
 -- name: finish_turns
--- Plain completions of tasks with limits. Their turns are given back only when all ends were accepted.
 with f as materialized (select token, id, held, queue from tusk_fn.finish({flush}, '{}', {end_keys})),
-back as (
-  insert into tusk.held (back, ids)
-  select true, ?::uuid[] where not exists (select from f where id is not null or held is not null))
-select token, id, held, queue from f
+{turns_back}
 
 -- name: finish_noted
 -- Notes are stored only when all ends were accepted, and wait for no user's transaction.

@@ -38,7 +38,78 @@ with adopted as (
 select coalesce(a.term, l.term), clock_timestamp(), a.term is not null from tusk.leader l left join adopted a on true
 
 -- name: admit
-select tasks, doomed, queues, next, few from tusk_fn.admit_all($1, $2)
+-- Moves tasks that are due into the log, if the term runs, up to a number of them; but for those that run in turns.
+with {led},
+gone as (
+  delete from tusk.waiting w
+  where w.ctid = any(array(
+    select x.ctid from tusk.waiting x
+    where {is_due} and x.turn is not true order by x.run_at, x.n limit ?::int for update skip locked))
+  returning w.*),
+{admitted}
+
+-- name: admit_lined
+-- The same of those that do: who has no turn yet gets in line.
+with {led},
+due as materialized (
+  select x.id, x.ctid as at, x.id not in (select h.id from tusk.turn h) as line
+  from tusk.waiting x
+  where {is_due} and x.turn order by x.run_at, x.n limit ?::int for update of x skip locked),
+lined as (
+  update tusk.waiting w set state = 2, line = clock_timestamp() from due where w.id = due.id and due.line),
+gone as (
+  delete from tusk.waiting w where w.ctid = any(array(select d.at from due d where not d.line)) returning w.*),
+{admitted}
+
+-- name: admit_next
+-- Whether the term runs, how long until the next task is due, in microseconds, whether any of the first that are due
+-- runs in turns, and the next doubts.
+select exists (
+    select from tusk.leader l where l.term = ?::bigint and l.id is not null and l.expires_at > clock_timestamp()),
+  (
+    select (extract(epoch from greatest(w.run_at - clock_timestamp(), interval '0')) * 1000000::numeric)::bigint
+    from tusk.waiting w where w.state <> 2 and w.run_at < 'infinity' order by w.run_at, w.n limit 1),
+  exists (
+    select from (
+      select w.turn from tusk.waiting w where w.state <> 2 and w.run_at <= statement_timestamp() order by w.run_at, w.n
+      limit ?::int) w
+    where w.turn),
+  array({next_doubts})
+
+-- name: doubts_after
+{next_doubts}
+
+-- name: settle
+-- Settles doubts $1, and returns what to ring for.
+select tusk_fn.settle($1)
+
+-- name: forget_doubts
+-- Deletes those of tasks that are no longer pending.
+delete from tusk.doubt d
+where d.ctid = any(array(
+  select x.ctid from tusk.doubt x
+  where x.n = any($1::bigint[])
+    and not exists (select from tusk.waiting w where w.id = x.child and w.state = 2) for update skip locked))
+
+-- name: doomed
+-- The pending tasks of which a parent has failed, for the rules to cancel. Tasks that somebody else holds are left for
+-- later.
+select c.id
+from (
+  select d.child as id, min(d.n) as n
+  from (select x.* from tusk.doubt x where x.n = any($1::bigint[]) offset 0) d
+  cross join lateral (
+    select from tusk.open_need o where o.parent = d.parent and o.child = d.child and o.policy = 0 offset 0) o
+  left join lateral (select x.state from tusk_fn.states_of(array[d.parent]) x limit 1) s on true
+  where coalesce(s.state, 0) in (0, 7, 8)
+  group by d.child) c
+cross join lateral (select w.* from tusk.waiting w where w.id = c.id and w.state = 2 for update skip locked) w
+where w.key is null or exists (
+  select from tusk.key k
+  where k.queue = w.lane >> 16 and k.key = tusk_fn.tenant_key(w.tenant, w.key)
+    and k.awaiting is distinct from w.id
+  for update skip locked)
+order by c.n
 
 -- name: lock_doomed
 select tusk_fn.lock_doomed($1, $2)
@@ -104,11 +175,20 @@ limit $1
 select deleted, hand from tusk_fn.prune($1, $2, $3, $4, $5, $6, $7)
 
 -- name: spent_dead
--- Dead tasks that are due, and the transactions in which they ended, oldest first.
+-- Dead tasks that are due, and the transactions in which they ended, oldest first: of the $8 that ended after $7.
 select d.id, d.xid::text::bigint
 from {dead_due}
+    and x.finished_at > $7 and x.finished_at <= coalesce((
+      select y.finished_at from tusk.dead y where y.finished_at > $7 order by y.finished_at offset $8 limit 1),
+      'infinity')
   order by x.finished_at
   limit $6) d
+
+-- name: dead_looks
+-- When the last of those ended that were looked at; null: there are no more, or none that any queue deletes yet.
+select y.finished_at from tusk.dead y
+where y.finished_at > $1 and y.finished_at <= now() - $3::float8 * interval '1 us'
+order by y.finished_at offset $2 limit 1
 
 -- name: prune_sums
 -- Deletes statistics of before $1 microseconds.

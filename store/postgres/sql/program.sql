@@ -15,14 +15,35 @@ create schema tusk_fn;
 insert into tusk.program as p (name, version) values ($1, $2)
 on conflict (name) do update set version = least(p.version, excluded.version), seen_at = excluded.seen_at
 
+-- name: has_segments
+select exists (select from tusk.segment)
+
+-- name: first_segments
+-- Makes the first segments of an empty log.
+do $$ declare
+  here bigint := pg_catalog.pg_current_xact_id()::text::bigint;
+  n    bigint := (select coalesce(max(pg_catalog.substr(s.name, 6)::bigint) + 1, 0) from tusk.segment s);
+  lo   text := 'minvalue';
+  hi   text;
+begin
+  set local search_path = pg_catalog, pg_temp;
+  delete from tusk.segment_part;
+  delete from tusk.segment;
+  for i in 0 .. 2 loop
+    hi := case when i < 2 then quote_literal(here + (i + 1) * 1000000) else 'maxvalue' end;
+    execute format('create table tusk.task_%s partition of tusk.log for values from (%s) to (%s)', n + i, lo, hi);
+    execute format('alter table tusk.task_%s replica identity full', n + i);
+    insert into tusk.segment (name, hi) values ('task_' || n + i, case when i < 2
+      then (here + (i + 1) * 1000000)::text::xid8 end);
+    lo := hi;
+  end loop;
+end $$
+
 -- name: enter_program
 -- Installed functions are given to whom they are for, and published.
 do $$ begin
   set local search_path = pg_catalog, pg_temp;
   set local lock_timeout = '5s';
-  if not exists (select from tusk.segment) then
-    perform tusk_fn.first_segments();
-  end if;
   if exists (
     select from tusk.program p join tusk.program q on q.version > p.version where p.name = 'tusk_fn') then
     perform tusk_fn.grant_rights();

@@ -27,9 +27,6 @@ select i.inhrelid::regclass::text from pg_inherits i where i.inhparent = 'tusk.l
 -- name: rebase_detach
 alter table tusk.log detach partition {table}
 
--- name: first_segments
-select tusk_fn.first_segments()
-
 -- name: rebase_ended
 insert into tusk.log (xid, lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at,
   tenant, key, tags, settings, failure, workflow, turn, partition, packed)

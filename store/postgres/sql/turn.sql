@@ -2,8 +2,18 @@
 -- lines and grants turns.
 
 -- name: sum_turns
--- Sums up who has a turn, once many rows tell it.
-select tusk.sum_turns() where (select count(*) from tusk.held_row) > 64
+-- Sums up who has a turn.
+select tusk.sum_turns()
+
+-- name: line
+-- The first $1 tasks that wait for a turn, group by group, with where they stand. Their queue is named as queue_of has
+-- it, which is not inlined.
+select (
+    select l.queue from tusk.lane l
+    where l.id between (w.lane >> 16) << 16 and ((w.lane >> 16) << 16) + 65535 limit 1),
+  coalesce(w.tenant, ''), coalesce(w.partition, ''), w.id, w.line, w.n
+from tusk.waiting w where w.line is not null
+order by w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane, w.line, w.n limit $1
 
 -- name: turns
 -- The $1 groups that have waited longest for a turn, with their $2 first tasks. The index is read from group to group.
@@ -62,11 +72,13 @@ left join lateral (
 order by 4
 
 -- name: grant
--- Grants turns, in the order given, to those of tasks $1 that wait for one. They are looked for by id: a planner that
--- expects few waiting tasks would read all of them.
-with gone as (
+-- Grants turns, in the order given, to those of tasks $1 that wait for one, if term $2 runs, whose end it holds off.
+-- They are looked for by id: a planner that expects few waiting tasks would read all of them.
+with lead as materialized (
+  select from tusk.leader l where l.term = $2 and l.id is not null and l.expires_at > clock_timestamp() for key share),
+gone as (
   delete from tusk.waiting w
-  where w.ctid = any(array(
+  where exists (select from lead) and w.ctid = any(array(
     select x.ctid from tusk.waiting x where x.id = any($1::uuid[]) and x.line is not null order by x.id
       for update skip locked))
   returning w.*),
@@ -85,5 +97,6 @@ added as (
     join (select u.id, min(u.place) as place from pg_catalog.unnest($1::uuid[]) with ordinality u(id, place)
       group by u.id) u on u.id = g.id
     order by u.place) g)
-select coalesce(sum(y.tasks), 0)::int, coalesce(pg_catalog.array_agg(distinct tusk_fn.queue_of(y.lane)), '{}')
+select coalesce(sum(y.tasks), 0)::int, coalesce(pg_catalog.array_agg(distinct tusk_fn.queue_of(y.lane)), '{}'),
+  exists (select from lead)
 from (select g.lane, count(*) as tasks from gone g group by g.lane) y
