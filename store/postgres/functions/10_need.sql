@@ -472,36 +472,42 @@ end $$;
 
 -- Settles doubts, then moves waiting tasks that are due into the log, except those whose latest attempt was put there
 -- after this transaction began. The caller cancels the doomed. few are the tasks, if they are few and nothing else was
--- set free. next is how long until the next one is due, in microseconds.
+-- set free. next is how long until the next one is due, in microseconds. It does not wait for the disk: what a crash
+-- takes back is admitted again.
 create function tusk_fn.admit_all(_term bigint, _limit int)
   returns table (tasks int, doomed uuid[], queues text[], next bigint, few uuid[])
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
+  set jit = off as $$
 #variable_conflict use_column
 declare
-  _doomed uuid[] := '{}';
-  _freed  text[] := '{}';
-  _now    timestamptz;
-  _count  int := 0;
-  _queues text[] := '{}';
-  _next   timestamptz;
-  _few    uuid[];
-  _all    boolean := true; -- nothing else was set free
+  _leads boolean;
+  _doubt boolean;
+  _due   boolean;
+  _now   timestamptz;
+  _freed text[];
 begin
-  perform tusk_fn.need_read_committed();
-  perform tusk_fn.lead(_term);
-  if pg_relation_size('tusk.doubt') > 0 and exists (select from tusk.doubt) then
-    select r.doomed, r.queues, false into _doomed, _freed, _all from tusk_fn.resolve(_limit) r;
+  select l.expires_at > c.now, c.now, pg_relation_size('tusk.doubt') > 0 and exists (select from tusk.doubt),
+    exists (select from tusk.waiting w where w.state <> 2 and w.run_at <= c.now), 0, '{}', '{}', '{}'
+  into _leads, _now, _doubt, _due, tasks, doomed, queues, few
+  from (select clock_timestamp() as now where set_config('synchronous_commit', 'off', true) is not null offset 0) c
+  left join tusk.leader l on l.term = _term and l.id is not null;
+  if _leads is not true or current_setting('transaction_isolation') <> 'read committed' then
+    perform tusk_fn.need_read_committed(), tusk_fn.lead(_term);
+  end if;
+  if _doubt then
+    select r.doomed, r.queues, clock_timestamp() into doomed, _freed, _now from tusk_fn.resolve(_limit) r;
     if pg_current_xact_id_if_assigned() is not null then
       perform tusk_fn.hold_lead(_term);
     end if;
   end if;
-  _now := clock_timestamp();
-  if exists (select from tusk.waiting w where w.state <> 2 and w.run_at <= _now) then
-    perform tusk_fn.hold_lead(_term);
-    with due as materialized (
+  if _due or _doubt then
+    with held as materialized (
+      select from tusk.leader l where l.term = _term and l.id is not null and l.expires_at > clock_timestamp()
+      for key share),
+    due as materialized (
       select w.id, w.turn is true and w.id not in (select h.id from tusk.turn h) as line
       from tusk.waiting w
-      where w.state <> 2 and w.run_at <= _now
+      where w.state <> 2 and w.run_at <= _now and exists (select from held)
         and (w.claimed_at is null or not exists (select from tusk_fn.rows_of(w.id) y
           where y.xid > pg_current_xact_id()))
       order by w.run_at, w.n
@@ -518,12 +524,14 @@ begin
         g.tenant, g.key, g.tags, g.settings, g.failure, g.workflow, g.turn, g.partition
       from (select * from gone order by run_at, n) g)
     select count(*), coalesce(array_agg(distinct tusk_fn.queue_of(g.lane)), '{}'),
-      case when count(*) <= 16 and _all then array_agg(g.id) end
-    into _count, _queues, _few from gone g;
+      case when count(*) <= 16 and not _doubt then coalesce(array_agg(g.id), '{}') else '{}' end
+    into tasks, queues, few from gone g;
+    if _doubt then
+      queues := array(select unnest(queues) union select unnest(_freed));
+    end if;
   end if;
-  select w.run_at into _next from tusk.waiting w where w.state <> 2 and w.run_at < 'infinity' order by w.run_at, w.n
-    limit 1;
-  return query select _count, _doomed, array(select unnest(_queues) union select unnest(_freed)),
-    case when _next is null then -1
-    else (extract(epoch from greatest(_next, _now) - _now) * 1000000)::bigint end, coalesce(_few, '{}');
+  next := coalesce((
+    select (extract(epoch from greatest(w.run_at, _now) - _now) * 1000000)::bigint
+    from tusk.waiting w where w.state <> 2 and w.run_at < 'infinity' order by w.run_at, w.n limit 1), -1);
+  return next;
 end $$;
