@@ -28,7 +28,8 @@ func TestASingleTaskWithAKeyOrADelayTakesTheShortWay(t *testing.T) {
 		}
 		return tasks[0].ID
 	}
-	for _, conflict := range []store.OnConflict{store.Once, store.Skip, store.Replace} { // the key of an ended task is free
+	// The key of an ended task is free.
+	for _, conflict := range []store.OnConflict{store.Once, store.Skip, store.Replace} {
 		id := enqueue(func(task *store.NewTask) {
 			task.Tenant, task.Key, task.OnConflict, task.ExpiresIn = "t", "k", conflict, time.Hour
 		})

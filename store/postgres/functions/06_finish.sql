@@ -66,8 +66,8 @@ begin
   end if;
 end $$;
 
--- The common flush: plain completions of a whole lease, in the runs in which it was claimed. None of them has a key, or
--- one has, which nobody holds and no task waits for. Everything else is left to finish_lease, and so is every flush once
+-- The common flush: plain completions of a whole lease, in the runs in which it was claimed. At most one has a key, for
+-- which no task waits and which nobody has locked. Everything else is left to finish_lease, and so is every flush once
 -- something was put beside leases (tusk.beside).
 -- In the model (docs/design/model.md): FinishPlain, FinishLookAgain.
 create function tusk_fn.finish_plain(_token uuid, _lane bigint, _firsts uuid[], _counts int[], _tasks int, _ago int[],
@@ -107,8 +107,8 @@ begin
   end if;
   if _lo is null then
     return query
-    select * from tusk_fn.finish_lease(_token, _lane, (_key.id is not null)::int, _firsts, _counts, _tasks, _ago, _stats,
-      case when _key.id is null then '{}' else array[_key] end);
+    select * from tusk_fn.finish_lease(_token, _lane, (_key.id is not null)::int, _firsts, _counts, _tasks, _ago,
+      _stats, case when _key.id is null then '{}' else array[_key] end);
     return;
   end if;
   insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, counts, ago)

@@ -33,8 +33,8 @@ values ($2::uuid, 1, $1::bigint, greatest(statement_timestamp(),
 returning true
 
 -- name: add_keyed
--- One task with the key $10, which its tenant owns as $11, if that is free; with $12 only if it never had a task. Others
--- are for the function put, and so is another isolation level.
+-- One task with the key $10, which its tenant owns as $11, if that is free; with $12 only if it never had a task.
+-- Others are for the function put, and so is another isolation level.
 with mine as (
   insert into tusk.key as k (queue, key, holder, tasks)
   select $1::bigint >> 16, $11::text, $2::uuid, 1
