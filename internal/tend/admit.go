@@ -15,6 +15,9 @@ const (
 	admitQuiet  = 10 * time.Second
 	// admitRests bounds it where the engine tells of such tasks at once: then only those are late of which nobody heard.
 	admitRests = time.Second
+	// admitApart is how long tasks that are due wait for others once some became available: a look costs far more than
+	// a task in it.
+	admitApart = 20 * time.Millisecond
 )
 
 // admit makes due tasks available.
@@ -48,13 +51,17 @@ func (l *Leader) admit(ctx context.Context, term int64, told bool) (time.Duratio
 	return l.admitAgain(did.Next, every), nil
 }
 
-// admitAgain is when to look again: when the next task is due, but within a time; negative: none waits.
+// admitAgain is when to look again: when the next task is due, but within a time, and not at once after some became
+// available, or though they are due and held by somebody; negative: none waits.
 func (l *Leader) admitAgain(next, every time.Duration) time.Duration {
 	if l.dueAt = (time.Time{}); next < 0 {
 		return every
 	}
 	l.dueAt = time.Now().Add(next)
-	return min(next, every)
+	if next == 0 {
+		return admitApart
+	}
+	return min(max(next, time.Until(l.admitted.Add(admitApart))), every)
 }
 
 const (

@@ -46,3 +46,48 @@ func TestWhereNothingBecomesDueTheLeaderLooksForItLessOften(t *testing.T) {
 		}
 	})
 }
+
+func TestTasksThatAreDueCloseTogetherAreAdmittedTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		s := &shaky{Store: memory.New(), before: func(method string) error {
+			if method == "Admit" {
+				asked.Add(1)
+			}
+			return nil
+		}}
+		_, kill := lead(s, 1)
+		defer kill()
+		time.Sleep(time.Minute)
+		for i := range 100 {
+			task := store.NewTask{ID: newID(), Kind: "k", Queue: "q", Args: []byte("{}"),
+				Delay: 2*time.Second + time.Duration(i)*5*time.Millisecond}
+			if _, err := s.Store.Enqueue(t.Context(), []store.NewTask{task}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2*time.Second + time.Millisecond)
+		synctest.Wait()
+		available := func() int {
+			list, err := s.Store.List(t.Context(), store.Filter{States: []store.State{store.Available}, Limit: 1000})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(list)
+		}
+		if n := available(); n != 1 {
+			t.Errorf("%d tasks are available as soon as one is due", n)
+		}
+		asked.Store(0)
+		for i := range 20 {
+			time.Sleep(25 * time.Millisecond)
+			synctest.Wait()
+			if due := min(5*(i+1), 99); available() < due-3 {
+				t.Fatalf("%d tasks are available, %d are due", available(), due)
+			}
+		}
+		if n := asked.Load(); n > 27 {
+			t.Errorf("%d looks in half a second, want one in 20 ms", n)
+		}
+	})
+}

@@ -20,7 +20,7 @@ const (
 // in which much happens has its leader do no more for being told of it.
 type called struct {
 	loop  *loop.Loop
-	apart time.Duration // between two looks, at least: hearEvery, or hearPrompt
+	apart time.Duration // between two looks, at least: hearEvery or hearPrompt, or admitApart
 
 	mu    sync.Mutex
 	rests bool
@@ -82,15 +82,15 @@ func (l *Leader) Hear(h store.Hint) {
 	if l.Term() == 0 {
 		return
 	}
-	apart := l.turnCalls.apart
+	turns, due := l.turnCalls.apart, l.admitCalls.apart
 	if h.Open() {
-		apart = hearUnnamed
+		turns, due = hearUnnamed, hearUnnamed
 	}
 	if h.Turns || h.Open() {
-		l.turnCalls.hear(apart)
+		l.turnCalls.hear(turns)
 	}
 	if h.Due || h.Open() {
-		l.admitCalls.hear(apart)
+		l.admitCalls.hear(due)
 	}
 	if h.Soon {
 		l.admitCalls.hear(hearSoon)

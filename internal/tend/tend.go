@@ -95,9 +95,9 @@ type Leader struct {
 // New makes a leader.
 func New(s Store, o Options) *Leader {
 	l := &Leader{store: s, o: o}
-	l.turnCalls.apart, l.admitCalls.apart = hearEvery, hearEvery
+	l.turnCalls.apart, l.admitCalls.apart = hearEvery, admitApart
 	if o.Prompt != nil {
-		l.turnCalls.apart, l.admitCalls.apart = hearPrompt, hearPrompt
+		l.turnCalls.apart = hearPrompt
 	}
 	l.lead = loop.New("lead", o.TTL/3, o.Log, l.campaign)
 	l.lead.Patience = o.TTL / 3

@@ -138,14 +138,20 @@ func (s *Store) commit(ctx context.Context, tasks []store.NewTask, have *survey)
 
 // enqueue stores tasks whose lanes have names.
 func (s *Store) enqueue(ctx context.Context, c session, tasks []store.NewTask, have *survey) ([]store.Enqueued, error) {
-	s.trips.Add(1)
 	var err error
 	switch {
 	case have.plain:
+		s.trips.Add(1)
 		err = s.add(ctx, c, tasks)
 	case have.lined && len(tasks) == 1:
+		s.trips.Add(1)
 		err = s.addLined(ctx, c, &tasks[0])
 	default:
+		done, err := s.addOdd(ctx, c, tasks)
+		if err != nil || done {
+			return added(tasks), translate(err)
+		}
+		s.trips.Add(1)
 		results, err := s.put(ctx, c, tasks)
 		return results, translate(err)
 	}
@@ -237,6 +243,27 @@ func (s *Store) add(ctx context.Context, c session, tasks []store.NewTask) error
 func (s *Store) addLined(ctx context.Context, c session, t *store.NewTask) error {
 	return c.exec(ctx, s.sql["add_lined"], laneOf(t.Queue, t.Priority), [16]byte(t.ID), t.Kind, t.Args,
 		orNull(t.Tenant), arrayText(t.Tags), t.Settings, timeOrNull(t.ExpiresAt), orNull(t.Partition))
+}
+
+// addOdd stores one task that waits for its time, or that has a key which is free, and nothing else that is odd: by one
+// statement, for a third of what the function put costs. It reports false when nothing was stored.
+func (s *Store) addOdd(ctx context.Context, c session, tasks []store.NewTask) (done bool, err error) {
+	t := &tasks[0]
+	// Where a run time is near, the clock of the database decides whether it has come.
+	waits := t.Delay > 0 || !t.RunAt.IsZero() && dueIn(t) >= store.Soon
+	if len(tasks) > 1 || len(t.Needs) > 0 || isRare(t) || waits == (t.Key != "") || t.OnConflict == store.Rerun {
+		return false, nil
+	}
+	name, args := "add_keyed", []any{laneOf(t.Queue, t.Priority), [16]byte(t.ID), t.Kind, t.Args, orNull(t.Tenant),
+		arrayText(t.Tags), t.Settings, timeOrNull(t.ExpiresAt), t.ExpiresIn.Microseconds()}
+	if waits {
+		name, args = "add_waiting", append(args, timeOrNull(t.RunAt), t.Delay.Microseconds())
+	} else {
+		args = append(args, t.Key, tenantKey(t.Tenant, t.Key), t.OnConflict == store.Once)
+	}
+	s.trips.Add(1)
+	err = c.each(ctx, func(scan func(...any) error) error { return scan(&done) }, s.sql[name], args...)
+	return done, err
 }
 
 // isRare reports whether a task has what most have not.

@@ -349,10 +349,14 @@ func (f *flush) call() (name string, args []any) {
 	if len(f.tokens) > 1 || len(f.odds) > 0 {
 		return "finish", f.args()
 	}
+	args = []any{f.tokens[0], f.lanes[0], f.firsts, f.counts, f.ends[0], f.ago, f.stats}
 	if len(f.keyedEnds) == 0 {
-		return "finish_plain", []any{f.tokens[0], f.lanes[0], f.firsts, f.counts, f.ends[0], f.ago, f.stats}
+		return "finish_plain", args
 	}
 	queues, keys, ids := f.keys()
+	if len(keys) == 1 {
+		return "finish_keyed", append(args, queues[0], keys[0], ids[0])
+	}
 	return "finish_lease", []any{f.tokens[0], f.lanes[0], f.keyed[0], f.firsts, f.counts, f.ends[0],
 		f.ago, f.stats, queues, keys, ids}
 }

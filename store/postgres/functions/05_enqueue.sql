@@ -61,18 +61,18 @@ declare
   _changed uuid;
   k        tusk.key;
 begin
-  loop
-    insert into tusk.key (queue, key, holder, source_at, tasks)
-    values (_queue, _key, w.id, case when _conflict = 2 then coalesce(_source, _now) end, 1)
-    on conflict do nothing;
-    if found then
-      perform tusk_fn.place(w);
-      return query select w.id, 1::smallint;
-      return;
-    end if;
-    select * into k from tusk.key y where y.queue = _queue and y.key = _key for update;
-    exit when found;
-  end loop;
+  insert into tusk.key as y (queue, key, holder, source_at, tasks)
+  values (_queue, _key, w.id, case when _conflict = 2 then coalesce(_source, _now) end, 1)
+  on conflict (queue, key) do update
+  set holder = excluded.holder, tasks = y.tasks + 1, source_at = greatest(y.source_at, excluded.source_at)
+  where y.holder is null and not (_conflict = 3 and y.tasks > 0)
+    and (_conflict = 2 and _source <= y.source_at) is not true;
+  if found then
+    perform tusk_fn.place(w);
+    return query select w.id, 1::smallint;
+    return;
+  end if;
+  select * into k from tusk.key y where y.queue = _queue and y.key = _key; -- it is locked
   if _conflict = 2 then
     if _source <= k.source_at then
       return query select coalesce(k.awaiting, k.holder, k.ended, '00000000-0000-0000-0000-000000000000'), 5::smallint;
@@ -80,22 +80,14 @@ begin
     end if;
     update tusk.key y set source_at = greatest(y.source_at, coalesce(_source, _now)) where y.queue = _queue
       and y.key = _key;
-  end if;
-  if k.holder is null and _conflict = 3 and k.tasks > 0 then
+  elsif k.holder is null then
     return query select coalesce(k.ended, '00000000-0000-0000-0000-000000000000'), 2::smallint;
     return;
-  elsif k.holder is null then
-    update tusk.key y set holder = w.id, tasks = y.tasks + 1 where y.queue = _queue and y.key = _key;
-    perform tusk_fn.place(w);
-    return query select w.id, 1::smallint;
-    return;
   end if;
-  if _conflict in (0, 3) then
-    return query select k.holder, 2::smallint;
-  elsif tusk_fn.replace_unstarted(k.holder, w, _now) then
+  if (case when _conflict in (1, 2) then tusk_fn.replace_unstarted(k.holder, w, _now) end) then
     _changed := k.holder;
     return query select k.holder, 3::smallint;
-  elsif _conflict = 1 then
+  elsif _conflict <> 2 then
     return query select k.holder, 2::smallint;
   elsif k.awaiting is null then -- it runs once the running task has ended
     w.state := 2; w.line := null;
@@ -192,26 +184,23 @@ create function tusk_fn.free_key(_queue bigint, _key text, _id uuid, _now timest
   language plpgsql as $$
 #variable_conflict use_column
 declare
-  k tusk.key;
-  w tusk.waiting;
+  _next uuid;
+  w     tusk.waiting;
 begin
-  select * into k from tusk.key y where y.queue = _queue and y.key = _key for update;
-  if not found or k.holder is distinct from _id then
+  update tusk.key y
+  set holder = y.awaiting, awaiting = null, ended = _id, tasks = y.tasks + (y.awaiting is not null)::int
+  where y.queue = _queue and y.key = _key and y.holder = _id
+  returning y.holder into _next;
+  if _next is null then
     return;
   end if;
-  if k.awaiting is null then
-    update tusk.key y set holder = null, ended = _id where y.queue = _queue and y.key = _key;
-    return;
-  end if;
-  update tusk.key y set holder = k.awaiting, awaiting = null, ended = _id, tasks = y.tasks + 1 where y.queue = _queue
-    and y.key = _key;
   if pg_relation_size('tusk.open_need') > 0 then
-    perform 1 from tusk.waiting x where x.id = k.awaiting for update;
-    if exists (select from tusk.open_need o where o.child = k.awaiting) then
+    perform 1 from tusk.waiting x where x.id = _next for update;
+    if exists (select from tusk.open_need o where o.child = _next) then
       return; -- it needs others still
     end if;
   end if;
-  delete from tusk.waiting y where y.id = k.awaiting returning * into w;
+  delete from tusk.waiting y where y.id = _next returning * into w;
   w.state := 1;
   w.line := _now; -- a pending task has no turn
   w.n := nextval('tusk.task_n');

@@ -66,11 +66,12 @@ begin
   end if;
 end $$;
 
--- The common flush: plain completions, without keys, of a whole lease, in the runs in which it was claimed. Everything
--- else is left to finish_lease, and so is every flush once something was put beside leases (tusk.beside).
+-- The common flush: plain completions of a whole lease, in the runs in which it was claimed. At most one has a key, for
+-- which no task waits and which nobody has locked. Everything else is left to finish_lease, and so is every flush once
+-- something was put beside leases (tusk.beside).
 -- In the model (docs/design/model.md): FinishPlain, FinishLookAgain.
 create function tusk_fn.finish_plain(_token uuid, _lane bigint, _firsts uuid[], _counts int[], _tasks int, _ago int[],
-  _stats bytea)
+  _stats bytea, _key tusk_fn.end_key default null)
 returns table (token uuid, id uuid, held boolean, queue text)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off
@@ -83,7 +84,22 @@ declare
   _worker  uuid;
   _claimed timestamptz;
 begin
-  if pg_sequence_last_value('tusk.beside') is null and current_setting('transaction_isolation') = 'read committed' then
+  if pg_sequence_last_value('tusk.beside') is not null or current_setting('transaction_isolation') <> 'read committed'
+  then
+    null;
+  elsif _key.id is not null then
+    with mine as materialized (
+      select from tusk.lease y
+      join tusk.key x on x.queue = _key.queue and x.key = _key.key and x.holder = _key.id and x.awaiting is null
+      where y.token = _token and y.lane = _lane and y.open is null and y.firsts = _firsts and y.counts is not distinct
+        from _counts
+      for update skip locked),
+    freed as ( -- not by its ctid: the snapshot may not see the row that is locked now
+      update tusk.key x set holder = null, ended = _key.id
+      where x.queue = _key.queue and x.key = _key.key and exists (select from mine))
+    delete from tusk.lease y where y.token = _token and y.lane = _lane and exists (select from mine)
+    returning y.lo, y.hi, y.worker, y.claimed_at into _lo, _hi, _worker, _claimed;
+  else
     delete from tusk.lease y
     where y.token = _token and y.lane = _lane and y.open is null and y.firsts = _firsts and y.counts is not distinct
       from _counts
@@ -91,12 +107,13 @@ begin
   end if;
   if _lo is null then
     return query
-    select * from tusk_fn.finish_lease(_token, _lane, 0, _firsts, _counts, _tasks, _ago, _stats, '{}');
+    select * from tusk_fn.finish_lease(_token, _lane, (_key.id is not null)::int, _firsts, _counts, _tasks, _ago,
+      _stats, case when _key.id is null then '{}' else array[_key] end);
     return;
   end if;
   insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, counts, ago)
   values (_lane, case when _lo = _hi then _lo::text::bigint * 2 + 1 else tusk_fn.node_of(_lo, _hi) end, _lo, _token,
-    _worker, _claimed, clock_timestamp(), 0, _stats, _firsts, _counts, _ago);
+    _worker, _claimed, clock_timestamp(), (_key.id is not null)::int, _stats, _firsts, _counts, _ago);
   if pg_sequence_last_value('tusk.beside') is not null then
     perform tusk_fn.begin_anew(); -- now something is
   end if;
@@ -246,6 +263,12 @@ begin
     select * into l from tusk.lease x where x.token = f.tokens[o.g] and x.lane = f.lanes[o.g];
     perform tusk_fn.end_attempt(l, o, greatest(_now - o.ago * interval '1 us', l.claimed_at), _now);
   end loop;
+  if cardinality(f.tokens) = 1 and cardinality(_odd) = f.ends[1] then -- the common case is simple
+    insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, ago)
+    values (l.lane, tusk_fn.node_of(l.lo, l.hi), l.lo, l.token, l.worker, l.claimed_at, _now, f.keyed[1], f.stats, '{}',
+      case when f.ago is not null then '{}'::int[] end);
+    return;
+  end if;
   insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, counts, ago)
   select s.lane, tusk_fn.node_of(x.lo, x.hi), x.lo, s.token, x.worker, x.claimed_at, _now, f.keyed[s.g],
     case when s.g = 1 then f.stats end,

@@ -22,6 +22,33 @@ cross join lateral unnest(a.lanes, a.ids, a.kinds, a.args, a.tenants, a.tags, a.
 insert into tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at)
 values ($1::bigint, $2::uuid, $3::text, $4::bytea, $5::text, $6::text::text[], $7::bytea, $8::timestamptz)
 
+-- name: add_waiting
+-- One task that is due later, after $11 microseconds from $10 on or from now on, and has no key.
+insert into tusk.waiting (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, tenant, tags, settings,
+  expires_at, line)
+values ($2::uuid, 1, $1::bigint, greatest(statement_timestamp(),
+    coalesce($10::timestamptz, statement_timestamp()) + $11::bigint::float8 * interval '1 us'),
+  statement_timestamp(), 0, 0, $3::text, $4::bytea, $5::text, $6::text::text[], $7::bytea,
+  least($8::timestamptz, case when $9::bigint > 0 then statement_timestamp() + $9::float8 * interval '1 us' end), null)
+returning true
+
+-- name: add_keyed
+-- One task with the key $10, which its tenant owns as $11, if that is free; with $12 only if it never had a task.
+-- Others are for the function put, and so is another isolation level.
+with mine as (
+  insert into tusk.key as k (queue, key, holder, tasks)
+  select $1::bigint >> 16, $11::text, $2::uuid, 1
+  where pg_catalog.current_setting('transaction_isolation') = 'read committed'
+  on conflict (queue, key) do update set holder = excluded.holder, tasks = k.tasks + 1
+  where k.holder is null and not ($12::boolean and k.tasks > 0)
+  returning true)
+insert into tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at, key)
+select $1::bigint, $2::uuid, $3::text, $4::bytea, $5::text, $6::text::text[], $7::bytea,
+  least($8::timestamptz, case when $9::bigint > 0 then statement_timestamp() + $9::float8 * interval '1 us' end),
+  $10::text
+from mine
+returning true
+
 -- name: copy
 copy tusk.log (lane, id, kind, args) from stdin (format binary)
 

@@ -16,6 +16,10 @@ where w.id = $6 and not w.dead and ($7::bigint = 0 or w.seq < $7)
 -- name: finish_plain
 select token, id, held, queue from tusk_fn.finish_plain($1, $2, $3, $4, $5, $6, $7)
 
+-- name: finish_keyed
+select token, id, held, queue from tusk_fn.finish_plain($1, $2, $3, $4, $5, $6, $7,
+  row($8, $9, $10)::tusk_fn.end_key)
+
 -- name: finish_lease
 select token, id, held, queue from tusk_fn.finish_lease(?, ?, ?, ?, ?, ?, ?, ?, {end_keys})
 

@@ -63,7 +63,8 @@ gone as (
 
 -- name: admit_next
 -- Whether the term runs, how long until the next task is due, in microseconds, whether any of the first that are due
--- runs in turns, and the next doubts.
+-- runs in turns, and the next doubts. The transaction does not wait for the disk: what a crash takes back is admitted
+-- again.
 select exists (
     select from tusk.leader l where l.term = ?::bigint and l.id is not null and l.expires_at > clock_timestamp()),
   (
@@ -75,6 +76,7 @@ select exists (
       limit ?::int) w
     where w.turn),
   array({next_doubts})
+where pg_catalog.set_config('synchronous_commit', 'off', true) is not null
 
 -- name: doubts_after
 {next_doubts}
