@@ -238,7 +238,7 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 	if err != nil {
 		return 0, err
 	}
-	switch ready, err := s.mayForget(ctx, all); {
+	switch ready, err := s.mayForget(ctx, all, keep); {
 	case err != nil:
 		return 0, fmt.Errorf("prune: %w", err)
 	case !ready:
