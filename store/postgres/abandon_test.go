@@ -108,6 +108,7 @@ func TestAnEnqueueThatWasGivenUpIsNotSentLater(t *testing.T) {
 	if _, err := s.Enqueue(brief, late); err == nil {
 		t.Fatal("it is stored")
 	}
+	time.Sleep(3 * time.Second) // it is reset after two
 	between.away.Store(false)
 	select {
 	case err := <-between.over:

@@ -29,8 +29,12 @@ func (e *Unanswered) Error() string { return e.err.Error() }
 // Unwrap returns what went wrong.
 func (e *Unanswered) Unwrap() error { return e.err }
 
-// abandon takes back what the kernel has not sent yet of a connection that was given up: closed in the usual way, it
-// would be sent again for minutes, and might be stored after everybody has found that it was not.
+// cancelled is how long a connection that was given up stays, for its statement to be cancelled: a pooler cancels
+// nothing of one that has gone.
+const cancelled = 2 * time.Second
+
+// abandon takes back, a little later, what the kernel has not sent by then of a connection that was given up: closed in
+// the usual way, it would be sent again for minutes, and might be stored after everybody has found that it was not.
 func abandon(c *pgx.Conn) {
 	if !c.IsClosed() {
 		return
@@ -40,8 +44,10 @@ func abandon(c *pgx.Conn) {
 		under = secret.NetConn()
 	}
 	if plain, is := under.(*net.TCPConn); is {
-		_ = plain.SetLinger(0)
-		_ = plain.Close()
+		time.AfterFunc(cancelled, func() {
+			_ = plain.SetLinger(0)
+			_ = plain.Close()
+		})
 	}
 }
 
