@@ -25,7 +25,7 @@ func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limi
 		return store.Due{}, fmt.Errorf("due: %w", err)
 	}
 	if from == "" {
-		if ready, err := s.mayForget(ctx, all); err != nil || !ready {
+		if ready, err := s.mayForget(ctx, all, keep); err != nil || !ready {
 			return store.Due{}, err
 		}
 	}

@@ -76,6 +76,8 @@ func (l *ledger) meant(ctx, within context.Context, err error) error {
 		err = fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	case errors.Is(err, store.ErrUnavailable):
 		l.suspect()
+	case errors.Is(err, store.ErrNotLeader) && l.no == 0 && l.s.homeless.Load(): // the others have the term
+		err = fmt.Errorf("%w: the term could not be renewed: %v", store.ErrUnavailable, err)
 	}
 	_, name := l.whereabouts()
 	return fmt.Errorf("ledger %s: %w", name, err)

@@ -105,3 +105,49 @@ func TestAServerThatIsReadOnlyIsAway(t *testing.T) {
 		return err == nil
 	})
 }
+
+// The disk of the home ledger is full for longer than a term lasts. Whoever leads goes on in the others, and leads at
+// home again when there is room.
+func TestTheTermGoesOnWhileHomeIsFull(t *testing.T) {
+	s := open(t, three.DSN(t))
+	ctx := context.Background()
+	me := store.Candidate{ID: store.ID(store.NewToken()), TTL: time.Hour}
+	l, err := s.Lead(ctx, me)
+	if err != nil {
+		t.Fatal(err)
+	}
+	me.Term = l.Term
+	exec := func(texts ...string) {
+		t.Helper()
+		for _, text := range texts {
+			if _, err := ledgers.Pool(s).Exec(ctx, text); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	exec("update tusk_0_of_3.leader set expires_at = now()",
+		`create function public.is_full() returns trigger language plpgsql as
+			'begin raise exception ''no space left'' using errcode = ''disk_full''; end'`,
+		"create trigger t before insert or update on tusk_0_of_3.leader for each row execute function public.is_full()")
+	due := keyedInto(s, 1, func(n *store.NewTask) { n.Delay = 100 * time.Millisecond })
+	add(t, s, due)
+	eventually(t, "a task of another ledger is available", func() bool {
+		if l, err := s.Lead(ctx, me); err != nil || l.Term != me.Term {
+			t.Fatalf("the term ends: %+v, %v", l, err)
+		}
+		if _, err := s.Admit(ctx, me.Term, 1000); errors.Is(err, store.ErrNotLeader) {
+			t.Fatal(err)
+		}
+		return stateOf(t, s, due.ID) == store.Available
+	})
+	if _, err := s.Turns(ctx, me.Term, 1, 1); errors.Is(err, store.ErrNotLeader) {
+		t.Error(err)
+	}
+	exec("drop trigger t on tusk_0_of_3.leader")
+	if l, err := s.Lead(ctx, me); err != nil || l.Term == 0 {
+		t.Fatalf("home has room again: %+v, %v", l, err)
+	}
+	if _, err := s.Admit(ctx, me.Term, 1000); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -3,6 +3,8 @@ package ledgers
 import (
 	"context"
 	"errors"
+	"maps"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -35,6 +37,11 @@ type far struct {
 	began  bool
 	mail   [Most]map[store.ID]posted // letters that the last look at each has seen
 	missed missed                    // tasks that the last looks have not found
+	aside  [Most]atomic.Pointer[sending]
+	looks  struct { // the last one after which finished tasks could be deleted
+		began time.Time
+		of    int // ledgers
+	}
 
 	doubts map[store.ID]inDoubt // letters of tasks that may be stored
 }
@@ -271,12 +278,59 @@ func (f *far) forgettable(ledgers int) bool {
 	return f.began && f.silent&(1<<ledgers-1) == 0
 }
 
+// What is kept for so long has ended long before a look that is so old, which reads all needs.
+const (
+	keptLong = time.Hour
+	lookOld  = time.Minute
+)
+
+// shortest is how long that is kept at least which is deleted at all.
+func shortest(keep store.Retention) time.Duration {
+	least := time.Duration(math.MaxInt64)
+	for _, one := range append(slices.Collect(maps.Values(keep.Queues)), keep) {
+		for _, d := range []time.Duration{one.Completed, one.Cancelled, one.Discarded} {
+			if d > 0 {
+				least = min(least, d)
+			}
+		}
+	}
+	return least
+}
+
 // mayForget reports whether finished tasks may be deleted: each ledger has heard how those ended
 // that it needs, all of them, and none is looked for that may have been stored.
-func (s *Store) mayForget(ctx context.Context, all []*ledger) (bool, error) {
+func (s *Store) mayForget(ctx context.Context, all []*ledger, keep store.Retention) (bool, error) {
 	if len(all) == 1 {
 		return true, nil
 	}
+	began := time.Now()
+	if shortest(keep) >= keptLong && s.far.lookedAll(began.Add(-lookOld), len(all)) {
+		return true, nil
+	}
+	ready, err := s.haveHeard(ctx, all)
+	if ready && err == nil {
+		s.far.keepLook(began, len(all))
+	}
+	return ready, err
+}
+
+// lookedAll reports whether a look that began after an instant has found that so many ledgers have heard of all that
+// had ended by then.
+func (f *far) lookedAll(since time.Time, ledgers int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.looks.of == ledgers && f.looks.began.After(since)
+}
+
+// keepLook takes note of such a look.
+func (f *far) keepLook(began time.Time, ledgers int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.looks.began, f.looks.of = began, ledgers
+}
+
+// haveHeard is mayForget of all that has ended by now.
+func (s *Store) haveHeard(ctx context.Context, all []*ledger) (bool, error) {
 	var after pages
 	for {
 		_, doubts, err := s.lookAfter(ctx, all, &after)

@@ -12,7 +12,7 @@ import (
 
 // Lead implements store.Keeper. Home elects, and the others adopt the term, so that a term
 // is one number everywhere and fences each chore where it writes. While home is away,
-// whoever leads keeps its term, and nobody else is elected.
+// whoever leads keeps its term, and nobody else is elected. So it is while the disk that home is on is full.
 func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -20,9 +20,14 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, 
 	}
 	home, others := all[0], all[1:]
 	l, err := leadAt(ctx, home, c)
+	if err == nil {
+		s.homeless.Store(false)
+	}
 	switch {
-	case errors.Is(err, store.ErrUnavailable) && c.Term != 0 && len(others) > 0:
-		return s.leadAway(ctx, others, c, err)
+	case (errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrFull)) && c.Term != 0 && len(others) > 0:
+		l, err = s.leadAway(ctx, others, c, err)
+		s.homeless.Store(l.Term != 0)
+		return l, err
 	case err != nil:
 		return l, err
 	case c.TTL > 0:
@@ -233,7 +238,7 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 	if err != nil {
 		return 0, err
 	}
-	switch ready, err := s.mayForget(ctx, all); {
+	switch ready, err := s.mayForget(ctx, all, keep); {
 	case err != nil:
 		return 0, fmt.Errorf("prune: %w", err)
 	case !ready:

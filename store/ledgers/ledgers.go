@@ -61,6 +61,8 @@ type Store struct {
 	far        far
 	net        *citus // nil: the servers are no cluster
 	comesApart bool   // a transaction may commit on one server after the other
+
+	homeless atomic.Bool // this process leads, and could not renew its term at home
 }
 
 // server is where ledgers are.

@@ -104,10 +104,14 @@ func (s *Store) promote(ctx context.Context, seen *looked, target *server, numbe
 		}
 	}
 	var up bool
-	if err := target.pool.QueryRow(ctx, "select pg_promote()").Scan(&up); err != nil || !up {
-		return 0, back(fmt.Errorf("%s was not promoted: %w", target.name, err))
+	err := target.pool.QueryRow(ctx, "select pg_promote()").Scan(&up)
+	if err == nil && !up {
+		err = errors.New("pg_promote() waited for a minute: see the server's log")
 	}
-	err := s.Open(ctx, target.name, numbers...)
+	if err != nil {
+		return 0, back(fmt.Errorf("%s was not promoted, and follows %s no more: %w", target.name, source.name, err))
+	}
+	err = s.Open(ctx, target.name, numbers...)
 	return time.Since(began), err
 }
 
@@ -136,7 +140,17 @@ func follows(ctx context.Context, source, target *server) error {
 // hasAll waits until a standby has replayed what a server has written by now.
 func hasAll(ctx context.Context, source, target *server, within time.Duration) error {
 	var upto string
-	if err := source.pool.QueryRow(ctx, "select pg_current_wal_insert_lsn()::text").Scan(&upto); err != nil {
+	err := pgx.BeginFunc(ctx, source.pool, func(tx pgx.Tx) error {
+		// What was written since the last commit may stay in memory, and is sent to no standby, until there is another.
+		if _, err := tx.Exec(ctx, "set local synchronous_commit = local"); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, "select pg_current_xact_id()::text").Scan(&upto)
+	})
+	if err == nil {
+		err = source.pool.QueryRow(ctx, "select pg_current_wal_flush_lsn()::text").Scan(&upto)
+	}
+	if err != nil {
 		return err
 	}
 	for end := time.Now().Add(within); ; {

@@ -70,3 +70,39 @@ func TestMoreNeedsThanAPage(t *testing.T) {
 		t.Error("a letter that cannot be read keeps a child from running")
 	}
 }
+
+// While one batch after the other is deleted, the needs of all ledgers are not read again for each, but where tasks are
+// kept so short that they may have ended since.
+func TestNeedsAreNotReadForEachBatchThatIsDeleted(t *testing.T) {
+	s := open(t, three.DSN(t))
+	ctx := context.Background()
+	term := lead(t, s)
+	var parents, children []store.NewTask
+	for range 1200 {
+		parent := keyedInto(s, 0, func(n *store.NewTask) { n.Queue = "parents" })
+		parents = append(parents, parent)
+		children = append(children, keyedInto(s, 1, needs(store.CancelOnFailure, parent.ID)))
+	}
+	add(t, s, parents...)
+	add(t, s, children...)
+	trips := func(keep time.Duration) int64 {
+		t.Helper()
+		before, err := s.Measure(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Prune(ctx, term, store.Retention{Completed: keep, Discarded: 24 * time.Hour}, 1000); err != nil {
+			t.Fatal(err)
+		}
+		after, err := s.Measure(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return after.RoundTrips - before.RoundTrips
+	}
+	first, again, short := trips(time.Hour), trips(time.Hour), trips(time.Minute)
+	if again >= first || short <= again {
+		t.Errorf("trips: %d, then %d; and %d where tasks are kept for a minute", first, again, short)
+	}
+	t.Log(first, again, short)
+}

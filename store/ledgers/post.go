@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
@@ -38,7 +40,7 @@ func (s *Store) postedOf(l *letter, of int) (p posted) {
 
 // forward delivers the letters of a ledger that were there at the last look already: whoever wrote the others is just
 // delivering them. It adds the tasks in all of them to what is known. Those that were read before, and are for a
-// ledger that is away, are not read again.
+// ledger that is away, are not read again. It does not wait long for keys that users' transactions hold.
 func (s *Store) forward(ctx context.Context, all []*ledger, from *ledger, known *mail) error {
 	ids, err := lettersIn(ctx, from)
 	if err != nil {
@@ -54,6 +56,7 @@ func (s *Store) forward(ctx context.Context, all []*ledger, from *ledger, known 
 		}
 	}
 	var failed error
+	var pages []opened
 	for part := range slices.Chunk(ids, store.MaxPage) {
 		rest := slices.DeleteFunc(part, func(id store.ID) bool {
 			p, was := last[id]
@@ -67,7 +70,7 @@ func (s *Store) forward(ctx context.Context, all []*ledger, from *ledger, known 
 		})
 		if err != nil {
 			known.unread = true
-			return errors.Join(failed, err)
+			return errors.Join(failed, err, s.sendAside(ctx, all, from, pages, waiting))
 		}
 		var old opened
 		for i := range full {
@@ -82,17 +85,79 @@ func (s *Store) forward(ctx context.Context, all []*ledger, from *ledger, known 
 				old.add(&full[i], l)
 			}
 		}
-		failed = errors.Join(failed, s.deliverOld(ctx, all, from, old, waiting, known))
+		failed = errors.Join(failed, s.deliverOdd(ctx, all, from, &old, known))
+		if len(old.tasks) > 0 && len(pages) < mostPages {
+			pages = append(pages, old)
+		}
 	}
 	s.far.keepMail(from.no, now)
-	return failed
+	return errors.Join(failed, s.sendAside(ctx, all, from, pages, waiting))
 }
 
-// deliverOld delivers letters of all kinds.
-func (s *Store) deliverOld(
-	ctx context.Context, all []*ledger, from *ledger, old opened, waiting map[store.ID]bool, known *mail,
+const (
+	mostPages  = 4               // of letters that one look delivers
+	sendWait   = time.Second     // of a look for them to be delivered
+	sendWithin = 5 * time.Minute // in all
+)
+
+// sendAside delivers letters in their order. Where that takes long, as where many keys are held, it goes on beside the
+// looks that follow, which deliver no letters of the ledger meanwhile. What fails then, the next one that does says.
+func (s *Store) sendAside(
+	ctx context.Context, all []*ledger, from *ledger, pages []opened, waiting map[store.ID]bool,
 ) error {
-	_, err := s.send(ctx, all, from, old, waiting)
+	last := s.far.aside[from.no].Load()
+	if len(pages) == 0 || s.life.Err() != nil || last != nil && !last.isOver() {
+		return nil
+	}
+	now := &sending{over: make(chan struct{})}
+	if !s.far.aside[from.no].CompareAndSwap(last, now) {
+		return nil
+	}
+	s.probes.Add(1)
+	go func() {
+		defer s.probes.Done()
+		defer close(now.over)
+		within, cancel := context.WithTimeout(s.life, sendWithin)
+		defer cancel()
+		for _, page := range pages {
+			_, err := s.send(within, all, from, page, waiting)
+			now.err = errors.Join(now.err, err)
+		}
+	}()
+	wait := time.NewTimer(sendWait)
+	defer wait.Stop()
+	var err error
+	if last != nil && !last.said.Load() {
+		err = last.err
+	}
+	select {
+	case <-now.over:
+		now.said.Store(true)
+		return errors.Join(err, now.err)
+	case <-wait.C:
+	case <-ctx.Done():
+	}
+	return err
+}
+
+// sending is letters on their way.
+type sending struct {
+	over chan struct{} // closed when it is
+	err  error         // valid then
+	said atomic.Bool   // by the look that began it
+}
+
+func (s *sending) isOver() bool {
+	select {
+	case <-s.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// deliverOdd delivers letters of finished tasks, and of those that may be stored already.
+func (s *Store) deliverOdd(ctx context.Context, all []*ledger, from *ledger, old *opened, known *mail) (err error) {
 	for _, b := range old.back {
 		err = errors.Join(err, s.sendBack(ctx, all, from, b))
 	}

@@ -132,6 +132,7 @@ func (s *Store) commit(ctx context.Context, tasks []store.NewTask, have *survey)
 		return nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
 	}
 	backend := c.Conn().PgConn().PID()
+	abandon(c.Conn())
 	c.Release() // the pool may have no other
 	return s.inquire(ctx, backend, tasks, &Unanswered{backend, err})
 }

@@ -2,9 +2,13 @@ package postgres
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
+	"net"
 	"slices"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -24,6 +28,28 @@ func (e *Unanswered) Error() string { return e.err.Error() }
 
 // Unwrap returns what went wrong.
 func (e *Unanswered) Unwrap() error { return e.err }
+
+// cancelled is how long a connection that was given up stays, for its statement to be cancelled: a pooler cancels
+// nothing of one that has gone.
+const cancelled = 2 * time.Second
+
+// abandon takes back, a little later, what the kernel has not sent by then of a connection that was given up: closed in
+// the usual way, it would be sent again for minutes, and might be stored after everybody has found that it was not.
+func abandon(c *pgx.Conn) {
+	if !c.IsClosed() {
+		return
+	}
+	under := c.PgConn().Conn()
+	if secret, is := under.(*tls.Conn); is {
+		under = secret.NetConn()
+	}
+	if plain, is := under.(*net.TCPConn); is {
+		time.AfterFunc(cancelled, func() {
+			_ = plain.SetLinger(0)
+			_ = plain.Close()
+		})
+	}
+}
 
 // inquire finds out what became of an enqueue that was not answered: its tasks
 // are there, or the server's process that was to store them has ended without.
