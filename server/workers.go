@@ -33,7 +33,7 @@ type WorkerList struct {
 	Workers []Worker `json:"workers"`
 }
 
-// viewWorker names no queue beyond the caller's bounds.
+// viewWorker leaves out queues beyond the caller's bounds.
 func (c *call) viewWorker(w store.Worker) Worker {
 	queues := slices.DeleteFunc(append([]string{}, w.Queues...), func(q string) bool { return !c.who.SeesQueue(q) })
 	return Worker{w.ID.String(), w.Host, w.PID, queues, append([]string{}, w.Kinds...), w.Concurrency, w.Running,
