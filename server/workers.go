@@ -71,7 +71,7 @@ func wakeWorker(c *call, in byWorker) (Worker, error) {
 	return c.setQuiet(in.Worker, c.client.WakeWorker)
 }
 
-// setQuiet is for those who may change all of a worker's queues.
+// setQuiet requires permission to change all of the worker's queues.
 func (c *call) setQuiet(id tusk.ID, set func(ctx context.Context, id tusk.ID) error) (Worker, error) {
 	w, err := c.findWorker(id)
 	if err != nil {
