@@ -145,7 +145,7 @@ printed once. The Slack URL is a secret: TUSK_SLACK_FILE names a file that conta
 	}
 	f := c.Flags()
 	f.Var(oneOf(&kind, words...), "kind", "what it watches")
-	// it has this flag
+	// The flag exists, so this cannot fail.
 	_ = c.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	f.StringVar(&r.Queue, "queue", "", "`queue` that it watches; default: all")
 	f.StringVar(&r.Schedule, "schedule", "", "`schedule` that it watches; default: all")

@@ -171,7 +171,7 @@ func (app *App) meantQueues(c *cobra.Command, queues func(args []string) []strin
 	return c
 }
 
-// orCreate is the hint of commands that have the flag.
+// orCreate is the hint of commands that have the --create flag.
 const orCreate = "pass --create to use it anyway"
 
 // knownQueues rejects names if one of them is probably misspelt.

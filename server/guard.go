@@ -21,7 +21,7 @@ import (
 	"github.com/tuskqueue/tusk/server/ui"
 )
 
-// longest is how long a request may take that does not wait for anything.
+// longest is how long a request that waits for nothing may take.
 const longest = 20 * time.Second
 
 // guard is the first handler of every request.

@@ -24,7 +24,7 @@ func (b *blank) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// workedOf returns the share of the time during which somebody works who repeats do, alone or next to another
+// workedOf returns the share of the time that an identity works while it repeats do, alone or next to another
 // identity that comes now and then.
 func workedOf(t *testing.T, alone bool, do func(ctx context.Context, r rooms, work func())) (share float64) {
 	t.Helper()

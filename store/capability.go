@@ -138,7 +138,7 @@ type Checker interface {
 
 // Examiner is an engine that can say how its database is doing, without a scan.
 type Examiner interface {
-	// Examine reads what the server and the engine count anyway.
+	// Examine reads counters that the server and the engine keep anyway.
 	Examine(ctx context.Context) (Health, error)
 }
 
@@ -232,8 +232,8 @@ type Sight struct {
 	Now    time.Time // the engine's clock; zero if the look did not read it
 	// Queues lists the queues that may have a task to claim. The others had none when the look began.
 	Queues []string
-	// Workers is about how many workers, at least, take from each of the queues and hear of tasks as soon as they
-	// arrive. 0 means unknown.
+	// Workers is a rough lower bound of the number of workers that take from each of the queues and hear of tasks as
+	// soon as they arrive. 0 means unknown.
 	Workers int
 }
 

@@ -77,13 +77,13 @@ type pages struct {
 	mux       *http.ServeMux
 }
 
-// Handler returns the pages, for a server of one's own:
+// Handler returns the pages, to mount in your own server:
 //
 //	h, err := ui.Handler(client, ui.Options{Prefix: "/admin/tusk", Who: myLogin})
 //	mux.Handle("/admin/tusk/", http.StripPrefix("/admin/tusk", h))
 //
-// It sets the security headers that the pages need and refuses requests that
-// other sites make a browser send.
+// It sets the security headers that the pages need, and rejects cross-site
+// requests that other sites make a browser send.
 func Handler(client *tusk.Client, o Options) (http.Handler, error) {
 	o.NoAPI = true
 	pages, err := New(client, o)
