@@ -13,7 +13,8 @@ import (
 	"github.com/tuskqueue/tusk/server"
 )
 
-// What stands above an engine, on each: a schedule ticks, a limit holds, and the server's pages and API answer.
+// What is built on an engine works on each of them: a schedule ticks, a limit holds, and the server's pages and API
+// respond.
 func TestSchedulesLimitsAndPagesOnEachEngine(t *testing.T) {
 	onEachEngine(t, func(t *testing.T, client *tusk.Client) {
 		if err := client.SetLimits(t.Context(), "narrow", tusk.Limits{Concurrency: 2}); err != nil {

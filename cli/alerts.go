@@ -13,7 +13,7 @@ import (
 	"github.com/tuskqueue/tusk/server/notify"
 )
 
-// alertRow is an alert and how it stands.
+// alertRow is an alert with its state.
 type alertRow struct {
 	Name      string   `json:"name" col:"NAME"`
 	Kind      string   `json:"kind" col:"KIND"`
@@ -36,7 +36,7 @@ type alertRow struct {
 	Error     string   `json:"error" one:"ERROR"`
 }
 
-// alertSecretRow is the secret of webhooks that were just made: it is never shown again.
+// alertSecretRow is the secret of webhooks that were just created. It is never shown again.
 type alertSecretRow struct {
 	Secret string `json:"secret" col:"SECRET"`
 	Alert  string `json:"alert" col:"ALERT"`
@@ -145,7 +145,7 @@ printed once. The Slack URL is a secret: TUSK_SLACK_FILE names a file that conta
 	}
 	f := c.Flags()
 	f.Var(oneOf(&kind, words...), "kind", "what it watches")
-	// it has this flag
+	// The flag exists, so this cannot fail.
 	_ = c.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	f.StringVar(&r.Queue, "queue", "", "`queue` that it watches; default: all")
 	f.StringVar(&r.Schedule, "schedule", "", "`schedule` that it watches; default: all")
@@ -170,7 +170,7 @@ func addReceiverFlags(f *pflag.FlagSet, slack, webhooks, mail *[]string) {
 	f.StringSliceVar(mail, "mail", nil, "email `address`; repeatable")
 }
 
-// watchedBook keeps alerts or hooks, which a server looks after.
+// watchedBook holds alerts or hooks, which a server checks.
 type watchedBook[T any] interface {
 	List(ctx context.Context) ([]T, error)
 	Watched(ctx context.Context) (time.Time, error)
@@ -191,8 +191,8 @@ func listWatched[T, Row any](ctx context.Context, app *App, book watchedBook[T],
 	return list(app, rowsOf(all, row), none)
 }
 
-// noteWatched warns of alerts or hooks that no server has looked after for a while. A
-// server looks at the first one a few seconds after it was put.
+// noteWatched warns if no server has checked alerts or hooks for a while. A server checks the first one a few seconds
+// after it was created.
 func (app *App) noteWatched(at time.Time) {
 	if at.IsZero() {
 		app.note("no server has checked them yet: tusk serve does, every few seconds")
@@ -201,7 +201,7 @@ func (app *App) noteWatched(at time.Time) {
 	}
 }
 
-// testAlert waits for the process that tells.
+// testAlert tests an alert and waits for the process that sends the messages.
 func (app *App) testAlert(ctx context.Context, book *alert.Book, name string) error {
 	const patience = 45 * time.Second
 	id, err := book.Test(ctx, name)
@@ -235,7 +235,7 @@ func (app *App) withAlerts(ctx context.Context, allow []string, do func(*alert.B
 	})
 }
 
-// withSender opens the database, for a command that may name URLs to call.
+// withSender opens the database for a command that may name URLs to call.
 func (app *App) withSender(ctx context.Context, allow []string, do func(*tusk.Client, *notify.Sender) error) error {
 	client, closeStore, err := app.Client(ctx, existing)
 	if err != nil {

@@ -46,16 +46,16 @@ when their retention is over. Commands that read the archive also need its URL:
 	return c
 }
 
-// called gives a command another name.
+// called renames a command.
 func called(name string, c *cobra.Command) *cobra.Command {
 	c.Use = name
 	return c
 }
 
-// archiveView is how archiving is doing.
+// archiveView is the status of archiving.
 type archiveView struct {
 	All       bool     `json:"all" col:"ALL QUEUES"`
-	Queues    []string `json:"queues" col:"QUEUES"` // that are archived, or with a ! before them are not
+	Queues    []string `json:"queues" col:"QUEUES"` // archived queues; with a leading ! queues that are not archived
 	Succeeded instant  `json:"succeeded_at" col:"SUCCEEDED"`
 	Failing   string   `json:"failing" col:"FAILING"`
 	Tasks     int64    `json:"tasks" col:"TASKS"`
@@ -268,8 +268,8 @@ func problemRows(problems []archive.Problem) []string {
 	return rows
 }
 
-// archiveNamed fails unless --archive names an archive. A folder that is missing is a misspelled one: only what writes
-// an archive creates it.
+// archiveNamed fails unless --archive names an archive. A missing folder means a misspelt name: only commands that
+// write to an archive create it.
 func (app *App) archiveNamed() error {
 	if app.flags.archive == "" {
 		return usage("such as --archive file:///var/lib/tusk/archive, or TUSK_ARCHIVE", "--archive is missing")
@@ -297,7 +297,7 @@ func (app *App) withArchive(ctx context.Context, do func(*archive.Archive) error
 	return do(archive.New(bucket, ""))
 }
 
-// archiver makes what a server archives by; nil: it is not to.
+// archiver returns the runner with which a server archives, or nil if the server does not archive.
 func (app *App) archiver(
 	ctx context.Context, s store.Store, leader *tusk.Leader,
 ) (r *archive.Runner, done func(), err error) {

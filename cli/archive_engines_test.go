@@ -21,10 +21,10 @@ func TestTasksAreRestoredOnEachEngine(t *testing.T) {
 			ids := []string{enqueue("--key", "k"), enqueue("--tenant", "acme")}
 			sh.must("tasks", "cancel", ids[0], ids[1])
 			sh.must("archive", "set", "q")
-			time.Sleep(1100 * time.Millisecond) // their retention is over when the server starts
+			time.Sleep(1100 * time.Millisecond) // so that their retention is over when the server starts
 			server := sh.start("serve", "--addr", "127.0.0.1:0", "--archive", place, "--keep-cancelled", "1s")
 			eventually(t, func() bool { return sh.json("archive", "status")[0]["tasks"] == 2.0 }, server.log)
-			sh.must("archive", "set", "q", "--off") // what is restored stays where it is
+			sh.must("archive", "set", "q", "--off") // so that restored tasks stay
 			sh.must("queues", "keep", "q", "--cancelled", "forever")
 
 			back := sh.json("archive", "restore", "--state", "cancelled", "--yes", "--archive", place)

@@ -10,14 +10,14 @@ import (
 	"github.com/tuskqueue/tusk/archive/place/placetest"
 )
 
-// Tasks are archived in an S3 server and put back from there by their ids and by a filter. The process
-// that restores is killed while it does, and then the object store. Each task is in the database or in
-// the archive, once, and those that are in the database run again.
+// Tasks are archived in an S3 server, and put back from there by their ids and by a filter. The process that restores
+// is killed while it does that, and then the object store. Each task is in the database or in the archive, exactly
+// once, and tasks in the database run again.
 func TestTasksAreRestoredFromS3(t *testing.T) {
 	objects := placetest.Start(t, placetest.S3)
 	sh, place := newShell(t), objects.URL("restored")
 	sh.must("migrate", "up")
-	const tasks = 3000 // a third of them takes several transactions
+	const tasks = 3000 // restoring a third of them takes several transactions
 	var lines strings.Builder
 	for i := range tasks {
 		fmt.Fprintf(&lines, `{"kind": "echo", "args": {"n": %d}, "queue": "bills", "tenant": %q}`+"\n", i,
@@ -32,14 +32,14 @@ func TestTasksAreRestoredFromS3(t *testing.T) {
 	}
 	enqueued := ids()
 	sh.must("archive", "set", "bills")
-	time.Sleep(1100 * time.Millisecond) // their retention is over when the server starts
+	time.Sleep(1100 * time.Millisecond) // so that their retention is over when the server starts
 	serve := func() *process {
 		return sh.start("serve", "--addr", "127.0.0.1:0", "--archive", place, "--keep-cancelled", "1s")
 	}
 	server := serve()
 	eventually(t, func() bool { return sh.json("archive", "status")[0]["tasks"] == float64(tasks) && len(ids()) == 0 },
 		server.log)
-	sh.must("archive", "set", "bills", "--off") // what is restored stays where it is
+	sh.must("archive", "set", "bills", "--off") // so that restored tasks stay
 	sh.must("queues", "keep", "bills", "--cancelled", "forever")
 
 	named := strings.Fields(sh.must("archive", "search", "--tenant", "acme", "--limit", "2", "--quiet",
@@ -59,7 +59,7 @@ func TestTasksAreRestoredFromS3(t *testing.T) {
 		}
 	}
 	restored("bolt", func(id string) {
-		objects.Hold(true) // it cannot end
+		objects.Hold(true) // so that it cannot end
 		if err := server.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func TestTasksAreRestoredFromS3(t *testing.T) {
 		}
 		objects.Hold(false)
 		server = serve()
-		time.Sleep(time.Minute) // for so long nobody else goes on with what the process was at
+		time.Sleep(time.Minute) // for this long, nobody else continues what the process was doing
 	})
 	restored("cure", func(string) {
 		objects.Kill()

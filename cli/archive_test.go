@@ -26,7 +26,7 @@ func TestAnArchiveWhoseNameIsMisspelledIsNotCreated(t *testing.T) {
 	}
 }
 
-// A server moves a finished task into a folder; it is gone from the database, and found.
+// A server moves a finished task into a folder. It is gone from the database, but is found.
 func TestAServerArchivesAndCommandsFindWhatItArchived(t *testing.T) {
 	sh := newShell(t)
 	dir := t.TempDir()
@@ -40,7 +40,7 @@ func TestAServerArchivesAndCommandsFindWhatItArchived(t *testing.T) {
 	if out := sh.must("archive", "set", "other", "--off", "--create"); !strings.Contains(out, "not archived") {
 		t.Error(out)
 	}
-	time.Sleep(1100 * time.Millisecond) // its retention is over when the server starts
+	time.Sleep(1100 * time.Millisecond) // so that its retention is over when the server starts
 	server := sh.start("serve", "--addr", "127.0.0.1:0", "--archive", place, "--keep-cancelled", "1s")
 	server.await("archived")
 	eventually(t, func() bool {
@@ -93,7 +93,7 @@ func TestAnArchiveThatCannotBeIsSaid(t *testing.T) {
 	}
 }
 
-// What is in the archive is searched, run again, held, pruned and erased by commands.
+// Commands search the archive, run its tasks again, and hold, prune and erase them.
 func TestCommandsReadAndKeepTheArchive(t *testing.T) {
 	sh := newShell(t)
 	place := "file://" + filepath.ToSlash(t.TempDir())
@@ -106,7 +106,7 @@ func TestCommandsReadAndKeepTheArchive(t *testing.T) {
 	}
 	sh.must(append([]string{"tasks", "cancel"}, ids...)...)
 	sh.must("archive", "set", "--all")
-	time.Sleep(1100 * time.Millisecond) // their retention is over when the server starts
+	time.Sleep(1100 * time.Millisecond) // so that their retention is over when the server starts
 	server := sh.start("serve", "--addr", "127.0.0.1:0", "--archive", place, "--keep-cancelled", "1s")
 	server.await("archived")
 	eventually(t, func() bool { return sh.json("archive", "status")[0]["tasks"] == 6.0 }, server.log)
@@ -149,7 +149,7 @@ func TestCommandsReadAndKeepTheArchive(t *testing.T) {
 		t.Error(again)
 	}
 
-	sh.must("archive", "set", "bills", "--off") // what is restored stays where it is
+	sh.must("archive", "set", "bills", "--off") // so that restored tasks stay
 	sh.must("queues", "keep", "bills", "--cancelled", "forever")
 	if r := sh.run("archive", "restore", "--tenant", "bolt", "--archive", place); r.status != exitUsage ||
 		!strings.Contains(r.err, "--yes") {
@@ -185,7 +185,7 @@ func TestCommandsReadAndKeepTheArchive(t *testing.T) {
 	sh.fails(exitNotFound, "unknown_queue", []string{"--create"}, "archive", "keep", "misspelt", "--for", "forever")
 	sh.must("archive", "keep", "misspelt", "--like-others")
 	sh.must("archive", "keep", "other", "--for", "forever", "--create")
-	sh.must("archive", "keep", "other", "--for", "forever") // it has a rule by now
+	sh.must("archive", "keep", "other", "--for", "forever") // it has a rule now
 	sh.fails(exitNotFound, "unknown_queue", []string{"--create"}, "archive", "hold", "case-3", "--queue", "misspelt")
 	sh.must("archive", "hold", "case-3", "--queue", "misspelt", "--create")
 	sh.must("archive", "hold", "case-3", "--queue", "misspelt", "--reason", "a court's order")
@@ -211,7 +211,7 @@ func TestCommandsReadAndKeepTheArchive(t *testing.T) {
 	if r := sh.run("archive", "unhold", "case-1"); r.status != exitNotFound {
 		t.Errorf("status %d: %s", r.status, r.err)
 	}
-	// the server goes on with it
+	// The server continues the erasure.
 	eventually(t, func() bool { return sh.json("archive", "erasures")[0]["state"] == "done" }, server.log)
 	if found = sh.json("archive", "search", "--all", "--archive", place); len(found) != 0 {
 		t.Error(found)
@@ -219,8 +219,8 @@ func TestCommandsReadAndKeepTheArchive(t *testing.T) {
 	sh.must("archive", "verify", "--archive", place)
 }
 
-// Args and outputs that are too large for the database go to the archive's place, and come back as files,
-// from the archive, too.
+// Args and outputs that are too large for the database go to the archive's place. They can be read as files, also
+// from the archive.
 func TestLargeArgsAndOutputsAreFiles(t *testing.T) {
 	sh := newShell(t)
 	place := "file://" + filepath.ToSlash(t.TempDir())
@@ -246,7 +246,7 @@ func TestLargeArgsAndOutputsAreFiles(t *testing.T) {
 			t.Errorf("the %s have %d bytes", what, len(out))
 		}
 	}
-	time.Sleep(1100 * time.Millisecond) // its retention is over when the server starts
+	time.Sleep(1100 * time.Millisecond) // so that its retention is over when the server starts
 	server := sh.start("serve", "--addr", "127.0.0.1:0", "--archive", place, "--keep-completed", "1s")
 	server.await("archived")
 	eventually(t, func() bool { return sh.run("tasks", "show", id).status == exitNotFound }, server.log)

@@ -66,16 +66,16 @@ time; tusk archive prune does so now. Tasks under a hold are never deleted.`,
 	c.MarkFlagsMutuallyExclusive("for", "like-others")
 	return app.meantQueues(c, func(names []string) []string {
 		if like {
-			return nil // what takes a setting away asks nothing
+			return nil // removing a setting needs no confirmation
 		}
 		return names
 	})
 }
 
-// goneRow says what was deleted from the archive, or would be.
+// goneRow says what was deleted from the archive, or what would be.
 type goneRow struct {
 	Tasks  int64 `json:"tasks" col:"TASKS"`
-	Files  int   `json:"files" col:"FILES"` // deleted, or written anew
+	Files  int   `json:"files" col:"FILES"` // deleted or rewritten
 	Bytes  int64 `json:"bytes" col:"BYTES"`
 	DryRun bool  `json:"dry_run" one:"DRY_RUN"`
 }
@@ -260,14 +260,14 @@ func newArchiveUnholdCommand(app *App) *cobra.Command {
 	}
 }
 
-// withShelf does something with the archive that --archive names, and the database.
+// withShelf calls do with the archive that --archive names, and the database.
 func (app *App) withShelf(ctx context.Context, do func(*tusk.Client, *archive.Archive) error) error {
 	return app.withClient(ctx, func(client *tusk.Client) error {
 		return app.withArchive(ctx, func(a *archive.Archive) error { return do(client, a) })
 	})
 }
 
-// withKeeper does something that changes the archive which --archive names.
+// withKeeper calls do to change the archive that --archive names.
 func (app *App) withKeeper(ctx context.Context, do func(*tusk.Client, *archive.Archive, *archive.Runner) error) error {
 	return app.withShelf(ctx, func(client *tusk.Client, a *archive.Archive) error {
 		bucket, err := place.Open(ctx, app.flags.archive)
@@ -284,7 +284,7 @@ func (app *App) withKeeper(ctx context.Context, do func(*tusk.Client, *archive.A
 	})
 }
 
-// audited writes into the audit log what became of a change to the archive.
+// audited records the result of a change to the archive in the audit log.
 func (app *App) audited(ctx context.Context, client *tusk.Client, action, target string, failed error) error {
 	return app.recorded(ctx, accounts.NewBook(client.Store()), action, target, failed)
 }

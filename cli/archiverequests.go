@@ -11,22 +11,22 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// requests are commands for requests that are stored and survive every death: reruns or restores.
-// T is one of them, and R is it as it is printed.
+// requests are commands for requests that are stored and survive crashes: reruns or restores. T is a request, and R
+// is a request as printed.
 type requests[T, R any] struct {
-	name   string // of one
-	order  string // of all that are listed
+	name   string // name of one request
+	order  string // order in which list prints requests
 	list   func(context.Context, store.Recorder) ([]T, error)
 	get    func(context.Context, store.Recorder, tusk.ID) (T, error)
 	cancel func(context.Context, store.Recorder, tusk.ID) error
-	// carry goes on with one until it is over, and tells how far it has come.
+	// carry continues a request until it is over, and reports its progress.
 	carry func(context.Context, *App, tusk.ID, func(T)) (T, error)
 	row   func(T) R
-	// stands says how one stands: whose id it has, and how many tasks of how many it is past.
+	// stands returns a request's id, how many tasks it has passed, and how many it expects.
 	stands func(T) (id tusk.ID, past, expected int64)
 }
 
-// command watches, carries on and cancels them.
+// command returns the commands that watch, continue and cancel requests.
 func (k requests[T, R]) command(app *App, short string) *cobra.Command {
 	c := &cobra.Command{Use: k.name + "s", Short: short}
 	c.AddCommand(
@@ -50,7 +50,7 @@ func (k requests[T, R]) command(app *App, short string) *cobra.Command {
 	return c
 }
 
-// with does one thing with a request and prints how that stands.
+// with does one thing with a request and prints the request's state.
 func (k requests[T, R]) with(
 	app *App, use, short string, do func(context.Context, *tusk.Client, T) (T, error),
 ) *cobra.Command {
@@ -76,7 +76,7 @@ func (k requests[T, R]) with(
 	}
 }
 
-// carried carries a request on, with a bar, until it is over. An interrupt leaves it.
+// carried continues a request until it is over, with a progress bar. An interrupt leaves the request as it is.
 func (k requests[T, R]) carried(ctx context.Context, app *App, t T) (T, error) {
 	id, _, expected := k.stands(t)
 	bar := newProgress(app, expected)
@@ -96,7 +96,7 @@ func (k requests[T, R]) carried(ctx context.Context, app *App, t T) (T, error) {
 	return ended, err
 }
 
-// begun carries a request on that was just stored, unless others are to do it, and prints how it stands.
+// begun continues a request that was just stored, unless detach leaves that to others, and prints its state.
 func (k requests[T, R]) begun(ctx context.Context, app *App, t T, detach bool) (err error) {
 	if !detach {
 		t, err = k.carried(ctx, app, t)
@@ -104,7 +104,7 @@ func (k requests[T, R]) begun(ctx context.Context, app *App, t T, detach bool) (
 	return errors.Join(printOne(app, k.row(t)), err)
 }
 
-// leftLines says which tasks were left alone, and why.
+// leftLines lists the tasks that were left alone, and why.
 func leftLines(left []archive.Left) []string {
 	lines := []string{}
 	for _, l := range left {

@@ -19,7 +19,7 @@ type rerunRow struct {
 	Enqueued   int64    `json:"enqueued" col:"ENQUEUED"`
 	KeyTaken   int64    `json:"key_taken" one:"KEY_TAKEN"`
 	Refused    int64    `json:"refused" one:"REFUSED"`
-	Files      int      `json:"files" one:"FILES"` // looked through, of how many
+	Files      int      `json:"files" one:"FILES"` // files searched so far
 	Of         int      `json:"of" one:"OF"`
 	Left       []string `json:"left" one:"LEFT"` // the first tasks that were left alone, and why
 	StartedAt  instant  `json:"started_at" col:"STARTED"`
@@ -93,10 +93,10 @@ tusk serve --archive continues it, and no task is enqueued twice.`,
 	return c
 }
 
-// ranRow is what became of a task that was named.
+// ranRow is the result for a named task.
 type ranRow struct {
 	ID     tusk.ID `json:"id" col:"ID"`
-	New    string  `json:"new" col:"NEW"` // the id of the task that stands for it now
+	New    string  `json:"new" col:"NEW"` // the id of the task that replaces it now
 	Result string  `json:"result" col:"RESULT"`
 }
 
@@ -132,7 +132,7 @@ func (app *App) rerunNamed(ctx context.Context, args []string, dry bool) error {
 	})
 }
 
-// matchedRow says how many tasks matched; alone when nothing is done with them.
+// matchedRow says how many tasks matched, if nothing else is done with them.
 type matchedRow struct {
 	Matched int64 `json:"matched" col:"MATCHED"`
 	DryRun  bool  `json:"dry_run" one:"DRY_RUN"`

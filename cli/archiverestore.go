@@ -118,7 +118,7 @@ func (app *App) restore(ctx context.Context, t archive.Restore, agreed *consent,
 	})
 }
 
-// restorable counts the tasks that are to be restored. Each that is named has to be there.
+// restorable counts the tasks to restore. Each named task must be in the archive.
 func (app *App) restorable(ctx context.Context, a *archive.Archive, t *archive.Restore) (int64, error) {
 	if len(t.IDs) > 0 {
 		for _, id := range t.IDs {

@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// archiveFilter are the flags that choose tasks of an archive.
+// archiveFilter are the flags that select tasks of an archive.
 type archiveFilter struct {
 	states, queues, kinds, tenants, tags []string
 	key, fingerprint, args               string
@@ -35,7 +35,7 @@ func (f *archiveFilter) addTo(cmd *cobra.Command) {
 	flags.BoolVar(&f.all, "all", false, "all tasks")
 }
 
-// narrow reports whether any flag chooses.
+// narrow reports whether any flag limits the selection.
 func (f *archiveFilter) narrow() bool {
 	return len(f.states)+len(f.queues)+len(f.kinds)+len(f.tenants)+len(f.tags) > 0 || f.key != "" || f.fingerprint != "" ||
 		f.args != "" || !f.since.IsZero() || !f.until.IsZero()
@@ -124,14 +124,14 @@ Encrypted args cannot be searched.`,
 	return c
 }
 
-// noteSealed says that a search in args could not look into some.
+// noteSealed says how many tasks a search in args could not search.
 func (app *App) noteSealed(tasks int64) {
 	if tasks > 0 {
 		app.note("the args of %s are encrypted: a search cannot see into them", count(int(tasks), "other task"))
 	}
 }
 
-// archiveBar draws how many files have been looked through.
+// archiveBar draws how many files have been searched.
 type archiveBar struct {
 	*progress
 	files int
@@ -145,7 +145,7 @@ func (b *archiveBar) at(p archive.Progress, tasks int) {
 	b.files = p.Files
 }
 
-// notArchived is the problem of a task that is not in the archive.
+// notArchived returns the error for a task that is not in the archive.
 func notArchived(id tusk.ID, err error) error {
 	if errors.Is(err, archive.ErrNotFound) {
 		return fmt.Errorf("task %s: %w in the archive", id, tusk.ErrNotFound)

@@ -18,7 +18,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// The scenarios.
+// Scenarios of tusk bench.
 const (
 	benchEnqueue        = "enqueue"
 	benchConsume        = "consume"
@@ -182,7 +182,7 @@ func (app *App) bench(ctx context.Context, b *benchFlags) error {
 	return printOne(app, *report)
 }
 
-// benchReport is what a benchmark came to.
+// benchReport is the result of a benchmark.
 type benchReport struct {
 	Engine     string `json:"engine" col:"ENGINE"`
 	Scenario   string `json:"scenario" col:"SCENARIO"`
@@ -201,7 +201,7 @@ type benchReport struct {
 	P99        figure `json:"p99_ms" col:"P99_MS"`
 }
 
-// spend fills in what the engine's counters say.
+// spend fills in the costs from the engine's counters.
 func (r *benchReport) spend(before, after *store.Measures) {
 	if before == nil || after == nil {
 		return
@@ -229,14 +229,14 @@ func (r *benchReport) spend(before, after *store.Measures) {
 	r.Conflicts = count(before.Conflicts, after.Conflicts)
 }
 
-// figure is a number that may be unknown: then it is not a number.
+// figure is a number that may be unknown. An unknown figure is NaN.
 type figure float64
 
 var unknown = figure(math.NaN())
 
 func (f figure) known() bool { return !math.IsNaN(float64(f)) }
 
-// MarshalJSON implements json.Marshaler: null when unknown.
+// MarshalJSON implements json.Marshaler. An unknown figure is null.
 func (f figure) MarshalJSON() ([]byte, error) {
 	if !f.known() {
 		return []byte("null"), nil
@@ -251,7 +251,7 @@ func (f figure) String() string {
 	return strconv.FormatFloat(math.Round(float64(f)*1000)/1000, 'f', -1, 64)
 }
 
-// quantile of durations in nanoseconds, as milliseconds.
+// quantile returns a quantile of durations in nanoseconds, as milliseconds.
 func quantile(of []int64, q float64) figure {
 	if len(of) == 0 {
 		return unknown
@@ -259,7 +259,7 @@ func quantile(of []int64, q float64) figure {
 	const microsecond = int64(time.Microsecond)
 	h := hdrhistogram.New(1, time.Hour.Microseconds(), 3)
 	for _, d := range of {
-		_ = h.RecordValue(min(max(d/microsecond, 1), time.Hour.Microseconds())) // within its bounds
+		_ = h.RecordValue(min(max(d/microsecond, 1), time.Hour.Microseconds())) // within the histogram's range
 	}
 	return figure(float64(h.ValueAtQuantile(q)) / 1000)
 }

@@ -4,5 +4,5 @@ package cli
 
 import "time"
 
-// processCPU is the CPU time that this process has used; 0: it cannot be told.
+// processCPU returns 0: this system does not report the CPU time of a process.
 func processCPU() time.Duration { return 0 }

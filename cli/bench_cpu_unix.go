@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// processCPU is the CPU time that this process has used; 0: it cannot be told.
+// processCPU returns the CPU time that this process has used, or 0 if it is unknown.
 func processCPU() time.Duration {
 	var usage syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) != nil {

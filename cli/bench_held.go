@@ -11,8 +11,8 @@ import (
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 )
 
-// holders open a transaction that reads, on a connection of their own, and keep
-// it open, by engine: what a forgotten transaction does to a database.
+// holders open, by engine, a transaction that reads, on its own connection, and keep it open, as a forgotten
+// transaction would.
 var holders = map[string]func(ctx context.Context, dsn string) (release func(), err error){
 	"sqlite":   holdSQLite,
 	"postgres": holdPostgres,
@@ -31,7 +31,7 @@ func hold(ctx context.Context, where dsn) (release func(), err error) {
 	return release, nil
 }
 
-// holdSQLite pins the write-ahead log, which cannot be emptied meanwhile.
+// holdSQLite keeps the write-ahead log from being emptied.
 func holdSQLite(ctx context.Context, dsn string) (release func(), err error) {
 	pool, err := sqlitefile.Pool(dsn)
 	if err != nil {
@@ -46,7 +46,7 @@ func holdSQLite(ctx context.Context, dsn string) (release func(), err error) {
 	if err == nil {
 		err = conn.QueryRowContext(ctx, "select count(*) from sqlite_schema").Scan(&tables)
 	}
-	release = func() { _, _ = conn.Close(), pool.Close() } // which ends the transaction
+	release = func() { _, _ = conn.Close(), pool.Close() } // this ends the transaction
 	if err != nil {
 		release()
 		return nil, err
@@ -54,18 +54,18 @@ func holdSQLite(ctx context.Context, dsn string) (release func(), err error) {
 	return release, nil
 }
 
-// holdPostgres pins the horizon: no row that dies meanwhile can be removed.
+// holdPostgres keeps rows that die meanwhile from being removed.
 func holdPostgres(ctx context.Context, dsn string) (release func(), err error) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		return nil, err
 	}
-	delete(config.RuntimeParams, "tusk_schema") // the engine's own
+	delete(config.RuntimeParams, "tusk_schema") // this parameter is the engine's own
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, err
 	}
-	release = func() { _ = conn.Close(context.WithoutCancel(ctx)) } // which ends the transaction
+	release = func() { _ = conn.Close(context.WithoutCancel(ctx)) } // this ends the transaction
 	for _, statement := range []string{"begin isolation level repeatable read", "select pg_current_xact_id()"} {
 		if _, err := conn.Exec(ctx, statement); err != nil {
 			release()
@@ -75,7 +75,7 @@ func holdPostgres(ctx context.Context, dsn string) (release func(), err error) {
 	return release, nil
 }
 
-// holdMySQL pins the history list: no row that dies meanwhile can be purged.
+// holdMySQL keeps rows that die meanwhile from being purged.
 func holdMySQL(ctx context.Context, dsn string) (release func(), err error) {
 	pool, _, err := mysql.Pool(dsn)
 	if err != nil {
@@ -85,7 +85,7 @@ func holdMySQL(ctx context.Context, dsn string) (release func(), err error) {
 	if err != nil {
 		return nil, errors.Join(err, pool.Close())
 	}
-	release = func() { _, _ = conn.Close(), pool.Close() } // which ends the transaction
+	release = func() { _, _ = conn.Close(), pool.Close() } // this ends the transaction
 	_, err = conn.ExecContext(ctx,
 		"set transaction isolation level repeatable read; start transaction with consistent snapshot")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// The scenarios that measure limits beside a queue that has none.
+// Scenarios that compare a queue with limits to one without.
 const (
 	benchTenants = "tenants"
 	benchFair    = "fair"
@@ -22,7 +22,7 @@ const (
 	benchLights     = 50
 )
 
-// limitScenarios are they, and what each has to reach.
+// limitScenarios are these scenarios, with the bar that each has to reach.
 var limitScenarios = map[string]struct {
 	bar    float64
 	passes func(report *barReport) bool
@@ -34,7 +34,7 @@ var limitScenarios = map[string]struct {
 	benchPinned:  {0.9, (*barReport).cleanAndFast, (*benchRun).pinnedScenario},
 }
 
-// barReport compares a measurement with the one that it is held against.
+// barReport compares two measurements.
 type barReport struct {
 	Engine   string `json:"engine" col:"ENGINE"`
 	Scenario string `json:"scenario" col:"SCENARIO"`
@@ -44,10 +44,10 @@ type barReport struct {
 	Unit     string `json:"unit" col:"UNIT"`
 	Without  figure `json:"without" col:"WITHOUT"`
 	With     figure `json:"with" col:"WITH"`
-	// CPU of this process and, where there is a server that can say, of that.
+	// The CPU time of this process and, if known, of the database server.
 	CPUWithout figure `json:"cpu_us_per_task_without" col:"CPU_US_PER_TASK_WITHOUT"`
 	CPUWith    figure `json:"cpu_us_per_task_with" col:"CPU_US_PER_TASK_WITH"`
-	// DeadRows that the measurement with limits left in the tables of tasks.
+	// DeadRows is how many dead rows the measurement with limits left in the tables of tasks.
 	DeadRows figure `json:"dead_rows" col:"DEAD_ROWS"`
 	Ratio    figure `json:"ratio" col:"RATIO"`
 	Bar      figure `json:"bar" col:"BAR"`
@@ -57,12 +57,12 @@ type barReport struct {
 func (r *barReport) ratioReached() bool { return r.Ratio >= r.Bar }
 func (r *barReport) withinBar() bool    { return r.With <= r.Bar }
 
-// cleanAndFast allows one dead row for a hundred tasks, of chores.
+// cleanAndFast allows one dead row per hundred tasks, for chores.
 func (r *barReport) cleanAndFast() bool {
 	return r.ratioReached() && !(r.DeadRows > figure(r.Tasks)/100)
 }
 
-// bar measures one of the scenarios with limits.
+// bar measures a scenario with limits.
 func (r *benchRun) bar(ctx context.Context) (*barReport, error) {
 	b := r.flags
 	s := limitScenarios[b.scenario]
@@ -78,13 +78,13 @@ func (r *benchRun) bar(ctx context.Context) (*barReport, error) {
 	return report, nil
 }
 
-// speed is that of tasks stored and run at the same time, and what they cost.
+// speed measures how fast tasks are stored and run at the same time, and their CPU cost.
 func (r *benchRun) speed(ctx context.Context) (perSecond, cpu figure, err error) {
 	perSecond, cpu, _, err = r.speedAndDead(ctx)
 	return perSecond, cpu, err
 }
 
-// speedAndDead says how many dead rows there are afterwards, too.
+// speedAndDead also returns how many dead rows there are afterwards.
 func (r *benchRun) speedAndDead(ctx context.Context) (perSecond, cpu, dead figure, err error) {
 	costs := benchReport{Tasks: r.flags.tasks, CPU: unknown, DeadRows: unknown}
 	before := processCPU()
@@ -98,7 +98,7 @@ func (r *benchRun) speedAndDead(ctx context.Context) (perSecond, cpu, dead figur
 	return figure(float64(r.flags.tasks) / took.Seconds()), cpu, costs.DeadRows, err
 }
 
-// limited has the run's queue limited while it does something.
+// limited sets limits on the run's queue while do runs.
 func (r *benchRun) limited(ctx context.Context, l tusk.Limits, do func() error) error {
 	if err := r.client.SetLimits(ctx, r.flags.queue, l); err != nil {
 		return err
@@ -107,8 +107,7 @@ func (r *benchRun) limited(ctx context.Context, l tusk.Limits, do func() error) 
 	return errors.Join(err, r.client.RemoveLimits(context.WithoutCancel(ctx), r.flags.queue))
 }
 
-// tenantsScenario compares a queue of very many tenants, each limited, with the
-// same queue without limits.
+// tenantsScenario compares a queue with very many tenants, each with limits, to the same queue without limits.
 func (r *benchRun) tenantsScenario(ctx context.Context, report *barReport) (err error) {
 	r.tenants = benchManyTenant
 	if report.Without, report.CPUWithout, err = r.speed(ctx); err != nil {
@@ -120,9 +119,9 @@ func (r *benchRun) tenantsScenario(ctx context.Context, report *barReport) (err 
 	})
 }
 
-// pinnedScenario compares the speed of the same queue with limits while a transaction is
-// held open, which keeps the engine from clearing up, with its speed without one. What comes
-// first has small indexes and is faster for that alone, so it is not counted.
+// pinnedScenario compares the speed of a queue with limits while a transaction is held open, which keeps the engine
+// from cleaning up, to its speed without such a transaction. The first run has small indexes and is faster for that
+// reason alone, so it is not counted.
 func (r *benchRun) pinnedScenario(ctx context.Context, report *barReport) error {
 	r.tenants = benchManyTenant
 	return r.limited(ctx, tusk.Limits{PerTenant: 10}, func() (err error) {
@@ -141,8 +140,8 @@ func (r *benchRun) pinnedScenario(ctx context.Context, report *barReport) error 
 	})
 }
 
-// fairScenario compares how long the tasks of light tenants wait beside those of a
-// heavy one with how long they wait alone.
+// fairScenario compares how long the tasks of light tenants wait next to a heavy tenant with how long they wait
+// alone.
 func (r *benchRun) fairScenario(ctx context.Context, report *barReport) error {
 	report.Unit = "p99_ms"
 	lights := *r.flags
@@ -157,8 +156,7 @@ func (r *benchRun) fairScenario(ctx context.Context, report *barReport) error {
 	})
 }
 
-// wait is the 99th percentile of the time that the tasks of light tenants wait
-// beside those of a heavy one.
+// wait returns the 99th percentile of the time that tasks of light tenants wait next to a heavy tenant.
 func (r *benchRun) wait(ctx context.Context, heavy int) (figure, error) {
 	if err := r.enqueueHeavy(ctx, r.flags.queue, "heavy", heavy); err != nil {
 		return unknown, err
@@ -179,8 +177,8 @@ func (r *benchRun) wait(ctx context.Context, heavy int) (figure, error) {
 	return quantile(r.starts.list(), 99), errors.Join(err, stop())
 }
 
-// besideScenario compares the speed of a queue without limits while another queue
-// has limits and very many tasks that wait for their turn with its speed alone.
+// besideScenario compares the speed of a queue without limits, next to another queue with limits and very many tasks
+// that wait for their turn, with its speed alone.
 func (r *benchRun) besideScenario(ctx context.Context, report *barReport) (err error) {
 	if report.Without, report.CPUWithout, err = r.speed(ctx); err != nil {
 		return err
@@ -201,7 +199,7 @@ func (r *benchRun) besideScenario(ctx context.Context, report *barReport) (err e
 	})
 }
 
-// enqueueHeavy stores tasks of one tenant, or of many when none is named.
+// enqueueHeavy stores tasks of one tenant, or of many tenants if tenant is empty.
 func (r *benchRun) enqueueHeavy(ctx context.Context, queue, tenant string, n int) error {
 	const batch = 1000
 	for from := 0; from < n; from += batch {
@@ -220,7 +218,7 @@ func (r *benchRun) enqueueHeavy(ctx context.Context, queue, tenant string, n int
 	return nil
 }
 
-// awaitCount waits until a count has come to n.
+// awaitCount waits until a counter has reached n.
 func awaitCount(ctx context.Context, count *atomic.Int64, n int) error {
 	began := time.Now()
 	for count.Load() < int64(n) {

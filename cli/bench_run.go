@@ -17,23 +17,23 @@ import (
 const (
 	benchKind         = "bench"
 	benchLeastPayload = 48              // bytes of args without padding
-	benchAhead        = time.Second     // of tasks with a run time
-	benchEvery        = 10              // one task in so many has a run time, with latency
-	benchPatience     = 2 * time.Minute // without any task ending
+	benchAhead        = time.Second     // how far ahead a task's run time is
+	benchEvery        = 10              // with latency, one task in this many has a run time
+	benchPatience     = 2 * time.Minute // how long no task may end
 )
 
 // benchRun measures one scenario.
 type benchRun struct {
 	client *tusk.Client
 	flags  *benchFlags
-	base   time.Time // what instants are counted from
+	base   time.Time // the time from which others are counted
 	pad    string
 
 	where    dsn
-	embedded bool // the engine's time is this process's
+	embedded bool // the engine uses CPU time of this process
 
-	tenants int          // whom the tasks belong to in turn; 0: to nobody
-	heavy   atomic.Int64 // tasks handled of those that are not measured
+	tenants int          // number of tenants that the tasks belong to in turn; 0: no tenant
+	heavy   atomic.Int64 // handled tasks that are not measured
 
 	handled atomic.Int64
 	first   atomic.Int64 // when the first handler started
@@ -64,7 +64,7 @@ func newBenchRun(c *tusk.Client, b *benchFlags) *benchRun {
 	return &benchRun{client: c, flags: b, base: time.Now(), pad: strings.Repeat("x", b.payload-benchLeastPayload)}
 }
 
-// ready sees to it that the queue is empty.
+// ready makes sure that the queue is empty.
 func (r *benchRun) ready(ctx context.Context) error {
 	left, err := countUnfinished(ctx, r.client.Store(), r.flags.queue)
 	if err != nil || left == 0 {
@@ -78,8 +78,8 @@ func (r *benchRun) ready(ctx context.Context) error {
 	return r.clear(ctx)
 }
 
-// clear deletes what is in the queue. A task that runs is deleted when its worker
-// has handed it back, or died and been rescued from.
+// clear deletes the tasks in the queue. A running task is deleted after its worker has handed it back, or after the
+// worker has died and the task was rescued.
 func (r *benchRun) clear(ctx context.Context) error {
 	stop, err := r.work(ctx, 1, 1) // to lead, and so to rescue
 	if err != nil {
@@ -109,7 +109,7 @@ func (r *benchRun) clear(ctx context.Context) error {
 	}
 }
 
-// drain runs what the benchmark left in the queue.
+// drain runs the tasks that the benchmark left in the queue.
 func (r *benchRun) drain(ctx context.Context) error {
 	stop, err := r.work(ctx, 1, 1000)
 	if err != nil {
@@ -186,8 +186,7 @@ func (r *benchRun) produceConsume(ctx context.Context, report *benchReport) (tim
 	return r.live(ctx, report, func() error { return r.produce(ctx, r.flags.tasks, true) })
 }
 
-// live measures tasks that are enqueued while workers wait for them, until all have
-// run.
+// live measures tasks that are enqueued while workers wait for them, until all of them have run.
 func (r *benchRun) live(ctx context.Context, report *benchReport, enqueue func() error) (time.Duration, error) {
 	stop, err := r.warm(ctx)
 	if err != nil {
@@ -207,11 +206,10 @@ func (r *benchRun) live(ctx context.Context, report *benchReport, enqueue func()
 	return took, stop()
 }
 
-// warmUp is how many tasks run before the measured ones, so that connections are
-// open and statements prepared.
+// warmUp is how many tasks run before the measured ones, so that connections are open and statements prepared.
 func (r *benchRun) warmUp() int { return min(max(200, 4*r.flags.batch), 20_000) }
 
-// warm starts workers that have run those; stop ends them.
+// warm starts workers that have run the warm-up tasks. stop ends the workers.
 func (r *benchRun) warm(ctx context.Context) (stop func() error, err error) {
 	if stop, err = r.work(ctx, r.flags.workers, r.flags.batch); err != nil {
 		return nil, err
@@ -225,7 +223,7 @@ func (r *benchRun) warm(ctx context.Context) (stop func() error, err error) {
 	return stop, nil
 }
 
-// prefill stores the tasks that are to be consumed, in large batches.
+// prefill stores the tasks to consume, in large batches.
 func (r *benchRun) prefill(ctx context.Context) error {
 	filler := *r.flags
 	filler.batch, filler.rate, filler.workers = max(filler.batch, 1000), 0, 1
@@ -240,7 +238,7 @@ func (r *benchRun) reset() {
 	r.dues.reset(r.flags.tasks)
 }
 
-// work starts workers; stop ends them and returns what went wrong.
+// work starts workers. stop ends them and returns their errors.
 func (r *benchRun) work(ctx context.Context, workers, batch int) (stop func() error, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	errs := make(chan error, workers)
@@ -289,7 +287,7 @@ func (r *benchRun) handle(_ context.Context, t *tusk.Task[json.RawMessage]) erro
 	return nil
 }
 
-// produce enqueues n tasks in batches, at the rate that was asked for.
+// produce enqueues n tasks in batches, at the requested rate.
 func (r *benchRun) produce(ctx context.Context, n int, paced bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -319,8 +317,8 @@ func (r *benchRun) produce(ctx context.Context, n int, paced bool) error {
 	return context.Cause(ctx)
 }
 
-// benchForm is the beginning of the args: when the task was sent and when it is
-// due, in nanoseconds since the run's base.
+// benchForm is the beginning of the args: when the task was sent and when it is due, in nanoseconds since the run's
+// base.
 const benchForm = `{"sent":%d,"due":%d`
 
 func (r *benchRun) enqueueBatch(ctx context.Context, from, n int, measured bool) error {
@@ -343,7 +341,7 @@ func (r *benchRun) enqueueBatch(ctx context.Context, from, n int, measured bool)
 	return err
 }
 
-// awaitAll waits until n tasks were handled and the database knows it.
+// awaitAll waits until n tasks were handled and the database has recorded that.
 func (r *benchRun) awaitAll(ctx context.Context, n int) error {
 	progress, since := int64(-1), time.Now()
 	for done := r.handled.Load(); done < int64(n); done = r.handled.Load() {
@@ -360,8 +358,8 @@ func (r *benchRun) awaitAll(ctx context.Context, n int) error {
 	return r.awaitEmpty(ctx)
 }
 
-// awaitEmpty waits until no task of the queue is unfinished. It counts them only once none runs:
-// to count costs an engine as much as thousands of tasks.
+// awaitEmpty waits until the queue has no unfinished task. It counts them only after none is running, because
+// counting costs an engine as much as thousands of tasks.
 func (r *benchRun) awaitEmpty(ctx context.Context) error {
 	running := tusk.Filter{Queues: []string{r.flags.queue}, States: []tusk.State{tusk.StateRunning}, Limit: 1}
 	for {
@@ -381,7 +379,7 @@ func (r *benchRun) awaitEmpty(ctx context.Context) error {
 	}
 }
 
-// meter reads the engine's counters; nil where it has none.
+// meter reads the engine's counters, or returns nil if it has none.
 func (r *benchRun) meter(ctx context.Context) *store.Measures {
 	m, ok := store.As[store.Meter](r.client.Store())
 	if !ok {

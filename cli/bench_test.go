@@ -19,7 +19,7 @@ func TestBenchMeasuresEveryScenario(t *testing.T) {
 	for _, c := range []struct {
 		scenario string
 		args     []string
-		known    []string // that others leave null
+		known    []string // known columns that other scenarios leave null
 	}{
 		{"enqueue", nil, nil},
 		{"consume", []string{"--workers", "2"}, nil},
@@ -61,7 +61,7 @@ func TestBenchHoldsATransactionBesideAQueueWithLimits(t *testing.T) {
 		"sqlite:tusk.db")
 	report := decodeOne(t, out)
 	sum := decodeOne(t, sh.must("stats", "--kind", "bench", "--by", "total", "--json", "--db", "sqlite:tusk.db"))
-	// With as many to warm up. What runs first, in an empty database, is not compared.
+	// As many tasks again warm up. What runs first, in an empty database, is not compared.
 	if done := sum["completed"].(float64); done != 3*(200+200) {
 		t.Errorf("%v tasks were run", done)
 	}

@@ -9,15 +9,15 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// The scenarios that run a graph.
+// Scenarios that run a graph.
 const (
 	benchWorkflow = "workflow"
 	benchFan      = "fan"
 
-	benchWidth = 100 // tasks of a layer
+	benchWidth = 100 // tasks in a layer
 )
 
-// graph is the workflow of a scenario. Its tasks are named by their number.
+// graph returns the workflow of a scenario. Its tasks are named by their number.
 func (r *benchRun) graph() *tusk.Workflow {
 	w, n, width := tusk.NewWorkflow(), r.flags.tasks, benchWidth
 	if r.flags.scenario == benchFan {

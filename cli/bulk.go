@@ -15,13 +15,12 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// How a file of tasks is enqueued: lines are gathered into batches, and a batch
-// is stored whole or not at all.
+// To enqueue a file of tasks, lines are collected into batches, and each batch is stored completely or not at all.
 
 const (
 	bulkBatch   = 1000
 	longestLine = 17 << 20
-	mostBad     = 20 // bad lines that are told one by one
+	mostBad     = 20 // bad lines that are reported one by one
 )
 
 type bulkRow struct {
@@ -30,7 +29,7 @@ type bulkRow struct {
 	Replaced int  `json:"replaced" one:"REPLACED"`
 	Awaiting int  `json:"awaiting" one:"AWAITING"`
 	Stale    int  `json:"stale" one:"STALE"`
-	Tasks    int  `json:"tasks" col:"TASKS"` // good lines read
+	Tasks    int  `json:"tasks" col:"TASKS"` // number of good lines read
 	BadLines int  `json:"bad_lines" one:"BAD_LINES"`
 	DryRun   bool `json:"dry_run" one:"DRY_RUN"`
 }
@@ -59,7 +58,7 @@ func (app *App) enqueueFile(ctx context.Context, name string, dryRun bool) error
 	return b.conclude(err)
 }
 
-// flagsBeside returns a flag of the command line other than the given ones.
+// flagsBeside returns a flag of the command line that is not among the given ones.
 func (app *App) flagsBeside(command string, allowed ...string) string {
 	for _, key := range slices.Sorted(maps.Keys(app.config.flags)) {
 		f := app.config.flags[key]
@@ -77,7 +76,7 @@ func (app *App) flagsBeside(command string, allowed ...string) string {
 	return ""
 }
 
-// readInput reads a file, or stdin, as a whole.
+// readInput reads a whole file, or stdin.
 func (app *App) readInput(name string) ([]byte, error) {
 	const longest = 64 // MiB
 	file, _, err := app.openInput(name)
@@ -92,7 +91,7 @@ func (app *App) readInput(name string) ([]byte, error) {
 	return data, err
 }
 
-// openInput opens a file to read, or stdin; size is 0 when it is not known.
+// openInput opens a file for reading, or stdin. size is 0 if it is unknown.
 func (app *App) openInput(name string) (file io.ReadCloser, size int64, err error) {
 	if name == "-" {
 		return io.NopCloser(app.In), 0, nil
@@ -112,7 +111,8 @@ func (app *App) openInput(name string) (file io.ReadCloser, size int64, err erro
 	return opened, info.Size(), nil
 }
 
-// enqueuer is a client that stores, or, for a dry run, one that only checks and tells what it would store.
+// enqueuer returns a client that stores tasks, or, for a dry run, one that only checks them and records what it would
+// store.
 func (app *App) enqueuer(ctx context.Context, dryRun bool, tried *[]store.NewTask) (*tusk.Client, func(), error) {
 	if !dryRun {
 		return app.Client(ctx, creating)
@@ -129,10 +129,10 @@ type bulk struct {
 	total    bulkRow
 
 	tasks []tusk.NewTask
-	lines []int // of tasks, in the file
-	first int   // line of this batch that nothing after was stored; 0: none
+	lines []int // line numbers of tasks
+	first int   // first line of this batch; 0 if there is none yet
 	bad   map[int]error
-	tried bool // the batch was sent, and no answer is known
+	tried bool // the batch was sent, but its answer is unknown
 }
 
 var errBadLines = errors.New("bad lines")
@@ -175,7 +175,7 @@ func (b *bulk) read(ctx context.Context, file io.Reader) error {
 	return b.flush(ctx)
 }
 
-// flush stores the batch, unless it has a bad line. A dry run goes on to the end.
+// flush stores the batch, unless it has a bad line. A dry run continues to the end of the file.
 func (b *bulk) flush(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -200,7 +200,7 @@ func (b *bulk) flush(ctx context.Context) error {
 	return nil
 }
 
-// check finds the other bad lines of a batch that is not stored anyway.
+// check finds the other bad lines of a batch that will not be stored.
 func (b *bulk) check(ctx context.Context) {
 	checker, err := tusk.NewClient(nothingStored{}, nil)
 	if err == nil {
@@ -209,7 +209,7 @@ func (b *bulk) check(ctx context.Context) {
 	b.blame(err)
 }
 
-// blame finds the lines that an error is about.
+// blame finds the lines to which an error refers.
 func (b *bulk) blame(err error) {
 	if many := (*tusk.BatchError)(nil); errors.As(err, &many) {
 		for i, err := range many.Items {
@@ -257,7 +257,7 @@ func (b *bulk) tellBad() {
 	}
 }
 
-// conclude says what was stored and what was not.
+// conclude reports what was stored and what was not.
 func (b *bulk) conclude(err error) error {
 	stored := b.total.Added + b.total.Replaced + b.total.Awaiting
 	switch {

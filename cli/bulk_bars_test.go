@@ -12,9 +12,9 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// TestBulkOperationsBesideWork tells how fast operations change many waiting tasks, and what that
-// leaves of the speed of work beside them: ten slots whose tasks take 5 ms, and whose queue never
-// runs empty. TUSK_TEST_BULK=200000 go test ./cli -run BulkOperationsBesideWork -v -timeout 60m
+// TestBulkOperationsBesideWork measures how fast operations change many waiting tasks, and how much they slow down
+// other work: ten slots whose tasks take 5 ms, and whose queue never runs empty. TUSK_TEST_BULK=200000 go test ./cli
+// -run BulkOperationsBesideWork -v -timeout 60m
 func TestBulkOperationsBesideWork(t *testing.T) {
 	many, err := strconv.Atoi(os.Getenv("TUSK_TEST_BULK"))
 	if err != nil {
@@ -42,7 +42,7 @@ func TestBulkOperationsBesideWork(t *testing.T) {
 	})
 }
 
-// storeWaiting stores tasks that nobody takes.
+// storeWaiting stores tasks that no worker takes.
 func storeWaiting(t *testing.T, client *tusk.Client, many int) {
 	t.Helper()
 	for left := many; left > 0; left -= 1000 {
@@ -57,7 +57,7 @@ func storeWaiting(t *testing.T, client *tusk.Client, many int) {
 	}
 }
 
-// stream is work that goes on: a worker, which leads, and who enqueues for it.
+// stream is continuous work: a worker, which also leads, and a producer for it.
 type stream struct {
 	t      *testing.T
 	client *tusk.Client
@@ -96,7 +96,7 @@ func startStream(t *testing.T, client *tusk.Client) *stream {
 	return s
 }
 
-// fill keeps 2,000 tasks or more ahead of the worker.
+// fill keeps at least 2,000 tasks in the worker's queue.
 func (s *stream) fill(ctx context.Context) error {
 	tasks := make([]tusk.NewTask, 1000)
 	for i := range tasks {
@@ -115,14 +115,14 @@ func (s *stream) fill(ctx context.Context) error {
 	return nil
 }
 
-// speed is how many tasks a second the worker does.
+// speed returns how many tasks per second the worker completes.
 func (s *stream) speed(during time.Duration) float64 {
 	before := s.done.Load()
 	time.Sleep(during)
 	return float64(s.done.Load()-before) / during.Seconds()
 }
 
-// operate changes all tasks that wait, by whoever leads.
+// operate changes all waiting tasks with an operation, which the leader carries out.
 func (s *stream) operate(change tusk.Change) tusk.Operation {
 	s.t.Helper()
 	o, err := s.client.StartOperation(s.t.Context(), tusk.Filter{Kinds: []string{"waits"}}, change, nil)

@@ -14,7 +14,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// largest notes the largest write of a schedule.
+// largest records the largest write of a schedule.
 type largest struct {
 	store.Store
 	mu           sync.Mutex
@@ -30,7 +30,7 @@ func (l *largest) UpdateRecords(ctx context.Context, term int64, puts []store.Pu
 	return l.Store.UpdateRecords(ctx, term, puts)
 }
 
-// TestMissedTicksOfAScheduleAreWrittenInParts lets nobody lead for three hours.
+// TestMissedTicksOfAScheduleAreWrittenInParts fires a schedule after nobody has led for three hours.
 func TestMissedTicksOfAScheduleAreWrittenInParts(t *testing.T) {
 	onEachEngine(t, func(t *testing.T, client *tusk.Client) {
 		const missed, most = 300, 1 << 20

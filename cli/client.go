@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Client is Store with a client around it.
+// Client is Store, wrapped in a client.
 func (app *App) Client(ctx context.Context, a access) (*tusk.Client, func(), error) {
 	s, closeStore, err := app.Store(ctx, a)
 	if err != nil {
@@ -35,8 +35,7 @@ func (app *App) Client(ctx context.Context, a access) (*tusk.Client, func(), err
 	return client, closeAll, nil
 }
 
-// Standing is Client for a process that goes on for long: it first asks whether
-// the database keeps what Tusk promises.
+// Standing is Client for long-running processes. It first checks whether the database keeps Tusk's promises.
 func (app *App) Standing(ctx context.Context) (*tusk.Client, func(), error) {
 	client, closeStore, err := app.Client(ctx, creating)
 	if err != nil {
@@ -55,7 +54,7 @@ func (app *App) Standing(ctx context.Context) (*tusk.Client, func(), error) {
 	return client, closeStore, nil
 }
 
-// withClient does something with a client of a database that exists.
+// withClient calls do with a client of an existing database.
 func (app *App) withClient(ctx context.Context, do func(*tusk.Client) error) error {
 	client, closeStore, err := app.Client(ctx, existing)
 	if err != nil {
@@ -65,7 +64,7 @@ func (app *App) withClient(ctx context.Context, do func(*tusk.Client) error) err
 	return do(client)
 }
 
-// withArgs makes a command of what is done with such a client and the arguments.
+// withArgs makes a command function from do, which gets such a client and the arguments.
 func (app *App) withArgs(
 	do func(ctx context.Context, client *tusk.Client, args []string) error,
 ) func(*cobra.Command, []string) error {

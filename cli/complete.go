@@ -12,11 +12,11 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// named lists what a flag or an argument can name.
+// named lists the possible values of a flag or an argument.
 type named func(ctx context.Context, c *tusk.Client) ([]string, error)
 
-// completions are the flags whose values the database knows, and the arguments by what
-// a command's usage calls them: of all commands, or of those below one.
+// completions are the flags whose values are in the database, and the arguments, by their name in a command's usage.
+// They apply to all commands, or to the subcommands of one.
 var completions = map[string]named{
 	"--queue": queueNames, "QUEUE": queueNames,
 	"--kind":        kindNames,
@@ -25,7 +25,7 @@ var completions = map[string]named{
 	"schedules NAME": scheduleNames, "alerts NAME": alertNames, "hooks NAME": hookNames,
 }
 
-// completeNames completes states, and whatever the database has names of.
+// completeNames adds completion of states and of names in the database.
 func (app *App) completeNames(c *cobra.Command) {
 	for name, list := range completions {
 		flag, isFlag := strings.CutPrefix(name, "--")
@@ -49,7 +49,7 @@ func (app *App) completeNames(c *cobra.Command) {
 	}
 }
 
-// completer lists names of the database. One that cannot be reached has none.
+// completer completes names from the database. If the database cannot be reached, it completes nothing.
 func (app *App) completer(list named) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, begun string) (found []string, _ cobra.ShellCompDirective) {
 		_ = app.withClient(cmd.Context(), func(client *tusk.Client) error {
@@ -67,7 +67,7 @@ func (app *App) completer(list named) cobra.CompletionFunc {
 
 func queueNames(ctx context.Context, c *tusk.Client) ([]string, error) { return c.QueueNames(ctx) }
 
-// kindNames are the kinds of the newest tasks.
+// kindNames returns the kinds of the newest tasks.
 func kindNames(ctx context.Context, c *tusk.Client) ([]string, error) {
 	tasks, err := c.List(ctx, tusk.Filter{Limit: store.MaxPage})
 	kinds := map[string]bool{}

@@ -17,24 +17,23 @@ import (
 	"github.com/tuskqueue/tusk/internal/words"
 )
 
-// config is where every setting came from and what was wrong with any.
+// config says where each setting came from, and what was wrong with it.
 type config struct {
-	path     string            // of the file; empty: none
-	source   map[string]string // by key: where its value came from
+	path     string            // of the file; empty if there is none
+	source   map[string]string // by key: where the value came from
 	flags    map[string]*pflag.Flag
 	problems []string
 }
 
-// A setting comes from the flag, a variable, the file or the default, in this order.
+// A setting comes from the flag, a variable, the file, or the default, in this order.
 const (
 	sourceFlag    = "flag"
 	sourceDefault = "default"
 )
 
-// loadConfig gives every flag that the command line leaves open its value from
-// the environment or the file, and finds all that is wrong with either. Values
-// of the file are checked for all commands; variables for the one that runs, and
-// for all if that is config.
+// loadConfig sets every flag that the command line does not set from the environment or the file, and finds all
+// problems in both. It checks values from the file for all commands. It checks variables only for the command that
+// runs, or for all commands if that is config.
 func (app *App) loadConfig(cmd *cobra.Command) *config {
 	c := &config{source: map[string]string{}, flags: map[string]*pflag.Flag{}}
 	collectFlags(cmd.Root(), "", c.flags)
@@ -64,8 +63,8 @@ func (app *App) loadConfig(cmd *cobra.Command) *config {
 	return c
 }
 
-// collectFlags finds the settings: the flags of all commands by name, those of
-// one command under its own.
+// collectFlags finds the settings. Flags of all commands are listed by name, flags of one command under the command's
+// name.
 func collectFlags(cmd *cobra.Command, prefix string, into map[string]*pflag.Flag) {
 	add := func(f *pflag.Flag) {
 		if f.Name != "help" && f.Name != "config" {
@@ -84,7 +83,7 @@ func collectFlags(cmd *cobra.Command, prefix string, into map[string]*pflag.Flag
 	}
 }
 
-// variables reads the environment. NAME_FILE stands for a file with NAME's value.
+// variables reads the environment. NAME_FILE names a file that contains NAME's value.
 func (app *App) variables(c *config) map[string]string {
 	set := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(app.env)) {
@@ -111,7 +110,7 @@ func (app *App) variables(c *config) map[string]string {
 	return set
 }
 
-// variableOf returns the variable that is set for a flag; empty when none is.
+// variableOf returns the variable that is set for a flag, or "" if none is.
 func variableOf(flag string, variables map[string]string) string {
 	names := []string{"TUSK_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))}
 	if flag == "db" {
@@ -144,7 +143,7 @@ func (c *config) set(f *pflag.Flag, value any, where string) {
 	f.Changed = true
 }
 
-// configPath finds the file: the one that was asked for, or the first that exists.
+// configPath returns the requested file, or the first that exists.
 func (app *App) configPath(variables map[string]string, c *config) string {
 	asked := app.flags.config
 	if asked == "" {
@@ -169,7 +168,7 @@ func (app *App) configPath(variables map[string]string, c *config) string {
 	return ""
 }
 
-// readFile returns the values of the file and where each stands, by key.
+// readFile returns the values in the file and the position of each, by key.
 func (c *config) readFile(environment map[string]string) (values map[string]any, lines map[string]string) {
 	values, lines = map[string]any{}, map[string]string{}
 	if c.path == "" {
@@ -210,7 +209,7 @@ func (c *config) readFile(environment map[string]string) (values map[string]any,
 
 var afterPath = regexp.MustCompile(`^[^:]*:([0-9]+):`)
 
-// lineOf reads the line of the file that a problem is about.
+// lineOf returns the line of the file to which a problem refers.
 func lineOf(problem string) (line int) {
 	if m := afterPath.FindStringSubmatch(problem); m != nil {
 		line, _ = strconv.Atoi(m[1])
@@ -228,7 +227,7 @@ func (c *config) hasSection(name string) bool {
 	return false
 }
 
-// checkSecrets wants a file with any secret to be its owner's alone.
+// checkSecrets requires that only the owner can read a file with secrets.
 func (c *config) checkSecrets() {
 	info, err := os.Stat(c.path)
 	if c.path == "" || err != nil || info.Mode().Perm()&0o004 == 0 {
@@ -256,7 +255,7 @@ func markSecret(flags *pflag.FlagSet, name string) {
 	}
 }
 
-// shown is the value of a setting without secrets.
+// shown returns the value of a setting without secrets.
 func shown(f *pflag.Flag) string {
 	value := f.Value.String()
 	switch _, secret := f.Annotations[secretSetting]; {
@@ -268,7 +267,7 @@ func shown(f *pflag.Flag) string {
 	return value
 }
 
-// problem is one error for all that is wrong; nil when nothing is.
+// problem returns one error for all problems, or nil if there are none.
 func (c *config) problem() error {
 	if len(c.problems) == 0 {
 		return nil

@@ -32,7 +32,7 @@ func TestASettingComesFromTheFlagThenTheVariableThenTheFileThenTheDefault(t *tes
 	sh.env = append(sh.env, "TUSK_DATABASE_URL=sqlite:own.db")
 	expect("sqlite:own.db from TUSK_DATABASE_URL")
 	expect("sqlite:flag.db from flag", "--db", "sqlite:flag.db")
-	sh.env = append(sh.env, "TUSK_DATABASE_URL=") // empty is unset
+	sh.env = append(sh.env, "TUSK_DATABASE_URL=") // empty means unset
 	expect("sqlite:plain.db from DATABASE_URL")
 }
 

@@ -63,7 +63,7 @@ func (c *config) summary() string {
 	return "the configuration is fine: " + c.path
 }
 
-// strangeVariables lists those that look like settings and are none.
+// strangeVariables lists variables that look like settings but are not.
 func (app *App) strangeVariables() []string {
 	known := map[string]bool{"TUSK_DATABASE_URL": true, "TUSK_CONFIG": true}
 	for _, f := range app.config.flags {
@@ -98,7 +98,7 @@ func newConfigShowCommand(app *App) *cobra.Command {
 			for _, key := range slices.Sorted(maps.Keys(app.config.flags)) {
 				source := app.config.source[key]
 				if source == sourceDefault && strings.Contains(key, ".") {
-					continue // of other commands only what was set
+					continue // of other commands, show only what was set
 				}
 				rows = append(rows, settingRow{key, app.clean(shown(app.config.flags[key])), source})
 			}

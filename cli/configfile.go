@@ -8,8 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// yamlFile reads tusk.yaml. It remembers the line of each value, and finds keys
-// that appear twice.
+// yamlFile reads tusk.yaml. It records the line of each value, and finds keys that occur twice.
 type yamlFile struct {
 	path        string
 	environment map[string]string
@@ -74,7 +73,7 @@ func (p *yamlFile) section(node *yaml.Node, prefix string) {
 
 var variable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
 
-// expand puts the values of variables in the place of ${NAME}.
+// expand replaces ${NAME} by the value of the variable.
 func (p *yamlFile) expand(text, where, key string) string {
 	return variable.ReplaceAllStringFunc(text, func(found string) string {
 		name := found[2 : len(found)-1]

@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// consent is how an operator agrees to a command that destroys something.
+// consent is how an operator agrees to a destructive command.
 type consent struct {
 	yes, dryRun bool
-	hint        string // how to go about it where nobody can be asked
+	hint        string // what to do if nobody can be asked
 }
 
 func (c *consent) addTo(cmd *cobra.Command) {
@@ -22,7 +22,7 @@ func (c *consent) addTo(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask for confirmation; required without a terminal")
 }
 
-// confirm asks on a terminal; elsewhere only --yes will do.
+// confirm asks on a terminal. Elsewhere --yes is required.
 func (app *App) confirm(c *consent, question string) error {
 	if c.yes {
 		return nil

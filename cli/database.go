@@ -17,10 +17,10 @@ import (
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 )
 
-// opener opens an engine's store; it closes it again with the returned function.
+// opener opens an engine's store. The returned function closes it.
 type opener func(ctx context.Context, dsn string) (store.Store, func() error, error)
 
-// engines are those in this binary, by name. This file alone names them.
+// engines are the engines in this binary, by name. Only this file names them.
 var engines = map[string]opener{
 	"sqlite": func(ctx context.Context, dsn string) (store.Store, func() error, error) {
 		s, err := sqlitefile.Open(ctx, dsn)
@@ -66,23 +66,22 @@ var engines = map[string]opener{
 	},
 }
 
-// access says what a command means to do with a database that is not there.
+// access says what a command does if the database does not exist.
 type access int
 
 const (
-	// existing is for commands that look at a database or change what is in it:
-	// they never create one.
+	// existing is for commands that read a database or change its contents. They never create one.
 	existing access = iota
-	// creating is for commands that fill a database. They create an embedded one
-	// and its schema; a server's schema they create with --auto-migrate only.
+	// creating is for commands that fill a database. They create an embedded database and its schema; they create the
+	// schema on a server only with --auto-migrate.
 	creating
 	// planning is for a dry run of migrate up. In place of a file that is missing
 	// it looks at an empty database elsewhere.
 	planning
 )
 
-// Store opens the database that --db names and checks its schema. The caller
-// calls closeStore when it is done, error or not.
+// Store opens the database that --db names and checks its schema. The caller must call closeStore, even after an
+// error.
 func (app *App) Store(ctx context.Context, a access) (s store.Store, closeStore func(), err error) {
 	d, s, closeStore, err := app.open(ctx, a)
 	if err != nil {
@@ -96,7 +95,7 @@ func (app *App) Store(ctx context.Context, a access) (s store.Store, closeStore 
 	return s, closeStore, nil
 }
 
-// open opens the store whatever its schema.
+// open opens the store, whatever its schema.
 func (app *App) open(ctx context.Context, a access) (d dsn, s store.Store, closeStore func(), err error) {
 	none := func() {}
 	d, err = parseDSN(app.flags.db)
@@ -145,7 +144,7 @@ func openEmpty(ctx context.Context, _ string) (store.Store, func() error, error)
 	return s, func() error { return errors.Join(closeStore(), os.RemoveAll(folder)) }, nil
 }
 
-// fromWhere adds where the database URL came from, unless it was the flag.
+// fromWhere adds the source of the database URL to an error, unless it was the flag.
 func (app *App) fromWhere(err error) error {
 	if p := (*Problem)(nil); errors.As(err, &p) && app.config != nil {
 		if source := app.config.source["db"]; source != "" && source != sourceFlag && source != sourceDefault {
@@ -155,9 +154,8 @@ func (app *App) fromWhere(err error) error {
 	return err
 }
 
-// checkFile finds out what is wrong with a path before the engine does, whose
-// words would be less clear. It does not open the file: a process that closes it loses the locks that SQLite holds on it
-// for a store which is open already.
+// checkFile finds problems with a path before the engine does, whose errors would be less clear. It does not open the
+// file: a process that closes it loses the locks that SQLite holds on it for a store that is already open.
 func checkFile(path string, create bool) error {
 	info, err := os.Stat(path)
 	switch {
@@ -184,14 +182,14 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// readySchema checks that the schema is this program's, or makes it so.
+// readySchema checks that the schema matches this program, or migrates it.
 func (app *App) readySchema(ctx context.Context, s store.Store, migrate bool) error {
 	m, ok := store.As[store.Migrator](s)
 	if !ok {
 		return nil
 	}
 	steps, err := m.Migrations(ctx)
-	missing := errors.Is(err, store.ErrSchemaMissing) // an engine may say it this way, too
+	missing := errors.Is(err, store.ErrSchemaMissing) // an engine may report it this way too
 	if err != nil && !missing {
 		return fmt.Errorf("schema: %w", err)
 	}

@@ -19,7 +19,7 @@ func newDBCommand(app *App) *cobra.Command {
 	return c
 }
 
-// finding is something that weakens what Tusk promises.
+// finding is something that weakens Tusk's promises.
 type finding struct {
 	Warning string `json:"warning" col:"WARNING"`
 }
@@ -53,9 +53,9 @@ from another server. tusk serve and tusk work make the same checks when they sta
 	}
 }
 
-// rebaseReport is what tusk db rebase did, or would do.
+// rebaseReport is what tusk db rebase did or would do.
 type rebaseReport struct {
-	Tasks  int64 `json:"tasks" col:"TASKS"` // that can be claimed then
+	Tasks  int64 `json:"tasks" col:"TASKS"` // that can then be claimed
 	DryRun bool  `json:"dry_run" col:"DRY_RUN"`
 }
 

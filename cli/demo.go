@@ -20,7 +20,7 @@ const (
 	demoLease     = 3 * time.Second // short, so that the rescue can be watched
 	demoPatience  = 90 * time.Second
 	demoTickEvery = 2 * time.Second
-	demoTicking   = 7 * time.Second // how long the schedule stays
+	demoTicking   = 7 * time.Second // how long the schedule exists
 )
 
 func newDemoCommand(app *App) *cobra.Command {
@@ -54,9 +54,9 @@ accounted for. It uses its own SQLite file and deletes it at the end, unless the
 type demo struct {
 	app    *App
 	client *tusk.Client
-	queue  string // of this run alone
+	queue  string // only for this run
 	begun  time.Time
-	acked  map[tusk.ID]bool // what was acknowledged to us
+	acked  map[tusk.ID]bool // acknowledged tasks
 	crew   demoCrew
 	screen demoScreen
 }
@@ -95,10 +95,10 @@ func (app *App) demo(ctx context.Context, dir string, keep bool) error {
 	return report.verdict()
 }
 
-// demoDatabase makes a folder for the demo's own file, unless --db was given.
+// demoDatabase creates a folder for the demo's own file, unless --db was given.
 func (app *App) demoDatabase() (folder string, err error) {
 	if app.config.source["log_level"] == sourceDefault {
-		app.Log = slog.New(slog.DiscardHandler) // the demo tells its story itself
+		app.Log = slog.New(slog.DiscardHandler) // the demo prints its own messages
 	}
 	app.flags.autoMigrate = true
 	if app.config.source["db"] == sourceFlag {
@@ -135,8 +135,8 @@ func (d *demo) run(ctx context.Context, files []demoArgs) (*demoReport, error) {
 	return d.account(ctx)
 }
 
-// lead does the leader's chores in this process, so that whichever worker is
-// killed, its tasks are rescued soon.
+// lead does the leader's chores in this process, so that the tasks of a killed worker are rescued soon, whichever
+// worker it is.
 func (d *demo) lead(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -152,7 +152,7 @@ func (d *demo) lead(ctx context.Context) (stop func()) {
 	}
 }
 
-// story is what happens, in order.
+// story runs the demonstration, step by step.
 func (d *demo) story(ctx context.Context, files []demoArgs) error {
 	if err := d.client.PutSchedule(ctx, tusk.Schedule{Name: d.queue, Spec: "@every " + demoTickEvery.String(),
 		Args: demoArgs{Name: demoTick}, Options: &tusk.Options{Queue: d.queue}}); err != nil {
@@ -203,7 +203,7 @@ func (d *demo) removeSchedule() {
 	}
 }
 
-// killOne kills a worker when a third of the tasks is done, or after two seconds.
+// killOne kills a worker after a third of the tasks has finished, or after two seconds.
 func (d *demo) killOne(ctx context.Context, tasks int64) error {
 	began := time.Now()
 	for time.Since(began) < 2*time.Second && sleep(ctx, 20*time.Millisecond) {
@@ -239,7 +239,7 @@ func (d *demo) awaitEnd(ctx context.Context) error {
 	}
 }
 
-// sleep reports whether the context went on for so long.
+// sleep waits, and reports whether the context is still alive afterwards.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -264,7 +264,7 @@ func (app *App) tryNext(gone bool) {
 	app.note("  tusk bench --help      measure this machine")
 }
 
-// The kinds of the demo.
+// Kinds of the demo's tasks.
 const (
 	demoSHA256   = "sha256"
 	demoFlaky    = "flaky"
@@ -277,15 +277,15 @@ const (
 // demoArgs are the args of all kinds of the demo.
 type demoArgs struct {
 	Name  string `json:"-"`               // the kind
-	Path  string `json:"path,omitempty"`  // sha256: of a file
-	Block int    `json:"block,omitempty"` // sha256: of a made-up block, where files are few
+	Path  string `json:"path,omitempty"`  // sha256: path of a file
+	Block int    `json:"block,omitempty"` // sha256: a made-up block, if there are few files
 	Times int    `json:"times,omitempty"` // flaky: how many attempts fail
 }
 
 // Kind implements tusk.Args.
 func (a demoArgs) Kind() string { return a.Name }
 
-// demoTasks puts the others between the files.
+// demoTasks mixes tasks of the other kinds with those for the files.
 func demoTasks(files []demoArgs) []tusk.NewTask {
 	var tasks []tusk.NewTask
 	add := func(a demoArgs, o tusk.Options) { tasks = append(tasks, tusk.NewTask{Args: a, Options: &o}) }
@@ -305,7 +305,7 @@ func demoTasks(files []demoArgs) []tusk.NewTask {
 	return tasks
 }
 
-// demoMux has the handlers; each is a few lines because tasks are the point.
+// demoMux has the handlers. Each is only a few lines, because the demo is about tasks.
 func demoMux() *tusk.Mux {
 	m := tusk.NewMux()
 	tusk.HandleKind(m, demoSHA256, func(ctx context.Context, t *tusk.Task[demoArgs]) error {

@@ -17,8 +17,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// newDemoWorkerCommand is what the demo starts three times. It works until its
-// standard input ends, so that it does not outlive the demo.
+// newDemoWorkerCommand is the worker that the demo starts three times. It works until its standard input ends, so
+// that it does not outlive the demo.
 func newDemoWorkerCommand(app *App) *cobra.Command {
 	return &cobra.Command{
 		Use:    "demo-worker QUEUE",
@@ -45,12 +45,12 @@ func (app *App) demoWork(ctx context.Context, queue string) error {
 	defer stop()
 	go func() {
 		defer stop()
-		_, _ = io.Copy(io.Discard, app.In) // it ends with the demo, however that ends
+		_, _ = io.Copy(io.Discard, app.In) // stdin ends with the demo, however that ends
 	}()
 	return worker.Run(ctx)
 }
 
-// demoCrew are the worker processes.
+// demoCrew is the set of worker processes.
 type demoCrew struct {
 	mu      sync.Mutex
 	members []*demoMember
@@ -61,12 +61,12 @@ type demoMember struct {
 	stdin   io.Closer
 	stderr  bytes.Buffer
 	ended   chan struct{}
-	killed  int // how many tasks it held when it was killed; 0: it was not
+	killed  int // how many tasks it held when it was killed; 0 if it was not killed
 }
 
 func (m *demoMember) pid() int { return m.process.Process.Pid }
 
-// start starts the processes and waits until all have signed on.
+// start starts the processes and waits until all have registered.
 func (c *demoCrew) start(ctx context.Context, d *demo) error {
 	for range demoWorkers {
 		m, err := startMember(d)
@@ -109,7 +109,7 @@ func startMember(d *demo) (*demoMember, error) {
 	for name, value := range d.app.env {
 		m.process.Env = append(m.process.Env, name+"="+value)
 	}
-	// Not as an argument: a list of processes would show the password in it.
+	// Not as an argument: the password in it would show in a process list.
 	m.process.Env = append(m.process.Env, "TUSK_DATABASE_URL="+d.app.flags.db)
 	m.process.Stderr = &m.stderr
 	if m.stdin, err = m.process.StdinPipe(); err != nil {
@@ -120,14 +120,14 @@ func startMember(d *demo) (*demoMember, error) {
 	}
 	go func() {
 		defer close(m.ended)
-		_ = m.process.Wait() // how it ended is seen in what became of its tasks
+		_ = m.process.Wait() // the results of its tasks show how it ended
 	}()
 	return m, nil
 }
 
 var errNoWorker = errors.New("no such worker")
 
-// workerOf finds the worker that a process is, as the database sees it.
+// workerOf finds the worker of a process in the database.
 func (d *demo) workerOf(ctx context.Context, m *demoMember) (store.Worker, error) {
 	workers, err := d.client.Workers(ctx)
 	if err != nil {
@@ -142,8 +142,8 @@ func (d *demo) workerOf(ctx context.Context, m *demoMember) (store.Worker, error
 	return store.Worker{}, errNoWorker
 }
 
-// kill kills the busiest process, if it can be caught while it holds tasks. It is
-// stopped first, so that it cannot finish them between the look and the kill.
+// kill kills the busiest process while it holds tasks, if possible. It stops the process first, so that it cannot
+// finish tasks between the check and the kill.
 func (c *demoCrew) kill(ctx context.Context, d *demo) (pid, held int, err error) {
 	var victim *demoMember
 	most := 0
@@ -184,14 +184,14 @@ func (d *demo) heldBy(ctx context.Context, worker tusk.ID) (int, error) {
 	return held, err
 }
 
-// killedHolding says how many tasks a member held when it was killed.
+// killedHolding returns how many tasks a member held when it was killed.
 func (c *demoCrew) killedHolding(m *demoMember) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return m.killed
 }
 
-// stop lets the processes end, and sees to it that they do.
+// stop asks the processes to end, and kills those that do not.
 func (c *demoCrew) stop() {
 	for _, m := range c.members {
 		m.stdin.Close()

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	demoFewest    = 1000     // tasks that compute a SHA-256, with blocks where files are few
+	demoFewest    = 1000     // tasks that compute a SHA-256; blocks are used if there are few files
 	demoMost      = 5000     // files
 	demoLargest   = 32 << 20 // bytes of a file
 	demoMostBytes = 1 << 30  // of all files
 	demoBlockSize = 64 << 10
 )
 
-// demoFiles makes a task of every file under a folder, and notes what it left out.
+// demoFiles makes a task for every file below a folder, and notes what it left out.
 func demoFiles(dir string) (tasks []demoArgs, notes []string, err error) {
 	root, err := filepath.Abs(dir)
 	if err != nil {
@@ -42,7 +42,7 @@ func demoFiles(dir string) (tasks []demoArgs, notes []string, err error) {
 		}
 		info, err := entry.Info()
 		switch {
-		case err != nil: // it has just been deleted
+		case err != nil: // it was just deleted
 		case len(tasks) == demoMost:
 			notes = append(notes, fmt.Sprintf("%s has more than %d files: the others are left out", dir, demoMost))
 			return fs.SkipAll
@@ -69,7 +69,7 @@ func demoFiles(dir string) (tasks []demoArgs, notes []string, err error) {
 	return tasks, notes, nil
 }
 
-// skipped leaves out what cannot be read, with all that is in it.
+// skipped skips an entry that cannot be read, with everything in it.
 func skipped(entry fs.DirEntry) error {
 	if entry != nil && entry.IsDir() {
 		return fs.SkipDir
@@ -77,8 +77,8 @@ func skipped(entry fs.DirEntry) error {
 	return nil
 }
 
-// sha256 reads what the args name. A file that cannot be read will not be
-// readable at the next attempt.
+// sha256 reads the file or block in the args. A file that cannot be read is discarded, because a retry would not
+// help.
 func (a demoArgs) sha256(ctx context.Context) (sum string, size int64, err error) {
 	var from io.Reader = bytes.NewReader(bytes.Repeat([]byte{byte(a.Block)}, demoBlockSize))
 	if a.Path != "" {
@@ -100,7 +100,7 @@ func (a demoArgs) sha256(ctx context.Context) (sum string, size int64, err error
 	return hex.EncodeToString(hash.Sum(nil)), size, err
 }
 
-// readerOf stops reading when the context ends.
+// readerOf returns a reader that stops when the context ends.
 func readerOf(ctx context.Context, r io.Reader) io.Reader {
 	return readFunc(func(p []byte) (int, error) {
 		if err := ctx.Err(); err != nil {

@@ -4,7 +4,7 @@ package cli
 
 import "os"
 
-// Where a process cannot be stopped, it may finish a task just before it is killed.
+// If a process cannot be stopped, it may finish a task just before it is killed.
 
 func pause(*os.Process) error  { return nil }
 func resume(*os.Process) error { return nil }

@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// demoReport is what the demo came to.
+// demoReport is the result of the demo.
 type demoReport struct {
 	Enqueued  int    `json:"enqueued" col:"ENQUEUED"`
 	Completed int    `json:"completed" col:"COMPLETED"`
@@ -35,10 +35,10 @@ func (r *demoReport) verdict() error {
 	return nil
 }
 
-// account asks the database what became of every task.
+// account reads from the database what became of every task.
 func (d *demo) account(ctx context.Context) (*demoReport, error) {
 	var r demoReport
-	var first, last time.Time // of the files, but for those that were rescued
+	var first, last time.Time // of the files, except those that were rescued
 	files, missing := 0, len(d.acked)
 	for f := (tusk.Filter{Queues: []string{d.queue}, Detail: true, Limit: store.MaxPage}); ; {
 		page, err := d.client.List(ctx, f)
@@ -73,7 +73,7 @@ func (d *demo) account(ctx context.Context) (*demoReport, error) {
 	return &r, d.measure(ctx, &r)
 }
 
-// add counts one task, and says whether it was rescued.
+// add counts one task, and reports whether it was rescued.
 func (r *demoReport) add(t *tusk.TaskInfo) (rescued bool) {
 	r.Enqueued++
 	switch {

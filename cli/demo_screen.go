@@ -12,14 +12,13 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// demoScreen shows how the demo is getting on: one block that is drawn again and
-// again on a terminal, a line a second elsewhere.
+// demoScreen shows the demo's progress: one block that is redrawn on a terminal, or one line a second elsewhere.
 type demoScreen struct {
 	app  *App
 	demo *demo
 
 	mu    sync.Mutex
-	lines int // of the block on the terminal
+	lines int // number of lines in the block on the terminal
 }
 
 // start draws until it is stopped.
@@ -51,7 +50,7 @@ func (s *demoScreen) start(ctx context.Context) (stop func()) {
 // redraws reports whether there is a terminal that can move its cursor.
 func (s *demoScreen) redraws() bool { return s.app.watched && s.app.env["TERM"] != "dumb" }
 
-// say writes a line that stays.
+// say prints a line that stays.
 func (s *demoScreen) say(format string, args ...any) {
 	if s.app.flags.quiet {
 		return
@@ -79,7 +78,7 @@ func (s *demoScreen) draw(ctx context.Context) {
 	s.lines = len(block)
 }
 
-// erase takes the block away: up by its lines, and clear to the end.
+// erase removes the block: it moves up by the block's lines and clears to the end.
 func (s *demoScreen) erase() {
 	if s.lines > 0 {
 		fmt.Fprintf(s.app.Err, "\x1b[%dA\x1b[J", s.lines)
@@ -87,7 +86,7 @@ func (s *demoScreen) erase() {
 	}
 }
 
-// demoView is the demo at one moment.
+// demoView is the state of the demo at one moment.
 type demoView struct {
 	age     time.Duration
 	total   int64
@@ -128,7 +127,7 @@ func (v *demoView) finished() int64 {
 
 func (v *demoView) done() string { return fmt.Sprintf("%d of %d finished", v.finished(), v.total) }
 
-// states is short enough to fit on a line of any terminal, as all of the block is.
+// states returns a text that is short enough for a line of any terminal, like the rest of the block.
 func (v *demoView) states() string {
 	return fmt.Sprintf("%d available, %d running, %d scheduled, %d to be retried",
 		v.left[tusk.StateAvailable], v.left[tusk.StateRunning], v.left[tusk.StateScheduled], v.left[tusk.StateRetryable])
@@ -166,7 +165,7 @@ type millis float64
 
 func asMillis(d time.Duration) millis { return millis(float64(d) / float64(time.Millisecond)) }
 
-// MarshalJSON implements json.Marshaler: three digits after the point.
+// MarshalJSON implements json.Marshaler, with three decimals.
 func (m millis) MarshalJSON() ([]byte, error) {
 	return json.Marshal(math.Round(float64(m)*1000) / 1000)
 }
@@ -179,7 +178,7 @@ func (m millis) terminal() string {
 // rate is a number of tasks per second.
 type rate float64
 
-// MarshalJSON implements json.Marshaler: one digit after the point.
+// MarshalJSON implements json.Marshaler, with one decimal.
 func (r rate) MarshalJSON() ([]byte, error) { return json.Marshal(math.Round(float64(r)*10) / 10) }
 
 func (r rate) String() string { return fmt.Sprintf("%.1f", float64(r)) }

@@ -132,7 +132,7 @@ func (app *App) dev(ctx context.Context, d *devFlags) error {
 	return nil
 }
 
-// devDatabase chooses the database and makes it ready to be opened.
+// devDatabase chooses the database and prepares it for opening.
 func (app *App) devDatabase(d *devFlags) (cleanUp func(), err error) {
 	cleanUp = func() {}
 	named := app.config.source["db"] == sourceFlag
@@ -156,7 +156,7 @@ func (app *App) devDatabase(d *devFlags) (cleanUp func(), err error) {
 	return cleanUp, err
 }
 
-// deleteFile deletes the SQLite file with what belongs to it.
+// deleteFile deletes the SQLite file and the files that belong to it.
 func (app *App) deleteFile() error {
 	where, err := parseDSN(app.flags.db)
 	if err != nil {
@@ -173,7 +173,7 @@ func (app *App) deleteFile() error {
 	return nil
 }
 
-// listenNearby listens on the address, or on the next port that is free.
+// listenNearby listens on the address, or on the next free port.
 func listenNearby(ctx context.Context, addr string) (listener net.Listener, err error) {
 	const tries = 20
 	host, text, _ := net.SplitHostPort(addr)
@@ -209,7 +209,7 @@ func (app *App) welcome(addr string, kinds []string, d *devFlags) {
 	app.note("Ctrl-C stops it.")
 }
 
-// shellWord quotes a text for a shell where it has to be.
+// shellWord quotes a text for a shell if it needs quotes.
 func shellWord(text string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@%+,="
 	if strings.Trim(text, plain) == "" {
@@ -218,7 +218,7 @@ func shellWord(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// anywhere is the URL of a database as other folders have to name it.
+// anywhere returns the URL of a database in a form that works from other folders.
 func anywhere(url string) string {
 	path, isFile := strings.CutPrefix(url, "sqlite:")
 	if !isFile || filepath.IsAbs(path) || strings.HasPrefix(path, "//") {
@@ -235,7 +235,7 @@ func anywhere(url string) string {
 	return "sqlite:" + full
 }
 
-// tell logs what becomes of each task.
+// tell logs the result of each task.
 func (app *App) tell(w *tusk.Worker) (stop func()) {
 	events, cancel := w.Subscribe(tusk.EventCompleted, tusk.EventSnoozed, tusk.EventCancelled,
 		tusk.EventRescued, tusk.EventLost)

@@ -10,8 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/server/push"
 )
 
-// showOff puts something onto every page, and then goes on with a load, until ctx
-// ends.
+// showOff puts something on every page, and then generates a load until ctx ends.
 func showOff(ctx context.Context, client *tusk.Client, site *server.Server) error {
 	if _, err := fixture.Enqueue(ctx, client, false); err != nil {
 		return err

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// TestTheFirstPageOfDevAnswersAtOnce tells how long it takes from the start of the
-// command, in an empty directory, until the first page is there. TUSK_FIRST_PAGE=3s
-// says how long it may take, on a machine that has nothing else to do.
+// TestTheFirstPageOfDevAnswersAtOnce measures the time from the start of the command, in an empty directory, until
+// the first page is there. TUSK_FIRST_PAGE=3s sets a limit for it, on an otherwise idle machine.
 func TestTheFirstPageOfDevAnswersAtOnce(t *testing.T) {
 	tusk := binary(t)
 	dir := t.TempDir()

@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/internal/words"
 )
 
-// findingRow is what a check of the doctor's found.
+// findingRow is the result of one of the doctor's checks.
 type findingRow struct {
 	Status doctor.Status `json:"status" col:"STATUS"`
 	Check  string        `json:"check" col:"CHECK"`
@@ -62,7 +62,7 @@ For monitoring systems, the exit status is 0 if all is well, 1 if something shou
 	return c
 }
 
-// diagnose prints what was found. Its error is the exit status.
+// diagnose prints the findings. Its error sets the exit status.
 func (app *App) diagnose(facts doctor.Facts, o doctor.Options, ignore []string) error {
 	found := slices.DeleteFunc(doctor.Examine(facts, o), func(f doctor.Finding) bool {
 		return slices.Contains(ignore, f.Check)

@@ -9,15 +9,14 @@ import (
 	"github.com/tuskqueue/tusk/internal/words"
 )
 
-// dsn is a database URL taken apart as far as the command line needs it; the
-// engine reads the rest.
+// dsn is a database URL, parsed as far as the command line needs it. The engine parses the rest.
 type dsn struct {
 	text   string // as given
 	engine string // sqlite, postgres, mysql, …
-	path   string // of a file: without scheme and parameters
+	path   string // for a file: without scheme and parameters
 }
 
-// engineOf says which engine a scheme belongs to, those of later releases too.
+// engineOf maps a scheme to its engine, including engines of later releases.
 var engineOf = map[string]string{
 	"sqlite": "sqlite", "sqlite3": "sqlite", "file": "sqlite",
 	"postgres": "postgres", "postgresql": "postgres",
@@ -28,8 +27,7 @@ var engineOf = map[string]string{
 const dsnHint = "use sqlite:FILE, such as sqlite:tusk.db, postgres://user@host/database, mysql://user@host/database, " +
 	"couchbase://user@host/bucket or \"ledgers: postgres://host1/database postgres://host2/database\""
 
-// parseDSN reads a database URL. Its problems never show the URL itself, which
-// may hold a password.
+// parseDSN parses a database URL. Its errors never show the URL, which may contain a password.
 func parseDSN(text string) (dsn, error) {
 	d := dsn{text: text}
 	if strings.TrimSpace(text) == "" {
@@ -72,13 +70,13 @@ func parseDSN(text string) (dsn, error) {
 	return d, nil
 }
 
-// databasesOf returns the URLs of the databases that a URL of many ledgers lists.
+// databasesOf returns the database URLs in a URL of many ledgers.
 func databasesOf(text string) []string {
 	_, list, _ := strings.Cut(text, ":")
 	return strings.Fields(list)
 }
 
-// checkDatabases finds the usual mistakes in the URLs of databases with ledgers.
+// checkDatabases finds common mistakes in the URLs of databases with ledgers.
 func checkDatabases(list []string) error {
 	if len(list) == 0 {
 		return badDSN(`write "ledgers: postgres://host1/database postgres://host2/database"`,
@@ -96,7 +94,7 @@ func checkDatabases(list []string) error {
 	return nil
 }
 
-// filePath reads what follows the scheme of a file.
+// filePath parses what follows the scheme of a file.
 func filePath(rest string) (string, error) {
 	name, query, _ := strings.Cut(rest, "?")
 	if after, slashes := strings.CutPrefix(name, "//"); slashes {
@@ -122,7 +120,7 @@ func filePath(rest string) (string, error) {
 	return path, nil
 }
 
-// checkServerURL finds the usual mistakes in the URL of a database server.
+// checkServerURL finds common mistakes in the URL of a database server.
 func checkServerURL(text string) error {
 	_, rest, found := strings.Cut(text, "://")
 	if !found {
@@ -176,7 +174,7 @@ func badDSN(hint, format string, args ...any) *Problem {
 	return p
 }
 
-// isDatabaseFile recognises a bare path.
+// isDatabaseFile recognizes a bare path.
 func isDatabaseFile(text string) bool {
 	for _, end := range []string{".db", ".sqlite", ".sqlite3"} {
 		if strings.HasSuffix(text, end) {
@@ -191,14 +189,14 @@ var (
 	passwordInWords = regexp.MustCompile(`(?i)\b((?:ssl)?password|passwd|pwd|secret|token)=('[^']*'|[^\s&;"]+)`)
 )
 
-// mask hides the passwords in text that has database URLs in it.
+// mask hides the passwords in text with database URLs.
 func mask(text string) string {
 	text = passwordInURL.ReplaceAllString(text, "${1}***@")
 	return passwordInWords.ReplaceAllString(text, "$1=***")
 }
 
-// hideDSN returns a setting that names a database with *** in the place of its password,
-// whatever form it has: also one that tusk does not take.
+// hideDSN returns a database setting with *** instead of the password, even if it has a form that tusk does not
+// accept.
 func hideDSN(text string) string {
 	if from, to, found := passwordOf(text); found {
 		text = text[:from] + "***" + text[to:]
@@ -206,8 +204,8 @@ func hideDSN(text string) string {
 	return mask(text)
 }
 
-// passwordOf finds the password before the last @ of a database's name: the text after
-// the user's name, or all of it where only one of the two is given after a scheme.
+// passwordOf finds the password before the last @ of a database setting: the text after the user's name, or all of it
+// if there is only one of the two after a scheme.
 func passwordOf(text string) (from, to int, found bool) {
 	to = strings.LastIndexByte(text, '@')
 	if to < 0 {
@@ -229,7 +227,7 @@ func passwordOf(text string) (from, to int, found bool) {
 	return start, to, known && !strings.HasPrefix(rest, "//")
 }
 
-// dsnSecrets returns the passwords of a database URL, as written and as meant.
+// dsnSecrets returns the passwords in a database URL, as written and decoded.
 func dsnSecrets(text string) []string {
 	var secrets []string
 	if list := databasesOf(text); len(list) > 0 && strings.Contains(list[0], "://") {
@@ -248,7 +246,7 @@ func dsnSecrets(text string) []string {
 	}
 	var long []string
 	for _, s := range secrets {
-		if len(s) >= 3 { // hiding a letter would hide half of what is said
+		if len(s) >= 3 { // hiding a single letter would hide much of any text
 			long = append(long, s)
 		}
 	}

@@ -19,7 +19,7 @@ type endpointRow struct {
 	RotatedAt   instant `json:"rotated_at" col:"ROTATED"`
 }
 
-// endpointSecretRow is a secret that was just made: it is never shown again.
+// endpointSecretRow is a secret that was just created. It is never shown again.
 type endpointSecretRow struct {
 	Secret string `json:"secret" col:"SECRET"`
 	Queue  string `json:"queue" col:"QUEUE"`

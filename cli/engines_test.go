@@ -17,7 +17,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// databases makes an empty database for each engine that the command has.
+// databases creates an empty database for each engine of the command.
 var databases = map[string]func(t *testing.T) string{
 	"sqlite":   func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "tusk.db") },
 	"postgres": func(t *testing.T) string { return pgtest.DSN(t) },
@@ -32,7 +32,7 @@ var databases = map[string]func(t *testing.T) string{
 	},
 }
 
-// onEachEngine runs a test on every engine that the command has.
+// onEachEngine runs a test on every engine of the command.
 func onEachEngine(t *testing.T, test func(t *testing.T, client *tusk.Client)) {
 	for name, dsn := range databases {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +70,7 @@ func enqueueMany(t *testing.T, client *tusk.Client, n int, o tusk.Options) {
 	}
 }
 
-// operate starts an operation and carries it on to its end.
+// operate starts an operation and continues it until it has ended.
 func operate(t *testing.T, client *tusk.Client, f tusk.Filter, c tusk.Change) tusk.Operation {
 	t.Helper()
 	o, err := client.StartOperation(t.Context(), f, c, nil)
@@ -120,7 +120,7 @@ func TestOperationsOnEachEngine(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		enqueueMany(t, client, 7, tusk.Options{Queue: "moved"}) // is not meant
+		enqueueMany(t, client, 7, tusk.Options{Queue: "moved"}) // these must not change
 		if o, err = client.CarryOperation(t.Context(), o.ID, nil); err != nil || o.Changed != 300 {
 			t.Errorf("%+v, %v", o, err)
 		}
@@ -247,7 +247,7 @@ func TestWorkflowsRunAgainFromATaskOnEachEngine(t *testing.T) {
 	})
 }
 
-// A workflow is read in pages, and what a task needs may be on another one.
+// A workflow is read in pages, and a needed task may be on another page.
 func TestAWorkflowSaysHowWhatItsTasksNeedStands(t *testing.T) {
 	onEachEngine(t, func(t *testing.T, client *tusk.Client) {
 		w := tusk.NewWorkflow()

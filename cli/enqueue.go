@@ -97,7 +97,7 @@ func (app *App) enqueueOne(cmd *cobra.Command, args []string, file string, task 
 	if dryRun {
 		row := triedOf(tried[0])
 		if file != "" {
-			row.Args = nil // they were not kept
+			row.Args = nil // the args were not kept
 		}
 		app.note("the task is fine; nothing was stored")
 		return printOne(app, row)
@@ -105,7 +105,7 @@ func (app *App) enqueueOne(cmd *cobra.Command, args []string, file string, task 
 	return printOne(app, enqueuedRow{result.ID, result.Result.String()})
 }
 
-// argsJSON returns the args as given, or as stdin holds them.
+// argsJSON returns the args as given, or as read from stdin.
 func (app *App) argsJSON(text string) ([]byte, error) {
 	const longest = 17 << 20 // more than any task may have
 	if text == "" {
@@ -133,7 +133,7 @@ func emptyArgs() error {
 	return p
 }
 
-// count says a number of things.
+// count formats a number of things.
 func count(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing

@@ -13,7 +13,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// groupRow is a group of like errors.
+// groupRow is a group of similar errors.
 type groupRow struct {
 	Fingerprint string  `json:"fingerprint" col:"FINGERPRINT"`
 	Queue       string  `json:"queue" col:"QUEUE"`
@@ -32,7 +32,7 @@ func groupOf(g store.ErrorGroup) groupRow {
 		g.SampleTask, g.Sample}
 }
 
-// groupFlags choose groups.
+// groupFlags select groups.
 type groupFlags struct {
 	queue, kind string
 	since       time.Time
@@ -51,7 +51,7 @@ func (g *groupFlags) filter() (store.ErrorFilter, error) {
 	return store.ErrorFilter{Queue: g.queue, Kind: g.kind, Since: g.since, Limit: g.limit}, validNames(g.queue, g.kind)
 }
 
-// validNames checks the names of a filter that are set.
+// validNames checks the names in a filter that are set.
 func validNames(queue, kind string) error {
 	if queue != "" {
 		if err := tusk.ValidateName("queue", queue); err != nil {
@@ -129,7 +129,7 @@ func newErrorsShowCommand(app *App) *cobra.Command {
 	}
 }
 
-// findGroups returns the group of a fingerprint, once for each queue it was seen in.
+// findGroups returns the groups with a fingerprint, one for each queue where it was seen.
 func findGroups(ctx context.Context, client *tusk.Client, fingerprint string) ([]store.ErrorGroup, error) {
 	found, err := query.Groups(ctx, client, fingerprint)
 	if errors.Is(err, tusk.ErrNotFound) {

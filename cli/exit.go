@@ -17,44 +17,44 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// The exit statuses.
+// Exit statuses.
 const (
 	exitOK          = 0
 	exitError       = 1
 	exitUsage       = 2 // usage, configuration, schema: run it differently
 	exitNotFound    = 3
-	exitConflict    = 4 // a state, a key or an operator refused
+	exitConflict    = 4 // refused because of a state, a key or an operator
 	exitUnavailable = 5 // try again later
 	exitInterrupted = 130
 
-	// Those of doctor, as monitors have them.
+	// Exit statuses of tusk doctor, as monitoring systems expect them.
 	exitWarn     = 1
 	exitCritical = 2
 )
 
-// Problem is an error with everything that its line on stderr says:
+// Problem is an error with everything that its line on stderr contains:
 //
 //	error[code]: text (hint: …)
 //
-// A command returns one when the table of known errors would say too little.
+// A command returns one if the table of known errors would say too little.
 type Problem struct {
 	Code string // stable, snake_case
 	Exit int
 	Text string
 	Hint string // what to do; may be empty
-	Err  error  // what it was made from; may be nil
+	Err  error  // the underlying error; may be nil
 }
 
 func (p *Problem) Error() string { return p.Text }
 
 func (p *Problem) Unwrap() error { return p.Err }
 
-// usage is the problem of a command that was called wrongly.
+// usage returns the problem of a command that was used wrongly.
 func usage(hint, format string, args ...any) *Problem {
 	return &Problem{Code: "usage", Exit: exitUsage, Text: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// known says what the errors of the rooms below mean to a shell.
+// known maps errors of the packages below to codes, exit statuses and hints.
 var known = []struct {
 	err  error
 	code string
@@ -89,7 +89,7 @@ var known = []struct {
 	{store.ErrNotCommitted, "not_stored", exitError, "nothing was stored: run the command again"},
 }
 
-// said is what servers say that no engine's error stands for.
+// said are messages of servers for which no engine has an error.
 var said = []struct {
 	text       *regexp.Regexp
 	code, hint string
@@ -107,12 +107,12 @@ var said = []struct {
 	{regexp.MustCompile("Error 1049 "), "database_missing", "create it, or name another in the database URL"},
 	{regexp.MustCompile("Error 1044 "), "no_privilege", "grant the user all privileges on the database"},
 	{regexp.MustCompile("Error 1142 "), "no_privilege", "grant the user all privileges on the database"},
-	// Where TLS is not required, a login without it follows, and what that says counts.
+	// If TLS is not required, a login without it follows, and only its error counts.
 	{regexp.MustCompile(`server refused TLS connection\s*$`), "no_tls",
 		"the server has no TLS: where that is fine, add sslmode=disable"},
 }
 
-// exit says on stderr what went wrong and returns the status.
+// exit prints the error on stderr and returns the exit status.
 func (app *App) exit(err error) int {
 	if err == nil || errors.Is(err, errOutputClosed) {
 		return exitOK
@@ -130,7 +130,7 @@ func (app *App) exit(err error) int {
 	return p.Exit
 }
 
-// problem finds out what an error means.
+// problem turns an error into a problem.
 func (app *App) problem(err error) *Problem {
 	if p := (*Problem)(nil); errors.As(err, &p) {
 		return p
@@ -164,7 +164,7 @@ func (app *App) problem(err error) *Problem {
 			return p
 		}
 	}
-	if !app.ran { // what cobra itself says is about usage
+	if !app.ran { // cobra's own errors are about usage
 		p.Code, p.Exit, p.Text = "usage", exitUsage, plainText(p.Text)
 	}
 	if errors.Is(err, tusk.ErrInvalid) {
@@ -173,13 +173,13 @@ func (app *App) problem(err error) *Problem {
 	return p
 }
 
-// also are the flags that have a field of another name in some commands.
+// also maps flags to the name that their field has in some commands.
 var also = map[string]string{"run-at": "at", "delay": "in", "queue": "to", "tenants": "tenant"}
 
 var camel = regexp.MustCompile(`([a-z])([A-Z ])`)
 
-// given is a field that the library names in words, or as Go does, as the command line has it: the flag by which it
-// came, or else the field of a file. Of a worker's configuration all is flags.
+// given converts a field name from the library to that of the command line: the flag that set it, or else the field
+// of a file. All fields of a worker's configuration are flags.
 func (app *App) given(field string) string {
 	head, rest, _ := strings.Cut(field, ": ")
 	name := strings.ToLower(strings.ReplaceAll(camel.ReplaceAllString(head, "$1-$2"), "- ", "-"))
@@ -199,14 +199,14 @@ func (app *App) given(field string) string {
 	return flags[0]
 }
 
-// inFile is a field that the library names in words as files have it.
+// inFile converts a field name from the library to that used in files.
 func inFile(field string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(field, ": ", "."), " ", "_")
 }
 
 var flagGroup = regexp.MustCompile(`^(if any flags in the group|at least one of the flags in the group) \[([^\]]+)\]`)
 
-// plainText says in our words what cobra says in its own.
+// plainText rewords cobra's messages.
 func plainText(text string) string {
 	if m := flagGroup.FindStringSubmatch(text); m != nil {
 		names := "--" + strings.ReplaceAll(m[2], " ", " or --")
@@ -229,8 +229,7 @@ func (app *App) say(p *Problem) {
 	fmt.Fprintln(app.Err, line)
 }
 
-// clean makes text of any origin fit for a line on a terminal: no secrets, no
-// escape sequences, no megabytes.
+// clean makes any text safe for a line on a terminal: no secrets, no escape sequences, no megabytes.
 func (app *App) clean(text string) string {
 	const longest = 1 << 10
 	for _, secret := range app.secrets {

@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// filterFlags choose tasks.
+// filterFlags select tasks.
 type filterFlags struct {
 	states, queues, kinds, tenants, tags []string
 	key, fingerprint                     string
@@ -41,7 +41,7 @@ func (f *filterFlags) addTo(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("limit", "all")
 }
 
-// filter is the store's form of the flags.
+// filter returns the store's form of the flags.
 func (f *filterFlags) filter() (tusk.Filter, error) {
 	filter := tusk.Filter{Queues: f.queues, Kinds: f.kinds, Tenants: f.tenants, Tags: f.tags, Key: f.key,
 		Fingerprint: f.fingerprint, Workflow: f.workflow, From: f.since, Until: f.until}
@@ -80,14 +80,13 @@ func unknownState(name string) error {
 	return usage(hint, "unknown state %s", quote(name))
 }
 
-// narrow reports whether any flag chooses.
+// narrow reports whether any flag limits the selection.
 func (f *filterFlags) narrow() bool {
 	return len(f.states)+len(f.queues)+len(f.kinds)+len(f.tenants)+len(f.tags) > 0 || f.key != "" || f.fingerprint != "" ||
 		!f.workflow.IsZero() || !f.since.IsZero() || !f.until.IsZero()
 }
 
-// eachPage calls fn with the tasks that match, newest first, a page at a time, up
-// to limit of them (0: all).
+// eachPage calls fn with the matching tasks, newest first, page by page, up to limit tasks (0 means all).
 func eachPage(
 	ctx context.Context, client *tusk.Client, filter tusk.Filter, limit int, fn func([]tusk.TaskInfo) error,
 ) error {

@@ -14,9 +14,9 @@ import (
 	"github.com/tuskqueue/tusk/internal/duration"
 )
 
-// The kinds of values that flags, variables and the fields of a bulk file take.
+// This file has the types of values for flags, variables and the fields of a bulk file.
 
-// parseInstant reads RFC 3339, which has a zone.
+// parseInstant reads a time in RFC 3339 format, which has a zone.
 func parseInstant(text string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err == nil {
@@ -31,7 +31,7 @@ func parseInstant(text string) (time.Time, error) {
 	return t, errors.New("want RFC 3339, such as 2026-03-01T08:30:00Z")
 }
 
-// parseWhen reads an instant, or a duration that is to be counted back from now.
+// parseWhen reads a time, or a duration before now.
 func parseWhen(text string) (time.Time, error) {
 	if d, err := duration.ParseUnit(text); err == nil {
 		return time.Now().Add(-d), nil
@@ -43,7 +43,7 @@ func parseWhen(text string) (time.Time, error) {
 	return t, nil
 }
 
-// value is a flag of any type that a function reads.
+// value is a flag of any type, read by a function.
 type value[T any] struct {
 	into  *T
 	text  string
@@ -62,7 +62,7 @@ func (v *value[T]) Set(text string) error {
 	return err
 }
 
-// durationFlag takes a duration; what into holds is the default.
+// durationFlag returns a flag for a duration. The value of into is the default.
 func durationFlag(into *time.Duration) *value[time.Duration] {
 	v := &value[time.Duration]{into: into, name: "duration", parse: duration.Parse}
 	if *into != 0 {
@@ -71,14 +71,14 @@ func durationFlag(into *time.Duration) *value[time.Duration] {
 	return v
 }
 
-// positiveFlag takes a duration above zero, where none would mean the default or no bound.
+// positiveFlag returns a flag for a duration above zero, because zero would mean the default or no limit.
 func positiveFlag(into *time.Duration) *value[time.Duration] {
 	v := durationFlag(into)
 	v.parse = duration.ParsePositive
 	return v
 }
 
-// keepFlag takes a duration, or forever.
+// keepFlag returns a flag for a duration or forever.
 func keepFlag(into *time.Duration) *value[time.Duration] {
 	return &value[time.Duration]{into: into, name: "duration", parse: func(text string) (time.Duration, error) {
 		if text == "forever" {
@@ -98,12 +98,12 @@ func instantFlag(into *time.Time) *value[time.Time] {
 func whenFlag(into *time.Time, text string) *value[time.Time] {
 	v := &value[time.Time]{into: into, name: "when", parse: parseWhen}
 	if text != "" {
-		_ = v.Set(text) // a default that the tests read
+		_ = v.Set(text) // the default is covered by the tests
 	}
 	return v
 }
 
-// numberFlag takes a whole number within bounds.
+// numberFlag returns a flag for a whole number within bounds.
 func numberFlag[N int | int16](into *N, low, high N) *value[N] {
 	v := &value[N]{into: into, name: "number", parse: func(text string) (N, error) {
 		n, err := strconv.ParseInt(text, 10, 64)
@@ -121,8 +121,8 @@ func numberFlag[N int | int16](into *N, low, high N) *value[N] {
 	return v
 }
 
-// emptyFlag refuses a flag that the command line has without a value. It would count as not given, and then an unset
-// variable of a script has a command do more than was asked for, or something else.
+// emptyFlag rejects a flag with an empty value. It would count as not given, so an unset variable in a script would
+// make a command do more than intended, or something else.
 func emptyFlag(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if list, ok := f.Value.(pflag.SliceValue); err == nil && (f.Value.String() == "" || f.Value.String() == "[]" ||

@@ -26,7 +26,7 @@ func FuzzDatabaseURL(f *testing.F) {
 	})
 }
 
-// FuzzValues reads what people type as the values of flags.
+// FuzzValues parses arbitrary text as values of flags.
 func FuzzValues(f *testing.F) {
 	for _, text := range []string{"90s", "7d", "2w1h", "-5m", "1e9d", "36501d", "9999999h", "2026-03-01T08:30:00Z",
 		"2026-03-01", "exponential:5s:1h:0.5", "constant:0s", "linear:x", "customer,month@24h",
@@ -56,7 +56,7 @@ func FuzzValues(f *testing.F) {
 	})
 }
 
-// FuzzLine reads lines of a bulk file.
+// FuzzLine parses arbitrary lines of a bulk file.
 func FuzzLine(f *testing.F) {
 	for _, text := range []string{`{"kind":"k","args":{"a":1}}`, `{"kind":"k","kind":"l"}`, `{"kind":1}`,
 		`{"kind":"k","delay":"5m","run_at":"2026-03-01T08:30:00Z","tags":["a"]}`, `[]`, `{`, `{"kind":"k"} x`, `null`} {

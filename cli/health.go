@@ -72,7 +72,7 @@ func (app *App) health(ctx context.Context, h *healthFlags) error {
 	return err
 }
 
-// serverURL reads the URL of a server of Tusk's.
+// serverURL parses the URL of a Tusk server.
 func serverURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {

@@ -2,5 +2,5 @@
 
 package cli
 
-// hideMemory does nothing where the system has no such thing.
+// hideMemory does nothing: this system has no such setting.
 func hideMemory() error { return nil }

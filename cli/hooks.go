@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/server/notify"
 )
 
-// hookRow is a hook and how it does.
+// hookRow is a hook with its delivery status.
 type hookRow struct {
 	Name    string   `json:"name" col:"NAME"`
 	URL     string   `json:"url" col:"URL"`
@@ -26,7 +26,7 @@ type hookRow struct {
 	Next    instant  `json:"next" one:"NEXT"`
 }
 
-// hookSecretRow is the secret of a hook that was just made: it is never shown again.
+// hookSecretRow is the secret of a hook that was just created. It is never shown again.
 type hookSecretRow struct {
 	Secret string `json:"secret" col:"SECRET"`
 	Hook   string `json:"hook" col:"HOOK"`

@@ -20,15 +20,14 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// playHostile is set in the environment of a test binary that is to attack a server:
-// its URL and the tokens.
+// playHostile is set in the environment of a test binary that attacks a server: to the server's URL and the tokens.
 const playHostile = "PLAY_HOSTILE"
 
-// hostileWays names the ways of attack, to find out which one costs what. Empty: all of them.
+// hostileWays selects ways of attack, to find out what each of them costs. Empty means all.
 const hostileWays = "TUSK_TEST_HOSTILE_WAYS"
 
-// attack attacks from a process that leaves processors to others: what is measured is
-// what the server does, not who sends most.
+// attack attacks from a process that leaves the processors to others, because the test measures what the server does,
+// not who sends most.
 func (sh *shell) attack(url string, tokens []string) (stop func()) {
 	cmd := exec.Command("nice", "-n", "19", os.Args[0])
 	cmd.Env = append(os.Environ(), playHostile+"="+url+" "+strings.Join(tokens, " "))
@@ -44,25 +43,25 @@ func (sh *shell) attack(url string, tokens []string) (stop func()) {
 	return stop
 }
 
-// attacker sends the worst that its tokens can.
+// attacker sends the worst requests that its tokens allow.
 type attacker struct {
 	url                      string
 	producer, worker, viewer string
-	task, workflow           string // that the tenant has
+	task, workflow           string // of the tenant
 	part                     []byte // of an upload
 	stored                   atomic.Int64
 	client                   *http.Client
-	seen                     func(what string, status int, answer []byte) // nil: nobody looks
+	seen                     func(what string, status int, answer []byte) // nil if nobody looks
 }
 
-// maxStored is how many bytes an attack stores, so that the test's disk is not what it fills.
+// maxStored limits the bytes that an attack stores, so that it does not fill the disk.
 const maxStored = 200 << 20
 
-// way is one way of attack, by so many hands at a time.
+// way is a way of attack, used by several goroutines at a time.
 type way struct {
 	hands   int
 	do      func(*attacker)
-	refused bool // it means to be: what counts is what a refusal costs
+	refused bool // it should be refused: only the cost of the refusal counts
 }
 
 var ways = map[string]way{
@@ -97,10 +96,10 @@ func hostileMain(arguments string) {
 			}()
 		}
 	}
-	select {} // until it is killed
+	select {} // until the process is killed
 }
 
-// newAttacker stores the task and the workflow that it looks at.
+// newAttacker stores the task and the workflow that it reads.
 func newAttacker(url string, tokens []string) *attacker {
 	a := &attacker{url: url, producer: tokens[0], worker: tokens[1], viewer: tokens[2],
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2000}, Timeout: time.Minute,
@@ -120,8 +119,8 @@ func newAttacker(url string, tokens []string) *attacker {
 	return a
 }
 
-// TestHostileTokensReachWhatTheyMeanTo has each way of attack go once, on a calm server: a request
-// that is refused for its form attacks nothing.
+// TestHostileTokensReachWhatTheyMeanTo runs each way of attack once, on an idle server: a request that is refused for
+// its form is no attack.
 func TestHostileTokensReachWhatTheyMeanTo(t *testing.T) {
 	if os.Getenv("TUSK_TEST_HOSTILE") == "" {
 		t.Skip("make hostile runs it: it takes a minute or two")
@@ -151,7 +150,7 @@ func TestHostileTokensReachWhatTheyMeanTo(t *testing.T) {
 	}
 }
 
-// hostileTokens are a producer's, a worker's and a viewer's of one tenant.
+// hostileTokens returns tokens of a producer, a worker and a viewer of one tenant.
 func (sh *shell) hostileTokens() []string {
 	token := func(name string, flags ...string) string {
 		return strings.TrimSpace(sh.must(append([]string{"tokens", "create", name, "-q"}, flags...)...))
@@ -164,7 +163,7 @@ func (sh *shell) hostileTokens() []string {
 const jsonText, formText, bytesText = "application/json", "application/x-www-form-urlencoded",
 	"application/octet-stream"
 
-// send returns the answer, or nil.
+// send returns the response body, or nil.
 func (a *attacker) send(token, method, path, kind string, body io.Reader) []byte {
 	request, err := http.NewRequest(method, a.url+path, body)
 	if err != nil {
@@ -193,10 +192,10 @@ func (a *attacker) post(token, path, body string) []byte {
 
 func (a *attacker) get(path string) { a.send(a.viewer, "GET", path, "", nil) }
 
-// stores reports whether so many bytes more may be stored.
+// stores reports whether the attack may store this many more bytes.
 func (a *attacker) stores(bytes int) bool { return a.stored.Add(int64(bytes)) <= maxStored }
 
-// largeBatch has as many bytes as a body may. When enough is stored, its last task is bad.
+// largeBatch sends the largest allowed body. Once enough is stored, its last task is invalid.
 func (a *attacker) largeBatch() {
 	tasks := strings.Repeat(`{"kind":"k","tenant":"acme","queue":"acme.x","args":{"x":"`+
 		strings.Repeat("x", 250<<10)+`"}},`, 31)
@@ -236,7 +235,7 @@ func (a *attacker) sameKey() {
 	a.post(a.producer, "/tasks", `{"kind":"k","tenant":"acme","queue":"acme.y","key":"one","on_conflict":"replace"}`)
 }
 
-// slowBody sends a byte a second.
+// slowBody sends a byte per second.
 func (a *attacker) slowBody() { a.slowly("/api/v1/tasks", jsonText, " ") }
 
 func (a *attacker) slowForm() { a.slowly("/tasks/new", formText, "x") }
@@ -255,10 +254,10 @@ func (a *attacker) slowly(path, kind, text string) {
 	_ = read.Close()
 }
 
-// largeForm has as many bytes as a form may, which the page shows again.
+// largeForm sends the largest allowed form, which the page shows again.
 func (a *attacker) largeForm() { a.form("k", 3900<<10) }
 
-// newTask has a page enqueue a task. When enough is stored, it has no kind.
+// newTask enqueues a task with a page. Once enough is stored, the task has no kind.
 func (a *attacker) newTask() {
 	kind := "k"
 	if !a.stores(250 << 10) {
@@ -272,7 +271,7 @@ func (a *attacker) form(kind string, bytes int) {
 	a.send(a.producer, "POST", "/tasks/new", formText, strings.NewReader(body))
 }
 
-// upload sends a part as large as one may be, and has it put together.
+// upload sends a part of the largest allowed size, and has it assembled.
 func (a *attacker) upload() {
 	const id = "0199f000-0000-7000-8000-000000000001"
 	sum := fmt.Sprintf("%x", sha256.Sum256(a.part))
@@ -301,8 +300,8 @@ func (a *attacker) leaseAll() {
 	a.post(a.worker, "/lease", `{"queues":["acme.x","acme.y"],"max":1000,"lease":1}`)
 }
 
-// largeReports fails as many tasks at a time as may be, with errors as large as they may be. When
-// enough is stored, the leases are made up.
+// largeReports fails the largest allowed number of tasks at a time, with the largest allowed errors. Once enough is
+// stored, it uses made-up leases.
 func (a *attacker) largeReports() {
 	const madeUp = "0199f000-0000-7000-8000-000000000000.0199f000000070008000000000000000"
 	var lent struct {
@@ -334,7 +333,7 @@ func (a *attacker) watchLists() { a.get("/live/lists") }
 
 func (a *attacker) watchTask() { a.get("/tasks/" + a.task + "/live") }
 
-// pages are those that a viewer of one tenant may see.
+// pages requests the pages that a viewer of one tenant may see.
 func (a *attacker) pages() {
 	for _, path := range []string{"/tasks", "/tasks?from=24h&args=nothing", "/tasks/" + a.task, "/workflows",
 		"/workflows/" + a.workflow,
@@ -343,7 +342,7 @@ func (a *attacker) pages() {
 	}
 }
 
-// looks are the same, as the API has it.
+// looks requests the same from the API.
 func (a *attacker) looks() {
 	for _, path := range []string{"/tasks/" + a.task, "/tasks/" + a.task + "/why", "/workflows",
 		"/workflows/" + a.workflow,

@@ -21,21 +21,20 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// rounds is how often calm and attack take turns.
+// rounds is how often calm and attack alternate.
 const rounds = 8
 
-// What hostile tokens of one tenant may cost: the other tenant's slowest requests a
-// factor, and the process memory.
+// Limits on what hostile tokens of one tenant may cost: a factor on the other tenant's slowest requests, and the
+// memory of the process.
 const (
 	maxSlower       = 2
 	maxHostileBytes = 256 << 20
 )
 
-// TestHostileTokensOfOneTenantCostAnotherLittle has a producer, a worker and a viewer of
-// a tenant send the worst that they can to a server that serves another tenant, too. What
-// that tenant's requests take is compared with what they take beside a twin, a peaceful tenant
-// with the same load; the two take turns, so that whatever else the machine does falls on both.
-// TUSK_TEST_HOSTILE says for how long; without it, latency is not judged.
+// TestHostileTokensOfOneTenantCostAnotherLittle lets a producer, a worker and a viewer of one tenant send the worst
+// requests that they can to a server that also serves another tenant. It compares how long that tenant's requests
+// take with how long they take next to a twin, a peaceful tenant with the same load. The two alternate, so that other
+// load on the machine affects both. TUSK_TEST_HOSTILE sets the duration; without it, latency is not judged.
 func TestHostileTokensOfOneTenantCostAnotherLittle(t *testing.T) {
 	if testing.Short() || runtime.GOOS != "linux" {
 		t.Skip("takes 10 s, and /proc")
@@ -61,7 +60,7 @@ func TestHostileTokensOfOneTenantCostAnotherLittle(t *testing.T) {
 	p := sh.serveBuilt(t)
 	url := p.await(`health=(http\S+)/healthz`)
 
-	other.work(t, url, 2*time.Second) // warms up
+	other.work(t, url, 2*time.Second) // warm-up
 	before := peakMemory(t, p.cmd.Process.Pid)
 	calm, rough := times{}, times{}
 	for round := range rounds {
@@ -87,8 +86,8 @@ func TestHostileTokensOfOneTenantCostAnotherLittle(t *testing.T) {
 	}
 }
 
-// serveBuilt serves by the command as it is built for users: a test binary with the race
-// detector takes several times the memory.
+// serveBuilt serves with the command as built for users, because a test binary with the race detector takes several
+// times the memory.
 func (sh *shell) serveBuilt(t *testing.T) *process { return sh.serveBy(binary(t)) }
 
 func (sh *shell) serveBy(bin string) *process {
@@ -99,7 +98,7 @@ func (sh *shell) serveBy(bin string) *process {
 	return p
 }
 
-// peakMemory is the most memory that a process has had.
+// peakMemory returns the peak memory of a process.
 func peakMemory(t *testing.T, pid int) int64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -114,7 +113,7 @@ func peakMemory(t *testing.T, pid int) int64 {
 	return kib << 10
 }
 
-// times are how long requests took, by what they asked for.
+// times are how long requests took, by type of request.
 type times map[string]durations
 
 func (all times) add(more times) {
@@ -147,10 +146,10 @@ func (d durations) String() string {
 	return fmt.Sprintf("p50 %v p99 %v (%d)", round(50), round(99), len(d))
 }
 
-// tenant is somebody's ordinary load.
+// tenant is a tenant with an ordinary load.
 type tenant struct{ name, producer, viewer, worker string }
 
-// beside is work while another tenant works, too.
+// beside runs the load while another tenant works too.
 func (o tenant) beside(t *testing.T, url string, twin tenant, long time.Duration) (took times) {
 	var both sync.WaitGroup
 	both.Go(func() { twin.work(t, url, long) })
@@ -159,8 +158,8 @@ func (o tenant) beside(t *testing.T, url string, twin tenant, long time.Duration
 	return took
 }
 
-// work enqueues, looks, leases and completes for a time, and returns how long each
-// request took. Each has to be answered as if nobody else was there.
+// work enqueues, reads, leases and completes for a time, and returns how long each request took. Each must be
+// answered as if nobody else were there.
 func (o tenant) work(t *testing.T, url string, long time.Duration) (took times) {
 	t.Helper()
 	took = times{}

@@ -7,7 +7,7 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// keyRing reads the keys of --key-ring; nil: there are none. Its errors show no key.
+// keyRing reads the keys of --key-ring, or returns nil if there are none. Its errors contain no key.
 func keyRing(pairs []string) (*tusk.KeyRing, error) {
 	if len(pairs) == 0 {
 		return nil, nil

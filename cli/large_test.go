@@ -13,8 +13,8 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// TestAnswersOfAThousandLargeTasksCostLittleMemory asks a server, in a process of its own,
-// for 1,000 tasks of 250 KB in each way that there is.
+// TestAnswersOfAThousandLargeTasksCostLittleMemory requests 1,000 tasks of 250 KB, in every possible way, from a
+// server in its own process.
 func TestAnswersOfAThousandLargeTasksCostLittleMemory(t *testing.T) {
 	if testing.Short() || runtime.GOOS != "linux" {
 		t.Skip("stores 250 MB, and needs /proc")
@@ -26,7 +26,7 @@ func TestAnswersOfAThousandLargeTasksCostLittleMemory(t *testing.T) {
 	}
 }
 
-// largeAnswers asks the server on one database.
+// largeAnswers tests the server on one database.
 func (sh *shell) largeAnswers(t *testing.T, bin, dsn string) {
 	const most = 64 << 20
 	sh = &shell{t: t, env: slices.Clone(sh.env)}
@@ -56,7 +56,7 @@ func (sh *shell) largeAnswers(t *testing.T, bin, dsn string) {
 	}
 }
 
-// costOf returns how much memory a server takes at most for one request, beyond what it had.
+// costOf returns how much memory a request takes at most, in addition to what the server had before.
 func (sh *shell) costOf(bin, token, method, path, body string) (more, before int64) {
 	sh.t.Helper()
 	p := sh.serveBy(bin)
@@ -73,7 +73,7 @@ func (sh *shell) costOf(bin, token, method, path, body string) (more, before int
 	return peakMemory(sh.t, pid) - before, before
 }
 
-// clientOf is a client of a database.
+// clientOf returns a client of a database.
 func clientOf(t *testing.T, dsn string) *tusk.Client {
 	t.Helper()
 	where, err := parseDSN(dsn)
@@ -92,8 +92,7 @@ func clientOf(t *testing.T, dsn string) *tusk.Client {
 	return client
 }
 
-// storeSchedules stores as many schedules with large args as there is room for, and would store
-// 250 MB of them.
+// storeSchedules stores as many schedules with large args as are allowed. It tries to store 250 MB of them.
 func storeSchedules(t *testing.T, client *tusk.Client) {
 	t.Helper()
 	args := largeArgs()
@@ -112,7 +111,7 @@ func storeSchedules(t *testing.T, client *tusk.Client) {
 
 func largeArgs() []byte { return fmt.Appendf(nil, `{"text":%q}`, strings.Repeat("x", 250_000)) }
 
-// storeLarge stores a workflow of 1,000 tasks, 250 MB in all.
+// storeLarge stores a workflow of 1,000 tasks, 250 MB in total.
 func storeLarge(t *testing.T, client *tusk.Client) string {
 	t.Helper()
 	w := tusk.NewWorkflow()
@@ -127,7 +126,7 @@ func storeLarge(t *testing.T, client *tusk.Client) string {
 	return run.ID.String()
 }
 
-// memoryNow is how much memory a process has, from where its peak is measured anew.
+// memoryNow returns the memory of a process, and resets its peak.
 func memoryNow(t *testing.T, pid int) int64 {
 	t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0o600); err != nil {

@@ -26,7 +26,7 @@ migrate up --ledgers N.`,
 	return c
 }
 
-// placer is an engine whose ledgers have places.
+// placer is an engine whose ledgers are on several servers.
 type placer interface {
 	Places(ctx context.Context) ([]ledgers.Place, error)
 	Move(ctx context.Context, to string, numbers ...int) (ledgers.Moved, error)
@@ -35,9 +35,9 @@ type placer interface {
 	DropCopies(ctx context.Context, dry bool) ([]ledgers.Place, error)
 }
 
-// withLedgers does something with a queue of many ledgers.
+// withLedgers calls do with a queue of many ledgers.
 func (app *App) withLedgers(ctx context.Context, do func(p placer) error) error {
-	_, s, closeStore, err := app.open(ctx, existing) // also while some of them are away
+	_, s, closeStore, err := app.open(ctx, existing) // works even if some of them are unavailable
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (app *App) withLedgers(ctx context.Context, do func(p placer) error) error 
 	return do(p)
 }
 
-// placeRow is a ledger, or a copy of one.
+// placeRow is a ledger or a copy of one.
 type placeRow struct {
 	No     int    `json:"no" col:"NO"`
 	Schema string `json:"schema" col:"SCHEMA"`
@@ -84,7 +84,7 @@ func newLedgersListCommand(app *App) *cobra.Command {
 	}
 }
 
-// movedRow is what a move took.
+// movedRow is the result of a move.
 type movedRow struct {
 	Ledgers string        `json:"ledgers" col:"LEDGERS"`
 	To      string        `json:"to" col:"TO"`

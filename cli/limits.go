@@ -31,7 +31,7 @@ type limitRow struct {
 	Waiting       int64                        `json:"waiting" col:"WAITING"`
 }
 
-// limit is how many tasks there may be; 0: any number.
+// limit is a maximum number of tasks; 0 means no limit.
 type limit int
 
 func (l limit) terminal() string {
@@ -98,7 +98,7 @@ func turnsOf(ctx context.Context, client *tusk.Client) (held, waiting map[string
 	return held, waiting, nil
 }
 
-// turnRow is who has turns and who waits for them.
+// turnRow says who has turns and who waits for them.
 type turnRow struct {
 	Tenant    string `json:"tenant" col:"TENANT"`
 	Partition string `json:"partition" col:"PARTITION"`

@@ -14,7 +14,7 @@ import (
 	"github.com/tuskqueue/tusk/internal/form"
 )
 
-// line is one task of a bulk file while it is read.
+// line is one task of a bulk file while it is being read.
 type line struct {
 	kind       string
 	args       json.RawMessage
@@ -62,7 +62,7 @@ var lineFields = map[string]func(*line, json.RawMessage) error{
 	},
 }
 
-// parseLine reads one task. Whether its values are allowed is for the client to say.
+// parseLine reads one task. The client checks whether its values are allowed.
 func parseLine(text []byte) (task tusk.NewTask, err error) {
 	var l line
 	if err := l.read(text); err != nil {
@@ -75,7 +75,7 @@ func parseLine(text []byte) (task tusk.NewTask, err error) {
 	return tusk.NewTask{Args: tusk.RawArgs{Name: l.kind, JSON: l.args}, Options: &l.options}, nil
 }
 
-// read goes through the object field by field.
+// read reads the object field by field.
 func (l *line) read(text []byte) error {
 	if err := form.One(text); err != nil {
 		return err
@@ -117,13 +117,13 @@ func readField(raw json.RawMessage, into interface{ Set(string) error }) error {
 	return into.Set(text)
 }
 
-// durationField reads text as a flag does, or a number of seconds.
+// durationField reads a text as a flag does, or a number of seconds.
 func durationField(raw json.RawMessage, into *time.Duration) error {
 	text, seconds := string(raw), 0.0
 	if json.Unmarshal(raw, &seconds) == nil {
 		text = strconv.FormatFloat(seconds, 'f', -1, 64)
 	} else {
-		_ = json.Unmarshal(raw, &text) // what is no string stays as it is, and is no duration
+		_ = json.Unmarshal(raw, &text) // other JSON stays as it is, and is rejected as a duration
 	}
 	return durationFlag(into).Set(text)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// newListCommand prints all that find returns; people are told when that is nothing.
+// newListCommand returns a command that prints all rows from find. If there are none, it says so.
 func newListCommand[R any](
 	app *App, short, none string, find func(context.Context, *tusk.Client) ([]R, error),
 ) *cobra.Command {
@@ -26,7 +26,7 @@ func newListCommand[R any](
 	}
 }
 
-// list is printList for a whole answer; people are told when it is empty.
+// list is printList for a complete result. If the result is empty, it says so.
 func list[T any](app *App, rows []T, none string) error {
 	if len(rows) == 0 {
 		app.note("%s", none)
@@ -35,7 +35,7 @@ func list[T any](app *App, rows []T, none string) error {
 	return printList(app, rows)
 }
 
-// rowsOf makes a row of each thing.
+// rowsOf makes a row from each element.
 func rowsOf[T, R any](all []T, row func(T) R) []R {
 	rows := make([]R, len(all))
 	for i, one := range all {

@@ -14,7 +14,7 @@ import (
 	accounts "github.com/tuskqueue/tusk/server/access"
 )
 
-// listenFlags say where a worker tells how it is.
+// listenFlags say where a worker reports its state.
 type listenFlags struct {
 	addr     string
 	insecure bool
@@ -27,7 +27,7 @@ func (l *listenFlags) add(f *pflag.FlagSet) {
 		"allow --listen beyond loopback: tokens of scrapers can be read on the way")
 }
 
-// check refuses an address that others could reach when they could listen in.
+// check rejects an address where others could listen in on the traffic.
 func (l *listenFlags) check() error {
 	if l.addr == "" {
 		return nil
@@ -42,7 +42,7 @@ func (l *listenFlags) check() error {
 	return p
 }
 
-// serve answers until ctx ends.
+// serve answers requests until ctx ends.
 func (l *listenFlags) serve(ctx context.Context, listener net.Listener, app *App, client *tusk.Client) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, `{"status":"ok"}`) })
@@ -78,7 +78,7 @@ func (l *listenFlags) serve(ctx context.Context, listener net.Listener, app *App
 	return nil
 }
 
-// readersOnly lets those in who may read everything.
+// readersOnly admits callers who may read everything.
 func readersOnly(gate *accounts.Gate, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := gate.Identify(r)

@@ -1,10 +1,8 @@
-// Package cli is the tusk command: one file per group of subcommands, all of them
-// thin. A command reads its flags, asks package tusk, and prints one struct as a
-// table, as plain lines or as JSON.
+// Package cli is the tusk command, with one file per group of subcommands. All of them are thin: a command reads its
+// flags, calls package tusk, and prints a struct as a table, as plain lines or as JSON.
 //
-// It may touch package tusk, the engines (database.go alone names them), the
-// terminal and the configuration. Data goes to stdout, everything said about it
-// to stderr, and the exit status says how it ended; see exit.go.
+// It may use package tusk, the engines (only database.go names them), the terminal and the configuration. Data goes
+// to stdout, all messages go to stderr, and the exit status says how the command ended; see exit.go.
 package cli
 
 import (
@@ -23,28 +21,27 @@ import (
 	"github.com/tuskqueue/tusk/telemetry/tracing"
 )
 
-// App is one run of the command: its streams, its environment, its settings. Each
-// newXxxCommand is given it when the command tree is built, and may use what comes
-// from settings only when it runs.
+// App is one run of the command: its streams, environment and settings. Each newXxxCommand gets it when the command
+// tree is built, and may use the settings only when the command runs.
 type App struct {
 	In       io.Reader
 	Out, Err io.Writer
-	Log      *slog.Logger // to Err, as --log-format and --log-level say
+	Log      *slog.Logger // writes to Err, as --log-format and --log-level say
 
 	env      map[string]string
-	terminal bool // Out is one: tables, colour
-	watched  bool // Err is one: progress bars
-	asked    bool // In is one: questions may be asked
+	terminal bool // Out is a terminal: tables, colour
+	watched  bool // Err is a terminal: progress bars
+	asked    bool // In is a terminal: questions may be asked
 
 	flags      globalFlags
 	config     *config
-	command    *cobra.Command // the one that runs; nil: none does yet
-	secrets    []string       // never to be printed
+	command    *cobra.Command // the command that runs; nil before it starts
+	secrets    []string       // never printed
 	ran        bool           // a command's own code was reached
 	interrupts atomic.Bool
 
-	metrics *telemetry.Telemetry // of a process that tells them; nil: it does not
-	tracer  *tracing.Tracer      // of a process that sends traces; nil: it does not
+	metrics *telemetry.Telemetry // nil if the process reports no metrics
+	tracer  *tracing.Tracer      // nil if the process sends no traces
 }
 
 // Main runs the command and returns the exit status.
@@ -64,8 +61,8 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer, env []string) *App {
 	return app
 }
 
-// main runs until the first interrupt ends the context; a second one ends the
-// process at once, as the system does by itself.
+// main runs until the first interrupt ends the context. A second interrupt ends the process at once, as the system
+// does by default.
 func (app *App) main(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -74,8 +71,8 @@ func (app *App) main(args []string) int {
 		stop()
 	})
 	defer forget()
-	// A write to a pipe that nobody reads fails, and does not end the process. Commands that it starts get the signal
-	// as usual, which they would not if it were ignored.
+	// A write to a pipe without a reader must fail, but not end the process. Started commands still get the signal,
+	// which they would not if it were ignored.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	app.In = &patient{ctx: ctx, in: app.In}
 	root := newRoot(app)

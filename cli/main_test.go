@@ -25,8 +25,7 @@ func TestMain(m *testing.M) {
 	pgtest.Main(mysqltest.Around{Tests: leakless{m}})
 }
 
-// leakless runs tests that may leave no goroutine behind, but that which waits for a
-// server to end.
+// leakless runs tests that must not leave goroutines behind, except one that waits for a server to end.
 type leakless struct{ m *testing.M }
 
 func (l leakless) Run() int {
@@ -42,7 +41,7 @@ func (l leakless) Run() int {
 	return code
 }
 
-// shell runs commands in a folder of their own.
+// shell runs commands in its own folder.
 type shell struct {
 	t     *testing.T
 	stdin string
@@ -50,7 +49,7 @@ type shell struct {
 	setup func(*App)
 }
 
-// result is what a command left behind.
+// result is the result of a command.
 type result struct {
 	status   int
 	out, err string
@@ -62,7 +61,7 @@ func newShell(t *testing.T) *shell {
 	return &shell{t: t, env: []string{"HOME=/nowhere"}}
 }
 
-// filledShell has a database.
+// filledShell returns a shell with a database.
 func filledShell(t *testing.T) *shell {
 	sh := newShell(t)
 	sh.must("migrate", "up")
@@ -80,7 +79,7 @@ func (sh *shell) run(args ...string) result {
 	return result{status, out.String(), errOut.String()}
 }
 
-// must is run for a command that has to work; it returns its output.
+// must runs a command that has to succeed, and returns its output.
 func (sh *shell) must(args ...string) string {
 	sh.t.Helper()
 	r := sh.run(args...)
@@ -107,8 +106,7 @@ func (sh *shell) json(args ...string) []map[string]any {
 	return objects
 }
 
-// fails runs a command that has to fail with a status and a code, and whose line
-// on stderr has all the parts.
+// fails runs a command that has to fail with a status and a code, and whose line on stderr contains all the parts.
 func (sh *shell) fails(status int, code string, parts []string, args ...string) {
 	sh.t.Helper()
 	r := sh.run(args...)

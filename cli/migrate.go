@@ -14,9 +14,10 @@ import (
 
 // migrationRow is one step of a schema.
 type migrationRow struct {
-	Version   int64  `json:"version" col:"VERSION"`
-	Name      string `json:"name" col:"NAME"`
-	State     string `json:"state" col:"STATE"` // applied, pending; up, down: what was or would be done
+	Version int64  `json:"version" col:"VERSION"`
+	Name    string `json:"name" col:"NAME"`
+	// State is applied or pending; or up or down, for what was done or would be.
+	State     string `json:"state" col:"STATE"`
 	AppliedAt moment `json:"applied_at" col:"APPLIED"`
 	SQL       string `json:"sql,omitempty"`
 }
@@ -30,7 +31,7 @@ func newMigrateCommand(app *App) *cobra.Command {
 	return c
 }
 
-// migrateFlags are those of up and down.
+// migrateFlags are the flags of up and down.
 type migrateFlags struct {
 	to      int
 	showSQL bool
@@ -51,10 +52,10 @@ func parseVersion(text string) (n int, err error) {
 	return n, nil
 }
 
-// divided is an engine whose tasks lie in a number of ledgers.
+// divided is an engine whose tasks are spread over a number of ledgers.
 type divided interface{ Divide(ledgers int) error }
 
-// divide says how many ledgers there shall be; 0: nobody said so.
+// divide sets the number of ledgers; 0 means that it was not given.
 func divide(m store.Migrator, ledgers int) error {
 	if ledgers == 0 {
 		return nil
@@ -141,8 +142,8 @@ func newMigrateDownCommand(app *App) *cobra.Command {
 	return c
 }
 
-// stepsDown returns the applied steps above a version (-1: the last one alone),
-// newest first, and the version that is left.
+// stepsDown returns the applied steps above a version (-1 means only the last one), newest first, and the version
+// that remains.
 func stepsDown(steps []store.Migration, to int64) ([]store.Migration, int64) {
 	var applied []store.Migration
 	for _, s := range slices.Backward(steps) {
@@ -153,7 +154,7 @@ func stepsDown(steps []store.Migration, to int64) ([]store.Migration, int64) {
 	if to < 0 {
 		to = 0
 		for _, s := range applied {
-			if s.Version < applied[0].Version { // several may be parts of one version
+			if s.Version < applied[0].Version { // several steps may belong to one version
 				to = s.Version
 				break
 			}
@@ -213,7 +214,7 @@ func knownVersion(steps []store.Migration, version int) error {
 	return usage("tusk migrate status lists them", "the schema has no version %d", version)
 }
 
-// migrate takes the steps, or with --dry-run only lists them.
+// migrate applies the steps, or only lists them with --dry-run.
 func (app *App) migrate(
 	ctx context.Context, m store.Migrator, to int64, todo []store.Migration, direction string, flags *migrateFlags,
 ) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 )
 
-// TestADayWithMySQL goes through what a newcomer does, each command a process.
+// TestADayWithMySQL does what a newcomer would do. Each command runs in its own process.
 func TestADayWithMySQL(t *testing.T) {
 	sh := newShell(t)
 	db := mysqltest.Database(t)

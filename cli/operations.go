@@ -12,10 +12,10 @@ import (
 	"github.com/tuskqueue/tusk/server/query"
 )
 
-// mostCounted is how far tasks are counted before an operation on them.
+// mostCounted is how many tasks are counted at most before an operation on them.
 const mostCounted = 100000
 
-// operationFlags say how an operation is carried on.
+// operationFlags say how an operation is carried out.
 type operationFlags struct {
 	perSecond int
 	detach    bool
@@ -28,7 +28,7 @@ func (o *operationFlags) addTo(cmd *cobra.Command) {
 		"by filter: store the operation and leave it to the leader")
 }
 
-// editRow sums up what became of the tasks that a filter chose.
+// editRow sums up the results for the tasks that a filter selected.
 type editRow struct {
 	Matched   int64  `json:"matched" col:"MATCHED"`
 	More      bool   `json:"more" one:"MORE"` // counting stopped there
@@ -42,7 +42,7 @@ type editRow struct {
 	DryRun    bool   `json:"dry_run" one:"DRY_RUN"`
 }
 
-// matching changes all tasks that match, by an operation.
+// matching changes all matching tasks with an operation.
 func (e *edit) matching(ctx context.Context, f tusk.Filter, limit int) error {
 	if f.States = tusk.StatesFor(e.op, f.States); len(f.States) == 0 {
 		return usage("", "%s: no task in these states can be changed so", e.name)
@@ -88,8 +88,8 @@ func (e *edit) matching(ctx context.Context, f tusk.Filter, limit int) error {
 	return errors.Join(printOne(e.app, sum), err)
 }
 
-// carry carries an operation on, with a bar, until it is over. An interrupt leaves
-// it, or calls it off when it is this command's own.
+// carry continues an operation until it is over, with a progress bar. An interrupt leaves the operation as it is, or
+// cancels it if this command started it.
 func (app *App) carry(ctx context.Context, client *tusk.Client, o tusk.Operation, own bool) (tusk.Operation, error) {
 	bar := newProgress(app, o.Expected)
 	seen := int64(0)
@@ -116,7 +116,7 @@ func (app *App) carry(ctx context.Context, client *tusk.Client, o tusk.Operation
 	return last, err
 }
 
-// whoami is the name under which operations are kept.
+// whoami returns the name under which operations are recorded.
 func (app *App) whoami() string {
 	if u, err := user.Current(); err == nil {
 		return u.Username
@@ -124,7 +124,7 @@ func (app *App) whoami() string {
 	return app.env["USER"]
 }
 
-// tellWhoCarries warns when nobody seems to be there to carry an operation on.
+// tellWhoCarries warns if there seems to be no process that can continue an operation.
 func (app *App) tellWhoCarries(ctx context.Context, client *tusk.Client) {
 	if workers, err := client.Workers(ctx); err == nil && len(workers) == 0 {
 		app.note("no worker runs: it waits for one, for a server, or for tusk operations carry")
@@ -143,7 +143,7 @@ type operationRow struct {
 	Requested  int64    `json:"requested" one:"REQUESTED"`
 	Refused    int64    `json:"refused" one:"REFUSED"`
 	KeyTaken   int64    `json:"key_taken" one:"KEY_TAKEN"`
-	Filter     string   `json:"filter" one:"FILTER"` // as the page of tasks has it: state=discarded&queue=mail
+	Filter     string   `json:"filter" one:"FILTER"` // as a query of the task list: state=discarded&queue=mail
 	Left       []string `json:"left" one:"LEFT"`     // the first tasks that were left alone
 	PerSecond  int      `json:"per_second" one:"PER_SECOND"`
 	StartedAt  instant  `json:"started_at" col:"STARTED"`
@@ -195,7 +195,7 @@ are kept.`,
 	return c
 }
 
-// operationCommand does one thing with an operation and prints how that stands.
+// operationCommand returns a command that does one thing with an operation and prints its state.
 func (app *App) operationCommand(
 	use, short string, do func(context.Context, *tusk.Client, tusk.Operation) (tusk.Operation, error),
 ) *cobra.Command {

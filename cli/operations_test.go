@@ -9,7 +9,7 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// fill stores so many tasks of a queue.
+// fill stores n tasks in a queue.
 func (sh *shell) fill(queue string, n int) {
 	sh.t.Helper()
 	before := sh.stdin
@@ -23,8 +23,8 @@ func (sh *shell) operation(id string) map[string]any {
 	return sh.json("operations", "show", id[:23])[0] // a part of the id is enough
 }
 
-// TestAnOperationOutlivesTheProcessesThatCarryIt kills two processes in the middle of
-// an operation, the command that began it and a worker that went on with it.
+// TestAnOperationOutlivesTheProcessesThatCarryIt kills two processes in the middle of an operation: the command that
+// began it, and a worker that continued it.
 func TestAnOperationOutlivesTheProcessesThatCarryIt(t *testing.T) {
 	sh := newShell(t)
 	sh.fill("many", 1000)
@@ -61,7 +61,7 @@ func TestAnOperationOutlivesTheProcessesThatCarryIt(t *testing.T) {
 	if n := len(sh.ids("--queue", "few", "--state", "available")); n != 10 {
 		t.Errorf("%d tasks of the other queue are left", n)
 	}
-	// A page that was under way at a kill is looked at again, and changes nothing more.
+	// A page that was in progress at a kill is read again, and changes nothing more.
 	if latest["seen"].(float64) > 1400 || latest["changed"].(float64)+
 		latest["refused"].(float64) != latest["seen"].(float64) {
 		t.Errorf("%v", latest)
@@ -113,7 +113,7 @@ func TestAnInterruptStopsAnOperation(t *testing.T) {
 	}
 }
 
-// Dead letters are what was discarded. After the fix they run again.
+// Dead letters are discarded tasks. After the fix they run again.
 func TestDeadLettersAreDriven(t *testing.T) {
 	sh := newShell(t)
 	for range 3 {

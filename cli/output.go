@@ -17,10 +17,10 @@ import (
 	"golang.org/x/term"
 )
 
-// errOutputClosed is what a write to stdout fails with when whoever read it has seen enough.
+// errOutputClosed is the error of a write to stdout after its reader has closed it.
 var errOutputClosed = errors.New("stdout is closed")
 
-// output is stdout. Its broken pipe differs from those of sockets and commands.
+// output is stdout. Its broken pipe must be distinguishable from those of sockets and commands.
 type output struct{ io.Writer }
 
 func (o output) Write(text []byte) (int, error) {
@@ -31,13 +31,11 @@ func (o output) Write(text []byte) (int, error) {
 	return n, err
 }
 
-// printList prints rows of one struct type: JSON Lines with --json, the first
-// column alone with --quiet, a table on a terminal, and else lines of values
-// separated by tabs, without a heading.
+// printList prints rows of one struct type: JSON Lines with --json, only the first column with --quiet, a table on a
+// terminal, and otherwise lines of tab-separated values without a heading.
 //
-// The struct says both: `json:"name"` for a field's JSON name, `col:"NAME"` for
-// its column. A field with `one:"NAME"` is left out of
-// tables, and printOne prints it when it is not zero.
+// The struct's tags give the names: `json:"name"` for a field's JSON name, `col:"NAME"` for its column. A field with
+// `one:"NAME"` is not in tables; printOne prints it if it is not zero.
 func printList[T any](app *App, rows []T) error {
 	out := bufio.NewWriter(app.Out)
 	if app.flags.json {
@@ -65,8 +63,8 @@ func printList[T any](app *App, rows []T) error {
 	return out.Flush()
 }
 
-// printOne prints one struct: an object with --json, the first field alone with
-// --quiet, else a line for each field.
+// printOne prints one struct: an object with --json, only the first field with --quiet, otherwise a line for each
+// field.
 func printOne[T any](app *App, value T) error {
 	out := bufio.NewWriter(app.Out)
 	if app.flags.json {
@@ -84,8 +82,7 @@ func printOne[T any](app *App, value T) error {
 	return out.Flush()
 }
 
-// newEncoder writes JSON; to a terminal with everything escaped that could move its
-// cursor or hide text.
+// newEncoder writes JSON. For a terminal, it escapes everything that could move the cursor or hide text.
 func (app *App) newEncoder(w io.Writer) *json.Encoder {
 	if app.terminal {
 		w = escaping{w}
@@ -95,7 +92,7 @@ func (app *App) newEncoder(w io.Writer) *json.Encoder {
 	return e
 }
 
-// escaping writes JSON texts, each with one call, so that none is cut within a character.
+// escaping writes each JSON text with one call, so that none is cut within a character.
 type escaping struct{ io.Writer }
 
 func (e escaping) Write(text []byte) (int, error) {
@@ -111,7 +108,7 @@ func (e escaping) Write(text []byte) (int, error) {
 	return len(text), err
 }
 
-// note tells people something about the data; with --quiet or --json it does not.
+// note prints a remark about the data, but not with --quiet or --json.
 func (app *App) note(format string, args ...any) {
 	if !app.flags.quiet && !app.flags.json {
 		fmt.Fprintln(app.Err, app.clean(fmt.Sprintf(format, args...)))
@@ -123,7 +120,7 @@ func (app *App) coloured() bool {
 	return app.terminal && !app.flags.noColor && app.env["NO_COLOR"] == "" && app.env["TERM"] != "dumb"
 }
 
-// columns is how many characters a line of the terminal has; 0: nobody knows.
+// columns returns the width of the terminal in characters, or 0 if it is unknown.
 func (app *App) columns() int {
 	if n, err := strconv.Atoi(app.env["COLUMNS"]); err == nil && n > 0 {
 		return n
@@ -136,7 +133,7 @@ func (app *App) columns() int {
 	return 0
 }
 
-// screen is stdout as it was given: a terminal is recognized by its type.
+// screen returns stdout without the wrapper, because a terminal is recognized by its type.
 func (app *App) screen() io.Writer {
 	if o, ok := app.Out.(output); ok {
 		return o.Writer
@@ -149,8 +146,8 @@ func isTerminal(stream any) bool {
 	return ok && file != nil && term.IsTerminal(int(file.Fd()))
 }
 
-// printable replaces what would move a terminal's cursor or hide text: control
-// characters become spaces or their code.
+// printable replaces characters that would move a terminal's cursor or hide text: control characters become spaces or
+// a replacement character.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -163,8 +160,8 @@ func printable(text string) string {
 	}, text)
 }
 
-// instant is a time that prints as RFC 3339 in UTC: null in JSON when it is zero,
-// and on a terminal as how long ago or how far ahead it is.
+// instant is a time that prints as RFC 3339 in UTC, as null in JSON if it is zero, and on a terminal as how long ago
+// or how far ahead it is.
 type instant time.Time
 
 // MarshalJSON implements json.Marshaler.
@@ -193,7 +190,7 @@ func (i instant) terminal() string {
 	}
 }
 
-// moment is an instant that a terminal shows by date and time.
+// moment is an instant that a terminal shows as date and time.
 type moment time.Time
 
 // MarshalJSON implements json.Marshaler.
@@ -208,8 +205,7 @@ func (m moment) terminal() string {
 	return time.Time(m).Local().Format("2006-01-02 15:04:05")
 }
 
-// seconds is a duration that prints as a number of seconds, and on a terminal
-// with a unit.
+// seconds is a duration that prints as a number of seconds, and on a terminal with a unit.
 type seconds time.Duration
 
 // MarshalJSON implements json.Marshaler.
@@ -222,7 +218,7 @@ func (s seconds) String() string {
 
 func (s seconds) terminal() string { return inWords(time.Duration(s)) }
 
-// inWords says a duration with two or three digits.
+// inWords formats a duration with two or three digits.
 func inWords(d time.Duration) string {
 	switch {
 	case d < time.Microsecond:

@@ -211,10 +211,10 @@ func TestCompletionsKnowCommandsAndChoices(t *testing.T) {
 	}
 }
 
-// packageDir is where the tests start, before some of them go elsewhere.
+// packageDir is the working directory at the start, which some tests change.
 var packageDir, _ = os.Getwd()
 
-// binary builds the command, for what cannot be seen from inside a process.
+// binary builds the command, for tests that need a separate process.
 func binary(t *testing.T) string {
 	t.Helper()
 	path, err := built()
@@ -224,7 +224,7 @@ func binary(t *testing.T) string {
 	return path
 }
 
-// built is where the program was built for all tests, in the folder that goes with them.
+// built is the path of the program that is built for all tests. Its folder is removed after them.
 var built = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "tusk-built-")
 	if err != nil {
@@ -282,7 +282,7 @@ func TestTheProcessBehavesInAShell(t *testing.T) {
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		// More than a pipe holds: it reads when this is written.
+		// More than a pipe holds: after this is written, the process has begun to read.
 		if _, err := fmt.Fprintf(in, `{"kind":"a","args":%q}`+"\n", strings.Repeat("x", 100_000)); err != nil {
 			t.Fatal(err)
 		}

@@ -5,13 +5,13 @@ import (
 	"io"
 )
 
-// patient is a reader that stops waiting for input when the context ends: an
-// interrupt must end a command that reads from a terminal.
+// patient is a reader that stops waiting for input when the context ends, because an interrupt must end a command
+// that reads from a terminal.
 type patient struct {
 	ctx  context.Context
 	in   io.Reader
 	rest []byte
-	next chan chunk // a read that is under way; nil: none
+	next chan chunk // a read in progress; nil if there is none
 }
 
 type chunk struct {

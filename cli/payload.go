@@ -15,8 +15,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// payloads opens the place for large args and outputs: that of the archive, if one is named. Who only looks does not
-// create its folder.
+// payloads opens the place for large args and outputs, which is that of the archive, if one is named. Commands that
+// only read do not create its folder.
 func (app *App) payloads(ctx context.Context, a access, s store.Store) (p tusk.Payloads, done func(), err error) {
 	if app.flags.archive == "" || a == existing && app.archiveNamed() != nil {
 		return nil, func() {}, nil
@@ -28,7 +28,7 @@ func (app *App) payloads(ctx context.Context, a access, s store.Store) (p tusk.P
 	return archive.NewPayloads(s, bucket, tusk.NewID), func() { _ = bucket.Close() }, nil
 }
 
-// nothingKept is where a dry run puts large args.
+// nothingKept is where a dry run writes large args.
 type nothingKept struct{ tusk.Payloads }
 
 func (app *App) nothingKept() tusk.Payloads {
@@ -44,7 +44,7 @@ func (nothingKept) Write(_ context.Context, _ string, r io.Reader) error {
 	return err
 }
 
-// argsFile opens a file of args; - is stdin.
+// argsFile opens a file with args; - is stdin.
 func (app *App) argsFile(name string) (io.ReadCloser, error) {
 	if name == "-" {
 		return io.NopCloser(app.In), nil
@@ -56,7 +56,7 @@ func (app *App) argsFile(name string) (io.ReadCloser, error) {
 	return f, nil
 }
 
-// newTasksContentCommand prints the args or the output of a task, byte for byte.
+// newTasksContentCommand returns a command that prints the args or the output of a task, byte for byte.
 func newTasksContentCommand(
 	app *App, name, what string, of func(*tusk.Client, *tusk.TaskInfo) (tusk.Content, error),
 ) *cobra.Command {
@@ -88,7 +88,7 @@ outside the database, or in the archive, is read from there: --archive names it.
 	}
 }
 
-// findAnywhere finds a task by its id, or the beginning of it, in the database, and else in the archive.
+// findAnywhere finds a task by its id, or a part of it, in the database or else in the archive.
 func (app *App) findAnywhere(ctx context.Context, client *tusk.Client, text string) (*tusk.TaskInfo, error) {
 	id, err := query.FindID(ctx, client, query.Everything, text)
 	if err != nil {
@@ -102,7 +102,7 @@ func (app *App) findAnywhere(ctx context.Context, client *tusk.Client, text stri
 	return task, app.orArchived(ctx, client, err)
 }
 
-// orArchived says of a task that is not found where it may be, if there is an archive that nobody has named.
+// orArchived adds to the error for a missing task that it may be in the archive, if there is one that was not named.
 func (app *App) orArchived(ctx context.Context, client *tusk.Client, err error) error {
 	if !errors.Is(err, tusk.ErrNotFound) || app.flags.archive != "" {
 		return err

@@ -32,7 +32,7 @@ type tokenRow struct {
 	RevokedAt instant  `json:"revoked_at" col:"REVOKED"`
 }
 
-// secretRow is a token that was just made: the secret is never shown again.
+// secretRow is a token that was just created. The secret is never shown again.
 type secretRow struct {
 	Secret string `json:"secret" col:"SECRET"`
 	ID     string `json:"id" col:"ID"`
@@ -180,7 +180,7 @@ func some(names []string) []string {
 	return names
 }
 
-// readPassword reads a line, so that no password stands in a process list.
+// readPassword reads a line from stdin, so that no password shows in a process list.
 func (app *App) readPassword(command string) (string, error) {
 	line, err := app.passwordLine()
 	if line = strings.TrimRight(line, "\r\n"); line == "" {
@@ -193,7 +193,7 @@ func (app *App) readPassword(command string) (string, error) {
 	return line, nil
 }
 
-// passwordLine does not echo what is typed on a terminal.
+// passwordLine does not echo a password that is typed on a terminal.
 func (app *App) passwordLine() (string, error) {
 	if f, ok := app.In.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		fmt.Fprint(app.Err, "password: ")
@@ -218,7 +218,7 @@ func (app *App) withBook(ctx context.Context, a access, do func(*accounts.Book) 
 	return err
 }
 
-// recorded writes into the audit log what became of a change to who may do what.
+// recorded records the result of a change to access rights in the audit log.
 func (app *App) recorded(ctx context.Context, book *accounts.Book, action, target string, failed error) error {
 	e := accounts.Entry{Who: login(), WhoID: login(), Via: "cli", Role: accounts.Admins, Action: action, Target: target,
 		Result: "ok"}

@@ -91,7 +91,7 @@ from the definition of the stage.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			options := task.complete()
 			if !cmd.Flags().Changed("queue") {
-				options.Queue = "" // the stage's
+				options.Queue = "" // use the stage's
 			}
 			input := json.RawMessage("{}")
 			if len(args) == 2 {
@@ -163,7 +163,7 @@ func summary(p tusk.PipelineInfo, stages []tusk.StageStats) pipelineRow {
 	return row
 }
 
-// stageRow is how a stage is doing.
+// stageRow is the state of a stage.
 type stageRow struct {
 	Stage     string  `json:"stage" col:"STAGE"`
 	Kind      string  `json:"kind"`

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// playTusk is set in the environment of a test binary that is to be the command.
+// playTusk is set in the environment of a test binary that acts as the command.
 const playTusk = "PLAY_TUSK"
 
-// process is the command in a process of its own.
+// process is the command in its own process.
 type process struct {
 	t   *testing.T
 	cmd *exec.Cmd
 
 	mu   sync.Mutex
-	said strings.Builder // on stderr
+	said strings.Builder // output on stderr
 }
 
 func (p *process) Write(text []byte) (int, error) {
@@ -35,7 +35,7 @@ func (p *process) log() string {
 	return p.said.String()
 }
 
-// start runs the command in a process of its own, which ends with the test.
+// start runs the command in its own process, which ends with the test.
 func (sh *shell) start(args ...string) *process {
 	sh.t.Helper()
 	p := &process{t: sh.t, cmd: exec.Command(os.Args[0], args...)}
@@ -59,8 +59,7 @@ func (p *process) begin() {
 	})
 }
 
-// await waits until the process has said what the pattern means, and returns the
-// pattern's first group.
+// await waits until the output of the process matches the pattern, and returns the pattern's first group.
 func (p *process) await(pattern string) string {
 	p.t.Helper()
 	re := regexp.MustCompile(pattern)
@@ -76,7 +75,7 @@ func (p *process) signal(s os.Signal) {
 	}
 }
 
-// status waits for the process and returns its exit status.
+// status waits until the process has ended and returns its exit status.
 func (p *process) status() int {
 	p.t.Helper()
 	err := p.cmd.Wait()

@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// progress draws a bar on stderr if that is a terminal, and else nothing.
+// progress draws a bar on stderr if that is a terminal, and otherwise nothing.
 type progress struct {
 	app     *App
-	size    int64 // in bytes; 0: not known
+	size    int64 // in bytes, tasks or files; 0 if unknown
 	done    int64
 	started time.Time
 	drawn   time.Time
 }
 
-// patience is how long people wait without wondering.
+// patience is how long people wait before they need to see progress.
 const patience = 300 * time.Millisecond
 
 func newProgress(app *App, size int64) *progress {
 	return &progress{app: app, size: size, started: time.Now()}
 }
 
-// add counts bytes that were read; tasks is how many came of all so far.
+// add counts progress in the units of size. tasks is the number of tasks so far.
 func (p *progress) add(bytes int64, tasks int) {
 	p.done += bytes
 	if !p.app.watched || p.app.flags.quiet || time.Since(p.started) < patience ||
@@ -41,7 +41,7 @@ func (p *progress) add(bytes int64, tasks int) {
 	fmt.Fprintf(p.app.Err, "\r\x1b[K%s", line)
 }
 
-// end clears the line for what comes after.
+// end clears the line for later output.
 func (p *progress) end() {
 	if !p.drawn.IsZero() {
 		fmt.Fprint(p.app.Err, "\r\x1b[K")

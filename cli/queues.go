@@ -13,7 +13,7 @@ import (
 	"github.com/tuskqueue/tusk/server/query"
 )
 
-// queueRow is a queue and its depth.
+// queueRow is a queue with its depth.
 type queueRow struct {
 	Name      string  `json:"name" col:"NAME"`
 	Paused    bool    `json:"paused" col:"PAUSED"`
@@ -24,12 +24,12 @@ type queueRow struct {
 	Pending   int64   `json:"pending" col:"PENDING"`
 	Oldest    seconds `json:"oldest_seconds" col:"OLDEST"` // how long the oldest available task has been due
 
-	KeepCompleted keeping `json:"keep_completed,omitempty"` // empty: as all queues do
+	KeepCompleted keeping `json:"keep_completed,omitempty"` // empty means the default
 	KeepCancelled keeping `json:"keep_cancelled,omitempty"`
 	KeepDiscarded keeping `json:"keep_discarded,omitempty"`
 }
 
-// keeping is a retention: a duration, or forever.
+// keeping is a retention: a duration or forever.
 type keeping string
 
 func newKeeping(d time.Duration) keeping {
@@ -148,8 +148,7 @@ follows the default.`,
 	return c
 }
 
-// meant has a command whose arguments are queues refuse those that nothing is known of, unless
-// --create says that they are meant.
+// meant makes a command whose arguments are queues reject unknown ones, unless --create is given.
 func (app *App) meant(c *cobra.Command) *cobra.Command {
 	return app.meantQueues(c, func(args []string) []string { return args })
 }
@@ -172,10 +171,10 @@ func (app *App) meantQueues(c *cobra.Command, queues func(args []string) []strin
 	return c
 }
 
-// orCreate is the hint of commands that have the flag.
+// orCreate is the hint of commands that have the --create flag.
 const orCreate = "pass --create to use it anyway"
 
-// knownQueues refuses names of which one was probably misspelt.
+// knownQueues rejects names if one of them is probably misspelt.
 func (app *App) knownQueues(ctx context.Context, names []string, hint string) error {
 	for _, name := range names {
 		if err := tusk.ValidateName("queue", name); err != nil {
@@ -192,7 +191,7 @@ func (app *App) knownQueues(ctx context.Context, names []string, hint string) er
 	})
 }
 
-// knownQueue refuses a name that was probably misspelt, with a hint.
+// knownQueue rejects a name that is probably misspelt, with a hint.
 func knownQueue(ctx context.Context, client *tusk.Client, name, hint string) error {
 	known, err := query.KnowsQueue(ctx, client, name)
 	if err != nil || known {
@@ -223,7 +222,8 @@ The next task of a queue brings it back.`,
 	}
 }
 
-// onlyKnown refuses queues that nothing is known of before it does anything: the one that is meant would stay as it is.
+// onlyKnown makes a command reject unknown queues before it does anything, because a misspelt name would leave the
+// intended queue as it is.
 func onlyKnown(app *App, c *cobra.Command) *cobra.Command {
 	do := c.RunE
 	c.RunE = func(cmd *cobra.Command, names []string) error {
@@ -246,8 +246,7 @@ func newQueueSwitch(app *App, verb, short string, do func(*tusk.Client, context.
 	}
 }
 
-// forEach does one thing to each of several named things. Names are checked
-// before the first is touched.
+// forEach does one thing to each of several named things. It checks all names before it touches the first.
 func (app *App) forEach(
 	ctx context.Context, what string, names []string, result string, do func(*tusk.Client, context.Context, string) error,
 ) error {

@@ -22,7 +22,7 @@ func listed(t *testing.T, client *tusk.Client) (names []string) {
 	return names
 }
 
-// A worker that runs for a moment, and is gone.
+// A worker runs for a moment and is gone.
 func TestAQueueStaysListedUntilItIsRemoved(t *testing.T) {
 	onEachEngine(t, func(t *testing.T, client *tusk.Client) {
 		o := tusk.Options{Queue: "night"}
@@ -41,8 +41,8 @@ func TestAQueueStaysListedUntilItIsRemoved(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Fatal(err)
 		}
-		// Statistics of a moment ago may lie behind a transaction of another database: then the next leader notes
-		// the queue.
+		// A transaction in another database may delay statistics of a moment ago. Then the next leader records the
+		// queue.
 		ctx, stop = context.WithCancel(t.Context())
 		go func() { ended <- client.Lead(ctx, nil) }()
 		got := listed(t, client)

@@ -15,7 +15,7 @@ import (
 	"github.com/tuskqueue/tusk/internal/words"
 )
 
-// globalFlags are those of every command.
+// globalFlags are the flags of every command.
 type globalFlags struct {
 	db, config, archive string
 	json, quiet         bool
@@ -31,7 +31,7 @@ const (
 	groupOperate = "operate"
 )
 
-// commands lists every command in the order of the help, by group.
+// commands lists all commands in the order of the help, by group.
 var commands = []struct {
 	group string
 	build []func(*App) *cobra.Command
@@ -48,7 +48,7 @@ var commands = []struct {
 	}},
 }
 
-// Command is the whole tree of commands, for those who make manual pages and completions of it.
+// Command returns the whole tree of commands, for programs that generate manual pages and completions.
 func Command() *cobra.Command {
 	return newRoot(&App{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard})
 }
@@ -75,7 +75,7 @@ configuration, 3 not found, 4 refused, 5 unavailable, 130 interrupted.`,
 	root.SetOut(app.Out)
 	root.SetErr(app.Err)
 	root.SetFlagErrorFunc(flagProblem)
-	// A command that has subcommands is run without one only to print help.
+	// A command with subcommands, run without one, only prints help.
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}",
 		"{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
 	app.addGlobalFlags(root.PersistentFlags())
@@ -154,8 +154,7 @@ func (app *App) finishTree(c *cobra.Command) {
 	}
 }
 
-// prepare reads the configuration and readies the log, before any command's own
-// code.
+// prepare reads the configuration and sets up the log, before any command's own code.
 func (app *App) prepare(cmd *cobra.Command) error {
 	if cmd.Name() == "help" || strings.HasPrefix(cmd.Name(), "__complete") || cmd.HasParent() &&
 		cmd.Parent().Name() == "completion" {
@@ -178,7 +177,7 @@ func (app *App) prepare(cmd *cobra.Command) error {
 		app.Log = slog.New(slog.NewTextHandler(app.Err, options))
 	}
 	if cmd.Name() == "version" || cmd.HasParent() && cmd.Parent().Name() == "config" {
-		return nil // config check tells, and version works always
+		return nil // config check reports problems itself, and version always works
 	}
 	return app.config.problem()
 }
@@ -201,7 +200,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return usage(hint, "%s has no command %q", cmd.CommandPath(), args[0])
 }
 
-// helpTopic is the Args of help, which cobra lets pass whatever they are.
+// helpTopic is the Args of help, which cobra accepts unchecked.
 func helpTopic(cmd *cobra.Command, args []string) error {
 	parent, rest, err := cmd.Root().Find(args)
 	if err != nil {
@@ -213,7 +212,7 @@ func helpTopic(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// flagProblem says what is wrong with a flag, and what it might have been.
+// flagProblem says what is wrong with a flag, and which one may have been meant.
 func flagProblem(cmd *cobra.Command, err error) error {
 	hint := "run " + cmd.CommandPath() + " --help"
 	text := err.Error()
@@ -230,8 +229,7 @@ func flagProblem(cmd *cobra.Command, err error) error {
 	return usage(hint, "%s", text)
 }
 
-// valueProblem says what a flag's value should have been, also for the types of
-// flags that are not ours.
+// valueProblem says what a flag's value should have been, including flags of types that are not ours.
 func valueProblem(err error) string {
 	number := (*strconv.NumError)(nil)
 	switch {
@@ -245,8 +243,7 @@ func valueProblem(err error) string {
 	return strings.TrimPrefix(err.Error(), "time: ")
 }
 
-// between is the Args of a command that takes so many arguments; names are for
-// its message.
+// between is the Args of a command that takes from low to high arguments. names are for its error message.
 func between(low, high int, names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		hint := "usage: " + cmd.UseLine()
@@ -263,7 +260,7 @@ func between(low, high int, names ...string) cobra.PositionalArgs {
 // noArgs is the Args of a command that takes none.
 var noArgs = between(0, 0)
 
-// quote cites a piece of input, cut short.
+// quote quotes a piece of input, shortened.
 func quote(text string) string {
 	const longest = 64
 	if len(text) > longest {
@@ -272,7 +269,7 @@ func quote(text string) string {
 	return `"` + printable(text) + `"`
 }
 
-// choice is a flag that takes one of some words.
+// choice is a flag whose value is one of several words.
 type choice struct {
 	value *string
 	words []string

@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/cron"
 )
 
-// scheduleRow is a schedule and where its cursor stands.
+// scheduleRow is a schedule and the position of its cursor.
 type scheduleRow struct {
 	Name     string          `json:"name" col:"NAME"`
 	Spec     string          `json:"spec" col:"SPEC"`
@@ -261,7 +261,7 @@ func (app *App) backfill(ctx context.Context, name string, from, until time.Time
 	})
 }
 
-// tickRow is a run to come.
+// tickRow is a future run.
 type tickRow struct {
 	At    instant `json:"at" col:"IN"`
 	Local string  `json:"local" col:"AT"`

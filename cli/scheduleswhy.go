@@ -7,7 +7,7 @@ import (
 	"github.com/tuskqueue/tusk/why"
 )
 
-// scheduleWhyView says why a schedule does not fire.
+// scheduleWhyView explains why a schedule does not fire.
 type scheduleWhyView struct {
 	Name    string      `json:"name"`
 	Reasons []reasonRow `json:"reasons"`

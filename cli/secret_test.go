@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Every place that could hold a credential, and none of the commands that tell of it.
+// No command that shows settings prints a credential, wherever it is set.
 func TestConfigShowPrintsNoSecret(t *testing.T) {
 	for _, db := range []string{
 		"postgres://u:canary@h/db", "postgres://u:can:ary@h/db", "mysql://u:canary@h:3306/db?x=1", "u:canary@tcp(h)/x",

@@ -108,12 +108,12 @@ func (app *App) serve(ctx context.Context, s *serveFlags) error {
 	return nil
 }
 
-// serveMemory is how much memory a server is to keep to: what large requests may take and what
-// two thousand workers that wait do, with room for garbage.
+// serveMemory is how much memory a server should use: what large requests and two thousand waiting workers may take,
+// with room for garbage.
 const serveMemory = 256 << 20
 
-// boundMemory has the runtime collect garbage more often as memory nears serveMemory, unless
-// GOMEMLIMIT says something else.
+// boundMemory makes the runtime collect garbage more often as memory approaches serveMemory, unless GOMEMLIMIT is
+// set.
 func boundMemory() (undo func()) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return func() {}
@@ -122,12 +122,12 @@ func boundMemory() (undo func()) {
 	return func() { debug.SetMemoryLimit(before) }
 }
 
-// leastThreads is how many goroutines a server runs at once, at least.
+// leastThreads is the smallest number of goroutines that a server runs at once.
 const leastThreads = 4
 
-// switchSooner has the operating system share the processors out where there are few, unless GOMAXPROCS says
-// something else. By itself the runtime switches after 10 ms, and two requests that compute hold up all others for
-// as long; the operating system switches sooner, and prefers whoever has waited.
+// switchSooner makes the operating system share out the processors if there are few, unless GOMAXPROCS is set. On its
+// own the runtime switches after 10 ms, so two computing requests delay all others by as much. The operating system
+// switches sooner, and prefers threads that have waited.
 func switchSooner() (undo func()) {
 	before := runtime.GOMAXPROCS(0)
 	if os.Getenv("GOMAXPROCS") != "" || before >= leastThreads {
@@ -137,8 +137,8 @@ func switchSooner() (undo func()) {
 	return func() { runtime.GOMAXPROCS(before) }
 }
 
-// collectMoreOften has the runtime collect garbage when there is half as much of it as of what is
-// in use, unless GOGC says something else. Archiving makes much garbage and uses little at a time.
+// collectMoreOften makes the runtime collect garbage when there is half as much of it as memory in use, unless GOGC
+// is set. Archiving creates much garbage and uses little memory at a time.
 func collectMoreOften() (undo func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
@@ -147,7 +147,7 @@ func collectMoreOften() (undo func()) {
 	return func() { debug.SetGCPercent(before) }
 }
 
-// together runs parts of a process until ctx ends or one of them does.
+// together runs the parts of a process until ctx ends or one of them does.
 func together(ctx context.Context, parts ...func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -163,8 +163,7 @@ func together(ctx context.Context, parts ...func(context.Context) error) error {
 	return err
 }
 
-// checkAddr splits an address and returns the IP that it certainly is; a name
-// could be any.
+// checkAddr splits an address and returns its IP if that is certain. A name could be any IP.
 func checkAddr(addr string) (net.IP, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if n, bad := strconv.Atoi(port); err != nil || bad != nil || n < 0 || n > 65535 {
@@ -180,7 +179,7 @@ func checkAddr(addr string) (net.IP, error) {
 	return net.IPv4zero, nil
 }
 
-// checkLoopback refuses an address that other machines could reach.
+// checkLoopback rejects an address that other machines could reach.
 func checkLoopback(addr string) error {
 	ip, err := checkAddr(addr)
 	if err != nil || ip.IsLoopback() {

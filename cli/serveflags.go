@@ -70,7 +70,7 @@ func (s *serveFlags) cert() *server.TLS {
 	return &server.TLS{CertFile: s.certFile, KeyFile: s.keyFile}
 }
 
-// config says what the flags mean to a server.
+// config returns the server configuration that the flags describe.
 func (s *serveFlags) config(app *App) (server.Config, error) {
 	if s.clientSecret != "" {
 		app.secrets = append(app.secrets, s.clientSecret)
@@ -117,7 +117,7 @@ func (s *serveFlags) config(app *App) (server.Config, error) {
 	return c, errors.Join(problems...)
 }
 
-// needIssuer refuses flags that say how people log in where there is nothing to log in with.
+// needIssuer rejects flags for OpenID logins if there is no issuer.
 func (s *serveFlags) needIssuer() error {
 	for _, f := range []struct {
 		name  string
@@ -131,7 +131,7 @@ func (s *serveFlags) needIssuer() error {
 	return nil
 }
 
-// bounds confines the members of groups.
+// bounds limits the members of groups.
 func (s *serveFlags) bounds(p *accounts.Provider) error {
 	p.Bounds = map[string]accounts.Bounds{}
 	for flag, pairs := range map[string][]string{"--oidc-queue": s.groupQueues, "--oidc-tenant": s.groupTenants} {
@@ -153,7 +153,7 @@ func (s *serveFlags) bounds(p *accounts.Provider) error {
 	return nil
 }
 
-// check refuses an address that others could reach when they could listen in.
+// check rejects an address where others could listen in on the traffic.
 func (s *serveFlags) check(c server.Config) error {
 	ip, err := checkAddr(s.addr)
 	if err != nil {
@@ -167,7 +167,7 @@ func (s *serveFlags) check(c server.Config) error {
 	return nil
 }
 
-// warnOfNobody tells who would otherwise stand before a closed door.
+// warnOfNobody warns an operator who could not log in because there are no users and tokens.
 func (app *App) warnOfNobody(ctx context.Context, site *server.Server) {
 	users, err := site.Book().Users(ctx)
 	tokens, err2 := site.Book().Tokens(ctx)

@@ -10,7 +10,7 @@ import (
 	accounts "github.com/tuskqueue/tusk/server/access"
 )
 
-// newPasswordCommand changes a password and leaves the role and the bounds alone.
+// newPasswordCommand returns a command that changes a password and leaves the role and the bounds alone.
 func newPasswordCommand(app *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "password NAME",

@@ -16,7 +16,7 @@ type statRow struct {
 	At        moment  `json:"at" col:"AT"`
 	Queue     string  `json:"queue" col:"QUEUE"`
 	Kind      string  `json:"kind" col:"KIND"`
-	Count     int64   `json:"count" col:"COUNT"` // attempts
+	Count     int64   `json:"count" col:"COUNT"` // number of attempts
 	Completed int64   `json:"completed" col:"COMPLETED"`
 	Failed    int64   `json:"failed" col:"FAILED"`
 	Discarded int64   `json:"discarded" col:"DISCARDED"`
@@ -41,7 +41,7 @@ func statOf(s store.Stat) statRow {
 		seconds(r.Sum), seconds(r.Mean()), at(r, 0.5), at(r, 0.95), at(r, 0.99)}
 }
 
-// totalled sums up the slices of each queue and kind, in the order of their names.
+// totalled sums up the slices of each queue and kind, ordered by name.
 func totalled(stats []store.Stat) []store.Stat {
 	var sums []store.Stat
 	slices.SortStableFunc(stats, func(a, b store.Stat) int {

@@ -14,7 +14,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// counted is a store that counts the tasks which are claimed and the calls that end some.
+// counted is a store that counts claimed tasks, and calls that finish some.
 type counted struct {
 	store.Store
 	claimed, finished atomic.Int64
@@ -31,7 +31,7 @@ func (c *counted) Finish(ctx context.Context, o []store.Outcome) ([]store.ID, er
 	return c.Store.Finish(ctx, o)
 }
 
-// Unwrap lets the engine's capabilities be found.
+// Unwrap makes the engine's capabilities visible to store.As.
 func (c *counted) Unwrap() store.Store { return c.Store }
 
 func TestTasksThatNobodyCanRunWaitForAWorkerThatCan(t *testing.T) {
@@ -90,7 +90,7 @@ func TestTasksThatNobodyCanRunWaitForAWorkerThatCan(t *testing.T) {
 	})
 }
 
-// The process that hears first of a task that was handed back must not take it each time.
+// The process that is the first to hear of a task that was handed back must not take it every time.
 func TestTwoWorkersThatEachHaveAKindShareAQueue(t *testing.T) {
 	sh := filledShell(t)
 	for _, kind := range []string{"ka", "kb"} {

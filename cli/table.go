@@ -20,7 +20,7 @@ type table struct {
 	rows  [][]string
 }
 
-// tableOf takes the fields that have one of the tags.
+// tableOf uses the fields that have one of the tags.
 func tableOf[T any](app *App, values []T, tags ...string) *table {
 	t := &table{}
 	var columns []reflect.StructField
@@ -46,7 +46,7 @@ func tableOf[T any](app *App, values []T, tags ...string) *table {
 	return t
 }
 
-// cell says a value in one line.
+// cell formats a value in one line.
 func (app *App) cell(value any) string {
 	if v, ok := value.(interface{ terminal() string }); ok && app.terminal {
 		return v.terminal()
@@ -76,8 +76,7 @@ func isNumber(t reflect.Type) bool {
 	return t == reflect.TypeFor[seconds]()
 }
 
-// align writes the table in columns under a heading, no wider than the terminal where that
-// is known: see fit.
+// align writes the table in columns under a heading, no wider than the terminal if its width is known: see fit.
 func (t *table) align(w io.Writer, coloured bool, most int) {
 	t.fit(most)
 	width := t.widths()
@@ -103,12 +102,12 @@ func (t *table) widths() []int {
 
 const (
 	gap      = 2 // between columns
-	leastCut = 9 // runes that a cut column keeps: those of a state
+	leastCut = 9 // characters that a cut column keeps: enough for a state
 )
 
-// fit makes the table narrower, if it is wider than most runes, by what is missed least: ids keep
-// their last digits, which commands take, columns in which no row has anything go, and the widest
-// texts are cut; the last columns go when that is not enough. With most of 0 nothing is known.
+// fit makes the table at most most characters wide, by removing what is missed least. Ids keep their last digits,
+// which commands accept; empty columns are removed; the widest texts are cut; if that is not enough, the last columns
+// are removed. A most of 0 means that the width is unknown.
 func (t *table) fit(most int) {
 	if most == 0 || t.wide() <= most {
 		return
@@ -146,7 +145,7 @@ func (t *table) fit(most int) {
 	}
 }
 
-// wide is the length of the longest line.
+// wide returns the length of the longest line.
 func (t *table) wide() (n int) {
 	for _, w := range t.widths() {
 		n += w + gap
@@ -154,7 +153,7 @@ func (t *table) wide() (n int) {
 	return n - gap
 }
 
-// shortenIDs leaves of a column of ids their last twelve digits.
+// shortenIDs shortens the ids in a column to their last twelve digits.
 func (t *table) shortenIDs(i int) {
 	for _, row := range t.rows {
 		if _, err := tusk.ParseID(row[i]); err != nil && row[i] != "" {
@@ -190,7 +189,7 @@ func (t *table) cut(i, most int) {
 	}
 }
 
-// stateColours are those of states that want to be seen, as the pages have them.
+// stateColours are the colours of states that should stand out, the same as on the pages.
 var stateColours = map[string]string{"running": "36", "retryable": "33", "completed": "32", "discarded": "31",
 	"available": "34"}
 
@@ -214,7 +213,7 @@ func (t *table) line(row []string, width []int, coloured bool) string {
 	return strings.TrimRight(line.String(), " ")
 }
 
-// turn writes each field of the first row on a line of its own, but for empty ones.
+// turn writes each field of the first row on a line of its own, without empty ones.
 func (t *table) turn(w io.Writer, align bool) {
 	width := 0
 	for _, head := range t.heads {

@@ -12,13 +12,13 @@ import (
 	"github.com/tuskqueue/tusk/internal/duration"
 )
 
-// taskFlags describe a task besides its kind and args.
+// taskFlags describe a task, apart from its kind and args.
 type taskFlags struct {
 	options    tusk.Options
 	onConflict string
 }
 
-// addTo adds the flags that a schedule's tasks have, too.
+// addTo adds the flags that a schedule's tasks have too.
 func (t *taskFlags) addTo(f *pflag.FlagSet) {
 	o := &t.options
 	f.StringVar(&o.Queue, "queue", tusk.DefaultQueue, "queue `name`")
@@ -32,7 +32,7 @@ func (t *taskFlags) addTo(f *pflag.FlagSet) {
 		"wait before a retry: constant:5s, linear:5m or exponential:BASE[:MAX[:JITTER]]")
 	f.StringSliceVar(&o.Tags, "tags", nil, "`tag`,… to find the task by")
 	f.StringToStringVar(&o.Metadata, "metadata", nil, "`name=value`,… for people and middleware")
-	f.Lookup("metadata").DefValue = "" // else the help says []
+	f.Lookup("metadata").DefValue = "" // otherwise the help shows []
 	f.StringVar(&o.Tenant, "tenant", "", "`name` of the tenant that owns the task")
 	f.StringVar(&o.Partition, "partition", "", "the partition within the tenant, any `text`, in queues with limits")
 }
@@ -60,7 +60,7 @@ func (t *taskFlags) addOwnTo(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("deadline", "deadline-in")
 }
 
-// complete puts together what the flags say.
+// complete combines the flags into options.
 func (t *taskFlags) complete() *tusk.Options {
 	o := t.options
 	o.OnConflict = conflictOf(t.onConflict)
@@ -83,7 +83,7 @@ func uniqueFlag(into **tusk.Unique) *value[*tusk.Unique] {
 	return &value[*tusk.Unique]{into: into, name: "fields", parse: parseUnique}
 }
 
-// parseUnique reads FIELD,…[@DURATION], or all in place of the fields.
+// parseUnique reads FIELD,…[@DURATION]; all stands for all fields.
 func parseUnique(text string) (*tusk.Unique, error) {
 	fields, window, timed := strings.Cut(text, "@")
 	u := &tusk.Unique{}
@@ -103,7 +103,7 @@ func parseUnique(text string) (*tusk.Unique, error) {
 	return u, err
 }
 
-// parseBackoff leaves it to the flag or the member to say what it is about.
+// parseBackoff drops the field's name from an error, because the flag or the member adds its own.
 func parseBackoff(text string) (tusk.Backoff, error) {
 	b, err := tusk.ParseBackoff(text)
 	if bad := (*tusk.InvalidError)(nil); errors.As(err, &bad) {
@@ -112,7 +112,7 @@ func parseBackoff(text string) (tusk.Backoff, error) {
 	return b, err
 }
 
-// backoffText is what tusk.ParseBackoff reads; empty for the default.
+// backoffText returns text that tusk.ParseBackoff reads, or "" for the default.
 func backoffText(b tusk.Backoff) string {
 	if b == (tusk.Backoff{}) {
 		return ""

@@ -112,7 +112,7 @@ func newTasksListCommand(app *App) *cobra.Command {
 					rows = append(rows, rowOf(t))
 				}
 				found = true
-				if app.terminal { // one table has one width
+				if app.terminal { // a table has one set of widths
 					return nil
 				}
 				defer func() { rows = nil }()
@@ -130,8 +130,8 @@ func newTasksListCommand(app *App) *cobra.Command {
 	return c
 }
 
-// searchArgs lists tasks by what is in their args, which no index knows: it looks through those of
-// a window of time.
+// searchArgs lists tasks by the contents of their args. No index helps with that, so it reads the tasks of a time
+// window.
 func (app *App) searchArgs(ctx context.Context, f tusk.Filter, text string, flags filterFlags) error {
 	q := query.Of(f)
 	q.Args = text
@@ -164,7 +164,7 @@ func (app *App) searchArgs(ctx context.Context, f tusk.Filter, text string, flag
 	})
 }
 
-// firstProblem takes the first of joined errors: one mistake at a time is enough.
+// firstProblem returns the first of several joined errors: one mistake at a time is enough.
 func firstProblem(err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return joined.Unwrap()[0]

@@ -18,7 +18,7 @@ func (sh *shell) enqueue(args ...string) string {
 	return strings.TrimSpace(sh.must(append([]string{"enqueue", "-q"}, args...)...))
 }
 
-// ids lists tasks, oldest first.
+// ids lists the ids of tasks, oldest first.
 func (sh *shell) ids(args ...string) []string {
 	sh.t.Helper()
 	found := strings.Fields(sh.must(append([]string{"tasks", "list", "-q"}, args...)...))
@@ -151,7 +151,7 @@ func TestOnATerminalOneIsAsked(t *testing.T) {
 	sh.must("tasks", "delete", id)
 }
 
-// work runs tasks until none is left that could run.
+// work runs tasks until none is left that can run.
 func (sh *shell) work(handlers map[string]func(*tusk.Task[map[string]any]) error, queues ...string) {
 	sh.t.Helper()
 	s, err := sqlitefile.Open(sh.t.Context(), "sqlite:tusk.db")

@@ -13,13 +13,13 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// editCommand describes one of the commands that change tasks.
+// editCommand describes a command that changes tasks.
 type editCommand struct {
 	name, short string
 	op          store.Op
-	asksForIDs  bool // asks even for tasks that were named one by one
-	asks        bool // asks for tasks that a filter chose
-	// states are those that a filter without --state chooses from.
+	asksForIDs  bool // ask even for tasks that were named one by one
+	asks        bool // ask for tasks that a filter selected
+	// flags adds the command's own flags; nil if it has none.
 	flags func(cmd *cobra.Command, change *changeFlags)
 }
 
@@ -55,7 +55,7 @@ var editCommands = []editCommand{
 		}},
 }
 
-// changeFlags say what is to be changed to what.
+// changeFlags say what to change, and to what.
 type changeFlags struct {
 	priority      int16
 	queue, reason string
@@ -70,7 +70,7 @@ func (c *changeFlags) addWhen(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("at", "in")
 }
 
-// known refuses a move to a queue that nothing is known of, unless it is meant.
+// known rejects a move to an unknown queue, unless --create is given.
 func (c *changeFlags) known(ctx context.Context, app *App) error {
 	if c.queue == "" || c.create {
 		return nil
@@ -140,7 +140,7 @@ type editedRow struct {
 	State  string  `json:"state" col:"STATE"`
 }
 
-// named changes tasks by their ids, or parts of them, and says of each what became of it.
+// named changes tasks by their ids, or parts of ids, and reports the result for each.
 func (e *edit) named(ctx context.Context, args []string) error {
 	for _, text := range args {
 		if err := query.CheckPart(text); err != nil {
@@ -193,7 +193,7 @@ func (e *edit) named(ctx context.Context, args []string) error {
 	return e.verdict(len(ids), results)
 }
 
-// tryNamed is a dry run: it looks whether the tasks exist.
+// tryNamed is a dry run: it checks whether the tasks exist.
 func (e *edit) tryNamed(ctx context.Context, client *tusk.Client, ids []tusk.ID) error {
 	sum := editRow{Op: e.name, DryRun: true}
 	for page := range slices.Chunk(ids, store.MaxPage) {
@@ -227,7 +227,7 @@ func (e *edit) apply(ctx context.Context, client *tusk.Client, ids []tusk.ID, te
 	return nil
 }
 
-// verdict is the error of named tasks that were not changed.
+// verdict returns an error if some of the named tasks were not changed.
 func (e *edit) verdict(named int, results map[store.EditResult]int) error {
 	switch {
 	case results[store.Missing] > 0:

@@ -12,20 +12,20 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// taskView is all that is known of one task.
+// taskView is everything known about one task.
 type taskView struct {
 	taskRow
 	CancelRequested bool            `json:"cancel_requested"`
-	Changed         *changeRow      `json:"changed"`     // while it waited
-	Needs           int             `json:"needs"`       // tasks that it comes after, or children that it waits for
-	NeedsEnded      int             `json:"needs_ended"` // of those
+	Changed         *changeRow      `json:"changed"`     // the last change while it waited
+	Needs           int             `json:"needs"`       // needed tasks, or children that it waits for
+	NeedsEnded      int             `json:"needs_ended"` // how many of them have ended
 	Progress        *store.Progress `json:"progress"`
 	Attempts        []attemptRow    `json:"attempts"`
 	Logs            []logRow        `json:"logs"`
 	Output          json.RawMessage `json:"output"`
 }
 
-// changeRow is when a task was last changed, and how.
+// changeRow is when and how a task was last changed.
 type changeRow struct {
 	At  instant   `json:"at"`
 	How store.How `json:"how"`
@@ -132,7 +132,7 @@ func (app *App) printTask(v taskView) error {
 	return nil
 }
 
-// printTrace shows the stack of a panic, which has lines worth keeping.
+// printTrace prints the stack of a panic with its line breaks.
 func printTrace(out io.Writer, a attemptRow) {
 	if a.Trace == "" {
 		return

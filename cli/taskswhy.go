@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/why"
 )
 
-// whyView says why a task does not run.
+// whyView explains why a task does not run.
 type whyView struct {
 	ID      tusk.ID     `json:"id"`
 	State   tusk.State  `json:"state"`
@@ -40,7 +40,7 @@ a task ended that has moved to the archive.`,
 					return err
 				}
 				t, reasons, err := why.Task(cmd.Context(), client, found.ID)
-				if errors.Is(err, tusk.ErrNotFound) { // the archive has it
+				if errors.Is(err, tusk.ErrNotFound) { // it is in the archive
 					t, reasons, err = found, whyArchived(found), nil
 				}
 				if err != nil {
@@ -53,7 +53,7 @@ a task ended that has moved to the archive.`,
 	}
 }
 
-// whyArchived returns how a task ended that has left the database.
+// whyArchived explains how a task in the archive ended.
 func whyArchived(t *tusk.TaskInfo) []why.Reason {
 	reasons := why.Explain(why.Facts{Task: *t})
 	for i := range reasons {
@@ -73,7 +73,7 @@ func reasonOf(r why.Reason) reasonRow {
 	return row
 }
 
-// printWhy prints reasons: as JSON in their view, in a terminal as text.
+// printWhy prints reasons: view as JSON, or the reasons as text on a terminal.
 func printWhy[T any](app *App, view T, reasons []reasonRow) error {
 	if app.flags.json {
 		return printOne(app, view)

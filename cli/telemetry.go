@@ -12,8 +12,8 @@ import (
 	"github.com/tuskqueue/tusk/telemetry/tracing"
 )
 
-// startTelemetry has the process count what it does, if a scraper may ask or the variables
-// of OpenTelemetry want metrics, and trace it, if they want traces.
+// startTelemetry makes the process count what it does, if it can be scraped or OpenTelemetry's variables request
+// metrics, and trace it, if they request traces.
 func (app *App) startTelemetry(ctx context.Context, scraped bool) (stop func(), err error) {
 	if scraped || export.Metrics() {
 		app.metrics = telemetry.New()
@@ -39,7 +39,7 @@ func (app *App) startTelemetry(ctx context.Context, scraped bool) (stop func(), 
 	}, nil
 }
 
-// observed is the store of a process that counts or traces what it does.
+// observed wraps the store of a process that counts or traces what it does.
 func (app *App) observed(s store.Store) store.Store {
 	if app.tracer != nil {
 		s = app.tracer.Wrap(s)
@@ -50,7 +50,7 @@ func (app *App) observed(s store.Store) store.Store {
 	return s
 }
 
-// observeServer has requests tell whose trace they belong to.
+// observeServer makes requests carry on the traces that they belong to.
 func (app *App) observeServer(c *server.Config) {
 	c.Metrics = app.metrics.Handler()
 	if app.tracer != nil {

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// receiver takes what is sent by OTLP over HTTP.
+// receiver receives OTLP over HTTP.
 type receiver struct {
 	*httptest.Server
 	t *testing.T
@@ -175,7 +175,7 @@ func TestAnUnknownExporterIsAUsageError(t *testing.T) {
 	}
 }
 
-// post sends JSON, which has to be taken.
+// post sends JSON, which must be accepted.
 func post(t *testing.T, url, body string, headers map[string]string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))

@@ -14,7 +14,7 @@ import (
 	"github.com/tuskqueue/tusk/server/query"
 )
 
-// tenantRow is what is known of a tenant.
+// tenantRow is what is known about a tenant.
 type tenantRow struct {
 	Name       string                       `json:"name" col:"NAME"`
 	Queues     []string                     `json:"queues" col:"QUEUES"`
@@ -96,7 +96,7 @@ func tenantOf(sum query.TenantSum, limits map[string]tusk.TenantLimits) tenantRo
 	return row
 }
 
-// tenantText is CONCURRENCY[:WEIGHT], as tusk limits set reads it.
+// tenantText returns CONCURRENCY[:WEIGHT], as tusk limits set reads it.
 func tenantText(t tusk.TenantLimits) string {
 	text := strconv.Itoa(t.Concurrency)
 	if t.Weight > 0 {

@@ -72,7 +72,7 @@ func (app *App) top(ctx context.Context, t *topFlags) error {
 	return top.Run(ctx, source, where, text, top.Terminal{In: app.keyboard(), Out: app.screen(), Env: env})
 }
 
-// keyboard is stdin itself, of which a terminal's settings can be changed.
+// keyboard returns stdin itself, so that the settings of a terminal can be changed.
 func (app *App) keyboard() io.Reader {
 	if p, ok := app.In.(*patient); ok {
 		return p.in
@@ -80,7 +80,7 @@ func (app *App) keyboard() io.Reader {
 	return app.In
 }
 
-// topSource is the server or the database that the flags name.
+// topSource returns the server or the database that the flags name.
 func (app *App) topSource(
 	ctx context.Context, t *topFlags,
 ) (source top.Source, where string, closeSource func(), err error) {
@@ -119,7 +119,7 @@ func (app *App) topSource(
 	return top.API(u.String(), token), u.String(), func() {}, nil
 }
 
-// serverProblem says what an error of a server's means to a shell; others stay as they are.
+// serverProblem turns a server's error into a problem; others stay as they are.
 func serverProblem(err error) error {
 	if unreachable := (*url.Error)(nil); errors.As(err, &unreachable) {
 		return &Problem{Code: "unavailable", Exit: exitUnavailable, Text: err.Error(),
@@ -143,7 +143,7 @@ func serverProblem(err error) error {
 	return p
 }
 
-// secret is the token. A file that is named on the command line goes before TUSK_TOKEN.
+// secret returns the token. A file named on the command line overrides TUSK_TOKEN.
 func (t *topFlags) secret() (string, error) {
 	if t.tokenFile == "" {
 		return t.token, nil

@@ -17,7 +17,7 @@ import (
 	"github.com/tuskqueue/tusk/cli/top"
 )
 
-// terminal is the command in a terminal of its own.
+// terminal is the command in its own terminal.
 type terminal struct {
 	t      *testing.T
 	socket string
@@ -32,7 +32,7 @@ func (sh *shell) inTerminal(args ...string) *terminal {
 		}
 		sh.t.Skip("tmux is missing: scripts/deps installs it")
 	}
-	folder, err := os.MkdirTemp("", "tmux") // a socket's path has to be short
+	folder, err := os.MkdirTemp("", "tmux") // the path of a socket has to be short
 	if err != nil {
 		sh.t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func (term *terminal) await(texts ...string) string {
 	return screen
 }
 
-// fillTop enqueues tasks and starts a worker on them: bills has one that runs and one that failed, mail waits.
+// fillTop enqueues tasks and starts a worker for them: bills has a running and a failed task, mail has a waiting one.
 func fillTop(sh *shell) {
 	sh.must("enqueue", "stay", "--queue", "bills")
 	sh.must("enqueue", "fall", "--queue", "bills", "--max-attempts", "1")
@@ -203,7 +203,7 @@ func TestTopOverHTTP(t *testing.T) {
 	term.await("ended: 0")
 }
 
-// sameFrames checks that the server tells what the database does.
+// sameFrames checks that the server returns the same as the database.
 func sameFrames(t *testing.T, sh *shell, args []string) {
 	t.Helper()
 	read := func(args ...string) (f top.Frame) {

@@ -9,12 +9,12 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// What a dry run of an enqueue would store.
+// This file shows what a dry run of an enqueue would store.
 
-// nothingStored is the store of a dry run: whatever gets as far as this is fine.
+// nothingStored is the store of a dry run: everything that reaches it is valid.
 type nothingStored struct {
 	store.Store
-	tried *[]store.NewTask // nil: nobody asks what it was
+	tried *[]store.NewTask // nil if nobody needs the tasks
 }
 
 func (n nothingStored) Enqueue(_ context.Context, tasks []store.NewTask) ([]store.Enqueued, error) {
@@ -24,7 +24,7 @@ func (n nothingStored) Enqueue(_ context.Context, tasks []store.NewTask) ([]stor
 	return make([]store.Enqueued, len(tasks)), nil
 }
 
-// Records is asked for the limits of queues: a dry run has none.
+// Records returns no limits of queues: a dry run has none.
 func (nothingStored) Records(context.Context, string) ([]store.Record, error) { return nil, nil }
 
 // triedRow is a task that would be stored.
@@ -60,7 +60,7 @@ type triedNode struct {
 	triedRow
 }
 
-// triedWorkflow names the tasks of a workflow, and those that each comes after.
+// triedWorkflow names the tasks of a workflow, and the tasks that each one comes after.
 func triedWorkflow(run tusk.WorkflowRun, tasks []store.NewTask) []triedNode {
 	names := map[tusk.ID]string{}
 	for name, id := range run.Tasks {
@@ -71,16 +71,16 @@ func triedWorkflow(run tusk.WorkflowRun, tasks []store.NewTask) []triedNode {
 	})
 }
 
-// stageNames are those of a definition that was read before.
+// stageNames returns the stages of a definition that was parsed before.
 func stageNames(text []byte) []string {
 	var doc struct {
 		Stages []tusk.PipelineStage `json:"stages"`
 	}
-	_ = json.Unmarshal(text, &doc) // it was read before
+	_ = json.Unmarshal(text, &doc) // it was parsed before
 	return rowsOf(doc.Stages, func(s tusk.PipelineStage) string { return s.Name })
 }
 
-// definedRow is a pipeline that was, or would be, defined.
+// definedRow is a pipeline that was or would be defined.
 type definedRow struct {
 	Name   string   `json:"name" col:"NAME"`
 	Stages []string `json:"stages" col:"STAGES"`

@@ -230,6 +230,6 @@ func TestASchemaThatIsNotThereIsNamed(t *testing.T) {
 	sh.must("migrate", "up")
 	sh.must("migrate", "down", "--to", "0", "--yes")
 	sh.fails(exitUsage, "schema_missing", []string{"tusk migrate up"}, "tasks", "list")
-	sh.must("enqueue", "a") // fills an embedded database, and so makes its schema
+	sh.must("enqueue", "a") // fills an embedded database, and so creates its schema
 	sh.must("tasks", "list")
 }

@@ -23,7 +23,7 @@ import (
 type kindFlags struct {
 	commands   []string // KIND=COMMAND
 	exec       bool
-	env        []string // what commands get besides the harmless variables
+	env        []string // passed to commands in addition to the harmless variables
 	allowHosts []string
 }
 
@@ -36,7 +36,7 @@ func (k *kindFlags) add(f *pflag.FlagSet) {
 		"let tasks of kind http reach this private `host`, host:port or network, too; repeatable")
 }
 
-// mux registers the handlers. What is wrong with a flag is a usage error.
+// mux registers the handlers. Errors in flags are usage errors.
 func (k *kindFlags) mux() (*tusk.Mux, error) {
 	m := tusk.NewMux()
 	builtin.Echo(m)
@@ -223,8 +223,7 @@ func countUnfinished(ctx context.Context, s store.Reader, queues ...string) (int
 	return n, nil
 }
 
-// exitAtSecondSignal makes a second interrupt end the process at once, with the
-// status of an interrupt, however it would end by itself.
+// exitAtSecondSignal makes a second interrupt end the process at once, with the exit status of an interrupt.
 func exitAtSecondSignal() (forget func()) {
 	signals := make(chan os.Signal, 2)
 	done := make(chan struct{})

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// decodeOne reads the one object that a command printed.
+// decodeOne decodes the one object that a command printed.
 func decodeOne(t *testing.T, text string) map[string]any {
 	t.Helper()
 	var object map[string]any
@@ -31,7 +31,7 @@ func decodeOne(t *testing.T, text string) map[string]any {
 	return object
 }
 
-// keysOf lists the names of an object in their order.
+// keysOf lists the keys of an object in their order.
 func keysOf(t *testing.T, text string) []string {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader([]byte(text)))

@@ -75,7 +75,7 @@ func newWorkerSwitch(
 	}
 }
 
-// findWorker finds the living worker that has the id, or the only one whose id begins or ends so.
+// findWorker finds the living worker with the id, or the only one whose id begins or ends with text.
 func findWorker(ctx context.Context, client *tusk.Client, text string) (tusk.ID, error) {
 	if id, err := tusk.ParseID(text); err == nil {
 		return id, nil

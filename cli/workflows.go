@@ -91,7 +91,7 @@ func newWorkflowsRetryCommand(app *App) *cobra.Command {
 	return c
 }
 
-// workflowCommand changes a workflow and says how many tasks were changed.
+// workflowCommand returns a command that changes a workflow and prints how many tasks were changed.
 func (app *App) workflowCommand(
 	use, short string, do func(context.Context, *tusk.Client, tusk.ID) (int, error),
 ) *cobra.Command {
@@ -111,7 +111,7 @@ func (app *App) workflowCommand(
 	}
 }
 
-// withWorkflow reads an id and opens the database.
+// withWorkflow finds the id of a workflow and opens the database.
 func (app *App) withWorkflow(ctx context.Context, text string, do func(*tusk.Client, tusk.ID) error) error {
 	if err := query.CheckPart(text); err != nil {
 		return err

@@ -201,7 +201,7 @@ func TestPipelinesAreDefinedAndStarted(t *testing.T) {
 	sh.stdin = `{"stages":[{"name":"fetch","timeout":"soon"}]}`
 	sh.fails(exitUsage, "invalid_duration", nil, "pipelines", "define", "ingest", "-")
 
-	// What is wrong is said as it is of a line of enqueue --from.
+	// Errors are reported like those in a line of enqueue --from.
 	for text, says := range map[string][]string{
 		`{"stages":[{"name":"a","timeut":"1s"}]}`:            {"unknown_field", "stages[0]", "did you mean timeout?"},
 		`{"stages":[{"name":"a"},{"name":"b","backoff":3}]}`: {"invalid_value", "stages[1].backoff: is 3: want"},

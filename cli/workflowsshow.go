@@ -17,17 +17,17 @@ import (
 	"github.com/tuskqueue/tusk/server/query"
 )
 
-// flowRow is a workflow of the list.
+// flowRow is a workflow in the list.
 type flowRow struct {
 	ID     tusk.ID          `json:"id" col:"ID"`
 	Kinds  []string         `json:"kinds" col:"KINDS"`
 	Tasks  int              `json:"tasks" col:"TASKS"`
-	More   bool             `json:"more"` // there are more tasks than were counted
+	More   bool             `json:"more"` // not all tasks were counted
 	Ended  int64            `json:"ended" col:"ENDED"`
 	States map[string]int64 `json:"states"`
 	Text   string           `json:"-" col:"STATES"`
 	Newest instant          `json:"newest" col:"NEWEST"`
-	Took   seconds          `json:"took_seconds" col:"TOOK"` // 0: it goes on
+	Took   seconds          `json:"took_seconds" col:"TOOK"` // 0 if it has not ended
 }
 
 func newWorkflowsListCommand(app *App) *cobra.Command {
@@ -121,7 +121,7 @@ func nodesOf(w *tusk.WorkflowInfo) []nodeRow {
 	return rows
 }
 
-// tookOf is how long the latest attempt of a task took, or has taken.
+// tookOf returns how long the latest attempt of a task took, or has taken so far.
 func tookOf(t tusk.TaskInfo) time.Duration {
 	switch {
 	case t.ClaimedAt.IsZero():
@@ -138,7 +138,7 @@ func tookOf(t tusk.TaskInfo) time.Duration {
 
 var idText = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
-// namedIn calls the tasks of a workflow in a text by their names.
+// namedIn replaces the ids of a workflow's tasks in a text by their names.
 func namedIn(text string, names map[tusk.ID]string) string {
 	return idText.ReplaceAllStringFunc(text, func(text string) string {
 		if id, err := tusk.ParseID(text); err == nil {
@@ -148,8 +148,7 @@ func namedIn(text string, names map[tusk.ID]string) string {
 	})
 }
 
-// printTree draws each task under the first that it comes after; others are named
-// beside it.
+// printTree draws each task under the first task that it comes after. The others are named next to it.
 func (app *App) printTree(w *tusk.WorkflowInfo, rows []nodeRow) error {
 	below := map[tusk.ID][]int{}
 	known := map[tusk.ID]bool{}
@@ -212,7 +211,7 @@ func progressOf(w *tusk.WorkflowInfo) string {
 	return text
 }
 
-// flowProgress is how far a workflow is.
+// flowProgress is the progress of a workflow.
 type flowProgress struct {
 	ID     tusk.ID        `json:"id" col:"ID"`
 	Tasks  int            `json:"tasks" col:"TASKS"`

@@ -160,7 +160,7 @@ func TestTokensExpireAndAreRevoked(t *testing.T) {
 	short := s.tokenFor(access.Token{Name: "short", Role: access.Viewer, ExpiresAt: time.Now().Add(time.Second)})
 	s.as(short, "GET", "/api/v1/me", nil).want(t, 200, nil)
 	eventually(t, func() bool { return s.as(short, "GET", "/api/v1/me", nil).status == 401 })
-	// Guessing is slowed down.
+	// Guessing is throttled.
 	var last answer
 	for range 15 {
 		last = s.as("tusk_0000000000000000_00", "GET", "/api/v1/me", nil)
@@ -215,7 +215,7 @@ func TestPeopleLogInAndOut(t *testing.T) {
 			t.Error("the cookie is stored", err)
 		}
 	}
-	s.do("DELETE", "/api/v1/users/ada", nil).want(t, 204, nil) // ends the sessions, too
+	s.do("DELETE", "/api/v1/users/ada", nil).want(t, 204, nil) // ends the sessions too
 	r, err := person.Get(s.URL + "/tasks")
 	if err != nil {
 		t.Fatal(err)
@@ -265,8 +265,8 @@ func bodies(records []store.Record) (texts []string) {
 	return texts
 }
 
-// Alerts, the doctor, metrics and workers tell of queues beyond somebody's bounds, and an alert that
-// is muted tells nobody.
+// Alerts, the doctor, metrics and workers do not show a caller queues out of its bounds, and a muted alert notifies
+// nobody.
 func TestAlertsAndWorkersAreToldWithinBounds(t *testing.T) {
 	s := start(t)
 	for name, queue := range map[string]string{"mine": "a.x", "theirs": "b", "every": ""} {

@@ -28,7 +28,7 @@ func (s *site) changePassword(cookie, present, password string) answer {
 	return s.as("", "POST", "/account/password", form.Encode(), "Content-Type", formType, "Cookie", cookie)
 }
 
-// audited lists what somebody did, as "action result", newest first.
+// audited lists the actions of somebody, as "action result", newest first.
 func (s *site) audited(who string) (did []string) {
 	s.t.Helper()
 	entries, err := s.server.Book().Entries(s.t.Context())
@@ -91,7 +91,8 @@ func TestPeopleChangeTheirOwnPassword(t *testing.T) {
 	}
 	var many atomic.Int32
 	var guesses sync.WaitGroup
-	// a guess is forgotten after six seconds, and more than two at once are refused as too many requests of one person
+	// A guess is forgotten after six seconds, and more than two at once are refused as too many requests of one
+	// person.
 	for range 2 {
 		guesses.Go(func() {
 			for i := 0; i < 40 && many.Load() == 0; i++ {

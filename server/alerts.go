@@ -41,7 +41,7 @@ type AlertList struct {
 	Watched time.Time `json:"watched,omitzero" doc:"when a server last checked them"`
 }
 
-// NewAlert is an alert, with the secret of its first webhook, which is never shown again.
+// NewAlert is an alert with the secret of its first webhook, which is never shown again.
 type NewAlert struct {
 	Secret string `json:"secret,omitempty"`
 	Alert  Alert  `json:"alert"`
@@ -106,8 +106,7 @@ type putAlertInput struct {
 	Body AlertInput
 }
 
-// AlertInput is an alert that somebody creates or changes. Without any receiver, those that
-// it had stay.
+// AlertInput is an alert that is created or changed. If no receiver is given, the alert keeps its old ones.
 type AlertInput struct {
 	Kind     string   `json:"kind" enum:"oldest,stalled,discarded,missed,no_worker,no_leader"`
 	Queue    string   `json:"queue,omitempty" rule:"optional-name" doc:"default: all"`

@@ -38,7 +38,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// heard is a receiver of alerts: what it was told, in order.
+// heard is a receiver of alerts. It records the messages in order.
 type heard struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -173,9 +173,9 @@ func TestAnAlertTellsItsReceiversOnceAndWhenItIsOver(t *testing.T) {
 	}
 }
 
-// TestAProcessThatDiesBeforeItTellsIsFollowedByOneThatDoes: what was to be told is stored
-// with the state, under an id of its own. The first server reaches nobody; it dies without a
-// word, and the second one, which may take over only after a while, tells.
+// TestAProcessThatDiesBeforeItTellsIsFollowedByOneThatDoes: a message is stored together with the state, under its
+// own id. The first server reaches nobody and dies silently. The second one may take over only after a while, and
+// sends the message.
 func TestAProcessThatDiesBeforeItTellsIsFollowedByOneThatDoes(t *testing.T) {
 	for name, open := range engines {
 		t.Run(name, func(t *testing.T) {
@@ -210,7 +210,7 @@ func TestAProcessThatDiesBeforeItTellsIsFollowedByOneThatDoes(t *testing.T) {
 				}
 				return owed != ""
 			})
-			kill() // from here on the store refuses it, so that it cannot give the post up
+			kill() // from here on the store refuses its calls, so that it cannot give up the post
 			<-dead
 			hook.refuse.Store(false)
 			second, stop := context.WithCancel(t.Context())
@@ -232,7 +232,7 @@ func TestAProcessThatDiesBeforeItTellsIsFollowedByOneThatDoes(t *testing.T) {
 	}
 }
 
-// mortal is a store whose process has died when alive ends.
+// mortal is a store whose process is dead once alive has ended.
 type mortal struct {
 	store.Store
 	alive context.Context
@@ -372,7 +372,7 @@ func TestAKeyRingKeepsTheSecretsOfAlerts(t *testing.T) {
 	}
 }
 
-// post is a real SMTP server: it wants STARTTLS and a password.
+// post is a real SMTP server that requires STARTTLS and a password.
 type post struct {
 	mu    sync.Mutex
 	mails []string
@@ -437,7 +437,7 @@ func TestAnAlertGoesOutByMail(t *testing.T) {
 			})
 			s.do("PUT", "/api/v1/alerts/a", object{"kind": "no_worker", "mail": []string{"ops@example.com"}}).want(t, 200, nil)
 			enqueueTo(t, client, "q")
-			if !encrypted { // the password is not said in clear text
+			if !encrypted { // the password is not sent in plain text
 				var a server.Alert
 				eventually(t, func() bool { s.do("GET", "/api/v1/alerts/a", nil).want(t, 200, &a); return a.Error != "" })
 				if !strings.Contains(a.Error, "STARTTLS") || strings.Contains(a.Error+log.String(), "pa55") || len(p.mails) != 0 {
@@ -459,7 +459,7 @@ func TestAnAlertGoesOutByMail(t *testing.T) {
 	}
 }
 
-// certify makes a certificate of 127.0.0.1 and a file that vouches for it.
+// certify creates a certificate for 127.0.0.1, and a file with the authority for it.
 func certify(t *testing.T) (c tls.Certificate, file string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

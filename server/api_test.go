@@ -112,7 +112,7 @@ func TestAnIdempotencyKeyStoresOnce(t *testing.T) {
 	}
 	s.do("POST", "/api/v1/tasks", `{"kind":"pay","args":{"order":2}}`, "Idempotency-Key", "k").problem(t, 409,
 		"idempotency_conflict")
-	// Many at once store one task.
+	// Many concurrent requests store one task.
 	done := make(chan string)
 	for range 20 {
 		go func() {
@@ -133,7 +133,7 @@ func TestAnIdempotencyKeyStoresOnce(t *testing.T) {
 	if err != nil || len(tasks) != 2 {
 		t.Error(len(tasks), err)
 	}
-	// A key that is taken is answered the same the second time.
+	// If the key is taken, the second response is the same.
 	s.do("POST", "/api/v1/tasks", `{"kind":"x","key":"natural"}`).want(t, 201, &first)
 	s.do("POST", "/api/v1/tasks", `{"kind":"x","key":"natural"}`, "Idempotency-Key", "n").want(t, 200, &second)
 	if s.do("POST", "/api/v1/tasks", `{"kind":"x","key":"natural"}`, "Idempotency-Key", "n").want(t, 200,

@@ -13,10 +13,10 @@ import (
 	"github.com/tuskqueue/tusk/server/query"
 )
 
-// searchTime is how long a page of a search in the archive reads.
+// searchTime is how long a page of an archive search may read.
 const searchTime = 3 * time.Second
 
-// ArchiveStatus is how the archive is doing.
+// ArchiveStatus is the status of the archive.
 type ArchiveStatus struct {
 	Status     string             `json:"status" enum:"ok,behind,failing,away" doc:"behind: nothing has been archived for too long; away: the place is unreachable"`
 	Failing    string             `json:"failing,omitempty" doc:"why it does not continue; tasks stay in the database until it does"`
@@ -27,7 +27,7 @@ type ArchiveStatus struct {
 	KeepQueues map[string]Keeping `json:"keep_queues,omitempty" doc:"the default retention"`
 }
 
-// shelf is the archive that the server reads.
+// shelf returns the archive that the server reads.
 func (c *call) shelf() (*archive.Archive, error) {
 	if c.config.Archive == nil {
 		return nil, problem(http.StatusNotFound, "no_archive", "this server reads no archive: start it with --archive")
@@ -53,7 +53,7 @@ func getArchive(c *call, _ struct{}) (ArchiveStatus, error) {
 	return v, err
 }
 
-// keepingOf is how long an archive keeps tasks, as the API says it.
+// keepingOf returns how long an archive keeps tasks, as shown by the API.
 func keepingOf(d time.Duration) Keeping {
 	if d == 0 {
 		return Keeping(tusk.Forever)
@@ -105,7 +105,7 @@ func searchArchive(c *call, in searchInput) (ArchivedPage, error) {
 	return page, nil
 }
 
-// archiveQuery is a query within the caller's bounds.
+// archiveQuery returns a query within the caller's bounds.
 func (c *call) archiveQuery(in query.Archived) (archive.Query, error) {
 	q, err := in.Query(c.config.Mask)
 	q.Sees = c.who.Bounds()
@@ -129,7 +129,7 @@ func readPlace(q query.Archived, text string) (string, error) {
 	return string(raw[cursorSum:]), nil
 }
 
-// archiveProblem says what became of a request to the archive.
+// archiveProblem turns an error of the archive into a problem.
 func archiveProblem(err error) error {
 	switch {
 	case errors.Is(err, archive.ErrNotFound):
@@ -149,7 +149,7 @@ func archiveProblem(err error) error {
 	return err
 }
 
-// archivedTask gets a task of the archive that the caller may know of.
+// archivedTask returns a task of the archive that the caller may see.
 func (c *call) archivedTask(id tusk.ID) (*tusk.TaskInfo, error) {
 	shelf, err := c.shelf()
 	if err != nil {
@@ -199,7 +199,7 @@ func rerunArchivedTask(c *call, in byID) (EnqueuedTask, error) {
 	return results([]tusk.Enqueued{e})[0], nil
 }
 
-// carrier runs tasks of the archive again.
+// carrier returns the part that runs archived tasks again.
 func (s *Server) carrier() *rerun.Carrier {
 	return &rerun.Carrier{Client: s.client, Archive: s.config.Archive, Log: s.log}
 }
@@ -212,7 +212,7 @@ type rerunInput struct {
 	}
 }
 
-// Rerun runs all tasks of the archive again that match a filter.
+// Rerun runs all archived tasks that match a filter again.
 type Rerun struct {
 	ID              string         `json:"id,omitempty" doc:"absent: it was a dry run"`
 	State           string         `json:"state" enum:"running,done,cancelled,failed,counted" doc:"counted: it was a dry run"`
@@ -256,7 +256,7 @@ func viewRerun(r rerun.Rerun) Rerun {
 	return v
 }
 
-// countTime is how long tasks of the archive are counted before a rerun.
+// countTime is how long the tasks of the archive may be counted before a rerun.
 const countTime = 10 * time.Second
 
 func startRerun(c *call, in rerunInput) (Rerun, error) {

@@ -12,8 +12,8 @@ import (
 	"github.com/tuskqueue/tusk/server/access"
 )
 
-// A person finds a task that has left the database, runs it and others again, and holds a
-// tenant; the pages are quiet, accessible and fit.
+// A person finds a task that has left the database, runs it and others again, and holds a tenant. The pages cause no
+// browser errors, are accessible, and fit the screen.
 func TestAPersonWorksWithTheArchive(t *testing.T) {
 	s := startShelved(t, 12)
 	ada := access.User{Name: "ada", Role: access.Admins}
@@ -31,7 +31,7 @@ func TestAPersonWorksWithTheArchive(t *testing.T) {
 		t.Fatalf("after the login: %q", got)
 	}
 
-	// Search, and look at one.
+	// Search, and open a result.
 	write("tenant", "acme")
 	write("args", "order.id=1")
 	b.submit("form.filters button")

@@ -20,7 +20,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// shelved is a site with an archive, into which its tasks have moved.
+// shelved is a site with an archive that contains its tasks.
 type shelved struct {
 	*site
 	runner *archive.Runner
@@ -28,7 +28,7 @@ type shelved struct {
 	ids    []tusk.ID
 }
 
-// startShelved enqueues tasks of two queues and three tenants, has them end, and archives them.
+// startShelved enqueues tasks of two queues and three tenants, ends them, and archives them.
 func startShelved(t *testing.T, tasks int) *shelved {
 	t.Helper()
 	client, err := tusk.NewClient(memory.New(), &tusk.ClientConfig{Logger: slog.New(slog.DiscardHandler)})
@@ -70,7 +70,7 @@ func startShelved(t *testing.T, tasks int) *shelved {
 	return s
 }
 
-// step has the runner do what is due until something is.
+// step lets the runner work until a condition holds.
 func (s *shelved) step(until func() bool) {
 	s.t.Helper()
 	eventually(s.t, func() bool {
@@ -105,7 +105,7 @@ func TestATaskThatLeftTheDatabaseIsFoundByTheAPIAndOnThePage(t *testing.T) {
 		}
 	}
 
-	// Who may not know of it does not find it.
+	// A caller who may not see it does not find it.
 	bound := s.tokenFor(access.Token{Name: "bound", Role: access.Operator, Queues: []string{"mine"}})
 	for _, path := range []string{"/api/v1/tasks/" + id, "/api/v1/archive/tasks/" + id} {
 		s.as(bound, "GET", path, nil).problem(t, 404, "not_found")
@@ -199,7 +199,7 @@ func TestARerunGoesOnInTheServer(t *testing.T) {
 	if tasks, err := s.client.List(t.Context(), tusk.Filter{}); err != nil || len(tasks) != 5 {
 		t.Errorf("%d tasks, %v", len(tasks), err)
 	}
-	// The form asks first.
+	// The form asks for confirmation.
 	page := s.do("POST", "/archive/reruns", "query=queue%3Dtheirs", "Content-Type",
 		"application/x-www-form-urlencoded").want(t, 200, nil).body
 	if !strings.Contains(page, "Run all 15 tasks") {
@@ -207,7 +207,7 @@ func TestARerunGoesOnInTheServer(t *testing.T) {
 	}
 }
 
-// A restore chooses by what of the args may be seen, when it is counted and when it is carried out.
+// A restore by args uses only their visible parts, both when it counts and when it restores.
 func TestARestoreChoosesByArgsThatAreShown(t *testing.T) {
 	s := startShelved(t, 30)
 	for args, want := range map[string]int64{"order.id=7": 1, "secret-8": 0} {
@@ -237,7 +237,7 @@ func TestTheLifeOfTheArchiveIsAnAdminsAndAudited(t *testing.T) {
 		t.Errorf("%+v", status)
 	}
 	s.do("PUT", "/api/v1/archive/retention/mine", object{}).problem(t, 400, "missing_field")
-	s.do("PUT", "/api/v1/archive/retention/mine", object{"keep": "forever"}).want(t, 200, nil) // it has a rule by now
+	s.do("PUT", "/api/v1/archive/retention/mine", object{"keep": "forever"}).want(t, 200, nil) // it has a rule now
 	for keep, code := range map[string]string{"0s": "invalid_duration", "99999h": "out_of_range"} {
 		s.do("PUT", "/api/v1/archive/retention/mine?create=true", object{"keep": keep}).problem(t, 422, code)
 	}
@@ -269,7 +269,7 @@ func TestTheLifeOfTheArchiveIsAnAdminsAndAudited(t *testing.T) {
 	hold := object{"tenant": "acme", "queue": "mine", "reason": "a letter"}
 	s.do("PUT", "/api/v1/archive/holds/case-1", hold).problem(t, 404, "unknown_queue")
 	s.do("PUT", "/api/v1/archive/holds/case-1?create=true", hold).want(t, 200, nil)
-	s.do("PUT", "/api/v1/archive/holds/case-1", hold).want(t, 200, nil) // the hold names it by now
+	s.do("PUT", "/api/v1/archive/holds/case-1", hold).want(t, 200, nil) // the hold names it now
 	misspelt = func(name string) string { return form("queue", "bisll", "name", name) }
 	asked := s.post("/archive/holds", misspelt("case-3")).want(t, 200, nil).body
 	if !strings.Contains(asked, "The queue bisll is unknown") {

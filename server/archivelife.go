@@ -9,15 +9,15 @@ import (
 	"github.com/tuskqueue/tusk/archive"
 )
 
-// archiveHealth says how the archive is doing that the server reads.
+// archiveHealth returns the health of the archive that the server reads.
 func (s *Server) archiveHealth(ctx context.Context) (archive.Health, error) {
 	return archive.Examine(ctx, s.client.Store(), s.config.Archive, time.Now())
 }
 
-// examineEvery is how often a server looks at how its archive is doing.
+// examineEvery is how often a server examines its archive.
 const examineEvery = 10 * time.Second
 
-// watchArchive keeps what health checks say of the archive up to date until ctx ends.
+// watchArchive updates the archive's state for the health checks until ctx ends.
 func (s *Server) watchArchive(ctx context.Context) {
 	for {
 		health, err := s.archiveHealth(ctx)
@@ -33,7 +33,7 @@ func (s *Server) watchArchive(ctx context.Context) {
 	}
 }
 
-// archiveState is how the archive was doing when it was last looked at; empty: there is none.
+// archiveState returns the archive's state when it was last examined, or "" if there is no archive.
 func (s *Server) archiveState() string {
 	if s.config.Archive == nil {
 		return ""
@@ -72,7 +72,7 @@ func keepArchivedLikeOthers(c *call, in byQueue) (ArchiveStatus, error) {
 	return c.keepArchived(in.Queue, nil)
 }
 
-// keepArchived says how long the tasks of a queue are kept in the archive; nil: like others.
+// keepArchived sets how long the tasks of a queue are kept in the archive. Nil means the default.
 func (c *call) keepArchived(queue string, keep *Keeping) (ArchiveStatus, error) {
 	c.target = short(queue)
 	if queue != "" {
@@ -94,7 +94,7 @@ func (c *call) keepArchived(queue string, keep *Keeping) (ArchiveStatus, error) 
 	return getArchive(c, struct{}{})
 }
 
-// ArchiveGone says what is deleted from the archive.
+// ArchiveGone is what is deleted from the archive.
 type ArchiveGone struct {
 	Tasks int64 `json:"tasks"`
 	Files int   `json:"files" doc:"deleted, or rewritten without those tasks"`
@@ -107,7 +107,7 @@ type dryInput struct {
 	}
 }
 
-// pruneArchive says what is to go, and has the process that archives delete it within seconds.
+// pruneArchive reports what is to be deleted, and asks the archiving process to delete it within seconds.
 func pruneArchive(c *call, in dryInput) (ArchiveGone, error) {
 	shelf, err := c.shelf()
 	if err != nil {

@@ -52,7 +52,7 @@ func viewRestore(t archive.Restore) Restore {
 	return v
 }
 
-// startRestore asks for a restore, which a process that archives carries out within seconds.
+// startRestore requests a restore, which an archiving process carries out within seconds.
 func startRestore(c *call, in restoreInput) (Restore, error) {
 	shelf, err := c.shelf()
 	if err != nil {

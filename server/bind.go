@@ -20,7 +20,7 @@ import (
 	"github.com/tuskqueue/tusk/server/query"
 )
 
-// param is one parameter of a route.
+// param is a parameter of a route.
 type param struct {
 	In, Name, Doc string // In: path, query or header
 	Type          reflect.Type
@@ -42,7 +42,7 @@ func (p param) schema(registry huma.Registry) *huma.Schema {
 	return s
 }
 
-// whenSchema describes an instant, or how long ago it was.
+// whenSchema describes a time, or how long ago it was.
 func whenSchema(doc string) *huma.Schema {
 	ago := &huma.Schema{Type: huma.TypeString, Description: "how long ago"}
 	text(1, 64, spanPattern)(ago)
@@ -83,7 +83,7 @@ func (c *call) bind(in any) error {
 		if err := fits(p, asked[p.Name], given); err != nil {
 			return err
 		}
-		// A name that cannot be is not found; but nothing is changed under it.
+		// A GET with an impossible name finds nothing, but nothing may be changed under such a name.
 		if p.In == "path" && p.field.Tag.Get("rule") == "name" && c.r.Method != http.MethodGet {
 			if err := tusk.ValidateName(p.Name, given[0]); err != nil {
 				return err
@@ -111,8 +111,8 @@ func (c *call) bind(in any) error {
 	return c.readBody(c.bodies[operationID(*c.route)], body.Interface())
 }
 
-// refuseBody refuses a body that says something to a route that listens to none: whoever sent it would take it as
-// heard. An object without fields says nothing, and some clients always send one.
+// refuseBody refuses a body with content if the route takes none, because the client would think that it had an
+// effect. An empty object is accepted, because some clients always send one.
 func (c *call) refuseBody() error {
 	if c.hasNoBody() {
 		return nil
@@ -120,7 +120,7 @@ func (c *call) refuseBody() error {
 	return c.readBody(&shape{kinds: []string{huma.TypeObject}, fields: map[string]*shape{}}, &struct{}{})
 }
 
-// hasNoBody reports whether nothing follows the headers. Where they do not say, the first byte does.
+// hasNoBody reports whether nothing follows the headers. If the headers do not say, it reads the first byte.
 func (c *call) hasNoBody() bool {
 	if c.r.ContentLength >= 0 {
 		return c.r.ContentLength == 0
@@ -134,7 +134,7 @@ func (c *call) hasNoBody() bool {
 	return err == io.EOF
 }
 
-// given are the values that a request has of a parameter.
+// given returns the values that a request has for a parameter.
 func (c *call) given(p param, query url.Values) []string {
 	switch p.In {
 	case "path":
@@ -146,9 +146,8 @@ func (c *call) given(p param, query url.Values) []string {
 	}
 }
 
-// fits refuses a parameter that is not as the description says: other text than one
-// of a choice, numbers out of bounds, more values than one, bad characters. Whether
-// there is anything of a name is for the route to find out.
+// fits rejects a parameter that the description does not allow: text that is not one of the choices, numbers out of
+// range, repeated values, bad characters. Whether a name exists is for the route to find out.
 func fits(p param, asked *huma.Schema, given []string) error {
 	bad := func(code, text string, args ...any) error {
 		return fieldProblem(http.StatusBadRequest, code, p.Name, text, args...)
@@ -202,7 +201,7 @@ func set(field reflect.Value, p param, given []string) error {
 	case *tusk.ID:
 		id, err := tusk.ParseID(text)
 		if err != nil && text == (tusk.ID{}).String() {
-			err = tusk.ErrNotFound // it is an id, and nothing has it
+			err = tusk.ErrNotFound // it is a valid id that nothing has
 		}
 		if invalid := (*tusk.InvalidError)(nil); errors.As(err, &invalid) {
 			return fieldProblem(http.StatusUnprocessableEntity, invalid.Code, p.Name, "%s", invalid.Text)

@@ -18,8 +18,8 @@ import (
 	"github.com/tuskqueue/tusk/server/access"
 )
 
-// TestAListOfLargeTasksComesInPages lists tasks of 64 MB in all: no page has more than
-// 8 MB or so of them, none is missing, and the memory that it takes is bounded.
+// TestAListOfLargeTasksComesInPages lists tasks of 64 MB in total: no page has more than about 8 MB of them, none is
+// missing, and the memory used is limited.
 func TestAListOfLargeTasksComesInPages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("stores 64 MB")
@@ -75,7 +75,7 @@ func TestAListOfLargeTasksComesInPages(t *testing.T) {
 
 type pageEnd struct{ ids, cursor string }
 
-// largePage reads a page without keeping it: the test's own memory is not to be measured.
+// largePage reads a page without keeping it, because the test's own memory must not be measured.
 func (s *site) largePage(t *testing.T, cursor string) (size int64, end pageEnd) {
 	request, err := http.NewRequest("GET", s.URL+"/api/v1/tasks?limit=1000&cursor="+cursor, nil)
 	if err != nil {
@@ -141,7 +141,7 @@ func TestOneTokenLeavesPlacesToOthers(t *testing.T) {
 	s.as(other, "POST", "/api/v1/lease", object{"queues": []string{"b.x"}}).want(t, 200, new(server.LeasedTasks))
 }
 
-// How much there is, and where a page ends, tells of tasks as well as they themselves.
+// The number of tasks and the end of a page reveal as much as the tasks themselves.
 func TestNoCountAndNoCursorTellsOfAnothersTasks(t *testing.T) {
 	s := start(t)
 	ids := map[string]bool{}

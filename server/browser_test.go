@@ -26,7 +26,7 @@ import (
 	"github.com/tuskqueue/tusk/server/fixture"
 )
 
-// browser is a Chromium whose every complaint is kept.
+// browser is a Chromium that records every problem it reports.
 type browser struct {
 	ctx      context.Context
 	t        *testing.T
@@ -35,7 +35,7 @@ type browser struct {
 	problems []string
 }
 
-// patience is how long a part of a visit may take: what is not there never comes.
+// patience is how long a part of a visit may take: what is not there after that never comes.
 const patience = 15 * time.Second
 
 func openBrowser(t *testing.T, base string) *browser {
@@ -109,7 +109,7 @@ func (b *browser) run(actions ...chromedp.Action) {
 	}
 }
 
-// quiet fails when the browser complained of anything.
+// quiet fails if the browser has reported a problem.
 func (b *browser) quiet(at string) {
 	b.t.Helper()
 	b.mu.Lock()
@@ -128,7 +128,7 @@ func (b *browser) text(selector string) (text string) {
 	return strings.TrimSpace(text)
 }
 
-// submit clicks and waits for the page that follows.
+// submit clicks and waits for the next page.
 func (b *browser) submit(selector string) {
 	b.t.Helper()
 	ctx, stop := context.WithTimeout(b.ctx, patience)
@@ -139,7 +139,7 @@ func (b *browser) submit(selector string) {
 	b.run(chromedp.WaitReady("main", chromedp.ByQuery))
 }
 
-// as sets the width and the colours.
+// as sets the width and the colour scheme.
 func (b *browser) as(width int64, theme string) {
 	b.t.Helper()
 	b.run(emulation.SetDeviceMetricsOverride(width, 900, 1, width < 500),
@@ -160,7 +160,7 @@ var axe = sync.OnceValues(func() (string, error) {
 	return string(text), err
 })
 
-// accessible fails when a rule of axe is broken.
+// accessible fails if a rule of axe is violated.
 func (b *browser) accessible(at string) {
 	b.t.Helper()
 	script, err := axe()
@@ -225,7 +225,7 @@ func TestEveryPageIsAccessibleQuietAndFits(t *testing.T) {
 				t.Log(at)
 				if path == "/tasks?state=nonsense" {
 					b.mu.Lock()
-					b.problems = nil // the browser tells of the status 400
+					b.problems = nil // the browser reports the status 400
 					b.mu.Unlock()
 				}
 				b.quiet(at)
@@ -243,7 +243,7 @@ func TestAPersonFindsTheFailingTasksAndRetriesThem(t *testing.T) {
 	b := openBrowser(t, s.URL+"/admin/tusk")
 	b.as(1280, "light")
 
-	// Log in; the page that was asked for follows.
+	// Log in; the requested page follows.
 	b.open("/errors")
 	b.run(chromedp.SendKeys("input[name=name]", "ada", chromedp.ByQuery),
 		chromedp.SendKeys("input[name=password]", "correct horse battery", chromedp.ByQuery))
@@ -278,7 +278,7 @@ func TestAPersonFindsTheFailingTasksAndRetriesThem(t *testing.T) {
 		t.Errorf("/ focuses %q", focused)
 	}
 
-	// Filter, select all on the page, delete after being asked.
+	// Filter, select all on the page, delete after the confirmation.
 	b.open("/tasks?queue=archive&state=available")
 	b.run(chromedp.Click("#all", chromedp.ByQuery), chromedp.SetValue("select[name=action]", "delete", chromedp.ByQuery))
 	if got := b.text("#selected"); got != "12 selected" {
@@ -305,7 +305,7 @@ func TestAPersonFindsTheFailingTasksAndRetriesThem(t *testing.T) {
 		return err == nil && len(left) == 0
 	})
 
-	// Clone a task; what the mask hides is kept.
+	// Clone a task; its hidden values are kept.
 	b.open("/tasks/" + f.Completed.String())
 	b.submit(`main a.button[href*="of="]`)
 	b.submit("main form button.go")
@@ -317,7 +317,7 @@ func TestAPersonFindsTheFailingTasksAndRetriesThem(t *testing.T) {
 		t.Error("the clone lost what the mask hides", err)
 	}
 
-	// Pause and resume a queue; a number moves without a reload.
+	// Pause and resume a queue; a number changes without a reload.
 	b.open("/queues")
 	b.submit(`form[action$="/queues/archive/resume"] button`)
 	b.run(chromedp.WaitReady(`form[action$="/queues/archive/pause"]`, chromedp.ByQuery))
@@ -328,7 +328,7 @@ func TestAPersonFindsTheFailingTasksAndRetriesThem(t *testing.T) {
 	}
 	eventually(t, func() bool { return b.text(`[data-live="total.scheduled"]`) != before })
 
-	// Schedules: run now, and what is refused says why.
+	// Schedules: run one now; a refusal gives its reason.
 	b.open("/schedules")
 	b.submit(`form[action$="/schedules/sweep-carts/run"] button`)
 	if got := b.text(".note"); got != "A task is enqueued." {
@@ -342,10 +342,10 @@ func TestAPersonFindsTheFailingTasksAndRetriesThem(t *testing.T) {
 		t.Error(got)
 	}
 	b.mu.Lock()
-	b.problems = nil // the browser tells of the status 400
+	b.problems = nil // the browser reports the status 400
 	b.mu.Unlock()
 
-	// The choice of colours stays.
+	// The choice of colours is kept.
 	b.submit(`button[name=theme][value=dark]`)
 	var theme string
 	b.run(chromedp.AttributeValue("html", "data-theme", &theme, nil, chromedp.ByQuery))

@@ -16,7 +16,7 @@ func TestAPersonFollowsABulkOperation(t *testing.T) {
 	b := openBrowser(t, s.URL)
 	b.as(1280, "light")
 
-	// The number that is announced is the number of tasks that it changes.
+	// The announced number is the number of tasks that the operation changes.
 	s.enqueueIn("crowd", 1000)
 	s.enqueueIn("crowd", 100)
 	b.open("/tasks?queue=crowd")
@@ -36,7 +36,7 @@ func TestAPersonFollowsABulkOperation(t *testing.T) {
 	}
 	b.accessible("an operation that is done")
 
-	// One with a pace is stopped, and says what was left alone.
+	// An operation with a pace is stopped, and shows what was left alone.
 	s.enqueueIn("slowly", 40)
 	o, err := s.client.StartOperation(t.Context(), tusk.Filter{Queues: []string{"slowly", "crowd"}},
 		tusk.Change{Op: tusk.OpCancel}, &tusk.OperationOptions{PerSecond: 1, Expected: 1140})
@@ -78,7 +78,7 @@ func TestAPersonRemovesAQueue(t *testing.T) {
 		t.Error(got)
 	}
 	b.mu.Lock()
-	b.problems = nil // the browser tells of the status 409
+	b.problems = nil // the browser reports the status 409
 	b.mu.Unlock()
 	if a := s.do("DELETE", "/api/v1/queues/bygone", nil); a.status != http.StatusConflict ||
 		!strings.Contains(a.body, "queue_in_use") {
@@ -104,7 +104,7 @@ func TestAPersonRemovesAQueue(t *testing.T) {
 	b.quiet("the page of queues")
 }
 
-// enqueueIn fills a queue that nobody works on.
+// enqueueIn fills a queue that has no worker.
 func (s *site) enqueueIn(queue string, n int) {
 	s.t.Helper()
 	tasks := make([]tusk.NewTask, n)
@@ -134,7 +134,7 @@ func TestBulkOperationsReachEveryPageAndStop(t *testing.T) {
 	if o.State != "done" || o.Changed != 1800 || o.Seen != 1800 {
 		t.Errorf("%+v", o)
 	}
-	s.do("POST", "/api/v1/bulk/"+o.ID+"/cancel", nil).want(t, 200, &o) // too late, and no harm
+	s.do("POST", "/api/v1/bulk/"+o.ID+"/cancel", nil).want(t, 200, &o) // too late, but harmless
 	s.do("GET", "/api/v1/bulk/nonsense", nil).problem(t, 400, "invalid_id")
 	s.do("GET", "/api/v1/bulk/"+tusk.NewID().String(), nil).problem(t, 404, "not_found")
 	s.do("POST", "/api/v1/bulk", object{"filter": object{"state": []string{"nonsense"}}, "action": "cancel"}).problem(t,

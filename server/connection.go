@@ -9,13 +9,13 @@ import (
 	"github.com/tuskqueue/tusk/server/access"
 )
 
-// An identity may have so many connections open, and all of them so many.
+// Limits on open connections, of one identity and of all together.
 const (
 	ownConnections = 500
 	maxConnections = 10000
 )
 
-// connection is one to a client. It belongs to the identity whose request came last.
+// connection is a connection to a client. It belongs to the identity of its latest request.
 type connection struct {
 	mu    sync.Mutex
 	who   string
@@ -25,7 +25,7 @@ type connection struct {
 
 type connectionKey struct{}
 
-// connections has a server note which connections are open, and whose they are.
+// connections makes a server keep track of the open connections and their owners.
 func connections(to *http.Server) {
 	var open sync.Map // connections by net.Conn
 	to.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
@@ -43,7 +43,7 @@ func connections(to *http.Server) {
 	}
 }
 
-// belong counts the connection for an identity. It reports false if that has too many.
+// belong counts the connection for an identity. It returns false if that identity has too many.
 func (c *connection) belong(who string, room *room) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,8 +70,8 @@ func (c *connection) end() {
 	}
 }
 
-// Seen notes who sent the request. It fails if they have too many connections; this one ends
-// with the answer.
+// Seen records who sent the request. It fails if the sender has too many connections; this connection then ends after
+// the response.
 func (w *recorder) Seen(r *http.Request, who access.Identity) error {
 	w.who = who
 	of, ok := r.Context().Value(connectionKey{}).(*connection)

@@ -11,8 +11,8 @@ import (
 	"github.com/tuskqueue/tusk/server/access"
 )
 
-// TestConnectionsAreBoundedByIdentity opens as many as one token may have. Another one of it is refused
-// and ends, whatever it asks for; another token is served; a connection that ends makes room.
+// TestConnectionsAreBoundedByIdentity opens as many connections as one token may have. Another one is refused and
+// ends, whatever it requests. Another token is served, and a connection that ends makes room.
 func TestConnectionsAreBoundedByIdentity(t *testing.T) {
 	const most = 500
 	s := start(t)
@@ -54,7 +54,7 @@ func (s *site) dial() net.Conn {
 	return c
 }
 
-// ask sends a request by a connection and reads its answer.
+// ask sends a request on a connection and reads the response.
 func ask(t *testing.T, c net.Conn, token, path string) *http.Response {
 	t.Helper()
 	_ = c.SetDeadline(time.Now().Add(time.Minute))

@@ -9,8 +9,8 @@ import (
 	"github.com/tuskqueue/tusk/server/query"
 )
 
-// A cursor is the last id of a page and a sum over the query, so that it goes
-// with no other query. It grants nothing: who may see what is checked anew.
+// A cursor is the last id of a page and a checksum of the query, so that it fits no other query. It grants no access:
+// permissions are checked again.
 
 const cursorSum = 8
 

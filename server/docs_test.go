@@ -10,8 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// TestTheExamplesOfTheDocumentationWork runs them in one shell, in their order. A
-// request that is refused ends it.
+// TestTheExamplesOfTheDocumentationWork runs the examples in one shell, in their order. A refused request ends it.
 func TestTheExamplesOfTheDocumentationWork(t *testing.T) {
 	for _, tool := range []string{"bash", "curl"} {
 		if _, err := exec.LookPath(tool); err != nil {

@@ -2,13 +2,13 @@ package server
 
 import "github.com/tuskqueue/tusk/doctor"
 
-// Diagnosis is what the doctor found.
+// Diagnosis is the result of the doctor.
 type Diagnosis struct {
 	Status   string    `json:"status" doc:"the worst of the findings: ok, warn or critical"`
 	Findings []Finding `json:"findings"`
 }
 
-// Finding is what one check found.
+// Finding is the result of one check.
 type Finding struct {
 	Check  string `json:"check" doc:"stable, such as leader or disk"`
 	Status string `json:"status" doc:"ok, warn or critical"`

@@ -13,7 +13,7 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// Args and outputs go out as they are, whole or by ranges.
+// This file serves args and outputs unchanged, whole or as ranges.
 
 type leasedArgsInput struct {
 	LeaseID string `header:"Lease-Id" rule:"header" doc:"required: the lease_id of the task"`
@@ -68,7 +68,7 @@ func downloadOutput(c *call, in downloadInput) (nothing, error) {
 	return nothing{}, c.give(content, in.Range)
 }
 
-// anywhere gets a task of the database, or else of the archive, that the caller may know of.
+// anywhere returns a task that the caller may see, from the database or else from the archive.
 func (c *call) anywhere(id tusk.ID) (*tusk.TaskInfo, error) {
 	t, err := c.visible(id)
 	if errors.Is(err, tusk.ErrNotFound) && c.config.Archive != nil {
@@ -77,7 +77,7 @@ func (c *call) anywhere(id tusk.ID) (*tusk.TaskInfo, error) {
 	return t, err
 }
 
-// give sends content, or the range of it that was asked for.
+// give sends content, or the requested range of it.
 func (c *call) give(content tusk.Content, asked string) error {
 	from, to, status, err := rangeOf(asked, content.Size())
 	h := c.w.Header()
@@ -115,12 +115,12 @@ func (c *call) give(content tusk.Content, asked string) error {
 	}
 	if err := c.pass(r, to-from); err != nil {
 		c.log.Warn("download: cut short", "request", c.id, "error", err)
-		panic(http.ErrAbortHandler) // the only way to tell after the header
+		panic(http.ErrAbortHandler) // after the header, this is the only way to report an error
 	}
 	return nil
 }
 
-// pass sends so many bytes. The last of them go only when what was read is known to be whole.
+// pass sends left bytes. It sends the last of them only after the content has proved to be complete.
 func (c *call) pass(r io.Reader, left int64) error {
 	buffer := make([]byte, part)
 	for left > 0 {
@@ -140,7 +140,7 @@ func (c *call) pass(r io.Reader, left int64) error {
 	return nil
 }
 
-// rangeOf reads one range of bytes of a number of them. What is no such range asks for everything.
+// rangeOf reads a range of bytes. Text that is not a single range means everything.
 func rangeOf(asked string, size int64) (from, to int64, status int, err error) {
 	text, ok := strings.CutPrefix(asked, "bytes=")
 	first, last, dash := strings.Cut(text, "-")

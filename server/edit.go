@@ -78,7 +78,7 @@ func viewEdited(e tusk.Edited) Edited {
 	return v
 }
 
-// edit changes one task: what stands in the way is a problem.
+// edit changes one task. If the task does not allow the change, that is a problem.
 func (c *call) edit(id tusk.ID, in ChangeInput) (Edited, error) {
 	if _, err := c.visible(id); err != nil {
 		return Edited{}, err
@@ -119,7 +119,7 @@ func cancelTask(c *call, in cancelInput) (Edited, error) {
 	return c.edit(in.ID, change)
 }
 
-// WhenInput is when something is to happen; empty: now.
+// WhenInput is when something should happen; empty means now.
 type WhenInput struct {
 	RunAt *Instant `json:"run_at,omitempty"`
 	Delay Duration `json:"delay,omitempty" doc:"not together with run_at"`
@@ -186,7 +186,7 @@ type EditInput struct {
 	ChangeInput
 }
 
-// EditResults says what became of each, in the same order.
+// EditResults says what became of each task, in the same order.
 type EditResults struct {
 	Results []Edited `json:"results"`
 }
@@ -271,7 +271,7 @@ func viewBulk(o tusk.Operation) Bulk {
 	return v
 }
 
-// boundsOf are those that an operation takes from who begins it.
+// boundsOf returns the options that an operation takes from the identity that starts it.
 func boundsOf(who access.Identity) tusk.OperationOptions {
 	return tusk.OperationOptions{Owner: who.ID, By: who.Name, Via: who.Via, Queues: who.Queues, Tenants: who.Tenants}
 }
@@ -330,8 +330,7 @@ type byOperation struct {
 	ID tusk.ID `path:"id"`
 }
 
-// ownBulk gets an operation that the caller may know of: its own, or any when
-// the caller has no bounds.
+// ownBulk returns an operation that the caller may see: its own, or any if the caller has no bounds.
 func (c *call) ownBulk(id tusk.ID) (tusk.Operation, error) {
 	c.target = id.String()
 	o, err := c.client.Operation(c.r.Context(), id)

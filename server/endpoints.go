@@ -26,8 +26,7 @@ type EndpointList struct {
 	Endpoints []Endpoint `json:"endpoints"`
 }
 
-// NewEndpoint is an endpoint, with the secret of a new one, which is never shown
-// again.
+// NewEndpoint is an endpoint. If it is new, it has its secret, which is never shown again.
 type NewEndpoint struct {
 	Secret   string   `json:"secret,omitempty" doc:"the secret that signs the calls; only for a new endpoint or after a rotation"`
 	Endpoint Endpoint `json:"endpoint"`

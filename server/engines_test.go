@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(mysqltest.Around{Tests: m}) }
 
-// engines are the real databases, whose answers are not the memory engine's.
+// engines are the real databases, which may answer differently from the memory engine.
 var engines = map[string]func(t *testing.T) store.Store{
 	"sqlite": func(t *testing.T) store.Store {
 		s, err := sqlitefile.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "tusk.db"))

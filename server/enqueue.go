@@ -9,7 +9,7 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// MaxBatch is the most tasks or leases of one request.
+// MaxBatch is the largest number of tasks or leases in one request.
 const MaxBatch = 1000
 
 type enqueueInput struct {
@@ -27,14 +27,14 @@ type TaskBatch struct {
 	Tasks []TaskInput `json:"tasks" minItems:"1" maxItems:"1000"`
 }
 
-// EnqueuedTask says what became of a task that somebody enqueued.
+// EnqueuedTask says what became of an enqueued task.
 type EnqueuedTask struct {
 	ID        string `json:"id" doc:"id of the new task, or of the task that has the key; zeros: it is stale, and no unfinished task has its key"`
 	Result    string `json:"result" enum:"added,skipped,replaced,awaiting,stale"`
 	Duplicate bool   `json:"duplicate,omitempty" doc:"an unfinished task had its key"`
 }
 
-// EnqueuedBatch says so of each, in the same order.
+// EnqueuedBatch says what became of each task, in the same order.
 type EnqueuedBatch struct {
 	Results []EnqueuedTask `json:"results"`
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/tuskqueue/tusk/server/feed"
 )
 
-// Snapshot is one event of the stream: the queues, the workers, and what the
-// attempts of the last full minute came to.
+// Snapshot is one event of the stream: the queues and the workers.
 type Snapshot struct {
 	At      time.Time `json:"at"`
 	Queues  []Queue   `json:"queues"`
@@ -32,8 +31,8 @@ func (c *call) viewSnapshot(s *feed.Snapshot) Snapshot {
 	return v
 }
 
-// streamEvents sends a snapshot a second while anything changes. The caller's
-// access is looked at anew now and then, so that a revocation ends the stream.
+// streamEvents sends a snapshot every second while anything changes. It checks the caller's access regularly, so that
+// a revocation ends the stream.
 func streamEvents(c *call, _ struct{}) (nothing, error) {
 	snapshots, leave := c.feed.Watch(c.who.ID)
 	if snapshots == nil {
@@ -47,7 +46,7 @@ func streamEvents(c *call, _ struct{}) (nothing, error) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no")
 	control := http.NewResponseController(c.w)
-	_ = control.SetReadDeadline(time.Time{}) // or the request would end with it
+	_ = control.SetReadDeadline(time.Time{}) // otherwise it would end the request
 	beat := time.NewTicker(15 * time.Second)
 	defer beat.Stop()
 	for {
@@ -71,7 +70,7 @@ func streamEvents(c *call, _ struct{}) (nothing, error) {
 		}
 		_ = control.SetWriteDeadline(time.Now().Add(30 * time.Second))
 		if _, err := c.w.Write([]byte(text)); err != nil {
-			return nothing{}, nil // who watched has gone
+			return nothing{}, nil // the client has gone
 		}
 		if err := control.Flush(); err != nil {
 			return nothing{}, nil

@@ -17,14 +17,14 @@ import (
 	"github.com/tuskqueue/tusk/server/query"
 )
 
-// The description says what form a request has. Whoever refuses a value says 422 and need
-// not know the description: judge looks whether the request keeps to it. If it does not,
-// the status is 400. So a 400 always means a request that its description does not allow.
+// The description defines the form of a request. Code that rejects a value says 422 and need not know the
+// description. judge then checks whether the request matches the description, and changes the status to 400 if it
+// does not. So a 400 always means a request that the description does not allow.
 //
-// The library that makes the schemas validates decoded values as well. A body that is decoded
-// once more would take many times its size of memory, so it is walked as it came.
+// The library that generates the schemas can validate decoded values too. But decoding a body a second time would
+// take many times its size in memory, so the body is scanned as text.
 
-// judge is the problem that an error is, with its status.
+// judge returns an error as a problem, with the right status.
 func (c *call) judge(err error) *Problem {
 	p := problemOf(err)
 	if p.Status == http.StatusUnprocessableEntity && !c.formed() {
@@ -45,7 +45,7 @@ func (c *call) formed() bool {
 	return c.text == nil || formed(c.r.Context(), c.text, c.bodies[id])
 }
 
-// formed reports whether a shape allows a text of JSON.
+// formed reports whether a shape allows a JSON text.
 func formed(ctx context.Context, text []byte, of *shape) bool {
 	s := newScanner(ctx, text)
 	s.formal = true
@@ -64,8 +64,8 @@ func (s *shape) allowsText(text string) bool {
 	return utf8.ValidString(text) && s.allows(text)
 }
 
-// allows reports whether the description allows a value of a type that the shape takes. Of
-// arrays and objects, it looks at nothing inside.
+// allows reports whether the description allows a value whose type the shape accepts. It does not look inside arrays
+// and objects.
 func (s *shape) allows(value json.Token) bool {
 	switch {
 	case s == nil:
@@ -85,8 +85,8 @@ func (s *shape) allows(value json.Token) bool {
 	return true
 }
 
-// misspelt is the problem of a duration or an instant that the description does not allow. What parses
-// them knows more spellings, and takes none for zero.
+// misspelt is the problem for a duration or a time that the description does not allow. The parsers accept more
+// spellings, but not all of them for zero.
 func (s *shape) misspelt(value json.Token) *Problem {
 	code, want := "invalid_duration", duration.Form
 	if s.when {
@@ -109,7 +109,7 @@ func (s *shape) allowsNumber(text string) bool {
 	return (s.least == nil || n >= *s.least) && (s.most == nil || n <= *s.most)
 }
 
-// misread says in which field a value is that the description allows and no decoder takes.
+// misread says which field has a value that the description allows but no decoder accepts.
 func misread(ctx context.Context, text []byte, of *shape, err error) error {
 	s := newScanner(ctx, text)
 	s.exact = true

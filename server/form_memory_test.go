@@ -17,7 +17,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// stalled is a body that begins to be read, and does not go on until it is let go.
+// stalled is a body that is read in part, and then waits until it is released.
 type stalled struct {
 	begun chan<- struct{}
 	goOn  <-chan struct{}
@@ -29,7 +29,7 @@ func (s stalled) Read([]byte) (int, error) {
 	return 0, os.ErrDeadlineExceeded
 }
 
-// formSite is a server without a network, and a producer's token.
+// formSite returns a server without a network, and a producer's token.
 func formSite(t *testing.T) (s *Server, producer string) {
 	t.Helper()
 	client, err := tusk.NewClient(memory.New(), nil)
@@ -104,7 +104,7 @@ func TestLargeFormsWaitForTheirMemoryBeforeTheyAreRead(t *testing.T) {
 	}
 }
 
-// counted counts what is read of a body without end.
+// counted is an endless body that counts what is read.
 type counted struct{ n int }
 
 func (c *counted) Read(b []byte) (int, error) {

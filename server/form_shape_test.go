@@ -11,8 +11,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// TestAShapeAllowsWhatItsSchemaAllows compares shapes with the validator of the library that the
-// schemas are made with, for each text and number that a body may have.
+// TestAShapeAllowsWhatItsSchemaAllows compares shapes with the validator of the library that makes the schemas, for
+// many texts and numbers that a body may contain.
 func TestAShapeAllowsWhatItsSchemaAllows(t *testing.T) {
 	texts := []string{"", "a", "a.b", "a..b", "A", "A B", "a b", "ä", "a\n", "a\x00", "a\u202e", "*", "shop.*",
 		strings.Repeat("a", 64), strings.Repeat("a", 65), strings.Repeat("ä", 255), strings.Repeat("a", 256),
@@ -84,7 +84,7 @@ func TestAShapeAllowsWhatItsSchemaAllows(t *testing.T) {
 	}
 }
 
-// TestFormedLooksAtAllOfABody plants what a schema forbids at every depth.
+// TestFormedLooksAtAllOfABody puts values that a schema forbids at every depth.
 func TestFormedLooksAtAllOfABody(t *testing.T) {
 	type inner struct {
 		Name string `json:"name,omitempty" maxLength:"3"`

@@ -8,8 +8,8 @@ import (
 	"github.com/tuskqueue/tusk/server"
 )
 
-// TestA400IsForWhatTheDescriptionForbids sends values that cannot be taken. Whether the description
-// allows them, and not which part of Tusk refuses them, decides the status.
+// TestA400IsForWhatTheDescriptionForbids sends invalid values. The status depends on whether the description allows
+// them, not on which part of Tusk rejects them.
 func TestA400IsForWhatTheDescriptionForbids(t *testing.T) {
 	s := start(t)
 	deep := strings.Repeat("[", 66) + strings.Repeat("]", 66)
@@ -20,7 +20,7 @@ func TestA400IsForWhatTheDescriptionForbids(t *testing.T) {
 		status             int
 		code               string
 	}{
-		// The description allows them.
+		// The description allows these.
 		{"POST", "/tasks/batch", `{"tasks":[{"kind":"k"},{"kind":"k","delay":"99999h"}]}`, 422, "invalid_batch"},
 		{"POST", "/tasks/batch", `{"tasks":[{"kind":"k"},{"kind":"k","args":"` + strings.Repeat("x", 300<<10) + `"}]}`, 422,
 			"invalid_batch"},
@@ -43,7 +43,7 @@ func TestA400IsForWhatTheDescriptionForbids(t *testing.T) {
 		{"GET", "/tasks?from=2026-02-31", "", 422, "invalid_time"},
 		{"GET", "/tasks?from=1h&until=2h", "", 422, "out_of_range"},
 
-		// The description forbids them.
+		// The description forbids these.
 		{"POST", "/tasks/batch", `{"tasks":[{"kind":"k","delay":"99999h"},{"kind":"K"}]}`, 400, "invalid_batch"},
 		{"POST", "/tasks", `{"kind":"k","delay":"eleven years"}`, 400, "invalid_duration"},
 		{"POST", "/tasks", `{"kind":"k","key":"` + strings.Repeat("x", 256) + `"}`, 400, "too_long"},
@@ -82,7 +82,7 @@ func TestA400IsForWhatTheDescriptionForbids(t *testing.T) {
 	}
 }
 
-// TestABadItemOfALeaseBatchFailsAlone also where the description forbids it.
+// TestABadItemOfALeaseBatchFailsAlone also covers items that the description forbids.
 func TestABadItemOfALeaseBatchFailsAlone(t *testing.T) {
 	s := start(t)
 	s.do("POST", "/api/v1/tasks", `{"kind":"k"}`).want(t, 201, nil)

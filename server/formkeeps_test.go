@@ -14,7 +14,7 @@ import (
 	"github.com/tuskqueue/tusk/server"
 )
 
-// fill puts a value into every field of what in points to, but those that are left out.
+// fill sets every field of the value that in points to, except those left out.
 func fill(t *testing.T, in any, leftOut ...string) {
 	t.Helper()
 	later := func(d time.Duration) *server.Instant {
@@ -57,7 +57,7 @@ var (
 	selected = regexp.MustCompile(`<option selected>([^<]*)`)
 )
 
-// formOn is what a browser sends of a form that nobody has changed.
+// formOn returns what a browser sends for a form that nobody has changed.
 func formOn(t *testing.T, page, action string) url.Values {
 	t.Helper()
 	_, form, found := strings.Cut(page, `action="`+action+`"`)
@@ -98,8 +98,8 @@ func TestAFormThatNobodyChangedKeepsAllOfATask(t *testing.T) {
 	for name, without := range map[string]string{"with a key": "", "without a key": "Key"} {
 		t.Run(name, func(t *testing.T) {
 			var in server.TaskInput
-			// The other ways to say run at, expiry and deadline; a key of unique args cannot be edited; a source time is
-			// for a rerun, and to edit is to replace.
+			// Left out: the other ways to give run time, expiry and deadline; unique args, because such a task cannot
+			// be edited; and a source time, which is for a rerun, whereas an edit replaces.
 			fill(t, &in, "Delay", "ExpiresIn", "DeadlineIn", "Unique", "SourceTime", without)
 			var e server.EnqueuedTask
 			s.do("POST", "/api/v1/tasks", in).want(t, 201, &e)
@@ -118,7 +118,7 @@ func TestAFormThatNobodyChangedKeepsAllOfATask(t *testing.T) {
 	}
 }
 
-// stored is a task but for what is another's when another takes its place.
+// stored describes a task without the fields that differ when another task replaces it.
 func (s *site) stored(t *testing.T, id string) string {
 	t.Helper()
 	parsed, err := tusk.ParseID(id)

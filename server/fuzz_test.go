@@ -14,8 +14,7 @@ import (
 	"github.com/tuskqueue/tusk/server/query"
 )
 
-// FuzzBody reads bodies as strangers send them: a value that is taken is plain JSON
-// and means the same to the next reader.
+// FuzzBody reads bodies from strangers. An accepted value is plain JSON and means the same to the next reader.
 func FuzzBody(f *testing.F) {
 	for _, text := range []string{`{"name":"a","args":{"x":[1,2.50]},"delay":"5m","at":"2026-01-31T12:00:00Z"}`,
 		`{"name":"a","name":"b"}`, `{"Name":"a"}`, `{"args":"\ud800"}`, `[]`, `null`,
@@ -43,7 +42,7 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// FuzzCursor reads cursors as strangers send them: none goes with another query.
+// FuzzCursor reads cursors from strangers. A cursor never fits another query.
 func FuzzCursor(f *testing.F) {
 	q := query.Tasks{Queue: []string{"mail"}}
 	f.Add(newCursor(q, tusk.NewID()), "state=running")

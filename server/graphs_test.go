@@ -38,7 +38,7 @@ func TestLimitsAreSetByTheAPIAndByThePage(t *testing.T) {
 		l.Rate.Period.String() != "1m" || l.Tenants["acme"].Weight != 3 || l.TenantRate != nil {
 		t.Errorf("%+v", got)
 	}
-	// The form changes what it shows and keeps what tenants have of their own.
+	// The form changes what it shows, and keeps the tenants' own limits.
 	s.post("/limits", form("queue", "sync", "concurrency", "7", "per_worker", "3", "tenant_rate", "10/s", "sliding",
 		"1")).want(t, 303, nil)
 	s.post("/tenants/umbrella", form("queue", "sync", "weight", "0.5")).want(t, 303, nil)
@@ -80,7 +80,7 @@ func TestLimitsAreSetByTheAPIAndByThePage(t *testing.T) {
 			t.Errorf("%s: %d", bad, a.status)
 		}
 	}
-	s.post("/limits/sync/remove", "").want(t, 200, nil) // asks first
+	s.post("/limits/sync/remove", "").want(t, 200, nil) // asks for confirmation
 	s.do("DELETE", "/api/v1/limits/sync", nil).want(t, 204, nil)
 	s.do("DELETE", "/api/v1/limits/sync", nil).problem(t, 404, "not_found")
 }
@@ -98,7 +98,7 @@ func TestTheAPIAndThePageTellWhoHasATurnAndWhoWaits(t *testing.T) {
 		"Nobody has a turn") {
 		t.Error("the page does not say that nobody has a turn")
 	}
-	for range 55 { // nobody hands turns out: there is no leader
+	for range 55 { // nobody grants turns: there is no leader
 		s.enqueue(object{"kind": "k", "queue": "sync", "tenant": "acme", "partition": "north"})
 	}
 	s.enqueue(object{"kind": "k", "queue": "sync"})
@@ -177,7 +177,7 @@ func TestWorkflowsGoThroughTheAPIAndThePage(t *testing.T) {
 	if len(list.Workflows) != 7 || list.Next != "" || list.Looked < 100 {
 		t.Errorf("%d of 7: %+v", len(list.Workflows), list)
 	}
-	failed := func() { // again
+	failed := func() { // may be called again
 		eventually(t, func() bool {
 			w = server.Workflow{}
 			s.do("GET", "/api/v1/workflows/"+f.Workflow.String(), nil).want(t, 200, &w)
@@ -194,7 +194,7 @@ func TestWorkflowsGoThroughTheAPIAndThePage(t *testing.T) {
 	for _, task := range w.Tasks {
 		if task.State == "discarded" {
 			s.do("POST", "/api/v1/workflows/"+f.Workflow.String()+"/retry", object{"from": task.Name}).want(t, 200, &edited)
-			if edited.Changed != 3 { // it and the two that it kept from running
+			if edited.Changed != 3 { // the task and the two that it kept from running
 				t.Error(edited)
 			}
 		}
@@ -208,7 +208,7 @@ func TestWorkflowsGoThroughTheAPIAndThePage(t *testing.T) {
 	if len(made.Tasks) != 2 {
 		t.Error(made)
 	}
-	s.post("/workflows/"+made.ID+"/cancel", "").want(t, 200, nil) // asks first
+	s.post("/workflows/"+made.ID+"/cancel", "").want(t, 200, nil) // asks for confirmation
 	s.do("POST", "/api/v1/workflows/"+made.ID+"/cancel", nil).want(t, 200, &edited)
 	if edited.Changed != 2 {
 		t.Error(edited)
@@ -280,7 +280,7 @@ func TestWallsStandAroundWorkflowsAndTenants(t *testing.T) {
 	}
 	s.as(mine, "POST", "/api/v1/workflows",
 		object{"tasks": []object{{"name": "a", "kind": "k", "tenant": "umbrella"}}}).problem(t, 403, "forbidden")
-	// A workflow that lies partly behind the wall is not changed.
+	// A workflow that is partly out of bounds is not changed.
 	half := s.tokenFor(access.Token{Name: "half", Role: access.Operator, Queues: []string{"ingest.fetch"}})
 	s.as(half, "POST", "/api/v1/workflows/"+f.Run.String()+"/retry", nil).problem(t, 403, "forbidden")
 	s.as(half, "POST", "/workflows/"+f.Run.String()+"/retry", nil).want(t, 403, nil)

@@ -9,7 +9,7 @@ import (
 	"github.com/tuskqueue/tusk/server/access"
 )
 
-// The limit of a list of errors counts those that the caller may know of.
+// The limit of a list of errors counts only those that the caller may see.
 func TestNewerErrorsOfOthersPushNobodysOwnOffTheList(t *testing.T) {
 	s := start(t)
 	fail := func(queue, text string) {

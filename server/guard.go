@@ -21,10 +21,10 @@ import (
 	"github.com/tuskqueue/tusk/server/ui"
 )
 
-// longest is how long a request may take that does not wait for anything.
+// longest is how long a request that waits for nothing may take.
 const longest = 20 * time.Second
 
-// guard is what every request passes first, whatever it is for.
+// guard is the first handler of every request.
 func (s *Server) guard(next http.Handler) http.Handler {
 	next = s.crossOrigin(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -53,7 +53,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// headBytes is about how many bytes a request's first line and headers have.
+// headBytes returns the approximate size of a request's first line and headers.
 func headBytes(r *http.Request) int {
 	n := len(r.Method) + len(r.RequestURI) + len(r.Host)
 	for name, values := range r.Header {
@@ -64,7 +64,7 @@ func headBytes(r *http.Request) int {
 	return n
 }
 
-// crossOrigin refuses what another site makes a browser send.
+// crossOrigin refuses requests that another site makes a browser send.
 func (s *Server) crossOrigin(next http.Handler) http.Handler {
 	p := http.NewCrossOriginProtection()
 	p.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -87,7 +87,7 @@ func (s *Server) recovered(w *recorder, id string) {
 	}
 }
 
-// logAccess writes no query: it may hold what is nobody's business.
+// logAccess does not log the query, which may contain secrets.
 func (s *Server) logAccess(r *http.Request, w *recorder, id string, begun time.Time) {
 	level := s.config.AccessLevel
 	if strings.HasSuffix(r.URL.Path, "/healthz") || strings.HasSuffix(r.URL.Path, "/readyz") ||
@@ -121,7 +121,7 @@ func (s *Server) knownHost(host string) bool {
 	})
 }
 
-// cleanPath refuses the paths that servers and proxies read differently.
+// cleanPath rejects paths that servers and proxies may interpret differently.
 func cleanPath(r *http.Request) bool {
 	p := r.URL.Path
 	clean := path.Clean(p)
@@ -131,7 +131,7 @@ func cleanPath(r *http.Request) bool {
 	return p == clean && !strings.ContainsRune(p, '\\') && !strings.ContainsRune(p, 0)
 }
 
-// methods answers the methods of one path.
+// methods maps the methods of one path to their handlers.
 type methods map[string]http.Handler
 
 func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -148,7 +148,7 @@ func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.ServeHTTP(w, r)
 }
 
-// serve answers one route: who is it, may they, do it, note it.
+// serve answers one route: it identifies the caller, checks permissions, runs the route and writes the audit log.
 func (s *Server) serve(route Route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !route.Stream {
@@ -157,7 +157,7 @@ func (s *Server) serve(route Route) http.Handler {
 			r = r.WithContext(ctx)
 		}
 		c := &call{Server: s, w: w, r: r, route: &route, id: requestID(r), status: statusOfRoute(route)}
-		defer func() { c.rest(); c.keep(0); c.takeBack() }() // when the answer is written, or in a panic
+		defer func() { c.rest(); c.keep(0); c.takeBack() }() // after the response was written, or in a panic
 		answer, err := c.run()
 		var p *Problem
 		if err != nil {
@@ -190,7 +190,7 @@ func (c *call) run() ([]byte, error) {
 	return c.route.run(c)
 }
 
-// admit finds out who is calling and whether they may.
+// admit identifies the caller and checks permissions.
 func (c *call) admit() error {
 	if c.route.Need == access.Open {
 		return nil
@@ -229,8 +229,8 @@ func (c *call) admit() error {
 	return nil
 }
 
-// note writes the audit log. What was done is done: a log that cannot be written
-// is told to the log of the process.
+// note writes the audit log. The action cannot be undone, so an entry that cannot be written is reported in the log
+// of the process.
 func (c *call) note(failed *Problem) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), 5*time.Second)
 	defer cancel()
@@ -260,7 +260,7 @@ func (c *call) answer(body []byte) {
 	gone := c.r.Context().Err()
 	err := c.send(append(body, '\n'))
 	if c.unsent == nil {
-		return // who asked may have gone
+		return // the client may have gone
 	}
 	if err == nil {
 		err = http.NewResponseController(c.w).Flush()
@@ -270,7 +270,7 @@ func (c *call) answer(body []byte) {
 	}
 }
 
-// takeBack undoes what an answer was to give away that was not sent.
+// takeBack undoes what an unsent response was going to give away.
 func (c *call) takeBack() {
 	if c.unsent != nil {
 		c.unsent()
@@ -284,13 +284,13 @@ func requestID(r *http.Request) string {
 	return id
 }
 
-// recorder remembers what was answered.
+// recorder records the response.
 type recorder struct {
 	http.ResponseWriter
 	status  int
 	bytes   int64
 	who     access.Identity
-	refused func() // waits before a refusal is told
+	refused func() // waits before a refusal is sent
 
 	connections *room
 }
@@ -314,5 +314,5 @@ func (w *recorder) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Unwrap lets http.ResponseController through.
+// Unwrap gives http.ResponseController access.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -15,7 +15,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// failing stores no more tasks from a moment on.
+// failing stops storing tasks at some point.
 type failing struct {
 	store.Store
 	fails atomic.Bool
@@ -28,7 +28,8 @@ func (f *failing) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.E
 	return f.Store.Enqueue(ctx, tasks)
 }
 
-// An edit without a key cancels, then enqueues. If only the first is done, the page says so, and its form does the rest.
+// An edit without a key cancels first and then enqueues. If only the first succeeds, the page says so, and its form
+// does the rest.
 func TestAnEditThatIsHalfDoneSaysSo(t *testing.T) {
 	f := &failing{Store: memory.New()}
 	_, client, at := devSite(t, f)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Health is the answer of the health checks.
+// Health is the response of the health checks.
 type Health struct {
 	Status  string `json:"status"`
 	Archive string `json:"archive,omitempty" enum:"ok,behind,failing,away,unknown" doc:"status of the archive, as this server last saw it; absent: no archive"`

@@ -6,7 +6,7 @@ import (
 	"github.com/tuskqueue/tusk/server/hook"
 )
 
-// Hook says which ends of tasks are told to whom, and how that goes.
+// Hook says which ends of tasks are sent to which URL, and its delivery status.
 type Hook struct {
 	Name      string    `json:"name"`
 	URL       string    `json:"url"`
@@ -30,7 +30,7 @@ type HookList struct {
 	Watched time.Time `json:"watched,omitzero" doc:"when a server last processed them"`
 }
 
-// NewHook is a hook, with the secret of a new one, which is never shown again.
+// NewHook is a hook. If it is new, it has its secret, which is never shown again.
 type NewHook struct {
 	Secret string `json:"secret,omitempty"`
 	Hook   Hook   `json:"hook"`

@@ -20,14 +20,14 @@ import (
 	"github.com/tuskqueue/tusk/server/push"
 )
 
-// told is a receiver of events that refuses every third call, after it has read it.
+// told is a receiver of events that refuses every third call after it has read it.
 type told struct {
 	*httptest.Server
 	mu     sync.Mutex
 	calls  int
 	secret string
 	ids    map[string]bool
-	byTask map[string][]string // types, without those that come again
+	byTask map[string][]string // types, without repeated events
 }
 
 func listenTo(t *testing.T) *told {
@@ -79,7 +79,7 @@ func TestEndsOfTasksAreToldInOrderThoughServersDie(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// A server dies again and again, and another takes over.
+			// Servers die again and again, and others take over.
 			over, stop := context.WithCancel(t.Context())
 			dying := make(chan struct{})
 			go func() {
@@ -136,7 +136,7 @@ func TestEndsOfTasksAreToldInOrderThoughServersDie(t *testing.T) {
 					return err != nil || task.State != tusk.StateDiscarded
 				})
 			})
-			for _, id := range bad { // the second time it succeeds
+			for _, id := range bad { // they succeed the second time
 				if err := client.Retry(t.Context(), id); err != nil {
 					t.Fatal(err)
 				}

@@ -31,7 +31,7 @@ import (
 
 var maskAll = &mask.Mask{All: true}
 
-// safeBuffer is a log that many write to.
+// safeBuffer is a log for several concurrent writers.
 type safeBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -53,8 +53,8 @@ func (s *safeBuffer) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(s, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// TestNoPageTakesTextForMarkup parses every page: scripts and styles must come
-// from the server itself, handlers and javascript: URLs must not exist.
+// TestNoPageTakesTextForMarkup parses every page. Scripts and styles must come from the server itself; handlers and
+// javascript: URLs must not exist.
 func TestNoPageTakesTextForMarkup(t *testing.T) {
 	s, f := filled(t)
 	paths := pagesOf(f)
@@ -131,7 +131,7 @@ func TestSlowSendersAreCutOff(t *testing.T) {
 		h.MaxHeaderBytes > 64<<10 {
 		t.Error(h)
 	}
-	h.ReadHeaderTimeout = 300 * time.Millisecond // who has five seconds?
+	h.ReadHeaderTimeout = 300 * time.Millisecond // so that the test need not wait five seconds
 	go func() { _ = h.Serve(listener) }()
 	defer h.Close()
 	conn, err := net.Dial("tcp", listener.Addr().String())
@@ -148,7 +148,7 @@ func TestSlowSendersAreCutOff(t *testing.T) {
 	}
 }
 
-// counting counts what the feed asks.
+// counting counts the queries of the feed.
 type counting struct {
 	*memory.Store
 	counts, workers, stats atomic.Int64
@@ -169,8 +169,8 @@ func (c *counting) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat
 	return c.Store.Stats(ctx, f)
 }
 
-// TestOneQueryFeedsAllWatchers has 200 browsers watch for three ticks: the database
-// is asked once a tick, whoever watches.
+// TestOneQueryFeedsAllWatchers lets 200 browsers watch for three ticks. The database is queried once per tick,
+// however many watch.
 func TestOneQueryFeedsAllWatchers(t *testing.T) {
 	const watchers, ticks = 200, 3
 	asked := &counting{Store: memory.New()}
@@ -226,14 +226,14 @@ func TestOneQueryFeedsAllWatchers(t *testing.T) {
 	begun := time.Now()
 	before := asked.counts.Load() + asked.workers.Load() + asked.stats.Load()
 	wait.Wait()
-	most := 3 * (int64(time.Since(begun)/time.Second) + 2) // counts, workers and statistics, once a second
+	most := 3 * (int64(time.Since(begun)/time.Second) + 2) // counts, workers and statistics, once per second
 	if n := asked.counts.Load() + asked.workers.Load() + asked.stats.Load() - before; n < 3 || n > most {
 		t.Errorf("%d watchers in %v took %d queries, want at most %d", watchers, time.Since(begun), n, most)
 	}
 }
 
-// TestNothingThatIsSentBreaksTheServer sends random requests to every route: no
-// answer is a 5xx, every refusal is a problem with a code.
+// TestNothingThatIsSentBreaksTheServer sends random requests to every route. No response is a 5xx, and every refusal
+// is a problem with a code.
 func TestNothingThatIsSentBreaksTheServer(t *testing.T) {
 	s, f := filled(t)
 	scalars := rapid.OneOf(rapid.Just[any](nil), rapid.Map(rapid.Bool(), toAny), rapid.Map(rapid.Int64(), toAny),
@@ -264,7 +264,7 @@ func TestNothingThatIsSentBreaksTheServer(t *testing.T) {
 		var body any
 		if r.Method != "GET" {
 			doc := rapid.MapOfN(rapid.SampledFrom(names), values, 0, 6).Draw(rt, "body")
-			delete(doc, "wait") // patience is not what is tested
+			delete(doc, "wait") // do not wait
 			body = doc
 		} else if name := rapid.SampledFrom([]string{"", "limit", "cursor", "state", "from", "bucket", "count", "since",
 			"format", "nonsense"}).Draw(rt, "parameter"); name != "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/tuskqueue/tusk/server/access"
 )
 
-// shops makes two tokens of one name, each for a tenant of its own.
+// shops returns two tokens with the same name, each for its own tenant.
 func (s *site) shops(role access.Role) (acme, umbrella string) {
 	return s.tokenFor(access.Token{Name: "shop", Role: role, Tenants: []string{"acme"}}),
 		s.tokenFor(access.Token{Name: "shop", Role: role, Tenants: []string{"umbrella"}})
@@ -58,7 +58,7 @@ func TestTokensOfOneNameOwnNoBulkOperationsOfEachOther(t *testing.T) {
 	}
 }
 
-// By every way in that a token has: a task, a batch, and in a batch beside others.
+// Tries everything that a token can do: a task, a batch, and a batch together with tasks of others.
 func TestNoTokenReachesTasksOfAnotherTenantByTheirKeys(t *testing.T) {
 	s := start(t)
 	producer := s.tokenFor(access.Token{Name: "acme", Role: access.Producer, Tenants: []string{"acme"}})

@@ -19,19 +19,18 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// large is a PostgreSQL database with many tasks, and pages over it.
+// large is a PostgreSQL database with many tasks, and the pages for it.
 type large struct {
 	*site
 	t      *testing.T
 	pool   *pgxpool.Pool
 	store  store.Store
 	worker tusk.ID
-	failed tusk.ID // one that gave up
+	failed tusk.ID // a discarded task
 	flow   tusk.ID // a workflow
 }
 
-// newLarge fills a database: n finished tasks, of which one in fifty gave up, and
-// wait more that wait.
+// newLarge fills a database with n finished tasks, one in fifty of them discarded, and with wait waiting tasks.
 func newLarge(t *testing.T, n, wait int, conns int32) *large {
 	config, err := pgxpool.ParseConfig(pgtest.DSN(t))
 	if err != nil {
@@ -65,7 +64,7 @@ func newLarge(t *testing.T, n, wait int, conns int32) *large {
 		t.Fatal(err)
 	}
 	l.flow = run.ID
-	if _, err := l.pool.Exec(t.Context(), "vacuum analyze"); err != nil { // as autovacuum would after a while
+	if _, err := l.pool.Exec(t.Context(), "vacuum analyze"); err != nil { // as autovacuum would do after a while
 		t.Fatal(err)
 	}
 	t.Logf("filled in %v", time.Since(begun).Round(time.Second))
@@ -75,14 +74,13 @@ func newLarge(t *testing.T, n, wait int, conns int32) *large {
 
 const (
 	largeBatch = 10000
-	largeSpan  = 30 * 24 * time.Hour // of which the finished tasks are
+	largeSpan  = 30 * 24 * time.Hour // age of the oldest finished tasks
 )
 
 //go:embed testdata/large.sql
 var largeText string
 
-// fill writes into the tables what enqueues, claims and flushes would have left there,
-// and lets the leader do its part.
+// fill writes into the tables what enqueues, claims and flushes would have written, and lets the leader do its part.
 func (l *large) fill(n, wait int) {
 	text := map[string]string{}
 	functions := l.store.(*postgres.Store).FunctionSchema()
@@ -115,13 +113,13 @@ func (l *large) fill(n, wait int) {
 		exec("waiting", i, largeBatch)
 	}
 	l.t.Logf("%d tasks are there", n+wait)
-	if _, err := l.pool.Exec(l.t.Context(), "vacuum analyze"); err != nil { // as autovacuum would after a while
+	if _, err := l.pool.Exec(l.t.Context(), "vacuum analyze"); err != nil { // as autovacuum would do after a while
 		l.t.Fatal(err)
 	}
 	l.maintain()
 }
 
-// maintain is the leader's part.
+// maintain does the leader's part.
 func (l *large) maintain() {
 	ctx := l.t.Context()
 	leader := store.Candidate{ID: tusk.NewID(), TTL: time.Hour}
@@ -145,7 +143,7 @@ func (l *large) maintain() {
 	}
 }
 
-// pages are all pages and lists, with filters that match much, little, and nothing.
+// pages lists all pages and lists, with filters that match much, little, and nothing.
 func (l *large) pages() []string {
 	return []string{"/", "/?range=24h", "/?range=30d", "/queues", "/tasks", "/tasks?state=discarded",
 		"/tasks?state=available&queue=w0", "/tasks?state=available", "/tasks?state=scheduled", "/tasks?state=retryable",
@@ -163,8 +161,7 @@ func (l *large) pages() []string {
 		"/api/v1/tasks?limit=1000", "/api/v1/errors"}
 }
 
-// scanned says how many rows were read by scans of whole tables, and how many by
-// indexes, since the last call.
+// scanned returns how many rows were read by scans of whole tables, and how many by indexes, since the last call.
 func (l *large) scanned() (whole map[string]int64, rows int64) {
 	ctx := context.Background()
 	c, err := l.pool.Acquire(ctx)
@@ -172,7 +169,7 @@ func (l *large) scanned() (whole map[string]int64, rows int64) {
 		l.t.Fatal(err)
 	}
 	defer c.Release()
-	// The only connection of the pool: what it has counted is known at once.
+	// It is the only connection of the pool, so its counts are available at once.
 	if _, err := c.Exec(ctx, "select pg_stat_force_next_flush()"); err != nil {
 		l.t.Fatal(err)
 	}
@@ -196,15 +193,15 @@ func (l *large) scanned() (whole map[string]int64, rows int64) {
 	return whole, rows
 }
 
-// TestNoPageScansATable reads the statistics of PostgreSQL: no page reads a table
-// from its beginning to its end, nor by an index more rows than its budget allows.
+// TestNoPageScansATable reads the statistics of PostgreSQL: no page reads a whole table, or more rows by an index
+// than its budget allows.
 func TestNoPageScansATable(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fills a table")
 	}
 	l := newLarge(t, 2*largeBatch, 3*largeBatch, 1)
 	for _, path := range l.pages() {
-		l.do("GET", path, nil) // prepares statements, and reads what is read once
+		l.do("GET", path, nil) // prepares statements, and reads what is read only once
 		before, rows := l.scanned()
 		if a := l.do("GET", path, nil); a.status != 200 {
 			t.Errorf("%s: %d", path, a.status)
@@ -223,7 +220,7 @@ func TestNoPageScansATable(t *testing.T) {
 	}
 }
 
-// TestLargeTables tells how long pages take: TUSK_LARGE=5000000 go test -v -timeout 2h -run LargeTables ./server
+// TestLargeTables measures how long pages take: TUSK_LARGE=5000000 go test -v -timeout 2h -run LargeTables ./server
 func TestLargeTables(t *testing.T) {
 	n, err := strconv.Atoi(os.Getenv("TUSK_LARGE"))
 	if err != nil {
@@ -250,7 +247,7 @@ func TestLargeTables(t *testing.T) {
 	t.Logf("the slowest page took %v", slices.Max(slow).Round(time.Millisecond))
 }
 
-// work is what the database's processes have worked.
+// work returns the CPU time that the database's processes have used.
 func (l *large) work() time.Duration {
 	m, err := l.store.(store.Meter).Measure(l.t.Context())
 	if err != nil {

@@ -12,15 +12,14 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// The API for workers in any language: lease tasks, then complete, fail, extend
-// or release each. A lease that was neither ended nor extended in time is a
-// failed attempt.
+// The API for workers in any language: lease tasks, then complete, fail, extend or release each of them. If a lease
+// is neither ended nor extended in time, the attempt has failed.
 
 type leaseInput struct {
 	Body LeaseRequest
 }
 
-// LeaseRequest asks for tasks.
+// LeaseRequest requests tasks.
 type LeaseRequest struct {
 	Queues []string `json:"queues" rule:"name" minItems:"1" maxItems:"100"`
 	Max    int      `json:"max,omitempty" minimum:"0" maximum:"1000" doc:"0: the default, 1; a response has at most about 8 MiB of args"`
@@ -28,7 +27,7 @@ type LeaseRequest struct {
 	Wait   Duration `json:"wait,omitempty" doc:"how long to wait for the first task, up to 20s"`
 }
 
-// LeasedTask is a task in the hands of the caller.
+// LeasedTask is a task that the caller has leased.
 type LeasedTask struct {
 	LeaseID    string            `json:"lease_id" doc:"keep it secret: whoever has it can end the task"`
 	LeaseUntil time.Time         `json:"lease_until"`
@@ -50,7 +49,7 @@ type LeasedTask struct {
 	EnqueuedAt time.Time         `json:"enqueued_at"`
 }
 
-// LeasedTasks are the tasks that a request got; none is no error.
+// LeasedTasks are the tasks leased by a request. It is no error if there are none.
 type LeasedTasks struct {
 	Tasks []LeasedTask `json:"tasks"`
 }
@@ -92,8 +91,8 @@ func leaseTasks(c *call, in leaseInput) (LeasedTasks, error) {
 	return out, err
 }
 
-// lend looks when it is the caller's turn, for which it waits as long as for a task, and then waits without one, for
-// one task. More come if there is memory and a place at once: the lease of the first one runs already.
+// lend looks once in the caller's turn, for which it waits as long as for a task. Then it waits, without a turn, for
+// one task. It returns more only if there are memory and a place at once, because the first lease is already running.
 func (c *call) lend(p tusk.Pull, wait time.Duration) ([]tusk.Lent, error) {
 	until := time.Now().Add(wait)
 	turn, cancel := context.WithTimeout(c.r.Context(), cmp.Or(wait, longest))
@@ -103,20 +102,20 @@ func (c *call) lend(p tusk.Pull, wait time.Duration) ([]tusk.Lent, error) {
 	if err != nil || len(lent) > 0 || left <= 0 {
 		return lent, err
 	}
-	c.text = nil // many wait, and nothing of it is refused any more
+	c.text = nil // many requests wait, and the body is not needed any more
 	one := p
 	one.Limit, one.Wait = 1, left
 	if lent, err = c.puller.Claim(c.r.Context(), one); err != nil || len(lent) == 0 || p.Limit <= 1 {
 		return lent, err
 	}
 	p.Limit--
-	cancel()                      // who waits no more gets what is free at once
-	more, _ := c.lendNow(turn, p) // what is lent is to be known, whatever becomes of the rest
+	cancel()                      // no more waiting: only take what is free at once
+	more, _ := c.lendNow(turn, p) // the caller must learn about the leased task, whatever happens to the rest
 	return append(lent, more...), nil
 }
 
-// handBack releases what was lent to somebody who was not told of it. It may have arrived all the same, if the
-// connection broke late: then what they say of it is refused as lease_lost, as of a lease that ran out.
+// handBack releases leased tasks whose response was not sent. The response may have arrived all the same if the
+// connection broke late. Then the worker's calls are refused with lease_lost, as after a lease has expired.
 func (c *call) handBack(lent []tusk.Lent) {
 	verdicts := make([]tusk.Verdict, len(lent))
 	for i, l := range lent {
@@ -146,7 +145,7 @@ func (c *call) lendNow(turn context.Context, p tusk.Pull) ([]tusk.Lent, error) {
 	return lent, err
 }
 
-// copies are how many there are of a task's args while an answer is made.
+// copies is how many copies of a task's args exist while a response is made.
 const copies = 4
 
 // LeaseAction is what to do with one leased task.
@@ -155,8 +154,8 @@ type LeaseAction struct {
 	LeaseActionInput
 }
 
-// LeaseActionInput are the fields of all four. No value of a text or number makes the request bad: a
-// bad item fails alone.
+// LeaseActionInput has the fields of all four actions. No text or number makes the whole request invalid: a bad item
+// fails alone.
 type LeaseActionInput struct {
 	LeaseID  string          `json:"lease_id" doc:"a malformed one is this item's error invalid_id"`
 	Output   json.RawMessage `json:"output,omitempty" doc:"complete: the output of the task"`
@@ -171,7 +170,7 @@ type LeaseActionInput struct {
 	Delay    Duration        `json:"delay,omitempty" doc:"release: the earliest time to run again"`
 }
 
-// LeaseProgress is how far an item's task is.
+// LeaseProgress is the progress of an item's task.
 type LeaseProgress struct {
 	Percent float64 `json:"percent" doc:"0 to 100; another is this item's error out_of_range"`
 	Message string  `json:"message,omitempty"`
@@ -186,7 +185,7 @@ type LeaseResult struct {
 	LeaseUntil      time.Time `json:"lease_until,omitzero"`
 	CancelRequested bool      `json:"cancel_requested,omitempty" doc:"the task was cancelled: stop, and fail or release it"`
 
-	problem *Problem // nil: OK
+	problem *Problem // nil if OK
 }
 
 type completeInput struct {
@@ -250,7 +249,7 @@ type leaseBatchInput struct {
 	}
 }
 
-// LeaseResults says what became of each, in the same order.
+// LeaseResults says what became of each item, in the same order.
 type LeaseResults struct {
 	Results []LeaseResult `json:"results"`
 }
@@ -271,7 +270,7 @@ func (c *call) one(action string, in LeaseActionInput) (LeaseResult, error) {
 	return results[0], nil
 }
 
-// leases does what each item says. A bad item fails alone.
+// leases carries out each item. A bad item fails alone.
 func (c *call) leases(items []LeaseAction) ([]LeaseResult, error) {
 	results := make([]LeaseResult, len(items))
 	receipts := make([]tusk.Receipt, len(items))
@@ -324,8 +323,8 @@ func (c *call) leases(items []LeaseAction) ([]LeaseResult, error) {
 	return results, err
 }
 
-// lentElsewhere is for a lease that is open and that this server does not keep: it lives by the beats of the server that
-// lent it.
+// lentElsewhere is the problem for an open lease that this server does not keep. Such a lease lives by the beats of
+// the server that granted it.
 func lentElsewhere() *Problem {
 	return problem(http.StatusConflict, "lent_elsewhere", "this server does not keep this lease: extend it at the one "+
 		"that lent it; if that has gone, the task runs again unless it is ended before, which any server accepts")
@@ -341,7 +340,7 @@ func (c *call) extend(r tusk.Receipt, a *LeaseAction) (until time.Time, cancelle
 	return utc(until), cancelled, err
 }
 
-// refuse notes an error; nil means that all is well.
+// refuse records an error; nil means success.
 func (r *LeaseResult) refuse(err error) {
 	if r.OK = err == nil; !r.OK {
 		r.problem = problemOf(err)

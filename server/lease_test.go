@@ -25,7 +25,8 @@ func (s *site) task(id string) server.TaskDetail {
 	return d
 }
 
-// A lease lives by the beats of the server that lent it. Others say so while it is open, and take its end.
+// A lease lives by the beats of the server that granted it. While it is open, other servers refuse to extend it, but
+// they can end it.
 func TestAnotherServerEndsWhatItCannotExtend(t *testing.T) {
 	s := start(t)
 	client, err := tusk.NewClient(s.client.Store(), nil)
@@ -53,7 +54,7 @@ func TestAWorkerOverHTTPLeasesAndEndsTasks(t *testing.T) {
 	var r server.LeaseResult
 	s.do("POST", "/api/v1/lease/complete", object{"lease_id": got[0].LeaseID, "output": object{"ok": true}}).want(t, 200,
 		&r)
-	// the same again
+	// The same request again.
 	s.do("POST", "/api/v1/lease/complete", object{"lease_id": got[0].LeaseID, "output": object{"ok": true}}).want(t, 200,
 		&r)
 	s.do("POST", "/api/v1/lease/fail", object{"lease_id": got[0].LeaseID, "error": "no"}).problem(t, 409, "lease_lost")
@@ -107,7 +108,7 @@ func TestALeaseThatRunsOutIsAFailedAttempt(t *testing.T) {
 		!strings.Contains(d.Attempts[0].Error, "lease ran out") {
 		t.Errorf("%+v", d)
 	}
-	// What ends with the task's own time says so.
+	// A task that ends because of its own limit says so.
 	for want, option := range map[string]object{"timed out after 1s": {"timeout": "1s"},
 		"deadline": {"deadline_in": "1s"}} {
 		option["kind"], option["max_attempts"] = "k", 1
@@ -127,7 +128,7 @@ func TestALongPollWakesForATask(t *testing.T) {
 	s := start(t)
 	got := make(chan []server.LeasedTask)
 	go func() { got <- s.lease(object{"queues": []string{"default"}, "wait": "20s"}) }()
-	time.Sleep(100 * time.Millisecond) // most likely it waits by now; the test holds either way
+	time.Sleep(100 * time.Millisecond) // it is most likely waiting now; the test holds either way
 	s.do("POST", "/api/v1/tasks", object{"kind": "k"}).want(t, 201, nil)
 	select {
 	case tasks := <-got:
@@ -169,7 +170,7 @@ func TestAServerThatStopsHandsBackWhatIsLeased(t *testing.T) {
 	if err != nil || len(lent) != 1 {
 		t.Fatal(lent, err)
 	}
-	// Another process may end the task: the lease is in the database.
+	// Another process may end the task, because the lease is in the database.
 	var r server.LeaseResult
 	s.do("POST", "/api/v1/lease/release", object{"lease_id": lent[0].Receipt.String()}).want(t, 200, &r)
 	if lent, err = puller.Claim(t.Context(), tusk.Pull{Queues: []string{"default"}, Wait: 5 * time.Second}); err != nil ||

@@ -62,7 +62,7 @@ func post(t *testing.T, url, body, idempotencyKey string) told {
 	return told{a.StatusCode, string(text)}
 }
 
-// leaseLater asks for tasks, and returns when the request waits for one.
+// leaseLater requests tasks, and returns once the request waits for one.
 func leaseLater(t *testing.T, s *Server, url, body string) <-chan told {
 	got := make(chan told, 1)
 	go func() { got <- post(t, url+"/api/v1/lease", body, "") }()
@@ -101,7 +101,7 @@ func TestWhatIsLeasedIsToldThoughTheLineIsFull(t *testing.T) {
 func TestALeaseThatRunsWaitsForNoMemory(t *testing.T) {
 	s, client, url := devSite(t, memory.New())
 	got := leaseLater(t, s, url, `{"queues":["default"],"max":10,"wait":"15s","lease":"30s"}`)
-	if _, ok := s.rooms.memory.queue("dev", s.rooms.memory.each); !ok { // other requests of the same token have it all
+	if _, ok := s.rooms.memory.queue("dev", s.rooms.memory.each); !ok { // other requests have all of it
 		t.Fatal("no room")
 	}
 	e, err := client.Enqueue(t.Context(), tusk.RawArgs{Name: "k"}, nil)
@@ -130,7 +130,7 @@ func TestALeaseWaitsForMemoryNoLongerThanForTasks(t *testing.T) {
 	}
 }
 
-// broken is a connection that fails while an answer is written.
+// broken is a connection that fails while a response is written.
 type broken struct{ http.ResponseWriter }
 
 func (b broken) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }

@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/server/query"
 )
 
-// Limits are the limits of a queue, as the API has them: periods are text.
+// Limits are the limits of a queue as the API shows them, with periods as text.
 type Limits struct {
 	tusk.Limits
 	Rate          *RateLimit `json:"rate,omitempty" doc:"of starts, of the queue as a whole"`
@@ -92,7 +92,7 @@ func getLimits(c *call, in byQueue) (QueueLimits, error) {
 	return viewLimits(in.Queue, l), nil
 }
 
-// maxTenants is how many tenants of a queue may have limits of their own.
+// maxTenants is the largest number of tenants in a queue with their own limits.
 const maxTenants = 1000
 
 type putLimitsInput struct {
@@ -139,8 +139,7 @@ func putTenantLimits(c *call, in putTenantLimitsInput) (QueueLimits, error) {
 	return getLimits(c, in.byQueue)
 }
 
-// Turns is how many tasks of a tenant and partition have their turn, and how many
-// wait for it.
+// Turns is how many tasks of a tenant and partition have their turn, and how many wait for it.
 type Turns struct {
 	Tenant    string `json:"tenant"`
 	Partition string `json:"partition"`
@@ -149,7 +148,7 @@ type Turns struct {
 	More      bool   `json:"more,omitempty" doc:"more tasks wait than were counted"`
 }
 
-// TurnList is a list of turns: those that wait first, the longest waiting before others.
+// TurnList is a list of turns. Groups with waiting tasks come first, and among them those that have waited longest.
 type TurnList struct {
 	Turns []Turns `json:"turns"`
 }
@@ -166,7 +165,7 @@ func listTurns(c *call, in byQueue) (TurnList, error) {
 	return list, err
 }
 
-// mayChangeAll refuses those who do not see all of a queue.
+// mayChangeAll fails unless the caller sees everything in the queue.
 func (c *call) mayChangeAll(queue string) error {
 	c.target = short(queue)
 	if !c.who.SeesAllOf(queue) {
@@ -175,7 +174,7 @@ func (c *call) mayChangeAll(queue string) error {
 	return nil
 }
 
-// TenantSummary is what is known of a tenant.
+// TenantSummary is what is known about a tenant.
 type TenantSummary struct {
 	Name   string                       `json:"name"`
 	Queues []string                     `json:"queues" doc:"of the tasks that were searched"`

@@ -20,7 +20,7 @@ type slowly struct{}
 
 func (slowly) Kind() string { return "slowly" }
 
-// steps has a worker run a task that goes on when the test says so.
+// steps makes a worker run a task that continues when the test says so.
 func steps(t *testing.T, s *site) (next chan func(*tusk.Task[slowly])) {
 	t.Helper()
 	next = make(chan func(*tusk.Task[slowly]))
@@ -84,7 +84,7 @@ func TestThePageOfATaskIsAlive(t *testing.T) {
 	b.quiet("the page of a task")
 }
 
-// stream opens a stream and returns its lines, until it ends.
+// stream opens a stream and returns its lines until it ends.
 func (s *site) stream(ctx context.Context, t *testing.T, token, path string) (lines <-chan string, status int) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, "GET", s.URL+path, nil)
@@ -219,7 +219,7 @@ func TestAPhoneHasAMenu(t *testing.T) {
 		t.Error("the menu does not open by the keyboard")
 	}
 	b.accessible("the menu of a phone")
-	// The page is alive: between a look for a link and a click on it, it may be drawn anew.
+	// The page is live: it may be redrawn between finding a link and clicking it.
 	b.run(chromedp.Evaluate(`document.querySelector('nav[aria-label=Main] a[href$="/settings"]').click()`, nil))
 	eventually(t, func() bool { path, _ := b.at(); return path == "/settings" })
 	b.run(chromedp.WaitVisible("h1", chromedp.ByQuery))

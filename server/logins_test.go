@@ -37,7 +37,7 @@ func TestGuessesThatComeAtOnceAreThrottledAsOthers(t *testing.T) {
 			case http.StatusUnauthorized:
 				wrong.Add(1)
 			case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-				many.Add(1) // refused unchecked, on a busy machine for want of room
+				many.Add(1) // refused without a check; on a busy machine because there is no room
 			default:
 				t.Error(a.status)
 			}
@@ -57,7 +57,7 @@ func TestNobodyLocksOthersOutBehindATrustedProxy(t *testing.T) {
 	}
 	last := 0
 	for i := range 12 {
-		// A stranger writes what it likes into the header; the proxy adds its address.
+		// A stranger can write anything into the header; the proxy adds the stranger's address.
 		last = s.as("tusk_no_token", "GET", "/api/v1/me", nil, "X-Forwarded-For",
 			fmt.Sprintf("192.0.2.%d, 203.0.113.9, 10.1.2.3", i)).status
 	}
@@ -78,7 +78,7 @@ func TestNobodyLocksOthersOutBehindATrustedProxy(t *testing.T) {
 	if n := s.guessesAtOnce(70, ""); n < 20 {
 		t.Errorf("%d of 70 guesses at as many names are refused", n)
 	}
-	for range 20 { // until none is left, of those that have come anew, too
+	for range 20 { // until none is left, including those that were refilled
 		if last = s.login("vic", "wrong password", "X-Forwarded-For",
 			"203.0.113.9, 10.1.2.3").status; last == http.StatusTooManyRequests {
 			break
@@ -99,8 +99,8 @@ func TestNobodyLocksOthersOutBehindATrustedProxy(t *testing.T) {
 	}
 }
 
-// guessesAtOnce sends wrong logins from 203.0.113.9 behind a proxy, each for a name of its own if none
-// is given, and returns how many are throttled.
+// guessesAtOnce sends wrong logins from 203.0.113.9 behind a proxy, with one name or, if name is empty, with
+// different names. It returns how many are throttled.
 func (s *site) guessesAtOnce(n int, name string) int {
 	var throttled atomic.Int32
 	var guesses sync.WaitGroup
@@ -169,7 +169,7 @@ func TestAServerThatIsFullOfSessionsSaysSo(t *testing.T) {
 		"right password"); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 10000 { // of as many people
+	for i := range 10000 { // sessions of as many people
 		body := fmt.Appendf(nil, `{"user":"u%d","expires_at":"2999-01-01T00:00:00Z"}`, i)
 		r := store.PutRecord{Record: store.Record{Kind: "session", Name: fmt.Sprint(i), Body: body}}
 		if _, _, err := s.client.Store().PutRecord(t.Context(), r); err != nil {

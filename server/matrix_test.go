@@ -18,15 +18,14 @@ import (
 	"github.com/tuskqueue/tusk/server/ui"
 )
 
-// filledPath puts something into the places of a path.
+// filledPath fills in the variables of a path.
 func filledPath(path string) string {
 	return strings.NewReplacer("{id}", tusk.NewID().String(), "{queue}", "default", "{name}", "nothing", "{fingerprint}",
 		"f", "{action}", "retry", "{tenant}", "acme", "{kind}", "k", "{worker}", tusk.NewID().String(), "{$}",
 		"").Replace(path)
 }
 
-// want says, from the role alone, whether a permission is granted: written out
-// once more here, so that a slip in the table of the code shows.
+// granted lists the permissions of each role. It repeats the table in the code, so that a mistake there is noticed.
 var granted = map[access.Role]string{
 	access.Producer: "enqueue", access.Worker: "work", access.Viewer: "read", access.Operator: "read operate enqueue",
 	access.Admins: "read operate enqueue work admin",
@@ -40,7 +39,7 @@ func TestEveryAPIRouteAsksForItsPermission(t *testing.T) {
 	}
 	n := 0
 	for _, r := range server.Routes() {
-		if r.Path == "/api/v1/events" { // has no end: see TestEveryStreamAsksForItsPermission
+		if r.Path == "/api/v1/events" { // it never ends: see TestEveryStreamAsksForItsPermission
 			continue
 		}
 		for role, token := range tokens {
@@ -87,8 +86,7 @@ func TestEveryPageAsksForItsPermission(t *testing.T) {
 	}
 }
 
-// watch opens a stream and returns its answer, with the data of the first event when
-// there is one.
+// watch opens a stream and returns its status, with the data of the first event if there is one.
 func (s *site) watch(token, path string) (status int, first string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
@@ -119,8 +117,8 @@ func (s *site) watch(token, path string) (status int, first string) {
 	return 0, ""
 }
 
-// streams are the streams of server-sent events that have no end: one of the API, one of
-// the pages. Those of lists, of one task or operation have tests of their own.
+// streams returns the streams of server-sent events that never end: one of the API and one of the pages. Those of
+// lists, and of a single task or operation, have their own tests.
 func streams(t *testing.T) (paths []string) {
 	for _, r := range server.Routes() {
 		if r.Stream && r.Method == "GET" && !r.Gives && r.Path != "/api/v1/tasks/export" && r.Path != "/metrics" {

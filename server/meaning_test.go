@@ -78,8 +78,7 @@ func TestADurationMayBeANumberOfSeconds(t *testing.T) {
 	}
 }
 
-// TestEveryEngineRefusesBadTextInAQuery sends what PostgreSQL cannot store and the
-// other engines could.
+// TestEveryEngineRefusesBadTextInAQuery sends text that PostgreSQL cannot store but the other engines could.
 func TestEveryEngineRefusesBadTextInAQuery(t *testing.T) {
 	for name, open := range engines {
 		t.Run(name, func(t *testing.T) {
@@ -114,14 +113,13 @@ func TestABodyIsReadInLinearTime(t *testing.T) {
 		}
 		return time.Since(begun)
 	}
-	// Paths that were written out would be 4 TB of text.
+	// Written out, the paths would be 4 TB of text.
 	if long := took(nested(4<<20, 1000000)); long > 20*time.Second {
 		t.Errorf("took %v", long)
 	}
 }
 
-// TestTheDescriptionIsWhatIsHeldTo checks that nothing may be null and that lists and
-// names have their bounds.
+// TestTheDescriptionIsWhatIsHeldTo checks that nothing may be null, and that lists and names are limited.
 func TestTheDescriptionIsWhatIsHeldTo(t *testing.T) {
 	text, err := server.OpenAPI()
 	if err != nil {

@@ -2,7 +2,7 @@ package server
 
 import "net/http"
 
-// metrics passes a scrape on to who knows: this package knows no telemetry.
+// metrics passes a scrape to the configured handler. This package knows nothing about telemetry.
 func metrics(c *call, _ struct{}) (nothing, error) {
 	if c.config.Metrics == nil {
 		return nothing{}, problem(http.StatusNotFound, "not_found", "this server tells no metrics")

@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/server/access"
 )
 
-// at is the path and the query of the page.
+// at returns the path and the query of the page.
 func (b *browser) at() (path string, query url.Values) {
 	b.t.Helper()
 	var at string
@@ -24,8 +24,8 @@ func (b *browser) at() (path string, query url.Values) {
 	return u.Path, u.Query()
 }
 
-// fill types into an empty field, or chooses of a list by its first letters: with keys
-// alone, as all that sets values needs scripts.
+// fill types into an empty field, or selects from a list by its first letters. It uses only keys, because everything
+// that sets values needs scripts.
 func (b *browser) fill(selector, text string) {
 	b.t.Helper()
 	b.run(chromedp.SendKeys(selector, text, chromedp.ByQuery))
@@ -41,7 +41,7 @@ func TestAPersonWithoutScriptsDoesTheSame(t *testing.T) {
 	b.as(1280, "light")
 	b.run(emulation.SetScriptExecutionDisabled(true))
 
-	// Log in; what only scripts can do is not offered.
+	// Log in; functions that need scripts are not offered.
 	b.open("/")
 	b.fill("input[name=name]", "ada")
 	b.fill("input[name=password]", "correct horse battery")
@@ -72,7 +72,7 @@ func TestAPersonWithoutScriptsDoesTheSame(t *testing.T) {
 		t.Errorf("a task says %q", got)
 	}
 
-	// Retry the group, and watch it by loading the page again.
+	// Retry the group, and watch it by reloading the page.
 	b.open("/errors")
 	b.submit(`form[action*="/errors/"] button`)
 	if got := b.text("h1"); got != "Retry all tasks with this error?" {
@@ -87,7 +87,7 @@ func TestAPersonWithoutScriptsDoesTheSame(t *testing.T) {
 		return b.text("tbody .badge") == "done"
 	})
 
-	// Filter by queue and state, take one filter off again.
+	// Filter by queue and state, then remove one filter.
 	b.open("/tasks")
 	b.fill("input[name=queue]", "archive")
 	b.submit(".filters button")
@@ -101,7 +101,7 @@ func TestAPersonWithoutScriptsDoesTheSame(t *testing.T) {
 		t.Errorf("%d rows", rows)
 	}
 
-	// Cancel one that is selected; delete all that match, with the number typed.
+	// Cancel a selected task; delete all that match after typing their number.
 	b.run(chromedp.Click("input[name=id]", chromedp.ByQuery))
 	b.fill("select[name=action]", "cancel")
 	b.submit(".bulkbar button")
@@ -143,7 +143,7 @@ func TestAPersonWithoutScriptsDoesTheSame(t *testing.T) {
 		t.Error(again.State, err)
 	}
 
-	// Pause a queue, resume it, and have it keep its tasks for longer.
+	// Pause a queue, resume it, and make it keep its tasks for longer.
 	b.open("/queues")
 	b.submit(`form[action$="/queues/reports/pause"] button`)
 	b.run(chromedp.WaitReady(`form[action$="/queues/reports/resume"]`, chromedp.ByQuery))

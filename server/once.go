@@ -16,24 +16,23 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// once is what is remembered of a request with an Idempotency-Key.
+// once is what is stored about a request with an Idempotency-Key.
 type once struct {
 	Request string         `json:"request"` // hash of its body
 	Results []EnqueuedTask `json:"results"`
 
-	// Provisional results say that all tasks were added, which their keys may not have allowed: only the enqueue
-	// could tell, and its answer may have been lost.
+	// Provisional results say that all tasks were added, although their keys may have prevented that. Only the
+	// enqueue can tell, and its answer may have been lost.
 	Provisional bool `json:"provisional,omitempty"`
 
 	record store.Record
 }
 
-// slack is by how much the clocks of servers may differ around midnight.
+// slack is how far the clocks of servers may differ around midnight.
 const slack = time.Hour
 
-// enqueueOnce writes the answer as a record together with the tasks: whoever
-// comes second with the key finds the record, and stores nothing. Records are
-// spread over kinds by day and by hash, so that few are read at a time.
+// enqueueOnce writes the response as a record together with the tasks. A later request with the same key finds the
+// record and stores nothing. Records are spread over kinds by day and hash, so that few are read at a time.
 func (c *call) enqueueOnce(key string, tasks []tusk.NewTask, body any) ([]EnqueuedTask, error) {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -76,7 +75,7 @@ func (c *call) enqueueOnce(key string, tasks []tusk.NewTask, body any) ([]Enqueu
 	return answer, nil
 }
 
-// correct notes whose keys were taken.
+// correct records which keys were taken.
 func (c *call) correct(record store.Record, doc once) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), 5*time.Second)
 	defer cancel()
@@ -110,7 +109,7 @@ func (c *call) before(kind, name string) (*once, error) {
 	return nil, nil
 }
 
-// repeat answers as before, if the request is the same.
+// repeat returns the earlier response if the request is the same.
 func (c *call) repeat(before *once, now once, tasks []tusk.NewTask, err error) ([]EnqueuedTask, error) {
 	switch {
 	case err != nil:
@@ -132,8 +131,8 @@ func (c *call) repeat(before *once, now once, tasks []tusk.NewTask, err error) (
 	return before.Results, nil
 }
 
-// settle finds out whose keys were taken: for those that are not there, the task that had the key then stands. One that
-// has been deleted since keeps the id that it was to get.
+// settle finds out which keys were taken. A task that does not exist is replaced by the task that had its key. If
+// that task has been deleted since, the result keeps the new task's id.
 func (c *call) settle(before *once, tasks []tusk.NewTask) error {
 	ids := make([]tusk.ID, len(before.Results))
 	for i, r := range before.Results {
@@ -173,7 +172,7 @@ func (c *call) settle(before *once, tasks []tusk.NewTask) error {
 }
 
 const (
-	onceShards = 4096 // of a day: the first three digits of a name
+	onceShards = 4096 // per day: the first three digits of a name
 	onceDays   = "idempotency-day"
 )
 
@@ -183,8 +182,7 @@ func onceShard(day, shard string) string { return "idempotency:" + day + ":" + s
 
 func dayOf(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
-// markDay notes that there are records of a day, so that they are found when it
-// is over.
+// markDay records that a day has records, so that they are found after it is over.
 func (s *Server) markDay(ctx context.Context, day time.Time) error {
 	name := dayOf(day)
 	if marked, _ := s.marked.Load().(string); marked == name {
@@ -199,7 +197,7 @@ func (s *Server) markDay(ctx context.Context, day time.Time) error {
 	return err
 }
 
-// forgetOnce deletes the records of days that nobody asks for any more.
+// forgetOnce deletes the records of days that are no longer needed.
 func (s *Server) forgetOnce(ctx context.Context, now time.Time) error {
 	days, err := s.client.Store().Records(ctx, onceDays)
 	if err != nil {
@@ -225,7 +223,7 @@ func (s *Server) forgetOnce(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// drop deletes records; another server may have been faster.
+// drop deletes records. Another server may have deleted them already.
 func (s *Server) drop(ctx context.Context, records ...store.Record) error {
 	for _, r := range records {
 		r.Body = nil
@@ -237,7 +235,7 @@ func (s *Server) drop(ctx context.Context, records ...store.Record) error {
 	return nil
 }
 
-// tidy forgets now and then.
+// tidy calls forgetOnce regularly.
 func (s *Server) tidy(ctx context.Context) {
 	for {
 		if err := s.forgetOnce(ctx, time.Now()); err != nil && ctx.Err() == nil {

@@ -53,7 +53,7 @@ func TestIdempotencyKeysAreForgottenAfterTheirDay(t *testing.T) {
 	}
 }
 
-// losing commits one enqueue with a record, and loses the answer.
+// losing commits one enqueue with a record and loses the answer.
 type losing struct {
 	store.Store
 	lose atomic.Bool
@@ -115,7 +115,7 @@ func TestARepeatAfterALostAnswerNamesTheTaskThatHasTheKey(t *testing.T) {
 }
 
 func TestAnIdempotencyKeyOfTomorrowIsFoundAroundMidnight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // which begins at midnight
+	synctest.Test(t, func(t *testing.T) { // the clock begins at midnight
 		client, err := tusk.NewClient(memory.New(), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -141,7 +141,7 @@ func TestAnIdempotencyKeyOfTomorrowIsFoundAroundMidnight(t *testing.T) {
 		if err != nil || len(records) != 1 {
 			t.Fatal(records, err)
 		}
-		moved, gone := records[0], records[0] // as by a server for which it is tomorrow
+		moved, gone := records[0], records[0] // as if written by a server for which it is tomorrow
 		moved.Kind, moved.Version, gone.Body = tomorrow, 0, nil
 		for _, r := range []store.Record{moved, gone} {
 			if _, _, err := client.Store().PutRecord(t.Context(), store.PutRecord{Record: r}); err != nil {

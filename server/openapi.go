@@ -14,14 +14,14 @@ import (
 	"github.com/tuskqueue/tusk/server/access"
 )
 
-// OpenAPI returns the description of the API, made from the table of routes and
-// the types of what they take and give.
+// OpenAPI returns the description of the API, generated from the table of routes and the types of their requests and
+// responses.
 func OpenAPI() ([]byte, error) {
 	d := describeAPI(Routes())
 	return d.text, d.err
 }
 
-// description is the API's, and what it asks of the requests of each route.
+// description is the API's description, and what it requires of the requests of each route.
 type description struct {
 	text   []byte
 	err    error
@@ -70,7 +70,7 @@ func describeAPI(routes []Route) description {
 	return d
 }
 
-// neverNull says of all fields of an object that they are left out rather than null.
+// neverNull says that the fields of an object are left out rather than null.
 func neverNull(s *huma.Schema) {
 	s.Nullable = false
 	for _, field := range s.Properties {
@@ -84,7 +84,7 @@ func neverNull(s *huma.Schema) {
 	}
 }
 
-// describedID is how ids are described.
+// describedID provides the schema of ids.
 type describedID struct{}
 
 // Schema implements huma.SchemaProvider.

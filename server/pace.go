@@ -5,21 +5,22 @@ import (
 	"time"
 )
 
-// An upload has no place to work, because most of the time it waits for the network. What it writes keeps
-// the disk busy nonetheless, which may be the database's own. So the greedy rest after each piece of it.
+// An upload has no place to work, because it mostly waits for the network. But writing it keeps the disk busy, which
+// may also be the database's disk. So greedy identities rest after each piece.
 const (
 	pacePiece = 256 << 10
-	// paceMost is how much of the time that a piece took counts: an object store that is slow keeps no disk busy.
+	// paceMost is the most of a piece's time that counts: a slow object store keeps no disk busy.
 	paceMost = 100 * time.Millisecond
 )
 
-// paced reads an upload piece by piece. What passes between two reads is the time that writing takes.
+// paced reads an upload piece by piece. The time between two reads is the time that writing takes.
 type paced struct {
 	from  io.Reader
 	call  *call
 	left  int           // bytes until the next rest
-	wrote time.Duration // since the last one
-	read  time.Time     // when the last read ended whose bytes are being written; zero: none are
+	wrote time.Duration // since the last rest
+	// When the last read ended whose bytes are being written; zero if none are.
+	read time.Time
 }
 
 func (p *paced) Read(into []byte) (int, error) {
@@ -36,7 +37,7 @@ func (p *paced) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// written takes note that what was read last is written.
+// written records that the bytes of the last read have been written.
 func (p *paced) written() {
 	if !p.read.IsZero() {
 		p.wrote += time.Since(p.read)
@@ -45,14 +46,14 @@ func (p *paced) written() {
 	}
 }
 
-// end rests from what was written last.
+// end rests from the last write.
 func (p *paced) end() {
 	p.written()
 	_ = p.rest()
 }
 
-// rest waits for a place to work, and has the greedy rest from it as after heavy work that took as long as the
-// last piece.
+// rest waits for a place to work. A greedy identity rests as it would after heavy work that took as long as the last
+// piece.
 func (p *paced) rest() error {
 	if p.wrote == 0 {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/server/access"
 )
 
-// blank is a body of so many bytes, which are not even written.
+// blank is a body of a given length, whose bytes are not even written.
 type blank int
 
 func (b *blank) Read(p []byte) (n int, err error) {
@@ -24,8 +24,8 @@ func (b *blank) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// workedOf is how much of the time somebody works of whom do works once, beside another identity that comes now and
-// then, or alone.
+// workedOf returns the share of the time that an identity works while it repeats do, alone or next to another
+// identity that comes now and then.
 func workedOf(t *testing.T, alone bool, do func(ctx context.Context, r rooms, work func())) (share float64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

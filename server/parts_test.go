@@ -46,12 +46,12 @@ func TestPagesFindATaskByAPartOfItsID(t *testing.T) {
 	if a := get("/tasks/abcdef012345"); a.status != http.StatusNotFound {
 		t.Error(a.status)
 	}
-	// The API has whole ids.
+	// The API requires whole ids.
 	if a := s.do("GET", "/api/v1/tasks/"+id[24:], nil); a.status != http.StatusBadRequest &&
 		a.status != http.StatusNotFound {
 		t.Error(a.status)
 	}
-	// A key that looks like a part of an id is a key.
+	// A key that looks like a part of an id is still a key.
 	if _, err := s.client.Enqueue(t.Context(), later{}, &tusk.Options{Key: id[24:]}); err != nil {
 		t.Fatal(err)
 	}

@@ -14,35 +14,34 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// Args and outputs that are too large for the database come in parts, which are put together when the
-// task is enqueued or completed, and go out whole or by ranges. Nothing of them is in memory but what
-// is on its way.
+// Args and outputs that are too large for the database arrive in parts. The parts are assembled when the task is
+// enqueued or completed, and are sent whole or as ranges. Only the bytes in transit are in memory.
 
 const (
-	// transferCost is how much memory a part, or a whole upload, takes while it is written: what the
-	// client of an object store keeps of it, and what is on its way.
+	// transferCost is how much memory a part, or a whole upload, takes while it is written: the buffers of the object
+	// store's client, and the bytes in transit.
 	transferCost = 10 << 20
-	// transferTime is how long it may take to put an upload together.
+	// transferTime is how long assembling an upload may take.
 	transferTime = 10 * time.Minute
-	// removeTime is how long it may take to delete its parts.
+	// removeTime is how long deleting its parts may take.
 	removeTime = time.Minute
 )
 
-// UploadInput is an upload whose parts have come.
+// UploadInput is an upload whose parts have arrived.
 type UploadInput struct {
 	ID     string   `json:"id" rule:"id" doc:"the id in the paths of its parts, chosen by the client"`
 	Parts  []string `json:"parts" rule:"sum" minItems:"1" maxItems:"1024" doc:"the SHA-256 of each part, in their order"`
 	SHA256 string   `json:"sha256" rule:"sum" doc:"of the whole, which is JSON of up to 1 GiB"`
 }
 
-// Part is a part of an upload that is kept.
+// Part is a stored part of an upload.
 type Part struct {
 	Upload string `json:"upload"`
 	SHA256 string `json:"sha256"`
 	Bytes  int64  `json:"bytes,omitempty" doc:"of a part that has just been received"`
 }
 
-// LargeContent is what is known of args that are kept outside the database.
+// LargeContent describes args that are stored outside the database.
 type LargeContent struct {
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"`
@@ -53,11 +52,11 @@ type byPart struct {
 	SHA256 string  `path:"sha256" rule:"sum" doc:"of the part, in hexadecimal"`
 }
 
-// upload is one of the caller's.
+// upload identifies an upload of the caller.
 func (c *call) upload(id tusk.ID) tusk.Upload { return tusk.Upload{Owner: c.who.ID, ID: id} }
 
-// transfer waits for the memory of an upload, unless too many of the caller's are under way. It is until
-// done is called.
+// transfer waits for the memory of an upload, unless too many uploads of the caller are in progress. The upload
+// counts as in progress until done is called.
 func (c *call) transfer() (done func(), err error) {
 	place, ok := c.rooms.uploads.queue(c.who.ID, 1)
 	if !ok {
@@ -119,7 +118,7 @@ func getPart(c *call, in byPart) (Part, error) {
 	return Part{Upload: in.Upload.String(), SHA256: in.SHA256}, err
 }
 
-// payloadProblem says what became of an upload or a download.
+// payloadProblem turns an error of an upload or download into a problem.
 func payloadProblem(err error) error {
 	switch {
 	case errors.As(err, new(*tusk.InvalidError)):
@@ -134,7 +133,7 @@ func payloadProblem(err error) error {
 	return err
 }
 
-// assembled has do read an upload of the caller as one. When that went well the parts are deleted.
+// assembled lets do read an upload of the caller as a whole. If do succeeds, the parts are deleted.
 func (c *call) assembled(in UploadInput, do func(ctx context.Context, whole io.Reader) error) error {
 	id, err := tusk.ParseID(in.ID)
 	if err != nil {
@@ -170,7 +169,8 @@ func (c *call) assembled(in UploadInput, do func(ctx context.Context, whole io.R
 	return nil
 }
 
-// storedBefore finds the task of an upload whose parts are gone: its request was answered, and the answer was lost.
+// storedBefore finds the task of an upload whose parts are gone, because its request succeeded but the response was
+// lost.
 func (c *call) storedBefore(t TaskInput, o *tusk.Options) (tusk.Enqueued, bool) {
 	if t.Key == "" || o.OnConflict != tusk.Skip && o.OnConflict != tusk.Once {
 		return tusk.Enqueued{}, false
@@ -253,7 +253,7 @@ func completeLarge(c *call, in completeLargeInput) (LeaseResult, error) {
 	return out, err
 }
 
-// leased reads the receipt of a task that the caller may work on. One that has ended is for Finish to judge.
+// leased reads the receipt of a task that the caller may work on. If the task has ended, Finish will notice.
 func (c *call) leased(text string) (tusk.Receipt, error) {
 	r, err := tusk.ParseReceipt(text)
 	if err != nil {
@@ -266,7 +266,7 @@ func (c *call) leased(text string) (tusk.Receipt, error) {
 	return r, err
 }
 
-// largeArgs says of args that are kept outside the database how large they are.
+// largeArgs returns the size of args that are stored outside the database.
 func (c *call) largeArgs(l *tusk.Lent) *LargeContent {
 	content, err := c.puller.Args(l)
 	if err != nil || !content.Large() {

@@ -43,7 +43,7 @@ func startKeeping(t *testing.T, s store.Store) keeping {
 	return keeping{startOn(t, keeper(t, s, bucket)), bucket, dir}
 }
 
-// keeper is a client that keeps large args and outputs in a bucket.
+// keeper returns a client that keeps large args and outputs in a bucket.
 func keeper(t *testing.T, s store.Store, bucket *blob.Bucket) *tusk.Client {
 	t.Helper()
 	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: slog.New(slog.DiscardHandler),
@@ -65,7 +65,7 @@ func (k keeping) put(token, at, id, part string) answer {
 	return k.as(token, "PUT", "/api/v1"+at+"/"+id+"/"+sumOf(part), part, "Content-Type", "application/octet-stream")
 }
 
-// uploaded uploads a text in parts, and says which.
+// uploaded uploads a text in parts, and returns the upload's description.
 func (k keeping) uploaded(token, at, text string, size int) object {
 	k.t.Helper()
 	id, sums := tusk.NewID().String(), []string{}
@@ -82,7 +82,7 @@ func (k keeping) uploaded(token, at, text string, size int) object {
 	return object{"id": id, "parts": sums, "sha256": sumOf(text)}
 }
 
-// objects are how many objects with args or outputs there are, and how many parts.
+// objects returns how many objects with args or outputs there are, and how many parts.
 func (k keeping) objects() (whole, parts int) {
 	k.t.Helper()
 	for all := k.bucket.List(&blob.ListOptions{Prefix: "_tusk/payloads/"}); ; {
@@ -143,7 +143,7 @@ func TestLargeArgsAndOutputsGoInPartsByHTTPOnEveryEngine(t *testing.T) {
 					t.Errorf("%s has %d bytes", path, len(a.body))
 				}
 			}
-			// The sweep takes the parts, and nothing that the task refers to.
+			// The sweep deletes the parts, and nothing that the task refers to.
 			r, err := archive.NewRunner(archive.Options{Store: db, Bucket: k.bucket, ID: tusk.NewID(), NewID: tusk.NewID,
 				Dir: t.TempDir(), Every: time.Nanosecond, Patience: time.Nanosecond, Grace: time.Nanosecond,
 				Keep: func(context.Context) (store.Retention, error) { return store.Retention{}, nil }})
@@ -234,7 +234,7 @@ func TestNoTokenReachesThePayloadsOfAnother(t *testing.T) {
 	}
 }
 
-// ones is a part whose bytes are made as they are sent, so that the test keeps none.
+// ones is a part whose bytes are generated while they are sent, so that the test keeps none.
 type ones struct{ left int }
 
 func (z *ones) Read(p []byte) (int, error) {

@@ -88,7 +88,7 @@ func removeUser(c *call, in byUser) (nothing, error) {
 	return nothing{}, c.book.RemoveUser(c.r.Context(), in.Name)
 }
 
-// PersonList is a list of those who are logged in.
+// PersonList is a list of people who are logged in.
 type PersonList struct {
 	People []access.Person `json:"people"`
 }

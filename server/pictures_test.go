@@ -19,7 +19,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// busy is a store with an hour behind it.
+// busy is a store with an hour of statistics.
 type busy struct{ *memory.Store }
 
 func (b busy) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error) {
@@ -43,7 +43,7 @@ func (b busy) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, err
 	return stats, err
 }
 
-// The pictures of the documentation are made by
+// TestPictures makes the pictures of the documentation:
 //
 //	TUSK_PICTURES=$PWD/docs/images go test -run Pictures ./server
 func TestPictures(t *testing.T) {

@@ -9,14 +9,14 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// Pipeline is a fixed sequence of stages, as the database knows it.
+// Pipeline is a fixed sequence of stages, as stored in the database.
 type Pipeline struct {
 	Name   string    `json:"name"`
 	ToldAt time.Time `json:"told_at"`
 	Stages []Stage   `json:"stages"`
 }
 
-// Stage is a stage of a pipeline, and how it is doing.
+// Stage is a stage of a pipeline with its status.
 type Stage struct {
 	Name      string           `json:"name"`
 	Kind      string           `json:"kind"`
@@ -47,7 +47,7 @@ func listPipelines(c *call, _ struct{}) (PipelineList, error) {
 		return list, err
 	}
 	for _, p := range all {
-		stats := every[p.Name] // none: removed meanwhile
+		stats := every[p.Name] // zero if it was removed meanwhile
 		v := Pipeline{Name: p.Name, ToldAt: utc(p.ToldAt), Stages: []Stage{}}
 		for i := range stats {
 			if c.who.SeesQueue(stats[i].Queue) {
@@ -132,7 +132,7 @@ func startPipeline(c *call, in startPipelineInput) (EnqueuedTask, error) {
 	if b.Stage != "" {
 		args = p.StartAt(b.Stage, b.Input)
 	}
-	stage := args.(interface{ Options() tusk.Options }).Options() // what an unknown stage has is refused below
+	stage := args.(interface{ Options() tusk.Options }).Options() // an unknown stage is refused below
 	if err := allowed(c.who, stage.Queue, cmp.Or(b.Tenant, stage.Tenant)); err != nil {
 		return EnqueuedTask{}, err
 	}

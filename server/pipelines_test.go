@@ -17,7 +17,7 @@ var stages = object{"stages": []object{{"name": "fetch"},
 	{"name": "parse", "max_attempts": 3, "backoff": object{"shape": "constant", "base": "1s"}},
 	{"name": "index", "queue": "hooks"}, {"name": "store"}}}
 
-// A run passes stages that are worked on over HTTP and by a webhook.
+// A run passes stages that are processed over HTTP and by a webhook.
 func TestStagesAreRunInAnyLanguage(t *testing.T) {
 	s := start(t, allowLoopback)
 	var secret atomic.Value

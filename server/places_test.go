@@ -14,7 +14,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// says fails for each text that a page does not have.
+// says fails for each text that a page does not contain.
 func (a answer) says(t *testing.T, texts ...string) {
 	t.Helper()
 	if a.status != 200 {
@@ -52,13 +52,13 @@ func TestAQueueAKindAndAWorkerHavePages(t *testing.T) {
 	s.page(at).says(t, "/tasks/"+f.Running.String(), `href="/queues/mail"`, `href="/kinds/send_email"`)
 	s.page("/tasks/"+f.Running.String()).says(t, at, "/queues/reports", "/kinds/transcode_video")
 
-	// A pause on the page of a queue comes back to it.
+	// A pause on a queue's page returns to that page.
 	if a := s.post("/queues/mail/pause", form("back", "queue")); a.header.Get("Location") != "/queues/mail?note=paused" {
 		t.Error(a.header.Get("Location"))
 	}
 	s.post("/queues/mail/resume", "").want(t, 303, nil)
 
-	// Quiet and awake.
+	// Make the worker quiet, then wake it.
 	s.post(at+"/quiet", "").want(t, 303, nil)
 	s.page(at).says(t, "It claims nothing more.", at+"/wake")
 	s.page("/workers").says(t, ">quiet</span>")
@@ -210,7 +210,7 @@ func TestAPersonFindsAndReadsWithKeysAndThePointer(t *testing.T) {
 	b := openBrowser(t, s.URL)
 	b.as(1280, "light")
 
-	// The numbers of the chart, at the pointer and by keys.
+	// The chart shows its numbers at the pointer and with keys.
 	b.open("/queues/default")
 	b.run(chromedp.WaitVisible(".u-over", chromedp.ByQuery), chromedp.Focus("[data-chart]", chromedp.ByQuery),
 		chromedp.KeyEvent(kb.ArrowLeft))
@@ -231,7 +231,7 @@ func TestAPersonFindsAndReadsWithKeysAndThePointer(t *testing.T) {
 			strings.Contains(b.text("#palette"), "Page Schedules")
 	})
 	b.accessible("the search")
-	eventually(t, func() bool { // what is found is drawn anew with each answer
+	eventually(t, func() bool { // results are redrawn with each response
 		var clicked bool
 		b.run(chromedp.Evaluate(`(a => { a?.click(); return !!a })(document.querySelector('#palette a[href$="/schedules"]'))`,
 			&clicked))

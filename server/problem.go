@@ -19,8 +19,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Problem is the body of every error, as RFC 9457 has it. Code is stable and
-// made for programs, Detail for people.
+// Problem is the body of every error response, as in RFC 9457. Code is stable and meant for programs, Detail for
+// people.
 type Problem struct {
 	Type      string        `json:"type"`
 	Title     string        `json:"title"`
@@ -31,7 +31,7 @@ type Problem struct {
 	RequestID string        `json:"request_id,omitempty"`
 	Items     []ProblemItem `json:"items,omitempty"`
 
-	retryAfter int // seconds; 0: not said
+	retryAfter int // seconds; 0 if not given
 	cause      error
 }
 
@@ -71,10 +71,10 @@ func (p *Problem) write(w http.ResponseWriter, request string) {
 		h.Set("Retry-After", strconv.Itoa(p.retryAfter))
 	}
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(append(body, '\n')) // who asked may have gone
+	_, _ = w.Write(append(body, '\n')) // the client may have gone
 }
 
-// plain are errors that need no more than a status and a code.
+// plain are errors that need only a status and a code.
 var plain = []struct {
 	err    error
 	status int
@@ -108,7 +108,7 @@ var plain = []struct {
 	{context.Canceled, 499, "client_gone", 0},
 }
 
-// problemOf says of any error what the caller should know of it.
+// problemOf returns what the caller should know about an error.
 func problemOf(err error) *Problem {
 	var p *Problem
 	var batch *tusk.BatchError
@@ -149,11 +149,11 @@ func problemOf(err error) *Problem {
 	return p
 }
 
-// asField has the fields that the library names in words as requests spell them: run_at, rate.period.
+// asField converts the library's names of fields to those of requests: run_at, rate.period.
 var asField = strings.NewReplacer(": ", ".", " ", "_")
 
-// statusOf is the status of a value that is refused: 413 where its bytes are too many, or else
-// 422, which judge makes 400 when the request is not as the description says.
+// statusOf returns the status for a rejected value: 413 if it has too many bytes, otherwise 422, which judge changes
+// to 400 if the request does not match the description.
 func statusOf(code string) int {
 	switch code {
 	case "args_too_large", "output_too_large", "batch_too_large", "too_large":

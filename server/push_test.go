@@ -35,7 +35,7 @@ func (c *called) signedBy(secret string) bool {
 	return push.Verify(secret, c.header, c.latest, time.Now()) == nil
 }
 
-// listen answers webhooks; those with a bad signature fail the test.
+// listen answers webhooks. A bad signature fails the test.
 func listen(
 	t *testing.T, secret func() string, answer func(w http.ResponseWriter, r *http.Request, m push.Message),
 ) *called {
@@ -63,7 +63,7 @@ func listen(
 
 func allowLoopback(c *server.Config) { c.PushAllow = []string{"127.0.0.1"} }
 
-// register makes an endpoint and returns its secret.
+// register creates an endpoint and returns its secret.
 func (s *site) register(queue, url string, about object) string {
 	s.t.Helper()
 	body := object{"url": url}
@@ -135,7 +135,7 @@ func TestATaskIsSentToItsEndpointAndTheAnswerDecides(t *testing.T) {
 	if got := d.Attempts[0].Error; !strings.Contains(got, "302 Found") {
 		t.Error("a redirect is followed:", got)
 	}
-	// Retries are the task's own.
+	// Retries follow the task's own settings.
 	d = s.awaitState(
 		s.enqueue(task("bad", object{"max_attempts": 3, "backoff": object{"shape": "constant", "base": "1h"}})), "retryable")
 	if time.Until(d.RunAt) < 50*time.Minute || d.Attempt != 1 {
@@ -160,7 +160,7 @@ func TestASecretIsShownOnceAndReplacedWithoutAGap(t *testing.T) {
 	if made.Secret == first || made.Endpoint.RotatedAt.IsZero() || made.Endpoint.Concurrency != 3 {
 		t.Errorf("%+v", made)
 	}
-	s.awaitState(s.enqueue(object{"kind": "k", "queue": "hooks"}), "completed") // the first one signs for a day
+	s.awaitState(s.enqueue(object{"kind": "k", "queue": "hooks"}), "completed") // the first secret signs for a day
 	eventually(t, func() bool {
 		s.awaitState(s.enqueue(object{"kind": "k", "queue": "hooks"}), "completed")
 		return c.signedBy(made.Secret)
@@ -233,7 +233,7 @@ func TestAnOutageDoesNotUseUpAllAttempts(t *testing.T) {
 		s.do("GET", "/api/v1/endpoints/hooks", nil).want(t, 200, &e)
 		return e.Trouble != ""
 	})
-	// The first claim is as large as it may be; then it is one at a time.
+	// The first claim is as large as allowed; then tasks come one at a time.
 	eventually(t, func() bool {
 		tasks, err := s.client.List(t.Context(),
 			tusk.Filter{Queues: []string{"hooks"}, States: []tusk.State{tusk.StateRunning}})
@@ -310,8 +310,8 @@ func TestAnEndpointMayEndTheTaskLater(t *testing.T) {
 	}
 }
 
-// TestNoEndpointReachesWhatIsPrivate: what is refused early says the same of all;
-// what only shows at the call is refused then.
+// TestNoEndpointReachesWhatIsPrivate: early refusals all have the same text, and addresses that only show at the call
+// are refused then.
 func TestNoEndpointReachesWhatIsPrivate(t *testing.T) {
 	s := start(t)
 	reached := atomic.Bool{}
@@ -348,8 +348,8 @@ func TestNoEndpointReachesWhatIsPrivate(t *testing.T) {
 	}
 	s.do("PUT", "/api/v1/endpoints/A%20B", object{"url": "https://example.com"}).problem(t, 400, "invalid_name")
 
-	// Names and spellings that are looked up at the call: they are stored by one
-	// that is allowed more, and sent by one that is not.
+	// These names and spellings are resolved at the call. A book that allows more stores them, and one that does not
+	// sends to them.
 	open, err := push.NewBook(s.client.Store(), nil, "localhost", "127.1", "2130706433", "0x7f.1")
 	if err != nil {
 		t.Fatal(err)

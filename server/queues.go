@@ -21,7 +21,7 @@ type Queue struct {
 	Retention *Retention       `json:"retention,omitempty" doc:"absent: the default retention applies"`
 }
 
-// Aging lets the tasks of a queue rise while they wait.
+// Aging makes the tasks of a queue rise while they wait.
 type Aging struct {
 	Every Duration `json:"every" doc:"how long a task waits for each rise, which halves its distance to the priority; at least 1s"`
 	To    int16    `json:"to,omitempty" rule:"priority" doc:"the priority that tasks rise to; lower ones do not age; default: 0"`
@@ -72,7 +72,7 @@ func getQueue(c *call, in byQueue) (Queue, error) {
 	return Queue{}, problem(http.StatusNotFound, "not_found", "queue: has neither tasks nor settings")
 }
 
-// meant says whether a call may name queues that nothing is known of.
+// meant says whether a call may name unknown queues.
 type meant struct {
 	Create string `query:"create" enum:"true,false" default:"false" doc:"true: accept an unknown queue"`
 }
@@ -83,7 +83,7 @@ type meantQueue struct {
 	meant
 }
 
-// mayName refuses queues that nothing is known of: whoever misspells one would wait for news of it in vain.
+// mayName rejects unknown queues, because a caller with a misspelt name would wait in vain.
 func (c *call) mayName(in meant, queues ...string) error {
 	for _, queue := range queues {
 		if queue == "" || in.Create == "true" {
@@ -96,8 +96,8 @@ func (c *call) mayName(in meant, queues ...string) error {
 	return nil
 }
 
-// maySet refuses a queue that nothing is known of: whoever pauses one in a hurry and
-// misspells it would think it paused.
+// maySet rejects an unknown queue: somebody who pauses a queue in a hurry and misspells it would think that it was
+// paused.
 func (c *call) maySet(in meantQueue) error {
 	if err := c.mayChangeAll(in.Queue); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (c *call) maySet(in meantQueue) error {
 	return c.mayName(in.meant, in.Queue)
 }
 
-// known refuses a queue that nothing is known of, and says what to do if it is meant.
+// known rejects an unknown queue, and says what to do if it is intended.
 func (c *call) known(queue, all string) error {
 	known, err := query.KnowsQueue(c.r.Context(), c.client, queue)
 	if err == nil && !known {
@@ -159,7 +159,7 @@ func (c *call) setAging(queue string, a tusk.Aging) (Queue, error) {
 	return getQueue(c, byQueue{queue})
 }
 
-// setPaused stops a queue for all tenants, so nobody with bounds of tenants may.
+// setPaused pauses or resumes a queue for all tenants. Callers who are limited to some tenants may not do that.
 func (c *call) setPaused(name string, paused bool) (Queue, error) {
 	if err := c.mayChangeAll(name); err != nil {
 		return Queue{}, err

@@ -84,7 +84,7 @@ func TestQueuesSchedulesStatsAndTheRest(t *testing.T) {
 	if len(ticks.Ticks) != 5 || ticks.Ticks[1].Sub(ticks.Ticks[0]) != 10*time.Minute {
 		t.Error(ticks)
 	}
-	// asks first
+	// This asks for confirmation.
 	page := s.post("/schedules/tidy/backfill", form("from", "2026-01-31", "until", "2026-01-31T01:00")).want(t,
 		200, nil).body
 	if !strings.Contains(page, "6 ticks of tidy") || !strings.Contains(page, "2026-01-31 00:50:00.000 UTC") {
@@ -130,7 +130,7 @@ func TestQueuesSchedulesStatsAndTheRest(t *testing.T) {
 	if len(groups.Errors) != 1 || groups.More || groups.Errors[0].Dead != 4 || groups.Errors[0].Waiting != 8 {
 		t.Fatalf("%+v", groups)
 	}
-	if err := s.client.PauseQueue(t.Context(), "default"); err != nil { // so that what is retried waits
+	if err := s.client.PauseQueue(t.Context(), "default"); err != nil { // so that retried tasks wait
 		t.Fatal(err)
 	}
 	var o server.Bulk

@@ -2,5 +2,5 @@
 
 package server_test
 
-// raced says that the race detector watches, with which SQLite takes ten times as long.
+// raced says that the race detector is on. SQLite is then ten times slower.
 const raced = true

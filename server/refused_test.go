@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/server"
 )
 
-// What a request means in two ways, or not at all, is refused, and the error names the field as the request does.
+// A request that is ambiguous or meaningless is refused, and the error names the field as the request does.
 func TestWhatIsRefusedNamesTheFieldAsTheRequestDoes(t *testing.T) {
 	s := start(t)
 	e, err := s.client.Enqueue(t.Context(), tusk.RawArgs{Name: "k"}, nil)

@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// holding is a receiver that tells when it is called, and answers after it was let go.
+// holding is a receiver that reports when it is called, and answers after it was released.
 func holding(t *testing.T, status int) (url string, begun <-chan struct{}, goOn func()) {
 	called, release := make(chan struct{}, 1), make(chan struct{})
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -25,7 +25,7 @@ func holding(t *testing.T, status int) (url string, begun <-chan struct{}, goOn 
 	return h.URL, called, func() { close(release) }
 }
 
-// What is removed while it tells something leaves nothing that would be told of for good.
+// An alert or hook that is removed while it sends leaves nothing that would be reported forever.
 func TestWhatIsRemovedWhileItTellsLeavesNothing(t *testing.T) {
 	for name, status := range map[string]int{"that arrives": 200, "that does not arrive": 503} {
 		t.Run(name, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestWhatIsRemovedWhileItTellsLeavesNothing(t *testing.T) {
 			s.do("DELETE", "/api/v1/alerts/a", nil).want(t, 204, nil)
 			goOn()
 			alertGoesOn()
-			time.Sleep(1500 * time.Millisecond) // they would be written
+			time.Sleep(1500 * time.Millisecond) // time in which they would be written
 			for _, kind := range []string{herald.HookState, herald.AlertState} {
 				if left, err := s.client.Store().Records(t.Context(), kind); err != nil || len(left) > 0 {
 					t.Errorf("%s: %d are left, %v", kind, len(left), err)
@@ -59,7 +59,7 @@ func TestWhatIsRemovedWhileItTellsLeavesNothing(t *testing.T) {
 	}
 }
 
-// What an earlier one left behind, where two processes were at it at once, is nobody's.
+// A state that a removed alert or hook left behind, because two processes wrote at once, is ignored.
 func TestWhatARemovedOneLeftBehindIsNobodys(t *testing.T) {
 	s := start(t, allowLoopback)
 	h := listenTo(t)

@@ -22,7 +22,7 @@ func (Retention) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
 	return s
 }
 
-// Keeping is a duration as text, or forever. None would be as long as others, which is said by leaving it out.
+// Keeping is a duration as text, or forever. A missing value means the default.
 type Keeping time.Duration
 
 const forever = "forever"

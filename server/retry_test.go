@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/server"
 )
 
-// retried awaits the operation that an answer or a page is about, and returns the tasks of an error.
+// retried waits for the operation that a response or a page names, and returns the tasks with an error.
 func (s *site) retried(id, fingerprint string) []tusk.TaskInfo {
 	s.t.Helper()
 	var o server.Bulk
@@ -57,7 +57,7 @@ func TestAnErrorGroupIsRetriedWhenItIsToldTo(t *testing.T) {
 	}
 	s.do("POST", path, object{"delay": "30m"}).want(t, 202, &o)
 
-	// The page asks when, and how fast.
+	// The page asks when and how fast to retry.
 	ask := s.post("/errors/"+fingerprint+"/retry", "").want(t, 200, nil).body
 	if !strings.Contains(ask, "Retry at") || !strings.Contains(ask, `name="per_second"`) {
 		t.Error(ask)
@@ -112,7 +112,7 @@ func TestARouteWithoutABodyRefusesOneThatSaysSomething(t *testing.T) {
 		s.do(r.Method, path, `{"at":"2026-01-31T12:00:00Z"}`).problem(t, 400, "unknown_field")
 		s.do(r.Method, path, `{`).problem(t, 400, "invalid_json")
 	}
-	// An object that says nothing is no harm, and neither is a body of unknown length that is empty.
+	// An empty object is harmless, and so is an empty body of unknown length.
 	s.do("POST", "/api/v1/queues/default/pause?create=true", `{}`).want(t, 200, nil)
 	for _, path := range []string{"/queues/default/resume", "/tasks/" + tusk.NewID().String() + "/cancel"} {
 		unknown := struct{ io.Reader }{strings.NewReader("")}

@@ -10,99 +10,98 @@ import (
 	"time"
 )
 
-// room has places in which requests are worked on, or bytes of memory that they take. Who finds none
-// free waits in line. What is given back goes to the identity that has the least, and among those to
-// the one that has used the least lately: so nobody waits for more than one request of another,
-// however many that one sends. Identities that have used more than their share lately do not
-// get all places among them: the rest is free when another one comes.
+// room has places in which requests are processed, or bytes of memory that they take. A request that finds none free
+// waits in line. Freed places go to the identity that has the fewest, and among equals to the one that has recently
+// used the least. So nobody waits for more than one request of another identity, however many it sends. Identities
+// that have recently used more than their share cannot take all places among them: the rest stays free for others.
 type room struct {
-	each, all int // places of one identity, and of all
+	each, all int // places of one identity, and in total
 	line      int // how many requests of one identity may wait
-	kept      int // places that those who use more than their share leave free
+	kept      int // places that greedy identities must leave free
 
 	mu     sync.Mutex
 	taken  int
-	served uint64 // requests let in so far, and guests that came
+	served uint64 // requests let in, and guests that arrived, so far
 	guests map[string]*guest
 }
 
 // guest is an identity that has a place, waits, or was here a moment ago.
 type guest struct {
 	taken   int
-	resting int    // places that it has given back, and that others may have at once
-	served  uint64 // when it was last let in, or came
+	resting int    // places that it rests from; others may have them at once
+	served  uint64 // when it was last let in, or arrived
 	waiting []*stay
-	lined   int // places that those in line ask for
-	wanted  int // places asked for elsewhere
+	lined   int // places requested by its requests in line
+	wanted  int // places requested elsewhere
 	seen    time.Time
-	used    usage         // places
-	asked   usage         // places, and what the requests in line and elsewhere ask for
-	usual   time.Duration // for how long a request has its places, on average
+	used    usage         // of places
+	asked   usage         // of places, and of those requested in line and elsewhere
+	usual   time.Duration // how long a request keeps its places, on average
 }
 
-// A request in line counts for what it would take: wholly if its guest's requests have their places for longStay
-// on average, and in proportion if for less. If each counted wholly, a stall of the database would have an ordinary
-// guest's requests wait in line, which would make it greedy, for which they would wait, for good.
+// A request in line counts as the use of its places: fully if the guest's requests keep their places for longStay on
+// average, and proportionally if for less. If each counted fully, a stall of the database would leave an ordinary
+// guest's requests in line, which would make the guest greedy, which would keep its requests waiting for good.
 const (
 	longStay  = 100 * time.Millisecond
-	firstStay = longStay / 10 // what is presumed of a guest that has just come
+	firstStay = longStay / 10 // assumed for a guest that has just arrived
 )
 
-// learn takes note of how long some of all places were had. A stall of all of them changes the average by an eighth
-// of longStay at most, which is what a longer stay counts for.
+// learn records how long some of all places were kept. A stall of all places changes the average by at most an eighth
+// of longStay, which is the most that a long stay counts.
 func (g *guest) learn(took time.Duration, places, all int) {
 	g.usual += time.Duration(float64(min(took, longStay)-g.usual) * float64(places) / float64(8*all))
 }
 
-// usage is how many places somebody had, or asked for, on average. What lies back counts less.
+// usage is the average number of places that somebody had or requested. The further back, the less it counts.
 type usage struct {
 	mean float64
 	at   time.Time
 }
 
-// lately is after how long what was used counts for half.
+// lately is the age at which usage counts half.
 const lately = time.Second
 
-// until counts the time that has passed with so many places.
+// until accounts for the time that has passed with a number of places.
 func (u *usage) until(now time.Time, places float64) {
 	past := math.Exp2(-float64(now.Sub(u.at)) / float64(lately))
 	u.mean, u.at = past*u.mean+(1-past)*places, now
 }
 
-// until counts the time that has passed since what a guest has, or asks for, last changed.
+// until accounts for the time since the guest's places or requests last changed.
 func (g *guest) until(now time.Time) {
 	inLine := float64(g.lined) * float64(g.usual) / float64(longStay)
 	g.used.until(now, float64(g.taken))
 	g.asked.until(now, float64(g.taken+g.wanted)+inLine)
 }
 
-// stay is what a request has of a room, or waits for.
+// stay is what a request has in a room, or waits for.
 type stay struct {
 	room *room
 	who  string
 	size int           // places
-	in   chan struct{} // closed when it has them
+	in   chan struct{} // closed when it gets them
 	from time.Time     // when it got them
 }
 
-// presence is for how long an identity has a share of the places after its last request.
+// presence is how long an identity keeps its share of the places after its last request.
 const presence = time.Second
 
-// refusal is how long a request waits before it is refused: who repeats it at once would
-// otherwise take a processor with it.
+// refusal is how long a request waits before it is refused. Otherwise a client that repeats it at once would keep a
+// processor busy.
 const refusal = time.Second
 
 func newRoom(each, all, line int) *room {
 	return &room{each: each, all: all, line: line, guests: map[string]*guest{}}
 }
 
-// keeping is a room that keeps places from those who use more than their share.
+// keeping makes the room keep places free from identities that use more than their share.
 func (r *room) keeping(places int) *room {
 	r.kept = places
 	return r
 }
 
-// enter waits for size places, or as many as one may have, until ctx ends.
+// enter waits for size places, or as many as one identity may have, until ctx ends.
 func (r *room) enter(ctx context.Context, who string, size int) (*stay, error) {
 	s, ok := r.queue(who, size)
 	if !ok {
@@ -135,7 +134,7 @@ func (r *room) queue(who string, size int) (s *stay, ok bool) {
 	return s, true
 }
 
-// present is the guest that an identity is, or becomes.
+// present returns the guest for an identity, creating it if necessary.
 func (r *room) present(who string) *guest {
 	g := r.guests[who]
 	if g == nil {
@@ -148,14 +147,14 @@ func (r *room) present(who string) *guest {
 	return g
 }
 
-// want counts places that an identity uses or waits for elsewhere as asked for here, until it calls it again with less.
+// want counts places that an identity uses or waits for elsewhere as requested here. A negative number undoes that.
 func (r *room) want(who string, places int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.present(who).wanted += places
 }
 
-// giveUp takes a request out of the line, unless it was let in.
+// giveUp removes a request from the line, unless it was let in.
 func (r *room) giveUp(s *stay) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,14 +170,14 @@ func (r *room) giveUp(s *stay) bool {
 	return true
 }
 
-// leave gives back all places; again, none.
+// leave gives back all places. It may be called again.
 func (s *stay) leave() { s.keep(0) }
 
-// worked is for how long it has had its places.
+// worked returns how long the request has had its places.
 func (s *stay) worked() time.Duration { return time.Since(s.from) }
 
-// rest gives back all places. The greedy may have them again after a while: until then the processors
-// and the disk have time for others, who may have them at once.
+// rest gives back all places. A greedy guest can have them again only after a while; until then the processors and
+// the disk have time for others, who may have the places at once.
 func (s *stay) rest(while time.Duration) {
 	r, places := s.room, s.size
 	r.mu.Lock()
@@ -194,7 +193,7 @@ func (s *stay) rest(while time.Duration) {
 	s.leave()
 }
 
-// keep gives back all but so many places.
+// keep gives back all but size places.
 func (s *stay) keep(size int) {
 	r := s.room
 	r.mu.Lock()
@@ -213,8 +212,8 @@ func (s *stay) keep(size int) {
 	r.serve()
 }
 
-// serve lets in those who wait, as far as there is room. A large request is not passed by
-// smaller ones: it would wait for ever. Only what is kept from it may go to others.
+// serve lets in waiting requests as far as there is room. Smaller requests do not overtake a large one, which would
+// otherwise wait forever. Only places that are kept from it may go to others.
 func (r *room) serve() {
 	now := time.Now()
 	each := r.share(now)
@@ -246,8 +245,8 @@ func (r *room) serve() {
 	}
 }
 
-// greedy are the guests that have lately asked for more than an equal share of the places, and how
-// much they have now, or rest from. Nobody is while there is no other to protect from them.
+// greedy returns the guests that have recently requested more than an equal share of the places, and how many places
+// they have or rest from. If all guests are greedy, there is nobody to protect, and none counts as greedy.
 func (r *room) greedy(now time.Time) (who map[*guest]bool, taken int) {
 	who = map[*guest]bool{}
 	for _, g := range r.guests {
@@ -263,8 +262,8 @@ func (r *room) greedy(now time.Time) (who map[*guest]bool, taken int) {
 	return who, taken
 }
 
-// allowed is how many places a guest may have at once. Where places are kept from the greedy, others
-// need no share: they soon ask for too much, if they take all.
+// allowed returns how many places a guest may have at once. If places are kept from greedy guests, others need no
+// share: if they take all places, they soon become greedy.
 func (r *room) allowed(g *guest, greedy map[*guest]bool, share int) int {
 	if r.kept > 0 && !greedy[g] {
 		return r.each
@@ -272,19 +271,19 @@ func (r *room) allowed(g *guest, greedy map[*guest]bool, share int) int {
 	return share
 }
 
-// waits reports whether a guest has a request in line that its share has room for. One
-// request always may, however small the share.
+// waits reports whether the guest has a request in line that fits into its share. One request always fits, however
+// small the share.
 func (g *guest) waits(each int) bool {
 	return len(g.waiting) > 0 && (g.taken == 0 || g.taken+g.waiting[0].size <= each)
 }
 
-// before compares guests whose usage was counted up to now.
+// before compares guests whose usage has been brought up to date.
 func (g *guest) before(other *guest) bool {
 	return cmp.Or(cmp.Compare(g.taken, other.taken), cmp.Compare(g.used.mean, other.used.mean),
 		cmp.Compare(g.served, other.served)) < 0
 }
 
-// share is how many places an identity may have: all are shared among those present.
+// share returns how many places an identity may have: all places are shared among the identities that are present.
 func (r *room) share(now time.Time) int {
 	for who, g := range r.guests {
 		if g.taken+g.resting+g.lined+g.wanted == 0 && now.Sub(g.seen) > presence {
@@ -300,7 +299,7 @@ func busy(text string, args ...any) *Problem {
 	return p
 }
 
-// refuse is busy, after a pause.
+// refuse waits a moment and then returns busy.
 func refuse(ctx context.Context, text string, args ...any) *Problem {
 	select {
 	case <-ctx.Done():

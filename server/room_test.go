@@ -157,7 +157,7 @@ func TestMemoryIsSharedByItsBytes(t *testing.T) {
 	large, _ := r.queue("many", 32)
 	next, _ := r.queue("many", 8)
 	few, _ := r.queue("few", 30)
-	third, _ := r.queue("third", 40) // has as much as one may have
+	third, _ := r.queue("third", 40) // as much as one identity may have
 	small, _ := r.queue("small", 1)
 	if !has(large) || has(next) || !has(few) || has(third) {
 		t.Fatal("the first of each were not let in as far as there is room")
@@ -199,7 +199,7 @@ func TestAnIdentityIsToldFewRefusalsASecond(t *testing.T) {
 	})
 }
 
-// deadlines notes which deadlines are set.
+// deadlines records the deadlines that are set.
 type deadlines struct {
 	http.ResponseWriter
 	read, write []time.Time
@@ -292,7 +292,7 @@ func TestTheGreedyRestForAsLongAsTheyWorked(t *testing.T) {
 	})
 }
 
-// A guest mixes requests that take nothing with some that take 90 ms, four to one: it is greedy all the same.
+// A guest sends four requests that take no time for every one that takes 90 ms. It is still greedy.
 func TestShortRequestsHideNoLongOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRooms(8<<20, 2)
@@ -333,9 +333,9 @@ func TestShortRequestsHideNoLongOnes(t *testing.T) {
 	})
 }
 
-// Ordinary guests have four hands each; a greedy one keeps eight requests in line, each of which takes 300 ms
-// and rests three times as long. Once the database has stalled for all of them, the ordinary ones are as fast
-// as they were.
+// Ordinary guests have four concurrent requests each. A greedy one keeps eight requests in line, each of which takes
+// 300 ms and rests three times as long. After the database has stalled for all of them, the ordinary guests are as
+// fast as before.
 func TestAStallOfAllMakesNoOrdinaryGuestGreedy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const stallAt, stall, settle = 10 * time.Second, 800 * time.Millisecond, 4 * time.Second

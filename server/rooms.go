@@ -8,36 +8,36 @@ import (
 	"github.com/tuskqueue/tusk/server/ui"
 )
 
-// rooms are all there are. Heavy work (large bodies, lists of tasks) has few places of its
-// own; other work has as many as a pool of connections has by default.
+// rooms are all rooms of a server. Heavy work (large bodies, lists of tasks) has a few places of its own; other work
+// has as many places as a connection pool has connections by default.
 type rooms struct {
-	connections *room // connections that are open
+	connections *room // open connections
 
 	waiting *room // requests that wait for tasks
-	uploads *room // parts that come, and uploads that are put together
-	memory  *room // bytes that large requests take, from the first one read to the last one sent
-	heavy   *room // large bodies and lists that are worked on
-	working *room // other requests that are worked on
-	refused *room // refusals that are told
+	uploads *room // incoming parts, and uploads that are being assembled
+	memory  *room // bytes for large requests, from the first byte read to the last byte sent
+	heavy   *room // large bodies and lists that are being processed
+	working *room // other requests that are being processed
+	refused *room // refusals that are being sent
 }
 
 const (
-	ownLine    = 200 // requests of an identity that wait in each room
-	ownUploads = 16  // of an identity that are under way
+	ownLine    = 200 // requests of one identity that may wait in each room
+	ownUploads = 16  // of one identity that may be in progress
 
-	// largeBody is from how many bytes on a request is large.
+	// largeBody is the size in bytes from which a request is large.
 	largeBody = 64 << 10
-	// bodyCost is how many bytes of memory a byte of a body takes: itself, its decoded form, what
-	// the store makes of it, and what the driver sends.
+	// bodyCost is how many bytes of memory each byte of a body takes: itself, its decoded form, what the store makes
+	// of it, and what the driver sends.
 	bodyCost = 4
-	// answerCost is how many bytes a large answer takes while it is made: about 6 MiB of args as they
-	// were read, as they are shown, and as they are sent.
+	// answerCost is how many bytes a large response takes while it is made: about 6 MiB of args as read, as shown,
+	// and as sent.
 	answerCost = 24 << 20
 
-	// heavyRests is how many times as long as heavy work took the greedy rest from it.
+	// heavyRests is how many times longer a greedy identity rests than its heavy work took.
 	heavyRests = 3
 
-	// An identity is told so many refusals in each span; more of them wait.
+	// An identity is sent this many refusals per span; further ones wait.
 	refusals    = 5
 	refusalSpan = 100 * time.Millisecond
 )
@@ -56,8 +56,8 @@ func newRooms(maxBody int64, processors int) rooms {
 	}
 }
 
-// work waits for a place to work until leave gives it back. Heavy work waits for one of its few places
-// first: so those who ask for more than their share have one part of the processors for both.
+// work waits for a place to work, until leave gives it back. Heavy work first waits for one of its few places, so
+// identities that request more than their share have one part of the processors for both.
 func (r rooms) work(ctx context.Context, who string, heavy bool) (leave func(), err error) {
 	var first *stay
 	if heavy {
@@ -82,7 +82,7 @@ func (r rooms) work(ctx context.Context, who string, heavy bool) (leave func(), 
 	}, nil
 }
 
-// before waits in a room for what comes before work, which counts as asking for a place to work.
+// before waits in a room before the work begins. Meanwhile it counts as requesting a place to work.
 func (r rooms) before(ctx context.Context, first *room, who string, size int) (*stay, error) {
 	r.working.want(who, 1)
 	defer r.working.want(who, -1)
@@ -94,10 +94,10 @@ func (s *Server) turn(ctx context.Context, who access.Identity, page ui.Route) (
 	return s.rooms.work(ctx, who.ID, page.Large)
 }
 
-// work waits for a place to work until rest gives it back. A call has one at most.
+// work waits for a place to work, until rest gives it back. A call has at most one.
 func (c *call) work() error { return c.workWithin(c.r.Context()) }
 
-// workWithin waits for a place no longer than until ctx ends.
+// workWithin waits for a place until ctx ends.
 func (c *call) workWithin(ctx context.Context) (err error) {
 	if c.leave != nil || c.route.Need == access.Open {
 		return nil
@@ -113,25 +113,25 @@ func (c *call) rest() {
 	}
 }
 
-// take waits for memory, instead of what the call has of it. It comes before a place to work: nobody
-// waits for memory in one.
+// take waits for memory, which replaces the memory that the call has. Memory comes before a place to work, so that
+// nobody holds a place while waiting for memory.
 func (c *call) take(bytes int) error { return c.takeWithin(c.r.Context(), bytes) }
 
-// takeWithin waits for memory no longer than until ctx ends.
+// takeWithin waits for memory until ctx ends.
 func (c *call) takeWithin(ctx context.Context, bytes int) (err error) {
 	c.keep(0)
 	c.memory, err = c.rooms.before(ctx, c.rooms.memory, c.who.ID, bytes)
 	return err
 }
 
-// keep gives memory back but for so many bytes.
+// keep gives back all but bytes of the memory.
 func (c *call) keep(bytes int) {
 	if c.memory != nil {
 		c.memory.keep(bytes)
 	}
 }
 
-// tell waits until an identity may be told one more refusal.
+// tell waits until an identity may be sent another refusal.
 func (s *Server) tell(ctx context.Context, who string) {
 	if place, err := s.rooms.refused.enter(ctx, who, 1); err == nil {
 		time.AfterFunc(refusalSpan, place.leave)

@@ -8,29 +8,29 @@ import (
 	"github.com/tuskqueue/tusk/server/access"
 )
 
-// Route is one thing that the API does. A route without a permission does not
-// get into the table: New fails.
+// Route is an operation of the API. A route without a permission is not accepted: New fails.
 type Route struct {
 	Method, Path string
 	Need         access.Permission
 	Summary      string
-	Audit        string // the action in the audit log; empty: not logged
-	Status       int    // of success; default: 200
-	Stream       bool   // answers for longer than other routes
-	Aggregate    bool   // tells of all tenants together
-	Whole        bool   // tells of all queues together as well
-	Large        bool   // may answer with megabytes: few run at a time
-	Found        bool   // answers 200 when what it would create is there
+	Audit        string // the action in the audit log; empty if not logged
+	Status       int    // of success; default 200
+	Stream       bool   // may take longer than other routes
+	Aggregate    bool   // shows sums over all tenants
+	Whole        bool   // shows sums over all queues as well
+	Large        bool   // may return megabytes: only few run at a time
+	Found        bool   // returns 200 if what it would create exists
 	Takes        bool   // its body is bytes, which it reads itself
-	Gives        bool   // it answers with JSON as it is kept, or with a range of it
+	Gives        bool   // returns stored JSON, or a range of it
 
-	run    func(c *call) ([]byte, error) // nil result: the answer is written already, or is empty
-	body   reflect.Type                  // nil: none
+	// A nil result means that the response is written already, or is empty.
+	run    func(c *call) ([]byte, error)
+	body   reflect.Type // nil if none
 	params []param
-	answer reflect.Type // nil: none
+	answer reflect.Type // nil if none
 }
 
-// call is one request on its way through.
+// call is one request.
 type call struct {
 	*Server
 	w      http.ResponseWriter
@@ -38,21 +38,22 @@ type call struct {
 	route  *Route
 	who    access.Identity
 	id     string // of the request
-	status int    // of the answer
+	status int    // of the response
 	heavy  bool   // it has a large body, or lists tasks
-	text   []byte // of the body, as it came; nil: it was not read
-	memory *stay  // what a large request takes; nil: none
-	leave  func() // gives its place to work back; nil: it has none
+	text   []byte // of the body, as received; nil if it was not read
+	memory *stay  // memory of a large request; nil if none
+	leave  func() // gives back its place to work; nil if it has none
 	target string // what it is about, for the audit log
 	detail string
-	unsent func() // takes back what the answer gives away, if it cannot be sent; nil: it gives nothing away
+	// Undoes what the response gives away, if it cannot be sent. Nil if it gives nothing away.
+	unsent func()
 }
 
-// nothing is the body or the answer of routes that have none.
+// nothing is the body or the response of routes that have none.
 type nothing struct{}
 
-// does makes the function of a route from one with types. In has fields with the
-// tag path, query or header for parameters, and a field Body for the body.
+// does makes the function of a route from a typed function. In has fields with the tag path, query or header for
+// parameters, and a field Body for the body.
 func does[In, Out any](r Route, f func(c *call, in In) (Out, error)) Route {
 	in := reflect.TypeFor[In]()
 	if field, ok := in.FieldByName("Body"); ok {
@@ -76,14 +77,14 @@ func does[In, Out any](r Route, f func(c *call, in In) (Out, error)) Route {
 		if _, none := any(out).(nothing); none || err != nil {
 			return nil, err
 		}
-		if c.unsent == nil { // else it is too late for a refusal
+		if c.unsent == nil { // otherwise it is too late for a refusal
 			if err := c.work(); err != nil {
 				return nil, err
 			}
 		}
 		c.text = nil
 		body, err := json.Marshal(out)
-		c.keep(len(body)) // the rest is garbage by now
+		c.keep(len(body)) // the rest is garbage now
 		return body, err
 	}
 	return r

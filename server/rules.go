@@ -14,13 +14,11 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// A rule is what the description says of a field beyond its type. Fields name
-// theirs in the tag rule; those of types of other packages are in fieldRules. The
-// rules describe what the library, access and push check.
+// A rule is what the description says about a field beyond its type. The tag rule of a field names its rule; fields
+// of types of other packages are in fieldRules. The rules describe what the library, access and push check.
 type rule func(s *huma.Schema)
 
-// plainText is text without control characters, which some engine could not store
-// or a screen not show.
+// plainText is text without control characters, which some engine could not store or a screen could not show.
 const plainText = "[^\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 
 const (
@@ -28,7 +26,7 @@ const (
 	idPattern    = `[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}`
 	decimals     = `[0-9]{1,5}(\.[0-9]{1,9})?`
 	clockPattern = `(` + decimals + `(h|m|s|ms|us|µs|ns))`
-	// spanPattern is a duration that has a unit, and durationPattern may also be a number of seconds.
+	// spanPattern is a duration with a unit. durationPattern also allows a number of seconds.
 	spanPattern     = `0|` + decimals + `(d|w)` + clockPattern + `*|` + clockPattern + `+`
 	durationPattern = spanPattern + `|[0-9]{1,9}(\.[0-9]{1,9})?`
 	maxNumber       = 1000000 // of limits and weights
@@ -96,10 +94,10 @@ var fieldRules = map[reflect.Type]map[string]string{
 	reflect.TypeFor[store.Progress]():    {"percent": "percent"},
 }
 
-// mostItems is how many items a list of a rule has at most, whatever it is a part of.
+// mostItems is the largest number of items in a list with a rule, wherever the list is.
 var mostItems = map[string]int{"tag": tusk.MaxTags}
 
-// describe adds what a rule says to a field's schema; of a list, to its items'.
+// describe adds a rule to the schema of a field, or to the items of a list.
 func describe(s *huma.Schema, name string) {
 	if s.Type == huma.TypeArray {
 		if most, ok := mostItems[name]; ok {
@@ -110,7 +108,7 @@ func describe(s *huma.Schema, name string) {
 	rules[name](s)
 }
 
-// describeFields does so for the fields of a type, and of the types in it.
+// describeFields does that for the fields of a type, and of the types in it.
 func describeFields(t reflect.Type, hint string, registry huma.Registry, done map[reflect.Type]bool) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
 		t = t.Elem()
@@ -172,7 +170,7 @@ func fields(least, most int) rule {
 	}
 }
 
-// named says of an object's fields how their names are.
+// named sets the rule for the field names of an object.
 func named(s *huma.Schema, name string) {
 	names := &huma.Schema{Type: huma.TypeString}
 	rules[name](names)

@@ -77,7 +77,7 @@ type bySchedule struct {
 	Name string `path:"name" rule:"name"`
 }
 
-// schedule gets a schedule that the caller may know of; another does not exist.
+// schedule returns a schedule that the caller may see. Others do not exist for the caller.
 func (c *call) schedule(name string) (tusk.ScheduleInfo, error) {
 	c.target = short(name)
 	schedules, err := c.client.Schedules(c.r.Context())
@@ -112,7 +112,7 @@ type putScheduleInput struct {
 	Body ScheduleInput
 }
 
-// ScheduleInput is a schedule that somebody creates or changes.
+// ScheduleInput is a schedule that is created or changed.
 type ScheduleInput struct {
 	Spec         string            `json:"spec" minLength:"1" maxLength:"200" doc:"five cron fields, or a period: @every 15m, @every 7d"`
 	Zone         string            `json:"zone,omitempty" maxLength:"100" doc:"IANA time zone; default: UTC"`
@@ -161,7 +161,7 @@ func putSchedule(c *call, in putScheduleInput) (Schedule, error) {
 	return getSchedule(c, in.bySchedule)
 }
 
-// notAnothers refuses to change a schedule that exists out of the caller's bounds.
+// notAnothers refuses to change an existing schedule that is out of the caller's bounds.
 func (c *call) notAnothers(s tusk.ScheduleInfo) error {
 	if !c.who.Sees(s.Queue, s.Tenant) {
 		return problem(http.StatusForbidden, "forbidden", "that name is taken")
@@ -262,7 +262,7 @@ func nextTicks(c *call, in nextInput) (Ticks, error) {
 	return Ticks{Words: s.Words, Ticks: ticks(spec, s.Next, in.Count)}, nil
 }
 
-// ticks begins with the planned one, so that periods are told as they will come.
+// ticks begins with the planned tick, so that periods are shown as they will happen.
 func ticks(spec cron.Schedule, next time.Time, n int) []time.Time {
 	all := []time.Time{}
 	if now := time.Now(); next.Before(now) {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestTheAPIKeepsItsDescription has schemathesis send what the description allows and
-// what it does not, with a token and without, to each engine.
+// TestTheAPIKeepsItsDescription lets schemathesis send what the description allows and what it does not, with and
+// without a token, to each engine.
 func TestTheAPIKeepsItsDescription(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a minute")
@@ -32,10 +32,11 @@ func TestTheAPIKeepsItsDescription(t *testing.T) {
 					s := startOn(t, newClient(t, open(t)))
 					args := []string{"--config-file", config, "run", s.URL + "/openapi.json", "--max-time", each, "--no-shrink",
 						"--continue-on-failure", "--request-timeout", "25",
-						// ten bad tokens are 401, then it is 429; TestEveryAPIRouteAsksForItsPermission has all routes
+						// Ten bad tokens get 401, further ones 429; TestEveryAPIRouteAsksForItsPermission covers all
+						// routes.
 						"--exclude-checks", "ignored_auth",
-						"--exclude-path", "/api/v1/events", // has no end
-						"--exclude-path", "/api/v1/tokens/{id}", // would revoke the token of the test
+						"--exclude-path", "/api/v1/events", // it never ends
+						"--exclude-path", "/api/v1/tokens/{id}", // would revoke the test's token
 					}
 					if who == "admin" {
 						args = append(args, "--header", "Authorization: Bearer "+s.token)
@@ -54,7 +55,7 @@ func TestTheAPIKeepsItsDescription(t *testing.T) {
 	}
 }
 
-// schemathesis is where scripts/schemathesis-deps installs it.
+// schemathesis returns the path where scripts/schemathesis-deps installs it.
 func schemathesis(t *testing.T) string {
 	cache, err := os.UserCacheDir()
 	if err != nil {

@@ -35,7 +35,7 @@ func TestASearchInArgsHasAWindowAndABudget(t *testing.T) {
 				}
 			}
 			found, looked, next := 0, 0, ""
-			for more := true; more; more = next != "" { // a page ends early where the machine is slow
+			for more := true; more; more = next != "" { // on a slow machine a page ends early
 				var page server.TaskPage
 				s.do("GET", "/api/v1/tasks?from=1h&args="+url.QueryEscape("order.id=6999")+"&cursor="+next, nil).want(t, 200, &page)
 				if page.Looked > query.SearchBudget || page.Looked == 0 {
@@ -182,7 +182,7 @@ func TestTheLastUseOfATokenIsKnown(t *testing.T) {
 	}
 }
 
-// The args of a task are encrypted for that task alone: a copy has them encrypted for itself.
+// The args of a task are encrypted for that task alone. A copy gets its own encryption.
 func TestACloneOfATaskWithEncryptedArgsCanBeRead(t *testing.T) {
 	store := memory.New()
 	clientOf := func(ring *tusk.KeyRing) *tusk.Client {

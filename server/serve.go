@@ -10,12 +10,11 @@ import (
 	"time"
 )
 
-// TLS is a certificate with its key, read from files.
+// TLS is a certificate and its key, read from files.
 type TLS struct{ CertFile, KeyFile string }
 
-// CheckAddress says why a server so configured should not listen on an address:
-// without TLS, passwords and tokens would be read by others; without a login,
-// everybody could do everything.
+// CheckAddress explains why a server with this configuration should not listen on an address: without TLS, others
+// could read passwords and tokens; without a login, everybody could do everything.
 func (c Config) CheckAddress(ip net.IP, tls, insecure bool) error {
 	if ip.IsLoopback() {
 		return nil
@@ -33,9 +32,8 @@ func (c Config) CheckAddress(ip net.IP, tls, insecure bool) error {
 	return nil
 }
 
-// Serve answers requests from a listener and does everything behind them until
-// ctx ends; then it stops gracefully. It refuses a listener that CheckAddress
-// does. Cert may be nil; insecure allows plain HTTP beyond loopback.
+// Serve answers requests from a listener and runs the background work until ctx ends; then it stops gracefully. It
+// refuses a listener that CheckAddress rejects. Cert may be nil; insecure allows plain HTTP beyond loopback.
 func (s *Server) Serve(ctx context.Context, l net.Listener, cert *TLS, insecure bool) error {
 	if a, ok := l.Addr().(*net.TCPAddr); ok {
 		if err := s.config.CheckAddress(a.IP, cert != nil, insecure); err != nil {
@@ -80,8 +78,8 @@ func notClosed(err error) error {
 	return err
 }
 
-// maxHead is the most bytes of a request's head: its first line and its headers. The guard counts them, and says so.
-// Of a head beyond readHead net/http says in plain text that it is too large.
+// maxHead is the largest number of bytes in a request's head, which is its first line and its headers. The guard
+// counts them and returns a problem. If a head is larger than readHead, net/http answers in plain text.
 const (
 	maxHead  = 16 << 10
 	readHead = 64 << 10
@@ -90,7 +88,7 @@ const (
 // readTime is how long a request may take to arrive.
 const readTime = 30 * time.Second
 
-// HTTP returns a server with bounds on how slow a peer may be.
+// HTTP returns a server with limits on slow peers.
 func (s *Server) HTTP() *http.Server {
 	server := &http.Server{
 		Handler:           s.handler,

@@ -133,7 +133,7 @@ func TestAStreamOutlivesTheTimeForReading(t *testing.T) {
 		}
 		defer a.Body.Close()
 		events := 0
-		for lines := bufio.NewScanner(a.Body); events < 3 && lines.Scan(); { // a second each
+		for lines := bufio.NewScanner(a.Body); events < 3 && lines.Scan(); { // one per second
 			if strings.HasPrefix(lines.Text(), "data: ") {
 				events++
 			}

@@ -1,9 +1,8 @@
-// Package server is Tusk over HTTP: the API for producers, operators, and workers
-// in any language, the event stream, health checks, and the web UI.
+// Package server is Tusk over HTTP: the API for producers, operators, and workers in any language, the event stream,
+// health checks, and the web UI.
 //
-// It may touch a tusk.Client and the packages below it: access says who may do
-// what, feed watches the queues, ui has the pages.
-// Requests come in; what they ask for goes to the client.
+// It may use a tusk.Client and the packages below it: access decides who may do what, feed watches the queues, ui has
+// the pages. Requests come in; what they ask for goes to the client.
 package server
 
 import (
@@ -32,66 +31,62 @@ import (
 	"github.com/tuskqueue/tusk/server/ui"
 )
 
-// Config configures a server. The zero value asks everybody for a token or a
-// login, and answers to loopback names alone.
+// Config configures a server. The zero value requires a token or a login from everybody, and answers only to loopback
+// names.
 type Config struct {
-	// Dev lets everybody in as an admin. Use it on loopback only: Serve refuses
-	// any other address with it.
+	// Dev lets everybody in as an admin. Use it only on loopback: Serve refuses any other address with it.
 	Dev bool
-	// Hosts are the names by which the server may be called besides localhost and
-	// loopback addresses, with or without a port. Others are refused, so that no
-	// web page can reach it under a name of its own.
+	// Hosts are the names by which the server may be called in addition to localhost and loopback addresses, with or
+	// without a port. Other names are refused, so that no web page can reach the server under a name of its own.
 	Hosts []string
-	// Prefix is the path under which everything is found; default: none.
+	// Prefix is the path under which the server is found; the default is none.
 	Prefix string
-	// HTTPS says that browsers reach the server by HTTPS: cookies are then sent
-	// no other way.
+	// HTTPS says that browsers reach the server by HTTPS. Cookies are then sent only by HTTPS.
 	HTTPS bool
-	// TrustProxy are the proxies whose X-Forwarded-For says where a request comes from.
-	// Without it, all who come through a proxy are one to the throttle of logins.
+	// TrustProxy are the proxies whose X-Forwarded-For says where a request comes from. Without it, the login
+	// throttle treats all requests through a proxy as one sender.
 	TrustProxy access.Proxies
-	// ReadOnly refuses whatever would change something.
+	// ReadOnly refuses all requests that would change something.
 	ReadOnly bool
 	// Mask hides values in args and outputs. Default: fields named like secrets.
 	Mask *mask.Mask
-	// MaxBody is the most bytes of a request's body. Default: 8 MiB.
+	// MaxBody is the largest size of a request's body in bytes. Default: 8 MiB.
 	MaxBody int64
-	// Processors is how many the server has, by which it shares them out. Default: GOMAXPROCS.
+	// Processors is the number of processors that the server shares out. Default: GOMAXPROCS.
 	Processors int
-	// Database is shown among the settings, without a password.
+	// Database is shown on the settings page, without a password.
 	Database string
 	// Environment is shown on every page, such as "production".
 	Environment string
-	// Provider logs people in by OpenID Connect; nil: nobody.
+	// Provider logs people in with OpenID Connect. Nil means that no provider is used.
 	Provider *access.Provider
-	// PushAllow lists hosts, hosts with a port, and networks (10.1.0.0/16) that
-	// endpoints may have besides public addresses, and without TLS.
+	// PushAllow lists hosts, hosts with a port, and networks (10.1.0.0/16) that endpoints may have in addition to
+	// public addresses, and without TLS.
 	PushAllow []string
-	// SMTP is the URL of the mail server by which alerts go out; see notify.ParseMailServer.
-	// Empty: alerts send no mail.
+	// SMTP is the URL of the mail server for alerts; see notify.ParseMailServer. If it is empty, alerts send no mail.
 	SMTP string
-	// AlertEvery is how often alerts and the ends of tasks are looked at; default: 5 s, and 1 s.
+	// AlertEvery is how often alerts and ends of tasks are checked; the defaults are 5 s and 1 s.
 	AlertEvery time.Duration
-	// AlertPatience is how long the process that watches, or tells ends, may be silent before
-	// another one takes over; default: 15 s.
+	// AlertPatience is how long the process that watches alerts, or reports ends, may be silent before another one
+	// takes over; the default is 15 s.
 	AlertPatience time.Duration
-	// Archive is where finished tasks are found that have left the database; nil: there is none.
+	// Archive has the finished tasks that have left the database. Nil means no archive.
 	Archive *archive.Archive
-	// Ready adds to what /readyz checks.
+	// Ready adds to the checks of /readyz.
 	Ready func(ctx context.Context) error
-	// Metrics answers /metrics, to those who may read everything; nil: nobody.
+	// Metrics answers /metrics for callers who may read everything. Nil means no metrics.
 	Metrics http.Handler
-	// Around wraps the handler of all requests; nil: nothing does.
+	// Around wraps the handler of all requests, if it is not nil.
 	Around func(http.Handler) http.Handler
-	// NoUI leaves the pages out.
+	// NoUI leaves out the pages.
 	NoUI bool
 	// AccessLevel is the level of the access log's lines. Default: info.
 	AccessLevel slog.Level
-	// Logger takes the access log and errors. Default: slog.Default().
+	// Logger gets the access log and errors. Default: slog.Default().
 	Logger *slog.Logger
 }
 
-// Server answers requests. Make it with New, run it with Run.
+// Server answers requests. Make one with New, and run it with Run.
 type Server struct {
 	client *tusk.Client
 	config settings
@@ -105,10 +100,10 @@ type Server struct {
 	description
 	rooms   rooms
 	closing atomic.Bool
-	marked  atomic.Value // the day whose idempotency keys are marked
+	marked  atomic.Value // the day for which markDay was called
 	handler http.Handler
 
-	archived atomic.Value // how the archive was doing, in a word
+	archived atomic.Value // the archive's state, in a word
 
 	endpoints *push.Book
 	alerts    *alert.Book
@@ -123,7 +118,7 @@ type settings struct {
 	Mask mask.Mask
 }
 
-// New makes a server. The error says what of the configuration cannot be.
+// New returns a server. The error says which part of the configuration is invalid.
 func New(client *tusk.Client, config Config) (*Server, error) {
 	if client == nil {
 		return nil, errors.New("server: needs a client")
@@ -188,15 +183,15 @@ func complete(c Config) (settings, error) {
 	return full, nil
 }
 
-// Book is where tokens, users and the audit log are kept.
+// Book returns the book with tokens, users and the audit log.
 func (s *Server) Book() *access.Book { return s.book }
 
-// Handler answers all requests. Run has to be running beside it.
+// Handler answers all requests. Run has to be running at the same time.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Run does what goes on behind the requests until ctx ends: it beats for the
-// workers that lease tasks here, calls the endpoints of queues, watches for alerts, tells the ends of tasks, notes how
-// often errors happen, and goes on with bulk operations. Then it ends event streams and hands back what is leased.
+// Run does the background work until ctx ends: it sends beats for the workers that lease tasks here, calls the
+// endpoints of queues, watches for alerts, reports ends of tasks, records how often errors happen, and continues bulk
+// operations. Then it ends event streams and hands back leased tasks.
 func (s *Server) Run(ctx context.Context) error {
 	var behind sync.WaitGroup
 	behind.Go(func() { s.client.CarryOperations(ctx) })
@@ -217,7 +212,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.feed.Close()
 	})
 	defer stop()
-	// Calls that are under way may still tell how they ended.
+	// Calls in progress may still report how they ended.
 	lending, last := context.WithCancel(context.WithoutCancel(ctx))
 	behind.Go(func() {
 		defer last()
@@ -231,8 +226,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// assemble builds the table of routes. A route that nobody has said a permission
-// of, or that comes twice, is an error.
+// assemble builds the table of routes. A route without a permission, or one that occurs twice, is an error.
 func (s *Server) assemble() (http.Handler, error) {
 	mux := http.NewServeMux()
 	byPath := map[string]methods{}

@@ -7,7 +7,7 @@ import (
 	"github.com/tuskqueue/tusk/server/ui"
 )
 
-// tell says in words how the server is set up; no secret is among it.
+// tell describes how the server is configured, without secrets.
 func (c settings) tell() []ui.Setting {
 	yes := func(on bool) string {
 		if on {

@@ -14,28 +14,28 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// A shape is an OpenAPI schema, compiled. It is made from the description itself, so that
-// the two cannot differ. A body is read beside its shape, which says what types, required
-// fields and lengths of lists it must have. The rest is left to those who take the value
-// and know better what to say of it: form.go asks the shape when they refuse it.
-// A nil shape takes any JSON.
+// A shape is a compiled OpenAPI schema. It is made from the description itself, so that the two cannot differ. A body
+// is read together with its shape, which says which types, required fields and lengths of lists it must have. All
+// other checks are left to the code that uses the value and can give better errors; form.go asks the shape when that
+// code rejects a value. A nil shape accepts any JSON.
 type shape struct {
 	kinds    []string // of JSON: string, number, integer, boolean, array, object
 	fields   map[string]*shape
 	required []string
 	items    *shape // of an array
 	values   *shape // of an object without fixed fields
-	min, max int    // items of an array, or fields of an object; max 0: any number
+	min, max int    // items of an array, or fields of an object; max 0 means no limit
 
-	any               []*shape // at least one of them describes the value: a duration, or an instant
-	when              bool     // it is an instant, or how long ago
-	names             *shape   // of the fields of an object without fixed ones
+	any               []*shape // at least one of them describes the value: a duration or a time
+	when              bool     // it is a time, or how long ago
+	names             *shape   // of the field names of an object without fixed fields
 	choice            []any
-	pattern           *regexp.Regexp // nil: any text
-	shortest, longest int            // characters of a text; longest 0: any number
-	least, most       *float64       // of a number; nil: no bound
+	pattern           *regexp.Regexp // nil means any text
+	shortest, longest int            // characters of a text; longest 0 means no limit
+	least, most       *float64       // of a number; nil means no limit
 
-	reads func(text []byte) error // a text that means something; nil: there is no more to it than the pattern
+	// Parses a text that has a meaning. Nil if only the pattern matters.
+	reads func(text []byte) error
 }
 
 // shapeOf compiles a schema.
@@ -78,7 +78,7 @@ func shapeOf(s *huma.Schema, registry huma.Registry) *shape {
 	return out
 }
 
-// readerOf is what reads the text of a schema, as the type does that the schema was made of.
+// readerOf returns the function that parses the text of a schema, as the schema's type does.
 func readerOf(s *huma.Schema) func([]byte) error {
 	switch {
 	case s.Format == "date-time":
@@ -101,10 +101,10 @@ func number(n *int) int {
 	return *n
 }
 
-// patterns has each pattern of the description, compiled once.
+// patterns has the compiled patterns of the description.
 var patterns sync.Map
 
-// formats are patterns for the formats that have no other.
+// formats are patterns for formats without a pattern.
 var formats = map[string]string{
 	"date":      `^[0-9]{4}-[0-9]{2}-[0-9]{2}$`,
 	"date-time": `^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})$`,
@@ -141,8 +141,8 @@ var kindNames = map[string]string{"string": "text", "number": "a number", "integ
 	"boolean": "true or false",
 	"array":   "a list", "object": "an object"}
 
-// holds checks how many items or fields a value has. Of too many, the first that is
-// too much is enough to know.
+// holds checks the number of items or fields of a value. If there are too many, it can be called at the first one too
+// many.
 func (s *shape) holds(n int, ended bool, what string) *Problem {
 	switch {
 	case s == nil:

@@ -17,7 +17,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// site is a server under test, with what runs behind it.
+// site is a server under test, with its background work.
 type site struct {
 	*httptest.Server
 	t      *testing.T
@@ -26,7 +26,7 @@ type site struct {
 	token  string // of an admin
 }
 
-// start serves on an empty store in memory.
+// start serves an empty store in memory.
 func start(t *testing.T, change ...func(*server.Config)) *site {
 	t.Helper()
 	client, err := tusk.NewClient(memory.New(), &tusk.ClientConfig{Logger: slog.New(slog.DiscardHandler)})
@@ -74,14 +74,14 @@ func (s *site) tokenFor(spec access.Token) string {
 	return secret
 }
 
-// answer is what a request came to.
+// answer is the response to a request.
 type answer struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// do sends a request as the admin; a body that is no string is sent as JSON.
+// do sends a request as the admin. A body that is not a string is sent as JSON.
 func (s *site) do(method, path string, body any, header ...string) answer {
 	s.t.Helper()
 	return s.as(s.token, method, path, body, header...)
@@ -133,7 +133,7 @@ func (s *site) as(token, method, path string, body any, header ...string) answer
 	return answer{response.StatusCode, response.Header, string(text)}
 }
 
-// want checks the status and decodes the body, when into is not nil.
+// want checks the status, and decodes the body if into is not nil.
 func (a answer) want(t *testing.T, status int, into any) answer {
 	t.Helper()
 	if a.status != status {
@@ -147,7 +147,7 @@ func (a answer) want(t *testing.T, status int, into any) answer {
 	return a
 }
 
-// problem checks that the answer is a problem with a status and a code.
+// problem checks that the response is a problem with a status and a code.
 func (a answer) problem(t *testing.T, status int, code string) server.Problem {
 	t.Helper()
 	var p server.Problem

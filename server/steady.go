@@ -9,15 +9,15 @@ import (
 	"github.com/tuskqueue/tusk/server/access"
 )
 
-// Large bodies and answers hold memory until their last byte has come or gone. So each part of
-// them has a deadline.
+// Large bodies and responses hold memory until their last byte has arrived or gone. So each part of them has a
+// deadline.
 const (
 	part     = 64 << 10
 	partTime = 5 * time.Second
 )
 
-// receive reads a body. A large one waits for its memory first; one that does not say how large
-// it is, once it turns out to be large.
+// receive reads a body. A large body first waits for its memory. If the size is not known, it waits once the body
+// turns out to be large.
 func (c *call) receive(from io.Reader) ([]byte, error) {
 	size := c.r.ContentLength
 	var body bytes.Buffer
@@ -47,11 +47,11 @@ func (c *call) receive(from io.Reader) ([]byte, error) {
 	return body.Bytes(), nil
 }
 
-// steady reads a large body, each part of which has a deadline.
+// steady reads a large body, with a deadline for each part.
 type steady struct {
 	from    io.Reader
 	control *http.ResponseController
-	last    time.Time // deadline of the whole; zero: none
+	last    time.Time // deadline of the whole; zero if none
 	left    int       // bytes until the deadline moves
 }
 
@@ -71,13 +71,12 @@ func (s *steady) Read(into []byte) (int, error) {
 	n, err := s.from.Read(into[:min(len(into), s.left)])
 	s.left -= n
 	if err == io.EOF {
-		_ = s.control.SetReadDeadline(time.Time{}) // which would end the request
+		_ = s.control.SetReadDeadline(time.Time{}) // it would end the request
 	}
 	return n, err
 }
 
-// receiveForm waits for the memory of a large form of the pages before it is read, and has it read
-// as other large bodies are.
+// receiveForm waits for the memory of a large form before it is read, and makes it be read like other large bodies.
 func (s *Server) receiveForm(
 	w http.ResponseWriter, r *http.Request, who access.Identity, most int64,
 ) (giveBack func(), err error) {
@@ -96,7 +95,7 @@ func (s *Server) receiveForm(
 	return place.leave, nil
 }
 
-// send writes an answer.
+// send writes a response.
 func (c *call) send(body []byte) error {
 	control := http.NewResponseController(c.w)
 	for len(body) > 0 {

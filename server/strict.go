@@ -23,14 +23,14 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Bounds of what is read of a body, besides its size.
+// Limits of a body, in addition to its size.
 const (
-	maxDepth  = 70 // args may have 64 levels, and stand a few deep themselves
+	maxDepth  = 70 // args may have 64 levels, and are a few levels deep themselves
 	maxTokens = 1 << 20
 )
 
-// readBody reads one JSON value of a shape into v, and refuses whatever two programs
-// might read differently: doubled and unknown fields, other letter case, bad text.
+// readBody reads one JSON value of a shape into v. It rejects everything that two programs might read differently:
+// duplicate and unknown fields, other letter case, invalid text.
 func (c *call) readBody(of *shape, v any) error {
 	w, r, limit := c.w, c.r, c.config.MaxBody
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
@@ -99,7 +99,7 @@ func jsonProblem(err error, offset int64) error {
 	return problem(http.StatusUnprocessableEntity, "invalid_value", "%s", short(err.Error()))
 }
 
-// fitting says which numbers a type holds.
+// fitting describes the numbers that a type can hold.
 func fitting(t reflect.Type) string {
 	if !reflect.Zero(t).CanInt() {
 		return "is no number that fits here"
@@ -108,16 +108,15 @@ func fitting(t reflect.Type) string {
 	return fmt.Sprintf("want a whole number from %d to %d", -most-1, most)
 }
 
-// scanner walks JSON beside the shape that it is to have. The path to where it is
-// is only written out for an error.
+// scanner walks through JSON and checks it against a shape. It formats the path to its position only for an error.
 type scanner struct {
 	ctx    context.Context
 	d      *json.Decoder
 	tokens int
 	path   []step
 	whole  []span
-	formal bool // lengths, patterns, ranges and choices count as well
-	exact  bool // texts are read, too
+	formal bool // also check lengths, patterns, ranges and choices
+	exact  bool // also parse texts
 }
 
 func newScanner(ctx context.Context, text []byte) *scanner {
@@ -126,7 +125,7 @@ func newScanner(ctx context.Context, text []byte) *scanner {
 	return &scanner{ctx: ctx, d: d}
 }
 
-// document reads one value of a shape, and nothing after it.
+// document reads one value of a shape, and rejects anything after it.
 func (s *scanner) document(of *shape) error {
 	if err := s.value(of); err != nil {
 		return s.located(jsonProblem(err, s.d.InputOffset()))
@@ -138,14 +137,13 @@ func (s *scanner) document(of *shape) error {
 	return nil
 }
 
-// span is where a whole number stands that is written with a fraction or an exponent,
-// such as 1.0, and what it is.
+// span is the position and the value of a whole number that is written with a fraction or an exponent, such as 1.0.
 type span struct {
 	from, to int64
 	number   string
 }
 
-// rewritten has whole numbers as Go reads them.
+// rewritten writes whole numbers as Go reads them.
 func (s *scanner) rewritten(text []byte) []byte {
 	if len(s.whole) == 0 {
 		return text
@@ -159,7 +157,7 @@ func (s *scanner) rewritten(text []byte) []byte {
 	return append(out, text[last:]...)
 }
 
-// number notes a whole number of another spelling, where one is asked for.
+// number records a whole number in another notation, if the shape wants an integer.
 func (s *scanner) number(of *shape, text string) {
 	if of == nil || !slices.Contains(of.kinds, huma.TypeInteger) || !strings.ContainsAny(text, ".eE") {
 		return
@@ -176,7 +174,7 @@ type step struct {
 	index int
 }
 
-// located says of a problem in which field it is, at the place where the scanner stopped.
+// located adds the field at which the scanner stopped to a problem.
 func (s *scanner) located(err error) error {
 	p, ok := err.(*Problem)
 	if !ok || len(s.path) == 0 || p.Field != "" {
@@ -270,7 +268,7 @@ func kindOf(token json.Token) string {
 	}
 }
 
-// inside reads what stands at a step of the path. After an error the path stays.
+// inside reads the value at a step of the path. After an error the path stays.
 func (s *scanner) inside(at step, of *shape) error {
 	s.path = append(s.path, at)
 	if err := s.value(of); err != nil {
@@ -338,7 +336,7 @@ func (s *scanner) object(of *shape) error {
 	return nil
 }
 
-// field says which shape a field of an object has to have.
+// field returns the shape that a field of an object must have.
 func (s *scanner) field(of *shape, name string, seen map[string]bool) (*shape, error) {
 	if seen[name] {
 		return nil, problem(http.StatusBadRequest, "duplicate_field", "comes twice")
@@ -368,8 +366,8 @@ func namesOf(fields map[string]*shape) string {
 	return strings.Join(slices.Sorted(maps.Keys(fields)), ", ")
 }
 
-// checkEscapes refuses \u0000 and lone surrogates, which not every database can
-// store and Go would quietly replace.
+// checkEscapes rejects \u0000 and lone surrogates, which not every database can store and which Go would replace
+// silently.
 func checkEscapes(text []byte) error {
 	for i := 0; i+1 < len(text); i++ {
 		if text[i] != '\\' {
@@ -397,8 +395,7 @@ func checkEscapes(text []byte) error {
 	return nil
 }
 
-// hex4 reads four hexadecimal digits; -1: there are none, which is for the JSON
-// decoder to tell.
+// hex4 reads four hexadecimal digits. It returns -1 if there are none, which the JSON decoder will report.
 func hex4(digits []byte) (code int) {
 	if len(digits) < 4 {
 		return -1
@@ -415,7 +412,7 @@ func hex4(digits []byte) (code int) {
 
 const maxQuoted = 64
 
-// short keeps what an error quotes of its input short.
+// short shortens input that an error quotes.
 func short(text string) string {
 	if len(text) <= maxQuoted {
 		return text

@@ -77,7 +77,7 @@ func getTask(c *call, in byID) (TaskDetail, error) {
 	return v, nil
 }
 
-// visible gets a task that the caller may know of; another does not exist.
+// visible returns a task that the caller may see. Others do not exist for the caller.
 func (c *call) visible(id tusk.ID) (*tusk.TaskInfo, error) {
 	c.target = id.String()
 	t, err := c.client.Get(c.r.Context(), id)
@@ -90,7 +90,7 @@ func (c *call) visible(id tusk.ID) (*tusk.TaskInfo, error) {
 	return t, nil
 }
 
-// visibleIDs leaves out the tasks that an identity may not know of.
+// visibleIDs returns which of the tasks the caller may see.
 func (c *call) visibleIDs(ids []tusk.ID) (map[tusk.ID]bool, error) {
 	tasks, err := c.client.List(c.r.Context(), tusk.Filter{IDs: ids, Limit: max(len(ids), 1)})
 	if err != nil {
@@ -105,7 +105,7 @@ func (c *call) visibleIDs(ids []tusk.ID) (map[tusk.ID]bool, error) {
 	return seen, nil
 }
 
-// ExportLimit is the most tasks that one export has.
+// ExportLimit is the largest number of tasks in one export.
 const ExportLimit = 100000
 
 type exportInput struct {
@@ -113,15 +113,14 @@ type exportInput struct {
 	Format string `query:"format" enum:"csv,jsonl" default:"jsonl"`
 }
 
-// exportTasks streams, page by page. Cells that a spreadsheet would take for a
-// formula are made text.
+// exportTasks streams tasks page by page. Cells that a spreadsheet would treat as a formula are marked as text.
 func exportTasks(c *call, in exportInput) (nothing, error) {
 	f, err := in.Filter()
 	if err != nil {
 		return nothing{}, err
 	}
 	f.Limit = store.MaxPage
-	var text bytes.Buffer // of a page: a place to work is not held while it is sent
+	var text bytes.Buffer // one page: no place to work is held while it is sent
 	write := jsonLines(&text)
 	find := func() (page query.Page, err error) {
 		if err = c.take(answerCost); err != nil {
@@ -157,12 +156,12 @@ func exportTasks(c *call, in exportInput) (nothing, error) {
 	_ = control.SetReadDeadline(time.Time{})
 	for n := 0; n < ExportLimit; n += max(len(page.Tasks), page.Read) {
 		if err := c.send(text.Bytes()); err != nil || page.More.IsZero() {
-			break // who asked has gone, or has everything
+			break // the client has gone, or has everything
 		}
 		f.Before = page.More
 		if page, err = find(); err != nil {
 			c.log.Warn("export: cut short", "request", c.id, "error", err)
-			panic(http.ErrAbortHandler) // the only way to tell after the header
+			panic(http.ErrAbortHandler) // after the header, this is the only way to report an error
 		}
 	}
 	return nothing{}, nil

@@ -8,7 +8,7 @@ import (
 	"github.com/tuskqueue/tusk/server/access"
 )
 
-// What is done to a thing that is not there is no success: the name is misspelt.
+// An action on something that does not exist fails, because the name is probably misspelt.
 func TestWhatIsDoneToNothingIsNotFound(t *testing.T) {
 	s := start(t)
 	id := tusk.NewID().String()

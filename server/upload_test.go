@@ -16,8 +16,8 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// lying makes so many parts of so many bytes together, of the one identity that has sent some. They take no
-// room on the disk.
+// lying creates parts of the given size, owned by the one identity that has sent some. They take no space on the
+// disk.
 func (k keeping) lying(parts int, bytes int64) (remove func()) {
 	k.t.Helper()
 	sent, err := filepath.Glob(filepath.Join(k.dir, "_tusk/payloads/uploads/*"))
@@ -40,7 +40,7 @@ func (k keeping) lying(parts int, bytes int64) (remove func()) {
 	}
 }
 
-// What lies there counts on all servers, and one that has counted before counts anew.
+// Stored parts count on all servers, and a server that has counted before counts again.
 func TestPartsThatAreNotPutTogetherAreBoundedByIdentity(t *testing.T) {
 	s := memory.New()
 	k := startKeeping(t, s)
@@ -65,7 +65,7 @@ func TestPartsThatAreNotPutTogetherAreBoundedByIdentity(t *testing.T) {
 	other.put(bolt, "/uploads", id, "2").want(t, 201, nil)
 	large := object{"task": object{"kind": "k", "tenant": "acme"},
 		"upload": object{"id": id, "parts": []string{sumOf("1")}, "sha256": sumOf("1")}}
-	k.as(acme, "POST", "/api/v1/tasks/large", large).want(t, 201, nil) // which makes room for one
+	k.as(acme, "POST", "/api/v1/tasks/large", large).want(t, 201, nil) // makes room for one
 	eventually(t, func() bool { return other.put(acme, "/uploads", id, "3").status == 201 })
 	remove()
 }
@@ -84,7 +84,7 @@ func TestPartsGoWhenTheirTaskIsStored(t *testing.T) {
 	if whole, parts := k.objects(); whole != 1 || parts != 1 {
 		t.Errorf("%d objects and %d parts are left", whole, parts)
 	}
-	// The answer was lost.
+	// As if the answer had been lost.
 	for _, conflict := range []string{"skip", "once"} {
 		if send(conflict).want(t, 200, &again); again.ID != first.ID || !again.Duplicate {
 			t.Errorf("%s: %+v, want %s", conflict, again, first.ID)
@@ -104,7 +104,7 @@ func TestUploadsAtOnceAreBoundedByIdentity(t *testing.T) {
 	answers := make(chan *http.Response, most+1)
 	body, end := io.Pipe()
 	defer end.Close()
-	go func() { // keeps those that are read from being too slow
+	go func() { // keeps bodies that are read from being too slow
 		for text := make([]byte, 64<<10); ; time.Sleep(20 * time.Millisecond) {
 			if _, err := end.Write(text); err != nil {
 				return

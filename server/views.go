@@ -15,13 +15,12 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// What the API shows of tasks, queues and the rest: stable names, instants in
-// UTC, durations as text.
+// This file has the API's views of tasks, queues and other things: stable names, times in UTC, durations as text.
 
-// Duration is a duration: text such as 1m30s or 7d, or a number of seconds.
+// Duration is text such as 1m30s or 7d, or a number of seconds.
 type Duration time.Duration
 
-// String is the duration as text, without days, which not every program reads: 168h.
+// String returns the duration as text such as 168h, without days, which not every program can read.
 func (d Duration) String() string { return duration.Hours(time.Duration(d)) }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -40,10 +39,10 @@ func (d *Duration) UnmarshalText(text []byte) error {
 // UnmarshalJSON implements json.Unmarshaler.
 func (d *Duration) UnmarshalJSON(text []byte) error { return durationFrom(text, d.UnmarshalText, d) }
 
-// durationFrom reads a number of seconds into d, and has anything else read as text.
+// durationFrom reads a number of seconds into d, and reads anything else as text.
 func durationFrom(json []byte, asText func([]byte) error, d *Duration) error {
 	if json[0] == '"' {
-		plain, err := strconv.Unquote(string(json)) // what JSON escapes is no duration
+		plain, err := strconv.Unquote(string(json)) // text that JSON escapes is not a duration
 		if err != nil {
 			plain = string(json)
 		}
@@ -57,7 +56,7 @@ func durationFrom(json []byte, asText func([]byte) error, d *Duration) error {
 	return nil
 }
 
-const maxSeconds = 9e9 // 285 years, which a time.Duration holds
+const maxSeconds = 9e9 // 285 years, which fit into a time.Duration
 
 // Schema implements huma.SchemaProvider.
 func (Duration) Schema(huma.Registry) *huma.Schema { return durationSchema("") }
@@ -71,7 +70,7 @@ func durationSchema(description string) *huma.Schema {
 		AnyOf: []*huma.Schema{&words, &seconds}}
 }
 
-// Instant is an RFC 3339 instant in JSON.
+// Instant is an RFC 3339 time in JSON.
 type Instant struct{ time.Time }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -84,7 +83,7 @@ func (t *Instant) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// UnmarshalJSON implements json.Unmarshaler, which time.Time would otherwise do.
+// UnmarshalJSON implements json.Unmarshaler. Otherwise that of time.Time would be used.
 func (t *Instant) UnmarshalJSON(text []byte) error {
 	var s string
 	if err := json.Unmarshal(text, &s); err != nil {
@@ -130,7 +129,7 @@ type Task struct {
 	Worker       string            `json:"worker,omitempty"`
 }
 
-// TaskDetail is a task with all that is known of it.
+// TaskDetail is a task with everything that is known about it.
 type TaskDetail struct {
 	Task
 	CancelRequested bool            `json:"cancel_requested,omitempty"`
@@ -142,13 +141,13 @@ type TaskDetail struct {
 	Archived        bool            `json:"archived,omitempty" doc:"it has left the database, and was found in the archive"`
 }
 
-// LastChange is when and how a task was changed while it waited.
+// LastChange is when and how a task was last changed while it waited.
 type LastChange struct {
 	At  time.Time `json:"at"`
 	How string    `json:"how" enum:"reprioritized,moved,rescheduled,retried,replaced"`
 }
 
-// Attempt is one ended run of a task.
+// Attempt is one run of a task that has ended.
 type Attempt struct {
 	Number      int       `json:"number"`
 	Outcome     string    `json:"outcome"`
@@ -197,7 +196,7 @@ func (s *Server) detailView(t tusk.TaskInfo) TaskDetail {
 	return v
 }
 
-// utc is an instant as the API tells it: to the millisecond, which every engine keeps.
+// utc returns a time as the API shows it: to the millisecond, which every engine stores.
 func utc(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
@@ -205,7 +204,7 @@ func utc(t time.Time) time.Time {
 	return t.UTC().Truncate(time.Millisecond)
 }
 
-// TaskInput is a task that somebody enqueues.
+// TaskInput is a task to enqueue.
 type TaskInput struct {
 	Kind string `json:"kind" rule:"name" required:"true" doc:"the handler that runs it"`
 	Args json.
@@ -234,7 +233,7 @@ type TaskInput struct {
 	Unique       *UniqueInput      `json:"unique,omitempty" doc:"derives the key, instead of key"`
 }
 
-// UniqueInput makes a task's key of its kind, its tenant and its args.
+// UniqueInput makes a task's key from its kind, tenant and args.
 type UniqueInput struct {
 	Args   []string `json:"args,omitempty" minLength:"1" maxLength:"255" maxItems:"16" doc:"names of the fields that count; customer.id is a field of a field; default: all"`
 	Window Duration `json:"window,omitempty" doc:"1s to 366d: one task per time window, whatever its outcome; default: one unfinished task"`
@@ -302,7 +301,7 @@ func instant(t *Instant) time.Time {
 	return tusk.At(t.Time)
 }
 
-// allowed says whether an identity may put a task there.
+// allowed fails unless an identity may enqueue for the queue and tenant.
 func allowed(who access.Identity, queue, tenant string) error {
 	if queue == "" {
 		queue = tusk.DefaultQueue

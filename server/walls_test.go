@@ -29,10 +29,10 @@ func TestNoBodyIsReadBeyondItsLimit(t *testing.T) {
 			continue
 		}
 		n++
-		if !r.Takes { // parts of uploads have a limit of their own
+		if !r.Takes { // parts of uploads have their own limit
 			s.do(r.Method, filledPath(r.Path), large).problem(t, 413, "body_too_large")
 		}
-		s.as(stranger, r.Method, filledPath(r.Path), large).problem(t, 403, "forbidden") // and not read
+		s.as(stranger, r.Method, filledPath(r.Path), large).problem(t, 403, "forbidden") // and the body is not read
 		s.as("", r.Method, filledPath(r.Path), large).problem(t, 401, "unauthenticated")
 	}
 	if n < 25 {
@@ -46,7 +46,7 @@ func TestNoBodyIsReadBeyondItsLimit(t *testing.T) {
 		if r.Need == access.Open {
 			most, limit = 16<<10, "16 KiB"
 		}
-		// Hardly too large, so that the sender is not cut off while it sends.
+		// Only slightly too large, so that the sender is not cut off while it sends.
 		if a := s.post(filledPath(r.Path), "x="+strings.Repeat("x", most)); a.status != 413 ||
 			!strings.Contains(a.body, limit) {
 			t.Errorf("%s: %d %.300s", r.Path, a.status, a.body)

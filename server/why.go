@@ -2,7 +2,7 @@ package server
 
 import "github.com/tuskqueue/tusk/why"
 
-// Why says why a task does not run.
+// Why explains why a task does not run.
 type Why struct {
 	ID      string      `json:"id"`
 	State   string      `json:"state"`
@@ -30,7 +30,7 @@ func whyTask(c *call, in byID) (Why, error) {
 	return Why{ID: t.ID.String(), State: t.State.String(), Reasons: viewReasons(why.Explain(facts))}, nil
 }
 
-// ScheduleWhy says why a schedule does not fire.
+// ScheduleWhy explains why a schedule does not fire.
 type ScheduleWhy struct {
 	Name    string      `json:"name"`
 	Reasons []WhyReason `json:"reasons" doc:"the reason to act on first"`

@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/server"
 )
 
-// widest is a workflow with as many dependencies as one may have, as JSON, and how many tasks it has.
+// widest returns a workflow with the largest number of dependencies, as JSON, and how many tasks it has.
 func widest(t *testing.T) (body []byte, tasks int) {
 	const needs = 100
 	type task struct {
@@ -35,7 +35,7 @@ func widest(t *testing.T) (body []byte, tasks int) {
 	return body, len(all)
 }
 
-// enqueueBeside enqueues one task after another until it is stopped, and says how long the slowest took.
+// enqueueBeside enqueues one task after another until it is stopped, and returns how long the slowest took.
 func (s *site) enqueueBeside(t *testing.T) (stop func() time.Duration) {
 	over, done := make(chan struct{}), make(chan time.Duration, 1)
 	go func() {
@@ -57,8 +57,8 @@ func (s *site) enqueueBeside(t *testing.T) (stop func() time.Duration) {
 	return func() time.Duration { close(over); return <-done }
 }
 
-// TestTheWidestWorkflowIsStoredAndShown enqueues as many dependencies as a workflow may have: it and its
-// page are shown in their time, and what else is enqueued meanwhile is stored in its own.
+// TestTheWidestWorkflowIsStoredAndShown enqueues the largest number of dependencies that a workflow may have. The
+// workflow and its page are served in time, and other tasks are stored meanwhile without delay.
 func TestTheWidestWorkflowIsStoredAndShown(t *testing.T) {
 	if testing.Short() {
 		t.Skip("stores 50,000 dependencies")

@@ -33,7 +33,7 @@ type WorkerList struct {
 	Workers []Worker `json:"workers"`
 }
 
-// viewWorker names no queue beyond the caller's bounds.
+// viewWorker leaves out queues beyond the caller's bounds.
 func (c *call) viewWorker(w store.Worker) Worker {
 	queues := slices.DeleteFunc(append([]string{}, w.Queues...), func(q string) bool { return !c.who.SeesQueue(q) })
 	return Worker{w.ID.String(), w.Host, w.PID, queues, append([]string{}, w.Kinds...), w.Concurrency, w.Running,
@@ -71,7 +71,7 @@ func wakeWorker(c *call, in byWorker) (Worker, error) {
 	return c.setQuiet(in.Worker, c.client.WakeWorker)
 }
 
-// setQuiet is for those who may change all of a worker's queues.
+// setQuiet requires permission to change all of the worker's queues.
 func (c *call) setQuiet(id tusk.ID, set func(ctx context.Context, id tusk.ID) error) (Worker, error) {
 	w, err := c.findWorker(id)
 	if err != nil {

@@ -25,7 +25,7 @@ type WorkflowNode struct {
 	Needs []WorkflowNeed `json:"needs"`
 }
 
-// WorkflowNeed is a task that another waits for.
+// WorkflowNeed is a task that another task waits for.
 type WorkflowNeed struct {
 	ID    string `json:"id"`
 	State string `json:"state,omitempty" doc:"absent: it was deleted"`
@@ -41,7 +41,7 @@ type WorkflowSummary struct {
 	Newest time.Time        `json:"newest"`
 }
 
-// WorkflowList is a list of workflows, those first that got a task last.
+// WorkflowList is a list of workflows. Those with the newest tasks come first.
 type WorkflowList struct {
 	Workflows []WorkflowSummary `json:"workflows"`
 	Looked    int               `json:"looked_at" doc:"the number of the newest tasks that were searched"`
@@ -168,7 +168,7 @@ func retryWorkflow(c *call, in retryWorkflowInput) (WorkflowEdited, error) {
 	})
 }
 
-// editWorkflow changes a workflow as a whole, so all of it has to be within bounds.
+// editWorkflow changes a whole workflow, so all of its tasks have to be within the caller's bounds.
 func (c *call) editWorkflow(id tusk.ID, change func(context.Context, tusk.ID) (int, error)) (WorkflowEdited, error) {
 	c.target = id.String()
 	seen, err := getWorkflow(c, byID{id})

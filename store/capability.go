@@ -5,37 +5,36 @@ import (
 	"time"
 )
 
-// What follows are capabilities: small interfaces that an engine may have
-// besides Store. Only package tusk looks for them, always by As, and it can
-// always do without, as database/sql does with its optional interfaces.
+// The types below are capabilities: small interfaces that an engine may implement in addition to Store. Only package
+// tusk looks for them, always with As, and it can always do without them, as database/sql does with its optional
+// interfaces.
 
-// Transactor is an engine that can write inside a transaction of its user's.
+// Transactor is an engine that can write inside a user's transaction.
 type Transactor interface {
-	// Tx wraps an open transaction of the engine's own type (*sql.Tx, pgx.Tx).
-	// The error is ErrUnsupported, wrapped with the types that would do.
+	// Tx wraps an open transaction of the engine's own type (*sql.Tx, pgx.Tx). For any other type it returns
+	// ErrUnsupported, wrapped with the types that it accepts.
 	Tx(tx any) (Tx, error)
 }
 
-// Tx writes inside somebody else's transaction: nothing it does is visible or
-// durable before that commits, and all of it is gone when that rolls back.
+// Tx writes inside a caller's transaction. Nothing that it writes is visible or durable before that transaction
+// commits, and all of it is gone if the transaction rolls back.
 type Tx interface {
 	Enqueuer
-	// Finish is Leaser's, for the attempts whose effects the transaction holds.
+	// Finish is Leaser.Finish, for the attempts whose effects the transaction contains.
 	Finish(ctx context.Context, outcomes []Outcome) (lost []ID, err error)
 }
 
-// Exchanger is an engine to which a worker of one slot brings the task that it has done
-// when it comes for the next one, in one trip. It is looked for in the outermost store
-// alone, because a wrapper may have something to do with each Finish and Claim; one that
-// embeds an Exchanger by its own type has to wrap Exchange as well.
+// Exchanger is an engine on which a worker with one slot can finish a task and claim the next one in one round trip.
+// Only the outermost store is checked for it, because a wrapper may have something to do with each Finish and Claim.
+// A wrapper that embeds a concrete type which is an Exchanger has to wrap Exchange too.
 type Exchanger interface {
-	// Exchange is Finish of one outcome and Claim of one task, each as if it had been
-	// called by itself: one may fail alone. It is made for completions with nothing more
-	// to write. What is unanswered is repeated by Finish, and by Claim with Again set.
+	// Exchange combines Finish of one outcome and Claim of one task. Each behaves as if it were called on its own, so
+	// one may fail without the other. It is meant for completions that have nothing else to write. If the answer is
+	// lost, the caller repeats the call with Finish, and with Claim and Again set.
 	Exchange(ctx context.Context, o Outcome, r ClaimRequest) Exchanged
 }
 
-// Exchanged is what became of an exchange.
+// Exchanged is the result of an exchange.
 type Exchanged struct {
 	Tasks     []Task // what Claim returns
 	ClaimErr  error
@@ -43,83 +42,81 @@ type Exchanged struct {
 	FinishErr error
 }
 
-// Notifier is an engine that can tell that something happened. Notifications are
-// hints: they may be late, doubled or lost, and nobody relies on them.
+// Notifier is an engine that can report that something happened. Notifications are hints: they may be late,
+// duplicated or lost, and nothing relies on them.
 type Notifier interface {
-	// Listen calls wake with what may have happened until the context ends. Calls may overlap, and none may block.
+	// Listen calls wake with what may have happened, until the context ends. Calls may overlap, and none may block.
 	Listen(ctx context.Context, wake func(Hint)) error
 }
 
-// Hint says for whom there may be something to do. One that says nothing means that there may be for everybody.
+// Hint says who may have something to do. An empty hint means that everybody may.
 type Hint struct {
-	Queues []string // have got available tasks, for workers
-	Turns  bool     // tasks wait for their turn, for whoever leads
-	Due    bool     // tasks are due within Promptly, for whoever leads
-	Soon   bool     // tasks are due within Soon
+	Queues []string // that now have available tasks, for workers
+	Turns  bool     // tasks wait for their turn, for the leader
+	Due    bool     // tasks are due within Promptly, for the leader
+	Soon   bool     // tasks are due within Soon, for the leader
 }
 
-// How far ahead a leader is told of tasks that will be due: it looks at once for those that are due within Promptly, and
-// within that time for those that are due within Soon. It looks for others by itself.
+// Promptly and Soon say how far ahead a leader is told of tasks that will be due. It looks at once for tasks that are
+// due within Promptly, and within Promptly for tasks that are due within Soon. It finds all others without a hint.
 const (
 	Promptly = 300 * time.Millisecond
 	Soon     = 2 * time.Second
 )
 
-// Open reports whether the hint says nothing, so that everybody has to look.
+// Open reports whether the hint is empty, so that everybody has to look.
 func (h *Hint) Open() bool { return len(h.Queues) == 0 && !h.Turns && !h.Due && !h.Soon }
 
 // ForWorkers reports whether workers may have something to do.
 func (h *Hint) ForWorkers() bool { return len(h.Queues) > 0 || h.Open() }
 
-// Searcher is an engine whose List may read all tasks to find a few that match, or
-// none. Where there is no Searcher, List does.
+// Searcher is an engine whose List may read all tasks to find few matches or none. For an engine that is not a
+// Searcher, List is good enough.
 type Searcher interface {
-	// Search is List of those tasks alone that are among the newest budget, or so,
-	// below Before. It returns down to which id it has looked: Before of the search
-	// that goes on from there; zero: there are no others.
+	// Search is List, limited to about the newest budget tasks below Before. It also returns the id down to which it
+	// has looked: pass that as Before to continue the search. A zero id means that there are no more tasks.
 	Search(ctx context.Context, f Filter, budget int) (tasks []Task, last ID, err error)
 }
 
 // Maintainer is an engine with housekeeping of its own: segments, partitions,
 // checkpoints. The leader calls it every few seconds.
 type Maintainer interface {
-	// Maintain does what is due. It fails with ErrNotLeader when the term is over.
+	// Maintain does what is due. It fails with ErrNotLeader if the term is over.
 	Maintain(ctx context.Context, term int64) error
 }
 
-// Overseer is an engine that says in one trip what a leader has to do. Whoever leads asks for chores that have
-// nothing to do as rarely as that allows.
+// Overseer is an engine that reports in one round trip what a leader has to do, so that the leader rarely starts a
+// chore that has nothing to do.
 type Overseer interface {
-	// Oversee looks at what there is to do now, and of which kinds there are records. It may renew the candidate's term
-	// for its TTL, as Lead does; with a TTL of 0 it leaves the term as it is. It fails with ErrNotLeader when the term
-	// is over.
+	// Oversee looks for work that is due now, and for which of the kinds there are records. It may renew the
+	// candidate's term for its TTL, as Lead does; with a TTL of 0 it leaves the term as it is. It fails with
+	// ErrNotLeader if the term is over.
 	Oversee(ctx context.Context, c Candidate, kinds ...string) (Chores, error)
 }
 
-// Chores say which calls of a Keeper have something to do. It is no error if one of them finds nothing.
+// Chores say which calls of a Keeper have something to do. It is no error if such a call then finds nothing.
 type Chores struct {
-	Admit   time.Duration // when Admit has; 0: now; negative: nothing waits
-	Rescue  bool
-	Turns   bool     // tasks run in turns
-	Moved   int64    // grows as tasks are stored or completed, if not with each; 0: the engine does not say
-	Records []string // kinds of which there are records
+	Admit  time.Duration // until Admit has something to do; 0: now; negative: nothing waits
+	Rescue bool
+	Turns  bool // tasks run in turns
+	// Moved grows as tasks are stored or completed, though not with each one. 0 means that the engine does not count.
+	Moved   int64
+	Records []string // the kinds that have records
 
-	Renewed time.Time // the engine's clock, if the call has renewed the term
+	Renewed time.Time // the engine's clock, if the call renewed the term
 }
 
-// Witness is an engine that sees a worker's process die, by a connection that ends
-// with it. Rescue then declares a worker dead as soon as its connection has gone and
-// its beat is overdue by half, long before its TTL is over: one alone means nothing.
-// What is lost with the connection of a living worker is only this.
+// Witness is an engine that sees a worker's process die, because a connection ends with it. Rescue then declares a
+// worker dead once its connection is gone and its beat is overdue by half, long before its TTL is over. Neither sign
+// alone means anything. A living worker that loses the connection loses only this.
 type Witness interface {
-	// Witnesses reports whether the engine would see it.
+	// Witnesses reports whether the engine would notice a death.
 	Witnesses() bool
 }
 
 // Migrator is an engine with a schema.
 type Migrator interface {
-	// Migrate brings the schema to a version (-1: the newest) and returns the
-	// steps taken, in order.
+	// Migrate brings the schema to a version (-1 means the newest) and returns the steps taken, in order.
 	Migrate(ctx context.Context, version int64) ([]Migration, error)
 	// Migrations lists all steps, applied or not.
 	Migrations(ctx context.Context) ([]Migration, error)
@@ -129,47 +126,46 @@ type Migrator interface {
 type Migration struct {
 	Version   int64     `json:"version"`
 	Name      string    `json:"name"`
-	AppliedAt time.Time `json:"applied_at"` // zero: not applied
+	AppliedAt time.Time `json:"applied_at"` // zero if not applied
 	SQL       string    `json:"-"`
 }
 
 // Checker is an engine on a server that others set up.
 type Checker interface {
-	// Check says what of the server's settings breaks the contract (an error) or
-	// weakens it (warnings).
+	// Check reports which of the server's settings break the contract (an error) or weaken it (warnings).
 	Check(ctx context.Context) (warnings []string, err error)
 }
 
 // Examiner is an engine that can say how its database is doing, without a scan.
 type Examiner interface {
-	// Examine reads what the server and the engine count anyway.
+	// Examine reads counters that the server and the engine keep anyway.
 	Examine(ctx context.Context) (Health, error)
 }
 
-// Health is how a database is doing. A negative number, a zero instant or an empty text
-// means that the engine cannot say.
+// Health describes the state of a database. A negative number, a zero time or an empty string means that the engine
+// cannot tell.
 type Health struct {
-	Now    time.Time // by the clock that the engine judges by
-	Server string    // its name and version
-	Pooled bool      // a pooler stands between this process and the server
+	Now    time.Time // by the engine's clock
+	Server string    // name and version
+	Pooled bool      // a pooler sits between this process and the server
 	Leader Leader
 
-	// OpenFor is the age of the oldest transaction that keeps the engine from clearing
-	// up, OpenBy who holds it, and OpenEnd the statement that ends it.
+	// OpenFor is the age of the oldest transaction that keeps the engine from cleaning up, OpenBy is who holds it,
+	// and OpenEnd is the statement that ends it.
 	OpenFor         time.Duration
 	OpenBy, OpenEnd string
 
-	Bytes    int64 // that the tables take
-	DeadRows int64 // that a vacuum would have to remove
-	LiveRows int64 // beside them
-	Segments int64 // tables, or partitions, that tasks are spread over
-	Behind   int64 // positions that have been passed and not been removed yet
+	Bytes    int64 // size of the tables
+	DeadRows int64 // rows that a vacuum would remove
+	LiveRows int64 // rows that are not dead
+	Segments int64 // tables or partitions that tasks are spread over
+	Behind   int64 // positions that have been passed but not removed yet
 
 	OldestCompleted time.Time // when the oldest completed task that is still kept ended
-	DiskFree        int64     // bytes of the file system that the database is on
+	DiskFree        int64     // free bytes in the database's file system
 	DiskSize        int64
 	Connections     int64 // open on the server
-	ConnectionsMost int64 // that the server takes
+	ConnectionsMost int64 // the most that the server accepts
 }
 
 // Connected is an engine whose process has a pool of connections to a server.
@@ -177,93 +173,89 @@ type Connected interface {
 	Connections() Connections
 }
 
-// Connections are those of this process. The engine has a few spare ones besides, for what
-// must not wait until a handler gives one back.
+// Connections counts the connections of this process. The engine has a few spare ones on top of these, for work that
+// must not wait until a handler returns one.
 type Connections struct {
-	Most  int   // that the pool may open
-	Used  int   // in somebody's hands now
-	Waits int64 // how often somebody had to wait for one, or for one to be opened, since the start
+	Most  int   // the most that the pool may open
+	Used  int   // in use now
+	Waits int64 // how often a caller had to wait for one, or for one to be opened, since the start
 }
 
-// UnknownHealth is the Health of which nothing is known yet.
+// UnknownHealth returns a Health in which nothing is known yet.
 func UnknownHealth() Health {
 	return Health{OpenFor: -1, Bytes: -1, DeadRows: -1, LiveRows: -1, Segments: -1, Behind: -1, DiskFree: -1, DiskSize: -1,
 		Connections: -1, ConnectionsMost: -1}
 }
 
-// Leader is who does the chores that one process does for all.
+// Leader describes the process that does the chores for all processes.
 type Leader struct {
-	Term    int64     // 0: nobody has ever led
+	Term    int64     // 0 if nobody has ever led
 	Held    bool      // somebody leads now
-	Renewed time.Time // when the leader last said so
+	Renewed time.Time // when the leader last renewed its term
 }
 
-// Rebaser is an engine whose tables mean something on one server only.
+// Rebaser is an engine whose tables are valid on one server only.
 type Rebaser interface {
-	// Rebase makes tables that were restored from another server (ErrMoved) usable on
-	// this one, while nobody works, and returns how many tasks can be claimed: tasks
-	// that were running are available again. With dry it only counts them.
+	// Rebase makes tables that were restored from another server (ErrMoved) usable on this one, while nothing else
+	// uses them. It returns how many tasks can be claimed: tasks that were running are available again. With dry it
+	// only counts them.
 	Rebase(ctx context.Context, dry bool) (tasks int64, err error)
 }
 
-// Granter is an engine on a server that knows roles.
+// Granter is an engine on a server that has roles.
 type Granter interface {
-	// Roles returns the statements that make the roles by which a database is used, or
-	// bring their rights up to date: for migrating, for working, for enqueueing by SQL
-	// where that is offered, and for reading. Their names begin with the prefix. With
-	// apply it runs them.
+	// Roles returns the statements that create the roles for using a database, or update their rights. There is a
+	// role for migrating, for working, for reading, and for enqueueing by SQL where the engine offers that. Their
+	// names begin with prefix. With apply, Roles also runs the statements.
 	Roles(ctx context.Context, prefix string, apply bool) ([]string, error)
 }
 
-// Prompter is a Notifier that knows whether its wakes arrive, and as soon as tasks do, those that
-// only whoever leads can get on with too: then there is little use in looking by oneself right
-// after the last ones.
+// Prompter is a Notifier that knows whether its notifications arrive. It reports true if it notifies as soon as tasks
+// arrive, including those that only the leader can move on. Polling right after the last notification is then of
+// little use.
 type Prompter interface {
 	Prompt() bool
 }
 
-// Looker is an engine that answers in one trip what every process asks again and again.
+// Looker is an engine that answers in one round trip what every process asks again and again.
 type Looker interface {
-	// Look reads the records of some kinds, who leads, and which of some queues may have
-	// available tasks.
+	// Look reads the records of some kinds, who leads, and which of the queues may have available tasks.
 	Look(ctx context.Context, queues []string, kinds ...string) (Sight, error)
 }
 
 // Sight is what a Looker sees.
 type Sight struct {
-	Records []Record // what Records returns for each kind, the kinds in any order
-	// Leader is the candidate whose term has not expired: Lead would refuse all others.
-	// Zero: Lead has to be asked.
+	Records []Record // what Records returns for each kind; the kinds may come in any order
+	// Leader is the candidate whose term has not expired: Lead would refuse all others. If it is zero, Lead has to be
+	// called.
 	Leader ID
-	Now    time.Time // the engine's clock; the zero value if the look did not read it
-	// Queues are those of which a claim may get a task. When the look began, the others
-	// had none.
+	Now    time.Time // the engine's clock; zero if the look did not read it
+	// Queues lists the queues that may have a task to claim. The others had none when the look began.
 	Queues []string
-	// Workers is how many workers take from each of the queues, at least and about, who all hear of
-	// tasks as soon as they come. 0: that is not known.
+	// Workers is a rough lower bound of the number of workers that take from each of the queues and hear of tasks as
+	// soon as they arrive. 0 means unknown.
 	Workers int
 }
 
-// Meter is an engine that counts what it costs, for benchmarks.
+// Meter is an engine that counts its own costs, for benchmarks.
 type Meter interface {
-	// Measure reads the counters; a benchmark subtracts what it read before.
+	// Measure reads the counters. A benchmark subtracts an earlier reading.
 	Measure(ctx context.Context) (Measures, error)
 }
 
-// Measures are counters that only grow. A negative value means that the engine
-// cannot say.
+// Measures are counters that only grow. A negative value means that the engine cannot tell.
 type Measures struct {
-	ServerCPU  time.Duration // of the database server's processes
-	WALBytes   int64
-	DeadRows   int64 // rows that a vacuum has or will have to remove; may fall when tables are dropped
+	ServerCPU time.Duration // of the database server's processes
+	WALBytes  int64
+	// DeadRows counts rows that a vacuum has removed or will have to. It may fall when tables are dropped.
+	DeadRows   int64
 	RoundTrips int64 // of this process
-	Queries    int64 // claims asked for, of this process
-	// Conflicts is how often this process had to begin a claim again, or another call, because others had been faster.
+	Queries    int64 // claims requested by this process
+	// Conflicts counts how often this process had to retry a claim, or another call, because others had been faster.
 	Conflicts int64
 }
 
-// As finds a capability of a store, looking through wrappers that have a method
-// Unwrap() Store.
+// As finds a capability of a store. It looks through wrappers that have a method Unwrap() Store.
 func As[T any](s Store) (T, bool) {
 	for s != nil {
 		if t, ok := s.(T); ok {
@@ -279,88 +271,88 @@ func As[T any](s Store) (T, bool) {
 	return none, false
 }
 
-// Historian is an engine that tells which tasks have ended, in an order to which nothing is
-// ever added behind a reader: what was committed late comes late, and is not missed.
+// Historian is an engine that reports which tasks have ended, in an order in which nothing is ever added behind a
+// reader: an end that was committed late is reported late, and not missed.
 type Historian interface {
-	// Follow has the engine keep ends for readers, or no longer: it begins, and costs
-	// nothing, until somebody follows. It returns the cursor from which what ends from now
-	// on is told; what ended just before may be, too. To follow twice is no error.
+	// Follow tells the engine to keep ends for readers, or to stop keeping them. Until the first Follow it keeps
+	// none, which costs nothing. It returns a cursor: everything that ends from now on comes after it. Ends from just
+	// before may be reported too. It is no error to follow twice.
 	Follow(ctx context.Context, on bool) (cursor string, err error)
 
-	// Ended returns what ended after a cursor, in order, from about limit transactions or
-	// less, and the cursor to go on from. No ends means that all are told.
+	// Ended returns what ended after a cursor, in order, and the cursor to continue from. It covers about limit
+	// transactions or fewer. An empty Ends means that there is nothing more.
 	//
-	// An end may be told twice, with equal fields. One that was undone before it was read
-	// may be missing: its task was deleted, or retried and ended again. Tasks that are not
-	// kept when they are completed are left out.
+	// An end may be reported twice, with equal fields. An end that was undone before it was read may be missing,
+	// because its task was deleted, or was retried and ended again. Tasks that are not kept after completion are left
+	// out.
 	Ended(ctx context.Context, cursor string, limit int) (Ends, error)
 
-	// Forget says that nobody asks for what ended up to a cursor any more.
+	// Forget tells the engine that nobody will ask again for ends up to a cursor.
 	Forget(ctx context.Context, cursor string) error
 }
 
-// Ends are what a Historian tells.
+// Ends are what Historian.Ended returns.
 type Ends struct {
 	Ends   []End
 	Cursor string
-	Missed int64 // that were dropped because nobody had asked for them for too long; -1: not known
+	// Missed counts ends that were dropped because nobody had read them for too long. -1 means unknown.
+	Missed int64
 }
 
 // End is the end of a task, or its rescue from a dead worker.
 type End struct {
-	Task    ID
-	Queue   string // when it ended; empty: not known
+	Task ID
+	// Queue is the task's queue when it ended; empty if unknown.
+	Queue   string
 	State   State
 	At      time.Time // when it ended, or when that was stored
-	Rescued bool      // its worker died: it is tried again, unless the state is finished
+	Rescued bool      // its worker died; the task is tried again unless the state is finished
 }
 
-// MostEnds is how many ends an engine keeps that has to keep them for readers.
+// MostEnds is the most ends that an engine keeps for readers, if it has to keep them itself.
 const MostEnds = 1_000_000
 
-// Archiver is an engine that hands finished tasks over to an archive before it deletes them:
-// it says which are due for deletion, and deletes exactly those that were taken. One process
-// archives at a time.
+// Archiver is an engine that hands finished tasks to an archive before it deletes them. It says which are due for
+// deletion, and deletes exactly those that were taken. Only one process archives at a time.
 type Archiver interface {
-	// Due returns finished tasks whose retention is over, with their whole history, about
-	// limit of them or fewer. It changes nothing. From is empty for the first page and Next
-	// of the page before for each other one. No task comes in two pages, unless it has ended
-	// again in between. A task may become due only with the next Prune, even one that keeps
-	// it, and while a transaction is open that was open when it ended.
+	// Due returns about limit or fewer finished tasks whose retention is over, with their whole history. It changes
+	// nothing. From is empty for the first page; for every other page it is Next of the page before. No task is on
+	// two pages, unless it has ended again in between. A task may become due only after the next Prune, even one that
+	// keeps it, and not while a transaction is open that was open when the task ended.
 	Due(ctx context.Context, keep Retention, from string, limit int) (Due, error)
 
-	// Release deletes the tasks of a page, as Prune would, unless they have been brought back
-	// since: those it leaves alone and returns. It may be repeated, and returns those that
-	// have come back each time, and from every process.
+	// Release deletes the tasks of a page, as Prune would. It leaves alone, and returns, those that have been brought
+	// back since. It may be repeated, from any process, and each call returns the tasks that have come back.
 	//
-	// A HeldError means that some tasks of the page could not be deleted because somebody else
-	// holds a row that they need; the same call is to be made again.
+	// A HeldError means that some tasks of the page could not be deleted, because another transaction holds a row
+	// that they need. Make the same call again.
 	Release(ctx context.Context, receipt []byte) (back []ID, err error)
 }
 
 // Due is a page of an Archiver.
 type Due struct {
-	Tasks   []Task // with Detail
-	Receipt []byte // the engine's note of which tasks these are, for Release; nil: of none
-	Next    string // where the next page begins; empty: this is the last one
+	Tasks []Task // with Detail
+	// Receipt is the engine's note of which tasks these are, for Release; nil if there are none.
+	Receipt []byte
+	Next    string // where the next page begins; empty on the last page
 }
 
-// Neighbour is an engine that sees what else its database is asked.
+// Neighbour is an engine that can see other load on its database.
 type Neighbour interface {
-	// Others returns how many sessions besides the one that asks the database works for at this
-	// moment. Those that only wait do not count; those that it may not look into do.
+	// Others returns how many sessions the database is working for at this moment, not counting the caller's.
+	// Sessions that only wait do not count. Sessions that the engine may not inspect do.
 	Others(ctx context.Context) (int, error)
 }
 
-// Restorer is an Archiver that takes finished tasks back, as an archive has kept them.
+// Restorer is an Archiver that takes finished tasks back from an archive.
 type Restorer interface {
-	// Restore stores finished tasks, with Detail, under their own ids, in one transaction with a
-	// record, which it writes as PutRecord does. A task that exists is left alone, and its id is
-	// returned. Each of the others is as it was, but for FinishedAt, which is now: its retention
-	// counts from there, and it has another end than the one that was handed over, whose receipt
-	// does not release it. It does not become the holder of its key; nothing waits for it that did
-	// not before; and neither statistics nor counts of failures nor a Historian tell of it.
+	// Restore stores finished tasks, with Detail, under their own ids. In the same transaction it writes a record, as
+	// PutRecord does. It leaves tasks alone that exist already, and returns their ids.
 	//
-	// Errors: ErrConflict when the record's stored version is another; then nothing is stored.
+	// A restored task is as it was, except that FinishedAt is now: its retention starts again, and this is another
+	// end than the archived one, so the archived end's receipt does not release it. The task does not hold its key
+	// again, and no task waits for it that did not before. Statistics, failure counts and Historian do not report it.
+	//
+	// Errors: ErrConflict if the record's stored version is another; then nothing is stored.
 	Restore(ctx context.Context, note Record, tasks []Task) (version int64, exist []ID, err error)
 }

@@ -1,15 +1,13 @@
-// Package store is the seam of Tusk: the words of a task queue as plain types,
-// and the interface that every engine implements.
+// Package store is the seam of Tusk: the vocabulary of a task queue as plain types, and the interface that every
+// engine implements.
 //
-// Everything above the seam decides (package tusk and the rooms in internal);
-// everything below it remembers (package store/memory, store/sqlite, …). This
-// package may touch nothing: it imports the standard library alone. From here
-// data goes down into one engine, or up into package tusk.
+// Everything above the seam decides (package tusk and the packages in internal). Everything below it remembers
+// (package store/memory, store/sqlite, …). This package imports only the standard library. From here data goes down
+// into one engine, or up into package tusk.
 //
 // # The promises
 //
-// They hold for every method of every engine and are tested, clause by clause,
-// by package storetest.
+// They hold for every method of every engine. Package storetest tests them clause by clause.
 //
 //   - Every write takes a batch. Each item of a batch is atomic together with
 //     what follows from it; the batch as a whole need not be. After an error

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// Durations sums up many durations: their count, their sum, and a histogram from
-// which quantiles are read with an error of at most a fifth. Two of them add up.
+// Durations summarizes many durations: their count, their sum, and a histogram from which quantiles are read with an
+// error of at most a fifth. Two of them can be merged.
 type Durations struct {
 	Count   int64
-	Sum     time.Duration // at most 292 years, which 107,000 tasks wait together in a day
+	Sum     time.Duration // at most 292 years, which 107,000 tasks together reach by waiting for a day
 	Max     time.Duration
 	Buckets [DurationBuckets]int64
 }
 
-// DurationBuckets is the number of buckets of a histogram: four for each power
-// of two of microseconds, the last one open-ended (about 13 days).
+// DurationBuckets is the number of buckets of a histogram: four for each power of two of microseconds. The last one
+// is open-ended (from about 13 days).
 const DurationBuckets = 164
 
 // Add counts one duration; a negative one counts as zero.
@@ -40,7 +40,7 @@ func (d *Durations) Merge(o *Durations) {
 	}
 }
 
-// plus adds up as far as a sum can go.
+// plus adds a and b, and stops at the largest duration.
 func plus(a, b time.Duration) time.Duration {
 	if b > math.MaxInt64-a {
 		return math.MaxInt64
@@ -48,8 +48,8 @@ func plus(a, b time.Duration) time.Duration {
 	return a + b
 }
 
-// Mean returns the average; zero when nothing was counted. Where the sum is more than it can
-// hold, the histogram tells the average.
+// Mean returns the average, or zero if nothing was counted. If the sum has overflowed, it computes the average from
+// the histogram.
 func (d *Durations) Mean() time.Duration {
 	if d.Count == 0 {
 		return 0
@@ -64,8 +64,8 @@ func (d *Durations) Mean() time.Duration {
 	return time.Duration(sum / float64(d.Count))
 }
 
-// Quantile returns a duration that the share q of all is not above, rounded up
-// to its bucket's edge; zero when nothing was counted.
+// Quantile returns a duration that the share q of all does not exceed, rounded up to its bucket's edge. It returns
+// zero if nothing was counted.
 func (d *Durations) Quantile(q float64) time.Duration {
 	if d.Count == 0 {
 		return 0
@@ -80,8 +80,8 @@ func (d *Durations) Quantile(q float64) time.Duration {
 	return d.Max
 }
 
-// bucketOf counts microseconds: 0 to 3 have a bucket each, then every power of
-// two has four.
+// bucketOf returns the bucket of a duration. 0 to 3 microseconds have a bucket each; from there on every power of two
+// has four.
 func bucketOf(x time.Duration) int {
 	us := uint64(x / time.Microsecond)
 	if us < 4 {
@@ -104,9 +104,8 @@ func bucketEdge(i int) time.Duration {
 	return time.Duration(uint64(4+quarter)<<(power-2)) * time.Microsecond
 }
 
-// Encode writes count, sum, largest, and of the histogram the buckets that are not
-// empty, each as its distance from the one before and its number: how engines
-// without arrays store one.
+// Encode writes count, sum and maximum, and those buckets of the histogram that are not empty, each as its distance
+// from the previous one and its count. Engines without arrays store durations this way.
 func (d *Durations) Encode() []byte {
 	b := make([]byte, 0, 64)
 	b = binary.AppendVarint(b, d.Count)
@@ -149,8 +148,8 @@ func (d *Durations) Decode(b []byte) error {
 	return nil
 }
 
-// Below returns how many were shorter than an edge: exactly where it is the edge of a
-// bucket, as each power of two of microseconds is.
+// Below returns how many durations were shorter than an edge. The result is exact if edge is the edge of a bucket, as
+// each power of two of microseconds is.
 func (d *Durations) Below(edge time.Duration) (n int64) {
 	for i, count := range d.Buckets {
 		if bucketEdge(i) > edge {

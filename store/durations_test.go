@@ -64,7 +64,7 @@ func TestDurationsAddUp(t *testing.T) {
 	}
 }
 
-// TestTheMeanOfABacklogIsTrue has more tasks wait for a day than 292 years have days.
+// TestTheMeanOfABacklogIsTrue lets more tasks wait for a day than 292 years have days.
 func TestTheMeanOfABacklogIsTrue(t *testing.T) {
 	const day = 24 * time.Hour
 	var all Durations

@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// The errors that a caller can act on. Engines wrap them with the name of
-// the call, so they are found with errors.Is.
+// Errors that a caller can act on. Engines wrap them with the name of the call, so find them with errors.Is.
 var (
 	ErrWorkerDead   = errors.New("worker was declared dead: its leases are lost")
 	ErrNotLeader    = errors.New("not the leader: the term is over")
@@ -14,9 +13,9 @@ var (
 	ErrConflict     = errors.New("changed by somebody else meanwhile")
 	ErrNotCommitted = errors.New("nothing was stored")
 	ErrUnsupported  = errors.New("not supported by this engine")
-	ErrUnstorable   = errors.New("the database cannot hold these values") // and never will
+	ErrUnstorable   = errors.New("the database cannot hold these values") // now or later
 
-	// ErrUnavailable may go by itself; the others want somebody to mend the database.
+	// ErrUnavailable may go away by itself. For the others somebody has to repair the database.
 	ErrUnavailable   = errors.New("database is not available")
 	ErrReadOnly      = errors.New("database is read-only")
 	ErrFull          = errors.New("storage is full: free some space on the disk that holds the database")
@@ -29,8 +28,8 @@ var (
 	ErrSchemaForeign = errors.New("database has tables that are not Tusk's under Tusk's names")
 )
 
-// IsForAll reports whether a call failed for a reason that has nothing to do with what was to be written: a part of it
-// would fare no better, and it can be written once the database is mended.
+// IsForAll reports whether a call failed for a reason that has nothing to do with the values to be written: a part of
+// them would fare no better, and all of them can be written once the database is repaired.
 func IsForAll(err error) bool {
 	for _, reason := range []error{ErrUnavailable, ErrReadOnly, ErrFull, ErrMoved, ErrSchemaMissing, ErrSchemaOld,
 		ErrSchemaNew} {
@@ -41,9 +40,9 @@ func IsForAll(err error) bool {
 	return false
 }
 
-// HeldError says that a call has done everything it was asked, except for some tasks:
-// an open transaction of a user holds a row that they need. Nothing was written for
-// them. Try them again later, each by itself. What the call returns beside it is valid.
+// HeldError says that a call has done everything except for some tasks: a user's open transaction holds a row that
+// they need. Nothing was written for them. Try them again later, each by itself. What the call returns along with the
+// error is valid.
 type HeldError struct {
 	Tasks []ID // at least one
 }

@@ -51,11 +51,11 @@ func (id *ID) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Token is the fence of a lease: 128 random bits that name one claim and never
-// come again. Nothing can be read from it, not even an order.
+// Token is the fence of a lease: 128 random bits that name one claim and are never used again. It carries no
+// information, not even an order.
 type Token [16]byte
 
-// NewToken mints a token from the system's randomness.
+// NewToken creates a token from the system's random source.
 func NewToken() Token {
 	var token Token
 	rand.Read(token[:]) // never fails, as its documentation promises

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Matches reports whether a filter means a task, whose latest failed attempt has a fingerprint.
+// Matches reports whether the filter selects a task. fingerprint is that of the task's latest failed attempt.
 func (f *Filter) Matches(t *Task, fingerprint string) bool {
 	for _, tag := range f.Tags {
 		if !slices.Contains(t.Tags, tag) {
@@ -27,7 +27,7 @@ func among[T comparable](wanted []T, got T) bool {
 	return len(wanted) == 0 || slices.Contains(wanted, got)
 }
 
-// Page returns those of some groups that the filter means, as Reader.Errors does.
+// Page returns the groups that the filter selects, sorted and limited as Reader.Errors does.
 func (f *ErrorFilter) Page(groups []ErrorGroup) (page []ErrorGroup) {
 	for _, g := range groups {
 		if (f.Queue == "" || f.Queue == g.Queue) && (f.Kind == "" || f.Kind == g.Kind) && !g.Last.Before(f.Since) {

@@ -6,22 +6,21 @@ import (
 	"time"
 )
 
-// Enqueued says what became of a NewTask. ID is that of the task which now
-// stands for it: its own, or that of the task with its key: the unfinished one, or else
-// the one that ended last. It is zero when that one has been deleted.
+// Enqueued says what became of a NewTask. ID is its own id, or the id of the task that has its key: the unfinished
+// one, or else the one that ended last. ID is zero if that task has been deleted.
 type Enqueued struct {
 	ID     ID
 	Result EnqueueResult
 }
 
-// EnqueueResult is one of five ends of an enqueue.
+// EnqueueResult is one of the five results of an enqueue.
 type EnqueueResult int8
 
 const (
 	Added    EnqueueResult = iota + 1 // stored as a new task
 	Skipped                           // another task has the key and was left alone
-	Replaced                          // an unfinished task has the key and took on the new values
-	Awaiting                          // it will run when the running task of its key has ended
+	Replaced                          // an unfinished task has the key and took the new values
+	Awaiting                          // it will run after the running task of its key has ended
 	Stale                             // its source time is not newer than one already seen
 )
 
@@ -32,43 +31,43 @@ func (r EnqueueResult) String() string {
 // ClaimRequest asks for tasks.
 type ClaimRequest struct {
 	Worker ID
-	Queues []string // tried in this order; callers turn it round for fairness
-	Limit  int      // at least 1
-	Token  Token    // fresh for every request but a repeated one
-	Again  bool     // asks for the lost answer to the same request, and claims nothing
+	// Queues are tried in this order. Callers rotate them for fairness.
+	Queues []string
+	Limit  int   // at least 1
+	Token  Token // new for every request except a repeated one
+	Again  bool  // ask for the lost answer to the same request, and claim nothing
 
-	// Running is how many tasks the worker runs, for the engine to judge whether it needs help. It promises nothing.
+	// Running is how many tasks the worker runs. The engine judges from it whether it needs help. It promises nothing.
 	Running int
 }
 
 // Beat is a worker's heartbeat.
 type Beat struct {
 	Worker Worker
-	TTL    time.Duration // how long the leases live without another beat; 0: sign off
-	Every  time.Duration // when the next beat is due, for a Witness; 0: a third of TTL
+	TTL    time.Duration // how long the leases live without another beat; 0 signs the worker off
+	Every  time.Duration // when the next beat is due, for a Witness; 0 means a third of TTL
 	Notes  []Note
 
-	// Seq numbers the beats of a worker: each has a higher one than the beat before, whatever
-	// became of that. 0: the worker does not count, and what follows is not read.
+	// Seq numbers the beats of a worker. Each beat has a higher number than the one before, whether or not that one
+	// arrived. 0 means that the worker does not number its beats; the fields below are then ignored.
 	Seq int64
-	// Seen is the Seq of the last beat whose answer has arrived; 0: none.
+	// Seen is the Seq of the last beat whose answer has arrived; 0 if none has.
 	Seen int64
-	// Holds are the tokens under which the worker holds tasks or has asked for some, in any
-	// order: it names every token until the claim was answered and the outcomes of all of its
-	// tasks were acknowledged.
+	// Holds lists, in any order, the tokens under which the worker holds tasks or has requested some. A token is
+	// listed until its claim was answered and the outcomes of all of its tasks were acknowledged.
 	Holds []Token
 }
 
-// Worker describes a process that runs tasks. Only ID is more than a label.
+// Worker describes a process that runs tasks. All fields but ID are only labels.
 type Worker struct {
-	ID          ID       `json:"id"` // fresh and random at every start
+	ID          ID       `json:"id"` // new and random at every start
 	Host        string   `json:"host"`
 	PID         int      `json:"pid"`
 	Queues      []string `json:"queues"`
 	Concurrency int      `json:"concurrency"`
 	Version     string   `json:"version"`
-	Kinds       []string `json:"kinds,omitempty"` // that it has handlers for; none: any kind
-	Hung        int      `json:"hung,omitempty"`  // handlers that it has given up and that have not returned
+	Kinds       []string `json:"kinds,omitempty"` // kinds with a handler; empty: any kind
+	Hung        int      `json:"hung,omitempty"`  // handlers that it has given up on and that have not returned
 
 	// Set by the engine in answers.
 	StartedAt time.Time `json:"started_at"`
@@ -80,7 +79,7 @@ type Worker struct {
 	Quiet bool `json:"quiet,omitempty"`
 }
 
-// TakesFrom reports whether the worker claims tasks of a queue. A quiet one claims none.
+// TakesFrom reports whether the worker claims tasks of a queue. A quiet worker claims none.
 func (w *Worker) TakesFrom(queue string) bool { return !w.Quiet && slices.Contains(w.Queues, queue) }
 
 // Takes reports whether the worker claims tasks of a queue and has a handler for a kind.
@@ -88,9 +87,8 @@ func (w *Worker) Takes(queue, kind string) bool {
 	return w.TakesFrom(queue) && (len(w.Kinds) == 0 || slices.Contains(w.Kinds, kind))
 }
 
-// Note is what a handler records while it runs or when it ends. Nil fields
-// leave what is stored alone; log lines are appended. A note whose lease is not
-// open is dropped.
+// Note is what a handler records while it runs or when it ends. A nil field leaves the stored value as it is; log
+// lines are appended. A note is dropped if its lease is not open.
 type Note struct {
 	ID       ID
 	Lease    Token
@@ -99,99 +97,97 @@ type Note struct {
 	Logs     []LogLine
 }
 
-// Stop tells a worker to end an attempt early because somebody cancelled its task.
+// Stop tells a worker to end an attempt early because its task was cancelled.
 type Stop struct {
 	ID    ID
 	Lease Token
 }
 
-// Outcome says how an attempt ended and where its task goes. The layer above has
-// decided everything; an engine only writes it down.
+// Outcome says how an attempt ended and where its task goes. The layer above has decided everything; an engine only
+// stores it.
 type Outcome struct {
-	// Task is the task exactly as it was claimed, its lease included.
+	// Task is the task exactly as it was claimed, including its lease.
 	Task *Task
 
-	// State is where it goes: completed, cancelled, discarded; retryable or
-	// scheduled, with a Delay; available, which is to be handed back; or pending,
-	// with Needs.
+	// State is where the task goes: completed, cancelled or discarded; retryable or scheduled, with a Delay;
+	// available, which hands it back; or pending, with Needs.
 	State State
-	Delay time.Duration // from the engine's now; for retryable and scheduled
+	Delay time.Duration // from the engine's now, for retryable and scheduled
 
-	Attempt int    // the count to keep: Task.Attempt, or one less to refund it
-	Crashes int    // the count to keep
+	Attempt int    // the count to store: Task.Attempt, or one less to refund the attempt
+	Crashes int    // the count to store
 	Reason  string // why discarded or cancelled
 
-	Error       string // empty: the attempt did not fail
+	Error       string // empty if the attempt did not fail
 	Trace       string
 	Fingerprint string
 
-	// KeepTurn lets a task that will be retried keep its turn: nobody else gets it
-	// meanwhile, and it need not wait for another.
+	// KeepTurn lets a task that will be retried keep its turn: no other task gets it meanwhile, and the task need not
+	// wait for another turn.
 	KeepTurn bool
 
-	// Unbegun says that a task which goes to scheduled was put off before its handler
-	// began: statistics do not count the attempt.
+	// Unbegun says that a task that goes to scheduled was put off before its handler began. Statistics do not count
+	// the attempt.
 	Unbegun bool
 
-	// Forget says that a task which is completed need not be kept. An engine that
-	// keeps each finished task by itself deletes it in the same write, with its
-	// history, after everything that follows from its end; one that keeps finished
-	// tasks for nothing may keep it. Statistics count it either way.
+	// Forget says that a completed task need not be kept. An engine that stores each finished task separately deletes
+	// it in the same write, with its history, after everything that follows from its end. An engine that keeps
+	// finished tasks at no cost may keep it. Statistics count it either way.
 	Forget bool
 
-	// Then are tasks to enqueue with the outcome, if it is accepted: the next stage
-	// of a pipeline, the children that the task will wait for.
+	// Then are tasks to enqueue with the outcome, if it is accepted: the next stage of a pipeline, or the children
+	// that the task will wait for.
 	Then []NewTask
-	// Needs are what a task that goes to pending waits for, in place of what it
-	// needed before. With none open it is available at once.
+	// Needs are what a task that goes to pending waits for. They replace its earlier needs. If none of them is open,
+	// the task is available at once.
 	Needs []Need
 
 	Ran  time.Duration // how long the handler ran
 	Ago  time.Duration // how long ago it ended, by the worker's monotonic clock
-	Note *Note         // the last of the attempt; its ID and Lease are ignored
+	Note *Note         // the attempt's last note; its ID and Lease are ignored
 }
 
-// Candidate is a process that would lead.
+// Candidate is a process that wants to lead.
 type Candidate struct {
-	ID   ID            // of the process; fresh at every start
-	Term int64         // the term it holds; 0: none
-	TTL  time.Duration // how long a term lasts without renewal; 0: give it up
+	ID   ID            // of the process, new at every start
+	Term int64         // the term that it holds; 0 if none
+	TTL  time.Duration // how long a term lasts without renewal; 0 gives it up
 }
 
 // Leadership is the answer to a candidate.
 type Leadership struct {
-	Term int64     // the candidate's term; 0: another process leads
+	Term int64     // the candidate's term; 0 if another process leads
 	Now  time.Time // the engine's clock, for planning schedules
 }
 
 // Admitted says what an Admit did.
 type Admitted struct {
 	Count     int           // made available
-	Cancelled int           // cancelled because what they needed had failed
-	Queues    []string      // that got tasks, each once
-	Next      time.Duration // until the next waiting task is due; negative: none waits
+	Cancelled int           // cancelled because a task that they needed had failed
+	Queues    []string      // that got tasks, without duplicates
+	Next      time.Duration // until the next waiting task is due; negative if none waits
 }
 
-// Turns are those of one queue, tenant and partition.
+// Turns describes the turns of one queue, tenant and partition.
 type Turns struct {
 	Queue, Tenant, Partition string
-	// Held is the number of tasks that have their turn: granted, and not ended
-	// since, nor put off without KeepTurn.
+	// Held is the number of tasks that have their turn: it was granted, and since then they have neither ended nor
+	// been put off without KeepTurn.
 	Held int64
-	// Waiting are the first of those that wait for it: lower priorities first, then
-	// those that have waited longest.
+	// Waiting are the first of the tasks that wait for a turn: lower priorities first, then those that have waited
+	// longest.
 	Waiting []ID
 }
 
-// Retention says how long finished tasks are kept, by outcome, from when they ended. A
-// zero duration keeps them for ever. Queues overrides it for the queues that it names.
+// Retention says how long finished tasks are kept after their end, by outcome. A zero duration keeps them forever.
+// Queues overrides it for the queues that it names.
 type Retention struct {
 	Completed, Cancelled, Discarded time.Duration
 	Queues                          map[string]Retention
-	Stats                           time.Duration // of statistics, whatever their queue; not read in Queues
+	Stats                           time.Duration // of statistics of all queues; ignored in Queues
 }
 
-// Of returns how long tasks of a queue that ended in a state are kept; 0: for ever.
+// Of returns how long tasks of a queue that ended in a state are kept; 0 means forever.
 func (r *Retention) Of(queue string, state State) time.Duration {
 	if own, ok := r.Queues[queue]; ok {
 		r = &own
@@ -206,26 +202,28 @@ func (r *Retention) Of(queue string, state State) time.Duration {
 	}
 }
 
-// Filter chooses tasks. Zero fields choose all; set fields must all match.
+// Filter selects tasks. A zero field selects all tasks; all set fields must match.
 type Filter struct {
-	IDs         []ID
-	Queues      []string
-	Kinds       []string
-	Tenants     []string
-	States      []State
-	Tags        []string // all of which a task has; of the lists above it has one
+	IDs     []ID
+	Queues  []string
+	Kinds   []string
+	Tenants []string
+	States  []State
+	// A task must have all of Tags. Of each list above, it must match one element.
+	Tags        []string
 	Key         string
 	Workflow    ID
-	Fingerprint string    // of an error of the latest failed attempt
+	Fingerprint string    // of the latest failed attempt's error
 	From, Until time.Time // enqueued in [From, Until)
-	Before      ID        // only smaller ids: the last one of the page before
-	Limit       int       // 0: 100; at most MaxPage
-	Detail      bool      // with Task.Detail
-	NoArgs      bool      // without Task.Args, which may be megabytes
-	NoStates    bool      // Detail.Needs may come without states: who reads a whole workflow has them
+	Before      ID        // only smaller ids: the last id of the previous page
+	Limit       int       // 0 means 100; at most MaxPage
+	Detail      bool      // fill in Task.Detail
+	NoArgs      bool      // leave out Task.Args, which may be megabytes
+	// NoStates lets Detail.Needs come without states, for callers that read a whole workflow and so have them anyway.
+	NoStates bool
 }
 
-// MaxPage is the largest page that List returns and the most ids of one Edit.
+// MaxPage is the largest page that List returns and the largest number of ids in one Edit.
 const MaxPage = 1000
 
 // Count is the number of tasks of a queue in a state.
@@ -236,11 +234,11 @@ type Count struct {
 	Oldest time.Duration // how long the oldest has been due; available tasks only
 }
 
-// StatsFilter chooses statistics. Bucket is a minute, an hour or a day.
+// StatsFilter selects statistics. Bucket is a minute, an hour or a day.
 type StatsFilter struct {
 	Bucket      time.Duration
-	From, Until time.Time // ended in [From, Until), to the minute; zero: without that bound
-	Queue, Kind string    // empty: all, each apart
+	From, Until time.Time // ended in [From, Until), to the minute; zero: no bound
+	Queue, Kind string    // empty: all of them, each separately
 }
 
 // Stat sums up the attempts of one queue and kind that ended in one slice of time.
@@ -249,13 +247,13 @@ type Stat struct {
 	Queue, Kind string
 	Completed   int64
 	Failed      int64     // attempts that ended with an error, retried or not
-	Discarded   int64     // tasks that gave up
-	Cancelled   int64     // tasks that were called off while running
+	Discarded   int64     // tasks that were given up
+	Cancelled   int64     // tasks that were cancelled while running
 	Waited      Durations // from due to claimed
-	Ran         Durations // of attempts, failed ones too
+	Ran         Durations // how long attempts ran, including failed ones
 }
 
-// Add adds what another one sums up.
+// Add adds the counts and durations of o.
 func (s *Stat) Add(o *Stat) {
 	s.Completed += o.Completed
 	s.Failed += o.Failed
@@ -265,23 +263,22 @@ func (s *Stat) Add(o *Stat) {
 	s.Ran.Merge(&o.Ran)
 }
 
-// ErrorFilter chooses error groups.
+// ErrorFilter selects error groups.
 type ErrorFilter struct {
 	Queue, Kind string
-	Since       time.Time // last seen at or after; zero: any time
-	Limit       int       // 0: 100
+	Since       time.Time // last seen at or after this; zero: any time
+	Limit       int       // 0 means 100
 }
 
-// ErrorGroup is a set of failed attempts with the same fingerprint: the same
-// kind, and the same error text but for numbers, ids and quoted parts. Whether a
-// task that was moved to another queue since is still among those that wait, or
-// are dead, is the engine's choice.
+// ErrorGroup is a set of failed attempts with the same fingerprint: the same kind, and the same error text apart from
+// numbers, ids and quoted parts. If a task was moved to another queue since, the engine chooses whether it still
+// counts as waiting or dead.
 type ErrorGroup struct {
 	Fingerprint string
 	Queue, Kind string
 	Count       int64 // failed attempts
-	Waiting     int64 // tasks whose latest failure it is and that wait for a retry
-	Dead        int64 // tasks whose latest failure it is and that were discarded
+	Waiting     int64 // tasks that wait for a retry and whose latest failure is in this group
+	Dead        int64 // discarded tasks whose latest failure is in this group
 	First, Last time.Time
 	Sample      string // the latest error text
 	SampleTask  ID
@@ -293,8 +290,7 @@ type Edit struct {
 	Change Change
 }
 
-// Change is one thing to do to a task. Which states allow it is the same in
-// every engine:
+// Change is one thing to do to a task. The same states allow it in every engine:
 //
 //	Cancel        not finished; a running task is Requested to stop
 //	Retry         scheduled, retryable: available now; finished: again from the start, with no attempts counted,
@@ -307,7 +303,7 @@ type Change struct {
 	Op       Op
 	Priority int16         // Reprioritize
 	Queue    string        // Move
-	RunAt    time.Time     // Retry, Reschedule; zero: now
+	RunAt    time.Time     // Retry, Reschedule; zero means now
 	Delay    time.Duration // the same, from the engine's now
 	Reason   string        // Cancel
 }
@@ -349,10 +345,10 @@ func (o *Op) UnmarshalText(text []byte) (err error) {
 type Edited struct {
 	ID     ID
 	Result EditResult
-	State  State // after the edit; what stood in the way when Refused; 0 when Missing
+	State  State // after the edit; if Refused, the state that prevented it; 0 if Missing
 }
 
-// EditResult is one of five ends of an edit.
+// EditResult is one of the five results of an edit.
 type EditResult int8
 
 const (
@@ -370,26 +366,26 @@ func (r EditResult) String() string {
 // Record is a small named document.
 type Record struct {
 	Kind, Name string
-	Version    int64 // 0: does not exist
+	Version    int64 // 0 if it does not exist
 	Body       []byte
-	UpdatedAt  time.Time // by the engine's clock, which sets it at every write
+	UpdatedAt  time.Time // by the engine's clock; every write sets it
 }
 
 // PutRecord writes a record; see Recorder.
 type PutRecord struct {
 	Record Record
 	Tasks  []NewTask
-	Term   int64 // 0: anybody may; otherwise only the leader of this term
+	Term   int64 // the leader's term that the write requires; 0 allows anybody
 }
 
-// Updated says what became of one document of an UpdateRecords.
+// Updated says what became of one document of UpdateRecords.
 type Updated struct {
-	Version  int64      // the new one; 0: the stored version was another, and nothing was written
+	Version  int64      // the new version; 0 if the stored version was another, and nothing was written
 	Enqueued []Enqueued // what became of its tasks
 }
 
-// EnqueueUpdated is for engines, whose UpdateRecords have set the versions: it enqueues
-// the tasks of the documents that were rewritten, in one call.
+// EnqueueUpdated enqueues the tasks of the documents that UpdateRecords has rewritten, in one call. It is for
+// engines, and expects the versions in updated to be set.
 func EnqueueUpdated(puts []PutRecord, updated []Updated, enqueue func([]NewTask) ([]Enqueued, error)) error {
 	var tasks []NewTask
 	for i := range puts {

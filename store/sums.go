@@ -6,27 +6,26 @@ import (
 	"time"
 )
 
-// Sums adds up statistics as a StatsFilter asks for them. Its zero value is of no use: see
-// NewSums.
+// Sums adds up statistics as a StatsFilter asks for them. Make one with NewSums; the zero value is not usable.
 type Sums struct {
 	filter StatsFilter
 	of     map[sumOf]*Stat
 }
 
-// sumOf is what is summed up apart.
+// sumOf identifies one sum.
 type sumOf struct {
 	at          time.Time
 	queue, kind string
 }
 
-// NewSums makes sums for a filter, without anything in them.
+// NewSums returns empty sums for a filter.
 func NewSums(f StatsFilter) *Sums {
 	f.From = f.From.Truncate(time.Minute)
 	f.Bucket = max(f.Bucket, time.Minute)
 	return &Sums{f, map[sumOf]*Stat{}}
 }
 
-// Add counts the attempts of a minute, unless the filter leaves them out.
+// Add adds the statistics of a minute, unless the filter leaves them out.
 func (s *Sums) Add(minute *Stat) {
 	f := &s.filter
 	if minute.At.Before(f.From) || !f.Until.IsZero() && !minute.At.Before(f.Until) ||

@@ -9,7 +9,7 @@ func TestANeedIsMetOrDoomsOrStaysOpen(t *testing.T) {
 	all := append(States(), 0)
 	for _, test := range []struct {
 		how  OnFailure
-		want string // of scheduled, pending, available, running, retryable, completed, cancelled, discarded, none
+		want string // for scheduled, pending, available, running, retryable, completed, cancelled, discarded, none
 	}{
 		{CancelOnFailure, "ooooomddd"},
 		{ContinueOnFailure, "ooooommmm"},

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// API is the Source of a server: base is its URL, with its prefix if it has one and no slash at the end, and token one
-// of its API tokens.
+// API returns the Source of a server. base is the server's URL, with its prefix if it has one, without a trailing
+// slash. token is one of its API tokens.
 func API(base, token string) Source {
 	return api{base + "/api/v1", token, &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -25,21 +25,21 @@ type api struct {
 	client      *http.Client
 }
 
-// maxAnswer is the most bytes of an answer that are read.
+// maxAnswer is the largest response in bytes that is read.
 const maxAnswer = 32 << 20
 
-// Refused is an answer of the server's other than success.
+// Refused is a response of the server other than success.
 type Refused struct {
 	Status       int
 	Code, Detail string
 }
 
-// Error says what the server said.
+// Error returns the server's status, code and detail.
 func (e *Refused) Error() string {
 	return fmt.Sprintf("the server answers %d %s: %s", e.Status, e.Code, e.Detail)
 }
 
-// call sends a request and reads the answer into v, which may be nil.
+// call sends a request and decodes the response into v, which may be nil.
 func (a api) call(ctx context.Context, method, path string, query url.Values, v any) error {
 	target := a.base + path
 	if len(query) > 0 {
@@ -77,7 +77,7 @@ func (a api) call(ctx context.Context, method, path string, query url.Values, v 
 
 func refused(answer *http.Response, body []byte) error {
 	var problem struct{ Code, Detail string }
-	_ = json.Unmarshal(body, &problem) // a proxy may answer something else
+	_ = json.Unmarshal(body, &problem) // a proxy may respond with something else
 	if problem.Code == "" {
 		problem.Code, problem.Detail = "unexpected", http.StatusText(answer.StatusCode)
 	}

@@ -2,11 +2,12 @@ package top
 
 import "time"
 
-// shortest is the least time between two looks that a rate is made of.
+// shortest is the shortest time between two overviews from which a rate is computed.
 const shortest = 10 * time.Second
 
-// arrivals says how many tasks a minute came to each queue between two looks, at most a minute apart: as many as the
-// queue has more, and as many as have ended. Tasks that were called off before they ran are missing.
+// arrivals returns how many tasks per minute arrived in each queue between two overviews, which are at most a minute
+// apart: the growth of the queue plus the tasks that have ended. Tasks that were cancelled before they ran are not
+// counted.
 func arrivals(before, now Overview) map[string]float64 {
 	span := now.At.Sub(before.At)
 	if span < shortest {

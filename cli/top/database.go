@@ -11,12 +11,12 @@ import (
 	"github.com/tuskqueue/tusk/why"
 )
 
-// Database is the Source of a client's database.
+// Database returns the Source of a client's database.
 func Database(client *tusk.Client) Source { return database{client} }
 
 type database struct{ *tusk.Client }
 
-// budget is how many tasks a look for some goes through, where no index finds them.
+// budget is how many tasks a search reads if no index finds the matches.
 const budget = 20000
 
 // Overview implements Source.
@@ -44,7 +44,7 @@ func (d database) Overview(ctx context.Context) (Overview, error) {
 	return o, nil
 }
 
-// statsFrom is when the last full minute begins.
+// statsFrom returns the beginning of the last full minute.
 func statsFrom(now time.Time) time.Time { return now.Truncate(time.Minute).Add(-time.Minute) }
 
 func queueOf(q tusk.Queue) Queue {
@@ -75,7 +75,7 @@ func (d database) Errors(ctx context.Context) ([]ErrorGroup, error) {
 	return urgentFirst(groups), err
 }
 
-// urgentFirst puts groups with tasks that have not succeeded before the others.
+// urgentFirst sorts groups with tasks that have not succeeded before the others.
 func urgentFirst(groups []ErrorGroup) []ErrorGroup {
 	slices.SortStableFunc(groups, func(a, b ErrorGroup) int {
 		return cmp.Compare(min(b.Dead+b.Waiting, 1), min(a.Dead+a.Waiting, 1))
@@ -159,7 +159,7 @@ func (d database) Retry(ctx context.Context, text string) error {
 	return d.Client.Retry(ctx, id)
 }
 
-// utc is an instant to the millisecond, which every engine keeps.
+// utc truncates a time to the millisecond, which every engine stores.
 func utc(t time.Time) time.Time {
 	if t.IsZero() {
 		return t

@@ -8,13 +8,13 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// A frame is lines of text from the source and from keys, so each goes through Clean; colours are put around whole
-// lines after that.
+// A frame is lines of text from the source and from keys, so each line goes through Clean. Colours are put around
+// whole lines after that.
 
-// fixed is how many lines of a frame are not rows: title, totals, tabs, heading, notice, footer.
+// fixed is the number of lines in a frame that are not rows: title, totals, tabs, heading, notice, footer.
 const fixed = 6
 
-// room is how many rows fit.
+// room returns how many rows fit on the screen.
 func (s *screen) room() int { return max(s.height-fixed, 1) }
 
 // style is how a line looks on a terminal with colours.
@@ -29,7 +29,7 @@ const (
 	yellow   style = "33"
 )
 
-// frame draws the screen: as many lines as it is high, none wider than it is.
+// frame draws the screen: as many lines as it is high, and none wider than it is.
 func (s *screen) frame() string {
 	f := frame{screen: s}
 	f.line(bold, s.title())
@@ -75,7 +75,7 @@ func (s *screen) title() string {
 	return left + strings.Repeat(" ", gap) + right
 }
 
-// age is how old the numbers are.
+// age returns how old the numbers are.
 func (s *screen) age() time.Duration {
 	if s.data.At.IsZero() {
 		return 0
@@ -99,7 +99,7 @@ func (s *screen) totals() string {
 		s.seconds(oldest), len(s.data.Workers))
 }
 
-// tabs lists the views, or the way to where the screen is.
+// tabs lists the views, or the path to the current place.
 func (s *screen) tabs() string {
 	if len(s.trail) == 1 {
 		var names []string
@@ -129,7 +129,7 @@ func (p place) name() string {
 	return strings.Join(parts, " ")
 }
 
-// table draws the rows around the chosen one.
+// table draws the rows around the selected one.
 func (f *frame) table() {
 	t := f.screen.table()
 	rows, chosen := f.rows(), 0
@@ -155,7 +155,7 @@ func (f *frame) table() {
 	}
 }
 
-// align lays rows out in columns, the heading first. Columns without a cell are left out.
+// align lays out rows in columns, the heading first. Columns without any text are left out.
 func (t table) align(rows []row, width int, clean func(string) string) []string {
 	lines := make([][]string, len(rows)+1)
 	widths, total, wide := []int{}, 0, -1
@@ -205,7 +205,7 @@ func fit(cell string, width int, right bool) string {
 	return cell + space
 }
 
-// notice is the line above the footer: a question, the filter, what failed, or what was done.
+// notice draws the line above the footer: a question, the filter, an error, or the result of a change.
 func (f *frame) notice() {
 	p := f.at()
 	switch {
@@ -229,7 +229,7 @@ func (f *frame) said() string {
 	return f.screen.notice
 }
 
-// footer names the keys that do something here.
+// footer lists the keys that work here.
 func (s *screen) footer() string {
 	var keys []string
 	switch p := s.at(); {

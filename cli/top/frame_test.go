@@ -13,7 +13,7 @@ import (
 
 var noon = time.Date(2026, 11, 22, 12, 0, 30, 0, time.UTC)
 
-// plainly writes without colours.
+// plainly formats text without colours.
 func plainly() Text {
 	return Text{Words: func(d time.Duration) string { return d.Round(time.Millisecond).String() },
 		Clean: func(text string) string {
@@ -26,7 +26,7 @@ func plainly() Text {
 		}}
 }
 
-// busy is a screen with something of everything; evil is put into all text that a task can set.
+// busy is a screen with some of everything. evil is added to all text that a task can set.
 func busy(evil string) *screen {
 	s := newScreen("sqlite:tusk.db", plainly())
 	s.now, s.loaded = noon, true
@@ -69,7 +69,7 @@ func everyView() []place {
 func TestEveryViewShowsItsNumbers(t *testing.T) {
 	for _, c := range []struct {
 		at   place
-		want []string // lines, with runs of spaces as one
+		want []string // lines, with runs of spaces as one space
 	}{
 		{place{view: queuesView}, []string{
 			"tusk top sqlite:tusk.db 12:00:30Z",

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Frame is all that the views list, at one instant.
+// Frame is everything that the views list, at one time.
 type Frame struct {
 	Overview
 	Errors  []ErrorGroup `json:"errors"`
 	Running []Task       `json:"running"`
 }
 
-// Look asks the source once.
+// Look queries the source once.
 func Look(ctx context.Context, source Source) (f Frame, err error) {
 	if f.Overview, err = source.Overview(ctx); err != nil {
 		return f, err
@@ -26,7 +26,7 @@ func Look(ctx context.Context, source Source) (f Frame, err error) {
 	return f, err
 }
 
-// unbounded is a width that no line has.
+// unbounded is a width that no line reaches.
 const unbounded = 1 << 16
 
 // Print writes all views as text, one below the other.

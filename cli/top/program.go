@@ -9,7 +9,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// How often the source is asked, at most and at least, and how long it may take.
+// How often the source is queried, at most and at least, and how long a query may take.
 const (
 	every    = time.Second
 	seldom   = 30 * time.Second
@@ -23,7 +23,7 @@ type Terminal struct {
 	Env []string
 }
 
-// Run shows what the source tells until the operator quits or ctx ends.
+// Run shows the data of the source until the operator quits or ctx ends.
 func Run(ctx context.Context, source Source, where string, text Text, terminal Terminal) error {
 	p := &program{ctx: ctx, source: source, screen: newScreen(where, text)}
 	_, err := tea.NewProgram(p, tea.WithContext(ctx), tea.WithInput(terminal.In), tea.WithOutput(terminal.Out),
@@ -35,21 +35,21 @@ func Run(ctx context.Context, source Source, where string, text Text, terminal T
 	return err
 }
 
-// program loads what the screen shows, and hands it keys.
+// program loads the screen's data, and passes keys to it.
 type program struct {
 	ctx     context.Context
 	source  Source
 	screen  *screen
 	history []Overview // of the last minute
 
-	turn     int // counts looks: an answer to an earlier one comes too late
+	turn     int // counts the queries: the answer to an earlier one is too late
 	cancel   context.CancelFunc
 	failures int
 }
 
 type (
 	clock  time.Time
-	due    int // the turn that it is time for
+	due    int // the turn for which it is time
 	loaded struct {
 		turn int
 		data data
@@ -115,7 +115,7 @@ func (p *program) key(name string) tea.Cmd {
 	return nil
 }
 
-// look loads what the screen shows, in place of a look that is under way.
+// look loads the screen's data, and replaces a query in progress.
 func (p *program) look() tea.Cmd {
 	p.stop()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
@@ -136,7 +136,7 @@ func (p *program) stop() {
 	}
 }
 
-// load asks for what a place shows, and for no more.
+// load queries only what a place shows.
 func load(ctx context.Context, source Source, at place) (d data, err error) {
 	if d.Overview, err = source.Overview(ctx); err != nil {
 		return d, err
@@ -157,7 +157,7 @@ func load(ctx context.Context, source Source, at place) (d data, err error) {
 	return d, err
 }
 
-// take shows what was loaded, and says when to look again.
+// take shows the loaded data, and schedules the next query.
 func (p *program) take(l loaded) tea.Cmd {
 	if l.err != nil {
 		p.failures++
@@ -171,8 +171,8 @@ func (p *program) take(l loaded) tea.Cmd {
 	return tea.Tick(interval(l.took, p.failures), func(time.Time) tea.Msg { return turn })
 }
 
-// interval is how long to wait before the next look: four times as long as the last one took, so that a slow source
-// is left alone for most of the time, and twice as long after each failure.
+// interval returns how long to wait before the next query: four times as long as the last one took, so that a slow
+// source is left alone most of the time, and twice as long after each failure.
 func interval(took time.Duration, failures int) time.Duration {
 	return min(max(every, 4*took)<<min(failures, 5), seldom)
 }

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// view is one of the things that the screen can show.
+// view is one of the screen's views.
 type view string
 
 const (
@@ -20,24 +20,24 @@ const (
 	taskView    view = "Task"
 )
 
-// tabs are the views that a digit opens, from 1 on.
+// tabs are the views that digits open, starting from 1.
 var tabs = []view{queuesView, kindsView, workersView, errorsView, runningView}
 
-// states are those that the key s goes through in a list of tasks.
+// states are the states through which the key s cycles in a list of tasks.
 var states = []string{"", "available", "running", "retryable", "scheduled", "pending", "completed", "cancelled",
 	"discarded"}
 
-// place is where the screen is: a view, what it is about, and the row that is chosen there.
+// place is where the screen is: a view, its subject, and the selected row.
 type place struct {
 	view   view
 	filter Filter // of tasks
-	worker string // whose tasks alone are shown
+	worker string // only this worker's tasks are shown
 	task   string
-	row    string // key of the chosen row
+	row    string // key of the selected row
 	find   string // rows without this text are hidden
 }
 
-// data is what the source told. Lists are those of the place that the screen is at.
+// data is the answer of the source. The lists are those of the current place.
 type data struct {
 	Overview
 	Errors []ErrorGroup
@@ -45,7 +45,7 @@ type data struct {
 	Task   *Detail
 }
 
-// change is something that a key asks the source to do.
+// change is a request from a key to change something in the source.
 type change struct {
 	verb string // pause, resume or retry
 	name string // of the queue, or the task's id
@@ -58,15 +58,15 @@ func (c change) String() string {
 	return c.verb + " queue " + c.name
 }
 
-// screen is all that a frame is made of.
+// screen is everything that a frame is made of.
 type screen struct {
-	where    string // what is looked at
+	where    string // the source, as text
 	now      time.Time
 	data     data
-	arrivals map[string]float64 // tasks a minute, by queue; absent: not known yet
-	loaded   bool               // data is of the present place
-	trouble  string             // why the latest look failed
-	notice   string             // what became of the latest change
+	arrivals map[string]float64 // tasks per minute, by queue; absent if unknown
+	loaded   bool               // data belongs to the current place
+	trouble  string             // why the latest query failed
+	notice   string             // result of the latest change
 	trail    []place            // the last one is shown
 	typing   bool               // keys go to the filter
 	ask      *change            // waits for y or n
@@ -76,9 +76,9 @@ type screen struct {
 	text          Text
 }
 
-// Text is how a screen writes.
+// Text says how a screen formats text.
 type Text struct {
-	Clean  func(string) string // takes away what must not reach a terminal
+	Clean  func(string) string // removes characters that must not reach a terminal
 	Words  func(time.Duration) string
 	Colour bool
 }
@@ -89,13 +89,13 @@ func newScreen(where string, text Text) *screen {
 
 func (s *screen) at() *place { return &s.trail[len(s.trail)-1] }
 
-// request is what a key asks of the program.
+// request is what a key requests from the program.
 type request struct {
 	quit, load bool
 	do         *change
 }
 
-// press takes a key by its name.
+// press handles a key, given by its name.
 func (s *screen) press(key string) request {
 	switch {
 	case key == "ctrl+c":
@@ -139,7 +139,7 @@ func (s *screen) press(key string) request {
 	return request{}
 }
 
-// answer takes the answer to a question: y does it, anything else does not.
+// answer handles the answer to a question: y does it, anything else does not.
 func (s *screen) answer(key string) request {
 	asked := s.ask
 	s.ask = nil
@@ -193,7 +193,7 @@ func (s *screen) back() request {
 	return request{load: true}
 }
 
-// enter opens what the chosen row is about.
+// enter opens the subject of the selected row.
 func (s *screen) enter() request {
 	row := s.chosen()
 	if row == nil || s.at().view == taskView {
@@ -212,7 +212,7 @@ func (s *screen) nextState() request {
 	return request{load: true}
 }
 
-// askPause asks before the pause of a queue, or the end of one.
+// askPause asks for confirmation before it pauses or resumes a queue.
 func (s *screen) askPause() {
 	name := s.at().filter.Queue
 	if row := s.chosen(); row != nil && s.at().view == queuesView {
@@ -241,7 +241,7 @@ func (s *screen) askRetry() {
 	}
 }
 
-// move chooses another row.
+// move selects another row.
 func (s *screen) move(key string) {
 	rows := s.rows()
 	if len(rows) == 0 {
@@ -267,7 +267,7 @@ func (s *screen) move(key string) {
 	s.at().row = rows[min(max(i, 0), len(rows)-1)].key
 }
 
-// chosen is the row that keys act on; nil: there is none.
+// chosen returns the row that keys act on, or nil if there is none.
 func (s *screen) chosen() *row {
 	rows := s.rows()
 	if len(rows) == 0 {
@@ -280,7 +280,7 @@ func (s *screen) index(rows []row) int {
 	return max(slices.IndexFunc(rows, func(r row) bool { return r.key == s.at().row }), 0)
 }
 
-// rows are those of the place that the filter lets through.
+// rows returns the rows of the current place that match the filter.
 func (s *screen) rows() []row {
 	find := strings.ToLower(s.at().find)
 	return slices.DeleteFunc(s.table().rows, func(r row) bool {

@@ -1,8 +1,8 @@
-// Package top is the live view of tusk top: queues, kinds, workers, errors and what runs, with keys to pause, look
-// closer and retry.
+// Package top is the live view of tusk top: queues, kinds, workers, errors and running tasks, with keys to pause,
+// look closer and retry.
 //
-// A Source tells what is so, and is a database or a server. The screen is a pure function of what was told and of the
-// keys that were pressed; it decides nothing about tasks. program.go alone knows the terminal library.
+// A Source provides the data; it is a database or a server. The screen is a pure function of that data and of the
+// pressed keys, and decides nothing about tasks. Only program.go knows the terminal library.
 package top
 
 import (
@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Source tells what is so and changes what an operator asks for.
+// Source provides the data, and makes the changes that an operator requests.
 type Source interface {
 	Overview(ctx context.Context) (Overview, error)
-	// Errors returns the groups of the last 24 hours, those that need somebody first.
+	// Errors returns the error groups of the last 24 hours, those that need attention first.
 	Errors(ctx context.Context) ([]ErrorGroup, error)
 	// Tasks returns the newest tasks that match.
 	Tasks(ctx context.Context, f Filter) ([]Task, error)
@@ -24,16 +24,16 @@ type Source interface {
 	Retry(ctx context.Context, id string) error
 }
 
-// page is the most tasks and error groups that are asked for.
+// page is the largest number of tasks and error groups to load.
 const page = 100
 
-// The types below have the names of the HTTP API in JSON. Durations are seconds.
+// The types below have the JSON names of the HTTP API. Durations are seconds.
 
-// Overview is what is so of queues and workers at an instant.
+// Overview is the state of queues and workers at one time.
 type Overview struct {
 	At      time.Time `json:"at"`
 	Queues  []Queue   `json:"queues"`
-	Stats   []Stat    `json:"stats"` // of the present minute and the one before
+	Stats   []Stat    `json:"stats"` // of the current and the previous minute
 	Workers []Worker  `json:"workers"`
 }
 
@@ -78,7 +78,7 @@ type Worker struct {
 	BeatAt      time.Time `json:"beat_at"`
 }
 
-// ErrorGroup is a group of like errors.
+// ErrorGroup is a group of similar errors.
 type ErrorGroup struct {
 	Fingerprint string    `json:"fingerprint"`
 	Queue       string    `json:"queue"`
@@ -91,7 +91,7 @@ type ErrorGroup struct {
 	SampleTask  string    `json:"sample_task"`
 }
 
-// Filter chooses tasks. Empty fields choose all.
+// Filter selects tasks. An empty field selects all.
 type Filter struct {
 	Queue, Kind, State, Fingerprint string
 }
@@ -114,7 +114,7 @@ type Task struct {
 	Worker      string    `json:"worker,omitempty"`
 }
 
-// Detail is a task with its attempts and why it does not run.
+// Detail is a task with its attempts and the reasons why it does not run.
 type Detail struct {
 	Task
 	Progress *Progress `json:"progress,omitempty"`
@@ -123,19 +123,19 @@ type Detail struct {
 	Reasons  []Reason  `json:"reasons"`
 }
 
-// Change is when a task was last changed while it waited, and how.
+// Change is when and how a task was last changed while it waited.
 type Change struct {
 	At  time.Time `json:"at"`
 	How string    `json:"how"`
 }
 
-// Progress is how far a task is.
+// Progress is the progress of a task.
 type Progress struct {
 	Percent float64 `json:"percent"`
 	Message string  `json:"message,omitempty"`
 }
 
-// Attempt is one ended run of a task.
+// Attempt is one run of a task that has ended.
 type Attempt struct {
 	Number    int       `json:"number"`
 	Outcome   string    `json:"outcome"`

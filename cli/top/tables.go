@@ -9,27 +9,27 @@ import (
 	"time"
 )
 
-// table is what a view lists.
+// table is the contents of a view.
 type table struct {
 	columns []column
 	rows    []row
-	none    string // said when there are no rows
+	none    string // text to show if there are no rows
 }
 
-// column is a heading. The wide column takes what room there is, or gives way.
+// column is a heading. The wide column takes the remaining width, or shrinks.
 type column struct {
 	head        string
 	right, wide bool
 }
 
-// row is one line, and what enter opens.
+// row is one line, and the place that enter opens.
 type row struct {
 	key   string
 	cells []string
 	opens place
 }
 
-// table makes that of the present place.
+// table returns the table of the current place.
 func (s *screen) table() table {
 	if !s.loaded {
 		return table{none: "looking …"}
@@ -78,7 +78,7 @@ func (s *screen) queues() table {
 	return t
 }
 
-// perQueue sums up the last full minute by queue. Quantiles do not add up, and are left out.
+// perQueue sums up the last full minute by queue. Quantiles cannot be added, so they are left out.
 func perQueue(stats []Stat, now time.Time) map[string]Stat {
 	sums := map[string]Stat{}
 	for _, s := range stats {
@@ -101,7 +101,7 @@ func (s *screen) kinds() table {
 		key := stat.Kind + " " + stat.Queue
 		if stat.At.Equal(last) {
 			seen[key] = stat
-		} else if _, known := seen[key]; !known { // of the present minute, which is not over
+		} else if _, known := seen[key]; !known { // of the current minute, which is not over
 			seen[key] = Stat{Kind: stat.Kind, Queue: stat.Queue}
 		}
 	}
@@ -125,7 +125,7 @@ func (s *screen) workers() table {
 	return t
 }
 
-// runs says what a worker runs, by kind.
+// runs describes what a worker is running, by kind.
 func runs(tasks []Task, worker string) string {
 	kinds := map[string]int{}
 	var names []string
@@ -155,7 +155,7 @@ func (s *screen) errors() table {
 	return t
 }
 
-// running lists tasks that run: all, or one worker's.
+// running lists running tasks: all of them, or one worker's.
 func (s *screen) running(worker string) table {
 	t := table{none: "nothing runs", columns: []column{{head: "KIND"}, {head: "QUEUE"}, {head: "ATTEMPT"}, number("FOR"),
 		{head: "WORKER"}, {head: "TASK", wide: true}}}
@@ -185,7 +185,7 @@ func (s *screen) tasks() table {
 
 func attempts(t Task) string { return fmt.Sprintf("%d of %d", t.Attempt, t.MaxAttempts) }
 
-// task lists what is known of one: why it does not run comes first.
+// task lists what is known about a task. The reasons why it does not run come first.
 func (s *screen) task() table {
 	t := table{none: "looking …", columns: []column{{}, {wide: true}}}
 	d := s.data.Task
@@ -230,7 +230,7 @@ func (s *screen) task() table {
 
 func number(head string) column { return column{head: head, right: true} }
 
-// count writes a number with at most five characters.
+// count formats a number with at most five characters.
 func count(n int64) string {
 	switch {
 	case n < 100_000:
@@ -247,7 +247,7 @@ func (s *screen) seconds(n float64) string {
 	return s.text.Words(time.Duration(n * float64(time.Second)))
 }
 
-// since says how long ago an instant is, without the word.
+// since formats how long ago a time is, without the word "ago".
 func (s *screen) since(t time.Time) string {
 	if t.IsZero() {
 		return ""

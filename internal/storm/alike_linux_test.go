@@ -6,8 +6,7 @@ import (
 	"syscall"
 )
 
-// imitate gives a process the id and the host name that others have, too. Only
-// root can do so.
+// imitate gives a process the id and the host name of other processes. Only root can do that.
 func imitate(cmd *exec.Cmd) {
 	if os.Getuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS}

@@ -4,5 +4,5 @@ package storm
 
 import "os/exec"
 
-// imitate does nothing where there are no namespaces.
+// imitate does nothing: this system has no namespaces.
 func imitate(*exec.Cmd) {}

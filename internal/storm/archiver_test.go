@@ -21,13 +21,13 @@ import (
 
 const (
 	roleArchiver = "archiver"
-	archivers    = 2               // of which one is at work at a time
-	keptFor      = 2 * time.Second // in the database, what is archived
+	archivers    = 2               // only one works at a time
+	keptFor      = 2 * time.Second // how long archived tasks stay in the database
 	choresEvery  = 5 * time.Second
 )
 
-// archived is the retention of queues that are archived: children stay, for their parents to
-// see, and what was discarded, for its quarantine to end.
+// archived returns the retention of queues that are archived. Children are kept, for their parents to see, and
+// discarded tasks are kept until they leave quarantine.
 func archived() store.Retention {
 	all := store.Retention{Completed: keptFor, Cancelled: keptFor}
 	all.Queues = map[string]store.Retention{queueKept: {}}
@@ -53,7 +53,7 @@ func playArchiver(p part) error {
 		return err
 	}
 	go func() {
-		for ctx.Err() == nil { // files are merged and orphans swept now, and not once an hour
+		for ctx.Err() == nil { // merge files and sweep orphans now instead of once an hour
 			if err := archive.RequestPrune(ctx, engine); err != nil {
 				quiet.Warn("prune", "error", err)
 			}
@@ -74,7 +74,7 @@ func runnerOptions(s store.Store, bucket *blob.Bucket, keep store.Retention) arc
 		}}
 }
 
-// startArchiving starts those who archive, where the engine hands tasks over.
+// startArchiving starts the archivers, if the engine supports archives.
 func (s *storm) startArchiving() {
 	if s.objects == nil {
 		return
@@ -84,14 +84,14 @@ func (s *storm) startArchiving() {
 	}
 }
 
-// openPlace starts the object store of the archive, where the engine has one.
+// openPlace starts the object store for the archive, if the engine supports archives.
 func (s *storm) openPlace() {
 	if _, ok := store.As[store.Archiver](s.client.Store()); ok {
 		s.objects = placetest.Start(s.t, placetest.S3)
 	}
 }
 
-// killObjectStore kills the object store and starts it again on its data.
+// killObjectStore kills the object store and restarts it with its data.
 func killObjectStore(s *storm) error {
 	s.count("kill of the object store")
 	s.objects.Kill()
@@ -99,7 +99,7 @@ func killObjectStore(s *storm) error {
 	return s.objects.Again()
 }
 
-// holdObjectStore lets no byte of the object store pass, for longer than archivers wait for one another.
+// holdObjectStore stalls all traffic of the object store for longer than archivers wait for one another.
 func holdObjectStore(s *storm) error {
 	s.count("stall of the object store")
 	s.objects.Hold(true)
@@ -108,7 +108,7 @@ func holdObjectStore(s *storm) error {
 	return nil
 }
 
-// failObjectStore has the object store answer errors for a while.
+// failObjectStore makes the object store return errors for a while.
 func failObjectStore(s *storm) error {
 	s.count("errors of the object store")
 	s.objects.Fail(true)
@@ -117,8 +117,8 @@ func failObjectStore(s *storm) error {
 	return nil
 }
 
-// archived is I22: each task is in the database or in the archive, once, and the archive is
-// what its manifests say. What was archived is looked at as if it were still in the database.
+// archived checks I22: each task is in the database or in the archive, exactly once, and the archive matches its
+// manifests. Archived tasks are then checked as if they were still in the database.
 func (c *checker) archived() {
 	if c.objects == nil {
 		return
@@ -130,7 +130,7 @@ func (c *checker) archived() {
 	}
 	defer bucket.Close()
 	c.settle(ctx, bucket)
-	c.read() // what was settled has gone
+	c.read() // settling has removed tasks
 	a := archive.New(bucket, c.fleet.dir)
 	manifests, err := a.Manifests(ctx)
 	if err != nil {
@@ -166,7 +166,8 @@ func (c *checker) archived() {
 		c.violation("I22", "nothing was archived")
 	}
 	v, err := a.Verify(ctx, nil)
-	if c.counts["failover"] > 0 { // it may lose the note that names files, which are swept after a day
+	// A failover may lose the note that names files; they are swept after a day.
+	if c.counts["failover"] > 0 {
 		v.Problems = slices.DeleteFunc(v.Problems, func(p archive.Problem) bool {
 			return strings.Contains(p.Text, "no manifest lists")
 		})
@@ -184,7 +185,7 @@ func sumOf(times map[tusk.ID][]string) (sum int64) {
 	return sum
 }
 
-// settle ends the batch that was under way when the last archiver stopped.
+// settle ends the batch that was in progress when the last archiver stopped.
 func (c *checker) settle(ctx context.Context, bucket *blob.Bucket) {
 	r, err := newRunner(c.client.Store(), bucket, store.Retention{})
 	if err != nil {

@@ -16,12 +16,11 @@ import (
 	"time"
 )
 
-// bouncerPool is how many connections to the server one has: more than the ten transactions that F39 leaves open, each
-// of which keeps one, and those of handlers.
+// bouncerPool is how many connections to the server a bouncer has: more than the ten transactions that F39 leaves
+// open, each of which keeps one, plus those of handlers.
 const bouncerPool = 24
 
-// bouncer is a pgbouncer in transaction mode. When it ends by itself it is started
-// again, as by whoever looks after a server's services.
+// bouncer is a pgbouncer in transaction mode. If it ends by itself it is restarted, as a service manager would do.
 type bouncer struct {
 	t    *testing.T
 	port int
@@ -30,11 +29,11 @@ type bouncer struct {
 	cred *syscall.Credential
 
 	mu    sync.Mutex
-	cmd   *exec.Cmd // nil: it is to be down
+	cmd   *exec.Cmd // nil while it should be down
 	ended chan struct{}
 }
 
-// newBouncer starts one, which writes its log to a folder.
+// newBouncer starts a pgbouncer that writes its log into a folder.
 func newBouncer(t *testing.T, dsn, keep string) *bouncer {
 	t.Helper()
 	if _, err := exec.LookPath("pgbouncer"); err != nil {
@@ -124,7 +123,7 @@ func (b *bouncer) run() (*exec.Cmd, error) {
 	return cmd, cmd.Start()
 }
 
-// after starts another in the stead of one that ended by itself; nil: it was killed.
+// after restarts a pgbouncer that ended by itself. It returns nil if the old one was killed.
 func (b *bouncer) after(cmd *exec.Cmd, how error) *exec.Cmd {
 	b.mu.Lock()
 	defer b.mu.Unlock()

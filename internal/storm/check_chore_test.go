@@ -9,12 +9,12 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// mostMissed is how many ticks, a second apart, the schedule makes up for.
+// mostMissed is the largest number of missed ticks, a second apart, that the schedule fires late.
 const mostMissed = 5000
 
-// ticks is I11: each tick of the schedule fired once, and none was left out, but for
-// those before the latest mostMissed when the clock went forward by more at once, and those between
-// the time before the schedule was there, to which the clock was set back, and its beginning.
+// ticks checks I11: each tick of the schedule fired exactly once. There are two exceptions: ticks before the latest
+// mostMissed, if the clock jumped forward by more; and, if the clock was set back to before the schedule existed,
+// ticks between that time and the schedule's beginning.
 func (c *checker) ticks() {
 	var ticks []time.Time
 	for _, t := range c.stored {
@@ -36,14 +36,14 @@ func (c *checker) ticks() {
 	}
 }
 
-// wrong reports whether a tick was fired when the server's clock was set, or had been set
-// back: it may fire again when its time comes by the clock that is right.
+// wrong reports whether a tick was fired while the server's clock was being set or was set back. Such a tick may fire
+// again when its time comes by the correct clock.
 func (c *checker) wrong(tick time.Time) bool {
 	const moment = 30 * time.Second
 	for i, set := range c.clocks {
 		until := set.At
 		for _, next := range c.clocks[i+1:] {
-			if next.Asked > set.Asked { // it had been set back until then
+			if next.Asked > set.Asked { // it was set back until then
 				until = next.At
 			}
 			if next.Asked != set.Asked {
@@ -58,13 +58,13 @@ func (c *checker) wrong(tick time.Time) bool {
 	return false
 }
 
-// leaders is I12: a term has one leader, and writes nothing when a later one has begun.
+// leaders checks I12: a term has one leader, and writes nothing after a later one has begun.
 func (c *checker) leaders() {
 	who := map[int64]string{}
 	began := map[int64]int64{}
 	for _, e := range c.leads {
 		if c.lapsed(e.At) {
-			continue // the term may come again
+			continue // the term may be used again
 		}
 		if who[e.Term] == "" {
 			who[e.Term], began[e.Term] = e.Who, e.At
@@ -92,7 +92,7 @@ func (c *checker) terms() int {
 	return len(terms)
 }
 
-// sums is I15: what is counted is what is there.
+// sums checks I15: the counts match what is stored.
 func (c *checker) sums() {
 	left, err := unfinished(c.t.Context(), c.client)
 	if err != nil {
@@ -111,7 +111,8 @@ func (c *checker) sums() {
 		c.violation("I15", "%d unfinished tasks are counted and %d are there", left, open)
 	}
 	n := c.completed()
-	if c.ground.cb != nil { // what a killed process has not written yet is not counted: docs/couchbase.md
+	// Couchbase does not count what a killed process had not written yet: see docs/couchbase.md.
+	if c.ground.cb != nil {
 		n = max(n, done)
 	}
 	if n != done {
@@ -119,7 +120,7 @@ func (c *checker) sums() {
 	}
 }
 
-// growth is I16: who has lived through the storm uses no more than a rest needs.
+// growth checks I16: a process that has lived through the storm uses no more than an idle one needs.
 func (c *checker) growth() {
 	for _, all := range c.vitals {
 		last := all[len(all)-1]

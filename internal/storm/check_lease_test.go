@@ -9,8 +9,8 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// finishedTwice is I3 and I5: of all outcomes of a task one ends it; each token
-// is accepted once, and none after another claim.
+// finishedTwice checks I3 and I5: exactly one outcome ends a task, each token is accepted once, and no token is
+// accepted after another claim.
 func (c *checker) finishedTwice(p *past) {
 	ends := 0
 	tokens := map[string]int{}
@@ -46,7 +46,7 @@ func (c *checker) finishedTwice(p *past) {
 	}
 }
 
-// leasedTwice is I4: between two claims there is an end of the first lease.
+// leasedTwice checks I4: between two claims of a task the first lease has ended.
 func (c *checker) leasedTwice(p *past) {
 	for i := 1; i < len(p.claims); i++ {
 		a, b := p.claims[i-1], p.claims[i]
@@ -57,8 +57,7 @@ func (c *checker) leasedTwice(p *past) {
 	}
 }
 
-// buried is I4, too: a worker whose tasks were taken back claims nothing more
-// under its name.
+// buried also checks I4: a worker whose tasks were taken back claims nothing more under its name.
 func (c *checker) buried() {
 	buried := map[string]int64{}
 	workers := map[string]string{} // by token
@@ -85,14 +84,14 @@ func (c *checker) buried() {
 	}
 }
 
-// attempts is I13: attempts and crashes are counted as outcomes say.
+// attempts checks I13: attempts and crashes are counted as the outcomes say.
 func (c *checker) attempts(p *past) {
 	if p.retried() > 0 || p.unseen() {
 		return
 	}
 	for i, b := range p.claims {
 		if b.Queue == queueKeyed {
-			return // a replacement counts anew
+			return // a replacement starts a new count
 		}
 		if i == 0 {
 			continue
@@ -116,14 +115,14 @@ func (c *checker) attempts(p *past) {
 	}
 }
 
-// tooEarly is I14: nothing is claimed before its time. The engine's instant of a claim
-// may be older than that of the enqueue: a claim that was held up sees what came
-// meanwhile. So the end of the claim counts, by the clock that all share here.
+// tooEarly checks I14: nothing is claimed before its time. The engine's time of a claim may be earlier than that of
+// the enqueue, because a claim that was delayed sees tasks that came meanwhile. So the check uses the end of the
+// claim, by the clock that all processes share.
 func (c *checker) tooEarly(p *past) {
 	e := p.added()
 	for i, l := range p.claims {
 		if c.reset(p.began(), l.at) {
-			return // nobody can tell
+			return // cannot be decided
 		}
 		if early := time.Duration(l.Due - l.at - c.ahead(l.at)); early > 0 {
 			c.violation("I14", "task %s was claimed %v before its time", p.id, early)

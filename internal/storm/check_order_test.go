@@ -11,8 +11,8 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// needs is I10: a task that needs others runs after them, and if they completed, and only then. What has ended
-// may have been archived meanwhile: whoever was not told of that end is cancelled then.
+// needs checks I10: a task with needs runs after the needed tasks, and only if they completed. An ended task may have
+// been archived meanwhile; a task that was not told of that end is cancelled.
 func (c *checker) needs(p *past) {
 	e := p.added()
 	if e == nil || len(e.Needs) == 0 {
@@ -34,8 +34,8 @@ func (c *checker) needs(p *past) {
 	}
 }
 
-// takenOver reports whether the attempt that raised an alarm had lost its task to another: its worker was stopped for
-// longer than its lease, say, between the request and the handler.
+// takenOver reports whether the attempt that raised an alarm had lost its task to another attempt, for example
+// because its worker was paused for longer than its lease between the request and the handler.
 func (c *checker) takenOver(e event) bool {
 	if len(e.Items) == 0 {
 		return false
@@ -47,14 +47,14 @@ func (c *checker) takenOver(e event) bool {
 		slices.ContainsFunc(p.claims, func(l claimed) bool { return l.Token != mine && l.at < e.At && c.follows(p, l, mine) })
 }
 
-// follows reports whether a claim came after that with a token, by the engine's clock.
+// follows reports whether a claim came after the claim with a token, by the engine's clock.
 func (c *checker) follows(p *past, l claimed, token string) bool {
 	return slices.ContainsFunc(p.claims, func(before claimed) bool {
 		return before.Token == token && before.Claimed < l.Claimed
 	})
 }
 
-// keys is I7: the tasks of one key are never unfinished at the same time.
+// keys checks I7: no two tasks with the same key are unfinished at the same time.
 func (c *checker) keys() {
 	live := map[string][]interval{}
 	for _, p := range c.tasks {
@@ -63,7 +63,7 @@ func (c *checker) keys() {
 			continue
 		}
 		end := p.ended()
-		if e.Conflict == int8(tusk.Rerun) { // any outcome may make way for what is newer
+		if e.Conflict == int8(tusk.Rerun) { // any outcome may make way for a newer task
 			for _, x := range p.releases {
 				if !x.no {
 					end = min(end, x.asked)
@@ -83,7 +83,7 @@ func (c *checker) keys() {
 	}
 }
 
-// newest is A10: the newest version of a source that was acknowledged has been run.
+// newest checks A10: the newest acknowledged version of a source has been run.
 func (c *checker) newest() {
 	told, seen := map[string]int64{}, map[string]int64{}
 	cancelled := map[string]bool{}
@@ -125,7 +125,7 @@ func (c *checker) disjoint(of, what string, all []interval) {
 	}
 }
 
-// held returns the spans in which a queue's tasks surely were with a worker.
+// held returns the spans in which tasks of a queue were certainly held by a worker.
 func (c *checker) held(queue string) map[string][]interval {
 	spans := map[string][]interval{}
 	for _, p := range c.tasks {
@@ -138,7 +138,7 @@ func (c *checker) held(queue string) map[string][]interval {
 	return spans
 }
 
-// serial is I8: one after another, in the order in which they were enqueued.
+// serial checks I8: tasks run one after another, in the order in which they were enqueued.
 func (c *checker) serial() {
 	for part, spans := range c.held(queueSerial) {
 		c.disjoint("I8", "partition "+part, spans)
@@ -161,7 +161,7 @@ func (c *checker) serial() {
 	}
 }
 
-// limited is I9: never more at a time than the limit says.
+// limited checks I9: never more tasks at a time than the limit allows.
 func (c *checker) limited() {
 	type edge struct {
 		at   int64

@@ -14,10 +14,11 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// goneOn is I18: while nothing but transactions of users is open, tasks are completed, and each worker that kept its
-// name up to then goes on beating under it. One that lost its name just before tells how busy the machine is, no more.
+// goneOn checks I18: while the only fault is users' open transactions, tasks are completed, and each worker that kept
+// its name until then continues to beat under it. A worker that lost its name just before only shows that the machine
+// is busy.
 func (c *checker) goneOn() {
-	const busy = 300 * time.Millisecond // then nobody can tell
+	const busy = 300 * time.Millisecond // above this, nothing can be decided
 	const before = int64(2 * stormLease)
 	for _, h := range c.holds {
 		if time.Duration(h.Term) > busy {
@@ -37,7 +38,7 @@ func (c *checker) goneOn() {
 	}
 }
 
-// namesIn returns the names under which a process beat between two instants.
+// namesIn returns the names under which a process sent beats between two times.
 func namesIn(beats []event, from, to int64) map[string]bool {
 	names := map[string]bool{}
 	for _, b := range beats {
@@ -48,14 +49,13 @@ func namesIn(beats []event, from, to int64) map[string]bool {
 	return names
 }
 
-// unheard is I19: nothing is leased for long to a worker that lives and does not know of
-// it.
+// unheard checks I19: no task is leased for long to a living worker that does not know of it.
 func (c *checker) unheard() {
 	const long = 4 * stormLease
 	if len(c.clocks) > 0 {
-		return // nobody can tell
+		return // cannot be decided
 	}
-	last := map[string]int64{} // when a worker was heard of, by its claims
+	last := map[string]int64{} // when a worker last made a claim
 	for _, p := range c.tasks {
 		for _, l := range p.claims {
 			last[l.worker] = max(last[l.worker], c.made(l))
@@ -73,17 +73,17 @@ func (c *checker) unheard() {
 	}
 }
 
-// left is I20 and I21: when all has ended nothing is left of it, nothing was recorded
-// twice, and each chore succeeds.
+// left checks I20 and I21: after everything has ended nothing is left of it, nothing was recorded twice, and each
+// chore succeeds.
 func (c *checker) left() {
 	ctx := c.t.Context()
-	c.eachChore(ctx) // maintenance closes leases whose last tasks transactions have ended
+	c.eachChore(ctx) // maintenance closes leases whose last tasks were ended in transactions
 	for what, query := range leftovers[c.ground.engine] {
 		if f, ok := store.As[interface{ FunctionSchema() string }](c.client.Store()); ok {
 			query = strings.ReplaceAll(query, "tusk_fn", f.FunctionSchema())
 		}
 		var found []string
-		// sessions of those that have ended may still be ending
+		// sessions of ended processes may still be closing
 		for end := time.Now().Add(5 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 			if found = c.texts(query); len(found) == 0 || time.Now().After(end) {
 				break
@@ -98,7 +98,7 @@ func (c *checker) left() {
 	}
 }
 
-// leftovers are questions to each engine that have no answer when all has ended.
+// leftovers are queries for each engine that find nothing after everything has ended.
 var leftovers = map[string]map[string]string{
 	"postgres": {
 		"leases are left": "select token::text from tusk.lease",
@@ -113,7 +113,7 @@ var leftovers = map[string]map[string]string{
 			where l.locktype = 'advisory' and l.database = (select oid from pg_database where datname = current_database())`,
 	},
 	"mysql": {
-		// Of tasks that are gone a lease stays for a minute: they might be there and not be seen yet.
+		// A lease on tasks that are gone stays for a minute, because they might exist and not be visible yet.
 		"leases are left": `select hex(token) from tusk_lease
 			where claimed_at <= 1000000 * (unix_timestamp(now(6)) - 60) - 5000000`,
 		"tasks are left in line":  "select hex(id) from tusk_line",
@@ -122,7 +122,7 @@ var leftovers = map[string]map[string]string{
 	"sqlite": {"leases are left": "select hex(token) from tusk_lease"},
 }
 
-// eachChore does each chore once, as a leader would.
+// eachChore runs each chore once, as a leader would.
 func (c *checker) eachChore(ctx context.Context) {
 	engine, id := c.client.Store(), tusk.NewID()
 	var l store.Leadership
@@ -158,7 +158,7 @@ func (c *checker) eachChore(ctx context.Context) {
 	}
 }
 
-// sessions is I20, too: nobody has left a setting on a connection of the pooler's.
+// sessions also checks I20: no setting is left on a connection of the pooler.
 func (c *checker) sessions(ctx context.Context) {
 	db, err := engines[c.ground.engine].pool(c.ground.via)
 	if err != nil {
@@ -181,7 +181,7 @@ func (c *checker) sessions(ctx context.Context) {
 			defer tx.Rollback()
 			var set string
 			err = tx.QueryRowContext(ctx, ask).Scan(&set)
-			time.Sleep(time.Second) // so that each has one of its own
+			time.Sleep(time.Second) // so that each query has its own connection
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil && set != "" {

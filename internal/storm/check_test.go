@@ -13,15 +13,15 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// checker compares a history with what the database says at its end.
+// checker compares a history with the final contents of the database.
 type checker struct {
 	*storm
 	*record
 	stored map[tusk.ID]*tusk.TaskInfo
 }
 
-// check looks for violations of the invariants. What is called sure took place;
-// what is called possible may have. A violation is what no choice explains.
+// check looks for violations of the invariants. The history says of some events that they took place, and of others
+// that they may have. A violation is what no choice of the latter explains.
 func (s *storm) check() {
 	s.t.Helper()
 	events, err := readHistory(s.fleet.dir)
@@ -36,7 +36,7 @@ func (s *storm) check() {
 	c.order()
 	for _, e := range c.alarms {
 		if e.Err == "I10" && (c.lapsed(e.At) || c.lapsed(e.At-int64(4*stormLease)) || c.takenOver(e)) {
-			continue // the parent's attempt had been lost, and did not know yet
+			continue // the parent's attempt had lost its task and did not know that yet
 		}
 		c.violation(e.Err, "%s", e.Text)
 	}
@@ -91,7 +91,7 @@ func (c *checker) read() {
 	}
 }
 
-// lost is I1: what was acknowledged is there, and has ended.
+// lost checks I1: acknowledged tasks exist, and have ended.
 func (c *checker) lost(p *past) {
 	e := p.added()
 	if e == nil {
@@ -106,9 +106,10 @@ func (c *checker) lost(p *past) {
 		if t.State != tusk.StateDiscarded || !strings.HasPrefix(t.Reason, "quarantined") {
 			c.violation("I13", "task %s kills whoever runs it, and is %v: %s", p.id, t.State, t.Reason)
 		}
-		// those that could not be written down in time, as when commits are late for 4 s
+		// Some attempts could not be recorded in time, for example because commits took 4 s.
 		const unnoted = 5
-		if p.begun > lifecycle.MaxCrashes+unnoted && os.Getenv(envOld) == "" { // an old worker has no handler for it
+		// An old worker has no handler for the task.
+		if p.begun > lifecycle.MaxCrashes+unnoted && os.Getenv(envOld) == "" {
 			c.violation("I13", "task %s was begun %d times, and killed a worker each time", p.id, p.begun)
 		}
 	case t.State == tusk.StateDiscarded && e.Kind != doDoomed && e.Kind != doHostile:
@@ -118,7 +119,7 @@ func (c *checker) lost(p *past) {
 	}
 }
 
-// unexpected is I2: what is there was asked for, and not taken back.
+// unexpected checks I2: every stored task was enqueued, and its enqueue was not rolled back.
 func (c *checker) unexpected(p *past) {
 	if c.stored[p.id] == nil {
 		return
@@ -131,8 +132,7 @@ func (c *checker) unexpected(p *past) {
 	c.violation("I2", "task %s is stored: it was enqueued by nobody, or that was taken back (%d)", p.id, len(p.enqueues))
 }
 
-// effects is I6: effects in the completing transaction are there once, others at
-// least once.
+// effects checks I6: an effect in the completing transaction exists exactly once, others at least once.
 func (c *checker) effects() {
 	inside := map[string]int{}
 	for _, id := range c.column("storm_effect") {
@@ -152,7 +152,7 @@ func (c *checker) effects() {
 	}
 }
 
-// transactions is I1 and I2 for what was enqueued in transactions of the user's.
+// transactions checks I1 and I2 for tasks that were enqueued in users' transactions.
 func (c *checker) transactions() {
 	rows := map[string]bool{}
 	for _, id := range c.column("storm_ledger") {
@@ -169,9 +169,9 @@ func (c *checker) transactions() {
 
 func (c *checker) column(table string) []string { return c.texts("select id from " + table) }
 
-// texts returns what a query finds.
+// texts returns the texts that a query finds.
 func (c *checker) texts(query string) (texts []string) {
-	if c.ground.admin == nil { // nobody could write there
+	if c.ground.admin == nil { // there is nothing to query
 		return nil
 	}
 	rows, err := c.ground.admin.QueryContext(c.t.Context(), query)

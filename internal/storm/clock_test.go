@@ -15,17 +15,16 @@ import (
 	"time"
 )
 
-// instant is what the machine's clock says, in nanoseconds: also in a process whose
-// own clock is wrong.
+// instant returns the machine's time in nanoseconds, even in a process whose own clock is wrong.
 func instant() int64 {
 	var t syscall.Timeval
 	if err := syscall.Gettimeofday(&t); err != nil {
-		panic(err) // cannot be
+		panic(err) // cannot happen
 	}
 	return t.Nano()
 }
 
-// clock is that of a server, which libfaketime lets be wrong.
+// clock is a server's clock, which libfaketime can set wrong.
 type clock struct {
 	preload string // what the server loads before anything else
 	file    string
@@ -34,7 +33,7 @@ type clock struct {
 }
 
 func newClock(dir string) (*clock, error) {
-	found, _ := filepath.Glob("/usr/lib/*/faketime/libfaketimeMT.so.1") // the pattern is sound
+	found, _ := filepath.Glob("/usr/lib/*/faketime/libfaketimeMT.so.1") // the pattern is valid
 	if len(found) == 0 {
 		return nil, errors.New("libfaketime is not installed")
 	}
@@ -46,9 +45,9 @@ func newClock(dir string) (*clock, error) {
 	return c, c.set(0)
 }
 
-// environment is what a server needs to have this clock. The times of files stay as they are: to
-// fake them, libfaketime takes a semaphore that all processes of the server share, and a backend
-// that is killed while it holds that leaves every other one waiting for ever.
+// environment returns the environment variables that give a server this clock. File times are not faked: for that,
+// libfaketime takes a semaphore that all processes of the server share, and if a backend is killed while it holds the
+// semaphore, all others wait forever.
 func (c *clock) environment() map[string]string {
 	return map[string]string{
 		"LD_PRELOAD":                   c.preload,
@@ -59,8 +58,7 @@ func (c *clock) environment() map[string]string {
 	}
 }
 
-// set puts the clock so far ahead of the machine's, which the server notices within
-// a second.
+// set sets how far the clock is ahead of the machine's. The server notices within a second.
 func (c *clock) set(ahead time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,8 +76,7 @@ func (c *clock) get() time.Duration {
 	return c.ahead
 }
 
-// with runs something while the environment has other values, for the programs that
-// it starts.
+// with runs a function with other values in the environment, for the programs that it starts.
 func with(environment map[string]string, do func() error) error {
 	for name, value := range environment {
 		if before, was := os.LookupEnv(name); was {
@@ -92,9 +89,9 @@ func with(environment map[string]string, do func() error) error {
 	return do()
 }
 
-// forgetClocks removes what libfaketime leaves of processes that were killed.
+// forgetClocks removes files of libfaketime that killed processes have left.
 func forgetClocks() {
-	left, _ := filepath.Glob("/dev/shm/faketime_shm_*") // the pattern is sound
+	left, _ := filepath.Glob("/dev/shm/faketime_shm_*") // the pattern is valid
 	for _, file := range left {
 		pid, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(file), "faketime_shm_"))
 		if err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {

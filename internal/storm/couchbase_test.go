@@ -22,19 +22,20 @@ import (
 	"github.com/tuskqueue/tusk/internal/cbfake"
 )
 
-// roleCouchbase is the part of a cluster: the fake that the engine's tests have, in a process that can be killed.
+// roleCouchbase is the role of a cluster: the fake from the engine's tests, in a process that can be killed.
 const roleCouchbase = "couchbase"
 
-// couchServer is such a process. What it has answered is in its journal, which the next one takes up.
+// couchServer is such a process. Its journal has everything that it has acknowledged; the next process continues from
+// it.
 type couchServer struct {
 	cbfake.Options
 	log  string
 	cmd  *exec.Cmd
-	hold io.Closer // its end ends the process
+	hold io.Closer // closing it ends the process
 
-	mu    sync.Mutex // guards the rest: faults strike two at a time
+	mu    sync.Mutex // guards the fields below: faults strike two at a time
 	order cbfake.Order
-	ahead time.Duration // that its clock has jumped
+	ahead time.Duration // how far its clock has jumped
 }
 
 const couchNodes = 3
@@ -54,7 +55,7 @@ func startCouchbase(t *testing.T, dir string) *couchServer {
 	return c
 }
 
-// run starts the process again, at the addresses that it had.
+// run restarts the process at its former addresses.
 func (c *couchServer) run() error {
 	addresses, err := c.start()
 	if err != nil {
@@ -66,7 +67,7 @@ func (c *couchServer) run() error {
 	return c.remind()
 }
 
-// remind tells a new process what is to go wrong, and how far its clock has jumped.
+// remind tells a new process which faults to produce, and how far its clock has jumped.
 func (c *couchServer) remind() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +76,7 @@ func (c *couchServer) remind() error {
 	return cbfake.Send(c.Addresses[0].Web, jump)
 }
 
-// start starts the process, and returns its addresses.
+// start starts the process and returns its addresses.
 func (c *couchServer) start() (addresses []cbfake.Address, err error) {
 	text, err := json.Marshal(c.Options)
 	if err != nil {
@@ -115,7 +116,7 @@ func (c *couchServer) kill() {
 	c.cmd.Wait()
 }
 
-// give has something go wrong from now on, and at once.
+// give changes the faults that the process produces, with immediate effect.
 func (c *couchServer) give(change func(o *cbfake.Order)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +127,7 @@ func (c *couchServer) give(change func(o *cbfake.Order)) error {
 	return err
 }
 
-// playCouchbase is a cluster until it is killed or whoever started it has ended.
+// playCouchbase runs a cluster until it is killed or its parent process has ended.
 func playCouchbase(options string) int {
 	var o cbfake.Options
 	err := json.Unmarshal([]byte(options), &o)
@@ -135,7 +136,7 @@ func playCouchbase(options string) int {
 		if c, err = cbfake.StartWith(o); err == nil {
 			break
 		}
-		if strings.Contains(err.Error(), "in use") && time.Now().Before(end) { // connections of the one before
+		if strings.Contains(err.Error(), "in use") && time.Now().Before(end) { // connections of the previous process
 			err = nil
 		}
 	}
@@ -150,7 +151,7 @@ func playCouchbase(options string) int {
 	return 0
 }
 
-// ports are those of all nodes, two of each.
+// ports returns the ports of all nodes, two per node.
 func (c *couchServer) ports() (all []string) {
 	for _, a := range c.Addresses {
 		all = append(all, a.KV, a.Web)
@@ -158,7 +159,7 @@ func (c *couchServer) ports() (all []string) {
 	return all
 }
 
-// dsn is a database URL that leads through a door; nil: straight.
+// dsn returns a database URL that leads through a door, or straight to the server if the door is nil.
 func (c *couchServer) dsn(d *door) string {
 	u := url.URL{Scheme: "couchbase", User: url.UserPassword(cbfake.User, cbfake.Password), Host: c.Addresses[0].KV,
 		Path: cbfake.Bucket, RawQuery: "sasl=plain&durability=majority"}
@@ -172,10 +173,10 @@ func (c *couchServer) dsn(d *door) string {
 	return u.String()
 }
 
-// forgotten is how much of what was not durable a failover forgets.
+// forgotten is how far back a failover forgets writes that were not durable.
 const forgotten = time.Second
 
-// spoilRequests spoils three requests of a hundred: the request is lost, or its answer, or it is refused for now.
+// spoilRequests spoils three percent of the requests: the request or its answer is lost, or it is refused for now.
 func spoilRequests(s *storm) error {
 	s.count("spoilt seconds")
 	err := s.ground.cb.give(func(o *cbfake.Order) { o.Percent = 3 })
@@ -183,7 +184,7 @@ func spoilRequests(s *storm) error {
 	return errors.Join(err, s.ground.cb.give(func(o *cbfake.Order) { o.Percent = 0 }))
 }
 
-// forgetLocks takes all locks off, some times in a row.
+// forgetLocks removes all locks, several times in a row.
 func forgetLocks(s *storm) error {
 	for range 10 {
 		if err := s.ground.cb.give(func(o *cbfake.Order) { o.ForgetLocks = true }); err != nil {
@@ -195,7 +196,7 @@ func forgetLocks(s *storm) error {
 	return nil
 }
 
-// failOverNode has the vbuckets of some node forget what was not durable. What was acknowledged stays.
+// failOverNode makes the vbuckets of a node forget what was not durable. Acknowledged writes stay.
 func failOverNode(s *storm) error {
 	s.count("failover of a node")
 	s.log.write(event{Op: opFault, Text: crash}) // a lease may be forgotten
@@ -203,7 +204,7 @@ func failOverNode(s *storm) error {
 	return s.ground.cb.give(func(o *cbfake.Order) { o.FailOver, o.From, o.Last = 21, s.random.IntN(64), forgotten })
 }
 
-// leaveIndexBehind has the index show what was two seconds ago.
+// leaveIndexBehind makes the index show the state of two seconds ago.
 func leaveIndexBehind(s *storm) error {
 	s.count("index behind")
 	err := s.ground.cb.give(func(o *cbfake.Order) { o.Lag = 2 * time.Second })
@@ -211,7 +212,7 @@ func leaveIndexBehind(s *storm) error {
 	return err
 }
 
-// jumpClock sets the clock of all nodes forward or back by some seconds.
+// jumpClock moves the clock of all nodes forward or back by some seconds.
 func jumpClock(s *storm) error {
 	s.count("jump of the clock")
 	by := time.Duration(s.random.IntN(10_000)-5000) * time.Millisecond

@@ -13,8 +13,7 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// What handlers do to their processes. Each says so first, so that such an end is told
-// from others.
+// These handlers harm their processes. Each says so first, so that such an end can be told from others.
 
 func (h *hands) exit(_ context.Context, t *tusk.Task[load]) error {
 	if t.Crashes == 0 {
@@ -49,7 +48,7 @@ func deeper(n int) int {
 	return deeper(n+1) + 1
 }
 
-// starve lets its process have no more memory than it has, and asks for some.
+// starve limits the memory of its process to what it has, and then allocates more.
 func (h *hands) starve(_ context.Context, t *tusk.Task[load]) error {
 	if t.Crashes > 0 {
 		return nil
@@ -65,7 +64,7 @@ func (h *hands) starve(_ context.Context, t *tusk.Task[load]) error {
 	return fmt.Errorf("there is no end to memory: %d", len(all))
 }
 
-// deaf has less time than it takes, and does not listen.
+// deaf takes longer than its timeout, and ignores its context.
 func (h *hands) deaf(_ context.Context, t *tusk.Task[load]) error {
 	if t.Attempt == 1 {
 		time.Sleep(4 * time.Second)

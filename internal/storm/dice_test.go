@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// dice are random numbers for several goroutines.
+// dice is a random source that is safe for several goroutines.
 type dice struct {
 	mu sync.Mutex
 	r  *rand.Rand
@@ -20,7 +20,7 @@ func (d *dice) IntN(n int) int {
 	return d.r.IntN(n)
 }
 
-// Shuffle puts things into another order.
+// Shuffle puts elements into random order.
 func (d *dice) Shuffle(n int, swap func(i, j int)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -13,8 +13,7 @@ import (
 	"unsafe"
 )
 
-// disk is a file system that loses, when its power is cut, what was not synced: ext4
-// in a file. Only root can mount it.
+// disk is a file system that loses unsynced data when its power is cut: ext4 in a file. Only root can mount it.
 type disk struct{ image, dir string }
 
 func newDisk(t *testing.T) (*disk, error) {
@@ -25,7 +24,7 @@ func newDisk(t *testing.T) (*disk, error) {
 	}
 	t.Cleanup(func() { os.RemoveAll(home) })
 	d := &disk{filepath.Join(home, "image"), filepath.Join(home, "disk")}
-	if err := os.Chmod(home, 0o755); err != nil { // servers run as others
+	if err := os.Chmod(home, 0o755); err != nil { // servers run as other users
 		return nil, err
 	}
 	if err := os.Mkdir(d.dir, 0o755); err != nil {
@@ -57,8 +56,7 @@ func order(name string, args ...string) error {
 
 func (d *disk) mount() error { return order("mount", "-o", "loop", d.image, d.dir) }
 
-// unmount kills who is left, as the loss of power does, and waits until nobody has a
-// file open.
+// unmount kills the processes that still use the disk, as a power loss would, and waits until no file is open.
 func (d *disk) unmount() error {
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		d.signalUsers(syscall.SIGKILL)
@@ -69,14 +67,14 @@ func (d *disk) unmount() error {
 	}
 }
 
-// What ext4 takes to stop at once, with its journal as it is.
+// The ioctl that stops ext4 at once and leaves its journal as it is.
 const (
 	goDown      = 0x8004587d
 	withoutSync = 2
 )
 
-// cut lets nothing be written any more: neither what comes nor what waits in memory.
-// Servers stand still before: without power none would go on to answer.
+// cut prevents all further writes, including data that still waits in memory. It stops the servers first: without
+// power none of them could answer.
 func (d *disk) cut() error {
 	d.signalUsers(syscall.SIGSTOP)
 	f, err := os.Open(d.dir)
@@ -91,10 +89,10 @@ func (d *disk) cut() error {
 	return nil
 }
 
-// settle writes through what is there: servers that tests start are made without that.
+// settle syncs what is on the disk, because tests create servers without syncing.
 func (d *disk) settle() error { return order("sync", "-f", d.dir) }
 
-// keep writes the files of databases through that match a pattern.
+// keep syncs the database files that match a pattern.
 func (d *disk) keep(pattern string) error {
 	files, err := filepath.Glob(filepath.Join(d.dir, "*", "data", "*", pattern))
 	if err != nil || len(files) == 0 {
@@ -103,7 +101,7 @@ func (d *disk) keep(pattern string) error {
 	return order("sync", files...)
 }
 
-// restore brings the disk back with what it kept, when its users have ended.
+// restore remounts the disk with what it kept, after its users have ended.
 func (d *disk) restore() error {
 	if err := d.unmount(); err != nil {
 		return err
@@ -111,10 +109,9 @@ func (d *disk) restore() error {
 	return d.mount()
 }
 
-// signalUsers sends a signal to the processes that work in one of the disk's folders,
-// as servers do.
+// signalUsers sends a signal to the processes whose working directory is on the disk, as a server's is.
 func (d *disk) signalUsers(signal syscall.Signal) {
-	folders, _ := filepath.Glob("/proc/[0-9]*/cwd") // the pattern is sound
+	folders, _ := filepath.Glob("/proc/[0-9]*/cwd") // the pattern is valid
 	for _, folder := range folders {
 		at, err := os.Readlink(folder)
 		if pid, is := strconv.Atoi(filepath.Base(filepath.Dir(folder))); err == nil && is == nil &&
@@ -124,8 +121,8 @@ func (d *disk) signalUsers(signal syscall.Signal) {
 	}
 }
 
-// TestADiskThatLosesItsPowerForgetsWhatWasNotSynced checks the disk itself: one that
-// keeps everything proves nothing.
+// TestADiskThatLosesItsPowerForgetsWhatWasNotSynced checks the disk itself: a disk that keeps everything would prove
+// nothing.
 func TestADiskThatLosesItsPowerForgetsWhatWasNotSynced(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root mounts file systems")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// disk cannot be made where there is no ext4.
+// disk cannot be created on a system without ext4.
 type disk struct{ dir string }
 
 func newDisk(*testing.T) (*disk, error) { return nil, errors.ErrUnsupported }

@@ -14,8 +14,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// patience is how long nothing may move at the end. What a crash has left in no page, Couchbase's leader finds within
-// twenty seconds.
+// patience is how long nothing may move at the end. Couchbase's leader finds within twenty seconds what a crash has
+// left in no page.
 func (g *ground) patience() time.Duration {
 	if g.cb != nil {
 		return 40 * time.Second
@@ -23,10 +23,10 @@ func (g *ground) patience() time.Duration {
 	return 15 * time.Second
 }
 
-// drain lets everything end, with nothing failing any more: in bounded time.
+// drain waits until everything has ended, without further faults and within a limited time.
 func (s *storm) drain() {
 	if p := s.ground.proxy; p != nil {
-		p.deaf.Store(true) // what comes last is found without being told
+		p.deaf.Store(true) // the last tasks must be found without notifications
 		time.Sleep(time.Second)
 	}
 	for _, p := range slices.Clone(s.fleet.living) {
@@ -34,7 +34,8 @@ func (s *storm) drain() {
 			s.fleet.kill(p)
 		}
 	}
-	for range 2 { // all that are left may work on one queue alone: of two in a row at most one does
+	// The remaining workers may all serve only one queue; of two consecutive workers at most one does.
+	for range 2 {
 		s.fleet.start(s.worker())
 	}
 	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) { // the server may be recovering from the last fault
@@ -46,7 +47,7 @@ func (s *storm) drain() {
 			s.t.Fatal(err)
 		}
 	}
-	s.callOff(s.finite) // a time far ahead would hide an infinite one from the leader
+	s.callOff(s.finite) // a task that is due far in the future would hide an infinite one from the leader
 	began := time.Now()
 	s.log.write(event{Op: opCalm, Text: "drain"})
 	for last, moved := int64(-1), began; ; time.Sleep(50 * time.Millisecond) {
@@ -55,7 +56,7 @@ func (s *storm) drain() {
 			s.t.Fatal(err)
 		}
 		hostile := s.hostileLeft()
-		if left == int64(len(hostile)) { // nothing but those
+		if left == int64(len(hostile)) { // only those are left
 			s.callOff(hostile)
 		}
 		if s.replace() == 0 && left == 0 && s.release() == 0 {
@@ -70,13 +71,13 @@ func (s *storm) drain() {
 		}
 	}
 	s.t.Logf("all ended %v after the last fault", time.Since(began).Round(time.Millisecond))
-	time.Sleep(time.Second) // for the vitals of those at rest
+	time.Sleep(time.Second) // for the vitals of idle processes
 	for _, p := range slices.Clone(s.fleet.living) {
 		s.end(p)
 	}
 }
 
-// end stops a worker with nothing left to do, which has to succeed.
+// end stops a worker that has nothing left to do. It must stop without an error.
 func (s *storm) end(p *process) {
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -91,7 +92,7 @@ func (s *storm) end(p *process) {
 	}
 }
 
-// release lets tasks out of quarantine: their workers were not killed by them.
+// release frees tasks from quarantine: they did not kill their workers.
 func (s *storm) release() (released int) {
 	for f := (tusk.Filter{States: []tusk.State{tusk.StateDiscarded}, Limit: store.MaxPage}); ; {
 		page, err := s.client.List(s.t.Context(), f)

@@ -17,11 +17,12 @@ import (
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 )
 
-// engine is what the storm needs to know of one.
+// engine is what the storm needs to know about an engine.
 type engine struct {
 	open func(ctx context.Context, dsn string) (store.Store, func() error, error)
-	pool func(dsn string) (*sql.DB, error) // for the user's own transactions; nil: there are none
-	text string                            // the type of a text column that can be compared
+	// pool opens a pool for users' transactions. It is nil if the engine has none.
+	pool func(dsn string) (*sql.DB, error)
+	text string // the type of a comparable text column
 }
 
 var engines = map[string]engine{
@@ -49,7 +50,7 @@ var engines = map[string]engine{
 			if err != nil {
 				return nil, err
 			}
-			for name := range config.RuntimeParams { // the pool's, which a single connection does not have
+			for name := range config.RuntimeParams { // parameters of the pool, which a single connection does not know
 				if len(name) > 5 && name[:5] == "pool_" {
 					delete(config.RuntimeParams, name)
 				}
@@ -89,8 +90,7 @@ var engines = map[string]engine{
 	},
 }
 
-// prepare makes Tusk's schema, and the tables that the storm's own transactions
-// write to.
+// prepare creates Tusk's schema, and the tables for the storm's own transactions.
 func prepare(ctx context.Context, name, dsn string) error {
 	e := engines[name]
 	s, closeStore, err := e.open(ctx, dsn)

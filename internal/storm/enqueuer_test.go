@@ -19,14 +19,14 @@ import (
 const (
 	queue = "storm"
 
-	kindEcho   = "echo"   // built in: the output is the args
-	kindEffect = "effect" // writes its args down
-	kindFlaky  = "flaky"  // does so too, and asks for a retry at the first attempt
-	kindSlow   = "slow"   // does so after a second
+	kindEcho   = "echo"   // built in: its output is its args
+	kindEffect = "effect" // records its args
+	kindFlaky  = "flaky"  // records its args, and asks for a retry at the first attempt
+	kindSlow   = "slow"   // records its args after a second
 )
 
-// playEnqueuer enqueues until it is killed. The id of each task is its args, too;
-// it is written down once the task is acknowledged.
+// playEnqueuer enqueues until it is killed. The args of each task are its own id, which is recorded once the task is
+// acknowledged.
 func playEnqueuer(database, acks string) int {
 	if err := enqueueForEver(context.Background(), database, acks); err != nil {
 		fmt.Fprintln(os.Stderr, "enqueuer:", err)
@@ -51,7 +51,7 @@ func enqueueForEver(ctx context.Context, database, acks string) error {
 		if left, err := unfinished(ctx, client); err != nil {
 			return err
 		} else if left > 400 {
-			time.Sleep(50 * time.Millisecond) // the machine is slow: no more than it can take
+			time.Sleep(50 * time.Millisecond) // the machine is slow: enqueue no more than it can handle
 			continue
 		}
 		results, err := client.EnqueueMany(ctx, someTasks())
@@ -62,7 +62,7 @@ func enqueueForEver(ctx context.Context, database, acks string) error {
 		for _, r := range results {
 			fmt.Fprintln(&lines, r.ID)
 		}
-		if _, err := file.WriteString(lines.String()); err != nil { // one write: all or nothing
+		if _, err := file.WriteString(lines.String()); err != nil { // a single write: all or nothing
 			return err
 		}
 		time.Sleep(rand.N(100 * time.Millisecond))
@@ -73,7 +73,7 @@ func someTasks() []tusk.NewTask {
 	tasks := make([]tusk.NewTask, 1+rand.IntN(60))
 	for i := range tasks {
 		id := tusk.NewID()
-		args, _ := json.Marshal(id.String()) // text always encodes
+		args, _ := json.Marshal(id.String()) // a string can always be encoded
 		o := &tusk.Options{Queue: queue, ID: id, Priority: int16(rand.IntN(3)),
 			Backoff: tusk.ConstantBackoff(100 * time.Millisecond)}
 		kind := kindEcho

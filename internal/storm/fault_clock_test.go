@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// mostForward is how often the clock goes forward by an hour: what has ended is kept
-// for longer than that.
+// mostForward is how often the clock may go forward by an hour. Finished tasks are kept for longer than that.
 const mostForward = 8
 
-// setForward lets an hour pass at once: leases and terms are over, what waits is due,
-// and the schedule has missed an hour.
+// setForward moves the clock forward by an hour: leases and terms expire, waiting tasks are due, and the schedule has
+// missed an hour.
 func setForward(s *storm) error {
 	if s.ground.clock.get() >= mostForward*time.Hour {
 		return setBack(s)
@@ -22,8 +21,8 @@ func setForward(s *storm) error {
 	return s.setClock(s.ground.clock.get() + time.Hour)
 }
 
-// setBack sets the clock back for longer than leases last, and forward again. Whoever
-// leads dies, and a worker: both are replaced as soon as ever.
+// setBack sets the clock back for longer than a lease lasts, and forward again. It kills the leader and a worker;
+// both must be replaced quickly.
 func setBack(s *storm) error {
 	s.count("clock back")
 	was := s.ground.clock.get()
@@ -42,7 +41,7 @@ func setBack(s *storm) error {
 	return s.setClock(was)
 }
 
-// ledSince returns a worker that wrote after an instant that it leads.
+// ledSince returns a worker that has recorded after a given time that it leads.
 func (s *storm) ledSince(at int64) *process {
 	s.fleet.mu.Lock()
 	defer s.fleet.mu.Unlock()
@@ -54,7 +53,7 @@ func (s *storm) ledSince(at int64) *process {
 	return nil
 }
 
-// setClock sets the server's clock and waits until the server says so.
+// setClock sets the server's clock and waits until the server reports the new time.
 func (s *storm) setClock(ahead time.Duration) error {
 	s.log.write(event{Op: opClock, Asked: int64(ahead)})
 	defer s.log.write(event{Op: opClock, Asked: int64(ahead)})

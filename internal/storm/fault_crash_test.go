@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// crash marks in the history when the server lost what was not yet written through.
+// crash marks in the history that the server lost what it had not synced yet.
 const crash = "crash"
 
 func killServer(s *storm) error {
@@ -18,23 +18,22 @@ func killServer(s *storm) error {
 	return s.ground.killServer(func() error { return nil })
 }
 
-// killBackends kills some backends, one after another.
+// killBackends kills several backends, one after another.
 func killBackends(s *storm) error {
 	for range 3 + s.random.IntN(3) {
 		if err := killBackend(s); err != nil {
 			return err
 		}
-		time.Sleep(300 * time.Millisecond) // for the others to be taken down
+		time.Sleep(300 * time.Millisecond) // for the other backends to be taken down
 	}
 	return nil
 }
 
-// killBackend kills one backend by its process, which makes PostgreSQL take all
-// others down and recover.
+// killBackend kills the process of one backend, which makes PostgreSQL take down all others and recover.
 func killBackend(s *storm) error {
 	s.log.write(event{Op: opFault, Text: crash})
 	defer s.log.write(event{Op: opCalm, Text: crash})
-	// until it has recovered from the last one
+	// The server may still be recovering from the last kill.
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		pid, err := s.session()
 		if pid != 0 && err == nil && syscall.Kill(int(pid), syscall.SIGKILL) == nil {
@@ -47,12 +46,12 @@ func killBackend(s *storm) error {
 	}
 }
 
-// cutPower takes the power from the disk, and so from whoever keeps a database on it.
+// cutPower cuts the disk's power, and so stops the servers that have a database on it.
 func cutPower(s *storm) error {
 	s.count("power cut")
 	s.log.write(event{Op: opFault, Text: crash})
 	defer s.log.write(event{Op: opCalm, Text: crash})
-	if err := s.ground.disk.keep("*.par"); err != nil { // MariaDB leaves what names a table's partitions unsynced
+	if err := s.ground.disk.keep("*.par"); err != nil { // MariaDB does not sync its *.par files
 		return err
 	}
 	if err := s.ground.disk.cut(); err != nil {

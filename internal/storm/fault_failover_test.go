@@ -4,12 +4,10 @@ package storm
 
 import "time"
 
-// failover marks in the history when what was acknowledged may have been lost with the
-// server.
+// failover marks in the history that acknowledged writes may have been lost with the server.
 const failover = "failover"
 
-// failOver kills the server, whose place an asynchronous standby takes that lacks the
-// last moments.
+// failOver kills the server. An asynchronous standby, which lacks the last moments, takes its place.
 func failOver(s *storm) error {
 	s.count("failover")
 	defer s.log.write(event{Op: opCalm, Text: failover})

@@ -12,13 +12,12 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// A user's transaction may stay open for as long as it likes on anything that Tusk gave
-// it: keys, lanes, attempts, notes. Nobody else may have to wait for it.
+// A user's transaction may stay open for any time and hold anything that Tusk gave it: keys, lanes, attempts, notes.
+// Nobody else may have to wait for it.
 
-// holdOpen lets transactions of users stay open for a while: of handlers, which hold
-// their tasks, and of others, which hold keys and lanes. Nothing else strikes meanwhile,
-// so that whatever stands still does so because of them. A statement of the storm's own,
-// now and then, tells how busy the machine is.
+// holdOpen keeps users' transactions open for a while: those of handlers, which hold their tasks, and others, which
+// hold keys and lanes. No other fault strikes meanwhile, so that only they can cause a standstill. Now and then a
+// statement of the storm measures how busy the machine is.
 func holdOpen(s *storm) error {
 	if err := s.calm(); err != nil {
 		return err
@@ -62,7 +61,7 @@ func holdOpen(s *storm) error {
 	return err
 }
 
-// calm waits until what struck before has been got over, and everything works.
+// calm waits until everything has recovered from earlier faults.
 func (s *storm) calm() error {
 	s.replace()
 	time.Sleep(stormLease)
@@ -75,8 +74,8 @@ func (s *storm) calm() error {
 	return nil
 }
 
-// pace measures for a while how long a small write takes at worst on the workers' road: through
-// the pooler, if there is one, and down to the disk. A statement that changes nothing does not wait for the disk.
+// pace measures for a while the worst time of a small write on the workers' path: through the pooler, if there is
+// one, and down to the disk. A statement that changes nothing would not wait for the disk.
 func pace(road *sql.DB, d time.Duration) <-chan time.Duration {
 	worst := make(chan time.Duration, 1)
 	go func() {
@@ -94,15 +93,14 @@ func pace(road *sql.DB, d time.Duration) <-chan time.Duration {
 	return worst
 }
 
-// heldTx is a transaction that has enqueued, and stays open.
+// heldTx is an open transaction that has enqueued a task.
 type heldTx struct {
 	tx   *sql.Tx
 	call int64
 	item item
 }
 
-// hold begins one: with a key that others use, too, or with what replaces a task that
-// waits in a lane.
+// hold begins one, either with a key that others use too, or with a replacement of a task that waits in a lane.
 func (s *storm) hold(ctx context.Context, db *sql.DB, key string) (*heldTx, error) {
 	o := &tusk.Options{Queue: queueKeyed, ID: tusk.NewID(), Key: key,
 		Backoff:    tusk.ConstantBackoff(100 * time.Millisecond),
@@ -113,7 +111,7 @@ func (s *storm) hold(ctx context.Context, db *sql.DB, key string) (*heldTx, erro
 	}
 	h := &heldTx{tx: tx, item: item{ID: o.ID, Kind: doEcho, Queue: o.Queue, Key: o.Key, Conflict: int8(o.OnConflict)}}
 	h.call = s.log.call(event{Op: opEnqueue, Text: "held", Items: []item{h.item}})
-	within, cancel := context.WithTimeout(ctx, 2*time.Second) // another of them may hold the key
+	within, cancel := context.WithTimeout(ctx, 2*time.Second) // another transaction may hold the key
 	defer cancel()
 	r, err := s.client.EnqueueTx(within, tx, kindOf{load{Version: time.Now().UnixNano()}, doEcho}, o)
 	if err != nil {
@@ -124,7 +122,7 @@ func (s *storm) hold(ctx context.Context, db *sql.DB, key string) (*heldTx, erro
 	return h, nil
 }
 
-// end commits it or rolls it back.
+// end commits or rolls back the transaction.
 func (h *heldTx) end(s *storm) error {
 	answer := event{Op: opEnqueued, Call: h.call, Items: []item{h.item}}
 	var err error
@@ -138,7 +136,7 @@ func (h *heldTx) end(s *storm) error {
 	return err
 }
 
-// users opens a pool for transactions of users.
+// users opens a pool for users' transactions.
 func (g *ground) users() (*sql.DB, error) {
 	dsn, err := named(g.dsn, nameUser)
 	if err != nil {
@@ -151,12 +149,11 @@ func (g *ground) users() (*sql.DB, error) {
 	return db, err
 }
 
-// mostWait is how long a statement of a worker may wait for a user's open transaction: it gives up two locks after 300
-// ms each, and is late to do so on a busy machine.
+// mostWait is how long a worker's statement may wait for a user's open transaction. It gives up on two locks after
+// 300 ms each, and may do so late on a busy machine.
 const mostWait = time.Second
 
-// watch looks until it is called off whether a statement of a worker's own waits for a
-// user's transaction that is open and idle.
+// watch checks until stopped whether a worker's own statement waits for a user's open and idle transaction.
 func (s *storm) watch() (stop func()) {
 	if s.ground.engine != "postgres" {
 		return func() {}
@@ -177,7 +174,7 @@ func (s *storm) watch() (stop func()) {
 	}
 }
 
-// wait is a statement that was seen to wait, from the first look at it to the last.
+// wait is a statement that was seen to wait, with the first and the last time.
 type wait struct{ first, last time.Time }
 
 // waiting returns the statements that wait now, and judges those that no longer do.
@@ -191,7 +188,7 @@ func (s *storm) waiting(ctx context.Context, before map[string]wait) map[string]
 	return now
 }
 
-// lookAtWaits returns the statements that wait now; none while the server is away.
+// lookAtWaits returns the statements that wait now, or none while the server is down.
 func (s *storm) lookAtWaits(ctx context.Context, before map[string]wait) map[string]wait {
 	const ask = `select format('%s %s %s waits for "%s": %s', b.pid, b.query_start, b.wait_event, left(h.query, 100), left(b.query, 100))
 		from pg_stat_activity b cross join lateral unnest(pg_blocking_pids(b.pid)) x(pid) join pg_stat_activity h on h.pid = x.pid

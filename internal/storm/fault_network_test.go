@@ -13,7 +13,7 @@ func cutNetwork(s *storm) error {
 	return nil
 }
 
-// cutOff lets nothing of one process pass for longer than its lease.
+// cutOff stalls all traffic of one process for longer than its lease.
 func (s *storm) cutOff(p *process) error {
 	p.door.clogged.Store(true)
 	time.Sleep(stormLease + stormLease/2)
@@ -35,7 +35,7 @@ func (s *storm) clog(d time.Duration) error {
 	return nil
 }
 
-// swizzle clogs all connections and frees them one by one in another order.
+// swizzle stalls all connections and releases them one by one in another order.
 func swizzle(s *storm) error {
 	all := s.ground.proxy.all()
 	s.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -93,8 +93,8 @@ func loseAnswers(s *storm) error {
 	return nil
 }
 
-// delayRequests lets requests arrive late: some of whatever sort they are, and claims,
-// which are repeated, so that the first comes after what the second has got.
+// delayRequests delays requests. Some are of any sort; others are claims, which are repeated, so that the first
+// request arrives after the second has been answered.
 func delayRequests(s *storm) error {
 	p := s.ground.proxy
 	for range 2 + s.random.IntN(4) {
@@ -111,7 +111,7 @@ func delayRequests(s *storm) error {
 	return nil
 }
 
-// troubleCommits lets users' commits be late, and their answers late or lost.
+// troubleCommits delays users' commits, and delays or loses their answers.
 func troubleCommits(s *storm) error {
 	s.count("trouble of commits")
 	s.ground.proxy.commits.Store(true)

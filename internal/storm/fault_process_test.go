@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// kill kills a process and puts another into its place.
+// kill kills a process and replaces it.
 func (s *storm) kill(p *process) error {
 	s.fleet.kill(p)
 	s.count("kill of a " + p.role.name)
@@ -19,7 +19,7 @@ func (s *storm) kill(p *process) error {
 	return nil
 }
 
-// pause stops a process for longer than its lease and lets it go on.
+// pause stops a process for longer than its lease and then continues it.
 func (s *storm) pause(p *process) error {
 	p.cmd.Process.Signal(syscall.SIGSTOP)
 	time.Sleep(stormLease + stormLease/2)
@@ -28,7 +28,7 @@ func (s *storm) pause(p *process) error {
 	return nil
 }
 
-// stop asks a worker to end and expects that it does, in good order.
+// stop asks a worker to end, and expects it to end in good order.
 func (s *storm) stop(p *process, times int) error {
 	for range times {
 		p.cmd.Process.Signal(syscall.SIGTERM)
@@ -45,8 +45,7 @@ func (s *storm) stop(p *process, times int) error {
 	return nil
 }
 
-// startWithWrongClock puts a worker whose clock is a day ahead or behind into the
-// place of another.
+// startWithWrongClock replaces a worker by one whose clock is a day ahead or behind.
 func startWithWrongClock(s *storm) error {
 	s.fleet.kill(s.any("worker"))
 	s.count("kill of a worker")
@@ -56,8 +55,7 @@ func startWithWrongClock(s *storm) error {
 	return nil
 }
 
-// lookAlike puts a worker into the place of another that has the same process id
-// and host name, where namespaces can be made.
+// lookAlike replaces a worker by one with the same process id and host name, if the system has namespaces.
 func lookAlike(s *storm) error {
 	s.fleet.kill(s.any("worker"))
 	s.count("kill of a worker")
@@ -75,7 +73,7 @@ func (s *storm) enqueueOne(kind string) error {
 	return err
 }
 
-// enqueueDeadly enqueues a task that ends its process, and awaits that.
+// enqueueDeadly enqueues a task that ends its process, and waits for that.
 func (s *storm) enqueueDeadly(kind string) error {
 	if err := s.enqueueOne(kind); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// session picks a connection of the storm's processes; 0: there is none.
+// session picks a connection of the storm's processes, or returns 0 if there is none.
 func (s *storm) session() (int64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -20,7 +20,7 @@ func (s *storm) session() (int64, error) {
 	return pids[s.random.IntN(len(pids))], nil
 }
 
-// endSessions ends a few sessions, or what they are doing.
+// endSessions ends a few sessions, or their current statements.
 func endSessions(s *storm, what, postgres, mysql string) error {
 	for range 1 + s.random.IntN(6) {
 		pid, err := s.session()
@@ -53,7 +53,7 @@ func readOnly(s *storm) error {
 	return writable(ctx, s)
 }
 
-// writable ends it, on a connection that must not begin read-only itself.
+// writable makes the server writable again, on a connection that is not read-only itself.
 func writable(ctx context.Context, s *storm) error {
 	c, err := s.ground.admin.Conn(ctx)
 	if err != nil {
@@ -70,7 +70,7 @@ func writable(ctx context.Context, s *storm) error {
 	return nil
 }
 
-// takeConnections holds all connections that the server has left.
+// takeConnections takes all connections that the server has left.
 func takeConnections(s *storm) error {
 	db, err := engines[s.ground.engine].pool(s.ground.dsn)
 	if err != nil {
@@ -89,7 +89,7 @@ func takeConnections(s *storm) error {
 		}
 		held = append(held, c)
 	}
-	if pids, err := s.ground.sessions(context.Background()); err == nil { // make the processes feel it
+	if pids, err := s.ground.sessions(context.Background()); err == nil { // so that the processes notice
 		for range min(6, len(pids)) {
 			s.ground.proxy.cut(every)
 			time.Sleep(200 * time.Millisecond)
@@ -103,7 +103,7 @@ func takeConnections(s *storm) error {
 }
 
 func holdWriteLock(s *storm) error {
-	tx, err := s.ground.admin.Begin() // an immediate one
+	tx, err := s.ground.admin.Begin() // an immediate transaction
 	if err != nil {
 		return err
 	}
@@ -111,8 +111,7 @@ func holdWriteLock(s *storm) error {
 	return tx.Rollback()
 }
 
-// pinHorizon holds a transaction open that keeps vacuum and purge from working,
-// while the storm goes on.
+// pinHorizon holds a transaction open that keeps vacuum and purge from working, while the storm continues.
 func pinHorizon(s *storm) error {
 	tx, err := s.ground.admin.BeginTx(context.Background(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	if err != nil {
@@ -126,7 +125,7 @@ func pinHorizon(s *storm) error {
 	return nil
 }
 
-// lockTable holds one of Tusk's tables for longer than a lease.
+// lockTable locks one of Tusk's tables for longer than a lease.
 func lockTable(s *storm) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()

@@ -13,11 +13,10 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// doHostile stands in the history for the kind of what hostile SQL has enqueued.
+// doHostile is the kind that the history records for tasks enqueued by hostile SQL.
 const doHostile = "hostile"
 
-// hostile are calls of tusk.enqueue with what the library would not let through. Each is
-// refused, or does no harm.
+// hostile are calls of tusk.enqueue with values that the library would reject. Each must be refused or do no harm.
 var hostile = []string{
 	"select tusk.enqueue('echo', queue => 'open', run_at => 'infinity')",
 	"select tusk.enqueue('echo', queue => 'open', run_at => '-infinity')",
@@ -36,7 +35,7 @@ var hostile = []string{
 	"select tusk.enqueue('echo', queue => 'open', priority => 40000)",
 }
 
-// enqueueHostile says some of them.
+// enqueueHostile runs some of these statements.
 func enqueueHostile(s *storm) error {
 	for range 5 {
 		s.count("hostile statement")
@@ -48,8 +47,8 @@ func enqueueHostile(s *storm) error {
 	return nil
 }
 
-// sayHostile runs one such statement. What is taken is written down: it must not keep
-// others from ending, and is called off when they have.
+// sayHostile runs a hostile statement. An accepted task is recorded: it must not keep others from ending, and is
+// cancelled after they have.
 func (s *storm) sayHostile(text string) error {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
 	defer cancel()
@@ -80,7 +79,7 @@ func (s *storm) sayHostile(text string) error {
 	return err
 }
 
-// hostileLeft returns those that hostile SQL has enqueued and that have not ended.
+// hostileLeft returns the tasks enqueued by hostile SQL that have not ended.
 func (s *storm) hostileLeft() (left []tusk.ID) {
 	for some := range slices.Chunk(s.hostile, 100) {
 		tasks, err := s.client.List(s.t.Context(), tusk.Filter{IDs: some})
@@ -96,7 +95,7 @@ func (s *storm) hostileLeft() (left []tusk.ID) {
 	return left
 }
 
-// callOff cancels what hostile SQL has enqueued.
+// callOff cancels tasks that hostile SQL has enqueued.
 func (s *storm) callOff(ids []tusk.ID) {
 	if len(ids) == 0 {
 		return
@@ -106,7 +105,7 @@ func (s *storm) callOff(ids []tusk.ID) {
 	}
 }
 
-// longText is text that does not compress.
+// longText returns text that does not compress.
 func longText(n int) string {
 	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
 	text := make([]byte, n)

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// fault is one thing that goes wrong, and is right again when strike returns.
+// fault is something that goes wrong, and is right again when strike returns.
 type fault struct {
-	code   string // in the table of faults in docs/reliability.md
+	code   string // as in the table of faults in docs/reliability.md
 	name   string
 	on     string // grounds, separated by spaces; empty: all
 	weight int
@@ -90,7 +90,7 @@ var faults = []fault{
 	{"F47", "let the clock jump", couch, 1, jumpClock},
 }
 
-// findFault returns the first fault of a code.
+// findFault returns the first fault with a code.
 func findFault(code string) *fault {
 	for i := range faults {
 		if faults[i].code == code {
@@ -104,10 +104,10 @@ func (f *fault) rages(ground string) bool {
 	return f.on == "" || strings.Contains(" "+f.on+" ", " "+ground+" ")
 }
 
-// two lets a second fault strike while the first one does.
+// two makes two faults strike at once.
 func two(s *storm) error {
 	first, second := s.draw(), s.draw()
-	alone := []string{"F3", "F6", "F8", "F16", "F36", "F39"} // these watch for what the other one does
+	alone := []string{"F3", "F6", "F8", "F16", "F36", "F39"} // the others would disturb what these check
 	if first.name == second.name || slices.Contains(alone, first.code) || slices.Contains(alone, second.code) {
 		return nil
 	}

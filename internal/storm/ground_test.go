@@ -18,27 +18,27 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// ground is what a storm rages on: a database with a server of its own, and the
-// network, the disk and the clock that it has.
+// ground is what a storm runs on: a database with its own server, network, disk and clock.
 type ground struct {
-	name    string // sqlite, postgres, pgbouncer, mysql, couchbase
-	engine  string
-	dsn     string // straight to the server
-	via     string // what the processes are told, but for the door that each has
-	file    string // of SQLite
+	name   string // sqlite, postgres, pgbouncer, mysql, couchbase
+	engine string
+	dsn    string // straight to the server
+	// via is the DSN given to the processes, apart from the door that each of them has.
+	via     string
+	file    string // the SQLite file
 	version string
-	proxy   *proxy  // nil: SQLite
-	admin   *sql.DB // nil: Couchbase
+	proxy   *proxy  // nil for SQLite
+	admin   *sql.DB // nil for Couchbase
 	pg      *pgtest.Server
 	my      *mysqltest.Server
 	cb      *couchServer
 	bouncer *bouncer
-	disk    *disk  // nil: its power is not to be cut
-	clock   *clock // of the server; nil: the machine's
+	disk    *disk  // nil if its power cannot be cut
+	clock   *clock // the server's clock; nil means the machine's
 }
 
-// newGround makes what a storm needs. Only a long one has a disk and a clock that
-// can fail: lacks says what this machine cannot do.
+// newGround creates the ground for a storm. Only a long storm has a disk and a clock that can fail. The log says
+// which faults this machine cannot produce.
 func newGround(t *testing.T, name, dir string, long bool) *ground {
 	t.Helper()
 	g := &ground{name: name, engine: name}
@@ -103,7 +103,7 @@ func (g *ground) makeClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil { // the server runs as somebody else
+	if err := os.Chmod(dir, 0o755); err != nil { // the server runs as another user
 		t.Fatal(err)
 	}
 	if g.clock, err = newClock(dir); err != nil {
@@ -114,7 +114,7 @@ func (g *ground) makeClock(t *testing.T) {
 	t.Cleanup(forgetClocks)
 }
 
-// environment is what the server is started with.
+// environment returns the environment variables for the server.
 func (g *ground) environment() map[string]string {
 	all := map[string]string{}
 	if g.disk != nil {
@@ -167,13 +167,13 @@ func (g *ground) open(p *part) (*door, error) {
 	return d, err
 }
 
-// Names of sessions: a worker's own, and those of transactions of users.
+// Names of sessions: those of workers, and those of users' transactions.
 const (
 	nameWorker = "worker"
 	nameUser   = "user"
 )
 
-// named returns a DSN whose sessions have a name, where the server shows one.
+// named returns a DSN that gives its sessions a name, if the server shows names.
 func named(dsn, name string) (string, error) {
 	if !strings.HasPrefix(dsn, "postgres:") {
 		return dsn, nil
@@ -201,7 +201,7 @@ func (g *ground) readVersion(t *testing.T) {
 	}
 }
 
-// missingServer skips a test that has no server, unless all tests have to run.
+// missingServer skips a test because a server is missing, or fails it if all tests have to run.
 func missingServer(t *testing.T, what string, err error) {
 	t.Helper()
 	if os.Getenv("CI") == "true" || os.Getenv("TUSK_TEST_ALL") == "1" {
@@ -235,8 +235,7 @@ func withHost(t *testing.T, dsn, host string, parameters ...string) string {
 	return u.String()
 }
 
-// killServer kills the database server and starts it again on its data. Meanwhile,
-// something else may happen to them.
+// killServer kills the database server, calls meanwhile, and restarts the server with its data.
 func (g *ground) killServer(meanwhile func() error) error {
 	if g.cb != nil {
 		g.cb.kill()
@@ -259,7 +258,7 @@ func (g *ground) killServer(meanwhile func() error) error {
 	})
 }
 
-// exec runs a statement of the storm's own, straight on the server.
+// exec runs one of the storm's own statements, straight on the server.
 func (g *ground) exec(ctx context.Context, statement string, args ...any) error {
 	_, err := g.admin.ExecContext(ctx, statement, args...)
 	return err
@@ -282,7 +281,7 @@ func (g *ground) ids(ctx context.Context, query string, args ...any) (ids []int6
 	return ids, rows.Err()
 }
 
-// sessions returns the connections that the storm's processes have to the server.
+// sessions returns the connections of the storm's processes to the server.
 func (g *ground) sessions(ctx context.Context) ([]int64, error) {
 	if g.my != nil {
 		return g.ids(ctx, "select id from information_schema.processlist where db = database() and id <> connection_id()")
@@ -292,7 +291,7 @@ func (g *ground) sessions(ctx context.Context) ([]int64, error) {
 			"= 'client backend'")
 }
 
-// activity is what the server says that it is doing.
+// activity returns what the server reports to be doing.
 func (g *ground) activity(ctx context.Context) string {
 	ask := map[string]string{
 		"postgres": `select format('%s %s for %s, waits for %s of %s: %s', pid, state, clock_timestamp() - xact_start, wait_event, pg_blocking_pids(pid), left(query, 200)) from pg_stat_activity

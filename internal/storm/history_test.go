@@ -17,19 +17,19 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// event is one line of a history. A call that changes something is written down
-// before it is made and again when its answer is there: whatever has no answer,
-// or an unknown one, may have happened or not.
+// event is one line of a history. A call that changes something is recorded before it is made, and again when its
+// answer has arrived. A call with an unknown answer, or none, may or may not have happened.
 type event struct {
-	At    int64  `json:"at"` // nanoseconds, by the machine's clock, the same for all processes
+	// At is in nanoseconds, by the machine's clock, which is the same for all processes.
+	At    int64  `json:"at"`
 	Op    string `json:"op"`
-	Call  int64  `json:"call,omitempty"` // joins a call and its answer within a process
+	Call  int64  `json:"call,omitempty"` // connects a call and its answer within a process
 	Err   string `json:"err,omitempty"`
 	Text  string `json:"text,omitempty"`
 	Term  int64  `json:"term,omitempty"`
 	Who   string `json:"who,omitempty"` // worker or candidate
 	Token string `json:"token,omitempty"`
-	Asked int64  `json:"asked,omitempty"` // of an answer whose question has no line
+	Asked int64  `json:"asked,omitempty"` // when the question was asked, if it has no line of its own
 	Items []item `json:"items,omitempty"`
 
 	file int // which process wrote it
@@ -37,9 +37,10 @@ type event struct {
 
 // item is a task in a line of history.
 type item struct {
-	ID       tusk.ID   `json:"id"`
-	Token    string    `json:"t,omitempty"`
-	State    string    `json:"s,omitempty"` // where an outcome puts it; what became of an enqueue or edit
+	ID    tusk.ID `json:"id"`
+	Token string  `json:"t,omitempty"`
+	// State is where an outcome puts the task, or the result of an enqueue or edit.
+	State    string    `json:"s,omitempty"`
 	Kind     string    `json:"k,omitempty"`
 	Queue    string    `json:"q,omitempty"`
 	Key      string    `json:"key,omitempty"`
@@ -48,7 +49,7 @@ type item struct {
 	Attempt  int       `json:"a,omitempty"`
 	Crashes  int       `json:"c,omitempty"`
 	Needs    []tusk.ID `json:"n,omitempty"`
-	Due      int64     `json:"due,omitempty"`     // the engine's instants, in nanoseconds
+	Due      int64     `json:"due,omitempty"`     // times by the engine's clock, in nanoseconds
 	Claimed  int64     `json:"claimed,omitempty"` //
 	Enqueued int64     `json:"enq,omitempty"`     //
 	Delay    int64     `json:"delay,omitempty"`   //
@@ -56,7 +57,7 @@ type item struct {
 	Conflict int8      `json:"on,omitempty"`
 }
 
-// The lines of a history. Each that asks has one that answers.
+// Types of lines in a history. Each question has a type for its answer.
 const (
 	opEnqueue, opEnqueued = "enqueue", "enqueued"
 	opClaim, opClaimed    = "claim", "claimed"
@@ -68,13 +69,16 @@ const (
 	opEffect              = "effect"       // outside of the database
 	opFault, opCalm       = "fault", "calm"
 	opVitals              = "vitals"
-	opBeat                = "beat"  // was answered
-	opHeld                = "held"  // since Asked transactions of users were open, and the machine as slow as Term
-	opLarge               = "large" // args that a task is to have
-	opClock               = "clock" // of the server: so far ahead of the machine's
+	opBeat                = "beat" // an answered beat
+	// Since Asked, users' transactions were open; Term is how slow the machine was.
+	opHeld = "held"
+	// The version of a task's large args.
+	opLarge = "large"
+	// How far the server's clock is set ahead of the machine's.
+	opClock = "clock"
 )
 
-// errNone says of a call that nothing was written.
+// errNone says that a call wrote nothing.
 const errNone = "none"
 
 // history is the file that one process writes.
@@ -89,8 +93,8 @@ func openHistory(name string) (*history, error) {
 	return &history{file: f}, err
 }
 
-// write appends one line. What a killed process wrote stays: the file is the
-// kernel's. A process that cannot write its history down must not go on.
+// write appends one line. Lines of a killed process are kept, because the kernel has them. A process that cannot
+// record its history must not continue.
 func (h *history) write(e event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -105,15 +109,15 @@ func (h *history) write(e event) {
 	}
 }
 
-// call writes a question down and returns the number for its answer.
+// call records a question and returns the number for its answer.
 func (h *history) call(e event) int64 {
 	e.Call = h.calls.Add(1)
 	h.write(e)
 	return e.Call
 }
 
-// readHistory returns what all processes wrote, in order of time. The last line
-// of a killed process may be torn.
+// readHistory returns the lines of all processes in order of time. The last line of a killed process may be
+// incomplete.
 func readHistory(dir string) ([]event, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.history"))
 	if err != nil {
@@ -129,7 +133,7 @@ func readHistory(dir string) ([]event, error) {
 		for {
 			line, err := lines.ReadBytes('\n')
 			if err != nil {
-				break // the end, or what was torn
+				break // the end, or an incomplete line
 			}
 			var e event
 			if err := json.Unmarshal(bytes.TrimSpace(line), &e); err != nil {

@@ -26,10 +26,9 @@ const (
 	lease     = 2 * time.Second
 )
 
-// TestKilledProcessesLoseNothing kills workers, servers and enqueuers with
-// SIGKILL, 200 in a row, while they work on one SQLite file. Some are also stopped
-// for longer than their lease and go on afterwards, and the last is stopped until
-// its tasks were rescued, and then reports how they ended.
+// TestKilledProcessesLoseNothing kills workers, servers and enqueuers with SIGKILL, 200 in a row, while they work on
+// one SQLite file. Some are also stopped for longer than their lease and then continued. The last one is stopped
+// until its tasks were rescued, and then reports how they ended.
 func TestKilledProcessesLoseNothing(t *testing.T) {
 	kills := 200
 	if testing.Short() {
@@ -79,7 +78,7 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 	checkFile(t, database)
 }
 
-// freeze stops another process for longer than its lease.
+// freeze stops a process other than but for longer than its lease.
 func (f *fleet) freeze(but *process) {
 	p := f.victim()
 	if p == but {
@@ -90,9 +89,8 @@ func (f *fleet) freeze(but *process) {
 	_ = p.cmd.Process.Signal(syscall.SIGCONT)
 }
 
-// outlive stops a worker until it holds none of its tasks any more, and lets it
-// go on. If it is stopped in the middle of a write, nobody can rescue anything:
-// then it is tried again.
+// outlive stops a worker until it no longer holds any of its tasks, and then continues it. If it was stopped in the
+// middle of a write, nobody can rescue anything; outlive then tries again.
 func (f *fleet) outlive(p *process, client *tusk.Client) {
 	f.t.Helper()
 	for range 5 {
@@ -115,7 +113,7 @@ func (f *fleet) outlive(p *process, client *tusk.Client) {
 	f.t.Log("no late outcome was reported")
 }
 
-// holding reports whether a process holds slow tasks, and as which worker.
+// holding reports whether a process holds slow tasks, and the id of its worker.
 func (f *fleet) holding(p *process, client *tusk.Client) (worker tusk.ID, held bool) {
 	workers, err := client.Workers(f.t.Context())
 	if err != nil {
@@ -144,7 +142,7 @@ func heldBy(t *testing.T, client *tusk.Client, worker tusk.ID) (n int) {
 	return n
 }
 
-// await reports whether a condition came to hold in time.
+// await reports whether a condition became true in time.
 func (f *fleet) await(most time.Duration, holds func() bool) bool {
 	for deadline := time.Now().Add(most); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if holds() {
@@ -171,8 +169,8 @@ func openClient(t *testing.T, database string) *tusk.Client {
 	return client
 }
 
-// awaitEmpty waits until everything has ended. A task that was in the hands of
-// three workers in a row when they were killed is in quarantine: it is let out.
+// awaitEmpty waits until everything has ended. A task is in quarantine if three workers in a row were killed while
+// they held it; awaitEmpty frees it.
 func awaitEmpty(t *testing.T, f *fleet, client *tusk.Client) {
 	t.Helper()
 	began, freed := time.Now(), 0
@@ -215,7 +213,7 @@ type count struct {
 	client  *tusk.Client
 	acked   map[string]bool
 	effects map[string]int
-	refused int // outcomes that came after their lease, as their workers logged
+	refused int // outcomes that came after the lease had ended, from the workers' logs
 }
 
 func newCount(t *testing.T, dir string, client *tusk.Client) *count {
@@ -286,7 +284,7 @@ func (c *count) check() {
 	}
 }
 
-// checkTask checks the end of one task, and counts the rescues in its history.
+// checkTask checks the end of one task and counts the rescues in its history.
 func (c *count) checkTask(t *tusk.TaskInfo) (rescued int) {
 	completed := 0
 	for _, a := range t.Detail.Attempts {

@@ -10,17 +10,16 @@ import (
 	"time"
 )
 
-// envKills asks for the kills: workers, backends, servers, and cuts of the network, such
-// as 400,50,100,100.
+// envKills sets the number of kills of workers, backends and servers, and of cuts of the network, such as
+// 400,50,100,100.
 const envKills = "TUSK_TEST_KILLS"
 
-// oneByPID: one in so many of PostgreSQL's backends dies by SIGKILL of its process,
-// which has the server take all others down and recover; the rest are terminated.
+// oneByPID says that one in ten of PostgreSQL's backends is killed with SIGKILL, which makes the server take down all
+// others and recover. The rest are terminated.
 const oneByPID = 10
 
-// TestKillsOfWorkersBackendsAndTheServer kills until each of them was killed so often
-// while producers and workers go on, and then has everything drain and the history of
-// all processes checked, as a storm has.
+// TestKillsOfWorkersBackendsAndTheServer kills each of them as often as envKills says, while producers and workers
+// continue. Then everything drains, and the history of all processes is checked as after a storm.
 func TestKillsOfWorkersBackendsAndTheServer(t *testing.T) {
 	var k tally
 	if text := os.Getenv(envKills); text == "" {
@@ -33,7 +32,7 @@ func TestKillsOfWorkersBackendsAndTheServer(t *testing.T) {
 	}
 }
 
-// tally is how many of what are killed or cut.
+// tally is how many of each to kill or cut.
 type tally struct{ workers, backends, servers, cuts int }
 
 func killAll(t *testing.T, name string, k tally) {
@@ -48,7 +47,7 @@ func killAll(t *testing.T, name string, k tally) {
 	s.measure()
 	began := time.Now()
 	for _, strike := range s.kills(k) {
-		for !strike() && !t.Failed() { // until there is somebody to be killed
+		for !strike() && !t.Failed() { // until there is something to kill
 			time.Sleep(100 * time.Millisecond)
 		}
 		time.Sleep(time.Duration(100+s.random.IntN(500)) * time.Millisecond)
@@ -60,7 +59,7 @@ func killAll(t *testing.T, name string, k tally) {
 	s.report()
 }
 
-// kills returns the kills in a random order. Each says whether it met somebody.
+// kills returns the kills in random order. Each reports whether it killed something.
 func (s *storm) kills(k tally) (all []func() bool) {
 	for range k.workers {
 		all = append(all, func() bool {
@@ -99,8 +98,7 @@ func (s *storm) cutSome() bool {
 	return true
 }
 
-// killed strikes, waits until the server answers again, and reports whether somebody
-// was there to be killed.
+// killed strikes, waits until the server answers again, and reports whether there was something to kill.
 func (s *storm) killed(code, what string, strike func(*storm) error) bool {
 	before := s.counts[what]
 	if err := strike(s); err != nil {

@@ -22,15 +22,16 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Args and outputs that lie beside the archive. What a large task carries follows from its load, so
-// whoever has the load knows every byte.
+// This file has args and outputs that are stored beside the archive. A load determines the contents of a large task
+// to the byte.
 
 const (
-	largeFrom = 1 << 10          // bytes of args that do not fit into the database here
-	orphanAge = 45 * time.Second // longer than a producer's transaction is open, and its requests are late
+	largeFrom = 1 << 10 // bytes of args that do not fit into the database in these tests
+	// Longer than a producer's transaction stays open and its requests are delayed.
+	orphanAge = 45 * time.Second
 )
 
-// bulk are large args.
+// bulk is the type of large args.
 type bulk struct {
 	load
 	Text string `json:"text"`
@@ -39,7 +40,7 @@ type bulk struct {
 // Kind implements tusk.Args.
 func (bulk) Kind() string { return doLarge }
 
-// bulk makes the args that a load stands for: so many KiB.
+// bulk makes the args for a load, with l.Part KiB of text.
 func (l load) bulk() bulk {
 	r := rand.New(rand.NewPCG(uint64(l.Version), uint64(l.Part)))
 	var text strings.Builder
@@ -58,7 +59,8 @@ func intact(text []byte) (l load, ok bool) {
 	return l, err == nil && bytes.Equal(text, want)
 }
 
-// config is what clients of the storm have: with a place, large args go there. The function closes it.
+// config returns the client configuration of the storm. If there is a place, large args go there. The returned
+// function closes it.
 func (p part) config(ctx context.Context, s store.Store) (*tusk.ClientConfig, func(), error) {
 	c := &tusk.ClientConfig{Logger: quiet}
 	if p.Place == "" {
@@ -75,7 +77,7 @@ func (p part) config(ctx context.Context, s store.Store) (*tusk.ClientConfig, fu
 // largely reports whether large args may be enqueued: an old worker has no handler for them.
 func (p part) largely() bool { return p.Place != "" && os.Getenv(envOld) == "" }
 
-// bulky makes large args for a task, and writes down which. One in five has an output that is large, too.
+// bulky makes large args for a task and records them. The output of one in five is large too.
 func (a *producer) bulky(id tusk.ID) bulk {
 	l := load{Version: time.Now().UnixNano(), Part: 1 + a.random.IntN(40)}
 	if a.random.IntN(5) == 0 {
@@ -85,7 +87,8 @@ func (a *producer) bulky(id tusk.ID) bulk {
 	return l.bulk()
 }
 
-// large enqueues large args, some as a stream, some with a key, whose task may get those of another.
+// large enqueues tasks with large args, some as a stream, some with a key, so that a task may get the args of
+// another.
 func (a *producer) large(ctx context.Context) error {
 	if !a.part.largely() {
 		return a.keyed(ctx)
@@ -112,7 +115,7 @@ func (a *producer) large(ctx context.Context) error {
 	return a.enqueue(ctx, tasks)
 }
 
-// large reads its args and gives them back. While the place is away it waits.
+// large reads its args and returns them as its output. It waits while the place is unavailable.
 func (h *hands) large(ctx context.Context, t *tusk.Task[tusk.Content]) error {
 	text, err := t.Args.Bytes(ctx)
 	if err == nil {
@@ -130,8 +133,8 @@ func (h *hands) large(ctx context.Context, t *tusk.Task[tusk.Content]) error {
 	return nil
 }
 
-// large is I23: large args and outputs are what was written, wherever their tasks are, and once orphans
-// are swept there is no object but those.
+// large checks I23: large args and outputs are what was written, wherever their tasks are, and after orphans are
+// swept there are no other objects.
 func (c *checker) large() {
 	if c.objects == nil {
 		return
@@ -181,7 +184,7 @@ func (c *checker) large() {
 	c.t.Logf("%d tasks with large args have %d objects", tasks, len(referred))
 }
 
-// whole reads the args of a task, or its output, which is the same.
+// whole reads and checks the args of a task, or its output, which is the same.
 func (c *checker) whole(t *tusk.TaskInfo, what string, content tusk.Content) {
 	text, err := content.Bytes(c.t.Context())
 	if err != nil {
@@ -194,7 +197,7 @@ func (c *checker) whole(t *tusk.TaskInfo, what string, content tusk.Content) {
 	}
 }
 
-// swept has orphans deleted, whatever their age, and returns the objects that are left.
+// swept has all orphans deleted, whatever their age, and returns the objects that are left.
 func (c *checker) swept(ctx context.Context) (left map[string]bool) {
 	bucket, err := place.Open(ctx, c.objects.URL("tusk"))
 	if err != nil {
@@ -231,7 +234,7 @@ func (c *checker) swept(ctx context.Context) (left map[string]bool) {
 	}
 }
 
-// kept lists large args and outputs.
+// kept lists the objects that hold large args and outputs.
 func (c *checker) kept(ctx context.Context, bucket *blob.Bucket) map[string]bool {
 	found := map[string]bool{}
 	for list := bucket.List(&blob.ListOptions{Prefix: payload.Prefix}); ; {

@@ -20,9 +20,8 @@ import (
 // envLost is how many tasks complete in transactions whose commits lose their answers.
 const envLost = "TUSK_TEST_LOST_COMMITS"
 
-// TestCommitsThatLoseTheirAnswersLeaveNoEffectTwice completes each task in a transaction
-// with its effect. Of every second one the handler does not wait for the answer to the
-// commit, and fails while that is under way.
+// TestCommitsThatLoseTheirAnswersLeaveNoEffectTwice completes each task, with its effect, in a transaction. For every
+// second task, the handler does not wait for the answer to the commit, and fails while the commit is in progress.
 func TestCommitsThatLoseTheirAnswersLeaveNoEffectTwice(t *testing.T) {
 	n := 1500
 	if text := os.Getenv(envLost); text != "" {
@@ -37,7 +36,7 @@ func TestCommitsThatLoseTheirAnswersLeaveNoEffectTwice(t *testing.T) {
 				t.Skip("starts a server")
 			}
 			n := n
-			if name == "sqlite" && os.Getenv(envLost) == "" { // one transaction at a time
+			if name == "sqlite" && os.Getenv(envLost) == "" { // only one transaction at a time
 				n /= 5
 			}
 			newLoser(t, name).run(n)
@@ -45,7 +44,7 @@ func TestCommitsThatLoseTheirAnswersLeaveNoEffectTwice(t *testing.T) {
 	}
 }
 
-// loser is a worker, all of it in this process, whose commits lose their answers.
+// loser is a worker in this process whose commits lose their answers.
 type loser struct {
 	t         *testing.T
 	part      part
@@ -121,8 +120,8 @@ func (l *loser) run(n int) {
 		l.ran.Load(), l.lost.Load())
 }
 
-// enqueue enqueues tasks, and among them plain ones: what transactions hold goes apart
-// from these.
+// enqueue enqueues n tasks that complete in transactions, mixed with plain ones. What transactions hold must not
+// delay the plain ones.
 func (l *loser) enqueue(n, plain int) {
 	tasks := make([]tusk.NewTask, n+plain)
 	for i, at := range rand.Perm(len(tasks)) {
@@ -159,7 +158,7 @@ func (l *loser) handle(ctx context.Context, t *tusk.Task[load]) error {
 	wait := time.After(rand.N(2 * time.Millisecond))
 	go func() {
 		time.Sleep(rand.N(10 * time.Millisecond))
-		if rand.IntN(8) == 0 { // the request was lost
+		if rand.IntN(8) == 0 { // the request is lost
 			answer <- errors.Join(errNoAnswer, tx.Rollback())
 		} else {
 			answer <- tx.Commit()
@@ -174,7 +173,7 @@ func (l *loser) handle(ctx context.Context, t *tusk.Task[load]) error {
 	}
 }
 
-// check looks at the effects: each task has one.
+// check checks that each task has exactly one effect.
 func (l *loser) check(n int) {
 	l.t.Helper()
 	var all, tasks int

@@ -2,8 +2,8 @@
 
 package storm
 
-// audited are the bugs that an audit of the PostgreSQL engine found, planted again: each
-// takes its repair back. The storm or a history has to find each within five minutes.
+// audited are the bugs that an audit of the PostgreSQL engine found, planted again: each undoes a fix. The storm or a
+// history has to find each of them within five minutes.
 var audited = []planted{
 	{mutant: mutant{name: "what is open is judged before the lock",
 		edits: []change{{"store/postgres/functions/06_parts.sql",

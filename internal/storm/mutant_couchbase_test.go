@@ -2,8 +2,9 @@
 
 package storm
 
-// onCouchbase are bugs of the Couchbase engine. Those of pages, and of the order of a call, were found by storms of its
-// prototype: since then the sweep makes them good after a while, so tests that let nobody sweep have to find them.
+// onCouchbase are bugs of the Couchbase engine. Those about pages, and about the order of a call, were found by
+// storms of its prototype. Since then the sweep repairs their damage after a while, so they have to be found by tests
+// in which nothing sweeps.
 var onCouchbase = []planted{
 	{mutant: mutant{name: "a page that was passed comes back", edits: []change{{"store/couchbase/line.go",
 		"	if c, err = s.open(ctx, l); err != nil || c.Page <= n {\n",

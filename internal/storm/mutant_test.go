@@ -15,21 +15,22 @@ import (
 	"testing"
 )
 
-// mutant is a bug planted in Tusk's own source, on the way to the compiler: no
-// file is changed, and nothing of it is in the product.
+// mutant is a bug that is planted in Tusk's source only for the compiler: no file is changed, and the product does
+// not contain it.
 type mutant struct {
 	name   string
 	ground string
-	edits  []change // files from the module's root
-	faults string   // codes that bring it out; empty: all
-	caught string   // which invariants may say so, as a regular expression
+	edits  []change // files, from the module's root
+	faults string   // codes of the faults that bring it out; empty means all
+	// Regular expression for the invariants that may report it.
+	caught string
 }
 
-// planted is a mutant with what has to find it.
+// planted is a mutant together with the test that has to find it.
 type planted struct {
 	mutant
-	in, test string // another test than the storm, and its package from the module's root
-	env      string // name=value, for that
+	in, test string // a test other than the storm, and its package from the module's root
+	env      string // name=value, for that test
 }
 
 // allPlanted returns all mutants.
@@ -40,9 +41,8 @@ func allPlanted() (all []planted) {
 	return slices.Concat(all, audited, onCouchbase)
 }
 
-// A worker whose lease may be over gives it up by itself, and when its beat is refused;
-// the engine refuses it as well. A bug in one of them is made good by the others: so
-// some are planted together.
+// A worker gives up a lease that may be over by itself, and also if its beat is refused; the engine refuses it as
+// well. Each of these makes up for a bug in another, so some bugs are planted together.
 var (
 	watchNothing = change{"internal/lease/lease.go", "	limit := h.o.TTL * 2 / 3\n", "	limit := time.Hour\n"}
 	deafHeart    = change{"internal/lease/lease.go", "	if errors.Is(err, store.ErrWorkerDead) {\n",
@@ -131,8 +131,7 @@ var mutants = []mutant{
 		"state = 3 and needed = 0 and turn = the_turn", "state = 3 and turn = the_turn"}}, "F1", "I1|I10"},
 }
 
-// TestEveryMutantCanBePlanted finds the places of the planted bugs, so that they
-// do not go stale.
+// TestEveryMutantCanBePlanted checks that the code to be changed exists, so that mutants do not go stale.
 func TestEveryMutantCanBePlanted(t *testing.T) {
 	for _, m := range allPlanted() {
 		for _, e := range m.edits {
@@ -146,12 +145,11 @@ func TestEveryMutantCanBePlanted(t *testing.T) {
 	}
 }
 
-// mutantTries is how many storms a planted bug gets: some have to be struck within the
-// milliseconds in which they do harm.
+// mutantTries is how many storms a mutant gets. Some do harm only if a fault strikes within a few milliseconds.
 const mutantTries = 3
 
-// TestEveryMutantIsCaught builds the storm once for each planted bug and expects
-// it to find that. A harness that finds nothing proves nothing.
+// TestEveryMutantIsCaught builds the storm once for each mutant and expects it to find the bug. A harness that finds
+// nothing proves nothing.
 func TestEveryMutantIsCaught(t *testing.T) {
 	if os.Getenv("STORM_MUTANTS") == "" {
 		t.Skip("takes half a minute for each of them: make storm-mutants")
@@ -178,7 +176,7 @@ func TestEveryMutantIsCaught(t *testing.T) {
 	}
 }
 
-// command runs the storm, or another test, with the bug in it.
+// command runs the storm, or another test, with the bug.
 func (m *planted) command(program string) *exec.Cmd {
 	if m.test == "" {
 		cmd := exec.Command(program, "-test.run", "^TestStorm$/^"+m.ground+"$", "-test.timeout", "4m")
@@ -191,10 +189,10 @@ func (m *planted) command(program string) *exec.Cmd {
 	return cmd
 }
 
-// lasts is for how long faults strike.
+// lasts returns how long faults strike.
 func (m *planted) lasts() string { return cmp.Or(strings.TrimPrefix(m.env, envTime+"="), "8s") }
 
-// plant builds this test binary with the bug in it.
+// plant builds this test binary with the bug.
 func (m *planted) plant(t *testing.T) string {
 	t.Helper()
 	changes := make([]change, len(m.edits))

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// TestEveryTestThatIsNamedExists looks for the tests and clauses that the pages on
-// reliability name.
+// TestEveryTestThatIsNamedExists looks for the tests and clauses that the pages on reliability mention.
 func TestEveryTestThatIsNamedExists(t *testing.T) {
 	root := filepath.Join("..", "..")
 	var source strings.Builder

@@ -16,22 +16,21 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// older is a program of the release before on an engine: what its texts said.
+// older is the program of the previous release, as changes to an engine's texts.
 type older struct {
 	ground string
-	step   bool // it does not know the last step of the schema
+	step   bool // it does not know the latest migration
 	before []change
 }
 
 var olders = []older{{"postgres", true, afterwards}, {"mysql", false, []change{
-	// procedures of another text have a version of their own
+	// procedures with another text have their own version
 	{"procedures/claim.sql", "    -- Leases up to", "    -- An older program's. Leases up to"},
 }}}
 
-// TestAnOlderProgramGoesOnWhileTheSchemaIsBroughtUp starts processes of a program that
-// has functions or procedures of its own, on a schema without the last step, if that program
-// does not know it. The step is taken while they work; then they and processes of this
-// program work side by side, and some are killed.
+// TestAnOlderProgramGoesOnWhileTheSchemaIsBroughtUp starts processes of a program that has its own functions or
+// procedures. If that program does not know the latest migration, the schema lacks it at first; it is applied while
+// they work. Then they and processes of this program work side by side, and some are killed.
 func TestAnOlderProgramGoesOnWhileTheSchemaIsBroughtUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a program and takes a while")
@@ -62,7 +61,7 @@ func (o older) goesOn(t *testing.T) {
 	if out, err := install.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	t.Setenv(envOld, program) // every other worker
+	t.Setenv(envOld, program) // for every other worker
 	for _, name := range []string{"worker", "worker", "producer"} {
 		r := s.role(name)
 		r.program = program
@@ -88,10 +87,10 @@ func (o older) goesOn(t *testing.T) {
 	s.report()
 }
 
-// afterwards is what the engine's texts say since the newest step of the schema. Who adds a step
-// that they make use of says here what they said before.
+// afterwards undoes what the latest migration changed in the engine's texts. Whoever adds a migration that the texts
+// use adds their former wording here.
 var afterwards = []change{
-	{"functions/01_words.sql", "-- ", "-- An older program's. "}, // functions of another text have a version of their own
+	{"functions/01_words.sql", "-- ", "-- An older program's. "}, // functions with another text have their own version
 }
 
 // build builds this test binary as that program.

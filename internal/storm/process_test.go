@@ -19,7 +19,7 @@ import (
 	"github.com/tuskqueue/tusk/cli"
 )
 
-// playRole is set in the environment of a test binary that plays another part.
+// playRole is set in the environment of a test binary that plays another role.
 const playRole = "STORM_ROLE"
 
 func TestMain(m *testing.M) {
@@ -45,10 +45,10 @@ func TestMain(m *testing.M) {
 // part is what a process of the storm has to know, as JSON in its first argument.
 type part struct {
 	Engine, DSN, History string
-	Name                 string // of its sessions, where the server shows one
+	Name                 string // of its sessions, if the server shows names
 	Seed                 uint64
-	Backlog              int64  // of unfinished tasks at which producers wait
-	Place                string // of the archive, and of large args; empty: there is none
+	Backlog              int64  // number of unfinished tasks at which producers wait
+	Place                string // of the archive and of large args; empty if none
 }
 
 func play(as func(part) error) int {
@@ -66,32 +66,34 @@ func play(as func(part) error) int {
 
 // role is a kind of process that the storm keeps alive.
 type role struct {
-	name    string // STORM_ROLE
-	args    []string
-	part    *part  // in place of args; each process gets a history of its own
-	alike   bool   // with the process id and host name of others, in namespaces of its own
-	program string // empty: this test binary
+	name string // STORM_ROLE
+	args []string
+	part *part // replaces args; each process gets its own history
+	// In its own namespaces, with the process id and host name of other processes.
+	alike   bool
+	program string // empty means this test binary
 	env     []string
 }
 
-// process is one that lives now.
+// process is a living process.
 type process struct {
 	role  role
 	cmd   *exec.Cmd
-	log   string // file of its stderr
+	log   string // file with its stderr
 	born  time.Time
 	ended chan struct{}
-	err   error // how it ended; read after ended
+	err   error // how it ended; read only after ended
 	kill  sync.Mutex
-	door  *door // to the server; nil: there is none
+	door  *door // to the server; nil if it needs none
 }
 
-// fleet is a set of processes in which each that dies is replaced.
+// fleet is a set of processes in which every process that dies is replaced.
 type fleet struct {
 	t    *testing.T
 	dir  string
 	seed uint64
-	open func(*part) (*door, error) // a door for a process, which its part then names; nil: none is needed
+	// Opens a door for a process, which its part then names. Nil if none is needed.
+	open func(*part) (*door, error)
 
 	mu     sync.Mutex
 	count  int
@@ -152,7 +154,7 @@ func (f *fleet) start(r role) *process {
 	return p
 }
 
-// victim picks the elder of two, so that most have begun to work.
+// victim picks the older of two processes, so that most have begun to work.
 func (f *fleet) victim() *process {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -163,13 +165,13 @@ func (f *fleet) victim() *process {
 	return a
 }
 
-// kill ends a process by SIGKILL and waits until it is gone.
+// kill ends a process with SIGKILL and waits until it is gone.
 func (f *fleet) kill(p *process) {
 	f.t.Helper()
 	p.kill.Lock()
 	defer p.kill.Unlock()
 	if !f.lives(p) {
-		return // somebody else did it
+		return // it is gone already
 	}
 	killed := p.cmd.Process.Kill()
 	f.gone(p)
@@ -207,7 +209,7 @@ func (f *fleet) killAll() {
 	}
 }
 
-// said is all that a process has said on stderr.
+// said returns all that a process has written to stderr.
 func (p *process) said() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
@@ -216,20 +218,20 @@ func (p *process) said() string {
 	return string(text)
 }
 
-// history is the file that it writes.
+// history returns the file that it writes.
 func (p *process) history() string { return strings.TrimSuffix(p.log, ".log") + ".history" }
 
-// tail is the end of it.
+// tail returns the end of its stderr.
 func (p *process) tail() string {
 	const most = 2000
 	text := p.said()
 	return strings.TrimSpace(text[max(0, len(text)-most):])
 }
 
-// deadly is what a handler says before it ends its process.
+// deadly is what a handler prints before it ends its process.
 const deadly = "deadly: "
 
-// killedByTask reports whether a process has ended because a handler wanted it to.
+// killedByTask reports whether a handler ended the process on purpose.
 func (p *process) killedByTask() bool {
 	select {
 	case <-p.ended:

@@ -15,19 +15,20 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-const producerKeys = 4 // that tasks are enqueued with
+const producerKeys = 4 // number of keys in use
 
-// producer enqueues until it is killed. What it enqueues follows from its seed.
+// producer enqueues until it is killed. Its seed determines what it enqueues.
 type producer struct {
 	part   part
 	random *rand.Rand
 	client *tusk.Client
 	log    *history
 	db     *sql.DB
-	recent []tusk.ID // may be called off
-	free   []tusk.ID // may change their priority, too: their order is nobody's business
-	name   string
-	tries  int // in a row that failed
+	recent []tusk.ID // may be cancelled
+	// May also change their priority: no check depends on their order.
+	free  []tusk.ID
+	name  string
+	tries int // consecutive failures
 }
 
 func playProducer(p part) error {
@@ -60,8 +61,7 @@ func playProducer(p part) error {
 	}
 }
 
-// round does one thing. Errors are the storm's business; what they leave open is
-// in the history.
+// round does one thing. Errors do not matter here; the history shows what they leave open.
 func (a *producer) round(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -92,7 +92,7 @@ func (a *producer) act(ctx context.Context) error {
 	return acts[a.random.IntN(len(acts))](ctx)
 }
 
-// many enqueues a batch of all kinds.
+// many enqueues a batch of tasks of all kinds.
 func (a *producer) many(ctx context.Context) error {
 	kinds := []string{doEcho, doEcho, doEcho, doEcho, doEffect, doEffect, doTx, doFlaky, doSlow, doSnooze, doPanic,
 		doGoexit, doDoomed, doFamily}
@@ -113,14 +113,13 @@ func (a *producer) many(ctx context.Context) error {
 		tasks[i] = a.task(kind, o)
 	}
 	err := a.enqueue(ctx, tasks)
-	if err == nil { // otherwise the last ones are of another queue
+	if err == nil { // after an error, the last ones belong to another queue
 		a.free = slices.Clone(a.recent[max(0, len(a.recent)-len(tasks)):])
 	}
 	return err
 }
 
-// alike enqueues so many tasks that differ in their args alone that an engine may keep
-// them together.
+// alike enqueues many tasks that differ only in their args, so that an engine may store them together.
 func (a *producer) alike(ctx context.Context) error {
 	kinds := []string{doEcho, doEcho, doEcho, doEffect, doTx, doFlaky, doSnooze, doSlow}
 	var tasks []tusk.NewTask
@@ -164,7 +163,7 @@ func (a *producer) keyed(ctx context.Context) error {
 	return a.enqueue(ctx, []tusk.NewTask{a.task([]string{doEcho, doFlaky, doSlow, doSlow}[a.random.IntN(4)], o)})
 }
 
-// rerun tells of a newer version of a source, sometimes of an older one.
+// rerun enqueues newer versions of sources, and sometimes an older one.
 func (a *producer) rerun(ctx context.Context) error {
 	var tasks []tusk.NewTask
 	for range 1 + a.random.IntN(4) {
@@ -175,15 +174,14 @@ func (a *producer) rerun(ctx context.Context) error {
 		if a.random.IntN(6) == 0 {
 			args.Version -= int64(3 * time.Second)
 		}
-		args.Version -= args.Version % 1000 // engines keep microseconds
+		args.Version -= args.Version % 1000 // engines store microseconds
 		o.SourceTime = time.Unix(0, args.Version)
 		tasks = append(tasks, tusk.NewTask{Args: args, Options: o})
 	}
 	return a.enqueue(ctx, tasks)
 }
 
-// serial enqueues one after another into a partition of its own, so that their
-// order is known.
+// serial enqueues tasks one after another into its own partitions, so that their order is known.
 func (a *producer) serial(ctx context.Context) error {
 	kinds := []string{doEcho, doEcho, doEffect, doFlaky, doSlow}
 	var tasks []tusk.NewTask
@@ -206,7 +204,7 @@ func (a *producer) limited(ctx context.Context) error {
 	return a.enqueue(ctx, tasks)
 }
 
-// graph enqueues a workflow of two layers and an end.
+// graph enqueues a workflow of two layers and a final task.
 func (a *producer) graph(ctx context.Context) error {
 	w := tusk.NewWorkflow()
 	var last []*tusk.Node
@@ -223,8 +221,8 @@ func (a *producer) graph(ctx context.Context) error {
 	return err
 }
 
-// inTx enqueues inside a transaction with a row of its own, and takes some of them
-// back. The history tells how the commit ended.
+// inTx enqueues inside a transaction that also writes a row, and rolls some of these transactions back. The history
+// tells how each ended.
 func (a *producer) inTx(ctx context.Context) error {
 	if a.db == nil {
 		return a.keyed(ctx)
@@ -237,7 +235,7 @@ func (a *producer) inTx(ctx context.Context) error {
 	task := a.task(doEcho, a.options(queueOpen))
 	task.Options.ID = tusk.NewID()
 	id := task.Options.ID
-	// there, all would wait for the object store
+	// On SQLite, all others would wait for the object store.
 	if a.part.largely() && a.part.Engine != "sqlite" && a.random.IntN(4) == 0 {
 		task.Args = a.bulky(id)
 	}
@@ -259,8 +257,7 @@ func (a *producer) inTx(ctx context.Context) error {
 	return err
 }
 
-// bySQL enqueues as a program in another language does. The id is known before the
-// commit.
+// bySQL enqueues like a program in another language. The id is known before the commit.
 func (a *producer) bySQL(ctx context.Context) error {
 	tx, err := a.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -290,8 +287,8 @@ func (a *producer) bySQL(ctx context.Context) error {
 	return err
 }
 
-// fresh enqueues with a priority that is new every few seconds: what processes know of
-// priorities that have come up may be lost to the database since.
+// fresh enqueues with a priority that changes every few seconds. The database may have lost a new priority that
+// processes already know.
 func (a *producer) fresh(ctx context.Context) error {
 	o := a.options(queueOpen)
 	o.Priority = -100 - int16(time.Now().Unix()/4%1000)

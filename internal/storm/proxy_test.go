@@ -12,31 +12,32 @@ import (
 	"time"
 )
 
-// proxy stands between the processes of a storm and their database server, and
-// does to their connections what networks do.
+// proxy sits between the processes of a storm and their database server, and produces network faults.
 type proxy struct {
-	targets []string // host:port, of each port that the server has
+	targets []string // host:port of each port of the server
 
-	latency  atomic.Int64 // added to each piece in each direction, in nanoseconds
-	sliced   atomic.Bool  // pieces of one byte
+	// Nanoseconds added to each chunk in each direction.
+	latency  atomic.Int64
+	sliced   atomic.Bool  // in chunks of one byte
 	refuse   atomic.Bool  // new connections are closed at once
-	deaf     atomic.Bool  // connections that listen for notifications hear nothing
-	loseNext atomic.Int64 // answers to lose: the server gets the request, the client a reset
+	deaf     atomic.Bool  // connections that listen for notifications receive none
+	loseNext atomic.Int64 // answers to lose: the server gets the request, the client gets a reset
 	lateNext atomic.Int64 // requests that arrive seconds late, when their client has gone
-	lateAsk  atomic.Int64 // claims of PostgreSQL's that do
-	commits  atomic.Bool  // commits are held up, or their answers are late or lost
+	lateAsk  atomic.Int64 // the same, for PostgreSQL's claims
+	commits  atomic.Bool  // commits are delayed, or their answers are delayed or lost
 
 	mu    sync.Mutex
 	conns map[*wire]bool
 }
 
-// door is where one process comes in, so that it can be cut off alone. It has a listener for each port of the server.
+// door is the entrance of one process, so that this process can be cut off alone. It has a listener for each port of
+// the server.
 type door struct {
 	listeners []net.Listener
 	clogged   atomic.Bool
 }
 
-// addr is where the first port of the server is.
+// addr returns the address for the first port of the server.
 func (d *door) addr() string { return d.listeners[0].Addr().String() }
 
 func (d *door) close() {
@@ -45,20 +46,20 @@ func (d *door) close() {
 	}
 }
 
-// wire is one connection through a proxy.
+// wire is a connection through a proxy.
 type wire struct {
 	door           *door
 	client, server net.Conn
-	listens        atomic.Bool  // it has asked for notifications
+	listens        atomic.Bool  // it has requested notifications
 	lose           atomic.Bool  // its next answer is lost
-	claims         [][]byte     // names of statements that claim
-	slow           atomic.Int64 // its next answer comes so late, in nanoseconds
-	clogged        atomic.Bool  // nothing passes, and nobody is told
+	claims         [][]byte     // names of prepared statements that claim
+	slow           atomic.Int64 // delay of its next answer, in nanoseconds
+	clogged        atomic.Bool  // nothing passes, and neither side is told
 }
 
 func newProxy(targets ...string) *proxy { return &proxy{targets: targets, conns: map[*wire]bool{}} }
 
-// open makes a door, which its process's end closes.
+// open makes a door, which is closed when its process ends.
 func (p *proxy) open() (*door, error) {
 	d := &door{}
 	for _, target := range p.targets {
@@ -119,7 +120,7 @@ func (p *proxy) pump(w *wire, from, to net.Conn, up bool) {
 	}
 }
 
-// pass hands a piece on, and reports whether the connection lives.
+// pass forwards a chunk, and reports whether the connection is still open.
 func (p *proxy) pass(w *wire, to net.Conn, piece []byte, up bool) bool {
 	if up && bytes.Contains(piece, []byte("listen ")) {
 		w.listens.Store(true)
@@ -163,43 +164,42 @@ func (p *proxy) pass(w *wire, to net.Conn, piece []byte, up bool) bool {
 	return true
 }
 
-// take takes one of what is left to take.
+// take decrements n if it is positive, and reports whether it did.
 func take(n *atomic.Int64) bool { return n.Load() > 0 && n.Add(-1) >= 0 }
 
-// isClaim reports whether a request runs a statement that claims, which it also learns
-// the name of when that is prepared: of PostgreSQL.
+// isClaim reports whether a request runs a statement that claims, on PostgreSQL. It also learns the name of such a
+// statement when it is prepared.
 func (w *wire) isClaim(piece []byte) bool {
 	if bytes.Contains(piece, []byte(".claim($1")) || bytes.Contains(piece, []byte(".exchange($1")) {
 		if name, _, ok := bytes.Cut(piece[min(5, len(piece)):], []byte{0}); ok && piece[0] == 'P' && len(name) > 0 {
 			w.claims = append(w.claims, append(bytes.Clone(name), 0))
-			return false // it is prepared for good
+			return false // this only prepares it
 		}
 		return true
 	}
 	return slices.ContainsFunc(w.claims, func(name []byte) bool { return bytes.Contains(piece, name) })
 }
 
-// late delivers a request after a while, though its client may have given up by then, as
-// a network does that sends again what was lost. The client is told at once that its
-// connection is gone, or hears nothing. The connection ends with it.
+// late delivers a request after a while, although its client may have given up by then, like a network that
+// retransmits lost data. The client either gets a reset at once or hears nothing. The connection ends afterwards.
 func (w *wire) late(piece []byte, told bool, by time.Duration) bool {
 	if told {
 		reset(w.client)
 	}
 	time.Sleep(by)
 	if _, err := w.server.Write(piece); err == nil {
-		time.Sleep(time.Second) // the server is at it
+		time.Sleep(time.Second) // for the server to work on it
 	}
 	return false
 }
 
-// isCommit reports whether a request is a commit by itself, as drivers send it.
+// isCommit reports whether a request is only a commit, as drivers send it.
 func isCommit(piece []byte) bool {
 	const most = 16
 	return len(piece) <= most && bytes.HasSuffix(bytes.ToLower(bytes.TrimRight(piece, "\x00;")), []byte("commit"))
 }
 
-// commit lets something happen to a commit, and reports whether it goes on from here.
+// commit applies a fault to a commit, and reports whether the caller should continue.
 func (w *wire) commit(piece []byte) bool {
 	soon := rand.N(40 * time.Millisecond)
 	switch rand.IntN(4) {
@@ -237,7 +237,7 @@ func (p *proxy) all() []*wire {
 	return all
 }
 
-// reset closes a connection so that the other side gets an error, and no end.
+// reset closes a connection so that the other side gets an error instead of an end.
 func reset(c net.Conn) {
 	if t, ok := c.(*net.TCPConn); ok {
 		t.SetLinger(0)

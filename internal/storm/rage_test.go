@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// rage lets faults strike, one after another, until the storm has lasted and enough tasks have completed.
+// rage makes faults strike, one after another, until the storm has lasted long enough and enough tasks have
+// completed.
 func (s *storm) rage() {
 	began := time.Now()
 	for (time.Since(began) < s.lasts || s.fewer()) && !s.t.Failed() {
@@ -37,7 +38,7 @@ func (s *storm) rage() {
 // fewer reports whether too few tasks have completed for the storm to end.
 func (s *storm) fewer() bool { return s.enough > 0 && s.completed() < s.enough }
 
-// draw picks a fault that the ground knows.
+// draw picks a fault that the ground supports.
 func (s *storm) draw() *fault {
 	var all []*fault
 	for i := range s.faults {
@@ -53,16 +54,16 @@ func (s *storm) draw() *fault {
 	return all[s.random.IntN(len(all))]
 }
 
-// mayStrike reports whether the environment lets a fault in.
+// mayStrike reports whether the environment allows a fault.
 func mayStrike(code string) bool {
 	only := strings.Split(os.Getenv(envFaults), ",")
 	return only[0] == "" || slices.Contains(only, code)
 }
 
-// can reports whether a fault that needs something special of its ground has it.
+// can reports whether the ground has what a fault needs.
 func (s *storm) can(code string) bool {
 	switch code {
-	case "F8", "F39": // these take their time
+	case "F8", "F39": // these take long
 		return s.long
 	case "F6":
 		return s.ground.disk != nil
@@ -85,7 +86,7 @@ func (s *storm) later(d time.Duration, end func()) {
 	s.pending = append(s.pending, once)
 }
 
-// any picks a process of a role.
+// any picks a process with a role.
 func (s *storm) any(name string) *process {
 	s.replace()
 	s.fleet.mu.Lock()
@@ -102,7 +103,7 @@ func (s *storm) any(name string) *process {
 	return all[s.random.IntN(len(all))]
 }
 
-// leader returns the worker that wrote last that it leads.
+// leader returns the worker that was the last to record that it leads.
 func (s *storm) leader() *process {
 	var last int64
 	best := s.any("worker")
@@ -116,7 +117,7 @@ func (s *storm) leader() *process {
 	return best
 }
 
-// replace puts workers into the place of those that a task has killed.
+// replace replaces workers that a task has killed.
 func (s *storm) replace() (n int) {
 	s.fleet.mu.Lock()
 	all := slices.Clone(s.fleet.living)

@@ -9,8 +9,8 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// Where a clock was set twice by less than some seconds, both amounts may seem to fit a claim: that which fits best
-// tells when it was made.
+// If a clock was set twice to amounts that differ by a few seconds, both may seem to fit a claim. The better fit
+// tells when the claim was made.
 func TestClaimsAreOrderedByTheClockThatFitsBest(t *testing.T) {
 	const s = int64(time.Second)
 	id := tusk.NewID()
@@ -19,7 +19,7 @@ func TestClaimsAreOrderedByTheClockThatFitsBest(t *testing.T) {
 	}
 	p := &past{id: id, claims: []claimed{
 		claim("second", 121*s+577*s/1000, 115*s+165*s/1000, 115*s+272*s/1000), // by a clock that is 6.3 s ahead
-		claim("first", 118*s+992*s/1000, 114*s+86*s/1000, 114*s+290*s/1000),   // by one that is 4.7 s ahead
+		claim("first", 118*s+992*s/1000, 114*s+86*s/1000, 114*s+290*s/1000),   // by a clock that is 4.7 s ahead
 	}}
 	r := &record{tasks: map[tusk.ID]*past{id: p}, clocks: []event{
 		{At: 10 * s, Asked: 19 * s / 100}, {At: 50 * s, Asked: 47 * s / 10}, {At: 103 * s, Asked: 63 * s / 10}}}
@@ -30,8 +30,8 @@ func TestClaimsAreOrderedByTheClockThatFitsBest(t *testing.T) {
 	}
 }
 
-// A process may have read the server's clock late, and tell a time before its own request. No claim was made before it
-// was asked for, nor after its answer.
+// A process may have read the server's clock late, and report a time before its own request. No claim was made before
+// its request or after its answer.
 func TestAClaimWasMadeBetweenItsRequestAndItsAnswer(t *testing.T) {
 	const s = int64(time.Second)
 	id := tusk.NewID()
@@ -53,8 +53,8 @@ func TestAClaimWasMadeBetweenItsRequestAndItsAnswer(t *testing.T) {
 	}
 }
 
-// A claim whose answer came late may seem, by a clock that was set since, to have been made after a rescue. What that
-// has taken back was claimed before.
+// If the answer to a claim came late, a clock that was set since may make the claim seem to come after a rescue. A
+// task that a rescue took back was claimed before it.
 func TestWhatARescueHasTakenBackWasClaimedBefore(t *testing.T) {
 	const s = int64(time.Second)
 	id, worker := tusk.NewID(), tusk.NewID().String()

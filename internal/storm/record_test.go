@@ -15,22 +15,22 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// record is a history put in order: what happened to each task, and to the rest.
+// record is a history sorted by subject: what happened to each task, and everything else.
 type record struct {
 	tasks   map[tusk.ID]*past
 	leads   []event
 	chores  []chored
 	crashes []span // of the database server
-	lapses  []span // what was acknowledged in them may have been lost
+	lapses  []span // acknowledged writes from these spans may have been lost
 	alarms  []event
 	vitals  map[int][]event // by process
 	beats   map[int][]event // by process
 	holds   []event
 	clocks  []event           // when the server's clock was set, and to what
-	larges  map[tusk.ID]int64 // the version of large args
+	larges  map[tusk.ID]int64 // the version of each task's large args
 	begins  int64
 	ends    int64
-	resyncs bool // processes look at the server's clock each half minute
+	resyncs bool // processes read the server's clock every half minute
 }
 
 // past is what happened to one task.
@@ -41,23 +41,24 @@ type past struct {
 	releases []release
 	edits    []edited
 	effects  []item
-	begun    int // times that a handler began
+	begun    int // how often a handler began
 }
 
 type span struct{ from, until int64 }
 
-// ask is a question and what is known of its answer.
+// ask is a question and what is known about its answer.
 type ask struct {
 	asked    int64
-	answered int64 // 0: never
-	yes, no  bool  // neither: unknown
+	answered int64 // 0 if never
+	yes, no  bool  // neither means unknown
 }
 
 type enqueued struct {
 	ask
 	item
 	result string
-	how    string // tx, then, or nothing
+	// tx, then, or empty
+	how string
 }
 
 type claimed struct {
@@ -165,7 +166,7 @@ func newRecord(events []event) *record {
 			}
 		case opCalm:
 			for i := range r.crashes {
-				if e.Text == crash && !slices.Contains(r.lapses, r.crashes[i]) { // what was answered before may still be on its way
+				if e.Text == crash && !slices.Contains(r.lapses, r.crashes[i]) { // old answers may come late
 					r.crashes[i].until = min(r.crashes[i].until, e.At+int64(time.Second))
 				}
 			}
@@ -174,20 +175,20 @@ func newRecord(events []event) *record {
 	return r
 }
 
-// lapse notes failovers: each is a crash as well.
+// lapse records failovers. Each is a crash as well.
 func (r *record) lapse(events []event) {
 	for _, e := range events {
 		switch {
 		case e.Text == failover && e.Op == opFault:
 			r.lapses = append(r.lapses, span{e.At, math.MaxInt64})
-		case e.Text == failover && e.Op == opCalm && len(r.lapses) > 0: // what was answered before may still be on its way
+		case e.Text == failover && e.Op == opCalm && len(r.lapses) > 0: // old answers may come late
 			r.lapses[len(r.lapses)-1].until = min(r.lapses[len(r.lapses)-1].until, e.At+int64(time.Second))
 		}
 	}
 	r.crashes = append(r.crashes, r.lapses...)
 }
 
-// lapsed reports whether what was answered then may have been lost.
+// lapsed reports whether a write answered at that time may have been lost.
 func (r *record) lapsed(at int64) bool {
 	return slices.ContainsFunc(r.lapses, func(s span) bool { return at >= s.from && at <= s.until })
 }
@@ -219,16 +220,16 @@ func (r *record) of(id tusk.ID) *past {
 	return p
 }
 
-// order sorts claims as the engine made them: an answer may be held up for long.
+// order sorts claims in the order in which the engine made them, because an answer may be delayed for long.
 func (r *record) order() {
 	for _, p := range r.tasks {
 		slices.SortStableFunc(p.claims, func(a, b claimed) int { return cmp.Compare(r.made(a), r.made(b)) })
 	}
 }
 
-// made is when the engine made a claim, by the machine's clock: between the request and the answer. The server's clock
-// tells when in between. It is wrong by one of the amounts that it was set to before, by that which fits best, and a
-// process that goes by it may have read it late.
+// made returns when the engine made a claim, by the machine's clock. That is between the request and the answer; the
+// server's clock tells when. The server's clock may be wrong by one of the amounts that it was set to before; the
+// best fit is used. A process that uses the server's clock may have read it late.
 func (r *record) made(c claimed) int64 {
 	off := func(at int64) int64 { return max(c.asked-at, at-c.at, 0) }
 	best := c.Claimed
@@ -240,7 +241,8 @@ func (r *record) made(c claimed) int64 {
 	return min(max(best, c.asked), c.at)
 }
 
-// madeBy is when a claim of a task was made at the latest: what a rescue has taken back was there.
+// madeBy returns the latest time at which a claim can have been made: a task that a rescue took back was claimed
+// before.
 func (r *record) madeBy(p *past, c claimed) int64 {
 	made := r.made(c)
 	for _, x := range p.releases {
@@ -251,8 +253,8 @@ func (r *record) madeBy(p *past, c claimed) int64 {
 	return made
 }
 
-// reset reports whether the server's clock was set in a span of time. The server takes
-// a moment to notice, and processes that go by it may take longer.
+// reset reports whether the server's clock was set in a span of time. The server notices after a moment, and
+// processes that use its clock may take longer.
 func (r *record) reset(from, until int64) bool {
 	moment := int64(3 * time.Second)
 	if r.resyncs {
@@ -261,7 +263,7 @@ func (r *record) reset(from, until int64) bool {
 	return slices.ContainsFunc(r.clocks, func(e event) bool { return e.At >= from-moment && e.At <= until+moment })
 }
 
-// ahead is how far the server's clock was ahead of the machine's.
+// ahead returns how far the server's clock was ahead of the machine's.
 func (r *record) ahead(at int64) (by int64) {
 	for _, set := range r.clocks {
 		if set.At <= at {
@@ -271,8 +273,8 @@ func (r *record) ahead(at int64) (by int64) {
 	return by
 }
 
-// over is when a lease may have ended first; the end of time if never. A crash may have forgotten a lease
-// whose claim was answered only after it.
+// over returns the earliest time at which a lease may have ended, or the end of time if never. A crash may have
+// forgotten a lease whose claim was answered only after it.
 func (r *record) over(p *past, c claimed) int64 {
 	end := int64(math.MaxInt64)
 	for _, x := range p.releases {
@@ -288,7 +290,7 @@ func (r *record) over(p *past, c claimed) int64 {
 	return end
 }
 
-// began is when the task was asked for first.
+// began returns when the task was first requested.
 func (p *past) began() int64 {
 	began := int64(math.MaxInt64)
 	for _, e := range p.enqueues {
@@ -297,7 +299,7 @@ func (p *past) began() int64 {
 	return began
 }
 
-// ended is when a task may have ended first, or its key may have been free.
+// ended returns the earliest time at which a task may have ended, or its key may have become free.
 func (p *past) ended() int64 {
 	end := int64(math.MaxInt64)
 	for _, x := range p.releases {
@@ -326,7 +328,7 @@ func (p *past) retried() (n int) {
 	return n
 }
 
-// added returns the enqueue that made the task; nil if none surely did.
+// added returns the enqueue that created the task, or nil if none certainly did.
 func (p *past) added() *enqueued {
 	for i := range p.enqueues {
 		if e := &p.enqueues[i]; e.yes && e.result == "added" {
@@ -336,7 +338,7 @@ func (p *past) added() *enqueued {
 	return nil
 }
 
-// lastLed returns when a process wrote last that it leads.
+// lastLed returns when a process last recorded that it leads.
 func lastLed(name string) (at int64) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -358,8 +360,8 @@ func lastLed(name string) (at int64) {
 	}
 }
 
-// unseen reports whether somebody claimed the task and died before that was
-// written down: only the outcome that its rescue wrote tells of it.
+// unseen reports whether somebody claimed the task and died before recording that: only the outcome of its rescue
+// shows it.
 func (p *past) unseen() bool {
 	return slices.ContainsFunc(p.releases, func(x release) bool {
 		return !slices.ContainsFunc(p.claims, func(l claimed) bool { return l.Token == x.Token })

@@ -13,12 +13,12 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// counted is what the file of results has a column for.
+// counted are the counts that have a column in the file of results.
 var counted = []string{"kill of a worker", "kill of a producer", "kill of the server", "kill of a backend",
 	"end of a session", "power cut", "lost answer", networkCut, "late request", "failover"}
 
-// report says what the storm was, fails the test if anything was violated, and
-// appends a line to the file of results.
+// report logs what the storm did, fails the test if an invariant was violated, and appends a line to the file of
+// results.
 func (s *storm) report() {
 	var counts, struck []string
 	for _, what := range slices.Sorted(maps.Keys(s.counts)) {
@@ -32,7 +32,7 @@ func (s *storm) report() {
 	codes := map[string]int{}
 	for _, v := range s.violations {
 		code, _, _ := strings.Cut(v, ":")
-		if codes[code]++; codes[code] <= 10 { // many of one do not hide the others
+		if codes[code]++; codes[code] <= 10 { // so that many of one kind do not hide the others
 			s.t.Error(v)
 		}
 	}

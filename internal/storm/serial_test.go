@@ -25,13 +25,12 @@ const (
 	serialTakes   = 25 * time.Millisecond
 )
 
-// step is a task of a serial tenant: each must begin when the one before has ended.
+// step is a task of a serial tenant. Each must begin after the previous one has ended.
 type step struct{ N int }
 
 func (step) Kind() string { return "step" }
 
-// playSerialWorker works until it is killed, and writes down when each step begins
-// and ends.
+// playSerialWorker works until it is killed, and records when each step begins and ends.
 func playSerialWorker(p part) error {
 	ctx := context.Background()
 	s, closeStore, err := engines[p.Engine].open(ctx, p.DSN)
@@ -64,8 +63,8 @@ func playSerialWorker(p part) error {
 	return worker.Run(ctx)
 }
 
-// TestASerialTenantUnderKilledWorkersNeverOverlapsAndNeverSkips kills three workers,
-// and those that took their places, while they run the steps of serial tenants.
+// TestASerialTenantUnderKilledWorkersNeverOverlapsAndNeverSkips kills three workers, and their replacements, while
+// they run the steps of serial tenants.
 func TestASerialTenantUnderKilledWorkersNeverOverlapsAndNeverSkips(t *testing.T) {
 	const kills = 3
 	for name, dsn := range map[string]func(t *testing.T) string{
@@ -82,7 +81,7 @@ func TestASerialTenantUnderKilledWorkersNeverOverlapsAndNeverSkips(t *testing.T)
 			client := serialClient(t, at)
 			f := &fleet{t: t, dir: t.TempDir()}
 			t.Cleanup(f.killAll)
-			died := map[string]time.Time{} // by the log of the process
+			died := map[string]time.Time{} // by the log file of the process
 			for range 3 {
 				f.start(role{name: "serial", part: at})
 			}
@@ -104,7 +103,7 @@ func TestASerialTenantUnderKilledWorkersNeverOverlapsAndNeverSkips(t *testing.T)
 	}
 }
 
-// atWork returns a worker that has begun a step and not ended it; nil: none has.
+// atWork returns a worker that is running a step, or nil if there is none.
 func (f *fleet) atWork() *process {
 	for _, p := range f.living {
 		text, _ := os.ReadFile(strings.TrimSuffix(p.log, ".log") + ".history")
@@ -143,7 +142,7 @@ func serialClient(t *testing.T, at *part) *tusk.Client {
 	return client
 }
 
-// serialLeft is how many steps have not been completed.
+// serialLeft returns how many steps have not completed.
 func serialLeft(t *testing.T, client *tusk.Client) int {
 	t.Helper()
 	done, err := client.List(context.Background(),
@@ -154,7 +153,7 @@ func serialLeft(t *testing.T, client *tusk.Client) int {
 	return serialTasks*serialTenants - len(done)
 }
 
-// stint is one run of a step, to the end of its process if that was killed.
+// stint is one run of a step, until the end of its process if that was killed.
 type stint struct {
 	tenant     string
 	n          int
@@ -175,7 +174,7 @@ func checkSerial(t *testing.T, dir string, died map[string]time.Time) {
 			var s stint
 			var at int64
 			if _, err := fmt.Sscan(line, &what, &at, &s.tenant, &s.n); err != nil {
-				continue // the line was cut short with its process
+				continue // the line was cut off when its process died
 			}
 			if what == "begin" {
 				s.begin = at

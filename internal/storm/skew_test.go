@@ -11,13 +11,12 @@ import (
 	"testing"
 )
 
-// wrongBy is the environment variable that sets the clock of a program that was built
-// with buildWithWrongClock: ahead or behind, by a day.
+// wrongBy is the environment variable that sets the clock of a program built with buildWithWrongClock: ahead or
+// behind, by a day.
 const wrongBy = "STORM_CLOCK"
 
-// buildWithWrongClock builds this test binary with a clock that can be wrong: nothing
-// else can set that of a Go program. The change is to Go's own package time, on the
-// way to the compiler.
+// buildWithWrongClock builds this test binary with a clock that can be wrong, which is not possible otherwise for a
+// Go program. The change to Go's package time exists only for the compiler.
 func buildWithWrongClock(t *testing.T) string {
 	t.Helper()
 	root, err := exec.Command("go", "env", "GOROOT").Output()
@@ -46,7 +45,7 @@ func buildWithWrongClock(t *testing.T) string {
 	})
 }
 
-// change is one to a source file, on the way to the compiler: no file is changed.
+// change is a change to a source file, only for the compiler: no file is changed.
 type change struct{ file, old, new string }
 
 // build builds the test binary of a package with changes.

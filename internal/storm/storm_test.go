@@ -18,18 +18,18 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// How a storm is told what to do, by the environment.
+// Environment variables that control a storm.
 const (
-	envTime    = "STORM"         // how long the faults go on, such as 20m; default: some seconds
-	envTasks   = "STORM_TASKS"   // how many tasks are to complete before the faults end; default: as many as there are
+	envTime    = "STORM"         // how long faults strike, such as 20m; default: some seconds
+	envTasks   = "STORM_TASKS"   // how many tasks must complete before faults end; default: no minimum
 	envSeed    = "STORM_SEED"    // a number that an earlier storm printed
-	envFaults  = "STORM_FAULTS"  // the codes of those that may strike, separated by commas; default: all
+	envFaults  = "STORM_FAULTS"  // codes of the faults that may strike, separated by commas; default: all
 	envResults = "STORM_RESULTS" // a file to append a line of results to
 	envOld     = "STORM_OLD"     // a storm binary of an earlier version, from which every other worker is started
-	envKeep    = "STORM_KEEP"    // a folder in which histories and logs stay
+	envKeep    = "STORM_KEEP"    // a folder in which histories and logs are kept
 )
 
-const leastRate = 100 // tasks per second before the first fault: below that a storm says nothing
+const leastRate = 100 // tasks per second before the first fault; a slower storm proves nothing
 
 // storm is one run on one ground.
 type storm struct {
@@ -37,31 +37,31 @@ type storm struct {
 	seed    uint64
 	ground  *ground
 	client  *tusk.Client // straight to the server
-	close   func() error // of its store
-	wrong   string       // a program whose clock can be wrong; empty: there is none
+	close   func() error // closes its store
+	wrong   string       // a program whose clock can be wrong; empty if none
 	fleet   *fleet
 	log     *history
 	random  *dice
-	objects *placetest.Server // that tasks are archived in, and large args are; nil: they are not
+	objects *placetest.Server // for archived tasks and large args; nil if there is no archive
 	lasts   time.Duration
-	enough  int64 // tasks that are to complete while faults strike
-	long    bool  // by hand: all faults may strike
+	enough  int64 // tasks that must complete while faults strike
+	long    bool  // started by hand: all faults may strike
 
 	mu         sync.Mutex
 	counts     map[string]int
 	faults     []fault
 	struck     map[string]int // by code
-	pending    []func()       // what ends faults that go on
+	pending    []func()       // functions that end ongoing faults
 	violations []string
 	hostile    []tusk.ID // enqueued by hostile SQL
-	finite     []tusk.ID // those of them that are due at a time
-	started    int       // workers
+	finite     []tusk.ID // those of them with a due time
+	started    int       // number of workers
 	rate       float64
 }
 
-// TestStorm lets real processes work while everything around them fails, and
-// checks the history of all that they did. The same seed makes the same faults in
-// the same order and the same tasks; what the processes do in between is theirs.
+// TestStorm runs real processes while everything around them fails, and checks the history of all that they did. The
+// same seed produces the same faults in the same order, and the same tasks; what the processes do in between may
+// differ.
 func TestStorm(t *testing.T) {
 	for _, name := range []string{"sqlite", "postgres", "pgbouncer", "mysql", "couchbase"} {
 		t.Run(name, func(t *testing.T) {
@@ -73,8 +73,8 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// folder makes the folder of a storm, for histories and logs. It goes with the test, unless the
-// test fails or the folder is to be kept.
+// folder makes the folder for a storm's histories and logs. It is removed after the test, unless the test fails or
+// the folder is to be kept.
 func folder(t *testing.T, name string) string {
 	t.Helper()
 	dir := filepath.Join(os.Getenv(envKeep), name)
@@ -170,7 +170,7 @@ func (s *storm) run() {
 	s.report()
 }
 
-// settings are the limits and the schedule that the storm has.
+// settings sets the storm's limits and its schedule.
 func (s *storm) settings() {
 	ctx := s.t.Context()
 	for queue, limits := range map[string]tusk.Limits{queueSerial: {PerPartition: 1, BlockOnRetry: true},
@@ -186,7 +186,7 @@ func (s *storm) settings() {
 	}
 }
 
-// place is that of the archive, and of large args; empty: there is none.
+// place returns the URL for the archive and large args, or "" if there is none.
 func (s *storm) place() string {
 	if s.objects == nil {
 		return ""
@@ -213,7 +213,7 @@ func (s *storm) worker() role {
 	return r
 }
 
-// measure waits until the storm has enough to destroy.
+// measure waits until tasks complete fast enough for the storm to begin.
 func (s *storm) measure() {
 	for deadline := time.Now().Add(time.Minute); ; {
 		before, began := s.completed(), time.Now()
@@ -235,7 +235,7 @@ func (s *storm) measure() {
 	}
 }
 
-// completed counts what has been completed. A server may be recovering from the last fault.
+// completed returns the number of completed tasks. The server may be recovering from the last fault.
 func (s *storm) completed() (n int64) {
 	var stats []store.Stat
 	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {

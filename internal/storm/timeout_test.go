@@ -14,7 +14,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// A storm whose clock keeps PostgreSQL from ending a wait blames Tusk for it.
+// If the storm's clock keeps PostgreSQL from ending a wait, the storm blames Tusk for it.
 func TestTimeoutsEndWhereTheClockIsAhead(t *testing.T) {
 	g := &ground{}
 	if g.makeClock(t); g.clock == nil {

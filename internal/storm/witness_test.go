@@ -12,14 +12,13 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// witness is a store that writes down what is asked of an engine and what it
-// answers.
+// witness is a store that records what an engine is asked and what it answers.
 type witness struct {
 	store.Store
 	log *history
 }
 
-// witnessed is a store with its witness.
+// witnessed wraps a store with a witness.
 func witnessed(s store.Store, log *history) store.Store {
 	w := &witness{s, log}
 	if x, ok := s.(store.Exchanger); ok {
@@ -28,10 +27,10 @@ func witnessed(s store.Store, log *history) store.Store {
 	return w
 }
 
-// Unwrap lets capabilities be found.
+// Unwrap makes capabilities visible to store.As.
 func (w *witness) Unwrap() store.Store { return w.Store }
 
-// doubt says what an error leaves open.
+// doubt returns what an error leaves open.
 func doubt(err error) string {
 	switch {
 	case err == nil:
@@ -149,7 +148,7 @@ func heldIn(err error) ([]store.ID, bool) {
 
 func (w *witness) finished(call int64, lost []store.ID, err error) {
 	answer := event{Op: opFinished, Call: call, Err: doubt(err)}
-	if held, ok := heldIn(err); ok { // these are not written, and all others are
+	if held, ok := heldIn(err); ok { // these are not written; all others are
 		answer.Err, lost = "", append(slices.Clone(lost), held...)
 	}
 	for _, id := range lost {
@@ -158,7 +157,7 @@ func (w *witness) finished(call int64, lost []store.ID, err error) {
 	w.log.write(answer)
 }
 
-// exchangingWitness is that of an engine that ends an attempt and claims in one trip.
+// exchangingWitness is the witness of an engine that ends an attempt and claims in one round trip.
 type exchangingWitness struct {
 	*witness
 	store.Exchanger
@@ -198,7 +197,7 @@ func (w *witness) Lead(ctx context.Context, c store.Candidate) (store.Leadership
 	return answer, err
 }
 
-// chore writes down which term a chore carried and whether it was let through.
+// chore records the term of a chore and whether the chore was accepted.
 func (w *witness) chore(name string, term int64, do func() (did bool, err error)) error {
 	call := w.log.calls.Add(1)
 	asked := event{Op: opChore, Call: call, Text: name, Term: term}

@@ -23,7 +23,7 @@ import (
 const (
 	queueOpen    = "open"    // no limits
 	queueKeyed   = "keyed"   // every task has a key
-	queueSerial  = "serial"  // one at a time of each partition, in order
+	queueSerial  = "serial"  // one at a time per partition, in order
 	queueLimited = "limited" // at most mostLimited at a time
 	queueKept    = "kept"    // no limits, and never archived
 	mostLimited  = 3
@@ -33,32 +33,34 @@ const (
 
 var stormQueues = []string{queueOpen, queueKeyed, queueSerial, queueLimited, queueKept}
 
-// What the handlers of the storm do. The args of a task are its load.
+// Kinds of the storm's handlers. The args of a task are its load.
 const (
-	doEcho    = "echo"    // its output is its args
-	doEffect  = "effect"  // writes a line outside of the database
-	doTx      = "tx"      // writes a row and completes in one transaction
-	doFlaky   = "flaky"   // fails at the first attempt
-	doSlow    = "slow"    // takes a while
-	doSnooze  = "snooze"  // asks to be called again, once
-	doPanic   = "panic"   // at the first attempt
-	doGoexit  = "goexit"  // likewise
-	doGarbage = "garbage" // fails at first with an error that no text column takes, and megabytes of it
-	doDoomed  = "doomed"  // gives up at once
-	doFamily  = "family"  // spawns children and waits for them
-	doLinger  = "linger"  // completes in a transaction that it leaves open for long, with notes
-	doRerun   = "rerun"   // follows a source; fails at every other attempt
-	doTick    = "tick"    // of a schedule
-	doLarge   = "large"   // its args lie beside the archive; its output is its args
+	doEcho   = "echo"   // its output is its args
+	doEffect = "effect" // writes a line outside the database
+	doTx     = "tx"     // writes a row and completes in one transaction
+	doFlaky  = "flaky"  // fails at the first attempt
+	doSlow   = "slow"   // takes a while
+	doSnooze = "snooze" // asks once to be called again
+	doPanic  = "panic"  // panics at the first attempt
+	doGoexit = "goexit" // ends its goroutine at the first attempt
+	// Fails at first with megabytes of an error text that no text column accepts.
+	doGarbage = "garbage"
+	doDoomed  = "doomed" // gives up at once
+	doFamily  = "family" // spawns children and waits for them
+	// Completes in a transaction that it leaves open for long, with notes.
+	doLinger = "linger"
+	doRerun  = "rerun" // follows a source; fails at every other attempt
+	doTick   = "tick"  // enqueued by a schedule
+	doLarge  = "large" // its args are stored beside the archive; its output is its args
 
 	doExit     = "exit"     // ends its process, once
-	doOverflow = "overflow" // likewise, by its stack
-	doStarve   = "starve"   // likewise, for want of memory
+	doOverflow = "overflow" // the same, by overflowing its stack
+	doStarve   = "starve"   // the same, by exhausting its memory
 	doKiller   = "killer"   // ends every process that runs it
-	doDeaf     = "deaf"     // goes on though its time is over, once
+	doDeaf     = "deaf"     // continues after its timeout, once
 )
 
-// load is what a task carries.
+// load is the args of a task.
 type load struct {
 	Version int64 `json:"v,omitempty"`
 	Part    int   `json:"p,omitempty"`
@@ -102,9 +104,9 @@ func playWorker(p part) error {
 	}
 	queues, slots, ahead := stormQueues, 12, 40
 	switch p.Seed % 4 {
-	case 0: // one that claims single tasks
+	case 0: // a worker that claims single tasks
 		queues, slots, ahead = []string{queueOpen}, 1, -1
-	case 1: // one with leases of the usual size
+	case 1: // a worker with leases of the usual size
 		slots, ahead = 50, 500
 	}
 	worker, err := tusk.NewWorker(client, (&hands{p, log, db}).mux(),
@@ -123,10 +125,10 @@ func playWorker(p part) error {
 	return err
 }
 
-// quiet takes warnings: they end in a process's log file.
+// quiet logs only warnings and errors, to the log file of the process.
 var quiet = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 
-// watch writes down when handlers begin and end.
+// watch records when handlers begin and end.
 func (h *history) watch(next tusk.HandlerFunc) tusk.HandlerFunc {
 	return func(ctx context.Context, t *tusk.Task[json.RawMessage]) error {
 		at := item{ID: t.ID, Token: t.Lease.String(), Kind: t.Kind}
@@ -136,7 +138,7 @@ func (h *history) watch(next tusk.HandlerFunc) tusk.HandlerFunc {
 	}
 }
 
-// vitals writes down every second what a process uses.
+// vitals records every second what a process uses.
 func (h *history) vitals() {
 	for ; ; time.Sleep(time.Second) {
 		var m runtime.MemStats
@@ -195,7 +197,7 @@ func (h *hands) slow(ctx context.Context, t *tusk.Task[load]) error {
 	return nil
 }
 
-// snooze asks for it once: the second call comes more than its delay after the first.
+// snooze asks once to be called again. The second call comes more than its delay after the first.
 func (h *hands) snooze(_ context.Context, t *tusk.Task[load]) error {
 	if instant()-t.Args.Version < int64(300*time.Millisecond) {
 		return tusk.Snooze(100 * time.Millisecond)
@@ -226,7 +228,7 @@ func (h *hands) garbage(_ context.Context, t *tusk.Task[load]) error {
 
 func (h *hands) doomed(context.Context, *tusk.Task[load]) error { return tusk.Discard(errPlanned) }
 
-// family spawns children and looks, when they have ended, that they were there.
+// family spawns children, and checks after they have ended that they exist.
 func (h *hands) family(ctx context.Context, t *tusk.Task[load]) error {
 	inputs, err := t.Inputs(ctx)
 	if err != nil {
@@ -249,9 +251,9 @@ func (h *hands) family(ctx context.Context, t *tusk.Task[load]) error {
 	return nil
 }
 
-// rerun writes down which version of its source it saw.
+// rerun records which version of its source it saw.
 func (h *hands) rerun(_ context.Context, t *tusk.Task[load]) error {
-	time.Sleep(100 * time.Millisecond) // for newer versions to come meanwhile
+	time.Sleep(100 * time.Millisecond) // for newer versions to arrive meanwhile
 	if t.Args.Part%2 == 1 && t.Attempt == 1 {
 		return errPlanned
 	}
@@ -260,7 +262,7 @@ func (h *hands) rerun(_ context.Context, t *tusk.Task[load]) error {
 	return nil
 }
 
-// patiently opens the engine that a part plays on, as soon as its database lets it.
+// patiently opens the engine of a part, and tries again until its database is available.
 func (p part) patiently(ctx context.Context) (store.Store, func() error, error) {
 	for {
 		s, closeStore, err := engines[p.Engine].open(ctx, p.DSN)
@@ -272,7 +274,7 @@ func (p part) patiently(ctx context.Context) (store.Store, func() error, error) 
 	}
 }
 
-// pool is for the user's own transactions; nil: the engine has none.
+// pool opens a pool for users' transactions. It returns nil if the engine has none.
 func (p part) pool() (*sql.DB, error) {
 	if !p.transacts() {
 		return nil, nil
@@ -287,7 +289,7 @@ func (p part) pool() (*sql.DB, error) {
 // transacts reports whether the engine takes part in transactions of users.
 func (p part) transacts() bool { return engines[p.Engine].pool != nil }
 
-// insert is the statement that fills one of the storm's own tables.
+// insert returns the statement that inserts into one of the storm's own tables.
 func (p part) insert(table string) string {
 	if p.Engine == "postgres" {
 		return "insert into " + table + " (id, token) values ($1, $2)"

@@ -12,14 +12,14 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// Handlers that end in transactions of their own. They write down what they ask and how
-// the commit answered, since the witness does not see into the transaction.
+// These handlers end in their own transactions. They record what they ask and how the commit answered, because the
+// witness does not see into the transaction.
 
-// errNoAnswer is what a handler says that did not wait for the answer of its commit.
+// errNoAnswer is the error of a handler that did not wait for the answer to its commit.
 var errNoAnswer = errors.New("no answer to the commit")
 
-// tx writes a row and completes, in a transaction that commits at once. Every third does
-// not wait for the answer: its commit is on its way when the attempt fails.
+// tx writes a row and completes, in a transaction that commits at once. Every third call does not wait for the
+// answer: its commit is in progress when the attempt fails.
 func (h *hands) tx(ctx context.Context, t *tusk.Task[load]) error {
 	tx, call, err := h.completeTx(ctx, t)
 	if err != nil {
@@ -38,8 +38,8 @@ func (h *hands) tx(ctx context.Context, t *tusk.Task[load]) error {
 	}
 }
 
-// linger does the same with notes, in a transaction that stays open for longer than a lease. It commits, or in its
-// first attempt fails and rolls back, or fails and forgets the transaction.
+// linger does the same and adds notes, in a transaction that stays open for longer than a lease. It commits, or in
+// its first attempt fails and rolls back, or fails and abandons the transaction.
 func (h *hands) linger(_ context.Context, t *tusk.Task[load]) error {
 	t.SetProgress(50, "half")
 	t.Logger().Info("on my way")
@@ -62,8 +62,8 @@ func (h *hands) linger(_ context.Context, t *tusk.Task[load]) error {
 	return h.answered(call, errPlanned)
 }
 
-// completeTx begins a transaction, in which it writes a row and completes. The context is
-// the transaction's: when it ends, that is rolled back, or its commit is called off.
+// completeTx begins a transaction, writes a row in it, and completes the task in it. The transaction ends with the
+// context: it is rolled back, or its commit is cancelled.
 func (h *hands) completeTx(ctx context.Context, t *tusk.Task[load]) (tx *sql.Tx, call int64, err error) {
 	if tx, err = h.db.BeginTx(ctx, nil); err != nil {
 		return nil, 0, err
@@ -81,7 +81,7 @@ func (h *hands) completeTx(ctx context.Context, t *tusk.Task[load]) (tx *sql.Tx,
 	return tx, call, nil
 }
 
-// answered writes down how a commit answered. After an error nobody knows.
+// answered records how a commit answered. After an error, its result is unknown.
 func (h *hands) answered(call int64, err error) error {
 	answer := event{Op: opFinished, Call: call}
 	if err != nil {

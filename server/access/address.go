@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Proxies are the addresses of proxies whose word counts.
+// Proxies are the addresses of trusted proxies.
 type Proxies []netip.Prefix
 
 // ParseProxies reads addresses and networks, such as 10.0.0.7 and 10.1.0.0/16.
@@ -39,9 +39,8 @@ func (p Proxies) trusts(ip netip.Addr) bool {
 
 type addressKey struct{}
 
-// Locate notes on a request where it came from: the peer of its connection, or,
-// when that is a trusted proxy, the last address in X-Forwarded-For that is none.
-// What stands before that address, anybody could have written.
+// Locate records on a request where it came from: the peer of its connection, or, if that is a trusted proxy, the
+// last address in X-Forwarded-For that is not one. Anybody could have written the addresses before that.
 func (p Proxies) Locate(r *http.Request) *http.Request {
 	from := peer(r)
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
@@ -59,7 +58,7 @@ func (p Proxies) Locate(r *http.Request) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), addressKey{}, from))
 }
 
-// Address is where a request came from, as Locate found out.
+// Address returns where a request came from, as found by Locate.
 func Address(r *http.Request) string {
 	if from, ok := r.Context().Value(addressKey{}).(string); ok {
 		return from
@@ -75,8 +74,7 @@ func peer(r *http.Request) string {
 	return host
 }
 
-// origin is what counts as one sender: an address, or a network of IPv6 such as a
-// single customer has.
+// origin returns what counts as one sender: an address, or for IPv6 a network of the size that a single customer has.
 func origin(r *http.Request) string {
 	ip, err := netip.ParseAddr(Address(r))
 	if err != nil || ip.Unmap().Is4() {

@@ -12,9 +12,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// How long the audit log keeps its entries. What succeeded is kept by age, whatever
-// is refused; only beyond MaxAudit the oldest of whoever has most go. Of refusals the
-// newest are kept.
+// Limits of the audit log. Successful actions are kept by age, regardless of refusals. Only beyond MaxAudit entries
+// the oldest ones of the identity with the most entries are deleted. The newest MaxRefused refusals are kept.
 const (
 	AuditAge   = 400 * 24 * time.Hour
 	MaxAudit   = 50000
@@ -22,29 +21,30 @@ const (
 )
 
 const (
-	pruneEvery   = 250         // entries of one process
-	collapseFor  = time.Minute // a refusal that is repeated within it is counted
-	maxCollapsed = 1000        // refusals that are counted at a time
+	pruneEvery   = 250         // entries by one process
+	collapseFor  = time.Minute // a refusal that is repeated within this time is counted
+	maxCollapsed = 1000        // refusals that are counted at the same time
 )
 
-// Entry is one line of the audit log: what an operator did, or tried.
+// Entry is one line of the audit log: what an operator did or tried to do.
 type Entry struct {
-	ID      string    `json:"id"`
-	At      time.Time `json:"at"`
-	Who     string    `json:"who"`      // a name, for people to read
-	WhoID   string    `json:"identity"` // see Identity.ID
-	Via     string    `json:"via"`
-	Role    Role      `json:"role"`
-	Action  string    `json:"action"` // e.g. "tasks.cancel"
-	Target  string    `json:"target,omitempty"`
-	Detail  string    `json:"detail,omitempty"`
-	Result  string    `json:"result"`          // "ok", or what went wrong
-	Times   int       `json:"times,omitempty"` // of a refusal: how often it was repeated within a minute
-	Request string    `json:"request_id,omitempty"`
-	Address string    `json:"address,omitempty"`
+	ID     string    `json:"id"`
+	At     time.Time `json:"at"`
+	Who    string    `json:"who"`      // a name, for people
+	WhoID  string    `json:"identity"` // see Identity.ID
+	Via    string    `json:"via"`
+	Role   Role      `json:"role"`
+	Action string    `json:"action"` // e.g. "tasks.cancel"
+	Target string    `json:"target,omitempty"`
+	Detail string    `json:"detail,omitempty"`
+	Result string    `json:"result"` // "ok", or the error
+	// Times is, for a refusal, how often it was repeated within a minute.
+	Times   int    `json:"times,omitempty"`
+	Request string `json:"request_id,omitempty"`
+	Address string `json:"address,omitempty"`
 }
 
-// By reports whether somebody did it: by id, or by name.
+// By reports whether an identity, given by id or name, did it.
 func (e Entry) By(who string) bool { return who == e.WhoID || who == e.Who }
 
 func (e Entry) refused() bool { return e.Result != "ok" && e.Result != "" }
@@ -55,7 +55,7 @@ type auditor struct {
 	repeated map[refusal]*repeats
 }
 
-// refusal is what makes two refusals one.
+// refusal identifies refusals that count as the same.
 type refusal struct{ who, via, action, result, address string }
 
 type repeats struct {
@@ -63,9 +63,8 @@ type repeats struct {
 	times int
 }
 
-// Record appends an entry: a record of its own, which nothing ever changes. The
-// id is a new one and sorts by time. A refusal that repeats another is counted, and
-// written with its number when the minute is over.
+// Record appends an entry, as a record that never changes. The id must be new; ids sort by time. A refusal that
+// repeats another is counted, and written with its count after the minute is over.
 func (b *Book) Record(ctx context.Context, id store.ID, e Entry) error {
 	e.ID, e.At = id.String(), time.Now().UTC().Truncate(time.Millisecond)
 	e.Target, e.Detail, e.Result = cut(e.Target, 200), cut(e.Detail, 500), cut(e.Result, 200)
@@ -75,7 +74,7 @@ func (b *Book) Record(ctx context.Context, id store.ID, e Entry) error {
 	return b.append(ctx, e)
 }
 
-// repeats says whether an entry repeats a refusal, and counts it then.
+// repeats reports whether an entry repeats a refusal, and if so counts it.
 func (b *Book) repeats(e Entry) bool {
 	key := refusal{e.WhoID, e.Via, e.Action, e.Result, e.Address}
 	b.audit.mu.Lock()
@@ -111,7 +110,7 @@ func (b *Book) tellRepeats(key refusal) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	seen.last.Times = seen.times
-	_ = b.append(ctx, seen.last) // the first one is written
+	_ = b.append(ctx, seen.last) // the first one has been written
 }
 
 func (b *Book) append(ctx context.Context, e Entry) error {
@@ -165,13 +164,13 @@ func (b *Book) pruneAudit(ctx context.Context) error {
 	}
 	for _, i := range surplus(entries, time.Now()) {
 		records[i].Body = nil
-		// Another process may have been faster.
+		// Another process may have deleted it already.
 		_, _, _ = b.store.PutRecord(ctx, store.PutRecord{Record: records[i]})
 	}
 	return nil
 }
 
-// surplus chooses the entries that go, of a log in the order of time.
+// surplus returns the indexes of the entries to delete. The log must be in order of time.
 func surplus(log []Entry, now time.Time) (gone []int) {
 	refused, kept := 0, map[string][]int{}
 	total := 0

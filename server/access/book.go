@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// The kinds of records that access is kept as.
+// Kinds of records that store access data.
 const (
 	tokenRecord   = "token"
 	useRecord     = "token-use"
@@ -21,10 +21,10 @@ const (
 	auditRecord   = "audit"
 )
 
-// refresh is how soon a revocation reaches every process.
+// refresh is how long a revocation takes to reach every process.
 const refresh = 2 * time.Second
 
-// betweenReads is how long lies at least between two reads for the sake of names that are not known.
+// betweenReads is the shortest time between two reads caused by unknown names.
 const betweenReads = 200 * time.Millisecond
 
 // Errors that a caller can act on.
@@ -34,17 +34,17 @@ var (
 	ErrInvalid  = errors.New("invalid")
 )
 
-// Book keeps tokens, users, sessions and the audit log as records of a store.
+// Book stores tokens, users, sessions and the audit log as records of a store.
 type Book struct {
 	store store.Recorder
 	audit auditor
 
 	mu    sync.Mutex
 	cache map[string]page
-	uses  map[string]time.Time // when the use of a token was written down
+	uses  map[string]time.Time // when the use of a token was last recorded
 
-	hashing chan struct{} // whoever compares a password
-	asking  chan struct{} // whoever reads because a name is not known
+	hashing chan struct{} // held while a password is compared
+	asking  chan struct{} // held while records are read because of an unknown name
 }
 
 type page struct {
@@ -52,13 +52,13 @@ type page struct {
 	byName map[string]store.Record
 }
 
-// NewBook makes a book.
+// NewBook returns a book.
 func NewBook(s store.Recorder) *Book {
 	return &Book{store: s, cache: map[string]page{}, uses: map[string]time.Time{},
 		hashing: make(chan struct{}, max(1, runtime.NumCPU()/2)), asking: make(chan struct{}, 1)}
 }
 
-// find returns a record, at most refresh old. One that another process has just made is found.
+// find returns a record, at most refresh old. It also finds a record that another process has just created.
 func (b *Book) find(ctx context.Context, kind, name string) (store.Record, error) {
 	p, err := b.page(ctx, kind, refresh)
 	if err != nil {
@@ -70,7 +70,7 @@ func (b *Book) find(ctx context.Context, kind, name string) (store.Record, error
 	return b.findNow(ctx, kind, name)
 }
 
-// findNow returns a record as it is. Those who ask meanwhile share what one of them reads.
+// findNow returns the current record. Concurrent callers share one read.
 func (b *Book) findNow(ctx context.Context, kind, name string) (store.Record, error) {
 	asked := time.Now()
 	select {
@@ -127,8 +127,8 @@ func (b *Book) forget(kind string) {
 	b.mu.Unlock()
 }
 
-// change reads a document, changes it and writes it until nobody came between.
-// A change that returns false deletes.
+// change reads a document, edits it and writes it, until nobody else has written it in between. If edit returns keep
+// as false, the document is deleted.
 func change[T any](
 	ctx context.Context, b *Book, kind, name string, edit func(doc *T, exists bool) (keep bool, err error),
 ) error {

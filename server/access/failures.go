@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Failures that may come at once: of tokens and of logins from one address, and
-// of logins for one name from there. Then it is one in six seconds.
+// Failures that are allowed at once: of tokens and of logins from one address, and of logins with one name from
+// there. After that, one every six seconds is allowed.
 const (
 	tokenBurst   = 10
 	addressBurst = 50
@@ -15,17 +15,15 @@ const (
 	refill       = 6 * time.Second
 )
 
-// maxCounted is how many counters there are at a time; the one that was used longest
-// ago goes first.
+// maxCounted is the largest number of counters. The least recently used one is dropped first.
 const maxCounted = 10000
 
-// failures counts what went wrong. An attempt is counted before it is checked, and
-// given back when it was right: however many come at once, no more than the burst
-// are checked.
+// failures counts failed attempts. An attempt is counted before it is checked, and uncounted if it was right. So,
+// however many come at once, no more than the burst are checked.
 type failures struct {
 	mu    sync.Mutex
 	byKey map[string]*list.Element
-	order list.List // of *counter, the one used last in front
+	order list.List // of *counter, most recently used first
 }
 
 type counter struct {
@@ -34,7 +32,7 @@ type counter struct {
 	at   time.Time
 }
 
-// quota is how many failures may come at once under a key.
+// quota is how many failures are allowed at once under a key.
 type quota struct {
 	key   string
 	burst float64
@@ -46,8 +44,8 @@ type guess struct {
 	quotas []quota
 }
 
-// begin counts an attempt under each key, if all of them have room. It makes no counter for a key
-// after one that has none.
+// begin counts an attempt under each key, if all of them have room. If one has no room, it creates no counters for
+// the keys after it.
 func (f *failures) begin(now time.Time, quotas ...quota) (guess, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -62,7 +60,7 @@ func (f *failures) begin(now time.Time, quotas ...quota) (guess, bool) {
 	return guess{f, quotas}, true
 }
 
-// right gives back what was counted. A counter that is full is as good as none.
+// right uncounts an attempt. A full counter is dropped.
 func (g guess) right() {
 	f := g.of
 	f.mu.Lock()
@@ -84,7 +82,7 @@ func (f *failures) drop(at *list.Element) {
 	delete(f.byKey, f.order.Remove(at).(*counter).key)
 }
 
-// counter returns the counter of a key as it is now.
+// counter returns the current counter of a key.
 func (f *failures) counter(q quota, now time.Time) *counter {
 	at := f.byKey[q.key]
 	if at == nil {

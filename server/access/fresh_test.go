@@ -11,8 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// A token that another process has made is good from then on, and nobody who uses it is
-// throttled.
+// A token that another process has created is valid from then on, and using it is not throttled.
 func TestATokenOfAnotherProcessIsGoodAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New()
@@ -27,7 +26,7 @@ func TestATokenOfAnotherProcessIsGoodAtOnce(t *testing.T) {
 			t.Fatal("a token that nobody made is good")
 		}
 		began := time.Now()
-		for range 20 { // more than the failures that an address may have
+		for range 20 { // more than the failures allowed for an address
 			secret, _, err := access.NewBook(s).CreateToken(t.Context(), access.Token{Name: "ci", Role: access.Viewer}, "test")
 			if err != nil {
 				t.Fatal(err)
@@ -42,7 +41,7 @@ func TestATokenOfAnotherProcessIsGoodAtOnce(t *testing.T) {
 	})
 }
 
-// Who logs in at one server is logged in at all, also with a name or a password of a moment ago.
+// A login with one server is valid with all of them, even with a name or a password that was set a moment ago.
 func TestALoginHoldsAtEveryServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New()

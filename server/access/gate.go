@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// Gate finds out who sent a request.
+// Gate identifies who sent a request.
 type Gate struct {
 	Book *Book
-	// Dev lets everybody in as an admin: for a loopback address alone.
+	// Dev lets everybody in as an admin. It is meant only for a loopback address.
 	Dev bool
-	// Secure says that browsers reach the server by HTTPS alone.
+	// Secure says that browsers reach the server only by HTTPS.
 	Secure bool
-	// Path is where cookies are sent to; default: "/".
+	// Path is the path of cookies; the default is "/".
 	Path string
-	// Provider logs people in elsewhere; nil: nobody.
+	// Provider logs people in elsewhere. Nil means that no provider is used.
 	Provider *Provider
 
 	failures failures
 }
 
-// The reasons for which a gate lets nobody in.
+// Errors that say why a request was not let in.
 var (
 	ErrUnauthenticated = errors.New("no valid token or session")
 	ErrTooMany         = errors.New("too many failed logins: try again later")
@@ -30,7 +30,7 @@ var (
 
 // Identify returns who sent a request.
 //
-// Errors: ErrUnauthenticated; ErrTooMany; others when the store cannot be asked.
+// Errors: ErrUnauthenticated; ErrTooMany; others if the store fails.
 func (g *Gate) Identify(r *http.Request) (Identity, error) {
 	if g.Dev {
 		return Identity{ID: "dev", Name: "dev", Via: "dev", Role: Admins}, nil
@@ -38,7 +38,7 @@ func (g *Gate) Identify(r *http.Request) (Identity, error) {
 	if secret, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
 		who, err := g.Book.byToken(r.Context(), strings.TrimSpace(secret))
 		if !errors.Is(err, ErrNotFound) {
-			return who, err // a good token is let in, whatever others at its address send
+			return who, err // a valid token is accepted, whatever others at its address send
 		}
 		if _, room := g.failures.begin(time.Now(), quota{"token " + origin(r), tokenBurst}); !room {
 			return Identity{}, ErrTooMany
@@ -58,12 +58,12 @@ func (g *Gate) Identify(r *http.Request) (Identity, error) {
 
 // Login logs a local user in and sets the session's cookie.
 //
-// Errors: ErrWrong; ErrTooMany; others when the store cannot be asked.
+// Errors: ErrWrong; ErrTooMany; others if the store fails.
 func (g *Gate) Login(w http.ResponseWriter, r *http.Request, name, password string) (Identity, error) {
 	if !namePattern.MatchString(name) {
-		name = "" // nobody's, as all others that no user can have
+		name = "" // no user can have such a name; count all of these together
 	}
-	// By name and address together, so that nobody can lock somebody else out.
+	// Count by name and address together, so that nobody can lock out somebody else.
 	from := "login " + origin(r)
 	counted, room := g.failures.begin(time.Now(), quota{from, addressBurst}, quota{from + " " + name, loginBurst})
 	if !room {
@@ -72,7 +72,7 @@ func (g *Gate) Login(w http.ResponseWriter, r *http.Request, name, password stri
 	cookie, who, err := g.Book.Login(r.Context(), name, password)
 	if err != nil {
 		if !errors.Is(err, ErrWrong) {
-			counted.right() // nothing was found out
+			counted.right() // the password was not checked
 		}
 		return Identity{}, err
 	}
@@ -91,8 +91,8 @@ func (g *Gate) Logout(w http.ResponseWriter, r *http.Request) error {
 	return g.Book.Logout(r.Context(), cookie.Value)
 }
 
-// CookieName is the session cookie's. The prefix makes browsers refuse to have
-// it set by other hosts or over plain HTTP.
+// CookieName returns the name of the session cookie. With the prefix, browsers refuse it from other hosts and over
+// plain HTTP.
 func (g *Gate) CookieName() string {
 	if g.Secure {
 		return "__Host-tusk"
@@ -102,7 +102,7 @@ func (g *Gate) CookieName() string {
 
 func (g *Gate) setCookie(w http.ResponseWriter, name, value string, lasts time.Duration) {
 	path := "/"
-	if g.Path != "" && !g.Secure { // __Host- asks for the path /
+	if g.Path != "" && !g.Secure { // __Host- requires the path /
 		path = g.Path
 	}
 	http.SetCookie(w, &http.Cookie{Name: name, Value: value, Path: path, MaxAge: int(lasts / time.Second),

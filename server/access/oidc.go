@@ -18,28 +18,27 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// Provider logs people in at an OpenID provider: authorization code with PKCE,
-// state and nonce.
+// Provider logs people in with an OpenID provider: authorization code with PKCE, state and nonce.
 type Provider struct {
 	Issuer       string
 	ClientID     string
 	ClientSecret string
 	RedirectURL  string // …/login/oidc/callback, as registered with the provider
-	// Claim holds a person's groups; default: "groups". Roles says which role each
-	// group has, compared exactly. Who has several gets the strongest.
+	// Claim names the claim with a person's groups; the default is "groups". Roles maps each group to a role; names
+	// are compared exactly. A person in several groups gets the strongest role.
 	Claim string
 	Roles map[string]Role
-	// Bounds confine the members of a group. Of several groups that give the strongest
-	// role one without bounds counts, else the first by name.
+	// Bounds limit the members of a group. If several groups give the strongest role, one without bounds wins,
+	// otherwise the first by name.
 	Bounds map[string]Bounds
-	// Client talks to the provider; default: one with a timeout.
+	// Client talks to the provider. The default is a client with a timeout.
 	Client *http.Client
 
 	mu     sync.Mutex
 	latest *discovery
 }
 
-// Check refuses an issuer whose answers others could forge on the way.
+// Check rejects an issuer whose responses others could forge in transit.
 func (p *Provider) Check() error {
 	u, err := url.Parse(p.Issuer)
 	if err != nil || u.Host == "" {
@@ -55,8 +54,8 @@ func (p *Provider) Check() error {
 // ErrNoRole says that a person is known but has no role here.
 var ErrNoRole = errors.New("your account has no role here")
 
-// loginCookie is the cookie of a login that is under way. The prefix keeps other hosts
-// of the domain from planting one.
+// loginCookie returns the name of the cookie for a login in progress. The prefix keeps other hosts of the domain from
+// setting it.
 func (g *Gate) loginCookie() string {
 	if g.Secure {
 		return "__Host-tusk_oidc"
@@ -64,14 +63,14 @@ func (g *Gate) loginCookie() string {
 	return "tusk_oidc"
 }
 
-// attempt is what a browser keeps while its person logs in elsewhere.
+// attempt is what a browser stores while its user logs in elsewhere.
 type attempt struct {
 	State    string `json:"s"`
 	Nonce    string `json:"n"`
 	Verifier string `json:"v"`
 }
 
-// Begin sends a browser to the provider.
+// Begin redirects a browser to the provider.
 func (g *Gate) Begin(w http.ResponseWriter, r *http.Request) error {
 	p := g.Provider
 	config, _, err := p.connect(r.Context())
@@ -89,9 +88,9 @@ func (g *Gate) Begin(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// End takes a browser back from the provider and begins a session.
+// End receives a browser from the provider and begins a session.
 //
-// Errors: ErrUnauthenticated for what does not fit together; ErrNoRole.
+// Errors: ErrUnauthenticated if the state or the code does not match; ErrNoRole.
 func (g *Gate) End(w http.ResponseWriter, r *http.Request) (Identity, error) {
 	a, err := g.attemptOf(r)
 	g.setCookie(w, g.loginCookie(), "", -time.Second)
@@ -156,7 +155,7 @@ func (p *Provider) identify(ctx context.Context, code string, a attempt) (Identi
 	return who, nil
 }
 
-// nameOf prefers a name that people know; an unverified address is nobody's.
+// nameOf prefers a verified mail address. An unverified one may belong to anybody.
 func nameOf(claims map[string]any, subject string) string {
 	if email, _ := claims["email"].(string); email != "" && claims["email_verified"] == true {
 		return cut(email, 64)
@@ -164,12 +163,10 @@ func nameOf(claims map[string]any, subject string) string {
 	return cut(subject, 64)
 }
 
-// Bounds are the queues and tenants that somebody is confined to: names, or beginnings
-// that end in *; none: all.
+// Bounds are the queues and tenants that somebody is limited to: names, or prefixes that end in *. Empty means all.
 type Bounds struct{ Queues, Tenants []string }
 
-// allow returns the strongest role of a person's groups, with the bounds of the group
-// that gives it.
+// allow returns the strongest role of a person's groups, with the bounds of the group that gives it.
 func (p *Provider) allow(claims map[string]any) (best Role, queues, tenants []string) {
 	var bounds Bounds
 	for _, g := range p.groupsOf(claims) {
@@ -203,8 +200,8 @@ func (p *Provider) groupsOf(claims map[string]any) (groups []string) {
 	return groups
 }
 
-// connect returns what the provider says of itself, once it can be reached. Whoever comes
-// while somebody asks it waits for the same answer; a failure stands for a moment.
+// connect returns the provider's configuration, once it can be reached. Concurrent callers wait for the same answer.
+// A failure is returned again for a moment.
 func (p *Provider) connect(ctx context.Context) (*oauth2.Config, *oidc.Provider, error) {
 	d := p.discover()
 	select {
@@ -219,15 +216,15 @@ func (p *Provider) connect(ctx context.Context) (*oauth2.Config, *oidc.Provider,
 		Endpoint: d.provider.Endpoint(), Scopes: []string{oidc.ScopeOpenID, "email", "profile"}}, d.provider, nil
 }
 
-// discovery is one request for what the provider says of itself.
+// discovery is one request for the provider's configuration.
 type discovery struct {
-	done     chan struct{} // closed when the rest is known
+	done     chan struct{} // closed when the fields below are set
 	provider *oidc.Provider
 	err      error
 	at       time.Time
 }
 
-// failed reports whether it failed, and long enough ago to ask again.
+// failed reports whether it failed long enough ago to try again.
 func (d *discovery) failed(now time.Time) bool {
 	select {
 	case <-d.done:

@@ -19,17 +19,18 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// issuer is an OpenID provider that says whatever a test wants.
+// issuer is an OpenID provider that returns whatever a test needs.
 type issuer struct {
 	*httptest.Server
 	key       *rsa.PrivateKey
-	claims    map[string]any // over the good ones
+	claims    map[string]any // override the valid ones
 	challenge string
 	nonce     string
 
-	roles    map[string]access.Role   // default: some
-	bounds   map[string]access.Bounds // default: none
-	loggedIn func(*access.Book)       // after the login; who is not let in then is no error
+	roles  map[string]access.Role   // default: some roles
+	bounds map[string]access.Bounds // default: none
+	// Called after the login. It is then no error if nobody is let in.
+	loggedIn func(*access.Book)
 }
 
 func newIssuer(t *testing.T) *issuer {
@@ -138,7 +139,7 @@ func TestPeopleLogInElsewhere(t *testing.T) {
 	})
 }
 
-// logIn goes the whole way with a browser's cookies.
+// logIn goes through the whole login with a browser's cookies.
 func logIn(t *testing.T, i *issuer, meddle func(url.Values)) (who access.Identity, status int) {
 	gate := &access.Gate{Book: access.NewBook(memory.New())}
 	mux := http.NewServeMux()

@@ -26,13 +26,13 @@ func hashOf(password string) (string, error) {
 	return string(hash), nil
 }
 
-// SetPassword gives a user another password, and ends the user's sessions. The role and the
-// bounds stay. Errors: ErrNotFound; ErrInvalid for the password.
+// SetPassword changes a user's password and ends the user's sessions. The role and bounds stay. Errors: ErrNotFound;
+// ErrInvalid if the password is invalid.
 func (b *Book) SetPassword(ctx context.Context, name, password string) error {
 	return b.setPassword(ctx, name, password, "", func(storedUser) error { return nil })
 }
 
-// setPassword does so if the user passes a check, and keeps the session of one cookie.
+// setPassword does that if the user passes a check. It keeps the session of the cookie.
 func (b *Book) setPassword(ctx context.Context, name, password, cookie string, check func(storedUser) error) error {
 	hash, err := hashOf(password)
 	if err != nil {
@@ -65,11 +65,11 @@ func (b *Book) setPassword(ctx context.Context, name, password, cookie string, c
 	return b.endSessions(ctx, func(record string, s session) bool { return s.User == name && record != own })
 }
 
-// ChangePassword gives the user of the request's session another password, who knows the
-// present one, and ends the user's other sessions. Guesses are counted as those at a login.
+// ChangePassword changes the password of the user of the request's session, who must know the present one, and ends
+// the user's other sessions. Guesses are counted like those at a login.
 //
-// Errors: ErrUnauthenticated without a session of a local user; ErrWrong; ErrTooMany;
-// ErrInvalid for the new password.
+// Errors: ErrUnauthenticated if there is no session of a local user; ErrWrong; ErrTooMany; ErrInvalid if the new
+// password is invalid.
 func (g *Gate) ChangePassword(r *http.Request, present, password string) error {
 	cookie, err := r.Cookie(g.CookieName())
 	if err != nil {
@@ -91,12 +91,12 @@ func (g *Gate) ChangePassword(r *http.Request, present, password string) error {
 		return err
 	})
 	if !errors.Is(err, ErrWrong) {
-		counted.right() // nothing was found out, or nothing that was not known
+		counted.right() // the guess was right, or revealed nothing
 	}
 	return err
 }
 
-// localUser returns the name of the user of this server that a session's cookie stands for.
+// localUser returns the name of the local user that a session cookie belongs to.
 func (b *Book) localUser(ctx context.Context, cookie string) (string, error) {
 	who, err := b.BySession(ctx, cookie)
 	switch {

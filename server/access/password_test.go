@@ -8,7 +8,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// A login that is being checked while the password is changed begins no session that outlives the change.
+// A login that is being checked while the password changes must not begin a session that outlives the change.
 func TestALoginWithTheOldPasswordEndsWithIt(t *testing.T) {
 	for name, change := range map[string]func(*Book) error{
 		"set": func(b *Book) error { return b.SetPassword(t.Context(), "ada", "another password") },
@@ -26,7 +26,7 @@ func TestALoginWithTheOldPasswordEndsWithIt(t *testing.T) {
 			if err := b.PutUser(t.Context(), User{Name: "ada", Role: Admins}, "the old password"); err != nil {
 				t.Fatal(err)
 			}
-			for range cap(b.hashing) { // others compare passwords: the login waits for its turn
+			for range cap(b.hashing) { // other password comparisons: the login waits for its turn
 				b.hashing <- struct{}{}
 			}
 			done := make(chan string, 1)
@@ -37,7 +37,7 @@ func TestALoginWithTheOldPasswordEndsWithIt(t *testing.T) {
 				}
 				done <- cookie
 			}()
-			for read := false; !read; time.Sleep(time.Millisecond) { // the user is read
+			for read := false; !read; time.Sleep(time.Millisecond) { // until the user is read
 				b.mu.Lock()
 				read = len(b.asking) == 0 && time.Since(b.cache[userRecord].at) < time.Second
 				b.mu.Unlock()
@@ -50,7 +50,7 @@ func TestALoginWithTheOldPasswordEndsWithIt(t *testing.T) {
 				<-b.hashing
 			}
 			cookie := <-done
-			time.Sleep(refresh) // a revocation takes so long
+			time.Sleep(refresh) // a revocation takes this long
 			for process, book := range map[string]*Book{"this": b, "another": other, "a third": NewBook(s)} {
 				if who, err := book.BySession(t.Context(), cookie); !errors.Is(err, ErrNotFound) {
 					t.Errorf("%s process: %+v, %v", process, who, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// A provider that does not answer holds up nobody for longer than their own request.
+// A provider that does not answer delays nobody for longer than their own request.
 func TestAProviderThatDoesNotAnswerHoldsUpNobodyElse(t *testing.T) {
 	asked, release := make(chan struct{}, 10), make(chan struct{})
 	silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {

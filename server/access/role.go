@@ -1,10 +1,8 @@
-// Package access decides who may do what: roles and their permissions, API
-// tokens, local users, sessions, login by OpenID Connect, and the audit log of
-// what operators did.
+// Package access decides who may do what: roles and their permissions, API tokens, local users, sessions, login with
+// OpenID Connect, and the audit log of what operators did.
 //
-// It may touch the records of a store, and requests. A request comes in, an
-// Identity goes out; package server and package ui ask it before each thing they
-// do.
+// It may use the records of a store, and requests. A request comes in, and an Identity goes out. Packages server and
+// ui ask this package before everything they do.
 package access
 
 import (
@@ -16,26 +14,26 @@ import (
 	"github.com/tuskqueue/tusk/internal/words"
 )
 
-// Permission is what a route asks for.
+// Permission is what a route requires.
 type Permission string
 
-// The permissions. Open asks for nothing: health, login.
+// Permissions. Open requires nothing; it is for health and login.
 const (
 	Open    Permission = "open"
-	Enqueue Permission = "enqueue" // put tasks in
+	Enqueue Permission = "enqueue" // enqueue tasks
 	Work    Permission = "work"    // lease and finish tasks
 	Read    Permission = "read"    // see everything but secrets
 	Operate Permission = "operate" // edit tasks, pause queues, run schedules
-	Admin   Permission = "admin"   // tokens, users, schedules' definitions, audit log
+	Admin   Permission = "admin"   // manage tokens, users and definitions of schedules; read the audit log
 )
 
-// Permissions lists all, the weakest first.
+// Permissions lists all permissions, the weakest first.
 func Permissions() []Permission { return []Permission{Open, Enqueue, Work, Read, Operate, Admin} }
 
 // Role is a set of permissions.
 type Role string
 
-// The roles.
+// Roles.
 const (
 	Producer Role = "producer"
 	Worker   Role = "worker"
@@ -52,7 +50,7 @@ var grants = map[Role][]Permission{
 	Admins:   {Read, Operate, Enqueue, Work, Admin},
 }
 
-// Roles lists the roles, the weakest first.
+// Roles lists all roles, the weakest first.
 func Roles() []Role { return []Role{Producer, Worker, Viewer, Operator, Admins} }
 
 // ParseRole reads a role's name.
@@ -66,22 +64,22 @@ func ParseRole(name string) (Role, error) {
 // May reports whether a role has a permission.
 func (r Role) May(p Permission) bool { return p == Open || slices.Contains(grants[r], p) }
 
-// Identity is who sent a request, and within which bounds.
+// Identity is who sent a request, with the queues and tenants that they are limited to.
 type Identity struct {
-	// ID tells the identity from every other: "token:<id>", "user:<name>" or
-	// "oidc:<issuer>#<subject>". What somebody owns goes by it, never by the name.
+	// ID identifies it uniquely: "token:<id>", "user:<name>" or "oidc:<issuer>#<subject>". Ownership is recorded by
+	// ID, never by Name.
 	ID      string   `json:"id"`
-	Name    string   `json:"name"` // for people to read; several identities may share it
+	Name    string   `json:"name"` // for people; several identities may share it
 	Via     string   `json:"via"`  // token, session, dev
 	Role    Role     `json:"role"`
-	Queues  []string `json:"queues,omitempty"`  // names, or beginnings that end in *; none: all
+	Queues  []string `json:"queues,omitempty"`  // names, or prefixes that end in *; empty: all
 	Tenants []string `json:"tenants,omitempty"` // the same
 }
 
 // May reports whether the identity has a permission.
 func (i Identity) May(p Permission) bool { return i.Role.May(p) }
 
-// Sees reports whether a task of the queue and the tenant is within bounds.
+// Sees reports whether a task of the queue and tenant is within the identity's bounds.
 func (i Identity) Sees(queue, tenant string) bool {
 	return i.SeesQueue(queue) && matches(i.Tenants, tenant)
 }
@@ -89,15 +87,15 @@ func (i Identity) Sees(queue, tenant string) bool {
 // SeesQueue reports whether a queue is within bounds.
 func (i Identity) SeesQueue(queue string) bool { return matches(i.Queues, queue) }
 
-// Narrow returns the queues and tenants of a filter that are within bounds, none for all; ok is false if none is. Bounds
-// with beginnings leave a filter that names none as it is.
+// Narrow returns the queues and tenants of a filter that are within bounds; empty means all. ok is false if none are.
+// If the bounds contain prefixes, a filter that names nothing stays as it is.
 func (i Identity) Narrow(queues, tenants []string) (q, t []string, ok bool) {
 	q, some := narrow(i.Queues, queues)
 	t, more := narrow(i.Tenants, tenants)
 	return q, t, some && more
 }
 
-// mostNarrowed is how many bounds become part of a filter that names none.
+// mostNarrowed is the largest number of bounds that are added to a filter that names nothing.
 const mostNarrowed = 100
 
 func narrow(patterns, names []string) (within []string, ok bool) {
@@ -114,10 +112,10 @@ func narrow(patterns, names []string) (within []string, ok bool) {
 	return patterns, true
 }
 
-// Bounded reports whether the identity is confined to some queues or tenants.
+// Bounded reports whether the identity is limited to some queues or tenants.
 func (i Identity) Bounded() bool { return len(i.Queues)+len(i.Tenants) > 0 }
 
-// Bounds is Sees of an identity with bounds; nil of one that sees everything.
+// Bounds returns Sees, or nil if the identity sees everything.
 func (i Identity) Bounds() func(queue, tenant string) bool {
 	if !i.Bounded() {
 		return nil
@@ -125,8 +123,8 @@ func (i Identity) Bounds() func(queue, tenant string) bool {
 	return i.Sees
 }
 
-// Knows reports whether the identity may know of something that the identity with an
-// id began: its own, or anything when it has no bounds.
+// Knows reports whether the identity may see something that the identity with the id owner began: its own things, or
+// everything if it has no bounds.
 func (i Identity) Knows(owner string) bool { return !i.Bounded() || i.ID != "" && i.ID == owner }
 
 // SeesAllTenants reports whether the identity may see sums over all tenants.
@@ -134,8 +132,7 @@ func (i Identity) SeesAllTenants() bool {
 	return len(i.Tenants) == 0 || slices.Contains(i.Tenants, "*")
 }
 
-// SeesAllOf reports whether everything of a queue is within bounds, of whatever tenant. An empty
-// name stands for all queues.
+// SeesAllOf reports whether everything in a queue is within bounds, for all tenants. An empty name means all queues.
 func (i Identity) SeesAllOf(queue string) bool { return i.SeesQueue(queue) && i.SeesAllTenants() }
 
 func matches(patterns []string, name string) bool {
@@ -152,12 +149,12 @@ func matches(patterns []string, name string) bool {
 
 type identityKey struct{}
 
-// With puts an identity into a context.
+// With adds an identity to a context.
 func With(ctx context.Context, who Identity) context.Context {
 	return context.WithValue(ctx, identityKey{}, who)
 }
 
-// From returns the identity of a context; the zero one may do nothing.
+// From returns the identity in a context. The zero identity has no permissions.
 func From(ctx context.Context) Identity {
 	who, _ := ctx.Value(identityKey{}).(Identity)
 	return who

@@ -12,19 +12,19 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Sessions end after a working day, whatever happens in them.
+// A session ends after a working day, even if it is in use.
 const (
 	sessionLasts = 12 * time.Hour
 	maxSessions  = 10000
-	ownSessions  = 20 // of one person: a new login ends the oldest
+	ownSessions  = 20 // of one person; a new login ends the oldest one
 )
 
-// session is stored under the hash of its cookie, so that who reads the database
-// cannot take it over.
+// session is stored under the hash of its cookie, so that somebody who reads the database cannot take it over.
 type session struct {
-	User      string    `json:"user,omitempty"` // a local user
-	Outside   *Identity `json:"outside,omitempty"`
-	Password  string    `json:"password,omitempty"` // the digest of the user's hash when it was compared
+	User    string    `json:"user,omitempty"` // a local user
+	Outside *Identity `json:"outside,omitempty"`
+	// Password is the digest of the user's password hash at login.
+	Password  string    `json:"password,omitempty"`
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
@@ -47,7 +47,7 @@ func (b *Book) begin(ctx context.Context, s session) (cookie string, err error) 
 	return cookie, nil
 }
 
-// ErrFull says that there are more sessions than the server keeps.
+// ErrFull says that the server has reached its limit of sessions.
 var ErrFull = errors.New("too many people are logged in: try again later")
 
 // makeRoom ends the oldest sessions of a person who has too many.
@@ -79,7 +79,7 @@ func (b *Book) makeRoom(ctx context.Context, s session) error {
 	return nil
 }
 
-// person is whose session it is: a local user, or somebody who logs in elsewhere.
+// person returns whose session it is: a local user, or somebody who logged in elsewhere.
 func (s session) person() string {
 	if s.Outside != nil {
 		return s.Outside.ID
@@ -87,17 +87,16 @@ func (s session) person() string {
 	return userID(s.User)
 }
 
-// BySession returns whom a session's cookie stands for. The error is ErrNotFound
-// when the session is over.
+// BySession returns the identity of a session cookie. The error is ErrNotFound if the session is over.
 func (b *Book) BySession(ctx context.Context, cookie string) (Identity, error) {
 	who, err := b.bySession(ctx, b.find, cookie)
-	if errors.Is(err, ErrNotFound) { // it may have changed its password a moment ago, at another process
+	if errors.Is(err, ErrNotFound) { // another process may have changed the password a moment ago
 		return b.bySession(ctx, b.findNow, cookie)
 	}
 	return who, err
 }
 
-// find reads a record, in one of two ways.
+// find reads a record. There are two implementations.
 type find func(ctx context.Context, kind, name string) (store.Record, error)
 
 func (b *Book) bySession(ctx context.Context, read find, cookie string) (Identity, error) {
@@ -112,8 +111,9 @@ func (b *Book) bySession(ctx context.Context, read find, cookie string) (Identit
 	return b.whose(ctx, s)
 }
 
-// whose returns who a session stands for. The error is ErrNotFound when it is over. A session of another password is
-// over: its login may have been under way while the password was changed, and it began after all others were ended.
+// whose returns the identity of a session. The error is ErrNotFound if the session is over. A session with another
+// password is over: its login may have been in progress while the password was changed, so that it began after all
+// other sessions were ended.
 func (b *Book) whose(ctx context.Context, s session) (Identity, error) {
 	if time.Now().After(s.ExpiresAt) {
 		return Identity{}, ErrNotFound
@@ -141,7 +141,7 @@ type Person struct {
 	ExpiresAt time.Time `json:"expires_at"` // when the last session ends
 }
 
-// People lists those who are logged in, by identity.
+// People lists the people who are logged in, by identity.
 func (b *Book) People(ctx context.Context) ([]Person, error) {
 	p, err := b.page(ctx, sessionRecord, 0)
 	if err != nil {
@@ -156,7 +156,7 @@ func (b *Book) People(ctx context.Context) ([]Person, error) {
 		who, err := b.whose(ctx, s)
 		switch {
 		case errors.Is(err, ErrNotFound):
-			continue // over, or the user was removed
+			continue // the session is over, or the user was removed
 		case err != nil:
 			return nil, err
 		}
@@ -173,9 +173,8 @@ func latest(x, y time.Time) time.Time {
 	return y
 }
 
-// EndSessions logs a person out everywhere, by identity: who logs in elsewhere, too. It
-// takes two seconds to reach every process. The error is ErrNotFound for somebody who is
-// not logged in.
+// EndSessions logs out an identity everywhere, including one that logged in elsewhere. It takes two seconds to reach
+// every process. The error is ErrNotFound if the identity is not logged in.
 func (b *Book) EndSessions(ctx context.Context, identity string) error {
 	found := false
 	err := b.endSessions(ctx, func(_ string, s session) bool {
@@ -194,7 +193,7 @@ func (b *Book) Logout(ctx context.Context, cookie string) error {
 	return change(ctx, b, sessionRecord, digest(cookie), func(*session, bool) (bool, error) { return false, nil })
 }
 
-// endSessions ends those that are over, by the name of their record and what it says.
+// endSessions ends the sessions for which over returns true. It gets the name of the record and the session.
 func (b *Book) endSessions(ctx context.Context, over func(name string, s session) bool) error {
 	p, err := b.page(ctx, sessionRecord, 0)
 	if err != nil {

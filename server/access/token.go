@@ -15,8 +15,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Token is what is known of an API token. The secret itself is not: only the
-// SHA-256 of it is stored, which is enough for 256 random bits.
+// Token is what is known about an API token. The secret is not stored, only its SHA-256, which is enough for 256
+// random bits.
 type Token struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`
@@ -27,7 +27,7 @@ type Token struct {
 	CreatedBy string    `json:"created_by"`
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
 	RevokedAt time.Time `json:"revoked_at,omitzero"`
-	// UsedAt is when it was last used, to usedEvery; zero: never.
+	// UsedAt is when it was last used, accurate to usedEvery; zero if never.
 	UsedAt time.Time `json:"used_at,omitzero"`
 }
 
@@ -36,12 +36,12 @@ type storedToken struct {
 	Hash string `json:"hash"`
 }
 
-// Usable reports whether the token is accepted at an instant.
+// Usable reports whether the token is accepted at a time.
 func (t Token) Usable(now time.Time) bool {
 	return t.RevokedAt.IsZero() && (t.ExpiresAt.IsZero() || now.Before(t.ExpiresAt))
 }
 
-// Patterns of names of tokens and users, and of what bounds them.
+// Patterns for the names of tokens and users, and for bounds.
 const (
 	NamePattern  = `[\p{L}\p{N}][\p{L}\p{N} ._@+\-]{0,63}`
 	BoundPattern = `[a-z0-9][a-z0-9_.:\-]{0,63}\*?|\*`
@@ -52,9 +52,8 @@ var (
 	boundPattern = regexp.MustCompile("^(" + BoundPattern + ")$")
 )
 
-// CreateToken stores a new token and returns its secret, which nobody can show
-// again. Of spec, the name, role, bounds and expiry count. The error is
-// ErrInvalid for those.
+// CreateToken stores a new token and returns its secret, which cannot be shown again. Only the name, role, bounds and
+// expiry of spec are used. The error is ErrInvalid if one of them is invalid.
 func (b *Book) CreateToken(ctx context.Context, spec Token, by string) (secret string, t Token, err error) {
 	if err := checkToken(spec); err != nil {
 		return "", t, err
@@ -87,7 +86,7 @@ func checkToken(t Token) error {
 	return CheckBounds(t.Queues, t.Tenants)
 }
 
-// CheckBounds refuses what are no names of queues and tenants, or beginnings of such.
+// CheckBounds rejects bounds that are not names of queues and tenants, or prefixes of such names.
 func CheckBounds(queues, tenants []string) error {
 	for _, p := range slices.Concat(queues, tenants) {
 		if !boundPattern.MatchString(p) {
@@ -125,8 +124,8 @@ func (b *Book) Tokens(ctx context.Context) ([]Token, error) {
 	return tokens, nil
 }
 
-// RevokeToken makes a token useless, here at once and in other processes within
-// two seconds. The error is ErrNotFound when there is none.
+// RevokeToken revokes a token, in this process at once and in others within two seconds. The error is ErrNotFound if
+// the token does not exist.
 func (b *Book) RevokeToken(ctx context.Context, id string) error {
 	return change(ctx, b, tokenRecord, id, func(doc *storedToken, exists bool) (bool, error) {
 		if !exists {
@@ -139,7 +138,7 @@ func (b *Book) RevokeToken(ctx context.Context, id string) error {
 	})
 }
 
-// byToken returns whom a secret stands for.
+// byToken returns the identity of a secret.
 func (b *Book) byToken(ctx context.Context, secret string) (Identity, error) {
 	parts := strings.Split(secret, "_")
 	if len(parts) != 3 || parts[0] != "tusk" {
@@ -172,11 +171,11 @@ func randomHex(bytes int) string {
 	return hex.EncodeToString(b)
 }
 
-// usedEvery is how exactly the last use of a token is known.
+// usedEvery is the accuracy of a token's last use.
 const usedEvery = 10 * time.Minute
 
-// used writes down that a token was used: a record of its own, so that no use
-// comes between a revocation and its record. One that cannot be written is missed.
+// used records that a token was used. It writes a separate record, so that it cannot conflict with a revocation. A
+// use that cannot be recorded is lost.
 func (b *Book) used(ctx context.Context, id string) {
 	b.mu.Lock()
 	recent := time.Since(b.uses[id]) < usedEvery
@@ -195,7 +194,7 @@ func (b *Book) used(ctx context.Context, id string) {
 	}
 	r := uses.byName[id]
 	if time.Since(r.UpdatedAt) < usedEvery {
-		return // another process has written it
+		return // another process has recorded it
 	}
 	_, _, _ = b.store.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: useRecord, Name: id, Version: r.Version,
 		Body: []byte("{}")}})

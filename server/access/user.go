@@ -25,14 +25,15 @@ type storedUser struct {
 	Hash string `json:"hash"`
 }
 
-// MinPassword is the fewest characters of a password, MaxPassword the most bytes; bcrypt reads no more.
+// MinPassword is the smallest number of characters of a password. MaxPassword is the largest number of bytes; bcrypt
+// reads no more.
 const (
 	MinPassword = 10
 	MaxPassword = 72
 )
 
-// PutUser creates a user or changes the one of that name, and ends the sessions
-// that the user had. The error is ErrInvalid for what was passed in.
+// PutUser creates a user, or changes the user of that name, and ends the user's sessions. The error is ErrInvalid if
+// an argument is invalid.
 func (b *Book) PutUser(ctx context.Context, u User, password string) error {
 	if !namePattern.MatchString(u.Name) {
 		return fmt.Errorf("%w: name: want 1 to 64 letters, digits and . _ @ + -", ErrInvalid)
@@ -60,8 +61,7 @@ func (b *Book) PutUser(ctx context.Context, u User, password string) error {
 	return b.endSessions(ctx, func(_ string, s session) bool { return s.User == u.Name })
 }
 
-// RemoveUser deletes a user and ends the sessions. The error is ErrNotFound when
-// there is none.
+// RemoveUser deletes a user and ends the user's sessions. The error is ErrNotFound if the user does not exist.
 func (b *Book) RemoveUser(ctx context.Context, name string) error {
 	err := change(ctx, b, userRecord, name, func(_ *storedUser, exists bool) (bool, error) {
 		if !exists {
@@ -93,11 +93,11 @@ func (b *Book) Users(ctx context.Context) ([]User, error) {
 	return users, nil
 }
 
-// nobody's hash keeps an unknown name as slow as a wrong password. It is written down because to make it would take
-// every program a tenth of a second at its start.
+// nobody is a hash that makes an unknown name take as long as a wrong password. It is a constant because computing it
+// would delay every program start by a tenth of a second.
 var nobody = []byte("$2a$10$M06AnfHXOgzbPpxGJX16IuCvBeKg0uu8yc6My56K/LnLWqsbUAX6.")
 
-// ErrWrong says that a name or a password is wrong, and not which.
+// ErrWrong says that a name or a password is wrong, but not which of them.
 var ErrWrong = errors.New("name or password is wrong")
 
 // Login checks a password and begins a session. The error is ErrWrong.
@@ -128,11 +128,11 @@ func (b *Book) Login(ctx context.Context, name, password string) (cookie string,
 
 func userID(name string) string { return "user:" + name }
 
-// Local reports whether it is a user of this server, who logs in with a password.
+// Local reports whether the identity is a user of this server, who logs in with a password.
 func (i Identity) Local() bool { return i.ID == userID(i.Name) }
 
-// compare takes its turn: hashing is made to be slow, and has no more than half of the
-// processors at a time.
+// compare checks a password against a hash. It may have to wait: hashing is slow by design, and may use at most half
+// of the processors.
 func (b *Book) compare(ctx context.Context, hash []byte, password string) (right bool, err error) {
 	select {
 	case b.hashing <- struct{}{}:

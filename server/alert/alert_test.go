@@ -17,7 +17,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// No test leaves a goroutine behind.
+// No test may leave a goroutine behind.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var noon = time.Date(2026, 1, 31, 12, 0, 30, 0, time.UTC)
@@ -44,7 +44,7 @@ func TestJudge(t *testing.T) {
 		name string
 		rule Rule
 		facts
-		want string // in the text; empty: it does not hold
+		want string // part of the text; empty if the rule does not hold
 	}{
 		{"an old task", Rule{Kind: Oldest, Over: time.Minute}, facts{queues: []tusk.Queue{queue("a", 3, 0, 2*time.Minute)}},
 			"the oldest of 3 available tasks in queue a"},
@@ -115,9 +115,8 @@ type facts struct {
 	led       bool
 }
 
-// TestARuleTellsOnceAndWhenItIsOver writes a history as a line: each letter is a look ten
-// seconds after the one before, at which the rule holds (x) or not (.).
-// TestAQueueOfQuietWorkersHasNoWorker until one of them is woken.
+// TestAQueueOfQuietWorkersHasNoWorker checks that a queue whose workers are all quiet counts as having no worker, until
+// one of them is woken.
 func TestAQueueOfQuietWorkersHasNoWorker(t *testing.T) {
 	s := memory.New()
 	client, err := tusk.NewClient(s, nil)
@@ -154,6 +153,8 @@ func TestAQueueOfQuietWorkersHasNoWorker(t *testing.T) {
 	}
 }
 
+// TestARuleTellsOnceAndWhenItIsOver writes a history as a line. Each letter is a look ten seconds after the previous
+// one, at which the rule holds (x) or does not (.).
 func TestARuleTellsOnceAndWhenItIsOver(t *testing.T) {
 	for _, c := range []struct {
 		name, looks, told string // F firing, R repeated, O over
@@ -218,7 +219,7 @@ func TestADeadReceiverIsOwedAFewMessagesInOrderAndOthersAreNotHeldUp(t *testing.
 			t.Errorf("%d: %s is owed to %s", i, o.Message.ID, o.To)
 		}
 	}
-	// The next one is due when the pause is over, and the others wait for it.
+	// The next one is due after the pause, and the others wait for it.
 	if due := s.due(now.Add(lastPause)); len(due) != 1 || due[0].Message.ID != s.Owed[0].Message.ID {
 		t.Errorf("%+v", due)
 	}

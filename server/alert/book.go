@@ -22,20 +22,20 @@ const (
 	post      = "alerts"
 )
 
-// Book keeps rules, and how they stand, as records of a store.
+// Book stores rules and their states as records of a store.
 type Book struct {
 	store  store.Recorder
 	ring   *tusk.KeyRing
 	sender *notify.Sender
 }
 
-// NewBook makes a book. With a key ring secrets are stored encrypted; it may be nil. The
-// sender judges receivers.
+// NewBook returns a book. With a key ring, which may be nil, secrets are stored encrypted. The sender checks
+// receivers.
 func NewBook(s store.Recorder, ring *tusk.KeyRing, sender *notify.Sender) *Book {
 	return &Book{s, ring, sender}
 }
 
-// open opens the secrets of a rule's receivers; sealed returns a rule as it is stored.
+// open decrypts the secrets of a rule's receivers. sealed returns a rule in its stored form.
 func (b *Book) open(r *Rule) {
 	for i := range r.To {
 		r.To[i].Open(b.ring, purpose(r.Name))
@@ -54,7 +54,7 @@ func (b *Book) sealed(r Rule) (Rule, error) {
 
 func purpose(name string) string { return "alert " + name }
 
-// Alert is a rule and how it stands.
+// Alert is a rule and its state.
 type Alert struct {
 	Rule
 	State
@@ -79,7 +79,7 @@ func (b *Book) List(ctx context.Context) ([]Alert, error) {
 	return all, nil
 }
 
-// Get returns one alert. The error is ErrNotFound when there is none of that name.
+// Get returns one alert. The error is ErrNotFound if there is none of that name.
 func (b *Book) Get(ctx context.Context, name string) (Alert, error) {
 	all, err := b.List(ctx)
 	for _, a := range all {
@@ -93,15 +93,15 @@ func (b *Book) Get(ctx context.Context, name string) (Alert, error) {
 	return Alert{}, err
 }
 
-// Watched is when a process last looked at the rules; zero: none does.
+// Watched returns when a process last looked at the rules; zero if none does.
 func (b *Book) Watched(ctx context.Context) (time.Time, error) {
 	return herald.Seen(ctx, b.store, post)
 }
 
-// Put creates a rule or changes the one of that name. Without receivers, those that it had
-// stay; so does a mute. The secret is that of a first webhook, which nobody can show again.
+// Put creates a rule, or changes the rule of that name. If no receivers are given, the rule keeps its old ones; it
+// also keeps a mute. The secret is that of a first webhook, which cannot be shown again.
 //
-// Errors: ErrInvalid; notify.ErrTarget for an address that may not be called.
+// Errors: ErrInvalid; notify.ErrTarget if an address may not be called.
 func (b *Book) Put(ctx context.Context, r Rule, by string) (secret string, stored Rule, err error) {
 	if err := r.complete(); err != nil {
 		return "", r, err
@@ -111,7 +111,7 @@ func (b *Book) Put(ctx context.Context, r Rule, by string) (secret string, store
 			return "", r, err
 		}
 	}
-	if _, err := b.Get(ctx, r.Name); errors.Is(err, ErrNotFound) { // what is left of one that was removed
+	if _, err := b.Get(ctx, r.Name); errors.Is(err, ErrNotFound) { // leftovers of a removed rule
 		if err := shelf.Remove(ctx, b.store, stateKind, r.Name); err != nil {
 			return "", r, err
 		}
@@ -139,7 +139,7 @@ func (b *Book) Put(ctx context.Context, r Rule, by string) (secret string, store
 	return secret, r, err
 }
 
-// Remove forgets a rule. If it fires, nobody is told that it is over.
+// Remove deletes a rule. If it is firing, nobody is told that it is over.
 func (b *Book) Remove(ctx context.Context, name string) error {
 	err := b.existing(ctx, name, func(*Rule) (bool, error) { return false, nil })
 	if err != nil {
@@ -148,7 +148,7 @@ func (b *Book) Remove(ctx context.Context, name string) error {
 	return shelf.Remove(ctx, b.store, stateKind, name)
 }
 
-// existing changes a rule that has to exist.
+// existing changes a rule, which must exist.
 func (b *Book) existing(ctx context.Context, name string, edit func(*Rule) (keep bool, err error)) error {
 	return shelf.Change(ctx, b.store, ruleKind, name, func(doc *Rule, exists bool, _ int) (bool, error) {
 		if !exists {
@@ -158,8 +158,8 @@ func (b *Book) existing(ctx context.Context, name string, edit func(*Rule) (keep
 	})
 }
 
-// Mute keeps a rule from telling that something began, for a while; 0 ends that. What
-// still holds then is told then. The end of what was told before is told at once.
+// Mute keeps a rule from reporting new problems for a while; 0 ends the mute. A problem that still holds at the end
+// of the mute is reported then. The end of a problem that was reported before is reported at once.
 func (b *Book) Mute(ctx context.Context, name string, span time.Duration) error {
 	if span < 0 || span > MaxSpan {
 		return fmt.Errorf("%w: mute: want 0s to %s", ErrInvalid, duration.Text(MaxSpan))
@@ -176,7 +176,7 @@ func (b *Book) Mute(ctx context.Context, name string, span time.Duration) error 
 	if err != nil || span == 0 {
 		return err
 	}
-	// Whoever watches goes by the database's clock, which the write has told.
+	// The watching process uses the database's clock, which the write has returned.
 	records, err := b.store.Records(ctx, ruleKind)
 	for _, r := range records {
 		if r.Name == name {
@@ -186,8 +186,7 @@ func (b *Book) Mute(ctx context.Context, name string, span time.Duration) error 
 	return err
 }
 
-// Test has the process that watches send a message to each receiver of a rule. Arrived
-// tells what became of it.
+// Test makes the watching process send a message to each receiver of a rule. Arrived reports the result.
 func (b *Book) Test(ctx context.Context, name string) (id string, err error) {
 	a, err := b.Get(ctx, name)
 	if err != nil {
@@ -200,8 +199,7 @@ func (b *Book) Test(ctx context.Context, name string) (id string, err error) {
 	return id, err
 }
 
-// Arrived says whether a test is over, and how. Pending means that no process has sent it
-// yet.
+// Arrived reports whether a test is over, and any error. Until a process has sent the message, it is not over.
 func (b *Book) Arrived(ctx context.Context, name, id string) (over bool, trouble string, err error) {
 	a, err := b.Get(ctx, name)
 	if err != nil {

@@ -16,17 +16,17 @@ type Facts struct {
 	Queues    []tusk.Queue
 	Served    map[string]bool // queues that have a worker or an endpoint
 	Schedules []tusk.ScheduleInfo
-	Stats     []store.Stat // by the minute, as far back as a rule looks
+	Stats     []store.Stat // by the minute, as far back as the rules look
 	Led       bool         // a process leads
 }
 
-// Reading is what a rule found.
+// Reading is the result of judging a rule.
 type Reading struct {
 	Holds bool
-	Text  string // what holds, for people
+	Text  string // description of what holds, for people
 }
 
-// Judge says whether what a rule describes holds now.
+// Judge reports whether the condition of a rule holds now.
 func Judge(r *Rule, f *Facts) Reading {
 	var found []string
 	switch r.Kind {
@@ -55,8 +55,7 @@ func Judge(r *Rule, f *Facts) Reading {
 	return Reading{Holds: len(found) > 0, Text: list(found)}
 }
 
-// queue says what a rule finds of one queue; empty: nothing. What is paused is so on
-// purpose.
+// queue describes what a rule finds in one queue; "" means nothing. A paused queue is paused on purpose.
 func (f *Facts) queue(r *Rule, q *tusk.Queue) string {
 	available, running := q.Tasks[store.Available], q.Tasks[store.Running]
 	switch {
@@ -73,7 +72,7 @@ func (f *Facts) queue(r *Rule, q *tusk.Queue) string {
 	return ""
 }
 
-// ended counts the attempts of a queue that ended since, to the minute before.
+// ended counts the attempts of a queue that ended within the last since, rounded to full minutes.
 func (f *Facts) ended(queue string, since time.Duration) (n int64) {
 	from := f.Now.Add(-since).Truncate(time.Minute)
 	for _, s := range f.Stats {
@@ -84,7 +83,7 @@ func (f *Facts) ended(queue string, since time.Duration) (n int64) {
 	return n
 }
 
-// discarded looks at the present minute and the one before, of each queue.
+// discarded looks at the current and the previous minute of each queue.
 func (f *Facts) discarded(r *Rule) (found []string) {
 	most := map[string]int64{}
 	perMinute := map[time.Time]map[string]int64{}
@@ -107,7 +106,7 @@ func (f *Facts) discarded(r *Rule) (found []string) {
 	return found
 }
 
-// list joins what was found, cut after a few.
+// list joins the findings and cuts the list after a few.
 func list(found []string) string {
 	const few = 5
 	if n := len(found); n > few {

@@ -1,10 +1,8 @@
-// Package alert tells people when something is wrong for long, and when it is over. Rules
-// are records. Judge, which is pure, says whether what a rule describes holds; State.Next,
-// which is pure as well, says what is to be told. A Runner reads, judges and sends, in the
-// one process that holds the post.
+// Package alert tells people when something has been wrong for long, and when it is over. Rules are records. Judge is
+// pure: it reports whether the condition of a rule holds. State.Next is pure as well: it decides what to report. A
+// Runner reads, judges and sends, in the one process that holds the post.
 //
-// It may touch a tusk.Client, the records of a store, and package notify, to which
-// messages go.
+// This package may use a tusk.Client, the records of a store, and package notify, which sends its messages.
 package alert
 
 import (
@@ -19,20 +17,20 @@ import (
 	"github.com/tuskqueue/tusk/server/notify"
 )
 
-// Kind is what a rule looks at.
+// Kind is the condition that a rule checks.
 type Kind string
 
-// The kinds. Those of queues look at one queue, or at each.
+// Kinds of rules. Those about queues check one queue, or every queue.
 const (
 	Oldest    Kind = "oldest"    // the oldest available task of a queue has been due for longer than Over
 	Stalled   Kind = "stalled"   // tasks run or wait in a queue, and no attempt has ended for Over
 	Discarded Kind = "discarded" // more than Rate tasks were discarded in a minute
 	Missed    Kind = "missed"    // a schedule is late by more than Over
 	NoWorker  Kind = "no_worker" // a queue has available tasks, and no worker or endpoint
-	NoLeader  Kind = "no_leader" // no process does the chores that one process does for all
+	NoLeader  Kind = "no_leader" // no process does the leader's chores
 )
 
-// kinds lists all kinds with what each takes, and the default of Over.
+// kinds lists all kinds with the fields that each takes and the default of Over.
 var kinds = []struct {
 	kind                        Kind
 	words                       string
@@ -56,7 +54,7 @@ func Kinds() []Kind {
 	return all
 }
 
-// Words says what a rule of the kind looks for.
+// Words describes what rules of the kind look for.
 func (k Kind) Words() string {
 	for _, known := range kinds {
 		if known.kind == k {
@@ -66,7 +64,7 @@ func (k Kind) Words() string {
 	return string(k)
 }
 
-// The bounds of rules.
+// Limits of rules.
 const (
 	MaxRules     = 200
 	MaxReceivers = 10
@@ -75,22 +73,22 @@ const (
 	leastRepeat  = time.Minute
 )
 
-// ErrInvalid says that a rule cannot be, ErrNotFound that there is none of a name.
+// ErrInvalid says that a rule is invalid, ErrNotFound that no rule has the name.
 var (
 	ErrInvalid  = errors.New("invalid alert")
 	ErrNotFound = errors.New("there is no such alert")
 )
 
-// Rule says what is looked for, and who is told.
+// Rule says what to look for, and whom to tell.
 type Rule struct {
 	Name     string        `json:"name"`
 	Kind     Kind          `json:"kind"`
-	Queue    string        `json:"queue,omitempty"`    // empty: each
-	Schedule string        `json:"schedule,omitempty"` // empty: each
+	Queue    string        `json:"queue,omitempty"`    // empty means every queue
+	Schedule string        `json:"schedule,omitempty"` // empty means every schedule
 	Over     time.Duration `json:"over,omitempty"`
-	Rate     int64         `json:"rate,omitempty"`   // tasks in a minute
-	For      time.Duration `json:"for,omitempty"`    // how long it has to hold before anybody is told
-	Repeat   time.Duration `json:"repeat,omitempty"` // how often it is told again while it lasts; 0: never
+	Rate     int64         `json:"rate,omitempty"`   // tasks per minute
+	For      time.Duration `json:"for,omitempty"`    // how long the condition has to hold before anybody is told
+	Repeat   time.Duration `json:"repeat,omitempty"` // how often it is reported again while it lasts; 0 means never
 
 	To         []notify.Receiver `json:"to"`
 	MutedUntil time.Time         `json:"muted_until,omitzero"`
@@ -98,7 +96,7 @@ type Rule struct {
 	CreatedBy  string            `json:"created_by"`
 }
 
-// complete fills in defaults and refuses what cannot be. Receivers are for the sender to judge.
+// complete fills in defaults and rejects an invalid rule. The sender checks the receivers.
 func (r *Rule) complete() error {
 	if err := tusk.ValidateName("alert", r.Name); err != nil {
 		return err

@@ -17,12 +17,12 @@ import (
 
 const (
 	pause    = 5 * time.Second
-	deadline = time.Minute      // of one look
-	within   = 10 * time.Second // of one message
-	atOnce   = 10               // messages under way
+	deadline = time.Minute      // for one look
+	within   = 10 * time.Second // for one message
+	atOnce   = 10               // messages that are sent at the same time
 )
 
-// Runner looks at the rules and tells what they found. Make it with New.
+// Runner checks the rules and reports the results. Make one with New.
 type Runner struct {
 	book   *Book
 	client *tusk.Client
@@ -31,13 +31,13 @@ type Runner struct {
 	every  time.Duration
 }
 
-// New makes a runner. An every of zero is 5 s, a patience of zero herald.Patience.
+// New returns a runner. If every is zero it is 5 s; if patience is zero it is herald.Patience.
 func New(book *Book, client *tusk.Client, log *slog.Logger, every, patience time.Duration) *Runner {
 	return &Runner{book: book, client: client, post: herald.New(client.Store(), post, tusk.NewID(), patience), log: log,
 		every: cmp.Or(every, pause)}
 }
 
-// Run looks at the rules until ctx ends.
+// Run checks the rules until ctx ends.
 func (r *Runner) Run(ctx context.Context) { r.post.Serve(ctx, r.every, r.log, r.look) }
 
 // look judges all rules once, if this process holds the post.
@@ -52,7 +52,7 @@ func (r *Runner) look(ctx context.Context) error {
 	if err != nil || !held {
 		return err
 	}
-	ctx, leave := r.post.Stay(ctx) // to send may take longer than others have patience
+	ctx, leave := r.post.Stay(ctx) // sending may take longer than the patience of other processes
 	defer leave()
 	facts, err := r.gather(ctx, alerts, now)
 	if err == nil {
@@ -69,7 +69,7 @@ func (r *Runner) look(ctx context.Context) error {
 	return err
 }
 
-// send sends what is owed, side by side, and stores what became of it.
+// send sends the owed messages in parallel and stores the results.
 func (r *Runner) send(ctx context.Context, alerts []Alert, now time.Time) {
 	var work sync.WaitGroup
 	room := make(chan struct{}, atOnce)
@@ -108,13 +108,13 @@ func (r *Runner) deliver(ctx context.Context, rule *Rule, owed Owed) error {
 			return r.book.sender.Send(ctx, &rule.To[i], owed.Message)
 		}
 		if rule.To[i].Address == "" {
-			return notify.ErrSealed // it may be this one
+			return notify.ErrSealed // the message may be for this receiver
 		}
 	}
-	return nil // the rule has this receiver no longer
+	return nil // the rule no longer has this receiver
 }
 
-// gather reads what the rules need, and no more.
+// gather reads only what the rules need.
 func (r *Runner) gather(ctx context.Context, alerts []Alert, now time.Time) (f Facts, err error) {
 	f = Facts{Now: now, Served: map[string]bool{}, Led: true}
 	want, back := map[Kind]bool{}, time.Minute
@@ -156,7 +156,7 @@ func (r *Runner) gather(ctx context.Context, alerts []Alert, now time.Time) (f F
 	return f, nil
 }
 
-// served notes the queues that have a worker or an endpoint.
+// served records the queues that have a worker or an endpoint.
 func (r *Runner) served(ctx context.Context, workers []store.Worker, served map[string]bool) error {
 	for _, w := range workers {
 		for _, q := range w.Queues {

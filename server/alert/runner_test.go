@@ -16,7 +16,8 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// Slow receivers take longer than another process has patience. It takes the post over from none that lives.
+// Slow receivers take longer than the patience of another process, which must not take the post over from a living
+// one.
 func TestSlowReceiversAreToldOnce(t *testing.T) {
 	const alerts, patience, slow = atOnce + 4, 2 * time.Second, 1500 * time.Millisecond
 	var mu sync.Mutex

@@ -8,7 +8,7 @@ import (
 	"github.com/tuskqueue/tusk/server/notify"
 )
 
-// What a message tells.
+// Types of messages.
 const (
 	EventFiring   = "alert.firing"
 	EventRepeated = "alert.repeated"
@@ -17,39 +17,39 @@ const (
 )
 
 const (
-	mostOwed   = 20             // messages that wait for one receiver; older ones are dropped
-	giveUp     = 24 * time.Hour // after which a message is dropped
+	mostOwed   = 20             // messages waiting for one receiver; older ones are dropped
+	giveUp     = 24 * time.Hour // age at which a message is dropped
 	firstPause = 5 * time.Second
 	lastPause  = 10 * time.Minute
 )
 
-// State is how a rule stands. It is stored before anything is sent, so that whoever takes
-// over neither repeats nor forgets.
+// State is the state of a rule. It is stored before anything is sent, so that a process that takes over neither
+// repeats nor forgets a message.
 type State struct {
-	Since  time.Time `json:"since,omitzero"`  // since when what the rule describes holds
-	Firing time.Time `json:"firing,omitzero"` // since when it has held for long enough
-	Told   time.Time `json:"told,omitzero"`   // when that was last told; zero: it was not
+	Since  time.Time `json:"since,omitzero"`  // when the condition began to hold
+	Firing time.Time `json:"firing,omitzero"` // when it had held for long enough
+	Told   time.Time `json:"told,omitzero"`   // when that was last reported; zero if it was not
 	Text   string    `json:"text,omitempty"`
 
 	herald.Delivery
 	Owed []Owed `json:"owed,omitempty"`
 }
 
-// Owed is a message that has not arrived.
+// Owed is a message that has not been delivered yet.
 type Owed struct {
-	To      string         `json:"to"` // the key of the receiver
+	To      string         `json:"to"` // the receiver's key
 	Message notify.Message `json:"message"`
 	Tries   int            `json:"tries,omitempty"`
 	Next    time.Time      `json:"next,omitzero"`
 }
 
-// Next says what becomes of a state when a rule has found something, or nothing. What is to
-// be told is owed to each receiver, under an id of its own.
+// Next returns the state that follows from a reading. A message that is due is owed to each receiver, under its own
+// id.
 func (s State) Next(r *Rule, found Reading, now time.Time, newID func() string) State {
 	s.Owed = slices.Clone(s.Owed)
 	muted := now.Before(r.MutedUntil)
 	if !found.Holds {
-		if !s.Told.IsZero() { // whoever was told that it began is told that it is over
+		if !s.Told.IsZero() { // report the end if the beginning was reported
 			s.owe(r, EventOver, now, newID)
 		}
 		s.Since, s.Firing, s.Told, s.Text = time.Time{}, time.Time{}, time.Time{}, ""
@@ -73,7 +73,7 @@ func (s State) Next(r *Rule, found Reading, now time.Time, newID func() string) 
 	return s
 }
 
-// Test owes a message to each receiver, to see that it arrives.
+// Test owes a message to each receiver, to check that it arrives.
 func (s State) Test(r *Rule, now time.Time, newID func() string) State {
 	s.Owed = slices.Clone(s.Owed)
 	text := s.Text
@@ -103,8 +103,8 @@ func (s *State) owe(r *Rule, event string, now time.Time, newID func() string) {
 	}
 }
 
-// due returns the first message of each receiver that may be sent now: the next one waits
-// for it, so that nobody hears the end before the beginning.
+// due returns, for each receiver, the first owed message if it may be sent now. Later messages wait for it, so that
+// no receiver gets the end before the beginning.
 func (s *State) due(now time.Time) (due []Owed) {
 	seen := map[string]bool{}
 	for _, o := range s.Owed {
@@ -116,7 +116,7 @@ func (s *State) due(now time.Time) (due []Owed) {
 	return due
 }
 
-// settle notes what became of a message. A receiver that the rule has no longer gets none.
+// settle records the result of sending a message. A message to a receiver that the rule no longer has is ignored.
 func (s *State) settle(of Owed, now time.Time, failed error) {
 	i := slices.IndexFunc(s.Owed, func(o Owed) bool { return o.To == of.To && o.Message.ID == of.Message.ID })
 	if i < 0 {
@@ -138,7 +138,7 @@ func (s *State) settle(of Owed, now time.Time, failed error) {
 	s.Owed = slices.Delete(s.Owed, i, i+1)
 }
 
-// Stands says a state in a word: ok, pending or firing.
+// Stands describes a state in a word: ok, pending or firing.
 func (s *State) Stands() string {
 	switch {
 	case !s.Firing.IsZero():

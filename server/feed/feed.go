@@ -1,8 +1,7 @@
-// Package feed looks at the queues once a second, as long as anybody watches,
-// and tells all who watch: one query per tick, however many browsers there are.
+// Package feed polls the queues once a second while anybody watches, and sends the result to all watchers: one query
+// per tick, however many browsers there are.
 //
-// It may touch a tusk.Client. Snapshots go out to the event streams of package
-// server and package ui.
+// It may use a tusk.Client. Snapshots go to the event streams of packages server and ui.
 package feed
 
 import (
@@ -15,24 +14,24 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Snapshot is what is so at an instant.
+// Snapshot is the state at one time.
 type Snapshot struct {
 	At      time.Time
 	Queues  []tusk.Queue
 	Workers []store.Worker
-	// Minute sums up the present minute and the one before, by queue and kind.
+	// Minute sums up the current minute and the previous one, by queue and kind.
 	Minute []store.Stat
 }
 
-// Feed polls for all who watch. Make it with New.
+// Feed polls for all watchers. Make one with New.
 type Feed struct {
 	client *tusk.Client
 	log    *slog.Logger
 	every  time.Duration
 
 	mu       sync.Mutex
-	watchers map[chan *Snapshot]string // who it is
-	guests   map[chan struct{}]string  // the same, of those who take no snapshots
+	watchers map[chan *Snapshot]string // and who is watching
+	guests   map[chan struct{}]string  // the same, for watchers that take no snapshots
 	last     *Snapshot
 	stop     context.CancelFunc
 	done     chan struct{}
@@ -40,21 +39,20 @@ type Feed struct {
 	gaveUp   Discarded
 }
 
-// MaxWatchers is how many may watch at a time, and OwnWatchers how many of one who
-// watches.
+// MaxWatchers is the largest number of watchers at a time, and OwnWatchers the largest number with the same identity.
 const (
 	MaxWatchers = 1000
 	OwnWatchers = 50
 )
 
-// New makes a feed.
+// New returns a feed.
 func New(client *tusk.Client, log *slog.Logger) *Feed {
 	return &Feed{client: client, log: log, every: time.Second, watchers: map[chan *Snapshot]string{},
 		guests: map[chan struct{}]string{}}
 }
 
-// Refused waits a second, or until ctx ends: a watcher that is refused and comes again at
-// once would otherwise keep a processor busy.
+// Refused waits a second, or until ctx ends. Otherwise a refused watcher that tries again at once would keep a
+// processor busy.
 func Refused(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -62,9 +60,9 @@ func Refused(ctx context.Context) {
 	}
 }
 
-// Watch returns a channel of snapshots, the latest at once if there is one, and
-// a function that ends it. A watcher that is slow misses snapshots and gets the
-// latest. The channel is closed when the feed is; it is nil when too many watch.
+// Watch returns a channel of snapshots, and a function that ends the watch. The latest snapshot is sent at once if
+// there is one. A slow watcher misses snapshots and gets the latest. The channel is closed with the feed. It is nil
+// if there are too many watchers.
 func (f *Feed) Watch(who string) (snapshots <-chan *Snapshot, leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,8 +81,8 @@ func (f *Feed) Watch(who string) (snapshots <-chan *Snapshot, leave func()) {
 	return w, func() { f.leave(w) }
 }
 
-// Join takes the place of a watcher who looks at something else than queues, and takes no
-// snapshots. The channel is closed when the feed is; it is nil when too many watch.
+// Join counts as a watcher, for streams that look at something other than queues and take no snapshots. The channel
+// is closed with the feed. It is nil if there are too many watchers.
 func (f *Feed) Join(who string) (over <-chan struct{}, leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,7 +98,7 @@ func (f *Feed) Join(who string) (over <-chan struct{}, leave func()) {
 	}
 }
 
-// room reports whether one more may watch.
+// room reports whether there is room for another watcher.
 func (f *Feed) room(who string) bool {
 	if f.closed || len(f.watchers)+len(f.guests) >= MaxWatchers {
 		return false
@@ -119,7 +117,7 @@ func (f *Feed) room(who string) bool {
 	return own < OwnWatchers
 }
 
-// Close ends all watching.
+// Close ends all watches.
 func (f *Feed) Close() {
 	f.mu.Lock()
 	f.closed = true
@@ -183,8 +181,8 @@ func (f *Feed) Look(ctx context.Context) (*Snapshot, error) {
 	return s, err
 }
 
-// Recent returns a snapshot that is at most so old: to count what is in the queues takes
-// longer than most pages.
+// Recent returns a snapshot that is at most age old, because counting the tasks in the queues takes longer than most
+// pages.
 func (f *Feed) Recent(ctx context.Context, age time.Duration) (*Snapshot, error) {
 	f.mu.Lock()
 	s := f.last
@@ -204,7 +202,7 @@ func (f *Feed) Recent(ctx context.Context, age time.Duration) (*Snapshot, error)
 	return s, nil
 }
 
-// namesAge is how old the names of queues may be.
+// namesAge is the greatest age of the queue names that Names returns.
 const namesAge = 10 * time.Second
 
 // Names returns the names of the queues as they were a few seconds ago.
@@ -220,11 +218,11 @@ func (f *Feed) Names(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Discarded counts the discarded tasks by queue, as the groups of errors count them.
+// Discarded counts the discarded tasks by queue, using the counts of the error groups.
 type Discarded struct {
-	At    time.Time // zero: they were never counted
+	At    time.Time // zero if they were never counted
 	Tasks map[string]int64
-	More  bool // there are more groups of errors than were looked at
+	More  bool // there are more error groups than were read
 }
 
 const (
@@ -232,7 +230,7 @@ const (
 	discardedGroups = 1000
 )
 
-// Discarded returns the counts as they were a few seconds ago.
+// Discarded returns the counts of a few seconds ago.
 func (f *Feed) Discarded(ctx context.Context) (Discarded, error) {
 	known := f.KnownDiscarded()
 	if time.Since(known.At) < discardedAge {
@@ -252,7 +250,7 @@ func (f *Feed) Discarded(ctx context.Context) (Discarded, error) {
 	return d, nil
 }
 
-// KnownDiscarded returns what Discarded last returned, however old.
+// KnownDiscarded returns what Discarded returned last, however old.
 func (f *Feed) KnownDiscarded() Discarded {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -268,7 +266,7 @@ func (f *Feed) tell(ctx context.Context, s *Snapshot) {
 	f.last = s
 	for w := range f.watchers {
 		select {
-		case <-w: // the one that it was too slow for
+		case <-w: // the snapshot for which it was too slow
 		default:
 		}
 		w <- s

@@ -16,7 +16,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// counting counts how often the queues are asked for.
+// counting counts how often the queues are queried.
 type counting struct {
 	store.Store
 	counts atomic.Int64
@@ -59,7 +59,7 @@ func TestManyWatchersCostOneQueryPerTick(t *testing.T) {
 		})
 	}
 	all.Wait()
-	// Nobody saw more than ten ticks, so not many more can have been asked for.
+	// No watcher saw more than ten ticks, so there cannot have been many more queries.
 	if n := s.counts.Load(); n > 50 {
 		t.Errorf("%d queries for 200 watchers of 10 ticks", n)
 	}
@@ -71,7 +71,7 @@ func TestNobodyWatchesNobodyAsks(t *testing.T) {
 	snapshots, leave := f.Watch("ada")
 	<-snapshots
 	leave()
-	leave() // twice is no harm
+	leave() // twice is harmless
 	f.Close()
 	before := s.counts.Load()
 	time.Sleep(100 * time.Millisecond)

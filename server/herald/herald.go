@@ -1,9 +1,8 @@
-// Package herald elects the one process of many that tells others about Tusk: that sends
-// alerts, or events. The post is a record. Whoever holds it writes it again and again;
-// when it has not changed for a while, another process takes it over.
+// Package herald elects the one process that reports on Tusk to others, by alerts or events. The post is a record.
+// Its holder rewrites it regularly; if it has not changed for a while, another process takes the post over.
 //
-// It is not the leadership: the process that leads may be a worker that is not allowed to
-// call anybody, and somebody has to tell that nobody leads.
+// The post is not the leadership: the leader may be a worker that is not allowed to call anybody, and somebody has to
+// report that nobody leads.
 package herald
 
 import (
@@ -21,28 +20,28 @@ import (
 
 const recordKind = "herald"
 
-// Delivery is how a receiver of alerts or events does. It is part of what is stored of each.
+// Delivery is the delivery status of an alert or a hook. It is part of its stored state.
 type Delivery struct {
-	Arrived time.Time `json:"arrived,omitzero"` // when a message last did
-	Waits   time.Time `json:"waits,omitzero"`   // since when the first one that did not waits; zero: none waits
+	Arrived time.Time `json:"arrived,omitzero"` // when a message was last delivered
+	Waits   time.Time `json:"waits,omitzero"`   // since when the first undelivered message waits; zero if none waits
 	Dropped int64     `json:"dropped"`          // messages that were given up
-	Failed  time.Time `json:"failed,omitzero"`  // when a message last did not arrive
-	Error   string    `json:"error,omitempty"`  // why
+	Failed  time.Time `json:"failed,omitzero"`  // when a delivery last failed
+	Error   string    `json:"error,omitempty"`  // why it failed
 }
 
-// The kinds of records that say how receivers do.
+// Kinds of the records that store delivery states.
 const (
 	AlertState = "alert_state"
 	HookState  = "hook_state"
 )
 
-// Receiver is an alert or a hook, and how those do that it tells.
+// Receiver is an alert or a hook, and the delivery status of its messages.
 type Receiver struct {
-	Kind, Name string // of the kind alert or hook
+	Kind, Name string // Kind is alert or hook
 	Delivery
 }
 
-// Receivers returns all receivers, by kind and name. What is left of one that was removed is none.
+// Receivers returns all receivers, by kind and name. It leaves out states whose alert or hook was removed.
 func Receivers(ctx context.Context, s store.Recorder) (all []Receiver, err error) {
 	for _, of := range []struct{ kind, record string }{{"alert", AlertState}, {"hook", HookState}} {
 		records, err := s.Records(ctx, of.record)
@@ -70,22 +69,22 @@ func Receivers(ctx context.Context, s store.Recorder) (all []Receiver, err error
 	return all, nil
 }
 
-// Patience is how long a holder may be silent before another process takes its post.
+// Patience is how long a holder may be silent before another process takes over its post.
 const Patience = 15 * time.Second
 
-// Post is what one process knows of a post.
+// Post is what one process knows about a post.
 type Post struct {
 	store    store.Recorder
 	name     string
 	id       store.ID
 	patience time.Duration
 
-	seen  int64     // the version of the record at the latest look
-	since time.Time // when that version was seen first
-	own   int64     // the version that this process wrote; 0: it does not hold the post
+	seen  int64     // version of the record when last read
+	since time.Time // when that version was first seen
+	own   int64     // the version that this process wrote; 0 if it does not hold the post
 }
 
-// New makes a candidate for the post of a name. A patience of zero is Patience.
+// New returns a candidate for a post. If patience is zero it is Patience.
 func New(s store.Recorder, name string, id store.ID, patience time.Duration) *Post {
 	if patience == 0 {
 		patience = Patience
@@ -97,8 +96,7 @@ type document struct {
 	Holder store.ID `json:"holder"`
 }
 
-// Hold takes the post or keeps it. It reports whether this process holds it now, and the
-// database's time.
+// Hold takes or keeps the post. It returns the database's time, and whether this process now holds the post.
 func (p *Post) Hold(ctx context.Context) (now time.Time, held bool, err error) {
 	r, err := p.read(ctx)
 	if err != nil {
@@ -129,7 +127,7 @@ func (p *Post) Hold(ctx context.Context) (now time.Time, held bool, err error) {
 	return r.UpdatedAt, true, nil
 }
 
-// Stay keeps the post until leave is called. If it is lost, the context that is returned ends, so that no two processes
+// Stay keeps the post until leave is called. If the post is lost, the returned context ends, so that no two processes
 // send for long. Nothing else may be done with the post meanwhile.
 func (p *Post) Stay(ctx context.Context) (_ context.Context, leave func()) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -153,7 +151,7 @@ func (p *Post) Stay(ctx context.Context) (_ context.Context, leave func()) {
 	return ctx, func() { cancel(); <-gone }
 }
 
-// Release gives the post up, so that another process need not wait.
+// Release gives up the post, so that another process need not wait.
 func (p *Post) Release(ctx context.Context) error {
 	if p.own == 0 {
 		return nil
@@ -167,8 +165,8 @@ func (p *Post) Release(ctx context.Context) error {
 	return err
 }
 
-// Serve calls round again and again until ctx ends, and gives the post up then. A round that
-// fails or panics is logged, and the next one comes all the same.
+// Serve calls round again and again until ctx ends, and then gives up the post. If a round fails or panics, that is
+// logged, and the next round follows as usual.
 func (p *Post) Serve(ctx context.Context, every time.Duration, log *slog.Logger, round func(context.Context) error) {
 	for ctx.Err() == nil {
 		if err := safely(ctx, round); err != nil && ctx.Err() == nil {
@@ -195,8 +193,7 @@ func safely(ctx context.Context, round func(context.Context) error) (err error) 
 	return round(ctx)
 }
 
-// Seen returns when the holder of a post last wrote it, by the database's clock; zero:
-// nobody holds it.
+// Seen returns when the holder of a post last wrote it, by the database's clock, or zero if nobody holds it.
 func Seen(ctx context.Context, s store.Recorder, name string) (time.Time, error) {
 	r, err := (&Post{store: s, name: name}).read(ctx)
 	return r.UpdatedAt, err

@@ -15,7 +15,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// samePage tells the same ends each time that it is asked.
+// samePage returns the same ends every time.
 type samePage struct{ store.Ends }
 
 func (p samePage) Follow(context.Context, bool) (string, error) { return "1", nil }
@@ -27,7 +27,7 @@ func (p samePage) Ended(_ context.Context, cursor string, _ int) (store.Ends, er
 	return p.Ends, nil
 }
 
-// teller is a runner, and a hook of all completed tasks whose receiver answers as it is told.
+// teller returns a runner, and a hook for all completed tasks whose receiver responds with answer.
 func teller(t *testing.T, answer func(Message) int) (*Runner, *document) {
 	t.Helper()
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -86,7 +86,7 @@ func TestWhatHasArrivedIsNotSentAgainWhenTheRestIs(t *testing.T) {
 	for i := range 5*most + 7 {
 		e := store.End{Task: tusk.NewID(), State: store.Completed, At: now}
 		if i%2 == 0 {
-			e.State = store.Discarded // which this hook is not told
+			e.State = store.Discarded // this hook does not want these
 		}
 		ends = append(ends, e)
 	}

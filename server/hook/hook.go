@@ -1,9 +1,9 @@
-// Package hook tells programs which tasks have ended, by signed webhooks: at least once, and
-// in order for each task. There is no outbox: a hook is a record with a cursor into what the
-// engine tells of ends, so that a receiver that is dead fills nothing.
+// Package hook tells programs which tasks have ended, with signed webhooks: at least once, and in order for each
+// task. There is no outbox. A hook is a record with a cursor into the ends that the engine keeps, so a dead receiver
+// fills up nothing.
 //
-// It may touch a store.Historian, the records of a store, List, and package notify, to which
-// webhooks go. One process holds the post and sends.
+// This package may use a store.Historian, the records of a store, List, and package notify, which sends its webhooks.
+// The one process that holds the post sends.
 package hook
 
 import (
@@ -32,7 +32,7 @@ const (
 	post      = "hooks"
 )
 
-// The events.
+// Types of events.
 const (
 	Completed = "task.completed"
 	Discarded = "task.discarded"
@@ -40,10 +40,10 @@ const (
 	Rescued   = "task.rescued"
 )
 
-// Events lists what hooks may ask for.
+// Events lists the events that hooks can request.
 func Events() []string { return []string{Completed, Discarded, Cancelled, Rescued} }
 
-// The bounds of hooks.
+// Limits of hooks.
 const (
 	MaxHooks    = 50
 	DefaultKeep = 24 * time.Hour
@@ -57,56 +57,57 @@ var (
 	ErrUnsupported = fmt.Errorf("%w: this engine does not tell the ends of tasks", store.ErrUnsupported)
 )
 
-// Hook says which ends are told to whom.
+// Hook says which ends are reported to which URL.
 type Hook struct {
 	Name      string        `json:"name"`
 	URL       string        `json:"url"`
-	Events    []string      `json:"events,omitempty"` // none: discarded alone
-	Queues    []string      `json:"queues,omitempty"` // none: all
-	Keep      time.Duration `json:"keep"`             // events that could not be told for so long are dropped
+	Events    []string      `json:"events,omitempty"` // empty means only discarded
+	Queues    []string      `json:"queues,omitempty"` // empty means all
+	Keep      time.Duration `json:"keep"`             // undelivered events are dropped after this time
 	CreatedAt time.Time     `json:"created_at"`
 	CreatedBy string        `json:"created_by"`
 }
 
-// document is a hook as it is stored.
+// document is a hook in its stored form.
 type document struct {
 	Hook
 	Secret string          `json:"secret,omitempty"`
 	Sealed json.RawMessage `json:"sealed,omitempty"`
-	Start  string          `json:"start"` // the cursor from which it is told
+	Start  string          `json:"start"` // the cursor at which the hook begins
 }
 
-// State is how a hook does.
+// State is the progress of a hook.
 type State struct {
 	herald.Delivery
-	Start    string    `json:"start,omitempty"` // of the hook; a later one of the same name has another
-	Cursor   string    `json:"cursor,omitempty"`
-	Done     int       `json:"done,omitempty"`     // ends behind the cursor that need not be told any more
-	Count    int64     `json:"count"`              // events that arrived
-	Failures int       `json:"failures,omitempty"` // in a row
-	Next     time.Time `json:"next,omitzero"`      // when it is called again
-	Through  time.Time `json:"through,omitzero"`   // when all ends were last known to be told
+	Start  string `json:"start,omitempty"` // of the hook; a later hook of the same name has another one
+	Cursor string `json:"cursor,omitempty"`
+	// Done is how many ends after the cursor have been dealt with.
+	Done     int       `json:"done,omitempty"`
+	Count    int64     `json:"count"`              // delivered events
+	Failures int       `json:"failures,omitempty"` // consecutive failures
+	Next     time.Time `json:"next,omitzero"`      // time of the next call
+	Through  time.Time `json:"through,omitzero"`   // when it was last known that all ends were reported
 }
 
-// Status is a hook and how it does.
+// Status is a hook and its state.
 type Status struct {
 	Hook
 	State
 }
 
-// Book keeps hooks as records of a store.
+// Book stores hooks as records of a store.
 type Book struct {
 	store  store.Store
 	ring   *tusk.KeyRing
 	sender *notify.Sender
 }
 
-// NewBook makes a book. With a key ring secrets are stored encrypted; it may be nil.
+// NewBook returns a book. With a key ring, which may be nil, secrets are stored encrypted.
 func NewBook(s store.Store, ring *tusk.KeyRing, sender *notify.Sender) *Book {
 	return &Book{s, ring, sender}
 }
 
-// Supported reports whether the engine tells the ends of tasks.
+// Supported reports whether the engine can report ends of tasks.
 func (b *Book) Supported() bool {
 	_, ok := store.As[store.Historian](b.store)
 	return ok
@@ -133,7 +134,7 @@ func (b *Book) List(ctx context.Context) ([]Status, error) {
 	return all, err
 }
 
-// states returns how hooks do. What was written of one that was removed is not that of a later one of its name.
+// states returns the states of hooks. It ignores the state of a removed hook if a later hook has the same name.
 func (b *Book) states(ctx context.Context, docs []document) (map[string]State, error) {
 	states, err := shelf.All[State](ctx, b.store, stateKind)
 	for _, d := range docs {
@@ -148,7 +149,7 @@ func (b *Book) states(ctx context.Context, docs []document) (map[string]State, e
 	return states, err
 }
 
-// Get returns one hook. The error is ErrNotFound when there is none of that name.
+// Get returns one hook. The error is ErrNotFound if there is none of that name.
 func (b *Book) Get(ctx context.Context, name string) (Status, error) {
 	all, err := b.List(ctx)
 	for _, s := range all {
@@ -162,15 +163,15 @@ func (b *Book) Get(ctx context.Context, name string) (Status, error) {
 	return Status{}, err
 }
 
-// Watched is when a process last looked after the hooks; zero: none does.
+// Watched returns when a process last worked on the hooks; zero if none does.
 func (b *Book) Watched(ctx context.Context) (time.Time, error) {
 	return herald.Seen(ctx, b.store, post)
 }
 
-// Put creates a hook, which is told what ends from then on, or changes one. The secret is
-// that of a new one, which nobody can show again.
+// Put creates a hook, which gets the ends from then on, or changes one. The secret is that of a new hook, and cannot
+// be shown again.
 //
-// Errors: ErrInvalid; ErrUnsupported; notify.ErrTarget for a URL that may not be called.
+// Errors: ErrInvalid; ErrUnsupported; notify.ErrTarget if the URL may not be called.
 func (b *Book) Put(ctx context.Context, h Hook, by string) (secret string, stored Hook, err error) {
 	historian, ok := store.As[store.Historian](b.store)
 	if !ok {
@@ -183,7 +184,7 @@ func (b *Book) Put(ctx context.Context, h Hook, by string) (secret string, store
 	if err != nil {
 		return "", h, err
 	}
-	if _, err := b.Get(ctx, h.Name); errors.Is(err, ErrNotFound) { // what is left of one that was removed
+	if _, err := b.Get(ctx, h.Name); errors.Is(err, ErrNotFound) { // leftovers of a removed hook
 		if err := shelf.Remove(ctx, b.store, stateKind, h.Name); err != nil {
 			return "", h, err
 		}
@@ -206,7 +207,7 @@ func (b *Book) Put(ctx context.Context, h Hook, by string) (secret string, store
 	return secret, h, err
 }
 
-// seal stores the secret with a hook, encrypted if there is a key ring.
+// seal stores the secret in a hook, encrypted if there is a key ring.
 func (b *Book) seal(d *document, name, secret string) (err error) {
 	if b.ring == nil {
 		d.Secret = secret
@@ -242,7 +243,7 @@ func (b *Book) complete(h *Hook) error {
 	return b.sender.Check(&notify.Receiver{Via: notify.Webhook, Address: h.URL})
 }
 
-// Remove forgets a hook. With the last one, the engine keeps ends no longer.
+// Remove deletes a hook. After the last one, the engine stops keeping ends.
 func (b *Book) Remove(ctx context.Context, name string) error {
 	last := false
 	err := shelf.Change(ctx, b.store, hookKind, name, func(_ *document, exists bool, count int) (bool, error) {
@@ -260,7 +261,7 @@ func (b *Book) Remove(ctx context.Context, name string) error {
 	return errors.Join(err, shelf.Remove(ctx, b.store, stateKind, name))
 }
 
-// secret is what signs the calls of a hook.
+// secret returns the secret that signs the calls of a hook.
 func (b *Book) secret(d *document) (string, error) {
 	if d.Sealed == nil {
 		return d.Secret, nil

@@ -16,7 +16,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// No test leaves a goroutine behind.
+// No test may leave a goroutine behind.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestWhatCouldNotBeToldForTooLongIsDroppedAndCounted(t *testing.T) {

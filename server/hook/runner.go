@@ -26,13 +26,13 @@ const (
 	pause      = time.Second
 	within     = 15 * time.Second
 	page       = 10  // transactions read at once
-	most       = 200 // events of one call
+	most       = 200 // events in one call
 	rounds     = 20  // pages of one hook in a round
 	firstPause = 2 * time.Second
 	lastPause  = 5 * time.Minute
 )
 
-// Event is the end of a task as it is told. ID is the same each time that it is.
+// Event is the end of a task as reported. ID is the same whenever it is repeated.
 type Event struct {
 	ID      string    `json:"id"`
 	Type    string    `json:"type"`
@@ -47,7 +47,7 @@ type Event struct {
 	Reason  string    `json:"reason,omitempty"`
 }
 
-// Message is the body of a call: events in order, up to 200.
+// Message is the body of a call: up to 200 events in order.
 type Message struct {
 	ID     string  `json:"id"`
 	Type   string  `json:"type"` // always "task.events"
@@ -55,7 +55,7 @@ type Message struct {
 	Events []Event `json:"events"`
 }
 
-// Runner tells ends. Make it with New.
+// Runner reports ends. Make one with New.
 type Runner struct {
 	book *Book
 	post *herald.Post
@@ -64,20 +64,20 @@ type Runner struct {
 	every time.Duration
 }
 
-// New makes a runner. An every of zero is 1 s, a patience of zero herald.Patience.
+// New returns a runner. If every is zero it is 1 s; if patience is zero it is herald.Patience.
 func New(book *Book, log *slog.Logger, every, patience time.Duration) *Runner {
 	return &Runner{book: book, post: herald.New(book.store, post, tusk.NewID(), patience), log: log,
 		every: cmp.Or(every, pause)}
 }
 
-// Run tells ends until ctx ends; at once, where the engine does not tell of them.
+// Run reports ends until ctx ends. It returns at once if the engine cannot report them.
 func (r *Runner) Run(ctx context.Context) {
 	if historian, ok := store.As[store.Historian](r.book.store); ok {
 		r.post.Serve(ctx, r.every, r.log, func(ctx context.Context) error { return r.round(ctx, historian) })
 	}
 }
 
-// begin reads the hooks and how they do, if there are any and this process holds the post.
+// begin reads the hooks and their states, if there are any and this process holds the post.
 func (r *Runner) begin(ctx context.Context) (docs []document, states map[string]State, now time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, herald.Patience)
 	defer cancel()
@@ -92,7 +92,7 @@ func (r *Runner) begin(ctx context.Context) (docs []document, states map[string]
 	return docs, states, now, err
 }
 
-// round looks after all hooks once, side by side.
+// round works on all hooks once, in parallel.
 func (r *Runner) round(ctx context.Context, historian store.Historian) error {
 	docs, states, now, err := r.begin(ctx)
 	if err != nil || len(docs) == 0 {
@@ -115,7 +115,7 @@ func (r *Runner) round(ctx context.Context, historian store.Historian) error {
 	if err := errors.Join(problems...); err != nil {
 		return err
 	}
-	slices.SortFunc(cursors, func(a, b string) int { // they are numbers
+	slices.SortFunc(cursors, func(a, b string) int { // cursors are numbers
 		if len(a) != len(b) {
 			return len(a) - len(b)
 		}
@@ -124,13 +124,12 @@ func (r *Runner) round(ctx context.Context, historian store.Historian) error {
 	return historian.Forget(ctx, cursors[0])
 }
 
-// pass goes on behind a page that has been told.
+// pass moves the state behind a page that has been dealt with.
 func (s *State) pass(told store.Ends) {
 	s.Cursor, s.Done, s.Dropped = told.Cursor, 0, s.Dropped+max(told.Missed, 0)
 }
 
-// tell tells a hook page after page what has ended. The cursor is stored when a page has
-// arrived.
+// tell reports to a hook what has ended, page by page. It stores the cursor after a page has arrived.
 func (r *Runner) tell(
 	ctx context.Context, historian store.Historian, d *document, s *State, now time.Time, goOn func() bool,
 ) (err error) {
@@ -153,7 +152,7 @@ func (r *Runner) tell(
 		}
 		if err = r.deliver(ctx, d, s, told.Ends, now); err != nil {
 			if ctx.Err() != nil {
-				return nil // whoever has the post tells it
+				return nil // the process that has the post reports it
 			}
 			r.log.Warn("hooks: not told", "hook", d.Name, "error", err)
 			s.Error, s.Failed = err.Error(), now
@@ -174,7 +173,7 @@ func (r *Runner) tell(
 		s.Waits.Equal(stored.Waits) &&
 		s.Failures == stored.Failures
 	if *s == stored || same && s.Through.Sub(stored.Through) < 30*time.Second {
-		return nil // that it is idle is worth a write now and then
+		return nil // an idle hook is written only now and then
 	}
 	return r.save(ctx, d.Name, *s)
 }
@@ -183,11 +182,11 @@ func (r *Runner) save(ctx context.Context, name string, s State) error {
 	return shelf.ChangeOf(ctx, r.book.store, hookKind, stateKind, name, func(doc *State) { *doc = s })
 }
 
-// deliver sends what a hook asks for of a page of ends, in order. What has arrived of it is done, and is not sent again
-// when the rest is.
+// deliver sends those ends of a page that a hook wants, in order. What has arrived is counted as done, and is not
+// sent again together with the rest.
 func (r *Runner) deliver(ctx context.Context, d *document, s *State, ends []store.End, now time.Time) error {
 	var wanted []store.End
-	var done []int // how many ends are done with each of them
+	var done []int // how many ends are done after each of them
 	tooOld := func(e *store.End) bool { return wants(d, e) && now.Sub(e.At) > d.Keep }
 	for i := s.Done; i < len(ends); i++ {
 		if e := &ends[i]; wants(d, e) && !tooOld(e) {
@@ -230,7 +229,7 @@ func wants(d *document, e *store.End) bool {
 		(e.Queue == "" || len(d.Queues) == 0 || slices.Contains(d.Queues, e.Queue))
 }
 
-// describe makes events of ends, with what is known of their tasks.
+// describe makes events from ends, adding what is known about their tasks.
 func (r *Runner) describe(ctx context.Context, d *document, ends []store.End) ([]Event, error) {
 	ids := make([]store.ID, 0, len(ends))
 	for _, e := range ends {

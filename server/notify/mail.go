@@ -17,24 +17,24 @@ import (
 	"github.com/wneessen/go-mail"
 )
 
-// MailServer is where mail goes out.
+// MailServer is the server for outgoing mail.
 type MailServer struct {
 	host, user, password, from string
 	port                       int
-	tls                        bool // from the first byte
-	plain                      bool // without any, to loopback alone
+	tls                        bool // TLS from the first byte
+	plain                      bool // no TLS, allowed only on loopback
 	authority                  *x509.CertPool
 }
 
-// ParseMailServer reads smtp://user:password@host:587?from=tusk@example.com. With smtp, TLS
-// is begun by STARTTLS, and a server without it gets no mail; smtps begins with TLS. Only a
-// server on this machine may be used without, by tls=off. ca=FILE names who signs the
-// server's certificate, in place of those that the system trusts.
+// ParseMailServer reads a URL like smtp://user:password@host:587?from=tusk@example.com. With smtp, TLS begins with
+// STARTTLS, and a server without it gets no mail. With smtps, the connection begins with TLS. Only a server on this
+// machine may be used without TLS, with tls=off. ca=FILE names the authority for the server's certificate, which
+// replaces those that the system trusts.
 func ParseMailServer(text string) (*MailServer, error) {
 	const want = "smtp: want smtp://USER:PASSWORD@HOST:587?from=ADDRESS, or smtps://…"
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" || u.Scheme != "smtp" && u.Scheme != "smtps" {
-		return nil, errors.New(want) // without the text: it may hold a password
+		return nil, errors.New(want) // omit the text: it may contain a password
 	}
 	m := &MailServer{host: u.Hostname(), user: u.User.Username(), port: 587, tls: u.Scheme == "smtps"}
 	m.password, _ = u.User.Password()

@@ -1,8 +1,7 @@
-// Package notify sends messages to people and programs: to Slack, to a URL as a signed
-// webhook, by mail.
+// Package notify sends messages to people and programs: to Slack, to a URL as a signed webhook, or by mail.
 //
-// It may touch the addresses that package reach lets it, and the mail server that the
-// operator names. Messages come in from packages alert and hook.
+// It may use the addresses that package reach allows, and the operator's mail server. Messages come from packages
+// alert and hook.
 package notify
 
 import (
@@ -26,17 +25,17 @@ import (
 	"github.com/tuskqueue/tusk/server/push"
 )
 
-// Via is how a receiver is reached.
+// Via is a way to reach a receiver.
 type Via string
 
-// The ways.
+// Ways to reach a receiver.
 const (
 	Slack   Via = "slack"
 	Webhook Via = "webhook"
 	Mail    Via = "mail"
 )
 
-// ErrInvalid says that a receiver cannot be, ErrTarget that it may not be called.
+// ErrInvalid says that a receiver is invalid, ErrTarget that it may not be called.
 var (
 	ErrInvalid = errors.New("invalid receiver")
 	ErrTarget  = reach.ErrTarget
@@ -44,22 +43,22 @@ var (
 	ErrNoMail  = errors.New("this server has no mail server: start tusk serve with --smtp")
 )
 
-// Receiver is who gets messages. The address of Slack is a secret, as the one that signs is.
-// With a key ring secrets are stored encrypted.
+// Receiver gets messages. The address of Slack is a secret, as is the signing secret of a webhook. With a key ring,
+// secrets are stored encrypted.
 type Receiver struct {
 	Via     Via             `json:"via"`
-	Address string          `json:"address,omitempty"` // a URL, or for mail an address
+	Address string          `json:"address,omitempty"` // a URL, or a mail address
 	Secret  string          `json:"secret,omitempty"`
-	Sealed  json.RawMessage `json:"sealed,omitempty"` // the address of Slack, or the secret of a webhook
+	Sealed  json.RawMessage `json:"sealed,omitempty"` // encrypted: the address of Slack, or the secret of a webhook
 }
 
-// Key tells receivers of one rule apart, and shows no secret.
+// Key distinguishes the receivers of one rule without revealing a secret.
 func (r *Receiver) Key() string {
 	digest := sha256.Sum256([]byte(r.Address))
 	return string(r.Via) + " " + hex.EncodeToString(digest[:8])
 }
 
-// hidden is what of a receiver nobody may see; nil: nothing.
+// hidden returns the secret field of a receiver, or nil if it has none.
 func (r *Receiver) hidden() *string {
 	switch r.Via {
 	case Slack:
@@ -70,7 +69,7 @@ func (r *Receiver) hidden() *string {
 	return nil
 }
 
-// Seal encrypts what nobody may see, if there is a key ring.
+// Seal encrypts the secret, if there is a key ring.
 func (r *Receiver) Seal(ring *tusk.KeyRing, purpose string) (err error) {
 	text := r.hidden()
 	if text == nil || ring == nil || *text == "" {
@@ -81,7 +80,7 @@ func (r *Receiver) Seal(ring *tusk.KeyRing, purpose string) (err error) {
 	return err
 }
 
-// Open undoes Seal. What the ring has no key for stays sealed, and cannot be used.
+// Open undoes Seal. A secret whose key the ring lacks stays sealed and cannot be used.
 func (r *Receiver) Open(ring *tusk.KeyRing, purpose string) {
 	text := r.hidden()
 	if text == nil || r.Sealed == nil {
@@ -92,7 +91,7 @@ func (r *Receiver) Open(ring *tusk.KeyRing, purpose string) {
 	}
 }
 
-// Shown is the receiver as anybody may see it: of Slack the host alone.
+// Shown returns the receiver's address without secrets: for Slack only the host.
 func (r *Receiver) Shown() string {
 	if r.Via != Slack {
 		return r.Address
@@ -107,8 +106,8 @@ func (r *Receiver) Shown() string {
 	return u.Scheme + "://" + u.Host + "/…"
 }
 
-// Signed gives webhooks a secret: the one that an old receiver of theirs had, or a new one.
-// The new one signs for all new ones, and is returned; empty: there is none.
+// Signed gives each webhook a secret: that of an old webhook, or a new one. All webhooks without an old secret share
+// the new one, which is returned; it is "" if there is none.
 func Signed(to, old []Receiver) (signed []Receiver, secret string) {
 	signed = slices.Clone(to)
 	for i := range signed {
@@ -130,15 +129,15 @@ func Signed(to, old []Receiver) (signed []Receiver, secret string) {
 	return signed, secret
 }
 
-// Message is what is told: the body of a webhook.
+// Message is the body of a webhook.
 type Message struct {
-	ID        string    `json:"id"` // the same at every try
+	ID        string    `json:"id"` // the same for every try
 	Type      string    `json:"type"`
 	Timestamp time.Time `json:"timestamp"`
 	Data      Data      `json:"data"`
 }
 
-// Data is the alert that a message tells of.
+// Data describes the alert of a message.
 type Data struct {
 	Alert       string    `json:"alert"`
 	Kind        string    `json:"kind"`
@@ -149,7 +148,7 @@ type Data struct {
 	Environment string    `json:"environment,omitempty"`
 }
 
-// Sender sends messages. Make it with New.
+// Sender sends messages. Make one with New.
 type Sender struct {
 	guard       *reach.Guard
 	client      *http.Client
@@ -157,9 +156,8 @@ type Sender struct {
 	environment string
 }
 
-// New makes a sender. allow lists hosts and networks that may be called besides public
-// addresses, and without TLS; smtp is the URL of the mail server, empty: none. The
-// environment is told in messages.
+// New returns a sender. allow lists hosts and networks that may be called in addition to public addresses, and
+// without TLS. smtp is the URL of the mail server; empty if there is none. Messages mention the environment.
 func New(allow []string, smtp, environment string) (*Sender, error) {
 	guard, err := reach.New(allow)
 	if err != nil {
@@ -172,7 +170,7 @@ func New(allow []string, smtp, environment string) (*Sender, error) {
 	return s, err
 }
 
-// Check refuses a receiver that cannot be, or may not be called.
+// Check rejects a receiver that is invalid or may not be called.
 func (s *Sender) Check(r *Receiver) error {
 	switch r.Via {
 	case Mail:
@@ -196,7 +194,7 @@ func (s *Sender) Check(r *Receiver) error {
 	return fmt.Errorf("%w: want %s, %s or %s", ErrInvalid, Slack, Webhook, Mail)
 }
 
-// Send sends a message to a receiver, once. Its error tells no secret.
+// Send sends a message to a receiver, once. Its error contains no secret.
 func (s *Sender) Send(ctx context.Context, r *Receiver, m Message) error {
 	if r.Sealed != nil {
 		return ErrSealed
@@ -224,7 +222,7 @@ func (s *Sender) Send(ctx context.Context, r *Receiver, m Message) error {
 	return s.mail.send(ctx, r.Address, &m)
 }
 
-// Post sends a body to a URL; an answer from 200 to 299 means that it has arrived.
+// Post sends a body to a URL. A status from 200 to 299 means success.
 func (s *Sender) Post(ctx context.Context, to string, body []byte, sign func(http.Header) error) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
@@ -240,14 +238,14 @@ func (s *Sender) Post(ctx context.Context, to string, body []byte, sign func(htt
 		return errors.New("not reached: " + reach.Unreached(request, err))
 	}
 	defer answer.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 64<<10)) // so that the connection serves again
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 64<<10)) // so that the connection can be reused
 	if answer.StatusCode/100 != 2 {
 		return fmt.Errorf("%s answered %s", request.URL.Host, answer.Status)
 	}
 	return nil
 }
 
-// Title says a message in a line.
+// Title summarizes a message in a line.
 func (m *Message) Title() string {
 	what := map[string]string{"alert.firing": "is firing", "alert.repeated": "is still firing", "alert.over": "is over",
 		"alert.test": "is tested"}[m.Type]
@@ -258,7 +256,7 @@ func (m *Message) Title() string {
 	return title
 }
 
-// slackText escapes what Slack would take for markup.
+// slackText escapes characters that Slack would treat as markup.
 func slackText(m *Message) string {
 	text := m.Title()
 	if m.Data.Text != "" {
@@ -267,7 +265,7 @@ func slackText(m *Message) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text)
 }
 
-// Receivers makes receivers of addresses.
+// Receivers makes receivers from addresses.
 func Receivers(slack, webhooks, mail []string) (all []Receiver) {
 	for _, of := range []struct {
 		via       Via
@@ -280,5 +278,5 @@ func Receivers(slack, webhooks, mail []string) (all []Receiver) {
 	return all
 }
 
-// Close closes connections that wait for another message.
+// Close closes idle connections.
 func (s *Sender) Close() { s.client.CloseIdleConnections() }

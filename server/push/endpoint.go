@@ -19,7 +19,7 @@ import (
 
 const recordKind = "endpoint"
 
-// What an endpoint may ask for.
+// Limits and defaults of endpoints.
 const (
 	MaxConcurrency     = 1000
 	DefaultConcurrency = 10
@@ -28,7 +28,7 @@ const (
 	MaxURL             = 2048
 )
 
-// overlap is how long a secret signs beside the one that replaced it.
+// overlap is how long a secret continues to sign after it was replaced.
 const overlap = 24 * time.Hour
 
 // Errors that a caller can act on.
@@ -38,31 +38,31 @@ var (
 	ErrTarget   = reach.ErrTarget
 )
 
-// Endpoint is where the tasks of a queue are sent. Its secret is not a part of it.
+// Endpoint is where the tasks of a queue are sent. It does not contain the secret.
 type Endpoint struct {
 	Queue       string        `json:"queue"`
 	URL         string        `json:"url"`
-	Concurrency int           `json:"concurrency"` // concurrent calls of each server; default: 10
-	Timeout     time.Duration `json:"timeout"`     // of a call, unless the task says otherwise; default: 1 min
+	Concurrency int           `json:"concurrency"` // concurrent calls of each server; default 10
+	Timeout     time.Duration `json:"timeout"`     // of a call, unless the task has its own; default 1 min
 	CreatedAt   time.Time     `json:"created_at"`
 	CreatedBy   string        `json:"created_by"`
 	RotatedAt   time.Time     `json:"rotated_at,omitzero"`
 }
 
-// document is an endpoint as it is stored.
+// document is an endpoint in its stored form.
 type document struct {
 	Endpoint
 	Secrets []secret `json:"secrets"`
 }
 
-// secret is what calls are signed with. With a key ring it is stored encrypted.
+// secret signs calls. With a key ring it is stored encrypted.
 type secret struct {
 	Text   string          `json:"text,omitempty"`
 	Sealed json.RawMessage `json:"sealed,omitempty"`
-	Until  time.Time       `json:"until,omitzero"` // zero: the present one
+	Until  time.Time       `json:"until,omitzero"` // zero for the current one
 }
 
-// usable lists the secrets that sign at an instant, the present one first.
+// usable lists the secrets that sign at a given time, the current one first.
 func (d *document) usable(now time.Time) (texts []string) {
 	for _, s := range d.Secrets {
 		if s.Text != "" && (s.Until.IsZero() || now.Before(s.Until)) {
@@ -72,19 +72,18 @@ func (d *document) usable(now time.Time) (texts []string) {
 	return texts
 }
 
-// Book keeps the endpoints as records of a store.
+// Book stores endpoints as records of a store.
 type Book struct {
 	store   store.Recorder
 	guard   *reach.Guard
 	ring    *tusk.KeyRing
-	changed chan struct{} // a runner of this process looks at once
+	changed chan struct{} // makes a runner of this process look at once
 }
 
-// NewBook makes a book. allow lists hosts, hosts with a port, and networks that
-// may be called besides public addresses, and without TLS. The error says which
-// entry cannot be read.
+// NewBook returns a book. allow lists hosts, hosts with a port, and networks that may be called in addition to public
+// addresses, and without TLS. The error says which entry is invalid.
 //
-// With a key ring secrets are stored encrypted; it may be nil.
+// With a key ring, which may be nil, secrets are stored encrypted.
 func NewBook(s store.Recorder, ring *tusk.KeyRing, allow ...string) (*Book, error) {
 	g, err := reach.New(allow)
 	return &Book{store: s, guard: g, ring: ring, changed: make(chan struct{}, 1)}, err
@@ -100,7 +99,7 @@ func (b *Book) List(ctx context.Context) ([]Endpoint, error) {
 	return endpoints, err
 }
 
-// Get returns the endpoint of a queue. The error is ErrNotFound when it has none.
+// Get returns the endpoint of a queue. The error is ErrNotFound if it has none.
 func (b *Book) Get(ctx context.Context, queue string) (Endpoint, error) {
 	list, err := b.List(ctx)
 	if err != nil {
@@ -114,10 +113,10 @@ func (b *Book) Get(ctx context.Context, queue string) (Endpoint, error) {
 	return Endpoint{}, ErrNotFound
 }
 
-// Put registers the endpoint of a queue, or changes it. The secret is that of a
-// new one, which nobody can show again; it is empty when there was one already.
+// Put registers or changes the endpoint of a queue. The secret is that of a new endpoint and cannot be shown again;
+// it is empty if the endpoint existed already.
 //
-// Errors: ErrInvalid; ErrTarget for a URL that is not to be called.
+// Errors: ErrInvalid; ErrTarget if the URL may not be called.
 func (b *Book) Put(ctx context.Context, e Endpoint, by string) (text string, stored Endpoint, err error) {
 	if err := b.complete(&e); err != nil {
 		return "", e, err
@@ -134,8 +133,7 @@ func (b *Book) Put(ctx context.Context, e Endpoint, by string) (text string, sto
 	return text, e, err
 }
 
-// Rotate makes a new secret, which nobody can show again. The one before signs
-// beside it for a day.
+// Rotate creates a new secret, which cannot be shown again. The previous one continues to sign for a day.
 func (b *Book) Rotate(ctx context.Context, queue string) (text string, err error) {
 	err = b.change(ctx, queue, func(d *document, exists bool) (bool, error) {
 		if !exists {
@@ -156,8 +154,8 @@ func (b *Book) Rotate(ctx context.Context, queue string) (text string, err error
 	return text, err
 }
 
-// Remove forgets the endpoint of a queue. Calls that are under way have a moment
-// to end; then their tasks go back to the queue.
+// Remove deletes the endpoint of a queue. Calls in progress have a moment to end; then their tasks go back to the
+// queue.
 func (b *Book) Remove(ctx context.Context, queue string) error {
 	return b.change(ctx, queue, func(_ *document, exists bool) (bool, error) {
 		if !exists {
@@ -167,7 +165,7 @@ func (b *Book) Remove(ctx context.Context, queue string) error {
 	})
 }
 
-// complete fills in defaults and refuses what cannot be.
+// complete fills in defaults and rejects an invalid endpoint.
 func (b *Book) complete(e *Endpoint) error {
 	if err := tusk.ValidateName("queue", e.Queue); err != nil {
 		return err
@@ -209,8 +207,8 @@ func (b *Book) documents(ctx context.Context) ([]document, error) {
 	return docs, nil
 }
 
-// change reads an endpoint, changes it and writes it until nobody came between. A
-// change that returns false deletes.
+// change reads an endpoint, edits it and writes it, until nobody else has written it in between. If edit returns keep
+// as false, the endpoint is deleted.
 func (b *Book) change(
 	ctx context.Context, queue string, edit func(d *document, exists bool) (keep bool, err error),
 ) error {

@@ -1,9 +1,8 @@
-// Package push sends the tasks of a queue to an endpoint: a URL that is called
-// with a signed webhook, and whose answer says how the attempt ended. It makes a
-// worker of any program that can be reached by HTTP.
+// Package push sends the tasks of a queue to an endpoint: a URL that is called with a signed webhook, and whose
+// response says how the attempt ended. It turns any program that can be reached by HTTP into a worker.
 //
-// It may touch a tusk.Puller, the records of a store, and the addresses that
-// package reach lets it. Tasks come in from the puller; verdicts go back to it.
+// It may use a tusk.Puller, the records of a store, and the addresses that package reach allows. Tasks come from the
+// puller; verdicts go back to it.
 package push
 
 import (
@@ -21,13 +20,13 @@ import (
 const (
 	refresh  = 2 * time.Second  // how soon a new endpoint is called
 	lease    = 30 * time.Second // of a task, extended while its call runs
-	patience = 20 * time.Second // that one claim waits for tasks
+	patience = 20 * time.Second // how long one claim waits for tasks
 
 	firstPause = time.Second // after an endpoint could not be reached
 	lastPause  = time.Minute
 )
 
-// Runner calls the endpoints. Make it with New; Run does the work.
+// Runner calls the endpoints. Make one with New; Run does the work.
 type Runner struct {
 	book   *Book
 	puller *tusk.Puller
@@ -38,20 +37,20 @@ type Runner struct {
 	senders map[string]*sender // by queue
 }
 
-// New makes a runner that lends its tasks from a puller, which has to be running.
+// New returns a runner that takes its tasks from a puller, which has to be running.
 func New(book *Book, puller *tusk.Puller, log *slog.Logger) *Runner {
 	return &Runner{book: book, puller: puller, log: log, senders: map[string]*sender{}, client: book.guard.Client()}
 }
 
-// Status is how an endpoint does, as this process sees it.
+// Status is the status of an endpoint, as this process sees it.
 type Status struct {
-	Running     int       // calls under way
-	Last        time.Time // the end of the latest call; zero: none yet
-	Trouble     string    // why the endpoint is left alone for a while; empty: it is not
+	Running     int       // calls in progress
+	Last        time.Time // the end of the latest call; zero if there was none
+	Trouble     string    // why the endpoint is not called for a while; empty if it is called
 	PausedUntil time.Time
 }
 
-// Status returns how the endpoint of a queue does.
+// Status returns the status of a queue's endpoint.
 func (r *Runner) Status(queue string) Status {
 	r.mu.Lock()
 	s := r.senders[queue]
@@ -68,8 +67,8 @@ func (r *Runner) Status(queue string) Status {
 	return status
 }
 
-// Run calls endpoints until ctx ends; calls that are under way then have a moment
-// to end, and their tasks go back to the queue when they do not.
+// Run calls endpoints until ctx ends. Calls in progress then have a moment to end; if they do not, their tasks go
+// back to the queue.
 func (r *Runner) Run(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()
@@ -92,7 +91,7 @@ func (r *Runner) Run(ctx context.Context) {
 	}
 }
 
-// follow has a sender for each endpoint, and none for others.
+// follow starts a sender for each endpoint, and stops all others.
 func (r *Runner) follow(ctx context.Context, docs []document, work *sync.WaitGroup) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,7 +123,7 @@ type sender struct {
 	endpoint document
 	running  int
 	last     time.Time
-	failures int       // calls in a row that did not reach the endpoint
+	failures int       // consecutive calls that did not reach the endpoint
 	until    time.Time // when it may be called again
 	trouble  string
 }
@@ -135,7 +134,7 @@ func (s *sender) become(d document) {
 	s.endpoint = d
 }
 
-// now is the endpoint as it was last read.
+// now returns the endpoint as last read.
 func (s *sender) now() document {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,11 +175,11 @@ func (s *sender) run(ctx context.Context) {
 	calls.Wait()
 }
 
-// parting is how long calls may go on when the process stops.
+// parting is how long calls may continue after the process was told to stop.
 const parting = 8 * time.Second
 
-// room says how many tasks may be sent now, or how long none may be. One that is
-// in trouble gets a single task to try.
+// room returns how many tasks may be sent now, or how long to wait. An endpoint in trouble gets a single task as a
+// test.
 func (s *sender) room() (d document, room int, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +193,7 @@ func (s *sender) room() (d document, room int, wait time.Duration) {
 	return s.endpoint, max(room, 0), lastPause
 }
 
-// pause waits until a call ends or the time is over.
+// pause waits until a call ends or d has passed.
 func (s *sender) pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -215,7 +214,7 @@ func (s *sender) count(n int) {
 	}
 }
 
-// heard notes that the endpoint answered, and for how long it does not want more.
+// heard records that the endpoint answered, and for how long it wants no more tasks.
 func (s *sender) heard(pause time.Duration, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,15 +224,15 @@ func (s *sender) heard(pause time.Duration, why string) {
 	}
 }
 
-// unheard notes that the endpoint could not be reached: it is left alone, for
-// longer each time, so that an outage does not use up the attempts of all tasks.
+// unheard records that the endpoint could not be reached. It is left alone, for longer each time, so that an outage
+// does not use up the attempts of all tasks.
 func (s *sender) unheard(why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	s.last, s.trouble = now, why
 	if now.Before(s.until) {
-		return // others that were under way tell the same
+		return // other calls in progress report the same
 	}
 	s.until = now.Add(min(firstPause<<min(s.failures, 10), lastPause))
 	s.failures++

@@ -10,8 +10,7 @@ import (
 // purpose binds an encrypted secret to its endpoint.
 func purpose(queue string) string { return "endpoint\x00" + queue }
 
-// open decrypts the secrets of an endpoint. One that cannot be read stays sealed, and
-// signs nothing.
+// open decrypts the secrets of an endpoint. A secret that cannot be decrypted stays sealed and signs nothing.
 func (b *Book) open(d *document) {
 	for i := range d.Secrets {
 		s := &d.Secrets[i]
@@ -24,7 +23,7 @@ func (b *Book) open(d *document) {
 	}
 }
 
-// seal encrypts the secrets of an endpoint that is about to be stored, if there is a key.
+// seal encrypts the secrets of an endpoint before it is stored, if there is a key ring.
 func (b *Book) seal(d *document) error {
 	for i := range d.Secrets {
 		s := &d.Secrets[i]
@@ -40,9 +39,8 @@ func (b *Book) seal(d *document) error {
 	return nil
 }
 
-// Reseal encrypts with the primary key what is stored in the clear or with another key,
-// so that the other can be removed. The error is tusk.ErrEncrypted for what cannot be
-// read.
+// Reseal encrypts secrets that are stored in plain text or with another key with the primary key, so that the other
+// key can be removed. The error is tusk.ErrEncrypted if a secret cannot be decrypted.
 func (b *Book) Reseal(ctx context.Context) error {
 	if b.ring == nil {
 		return nil

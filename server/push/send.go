@@ -20,7 +20,7 @@ import (
 const (
 	maxAnswer  = 1 << 20
 	maxSent    = 4 << 20 // bytes of args
-	shownBytes = 300     // of an answer, in the error of an attempt
+	shownBytes = 300     // bytes of a response that an attempt's error shows
 )
 
 // Message is the body of a webhook.
@@ -30,7 +30,7 @@ type Message struct {
 	Data      Data      `json:"data"`
 }
 
-// Data is the task that is to be run.
+// Data is the task to run.
 type Data struct {
 	ID         string            `json:"id"`
 	Kind       string            `json:"kind"`
@@ -59,17 +59,17 @@ func bodyOf(l tusk.Lent, now time.Time) ([]byte, error) {
 			Schedule: l.Schedule, Tick: l.Tick, EnqueuedAt: l.EnqueuedAt.UTC(), LeaseID: l.Receipt.String()}}
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
-	e.SetEscapeHTML(false) // args go out as they came in
+	e.SetEscapeHTML(false) // send args unchanged
 	err := e.Encode(m)
 	return bytes.TrimSpace(out.Bytes()), err
 }
 
-// goTo is the header of an answer that names the stage of its pipeline at which a task goes on.
+// goTo is the response header that names the pipeline stage at which a task continues.
 const goTo = "Tusk-Go-To"
 
 var errHandedOver = errors.New("the endpoint ends the task by the API")
 
-// send calls the endpoint with one task and says how the attempt ended.
+// send calls the endpoint with one task, and reports how the attempt ended.
 func (s *sender) send(hard context.Context, d *document, l tusk.Lent) {
 	timeout := d.Timeout
 	if l.Timeout > 0 {
@@ -95,15 +95,14 @@ func (s *sender) send(hard context.Context, d *document, l tusk.Lent) {
 	case errors.Is(cause, tusk.ErrTimeout), errors.Is(cause, tusk.ErrCancelled), errors.Is(cause, tusk.ErrLeaseLost):
 		err = cause
 	default:
-		err = tusk.ErrShutdown // hard was cut: another server goes on with it
+		err = tusk.ErrShutdown // hard was cancelled: another server runs the task
 	}
 	if !errors.Is(err, tusk.ErrLeaseLost) {
 		s.finish(hard, tusk.Verdict{Receipt: l.Receipt, Err: err, Output: output})
 	}
 }
 
-// beat extends the lease until ctx ends, and ends it when somebody cancels the
-// task or the lease is lost.
+// beat extends the lease until ctx ends. It calls end if the task is cancelled or the lease is lost.
 func (s *sender) beat(ctx context.Context, r tusk.Receipt, end context.CancelCauseFunc) {
 	ticker := time.NewTicker(beatEvery)
 	defer ticker.Stop()
@@ -123,10 +122,10 @@ func (s *sender) beat(ctx context.Context, r tusk.Receipt, end context.CancelCau
 	}
 }
 
-// beatEvery is well within a lease, and how soon a call hears of a cancel.
+// beatEvery is much shorter than a lease. It is also how soon a call notices a cancel.
 const beatEvery = time.Second
 
-// handOver leaves a task to the endpoint, which has until then to end it.
+// handOver leaves a task to the endpoint, which has the given time to end it.
 func (s *sender) handOver(r tusk.Receipt, timeout time.Duration) {
 	if _, _, err := s.puller.Extend(tusk.Extension{Receipt: r, Lease: max(timeout, lease)}); err != nil &&
 		!errors.Is(err, tusk.ErrLeaseLost) {
@@ -134,14 +133,14 @@ func (s *sender) handOver(r tusk.Receipt, timeout time.Duration) {
 	}
 }
 
-// finish tells the puller until it knows: its lease is the bound.
+// finish tries to report a verdict until the puller accepts it or the lease ends.
 func (s *sender) finish(hard context.Context, v tusk.Verdict) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(hard), 5*time.Second)
 		refused, err := s.puller.Finish(ctx, []tusk.Verdict{v})
 		cancel()
 		if err == nil && errors.Is(refused[0], tusk.ErrInvalid) {
-			v.Err = tusk.Discard(refused[0]) // the endpoint named a stage that there is not, and is not asked again
+			v.Err = tusk.Discard(refused[0]) // the endpoint named a stage that does not exist, and is not asked again
 			continue
 		}
 		if err == nil {
@@ -149,7 +148,7 @@ func (s *sender) finish(hard context.Context, v tusk.Verdict) {
 		}
 		s.log.Warn("push: finish", "task", v.Receipt.ID, "error", err)
 		if _, _, err := s.puller.Extend(tusk.Extension{Receipt: v.Receipt, Lease: lease}); err != nil || hard.Err() != nil {
-			return // whoever has the task now runs it again
+			return // another worker has the task now and runs it again
 		}
 		select {
 		case <-hard.Done():
@@ -158,7 +157,7 @@ func (s *sender) finish(hard context.Context, v tusk.Verdict) {
 	}
 }
 
-// call sends the request and reads the answer as the end of an attempt.
+// call sends the request and interprets the response as the end of an attempt.
 func (s *sender) call(ctx context.Context, d *document, l tusk.Lent) (output json.RawMessage, err error) {
 	now := time.Now()
 	if err := s.loadArgs(ctx, &l); err != nil {
@@ -198,7 +197,7 @@ func (s *sender) call(ctx context.Context, d *document, l tusk.Lent) (output jso
 	return s.judge(response, answer)
 }
 
-// loadArgs reads args that are kept outside the database.
+// loadArgs reads args that are stored outside the database.
 func (s *sender) loadArgs(ctx context.Context, l *tusk.Lent) error {
 	content, err := s.puller.Args(l)
 	if err != nil || !content.Large() {
@@ -211,14 +210,14 @@ func (s *sender) loadArgs(ctx context.Context, l *tusk.Lent) error {
 	return err
 }
 
-// unreached says why there was no answer, without the URL: it may hold a secret.
+// unreached explains why there was no response, without the URL, which may contain a secret.
 func (s *sender) unreached(ctx context.Context, r *http.Request, err error) error {
 	if context.Cause(ctx) != nil {
 		return ctx.Err()
 	}
 	text := reach.Unreached(r, err)
 	s.unheard(text)
-	if errors.Is(err, reach.ErrTarget) { // no attempt mends it, and so none is counted
+	if errors.Is(err, reach.ErrTarget) { // an attempt cannot fix this, so it is not counted
 		return tusk.Snooze(time.Minute)
 	}
 	return errors.New("endpoint not reached: " + text)

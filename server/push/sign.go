@@ -25,11 +25,10 @@ const (
 	tolerance    = 5 * time.Minute
 )
 
-// ErrSignature says that a request was not signed by whoever has the secret, or
-// too long ago.
+// ErrSignature says that a request was not signed with the secret, or was signed too long ago.
 var ErrSignature = errors.New("the webhook's signature is not valid")
 
-// NewSecret makes the text of a secret.
+// NewSecret returns a new secret as text.
 func NewSecret() string {
 	key := make([]byte, secretBytes)
 	rand.Read(key) // never fails, as its documentation promises
@@ -68,8 +67,8 @@ func digest(key []byte, id, stamp string, body []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// Verify is for the receiving end: it checks the signature of a request, and that
-// it is at most five minutes old. The error is ErrSignature, or about the secret.
+// Verify is for the receiver: it checks the signature of a request, and that it is at most five minutes old. The
+// error is ErrSignature, or describes a bad secret.
 func Verify(secret string, h http.Header, body []byte, now time.Time) error {
 	key, err := keyOf(secret)
 	if err != nil {

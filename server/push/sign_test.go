@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The vector is the one of the scheme's own libraries.
+// The test vector comes from the scheme's own libraries.
 func TestSignaturesAreThoseOfStandardWebhooks(t *testing.T) {
 	const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	h, body, at := http.Header{}, []byte(`{"test": 2432232314}`), time.Unix(1614265330, 0)
@@ -36,7 +36,7 @@ func TestSignaturesAreThoseOfStandardWebhooks(t *testing.T) {
 		changed.Set(name, "1614265331")
 		refused(name, secret, changed, body, at)
 	}
-	// Two secrets sign side by side; either is enough.
+	// Two secrets sign together; either is enough.
 	other := NewSecret()
 	if err := Sign(h, "id", at, body, []string{other, secret}); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"github.com/tuskqueue/tusk/mask"
 )
 
-// Archived chooses tasks of an archive. What is empty chooses all; what is set must all match.
+// Archived selects tasks of an archive. An empty field selects all tasks; all set fields must match.
 type Archived struct {
 	State       []string `json:"state,omitempty" query:"state" rule:"ended" maxItems:"100" doc:"completed, cancelled, discarded"`
 	Queue       []string `json:"queue,omitempty" query:"queue" rule:"value" maxItems:"100"`
@@ -25,7 +25,7 @@ type Archived struct {
 // ArchivedFrom reads the query of a URL. Lists may be repeated or comma-separated.
 func ArchivedFrom(v url.Values) Archived { return Archived(FromValues(v)) }
 
-// ArchivedOf is the query that was made of an archive's.
+// ArchivedOf returns the query from which an archive's query was made.
 func ArchivedOf(q archive.Query) Archived {
 	a := Archived{State: q.States, Queue: q.Queues, Kind: q.Kinds, Tenant: q.Tenants, Tag: q.Tags, Key: q.Key,
 		Fingerprint: q.ErrorGroup, Args: q.Args}
@@ -33,13 +33,13 @@ func ArchivedOf(q archive.Query) Archived {
 	return a
 }
 
-// Values is the opposite of ArchivedFrom.
+// Values is the inverse of ArchivedFrom.
 func (q Archived) Values() url.Values { return Tasks(q).Values() }
 
-// IsZero reports whether the query chooses everything.
+// IsZero reports whether the query selects everything.
 func (q Archived) IsZero() bool { return len(q.Values()) == 0 }
 
-// Query translates the query of somebody who does not see what is hidden in args.
+// Query translates the query for somebody who cannot see the hidden parts of args.
 func (q Archived) Query(hidden mask.Mask) (archive.Query, error) {
 	f, err := Tasks(q).filter()
 	if err != nil {

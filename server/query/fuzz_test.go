@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzQuery reads queries as strangers send them: what is refused is refused as an
-// *Error, and what is read survives being written down.
+// FuzzQuery reads queries from strangers. A rejected query gives an *Error, and an accepted one survives being
+// encoded.
 func FuzzQuery(f *testing.F) {
 	for _, raw := range []string{"state=running,failed&queue=a&queue=b", "from=24h&until=2026-01-01",
 		"args=order.id=17&from=1h", "args=.&from=1h", "tag=%00&key=%ff", "state=" + "x,y,z", "from=-1h"} {

@@ -8,11 +8,11 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// MostGroups is how many groups of errors are listed at most, the latest ones, and among how many a fingerprint is
-// looked for.
+// MostGroups is the largest number of error groups that are listed, the latest ones, and the number of groups in
+// which a fingerprint is searched.
 const MostGroups = 10000
 
-// LatestGroups lists the latest groups that a filter with a limit finds, and says whether there are more.
+// LatestGroups lists the latest groups that match a filter with a limit, and reports whether there are more.
 func LatestGroups(ctx context.Context, client *tusk.Client, f store.ErrorFilter) ([]store.ErrorGroup, bool, error) {
 	limit := f.Limit
 	f.Limit++
@@ -20,7 +20,8 @@ func LatestGroups(ctx context.Context, client *tusk.Client, f store.ErrorFilter)
 	return groups[:min(len(groups), limit)], len(groups) > limit, err
 }
 
-// Groups are the groups of errors with a fingerprint, one for each queue it was seen in. None is tusk.ErrNotFound.
+// Groups returns the error groups with a fingerprint, one for each queue where it was seen. The error is
+// tusk.ErrNotFound if there are none.
 func Groups(ctx context.Context, client *tusk.Client, fingerprint string) ([]store.ErrorGroup, error) {
 	all, more, err := LatestGroups(ctx, client, store.ErrorFilter{Limit: MostGroups})
 	if err != nil {
@@ -42,7 +43,7 @@ func Groups(ctx context.Context, client *tusk.Client, fingerprint string) ([]sto
 	return nil, noError(fingerprint)
 }
 
-// HasError refuses a fingerprint that no error within bounds has.
+// HasError fails unless an error within bounds has the fingerprint.
 func HasError(ctx context.Context, client *tusk.Client, within Bounds, fingerprint string) error {
 	if !within.Bounded() {
 		_, err := Groups(ctx, client, fingerprint)

@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// failed ends tasks with errors of a fingerprint each.
+// failed ends tasks with errors, each with its own fingerprint.
 func failed(t *testing.T, s store.Store, from, until int) {
 	t.Helper()
 	ctx, worker := t.Context(), tusk.NewID()
@@ -42,7 +42,7 @@ func failed(t *testing.T, s store.Store, from, until int) {
 	}
 }
 
-// A list that is cut says so, and so does the search for a fingerprint in it.
+// A list that is cut says so, and so does a search for a fingerprint in it.
 func TestMoreGroupsThanAreListedAreSaid(t *testing.T) {
 	s := memory.New()
 	client := clientOn(t, s)

@@ -11,22 +11,22 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Ids begin with the time, so tasks that were enqueued together differ at the end: pages
-// show the last twelve digits. A beginning is a range of ids, which is cheap however many
-// tasks there are; an end is looked for among the newest tasks alone.
+// Ids begin with the time, so tasks that were enqueued together differ at the end: pages show the last twelve digits.
+// The beginning of an id stands for a range of ids, which is cheap to read however many tasks there are. The end of
+// an id is searched only among the newest tasks.
 const (
-	minPart    = 6 // digits of a part of an id
+	minPart    = 6 // digits in a part of an id
 	wholeTail  = 12
-	tailBudget = 20000 // tasks that are looked through for an end
+	tailBudget = 20000 // tasks that are searched for the end of an id
 	tailTime   = 2 * time.Second
 	candidates = 10
 )
 
-// AmbiguousError says that a part of an id is the beginning or the end of several.
+// AmbiguousError says that a part of an id is the beginning or end of several ids.
 type AmbiguousError struct {
 	Part  string
-	Names []string        // of the newest, at most ten
-	Tasks []tusk.TaskInfo // the same, if they are tasks
+	Names []string        // of the newest matches, at most ten
+	Tasks []tusk.TaskInfo // the same, if the matches are tasks
 }
 
 func (e *AmbiguousError) Error() string {
@@ -44,7 +44,7 @@ func ambiguousTasks(part string, tasks []tusk.TaskInfo) *AmbiguousError {
 // IsPart reports whether text can be the beginning or the end of an id.
 func IsPart(text string) bool { return partOf(text) != "" }
 
-// partOf returns the digits of a part of an id; empty: it is none.
+// partOf returns the digits of a part of an id, or "" if text is not one.
 func partOf(text string) string {
 	digits := strings.ReplaceAll(strings.ToLower(strings.Trim(strings.TrimSpace(text), "….")), "-", "")
 	even := digits + strings.Repeat("0", len(digits)%2)
@@ -54,11 +54,10 @@ func partOf(text string) string {
 	return digits
 }
 
-// FindID returns the id of a task of which text is the id, or its beginning or end, among
-// the tasks within bounds. A whole id is returned whether or not there is such a task.
+// FindID returns the id of a task within bounds. text is the id, or its beginning or end. A whole id is returned
+// whether or not such a task exists.
 //
-// Errors: an *AmbiguousError; tusk.ErrNotFound; an *InvalidError for what is no part of an
-// id.
+// Errors: an *AmbiguousError; tusk.ErrNotFound; a *tusk.InvalidError if text is not a part of an id.
 func FindID(ctx context.Context, client *tusk.Client, within Bounds, text string) (tusk.ID, error) {
 	id, part, err := readPart(text)
 	if err != nil || part == "" {

@@ -63,7 +63,7 @@ func TestAPartOfAnIDFindsTheTask(t *testing.T) {
 	}
 }
 
-// A page of a search takes little longer than it may, however large the tasks are.
+// A page of a search takes little longer than allowed, however large the tasks are.
 func TestASearchAmongLargeTasksEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := clientOn(t, slow{memory.New(), 32 * time.Millisecond})

@@ -7,8 +7,8 @@ import (
 	"github.com/tuskqueue/tusk/archive"
 )
 
-// KnowsQueue reports whether there is anything of a queue, rules of the archive included. Whoever asks
-// before a change finds misspelt names.
+// KnowsQueue reports whether anything is known about a queue, including rules of the archive. Callers ask before a
+// change, to catch misspelt names.
 func KnowsQueue(ctx context.Context, client *tusk.Client, name string) (bool, error) {
 	known, err := client.KnowsQueue(ctx, name)
 	if err != nil || known {

@@ -10,8 +10,9 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// FindWorkflow returns the id of a workflow of which text is the id, or its beginning or end,
-// among those that the newest tasks within bounds belong to. A whole id is returned whether or not there is such a workflow. Errors are those of FindID.
+// FindWorkflow returns the id of a workflow to which one of the newest tasks within bounds belongs. text is the id,
+// or its beginning or end. A whole id is returned whether or not such a workflow exists. The errors are those of
+// FindID.
 func FindWorkflow(ctx context.Context, client *tusk.Client, within Bounds, text string) (tusk.ID, error) {
 	id, part, err := readPart(text)
 	if err != nil || part == "" {
@@ -30,7 +31,8 @@ func FindWorkflow(ctx context.Context, client *tusk.Client, within Bounds, text 
 	return theOne("workflow", text, found)
 }
 
-// FindOperation is FindWorkflow for bulk operations whose owners knows lets through; nil: all.
+// FindOperation is FindWorkflow for bulk operations. It considers those whose owner knows accepts; if knows is nil,
+// all.
 func FindOperation(
 	ctx context.Context, client *tusk.Client, knows func(owner string) bool, text string,
 ) (tusk.ID, error) {
@@ -51,7 +53,7 @@ func FindOperation(
 	return theOne("operation", text, found)
 }
 
-// CheckPart refuses what is neither an id nor a part of one, before anything is looked for.
+// CheckPart rejects text that is neither an id nor a part of one, before anything is searched.
 func CheckPart(text string) error {
 	_, _, err := readPart(text)
 	return err

@@ -1,8 +1,8 @@
-// Package query is the form in which people and programs choose tasks: the same
-// names in a URL, in JSON, and on every page.
+// Package query is the form in which people and programs select tasks: the same names in a URL, in JSON, and on every
+// page.
 //
-// It may touch a tusk.Client, to look through tasks within a budget of rows. Text
-// comes in from package server and package ui; a tusk.Filter, or tasks, go out.
+// It may use a tusk.Client, to search tasks within a budget of rows. Text comes from packages server and ui; a
+// tusk.Filter, or tasks, go out.
 package query
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Tasks chooses tasks. What is empty chooses all; what is set must all match.
+// Tasks selects tasks. An empty field selects all tasks; all set fields must match.
 type Tasks struct {
 	State       []string `json:"state,omitempty" query:"state" rule:"state" maxItems:"100" doc:"scheduled, pending, available, running, retryable, completed, cancelled, discarded"`
 	Queue       []string `json:"queue,omitempty" query:"queue" rule:"value" maxItems:"100"`
@@ -33,12 +33,12 @@ type Tasks struct {
 	Args        string   `json:"args,omitempty" query:"args" rule:"search" doc:"text in the args, or the value at a path (order.id=17); needs from, at most 31 days ago"`
 }
 
-// Error says which part of a query cannot be understood.
+// Error says which part of a query is invalid.
 type Error struct{ Field, Code, Text string }
 
 func (e *Error) Error() string { return e.Field + ": " + e.Text }
 
-// Bounds of a query: values in all, and bytes of each and of a search in args.
+// Limits of a query: the number of values, the bytes of each value, and the bytes of a search in args.
 const (
 	maxValues = 100
 	MaxValue  = 255
@@ -47,8 +47,7 @@ const (
 	maxInstant = 64
 )
 
-// check refuses text that some engine could not compare: what no task can have
-// there is refused alike everywhere.
+// check rejects text that some engine cannot compare. Text that no task can have is rejected by all engines alike.
 func (q Tasks) check() error {
 	for field, values := range q.Values() {
 		for _, v := range values {
@@ -60,8 +59,7 @@ func (q Tasks) check() error {
 	return nil
 }
 
-// Text refuses text with characters that no task can have, or of more than
-// MaxValue bytes.
+// Text rejects text with characters that no task can have, or with more than MaxValue bytes.
 func Text(field, text string) error {
 	switch {
 	case !utf8.ValidString(text):
@@ -85,7 +83,7 @@ func (q Tasks) Filter() (tusk.Filter, error) {
 	return f, q.checkArgs(f.From, time.Now())
 }
 
-// filter is Filter without a look at args.
+// filter is Filter without the check of args.
 func (q Tasks) filter() (tusk.Filter, error) {
 	f := tusk.Filter{Queues: q.Queue, Kinds: q.Kind, Tenants: q.Tenant, Tags: q.Tag, Key: q.Key,
 		Fingerprint: q.Fingerprint}
@@ -115,10 +113,10 @@ func (q Tasks) filter() (tusk.Filter, error) {
 	return f, nil
 }
 
-// Moment says how an instant is written, after "want".
+// Moment describes how to write a time, for use after "want".
 const Moment = "an instant such as 2026-01-31T12:00:00Z, or how long ago, such as 24h or 7d"
 
-// Instant reads an instant, or how long before now it was; empty is the zero time.
+// Instant reads a time, or how long before now it was. Empty text gives the zero time.
 func Instant(field, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -145,7 +143,7 @@ func FromValues(v url.Values) Tasks {
 		Args: strings.TrimSpace(v.Get("args"))}
 }
 
-// Values is the opposite of FromValues.
+// Values is the inverse of FromValues.
 func (q Tasks) Values() url.Values {
 	v := url.Values{}
 	for name, values := range map[string][]string{"state": q.State, "queue": q.Queue, "kind": q.Kind, "tenant": q.Tenant,
@@ -163,7 +161,7 @@ func (q Tasks) Values() url.Values {
 	return v
 }
 
-// Of is the query that a filter was made of.
+// Of returns the query from which a filter was made.
 func Of(f tusk.Filter) Tasks {
 	q := Tasks{Queue: f.Queues, Kind: f.Kinds, Tenant: f.Tenants, Tag: f.Tags, Key: f.Key, Fingerprint: f.Fingerprint}
 	for _, s := range f.States {
@@ -180,7 +178,7 @@ func instantText(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-// IsZero reports whether the query chooses everything.
+// IsZero reports whether the query selects everything.
 func (q Tasks) IsZero() bool { return len(q.Values()) == 0 }
 
 func list(values []string) []string {
@@ -191,7 +189,7 @@ func list(values []string) []string {
 	return all
 }
 
-// texts leaves out what is empty: a form sends all its fields.
+// texts leaves out empty values, because a form sends all its fields.
 func texts(values []string) []string {
 	var all []string
 	for _, v := range values {

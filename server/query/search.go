@@ -10,31 +10,30 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// A search in args reads tasks, which no index helps with. So it has a window of
-// time, and for each page a budget of rows, of bytes and of time; where a page ends
-// early, the next one goes on.
+// A search in args reads tasks, because no index helps. So it needs a time window, and each page has a budget of
+// rows, bytes and time. If a page ends early, the next one continues from there.
 const (
 	SearchBudget = 5000
 	SearchTime   = 150 * time.Millisecond
 	SearchWindow = 31 * 24 * time.Hour
 
 	searchBytes = 64 << 20
-	firstLook   = 25      // tasks of a list, before their size is known
-	firstSearch = 4       // the same of a search
-	lookBytes   = 8 << 20 // of args asked for at a time, about
+	firstLook   = 25      // tasks of a list that are loaded before their size is known
+	firstSearch = 4       // the same for a search
+	lookBytes   = 8 << 20 // args requested at a time, approximately
 )
 
-// Page is a part of a list.
+// Page is a page of a list.
 type Page struct {
 	Tasks  []tusk.TaskInfo
-	More   tusk.ID // where to go on; zero: that was all
-	Looked int     // how many tasks within the bounds a search looked through
+	More   tusk.ID // where to continue; zero if there is nothing more
+	Looked int     // how many tasks within the bounds a search has looked through
 
-	Read int // how many it read: nobody with bounds is told
+	Read int // how many it has read; not shown to anybody with bounds
 }
 
-// Find lists a page of the tasks that match and are within bounds. show says
-// what of args may be seen, and so be searched in.
+// Find lists a page of the tasks that match and are within bounds. show returns the visible part of args, which is
+// the part that is searched.
 func (q Tasks) Find(
 	ctx context.Context, client *tusk.Client, within Bounds, f tusk.Filter, show func(args []byte) []byte,
 ) (p Page, err error) {
@@ -80,7 +79,7 @@ func (q Tasks) Find(
 	return p, nil
 }
 
-// checkArgs says whether a search in args is bounded as it must be.
+// checkArgs rejects a search in args that is not limited enough.
 func (q Tasks) checkArgs(from, now time.Time) error {
 	switch {
 	case q.Args == "":
@@ -96,8 +95,7 @@ func (q Tasks) checkArgs(from, now time.Time) error {
 	return nil
 }
 
-// Indexed refuses a query that only a search could answer, for changes to all tasks
-// that match.
+// Indexed rejects a query that only a search can answer. It is for changes of all matching tasks.
 func (q Tasks) Indexed() error {
 	if q.Args != "" {
 		return &Error{"args", "not_for_operations", "what is found in args can only be changed by selecting the tasks"}

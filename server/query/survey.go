@@ -10,12 +10,12 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// SurveyBudget is how many tasks are looked through for a page, to find out which
-// tenants and which workflows there are: no engine keeps a list of either.
+// SurveyBudget is how many tasks are read for a page in order to find the tenants or workflows. No engine keeps a
+// list of them.
 const SurveyBudget = 2000
 
-// look passes tasks within bounds to each until budget tasks are looked through. looked is how many it passed; more is
-// where to go on; zero: that was all.
+// look passes tasks within bounds to each, until it returns true or budget tasks have been read. looked is how many
+// it passed; more is where to continue, or zero if there is nothing more.
 func look(
 	ctx context.Context, client *tusk.Client, within Bounds, f tusk.Filter, budget int,
 	each func(tusk.TaskInfo) (enough bool),
@@ -23,7 +23,7 @@ func look(
 	if !narrow(&f, within) {
 		return 0, more, nil
 	}
-	s := sized{kept: PageBytes * 3 / 4} // what is loaded is garbage soon, so less of it at a time
+	s := sized{kept: PageBytes * 3 / 4} // loaded tasks become garbage soon, so load fewer at a time
 	f.NoArgs = true
 	for s.tasks < budget {
 		f.Limit = min(s.step(budget-s.tasks), store.MaxPage)
@@ -47,16 +47,16 @@ func look(
 	return looked, more, nil
 }
 
-// TenantSum is what a survey found of a tenant.
+// TenantSum is what a survey found about a tenant.
 type TenantSum struct {
 	Name   string
 	Queues []string
-	Counts map[string]int64 // unfinished tasks that were looked at, by state
-	Oldest time.Time        // when the first of them was enqueued
+	Counts map[string]int64 // the unfinished tasks that were read, by state
+	Oldest time.Time        // when the oldest of them was enqueued
 }
 
-// Tenants sums up the newest unfinished tasks by tenant. Names that are known
-// otherwise are there in any case. whole says that no task was left out.
+// Tenants sums up the newest unfinished tasks by tenant. The known names are always included. whole says that no task
+// was left out.
 func Tenants(
 	ctx context.Context, client *tusk.Client, within Bounds, known []string, budget int,
 ) (tenants []TenantSum, looked int, whole bool, err error) {
@@ -89,19 +89,19 @@ func Tenants(
 	return tenants, looked, more.IsZero(), err
 }
 
-// WorkflowSum is what is told of a workflow in a list.
+// WorkflowSum is the summary of a workflow in a list.
 type WorkflowSum struct {
 	ID     tusk.ID
 	Kinds  []string // of its tasks, in alphabetical order
 	States map[string]int64
 	Tasks  int
-	Most   bool // there are more tasks than were counted
+	Most   bool // not all tasks were counted
 	Newest time.Time
 	Began  time.Time // when the oldest of the counted tasks was enqueued
-	Ended  time.Time // when the last of them ended; zero: some have not
+	Ended  time.Time // when the last of them ended; zero if some have not
 }
 
-// Took is how long the workflow took; zero: it goes on, or not all of it was counted.
+// Took returns how long the workflow took, or zero if it has not ended or not all tasks were counted.
 func (sum *WorkflowSum) Took() time.Duration {
 	if sum.Ended.IsZero() || sum.Most {
 		return 0
@@ -109,12 +109,11 @@ func (sum *WorkflowSum) Took() time.Duration {
 	return sum.Ended.Sub(sum.Began)
 }
 
-// MaxWorkflows is how many workflows a list has at a time.
+// MaxWorkflows is the largest number of workflows on a page.
 const MaxWorkflows = 25
 
-// Workflows lists the workflows that the newest tasks belong to, those first that
-// got a task last: those with a task that f chooses. more is where to go on; zero: there
-// are no others.
+// Workflows lists the workflows of the newest tasks that f selects, those with the newest tasks first. more is where
+// to continue, or zero if there are no others.
 func Workflows(
 	ctx context.Context, client *tusk.Client, within Bounds, f tusk.Filter, budget int,
 ) (flows []WorkflowSum, looked int, more tusk.ID, err error) {
@@ -152,7 +151,8 @@ func workflow(ctx context.Context, client *tusk.Client, within Bounds, id tusk.I
 		return sum, err
 	}
 	sum.Most = !more.IsZero()
-	first, err := client.List(ctx, tusk.Filter{IDs: []tusk.ID{id}}) // of a pipeline's run, or a task with children
+	// The first task of a pipeline's run, or a task with children, need not be a member of its workflow.
+	first, err := client.List(ctx, tusk.Filter{IDs: []tusk.ID{id}})
 	if err != nil {
 		return sum, err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// slow takes its time for each task that it lists.
+// slow needs time for each task that it lists.
 type slow struct {
 	store.Store
 	perTask time.Duration

@@ -7,16 +7,15 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// A look at turns is for people who wait: so many groups, and so many waiting tasks
-// of each, are read at most.
+// Limits of a look at turns, because somebody waits for it: the number of groups, and of waiting tasks in each, that
+// it reads.
 const (
 	TurnGroups = 1000
 	TurnHeads  = 50
 )
 
-// Turns is tusk.Client.TurnCounts within a budget: of those that wait in any queue,
-// the TurnGroups that have waited longest are told, and TurnHeads tasks of each are
-// counted. With heads and groups of one it is a cheap look at who has turns.
+// Turns is tusk.Client.TurnCounts within a budget: it returns the groups that have waited longest in any queue, up to
+// groups, and counts up to heads waiting tasks of each. With both set to one it is a cheap look at who has turns.
 func Turns(ctx context.Context, client *tusk.Client, queue string, groups, heads int) ([]tusk.TurnCount, error) {
 	turns, err := client.Store().Turns(ctx, 0, groups, heads)
 	if err != nil {

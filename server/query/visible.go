@@ -6,24 +6,23 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// maxLooks bounds how many pages are looked through for one that is shown.
+// maxLooks limits how many pages are read for one that is shown.
 const maxLooks = 20
 
-// ListBudget is how many of the newest tasks a page looks through, about, where no
-// index finds what matches.
+// ListBudget is about how many of the newest tasks a page reads if no index finds the matches.
 const ListBudget = 20000
 
-// growth is how many times as many tasks as before are loaded at most: the next may all be
-// as large as tasks can be.
+// growth is the largest factor by which the number of loaded tasks grows. The next tasks may all be of the maximum
+// size.
 const growth = 4
 
-// PageBytes is about how much args a page has: it ends early, and the next goes on.
+// PageBytes is about how many bytes of args a page has. The page then ends early, and the next one continues.
 const PageBytes = 6 << 20
 
-// sized asks for as many tasks at a time as keep a page within PageBytes.
+// sized limits the number of tasks requested at a time, so that a page stays within PageBytes.
 type sized struct{ size, tasks, kept int }
 
-// step is how many tasks to ask for next, at most so many.
+// step returns how many tasks to request next, at most limit.
 func (s *sized) step(limit int) int {
 	if s.tasks == 0 {
 		return min(limit, firstLook)
@@ -31,7 +30,7 @@ func (s *sized) step(limit int) int {
 	return max(1, min(limit, growth*s.tasks, (PageBytes-s.kept)*s.tasks/max(s.size, 1)))
 }
 
-// add counts a task, which the page keeps or not, and reports whether it is full.
+// add counts a task, which the page may or may not keep, and reports whether the page is full.
 func (s *sized) add(t *tusk.TaskInfo, keep bool) bool {
 	size := len(t.Args) + 500
 	s.tasks++
@@ -42,10 +41,9 @@ func (s *sized) add(t *tusk.TaskInfo, keep bool) bool {
 	return s.kept >= PageBytes
 }
 
-// Visible lists a page of tasks within bounds, and the id after which
-// the next page begins; zero: there is none. A page may be short when much is
-// out of bounds, when few of the tasks that it looked through match, or when
-// they are large.
+// Visible lists a page of tasks within bounds. It also returns the id after which the next page begins, or zero if
+// there is none. A page may be short if much is out of bounds, if few of the tasks that it read match, or if they are
+// large.
 func Visible(
 	ctx context.Context, client *tusk.Client, within Bounds, f tusk.Filter,
 ) (page []tusk.TaskInfo, more tusk.ID, err error) {

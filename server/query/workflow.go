@@ -7,8 +7,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Part returns what of a workflow is within bounds. A task beyond them is not named
-// anywhere, not even among what others need.
+// Part returns the part of a workflow that is within bounds. A task that is out of bounds is not named anywhere, not
+// even among the needs of others.
 func Part(w *tusk.WorkflowInfo, sees func(queue, tenant string) bool) *tusk.WorkflowInfo {
 	part := &tusk.WorkflowInfo{ID: w.ID, States: map[tusk.State]int{}}
 	seen := map[tusk.ID]bool{}

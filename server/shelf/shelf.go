@@ -1,5 +1,4 @@
-// Package shelf keeps documents as records of a store: in JSON, each under its kind and its
-// name. It may touch a store's records and nothing else.
+// Package shelf keeps documents as records of a store: as JSON, by kind and name. It may use only a store's records.
 package shelf
 
 import (
@@ -13,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// All returns the documents of a kind by name.
+// All returns the documents of a kind, by name.
 func All[T any](ctx context.Context, s store.Recorder, kind string) (map[string]T, error) {
 	records, err := s.Records(ctx, kind)
 	if err != nil {
@@ -30,9 +29,9 @@ func All[T any](ctx context.Context, s store.Recorder, kind string) (map[string]
 	return all, nil
 }
 
-// Change reads a document, has it edited and writes it, again until nobody else wrote it in
-// between. The edit gets a zero document if there is none of the name, and how many there
-// are of the kind. It returns whether the document is kept; otherwise it is removed.
+// Change reads a document, calls edit, and writes the result. It repeats this until nobody else has written the
+// document in between. If the document does not exist, edit gets a zero value; count is the number of documents of
+// the kind. If edit returns keep as false, the document is removed.
 func Change[T any](
 	ctx context.Context, s store.Recorder, kind, name string,
 	edit func(doc *T, exists bool, count int) (keep bool, err error),
@@ -73,8 +72,8 @@ func Change[T any](
 	}
 }
 
-// ChangeOf changes what is kept of an owner: a document of another kind, under the same name. Without an owner nothing
-// is kept.
+// ChangeOf changes a document that belongs to an owner, which is a document of another kind with the same name. If
+// the owner does not exist, nothing is stored.
 func ChangeOf[T any](ctx context.Context, s store.Recorder, owner, kind, name string, edit func(doc *T)) error {
 	return Change(ctx, s, kind, name, func(doc *T, _ bool, _ int) (bool, error) {
 		owners, err := s.Records(ctx, owner)
@@ -86,7 +85,7 @@ func ChangeOf[T any](ctx context.Context, s store.Recorder, owner, kind, name st
 	})
 }
 
-// Remove removes a document, if there is one.
+// Remove removes a document if it exists.
 func Remove(ctx context.Context, s store.Recorder, kind, name string) error {
 	return Change(ctx, s, kind, name, func(*json.RawMessage, bool, int) (bool, error) { return false, nil })
 }

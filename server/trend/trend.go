@@ -1,9 +1,8 @@
-// Package trend knows how often the errors of a group happened over the last
-// hours. Engines count the failures of a group but not when; so now and then the
-// counts are written down, and what lies between two of them is when.
+// Package trend knows how often the errors of a group happened over the last hours. Engines count the failures of a
+// group, but not when they happened. So the counts are recorded regularly, and the difference between two records
+// shows when.
 //
-// It may touch a tusk.Client and the records of its store. Counts go out to
-// package server and package ui.
+// This package may use a tusk.Client and the records of its store. Counts go to packages server and ui.
 package trend
 
 import (
@@ -23,30 +22,30 @@ import (
 const (
 	recordKind = "error-counts"
 
-	// Slot is the time between two notes, Slots how many a trend has.
+	// Slot is the time between two notes. Slots is the number of slots of a trend.
 	Slot  = 10 * time.Minute
 	Slots = 72
 
 	maxGroups = 1000
 )
 
-// note is what was written down at an instant: the counts of groups that had
-// failed of late. Others were as in the note before.
+// note is a record of one time: the counts of groups that had failed recently. All other counts were as in the
+// previous note.
 type note struct {
 	At     time.Time        `json:"at"`
 	Counts map[string]int64 `json:"counts"`
 }
 
-// Trend writes counts down and reads them. Make it with New.
+// Trend records and reads counts. Make one with New.
 type Trend struct {
 	client *tusk.Client
 	log    *slog.Logger
 }
 
-// New makes a trend.
+// New returns a trend.
 func New(client *tusk.Client, log *slog.Logger) *Trend { return &Trend{client, log} }
 
-// Run writes counts down until ctx ends. Many processes may: the first one does.
+// Run records counts until ctx ends. Several processes may run it; the first one records.
 func (t *Trend) Run(ctx context.Context) {
 	for {
 		now := time.Now()
@@ -61,8 +60,7 @@ func (t *Trend) Run(ctx context.Context) {
 	}
 }
 
-// Note writes down the counts of the slot that an instant is in, unless that was
-// done, and forgets notes that are too old to be read.
+// Note records the counts for the slot of now, unless that was done already, and deletes notes that are too old.
 func (t *Trend) Note(ctx context.Context, now time.Time) error {
 	now = now.UTC()
 	records, err := t.client.Store().Records(ctx, recordKind)
@@ -99,7 +97,7 @@ func (t *Trend) Note(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// put writes a record, unless another process was faster.
+// put writes a record, unless another process has written it already.
 func (t *Trend) put(ctx context.Context, r store.Record) error {
 	if _, _, err := t.client.Store().PutRecord(ctx, store.PutRecord{Record: r}); err != nil &&
 		!errors.Is(err, store.ErrConflict) {
@@ -112,7 +110,7 @@ func nameOf(at time.Time) string { return at.UTC().Truncate(Slot).Format("2006-0
 
 func keyOf(g *store.ErrorGroup) string { return g.Fingerprint + " " + g.Queue + " " + g.Kind }
 
-// Of returns for each group its failures by slot, the last one that of now.
+// Of returns the failures of each group by slot. The last slot is the current one.
 func (t *Trend) Of(ctx context.Context, groups []store.ErrorGroup, now time.Time) ([][]int64, error) {
 	records, err := t.client.Store().Records(ctx, recordKind)
 	if err != nil {
@@ -132,9 +130,8 @@ func (t *Trend) Of(ctx context.Context, groups []store.ErrorGroup, now time.Time
 	return all, nil
 }
 
-// spread says in which slots the failures of a group lie. What happened before a
-// note and after the one before it lies in the slot that ended with it; what has
-// happened since, where the group was last seen.
+// spread distributes the failures of a group over the slots. Failures between two notes count in the slot that ended
+// with the later one. Failures after the last note count when the group was last seen.
 func spread(g *store.ErrorGroup, notes []note, now time.Time) []int64 {
 	slots := make([]int64, Slots)
 	begin := now.Truncate(Slot).Add(-(Slots - 1) * Slot)
@@ -158,7 +155,7 @@ func spread(g *store.ErrorGroup, notes []note, now time.Time) []int64 {
 		known, before = true, count
 	}
 	if !known {
-		before = g.Count - 1 // the latest is all that is known
+		before = g.Count - 1 // only the latest failure is certain
 	}
 	add(g.Last, g.Count-before)
 	return slots

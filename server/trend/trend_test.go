@@ -34,14 +34,14 @@ func TestFailuresLieWhereTheyHappened(t *testing.T) {
 	if slots[Slots-1-10] != 0 || slots[Slots-1-11]+slots[Slots-1-10]+slots[Slots-1-12] == 0 {
 		t.Error(slots)
 	}
-	g.First = ago(30 * 24 * time.Hour) // what was before the first note is not known
+	g.First = ago(30 * 24 * time.Hour) // what happened before the first note is unknown
 	if got := sum(spread(&g, notes, now)); got != 25 {
 		t.Error(got)
 	}
 	if got := sum(spread(&g, nil, now)); got != 1 {
 		t.Error(got)
 	}
-	g.First = ago(time.Hour) // the group is as young as the window
+	g.First = ago(time.Hour) // the group is as old as the window
 	if got := spread(&g, nil, now); sum(got) != 30 || got[Slots-1] != 30 {
 		t.Error(got)
 	}

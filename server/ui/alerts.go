@@ -21,12 +21,12 @@ type alertsData struct {
 	Watched time.Time
 	Kinds   []alert.Kind
 	Form    alertForm
-	Secret  string // of an alert's first webhook
-	Of      string // the alert that was just stored
+	Secret  string // secret of the alert's first webhook
+	Of      string // name of the alert that was just stored
 	Problem string
 }
 
-// alertForm is an alert as a form has it.
+// alertForm is an alert as shown in a form.
 type alertForm struct{ Name, Kind, Queue, Schedule, Over, Rate, For, Repeat, Slack, Webhooks, Mail, New string }
 
 func alerts(v *visit) (answer, error) {
@@ -41,7 +41,8 @@ func alerts(v *visit) (answer, error) {
 	return v.alertPage(d, nil)
 }
 
-// alert is one that the visitor may know of: that of each queue only those who see all queues.
+// alert returns an alert if the visitor may see it. An alert for all queues is visible only to those who see all
+// queues.
 func (v *visit) alert(name string) (alert.Alert, error) {
 	a, err := v.Alerts.Get(v.r.Context(), name)
 	if err == nil && !v.who.SeesAllOf(a.Queue) {
@@ -59,7 +60,7 @@ func formOfAlert(r *alert.Rule) alertForm {
 	return f
 }
 
-// optionalSpan is a duration as a form has it; 0: nothing.
+// optionalSpan formats a duration for a form; 0 gives an empty field.
 func optionalSpan(d time.Duration) string {
 	if d == 0 {
 		return ""
@@ -91,8 +92,8 @@ func (v *visit) alertPage(d alertsData, problem error) (a answer, err error) {
 	return a, err
 }
 
-// putAlert shows the secret of a first webhook in its answer, the only time that anybody
-// can. The audit log is written here, since the answer is a page.
+// putAlert shows the secret of a first webhook in its answer. This is the only time that anybody can see it. putAlert
+// writes the audit log itself, because its answer is a page.
 func putAlert(v *visit) (answer, error) {
 	form := v.r.PostForm
 	text := func(name string) string { return strings.TrimSpace(form.Get(name)) }
@@ -103,7 +104,7 @@ func putAlert(v *visit) (answer, error) {
 	secret, err := v.storeAlert(&f)
 	v.note("alerts.put", err)
 	if err != nil {
-		f.Slack = "" // a secret is not shown again
+		f.Slack = "" // do not show a secret again
 		return v.alertPage(alertsData{Form: f}, err)
 	}
 	return v.alertPage(alertsData{Secret: secret, Of: f.Name}, nil)

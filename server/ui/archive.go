@@ -16,7 +16,7 @@ import (
 	"github.com/tuskqueue/tusk/server/query"
 )
 
-const archiveSearch = 3 * time.Second // that a page of a search in the archive reads
+const archiveSearch = 3 * time.Second // how long a page of an archive search may read
 
 type archiveData struct {
 	Query    query.Archived
@@ -25,15 +25,15 @@ type archiveData struct {
 	Found    archive.Found
 	Tasks    []tusk.TaskInfo
 	Next     string // query of the next page
-	First    string // query of the first page; empty: this is it
+	First    string // query of the first page; empty on that page
 	Health   *archive.Health
 	Reruns   []rerun.Rerun
 }
 
-// States is for templates: those that tasks in an archive have.
+// States lists, for templates, the states that archived tasks can have.
 func (archiveData) States() []string { return []string{"completed", "cancelled", "discarded"} }
 
-// Chosen is for templates: whether a state is the one that is searched for.
+// Chosen reports, for templates, whether the search is limited to a state.
 func (d archiveData) Chosen(state string) bool { return slices.Contains(d.Query.State, state) }
 
 func searchArchive(v *visit) (answer, error) {
@@ -41,7 +41,7 @@ func searchArchive(v *visit) (answer, error) {
 	values := v.r.URL.Query()
 	d := archiveData{Query: query.ArchivedFrom(values)}
 	d.Values = d.Query.Values()
-	if id, err := tusk.ParseID(d.Query.Key); err == nil { // an id in the search field is a task, not a key
+	if id, err := tusk.ParseID(d.Query.Key); err == nil { // an id in the search field names a task, not a key
 		return goTo("/tasks/" + id.String()), nil
 	}
 	q, err := d.Query.Query(v.Mask)
@@ -96,7 +96,7 @@ func archiveFailure(err error) error {
 	return err
 }
 
-// archivedTask shows the task of the path, which has left the database.
+// archivedTask shows the task in the path, which has left the database.
 func (v *visit) archivedTask() (answer, error) {
 	t, err := v.inArchive()
 	if err != nil {
@@ -110,7 +110,7 @@ func (v *visit) archivedTask() (answer, error) {
 	return answer{page: "archived", title: t.Kind, section: "archive", data: d}, nil
 }
 
-// inArchive gets the task of the path from the archive, if the visitor may know of it.
+// inArchive reads the task in the path from the archive, if the visitor may see it.
 func (v *visit) inArchive() (*tusk.TaskInfo, error) {
 	id, err := tusk.ParseID(v.r.PathValue("id"))
 	if err != nil {
@@ -152,7 +152,7 @@ func rerunArchived(v *visit) (answer, error) {
 	return goTo("/tasks/"+e.ID.String(), about), nil
 }
 
-// restoreArchived has the process that archives put a task back into the database.
+// restoreArchived asks the archiving process to put a task back into the database.
 func restoreArchived(v *visit) (answer, error) {
 	t, err := v.inArchive()
 	if err != nil {
@@ -168,7 +168,7 @@ func restoreArchived(v *visit) (answer, error) {
 	return goTo("/archive/keeping", "started"), err
 }
 
-// rerunFound asks first, with the number of tasks that match, then begins.
+// rerunFound first asks for confirmation, with the number of matching tasks, and then begins.
 func rerunFound(v *visit) (answer, error) {
 	text := v.r.PostFormValue("query")
 	values, err := url.ParseQuery(text)
@@ -233,7 +233,7 @@ type keepingData struct {
 	Restores  []archive.Restore
 }
 
-// keeping shows what is kept in the archive, and for how long.
+// keeping shows what the archive keeps, and for how long.
 func keeping(v *visit) (answer, error) {
 	ctx, s := v.r.Context(), v.client.Store()
 	retention, err := archive.ReadRetention(ctx, s)
@@ -279,7 +279,7 @@ func keepArchived(v *visit) (answer, error) {
 		}
 		keep = &d
 	}
-	if keep != nil { // what takes a setting away asks nothing
+	if keep != nil { // removing a setting needs no confirmation
 		if ask, err := v.askQueue(queue, "archive", "/archive/keeping"); err != nil || ask.page != "" {
 			return ask, err
 		}

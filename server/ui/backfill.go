@@ -10,8 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/server/query"
 )
 
-// backfill enqueues a schedule's task for each tick of a time that has passed, after
-// it has told how many they are.
+// backfill enqueues a schedule's task for each tick of a past period, after it has told how many there are.
 func (v *visit) backfill(s tusk.ScheduleInfo) (answer, error) {
 	form, now := v.r.PostForm, time.Now().UTC().Truncate(time.Second)
 	from, err := query.Instant("from", form.Get("from"), now)

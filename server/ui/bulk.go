@@ -13,7 +13,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// startBulk asks first, with the number of tasks that match, then begins.
+// startBulk first asks for confirmation, with the number of matching tasks, and then begins.
 func startBulk(v *visit) (answer, error) {
 	text := v.r.PostFormValue("query")
 	values, err := url.ParseQuery(text)
@@ -72,7 +72,7 @@ func startBulk(v *visit) (answer, error) {
 // counting is how long a visitor waits for a count.
 const counting = 3 * time.Second
 
-// count is exact, unless it takes too long: then it says that there are more.
+// count returns an exact number unless counting takes too long. Then it returns the number so far with a "+".
 func (v *visit) count(f tusk.Filter) (string, error) {
 	n, begun := 0, time.Now()
 	f.Limit = store.MaxPage
@@ -100,7 +100,7 @@ func filterWords(q query.Tasks) string {
 	return "Where " + strings.Join(parts, ", ") + "."
 }
 
-// changeWords tells what a change gives to tasks.
+// changeWords describes what a change does to tasks.
 func changeWords(c tusk.Change) string {
 	switch {
 	case c.Op == tusk.OpMove:
@@ -143,7 +143,7 @@ func retryErrors(v *visit) (answer, error) {
 	return goTo("/bulk/"+o.ID.String(), "started"), nil
 }
 
-// startOperation begins a change in the visitor's name and within its bounds.
+// startOperation begins a change on behalf of the visitor and within the visitor's permissions.
 func (v *visit) startOperation(f tusk.Filter, c tusk.Change, count string) (tusk.Operation, error) {
 	pace, expected := 0, int64(0)
 	if text := v.r.PostFormValue("per_second"); text != "" {
@@ -153,7 +153,7 @@ func (v *visit) startOperation(f tusk.Filter, c tusk.Change, count string) (tusk
 				"The pace is a number from 1 to 1,000,000 tasks a second.")
 		}
 	}
-	if n, err := strconv.ParseInt(count, 10, 64); err == nil { // where counting ended early, it is not known
+	if n, err := strconv.ParseInt(count, 10, 64); err == nil { // unknown if counting ended early
 		expected = n
 	}
 	return v.client.StartOperation(v.r.Context(), f, c, &tusk.OperationOptions{
@@ -175,7 +175,7 @@ func operations(v *visit) (answer, error) {
 	return answer{page: "bulk", title: "Bulk operations", section: "bulk", data: seen}, nil
 }
 
-// operation gets the operation of the path if the visitor may know of it.
+// operation returns the operation in the path if the visitor may see it.
 func (v *visit) operation() (tusk.Operation, error) {
 	v.target = v.r.PathValue("id")
 	id, err := tusk.ParseID(v.target)
@@ -191,14 +191,14 @@ func (v *visit) operation() (tusk.Operation, error) {
 
 type operationData struct {
 	tusk.Operation
-	Words string // the filter and the change
-	Query string // the filter as the page of tasks has it
+	Words string // the filter and the change in words
+	Query string // the filter as a query of the task list
 }
 
-// Stops is for templates: it can be called off.
+// Stops reports, for templates, whether the operation can be cancelled.
 func (d operationData) Stops() bool { return !d.Ended() && !d.CancelRequested }
 
-// Stopping is for templates: it was called off, and is at its last page.
+// Stopping reports, for templates, whether the operation was cancelled and is at its last page.
 func (d operationData) Stopping() bool { return !d.Ended() && d.CancelRequested }
 
 func operation(v *visit) (answer, error) {

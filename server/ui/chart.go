@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// rangeOf is a stretch of time that charts show.
+// rangeOf is a period that charts show.
 type rangeOf struct {
 	Span, Bucket time.Duration
 }
@@ -27,10 +27,10 @@ var ranges = map[string]rangeOf{
 type chartQuery struct {
 	Range       string // 1h, 24h or 30d
 	View        string // attempts or durations
-	Queue, Kind string // empty: all
+	Queue, Kind string // empty means all
 }
 
-// chartOf reads what a URL asks for.
+// chartOf reads a chart's range and view from a URL's query.
 func chartOf(q url.Values) chartQuery {
 	c := chartQuery{Range: q.Get("range"), View: q.Get("view")}
 	if _, ok := ranges[c.Range]; !ok {
@@ -42,12 +42,12 @@ func chartOf(q url.Values) chartQuery {
 	return c
 }
 
-// Values is the query of the series.
+// Values encodes the query for the series.
 func (c chartQuery) Values() string {
 	return url.Values{"range": {c.Range}, "view": {c.View}, "queue": {c.Queue}, "kind": {c.Kind}}.Encode()
 }
 
-// chartData is a series for uPlot, and its sums for those who cannot see it.
+// chartData is a series for uPlot, with its totals for people who cannot see the chart.
 type chartData struct {
 	Query     chartQuery `json:"-"`
 	Range     string     `json:"range"`
@@ -65,7 +65,7 @@ type chartData struct {
 	Kinds, Queues []statRow `json:"-"`
 }
 
-// statRow sums up the attempts of a kind or of a queue.
+// statRow sums up the attempts of one kind or queue.
 type statRow struct {
 	Name                                     string
 	Completed, Failed, Discarded             int64
@@ -88,7 +88,7 @@ func (r *statRow) close() {
 	r.P50, r.P95, r.P99 = of(&r.ran, 0.5), of(&r.ran, 0.95), of(&r.ran, 0.99)
 }
 
-// rowsBy sums up by what name says, the most attempts first.
+// rowsBy sums up statistics by name, those with the most attempts first.
 func rowsBy(stats []store.Stat, name func(*store.Stat) string) []statRow {
 	byName := map[string]*statRow{}
 	for i := range stats {
@@ -109,7 +109,7 @@ func rowsBy(stats []store.Stat, name func(*store.Stat) string) []statRow {
 	return rows
 }
 
-// chart reads what the visitor may see of the statistics.
+// chart reads the statistics that the visitor may see.
 func (v *visit) chart(q chartQuery) (chartData, error) {
 	r := ranges[q.Range]
 	now := time.Now().UTC()
@@ -145,7 +145,7 @@ func (v *visit) chart(q chartQuery) (chartData, error) {
 	return c, nil
 }
 
-// series is the chart's data, for the script that redraws it.
+// series returns the chart's data, for the script that redraws it.
 func series(v *visit) (answer, error) {
 	values := v.r.URL.Query()
 	q := chartOf(values)
@@ -163,12 +163,12 @@ func series(v *visit) (answer, error) {
 	}
 	v.w.Header().Set("Content-Type", "application/json")
 	v.w.Header().Set("Cache-Control", "no-store")
-	_, _ = v.w.Write(body) // who asked may have gone
+	_, _ = v.w.Write(body) // the client may have gone
 	return answer{done: true}, nil
 }
 
-// picture is the chart for those without scripts: bars that tell their numbers. Failed attempts
-// are at the foot of the completed ones; durations are beside each other.
+// picture is the chart for browsers without scripts: bars with their numbers as text. Failed attempts are drawn below
+// completed ones; durations are drawn side by side.
 type picture struct {
 	Width, Height int
 	Bars          []pictureBar
@@ -216,7 +216,7 @@ func (c chartData) Picture() picture {
 	return p
 }
 
-// text tells the numbers of a time.
+// text describes the numbers of one point in time.
 func (c chartData) text(i int) string {
 	at := time.Unix(c.Times[i], 0).UTC().Format("2006-01-02 15:04 UTC")
 	if c.View == "durations" {

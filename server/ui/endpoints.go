@@ -16,12 +16,12 @@ type endpointRow struct {
 type endpointsData struct {
 	Endpoints []endpointRow
 	Form      endpointForm
-	Secret    string // of an endpoint that was just made
+	Secret    string // of an endpoint that was just created
 	SecretOf  string
 	Problem   string
 }
 
-// endpointForm is an endpoint as a form has it.
+// endpointForm is an endpoint as shown in a form.
 type endpointForm struct{ Queue, URL, Concurrency, Timeout string }
 
 func endpoints(v *visit) (answer, error) { return v.endpoints(endpointsData{}, nil) }
@@ -43,8 +43,8 @@ func (v *visit) endpoints(d endpointsData, problem error) (a answer, err error) 
 	return a, err
 }
 
-// putEndpoint shows the secret of a new endpoint in its answer, the only time that
-// anybody can. The audit log is written here, since the answer is a page.
+// putEndpoint shows the secret of a new endpoint in its answer. This is the only time that anybody can see it.
+// putEndpoint writes the audit log itself, because its answer is a page.
 func putEndpoint(v *visit) (answer, error) {
 	form := v.r.PostForm
 	f := endpointForm{strings.TrimSpace(form.Get("queue")), strings.TrimSpace(form.Get("url")), form.Get("concurrency"),

@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// A program with logins of its own has the pages under a path of its own.
+// A program with its own logins mounts the pages under a path of its own.
 func ExampleHandler() {
 	client, err := tusk.NewClient(memory.New(), nil)
 	if err != nil {
@@ -20,7 +20,7 @@ func ExampleHandler() {
 	pages, err := ui.Handler(client, ui.Options{
 		Prefix: "/admin/tusk",
 		Who: func(r *http.Request) (access.Identity, error) {
-			name := r.Header.Get("X-User") // what the program's own login says
+			name := r.Header.Get("X-User") // set by the program's own login
 			if name == "" {
 				return access.Identity{}, access.ErrUnauthenticated
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// failureOf says of any error what a visitor should know of it.
+// failureOf returns what a visitor should know about an error.
 func failureOf(err error) *Failure {
 	var f *Failure
 	var q *query.Error
@@ -54,9 +54,9 @@ func failureOf(err error) *Failure {
 	}
 }
 
-// again is after how many seconds a page is asked for once more that failed for what may pass by itself.
+// again is how many seconds a browser waits before it retries a page whose error may pass by itself.
 const again = "5"
 
-// passes reports whether an error may be gone in a moment. A look that takes too long is none: it would
-// take as long again.
+// passes reports whether an error may pass in a moment. A timeout does not count: the next try would take as long
+// again.
 func passes(err error) bool { return errors.Is(err, store.ErrUnavailable) || errors.Is(err, errBusy) }

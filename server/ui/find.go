@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// found is one thing that a search has found.
+// found is one result of a search.
 type found struct {
 	What, Name, About string
 	To                string
@@ -20,7 +20,7 @@ type found struct {
 type findData struct {
 	Text  string
 	Found []found
-	More  bool // not all that was found is shown
+	More  bool // some results are not shown
 }
 
 const (
@@ -29,8 +29,8 @@ const (
 	findAge    = 5 * time.Second
 )
 
-// find looks for what a text may be: a part of the name of a queue, a kind, a schedule, a
-// pipeline or a host, a key, or a part of an id. The script shows its answers at Ctrl-K.
+// find looks for what a text may be: a part of the name of a queue, a kind, a schedule, a pipeline or a host, a key,
+// or a part of an id. The script shows the results on Ctrl-K.
 func find(v *visit) (answer, error) {
 	text := strings.TrimSpace(v.r.URL.Query().Get("q"))
 	a := answer{page: "find", title: "Search", section: "find", data: findData{}}
@@ -53,7 +53,7 @@ func find(v *visit) (answer, error) {
 	return a, nil
 }
 
-// tasksOf finds tasks and workflows by an id, a part of one, or a key.
+// tasksOf finds tasks and workflows by an id, a part of an id, or a key.
 func (v *visit) tasksOf(text string) (all []found, err error) {
 	ctx := v.r.Context()
 	var tasks []tusk.TaskInfo
@@ -87,8 +87,8 @@ func (v *visit) tasksOf(text string) (all []found, err error) {
 	return all, nil
 }
 
-// named finds what has the text in its name. Those who are bound to tenants find schedules alone:
-// the other pages are not for them.
+// named finds items with the text in their name. Visitors who are limited to tenants find only schedules, because the
+// other pages are not for them.
 func (v *visit) named(text string) (all []found, err error) {
 	add := func(what, name, about string, to ...any) {
 		f := found{what, name, about, v.url(to...)}
@@ -135,7 +135,7 @@ func (v *visit) named(text string) (all []found, err error) {
 	return all, v.failingKinds(add)
 }
 
-// failingKinds adds the kinds of which tasks failed: nobody may have run one lately.
+// failingKinds adds the kinds of failed tasks, because such a kind may not have run recently.
 func (v *visit) failingKinds(add func(what, name, about string, to ...any)) error {
 	groups, _, err := Groups(v.r.Context(), v.client, v.who, store.ErrorFilter{Since: time.Now().Add(-day), Limit: 100})
 	for _, g := range groups {

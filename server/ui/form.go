@@ -9,14 +9,14 @@ import (
 	"github.com/tuskqueue/tusk/server/access"
 )
 
-// A form has so many bytes at most, and so many where nobody need be logged in.
+// Limits on the bytes of a form, and of a form that needs no login.
 const (
 	maxForm     = 4 << 20
 	maxOpenForm = 16 << 10
 )
 
-// readForm reads the form of a request, and leaves nothing of the body to be read later. The form
-// is large if giveBack, which gives back its memory, is not nil.
+// readForm reads the form of a request and leaves no body to read later. If giveBack is not nil, the form is large,
+// and giveBack releases its memory.
 func (v *visit) readForm(route Route) (giveBack func(), err error) {
 	defer func() { v.r.Body = http.NoBody }()
 	if v.r.Method != http.MethodPost {
@@ -41,7 +41,7 @@ func (v *visit) readForm(route Route) (giveBack func(), err error) {
 	return giveBack, nil
 }
 
-// formFailure says why a form could not be read.
+// formFailure explains why a form could not be read.
 func formFailure(err error) error {
 	var large *http.MaxBytesError
 	switch {

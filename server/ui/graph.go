@@ -6,15 +6,15 @@ import (
 	"unicode/utf8"
 )
 
-// graph is a picture of nodes that come after others: layers from left to right.
+// graph is a picture of nodes in layers, from left to right. Each node comes after the ones it depends on.
 type graph struct {
 	Width, Height int
-	NodeWidth     int // of all: room for the longest title, as far as that goes
+	NodeWidth     int // the same for all; room for the longest title, up to a maximum
 	Nodes         []*node
 	Edges         []edge
 }
 
-// node is a box of a graph with two lines of text.
+// node is a box with two lines of text.
 type node struct {
 	Title, Sub string // cut to fit
 	Class, To  string
@@ -22,8 +22,8 @@ type node struct {
 
 	after []*node
 	layer int
-	place float64 // within its layer, while it is being found
-	bend  bool    // no box: an edge passes here
+	place float64 // position within its layer, while it is computed
+	bend  bool    // not a box: an edge passes here
 }
 
 type edge struct{ Path, Class string }
@@ -31,16 +31,16 @@ type edge struct{ Path, Class string }
 const (
 	leastWidth, mostWidth = 160, 280
 	nodeHeight            = 46
-	runeWidth, boxPadding = 8, 24 // of a title, about
+	runeWidth, boxPadding = 8, 24 // of a title, approximately
 	layerGap, rowGap      = 44, 14
 	margin                = 6
 	sweeps                = 6
 )
 
-// MaxDrawn is how many nodes a graph has at most: more would not be seen, and are in the table.
+// MaxDrawn is the largest number of nodes in a graph. The table shows the rest.
 const MaxDrawn = 200
 
-// draw finds a place for every node; nodes come after those in their after.
+// draw positions the nodes. A node comes after those in its after list.
 func draw(nodes []*node) *graph {
 	g := &graph{Nodes: nodes}
 	layers := layersOf(nodes)
@@ -71,14 +71,14 @@ func draw(nodes []*node) *graph {
 	return g
 }
 
-// way is an edge with the places that it passes.
+// way is an edge with the positions through which it passes.
 type way struct {
 	from, to *node
 	bends    []*node
 }
 
-// bendsOf gives an edge over several layers a place in each, so that it passes
-// between boxes and not behind them. The places stand in for the node in after.
+// bendsOf gives an edge that spans several layers a position in each of them, so that it passes between boxes and not
+// behind them. In after, these positions replace the node.
 func bendsOf(nodes []*node, layers [][]*node) (ways []way) {
 	for _, n := range nodes {
 		for i, p := range n.after {
@@ -95,7 +95,7 @@ func bendsOf(nodes []*node, layers [][]*node) (ways []way) {
 	return ways
 }
 
-// path is the edge as SVG has it: curves between layers, straight through them.
+// path returns the edge as an SVG path: curves between layers, straight lines through them.
 func (w way) path(nodeWidth int) string {
 	x, y := w.from.X+nodeWidth, w.from.Y+nodeHeight/2
 	path := fmt.Sprintf("M%d %d", x, y)
@@ -114,7 +114,7 @@ func (w way) path(nodeWidth int) string {
 	return path
 }
 
-// layersOf puts every node behind all that it comes after.
+// layersOf puts every node into a layer after all nodes that it depends on.
 func layersOf(nodes []*node) (layers [][]*node) {
 	open, children := map[*node]int{}, map[*node][]*node{}
 	var ready []*node
@@ -141,7 +141,7 @@ func layersOf(nodes []*node) (layers [][]*node) {
 			}
 		}
 	}
-	var rest []*node // a cycle: no engine makes one, and no page should hang on one
+	var rest []*node // a cycle: no engine stores one, but a page must not hang on it
 	for _, n := range nodes {
 		if _, left := open[n]; left {
 			n.layer = len(layers)
@@ -154,8 +154,7 @@ func layersOf(nodes []*node) (layers [][]*node) {
 	return layers
 }
 
-// arrange sorts each layer by where its neighbours are, back and forth, so that
-// few edges cross.
+// arrange sorts each layer by the positions of its neighbours, back and forth, so that few edges cross.
 func arrange(layers [][]*node) {
 	children := map[*node][]*node{}
 	for _, layer := range layers {

@@ -10,8 +10,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Groups lists the latest groups of errors that somebody may know of, as many as the filter's limit, and says whether
-// there are more. The limit counts no others: among the latest MostGroups of all.
+// Groups lists the latest error groups that an identity may see, up to the filter's limit, and reports whether there
+// are more. The limit counts only visible groups. Only the latest MostGroups of all groups are considered.
 func Groups(
 	ctx context.Context, client *tusk.Client, who access.Identity, f store.ErrorFilter,
 ) (groups []store.ErrorGroup, more bool, err error) {

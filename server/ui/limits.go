@@ -19,27 +19,27 @@ import (
 type limitsRow struct {
 	Queue   string
 	Limits  tusk.Limits
-	Held    int64 // tasks that have their turn
+	Held    int64 // tasks that have a turn
 	Running int64
 	Pending int64
-	Own     int // tenants with limits of their own
+	Own     int // tenants with their own limits
 }
 
 type limitsData struct {
 	Rows    []limitsRow
 	Form    limitsForm
 	Problem string
-	Of      string           // whose turns are shown; empty: nobody's
-	Turns   []tusk.TurnCount // those that wait first
+	Of      string           // queue whose turns are shown; empty: none
+	Turns   []tusk.TurnCount // the tasks that wait first
 }
 
-// TurnGroups and TurnHeads bound what a look at turns reads.
+// TurnGroups is the number of groups that a look at turns reads.
 func (limitsData) TurnGroups() int { return query.TurnGroups }
 
-// TurnHeads is the other of them.
+// TurnHeads is the number of waiting tasks per group that it reads.
 func (limitsData) TurnHeads() int { return query.TurnHeads }
 
-// limitsForm are the limits of a queue as a form has them. Empty: no limit.
+// limitsForm is a queue's limits as shown in a form. An empty field means no limit.
 type limitsForm struct {
 	Queue, Concurrency, PerTenant, PerPartition, PerWorker string
 	Rate, TenantRate, PartitionRate                        string
@@ -123,7 +123,7 @@ func some(n int) string {
 	return strconv.Itoa(n)
 }
 
-// rateText writes a rate as the forms and the command line read it: 100/1m.
+// rateText formats a rate as forms and the command line read it: 100/1m.
 func rateText(r *tusk.Rate) string {
 	if r == nil {
 		return ""
@@ -131,8 +131,8 @@ func rateText(r *tusk.Rate) string {
 	return strconv.Itoa(r.Allowed) + "/" + duration.Text(r.Period)
 }
 
-// putLimits sets what the form shows and leaves the rest of a queue's limits as it
-// is: what its tenants have of their own.
+// putLimits sets the limits in the form and leaves the rest of a queue's limits alone, which are those of single
+// tenants.
 func putLimits(v *visit) (answer, error) {
 	p := v.r.PostForm
 	f := limitsForm{Queue: strings.TrimSpace(p.Get("queue")), Concurrency: p.Get("concurrency"),
@@ -190,7 +190,7 @@ func parseRate(text string, sliding bool) (*tusk.Rate, error) {
 	allowed, period, _ := strings.Cut(text, "/")
 	n, err := strconv.Atoi(allowed)
 	if period != "" && (period[0] < '0' || period[0] > '9') {
-		period = "1" + period // 100/m
+		period = "1" + period // for example 100/m
 	}
 	d, err2 := duration.Parse(period)
 	if err != nil || err2 != nil {
@@ -229,14 +229,14 @@ type tenantRow struct {
 	Own []ownLimits
 }
 
-// ownLimits are what sets a tenant apart in a queue.
+// ownLimits are a tenant's own limits in a queue.
 type ownLimits struct {
 	Queue  string
 	Limits tusk.TenantLimits
-	Set    bool // it has some of its own
+	Set    bool // the tenant has its own limits
 }
 
-// tenantLimits are the limits that tenants have of their own, by name.
+// tenantLimits returns the tenants' own limits, by tenant.
 func (v *visit) tenantLimits(ctx context.Context) (map[string][]ownLimits, error) {
 	all, err := v.client.Limits(ctx)
 	own := map[string][]ownLimits{}
@@ -272,7 +272,7 @@ func tenants(v *visit) (answer, error) {
 
 type tenantData struct {
 	Name   string
-	Queues []ownLimits // every queue with limits
+	Queues []ownLimits // all queues with limits
 	Tasks  []tusk.TaskInfo
 	More   bool
 	Filter url.Values
@@ -308,8 +308,7 @@ func tenant(v *visit) (answer, error) {
 	return answer{page: "tenant", title: name, section: "tenants", data: d}, nil
 }
 
-// putTenantLimits changes what a tenant has of its own in a queue. Both empty:
-// nothing any more.
+// putTenantLimits changes a tenant's own limits in a queue. If both are empty, it removes them.
 func putTenantLimits(v *visit) (answer, error) {
 	name, queue := v.r.PathValue("tenant"), v.r.PostFormValue("queue")
 	v.target, v.detail = short(name), short(queue)

@@ -13,15 +13,15 @@ import (
 	"github.com/tuskqueue/tusk/server/feed"
 )
 
-// stream is an answer of server-sent events.
+// stream is a response of server-sent events.
 type stream struct {
 	v       *visit
 	control *http.ResponseController
 }
 
 const (
-	streamBeat = 15 * time.Second // between two signs of life, and two looks at the visitor's access
-	streamWait = 30 * time.Second // for a browser that reads slowly
+	streamBeat = 15 * time.Second // between two heartbeats, each with a check of the visitor's access
+	streamWait = 30 * time.Second // how long to wait for a slow browser
 )
 
 func (v *visit) stream() stream {
@@ -30,11 +30,11 @@ func (v *visit) stream() stream {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no")
 	s := stream{v, http.NewResponseController(v.w)}
-	_ = s.control.SetReadDeadline(time.Time{}) // or the request would end with it
+	_ = s.control.SetReadDeadline(time.Time{}) // otherwise it would end the request
 	return s
 }
 
-// send reports whether the browser is still there.
+// send writes an event and reports whether the browser is still connected.
 func (s stream) send(text string) bool {
 	_ = s.control.SetWriteDeadline(time.Now().Add(streamWait))
 	if _, err := s.v.w.Write([]byte(text + "\n\n")); err != nil {
@@ -43,7 +43,7 @@ func (s stream) send(text string) bool {
 	return s.control.Flush() == nil
 }
 
-// beat sends a sign of life if the visitor may still read.
+// beat sends a heartbeat if the visitor still has read access.
 func (s stream) beat() bool {
 	who, err := s.v.Who(s.v.r)
 	return err == nil && who.May(access.Read) && s.send(": still here")
@@ -52,7 +52,7 @@ func (s stream) beat() bool {
 var errTooManyWatch = failure(http.StatusServiceUnavailable,
 	"Too many pages are watched already. Close some, and try again.")
 
-// live streams what changes in the numbers of a page: texts by name.
+// live streams the numbers of a page that change, as texts by name.
 func live(v *visit) (answer, error) {
 	snapshots, leave := v.Feed.Watch(v.who.ID)
 	if snapshots == nil {
@@ -81,13 +81,12 @@ func live(v *visit) (answer, error) {
 	return answer{done: true}, nil
 }
 
-// look says how something stands, as a sum that differs when it has changed, and whether
-// it has ended.
+// look returns a checksum that differs when something has changed, and whether it has ended.
 type look func(v *visit) (sum uint64, ended bool, err error)
 
 const lookEvery = time.Second
 
-// within looks once, in the visitor's turn and for no longer than a page may take.
+// within looks once, in the visitor's turn and no longer than a page may take.
 func (at look) within(v *visit) (sum uint64, ended bool, err error) {
 	ctx, cancel := context.WithTimeout(v.r.Context(), longest)
 	defer cancel()
@@ -101,8 +100,8 @@ func (at look) within(v *visit) (sum uint64, ended bool, err error) {
 	return at(&once)
 }
 
-// watch streams a word each time that what a page shows has changed, so that the browser
-// fetches the page again, and another one when it has ended.
+// watch sends an event each time the contents of a page have changed, so that the browser fetches the page again, and
+// another one when they have ended.
 func (v *visit) watch(at look) (answer, error) {
 	over, leave := v.Feed.Join(v.who.ID)
 	if over == nil {
@@ -129,7 +128,7 @@ func (v *visit) watch(at look) (answer, error) {
 		case <-looks.C:
 			sum, now, err := at.within(v)
 			switch ended = now || errors.Is(err, tusk.ErrNotFound); {
-			case err != nil: // a look that failed is tried again
+			case err != nil: // try again after an error
 			case sum != before:
 				before, there = sum, s.send("data: changed")
 			}
@@ -141,25 +140,24 @@ func (v *visit) watch(at look) (answer, error) {
 	return answer{done: true}, nil
 }
 
-// sumOf is a sum of anything that JSON can tell.
+// sumOf returns a checksum of anything that JSON can encode.
 func sumOf(parts ...any) (uint64, error) {
 	sum := fnv.New64a()
 	err := json.NewEncoder(sum).Encode(parts)
 	return sum.Sum64(), err
 }
 
-// ages is how often a page that shows how long ago things were is fetched again, when
-// nothing else changes.
+// ages is how often a page that shows ages is fetched again if nothing else changes.
 const ages = 10 * time.Second
 
-// listEvery is how often a list is fetched again at most.
+// listEvery is the shortest interval at which a list is fetched again.
 const listEvery = 3 * time.Second
 
-// lists is the address of watchLists.
+// lists returns the address of watchLists.
 func (v *visit) lists() string { return v.url("live", "lists") }
 
-// watchLists streams a word when tasks may have come, begun or ended, and each time that ages are
-// told anew. To those who see a part of the tasks it does not tell when others' tasks change.
+// watchLists sends an event when tasks may have come, begun or ended, and whenever ages need an update. Visitors who
+// see only some tasks get no event when others' tasks change.
 func watchLists(v *visit) (answer, error) {
 	snapshots, leave := v.Feed.Watch(v.who.ID)
 	if snapshots == nil {
@@ -196,8 +194,8 @@ func watchLists(v *visit) (answer, error) {
 	return answer{done: true}, nil
 }
 
-// listSum differs when the number of tasks in some state does, or something ended. How long
-// the oldest waits is no change.
+// listSum returns a checksum that differs when the number of tasks in a state has changed or something has ended. The
+// age of the oldest task does not count as a change.
 func listSum(s *feed.Snapshot) (uint64, error) {
 	counts := make([]any, 0, 3*len(s.Queues))
 	for _, q := range s.Queues {
@@ -228,7 +226,7 @@ func watchOperation(v *visit) (answer, error) {
 	})
 }
 
-// changes are the cells that differ from those sent before.
+// changes returns the cells that differ from those sent before.
 func (v *visit) changes(s *feed.Snapshot, before map[string]string) ([]byte, error) {
 	changed := map[string]string{}
 	set := func(name, text string) {

@@ -14,7 +14,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// A page that is watched looks at its task in the visitor's turn, and holds no place between looks.
+// The stream of a watched page looks at its task in the visitor's turn, and holds no place in between.
 func TestEachLookOfAStreamTakesItsTurn(t *testing.T) {
 	client := newClient(t, memory.New())
 	task, err := client.Enqueue(t.Context(), tusk.RawArgs{Name: "k", JSON: []byte("{}")}, nil)

@@ -8,8 +8,7 @@ import (
 	"github.com/tuskqueue/tusk/server/query"
 )
 
-// newQueue is the question whether a queue is meant that nothing is known of; empty: there is
-// nothing to ask.
+// newQueue returns a question to ask if nothing is known about the queue. It returns "" if there is no need to ask.
 func (v *visit) newQueue(queue string) (question string, err error) {
 	if queue == "" || v.r.PostFormValue("confirm") == "yes" {
 		return "", nil
@@ -21,8 +20,8 @@ func (v *visit) newQueue(queue string) (question string, err error) {
 	return "The queue " + queue + " is unknown. Continue anyway?", nil
 }
 
-// askQueue puts that question, and has the form sent once more by whoever agrees. An answer
-// without a page: there is nothing to ask.
+// askQueue asks that question, and sends the form again after confirmation. An answer without a page means that there
+// is no need to ask.
 func (v *visit) askQueue(queue, section, back string) (answer, error) {
 	question, err := v.newQueue(queue)
 	if err != nil || question == "" {
@@ -33,7 +32,7 @@ func (v *visit) askQueue(queue, section, back string) (answer, error) {
 			Action: v.Prefix + v.r.URL.EscapedPath(), Fields: v.r.PostForm, Back: v.Prefix + back}}, nil
 }
 
-// mayChangeAll refuses who may not change a queue for all tenants.
+// mayChangeAll fails unless the visitor may change the queue for all tenants.
 func (v *visit) mayChangeAll(queue string) error {
 	if !v.who.SeesQueue(queue) || !v.who.SeesAllTenants() {
 		return failure(http.StatusForbidden, "You may not change that queue.")
@@ -41,7 +40,7 @@ func (v *visit) mayChangeAll(queue string) error {
 	return nil
 }
 
-// maySet is mayChangeAll and askQueue.
+// maySet combines mayChangeAll and askQueue.
 func (v *visit) maySet(queue, section, back string) (answer, error) {
 	if err := v.mayChangeAll(queue); err != nil {
 		return answer{}, err

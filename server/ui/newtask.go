@@ -15,14 +15,14 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// taskForm is a task to enqueue, as a form has it.
+// taskForm is a task to enqueue, as shown in a form.
 type taskForm struct {
 	Kind, Queue, Args, Key, Tenant, Tags, When, Expires, Deadline, Priority, MaxAttempts, Weight string
 	Ephemeral                                                                                    bool
 	Problem                                                                                      string
-	// the task that it was copied from
+	// Of is the task that it was copied from.
 	Of   string
-	Edit bool // and that it replaces
+	Edit bool // it replaces that task
 }
 
 func newTask(v *visit) (answer, error) {
@@ -144,7 +144,7 @@ func (v *visit) enqueueForm(f taskForm) (e tusk.Enqueued, err error) {
 	if f.Of != "" && v.who.May("read") {
 		v.r.SetPathValue("id", f.Of)
 		if of, err = v.visible(); err == nil {
-			// The form does not show these.
+			// Settings that the form does not show.
 			stored, o.Timeout, o.StallTimeout, o.Metadata, o.Backoff = of.Args, of.Timeout, of.StallTimeout,
 				of.Metadata, of.Backoff
 			o.Partition = of.Partition
@@ -156,7 +156,7 @@ func (v *visit) enqueueForm(f taskForm) (e tusk.Enqueued, err error) {
 	if err != nil {
 		return e, err
 	}
-	if len(stored) > 0 && bytes.Equal(args, stored) { // they may be encrypted for that task alone
+	if len(stored) > 0 && bytes.Equal(args, stored) { // they may be encrypted for that task only
 		again, err := v.client.Again(*of)
 		if errors.Is(err, tusk.ErrEncrypted) {
 			return e, failure(http.StatusConflict,
@@ -177,7 +177,7 @@ func (v *visit) enqueueForm(f taskForm) (e tusk.Enqueued, err error) {
 	return v.store(of, f, tusk.RawArgs{Name: f.Kind, JSON: args}, o)
 }
 
-// store enqueues a task, or puts it in the place of the other.
+// store enqueues a task, or replaces the edited one.
 func (v *visit) store(of *tusk.TaskInfo, f taskForm, args tusk.Args, o *tusk.Options) (tusk.Enqueued, error) {
 	if f.Edit {
 		return v.replace(of, args, o)
@@ -192,7 +192,7 @@ func (f taskForm) title() string {
 	return "New task"
 }
 
-// mayReplace says why a task cannot be edited: once it has begun it is what it is.
+// mayReplace explains why a task cannot be edited. A task that has started cannot change.
 func (v *visit) mayReplace(t *tusk.TaskInfo) error {
 	switch {
 	case !v.who.May(access.Operate) || !v.who.May(access.Enqueue):
@@ -210,8 +210,8 @@ func replaceable(t *tusk.TaskInfo) bool {
 		(t.State == tusk.StateScheduled || t.State == tusk.StateAvailable || t.State == tusk.StateRetryable)
 }
 
-// replace puts an edited task in the place of another. With the key, queue and tenant of
-// the other that is one write; else the other is cancelled first, so that they never both run.
+// replace replaces a task by its edited version. If both have the same key, queue and tenant, that is a single write.
+// Otherwise the old task is cancelled first, so that the two never both run.
 func (v *visit) replace(of *tusk.TaskInfo, args tusk.Args, o *tusk.Options) (e tusk.Enqueued, err error) {
 	if of == nil {
 		return e, tusk.ErrNotFound
@@ -248,7 +248,7 @@ func (v *visit) replace(of *tusk.TaskInfo, args tusk.Args, o *tusk.Options) (e t
 	return e, nil
 }
 
-// lostError says that a task was cancelled, and that the edited one may not be there in its place.
+// lostError says that a task was cancelled but its edited version may not exist.
 type lostError struct {
 	cancelled, edited tusk.ID
 	err               error
@@ -261,8 +261,8 @@ func (e *lostError) Error() string {
 
 func (e *lostError) Unwrap() error { return e.err }
 
-// keyFree refuses a key that another unfinished task has: an enqueue would be skipped for it,
-// and the task that is edited be gone.
+// keyFree fails if another unfinished task has the key: the enqueue would be skipped, and the edited task would be
+// lost.
 func (v *visit) keyFree(queue string, o *tusk.Options) error {
 	if o.Key == "" {
 		return nil

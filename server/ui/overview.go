@@ -19,11 +19,11 @@ type overviewData struct {
 	Errors  []store.ErrorGroup
 	Workers int
 	Running int
-	Busy    bool // there is anything at all
+	Busy    bool // there are tasks or attempts to show
 	Chart   chartData
 }
 
-// tile is one number at the top.
+// tile is a number at the top of the page.
 type tile struct {
 	Name, Value, Hint, Live, Kind string
 }
@@ -33,7 +33,7 @@ type queueRow struct {
 	Counts  map[string]int64
 	Minute  int64 // attempts that ended within the last full minute
 	Failing int64
-	Served  bool // a living worker takes its tasks
+	Served  bool // a living worker takes tasks from it
 }
 
 func overview(v *visit) (answer, error) {
@@ -84,7 +84,7 @@ func tilesOf(d overviewData, sums map[string]int64, gaveUp string, age time.Dura
 	}
 }
 
-// oldest is the longest wait in a queue that is not paused.
+// oldest returns the longest wait in queues that are not paused.
 func oldest(rows []queueRow) (age time.Duration) {
 	for _, q := range rows {
 		if !q.Paused {
@@ -104,7 +104,7 @@ func inPaused(rows []queueRow) (n int64) {
 	return n
 }
 
-// Unserved reports whether tasks wait in vain: no worker takes them.
+// Unserved reports whether tasks wait although no worker takes them.
 func (q queueRow) Unserved() bool { return !q.Served && q.Counts["available"] > 0 }
 
 // discarded counts the discarded tasks of the queues that the visitor may see.
@@ -138,8 +138,7 @@ func (v *visit) totals(s *feed.Snapshot) map[string]int64 {
 	return sums
 }
 
-// queueRows lists the queues that the visitor may see, the busiest minute known
-// for each.
+// queueRows lists the queues that the visitor may see, with the attempts of the last full minute.
 func (v *visit) queueRows(s *feed.Snapshot) []queueRow {
 	var rows []queueRow
 	last := s.At.Truncate(time.Minute).Add(-time.Minute)
@@ -175,7 +174,7 @@ type groupRow struct {
 
 type errorsData struct {
 	Groups []groupRow
-	More   bool // there are older ones
+	More   bool // there are older groups
 	Window string
 }
 
@@ -209,7 +208,7 @@ func errorGroups(v *visit) (answer, error) {
 	for i, g := range groups {
 		d.Groups = append(d.Groups, groupRow{g, sparkOf(slots[i])})
 	}
-	// What needs somebody comes first.
+	// Groups that need attention come first.
 	slices.SortStableFunc(d.Groups, func(a, b groupRow) int {
 		return cmp.Compare(min(b.Dead+b.Waiting, 1), min(a.Dead+a.Waiting, 1))
 	})

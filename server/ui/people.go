@@ -16,7 +16,7 @@ type peopleData struct {
 	Users   []access.User
 	People  []access.Person
 	Roles   []access.Role
-	Secret  string // of a token that was just made
+	Secret  string // of a token that was just created
 	Problem string
 	Local   bool // people can log in here
 }
@@ -44,8 +44,8 @@ func (v *visit) people(secret string, problem error) (a answer, err error) {
 	return a, err
 }
 
-// createToken shows the secret in its answer, the only time that anybody can. The
-// audit log is written here, since the answer is a page.
+// createToken shows the secret in its answer. This is the only time that anybody can see it. createToken writes the
+// audit log itself, because its answer is a page.
 func createToken(v *visit) (answer, error) {
 	f := v.r.PostForm
 	t := access.Token{Name: strings.TrimSpace(f.Get("name")), Role: access.Role(f.Get("role")),
@@ -119,7 +119,7 @@ func (v *visit) account(problem error) (answer, error) {
 	return a, nil
 }
 
-// changePassword is for people themselves; their other sessions end.
+// changePassword changes the visitor's own password and ends the visitor's other sessions.
 func changePassword(v *visit) (answer, error) {
 	v.target = v.who.Name
 	f := v.r.PostForm
@@ -179,7 +179,7 @@ func login(v *visit) (answer, error) {
 	if who.Name != "" {
 		v.who = who
 	}
-	if !errors.Is(err, access.ErrTooMany) { // those would fill the log
+	if !errors.Is(err, access.ErrTooMany) { // these would fill the log
 		v.note("login", err)
 	}
 	v.who = who
@@ -201,7 +201,7 @@ func login(v *visit) (answer, error) {
 			Provider: v.Gate.Provider != nil}}, nil
 }
 
-// next is where to go after a login: a path of these pages, nowhere else.
+// next returns where to go after a login: only to a path of these pages.
 func next(r *http.Request) string {
 	to := r.FormValue("next")
 	at, err := url.Parse(to)
@@ -244,8 +244,7 @@ func loggedInElsewhere(v *visit) (answer, error) {
 	return goTo("/"), nil
 }
 
-// setTheme keeps the choice in a cookie, so that pages come in the right colours
-// without a script.
+// setTheme stores the choice in a cookie, so that pages have the right colours without a script.
 func setTheme(v *visit) (answer, error) {
 	choice := v.r.PostFormValue("theme")
 	if choice != "dark" && choice != "light" {

@@ -12,14 +12,14 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// place is what the pages of a queue, a kind and a worker have in common.
+// place is what the pages of a queue, a kind and a worker share.
 type place struct {
 	Name    string
 	Chart   chartData
 	Rows    []statRow // of the queue's kinds, or of the kind's queues
 	Errors  []store.ErrorGroup
 	Running []tusk.TaskInfo
-	Workers []store.Worker // that take the queue's tasks, or have the kind
+	Workers []store.Worker // that take the queue's tasks, or handle the kind
 }
 
 const (
@@ -28,7 +28,7 @@ const (
 	shownRows    = 50
 )
 
-// fill reads what a place has.
+// fill reads the data of a place.
 func (v *visit) fill(d *place, q chartQuery, running tusk.Filter) (err error) {
 	if d.Chart, err = v.chart(q); err != nil {
 		return err
@@ -41,7 +41,7 @@ func (v *visit) fill(d *place, q chartQuery, running tusk.Filter) (err error) {
 	return err
 }
 
-// failing lists the groups of errors of the last day that have tasks.
+// failing lists the last day's error groups that still have tasks.
 func (v *visit) failing(f store.ErrorFilter) ([]store.ErrorGroup, error) {
 	f.Since, f.Limit = time.Now().Add(-day), 50
 	groups, _, err := Groups(v.r.Context(), v.client, v.who, f)
@@ -53,11 +53,11 @@ type queueData struct {
 	place
 	Queue     queueRow
 	Discarded string
-	Limits    *tusk.Limits // nil: none
+	Limits    *tusk.Limits // nil if it has none
 	Schedules []tusk.ScheduleInfo
 }
 
-// queuePage is everything about one queue.
+// queuePage shows everything about one queue.
 func queuePage(v *visit) (answer, error) {
 	name := v.r.PathValue("queue")
 	a := answer{page: "queue", title: name, section: "queues", watch: v.lists()}
@@ -94,7 +94,7 @@ func queuePage(v *visit) (answer, error) {
 	return a, nil
 }
 
-// settingsOf reads the limits of a queue and the schedules that enqueue into it.
+// settingsOf reads the limits of a queue, and the schedules that enqueue into it.
 func (v *visit) settingsOf(d *queueData) error {
 	limits, err := v.client.Limits(v.r.Context())
 	if err != nil {
@@ -120,7 +120,7 @@ func noCounts() map[string]int64 {
 	return counts
 }
 
-// kindPage is everything about one kind.
+// kindPage shows everything about one kind.
 func kindPage(v *visit) (answer, error) {
 	name := v.r.PathValue("kind")
 	a := answer{page: "kind", title: name, section: "kinds", watch: v.lists()}
@@ -151,7 +151,7 @@ func kindPage(v *visit) (answer, error) {
 	return a, nil
 }
 
-// kinds lists what attempts came to, by kind.
+// kinds shows statistics of attempts by kind.
 func kinds(v *visit) (answer, error) {
 	a := answer{page: "kinds", title: "Kinds", section: "kinds", watch: v.lists()}
 	q := chartOf(v.r.URL.Query())
@@ -167,7 +167,7 @@ func kinds(v *visit) (answer, error) {
 		return a, err
 	}
 	rows := c.Kinds
-	for _, w := range all { // kinds that somebody would run, too
+	for _, w := range all { // include kinds that have a worker but no attempts
 		for _, kind := range w.Kinds {
 			if !slices.ContainsFunc(rows, func(r statRow) bool { return r.Name == kind }) {
 				r := statRow{Name: kind}
@@ -180,7 +180,7 @@ func kinds(v *visit) (answer, error) {
 	return a, nil
 }
 
-// seenWorkers lists the living workers that the visitor may know of, with the queues that they may.
+// seenWorkers lists the living workers that the visitor may see, each with the queues that the visitor may see.
 func (v *visit) seenWorkers(ctx context.Context) ([]store.Worker, error) {
 	all, err := v.client.Workers(ctx)
 	seen := slices.DeleteFunc(all, func(w store.Worker) bool { return !v.seesWorker(w) })
@@ -197,11 +197,11 @@ func workers(v *visit) (answer, error) {
 
 type workerData struct {
 	store.Worker
-	Tasks []tusk.TaskInfo // that it runs
-	More  bool            // some of them are not shown
+	Tasks []tusk.TaskInfo // that it is running
+	More  bool            // some are not shown
 }
 
-// workerPage is everything about one living worker.
+// workerPage shows everything about one living worker.
 func workerPage(v *visit) (answer, error) {
 	a := answer{section: "workers"}
 	w, err := v.findWorker()
@@ -224,7 +224,7 @@ func workerPage(v *visit) (answer, error) {
 	return answer{page: "worker", title: "Worker " + id.String()[24:], section: "workers", watch: v.lists(), data: d}, nil
 }
 
-// findWorker finds the worker of the path if the visitor may know of it.
+// findWorker finds the worker in the path if the visitor may see it.
 func (v *visit) findWorker() (store.Worker, error) {
 	id, err := tusk.ParseID(v.r.PathValue("worker"))
 	if err != nil {
@@ -246,7 +246,7 @@ func (v *visit) findWorker() (store.Worker, error) {
 func quietWorker(v *visit) (answer, error) { return v.changeWorker("quiet", v.client.QuietWorker) }
 func wakeWorker(v *visit) (answer, error)  { return v.changeWorker("awake", v.client.WakeWorker) }
 
-// changeWorker is for those who may use all of a worker's queues.
+// changeWorker requires access to all of a worker's queues.
 func (v *visit) changeWorker(about string, do func(ctx context.Context, id tusk.ID) error) (answer, error) {
 	w, err := v.findWorker()
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 
 type queuesData struct {
 	Rows []queueRow
-	Form *queueForm // nil: of no queue in particular
+	Form *queueForm // nil if no queue is being edited
 }
 
-// queueForm is the settings of a queue as forms have them.
+// queueForm is the settings of a queue as shown in forms.
 type queueForm struct {
 	Queue, Every, To, Completed, Cancelled, Discarded string
 }
@@ -49,7 +49,7 @@ func queueFormOf(q *tusk.Queue) *queueForm {
 func pauseQueue(v *visit) (answer, error)  { return v.changeQueue("paused", v.client.PauseQueue) }
 func resumeQueue(v *visit) (answer, error) { return v.changeQueue("resumed", v.client.ResumeQueue) }
 
-// removeQueue takes a queue off the lists, after a question.
+// removeQueue removes a queue from the lists, after a confirmation.
 func removeQueue(v *visit) (answer, error) {
 	name := v.r.PathValue("queue")
 	if v.r.PostFormValue("confirm") != "yes" {
@@ -63,7 +63,7 @@ func removeQueue(v *visit) (answer, error) {
 	return v.changeQueue("removed", v.client.RemoveQueue)
 }
 
-// ageQueue has the tasks of a queue rise while they wait. An empty field: no longer.
+// ageQueue makes the tasks of a queue rise while they wait. An empty field stops that.
 func ageQueue(v *visit) (answer, error) {
 	v.r.SetPathValue("queue", strings.TrimSpace(v.r.PostFormValue("queue")))
 	var a tusk.Aging
@@ -82,7 +82,7 @@ func ageQueue(v *visit) (answer, error) {
 	return v.changeQueue("saved", func(ctx context.Context, name string) error { return v.client.SetAging(ctx, name, a) })
 }
 
-// keepQueue says how long a queue keeps its finished tasks. Empty fields: as others do.
+// keepQueue sets how long a queue keeps its finished tasks. An empty field means the default.
 func keepQueue(v *visit) (answer, error) {
 	v.r.SetPathValue("queue", strings.TrimSpace(v.r.PostFormValue("queue")))
 	var r tusk.QueueRetention
@@ -116,7 +116,7 @@ func keepSpan(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// keepText is a retention as keepSpan reads it; empty: as others do.
+// keepText formats a retention as keepSpan reads it; empty means the default.
 func keepText(d time.Duration) string {
 	switch {
 	case d == 0:
@@ -129,7 +129,7 @@ func keepText(d time.Duration) string {
 	return duration.Hours(d)
 }
 
-// keeps tells of a queue that keeps its finished tasks for another time than others.
+// keeps describes the retention of a queue that differs from the default.
 func keeps(r tusk.QueueRetention) string {
 	var parts []string
 	for _, of := range []struct {

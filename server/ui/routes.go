@@ -2,21 +2,21 @@ package ui
 
 import "github.com/tuskqueue/tusk/server/access"
 
-// Route is a page or a form.
+// Route is a page or a form handler.
 type Route struct {
 	Method, Path string
 	Need         access.Permission
-	Audit        string // the action in the audit log; empty: not logged
-	Stream       bool   // answers for as long as it is watched
-	Aggregate    bool   // tells of all tenants together
-	Whole        bool   // tells of all queues together as well
-	Large        bool   // reads megabytes: few run at a time
+	Audit        string // the action in the audit log; empty if not logged
+	Stream       bool   // the response lasts for as long as the page is watched
+	Aggregate    bool   // shows sums over all tenants
+	Whole        bool   // shows sums over all queues as well
+	Large        bool   // reads megabytes: only few run at a time
 
 	show func(v *visit) (answer, error)
 	only needs
 }
 
-// needs says what of the options a route needs.
+// needs says which of the options a route needs.
 type needs int
 
 const (
@@ -48,7 +48,7 @@ func (r Route) has(p *pages) bool {
 	}
 }
 
-// Routes is the table of all pages and forms.
+// Routes lists all pages and form handlers.
 func Routes() []Route {
 	get := func(path string, show func(*visit) (answer, error)) Route {
 		return Route{Method: "GET", Path: path, Need: access.Read, show: show}

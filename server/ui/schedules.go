@@ -34,10 +34,10 @@ func schedules(v *visit) (answer, error) {
 
 type schedulesData struct {
 	Schedules []tusk.ScheduleInfo
-	Results   map[string]string // the states of their last tasks, by id
+	Results   map[string]string // the states of their last tasks, by task id
 }
 
-// results reads what became of the last tasks of schedules: of 1,000 schedules at most.
+// results reads the states of the schedules' last tasks, for at most 1,000 schedules.
 func (v *visit) results(all ...tusk.ScheduleInfo) (map[string]string, error) {
 	var ids []tusk.ID
 	for _, s := range all {
@@ -56,7 +56,8 @@ func (v *visit) results(all ...tusk.ScheduleInfo) (map[string]string, error) {
 	return states, err
 }
 
-// history lists the newest tasks that a schedule has enqueued, among the newest of its kind and queue.
+// history lists the newest tasks that a schedule has enqueued. It looks only at the newest tasks of its kind and
+// queue.
 func (v *visit) history(s tusk.ScheduleInfo) (own []tusk.TaskInfo, err error) {
 	f := tusk.Filter{Queues: []string{s.Queue}, Kinds: []string{s.Kind}, Limit: shownHistory * 10, NoArgs: true}
 	if s.Tenant != "" {
@@ -73,13 +74,13 @@ func (v *visit) history(s tusk.ScheduleInfo) (own []tusk.TaskInfo, err error) {
 
 const shownHistory = 15
 
-// tick is an instant at which a schedule fires, in its own zone.
+// tick is a time at which a schedule fires, with its text in the schedule's zone.
 type tick struct {
 	time.Time
 	Own string
 }
 
-// scheduleForm is a schedule as a form has it.
+// scheduleForm is a schedule as shown in a form.
 type scheduleForm struct {
 	Name, Spec, Zone, Start, Kind, Queue, Tenant, Args, Missed, Overlap, Tags string
 	Priority, MaxAttempts, Timeout, Jitter                                    string
@@ -92,7 +93,7 @@ type scheduleData struct {
 	Form     scheduleForm
 	ZoneName string
 	Ticks    []tick
-	Why      []why.Reason // that it does not fire now
+	Why      []why.Reason // why it does not fire now
 	Results  map[string]string
 	History  []tusk.TaskInfo
 }
@@ -128,7 +129,7 @@ func schedule(v *visit) (answer, error) {
 	}
 	d := scheduleData{ScheduleInfo: s, Form: v.formOf(s), ZoneName: cmp.Or(s.Zone, "UTC")}
 	zone, err := time.LoadLocation(d.ZoneName)
-	if err != nil { // this machine does not know it
+	if err != nil { // this machine does not know the zone
 		zone, d.ZoneName = time.UTC, "UTC"
 	}
 	if spec, err := s.Parse(); err == nil {
@@ -165,7 +166,7 @@ func (v *visit) formOf(s tusk.ScheduleInfo) scheduleForm {
 	if s.Jitter > 0 {
 		f.Jitter = duration.Text(s.Jitter)
 	}
-	// Only what the form shows is read of the settings.
+	// Read only the settings that the form shows.
 	var settings struct {
 		MaxAttempts int           `json:"max_attempts"`
 		Timeout     time.Duration `json:"timeout"`
@@ -211,7 +212,8 @@ func putSchedule(v *visit) (answer, error) {
 	return answer{page: "scheduleform", title: "Schedule", section: "schedules", data: f, status: known.Status}, nil
 }
 
-// mayPut refuses to change a schedule that exists, if the form is that of a new one or the visitor may not see it.
+// mayPut fails if the form would overwrite an existing schedule: it is for a new schedule, or the visitor may not see
+// the old one.
 func (v *visit) mayPut(f scheduleForm, old tusk.ScheduleInfo) error {
 	if f.New || !v.who.Sees(old.Queue, old.Tenant) {
 		return failure(http.StatusConflict, "A schedule of that name exists already.")
@@ -282,8 +284,7 @@ func startOf(text string) (time.Time, error) {
 	return at, err
 }
 
-// keepSettings takes over the settings of a schedule's tasks that the form does not
-// show.
+// keepSettings keeps those settings of a schedule's tasks that the form does not show.
 func keepSettings(settings []byte, o *tusk.Options) error {
 	if len(settings) == 0 {
 		return nil
@@ -305,8 +306,8 @@ func keepSettings(settings []byte, o *tusk.Options) error {
 	return nil
 }
 
-// unmask takes args from a form. Those that were not changed are the stored ones,
-// with what the form could not show; others must not have gaps.
+// unmask reads args from a form. If they are unchanged, it returns the stored args, including hidden values. Changed
+// args must not contain hidden values.
 func (v *visit) unmask(text string, stored []byte) (json.RawMessage, error) {
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	if len(stored) > 0 && strings.TrimSpace(text) == strings.TrimSpace(v.code(stored, true).Text) {

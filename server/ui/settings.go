@@ -6,7 +6,7 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// Setting is one thing that is so at this server, for the page of settings.
+// Setting is one setting of this server, for the settings page.
 type Setting struct{ Name, Value, About string }
 
 type settingsData struct {

@@ -1,6 +1,6 @@
 package ui
 
-// spark is a small picture of counts over time: bars, the latest at the right.
+// spark is a small chart of counts over time: bars, with the latest on the right.
 type spark struct {
 	Width, Height int
 	Bars          []bar
@@ -15,7 +15,7 @@ const (
 	barWidth    = 4
 )
 
-// sparkOf draws counts, several of them to a bar. What happened at all is seen.
+// sparkOf draws counts, with several counts per bar. Any count above zero is visible.
 func sparkOf(counts []int64) *spark {
 	s := &spark{Width: sparkBars*(barWidth+1) - 1, Height: sparkHeight}
 	sums := make([]int64, sparkBars)

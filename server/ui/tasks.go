@@ -21,23 +21,24 @@ const pageSize = 50
 
 type tasksData struct {
 	Query    query.Tasks
-	State    string // the chosen one, when it is one
+	State    string // the chosen state, if there is exactly one
 	Values   url.Values
 	Tasks    []tusk.TaskInfo
 	Next     string // query of the next page
-	First    string // query of the first page; empty: this is it
+	First    string // query of the first page; empty on that page
 	Queues   []string
 	Kinds    []string
-	Counts   map[string]string // tasks by state; empty: nobody counts those of such a filter
+	Counts   map[string]string // tasks by state; empty if such a filter has no counts
 	Chips    []chip
 	Span     string
 	Group    *groupRow
-	Looked   int                   // how many tasks a search in args looked through
-	Everyone bool                  // no filter at all
-	Several  *query.AmbiguousError // the tasks of which the search has a part of the id; nil: it has not
+	Looked   int  // how many tasks a search in args has looked through
+	Everyone bool // there is no filter
+	// Several are the tasks whose id contains the searched part; nil if the search is not for such a part.
+	Several *query.AmbiguousError
 }
 
-// chip is one part of the filter, with the query without it.
+// chip is one part of the filter, and the query without it.
 type chip struct{ Name, Value, Without string }
 
 func tasks(v *visit) (answer, error) {
@@ -57,7 +58,7 @@ func tasks(v *visit) (answer, error) {
 			return a, err
 		}
 	}
-	// An id in the search field is a task, not a key.
+	// An id in the search field names a task, not a key.
 	if id, err := tusk.ParseID(q.Key); err == nil {
 		return goTo("/tasks/" + id.String()), nil
 	}
@@ -108,11 +109,10 @@ func tasks(v *visit) (answer, error) {
 	return a, nil
 }
 
-// countsAge is how old the counts of states may be.
+// countsAge is the greatest age of the state counts that are shown.
 const countsAge = 5 * time.Second
 
-// countsFor tells how many tasks are in each state that engines count: for all tasks, or those of
-// some queues.
+// countsFor returns the number of tasks in each state that engines count, for all queues or for some.
 func (v *visit) countsFor(q query.Tasks) (map[string]string, error) {
 	others := q
 	if others.State, others.Queue = nil, nil; !others.IsZero() {
@@ -165,7 +165,7 @@ func (v *visit) queueNames() ([]string, error) {
 	return names, err
 }
 
-// kindNames lists the kinds that living workers have handlers for.
+// kindNames lists the kinds that living workers handle.
 func (v *visit) kindNames() ([]string, error) {
 	s, err := v.Feed.Recent(v.r.Context(), countsAge)
 	if err != nil {
@@ -181,7 +181,7 @@ func (v *visit) kindNames() ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// group finds the error group that a list is about; nil when there is none.
+// group finds the error group that a list is about, or nil if there is none.
 func (v *visit) group(fingerprint string) *groupRow {
 	if fingerprint == "" {
 		return nil
@@ -205,13 +205,13 @@ func (v *visit) group(fingerprint string) *groupRow {
 // Budget is how many tasks a search in args looks through.
 func (tasksData) Budget() int { return query.SearchBudget }
 
-// SearchTime is for how long.
+// SearchTime is how long such a search may take.
 func (tasksData) SearchTime() string { return dur(query.SearchTime) }
 
-// ListBudget is how many tasks a page looks through where no index finds what matches.
+// ListBudget is how many tasks a page looks through if no index finds the matches.
 func (tasksData) ListBudget() int { return query.ListBudget }
 
-// Short reports whether the page is not full though there may be more.
+// Short reports whether the page is not full although there may be more tasks.
 func (d tasksData) Short() bool { return d.Looked == 0 && d.Next != "" && len(d.Tasks) < pageSize }
 
 type taskData struct {
@@ -219,18 +219,18 @@ type taskData struct {
 	Detail  store.Detail
 	All     bool // show everything, however long
 	Actions []string
-	Why     []why.Reason // that it does not run
-	Flow    fmt.Stringer // the workflow that it belongs to, or begins; nil: none
+	Why     []why.Reason // why it does not run
+	Flow    fmt.Stringer // the workflow that it belongs to or begins; nil if none
 }
 
-// Anew reports whether the task was retried before an attempt, of which the latest is first, so that
-// attempts counted from 1 again.
+// Anew reports whether the task was retried by hand before attempt i, so that attempts were counted from 1 again.
+// Attempts are sorted latest first.
 func (d taskData) Anew(i int) bool {
 	all := d.Detail.Attempts
 	return i+1 < len(all) && all[i].Number <= all[i+1].Number
 }
 
-// Editable is for templates; the form asks again.
+// Editable is for templates. The form checks again.
 func (d taskData) Editable() bool { return replaceable(d.TaskInfo) }
 
 func task(v *visit) (answer, error) {
@@ -264,13 +264,13 @@ func task(v *visit) (answer, error) {
 	return a, nil
 }
 
-// partOfID returns the part of an id that the path has instead of an id.
+// partOfID returns the part of an id, if the path has that instead of a whole id.
 func (v *visit) partOfID() (part string, is bool) {
 	part = v.r.PathValue("id")
 	return part, query.IsPart(part) && len(part) < len(tusk.ID{}.String())
 }
 
-// taskOfPart leads to the task of which a part of the id is known, or to those that have it.
+// taskOfPart redirects to the task whose id contains the part, or to a list if there are several.
 func (v *visit) taskOfPart(part string) (answer, error) {
 	id, err := query.FindID(v.r.Context(), v.client, v.who, part)
 	switch {
@@ -282,10 +282,10 @@ func (v *visit) taskOfPart(part string) (answer, error) {
 	return goTo("/tasks/" + id.String()), nil
 }
 
-// why says why an unfinished task does not run.
+// why explains why an unfinished task does not run.
 func (v *visit) why(t *tusk.TaskInfo) ([]why.Reason, error) {
 	if t.State.Finished() {
-		return nil, nil // the page says what became of it
+		return nil, nil // the page says how it ended
 	}
 	facts, err := why.Gather(v.r.Context(), v.client, *t, v.who.Bounds())
 	if err != nil {
@@ -294,8 +294,7 @@ func (v *visit) why(t *tusk.TaskInfo) ([]why.Reason, error) {
 	return why.Explain(facts), nil
 }
 
-// begins returns the id of a task that others belong to: the first of a pipeline's
-// run, or one with children.
+// begins returns the id if other tasks belong to the task: it is the first of a pipeline's run, or has children.
 func (v *visit) begins(id tusk.ID) fmt.Stringer {
 	members, err := v.client.List(v.r.Context(), tusk.Filter{Workflow: id, Limit: 1})
 	if err != nil || len(members) == 0 {
@@ -304,7 +303,7 @@ func (v *visit) begins(id tusk.ID) fmt.Stringer {
 	return id
 }
 
-// actionsOf lists what a state allows; the engine has the last word.
+// actionsOf lists the actions that a state allows. The engine has the final say.
 func actionsOf(s tusk.State) []string {
 	switch s {
 	case store.Running:
@@ -320,7 +319,7 @@ func actionsOf(s tusk.State) []string {
 	}
 }
 
-// visible gets the task of the path if the visitor may know of it.
+// visible returns the task in the path if the visitor may see it.
 func (v *visit) visible() (*tusk.TaskInfo, error) {
 	id, err := tusk.ParseID(v.r.PathValue("id"))
 	if err != nil {
@@ -337,7 +336,7 @@ func (v *visit) visible() (*tusk.TaskInfo, error) {
 	return t, nil
 }
 
-// change reads what a form wants done.
+// change reads a change from a form.
 func (v *visit) change(action string) (c tusk.Change, err error) {
 	for op := tusk.OpCancel; op <= tusk.OpReschedule; op++ {
 		if op.String() == action {
@@ -373,7 +372,7 @@ func (v *visit) change(action string) (c tusk.Change, err error) {
 	return c, err
 }
 
-// when reads "10m" or an instant.
+// when reads a delay like "10m", or a time.
 func when(text string) (at time.Time, in time.Duration, err error) {
 	text = strings.TrimSpace(text)
 	if d, err := duration.ParseUnit(text); err == nil {
@@ -386,14 +385,14 @@ func when(text string) (at time.Time, in time.Duration, err error) {
 	return at, 0, nil
 }
 
-// confirmation asks before what cannot be undone.
+// confirmation asks before an action that cannot be undone.
 type confirmation struct {
 	Question, Detail, Button string
-	Action                   string // where the form goes
+	Action                   string // where the form is sent
 	Fields                   url.Values
-	Type                     string // what has to be typed; empty: nothing
-	Retry                    bool   // asks for a pace, and for when
-	RetryAt                  string // as it was said before
+	Type                     string // text that has to be typed; empty if none
+	Retry                    bool   // asks for a pace and a time
+	RetryAt                  string // as it was entered before
 	Back                     string
 }
 
@@ -442,7 +441,7 @@ func editTask(v *visit) (answer, error) {
 	}
 }
 
-// editSelected changes the tasks whose boxes are ticked, or all that match.
+// editSelected changes the selected tasks, or all that match.
 func editSelected(v *visit) (answer, error) {
 	if v.r.PostFormValue("scope") == "all" {
 		return startBulk(v)
@@ -484,7 +483,7 @@ func editSelected(v *visit) (answer, error) {
 	return goTo(back, "edited"), nil
 }
 
-// mine leaves out the tasks that the visitor may not know of.
+// mine returns the tasks that the visitor may see.
 func (v *visit) mine(ids []tusk.ID) ([]tusk.ID, error) {
 	found, err := v.client.List(v.r.Context(), tusk.Filter{IDs: ids, Limit: min(len(ids), store.MaxPage)})
 	if err != nil {

@@ -21,11 +21,11 @@ import (
 	"github.com/tuskqueue/tusk/why"
 )
 
-// templates are the pages by name. Each is parsed, together with the layout, when it is first shown:
-// all of them take 10 MB.
+// templates are the pages by name. Each is parsed, together with the layout, when it is first shown, because all of
+// them together take 10 MB.
 type templates map[string]func() (*template.Template, error)
 
-// page is what every template gets.
+// page is the data of every template.
 type page struct {
 	Title, Section string
 	Who            access.Identity
@@ -35,21 +35,22 @@ type page struct {
 	Here           string // path and query, without the prefix
 	Status         int
 	Watch          string // see answer.watch
-	Discarded      string // how many tasks are; empty: none, or nobody counted of late
+	// Discarded is the number of discarded tasks; empty if there are none, or they were not counted recently.
+	Discarded string
 
 	Environment string
 	ReadOnly    bool
-	LogOut      bool // there is somebody to log out
+	LogOut      bool // somebody is logged in
 	Admin, API  bool
 	Push        bool // there are endpoints
 	Alerts      bool // there may be alerts
-	Archive     bool // there is one
-	Settings    bool // there is something to tell, and the visitor may know
+	Archive     bool // there is an archive
+	Settings    bool // there are settings, and the visitor may see them
 	Version     string
 	Now         time.Time
 }
 
-// notes are what a form says when it is done. The URL has only the name.
+// notes are the messages after a form was processed. The URL contains only the name.
 var notes = map[string]string{
 	"enqueued": "The task is enqueued.", "duplicate": "An unfinished task has that key: this is it.",
 	"cancelled": "The task is cancelled.", "requested": "The task runs: its worker is asked to stop.",
@@ -91,7 +92,7 @@ func (v *visit) base(a answer) page {
 	return p
 }
 
-// fail shows an error. What is nobody's business goes to the log.
+// fail shows an error. Errors of the server are logged.
 func (p *pages) fail(w http.ResponseWriter, r *http.Request, base page, err error) {
 	f := failureOf(err)
 	if f.Status >= 500 {
@@ -111,8 +112,7 @@ func (p *pages) fail(w http.ResponseWriter, r *http.Request, base page, err erro
 	p.render(w, answer{page: "failure", status: f.Status}, base)
 }
 
-// May is for templates: forms that would be refused are not shown. The refusal
-// does not depend on it.
+// May is for templates: it hides forms that would be refused. The refusal itself does not depend on it.
 func (p page) May(permission string) bool {
 	return p.Who.May(access.Permission(permission)) && (!p.ReadOnly || permission == string(access.Read))
 }
@@ -171,7 +171,7 @@ func (p *pages) functions() template.FuncMap {
 	}
 }
 
-// url makes the address of a page: path segments are escaped one by one.
+// url returns the address of a page. It escapes each path segment.
 func (p *pages) url(segments ...any) string {
 	var b strings.Builder
 	b.WriteString(p.Prefix)
@@ -199,13 +199,13 @@ func pairMap(pairs []any) (map[string]any, error) {
 var stateNames = []string{"scheduled", "pending", "available", "running", "retryable", "completed", "cancelled",
 	"discarded"}
 
-// instant is an instant for the part "when".
+// instant is a time for the template "when".
 type instant struct {
 	time.Time
 	now time.Time
 }
 
-// Relative says how far the instant is away.
+// Relative says how far away the time is.
 func (i instant) Relative() string {
 	d := i.now.Sub(i.Time)
 	switch {
@@ -218,10 +218,10 @@ func (i instant) Relative() string {
 	}
 }
 
-// Exact is the instant in UTC.
+// Exact returns the time in UTC.
 func (i instant) Exact() string { return i.UTC().Format("2006-01-02 15:04:05.000 UTC") }
 
-// Machine is the instant for machines.
+// Machine returns the time in machine-readable form.
 func (i instant) Machine() string { return i.UTC().Format(time.RFC3339Nano) }
 
 func num(n any) string {
@@ -236,7 +236,7 @@ func num(n any) string {
 	return sign + text
 }
 
-// dur writes a duration in its one or two largest units.
+// dur formats a duration in its one or two largest units.
 func dur(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -268,7 +268,7 @@ func units(d, large time.Duration, largeName string, small time.Duration, smallN
 	return text
 }
 
-// swap is the query with one value changed; empty: left out.
+// swap returns the query with one value changed, or removed if value is empty.
 func swap(v url.Values, name, value string) template.URL {
 	changed := url.Values{}
 	for n, all := range v {
@@ -282,7 +282,7 @@ func swap(v url.Values, name, value string) template.URL {
 
 const lineBytes = 160
 
-// line is JSON on one line of a table.
+// line returns JSON for one line of a table.
 func (p *pages) line(text []byte) string {
 	text = p.Mask.JSON(text)
 	if len(text) > lineBytes {
@@ -291,10 +291,10 @@ func (p *pages) line(text []byte) string {
 	return strings.ToValidUTF8(strings.Join(strings.Fields(string(text)), " "), "")
 }
 
-// shown is JSON as pages show it: masked, indented, and cut unless all is asked for.
+// shown is JSON as pages show it: masked, indented, and cut unless everything is requested.
 type shown struct {
 	Text string
-	Cut  int // bytes that are left out
+	Cut  int // number of bytes left out
 }
 
 const shownBytes = 4 << 10

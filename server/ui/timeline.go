@@ -7,20 +7,21 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// timeline is when the tasks of a workflow waited and ran, drawn as bars in one scale.
+// timeline shows when the tasks of a workflow waited and ran, as bars on one scale.
 type timeline struct {
 	from, until time.Time
 }
 
 const timelineWidth = 1000
 
-// span is a bar of a timeline.
+// timeSpan is a bar of a timeline.
 type timeSpan struct {
 	X, Width    int
 	Class, Text string
 }
 
-// timelineOf finds where the workflow begins and ends, or what it has come to.
+// timelineOf finds when the workflow began and when it ended. While a task is available, running or retryable, now is
+// its end.
 func timelineOf(tasks []tusk.TaskInfo, now time.Time) timeline {
 	l := timeline{from: now}
 	for i := range tasks {
@@ -41,10 +42,10 @@ func timelineOf(tasks []tusk.TaskInfo, now time.Time) timeline {
 	return l
 }
 
-// Took is how long all of it took.
+// Took returns how long the whole workflow took.
 func (l timeline) Took() string { return dur(l.until.Sub(l.from)) }
 
-// bars are those of a task: each attempt, the one that runs, and the time before the first.
+// bars returns the bars of a task: the wait before the first attempt, each attempt, and the one that is running.
 func (l timeline) bars(t *tusk.TaskInfo) (bars []timeSpan) {
 	add := func(from, until time.Time, class, text string) {
 		if from.IsZero() || until.Before(from) {
@@ -80,7 +81,7 @@ func (l timeline) x(at time.Time) int {
 	return int(min(max(part, 0), 1) * (timelineWidth - 3))
 }
 
-// ranFor is how long the attempt of a task runs or ran that was claimed last.
+// ranFor returns how long the last claimed attempt of a task has run.
 func ranFor(t tusk.TaskInfo) string {
 	switch {
 	case t.ClaimedAt.IsZero():

@@ -1,9 +1,8 @@
-// Package ui has the pages: HTML made on the server, forms that work without
-// scripts, and a small script that keeps numbers and charts up to date.
+// Package ui serves the web UI: HTML made on the server, forms that work without scripts, and a small script that
+// keeps numbers and charts up to date.
 //
-// It may touch a tusk.Client and the packages beside it that package server uses,
-// too. Requests come in from package server or from a program that mounts
-// Handler; every page and every form asks access first.
+// It may use a tusk.Client and the packages that package server also uses. Requests come from package server, or from
+// a program that mounts Handler. Every page and form checks access first.
 package ui
 
 import (
@@ -34,39 +33,39 @@ import (
 //go:embed templates static
 var files embed.FS
 
-// Options of the pages.
+// Options configure the pages.
 type Options struct {
-	// Prefix is the path under which the pages are found, as browsers see it;
-	// default: none. The handler is given requests without it.
+	// Prefix is the path under which browsers find the pages; the default is none. Requests reach the handler without
+	// it.
 	Prefix string
-	// Who tells who sent a request, when a program with logins of its own mounts
-	// the pages. Either Who or Gate is needed: nobody gets in otherwise.
+	// Who identifies the sender of a request, for programs that mount the pages and have their own login. Either Who
+	// or Gate is required: without them nobody gets in.
 	Who func(r *http.Request) (access.Identity, error)
-	// Gate logs people in, and Book has tokens, users and the audit log.
+	// Gate logs people in. Book has tokens, users and the audit log.
 	Gate *access.Gate
 	Book *access.Book
-	// Turn waits until the visitor has few enough requests running; nil: no bound.
+	// Turn waits until the visitor has few enough running requests. Nil means no limit.
 	Turn func(ctx context.Context, who access.Identity, page Route) (giveBack func(), err error)
-	// Receive waits for the memory that a form of at most so many bytes takes, and may replace the
-	// request's body. giveBack is nil for a small form; Receive is nil: no bound.
+	// Receive waits for the memory that a form of at most that many bytes takes, and may replace the request's body.
+	// giveBack is nil for a small form. If Receive is nil there is no limit.
 	Receive func(w http.ResponseWriter, r *http.Request, who access.Identity, most int64) (giveBack func(), err error)
-	// Feed is shared with the API; default: the pages have their own.
+	// Feed is shared with the API. By default the pages have their own.
 	Feed *feed.Feed
-	// Endpoints and Push are where the tasks of queues are sent; nil: no such page.
+	// Endpoints and Push are where the tasks of queues are sent. Nil means no such page.
 	Endpoints *push.Book
 	Push      *push.Runner
-	// Alerts tell when something is wrong; nil: no such page.
+	// Alerts report problems. Nil means no such page.
 	Alerts *alert.Book
-	// Archive is where tasks are found that have left the database; nil: no such page.
+	// Archive has the tasks that have left the database. Nil means no such page.
 	Archive *archive.Archive
-	// Hooks are told the ends of tasks; nil: the page of alerts does not show them.
+	// Hooks are notified when tasks end. If nil, the alerts page does not show them.
 	Hooks *hook.Book
 
 	Mask        mask.Mask
 	ReadOnly    bool
 	Environment string
-	Settings    []Setting // what the page of settings tells
-	NoAPI       bool      // the API is not found beside the pages: no links to it
+	Settings    []Setting // contents of the settings page
+	NoAPI       bool      // the API is not next to the pages, so do not link to it
 	Log         *slog.Logger
 }
 
@@ -78,13 +77,13 @@ type pages struct {
 	mux       *http.ServeMux
 }
 
-// Handler returns the pages, for a server of one's own:
+// Handler returns the pages, to mount in your own server:
 //
 //	h, err := ui.Handler(client, ui.Options{Prefix: "/admin/tusk", Who: myLogin})
 //	mux.Handle("/admin/tusk/", http.StripPrefix("/admin/tusk", h))
 //
-// It sets the security headers that the pages need and refuses requests that
-// other sites make a browser send.
+// It sets the security headers that the pages need, and rejects cross-site
+// requests that other sites make a browser send.
 func Handler(client *tusk.Client, o Options) (http.Handler, error) {
 	o.NoAPI = true
 	pages, err := New(client, o)
@@ -98,7 +97,7 @@ func Handler(client *tusk.Client, o Options) (http.Handler, error) {
 	}), nil
 }
 
-// New returns the bare pages, for package server.
+// New returns the pages without security headers, for package server.
 func New(client *tusk.Client, o Options) (http.Handler, error) {
 	if client == nil {
 		return nil, errors.New("ui: needs a client")
@@ -140,8 +139,8 @@ func New(client *tusk.Client, o Options) (http.Handler, error) {
 	return p.mux, nil
 }
 
-// SecurityHeaders sets what keeps pages from being framed, and from running or
-// loading anything that is not theirs.
+// SecurityHeaders sets headers that keep pages from being framed, and from running or loading anything from
+// elsewhere.
 func SecurityHeaders(h http.Header, https bool) {
 	h.Set("Content-Security-Policy",
 		"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "+
@@ -158,7 +157,7 @@ func SecurityHeaders(h http.Header, https bool) {
 	}
 }
 
-// cached lets browsers keep files for an hour: their names do not change.
+// cached lets browsers keep files for an hour, because their names do not change with their contents.
 func cached(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/") || path.Ext(r.URL.Path) == ".md" {
@@ -185,16 +184,17 @@ type visit struct {
 	target, detail string // for the audit log
 }
 
-// answer is what becomes of a visit: a page, or another place to go to.
+// answer is the result of a visit: a page, or a redirect.
 type answer struct {
 	page    string // name of the template
 	title   string
 	section string // of the navigation
-	watch   string // the address of the stream that says when the page has changed; empty: it is still
-	data    any
-	status  int
-	to      string // redirect, without the prefix
-	done    bool   // answered already
+	// watch is the address of the stream that reports changes of the page; empty if there is none.
+	watch  string
+	data   any
+	status int
+	to     string // redirect, without the prefix
+	done   bool   // the response has been written
 }
 
 func goTo(to string, about ...string) answer {
@@ -208,7 +208,7 @@ func goTo(to string, about ...string) answer {
 	return answer{to: to}
 }
 
-// Failure is an error that a page tells its visitor.
+// Failure is an error that a page shows to its visitor.
 type Failure struct {
 	Status int
 	Text   string
@@ -262,7 +262,7 @@ func (p *pages) serve(route Route) http.Handler {
 
 var errBusy = failure(http.StatusServiceUnavailable, "You have too many requests under way. Try again.")
 
-// inTurn shows a page when the visitor has few enough others under way.
+// inTurn shows a page once the visitor has few enough running requests.
 func (v *visit) inTurn(route Route) (answer, error) {
 	if !route.Stream && route.Need != access.Open {
 		giveBack, err := v.turn(route)
@@ -284,13 +284,13 @@ func (v *visit) turn(route Route) (giveBack func(), err error) {
 	return giveBack, nil
 }
 
-// seer is a ResponseWriter that notes who sent a request, or refuses it because they have too
-// many connections.
+// seer is a ResponseWriter that notes who sent a request, or refuses it because that identity has too many
+// connections.
 type seer interface {
 	Seen(r *http.Request, who access.Identity) error
 }
 
-// turnedAway answers those who may not see a route.
+// turnedAway responds to visitors who may not see a route.
 func (v *visit) turnedAway(route Route) error {
 	who, err := v.Who(v.r)
 	if err == nil {
@@ -328,7 +328,7 @@ func (v *visit) turnedAway(route Route) error {
 	}
 	switch {
 	case err == nil:
-	case route.Stream: // no person sees what it answers
+	case route.Stream: // no person sees this response
 		f := failureOf(err)
 		http.Error(v.w, f.Text, f.Status)
 	default:
@@ -354,7 +354,7 @@ func (p *pages) render(w http.ResponseWriter, a answer, base page) {
 	if a.status != 0 {
 		w.WriteHeader(a.status)
 	}
-	_, _ = out.WriteTo(w) // who asked may have gone
+	_, _ = out.WriteTo(w) // the client may have gone
 }
 
 func (v *visit) note(action string, failed error) {

@@ -116,7 +116,7 @@ func TestAnotherProgramMountsThePages(t *testing.T) {
 	if w := get("GET", "/tasks", ""); w.Code != 401 {
 		t.Error("nobody gets in:", w.Code)
 	}
-	for _, path := range []string{"/audit", "/access", "/login"} { // there is no book, and no gate
+	for _, path := range []string{"/audit", "/access", "/login"} { // there is no book and no gate
 		if w := get("GET", path, "ada"); w.Code != 404 {
 			t.Errorf("%s: %d", path, w.Code)
 		}
@@ -150,7 +150,7 @@ func TestAnotherProgramMountsThePages(t *testing.T) {
 	}
 }
 
-// broken fails in every way that a store may.
+// broken fails in every way that a store can.
 type broken struct {
 	store.Store
 	err error
@@ -207,7 +207,7 @@ func TestAnEmptyStoreHasFriendlyPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range Routes() {
-		// the gate asks nobody
+		// The gate requires no permission.
 		if r.Method != "GET" || strings.Contains(r.Path, "{id}") || strings.Contains(r.Path, "{name}") ||
 			strings.Contains(r.Path, "{tenant}") || strings.Contains(r.Path, "{queue}") || strings.Contains(r.Path, "{kind}") ||
 			strings.Contains(r.Path, "{worker}") || r.Stream || strings.HasPrefix(r.Path, "/login") || r.Path == "/account" {

@@ -19,8 +19,8 @@ type workflowsData struct {
 	Flows  []query.WorkflowSum
 	Looked int
 	Next   string // before of the next page
-	Later  bool   // this is not the first page
-	Kind   string // only workflows with such a task
+	Later  bool   // not the first page
+	Kind   string // only workflows that have such a task
 }
 
 func workflows(v *visit) (answer, error) {
@@ -54,30 +54,30 @@ func workflows(v *visit) (answer, error) {
 	return a, nil
 }
 
-// workflowRows is how many tasks of a workflow one page lists.
+// workflowRows is how many tasks of a workflow a page lists.
 const workflowRows = 500
 
 type workflowData struct {
 	ID     string
 	Tasks  []tusk.TaskInfo
-	Rows   []tusk.TaskInfo // those that the page lists
-	State  string          // which are in this state, if it is not empty
-	First  int             // the number of the first of them, from 1
-	Of     int             // how many there are
+	Rows   []tusk.TaskInfo // the listed tasks
+	State  string          // state of the listed tasks; empty: any
+	First  int             // number of the first listed task, counted from 1
+	Of     int             // number of tasks in that state
 	Names  map[tusk.ID]string
 	Counts []stateCount
-	Graph  *graph // nil: too many to be drawn
-	Cancel bool   // something has not finished
-	Retry  bool   // something was discarded or cancelled
+	Graph  *graph // nil if there are too many tasks to draw
+	Cancel bool   // some task has not finished
+	Retry  bool   // some task was discarded or cancelled
 	Done   int    // percent
-	Failed bool   // something was discarded or cancelled, and nothing goes on
+	Failed bool   // some task was discarded or cancelled, and no other is unfinished
 	Times  timeline
 }
 
-// Last is the number of the last task that the page lists; 0 if it lists none.
+// Last returns the number of the last listed task, or 0 if none is listed.
 func (d workflowData) Last() int { return d.First + len(d.Rows) - 1 }
 
-// Next is the number of the first task of the next page; 0 if this is the last.
+// Next returns the number of the first task on the next page, or 0 if this is the last page.
 func (d workflowData) Next() int {
 	if d.Last() >= d.Of {
 		return 0
@@ -85,7 +85,7 @@ func (d workflowData) Next() int {
 	return d.Last() + 1
 }
 
-// Previous is the number of the first task of the page before; 0 if this is the first.
+// Previous returns the number of the first task on the previous page, or 0 if this is the first page.
 func (d workflowData) Previous() int {
 	if d.First == 1 {
 		return 0
@@ -93,7 +93,7 @@ func (d workflowData) Previous() int {
 	return max(1, d.First-workflowRows)
 }
 
-// list chooses what the page lists: the tasks of a state or all, from a number on.
+// list selects the tasks to list: those in a state, or all, starting at a number.
 func (d *workflowData) list(asked url.Values) error {
 	all := d.Tasks
 	if d.State = asked.Get("state"); d.State != "" {
@@ -116,10 +116,10 @@ func (d *workflowData) list(asked url.Values) error {
 	return nil
 }
 
-// Bars are when a task waited and ran.
+// Bars returns when a task waited and ran.
 func (d workflowData) Bars(t tusk.TaskInfo) []timeSpan { return d.Times.bars(&t) }
 
-// Finished reports whether a task may run again.
+// Finished reports whether a task has finished, so that it can be run again.
 func (workflowData) Finished(t tusk.TaskInfo) bool { return t.State.Finished() }
 
 type stateCount struct {
@@ -166,8 +166,7 @@ func workflow(v *visit) (answer, error) {
 	return answer{page: "workflow", title: "Workflow", section: "workflows", watch: v.lists(), data: d}, nil
 }
 
-// findWorkflow gets the workflow of the path, without what the visitor may not
-// know of.
+// findWorkflow returns the workflow in the path, without the tasks that the visitor may not see.
 func (v *visit) findWorkflow() (*tusk.WorkflowInfo, error) {
 	id, err := tusk.ParseID(v.r.PathValue("id"))
 	if err != nil {
@@ -185,8 +184,7 @@ func (v *visit) findWorkflow() (*tusk.WorkflowInfo, error) {
 	return seen, nil
 }
 
-// graphOf draws what comes after what. The run of a pipeline has no needs: its
-// stages follow each other.
+// graphOf draws the order of the tasks. A pipeline's run has no needs: its stages follow each other.
 func (v *visit) graphOf(tasks []tusk.TaskInfo) *graph {
 	nodes, byID, needs := make([]*node, len(tasks)), map[tusk.ID]*node{}, 0
 	for i, t := range tasks {
@@ -250,7 +248,7 @@ func editWorkflow(v *visit) (answer, error) {
 	return answer{}, failure(http.StatusNotFound, "There is no such action.")
 }
 
-// retryFrom runs a task of a workflow and all that come after it again, after a question.
+// retryFrom runs a task of a workflow, and all tasks after it, again, after a confirmation.
 func (v *visit) retryFrom(w *tusk.WorkflowInfo) (answer, error) {
 	first := w.Node(v.r.PostFormValue("node"))
 	if first == nil {
@@ -292,7 +290,7 @@ type stageRow struct {
 	tusk.StageStats
 	Counts       map[string]int64
 	Hour         int64  // attempts of the last hour
-	WaitP95, P95 string // of the same
+	WaitP95, P95 string // of the last hour
 }
 
 type pipelineData struct {
@@ -313,7 +311,7 @@ func pipelines(v *visit) (answer, error) {
 	}
 	var data []pipelineData
 	for _, p := range all {
-		stats := every[p.Name] // none: removed meanwhile
+		stats := every[p.Name] // zero if it was removed meanwhile
 		d := pipelineData{PipelineInfo: p}
 		var nodes []*node
 		for i := range stats {

@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// view answers the rules' questions; nothing here can fail.
+// view answers the rules' queries. It cannot fail.
 type view struct{ *Store }
 
 func (s *Store) batch(now time.Time) *rules.Batch { return rules.New(now, view{s}) }
@@ -43,7 +43,7 @@ func (v view) Read(w *rules.Want) (*rules.Found, error) {
 	return found, nil
 }
 
-// apply writes what the rules have decided.
+// apply stores what the rules have decided.
 func (s *Store) apply(b *rules.Batch) {
 	changes := b.Changes()
 	for _, c := range changes {
@@ -82,7 +82,7 @@ func placeOf(c rules.Change) int {
 	return c.After.Place
 }
 
-// change stores a task as it is now.
+// change stores a task in its new state.
 func (s *Store) change(c rules.Change) {
 	if c.Before != nil {
 		s.leave(c.Before)
@@ -119,7 +119,7 @@ func (s *Store) change(c rules.Change) {
 	}
 }
 
-// leave takes a task out of its turn, and off its worker's hands once it has ended.
+// leave takes a task out of its turn, and out of its worker's hands if the task has ended.
 func (s *Store) leave(before *rules.Row) {
 	t := s.tasks[before.ID]
 	if before.HasTurn {
@@ -130,7 +130,7 @@ func (s *Store) leave(before *rules.Row) {
 	}
 }
 
-// setNeeds stores what a task needs, in place of what it needed before.
+// setNeeds stores what a task needs, replacing its earlier needs.
 func (s *Store) setNeeds(n *rules.NewNeeds) {
 	t := s.tasks[n.Child]
 	if t == nil {
@@ -165,8 +165,8 @@ func (s *Store) closeNeed(m rules.Met) {
 	}
 }
 
-// cancelDoomed cancels up to limit pending tasks that need what has failed; those that need
-// them are doomed in turn.
+// cancelDoomed cancels up to limit pending tasks that need a failed task. The tasks that need a cancelled one become
+// doubts in turn.
 func (s *Store) cancelDoomed(limit int, now time.Time) (cancelled int) {
 	for len(s.doubts) > 0 && cancelled < limit {
 		n := min(len(s.doubts), limit-cancelled)

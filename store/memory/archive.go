@@ -13,7 +13,7 @@ import (
 
 var _ store.Archiver = (*Store)(nil)
 
-// Due implements store.Archiver. Pages go by the places of tasks, which grow.
+// Due implements store.Archiver. Pages follow the places of tasks, which only grow.
 func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limit int) (due store.Due, err error) {
 	if err := ctx.Err(); err != nil {
 		return due, fmt.Errorf("due: %w", err)
@@ -40,7 +40,7 @@ func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limi
 	return due, nil
 }
 
-// old returns the finished tasks behind a place that are kept no longer, in order.
+// old returns, in order, the finished tasks after a place whose retention is over.
 func (s *Store) old(keep store.Retention, after int64) (old []placed) {
 	now := clock()
 	for of, list := range s.finished {

@@ -12,15 +12,17 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// worker is a process that runs tasks, or one that did.
+// worker is a process that runs tasks, or one that ran some.
 type worker struct {
 	store.Worker
-	dead  bool // declared dead, or signed off: it never comes back
+	dead  bool // declared dead or signed off; it never comes back
 	left  bool // signed off
 	holds map[store.ID]*task
 
-	seq   int64     // of its last beat
-	since time.Time // what it claimed before is in names, or it does not know of it; zero: it did not say
+	seq int64 // of its last beat
+	// since bounds what can be stray: the worker does not know of a lease that it claimed before since, unless the
+	// lease is in names. Zero means that the worker did not say what it holds.
+	since time.Time
 	names map[store.Token]bool
 }
 
@@ -57,7 +59,7 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 	return claimed, nil
 }
 
-// lease lends a task to a worker.
+// lease gives a worker a lease on a task.
 func (s *Store) lease(t *task, w *worker, token store.Token, now time.Time) {
 	s.take(t)
 	t.Attempt++
@@ -67,8 +69,7 @@ func (s *Store) lease(t *task, w *worker, token store.Token, now time.Time) {
 	w.holds[t.ID] = t
 }
 
-// held returns the tasks that the worker still holds by a token, in the order
-// in which they were claimed.
+// held returns the tasks that the worker still holds under a token, in the order in which they were claimed.
 func (w *worker) held(token store.Token) []store.Task {
 	var held []*task
 	for _, t := range w.holds {
@@ -79,7 +80,7 @@ func (w *worker) held(token store.Token) []store.Task {
 	return answers(held)
 }
 
-// answers copies tasks in the order in which they came into their state.
+// answers copies tasks, sorted by when they entered their state.
 func answers(tasks []*task) []store.Task {
 	slices.SortFunc(tasks, func(a, b *task) int { return cmp.Compare(a.place, b.place) })
 	copies := make([]store.Task, len(tasks))
@@ -131,7 +132,7 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 	return stops, nil
 }
 
-// register writes a worker's beat down, its first one too.
+// register stores a worker's beat, including its first one.
 func (s *Store) register(b store.Beat) *worker {
 	now := clock()
 	w := s.workers[b.Worker.ID]
@@ -148,8 +149,8 @@ func (s *Store) register(b store.Beat) *worker {
 	return w
 }
 
-// compare notes what the worker says it holds. It is not asked about what it claimed
-// after the last beat of which it has seen the answer.
+// compare stores what the worker says it holds. Claims after the last beat whose answer the worker has seen are not
+// compared.
 func (w *worker) compare(b store.Beat) {
 	switch {
 	case b.Seq == 0:
@@ -163,7 +164,7 @@ func (w *worker) compare(b store.Beat) {
 	}
 }
 
-// strays are the tasks that a living worker holds and does not know of.
+// strays returns the tasks that a living worker holds but does not know of.
 func (w *worker) strays() (strays []*task) {
 	for _, t := range w.holds {
 		if t.ClaimedAt.Before(w.since) && !w.names[t.Lease] {
@@ -173,7 +174,7 @@ func (w *worker) strays() (strays []*task) {
 	return strays
 }
 
-// leased returns a task if the token is that of its open lease; nil otherwise.
+// leased returns a task if the token is that of its open lease, and nil otherwise.
 func (s *Store) leased(id store.ID, lease store.Token) *task {
 	t := s.tasks[id]
 	if t == nil || t.State != store.Running || t.Lease != lease {
@@ -182,7 +183,7 @@ func (s *Store) leased(id store.ID, lease store.Token) *task {
 	return t
 }
 
-// write stores what a note says.
+// write stores a note.
 func (t *task) write(n *store.Note) {
 	if n.Progress != nil {
 		progress := *n.Progress

@@ -26,12 +26,11 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 	return lost, nil
 }
 
-// record writes an attempt into the task's history, the statistics and the error
-// groups.
+// record adds an attempt to the task's history, the statistics and the error groups.
 func (s *Store) record(t *task, e *rules.End) {
 	past := t.detail.Attempts
 	if n := len(past); n > 0 && past[n-1].Error == "" {
-		past = past[:n-1] // neither failed nor the latest any more
+		past = past[:n-1] // it did not fail, and is no longer the latest
 	}
 	t.detail.Attempts = append(past, e.Attempt)
 	rules.Count(s.stat(t, e.Attempt.EndedAt), e.Outcome, e.Attempt.Outcome, e.Waited)
@@ -46,8 +45,8 @@ func (s *Store) record(t *task, e *rules.End) {
 	}
 }
 
-// blame counts a failed attempt in its error group. The task is running, so it
-// is among neither the waiting nor the dead of its former group.
+// blame counts a failed attempt in its error group. The task is still running, so its former group counts it as
+// neither waiting nor dead.
 func (s *Store) blame(t *task, e *rules.End) {
 	at := failure{t.Queue, t.Kind, e.Outcome.Fingerprint}
 	g := s.failures[at]
@@ -59,7 +58,7 @@ func (s *Store) blame(t *task, e *rules.End) {
 	t.group = g
 }
 
-// slice is what statistics are summed up by; queries add slices up.
+// slice identifies one sum of statistics. Queries add slices up.
 type slice struct {
 	at          time.Time // a full minute
 	queue, kind string
@@ -75,5 +74,5 @@ func (s *Store) stat(t *task, ended time.Time) *store.Stat {
 	return stat
 }
 
-// failure is what error groups are told apart by.
+// failure identifies an error group.
 type failure struct{ queue, kind, fingerprint string }

@@ -10,10 +10,10 @@ import (
 
 var _ store.Historian = (*Store)(nil)
 
-// ends are those that readers have not read.
+// ends are the ends of tasks that readers have not read yet.
 type ends struct {
 	on   bool
-	past int64 // how many there were before the first
+	past int64 // how many came before the first one in list
 	list []store.End
 }
 

@@ -9,15 +9,15 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// leader says who holds which term for how long.
+// leader says who holds which term, and until when.
 type leader struct {
-	holder  store.ID // zero: nobody
-	term    int64    // the highest there ever was
+	holder  store.ID // zero if nobody leads
+	term    int64    // the highest so far
 	expires time.Time
 }
 
-// forgetAfter is how long a dead worker is remembered, so that one that was
-// only suspended is still told when it wakes up.
+// forgetAfter is how long a dead worker is remembered, so that a worker that was only suspended is still told when it
+// wakes up.
 const forgetAfter = 24 * time.Hour
 
 // Lead implements store.Keeper.
@@ -46,7 +46,7 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, 
 	return store.Leadership{Term: s.leader.term, Now: now}, nil
 }
 
-// leads fails unless the term is the one that runs.
+// leads fails unless the term is the current one and has not expired.
 func (s *Store) leads(term int64, now time.Time) error {
 	l := s.leader
 	if l.holder.IsZero() || l.term != term || !now.Before(l.expires) {
@@ -89,7 +89,7 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitte
 	return done, nil
 }
 
-// soonest returns the waiting task that is due first; nil when none waits.
+// soonest returns the waiting task that is due first, or nil if none waits.
 func (s *Store) soonest() *task {
 	for len(s.waiting) > 0 && s.waiting[0].gone() {
 		heap.Pop(&s.waiting)
@@ -156,7 +156,7 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 	return deleted, nil
 }
 
-// pruneOld deletes up to limit tasks that ended at an instant or before it.
+// pruneOld deletes up to limit tasks that ended at or before until.
 func (s *Store) pruneOld(of verdict, until, now time.Time, limit int) (deleted int) {
 	var old []store.ID
 	list := s.finished[of]

@@ -1,13 +1,11 @@
-// Package memory is the contract of package store in its plainest form: maps,
-// slices and one mutex, gone with the process.
+// Package memory is the plainest implementation of the contract of package store: maps, slices and one mutex. Its
+// data is gone when the process ends.
 //
-// It is what examples and the tests of the rooms above run on, and the model
-// that every other engine is compared with, so it prefers plain to fast; still
-// no claim looks at more tasks than it returns. It starts no goroutine and takes
-// the time from time.Now alone, so package testing/synctest can drive it.
+// Examples and the tests of the packages above run on it, and every other engine is compared with it. So it prefers
+// simple code to fast code; still, no claim looks at more tasks than it returns. It starts no goroutine and takes the
+// time only from time.Now, so package testing/synctest can drive it.
 //
-// It may touch package store, its rules, a bell and the standard library, and it is the
-// end of the road: data goes nowhere from here but back up in answers.
+// It may import package store, its rules, a bell and the standard library. Data leaves this package only in answers.
 package memory
 
 import (
@@ -25,21 +23,21 @@ import (
 // Store is a database in memory. It implements store.Store and store.Notifier.
 type Store struct {
 	mu       sync.Mutex
-	places   int64                // the last place given away; see task.place
-	tasks    map[store.ID]*task   // all of them, and those that await a rerun
-	order    []*task              // the same by id, the smallest first
-	queues   map[string]*queue    // the available ones
-	waiting  waiting              // the scheduled and the retryable ones
-	finished map[verdict][]placed // the finished ones, in order of their end
+	places   int64                // the last place assigned; see task.place
+	tasks    map[store.ID]*task   // all tasks, including those that await a rerun
+	order    []*task              // the same, smallest id first
+	queues   map[string]*queue    // the available tasks
+	waiting  waiting              // the scheduled and retryable tasks
+	finished map[verdict][]placed // the finished tasks, in order of their end
 	keys     map[rules.KeyName]*rules.Key
-	children map[store.ID][]rules.Edge // open needs, by what is needed
-	doubts   []store.ID                // tasks of which something that they need may have failed
+	children map[store.ID][]rules.Edge // open needs, by the needed task
+	doubts   []store.ID                // tasks that need a task which may have failed
 	turns    map[turn]*turns
 	workers  map[store.ID]*worker
-	counts   map[verdict]int64 // of the unfinished ones
+	counts   map[verdict]int64 // of the unfinished tasks
 	leader   leader
 	records  map[string]map[string]store.Record // by kind and name
-	versions int64                              // the last version given to a record
+	versions int64                              // the last version assigned to a record
 	stats    map[slice]*store.Stat
 	failures map[failure]*store.ErrorGroup
 	bell     bell.Bell
@@ -51,7 +49,7 @@ func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	return s.bell.Listen(ctx, wake)
 }
 
-// New makes an empty database.
+// New returns an empty database.
 func New() *Store {
 	return &Store{
 		tasks:    map[store.ID]*task{},
@@ -68,16 +66,15 @@ func New() *Store {
 	}
 }
 
-// task is a row with what only Detail shows and what the engine needs to find it by.
+// task is a row together with its Detail and what the engine needs to find it.
 type task struct {
 	rules.Row
 	detail store.Detail
 	group  *store.ErrorGroup // of the latest failed attempt
 	needs  []rules.OpenNeed
 
-	// place grows with every change of state. Lists of places are never searched
-	// for what has left them: an entry whose place is no longer the task's is
-	// passed over when its turn comes.
+	// place grows with every change of state. Entries that are out of date are not removed from ordered lists: an
+	// entry whose place is no longer the task's place is skipped when it is reached.
 	place int64
 }
 
@@ -101,11 +98,11 @@ type queue struct {
 	lanes      map[int16][]placed
 }
 
-// waiting is a heap by run time, then by arrival.
+// waiting is a heap ordered by run time, then by arrival.
 type waiting []due
 
-// due is a task with the run time that it had when it began to wait: one that
-// has left may have got another since, and would be out of order.
+// due is a task with the run time that it had when it began to wait. An entry whose task has left may have a task
+// with another run time, which would break the order of the heap.
 type due struct {
 	placed
 	runAt time.Time
@@ -127,18 +124,17 @@ func (w *waiting) Pop() any {
 	return last
 }
 
-// clock is the engine's clock. Its instants carry no monotonic reading: they are
-// compared with instants that came from elsewhere.
+// clock returns the engine's time. It carries no monotonic reading, because it is compared with times from elsewhere.
 func clock() time.Time { return time.Now().UTC().Round(0) }
 
-// insert makes a task known; put gives it its state.
+// insert adds a task to the maps. put gives it its state.
 func (s *Store) insert(t *task) {
 	s.tasks[t.ID] = t
 	at, _ := slices.BinarySearchFunc(s.order, t.ID, byID)
 	s.order = slices.Insert(s.order, at, t)
 }
 
-// remove forgets a task that take has taken out, with its history.
+// remove deletes a task and its history. take must have been called before.
 func (s *Store) remove(t *task) {
 	delete(s.tasks, t.ID)
 	at, _ := slices.BinarySearchFunc(s.order, t.ID, byID)
@@ -147,14 +143,14 @@ func (s *Store) remove(t *task) {
 
 func byID(t *task, id store.ID) int { return slices.Compare(t.ID[:], id[:]) }
 
-// take lifts a task out of wherever its state had put it. Until put, its queue,
-// priority and run time may change.
+// take removes a task from wherever its state had put it. Until put is called, its queue, priority and run time may
+// change.
 func (s *Store) take(t *task) {
 	s.tally(t, -1)
 	t.place = 0
 }
 
-// put gives a task a state, at the end of where the tasks of that state are.
+// put gives a task a state and appends it to the tasks in that state.
 func (s *Store) put(t *task, state store.State) {
 	s.places++
 	t.State, t.place = state, s.places
@@ -177,7 +173,7 @@ func (s *Store) put(t *task, state store.State) {
 	}
 }
 
-// tally keeps the numbers that Count and Errors answer with.
+// tally updates the counts that Count and Errors return.
 func (s *Store) tally(t *task, by int64) {
 	if !t.State.Finished() {
 		at := verdict{t.Queue, t.State}
@@ -214,8 +210,8 @@ func (q *queue) push(priority int16, entry placed) {
 	q.lanes[priority] = append(q.lanes[priority], entry)
 }
 
-// first returns the task at the head of a lane, dropping what has left it; nil
-// when the lane is empty.
+// first returns the task at the head of a lane, or nil if the lane is empty. It drops entries that have left the
+// lane.
 func (q *queue) first(priority int16) *task {
 	lane := q.lanes[priority]
 	for len(lane) > 0 && lane[0].gone() {
@@ -229,7 +225,7 @@ func (q *queue) first(priority int16) *task {
 	return lane[0].task
 }
 
-// next returns the task to claim next; nil when the queue is empty.
+// next returns the task to claim next, or nil if the queue is empty.
 func (q *queue) next() *task {
 	for len(q.priorities) > 0 {
 		best := q.priorities[0]

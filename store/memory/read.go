@@ -41,7 +41,7 @@ func (s *Store) List(ctx context.Context, f store.Filter) ([]store.Task, error) 
 	return page, nil
 }
 
-// candidates returns the tasks that a filter could mean, smallest id first.
+// candidates returns the tasks that a filter may select, smallest id first.
 func (s *Store) candidates(f *store.Filter) []*task {
 	found := s.order
 	if len(f.IDs) > 0 {
@@ -60,7 +60,7 @@ func (s *Store) candidates(f *store.Filter) []*task {
 	return found
 }
 
-// fingerprint is that of the latest failed attempt.
+// fingerprint returns the fingerprint of the latest failed attempt.
 func (t *task) fingerprint() string {
 	if t.group == nil {
 		return ""
@@ -68,7 +68,7 @@ func (t *task) fingerprint() string {
 	return t.group.Fingerprint
 }
 
-// answer copies a task, so that nobody outside holds a part of the database.
+// answer copies a task, so that callers never share memory with the database.
 func (t *task) answer(detail bool) store.Task {
 	c := t.Task
 	c.Args = bytes.Clone(c.Args)
@@ -90,8 +90,7 @@ func (t *task) answer(detail bool) store.Task {
 	return c
 }
 
-// Count implements store.Reader. The oldest task of a queue is at the head of
-// one of its lanes.
+// Count implements store.Reader. The oldest available task of a queue is at the head of one of its lanes.
 func (s *Store) Count(ctx context.Context) ([]store.Count, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("count: %w", err)

@@ -70,9 +70,8 @@ func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutR
 	})
 }
 
-// writeRecord stores or deletes a record and returns its new version. Versions
-// are never used twice, so one that was deleted and made anew is not mistaken
-// for the old one.
+// writeRecord stores or deletes a record and returns its new version. Versions are never reused, so a record that was
+// deleted and created again is not mistaken for the old one.
 func (s *Store) writeRecord(r store.Record, now time.Time) int64 {
 	if r.Body == nil {
 		delete(s.records[r.Kind], r.Name)

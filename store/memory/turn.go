@@ -9,10 +9,10 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// turn is what turns are counted by.
+// turn identifies the group of tasks whose turns are counted together.
 type turn struct{ queue, tenant, partition string }
 
-// turns are those who have a turn, counted, and those who wait for one.
+// turns are the number of tasks that have a turn, and the tasks that wait for one.
 type turns struct {
 	held    int64
 	waiting []placed // by priority, then by arrival
@@ -32,7 +32,7 @@ func (s *Store) turnsOf(of turn) *turns {
 // queueUp puts a pending task in line for its turn.
 func (s *Store) queueUp(entry placed) {
 	g := s.turnsOf(entry.turn())
-	g.waiting = slices.DeleteFunc(g.waiting, placed.gone) // whose order may have changed since
+	g.waiting = slices.DeleteFunc(g.waiting, placed.gone) // their order may have changed
 	at, _ := slices.BinarySearchFunc(g.waiting, entry, func(a, b placed) int {
 		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.at, b.at))
 	})

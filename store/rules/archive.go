@@ -7,20 +7,20 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Ending names one end of a task. A task that was brought back and has ended again has
-// another one.
+// Ending identifies one end of a task. A task that was brought back and has ended again has another Ending.
 type Ending struct {
 	ID store.ID
 	At int64 // microseconds since 1970
 }
 
-// endingSize is how many bytes an Ending takes in a receipt.
+// endingSize is the size of an Ending in a receipt, in bytes.
 const endingSize = 24
 
 // EndingOf returns the end of a finished task.
 func EndingOf(t *store.Task) Ending { return Ending{t.ID, t.FinishedAt.UnixMicro()} }
 
-// Receipt is store.Due's, for an engine that finds each task by its id; nil for no tasks.
+// Receipt returns the receipt for a store.Due, for an engine that finds each task by its id. It is nil if there are
+// no tasks.
 func Receipt(tasks []store.Task) (receipt []byte) {
 	for i := range tasks {
 		e := EndingOf(&tasks[i])
@@ -29,7 +29,7 @@ func Receipt(tasks []store.Task) (receipt []byte) {
 	return receipt
 }
 
-// ReadReceipt returns the ends that a receipt names.
+// ReadReceipt returns the ends that a receipt contains.
 func ReadReceipt(receipt []byte) ([]Ending, error) {
 	if len(receipt)%endingSize != 0 {
 		return nil, errors.New("the receipt is damaged")
@@ -42,8 +42,7 @@ func ReadReceipt(receipt []byte) ([]Ending, error) {
 	return ends, nil
 }
 
-// Release deletes those of the tasks that still have the end given, and returns those that
-// exist and do not.
+// Release deletes the tasks that still have the given end, and returns those that exist but have another one.
 func (b *Batch) Release(ends []Ending) (back []store.ID, err error) {
 	ids := make([]store.ID, len(ends))
 	for i, e := range ends {

@@ -9,20 +9,19 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Standing is what an engine knows of a worker. Engines in SQL keep the number of one
-// that is known.
+// Standing is what an engine knows about a worker. SQL engines store these numbers for the workers that they know.
 type Standing int
 
 const (
-	Unheard   Standing = iota - 1 // it has never beaten
-	Living                        // it has beaten, and neither left nor died since
+	Unheard   Standing = iota - 1 // it has never sent a beat
+	Living                        // it has sent a beat, and has neither left nor died since
 	Dead                          // it was declared dead
-	SignedOff                     // it has said that it leaves
+	SignedOff                     // it has signed off
 )
 
-// Beat says whether a beat changes anything, by how its worker stands and which was its last
-// beat: one that signs off and is not known, or has signed off before, changes nothing. A
-// worker that is dead stays so, and no beat counts that was overtaken by a later one.
+// Beat reports whether a beat changes anything, given the standing of its worker and the number of the last beat. A
+// beat that signs off a worker that is unknown or has already signed off changes nothing. A dead worker stays dead:
+// the error is ErrWorkerDead. A beat that was overtaken by a later one does not count: the error is ErrLate.
 func Beat(b *store.Beat, is Standing, last int64) (counts bool, err error) {
 	leaves := b.TTL <= 0
 	switch {
@@ -36,8 +35,8 @@ func Beat(b *store.Beat, is Standing, last int64) (counts bool, err error) {
 	return true, nil
 }
 
-// NoteApart stores notes one by one, and returns the error of each. After one that the others would
-// meet as well they are not tried, and have the same.
+// NoteApart stores notes one by one and returns the error of each. After an error that the other notes would meet
+// too, it does not try them, and returns that error for each of them.
 func NoteApart(ctx context.Context, notes []store.Note, write func(n *store.Note) error) []error {
 	errs := make([]error, len(notes))
 	for i := range notes {
@@ -50,13 +49,13 @@ func NoteApart(ctx context.Context, notes []store.Note, write func(n *store.Note
 	return errs
 }
 
-// hopeless reports whether an error is one of all that is asked for now.
+// hopeless reports whether an error would affect every other call too.
 func hopeless(ctx context.Context, err error) bool {
 	return err != nil && (errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil)
 }
 
-// Noted is what a beat that counts answers when its notes met these errors: it counts all the same,
-// and a HeldError names the tasks of those that are not stored.
+// Noted returns the error of a beat whose notes had these errors. The beat counts all the same, and a HeldError names
+// the tasks whose notes are not stored.
 func Noted(notes []store.Note, errs []error) error {
 	var first error
 	var held []store.ID

@@ -39,7 +39,7 @@ func TestWhichBeatsCount(t *testing.T) {
 	}
 }
 
-// A database that is away is not asked again for each note.
+// A database that is unavailable is not asked again for each note.
 func TestNotesAreNotTriedOnceTheDatabaseIsAway(t *testing.T) {
 	notes := []store.Note{{ID: store.ID{1}}, {ID: store.ID{2}}, {ID: store.ID{3}}, {ID: store.ID{4}}}
 	bad, tried := errors.New("bad"), 0

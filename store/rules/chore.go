@@ -2,8 +2,8 @@ package rules
 
 import "github.com/tuskqueue/tusk/store"
 
-// Admit makes the scheduled and retryable tasks available whose run time has come, in the
-// order given, and returns them. One that runs in turns waits for its turn instead.
+// Admit makes those scheduled and retryable tasks available whose run time has come, in the order given, and returns
+// them. A task that runs in turns waits for its turn instead.
 func (b *Batch) Admit(ids []store.ID) (admitted []*Row, err error) {
 	if err := b.read(Want{Tasks: ids}); err != nil {
 		return nil, err
@@ -17,14 +17,14 @@ func (b *Batch) Admit(ids []store.ID) (admitted []*Row, err error) {
 			b.put(r, store.Pending)
 			continue
 		}
-		b.put(r, store.Available) // its run time stays: it has waited since then
+		b.put(r, store.Available) // keeps its run time: it has waited since then
 		admitted = append(admitted, r)
 	}
 	return admitted, nil
 }
 
-// Grant gives their turn to those of the tasks that wait for that alone, in the order given,
-// and returns how many.
+// Grant gives a turn to those of the tasks that wait for nothing else, in the order given, and returns how many it
+// granted.
 func (b *Batch) Grant(ids []store.ID) (granted int, err error) {
 	if err := b.read(Want{Tasks: ids}); err != nil {
 		return 0, err

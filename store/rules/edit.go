@@ -6,8 +6,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Edit makes one change to each of the tasks whose state allows it, and says of each, in the
-// same order, what became of it. Which states allow what is said at store.Change.
+// Edit makes one change to each task whose state allows it, and returns for each, in the same order, what became of
+// it. See store.Change for the states that allow each change.
 func (b *Batch) Edit(ids []store.ID, c *store.Change) ([]store.Edited, error) {
 	if err := b.reach(Want{}, ids, c.Op == store.Retry); err != nil {
 		return nil, err
@@ -27,7 +27,7 @@ func (b *Batch) Edit(ids []store.ID, c *store.Change) ([]store.Edited, error) {
 	return edited, nil
 }
 
-// readTargets reads the keys of tasks as they would be in another queue.
+// readTargets reads the keys that the tasks would have in another queue.
 func (b *Batch) readTargets(ids []store.ID, queue string) error {
 	var w Want
 	for _, id := range ids {
@@ -59,14 +59,14 @@ func (b *Batch) edit(id store.ID, c *store.Change) (store.Edited, error) {
 	return edited, err
 }
 
-// howOf names what changes do to a task that waits afterwards.
+// howOf names what an op does to a task that still waits afterwards.
 var howOf = map[store.Op]store.How{
 	store.Reprioritize: store.WasReprioritized, store.Move: store.WasMoved, store.Reschedule: store.WasRescheduled,
 	store.Retry: store.WasRetried,
 }
 
-// waitsAs reports whether a task waits for the same time in the same place as it did. Not every
-// engine keeps more of a time than its microseconds.
+// waitsAs reports whether a task waits for the same time in the same place as before. It compares times to the
+// microsecond, because not every engine stores more.
 func waitsAs(r, was *Row) bool {
 	return r.State == was.State && r.Queue == was.Queue && r.Priority == was.Priority &&
 		r.RunAt.Truncate(time.Microsecond).Equal(was.RunAt.Truncate(time.Microsecond))
@@ -100,9 +100,9 @@ func (b *Batch) change(r *Row, c *store.Change) (store.EditResult, error) {
 	return store.Changed, nil
 }
 
-// Allows reports whether a task in a state may be changed. A running task that is cancelled
-// is asked to stop; of the pending ones only those that wait for their turn can be
-// reprioritized; of those that wait for a running task of their key only Cancel and Delete.
+// Allows reports whether op may change a task in a state. A running task that is cancelled is only asked to stop. Of
+// the pending tasks, only those that wait for their turn can be reprioritized; those that wait for a running task of
+// their key can only be cancelled or deleted.
 func Allows(state store.State, op store.Op) bool {
 	switch op {
 	case store.Cancel:
@@ -120,8 +120,8 @@ func Allows(state store.State, op store.Op) bool {
 	}
 }
 
-// changeAwaiting changes a task that waits for a running one of its key to end: it may be
-// called off, and that is all.
+// changeAwaiting changes a task that waits for the running task of its key to end. It can only be cancelled or
+// deleted.
 func (b *Batch) changeAwaiting(r *Row, c *store.Change) (store.EditResult, error) {
 	if c.Op != store.Cancel && c.Op != store.Delete {
 		return store.Refused, nil
@@ -134,8 +134,7 @@ func (b *Batch) changeAwaiting(r *Row, c *store.Change) (store.EditResult, error
 	return store.Changed, b.remove(r)
 }
 
-// retry has a task run now or at the change's time; a finished one begins again, if its key
-// is free.
+// retry makes a task run now, or at the change's time. A finished task starts over, if its key is free.
 func (b *Batch) retry(r *Row, c *store.Change) (store.EditResult, error) {
 	if r.State.Finished() {
 		k, err := b.key(r.key())
@@ -171,8 +170,7 @@ func (b *Batch) reschedule(r *Row, c *store.Change) error {
 	return nil
 }
 
-// move puts a task into another queue, and its key with it. One that runs in turns waits
-// for one there.
+// move puts a task, with its key, into another queue. A task that runs in turns waits for a turn there.
 func (b *Batch) move(r *Row, queue string) (store.EditResult, error) {
 	if r.Queue == queue {
 		return store.Changed, nil
@@ -213,12 +211,12 @@ func (b *Batch) relocate(r *Row, queue string, priority int16) {
 	b.put(r, r.State)
 }
 
-// Delete deletes finished tasks with their history, and keys with the last task of them.
+// Delete deletes finished tasks with their history, and deletes a key together with its last task.
 func (b *Batch) Delete(ids []store.ID) error {
 	if err := b.read(Want{Tasks: ids}); err != nil {
 		return err
 	}
-	next := b.around(ids, false) // but for who has the keys: no finished task does
+	next := b.around(ids, false) // without the holders of the keys: a finished task holds none
 	if err := b.read(next); err != nil {
 		return err
 	}
@@ -252,7 +250,7 @@ func (b *Batch) delete(r *Row) error {
 	return b.remove(r)
 }
 
-// remove takes a task out of everything but its key.
+// remove removes a task from everything except its key.
 func (b *Batch) remove(r *Row) error {
 	b.needNothing(r)
 	b.tasks[r.ID].After = nil

@@ -6,7 +6,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Enqueue adds tasks in order and says of each what became of it.
+// Enqueue adds tasks in order and returns for each what became of it.
 func (b *Batch) Enqueue(tasks []store.NewTask) ([]store.Enqueued, error) {
 	var w Want
 	w.enqueue(tasks)
@@ -16,7 +16,7 @@ func (b *Batch) Enqueue(tasks []store.NewTask) ([]store.Enqueued, error) {
 	return b.enqueueAll(tasks)
 }
 
-// enqueue adds what an enqueue asks for.
+// enqueue adds what enqueueing the tasks has to read.
 func (w *Want) enqueue(tasks []store.NewTask) {
 	for i := range tasks {
 		n := &tasks[i]
@@ -75,7 +75,7 @@ func (b *Batch) enqueue(n *store.NewTask) (store.Enqueued, error) {
 	return store.Enqueued{ID: holder.ID, Result: store.Replaced}, nil
 }
 
-// holder returns the unfinished task of a key; nil: the key is free.
+// holder returns the unfinished task of a key, or nil if the key is free.
 func (b *Batch) holder(k *Key) (*Row, error) {
 	if k.Holder.IsZero() {
 		return nil, nil
@@ -83,8 +83,7 @@ func (b *Batch) holder(k *Key) (*Row, error) {
 	return b.task(k.Holder)
 }
 
-// learn takes note of a source time and reports whether it is news. A zero one always is,
-// and counts as now.
+// learn records a source time and reports whether it is new. A zero time always is, and counts as now.
 func (k *Key) learn(source, now time.Time) bool {
 	if source.IsZero() {
 		if now.After(k.Source) {
@@ -99,7 +98,7 @@ func (k *Key) learn(source, now time.Time) bool {
 	return true
 }
 
-// standsFor returns the task that brings, or has brought, what a stale enqueue asked for.
+// standsFor returns the task that does, or has done, what a stale enqueue asked for.
 func (k *Key) standsFor() store.ID {
 	switch {
 	case !k.Awaiting.IsZero():
@@ -121,8 +120,7 @@ func (b *Batch) insert(n *store.NewTask) error {
 	return nil
 }
 
-// await keeps what runs when the running holder of a key has ended. Of several only the
-// newest does.
+// await stores the task that runs after the running holder of a key has ended. Of several, only the newest runs.
 func (b *Batch) await(k *Key, n *store.NewTask) error {
 	if !k.Awaiting.IsZero() {
 		r, err := b.task(k.Awaiting)
@@ -144,8 +142,8 @@ func (b *Batch) await(k *Key, n *store.NewTask) error {
 	return nil
 }
 
-// replace gives a task that is not running new values. It keeps its place in its lane, or in
-// line for its turn, when it can; one that could run gives its turn back when it is put off.
+// replace gives new values to a task that is not running. The task keeps its place in its lane, or in line for its
+// turn, if it can. An available task that is put off gives its turn back.
 func (b *Batch) replace(r *Row, n *store.NewTask) {
 	due := r.RunAt
 	later := b.runAt(n.RunAt, n.Delay).After(b.Now)
@@ -169,7 +167,7 @@ func (b *Batch) newRow(n *store.NewTask) *Row {
 	return r
 }
 
-// become gives a task the values that an enqueue may replace.
+// become sets the values that an enqueue may replace.
 func (b *Batch) become(r *Row, n *store.NewTask) {
 	r.Kind, r.Args, r.Tags, r.Settings, r.Priority = n.Kind, n.Args, n.Tags, n.Settings, n.Priority
 	r.RunAt = b.runAt(n.RunAt, n.Delay)
@@ -177,7 +175,7 @@ func (b *Batch) become(r *Row, n *store.NewTask) {
 	r.Values = true
 }
 
-// runAt is RunAt, with a delay from now made as much longer as Now may be behind.
+// runAt is RunAt, but lengthens a delay from now by as much as Now may be behind.
 func (b *Batch) runAt(at time.Time, delay time.Duration) time.Time {
 	if at.IsZero() && delay > 0 {
 		delay += b.Behind
@@ -185,7 +183,7 @@ func (b *Batch) runAt(at time.Time, delay time.Duration) time.Time {
 	return RunAt(at, delay, b.Now)
 }
 
-// RunAt returns when a task is due: a delay after an instant, now at the soonest.
+// RunAt returns when a task is due: delay after at, but not before now.
 func RunAt(at time.Time, delay time.Duration, now time.Time) time.Time {
 	if at.IsZero() {
 		at = now
@@ -196,7 +194,7 @@ func RunAt(at time.Time, delay time.Duration, now time.Time) time.Time {
 	return at.UTC().Round(0)
 }
 
-// ExpiresAt returns the sooner of a task's two expiries; zero when it has none.
+// ExpiresAt returns the earlier of a task's two expiries, or zero if it has none.
 func ExpiresAt(n *store.NewTask, now time.Time) time.Time {
 	at := n.ExpiresAt
 	if n.ExpiresIn > 0 && (at.IsZero() || now.Add(n.ExpiresIn).Before(at)) {

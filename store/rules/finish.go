@@ -7,13 +7,11 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Superseded is the reason of a task that was cancelled because a newer one of its key
-// took its place.
+// Superseded is the reason of a task that was cancelled because a newer one with its key took its place.
 const Superseded = "superseded"
 
-// Finish ends attempts in order, puts each task where its outcome says, and returns the tasks
-// of those outcomes that are not accepted. An outcome is accepted while the task runs under
-// the lease that the outcome names.
+// Finish ends attempts in order, puts each task where its outcome says, and returns the ids of the outcomes that it
+// did not accept. An outcome is accepted if the task is running under the lease that the outcome names.
 func (b *Batch) Finish(outcomes []*store.Outcome) (lost []store.ID, err error) {
 	var w Want
 	of := make([]store.ID, len(outcomes))
@@ -57,7 +55,7 @@ func (b *Batch) finish(r *Row, o *store.Outcome) error {
 	b.Ends = append(b.Ends, e)
 	r.Lease, r.Worker, r.Stopping, r.StopReason = store.Token{}, store.ID{}, false, ""
 	r.Attempt, r.Crashes, r.Reason = o.Attempt, o.Crashes, reason
-	if state == o.State { // a key that the next task shares is still held
+	if state == o.State { // the task still holds its key, which a next task may share
 		if _, err := b.enqueueAll(o.Then); err != nil {
 			return err
 		}
@@ -84,9 +82,8 @@ func (b *Batch) finish(r *Row, o *store.Outcome) error {
 	return nil
 }
 
-// goes says where a task goes at the end of an attempt, and why. One that would run again
-// is cancelled instead when a newer one of its key waits for the end, or somebody has asked
-// it to stop.
+// goes returns the state that a task goes to at the end of an attempt, and the reason. A task that would run again is
+// cancelled instead if a newer task with its key waits for the end, or if somebody has asked it to stop.
 func (b *Batch) goes(r *Row, k *Key, o *store.Outcome) (store.State, string) {
 	switch {
 	case o.State.Finished():
@@ -98,14 +95,13 @@ func (b *Batch) goes(r *Row, k *Key, o *store.Outcome) (store.State, string) {
 	return o.State, o.Reason
 }
 
-// keepsTurn reports whether a task that will run again keeps its turn: one that is handed
-// back does.
+// keepsTurn reports whether a task that will run again keeps its turn. A task that is handed back always does.
 func keepsTurn(o *store.Outcome, goes store.State) bool {
 	putOff := goes == store.Retryable || goes == store.Scheduled
 	return goes == store.Available || putOff && o.KeepTurn
 }
 
-// EndedAt returns when an attempt ended by the engine's clock, its claim at the soonest.
+// EndedAt returns when an attempt ended by the engine's clock, but not before its claim.
 func EndedAt(o *store.Outcome, claimed, now time.Time) time.Time {
 	if at := now.Add(-max(o.Ago, 0)); at.After(claimed) {
 		return at
@@ -113,7 +109,7 @@ func EndedAt(o *store.Outcome, claimed, now time.Time) time.Time {
 	return claimed
 }
 
-// finished ends a task for good, with its attempt.
+// finished ends a task together with its attempt.
 func (b *Batch) finished(r *Row, state store.State, e *End) error {
 	needed := r.Needed
 	if err := b.end(r, state, e.Attempt.EndedAt); err != nil {
@@ -125,8 +121,8 @@ func (b *Batch) finished(r *Row, state store.State, e *End) error {
 	return nil
 }
 
-// end puts a task into one of the three final states. Those that need it are told, and its
-// key is free: for what was waiting for that, if anything was.
+// end puts a task into one of the three final states. It tells the tasks that need it, and frees its key: if another
+// task awaits the key, that task becomes the holder.
 func (b *Batch) end(r *Row, state store.State, at time.Time) error {
 	r.FinishedAt = at
 	b.put(r, state)
@@ -148,13 +144,13 @@ func (b *Batch) end(r *Row, state store.State, at time.Time) error {
 	}
 	next.Awaits = false
 	b.putDue(next, store.Scheduled)
-	if next.Open > 0 { // something that it needs may have failed while it waited
+	if next.Open > 0 { // a task that it needs may have failed while it waited
 		b.Doubts = append(b.Doubts, next.ID)
 	}
 	return nil
 }
 
-// Count adds the end of an attempt to statistics.
+// Count adds the end of an attempt to the statistics.
 func Count(s *store.Stat, o *store.Outcome, goes store.State, waited time.Duration) {
 	if o.Unbegun && goes == store.Scheduled {
 		return
@@ -174,7 +170,7 @@ func Count(s *store.Stat, o *store.Outcome, goes store.State, waited time.Durati
 	}
 }
 
-// Blame counts a failed attempt in its group of errors.
+// Blame counts a failed attempt in its error group.
 func Blame(g *store.ErrorGroup, e *End) {
 	ended := e.Attempt.EndedAt
 	if g.Count == 0 || ended.Before(g.First) {

@@ -6,7 +6,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// need has a task wait for others: for those among them that have not ended as it needs.
+// need makes a task wait for those of the needed tasks that have not met its needs yet.
 func (b *Batch) need(r *Row, needs []store.Need) error {
 	before, err := b.needs(r)
 	if err != nil || len(before)+len(needs) == 0 {
@@ -44,8 +44,9 @@ func (b *Batch) need(r *Row, needs []store.Need) error {
 	return nil
 }
 
-// needAgain has a finished task wait once more for what it needs, as that is now. If it was not cancelled it has run to
-// an end, and so had all that it needs: what of that is gone since, as it may be kept for less long, it does not need.
+// needAgain makes a finished task wait again for the tasks that it needs, in their present state. If it was not
+// cancelled, it has run, so all its needs were met. Needed tasks that no longer exist, perhaps because they are kept
+// for a shorter time, then do not count.
 func (b *Batch) needAgain(r *Row) error {
 	before, err := b.needs(r)
 	if err != nil {
@@ -70,7 +71,7 @@ func (b *Batch) needAgain(r *Row) error {
 	return nil
 }
 
-// needNothing closes what the batch has opened for a task.
+// needNothing closes the needs that the batch has opened for a task.
 func (b *Batch) needNothing(r *Row) {
 	r.Open = 0
 	own := b.anew[r.ID]
@@ -93,7 +94,7 @@ func (b *Batch) close(e Edge) {
 	b.parents[e.Task] = kept
 }
 
-// needs returns what a task needs as the batch has it.
+// needs returns what a task needs, as the batch has it.
 func (b *Batch) needs(r *Row) ([]OpenNeed, error) {
 	if own := b.anew[r.ID]; own != nil {
 		return own.Needs, nil
@@ -105,7 +106,7 @@ func (b *Batch) needs(r *Row) ([]OpenNeed, error) {
 	return b.needed[r.ID], err
 }
 
-// tell lets the tasks that need one know that it has ended; a state of 0: that it is gone.
+// tell informs the tasks that need a task that it has ended. A state of 0 means that it was deleted.
 func (b *Batch) tell(r *Row, state store.State) error {
 	if !r.Needed {
 		return nil
@@ -134,14 +135,14 @@ func (b *Batch) tell(r *Row, state store.State) error {
 	return nil
 }
 
-// Tell is for an engine that tells the tasks which need an ended one later, from what it has
-// written down: its Source finds no children while the task ends, and those that are to be
-// told when it is asked for this. A state of 0 says that the task was deleted.
+// Tell is for an engine that informs the dependents of an ended task later, from a stored note. The engine's Source
+// finds no children while the task ends; when Tell asks, it finds those that are still to be told. A state of 0 means
+// that the task was deleted.
 func (b *Batch) Tell(id store.ID, state store.State) error {
 	return b.tell(&Row{Task: store.Task{ID: id}, Needed: true}, state)
 }
 
-// meet closes a need, and with the last one lets its task go.
+// meet closes a need. If it was the last open one, the task may run.
 func (b *Batch) meet(e Edge) error {
 	c, err := b.task(e.Child)
 	if err != nil || c == nil {
@@ -162,8 +163,8 @@ func (b *Batch) meet(e Edge) error {
 	return nil
 }
 
-// Doom cancels those of the pending tasks that need what has failed, and returns how many.
-// Those that need them are in doubt in turn.
+// Doom cancels those of the pending tasks that need a failed task, and returns how many. The tasks that need a
+// cancelled one become doubts in turn.
 func (b *Batch) Doom(ids []store.ID) (cancelled int, err error) {
 	if err := b.reach(Want{}, ids, true); err != nil {
 		return 0, err

@@ -8,49 +8,48 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Want names what a batch has to know. Each list is sorted and names nothing twice, and a
-// batch never asks again for what it knows. An engine that locks rows takes the locks of
-// one Want in the order of its fields and lists.
+// Want names what a batch has to know. Each list is sorted and free of duplicates, and a batch never asks again for
+// what it knows. An engine that locks rows takes the locks of one Want in the order of its fields and lists.
 type Want struct {
 	Keys     []KeyName
 	Tasks    []store.ID
-	Needs    []store.ID // tasks whose needs are asked for
-	Children []store.ID // tasks for which the open needs of others are asked for
+	Needs    []store.ID // tasks whose needs to read
+	Children []store.ID // tasks whose open dependents to read
 }
 
-// Found answers a Want. What does not exist is left out. Rows stay as they are: the
-// batch changes copies.
+// Found answers a Want. It leaves out what does not exist. The batch changes copies of the rows, never the rows.
 type Found struct {
 	Keys     []Key
 	Tasks    []*Row
-	Needs    []OwnNeed // of each task in the order in which they were given
-	Children []Edge    // of each task in the order in which they were stored
+	Needs    []OwnNeed // for each task, in the order in which they were given
+	Children []Edge    // for each task, in the order in which they were stored
 
-	// Elsewhere are the states of tasks that are asked for and live where the source does not
-	// reach: they may be needed, and are none otherwise.
+	// Elsewhere gives the states of requested tasks that the source cannot read. The batch uses them only for needs;
+	// otherwise such tasks do not exist.
 	Elsewhere []Elsewhere
 }
 
-// Elsewhere is what was heard of a task that lives elsewhere.
+// Elsewhere is the known state of a task that the source cannot read.
 type Elsewhere struct {
-	Task  store.ID
-	State store.State // of one that has not ended any that says so
+	Task store.ID
+	// State may be any unfinished state if the task has not ended.
+	State store.State
 }
 
-// OwnNeed is a need of a task.
+// OwnNeed is a need with the task that has it.
 type OwnNeed struct {
 	Child store.ID
 	OpenNeed
 }
 
-// Source reads what a batch asks for, under the engine's locks. A verb asks in at most
-// three rounds, whatever the number of its tasks: for what it was given, for what that refers
-// to, and for the tasks behind that. An error ends the verb that asked.
+// Source reads what a batch asks for, under the engine's locks. A verb asks in at most three rounds, whatever the
+// number of its tasks: for what it was given, for what that refers to, and for the tasks behind that. An error ends
+// the verb.
 type Source interface {
 	Read(w *Want) (*Found, error)
 }
 
-// read asks for what is not known yet.
+// read reads those parts of w that are not known yet.
 func (b *Batch) read(w Want) error {
 	w.Keys = sorted(w.Keys, KeyName.compare, func(n KeyName) bool { return n.Key == "" || b.named[n] != nil })
 	w.Tasks = sorted(w.Tasks, byID, func(id store.ID) bool { return b.tasks[id] != nil })
@@ -67,7 +66,7 @@ func (b *Batch) read(w Want) error {
 	return nil
 }
 
-// know takes in what was found.
+// know stores what was found.
 func (b *Batch) know(w *Want, found *Found) {
 	for _, name := range w.Keys {
 		b.named[name] = &keyChange{Key{KeyName: name}, Key{KeyName: name}}
@@ -101,9 +100,8 @@ func (b *Batch) know(w *Want, found *Found) {
 	}
 }
 
-// reach reads what is wanted, and all that the end of some of the tasks, or a change of
-// them, touches: their keys, the tasks of those, and the tasks that need them. With needs
-// it also reads what they need.
+// reach reads w, and everything that ending or changing the tasks in of touches: their keys, the tasks of those keys,
+// and the tasks that need them. With needs it also reads the tasks that they need.
 func (b *Batch) reach(w Want, of []store.ID, needs bool) error {
 	w.Tasks = append(w.Tasks, of...)
 	if err := b.read(w); err != nil {
@@ -117,7 +115,7 @@ func (b *Batch) reach(w Want, of []store.ID, needs bool) error {
 	return b.read(Want{Tasks: append(b.holders(next.Keys), b.behind(&next)...)})
 }
 
-// around names what belongs to tasks: their keys, who needs them, and what they need.
+// around names what belongs to tasks: their keys, the tasks that need them and, with needs, the tasks that they need.
 func (b *Batch) around(of []store.ID, needs bool) (w Want) {
 	for _, id := range of {
 		r := b.tasks[id].After
@@ -135,7 +133,7 @@ func (b *Batch) around(of []store.ID, needs bool) (w Want) {
 	return w
 }
 
-// behind returns the tasks that children and needs lead to.
+// behind returns the tasks that the children and needs refer to.
 func (b *Batch) behind(w *Want) (tasks []store.ID) {
 	for _, id := range w.Children {
 		for _, e := range b.children[id] {
@@ -150,7 +148,7 @@ func (b *Batch) behind(w *Want) (tasks []store.ID) {
 	return tasks
 }
 
-// holders returns the tasks that have keys, and those that wait for these.
+// holders returns the tasks that hold the keys, and those that await them.
 func (b *Batch) holders(names []KeyName) (tasks []store.ID) {
 	for _, name := range names {
 		if k := b.named[name]; k != nil {
@@ -160,7 +158,7 @@ func (b *Batch) holders(names []KeyName) (tasks []store.ID) {
 	return tasks
 }
 
-// sorted returns those that are not known, each once.
+// sorted returns the elements that are not known, sorted and without duplicates.
 func sorted[T comparable](all []T, compare func(a, b T) int, known func(T) bool) []T {
 	all = slices.DeleteFunc(slices.Clone(all), known)
 	slices.SortFunc(all, compare)

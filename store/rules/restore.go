@@ -6,9 +6,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Restore adds finished tasks that an archive has kept, as they were, and returns those that
-// exist. They end now, for their retention's sake. A key counts them, as it counts others that
-// have ended, and stays with who has it.
+// Restore adds finished tasks from an archive, as they were, and returns the ids of those that exist already. Their
+// end is set to now, which restarts their retention. A key counts them like other ended tasks, and keeps its holder.
 func (b *Batch) Restore(tasks []store.Task) (exist []store.ID, err error) {
 	var w Want
 	for i := range tasks {
@@ -35,7 +34,7 @@ func (b *Batch) Restore(tasks []store.Task) (exist []store.ID, err error) {
 }
 
 func (b *Batch) restore(t *store.Task) error {
-	r := &Row{Task: *t, Restored: true, Values: true, Needed: true} // who needed it may still wait
+	r := &Row{Task: *t, Restored: true, Values: true, Needed: true} // tasks that needed it may still wait
 	r.FinishedAt, r.Lease, r.Worker, r.Damage = b.Now, store.Token{}, store.ID{}, ""
 	if r.Detail == nil {
 		r.Detail = &store.Detail{}
@@ -62,7 +61,7 @@ func (b *Batch) restore(t *store.Task) error {
 	return nil
 }
 
-// Fingerprint is that of the latest failed attempt of a restored task; empty: none failed.
+// Fingerprint returns that of a restored task's latest failed attempt, or "" if none failed.
 func (r *Row) Fingerprint() (print string) {
 	for _, a := range r.Detail.Attempts {
 		if a.Error != "" {

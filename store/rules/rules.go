@@ -1,19 +1,16 @@
-// Package rules says what follows from an enqueue, from the end of an attempt, from an
-// edit, and from a chore: which state a task takes, who holds a key, which other tasks
-// are set free, cancelled or superseded. Each rule of the contract that every engine
-// must keep alike is written here, once, as a pure function over what an engine has read.
+// Package rules decides what follows from an enqueue, from the end of an attempt, from an edit, and from a chore:
+// which state a task takes, who holds a key, and which other tasks are set free, cancelled or superseded. Each rule
+// that every engine must follow is written here, once, as a pure function of what an engine has read.
 //
-// An engine makes a Batch over a Source, which reads and locks what the Batch asks for, in
-// sets. It calls one or more of the Batch's verbs and writes what the Batch then holds: tasks
-// as they were and as they are, keys, ended attempts, needs. The result is data, and every
-// change holds the state that it started from, so that an engine can apply it in sets, or
+// An engine makes a Batch over a Source, which reads and locks what the Batch asks for, in sets. It calls one or more
+// of the Batch's verbs and then writes what the Batch holds: tasks before and after, keys, ended attempts, needs. The
+// result is data. Every change includes the state that it started from, so an engine can apply changes in sets, or
 // compare first.
 //
-// What an engine does millions of times stays its own: the enqueue, claim and completion
-// of plain tasks, which have no consequences.
+// Operations that an engine does millions of times stay its own: the enqueue, claim and completion of plain tasks,
+// which have no consequences.
 //
-// It may import package store alone, and does no I/O. Data goes from here back to the
-// engine that asked.
+// This package may import only package store, and does no I/O. Data goes from here back to the engine that asked.
 package rules
 
 import (
@@ -22,26 +19,25 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Row is a task as the rules see it. Of its values (args, tags, settings) an engine needs
-// to read none.
+// Row is a task as the rules see it. An engine need not read its values (args, tags, settings).
 type Row struct {
 	store.Task
-	Open       int    // how many of the tasks that it needs have not ended as it needs
+	Open       int    // how many of the needed tasks have not ended as needed
 	Needs      bool   // it needs others, or did
 	Needed     bool   // other tasks may need it
 	Awaits     bool   // pending until the running task of its key has ended
 	HasTurn    bool   // it was granted its turn
-	Stopping   bool   // running, and somebody asked it to stop
-	StopReason string // the reason that they gave
+	Stopping   bool   // running, and asked to stop
+	StopReason string // the reason given with that request
 
-	// Changed is what the batch notes about the task for its Detail; nil: nothing.
+	// Changed is what the batch records about the task for its Detail; nil means no change.
 	Changed *store.LastChange
 	// Values says that kind, args, tags, settings or expiry are new.
 	Values bool
-	// Restored says that the task is new and has ended before: its Detail is its history.
+	// Restored says that the task is new here but has already ended: its Detail is its history.
 	Restored bool
-	// Place orders the tasks of a batch that go to the end of where their state puts
-	// them, from 1 on. Zero: the task stays where it is.
+	// Place orders the tasks of a batch that move to the end of the tasks in their state, starting from 1. Zero means
+	// that the task keeps its place.
 	Place int
 }
 
@@ -50,20 +46,21 @@ func (r *Row) InLine() bool {
 	return r.State == store.Pending && r.Turn && !r.HasTurn && r.Open == 0 && !r.Awaits
 }
 
-// key names the key that a task has in its queue.
+// key returns the name of the task's key in its queue.
 func (r *Row) key() KeyName { return KeyName{r.Queue, r.Tenant, r.Key} }
 
-// KeyName is what a key is unique by.
+// KeyName identifies a key.
 type KeyName struct{ Queue, Tenant, Key string }
 
-// Key is what is known of a key.
+// Key is what is known about a key.
 type Key struct {
 	KeyName
-	Holder   store.ID  // the unfinished task; zero: none
-	Awaiting store.ID  // runs when the running holder has ended; zero: none
-	Ended    store.ID  // the task that ended last; zero: none has, or it is deleted
-	Source   time.Time // the newest source time seen; zero: none
-	Tasks    int64     // how many tasks have the key, finished ones too; it is forgotten with the last
+	Holder   store.ID  // the unfinished task; zero if none
+	Awaiting store.ID  // runs after the running holder has ended; zero if none
+	Ended    store.ID  // the task that ended last; zero if none has, or it was deleted
+	Source   time.Time // the newest source time seen; zero if none
+	// Tasks is how many tasks have the key, including finished ones. The key is forgotten with the last one.
+	Tasks int64
 }
 
 // Edge is the need of one task for another.
@@ -74,62 +71,62 @@ type Edge struct {
 
 // Change is a task before and after a batch.
 type Change struct {
-	Before *Row // nil: it is new
-	After  *Row // nil: it is deleted, with its history
+	Before *Row // nil if the task is new
+	After  *Row // nil if the task is deleted, with its history
 }
 
 // End is an attempt that ended.
 type End struct {
 	Task    *Row           // after the end
-	Outcome *store.Outcome // as the worker gave it
+	Outcome *store.Outcome // as the worker reported it
 	Attempt store.Attempt  // for the task's history; its Outcome is where the task went
 	Waited  time.Duration  // from when the task was due until it was claimed
 }
 
-// NewNeeds are what a task needs from now on, in place of what it needed before.
+// NewNeeds are what a task needs from now on. They replace its earlier needs.
 type NewNeeds struct {
 	Child store.ID
 	Needs []OpenNeed
 }
 
-// OpenNeed is a need, and whether it is still open.
+// OpenNeed is a need that may still be open.
 type OpenNeed struct {
 	store.Need
 	Open bool
 }
 
-// Met is a need that is open no more.
+// Met is a need that is no longer open.
 type Met struct{ Child, Parent store.ID }
 
-// Batch applies rules to what an engine has read, and holds what is to be written. It is
-// not safe for concurrent use.
+// Batch applies the rules to what an engine has read, and holds what to write. It is not safe for concurrent use.
 type Batch struct {
 	Now    time.Time     // by the engine's clock, read after its locks were taken
 	Behind time.Duration // by how much Now may be behind that clock
 
-	Ends   []*End      // attempts that ended, in order
-	Needs  []*NewNeeds // what tasks need, where that is new
-	Met    []Met       // needs that are open no more
-	Doubts []store.ID  // pending tasks to be shown to Doom: something that they need may have failed
+	Ends  []*End      // attempts that ended, in order
+	Needs []*NewNeeds // new needs of tasks
+	Met   []Met       // needs that are no longer open
+	// Doubts are pending tasks to pass to Doom, because a task that they need may have failed.
+	Doubts []store.ID
 
 	source   Source
 	changes  []*Change
-	tasks    map[store.ID]*Change // those asked for; an empty Change: there is no such task
+	tasks    map[store.ID]*Change // the tasks asked for; an empty Change means that the task does not exist
 	keys     []*keyChange
 	named    map[KeyName]*keyChange
-	needed   map[store.ID][]OpenNeed // by task, as they were read
-	children map[store.ID][]Edge     // open needs by what is needed, as they were read
-	anew     map[store.ID]*NewNeeds  // those in Needs
-	parents  map[store.ID][]Edge     // open needs that are new, by what is needed
-	met      map[Met]bool            // those in Met
+	needed   map[store.ID][]OpenNeed // by task, as read
+	children map[store.ID][]Edge     // open needs by the needed task, as read
+	anew     map[store.ID]*NewNeeds  // the entries of Needs
+	parents  map[store.ID][]Edge     // new open needs, by the needed task
+	met      map[Met]bool            // the entries of Met
 	places   int
 
-	elsewhere map[store.ID]store.State // of tasks that the source does not reach
+	elsewhere map[store.ID]store.State // of tasks that the source cannot read
 }
 
 type keyChange struct{ before, after Key }
 
-// New makes a batch over what an engine has read.
+// New returns an empty batch that reads from source.
 func New(now time.Time, source Source) *Batch {
 	return &Batch{
 		Now: now, source: source,
@@ -140,8 +137,7 @@ func New(now time.Time, source Source) *Batch {
 	}
 }
 
-// Changes returns the tasks that the batch has added, changed or deleted, in the order in
-// which it met them.
+// Changes returns the tasks that the batch has added, changed or deleted, in the order in which it met them.
 func (b *Batch) Changes() []Change {
 	var all []Change
 	for _, c := range b.changes {
@@ -153,7 +149,7 @@ func (b *Batch) Changes() []Change {
 	return all
 }
 
-// Keys returns the keys that have changed, and by how much their number of tasks has.
+// Keys returns the keys that have changed, and by how much the number of tasks of each has changed.
 func (b *Batch) Keys() (changed []Key, tasks []int64) {
 	for _, k := range b.keys {
 		if k.after != k.before {
@@ -163,14 +159,14 @@ func (b *Batch) Keys() (changed []Key, tasks []int64) {
 	return changed, tasks
 }
 
-// same reports whether nothing that an engine writes has changed.
+// same reports whether nothing that an engine stores has changed.
 func (r *Row) same(was *Row) bool {
 	return r.Place == 0 && !r.Values && r.State == was.State && r.Reason == was.Reason && r.RunAt.Equal(was.RunAt) &&
 		r.Open == was.Open && r.Needs == was.Needs && r.Needed == was.Needed && r.Awaits == was.Awaits &&
 		r.HasTurn == was.HasTurn && r.Stopping == was.Stopping && r.StopReason == was.StopReason
 }
 
-// task returns a task as the batch has it; nil: there is none.
+// task returns a task as the batch has it, or nil if it does not exist.
 func (b *Batch) task(id store.ID) (*Row, error) {
 	if _, known := b.tasks[id]; !known {
 		if err := b.read(Want{Tasks: []store.ID{id}}); err != nil {
@@ -180,7 +176,7 @@ func (b *Batch) task(id store.ID) (*Row, error) {
 	return b.tasks[id].After, nil
 }
 
-// state returns the state of a task, with the task; 0: there is none.
+// state returns a task and its state. The state is 0 if the task does not exist.
 func (b *Batch) state(id store.ID) (*Row, store.State, error) {
 	r, err := b.task(id)
 	if r == nil || err != nil {
@@ -189,14 +185,14 @@ func (b *Batch) state(id store.ID) (*Row, store.State, error) {
 	return r, r.State, nil
 }
 
-// add makes a new task known.
+// add adds a new task to the batch.
 func (b *Batch) add(r *Row) {
 	c := &Change{After: r}
 	b.tasks[r.ID] = c
 	b.changes = append(b.changes, c)
 }
 
-// key returns what is known of a key; nil: the name is that of a task without one.
+// key returns what is known about a key, or nil if the name has no key.
 func (b *Batch) key(name KeyName) (*Key, error) {
 	if name.Key == "" {
 		return nil, nil
@@ -209,17 +205,17 @@ func (b *Batch) key(name KeyName) (*Key, error) {
 	return &b.named[name].after, nil
 }
 
-// changed notes that a waiting task is another than it was, and by what.
+// changed records that a waiting task was changed, and how.
 func (b *Batch) changed(r *Row, how store.How) { r.Changed = &store.LastChange{At: b.Now, How: how} }
 
-// put gives a task a state, at the end of where the tasks of that state are.
+// put gives a task a state and puts it at the end of the tasks in that state.
 func (b *Batch) put(r *Row, state store.State) {
 	b.places++
 	r.State, r.Place = state, b.places
 }
 
-// putDue makes a task available or has it wait: pending while a need is open, in the given
-// state while its run time has not come, then pending again for its turn.
+// putDue makes a task available or makes it wait: pending while a need is open, in the given state until its run
+// time, and then pending again until its turn.
 func (b *Batch) putDue(r *Row, wait store.State) {
 	switch {
 	case r.Open > 0:

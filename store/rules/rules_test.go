@@ -10,14 +10,14 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// book is the plainest engine: what it has read is all there is.
+// book is the plainest engine: it holds everything in maps.
 type book struct {
 	now      time.Time
 	tasks    map[store.ID]*rules.Row
 	keys     map[rules.KeyName]*rules.Key
 	needs    map[store.ID][]rules.OpenNeed
 	doubts   []store.ID
-	rounds   int // that it was asked
+	rounds   int // how often Read was called
 	attempts map[store.ID][]store.Attempt
 }
 
@@ -59,7 +59,7 @@ func (b *book) Read(w *rules.Want) (*rules.Found, error) {
 	return found, nil
 }
 
-// do runs one verb in a batch of its own and applies what comes of it, as often as asked.
+// do runs one verb in its own batch and applies the result.
 func (b *book) do(verb func(*rules.Batch) error) *rules.Batch {
 	batch := rules.New(b.now, b)
 	if err := verb(batch); err != nil {
@@ -118,7 +118,7 @@ func (b *book) enqueue(n store.NewTask) (result store.Enqueued) {
 	return result
 }
 
-// claim makes an available task a running one, which no rule does.
+// claim makes an available task running, which no rule does.
 func (b *book) claim(n int) {
 	r := b.tasks[id(n)]
 	if r.State != store.Available {
@@ -149,7 +149,7 @@ func (b *book) edit(n int, c store.Change) (done store.Edited) {
 	return done
 }
 
-// doom cancels what is doomed, and what that dooms.
+// doom cancels the doomed tasks, and those that they doom.
 func (b *book) doom() (cancelled int) {
 	for len(b.doubts) > 0 {
 		of := b.doubts[0]
@@ -367,7 +367,7 @@ func TestTheRules(t *testing.T) {
 				b.claim(n + 1)
 				b.finish(n+1, store.Outcome{State: store.Completed})
 			}
-			b.edit(4, store.Change{Op: store.Cancel}) // it has not run
+			b.edit(4, store.Change{Op: store.Cancel}) // this one has not run
 			b.edit(1, store.Change{Op: store.Delete})
 			b.edit(2, store.Change{Op: store.Delete})
 			b.edit(3, store.Change{Op: store.Retry})

@@ -10,10 +10,10 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// brief is a retention that is over as soon as the clock has moved.
+// brief is a retention that is over as soon as the clock has advanced.
 var brief = store.Retention{Completed: time.Millisecond, Cancelled: time.Millisecond, Discarded: time.Millisecond}
 
-// archiver skips the clause for an engine that is none.
+// archiver returns the engine's Archiver, and skips the clause if the engine is not one.
 func (t *T) archiver() store.Archiver {
 	t.Helper()
 	a, ok := store.As[store.Archiver](t.Store)
@@ -23,7 +23,7 @@ func (t *T) archiver() store.Archiver {
 	return a
 }
 
-// due reads all pages, by id.
+// due reads all pages and returns the tasks by id.
 func (t *T) due(a store.Archiver, keep store.Retention, limit int) (tasks map[store.ID]store.Task, receipts [][]byte) {
 	t.Helper()
 	time.Sleep(5 * time.Millisecond)
@@ -51,7 +51,7 @@ func (t *T) due(a store.Archiver, keep store.Retention, limit int) (tasks map[st
 	}
 }
 
-// dueNow is due once so many tasks are, beside a leader that keeps all.
+// dueNow calls due until at least want tasks are due, while a leader prunes with a retention that keeps everything.
 func (t *T) dueNow(a store.Archiver, limit, want int) (tasks map[store.ID]store.Task, receipts [][]byte) {
 	t.Helper()
 	t.eventually(fmt.Sprintf("%d tasks are due", want), func() bool {
@@ -62,7 +62,7 @@ func (t *T) dueNow(a store.Archiver, limit, want int) (tasks map[store.ID]store.
 	return tasks, receipts
 }
 
-// release deletes what was handed over, and returns which tasks have come back.
+// release deletes the tasks of the receipts, and returns those that have come back.
 func (t *T) release(a store.Archiver, receipts [][]byte) (back []store.ID) {
 	t.Helper()
 	for _, receipt := range receipts {
@@ -82,7 +82,7 @@ func (t *T) release(a store.Archiver, receipts [][]byte) (back []store.ID) {
 	return slices.Compact(back)
 }
 
-// endAll claims what waits, and ends it.
+// endAll claims all available tasks and ends them.
 func (t *T) endAll(worker store.ID, state store.State) {
 	t.Helper()
 	for tasks := t.take(worker, 100); len(tasks) > 0; tasks = t.take(worker, 100) {

@@ -9,8 +9,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Bench measures one caller of an engine, in batches of three sizes: taking tasks
-// in, claiming and finishing them, and both. An operation is a batch; see tasks/s.
+// Bench measures one caller of an engine, in batches of three sizes: enqueueing tasks, claiming and finishing them,
+// and both. One operation is one batch; tasks/s is reported too.
 func Bench(b *testing.B, e Engine) {
 	for _, size := range []int{1, 100, 1000} {
 		b.Run(fmt.Sprint("enqueue/", size), func(b *testing.B) {
@@ -46,8 +46,8 @@ func Bench(b *testing.B, e Engine) {
 	}
 }
 
-// BenchTicks measures what fires schedules that are due together: an operation moves the
-// cursors of 500, each of which enqueues a task with a key.
+// BenchTicks measures firing schedules that are due together. One operation moves the cursors of 500 schedules, each
+// of which enqueues a task with a key.
 func BenchTicks(b *testing.B, e Engine) {
 	const size, all = 500, 10_000
 	ctx := context.Background()
@@ -89,7 +89,7 @@ func BenchTicks(b *testing.B, e Engine) {
 	b.ReportMetric(float64(b.N*size)/b.Elapsed().Seconds(), "schedules/s")
 }
 
-// line is a producer and a worker of one queue who take turns.
+// line is a producer and a worker of one queue, which run alternately.
 type line struct {
 	*testing.B
 	store  store.Store
@@ -119,7 +119,7 @@ func (l *line) enqueue() {
 	}
 }
 
-// run claims a batch and completes it.
+// run claims a batch of tasks and completes them.
 func (l *line) run() {
 	ctx := context.Background()
 	tasks, err := l.store.Claim(ctx, store.ClaimRequest{Worker: l.worker, Queues: []string{"q"}, Limit: l.size,

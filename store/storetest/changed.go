@@ -6,8 +6,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// wasChanged fails unless a task was last changed in that way, at a time of the engine's clock
-// between two others of it, and returns that time.
+// wasChanged fails unless a task was last changed in the given way, between two times of the engine's clock. It
+// returns the time of the change.
 func (t *T) wasChanged(id store.ID, how store.How, from, until time.Time) time.Time {
 	t.Helper()
 	c := t.get(id).Detail.Changed
@@ -21,13 +21,13 @@ func (t *T) wasChanged(id store.ID, how store.How, from, until time.Time) time.T
 	return c.At
 }
 
-// stamp is the engine's clock, as a task tells it that is enqueued now.
+// stamp returns the engine's time, as the EnqueuedAt of a new task.
 func (t *T) stamp() time.Time {
 	t.Helper()
 	return t.get(t.addOne(queue("clock"))).EnqueuedAt
 }
 
-// unchanged fails if tasks tell of a change.
+// unchanged fails if one of the tasks has a recorded change.
 func (t *T) unchanged(what string, ids ...store.ID) {
 	t.Helper()
 	for _, id := range ids {

@@ -370,7 +370,7 @@ var extendClauses = []clause{
 		known, asked := t.take(id, 1), store.NewToken()
 		t.tell(id, 1, 0, known[0].Lease, asked)
 		t.lead()
-		// It arrives when the worker has long given it up, and its answer goes nowhere.
+		// The claim arrives long after the worker has given up on it, and its answer is lost.
 		if late, err := t.Claim(t.ctx(), store.ClaimRequest{Worker: id, Queues: []string{"q"}, Limit: 5,
 			Token: asked}); err != nil || len(late) != 2 {
 			t.Fatal(len(late), err)

@@ -16,16 +16,14 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// budget is how long Compare goes on making up new histories. The flag
-// -rapid.checks, when it is set, says how many instead.
+// budget is how long Compare generates new histories. The flag -rapid.checks, if set, gives their number instead.
 const budget = 20 * time.Second
 
-// Compare drives an engine and the store in memory with the same made-up
-// histories and fails at the first answer that differs. Where the contract leaves
-// an engine a choice, the choice is not looked at.
+// Compare applies the same generated histories to an engine and to the store in memory, and fails at the first answer
+// that differs. It ignores differences where the contract leaves the engine a choice.
 //
-// All histories share one database, with names of their own, until one fails:
-// then each attempt to shorten it gets a new database.
+// All histories share one database and use distinct names, until one fails. After that, each attempt to shorten the
+// failing history gets a new database.
 func Compare(t *testing.T, e Engine) {
 	var both *pair
 	counted := false
@@ -42,7 +40,7 @@ func Compare(t *testing.T, e Engine) {
 		h := newHistory(rt, both)
 		whole := false
 		defer func() {
-			if !whole { // the two have parted: nobody else should meet them
+			if !whole { // the two databases differ now: no other history may use them
 				both, failed = nil, true
 			}
 		}()
@@ -52,13 +50,13 @@ func Compare(t *testing.T, e Engine) {
 	})
 }
 
-// pair is two databases to which the same has happened.
+// pair is two databases that have gone through the same histories.
 type pair struct {
 	model, engine store.Store
 	histories     int
 }
 
-// twins are a value of the model and that of the engine.
+// twins are a value from the model and the corresponding one from the engine.
 type twins[V any] struct{ model, engine V }
 
 func (t twins[V]) of(engine bool) V {
@@ -68,7 +66,7 @@ func (t twins[V]) of(engine bool) V {
 	return t.model
 }
 
-// ask puts a question to both and fails unless they agree on the kind of error.
+// ask puts a question to both stores and fails unless they return the same kind of error.
 func ask[V any](
 	h *history, what string, question func(s store.Store, engine bool) (V, error),
 ) (answer twins[V], err error) {
@@ -92,8 +90,8 @@ func classOf(err error) string {
 	return fmt.Sprint(err)
 }
 
-// same fails unless two answers read the same, line for line. What differs is
-// logged apart: a history is shortened only as long as it fails with one message.
+// same fails unless two answers have the same lines. It logs the difference separately, because rapid shortens a
+// history only as long as it fails with the same message.
 func (h *history) same(what string, model, engine []string) {
 	h.Helper()
 	if slices.Equal(model, engine) {
@@ -118,7 +116,7 @@ func (h *history) same(what string, model, engine []string) {
 	h.Fatalf("%s differ", what)
 }
 
-// agree compares everything there is to read.
+// agree compares everything that can be read.
 func (h *history) agree() {
 	h.Helper()
 	tasks, _ := ask(h, "list", func(s store.Store, _ bool) ([]store.Task, error) {
@@ -151,7 +149,7 @@ func (h *history) agree() {
 	h.same("records", records.model, records.engine)
 }
 
-// agreeInTotal compares what is summed up.
+// agreeInTotal compares sums.
 func (h *history) agreeInTotal() {
 	h.Helper()
 	for _, q := range h.queues {
@@ -182,7 +180,7 @@ func (h *history) workerLines(s store.Store) (lines []string, err error) {
 	return lines, err
 }
 
-// statLines adds the slices of time up: a minute may end between two stores.
+// statLines sums over the slices of time, because a minute may end between the calls to the two stores.
 func statLines(ctx context.Context, s store.Store, queue string) (lines []string, err error) {
 	stats, err := s.Stats(ctx, store.StatsFilter{Bucket: time.Hour, Queue: queue})
 	sums := map[string]*[6]int64{}
@@ -212,7 +210,7 @@ func groupLines(ctx context.Context, s store.Store, queue string) (lines []strin
 	return lines, err
 }
 
-// lines describes tasks by all that the contract fixes.
+// lines describes tasks by everything that the contract determines.
 func (h *history) lines(tasks []store.Task) []string {
 	h.Helper()
 	lines := make([]string, len(tasks))
@@ -226,7 +224,7 @@ func (h *history) line(t *store.Task) string {
 	h.Helper()
 	due := t.RunAt.Sub(t.EnqueuedAt).Round(time.Hour)
 	if t.State == store.Pending {
-		due = 0 // it has not been decided yet
+		due = 0 // not decided yet
 	}
 	h.inOrder(t)
 	return fmt.Sprintf(
@@ -258,7 +256,7 @@ func (h *history) detailLine(d *store.Detail) string {
 	}
 	for i, a := range d.Attempts {
 		if a.Error == "" && i < len(d.Attempts)-1 {
-			continue // an engine may keep it, or not
+			continue // an engine may keep it or not
 		}
 		fmt.Fprintf(&b, ", attempt %d by %s: %v %q %q %q", a.Number, h.name(a.Worker), a.Outcome, a.Error, a.Trace,
 			a.Fingerprint)
@@ -266,7 +264,7 @@ func (h *history) detailLine(d *store.Detail) string {
 	return b.String()
 }
 
-// inOrder fails when something happened before what it follows from.
+// inOrder fails if something happened before its cause.
 func (h *history) inOrder(t *store.Task) {
 	h.Helper()
 	const rounding = 2 * time.Millisecond

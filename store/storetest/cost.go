@@ -9,36 +9,35 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Meter tells what an engine's database has read, and has its planner believe things.
+// Meter reports how much an engine's database has read, and controls what its planner believes.
 type Meter struct {
 	Store store.Store
-	Read  func() int64 // pages, or rows, since the database was made
-	// Learn lets the planner know of all that there is now, and of nothing that comes later.
+	Read  func() int64 // pages or rows since the database was created
+	// Learn lets the planner know the present contents, but nothing that comes later.
 	Learn func()
-	// Beliefs are other things that the planner can believe, by name.
+	// Beliefs are other beliefs that the planner can have.
 	Beliefs []Belief
 }
 
-// Belief is what a planner believes of the tables after Hold.
+// Belief makes the planner believe something about the tables.
 type Belief struct {
 	Name string
 	Hold func()
 }
 
-// costly is one call whose work must not depend on what the planner believes. Prepare makes
-// what it works on, and returns the call.
+// costly is a call whose work must not depend on what the planner believes. Its prepare function creates what the
+// call works on, and returns the call.
 type costly struct {
 	name    string
 	prepare func(c *costs) (call func())
 }
 
-// Costs makes each call of the contract in a small database, and then beside n tasks of every
-// sort: while the planner still believes that there are few, while it knows, and with each
-// belief of the meter. A call must read about the same whatever the planner believes, and not
-// much more than beside few.
+// Costs makes each call of the contract in a small database, and then in one with n tasks of every sort: while the
+// planner still believes that there are few, while it knows the truth, and with each belief of the meter. A call must
+// read about the same whatever the planner believes, and not much more than in the small database.
 //
-// Bound is what a call may read beyond twice what it reads when the planner knows. It may read
-// ten times that beyond what it reads beside few: a list looks through a bounded number of tasks.
+// Bound is how much a call may read beyond twice of what it reads while the planner knows the truth. It may exceed
+// its reads in the small database by ten times Bound, because a list looks through a bounded number of tasks.
 func Costs(t *testing.T, m Meter, n int, bound int64) {
 	fresh := func(testing.TB) func() store.Store { return func() store.Store { return m.Store } }
 	c := &costs{T: newT(t, Engine{New: fresh}), Meter: m}
@@ -67,7 +66,7 @@ func Costs(t *testing.T, m Meter, n int, bound int64) {
 		if knowing[i] > few[i]+10*bound {
 			t.Errorf("%s reads %d beside %d tasks, and %d beside few", call.name, knowing[i], n, few[i])
 		}
-		usual := max(knowing[i], few[i]) // one of them may not have been counted whole
+		usual := max(knowing[i], few[i]) // one of them may not have been counted completely
 		for belief, all := range read {
 			if all[i] > 2*usual+bound {
 				t.Errorf("%s reads %d while the planner %s, and %d when it knows", call.name, all[i], belief, usual)
@@ -81,12 +80,12 @@ type costs struct {
 	Meter
 	worker store.ID
 	filled int
-	small  store.ID // a workflow of few tasks, that are older than most
+	small  store.ID // a workflow of few tasks, which are older than most
 }
 
-// measure makes each call twice, and a few times more while it reads more than most, since others
-// may read at the same time: chores of the database, or connections that end. It returns the least
-// that each call read, but for nothing: the database may not have counted yet.
+// measure makes each call twice. It makes up to three more while the call reads more than most allows, because
+// something else may read at the same time: chores of the database, or connections that end. It returns the least
+// that each call read, ignoring zero, which may mean that the database has not counted yet.
 func (c *costs) measure(most []int64) []int64 {
 	least := make([]int64, len(calls))
 	for i, one := range calls {
@@ -102,7 +101,7 @@ func (c *costs) measure(most []int64) []int64 {
 	return least
 }
 
-// fill adds n tasks of every sort that may lie beside a task.
+// fill adds n tasks of every sort that may be stored next to a task.
 func (c *costs) fill(n int) {
 	if c.filled++; c.small.IsZero() {
 		c.small = NewID()
@@ -155,16 +154,16 @@ func (c *costs) fill(n int) {
 	}
 }
 
-// few is how many tasks a call is given.
+// few is the number of tasks that a call is given.
 const few = 10
 
-// held claims a few new tasks of a queue.
+// held adds a few tasks to a queue and claims them.
 func (c *costs) held(of string) []store.Task {
 	c.addMany(few, queue(of))
 	return c.claimed(few, of)
 }
 
-// claimed claims n tasks, of which there are so many.
+// claimed claims n tasks of a queue, and fails if there are fewer.
 func (c *costs) claimed(n int, of string) []store.Task {
 	tasks := c.take(c.worker, n, of)
 	if len(tasks) != n {
@@ -173,7 +172,7 @@ func (c *costs) claimed(n int, of string) []store.Task {
 	return tasks
 }
 
-// ends is a call that ends a few held tasks in one way.
+// ends returns a call that ends the tasks in one way.
 func (c *costs) ends(tasks []store.Task, as func(*store.Task) store.Outcome) func() {
 	outcomes := make([]store.Outcome, len(tasks))
 	for i := range tasks {
@@ -184,7 +183,7 @@ func (c *costs) ends(tasks []store.Task, as func(*store.Task) store.Outcome) fun
 
 func completes(t *store.Task) store.Outcome { return to(store.Completed, t) }
 
-// changes is a call that makes one change to a few tasks, which are out of the way afterwards.
+// changes returns a call that makes one change to a few tasks, after which they are out of the way.
 func changes(change store.Change, made ...func(*store.NewTask)) func(c *costs) func() {
 	return func(c *costs) func() {
 		ids := c.addMany(few, append(made, queue("edited"))...)

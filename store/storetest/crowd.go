@@ -8,8 +8,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// crowdClauses say that handlers cannot starve the engine: its own work goes on while they
-// hold every connection of the pool.
+// crowdClauses say that handlers cannot starve the engine: its own work continues while they hold every connection of
+// the pool.
 var crowdClauses = []clause{
 	{"crowd/the engine's own work goes on while handlers hold every connection of the pool", func(t *T) {
 		if t.engine.Crowded == nil {
@@ -55,8 +55,8 @@ var crowdClauses = []clause{
 	}},
 }
 
-// putCrowded writes a record with a task of a new queue, and then again, as a schedule does that is
-// due. Nobody gives a connection back meanwhile.
+// putCrowded writes a record with a task of a new queue, and then writes it again, as a due schedule does. No
+// connection is returned to the pool meanwhile.
 func (t *T) putCrowded() {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.ctx(), 10*time.Second)

@@ -9,9 +9,9 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// What the workers and the leader of a history do.
+// This file has the workers and the leader of a history.
 
-// join makes a worker that has not beaten yet.
+// join adds a worker that has not sent a beat yet.
 func (h *history) join() store.ID {
 	h.workers = append(h.workers, named(h, "worker", NewID()))
 	return h.workers[len(h.workers)-1]
@@ -54,7 +54,7 @@ func (h *history) beatOrLeave() {
 	h.beat(id, ttl, notes...)
 }
 
-// note makes a note up. It may come too late.
+// note makes up a note. It may come too late.
 func (h *history) note(l *leased) *store.Note {
 	h.made++
 	n := &store.Note{ID: l.model.ID, Lease: l.token}
@@ -71,8 +71,8 @@ func (h *history) note(l *leased) *store.Note {
 	return n
 }
 
-// die lets a worker miss its beat. If there is a leader the worker is declared
-// dead; if there is none it comes late, and lives.
+// die makes a worker miss its beat. If there is a leader, the worker is usually declared dead; otherwise its next
+// beat comes late, and it lives.
 func (h *history) die() {
 	h.Helper()
 	living, _ := h.model.Workers(h.ctx)
@@ -89,8 +89,8 @@ func (h *history) die() {
 	}
 }
 
-// claim asks for tasks. Where the limit would cut a lane in which an engine may
-// order the tasks as it likes, it asks for the whole lane.
+// claim requests tasks. If the limit would cut a lane that the engine may order as it likes, it requests the whole
+// lane.
 func (h *history) claim() {
 	h.Helper()
 	r := store.ClaimRequest{Worker: pick(h, "worker", h.workers), Token: named(h, "lease", store.NewToken()),
@@ -100,7 +100,7 @@ func (h *history) claim() {
 		r.Queues = append(r.Queues, h.queues[(first+i)%3])
 	}
 	if h.seldom("unheard", 8) {
-		r.Again = true // the first request never arrived
+		r.Again = true // as if the first request never arrived
 	}
 	lanes := h.lanes(r.Queues)
 	begin := 0
@@ -121,7 +121,7 @@ func (h *history) claim() {
 	h.lent(tasks, r.Token)
 }
 
-// lanes returns the available tasks as they have to be claimed.
+// lanes returns the available tasks in the order in which they must be claimed.
 func (h *history) lanes(queues []string) (lanes [][]store.Task) {
 	for _, q := range queues {
 		tasks, _ := h.model.List(h.ctx, store.Filter{Queues: []string{q}, States: []store.State{store.Available},
@@ -149,7 +149,7 @@ func laneLines(tasks []store.Task) []string {
 	return lines
 }
 
-// placedLines are the tasks that nothing ever happened to but their enqueue.
+// placedLines describes the tasks whose order is determined: nothing but their enqueue has happened to them.
 func (h *history) placedLines(tasks []store.Task) (lines []string) {
 	for _, t := range tasks {
 		if !h.unplaced[t.ID] {
@@ -159,7 +159,7 @@ func (h *history) placedLines(tasks []store.Task) (lines []string) {
 	return lines
 }
 
-// lent compares claimed tasks and remembers their leases.
+// lent compares claimed tasks and records their leases.
 func (h *history) lent(tasks twins[[]store.Task], token store.Token) {
 	h.Helper()
 	slices.SortFunc(tasks.model, byTaskID)
@@ -170,7 +170,7 @@ func (h *history) lent(tasks twins[[]store.Task], token store.Token) {
 	}
 }
 
-// claimAgain repeats a request some of whose leases are open.
+// claimAgain repeats a claim that still has open leases.
 func (h *history) claimAgain() {
 	h.Helper()
 	open := h.open()
@@ -186,7 +186,7 @@ func (h *history) claimAgain() {
 	h.same("tasks claimed again", h.lines(tasks.model), h.lines(tasks.engine))
 }
 
-// open returns the leases that the model holds open.
+// open returns the leases that are open in the model.
 func (h *history) open() (open []*leased) {
 	running, _ := h.model.List(h.ctx, store.Filter{Queues: h.queues, States: []store.State{store.Running},
 		Limit: store.MaxPage})
@@ -219,7 +219,7 @@ func (h *history) finish() {
 		seen[l] = true
 		o := h.outcome(l)
 		if alone := len(o.Then) > 0 || o.State == store.Pending; alone && len(outcomes.model) > 0 {
-			continue // in which order they follow is not promised
+			continue // the contract does not say in which order they follow
 		}
 		model, engine := l.model, l.engine
 		if h.seldom("forged", 10) {
@@ -242,7 +242,7 @@ func (h *history) finish() {
 	h.end(outcomes)
 }
 
-// outcome makes an outcome up.
+// outcome makes up an outcome.
 func (h *history) outcome(l *leased) store.Outcome {
 	o := to(store.State(0), &l.model)
 	o.State = pick(h, "state", []store.State{store.Completed, store.Retryable, store.Available, store.Scheduled,
@@ -314,7 +314,7 @@ func (h *history) leadOrResign() {
 	h.lead(id, ttl)
 }
 
-// term returns the term that runs.
+// term returns the current term.
 func (h *history) term() (twins[int64], bool) {
 	for _, id := range h.leaders {
 		if term := h.terms[id]; term.model != 0 {
@@ -324,7 +324,7 @@ func (h *history) term() (twins[int64], bool) {
 	return twins[int64]{}, false
 }
 
-// someTerm returns the term that runs or, seldom, one that does not.
+// someTerm returns the current term or, rarely, one that is over.
 func (h *history) someTerm() twins[int64] {
 	term, led := h.term()
 	switch {
@@ -339,7 +339,7 @@ func (h *history) someTerm() twins[int64] {
 func (h *history) admit() {
 	h.Helper()
 	term, limit := h.someTerm(), pick(h, "limit", []int{1000, 1, 2})
-	time.Sleep(3 * time.Millisecond) // what is due at once is due by now
+	time.Sleep(3 * time.Millisecond) // what was due at once is due by now
 	did, _ := ask(h, "admit", func(s store.Store, engine bool) (string, error) {
 		count, cancelled, queues := 0, 0, []string{}
 		for {
@@ -367,13 +367,13 @@ func (h *history) rescue(term twins[int64]) {
 	})
 	if limit == 1 {
 		h.same("rescued", []string{fmt.Sprint(len(tasks.model))}, []string{fmt.Sprint(len(tasks.engine))})
-		return // which one is the engine's choice
+		return // the engine chooses which one
 	}
 	h.same("rescued", h.lines(tasks.model), h.lines(tasks.engine))
 	for i, t := range tasks.model {
 		for _, l := range h.leases {
 			if l.model.ID == t.ID && l.token == t.Lease {
-				l.model, l.engine = t, tasks.engine[i] // from now on as its rescuer knows it
+				l.model, l.engine = t, tasks.engine[i] // as its rescuer knows it from now on
 			}
 		}
 	}

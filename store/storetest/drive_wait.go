@@ -7,9 +7,9 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// What a history knows of tasks that wait for others, or for their turn.
+// This file has the parts of a history for tasks that wait for others, or for their turn.
 
-// adorn gives a task what few have: needs, a workflow, a turn.
+// adorn gives some tasks what few have: needs, a workflow, a turn.
 func (h *history) adorn(n *store.NewTask) {
 	if h.seldom("needs", 4) {
 		n.Needs = h.needs(n.ID, 1)
@@ -25,7 +25,7 @@ func (h *history) adorn(n *store.NewTask) {
 	}
 }
 
-// needs makes up, for a task, between least and 3 needs.
+// needs makes up between least and 3 needs for a task.
 func (h *history) needs(of store.ID, least int) (needs []store.Need) {
 	for range h.ints("needs", least, 3) {
 		id := named(h, "nothing", NewID())
@@ -42,8 +42,8 @@ func (h *history) needs(of store.ID, least int) (needs []store.Need) {
 	return needs
 }
 
-// follow gives an outcome what comes with it: tasks, and what to wait for. Tasks
-// with keys would meet those of the other outcomes in an order that nobody promises.
+// follow adds tasks and needs to an outcome. The tasks get no keys: their order relative to those of other outcomes
+// is not determined, and keys would make it matter.
 func (h *history) follow(o *store.Outcome) {
 	o.KeepTurn = h.seldom("keep turn", 2)
 	if h.seldom("then", 5) {
@@ -64,7 +64,7 @@ func (h *history) follow(o *store.Outcome) {
 	}
 }
 
-// grant asks who waits for a turn and gives some of them theirs.
+// grant asks which tasks wait for a turn and grants some of them one.
 func (h *history) grant() {
 	h.Helper()
 	term := h.someTerm()
@@ -91,8 +91,8 @@ func (h *history) grant() {
 	h.same("granted", []string{granted.model}, []string{granted.engine})
 }
 
-// turnLines describes the turns of this history's queues. Who waited longest is
-// known of those alone that have waited for nothing else.
+// turnLines describes the turns of this history's queues. It ignores the order, which is determined only for tasks
+// that have waited for nothing but their turn.
 func (h *history) turnLines(turns []store.Turns) (lines []string) {
 	for _, g := range turns {
 		if slices.Contains(h.queues, g.Queue) {

@@ -6,7 +6,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// inState makes a task of its own queue that is in the state.
+// inState adds a task in the given state, in a queue for that state.
 func (t *T) inState(state store.State, worker store.ID) store.ID {
 	t.Helper()
 	q := "in-" + state.String()
@@ -33,7 +33,8 @@ func (t *T) inState(state store.State, worker store.ID) store.ID {
 var editClauses = []clause{
 	{"edit/each change is allowed in just the states that the contract names", func(t *T) {
 		worker := t.worker()
-		allowed := map[store.Op]map[store.State]store.State{ // and the state that follows; 0: deleted
+		// The value is the state that follows; 0 means deleted.
+		allowed := map[store.Op]map[store.State]store.State{
 			store.Cancel: {store.Scheduled: store.Cancelled, store.Pending: store.Cancelled, store.Available: store.Cancelled,
 				store.Retryable: store.Cancelled},
 			store.Retry: {store.Scheduled: store.Available, store.Retryable: store.Available, store.Completed: store.Available,
@@ -69,7 +70,7 @@ var editClauses = []clause{
 				case next == 0:
 					t.gone(id)
 				case op == store.Cancel && state == store.Pending:
-					// a rerun that is called off may be kept as cancelled or forgotten
+					// an engine may keep a cancelled rerun or forget it
 				default:
 					t.is(id, next)
 				}
@@ -246,7 +247,7 @@ func editDelay(op store.Op) time.Duration {
 	return 0
 }
 
-// clear ends and deletes what an edit left behind in the queues.
+// clear ends and deletes what an edit left in the queues.
 func (t *T) clear(worker store.ID, queues ...string) {
 	t.Helper()
 	for _, task := range t.list(store.Filter{Queues: queues, States: []store.State{store.Running}}) {

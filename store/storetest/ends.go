@@ -9,7 +9,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// historian skips the clause for an engine that is none, and follows from here on.
+// historian returns the engine's Historian and follows from now on. It skips the clause if the engine is not a
+// Historian.
 func (t *T) historian() (h store.Historian, cursor string) {
 	t.Helper()
 	h, ok := store.As[store.Historian](t.Store)
@@ -23,14 +24,14 @@ func (t *T) historian() (h store.Historian, cursor string) {
 	return h, cursor
 }
 
-// told keeps house and reads ends from a cursor until none comes for a moment, and writes those of each task, in order,
-// as words.
+// told does the leader's housekeeping and reads ends from a cursor until none comes for a moment. It returns the ends
+// of each task, in order, as words.
 func (t *T) told(h store.Historian, cursor *string, names map[store.ID]string, limit int) string {
 	t.Helper()
 	return t.toldAfter(t.maintain, h, cursor, names, limit)
 }
 
-// toldAfter is told with something else, or nothing, for the housekeeping.
+// toldAfter is told with other housekeeping, or none.
 func (t *T) toldAfter(chores func(), h store.Historian, cursor *string, names map[store.ID]string, limit int) string {
 	t.Helper()
 	var words []string
@@ -60,7 +61,7 @@ func (t *T) toldAfter(chores func(), h store.Historian, cursor *string, names ma
 	return strings.Join(slices.Compact(words), " ")
 }
 
-// maintain does the leader's housekeeping, where the engine has any.
+// maintain does the leader's housekeeping, if the engine has any.
 func (t *T) maintain() {
 	t.Helper()
 	if m, ok := store.As[store.Maintainer](t.Store); ok {

@@ -280,7 +280,7 @@ var keyClauses = []clause{
 			skipped("running", first)
 			t.mustEnd(to(state, task))
 			skipped("over", first)
-			second := t.addOne(key(name)) // it is free for others
+			second := t.addOne(key(name)) // the key is free for others
 			skipped("waiting again", second)
 			t.mustEnd(to(store.Completed, t.takeOne(worker)))
 			skipped("over again", second)

@@ -8,8 +8,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Exchanging is an engine whose attempts end, and whose single tasks are claimed, by
-// Exchange alone: whatever else the suite promises of both holds for it.
+// Exchanging makes an engine end attempts, and claim single tasks, only with Exchange. Everything else that the suite
+// promises of the two calls must hold for it too.
 func Exchanging(e Engine) Engine {
 	open, begin := e.New, e.Begin
 	e.New = func(t testing.TB) func() store.Store {
@@ -26,17 +26,17 @@ func Exchanging(e Engine) Engine {
 
 type exchanging struct {
 	store.Store
-	// a handle of its own: what it claims, which is nothing, says nothing about the other's claims
+	// finisher is a handle of its own. It claims nothing, so it must not affect the claims of the other handle.
 	finisher store.Exchanger
 }
 
-// Unwrap lets capabilities be found.
+// Unwrap makes capabilities visible to store.As.
 func (e exchanging) Unwrap() store.Store { return e.Store }
 
-// Close ends the handle that claims, as a process ends.
+// Close closes the handle that claims, as the end of a process would.
 func (e exchanging) Close() error { return e.Store.(interface{ Close() error }).Close() }
 
-// Claim brings an outcome of a task that never was.
+// Claim exchanges an outcome of a task that never existed.
 func (e exchanging) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
 	if r.Limit != 1 {
 		return e.Store.Claim(ctx, r)
@@ -49,7 +49,7 @@ func (e exchanging) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Ta
 	return x.Tasks, x.ClaimErr
 }
 
-// Finish comes for a task where there is none.
+// Finish exchanges with a claim that finds no task.
 func (e exchanging) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
 	held := new(store.HeldError)
 	for _, o := range outcomes {
@@ -73,7 +73,7 @@ func (e exchanging) Finish(ctx context.Context, outcomes []store.Outcome) (lost 
 	return lost, nil
 }
 
-// exchanger skips the clause for an engine that takes two trips.
+// exchanger returns the engine's Exchanger, and skips the clause if the engine is not one.
 func (t *T) exchanger() store.Exchanger {
 	t.Helper()
 	x, ok := t.Store.(store.Exchanger)
@@ -83,7 +83,7 @@ func (t *T) exchanger() store.Exchanger {
 	return x
 }
 
-// swap exchanges a task that is completed for the next, neither of which may fail.
+// swap completes a task and claims the next one in one exchange. Neither may fail.
 func (t *T) swap(worker store.ID, done *store.Task) *store.Task {
 	t.Helper()
 	x := t.exchanger().Exchange(t.ctx(), to(store.Completed, done), one(worker))

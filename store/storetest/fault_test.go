@@ -9,8 +9,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// The faults of mutants that do not fit a line: of taking tasks in, claiming and
-// beating.
+// Faults of mutants that are too long for a line: enqueueing, claiming and beats.
 
 func eachNew(m *mutant, change func(*store.NewTask)) func(context.Context, []store.NewTask) ([]store.Enqueued, error) {
 	return func(ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error) {
@@ -38,7 +37,7 @@ func (m *mutant) backToFront(ctx context.Context, tasks []store.NewTask) ([]stor
 	return results, err
 }
 
-// sharedKeys skips a task whose key an unfinished task of any queue has.
+// sharedKeys skips a task if an unfinished task of another queue has its key.
 func (m *mutant) sharedKeys(ctx context.Context, tasks []store.NewTask) (results []store.Enqueued, err error) {
 	for _, n := range tasks {
 		if n.Key != "" {
@@ -103,7 +102,7 @@ func eachClaimed(m *mutant, change func(*store.Task)) func(context.Context, stor
 	}
 }
 
-// claimsAgain claims for a repeated request whose first one claimed nothing.
+// claimsAgain claims on a repeated request if the first one claimed nothing.
 func (m *mutant) claimsAgain(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
 	tasks, err := m.Store.Claim(ctx, r)
 	if err != nil || len(tasks) > 0 || !r.Again {
@@ -130,7 +129,7 @@ func beating(m *mutant, change func(*store.Beat)) func(context.Context, store.Be
 	}
 }
 
-// openLeases gives every note the lease that its task has.
+// openLeases gives every note the current lease of its task.
 func (m *mutant) openLeases(notes []store.Note) {
 	for i := range notes {
 		if lease := m.leaseOf(context.Background(), notes[i].ID); !lease.IsZero() {
@@ -205,7 +204,7 @@ func (m *mutant) toldOnce() func(context.Context, store.Beat) ([]store.Stop, err
 	})
 }
 
-// sharedSlices shows whatever the caller has made of the slice since.
+// sharedSlices shows later changes by the caller to the slice.
 func (m *mutant) sharedSlices() (func(context.Context, []store.NewTask) ([]store.Enqueued, error),
 	func(context.Context, store.Filter) ([]store.Task, error)) {
 	given := map[store.ID][]byte{}
@@ -231,7 +230,7 @@ func (m *mutant) sharedSlices() (func(context.Context, []store.NewTask) ([]store
 	return enqueue, list
 }
 
-// firstAnswers repeats answers as they were, whatever has happened since.
+// firstAnswers repeats answers unchanged, whatever has happened since.
 func (m *mutant) firstAnswers() func(context.Context, store.ClaimRequest) ([]store.Task, error) {
 	answers := map[store.Token][]store.Task{}
 	return func(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {

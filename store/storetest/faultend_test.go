@@ -8,7 +8,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// The faults of mutants that do not fit a line: of finishing and keeping.
+// Faults of mutants that are too long for a line: finishing and keeping.
 
 func eachOutcome(m *mutant, change func(*store.Outcome)) func(context.Context, []store.Outcome) ([]store.ID, error) {
 	return func(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
@@ -62,7 +62,7 @@ func discardedIsCompleted(o *store.Outcome) {
 	}
 }
 
-// checkThenFinish looks at the lease first and writes later.
+// checkThenFinish checks the lease first and writes later.
 func (m *mutant) checkThenFinish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
 	var open []store.Outcome
 	for _, o := range outcomes {
@@ -99,7 +99,7 @@ func (m *mutant) everybodyLeads() func(context.Context, store.Candidate) (store.
 	}
 }
 
-// term seizes the leadership, whoever has it, and returns a term that is good.
+// term returns the current term, or takes the leadership if nobody leads.
 func (m *mutant) term(ctx context.Context) int64 {
 	for term := int64(1); term < 1000; term++ {
 		if _, err := m.Store.Prune(ctx, term, store.Retention{}, 0); err == nil {

@@ -9,8 +9,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// The faults of mutants that do not fit a line: of reading, editing and
-// recording.
+// Faults of mutants that are too long for a line: reading, editing and recording.
 
 func filtering(m *mutant, change func(*store.Filter)) func(context.Context, store.Filter) ([]store.Task, error) {
 	return func(ctx context.Context, f store.Filter) ([]store.Task, error) {
@@ -86,7 +85,7 @@ func (m *mutant) idleWorkers(ctx context.Context) ([]store.Worker, error) {
 	return workers, err
 }
 
-// editRunning ends a running task to do to it what was asked.
+// editRunning ends a running task in order to change it.
 func (m *mutant) editRunning(ctx context.Context, e store.Edit) ([]store.Edited, error) {
 	edited, err := m.Store.Edit(ctx, e)
 	for i, one := range edited {
@@ -114,7 +113,7 @@ func (m *mutant) cancelFinished(ctx context.Context, e store.Edit) ([]store.Edit
 	return edited, err
 }
 
-// pretend says that it changed every task, and does nothing.
+// pretend reports that it changed every task, but does nothing.
 func (m *mutant) pretend(op store.Op) func(context.Context, store.Edit) ([]store.Edited, error) {
 	return func(ctx context.Context, e store.Edit) ([]store.Edited, error) {
 		if e.Change.Op != op {

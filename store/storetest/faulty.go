@@ -7,17 +7,16 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Fault is a failure on purpose.
+// Fault is a deliberate failure.
 type Fault struct {
 	Method string // of store.Store
 	Call   int    // the first call that fails, counted from 1
-	Times  int    // how many calls in a row fail; 0 is 1
-	After  bool   // the call takes effect, and its answer is lost
-	Err    error  // what the caller gets
+	Times  int    // how many consecutive calls fail; 0 means 1
+	After  bool   // the call takes effect, but its answer is lost
+	Err    error  // the error that the caller gets
 }
 
-// Faulty is a store that fails on purpose, for tests of what uses a store. Make
-// it with NewFaulty.
+// Faulty is a store that fails on purpose, for tests of code that uses a store. Make one with NewFaulty.
 type Faulty struct {
 	inner  store.Store
 	faults []Fault
@@ -28,15 +27,15 @@ type Faulty struct {
 
 var _ store.Store = (*Faulty)(nil)
 
-// NewFaulty makes a store of a sound one.
+// NewFaulty returns a store that passes calls to s, except for the faults.
 func NewFaulty(s store.Store, faults ...Fault) *Faulty {
 	return &Faulty{inner: s, faults: faults, calls: map[string]int{}}
 }
 
-// Unwrap returns the sound store.
+// Unwrap returns the underlying store.
 func (f *Faulty) Unwrap() store.Store { return f.inner }
 
-// Calls returns how often each method was called, failed calls included.
+// Calls returns how often each method was called, including failed calls.
 func (f *Faulty) Calls() map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -47,7 +46,7 @@ func (f *Faulty) Calls() map[string]int {
 	return calls
 }
 
-// next counts a call and returns the fault that is meant for it; nil for none.
+// next counts a call and returns the fault for it, or nil if there is none.
 func (f *Faulty) next(method string) *Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -61,7 +60,7 @@ func (f *Faulty) next(method string) *Fault {
 	return nil
 }
 
-// through makes a call, or fails in its stead, or loses its answer.
+// through makes a call, or fails instead, or loses its answer.
 func through[V any](f *Faulty, method string, call func() (V, error)) (answer V, err error) {
 	fault := f.next(method)
 	if fault == nil {

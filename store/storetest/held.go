@@ -9,14 +9,14 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// held is a user's transaction that stays open, and what goes on beside it.
+// held is a user's transaction that stays open, and the calls made while it does.
 type held struct {
 	*T
 	worker store.ID
-	tasks  map[string]*store.Task // running, by their keys
+	tasks  map[string]*store.Task // running, by key
 }
 
-// heldWithin bounds every call beside the open transaction.
+// heldWithin limits every call made while the transaction is open.
 const heldWithin = 8 * time.Second
 
 func (h *held) ctx() context.Context {
@@ -25,8 +25,8 @@ func (h *held) ctx() context.Context {
 	return ctx
 }
 
-// holds are what a user's transaction may do before it stays open. Each touches the task
-// that runs with the key "mine", the one that is available with the key "free", or both.
+// holds are what a user's transaction may do before it stays open. Each one touches the running task with the key
+// "mine", the available task with the key "free", or both.
 var holds = []struct {
 	name string
 	do   func(h *held, tx store.Tx) error
@@ -68,8 +68,7 @@ func completedIn(h *held, tx store.Tx, then ...store.NewTask) error {
 	return err
 }
 
-// heldClauses say that an open transaction of a user on any row that the engine gave it
-// costs others nothing.
+// heldClauses say that a user's open transaction costs others nothing, whichever of the engine's rows it holds.
 var heldClauses = func() (all []clause) {
 	for _, of := range holds {
 		all = append(all, clause{"held/a user's open transaction that " + of.name + " costs others nothing", func(t *T) {
@@ -107,7 +106,7 @@ var heldClauses = func() (all []clause) {
 				if err := enqueued(h, tx, newTask(key("new"))); err != nil {
 					t.Fatal(err)
 				}
-				if t.engine.Spread { // what is brought into another place comes later, and is waited for there
+				if t.engine.Spread { // a task that goes to another place is written later, and that write is waited for
 					h.soon(outcomes)
 					commit()
 					return
@@ -121,7 +120,7 @@ var heldClauses = func() (all []clause) {
 			}})
 }()
 
-// bringers are completions of so many tasks, each of which brings another task.
+// bringers returns n completions, each of which enqueues another task.
 func (h *held) bringers(n int) (outcomes []store.Outcome) {
 	h.Helper()
 	h.addMany(n, queue("brings"))
@@ -136,8 +135,8 @@ func (h *held) bringers(n int) (outcomes []store.Outcome) {
 	return outcomes
 }
 
-// allBut fails unless all of a batch but one are written. That one is held, and takes no
-// longer than a lock that others hold for the time of a commit.
+// allBut fails unless all outcomes of a batch but one are written. The one is held, and finishing it alone takes no
+// longer than waiting for a lock that others hold while they commit.
 func (h *held) allBut(one *store.Outcome, outcomes []store.Outcome) {
 	h.Helper()
 	h.Logf("the batch took %v", h.heldOne(one, outcomes))
@@ -155,7 +154,7 @@ func (h *held) allBut(one *store.Outcome, outcomes []store.Outcome) {
 	}
 }
 
-// soon fails unless a batch comes back though one outcome of it may be held.
+// soon fails unless a batch returns in time, although one of its outcomes may be held.
 func (h *held) soon(outcomes []store.Outcome) {
 	h.Helper()
 	ctx, cancel := context.WithTimeout(h.ctx(), 5*time.Second)
@@ -205,8 +204,8 @@ func (h *held) beats() {
 	}
 }
 
-// onlyMine fails unless an error says that the task is held which the transaction has to
-// do with, and reports whether it does.
+// onlyMine fails unless err is nil or names exactly the task that the transaction touches as held. It reports whether
+// err names it.
 func (h *held) onlyMine(what string, err error) bool {
 	h.Helper()
 	said := new(store.HeldError)
@@ -247,7 +246,7 @@ func (h *held) finishes() {
 	if len(lost) > 0 {
 		h.Fatalf("lost %v", lost)
 	}
-	if h.onlyMine("finish", err) { // alone it comes back at once, too
+	if h.onlyMine("finish", err) { // alone, it must return at once too
 		lost, err = h.Finish(h.ctx(), outcomes[:1])
 		if !h.onlyMine("finish alone", err) || len(lost) > 0 {
 			h.Errorf("alone it was not held: %v", lost)
@@ -318,7 +317,7 @@ func (h *held) edits() {
 	}
 }
 
-// goesOn ends what was held, which its transaction may have done.
+// goesOn ends the task that was held, unless its transaction has ended it.
 func (h *held) goesOn() {
 	h.Helper()
 	if mine := h.tasks["mine"]; mine != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// history is one made-up course of events, which happens to both databases.
+// history is a made-up sequence of events that is applied to both databases.
 type history struct {
 	*rapid.T
 	*pair
@@ -21,9 +21,10 @@ type history struct {
 	made   int
 	names  map[fmt.Stringer]string // of ids and tokens, for messages
 
-	tasks    []store.ID        // all that were ever enqueued
-	unplaced map[store.ID]bool // where it stands in its lane is the engine's choice
-	related  map[store.ID]bool // needs others, or is needed
+	tasks []store.ID // all that were ever enqueued
+	// The position of an unplaced task in its lane is the engine's choice.
+	unplaced map[store.ID]bool
+	related  map[store.ID]bool // needs other tasks, or is needed
 	workflow store.ID
 	rerun    map[string]bool // keys that were enqueued with Rerun
 	leases   []*leased
@@ -32,10 +33,10 @@ type history struct {
 	terms    map[store.ID]twins[int64]
 	past     []twins[int64] // terms that are over
 	versions map[string]twins[int64]
-	stale    map[string]twins[int64] // the version before
+	stale    map[string]twins[int64] // the previous version
 }
 
-// leased is a task as both engines lent it, whether or not it was finished since.
+// leased is a task as both stores leased it. It may have been finished since.
 type leased struct {
 	twins[store.Task]
 	token store.Token
@@ -57,8 +58,8 @@ func newHistory(rt *rapid.T, both *pair) *history {
 	return h
 }
 
-// steps are what may happen; rapid repeats them in an order of its choice, and
-// the nameless one after each.
+// steps are the events that may happen. Rapid repeats them in an order of its choice, and runs the one without a name
+// after each.
 func (h *history) steps() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"":             func(*rapid.T) { h.agree() },
@@ -83,8 +84,8 @@ func (h *history) steps() map[string]func(*rapid.T) {
 	}
 }
 
-// settle ends whatever is still going on, so that the next history begins on two
-// databases at rest, and compares the totals.
+// settle ends everything that is still in progress, so that the next history begins with two idle databases. Then it
+// compares the totals.
 func (h *history) settle() {
 	h.Helper()
 	for h.running() > 0 {
@@ -108,14 +109,13 @@ func (h *history) settle() {
 	h.agree()
 }
 
-// named gives an id or a token a name, the same one whenever a history is
-// repeated.
+// named gives an id or a token a name, which is the same whenever the history is repeated.
 func named[V fmt.Stringer](h *history, kind string, v V) V {
 	h.names[v] = fmt.Sprintf("%s-%d", kind, len(h.names))
 	return v
 }
 
-// name returns what an id or a token is called; none for a zero one.
+// name returns the name of an id or a token, or "none" for a zero one.
 func (h *history) name(v fmt.Stringer) string {
 	name, known := h.names[v]
 	switch {
@@ -127,7 +127,7 @@ func (h *history) name(v fmt.Stringer) string {
 	return "unknown " + v.String()
 }
 
-// ints draws a number; the first one is the simplest.
+// ints draws a number. Rapid prefers the lowest one.
 func (h *history) ints(label string, from, to int) int {
 	return rapid.IntRange(from, to).Draw(h.T, label)
 }
@@ -137,7 +137,7 @@ func (h *history) seldom(label string, n int) bool { return h.ints(label, 1, n) 
 
 func pick[V any](h *history, label string, of []V) V { return of[h.ints(label, 0, len(of)-1)] }
 
-// newTasks makes between from and to tasks up.
+// newTasks makes up between from and to tasks.
 func (h *history) newTasks(from, to int) []store.NewTask {
 	tasks := make([]store.NewTask, h.ints("tasks", from, to))
 	for i := range tasks {
@@ -146,8 +146,7 @@ func (h *history) newTasks(from, to int) []store.NewTask {
 	return tasks
 }
 
-// alikeTasks makes tasks up that an engine may keep together: they differ in nothing but
-// ids and args, and may run at once.
+// alikeTasks makes up tasks that an engine may store together: they differ only in ids and args, and may run at once.
 func (h *history) alikeTasks(from, to int) []store.NewTask {
 	n := store.NewTask{Kind: pick(h, "kind", []string{"k1", "k2"}), Queue: pick(h, "queue", h.queues),
 		Priority: pick(h, "priority", []int16{0, 1})}
@@ -200,7 +199,7 @@ func (h *history) enqueue(tasks []store.NewTask) {
 	h.enqueued(tasks, results)
 }
 
-// enqueued compares what became of tasks and remembers them.
+// enqueued compares the results of an enqueue and records the tasks.
 func (h *history) enqueued(tasks []store.NewTask, results twins[[]store.Enqueued]) {
 	h.Helper()
 	h.same("results", h.resultLines(results.model), h.resultLines(results.engine))
@@ -274,7 +273,7 @@ func (h *history) edit() {
 	case store.Move:
 		c.Queue = pick(h, "queue", h.queues)
 	case store.Reschedule:
-		c.Delay = time.Hour // at once may mean now or at the next Admit
+		c.Delay = time.Hour // without a delay it may become available now or at the next Admit
 	}
 	var ids []store.ID
 	keys := map[string]bool{}
@@ -289,16 +288,14 @@ func (h *history) edit() {
 		ids = append(ids, id)
 	}
 	if slices.ContainsFunc(ids, func(id store.ID) bool { return h.related[id] }) {
-		ids = ids[:1] // what it does to one may follow from what it did to another
+		ids = ids[:1] // an edit of one may affect another
 	}
 	h.change(c, ids)
 }
 
-// mayChange reports whether the contract fixes what an edit would do. It does
-// not say in which order the edits of a call happen, nor whether a rerun that is
-// called off can be seen afterwards, nor what a key still knows of its source
-// when its tasks were moved or deleted, nor in which group of errors a failed task
-// is that was moved.
+// mayChange reports whether the contract determines what an edit does. It does not determine the order of the edits
+// of one call, whether a cancelled rerun can be seen afterwards, what a key still knows about its source after its
+// tasks were moved or deleted, or the error group of a failed task that was moved.
 func (h *history) mayChange(id store.ID, op store.Op, keys map[string]bool) bool {
 	found, _ := h.model.List(h.ctx, store.Filter{IDs: []store.ID{id}, Detail: true})
 	if len(found) == 0 {

@@ -17,7 +17,7 @@ var admitClauses = []clause{
 		if did.Next > time.Hour {
 			t.Errorf("%+v", did)
 		}
-		count := did.Count // where that took long
+		count := did.Count // if that took long
 		t.eventually("both admitted", func() bool { count += t.admit(10).Count; return count == 2 })
 		got := t.take(t.worker(), 10)
 		t.sameIDs("claimed", idsOfTasks(got), []store.ID{soon, late})
@@ -260,7 +260,8 @@ var pruneClauses = []clause{
 			t.mustEnd(to(store.Completed, &task))
 		}
 		left := 50
-		for end := time.Now().Add(5 * time.Second); left > 0 && time.Now().Before(end); { // others' transactions may be open
+		// Other transactions may still be open, so try for a while.
+		for end := time.Now().Add(5 * time.Second); left > 0 && time.Now().Before(end); {
 			time.Sleep(20 * time.Millisecond)
 			t.prune(store.Retention{Completed: time.Millisecond})
 			left = len(t.list(store.Filter{}))
@@ -324,7 +325,7 @@ var pruneClauses = []clause{
 	}},
 }
 
-// prune repeats in bounded steps until it is done.
+// prune prunes in bounded steps until nothing is left to delete.
 func (t *T) prune(keep store.Retention) {
 	t.Helper()
 	const limit = 20

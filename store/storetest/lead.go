@@ -120,7 +120,7 @@ var leadClauses = []clause{
 		if got := ask(b, second, time.Minute).Term; got != 0 {
 			t.Errorf("an old term was renewed to %d", got)
 		}
-		ask(b, second, 0) // gives up what it does not hold
+		ask(b, second, 0) // gives up a term that it does not hold
 		if got := ask(a, third, time.Minute).Term; got != third {
 			t.Errorf("lost to a stranger's resignation: %d", got)
 		}
@@ -167,7 +167,7 @@ var leadClauses = []clause{
 			}
 			return c
 		}
-		t.rescue(1) // a new leader looks for tasks of nobody
+		t.rescue(1) // a new leader looks for tasks that no worker holds
 		victim := store.Beat{Worker: store.Worker{ID: NewID()}, TTL: 3 * time.Second, Every: 2 * time.Second}
 		if _, err := t.Extend(t.ctx(), victim); err != nil {
 			t.Fatal(err)

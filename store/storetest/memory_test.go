@@ -8,7 +8,7 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// inMemory is the reference engine; all its handles are the same one.
+// inMemory is the reference engine. All its handles are the same.
 var inMemory = storetest.Engine{
 	New: func(testing.TB) func() store.Store {
 		s := memory.New()

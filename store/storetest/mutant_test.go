@@ -13,7 +13,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// Who tests the tests? An engine that breaks one promise must fail a clause.
+// This tests the tests: an engine that breaks a promise must fail a clause.
 func TestEveryBrokenPromiseIsNoticed(t *testing.T) {
 	calm, racy := clauses(), slices.Concat(raceClauses, needRaceClauses)
 	calm = calm[:len(calm)-len(racy)]
@@ -24,7 +24,7 @@ func TestEveryBrokenPromiseIsNoticed(t *testing.T) {
 		running.Go(func() {
 			caught := failing(t, calm, impatient, mutate)
 			if len(caught) == 0 {
-				caught = failing(t, racy, impatient, mutate) // which take longer
+				caught = failing(t, racy, impatient, mutate) // these take longer
 			}
 			if <-places; len(caught) == 0 {
 				t.Errorf("%s: no clause notices", name)
@@ -43,7 +43,7 @@ func TestNothingIsNoticedWithoutAReason(t *testing.T) {
 	}
 }
 
-// failing returns the clauses that a mutant of the store in memory fails, and how.
+// failing returns the clauses that a mutant of the store in memory fails, with their failures.
 func failing(t *testing.T, of []clause, patience time.Duration, mutate func(*mutant)) []string {
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -62,10 +62,10 @@ func failing(t *testing.T, of []clause, patience time.Duration, mutate func(*mut
 	return caught
 }
 
-// impatient is how long a clause may wait for what a mutant never does.
+// impatient is how long a clause may wait for something that a mutant never does.
 const impatient = 3 * time.Second
 
-// recorder takes the failures of a test that is expected to fail.
+// recorder records the failures of a test that is expected to fail.
 type recorder struct {
 	testing.TB
 	mu       sync.Mutex
@@ -74,7 +74,7 @@ type recorder struct {
 	cleanups []func()
 }
 
-// try checks a clause and returns how it failed, if it did.
+// try runs a clause and returns its failure, if any.
 func (r *recorder) try(c clause, patience time.Duration, mutate func(*mutant)) string {
 	m := &mutant{Store: memory.New(), ends: time.Now().Add(patience)}
 	mutate(m)
@@ -93,7 +93,7 @@ func (r *recorder) try(c clause, patience time.Duration, mutate func(*mutant)) s
 		ended = true
 	})
 	done.Wait()
-	r.mu.Lock() // a goroutine of the clause may go on after the clause has failed
+	r.mu.Lock() // a goroutine of the clause may continue after the clause has failed
 	cleanups := slices.Clone(r.cleanups)
 	r.mu.Unlock()
 	for _, f := range slices.Backward(cleanups) {
@@ -138,8 +138,7 @@ func (r *recorder) Cleanup(f func()) {
 	r.cleanups = append(r.cleanups, f)
 }
 
-// mutant is the store in memory with a fault: a method that is set takes the
-// place of the store's own.
+// mutant is the store in memory with a fault: a method that is set replaces the store's own.
 type mutant struct {
 	store.Store
 	ends time.Time
@@ -163,7 +162,7 @@ type mutant struct {
 	put     func(context.Context, store.PutRecord) (int64, []store.Enqueued, error)
 }
 
-// either returns the fault if there is one, or ends a clause that hangs.
+// either returns the fault if there is one, and ends a clause that hangs.
 func either[F any](m *mutant, fault, sound F, isSet bool) F {
 	if time.Now().After(m.ends) {
 		runtime.Goexit()

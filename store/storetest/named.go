@@ -8,7 +8,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Who calls an engine does not say again what the call was, so the engine has to, once.
+// An engine's callers do not add the name of the call to an error, so the engine must, once.
 var namedClauses = []clause{
 	{"errors/each names its call once", func(t *T) {
 		over, cancel := context.WithCancel(context.Background())
@@ -21,7 +21,8 @@ var namedClauses = []clause{
 	}},
 }
 
-// namesOnce reports whether an error names a call, and no more than once for each place that failed, which has a line.
+// namesOnce reports whether an error names a call, and at most once per line. An error has a line for each place that
+// failed.
 func namesOnce(err error, call string) bool {
 	whole := 0
 	for line := range strings.SplitSeq(err.Error(), "\n") {
@@ -34,7 +35,7 @@ func namesOnce(err error, call string) bool {
 	return whole > 0
 }
 
-// failures are what all calls say whose context is over, by their names.
+// failures returns the errors of all calls after their context has ended, by the name of the call.
 func (t *T) failures(over context.Context) map[string]error {
 	task := store.Task{ID: NewID(), Kind: "k", Queue: "q", Lease: store.NewToken(), State: store.Running, Attempt: 1}
 	record := store.PutRecord{Record: store.Record{Kind: "setting", Name: "a", Body: []byte(`{}`)}}

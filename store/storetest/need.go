@@ -19,7 +19,7 @@ func needs(policy store.OnFailure, ids ...store.ID) func(*store.NewTask) {
 	}
 }
 
-// finishNext claims the next task of "q", which must be the one given, and ends it.
+// finishNext claims the next task of "q", which must be the given one, and ends it.
 func (t *T) finishNext(worker, id store.ID, state store.State) {
 	t.Helper()
 	task := t.takeOne(worker)
@@ -148,7 +148,7 @@ var needClauses = []clause{
 		}
 		outcomes := []store.Outcome{to(store.Completed, &parents[0]), failed(&parents[1], store.Discarded, "x")}
 		_, err := t.Finish(t.ctx(), outcomes)
-		held := errors.As(err, new(*store.HeldError)) // it may say so, and wait for the commit
+		held := errors.As(err, new(*store.HeldError)) // it may return that, and wait for the commit
 		if err != nil && !held {
 			t.Fatal(err)
 		}

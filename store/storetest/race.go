@@ -78,9 +78,11 @@ var raceClauses = []clause{
 		var mu sync.Mutex
 		seen := map[store.ID]int{}
 		var edited atomic.Bool
-		begun := make(chan struct{}) // closed when some have been edited: till then half of them is left alone
+		// closed when some tasks have been edited; until then half of them are left alone
+		begun := make(chan struct{})
 		begin := sync.OnceFunc(func() { close(begun) })
-		defer func() { // nobody is left behind when an edit fails
+		// so that no goroutine is left behind when an edit fails
+		defer func() {
 			begin()
 			edited.Store(true)
 		}()
@@ -111,7 +113,7 @@ var raceClauses = []clause{
 			})
 		}
 		changed := 0
-		for i := n; i > 0; i -= 100 { // those that are claimed last come first
+		for i := n; i > 0; i -= 100 { // the tasks that are claimed last come first
 			for _, e := range t.edit(store.Change{Op: store.Reprioritize, Priority: int16(i/100) - 3}, ids[i-100:i]...) {
 				if e.Result == store.Changed {
 					changed++
@@ -335,7 +337,7 @@ var raceClauses = []clause{
 						reigns[term] = id
 						mu.Unlock()
 						if round%5 == 4 {
-							time.Sleep(40 * time.Millisecond) // sleep through the end of it
+							time.Sleep(40 * time.Millisecond) // sleep past its end
 						}
 					}
 					time.Sleep(time.Millisecond)

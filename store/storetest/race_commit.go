@@ -9,21 +9,21 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// envCommits says for how long users' transactions race with other ends of the same
-// attempts, such as 5m. By default it is a number of rounds that takes a second or two.
+// envCommits says how long users' transactions race with other ends of the same attempts, such as 5m. The default is
+// a number of rounds that takes a second or two.
 const envCommits = "TUSK_TEST_COMMITS"
 
-// commitRounds calls round often enough for a test, or for as long as envCommits says.
+// commitRounds runs n rounds, and then more until the time in envCommits has passed.
 func commitRounds(t *T, n int, round func(r *rand.Rand)) {
 	t.Helper()
-	length, _ := time.ParseDuration(os.Getenv(envCommits)) // 0: not set
+	length, _ := time.ParseDuration(os.Getenv(envCommits)) // 0 if not set
 	r := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	for begun := time.Now(); !t.Failed() && (n > 0 || time.Since(begun) < length); n-- {
 		round(r)
 	}
 }
 
-// usersTx is a transaction of a user's that is about to end attempts.
+// usersTx is a user's transaction that is about to end attempts.
 type usersTx struct {
 	tx       store.Tx
 	commit   func() error
@@ -40,7 +40,7 @@ func (t *T) usersTx() usersTx {
 	return usersTx{tx, commit, rollback}
 }
 
-// finishedInside is a user's transaction that has completed a task and is open.
+// finishedInside returns an open user's transaction that has completed a task.
 func (t *T) finishedInside(task *store.Task) usersTx {
 	t.Helper()
 	u := t.usersTx()
@@ -50,8 +50,8 @@ func (t *T) finishedInside(task *store.Task) usersTx {
 	return u
 }
 
-// endBesides finishes attempts from outside, the last of which a user's transaction may be
-// about to finish. As a worker does, it tries that one again alone until it is judged.
+// endBesides finishes attempts from outside. A user's transaction may be about to finish the last one. Like a worker,
+// it tries that one again alone until it is decided.
 func (t *T) endBesides(s store.Store, outcomes []store.Outcome) (accepted bool) {
 	last := outcomes[len(outcomes)-1]
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond) {
@@ -72,8 +72,8 @@ func (t *T) endBesides(s store.Store, outcomes []store.Outcome) (accepted bool) 
 	}
 }
 
-// accepted fails unless a task that a user's transaction completed, and that was failed
-// from outside as well, had one of the two ends.
+// accepted fails unless exactly one end was accepted of a task that a user's transaction completed and that was
+// failed from outside as well.
 func (t *T) accepted(task *store.Task, inside, outside bool) {
 	t.Helper()
 	if inside == outside {
@@ -96,7 +96,7 @@ func (t *T) accepted(task *store.Task, inside, outside bool) {
 	}
 }
 
-// rest completes what can be claimed.
+// rest completes all tasks that can be claimed.
 func (t *T) rest(worker store.ID) {
 	t.Helper()
 	for {
@@ -111,9 +111,9 @@ func (t *T) rest(worker store.ID) {
 }
 
 var raceCommitClauses = []clause{
-	// The handler saw its commit fail while it was under way, or its leader took its
-	// worker for dead: the same attempt is ended twice, and one of the two has to lose.
-	// How long a finish takes is measured, so that commits meet it anywhere.
+	// A handler sees its commit fail while the commit is still in progress, or the leader takes the handler's worker
+	// for dead. Then the same attempt is ended twice, and one of the two ends must lose. The clause measures how long
+	// a finish takes, so that commits meet it at any point.
 	{"race/a commit with a finish in it meets another end of the same attempt: one is accepted", func(t *T) {
 		t.transactor()
 		worker, other := t.worker(), t.another()
@@ -155,14 +155,14 @@ var raceCommitClauses = []clause{
 		t.transactor()
 		const n = 20
 		worker, other := t.worker(), t.another()
-		took := time.Millisecond // the end from outside
+		took := time.Millisecond // how long the end from outside takes
 		commitRounds(t, 2, func(r *rand.Rand) {
 			t.addMany(n)
 			tasks := t.take(worker, n)
 			if len(tasks) != n {
 				t.Fatalf("claimed %d of %d", len(tasks), n)
 			}
-			var beside usersTx // it keeps the lease from being closed as a whole
+			var beside usersTx // keeps the lease from being closed as a whole
 			if !t.engine.OneWriter {
 				beside = t.finishedInside(&tasks[0])
 			}

@@ -11,10 +11,10 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// ending is a way in which a task that others need may end.
+// ending is a way in which a needed task may end.
 type ending struct {
 	name  string
-	state store.State // in which the task ends; 0: it is gone
+	state store.State // in which the task ends; 0 if it is deleted
 	begin func(t *T, worker store.ID) store.ID
 	end   func(t *T, s store.Store, worker, id store.ID)
 }
@@ -57,7 +57,7 @@ var endings = []ending{
 		func(t *T, s store.Store, _, id store.ID) { t.editAs(s, id, store.Delete) }},
 }
 
-// outcomeOf says what becomes of a task when one that it needs has ended.
+// outcomeOf returns the state of a task after a task that it needs has ended.
 func outcomeOf(policy store.OnFailure, parent store.State) store.State {
 	switch {
 	case parent == store.Completed || policy == store.ContinueOnFailure:
@@ -135,8 +135,8 @@ var needRaceClauses = []clause{
 	}},
 }
 
-// graph grows while it runs: everybody enqueues, ends and cancels at once, and at
-// the end nothing may be left that waits for what has ended.
+// graph grows while it runs: several goroutines enqueue, end and cancel at once. At the end no task may be left that
+// waits for an ended one.
 type graph struct {
 	*T
 	stop  atomic.Bool
@@ -153,7 +153,7 @@ func (g *graph) loop(do func(r *rand.Rand)) {
 	}
 }
 
-// enqueue adds tasks that need some of the latest.
+// enqueue adds tasks that need some of the latest tasks.
 func (g *graph) enqueue(s store.Store, r *rand.Rand) {
 	tasks := make([]store.NewTask, 1+r.IntN(3))
 	g.mu.Lock()
@@ -198,8 +198,8 @@ func (g *graph) enqueue(s store.Store, r *rand.Rand) {
 	}
 }
 
-// inside does something in a user's own transaction, and again as a user does whose
-// database takes transactions back.
+// inside does something in a user's transaction. It tries again if the database rolled the transaction back, as a
+// user of such a database would.
 func (g *graph) inside(s store.Store, do func(tx store.Tx) error) error {
 	for {
 		err := g.insideOnce(s, do)
@@ -217,13 +217,13 @@ func (g *graph) insideOnce(s store.Store, do func(tx store.Tx) error) error {
 		err = do(tx)
 	}
 	if err != nil {
-		_ = rollback() // the error that came first is told
+		_ = rollback() // return the first error
 		return err
 	}
 	return commit()
 }
 
-// work claims and ends tasks; some fail, some end inside a transaction.
+// work claims and ends tasks. Some fail, and some end inside a transaction.
 func (g *graph) work(s store.Store, worker store.ID, r *rand.Rand) {
 	tasks, err := s.Claim(g.ctx(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 1 + r.IntN(10),
 		Token: store.NewToken()})
@@ -251,9 +251,8 @@ func (g *graph) work(s store.Store, worker store.ID, r *rand.Rand) {
 	}
 }
 
-// judge fails when a task runs before something that it needs has ended well
-// enough, and says how the tasks shall end, before anybody can see that they have:
-// a child may start at once.
+// judge fails if a task runs although a need of it is not met. It decides how the tasks end, and records that before
+// anybody can see the end, because a child may start at once.
 func (g *graph) judge(s store.Store, tasks []store.Task, r *rand.Rand) (outcomes []store.Outcome) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -285,18 +284,18 @@ func (g *graph) judge(s store.Store, tasks []store.Task, r *rand.Rand) (outcomes
 	return outcomes
 }
 
-// cancel calls off one of the latest tasks, whatever its state.
+// cancel cancels one of the latest tasks, whatever its state.
 func (g *graph) cancel(s store.Store, r *rand.Rand) {
 	time.Sleep(5 * time.Millisecond)
 	g.mu.Lock()
-	defer g.mu.Unlock() // nobody judges what it frees before that is known
+	defer g.mu.Unlock() // nobody may judge the tasks that it frees before this is recorded
 	if len(g.ids) == 0 {
 		return
 	}
 	id := g.ids[len(g.ids)-1-r.IntN(min(len(g.ids), 30))]
 	edited, err := s.Edit(g.ctx(), store.Edit{IDs: []store.ID{id}, Change: store.Change{Op: store.Cancel}})
 	if errors.As(err, new(*store.HeldError)) {
-		return // by those that run beside it
+		return // by transactions that run at the same time
 	}
 	if err != nil {
 		g.Errorf("cancel: %v", err)
@@ -305,7 +304,7 @@ func (g *graph) cancel(s store.Store, r *rand.Rand) {
 	}
 }
 
-// drain works until nothing is left, and fails when something never starts.
+// drain works until nothing is left, and fails if a task never starts.
 func (g *graph) drain() {
 	r := rand.New(rand.NewPCG(1, 2))
 	worker := g.worker()

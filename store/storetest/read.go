@@ -59,7 +59,7 @@ var readClauses = []clause{
 			}
 			paged = append(paged, page...)
 			last = page[len(page)-1]
-			t.addOne() // newer ones do not shift the pages
+			t.addOne() // newer tasks do not shift the pages
 		}
 		t.sameIDs("paged", paged, ids)
 	}},
@@ -108,7 +108,7 @@ var readClauses = []clause{
 			}
 		}
 	}},
-	// A pipeline goes by this: a run begins after another one with its key.
+	// Pipelines rely on this: a run begins after another run with its key.
 	{"list/who gets a key sees by it what its last holder has left behind, in another queue", func(t *T) {
 		worker := t.worker()
 		for i := range 20 {

@@ -12,13 +12,12 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Reruns drives keys with enqueues that rerun through made-up interleavings with
-// claims, ends of every sort, cancels, deaths of workers and rescues, and holds the
-// engine to what a rerun promises: newer source times win and stale ones change
-// nothing; however many updates come while a task runs, exactly one more run follows,
-// with the newest args; and that is never lost, whatever the running attempt came to.
+// Reruns drives keys that are enqueued with Rerun through made-up interleavings with claims, ends of every sort,
+// cancels, deaths of workers and rescues. It checks what a rerun promises: newer source times win, and stale ones
+// change nothing. However many updates come while a task runs, exactly one more run follows, with the newest args.
+// That run is never lost, however the running attempt ended.
 //
-// It makes up n interleavings, or TUSK_TEST_RERUNS. TUSK_TEST_SEED chooses others.
+// It makes up n interleavings, or TUSK_TEST_RERUNS of them. TUSK_TEST_SEED selects others.
 func Reruns(t *testing.T, e Engine, n int) {
 	if text := os.Getenv("TUSK_TEST_RERUNS"); text != "" {
 		var err error
@@ -44,15 +43,15 @@ func Reruns(t *testing.T, e Engine, n int) {
 	}
 }
 
-// rerun is what must be true of a key.
+// rerun is the expected state of a key.
 type rerun struct {
 	name     string
-	newest   int64 // source time; 0: none yet
-	waiting  int64 // source of the task that waits to run; 0: none does
-	running  int64 // of the one that runs
-	awaiting int64 // of the one that runs after it
-	begun    int64 // of the latest run
-	stop     bool  // somebody wants the running one stopped
+	newest   int64 // newest source time; 0 if none yet
+	waiting  int64 // source time of the task that waits to run; 0 if none does
+	running  int64 // source time of the running task
+	awaiting int64 // source time of the task that runs after it
+	begun    int64 // source time of the latest run
+	stop     bool  // the running task was asked to stop
 	task     *store.Task
 }
 
@@ -67,7 +66,7 @@ type reruns struct {
 	keys   []*rerun
 }
 
-// play lets a dozen rounds pass and then has everything run that waits.
+// play plays a dozen rounds and then runs every task that waits.
 func (r *reruns) play() {
 	r.t.Helper()
 	r.beat(time.Hour)
@@ -105,7 +104,7 @@ func (r *reruns) must(what string, err error) {
 	}
 }
 
-// enqueue enqueues for some of the keys, for some of them more than once.
+// enqueue enqueues a task for some of the keys, and several for some of them.
 func (r *reruns) enqueue(share float64) {
 	r.t.Helper()
 	var tasks []store.NewTask
@@ -129,7 +128,7 @@ func (r *reruns) enqueue(share float64) {
 	}
 }
 
-// update says what an enqueue has to come to.
+// update returns the expected result of an enqueue.
 func (k *rerun) update(source int64) store.EnqueueResult {
 	if source <= k.newest {
 		return store.Stale
@@ -169,7 +168,7 @@ func (r *reruns) key(t *store.Task) *rerun {
 	return r.keys[n]
 }
 
-// finish ends some of the running attempts in some way, and now and then says so twice.
+// finish ends some of the running attempts in various ways, and sometimes sends an outcome twice.
 func (r *reruns) finish(share float64) {
 	r.t.Helper()
 	states := []store.State{store.Completed, store.Completed, store.Discarded, store.Cancelled, store.Retryable,
@@ -213,7 +212,7 @@ func (r *reruns) end(ends []store.Outcome) {
 	}
 }
 
-// cancel wants a few running tasks stopped.
+// cancel asks a few running tasks to stop.
 func (r *reruns) cancel() {
 	r.t.Helper()
 	var ids []store.ID
@@ -226,7 +225,7 @@ func (r *reruns) cancel() {
 	r.must("edit", err)
 }
 
-// die lets the worker die and rescues what it held; a late end of it changes nothing.
+// die lets the worker die and rescues its tasks. A late outcome from it changes nothing.
 func (r *reruns) die() {
 	r.t.Helper()
 	r.beat(time.Millisecond)

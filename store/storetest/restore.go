@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// restorer skips the clause for an engine that is none.
+// restorer returns the engine's Restorer and Archiver, and skips the clause if the engine is not a Restorer.
 func (t *T) restorer() (store.Restorer, store.Archiver) {
 	t.Helper()
 	r, ok := store.As[store.Restorer](t.Store)
@@ -20,12 +20,12 @@ func (t *T) restorer() (store.Restorer, store.Archiver) {
 	return r, t.archiver()
 }
 
-// noted is a record that does not exist yet.
+// noted returns the record that is written along with a restore.
 func noted(version int64) store.Record {
 	return store.Record{Kind: "note", Name: "restore", Version: version, Body: []byte(`{}`)}
 }
 
-// restore puts tasks back, together with a record whose version it returns.
+// restore puts tasks back together with a record, and returns the record's version.
 func (t *T) restore(r store.Restorer, version int64, tasks []store.Task, exist ...store.ID) int64 {
 	t.Helper()
 	version, got, err := r.Restore(t.ctx(), noted(version), tasks)
@@ -37,7 +37,7 @@ func (t *T) restore(r store.Restorer, version int64, tasks []store.Task, exist .
 	return version
 }
 
-// archived hands over what is finished, deletes it, and returns it, oldest id first.
+// archived takes over the finished tasks, deletes them, and returns them, smallest id first.
 func (t *T) archived(a store.Archiver, want int) (tasks []store.Task) {
 	t.Helper()
 	handed, receipts := t.dueNow(a, 100, want)
@@ -49,7 +49,7 @@ func (t *T) archived(a store.Archiver, want int) (tasks []store.Task) {
 	return tasks
 }
 
-// finishIn completes what waits in a queue.
+// finishIn completes the tasks that wait in a queue.
 func (t *T) finishIn(worker store.ID, queue string) {
 	t.Helper()
 	for _, task := range t.take(worker, 100, queue) {
@@ -57,7 +57,7 @@ func (t *T) finishIn(worker store.ID, queue string) {
 	}
 }
 
-// asItWas reports how a restored task differs from what was archived, but for its end.
+// asItWas reports how a restored task differs from the archived one, apart from its end.
 func (t *T) asItWas(got, want store.Task) {
 	t.Helper()
 	if !got.FinishedAt.After(want.FinishedAt) {

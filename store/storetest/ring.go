@@ -7,13 +7,13 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// heard are hints, as they come.
+// heard are the hints received so far.
 type heard struct {
 	t     *T
 	hints chan store.Hint
 }
 
-// listen hears hints until the test is over.
+// listen receives hints until the test ends.
 func (t *T) listen() *heard {
 	t.Helper()
 	engine, ok := store.As[store.Notifier](t.Store)
@@ -32,8 +32,8 @@ func (t *T) listen() *heard {
 	return h
 }
 
-// until does something, again and again as hints may be lost, until a hint says what is wanted. It returns
-// what came before.
+// until calls do until a hint satisfies want. It may call do several times, because hints may be lost. It returns the
+// hints that came before.
 func (h *heard) until(what string, do func(), want func(store.Hint) bool) (before []store.Hint) {
 	h.t.Helper()
 	for range 20 {

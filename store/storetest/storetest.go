@@ -1,8 +1,8 @@
-// Package storetest is the contract of package store as a suite of tests: one
-// clause for each promise, named by the promise.
+// Package storetest is the contract of package store as a suite of tests, with one clause for each promise, named
+// after it.
 //
-// It may touch engines through store.Store alone. An engine's own test calls Run
-// and Compare; what they do not test is not promised.
+// It may use engines only through store.Store. An engine's own test calls Run and Compare. What they do not test is
+// not promised.
 package storetest
 
 import (
@@ -18,30 +18,28 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Engine makes databases of one engine.
+// Engine creates databases of one engine.
 type Engine struct {
-	// New makes an empty, migrated database for one test and returns a function
-	// that opens one more independent handle onto it, with connections of its own,
-	// as another process would have. Handles are closed by t.Cleanup.
+	// New creates an empty, migrated database for one test. It returns a function that opens another independent
+	// handle on it, with connections of its own, as another process would have. t.Cleanup closes the handles.
 	New func(t testing.TB) (open func() store.Store)
-	// Begin opens a user's own transaction on the handle's database: what
-	// Transactor.Tx takes, and its end. Nil: the engine is no Transactor.
+	// Begin opens a user's transaction on the handle's database. It returns what Transactor.Tx takes, and functions
+	// that end the transaction. Nil means that the engine is not a Transactor.
 	Begin func(t testing.TB, s store.Store) (tx any, commit, rollback func() error)
-	// Crowded opens a handle on a database of its own through a small pool that users have
-	// given; crowd begins transactions until they hold every connection of it, and ends them
-	// with the test. Nil: users give the engine no pool.
+	// Crowded opens a handle on a database of its own, through a small pool provided by a user. Its crowd function
+	// begins transactions until they hold every connection of the pool; they end with the test. Nil means that the
+	// engine takes no pool.
 	Crowded func(t testing.TB) (s store.Store, crowd func())
-	// TakenBack reports whether an error of a user's own transaction means that the
-	// database took it back because of others, so that its user begins anew, as is
-	// usual with that database. Nil: it never does.
+	// TakenBack reports whether an error of a user's transaction means that the database rolled it back because of
+	// other transactions, so that the user has to try again, as is usual with that database. Nil means that this
+	// never happens.
 	TakenBack func(err error) bool
-	// OneWriter says that a user's transaction that wrote holds up every other writer until
-	// it ends.
+	// OneWriter says that a user's transaction that has written blocks every other writer until it ends.
 	OneWriter bool
-	// Shared says that handles are independent. False: all are the same one.
+	// Shared says that handles are independent. If it is false, all of them are the same.
 	Shared bool
-	// Spread says that the tasks of a queue lie in different places, between which order is
-	// approximate. The engine's own tests say within which bounds.
+	// Spread says that the tasks of a queue are stored in different places, and that the order across them is only
+	// approximate. The engine's own tests state the bounds.
 	Spread bool
 }
 
@@ -52,7 +50,7 @@ func Run(t *testing.T, e Engine) {
 	}
 }
 
-// clause is one promise and its test.
+// clause is a promise and its test.
 type clause struct {
 	name  string
 	check func(t *T)
@@ -66,7 +64,7 @@ func clauses() []clause {
 		ringClauses)
 }
 
-// T is a test of one clause on a database of its own.
+// T is a test of one clause on its own database.
 type T struct {
 	testing.TB
 	store.Store // the first handle
@@ -82,7 +80,7 @@ func newT(tb testing.TB, e Engine) *T {
 	return &T{TB: tb, Store: open(), engine: e, open: open}
 }
 
-// another opens one more handle.
+// another opens another handle.
 func (t *T) another() store.Store {
 	if t.engine.Shared {
 		return t.open()
@@ -90,14 +88,14 @@ func (t *T) another() store.Store {
 	return t.Store
 }
 
-// ctx bounds every call of a test, so that a hanging engine fails.
+// ctx returns a context with a timeout for a call, so that a hanging engine fails.
 func (t *T) ctx() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// NewID mints a UUID, version 7, whose order is that of the calls.
+// NewID returns a UUID, version 7. Ids sort in the order of the calls.
 func NewID() store.ID {
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
@@ -116,14 +114,14 @@ func NewID() store.ID {
 	return id
 }
 
-// ids follow one another, 256 at a time, as those of a client's call do.
+// ids are consecutive, in blocks of 256, like those of one call of a client.
 var ids struct {
 	mu    sync.Mutex
 	block store.ID
 	n     uint32
 }
 
-// newTask makes a task of the queue "q"; changes alter it.
+// newTask returns a task of the queue "q", with the changes applied.
 func newTask(changes ...func(*store.NewTask)) store.NewTask {
 	n := store.NewTask{ID: NewID(), Kind: "k", Queue: "q", Args: []byte(`{}`)}
 	for _, change := range changes {
@@ -164,7 +162,7 @@ func (t *T) addOne(changes ...func(*store.NewTask)) store.ID {
 	return t.add(newTask(changes...))[0].ID
 }
 
-// addMany enqueues n like tasks and returns their ids in order.
+// addMany enqueues n similar tasks and returns their ids in order.
 func (t *T) addMany(n int, changes ...func(*store.NewTask)) []store.ID {
 	t.Helper()
 	tasks := make([]store.NewTask, n)
@@ -182,7 +180,7 @@ func idsOf(results []store.Enqueued) []store.ID {
 	return ids
 }
 
-// worker registers a worker that lives for a minute.
+// worker registers a worker whose leases last a minute.
 func (t *T) worker() store.ID {
 	t.Helper()
 	id := NewID()
@@ -200,7 +198,7 @@ func (t *T) beat(id store.ID, ttl time.Duration, notes ...store.Note) []store.St
 	return stops
 }
 
-// tell beats as a worker that counts its beats and says what it holds.
+// tell sends a numbered beat that says what the worker holds.
 func (t *T) tell(id store.ID, seq, seen int64, holds ...store.Token) {
 	t.Helper()
 	b := store.Beat{Worker: store.Worker{ID: id, Queues: []string{"q"}, Concurrency: 1}, TTL: time.Hour, Seq: seq,
@@ -210,7 +208,7 @@ func (t *T) tell(id store.ID, seq, seen int64, holds ...store.Token) {
 	}
 }
 
-// take claims tasks; without queues, of "q".
+// take claims tasks, from "q" if no queues are given.
 func (t *T) take(worker store.ID, limit int, queues ...string) []store.Task {
 	t.Helper()
 	return t.takeFrom(t.Store, worker, limit, queues...)
@@ -229,7 +227,7 @@ func (t *T) takeFrom(s store.Store, worker store.ID, limit int, queues ...string
 	return tasks
 }
 
-// takeOne claims a task, of which there must be one.
+// takeOne claims a task, and fails if there is none.
 func (t *T) takeOne(worker store.ID) *store.Task {
 	t.Helper()
 	tasks := t.take(worker, 1)
@@ -239,7 +237,7 @@ func (t *T) takeOne(worker store.ID) *store.Task {
 	return &tasks[0]
 }
 
-// to makes an outcome that keeps the task's counts.
+// to returns an outcome that keeps the task's counts.
 func to(state store.State, task *store.Task) store.Outcome {
 	return store.Outcome{Task: task, State: state, Attempt: task.Attempt, Crashes: task.Crashes, Ran: time.Millisecond}
 }
@@ -260,7 +258,7 @@ func (t *T) end(outcomes ...store.Outcome) []store.ID {
 	return lost
 }
 
-// finish is Finish by a caller who tries again what others hold for a moment.
+// finish calls Finish, and tries again for tasks that are held for a moment.
 func finish(ctx context.Context, s store.Leaser, outcomes []store.Outcome) (lost []store.ID, err error) {
 	for {
 		late, err := s.Finish(ctx, outcomes)
@@ -275,7 +273,7 @@ func finish(ctx context.Context, s store.Leaser, outcomes []store.Outcome) (lost
 	}
 }
 
-// mustEnd finishes attempts, all of which must be accepted.
+// mustEnd finishes attempts, and fails unless all are accepted.
 func (t *T) mustEnd(outcomes ...store.Outcome) {
 	t.Helper()
 	if lost := t.end(outcomes...); len(lost) > 0 {
@@ -283,7 +281,7 @@ func (t *T) mustEnd(outcomes ...store.Outcome) {
 	}
 }
 
-// get reads a task in full; it must exist.
+// get reads a task in full, and fails if it does not exist.
 func (t *T) get(id store.ID) store.Task {
 	t.Helper()
 	tasks := t.list(store.Filter{IDs: []store.ID{id}, Detail: true})
@@ -312,7 +310,7 @@ func (t *T) is(id store.ID, want store.State) store.Task {
 	return task
 }
 
-// gone fails if there is a task of that id.
+// gone fails if the task exists.
 func (t *T) gone(id store.ID) {
 	t.Helper()
 	if found := t.list(store.Filter{IDs: []store.ID{id}}); len(found) != 0 {
@@ -364,7 +362,7 @@ func (t *T) edit(change store.Change, ids ...store.ID) []store.Edited {
 	return edited
 }
 
-// eventually waits for a condition that time brings about.
+// eventually waits until a condition holds.
 func (t *T) eventually(what string, condition func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !condition(); time.Sleep(2 * time.Millisecond) {
@@ -374,7 +372,7 @@ func (t *T) eventually(what string, condition func() bool) {
 	}
 }
 
-// near fails unless two instants are the same but for rounding to milliseconds.
+// near fails unless two times are equal up to rounding to milliseconds.
 func (t *T) near(what string, got, want time.Time) {
 	t.Helper()
 	if d := got.Sub(want); d < -2*time.Millisecond || d > 2*time.Millisecond {
@@ -397,7 +395,7 @@ func (t *T) sameIDs(what string, got, want []store.ID) {
 	}
 }
 
-// inOrder is sameIDs, but for the order where that is approximate.
+// inOrder is sameIDs, but ignores the order if the engine's order is approximate.
 func (t *T) inOrder(what string, got, want []store.ID) {
 	t.Helper()
 	if t.engine.Spread {

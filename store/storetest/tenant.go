@@ -9,7 +9,7 @@ import (
 
 func tenant(name string) func(*store.NewTask) { return func(n *store.NewTask) { n.Tenant = name } }
 
-// modes are the conflict modes with the result for a second task of the same tenant.
+// modes maps each conflict mode to the result for a second task of the same tenant.
 var modes = map[store.OnConflict]store.EnqueueResult{
 	store.Skip: store.Skipped, store.Replace: store.Replaced, store.Rerun: store.Replaced, store.Once: store.Skipped,
 }
@@ -166,8 +166,8 @@ var tenantClauses = []clause{
 	}},
 }
 
-// untouched enqueues a key for one tenant and then for others, and fails if that did
-// anything to the first one's task. A task that is due is running by then.
+// untouched enqueues a key for one tenant and then for others, and fails if that changed the first tenant's task. If
+// that task has no delay, it is running by then.
 func (t *T) untouched(name string, changes ...func(*store.NewTask)) {
 	t.Helper()
 	mine := newTask(append(changes, key(name), tenant("acme"), source(5))...)
@@ -190,7 +190,7 @@ func (t *T) untouched(name string, changes ...func(*store.NewTask)) {
 	}
 }
 
-// skipped fails unless the key "a" of a tenant is held by a task.
+// skipped fails unless holder has the key "a" of a tenant.
 func (t *T) skipped(when, tenantName string, holder store.ID) {
 	t.Helper()
 	if r := t.add(newTask(key("a"), tenant(tenantName)))[0]; r.Result != store.Skipped || r.ID != holder {

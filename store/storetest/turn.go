@@ -32,7 +32,7 @@ func (t *T) grant(ids ...store.ID) int {
 	return n
 }
 
-// held is how many of a tenant of "q" have their turn.
+// held returns how many tasks of a tenant in "q" have their turn.
 func (t *T) held(tenant string) int64 {
 	t.Helper()
 	for _, g := range t.turns() {

@@ -6,8 +6,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// transactor skips the clause where the engine has no transactions to share, and
-// fails where it says it has and the test cannot open one.
+// transactor returns the engine's Transactor. It skips the clause if the engine is not one, and fails if the engine
+// is one but the test cannot open a transaction.
 func (t *T) transactor() store.Transactor {
 	engine, ok := store.As[store.Transactor](t.Store)
 	if !ok {

@@ -9,7 +9,7 @@ import (
 
 const often = 50 * time.Millisecond // how often a worker beats here
 
-// witnessed opens a handle whose end is seen, as that of a process is.
+// witnessed opens a handle whose end the engine sees, like that of a process.
 func (t *T) witnessed() store.Store {
 	t.Helper()
 	s := t.another()
@@ -17,15 +17,15 @@ func (t *T) witnessed() store.Store {
 	return s
 }
 
-// mustWitness skips the clause for an engine that sees nothing, which it may only
-// know when it has looked at its connection.
+// mustWitness skips the clause if the engine sees no deaths. The engine may know that only after it has looked at its
+// connection.
 func (t *T) mustWitness(s store.Store) {
 	if w, ok := store.As[store.Witness](s); !ok || !w.Witnesses() {
 		t.Skip("the engine is no Witness")
 	}
 }
 
-// beatOn beats for a worker that says how often.
+// beatOn sends a beat for a worker that says how often it beats.
 func (t *T) beatOn(s store.Store, id store.ID) {
 	t.Helper()
 	w := store.Worker{ID: id, Host: "host", PID: 1, Queues: []string{"q"}}
@@ -40,7 +40,7 @@ var witnessClauses = []clause{
 		t.beatOn(s, id)
 		t.addOne()
 		task := t.takeFrom(s, id, 1)
-		// Its connection may not be there yet: the end comes after a few beats.
+		// The witness's connection may not be there yet, so it ends only after a few beats.
 		for range 20 {
 			time.Sleep(often)
 			t.beatOn(s, id)
@@ -70,7 +70,7 @@ var witnessClauses = []clause{
 		beating.(interface{ Close() error }).Close()
 		beats := make(chan struct{})
 		var all sync.WaitGroup
-		all.Go(func() { // another process may beat for it: the beat is what counts
+		all.Go(func() { // another process may send beats for it: only the beat counts
 			for {
 				select {
 				case <-beats:
