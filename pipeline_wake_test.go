@@ -86,9 +86,9 @@ func TestAFirstStageThatSnoozesIsNotWokenByTheEndOfAnotherRun(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		}
 		time.Sleep(4 * time.Hour)
+		s.stop(stop)
 		if fmt.Sprint(second) != "[0s 2h0m0s]" {
 			t.Errorf("the handler that snoozes for two hours is called after %v", second)
 		}
-		s.stop(stop)
 	})
 }

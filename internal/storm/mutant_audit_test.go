@@ -36,7 +36,7 @@ var audited = []planted{
 		faults: "F39", caught: "I17|I18"}, env: envTime + "=60s"},
 	{mutant: mutant{name: "a finish waits for a key of a user's transaction", ground: "postgres", edits: []change{
 		{"store/postgres/functions/03_lock.sql",
-			"    end if;\n    _held :=", "    end if;\n    perform tusk_fn.lock_keys(_queues, _keys);\n    _held :="},
+			"  if cardinality(_keys) = 1 then", "  perform tusk_fn.lock_keys(_queues, _keys);\n  if cardinality(_keys) = 1 then"},
 		{"store/postgres/functions/06_finish.sql", "set lock_timeout = '300ms'", "set lock_timeout = '10s'"}},
 		faults: "F39", caught: "I17|I18"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "a claim waits for a lane of a user's transaction", ground: "postgres", edits: []change{
@@ -47,7 +47,7 @@ var audited = []planted{
 		faults: "F39", caught: "I17|I18"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "infinity is a time", ground: "postgres", edits: []change{
 		{"store/postgres/functions/16_sql.sql", "  elsif _run_at not between", "  elsif false and _run_at not between"},
-		{"store/postgres/functions/10_need.sql", " and w.run_at < 'infinity' order by", " order by"}},
+		{"store/postgres/sql/keep.sql", " and w.run_at < 'infinity' order by", " order by"}},
 		faults: "F40", caught: "I1:|I21"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "tags of two dimensions stop a claim", ground: "postgres", edits: []change{
 		{"store/postgres/functions/16_sql.sql", "  if array_ndims(_tags) > 1 then", "  if false then"},
