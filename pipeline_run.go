@@ -108,8 +108,11 @@ func awaitsRun(t *store.Task) bool {
 		return false
 	}
 	looked := t.RunAt.Sub(t.ClaimedAt) - runWait(t) // the time that the look took
-	return looked > -time.Millisecond && looked < time.Second
+	return looked > -time.Millisecond && looked < mostLook
 }
+
+// mostLook is how long a look for another run takes at most where awaitsRun knows the run that waits by it.
+const mostLook = 200 * time.Millisecond
 
 // runsAtOnce is how many tasks awaitRuns asks about at a time.
 const runsAtOnce = 8

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/allot"
 	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -151,7 +152,7 @@ func (f *Facts) rates(l *tusk.Limits) (reasons []Reason) {
 		of, flag string
 	}{
 		{Rate, l.Rate, "", "its queue " + t.Queue, "--rate"},
-		{RateTenant, l.TenantRate, t.Tenant, say("its tenant %q", t.Tenant), "--tenant-rate"},
+		{RateTenant, l.TenantRate, allot.OfTenant(t.Tenant), say("its tenant %q", t.Tenant), "--tenant-rate"},
 		{RatePartition, l.PartitionRate, t.Tenant + "/" + t.Partition, say("its partition %q", t.Partition),
 			"--partition-rate"},
 	} {

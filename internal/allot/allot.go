@@ -96,7 +96,7 @@ func Pick(w Waiting, shares *Shares, rates Rates, now time.Time) (picked []store
 			break // what weighs much waits at the head until there is room for it
 		}
 		rates.take(l.Rate, "", weight, now)
-		rates.take(l.TenantRate, t.name, weight, now)
+		rates.take(l.TenantRate, OfTenant(t.name), weight, now)
 		rates.take(l.PartitionRate, p.name, weight, now)
 		picked = append(picked, p.take())
 		t.room--
@@ -208,7 +208,7 @@ func (t *tenant) next(w *Waiting, rates Rates, now time.Time) *partition {
 		if !rates.fit(w.Limits.PartitionRate, p.name, weight, now) {
 			continue
 		}
-		if !rates.fit(w.Limits.TenantRate, t.name, weight, now) {
+		if !rates.fit(w.Limits.TenantRate, OfTenant(t.name), weight, now) {
 			return nil
 		}
 		return p

@@ -253,6 +253,27 @@ func TestALowerRateHoldsFromNowOn(t *testing.T) {
 	}
 }
 
+func TestTheRateOfAQueueHoldsBesideThatOfTasksWithoutATenant(t *testing.T) {
+	none := group(0, 0, 0, 200)
+	none.Tenant = ""
+	w := Waiting{Room: 10000, Limits: Limits{Rate: &Rate{Allowed: 100, Period: time.Hour},
+		TenantRate: &Rate{Allowed: 10, Period: time.Hour}}}
+	for tenant := byte('a'); tenant <= 'z'; tenant++ {
+		w.Groups = append(w.Groups, group(tenant, 0, 0, 200))
+	}
+	w.Groups = append(w.Groups, none)
+	rates, started := Rates{}, map[string]int{}
+	for range 20 {
+		for tenant, n := range count(pick(w, &Shares{}, rates, epoch)) {
+			started[tenant] += n
+			started["all"] += n
+		}
+	}
+	if started["all"] != 100 || started["a"] > 10 || started["\x00"] > 10 {
+		t.Errorf("%v started at once, want 100 in all, and 10 of a tenant at most", started)
+	}
+}
+
 func TestOnlyWhatLimitsSomethingIsRemembered(t *testing.T) {
 	l, rates := Limits{Rate: &Rate{Allowed: 100, Period: time.Second},
 		TenantRate: &Rate{Allowed: 2, Period: time.Second}, PartitionRate: &Rate{Allowed: 60, Period: time.Hour}}, Rates{}

@@ -38,6 +38,15 @@ type Usage struct {
 	Allowed int `json:"allowed,omitempty"` // what was allowed then; 0: not known
 }
 
+// OfTenant names the rate of a tenant in Rates. The queue's own rate has the empty name, so tasks without a tenant have
+// another one, which no tenant can have.
+func OfTenant(tenant string) string {
+	if tenant == "" {
+		return " "
+	}
+	return tenant
+}
+
 // fit reports whether a task of some weight may start now. One that weighs more than
 // is ever allowed at once may start when nothing is used.
 func (rates Rates) fit(r *Rate, of string, weight float64, now time.Time) bool {

@@ -39,7 +39,7 @@ func (l *Leader) admit(ctx context.Context, term int64, told bool) (time.Duratio
 	if err != nil {
 		return 0, err
 	}
-	if did.Count == admitBatch || did.Cancelled == admitBatch {
+	if did.Count >= admitBatch || did.Cancelled >= admitBatch {
 		return 0, nil
 	}
 	if did.Count > 0 {

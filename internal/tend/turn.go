@@ -30,6 +30,7 @@ type turns struct {
 	rates   map[string]*rated
 	workers map[string]int // concurrency of living workers, by queue
 	parked  map[string]int // tasks that wait for a retry, by queue, where those keep their turn
+	counted time.Time      // when parked was asked for
 	shares  map[string]*allot.Shares
 	ahead   map[string]*window
 	weights map[string]map[store.ID]int // of waiting tasks in queues with rates
@@ -214,32 +215,43 @@ func (l *Leader) readLimits(ctx context.Context, used bool) error {
 			t.workers[queue] += w.Concurrency
 		}
 	}
-	parked, problem := l.readParked(ctx)
-	if problem != nil {
-		return errors.Join(err, problem)
-	}
-	t.parked, t.read = parked, time.Now()
+	t.read = time.Now()
+	l.readParked(ctx)
 	return err
 }
 
-// readParked counts the tasks that wait for a retry where they keep their turn meanwhile.
-func (l *Leader) readParked(ctx context.Context) (map[string]int, error) {
+// parkedAge is how long a count of parked tasks is used. It reads more than other settings do.
+const parkedAge = 5 * time.Second
+
+// readParked counts the tasks that wait for a retry and keep their turn. If they cannot be counted, the last count
+// stands: it only widens how much is granted ahead of the workers.
+func (l *Leader) readParked(ctx context.Context) {
+	t := &l.turns
+	if time.Since(t.counted) < parkedAge {
+		return
+	}
 	parked := map[string]int{}
-	for queue, of := range l.turns.limits {
+	for queue, of := range t.limits {
 		if of.BlockOnRetry {
 			parked[queue] = 0
 		}
 	}
 	if len(parked) == 0 {
-		return nil, nil
+		t.parked = nil
+		return
 	}
+	t.counted = time.Now()
 	counts, err := l.store.Count(ctx)
+	if err != nil {
+		l.o.Log.Warn("turns: tasks that wait for a retry could not be counted", "error", err)
+		return
+	}
 	for _, c := range counts {
 		if _, keep := parked[c.Queue]; keep && c.State == store.Retryable {
 			parked[c.Queue] = int(c.Tasks)
 		}
 	}
-	return parked, err
+	t.parked = parked
 }
 
 // limits reads the limits of all queues. Those that cannot be read limit nothing.

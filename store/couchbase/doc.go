@@ -298,7 +298,8 @@ func (s *Store) write(ctx context.Context, d *doc) (bool, error) {
 		return w.commit()
 	}
 	level := s.durability
-	if _, is := d.body.(*worker); is { // a beat that is lost costs a second attempt at most
+	// A beat that is lost costs a second attempt at most. But a worker that is not known is never declared dead.
+	if _, is := d.body.(*worker); is && d.cas != 0 {
 		level = gocb.DurabilityLevelUnknown
 	}
 	return s.writeAt(ctx, d, level)

@@ -307,8 +307,8 @@ func (s *Store) mayForget(ctx context.Context, all []*ledger, keep store.Retenti
 	if shortest(keep) >= keptLong && s.far.lookedAll(began.Add(-lookOld), len(all)) {
 		return true, nil
 	}
-	ready, err := s.haveHeard(ctx, all)
-	if ready && err == nil {
+	ready, whole, err := s.haveHeard(ctx, all)
+	if ready && whole {
 		s.far.keepLook(began, len(all))
 	}
 	return ready, err
@@ -329,18 +329,19 @@ func (f *far) keepLook(began time.Time, ledgers int) {
 	f.looks.began, f.looks.of = began, ledgers
 }
 
-// haveHeard is mayForget of all that has ended by now.
-func (s *Store) haveHeard(ctx context.Context, all []*ledger) (bool, error) {
+// haveHeard is mayForget of all that has ended by now. whole reports whether every ledger has answered.
+func (s *Store) haveHeard(ctx context.Context, all []*ledger) (ready, whole bool, err error) {
 	var after pages
-	for {
+	for whole = true; ; {
 		_, doubts, err := s.lookAfter(ctx, all, &after)
+		whole = whole && err == nil
 		switch {
 		case err != nil && !errors.Is(err, store.ErrUnavailable):
-			return false, err
+			return false, false, err
 		case doubts != 0 || err != nil && after != (pages{}):
-			return false, nil
+			return false, false, nil
 		case after == (pages{}):
-			return s.far.forgettable(len(all)), nil
+			return s.far.forgettable(len(all)), whole, nil
 		}
 	}
 }

@@ -63,6 +63,9 @@ func (a *admission) admit(ctx context.Context) error {
 	if err := a.trip(ctx, plain, false); err != nil {
 		return err
 	}
+	if plain && a.done.Next == 0 && a.done.Count < a.limit {
+		a.lined = true // somebody holds the others that are due, and those that run in turns may be behind them
+	}
 	if plain = !plain && a.done.Next == 0; plain || a.lined {
 		if err := a.trip(ctx, plain, a.lined); err != nil {
 			return err
@@ -87,10 +90,10 @@ func (a *admission) trip(ctx context.Context, plain, lined bool) error {
 	}
 	var steps []step
 	if plain {
-		steps = append(steps, s.do("admit", a.term, a.limit).into(into))
+		steps = append(steps, s.do("admit", a.term, a.limit-a.done.Count).into(into))
 	}
 	if lined {
-		steps = append(steps, s.do("admit_lined", a.term, a.limit).into(into))
+		steps = append(steps, s.do("admit_lined", a.term, a.limit-a.done.Count).into(into))
 	}
 	next := s.do("admit_next", a.term, a.limit, s.doubtHand.Load()).into(func(raw [][]byte) error {
 		leads, a.lined, a.doubts = raw[0][0] != 0, raw[2][0] != 0, nil

@@ -252,7 +252,8 @@ func (s *Store) addOdd(ctx context.Context, c session, tasks []store.NewTask) (d
 	t := &tasks[0]
 	// Where a run time is near, the clock of the database decides whether it has come.
 	waits := t.Delay > 0 || !t.RunAt.IsZero() && dueIn(t) >= store.Soon
-	if len(tasks) > 1 || len(t.Needs) > 0 || isRare(t) || waits == (t.Key != "") || t.OnConflict == store.Rerun {
+	if len(tasks) > 1 || len(t.Needs) > 0 || isRare(t) || waits == (t.Key != "") || !waits && !t.RunAt.IsZero() ||
+		t.OnConflict == store.Rerun {
 		return false, nil
 	}
 	name, args := "add_keyed", []any{laneOf(t.Queue, t.Priority), [16]byte(t.ID), t.Kind, t.Args, orNull(t.Tenant),

@@ -10,6 +10,20 @@ import (
 
 // What a single task with a key or a delay takes is what most of its server's time goes for, so the functions that know
 // of everything are not called for it.
+func TestAFlushHasAStatementForEverySortOfEnd(t *testing.T) {
+	s, _ := fresh(t)
+	for _, name := range []string{"finish_plain", "finish_keyed", "finish_lease", "finish"} {
+		if s.Statement(name) == "" || s.Statement(name+"_turns") == "" {
+			t.Errorf("%s, or %[1]s_turns, is no statement", name)
+		}
+	}
+	for _, name := range []string{"finish_noted", "finish_more", "finish_more_noted"} {
+		if s.Statement(name) == "" {
+			t.Errorf("%s is no statement", name)
+		}
+	}
+}
+
 func TestASingleTaskWithAKeyOrADelayTakesTheShortWay(t *testing.T) {
 	s, pool := fresh(t)
 	w := startWorker(t, s)

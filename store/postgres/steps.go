@@ -34,7 +34,8 @@ func (s *Store) pinned(steps ...step) []step { return append([]step{s.do("pin")}
 // inOrder is pinned for what is read in the order of an index.
 func (s *Store) inOrder(steps ...step) []step { return append([]step{s.do("pin_order")}, steps...) }
 
-// read takes steps that write nothing.
+// read sends steps in one transaction, and repeats them if the server rolled it back before a row of an answer came. Each
+// step may write, if it does the same when it runs again.
 func (s *Store) read(ctx context.Context, steps []step) error {
 	began := false // what a step has taken in cannot be taken in again
 	for i := range steps {

@@ -15,8 +15,12 @@ import (
 func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (all []store.Turns, err error) {
 	l := look{seen: s.seen.begin(term), most: max(groups, 0), heads: heads}
 	if term != 0 && s.some.Load() {
-		if known, err := s.showLines(ctx, term, &l); known || err != nil {
-			return s.shown(&l), wrap("turns", err)
+		known, err := s.showLines(ctx, term, &l)
+		if err != nil { // what was seen may have been rolled back
+			return nil, wrap("turns", err)
+		}
+		if known {
+			return s.shown(&l), nil
 		}
 	}
 	err = s.read(ctx, func(ctx context.Context, c session) error {

@@ -95,6 +95,16 @@ var enqueueClauses = []clause{
 			t.Errorf("claimed %d before their time", len(claimed))
 		}
 	}},
+	{"enqueue/a run time in a moment is waited for, with a key and without", func(t *T) {
+		for _, k := range []string{"", "k"} {
+			n := newTask(key(k))
+			n.RunAt = time.Now().Add(1900 * time.Millisecond)
+			t.add(n)
+			if got := t.get(n.ID); !got.RunAt.After(got.EnqueuedAt) {
+				t.Errorf("key %q: due at %v, enqueued at %v", k, got.RunAt, got.EnqueuedAt)
+			}
+		}
+	}},
 	{"enqueue/a run time in the past is now", func(t *T) {
 		n := newTask()
 		n.RunAt = time.Now().Add(-time.Hour)

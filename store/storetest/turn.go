@@ -166,6 +166,17 @@ var turnClauses = []clause{
 			}
 		}
 	}},
+	{"turn/the end of a task frees its turn and its key", func(t *T) {
+		worker := t.worker()
+		for range 3 {
+			id := t.addOne(inTurn("a", ""), key("k"))
+			t.grant(id)
+			t.mustEnd(to(store.Completed, t.takeOne(worker)))
+			if got := t.held("a"); got != 0 {
+				t.Errorf("ended: held %d", got)
+			}
+		}
+	}},
 	{"turn/an end that is refused gives no turn back, those beside it do", func(t *T) {
 		worker := t.worker()
 		t.grant(t.addMany(3, inTurn("a", ""))...)

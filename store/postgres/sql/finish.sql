@@ -26,8 +26,14 @@ select token, id, held, queue from tusk_fn.finish_lease(?, ?, ?, ?, ?, ?, ?, ?, 
 -- name: finish
 select token, id, held, queue from tusk_fn.finish({flush}, {odd_ends}, {end_keys})
 
+-- name: finish_keyed_turns
+-- The four for plain completions of tasks with limits.
+with f as materialized (
+  select token, id, held, queue
+  from tusk_fn.finish_plain(?, ?, ?, ?, ?, ?, ?, row(?, ?, ?)::tusk_fn.end_key)),
+{turns_back}
+
 -- name: finish_plain_turns
--- The three for plain completions of tasks with limits.
 with f as materialized (select token, id, held, queue from tusk_fn.finish_plain(?, ?, ?, ?, ?, ?, ?)),
 {turns_back}
 
