@@ -28,7 +28,7 @@ import (
 )
 
 // Store is a queue in a scope of a Couchbase bucket. It implements store.Store, store.Migrator, store.Maintainer,
-// store.Checker, store.Examiner, store.Notifier, store.Meter and store.Archiver.
+// store.Checker, store.Examiner, store.Notifier, store.Meter, store.Archiver and store.Restorer.
 type Store struct {
 	cluster                  *gocb.Cluster
 	kv                       *gocb.Bucket
