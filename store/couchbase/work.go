@@ -88,7 +88,7 @@ func (s *Store) doInRounds(
 				did[i], err = verbs(round[i], w)
 				return err
 			})
-			if errors.Is(err, errDamaged) { // others go on; what it has decided the sweep completes
+			if errors.Is(err, errDamaged) { // others go on, and the sweep completes what it has decided
 				works[i], did[i] = &work{}, false
 			}
 			return s.passing(err)
