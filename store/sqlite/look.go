@@ -193,8 +193,8 @@ func (l *look) cut() {
 	}
 }
 
-// untidy returns the rows that make looks longer, if they are worth a write: nobody waits in most of the rows that were
-// read, or some rows were read first that have not waited longest.
+// untidy returns the rows that make looks longer, if they are worth a write: not all groups were read, or nobody waits
+// in most of the rows that were read.
 func (l *look) untidy() []int64 {
 	if l.left {
 		return append(l.empty, l.stale...)

@@ -95,7 +95,7 @@ func (l *list) findKinds() (bool, error) {
 }
 
 // follow walks along a lead until the page is full. SQLite determines which tasks are on the page before it returns the
-// first row, so that a driver can interrupt it: a skip between two rows would run to its end.
+// first row. A driver can interrupt it only until then: between two rows, SQLite would skip other rows to the end.
 func (l *list) follow(lead lead) error {
 	where, args := l.conditions()
 	columns := statements()["list.columns"]

@@ -12,7 +12,7 @@ import (
 // Tx implements store.Transactor for *sql.Tx: a transaction on the same file, best begun as an immediate one (with
 // modernc.org/sqlite: _txlock=immediate in the DSN). A transaction that has only read so far becomes the writer with
 // its first write. SQLite refuses that at once if anybody has written since the transaction began; retry the
-// transaction from its start then. Tx refuses a transaction that SQLite has rolled back after an error of any
+// transaction from its start then. Calls fail if SQLite has rolled the transaction back after an error of any
 // statement, as it does when the disk is full. While the transaction is open nobody else writes, including other users
 // of the store, so keep it short.
 func (s *Store) Tx(tx any) (store.Tx, error) {
