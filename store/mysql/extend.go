@@ -64,8 +64,8 @@ func (s *Store) note(ctx context.Context, notes []store.Note) error {
 	}))
 }
 
-// beat writes a worker's beat. It reports whether nothing was to be written: the beat does not count, or the worker has
-// signed off before and does so again.
+// beat writes a worker's beat. It reports whether the beat signs off a worker that is unknown or has signed off before,
+// which changes nothing.
 func (w *work) beat(b *store.Beat, watched int64) (left bool, err error) {
 	is := rules.Unheard
 	var started, last int64

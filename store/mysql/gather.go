@@ -248,8 +248,8 @@ func (w *work) pourWaiting(c *change[waitingAt]) {
 	})
 }
 
-// pourTurns writes which tasks wait for a turn, and which were given one or give it back. For tasks that were stored
-// with the time of the statements, the server copies that time.
+// pourTurns writes which tasks wait for a turn, and which were given one or give it back. If a task was stored with the
+// time of the statements, the server copies its row.
 func (w *work) pourTurns(g *gathered) {
 	var gone []ref
 	for _, r := range g.lines.gone.take() {

@@ -8,7 +8,7 @@ import (
 
 // A place names one call of Enqueue. It has 41 bits of milliseconds since 2024, so that places grow with time and
 // partitions can be cut by it, 16 bits that distinguish processes, and 6 bits that count. The milliseconds follow the
-// server's clock as it was last heard of, and nothing depends on their accuracy.
+// server's clock as it was last heard of, and decide nothing.
 const (
 	placeEpoch = 1704067200000 // 2024-01-01 in milliseconds since 1970
 	placeShift = 22
