@@ -1,8 +1,8 @@
-// Package allot decides whose turn it is: it shares the turns of a queue among
-// tenants by weight, within limits of concurrency and rate.
+// Package allot decides whose turn it is: it shares the turns of a queue among tenants by weight, within limits of
+// concurrency and rate.
 //
-// It is pure: the time and who waits come in from package tend; the ids to grant,
-// and what must be remembered of rates, go back to it.
+// It is pure. Package tend passes in the time and the waiting tasks, and gets back the ids to grant and what must be
+// remembered of rates.
 package allot
 
 import (
@@ -12,42 +12,40 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// RecordKind is the kind of record that limits are stored as, by queue; StateKind
-// that of what is remembered of rates.
+// RecordKind is the kind of the records that store limits, by queue. StateKind is the kind of the records that store
+// the usage of rates.
 const (
 	RecordKind = "limits"
 	StateKind  = "allotment"
 )
 
-// Limits are the limits of a queue. The zero value limits nothing but has the
-// queue's tasks taken in turns, fairly.
+// Limits are the limits of a queue. The zero value limits nothing, but makes the queue's tasks take turns, fairly.
 type Limits struct {
-	// Concurrency is how many tasks of the queue may run at a time; 0: any number.
+	// Concurrency is how many tasks of the queue may run at a time; 0 means no limit.
 	Concurrency int `json:"concurrency,omitempty"`
-	// PerTenant is the same for each tenant, unless Tenants says otherwise.
+	// PerTenant is the same for each tenant without an entry in Tenants.
 	PerTenant int               `json:"per_tenant,omitempty"`
 	Tenants   map[string]Tenant `json:"tenants,omitempty"`
-	// PerPartition is the same for each partition of a tenant. 1: one after another,
-	// in the order in which they were enqueued.
+	// PerPartition is the same for each partition of a tenant. With 1, tasks run one after another, in the order in
+	// which they were enqueued.
 	PerPartition int `json:"per_partition,omitempty"`
-	// PerWorker is how many tasks of the queue each worker may hold at a time; 0: as
-	// many as it has room for. A queue with this limit alone takes no turns: it is as
-	// fast, and as unfair, as one without limits.
+	// PerWorker is how many tasks of the queue each worker may hold at a time; 0 means as many as it has room for. A
+	// queue with only this limit takes no turns: it is as fast, and as unfair, as a queue without limits.
 	PerWorker int `json:"per_worker,omitempty"`
 
-	Rate          *Rate `json:"rate,omitempty"`           // of starts, of the queue as a whole
+	Rate          *Rate `json:"rate,omitempty"`           // of starts in the whole queue
 	TenantRate    *Rate `json:"tenant_rate,omitempty"`    // of each tenant
 	PartitionRate *Rate `json:"partition_rate,omitempty"` // of each partition of a tenant
 
-	// BlockOnRetry keeps the turn of a failed task for its retries, so that what
-	// comes after it in a serial partition waits. By default others pass it.
+	// BlockOnRetry keeps the turn of a failed task for its retries, so that the tasks after it in a serial partition
+	// wait. By default they overtake it.
 	BlockOnRetry bool `json:"block_on_retry,omitempty"`
 }
 
-// Tenant is what sets one tenant apart from others.
+// Tenant holds the settings of a single tenant.
 type Tenant struct {
-	Concurrency int     `json:"concurrency,omitempty"` // 0: as for all
-	Weight      float64 `json:"weight,omitempty"`      // its share relative to others; 0: 1
+	Concurrency int     `json:"concurrency,omitempty"` // 0 means PerTenant
+	Weight      float64 `json:"weight,omitempty"`      // its share relative to other tenants; 0 means 1
 }
 
 // Turns reports whether the queue's tasks take turns.
@@ -56,27 +54,27 @@ func (l *Limits) Turns() bool {
 		l.Rated() || l.BlockOnRetry
 }
 
-// Waiting is what Pick is told of a queue.
+// Waiting is what Pick needs to know of a queue.
 type Waiting struct {
-	Limits  Limits
-	Groups  []store.Turns
-	Heads   int              // a group with so many waiting may have more
-	Room    int              // how many more may be handed out, whatever the limits say
-	Weights map[store.ID]int // of tasks, in rates; those that are missing weigh 1
+	Limits Limits
+	Groups []store.Turns
+	Heads  int // a group with this many waiting tasks may have more
+	// How many more turns may be handed out, whatever the limits say.
+	Room    int
+	Weights map[store.ID]int // of tasks, for rates; the default is 1
 }
 
 func (w *Waiting) weight(id store.ID) float64 { return float64(max(w.Weights[id], 1)) }
 
-// Shares remembers how much each tenant of a queue has had, so that turns are
-// shared over time and not only within one call.
+// Shares remembers how much each tenant of a queue has had, so that turns are shared over time and not only within one
+// call.
 type Shares struct {
 	had   map[string]float64 // by tenant: turns divided by weight
-	level float64            // what the last one served had had
+	level float64            // the share of the tenant served last, before that turn
 }
 
-// Pick chooses whose turn it is, in order. It counts what it chose in rates and in
-// shares. Short says that there was room for more, and that a group might have had
-// more than it was told of.
+// Pick chooses the tasks whose turn it is, in order, and counts them in rates and in shares. Short says that there was
+// room for more, and that a group which was used up may have more waiting tasks.
 func Pick(w Waiting, shares *Shares, rates Rates, now time.Time) (picked []store.ID, short bool) {
 	q := newQueue(&w, shares)
 	l := &w.Limits
@@ -93,7 +91,8 @@ func Pick(w Waiting, shares *Shares, rates Rates, now time.Time) (picked []store
 		}
 		weight := w.weight(p.waiting[0])
 		if !rates.fit(l.Rate, "", weight, now) {
-			break // what weighs much waits at the head until there is room for it
+			// A heavy task waits at the head until there is room for it.
+			break
 		}
 		rates.take(l.Rate, "", weight, now)
 		rates.take(l.TenantRate, OfTenant(t.name), weight, now)
@@ -109,8 +108,8 @@ func Pick(w Waiting, shares *Shares, rates Rates, now time.Time) (picked []store
 	return picked, short && len(picked) < room
 }
 
-// queue is a heap of tenants: whoever has had least is first, and among those who
-// has waited longest. So what came together is granted together.
+// queue is a heap of tenants. The tenant that has had least is first; if several have had the same, the one that has
+// waited longest. So tasks that came together are granted together.
 type queue struct {
 	tenants []*tenant
 	held    int
@@ -118,20 +117,21 @@ type queue struct {
 
 type tenant struct {
 	name       string
-	order      int // in which they have waited
+	order      int // by how long they have waited
 	weight     float64
 	had        float64
 	room       int
 	partitions []*partition
-	turn       int // which partition is next
+	turn       int // the next partition
 }
 
 type partition struct {
-	name    string // for rates: with its tenant, whose name has no slash
+	// For rates. It begins with the tenant, whose name has no slash.
+	name    string
 	room    int
 	waiting []store.ID
-	more    bool // there may be more than waiting
-	short   bool // and those are all taken
+	more    bool // there may be more than in waiting
+	short   bool // there may be more, but all in waiting are taken
 }
 
 func newQueue(w *Waiting, shares *Shares) *queue {
@@ -179,8 +179,8 @@ func newTenant(name string, l *Limits, held int) *tenant {
 	return t
 }
 
-// enter seats the tenants that wait now. One that was away begins where the others
-// are: it has saved nothing up.
+// enter adds the tenants that wait now. A tenant that was away starts at the level of the others: it has saved up
+// nothing.
 func (s *Shares) enter(tenants []*tenant) {
 	had := make(map[string]float64, len(tenants))
 	for _, t := range tenants {
@@ -193,7 +193,7 @@ func (s *Shares) enter(tenants []*tenant) {
 	s.had = had
 }
 
-// next returns the tenant's next partition whose first task may run; nil: none may.
+// next returns the tenant's next partition whose first task may run, or nil if none may.
 func (t *tenant) next(w *Waiting, rates Rates, now time.Time) *partition {
 	if t.room <= 0 {
 		return nil
@@ -216,7 +216,7 @@ func (t *tenant) next(w *Waiting, rates Rates, now time.Time) *partition {
 	return nil
 }
 
-// take takes the first task.
+// take removes and returns the first task.
 func (p *partition) take() store.ID {
 	id := p.waiting[0]
 	p.waiting = p.waiting[1:]

@@ -12,7 +12,7 @@ import (
 
 var epoch = time.Unix(1e9, 0)
 
-// group makes n waiting tasks of a tenant's partition; the ids name it.
+// group makes n waiting tasks of a tenant's partition. Their ids name it.
 func group(tenant byte, partition byte, held, n int) store.Turns {
 	g := store.Turns{Queue: "q", Tenant: string(tenant), Partition: string(partition), Held: int64(held)}
 	for i := range n {
@@ -133,7 +133,7 @@ func TestASlidingWindowNeverLetsMoreThroughThanAllowed(t *testing.T) {
 	})
 }
 
-// A clock that was an hour ahead has begun a window there; put right, it is not waited for.
+// A clock that was an hour ahead has begun a window then. When the clock is corrected, no task waits for that window.
 func TestAClockThatIsSetBackStallsNoRate(t *testing.T) {
 	for _, algorithm := range []Algorithm{TokenBucket, SlidingWindow} {
 		l := Limits{Rate: &Rate{Allowed: 5, Period: time.Second, Algorithm: algorithm}}

@@ -9,9 +9,8 @@ import (
 type Rate struct {
 	Allowed int           `json:"allowed"`
 	Period  time.Duration `json:"period"` // nanoseconds
-	// Algorithm is a token bucket (the default: Allowed at once, refilled evenly) or
-	// a sliding window (never more than Allowed in any one period, to the accuracy
-	// of counting in two of them).
+	// Algorithm is a token bucket (the default: Allowed at once, refilled evenly) or a sliding window (never more than
+	// Allowed in any period, with the accuracy of counting in two windows).
 	Algorithm Algorithm `json:"algorithm,omitempty"`
 }
 
@@ -24,22 +23,23 @@ const (
 	SlidingWindow Algorithm = "sliding_window"
 )
 
-// Rates is what is remembered of the rates of a queue, by what they count: the
-// queue itself, a tenant, a partition. It is stored, so that a new leader goes on
-// where the last one was.
+// Rates holds the usage of a queue's rates, by what they limit: the queue itself, a tenant or a partition. It is
+// stored, so that a new leader continues where the last one stopped.
 type Rates map[string]*Usage
 
-// Usage is what is remembered of one rate.
+// Usage is how much of one rate is used.
 type Usage struct {
-	At    time.Time `json:"at"`              // of a bucket: when it was counted; of a window: when it began
-	Used  float64   `json:"used"`            // of a bucket: tokens gone; of a window: starts in it
-	Prior float64   `json:"prior,omitempty"` // starts in the window before
+	// For a bucket, when Used was counted. For a window, when it began.
+	At time.Time `json:"at"`
+	// For a bucket, the tokens used. For a window, the starts in it.
+	Used  float64 `json:"used"`
+	Prior float64 `json:"prior,omitempty"` // starts in the previous window
 
-	Allowed int `json:"allowed,omitempty"` // what was allowed then; 0: not known
+	Allowed int `json:"allowed,omitempty"` // Rate.Allowed at that time; 0 if unknown
 }
 
-// OfTenant names the rate of a tenant in Rates. The queue's own rate has the empty name, so tasks without a tenant have
-// another one, which no tenant can have.
+// OfTenant names the rate of a tenant in Rates. The queue's own rate has the empty name, so the rate of tasks without a
+// tenant has a name that no tenant can have.
 func OfTenant(tenant string) string {
 	if tenant == "" {
 		return " "
@@ -47,8 +47,8 @@ func OfTenant(tenant string) string {
 	return tenant
 }
 
-// fit reports whether a task of some weight may start now. One that weighs more than
-// is ever allowed at once may start when nothing is used.
+// fit reports whether a task of a given weight may start now. A task that weighs more than is ever allowed at once may
+// start when nothing is used.
 func (rates Rates) fit(r *Rate, of string, weight float64, now time.Time) bool {
 	if r == nil {
 		return true
@@ -69,16 +69,18 @@ func (rates Rates) take(r *Rate, of string, weight float64, now time.Time) {
 	rates[of].Used += weight
 }
 
-// used brings what is remembered up to now and says how much of the rate is gone.
+// used brings the usage up to now and returns how much of the rate is used.
 func (rates Rates) used(r *Rate, of string, now time.Time) float64 {
 	u := rates[of]
 	if u == nil {
 		return 0
 	}
-	if now.Before(u.At) { // the clock was set back: what has started counts for a period from now on
+	// The clock was set back: the tasks that have started count for a period from now on.
+	if now.Before(u.At) {
 		u.At = now
 	}
-	if all := float64(r.Allowed); u.Allowed > r.Allowed { // what was allowed before is no debt
+	// What was allowed before must not become a debt.
+	if all := float64(r.Allowed); u.Allowed > r.Allowed {
 		u.Used, u.Prior = min(u.Used, all), min(u.Prior, all)
 	}
 	u.Allowed = r.Allowed
@@ -98,7 +100,7 @@ func (rates Rates) used(r *Rate, of string, now time.Time) float64 {
 	return u.Used + u.Prior*rest
 }
 
-// Tidy forgets what says nothing any more: buckets that are full again, windows that are over, and what is not limited.
+// Tidy removes entries that no longer matter: full buckets, windows that are over, and usage without a limit.
 func (rates Rates) Tidy(l *Limits, now time.Time) {
 	for of := range rates {
 		r := l.TenantRate
@@ -119,8 +121,8 @@ func (l *Limits) Rated() bool {
 	return l.Rate != nil || l.TenantRate != nil || l.PartitionRate != nil
 }
 
-// Next returns when a task of some weight may start at the earliest, if nothing else
-// starts before; now when it may at once.
+// Next returns the earliest time at which a task of a given weight may start, if nothing else starts before. It returns
+// now if the task may start at once.
 func (rates Rates) Next(r *Rate, of string, weight float64, now time.Time) time.Time {
 	if r == nil || rates.fit(r, of, weight, now) {
 		return now
@@ -129,7 +131,8 @@ func (rates Rates) Next(r *Rate, of string, weight float64, now time.Time) time.
 	if r.Algorithm != SlidingWindow {
 		return now.Add(time.Duration((u.Used - room) / float64(r.Allowed) * float64(r.Period)))
 	}
-	fades := func(begin time.Time, count, rest float64) time.Time { // when so many of a window before count as few as rest
+	// Returns when the count of an earlier window has faded to rest.
+	fades := func(begin time.Time, count, rest float64) time.Time {
 		return begin.Add(time.Duration((1 - rest/count) * float64(r.Period)))
 	}
 	if u.Used <= room {

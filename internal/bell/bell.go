@@ -1,7 +1,7 @@
-// Package bell tells those of a process who wait for tasks that a queue may have some, and
-// whoever leads that there is something to do.
+// Package bell tells the workers of a process that a queue may have tasks, and the leader that there is something to
+// do.
 //
-// It touches what hints and tasks are. Engines ring it; what it tells goes to whoever listens to them.
+// It touches only hints and tasks. Engines ring it, and whoever listens to an engine gets its hints.
 package bell
 
 import (
@@ -13,19 +13,19 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Bell knows who listens. Its zero value is ready.
+// Bell rings for its listeners. Its zero value is ready to use.
 type Bell struct {
 	mu        sync.Mutex
 	listeners map[*listener]bool
 }
 
-// listener is somebody who wants to be told. Ring has room for one ring, which is enough to have it look.
+// listener is one call of Listen. Its channel ring has room for one ring, which is enough to make it look.
 type listener struct {
 	mail map[string]bool
 	ring chan struct{}
 }
 
-// Listen hands on what the bell has rung for, in the caller's goroutine, and returns the context's error.
+// Listen calls wake with what the bell has rung for, in the caller's goroutine, and returns the context's error.
 func (b *Bell) Listen(ctx context.Context, wake func(store.Hint)) error {
 	l := &listener{mail: map[string]bool{}, ring: make(chan struct{}, 1)}
 	b.mu.Lock()
@@ -53,8 +53,8 @@ func (b *Bell) Listen(ctx context.Context, wake func(store.Hint)) error {
 	}
 }
 
-// Ring tells that a queue may have got available tasks, or one of the names for whoever leads. It reports whether
-// anybody listens.
+// Ring says that a queue may have available tasks, or rings one of the names for the leader. It reports whether anybody
+// listens.
 func (b *Bell) Ring(name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,18 +7,18 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// Names that are rung for whoever leads. No queue has such a name.
+// Names that are rung for the leader. No queue has such a name.
 const (
 	Turns = "\x02turns" // tasks wait for their turn
 	Due   = "\x02due"   // tasks are due within store.Promptly
 	Soon  = "\x02soon"  // tasks are due within store.Soon
 )
 
-// Leads reports whether a name is rung for whoever leads.
+// Leads reports whether a name is rung for the leader.
 func Leads(name string) bool { return name == Turns || name == Due || name == Soon }
 
-// For is the name to ring for a task that has come where it is, at a time of the engine's; empty: nobody has to
-// be told.
+// For returns the name to ring for a task that has entered its state, at the engine's time now. It is empty if nobody
+// needs to know.
 func For(r *rules.Row, now time.Time) string {
 	switch {
 	case r.State == store.Available:
@@ -31,7 +31,7 @@ func For(r *rules.Row, now time.Time) string {
 	return ""
 }
 
-// DueIn is the name to ring for a task that is due after a time; empty: nobody has to be told.
+// DueIn returns the name to ring for a task that is due after d, or an empty name if nobody needs to know.
 func DueIn(d time.Duration) string {
 	switch {
 	case d < store.Promptly:
@@ -42,7 +42,7 @@ func DueIn(d time.Duration) string {
 	return ""
 }
 
-// Hint is what was rung for: queues, and the names above.
+// Hint returns the hint for the names that were rung: queues and the names above.
 func Hint(names []string) (h store.Hint) {
 	for _, name := range names {
 		switch name {

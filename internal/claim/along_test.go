@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// exchanger is a counter to which outcomes come along; ends says what becomes of them.
+// exchanger is a counter that takes outcomes along. ends says what becomes of them.
 type exchanger struct {
 	*counter
 	exchanges []store.ClaimRequest
@@ -26,7 +26,7 @@ func (e *exchanger) Exchange(ctx context.Context, o store.Outcome, r store.Claim
 	return x
 }
 
-// shelf has outcomes to lend, and remembers what became of them.
+// shelf lends outcomes, and remembers their results.
 type shelf struct {
 	left    int
 	settled []string
@@ -86,7 +86,7 @@ func TestAClaimOfMoreThanOneTaskTakesNothingAlong(t *testing.T) {
 	})
 }
 
-// One answer may come without the other, and neither is asked for twice.
+// One answer may come without the other. Each is asked for only until it has come.
 func TestHalfAnExchangeThatFailsIsRepeatedByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, shelf := &exchanger{counter: &counter{stock: 3}}, &shelf{left: 3}

@@ -1,8 +1,7 @@
-// Package claim decides when to claim and how many: it polls, wakes on hints, and
-// never sleeps while work waits and there is room for it.
+// Package claim decides when to claim and how many tasks: it polls, wakes on hints, and never sleeps while tasks wait
+// and there is room for them.
 //
-// It may touch a store's Claim and Exchange and nothing else. Claimed tasks go on to
-// package run.
+// It may touch a store's Claim and Exchange and nothing else. Claimed tasks go on to package run.
 package claim
 
 import (
@@ -18,38 +17,40 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Claimer is the part of a store that it needs.
+// Claimer is the part of a store that a Source needs.
 type Claimer interface {
 	Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error)
 }
 
-// Lender has outcomes, one of which a claim may take along.
+// Lender has outcomes. A claim may take one of them along to the store.
 type Lender interface {
-	Lend() *store.Outcome // nil: there is none
+	Lend() *store.Outcome // nil if there is none
 	Settle(lost bool, err error)
 }
 
-// Options of a Source. All are needed but those that say otherwise.
+// Options configure a Source. All are required unless their comment says otherwise.
 type Options struct {
 	Worker func() (id store.ID, alive bool)
-	Dead   func(id store.ID) // the store calls the worker dead
+	Dead   func(id store.ID) // called when the store says that the worker is dead
 	Asks   func() []Ask      // what to claim from
-	// how many tasks could be taken now; if none, when to ask again at the latest
+	// Room returns how many tasks could be taken now and, if none, when to ask again at the latest.
 	Room func() (n int, after time.Duration)
-	Take func(tasks []store.Task, asked time.Time) // takes what was asked for at a time
-	// how many tasks the worker runs; nil: the store is not told
+	// Take takes the tasks of a claim that was sent at asked.
+	Take func(tasks []store.Task, asked time.Time)
+	// Running returns how many tasks the worker runs. If it is nil, the store is not told.
 	Running func() int
 	Poll    time.Duration   // the longest pause between polls of idle queues
-	Prompt  func() bool     // hints come as soon as tasks do; nil: they do not
-	Along   store.Exchanger // takes outcomes along; nil: the engine cannot
-	Lender  Lender          // has them; not asked without Along
+	Prompt  func() bool     // whether hints come as soon as tasks do; nil means no
+	Along   store.Exchanger // takes outcomes along; nil if the engine cannot
+	Lender  Lender          // unused without Along
 	Log     *slog.Logger
 }
 
-// Ask is some queues, which are claimed from together.
+// Ask is a set of queues that are claimed from together.
 type Ask struct {
 	Queues []string
-	Most   int // how many tasks could be taken from them; 0: as many as there is room for
+	// How many tasks could be taken from them; 0 means as many as there is room for.
+	Most int
 }
 
 // Source claims. Make it with New, then run its Loop.
@@ -58,26 +59,27 @@ type Source struct {
 	o     Options
 	loop  *loop.Loop
 
-	unanswered *store.ClaimRequest // went out, and its answer was lost
-	round      []Ask               // what is still to be asked before a pause
-	found      bool                // something, in this round
-	idle       time.Duration       // the present pause
+	unanswered *store.ClaimRequest // a request whose answer was lost
+	round      []Ask               // what must still be asked before a pause
+	found      bool                // this round has found tasks
+	idle       time.Duration       // the current pause
 	turn       int
 	hints      *hints
 	sated      atomic.Bool // the last round had room left, and hints are prompt
-	resting    atomic.Bool // it polls in vain, as seldom as it may
+	resting    atomic.Bool // it polls in vain, at the longest pause
 
-	mu    sync.Mutex
-	asked store.Token // of the request that is under way or unanswered; zero: none
-	vain  time.Time   // until when a look has found that there is nothing
+	mu sync.Mutex
+	// The token of the request that is under way or unanswered; zero if there is none.
+	asked store.Token
+	vain  time.Time // until when a look has shown that there is nothing
 }
 
-// The pause after a poll that found fewer than there was room for doubles up to Poll. It is
-// longer where hints are prompt and tasks come one by one.
+// The pause after a poll that found fewer tasks than there was room for doubles up to Poll. It starts longer if hints
+// are prompt and tasks come one by one.
 const (
 	firstIdle   = 5 * time.Millisecond
 	promptPause = 50 * time.Millisecond
-	oneByOne    = 2 // tasks of a poll, or less
+	oneByOne    = 2 // a poll with at most this many tasks
 )
 
 // New makes a source.
@@ -87,24 +89,24 @@ func New(s Claimer, o Options) *Source {
 	return c
 }
 
-// Loop returns what has to run.
+// Loop returns the loop that must run.
 func (c *Source) Loop() *loop.Loop { return c.loop }
 
-// Wake makes it go on at once.
+// Wake makes the source claim at once.
 func (c *Source) Wake() {
 	c.hints.tell()
 	c.loop.Wake()
 }
 
-// Freed says that there is room again: it goes on at once, unless the last look found all
-// that there was and hints tell of more.
+// Freed says that there is room again. The source claims at once, unless its last look found all tasks and hints will
+// tell of more.
 func (c *Source) Freed() {
 	if !c.sated.Load() {
 		c.Wake()
 	}
 }
 
-// Hint says that queues may have tasks; without names, that any may.
+// Hint says that the queues may have tasks or, without names, that any queue may.
 func (c *Source) Hint(queues ...string) {
 	c.hints.add(queues...)
 	c.loop.Wake()
@@ -149,11 +151,12 @@ func (c *Source) claim(ctx context.Context) (time.Duration, error) {
 	}
 	c.unanswered = nil
 	if r.Again && len(tasks) == 0 {
-		c.hints.add(r.Queues...) // the first request got nothing, or never will
+		c.hints.add(r.Queues...) // the first request got nothing, and never will
 		return 0, nil
 	}
 	pause := c.pause(r, tasks, asked)
-	c.name(store.Token{}) // who takes the tasks names it from now on
+	// From here on, whoever took the tasks names the token.
+	c.name(store.Token{})
 	return pause, nil
 }
 
@@ -163,7 +166,7 @@ func (c *Source) name(token store.Token) {
 	c.asked = token
 }
 
-// Asked returns the token that is asked for, or was and may have got tasks: none or one.
+// Asked returns the token of the request that is under way, or that may have got tasks: none or one.
 func (c *Source) Asked() []store.Token {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,8 +176,7 @@ func (c *Source) Asked() []store.Token {
 	return []store.Token{c.asked}
 }
 
-// ask claims. A claim of one task takes the outcome along that is ready, if there is
-// one: that of the task before it.
+// ask claims. A claim of one task takes along the outcome that is ready, if any: that of the previous task.
 func (c *Source) ask(ctx context.Context, r store.ClaimRequest, along *errand) ([]store.Task, error) {
 	if r.Limit > 1 || r.Again || c.o.Along == nil {
 		return c.store.Claim(ctx, r)
@@ -189,14 +191,14 @@ func (c *Source) ask(ctx context.Context, r store.ClaimRequest, along *errand) (
 	return x.Tasks, x.ClaimErr
 }
 
-// errand is an outcome that was lent, and what became of it.
+// errand is an outcome that was lent, and its result.
 type errand struct {
-	lender Lender // nil: there is none
+	lender Lender // nil if nothing was lent
 	lost   bool
 	err    error
 }
 
-// errUnanswered is what became of an errand that did not come back.
+// errUnanswered is the result of an errand that did not come back.
 var errUnanswered = errors.New("no answer")
 
 func (e *errand) settle() {
@@ -205,8 +207,8 @@ func (e *errand) settle() {
 	}
 }
 
-// request repeats a claim whose answer was lost, and makes a new one otherwise.
-// Queues take turns at being first, and so do asks.
+// request repeats a claim whose answer was lost, or else makes a new one. Queues take turns at being first, and so do
+// asks.
 func (c *Source) request(id store.ID, room int) store.ClaimRequest {
 	if c.unanswered != nil && c.unanswered.Worker == id {
 		return *c.unanswered
@@ -266,8 +268,8 @@ func (c *Source) pause(r store.ClaimRequest, tasks []store.Task, asked time.Time
 	return pause
 }
 
-// Settle asks again for a claim whose answer was lost, after the loop has stopped, so that no task is left leased to a
-// worker that does not know of it. It asks until it is answered or the context ends.
+// Settle repeats a claim whose answer was lost, after the loop has stopped, so that no task stays leased to a worker
+// that does not know of it. It repeats the claim until it is answered or the context ends.
 func (c *Source) Settle(ctx context.Context) error {
 	for c.unanswered != nil {
 		_, err := c.claim(ctx)

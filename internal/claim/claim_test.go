@@ -52,7 +52,7 @@ func (c *counter) Claim(_ context.Context, r store.ClaimRequest) ([]store.Task, 
 	return tasks, nil
 }
 
-// worker is what a source needs of the rooms around it.
+// worker is what a source needs from the rooms around it.
 type worker struct {
 	id    store.ID
 	room  int
@@ -73,7 +73,7 @@ func (w *worker) source(c *counter, queues ...string) *Source {
 	})
 }
 
-// run runs a source for a while, in a time of its own.
+// run runs a source for a while, in its own time.
 func run(t *testing.T, s *Source, meanwhile func()) {
 	t.Helper()
 	halt, ended := make(chan struct{}), make(chan struct{})

@@ -8,9 +8,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// fewQueues are looked at all together each time. Of more, only those that a hint
-// names or that had tasks just now are, and all of them once in a Poll: a look costs
-// the database something for each queue.
+// fewQueues is how many queues are all looked at each time. If there are more, only those that a hint names or that
+// just had tasks are looked at, and all of them once in a Poll, because each queue costs the database something.
 const fewQueues = 8
 
 // hints is what is known of where tasks may be.
@@ -19,9 +18,9 @@ type hints struct {
 
 	mu    sync.Mutex
 	hot   map[string]bool // queues that may have tasks
-	any   bool            // all may
+	any   bool            // any queue may have tasks
 	told  bool            // there is room, or another reason to look
-	swept time.Time       // when all were looked at; zero: look again at once
+	swept time.Time       // when all were last looked at; zero to look again at once
 }
 
 func newHints(poll time.Duration) *hints { return &hints{poll: poll, hot: map[string]bool{}} }
@@ -35,21 +34,21 @@ func (h *hints) add(queues ...string) {
 	h.any = h.any || len(queues) == 0
 }
 
-// tell says that a look is worth it, wherever.
+// tell says that a look is worthwhile, in any queue.
 func (h *hints) tell() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.told = true
 }
 
-// silent reports whether nothing was heard since the last look.
+// silent reports whether nothing has been heard since the last look.
 func (h *hints) silent() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !h.told && !h.any && len(h.hot) == 0
 }
 
-// choose leaves of what could be asked what is worth it now.
+// choose returns those of the asks, and of their queues, that are worth a look now.
 func (h *hints) choose(asks []Ask) []Ask {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -80,8 +79,8 @@ func isFew(asks []Ask) bool {
 	return n <= fewQueues
 }
 
-// learn remembers where there may be more, and reports whether there is such a
-// place: where tasks came from, and whatever was asked and not exhausted.
+// learn records which queues may have more tasks: those that tasks came from, or all queues of the request if it was
+// filled. It reports whether any tasks were found.
 func (h *hints) learn(r store.ClaimRequest, tasks []store.Task) (more bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -100,7 +99,7 @@ func (h *hints) learn(r store.ClaimRequest, tasks []store.Task) (more bool) {
 	return len(tasks) > 0
 }
 
-// untilSweep is how long it is until all queues are looked at again.
+// untilSweep returns how long it is until all queues are looked at again.
 func (h *hints) untilSweep() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()

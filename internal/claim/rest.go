@@ -5,14 +5,13 @@ import (
 	"time"
 )
 
-// A source that finds nothing need not poll while somebody who asks the store for something
-// else finds out with the same question that there is nothing.
+// A source that finds nothing need not poll while another request to the store also finds out that there is nothing.
 
-// Idles reports whether it polls in vain.
+// Idles reports whether the source polls in vain.
 func (c *Source) Idles() bool { return c.resting.Load() }
 
-// Rests returns the queues of which a look may stand for a poll: a source that polls in vain
-// has some, unless they are many.
+// Rests returns the queues for which a look can replace a poll. A source that polls in vain has some, unless it has
+// many queues.
 func (c *Source) Rests() []string {
 	if !c.resting.Load() {
 		return nil
@@ -29,8 +28,8 @@ func (c *Source) Rests() []string {
 	return queues
 }
 
-// Looked tells what a look found in the queues that Rests had returned when it began, and after what
-// pause the next one comes.
+// Looked passes on which of the queues that Rests returned had tasks in a look that began at began, and the pause
+// before the next look.
 func (c *Source) Looked(began time.Time, found []string, pause time.Duration) {
 	if len(found) > 0 {
 		c.Hint(found...)
@@ -41,8 +40,8 @@ func (c *Source) Looked(began time.Time, found []string, pause time.Duration) {
 	c.vain = began.Add(pause + pause/8)
 }
 
-// spared is how long the next poll may still wait because of the last look: until a little after the
-// next one, so that that comes first.
+// spared returns how long the next poll can still wait because of the last look: until shortly after the next look, so
+// that the look comes first.
 func (c *Source) spared() time.Duration {
 	if !c.resting.Load() || len(c.round) > 0 || c.unanswered != nil || !c.hints.silent() {
 		return 0

@@ -9,7 +9,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// looks tells a source once a second for a while that nothing was found.
+// looks tells a source once a second, for a while, that nothing was found.
 func looks(s *Source, n int) (asked []string) {
 	for range n {
 		asked = s.Rests()

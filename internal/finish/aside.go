@@ -9,29 +9,28 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// aside is an outcome that could not be written: a user's transaction holds what it
-// needs, or it failed alone while others were stored. From then on it is tried by itself,
-// beside the batches, so that it holds up nothing but itself.
+// aside is an outcome that could not be written: a user's transaction holds what it needs, or it failed alone while
+// others were stored. From then on it is tried by itself, apart from the batches, so that it holds up nothing else.
 type aside struct {
 	store.Outcome
 	ended    time.Time     // when its attempt ended
 	since    time.Time     // when it was set aside
 	tried    time.Time     // when it was last tried
 	pause    time.Duration // until the next try
-	failures int           // other than that it was held
+	failures int           // except those because it was held
 }
 
 const (
-	// aloneDeadline bounds the try of one outcome.
+	// aloneDeadline limits one try of a single outcome.
 	aloneDeadline = 5 * time.Second
-	// longestPause is between two tries of one outcome, and closingPause after Close.
+	// longestPause is the longest pause between two tries of one outcome, and closingPause the longest after Close.
 	longestPause = time.Second
 	closingPause = 100 * time.Millisecond
 	// blamedAfter is longer than a server takes to come back.
 	blamedAfter = 30 * time.Second
 )
 
-// unstorable is the fingerprint of outcomes that no store would take.
+// unstorable is the fingerprint of outcomes that no store accepts.
 const unstorable = "unstorable"
 
 // setAside keeps an outcome for a later try.
@@ -45,8 +44,7 @@ func (g *Gatherer) setAside(a *aside) {
 	}
 }
 
-// retry tries the outcomes that are set aside, each alone, until nothing more is written
-// in batches and none is left.
+// retry tries the outcomes that are set aside, each alone, until nothing more is written in batches and none is left.
 func (g *Gatherer) retry(ctx context.Context, written <-chan struct{}) {
 	for closing := false; ctx.Err() == nil; {
 		a, wait := g.nextAside(time.Now(), closing)
@@ -71,8 +69,8 @@ func (g *Gatherer) retry(ctx context.Context, written <-chan struct{}) {
 	}
 }
 
-// nextAside returns the outcome that has waited longest past its pause; if there is none,
-// wait is until the next one is due; 0: none is set aside.
+// nextAside returns the outcome that is most overdue. If none is due, wait is the time until the next one is, or 0 if
+// none is set aside.
 func (g *Gatherer) nextAside(now time.Time, closing bool) (a *aside, wait time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -95,7 +93,7 @@ func (g *Gatherer) nextAside(now time.Time, closing bool) (a *aside, wait time.D
 	return g.aside[next], 0
 }
 
-// tryAlone writes one outcome, which is set aside until it is stored.
+// tryAlone writes one outcome, which stays set aside until it is stored.
 func (g *Gatherer) tryAlone(ctx context.Context, a *aside) {
 	a.Ago = time.Since(a.ended)
 	one := []store.Outcome{a.Outcome}
@@ -115,9 +113,9 @@ func (g *Gatherer) tryAlone(ctx context.Context, a *aside) {
 	a.tried = time.Now()
 }
 
-// blame counts a failure. When an outcome has failed for blamedAfter while others were
-// stored, and not because the database, or the part of it that has the task, was away, busy, full or read-only, the
-// fault is its own: then only the fact that the attempt has ended is kept, as a dead letter that says why.
+// blame counts a failure. If an outcome has failed for blamedAfter while others were stored, the outcome itself is at
+// fault, unless the database, or the part with its task, was away, busy, full or read-only. Then only the end of the
+// attempt is kept, as a dead letter that says why.
 func (g *Gatherer) blame(a *aside, err error) {
 	a.failures++
 	g.log.Warn("finish", "error", err, "task", a.Task.ID, "failures", a.failures, "retry_in", a.pause)
@@ -125,7 +123,8 @@ func (g *Gatherer) blame(a *aside, err error) {
 	if a.failures < 3 || time.Since(a.since) < blamedAfter || blameless || a.Fingerprint == unstorable {
 		return
 	}
-	if g.success.Load() <= a.since.UnixNano() { // nothing else was stored either: it is not to blame
+	// Nothing else was stored either, so the outcome is not to blame.
+	if g.success.Load() <= a.since.UnixNano() {
 		a.failures, a.since = 0, time.Now()
 		return
 	}

@@ -1,9 +1,7 @@
-// Package finish gathers outcomes and writes them in batches until they are
-// known to be stored.
+// Package finish gathers outcomes and writes them in batches until they are known to be stored.
 //
-// It may touch a store's Finish and nothing else. Outcomes come in from the
-// worker, which had them decided by package lifecycle; what became of them goes
-// back to it. A single one may be lent to package claim, which takes it along.
+// It may touch a store's Finish and nothing else. Outcomes come from the worker, which had package lifecycle decide
+// them; their results go back to it. A single outcome may be lent to package claim, which takes it along.
 package finish
 
 import (
@@ -20,7 +18,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Finisher is the part of a store that it needs.
+// Finisher is the part of a store that a Gatherer needs.
 type Finisher interface {
 	Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error)
 }
@@ -36,38 +34,39 @@ type Gatherer struct {
 	done     func(written []store.Outcome, lost map[store.ID]bool)
 
 	mu    sync.Mutex
-	room  sync.Cond              // there are fewer outcomes ready than before
-	open  map[store.Token]*batch // of claims with tasks that have no outcome yet
-	ready []*batch               // to be written, the first first
-	count atomic.Int64           // of the outcomes ready
-	lent  *batch                 // to who brings it to the store
+	room  sync.Cond              // signals that fewer outcomes are ready than before
+	open  map[store.Token]*batch // batches of claims with tasks without an outcome yet
+	ready []*batch               // to be written, in order
+	count atomic.Int64           // of outcomes in ready
+	lent  *batch                 // handed out by Lend
 	going batch                  // being written
-	// when the last attempts ended, the newest first
+	// When the latest attempts ended, the newest first.
 	lately [company]time.Time
-	bell   chan struct{} // something has come
+	bell   chan struct{} // signals that something has come
 	quit   chan struct{} // closed by Close
 
 	aside   []*aside
-	later   chan struct{} // something was set aside
+	later   chan struct{} // signals that something was set aside
 	success atomic.Int64
 }
 
-// batch is outcomes to be written together.
+// batch is a set of outcomes to be written together.
 type batch struct {
 	outcomes []store.Outcome
 	ended    []time.Time // when the attempt of each ended
-	since    time.Time   // when the first of them came
+	since    time.Time   // when the first outcome came
 }
 
-// Options of a Gatherer.
+// Options configure a Gatherer.
 type Options struct {
-	Largest  int                            // outcomes in one write, unless more come from one claim
+	// How many outcomes one write has at most, unless more come from one claim.
+	Largest  int
 	Linger   time.Duration                  // how long a batch waits for others
 	Soon     func(within time.Duration) int // how many more outcomes are likely to come
 	Deadline time.Duration                  // of one write
 	Log      *slog.Logger
-	// Done is told what was written, and which of it the store refused because
-	// the lease was no longer open, by Run and by Settle. It must not keep the slice.
+	// Done is called by Run and by Settle with the outcomes that were written, and those of them that the store refused
+	// because their lease was no longer open. It must not keep the slice.
 	Done func(written []store.Outcome, lost map[store.ID]bool)
 }
 
@@ -82,15 +81,13 @@ func New(s Finisher, o Options) *Gatherer {
 	return g
 }
 
-// Add takes the outcome of an attempt that ended at an instant. It blocks while two
-// full batches wait: whoever makes outcomes faster than the store takes them has to
-// slow down. After Close it drops the outcome: the lease runs out and the task
-// runs again.
+// Add takes the outcome of an attempt that ended at an instant. It blocks while two full batches wait, so that whoever
+// produces outcomes faster than the store takes them slows down. After Close it drops the outcome: the lease runs out
+// and the task runs again.
 //
-// The tasks of one claim share a lease, and a lease that ends as a whole costs
-// some engines a fraction of one that ends in parts. So an outcome waits a little
-// for the others of its claim; left counts the tasks of the claim that neither
-// Add nor Drop was told of.
+// The tasks of one claim share a lease, and for some engines, ending a lease as a whole costs a fraction of ending it
+// in parts. So an outcome waits a little for the others of its claim; left counts the tasks of the claim for which
+// neither Add nor Drop has been called.
 func (g *Gatherer) Add(o store.Outcome, ended time.Time, left *atomic.Int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -124,7 +121,7 @@ func (g *Gatherer) Drop(lease store.Token, left *atomic.Int64) {
 	}
 }
 
-// complete makes a batch ready to be written. The lock is held.
+// complete makes a batch ready to be written. The caller holds the lock.
 func (g *Gatherer) complete(lease store.Token, b *batch) {
 	delete(g.open, lease)
 	g.ready = append(g.ready, b)
@@ -139,11 +136,11 @@ func (g *Gatherer) ring() {
 	}
 }
 
-// Full reports whether a whole batch waits behind the one being written: claiming
-// more tasks would only make it worse.
+// Full reports whether a whole batch waits behind the one being written, so that claiming more tasks would only make it
+// worse.
 func (g *Gatherer) Full() bool { return g.count.Load() >= int64(g.largest) }
 
-// Close says that no more outcomes come: Run ends when all are written.
+// Close says that no more outcomes will come. Run ends when all are written.
 func (g *Gatherer) Close() {
 	close(g.quit)
 	g.mu.Lock()
@@ -153,7 +150,7 @@ func (g *Gatherer) Close() {
 
 func (g *Gatherer) closed() bool { return isClosed(g.quit) }
 
-// Age is how long outcomes have failed to be written; 0 when none waits.
+// Age returns how long outcomes have failed to be written, or 0 if none waits.
 func (g *Gatherer) Age() time.Duration {
 	if g.count.Load() == 0 {
 		return 0
@@ -161,8 +158,8 @@ func (g *Gatherer) Age() time.Duration {
 	return time.Since(time.Unix(0, g.success.Load()))
 }
 
-// Run writes batches until Close, or until the context ends, which gives up what
-// is not written: those leases run out and their tasks run again.
+// Run writes batches until Close, or until the context ends. In the latter case it gives up the outcomes that are not
+// written: their leases run out and their tasks run again.
 func (g *Gatherer) Run(ctx context.Context) {
 	written := make(chan struct{})
 	var alone sync.WaitGroup
@@ -176,8 +173,8 @@ func (g *Gatherer) Run(ctx context.Context) {
 	alone.Wait()
 }
 
-// next waits until something is to be written, and a little for more of it. After
-// Close it takes what is there, and nothing means the end.
+// next waits for something to write, and a little longer for more of it. After Close it returns what is there; an empty
+// batch means the end.
 func (g *Gatherer) next() batch {
 	for {
 		closed := g.closed()
@@ -195,16 +192,17 @@ func (g *Gatherer) next() batch {
 	}
 }
 
-// An outcome waits for others of its claim, and any while they are few and more are likely to come. A mere completion
-// waits longest: nobody waits for it.
+// An outcome waits for others of its claim. If there are few outcomes and more are likely to come, it also waits for
+// those. A mere completion waits longest, because nobody waits for it.
 const (
 	patience = 10 * time.Millisecond
-	leisure  = 40 * time.Millisecond // of mere completions
+	leisure  = 40 * time.Millisecond // the same for mere completions
 	company  = 3                     // outcomes that came within leisure, one after the other
-	few      = 32                    // outcomes: a write costs more than they do
+	// Fewer outcomes than this cost less than a write does.
+	few = 32
 )
 
-// take returns what is to be written now, or how long to wait for it.
+// take returns the batch to write now, or how long to wait for it.
 func (g *Gatherer) take(now time.Time, closed bool) (b batch, wait time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -243,8 +241,8 @@ func (g *Gatherer) take(now time.Time, closed bool) (b batch, wait time.Duration
 	return b, wait
 }
 
-// steady reports whether outcomes come one after the other, so that as many are likely to come within leisure again.
-// The lock is held.
+// steady reports whether outcomes come one after the other, so that as many are likely to come again within leisure.
+// The caller holds the lock.
 func (g *Gatherer) steady(now time.Time) bool {
 	first := g.lately[company-1]
 	return now.Sub(first) < leisure && g.lately[0].Sub(first) > g.linger
@@ -256,8 +254,7 @@ func (g *Gatherer) written() {
 	g.going = batch{}
 }
 
-// Tokens returns the leases of all outcomes that are not known to be stored, some more
-// than once.
+// Tokens returns the leases of all outcomes that are not known to be stored. It may return some more than once.
 func (g *Gatherer) Tokens() (tokens []store.Token) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -276,7 +273,7 @@ func (g *Gatherer) Tokens() (tokens []store.Token) {
 	return tokens
 }
 
-// tokens adds the leases of a batch; those of one claim lie together.
+// tokens appends the leases of a batch. Outcomes of one claim are next to each other.
 func (b *batch) tokens(tokens []store.Token) []store.Token {
 	for i := range b.outcomes {
 		if lease := b.outcomes[i].Task.Lease; len(tokens) == 0 || tokens[len(tokens)-1] != lease {
@@ -286,8 +283,8 @@ func (b *batch) tokens(tokens []store.Token) []store.Token {
 	return tokens
 }
 
-// completeFew has a small write take along what waits for others of its claim, which
-// would be the next write. The lock is held.
+// completeFew makes a small write include the outcomes that wait for others of their claim, which would otherwise be
+// the next write. The caller holds the lock.
 func (g *Gatherer) completeFew() {
 	for lease, part := range g.open {
 		if len(part.outcomes) < few {
@@ -296,7 +293,7 @@ func (g *Gatherer) completeFew() {
 	}
 }
 
-// batches are those that were written: outcomes are much of what a worker allocates.
+// batches holds batches that were written, for reuse: outcomes are much of what a worker allocates.
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
 func newBatch(size int, since time.Time) *batch {
@@ -305,7 +302,7 @@ func newBatch(size int, since time.Time) *batch {
 	return b
 }
 
-// recycle gives up a batch that was written. Nobody keeps its outcomes.
+// recycle returns a written batch to the pool. Nobody may keep its outcomes.
 func (b batch) recycle() {
 	clear(b.outcomes)
 	b.outcomes, b.ended = b.outcomes[:0], b.ended[:0]
@@ -321,9 +318,9 @@ func (b *batch) add(more *batch) {
 	more.recycle()
 }
 
-// write repeats until the batch is stored. What a user's transaction holds is set aside.
-// A batch that keeps failing is halved, down to single outcomes; one that fails alone is
-// set aside, so that an outcome which no store would take holds up only itself.
+// write repeats until the batch is stored. It sets aside the outcomes that a user's transaction holds. It halves a
+// batch that keeps failing, down to single outcomes, and sets aside an outcome that fails alone. So an outcome that no
+// store accepts holds up only itself.
 func (g *Gatherer) write(ctx context.Context, b batch) {
 	pause, size := firstPause, len(b.outcomes)
 	for failures := 0; len(b.outcomes) > 0 && ctx.Err() == nil; {
@@ -355,7 +352,7 @@ func (g *Gatherer) write(ctx context.Context, b batch) {
 	}
 }
 
-// withoutHeld sets outcomes aside that a user's transaction holds, and returns the others.
+// withoutHeld sets aside the outcomes that a user's transaction holds, and returns the others.
 func (g *Gatherer) withoutHeld(part batch, held []store.ID) []store.Outcome {
 	if len(held) == 0 {
 		return part.outcomes
@@ -398,7 +395,7 @@ func (b batch) after(part batch) batch {
 	return batch{outcomes: b.outcomes[n:], ended: b.ended[n:]}
 }
 
-// stamp says how long ago each attempt ended.
+// stamp records how long ago each attempt ended.
 func (b batch) stamp(now time.Time) {
 	for i := range b.outcomes {
 		b.outcomes[i].Ago = now.Sub(b.ended[i])

@@ -44,7 +44,7 @@ func (l *ledger) Finish(_ context.Context, outcomes []store.Outcome) (lost []sto
 	return lost, after
 }
 
-// taken is how often an outcome was accepted.
+// taken returns how often an outcome was accepted.
 func (l *ledger) taken(n byte) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,7 +62,7 @@ func add(g *Gatherer, o store.Outcome) {
 	g.Add(o, time.Now(), &left)
 }
 
-// quiet are options for small batches, whose log nobody reads.
+// quiet returns options for small batches, with a log that nobody reads.
 func quiet(done func(store.Outcome)) Options {
 	return Options{Largest: 10, Linger: time.Millisecond, Soon: func(time.Duration) int { return 0 },
 		Deadline: time.Second, Log: slog.New(slog.DiscardHandler),
@@ -73,8 +73,7 @@ func quiet(done func(store.Outcome)) Options {
 		}}
 }
 
-// gathering lets feed add outcomes to a gatherer that runs in a bubble of its own
-// time, and ends it.
+// gathering makes feed add outcomes to a gatherer that runs in a bubble with its own time, and ends it.
 func gathering(t *testing.T, l *ledger, o Options, feed func(g *Gatherer)) {
 	t.Helper()
 	l.accepted = map[store.ID]int{}
@@ -184,7 +183,7 @@ func TestAnOutcomeThatWasSetAsideIsWrittenWhileOthersKeepComing(t *testing.T) {
 	})
 }
 
-// Others are stored meanwhile: they need another lock, or lie on another server.
+// Other outcomes are stored meanwhile: they need another lock, or are on another server.
 func TestWhatIsNoFaultOfAnOutcomeDiscardsNothing(t *testing.T) {
 	for _, cause := range []error{context.DeadlineExceeded, store.ErrUnavailable, store.ErrFull, store.ErrReadOnly,
 		store.ErrSchemaOld} {

@@ -8,8 +8,8 @@ import (
 )
 
 // Lend hands out the one outcome that is ready, so that a claim takes it along to the store. It returns nil if none is
-// ready, if others are or soon will be, because they are better written together, or if the outcome is more than a mere
-// completion, because its write may take long. Settle takes it back.
+// ready. It also does so if others are ready or soon will be, because they are better written together, or if the
+// outcome is more than a mere completion, because its write may take long. Settle takes the outcome back.
 func (g *Gatherer) Lend() *store.Outcome {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -23,8 +23,8 @@ func (g *Gatherer) Lend() *store.Outcome {
 	return &g.lent.outcomes[0]
 }
 
-// isMere reports whether an outcome is a completion that concerns no other task: tasks that share a key or follow may
-// be held by others.
+// isMere reports whether an outcome is a completion that concerns no other task: a transaction may hold tasks that
+// share its key or follow it.
 func isMere(o *store.Outcome) bool {
 	return o.State == store.Completed && o.Error == "" && o.Note == nil && len(o.Then) == 0 && o.Task.Key == ""
 }
@@ -37,8 +37,8 @@ func (b *batch) isAwaited() bool {
 	})
 }
 
-// Settle says what became of the outcome that is lent: stored, or refused because its
-// lease is not open. With an error that is unknown, and it is written as all others are.
+// Settle takes the result of the lent outcome: it was stored, or refused because its lease is not open. After an error
+// the result is unknown, and the outcome is written like all others.
 func (g *Gatherer) Settle(lost bool, err error) {
 	g.mu.Lock()
 	b := g.lent

@@ -7,13 +7,12 @@ import (
 
 const (
 	admitBatch = 5000
-	// admitEvery bounds how late a task can become available that was enqueued
-	// with a short delay after the last look, and admitSeldom does so after admitQuiet in
-	// which none became available.
+	// admitEvery limits how late a task becomes available if it was enqueued with a short delay after the last look.
+	// After admitQuiet, in which no task became available, admitSeldom applies instead.
 	admitEvery  = 200 * time.Millisecond
 	admitSeldom = 500 * time.Millisecond
 	admitQuiet  = 10 * time.Second
-	// admitRests bounds it where the engine tells of such tasks at once: then only those are late of which nobody heard.
+	// admitRests applies if the engine announces such tasks at once: then only tasks whose hint was lost are late.
 	admitRests = time.Second
 	// admitApart is how long tasks that are due wait for others once some became available: a look costs far more than
 	// a task in it.
@@ -30,7 +29,8 @@ func (l *Leader) admit(ctx context.Context, term int64, told bool) (time.Duratio
 		every = admitSeldom
 	}
 	if quiet && l.o.Oversee != nil {
-		if c, err := l.oversee(ctx, term); err == nil && c.Admit != 0 { // after an error Admit says what is wrong, or works
+		// After an error, Admit reports what is wrong, or it works.
+		if c, err := l.oversee(ctx, term); err == nil && c.Admit != 0 {
 			return l.admitAgain(c.Admit, every), nil
 		}
 	}
@@ -46,13 +46,13 @@ func (l *Leader) admit(ctx context.Context, term int64, told bool) (time.Duratio
 		l.admitted = time.Now()
 	}
 	if due && !l.noTurns.Load() {
-		l.turnCalls.hear(l.turnCalls.apart) // what was due may be in line for its turn now
+		l.turnCalls.hear(l.turnCalls.apart) // tasks that were due may now wait for a turn
 	}
 	return l.admitAgain(did.Next, every), nil
 }
 
-// admitAgain is when to look again: when the next task is due, but within a time, and not at once after some became
-// available, or though they are due and held by somebody; negative: none waits.
+// admitAgain returns when to look again: when the next task is due, but after every at the latest. If next is negative,
+// no task waits. After tasks became available, and while somebody holds tasks that are due, it is admitApart at least.
 func (l *Leader) admitAgain(next, every time.Duration) time.Duration {
 	if l.dueAt = (time.Time{}); next < 0 {
 		return every
@@ -66,10 +66,11 @@ func (l *Leader) admitAgain(next, every time.Duration) time.Duration {
 
 const (
 	maintainEvery = 5 * time.Second
-	maintainRests = 11 // rounds in a row that are left out while tasks neither come nor end
+	maintainRests = 11 // rounds in a row that are skipped while tasks neither come nor end
 )
 
-// maintain does the engine's own housekeeping. Where no task has come or ended since, it does so once a minute.
+// maintain does the engine's own housekeeping. If no task has come or ended since the last time, it does so only once a
+// minute.
 func (l *Leader) maintain(ctx context.Context, term int64) (time.Duration, error) {
 	moved := l.lately(term).Moved
 	if moved != 0 && moved == l.kept.moved && l.kept.rests < maintainRests {
@@ -83,8 +84,8 @@ func (l *Leader) maintain(ctx context.Context, term int64) (time.Duration, error
 	return maintainEvery, err
 }
 
-// kept is what the last housekeeping found.
+// kept is the result of the last housekeeping.
 type kept struct {
-	moved int64 // as store.Chores have it
-	rests int   // rounds that were left out since
+	moved int64 // store.Chores.Moved at that time
+	rests int   // rounds that were skipped since
 }

@@ -11,16 +11,14 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// QueueKind is the kind of record in which a queue's settings are.
+// QueueKind is the kind of the records that hold the settings of queues.
 const QueueKind = "queue"
 
-// Aging lets the tasks of a queue rise while they wait, so that none waits for ever
-// behind more urgent ones.
+// Aging lets the tasks of a queue rise while they wait, so that no task waits forever behind more urgent ones.
 type Aging struct {
-	// Every is how long a task waits for each rise; 0: tasks do not age. A rise
-	// halves the distance to To.
+	// Every is how long a task waits before each rise; 0 means that tasks do not age. A rise halves the distance to To.
 	Every time.Duration `json:"every"`
-	// To is the priority that tasks rise to. Those with a lower value do not age.
+	// To is the priority that tasks rise to. Tasks with a lower value do not age.
 	To int16 `json:"to,omitempty"`
 }
 
@@ -29,22 +27,22 @@ func (a Aging) rise(priority int16) int16 {
 	return int16(int(a.To) + (int(priority)-int(a.To))/2)
 }
 
-// sweep goes through the waiting tasks of a queue that ages, a page at a time.
+// sweep goes through the waiting tasks of an aging queue, one page at a time.
 type sweep struct {
 	begun  time.Time
-	cursor store.ID // the last task of the page before; zero: the sweep is over
+	cursor store.ID // the last task of the previous page; zero if the sweep is over
 	failed time.Time
 }
 
 const (
-	ageLook = time.Second            // between two looks at queues that age
-	ageIdle = 5 * time.Second        // and at whether any does, and until a page that failed is tried again
+	ageLook = time.Second // between two looks at aging queues
+	// Between two looks for aging queues, and before a failed page is tried again.
+	ageIdle = 5 * time.Second
 	agePage = 100 * time.Millisecond // between two pages
 )
 
-// age lets tasks rise that have waited for long. Each sweep takes a queue's tasks up
-// by one rise at the most, and begins when the time of a rise has passed since the
-// one before.
+// age lets tasks rise that have waited for long. Each sweep raises the tasks of a queue by at most one rise, and starts
+// no sooner than Every after the start of the sweep before.
 func (l *Leader) age(ctx context.Context, _ int64) (time.Duration, error) {
 	queues, err := l.aging(ctx)
 	if err != nil || len(queues) == 0 {
@@ -78,9 +76,10 @@ func (l *Leader) age(ctx context.Context, _ int64) (time.Duration, error) {
 			if ctx.Err() != nil {
 				return 0, fmt.Errorf("queue %s: %w", name, err)
 			}
-			l.o.Log.Warn("age", "queue", name, "error", err, "retry_in", ageIdle) // as an error it would put off the others
+			// Returned as an error, this would delay the other queues.
+			l.o.Log.Warn("age", "queue", name, "error", err, "retry_in", ageIdle)
 			if s.failed = time.Now(); s.cursor.IsZero() {
-				s.begun = time.Time{} // it has not
+				s.begun = time.Time{} // the sweep has not begun
 			}
 			continue
 		}
@@ -111,14 +110,14 @@ func (l *Leader) aging(ctx context.Context) (map[string]Aging, error) {
 	return queues, nil
 }
 
-// waitsLong reports whether a task of a queue may have waited for so long.
+// waitsLong reports whether a task of a queue may have waited that long.
 func waitsLong(counts []store.Count, queue string, long time.Duration) bool {
 	return slices.ContainsFunc(counts, func(c store.Count) bool {
 		return c.Queue == queue && c.Tasks > 0 && (c.State == store.Pending || c.State == store.Available && c.Oldest >= long)
 	})
 }
 
-// sweepPage lets the tasks of the next page rise that have waited for long enough.
+// sweepPage raises the tasks of the next page that have waited long enough.
 func (l *Leader) sweepPage(ctx context.Context, queue string, of Aging, s *sweep) error {
 	tasks, err := l.store.List(ctx, store.Filter{Queues: []string{queue},
 		States: []store.State{store.Available, store.Pending}, Before: s.cursor, Limit: store.MaxPage, NoArgs: true})
@@ -135,7 +134,8 @@ func (l *Leader) sweepPage(ctx context.Context, queue string, of Aging, s *sweep
 	}
 	for to, ids := range rising {
 		_, err := l.store.Edit(ctx, store.Edit{IDs: ids, Change: store.Change{Op: store.Reprioritize, Priority: to}})
-		// What a user's transaction holds rises in the next sweep. If this page began anew, the others would rise again.
+		// A task that a user's transaction holds rises in the next sweep. Repeating this page would raise the others
+		// again.
 		if err != nil && !errors.As(err, new(*store.HeldError)) {
 			return err
 		}

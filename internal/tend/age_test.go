@@ -43,8 +43,8 @@ func put(t *testing.T, s store.Store, kind, name string, of any) {
 	}
 }
 
-// The first page ended the sweep, and each other one was read anew for as long as the transaction was open: all others
-// of it rose each time.
+// An error on the first page ended the sweep, and any other page was read again as long as the transaction was open:
+// all its other tasks rose each time.
 func TestATaskThatIsHeldHasTheOthersRiseOnce(t *testing.T) {
 	const tasks = store.MaxPage + 10 // the newest come first
 	for name, at := range map[string]int{"on the first page": tasks - 1, "on the second page": 0} {
@@ -97,7 +97,7 @@ func (g *greedy) List(ctx context.Context, f store.Filter) ([]store.Task, error)
 	return g.Store.List(ctx, f)
 }
 
-// Args may be megabytes, and the leader looks at a thousand tasks at a time.
+// Args may be megabytes, and the leader reads a thousand tasks at a time.
 func TestTheLeaderReadsNoArgs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &greedy{Store: memory.New()}

@@ -14,8 +14,8 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// early is a store whose clock is ahead of this process's. While it is slow, a look at records and a campaign take a
-// moment, and the first to admit is told that it does not lead.
+// early is a store whose clock is ahead of this process's. While it is slow, reading records and campaigning take a
+// moment, and the first call of Admit is told that it does not lead.
 type early struct {
 	store.Store
 	ahead   time.Duration
@@ -46,8 +46,8 @@ func (s *early) Admit(ctx context.Context, term int64, limit int) (store.Admitte
 	return s.Store.Admit(ctx, term, limit)
 }
 
-// A chore that is under way when its term ends goes by the engine's clock, not by this machine's: the cursor of a
-// schedule would be taken back, and its ticks fired again.
+// A chore that is running when its term ends uses the engine's clock, not this machine's: otherwise the cursor of a
+// schedule would go back, and its ticks would fire again.
 func TestTheEndOfATermDoesNotChangeTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := memory.New()
@@ -76,11 +76,12 @@ func TestTheEndOfATermDoesNotChangeTheTime(t *testing.T) {
 	})
 }
 
-// jumpy is a store whose clock is set forward: terms end by it, and leases of workers that have not beaten since.
+// jumpy is a store whose clock is set forward. Terms end by it, and so do the leases of workers that have not beaten
+// since.
 type jumpy struct {
 	store.Store
-	ahead, led atomic.Int64 // how far the clock is ahead, and was when a term last began
-	taken      atomic.Int64 // how often somebody could have been declared dead since it was set
+	ahead, led atomic.Int64 // how far the clock is ahead, now and when a term last began
+	taken      atomic.Int64 // how often a worker could have been declared dead since
 }
 
 func (s *jumpy) Lead(ctx context.Context, c store.Candidate) (store.Leadership, error) {
@@ -100,7 +101,7 @@ func (s *jumpy) Rescue(context.Context, int64, int) ([]store.Task, error) {
 	return nil, nil
 }
 
-// When the engine's clock is set forward every lease seems over. Every worker gets the time to beat.
+// If the engine's clock is set forward, every lease seems to be over. Every worker gets time to beat.
 func TestAClockSetForwardIsNobodysDeath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &jumpy{Store: memory.New()}
@@ -123,7 +124,7 @@ func TestAClockSetForwardIsNobodysDeath(t *testing.T) {
 	})
 }
 
-// Who has only seen another lead, and never asked to, knows it too when it comes to lead.
+// A process that has only seen another one lead, and never campaigned, also knows this when it becomes the leader.
 func TestAFollowerKnowsOfAClockThatWasSetForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &jumpy{Store: memory.New()}
@@ -152,7 +153,7 @@ func TestAFollowerKnowsOfAClockThatWasSetForward(t *testing.T) {
 	})
 }
 
-// The answer to a look is long on its way, as when another server is slow. The next one is not: no clock was set.
+// The answer to one look is slow, as if another server were slow, and the next one is not. No clock was set.
 func TestALookThatTookLongIsNoClockThatWasSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &jumpy{Store: memory.New()}
@@ -176,7 +177,7 @@ func TestALookThatTookLongIsNoClockThatWasSet(t *testing.T) {
 	})
 }
 
-// A window of a rate that a clock which was ahead has begun is stored. When the clock is put right nothing waits for
+// A window of a rate that a clock which was ahead has begun is stored. When the clock is corrected, no task waits for
 // it, whoever leads.
 func TestAClockSetBackStallsNoRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

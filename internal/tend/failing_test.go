@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// partly is a store that cannot list the second page of one queue, nor write the end of some tasks.
+// partly is a store that cannot list the second page of one queue, or write the end of some tasks.
 type partly struct {
 	store.Store
 	queue string
@@ -35,7 +35,7 @@ func (p *partly) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.
 	return p.Store.Finish(ctx, outcomes)
 }
 
-// A queue whose page fails had all others wait for up to five seconds between two pages.
+// A queue with a failing page made all others wait up to five seconds between two pages.
 func TestAQueueThatCannotBeListedPutsOffNoOtherThatAges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const tasks = 20 * store.MaxPage
@@ -74,7 +74,7 @@ func TestAQueueThatCannotBeListedPutsOffNoOtherThatAges(t *testing.T) {
 	})
 }
 
-// An end that cannot be written had the rescue of all others wait for up to five seconds.
+// An end that could not be written made the rescue of all others wait up to five seconds.
 func TestATaskThatCannotBeTakenBackPutsOffNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &partly{Store: memory.New()}
@@ -109,7 +109,7 @@ func TestATaskThatCannotBeTakenBackPutsOffNoOther(t *testing.T) {
 	})
 }
 
-// A campaign that is cut may have won: the process that goes gives up what it may have.
+// A campaign that is cut short may have won. The process that stops gives up what it may have won.
 func TestACampaignThatIsCutLeavesNoTermBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &mute{Store: memory.New()}

@@ -10,8 +10,8 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// A process that sees another one lead does not campaign. It does so at once when nobody is
-// seen to lead any more, and by itself when nothing is seen any more.
+// A process that sees another one lead does not campaign. It campaigns at once when it sees that nobody leads any more,
+// and by itself when it sees nothing any more.
 func TestWhoSeesAnotherLeadDoesNotCampaign(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
@@ -56,8 +56,8 @@ func TestWhoSeesAnotherLeadDoesNotCampaign(t *testing.T) {
 	})
 }
 
-// Of ten idle workers with the default lease each looks every ten seconds, which is a third of the lease. Each took the
-// pause for an outage, and would have declared nobody dead for half a minute, had it come to lead.
+// Each of ten idle workers with the default lease looks every ten seconds, which is a third of the lease. Each took the
+// pause for an outage, and would have declared nobody dead for half a minute after becoming the leader.
 func TestAPauseBetweenTwoLooksIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := candidate(memory.New(), 1)

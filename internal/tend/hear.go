@@ -10,27 +10,31 @@ import (
 )
 
 const (
-	hearEvery   = 10 * time.Millisecond  // a chore is woken no more often
-	hearPrompt  = 5 * time.Millisecond   // or than that, where hints come at once: it looks for nothing else
-	hearUnnamed = 100 * time.Millisecond // or than that, by hints that do not say what has happened
-	hearSoon    = 200 * time.Millisecond // or than that, for tasks that are due after store.Promptly
+	hearEvery = 10 * time.Millisecond // the shortest time between two wakes of a chore
+	// The same if hints come at once, so that the chore only looks because of hints.
+	hearPrompt = 5 * time.Millisecond
+	// The same for hints that do not say what has happened.
+	hearUnnamed = 100 * time.Millisecond
+	// The same for tasks that are due after store.Promptly.
+	hearSoon = 200 * time.Millisecond
 )
 
-// called is a chore that hints wake while it rests. One that looks again within apart is left alone: a queue
-// in which much happens has its leader do no more for being told of it.
+// called is a chore that hints wake while it rests. Hints do not wake a chore that looks again within apart anyway, so
+// a busy queue costs its leader no extra work.
 type called struct {
-	loop  *loop.Loop
-	apart time.Duration // between two looks, at least: hearEvery or hearPrompt, or admitApart
+	loop *loop.Loop
+	// The shortest time between two looks: hearEvery, hearPrompt or admitApart.
+	apart time.Duration
 
 	mu    sync.Mutex
 	rests bool
-	told  bool        // since the look under way began
-	ended time.Time   // of the last look
-	next  time.Time   // when it looks because it was told
-	wakes *time.Timer // then; nil: it does not
+	told  bool        // since the current look began
+	ended time.Time   // when the last look ended
+	next  time.Time   // when it looks because of a hint
+	wakes *time.Timer // fires at next; nil if no wake is planned
 }
 
-// hear has the chore look: now, or a while after its last look.
+// hear makes the chore look, at once or apart after its last look.
 func (c *called) hear(apart time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,7 +47,7 @@ func (c *called) hear(apart time.Duration) {
 	c.next, c.wakes = at, time.AfterFunc(time.Until(at), c.loop.Wake)
 }
 
-// hush takes back a wake that is to come, with the lock held.
+// hush cancels a planned wake. The caller holds the lock.
 func (c *called) hush() {
 	if c.wakes != nil {
 		c.wakes.Stop()
@@ -51,7 +55,7 @@ func (c *called) hush() {
 	}
 }
 
-// look is do, for hints to wake it; told: by one, or it may have missed one.
+// look wraps do so that hints can wake it. told says whether a hint has come since the last successful look began.
 func (c *called) look(
 	do func(ctx context.Context, term int64, told bool) (time.Duration, error),
 ) func(ctx context.Context, term int64) (time.Duration, error) {
@@ -77,7 +81,7 @@ func (c *called) look(
 	}
 }
 
-// Hear takes a hint: while this process leads, the chores that it concerns look at once.
+// Hear takes a hint. While this process leads, the chores that the hint concerns look at once.
 func (l *Leader) Hear(h store.Hint) {
 	if l.Term() == 0 {
 		return

@@ -9,27 +9,28 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// NameKind is the kind of record that keeps the name of a queue that has had a task: the
-// queue stays listed when it has none, until somebody removes it.
+// NameKind is the kind of the records that keep the names of queues that have had a task. Such a queue stays listed
+// without tasks until somebody removes it.
 const NameKind = "queue-name"
 
-// Name is the body of such a record.
+// Name is the body of a NameKind record.
 type Name struct {
-	// Removed says that the queue was removed, at the time of the record. What ended
-	// before that does not bring it back.
+	// Removed says that the queue was removed, at the time of the record. Tasks that ended before then do not bring it
+	// back.
 	Removed bool `json:"removed,omitempty"`
 }
 
 const (
-	nameEvery  = 10 * time.Second
-	countEvery = time.Minute // between two looks at unfinished tasks, by which a queue is listed anyway
-	nameSpan   = time.Hour   // how far back a new leader looks
-	nameBatch  = 500         // of a step
-	mostNames  = 10000       // queues beyond that are listed while they have tasks alone
+	nameEvery = 10 * time.Second
+	// Between two counts of unfinished tasks, whose queues are listed anyway.
+	countEvery = time.Minute
+	nameSpan   = time.Hour // how far back a new leader looks
+	nameBatch  = 500       // records per step
+	mostNames  = 10000     // queues beyond that are listed only while they have tasks
 )
 
-// name keeps the names of queues that have tasks, or had some since the last look. It reads
-// statistics and, less often, counts, not tasks.
+// name keeps the names of queues that have tasks, or had some since the last look. It reads statistics and, less often,
+// counts, but no tasks.
 func (l *Leader) name(ctx context.Context, term int64) (time.Duration, error) {
 	now := l.now()
 	from := l.named
@@ -54,7 +55,7 @@ func (l *Leader) name(ctx context.Context, term int64) (time.Duration, error) {
 		case busy && !at.Before(r.UpdatedAt):
 			r.Body = []byte("{}")
 			changed = append(changed, r)
-		case r.UpdatedAt.Before(now.Add(-2 * nameSpan)): // nobody looks back so far
+		case r.UpdatedAt.Before(now.Add(-2 * nameSpan)): // nobody looks back that far
 			r.Body = nil
 			changed = append(changed, r)
 		}
@@ -77,8 +78,7 @@ func (l *Leader) name(ctx context.Context, term int64) (time.Duration, error) {
 	return nameEvery, nil
 }
 
-// lastSeen says when queues were last seen with a task: now, or when the slice of their
-// statistics began.
+// lastSeen returns when each queue was last seen with a task: now, or when the interval of its statistics began.
 func (l *Leader) lastSeen(ctx context.Context, from, now time.Time) (map[string]time.Time, error) {
 	seen := map[string]time.Time{}
 	stats, err := l.store.Stats(ctx, store.StatsFilter{Bucket: time.Minute, From: from.Truncate(time.Minute)})

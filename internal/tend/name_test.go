@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// ran has a task of a queue run and end at once.
+// ran makes a task of a queue run and end at once.
 func ran(t *testing.T, s store.Store, worker store.ID, queue string) {
 	t.Helper()
 	if _, err := s.Enqueue(t.Context(), []store.NewTask{

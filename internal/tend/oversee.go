@@ -12,29 +12,29 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// overseen is what the engine said last of all chores at once.
+// overseen is what the engine last said about all chores at once.
 type overseen struct {
 	term   int64
 	at     time.Time
 	chores store.Chores
 }
 
-// choresByKind are the chores that go by records.
+// choresByKind returns the chores that depend on records, by the kind of record.
 func (l *Leader) choresByKind() map[string]*loop.Loop {
 	return map[string]*loop.Loop{tick.RecordKind: l.scheduling, bulk.RecordKind: l.operating,
 		StrangerKind: l.recalling}
 }
 
-// mayHave reports whether there may be records of a kind that a chore goes by.
+// mayHave reports whether records of a kind may exist.
 func (l *Leader) mayHave(term int64, kind string) bool {
 	return slices.Contains(l.lately(term).Records, kind)
 }
 
-// overseenFor is for how long that is believed. It is asked again every admitRests.
+// overseenFor is how long the engine's answer is trusted. The engine is asked again every admitRests.
 const overseenFor = admitRests + admitRests/2
 
-// oversee asks the engine what there is to do, and wakes the chores that rest. It has the term renewed, if that was not
-// done a moment ago.
+// oversee asks the engine what there is to do and wakes the chores that have work. It also asks the engine to renew the
+// term, unless that was done a moment ago.
 func (l *Leader) oversee(ctx context.Context, term int64) (store.Chores, error) {
 	byKind := l.choresByKind()
 	by, asked := store.Candidate{ID: l.o.ID, Term: term}, time.Now()
@@ -64,7 +64,7 @@ func (l *Leader) oversee(ctx context.Context, term int64) (store.Chores, error) 
 	return c, nil
 }
 
-// lately is what the engine said of all chores a moment ago. Without that, each chore may have something to do.
+// lately returns what the engine last said about all chores. If that is too old, each chore may have something to do.
 func (l *Leader) lately(term int64) store.Chores {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -28,7 +28,7 @@ func (c *chores) count(name string) {
 	c.seen[name]++
 }
 
-// during returns how often each was called while time went by.
+// during returns how often each method was called while time went by.
 func (c *chores) during(d time.Duration) map[string]int {
 	c.mu.Lock()
 	c.seen = map[string]int{}

@@ -16,25 +16,25 @@ const (
 	prunePause = 20 * time.Millisecond
 )
 
-// Forever is a retention without an end.
+// Forever is an unlimited retention.
 const Forever time.Duration = -1
 
-// QueueRetention says how long the finished tasks of one queue are kept, by outcome. A
-// zero field is what holds for all queues.
+// QueueRetention says how long the finished tasks of one queue are kept, by outcome. A zero field means the value for
+// all queues.
 type QueueRetention struct {
 	Completed time.Duration `json:"completed,omitempty"`
 	Cancelled time.Duration `json:"cancelled,omitempty"`
 	Discarded time.Duration `json:"discarded,omitempty"`
 }
 
-// over returns what a queue keeps for which this was set.
+// over returns the retention of a queue with these settings.
 func (q QueueRetention) over(all store.Retention) store.Retention {
 	keep := func(own, other time.Duration) time.Duration { return max(cmp.Or(own, other), 0) }
 	return store.Retention{Completed: keep(q.Completed, all.Completed), Cancelled: keep(q.Cancelled, all.Cancelled),
 		Discarded: keep(q.Discarded, all.Discarded)}
 }
 
-// prune deletes what is past its retention, a batch at a time.
+// prune deletes what is past its retention, one batch at a time.
 func (l *Leader) prune(ctx context.Context, term int64) (time.Duration, error) {
 	forgotten := l.forgetSuspects(ctx, term)
 	keep, _, err := l.Retentions(ctx)

@@ -13,8 +13,7 @@ import (
 
 const rescueBatch = 1000
 
-// rescue takes back the tasks of dead workers, and those that a living worker does not
-// know of.
+// rescue takes back the tasks of dead workers, and tasks that their living worker does not know of.
 func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) {
 	if soon, err := l.isBackSoon(ctx); soon || err != nil {
 		return l.o.RescueEvery, err
@@ -22,7 +21,8 @@ func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) 
 	if !l.lately(term).Rescue {
 		return l.o.RescueEvery, nil
 	}
-	limit := rescueBatch + l.passed // those that are held come again, the oldest first
+	// Held tasks come again, the oldest first.
+	limit := rescueBatch + l.passed
 	tasks, err := l.store.Rescue(ctx, term, limit)
 	l.passed = 0
 	if err != nil || len(tasks) == 0 {
@@ -46,7 +46,8 @@ func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) 
 	}
 	if err := l.takeBack(ctx, outcomes); err != nil && (ctx.Err() != nil || store.IsForAll(err)) {
 		return 0, err
-	} else if err != nil { // of some, and as an error it would put off the others
+		// This concerns some tasks only. Returned as an error, it would delay the others.
+	} else if err != nil {
 		l.o.Log.Warn("rescue", "error", err)
 	}
 	if len(tasks) == limit && l.passed < len(tasks) {
@@ -55,12 +56,12 @@ func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) 
 	return l.o.RescueEvery, nil
 }
 
-// longestGrace bounds how long after an outage, or a jump of the clock, nobody is declared dead.
+// longestGrace limits how long nobody is declared dead after an outage or a jump of the clock.
 const longestGrace = 10 * time.Minute
 
-// isBackSoon reports whether the store answers again, or its clock was set forward, since less than
-// the longest lease of a worker. Until then a worker that lives may not have had the time to beat:
-// neither is anybody's death.
+// isBackSoon reports whether, less than the longest lease of a worker ago, the store answered again after an outage or
+// its clock was set forward. Until that time is over, a living worker may not have had the time to beat, so no worker
+// is declared dead.
 func (l *Leader) isBackSoon(ctx context.Context) (bool, error) {
 	l.mu.Lock()
 	back := l.back
@@ -87,9 +88,8 @@ func (l *Leader) isBackSoon(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// takeBack writes the outcomes of rescued tasks. A batch that the store refuses is
-// halved until the one stands alone that cannot be written; that becomes a dead letter
-// instead. All others are written, whatever becomes of it.
+// takeBack writes the outcomes of rescued tasks. It halves a batch that the store refuses until it finds the task that
+// cannot be written, and discards that task. It writes all others in any case.
 func (l *Leader) takeBack(ctx context.Context, outcomes []store.Outcome) error {
 	lost, err := l.store.Finish(ctx, outcomes)
 	held := new(store.HeldError)
@@ -97,7 +97,8 @@ func (l *Leader) takeBack(ctx context.Context, outcomes []store.Outcome) error {
 	case err == nil:
 		l.report(outcomes, lost)
 		return nil
-	case errors.As(err, &held): // all others are written, and the next round has these again
+	// All others are written, and the next round has these again.
+	case errors.As(err, &held):
 		l.passed += len(held.Tasks)
 		l.o.Log.Warn("rescue", "error", err)
 		l.report(outcomes, append(lost, held.Tasks...))
@@ -118,8 +119,8 @@ func (l *Leader) takeBack(ctx context.Context, outcomes []store.Outcome) error {
 	return l.takeBack(ctx, []store.Outcome{o})
 }
 
-// report tells of the tasks that were taken back: all but those in left, which their
-// worker finished after all or which a user's transaction holds.
+// report reports the tasks that were taken back: all except those in left, which their worker has finished after all or
+// a user's transaction holds.
 func (l *Leader) report(outcomes []store.Outcome, left []store.ID) {
 	out := make(map[store.ID]bool, len(left))
 	for _, id := range left {
@@ -147,7 +148,7 @@ func (l *Leader) report(outcomes []store.Outcome, left []store.ID) {
 	}
 }
 
-// holding names a lease and who holds it.
+// holding names a lease and the worker that holds it.
 type holding struct {
 	worker store.ID
 	lease  store.Token

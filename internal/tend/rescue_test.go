@@ -11,8 +11,8 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// What rescue reads of a task may be unreadable: the others are rescued, and so is
-// that one (rails/solid_queue#699, riverqueue/river PR 1324).
+// What rescue reads of a task may be unreadable. The others are rescued, and so is that one (rails/solid_queue#699,
+// riverqueue/river PR 1324).
 func TestATaskThatCannotBeReadHoldsUpNoRescue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New()
@@ -45,8 +45,7 @@ func TestATaskThatCannotBeReadHoldsUpNoRescue(t *testing.T) {
 	})
 }
 
-// More attempts than one rescue takes are held by open transactions: younger ones are
-// rescued all the same.
+// Open transactions hold more attempts than one rescue takes. Younger attempts are still rescued.
 func TestRescueGoesOnPastWhatIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &keptBack{Store: memory.New(), held: map[store.ID]bool{}}
@@ -82,7 +81,7 @@ func TestRescueGoesOnPastWhatIsHeld(t *testing.T) {
 	})
 }
 
-// keptBack is a store of which open transactions hold some tasks.
+// keptBack is a store in which open transactions hold some tasks.
 type keptBack struct {
 	store.Store
 	held map[store.ID]bool

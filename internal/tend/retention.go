@@ -10,20 +10,20 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// ArchiveKind is the kind of record in which the archive's settings are, by the name
-// ArchiveSettings, and what those who archive note for each other, by other names.
+// ArchiveKind is the kind of the records that hold the archive's settings, under the name ArchiveSettings, and the
+// notes that archivers leave for each other, under other names.
 const (
 	ArchiveKind     = "archive"
 	ArchiveSettings = "settings"
 )
 
-// Archiving says whether the tasks of queues that say nothing themselves are archived.
+// Archiving says whether tasks are archived if their queue does not say so itself.
 type Archiving struct {
 	All bool `json:"all,omitempty"`
 }
 
-// Retentions returns how long tasks are kept that Prune is to delete, and how long those that
-// an archive is to take. What is in neither is kept.
+// Retentions returns the retentions of tasks that Prune deletes and of tasks that an archive takes. Tasks in neither
+// are kept.
 func (l *Leader) Retentions(ctx context.Context) (pruned, archived store.Retention, err error) {
 	keep := l.o.Retention()
 	queues, err := l.store.Records(ctx, QueueKind)
@@ -69,12 +69,13 @@ func (l *Leader) archivesAll(ctx context.Context) (bool, error) {
 	}
 	var settings Archiving
 	if err := json.Unmarshal(records[at].Body, &settings); err != nil {
-		return false, fmt.Errorf("settings of the archive: %w", err) // or what it is to take would be deleted
+		// Otherwise Prune would delete what the archive should take.
+		return false, fmt.Errorf("settings of the archive: %w", err)
 	}
 	return settings.All, nil
 }
 
-// retentions are those of all queues, and which of them are archived.
+// retentions holds the retentions of all queues, and which queues are archived.
 type retentions struct {
 	all         store.Retention
 	own         map[string]store.Retention
@@ -90,8 +91,8 @@ func (r *retentions) of(queue string) store.Retention {
 	return store.Retention{Completed: r.all.Completed, Cancelled: r.all.Cancelled, Discarded: r.all.Discarded}
 }
 
-// part is the retention of the queues that are archived, or of those that are not. The others
-// are kept for ever in it.
+// part returns the retention of the queues that are archived, or of those that are not. It keeps the tasks of all other
+// queues forever.
 func (r *retentions) part(archived bool) store.Retention {
 	var part store.Retention
 	if r.archivesAll == archived {

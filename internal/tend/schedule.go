@@ -16,50 +16,51 @@ import (
 
 const (
 	scheduleEvery = 500 * time.Millisecond
-	scheduleIdle  = time.Second // while there are none
-	// A set of schedules that fire in one write has at most so many schedules, tasks, and bytes
-	// of args, but for a single large one. A schedule that fires for many ticks has no more
-	// tasks in a write either: it fires in parts, each of which moves the cursor past its own.
+	scheduleIdle  = time.Second // while there are no schedules
+	// A set of schedules that fire in one write has at most fireSet schedules, fireSet tasks, and fireBytes of args,
+	// unless it is a single large one. A schedule that fires for many ticks has no more tasks in a write either: it
+	// fires in parts, and each part moves the cursor past its own ticks.
 	fireSet   = 500
 	fireBytes = 1 << 20
-	// fireWithin bounds the write of one schedule: a user's open transaction may hold the
-	// key of its task, and the others do not wait for that. setWithin bounds that of a set.
+	// fireWithin limits the write of one schedule: a user's open transaction may hold the key of its task, and the
+	// other schedules must not wait for that. setWithin limits the write of a set.
 	fireWithin = 2 * time.Second
 	setWithin  = 5 * time.Second
-	// clockBack is by how much the clock has to go back for cursors to be looked at anew.
+	// clockBack is how far the clock has to go back before cursors are checked again.
 	clockBack = time.Second
-	// tellEvery is how often it is logged that schedules cannot be read or written.
+	// tellEvery is how often the log says that schedules cannot be read or written.
 	tellEvery = 5 * time.Second
-	// failedPause is the least pause after a look that could not write one of them.
+	// failedPause is the shortest pause after a look that could not write a schedule.
 	failedPause = 100 * time.Millisecond
 )
 
-// plans is what the chore knows of schedules. It alone reads it.
+// plans is what the chore knows of schedules. Only the chore reads it.
 type plans struct {
-	known  map[string]known // by name
-	alone  map[string]int   // schedules whose write failed hold up no set; how many ticks their next one has at most
-	looked time.Time        // the engine's time of the last look
-	told   time.Time        // when failures of some were last logged
+	known map[string]known // by name
+	// Schedules whose write failed, with the largest number of ticks of their next write. Each fires alone, so that it
+	// does not hold up a set.
+	alone  map[string]int
+	looked time.Time // the engine's time of the last look
+	told   time.Time // when failures of single schedules were last logged
 }
 
 // known is a schedule as it was read from a version of its record.
 type known struct {
 	version int64
 	plan    tick.Schedule
-	rewound bool // the clock had been ahead: its cursor is not the stored one
+	rewound bool // its cursor differs from the stored one because the clock had been ahead
 }
 
-// firing is a schedule whose cursor moves, with the tasks of the ticks that have come.
+// firing is a schedule whose cursor moves, with the tasks for its due ticks.
 type firing struct {
 	put  store.PutRecord
 	plan tick.Schedule
 }
 
-// lags reports whether more of its ticks had come than it fires.
+// lags reports whether more ticks are due than the firing contains.
 func (f *firing) lags(now time.Time) bool { return !f.plan.Next.IsZero() && !f.plan.Next.After(now) }
 
-// schedule fires the ticks that have come. A schedule that cannot be read or written
-// holds up no other.
+// schedule fires the due ticks. A schedule that cannot be read or written does not hold up others.
 func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error) {
 	if !l.mayHave(term, tick.RecordKind) {
 		return scheduleIdle, nil
@@ -81,7 +82,7 @@ func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error
 		}
 		return false
 	})
-	// Those with few ticks first: none waits for what another one makes up for.
+	// Schedules with few ticks come first, so that none waits while another one catches up.
 	slices.SortStableFunc(due, func(a, b firing) int { return len(a.put.Tasks) - len(b.put.Tasks) })
 	for len(due) > 0 && ctx.Err() == nil {
 		set := due[:setOf(due)]
@@ -90,7 +91,7 @@ func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error
 		if errors.Is(err, store.ErrNotLeader) {
 			return 0, err
 		}
-		if err != nil && ctx.Err() == nil { // one of them is to blame
+		if err != nil && ctx.Err() == nil { // one of the schedules is to blame
 			alone = append(alone, set...)
 		}
 	}
@@ -103,7 +104,8 @@ func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error
 		name, n := f.put.Record.Name, len(f.put.Tasks)
 		err := l.fire(ctx, term, []firing{f}, fireWithin)
 		switch {
-		case err != nil: // too much for the time, or somebody holds the key
+		// It was too much for the time, or somebody holds the key.
+		case err != nil:
 			l.plans.alone[name] = max(n/2, 1)
 		case f.lags(l.plans.looked):
 			l.plans.alone[name] = n + n/4 + 1
@@ -124,14 +126,15 @@ func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error
 	if failed != nil {
 		pause = max(pause, failedPause)
 	}
-	if failed != nil && time.Since(l.plans.told) >= tellEvery { // as an error it would put off the others
+	// Returned as an error, this would delay the other schedules.
+	if failed != nil && time.Since(l.plans.told) >= tellEvery {
 		l.o.Log.Warn("schedule", "error", failed)
 		l.plans.told = time.Now()
 	}
 	return pause, nil
 }
 
-// leave has firings for which no time was left fire alone still.
+// leave makes firings that got no time fire alone in the next look, too.
 func (p *plans) leave(all []firing) {
 	for _, f := range all {
 		name := f.put.Record.Name
@@ -139,7 +142,8 @@ func (p *plans) leave(all []firing) {
 	}
 }
 
-// due finds the schedules whose cursors have to move, and when the next tick comes if that is soon.
+// due finds the schedules whose cursors must move, and the time of the next tick, or an hour from now if that comes
+// first.
 func (l *Leader) due(
 	records []store.Record, limits map[string]allot.Limits,
 ) (due []firing, next time.Time, failed error) {
@@ -187,8 +191,7 @@ func read(r store.Record, now time.Time) (k known, err error) {
 	return k, err
 }
 
-// firingOf makes the tasks of the ticks of a schedule that have come, and reports whether
-// its cursor moves.
+// firingOf makes the tasks for the due ticks of a schedule and reports whether its cursor moves.
 func (l *Leader) firingOf(
 	r store.Record, k known, now time.Time, limits map[string]allot.Limits,
 ) (f firing, moves bool, err error) {
@@ -214,7 +217,7 @@ func (l *Leader) firingOf(
 	return firing{store.PutRecord{Record: r, Tasks: tasks}, s}, true, err
 }
 
-// setOf is how many of the firings go into the next set.
+// setOf returns how many of the firings go into the next set.
 func setOf(due []firing) int {
 	size, tasks := 0, 0
 	for i := range due {
@@ -227,9 +230,8 @@ func setOf(due []firing) int {
 	return len(due)
 }
 
-// fire enqueues the tasks of a set and moves the cursors in the same write, so that no
-// tick fires twice and none is lost. A schedule that somebody has changed meanwhile is
-// left for the next look.
+// fire enqueues the tasks of a set and moves the cursors in the same write, so that no tick fires twice and none is
+// lost. A schedule that somebody has changed meanwhile is left for the next look.
 func (l *Leader) fire(ctx context.Context, term int64, set []firing, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -241,7 +243,7 @@ func (l *Leader) fire(ctx context.Context, term int64, set []firing, within time
 	if err != nil {
 		return err
 	}
-	// Only the numbers of some are corrected: their ticks have been dealt with.
+	// This corrects only the counts of some schedules. Their ticks are done.
 	var counted []store.PutRecord
 	for i := range set {
 		f := &set[i]

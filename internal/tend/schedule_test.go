@@ -54,8 +54,7 @@ func ticks(t *testing.T, s store.Store) (at []time.Time) {
 	}
 }
 
-// TestSchedulesFireInSets lets many schedules be due in the same second, one of which
-// cannot be written.
+// TestSchedulesFireInSets makes many schedules due in the same second, one of which cannot be written.
 func TestSchedulesFireInSets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const schedules = 2*fireSet + 10
@@ -110,7 +109,7 @@ func TestAScheduleThatCannotBeWrittenHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// The failure of one was that of the look, after which the next one came up to five seconds later.
+// The failure of one schedule was the failure of the look, after which the next look came up to five seconds later.
 func TestAScheduleThatCannotBeReadDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New()
@@ -133,7 +132,8 @@ func TestAScheduleThatCannotBeReadDelaysNoOther(t *testing.T) {
 	})
 }
 
-// One that lags is due again at once, so a write that was refused at once came as often as the engine could refuse it.
+// A schedule that lags is due again at once, so a write that was refused at once was repeated as fast as the engine
+// could refuse it.
 func TestAScheduleThatIsRefusedIsNotTriedWithoutAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &refusing{Store: memory.New()}
@@ -148,7 +148,7 @@ func TestAScheduleThatIsRefusedIsNotTriedWithoutAPause(t *testing.T) {
 	})
 }
 
-// refusing is a store that takes no firings.
+// refusing is a store that accepts no firings.
 type refusing struct {
 	store.Store
 	refused atomic.Int64
@@ -160,13 +160,13 @@ func (s *refusing) UpdateRecords(context.Context, int64, []store.PutRecord) ([]s
 	return nil, store.ErrUnstorable
 }
 
-// TestACatchUpIsWrittenInParts has more missed ticks, with larger args, than a store takes
-// in the time of a write, and another schedule that is not to wait for them.
+// TestACatchUpIsWrittenInParts has more missed ticks, with larger args, than a store accepts in the time of a write,
+// and another schedule that must not wait for them.
 func TestACatchUpIsWrittenInParts(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		args   int // bytes
-		second int // bytes that the store takes
+		second int // bytes that the store accepts
 		within time.Duration
 	}{
 		{"as large as a set may be", 100 << 10, 10 << 20, 3 * time.Minute},
@@ -204,7 +204,7 @@ func TestACatchUpIsWrittenInParts(t *testing.T) {
 	}
 }
 
-// heavy is a store that takes so many bytes of tasks in a second, and keeps none of them.
+// heavy is a store that accepts a limited number of bytes of tasks in a second, and keeps none of them.
 type heavy struct {
 	store.Store
 	second int
@@ -255,7 +255,7 @@ func (h *heavy) UpdateRecords(ctx context.Context, term int64, puts []store.PutR
 type stuck struct {
 	store.Store
 	name string
-	sets atomic.Int64 // that were held up
+	sets atomic.Int64 // sets that were held up
 	free atomic.Bool
 }
 
@@ -271,14 +271,14 @@ func (s *stuck) UpdateRecords(ctx context.Context, term int64, puts []store.PutR
 	return s.Store.UpdateRecords(ctx, term, puts)
 }
 
-// crowded is a store that tells how many tasks came in each write of schedules, and in how many writes those of one
-// schedule had come before.
+// crowded is a store that records how many tasks came in each write of schedules, and in which write those of one
+// schedule first came.
 type crowded struct {
 	store.Store
 	mu     sync.Mutex
 	name   string
 	writes []int
-	first  int // the write that had the named one; 0: none yet
+	first  int // the write with the named schedule; 0 if none yet
 }
 
 func (c *crowded) UpdateRecords(ctx context.Context, term int64, puts []store.PutRecord) ([]store.Updated, error) {
@@ -296,7 +296,8 @@ func (c *crowded) UpdateRecords(ctx context.Context, term int64, puts []store.Pu
 	return c.Store.UpdateRecords(ctx, term, puts)
 }
 
-// Twenty schedules that each missed 400 ticks were one write of 8,000 tasks, before the one that had missed none.
+// Twenty schedules that had each missed 400 ticks were one write of 8,000 tasks, which came before the schedule that
+// had missed none.
 func TestWhatManySchedulesMissedIsNoLargerWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const late, missed = 20, 400

@@ -11,28 +11,29 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// StrangerKind is the kind of record that says that tasks were put off because no living worker of their queue had a
-// handler for them. Its name is the kind of those tasks.
+// StrangerKind is the kind of the records which say that tasks were put off because no living worker of their queue had
+// a handler for them. A record's name is the kind of those tasks.
 const StrangerKind = "stranger"
 
 const (
-	// StrangerAgain is how often a worker that goes on to put tasks of a kind off says so.
+	// StrangerAgain is how often a worker that keeps putting off tasks of a kind reports it.
 	StrangerAgain = time.Hour
-	// strangerAge is how long a record lasts without that: longer than any task of it is put off.
-	strangerAge   = lifecycle.LongestPutOff + 2*StrangerAgain
-	mostStrangers = 1000 // kinds that are noted
+	// strangerAge is how long a record lasts without such a report: longer than any of its tasks is put off.
+	strangerAge = lifecycle.LongestPutOff + 2*StrangerAgain
+	// The number of kinds that are recorded.
+	mostStrangers = 1000
 
 	recallIdle  = 5 * time.Second // between two looks while nothing is put off
 	recallEvery = 2 * time.Second
-	// recallAgain is after how long a recall is repeated, for what a worker put off that had not seen the
-	// newcomer; then after twice as long each time.
+	// recallAgain is how long after a recall it is repeated, for tasks put off by a worker that had not yet seen the
+	// new worker. The wait then doubles each time.
 	recallAgain = time.Minute
 	// recallStretch is how many tasks are found before the first of them is changed.
 	recallStretch = 5 * store.MaxPage
 )
 
-// NoteStranger has the leader know that tasks of a kind are put off. It reports false when so many kinds
-// are that it knows no more.
+// NoteStranger tells the leader that tasks of a kind are put off. It returns false if there are already so many such
+// kinds that the leader cannot record another.
 func NoteStranger(ctx context.Context, s store.Recorder, kind string) (bool, error) {
 	for tries := 3; ; tries-- {
 		known, err := s.Records(ctx, StrangerKind)
@@ -57,7 +58,7 @@ type recalls struct {
 	term  int64
 	since map[taker]time.Time  // when a worker was first seen to take from a queue
 	last  map[string]time.Time // when the last recall of a kind began
-	now   []*recall            // that are under way
+	now   []*recall            // recalls under way
 }
 
 type taker struct {
@@ -65,18 +66,18 @@ type taker struct {
 	queue  string
 }
 
-// recall brings the tasks of a kind forward that were put off, a stretch at a time. Lists begin with the newest, so it
-// finds all of a stretch before it changes the first: the oldest of them run first.
+// recall brings forward the put-off tasks of a kind, one stretch at a time. Lists begin with the newest task, so recall
+// finds all tasks of a stretch before it changes the first: the oldest of them run first.
 type recall struct {
 	kind   string
 	queues []string
-	before store.ID   // the last one found
-	found  bool       // all are
-	ids    []store.ID // of a stretch, newest first
-	change bool       // the stretch is found
+	before store.ID   // the last task that was found
+	found  bool       // all tasks are found
+	ids    []store.ID // the tasks of a stretch, newest first
+	change bool       // the stretch is complete
 }
 
-// recall looks whether a worker has come that has a handler for tasks that were put off.
+// recall checks whether a worker has come that has a handler for tasks that were put off.
 func (l *Leader) recall(ctx context.Context, term int64) (time.Duration, error) {
 	r := &l.recalls
 	if r.term != term {
@@ -117,7 +118,7 @@ func (l *Leader) recall(ctx context.Context, term int64) (time.Duration, error) 
 	return recallEvery, nil
 }
 
-// working lists the living workers but those that were told to claim nothing more.
+// working lists the living workers, except those that were told to claim nothing more.
 func (l *Leader) working(ctx context.Context) ([]store.Worker, error) {
 	workers, err := l.store.Workers(ctx)
 	if err != nil {
@@ -140,13 +141,13 @@ func (l *Leader) working(ctx context.Context) ([]store.Worker, error) {
 func (l *Leader) forgetStranger(ctx context.Context, term int64, r store.Record) error {
 	r.Body = nil
 	_, _, err := l.store.PutRecord(ctx, store.PutRecord{Record: r, Term: term})
-	if errors.Is(err, store.ErrConflict) { // more tasks were put off
+	if errors.Is(err, store.ErrConflict) { // more tasks were put off meanwhile
 		return nil
 	}
 	return err
 }
 
-// look notes since when each worker takes from its queues.
+// look records since when each worker has been taking tasks from its queues.
 func (r *recalls) look(workers []store.Worker, now time.Time) {
 	since := map[taker]time.Time{}
 	for i := range workers {
@@ -161,7 +162,8 @@ func (r *recalls) look(workers []store.Worker, now time.Time) {
 	r.since = since
 }
 
-// plan begins a recall of a kind when a worker that has it is new since the last one, and some time after that.
+// plan begins a recall of a kind if a worker with a handler for it has come since the last recall, and repeats the
+// recall some time later.
 func (r *recalls) plan(kind string, workers []store.Worker, now time.Time) {
 	var queues []string
 	var newest time.Time
@@ -192,7 +194,7 @@ func (r *recalls) plan(kind string, workers []store.Worker, now time.Time) {
 	r.now = append(r.now, &recall{kind: kind, queues: slices.Compact(queues)})
 }
 
-// recallPage goes on with the first recall that is under way.
+// recallPage continues with the first recall under way.
 func (l *Leader) recallPage(ctx context.Context) error {
 	r := l.recalls.now[0]
 	if !r.change {
@@ -223,15 +225,16 @@ func (l *Leader) findPage(ctx context.Context, r *recall) error {
 	return nil
 }
 
-// strangers lists tasks of a recall. Some may be scheduled: asked for those that will be retried alone, PostgreSQL
-// may take the index by error and kind, which has no order, and read them all for each page.
+// strangers lists the tasks of a recall. It also asks for scheduled tasks, although only retryable ones count: for
+// retryable tasks alone, PostgreSQL might use the index by error and kind, which has no order, and read all of it for
+// each page.
 func (l *Leader) strangers(ctx context.Context, r *recall, f store.Filter) ([]store.Task, error) {
 	f.Queues, f.Kinds, f.Fingerprint, f.NoArgs = r.queues, []string{r.kind}, lifecycle.StrangerPrint(r.kind), true
 	f.States = []store.State{store.Scheduled, store.Retryable}
 	return l.store.List(ctx, f)
 }
 
-// recallSome brings those of some tasks forward that are put off still, the oldest first.
+// recallSome brings forward those of some tasks that are still put off, the oldest first.
 func (l *Leader) recallSome(ctx context.Context, r *recall, ids []store.ID) error {
 	if len(ids) == 0 {
 		return nil
@@ -250,14 +253,15 @@ func (l *Leader) recallSome(ctx context.Context, r *recall, ids []store.ID) erro
 		return nil
 	}
 	l.o.Log.Info("recall: a worker has a handler for tasks that were put off", "kind", r.kind, "tasks", len(e.IDs))
-	if _, err := l.store.Edit(ctx, e); err != nil && !errors.As(err, new(*store.HeldError)) { // the next recall has those
+	// The next recall gets the tasks that are held.
+	if _, err := l.store.Edit(ctx, e); err != nil && !errors.As(err, new(*store.HeldError)) {
 		return err
 	}
 	return nil
 }
 
-// givenTime reports whether somebody has said when the task is to run since it was put off. Of several changes
-// the last one alone is known.
+// givenTime reports whether somebody has set the run time of a task since it was put off. If there were several
+// changes, only the last one is known.
 func givenTime(t *store.Task) bool {
 	if t.RunAt.Sub(t.ClaimedAt) > strangerAge {
 		return true

@@ -53,7 +53,7 @@ func TestAKindOfWhichNothingIsPutOffAnyMoreIsForgotten(t *testing.T) {
 	})
 }
 
-// A worker that has not seen the newcomer yet may put tasks off after the recall.
+// A worker that has not yet seen the new worker may put off tasks after the recall.
 func TestARecallIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New()
@@ -85,7 +85,7 @@ func beating(t *testing.T, s store.Store, kind string) store.ID {
 	return w.ID
 }
 
-// putOff has a worker put a task of the kind k off.
+// putOff makes a worker put off a task of the kind k.
 func putOff(t *testing.T, s store.Store, worker store.ID) store.ID {
 	t.Helper()
 	ctx := context.Background()

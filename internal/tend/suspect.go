@@ -10,19 +10,19 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// SuspectKind is the kind of record in which a worker says which tasks it has begun
-// whose last worker died: a list of receipts, under the worker's id.
+// SuspectKind is the kind of the records in which workers list the tasks that they have begun and whose last worker
+// died. Each record holds a list of receipts, under the worker's id.
 const SuspectKind = "suspects"
 
 // Receipt names an attempt.
 func Receipt(id store.ID, lease store.Token) string { return id.String() + "." + lease.String() }
 
-// suspectAge is how long a record outlives its worker at the least, so that none is
-// deleted before its tasks were rescued.
+// suspectAge is the least time that a record outlives its worker, so that no record is deleted before its tasks are
+// rescued.
 const suspectAge = 5 * time.Minute
 
-// begun tells which of the rescued attempts had begun, of those about which it
-// matters: tasks of which a worker has died before.
+// begun returns which of the rescued attempts had begun. It answers only for tasks for which this matters: those that
+// have lost a worker before.
 func (l *Leader) begun(ctx context.Context, tasks []store.Task) (map[string]bool, error) {
 	if !slices.ContainsFunc(tasks, func(t store.Task) bool { return t.Crashes > 0 }) {
 		return nil, nil

@@ -1,11 +1,9 @@
-// Package tend does the leader's chores: it admits due tasks, rescues those of
-// dead workers, fires schedules, carries operations on, keeps the names of queues, recalls
-// tasks that nobody could run, and prunes what is past its retention.
+// Package tend does the leader's chores: it admits due tasks, rescues tasks of dead workers, fires schedules, carries
+// on operations, keeps the names of queues, recalls tasks that nobody could run, and prunes what is past its retention.
 //
-// It may touch a store's Keeper and Recorder, Finish for what it rescued, and what
-// operators' operations change. It needs no handler code, so any process may lead.
-// Each chore is one file, and its writes carry the leader's term, but for operations,
-// whose records fence them, and for edits that do no harm when two leaders make them.
+// It may touch a store's Keeper and Recorder, Finish for what it rescued, and what operators' operations change. It
+// needs no handler code, so any process may lead. Each chore is one file, and its writes carry the leader's term. The
+// exceptions are operations, which are fenced by their records, and edits that do no harm if two leaders make them.
 package tend
 
 import (
@@ -33,7 +31,7 @@ type Store interface {
 	Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error)
 }
 
-// Options of a Leader. All but Maintain, Oversee, Prompt and Rescued are needed.
+// Options configure a Leader. All are required except Maintain, Oversee, Prompt and Rescued.
 type Options struct {
 	ID        store.ID        // of this process
 	TTL       time.Duration   // of a term without renewal
@@ -41,20 +39,20 @@ type Options struct {
 	Retention func() store.Retention
 	Log       *slog.Logger
 
-	// Nil where the engine has no housekeeping, or cannot tell what there is to do.
+	// Maintain and Oversee are nil if the engine has no housekeeping, or cannot tell what there is to do.
 	Maintain func(ctx context.Context, term int64) error
 	Oversee  func(ctx context.Context, c store.Candidate, kinds ...string) (store.Chores, error)
-	// Prompt says whether Hear is told at once of what there is to do; nil: it is not.
+	// Prompt says whether Hear is told at once what there is to do. Nil means that it is not.
 	Prompt func() bool
-	// Rescued is told of each task that was taken from a dead worker; nil: nobody wants to know.
+	// Rescued is called for each task that was taken from a dead worker. It may be nil.
 	Rescued func(o store.Outcome)
 
 	RescueEvery time.Duration // between two looks for dead workers
-	Outage      time.Duration // without contact with the store: living workers may have missed beats
+	// How long without contact with the store counts as an outage, in which living workers may have missed beats.
+	Outage time.Duration
 }
 
-// Leader leads when it can and does the chores while it leads. Make it with New,
-// then run its Loops.
+// Leader campaigns for leadership and does the chores while it leads. Make it with New, then run its Loops.
 type Leader struct {
 	store Store
 	o     Options
@@ -66,29 +64,35 @@ type Leader struct {
 
 	mu    sync.Mutex
 	term  int64
-	until time.Time     // by this process's monotonic clock
-	met   time.Time     // when the store last answered
-	late  time.Duration // by how much it may be asked late again: a pause may be as long as an outage has to be
-	back  time.Time     // when it did so after an outage; zero: workers have had the time to beat since
+	until time.Time // by this process's monotonic clock
+	met   time.Time // when the store last answered
+	// How much longer than Outage the next contact may take: an eighth of the announced pause between looks.
+	late time.Duration
+	// When the store answered again after an outage. Zero if workers have had the time to beat since.
+	back  time.Time
 	ahead time.Duration // how far the engine's clock is ahead of this process's
-	told  time.Time     // what the engine's clock said last, to a campaign or a look; zero: it was not asked
-	asked time.Time     // when it was asked that, by this process's monotonic clock
-	other time.Time     // when another process was last seen to lead
+	// The engine's time as of the last campaign or look that returned it; zero if none has.
+	told time.Time
+	// When that time was asked for, by this process's monotonic clock.
+	asked time.Time
+	other time.Time // until when this process follows another one that it saw lead
 	seen  overseen
 
-	admitted time.Time // when a task last became available; read by that chore alone
-	dueAt    time.Time // when the next one is due, as it last saw; zero: not known; the same
+	// When a task last became available. Only the admit chore reads this and dueAt.
+	admitted time.Time
+	// When the next task is due, as of the last look; zero if unknown.
+	dueAt time.Time
 
-	sweeps  map[string]*sweep // of queues that age, by name; read by that chore alone
-	plans   plans             // of schedules, read by that chore alone
-	named   time.Time         // up to when queues are noted; read by that chore alone
-	counted time.Time         // when their tasks were last counted, by this process's clock; the same
-	turns   turns             // of the chore that hands them out, and read by it alone
-	noTurns atomic.Bool       // nobody used turns when it last looked
-	asking  atomic.Bool       // whether the last campaign has won is not known: there was no answer
-	kept    kept              // of the chore that does housekeeping; the same
-	recalls recalls           // of strangers; the same
-	passed  int               // attempts that the last rescue found held; read by that chore alone
+	sweeps  map[string]*sweep // of aging queues, by name; only the age chore reads it
+	plans   plans             // of schedules; only the schedule chore reads it
+	named   time.Time         // up to when queue names are recorded; only the name chore reads it
+	counted time.Time         // when tasks were last counted, by this process's clock; the same
+	turns   turns             // state of the turn chore, which alone reads it
+	noTurns atomic.Bool       // nobody used turns when the turn chore last looked
+	asking  atomic.Bool       // the last campaign got no answer, so it may have won
+	kept    kept              // state of the maintain chore, which alone reads it
+	recalls recalls           // state of the recall chore, which alone reads it
+	passed  int               // attempts that the last rescue found held; only the rescue chore reads it
 	carrier *bulk.Carrier
 }
 
@@ -124,10 +128,10 @@ func New(s Store, o Options) *Leader {
 	return l
 }
 
-// Loops returns what has to run.
+// Loops returns the loops that must run.
 func (l *Leader) Loops() []*loop.Loop { return l.loops }
 
-// Term is the present term; 0 while another process leads, or none.
+// Term returns the current term, or 0 if this process does not lead.
 func (l *Leader) Term() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,13 +141,12 @@ func (l *Leader) Term() int64 {
 	return l.term
 }
 
-// Resign gives the leadership up, and the operations, so that another process need
-// not wait. The loops have ended. The queues of a process that ran for a moment are noted
-// before.
+// Resign gives up the leadership and the operations, so that another process need not wait. The loops must have ended.
+// Resign first records the names of queues, for a process that ran only briefly.
 func (l *Leader) Resign(ctx context.Context) error {
 	term := l.Term()
 	if term == 0 {
-		if l.asking.Load() { // a campaign was cut short, and may have won
+		if l.asking.Load() { // a campaign was cut short and may have won
 			if _, err := l.store.Lead(ctx, store.Candidate{ID: l.o.ID}); err != nil {
 				l.o.Log.Debug("lead: nobody may lead until the term is over", "error", err)
 			}
@@ -159,10 +162,10 @@ func (l *Leader) Resign(ctx context.Context) error {
 	return errors.Join(err, l.carrier.Release(ctx))
 }
 
-// Saw tells who leads, and the engine's time, by a look at the store that has just been answered. A leader of zero says
-// that nobody may lead, a time of zero that the engine did not say. The look began at asked, by this process's clock.
-// The next look comes after a pause. While another process is seen to lead this one does not campaign, and yet knows
-// when the engine's clock was set forward.
+// Saw takes the result of a look at the store that has just returned: who leads, and the engine's time. A zero leader
+// means that perhaps nobody leads, a zero now that the engine did not say the time. The look began at asked, by this
+// process's clock, and the next one comes after pause. While another process is seen to lead, this one does not
+// campaign, but still notices if the engine's clock was set forward.
 func (l *Leader) Saw(leader store.ID, now, asked time.Time, pause time.Duration) {
 	l.touch()
 	l.mu.Lock()
@@ -187,7 +190,7 @@ func (l *Leader) forgetOther() {
 	l.other = time.Time{}
 }
 
-// follows reports whether another process was seen to lead a moment ago.
+// follows reports whether another process was seen to lead recently.
 func (l *Leader) follows() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -211,7 +214,7 @@ func (l *Leader) campaign(ctx context.Context) (time.Duration, error) {
 	}
 	l.asking.Store(false)
 	l.touch()
-	// An answer that took its time makes the engine's clock seem late, not early: no tick comes before its time.
+	// A slow answer makes the engine's clock seem late, not early: no tick comes before its time.
 	l.set(answer.Term, asked, answer.Now)
 	if before != answer.Term && answer.Term != 0 {
 		l.o.Log.Info("lead", "term", answer.Term)
@@ -225,8 +228,8 @@ func (l *Leader) campaign(ctx context.Context) (time.Duration, error) {
 	return l.o.TTL / 3, nil
 }
 
-// renewal is how long it has until the term must be renewed: a third of the TTL after that was done, and a
-// twelfth more in which oversee may do it.
+// renewal returns how long it is until the term must be renewed. That is 5/12 of the TTL after the last renewal: a
+// third, and a twelfth more in which oversee may renew it.
 func (l *Leader) renewal() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -242,20 +245,21 @@ func (l *Leader) set(term int64, asked, now time.Time) {
 
 const graceWords = "nobody is declared dead until every worker has had the time to beat"
 
-// time notes the engine's time. Where that went forward at once, because a clock was set or this machine slept, leases
-// seem over of workers that live: as after an outage they get the time to beat. Terms end by the same clock, so this is
-// known before the next rescue. The engine read its clock at some time after it was asked: an answer that was long on its
-// way is no clock that was set. The caller holds mu.
+// time records the engine's time. If that jumped forward, because a clock was set or this machine slept, the leases of
+// living workers seem to be over. They then get time to beat, as after an outage. Terms end by the same clock, so the
+// jump is known before the next rescue. The engine read its clock some time after it was asked, so a slow answer is not
+// mistaken for a clock that was set. The caller holds mu.
 func (l *Leader) time(asked, now time.Time) {
-	since := time.Since(l.asked)                                                       // at most
-	if by := now.Sub(l.told) - since; !l.told.IsZero() && by > l.o.Outage+since/1000 { // no two clocks go alike
+	since := time.Since(l.asked) // at most
+	// Clocks differ in speed, so a thousandth is allowed for.
+	if by := now.Sub(l.told) - since; !l.told.IsZero() && by > l.o.Outage+since/1000 {
 		l.back = time.Now()
 		l.o.Log.Warn("lead: the database's clock went forward, "+graceWords, "by", by)
 	}
 	l.told, l.asked, l.ahead = now, asked, time.Until(now)
 }
 
-// renewed notes that an engine has renewed a term that it was asked to renew, unless that is over here.
+// renewed records that the engine has renewed the term as asked, unless the term is over here.
 func (l *Leader) renewed(term int64, asked, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -265,23 +269,21 @@ func (l *Leader) renewed(term int64, asked, now time.Time) {
 	}
 }
 
-// stepDown ends the term here. How far the engine's clock is ahead is as true as before: a chore of the term may still
-// ask for the time.
+// stepDown ends the term here. It keeps ahead, which is still true: a chore of the term may still ask for the time.
 func (l *Leader) stepDown() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.term, l.until, l.other = 0, time.Time{}, time.Time{}
 }
 
-// now is the engine's time, as of the last answer that had it.
+// now returns the engine's time, based on the last answer that contained it.
 func (l *Leader) now() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return time.Now().Add(l.ahead)
 }
 
-// chore makes a loop that works only while this process leads. The end of a term
-// is no failure.
+// chore makes a loop that works only while this process leads. The end of a term is no failure.
 func (l *Leader) chore(
 	name string, deadline time.Duration, do func(ctx context.Context, term int64) (time.Duration, error),
 ) *loop.Loop {
@@ -303,7 +305,7 @@ func (l *Leader) chore(
 	})
 }
 
-// touch notes that the store has answered, and whether that was after an outage.
+// touch records that the store has answered, and whether that was after an outage.
 func (l *Leader) touch() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -315,8 +317,8 @@ func (l *Leader) touch() {
 	l.met = now
 }
 
-// missed notes that a process which has never met the store cannot reach it: an outage
-// may have begun before the process did.
+// missed records that a process which has never reached the store cannot reach it: the outage may have begun before the
+// process did.
 func (l *Leader) missed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -72,7 +72,7 @@ func (s *shaky) UpdateRecords(ctx context.Context, term int64, puts []store.PutR
 	return s.Store.UpdateRecords(ctx, term, puts)
 }
 
-// lead runs a leader on a store. Kill ends it without a word, as SIGKILL does.
+// lead runs a leader on a store. Kill ends it without notice, as SIGKILL does.
 func lead(s Store, id byte, change ...func(*Options)) (l *Leader, kill func()) {
 	l = candidate(s, id, change...)
 	return l, run(l)
@@ -110,9 +110,8 @@ func newID() store.ID {
 	return store.ID{6: 0x70, 8: 0x80, 13: byte(ids.n >> 16), 14: byte(ids.n >> 8), 15: byte(ids.n)}
 }
 
-// TestLeadersThatComeAndGoFireEachTickOnce lets leaders be killed, resign, stand
-// still and lose their database, at random moments, and looks at what
-// their schedule has fired. The seed repeats what went wrong.
+// TestLeadersThatComeAndGoFireEachTickOnce kills leaders, makes them resign, stand still and lose their database, at
+// random moments, and checks what their schedule has fired. The seed repeats a failure.
 func TestLeadersThatComeAndGoFireEachTickOnce(t *testing.T) {
 	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {
@@ -223,7 +222,7 @@ func TestALeaderThatCannotRenewStepsDownInTime(t *testing.T) {
 	})
 }
 
-// A leader of whose chores one fails does the others (riverqueue/river#1161).
+// A leader with one failing chore does the others (riverqueue/river#1161).
 func TestAChoreThatFailsDoesNotKeepTheOthersFromTheirWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := memory.New()
@@ -263,7 +262,7 @@ func TestSettingsThatCannotBeReadStopNoPruning(t *testing.T) {
 	})
 }
 
-// While the store is away nobody can beat. When it is back every worker gets the time to.
+// While the store is away nobody can beat. When it is back, every worker gets time to beat.
 func TestAnOutageIsNobodysDeath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := memory.New()

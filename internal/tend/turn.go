@@ -13,19 +13,21 @@ import (
 )
 
 const (
-	turnGroups  = 5000 // groups looked at in one round
-	fewestIDs   = 500  // waiting tasks looked at, if there are as many, in all of them
-	mostHeads   = 2000 // the same, of one
+	turnGroups = 5000 // groups that one round looks at
+	// How many waiting tasks a round looks at in all groups together, if there are as many.
+	fewestIDs = 500
+	// How many waiting tasks a round looks at in one group, at most.
+	mostHeads   = 2000
 	grantBatch  = 1000
-	settingsAge = time.Second // how soon changed limits count
+	settingsAge = time.Second // how soon changed limits take effect
 
-	turnBusy = 5 * time.Millisecond   // between rounds while somebody waits
-	turnIdle = 100 * time.Millisecond // while nobody does
+	turnBusy = 5 * time.Millisecond   // between rounds while tasks wait
+	turnIdle = 100 * time.Millisecond // while none waits
 )
 
 // turns is what the leader remembers between two rounds.
 type turns struct {
-	read    time.Time // when what follows was read
+	read    time.Time // when the fields below were read
 	limits  map[string]allot.Limits
 	rates   map[string]*rated
 	workers map[string]int // concurrency of living workers, by queue
@@ -33,20 +35,21 @@ type turns struct {
 	counted time.Time      // when parked was asked for
 	shares  map[string]*allot.Shares
 	ahead   map[string]*window
-	weights map[string]map[store.ID]int // of waiting tasks in queues with rates
+	weights map[string]map[store.ID]int // weights of waiting tasks in queues with rates, by queue
 
-	unused bool // nobody uses turns: nothing else was read
-	heads  int  // how many waiting tasks of each group are looked at
-	groups int  // that waited in the last round
+	// Nobody uses turns, so nothing else was read.
+	unused bool
+	heads  int // how many waiting tasks of each group a round looks at
+	groups int // groups with waiting tasks in the last round
 }
 
-// rated is a queue's usage of its rates and the version it was stored under.
+// rated is how much of its rates a queue has used, and the version of the record that stores it.
 type rated struct {
 	usage   allot.Rates
 	version int64
 }
 
-// turn hands out turns. Where nobody has one or waits for one it rests, unless it was told of somebody.
+// turn hands out turns. If no task has a turn or waits for one, it rests unless a hint tells it of one.
 func (l *Leader) turn(ctx context.Context, term int64, told bool) (time.Duration, error) {
 	t := &l.turns
 	if !told && (t.unused || l.prompt()) && !l.lately(term).Turns {
@@ -81,27 +84,29 @@ func (l *Leader) turn(ctx context.Context, term int64, told bool) (time.Duration
 	}
 	t.learn(sum.short)
 	switch {
-	case sum.all && l.prompt(): // whoever comes into line rings
+	// Tasks that come into line ring.
+	case sum.all && l.prompt():
 		return settingsAge, nil
 	case sum.granted > 0 && sum.dry:
-		return turnBusy, nil // and the next round grants more than this one
+		// The next round grants more than this one.
+		return turnBusy, nil
 	case sum.granted > 0:
-		return max(turnBusy, time.Since(began)), nil // half of the time is enough for one chore
+		// One chore may take at most half of the time.
+		return max(turnBusy, time.Since(began)), nil
 	}
 	return min(max(4*turnBusy, 16*time.Since(began)), turnIdle), nil
 }
 
-// round is what came of one.
+// round is the result of one round.
 type round struct {
 	granted int
-	short   bool // more might have been granted, had more been looked at
-	dry     bool // workers wait for turns, and tasks still wait for theirs
-	all     bool // everybody who waits has been granted a turn
+	short   bool // more might have been granted if more tasks had been looked at
+	dry     bool // workers wait for turns while tasks also wait for them
+	all     bool // every waiting task was granted a turn
 }
 
-// share hands out the turns of one queue. What was used of its rates is stored
-// before the turns are granted: a leader that dies in between has given away too
-// few and not too many.
+// share hands out the turns of one queue. It stores what is used of the queue's rates before it grants the turns: if
+// the leader dies in between, too few turns were granted, not too many.
 func (l *Leader) share(ctx context.Context, term int64, name string, w allot.Waiting) (r round, err error) {
 	t := &l.turns
 	if t.shares[name] == nil {
@@ -113,7 +118,8 @@ func (l *Leader) share(ctx context.Context, term int64, name string, w allot.Wai
 	}
 	r.all = waiting == 0
 	ahead := t.ahead[name]
-	busy := max(held-t.parked[name], 0) // what is retried in an hour keeps no worker busy until then
+	// A task that is retried in an hour keeps no worker busy until then.
+	busy := max(held-t.parked[name], 0)
 	if w.Room = ahead.room(busy, t.workers[name]); w.Room <= 0 {
 		return r, nil
 	}
@@ -154,7 +160,7 @@ func (l *Leader) grant(ctx context.Context, term int64, ids []store.ID) (granted
 	return granted, nil
 }
 
-// remember stores what was used of a queue's rates.
+// remember stores how much of a queue's rates is used.
 func (l *Leader) remember(
 	ctx context.Context, term int64, name string, r *rated, limits *allot.Limits, now time.Time,
 ) error {
@@ -166,7 +172,7 @@ func (l *Leader) remember(
 	version, _, err := l.store.PutRecord(ctx, store.PutRecord{Term: term,
 		Record: store.Record{Kind: allot.StateKind, Name: name, Version: r.version, Body: body}})
 	if err != nil {
-		l.turns.read = time.Time{} // somebody else wrote it: read it again
+		l.turns.read = time.Time{} // somebody else has written it: read it again
 		delete(l.turns.rates, name)
 		return err
 	}
@@ -201,7 +207,8 @@ func (l *Leader) readLimits(ctx context.Context, used bool) error {
 	t.limits, t.rates, t.workers = limits, map[string]*rated{}, map[string]int{}
 	for _, r := range states {
 		if own := known[r.Name]; own != nil && own.version == r.Version {
-			t.rates[r.Name] = own // it has been told since if the clock was set back
+			// Unlike the stored usage, it has been corrected if the clock was set back.
+			t.rates[r.Name] = own
 			continue
 		}
 		of := &rated{usage: allot.Rates{}, version: r.Version}
@@ -254,7 +261,7 @@ func (l *Leader) readParked(ctx context.Context) {
 	t.parked = parked
 }
 
-// limits reads the limits of all queues. Those that cannot be read limit nothing.
+// limits reads the limits of all queues. Limits that cannot be read do not limit anything.
 func (l *Leader) limits(ctx context.Context) (map[string]allot.Limits, error) {
 	records, err := l.store.Records(ctx, allot.RecordKind)
 	if err != nil {
@@ -271,7 +278,7 @@ func (l *Leader) limits(ctx context.Context) (map[string]allot.Limits, error) {
 	return all, nil
 }
 
-// groupsThatWait counts the groups in which somebody waits.
+// groupsThatWait counts the groups with waiting tasks.
 func groupsThatWait(groups []store.Turns) (n int) {
 	for _, g := range groups {
 		if len(g.Waiting) > 0 {
@@ -289,8 +296,8 @@ func byQueue(groups []store.Turns) map[string][]store.Turns {
 	return queues
 }
 
-// learn has more of each group looked at when that would have let more be granted,
-// and otherwise fewer, bit by bit.
+// learn makes the next round look at more tasks of each group if that would have allowed more grants, and otherwise
+// gradually at fewer.
 func (t *turns) learn(short bool) {
 	if short {
 		t.heads = min(2*t.heads, mostHeads)

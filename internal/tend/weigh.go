@@ -9,8 +9,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// weigh returns what the waiting tasks of a queue weigh, if it has rates. A task is
-// looked up once, and forgotten when it no longer waits.
+// weigh returns the weights of the waiting tasks of a queue, if the queue has rates. It looks up each task once, and
+// forgets tasks that no longer wait.
 func (l *Leader) weigh(ctx context.Context, name string, w *allot.Waiting) (map[store.ID]int, error) {
 	if !w.Limits.Rated() {
 		delete(l.turns.weights, name)

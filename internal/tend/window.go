@@ -1,18 +1,18 @@
 package tend
 
-// window is how many tasks of a queue may have their turn at a time: enough to keep
-// its workers busy until the next round, and not so many that a late tenant finds
-// all turns given away.
+// window is how many tasks of a queue may have a turn at a time: enough to keep its workers busy until the next round,
+// and few enough that a late tenant still gets turns.
 type window struct {
 	size int
-	held int  // when the last round was over
-	dry  bool // workers have ended nearly all that they were given since
+	held int // when the last round ended
+	// Workers have ended nearly all tasks that they were given since.
+	dry bool
 }
 
 const largestWindow = 20000
 
-// room is how many more may have their turn. The window is twice what workers have
-// ended since the last round, besides what they hold, and shrinks bit by bit.
+// room returns how many more tasks may get a turn. The window is twice as many tasks as workers have ended since the
+// last round, plus a minimum that grows with concurrency. It shrinks gradually.
 func (w *window) room(held, concurrency int) int {
 	least := 2*concurrency + 20
 	ended := max(w.held-held, 0)
@@ -22,5 +22,5 @@ func (w *window) room(held, concurrency int) int {
 	return w.size - held
 }
 
-// given says how many were granted of what there was room for.
+// given records how many turns were granted.
 func (w *window) given(n int) { w.held += n }

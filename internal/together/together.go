@@ -1,7 +1,6 @@
-// Package together lets calls of one process share transactions: those that meet
-// cost the database as much as one.
+// Package together lets calls of one process share transactions: calls that meet cost the database as much as one.
 //
-// It may touch nothing but what it is given.
+// It may touch nothing except what it is given.
 package together
 
 import (
@@ -12,11 +11,11 @@ import (
 	"time"
 )
 
-// Calls lets calls of one kind that come while others are under way wait, and
-// then be answered by one transaction. A call that meets no other goes at once.
+// Calls makes calls of one kind wait while others are under way, and then answers them with one transaction. A call
+// that meets no other runs at once.
 type Calls[T any] struct {
-	// Patience is how long a call waits for the transactions under way, before it goes
-	// alone: one may hang. 0: as long as they take.
+	// Patience is how long a call waits for the transactions under way, one of which may hang, before it runs alone. 0
+	// means no limit.
 	Patience time.Duration
 
 	mu      sync.Mutex
@@ -33,25 +32,24 @@ type joined[T any] struct {
 	err   error
 }
 
-// turn is what a waiting call is woken for.
+// turn says why a waiting call is woken.
 type turn int
 
 const (
 	answered turn = iota
-	leads         // it is to run the transaction, for itself and others
-	alone         // it is to run one of its own
+	leads         // it runs the transaction, for itself and others
+	alone         // it runs a transaction of its own
 )
 
-// many is how many calls have to wait for a second transaction to begin while one is
-// under way.
+// many is how many calls have to wait before a second transaction begins while one is under way.
 const many = 6
 
-// Most is how many tasks one transaction is for.
+// Most is how many tasks one transaction has at most.
 const Most = 640
 
-// Do has run called for value, together with those of others for which joins
-// allows it (nil: all). It reports false when the caller should go alone: because its
-// time is over, or because run did nothing and says so.
+// Do calls run for value, together with the values of other calls that joins accepts. If joins is nil, it accepts all.
+// Do returns false if the caller should run alone: because its context has ended, it has waited for Patience, or run
+// says that it did nothing.
 func (t *Calls[T]) Do(
 	ctx context.Context, value T, size int, joins func(a, b T) bool, run func(ctx context.Context, all []T) (bool, error),
 ) (done bool, err error) {
@@ -68,7 +66,7 @@ func (t *Calls[T]) Do(
 	return <-own.wake == answered, own.err
 }
 
-// enter reports whether a call may go at once; if not, it waits.
+// enter reports whether a call may run at once. If not, it joins the waiting calls.
 func (t *Calls[T]) enter(own *joined[T]) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,8 +78,8 @@ func (t *Calls[T]) enter(own *joined[T]) bool {
 	return false
 }
 
-// wait waits for what becomes of a call that may not go at once. When its time is over, or
-// its patience, it goes alone, unless it is being answered.
+// wait waits for the turn of a call that may not run at once. When its context or its patience ends, it runs alone,
+// unless it is being answered.
 func (t *Calls[T]) wait(own *joined[T]) turn {
 	var enough <-chan time.Time
 	if t.Patience > 0 {
@@ -101,7 +99,7 @@ func (t *Calls[T]) wait(own *joined[T]) turn {
 	return <-own.wake
 }
 
-// leave takes a call back that has waited, unless it is being answered, or leads.
+// leave removes a waiting call, unless it is being answered or leads.
 func (t *Calls[T]) leave(own *joined[T]) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -114,7 +112,7 @@ func (t *Calls[T]) leave(own *joined[T]) bool {
 	return false
 }
 
-// gather takes those of the waiting calls that join a call.
+// gather removes and returns the waiting calls that join a call.
 func (t *Calls[T]) gather(own *joined[T], joins func(a, b T) bool) []*joined[T] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -131,8 +129,7 @@ func (t *Calls[T]) gather(own *joined[T], joins func(a, b T) bool) []*joined[T] 
 	return all
 }
 
-// run runs a transaction for calls; it ends early only when all of their contexts
-// have ended.
+// run runs a transaction for calls. It ends early only if the contexts of all of them have ended.
 func (t *Calls[T]) run(all []*joined[T], run func(ctx context.Context, all []T) (bool, error)) {
 	ctx := all[0].ctx
 	if len(all) > 1 {
@@ -164,7 +161,7 @@ func (t *Calls[T]) run(all []*joined[T], run func(ctx context.Context, all []T) 
 	}
 }
 
-// pass lets the call lead that has waited longest, if enough of them wait.
+// pass lets the call that has waited longest lead, if enough calls wait.
 func (t *Calls[T]) pass() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

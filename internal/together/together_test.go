@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// runs notes who was answered together, each run taking a second.
+// runs records which calls were answered together. Each run takes a second.
 type runs struct {
 	mu   sync.Mutex
 	all  [][]int

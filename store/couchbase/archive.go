@@ -13,15 +13,15 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// dueCursor is where a page begins: in a class, behind an instant.
+// dueCursor says where a page begins: after an instant in a class.
 type dueCursor struct {
 	State store.State
 	Queue string
 	After int64
 }
 
-// Due implements store.Archiver. It walks the index of finished tasks class by class. The index may be behind, so the
-// documents are judged: a task that has gone, or has another end than the index knows, is not handed over.
+// Due implements store.Archiver. It walks the index of finished tasks class by class. The index may lag, so Due checks
+// the documents: it skips a task that is gone, or whose end differs from the one in the index.
 func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limit int) (due store.Due, err error) {
 	defer says(&err, "due")
 	var begin dueCursor
@@ -60,20 +60,22 @@ func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limi
 	return due, nil
 }
 
-// endedNext returns about limit tasks of a class that ended after an instant, and up to which one these are all; 0: there
-// are none. The index has those of one instant in no order, so a page ends between two instants.
+// endedNext returns about limit tasks of a class that ended after an instant. They include every task that ended up to
+// last, which is 0 if there are none. The index does not order tasks that ended at the same instant, so a page ends
+// between two instants.
 func (s *Store) endedNext(
 	ctx context.Context, c *class, after int64, limit int,
 ) (ends []rules.Ending, last int64, err error) {
 	rows, err := s.ended(ctx, c, after, c.until, limit+1)
-	if err == nil && len(rows) > limit { // there may be more of the last instant
+	if err == nil && len(rows) > limit { // more tasks may have ended at the last instant
 		at := rows[limit].At
 		if rows = slices.DeleteFunc(rows, func(e ended) bool { return e.At == at }); len(rows) == 0 {
-			last = at // whatever has become of them meanwhile
+			// The caller must get past this instant even if its tasks have changed meanwhile.
+			last = at
 			rows, err = s.ended(ctx, c, at-1, at, math.MaxInt32)
 		}
 	}
-	for err == nil && len(rows) > 0 && len(ends) < limit { // a row may be a sheet of many
+	for err == nil && len(rows) > 0 && len(ends) < limit { // one row may be a sheet with many tasks
 		n := 1
 		for last = rows[0].At; n < len(rows) && rows[n].At == last; n++ {
 		}
@@ -84,7 +86,7 @@ func (s *Store) endedNext(
 	return ends, last, err
 }
 
-// stillEnded returns those tasks that have the end given, with their history.
+// stillEnded returns the tasks that still have the given end, with their history.
 func (s *Store) stillEnded(ctx context.Context, ends []rules.Ending) (still []store.Task, err error) {
 	for some := range slices.Chunk(ends, store.MaxPage) {
 		at := map[store.ID]int64{}

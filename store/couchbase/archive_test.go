@@ -9,7 +9,7 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// walk goes over all that is due, and returns how often each task was handed over, and how large pages were.
+// walk walks over everything that is due. It returns how often it got each task, and the size of the largest page.
 func (r *rig) walk(limit int) (seen map[store.ID]int, largest int) {
 	r.Helper()
 	seen = map[store.ID]int{}
@@ -26,7 +26,7 @@ func (r *rig) walk(limit int) (seen map[store.ID]int, largest int) {
 	}
 }
 
-// A row of the index may be a sheet of many tasks, of which a page has not all: the next begins with the rest.
+// A row of the index may be a sheet with more tasks than fit on a page. The next page begins with the rest.
 func TestAWalkOfTheArchiverHandsOverAllTasksOfSheets(t *testing.T) {
 	const sheets, size = 100, 64
 	r := newRig(t, 1)
@@ -53,7 +53,7 @@ func TestAWalkOfTheArchiverHandsOverAllTasksOfSheets(t *testing.T) {
 	}
 }
 
-// More tasks than a page has may have ended at one instant, and come in one page.
+// More tasks may have ended at one instant than a page holds. They come in one page.
 func TestAnInstantIsHandedOverWhole(t *testing.T) {
 	const many = store.MaxPage + 100
 	r := newRig(t, 1)

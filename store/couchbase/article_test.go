@@ -16,17 +16,17 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// The loop of "Timed tasks with Couchbase and Go": a query finds the due that the index does not know as locked, as
-// many as there are consumers; a consumer locks the first that it can, works, and removes it by the lock's CAS. The
-// article's condition META().cas <> -1 is left out: a lock is no write, so the index never knows of one, and it
-// always holds.
+// The loop of "Timed tasks with Couchbase and Go": a query finds due tasks that the index does not know as locked, as
+// many as there are consumers. A consumer locks the first one that it can, works, and removes it with the lock's CAS.
+// The article's condition META().cas <> -1 is omitted: a lock is not a write, so the index never learns of one, and the
+// condition always holds.
 const (
 	articleIndex = "CREATE INDEX `article` IF NOT EXISTS ON `bucket`.`tusk`.`line`(`ExecuteAt`)"
 	articleQuery = "SELECT RAW META(t).id FROM `bucket`.`tusk`.`line` AS t" +
 		" WHERE t.ExecuteAt <= $now ORDER BY t.ExecuteAt LIMIT $n"
 )
 
-// spent is what some tasks took, each.
+// spent is what some tasks cost, per task.
 type spent struct{ requests, queries, lost float64 }
 
 func (s spent) String() string {
@@ -34,16 +34,17 @@ func (s spent) String() string {
 		s.lost)
 }
 
-// of divides what a fake has counted while something was done by the number of tasks.
+// of divides what a fake has counted while do ran by the number of tasks.
 func of(f *cbfake.Cluster, tasks int, do func() (lost int64)) spent {
 	requests, queries := f.Requests(), f.Queries()
 	lost, n := do(), float64(tasks)
 	return spent{float64(f.Requests()-requests) / n, float64(f.Queries()-queries) / n, float64(lost) / n}
 }
 
-// What a task costs in the article's loop, and here, by the same number of consumers on the same server.
+// What a task costs in the article's loop and here, with the same number of consumers on the same server.
 func TestRequestsBesideTheArticle(t *testing.T) {
-	tasks := 640 // of which the first clashes are more than of many
+	// With so few tasks, the first clashes weigh more than with many.
+	tasks := 640
 	if os.Getenv("TUSK_TEST_LONG") != "" {
 		tasks = 1280
 	}
@@ -65,7 +66,7 @@ func TestRequestsBesideTheArticle(t *testing.T) {
 	}
 }
 
-// article runs the article's loop, and returns how many locks were refused.
+// article runs the article's loop and returns how many locks were refused.
 func (r *rig) article(tasks, consumers int) int64 {
 	due := time.Now().UnixMilli()
 	for i := range tasks {
@@ -114,13 +115,13 @@ func (r *rig) articleRound(consumers int, done, lost *atomic.Int64) error {
 	return nil
 }
 
-// workers enqueues tasks in batches and has workers of handles of their own run them, and returns how many claims
-// met another.
+// workers enqueues tasks in batches and runs them with workers on handles of their own. It returns how many claims met
+// another one.
 func (r *rig) workers(tasks, batch, consumers int) int64 {
 	handles := make([]*Store, consumers)
 	for i := range handles {
 		handles[i] = openFake(r, r.f)
-		handles[i].sums.every = time.Hour // they cost one request a second, whatever the number of tasks
+		handles[i].sums.every = time.Hour // they cost one request a second, however many tasks there are
 	}
 	for range tasks / batch {
 		some := make([]store.NewTask, batch)

@@ -9,19 +9,19 @@ import (
 	"github.com/couchbase/gocb/v2"
 )
 
-// aside is a copy of a damaged document, which is kept when that is made anew. Check names it until somebody removes
-// it. Of several copies of a document the last is kept.
+// aside is a copy of a damaged document, kept when the document is rebuilt. Check names it until somebody removes it.
+// If a document is damaged more than once, only the latest copy is kept.
 type aside struct {
 	In   string `json:"in"` // the collection
 	ID   string `json:"id"`
 	Why  string `json:"why"`
-	Mend string `json:"mend,omitempty"` // what an operator has to do; empty: it is made anew without one
+	Mend string `json:"mend,omitempty"` // what an operator has to do; empty if the document is rebuilt without one
 	Was  []byte `json:"was"`
 }
 
 const asidePrefix = "damaged|"
 
-// setAside keeps a copy of a damaged document, and the log names it.
+// setAside keeps a copy of a damaged document and logs its name.
 func (s *Store) setAside(
 	ctx context.Context, in *gocb.Collection, id string, raw []byte, damage error, mend string,
 ) error {

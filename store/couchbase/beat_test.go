@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// A beat does not answer as if the worker lived when its document has gone meanwhile.
+// A beat does not report a worker as living if its document has been deleted meanwhile.
 func TestABeatOfAWorkerThatIsForgottenMeanwhile(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.task("x", nil))

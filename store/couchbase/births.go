@@ -8,10 +8,10 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// A call that stores a workflow stores tasks before those that they need. If its process dies in between, they wait
-// for tasks that never come. So the call first writes down, in a document among the keys, which tasks will wait, and
-// removes that document once all tasks are stored. The sweep finds the document of a call that has died, and tells
-// those of its tasks that are there that what they need is not.
+// A call that stores a workflow stores each task before the tasks that it needs. If the process dies in between, the
+// stored tasks wait for tasks that never come. So the call first writes a document among the keys that lists the tasks
+// that will wait, and removes it once all tasks are stored. If the call dies, the sweep finds the document and tells
+// those of its tasks that exist that the tasks they need are missing.
 
 var errAdopted = errors.New("storing a workflow took so long that it was given up")
 
@@ -25,7 +25,7 @@ func (s *Store) insertAll(ctx context.Context, made []*doc) error {
 	for _, i := range slices.Concat(rounds[1:]...) {
 		births.Births = append(births.Births, made[i].ID)
 	}
-	d := &doc{ref: ref{inKey, "births|" + nonce()}, body: births} // no key is named so: see named
+	d := &doc{ref: ref{inKey, "births|" + nonce()}, body: births} // no key has such a name; see named
 	if err := s.insert(ctx, d); err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (s *Store) insertAll(ctx context.Context, made []*doc) error {
 	return err
 }
 
-// childrenFirst stores new tasks, those that need others before what they need, so that nothing ends before its
+// childrenFirst stores new tasks. It stores a task before the tasks that it needs, so that nothing ends before its
 // children are known.
 func childrenFirst(
 	ctx context.Context, made []*doc, rounds [][]int, store func(context.Context, *doc) error,
@@ -52,8 +52,8 @@ func childrenFirst(
 	return nil
 }
 
-// adopt takes care of the tasks of a call that has died. To write the document first makes the call fail if it lives
-// after all.
+// adopt takes care of the tasks of a call that has died. It first writes the document of births, so that the call fails
+// if it is still alive.
 func (s *Store) adopt(ctx context.Context, births *doc) error {
 	if ok, err := s.write(ctx, births); !ok || err != nil {
 		return err

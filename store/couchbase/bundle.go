@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// errTaken says that a block has the sheet of another call.
+// errTaken says that another call's sheet already occupies the block.
 type errTaken struct{ ref }
 
 func (e errTaken) Error() string { return "the block " + e.ID + " is taken" }
 
-// bundle puts new tasks that differ in their ids and args alone into sheets, unless they are part of a unit.
+// bundle puts new tasks that differ only in their ids and args into sheets, unless they are part of a unit.
 func (w *work) bundle() {
 	if slices.ContainsFunc(w.order, func(d *doc) bool { return d.dirty && (d.cas != 0 || d.C != inTask) }) {
 		return
@@ -38,7 +38,7 @@ func (w *work) bundle() {
 	w.order = order
 }
 
-// alike returns how many documents from one on fit into one sheet.
+// alike returns how many documents, starting at from, fit into one sheet.
 func (w *work) alike(from int) int {
 	var first task
 	var at ref
@@ -63,7 +63,7 @@ func (w *work) alike(from int) int {
 	return n
 }
 
-// plain reports whether a new task may lie in a sheet.
+// plain reports whether a new task may be stored in a sheet.
 func (t *task) plain() bool {
 	return t.State == "a" && t.Args != nil && t.loose() && !t.Awaits && !t.Held && len(t.Past) == 0
 }

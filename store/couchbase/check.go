@@ -14,9 +14,9 @@ import (
 	"github.com/tuskqueue/tusk/store/migrate"
 )
 
-// What Check warns of.
+// Limits beyond which Check warns.
 const (
-	oldestMajor, oldestMinor = 7, 1                   // the oldest server that is supported
+	oldestMajor, oldestMinor = 7, 1                   // the oldest supported server
 	mostLag                  = time.Second            // of the indexes
 	mostSpread               = 100 * time.Millisecond // of the nodes' clocks
 )
@@ -40,7 +40,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 		s.checkLag, s.checkClocks, s.checkDamage}
 	for _, check := range checks {
 		warning, err := check(ctx)
-		if err != nil { // no reason not to start
+		if err != nil { // a failed check is no reason not to start
 			warning = fmt.Sprintf("not all could be checked: %v", err)
 		}
 		if warning != "" {
@@ -50,7 +50,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	return warnings, nil
 }
 
-// version returns the server's, such as 7.6.2-3721-enterprise.
+// version returns the server's version, such as 7.6.2-3721-enterprise.
 func (s *Store) version(ctx context.Context) (string, error) {
 	texts, err := query[string](ctx, s, queryVersion, nil, atPlus)
 	return strings.Join(texts, ""), err
@@ -63,7 +63,7 @@ func (s *Store) checkVersion(ctx context.Context) (string, error) {
 	}
 	var major, minor int
 	if _, err := fmt.Sscanf(text, "%d.%d", &major, &minor); err != nil {
-		return "", nil // it cannot be judged
+		return "", nil // an unknown format cannot be judged
 	}
 	if major < oldestMajor || major == oldestMajor && minor < oldestMinor {
 		return fmt.Sprintf("Couchbase Server %s is older than %d.%d: upgrade it", text, oldestMajor, oldestMinor), nil
@@ -71,7 +71,7 @@ func (s *Store) checkVersion(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// checkIndexes finds indexes that are missing, or not built.
+// checkIndexes finds indexes that are missing or not built.
 func (s *Store) checkIndexes(ctx context.Context) (string, error) {
 	online, err := query[string](ctx, s, queryIndexes, args{"bucket": s.bucket, "scope": s.scope, "state": "online"},
 		atPlus)
@@ -97,7 +97,7 @@ func (s *Store) checkIndexes(ctx context.Context) (string, error) {
 		"'tusk migrate up --dry-run --show-sql'", strings.Join(missing, ", ")), nil
 }
 
-// checkLag measures how long the indexes take to know of everything that was written.
+// checkLag measures how long the indexes take to catch up with everything that was written.
 func (s *Store) checkLag(ctx context.Context) (string, error) {
 	begun := time.Now()
 	_, err := query[struct{}](ctx, s, queryDue, args{"n": 1}, requestPlus)
@@ -108,8 +108,8 @@ func (s *Store) checkLag(ctx context.Context) (string, error) {
 	return "", err
 }
 
-// checkClocks compares the clocks of the nodes, which their writes show. Each bound is off by half a trip at most, so
-// what it reports is certain.
+// checkClocks compares the clocks of the nodes by the CAS of their writes. Each bound is off by at most the time of one
+// write, in the safe direction, so a reported difference is certain.
 func (s *Store) checkClocks(ctx context.Context) (string, error) {
 	earliest, latest := int64(math.MaxInt64), int64(math.MinInt64)
 	for i := range 16 { // documents of 16 vbuckets

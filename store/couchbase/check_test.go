@@ -9,7 +9,7 @@ import (
 	"github.com/tuskqueue/tusk/internal/cbfake"
 )
 
-// Check warns of an index that is missing and of nodes whose clocks are apart, and of nothing where all is well.
+// Check warns of a missing index and of nodes with different clocks, and of nothing if all is well.
 func TestCheckWarns(t *testing.T) {
 	r := newRig(t, 3)
 	r.durable("majority")

@@ -12,7 +12,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// lockTime is for how long a claim locks the cursor of a lane. A lock that is lost lets others in; the tasks decide.
+// lockTime is how long a claim locks the cursor of a lane. If a lock is lost, others claim too; the writes of the tasks
+// then decide.
 const lockTime = 2 * time.Second
 
 // Claim implements store.Leaser.
@@ -29,7 +30,7 @@ type claim struct {
 	r             store.ClaimRequest
 	worker, token string
 	got           []*doc
-	meant         bool // an intent stands in the worker's document
+	meant         bool // the worker's document holds an intent for the token
 }
 
 func (c *claim) do() ([]store.Task, error) {
@@ -56,10 +57,11 @@ func (c *claim) do() ([]store.Task, error) {
 		}
 	}
 	if len(c.got) == 0 {
-		if c.meant { // and others have got it all
+		if c.meant { // others got all of it
 			c.s.lent.forgo(c.worker, c.token)
 		}
-		_, err := c.s.meant(c.ctx, c.worker, c.token) // it lives: a claim that finds something learns that from its intent
+		// Check that the worker lives. A claim that finds tasks learns this from its intent.
+		_, err := c.s.meant(c.ctx, c.worker, c.token)
 		return nil, err
 	}
 	return c.answers(), nil
@@ -77,8 +79,8 @@ func (c *claim) answers() []store.Task {
 	return tasks
 }
 
-// again returns what the first request of the token has claimed, and makes sure that it claims no more. The intent
-// may be gone where a lease is not, so the index is asked, too.
+// again returns what the first request with the token has claimed, and ensures that it claims no more. The intent may
+// be lost although its lease was kept, so again also asks the index.
 func (c *claim) again() ([]store.Task, error) {
 	s := c.s
 	meant, err := s.meant(c.ctx, c.worker, c.token)
@@ -111,15 +113,15 @@ func (c *claim) again() ([]store.Task, error) {
 	return c.answers(), s.queueUp(c.ctx, passed...)
 }
 
-// take claims from one lane, and reports whether there may be more. While nobody else moves the lane's cursor, its
-// move by CAS is enough. After a conflict claimers lock the cursor for a while, and so wait for each other.
+// take claims from one lane and reports whether there may be more. As long as nobody else moves the lane's cursor,
+// moving it by CAS is enough. After a conflict, claimers lock the cursor for a while and so wait for each other.
 func (c *claim) take(l lane) (more bool, err error) {
 	s := c.s
 	at, p, err := c.look(l)
 	if err != nil || p == nil {
 		return err == nil && at != nil, err
 	}
-	var unlock func() // nil: it is not locked
+	var unlock func() // nil if the cursor is not locked
 	if is := s.minds.of(l); is.busy() || at.cas == maskedCAS {
 		was := at.cursor
 		if at.cursor, at.cas, err = c.lock(l); err != nil {
@@ -153,11 +155,11 @@ func (c *claim) take(l lane) (more bool, err error) {
 	return lost || to.Page != at.Page || to.Place < len(p.Entries), err
 }
 
-// maskedCAS is what a locked document shows instead of its CAS.
+// maskedCAS is the CAS that a locked document shows instead of its own.
 const maskedCAS = ^gocb.Cas(0)
 
-// look finds out without a lock whether a lane has something; most polls end here. Without a page it has found
-// nothing; if it then returns a cursor, the caller looks again.
+// look finds out without a lock whether a lane has tasks; most polls end here. It returns no page if it found nothing.
+// If it then returns a cursor, the caller looks again.
 func (c *claim) look(l lane) (at *mark, p *page, err error) {
 	s := c.s
 	mind := s.minds.of(l)
@@ -177,10 +179,10 @@ func (c *claim) look(l lane) (at *mark, p *page, err error) {
 		return nil, nil, nil
 	case p != nil && len(p.Entries) >= at.Place:
 		return at, p, nil
-	case known: // it was not so when the cursor was read
+	case known: // the remembered cursor was outdated
 		s.minds.forget(l)
 		return at, nil, nil
-	case p != nil: // entries were lost where the cursor was not
+	case p != nil: // a crash lost entries but kept the cursor
 		return nil, nil, s.move(c.ctx, l, *at, cursor{at.Page, len(p.Entries)})
 	}
 	now, err := s.open(c.ctx, l) // the cursor has moved on, or the page was lost
@@ -190,8 +192,9 @@ func (c *claim) look(l lane) (at *mark, p *page, err error) {
 	return at, nil, err
 }
 
-// lock locks the cursor. Who finds it locked tries again after a pause, which grows with each try and is remembered
-// for the next lock: claimers of a lane wait for each other instead of failing, and ask rarely while they are many.
+// lock locks the cursor. If the cursor is locked already, lock tries again after a pause, which grows with each try and
+// is remembered for the next lock. So the claimers of a lane wait for each other instead of failing, and ask less often
+// the more of them there are.
 func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
 	pause := max(c.s.minds.of(l).pause, leastPause)
 	for try := 1; ; try++ {
@@ -199,7 +202,7 @@ func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
 			RetryStrategy: failFast})
 		if err == nil {
 			c.s.minds.locked(l, try, pause)
-			if err = got.Content(&cur); err != nil { // whoever reads it next mends it
+			if err = got.Content(&cur); err != nil { // the next reader repairs it
 				c.s.minds.forget(l)
 			}
 			return cur, got.Cas(), err
@@ -207,7 +210,7 @@ func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
 		if !errors.Is(err, gocb.ErrDocumentLocked) && !unknown(err) {
 			return cur, 0, err
 		}
-		c.s.conflicts.Add(1) // or its answer was lost: then the lock ends by itself
+		c.s.conflicts.Add(1) // or the answer was lost: then the lock expires by itself
 		select {
 		case <-c.ctx.Done():
 			return cur, 0, c.ctx.Err()
@@ -217,8 +220,8 @@ func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
 	}
 }
 
-// choose reads the tasks of a page from the cursor on, and returns those to lease, how many of the last one if that is
-// a sheet of which some are left, and where the cursor goes: it stays at such a sheet.
+// choose reads the tasks of a page from the cursor on and returns those to lease and the new cursor. If the last one is
+// a sheet that is only leased in part, most is the number of its tasks to lease, and the cursor stays at that sheet.
 func (c *claim) choose(l lane, p *page, cur cursor) (chosen []*doc, most int, to cursor, err error) {
 	to = cur
 	want := c.r.Limit - len(c.got)
@@ -256,8 +259,8 @@ func (c *claim) choose(l lane, p *page, cur cursor) (chosen []*doc, most int, to
 	return chosen, 0, to, nil
 }
 
-// intend writes down in the worker's document what is about to be leased, so that nothing that is leased is ever
-// unknown. It fails if the worker does not live, and the first time also if the token has been used.
+// intend writes into the worker's document what is about to be leased, so that no lease is ever unknown. It fails if
+// the worker is dead. The first call for a token also fails if the token has been used.
 func (c *claim) intend(chosen []*doc) error {
 	ids := make([]string, len(chosen))
 	for i, d := range chosen {
@@ -269,7 +272,7 @@ func (c *claim) intend(chosen []*doc) error {
 			CreatePath: true})
 	}
 	err := c.s.intend(c.ctx, c.worker, name)
-	if errors.Is(err, gocb.ErrPathExists) { // by another request, or by this one, whose answer was lost
+	if errors.Is(err, gocb.ErrPathExists) { // by another request, or by this one if its answer was lost
 		slices.Sort(ids)
 		is, err := c.s.meant(c.ctx, c.worker, c.token)
 		if err == nil && !slices.Equal(is, slices.Compact(ids)) {
@@ -282,10 +285,11 @@ func (c *claim) intend(chosen []*doc) error {
 	return err
 }
 
-// lease moves the cursor, which unlocks it if it was locked, and leases the tasks. It reports whether any was lost to
-// others. Without a lock the move comes first: if it is refused, others have claimed from there, and nothing is
-// leased. With one it comes beside the leases, but after that of a sheet at which the cursor stays. A page that was
-// read to its end is deleted, if the move is known.
+// lease moves the cursor, which also unlocks it, and leases the tasks. It reports whether others got any of them.
+//
+// Without a lock, the move comes first: if it is refused, others have claimed from there, and nothing is leased. With a
+// lock, the cursor moves while the tasks are leased, but after the lease of a sheet at which it stays. A page that was
+// read to its end is deleted if the move is known to have happened.
 func (c *claim) lease(
 	l lane, from *mark, to cursor, chosen []*doc, most int, unlock func(),
 ) (lost bool, err error) {
@@ -296,7 +300,7 @@ func (c *claim) lease(
 			RetryStrategy: failFast})
 		if moved = err == nil; moved {
 			s.minds.set(l, &mark{to, done.Cas()})
-		} else { // where it is not known, the tasks decide
+		} else { // if the result is unknown, the writes of the tasks decide
 			s.minds.clash(l)
 			s.conflicts.Add(1)
 		}
@@ -307,11 +311,11 @@ func (c *claim) lease(
 	}
 	goOn := func() {
 		switch {
-		case unlock == nil: // it has been moved
+		case unlock == nil: // the cursor has moved already
 		case to == from.cursor:
 			unlock()
 		default:
-			_ = move() // a lock may be lost: the tasks decide
+			_ = move() // the lock may be lost: the writes of the tasks decide
 		}
 	}
 	won := make([][]*doc, len(chosen))
@@ -340,7 +344,7 @@ func (c *claim) lease(
 			continue
 		}
 		lost = true
-		if most > 0 && i == len(chosen)-1 { // the cursor still stands at it
+		if most > 0 && i == len(chosen)-1 { // the cursor still points at it
 			s.minds.clash(l)
 		} else if err := s.lineUpAgain(c.ctx, d.ref); err != nil {
 			return lost, err
@@ -352,7 +356,8 @@ func (c *claim) lease(
 	return lost, nil
 }
 
-// lease lends a task to a worker, or so many of a sheet, if the document is as it was read, and returns them.
+// lease lends a task, or up to most tasks of a sheet, to a worker, if the document is unchanged. It returns the leased
+// tasks.
 func (s *Store) lease(ctx context.Context, d *doc, most int, worker, token string, now int64) ([]*doc, error) {
 	tasks := d.available(most)
 	for _, one := range tasks {
@@ -370,7 +375,7 @@ func (s *Store) lease(ctx context.Context, d *doc, most int, worker, token strin
 	return tasks, err
 }
 
-// lend has a worker run a task.
+// lend marks a task as running on a worker.
 func (t *task) lend(worker, token string, at int64) {
 	t.Attempt++
 	t.Claimed = at
@@ -378,7 +383,7 @@ func (t *task) lend(worker, token string, at int64) {
 	t.Run = []lease{{worker, token}}
 }
 
-// lentOut is a running task as its worker gets it.
+// lentOut returns a running task as its worker gets it.
 func (t *task) lentOut() store.Task {
 	a := t.answer(false)
 	if t.inSheet {
@@ -387,13 +392,13 @@ func (t *task) lentOut() store.Task {
 	return a
 }
 
-// holds reports whether a document is a task that runs under a token.
+// holds reports whether a document is a task that runs under the token.
 func (d *doc) holds(token string) bool {
 	t, is := d.taskIn()
 	return is && t.holds(tokenOf(token))
 }
 
-// lineUpAgain appends a task that is still available where the cursor may have passed it.
+// lineUpAgain appends a task to its lane again if it is still available, because the cursor may have passed it.
 func (s *Store) lineUpAgain(ctx context.Context, r ref) error {
 	d, err := s.load(ctx, r)
 	if d == nil || err != nil || d.ready() == nil {

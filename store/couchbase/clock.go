@@ -13,17 +13,17 @@ import (
 // resync is how often a handle compares its clock with the server's.
 const resync = 30 * time.Second
 
-// clock is what a handle knows of the server's.
+// clock is what a handle knows of the server's clock.
 type clock struct {
-	offset   atomic.Int64  // from this process's, in microseconds
-	behind   atomic.Int64  // by how many it may be behind the server's
-	synced   atomic.Int64  // when it was last learnt; 0: never
-	learning chan struct{} // full while somebody learns it for the first time
+	offset   atomic.Int64  // server's clock minus this process's, in microseconds
+	behind   atomic.Int64  // by how many microseconds at most it is behind the server's
+	synced   atomic.Int64  // when the offset was last measured; 0 if never
+	learning chan struct{} // full while somebody measures it for the first time
 }
 
-// sync learns the server's clock from the CAS of a write, which is its hybrid clock in nanoseconds. Of several
-// samples the one with the shortest trip counts. The write is taken to have happened at the end of the trip: so the
-// clock is behind the server's by up to a trip, and never ahead, and nothing is claimed before its time.
+// sync reads the server's clock from the CAS of a write, which is the server's hybrid clock in nanoseconds. It takes
+// several samples and uses the one with the shortest round trip. It assumes that the write happened at the end of the
+// trip. So this clock is behind the server's by up to one trip and never ahead, and nothing is claimed before its time.
 func (s *Store) sync(ctx context.Context) error {
 	best, offset := time.Hour, int64(0)
 	for range 4 {
@@ -48,23 +48,24 @@ func (s *Store) sync(ctx context.Context) error {
 	return nil
 }
 
-// now is the server's clock in microseconds. It goes on by this process's monotonic clock.
+// now returns the server's clock in microseconds. Between syncs it follows this process's monotonic clock.
 func (s *Store) now(ctx context.Context) int64 {
 	at := s.clock.synced.Load()
 	switch {
 	case at == 0:
 		s.learn(ctx)
 	case time.Now().UnixNano()-at > int64(resync) && s.clock.synced.CompareAndSwap(at, time.Now().UnixNano()):
-		_ = s.sync(ctx) // the offset that is known stays
+		_ = s.sync(ctx) // if this fails, the known offset stays
 	}
 	return s.local(time.Now()) + s.clock.offset.Load()
 }
 
-// local is an instant by this process's clock, in microseconds, as if nobody had set that since the handle was opened.
+// local is an instant in microseconds by this process's clock, without any changes to that clock since the handle was
+// opened.
 func (s *Store) local(at time.Time) int64 { return s.opened.Add(at.Sub(s.opened)).UnixMicro() }
 
-// learn learns the server's clock for the first time. This process's own may be wrong by any amount, so nobody goes by
-// it: all wait until the server's is known, or their time is over, or the server refuses what they are about to ask.
+// learn reads the server's clock for the first time. This process's own clock may be wrong by any amount, so nobody
+// uses it. All callers wait until the server's clock is known, their context ends, or the server refuses the request.
 func (s *Store) learn(ctx context.Context) {
 	select {
 	case s.clock.learning <- struct{}{}:
@@ -79,13 +80,13 @@ func (s *Store) learn(ctx context.Context) {
 	}
 }
 
-// missing reports whether a request has waited in vain for a collection that is not there.
+// missing reports whether a request timed out waiting for a collection that does not exist.
 func missing(err error) bool {
 	var late *gocb.TimeoutError
 	return errors.As(err, &late) && slices.Contains(late.RetryReasons, gocb.KVCollectionOutdatedRetryReason)
 }
 
-// instant and micros turn instants of documents into Go's and back; 0 is none.
+// instant and micros convert instants of documents to Go's and back; 0 is the zero time.
 func instant(us int64) time.Time {
 	if us == 0 {
 		return time.Time{}

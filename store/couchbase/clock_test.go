@@ -14,7 +14,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// ahead fails unless an instant is by the server's clock, which is a day ahead of this process's.
+// ahead fails unless an instant follows the server's clock, which is a day ahead of this process's.
 func ahead(t *testing.T, what string, now int64) {
 	t.Helper()
 	if by := time.Until(instant(now)); (by - 24*time.Hour).Abs() > time.Minute {
@@ -22,8 +22,8 @@ func ahead(t *testing.T, what string, now int64) {
 	}
 }
 
-// A process whose clock is a day wrong goes by it for no moment: whoever asks for the time before the server's is known
-// waits for that.
+// A process whose clock is a day off never uses it: all calls that need the time before the server's is known wait for
+// that.
 func TestNobodyGoesByTheClockOfTheProcess(t *testing.T) {
 	f := newFake(t, 1)
 	f.JumpClock(24 * time.Hour)
@@ -49,8 +49,7 @@ func TestNobodyGoesByTheClockOfTheProcess(t *testing.T) {
 	ahead(t, "the second", <-second)
 }
 
-// However slow the answers are, no handle is ahead of the server's clock, and what is delayed waits for its whole
-// delay.
+// However slow the answers are, no handle is ahead of the server's clock, and delayed tasks wait for their whole delay.
 func TestAHandleIsNeverAheadOfTheServersClock(t *testing.T) {
 	f := newFake(t, 1)
 	f.Set(cbfake.Faults{Request: func(_ memd.CmdCode, key string) cbfake.Spoil {
@@ -78,7 +77,7 @@ func TestAHandleIsNeverAheadOfTheServersClock(t *testing.T) {
 	}
 }
 
-// Where there is no schema there is no time to learn, and nobody waits for it until their own is over.
+// Without a schema there is no time to learn, and nobody waits for it until their own time is up.
 func TestWithoutASchemaNobodyWaitsForTheClock(t *testing.T) {
 	f, err := cbfake.Start(1)
 	if err != nil {
@@ -98,7 +97,7 @@ func TestWithoutASchemaNobodyWaitsForTheClock(t *testing.T) {
 	}
 }
 
-// A process whose first look at the server's clock fails looks again.
+// A process that fails to read the server's clock at first tries again.
 func TestTheClockIsLearntAfterAFailure(t *testing.T) {
 	f := newFake(t, 1)
 	f.JumpClock(24 * time.Hour)
@@ -116,7 +115,7 @@ func TestTheClockIsLearntAfterAFailure(t *testing.T) {
 	ahead(t, "the next", s.now(context.Background()))
 }
 
-// When somebody sets the clock of a process right, it goes on by the server's.
+// If somebody corrects the clock of a process, the process continues by the server's clock.
 func TestTheClockOfTheProcessIsSet(t *testing.T) {
 	s := openFake(t, newFake(t, 1))
 	*(*uint64)(unsafe.Pointer(&s.opened)) -= 3600 << 30 // the handle was opened while the clock was an hour slow

@@ -7,10 +7,10 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// docs/couchbase.md tells what a task and an idle poll cost.
+// docs/couchbase.md states what a task and an idle poll cost.
 func TestRequestsOfATaskAndOfAnIdlePoll(t *testing.T) {
 	r := newRig(t, 1)
-	r.a.sums.every = time.Hour // they cost one request a second, whatever the number of tasks
+	r.a.sums.every = time.Hour // they cost one request a second, however many tasks there are
 	cycle := func(n int) {
 		tasks := make([]store.NewTask, n)
 		for i := range tasks {
@@ -31,7 +31,7 @@ func TestRequestsOfATaskAndOfAnIdlePoll(t *testing.T) {
 		what()
 		return r.f.Requests() - requests, r.f.Writes() - writes, r.f.Queries() - queries
 	}
-	cycle(1) // makes the lane
+	cycle(1) // creates the lane
 	before, err := r.a.Measure(r.ctx())
 	r.must("measure", err)
 	requests := r.f.Requests()
@@ -57,13 +57,13 @@ func TestRequestsOfATaskAndOfAnIdlePoll(t *testing.T) {
 	}
 }
 
-// A workflow of one call costs an insert a task, and what is its own: the note of its births, and an append. Its end
-// tells each child once: a read and a write of it, and the pages that they fill.
+// A workflow of one call costs an insert for each task, the document of its births, and an append. Its end tells each
+// child once: a read and a write of the child, and the pages that the children fill.
 func TestRequestsOfAWorkflow(t *testing.T) {
 	const children = 1000
 	r := newRig(t, 1)
 	r.a.sums.every = time.Hour
-	r.add(r.task("first", nil)) // makes the lane
+	r.add(r.task("first", nil)) // creates the lane
 	r.claim()
 	tasks := []store.NewTask{r.task("root", nil)}
 	for range children {

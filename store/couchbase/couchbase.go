@@ -1,10 +1,10 @@
 // Package couchbase is the engine for Couchbase Server 7.1 and later.
 //
-// Couchbase changes one document at a time, by compare-and-swap; its indexes lag. So whatever must be right is
-// decided by the write of a single document, which also records what follows from it (unit.go). What may run stands
-// in pages that are read by key (line.go), so no claim asks an index. Indexes serve what is due, people's pages, and
-// the sweeps that find what a crash has left behind (sweep.go). A worker's leases are named in its own document
-// before they are taken (worker.go). The clock is the server's, read from the CAS of writes (clock.go).
+// Couchbase changes one document at a time, by compare-and-swap, and its indexes lag. So the write of a single document
+// makes every decision that must be right, and also records what follows from it (unit.go). Available tasks are listed
+// in pages that are read by key (line.go), so no claim asks an index. Indexes serve tasks that are due, lists for
+// people, and the sweeps that find what a crash has left behind (sweep.go). A worker's document names its leases before
+// they are taken (worker.go). The clock is the server's, read from the CAS of writes (clock.go).
 //
 // The package may touch package store, its rules, a bell and the client, and a cluster over it. Data comes from the
 // rooms above through store.Store and ends here.
@@ -28,20 +28,21 @@ import (
 )
 
 // Store is a queue in a scope of a Couchbase bucket. It implements store.Store, store.Migrator, store.Maintainer,
-// store.Checker, store.Examiner, store.Notifier, store.Meter and store.Archiver.
+// store.Checker, store.Examiner, store.Notifier, store.Meter, store.Archiver and store.Restorer.
 type Store struct {
 	cluster                  *gocb.Cluster
 	kv                       *gocb.Bucket
 	bucket, scope            string
 	tasks, lines, keys, meta *gocb.Collection
-	durability               gocb.DurabilityLevel // of all but leases, lines and beats
-	queryTimeout             time.Duration
-	patience                 time.Duration // how long a unit is left to its owner
-	lateBy                   time.Duration // how late the request may be that makes a document
-	scanWait                 time.Duration // how long an index may take to know of this handle's writes
-	learnWithin              time.Duration // how long the query service may take to know of a new collection
+	// for all writes except leases, lines and beats
+	durability   gocb.DurabilityLevel
+	queryTimeout time.Duration
+	patience     time.Duration // how long a unit is left to its owner
+	lateBy       time.Duration // how late a request to create a document may arrive
+	scanWait     time.Duration // how long an index may take to catch up with this handle's writes
+	learnWithin  time.Duration // how long the query service may take to learn of a new collection
 
-	opened time.Time // with a monotonic reading
+	opened time.Time // has a monotonic reading
 	clock  clock
 
 	minds minds
@@ -52,7 +53,7 @@ type Store struct {
 	bell  bell.Bell
 	swept atomic.Int64
 
-	damaged sync.Map // what was told of documents that are damaged
+	damaged sync.Map // the errors of damaged documents that were logged
 
 	trips                      *trips
 	claims, conflicts, queries atomic.Int64
@@ -70,10 +71,9 @@ var (
 	_ store.Restorer   = (*Store)(nil)
 )
 
-// Open connects to couchbase://user:password@host/bucket, or couchbases:// with TLS. Parameters: scope, the scope
-// that Tusk's collections are in (tusk); durability, which is none, majority (the default where the bucket has a replica
-// and nodes for it), majorityAndPersist or persistToMajority; sasl=plain for test servers. All others are the
-// client's.
+// Open connects to couchbase://user:password@host/bucket, or couchbases:// with TLS. Parameters: scope, the scope with
+// Tusk's collections (default tusk); durability, which is none, majority (the default if the bucket has a replica and
+// nodes for it), majorityAndPersist or persistToMajority; sasl=plain for test servers. All others go to the client.
 func Open(ctx context.Context, text string) (*Store, error) {
 	o, err := parse(text)
 	if err != nil {
@@ -100,9 +100,9 @@ func Open(ctx context.Context, text string) (*Store, error) {
 	return s, nil
 }
 
-// connect opens connections to the cluster and its bucket. The client has a part for queries, which watches for the
-// cluster's configuration, but only after the part for documents has begun to ask for it. A configuration that comes
-// in between is missed, and all queries would time out. Such a client is closed, and another is opened.
+// connect opens connections to the cluster and its bucket. The client's query part waits for the cluster's
+// configuration, but starts only after its document part has begun to ask for it. If a configuration arrives in
+// between, the query part misses it, and all queries would time out. connect closes such a client and opens another.
 func connect(ctx context.Context, o *options) (*gocb.Cluster, *gocb.Bucket, error) {
 	for try := 1; ; try++ {
 		cluster, err := dial(o)
@@ -122,7 +122,7 @@ func connect(ctx context.Context, o *options) (*gocb.Cluster, *gocb.Bucket, erro
 	}
 }
 
-// deaf reports whether a client that has its documents' configuration does not know of any for queries.
+// deaf reports whether a client that has the configuration for documents has none for queries.
 func deaf(ctx context.Context, cluster *gocb.Cluster) bool {
 	report, err := cluster.Ping(&gocb.PingOptions{ServiceTypes: []gocb.ServiceType{gocb.ServiceTypeQuery},
 		Timeout: time.Second, Context: ctx})
@@ -144,8 +144,8 @@ func dial(o *options) (*gocb.Cluster, error) {
 		TimeoutsConfig: gocb.TimeoutsConfig{KVTimeout: 5 * time.Second, KVDurableTimeout: 10 * time.Second,
 			QueryTimeout: 30 * time.Second},
 		RetryStrategy: patient,
-		// The client's own observers are off. They report to the client's log, which is not read here, and its
-		// default tracer reads and writes spans from two goroutines without a lock when a request is canceled.
+		// The client's own observers are off. They report to the client's log, which nobody reads here, and when a
+		// request is canceled, its default tracer reads and writes spans from two goroutines without a lock.
 		Tracer:               &gocb.NoopTracer{},
 		Meter:                o.trips,
 		OrphanReporterConfig: gocb.OrphanReporterConfig{Disabled: true},
@@ -153,7 +153,7 @@ func dial(o *options) (*gocb.Cluster, error) {
 	})
 }
 
-// Close writes the statistics that are not written yet, and ends the connections.
+// Close writes the pending statistics and ends the connections.
 func (s *Store) Close() error {
 	s.sums.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -161,7 +161,7 @@ func (s *Store) Close() error {
 	return errors.Join(s.writeSums(ctx), s.cluster.Close(nil))
 }
 
-// options are what a database URL says.
+// options are the settings in a database URL.
 type options struct {
 	connection, user, password, bucket, scope string
 	durability                                gocb.DurabilityLevel
@@ -207,14 +207,14 @@ func parse(text string) (o options, err error) {
 	return o, nil
 }
 
-// says names the verb in whose course an error came up, and what helps if the bucket cannot be as durable as is asked.
+// says adds the verb to an error, and advice if the bucket cannot provide the requested durability.
 func says(err *error, verb string) {
 	if *err != nil {
 		*err = fmt.Errorf("%s: %w", verb, advised(*err))
 	}
 }
 
-// each does n things, 32 at a time, and returns the first error.
+// each calls do for 0 to n-1, up to 32 calls at a time, and returns the first error.
 func each(n int, do func(i int) error) error {
 	var all errgroup.Group
 	all.SetLimit(32)
@@ -224,7 +224,7 @@ func each(n int, do func(i int) error) error {
 	return all.Wait()
 }
 
-// grouped returns which of n things have the same name, in order.
+// grouped groups the numbers 0 to n-1 by name, in order.
 func grouped[K comparable](n int, name func(i int) K) (groups [][]int) {
 	at := map[K]int{}
 	for i := range n {
@@ -238,7 +238,7 @@ func grouped[K comparable](n int, name func(i int) K) (groups [][]int) {
 	return groups
 }
 
-// eachOf does n things, those of a name one after another, and beside those of others.
+// eachOf calls do for 0 to n-1. Those with the same name run one after another, all others concurrently.
 func eachOf[K comparable](n int, name func(i int) K, do func(i int) error) error {
 	chains := grouped(n, name)
 	return each(len(chains), func(c int) error {
@@ -251,7 +251,7 @@ func eachOf[K comparable](n int, name func(i int) K, do func(i int) error) error
 	})
 }
 
-// Listen implements store.Notifier. The server has no cheap way to tell other processes of tasks; they poll.
+// Listen implements store.Notifier. The server has no cheap way to tell other processes of tasks, so they poll.
 func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	return s.bell.Listen(ctx, wake)
 }
@@ -262,10 +262,10 @@ func (s *Store) Measure(context.Context) (store.Measures, error) {
 		Queries: s.claims.Load(), Conflicts: s.conflicts.Load()}, nil
 }
 
-// trips counts what the client asks of the cluster: requests for documents, and queries. It is the client's meter,
-// which is told of each once it has ended.
+// trips counts the client's requests to the cluster: requests for documents, and queries. It is the client's meter,
+// which records each request when it ends.
 type trips struct {
-	gocb.NoopMeter // all else that it is told
+	gocb.NoopMeter // for all other metrics
 	atomic.Int64
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// newFake starts a migrated fake of some nodes.
+// newFake starts a migrated fake with some nodes.
 func newFake(tb testing.TB, nodes int) *cbfake.Cluster {
 	tb.Helper()
 	f, err := cbfake.Start(nodes)
@@ -52,20 +52,21 @@ func openAt(tb testing.TB, url string) *Store {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { s.Close() })
-	s.scanWait = 20 * time.Millisecond // an index of the fake that does not know of a write at once never will
+	// If an index of the fake does not know a write at once, it never will.
+	s.scanWait = 20 * time.Millisecond
 	warm(s)
 	return s
 }
 
-// warm has the client learn the ids of the collections. A request that is canceled while it waits for them is a data
-// race inside the client.
+// warm makes the client learn the ids of the collections. If a request is canceled while it waits for them, there is a
+// data race inside the client.
 func warm(s *Store) {
 	for _, c := range []*gocb.Collection{s.tasks, s.lines, s.keys, s.meta} {
 		_, _ = c.Get("none", &gocb.GetOptions{Timeout: time.Second})
 	}
 }
 
-// onFake is the engine on a fake of one node for each test.
+// onFake is the engine, on a fake with one node for each test.
 var onFake = storetest.Engine{
 	Shared: true,
 	New: func(tb testing.TB) func() store.Store {
@@ -86,11 +87,12 @@ func TestReruns(t *testing.T) {
 	storetest.Reruns(t, onFake, n)
 }
 
-// behind are the clauses that read, by a handle that waits for its own writes alone, what other handles have written.
+// behind are the clauses that read what other handles have written, through a handle that waits only for its own
+// writes.
 var behind = []string{"record/of_many_writers_at_once", "race/a_whole_queue_gets_another_priority",
 	"race/a_parent_that_ends_while_its_children_are_enqueued"}
 
-// With an index that is two seconds behind, on three nodes.
+// The conformance suite with an index that lags two seconds, on three nodes.
 func TestConformanceWithAnIndexThatIsBehind(t *testing.T) {
 	if os.Getenv("TUSK_TEST_LONG") == "" {
 		t.Skip("it takes long: set TUSK_TEST_LONG=1")

@@ -15,12 +15,12 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// verb is a call of a handle that is hit by a fault at each of its requests.
+// verb is a call that meets a fault at each of its requests.
 type verb struct {
 	name    string
 	prepare func(r *rig)
 	do      func(ctx context.Context, r *rig) error
-	// check judges what came of it once everything has run; answered says that the call returned without an error.
+	// check judges the result once everything has run. answered says that the call returned without an error.
 	check func(r *rig, answered bool)
 }
 
@@ -323,10 +323,10 @@ var verbs = []verb{
 	}},
 }
 
-// A process that stops at any of its requests, before or after it took effect, leaves nothing that another one does
-// not complete; and an answer that is lost, or a refusal for now, changes nothing for the caller.
+// If a process stops at any of its requests, before or after the request took effect, another process completes
+// everything. If an answer is lost, or a request is refused temporarily, nothing changes for the caller.
 func TestFaultsAtEachRequest(t *testing.T) {
-	all, step := faults, int64(3) // each third request, but for long runs
+	all, step := faults, int64(3) // each third request, except in long runs
 	if os.Getenv("TUSK_TEST_LONG") != "" {
 		all, step = append(all, likeThem...), 1
 	}
@@ -342,7 +342,7 @@ func TestFaultsAtEachRequest(t *testing.T) {
 	}
 }
 
-// hit runs a verb with one fault, and reports whether it had so many requests.
+// hit runs a verb with one fault, and reports whether the verb had so many requests.
 func (v *verb) hit(t *testing.T, f fault, n int64) (met bool) {
 	r := newRig(t, 1)
 	if v.prepare != nil {
@@ -357,8 +357,8 @@ func (v *verb) hit(t *testing.T, f fault, n int64) (met bool) {
 	return met
 }
 
-// Each request is refused three times before it is served: the node is busy, has a durable write of the document under
-// way, and no longer has the document. The cluster has three nodes.
+// Each request is refused three times before it is served: the node is busy, a durable write of the document is under
+// way, and the node no longer has the document. The cluster has three nodes.
 func TestRefusalsForNow(t *testing.T) {
 	for _, v := range verbs {
 		t.Run(v.name, func(t *testing.T) {
@@ -400,7 +400,7 @@ func edit(c store.Change) func(ctx context.Context, r *rig) error {
 	}
 }
 
-// all fails unless those of some tasks that are there are completed, and they all are there if they must be.
+// all fails unless those of the tasks that exist are completed, and all exist if they must.
 func (r *rig) all(must bool, names ...string) {
 	r.Helper()
 	for _, name := range names {
@@ -414,7 +414,7 @@ func (r *rig) all(must bool, names ...string) {
 	}
 }
 
-// once fails unless a task that a held has completed once: by a if a got an answer.
+// once fails unless a task that a held has completed once, and by a if a got an answer.
 func (r *rig) once(name string, answered bool) {
 	r.Helper()
 	t := r.get(r.ids[name])
@@ -424,7 +424,7 @@ func (r *rig) once(name string, answered bool) {
 	}
 }
 
-// together fails unless the tasks that came with an outcome are there if it was accepted, and only then.
+// together fails unless the tasks that came with an outcome exist if and only if the outcome was accepted.
 func (r *rig) together(name string, then ...string) {
 	r.Helper()
 	accepted := string(r.get(r.ids[name]).Detail.Output) == `"a"`
@@ -443,12 +443,12 @@ func (r *rig) record(name string) {
 	r.stored = version
 }
 
-// note is a record, changed.
+// note is a changed record.
 func (r *rig) note() store.Record {
 	return store.Record{Kind: "kind", Name: "r", Version: r.stored, Body: []byte("2")}
 }
 
-// archive takes note of the tasks that have ended, and has them deleted.
+// archive records the tasks that have ended, and has them deleted.
 func (r *rig) archive(n int) {
 	r.Helper()
 	time.Sleep(2 * time.Millisecond)
@@ -480,10 +480,10 @@ func (r *rig) body(name string) string {
 	return ""
 }
 
-// A failover at any request of a verb forgets everything that the verb has written without durability. What was
-// acknowledged stays, each task ends once, and nothing is left behind.
+// A failover at any request of a verb loses everything that the verb has written without durability. Acknowledged
+// writes stay, each task ends once, and no work is left over.
 func TestFailoverAtEachRequest(t *testing.T) {
-	step := int64(2) // each second request, but for long runs
+	step := int64(2) // each second request, except in long runs
 	if os.Getenv("TUSK_TEST_LONG") != "" {
 		step = 1
 	}

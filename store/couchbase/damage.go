@@ -12,16 +12,18 @@ import (
 	"github.com/couchbase/gocb/v2"
 )
 
-// A document that is damaged holds up no other. A task of which the rest can be read is claimed, and ends by what its
-// Damage says. One that cannot be read is as good as gone. A page is made anew, as if a crash had taken it, and a
-// cursor is set anew: the sweep finds the tasks. A directory is made anew of what can be read and of what the index
-// knows, and a key of its tasks; their copies are set aside (see aside). A worker is dead: the index knows what it
-// holds. Nobody leads where it cannot be read who does. Whatever else goes over many documents goes on past it. The log
-// names each.
+// A damaged document does not hold up others:
+//
+// A task whose rest can be read is claimed, and ends as its Damage says. A task that cannot be read counts as gone. A
+// page is rebuilt as if a crash had lost it, and a cursor is reset: the sweep finds the tasks. A directory is rebuilt
+// from the names that can be read and those that the index knows, and a key from its tasks; copies of the damaged
+// documents are set aside (see aside). A damaged worker counts as dead: the index knows what it holds. If the leader's
+// document cannot be read, nobody leads. Everything else that goes over many documents skips the damaged ones. Each is
+// logged.
 
 var errDamaged = errors.New("damaged")
 
-// decode reads a document's JSON. An error is errDamaged; what could be read is in v all the same.
+// decode reads a document's JSON into v. Its error is errDamaged; v then holds what could be read.
 func decode(id string, raw []byte, v any) error {
 	if err := json.Unmarshal(raw, v); err != nil {
 		return fmt.Errorf("document %s is %w: %w", id, errDamaged, err)
@@ -29,16 +31,16 @@ func decode(id string, raw []byte, v any) error {
 	return nil
 }
 
-// decode reads a document. It reports whether there is anything to go by.
+// decode reads a document. It reports whether the document is usable.
 func (s *Store) decode(ctx context.Context, d *doc) (is bool, err error) {
 	if err = decode(d.ID, d.raw, d.body); err == nil {
 		return true, nil
 	}
 	switch b := d.body.(type) {
-	case *leader: // nobody leads; no term was ever beyond the time
+	case *leader: // nobody leads; no term has ever been greater than the time
 		*b = leader{Term: cmp.Or(b.Term, s.now(ctx))}
 		return true, s.passing(err)
-	case *worker: // it is dead
+	case *worker: // it counts as dead
 		*b = *newWorker()
 		b.Beat, b.damaged = s.now(ctx), true
 		return true, s.passing(err)
@@ -57,12 +59,12 @@ func (s *Store) decode(ctx context.Context, d *doc) (is bool, err error) {
 	return true, nil
 }
 
-// partial reports whether the reading of JSON went on after an error.
+// partial reports whether decoding went on after an error in the JSON.
 func partial(err error) bool {
 	return errors.As(err, new(*json.UnmarshalTypeError)) || errors.As(err, new(base64.CorruptInputError))
 }
 
-// passing has the caller go on past a document that is damaged. The log names it, once.
+// passing drops the error of a damaged document, so that the caller skips the document. It logs each such error once.
 func (s *Store) passing(err error) error {
 	if !errors.Is(err, errDamaged) {
 		return err
@@ -73,7 +75,7 @@ func (s *Store) passing(err error) error {
 	return nil
 }
 
-// cursorOf reads the cursor of a lane; nil: there is none. One that is damaged is set to where it may have been.
+// cursorOf reads the cursor of a lane, or nil if there is none. It resets a damaged cursor to where it may have been.
 func (s *Store) cursorOf(ctx context.Context, l lane) (*mark, error) {
 	for try := 0; ; try++ {
 		is, cas, damage := fetch[cursor](ctx, s, s.lines, l.cursor())
@@ -92,7 +94,7 @@ func (s *Store) cursorOf(ctx context.Context, l lane) (*mark, error) {
 		case refusal(err) != nil:
 			return nil, err
 		}
-		if err := pause(ctx, try+1); err != nil { // somebody else has, or it is locked
+		if err := pause(ctx, try+1); err != nil { // somebody else has reset it, or it is locked
 			return nil, err
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// sweeps has b sweep a few times, each in time.
+// sweeps makes b sweep a few times, each within its time.
 func (r *rig) sweeps(n int) {
 	r.Helper()
 	for range n {
@@ -21,7 +21,7 @@ func (r *rig) sweeps(n int) {
 	}
 }
 
-// checked returns what Check says of damage.
+// checked returns what Check reports of damage.
 func (r *rig) checked() string {
 	r.Helper()
 	all, err := r.b.Check(r.ctx())
@@ -33,7 +33,7 @@ func (r *rig) checked() string {
 	return all[i]
 }
 
-// urgent makes a task of another lane.
+// urgent puts a task in another lane.
 func urgent(n *store.NewTask) { n.Priority = -1 }
 
 // Tasks are enqueued, and the sweep lists their lanes.
@@ -59,7 +59,7 @@ func TestADamagedBoardIsMadeAnew(t *testing.T) {
 	}
 }
 
-// A board that can be read but lists too little is completed.
+// A board that can be read but lists too few lanes is completed.
 func TestALaneThatNoBoardListsIsFound(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.task("x", nil))
@@ -70,7 +70,7 @@ func TestALaneThatNoBoardListsIsFound(t *testing.T) {
 	}
 }
 
-// What a process has made of a directory meanwhile is not overwritten.
+// If another process repairs a directory meanwhile, its version is not overwritten.
 func TestADirectoryThatIsSoundAgainStays(t *testing.T) {
 	r := newRig(t, 1)
 	r.damage(r.b.lines, board("q"), "no JSON")
@@ -104,8 +104,8 @@ func TestADamagedDirectoryOfWorkersIsMadeAnew(t *testing.T) {
 	}
 }
 
-// TestAWorkerIsListedWhateverIsForgottenMeanwhile registers workers while others look for workers that have gone. One
-// that is in the directory and has no document yet looks like one.
+// TestAWorkerIsListedWhateverIsForgottenMeanwhile registers workers while others look for workers that are gone. A
+// worker that is in the directory and has no document yet looks like one of those.
 func TestAWorkerIsListedWhateverIsForgottenMeanwhile(t *testing.T) {
 	r := newRig(t, 1)
 	stop, done := make(chan struct{}), make(chan error, 2)
@@ -160,13 +160,13 @@ func TestADamagedDirectoryOfRecordsIsMadeAnew(t *testing.T) {
 	}
 }
 
-// A cursor that is lost is set beyond tasks that nobody has claimed. They run all the same, once.
+// A lost cursor is set beyond tasks that nobody has claimed. They still run, and only once.
 func TestWhatADamagedCursorPassesIsFound(t *testing.T) {
 	for name, text := range map[string]string{"wholly": "no JSON", "a page": `{"n":"?","i":3}`,
 		"beyond": `{"n":900,"i":3}`, "before": `{"n":1,"i":-1}`} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 1)
-			r.add(r.some(3 * pageSize)...) // b knows of the last page alone
+			r.add(r.some(3 * pageSize)...) // b knows only the last page
 			r.claimSome(10)
 			r.damage(r.b.lines, lineOfRig.cursor(), text)
 			r.add(r.task("late", nil))
@@ -187,7 +187,7 @@ func TestWhatADamagedCursorPassesIsFound(t *testing.T) {
 	}
 }
 
-// claimSome claims n tasks by b.
+// claimSome makes b claim n tasks.
 func (r *rig) claimSome(n int) {
 	r.Helper()
 	r.beat(r.b, store.ID{9}, time.Hour)
@@ -199,7 +199,7 @@ func (r *rig) claimSome(n int) {
 	}
 }
 
-// Nothing can be appended to a page that is damaged, but to the next one.
+// Nothing can be appended to a damaged page, so entries go to the next one.
 func TestADamagedPageHoldsUpNoEnqueue(t *testing.T) {
 	for name, text := range map[string]string{"no JSON": "no JSON", "no number": `{"g":1,"c":null,"e":[]}`,
 		"no list": `{"g":1,"c":1,"e":5}`} {

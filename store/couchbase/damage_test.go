@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// damage stores a text in place of a document.
+// damage replaces a document with a text.
 func (r *rig) damage(in *gocb.Collection, key, text string) {
 	r.Helper()
 	r.must("damage "+key, r.b.again(r.ctx(), func() error {
@@ -20,7 +20,7 @@ func (r *rig) damage(in *gocb.Collection, key, text string) {
 	}))
 }
 
-// spoilField stores a value in place of a field of a document.
+// spoilField replaces a field of a document.
 func (r *rig) spoilField(in *gocb.Collection, key, path string, value any) {
 	r.Helper()
 	_, err := in.MutateIn(key, []gocb.MutateInSpec{gocb.UpsertSpec(path, value, nil)},

@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// commit writes all documents of a try that have changed, or none, and reports whether it did.
+// commit writes all changed documents of a try, or none, and reports whether it did.
 func (w *work) commit() (bool, error) {
 	if w.torn {
 		return false, nil
@@ -39,8 +39,8 @@ func (w *work) commit() (bool, error) {
 	return w.decide(root, others, made)
 }
 
-// outliveMakers has the units done that have made what is to be deleted. One of which the root is written here is done:
-// see load.
+// outliveMakers completes the units that created the documents about to be deleted. A unit whose root is written here
+// is complete already; see load.
 func (w *work) outliveMakers() error {
 	var makers []*origin
 	for _, d := range w.order {
@@ -55,7 +55,7 @@ func (w *work) outliveMakers() error {
 	return each(len(makers), func(i int) error { return w.s.outlive(w.ctx, makers[i]) })
 }
 
-// insert stores new tasks of which nothing follows for others.
+// insert stores new tasks from which nothing follows for other documents.
 func (w *work) insert(made []*doc) (bool, error) {
 	err := w.s.insertAll(w.ctx, made)
 	if taken := (errTaken{}); errors.As(err, &taken) {
@@ -68,7 +68,7 @@ func (w *work) insert(made []*doc) (bool, error) {
 	return true, err
 }
 
-// choose returns the document whose write decides: the caller's, a key, or the first.
+// choose returns the document whose write decides: the caller's choice, else a key, else the first.
 func (w *work) choose(stored []*doc) *doc {
 	if w.root != nil {
 		return w.root
@@ -82,14 +82,15 @@ func (w *work) choose(stored []*doc) *doc {
 	return root
 }
 
-// decide pins what is to change, writes the root, and does what follows.
+// decide pins the documents about to change, writes the root, and carries out the unit.
 func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 	s, ctx, now := w.s, w.ctx, w.s.now(w.ctx)
 	u, err := plan(root, others, made, now)
 	if err != nil {
 		return false, err
 	}
-	if root.cas == 0 && len(others) > 0 { // so that who meets a pin can make this unit impossible
+	// Anyone who meets a pin must be able to make this unit impossible.
+	if root.cas == 0 && len(others) > 0 {
 		place := blank(root.ref)
 		if ok, err := s.write(ctx, place); !ok || err != nil {
 			return false, err
@@ -129,9 +130,9 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 	return true, s.clear(ctx, root)
 }
 
-// pin marks a document as about to change; nil: it is not as it was read. A pin is as durable as the decision that
-// relies on it. A failover that forgot a pin would let others change the document, or keep what was there before, and
-// the effect that was decided would be taken for done.
+// pin marks a document as about to change. It returns nil if the document has changed since it was read. A pin is as
+// durable as the decision that relies on it. If a failover could lose a pin, others might change the document, or it
+// might keep its old content, and the decided effect would count as done.
 func (s *Store) pin(ctx context.Context, d *doc, p *pin) (*doc, error) {
 	was := blank(d.ref)
 	was.cas, was.raw = d.cas, d.raw
@@ -147,14 +148,14 @@ func (s *Store) pin(ctx context.Context, d *doc, p *pin) (*doc, error) {
 	return was, nil
 }
 
-// mostUnit is how many bytes a root may have with its effects: a document has 20 MiB at most.
+// mostUnit is how many bytes a root and its effects may have: a document has at most 20 MiB.
 const mostUnit = 20<<20 - 64<<10
 
-// errTooLarge refuses a unit before anything of it is written.
+// errTooLarge refuses a unit before any of it is written.
 var errTooLarge = fmt.Errorf("%w: what is stored together is first written into one document, which has 20 MiB at most: "+
 	"bring fewer tasks in one call, or smaller args", store.ErrUnstorable)
 
-// alone says of a call that is one unit that nothing was stored, if that would have been too large.
+// alone adds to the error of a call that is one unit that nothing was stored, if the unit was too large.
 func alone(err error) error {
 	if errors.Is(err, errTooLarge) {
 		return fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
@@ -162,11 +163,11 @@ func alone(err error) error {
 	return err
 }
 
-// plan puts the effects into the root, and returns the unit; nil: there are none.
+// plan puts the effects into the root and returns the unit, or nil if there are no effects.
 func plan(root *doc, others, made []*doc, now int64) (*unit, error) {
 	h, u, size := root.header(), &unit{U: nonce()}, 0
 	root.rest()
-	for _, d := range append(made[:len(made):len(made)], others...) { // new tasks first: see carryOut
+	for _, d := range append(made[:len(made):len(made)], others...) { // new tasks first; see carryOut
 		if d.header().Tell != "" {
 			d.header().Todo = now
 		}
@@ -197,7 +198,7 @@ func plan(root *doc, others, made []*doc, now int64) (*unit, error) {
 	return u, nil
 }
 
-// writeRoot is the decision.
+// writeRoot writes the root. This write is the decision.
 func (w *work) writeRoot(root *doc) error {
 	h, write, was := root.header(), w.s.write, root.cas
 	if root.cas != 0 && h.Gone && h.Todo == 0 {

@@ -13,8 +13,8 @@ import (
 	"github.com/couchbase/gocb/v2"
 )
 
-// A directory is a document whose fields are names: of the lanes of a queue (its board), of the workers, of the records
-// of a kind. Who is not listed is never found, so an entry is as durable as tasks are.
+// A directory is a document whose fields are names: of the lanes of a queue (its board), of workers, or of the records
+// of a kind. What is not listed is never found, so an entry is as durable as tasks are.
 
 // enlist adds a name to a directory.
 func (s *Store) enlist(ctx context.Context, in *gocb.Collection, directory, name string) error {
@@ -27,15 +27,15 @@ func (s *Store) enlist(ctx context.Context, in *gocb.Collection, directory, name
 		if !spoilt(err) || try == 3 {
 			return err
 		}
-		if _, err := s.listed(ctx, in, directory); err != nil { // which makes it anew
+		if _, err := s.listed(ctx, in, directory); err != nil { // rebuilds the directory
 			return err
 		}
 	}
 }
 
-// forget removes a document and takes its name out of a directory of the collection meta, unless it has come back.
-// Whoever makes it enlists it before and after: it is seen here, or the directory has changed since it was looked for, or
-// it is listed once more.
+// forget removes a document, and its name from a directory in the collection meta, unless the document has come back.
+// The creator of a document enlists it before and after creating it. So forget sees the new document, or the directory
+// has changed since forget read it, or the creator enlists the name again.
 func (s *Store) forget(ctx context.Context, d *doc, directory, name string) error {
 	if d.cas != 0 {
 		if gone, err := s.remove(ctx, d); !gone || err != nil {
@@ -63,7 +63,7 @@ func (s *Store) forget(ctx context.Context, d *doc, directory, name string) erro
 	}
 }
 
-// listed returns the names of a directory, in order. One that is damaged is made anew first.
+// listed returns the names in a directory, in order. It first rebuilds a damaged directory.
 func (s *Store) listed(ctx context.Context, in *gocb.Collection, directory string) ([]string, error) {
 	for try := 0; ; try++ {
 		raw, cas, err := s.get(ctx, in, directory)
@@ -83,7 +83,7 @@ func (s *Store) listed(ctx context.Context, in *gocb.Collection, directory strin
 	}
 }
 
-// namesIn reads a directory. An error is errDamaged; the names that could be read are returned all the same.
+// namesIn reads a directory. Its error is errDamaged; the names that could be read are returned anyway.
 func namesIn(directory string, raw []byte) (map[string]int, error) {
 	var fields map[string]json.RawMessage
 	err := decode(directory, raw, &fields)
@@ -103,8 +103,8 @@ func namesIn(directory string, raw []byte) (map[string]int, error) {
 	return names, err
 }
 
-// renew sets a damaged directory aside and makes it anew, if it is as it was read: of the names that could be read, and
-// of those that an index knows. Lanes that a board lacks the sweep lists.
+// renew sets a damaged directory aside and, if it is unchanged, rebuilds it from the names that could be read and those
+// that an index knows. The sweep lists the lanes that a board lacks.
 func (s *Store) renew(
 	ctx context.Context, in *gocb.Collection, directory string, raw []byte, cas gocb.Cas, names map[string]int,
 	damage error,
@@ -125,7 +125,7 @@ func (s *Store) renew(
 	return refusal(err)
 }
 
-// namesOf returns what belongs into the directory of workers, or that of a kind of records.
+// namesOf returns the names that belong in the directory of workers or of a kind of records.
 func (s *Store) namesOf(ctx context.Context, directory string) (names []string, err error) {
 	prefix := "r|"
 	if directory == workerList {
@@ -143,7 +143,7 @@ func (s *Store) namesOf(ctx context.Context, directory string) (names []string, 
 	return names, err
 }
 
-// spoilt reports whether a document has not the form that a change of its parts needs.
+// spoilt reports whether a document lacks the structure that a change to one of its parts needs.
 func spoilt(err error) bool {
 	return isOf(err, gocb.ErrValueNotJSON, gocb.ErrPathMismatch)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// ref names a document: its collection, by one letter, and its key.
+// ref names a document by its collection, as one letter, and its key.
 type ref struct {
 	C  string `json:"c"`
 	ID string `json:"id"`
@@ -28,29 +28,29 @@ const (
 )
 
 // body is the content of a document that is written as a whole: of a task, a key or a record, which may change together
-// with others, of the leader, or of a group of errors.
+// with others, of the leader, of a worker, or of a group of errors.
 type body interface{ header() *head }
 
-// head is what all of them have in common.
+// head holds the fields that all bodies share.
 type head struct {
-	U    string   `json:"u,omitempty"`    // of the last write, to know it again when its answer was lost
-	Us   []string `json:"us,omitempty"`   // of those before it, the latest last
+	U    string   `json:"u,omitempty"`    // nonce of the last write, to recognize it if its answer was lost
+	Us   []string `json:"us,omitempty"`   // nonces of earlier writes, the latest last
 	Pin  *pin     `json:"pin,omitempty"`  // a unit is about to change it
-	Unit *unit    `json:"unit,omitempty"` // what was decided together with this write and is still to be done
-	Made *origin  `json:"made,omitempty"` // the unit that has made it, and can again until it is done
-	Tell string   `json:"tell,omitempty"` // the state of which its children are still to be told
-	Born int64    `json:"born,omitempty"` // when it was made
-	Gone bool     `json:"gone,omitempty"` // deleted: removed once Unit and Tell are done, unless it is young; see drop
-	Todo int64    `json:"todo,omitempty"` // from when on the sweep is to look at it
+	Unit *unit    `json:"unit,omitempty"` // decided by this write and still to be carried out
+	Made *origin  `json:"made,omitempty"` // the unit that created it, and may again until it is done
+	Tell string   `json:"tell,omitempty"` // a state that its children have yet to be told
+	Born int64    `json:"born,omitempty"` // when it was created
+	Gone bool     `json:"gone,omitempty"` // deleted; removed after Unit and Tell, unless young (see drop)
+	Todo int64    `json:"todo,omitempty"` // when the sweep should look at it
 }
 
 func (h *head) header() *head { return h }
 
-// keptWrites is of how many writes before the last one a document has the nonces: so many others may write it before
-// somebody whose answer was lost looks.
+// keptWrites is how many nonces of writes before the last one a document keeps: so many writes by others may follow a
+// write whose answer was lost, before its writer looks.
 const keptWrites = 8
 
-// sign gives a document the nonce of the write that is about to happen.
+// sign gives a document the nonce of the next write.
 func (h *head) sign() {
 	if h.U != "" {
 		h.Us = append(slices.Clone(h.Us), h.U)
@@ -59,33 +59,33 @@ func (h *head) sign() {
 	h.U = nonce()
 }
 
-// passed is the CAS of a document that others have written since it was written here, or that may have been: none has
-// it, so whatever is to be put back later is refused.
+// passed is the CAS of a document that others have, or may have, written since it was written here. No document has
+// this CAS, so a later write with it is refused.
 const passed gocb.Cas = 1
 
-// errUntold is for who must know whether a write has happened.
+// errUntold is for callers that must know whether a write has happened.
 var errUntold = fmt.Errorf("the answer to a write was lost, and what it wrote has changed too much since to tell whether"+
 	" it happened: %w", store.ErrUnavailable)
 
-// open reports whether something is left to be done.
+// open reports whether the document still has work to be done.
 func (h *head) open() bool { return h.Unit != nil || h.Tell != "" || h.Gone }
 
-// doc is a document as it was read, or as it is to be.
+// doc is a document as it was read, or as it will be written.
 type doc struct {
 	ref
 	body
-	cas   gocb.Cas // 0: it is not stored
+	cas   gocb.Cas // 0 if it is not stored
 	raw   []byte   // as it was read
 	dirty bool
-	sheet *doc // in which the task lies that this stands for
-	place int  // in the order of those to be lined up; see rules.Row
+	sheet *doc // the sheet that holds the task; nil if it has its own document
+	place int  // its place among the tasks to line up; see rules.Row
 }
 
 func (d *doc) task() *task     { return d.body.(*task) }
 func (d *doc) key() *key       { return d.body.(*key) }
 func (d *doc) worker() *worker { return d.body.(*worker) }
 
-// rest sets from when on the sweep is to look at a document of which nothing is left to be done.
+// rest sets when the sweep should look at a document that has no more work to be done.
 func (d *doc) rest() {
 	h := d.header()
 	since := h.Todo
@@ -121,7 +121,7 @@ func newBody(r ref) body {
 	}
 }
 
-// blank is a document that is not there.
+// blank returns an empty document that is not stored.
 func blank(r ref) *doc { return &doc{ref: r, body: newBody(r)} }
 
 func (s *Store) collection(c string) *gocb.Collection {
@@ -135,7 +135,7 @@ func (s *Store) collection(c string) *gocb.Collection {
 	}
 }
 
-// encode writes JSON and leaves the text of args as it is.
+// encode writes JSON and leaves the text of args unchanged.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -144,10 +144,10 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimRight(b.Bytes(), "\n"), err
 }
 
-// verbatim hands JSON to the client and back as it is.
+// verbatim passes JSON to and from the client unchanged.
 var verbatim = gocb.NewRawJSONTranscoder()
 
-// read returns a document as it is; nil: there is none, or no task that can be read.
+// read returns a document as it is stored. It returns nil if there is none, or if it is a task that cannot be read.
 func (s *Store) read(ctx context.Context, r ref) (*doc, error) {
 	d := blank(r)
 	var err error
@@ -161,7 +161,7 @@ func (s *Store) read(ctx context.Context, r ref) (*doc, error) {
 	return d, nil
 }
 
-// get reads a document's bytes; nil: there is none.
+// get reads a document's bytes, or nil if there is none.
 func (s *Store) get(ctx context.Context, from *gocb.Collection, id string) (raw []byte, cas gocb.Cas, err error) {
 	err = s.again(ctx, func() error {
 		raw = nil
@@ -178,8 +178,8 @@ func (s *Store) get(ctx context.Context, from *gocb.Collection, id string) (raw 
 	return raw, cas, err
 }
 
-// fetch reads a document that changes by itself alone; nil: there is none. Of one that is damaged it returns what can
-// be read.
+// fetch reads a document that never changes together with others, or nil if there is none. If the document is damaged,
+// fetch also returns what can be read.
 func fetch[T any](ctx context.Context, s *Store, from *gocb.Collection, id string) (*T, gocb.Cas, error) {
 	raw, cas, err := s.get(ctx, from, id)
 	if raw == nil || err != nil {
@@ -189,8 +189,8 @@ func fetch[T any](ctx context.Context, s *Store, from *gocb.Collection, id strin
 	return v, cas, decode(id, raw, v)
 }
 
-// peek returns a document as it is decided to be, for who only wants to know; nil: there is none. It waits for nobody:
-// what a unit has decided stands in its root, and before that nothing has happened.
+// peek returns a document as it has been decided, for reading only, or nil if there is none. It waits for nobody: the
+// root of a unit holds what the unit has decided, and before that decision nothing has happened.
 func (s *Store) peek(ctx context.Context, r ref) (*doc, error) {
 	for {
 		d, err := s.locate(ctx, r)
@@ -209,7 +209,7 @@ func (s *Store) peek(ctx context.Context, r ref) (*doc, error) {
 			if now, err := s.locate(ctx, r); err != nil {
 				return nil, err
 			} else if now == nil || now.stored().cas != at.cas || at.cas == 0 {
-				continue // the unit has come to its end meanwhile
+				continue // the unit has ended meanwhile
 			}
 		}
 		if d.header().Gone {
@@ -219,7 +219,7 @@ func (s *Store) peek(ctx context.Context, r ref) (*doc, error) {
 	}
 }
 
-// readEach reads documents of a collection beside each other, by load or by peek.
+// readEach reads documents of a collection concurrently, by load or by peek.
 func readEach(
 	ctx context.Context, c string, ids []string, read func(context.Context, ref) (*doc, error),
 ) ([]*doc, error) {
@@ -230,10 +230,10 @@ func readEach(
 	})
 }
 
-// has reports whether a unit is still to be done.
+// has reports whether the document is the root of the unit u, and the unit is still to be done.
 func (d *doc) has(u string) bool { return d != nil && d.header().Unit != nil && d.header().Unit.U == u }
 
-// decided returns what a unit does to a document; nil: the root has no such unit.
+// decided returns what the unit does to a document, or nil if the root has no such unit or effect.
 func (d *doc) decided(u string, r ref) *effect {
 	if !d.has(u) {
 		return nil
@@ -246,7 +246,7 @@ func (d *doc) decided(u string, r ref) *effect {
 	return nil
 }
 
-// after returns the document as it will be; nil: there will be none.
+// after returns the document as it will be, or nil if it will be deleted.
 func (e *effect) after() (*doc, error) {
 	if e.Doc == nil {
 		return nil, nil
@@ -258,8 +258,8 @@ func (e *effect) after() (*doc, error) {
 	return d, nil
 }
 
-// insert stores a new document. Done twice it is no error: ids are used once. Another call may have had ids of the same
-// block as a sheet.
+// insert stores a new document. Inserting it twice is no error, because ids are used once. If the document is a sheet,
+// another call may already use ids of its block.
 func (s *Store) insert(ctx context.Context, d *doc) error {
 	made, err := s.write(ctx, d)
 	if made || err != nil || !isSheet(d.ref) {
@@ -272,8 +272,8 @@ func (s *Store) insert(ctx context.Context, d *doc) error {
 	return err
 }
 
-// found reports whether a document was written as it is here, by a look at what is there now. If others have written it
-// since, or it cannot be told, its CAS is passed.
+// found reports whether d was written as it is here, judging by the document is that is stored now. If others have
+// written it since, or if that is unknown, found sets the CAS of d to passed.
 func (d *doc) found(is *doc, text []byte) bool {
 	h := d.header()
 	switch {
@@ -284,12 +284,13 @@ func (d *doc) found(is *doc, text []byte) bool {
 		d.cas = passed
 		return true
 	case is == nil || len(h.Us) > 0 && !slices.Contains(append(is.header().Us, is.header().U), h.Us[len(h.Us)-1]):
-		d.cas = passed // it has gone, or what was read is not among its last writes either
+		// It is gone, or even the write that was read here is no longer among its last writes.
+		d.cas = passed
 	}
 	return false
 }
 
-// write stores a document that is not there, or replaces one, if it is as it was read, and reports whether it was.
+// write inserts a new document, or replaces one that is unchanged since it was read. It reports whether it did.
 func (s *Store) write(ctx context.Context, d *doc) (bool, error) {
 	if d.sheet != nil {
 		d.dirty = true
@@ -305,8 +306,8 @@ func (s *Store) write(ctx context.Context, d *doc) (bool, error) {
 	return s.writeAt(ctx, d, level)
 }
 
-// writeAt writes a document with a durability. An answer that was lost is made up for by a look: the write is known by
-// its nonce, also where others have written since.
+// writeAt writes a document with the given durability. If an answer is lost, it looks at the document and recognizes
+// the write by its nonce, even if others have written since.
 func (s *Store) writeAt(ctx context.Context, d *doc, level gocb.DurabilityLevel) (bool, error) {
 	d.header().sign()
 	if d.cas == 0 {
@@ -341,7 +342,7 @@ func (s *Store) writeAt(ctx context.Context, d *doc, level gocb.DurabilityLevel)
 	return false, refusal(err)
 }
 
-// remove deletes a document if it is as it was read, and reports whether it is gone.
+// remove deletes a document if it is unchanged, and reports whether it is gone.
 func (s *Store) remove(ctx context.Context, d *doc) (bool, error) {
 	tries := 0
 	err := s.again(ctx, func() error {
@@ -357,8 +358,8 @@ func (s *Store) remove(ctx context.Context, d *doc) (bool, error) {
 	return err == nil, refusal(err)
 }
 
-// putBack writes a document of which something has been done, or removes it, if nothing is left of it, and reports
-// whether it was as it was read.
+// putBack writes a document after some of its work was done, or removes it if nothing of it remains. It reports whether
+// the document was unchanged.
 func (s *Store) putBack(ctx context.Context, d *doc) (bool, error) {
 	if h := d.header(); h.Unit == nil && h.Tell == "" {
 		d.rest()

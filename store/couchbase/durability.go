@@ -8,10 +8,10 @@ import (
 	"github.com/couchbase/gocb/v2"
 )
 
-// copies says how many replicas a bucket is to have, and how many each of its vbuckets has a node for.
+// copies says how many replicas a bucket should have, and how many of them have a node for every vbucket.
 type copies struct{ wanted, placed int }
 
-// copiesOf knows of none if the client does not.
+// copiesOf returns zeros if the client does not know.
 func copiesOf(b *gocb.Bucket) (c copies) {
 	router, err := b.Internal().IORouter()
 	if err != nil {
@@ -44,16 +44,16 @@ func copiesOf(b *gocb.Bucket) (c copies) {
 // mostReplicas is how many replicas a bucket may have for durable writes.
 const mostReplicas = 2
 
-// majority reports whether durable writes can be fulfilled: most of the copies, the first one included, have a node.
-// docs.couchbase.com: "Durability", majority and replica-count restriction.
+// majority reports whether the server can fulfil durable writes: most of the copies, including the active one, have a
+// node. docs.couchbase.com: "Durability", majority and replica-count restriction.
 func (c copies) majority() bool { return c.wanted <= mostReplicas && 1+c.placed > (1+c.wanted)/2 }
 
-// remedy says what makes durable writes possible.
+// remedy says what to change so that durable writes are possible.
 const remedy = "give the bucket one or two replicas and the cluster a data node for each besides the first, or set " +
 	"its replicas to 0, and rebalance; or write durability=none into the database URL, if a node that fails may lose " +
 	"tasks"
 
-// advised says what helps against an error for which the set-up is to blame.
+// advised adds advice to an error that the setup causes.
 func advised(err error) error {
 	switch {
 	case errors.Is(err, gocb.ErrDurabilityImpossible):

@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// replicated opens a handle on a migrated fake whose bucket has replicas.
+// replicated opens a handle on a migrated fake with replicas.
 func replicated(t *testing.T, nodes, replicas int, parameters string) (*cbfake.Cluster, *Store) {
 	t.Helper()
 	f, err := cbfake.StartWith(cbfake.Options{Nodes: nodes, Replicas: replicas})
@@ -39,8 +39,8 @@ func warned(t *testing.T, s *Store, of string) bool {
 	return strings.Contains(strings.Join(warnings, "\n"), of)
 }
 
-// Without a word in the URL writes are as durable as the nodes allow. Check tells whoever has replicas without nodes,
-// or too many, and tasks are enqueued all the same.
+// If the URL does not say anything, writes are as durable as the nodes allow. Check warns if replicas lack nodes or are
+// too many, and enqueues still work.
 func TestDurabilityThatIsNotNamed(t *testing.T) {
 	for _, c := range []struct {
 		name            string
@@ -71,7 +71,7 @@ func TestDurabilityThatIsNotNamed(t *testing.T) {
 	}
 }
 
-// A durability that cannot be fulfilled is warned of, and the errors say what helps.
+// Check warns of a durability that cannot be fulfilled, and the errors say what helps.
 func TestDurabilityThatCannotBeFulfilled(t *testing.T) {
 	_, s := replicated(t, 1, 1, "&durability=majority")
 	if !warned(t, s, "so the server refuses durable writes, and with them every enqueue and every outcome") {
@@ -88,7 +88,7 @@ func refused(t *testing.T, err error) {
 	}
 }
 
-// With one replica a majority is both copies: after the failover of a node nothing is enqueued until a rebalance.
+// With one replica, a majority is both copies: after the failover of a node, nothing is enqueued until a rebalance.
 func TestAFailoverOfOneOfTwoNodes(t *testing.T) {
 	f, s := replicated(t, 2, 1, "")
 	if err := enqueueOne(t, s); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// Edit implements store.Editor. Tasks to which no other is bound are changed beside each other, all others in the order
-// in which they were given.
+// Edit implements store.Editor. It concurrently changes tasks that no other task is bound to, and all others in the
+// given order.
 func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err error) {
 	defer says(&err, "edit")
 	c := e.Change
@@ -28,7 +28,7 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err e
 	}
 	chain := func(i int) string {
 		if d := docs[i]; d != nil && d.task().loose() {
-			return d.stored().ID // those of a sheet one after another
+			return d.stored().ID // tasks of one sheet go one after another
 		}
 		return ""
 	}
@@ -44,7 +44,8 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err e
 			if err == nil {
 				edited[i] = did[0]
 			}
-			w.torn = w.torn || w.have != nil && len(b.Changes()) == 0 // no write would find out whether it is still so
+			// Without a change, no write would find out whether the document is unchanged.
+			w.torn = w.torn || w.have != nil && len(b.Changes()) == 0
 			return err
 		})
 	})
@@ -54,14 +55,15 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err e
 	return edited, s.finishUp(ctx, works...)
 }
 
-// loose reports whether no other task is bound to a task: by a key, by a need, or by the order of those that wait for
+// loose reports whether no other task is bound to this one: by a key, by a need, or by the order of tasks that wait for
 // their turn.
 func (t *task) loose() bool {
 	return t.Key == "" && !t.Turns && len(t.Needs)+len(t.Kids) == 0 && !t.Back
 }
 
-// shown are the documents of the page of tasks that this handle has listed last, without their args: who does that goes
-// on to change them, and then need not read them again. A write finds out whether one is still as it was.
+// shown holds the documents of the last page of tasks that this handle listed without their args. A caller that lists
+// without args usually changes the tasks next, and then need not read them again. A write finds out whether a document
+// is unchanged.
 type shown struct {
 	mu   sync.Mutex
 	docs map[ref]*doc
@@ -85,7 +87,7 @@ func (l *shown) put(docs []*doc) {
 	}
 }
 
-// take returns them, and forgets them: whoever changes a document has it alone.
+// take returns the documents and forgets them, because only one caller may change a document.
 func (l *shown) take() map[ref]*doc {
 	l.mu.Lock()
 	defer l.mu.Unlock()

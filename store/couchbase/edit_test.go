@@ -7,11 +7,11 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// A change of a page of tasks that was listed first costs a write a task, and the pages that they fill.
+// Changing a page of tasks that was listed first costs one write for each task, and the pages that they fill.
 func TestRequestsOfAChangeOfManyTasks(t *testing.T) {
 	const many = 500
 	r := newRig(t, 1)
-	r.add(r.task("x", func(n *store.NewTask) { n.Priority = 3 })) // makes the lane
+	r.add(r.task("x", func(n *store.NewTask) { n.Priority = 3 })) // creates the lane
 	for range many {
 		r.add(r.task("x", nil))
 	}
@@ -34,7 +34,7 @@ func TestRequestsOfAChangeOfManyTasks(t *testing.T) {
 	}
 }
 
-// What a handle has listed may be so no longer, also where a change that is judged by it would write nothing.
+// What a handle has listed may be outdated, including when a change that is judged by it would write nothing.
 func TestAListedTaskIsChangedAsItIs(t *testing.T) {
 	r := newRig(t, 1)
 	same := store.Change{Op: store.Reprioritize}

@@ -10,9 +10,8 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// Enqueue implements store.Enqueuer.
-// It stores tasks in parts, each of which is written as one, and lines them up when all are stored, so that those of a
-// lane keep their order.
+// Enqueue implements store.Enqueuer. It stores tasks in parts, each on its own, and lines them up when all are
+// stored, so that tasks in a lane keep their order.
 func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (_ []store.Enqueued, err error) {
 	defer says(&err, "enqueue")
 	if err := ctx.Err(); err != nil {
@@ -23,7 +22,7 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (_ []store.E
 	parts, needy := partsOf(tasks)
 	works := make([]*work, len(parts))
 	chain := func(i int) rules.KeyName {
-		if needy { // what was given first is stored first
+		if needy { // store tasks in the given order
 			return rules.KeyName{}
 		}
 		return nameOf(&tasks[parts[i][0]])
@@ -52,12 +51,13 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (_ []store.E
 	return results, s.finishUp(ctx, works...)
 }
 
-// mostPart is about how many bytes the tasks of a part may have that need what is stored: all of them are first written
-// into one document.
+// mostPart is roughly how many bytes a part may have if its tasks need stored ones: all of them are first written into
+// one document.
 const mostPart = 8 << 20
 
-// partsOf divides tasks into parts: each that has a key is one by itself, and those that have none are one together.
-// Where tasks need others, only those that stand beside each other are, and not too many if some are stored already.
+// partsOf divides tasks into parts. Each task with a key is a part, and all tasks without a key are one part. If tasks
+// need others, a part holds only tasks without a key that are next to each other, and it is limited to mostPart if some
+// needed tasks are stored already.
 func partsOf(tasks []store.NewTask) (parts [][]int, needy bool) {
 	here, bound := map[store.ID]bool{}, false
 	for i := range tasks {
@@ -66,7 +66,7 @@ func partsOf(tasks []store.NewTask) (parts [][]int, needy bool) {
 		}
 		here[tasks[i].ID] = true
 	}
-	plain, size := -1, 0 // the part of those without a key
+	plain, size := -1, 0 // the part of tasks without a key
 	for i := range tasks {
 		own := 512 + len(tasks[i].Args) + len(tasks[i].Settings) + 64*len(tasks[i].Needs)
 		switch {
@@ -86,8 +86,8 @@ func partsOf(tasks []store.NewTask) (parts [][]int, needy bool) {
 	return parts, needy
 }
 
-// inOrder moves what is to be lined up into the first work, in the order in which the tasks were given, and behind them
-// those that one of them has replaced.
+// inOrder moves the tasks to line up into the first work, in the order in which they were given, followed by the stored
+// tasks that they replace.
 func inOrder(tasks []store.NewTask, works []*work) {
 	place := map[string]int{}
 	for i := range tasks {

@@ -8,8 +8,8 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// Finish implements store.Leaser. The outcomes of the tasks of a sheet are one write, as is each other, where nothing
-// follows from them.
+// Finish implements store.Leaser. The outcomes of the tasks of one sheet are one write, and so is each other outcome,
+// if nothing else follows from it.
 func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
 	defer says(&err, "finish")
 	if err := ctx.Err(); err != nil {
@@ -48,8 +48,8 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 	return slices.Concat(refused...), s.account(ctx, ends)
 }
 
-// finish ends attempts of a task, or of the tasks of a sheet. What the handle knows of them may be out of date, so it
-// looks before it refuses one.
+// finish ends attempts of a task, or of the tasks of a sheet. What the handle knows of them may be out of date, so
+// finish reads the document before it refuses an outcome.
 func (s *Store) finish(ctx context.Context, w *work, r ref, outcomes []*store.Outcome) (lost []store.ID, err error) {
 	w.have = map[ref]*doc{}
 	for _, o := range outcomes {
@@ -61,7 +61,7 @@ func (s *Store) finish(ctx context.Context, w *work, r ref, outcomes []*store.Ou
 		w.have = s.lent.sheet(r)
 	}
 	err = s.do(ctx, w, func(b *rules.Batch) error {
-		_, err := w.load(r) // of a sheet it is known then what lies in it
+		_, err := w.load(r) // after this, the tasks of a sheet are known
 		if err == nil {
 			lost, err = b.Finish(outcomes)
 		}

@@ -6,28 +6,29 @@ import (
 	"time"
 )
 
-// To make a document has no condition but that there is none. So a request to make one that arrives when it has come and
-// gone would make it again: one whose connection has ended, and that was repeated, or that of a process that stood still
-// while others did its work. The task would run once more, or be archived once more. So what is deleted while such a
-// request may still be under way stays as a grave: a document of which nothing is left but that it was there. The sweep
-// removes it. A key, or a task that is restored, may rise from its grave.
+// An insert has only one condition: that the document does not exist. So an insert that arrives after the document was
+// created and deleted would create it again. The insert may come from a connection that ended and whose request was
+// repeated, or from a process that stood still while others did its work. The task would run, or be archived, once
+// more. So a document that is deleted while such a request may still be under way stays as a grave, which only records
+// that it existed. The sweep removes the grave. A key, or a task that is restored, may rise from its grave.
 
-// lateBy is how late the request may be that makes a document.
+// lateBy is how late a request to create a document may arrive.
 const lateBy = 2 * time.Minute
 
-// buried reports whether a document is deleted and nothing of it is left to be done.
+// buried reports whether a document is deleted and has no more work to be done.
 func (h *head) buried() bool { return h.Gone && h.Unit == nil && h.Tell == "" && h.Pin == nil }
 
-// grave is what is left of a document. It has no queue, key, kind or workflow, so no list asks for it.
+// grave is what remains of a deleted document. It has no queue, key, kind or workflow, so no list finds it.
 type grave struct {
 	head
 	State string            `json:"st"`
-	From  int               `json:"from,omitempty"` // of a sheet, which tasks it had
+	From  int               `json:"from,omitempty"` // for a sheet: the place of its first task in the block
 	Texts []json.RawMessage `json:"args,omitempty"`
 	Runs  []run             `json:"runs,omitempty"`
 }
 
-// drop removes a deleted document, or makes a grave of a young one, if it is as it was read, and reports whether it was.
+// drop removes a deleted document, or turns it into a grave if it is young. It reports whether the document was
+// unchanged.
 func (s *Store) drop(ctx context.Context, d *doc) (bool, error) {
 	until := d.header().Born + s.lateBy.Microseconds()
 	if until <= s.now(ctx) {
@@ -44,19 +45,19 @@ func (s *Store) drop(ctx context.Context, d *doc) (bool, error) {
 	return ok, err
 }
 
-// there leaves a grave out.
+// there filters out graves.
 func there(d *doc, err error) (*doc, error) {
 	if d == nil || err != nil || !d.header().buried() {
 		return d, err
 	}
-	if _, ofKey := d.body.(*key); ofKey { // it has no tasks; the next is written over it
+	if _, ofKey := d.body.(*key); ofKey { // it has no tasks; the next version is written over it
 		d.body = &key{head: head{U: d.header().U, Us: d.header().Us, Born: d.header().Born}}
 		return d, nil
 	}
 	return nil, nil
 }
 
-// clearGrave removes a grave that is no longer needed, and reports whether a document is one.
+// clearGrave removes a grave that is no longer needed, and reports whether the document is a grave.
 func (s *Store) clearGrave(ctx context.Context, r ref, before int64) (is bool, err error) {
 	d, err := s.read(ctx, r)
 	if d == nil || err != nil || !d.header().buried() {

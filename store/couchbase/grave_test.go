@@ -17,7 +17,7 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// made returns the documents of tasks and keys that a call makes.
+// made returns the documents of tasks and keys that a call creates.
 func (r *rig) made(call func()) (all []ref) {
 	r.Helper()
 	var mu sync.Mutex
@@ -38,9 +38,9 @@ func (r *rig) made(call func()) (all []ref) {
 	return all
 }
 
-// A request to make a document that arrives late, when the task has come and gone, makes nothing. A storm found that
-// tasks of a sheet were archived twice: all of them had moved out of it, and the requests that made their documents had
-// been repeated, and arrived when they had been archived.
+// If a request to create a document arrives after the task was created and deleted, it creates nothing. A storm found
+// that tasks of a sheet were archived twice: all of them had moved out of it, and the requests that created their
+// documents had been repeated and arrived after they had been archived.
 func TestARequestThatMakesADocumentAndArrivesLateMakesNothing(t *testing.T) {
 	enqueue := func(r *rig, tasks ...store.NewTask) func() {
 		return func() {
@@ -81,7 +81,7 @@ func TestARequestThatMakesADocumentAndArrivesLateMakesNothing(t *testing.T) {
 			r := newRig(t, 1)
 			docs := r.made(call(r))
 			r.runAll()
-			r.runAll() // what has waited
+			r.runAll() // those that have waited
 			r.archive(len(r.ids))
 			if len(docs) == 0 {
 				t.Fatal("it has made nothing")
@@ -118,7 +118,7 @@ func TestARequestThatMakesADocumentAndArrivesLateMakesNothing(t *testing.T) {
 	}
 }
 
-// runAll has a complete plainly what may run.
+// runAll makes a complete everything that can run, plainly.
 func (r *rig) runAll() {
 	r.Helper()
 	r.held = map[string]store.Task{}
@@ -130,7 +130,7 @@ func (r *rig) runAll() {
 	r.must("finish", r.finish(r.ctx(), outcomes...))
 }
 
-// ageGraves has graves be old.
+// ageGraves makes graves old.
 func (r *rig) ageGraves(docs []ref) {
 	r.Helper()
 	for _, at := range docs {
@@ -145,7 +145,7 @@ func (r *rig) ageGraves(docs []ref) {
 	}
 }
 
-// A key whose tasks have gone a moment ago is free, and knows nothing of them.
+// A key whose tasks were just deleted is free, and knows nothing of them.
 func TestAKeyRisesFromItsGrave(t *testing.T) {
 	r := newRig(t, 1)
 	for i := range 3 {
@@ -165,7 +165,7 @@ func TestAKeyRisesFromItsGrave(t *testing.T) {
 	r.drain()
 }
 
-// What was archived a moment ago can be put back.
+// Tasks that were just archived can be restored.
 func TestATaskRisesFromItsGrave(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.task("x", nil), r.task("y", keyed("k", store.Skip)))
@@ -212,7 +212,7 @@ func TestATaskWhoseGraveIsClearedRises(t *testing.T) {
 	r.drain()
 }
 
-// A task of an undone unit that cannot be read counts as deleted: who carries the unit out goes on.
+// A task of an unfinished unit that cannot be read counts as deleted, so that the unit can be carried out.
 func TestAnUndoneUnitWhoseTaskIsDamaged(t *testing.T) {
 	r := newRig(t, 1)
 	r.record("r")
@@ -225,7 +225,7 @@ func TestAnUndoneUnitWhoseTaskIsDamaged(t *testing.T) {
 	r.drain()
 }
 
-// A damaged key that is made anew counts as young, so it leaves a grave.
+// A damaged key that was rebuilt counts as young, so it leaves a grave.
 func TestAKeyThatWasMadeAnewLeavesAGrave(t *testing.T) {
 	r := newRig(t, 1)
 	r.a.patience = r.b.patience
@@ -239,17 +239,17 @@ func TestAKeyThatWasMadeAnewLeavesAGrave(t *testing.T) {
 	}
 }
 
-// Two carry a unit out beside each other. A failover forgets a lease of the task that one of them has made, by which the
-// other took it for written. The one that is late leaves the task alone.
+// Two processes carry out a unit at the same time. A failover loses a lease of the task that one of them has created;
+// by that lease the other took the task for written. The late process leaves the task alone.
 func TestALeaseIsNoSignThatATaskWasMadeInTime(t *testing.T) {
 	r := newRig(t, 1)
 	r.durable("majority")
 	r.record("r")
 	r.b.patience = 2 * time.Millisecond
-	r.a.patience = 0 // it looks whether the unit is still its own
+	r.a.patience = 0 // it checks whether the unit is still its own
 	n := r.task("x", nil)
 	root := recordRef("kind", "r").ID
-	var step atomic.Int64 // each is taken once
+	var step atomic.Int64 // each step is taken once
 	r.f.Set(cbfake.Faults{Remember: time.Hour, Request: func(code memd.CmdCode, key string) cbfake.Spoil {
 		switch {
 		case code == memd.CmdAdd && key == n.ID.String():
@@ -278,7 +278,7 @@ func TestALeaseIsNoSignThatATaskWasMadeInTime(t *testing.T) {
 	r.all(true, "x")
 }
 
-// A sweep removes all graves that are old, however many. No list goes over them meanwhile.
+// A sweep removes all old graves, however many there are. No list goes over them meanwhile.
 func TestASweepRemovesManyGraves(t *testing.T) {
 	r := newRig(t, 1)
 	const many = 2*sweepMost + 10

@@ -14,8 +14,8 @@ import (
 // leader is the document that says who leads.
 type leader struct {
 	head
-	Holder  string `json:"h"` // empty: nobody
-	Term    int64  `json:"t"` // the highest there ever was
+	Holder  string `json:"h"` // empty if nobody leads
+	Term    int64  `json:"t"` // the highest that was ever used
 	Expires int64  `json:"x"`
 	Renewed int64  `json:"r"`
 }
@@ -59,8 +59,8 @@ func (s *Store) readLeader(ctx context.Context) (*leader, error) {
 	return d.body.(*leader), nil
 }
 
-// leads fails unless the term is the one that runs. A chore asks before it writes: there is no write that spans
-// both. So each chore is such that a stale leader's does no harm, and a grant asks twice.
+// leads fails unless term is the current term. A chore calls it before it writes, because no write spans both
+// documents. So each chore does no harm if a stale leader runs it, and a grant calls leads twice.
 func (s *Store) leads(ctx context.Context, term int64) error {
 	l, err := s.readLeader(ctx)
 	if err != nil {
@@ -114,9 +114,8 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (_ store.Admit
 	return did, nil
 }
 
-// cancelDoomed cancels pending tasks of which something that they need has failed; those that need them are doomed in
-// turn. Those of which one needs another are cancelled in order, because the reason is the first of the needs that has
-// failed by then.
+// cancelDoomed cancels pending tasks that need a failed task; the tasks that need them become doomed in turn. If one of
+// them needs another, they are cancelled in order, because the reason is the first need that has failed by then.
 func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err error) {
 	for cancelled < limit {
 		ids, err := query[string](ctx, s, queryDoomed, args{"n": limit - cancelled}, atPlus)
@@ -152,7 +151,7 @@ func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err
 	return cancelled, nil
 }
 
-// roundsOf puts tasks into rounds: each comes in a round after those of the tasks before it that it needs, or that need
+// roundsOf puts tasks into rounds. Each task comes in a later round than the tasks before it that it needs or that need
 // it.
 func roundsOf(docs []*doc) (rounds [][]int) {
 	at := map[string]int{}
@@ -197,7 +196,7 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (_ []store.Ta
 		return nil, err
 	}
 	var dead, strays []*task
-	var unasked error // of the index
+	var unasked error // the error of the index
 	for _, id := range ids {
 		w, err := s.declare(ctx, id)
 		if err != nil {
@@ -223,7 +222,8 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (_ []store.Ta
 				}
 			}
 		}
-		if w.G == nil && !w.Combed && len(dead) == known && unasked == nil { // once it fails, others wait for it
+		// If the index fails for one worker, it is not asked for others.
+		if w.G == nil && !w.Combed && len(dead) == known && unasked == nil {
 			found, err := s.comb(ctx, id, w)
 			if dead = append(dead, found...); err != nil {
 				unasked = err
@@ -252,7 +252,8 @@ func inOrderOfClaim(tasks []*task) []store.Task {
 	return answers
 }
 
-// declare reads a worker, and declares it dead if it has not beaten in time, or is damaged. nil: there is none.
+// declare reads a worker and declares it dead if its beat is overdue or its document is damaged. It returns nil if
+// there is none.
 func (s *Store) declare(ctx context.Context, id string) (w *worker, err error) {
 	err = s.alter(ctx, workerRef(id), func(d *doc) bool {
 		if w = nil; d.cas == 0 {
@@ -268,11 +269,12 @@ func (s *Store) declare(ctx context.Context, id string) (w *worker, err error) {
 	return w, err
 }
 
-// combTime is for how long a rescue waits for the index.
+// combTime is how long a rescue waits for the index.
 const combTime = 5 * time.Second
 
-// comb asks the index, once, what a dead worker holds beside what it meant to lease, adds that to its document and
-// returns it. Intents are written without durability, so a failover may have forgotten one and kept the lease.
+// comb asks the index which tasks a dead worker holds besides those in its intents, adds them to its document and
+// returns them. It does so until the index finds none. Intents are written without durability, so a failover may have
+// lost an intent and kept its lease.
 func (s *Store) comb(ctx context.Context, worker string, w *worker) (held []*task, err error) {
 	ctx, cancel := context.WithTimeout(ctx, combTime)
 	defer cancel()
@@ -297,13 +299,14 @@ func (s *Store) comb(ctx context.Context, worker string, w *worker) (held []*tas
 		held = append(held, t)
 	}
 	if len(held) > 0 {
-		return held, nil // there may be others
+		return held, nil // there may be more
 	}
 	return nil, s.mutate(ctx, s.meta, workerKey(worker), 0, gocb.UpsertSpec("combed", true, nil))
 }
 
-// heldBy returns the tasks that a worker holds under a token. If there is none, the token goes from the document,
-// and what it meant to lease and did not is lined up again: only the leases of the dead are known to be all.
+// heldBy returns the tasks that a worker holds under a token. If there are none and the worker is dead, heldBy removes
+// the token from the document and lines up the tasks that the worker meant to lease and did not. It leaves a living
+// worker's token alone, because only a dead worker takes no more leases.
 func (s *Store) heldBy(ctx context.Context, id string, w *worker, token string) ([]*task, error) {
 	docs, err := s.spread(ctx, w.meant(token), s.peek)
 	if err != nil {

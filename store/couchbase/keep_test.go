@@ -9,8 +9,8 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// A parent that is doomed together with its children takes two rounds: the children are cancelled beside each other,
-// and none of them waits until they are told of what they know.
+// If a parent and its children are doomed together, that takes two rounds: the children are cancelled concurrently, and
+// none of them waits to be told what it knows already.
 func TestRequestsOfADoomedFan(t *testing.T) {
 	const children = 900
 	r := newRig(t, 1)
@@ -34,11 +34,11 @@ func TestRequestsOfADoomedFan(t *testing.T) {
 	}
 }
 
-// Of each two tasks that a need links, that which comes later in the page is in a later round.
+// If a need links two tasks, the one that comes later in the page is in a later round.
 func TestRoundsKeepTheOrderOfLinkedTasks(t *testing.T) {
 	ids := []string{"b", "a", "c", "d", "e", "gone"}
 	docs := make([]*doc, len(ids))
-	on := map[string][]int{"a": {0}, "c": {1}, "b": {2}, "e": {4}} // the places of those that they need
+	on := map[string][]int{"a": {0}, "c": {1}, "b": {2}, "e": {4}} // the places of the tasks that they need
 	names := make([]store.ID, len(ids))
 	for i := range ids[:5] {
 		names[i] = storetest.NewID()
@@ -59,7 +59,7 @@ func TestRoundsKeepTheOrderOfLinkedTasks(t *testing.T) {
 	}
 }
 
-// Tasks that turn out not to be doomed do not hide those behind them from a leader that takes few at a time.
+// Tasks that turn out not to be doomed do not hide those after them from a leader that takes a few at a time.
 func TestWhatIsNotDoomedHidesNothing(t *testing.T) {
 	r := newRig(t, 1)
 	change := func(name string, op store.Op) {

@@ -11,8 +11,9 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// key is the document of a key: what is known of it, and what has been decided about its tasks. Whatever changes the
-// holder of a key, or ends its attempt, writes this document too, so that two who judge by it cannot both succeed.
+// key is the document of a key: what is known of it, and what has been decided about its tasks. Every change to the
+// holder of a key, and every end of the holder's attempt, also writes this document. So of two writers that judge by
+// it, only one succeeds.
 type key struct {
 	head
 	Queue    string    `json:"q"`
@@ -25,10 +26,10 @@ type key struct {
 	Tasks    int64     `json:"n"`
 
 	Births []string `json:"births,omitempty"` // tasks that a call is about to store; see births.go
-	Remade int64    `json:"remade,omitempty"` // when it was made anew; see remake.go
+	Remade int64    `json:"remade,omitempty"` // when it was rebuilt; see remake.go
 }
 
-// nameOf is the name of a new task's key; that of one without a key is zero.
+// nameOf returns the name of a new task's key, or the zero name if it has no key.
 func nameOf(n *store.NewTask) rules.KeyName {
 	if n.Key == "" {
 		return rules.KeyName{}
@@ -39,7 +40,7 @@ func nameOf(n *store.NewTask) rules.KeyName {
 // keyRef names the document of a key.
 func keyRef(n rules.KeyName) ref { return ref{inKey, named(n.Queue, n.Tenant, n.Key)} }
 
-// named joins names to a document's key. Where that would be too long, or could be read in two ways, it is a hash.
+// named joins names to a document's key. It returns a hash if the key would be too long or ambiguous.
 func named(names ...string) string {
 	text := strings.Join(names, "|")
 	if len(text) <= 200 && strings.Count(text, "|") == len(names)-1 && !strings.HasPrefix(text, "#") {
@@ -56,7 +57,7 @@ func hashed(names ...string) string {
 	return "#" + hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// known is the key as the rules see it.
+// known returns the key as the rules see it.
 func (k *key) known(name rules.KeyName) *rules.Key {
 	return &rules.Key{
 		KeyName: name, Holder: idOf(k.Holder), Awaiting: idOf(k.Awaiting), Ended: idOf(k.Ended), Source: k.Source,
@@ -64,7 +65,7 @@ func (k *key) known(name rules.KeyName) *rules.Key {
 	}
 }
 
-// set makes the document what the rules have made of the key. One without tasks is forgotten.
+// set updates the document to what the rules have made of the key. A key without tasks is deleted.
 func (k *key) set(r *rules.Key) {
 	k.Queue, k.Tenant, k.Key, k.Source, k.Tasks = r.Queue, r.Tenant, r.Key, r.Source, r.Tasks
 	k.Holder, k.Awaiting, k.Ended = textOf(r.Holder), textOf(r.Awaiting), textOf(r.Ended)

@@ -19,7 +19,7 @@ func (r *rig) large(n int, change func(n *store.NewTask)) (tasks []store.NewTask
 	return tasks
 }
 
-// What tasks bring together that need a stored one may be more than a document holds.
+// Tasks that need a stored one may together be larger than a document can be.
 func TestManyLargeTasksThatNeedAStoredOne(t *testing.T) {
 	r := newRig(t, 1)
 	parent := r.task("parent", nil)
@@ -38,7 +38,7 @@ func TestManyLargeTasksThatNeedAStoredOne(t *testing.T) {
 	}
 }
 
-// What cannot be one document is refused before anything of it is written, and says so.
+// A unit that does not fit into one document is refused before any of it is written, and the error says so.
 func TestAUnitThatIsTooLarge(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.task("x", keyed("k", store.Skip)))
@@ -66,7 +66,7 @@ func TestAUnitThatIsTooLarge(t *testing.T) {
 	o := r.outcome("x", store.Completed)
 	o.Then = tasks[1:]
 	_, err = r.a.Finish(r.ctx(), []store.Outcome{o})
-	refused("finish", err, true) // of several outcomes others may be stored
+	refused("finish", err, true) // if there are several outcomes, others may be stored
 	o.Then = nil
 	r.must("finish", r.finish(r.ctx(), o))
 	r.drain()

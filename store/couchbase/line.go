@@ -11,29 +11,29 @@ import (
 	"github.com/couchbase/gocb/v2"
 )
 
-// lane is the available tasks of a queue of one priority. They stand in pages, which are appended to and read by
-// key, in order; a cursor says up to where they have been claimed. Nothing is taken out of a page: an entry names
-// the lap of its task, and one whose task is in another lap is passed over. A page that is full is sealed by taking
-// its field g away, which every append replaces, so an append to a sealed page fails.
+// lane holds the available tasks of one queue and priority. They are listed in pages, which are appended to and read by
+// key, in order. A cursor says up to where they have been claimed. Nothing is removed from a page: an entry names the
+// lap of its task, and a claim skips the entry if the task is in another lap. A full page is sealed by removing its
+// field g. Every append replaces that field, so an append to a sealed page fails.
 //
-// Lines are written without durability, so a crash may take back any of these writes by itself. Each is mended where
-// it is met; what that leaves out the sweep finds.
+// Lines are written without durability, so a crash may undo any of these writes independently. Each reader repairs what
+// it meets, and the sweep finds the rest.
 type lane struct {
 	queue    string
 	priority int16
 }
 
-// pageSize is how many entries a page has before it is sealed; one append may go beyond it.
+// pageSize is how many entries a page has before it is sealed; one append may exceed it.
 const pageSize = 128
 
-// The names of documents: cursors, pages, and boards, which list the priorities of a queue.
+// The names of cursors, pages, and boards, which list the priorities of a queue.
 func (l lane) cursor() string { return "c|" + strconv.Itoa(int(l.priority)) + "|" + named(l.queue) }
 func (l lane) page(n int) string {
 	return "p|" + strconv.Itoa(n) + "|" + strconv.Itoa(int(l.priority)) + "|" + named(l.queue)
 }
 func board(queue string) string { return "b|" + named(queue) }
 
-// entry is a task in a lane, in one of its laps, or a sheet with so many that were available.
+// entry is a task in a lane, in one of its laps, or a sheet with n available tasks.
 type entry struct {
 	id     string
 	lap, n int
@@ -45,7 +45,7 @@ func (e *entry) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &[]any{&e.id, &e.lap, &e.n})
 }
 
-// page is the document of one; cursor that of a lane: the page and the place of the next entry.
+// page is the document of a page.
 type page struct {
 	G       *int    `json:"g,omitempty"`
 	Count   int     `json:"c"`
@@ -66,7 +66,7 @@ func (c *cursor) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// queueUp appends tasks to their lanes, in order, and wakes those of this process who wait for them.
+// queueUp appends tasks to their lanes, in order, and wakes the workers of this process that wait for them.
 func (s *Store) queueUp(ctx context.Context, tasks ...*task) error {
 	of := map[lane][]entry{}
 	var lanes []lane
@@ -91,8 +91,8 @@ func (s *Store) queueUp(ctx context.Context, tasks ...*task) error {
 	return err
 }
 
-// append adds entries to the last page of a lane. An entry that comes twice names a lap that has gone when it is met
-// again.
+// append adds entries to the last page of a lane. An entry may be appended twice: when the second is met, its task has
+// left the lap that it names.
 func (s *Store) append(ctx context.Context, l lane, entries []entry) error {
 	n := s.minds.of(l).tail
 	for try := 0; ; try++ {
@@ -145,7 +145,7 @@ func (s *Store) append(ctx context.Context, l lane, entries []entry) error {
 	}
 }
 
-// dropSpoilt removes a page to which nothing can be appended, because it is damaged.
+// dropSpoilt removes a damaged page that cannot be appended to.
 func (s *Store) dropSpoilt(ctx context.Context, l lane, n int, damage error) error {
 	raw, cas, err := s.get(ctx, s.lines, l.page(n))
 	if raw == nil || err != nil {
@@ -154,7 +154,7 @@ func (s *Store) dropSpoilt(ctx context.Context, l lane, n int, damage error) err
 	return s.dropDamaged(ctx, l, n, cas, fmt.Errorf("document %s is %w: %w", l.page(n), errDamaged, damage))
 }
 
-// dropDamaged removes a page if it is as it was read.
+// dropDamaged removes a page if it is unchanged.
 func (s *Store) dropDamaged(ctx context.Context, l lane, n int, cas gocb.Cas, damage error) error {
 	_, err := s.lines.Remove(l.page(n), &gocb.RemoveOptions{Context: ctx, Cas: cas})
 	if refusal(err) != nil {
@@ -163,10 +163,10 @@ func (s *Store) dropDamaged(ctx context.Context, l lane, n int, cas gocb.Cas, da
 	return s.passing(damage)
 }
 
-// replaceG is in each write that only an open page, or only a living worker, may get.
+// replaceG is part of every write that needs an open page or a living worker.
 var replaceG = gocb.ReplaceSpec("g", 1, nil)
 
-// open returns the cursor of a lane, and makes the lane if there is none.
+// open returns the cursor of a lane, and creates the lane if there is none.
 func (s *Store) open(ctx context.Context, l lane) (c mark, err error) {
 	for {
 		is, err := s.cursorOf(ctx, l)
@@ -176,7 +176,8 @@ func (s *Store) open(ctx context.Context, l lane) (c mark, err error) {
 		if is != nil {
 			return *is, nil
 		}
-		// A lane that no board lists is never read, so of all that belongs to lines this alone is as durable as tasks are.
+		// A lane that no board lists is never read, so a board is the only part of lines that is as durable as tasks
+		// are.
 		if err := s.enlist(ctx, s.lines, board(l.queue), strconv.Itoa(int(l.priority))); err != nil {
 			return c, err
 		}
@@ -189,8 +190,8 @@ func (s *Store) open(ctx context.Context, l lane) (c mark, err error) {
 	}
 }
 
-// openAll makes the lanes in which tasks are about to be available: a task whose lane is on no board would never be
-// found again if its process died before it was lined up.
+// openAll creates the lanes of tasks that will be available. If a process died before it lined up a task whose lane is
+// on no board, nobody would find the task.
 func (s *Store) openAll(ctx context.Context, docs []*doc) error {
 	for _, d := range docs {
 		t := d.ready()
@@ -207,12 +208,12 @@ func (s *Store) openAll(ctx context.Context, docs []*doc) error {
 	return nil
 }
 
-// makePage makes a page unless it is there.
+// makePage creates a page unless it exists.
 func (s *Store) makePage(ctx context.Context, l lane, n int) (made bool, err error) {
 	return s.makeLine(ctx, l.page(n), map[string]any{"g": 1, "c": 0, "e": []any{}})
 }
 
-// makeLine makes a page or a cursor unless it is there.
+// makeLine creates a page or a cursor unless it exists.
 func (s *Store) makeLine(ctx context.Context, id string, as any) (made bool, err error) {
 	tries := 0
 	err = s.again(ctx, func() error {
@@ -226,7 +227,7 @@ func (s *Store) makeLine(ctx context.Context, id string, as any) (made bool, err
 	return err == nil, err
 }
 
-// readPage returns a page; nil: there is none, or none any more since it was damaged.
+// readPage returns a page. It returns nil if there is none, or if the page was damaged, which removes it.
 func (s *Store) readPage(ctx context.Context, l lane, n int) (*page, error) {
 	p, cas, err := fetch[page](ctx, s, s.lines, l.page(n))
 	if !errors.Is(err, errDamaged) {
@@ -235,7 +236,7 @@ func (s *Store) readPage(ctx context.Context, l lane, n int) (*page, error) {
 	return nil, s.dropDamaged(ctx, l, n, cas, err)
 }
 
-// seal closes a page once the next one is there.
+// seal closes a page once the next one exists.
 func (s *Store) seal(ctx context.Context, l lane, n int) error {
 	if _, err := s.next(ctx, l, n); err != nil {
 		return err
@@ -243,14 +244,14 @@ func (s *Store) seal(ctx context.Context, l lane, n int) error {
 	return s.shut(ctx, l, n)
 }
 
-// shut takes the field away without which nothing can be appended.
+// shut removes the field without which nothing can be appended.
 func (s *Store) shut(ctx context.Context, l lane, n int) error {
 	return s.cut(ctx, s.lines, l.page(n), "g")
 }
 
-// next makes sure that there is a page after one, and returns its number. A page that was passed and deleted must
-// not come back where nobody reads any more: who has made a page asks whether the cursor is beyond it, and moves
-// what others have put there meanwhile.
+// next ensures that there is a page after page n, and returns its number. A page that was passed and deleted must not
+// come back where nobody reads any more. So whoever has created a page checks whether the cursor is beyond it, and then
+// moves the entries that others have appended meanwhile.
 func (s *Store) next(ctx context.Context, l lane, n int) (int, error) {
 	c, err := s.open(ctx, l)
 	if err != nil {
@@ -280,12 +281,13 @@ func (s *Store) next(ctx context.Context, l lane, n int) (int, error) {
 	return c.Page, nil
 }
 
-// dropPage deletes a page that nobody reads any more. One that stays does no harm.
+// dropPage deletes a page that nobody reads any more. It is harmless if the page stays.
 func (s *Store) dropPage(ctx context.Context, l lane, n int) {
 	_, _ = s.lines.Remove(l.page(n), &gocb.RemoveOptions{Context: ctx})
 }
 
-// heal gives a cursor a page again that was lost: the next one if there is one, or the same made anew.
+// heal repairs a cursor whose page was lost: it moves the cursor to the next page if there is one, or else creates the
+// page again.
 func (s *Store) heal(ctx context.Context, l lane, c mark) error {
 	next, err := s.readPage(ctx, l, c.Page+1)
 	if err != nil {
@@ -298,13 +300,13 @@ func (s *Store) heal(ctx context.Context, l lane, c mark) error {
 	return s.move(ctx, l, c, cursor{c.Page + 1, 0})
 }
 
-// move sets a cursor if it is as it was read, and not locked. Otherwise somebody else will.
+// move sets a cursor if it is unchanged and not locked. Otherwise somebody else will.
 func (s *Store) move(ctx context.Context, l lane, from mark, to cursor) error {
 	_, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: from.cas, RetryStrategy: failFast})
 	return refusal(err)
 }
 
-// lanes returns those of a queue, the most urgent first.
+// lanes returns the lanes of a queue, the most urgent first.
 func (s *Store) lanes(ctx context.Context, queue string) ([]lane, error) {
 	priorities, err := s.listed(ctx, s.lines, board(queue))
 	if err != nil {
@@ -312,7 +314,7 @@ func (s *Store) lanes(ctx context.Context, queue string) ([]lane, error) {
 	}
 	lanes := make([]lane, len(priorities))
 	for i, text := range priorities {
-		p, _ := strconv.ParseInt(text, 10, 16) // as namesIn has found
+		p, _ := strconv.ParseInt(text, 10, 16) // namesIn has checked it
 		lanes[i] = lane{queue, int16(p)}
 	}
 	slices.SortFunc(lanes, func(a, b lane) int { return int(a.priority) - int(b.priority) })

@@ -16,11 +16,11 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// Each bug in this file was found by a storm, and is planted again by the storm's tests.
+// A storm found each of the bugs in this file, and the storm's tests plant each one again.
 
 var lineOfRig = lane{"q", 0}
 
-// some makes tasks that are called after their places.
+// some makes tasks that are named after their places.
 func (r *rig) some(n int) []store.NewTask {
 	tasks := make([]store.NewTask, n)
 	for i := range tasks {
@@ -29,7 +29,7 @@ func (r *rig) some(n int) []store.NewTask {
 	return tasks
 }
 
-// claimAll claims by b until there is nothing, and returns what it got, in order. Nothing sweeps.
+// claimAll makes b claim until there is nothing left, and returns the tasks in order. Nothing sweeps.
 func (r *rig) claimAll(limit int) (ids []store.ID) {
 	r.Helper()
 	me := storetest.NewID()
@@ -47,13 +47,13 @@ func (r *rig) claimAll(limit int) (ids []store.ID) {
 	}
 }
 
-// A producer that has slept makes a page that has been filled, read and deleted meanwhile. What it puts there is found
-// all the same.
+// A producer that has slept creates a page that others have filled, read and deleted meanwhile. The tasks that it
+// appends there are still found.
 func TestAPageThatWasPassedDoesNotComeBackUnread(t *testing.T) {
 	r := newRig(t, 1)
-	_, err := r.a.Enqueue(r.ctx(), r.some(1)) // a believes the first page to be the last
+	_, err := r.a.Enqueue(r.ctx(), r.some(1)) // a takes the first page for the last
 	r.must("enqueue", err)
-	r.add(r.some(pageSize - 1)...) // which seals it
+	r.add(r.some(pageSize - 1)...) // this seals it
 	asleep, awake := make(chan bool), make(chan bool)
 	var slept atomic.Bool
 	r.f.Set(cbfake.Faults{Request: func(code memd.CmdCode, key string) cbfake.Spoil {
@@ -70,7 +70,7 @@ func TestAPageThatWasPassedDoesNotComeBackUnread(t *testing.T) {
 		done <- err
 	}()
 	<-asleep
-	for range 3 { // the second page and others come, and go
+	for range 3 { // the second page and others come and go
 		r.add(r.some(pageSize)...)
 		r.claimAll(100)
 	}
@@ -81,12 +81,11 @@ func TestAPageThatWasPassedDoesNotComeBackUnread(t *testing.T) {
 	}
 }
 
-// A page is read to its end by a claim whose move of the cursor fails. It stays, and so does what is behind the
-// cursor.
+// A claim reads a page to its end but fails to move the cursor. The page stays, and so do the pages after the cursor.
 func TestAPageStaysWhereTheMoveOfItsCursorHasFailed(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.some(pageSize)...) // a full page, which is sealed
-	r.a.minds.clash(lineOfRig) // it locks the cursor
+	r.a.minds.clash(lineOfRig) // makes it lock the cursor
 	var met atomic.Bool
 	r.f.Set(cbfake.Faults{Request: func(code memd.CmdCode, key string) cbfake.Spoil {
 		if code == memd.CmdReplace && key == lineOfRig.cursor() && met.CompareAndSwap(false, true) {
@@ -118,7 +117,7 @@ func TestAPageStaysWhereTheMoveOfItsCursorHasFailed(t *testing.T) {
 	}
 }
 
-// The tasks of a call are claimed in its order, whether they have keys or not.
+// The tasks of a call are claimed in order, with and without keys.
 func TestACallKeepsItsOrderWithAndWithoutKeys(t *testing.T) {
 	r := newRig(t, 1)
 	var tasks []store.NewTask

@@ -14,8 +14,8 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// liveURL is the database URL of a whole cluster to test on: couchbase://user:password@host/bucket. Each clause
-// makes a scope of its own there, with all indexes, and drops it.
+// liveURL is the database URL of a real cluster to test on: couchbase://user:password@host/bucket. Each clause creates
+// a scope of its own there, with all indexes, and drops it.
 func liveURL(t *testing.T) string {
 	t.Helper()
 	live := os.Getenv("TUSK_TEST_COUCHBASE")
@@ -25,7 +25,7 @@ func liveURL(t *testing.T) string {
 	return live
 }
 
-// newScope makes a migrated scope, and returns a function that opens handles on it.
+// newScope creates a migrated scope, and returns a function that opens handles on it.
 func newScope(tb testing.TB, live string) func() *Store {
 	tb.Helper()
 	u, err := url.Parse(live)
@@ -67,8 +67,7 @@ func TestConformanceOnACluster(t *testing.T) {
 	}})
 }
 
-// Each statement is answered from an index alone, in the index's order and up to its limit, but those that say
-// otherwise.
+// Unless it says otherwise, each statement is answered from an index alone, in the index's order and up to its limit.
 func TestPlansOnACluster(t *testing.T) {
 	s := newScope(t, liveURL(t))()
 	for _, statement := range statements() {
@@ -90,8 +89,8 @@ func TestPlansOnACluster(t *testing.T) {
 	}
 }
 
-// faultsOf says what a plan leaves to the query service that the index could do. A list in a condition keeps the limit
-// from being pushed down, and so does a scan of an array; the counts of errors are of a few fingerprints alone.
+// faultsOf says what a plan leaves to the query service that the index could do. The limit cannot be pushed down if a
+// condition has a list or an array is scanned. The counts of errors have only a few fingerprints.
 func faultsOf(statement, plan string) (faults []string) {
 	if strings.Contains(statement, "system:") || !strings.Contains(statement, " FROM ") {
 		return nil
@@ -114,7 +113,7 @@ func faultsOf(statement, plan string) (faults []string) {
 	return faults
 }
 
-// The judgement of plans is tried on plans of the form that the server gives.
+// The check of plans is tested on plans in the server's format.
 func TestPlansAreJudged(t *testing.T) {
 	scan := `{"#operator": "IndexScan3", "covers": ["cover ((t.due))"], "index_order": [{"keypos": 0}], "limit": "$n"}`
 	for _, c := range []struct {

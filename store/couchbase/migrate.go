@@ -22,11 +22,11 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// schema is the document that says which steps were taken, and when.
+// schema is the document that says which migrations were applied, and when.
 const schema = "schema"
 
-// Migrate implements store.Migrator. A schema is never taken back: versions below the one there is are no error, and
-// do nothing.
+// Migrate implements store.Migrator. A schema is never rolled back: a version below the current one is no error and
+// does nothing.
 func (s *Store) Migrate(ctx context.Context, version int64) ([]store.Migration, error) {
 	all, err := s.Migrations(ctx)
 	if err != nil {
@@ -52,12 +52,12 @@ func (s *Store) Migrate(ctx context.Context, version int64) ([]store.Migration, 
 	return taken, nil
 }
 
-// The errors of statements about a keyspace of which the query service does not know yet. The statements that make
-// scopes and collections answer before it does. docs.couchbase.com: "SQL++ Error Codes".
+// The error codes of statements about a keyspace that the query service does not know yet. Statements that create
+// scopes and collections return before it does. docs.couchbase.com: "SQL++ Error Codes".
 const noKeyspace, noScope = 12003, 12021
 
-// define runs a statement of the schema. It waits for the query service to know of what the statements before it have
-// made.
+// define runs a statement of the schema. It waits until the query service knows what the statements before it have
+// created.
 func (s *Store) define(ctx context.Context, statement string) error {
 	limit, cancel := context.WithTimeout(ctx, s.learnWithin)
 	defer cancel()
@@ -78,7 +78,7 @@ func (s *Store) define(ctx context.Context, statement string) error {
 	}
 }
 
-// applied notes that a step was taken. The collection may be so new that its node does not know of it yet.
+// applied records that a migration was applied. The collection may be so new that its node does not know it yet.
 func (s *Store) applied(ctx context.Context, m *store.Migration) error {
 	for try := 0; ; try++ {
 		_, err := s.meta.MutateIn(schema, []gocb.MutateInSpec{gocb.UpsertSpec(fmt.Sprintf("`%d`", m.Version),
@@ -100,7 +100,8 @@ func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 	if err != nil {
 		return nil, fmt.Errorf("migrations: %w: %w", store.ErrUnavailable, err)
 	}
-	if slices.Contains(there, "meta") { // the client waits long for a collection that is not
+	// The client would wait long for a collection that does not exist.
+	if slices.Contains(there, "meta") {
 		raw, _, err := s.get(ctx, s.meta, schema)
 		if err == nil && raw != nil {
 			err = json.Unmarshal(raw, &taken)

@@ -9,7 +9,7 @@ import (
 	"github.com/tuskqueue/tusk/internal/cbfake"
 )
 
-// newcomer opens a handle on a fake that is not migrated, and whose query service is late to know of what is made.
+// newcomer opens a handle on a fake that is not migrated and whose query service is late to learn what was created.
 func newcomer(t *testing.T, late time.Duration) (*cbfake.Cluster, *Store) {
 	t.Helper()
 	f, err := cbfake.Start(1)
@@ -26,7 +26,7 @@ func newcomer(t *testing.T, late time.Duration) (*cbfake.Cluster, *Store) {
 	return f, s
 }
 
-// The statements that make a scope and its collections answer before the query service knows of them.
+// The statements that create a scope and its collections return before the query service knows them.
 func TestMigrateWaitsForTheQueryService(t *testing.T) {
 	_, s := newcomer(t, 300*time.Millisecond)
 	taken, err := s.Migrate(t.Context(), -1)
@@ -38,7 +38,7 @@ func TestMigrateWaitsForTheQueryService(t *testing.T) {
 	}
 }
 
-// It does not wait for ever, says what it has waited for, and goes on when it is asked again.
+// Migrate does not wait forever, says what it has waited for, and continues when it is called again.
 func TestMigrateSaysWhatItHasWaitedFor(t *testing.T) {
 	f, s := newcomer(t, time.Hour)
 	s.learnWithin = 200 * time.Millisecond

@@ -13,9 +13,9 @@ type mark struct {
 	cas gocb.Cas
 }
 
-// minds are what this handle remembers of lanes: which page was last appended to, and the cursor. Where it alone claims
-// from a lane, it need not read the cursor again. Where others claim too, moves clash, and for a while claimers lock
-// the cursor instead.
+// minds holds what this handle remembers of lanes: the cursor, and the page that was last appended to. If only this
+// handle claims from a lane, it need not read the cursor again. If others claim too, moves clash, and claimers lock the
+// cursor instead for a while.
 type minds struct {
 	mu    sync.Mutex
 	lanes map[lane]mind
@@ -23,22 +23,22 @@ type minds struct {
 
 type mind struct {
 	mark
-	at      time.Time // when it was written; zero: it is not known
+	at      time.Time // when the mark was written; zero if it is unknown
 	clashed time.Time
-	pause   time.Duration // before a cursor that is locked is asked for again
-	tail    int           // the page that was last appended to; 0: it is not known
+	pause   time.Duration // before asking again for a locked cursor
+	tail    int           // the page that was last appended to; 0 if unknown
 }
 
-// mindFor is how long a cursor is remembered, and for how long claimers lock it after a clash.
+// mindFor is how long a cursor is remembered, and how long claimers lock it after a clash.
 const mindFor = time.Second
 
-// Between these the pause tunes itself.
+// The pause adapts between these bounds.
 const (
 	leastPause = 200 * time.Microsecond
 	mostPause  = 40 * time.Millisecond
 )
 
-// locked takes note of how a cursor was locked. Where it took more than one try, others claim here too.
+// locked records how a cursor was locked. If it took more than one try, others claim here too.
 func (m *minds) locked(l lane, tries int, pause time.Duration) {
 	m.change(l, func(is *mind) {
 		if is.pause = pause; tries == 1 {
@@ -59,7 +59,7 @@ func (m *minds) of(l lane) mind {
 // known reports whether the cursor need not be read again.
 func (is *mind) known() bool { return time.Since(is.at) < mindFor && !is.busy() }
 
-// busy reports whether a move has clashed a short while ago.
+// busy reports whether a move has clashed recently.
 func (is *mind) busy() bool { return time.Since(is.clashed) < mindFor }
 
 func (m *minds) set(l lane, to *mark) {

@@ -14,8 +14,8 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// overtaken runs a call of a whose first write of a document, of a kind, loses its answer. Before a looks for it, other
-// calls write the document.
+// overtaken runs a call of a. The call's first write of a document, of some kind, loses its answer. Before a looks for
+// it, other calls write the document.
 func (r *rig) overtaken(code memd.CmdCode, key string, call, others func()) {
 	r.Helper()
 	var step atomic.Int64
@@ -35,7 +35,7 @@ func (r *rig) overtaken(code memd.CmdCode, key string, call, others func()) {
 	}
 }
 
-// others complete what a has decided: their clock is ahead.
+// complete makes others complete what a has decided: their clock is ahead.
 func (r *rig) complete() {
 	time.Sleep(2 * r.b.patience)
 	if _, err := r.b.sweep(r.ctx(), 0); err != nil {
@@ -43,7 +43,7 @@ func (r *rig) complete() {
 	}
 }
 
-// claimOne has b claim a task of a sheet of which a writes others.
+// claimOne makes b claim a task of a sheet while a writes other tasks of it.
 func (r *rig) claimOne() {
 	tasks, err := r.b.Claim(r.ctx(), store.ClaimRequest{Worker: r.worker, Queues: []string{"q"}, Limit: 1,
 		Token: store.NewToken()})
@@ -57,7 +57,7 @@ func (r *rig) sheetKey() string {
 	return at.ID
 }
 
-// An end of tasks of a sheet is accepted, and others write the sheet before the caller, whose answer was lost, looks.
+// An end of tasks of a sheet is accepted, but its answer is lost, and others write the sheet before the caller looks.
 func TestALostAnswerToAWriteThatOthersHaveWrittenOver(t *testing.T) {
 	retry := func(r *rig) []store.Outcome {
 		o := r.outcome("s0", store.Retryable)
@@ -80,7 +80,7 @@ func TestALostAnswerToAWriteThatOthersHaveWrittenOver(t *testing.T) {
 			r.must("claim", r.lend(r.ctx(), 5))
 			r.overtaken(memd.CmdReplace, r.sheetKey(), func() { r.must("finish", r.finish(r.ctx(), is.ends(r)...)) },
 				func() { is.others(r) })
-			r.must("finish", r.finish(r.ctx(), r.plainly("s3", "s4")...)) // what the handle knows of the sheet has passed
+			r.must("finish", r.finish(r.ctx(), r.plainly("s3", "s4")...)) // its sheet is outdated here
 			r.drain()
 			r.byA(true, "s1", "s2", "s3", "s4")
 			r.all(true, named10()...)
@@ -88,7 +88,7 @@ func TestALostAnswerToAWriteThatOthersHaveWrittenOver(t *testing.T) {
 	}
 }
 
-// A claim of a part of a sheet has its tasks, though others have claimed from the sheet since.
+// A claim of a part of a sheet has its tasks, although others have claimed from the sheet since.
 func TestALostAnswerToAClaimOfAPartOfASheet(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.alike(10)...)
@@ -101,7 +101,7 @@ func TestALostAnswerToAClaimOfAPartOfASheet(t *testing.T) {
 	r.byA(true, "s0", "s1", "s2", "s3")
 }
 
-// An enqueue with a key has added its task, though others have completed it.
+// An enqueue with a key has added its task, although others have completed it.
 func TestALostAnswerToAnEnqueueWithAKey(t *testing.T) {
 	key := keyRef(rules.KeyName{Queue: "q", Key: "k"}).ID
 	for name, code := range map[string]memd.CmdCode{"new": memd.CmdAdd, "free": memd.CmdReplace} {
@@ -125,9 +125,9 @@ func TestALostAnswerToAnEnqueueWithAKey(t *testing.T) {
 	}
 }
 
-// A task that ends and is forgotten has gone before the caller looks. By its grave it knows that its write has happened.
-// Without one, as of a task that is old, nobody can tell: that is neither an end that was refused, nor are the tasks that
-// come of it stored again.
+// A task ends, is forgotten, and is gone before the caller looks. The caller knows by the grave that its write has
+// happened. Without a grave, as for an old task, nobody can tell. Then the end does not count as refused, and the tasks
+// that follow from it are not stored again.
 func TestALostAnswerToAWriteOfWhatHasGone(t *testing.T) {
 	for name, young := range map[string]bool{"young": true, "old": false} {
 		t.Run(name, func(t *testing.T) {
@@ -154,8 +154,8 @@ func TestALostAnswerToAWriteOfWhatHasGone(t *testing.T) {
 	}
 }
 
-// Who finds its write overtaken looks whether the unit is still its own before it lets a task be that it has made: the
-// task of the unit has been made by others, and has come and gone.
+// A process whose write was overtaken checks whether the unit is still its own before it keeps the task that it has
+// created: others have created the task of the unit, and it was deleted since.
 func TestAnOvertakenUnitDoesNotBringItsTaskBack(t *testing.T) {
 	r := newRig(t, 1)
 	r.record("r")
@@ -174,7 +174,7 @@ func TestAnOvertakenUnitDoesNotBringItsTaskBack(t *testing.T) {
 	r.drain()
 }
 
-// A pinned document that others write as it is gets what was decided all the same.
+// A pinned document that others rewrite unchanged still gets what was decided.
 func TestAPinnedDocumentThatOthersWriteAsItIs(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.task("x", keyed("k", store.Skip)))
@@ -201,7 +201,7 @@ func TestAPinnedDocumentThatOthersWriteAsItIs(t *testing.T) {
 	r.once("x", true)
 }
 
-// A document keeps the nonces of so many writes, and no more.
+// A document keeps the nonces of a limited number of writes.
 func TestADocumentKeepsAFewNonces(t *testing.T) {
 	h := &head{}
 	var all []string
@@ -219,8 +219,8 @@ func TestADocumentKeepsAFewNonces(t *testing.T) {
 	}
 }
 
-// A claim whose answer was lost, and whose task others have changed since, knows an old document. The end of the task
-// finds that out, and succeeds.
+// A claim's answer is lost, and others change its task, so the claim knows an old document. The end of the task notices
+// that, and succeeds.
 func TestTheEndOfATaskWhoseClaimWasOvertaken(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.task("x", nil))

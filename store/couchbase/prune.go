@@ -14,7 +14,8 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// forgetAfter is how long a dead worker is remembered, so that one that was only suspended is told when it wakes up.
+// forgetAfter is how long a dead worker is remembered, so that a worker that was only suspended learns of it when it
+// wakes up.
 const forgetAfter = 24 * time.Hour
 
 // Prune implements store.Keeper.
@@ -49,16 +50,16 @@ func (s *Store) Prune(ctx context.Context, term int64, given store.Retention, li
 	return deleted, nil
 }
 
-// class is what is kept for the same time: tasks of an outcome, and of one queue or of all that have no retention of
-// their own.
+// class is a set of tasks with the same retention: those with one outcome, in one queue or in all queues without a
+// retention of their own.
 type class struct {
 	state store.State
-	queue string   // empty: all but own
-	own   []string // never nil: JSON must not say null
-	until int64    // what ended by then is kept no longer
+	queue string   // empty for all queues except own
+	own   []string // never nil, so that JSON never has null
+	until int64    // tasks that ended by then are deleted
 }
 
-// classes returns, in order, those of which not all is kept.
+// classes returns, in order, the classes with limited retention.
 func (s *Store) classes(ctx context.Context, keep *store.Retention) (all []class) {
 	now, own := s.now(ctx), append([]string{}, slices.Sorted(maps.Keys(keep.Queues))...)
 	for _, state := range []store.State{store.Completed, store.Cancelled, store.Discarded} {
@@ -71,13 +72,13 @@ func (s *Store) classes(ctx context.Context, keep *store.Retention) (all []class
 	return all
 }
 
-// ended is a document of tasks that have ended, and when the last one has, as the index knows it.
+// ended is a document of tasks that have ended, and when the last of them ended, as the index knows it.
 type ended struct {
 	ID string `json:"id"`
 	At int64  `json:"fin"`
 }
 
-// ended returns those of a class that ended after an instant and until another, the first first.
+// ended returns the documents of a class that ended after an instant and until another, the earliest first.
 func (s *Store) ended(ctx context.Context, c *class, after, until int64, limit int) ([]ended, error) {
 	statement, a := queryOldOf, args{"q": c.queue}
 	if c.queue == "" {
@@ -87,9 +88,9 @@ func (s *Store) ended(ctx context.Context, c *class, after, until int64, limit i
 	return query[ended](ctx, s, statement, a, atPlus)
 }
 
-// endings returns the tasks of such documents. Those of a sheet have ended by themselves. A sheet whose latest end is
-// another than the index knows is left out: when some of its tasks are deleted the rest move in the index, and a batch
-// would meet them twice.
+// endings returns the tasks in the documents. Each task of a sheet has its own end. endings leaves out a sheet whose
+// latest end differs from the one in the index: when some tasks of a sheet are deleted, the rest move in the index, and
+// a batch would meet them twice.
 func (s *Store) endings(ctx context.Context, found []ended) (ends []rules.Ending, err error) {
 	each := make([][]rules.Ending, len(found))
 	var sheets []string
@@ -118,8 +119,8 @@ func (s *Store) endings(ctx context.Context, found []ended) (ends []rules.Ending
 	return slices.Concat(each...), err
 }
 
-// deleteEnded deletes each of some tasks that still has the end given, those of a sheet together, and returns how many
-// it did, and those that have come back since.
+// deleteEnded deletes each task that still has the given end, and the tasks of one sheet together. It returns how many
+// it deleted, and the tasks that have come back since.
 func (s *Store) deleteEnded(ctx context.Context, ends []rules.Ending) (deleted int, back []store.ID, err error) {
 	groups, err := s.bySheet(ctx, ends)
 	if err != nil {
@@ -137,7 +138,8 @@ func (s *Store) deleteEnded(ctx context.Context, ends []rules.Ending) (deleted i
 			back = append(back, is[i]...)
 			continue
 		}
-		for _, e := range groups[i] { // what is damaged was passed over, and stays
+		// The group was damaged and skipped, so its tasks stay.
+		for _, e := range groups[i] {
 			back = append(back, e.ID)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// List implements store.Reader. Ids are read by key; all else is asked of an index, and judged again by the
+// List implements store.Reader. It reads ids by key. For all other filters it asks an index, and then checks the
 // documents.
 func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, err error) {
 	defer says(&err, "list")
@@ -21,11 +21,11 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 	text, a := queryList(f)
 	a["before"], a["n"] = "~", limit // "~" is after all ids
 	if !f.Before.IsZero() {
-		in, _ := block(f.Before.String()) // its sheet may have others that come before
+		in, _ := block(f.Before.String()) // its sheet may have tasks with smaller ids
 		a["before"] = in.ID + "~"
 	}
 	var found []*doc
-	sheet := "" // the last one that was read: it stands before all others of its block, whatever their ids
+	sheet := "" // the last sheet read; it comes before all tasks of its block
 	for more := true; more; {
 		var ids []string
 		for _, id := range f.IDs {
@@ -68,13 +68,14 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 	return page, err
 }
 
-// inOrderOfIDs sorts tasks, the latest first, each once: some have a row of their own and are in one of a sheet.
+// inOrderOfIDs sorts tasks, the latest first, and removes duplicates: some tasks have a document of their own and are
+// also in a sheet that was read.
 func inOrderOfIDs(docs []*doc) []*doc {
 	slices.SortFunc(docs, func(a, b *doc) int { return cmp.Compare(b.ID, a.ID) })
 	return slices.CompactFunc(docs, func(a, b *doc) bool { return a.ID == b.ID })
 }
 
-// readAll returns those of some tasks that a filter means.
+// readAll returns the tasks with the ids that match the filter.
 func (s *Store) readAll(ctx context.Context, f *store.Filter, ids []string) ([]*doc, error) {
 	docs, err := s.spread(ctx, ids, s.peek)
 	var found []*doc
@@ -90,7 +91,7 @@ func (s *Store) readAll(ctx context.Context, f *store.Filter, ids []string) ([]*
 	return found, err
 }
 
-// needStates tells what a task needs, and how that stands unless the filter does without.
+// needStates returns the needs of a task, with their states unless the filter leaves them out.
 func (s *Store) needStates(ctx context.Context, f *store.Filter, t *task) ([]store.NeedState, error) {
 	var needs []store.NeedState
 	for _, n := range t.Needs {
@@ -116,7 +117,7 @@ func (s *Store) Count(ctx context.Context) (_ []store.Count, err error) {
 		Queue  string `json:"q"`
 		State  string `json:"st"`
 		N      int64  `json:"n"`
-		Lent   int64  `json:"lent"` // of sheets
+		Lent   int64  `json:"lent"` // for sheets: running tasks
 		Oldest int64  `json:"oldest"`
 	}
 	now := s.now(ctx)
@@ -135,7 +136,7 @@ func (s *Store) Count(ctx context.Context) (_ []store.Count, err error) {
 	}
 	for _, c := range rows {
 		state, is := states[c.State]
-		if !is { // sheets
+		if !is { // a sheet
 			add(c.Queue, store.Running, c.Lent, 0)
 			state = store.Available
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// record is the document of a record. A deleted one stays for a day, without a body, so that its versions are not used
-// again. After that they cannot be: a new one begins with the time.
+// record is the document of a record. A deleted record stays for a day, without a body, so that its versions are not
+// used again. After that they cannot be, because the first version of a new record is the time.
 type record struct {
 	head
 	Kind    string `json:"kind"`
@@ -23,7 +23,8 @@ type record struct {
 	Updated int64  `json:"at"`
 }
 
-// recordRef names the document of a record. It is a field of a directory, so one that could not be is a hash.
+// recordRef names the document of a record. The name is also a field of a directory, so it is hashed if it could not be
+// one.
 func recordRef(kind, name string) ref {
 	if strings.Contains(kind+name, "`") {
 		return ref{inMeta, "r|" + hashed(kind, name)}
@@ -31,10 +32,10 @@ func recordRef(kind, name string) ref {
 	return ref{inMeta, "r|" + named(kind, name)}
 }
 
-// recordList is the directory of a kind: the names that it has had.
+// recordList names the directory of a kind: the names of all its records so far.
 func recordList(kind string) string { return "records|" + named(kind) }
 
-// version is what the contract knows of it: 0 if there is none.
+// version returns the version as the contract defines it: 0 if there is no record.
 func (r *record) version() int64 {
 	if r.Body == nil {
 		return 0
@@ -66,7 +67,7 @@ func (s *Store) Records(ctx context.Context, kind string) (_ []store.Record, err
 	return records, err
 }
 
-// PutRecord implements store.Recorder. The record's write decides; the tasks follow from it.
+// PutRecord implements store.Recorder. The write of the record decides; its tasks follow from it.
 func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (_ int64, _ []store.Enqueued, err error) {
 	defer says(&err, "put record")
 	if err := s.mayGoOn(ctx, p.Term); err != nil {
@@ -76,7 +77,7 @@ func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (_ int64, _ []
 	return version, results, alone(err)
 }
 
-// mayGoOn fails unless the term, if there is one, is the one that runs.
+// mayGoOn fails unless the term is 0 or the current term.
 func (s *Store) mayGoOn(ctx context.Context, term int64) error {
 	if term == 0 || ctx.Err() != nil {
 		return ctx.Err()
@@ -94,13 +95,13 @@ func (s *Store) putWith(ctx context.Context, p *store.PutRecord) (version int64,
 	return version, results, err
 }
 
-// put writes a record and what verbs decide, which is done with it or not at all.
+// put writes a record together with what the verbs decide, or neither.
 func (s *Store) put(
 	ctx context.Context, given *store.Record, verbs func(b *rules.Batch) error,
 ) (version int64, err error) {
 	r := recordRef(given.Kind, given.Name)
 	create := given.Version == 0 && given.Body != nil
-	if create { // before it is there, so that it is never there unlisted
+	if create { // before it exists, so that it never exists unlisted
 		if err := s.enlist(ctx, s.meta, recordList(given.Kind), r.ID); err != nil {
 			return 0, err
 		}
@@ -120,7 +121,7 @@ func (s *Store) put(
 		}
 		to.Kind, to.Name, to.Body, to.Updated = given.Kind, given.Name, bytes.Clone(given.Body), now
 		if to.Version++; to.Version == 1 {
-			to.Version = now // beyond those of one that was forgotten
+			to.Version = now // greater than those of a forgotten record
 		}
 		if given.Body != nil && to.Body == nil {
 			to.Body = []byte{}
@@ -128,7 +129,8 @@ func (s *Store) put(
 		w.root, d.dirty, version = d, true, to.version()
 		return verbs(b)
 	})
-	if err == nil && create { // again, if somebody who forgets its predecessor has just taken it out
+	// Enlist it again, in case somebody who forgets its predecessor has just removed the name.
+	if err == nil && create {
 		err = s.enlist(ctx, s.meta, recordList(given.Kind), r.ID)
 	}
 	if err == nil {
@@ -144,7 +146,7 @@ func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutR
 		return nil, err
 	}
 	updated := make([]store.Updated, len(puts))
-	// Those that bring the same key are written one after another; where one brings several, so are all.
+	// Records whose tasks have the same key are written one after another. If one record brings several keys, all are.
 	several := slices.ContainsFunc(puts, func(p store.PutRecord) bool {
 		return slices.ContainsFunc(p.Tasks, func(n store.NewTask) bool { return nameOf(&n) != nameOf(&p.Tasks[0]) })
 	})

@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// A name may have what separates the parts of a path.
+// A name may contain what separates the parts of a path.
 func TestRecordsWhoseNamesHaveBackticks(t *testing.T) {
 	r := newRig(t, 1)
 	names := []string{"`", "a`b", "a`c"}
@@ -38,8 +38,8 @@ func TestRecordsWhoseNamesHaveBackticks(t *testing.T) {
 	}
 }
 
-// The versions of a record begin with the time, also where the first try of its making meets somebody else at the key
-// of its task.
+// The versions of a record begin with the time, even if the first try to create it meets somebody else at the key of
+// its task.
 func TestTheFirstVersionOfARecordAfterAConflict(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.task("before", keyed("k", store.Skip)))

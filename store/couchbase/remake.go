@@ -14,17 +14,18 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// The document of a key that cannot be read is made anew of the tasks of the key. Whoever would end one of them, or
-// bring another, needs the document, so they stay as they are meanwhile, but for what calls that have read it before
-// have still to write. So it is left alone for calm, in which these end. What those that died have decided is written
-// first. Where it cannot be known surely who holds the key an operator has to say so: there are never two.
+// If the document of a key cannot be read, it is rebuilt from the tasks of the key. Ending one of them, or adding
+// another, needs the document, so they stay as they are meanwhile, apart from the pending writes of calls that have
+// read the document before. So the document is left alone for calm, in which these calls end. What dead calls have
+// decided is written first. If it is uncertain who holds the key, an operator has to say so: there are never two
+// holders.
 
-// calm is for how many times its patience a handle leaves a damaged key alone.
+// calm is how long a handle leaves a damaged key alone, in multiples of its patience.
 const calm = 10
 
 var errRemade = errors.New("the document of a key was damaged before all was stored, and was made anew without it")
 
-// remake makes the document of a key anew that cannot be read, unless somebody else has, and returns it.
+// remake rebuilds the document of a key that cannot be read, unless somebody else has, and returns it.
 func (s *Store) remake(ctx context.Context, name rules.KeyName) (*doc, error) {
 	r := keyRef(name)
 	for try := 0; ; try++ {
@@ -75,8 +76,8 @@ func (s *Store) remake(ctx context.Context, name rules.KeyName) (*doc, error) {
 	}
 }
 
-// redoBefore writes what calls have decided before an instant and left undone, so that their tasks are there. What else
-// they have left undone is left to others.
+// redoBefore carries out the units that calls decided before an instant and left undone, so that their tasks exist. It
+// leaves everything else to others.
 func (s *Store) redoBefore(ctx context.Context, before int64) error {
 	for statement, c := range map[string]string{queryTodoKeys: inKey, queryTodoMeta: inMeta} {
 		ids, err := query[string](ctx, s, statement, args{"before": before, "n": math.MaxInt32}, requestPlus)
@@ -97,7 +98,7 @@ func (s *Store) redoBefore(ctx context.Context, before int64) error {
 	return nil
 }
 
-// findTasks puts into the document of a key what is known of its tasks. It says what cannot be known, if anything.
+// findTasks fills the document of a key with what is known of its tasks. If something cannot be known, doubt says what.
 func (s *Store) findTasks(ctx context.Context, name rules.KeyName, was, is *key) (doubt string, err error) {
 	text, a := queryList(&store.Filter{Key: name.Key})
 	a["before"], a["n"] = "~", math.MaxInt32 // "~" is after all ids
@@ -108,7 +109,7 @@ func (s *Store) findTasks(ctx context.Context, name rules.KeyName, was, is *key)
 	ids = append(ids, was.Holder, was.Awaiting)
 	slices.Sort(ids)
 	ids = slices.DeleteFunc(slices.Compact(ids), func(id string) bool { return idOf(id).IsZero() })
-	docs, err := readEach(ctx, inTask, ids, s.peek) // to load them might need the key
+	docs, err := readEach(ctx, inTask, ids, s.peek) // loading them might need the key
 	if err != nil {
 		return "", err
 	}

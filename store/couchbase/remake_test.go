@@ -19,7 +19,7 @@ import (
 
 var keyOfRig = keyRef(rules.KeyName{Queue: "q", Key: "k"}).ID
 
-// bring enqueues a task of the key by b.
+// bring makes b enqueue a task of the key.
 func (r *rig) bring(name string, c store.OnConflict) store.Enqueued {
 	r.Helper()
 	did, err := r.b.Enqueue(r.ctx(), []store.NewTask{r.task(name, keyed("k", c))})
@@ -29,7 +29,7 @@ func (r *rig) bring(name string, c store.OnConflict) store.Enqueued {
 
 var damages = map[string]string{"no JSON": "no JSON", "in part": `{"q":5,"n":"?","h":{}}`, "no object": "[]"}
 
-// A key that cannot be read stays with who holds it.
+// A key that cannot be read stays with its holder.
 func TestADamagedKeyIsMadeAnew(t *testing.T) {
 	for name, text := range damages {
 		t.Run(name, func(t *testing.T) {
@@ -68,8 +68,8 @@ func TestADamagedKeyIsMadeAnew(t *testing.T) {
 	}
 }
 
-// A call dies at any of its requests, and then its key cannot be read. Whatever the call has decided, one task at most
-// has the key, and all end.
+// A call dies at any of its requests, and then its key cannot be read. Whatever the call has decided, at most one task
+// has the key, and all tasks end.
 func TestAKeyIsDamagedInTheMiddleOfACall(t *testing.T) {
 	for name, call := range map[string]func(ctx context.Context, r *rig) error{
 		"enqueue": func(ctx context.Context, r *rig) error {
@@ -98,7 +98,7 @@ func TestAKeyIsDamagedInTheMiddleOfACall(t *testing.T) {
 	}
 }
 
-// A call that comes to store its task when its key was damaged and made anew long ago takes it back, and says so.
+// A call that stores its task long after its key was damaged and rebuilt takes the task back, and says so.
 func TestACallThatIsLaterThanADamagedKeyFails(t *testing.T) {
 	r := newRig(t, 1)
 	r.a.patience = r.b.patience
@@ -130,7 +130,7 @@ func TestACallThatIsLaterThanADamagedKeyFails(t *testing.T) {
 	r.drain()
 }
 
-// Where more than one task could hold the key nobody gets it until an operator has said who does. Retention goes on.
+// If more than one task could hold the key, none gets it until an operator has said which one does. Retention goes on.
 func TestWhoHoldsADamagedKeyIsNotGuessed(t *testing.T) {
 	r := newRig(t, 1)
 	r.a.patience = r.b.patience
@@ -170,8 +170,8 @@ func TestWhoHoldsADamagedKeyIsNotGuessed(t *testing.T) {
 	}
 }
 
-// A document that somebody else has mended in the meantime is not overwritten, and one that is new is left alone for
-// as long as a call may still have to write.
+// A document that somebody else has repaired meanwhile is not overwritten. A new one is left alone as long as a call
+// may still have to write.
 func TestADamagedKeyIsLeftAloneAtFirst(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.task("old", keyed("k", store.Skip)))

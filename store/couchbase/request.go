@@ -12,7 +12,8 @@ import (
 	"github.com/couchbase/gocb/v2"
 )
 
-// mutate changes parts of a document. With a CAS a lost answer is no refusal: the caller looks.
+// mutate changes parts of a document. With a CAS, a try may be refused because an earlier one, whose answer was lost,
+// has succeeded: the caller has to look.
 func (s *Store) mutate(
 	ctx context.Context, in *gocb.Collection, id string, cas gocb.Cas, specs ...gocb.MutateInSpec,
 ) error {
@@ -22,7 +23,7 @@ func (s *Store) mutate(
 	})
 }
 
-// cut takes a part out of a document, unless that has gone already.
+// cut removes a part of a document, if it is there.
 func (s *Store) cut(ctx context.Context, in *gocb.Collection, id, path string) error {
 	err := s.mutate(ctx, in, id, 0, gocb.RemoveSpec(path, nil))
 	if absent(err) {
@@ -31,14 +32,14 @@ func (s *Store) cut(ctx context.Context, in *gocb.Collection, id, path string) e
 	return err
 }
 
-// refusals are the errors after which it is known that nothing was written.
+// refusals are the errors that say that nothing was written.
 var refusals = []error{gocb.ErrCasMismatch, gocb.ErrDocumentExists, gocb.ErrDocumentNotFound, gocb.ErrDocumentLocked,
 	gocb.ErrPathNotFound, gocb.ErrPathExists, gocb.ErrPathMismatch, gocb.ErrValueNotJSON, gocb.ErrValueTooLarge,
 	gocb.ErrInvalidArgument, gocb.ErrCollectionNotFound, gocb.ErrScopeNotFound, gocb.ErrDurabilityImpossible,
 	gocb.ErrDurabilityLevelNotAvailable, gocb.ErrAuthenticationFailure, gocb.ErrDocumentNotLocked}
 
-// unknown reports whether an error leaves it open whether a write happened. gocb has no one error for that: a
-// connection that ends is an io.EOF.
+// unknown reports whether an error leaves it open whether a write happened. gocb has no single error for that: a
+// connection that ends causes an io.EOF.
 func unknown(err error) bool {
 	return err != nil && !isOf(err, refusals...)
 }
@@ -47,17 +48,17 @@ func isOf(err error, kinds ...error) bool {
 	return slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) })
 }
 
-// mismatch reports whether a document is not as it was read. A MutateIn says that it exists.
+// mismatch reports whether a document has changed since it was read. MutateIn reports this as ErrDocumentExists.
 func mismatch(err error) bool {
 	return isOf(err, gocb.ErrCasMismatch, gocb.ErrDocumentExists, gocb.ErrDocumentNotFound, gocb.ErrDocumentLocked)
 }
 
-// absent reports whether a document, or the part of it that was to change, is not there.
+// absent reports whether a document, or the part of it to change, does not exist.
 func absent(err error) bool {
 	return isOf(err, gocb.ErrPathNotFound, gocb.ErrDocumentNotFound)
 }
 
-// refusal is nil for a write that was refused because the document is not as it was read.
+// refusal returns nil if a write was refused because the document has changed, and err otherwise.
 func refusal(err error) error {
 	if mismatch(err) {
 		return nil
@@ -65,11 +66,11 @@ func refusal(err error) error {
 	return err
 }
 
-// answerWithin is for how long a request is repeated whose answer is not known.
+// answerWithin is how long a request is repeated while its answer is unknown.
 const answerWithin = 10 * time.Second
 
-// again repeats what does no harm twice until its answer is known, or the time is over. The client has waited by itself
-// for a collection that is not there.
+// again repeats an idempotent request until its answer is known or time is up. It does not repeat a request for a
+// missing collection, because the client has waited for that already.
 func (s *Store) again(ctx context.Context, do func() error) error {
 	begun := time.Now()
 	for try := 1; ; try++ {
@@ -83,18 +84,18 @@ func (s *Store) again(ctx context.Context, do func() error) error {
 	}
 }
 
-// retries say for which reasons the client, which repeats requests by default, is not to repeat one, and after how many
-// attempts.
+// retries says after how many attempts the client stops to repeat a request, by reason. By default the client repeats
+// requests.
 type retries map[gocb.RetryReason]uint32
 
 var (
-	// The engine itself repeats requests whose connection ended, because the client routes them again while the first
-	// attempt may still be being sent.
+	// The engine itself repeats requests whose connection ended, because the client would route them again while the
+	// first attempt may still be in transit.
 	patient = retries{gocb.SocketNotAvailableRetryReason: 0, gocb.SocketCloseInFlightRetryReason: 0}
-	// failFast has a request for a locked document fail at once, instead of blocking until it times out.
+	// failFast makes a request for a locked document fail at once instead of blocking until it times out.
 	failFast = patient.but(gocb.KVLockedRetryReason, 0)
-	// briefly has an unlock try again for a few milliseconds where it is to. Servers before 7.6 say so too of a
-	// document whose lock has ended already. A lock that is left ends by itself.
+	// briefly retries an unlock for a few milliseconds if the server asks for it. Servers before 7.6 also do so if the
+	// document's lock has expired already. A lock that stays expires by itself.
 	briefly = patient.but(gocb.KVTemporaryFailureRetryReason, 3)
 )
 
@@ -112,7 +113,7 @@ func (r retries) RetryAfter(request gocb.RetryRequest, reason gocb.RetryReason) 
 	return gocb.NewBestEffortRetryStrategy(nil).RetryAfter(request, reason)
 }
 
-// pause waits a moment, at random and longer with each try.
+// pause waits for a random time, which grows with each try.
 func pause(ctx context.Context, try int) error {
 	if try > 0 {
 		most := min(int64(try)*200_000, 20_000_000)

@@ -8,8 +8,8 @@ import (
 )
 
 // Restore implements store.Restorer. The record's write decides, and holds all tasks until they are stored. A process
-// that dies before it has restored nothing; what one that dies after it leaves undone is done by who next reads the
-// record, or by the sweep.
+// that dies before it has restored nothing. If a process dies after it, the next reader of the record or the sweep does
+// the rest.
 func (s *Store) Restore(
 	ctx context.Context, note store.Record, tasks []store.Task,
 ) (version int64, exist []store.ID, err error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// rig is a fake cluster with two handles: a, which faults befall, and b, which goes on after that.
+// rig is a fake cluster with two handles: a, which meets the faults, and b, which continues after them.
 type rig struct {
 	testing.TB
 	f        *cbfake.Cluster
@@ -25,10 +25,10 @@ type rig struct {
 	term     int64
 	stored   int64 // the version of a record
 	ids      map[string]store.ID
-	held     map[string]store.Task // claimed by a
-	ran      map[store.ID]int      // how many attempts of a task b has completed
-	order    []store.ID            // in which b has completed them
-	archived []store.Task          // and deleted
+	held     map[string]store.Task // tasks that a has claimed
+	ran      map[store.ID]int      // how often b has completed each task
+	order    []store.ID            // the order in which b has completed tasks
+	archived []store.Task          // archived and then deleted
 }
 
 func newRig(tb testing.TB, nodes int) *rig {
@@ -78,14 +78,14 @@ func (r *rig) task(name string, change func(n *store.NewTask)) store.NewTask {
 	return n
 }
 
-// add enqueues by b.
+// add makes b enqueue tasks.
 func (r *rig) add(tasks ...store.NewTask) {
 	r.Helper()
 	_, err := r.b.Enqueue(r.ctx(), tasks)
 	r.must("enqueue", err)
 }
 
-// claim has a claim what there is.
+// claim makes a claim everything.
 func (r *rig) claim() {
 	r.Helper()
 	tasks, err := r.a.Claim(r.ctx(), store.ClaimRequest{Worker: r.worker, Queues: []string{"q"}, Limit: 100,
@@ -116,7 +116,7 @@ func needs(ids ...store.ID) func(n *store.NewTask) {
 
 func inTurns(n *store.NewTask) { n.Turn = true }
 
-// get reads a task by b; nil: there is none.
+// get makes b read a task. It returns nil if there is none.
 func (r *rig) get(id store.ID) *store.Task {
 	r.Helper()
 	tasks, err := r.b.List(r.ctx(), store.Filter{IDs: []store.ID{id}, Detail: true})
@@ -127,20 +127,20 @@ func (r *rig) get(id store.ID) *store.Task {
 	return &tasks[0]
 }
 
-// fault is how the n-th request of a verb is spoilt.
+// fault is how the n-th request of a verb fails.
 type fault struct {
 	name  string
 	spoil cbfake.Spoil
-	dead  bool // nothing of the process comes through after it
+	dead  bool // nothing from the process arrives after it
 }
 
 var faults = []fault{{"dies before", cbfake.LoseRequest, true}, {"loses the answer", cbfake.LoseAnswer, false}}
 
-// likeThem are those that add little, and run where TUSK_TEST_LONG is set: to die after a request is to die before the
-// next one, but for what goes on beside it.
+// likeThem are faults that add little. They run only if TUSK_TEST_LONG is set: dying after a request is the same as
+// dying before the next one, except for what others do in between.
 var likeThem = []fault{{"dies after", cbfake.LoseAnswer, true}, {"loses the request", cbfake.LoseRequest, false}}
 
-// spoil runs a verb on a, has its n-th request spoilt, and returns whether there was one.
+// spoil runs a verb on a, makes its n-th request fail, and returns whether there was one.
 func (r *rig) spoil(n int64, f fault, verb func(ctx context.Context) error) (met bool, err error) {
 	ctx, die := context.WithCancel(r.ctx())
 	defer die()
@@ -159,20 +159,20 @@ func (r *rig) spoil(n int64, f fault, verb func(ctx context.Context) error) (met
 	}})
 	err = verb(ctx)
 	if f.dead && count.Load() >= n {
-		r.f.ForgetLocks() // instead of waiting until they end
+		r.f.ForgetLocks() // instead of waiting until they expire
 		r.a.Close()
-		r.f.HangUp() // what is still on its way must not arrive
+		r.f.HangUp() // requests on their way must not arrive
 	}
 	r.f.Set(cbfake.Faults{})
 	return count.Load() >= n, err
 }
 
-// drain has b do all that is left: it sweeps, keeps the house, and runs whatever may run, until nothing is left
-// unfinished. Somebody who waits for ever fails the test.
+// drain makes b do everything that is left: it sweeps, does the chores, and runs tasks until none is unfinished. It
+// fails if a task waits forever.
 func (r *rig) drain() {
 	r.Helper()
 	ctx := r.ctx()
-	leaving := store.Beat{Worker: store.Worker{ID: r.worker}} // the worker of a has died
+	leaving := store.Beat{Worker: store.Worker{ID: r.worker}} // a's worker has died
 	if _, err := r.b.Extend(ctx, leaving); !errors.Is(err, store.ErrWorkerDead) {
 		r.must("extend", err)
 	}
@@ -259,7 +259,7 @@ func (r *rig) oneOfAKey() {
 	}
 }
 
-// settled fails if anything is still to be done, or if a task has two accepted completions.
+// settled fails if any work is left over, or if a task has two accepted completions.
 func (r *rig) settled() {
 	r.Helper()
 	for statement, c := range map[string]string{queryTodo: inTask, queryTodoKeys: inKey, queryTodoMeta: inMeta} {

@@ -10,13 +10,13 @@ import (
 	"github.com/couchbase/gocb/v2"
 )
 
-// seen are the tokens of this handle's latest writes, so that who writes sees what it wrote.
+// seen holds the tokens of this handle's latest writes, so that its queries see these writes.
 type seen struct {
 	mu sync.Mutex
 	of map[uint64]gocb.MutationToken // by vbucket
 }
 
-// wrote takes note of a write that an index must know of before it answers this handle.
+// wrote records a write that an index must know before it answers this handle.
 func (s *Store) wrote(done *gocb.MutationResult) {
 	if done == nil || done.MutationToken() == nil {
 		return
@@ -39,7 +39,7 @@ func (s *seen) tokens() []gocb.MutationToken {
 	return slices.Collect(maps.Values(s.of))
 }
 
-// forget forgets tokens that no later ones have replaced.
+// forget removes those tokens that no later ones have replaced.
 func (s *seen) forget(tokens []gocb.MutationToken) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,11 +50,10 @@ func (s *seen) forget(tokens []gocb.MutationToken) {
 	}
 }
 
-// scanTimedOut is the code of a scan whose index did not come to know in time of what was asked for.
-// docs.couchbase.com: "SQL++ Error Codes".
+// scanTimedOut is the code of a scan whose index did not catch up in time. docs.couchbase.com: "SQL++ Error Codes".
 const scanTimedOut = 12015
 
-// late reports whether a query failed because an index did not come to know in time of what it asked for, or may have.
+// late reports whether a query failed because an index did not catch up in time, or may have failed for that reason.
 func late(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() != nil {
 		return false

@@ -9,15 +9,15 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// failOverAll gives each vbucket another UUID, and takes nothing back.
+// failOverAll gives each vbucket another UUID, and loses nothing.
 func (r *rig) failOverAll() {
 	for vb := range r.f.Vbuckets() {
 		r.f.FailOver(vb, 0)
 	}
 }
 
-// After a failover no index knows of what the tokens from before it name. A handle that writes nothing more has its
-// answers all the same, and waits for the first one alone.
+// After a failover, no index ever reaches the tokens from before it. A handle that writes nothing more still gets
+// answers, and waits only for the first one.
 func TestQueriesHaveAnswersAfterAFailover(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -62,7 +62,7 @@ func TestQueriesHaveAnswersAfterAFailover(t *testing.T) {
 	}
 }
 
-// What a handle writes after the failover it sees at once, though the index is behind.
+// After the failover, a handle sees its own new writes at once, although the index lags.
 func TestWhoWritesSeesItAfterAFailover(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.task("before", nil))
@@ -80,7 +80,7 @@ func TestWhoWritesSeesItAfterAFailover(t *testing.T) {
 	}
 }
 
-// Where a query that asks for everything fails too, the tokens were not to blame, and stay.
+// If a query that asks for everything fails too, the tokens were not to blame, and stay.
 func TestTokensStayWhereTheyWereNotToBlame(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.task("x", nil))

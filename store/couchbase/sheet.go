@@ -11,28 +11,30 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// sheet is the document of tasks of one call that differ in their ids and args alone. A task stays in its sheet for as
-// long as the sheet can say what has become of it: it is available, runs for the first time, or has simply been
-// completed. Whatever else becomes of a task is written into a document of its own, together with the sheet, which
-// then says that it has moved: the two are a unit, and the sheet's write decides. So who looks for a task looks for its
-// own document first, and then for the sheet of its block of ids.
+// sheet is the document of several tasks of one call that differ only in their ids and args. A task stays in its sheet
+// as long as the sheet can represent it: while the task is available, runs for the first time, or has completed without
+// anything else to record. Otherwise the task gets a document of its own, and the sheet says that the task has moved.
+// Both writes are a unit, and the sheet's write decides. So a lookup of a task reads the task's own document first, and
+// then the sheet of its block of ids.
 type sheet struct {
-	task                    // what they have in common, as it was when they were new; for the index, what there is
-	From  int               `json:"from"` // the place of the first in the block
+	// The fields that the tasks share, as they were when the tasks were new. Those that an index uses say what the
+	// sheet holds now.
+	task
+	From  int               `json:"from"` // the place of the first task in the block
 	Texts []json.RawMessage `json:"args"`
-	Lent  int               `json:"lent,omitempty"` // how many run
+	Lent  int               `json:"lent,omitempty"` // how many tasks run
 	Runs  []run             `json:"runs"`
 
-	lots []lot // of each, as Runs says
+	lots []lot // one for each task, expanded from Runs
 }
 
-// run is some tasks that stand beside each other, and of which the same is true.
+// run is a sequence of adjacent tasks with the same lot.
 type run struct {
 	N int `json:"n"`
 	lot
 }
 
-// lot is what has become of a task.
+// lot is what a sheet knows of a task.
 type lot struct {
 	State   string `json:"st"`
 	Worker  string `json:"w,omitempty"`
@@ -43,15 +45,15 @@ type lot struct {
 }
 
 const (
-	blockSize  = 64 // ids, which differ in their last bits
+	blockSize  = 64 // ids that differ only in their last bits
 	leastSheet = 8  // tasks
 	mostArgs   = 64 << 10
 
 	mixed = "m" // the state of a sheet until all its tasks have ended
-	moved = "-" // the state in it of a task that has moved out, or was deleted
+	moved = "-" // the state in a sheet of a task that has moved out or was deleted
 )
 
-// block returns the sheet in which a task would be, and its place there. The sheet's key comes after the ids of its
+// block returns the sheet in which a task would be, and its place there. The sheet's key sorts after the ids of its
 // tasks and before those of the next block.
 func block(id string) (r ref, place int) {
 	at := idOf(id)
@@ -61,7 +63,7 @@ func block(id string) (r ref, place int) {
 	return ref{inTask, at.String() + "~"}, place
 }
 
-// inBlockOf reports whether a document is of the block of a sheet.
+// inBlockOf reports whether a document belongs to the block of a sheet.
 func inBlockOf(sheet, id string) bool {
 	r, _ := block(id)
 	return id == sheet || r.ID == sheet
@@ -69,14 +71,14 @@ func inBlockOf(sheet, id string) bool {
 
 func isSheet(r ref) bool { return r.C == inTask && strings.HasSuffix(r.ID, "~") }
 
-// idAt is the id of a place of a block.
+// idAt returns the id at a place of the block.
 func (d *doc) idAt(place int) string {
 	id := idOf(strings.TrimSuffix(d.ID, "~"))
 	id[len(id)-1] += byte(place - (blockSize - 1))
 	return id.String()
 }
 
-// taskIn returns the task of a document, if it is there and is one.
+// taskIn returns the task in a document, if the document exists and is a task.
 func (d *doc) taskIn() (*task, bool) {
 	if d == nil {
 		return nil, false
@@ -101,7 +103,7 @@ func (sh *sheet) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// sum writes down what the index is to know.
+// sum updates the fields that an index reads, and Runs.
 func (sh *sheet) sum() {
 	sh.N, sh.Lent, sh.Available, sh.Finished, sh.Run, sh.Runs = 0, 0, 0, 0, nil, nil
 	sh.State, sh.Gone = mixed, true
@@ -132,7 +134,7 @@ func (sh *sheet) sum() {
 	}
 }
 
-// of returns a task that lies in a sheet. It is none of its, or has moved: nil.
+// of returns a task in the sheet, or nil if the task is not in the sheet or has moved.
 func (d *doc) of(id string) *doc {
 	sh := d.sheetOf()
 	r, place := block(id)
@@ -156,7 +158,8 @@ func (d *doc) of(id string) *doc {
 	return &doc{ref: ref{inTask, id}, body: &t, sheet: d}
 }
 
-// keep has the sheet say what has become of a task, and reports whether it can. Otherwise the task has moved.
+// keep writes the state of a task into its sheet and reports whether the sheet can represent it. If not, the task has
+// moved.
 func (d *doc) keep(t *task) bool {
 	sh := d.sheetOf()
 	_, place := block(t.ID)
@@ -181,7 +184,7 @@ func (d *doc) keep(t *task) bool {
 	return kept
 }
 
-// tasks returns those that lie in a sheet.
+// tasks returns the tasks in a sheet.
 func (d *doc) tasks() (all []*doc) {
 	sh := d.sheetOf()
 	for i := range sh.lots {
@@ -192,8 +195,8 @@ func (d *doc) tasks() (all []*doc) {
 	return all
 }
 
-// bySheet groups tasks: those that may lie in one sheet, and each other by itself. Only blocks of which several are
-// asked for are looked for.
+// bySheet groups tasks: the tasks of one sheet together, and each other task alone. It reads only the sheets of blocks
+// with several of the tasks.
 func (s *Store) bySheet(ctx context.Context, ends []rules.Ending) (groups [][]rules.Ending, err error) {
 	name := func(i int) ref {
 		r, _ := block(ends[i].ID.String())
@@ -223,7 +226,7 @@ func (s *Store) bySheet(ctx context.Context, ends []rules.Ending) (groups [][]ru
 	return groups, err
 }
 
-// available returns what may be claimed of a document: the task, or up to so many of a sheet.
+// available returns what can be claimed from a document: the task itself, or up to most tasks of a sheet.
 func (d *doc) available(most int) (tasks []*doc) {
 	sh, is := d.body.(*sheet)
 	if !is {
@@ -237,7 +240,7 @@ func (d *doc) available(most int) (tasks []*doc) {
 	return tasks
 }
 
-// ready returns what stands in a lane for a document; nil: nothing of it is available.
+// ready returns the task that represents a document in a lane, or nil if nothing in the document is available.
 func (d *doc) ready() *task {
 	if d == nil {
 		return nil
@@ -255,13 +258,13 @@ func (d *doc) ready() *task {
 	return nil
 }
 
-// stands reports whether a document is available in a lane, in a lap.
+// stands reports whether a document is available in a lane, in the given lap.
 func (d *doc) stands(l lane, lap int) bool {
 	t := d.ready()
 	return t != nil && t.Lap == lap && t.Queue == l.queue && t.Priority == l.priority
 }
 
-// stored is the document in which a task stands.
+// stored returns the document that holds a task.
 func (d *doc) stored() *doc {
 	if d.sheet != nil {
 		return d.sheet
@@ -269,8 +272,8 @@ func (d *doc) stored() *doc {
 	return d
 }
 
-// locate returns a document as it is, or a task as it stands in its sheet; nil: there is none. One that is about to
-// move out of its sheet is pinned.
+// locate returns a document as it is stored, or a task in its sheet, or nil if there is none. If the task is about to
+// move out of its sheet, locate returns it pinned.
 func (s *Store) locate(ctx context.Context, r ref) (*doc, error) {
 	d, err := s.read(ctx, r)
 	if d != nil || err != nil || r.C != inTask || isSheet(r) {
@@ -294,7 +297,8 @@ func (s *Store) locate(ctx context.Context, r ref) (*doc, error) {
 	return there(s.read(ctx, r)) // it has moved meanwhile
 }
 
-// spread reads tasks, and of sheets all tasks, also those that have moved out. The sheets themselves come first.
+// spread reads tasks and, for sheets, all their tasks, including those that have moved out. It returns the sheets
+// first.
 func (s *Store) spread(
 	ctx context.Context, ids []string, read func(context.Context, ref) (*doc, error),
 ) (all []*doc, err error) {
@@ -310,7 +314,7 @@ func (s *Store) spread(
 			all = append(all, d)
 			continue
 		}
-		from, n := 0, blockSize // of one that has gone all may have moved
+		from, n := 0, blockSize // if the sheet is gone, all may have moved
 		if d != nil {
 			sheets, from, n = append(sheets, d), d.sheetOf().From, len(d.sheetOf().lots)
 		} else {
@@ -328,12 +332,13 @@ func (s *Store) spread(
 	return slices.Concat(sheets, all, found), err
 }
 
-// covers reports whether a sheet has all tasks of another one of its block.
+// covers reports whether a sheet has all tasks of another sheet of the same block.
 func (sh *sheet) covers(other *sheet) bool {
 	return sh.From <= other.From && other.From+len(other.lots) <= sh.From+len(sh.lots)
 }
 
-// settle has sheets say what has become of their tasks. A task of which its sheet cannot is written by itself.
+// settle writes the states of changed tasks into their sheets. A task that its sheet cannot represent is written by
+// itself.
 func (w *work) settle() {
 	for _, d := range w.order {
 		if d.sheet == nil || !d.dirty || w.torn {

@@ -13,7 +13,7 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// alike makes n tasks that differ in their ids and args alone, named s0, s1 and so on. Their ids begin a block.
+// alike makes n tasks that differ only in their ids and args, named s0, s1 and so on. Their ids begin a block.
 func (r *rig) alike(n int) []store.NewTask {
 	tasks := make([]store.NewTask, n)
 	for i, id := range blocks(n) {
@@ -24,7 +24,7 @@ func (r *rig) alike(n int) []store.NewTask {
 	return tasks
 }
 
-// blocks makes n ids, which begin a block.
+// blocks makes n ids that begin a block.
 func blocks(n int) []store.ID {
 	ids := make([]store.ID, n)
 	var id store.ID
@@ -46,7 +46,7 @@ func named10() (names []string) {
 	return names
 }
 
-// lend has a claim up to so many.
+// lend makes a claim up to limit tasks.
 func (r *rig) lend(ctx context.Context, limit int) error {
 	req := store.ClaimRequest{Worker: r.worker, Queues: []string{"q"}, Limit: limit, Token: store.NewToken()}
 	tasks, err := r.a.Claim(ctx, req)
@@ -70,7 +70,7 @@ func (r *rig) plainly(names ...string) (outcomes []store.Outcome) {
 	return outcomes
 }
 
-// byA fails unless tasks have completed once, by a if it got an answer.
+// byA fails unless tasks have completed once, and by a if it got an answer.
 func (r *rig) byA(answered bool, names ...string) {
 	r.Helper()
 	r.all(true, names...)
@@ -88,7 +88,7 @@ func (r *rig) lentSheet() {
 	r.must("claim", r.lend(r.ctx(), 100))
 }
 
-// sheet reads the sheet of s0; nil: there is none.
+// sheet reads the sheet of s0. It returns nil if there is none.
 func (r *rig) sheet() *sheet {
 	r.Helper()
 	at, _ := block(r.ids["s0"].String())
@@ -188,7 +188,7 @@ var ofSheets = []verb{
 		r.must("finish", r.finish(r.ctx(), r.plainly(named10()...)...))
 		time.Sleep(2 * time.Millisecond)
 	}, func(ctx context.Context, r *rig) error {
-		for range 2 { // a part, and the rest
+		for range 2 { // a part, and then the rest
 			if _, err := r.a.Prune(ctx, r.term, store.Retention{Completed: time.Microsecond}, 7); err != nil {
 				return err
 			}
@@ -201,7 +201,7 @@ var ofSheets = []verb{
 	}},
 }
 
-// A task of batches of a hundred takes 0.3 requests in all of its life.
+// A task in batches of a hundred takes 0.3 requests in its whole life.
 func TestRequestsOfATaskOfASheet(t *testing.T) {
 	r := newRig(t, 1)
 	r.a.sums.every = time.Hour
@@ -216,7 +216,7 @@ func TestRequestsOfATaskOfASheet(t *testing.T) {
 		}
 		r.must("finish", r.finish(r.ctx(), r.plainly(names...)...))
 	}
-	cycle() // makes the lane
+	cycle() // creates the lane
 	before, queries := r.f.Requests(), r.f.Queries()
 	for range 10 {
 		cycle()
@@ -228,7 +228,7 @@ func TestRequestsOfATaskOfASheet(t *testing.T) {
 	t.Logf("a task: %.2f requests", n)
 }
 
-// Whoever has lost its lease of a run ends none of it.
+// A worker that has lost its lease of a run cannot end any task of it.
 func TestAStaleRunIsRefused(t *testing.T) {
 	r := newRig(t, 1)
 	r.lentSheet()
@@ -253,7 +253,7 @@ func TestAStaleRunIsRefused(t *testing.T) {
 	r.all(true, named10()...)
 }
 
-// A block has one sheet. Who finds that another call has it stores its tasks by themselves, lined up like others.
+// A block has one sheet. If another call already has it, a call stores its tasks separately, lined up like others.
 func TestTwoCallsOfABlock(t *testing.T) {
 	r := newRig(t, 1)
 	tasks := r.alike(20)
@@ -269,8 +269,8 @@ func TestTwoCallsOfABlock(t *testing.T) {
 	r.all(true, append(named10(), "s10", "s19")...)
 }
 
-// An archiver that went on after another one had been killed met a sheet by what the index knew, and again by what it
-// had known before some of the sheet's tasks were deleted: the rest came twice into one batch.
+// An archiver that continued after another one had been killed met a sheet twice: as the index knew it, and as the
+// index had known it before some of the sheet's tasks were deleted. So the rest came twice into one batch.
 func TestASheetIsHandedOverOnlyAsTheIndexKnowsIt(t *testing.T) {
 	r := newRig(t, 1)
 	r.lentSheet()
@@ -298,7 +298,7 @@ func TestASheetIsHandedOverOnlyAsTheIndexKnowsIt(t *testing.T) {
 	}
 }
 
-// What a sheet says of its tasks, also in the index, is what documents of their own would say.
+// What a sheet says of its tasks, including in the index, is what documents of their own would say.
 func TestASheetIsReadAsItsTasks(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.alike(10)...)
@@ -336,8 +336,8 @@ func TestASheetIsReadAsItsTasks(t *testing.T) {
 	r.drain()
 }
 
-// A sheet stands before others of its block in the index, whatever their ids: a page that ends at it left them out. A
-// storm missed 7 tasks at its end that way, and a bulk operation would have.
+// In the index, a sheet comes before other documents of its block, whatever their ids: a page that ended at the sheet
+// left them out. A storm missed 7 tasks at its end that way, and a bulk operation would have missed them, too.
 func TestPagesShowWhatStandsBesideASheet(t *testing.T) {
 	r := newRig(t, 1)
 	tasks := r.alike(24)

@@ -13,7 +13,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Many tasks in sheets, while faults of every kind strike at once; as many as TUSK_TEST_SHEETS says.
+// Many tasks in sheets, as many as TUSK_TEST_SHEETS says, while faults of every kind strike at once.
 func TestManyTasksInSheetsUnderFaults(t *testing.T) {
 	n := 3000
 	if text := os.Getenv("TUSK_TEST_SHEETS"); text != "" {
@@ -26,7 +26,7 @@ func TestManyTasksInSheetsUnderFaults(t *testing.T) {
 	w.tasks, w.limit, w.lasts = n/2, 250, time.Minute+time.Duration(n)*4*time.Millisecond
 	w.ttl, w.dies = 2*time.Second, 3
 	w.produce, w.ends = w.produceSheets, anyEnd
-	back := 0 // documents that a failover has taken back
+	back := 0 // documents that a failover has lost
 	w.batter = func(round int) {
 		switch {
 		case round%1000 == 500:
@@ -44,7 +44,7 @@ func TestManyTasksInSheetsUnderFaults(t *testing.T) {
 	w.countSheets()
 }
 
-// produceSheets enqueues batches that fill blocks, and such that end within one.
+// produceSheets enqueues batches that fill blocks, and others that end within one.
 func (w *weather) produceSheets(ctx context.Context, s *Store, who int) {
 	for left := w.tasks; left > 0 && ctx.Err() == nil; {
 		tasks := make([]store.NewTask, min(left, 8+rand.IntN(300)))
@@ -60,7 +60,7 @@ func (w *weather) produceSheets(ctx context.Context, s *Store, who int) {
 	}
 }
 
-// anyEnd completes most attempts. A few fail, are given back, or say more than a sheet can.
+// anyEnd completes most attempts. A few fail, are given back, or say more than a sheet can represent.
 func anyEnd(t *store.Task) store.Outcome {
 	o := store.Outcome{Task: t, State: store.Completed, Attempt: t.Attempt}
 	switch rand.IntN(200) {
@@ -74,7 +74,7 @@ func anyEnd(t *store.Task) store.Outcome {
 	return o
 }
 
-// countSheets fails unless most of the acknowledged tasks still lie in sheets.
+// countSheets fails unless most of the acknowledged tasks are still in sheets.
 func (w *weather) countSheets() {
 	w.Helper()
 	in := map[ref]*doc{}

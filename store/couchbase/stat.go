@@ -15,20 +15,21 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// sums are the statistics of this handle: a document for each minute, which nobody else writes. They are written
-// after the outcomes, once a second, so a crash in between loses counts, never tasks.
+// sums holds the statistics of this handle: one document for each minute, which no other handle writes. They are
+// written after the outcomes, once a second, so a crash in between loses counts, never tasks.
 type sums struct {
 	every   time.Duration
-	timer   *time.Timer // runs while something is to be written
+	timer   *time.Timer // runs while there is something to write
 	closed  bool
-	writing sync.Mutex // held while they are written; before mu
+	writing sync.Mutex // held while they are written; locked before mu
 	mu      sync.Mutex
 	minutes map[int64]*minute
 }
 
-// minute is what has ended in one.
+// minute holds the attempts that ended in one minute.
 type minute struct {
-	key     string // of its document: one that was forgotten gets another
+	// The key of its document. A minute that was forgotten gets another.
+	key     string
 	of      map[slice]*store.Stat
 	changed bool
 }
@@ -36,10 +37,10 @@ type minute struct {
 // sumsEvery is how often statistics are written.
 const sumsEvery = time.Second
 
-// keptMinutes is for how many a handle keeps statistics that are written, to add to them.
+// keptMinutes is how many minutes a handle keeps after writing them, so that it can add to them.
 const keptMinutes = 10
 
-// later has the statistics written within the interval. The caller holds mu.
+// later schedules the statistics to be written within the interval. The caller holds mu.
 func (s *Store) later() {
 	if s.sums.timer != nil || s.sums.closed {
 		return
@@ -47,11 +48,11 @@ func (s *Store) later() {
 	s.sums.timer = time.AfterFunc(s.sums.every, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), s.queryTimeout)
 		defer cancel()
-		_ = s.writeSums(ctx) // which tries again later
+		_ = s.writeSums(ctx) // tries again later by itself
 	})
 }
 
-// stop ends the writing in the background.
+// stop ends the background writes.
 func (s *sums) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,10 +61,10 @@ func (s *sums) stop() {
 	}
 }
 
-// slice is what statistics are summed up by within a minute.
+// slice is what statistics are grouped by within a minute.
 type slice struct{ queue, kind string }
 
-// sumDoc is a line of such a document.
+// sumDoc is one element of a minute's document.
 type sumDoc struct {
 	store.Stat
 	Waited, Ran []byte
@@ -112,7 +113,7 @@ func (s *Store) account(ctx context.Context, ends []*rules.End) error {
 	return nil
 }
 
-// writeSums writes what has changed. Of several callers one writes for all.
+// writeSums writes the minutes that have changed. If several callers call it at once, one writes for all.
 func (s *Store) writeSums(ctx context.Context) error {
 	s.sums.writing.Lock()
 	defer s.sums.writing.Unlock()
@@ -152,7 +153,8 @@ func (s *Store) writeSums(ctx context.Context) error {
 	return nil
 }
 
-// forget drops minutes that are written and over. What ends in one of them later becomes a document of its own.
+// forget drops minutes that are written and over. An attempt of such a minute that is counted later gets another
+// document.
 func (s *sums) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +176,7 @@ func (s *Store) blame(ctx context.Context, e *rules.End) error {
 	})
 }
 
-// named documents are read by the range of their keys.
+// namedDoc is a document that is read by a range of keys.
 type namedDoc struct {
 	ID string          `json:"id"`
 	M  json.RawMessage `json:"m"`

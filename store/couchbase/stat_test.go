@@ -8,7 +8,7 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// A handle forgets minutes that it has written, whether it leads or not; they stay in the database.
+// A handle forgets minutes that it has written, whether it leads or not. They stay in the database.
 func TestAHandleForgetsStatisticsThatAreWritten(t *testing.T) {
 	const minutes = 300
 	r := newRig(t, 1)
@@ -25,7 +25,7 @@ func TestAHandleForgetsStatisticsThatAreWritten(t *testing.T) {
 	if kept > keptMinutes+1 {
 		t.Errorf("it keeps %d minutes", kept)
 	}
-	// One that ends late is added to its minute.
+	// An attempt that ends late is added to its minute.
 	r.must("account", r.a.account(r.ctx(), []*rules.End{{Task: &rules.Row{Task: store.Task{Queue: "q", Kind: "k"}},
 		Outcome: &store.Outcome{State: store.Completed},
 		Attempt: store.Attempt{EndedAt: begin.Add(time.Minute), Outcome: store.Completed}}}))

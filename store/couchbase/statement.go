@@ -10,8 +10,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// The statements. Each text is fixed; what varies is a named parameter. Each is answered from an index alone but the
-// last.
+// The statements. Each text is fixed; named parameters hold what varies. An index alone answers each statement except
+// the last.
 const (
 	fromTask = " FROM `bucket`.`tusk`.`task` AS t WHERE "
 
@@ -52,8 +52,8 @@ const (
 		" WHERE META(m).id >= $from AND META(m).id < $until ORDER BY META(m).id"
 )
 
-// queryList is the statement for a page of tasks: a filter has up to one of the parts that an index begins with, and
-// any of those that it goes on with.
+// queryList returns the statement for a page of tasks. A filter uses at most one of the fields that an index begins
+// with, and any of the fields that follow.
 func queryList(f *store.Filter) (string, args) {
 	text, a := "SELECT RAW META(t).id"+fromTask+"META(t).id < $before", args{}
 	states := []string{mixed}
@@ -79,7 +79,7 @@ func queryList(f *store.Filter) (string, args) {
 		}
 	}
 	if f.Workflow.IsZero() && f.Key == "" {
-		text += " AND t.q IS VALUED" // the index has no graves
+		text += " AND t.q IS VALUED" // the index without graves
 	}
 	return text + " ORDER BY META(t).id DESC LIMIT $n", a
 }
@@ -87,12 +87,12 @@ func queryList(f *store.Filter) (string, args) {
 // args are the named parameters of a statement.
 type args map[string]any
 
-// consistency says how old an answer may be.
+// consistency says how recent an answer must be.
 type consistency int
 
 const (
-	atPlus      consistency = iota // it knows of all that this handle has written
-	requestPlus                    // it knows of all that anybody has written
+	atPlus      consistency = iota // includes all that this handle has written
+	requestPlus                    // includes all that anybody has written
 )
 
 // placed puts the configured bucket and scope into a statement.
@@ -100,15 +100,15 @@ func (s *Store) placed(statement string) string {
 	return strings.ReplaceAll(statement, "`bucket`.`tusk`", "`"+s.bucket+"`.`"+s.scope+"`")
 }
 
-// query runs a statement whose rows are values of one type. What an index says is judged again by the document.
+// query runs a statement whose rows are values of one type. Callers check what an index says against the documents.
 //
-// A failover, or the unclean restart of a node, gives a vbucket another UUID. An index never comes to know of what a
-// token with the old one names, and such a token would stay until this handle writes to the vbucket again. So where an
-// index does not know in time of what this handle has written, the query asks for all that anybody has. If that has an
-// answer, the tokens were to blame, and go.
+// A failover, or the unclean restart of a node, changes the UUID of a vbucket. An index never reaches a token with the
+// old UUID, and such a token would stay until this handle writes to the vbucket again. So if an index does not catch up
+// in time with this handle's writes, query asks for everybody's writes instead. If that succeeds, the tokens were to
+// blame, and query drops them.
 func query[R any](ctx context.Context, s *Store, statement string, a args, level consistency) (rows []R, err error) {
 	s.queries.Add(1)
-	ctx, cancel := context.WithTimeout(ctx, s.queryTimeout) // of all tries
+	ctx, cancel := context.WithTimeout(ctx, s.queryTimeout) // for all tries
 	defer cancel()
 	options := gocb.QueryOptions{Context: ctx, NamedParameters: a, Readonly: true, Timeout: s.queryTimeout}
 	all := options
@@ -119,7 +119,8 @@ func query[R any](ctx context.Context, s *Store, statement string, a args, level
 			return err
 		}
 		own, tokens := options, s.seen.tokens()
-		if len(tokens) > 0 { // a server that does not heed the scan's time is bound by the request's
+		// A server that ignores the scan's time limit is bound by the request's.
+		if len(tokens) > 0 {
 			own.ConsistentWith = gocb.NewMutationState(tokens...)
 			own.ScanWait, own.Timeout = s.scanWait, s.queryTimeout/3
 		}
@@ -137,7 +138,7 @@ func query[R any](ctx context.Context, s *Store, statement string, a args, level
 	return rows, nil
 }
 
-// ask asks the query service once.
+// ask runs a statement once.
 func ask[R any](s *Store, statement string, options gocb.QueryOptions) (rows []R, err error) {
 	found, err := s.cluster.Query(s.placed(statement), &options)
 	if err != nil {

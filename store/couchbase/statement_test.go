@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/statements.n1ql anew")
 
-// statements are all texts that the engine sends; of lists, those with each condition alone.
+// statements are all texts that the engine sends; for lists, one text for each condition alone.
 func statements() []string {
 	all := []string{queryDue, queryDoomed, queryPassed, queryLanes, queryTodo, queryTodoKeys, queryTodoMeta,
 		queryHeld, queryNeedy,
@@ -28,7 +28,7 @@ func statements() []string {
 	return all
 }
 
-// The texts are planned by the real planner elsewhere, so a change of one is to be seen.
+// The real planner plans these texts elsewhere, so a change of one must be noticed.
 func TestStatementsAreFixed(t *testing.T) {
 	steps, err := migrate.Read(migrations)
 	if err != nil {
@@ -54,7 +54,7 @@ func TestStatementsAreFixed(t *testing.T) {
 	}
 }
 
-// A cluster that has started again knows of no prepared statement. The client prepares it again, at once.
+// A restarted cluster knows no prepared statements. The client prepares them again at once.
 func TestAStatementThatTheClusterHasForgotten(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.task("x", nil))

@@ -10,12 +10,11 @@ import (
 	"time"
 )
 
-// sweepEvery is how often the leader looks for what fell through, and sweepAfter how long something must have been
-// there for that.
+// sweepEvery is how often the leader looks for what was left undone, and sweepAfter how old it must be.
 const (
 	sweepEvery = 10 * time.Second
 	sweepAfter = 10 * time.Second
-	sweepMost  = 1000 // of each kind, a sweep
+	sweepMost  = 1000 // of each kind, per sweep
 )
 
 // Maintain implements store.Maintainer.
@@ -32,8 +31,8 @@ func (s *Store) Maintain(ctx context.Context, term int64) (err error) {
 	return err
 }
 
-// sweep completes what was recorded and left undone, and lines up again what stands in no page that is still to be
-// read. It needs no knowledge of how that came to be. It returns how many tasks it lined up.
+// sweep completes what was recorded and left undone, and lines up again what is listed in no page that is still to be
+// read. It need not know what caused that. It returns how many tasks it lined up.
 func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
 	before, begun := s.now(ctx)-age.Microseconds(), time.Now()
 	for statement, c := range map[string]string{queryTodo: inTask, queryTodoKeys: inKey, queryTodoMeta: inMeta} {
@@ -56,14 +55,15 @@ func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
 			if err != nil {
 				return 0, err
 			}
-			// They may be many, and lanes wait for them.
+			// Graves may be many, and lanes wait for them.
 			more = len(ids) == sweepMost && graves.Load() > 0 && time.Since(begun) < sweepEvery
 		}
 	}
 	return s.sweepLanes(ctx, before)
 }
 
-// sweepLanes sweeps the lanes in which tasks are available, as the index knows, and lists those that are on no board.
+// sweepLanes sweeps the lanes that have available tasks according to the index, and lists the lanes that are on no
+// board.
 func (s *Store) sweepLanes(ctx context.Context, before int64) (n int, err error) {
 	rows, err := query[json.RawMessage](ctx, s, queryLanes, nil, atPlus)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Store) sweepLanes(ctx context.Context, before int64) (n int, err error)
 			Priority int16  `json:"p"`
 		}
 		if json.Unmarshal(text, &row) != nil {
-			continue // of a damaged task
+			continue // a row of a damaged task
 		}
 		l := lane{row.Queue, row.Priority}
 		if on[l.queue] == nil {
@@ -97,14 +97,14 @@ func (s *Store) sweepLanes(ctx context.Context, before int64) (n int, err error)
 	return n, nil
 }
 
-// sweepOne has done what is left to be done of a document.
+// sweepOne does the rest of the work of a document.
 func (s *Store) sweepOne(ctx context.Context, r ref, before int64) error {
-	d, err := s.load(ctx, r) // which completes units
+	d, err := s.load(ctx, r) // this completes units
 	if d == nil || err != nil || d.header().Todo == 0 || d.header().Todo >= before {
 		return err
 	}
 	switch b := d.body.(type) {
-	case *task: // a leader died before it gave this one its turn
+	case *task: // a leader died before it gave the task its turn
 		b.unmark()
 		_, err = s.write(ctx, d)
 	case *key:
@@ -119,8 +119,8 @@ func (s *Store) sweepOne(ctx context.Context, r ref, before int64) error {
 	return err
 }
 
-// sweepLane lines up what became available in a lane before an instant, and before what the cursor stands at, unless
-// a page at the cursor or behind it names it.
+// sweepLane lines up the tasks of a lane that became available before an instant, and before the task at the cursor,
+// unless a page at the cursor or after it lists them.
 func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error) {
 	at, err := s.open(ctx, l)
 	if err != nil {
@@ -153,13 +153,14 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 		}
 	}
 	if len(lost) > 0 {
-		s.minds.appended(l, 0) // its page may be one that nobody reads
+		// The last page may be one that nobody reads.
+		s.minds.appended(l, 0)
 	}
 	return len(lost), s.queueUp(ctx, lost...)
 }
 
-// front returns what stands first in a lane, if it is in the first page from the cursor on that has entries. The pages
-// behind that may be many, and are not read.
+// front returns the first available task of a lane, if it is in the first page with entries from the cursor on. front
+// does not read the pages after that, because there may be many.
 func (s *Store) front(ctx context.Context, l lane, at cursor) (*task, error) {
 	for p, err := range s.pages(ctx, l, at) {
 		if err != nil {
@@ -181,8 +182,8 @@ func (s *Store) front(ctx context.Context, l lane, at cursor) (*task, error) {
 	return nil, nil
 }
 
-// named returns the entries from the cursor on. Claims that go on meanwhile delete pages, which hides those behind them:
-// then it goes on from where the cursor is.
+// named returns the entries from the cursor on. Claims may delete pages meanwhile, which hides the pages after them.
+// named then goes on from the new cursor.
 func (s *Store) named(ctx context.Context, l lane) (map[entry]bool, error) {
 	all := map[entry]bool{}
 	at, err := s.open(ctx, l)
@@ -206,9 +207,9 @@ func (s *Store) named(ctx context.Context, l lane) (map[entry]bool, error) {
 	return all, err
 }
 
-// pages goes over those of a lane, without the entries before the cursor. One whose seal was lost, and which would hide
-// those behind it, is sealed again: at the cursor in each sweep, so that claims go on, and else if all are read. Who
-// appends to one that is full seals it, as does who has claimed all of it.
+// pages yields the pages of a lane, without the entries before the cursor. If a page's seal was lost, the page would
+// hide those after it, so pages seals it again: at the cursor in each sweep, so that claims go on, and elsewhere when
+// all pages are read. Appending to a full page also seals it, and so does claiming all of it.
 func (s *Store) pages(ctx context.Context, l lane, at cursor) iter.Seq2[*page, error] {
 	return func(yield func(*page, error) bool) {
 		for n, more := at.Page, true; more; n++ {

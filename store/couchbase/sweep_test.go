@@ -11,13 +11,13 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// A sweep of a lane does not read what waits in it, if nothing was passed.
+// A sweep of a lane does not read what waits in it, if no task was passed.
 func TestRequestsOfASweep(t *testing.T) {
 	r := newRig(t, 1)
 	size, cost := 0, map[int]int64{}
 	for _, waiting := range []int{2000, 12_000} {
 		for ; size < waiting; size += 1000 {
-			r.add(r.some(1000)...) // each of a kind of its own, so that they share no document
+			r.add(r.some(1000)...) // each of its own kind, so that they share no document
 		}
 		before := r.f.Requests()
 		found, err := r.b.sweep(r.ctx(), 0)
@@ -35,7 +35,8 @@ func TestRequestsOfASweep(t *testing.T) {
 	}
 }
 
-// What was passed is found behind a first entry that stands, and is told from what waits further behind.
+// Tasks that were passed are found behind a first entry that is still valid, and are distinguished from tasks that wait
+// further behind.
 func TestASweepFindsWhatWasPassedBehindWhatWaits(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.some(2)...)
@@ -53,7 +54,7 @@ func TestASweepFindsWhatWasPassedBehindWhatWaits(t *testing.T) {
 	}
 }
 
-// A failover has forgotten the seal of a full page. Who has claimed all of it seals it again.
+// A failover has lost the seal of a full page. A claim that has claimed all of it seals it again.
 func TestAPageWhoseSealWasLostHoldsUpNoClaim(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.some(pageSize)...)
@@ -64,8 +65,8 @@ func TestAPageWhoseSealWasLostHoldsUpNoClaim(t *testing.T) {
 	}
 }
 
-// A failover has forgotten the seal of a page and some of its entries, so that it is not full. The sweep seals it, and
-// lines them up.
+// A failover has lost the seal of a page and some of its entries, so that it is not full. The sweep seals it, and lines
+// up the lost tasks.
 func TestAPageThatWasSealedAndIsNotFullHoldsUpNoClaimForLong(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.some(3)...)
@@ -83,8 +84,8 @@ func TestAPageThatWasSealedAndIsNotFullHoldsUpNoClaimForLong(t *testing.T) {
 	}
 }
 
-// While a sweep looks at a lane, claims go on and delete the page that it begins with. What stands behind that is not
-// lined up anew.
+// While a sweep looks at a lane, claims continue and delete the page that it begins with. Tasks in later pages are not
+// lined up again.
 func TestASweepBesideClaimsLinesNothingUpAnew(t *testing.T) {
 	r := newRig(t, 1)
 	tasks := make([]store.NewTask, 3*pageSize)

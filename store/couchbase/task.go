@@ -12,8 +12,8 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// task is the document of a task. A field that is there in one condition alone is what an index is on, so these
-// indexes hold what is current and no more: avl, due, turn, held, run, fin, doom, todo.
+// task is the document of a task. Each field that an index is on exists only in one condition, so these indexes hold
+// only current tasks: avl, due, turn, held, run, fin, doom, todo.
 type task struct {
 	ID string `json:"-"`
 	head
@@ -25,16 +25,17 @@ type task struct {
 	Tags      []string        `json:"tags,omitempty"`
 	Key       string          `json:"key,omitempty"`
 	Workflow  string          `json:"wf,omitempty"`
-	Args      json.RawMessage `json:"args,omitempty"` // if it comes back byte for byte
+	Args      json.RawMessage `json:"args,omitempty"` // if JSON returns them byte for byte
 	Raw       []byte          `json:"raw,omitempty"`  // the args otherwise
 	Settings  []byte          `json:"set"`
 	Turns     bool            `json:"turns,omitempty"` // it runs in turns
 	Partition string          `json:"pt"`
 
-	State    string `json:"st"`
-	N        int    `json:"n"`     // how many tasks the document stands for
-	Lap      int    `json:"lap"`   // grows each time the task becomes available; entries of a lane name it
-	Since    int64  `json:"since"` // when it came into its state
+	State string `json:"st"`
+	N     int    `json:"n"` // how many tasks the document represents
+	// Lap grows each time the task becomes available. The entries of a lane name it.
+	Lap      int    `json:"lap"`
+	Since    int64  `json:"since"` // when it entered its state
 	Written  int64  `json:"wr"`    // the engine's clock when the rules last changed it
 	RunAt    int64  `json:"at"`
 	Enqueued int64  `json:"enq"`
@@ -44,33 +45,34 @@ type task struct {
 	Crashes  int    `json:"cr,omitempty"`
 	Reason   string `json:"why,omitempty"`
 
-	Available int64   `json:"avl,omitempty"`   // run time, while it may be claimed
-	Due       int64   `json:"due,omitempty"`   // run time, while it waits for that
-	InLine    int64   `json:"turn,omitempty"`  // its place among those that wait for a turn
-	Held      bool    `json:"held,omitempty"`  // it has its turn
-	Granting  string  `json:"grant,omitempty"` // it is about to get its turn
+	Available int64   `json:"avl,omitempty"`   // the run time, while it can be claimed
+	Due       int64   `json:"due,omitempty"`   // the run time, while it waits for that time
+	InLine    int64   `json:"turn,omitempty"`  // its place among the tasks that wait for a turn
+	Held      bool    `json:"held,omitempty"`  // it has a turn
+	Granting  string  `json:"grant,omitempty"` // nonce of the grant that is about to give it a turn
 	Finished  int64   `json:"fin,omitempty"`
 	Run       []lease `json:"run,omitempty"`  // its open lease
-	Stop      *string `json:"stop,omitempty"` // why it shall stop
-	Doom      int64   `json:"doom,omitempty"` // since when something that it needs may have failed
+	Stop      *string `json:"stop,omitempty"` // why it should stop
+	Doom      int64   `json:"doom,omitempty"` // since when something it needs may have failed
 
-	Needs  []need   `json:"needs,omitempty"`
-	Kids   []string `json:"kids,omitempty"` // those that need it
-	Back   bool     `json:"back,omitempty"` // it was restored: others may need it, too, which the index knows
-	Awaits bool     `json:"wait,omitempty"` // it waits for the running task of its key
+	Needs []need   `json:"needs,omitempty"`
+	Kids  []string `json:"kids,omitempty"` // the tasks that need it
+	// It was restored. More tasks than Kids may need it; the index knows them.
+	Back   bool `json:"back,omitempty"`
+	Awaits bool `json:"wait,omitempty"` // it waits for the running task of its key
 
 	Past        []past          `json:"past,omitempty"`
 	Output      []byte          `json:"out,omitempty"`
 	Progress    *store.Progress `json:"prog,omitempty"`
 	Logs        []store.LogLine `json:"logs,omitempty"`
 	Changed     int64           `json:"chg,omitempty"` // when it was last changed while it waited
-	How         store.How       `json:"how,omitempty"` // and how
+	How         store.How       `json:"how,omitempty"` // how it was last changed
 	Fingerprint string          `json:"fp,omitempty"`
 
-	Damage string `json:"damage,omitempty"` // what of it could not be read, and is lost
+	Damage string `json:"damage,omitempty"` // what could not be read of it and is lost
 
-	inSheet bool   // it lies in a sheet
-	first   string // of a new sheet, its first task
+	inSheet bool   // it is stored in a sheet
+	first   string // for a new sheet: its first task
 }
 
 type lease struct {
@@ -97,7 +99,7 @@ type past struct {
 
 func taskRef(id store.ID) ref { return ref{inTask, id.String()} }
 
-// deleted is the state of which the children of a deleted task are told.
+// deleted is the state that the children of a deleted task are told.
 const deleted = "-"
 
 var letters = map[store.State]string{0: deleted, store.Scheduled: "s", store.Pending: "p", store.Available: "a",
@@ -114,7 +116,7 @@ var states = func() map[string]store.State {
 
 func (t *task) state() store.State { return states[t.State] }
 
-// setArgs keeps args as part of the document where JSON brings them back byte for byte.
+// setArgs keeps args as part of the document if JSON returns them byte for byte.
 func (t *task) setArgs(args []byte) {
 	var compact bytes.Buffer
 	t.Args, t.Raw = nil, nil
@@ -132,12 +134,12 @@ func (t *task) args() []byte {
 	return bytes.Clone(t.Raw)
 }
 
-// holds reports whether a lease of a token is open.
+// holds reports whether the task runs under the token.
 func (t *task) holds(token store.Token) bool {
 	return t.State == "r" && len(t.Run) == 1 && t.Run[0].Token == token.String()
 }
 
-// row is the task as the rules see it.
+// row returns the task as the rules see it.
 func (t *task) row() *rules.Row {
 	r := &rules.Row{Task: t.answer(false), Needs: len(t.Needs) > 0, Needed: len(t.Kids) > 0 || t.Back, Awaits: t.Awaits,
 		HasTurn: t.Held && t.Granting == "", Stopping: t.Stop != nil}
@@ -152,7 +154,7 @@ func (t *task) row() *rules.Row {
 	return r
 }
 
-// answer is the task as the contract shows it.
+// answer returns the task as the contract shows it.
 func (t *task) answer(detail bool) store.Task {
 	a := store.Task{
 		ID: idOf(t.ID), Kind: t.Kind, Queue: t.Queue, Tenant: t.Tenant, Priority: t.Priority,
@@ -183,7 +185,7 @@ func (t *task) detail() *store.Detail {
 	return d
 }
 
-// set makes the document what the rules have made of the task.
+// set updates the document to what the rules have made of the task.
 func (t *task) set(r *rules.Row, now int64) {
 	if r.Values {
 		t.Kind, t.Tags, t.Settings, t.Expires = r.Kind, slices.Clone(r.Tags), bytes.Clone(r.Settings), micros(r.ExpiresAt)
@@ -219,14 +221,14 @@ func (t *task) set(r *rules.Row, now int64) {
 	case !r.InLine():
 		t.InLine = 0
 	case t.InLine == 0:
-		t.InLine = now + int64(r.Place) // those of one call keep their order
+		t.InLine = now + int64(r.Place) // tasks of one call keep their order
 	}
 	if r.State != store.Pending {
 		t.Doom = 0
 	}
 }
 
-// newTask is the document of a task that is new.
+// newTask returns the document of a new task.
 func newTask(r *rules.Row, now int64) *task {
 	t := &task{ID: r.ID.String(), Tenant: r.Tenant, Key: r.Key, Enqueued: micros(r.EnqueuedAt), Turns: r.Turn,
 		Partition: r.Partition, N: 1, Workflow: textOf(r.Workflow)}
@@ -238,8 +240,8 @@ func newTask(r *rules.Row, now int64) *task {
 	return t
 }
 
-// mark says that a task is about to get its turn, so that it counts as having it already. If that is all that comes
-// of it the sweep takes it off.
+// mark says that a task is about to get its turn, so that it already counts as having it. If the grant goes no further,
+// the sweep removes the mark.
 func (t *task) mark(by string, now int64) { t.Held, t.Granting, t.Todo = true, by, now }
 
 func (t *task) unmark() {
@@ -248,7 +250,7 @@ func (t *task) unmark() {
 	}
 }
 
-// write stores what a note says.
+// write stores a note.
 func (t *task) write(n *store.Note) {
 	if n.Progress != nil {
 		progress := *n.Progress
@@ -265,7 +267,7 @@ func pastOf(a *store.Attempt) past {
 		a.Fingerprint}
 }
 
-// end adds an attempt to the history, which keeps the failed and the latest one.
+// end adds an attempt to the history, which keeps the failed attempts and the latest one.
 func (t *task) end(e *rules.End) {
 	if n := len(t.Past); n > 0 && t.Past[n-1].Error == "" {
 		t.Past = t.Past[:n-1]
@@ -280,7 +282,7 @@ func (t *task) end(e *rules.End) {
 	}
 }
 
-// openNeeds is what the task needs, as the rules see it.
+// openNeeds returns the needs of the task as the rules see them.
 func (t *task) openNeeds() []rules.OpenNeed {
 	needs := make([]rules.OpenNeed, len(t.Needs))
 	for i, n := range t.Needs {
@@ -289,7 +291,7 @@ func (t *task) openNeeds() []rules.OpenNeed {
 	return needs
 }
 
-// trimmed are tasks as they come back: documents hold microseconds.
+// trimmed returns tasks with times in microseconds, as documents store them.
 func trimmed(tasks []store.NewTask) []store.NewTask {
 	tasks = slices.Clone(tasks)
 	for i := range tasks {
@@ -301,7 +303,7 @@ func trimmed(tasks []store.NewTask) []store.NewTask {
 
 func trim(t time.Time) time.Time { return t.Truncate(time.Microsecond) }
 
-// idOf and tokenOf read what the engine wrote itself; an empty text is none.
+// idOf and tokenOf parse text that the engine wrote itself; an empty text gives the zero value.
 func idOf(text string) store.ID {
 	id, _ := store.ParseID(text)
 	return id
@@ -321,7 +323,7 @@ func tokenOf(text string) (token store.Token) {
 	return token
 }
 
-// bury makes the document that of a deleted task, for as long as others have to be told.
+// bury turns the document into that of a deleted task, which stays until its children are told.
 func (t *task) bury(now int64) {
 	t.unmark()
 	t.State, t.Gone, t.Finished = deleted, true, now

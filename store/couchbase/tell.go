@@ -8,7 +8,7 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// tell tells the children of tasks that have ended, each once, and then takes note of that.
+// tell tells the children of ended tasks, each child once, and then records that.
 func (s *Store) tell(ctx context.Context, told []*doc) error {
 	needy := make([][]string, len(told))
 	err := each(len(told), func(i int) (err error) {
@@ -41,14 +41,14 @@ func (s *Store) tell(ctx context.Context, told []*doc) error {
 	if err != nil {
 		return err
 	}
-	return each(len(told), func(i int) error { // one that was deleted goes now
+	return each(len(told), func(i int) error { // a deleted task is removed now
 		told[i].header().Tell = ""
 		_, err := s.putBack(ctx, told[i])
 		return err
 	})
 }
 
-// hear tells tasks which of those that they need have ended, or are not there, and lines up those that may run now.
+// hear tells tasks which of their needs have ended or do not exist, and lines up the tasks that may run now.
 func (s *Store) hear(
 	ctx context.Context, kids []string, ends func(kid string, parent store.ID) (store.State, bool, error),
 ) error {
@@ -56,8 +56,9 @@ func (s *Store) hear(
 	err := each(len(kids), func(i int) error {
 		kid := ref{inTask, kids[i]}
 		d, err := s.read(ctx, kid)
-		// One that has ended or gone is not told. Tasks may need each other: to load one that has ended and has not told
-		// its children yet would have it tell the other, which would be loaded again, and so on without end.
+		// A child that has ended or is gone is not told. Tasks may need each other: loading one that has ended and has
+		// not told its children yet would make it tell the other, which would load the first again, and so on without
+		// end.
 		if d == nil || err != nil || d.header().Gone || d.task().state().Finished() {
 			return err
 		}
@@ -102,8 +103,8 @@ func (w *work) tell(kid ref, ends func(kid string, parent store.ID) (store.State
 	return nil
 }
 
-// finishUp does what follows once the documents of some works are written: tasks that may run are lined up in order,
-// and children are told.
+// finishUp does what follows after the documents of some works are written: it lines up tasks that may run, in order,
+// and tells children and workers.
 func (s *Store) finishUp(ctx context.Context, works ...*work) error {
 	var ready []*task
 	var told []*doc

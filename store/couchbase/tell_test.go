@@ -8,8 +8,8 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// TestTasksThatNeedEachOtherMayEndTogether cancels a task that waits for a child which needs it, in
-// a process that takes every document for one that was left undone.
+// TestTasksThatNeedEachOtherMayEndTogether cancels a task that waits for a child which needs it, in a process that
+// takes every document for one that was left undone.
 func TestTasksThatNeedEachOtherMayEndTogether(t *testing.T) {
 	r := newRig(t, 1)
 	parent := store.NewTask{ID: storetest.NewID(), Kind: "k", Queue: "q", Args: []byte("{}")}
@@ -36,8 +36,8 @@ func TestTasksThatNeedEachOtherMayEndTogether(t *testing.T) {
 	}
 }
 
-// TestTheFirstNeedThatHasFailedIsTheReason cancels tasks that need others, which are cancelled at the same time, and what
-// does not exist.
+// TestTheFirstNeedThatHasFailedIsTheReason cancels tasks that need others, which are cancelled at the same time, and a
+// task that does not exist.
 func TestTheFirstNeedThatHasFailedIsTheReason(t *testing.T) {
 	r := newRig(t, 1)
 	var parents, children []store.NewTask

@@ -9,14 +9,14 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// turn is what turns are counted by.
+// turn is what turns are grouped by.
 type turn struct {
 	Queue     string `json:"q"`
 	Tenant    string `json:"tn"`
 	Partition string `json:"pt"`
 }
 
-// turnCount is a group of an answer.
+// turnCount is one row of such a count.
 type turnCount struct {
 	turn
 	N     int64 `json:"n"`
@@ -34,7 +34,8 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (_ []s
 		return nil, err
 	}
 	level := atPlus
-	if term != 0 { // what others have granted counts, and nobody is seen before who came first
+	// The grants of others count, and no task must be missed that came before those found.
+	if term != 0 {
 		level = requestPlus
 	}
 	granted, err := query[turnCount](ctx, s, queryGranted, nil, level)
@@ -71,9 +72,9 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (_ []s
 	return answer, err
 }
 
-// Grant implements store.Keeper. No write spans the term and a task, so a grant first marks its tasks as having
-// their turn, then looks at the term again, and only then makes them available: either it sees the next leader's
-// term, or that leader, who counts afterwards, sees the marks.
+// Grant implements store.Keeper. No write spans the term and a task. So a grant first marks its tasks as having their
+// turn, then checks the term again, and only then makes the tasks available. Either it sees the next leader's term, or
+// that leader, who counts afterwards, sees the marks.
 func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
 	defer says(&err, "grant")
 	if err := s.leads(ctx, term); err != nil {

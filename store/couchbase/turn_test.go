@@ -24,11 +24,11 @@ func (r *rig) beside(name string, other store.ID, same bool, change func(n *stor
 	}
 }
 
-// The index is behind, and an index that knows of what the leader has written need not know of what others wrote before
-// it. The leader gives no turn to a task while an older one waits that it cannot see.
+// The index lags, and an index that knows what the leader has written need not know what others wrote earlier. The
+// leader gives no turn to a task while an older one that it cannot see waits.
 func TestTurnsKeepTheirOrderWhileTheIndexIsBehind(t *testing.T) {
 	r := newRig(t, 1)
-	_, err := r.b.Turns(r.ctx(), r.term, 10, 10) // it has led for a while
+	_, err := r.b.Turns(r.ctx(), r.term, 10, 10) // it has been leading for a while
 	r.must("turns", err)
 	r.f.Set(cbfake.Faults{Lag: time.Hour})
 	first := r.task("first", inTurns)
@@ -37,7 +37,7 @@ func TestTurnsKeepTheirOrderWhileTheIndexIsBehind(t *testing.T) {
 	second := r.beside("second", first.ID, false, inTurns)
 	_, err = r.a.Enqueue(r.ctx(), []store.NewTask{second})
 	r.must("enqueue", err)
-	r.add(r.beside("leader's", second.ID, true, nil)) // an index that knows of this one knows of the second
+	r.add(r.beside("leader's", second.ID, true, nil)) // an index that knows this one knows the second
 	turns, err := r.b.Turns(r.ctx(), r.term, 10, 10)
 	r.must("turns", err)
 	if len(turns) != 1 || !slices.Equal(turns[0].Waiting, []store.ID{first.ID, second.ID}) {
@@ -45,7 +45,7 @@ func TestTurnsKeepTheirOrderWhileTheIndexIsBehind(t *testing.T) {
 	}
 }
 
-// A leader whose first round had no answer knows in the next one what the leader before it has granted.
+// A leader whose first round got no answer knows in the next one what the leader before it has granted.
 func TestTurnsThatAnotherLeaderGrantedCountAfterAFailedRound(t *testing.T) {
 	r := newRig(t, 1)
 	r.f.Set(cbfake.Faults{Lag: time.Hour})

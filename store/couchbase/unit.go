@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// unit is what was decided together with the write of one document, its root, and is still to be done to others.
-// That write is the decision: before it nothing has happened, after it all has, though others may have to be told
-// yet. Those that are there already were pinned before it, so nobody has changed them since they were read.
+// unit is what was decided by the write of one document, its root, and must still be done to others. That write is the
+// decision: before it nothing has happened; after it everything has, although other documents may not show it yet.
+// Existing documents were pinned before the decision, so nobody has changed them since they were read.
 //
-// It is no transaction of the database's: nobody is bound by it but who writes tasks, keys and records by this
-// package. Whoever meets a root or a pinned document that stays so has its owner's work done, or undone.
+// A unit is not a database transaction: it binds only the code in this package that writes tasks, keys and records.
+// Anyone who meets a root or a pinned document that stays so completes the owner's work, or undoes it.
 type unit struct {
 	U       string   `json:"u"`
 	Effects []effect `json:"e"`
 }
 
-// effect is a document as it is to be.
+// effect is a document as it will be.
 type effect struct {
 	ref
 	New bool            `json:"new,omitempty"`
-	Doc json.RawMessage `json:"doc,omitempty"` // none: it is to be removed
+	Doc json.RawMessage `json:"doc,omitempty"` // empty if the document will be removed
 }
 
 // origin names a unit.
@@ -37,12 +37,12 @@ type pin struct {
 	At int64 `json:"at"`
 }
 
-// patience is how long a unit is left to its owner. Half of it later at the latest the owner looks whether it still
-// is.
+// patience is how long a unit is left to its owner. An owner that has taken more than half of it checks whether the
+// unit still stands.
 const patience = time.Second
 
-// load returns a document that no unit is about to change, and of which nothing is left to be done; nil: there is
-// none.
+// load returns a document that no unit is about to change and that has no more work to be done. It returns nil if there
+// is none.
 func (s *Store) load(ctx context.Context, r ref) (*doc, error) {
 	for try := 0; ; try++ {
 		d, err := s.locate(ctx, r)
@@ -68,8 +68,8 @@ func (s *Store) load(ctx context.Context, r ref) (*doc, error) {
 	}
 }
 
-// unpin has a pinned document free again, if the unit has had its time: the unit is completed if it was decided, or
-// made impossible.
+// unpin frees a pinned document once the unit has had its time: if the unit was decided, unpin completes it, else unpin
+// makes it impossible.
 func (s *Store) unpin(ctx context.Context, d *doc) error {
 	p := d.header().Pin
 	if s.now(ctx)-p.At < s.patience.Microseconds() {
@@ -83,11 +83,12 @@ func (s *Store) unpin(ctx context.Context, d *doc) error {
 		return s.complete(ctx, root)
 	}
 	if root != nil {
-		if d.cas == 0 { // it was moving out of its sheet, and has
+		if d.cas == 0 { // it has moved out of its sheet meanwhile
 			return nil
 		}
 		if ok, err := s.write(ctx, root); !ok || err != nil {
-			return err // it has changed: perhaps it was decided now
+			// The root has changed, so the unit may have been decided now.
+			return err
 		}
 	}
 	if d.cas != 0 {
@@ -96,7 +97,7 @@ func (s *Store) unpin(ctx context.Context, d *doc) error {
 	return err
 }
 
-// release takes a pin off. A key that was made for the pin alone goes.
+// release removes a pin. A key that was created only for the pin is deleted.
 func (s *Store) release(ctx context.Context, d *doc) (bool, error) {
 	d.header().Pin = nil
 	if k, is := d.body.(*key); is && k.Tasks == 0 && k.Holder == "" {
@@ -105,7 +106,7 @@ func (s *Store) release(ctx context.Context, d *doc) (bool, error) {
 	return s.putBack(ctx, d)
 }
 
-// complete does what was decided and left undone by somebody else.
+// complete finishes what somebody else decided and left undone.
 func (s *Store) complete(ctx context.Context, root *doc) error {
 	var docs []*doc
 	if root.header().Unit != nil {
@@ -129,7 +130,7 @@ func (s *Store) complete(ctx context.Context, root *doc) error {
 	return s.finishUp(ctx, w)
 }
 
-// redo does what is left to be done of somebody else's unit, and returns the documents that it made or wrote.
+// redo carries out the rest of somebody else's unit, and returns the documents that it created or wrote.
 func (s *Store) redo(ctx context.Context, root *doc) ([]*doc, error) {
 	var others, made []*doc
 	for _, e := range root.header().Unit.Effects {
@@ -150,8 +151,8 @@ func (s *Store) redo(ctx context.Context, root *doc) ([]*doc, error) {
 	return append(made, others...), err
 }
 
-// carryOut does what a unit has decided at an instant. What somebody else has done meanwhile is left alone. New tasks
-// are stored first: a task that others need may end as soon as it is free again, and they must be there to be told.
+// carryOut carries out a unit that was decided at an instant. It leaves alone what somebody else has done meanwhile. It
+// stores new tasks first: a task that they need may end as soon as its pin is removed, and they must exist to be told.
 func (s *Store) carryOut(ctx context.Context, root *doc, others, made []*doc, since int64) error {
 	err := s.makeAll(ctx, made)
 	if err == nil && (root.cas == passed || s.now(ctx)-since >= s.patience.Microseconds()/2) {
@@ -171,8 +172,8 @@ func (s *Store) carryOut(ctx context.Context, root *doc, others, made []*doc, si
 	})
 }
 
-// outlive waits until a unit is done, or does it, so that nobody makes what is to be deleted again. That of a root that
-// cannot be read nobody does.
+// outlive waits until a unit is done, or does it, so that nobody creates again what is about to be deleted. If the root
+// of the unit cannot be read, nobody does the unit.
 func (s *Store) outlive(ctx context.Context, o *origin) error {
 	root, err := s.read(ctx, o.Root)
 	if err == nil && root.has(o.U) {
@@ -181,8 +182,8 @@ func (s *Store) outlive(ctx context.Context, o *origin) error {
 	return s.passing(err)
 }
 
-// rewrite gives a pinned document the content that was decided, for as long as it is pinned for that. Others may write
-// it as it is meanwhile. The CAS of one that was not written is passed.
+// rewrite gives a pinned document its decided content, as long as it has this unit's pin. Others may write the document
+// meanwhile and keep the pin. If rewrite does not write the document, the CAS of to is passed.
 func (s *Store) rewrite(ctx context.Context, root, to *doc) error {
 	for try := 1; ; try++ {
 		to.cas = passed
@@ -201,14 +202,15 @@ func (s *Store) rewrite(ctx context.Context, root, to *doc) error {
 	}
 }
 
-// makeAll stores the new documents of a unit, those that need others first.
+// makeAll stores the new documents of a unit, each task before the tasks that it needs.
 func (s *Store) makeAll(ctx context.Context, made []*doc) error {
 	return childrenFirst(ctx, made, roundsOf(made), s.make)
 }
 
-// make stores a new document of a unit. One that somebody else has made is written, unless that has happened already: so
-// who made it, and finds the unit completed, does not take it back. A lease is no such write, since a failover may forget
-// it. From the grave of an earlier life it rises, or is made where that was cleared meanwhile.
+// make stores a new document of a unit. If somebody else has created the document already, make writes it once more,
+// unless that has happened already. So its creator, on finding the unit completed, does not take it back. A lease does
+// not count as such a write, because a failover may lose it. A document rises from the grave of an earlier life, or is
+// created if that grave was cleared meanwhile.
 func (s *Store) make(ctx context.Context, d *doc) error {
 	for try := 0; ; try++ {
 		if err := pause(ctx, try); err != nil {
@@ -241,9 +243,9 @@ func (s *Store) make(ctx context.Context, d *doc) error {
 	}
 }
 
-// confirm takes documents back that were made too late: somebody else had made them for the same unit, and they have
-// come and gone since. Whoever carries a unit out, its owner too, writes what is there already, so a document that was
-// made in time is not as its maker has left it.
+// confirm takes back documents that were created too late: somebody else had created them for the same unit, and they
+// were deleted since. Everybody who carries out a unit, including its owner, writes the documents that exist already.
+// So a document that was created in time has changed since its creator wrote it.
 func (s *Store) confirm(ctx context.Context, root *doc, made []*doc) error {
 	is, err := s.read(ctx, root.ref)
 	if err != nil || is.has(root.header().Unit.U) {
@@ -265,7 +267,7 @@ func (s *Store) confirm(ctx context.Context, root *doc, made []*doc) error {
 	return nil
 }
 
-// clear takes the unit off its root. Who comes too late finds that done.
+// clear removes the unit from its root. If others have done so already, it does nothing.
 func (s *Store) clear(ctx context.Context, root *doc) error {
 	root.header().Unit = nil
 	_, err := s.putBack(ctx, root)

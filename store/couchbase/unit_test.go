@@ -13,15 +13,15 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// The owner of a unit is slow, and somebody else completes it once the owner has stored its task, or just before. The
-// owner finds that, and leaves the task alone.
+// The owner of a unit is slow, and another process completes the unit just after, or just before, the owner has stored
+// its task. The owner notices, and leaves the task alone.
 func TestAUnitThatIsCompletedByAnotherKeepsItsTasks(t *testing.T) {
 	for name, at := range map[string]memd.CmdCode{"after the task is stored": memd.CmdGet,
 		"before the task is stored": memd.CmdAdd} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 1)
 			r.record("r")
-			r.a.patience = 0 // it looks whether the unit is still its own
+			r.a.patience = 0 // it checks whether the unit is still its own
 			n := r.task("x", nil)
 			root := recordRef("kind", "r").ID
 			var stored, hit atomic.Bool
@@ -51,8 +51,8 @@ func TestAUnitThatIsCompletedByAnotherKeepsItsTasks(t *testing.T) {
 	}
 }
 
-// Somebody else completes a unit beside its owner, who finds a task there that the other has made, and takes the unit
-// off its root. The other finds that, and leaves the task alone.
+// Another process completes a unit at the same time as its owner. The owner finds a task there that the other has
+// created, and removes the unit from its root. The other notices, and leaves the task alone.
 func TestAUnitThatTwoCarryOutKeepsItsTasks(t *testing.T) {
 	r := newRig(t, 1)
 	r.record("r")
@@ -63,14 +63,14 @@ func TestAUnitThatTwoCarryOutKeepsItsTasks(t *testing.T) {
 	var other sync.WaitGroup
 	r.f.Set(cbfake.Faults{Request: func(code memd.CmdCode, key string) cbfake.Spoil {
 		switch {
-		case code == memd.CmdAdd && key == n.ID.String() && adds.Add(1) == 1: // of the owner
+		case code == memd.CmdAdd && key == n.ID.String() && adds.Add(1) == 1: // from the owner
 			time.Sleep(2 * r.b.patience)
 			other.Go(func() {
 				_, err := r.b.sweep(r.ctx(), 0)
 				r.must("sweep", err)
 			})
 			<-made
-		case code == memd.CmdGet && key == root && adds.CompareAndSwap(2, 3): // of the other, who has made it
+		case code == memd.CmdGet && key == root && adds.CompareAndSwap(2, 3): // from the other, which has created it
 			close(made)
 			<-ended
 		}
@@ -86,7 +86,7 @@ func TestAUnitThatTwoCarryOutKeepsItsTasks(t *testing.T) {
 	r.all(true, "x")
 }
 
-// dieAfterMaking has a die once a task is stored that its unit makes, so that the unit stays undone.
+// dieAfterMaking makes a die once the task of its unit is stored, so that the unit stays unfinished.
 func (r *rig) dieAfterMaking(id store.ID, verb func(ctx context.Context) error) {
 	r.Helper()
 	ctx, die := context.WithCancel(r.ctx())
@@ -110,8 +110,8 @@ func (r *rig) dieAfterMaking(id store.ID, verb func(ctx context.Context) error) 
 	r.f.Set(cbfake.Faults{})
 }
 
-// The owner of a unit dies once it has stored a task, and the task is deleted before anybody completes the unit. It does
-// not come back.
+// The owner of a unit dies once it has stored a task, and the task is deleted before anybody completes the unit. The
+// task does not come back.
 func TestATaskOfAnUndoneUnitStaysDeleted(t *testing.T) {
 	change := func(s *Store, op store.Op) func(ctx context.Context, r *rig) error {
 		return func(ctx context.Context, r *rig) error {

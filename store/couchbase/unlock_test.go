@@ -10,9 +10,9 @@ import (
 	"github.com/tuskqueue/tusk/internal/cbfake"
 )
 
-// A claim of a part of a sheet leaves the cursor where it is, and unlocks it. If the lock has ended meanwhile, the
-// claim does not wait for long: neither where the server says since 7.6 that there is none, nor where it says as before
-// that it may be asked again.
+// A claim of a part of a sheet leaves the cursor where it is, and unlocks it. If the lock has expired meanwhile, the
+// claim does not wait long: neither if the server reports that there is no lock, as it does since 7.6, nor if it asks
+// the client to try again, as it did before.
 func TestAnUnlockAfterTheLockHasEnded(t *testing.T) {
 	for name, old := range map[string]bool{"since 7.6": false, "before": true} {
 		t.Run(name, func(t *testing.T) {

@@ -22,27 +22,28 @@ import (
 // weather is everything at once: producers and workers on handles of their own, and faults.
 type weather struct {
 	*rig
-	tasks    int             // of each of two producers
-	limit    int             // of a claim
-	batter   func(round int) // what befalls the cluster besides, every few milliseconds
-	produce  func(ctx context.Context, s *Store, who int)
-	ends     func(*store.Task) store.Outcome
-	lasts    time.Duration // at most
-	ttl      time.Duration // of a worker
-	dies     int           // a worker, in so many of a hundred claims; its outcomes come late
+	tasks   int             // for each of two producers
+	limit   int             // of a claim
+	batter  func(round int) // other faults of the cluster, every few milliseconds
+	produce func(ctx context.Context, s *Store, who int)
+	ends    func(*store.Task) store.Outcome
+	lasts   time.Duration // at most
+	ttl     time.Duration // of a worker
+	// How many of a hundred claims kill their worker, whose outcomes then come late.
+	dies     int
 	late     sync.WaitGroup
 	producer sync.WaitGroup
 	mu       sync.Mutex
 	added    map[store.ID]bool
 	done     map[store.ID]int // accepted completions
-	refused  int              // outcomes
+	refused  int              // refused outcomes
 	left     atomic.Int64
 	over     atomic.Int64 // when the last producer ended
 	leases   map[store.ID]string
-	twice    atomic.Int64 // tasks that were leased while a lease was open
+	twice    atomic.Int64 // tasks that were leased while another lease was open
 }
 
-// Under faults of every kind each acknowledged task ends, with one accepted completion.
+// Under faults of every kind, each acknowledged task ends, with one accepted completion.
 func TestNothingIsLostUnderFaults(t *testing.T) {
 	t.Run("requests and answers are lost on three nodes", func(t *testing.T) {
 		w := newWeather(t, 3, cbfake.Faults{Request: cbfake.SpoilSome(3)})
@@ -100,7 +101,7 @@ func newWeather(t *testing.T, nodes int, f cbfake.Faults) *weather {
 	return w
 }
 
-// durable opens the handles anew with a durability.
+// durable opens the handles again with a durability.
 func (r *rig) durable(level string) {
 	for _, s := range []**Store{&r.a, &r.b} {
 		(*s).Close()
@@ -152,7 +153,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// produceAll enqueues tasks with and without keys, and small workflows. What is not acknowledged does not count.
+// produceAll enqueues tasks with and without keys, and small workflows. Tasks that are not acknowledged do not count.
 func (w *weather) produceAll(ctx context.Context, s *Store, who int) {
 	for i := 0; i < w.tasks && ctx.Err() == nil; i += 3 {
 		one := store.NewTask{ID: storetest.NewID(), Kind: "one", Queue: "q", Args: []byte("1")}
@@ -181,7 +182,7 @@ func completes(t *store.Task) store.Outcome {
 	return store.Outcome{Task: t, State: store.Completed, Attempt: t.Attempt}
 }
 
-// work claims and finishes until everything that is acknowledged has ended.
+// work claims and finishes until all acknowledged tasks have ended.
 func (w *weather) work(ctx context.Context, s *Store) {
 	me := store.Worker{ID: storetest.NewID(), Queues: []string{"q"}}
 	for ctx.Err() == nil {
@@ -235,7 +236,7 @@ func (w *weather) finishAll(ctx context.Context, s *Store, tasks []store.Task) {
 	for i := range tasks {
 		outcomes[i] = w.ends(&tasks[i])
 	}
-	w.mu.Lock() // from now on somebody else may get them
+	w.mu.Lock() // from here on, others may get them
 	for _, t := range tasks {
 		delete(w.leases, t.ID)
 	}
@@ -254,8 +255,8 @@ func (w *weather) finishAll(ctx context.Context, s *Store, tasks []store.Task) {
 	}
 }
 
-// ended reports whether every acknowledged task has ended. Of one whose last answer was lost the index tells, once it
-// knows of all that was enqueued.
+// ended reports whether every acknowledged task has ended. For a task whose last answer was lost it asks the index,
+// once that knows everything that was enqueued.
 func (w *weather) ended(ctx context.Context, s *Store) bool {
 	if w.completed() {
 		return true
@@ -322,7 +323,7 @@ func (w *weather) judge() {
 	}
 }
 
-// An enqueue that finds a key held, and then its holder ended, does not bring that one back to life.
+// An enqueue that finds a key held, and whose holder then ends, does not bring the holder back to life.
 func TestAReplacementOfWhatHasJustEnded(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.task("x", keyed("k", store.Skip)))
@@ -348,8 +349,9 @@ func TestAReplacementOfWhatHasJustEnded(t *testing.T) {
 	r.once("x", true)
 }
 
-// A rerun sees the holder of its key run and awaits its end. Before that is written the attempt fails, so that the
-// holder waits for a retry: then it takes the new values at once, instead of running with the old ones first.
+// A rerun sees the holder of its key running and waits for its end. Before that is written the attempt fails, so that
+// the holder waits for a retry. Then the holder takes the new values at once, instead of running with the old ones
+// first.
 func TestARerunOfWhatHasJustFailed(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.task("x", keyed("k", store.Skip)))
@@ -375,8 +377,8 @@ func TestARerunOfWhatHasJustFailed(t *testing.T) {
 	}
 }
 
-// While the index cannot be asked, the tasks that dead workers meant to lease are rescued all the same. A round waits
-// for it once, however many have died.
+// While the index cannot be asked, the tasks that dead workers meant to lease are still rescued. A round waits for the
+// index once, however many workers have died.
 func TestARescueWithoutAnIndex(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.task("x", nil))

@@ -14,29 +14,29 @@ import (
 
 var errConflict = errors.New("a document has changed")
 
-// work runs verbs of the rules over documents and writes what they decide. It is the rules' Source.
+// work runs verbs of the rules on documents and writes what they decide. It implements rules.Source.
 type work struct {
 	s    *Store
 	ctx  context.Context
-	have map[ref]*doc // at hand, for the first try
-	full map[ref]bool // blocks that have the sheet of another call
+	have map[ref]*doc // at hand for the first try
+	full map[ref]bool // blocks with the sheet of another call
 
-	// Of one try:
-	root  *doc // whose write decides; nil: one is chosen
-	torn  bool // what was read does not fit together
+	// For one try:
+	root  *doc // the document whose write decides; nil to choose one
+	torn  bool // the documents read do not fit together
 	batch *rules.Batch
 	docs  map[ref]*doc
 	order []*doc
-	edges []rules.Edge // open needs for those that have ended, to be told now
+	edges []rules.Edge // open needs of ended tasks, to be told now
 
-	// What came of it:
-	ready []*task  // available, in order
-	rings []string // for whoever leads
-	told  []*doc   // whose children are to be told
-	stops []*task  // that somebody has asked to stop
+	// The results:
+	ready []*task  // available tasks, in order
+	rings []string // bells that wake the leader
+	told  []*doc   // documents whose children must be told
+	stops []*task  // tasks that somebody has asked to stop
 }
 
-// do runs verbs over what is stored, as often as it takes until nobody else has changed it meanwhile.
+// do runs verbs on what is stored, again and again until nobody else has changed it meanwhile.
 func (s *Store) do(ctx context.Context, w *work, verbs func(b *rules.Batch) error) error {
 	w.s, w.ctx = s, ctx
 	for try := 0; ; try++ {
@@ -62,8 +62,8 @@ func (s *Store) do(ctx context.Context, w *work, verbs func(b *rules.Batch) erro
 	}
 }
 
-// doEach runs verbs for n things beside each other, each as a work of its own, does what follows from all, and returns
-// the works that did something.
+// doEach runs verbs for 0 to n-1 concurrently, each as its own work. It then does what follows from all of them, and
+// returns the works that did something.
 func (s *Store) doEach(ctx context.Context, n int, verbs func(i int, w *work) (did bool, err error)) ([]*work, error) {
 	round := make([]int, n)
 	for i := range round {
@@ -72,8 +72,8 @@ func (s *Store) doEach(ctx context.Context, n int, verbs func(i int, w *work) (d
 	return s.doInRounds(ctx, [][]int{round}, verbs)
 }
 
-// doInRounds does the same for things that are numbered, one round of them after another. Later rounds know how the
-// tasks of earlier ones have ended, whose children are told at the end.
+// doInRounds does the same for numbered things, one round of them after another. Later rounds see the tasks that
+// earlier rounds have ended; the children of these tasks are told at the end.
 func (s *Store) doInRounds(
 	ctx context.Context, rounds [][]int, verbs func(i int, w *work) (did bool, err error),
 ) (done []*work, err error) {
@@ -88,7 +88,7 @@ func (s *Store) doInRounds(
 				did[i], err = verbs(round[i], w)
 				return err
 			})
-			if errors.Is(err, errDamaged) { // others go on; what it has decided the sweep completes
+			if errors.Is(err, errDamaged) { // others go on, and the sweep completes what it has decided
 				works[i], did[i] = &work{}, false
 			}
 			return s.passing(err)
@@ -109,7 +109,7 @@ func (s *Store) doInRounds(
 	return done, s.finishUp(ctx, all...)
 }
 
-// load returns a document for this try; nil: there is none.
+// load returns a document for this try, or nil if there is none.
 func (w *work) load(r ref) (*doc, error) {
 	if d, known := w.docs[r]; known {
 		return d, nil
@@ -137,12 +137,13 @@ func (w *work) find(r ref) (*doc, error) {
 	return w.s.load(w.ctx, r)
 }
 
-// know takes in a document for this try; nil: there is none.
+// know adds a document to this try; d is nil if there is none.
 func (w *work) know(r ref, d *doc) {
 	if _, known := w.docs[r]; known {
 		return
 	}
-	if d != nil && d.sheet != nil { // of the same sheet all tasks are as one read of it says
+	// All tasks of a sheet must come from the same read of it.
+	if d != nil && d.sheet != nil {
 		w.know(d.sheet.ref, d.sheet)
 		in := w.docs[d.sheet.ref]
 		if in == nil || in.cas != d.sheet.cas {
@@ -156,14 +157,14 @@ func (w *work) know(r ref, d *doc) {
 		return
 	}
 	w.order = append(w.order, d)
-	if t, is := d.body.(*task); is { // no instant of a task is before those that it has
+	if t, is := d.body.(*task); is { // the time of the batch is never before a task's own times
 		if last := instant(max(t.Since, t.Written)); last.After(w.batch.Now) {
 			w.batch.Now = last
 		}
 	}
 }
 
-// Read implements rules.Source. The children of a task that ends are told afterwards, one by one: see tell.
+// Read implements rules.Source. The children of an ended task are told afterwards, one by one; see tell.
 func (w *work) Read(want *rules.Want) (*rules.Found, error) {
 	if err := w.loadAll(want); err != nil {
 		return nil, err
@@ -196,7 +197,7 @@ func (w *work) Read(want *rules.Want) (*rules.Found, error) {
 	return found, nil
 }
 
-// loadAll loads what the rules want, beside each other.
+// loadAll loads what the rules want, concurrently.
 func (w *work) loadAll(want *rules.Want) error {
 	var refs []ref
 	names := map[ref]rules.KeyName{}
@@ -234,7 +235,7 @@ func (w *work) of(id store.ID) *doc {
 	return d
 }
 
-// gather puts what the batch holds into the documents.
+// gather puts the results of the batch into the documents.
 func (w *work) gather() {
 	b, now := w.batch, micros(w.batch.Now)
 	for _, c := range b.Changes() {
@@ -242,8 +243,8 @@ func (w *work) gather() {
 		if c.Before == nil || c.Before.Key == "" {
 			continue
 		}
-		// What becomes of it may have been judged by its key: then that must still be so. And who has seen it run must
-		// look again once its attempt has ended.
+		// The change may have been decided by the state of its key, which must then still hold. And whoever has seen
+		// the task run must look again once its attempt has ended.
 		if d := w.docs[keyRef(rules.KeyName{Queue: c.Before.Queue, Tenant: c.Before.Tenant, Key: c.Before.Key})]; d != nil {
 			d.dirty = true
 		}
@@ -308,7 +309,7 @@ func (w *work) change(c rules.Change, now int64) {
 	}
 }
 
-// need stores what a task needs, and with what it needs that it does.
+// need stores the needs of a task, and the task as a child of each.
 func (w *work) need(n *rules.NewNeeds) {
 	d := w.of(n.Child)
 	if d == nil {
@@ -340,7 +341,7 @@ func (w *work) meet(m rules.Met) {
 	}
 }
 
-// results notes what the caller goes on with once the try has succeeded.
+// results records what the caller needs once the try has succeeded.
 func (w *work) results() {
 	var placed []*doc
 	for _, d := range w.order {
@@ -367,8 +368,8 @@ func (w *work) results() {
 	}
 }
 
-// alter changes one document, by a rule of the engine's own, as often as it takes; one that is not there is made. The
-// function says whether to write.
+// alter changes one document by a rule of the engine's own, and retries until it succeeds. If the document does not
+// exist, alter creates it. The function says whether to write.
 func (s *Store) alter(ctx context.Context, r ref, change func(d *doc) bool) error {
 	for try := 0; ; try++ {
 		d, err := s.load(ctx, r)

@@ -13,22 +13,24 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// worker is the document of a worker. It lives while g is there: whatever a living worker alone may do is written
-// together with a replacement of g, which fails once that has gone.
+// worker is the document of a worker. The worker lives while g exists. Everything that only a living worker may do is
+// written together with a replacement of g, which fails once g is gone.
 type worker struct {
 	head
-	G       *int                `json:"g,omitempty"`
-	Info    store.Worker        `json:"i"`
-	Started int64               `json:"s0"`
-	Beat    int64               `json:"b"`
-	Expires int64               `json:"x"`
-	Left    bool                `json:"left,omitempty"`
-	Combed  bool                `json:"combed,omitempty"` // dead, and the index was asked what it holds
-	Seq     int64               `json:"seq,omitempty"`    // of its last beat
-	Since   int64               `json:"since,omitempty"`  // what it claimed before is in Names, or it does not know of it
-	Names   []string            `json:"names,omitempty"`
-	Leases  map[string][]string `json:"l"` // by token, the tasks that it meant to lease: written before they are
-	Stops   map[string]string   `json:"s"` // tokens by the tasks that it shall stop
+	G       *int         `json:"g,omitempty"`
+	Info    store.Worker `json:"i"`
+	Started int64        `json:"s0"`
+	Beat    int64        `json:"b"`
+	Expires int64        `json:"x"`
+	Left    bool         `json:"left,omitempty"`
+	Combed  bool         `json:"combed,omitempty"` // dead, and the index has no more leases of it
+	Seq     int64        `json:"seq,omitempty"`    // of its last beat
+	// Leases claimed before this time are in Names, or the worker does not know of them.
+	Since int64    `json:"since,omitempty"`
+	Names []string `json:"names,omitempty"`
+	// By token: the tasks that it meant to lease. They are written here before they are leased.
+	Leases map[string][]string `json:"l"`
+	Stops  map[string]string   `json:"s"` // the tokens of tasks that it should stop, by task
 
 	damaged bool
 }
@@ -45,7 +47,7 @@ func newWorker() *worker {
 	return &worker{Leases: map[string][]string{}, Stops: map[string]string{}}
 }
 
-// eachWorker does something for each worker that is listed; nil: it has no document.
+// eachWorker calls do for each listed worker; d is nil if the worker has no document.
 func (s *Store) eachWorker(ctx context.Context, do func(id string, d *doc) error) error {
 	ids, err := s.listed(ctx, s.meta, workerList)
 	for _, id := range ids {
@@ -60,14 +62,15 @@ func (s *Store) eachWorker(ctx context.Context, do func(id string, d *doc) error
 	return err
 }
 
-// meant returns the tasks that a worker meant to lease under a token. An intent whose answer was lost is there twice.
+// meant returns the tasks that a worker meant to lease under a token, without duplicates: an intent whose answer was
+// lost may be stored twice.
 func (w *worker) meant(token string) []string {
 	ids := slices.Clone(w.Leases[token])
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }
 
-// standing is how the worker of a document stands.
+// standing returns how the worker stands.
 func (d *doc) standing() rules.Standing {
 	switch w := d.worker(); {
 	case d.cas == 0:
@@ -80,9 +83,9 @@ func (d *doc) standing() rules.Standing {
 	return rules.Dead
 }
 
-// Extend implements store.Leaser. A new worker is entered in the directory before its document is there and after that:
-// whoever forgets workers may have found none yet. Both are as durable as tasks are: the leases of a worker that nobody
-// knows of would not be rescued before the sweep finds them.
+// Extend implements store.Leaser. It enters a new worker in the directory both before and after creating its document,
+// because whoever forgets workers may have found no document yet. Both entries are as durable as tasks are: without
+// them, the leases of the worker would not be rescued before the sweep finds them.
 func (s *Store) Extend(ctx context.Context, b store.Beat) (_ []store.Stop, err error) {
 	defer says(&err, "extend")
 	id := b.Worker.ID.String()
@@ -120,8 +123,8 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) (_ []store.Stop, err e
 	return s.answerBeat(ctx, w, &b)
 }
 
-// extend extends a worker's leases, and notes what it says it holds. It is not asked about what it claimed after the
-// last beat of which it has seen the answer.
+// extend extends a worker's leases and records which leases it says it holds. Leases that it claimed after the last
+// beat whose answer it has seen do not count as strays.
 func (w *worker) extend(b *store.Beat, now int64) {
 	switch {
 	case w.G == nil: // it is new
@@ -138,7 +141,7 @@ func (w *worker) extend(b *store.Beat, now int64) {
 	}
 }
 
-// answerBeat stores the notes of a beat that counts, and returns what is to be stopped.
+// answerBeat stores the notes of a beat that counts, and returns the tasks to stop.
 func (s *Store) answerBeat(ctx context.Context, w *worker, b *store.Beat) ([]store.Stop, error) {
 	errs := make([]error, len(b.Notes))
 	_ = each(len(errs), func(i int) error {
@@ -157,7 +160,7 @@ func (s *Store) answerBeat(ctx context.Context, w *worker, b *store.Beat) ([]sto
 			continue
 		}
 		err = s.mutate(ctx, s.meta, workerKey(b.Worker.ID.String()), 0, gocb.RemoveSpec(stopPath(id), nil))
-		if errors.Is(err, gocb.ErrDocumentNotFound) { // it was declared dead and forgotten since
+		if errors.Is(err, gocb.ErrDocumentNotFound) { // it was declared dead and forgotten meanwhile
 			return nil, store.ErrWorkerDead
 		}
 		if err != nil && !errors.Is(err, gocb.ErrPathNotFound) {
@@ -167,7 +170,7 @@ func (s *Store) answerBeat(ctx context.Context, w *worker, b *store.Beat) ([]sto
 	return stops, noted
 }
 
-// note stores a note on a running task whose lease is open.
+// note stores a note on a running task, if its lease is still open.
 func (s *Store) note(ctx context.Context, n *store.Note) error {
 	return s.alter(ctx, taskRef(n.ID), func(d *doc) bool {
 		if !d.task().holds(n.Lease) {
@@ -178,7 +181,7 @@ func (s *Store) note(ctx context.Context, n *store.Note) error {
 	})
 }
 
-// stop writes into the worker's document that it shall stop a task.
+// stop writes into the document of a task's worker that it should stop the task.
 func (s *Store) stop(ctx context.Context, t *task) error {
 	if len(t.Run) == 0 {
 		return nil
@@ -190,8 +193,8 @@ func (s *Store) stop(ctx context.Context, t *task) error {
 	return err
 }
 
-// intend names in a worker's document what it is about to lease, and takes out tokens under which it holds nothing any
-// more.
+// intend writes into a worker's document what it is about to lease, and removes tokens under which it no longer holds
+// anything.
 func (s *Store) intend(ctx context.Context, id string, name gocb.MutateInSpec) error {
 	specs := []gocb.MutateInSpec{replaceG, name}
 	with := specs
@@ -199,7 +202,7 @@ func (s *Store) intend(ctx context.Context, id string, name gocb.MutateInSpec) e
 		with = append(with, gocb.RemoveSpec(leasePath(old), nil))
 	}
 	err := s.mutate(ctx, s.meta, workerKey(id), 0, with...)
-	if errors.Is(err, gocb.ErrPathNotFound) && len(with) > len(specs) { // g, or a token that has gone already
+	if errors.Is(err, gocb.ErrPathNotFound) && len(with) > len(specs) { // g, or a token that was removed already
 		err = s.mutate(ctx, s.meta, workerKey(id), 0, specs...)
 	}
 	if absent(err) {
@@ -208,7 +211,7 @@ func (s *Store) intend(ctx context.Context, id string, name gocb.MutateInSpec) e
 	return err
 }
 
-// meant returns the tasks that a worker meant to lease under a token.
+// meant returns the tasks that a living worker meant to lease under a token.
 func (s *Store) meant(ctx context.Context, id, token string) ([]string, error) {
 	d, err := s.read(ctx, workerRef(id))
 	switch {
@@ -220,20 +223,20 @@ func (s *Store) meant(ctx context.Context, id, token string) ([]string, error) {
 	return d.worker().meant(token), nil
 }
 
-// lent is what this handle has claimed and not finished yet: a task's document is known then, and need not be read
-// again to end its attempt.
+// lent holds the documents of tasks that this handle has claimed and not yet finished. A document that is known need
+// not be read again to end the task's attempt.
 type lent struct {
 	mu    sync.Mutex
 	docs  map[lease]map[string]*doc // by lease and task
-	n     int                       // of these
-	in    map[ref]*doc              // the sheets that they lie in, as they were last read or written
-	ended map[string][]string       // by worker, tokens under which none is open
+	n     int                       // the number of these
+	in    map[ref]*doc              // their sheets, as last read or written
+	ended map[string][]string       // tokens without open leases, by worker
 }
 
-// mostLent bounds what a handle keeps of tasks that it claimed and never heard of again.
+// mostLent limits how many claimed tasks a handle keeps if it never hears of them again.
 const mostLent = 20_000
 
-// lock locks what is lent, and begins anew if there is too much.
+// lock locks lent, and clears it if it holds too many tasks.
 func (l *lent) lock() {
 	l.mu.Lock()
 	if l.docs == nil || l.n > mostLent {
@@ -253,7 +256,8 @@ func (l *lent) put(d *doc) {
 	l.n++
 }
 
-// lay remembers a sheet as it was read or written, if it is the latest of it, and forgets one of which nothing runs.
+// lay remembers a sheet as it was read or written, unless a newer one is known. It forgets a sheet in which nothing
+// runs.
 func (l *lent) lay(d *doc) {
 	l.lock()
 	defer l.mu.Unlock()
@@ -267,7 +271,7 @@ func (l *lent) lay(d *doc) {
 	l.in[d.ref] = &doc{ref: d.ref, cas: d.cas, raw: d.raw}
 }
 
-// sheet returns a sheet as it was last read or written.
+// sheet returns a sheet as it was last read or written, or nil if it is unknown.
 func (l *lent) sheet(r ref) map[ref]*doc {
 	l.mu.Lock()
 	is := l.in[r]
@@ -280,7 +284,7 @@ func (l *lent) sheet(r ref) map[ref]*doc {
 	return map[ref]*doc{r: d}
 }
 
-// take returns the document of a task whose attempt ends; nil: it is not known.
+// take removes and returns the document of a task whose attempt ends, or nil if it is unknown.
 func (l *lent) take(task *store.Task) *doc {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -298,14 +302,14 @@ func (l *lent) take(task *store.Task) *doc {
 	return d
 }
 
-// forgo has a token go from a worker's document under which it got nothing.
+// forgo marks a token that got nothing, so that it is removed from the worker's document.
 func (l *lent) forgo(worker, token string) {
 	l.lock()
 	defer l.mu.Unlock()
 	l.ended[worker] = append(l.ended[worker], token)
 }
 
-// closed returns up to n tokens under which a worker holds nothing any more, and forgets them.
+// closed returns up to n tokens under which a worker no longer holds anything, and forgets them.
 func (l *lent) closed(worker string, n int) []string {
 	l.lock()
 	defer l.mu.Unlock()

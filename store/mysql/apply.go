@@ -9,8 +9,8 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// apply writes what the rules have decided. What is written is gathered, so that what many
-// tasks have in common is one statement.
+// apply writes what the rules have decided. It gathers what it writes, so that the changes that many tasks share take
+// one statement.
 func (w *work) apply(b *rules.Batch) error {
 	ends := map[store.ID]*rules.End{}
 	for _, e := range b.Ends {
@@ -53,7 +53,7 @@ func placeOf(c rules.Change) int {
 	return c.After.Place
 }
 
-// create makes the rows of new tasks and gives them their places.
+// create makes the rows of new tasks and gives them places.
 func (w *work) create(changes []rules.Change) (fresh []*row) {
 	for _, c := range changes {
 		if c.Before == nil && c.After != nil {
@@ -73,7 +73,7 @@ func (w *work) create(changes []rules.Change) (fresh []*row) {
 	return fresh
 }
 
-// change writes what is new of a task that was there before.
+// change writes what has changed in a task that was stored before.
 func (w *work) change(t *row, to *rules.Row, e *rules.End) error {
 	if to.Stopping && !(t.Stopping && t.StopReason == to.StopReason) {
 		w.toStop = append(w.toStop, t.place, t.n, t.lap, textOrNull(to.StopReason))
@@ -105,7 +105,7 @@ func (w *work) change(t *row, to *rules.Row, e *rules.End) error {
 	return nil
 }
 
-// leave takes a task from where it stands, with the end of its attempt if it has ended.
+// leave takes a task out of its current spot and, if its attempt has ended, writes the end.
 func (w *work) leave(t *row, e *rules.End, to *rules.Row) error {
 	if a, any := t.attempt(); any { // it begins again: its last attempt goes into the history
 		w.addAttempt(t, &a)
@@ -131,7 +131,7 @@ func (w *work) leave(t *row, e *rules.End, to *rules.Row) error {
 	return nil
 }
 
-// ended writes the end of an attempt down, but for where the task goes.
+// ended writes the end of an attempt, except where the task goes next.
 func (w *work) ended(t *row, e *rules.End) {
 	o, a := e.Outcome, &e.Attempt
 	at := a.EndedAt.UnixMicro()
@@ -149,7 +149,7 @@ func (w *work) ended(t *row, e *rules.End) {
 	}
 }
 
-// noteChange writes down that a waiting task was changed.
+// noteChange records that a waiting task was changed.
 func (w *work) noteChange(r *row) {
 	if r.Changed != nil {
 		w.changed = append(w.changed, r.place, r.n, encodeNote(noteJSON{Changed: r.Changed}))
@@ -162,7 +162,7 @@ func (w *work) addAttempt(t *row, a *store.Attempt) {
 		a.EndedAt.UnixMicro(), a.Outcome, textOrNull(a.Error), textOrNull(a.Trace), textOrNull(a.Fingerprint))
 }
 
-// forget deletes a task with all that belongs to it.
+// forget deletes a task with everything that belongs to it.
 func (w *work) forget(t *row, e *rules.End) error {
 	if err := w.take(t); err != nil {
 		return err
@@ -180,12 +180,12 @@ func (w *work) forget(t *row, e *rules.End) error {
 	return nil
 }
 
-// take lifts a held task out of wherever its state had put it.
+// take removes a locked task from the table that its state has put it in.
 func (w *work) take(r *row) error {
 	w.tally(r, -1)
 	switch r.State {
 	case store.Available:
-		if r.ready == nil { // it was read as one of which that does not matter
+		if r.ready == nil { // it was read as a task for which this does not matter
 			return errAgain
 		}
 		w.uncover(r)
@@ -199,7 +199,7 @@ func (w *work) take(r *row) error {
 	return nil
 }
 
-// enter puts a task where its state says.
+// enter adds a task to the table that its state requires.
 func (w *work) enter(r *row) {
 	w.tally(r, +1)
 	if name := bell.For(&r.Row, instant(w.now)); bell.Leads(name) {
@@ -217,7 +217,7 @@ func (w *work) enter(r *row) {
 	}
 }
 
-// tally counts a task in or out of its state.
+// tally adds a task to the counts of its state, or removes it.
 func (w *work) tally(r *row, by int64) {
 	if !r.State.Finished() {
 		w.sums.count(r.Queue, r.State, by)
@@ -230,7 +230,7 @@ func (w *work) tally(r *row, by int64) {
 	}
 }
 
-// rewrite stores the values and labels of a task that may have new ones.
+// rewrite stores the values and labels of a task, which may have changed.
 func (w *work) rewrite(r *row) {
 	w.do(q("task.become"), []byte(r.Kind), microsOrNull(r.ExpiresAt), tagsOrNull(r.Tags), bytesOrNull(r.Settings),
 		bytesOrNull(r.Args), r.place, r.n)
@@ -238,8 +238,7 @@ func (w *work) rewrite(r *row) {
 	w.addLabels(r)
 }
 
-// changeLabels writes the difference between the labels that a task had and
-// those that it has.
+// changeLabels writes the difference between the old and the current labels of a task.
 func (w *work) changeLabels(r *row, was []string) {
 	is := r.labels()
 	for _, label := range was {

@@ -12,7 +12,7 @@ import (
 
 var _ store.Archiver = (*Store)(nil)
 
-// dueCursor is where a page begins: behind a list of finished tasks.
+// dueCursor says where a page begins: after a list of finished tasks.
 type dueCursor struct {
 	Queue []byte      `json:"queue"`
 	State store.State `json:"state"`
@@ -20,7 +20,7 @@ type dueCursor struct {
 	Seq   int64       `json:"seq"`
 }
 
-// dueList is a list of finished tasks as a receipt names it.
+// dueList is a list of finished tasks as a receipt stores it.
 type dueList struct {
 	At    int64  `json:"at"`
 	Seq   int64  `json:"seq"`
@@ -34,8 +34,7 @@ type dueReceipt struct {
 	Lists []dueList   `json:"lists"`
 }
 
-// Due implements store.Archiver. A page consists of whole lists of one queue and outcome, as
-// finishes left them.
+// Due implements store.Archiver. A page consists of whole lists of one queue and outcome, as finishes have stored them.
 func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limit int) (due store.Due, err error) {
 	var after dueCursor
 	if from != "" {
@@ -75,7 +74,7 @@ func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limi
 	return due, wrap("due", err)
 }
 
-// compareClass compares a class with that of a cursor, in the order in which classes are walked.
+// compareClass compares a class with the class of a cursor, in the order in which Due walks them.
 func compareClass(of counted, after dueCursor) int {
 	if c := bytes.Compare([]byte(of.queue), after.Queue); c != 0 {
 		return c
@@ -125,12 +124,12 @@ func (p *duePage) read(limit int) error {
 	return err
 }
 
-// ended reports whether a task still has the end of which a list of its class tells.
+// ended reports whether a task still has the end that a list of its class records.
 func (of counted) ended(r *row, lap int32) bool {
 	return r.State == of.state && r.Queue == of.queue && r.lap == lap
 }
 
-// answer is the page with the history of its tasks.
+// answer returns the page with the history of its tasks.
 func (p *duePage) answer() (due store.Due, err error) {
 	l := &listing{work: p.work, f: &store.Filter{Detail: true, Limit: len(p.rows)}, rows: p.rows}
 	l.newest()
@@ -169,7 +168,7 @@ func (s *Store) Release(ctx context.Context, receipt []byte) (back []store.ID, e
 	return p.back, nil
 }
 
-// note chooses the tasks of the lists that a receipt names.
+// note chooses the tasks in the lists of a receipt.
 func (p *pruning) note(lists []dueList) error {
 	if _, err := p.clock(); err != nil {
 		return err

@@ -64,7 +64,7 @@ func tables(t *testing.T, s *mysql.Store) (names []string) {
 	return names
 }
 
-// rowsRead is how many rows and entries of indexes all connections have read.
+// rowsRead returns how many rows and index entries all connections have read.
 func rowsRead(t *testing.T, s *mysql.Store) int64 {
 	t.Helper()
 	return number(t, s, `select cast(sum(variable_value) as signed) from information_schema.global_status

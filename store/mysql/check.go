@@ -34,7 +34,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	return warnings, wrap("check", checkSettings(is, s.galera))
 }
 
-// inspect looks at the server once, before anything is asked of it.
+// inspect checks the server once, before the store uses it.
 func (s *Store) inspect(ctx context.Context) error {
 	s.places.renew()
 	s.leases.held = map[store.Token]*heldLease{}
@@ -60,7 +60,7 @@ func (s *Store) inspect(ctx context.Context) error {
 	return nil
 }
 
-// readSession finds out what the pool's connections can do, and what time it is.
+// readSession finds out what the pool's connections can do, and reads the server's time.
 func (s *Store) readSession(ctx context.Context) error {
 	conn, err := s.conn(ctx)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Store) readSession(ctx context.Context) error {
 	var one int
 	rows, err := conn.QueryContext(ctx, "select ?; select ?", 1, 2)
 	if codeOf(err) != 0 {
-		return nil // one statement at a time, then
+		return nil // then one statement at a time
 	}
 	if err != nil {
 		return err
@@ -98,13 +98,13 @@ func (s *Store) readSession(ctx context.Context) error {
 	return rows.Err()
 }
 
-// serverTime asks for the server's clock.
+// serverTime reads the server's clock.
 func serverTime(ctx context.Context, conn *sql.Conn) (now int64, err error) {
 	err = conn.QueryRowContext(ctx, "select "+clock).Scan(&now)
 	return now, err
 }
 
-// checkVersion refuses servers that are too old, or that only look like MySQL.
+// checkVersion refuses servers that are too old or only look like MySQL.
 func checkVersion(version, comment string) error {
 	both := strings.ToLower(version + " " + comment)
 	switch {
@@ -115,7 +115,7 @@ func checkVersion(version, comment string) error {
 	case strings.Contains(both, "vitess"):
 		return fmt.Errorf("%w: Vitess (%s) is not tested: use MySQL or MariaDB directly", store.ErrUnsupported, version)
 	}
-	number := strings.TrimPrefix(version, "5.5.5-") // how old MariaDB servers greet
+	number := strings.TrimPrefix(version, "5.5.5-") // the prefix with which old MariaDB servers greet
 	major, minor := numbers(number)
 	if strings.Contains(both, "mariadb") {
 		if major < 10 || major == 10 && minor < 6 {
@@ -140,13 +140,13 @@ func numbers(version string) (major, minor int) {
 	return major, minor
 }
 
-// settings reads the server's variables that matter.
+// settings reads the server variables that matter.
 func (s *Store) settings(ctx context.Context) (map[string]string, error) {
 	return variables(ctx, s.db, `show global variables where variable_name in ('innodb_flush_log_at_trx_commit',
 		'sync_binlog', 'log_bin', 'binlog_format', 'innodb_doublewrite', 'wsrep_on', 'have_innodb')`)
 }
 
-// variables reads variables of which a server may not know all.
+// variables reads variables, some of which a server may not know.
 func variables(ctx context.Context, on runner, text string) (map[string]string, error) {
 	rows, err := on.QueryContext(ctx, text)
 	if err != nil {
@@ -164,8 +164,7 @@ func variables(ctx context.Context, on runner, text string) (map[string]string, 
 	return settings, rows.Err()
 }
 
-// checkSettings refuses a server whose settings would lose tasks or run them
-// twice.
+// checkSettings refuses a server whose settings would lose tasks or run them twice.
 func checkSettings(is map[string]string, galera bool) error {
 	switch {
 	case is["wsrep_on"] == "ON" && !galera:
@@ -181,7 +180,7 @@ func checkSettings(is map[string]string, galera bool) error {
 	return nil
 }
 
-// weaknesses says what a crash of the server's machine could take away.
+// weaknesses says what a crash of the server's machine could lose.
 func weaknesses(is map[string]string) (all []string) {
 	if v := is["innodb_flush_log_at_trx_commit"]; v != "1" && v != "3" {
 		all = append(all, "innodb_flush_log_at_trx_commit is "+v+

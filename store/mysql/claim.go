@@ -11,8 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Claim implements store.Leaser. A poll that finds nothing reads two indexes and
-// begins no transaction.
+// Claim implements store.Leaser. A poll that finds nothing reads two indexes and begins no transaction.
 func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
 	s.claims.Add(1)
 	queues := r.Queues
@@ -42,13 +41,12 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 	return c.tasks, nil
 }
 
-// joinable reports whether claims want the same.
+// joinable reports whether claims want the same queues.
 func joinable(a, b *claim) bool {
 	return slices.Equal(a.queues, b.queues) && a.request.Token != b.request.Token
 }
 
-// claimTogether answers several claims at once, or none, if one of their workers
-// is dead.
+// claimTogether answers several claims at once, or none if one of their workers is dead.
 func (s *Store) claimTogether(ctx context.Context, all []*claim) (done bool, err error) {
 	err = s.again(ctx, patientTries, func() (bool, error) { return s.take(ctx, all) })
 	return len(all) == 1 || !errors.Is(err, store.ErrWorkerDead), err
@@ -64,7 +62,7 @@ func (s *Store) claimAlone(ctx context.Context, c *claim) error {
 	})
 }
 
-// probe returns the queues in which something is available.
+// probe returns the queues with available tasks.
 func (s *Store) probe(ctx context.Context, r store.ClaimRequest) (found []string, err error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
@@ -112,21 +110,21 @@ func (s *Store) hint(queues []string) hint {
 // claim is a request and what it got.
 type claim struct {
 	request store.ClaimRequest
-	queues  []string // in which there is something
+	queues  []string // the queues with available tasks
 	tasks   []store.Task
 	lease   lease
 	where   map[store.ID]ref
 	early   bool // a task was read as it was before it became available
 }
 
-// empty makes a claim anew that may have got something before it was taken back.
+// empty resets a claim that may have got something before it was rolled back.
 func (c *claim) empty() {
 	c.tasks = make([]store.Task, 0, min(max(c.request.Limit, 0), 1000))
 	c.where = make(map[store.ID]ref, cap(c.tasks))
 	c.lease, c.early = lease{token: c.request.Token, worker: c.request.Worker}, false
 }
 
-// add takes in a task that was leased in a lap.
+// add adds a task that was leased in the given lap.
 func (c *claim) add(t *row, claimed int64, lap int32) {
 	c.early = c.early || t.lap != lap
 	t.lap, c.lease.claimedAt = lap, claimed
@@ -162,7 +160,7 @@ func (s *Store) repeat(ctx context.Context, c *claim) error {
 	return err
 }
 
-// living fails unless a worker lives.
+// living fails unless the worker lives.
 func (w *work) living(worker store.ID) error {
 	living := false
 	err := w.ask(func(rows *sql.Rows) error {
@@ -177,8 +175,7 @@ func (w *work) living(worker store.ID) error {
 	return err
 }
 
-// take takes tasks off the lists of the queues that claims name, the first ones for
-// the first claim.
+// take takes tasks off the lists of the queues that the claims name. The first claim gets the first tasks.
 func (s *Store) take(ctx context.Context, all []*claim) (sent bool, err error) {
 	queues := all[0].queues
 	was := s.hint(queues)
@@ -235,11 +232,10 @@ func (s *Store) take(ctx context.Context, all []*claim) (sent bool, err error) {
 	return sent, nil
 }
 
-// reread reads a lease and its tasks again until all of them are there. InnoDB lets a transaction
-// go from where locking reads look before it does from where others do: a moment, or longer where
-// the server's thread has to wait for a processor in between. So a claim may find a task in
-// tusk_ready and read its row as it was before, or none. What is still missing after many tries is
-// not remembered as part of the lease, and comes back as a stray.
+// reread reads a lease and its tasks again until all of them are there. InnoDB releases the locks of a transaction
+// before other transactions can see its changes: a moment before, or longer if the server's thread has to wait for a
+// processor in between. So a claim may find a task in tusk_ready and read an old version of its row, or no row. Tasks
+// that are still missing after many tries are not remembered as part of the lease, and come back as strays.
 func (s *Store) reread(ctx context.Context, c *claim) (whole bool, err error) {
 	for n := 1; !whole && err == nil && n <= tries; n++ {
 		if n > 1 {
@@ -265,7 +261,7 @@ func (s *Store) reread(ctx context.Context, c *claim) (whole bool, err error) {
 	return whole, err
 }
 
-// namesOf puts the names of queues in a row, as procedures take them.
+// namesOf encodes the names of queues as procedures take them.
 func namesOf(queues []string) (names []byte) {
 	for _, queue := range queues {
 		names = append(append(names, byte(len(queue))), queue...)
@@ -273,7 +269,7 @@ func namesOf(queues []string) (names []byte) {
 	return names
 }
 
-// learn takes note of what a claim saw.
+// learn records what a claim saw.
 func (s *Store) learn(queue string, was, is hint) {
 	if was.busy && !is.busy {
 		s.conflicts.Add(1)

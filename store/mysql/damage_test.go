@@ -8,7 +8,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// What the owner of the tables can put there hides and holds up nothing else.
+// Damaged rows, which the owner of the tables can write, do not hide or hold up anything else.
 func TestDamagedRowsHoldUpNoOthers(t *testing.T) {
 	s := fresh(t)
 	tasks := newTasks(3, "q")
@@ -51,7 +51,7 @@ func TestDamagedRowsHoldUpNoOthers(t *testing.T) {
 	}
 }
 
-// A note that is damaged hides no other task from lists, nor from the archive.
+// A damaged note does not hide other tasks from lists or from the archive.
 func TestADamagedNoteHidesNoTask(t *testing.T) {
 	s := fresh(t)
 	enqueue(t, s, newTasks(2, "q")...)
@@ -82,7 +82,7 @@ func TestADamagedNoteHidesNoTask(t *testing.T) {
 	}
 }
 
-// A list of tasks that is damaged keeps no other lease from being rescued or swept, nor other tasks from being pruned.
+// A damaged list of tasks does not keep other leases from being rescued or swept, or other tasks from being pruned.
 func TestDamagedListsHoldUpNoOthers(t *testing.T) {
 	s := fresh(t)
 	w := startWorker(t, s)

@@ -14,24 +14,25 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// The tables that are cut into days, by the place of their tasks.
+// The tables that are partitioned by day, by the place of their tasks.
 var cut = []string{"tusk_task", "tusk_attempt", "tusk_note", "tusk_need", "tusk_label"}
 
 const (
 	daysAhead = 4              // partitions that are made in advance
-	day       = 24 * time.Hour // what a partition holds
+	day       = 24 * time.Hour // the period of a partition
 
-	// slack is how much longer than its retention a task is kept whose retention
-	// is a day or more, so that it can go with its day instead of by itself.
+	// slack is how much longer than its retention a task is kept if the retention is a day or more, so that it can be
+	// dropped with its day instead of being deleted by itself.
 	slack = 36 * time.Hour
 
-	lookEvery = 10 * time.Minute // how often a day is looked at that could not be made or dropped
+	// How often a day is tried again that could not be made or dropped.
+	lookEvery = 10 * time.Minute
 )
 
 // partition is a day of a table.
 type partition struct {
 	name  string
-	until int64 // the first place after it; 0: it has no end
+	until int64 // the first place after it; 0 if it has no end
 }
 
 // partitions returns the days of a table, oldest first.
@@ -48,9 +49,9 @@ func (s *Store) partitions(ctx context.Context, table string) (all []partition, 
 	return all, err
 }
 
-// makeDays cuts partitions for today and the days to come off the last one,
-// which is empty then. A transaction that has been open for long may be in the
-// way: it is then tried again later, and waits for nobody until tomorrow is due.
+// makeDays splits partitions for today and the coming days off the last one, which is empty at that time. A transaction
+// that has been open for long may be in the way. makeDays then tries again later, and waits for nobody until tomorrow's
+// partition is due.
 func (s *Store) makeDays(ctx context.Context) error {
 	for _, table := range cut {
 		have, err := s.partitions(ctx, table)
@@ -86,9 +87,9 @@ func (s *Store) makeDays(ctx context.Context) error {
 	return nil
 }
 
-// alter changes a table, unless it would have to wait for longer than some seconds. While it waits it
-// keeps all others waiting. With none it succeeds at a moment only at which no transaction is open,
-// which may never come on a busy server. MySQL knows no wait below a second.
+// alter changes a table, unless it would have to wait longer than wait seconds. While it waits, it keeps all others
+// waiting. With a wait of 0 it succeeds only at a moment when no transaction is open, which may never come on a busy
+// server. MySQL has no wait below a second.
 func (s *Store) alter(ctx context.Context, wait int, text string) error {
 	conn, err := s.conn(ctx)
 	if err != nil {
@@ -108,20 +109,19 @@ func (s *Store) alter(ctx context.Context, wait int, text string) error {
 	return err
 }
 
-// days are the places from one to below another: those that are being dropped.
-// Everything below `from` is gone.
+// days are the places that are being dropped, from one up to but not including another. Everything below from is gone.
 type days struct{ from, until int64 }
 
 func (d days) have(place int64) bool { return place < d.until }
 
-// going reads which days are being dropped. Whoever would bring a finished task
-// back holds that row until its commit.
+// going reads which days are being dropped. A transaction that brings a finished task back locks that row until its
+// commit.
 func (w *work) going(text string) (d days, err error) {
 	err = w.ask(func(rows *sql.Rows) error { return rows.Scan(&d.from, &d.until) }, text)
 	return d, err
 }
 
-// dropDays drops the oldest days, as long as nothing of them is to be kept.
+// dropDays drops the oldest days, as long as none of their tasks must be kept.
 func (s *Store) dropDays(ctx context.Context, term int64, keep store.Retention) error {
 	have, err := s.partitions(ctx, "tusk_task")
 	if err != nil {
@@ -145,7 +145,7 @@ func (s *Store) dropDays(ctx context.Context, term int64, keep store.Retention) 
 	return nil
 }
 
-// shortest returns the shortest of all retentions; zero when all keep for ever.
+// shortest returns the shortest of all retentions, or zero if all are unlimited.
 func shortest(keep store.Retention) (d time.Duration) {
 	all := []time.Duration{keep.Completed, keep.Cancelled, keep.Discarded}
 	for _, own := range keep.Queues {
@@ -159,8 +159,8 @@ func shortest(keep store.Retention) (d time.Duration) {
 	return d
 }
 
-// dropDay drops a day if all of its tasks are finished and their retention is
-// over. While it looks, no task of that day can be retried.
+// dropDay drops a day if all of its tasks are finished and past their retention. While it checks, no task of that day
+// can be retried.
 func (s *Store) dropDay(ctx context.Context, term int64, p partition, keep store.Retention) (bool, error) {
 	mark := func(from, until int64) error {
 		return s.write(ctx, func(w *work) error {
@@ -184,7 +184,8 @@ func (s *Store) dropDay(ctx context.Context, term int64, p partition, keep store
 			kept, err = true, nil // an open transaction needs one of its tasks
 		}
 	}
-	if err == nil && !kept { // who was before the mark may not have been seen right after it, see reread
+	// Transactions from before the mark may not have been visible right after it; see reread.
+	if err == nil && !kept {
 		kept, err = s.keeps(ctx, p, keep)
 	}
 	if err != nil || kept {
@@ -207,7 +208,7 @@ func (s *Store) dropDay(ctx context.Context, term int64, p partition, keep store
 	return true, mark(p.until, 0)
 }
 
-// keeps reports whether a day has tasks that are to be kept.
+// keeps reports whether a day has tasks that must be kept.
 func (s *Store) keeps(ctx context.Context, p partition, keep store.Retention) (kept bool, err error) {
 	err = s.view(ctx, func(w *work) error {
 		if _, err := w.clock(); err != nil {
@@ -220,7 +221,7 @@ func (s *Store) keeps(ctx context.Context, p partition, keep store.Retention) (k
 	return kept, err
 }
 
-// expired returns a condition for tasks whose retention is over.
+// expired returns a condition for tasks that are past their retention.
 func expired(keep store.Retention, now int64) (string, []any) {
 	var b strings.Builder
 	var args []any
@@ -252,8 +253,8 @@ func expired(keep store.Retention, now int64) (string, []any) {
 	return b.String(), args
 }
 
-// eraseMarked deletes those tasks of a day by themselves that something else
-// depends on: a key, or the number of dead tasks in a group of errors.
+// eraseMarked deletes separately those tasks of a day that something else depends on: a key, or the number of dead
+// tasks in a group of errors.
 func (s *Store) eraseMarked(ctx context.Context, term int64, p partition) error {
 	from, last := int64(0), int64(0)
 	for {

@@ -12,13 +12,13 @@ import (
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 )
 
-// at opens a handle whose sessions live at an instant.
+// at opens a handle with sessions whose time is the given instant.
 func at(t *testing.T, dsn string, when time.Time) *mysql.Store {
 	t.Helper()
 	return open(t, dsn+fmt.Sprintf("?timestamp=%d", when.Unix()))
 }
 
-// prune prunes until there is nothing left to do, and returns how much that was.
+// prune prunes until nothing is left to do, and returns how many tasks it deleted.
 func prune(t *testing.T, s *mysql.Store, term int64, keep store.Retention) (all int) {
 	t.Helper()
 	for {
@@ -79,7 +79,7 @@ func dayGoes(t *testing.T, atOnce bool) {
 		if n := number(t, now, daysOf); n != before {
 			t.Errorf("%d days, had %d", n, before)
 		}
-		now = open(t, dsn) // what it refused to drop a handle looks at again only after a while
+		now = open(t, dsn) // a handle tries again only after a while what it refused to drop
 	}
 	prune(t, now, term, keep)
 	if n := number(t, now, daysOf); n >= before {
@@ -123,7 +123,8 @@ func TestADayOfWhichATaskIsUnfinishedStays(t *testing.T) {
 	}
 }
 
-// A task that comes back is not seen right after the day was marked, but while others of it are deleted.
+// A task that has come back is not visible right after the day was marked, but while other tasks of the day are
+// deleted.
 func TestADayStaysOfWhichATaskIsSeenLateToHaveComeBack(t *testing.T) {
 	dsn := mysqltest.Database(t)
 	past, now := at(t, dsn, time.Now().Add(-20*24*time.Hour)), open(t, dsn)
@@ -179,8 +180,8 @@ func TestDaysAreMadeAheadAndOnlyOnce(t *testing.T) {
 	}
 }
 
-// A transaction that has read tasks and stays open keeps days from being made. Nobody else waits
-// for that, and it is tried again after a while.
+// A transaction that has read tasks and stays open keeps days from being made. Nobody else waits for that, and it is
+// tried again after a while.
 func TestADayThatCannotBeMadeKeepsNobodyWaiting(t *testing.T) {
 	dsn := mysqltest.Database(t)
 	past, now := at(t, dsn, time.Now().Add(-24*time.Hour)), open(t, dsn)
@@ -218,14 +219,14 @@ func TestADayThatCannotBeMadeKeepsNobodyWaiting(t *testing.T) {
 	if n := number(t, now, daysOf); n != days {
 		t.Errorf("%d days, had %d: it was tried again at once", n, days)
 	}
-	later := open(t, dsn) // what it could not make a handle tries again only after a while
+	later := open(t, dsn) // a handle tries again only after a while what it could not make
 	maintain(later)
 	if n := number(t, later, daysOf); n != days+1 {
 		t.Errorf("%d days, had %d: none was made", n, days)
 	}
 }
 
-// readWithoutWaiting reads tasks until it is stopped, by a session that fails where it would have to wait.
+// readWithoutWaiting reads tasks until it is stopped, on a session that fails instead of waiting.
 func readWithoutWaiting(ctx context.Context, s *mysql.Store, stop <-chan struct{}) error {
 	conn, err := s.DB().Conn(ctx)
 	if err != nil {

@@ -10,27 +10,28 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// delta is what a transaction adds to the sums: it is written as a row of its
-// own, so that nobody waits for anybody, and added up by the leader.
+// delta is what a transaction adds to the sums. It is written as a row of its own, so that transactions do not wait for
+// each other, and the leader adds it up.
 type delta struct {
 	counts map[counted]int64
 	stats  map[minute]*store.Stat
 	groups map[group]*failures
 	ended  map[counted]*ended
 
-	restored map[counted]*ended // tasks that an archive gave back: nobody is told
+	restored map[counted]*ended // tasks restored from an archive: nobody is told
 
-	rescued map[counted]*ended // tasks whose worker died, by what became of them
-	told    []toldEnds         // both, in the order in which they were stored: of deltas that were read
+	rescued map[counted]*ended // tasks whose worker died, by their new state
+	// Both, in the order in which they were stored; only for deltas that were read.
+	told []toldEnds
 }
 
-// ended are tasks of a queue that finished with an outcome.
+// ended holds tasks of a queue that finished with one outcome.
 type ended struct {
 	last int64 // when the last of them was stored
 	refs []ref
 }
 
-// counted is what unfinished tasks are counted by.
+// counted is what tasks are counted by.
 type counted struct {
 	queue string
 	state store.State
@@ -38,11 +39,11 @@ type counted struct {
 
 // minute is what statistics are summed up by.
 type minute struct {
-	at          int64 // when it begins, in microseconds since 1970
+	at          int64 // the start of the minute, in microseconds since 1970
 	queue, kind string
 }
 
-// group names a group of like errors: a hash of queue, kind and fingerprint.
+// group names a group of equal errors: a hash of queue, kind and fingerprint.
 type group [16]byte
 
 func groupOf(queue, kind, fingerprint string) (g group) {
@@ -52,8 +53,8 @@ func groupOf(queue, kind, fingerprint string) (g group) {
 	return g
 }
 
-// failures is what is known of a group. One without a count only says how many
-// tasks came to wait or to be dead, or ceased to.
+// failures is what is known of a group. With a count of 0 it only says how many tasks began to wait or died, or no
+// longer do or are.
 type failures struct {
 	Queue, Kind, Fingerprint string
 	Count, Waiting, Dead     int64
@@ -62,7 +63,7 @@ type failures struct {
 	SampleTask               store.ID
 }
 
-// maxSample is how much of an error text stands for its group.
+// maxSample is how much of an error text is kept as the sample of its group.
 const maxSample = 4 << 10
 
 func (d *delta) count(queue string, state store.State, by int64) {
@@ -75,7 +76,7 @@ func (d *delta) count(queue string, state store.State, by int64) {
 	}
 }
 
-// stat returns the sum of a minute, to add to.
+// stat returns the sum of a minute, to be added to.
 func (d *delta) stat(queue, kind string, ended int64) *store.Stat {
 	if d.stats == nil {
 		d.stats = map[minute]*store.Stat{}
@@ -87,12 +88,12 @@ func (d *delta) stat(queue, kind string, ended int64) *store.Stat {
 	return d.stats[at]
 }
 
-// finish lists tasks that finished.
+// finish lists tasks that have finished.
 func (d *delta) finish(queue string, state store.State, refs ...ref) {
 	listEnds(&d.ended, counted{queue, state}, refs)
 }
 
-// restore lists finished tasks that an archive gave back.
+// restore lists finished tasks that an archive has restored.
 func (d *delta) restore(queue string, state store.State, refs ...ref) {
 	listEnds(&d.restored, counted{queue, state}, refs)
 }
@@ -122,7 +123,7 @@ func (d *delta) group(g group) *failures {
 	return d.groups[g]
 }
 
-// regroup counts a task of a group in or out of those that wait or are dead.
+// regroup adds to the waiting and dead tasks of a group.
 func (d *delta) regroup(g group, waiting, dead int64) {
 	if g == (group{}) {
 		return
@@ -147,7 +148,7 @@ func (d *delta) blame(o *store.Outcome, ended int64) group {
 	return g
 }
 
-// add merges what is known of a group; the later sample stays.
+// add merges what is known of a group. The later sample stays.
 func (f *failures) add(o *failures) {
 	f.Waiting += o.Waiting
 	f.Dead += o.Dead
@@ -164,7 +165,7 @@ func (f *failures) add(o *failures) {
 	f.Count += o.Count
 }
 
-// The JSON of a delta.
+// deltaJSON is the JSON of a delta.
 type deltaJSON struct {
 	Counts []countJSON `json:"counts,omitempty"`
 	Stats  []statJSON  `json:"stats,omitempty"`
@@ -213,7 +214,7 @@ type groupJSON struct {
 	SampleTask  store.ID `json:"sample_task,omitzero"`
 }
 
-// encode returns a delta as it is stored; nil when it changes nothing.
+// encode returns a delta as it is stored, or nil if it changes nothing.
 func (d *delta) encode() []byte {
 	var j deltaJSON
 	for at, n := range d.counts {
@@ -235,7 +236,7 @@ func (d *delta) encode() []byte {
 	}
 	body, err := json.Marshal(j)
 	if err != nil {
-		panic(err) // numbers, texts and bytes always encode
+		panic(err) // numbers, texts and bytes can always be encoded
 	}
 	return body
 }
@@ -247,7 +248,7 @@ func endsJSON(all map[counted]*ended) (j []endedJSON) {
 	return j
 }
 
-// read adds a delta that was stored at some time.
+// read adds a delta that was stored at the given time.
 func (d *delta) read(at int64, body []byte) error {
 	var j deltaJSON
 	if err := json.Unmarshal(body, &j); err != nil {
@@ -293,7 +294,7 @@ func (d *delta) read(at int64, body []byte) error {
 	return nil
 }
 
-// list adds tasks that finished, as a delta that was stored at some time names them.
+// list adds finished tasks from a delta that was stored at the given time.
 func (d *delta) list(at int64, e endedJSON) error {
 	spans, err := decodeSpans(e.Tasks)
 	if err != nil {

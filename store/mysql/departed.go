@@ -9,10 +9,10 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// patience is how far two looks at a lock are apart, at least.
+// patience is the least time between two looks at a lock.
 const patience = 400 * time.Millisecond
 
-// look is when a worker's lock was first found free, and its beat then.
+// look is when a worker's lock was first found free, and the worker's beat at that time.
 type look struct{ at, beatAt int64 }
 
 // departed is a worker whose lock is free, and its latest beat.
@@ -21,9 +21,8 @@ type departed struct {
 	beatAt int64
 }
 
-// gone returns the workers whose lock is free in two looks and whose beat is
-// overdue. It is asked again and again by the leader; an error only means that the
-// beat decides. Nobody waits for its questions but whoever leads.
+// gone returns the workers whose lock is free in two looks and whose beat is overdue. The leader calls it again and
+// again. If it fails, the beat decides. Only the leader waits for its queries.
 func (w *witness) gone(ctx context.Context) (gone []departed) {
 	if w.store.galera {
 		return nil
@@ -69,8 +68,7 @@ func (w *witness) looked(now map[store.ID]look) {
 	w.looks = now
 }
 
-// free finds the living workers that hold a lock, as they said, and hold it no
-// longer.
+// free finds the living workers that said they hold a lock and no longer hold it.
 func (w *witness) free(ctx context.Context, each func(worker store.ID, beatAt, lateAt, run, now int64)) error {
 	prefix, err := w.lockPrefix(ctx)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// details reads what only Detail shows; nil unless it was asked for.
+// details reads what only Detail shows. It returns nil unless the filter asks for details.
 func (l *listing) details() (map[ref]*store.Detail, error) {
 	if !l.f.Detail || len(l.rows) == 0 {
 		return nil, nil
@@ -62,7 +62,7 @@ func (l *listing) details() (map[ref]*store.Detail, error) {
 	return at, nil
 }
 
-// needStates reads what tasks need and what has become of it.
+// needStates reads the needs of tasks, and the states of the needed tasks.
 func (l *listing) needStates(at map[ref]*store.Detail, refs []ref) error {
 	needs := map[ref][]rules.OpenNeed{}
 	var all []store.ID
@@ -85,7 +85,7 @@ func (l *listing) needStates(at map[ref]*store.Detail, refs []ref) error {
 	return err
 }
 
-// attempt returns the attempt of which the task's own row says all.
+// attempt returns the attempt that the task's own row fully describes.
 func (r *row) attempt() (a store.Attempt, any bool) {
 	if r.State != store.Completed || r.Worker.IsZero() {
 		return a, false
@@ -111,7 +111,7 @@ func readAttempt(rows *sql.Rows, of func(ref) (*row, *store.Detail)) error {
 	return nil
 }
 
-// readNote reads a note. One that is damaged hides no other, nor the tasks beside.
+// readNote reads a note. A damaged note does not hide other notes or tasks.
 func readNote(rows *sql.Rows, of func(ref) (*row, *store.Detail)) error {
 	var r ref
 	var body []byte

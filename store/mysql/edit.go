@@ -8,11 +8,11 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// maxEdited is how many tasks one transaction changes.
+// maxEdited is how many tasks one transaction changes at most.
 const maxEdited = 1000
 
-// Edit implements store.Editor. Tasks are changed some hundred at a time, for no longer than
-// claims beside them can do without. One that an open transaction holds is refused.
+// Edit implements store.Editor. It changes at most maxEdited tasks per transaction, so that it does not hold up claims
+// for long. It refuses a task that an open transaction holds.
 func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) {
 	edited := make([]store.Edited, 0, len(e.IDs))
 	var busy []store.ID
@@ -38,8 +38,8 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) 
 	return edited, wrap("edit", heldError(busy))
 }
 
-// apartIfHeld does something with items, by halves where somebody holds one of them or changes
-// one at the same time. It returns those that are held.
+// apartIfHeld calls do with items. If somebody holds one of them, or changes one at the same time, it does each half
+// separately. It returns the items that are held.
 func apartIfHeld[T any](items []T, do func(part []T) error) (busy []T, err error) {
 	err = do(items)
 	switch {
@@ -58,7 +58,7 @@ func apartIfHeld[T any](items []T, do func(part []T) error) (busy []T, err error
 	return nil, err
 }
 
-// triesFor is how often a lock is tried for by what goes by halves otherwise.
+// triesFor returns how often to try for a lock; with several items, halves are tried next.
 func triesFor[T any](items []T) int {
 	if len(items) > 1 {
 		return fewTries
@@ -66,7 +66,7 @@ func triesFor[T any](items []T) int {
 	return hastyTries
 }
 
-// edit changes tasks, after it has locked their keys, and themselves.
+// edit changes tasks, after it has locked their keys and the tasks themselves.
 func (w *work) edit(ids []store.ID, c *store.Change) (edited []store.Edited, err error) {
 	if c.Op == store.Retry {
 		if w.dropping, err = w.going(q("days.check")); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/tuskqueue/tusk/store/mysql"
 )
 
-// statements returns how many statements the server has been sent.
+// statements returns how many statements the server has received.
 func statements(t testing.TB, s *mysql.Store) (n int64) {
 	t.Helper()
 	name := ""
@@ -50,7 +50,7 @@ func TestManyTasksAreEditedByFewStatements(t *testing.T) {
 	} {
 		before := statements(t, s)
 		edited, err := s.Edit(t.Context(), store.Edit{IDs: ids, Change: test.change})
-		if n := statements(t, s) - before - 1; n > 3*many/100 { // but for this question
+		if n := statements(t, s) - before - 1; n > 3*many/100 { // this query does not count
 			t.Errorf("%s: %d statements for %d tasks", test.name, n, many)
 		}
 		if err != nil || len(edited) != many {
@@ -104,7 +104,7 @@ func TestManyTasksWithKeysTakeFewStatements(t *testing.T) {
 	}
 }
 
-// A row of tusk_ready stands for up to 32 tasks, any of which may be taken off it.
+// A row of tusk_ready stands for up to 32 tasks, any of which can be taken out of it.
 func TestTasksAreTakenFromTheMiddleOfARow(t *testing.T) {
 	s := fresh(t)
 	tasks := newTasks(32, "q")

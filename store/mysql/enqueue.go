@@ -22,8 +22,7 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (results []s
 	return results, nil
 }
 
-// enqueue stores plain tasks at once, which need no locks and not even the time, and lets the
-// rules decide on others.
+// enqueue stores plain tasks at once, which needs no locks and not even the time. It lets the rules decide on others.
 func (w *work) enqueue(tasks []store.NewTask) (results []store.Enqueued, err error) {
 	if len(tasks) == 0 {
 		return nil, nil
@@ -37,7 +36,8 @@ func (w *work) enqueue(tasks []store.NewTask) (results []store.Enqueued, err err
 	if plain {
 		return w.add(tasks), nil
 	}
-	if alone { // the rules will have nothing read, and the time with that
+	// The rules will read nothing, so the time would not be read either.
+	if alone {
 		if _, err := w.clock(); err != nil {
 			return nil, err
 		}
@@ -52,7 +52,8 @@ func (w *work) enqueue(tasks []store.NewTask) (results []store.Enqueued, err err
 	return results, err
 }
 
-// add stores plain tasks, available or in line for their turn, at the time of the statements when no other is known.
+// add stores plain tasks, available or in line for their turn. If no time is known yet, they get the time of the
+// statements.
 func (w *work) add(tasks []store.NewTask) []store.Enqueued {
 	results, rows := make([]store.Enqueued, len(tasks)), make([]*row, len(tasks))
 	for i := range tasks {
@@ -79,16 +80,16 @@ func (w *work) add(tasks []store.NewTask) []store.Enqueued {
 	return results
 }
 
-// lane is what tasks of one place are listed by.
+// lane is what the tasks of a place are listed by.
 type lane struct {
 	queue    string
 	priority int16
 	state    store.State
 }
 
-// settleDown gives new tasks of a call their places: those of one lane follow each other,
-// so that a row of tusk_ready can stand for many. One with a key has a place of its own, since
-// whoever enqueues the key locks its row.
+// settleDown gives the new tasks of a call their places. Tasks of one lane follow each other, so that one row of
+// tusk_ready can stand for many. A task with a key gets a place of its own, because an enqueue with the same key locks
+// its row.
 func (w *work) settleDown(rows []*row) {
 	var lanes ordered[lane]
 	of := map[lane][]*row{}

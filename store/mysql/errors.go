@@ -14,7 +14,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// What the server says, by number. MariaDB and MySQL agree on all of them.
+// The server's error numbers. MariaDB and MySQL agree on all of them unless a comment says otherwise.
 const (
 	codeTooManyConnections = 1040
 	codeDuplicate          = 1062
@@ -23,10 +23,10 @@ const (
 	codeColumnMissing      = 1054
 	codeLockTimeout        = 1205
 	codeDeadlock           = 1213
-	codeNoWait             = 3572 // MySQL's for nowait; MariaDB says codeLockTimeout
+	codeNoWait             = 3572 // MySQL's for nowait; MariaDB uses codeLockTimeout
 	codeQueryKilled        = 1317
 	codeConnectionKilled   = 1927
-	codeStatementTime      = 1969 // MariaDB's, for a statement that took longer than max_statement_time
+	codeStatementTime      = 1969 // MariaDB's, for a statement beyond max_statement_time
 	codeDiskFull           = 1021
 	codeTableFull          = 1114
 	codeReadOnlyOption     = 1290
@@ -46,15 +46,14 @@ const (
 	codeConstraintMariaDB  = 4025
 	codeNoProcedure        = 1305
 	codeMayNot             = 1370  // alter, drop or execute a procedure
-	codeWorkerDead         = 45001 // our procedures say this, and the next
+	codeWorkerDead         = 45001 // our procedures return this, and the next
 	codeEnded              = 45002
 )
 
-// errAgain asks for the transaction to be begun anew: what it judged by changed
-// before it had its locks.
+// errAgain asks for the transaction to be repeated: what it was based on changed before it had its locks.
 var errAgain = errors.New("changed by a concurrent transaction")
 
-// codeOf returns the number of an error that the server sent; 0 for others.
+// codeOf returns the number of an error that the server sent, or 0 for other errors.
 func codeOf(err error) uint16 {
 	var said *driversql.MySQLError
 	if errors.As(err, &said) {
@@ -63,8 +62,7 @@ func codeOf(err error) uint16 {
 	return 0
 }
 
-// passing reports whether the server took a transaction back because of others,
-// so that it may be tried again at once.
+// passing reports whether the server rolled a transaction back because of others, so that it can be retried at once.
 func passing(err error) bool {
 	switch codeOf(err) {
 	case codeDeadlock, codeLockTimeout, codeNoWait, codeRecordChanged, codeDuplicate:
@@ -73,14 +71,13 @@ func passing(err error) bool {
 	return errors.Is(err, errAgain)
 }
 
-// held reports whether somebody holds a row that a transaction needs.
+// held reports whether somebody holds a lock on a row that a transaction needs.
 func held(err error) bool {
 	code := codeOf(err)
 	return code == codeLockTimeout || code == codeNoWait
 }
 
-// lostConnection reports whether the connection broke, so that what was being
-// done may have been done or not.
+// lostConnection reports whether the connection broke, so that it is unknown whether the operation was done.
 func lostConnection(err error) bool {
 	var broken net.Error
 	switch {
@@ -97,14 +94,13 @@ func lostConnection(err error) bool {
 	return false
 }
 
-// interrupted reports whether the server was made to end a statement, at whatever it was.
+// interrupted reports whether the server was made to end a statement while it ran.
 func interrupted(err error) bool {
 	code := codeOf(err)
 	return code == codeQueryKilled || code == codeStatementTime
 }
 
-// explain wraps an error of the driver with the one of package store that it
-// means.
+// explain wraps an error of the driver with the error of package store that it means.
 func explain(err error) error {
 	known := meaning(err)
 	if known == nil || errors.Is(err, known) {
@@ -113,7 +109,7 @@ func explain(err error) error {
 	return fmt.Errorf("%w: %w", known, err)
 }
 
-// meaning is the error of package store that one of the driver means; nil: none.
+// meaning returns the error of package store that a driver's error means, or nil.
 func meaning(err error) error {
 	switch codeOf(err) {
 	case 0:
@@ -135,7 +131,7 @@ func meaning(err error) error {
 	return nil
 }
 
-// wrap names what was being done; nil stays nil.
+// wrap adds the verb to an error. It returns nil for nil.
 func wrap(verb string, err error) error {
 	if err == nil {
 		return nil

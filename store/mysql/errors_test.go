@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 )
 
-// What the server says of a full table is explained once, however many rooms it passes through, and tells what to do.
+// The server's error about a full table is explained once, however many rooms it passes through, and says what to do.
 func TestAFullTableIsExplainedOnce(t *testing.T) {
 	s, err := mysql.Open(t.Context(), mysqltest.Database(t))
 	if err != nil {

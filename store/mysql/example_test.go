@@ -17,7 +17,7 @@ type Receipt struct {
 
 func (Receipt) Kind() string { return "receipt" }
 
-// shop makes a database with a table of orders, and Tusk's own beside it.
+// shop makes a database with a table of orders and Tusk's own tables.
 func shop(ctx context.Context) (*mysql.Store, *tusk.Client) {
 	s, err := mysql.Open(ctx, mysqltest.Example())
 	if err != nil {
@@ -64,8 +64,8 @@ func ExampleStore_Tx_enqueueTx() {
 	// committed: 1 available
 }
 
-// What a handler changes and the end of its task are committed together: however
-// often it is run, the effect is there once.
+// What a handler changes and the end of its task are committed together: however often the handler runs, the effect
+// happens once.
 func ExampleStore_Tx_completeTx() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

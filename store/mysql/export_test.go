@@ -7,7 +7,7 @@ import (
 	"github.com/tuskqueue/tusk/store/migrate"
 )
 
-// OpenProgram is Open for a program whose procedures have another text.
+// OpenProgram is like Open, for a program whose procedures have another text.
 func OpenProgram(ctx context.Context, dsn, mark string) (*Store, error) {
 	s, err := Open(ctx, dsn)
 	if err == nil {
@@ -23,10 +23,10 @@ func OpenProgram(ctx context.Context, dsn, mark string) (*Store, error) {
 // Explain says what an error of the driver means.
 func Explain(err error) error { return explain(err) }
 
-// Procedure returns what a procedure of this program is called.
+// Procedure returns the full name of a procedure of this program.
 func (s *Store) Procedure(name string) string { return name + s.program.mark }
 
-// OpenUnmarked is Open for a program of the versions before migration 3, whose procedures have plain names.
+// OpenUnmarked is like Open, for a program of the versions before migration 3, whose procedures have plain names.
 func OpenUnmarked(ctx context.Context, dsn string) (*Store, error) {
 	s, err := Open(ctx, dsn)
 	if err == nil {
@@ -40,7 +40,7 @@ func OpenUnmarked(ctx context.Context, dsn string) (*Store, error) {
 	return s, err
 }
 
-// InstallOld makes the procedures of a program of those versions.
+// InstallOld creates the procedures of a program of those versions.
 func (s *Store) InstallOld(ctx context.Context) error {
 	for _, text := range s.program.texts {
 		if _, err := s.db.ExecContext(ctx, text); err != nil {
@@ -50,11 +50,11 @@ func (s *Store) InstallOld(ctx context.Context) error {
 	return nil
 }
 
-// EndHour has the next Maintain do what is done once an hour, and the next call say that the program runs.
+// EndHour makes the next Maintain do its hourly work, and the next call record that the program runs.
 func (s *Store) EndHour() {
 	s.daysDue.Store(0)
 	s.seenDue.Store(0)
 }
 
-// DropAfter is for how long nobody has run a program when its procedures are removed.
+// DropAfter is how long a program must not have run before its procedures are removed.
 const DropAfter = migrate.DropAfter

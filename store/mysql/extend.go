@@ -11,8 +11,8 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// Extend implements store.Leaser. The beat comes first and by itself: it waits
-// for nobody who holds one of the worker's tasks in a long transaction.
+// Extend implements store.Leaser. The beat is written first and by itself, so that it waits for nobody who holds one of
+// the worker's tasks in a long transaction.
 func (s *Store) Extend(ctx context.Context, b store.Beat) (stops []store.Stop, err error) {
 	watched := int64(0)
 	if b.TTL > 0 {
@@ -44,7 +44,7 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) (stops []store.Stop, e
 	return stops, wrap("extend", err)
 }
 
-// note stores the notes of a beat that counts: together, or each by itself if nothing came of that.
+// note stores the notes of a beat that counts: together or, if that is not committed, each by itself.
 func (s *Store) note(ctx context.Context, notes []store.Note) error {
 	write := func(notes []store.Note) error {
 		return s.write(ctx, func(w *work) error { return w.note(notes) })
@@ -64,8 +64,8 @@ func (s *Store) note(ctx context.Context, notes []store.Note) error {
 	}))
 }
 
-// beat writes a worker's beat down. It reports whether the worker has signed off
-// before and does so again, which changes nothing.
+// beat writes a worker's beat. It reports whether the beat signs off a worker that is unknown or has signed off before,
+// which changes nothing.
 func (w *work) beat(b *store.Beat, watched int64) (left bool, err error) {
 	is := rules.Unheard
 	var started, last int64
@@ -107,7 +107,7 @@ func (w *work) beat(b *store.Beat, watched int64) (left bool, err error) {
 	return false, nil
 }
 
-// bytesOf returns tokens one after another.
+// bytesOf concatenates tokens.
 func bytesOf(tokens []store.Token) []byte {
 	all := make([]byte, 0, len(tokens)*len(store.Token{}))
 	for _, t := range tokens {
@@ -116,7 +116,7 @@ func bytesOf(tokens []store.Token) []byte {
 	return all
 }
 
-// tokensOf is the opposite of bytesOf.
+// tokensOf is the inverse of bytesOf.
 func tokensOf(all []byte) map[store.Token]bool {
 	tokens := map[store.Token]bool{}
 	for n := len(store.Token{}); len(all) >= n; all = all[n:] {
@@ -125,8 +125,7 @@ func tokensOf(all []byte) map[store.Token]bool {
 	return tokens
 }
 
-// note stores notes on running tasks. Each statement looks itself whether the
-// lease is open, and locks nothing.
+// note stores notes on running tasks. Each statement checks itself whether the lease is open, and locks nothing.
 func (w *work) note(notes []store.Note) error {
 	asked := make([]leased, len(notes))
 	for i := range notes {
@@ -144,8 +143,7 @@ func (w *work) note(notes []store.Note) error {
 	return nil
 }
 
-// noteJSON is a note as it is stored. That a task was changed has a row of its own, which the
-// next change writes anew.
+// noteJSON is a note as it is stored. The last change of a task has a row of its own, which the next change overwrites.
 type noteJSON struct {
 	Progress *store.Progress `json:"progress,omitempty"`
 	Output   []byte          `json:"output,omitempty"`
@@ -161,13 +159,12 @@ func noteOf(n *store.Note) noteJSON {
 func encodeNote(n noteJSON) []byte {
 	body, err := json.Marshal(n)
 	if err != nil {
-		panic(err) // texts, numbers and instants always encode
+		panic(err) // texts, numbers and instants can always be encoded
 	}
 	return body
 }
 
-// next returns a number that grows within this process and hardly repeats in
-// another.
+// next returns a number that grows within this process and hardly ever repeats in another.
 func (w *work) next() int64 { return w.store.places.next() }
 
 // stops returns the attempts of a worker that somebody wants stopped.

@@ -6,7 +6,7 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// A note that the server does not take does the worker no harm, and holds up no other note.
+// A note that the server does not accept does not harm the worker, and does not hold up other notes.
 func TestABeatCountsThoughANoteIsNotTaken(t *testing.T) {
 	s := fresh(t)
 	exec(t, s, `create trigger no_poison before insert on tusk_note for each row

@@ -15,8 +15,7 @@ import (
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 )
 
-// inject has inserts into tables fail now and then, as the server does when it
-// takes a transaction back.
+// inject makes inserts into tables fail now and then, as they do when the server rolls a transaction back.
 func inject(t *testing.T, text func(table string) string) {
 	t.Helper()
 	s := fresh(t)
@@ -57,7 +56,7 @@ func awaitLockWait(t *testing.T, s *mysql.Store) {
 		if time.Now().After(until) {
 			t.Fatal("nobody waits for a lock")
 		}
-		time.Sleep(200 * time.Millisecond) // the server renews that table only when nobody has read it for 100 ms
+		time.Sleep(200 * time.Millisecond) // the server updates that table only if nobody has read it for 100 ms
 	}
 }
 
@@ -127,7 +126,7 @@ func TestNothingIsLostWhenConnectionsAreKilled(t *testing.T) {
 	t.Logf("%d connections killed", killed.Load())
 }
 
-// connections returns the connections to a database, but for those that ask.
+// connections returns the connections to a database, except those that ask for them.
 func connections(t *testing.T, s *mysql.Store) (ids []int64) {
 	t.Helper()
 	rows, err := s.DB().Query(`select id from information_schema.processlist
@@ -171,8 +170,8 @@ func TestNothingIsLostWhenTheServerIsKilled(t *testing.T) {
 	g.Wait()
 }
 
-// TestALeaseOutlivesAFinishThatWasTakenBack holds a lease while the finish of its
-// last task fails, and others end: nobody may forget whose its task is.
+// TestALeaseOutlivesAFinishThatWasTakenBack holds a lease while the finish of its last task fails and other leases end.
+// Nobody may forget whose task it is.
 func TestALeaseOutlivesAFinishThatWasTakenBack(t *testing.T) {
 	s := fresh(t)
 	ctx := t.Context()
@@ -185,7 +184,7 @@ func TestALeaseOutlivesAFinishThatWasTakenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	exec(t, s, "drop trigger broken")
-	for range 39 { // leases that are over are deleted together
+	for range 39 { // finished leases are deleted together
 		finish(t, s, claim(t, s, w, 1))
 	}
 	if n := number(t, s, "select count(*) from tusk_lease where token = ?", held[0].Lease[:]); n != 1 {
@@ -207,8 +206,8 @@ func TestALeaseOutlivesAFinishThatWasTakenBack(t *testing.T) {
 	}
 }
 
-// TestAClaimThatFailsGivesNothing lets a claim fail after its tasks have been read: who
-// takes them for claimed meets whoever claims them next.
+// TestAClaimThatFailsGivesNothing makes a claim fail after its tasks have been read. If the tasks counted as claimed,
+// two claims would have them.
 func TestAClaimThatFailsGivesNothing(t *testing.T) {
 	s := fresh(t)
 	ctx := t.Context()
@@ -231,8 +230,8 @@ func TestAClaimThatFailsGivesNothing(t *testing.T) {
 	}
 }
 
-// TestATaskThatAClaimReadTooEarlyIsReadAgain makes a task what the transaction before the last had
-// left, until a claim has read it: InnoDB may show it so, for a moment, to whoever reads without a lock.
+// TestATaskThatAClaimReadTooEarlyIsReadAgain sets a task back to its state before the last transaction, until a claim
+// has read it. InnoDB may show it so, for a moment, to readers without a lock.
 func TestATaskThatAClaimReadTooEarlyIsReadAgain(t *testing.T) {
 	s := fresh(t)
 	ctx := t.Context()
@@ -278,8 +277,8 @@ func TestATaskThatAClaimDoesNotSeeYetIsReadAgain(t *testing.T) {
 	}
 }
 
-// A claim that cannot see all that it leased takes what it sees. The rest is a stray, and not lost
-// with the lease when the others have ended.
+// A claim that cannot see everything that it leased takes what it sees. The rest is a stray, and is not lost with the
+// lease when the other tasks have ended.
 func TestATaskThatAClaimNeverSeesIsNotLost(t *testing.T) {
 	s := fresh(t)
 	ctx := t.Context()
@@ -296,7 +295,7 @@ func TestATaskThatAClaimNeverSeesIsNotLost(t *testing.T) {
 	if lost, err := s.Finish(ctx, completed(tasks)); err != nil || len(lost) > 0 {
 		t.Errorf("lost %v, %v", lost, err)
 	}
-	for range 20 { // enough for the leases that are over to be deleted together
+	for range 20 { // enough for finished leases to be deleted together
 		enqueue(t, s, newTasks(1, "q")...)
 		c.Token = store.NewToken()
 		if tasks, err = s.Claim(ctx, c); err != nil || len(tasks) != 1 {
@@ -311,8 +310,8 @@ func TestATaskThatAClaimNeverSeesIsNotLost(t *testing.T) {
 	}
 }
 
-// TestWhoeverTellsWhatIsStoredWrites repeats a claim and an enqueue. InnoDB shows others
-// what it has not synced yet; only a commit that writes waits for that.
+// TestWhoeverTellsWhatIsStoredWrites repeats a claim and an enqueue. InnoDB shows others what it has not synced yet,
+// and only a commit that writes waits for the sync.
 func TestWhoeverTellsWhatIsStoredWrites(t *testing.T) {
 	s := fresh(t)
 	ctx := t.Context()
@@ -350,7 +349,7 @@ func TestWhoeverTellsWhatIsStoredWrites(t *testing.T) {
 		}
 		return err
 	})
-	if _, err := s.Stats(ctx, store.StatsFilter{}); err != nil { // which reads them
+	if _, err := s.Stats(ctx, store.StatsFilter{}); err != nil { // this reads them
 		t.Error(err)
 	}
 }
@@ -362,7 +361,7 @@ func TestALeaseThatNobodyCouldDeleteIsSweptUp(t *testing.T) {
 	w := startWorker(t, s)
 	enqueue(t, s, newTasks(2, "q")...)
 	tasks := claim(t, s, w, 2)
-	finish(t, other, tasks[:1]) // which knows no lease of this process
+	finish(t, other, tasks[:1]) // it knows no lease of this process
 	exec(t, s, "update tusk_lease set claimed_at = claimed_at - 3600000000")
 	term := lead(t, s)
 	sweep := func(want int64) {
@@ -410,8 +409,8 @@ func TestAWorkersBeatDoesNotWaitForALongTransaction(t *testing.T) {
 	}
 }
 
-// An open transaction holds one of several tasks that were enqueued, claimed and
-// completed together: it alone is held.
+// An open transaction holds one of several tasks that were enqueued, claimed and completed together. Only that task is
+// held up.
 func TestOneHeldTaskHoldsUpNoneBesideIt(t *testing.T) {
 	s := fresh(t)
 	ctx := t.Context()
@@ -447,8 +446,8 @@ func TestOneHeldTaskHoldsUpNoneBesideIt(t *testing.T) {
 	}
 }
 
-// A batch of completions that lie together is split at the row that a user's transaction
-// holds, and nobody waits for that row on the way.
+// A batch of adjacent completions is split at the row that a user's transaction holds, and nobody waits for that row
+// meanwhile.
 func TestCompletionsDoNotWaitForAHeldRow(t *testing.T) {
 	s := fresh(t)
 	w := startWorker(t, s)

@@ -12,8 +12,8 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// Finish implements store.Leaser. When the batch as a whole meets a row that somebody
-// holds, halves of it go by themselves, down to the outcome that needs that row.
+// Finish implements store.Leaser. If the whole batch meets a row that somebody holds, its halves are written
+// separately, down to the outcome that needs that row.
 func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
 	if len(outcomes) == 0 {
 		return nil, nil
@@ -33,7 +33,7 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 	return lost, wrap("finish", err)
 }
 
-// heldError says that tasks are held, if there are any.
+// heldError returns an error that lists the held tasks, or nil if there are none.
 func heldError(tasks []store.ID) error {
 	if len(tasks) == 0 {
 		return nil
@@ -41,13 +41,13 @@ func heldError(tasks []store.ID) error {
 	return &store.HeldError{Tasks: tasks}
 }
 
-// finishApart writes outcomes without taking any for granted, which locks no more rows
-// than it has to and waits for none. It returns those that are held.
+// finishApart writes outcomes carefully: it locks no more rows than it must, and waits for none. It returns those that
+// are held.
 func (s *Store) finishApart(ctx context.Context, outcomes []store.Outcome) (lost, busy []store.ID, err error) {
 	left, err := apartIfHeld(outcomes, func(part []store.Outcome) error {
 		tried := fewTries
 		if len(part) > 1 {
-			tried = oneTry // halves are sooner done than the lock is gone
+			tried = oneTry // halves are done sooner than the lock is gone
 		}
 		var late []store.ID
 		err := s.hurry(ctx, tried, func(w *work) (err error) {
@@ -71,7 +71,7 @@ type finishing struct {
 	lost     []store.ID
 }
 
-// known reports whether outcomes are plain ends of leases that are remembered.
+// known reports whether all outcomes are plain ends of remembered leases.
 func (s *Store) known(outcomes []store.Outcome) bool {
 	for i := range outcomes {
 		o := &outcomes[i]
@@ -85,8 +85,7 @@ func (s *Store) known(outcomes []store.Outcome) bool {
 	return true
 }
 
-// finishTogether answers several calls at once, or none if one of them has lost
-// something.
+// finishTogether answers several calls at once, or none if one of their outcomes came too late.
 func (s *Store) finishTogether(ctx context.Context, all []*finishing) (done bool, err error) {
 	outcomes := all[0].outcomes
 	if len(all) > 1 {
@@ -122,8 +121,7 @@ func (s *Store) finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 	}
 }
 
-// errCareful says that not all of the outcomes are plain ends of open leases, so
-// that the tasks have to be looked at first.
+// errCareful says that not all outcomes are plain ends of open leases, so that the tasks must be read first.
 var errCareful = errors.New("some leases are over")
 
 // leased names an attempt as its worker knows it.
@@ -132,17 +130,18 @@ type leased struct {
 	token store.Token
 }
 
-// attempt is where an attempt is, and under which lease.
+// attempt says where an attempt is, and under which lease.
 type attempt struct {
 	ref
 	token     store.Token
 	worker    store.ID
 	claimedAt int64
-	again     bool // its task would run again: it matters whether somebody wants it stopped
+	// Its task would run again, so it matters whether somebody wants it stopped.
+	again bool
 }
 
-// resolve finds attempts, here or in the database, without locking anything; nil
-// for those whose lease is over.
+// resolve finds attempts in memory or in the database, without locking anything. It returns nil for those whose lease
+// is over.
 func (w *work) resolve(asked []leased) ([]*attempt, error) {
 	found := make([]*attempt, len(asked))
 	var ids, tokens []any
@@ -201,22 +200,22 @@ func (w *work) locate(ids []any, each func(r ref, id store.ID, state store.State
 	})
 }
 
-// end is an attempt's end as it is written.
+// end is the end of an attempt as it is written.
 type end struct {
 	*store.Outcome
 	*attempt
 	ended int64
 }
 
-// plain reports whether the attempt did what most do: it completed its task, and
-// there is nothing to note about it that the task's row has no room for.
+// plain reports whether an attempt ended as most do: it completed its task, and the task's row has room for all there
+// is to record.
 func (e *end) plain() bool {
 	return e.State == store.Completed && e.Error == "" && e.Reason == "" && e.Note == nil && e.Crashes == 0 &&
 		e.Attempt == e.Task.Attempt && e.Task.Key == "" && len(e.Then) == 0
 }
 
-// finish writes outcomes and returns those that came too late. Unless it is
-// careful it takes completed tasks for granted and finds out by counting.
+// finish writes outcomes and returns those that came too late. Unless it is careful, it assumes that completed tasks
+// can be completed, and finds out by counting.
 func (w *work) finish(outcomes []store.Outcome, careful bool) (lost []store.ID, err error) {
 	asked := make([]leased, len(outcomes))
 	for i := range outcomes {
@@ -263,9 +262,8 @@ func (w *work) finish(outcomes []store.Outcome, careful bool) (lost []store.ID, 
 	return lost, nil
 }
 
-// complete completes tasks without looking at them: the procedure finds them only
-// while they are in the lap that their lease names, and fails if it does not find
-// all. The sums go with it.
+// complete completes tasks without reading them: the procedure finds them only while they are in the lap that their
+// lease names, and fails if it does not find all. It also stores the sums.
 func (w *work) complete(procedure string) error {
 	var done, leases []byte
 	last := span{}
@@ -291,10 +289,10 @@ func (w *work) complete(procedure string) error {
 	return err
 }
 
-// endBytes is how long an end is as tusk_complete takes it.
+// endBytes is the length of one end as tusk_complete takes it.
 const endBytes = spanBytes + 8 + 8 + 16 + 1
 
-// turnOf is what tusk_complete is told of the turn that a running task has.
+// turnOf returns what tusk_complete needs to know of a running task's turn.
 func turnOf(e *end) byte {
 	if e.Task.Turn {
 		return holdsTurn
@@ -302,10 +300,10 @@ func turnOf(e *end) byte {
 	return noTurn
 }
 
-// ago is how long ago an attempt ended, to the millisecond.
+// ago returns how long ago an attempt ended, in microseconds, truncated to milliseconds.
 func (e *end) ago() int64 { return max(e.Ago, 0).Truncate(time.Millisecond).Microseconds() }
 
-// account adds plain ends to the statistics, and their tasks to the counts.
+// account adds plain ends to the statistics and to the counts.
 func (w *work) account(plain []*end) {
 	for _, e := range plain {
 		waited := time.Duration(e.claimedAt-e.Task.RunAt.UnixMicro()) * time.Microsecond

@@ -8,27 +8,31 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// gathered are changes that wait for the next question of their transaction, so that those
-// of many tasks go as a few statements. What is deleted goes before what is inserted.
+// gathered holds changes that wait for the next query of their transaction, so that the changes of many tasks take few
+// statements. Deletions go before insertions.
 type gathered struct {
-	saved    ordered[*row]     // tasks
-	listed   []*ready          // new rows of tusk_ready
-	lasts    map[lane]*ready   // the last ones of them by lane
-	cut      ordered[*ready]   // rows of tusk_ready of which tasks were taken
-	waits    change[waitingAt] // rows of tusk_waiting
-	lines    change[*row]      // of tusk_line
-	given    []*row            // who has been given a turn, and who gives it back
+	saved  ordered[*row]   // tasks
+	listed []*ready        // new rows of tusk_ready
+	lasts  map[lane]*ready // the last of them, by lane
+	// Rows of tusk_ready from which tasks were taken.
+	cut   ordered[*ready]
+	waits change[waitingAt] // rows of tusk_waiting
+	lines change[*row]      // of tusk_line
+	// Tasks that were given a turn, and (in back) tasks that give it back.
+	given    []*row
 	back     []ref
 	named    change[labelRow] // of tusk_label
 	toStop   []any            // of tusk_stop: rows to be inserted
 	unstop   ordered[ref]     // and to be deleted
 	attempts []any            // of tusk_attempt
-	changed  []any            // of tusk_note: when tasks were changed, and how
-	needed   ordered[ref]     // tasks that others turned out to need
-	erased   ordered[ref]     // tasks that go with all that belongs to them
+	// Rows of tusk_note: when tasks were changed, and how.
+	changed []any
+	needed  ordered[ref] // tasks that others were found to need
+	// Tasks to be deleted with everything that belongs to them.
+	erased ordered[ref]
 }
 
-// ordered is a set that keeps the order in which it was filled.
+// ordered is a set that keeps the order of insertion.
 type ordered[T comparable] struct {
 	items []T
 	in    map[T]bool
@@ -44,7 +48,7 @@ func (o *ordered[T]) add(item T) {
 	}
 }
 
-// drop takes an item out again, and all that had been.
+// drop removes an item.
 func (o *ordered[T]) drop(item T) {
 	if o.in[item] {
 		delete(o.in, item)
@@ -52,14 +56,14 @@ func (o *ordered[T]) drop(item T) {
 	}
 }
 
-// take returns what is in a set, and empties it.
+// take returns the items of a set, and empties it.
 func (o *ordered[T]) take() (items []T) {
 	items = o.items
 	*o = ordered[T]{}
 	return items
 }
 
-// change is which rows of a table go, and which come, by their keys.
+// change holds the keys of rows to delete from a table, and to insert.
 type change[T comparable] struct{ gone, come ordered[T] }
 
 func (c *change[T]) remove(key T) {
@@ -83,7 +87,7 @@ type labelRow struct {
 	n     int16
 }
 
-// ask sends what was gathered, and a question.
+// ask sends what was gathered, and a query.
 func (w *work) ask(each func(*sql.Rows) error, text string, args ...any) error {
 	w.pour()
 	return w.session.ask(each, text, args...)
@@ -95,7 +99,7 @@ func (w *work) flush() error {
 	return w.session.flush()
 }
 
-// pour makes statements of what was gathered.
+// pour turns what was gathered into statements.
 func (w *work) pour() {
 	g := w.gathered
 	w.gathered = gathered{}
@@ -121,7 +125,7 @@ const attemptColumns = 11
 // belongings are the statements that delete tasks and what belongs to them.
 var belongings = []string{"task.delete", "attempt.delete", "note.delete", "stops.delete", "labels.delete", "need.clear"}
 
-// drop deletes what a table has of tasks, by a statement that is joined to their places.
+// drop deletes a table's rows of tasks with a statement that joins their places.
 func (w *work) drop(name string, refs []ref) {
 	inParts(refs, maxSpans, func(part []ref) error {
 		var args []any
@@ -133,15 +137,14 @@ func (w *work) drop(name string, refs []ref) {
 	})
 }
 
-// insertValues runs a statement that inserts rows of so many values each, some 3,000 values at a time.
+// insertValues runs a statement that inserts rows with the given number of columns, about 3,000 values at a time.
 func (w *work) insertValues(name, group string, columns int, values []any) {
 	for part := range slices.Chunk(values, 3000/columns*columns) {
 		w.do(list(name, group, len(part)/columns), part...)
 	}
 }
 
-// withKeys puts a list of keys in for a table in a statement: a condition on all of them may
-// lock the rows between.
+// withKeys replaces a table in a statement by a list of keys. A condition on all keys could lock the rows between them.
 func withKeys(name, table, columns string, n int) string {
 	names := strings.Split(columns, ", ")
 	first := "select ? as " + strings.Join(names, ", ? as ")
@@ -149,7 +152,7 @@ func withKeys(name, table, columns string, n int) string {
 	return strings.Replace(q(name), table, first+strings.Repeat(rest, n-1), 1)
 }
 
-// pourReady writes new rows of tusk_ready, and what is left of those that were cut.
+// pourReady writes new rows of tusk_ready, and what is left of rows from which tasks were taken.
 func (w *work) pourReady(listed, cut []*ready) {
 	w.insertRows(listed)
 	w.rouse(listed)
@@ -169,7 +172,7 @@ func (w *work) pourReady(listed, cut []*ready) {
 	w.insertRows(left)
 }
 
-// rouse has those woken, after the commit, who wait for tasks of the queues.
+// rouse wakes those who wait for tasks of the queues, after the commit.
 func (w *work) rouse(listed []*ready) {
 	for _, y := range listed {
 		w.ring(y.queue)
@@ -183,8 +186,7 @@ func (w *work) ring(name string) {
 	w.woken[name] = true
 }
 
-// byLanes calls fn for the rows of each queue and priority, some at a time, in their order,
-// with what else their keys have.
+// byLanes calls fn for the rows of each queue and priority, some at a time and in order, with the rest of their keys.
 func (w *work) byLanes(rows []*ready, fn func(queue string, priority int16, keys []any)) {
 	slices.SortFunc(rows, byLane)
 	for len(rows) > 0 {
@@ -198,7 +200,7 @@ func (w *work) byLanes(rows []*ready, fn func(queue string, priority int16, keys
 	}
 }
 
-// insertRows writes rows of tusk_ready, at the time of the statement when no other is known.
+// insertRows writes rows of tusk_ready. If no time is known yet, they get the time of the statement.
 func (w *work) insertRows(all []*ready) {
 	at := "?"
 	if w.now == 0 {
@@ -217,8 +219,7 @@ func (w *work) insertRows(all []*ready) {
 	}
 }
 
-// pourNeeded tells tasks that others need them: the end of a task that is not needed is not
-// looked at by anybody.
+// pourNeeded marks tasks as needed by others. If a task is not needed, nobody looks at its end.
 func (w *work) pourNeeded(refs []ref) {
 	slices.SortFunc(refs, byPlace)
 	inParts(apart(refs), maxSpans, func(part []span) error {
@@ -247,8 +248,8 @@ func (w *work) pourWaiting(c *change[waitingAt]) {
 	})
 }
 
-// pourTurns writes who waits for a turn, and who was given one or gives it back. Of tasks that were
-// stored at the time of the statements the server copies what it has.
+// pourTurns writes which tasks wait for a turn, and which were given one or give it back. If a task was stored with the
+// time of the statements, the server copies its row.
 func (w *work) pourTurns(g *gathered) {
 	var gone []ref
 	for _, r := range g.lines.gone.take() {
@@ -279,7 +280,7 @@ func (w *work) pourTurns(g *gathered) {
 	}
 }
 
-// pourLabels deletes labels by what they say, and writes new ones.
+// pourLabels deletes labels by their text, and writes new ones.
 func (w *work) pourLabels(c *change[labelRow]) {
 	var said ordered[string]
 	ids := map[string][]any{}
@@ -303,12 +304,12 @@ func (w *work) pourLabels(c *change[labelRow]) {
 	})
 }
 
-// savedColumns are what may change about a task but for its values, in the order of fields.
+// savedColumns are the columns of a task that may change apart from its values, in the order of fields.
 var savedColumns = []string{"queue", "priority", "state", "lap", "attempt", "crashes", "reason", "run_at", "claimed_at",
 	"finished_at", "failure",
 	"fingerprint", "needs", "awaits", "turn"}
 
-// fields are the values of savedColumns.
+// fields holds the values of savedColumns.
 type fields [15]any
 
 func (r *row) fields() fields {
@@ -321,7 +322,7 @@ func (r *row) fields() fields {
 		microsOrZero(r.FinishedAt), r.failure, r.fingerprint, r.Open, r.Awaits, r.turn()}
 }
 
-// pourSaves writes what has changed about tasks, all that change alike with one statement.
+// pourSaves writes what has changed in tasks, with one statement for all that change alike.
 func (w *work) pourSaves(rows []*row) {
 	var kinds ordered[fields]
 	alike := map[fields][]ref{}
@@ -354,7 +355,7 @@ func (w *work) pourSaves(rows []*row) {
 	}
 }
 
-// bound is a value of fields as a statement takes it.
+// bound converts a value of fields to an argument of a statement.
 func bound(value any) any {
 	switch v := value.(type) {
 	case string:

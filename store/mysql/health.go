@@ -13,8 +13,8 @@ import (
 
 var _ store.Examiner = (*Store)(nil)
 
-// Examine implements store.Examiner. Open transactions and what waits to be purged are
-// known to users with the privilege PROCESS, the disk when the server runs on this machine.
+// Examine implements store.Examiner. It knows open transactions and the purge backlog only if the user has the
+// privilege PROCESS, and the disk only if the server runs on this machine.
 func (s *Store) Examine(ctx context.Context) (store.Health, error) {
 	h := store.UnknownHealth()
 	conn, err := s.conn(ctx)
@@ -44,14 +44,14 @@ func (s *Store) Examine(ctx context.Context) (store.Health, error) {
 		&h.Connections); err != nil {
 		return h, wrap("examine", err)
 	}
-	if err := examineOpen(ctx, conn, &h); err != nil && codeOf(err) == 0 { // a server's refusal only says less
+	// If the server refuses, the report only says less.
+	if err := examineOpen(ctx, conn, &h); err != nil && codeOf(err) == 0 {
 		return h, wrap("examine", err)
 	}
 	return h, nil
 }
 
-// examineOpen finds the oldest open transaction. InnoDB tells its beginning in the time
-// zone of the server's system.
+// examineOpen finds the oldest open transaction. InnoDB reports its start in the time zone of the server's system.
 func examineOpen(ctx context.Context, conn *sql.Conn, h *store.Health) error {
 	if _, err := conn.ExecContext(ctx,
 		"set @tusk_zone = @@session.time_zone, session time_zone = 'SYSTEM'"); err != nil {

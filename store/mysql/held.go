@@ -5,11 +5,11 @@ import (
 	"encoding/binary"
 )
 
-// A row of tusk_held names tasks that were given their turn, each by its place, and by its queue, tenant and
-// partition, or spans of tasks that gave it back. Nobody updates what others update: a grant and a finish add a row
-// each, whatever the number of tasks, and the leader sums them up.
+// A row of tusk_held names tasks that were given their turn, each by its place, queue, tenant and partition, or spans
+// of tasks that gave it back. No transaction updates what others update: a grant and a finish each add one row, for any
+// number of tasks, and the leader sums up the rows.
 
-// encodeGiven writes tasks one after the other, names with their lengths before them.
+// encodeGiven encodes tasks one after the other. The length of each name precedes it.
 func encodeGiven(rows []*row) (b []byte) {
 	for _, r := range rows {
 		b = binary.BigEndian.AppendUint64(b, uint64(r.place))
@@ -21,7 +21,7 @@ func encodeGiven(rows []*row) (b []byte) {
 	return b
 }
 
-// decodeGiven is the opposite. Of a list that is damaged it returns what can be read.
+// decodeGiven is the inverse of encodeGiven. If the list is damaged, it returns what can be read.
 func decodeGiven(b []byte) (rows []*row, err error) {
 	for len(b) >= 10 {
 		r := &row{ref: ref{int64(binary.BigEndian.Uint64(b)), int16(binary.BigEndian.Uint16(b[8:])), 0}}
@@ -40,9 +40,9 @@ func decodeGiven(b []byte) (rows []*row, err error) {
 	return rows, err
 }
 
-// holders counts who has a turn, by line. Where the leader asks, and most of what was read is over, it leaves a row
-// of those who still have theirs, and one of those who gave theirs back though it is not seen yet that they had one:
-// what a look sees may lack what was committed before the rest.
+// holders counts the tasks with a turn, by line. If the leader asks, and most of what was read is over, holders
+// replaces the rows. One new row lists the tasks that still have their turn. Another lists tasks that gave back a turn
+// which was not visible yet: a look may miss what was committed before other things that it sees.
 func (w *work) holders(sumUp bool) (held map[line]int64, err error) {
 	var seqs []any
 	read, turns, given := 0, map[ref]int{}, map[ref]*row{}

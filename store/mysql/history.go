@@ -11,11 +11,10 @@ import (
 
 var _ store.Historian = (*Store)(nil)
 
-// Follow implements store.Historian. Every transaction leaves a row of tusk_delta that says
-// which tasks it ended. While somebody follows, the leader copies that into tusk_end as it
-// adds the rows up, in their order, and numbers it there: one transaction at a time does, and
-// none sees what is not committed. So an end is told a few seconds late, and what ended just
-// before somebody began to follow is told, too.
+// Follow implements store.Historian. Every transaction writes a row of tusk_delta that says which tasks it ended. While
+// somebody follows, the leader copies these ends into tusk_end when it adds up the rows, in their order, and numbers
+// them there. It does so in one transaction at a time, which sees only what is committed. So an end is reported a few
+// seconds late, and ends from just before Follow was called are reported, too.
 func (s *Store) Follow(ctx context.Context, on bool) (cursor string, err error) {
 	var last int64
 	err = s.write(ctx, func(w *work) error {
@@ -29,16 +28,15 @@ func (s *Store) Follow(ctx context.Context, on bool) (cursor string, err error) 
 	return strconv.FormatInt(last, 10), wrap("follow", err)
 }
 
-// followed locks what is known of those who follow: the number of the last end, and whether
-// there are any.
+// followed locks the row about followers. It returns the number of the last end, and whether anybody follows.
 func (w *work) followed() (last int64, on bool, err error) {
 	err = w.ask(func(rows *sql.Rows) error { return rows.Scan(&last, &on) }, q("follow.lock"))
 	return last, on, err
 }
 
-// toldEnds is a row of tusk_end: ends of one queue and state, of about one instant.
+// toldEnds is a row of tusk_end: ends of one queue and state at about the same time.
 type toldEnds struct {
-	last    int64 // the number of the last
+	last    int64 // the number of the last end
 	count   int
 	queue   string
 	state   store.State
@@ -47,10 +45,10 @@ type toldEnds struct {
 	spans   []span
 }
 
-// instants is how long ends are told as of one instant, the last, in microseconds.
+// instants is the period, in microseconds, in which ends are reported with the same time, that of the last.
 const instants = 100_000
 
-// tell lists ends of a delta, in the row of the latest if that is alike.
+// tell adds the ends of a delta, to the latest row if that is alike.
 func (d *delta) tell(at int64, e endedJSON, rescued bool) error {
 	spans, err := decodeSpans(e.Tasks)
 	t := toldEnds{queue: e.Queue, state: e.State, at: at, rescued: rescued, spans: spans}
@@ -69,7 +67,7 @@ func (d *delta) tell(at int64, e endedJSON, rescued bool) error {
 	return err
 }
 
-// tellEnds copies ends and rescues for those who follow.
+// tellEnds copies ends and rescues for followers.
 func (w *work) tellEnds(all []toldEnds) error {
 	last, on, err := w.followed()
 	if err != nil || !on || len(all) == 0 {
@@ -131,7 +129,7 @@ func (w *work) endsAfter(at int64, limit int) (page []toldEnds, err error) {
 	return page, err
 }
 
-// findEnds adds the ends of a row whose tasks are still there.
+// findEnds adds the ends of a row whose tasks still exist.
 func (w *work) findEnds(t *toldEnds, into *[]store.End) error {
 	return inParts(t.spans, maxSpans, func(part []span) error {
 		text, args := among("end.tasks", part)

@@ -8,8 +8,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// A receiver that is dead fills the database with no more than store.MostEnds ends, and is told
-// how many it has missed. Without anybody who follows, no end is kept.
+// If a receiver is dead, the database keeps at most store.MostEnds ends for it, and tells it later how many it has
+// missed. If nobody follows, no ends are kept.
 func TestEndsThatNobodyAskedForAreDropped(t *testing.T) {
 	s := fresh(t)
 	worker := startWorker(t, s)

@@ -14,7 +14,7 @@ import (
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 )
 
-// queueOf makes a store with n tasks, some enqueued together, and workers.
+// queueOf makes a store with n tasks, some of them enqueued together, and workers.
 func queueOf(t *testing.T, n, workers int) (s *Store, ids []store.ID) {
 	t.Helper()
 	ctx := t.Context()
@@ -59,8 +59,8 @@ func completed(tasks []store.Task) (outcomes []store.Outcome) {
 	return outcomes
 }
 
-// asOnMySQL makes a procedure about as MySQL reads it, which has what MariaDB takes for a comment. MariaDB has no
-// nowait in procedures.
+// asOnMySQL changes a procedure to roughly what MySQL makes of it: MySQL runs what MariaDB takes for a comment. MariaDB
+// has no nowait in procedures.
 func asOnMySQL(t *testing.T, s *Store, name string) {
 	t.Helper()
 	name += s.program.mark
@@ -76,7 +76,7 @@ func asOnMySQL(t *testing.T, s *Store, name string) {
 	}
 }
 
-// lieTogether stores ten tasks that lie together.
+// lieTogether stores ten adjacent tasks.
 func lieTogether(t *testing.T, s *Store, turn bool) (tasks []store.NewTask) {
 	t.Helper()
 	tasks = make([]store.NewTask, 10)
@@ -89,7 +89,7 @@ func lieTogether(t *testing.T, s *Store, turn bool) (tasks []store.NewTask) {
 	return tasks
 }
 
-// holdSixth has another transaction hold one of them.
+// holdSixth makes another transaction hold one of them.
 func holdSixth(t *testing.T, s *Store, tasks []store.NewTask) {
 	t.Helper()
 	tx, err := s.db.BeginTx(t.Context(), nil)
@@ -211,7 +211,7 @@ func TestAFinishThatComesTooLateIsLostAloneAmongThoseItMeets(t *testing.T) {
 	if err != nil || len(dead) != 10 {
 		t.Fatal(len(dead), err)
 	}
-	other, err := New(ctx, s.db, Options{}) // that remembers none of these leases
+	other, err := New(ctx, s.db, Options{}) // it remembers none of these leases
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// leader is who holds which term for how long.
+// leader says who holds which term for how long.
 type leader struct {
 	id      store.ID
 	term    int64
@@ -26,8 +26,8 @@ func (l *leader) read(rows *sql.Rows) error {
 	return err
 }
 
-// clockSlack is by how much, in microseconds, what was written may be later than now
-// without the clock having been set back: now is read before rows are.
+// clockSlack is how many microseconds later than now a stored time may be although the clock was not set back, because
+// now is read before rows are.
 const clockSlack = 1_000_000
 
 // Lead implements store.Keeper.
@@ -68,15 +68,14 @@ func (w *work) lead(c store.Candidate) (store.Leadership, error) {
 	return answer, nil
 }
 
-// fresh asks for the time again: a statement that waited for a lock tells when
-// it began to wait.
+// fresh reads the time again, because a statement that waited for a lock reports the time when it began to wait.
 func (w *work) fresh() (now int64, err error) {
 	w.now = 0
 	return w.clock()
 }
 
-// leads fails unless the term is the one that runs. The leader's row stays
-// locked against a change of hands until the commit.
+// leads fails unless term is the current term. The leader's row stays locked against a change of leader until the
+// commit.
 func (w *work) leads(term int64) error {
 	var l leader
 	w.buf = append(w.buf, stmt{q("leader.check"), nil, func(rows *sql.Rows) error { return l.read(rows) }})
@@ -89,7 +88,7 @@ func (w *work) leads(term int64) error {
 	return nil
 }
 
-// maxAdmitted is how many tasks one transaction makes available.
+// maxAdmitted is how many tasks one transaction makes available at most.
 const maxAdmitted = 1000
 
 // Admit implements store.Keeper.
@@ -128,9 +127,8 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (done store.Ad
 	}
 }
 
-// admit makes waiting tasks available, or has them wait for their turn, and
-// returns how many it moved. Tasks that somebody is changing are left for the
-// next time.
+// admit makes waiting tasks available, or makes them wait for their turn, and returns how many it moved. It leaves
+// tasks that somebody is changing for the next time.
 func (w *work) admit(term int64, limit int) (done store.Admitted, moved int, err error) {
 	done.Next = -1
 	if err := w.leads(term); err != nil {
@@ -175,7 +173,7 @@ func (w *work) admit(term int64, limit int) (done store.Admitted, moved int, err
 	}, q("admit.next"))
 }
 
-// lockDue locks waiting tasks, those that are due first at the front.
+// lockDue locks waiting tasks and returns them, those that are due first at the front.
 func (w *work) lockDue(due []ref) (rows []*row, err error) {
 	err = inParts(apart(due), maxSpans, func(part []span) error {
 		text, args := among("admit.lock", part, w.now)

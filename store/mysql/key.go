@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// identity is what is known of a key, its row locked.
+// identity is what is known of a key whose row is locked.
 type identity struct {
 	rules.Key
 	at, awaitingAt ref
@@ -20,7 +20,7 @@ func nameOf(t *store.Task) rules.KeyName {
 	return rules.KeyName{Queue: t.Queue, Tenant: t.Tenant, Key: t.Key}
 }
 
-// amongKeys puts a list of keys in for :keys in a statement.
+// amongKeys replaces :keys in a statement by a list of keys.
 func amongKeys(statement string, names []rules.KeyName) (text string, args []any) {
 	const one = "select cast(? as binary) as queue, cast(? as binary) as tenant, cast(? as binary) as tkey"
 	return strings.Replace(q(statement), ":keys", one+strings.Repeat(" union all "+one, len(names)-1), 1), keyArgs(names)
@@ -33,7 +33,7 @@ func keyArgs(names []rules.KeyName) (args []any) {
 	return args
 }
 
-// lockKeys locks the rows of keys, in order, and makes those that are missing.
+// lockKeys locks the rows of keys, in order, and adds missing ones.
 func (w *work) lockKeys(names []rules.KeyName) error {
 	missing := slices.DeleteFunc(slices.Clone(names), func(n rules.KeyName) bool { return w.keys[n] != nil })
 	if w.hasty { // an insert would wait for whoever holds the key
@@ -81,7 +81,7 @@ func (w *work) readKey(rows *sql.Rows) error {
 	return err
 }
 
-// writeKeys writes the keys that have changed, and deletes those without a task.
+// writeKeys writes the keys that have changed, and deletes keys without tasks.
 func (w *work) writeKeys(changed []rules.Key) {
 	var rows []any
 	for i := range changed {
@@ -96,7 +96,8 @@ func (w *work) writeKeys(changed []rules.Key) {
 	w.insertValues("key.write", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", 12, rows)
 	var gone []rules.KeyName
 	for _, k := range w.keys {
-		if k.Tasks == 0 { // the last one is gone, or the row was made in vain
+		// Its last task is gone, or the row was added for nothing.
+		if k.Tasks == 0 {
 			gone = append(gone, k.KeyName)
 		}
 	}
@@ -107,7 +108,7 @@ func (w *work) writeKeys(changed []rules.Key) {
 	})
 }
 
-// placeOf returns where a task is that is locked; nowhere for none.
+// placeOf returns where a locked task is, or the zero ref if it is not locked.
 func (w *work) placeOf(id store.ID) ref {
 	if r := w.ids[id]; r != nil {
 		return ref{r.place, r.n, 0}

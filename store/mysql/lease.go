@@ -14,7 +14,7 @@ type lease struct {
 	worker    store.ID
 	claimedAt int64
 	spans     []span
-	damaged   bool // there are others, which cannot be read
+	damaged   bool // it has more spans, which cannot be read
 }
 
 func (l *lease) key() leaseKey { return leaseKey{l.token, l.claimedAt} }
@@ -28,7 +28,7 @@ func (l *lease) has(r ref) bool {
 	return false
 }
 
-// lease reads a lease. One that is damaged holds what can be read of it, and stays.
+// lease reads a lease. A damaged lease holds what can be read of it, and is kept.
 func (s *Store) lease(rows *sql.Rows) (*lease, error) {
 	l := &lease{}
 	var token, worker, spans []byte
@@ -52,22 +52,22 @@ func (w *work) readLeases(text string, args ...any) (found []*lease, err error) 
 	return found, err
 }
 
-// stage is how far a row says that its task has got. InnoDB may show a task as it was before it
-// became available, see reread.
+// stage is how far a task has got according to its row. InnoDB may show a task as it was before it became available;
+// see reread.
 type stage struct {
 	lap   int32
 	state store.State
 }
 
-// holds reports whether an attempt of a lap is open.
+// holds reports whether an attempt in the given lap is open.
 func (s stage) holds(lap int32) bool { return s.lap == lap && s.state == store.Available }
 
-// past reports whether an attempt of a lap is over, for good. Of a task that waits still, or is in
-// an older lap, that is not known: it became available before it was leased.
+// past reports whether an attempt in the given lap is definitely over. A row that shows the task still waiting, or in
+// an older lap, is outdated and says nothing about that, because the task became available before it was leased.
 func (s stage) past(lap int32) bool { return s.lap > lap || s.lap == lap && s.state.Finished() }
 
-// open returns the tasks that a lease still holds, in the order in which they
-// were claimed, and how many of its tasks have no row, none yet, or an old one.
+// open returns the tasks that a lease still holds, in the order in which they were claimed. It also returns how many of
+// its tasks have no row, no row yet, or an outdated row.
 func (w *work) open(l *lease) (tasks []store.Task, unseen int, err error) {
 	found, err := w.read("task.read", l.spans)
 	if err != nil {
@@ -86,7 +86,7 @@ func (w *work) open(l *lease) (tasks []store.Task, unseen int, err error) {
 	return tasks, unseen, nil
 }
 
-// read reads the tasks of spans, whatever their lap.
+// read reads the tasks of spans, in whatever lap they are.
 func (w *work) read(name string, spans []span) (map[ref]*row, error) {
 	found := map[ref]*row{}
 	err := inParts(spans, maxSpans, func(part []span) error {
@@ -110,18 +110,17 @@ func (r *row) lent(l *lease) store.Task {
 	return t
 }
 
-// leases remembers the open leases of this process, so that a finish need not
-// look for them. Nothing is decided by it: whatever is not found here is found in
-// the database, and a finish of a task that is not in the lap of its lease finds
-// nothing to change.
+// leases remembers the open leases of this process, so that a finish need not look them up. It decides nothing: a lease
+// that is not found here is found in the database, and a finish of a task that is no longer in the lap of its lease
+// finds nothing to change.
 type leases struct {
 	mu   sync.Mutex
 	held map[store.Token]*heldLease
-	over []leaseKey // that are to be deleted
+	over []leaseKey // leases to be deleted
 }
 
-// leaseKey names one lease for good: a token comes again when a claim is repeated
-// after all that it got has ended.
+// leaseKey names one lease uniquely. A token alone does not: it is used again if a claim is repeated after everything
+// that it got has ended.
 type leaseKey struct {
 	token     store.Token
 	claimedAt int64
@@ -129,12 +128,12 @@ type leaseKey struct {
 
 type heldLease struct {
 	lease
-	tasks   map[store.ID]ref // that have not been finished
+	tasks   map[store.ID]ref // tasks that are not finished
 	doubted bool             // some were finished in a transaction that may roll back
 }
 
-// maxOver is how many leases of which nothing is open are kept, to be deleted
-// together. Those that are forgotten the leader sweeps up.
+// maxOver is how many leases without open tasks are collected, to be deleted together. The leader sweeps up those that
+// are forgotten.
 const maxOver = 16
 
 func (h *leases) add(l lease, tasks map[store.ID]ref) {
@@ -143,7 +142,7 @@ func (h *leases) add(l lease, tasks map[store.ID]ref) {
 	h.held[l.token] = &heldLease{lease: l, tasks: tasks}
 }
 
-// find returns a lease and where its task is.
+// find returns a lease, and where one of its tasks is.
 func (h *leases) find(token store.Token, id store.ID) (l lease, r ref, known bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -155,8 +154,8 @@ func (h *leases) find(token store.Token, id store.ID) (l lease, r ref, known boo
 	return held.lease, r, known
 }
 
-// end forgets a task that is not open any more; a lease with the last of them.
-// Only what is certain, since it was committed, lets the lease be deleted.
+// end forgets a task that is no longer open, and a lease with its last task. The lease may be deleted only if all its
+// tasks ended in committed transactions.
 func (h *leases) end(token store.Token, id store.ID, certain bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -174,7 +173,7 @@ func (h *leases) end(token store.Token, id store.ID, certain bool) {
 	}
 }
 
-// bury returns the leases that are to be deleted now.
+// bury returns the leases to be deleted now.
 func (h *leases) bury() (over []leaseKey) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -196,7 +195,7 @@ func (h *leases) leave(worker store.ID) {
 	}
 }
 
-// deleteLeases deletes leases in which nothing is open.
+// deleteLeases deletes leases without open tasks.
 func (w *work) deleteLeases(over []leaseKey) {
 	inParts(over, maxSpans, func(part []leaseKey) error {
 		var args []any

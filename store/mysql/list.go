@@ -11,8 +11,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// List implements store.Reader. It reads along the index that leaves the least
-// to look at: ids, then what few tasks have, then queue and kind.
+// List implements store.Reader. It uses the index that leaves the fewest rows to look at: ids, then what few tasks
+// have, then queue and kind.
 func (s *Store) List(ctx context.Context, f store.Filter) (page []store.Task, err error) {
 	if f.Limit <= 0 {
 		f.Limit = 100
@@ -39,8 +39,8 @@ type listing struct {
 	rows []*row
 }
 
-// find collects the rows of a page. Tables do not tell running tasks from available ones, so that
-// what was read may be of a state that is not meant; then more is read.
+// find collects the rows of a page. Tables do not distinguish running tasks from available ones, so the rows that were
+// read may be in other states than the filter's; then find reads more.
 func (l *listing) find() error {
 	for {
 		more := &listing{work: l.work, f: l.f}
@@ -66,7 +66,7 @@ func (l *listing) find() error {
 	}
 }
 
-// means reports whether a task is in one of the states that are asked for.
+// means reports whether a task is in one of the filter's states.
 func (l *listing) means(r *row) bool {
 	state := r.State
 	if r.running() {
@@ -75,14 +75,14 @@ func (l *listing) means(r *row) bool {
 	return len(l.f.States) == 0 || slices.Contains(l.f.States, state)
 }
 
-// newest leaves the newest rows of a page, each once.
+// newest keeps only the newest rows of a page, each once.
 func (l *listing) newest() {
 	slices.SortFunc(l.rows, func(a, b *row) int { return cmp.Or(slices.Compare(b.ID[:], a.ID[:]), byPlace(a.ref, b.ref)) })
 	l.rows = slices.CompactFunc(l.rows, func(a, b *row) bool { return a.ref == b.ref })
 	l.rows = l.rows[:min(len(l.rows), l.f.Limit)]
 }
 
-// read reads tasks that a filter may mean.
+// read reads tasks that may match the filter.
 func (l *listing) read() error {
 	f := l.f
 	label := labelOf(f)
@@ -111,7 +111,7 @@ func (l *listing) read() error {
 	return l.anywhere()
 }
 
-// anywhere reads along what all tasks have.
+// anywhere reads along an index that all tasks are in.
 func (l *listing) anywhere() error {
 	if len(l.f.Queues) > 0 || len(l.f.Kinds) > 0 {
 		return l.byKind()
@@ -119,8 +119,7 @@ func (l *listing) anywhere() error {
 	return l.along("force index (tusk_task_id)", "true")
 }
 
-// labelOf returns a label that all tasks of a filter have; empty when there is
-// none.
+// labelOf returns a label that all tasks of a filter have, or an empty string if there is none.
 func labelOf(f *store.Filter) string {
 	switch {
 	case f.Key != "":
@@ -163,7 +162,7 @@ func (l *listing) filter() (string, []any) {
 		add("t.state in (" + marks(len(f.States)) + ")")
 		for _, state := range f.States {
 			if state == store.Running {
-				state = store.Available // as it looks
+				state = store.Available // as its row says
 			}
 			args = append(args, state)
 		}
@@ -192,7 +191,7 @@ func (l *listing) filter() (string, []any) {
 	return strings.Join(conditions, " and "), args
 }
 
-// text is a statement that lists tasks.
+// text returns a statement that lists tasks.
 func (l *listing) text(name string) string {
 	if l.f.NoArgs {
 		return strings.Replace(q(name), "t.args", "null", 1)
@@ -226,7 +225,7 @@ func (l *listing) collect(rows *sql.Rows) error {
 	return err
 }
 
-// byState lists the tasks of each state by itself: what is not completed is found without a look at the past.
+// byState lists the tasks of each state separately, so that unfinished tasks are found without a look at the past.
 func (l *listing) byState() error {
 	for _, state := range slices.Compact(slices.Sorted(slices.Values(l.f.States))) {
 		f := *l.f
@@ -240,7 +239,7 @@ func (l *listing) byState() error {
 	return nil
 }
 
-// running lists what the leases hold.
+// running lists the tasks that the leases hold.
 func (l *listing) running() error {
 	leases, err := l.readLeases(q("lease.all"))
 	if err != nil {
@@ -262,11 +261,11 @@ func (l *listing) within(spans []span) error {
 	})
 }
 
-// fewListed is up to how many spans of tasks are looked through by themselves. Where there are more, there are
-// some among the newest tasks.
+// fewListed is up to how many spans of tasks are searched by themselves. If there are more, the newest tasks probably
+// include some of them.
 const fewListed = 2000
 
-// listed lists tasks that a statement names the spans of: those that are available, or that wait for their turn.
+// listed lists the tasks of spans that a statement returns: available tasks, or tasks that wait for their turn.
 func (l *listing) listed(name string) error {
 	spans, queues, args := []span(nil), "", []any(nil)
 	if len(l.f.Queues) > 0 {
@@ -290,10 +289,10 @@ func (l *listing) listed(name string) error {
 	return l.within(spansOf(refsOf(spans)))
 }
 
-// maxKinds is how many kinds are listed apart and put together.
+// maxKinds is how many kinds are listed separately and then merged.
 const maxKinds = 100
 
-// byKind lists the tasks of each kind that is meant, and takes the newest.
+// byKind lists the tasks of each matching kind separately, and merges them.
 func (l *listing) byKind() error {
 	type named struct{ queue, kind string }
 	var kinds []named
@@ -319,7 +318,7 @@ func (l *listing) byKind() error {
 	return nil
 }
 
-// kinds walks the queues and kinds that there are, an index entry for each.
+// kinds walks the existing queues and kinds, with one index lookup for each.
 func (w *work) kinds(each func(queue, kind string) bool) error {
 	var queue, kind []byte
 	found := false
@@ -342,7 +341,7 @@ func (w *work) kinds(each func(queue, kind string) bool) error {
 	}
 }
 
-// tasks turns the newest rows into what List returns.
+// tasks turns the newest rows into the result of List.
 func (l *listing) tasks() ([]store.Task, error) {
 	l.rows = l.rows[:min(len(l.rows), l.f.Limit)]
 	details, err := l.details()

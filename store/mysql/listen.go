@@ -13,39 +13,37 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// How often idle queues are looked at for what other processes have made available: often
-// while something happens. After ten seconds in which nothing did, the server itself looks, for
-// a while in one statement; or this process does, seldom, if no connection can be spared.
+// How often idle queues are checked for tasks that other processes have made available: often while something happens.
+// After ten quiet seconds the server itself checks them, for a while in one statement. If no connection can be spared
+// for that, this process checks them, seldom.
 const (
 	lookOften  = 25 * time.Millisecond
 	lookSeldom = 100 * time.Millisecond
 	quiet      = 10 * time.Second
-	mostLooked = 64 // queues, with one statement
+	mostLooked = 64 // queues per statement
 
-	watchFor   = time.Second // in one statement
+	watchFor   = time.Second // the duration of one statement
 	watchEvery = 50 * time.Millisecond
-	watchEach  = time.Millisecond // more for each queue
+	watchEach  = time.Millisecond // more per queue
 )
 
-// wakes knows who listens in this process, and which queues have nothing for them.
+// wakes holds the listeners of this process, and which queues are known to be empty.
 type wakes struct {
 	mu        sync.Mutex
 	listeners map[*listener]bool
 	idle      map[string]time.Time // queues that were found empty, and when
 	found     time.Time            // when something was last found
-	watched   bool                 // the server looks at them
+	watched   bool                 // the server is checking the queues
 }
 
-// listener is somebody who wants to be told. ring has room for one ring, which is enough to
-// have it look.
+// listener is one call of Listen. Its channel ring has room for one ring, which is enough to make it look.
 type listener struct {
 	mail map[string]bool
 	ring chan struct{}
 }
 
-// Listen implements store.Notifier. What this process commits it tells at once. For what
-// others do it looks at the queues that were empty when somebody last claimed from them, all
-// with one statement.
+// Listen implements store.Notifier. It tells at once what this process commits. To see what others do, it checks the
+// queues that were empty at their last claim, all with one statement.
 func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	l := &listener{mail: map[string]bool{}, ring: make(chan struct{}, 1)}
 	s.wakes.join(l)
@@ -63,8 +61,7 @@ func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	}
 }
 
-// keepLooking looks at idle queues until the context ends. An error is left to the claims,
-// which meet it as well.
+// keepLooking checks idle queues until the context ends. It ignores errors, because the claims meet them as well.
 func (s *Store) keepLooking(ctx context.Context) {
 	look := time.NewTicker(lookOften)
 	defer look.Stop()
@@ -94,13 +91,13 @@ func pauseFor(ctx context.Context, d time.Duration) {
 	}
 }
 
-// spares reports whether a connection can wait without keeping others.
+// spares reports whether a connection can wait without holding up others.
 func (s *Store) spares() bool {
 	limit := s.db.Stats().MaxOpenConnections
 	return s.spare != nil || limit == 0 || limit >= 4
 }
 
-// watch has the server look at queues for a while, and returns those that have something.
+// watch makes the server check queues for a while, and returns those with tasks.
 func (s *Store) watch(ctx context.Context, queues []string) (found map[string]bool, err error) {
 	pause := watchEvery + time.Duration(len(queues))*watchEach
 	found = map[string]bool{}
@@ -115,7 +112,7 @@ func (s *Store) watch(ctx context.Context, queues []string) (found map[string]bo
 	return found, err
 }
 
-// lookAround looks at the queues that are due.
+// lookAround checks the queues that are due.
 func (s *Store) lookAround(ctx context.Context) {
 	queues := s.wakes.due(time.Now())
 	if len(queues) == 0 {
@@ -160,8 +157,8 @@ func (w *wakes) read(l *listener) []string {
 	return queues
 }
 
-// wake tells all listeners that queues have got available tasks, or rings for whoever leads. Those queues are
-// looked at again when a claim has found them empty.
+// wake tells all listeners that queues have available tasks, or rings for the leader. These queues are checked again
+// once a claim has found them empty.
 func (w *wakes) wake(names map[string]bool) {
 	if len(names) == 0 {
 		return
@@ -181,7 +178,7 @@ func (w *wakes) wake(names map[string]bool) {
 	}
 }
 
-// claimed takes note that a claim has emptied queues, or found them empty.
+// claimed records that a claim has emptied queues, or found them empty.
 func (w *wakes) claimed(queues []string, tasks int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -197,8 +194,8 @@ func (w *wakes) claimed(queues []string, tasks int) {
 	}
 }
 
-// watch returns the idle queues when the server shall look at them: nothing has happened for a
-// while, and it does not already. watchEnded has to follow.
+// watch returns the idle queues if the server should check them: nothing has happened for a while, and the server is
+// not checking already. The caller must call watchEnded afterwards.
 func (w *wakes) watch(now time.Time, spares bool) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -215,7 +212,7 @@ func (w *wakes) watchEnded() {
 	w.watched = false
 }
 
-// due returns the queues that are to be looked at now, those first that have waited longest.
+// due returns the queues to check now, those first that have waited longest.
 func (w *wakes) due(now time.Time) (queues []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 )
 
-// hear listens with a store until the test is over.
+// hear listens to a store until the test is over.
 func hear(t *testing.T, s *mysql.Store) <-chan string {
 	heard, ended := make(chan string, 1000), make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -44,7 +44,7 @@ func TestWhoListensIsWokenForWhatBecomesAvailable(t *testing.T) {
 	s, other := open(t, dsn), open(t, dsn)
 	w, term := startWorker(t, s), lead(t, other)
 	heard := hear(t, s)
-	idle := func() { // nobody looks at a queue that no claim has found empty
+	idle := func() { // nobody checks a queue that no claim has found empty
 		t.Helper()
 		for len(claim(t, s, w, 10)) > 0 {
 		}
@@ -78,7 +78,7 @@ func TestWhoListensIsWokenForWhatBecomesAvailable(t *testing.T) {
 	}
 }
 
-// Two listeners and forty queues of an idle process ask no more than twice a second.
+// Two listeners and forty queues of an idle process ask at most twice a second.
 func TestAnIdleListenerAsksLittle(t *testing.T) {
 	s := fresh(t)
 	w := startWorker(t, s)
@@ -100,7 +100,7 @@ func TestAnIdleListenerAsksLittle(t *testing.T) {
 		return m.RoundTrips
 	}
 	began, before := time.Now(), m()
-	for m()-before < 3 { // it does look
+	for m()-before < 3 { // it does check
 		time.Sleep(50 * time.Millisecond)
 	}
 	if rate := 3 / time.Since(began).Seconds(); rate > 2 {

@@ -74,7 +74,7 @@ func lead(t testing.TB, s store.Store) int64 {
 	return l.Term
 }
 
-// load is producers and workers who tell each other what they were told.
+// load is producers and workers that share what they were told.
 type load struct {
 	*testing.T
 	store    *mysql.Store
@@ -86,8 +86,8 @@ type load struct {
 	produced atomic.Bool
 }
 
-// run runs producers and workers until n tasks have been completed, and fails when
-// an acknowledged task is not among them, or one is accepted twice.
+// run runs producers and workers until n tasks have been completed. It fails if an acknowledged task is not among them,
+// or one is accepted twice.
 func run(t *testing.T, s *mysql.Store, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -163,8 +163,7 @@ func (l *load) work() {
 	}
 }
 
-// finish repeats what was not heard: what it lost then may have been accepted
-// before.
+// finish repeats a finish whose answer was lost. Tasks that the repetition refuses may have been accepted before.
 func (l *load) finish(tasks []store.Task) {
 	outcomes := completed(tasks)
 	unheard := false

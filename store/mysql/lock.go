@@ -9,10 +9,9 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// find returns the rows of tusk_ready that hold tasks, without locking them. In
-// a user's transaction they are locked: what it sees otherwise may be old. All that it
-// asks for hold a key and are the first of their place: it locks that one row, and not
-// the next one of the index.
+// find returns the rows of tusk_ready that hold tasks, without locking them. In a user's transaction it locks them,
+// because otherwise it might read old rows. There it is only called for tasks that hold a key and are the first of
+// their place, so it locks just that row, and not the next one of the index.
 func (w *work) find(refs []ref) (found []*ready, err error) {
 	name := "ready.find"
 	if w.user {
@@ -39,8 +38,7 @@ func (w *work) find(refs []ref) (found []*ready, err error) {
 	return found, errors.Join(err, w.flush())
 }
 
-// lockRows locks tasks, and of those that are listed the rows of tusk_ready
-// before.
+// lockRows locks tasks. For listed tasks it first locks their rows of tusk_ready.
 func (w *work) lockRows(listed, others []ref) error {
 	slices.SortFunc(listed, byPlace)
 	listed = slices.Compact(listed)
@@ -82,7 +80,7 @@ func (w *work) lockRows(listed, others []ref) error {
 	return nil
 }
 
-// readyRows are rows of tusk_ready by the places of their tasks.
+// readyRows holds rows of tusk_ready by the places of their tasks.
 type readyRows map[int64][]*ready
 
 func byReady(found []*ready) readyRows {
@@ -93,7 +91,7 @@ func byReady(found []*ready) readyRows {
 	return at
 }
 
-// of returns the row that lists a task; nil: none does.
+// of returns the row that lists a task, or nil if none does.
 func (at readyRows) of(r *row) *ready {
 	for _, y := range at[r.place] {
 		if y.next <= r.n && r.n <= y.last {
@@ -103,8 +101,8 @@ func (at readyRows) of(r *row) *ready {
 	return nil
 }
 
-// tellRunning finds out which of the tasks that were read without a lock are available. The
-// others that look so are running.
+// tellRunning finds out which of the tasks that were read without a lock are available. The others that look available
+// are running.
 func (w *work) tellRunning(rows []*row) error {
 	var refs []ref
 	for _, r := range rows {
@@ -120,7 +118,7 @@ func (w *work) tellRunning(rows []*row) error {
 	return err
 }
 
-// know remembers a row that is locked, or new.
+// know remembers a row that is locked or new.
 func (w *work) know(r *row) {
 	if w.rows == nil {
 		w.rows, w.ids = map[ref]*row{}, map[store.ID]*row{}

@@ -8,9 +8,9 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// lost counts the tasks that run by the sums and of which no lease knows: nobody would take those back. To look
-// for them one by one would be to read all tasks. What a lease names and cannot be seen yet counts as held, so
-// that it never tells too many.
+// lost counts the tasks that are running according to the sums but that no lease holds, so that nobody would take them
+// back. Looking for them one by one would mean reading all tasks. A task that a lease names but that cannot be seen yet
+// counts as held, so lost never returns too many.
 func (s *Store) lost(ctx context.Context) (lost int64, err error) {
 	err = s.view(ctx, func(w *work) error {
 		lost = 0
@@ -49,7 +49,8 @@ func (s *Store) lost(ctx context.Context) (lost int64, err error) {
 	return max(lost, 0), err
 }
 
-// lostTasks says of those what is to be done. That they cannot be counted is no fault of the server's.
+// lostTasks returns a warning about lost tasks that says what to do. If they cannot be counted, the server is not at
+// fault, so that is only a warning, too.
 func (s *Store) lostTasks(ctx context.Context) (warnings []string) {
 	switch n, err := s.lost(ctx); {
 	case err != nil:

@@ -18,9 +18,8 @@ const (
 	daysEvery = time.Hour // how often days are made, and procedures dropped
 )
 
-// Maintain implements store.Maintainer: it makes days in advance, drops procedures that no
-// program calls any more, adds up what transactions left to be added, and deletes leases and
-// stops that have ended without anybody noticing. Each step is taken though another has failed.
+// Maintain implements store.Maintainer. It makes days in advance, drops procedures that no program calls any more, adds
+// up deltas, and deletes leases and stops that have ended unnoticed. It takes each step even if another has failed.
 func (s *Store) Maintain(ctx context.Context, term int64) error {
 	if err := s.hourly(ctx); err != nil {
 		return wrap("maintain", err)
@@ -36,8 +35,8 @@ func (s *Store) Maintain(ctx context.Context, term int64) error {
 	return failed
 }
 
-// hourly does what is seldom due. What fails is not tried again at once: there are some days left, and others may
-// have had to wait.
+// hourly does what is seldom due. If something fails, hourly does not try it again at once: days are made well in
+// advance, and others may have had to wait.
 func (s *Store) hourly(ctx context.Context) error {
 	now := time.Now()
 	if now.UnixNano() < s.daysDue.Load() {
@@ -65,8 +64,8 @@ func (s *Store) hourly(ctx context.Context) error {
 	return nil
 }
 
-// sweepStops forgets the wish to stop what has ended meanwhile: who completes a
-// task does not look for one. A task may be seen as it was before it ran, see idle.
+// sweepStops deletes requests to stop attempts that have ended meanwhile, because completing a task does not look for
+// them. A task may be seen as it was before it ran; see idle.
 func (s *Store) sweepStops(ctx context.Context, term int64) error {
 	var over []ref
 	err := s.view(ctx, func(w *work) error {
@@ -92,8 +91,7 @@ func (s *Store) sweepStops(ctx context.Context, term int64) error {
 	})
 }
 
-// foldAll adds up what there is, in steps. Deltas that cannot be read are left out, and
-// are an error.
+// foldAll adds up all deltas, in steps. It skips deltas that cannot be read, and returns an error for them.
 func (s *Store) foldAll(ctx context.Context, term int64) (damaged error) {
 	for range 50 {
 		var n int
@@ -112,9 +110,8 @@ func (s *Store) foldAll(ctx context.Context, term int64) (damaged error) {
 	return damaged
 }
 
-// fold adds deltas to the sums, passing over those of open transactions. One whose
-// connection broke may still be about to commit: the next one waits for it, since it
-// reads sums that it writes anew.
+// fold adds deltas to the sums, and skips those of open transactions. A fold whose connection broke may still be about
+// to commit. The next fold waits for it, because it reads the sums that it overwrites.
 func (w *work) fold(term int64) (n int, damaged, err error) {
 	if err := w.leads(term); err != nil {
 		return 0, nil, err

@@ -7,8 +7,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// TestSumsAreAddedUpByOneAtATime adds up while another transaction, whose client has
-// gone, is about to commit sums of the same minute.
+// TestSumsAreAddedUpByOneAtATime adds up while another transaction, whose client is gone, is about to commit sums of
+// the same minute.
 func TestSumsAreAddedUpByOneAtATime(t *testing.T) {
 	s := fresh(t)
 	term := lead(t, s)

@@ -10,8 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Measure implements store.Meter. The server's time on the processor is known
-// when it runs on this machine.
+// Measure implements store.Meter. The server's processor time is known only if the server runs on this machine.
 func (s *Store) Measure(ctx context.Context) (store.Measures, error) {
 	m := store.Measures{ServerCPU: -1, WALBytes: -1, DeadRows: -1,
 		RoundTrips: s.trips.Load(), Queries: s.claims.Load(), Conflicts: s.conflicts.Load() + s.deadlocks.Load()}
@@ -30,8 +29,7 @@ func (s *Store) Measure(ctx context.Context) (store.Measures, error) {
 	return m, nil
 }
 
-// serverCPU reads how long the process of a pid file has run; -1 when that
-// cannot be seen.
+// serverCPU returns the processor time of the process in a pid file, or -1 if that is not visible.
 func serverCPU(pidFile string) time.Duration {
 	pid, err := os.ReadFile(pidFile)
 	if err != nil {

@@ -25,7 +25,8 @@ const newest = 3 // the version that this program needs
 var schema = migrate.Schema{Files: migrations, Dialect: goose.DialectMySQL, Table: "tusk_migration",
 	Seconds: "unix_timestamp(tstamp)", Newest: newest}
 
-// checkSchema fails unless the schema is one that this program works with. A newer one is, unless it says otherwise.
+// checkSchema fails unless this program works with the schema. It also works with a newer schema, unless that says
+// otherwise.
 func (s *Store) checkSchema(ctx context.Context) error {
 	at, err := s.version(ctx)
 	if err != nil {
@@ -46,7 +47,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	return nil
 }
 
-// fits fails when the tables of a version are not those that this program needs, or newer ones with which it works.
+// fits fails unless the tables of a version are those that this program needs, or newer ones that it works with.
 func (s *Store) fits(ctx context.Context, at int64) error {
 	if at <= newest {
 		return migrate.Fits(at, newest)
@@ -59,10 +60,9 @@ func (s *Store) fits(ctx context.Context, at int64) error {
 	return migrate.Known(oldest, newest)
 }
 
-// version returns the schema's version; 0 when there is none. Tables under our
-// names that are not ours are an error.
+// version returns the schema's version, or 0 if there is none. It fails if there are foreign tables under our names.
 func (s *Store) version(ctx context.Context) (at int64, err error) {
-	on, err := s.conn(ctx) // a spare one when the pool has none
+	on, err := s.conn(ctx) // a spare one if the pool has none
 	if err != nil {
 		return 0, err
 	}
@@ -81,7 +81,7 @@ func (s *Store) version(ctx context.Context) (at int64, err error) {
 		if err := rows.Scan(&name, &engine); err != nil {
 			return 0, err
 		}
-		if engine != "InnoDB" && name != schema.Table { // goose leaves that one to the server's default
+		if engine != "InnoDB" && name != schema.Table { // goose uses the server's default engine for that one
 			return 0, fmt.Errorf("%w: %s is stored in %s, which has no transactions: alter table %s engine = InnoDB",
 				store.ErrUnsupported, name, engine, name)
 		}
@@ -105,8 +105,8 @@ func foreign(table string, err error) error {
 	return err
 }
 
-// checkTables fails when there are tables under our names that no migration of
-// ours can have made, or that lack columns which ours have.
+// checkTables fails if there are tables under our names that none of our migrations can have made, or that lack columns
+// of ours.
 func (s *Store) checkTables(ctx context.Context, on *sql.Conn, at int64, tables map[string]bool) error {
 	own, err := schema.Tables()
 	if err != nil {
@@ -130,10 +130,9 @@ func (s *Store) checkTables(ctx context.Context, on *sql.Conn, at int64, tables 
 	return rows.Close()
 }
 
-// Migrate implements store.Migrator. Of several processes that migrate at once
-// one does the work, and the others wait for it and find it done. The server
-// commits after every step, and every step can be repeated: a migration that was
-// killed is simply begun again.
+// Migrate implements store.Migrator. If several processes migrate at once, one does the work, and the others wait for
+// it and find it done. The server commits after every step, and every step can be repeated, so a migration that was
+// killed can simply be started again.
 func (s *Store) Migrate(ctx context.Context, version int64) (steps []store.Migration, err error) {
 	for got := false; !got && err == nil; {
 		got, err = s.tryAlone(ctx, time.Second, func() error {
@@ -144,12 +143,12 @@ func (s *Store) Migrate(ctx context.Context, version int64) (steps []store.Migra
 	return steps, wrap("migrate", err)
 }
 
-// errOneConnection says that a pool has none to work on beside the one that is held.
+// errOneConnection says that a pool has no second connection to work on next to the one that is held.
 var errOneConnection = fmt.Errorf("%w: migrations hold one connection and work on another, and the pool may have one "+
 	"alone: allow two with SetMaxOpenConns, or give the engine spare ones (mysql.Options.Spare)", store.ErrUnsupported)
 
-// tryAlone runs fn while no other process migrates this database. It reports whether it did: another one may
-// still do so after the wait.
+// tryAlone runs fn while no other process migrates this database. It reports whether it ran fn: after the wait another
+// process may still be migrating.
 func (s *Store) tryAlone(ctx context.Context, wait time.Duration, fn func() error) (did bool, err error) {
 	if s.spare == nil && s.db.Stats().MaxOpenConnections == 1 {
 		return false, errOneConnection
@@ -173,7 +172,7 @@ func (s *Store) tryAlone(ctx context.Context, wait time.Duration, fn func() erro
 	return true, errors.Join(err, end)
 }
 
-// programs is the version since which procedures have been listed by program.
+// programs is the first version with procedures listed by program.
 const programs = 3
 
 func (s *Store) migrate(ctx context.Context, version int64) (taken []store.Migration, err error) {
@@ -186,7 +185,8 @@ func (s *Store) migrate(ctx context.Context, version int64) (taken []store.Migra
 		return nil, err
 	}
 	s.checked.Store(false)
-	if at > newest { // only a program that works with these tables installs its procedures
+	// Only a program that works with these tables installs its procedures.
+	if at > newest {
 		err := migrate.Known(at, newest)
 		if version < 0 {
 			err = s.fits(ctx, at)
@@ -216,8 +216,8 @@ func (s *Store) migrate(ctx context.Context, version int64) (taken []store.Migra
 	return s.withProcedures(ctx, taken)
 }
 
-// apart lends fn a connection of the pool as a pool of its own, and closes it afterwards: a step that fails leaves in
-// its session what it had set.
+// apart lends fn a connection of the pool as a pool of its own, and closes the connection afterwards, because a step
+// that fails leaves its settings in the session.
 func (s *Store) apart(ctx context.Context, fn func(db *sql.DB) error) error {
 	conn, err := s.conn(ctx)
 	if err != nil {
@@ -230,7 +230,7 @@ func (s *Store) apart(ctx context.Context, fn func(db *sql.DB) error) error {
 		db := sql.OpenDB(only{own})
 		db.SetMaxOpenConns(1)
 		failed = errors.Join(fn(db), db.Close())
-		return driver.ErrBadConn // so that the pool has it no more
+		return driver.ErrBadConn // so that the pool drops it
 	})
 	if !errors.Is(err, driver.ErrBadConn) {
 		failed = errors.Join(failed, err)
@@ -238,14 +238,14 @@ func (s *Store) apart(ctx context.Context, fn func(db *sql.DB) error) error {
 	return failed
 }
 
-// only is a connector that has one connection.
+// only is a connector with one connection.
 type only struct{ driver.Conn }
 
 func (o only) Connect(context.Context) (driver.Conn, error) { return o.Conn, nil }
 
 func (o only) Driver() driver.Driver { return nil }
 
-// withProcedures installs the procedures after the steps that were taken, and what else workers need.
+// withProcedures installs the procedures after the given steps, and what else workers need.
 func (s *Store) withProcedures(ctx context.Context, taken []store.Migration) ([]store.Migration, error) {
 	fresh, err := s.install(ctx)
 	if err != nil {

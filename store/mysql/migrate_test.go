@@ -15,7 +15,7 @@ import (
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 )
 
-// program installs the procedures of another program beside those that are there.
+// program installs the procedures of another program besides the existing ones.
 func program(t *testing.T, dsn, mark string) *mysql.Store {
 	t.Helper()
 	s, err := mysql.OpenProgram(t.Context(), dsn, mark)
@@ -29,7 +29,7 @@ func program(t *testing.T, dsn, mark string) *mysql.Store {
 	return s
 }
 
-// goRound enqueues tasks, claims and completes them.
+// goRound enqueues, claims and completes tasks.
 func goRound(t *testing.T, s *mysql.Store, n int) {
 	t.Helper()
 	enqueue(t, s, newTasks(n, "q")...)
@@ -39,8 +39,8 @@ func goRound(t *testing.T, s *mysql.Store, n int) {
 	}
 }
 
-// installed returns of how many programs there are procedures, after the leader's hour, and checks that the list of
-// programs says so.
+// installed returns how many programs have procedures after the leader's hourly work, and checks that the list of
+// programs says the same.
 func installed(t *testing.T, s *mysql.Store, term int64) int64 {
 	t.Helper()
 	s.EndHour()
@@ -54,7 +54,7 @@ func installed(t *testing.T, s *mysql.Store, term int64) int64 {
 	return n / 5
 }
 
-// age has nobody run a program for long.
+// age makes all programs look unused for long.
 func age(t *testing.T, s *mysql.Store) {
 	t.Helper()
 	exec(t, s, "update tusk_program set seen_at = seen_at - ?", mysql.DropAfter.Microseconds())
@@ -67,8 +67,8 @@ func signOff(t *testing.T, s *mysql.Store, worker store.ID) {
 	}
 }
 
-// Two programs with procedures of their own work on the same tasks, and the procedures of the one go when nobody has
-// run it for long.
+// Two programs with their own procedures work on the same tasks. The procedures of one are removed when it has not run
+// for long.
 func TestProceduresGoWhenNoProgramCallsThem(t *testing.T) {
 	ctx := t.Context()
 	dsn := mysqltest.Database(t)
@@ -113,7 +113,7 @@ func TestProceduresGoWhenNoProgramCallsThem(t *testing.T) {
 	goRound(t, other, 10)
 }
 
-// A program of the release before migration 3 goes on while that is taken.
+// A program of the release before migration 3 goes on while the migration is applied.
 func TestProceduresWithPlainNamesStayWhileTheirWorkersLive(t *testing.T) {
 	ctx := t.Context()
 	dsn := mysqltest.Database(t)
@@ -172,7 +172,7 @@ func TestASchemaOfTheNextReleaseIsWorkedOnByThisOneUnlessItRefuses(t *testing.T)
 	if _, err := old.Migrate(ctx, 1); !errors.Is(err, store.ErrSchemaNew) {
 		t.Errorf("it migrates what it does not know: %v", err)
 	}
-	other, err := mysql.OpenProgram(ctx, dsn, "of a release before") // whose procedures are not installed yet
+	other, err := mysql.OpenProgram(ctx, dsn, "of a release before") // its procedures are not installed yet
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestASchemaOfTheNextReleaseIsWorkedOnByThisOneUnlessItRefuses(t *testing.T)
 	}
 }
 
-// Programs of two versions work on while the procedures of others come and go.
+// Programs of two versions continue to work while the procedures of others come and go.
 func TestProgramsComeAndGoWhileWorkersRun(t *testing.T) {
 	dsn := mysqltest.Database(t)
 	migrate(t, dsn)
@@ -231,7 +231,7 @@ func TestProgramsComeAndGoWhileWorkersRun(t *testing.T) {
 	g.Wait()
 }
 
-// What a step sets in its session stays nobody's, whether it succeeds or not.
+// What a migration sets in its session does not affect others, whether it succeeds or not.
 func TestMigrationsLeaveSessionsAsTheyWere(t *testing.T) {
 	ctx := t.Context()
 	dsn := mysqltest.Database(t)

@@ -1,14 +1,12 @@
 // Package mysql is the engine for MySQL 8.0 and MariaDB 10.6 or newer, on InnoDB.
 //
-// A task is written once, when it is enqueued, and once more when it has ended.
-// In between it is known by small rows that stand for many: tusk_ready lists who
-// is available, a claim takes tasks off that list and writes one lease, and a
-// worker's heartbeat is one row. Claims skip what others have locked, so no
-// claimer waits for another. What all would have to change (counts, statistics,
-// groups of errors) nobody changes: each transaction leaves a note of what it
-// adds, and the leader sums the notes up. A claim and a finish are a procedure
-// each; those of one process that meet share a transaction. Tables are in
-// migrations/, with the order of locks, and procedures in procedures/.
+// A task is written once when it is enqueued, and once more when it has ended. In between, small rows represent it,
+// each of which stands for many tasks: tusk_ready lists available tasks, a claim takes tasks off that list and writes
+// one lease, and a worker's heartbeat is one row. Claims skip what others have locked, so claimers do not wait for each
+// other. Nobody updates what all would have to update (counts, statistics, groups of errors): each transaction writes a
+// row with what it adds, and the leader sums up these rows. A claim and a finish are one procedure each; those of one
+// process that meet share a transaction. Tables are in migrations/, with the order of locks, and procedures in
+// procedures/.
 //
 // The package may touch package store, the driver and goose, and a database over
 // them. Data comes from the rooms above through store.Store and ends here.
@@ -31,16 +29,15 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Store is a ledger in a MySQL or MariaDB database. It implements store.Store,
-// store.Transactor, store.Migrator, store.Maintainer, store.Checker,
-// store.Witness, store.Notifier and store.Meter.
+// Store is a ledger in a MySQL or MariaDB database. It implements store.Store and, among others, store.Transactor,
+// store.Migrator, store.Maintainer, store.Checker, store.Witness, store.Notifier and store.Meter.
 type Store struct {
 	db       *sql.DB
 	program  *program
-	spare    *sql.DB // nil: New was given no way to connect
-	owned    bool    // the pool was opened by Open: closed by Close
+	spare    *sql.DB // nil if New was given no way to connect
+	owned    bool    // Open opened the pool, and Close closes it
 	multi    bool    // its connections take several statements at once
-	isolated bool    // its sessions are READ COMMITTED by themselves
+	isolated bool    // its sessions are READ COMMITTED by default
 	galera   bool
 	log      *slog.Logger
 
@@ -51,36 +48,38 @@ type Store struct {
 	leases  leases
 	witness *witness
 	wakes   wakes
-	damaged sync.Map // places of damaged lists that were told of
-	hints   sync.Map // queue: how many tasks a row of tusk_ready stood for lately
+	damaged sync.Map // places of damaged lists that were logged
+	// By queue: how many tasks a row of tusk_ready lately stood for.
+	hints   sync.Map
 	lines   stands
 	checked atomic.Bool
-	seenDue atomic.Int64                // when this program next says that it runs
-	sweep   atomic.Pointer[store.Token] // up to which the leases have been swept
-	strays  atomic.Int64                // when leases are next compared to what their workers say they hold
-	daysDue atomic.Int64                // when days are next made
-	refused atomic.Int64                // when a day was last found to be needed still
+	// When this program next records that it runs.
+	seenDue atomic.Int64
+	sweep   atomic.Pointer[store.Token] // up to where the leases have been swept
+	// When leases are next compared with what their workers say they hold.
+	strays  atomic.Int64
+	daysDue atomic.Int64 // when days are next made
+	// When a day was last found to be still needed.
+	refused atomic.Int64
 
 	trips, claims, conflicts, deadlocks atomic.Int64
 }
 
-// Options are settings of an engine. Zero values are defaults.
+// Options are settings of an engine. Zero values mean defaults.
 type Options struct {
-	// Spare is the connector that the pool was made with: a way to connect by itself, so
-	// that the engine's own work goes on while handlers hold every connection of the pool.
-	// Open has it by itself.
+	// Spare is the connector that the pool was made with. With it the engine can open connections of its own, so that
+	// its work goes on while handlers hold every connection of the pool. Open sets it by itself.
 	Spare driver.Connector
-	// Galera lets the engine work on a Galera cluster. All of its connections must then
-	// lead to one and the same node: locks do not reach from node to node.
+	// Galera lets the engine work on a Galera cluster. All of its connections must then lead to the same node, because
+	// locks do not reach other nodes.
 	Galera bool
-	// Logger takes warnings. Default: slog.Default().
+	// Logger takes warnings. The default is slog.Default().
 	Logger *slog.Logger
 }
 
-// New makes a store on an open pool and looks at the server, which it may refuse:
-// too old, or only like MySQL. Check says more. The pool stays the caller's.
-// Open makes better use of the connection than a pool that knows neither
-// multiStatements nor interpolateParams. Where the pool is limited, set Options.Spare, too.
+// New makes a store on an open pool and checks the server. It refuses a server that is too old or only looks like
+// MySQL; Check reports more. The pool stays the caller's. Open makes better use of connections than a pool without
+// multiStatements and interpolateParams. If the pool is limited, set Options.Spare, too.
 func New(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 	s := &Store{db: db, program: ownProgram(), galera: o.Galera, log: cmp.Or(o.Logger, slog.Default())}
 	if o.Spare != nil {
@@ -93,8 +92,8 @@ func New(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Open makes a store with a pool of its own; see Pool for the DSN. It logs
-// through slog.Default. Migrate makes the tables, or brings them up to date.
+// Open makes a store with a pool of its own; see Pool for the DSN. It logs to slog.Default. Call Migrate to create or
+// update the tables.
 func Open(ctx context.Context, dsn string) (*Store, error) {
 	db, spare, galera, err := pools(dsn)
 	if err != nil {
@@ -108,10 +107,10 @@ func Open(ctx context.Context, dsn string) (*Store, error) {
 	return s, nil
 }
 
-// DB returns the pool, for transactions of the user's own.
+// DB returns the pool, for the user's own transactions.
 func (s *Store) DB() *sql.DB { return s.db }
 
-// Close ends what New and Open began.
+// Close ends what New or Open started.
 func (s *Store) Close() error {
 	s.witness.close()
 	return s.closePools()
@@ -127,7 +126,7 @@ func (s *Store) closePools() (err error) {
 	return err
 }
 
-// ready fails unless the schema is one that this program works with.
+// ready fails unless this program works with the schema.
 func (s *Store) ready(ctx context.Context) error {
 	if !s.checked.Load() {
 		if err := s.checkSchema(ctx); err != nil {
@@ -141,12 +140,10 @@ func (s *Store) ready(ctx context.Context) error {
 //go:embed sql/*.sql
 var files embed.FS
 
-// clock is the server's time in microseconds since 1970, whatever the time zone
-// of the session is.
+// clock is the server's time in microseconds since 1970, independent of the session's time zone.
 const clock = "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
 
-// texts are the statements in sql/, by the names that stand above them. Where
-// they say :now, the clock is put in.
+// texts are the statements in sql/, by the names above them. They have the clock in place of :now.
 var texts = readTexts()
 
 func readTexts() map[string]string {
@@ -177,8 +174,7 @@ func q(name string) string {
 	return text
 }
 
-// list returns a statement in which :rows stands for n times the same group of
-// parameters.
+// list returns a statement in which :rows is replaced by n copies of a group of parameters.
 func list(name, group string, n int) string {
 	return strings.Replace(q(name), ":rows", strings.TrimSuffix(strings.Repeat(group+", ", n), ", "), 1)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// needsOf reads what tasks need, of each in the order in which it was given.
+// needsOf reads the needs of tasks, those of each task in the order in which they were given.
 func (w *work) needsOf(refs []ref, each func(at ref, n rules.OpenNeed)) error {
 	return inParts(spansOf(refs), maxSpans, func(part []span) error {
 		text, args := among("need.of", part)
@@ -27,7 +27,7 @@ func (w *work) needsOf(refs []ref, each func(at ref, n rules.OpenNeed)) error {
 	})
 }
 
-// writeNeeds writes what tasks need from now on, which needs are met, and who may be doomed.
+// writeNeeds writes new needs of tasks, which needs are met, and which tasks may be doomed.
 func (w *work) writeNeeds(b *rules.Batch) {
 	var anew []ref
 	var rows []any
@@ -53,9 +53,11 @@ func (w *work) writeNeeds(b *rules.Batch) {
 	for _, parent := range parents.items {
 		children := met[parent]
 		slices.SortFunc(children, byPlace)
-		which := "need.met" // which reads all that need the parent; a child may need thousands
+		// It reads all tasks that need the parent. A child may need thousands.
+		which := "need.met"
 		if len(children) > maxSpans {
-			which = "need.met of many" // which reads all that its children need; the other would read all for each part
+			// It reads all needs of the children. The other would read all for each part.
+			which = "need.met of many"
 		}
 		inParts(apart(children), maxSpans, func(part []span) error {
 			text, args := among(which, part, parent[:])
@@ -72,8 +74,8 @@ func (w *work) writeNeeds(b *rules.Batch) {
 	w.insertValues("doomed.add", "(?, ?)", 2, doubts)
 }
 
-// cancelDoomed cancels up to limit pending tasks that need what has failed; those
-// that need them are doomed in turn. What an open transaction holds is passed over.
+// cancelDoomed cancels up to limit pending tasks that need a failed task; the tasks that need them become doomed in
+// turn. It skips what an open transaction holds.
 func (s *Store) cancelDoomed(ctx context.Context, term int64, limit int) (cancelled int, err error) {
 	first := ref{place: math.MinInt64}
 	last, before := first, 0
@@ -91,7 +93,8 @@ func (s *Store) cancelDoomed(ctx context.Context, term int64, limit int) (cancel
 		if err != nil || len(some) == 0 && cancelled == before {
 			return cancelled, err
 		}
-		if len(some) == 0 { // who was doomed in turn may stand before those that doomed it
+		// Tasks that became doomed in turn may come before those that doomed them.
+		if len(some) == 0 {
 			last, before = first, cancelled
 			continue
 		}
@@ -117,7 +120,7 @@ func (s *Store) cancelDoomed(ctx context.Context, term int64, limit int) (cancel
 	return cancelled, nil
 }
 
-// doom cancels those of the tasks that are pending and need something that has failed.
+// doom cancels those of the tasks that are pending and need a failed task.
 func (w *work) doom(at []ref) (cancelled int, err error) {
 	found, err := w.read("task.read", apart(at))
 	if err != nil {

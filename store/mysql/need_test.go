@@ -6,7 +6,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// The ends of tasks that one task needs read all of its needs once, and not once for each of them.
+// If one task needs many, their ends read all its needs once, and not once for each end.
 func TestTheEndsOfThoseThatOneNeedsReadItsNeedsOnce(t *testing.T) {
 	const parents, ended = 2000, 200
 	s := fresh(t)

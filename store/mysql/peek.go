@@ -8,17 +8,16 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// outlook is what there is to do for the chores that mostly find nothing.
+// outlook says what there is to do for the chores that mostly find nothing.
 type outlook struct {
 	leader leader
 	now    int64
 	due    sql.NullInt64 // when the next waiting task is due
-	doomed bool          // some pending tasks cannot run any more
-	turns  bool          // somebody waits for a turn, or has one
+	doomed bool          // some pending tasks can no longer run
+	turns  bool          // some task waits for a turn, or has one
 }
 
-// peek reads the outlook with one statement, outside of a transaction. It fails unless the
-// term is the one that runs; zero: any is.
+// peek reads the outlook with one statement, outside of a transaction. It fails unless term is the current term, or 0.
 func (s *Store) peek(ctx context.Context, term int64) (o outlook, err error) {
 	if err := s.ready(ctx); err != nil {
 		return o, err
@@ -35,12 +34,12 @@ func (s *Store) peek(ctx context.Context, term int64) (o outlook, err error) {
 	return o, err
 }
 
-// leads reports whether a term is the one that runs.
+// leads reports whether term is the current term.
 func (l *leader) leads(term, now int64) bool {
 	return !l.id.IsZero() && l.term == term && now < l.expires
 }
 
-// next is how long it is until something is due; negative: nothing waits.
+// next returns how long it is until something is due, or a negative duration if nothing waits.
 func (o *outlook) next() time.Duration {
 	if !o.due.Valid {
 		return -1

@@ -6,53 +6,51 @@ import (
 	"time"
 )
 
-// A place names one call of Enqueue: 41 bits of milliseconds since 2024, so that
-// places grow with time and partitions can be cut by it, 16 bits that tell
-// processes apart, and 6 that count. The milliseconds follow the server's clock as it
-// was heard of lately, and nothing is decided by them.
+// A place names one call of Enqueue. It has 41 bits of milliseconds since 2024, so that places grow with time and
+// partitions can be cut by it, 16 bits that distinguish processes, and 6 bits that count. The milliseconds follow the
+// server's clock as it was last heard of, and decide nothing.
 const (
 	placeEpoch = 1704067200000 // 2024-01-01 in milliseconds since 1970
 	placeShift = 22
 	nodeShift  = 6
 )
 
-// maxSpan is the most tasks that a row of tusk_ready stands for, maxPlace the
-// most that share a place.
+// maxSpan is how many tasks a row of tusk_ready stands for at most, and maxPlace how many share a place at most.
 const (
 	maxSpan  = 32
 	maxPlace = 1024
 )
 
-// places gives places away.
+// places hands out places.
 type places struct {
 	mu    sync.Mutex
 	node  int64
-	last  int64         // the last one given away, without the node
-	ahead time.Duration // the server's clock less ours
+	last  int64         // the last one handed out, without the node
+	ahead time.Duration // the server's clock minus ours
 }
 
-// renew takes another number for this process: somebody has the same.
+// renew chooses another number for this process, because another process has the same.
 func (p *places) renew() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.node = rand.Int64N(1 << 16)
 }
 
-// learn takes note of the server's time.
+// learn records the server's time.
 func (p *places) learn(now int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ahead = time.Until(time.UnixMicro(now))
 }
 
-// now returns about what the server's clock says, in microseconds.
+// now returns an estimate of the server's clock, in microseconds.
 func (p *places) now() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return time.Now().Add(p.ahead).UnixMicro()
 }
 
-// next returns a place that nobody has.
+// next returns an unused place.
 func (p *places) next() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,8 +14,7 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// planned makes a store with some of everything: two places of many tasks, and
-// many places of one.
+// planned makes a store with some of everything: two places with many tasks, and many places with one.
 func planned(t *testing.T) *Store {
 	t.Helper()
 	ctx := t.Context()
@@ -70,8 +69,7 @@ func planned(t *testing.T) *Store {
 	return s
 }
 
-// access is a line of a plan: how a table is read, by which index, and how much of
-// the key is used.
+// access is a line of a plan: how a table is read, by which index, and how much of the key is used.
 type access struct {
 	table, kind, key string
 	keyLen, rows     int
@@ -103,7 +101,7 @@ func explained(t *testing.T, s *Store, text string, args ...any) (steps []access
 		}
 		at := func(name string) string { return values[slices.Index(names, name)].String }
 		one := access{table: at("table"), kind: at("type"), key: at("key")}
-		one.keyLen, _ = strconv.Atoi(at("key_len")) // of an index_merge it is none
+		one.keyLen, _ = strconv.Atoi(at("key_len")) // an index_merge has none
 		one.rows, _ = strconv.Atoi(at("rows"))
 		steps = append(steps, one)
 	}
@@ -229,13 +227,13 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 func check(t *testing.T, steps []access, table, key string, least, atMost int) {
 	t.Helper()
 	for _, one := range steps {
-		if one.kind == "" && one.table == "" { // the server knows without a look
+		if one.kind == "" && one.table == "" { // the server knows the result without reading
 			return
 		}
 		if one.table != table {
 			continue
 		}
-		if one.rows <= 1 { // an empty table is read in any way
+		if one.rows <= 1 { // it does not matter how an empty table is read
 			return
 		}
 		if !slices.Contains([]string{"range", "ref", "eq_ref", "const", "index"}, one.kind) || one.kind == "index" &&
@@ -302,7 +300,7 @@ func listed(t *testing.T, s *Store, f store.Filter) (texts []stmt) {
 	return texts
 }
 
-// spy notes the questions that it passes on.
+// spy records the queries that it passes on.
 type spy struct {
 	runner
 	texts *[]stmt

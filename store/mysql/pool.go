@@ -14,7 +14,7 @@ import (
 	driversql "github.com/go-sql-driver/mysql"
 )
 
-// setup is what every session of a pool of our own begins with.
+// setup begins every session of our own pools.
 const setup = "set session transaction isolation level read committed; set session time_zone = '+00:00', " +
 	"session sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', session innodb_lock_wait_timeout = 10, " +
 	"session autocommit = 1, session sql_select_limit = default"
@@ -34,7 +34,7 @@ func Pool(dsn string) (db *sql.DB, galera bool, err error) {
 	return newPool(connector), galera, nil
 }
 
-// pools opens a pool, and one of spare connections beside it.
+// pools opens a pool, and a second one of spare connections.
 func pools(dsn string) (db, spare *sql.DB, galera bool, err error) {
 	connector, galera, err := connect(dsn)
 	if err != nil {
@@ -51,7 +51,7 @@ func newPool(connector driver.Connector) *sql.DB {
 	return db
 }
 
-// connect reads a DSN and returns what makes connections whose sessions are set up.
+// connect reads a DSN and returns a connector that sets up its sessions.
 func connect(dsn string) (_ driver.Connector, galera bool, err error) {
 	config, galera, err := parse(dsn)
 	if err != nil {
@@ -64,7 +64,7 @@ func connect(dsn string) (_ driver.Connector, galera bool, err error) {
 	return &sessions{connector}, galera, nil
 }
 
-// parse reads a DSN. Its errors never tell the password.
+// parse reads a DSN. Its errors never reveal the password.
 func parse(dsn string) (*driversql.Config, bool, error) {
 	u, err := url.Parse(dsn)
 	if err != nil {
@@ -94,7 +94,7 @@ func parse(dsn string) (*driversql.Config, bool, error) {
 		config.Net, config.Addr = "unix", socket
 	}
 	config.InterpolateParams, config.MultiStatements = true, true
-	config.MaxAllowedPacket = 0 // as large as the server takes
+	config.MaxAllowedPacket = 0 // as large as the server accepts
 	config.ClientFoundRows = false
 	if config.Timeout == 0 {
 		config.Timeout = 10 * time.Second

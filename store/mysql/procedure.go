@@ -18,19 +18,19 @@ import (
 	"github.com/tuskqueue/tusk/store/migrate"
 )
 
-// What happens most are procedures: one round trip each, and nothing is parsed. They take lists as bytes, for
-// neither server passes any other. The last that each does is to say that it has ended: a statement that is killed
-// inside a procedure may look to the client as if all had been done.
+// The most frequent operations are procedures: one round trip each, and nothing is parsed. They take lists as bytes,
+// because neither server accepts lists in any other form. The last thing that each does is to report its end: if a
+// statement is killed inside a procedure, it may look to the client as if everything had been done.
 //
-// Procedures belong to the program that calls them. Their names end in a mark that is made of their text, so that
-// programs of several versions work on the same tables side by side.
+// Procedures belong to the program that calls them. Their names end in a mark that is computed from their text, so that
+// programs of several versions can work on the same tables side by side.
 //
 //go:embed procedures/*.sql
 var procedureFiles embed.FS
 
 // program is the procedures that a program calls.
 type program struct {
-	mark  string            // what their names end in
+	mark  string            // the end of their names
 	texts map[string]string // by their names
 }
 
@@ -38,7 +38,7 @@ var ownProgram = sync.OnceValue(func() *program {
 	return newProgram(migrate.Texts(procedureFiles, "procedures/*.sql"))
 })
 
-// newProgram makes a program of texts in which _fn stands for the mark.
+// newProgram makes a program from texts in which _fn stands for the mark.
 func newProgram(texts []string) *program {
 	p := &program{migrate.Mark(texts...), map[string]string{}}
 	for _, text := range texts {
@@ -49,10 +49,10 @@ func newProgram(texts []string) *program {
 	return p
 }
 
-// procedureName is what a procedure of a program is called. Those of the versions before migration 3 have no mark.
+// procedureName matches the names of procedures. Those of versions before migration 3 have no mark.
 var procedureName = regexp.MustCompile(`^tusk_[a-z]+(_f[0-9a-f]{12})?$`)
 
-// procedures returns the marks of all procedures that are installed, by their names.
+// procedures returns the marks of all installed procedures, by name.
 func (s *Store) procedures(ctx context.Context) (marks map[string]string, err error) {
 	marks = map[string]string{}
 	err = s.query(ctx, func(rows *sql.Rows) error {
@@ -77,8 +77,8 @@ func (s *Store) missingProcedures(ctx context.Context) (missing []string, err er
 	return missing, err
 }
 
-// install makes this program's procedures that are missing. It reports whether there were any. Nobody takes them for
-// unused while it does: first it says that the program runs.
+// install creates the missing procedures of this program, and reports whether there were any. It first records that the
+// program runs, so that nobody takes the new procedures for unused.
 func (s *Store) install(ctx context.Context) (fresh bool, err error) {
 	if err := s.exec(ctx, q("program.add"), s.program.mark, newest); err != nil {
 		return false, err
@@ -95,7 +95,7 @@ func (s *Store) install(ctx context.Context) (fresh bool, err error) {
 	return len(missing) > 0, nil
 }
 
-// installed returns when this program's procedures were installed; the zero time if they are not.
+// installed returns when this program's procedures were installed, or the zero time if they are not.
 func (s *Store) installed(ctx context.Context) (at time.Time, err error) {
 	missing, err := s.missingProcedures(ctx)
 	if err != nil || len(missing) > 0 {
@@ -110,7 +110,7 @@ func (s *Store) installed(ctx context.Context) (at time.Time, err error) {
 	return at, err
 }
 
-// ownStep is what Migrations says of the procedures: they are a part of the newest version.
+// ownStep describes the procedures for Migrations: they are part of the newest version.
 func (s *Store) ownStep(at time.Time) store.Migration {
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(s.program.texts)) {
@@ -119,8 +119,8 @@ func (s *Store) ownStep(at time.Time) store.Migration {
 	return store.Migration{Version: newest, Name: "procedures", AppliedAt: at, SQL: text.String()}
 }
 
-// dropPrograms removes the procedures of programs that need newer tables than those of a version, and of programs
-// that are not used any more. It reports whether this program's were among them.
+// dropPrograms removes the procedures of programs that need newer tables than those of a version, and of programs that
+// are no longer used. It reports whether this program's procedures were among them.
 func (s *Store) dropPrograms(ctx context.Context, version int64) (own bool, err error) {
 	keep := s.program.mark
 	used := map[string]bool{}
@@ -156,8 +156,8 @@ func (s *Store) dropPrograms(ctx context.Context, version int64) (own bool, err 
 	return own, nil
 }
 
-// tidyPrograms is what the leader does of that. Where its role may not drop, it has one connection alone, or somebody
-// migrates, whoever migrates does it.
+// tidyPrograms is the leader's call of dropPrograms. If the leader's role must not drop procedures, or it has only one
+// connection, or somebody migrates, then whoever migrates drops them.
 func (s *Store) tidyPrograms(ctx context.Context) error {
 	_, err := s.tryAlone(ctx, 0, func() error {
 		_, err := s.dropPrograms(ctx, math.MaxInt64)
@@ -169,13 +169,14 @@ func (s *Store) tidyPrograms(ctx context.Context) error {
 	return err
 }
 
-// seen says at times that this program runs. A failure matters only if it never succeeds.
+// seen records from time to time that this program runs. A failure matters only if it never succeeds.
 func (s *Store) seen(ctx context.Context) {
 	now, due := time.Now(), s.seenDue.Load()
 	if now.UnixNano() < due || !s.seenDue.CompareAndSwap(due, now.Add(migrate.SeenEvery).UnixNano()) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second) // all connections may be taken
+	// All connections may be in use.
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if err := s.exec(ctx, q("program.seen"), s.program.mark, migrate.SeenEvery.Microseconds()); err != nil {
 		s.seenDue.Store(now.Add(lookEvery).UnixNano())

@@ -12,13 +12,12 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// forgetAfter is how long a dead worker is remembered, so that one that was
-// only suspended is still told when it wakes up.
+// forgetAfter is how long a dead worker is remembered, so that a worker that was only suspended learns of it when it
+// wakes up.
 const forgetAfter = 24 * time.Hour
 
-// Prune implements store.Keeper. It walks the lists that finishes left, by queue
-// and outcome, the oldest first, so that it never looks at a task that stays.
-// Days of which nothing is to be kept any more go as a whole, see days.go.
+// Prune implements store.Keeper. It walks the lists that finishes have written, by queue and outcome, the oldest first,
+// so that it never looks at a task that stays. Days without anything to keep are dropped as a whole; see days.go.
 func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, limit int) (deleted int, err error) {
 	var classes []counted
 	failed := s.foldAll(ctx, term)
@@ -66,7 +65,7 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 	return deleted, wrap("prune", failed)
 }
 
-// classes walks the queues and outcomes of which there are finished tasks.
+// classes walks the queues and outcomes that have finished tasks.
 func (w *work) classes(each func(of counted)) error {
 	var queue []byte
 	var state store.State
@@ -88,8 +87,8 @@ func (w *work) classes(each func(of counted)) error {
 	}
 }
 
-// pruneClass deletes some of the tasks of a queue and an outcome whose retention
-// is over, but for those that an open transaction holds. It reports whether there may be more.
+// pruneClass deletes some of the tasks of a queue and outcome that are past their retention, except those that an open
+// transaction holds. It reports whether there may be more.
 func (s *Store) pruneClass(
 	ctx context.Context, term int64, of counted, kept time.Duration, limit int,
 ) (deleted int, more bool, err error) {
@@ -129,14 +128,14 @@ type pruning struct {
 	lists []*finishedList
 	refs  []ref
 
-	dropped int64 // the days below this place are gone
-	gone    int   // tasks that went with them
+	dropped int64 // days below this place are gone
+	gone    int   // tasks that were dropped with them
 	kept    int   // tasks that are held
 	held    []store.ID
 	back    []store.ID // tasks that have come back since their list was written
 }
 
-// maxPruned is how many tasks one transaction deletes.
+// maxPruned is how many tasks one transaction deletes at most.
 const maxPruned = 1000
 
 // collect chooses up to limit tasks from the oldest lists.
@@ -169,7 +168,7 @@ func (p *pruning) collect(limit int) error {
 	return nil
 }
 
-// existing leaves out the tasks that went with their day, and counts them.
+// existing removes the tasks that were dropped with their day, and counts them.
 func (p *pruning) existing(refs []ref, limit int) []ref {
 	return slices.DeleteFunc(refs, func(r ref) bool {
 		if r.place >= p.dropped || len(p.refs)+p.gone >= limit {
@@ -180,8 +179,7 @@ func (p *pruning) existing(refs []ref, limit int) []ref {
 	})
 }
 
-// delete deletes the chosen tasks that are still what their list says, and
-// returns how many those were.
+// delete deletes the chosen tasks that still match their list, and returns how many it deleted.
 func (p *pruning) delete() (int, error) {
 	if len(p.lists) == 0 {
 		return 0, nil
@@ -224,8 +222,8 @@ func (p *pruning) delete() (int, error) {
 	return len(gone) + p.gone, nil
 }
 
-// lockFree locks those of the tasks that nobody else has locked, nor the keys of those that
-// are to be deleted.
+// lockFree locks those of the tasks that nobody else has locked. Of the tasks to delete, it skips those whose key
+// somebody else has locked.
 func (p *pruning) lockFree(found map[ref]*row, expired func(*row) bool) (rows []*row, err error) {
 	p.passes = true
 	defer func() { p.passes = false }()
@@ -251,7 +249,7 @@ func (p *pruning) lockFree(found map[ref]*row, expired func(*row) bool) (rows []
 	return rows, err
 }
 
-// keepHeld keeps the tasks in their lists that were found and could not be locked.
+// keepHeld keeps those tasks in their lists that were found but could not be locked.
 func (p *pruning) keepHeld(found map[ref]*row, locked []*row) {
 	free := map[ref]bool{}
 	for _, r := range locked {

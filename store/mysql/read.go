@@ -48,8 +48,8 @@ func (s *Store) Count(ctx context.Context) (counts []store.Count, err error) {
 	return counts, wrap("count", err)
 }
 
-// oldest returns how long the first task of a queue's lanes has been due. It walks the lanes that
-// have available tasks, one after the other: the planner cannot be brought to do that.
+// oldest returns how long the first available task of each queue has been due. It walks the lanes with available tasks
+// one after the other, because the planner cannot be made to do that.
 func (w *work) oldest() (map[string]time.Duration, error) {
 	ages := map[string]time.Duration{}
 	for queue, priority := []byte{}, int16(0); ; {
@@ -110,7 +110,7 @@ func readWorker(rows *sql.Rows) (one store.Worker, err error) {
 	copy(one.ID[:], id)
 	one.Host, one.Version = string(host), string(version)
 	one.StartedAt, one.BeatAt, one.ExpiresAt = instant(started), instant(beat), instant(expires)
-	_ = json.Unmarshal(queues, &one.Queues) // a worker that cannot be read hides no other
+	_ = json.Unmarshal(queues, &one.Queues) // an unreadable worker does not hide others
 	_ = json.Unmarshal(kinds, &one.Kinds)
 	return one, nil
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Rescue implements store.Keeper. Leases of dead workers in which nothing is open
-// any more are deleted on the way.
+// Rescue implements store.Keeper. It also deletes leases of dead workers without open tasks.
 func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []store.Task, err error) {
 	gone := s.witness.gone(ctx)
 	if due, err := s.rescueDue(ctx, term); err != nil || !due && len(gone) == 0 {
@@ -50,8 +49,8 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []stor
 	return tasks[:min(len(tasks), limit)], nil
 }
 
-// rescueDue asks one statement whether there may be anything to take back. It fails unless the
-// term is the one that runs.
+// rescueDue asks with one statement whether there may be anything to take back. It fails unless term is the current
+// term.
 func (s *Store) rescueDue(ctx context.Context, term int64) (due bool, err error) {
 	var l leader
 	var now int64
@@ -70,13 +69,13 @@ func (s *Store) rescueDue(ctx context.Context, term int64) (due bool, err error)
 	return due || !s.lookedForStrays(now), err
 }
 
-// lookedForStrays reports whether leases were compared a moment ago.
+// lookedForStrays reports whether leases were compared recently.
 func (s *Store) lookedForStrays(now int64) bool {
 	left := s.strays.Load() - now
 	return left > 0 && left <= straysEvery.Microseconds()
 }
 
-// straysEvery is how often leases are compared to what their workers say they hold.
+// straysEvery is how often leases are compared with what their workers say they hold.
 const straysEvery = 5 * time.Second
 
 // strays returns the leases that living workers do not know of.
@@ -100,8 +99,7 @@ func (w *work) strays() ([]*lease, error) {
 	return strays, err
 }
 
-// openOf returns the open tasks of leases, about as many as the limit says, and deletes the
-// leases in which nothing is open.
+// openOf returns the open tasks of leases, about as many as the limit, and deletes leases without open tasks.
 func (w *work) openOf(leases []*lease, limit int) (tasks []store.Task, err error) {
 	over, err := w.idle(leases)
 	if err != nil {
@@ -124,10 +122,9 @@ func (w *work) openOf(leases []*lease, limit int) (tasks []store.Task, err error
 	return tasks, nil
 }
 
-// ofTheDead declares those workers dead that have not beaten in time, and those
-// that the witness has seen go, and returns the leases of all that are dead. Each
-// is found first and locked by its id, as its own beat does: locks taken along
-// another index would meet that the other way round.
+// ofTheDead declares workers dead whose beat is overdue or that the witness has seen go, and returns the leases of all
+// dead workers. It first finds each worker and then locks it by its id, as the worker's own beat does. Locks taken
+// along another index could deadlock with the beat.
 func (w *work) ofTheDead(gone []departed) (leases []*lease, err error) {
 	var overdue, ahead []any
 	w.gather("rescue.overdue", w.now, &overdue)
@@ -136,7 +133,8 @@ func (w *work) ofTheDead(gone []departed) (leases []*lease, err error) {
 	if err != nil || len(overdue)+len(ahead)+len(gone) == 0 {
 		return leases, err
 	}
-	for _, id := range ahead { // the clock was set back: what they have left begins now
+	// The clock was set back, so what they have left begins now.
+	for _, id := range ahead {
 		w.do(q("rescue.rewind"), w.now, w.now, w.now, id, w.now+clockSlack)
 	}
 	for _, id := range overdue {
@@ -148,7 +146,7 @@ func (w *work) ofTheDead(gone []departed) (leases []*lease, err error) {
 	return w.readLeases(q("rescue.leases"))
 }
 
-// gather appends the ids that a query finds, when the next answer is read.
+// gather appends the ids that a query finds, once the next answer is read.
 func (w *work) gather(name string, argument int64, ids *[]any) {
 	w.buf = append(w.buf, stmt{q(name), []any{argument}, func(rows *sql.Rows) error {
 		var id []byte
@@ -177,9 +175,8 @@ func (w *work) stages(leases []*lease) (map[ref]stage, error) {
 	})
 }
 
-// idle returns those of the leases in which nothing is open any more. A task without a row may not
-// be seen yet, and is taken for deleted only when its lease has been there for long: were the lease
-// deleted before, the task would run for ever.
+// idle returns the leases without open tasks. A task without a row may not be visible yet, so it counts as deleted only
+// if its lease is old: if the lease were deleted too early, the task would run forever.
 func (w *work) idle(leases []*lease) (over []leaseKey, err error) {
 	if w.now == 0 {
 		w.readClock()
@@ -199,13 +196,12 @@ func (w *work) idle(leases []*lease) (over []leaseKey, err error) {
 }
 
 const (
-	maxSwept   = 200         // leases that are looked at in one go
-	sweepAfter = time.Minute // how old a lease is before it is looked at
+	maxSwept   = 200         // leases that are checked at once
+	sweepAfter = time.Minute // how old a lease is before it is checked
 )
 
-// sweepLeases deletes leases in which nothing is open. Usually the process that
-// finishes the last task does; it cannot know that it is the last one if another
-// process finished some, or a user's transaction did.
+// sweepLeases deletes leases without open tasks. Usually the process that finishes the last task does so. It cannot
+// know that the task is the last one if another process, or a user's transaction, has finished some.
 func (s *Store) sweepLeases(ctx context.Context, term int64) error {
 	var leases []*lease
 	var over []leaseKey

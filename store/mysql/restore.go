@@ -32,8 +32,8 @@ func (s *Store) Restore(
 	return version, exist, nil
 }
 
-// findGroups finds out which groups of errors are known that tasks belong to. Others are not made
-// anew: nothing is known of them any more.
+// findGroups finds out which of the tasks' groups of errors are known. Unknown groups are not created again, because
+// nothing is known of them any more.
 func (w *work) findGroups(tasks []store.Task) error {
 	w.groups = map[group]bool{}
 	var ids []any
@@ -59,8 +59,8 @@ func (w *work) findGroups(tasks []store.Task) error {
 	})
 }
 
-// remember gives a restored task the error group of its latest failed attempt, and the lap of its last
-// one: each has its own.
+// remember gives a restored task the error group of its latest failed attempt, and the lap of its last attempt. Each
+// attempt has its own lap.
 func (w *work) remember(r *row) {
 	if r.fingerprint = r.Fingerprint(); r.fingerprint != "" {
 		if g := groupOf(r.Queue, r.Kind, r.fingerprint); w.groups[g] {
@@ -70,8 +70,7 @@ func (w *work) remember(r *row) {
 	r.lap = int32(max(len(r.Detail.Attempts)-1, 0))
 }
 
-// putBack stores those of the new rows that are restored, with their history, and lists them as
-// finished.
+// putBack stores those of the new rows that are restored, with their history, and lists them as finished.
 func (w *work) putBack(all []*row) {
 	const group = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 0, ?, ?)"
 	var args []any

@@ -14,8 +14,8 @@ var _ store.Granter = (*Store)(nil)
 
 var roleName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,20}$`)
 
-// Roles implements store.Granter. Rights are given table by table: others may be in the
-// same database. Procedures run with the rights of whoever calls them.
+// Roles implements store.Granter. It grants rights table by table, because the database may have other tables.
+// Procedures run with the rights of their caller.
 func (s *Store) Roles(ctx context.Context, prefix string, apply bool) ([]string, error) {
 	if !roleName.MatchString(prefix) {
 		return nil, fmt.Errorf("roles: prefix %q: want lower-case letters, digits and underscores, at most 21", prefix)
@@ -55,7 +55,7 @@ func roleStatements(prefix, database string, tables, procedures []string) (all [
 			"grant select, insert, update, delete, create, alter, drop, index, execute, create routine, alter routine "+
 				"on %s.* to %s", quote(database), quote(prefix+"_migrate")))
 	for _, table := range tables {
-		// Days of history are partitions, which come and go while workers run.
+		// Days are partitions, which are added and dropped while workers run.
 		rights := "select, insert, update, delete, create, alter, drop"
 		if table == "tusk_migration" {
 			rights = "select"

@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 )
 
-// asRole opens the database as a user who has one role.
+// asRole opens the database as a user with one role.
 func asRole(t *testing.T, admin *mysql.Store, dsn, role string) *mysql.Store {
 	t.Helper()
 	user := "u" + role

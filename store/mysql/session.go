@@ -15,32 +15,31 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// tries is how often a transaction is begun anew that the server took back, or
-// whose connection broke before it could have been committed.
+// tries is how often a transaction is tried that the server rolled back, or whose connection broke before it could have
+// been committed.
 const tries = 8
 
-// stmt is a statement with its arguments, and what is done with each of its rows.
+// stmt is a statement with its arguments, and a function for each of its rows.
 type stmt struct {
 	text string
 	args []any
-	each func(*sql.Rows) error // nil: it has none
+	each func(*sql.Rows) error // nil if it returns no rows
 }
 
-// runner is what a session needs of a connection or of a user's transaction.
+// runner is what a session needs of a connection or a user's transaction.
 type runner interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// session is a connection with a transaction on it. What is to be written is
-// gathered and sent with the next question, or with the commit, in one round
-// trip where the connection takes several statements at once.
+// session is a connection with a transaction on it. It gathers statements and sends them with the next query or with
+// the commit, in one round trip if the connection takes several statements at once.
 type session struct {
 	store *Store
 	ctx   context.Context
 	on    runner
 	multi bool
-	begin []stmt // what begins the transaction; sent before anything else
+	begin []stmt // begins the transaction; sent before anything else
 	buf   []stmt
 }
 
@@ -50,7 +49,7 @@ const maxPacket = 2 << 20
 // do gathers a statement.
 func (s *session) do(text string, args ...any) { s.buf = append(s.buf, stmt{text: text, args: args}) }
 
-// ask sends what was gathered, and a question.
+// ask sends what was gathered, and a query.
 func (s *session) ask(each func(*sql.Rows) error, text string, args ...any) error {
 	s.buf = append(s.buf, stmt{text, args, each})
 	return s.flush()
@@ -70,7 +69,7 @@ func (s *session) flush() error {
 	return nil
 }
 
-// fits returns how many of the statements may be sent at once, at least one.
+// fits returns how many of the statements can be sent at once, at least one.
 func (s *session) fits(pending []stmt) int {
 	if !s.multi {
 		return 1
@@ -111,8 +110,9 @@ func (s *session) send(stmts []stmt) error {
 		return err
 	}
 	defer rows.Close()
-	for i, more := 0, true; more; i, more = i+1, rows.NextResultSet() { // what follows the last question may fail, too
-		each := asked[min(i, len(asked)-1)] // a procedure has several answers
+	// What follows the last query may fail, too.
+	for i, more := 0, true; more; i, more = i+1, rows.NextResultSet() {
+		each := asked[min(i, len(asked)-1)] // a procedure returns several results
 		for rows.Next() {
 			if err := each(rows); err != nil {
 				return err
@@ -122,30 +122,31 @@ func (s *session) send(stmts []stmt) error {
 	return rows.Err()
 }
 
-// write runs a transaction, and again when the server took it back or the
-// connection broke before the commit was sent. The error after a commit whose
-// answer was lost, or which was killed once it was sent, leaves open whether it was
-// stored; all others, and only they, are store.ErrNotCommitted.
+// write runs a transaction. It repeats the transaction if the server rolled it back, or if the connection broke before
+// the commit was sent. If the answer to a commit was lost, or the commit was killed after it was sent, the error leaves
+// open whether it was stored. All other errors mean that nothing was stored: they are store.ErrNotCommitted, or say so
+// themselves (see refused).
 func (s *Store) write(ctx context.Context, fn func(w *work) error) error {
 	return s.again(ctx, patientTries, func() (committing bool, err error) { return s.attempt(ctx, false, fn) })
 }
 
 const (
-	patientTries = 2     // of a transaction that waits for locks
-	hastyTries   = tries // of one that does not: others of the engine hold a lock for milliseconds
-	fewTries     = 4     // of one whose caller comes again
-	oneTry       = 1     // of one for which there is another way
+	patientTries = 2 // of a transaction that waits for locks
+	// Of one that does not wait: the engine's other transactions hold a lock for milliseconds.
+	hastyTries = tries
+	fewTries   = 4 // of one whose caller comes again
+	oneTry     = 1 // of one with an alternative
 )
 
-// hurry is write for work of the engine that must not wait for a user's transaction:
-// it fails at once where it meets a lock, see held, after so many tries: the locks of
-// the engine's own transactions are gone by then.
+// hurry is like write, for work of the engine that must not wait for a user's transaction. It fails at once if it meets
+// a lock (see held), and gives up after the given number of tries. By then the engine's own transactions have released
+// their locks.
 func (s *Store) hurry(ctx context.Context, tries int, fn func(w *work) error) error {
 	return s.again(ctx, tries, func() (committing bool, err error) { return s.attempt(ctx, true, fn) })
 }
 
-// again calls fn, which runs a transaction once and reports whether the commit was
-// sent. It gives up after so many tries that met a lock.
+// again calls fn, which runs a transaction once and reports whether the commit was sent. It gives up after locked tries
+// that met a lock.
 func (s *Store) again(ctx context.Context, locked int, fn func() (committing bool, err error)) error {
 	if err := s.ready(ctx); err != nil {
 		return fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
@@ -168,8 +169,7 @@ func (s *Store) again(ctx context.Context, locked int, fn func() (committing boo
 	}
 }
 
-// refused marks the error of a transaction that was not committed. Errors that
-// say so by themselves stay as they are.
+// refused marks the error of a transaction that was not committed. It leaves errors unchanged that say so themselves.
 func refused(err error) error {
 	for _, known := range []error{store.ErrWorkerDead, store.ErrNotLeader, store.ErrConflict, errCareful} {
 		if errors.Is(err, known) {
@@ -179,7 +179,7 @@ func refused(err error) error {
 	return fmt.Errorf("%w: %w", store.ErrNotCommitted, explain(err))
 }
 
-// pause waits a little longer each time, and never the same for two.
+// pause waits a random time, which grows with n.
 func pause(ctx context.Context, n int) {
 	select {
 	case <-ctx.Done():
@@ -198,7 +198,7 @@ func (s *Store) attempt(ctx context.Context, hasty bool, fn func(w *work) error)
 	w.begin = append(s.isolate(), stmt{text: "start transaction"})
 	if err = fn(w); err == nil {
 		err = w.judge(w.finale())
-		committing = !errors.Is(err, driver.ErrBadConn) // which says that nothing was sent
+		committing = !errors.Is(err, driver.ErrBadConn) // that error says that nothing was sent
 	}
 	if err != nil {
 		abandon(ctx, conn)
@@ -211,7 +211,7 @@ func (s *Store) attempt(ctx context.Context, hasty bool, fn func(w *work) error)
 	return committing, nil
 }
 
-// isolate is what has to be said before a transaction.
+// isolate returns the statements that must come before a transaction.
 func (s *Store) isolate() []stmt {
 	if s.isolated {
 		return nil
@@ -219,8 +219,8 @@ func (s *Store) isolate() []stmt {
 	return []stmt{{text: "set transaction isolation level read committed"}}
 }
 
-// call runs a procedure that is a transaction by itself. It returns how many tasks it was about,
-// and whether it was sent.
+// call runs a procedure that is a transaction by itself. It returns how many tasks the procedure handled, and whether
+// the call was sent.
 func (s *Store) call(
 	ctx context.Context, each func(*sql.Rows) error, name string, args ...any,
 ) (tasks int, sent bool, err error) {
@@ -237,12 +237,12 @@ func (s *Store) call(
 	return tasks, !errors.Is(err, driver.ErrBadConn), err
 }
 
-// errInterrupted says that a procedure has not said that it ended. Whether it did is
-// as open as when the connection breaks.
+// errInterrupted says that a procedure has not reported its end. Whether it ended is as unknown as after a broken
+// connection.
 var errInterrupted = fmt.Errorf("a procedure was interrupted: %w", driversql.ErrInvalidConn)
 
-// call runs a procedure, and sees to it that it ran to its end: killed on the way, it
-// has no error for the client once it has sent anything. It returns how many tasks it was about.
+// call runs a procedure and ensures that it ran to its end: if a procedure is killed after it has sent anything, the
+// client gets no error. call returns how many tasks the procedure handled.
 func (s *session) call(each func(*sql.Rows) error, name string, args ...any) (tasks int, err error) {
 	name += s.store.program.mark
 	ended := ""
@@ -267,11 +267,11 @@ func abandon(ctx context.Context, conn *sql.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if _, err := conn.ExecContext(ctx, "rollback"); err != nil {
-		conn.Raw(func(any) error { return driver.ErrBadConn }) // its only purpose is this error
+		conn.Raw(func(any) error { return driver.ErrBadConn }) // the function exists only to return this error
 	}
 }
 
-// view runs questions that are answered from one snapshot, without any lock.
+// view runs queries on one snapshot, without any locks.
 func (s *Store) view(ctx context.Context, fn func(w *work) error) error {
 	if err := s.ready(ctx); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// What matters of the sessions of a pool that a user has made. A time zone does not, nor what a mode says of
-// quotes, backslashes and operators.
+// What matters in the sessions of a user's pool. A time zone does not matter, nor do the parts of a mode about quotes,
+// backslashes and operators.
 const sessionVariables = `show session variables where variable_name in ('transaction_isolation', 'tx_isolation',
 	'autocommit', 'sql_mode', 'sql_select_limit', 'max_statement_time')`
 
@@ -25,7 +25,7 @@ func (s *Store) sessionSettings(ctx context.Context) (map[string]string, error) 
 
 const noLimit = "18446744073709551615"
 
-// checkSession refuses sessions in which statements would mean something else.
+// checkSession refuses sessions in which statements would have another meaning.
 func checkSession(is map[string]string) error {
 	refuse := func(what, fix string) error {
 		return fmt.Errorf("%w: %s: add %s to the database URL, or to the DSN of the pool", store.ErrUnsupported, what, fix)
@@ -47,14 +47,14 @@ func checkSession(is map[string]string) error {
 	return nil
 }
 
-// strictMode is a mode as it stands in a DSN.
+// strictMode is a mode as it is written in a DSN.
 const strictMode = "sql_mode=%27STRICT_TRANS_TABLES%27"
 
 func hasMode(is map[string]string, mode string) bool {
 	return slices.Contains(strings.Split(is["sql_mode"], ","), mode)
 }
 
-// sessionWeaknesses says what of the sessions of a pool weakens the contract.
+// sessionWeaknesses says which settings of a pool's sessions weaken the contract.
 func sessionWeaknesses(is map[string]string) (all []string) {
 	if !hasMode(is, "STRICT_TRANS_TABLES") && !hasMode(is, "STRICT_ALL_TABLES") {
 		all = append(all, "sql_mode has no STRICT_TRANS_TABLES in the sessions of the pool: values that do not fit are cut "+

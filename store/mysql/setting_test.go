@@ -72,7 +72,7 @@ func TestWhatWeakensSessionsIsSaid(t *testing.T) {
 	}
 }
 
-// Whoever asks how a server is doing finds the sessions of a pool of the user's as they were.
+// Examine leaves the sessions of a user's pool as it found them.
 func TestExamineLeavesTheTimeZoneOfASession(t *testing.T) {
 	dsn := mysqltest.Database(t)
 	migrate(t, dsn)
@@ -87,7 +87,7 @@ func TestExamineLeavesTheTimeZoneOfASession(t *testing.T) {
 	}
 }
 
-// A limit of the server's ends a procedure that has committed.
+// A time limit of the server ends a procedure that has committed.
 func TestACommitThatTookTooLongForTheServerIsOpen(t *testing.T) {
 	dsn := mysqltest.Database(t)
 	migrate(t, dsn)
@@ -116,7 +116,7 @@ func TestACommitThatTookTooLongForTheServerIsOpen(t *testing.T) {
 	}
 }
 
-// slow has a procedure take three seconds more after its commit.
+// slow makes a procedure take three more seconds after its commit.
 func slow(t *testing.T, s *mysql.Store, procedure string) {
 	t.Helper()
 	var text string

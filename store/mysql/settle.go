@@ -7,8 +7,7 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// finishOthers ends attempts that need a look at their tasks. It returns those
-// whose lease is over.
+// finishOthers ends attempts whose tasks must be read first. It returns those whose lease is over.
 func (w *work) finishOthers(ends []*end) (lost []store.ID, err error) {
 	if len(ends) == 0 {
 		return nil, nil
@@ -17,7 +16,8 @@ func (w *work) finishOthers(ends []*end) (lost []store.ID, err error) {
 	outcomes := make([]*store.Outcome, len(ends))
 	for i, e := range ends {
 		o := *e.Outcome
-		o.Forget = false // finished tasks cost little here, and whoever follows ends is told of this one
+		// Finished tasks cost little here, and whoever follows ends must learn of this one.
+		o.Forget = false
 		outcomes[i] = &o
 		e.again = !o.State.Finished()
 		w.lent[o.Task.ID] = e.attempt
@@ -29,7 +29,7 @@ func (w *work) finishOthers(ends []*end) (lost []store.ID, err error) {
 	})
 }
 
-// stopped tells the tasks of attempts that somebody wants stopped.
+// stopped marks the tasks of attempts that somebody wants stopped.
 func (w *work) stopped(refs []ref) error {
 	return inParts(spansOf(refs), maxSpans, func(part []span) error {
 		text, args := among("stop.locked", part)

@@ -7,7 +7,7 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// decide lets the rules say what follows from a verb, and writes that.
+// decide lets the rules decide what follows from a verb, and writes it.
 func (w *work) decide(verb func(*rules.Batch) error) error {
 	w.batch = rules.New(instant(w.now), w)
 	if err := verb(w.batch); err != nil {
@@ -16,10 +16,9 @@ func (w *work) decide(verb func(*rules.Batch) error) error {
 	return w.apply(w.batch)
 }
 
-// Read implements rules.Source. Locks are taken in the order that everybody keeps: keys, rows
-// of tusk_ready, tasks. The tasks of keys are locked with those that are asked for, since the
-// rules ask for them next. What was read then stays true until the commit, but for what is
-// available: that may be claimed, unless it holds a key or is edited.
+// Read implements rules.Source. It locks in the order that everybody keeps: keys, rows of tusk_ready, tasks. It locks
+// the tasks of keys together with the wanted tasks, because the rules ask for them next. What was read then stays true
+// until the commit, except that available tasks may be claimed, unless they hold a key or are edited.
 func (w *work) Read(want *rules.Want) (*rules.Found, error) {
 	found := &rules.Found{}
 	if err := w.lockKeys(want.Keys); err != nil {
@@ -33,7 +32,8 @@ func (w *work) Read(want *rules.Want) (*rules.Found, error) {
 	if err := w.lockWanted(want.Tasks); err != nil {
 		return nil, err
 	}
-	if _, err := w.clock(); err != nil { // there was nothing to lock
+	// In case there was nothing to lock.
+	if _, err := w.clock(); err != nil {
 		return nil, err
 	}
 	w.batch.Now = instant(w.now)
@@ -48,7 +48,7 @@ func (w *work) Read(want *rules.Want) (*rules.Found, error) {
 	return found, w.readChildren(want.Children, found)
 }
 
-// lockWanted locks tasks, and those of the keys that are locked.
+// lockWanted locks the tasks, and the tasks of the locked keys.
 func (w *work) lockWanted(ids []store.ID) error {
 	var listed, others []ref
 	choose := func(id store.ID, at ref) {
@@ -82,8 +82,8 @@ func (w *work) lockWanted(ids []store.ID) error {
 	return w.lend()
 }
 
-// lend tells the tasks that are asked for by their leases who runs them. One that has come
-// back since may be available again.
+// lend sets the lease and the worker of tasks that are asked for by their leases. A task that has come back since may
+// be available again.
 func (w *work) lend() error {
 	var back, again []ref
 	for id, a := range w.lent {
@@ -107,7 +107,7 @@ func (w *work) lend() error {
 	return w.stopped(again)
 }
 
-// beExact has it found out whether a task is available or running, before it is locked.
+// beExact requires that it be found out, before the tasks are locked, whether they are available or running.
 func (w *work) beExact(ids ...store.ID) {
 	if w.exact == nil {
 		w.exact = map[store.ID]bool{}
@@ -117,7 +117,7 @@ func (w *work) beExact(ids ...store.ID) {
 	}
 }
 
-// locateMore finds out where tasks are of which that is not known.
+// locateMore finds out where tasks are, unless that is known.
 func (w *work) locateMore(ids []store.ID) error {
 	var args []any
 	for _, id := range ids {
@@ -149,8 +149,8 @@ func (w *work) readNeeds(ids []store.ID, found *rules.Found) error {
 	})
 }
 
-// readChildren reads which tasks wait for some, and locks them: they need what the others
-// end, so nobody who holds them can be waiting for those.
+// readChildren reads which tasks wait for the given ones, and locks them. Whoever holds a child cannot be waiting for a
+// task that the child needs, so this cannot deadlock.
 func (w *work) readChildren(ids []store.ID, found *rules.Found) error {
 	type edge struct {
 		child ref
@@ -184,14 +184,14 @@ func (w *work) readChildren(ids []store.ID, found *rules.Found) error {
 		return err
 	}
 	for _, e := range edges {
-		if c := w.rows[e.child]; c != nil { // not deleted meanwhile
+		if c := w.rows[e.child]; c != nil { // it was not deleted meanwhile
 			found.Children = append(found.Children, rules.Edge{Child: c.ID, Need: e.Need})
 		}
 	}
 	return nil
 }
 
-// idArgs are ids as arguments of a statement.
+// idArgs returns ids as arguments of a statement.
 func idArgs(ids []store.ID) []any {
 	args := make([]any, len(ids))
 	for i := range ids {
@@ -200,7 +200,7 @@ func idArgs(ids []store.ID) []any {
 	return args
 }
 
-// readClock has the time read with the next question, after what that locks.
+// readClock adds a query for the time, which is read after the locks of the next query.
 func (w *work) readClock() {
 	w.buf = append(w.buf, stmt{q("clock"), nil, func(rows *sql.Rows) error { return rows.Scan(&w.now) }})
 }

@@ -30,7 +30,7 @@ func (s span) has(r ref) bool {
 
 const spanBytes = 16
 
-// encodeSpans writes spans one after the other: place, lap, first, last.
+// encodeSpans encodes spans one after the other: place, lap, first, last.
 func encodeSpans(spans []span) []byte {
 	b := make([]byte, 0, spanBytes*len(spans))
 	for _, s := range spans {
@@ -44,7 +44,7 @@ func encodeSpans(spans []span) []byte {
 
 var errSpans = errors.New("a list of tasks in the database is damaged")
 
-// decodeSpans is the opposite of encodeSpans. Of a list that is damaged it returns what can be read.
+// decodeSpans is the inverse of encodeSpans. If the list is damaged, it returns what can be read.
 func decodeSpans(b []byte) (spans []span, err error) {
 	if len(b)%spanBytes != 0 {
 		err = errSpans
@@ -59,14 +59,14 @@ func decodeSpans(b []byte) (spans []span, err error) {
 	return spans, err
 }
 
-// spansIn returns what can be read of a list, and says of one that is damaged where it is.
+// spansIn returns what can be read of a list, and logs where a damaged list is.
 func (s *Store) spansIn(b []byte, where string) []span {
 	spans, err := decodeSpans(b)
 	s.damage(where, err)
 	return spans
 }
 
-// damage says once of a list that it could not be read as a whole.
+// damage logs, once for each list, that the list could not be read completely.
 func (s *Store) damage(where string, err error) {
 	if err == nil {
 		return
@@ -76,7 +76,7 @@ func (s *Store) damage(where string, err error) {
 	}
 }
 
-// refsOf takes spans apart.
+// refsOf splits spans into single tasks.
 func refsOf(spans []span) (refs []ref) {
 	for _, s := range spans {
 		for n := int(s.first); n <= int(s.last); n++ { // an int16 would never get past the last one
@@ -86,7 +86,7 @@ func refsOf(spans []span) (refs []ref) {
 	return refs
 }
 
-// spansOf joins tasks that follow each other.
+// spansOf joins adjacent tasks.
 func spansOf(refs []ref) (spans []span) {
 	refs = slices.Clone(refs)
 	slices.SortFunc(refs, byPlace)
@@ -100,8 +100,8 @@ func spansOf(refs []ref) (spans []span) {
 	return spans
 }
 
-// apart returns a span for each task. A statement that locks the rows of a span of
-// several tasks locks the next row as well, which may be somebody else's.
+// apart returns a span for each task. A statement that locks the rows of a span with several tasks also locks the next
+// row, which may be somebody else's.
 func apart(refs []ref) []span {
 	spans := make([]span, len(refs))
 	for i, r := range refs {
@@ -110,10 +110,9 @@ func apart(refs []ref) []span {
 	return spans
 }
 
-// where returns a condition that finds the tasks of spans by the primary key,
-// and its arguments. It stands in parentheses. A place is not said to be equal: of
-// several tasks of one place the server would then read, and lock, the whole
-// place.
+// where returns a condition, in parentheses, that finds the tasks of spans by the primary key, and its arguments. The
+// condition does not compare places with =: for several tasks of one place, the server would then read, and lock, the
+// whole place.
 func where(spans []span) (string, []any) {
 	var b strings.Builder
 	args := make([]any, 0, 4*len(spans))
@@ -132,8 +131,8 @@ func where(spans []span) (string, []any) {
 	return "(" + b.String() + ")", args
 }
 
-// among puts a condition on tasks in for :tasks in a statement. Arguments of the
-// statement that come before the condition are given.
+// among replaces :tasks in a statement by a condition on tasks. before has the arguments that come before those of the
+// condition.
 func among(name string, spans []span, before ...any) (string, []any) {
 	condition, args := where(spans)
 	return strings.Replace(q(name), ":tasks", condition, 1), append(before, args...)
@@ -142,7 +141,7 @@ func among(name string, spans []span, before ...any) (string, []any) {
 // maxSpans is how many spans one condition may have.
 const maxSpans = 500
 
-// inParts calls fn for every few of the items.
+// inParts calls fn for parts of the items with up to size items each.
 func inParts[T any](items []T, size int, fn func(part []T) error) error {
 	for part := range slices.Chunk(items, size) {
 		if err := fn(part); err != nil {

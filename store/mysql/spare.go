@@ -8,13 +8,15 @@ import (
 )
 
 const (
-	spareConns = 4               // besides the pool's, and the witness's
-	spareIdle  = time.Minute     // after which one is closed
-	spareAfter = 2 * time.Second // of waiting for the pool
+	spareConns = 4 // one more is for the witness
+	// After this time an idle connection is closed.
+	spareIdle = time.Minute
+	// How long to wait for the pool first.
+	spareAfter = 2 * time.Second
 )
 
-// newSpare makes a small pool for the engine's own work. It connects only when handlers hold
-// all of the other pool: beats, claims and finishes must not wait for a handler.
+// newSpare makes a small pool for the engine's own work. It connects only when handlers hold all connections of the
+// other pool: beats, claims and finishes must not wait for a handler.
 func newSpare(connector driver.Connector) *sql.DB {
 	db := sql.OpenDB(connector)
 	db.SetMaxOpenConns(spareConns + 1)
@@ -23,7 +25,7 @@ func newSpare(connector driver.Connector) *sql.DB {
 	return db
 }
 
-// conn takes a connection from the pool, or a spare one while the pool has none to give.
+// conn takes a connection from the pool, or a spare one if the pool has none.
 func (s *Store) conn(ctx context.Context) (*sql.Conn, error) {
 	if s.spare == nil {
 		return s.db.Conn(ctx)
@@ -51,8 +53,7 @@ func (s *Store) exec(ctx context.Context, text string, args ...any) error {
 	return err
 }
 
-// query asks one question outside of any transaction, and again when the connection broke
-// before the first row had come.
+// query runs one query outside of any transaction, and repeats it if the connection broke before the first row.
 func (s *Store) query(ctx context.Context, each func(*sql.Rows) error, text string, args ...any) error {
 	for n := 1; ; n++ {
 		begun, err := s.queryOnce(ctx, each, text, args...)

@@ -13,7 +13,7 @@ import (
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 )
 
-// crowded opens a handle through a pool of two connections, which crowd takes.
+// crowded opens a handle through a pool of two connections. crowd takes both.
 func crowded(t testing.TB) (s store.Store, crowd func()) {
 	dsn := mysqltest.Database(t)
 	migrate(t, dsn)
@@ -115,8 +115,8 @@ func TestALimitedPoolWithoutSpareConnectionsIsSaid(t *testing.T) {
 	}
 }
 
-// Migrations hold a lock on one connection while they work on another. A pool that has one alone is told so, instead
-// of waiting for ever, and the leader's chores go on.
+// Migrations hold a lock on one connection while they work on another. With a pool of one connection they fail instead
+// of waiting forever, and the leader's chores go on.
 func TestAPoolOfOneConnectionCannotMigrate(t *testing.T) {
 	dsn := mysqltest.Database(t)
 	one := newOn(t, dsn, nil)

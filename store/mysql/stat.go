@@ -24,8 +24,7 @@ func (w *work) deltas(into *delta) error {
 	}, q("delta.all"))
 }
 
-// readStat reads at, queue, kind, completed, failed, discarded, cancelled,
-// waited, ran.
+// readStat reads the columns at, queue, kind, completed, failed, discarded, cancelled, waited and ran.
 func readStat(rows *sql.Rows) (*store.Stat, error) {
 	s := &store.Stat{}
 	var at int64
@@ -38,7 +37,7 @@ func readStat(rows *sql.Rows) (*store.Stat, error) {
 	return s, errors.Join(s.Waited.Decode(waited), s.Ran.Decode(ran))
 }
 
-// Stats implements store.Reader: it adds minutes up.
+// Stats implements store.Reader. It adds up minutes.
 func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (stats []store.Stat, err error) {
 	from, until := max(f.From.Truncate(time.Minute).UnixMicro(), 0), int64(math.MaxInt64)
 	if !f.Until.IsZero() {
@@ -70,8 +69,7 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (stats []store.S
 	return stats, nil
 }
 
-// readGroup reads id, queue, kind, fingerprint, count, waiting, dead, first,
-// last, sample, sample_task.
+// readGroup reads the columns id, queue, kind, fingerprint, count, waiting, dead, first, last, sample and sample_task.
 func readGroup(rows *sql.Rows) (g group, f *failures, err error) {
 	f = &failures{}
 	var id, queue, kind, fingerprint, task []byte
@@ -82,8 +80,8 @@ func readGroup(rows *sql.Rows) (g group, f *failures, err error) {
 	return g, f, err
 }
 
-// Errors implements store.Reader. It reads the latest groups, and those that
-// have changed since the sums were made.
+// Errors implements store.Reader. It reads the latest groups, and those that have changed since the sums were last
+// updated.
 func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorGroup, error) {
 	limit := f.Limit
 	if limit <= 0 {

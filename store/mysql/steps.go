@@ -8,13 +8,15 @@ import (
 )
 
 const (
-	stepsEvery = time.Second      // how often the leader asks how the server would find groups
-	learnEvery = 10 * time.Second // and has it learn how large they are
+	// How often the leader asks how the server would find groups.
+	stepsEvery = time.Second
+	// How often it makes the server update its statistics.
+	learnEvery = 10 * time.Second
 )
 
-// stepping sees to it that the server finds the groups of those who wait by steps along the index. It does not where
-// its statistics are those of an empty line, which is what a burst finds: then it reads all who wait, and makes new
-// ones some ten seconds after.
+// stepping ensures that the server finds the groups of waiting tasks by steps along the index. The server does not do
+// so if its statistics are those of an empty line, as at the start of a burst: then it reads all waiting tasks, and
+// updates its statistics about ten seconds later.
 func (s *Store) stepping(ctx context.Context) {
 	now := time.Now()
 	if !s.lines.planDue(now) {
@@ -30,7 +32,7 @@ func (s *Store) stepping(ctx context.Context) {
 	}
 }
 
-// steps reports whether the server would step from group to group now.
+// steps reports whether the server would now step from group to group.
 func (s *Store) steps(ctx context.Context) (bool, error) {
 	steps := false
 	err := s.query(ctx, func(rows *sql.Rows) error {
@@ -53,7 +55,8 @@ func (s *Store) steps(ctx context.Context) (bool, error) {
 	return steps, err
 }
 
-// planDue reports whether to look at how the server finds groups: while more wait than are read one by one.
+// planDue reports whether to check how the server finds groups, which matters while more tasks wait than are read one
+// by one.
 func (s *stands) planDue(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// TestABurstIsNotReadThroughToFindItsGroups fills a line of which the server's statistics say that it is empty.
+// TestABurstIsNotReadThroughToFindItsGroups fills a line that is empty according to the server's statistics.
 func TestABurstIsNotReadThroughToFindItsGroups(t *testing.T) {
 	ctx := t.Context()
 	s, _ := queueOf(t, 0, 0)

@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// columns are what a row is read from; see readRow.
+// columns are the columns that readRow reads.
 const columns = "place, n, lap, id, queue, kind, priority, state, attempt, crashes, enqueued_at, run_at, expires_at, " +
 	"claimed_at, finished_at, worker, failure, fingerprint, tenant, tkey, tags, settings, reason, workflow, part, " +
 	"needs, needed, " +
@@ -32,12 +32,14 @@ type row struct {
 	failure     group // the error group of the latest failed attempt
 	fingerprint string
 	fresh       bool   // it is new
-	ready       *ready // the row of tusk_ready that it is in; nil: none
-	since       int64  // when it came in line for its turn, of one that waits; 0: with the statement
-	stored      fields // as they are in the database, of a task that is locked or new
+	ready       *ready // the row of tusk_ready that lists it; nil if none
+	// For a waiting task: when it came in line for its turn; 0 for the time of the statement.
+	since int64
+	// For a locked or new task: the fields as they are in the database.
+	stored fields
 }
 
-// What a task has to do with turns.
+// How a task relates to turns.
 const (
 	noTurn    = 0
 	takesTurn = 1 // it runs only in its turn
@@ -61,8 +63,7 @@ func (r *row) stage() stage { return stage{r.lap, r.State} }
 // running reports whether a row that was read without a lock is running.
 func (r *row) running() bool { return r.State == store.Available && r.ready == nil }
 
-// readRow reads :columns. A running task looks available: it is the leases that
-// know better.
+// readRow reads :columns. A running task looks available; only the leases know better.
 func readRow(rows *sql.Rows, more ...any) (*row, error) {
 	r := &row{}
 	var id, queue, kind, worker, failure, fingerprint, tenant, key, tags, settings, reason, workflow, part, args []byte
@@ -80,7 +81,8 @@ func readRow(rows *sql.Rows, more ...any) (*row, error) {
 	copy(r.Workflow[:], workflow)
 	r.readTurn(turn)
 	r.Partition = string(part)
-	r.Needs = true // or not: who asks for what it needs finds out
+	// Perhaps it has none. Whoever asks for its needs finds out.
+	r.Needs = true
 	r.fingerprint = string(fingerprint)
 	r.Queue, r.Kind, r.Tenant, r.Key, r.Reason = string(queue), string(kind), string(tenant), string(key), string(reason)
 	r.Settings, r.Args = settings, args
@@ -90,13 +92,14 @@ func readRow(rows *sql.Rows, more ...any) (*row, error) {
 	}
 	r.ClaimedAt, r.FinishedAt = orZero(claimed), orZero(finished)
 	if r.State.Finished() {
-		copy(r.Worker[:], worker) // readers take it out again: it belongs to the attempt
+		// Readers remove it again, because it belongs to the attempt.
+		copy(r.Worker[:], worker)
 	}
 	r.readTags(tags)
 	return r, nil
 }
 
-// readLent reads a task as tusk_claim returns it, when it was claimed, and in which lap.
+// readLent reads a task as tusk_claim returns it, the time of its claim, and its lap.
 func readLent(rows *sql.Rows, claimed *int64, lap *int32) (*row, error) {
 	r := &row{}
 	var id, queue, kind, tenant, key, tags, settings, workflow, part sql.RawBytes
@@ -143,7 +146,7 @@ func readLocked(rows *sql.Rows) (*row, error) {
 
 func instant(micros int64) time.Time { return time.UnixMicro(micros).UTC() }
 
-// orZero reads an instant of which 0 says that it has not come.
+// orZero converts an instant, where 0 means that it has not come.
 func orZero(micros int64) time.Time {
 	if micros == 0 {
 		return time.Time{}
@@ -151,7 +154,7 @@ func orZero(micros int64) time.Time {
 	return instant(micros)
 }
 
-// microsOrZero writes one.
+// microsOrZero is the inverse of orZero.
 func microsOrZero(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -159,7 +162,7 @@ func microsOrZero(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// microsOrNull stands for an instant that may be absent.
+// microsOrNull returns an instant, or null if it is zero.
 func microsOrNull(t time.Time) any {
 	if t.IsZero() {
 		return nil
@@ -167,8 +170,7 @@ func microsOrNull(t time.Time) any {
 	return t.UnixMicro()
 }
 
-// textOrNull stands for a text that may be absent. Texts travel as bytes: no
-// character set touches them.
+// textOrNull returns a text, or null if it is empty. Texts are sent as bytes, so that no character set changes them.
 func textOrNull(text string) any {
 	if text == "" {
 		return nil
@@ -176,10 +178,10 @@ func textOrNull(text string) any {
 	return []byte(text)
 }
 
-// nanos reads a source time.
+// nanos converts a source time.
 func nanos(n int64) time.Time { return time.Unix(0, n).UTC() }
 
-// nanosOrNull writes one that may be absent.
+// nanosOrNull returns a source time, or null if it is zero.
 func nanosOrNull(t time.Time) any {
 	if t.IsZero() {
 		return nil
@@ -207,12 +209,12 @@ func tagsOrNull(tags []string) any {
 	}
 	b, err := json.Marshal(tags)
 	if err != nil {
-		panic(err) // strings always encode
+		panic(err) // strings can always be encoded
 	}
 	return b
 }
 
-// labels returns what the task is found by besides its queue and kind.
+// labels returns what the task can be found by besides its queue and kind.
 func (r *row) labels() (all []string) {
 	if label := stateLabel(r.State); label != "" && !r.InLine() {
 		all = append(all, label)
@@ -235,7 +237,7 @@ func (r *row) labels() (all []string) {
 	return all
 }
 
-// stateLabel is what tasks in a state are found by; empty: nothing.
+// stateLabel returns the label of tasks in a state, or an empty string if there is none.
 func stateLabel(state store.State) string {
 	switch state {
 	case store.Scheduled, store.Pending, store.Retryable, store.Cancelled, store.Discarded:

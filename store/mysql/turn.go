@@ -15,7 +15,7 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// line is what turns are counted by.
+// line is what turns are grouped by.
 type line struct{ queue, tenant, partition string }
 
 // Turns implements store.Keeper.
@@ -41,8 +41,8 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (all [
 	return all, nil
 }
 
-// quickHeads is how many waiting tasks of a group are found together with the group;
-// those beyond cost a statement for each group that has so many.
+// quickHeads is how many waiting tasks of a group are read together with the group. More of them cost an extra
+// statement for each group that has so many.
 const quickHeads = 4
 
 func (w *work) turns(groups, heads int, sumUp bool) (all []store.Turns, err error) {
@@ -68,8 +68,8 @@ func (w *work) turns(groups, heads int, sumUp bool) (all []store.Turns, err erro
 	return append(all, others...), nil
 }
 
-// waiting reads who waits, by group: one by one where they are few for so many groups as
-// there were, and otherwise by steps from group to group.
+// waiting reads the waiting tasks by group: one by one if they are few compared with the number of groups last time,
+// and otherwise in steps from group to group.
 func (w *work) waiting(groups, heads int) (all []store.Turns, err error) {
 	seen, err := w.fewWaiting(w.store.lines.few())
 	many := len(seen) == 0
@@ -82,15 +82,17 @@ func (w *work) waiting(groups, heads int) (all []store.Turns, err error) {
 	return all[:min(groups, len(all))], err
 }
 
-// stands is what a process remembers of the last look at who waits for turns. It saves look-ups and
-// decides nothing: what a task's lap says does.
+// stands is what a process remembers of the last look at the tasks that wait for turns. It saves lookups and decides
+// nothing: the lap of a task decides.
 type stands struct {
 	mu     sync.Mutex
 	groups int
-	many   bool              // not all who wait were read one by one
-	tasks  map[store.ID]*row // that were
+	// More tasks waited than are read one by one.
+	many  bool
+	tasks map[store.ID]*row // the waiting tasks that were read one by one
 
-	planned, learned time.Time // when the server was asked how it finds groups, and had to learn
+	// When the server was last asked how it finds groups, and made to update its statistics.
+	planned, learned time.Time
 }
 
 func (s *stands) learn(groups int, many bool, seen []*row) {
@@ -103,22 +105,22 @@ func (s *stands) learn(groups int, many bool, seen []*row) {
 	s.groups, s.many, s.tasks = groups, many, tasks
 }
 
-// any reports whether anybody waited.
+// any reports whether any task waited.
 func (s *stands) any() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.groups > 0
 }
 
-// few is how many waiting tasks are few: a step to another group, and to each of its first tasks, takes as
-// long as to read some rows.
+// few returns how many waiting tasks count as few: a step to another group, and to each of its first tasks, takes as
+// long as reading some rows.
 func (s *stands) few() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return 4*s.groups + 200
 }
 
-// find returns where a task stood; nil: that is not known.
+// find returns where a task stood, or nil if that is unknown.
 func (s *stands) find(id store.ID) *row {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +131,7 @@ func (s *stands) find(id store.ID) *row {
 	return nil
 }
 
-// fewWaiting reads all who wait, if they are no more than so many.
+// fewWaiting reads all waiting tasks, if they are no more than most.
 func (w *work) fewWaiting(most int) (few []*row, err error) {
 	err = w.ask(func(rows *sql.Rows) error {
 		r, err := readStand(rows)
@@ -149,7 +151,7 @@ func readStand(rows *sql.Rows) (*row, error) {
 	return r, err
 }
 
-// groupsOf puts those who wait into their lines: groups whose first has waited longest come first.
+// groupsOf sorts waiting tasks into their lines. The group with the task that has waited longest comes first.
 func groupsOf(few []*row, heads int) (all []store.Turns) {
 	slices.SortFunc(few, func(a, b *row) int {
 		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.since, b.since), byPlace(a.ref, b.ref))
@@ -177,7 +179,7 @@ func groupsOf(few []*row, heads int) (all []store.Turns) {
 
 func lineOf(t store.Turns) line { return line{t.Queue, t.Tenant, t.Partition} }
 
-// manyWaiting steps from group to group. It returns those that it has read one by one, too.
+// manyWaiting steps from group to group. It also returns the tasks that it has read one by one.
 func (w *work) manyWaiting(groups, heads int) (all []store.Turns, seen []*row, err error) {
 	quick := min(heads, quickHeads)
 	var queue, tenant, partition sql.RawBytes
@@ -224,7 +226,7 @@ func wait(t *store.Turns, id []byte) {
 	}
 }
 
-// firstHeads is the statement that reads groups with so many waiting tasks each.
+// firstHeads returns the statement that reads groups with up to n waiting tasks each.
 func firstHeads(n int) string {
 	heads := ""
 	for i := range n {
@@ -233,7 +235,7 @@ func firstHeads(n int) string {
 	return strings.NewReplacer(":heads", heads, ":groups", q("turn.groups")).Replace(q("turn.waiting"))
 }
 
-// Grant implements store.Keeper. Tasks that an open transaction holds are passed over.
+// Grant implements store.Keeper. It skips tasks that an open transaction holds.
 func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
 	err = inParts(ids, maxAdmitted, func(part []store.ID) error {
 		_, err := apartIfHeld(part, func(ids []store.ID) error {
@@ -251,8 +253,8 @@ func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted 
 	return granted, wrap("grant", err)
 }
 
-// grant takes it for granted that nobody but the leader lets tasks go on that wait for
-// their turn, and finds out by counting. Somebody may: who edits them.
+// grant assumes that only the leader moves tasks on that wait for their turn, and finds out by counting. An edit may
+// move them, too.
 func (s *Store) grant(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
 	how := (*work).grantAll
 	for {
@@ -270,8 +272,8 @@ func (s *Store) grant(ctx context.Context, term int64, ids []store.ID) (granted 
 	}
 }
 
-// grantAll gives tasks their turn without locking them before: the procedure finds
-// them only while they still wait, and fails if it does not find all.
+// grantAll gives tasks their turn without locking them first: the procedure finds them only while they still wait, and
+// fails if it does not find all.
 func (w *work) grantAll(ids []store.ID) (granted int, err error) {
 	waiting, err := w.inLine(ids)
 	if err != nil || len(waiting) == 0 {
@@ -293,8 +295,8 @@ func (w *work) grantAll(ids []store.ID) (granted int, err error) {
 	return len(waiting), w.judge(w.flush())
 }
 
-// inLine returns those of the tasks, in order, that seem to wait for their turn, and
-// for nothing else. Where they are may be remembered from the last look at who waits.
+// inLine returns those of the tasks, in order, that seem to wait only for their turn. Their places may be remembered
+// from the last look.
 func (w *work) inLine(ids []store.ID) (waiting []*row, err error) {
 	found := map[store.ID]*row{}
 	var args []any
@@ -325,7 +327,7 @@ func (w *work) inLine(ids []store.ID) (waiting []*row, err error) {
 	return waiting, err
 }
 
-// grantEach gives those of the tasks their turn that wait for it.
+// grantEach gives a turn to those of the tasks that wait for it.
 func (w *work) grantEach(ids []store.ID) (granted int, err error) {
 	return granted, w.decide(func(b *rules.Batch) error {
 		granted, err = b.Grant(ids)

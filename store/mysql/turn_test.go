@@ -8,8 +8,8 @@ import (
 	"github.com/tuskqueue/tusk/store/mysql"
 )
 
-// TestTurnsAreGivenToThoseThatStillWait takes a task away in a transaction that is open while
-// the task is to be given its turn, with another one: the other one gets its turn at once.
+// TestTurnsAreGivenToThoseThatStillWait takes a task away in an open transaction while the task and another one are to
+// get their turns. The other one gets its turn at once.
 func TestTurnsAreGivenToThoseThatStillWait(t *testing.T) {
 	s := fresh(t)
 	term := lead(t, s)
@@ -38,8 +38,8 @@ func TestTurnsAreGivenToThoseThatStillWait(t *testing.T) {
 	}
 }
 
-// inTurns stores ten tasks that wait for their turn, five of each of two tenants, and gives three of the first tenant
-// theirs.
+// inTurns stores ten tasks that wait for their turn, five for each of two tenants, and gives three tasks of the first
+// tenant their turn.
 func inTurns(t *testing.T, s *mysql.Store) (term int64, tasks []store.NewTask) {
 	t.Helper()
 	term, tasks = lead(t, s), newTasks(10, "q")
@@ -56,7 +56,7 @@ func inTurns(t *testing.T, s *mysql.Store) (term int64, tasks []store.NewTask) {
 	return term, tasks
 }
 
-// wantTurns fails unless so many of a have a turn, and the others of both tenants wait.
+// wantTurns fails unless held tasks of a have a turn, and the other tasks of both tenants wait.
 func wantTurns(t *testing.T, s *mysql.Store, term int64, held int, tasks []store.NewTask) {
 	t.Helper()
 	turns, err := s.Turns(t.Context(), term, 10, 10)
@@ -80,8 +80,8 @@ func wantTurns(t *testing.T, s *mysql.Store, term int64, held int, tasks []store
 	}
 }
 
-// TestTurnsAreSummedUp ends tasks one by one: whoever looks sees who has a turn, and the leader
-// leaves no row of those that have ended.
+// TestTurnsAreSummedUp ends tasks one by one. Everybody sees which tasks have a turn, and the leader leaves no rows of
+// tasks that have ended.
 func TestTurnsAreSummedUp(t *testing.T) {
 	s := fresh(t)
 	term, tasks := inTurns(t, s)
@@ -103,7 +103,7 @@ func TestTurnsAreSummedUp(t *testing.T) {
 	}
 }
 
-// The leader sums up while it sees that a turn was given back, and not yet that it was given.
+// The leader sums up while it sees that a turn was given back, but not yet that it was given.
 func TestATurnThatIsGivenBackBeforeItIsSeenIsNotHeldForEver(t *testing.T) {
 	s := fresh(t)
 	term, tasks := inTurns(t, s)
@@ -114,7 +114,7 @@ func TestATurnThatIsGivenBackBeforeItIsSeenIsNotHeldForEver(t *testing.T) {
 	if n, err := s.Grant(t.Context(), term, ids); err != nil || n != 2 {
 		t.Fatalf("%d were given their turn: %v", n, err)
 	}
-	finish(t, s, claim(t, s, startWorker(t, s), 4)) // two of which nobody sees that they had one
+	finish(t, s, claim(t, s, startWorker(t, s), 4)) // nobody sees yet that two of them had a turn
 	if _, err := s.Turns(t.Context(), term, 10, 10); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestATurnThatIsGivenBackBeforeItIsSeenIsNotHeldForEver(t *testing.T) {
 	}
 }
 
-// TestTurnsOutliveMigrations takes the schema to before lines were tables of their own, and back.
+// TestTurnsOutliveMigrations takes the schema back to before lines were tables of their own, and forward again.
 func TestTurnsOutliveMigrations(t *testing.T) {
 	s := fresh(t)
 	term, tasks := inTurns(t, s)

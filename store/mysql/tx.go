@@ -9,11 +9,10 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Tx implements store.Transactor for *sql.Tx: a transaction on the same
-// database, best at READ COMMITTED. At MySQL's default, REPEATABLE READ, it works
-// as well, but may lock more than it needs. Between two calls with keys that
-// come in another order elsewhere, the server may end the transaction with a
-// deadlock (1213); it should then be tried again from its start.
+// Tx implements store.Transactor for *sql.Tx: a transaction on the same database, preferably at READ COMMITTED. At
+// MySQL's default, REPEATABLE READ, it also works, but may lock more than it needs. Between two calls with keys that
+// come in another order elsewhere, the server may end the transaction with a deadlock (1213); retry the transaction
+// from its start then.
 func (s *Store) Tx(tx any) (store.Tx, error) {
 	t, ok := tx.(*sql.Tx)
 	if !ok || t == nil {
@@ -26,7 +25,7 @@ func (s *Store) Tx(tx any) (store.Tx, error) {
 	return &userTx{s, t}, nil
 }
 
-// userTx writes inside a transaction of the user's.
+// userTx writes inside a user's transaction.
 type userTx struct {
 	store *Store
 	tx    *sql.Tx
@@ -52,17 +51,17 @@ func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []s
 	careful := false
 	err = u.do(ctx, func(w *work) error {
 		lost, err = w.finish(outcomes, careful)
-		careful = true // when it is done again
+		careful = true // for the next try
 		return err
 	})
 	return lost, wrap("finish", err)
 }
 
-// do runs one call in a savepoint, so that an error leaves nothing of it behind. Where the server has
-// ended the transaction, after a deadlock, there is no savepoint to go back to: each statement, of the
-// user's as well, would be committed by itself.
-// Nothing is tried again that the server took back: that is for the user, whose
-// transaction it was.
+// do runs one call in a savepoint, so that an error leaves nothing of the call behind. If the server has ended the
+// transaction, after a deadlock, there is no savepoint to go back to: each statement, including the user's, would be
+// committed by itself.
+//
+// do does not retry what the server rolled back, because that is up to the user, whose transaction it was.
 func (u *userTx) do(ctx context.Context, fn func(w *work) error) error {
 	if err := u.store.ready(ctx); err != nil {
 		return err

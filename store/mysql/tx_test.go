@@ -17,8 +17,8 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// plain opens a pool as a program does that knows nothing of Tusk: one statement
-// at a time, prepared, at the server's own isolation.
+// plain opens a pool as a program does that knows nothing of Tusk: one prepared statement at a time, at the server's
+// default isolation.
 func plain(t testing.TB, dsn string) *sql.DB {
 	t.Helper()
 	db := sql.OpenDB(connector(t, dsn, nil))
@@ -44,7 +44,7 @@ func connector(t testing.TB, dsn string, settings map[string]string) sqldriver.C
 	return connector
 }
 
-// newOn makes an engine on a pool of the user's whose sessions begin with settings.
+// newOn makes an engine on a user's pool whose sessions begin with settings.
 func newOn(t testing.TB, dsn string, settings map[string]string) *mysql.Store {
 	t.Helper()
 	db := sql.OpenDB(connector(t, dsn, settings))
@@ -57,7 +57,7 @@ func newOn(t testing.TB, dsn string, settings map[string]string) *mysql.Store {
 	return s
 }
 
-// odd is what sessions of a pool of the user's may begin with, and need not care about.
+// odd holds settings of a user's pool that must not matter.
 var odd = map[string]string{
 	"sql_mode": "'ANSI,NO_BACKSLASH_ESCAPES,HIGH_NOT_PRECEDENCE,ONLY_FULL_GROUP_BY,NO_AUTO_VALUE_ON_ZERO," +
 		"NO_UNSIGNED_SUBTRACTION,STRICT_TRANS_TABLES'",
@@ -69,7 +69,7 @@ func TestAPoolOfTheUsersKeepsTheContract(t *testing.T) {
 		t.Skip("runs all clauses again")
 	}
 	own := engine
-	own.OneWriter = true // at REPEATABLE READ, a transaction locks what others would insert, too
+	own.OneWriter = true // at REPEATABLE READ, a transaction also locks what others would insert
 	own.New = func(t testing.TB) func() store.Store {
 		dsn := mysqltest.Database(t)
 		made := newOn(t, dsn, odd)
@@ -186,8 +186,8 @@ func TestOnlyTransactionsOfDatabaseSQLWillDo(t *testing.T) {
 	}
 }
 
-// TestNothingIsEnqueuedInATransactionThatIsOver has the user go on after the server has chosen the transaction to end a
-// deadlock.
+// TestNothingIsEnqueuedInATransactionThatIsOver makes the user go on after the server has chosen the transaction to end
+// a deadlock.
 func TestNothingIsEnqueuedInATransactionThatIsOver(t *testing.T) {
 	s := fresh(t)
 	exec(t, s, "create table mine (id int primary key, v int)")
@@ -205,7 +205,8 @@ func TestNothingIsEnqueuedInATransactionThatIsOver(t *testing.T) {
 		return err
 	}
 	other, tx := begin(), begin()
-	if _, err := other.Exec("insert into mine values (3, 0), (4, 0)"); err != nil { // who has written less loses
+	// The transaction that has written less loses.
+	if _, err := other.Exec("insert into mine values (3, 0), (4, 0)"); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(update(other, 1), update(tx, 2)); err != nil {

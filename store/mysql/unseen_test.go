@@ -9,7 +9,7 @@ import (
 	"github.com/tuskqueue/tusk/store/mysql"
 )
 
-// What InnoDB may show of a task that has just been leased, for a moment: nothing, or how it was before it became
+// What InnoDB may show, for a moment, of a task that was just leased: nothing, or the task as it was before it became
 // available.
 var unseen = []struct{ name, hide, show string }{
 	{"no row", "delete from tusk_task", "insert into tusk_task select * from hidden"},
@@ -146,7 +146,7 @@ func TestAWishToStopOutlivesASweepThatDoesNotSeeItsTask(t *testing.T) {
 	}
 }
 
-// A task runs of which no lease knows. It is told, and taken back by what the description says.
+// A task is running that no lease knows of. It is reported, and taken back by the documented steps.
 func TestATaskThatNobodyHoldsIsTold(t *testing.T) {
 	s := fresh(t)
 	w := startWorker(t, s)
@@ -173,7 +173,7 @@ func TestATaskThatNobodyHoldsIsTold(t *testing.T) {
 	if got, err := s.Rescue(t.Context(), term, 10); err != nil || len(got) != 1 {
 		t.Fatal(got, err)
 	}
-	exec(t, s, "delete from tusk_lease") // as if the one had been taken back
+	exec(t, s, "delete from tusk_lease") // as if the rescued task had been taken back
 	text, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)

@@ -17,54 +17,59 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// A second witness of a worker's life, beside its beat: a named lock on a
-// connection on which nothing else happens. The server releases it at once when
-// the process dies, and anybody may ask who holds it. See docs/design/liveness.md.
+// A second witness of a worker's life besides its beat: a named lock on a connection that is used for nothing else. The
+// server releases it at once when the process dies, and anybody can ask who holds it. See docs/design/liveness.md.
 const (
-	pulse        = time.Second     // how often a process sees to its own locks
-	attendWithin = 2 * time.Second // each of what it asks for that
-	sameRun      = 2 * time.Second // the server's uptime is told in whole seconds
+	// How often a process checks its own locks.
+	pulse = time.Second
+	// The time limit for each step of that.
+	attendWithin = 2 * time.Second
+	// The server reports its uptime in whole seconds.
+	sameRun = 2 * time.Second
 )
 
 // Witnesses implements store.Witness.
 func (s *Store) Witnesses() bool { return s.witness.usable() }
 
-// witness holds the locks of this process's workers, and looks after those of others. One goroutine
-// alone asks the server for them, and has the connection: it may be dead without a word, and beats wait
-// for nothing of that, but for the first one of a worker, a while.
+// witness holds the locks of this process's workers, and watches the locks of others. Only one goroutine asks the
+// server for locks and uses the connection, because the connection may be dead unnoticed. Beats do not wait for any of
+// that, except the first beat of a worker, for a while.
 type witness struct {
 	store  *Store
-	prefix atomic.Pointer[string] // nil: not known yet
+	prefix atomic.Pointer[string] // nil if not known yet
 	wake   chan struct{}
 
-	mu      sync.Mutex         // held for moments, and never while the server is asked
-	run     int64              // when the server was started on which the locks are, about
-	held    map[store.ID]bool  // the locks to be held; true: they are
-	waiting []chan struct{}    // closed when those have been asked for
-	left    []store.ID         // whose locks are to be released
-	bare    map[store.ID]bool  // workers whose locks were lost, of which the database does not know
-	stop    context.CancelFunc // nil: no keeper runs
-	ended   chan struct{}
-	closed  bool
-	looks   map[store.ID]look
+	mu sync.Mutex // held only for moments, never while the server is asked
+	// Roughly when the server with the locks was started.
+	run int64
+	// The wanted locks; true if the lock is held.
+	held map[store.ID]bool
+	// Closed when the wanted locks have been asked for.
+	waiting []chan struct{}
+	left    []store.ID // workers whose locks must be released
+	// Workers that lost their lock, which the database does not know yet.
+	bare   map[store.ID]bool
+	stop   context.CancelFunc // nil if no keeper runs
+	ended  chan struct{}
+	closed bool
+	looks  map[store.ID]look
 }
 
 func newWitness(s *Store) *witness {
 	return &witness{store: s, wake: make(chan struct{}, 1), held: map[store.ID]bool{}, bare: map[store.ID]bool{}}
 }
 
-// usable reports whether a connection can be spared. On Galera locks are those of
-// one node, and say nothing.
+// usable reports whether a connection can be spared. On Galera, locks belong to one node and prove nothing.
 func (w *witness) usable() bool {
 	return !w.store.galera && w.store.spares()
 }
 
-// watch has the lock of a worker of this process held from now on, and returns the run of the
-// server on which it is; 0: it is not, or not yet.
+// watch makes sure that a worker's lock is held from now on. It returns the start of the server that has the lock, or 0
+// if the lock is not held, or not yet.
 func (w *witness) watch(ctx context.Context, worker store.ID) (run int64) {
 	if asked := w.want(worker); asked != nil {
 		wait := attendWithin
-		if deadline, limited := ctx.Deadline(); limited { // the beat itself comes after
+		if deadline, limited := ctx.Deadline(); limited { // leave time for the beat itself
 			wait = min(wait, time.Until(deadline)/2)
 		}
 		select {
@@ -81,8 +86,8 @@ func (w *witness) watch(ctx context.Context, worker store.ID) (run int64) {
 	return 0
 }
 
-// want adds a worker whose lock is to be held. What it returns, of a new one, is closed when the
-// lock has been asked for.
+// want adds a worker whose lock must be held. For a new worker it returns a channel that is closed once the lock has
+// been asked for.
 func (w *witness) want(worker store.ID) (asked chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,7 +113,7 @@ func (w *witness) hurry() {
 	}
 }
 
-// forget has the lock of a worker released that has left. It does not wait for that.
+// forget releases the lock of a worker that has left, without waiting for the release.
 func (w *witness) forget(worker store.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -133,7 +138,7 @@ func (w *witness) close() {
 	}
 }
 
-// keep sees to the locks and the connection that has them, until it is stopped.
+// keep maintains the locks and their connection until it is stopped.
 func (w *witness) keep(ctx context.Context, ended chan struct{}) {
 	defer close(ended)
 	k := &keeper{witness: w}
@@ -151,14 +156,14 @@ func (w *witness) keep(ctx context.Context, ended chan struct{}) {
 	}
 }
 
-// keeper is what asks the server for locks.
+// keeper asks the server for locks.
 type keeper struct {
 	*witness
 	conn *sql.Conn
 }
 
-// tend sees to the locks once. Each step has its own time: one that used up that of all would have
-// the next ones fail.
+// tend maintains the locks once. Each step has its own time limit, because a step that used up a common limit would
+// make the next ones fail.
 func (k *keeper) tend(ctx context.Context) {
 	for _, step := range []func(context.Context){k.check, k.disown, k.renew} {
 		own, cancel := context.WithTimeout(ctx, attendWithin)
@@ -176,8 +181,8 @@ func (k *keeper) check(ctx context.Context) {
 	}
 }
 
-// disown says of workers whose locks were lost that their beats alone count from now on, and again
-// until that is stored.
+// disown records that only the beats of workers that have lost their lock count from now on. It repeats that until it
+// is stored.
 func (k *keeper) disown(ctx context.Context) {
 	k.mu.Lock()
 	lost := slices.SortedFunc(maps.Keys(k.bare), func(a, b store.ID) int { return slices.Compare(a[:], b[:]) })
@@ -198,9 +203,9 @@ func (k *keeper) disown(ctx context.Context) {
 	}
 }
 
-// renew takes the locks that are to be held and are not, on a new connection if the old one is gone,
-// and releases those of workers that have left. A lock that a session holds of which the server does
-// not know yet that it is dead is taken later.
+// renew takes the wanted locks that are not held, on a new connection if the old one is gone, and releases the locks of
+// workers that have left. If the server has not yet noticed that the session with a lock is dead, renew takes that lock
+// later.
 func (k *keeper) renew(ctx context.Context) {
 	fresh, left, waiting, any := k.news()
 	if !any || len(fresh)+len(left) > 0 && k.change(ctx, fresh, left) != nil {
@@ -211,8 +216,7 @@ func (k *keeper) renew(ctx context.Context) {
 	}
 }
 
-// news returns whose locks are to be taken and whose released, who waits for that, and whether any
-// are to be held.
+// news returns whose locks must be taken and released, who waits for that, and whether any lock is wanted.
 func (k *keeper) news() (fresh, left []store.ID, waiting []chan struct{}, any bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -252,7 +256,7 @@ func (k *keeper) change(ctx context.Context, fresh, left []store.ID) error {
 	return nil
 }
 
-// got notes that a lock is held. Its worker may have left meanwhile.
+// got records that a lock is held. Its worker may have left meanwhile.
 func (k *keeper) got(worker store.ID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -261,8 +265,7 @@ func (k *keeper) got(worker store.ID) {
 	}
 }
 
-// connect takes the connection that has the locks, which is none of the pool's where there are
-// others.
+// connect opens the connection for the locks, from the spare pool if there is one.
 func (k *keeper) connect(ctx context.Context) error {
 	pool := k.store.db
 	if k.store.spare != nil {
@@ -280,7 +283,7 @@ func (k *keeper) connect(ctx context.Context) error {
 	return err
 }
 
-// lose drops the connection, and the locks with it.
+// lose drops the connection, and with it the locks.
 func (k *keeper) lose() {
 	if k.conn != nil {
 		k.conn.Raw(func(any) error { return driver.ErrBadConn }) // closes it for good
@@ -297,8 +300,8 @@ func (k *keeper) lose() {
 	}
 }
 
-// startOf tells the runs of servers apart: by when they began, to the second.
-// After a restart or a failover locks mean nothing until they are taken again.
+// startOf distinguishes the runs of servers by when they began, to the second. After a restart or a failover, locks
+// mean nothing until they are taken again.
 func startOf(ctx context.Context, on runner) (at int64, err error) {
 	var name string
 	var uptime, now int64
@@ -329,8 +332,7 @@ func lockName(prefix string, worker store.ID) string {
 	return prefix + strings.ToUpper(hex.EncodeToString(worker[:]))
 }
 
-// lockPrefix is what the names of locks begin with: they are the server's, not
-// the database's.
+// lockPrefix returns the prefix of the names of locks, because names belong to the server, not to the database.
 func (w *witness) lockPrefix(ctx context.Context) (string, error) {
 	if known := w.prefix.Load(); known != nil {
 		return *known, nil

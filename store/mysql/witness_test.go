@@ -15,7 +15,7 @@ import (
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 )
 
-// wires carries connections to a server, each of which may go dead without a word: nothing that is said on it
+// wires carries connections to a server. Each connection may go dead without notice: nothing that is sent on it
 // arrives, not even that it was closed.
 type wires struct {
 	server string
@@ -91,7 +91,7 @@ func (w *wires) join(g *sync.WaitGroup, client net.Conn) {
 	g.Go(func() { carry(client, server) })
 }
 
-// cut has the connections go dead that are those of a statement, by their addresses.
+// cut makes the connections that match a condition go dead.
 func (w *wires) cut(t *testing.T, of *mysql.Store, which string, args ...any) {
 	t.Helper()
 	rows, err := of.DB().Query("select host from information_schema.processlist where db = database() and "+which, args...)
@@ -117,10 +117,10 @@ func (w *wires) cut(t *testing.T, of *mysql.Store, which string, args ...any) {
 	}
 }
 
-// lockOf is what the id of a connection is by which a worker is attended.
+// lockOf is the id of the connection that holds a worker's lock.
 const lockOf = "is_used_lock(concat('tusk:', left(sha2(database(), 256), 16), ':', hex(?)))"
 
-// beat beats with a deadline, and fails unless that is kept with some time to spare.
+// beat beats with a deadline, and fails unless it finishes with some time to spare.
 func beat(t *testing.T, s *mysql.Store, worker store.ID) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -132,7 +132,7 @@ func beat(t *testing.T, s *mysql.Store, worker store.ID) {
 	}
 }
 
-// One connection of the pool is dead while the leader asks on it who has gone. Everything else works.
+// One connection of the pool is dead while the leader uses it to ask which workers are gone. Everything else works.
 func TestABeatDoesNotWaitForALookAtWhoHasGone(t *testing.T) {
 	dsn := mysqltest.Database(t)
 	migrate(t, dsn)
@@ -161,8 +161,8 @@ func TestABeatDoesNotWaitForALookAtWhoHasGone(t *testing.T) {
 	}
 }
 
-// The connection that attends workers is dead: beats go on, and the database is told at once that those workers live
-// by them alone. The server thinks for long that somebody has the lock.
+// The connection that holds the locks of workers is dead. Beats go on, and the database learns at once that only the
+// beats of those workers count. The server believes for a long time that somebody holds the lock.
 func TestALostLockIsDisowned(t *testing.T) {
 	dsn := mysqltest.Database(t)
 	migrate(t, dsn)
@@ -185,7 +185,7 @@ func TestALostLockIsDisowned(t *testing.T) {
 	beat(t, s, worker)
 }
 
-// The lock of a worker that has left is released while another is attended on the same connection.
+// The lock of a worker that has left is released while the same connection holds another worker's lock.
 func TestTheLockOfAWorkerThatLeavesIsReleased(t *testing.T) {
 	s := fresh(t)
 	leaves, stays := startWorker(t, s), startWorker(t, s)

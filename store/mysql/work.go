@@ -10,33 +10,42 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// work is a transaction and what it adds to the sums.
+// work is a transaction, with what it adds to the sums.
 type work struct {
 	session
 	gathered
-	now     int64 // by the server's clock; 0: not asked yet
-	covered int64 // how many tasks were listed one by one: each comes a microsecond later
+	now int64 // the server's time; 0 if not read yet
+	// How many tasks were listed one by one. Each is listed a microsecond later.
+	covered int64
 	sums    delta
-	user    bool            // the transaction is a user's: its isolation is unknown
-	hasty   bool            // it waits for no lock that a user's transaction may hold
-	passes  bool            // and passes over what is locked
-	woken   map[string]bool // what to ring for: queues that get available tasks, and names of package bell
-	echoes  bool            // the answer tells what another transaction has stored
+	// The transaction is a user's, so its isolation is unknown.
+	user bool
+	// It waits for no lock that a user's transaction may hold.
+	hasty  bool
+	passes bool // it skips locked rows
+	// What to ring for: queues with new tasks, and names of package bell.
+	woken map[string]bool
+	// The answer reports what another transaction has stored.
+	echoes bool
 
-	batch    *rules.Batch                // what decides; nil: nothing does
-	keys     map[rules.KeyName]*identity // that are locked
-	rows     map[ref]*row                // that are locked, or new
-	ids      map[store.ID]*row           // the same by id
-	where    map[store.ID]ref            // of tasks that were found, but not locked yet
-	exact    map[store.ID]bool           // tasks of which it matters whether they are available or running
-	lent     map[store.ID]*attempt       // tasks whose attempts end
-	groups   map[group]bool              // groups of errors that are known, for tasks that are restored
-	dropping days                        // finished tasks of these are not to be seen
+	batch *rules.Batch                // decides; nil if nothing does
+	keys  map[rules.KeyName]*identity // locked keys
+	rows  map[ref]*row                // locked or new tasks
+	ids   map[store.ID]*row           // the same by id
+	// Tasks that were found, but are not locked yet.
+	where map[store.ID]ref
+	// Tasks for which it matters whether they are available or running.
+	exact map[store.ID]bool
+	lent  map[store.ID]*attempt // tasks whose attempts end
+	// For restored tasks: the groups of errors that are known.
+	groups map[group]bool
+	// Finished tasks of these days must not be seen.
+	dropping days
 
-	after []func() // what to do once it has been committed
+	after []func() // called after the commit
 
-	plain  []*end     // that are written last, all or none
-	buried []leaseKey // with them: leases that are done with
+	plain  []*end     // written last, all or none
+	buried []leaseKey // finished leases, deleted with them
 }
 
 // clock returns the server's time, the same for the whole transaction.
@@ -51,7 +60,7 @@ func (w *work) clock() (int64, error) {
 	return w.now, err
 }
 
-// locking returns a statement that locks rows, and fails at once where it must not wait.
+// locking returns a statement that locks rows. If the transaction must not wait, the statement fails at once.
 func (w *work) locking(text string) string {
 	switch {
 	case w.passes:
@@ -79,9 +88,10 @@ func (w *work) finale() error {
 var nothing = []byte("{}")
 
 // settle writes what is left to write before a commit: plain ends, and the sums.
-// InnoDB shows what a transaction has stored before that is on the disk, and only a
-// commit that has written something waits until all before it is: who tells others
-// what was found writes something, lest it be lost with the power after all.
+//
+// InnoDB shows what a transaction has stored before that is on disk, and only a commit that has written something waits
+// until everything before it is on disk. So a transaction that reports what others have stored writes something, too.
+// Otherwise a power failure could lose what it has reported.
 func (w *work) settle() error {
 	w.pour()
 	if len(w.plain) > 0 {
@@ -105,8 +115,7 @@ func (w *work) settle() error {
 	return nil
 }
 
-// holdPlain locks the tasks of plain ends that are written after others, where the
-// transaction must not wait for them.
+// holdPlain locks the tasks of plain ends that are written after others, if the transaction must not wait for them.
 func (w *work) holdPlain() error {
 	if !w.hasty {
 		return nil
@@ -121,7 +130,7 @@ func (w *work) holdPlain() error {
 	})
 }
 
-// judge returns what an error means that settling brought.
+// judge returns what an error of settling means.
 func (w *work) judge(err error) error {
 	if codeOf(err) == codeEnded {
 		return errCareful
@@ -136,11 +145,12 @@ type ready struct {
 	at, place         int64
 	first, next, last int16
 	lap               int32
-	taken             uint32   // which of its tasks were taken off, counted from first
-	pieces            []*ready // that were written in its stead; nil: it is as it was
+	taken             uint32 // tasks that were taken off, as bits counted from first
+	// The rows that replaced it; nil if it is unchanged.
+	pieces []*ready
 }
 
-// rest returns what is left of a row of which tasks were taken.
+// rest returns what is left of a row after tasks were taken.
 func (y *ready) rest() []*ready {
 	left := []*ready{}
 	for n := int(y.next); n <= int(y.last); n++ {
@@ -171,15 +181,14 @@ func byLane(a, b *ready) int {
 		cmp.Compare(a.place, b.place), cmp.Compare(a.first, b.first))
 }
 
-// uncover takes a held task off the list of available ones.
+// uncover takes a locked task off the list of available ones.
 func (w *work) uncover(r *row) {
 	r.ready.taken |= 1 << (r.n - r.ready.first)
 	w.cut.add(r.ready)
 	r.ready = nil
 }
 
-// cover lists a task as available, at the end of its lane. One that lies behind the last one
-// there shares its row.
+// cover lists a task as available, at the end of its lane. A task that follows the last one there shares its row.
 func (w *work) cover(r *row) {
 	at := lane{r.Queue, r.Priority, store.Available}
 	if last := w.lasts[at]; last != nil && last.follows(r) {
@@ -196,12 +205,12 @@ func (w *work) cover(r *row) {
 	w.listed = append(w.listed, r.ready)
 }
 
-// follows reports whether a task may share a row of tusk_ready with those that are in it.
+// follows reports whether a task can share a row of tusk_ready with the tasks in it.
 func (y *ready) follows(r *row) bool {
 	return y.place == r.place && y.last+1 == r.n && y.lap == r.lap && r.n-y.first < maxSpan
 }
 
-// listing is a row of tusk_ready for a task alone.
+// listing returns a row of tusk_ready for one task.
 func (r *row) listing(at int64) *ready {
 	return &ready{queue: r.Queue, priority: r.Priority, at: at, place: r.place, first: r.n, next: r.n,
 		last: r.n, lap: r.lap}

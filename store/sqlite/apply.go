@@ -10,8 +10,8 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// apply writes what the rules have decided. Counters of lanes and queues, leases and
-// statistics are changed in memory; flush writes them.
+// apply writes what the rules have decided. It changes counters of lanes and queues, leases and statistics in memory;
+// flush writes them.
 func (w *work) apply(b *rules.Batch) error {
 	for _, e := range b.Ends {
 		if err := w.ended(e); err != nil {
@@ -70,7 +70,7 @@ func (w *work) applyTasks(changes []rules.Change) error {
 	return nil
 }
 
-// insert stores a new task; one that has come before stays as it is.
+// insert stores a new task. It leaves a task that was stored before unchanged.
 func (w *work) insert(r *rules.Row) error {
 	at, err := w.find(r, 0, 0)
 	if err != nil {
@@ -84,7 +84,7 @@ func (w *work) insert(r *rules.Row) error {
 	return nil
 }
 
-// change writes what is new of a task, and takes it from where it stood to where it goes.
+// change writes what has changed in a task, and moves the task to its new spot.
 func (w *work) change(t *stored, to *rules.Row) error {
 	if to.Stopping && (!t.Stopping || t.StopReason != to.StopReason) {
 		if err := w.stop(t, to.StopReason); err != nil {
@@ -114,7 +114,7 @@ func (w *work) change(t *stored, to *rules.Row) error {
 	return w.move(t, to)
 }
 
-// move takes a task from where it stood to where it goes.
+// move moves a task from its spot to a new one.
 func (w *work) move(t *stored, to *rules.Row) error {
 	if !t.last.IsZero() { // it begins again: its last attempt goes into the history
 		if err := w.addAttempt(t.num, &store.Attempt{Number: t.Attempt, Worker: t.last,
@@ -130,7 +130,8 @@ func (w *work) move(t *stored, to *rules.Row) error {
 		return err
 	}
 	w.put(to, t.num, at)
-	if t.State == store.Running && at.state.Finished() { // it stays at its position, which no claim reads again
+	// A task that ends keeps its position, which no claim reads again.
+	if t.State == store.Running && at.state.Finished() {
 		_, err = w.run("task.end", at.state, to.Attempt, to.Crashes, nullText(to.Reason), nullCount(t.group), to.ClaimedAt,
 			to.FinishedAt, nullID(t.runner), nullBool(to.Needed), t.num)
 		return err
@@ -142,7 +143,7 @@ func (w *work) move(t *stored, to *rules.Row) error {
 	return err
 }
 
-// spot is where a task stands: in a lane, in line for a turn, or nowhere.
+// spot is where a task is: in a lane, in line for a turn, or nowhere.
 type spot struct {
 	state                  store.State
 	lane, pos, turn, place int64
@@ -150,8 +151,8 @@ type spot struct {
 	of                     *lane
 }
 
-// find chooses the spot for a task that goes to the end of where its state puts it. turnID
-// is the row of the turn that it has, 0 if none.
+// find chooses the spot for a task that goes to the end of the lane or line for its state. turnID is the row of the
+// turn that it has, or 0 if none.
 func (w *work) find(r *rules.Row, failure, turnID int64) (at spot, err error) {
 	at = spot{state: r.State, failure: failure}
 	switch {
@@ -172,7 +173,7 @@ func (w *work) find(r *rules.Row, failure, turnID int64) (at spot, err error) {
 	return at, nil
 }
 
-// put counts a task in at its spot.
+// put adds a task to the counters of its spot.
 func (w *work) put(r *rules.Row, num int64, at spot) {
 	if at.turn != 0 && !at.state.Finished() {
 		w.step(step{turn{r.Queue, r.Tenant, r.Partition}, lined{num, at.turn, int64(r.Priority), at.place}, r.ID, true})
@@ -192,7 +193,7 @@ func (w *work) put(r *rules.Row, num int64, at spot) {
 	}
 }
 
-// lift counts a task out where it stands. A running one is counted out by its end.
+// lift removes a task from the counters of its spot. A running task was already removed when its attempt ended.
 func (w *work) lift(t *stored) error {
 	w.regroup(t.failure, t.State, -1)
 	if t.turn != 0 && !t.State.Finished() {
@@ -212,7 +213,7 @@ func (w *work) lift(t *stored) error {
 	return nil
 }
 
-// become writes the values that an enqueue may replace.
+// become writes the values that an enqueue can replace.
 func (w *work) become(t *stored, to *rules.Row) error {
 	kind, err := w.kind(to.Queue, to.Kind)
 	if err != nil {
@@ -232,7 +233,7 @@ func (w *work) become(t *stored, to *rules.Row) error {
 	return w.addTags(to.ID, to.Tags)
 }
 
-// stop has the worker of a running task told at its next beat.
+// stop makes the worker of a running task learn of the stop at its next beat.
 func (w *work) stop(t *stored, reason string) error {
 	if w.claims == nil {
 		var err error
@@ -248,7 +249,7 @@ func (w *work) stop(t *stored, reason string) error {
 	return err
 }
 
-// forget deletes a task; a trigger deletes its history and what it needed.
+// forget deletes a task. A trigger deletes its history and its needs.
 func (w *work) forget(t *stored) error {
 	if err := w.lift(t); err != nil {
 		return err
@@ -260,7 +261,7 @@ func (w *work) forget(t *stored) error {
 	return err
 }
 
-// openOf is null for a task that never needed others.
+// openOf returns the number of open needs, or null if the task never had needs.
 func openOf(r *rules.Row) any {
 	if !r.Needs {
 		return nil
@@ -268,7 +269,7 @@ func openOf(r *rules.Row) any {
 	return r.Open
 }
 
-// applyNeeds writes what tasks need from now on, and which needs are met.
+// applyNeeds writes new needs of tasks, and which needs are met.
 func (w *work) applyNeeds(b *rules.Batch) error {
 	for _, n := range b.Needs {
 		if t := w.rows[n.Child]; t != nil && t.Needs {

@@ -12,7 +12,7 @@ import (
 
 var _ store.Archiver = (*Store)(nil)
 
-// dueCursor is where a page begins: behind a task in the index of finished tasks.
+// dueCursor says where a page begins: after a task in the index of finished tasks.
 type dueCursor struct {
 	Kind  int64
 	State store.State
@@ -50,7 +50,7 @@ func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limi
 	return due, err
 }
 
-// dueFrom returns the next due tasks, and the place of the last.
+// dueFrom returns the next due tasks, and the cursor after the last of them.
 func dueFrom(
 	ctx context.Context, c session, keep store.Retention, after dueCursor, now int64, limit int,
 ) (ids []store.ID, last dueCursor, err error) {

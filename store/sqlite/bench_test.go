@@ -136,9 +136,8 @@ func BenchmarkEnqueueSinglyByHundred(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
 }
 
-// BenchmarkTurns is the life of tasks of 1,000 tenants beside that of tasks without
-// turns: batches of 100, a round of the leader for each eight of them, and ten tasks
-// of each tenant that wait all the time.
+// BenchmarkTurns compares the life of tasks of 1,000 tenants with that of tasks without turns: batches of 100, a round
+// of the leader for every eight batches, and ten tasks of each tenant that wait all the time.
 func BenchmarkTurns(b *testing.B) {
 	const batch, round, tenants, backlog = 100, 8, 1000, 10_000
 	for _, turns := range []bool{false, true} {
@@ -191,7 +190,7 @@ func BenchmarkTurns(b *testing.B) {
 	}
 }
 
-// waiting returns the first who waits of each of the first groups.
+// waiting returns the first waiting task of each of the first groups.
 func waiting(b *testing.B, s *sqlite.Store, term int64, most int) (ids []store.ID) {
 	groups, err := s.Turns(b.Context(), term, 5000, 4)
 	if err != nil {

@@ -65,7 +65,7 @@ func TestACallerDoesNotWaitLongerForAnothersTransactionThanItWill(t *testing.T) 
 	}
 }
 
-// TestWhoGivesUpKnowsThatNothingIsStored has callers give up at any moment, while another's transactions come and go.
+// TestWhoGivesUpKnowsThatNothingIsStored makes callers give up at any moment, while another's transactions come and go.
 func TestWhoGivesUpKnowsThatNothingIsStored(t *testing.T) {
 	s := openTest(t)
 	db := openSame(t, s)
@@ -165,7 +165,7 @@ func TestAUsersTransactionOutlivesACallThatWasGivenUp(t *testing.T) {
 	}
 }
 
-// TestNothingIsEnqueuedInATransactionThatIsOver has the user go on after SQLite has rolled the transaction back.
+// TestNothingIsEnqueuedInATransactionThatIsOver makes the user go on after SQLite has rolled the transaction back.
 func TestNothingIsEnqueuedInATransactionThatIsOver(t *testing.T) {
 	s := openTest(t)
 	tx, err := s.db.Begin()

@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 )
 
-// impatient is a context that ends once it was asked so many times whether it has.
+// impatient is a context that ends once it has been checked a number of times.
 type impatient struct {
 	context.Context
 	left atomic.Int32
@@ -25,8 +25,8 @@ func (c *impatient) Err() error {
 	return nil
 }
 
-// TestAWriteEndsWithItsCaller gives up in the middle of a large batch: the writer is free
-// for others, and nothing of the batch is stored.
+// TestAWriteEndsWithItsCaller gives up in the middle of a large batch. The writer is free for others, and nothing of
+// the batch is stored.
 func TestAWriteEndsWithItsCaller(t *testing.T) {
 	s, err := sqlitefile.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "tusk.db"))
 	if err != nil {

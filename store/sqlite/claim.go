@@ -8,8 +8,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// lease is a row of tusk_lease: a claim's hold on the positions of a lane from
-// first to last, of which open are not finished.
+// lease is a row of tusk_lease: a claim's hold on the positions of a lane from first to last. open is the number of
+// tasks among them that are not finished.
 type lease struct {
 	lane, first, last, open int64
 	token                   store.Token
@@ -18,10 +18,9 @@ type lease struct {
 	changed                 bool
 }
 
-// Claim implements store.Leaser. It moves each lane's cursor past the tasks that
-// it takes and writes one lease row for all of them; the tasks themselves are
-// only read. Since nobody else writes meanwhile, and positions are given out in
-// the order of commits, nothing can appear behind a cursor.
+// Claim implements store.Leaser. It moves each lane's cursor past the tasks that it takes and writes one lease row for
+// all of them; it only reads the tasks themselves. Nobody else writes meanwhile, and positions are assigned in the
+// order of commits, so nothing can appear behind a cursor.
 func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) (tasks []store.Task, err error) {
 	s.counts.queries.Add(1)
 	if idle, err := s.idle(ctx, r); err != nil || idle {
@@ -35,7 +34,7 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) (tasks []store.
 	return answer(tasks, "claim", err)
 }
 
-// answer is what a method returns: with an error, nothing but the error.
+// answer returns the results of a method. If there is an error, it returns only the error.
 func answer[T any](got T, verb string, err error) (T, error) {
 	if err != nil {
 		var none T
@@ -51,8 +50,8 @@ func wrap(verb string, err error) error {
 	return fmt.Errorf("%s: %w", verb, err)
 }
 
-// idle reports whether there is nothing to claim, by reading alone. After a claim
-// that found tasks it does not look: the next one probably will, too.
+// idle reports whether there is nothing to claim, by reading alone. After a claim that found tasks it does not look,
+// because the next one probably finds some, too.
 func (s *Store) idle(ctx context.Context, r store.ClaimRequest) (bool, error) {
 	if r.Again || s.busy.Load() {
 		return false, nil
@@ -74,7 +73,7 @@ func (s *Store) idle(ctx context.Context, r store.ClaimRequest) (bool, error) {
 	return idle, err
 }
 
-// alive fails unless the worker has beaten and not left or died since.
+// alive fails unless the worker has sent a beat and has not left or died since.
 func alive(ctx context.Context, c session, worker store.ID) error {
 	r, err := one(ctx, c, "worker.dead", worker)
 	if err != nil {
@@ -111,7 +110,8 @@ func (w *work) claim(r store.ClaimRequest) ([]store.Task, error) {
 	return tasks, nil
 }
 
-// ready returns the lanes of a queue that have tasks, the best first, as many as have so many.
+// ready returns the lanes of a queue with available tasks, the most urgent first, until they have enough tasks
+// together.
 func (w *work) ready(queue string, tasks int64) ([]*lane, error) {
 	var lanes []*lane
 	err := w.all("claim.lanes", func(r row) error {
@@ -161,8 +161,7 @@ func (w *work) claimLane(l *lane, r store.ClaimRequest, tasks []store.Task) ([]s
 	return tasks, err
 }
 
-// heldBy returns the tasks that a token's leases still hold, in the order in
-// which they were claimed.
+// heldBy returns the tasks that a token's leases still hold, in the order in which they were claimed.
 func (w *work) heldBy(token store.Token) ([]store.Task, error) {
 	leases, err := w.leasesOf(token)
 	if err != nil {
@@ -192,7 +191,7 @@ func openTasks(
 	}, l.lane, l.first, l.last, limit)
 }
 
-// leasesOf returns the leases of a token; usually there is one.
+// leasesOf returns the leases of a token. Usually there is one.
 func (w *work) leasesOf(token store.Token) ([]*lease, error) {
 	if leases, ok := w.leases[token]; ok {
 		return leases, nil
@@ -217,7 +216,7 @@ func readLease(r row) *lease {
 		claimedAt: r.int(6)}
 }
 
-// covering returns, of all leases, the one that holds a position; nil: none does.
+// covering returns the lease that holds a position, or nil if none does.
 func covering(leases []*lease, lane, pos int64) *lease {
 	for _, l := range leases {
 		if l.lane == lane && l.first <= pos && pos <= l.last {
@@ -237,7 +236,7 @@ func allLeases(ctx context.Context, c session) ([]*lease, error) {
 	return leases, err
 }
 
-// flushLeases writes the leases that finishes have shrunk.
+// flushLeases writes the leases that finished tasks have shrunk.
 func (w *work) flushLeases() error {
 	for _, leases := range w.leases {
 		for _, l := range leases {

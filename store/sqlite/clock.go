@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// clock is the engine's clock: the computer's, but it never goes backwards. When
-// the computer's is set back, this one goes on at half speed until the two meet
-// again: delays and leases take at most twice as long, and none of them for ever.
+// clock is the engine's clock: the computer's, but it never goes backwards. When the computer's clock is set back, this
+// one continues at half speed until the two meet again. So delays and leases take at most twice as long, and none takes
+// forever.
 type clock struct {
 	mu   sync.Mutex
 	wall func() time.Time
-	last int64     // what it showed at the latest reading
-	read time.Time // when that was; only its monotonic part counts
+	last int64     // the latest reading
+	read time.Time // when that was read; only its monotonic part counts
 }
 
 func newClock() *clock { return &clock{wall: time.Now, read: time.Now()} }
@@ -33,7 +33,7 @@ func (c *clock) now() int64 {
 	return c.last
 }
 
-// meet takes note of an instant that another process has seen.
+// meet records an instant that another process has seen.
 func (c *clock) meet(high int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -42,7 +42,7 @@ func (c *clock) meet(high int64) {
 	}
 }
 
-// micros and nanos are a time's number, kept within what the number can hold.
+// micros and nanos convert a time to a number, limited to what the number can hold.
 func micros(t time.Time) int64 {
 	const limit = math.MaxInt64 / 2_000_000 // seconds
 	return min(max(t.Unix(), -limit), limit)*1_000_000 + int64(t.Nanosecond()/1000)
@@ -53,10 +53,10 @@ func nanos(t time.Time) int64 {
 	return min(max(t.Unix(), -limit), limit)*1_000_000_000 + int64(t.Nanosecond())
 }
 
-// at is the time that a number of microseconds stands for.
+// at returns the time for a number of microseconds.
 func at(micros int64) time.Time { return time.UnixMicro(micros).UTC() }
 
-// after is an instant plus a duration, kept within what the number can hold.
+// after adds a duration to an instant, limited to what the number can hold.
 func after(at int64, d time.Duration) int64 {
 	const limit = math.MaxInt64 / 2
 	return min(max(at, -limit), limit) + d.Microseconds()

@@ -9,7 +9,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// set gives a store a clock that is off by what the result is told.
+// set gives a store a clock that is off by what the returned function is called with.
 func set(s *Store) func(off time.Duration) {
 	return func(off time.Duration) {
 		s.clock.mu.Lock()

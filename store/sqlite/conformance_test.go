@@ -11,8 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// engine makes a file for each test; every handle has a pool of its own, as
-// another process would have.
+// engine makes a file for each test. Every handle has a pool of its own, as another process would have.
 var engine = storetest.Engine{
 	Shared: true,
 	New: func(t testing.TB) func() store.Store {

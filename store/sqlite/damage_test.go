@@ -7,7 +7,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// What the owner of the file can put there hides and holds up nothing else.
+// Damaged rows, which the owner of the file can write, do not hide or hold up anything else.
 func TestDamagedRowsHideNoOthers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tusk.db")
 	s := open(t, path)

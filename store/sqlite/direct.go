@@ -11,8 +11,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// direct is a session on a connection of its own. It speaks to the driver
-// without database/sql in between, which saves a quarter of the time of a batch.
+// direct is a session on a connection of its own. It calls the driver without database/sql in between, which saves a
+// quarter of the time of a batch.
 type direct struct {
 	conn  *sql.Conn
 	raw   driver.Conn
@@ -25,7 +25,7 @@ type prepared struct {
 	dest []driver.Value
 }
 
-// openDirect takes a connection of the pool for good and runs pragmas on it.
+// openDirect takes a connection out of the pool permanently and runs pragmas on it.
 func openDirect(ctx context.Context, db *sql.DB, pragmas ...string) (*direct, error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -41,8 +41,8 @@ func openDirect(ctx context.Context, db *sql.DB, pragmas ...string) (*direct, er
 	return d, nil
 }
 
-// close gives the connection up; the pool does not get it back, since its
-// settings are not those of its other connections.
+// close closes the connection. It does not return it to the pool, because its settings differ from those of the other
+// connections.
 func (d *direct) close() {
 	d.use(func() error {
 		for _, stmt := range d.stmts {
@@ -53,7 +53,7 @@ func (d *direct) close() {
 	d.conn.Close()
 }
 
-// use runs fn while the driver's connection is this goroutine's.
+// use runs fn while this goroutine owns the driver's connection.
 func (d *direct) use(fn func() error) error {
 	return d.conn.Raw(func(raw any) error {
 		d.raw = raw.(driver.Conn)
@@ -81,7 +81,7 @@ func (d *direct) named(name string) (*prepared, error) {
 	}
 	text, ok := statements()[name]
 	if !ok {
-		text = name // one of the few that need no file: begin, commit, savepoint
+		text = name // one of the few without a file: begin, commit, savepoint
 	}
 	p, err := d.prepare(text)
 	if err != nil {
@@ -91,8 +91,7 @@ func (d *direct) named(name string) (*prepared, error) {
 	return p, nil
 }
 
-// run runs a statement that must not be prepared ahead: SQLite carries out some
-// pragmas while it prepares them.
+// run runs a statement that must not be prepared in advance: SQLite executes some pragmas when it prepares them.
 func (d *direct) run(text string) error {
 	p, err := d.prepare(text)
 	if err != nil {
@@ -123,7 +122,7 @@ func (d *direct) insert(ctx context.Context, name string, args ...any) (int64, b
 	return inserted(d.do(ctx, name, args))
 }
 
-// inserted is the number of the row that an insert has added, if it has.
+// inserted returns the number of the row that an insert has added, if any.
 func inserted(result driver.Result, err error) (num int64, added bool, _ error) {
 	if err != nil {
 		return 0, false, err

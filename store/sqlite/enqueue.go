@@ -42,7 +42,7 @@ func (w *work) enqueue(tasks []store.NewTask) (results []store.Enqueued, err err
 	return results, nil
 }
 
-// plainTask is a new task that nothing but its run time and its turn keeps from running.
+// plainTask returns a new task that waits for nothing except its run time and its turn.
 func plainTask(n *store.NewTask, now time.Time) store.Task {
 	t := store.Task{ID: n.ID, Kind: n.Kind, Queue: n.Queue, Tenant: n.Tenant, Priority: n.Priority,
 		Args: n.Args, Tags: n.Tags, Settings: n.Settings, Workflow: n.Workflow, EnqueuedAt: now,
@@ -58,7 +58,7 @@ func plainTask(n *store.NewTask, now time.Time) store.Task {
 	return t
 }
 
-// add writes a new task, and returns the number of its row; false: it is not new.
+// add writes a new task and returns the number of its row. It returns false if the task is not new.
 func (w *work) add(r *rules.Row, at spot) (num int64, added bool, err error) {
 	kind, err := w.kind(r.Queue, r.Kind)
 	if err != nil {
@@ -68,7 +68,7 @@ func (w *work) add(r *rules.Row, at spot) (num int64, added bool, err error) {
 	if err != nil {
 		return 0, false, err
 	}
-	var partition any // null for a task that does not run in turns
+	var partition any // null if the task does not run in turns
 	if r.Turn {
 		partition = r.Partition
 	}

@@ -10,7 +10,7 @@ import (
 
 // SQLite's primary result codes.
 const (
-	codeError    = 1 // such as of a table or column that there is not
+	codeError    = 1 // for example, a table or column is missing
 	codePerm     = 3
 	codeBusy     = 5
 	codeLocked   = 6
@@ -20,13 +20,12 @@ const (
 	codeFull     = 13
 	codeCantOpen = 14
 	codeTooBig   = 18
-	codeLimit    = 19 // a constraint
+	codeLimit    = 19 // a constraint was violated
 	codeMismatch = 20
 	codeNotADB   = 26
 )
 
-// messages tells the codes by SQLite's texts, for drivers whose errors have no
-// method Code.
+// messages maps SQLite's error texts to codes, for drivers whose errors have no method Code.
 var messages = map[string]int{
 	"database is locked":                   codeBusy,
 	"database table is locked":             codeLocked,
@@ -39,7 +38,7 @@ var messages = map[string]int{
 	"access permission denied":             codePerm,
 }
 
-// codeOf returns SQLite's primary result code; 0 when the error is not SQLite's.
+// codeOf returns SQLite's primary result code, or 0 if the error is not SQLite's.
 func codeOf(err error) int {
 	var coded interface{ Code() int }
 	if errors.As(err, &coded) {
@@ -61,7 +60,7 @@ func isBusy(err error) bool {
 	return code == codeBusy || code == codeLocked
 }
 
-// explain adds what a caller can act on to an error of SQLite's.
+// explain adds what a caller can do about an SQLite error.
 func explain(err error) error {
 	for _, known := range []error{store.ErrUnavailable, store.ErrReadOnly, store.ErrFull, store.ErrSchemaMissing} {
 		if errors.Is(err, known) {

@@ -9,8 +9,8 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// Extend implements store.Leaser. A beat writes the worker's row, whatever it holds. Its notes come with
-// it; if nothing came of that, each comes by itself, after it.
+// Extend implements store.Leaser. A beat writes only the worker's row, however many tasks the worker holds. Its notes
+// are written in the same transaction. If that is not committed, each note is written by itself after the beat.
 func (s *Store) Extend(ctx context.Context, b store.Beat) (stops []store.Stop, err error) {
 	stops, err = s.beat(ctx, b)
 	if len(b.Notes) == 0 || b.TTL <= 0 || !errors.Is(err, store.ErrNotCommitted) {
@@ -77,7 +77,7 @@ func (w *work) extend(b store.Beat) ([]store.Stop, error) {
 	return stops, err
 }
 
-// bytesOf returns tokens one after another.
+// bytesOf concatenates tokens.
 func bytesOf(tokens []store.Token) []byte {
 	all := make([]byte, 0, len(tokens)*len(store.Token{}))
 	for _, t := range tokens {
@@ -86,7 +86,7 @@ func bytesOf(tokens []store.Token) []byte {
 	return all
 }
 
-// note stores what a running task recorded, if its lease is open.
+// note stores what a running task has recorded, if its lease is open.
 func (w *work) note(n *store.Note) error {
 	leases, err := w.leasesOf(n.Lease)
 	if err != nil {
@@ -104,7 +104,7 @@ func (w *work) note(n *store.Note) error {
 	return nil
 }
 
-// record stores a note with its task.
+// record stores a note for its task.
 func (w *work) record(num int64, n *store.Note) error {
 	if n.Progress != nil {
 		if _, err := w.run("note.progress", num, n.Progress.Percent, n.Progress.Message); err != nil {

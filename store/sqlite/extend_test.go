@@ -7,7 +7,7 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// A note that the file does not take does the worker no harm, and holds up no other note.
+// A note that the file does not accept does not harm the worker, and does not hold up other notes.
 func TestABeatCountsThoughANoteIsNotTaken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tusk.db")
 	s := open(t, path)

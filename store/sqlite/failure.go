@@ -7,8 +7,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// standing is how many tasks of an error group came to wait for a retry, and how
-// many were discarded; less than zero when they ceased to.
+// standing is how many tasks of an error group began to wait for a retry, and how many were discarded. Negative numbers
+// mean that they no longer do or are.
 type standing struct{ waiting, dead int64 }
 
 // blame counts a failed attempt in its error group and returns the group.
@@ -25,7 +25,7 @@ func (w *work) blame(o *store.Outcome, ended time.Time) (int64, error) {
 	return r.int(0), nil
 }
 
-// regroup counts a task of an error group in or out of a state.
+// regroup adds a task to the counters of its error group, or removes it.
 func (w *work) regroup(failure int64, state store.State, by int64) {
 	if failure == 0 {
 		return
@@ -58,7 +58,7 @@ func (w *work) flushGroups() error {
 	return nil
 }
 
-// Errors implements store.Reader. It walks the groups from the latest on.
+// Errors implements store.Reader. It walks the groups from the latest one.
 func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorGroup, error) {
 	limit := f.Limit
 	if limit <= 0 {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Magic numbers of statfs(2) for file systems on which SQLite's locks or shared
-// memory cannot be relied on, because another computer may use the file.
+// Magic numbers of statfs(2) for file systems on which SQLite's locks or shared memory are unreliable, because another
+// computer may use the file.
 var remote = map[int64]string{
 	0x6969:     "NFS",
 	0x517b:     "SMB",
@@ -27,7 +27,7 @@ var remote = map[int64]string{
 
 const fuse = 0x65735546
 
-// localFile refuses a file on a file system that other computers may use too.
+// localFile refuses a file on a file system that other computers may also use.
 func localFile(path string) error {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(path, &fs); err != nil {
@@ -48,8 +48,8 @@ func localType(path string, magic int64) error {
 	return nil
 }
 
-// onBlockDevice reports whether a file that is reached through FUSE is on a disk
-// of this computer all the same, as with NTFS.
+// onBlockDevice reports whether a file that is reached through FUSE is nevertheless on a disk of this computer, as with
+// NTFS.
 func onBlockDevice(path string) bool {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

@@ -47,7 +47,7 @@ func TestAnEmptyPollWritesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A claim that finds a lane only through the writer writes nothing either.
+	// A claim that finds a lane only through the writer does not write anything either.
 	if tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{"default"}, Limit: 1,
 		Token: store.NewToken(), Again: true}); err != nil || len(tasks) != 0 {
 		t.Fatal(tasks, err)
@@ -147,7 +147,7 @@ func TestEveryFormOfDSNNamesTheFile(t *testing.T) {
 
 func TestAReadOnlyFileIsRefused(t *testing.T) {
 	if os.Getuid() == 0 {
-		// Root may write to any file: see that SQLite's own refusal is told well.
+		// Root may write to any file, so this checks that SQLite's own refusal is reported well.
 		db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "tusk.db")+"?_pragma=query_only(1)")
 		if err != nil {
 			t.Fatal(err)

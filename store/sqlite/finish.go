@@ -20,8 +20,8 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 	return answer(lost, "finish", err)
 }
 
-// finish writes plain completions at once, and lets the rules decide on all other outcomes.
-// Two outcomes of one task stay in their order.
+// finish writes plain completions at once and lets the rules decide all other outcomes. It keeps the order of two
+// outcomes of one task.
 func (w *work) finish(outcomes []store.Outcome) (lost []store.ID, err error) {
 	var rest []*store.Outcome
 	later := map[store.ID]bool{}
@@ -52,16 +52,16 @@ func (w *work) finish(outcomes []store.Outcome) (lost []store.ID, err error) {
 	return lost, err
 }
 
-// plain reports whether an attempt did what most do: it completed its task, nothing follows
-// from that, and there is nothing to note about it that the task's row has no room for.
+// plain reports whether an attempt ended as most do: it completed its task, nothing follows from that, and the task's
+// row has room for all there is to record.
 func plain(o *store.Outcome) bool {
 	return o.State == store.Completed && o.Error == "" && o.Reason == "" && o.Note == nil && o.Attempt == o.Task.Attempt &&
 		len(o.Then) == 0 && (!o.Forget || o.Task.Key == "" && len(o.Task.Tags) == 0)
 }
 
-// complete writes a plain completion of a task that no other needs, nobody has asked to
-// stop, and no rerun waits for. Its update is the fence as well: it finds the task only while it is in the log, at a
-// position of the lease.
+// complete writes a plain completion of a task that no other task needs, that nobody has asked to stop, and that no
+// rerun waits for. Its update is also the fence: it finds the task only while the task is in the log, at a position of
+// the lease.
 func (w *work) complete(o *store.Outcome) (bool, error) {
 	leases, err := w.leasesOf(o.Task.Lease)
 	if err != nil {
@@ -99,7 +99,7 @@ func (w *work) complete(o *store.Outcome) (bool, error) {
 	return false, nil
 }
 
-// ended writes the end of an attempt down, but for where the task goes.
+// ended writes the end of an attempt, except where the task goes next.
 func (w *work) ended(e *rules.End) error {
 	t, o, a := w.rows[e.Task.ID], e.Outcome, &e.Attempt
 	leases, err := w.leasesOf(o.Task.Lease)
@@ -133,8 +133,7 @@ func (w *work) ended(e *rules.End) error {
 	return nil
 }
 
-// addAttempt writes an attempt into a task's history, which keeps the failed ones and the
-// latest.
+// addAttempt writes an attempt into a task's history, which keeps the failed attempts and the latest one.
 func (w *work) addAttempt(num int64, a *store.Attempt) error {
 	if _, err := w.run("attempt.trim", num); err != nil {
 		return err
@@ -144,7 +143,7 @@ func (w *work) addAttempt(num int64, a *store.Attempt) error {
 	return err
 }
 
-// release counts a task out of its lease and of those that run in its lane.
+// release removes a task from its lease and from the running tasks of its lane.
 func (w *work) release(l *lease, t *store.Task) error {
 	of, err := w.lane(t.Queue, t.Priority)
 	if err != nil {

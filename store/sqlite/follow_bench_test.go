@@ -51,7 +51,7 @@ func (r *round) edit(c store.Change) {
 	r.must(r.Edit(r.Context(), store.Edit{IDs: ids, Change: c}))
 }
 
-// BenchmarkFollowing measures the processor's time for tasks of which something follows.
+// BenchmarkFollowing measures the processor time of tasks with consequences.
 func BenchmarkFollowing(b *testing.B) {
 	failed := func(_ int, o *store.Outcome) {
 		o.State, o.Error, o.Fingerprint = store.Retryable, "no such host", "fp"
@@ -75,7 +75,8 @@ func BenchmarkFollowing(b *testing.B) {
 			r.must(r.Admit(r.Context(), r.term, 1000))
 			r.end(r.claim(), nil)
 		},
-		"layers": func(r *round) { // each half needs the one task of the other half at its place
+		// Each half needs the task at its place in the other half.
+		"layers": func(r *round) {
 			half := len(r.tasks) / 2
 			for i := half; i < len(r.tasks); i++ {
 				r.tasks[i].Needs = []store.Need{{Task: r.tasks[i-half].ID}}
@@ -84,7 +85,7 @@ func BenchmarkFollowing(b *testing.B) {
 			r.end(r.claim(), nil)
 			r.end(r.claim(), nil)
 		},
-		"fan": func(r *round) { // one before all, one after all
+		"fan": func(r *round) { // one task before all, and one after all
 			last := len(r.tasks) - 1
 			for i := 1; i < last; i++ {
 				r.tasks[i].Needs = []store.Need{{Task: r.tasks[0].ID}}

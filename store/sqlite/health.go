@@ -10,7 +10,7 @@ import (
 
 var _ store.Examiner = (*Store)(nil)
 
-// Examine implements store.Examiner. SQLite does not tell who reads for how long.
+// Examine implements store.Examiner. SQLite does not tell who has been reading for how long.
 func (s *Store) Examine(ctx context.Context) (store.Health, error) {
 	h := store.UnknownHealth()
 	err := s.read(ctx, func(ctx context.Context, c session) error {

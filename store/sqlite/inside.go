@@ -5,7 +5,7 @@ import (
 	"database/sql"
 )
 
-// inside is a session in a transaction of the user's.
+// inside is a session in a user's transaction.
 type inside struct {
 	tx    *sql.Tx
 	stmts map[string]*sql.Stmt

@@ -9,12 +9,11 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// chunk is how many tasks a chore moves in one transaction, so that it does not
-// hold up anybody who waits to write.
+// chunk is how many tasks a chore changes in one transaction, so that it does not hold up other writers.
 const chunk = 500
 
-// forgetAfter is how long a dead worker is remembered, so that one that was
-// only suspended is still told when it wakes up.
+// forgetAfter is how long a dead worker is remembered, so that a worker that was only suspended learns of it when it
+// wakes up.
 const forgetAfter = 24 * time.Hour
 
 // Lead implements store.Keeper.
@@ -47,7 +46,7 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, 
 	return answer, wrap("lead", err)
 }
 
-// leads fails unless the term is the one that runs.
+// leads fails unless term is the current term.
 func leads(ctx context.Context, c session, term, now int64) error {
 	r, err := one(ctx, c, "leader.find")
 	if err != nil {
@@ -59,12 +58,12 @@ func leads(ctx context.Context, c session, term, now int64) error {
 	return nil
 }
 
-// lead runs fn in a durable transaction, if the term is the one that runs.
+// lead runs fn in a durable transaction, if term is the current term.
 func (s *Store) lead(ctx context.Context, term int64, fn func(*work) error) error {
 	return s.write(ctx, true, during(term, fn))
 }
 
-// during is fn if the term is the one that runs.
+// during wraps fn so that it fails unless term is the current term.
 func during(term int64, fn func(*work) error) func(*work) error {
 	return func(w *work) error {
 		if err := leads(w.ctx, w.session, term, w.now); err != nil {
@@ -107,7 +106,7 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitte
 	return done, wrap("admit", err)
 }
 
-// cancelSome cancels tasks that cannot run any more, in one transaction.
+// cancelSome cancels tasks that can no longer run, in one transaction.
 func (s *Store) cancelSome(
 	ctx context.Context, term int64, limit int,
 ) (cancelled int, more bool, next time.Duration, err error) {
@@ -140,8 +139,7 @@ func anyDoomed(ctx context.Context, c session) (bool, error) {
 	return r != nil, err
 }
 
-// admitSome lets tasks go whose time has come, in one transaction, and returns
-// those that became available.
+// admitSome admits tasks whose run time has come, in one transaction, and returns those that became available.
 func (s *Store) admitSome(
 	ctx context.Context, term int64, limit int,
 ) (admitted []*rules.Row, next time.Duration, err error) {
@@ -171,7 +169,7 @@ func (w *work) ids(name string, args ...any) (ids []store.ID, err error) {
 	return ids, err
 }
 
-// nextDue returns how long until the next waiting task is due; -1: none waits.
+// nextDue returns how long it is until the next waiting task is due, or -1 if none waits.
 func nextDue(ctx context.Context, c session, now int64) (time.Duration, error) {
 	r, err := one(ctx, c, "admit.next")
 	if err != nil || r == nil {
@@ -208,8 +206,8 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []stor
 	return tasks, wrap("rescue", err)
 }
 
-// orphans returns the tasks that dead workers hold, and after them those that living
-// ones do not know of; those first claimed come first.
+// orphans returns the tasks that dead workers hold, followed by those that their living workers do not know of; tasks
+// that were claimed first come first.
 func (s *Store) orphans(
 	ctx context.Context, c session, names func(int64) (name, error), now int64, limit int,
 ) ([]store.Task, error) {
@@ -235,7 +233,7 @@ func (s *Store) orphans(
 	return append(tasks, unknown...), err
 }
 
-// straysEvery is how often leases are compared to what their workers say they hold.
+// straysEvery is how often leases are compared with what their workers say they hold.
 const straysEvery = 5 * time.Second
 
 func readLeases(ctx context.Context, c session, query string, args ...any) (leases []*lease, err error) {

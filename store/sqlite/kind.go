@@ -2,14 +2,14 @@ package sqlite
 
 import "sync"
 
-// name is what a row of tusk_kind stands for.
+// name is the queue and kind of a row of tusk_kind.
 type name struct{ queue, kind string }
 
-// kinds remembers the rows of tusk_kind, which never change. What one
-// transaction has added is remembered only after its commit.
+// kinds caches the rows of tusk_kind, which never change. Rows that a transaction has added are cached only after its
+// commit.
 type kinds struct {
 	mu     sync.RWMutex
-	ledger int64 // the random number of the ledger that they belong to
+	ledger int64 // the random number of the ledger they belong to
 	ids    map[name]int64
 	names  map[int64]name
 }
@@ -18,7 +18,7 @@ func newKinds() *kinds {
 	return &kinds{ids: map[name]int64{}, names: map[int64]name{}}
 }
 
-// belong forgets everything when the schema was taken down and up again.
+// belong clears the cache if the schema was dropped and created again.
 func (k *kinds) belong(ledger int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

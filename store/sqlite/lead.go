@@ -8,13 +8,13 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// lead is a way to tasks that goes along one index in the order of ids. A list
-// follows one or several and merges what it finds.
+// lead is a way to find tasks along one index in the order of ids. A list follows one or more leads and merges what it
+// finds.
 type lead struct {
 	from   string // the tables, and the index
 	where  string // the condition that the index answers
 	order  string
-	values []any // of the condition's parameters
+	values []any // of the parameters in where
 }
 
 const byID = "order by t.id desc"
@@ -23,11 +23,10 @@ func byIndex(index, column string, value any) lead {
 	return lead{"from tusk_task t indexed by " + index, column + " = ?", byID, []any{value}}
 }
 
-// few is the most tasks that a list looks at one by one rather than along an
-// index in their order.
+// few is how many tasks a list is willing to look at one by one rather than along an index in the order of ids.
 const few = 20_000
 
-// lead chooses the index that leads past the fewest tasks that do not match.
+// lead chooses the index that passes the fewest tasks that do not match.
 func (l *list) lead() ([]lead, error) {
 	f := &l.filter
 	switch {
@@ -51,7 +50,7 @@ func (l *list) lead() ([]lead, error) {
 	return []lead{{"from tusk_task t indexed by tusk_task_id", "t.id >= ?", byID, []any{[]byte{}}}}, nil
 }
 
-// byIDs leads to tasks by their ids, newest first: of those that do not fit on the page no args are read.
+// byIDs finds tasks by their ids, newest first, so that no args are read of tasks that do not fit on the page.
 func byIDs(ids []store.ID) lead {
 	ids = slices.Clone(ids)
 	slices.SortFunc(ids, func(a, b store.ID) int { return slices.Compare(b[:], a[:]) })
@@ -70,8 +69,8 @@ func (l *list) byFailure() ([]lead, error) {
 	return leads, err
 }
 
-// byState leads to the tasks of states that few tasks are in. Most tasks are
-// completed, and in the worst case available: neither has an index of its own.
+// byState finds tasks by state, if few tasks are in these states. Most tasks are completed or, in the worst case,
+// available: these states are in no index of their own.
 func (l *list) byState() ([]lead, error) {
 	states := slices.Clone(l.filter.States)
 	slices.Sort(states)
@@ -89,7 +88,7 @@ func (l *list) byState() ([]lead, error) {
 			}
 			live = append(live, ids...)
 		default:
-			// The number is part of the text: only so SQLite sees that the index has it.
+			// The number must be part of the text so that SQLite recognizes the index.
 			leads = append(leads, lead{"from tusk_task t indexed by tusk_task_state", fmt.Sprintf("t.state = %d", state), byID,
 				nil})
 		}
@@ -100,8 +99,7 @@ func (l *list) byState() ([]lead, error) {
 	return leads, nil
 }
 
-// live returns the tasks in the log that are available, or running; false when
-// they are too many.
+// live returns the tasks in the log that are available, or running. It returns false if there are too many.
 func (l *list) live(state store.State) (ids []store.ID, some bool, err error) {
 	count, find := "list.available", "list.available.ids"
 	if state == store.Running {
@@ -124,16 +122,15 @@ func (l *list) byTenant() ([]lead, error) {
 	var leads []lead
 	for _, tenant := range l.filter.Tenants {
 		if tenant == "" {
-			return nil, nil // those of nobody are in no index
+			return nil, nil // tasks without a tenant are in no index
 		}
 		leads = append(leads, byIndex("tusk_task_tenant", "t.tenant", tenant))
 	}
 	return leads, nil
 }
 
-// byTime leads to the tasks of a short time. Rows are numbered from 1 on in the order in
-// which they were enqueued, so the time's ends are found by halving. Those of restored
-// tasks have numbers below, in no order.
+// byTime finds the tasks of a short period. Rows are numbered from 1, in the order in which they were enqueued, so
+// byTime finds the ends of the period by bisection. Restored tasks have lower numbers, in no order.
 func (l *list) byTime() ([]lead, error) {
 	if l.filter.From.IsZero() && l.filter.Until.IsZero() {
 		return nil, nil
@@ -169,16 +166,15 @@ func byNum(from, until int64) lead {
 }
 
 const (
-	// slack is what the order of rows may differ from the order of their times,
-	// where a process has started after the clock was set back: see stamp.
+	// slack is how much the order of rows may differ from the order of their times, if a process has started after the
+	// clock was set back; see stamp.
 	slack = 2 * stampEvery * time.Microsecond
-	// sortable is the most rows of a short time that are read and sorted. That is
-	// quick, because only a page of them is kept.
+	// sortable is how many rows of a short period are read and sorted. That is quick, because only one page of them is
+	// kept.
 	sortable = 10 * few
 )
 
-// halve returns the first row in [from, until) that was enqueued at an instant
-// or later.
+// halve returns the first row in [from, until) that was enqueued at the given instant or later.
 func (l *list) halve(from, until int64, at time.Time) (int64, error) {
 	for from < until {
 		middle := from + (until-from)/2
@@ -195,7 +191,7 @@ func (l *list) halve(from, until int64, at time.Time) (int64, error) {
 	return from, nil
 }
 
-// byKind leads to the tasks of some queues and kinds.
+// byKind finds the tasks of some queues and kinds.
 func (l *list) byKind() ([]lead, error) {
 	var leads []lead
 	for _, kind := range l.kinds {

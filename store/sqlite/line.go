@@ -7,16 +7,16 @@ import (
 	"slices"
 )
 
-// turn is what turns are counted by.
+// turn is what turns are grouped by.
 type turn struct{ queue, tenant, partition string }
 
-// stand is a row of tusk_turn, and whether it is known to say that somebody may wait.
+// stand is a row of tusk_turn, and whether the row is known to say that a task may wait.
 type stand struct {
 	id    int64
 	waits bool
 }
 
-// stands are rows of tusk_turn that the writer remembers, for as long as it is the only one who writes to the file.
+// stands are the rows of tusk_turn that the writer remembers as long as nobody else writes to the file.
 type stands struct {
 	version, ledger int64
 	known           map[turn]stand
@@ -24,7 +24,7 @@ type stands struct {
 
 const maxStands = 50_000
 
-// meet forgets everything when somebody else has written, or the schema was taken down and up again.
+// meet forgets everything if somebody else has written, or the schema was dropped and created again.
 func (s *stands) meet(ctx context.Context, c session, ledger int64) error {
 	return c.each(ctx, "pragma data_version", func(r row) error {
 		if version := r.int(0); version != s.version || ledger != s.ledger || len(s.known) > maxStands {
@@ -43,7 +43,7 @@ func (t *transaction) stand(of turn) (stand, bool) {
 	return s, ok
 }
 
-// remember keeps a row of tusk_turn; after the commit the transactions that follow do, too.
+// remember keeps a row of tusk_turn for this transaction and, after its commit, for later ones.
 func (t *transaction) remember(of turn, s stand) {
 	if t.stood == nil {
 		t.stood = map[turn]stand{}
@@ -51,10 +51,10 @@ func (t *transaction) remember(of turn, s stand) {
 	t.stood[of] = s
 }
 
-// add takes what a transaction has found out, after its commit.
+// add keeps what a transaction has found out, after its commit.
 func (s *stands) add(found map[turn]stand) { maps.Copy(s.known, found) }
 
-// forgetStands is for those who delete rows of tusk_turn, or have them say that nobody waits.
+// forgetStands must be called before rows of tusk_turn are deleted, or changed to say that nobody waits.
 func (t *transaction) forgetStands() {
 	clear(t.stood)
 	t.lined = nil
@@ -63,7 +63,7 @@ func (t *transaction) forgetStands() {
 	}
 }
 
-// turnsOf returns the row of a turn, and makes it if it is new.
+// turnsOf returns the row of a turn, and adds it if it is new.
 func (w *work) turnsOf(of turn) (id int64, err error) {
 	if s, ok := w.stand(of); ok {
 		return s.id, nil
@@ -82,8 +82,8 @@ func (w *work) turnsOf(of turn) (id int64, err error) {
 	return r.int(0), nil
 }
 
-// came takes note of who stands in line from now on. Where somebody was known to wait there is nothing to write:
-// tusk_turn.since may be of one who has left meanwhile.
+// came records a task that is in line from now on. If the row already says that a task may wait, there is nothing to
+// write: tusk_turn.since may be that of a task that has left meanwhile.
 func (w *work) came(of turn, row, place int64) {
 	if s, ok := w.stand(of); ok && s.waits {
 		return
@@ -96,10 +96,10 @@ func (w *work) came(of turn, row, place int64) {
 	}
 }
 
-// arrival is the place of the first who came, and the row of tusk_turn.
+// arrival is the place of the first task that came, and the row of tusk_turn.
 type arrival struct{ row, place int64 }
 
-// flushTurns writes who came where nobody may have waited.
+// flushTurns writes the arrivals in lines in which possibly nobody waited.
 func (w *work) flushTurns() error {
 	if len(w.lines) == 0 {
 		return nil
@@ -114,7 +114,7 @@ func (w *work) flushTurns() error {
 	return err
 }
 
-// reckon has rows of tusk_turn say who has waited longest, or that nobody does.
+// reckon corrects rows of tusk_turn: each then says who has waited longest, or that nobody waits.
 func (w *work) reckon(rows []int64) error {
 	w.forgetStands()
 	slices.Sort(rows)

@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// fewLined is the most waiting tasks for which the writer reads who waits: nobody else writes meanwhile.
+	// fewLined is the largest number of waiting tasks that the writer reads, because nobody else writes meanwhile.
 	fewLined = 20_000
-	// manyLined is the most that it remembers, about 100 bytes each.
+	// manyLined is the largest number that it remembers, at about 100 bytes each.
 	manyLined = 200_000
-	// relined is how often it reads them again, and the least time between two readings.
+	// relined is how often it reads them again, and regain the shortest time between two readings.
 	relined = 10 * time.Second
 	regain  = time.Second
 )
 
-// lines is what the writer of the process that leads remembers of those who wait for turns and have them, for as long
-// as it is the only one who writes to the file. Each transaction notes what it does to them (step), and what it has
-// committed counts.
+// lines is what the writer of the leading process remembers of the tasks that wait for turns or have them, as long as
+// nobody else writes to the file. Each transaction records what it does to them (step), and these steps count once they
+// are committed.
 type lines struct {
 	read    time.Time
 	rows    map[int64]*line // by the number in tusk_turn
@@ -29,7 +29,7 @@ type lines struct {
 	waiting int
 }
 
-// line is a row of tusk_turn: how many have their turn, and who waits, by priority.
+// line is a row of tusk_turn: how many tasks have a turn, and which wait, by priority.
 type line struct {
 	of    turn
 	row   int64
@@ -37,7 +37,7 @@ type line struct {
 	ranks []rank
 }
 
-// rank is those of a line who have the same priority, in the order of their places.
+// rank holds the tasks of a line with the same priority, in the order of their places.
 type rank struct {
 	priority int64
 	tasks    []waiter
@@ -49,8 +49,8 @@ type waiter struct {
 	id         store.ID
 }
 
-// step is what a transaction does to one task: it comes into line or leaves it or, without a place, gets a turn or gives
-// it back. Of a completed task the row of its turn is not known, and of a granted one may not be whose that is.
+// step is what a transaction does to one task: the task enters or leaves the line or, without a place, gets a turn or
+// gives it back. For a completed task the row of its turn is unknown, and for a granted one the turn itself may be.
 type step struct {
 	of   turn
 	at   lined
@@ -58,7 +58,7 @@ type step struct {
 	come bool
 }
 
-// apply takes the steps of a transaction, and reports whether they fit what it knows.
+// apply applies the steps of a transaction, and reports whether they fit what is known.
 func (m *lines) apply(steps []step) bool {
 	for i := range steps {
 		s := &steps[i]
@@ -93,7 +93,7 @@ func (m *lines) apply(steps []step) bool {
 	return m.waiting <= manyLined
 }
 
-// line makes a row known.
+// line adds a row.
 func (m *lines) line(of turn, row int64) *line {
 	l := &line{of: of, row: row}
 	m.rows[row], m.of[of] = l, l
@@ -118,7 +118,7 @@ func (l *line) join(at lined, id store.ID) {
 	r.tasks = slices.Insert(r.tasks, n, waiter{at.num, at.place, id})
 }
 
-// leave takes a task out; nearly always it is the first.
+// leave removes a task. Nearly always it is the first one.
 func (l *line) leave(at lined) bool {
 	i, found := l.rank(at.priority)
 	if !found {
@@ -140,7 +140,7 @@ func (l *line) leave(at lined) bool {
 	return true
 }
 
-// show is what a look would read.
+// show fills in what a look would read.
 func (m *lines) show(l *look) {
 	l.held = make(map[int64]int64, len(m.rows))
 	l.seen.names, l.seen.lined = make(map[int64]turn, len(m.rows)), map[store.ID]lined{}
@@ -163,7 +163,7 @@ func (m *lines) show(l *look) {
 	l.cut()
 }
 
-// group is who waits, as many as are returned, and the place of who has waited longest.
+// group returns the waiting tasks, as many as the look returns, and the place of the one that has waited longest.
 func (l *line) group(k *look) group {
 	g := group{row: l.row, place: l.ranks[0].tasks[0].place}
 	for _, r := range l.ranks {
@@ -176,15 +176,15 @@ func (l *line) group(k *look) group {
 	return g
 }
 
-// step notes what a call does to a task in line, or with a turn.
+// step records what a call does to a task in line or with a turn.
 func (w *work) step(s step) {
 	if w.lined != nil {
 		w.steps = append(w.steps, s)
 	}
 }
 
-// showLines looks at who waits and has turns by what the writer remembers, which it reads first if that may be; false:
-// it does not know.
+// showLines fills in a look from what the writer remembers. It first makes the writer read that, if it may. It returns
+// false if the writer does not know.
 func (s *Store) showLines(ctx context.Context, term int64, l *look) (known bool, err error) {
 	regain := s.mayRead()
 	if !regain && !s.knows.Load() {
@@ -208,13 +208,14 @@ func (s *Store) showLines(ctx context.Context, term int64, l *look) (known bool,
 	return known, err
 }
 
-// mayRead reports whether the writer may read who waits, which it does once in a while: others may write all the time.
+// mayRead reports whether the writer may read the lines. It may do so only once in a while, because others may write
+// all the time.
 func (s *Store) mayRead() bool {
 	now, last := time.Now().UnixNano(), s.regained.Load()
 	return now-last >= int64(regain) && s.regained.CompareAndSwap(last, now)
 }
 
-// shown is the answer of a look at what the writer remembers.
+// shown returns the result of a look at what the writer remembers.
 func (s *Store) shown(l *look) []store.Turns {
 	if l.found == nil {
 		return nil
@@ -224,7 +225,7 @@ func (s *Store) shown(l *look) []store.Turns {
 	return l.all()
 }
 
-// readLines reads who waits and has turns; nil: too many wait for that.
+// readLines reads which tasks wait for turns or have them. If too many wait, it returns what is known already.
 func (w *work) readLines() (*lines, error) {
 	r, err := w.one("turn.many")
 	if err != nil || r.int(0) > fewLined {
@@ -257,6 +258,6 @@ func (w *work) readLines() (*lines, error) {
 	if err != nil || !m.apply(steps) {
 		return nil, err
 	}
-	w.transaction.steps = nil // it has read what they did
+	w.transaction.steps = nil // their effect has been read, too
 	return m, nil
 }

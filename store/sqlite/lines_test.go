@@ -10,8 +10,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// TestWhatTheWriterRemembersOfLinesIsWhatALookReads has everything happen that changes who waits for a turn or has one,
-// at random, and after each step compares a leader's look with one of somebody else, who reads.
+// TestWhatTheWriterRemembersOfLinesIsWhatALookReads makes everything happen, at random, that changes which tasks wait
+// for a turn or have one. After each step it compares a leader's look with the look of somebody else, who reads.
 func TestWhatTheWriterRemembersOfLinesIsWhatALookReads(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// TestAListByTimeFindsWhatStandsBesideARestoredTask has a restored task, which is older than what was enqueued before
-// it was restored, in the middle of others.
+// TestAListByTimeFindsWhatStandsBesideARestoredTask has a restored task, which is older than tasks that were enqueued
+// before it was restored, in the middle of others.
 func TestAListByTimeFindsWhatStandsBesideARestoredTask(t *testing.T) {
 	s := openTest(t)
 	turn, start := set(s), time.Now()
@@ -94,7 +94,7 @@ func TestListsLeaveRoomForClaims(t *testing.T) {
 	}
 }
 
-// TestAListEndsWithItsContextBehindItsFirstTask looks among many tasks for those of which the newest is the only one.
+// TestAListEndsWithItsContextBehindItsFirstTask searches many tasks, of which only the newest matches.
 func TestAListEndsWithItsContextBehindItsFirstTask(t *testing.T) {
 	s := openTest(t)
 	newest := store.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}
@@ -104,7 +104,7 @@ func TestAListEndsWithItsContextBehindItsFirstTask(t *testing.T) {
 		select randomblob(16), 'other', kind, 0, 6, enqueued_at, 0 from n cross join tusk_task`); err != nil {
 		t.Fatal(err)
 	}
-	f := store.Filter{Queues: []string{"q"}, Tenants: []string{"t", ""}} // those without a tenant are in no index
+	f := store.Filter{Queues: []string{"q"}, Tenants: []string{"t", ""}} // tasks without a tenant are in no index
 	began := time.Now()
 	if tasks, err := s.List(t.Context(), f); err != nil || len(tasks) != 1 {
 		t.Fatal(len(tasks), err)

@@ -11,29 +11,28 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// How often the file is asked whether another process has written: often while
-// something happens, less so when nothing has for a while.
+// How often the writer checks whether another process has written to the file: often while something happens, and less
+// often after nothing has for a while.
 const (
 	lookOften  = 15 * time.Millisecond
 	lookSeldom = 60 * time.Millisecond
 	quiet      = time.Minute
 )
 
-// wakes knows who listens in this process.
+// wakes holds the listeners of this process.
 type wakes struct {
 	mu        sync.Mutex
 	listeners map[*listener]bool
 }
 
-// listener is somebody who wants to be told. ring has room for one ring, which
-// is enough to have it look.
+// listener is one call of Listen. Its channel ring has room for one ring, which is enough to make it look.
 type listener struct {
 	mail map[string]bool
-	any  bool // the queues are not known
+	any  bool // the queues are unknown
 	ring chan struct{}
 }
 
-// wake tells all listeners that queues have got available tasks, or rings for whoever leads.
+// wake tells all listeners that queues have available tasks, or rings for the leader.
 func (w *wakes) wake(names map[string]bool) {
 	if len(names) == 0 {
 		return
@@ -66,8 +65,8 @@ func (w *wakes) read(l *listener) []string {
 	return queues
 }
 
-// Listen implements store.Notifier. What this process commits it tells at once;
-// for what others do it looks at the file's version every few milliseconds.
+// Listen implements store.Notifier. It tells at once what this process commits; to see what others do, it checks the
+// file's version every few milliseconds.
 func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	l := &listener{mail: map[string]bool{}, ring: make(chan struct{}, 1)}
 	s.wakes.mu.Lock()
@@ -106,8 +105,7 @@ func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	}
 }
 
-// peek asks the writer, unless it is busy, whether another connection has
-// committed, and if so rings at all listeners.
+// peek asks the writer, unless it is busy, whether another connection has committed. If so, it rings for all listeners.
 func (s *Store) peek(ctx context.Context) bool {
 	answer := make(chan bool, 1)
 	select {

@@ -11,7 +11,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Turns implements store.Keeper. It reads who has a turn, and little more of those who wait than it returns.
+// Turns implements store.Keeper. It reads which tasks have a turn and, of the waiting tasks, little more than it
+// returns.
 func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (all []store.Turns, err error) {
 	l := look{seen: s.seen.begin(term), most: max(groups, 0), heads: heads}
 	if term != 0 && s.some.Load() {
@@ -42,7 +43,7 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (all [
 	return all, wrap("turns", err)
 }
 
-// look is what is read of those who wait for turns and have them.
+// look is one look at the tasks that wait for turns or have them.
 type look struct {
 	ctx     context.Context
 	session session
@@ -51,13 +52,15 @@ type look struct {
 	most, heads int
 	held        map[int64]int64
 	found       []group
-	settled     int64   // place of the last that is returned, once there are as many; 0: there are not
-	left        bool    // not all groups were read
-	empty       []int64 // rows in which nobody waits
-	stale       []int64 // rows that say that somebody has waited for longer than anybody has
+	// The place of the last group to return, once there are enough of them, else 0.
+	settled int64
+	left    bool    // not all groups were read
+	empty   []int64 // rows in which nobody waits
+	// Rows that say that a task has waited longer than any has.
+	stale []int64
 }
 
-// group is a row of tusk_turn for which somebody waits, and where the first of them stands.
+// group is a row of tusk_turn for which tasks wait, and the place of the first of them.
 type group struct {
 	row, place int64
 	waiting    []store.ID
@@ -88,7 +91,7 @@ func (l *look) turns() ([]store.Turns, error) {
 	return l.all(), nil
 }
 
-// all is what the look has found: who waits, and behind them who only has turns.
+// all returns what the look has found: the turns that tasks wait for, followed by those that tasks only have.
 func (l *look) all() []store.Turns {
 	held := l.held
 	of := func(row int64) store.Turns {
@@ -112,7 +115,8 @@ func (l *look) all() []store.Turns {
 	return all
 }
 
-// waiting reads who waits: one by one where they are few for so many groups as there were, and otherwise by group.
+// waiting reads the waiting tasks: one by one if they are few compared with the number of groups last time, and
+// otherwise by group.
 func (l *look) waiting() error {
 	most := 4*l.seen.groups + 200
 	l.seen.lined = map[store.ID]lined{}
@@ -150,7 +154,7 @@ func (l *look) waiting() error {
 	return nil
 }
 
-// add takes a row of tusk_turn. They come in the order of who waits, or has waited before.
+// add adds a row of tusk_turn. The rows are in the order in which their tasks wait, or have waited.
 func (l *look) add(r row) (err error) {
 	if l.settled > 0 && r.int(1) > l.settled {
 		l.left = true
@@ -171,10 +175,10 @@ func (l *look) add(r row) (err error) {
 	return err
 }
 
-// errEnough ends a look: those that follow need not be read.
+// errEnough ends a look, because the remaining rows need not be read.
 var errEnough = errors.New("enough")
 
-// first is the lesser of two places of which 0 is none.
+// first returns the smaller of two places, where 0 means none.
 func first(a, b int64) int64 {
 	if a == 0 || b > 0 && b < a {
 		return b
@@ -182,7 +186,7 @@ func first(a, b int64) int64 {
 	return a
 }
 
-// cut keeps those who have waited longest, as many as are returned.
+// cut keeps the groups that have waited longest, as many as are returned.
 func (l *look) cut() {
 	slices.SortFunc(l.found, func(a, b group) int { return cmp.Compare(a.place, b.place) })
 	if len(l.found) > l.most {
@@ -193,8 +197,8 @@ func (l *look) cut() {
 	}
 }
 
-// untidy returns the rows that make looks longer, when they are worth a write: nobody waits in most that were
-// read, or not all that were read first have waited longest.
+// untidy returns the rows that make looks longer, if they are worth a write: not all groups were read, or nobody waits
+// in most of the rows that were read.
 func (l *look) untidy() []int64 {
 	if l.left {
 		return append(l.empty, l.stale...)
@@ -205,7 +209,7 @@ func (l *look) untidy() []int64 {
 	return nil
 }
 
-// name reads what rows of tusk_turn stand for, unless that is known.
+// name reads what rows of tusk_turn stand for, unless it is known.
 func (l *look) name(rows []int64) error {
 	var unknown []int64
 	before := l.seen.names
@@ -226,7 +230,7 @@ func (l *look) name(rows []int64) error {
 	}, inJSON(unknown))
 }
 
-// idsOf reads ids that are written one after another.
+// idsOf decodes concatenated ids.
 func idsOf(text string) ([]store.ID, error) {
 	if text == "" {
 		return nil, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// lineUp stores tasks that wait for their turns, of these tenants in turn, and returns their ids.
+// lineUp stores tasks that wait for their turns, alternating between the tenants, and returns their ids.
 func lineUp(t *testing.T, s *Store, mark byte, n int, tenants ...string) (ids []store.ID) {
 	t.Helper()
 	for _, r := range mustEnqueue(t, s, tasksOf(n, func(i int, task *store.NewTask) {
@@ -22,7 +22,7 @@ func lineUp(t *testing.T, s *Store, mark byte, n int, tenants ...string) (ids []
 	return ids
 }
 
-// tenantsIn are those who wait, in the order of a look.
+// tenantsIn returns the waiting tenants, in the order of a look.
 func tenantsIn(t *testing.T, s *Store, term int64, groups int) (names []string) {
 	t.Helper()
 	all, err := s.Turns(t.Context(), term, groups, 1)
@@ -52,11 +52,11 @@ func another(t *testing.T, s *Store) *Store {
 	return o
 }
 
-// TestWhoHasWaitedLongestIsFirstThoughOthersBeforeHaveLeft has so many wait that they are read by group: what a group's
-// row says of who came first is not mended by grants.
+// TestWhoHasWaitedLongestIsFirstThoughOthersBeforeHaveLeft has so many waiting tasks that they are read by group.
+// Grants do not correct what a group's row says of the task that came first.
 func TestWhoHasWaitedLongestIsFirstThoughOthersBeforeHaveLeft(t *testing.T) {
 	s := openTest(t)
-	s.regained.Store(time.Now().Add(time.Hour).UnixNano()) // the writer remembers nobody
+	s.regained.Store(time.Now().Add(time.Hour).UnixNano()) // the writer remembers nothing
 	term := leading(t, s)
 	ids := lineUp(t, s, 1, 3, "a", "b", "c")
 	lineUp(t, s, 2, 1000, "a", "b", "c", "d")
@@ -78,7 +78,7 @@ func TestWhoHasWaitedLongestIsFirstThoughOthersBeforeHaveLeft(t *testing.T) {
 	}
 }
 
-// TestWhoComesBackIsSeenThoughAnotherProcessPruned has the leader forget a tenant that another process remembers.
+// TestWhoComesBackIsSeenThoughAnotherProcessPruned makes the leader forget a tenant that another process remembers.
 func TestWhoComesBackIsSeenThoughAnotherProcessPruned(t *testing.T) {
 	s := openTest(t)
 	other, term := another(t, s), leading(t, s)
@@ -107,7 +107,8 @@ func TestWhoComesBackIsSeenThoughAnotherProcessPruned(t *testing.T) {
 	}
 }
 
-// TestATaskThatIsEditedAfterALookGoesWhereItBelongs grants what the last look has seen in another place.
+// TestATaskThatIsEditedAfterALookGoesWhereItBelongs grants a turn to a task that the last look has seen in another
+// place.
 func TestATaskThatIsEditedAfterALookGoesWhereItBelongs(t *testing.T) {
 	s := openTest(t)
 	term := leading(t, s)
@@ -135,7 +136,7 @@ func TestATaskThatIsEditedAfterALookGoesWhereItBelongs(t *testing.T) {
 	}
 }
 
-// TestRowsOfAnotherLedgerAreNotTakenForThoseOfTheLast takes the schema down and up again under a leader.
+// TestRowsOfAnotherLedgerAreNotTakenForThoseOfTheLast drops and creates the schema again under a leader.
 func TestRowsOfAnotherLedgerAreNotTakenForThoseOfTheLast(t *testing.T) {
 	s := openTest(t)
 	for round := range byte(2) {

@@ -4,9 +4,8 @@ import (
 	"context"
 )
 
-// Maintain implements store.Maintainer: it copies what the write-ahead log holds
-// into the database, beside the writer, so that the log stays short even when
-// somebody reads all the time and the writer's own attempts come to nothing.
+// Maintain implements store.Maintainer. It copies the content of the write-ahead log into the database, independently
+// of the writer, so that the log stays short even if somebody reads all the time and the writer's own attempts fail.
 func (s *Store) Maintain(ctx context.Context, term int64) error {
 	err := s.read(ctx, func(ctx context.Context, c session) error {
 		return leads(ctx, c, term, s.clock.now())

@@ -7,15 +7,14 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// counters are what this process has done with the store.
+// counters count what this process has done with the store.
 type counters struct {
 	roundTrips atomic.Int64 // transactions
 	queries    atomic.Int64 // claims asked for
 }
 
-// Measure implements store.Meter. There is no server: its time is this process's.
-// SQLite does not say how much it writes to its log, keeps no dead rows, and no
-// two claims can be in conflict.
+// Measure implements store.Meter. There is no server, so its time is this process's. SQLite does not say how much it
+// writes to its log, keeps no dead rows, and no two claims can conflict.
 func (s *Store) Measure(context.Context) (store.Measures, error) {
 	return store.Measures{
 		ServerCPU:  processorTime(),

@@ -4,5 +4,5 @@ package sqlite
 
 import "time"
 
-// processorTime cannot be told on this system.
+// processorTime returns -1, because this system does not tell.
 func processorTime() time.Duration { return -1 }

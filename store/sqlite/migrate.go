@@ -24,8 +24,7 @@ const newest = 2 // the version that this program needs
 var schema = migrate.Schema{Files: migrations, Dialect: goose.DialectSQLite3, Table: "tusk_migration",
 	Seconds: "unixepoch(tstamp)", Newest: newest}
 
-// check fails unless the store is open and the schema the one that this program
-// needs.
+// check fails unless the store is open and the schema is the one that this program needs.
 func (s *Store) check(ctx context.Context) error {
 	select {
 	case <-s.closing:
@@ -46,9 +45,8 @@ func (s *Store) check(ctx context.Context) error {
 	return nil
 }
 
-// version returns the schema's version; 0 when there is none. Tables under our
-// names that are not ours are an error. It looks in one snapshot, since another
-// process may be migrating.
+// version returns the schema's version, or 0 if there is none. It fails if there are foreign tables under our names. It
+// looks in one snapshot, because another process may be migrating.
 func (s *Store) version(ctx context.Context) (at int64, err error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
@@ -86,8 +84,8 @@ func (s *Store) version(ctx context.Context) (at int64, err error) {
 	return at, foreign(ctx, conn, at, tables)
 }
 
-// foreign fails when there are tables under our names that no migration of ours
-// can have made, or that lack columns which ours have.
+// foreign fails if there are tables under our names that none of our migrations can have made, or that lack columns of
+// ours.
 func foreign(ctx context.Context, conn *sql.Conn, at int64, tables map[string]bool) error {
 	own, err := schema.Tables()
 	if err != nil {
@@ -111,8 +109,8 @@ func foreign(ctx context.Context, conn *sql.Conn, at int64, tables map[string]bo
 	return err
 }
 
-// Migrate implements store.Migrator. Of two processes that migrate at once one
-// does the work; the other, refused by SQLite, looks again and finds it done.
+// Migrate implements store.Migrator. If two processes migrate at once, one does the work. SQLite refuses the other,
+// which looks again and finds the work done.
 func (s *Store) Migrate(ctx context.Context, version int64) ([]store.Migration, error) {
 	version, err := migrate.Target(version, newest)
 	if err != nil {

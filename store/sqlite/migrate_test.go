@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 )
 
-// pool opens a file beside a store.
+// pool opens the file of a store once more.
 func pool(t *testing.T, path string) *sql.DB {
 	t.Helper()
 	db, err := sqlitefile.Pool(path)
@@ -96,7 +96,7 @@ func TestASchemaThatIsNotOursIsRefused(t *testing.T) {
 	}
 }
 
-// TestWhoLooksWhileAnotherMigratesTakesNothingForForeign looks all the time, since it takes two statements.
+// TestWhoLooksWhileAnotherMigratesTakesNothingForForeign looks all the time, because a look takes two statements.
 func TestWhoLooksWhileAnotherMigratesTakesNothingForForeign(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tusk.db")
 	s, other := open(t, path), open(t, path)

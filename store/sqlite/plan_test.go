@@ -33,7 +33,7 @@ func openTest(t testing.TB) *Store {
 	return s
 }
 
-// Tables that hold a handful of rows whatever the backlog, and sorts of as little.
+// Tables that hold only a few rows whatever the backlog, and sorts of as few.
 var small = map[string][]string{
 	// lanes that have tasks
 	"list.available": {"SCAN tusk_lane USING COVERING INDEX tusk_lane_ready",
@@ -44,32 +44,33 @@ var small = map[string][]string{
 		"SCAN tusk_worker USING INDEX tusk_worker_dead"},
 	"list.running":     {"SCAN tusk_lease"}, // claims under way
 	"list.running.ids": {"SCAN s"},
-	"list.kinds":       {"SCAN tusk_kind"}, // a row for each kind on each queue
+	"list.kinds":       {"SCAN tusk_kind"}, // a row for each kind in each queue
 	"prune.kinds":      {"SCAN tusk_kind"},
 	// a row each
 	"health":        {"SCAN pragma_page_count VIRTUAL TABLE INDEX 0:", "SCAN pragma_page_size VIRTUAL TABLE INDEX 0:"},
 	"count.lanes":   {"SCAN tusk_lane"},
 	"count.waiting": {"SCAN tusk_waiting"},
-	// claims of the dead
+	// claims of dead workers
 	"rescue.leases": {"SCAN tusk_lease", "SCAN tusk_worker EXISTS USING INDEX tusk_worker_dead",
 		"USE TEMP B-TREE FOR ORDER BY"},
 	"rescue.strays": {"SCAN tusk_lease", "USE TEMP B-TREE FOR ORDER BY"}, // claims under way
 	// a row for each table that counts
 	"end.last":    {"SCAN sqlite_sequence"},
 	"lease.find":  {"USE TEMP B-TREE FOR ORDER BY"},                                          // lanes of one claim
-	"worker.list": {"SCAN w USING INDEX tusk_worker_living", "USE TEMP B-TREE FOR ORDER BY"}, // the living
+	"worker.list": {"SCAN w USING INDEX tusk_worker_living", "USE TEMP B-TREE FOR ORDER BY"}, // living workers
 	// groups last seen in the same microsecond
-	"error.list":   {"USE TEMP B-TREE FOR LAST 2 TERMS OF ORDER BY"},
-	"admit.next":   {"SCAN tusk_task USING INDEX tusk_task_waiting"}, // its first row
-	"prune.lanes":  {"SCAN tusk_lane"},                               // a row for each queue and priority that has tasks
-	"prune.plain":  {"SCAN (subquery-1)"},                            // as many as are pruned
-	"doubt.any":    {"SCAN tusk_doubt"},                              // its first row
-	"doubt.list":   {"SCAN tusk_doubt"},                              // as many as are shown to the rules
-	"doubt.drop":   {"SCAN tusk_doubt"},                              // the same
-	"need.list":    {"USE TEMP B-TREE FOR ORDER BY"},                 // what a few tasks need
-	"turn.many":    {"SCAN tusk_waiting"},                            // the same
-	"turn.waiting": {"SCAN w"},                                       // as many as are returned
-	// as many as are few
+	"error.list": {"USE TEMP B-TREE FOR LAST 2 TERMS OF ORDER BY"},
+	"admit.next": {"SCAN tusk_task USING INDEX tusk_task_waiting"}, // its first row
+	// A row for each queue and priority with tasks.
+	"prune.lanes":  {"SCAN tusk_lane"},
+	"prune.plain":  {"SCAN (subquery-1)"},            // as many as are pruned
+	"doubt.any":    {"SCAN tusk_doubt"},              // its first row
+	"doubt.list":   {"SCAN tusk_doubt"},              // as many as the rules are shown
+	"doubt.drop":   {"SCAN tusk_doubt"},              // the same
+	"need.list":    {"USE TEMP B-TREE FOR ORDER BY"}, // what a few tasks need
+	"turn.many":    {"SCAN tusk_waiting"},            // a row for each queue and state
+	"turn.waiting": {"SCAN w"},                       // as many as are returned
+	// as many rows as count as few
 	"turn.few": {"SCAN tusk_task USING COVERING INDEX tusk_task_turn"},
 }
 
@@ -77,7 +78,7 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 	noneScansOrSorts(t, openTest(t))
 }
 
-// What ANALYZE has stored, or another program by "pragma optimize", when there was one row of each.
+// What ANALYZE, or another program with "pragma optimize", has stored when each table had one row.
 func TestNoStatementScansOrSortsThoughStatisticsKnowOfOneRow(t *testing.T) {
 	s := openTest(t)
 	ctx := t.Context()
@@ -161,7 +162,7 @@ func plan(t *testing.T, s *Store, text string, args ...any) (steps []string) {
 	return steps
 }
 
-// spy notes the texts of the dynamic statements that it passes on.
+// spy records the texts of the dynamic statements that it passes on.
 type spy struct {
 	session
 	texts []string

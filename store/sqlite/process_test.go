@@ -17,8 +17,7 @@ import (
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 )
 
-// parts are what a test does in a process of its own, on a file; the result is
-// the process's exit status.
+// parts are what a test does in a process of its own, on a file. The result is the process's exit status.
 var parts = map[string]func(path string) int{
 	"migrate": part(func(ctx context.Context, s testStore) error { return nil }),
 	"consume": part(consume),
@@ -155,7 +154,7 @@ func TestProcessesThatMigrateAtOnceAllSucceed(t *testing.T) {
 	}
 }
 
-// workForEver enqueues, claims and finishes, and says of each what was acknowledged.
+// workForEver enqueues, claims and finishes, and prints what was acknowledged.
 func workForEver(ctx context.Context, s testStore) error {
 	worker := newID()
 	if _, err := s.Extend(ctx, store.Beat{Worker: store.Worker{ID: worker}, TTL: time.Minute}); err != nil {

@@ -8,15 +8,14 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// old names finished tasks that are kept no longer.
+// old describes finished tasks that are no longer kept.
 type old struct {
 	kind  int64
 	state store.State
 	until int64
 }
 
-// Prune implements store.Keeper. It looks for what is old by reading alone, and
-// deletes that in transactions of a bounded size.
+// Prune implements store.Keeper. It finds what is old by reading alone, and deletes it in transactions of limited size.
 func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, limit int) (int, error) {
 	var olds []old
 	var rest bool
@@ -52,8 +51,7 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 	return deleted, wrap("prune", err)
 }
 
-// findOld asks the index of finished tasks, for each kind and outcome, whether
-// the first of them is old.
+// findOld checks in the index of finished tasks, for each kind and outcome, whether the first task is old.
 func findOld(ctx context.Context, c session, keep store.Retention, now int64) ([]old, error) {
 	var all []old
 	err := c.each(ctx, "prune.kinds", func(r row) error {
@@ -98,8 +96,7 @@ func statsUntil(keep store.Retention, now int64) int64 {
 	return after(now, -keep.Stats-time.Minute)
 }
 
-// pruneRest deletes old statistics and groups of errors, workers that are long dead, and
-// turns and lanes of nobody.
+// pruneRest deletes old statistics and groups of errors, workers that are long dead, and unused turns and lanes.
 func (w *work) pruneRest(keep store.Retention) error {
 	w.forgetStands()
 	for _, step := range []struct {

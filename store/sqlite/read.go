@@ -12,8 +12,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// List implements store.Reader. One index leads to the tasks, newest first, and
-// the other conditions are tested on the way; see lead for which.
+// List implements store.Reader. One index leads to the tasks, newest first, and the other conditions are tested along
+// the way. See lead for the choice of the index.
 func (s *Store) List(ctx context.Context, f store.Filter) (tasks []store.Task, err error) {
 	if f.Limit <= 0 {
 		f.Limit = 100
@@ -34,10 +34,13 @@ type list struct {
 	store  *Store
 	filter store.Filter
 	names  func(int64) (name, error)
-	kinds  []int64  // that match the filter's queues and kinds; nil: all do
-	claims []*lease // all of them, when a task of the page is running
+	// The kinds that match the filter's queues and kinds; nil if all do.
+	kinds []int64
+	// All leases; only read if a task of the page is running.
+	claims []*lease
 	found  []*stored
-	beside struct{ attempts, notes, logs, stops bool } // of the page's tasks some may have
+	// What some of the page's tasks may have.
+	beside struct{ attempts, notes, logs, stops bool }
 }
 
 func (l *list) page() ([]store.Task, error) {
@@ -79,8 +82,7 @@ func (l *list) page() ([]store.Task, error) {
 	return tasks, nil
 }
 
-// findKinds turns the filter's queues and kinds into numbers, and reports
-// whether there are any.
+// findKinds turns the filter's queues and kinds into numbers, and reports whether there are any.
 func (l *list) findKinds() (bool, error) {
 	if len(l.filter.Queues) == 0 && len(l.filter.Kinds) == 0 {
 		return true, nil
@@ -92,8 +94,8 @@ func (l *list) findKinds() (bool, error) {
 	return len(l.kinds) > 0, err
 }
 
-// follow walks along a lead until the page is full. Which tasks are on it SQLite finds out before it
-// returns the first row, as a driver can interrupt it: what it skips between two rows it would skip to the end.
+// follow walks along a lead until the page is full. SQLite determines which tasks are on the page before it returns the
+// first row. A driver can interrupt it only until then: between two rows, SQLite would skip other rows to the end.
 func (l *list) follow(lead lead) error {
 	where, args := l.conditions()
 	columns := statements()["list.columns"]
@@ -116,7 +118,7 @@ func (l *list) follow(lead lead) error {
 	}, args...)
 }
 
-// conditions returns what every task of the page must fulfil.
+// conditions returns the conditions that every task of the page must meet.
 func (l *list) conditions() (where []string, args []any) {
 	must := func(condition string, values ...any) {
 		where, args = append(where, condition), append(args, values...)
@@ -160,19 +162,19 @@ func (l *list) conditions() (where []string, args []any) {
 	return where, args
 }
 
-// inJSON is a list as one parameter of a statement; null when it is empty.
+// inJSON encodes a list as one parameter of a statement, or null if it is empty.
 func inJSON[T any](values []T) any {
 	if len(values) == 0 {
 		return nil
 	}
 	text, err := json.Marshal(values)
 	if err != nil {
-		panic(err) // numbers and strings always can be
+		panic(err) // numbers and strings can always be encoded
 	}
 	return string(text)
 }
 
-// readLease tells a running task who holds it.
+// readLease sets the lease and the worker of a running task.
 func (l *list) readLease(t *stored) (err error) {
 	if l.claims == nil {
 		if l.claims, err = allLeases(l.ctx, l.session); err != nil {
@@ -185,7 +187,7 @@ func (l *list) readLease(t *stored) (err error) {
 	return nil
 }
 
-// lookBeside asks what there is to read beside the tasks of the page.
+// lookBeside finds out which other tables have rows for the tasks of the page.
 func (l *list) lookBeside() error {
 	first, last := l.found[0].num, l.found[0].num
 	for _, t := range l.found {
@@ -199,7 +201,7 @@ func (l *list) lookBeside() error {
 	return err
 }
 
-// readDetail reads what is stored beside a task.
+// readDetail reads what other tables hold of a task.
 func (l *list) readDetail(t *stored) error {
 	t.Detail = &store.Detail{}
 	if err := l.readAttempts(t); err != nil {
@@ -236,7 +238,7 @@ func (l *list) readDetail(t *stored) error {
 	return nil
 }
 
-// readNote reads what handlers recorded, and how the task was changed last.
+// readNote reads what handlers have recorded, and how the task was last changed.
 func (l *list) readNote(t *stored) error {
 	note, err := one(l.ctx, l.session, "list.note", t.num)
 	if err == nil && note != nil {
@@ -251,7 +253,7 @@ func (l *list) readNote(t *stored) error {
 	return err
 }
 
-// readAttempts reads a task's history: the failed attempts and the latest.
+// readAttempts reads a task's history: the failed attempts and the latest one.
 func (l *list) readAttempts(t *stored) error {
 	var past []store.Attempt
 	add := func(a store.Attempt) {
@@ -336,7 +338,7 @@ func (s *Store) Workers(ctx context.Context) ([]store.Worker, error) {
 			w := store.Worker{ID: r.id(0), Host: r.text(1), PID: int(r.int(2)), Concurrency: int(r.int(4)), Version: r.text(5),
 				StartedAt: r.time(7), BeatAt: r.time(8), ExpiresAt: r.time(9), Running: int(held[r.id(0)]),
 				Hung: int(r.int(10))}
-			_ = json.Unmarshal(r.blob(3), &w.Queues) // a worker that cannot be read hides no other
+			_ = json.Unmarshal(r.blob(3), &w.Queues) // an unreadable worker does not hide others
 			_ = json.Unmarshal(r.blob(6), &w.Kinds)
 			living = append(living, w)
 			return nil

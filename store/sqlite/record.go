@@ -63,9 +63,8 @@ func (s *Store) UpdateRecords(
 	return answer(updated, "update records", err)
 }
 
-// putRecord writes or deletes a record and returns its new version. Versions
-// are never used twice, so a record that was deleted and made anew is not
-// mistaken for the old one.
+// putRecord writes or deletes a record and returns its new version. Versions are never used twice, so a record that was
+// deleted and created again is not mistaken for the old one.
 func (w *work) putRecord(p store.Record) (int64, error) {
 	r, err := w.one("record.version", p.Kind, p.Name)
 	if err != nil {

@@ -28,7 +28,7 @@ func (s *Store) Restore(
 	return version, exist, nil
 }
 
-// restore writes a task that comes out of an archive, with its history.
+// restore writes a task from an archive, with its history.
 func (w *work) restore(r *rules.Row) error {
 	num, group, err := w.addFinished(r)
 	if err != nil {
@@ -66,7 +66,7 @@ func (w *work) addFinished(r *rules.Row) (num, group int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	var partition any // null for a task that does not run in turns
+	var partition any // null if the task does not run in turns
 	if r.Turn {
 		partition = r.Partition
 	}

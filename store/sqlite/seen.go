@@ -6,28 +6,28 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// seen is what the leader remembers of its last look at who waits for turns. What rows of tusk_turn stand for is
-// true until they are pruned, which is what the leader does, too: a term is of one process. Where tasks stand
-// decides nothing: a grant finds them only while they stand there.
+// seen is what the leader remembers of its last look at the tasks that wait for turns. What a row of tusk_turn stands
+// for does not change until the row is pruned, which the leader also does: only one process has a given term. Where
+// tasks stand does not decide anything, because a grant finds them only while they stand there.
 type seen struct {
 	mu     sync.Mutex
 	ledger int64
-	pruned int64 // how often rows may have gone
+	pruned int64 // how often rows may have been deleted
 	memory
 }
 
-// memory is what one look has to go by, or has found.
+// memory is what a look can use, or has found.
 type memory struct {
 	term, pruned int64
 	names        map[int64]turn
-	groups       int                // in which somebody waited
-	lined        map[store.ID]lined // who did, if they were read one by one
+	groups       int                // the number of groups in which tasks waited
+	lined        map[store.ID]lined // the tasks that waited, if they were read one by one
 }
 
 // lined is a task in line.
 type lined struct{ num, turn, priority, place int64 }
 
-// begin returns what a look may go by; without a term nothing.
+// begin returns what a look can use. Without a term that is nothing.
 func (s *seen) begin(term int64) memory {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +44,7 @@ func (s *seen) learn(l *look) {
 	s.memory = l.seen
 }
 
-// belong forgets everything when the schema was taken down and up again.
+// belong forgets everything if the schema was dropped and created again.
 func (s *seen) belong(ledger int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,14 +54,14 @@ func (s *seen) belong(ledger int64) {
 	}
 }
 
-// prune is said before rows of tusk_turn go, and after.
+// prune must be called before and after rows of tusk_turn are deleted.
 func (s *seen) prune() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pruned++
 }
 
-// find returns where a task stood, and in whose line.
+// find returns where a task stood, and in which line.
 func (s *seen) find(id store.ID, term int64) (at lined, of turn, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,8 +15,7 @@ import (
 //go:embed sql/*.sql
 var sqlFiles embed.FS
 
-// statements returns the statements of sql/*.sql by name: each begins with a
-// line "-- name: verb.what".
+// statements returns the statements of sql/*.sql by name. Each begins with a line "-- name: verb.what".
 var statements = sync.OnceValue(func() map[string]string {
 	all := map[string]string{}
 	files, _ := sqlFiles.ReadDir("sql")
@@ -30,20 +29,19 @@ var statements = sync.OnceValue(func() map[string]string {
 	return all
 })
 
-// session runs named statements on one connection, or in a transaction of the
-// user's. It is used by one goroutine at a time.
+// session runs named statements on one connection, or in a user's transaction. Only one goroutine uses it at a time.
 type session interface {
 	// exec returns the number of rows that it changed.
 	exec(ctx context.Context, name string, args ...any) (int64, error)
-	// insert returns the number of the row that it added; false: there is one already.
+	// insert returns the number of the row that it added, or false if the row exists already.
 	insert(ctx context.Context, name string, args ...any) (num int64, added bool, err error)
-	// each calls fn for every row, until that fails.
+	// each calls fn for every row, until fn fails.
 	each(ctx context.Context, name string, fn func(row) error, args ...any) error
-	// dynamic is each with a statement that is not named.
+	// dynamic is like each, for a statement without a name.
 	dynamic(ctx context.Context, text string, fn func(row) error, args ...any) error
 }
 
-// one returns the only row of a statement, nil if there is none.
+// one returns the only row of a statement, or nil if there is none.
 func one(ctx context.Context, s session, name string, args ...any) (row, error) {
 	var found row
 	err := s.each(ctx, name, func(r row) error {
@@ -53,7 +51,7 @@ func one(ctx context.Context, s session, name string, args ...any) (row, error) 
 	return found, err
 }
 
-// row holds the columns of one result row; it is valid until the next one.
+// row holds the columns of one result row. It is valid until the next row is read.
 type row []driver.Value
 
 func (r row) int(i int) int64 {
@@ -85,7 +83,7 @@ func (r row) text(i int) string {
 	return ""
 }
 
-// blob returns bytes of which nobody else keeps a reference.
+// blob returns bytes that nobody else refers to.
 func (r row) blob(i int) []byte {
 	switch v := r[i].(type) {
 	case []byte:
@@ -113,7 +111,7 @@ func (r row) time(i int) time.Time {
 	return at(r.int(i))
 }
 
-// value turns our own types into a driver's.
+// value converts our own types to those of a driver.
 func value(arg any) driver.Value {
 	switch v := arg.(type) {
 	case nil, int64, string, []byte, float64:

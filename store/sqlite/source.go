@@ -9,7 +9,7 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// decide lets the rules say what follows from a verb, and writes that.
+// decide lets the rules decide what follows from a verb, and writes it.
 func (w *work) decide(verb func(*rules.Batch) error) error {
 	w.rows = map[store.ID]*stored{}
 	b := rules.New(w.time(), w)
@@ -51,7 +51,7 @@ func (w *work) readKeys(names []rules.KeyName, found *rules.Found) error {
 	return nil
 }
 
-// readTasks reads tasks, and remembers where they stand for apply.
+// readTasks reads tasks, and remembers their spots for apply.
 func (w *work) readTasks(ids []store.ID, found *rules.Found) error {
 	if len(ids) == 0 {
 		return nil
@@ -73,7 +73,7 @@ func (w *work) readTasks(ids []store.ID, found *rules.Found) error {
 	}, inHex(ids))
 }
 
-// lend tells a running task who holds it, if the lease is one of those looked up.
+// lend sets the lease and the worker of a running task, if its lease is among those that were looked up.
 func (w *work) lend(t *stored) {
 	for _, leases := range w.leases {
 		if l := covering(leases, t.lane, t.pos); l != nil {
@@ -107,7 +107,7 @@ func (w *work) readChildren(ids []store.ID, found *rules.Found) error {
 	}, inHex(ids))
 }
 
-// inHex is a JSON array of ids, each to be read by unhex.
+// inHex returns a JSON array of ids, each encoded for unhex.
 func inHex(ids []store.ID) string {
 	text := make([]byte, 0, 2+len(ids)*(2*len(store.ID{})+3))
 	text = append(text, '[')
@@ -120,7 +120,7 @@ func inHex(ids []store.ID) string {
 	return string(append(text, ']'))
 }
 
-// source is a source time as tusk_key has it: 0 when none is known.
+// source returns a source time as tusk_key stores it: 0 if it is unknown.
 func source(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

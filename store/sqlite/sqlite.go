@@ -13,36 +13,37 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Connections is how many connections of its pool a store keeps for itself: one
-// writes, the others read. A pool with a limit must allow a few more.
+// Connections is how many connections of its pool a store keeps for itself: one writes, the others read. If the pool
+// has a limit, it must allow a few more.
 const Connections = 1 + readers
 
 const (
 	readers     = 4
-	busyTimeout = 10 * time.Second // how long a write waits for another process's, or a user's, transaction
+	busyTimeout = 10 * time.Second // how long a write waits for other transactions
 )
 
-// Store is the ledger in one SQLite file. It implements store.Store and the optional
-// capabilities that make sense in a file; it is safe for concurrent use.
+// Store is the ledger in one SQLite file. It implements store.Store and the optional capabilities that make sense for a
+// file. It is safe for concurrent use.
 type Store struct {
 	db      *sql.DB
-	path    string // of the file, as SQLite names it
+	path    string // the file's path, as SQLite names it
 	clock   *clock
 	kinds   *kinds
 	seen    seen
 	writer  *writer
-	readers chan *direct  // nil in it: a connection that is not open yet
-	long    chan struct{} // room for reads that may take long
+	readers chan *direct  // holds nil for each connection that is not open yet
+	long    chan struct{} // has room for reads that may take long
 	wakes   wakes
 	counts  counters
 
-	some      atomic.Bool  // somebody waited for a turn at the last look
-	knows     atomic.Bool  // the writer remembers who does
-	regained  atomic.Int64 // when it last read that
-	busy      atomic.Bool  // the latest claim found tasks
-	strays    atomic.Int64 // when leases are next compared to what their workers say they hold
-	ready     atomic.Bool  // the schema was looked at and is ours
-	owned     bool         // Close closes db too
+	some     atomic.Bool  // a task waited for a turn at the last look
+	knows    atomic.Bool  // the writer remembers the lines
+	regained atomic.Int64 // when it last read them
+	busy     atomic.Bool  // the latest claim found tasks
+	// When leases are next compared with what their workers say they hold.
+	strays    atomic.Int64
+	ready     atomic.Bool // the schema was checked and is ours
+	owned     bool        // Close closes db too
 	closing   chan struct{}
 	closeOnce sync.Once
 	group     sync.WaitGroup
@@ -60,15 +61,14 @@ var (
 // ErrClosed is returned by every method after Close.
 var ErrClosed = errors.New("store is closed")
 
-// New makes a store on an open pool, which may be the program's own and stays
-// so: Close leaves it open. The file is set to write-ahead logging. The schema
-// is brought up with Migrate.
+// New makes a store on an open pool. The pool may be the program's own; Close leaves it open. New sets the file to
+// write-ahead logging. Call Migrate to create or update the schema.
 func New(ctx context.Context, db *sql.DB) (*Store, error) {
 	s, err := open(ctx, db)
 	return answer(s, "open", err)
 }
 
-// Own is New for a pool that the store shall close with itself.
+// Own is like New, but Close also closes the pool.
 func Own(ctx context.Context, db *sql.DB) (*Store, error) {
 	s, err := New(ctx, db)
 	if err != nil {
@@ -113,8 +113,8 @@ func open(ctx context.Context, db *sql.DB) (*Store, error) {
 	return s, nil
 }
 
-// writing and reading are the settings of the store's connections. The writer
-// waits for others by itself: see writer.begin.
+// writing and reading are the settings of the store's connections. The writer waits for other writers by itself; see
+// writer.begin.
 var (
 	writing = []string{"busy_timeout = 10000", "journal_mode = wal", "synchronous = full", "foreign_keys = on",
 		"mmap_size = 0",
@@ -122,10 +122,9 @@ var (
 	reading = []string{"busy_timeout = 10000", "query_only = on", "mmap_size = 0"}
 )
 
-// patiently tries again while the database is busy, for a while. SQLite does not
-// wait at all for the lock under which a file is set to write-ahead logging, and
-// for others it sleeps up to a tenth of a second between looks, which starves a
-// process beside a busy one.
+// patiently retries for a while if the database is busy. SQLite does not wait at all for the lock under which a file is
+// set to write-ahead logging. For other locks it sleeps up to a tenth of a second between tries, so a process next to a
+// busy one would starve.
 func patiently(patience time.Duration, try func() error) error {
 	deadline := time.Now().Add(patience)
 	for {
@@ -137,7 +136,7 @@ func patiently(patience time.Duration, try func() error) error {
 	}
 }
 
-// Close waits for the writes under way, then lets go of the store's connections.
+// Close waits for the writes under way, then closes the store's connections.
 func (s *Store) Close() error {
 	var err error
 	s.closeOnce.Do(func() {
@@ -155,11 +154,11 @@ func (s *Store) Close() error {
 	return err
 }
 
-// oldest is the first version of SQLite without the bug that could corrupt a
-// database whose write-ahead log is reset while another process writes.
+// oldest is the first version of SQLite without the bug that could corrupt a database if its write-ahead log is reset
+// while another process writes.
 var oldest = [3]int{3, 51, 3}
 
-// inspect refuses what cannot be written to safely, and returns the file's path.
+// inspect refuses a database that cannot be written to safely, and returns the file's path.
 func inspect(ctx context.Context, db *sql.DB) (string, error) {
 	var version, path string
 	var readOnly bool
@@ -215,7 +214,7 @@ func atLeast(v, least [3]int) bool {
 	return true
 }
 
-// read runs fn on a connection that only reads, within one snapshot.
+// read runs fn on a read-only connection, within one snapshot.
 func (s *Store) read(ctx context.Context, fn func(context.Context, session) error) error {
 	if err := s.check(ctx); err != nil {
 		return err
@@ -257,8 +256,8 @@ func (s *Store) read(ctx context.Context, fn func(context.Context, session) erro
 	})
 }
 
-// readLong is read for what may go through many rows. It leaves a connection to claims and
-// chores, which would wait for all who list otherwise.
+// readLong is like read, for calls that may go through many rows. It leaves a connection free for claims and chores,
+// which would otherwise wait for all lists.
 func (s *Store) readLong(ctx context.Context, fn func(context.Context, session) error) error {
 	select {
 	case s.long <- struct{}{}:
@@ -271,5 +270,5 @@ func (s *Store) readLong(ctx context.Context, fn func(context.Context, session) 
 	return s.read(ctx, fn)
 }
 
-// Path is the database file's absolute path, as SQLite names it.
+// Path returns the database file's absolute path, as SQLite names it.
 func (s *Store) Path() string { return s.path }

@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// minute is a key of tusk_stat: when it begins, and the kind.
+// minute is a key of tusk_stat: the start of the minute, and the kind.
 type minute struct{ at, kind int64 }
 
 // flushStats adds what this call has counted to the rows of tusk_stat.
@@ -41,7 +41,7 @@ func readStat(r row) (s store.Stat, err error) {
 	return s, errors.Join(s.Waited.Decode(r.blob(4)), s.Ran.Decode(r.blob(5)))
 }
 
-// Stats implements store.Reader: it adds minutes up.
+// Stats implements store.Reader. It adds up minutes.
 func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error) {
 	from, until := f.From.Truncate(time.Minute), int64(math.MaxInt64)
 	if !f.Until.IsZero() {

@@ -2,10 +2,9 @@ package sqlite
 
 import "context"
 
-// forgetStatistics deletes what ANALYZE, or a program's "pragma optimize", has stored of Tusk's
-// tables. Every statement has one sensible plan, and SQLite finds it as long as it knows nothing:
-// of a table that had one row when it was looked at, it reads all rows for ever. The connections
-// that are opened afterwards know nothing.
+// forgetStatistics deletes what ANALYZE, or a program's "pragma optimize", has stored about Tusk's tables. Every
+// statement has one sensible plan, and SQLite finds it as long as it has no statistics. If a table had one row when it
+// was analyzed, SQLite would read all rows from then on. Connections that are opened later have no statistics.
 func (d *direct) forgetStatistics(ctx context.Context) error {
 	var any bool
 	err := d.conn.QueryRowContext(ctx, "select exists (select 1 from sqlite_schema where name = 'sqlite_stat1')").Scan(
@@ -20,6 +19,6 @@ func (d *direct) forgetStatistics(ctx context.Context) error {
 	if n, err := deleted.RowsAffected(); err != nil || n == 0 {
 		return err
 	}
-	_, err = d.conn.ExecContext(ctx, "analyze sqlite_schema") // this one forgets, too
+	_, err = d.conn.ExecContext(ctx, "analyze sqlite_schema") // so that this connection forgets, too
 	return err
 }

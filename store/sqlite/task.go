@@ -13,21 +13,25 @@ import (
 // stored is a row of tusk_task.
 type stored struct {
 	rules.Row
-	num     int64
-	lane    int64 // 0: not in the log
-	pos     int64
-	failure int64    // error group of the latest failed attempt; 0: none failed
-	last    store.ID // who ran the last attempt, if that has no row of its own
-	turn    int64    // the row of the turn that it waits for or has; 0: none
-	place   int64    // where it stands in line for that; 0: it has its turn
+	num  int64
+	lane int64 // 0 if not in the log
+	pos  int64
+	// Error group of the latest failed attempt; 0 if none failed.
+	failure int64
+	// Worker of the last attempt, if the attempt has no row of its own.
+	last store.ID
+	// The row of the turn that it waits for or has; 0 if none.
+	turn int64
+	// Its place in line for the turn; 0 if it has the turn.
+	place int64
 
 	// What apply will write.
-	group  int64    // the error group from now on
-	runner store.ID // who ran the attempt that has just ended, if that needs no row of its own
+	group int64 // the new error group
+	// Worker of the attempt that has just ended, if the attempt needs no row of its own.
+	runner store.ID
 }
 
-// scan reads a row of the columns that list.tasks names. names turns the number
-// of a kind into its queue and kind.
+// scan reads a row with the columns that list.tasks names. names returns the queue and kind for the number of a kind.
 func (t *stored) scan(r row, names func(int64) (name, error)) error {
 	of, err := names(r.int(2))
 	if err != nil {
@@ -50,9 +54,8 @@ func (t *stored) scan(r row, names func(int64) (name, error)) error {
 	return nil
 }
 
-// scanRest reads what follows in statements about tasks that need not be in the
-// log: claimed_at, finished_at, worker, the cursor of the lane, open, needed,
-// turn and place.
+// scanRest reads the columns that follow in statements about tasks that may not be in the log: claimed_at, finished_at,
+// worker, the cursor of the lane, open, needed, turn and place.
 func (t *stored) scanRest(r row) {
 	t.ClaimedAt, t.FinishedAt, t.last = r.time(21), r.time(22), r.id(23)
 	t.Open, t.Needs, t.Needed, t.turn, t.place = int(r.int(25)), !r.null(25), !r.null(26), r.int(27), r.int(28)
@@ -62,14 +65,14 @@ func (t *stored) scanRest(r row) {
 	}
 }
 
-// hold makes a task in the log one that a lease holds.
+// hold marks a task in the log as held by a lease.
 func (t *stored) hold(token store.Token, worker store.ID, claimedAt time.Time) {
 	t.State, t.Lease, t.Worker, t.ClaimedAt = store.Running, token, worker, claimedAt
 	t.Attempt++
 }
 
-// naming turns numbers of kinds into names, by memory or by looking them up, and
-// lets learn know of the latter.
+// naming returns a function that looks up the names for numbers of kinds, first in memory and then in the database. It
+// calls learn for names from the database.
 func naming(ctx context.Context, c session, of *Store, learn func(name, int64)) func(int64) (name, error) {
 	return func(id int64) (name, error) {
 		if n, ok := of.kinds.name(id); ok {
@@ -92,7 +95,7 @@ func (w *work) names() func(int64) (name, error) {
 	return naming(w.ctx, w.session, w.store, w.learn)
 }
 
-// learn remembers a kind when the transaction is committed.
+// learn caches a kind once the transaction is committed.
 func (w *work) learn(n name, id int64) {
 	if w.fresh == nil {
 		w.fresh = map[name]int64{}

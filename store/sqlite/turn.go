@@ -7,9 +7,9 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// Grant implements store.Keeper. Most tasks of queues with limits pass here, so it reads and writes
-// no more of each than its turn. As a claim it is not durable by itself: a grant that never was leaves the
-// task waiting, and nobody has run it.
+// Grant implements store.Keeper. Most tasks of queues with limits pass through it, so it reads and writes only the turn
+// of each task. Like a claim it is not durable by itself: if a grant is lost, the task still waits, and nobody has run
+// it.
 func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
 	err = s.write(ctx, false, during(term, func(w *work) (err error) {
 		granted, err = w.grantAll(ids, term)
@@ -31,8 +31,8 @@ func (w *work) grantAll(ids []store.ID, term int64) (granted int, err error) {
 	return granted, nil
 }
 
-// grant takes a task out of line and gives it its turn, if it waits for that: a task with a place in line waits for
-// nothing else. Where the last look has seen it is tried first.
+// grant takes a task out of line and gives it its turn, if it waits for one: a task with a place in line waits for
+// nothing else. grant first tries the place where the last look has seen the task.
 func (w *work) grant(id store.ID, term int64) (bool, error) {
 	if at, of, known := w.store.seen.find(id, term); known {
 		t := &stored{num: at.num, turn: at.turn, place: at.place}
@@ -43,7 +43,7 @@ func (w *work) grant(id store.ID, term int64) (bool, error) {
 	}
 	t, err := w.inLine(id)
 	if t == nil && err == nil {
-		w.lined = nil // it may be what said that this one waits
+		w.lined = nil // lined may be what said that the task waits
 	}
 	if t == nil || err != nil {
 		return false, err
@@ -51,7 +51,7 @@ func (w *work) grant(id store.ID, term int64) (bool, error) {
 	return w.give(t, "grant.put")
 }
 
-// inLine finds a task that waits for its turn; nil: it does not.
+// inLine returns a task that waits for its turn, or nil if the task does not.
 func (w *work) inLine(id store.ID) (*stored, error) {
 	r, err := w.one("grant.find", id)
 	if r == nil || err != nil {
@@ -63,7 +63,7 @@ func (w *work) inLine(id store.ID) (*stored, error) {
 	return t, err
 }
 
-// give moves a task from the line to its lane by a statement, which may ask for more.
+// give moves a task from the line to its lane with a statement, which may need more arguments.
 func (w *work) give(t *stored, name string, more ...any) (bool, error) {
 	to := rules.Row{}
 	to.Queue, to.Priority, to.State, to.HasTurn = t.Queue, t.Priority, store.Available, true

@@ -9,14 +9,12 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Tx implements store.Transactor for *sql.Tx: a transaction on the same file,
-// best begun as an immediate one (with modernc.org/sqlite: _txlock=immediate in
-// the DSN). One that has only read so far becomes the writer with its first
-// write, and SQLite refuses that at once if anybody has written since it began;
-// it should then be tried again from its start. One that SQLite has rolled back
-// after an error of any statement, as it does when the disk is full, is refused.
-// While it is open nobody else writes, the other users of the store neither, so
-// it should be short.
+// Tx implements store.Transactor for *sql.Tx: a transaction on the same file, best begun as an immediate one (with
+// modernc.org/sqlite: _txlock=immediate in the DSN). A transaction that has only read so far becomes the writer with
+// its first write. SQLite refuses that at once if anybody has written since the transaction began; retry the
+// transaction from its start then. Calls fail if SQLite has rolled the transaction back after an error of any
+// statement, as it does when the disk is full. While the transaction is open nobody else writes, including other users
+// of the store, so keep it short.
 func (s *Store) Tx(tx any) (store.Tx, error) {
 	t, ok := tx.(*sql.Tx)
 	if !ok || t == nil {
@@ -25,8 +23,7 @@ func (s *Store) Tx(tx any) (store.Tx, error) {
 	return &userTx{store: s, session: &inside{tx: t, stmts: map[string]*sql.Stmt{}}}, nil
 }
 
-// userTx writes inside a transaction of the user's. What it does is seen by
-// sleeping workers when the transaction has been committed.
+// userTx writes inside a user's transaction. Sleeping workers see its tasks once the transaction is committed.
 type userTx struct {
 	store   *Store
 	session *inside
@@ -51,9 +48,9 @@ func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []s
 	return lost, wrap("finish", err)
 }
 
-// do runs one call in a savepoint, so that an error leaves nothing of it behind. The end of the
-// context is heard between statements: SQLite rolls the user's whole transaction back when one that
-// writes is interrupted, and the user's next statement would be committed by itself.
+// do runs one call in a savepoint, so that an error leaves nothing of the call behind. It checks for the end of the
+// context only between statements: if a statement that writes is interrupted, SQLite rolls back the user's whole
+// transaction, and the user's next statement would be committed by itself.
 func (u *userTx) do(ctx context.Context, fn func(*work) error) error {
 	if err := u.check(ctx); err != nil {
 		return explain(err)
@@ -77,7 +74,8 @@ func (u *userTx) do(ctx context.Context, fn func(*work) error) error {
 	}
 	if err != nil {
 		if _, gone := u.session.exec(calm, "rollback to tusk"); gone != nil {
-			_ = u.session.tx.Rollback() // its user is told at the next statement, which would be committed by itself
+			// This makes the user's next statement fail. Otherwise it would be committed by itself.
+			_ = u.session.tx.Rollback()
 			return fmt.Errorf("the whole transaction was rolled back: %w", explain(err))
 		}
 	}

@@ -60,7 +60,7 @@ func tasksOf(n int, change func(i int, n *store.NewTask)) []store.NewTask {
 	return tasks
 }
 
-// leading returns the term of a leader of ten minutes.
+// leading returns the term of a leader for ten minutes.
 func leading(t *testing.T, s *Store) int64 {
 	t.Helper()
 	l, err := s.Lead(t.Context(), store.Candidate{ID: store.ID{1}, TTL: 10 * time.Minute})
@@ -120,7 +120,7 @@ func TestAPlainTaskCostsOneStatementAtEachEnd(t *testing.T) {
 	mustEnqueue(t, s, store.NewTask{ID: store.ID{9, 9}, Kind: "k", Queue: "q"})
 	mustEnqueue(t, s, tasksOf(2, func(i int, n *store.NewTask) {
 		n.ID[2] = 2
-		n.Turn, n.Needs = i == 0, []store.Need{{Task: store.ID{9, 9}}} // and others wait
+		n.Turn, n.Needs = i == 0, []store.Need{{Task: store.ID{9, 9}}} // others wait for it
 	})...)
 	for _, n := range []int{1, 10, 100} {
 		added := statementsOf(t, s, func(w *work) error {
@@ -287,7 +287,7 @@ func TestNothingIsLeftOfNeedsAndTurns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 2 { // what tasks leave behind goes after them
+	for range 2 { // what tasks leave behind is deleted after them
 		if _, err := s.Prune(t.Context(), term, store.Retention{Completed: time.Nanosecond}, 1000); err != nil {
 			t.Fatal(err)
 		}
@@ -299,8 +299,8 @@ func TestNothingIsLeftOfNeedsAndTurns(t *testing.T) {
 	}
 }
 
-// TestGroupsOfErrorsGoWithTheTasksThatRememberThem prunes after the tasks of one group are
-// gone and while those of another are kept.
+// TestGroupsOfErrorsGoWithTheTasksThatRememberThem prunes when the tasks of one group are gone and those of another are
+// kept.
 func TestGroupsOfErrorsGoWithTheTasksThatRememberThem(t *testing.T) {
 	s := openTest(t)
 	term := leading(t, s)
@@ -364,7 +364,7 @@ func TestATurnCostsAStatementAndAFewForAllOfThem(t *testing.T) {
 			return err
 		}
 		added := statementsOf(t, s, func(w *work) error { _, err := w.enqueue(tasks); return flushing(w, err) })
-		if want := n; len(added) != want { // tenants are known, and that somebody may wait
+		if want := n; len(added) != want { // tenants are known, and that a task may wait
 			t.Errorf("enqueue of %d: %d statements, want %d: %q", n, len(added), want, added)
 		}
 		granted := 0

@@ -7,26 +7,30 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// transaction is what the calls that share a transaction have in common.
+// transaction is the state of the calls that share a transaction.
 type transaction struct {
 	session
 	ctx    context.Context
 	store  *Store
 	now    int64
-	high   int64           // the persisted mark of the clock
-	place  int64           // the last one given out in any line
-	moved  bool            // and that it was given by this transaction
-	wrote  bool            // somebody wrote
-	ledger int64           // its random number
-	fresh  map[name]int64  // kinds that are not committed yet
-	stood  map[turn]stand  // rows of tusk_turn, the same
-	stands *stands         // those that the writer remembers; nil in a user's transaction
-	lined  *lines          // who waits for turns and has them, as it was before this transaction; nil: not known
-	steps  []step          // what the transaction does to them
-	woken  map[string]bool // what to ring for: queues that got tasks, and names of package bell
+	high   int64          // the stored high-water mark of the clock
+	place  int64          // the last place given out in any line
+	moved  bool           // this transaction has given out a place
+	wrote  bool           // somebody wrote
+	ledger int64          // the ledger's random number
+	fresh  map[name]int64 // kinds that are not committed yet
+	stood  map[turn]stand // rows of tusk_turn that are not committed yet
+	// The rows of tusk_turn that the writer remembers; nil in a user's transaction.
+	stands *stands
+	// The lines before this transaction; nil if unknown.
+	lined *lines
+	// What the transaction does to the lines.
+	steps []step
+	// What to ring for: queues with new tasks, and names of package bell.
+	woken map[string]bool
 }
 
-// open reads the clock, whose ledger this is, and how far places have been given out.
+// open reads the clock, the ledger's number, and the last place given out.
 func (t *transaction) open() error {
 	r, err := one(t.ctx, t.session, "clock.read")
 	if err != nil {
@@ -43,14 +47,14 @@ func (t *transaction) open() error {
 	return nil
 }
 
-// nextPlace gives out a place behind all that stand in any line.
+// nextPlace gives out a place after all others in any line.
 func (t *transaction) nextPlace() int64 {
 	t.place++
 	t.moved = true
 	return t.place
 }
 
-// do runs one call's part and writes what it has changed in passing.
+// do runs one call's part and writes its changes in memory.
 func (t *transaction) do(ctx context.Context, fn func(*work) error) error {
 	w := &work{transaction: t, caller: ctx}
 	if err := fn(w); err != nil {
@@ -63,11 +67,10 @@ func (t *transaction) do(ctx context.Context, fn func(*work) error) error {
 	return nil
 }
 
-// stampEvery is how far, in microseconds, a process that starts after the clock
-// was set back may be behind.
+// stampEvery is how far behind, in microseconds, a process may be that starts after the clock was set back.
 const stampEvery = 100_000
 
-// stamp moves the persisted mark of the clock, and that of places.
+// stamp moves the stored marks of the clock and of places.
 func (t *transaction) stamp() error {
 	if !t.moved && (!t.wrote || t.now-t.high < stampEvery) {
 		return nil
@@ -83,20 +86,24 @@ func (t *transaction) wake(name string) {
 	t.woken[name] = true
 }
 
-// work is one call's part of a transaction. Lanes, leases and counters are
-// changed here, in memory, and written once, by flush.
+// work is one call's part of a transaction. Lanes, leases and counters are changed here in memory and written once, by
+// flush.
 type work struct {
 	*transaction
-	caller  context.Context // its end ends the work before the next statement
-	lanes   map[place]*lane
-	rows    map[store.ID]*stored // that the rules have been told of
-	leases  map[store.Token][]*lease
-	claims  []*lease           // all of them, when somebody had to look
-	waiting map[wait]int64     // tasks that came to wait, or ceased to
-	groups  map[int64]standing // tasks that came to wait for a retry or died, by error group
-	stats   map[minute]*store.Stat
-	lines   map[turn]arrival // who came where nobody may have waited
-	steps   []step           // what the call does to those in line and with turns
+	caller context.Context // its end ends the work before the next statement
+	lanes  map[place]*lane
+	rows   map[store.ID]*stored // tasks that the rules have seen
+	leases map[store.Token][]*lease
+	claims []*lease // all leases; only read if needed
+	// How many tasks began to wait, or stopped.
+	waiting map[wait]int64
+	// How many tasks of each error group began to wait for a retry, or died.
+	groups map[int64]standing
+	stats  map[minute]*store.Stat
+	// First arrivals in lines in which possibly nobody waited.
+	lines map[turn]arrival
+	// What the call does to tasks in line and with turns.
+	steps []step
 }
 
 // place is a queue and a priority.
@@ -142,7 +149,7 @@ func (w *work) one(name string, args ...any) (row, error) {
 
 func (w *work) time() time.Time { return at(w.now) }
 
-// kind returns the number of a queue and kind, and makes it one if it is new.
+// kind returns the number of a queue and kind, and adds it if it is new.
 func (w *work) kind(queue, kind string) (int64, error) {
 	n := name{queue, kind}
 	if id, ok := w.store.kinds.id(n); ok {
@@ -165,7 +172,7 @@ func (w *work) kind(queue, kind string) (int64, error) {
 	return r.int(0), nil
 }
 
-// lane returns the lane of a queue and priority, and makes it if it is new.
+// lane returns the lane of a queue and priority, and adds it if it is new.
 func (w *work) lane(queue string, priority int16) (*lane, error) {
 	at := place{queue, priority}
 	if l, ok := w.lanes[at]; ok {
@@ -184,7 +191,7 @@ func (w *work) lane(queue string, priority int16) (*lane, error) {
 	return w.hold(at, r), nil
 }
 
-// hold keeps a lane that was read: id, tail, cursor, available, running.
+// hold keeps a lane that was read with the columns id, tail, cursor, available and running.
 func (w *work) hold(at place, r row) *lane {
 	if l, ok := w.lanes[at]; ok {
 		return l
@@ -197,7 +204,7 @@ func (w *work) hold(at place, r row) *lane {
 	return l
 }
 
-// next gives out a position at the lane's end.
+// next gives out a position at the end of the lane.
 func (l *lane) next() int64 {
 	l.tail++
 	l.available++
@@ -212,7 +219,7 @@ func (w *work) waits(queue string, state store.State, tasks int64) {
 	w.waiting[wait{queue, state}] += tasks
 }
 
-// flush writes what this call has changed in passing.
+// flush writes the changes that this call has made in memory.
 func (w *work) flush() error {
 	for _, l := range w.lanes {
 		if !l.changed {

@@ -10,28 +10,28 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// writer owns the connection that writes. Calls that arrive while a transaction
-// is being made durable share the next one, so that many callers cost one flush
-// to disk; each has a savepoint, so that none suffers from another's error.
+// writer owns the connection that writes. Calls that arrive while a transaction is being made durable share the next
+// one, so that many callers cost one flush to disk. Each call has a savepoint, so that none suffers from another's
+// error.
 type writer struct {
 	store    *Store
 	conn     *direct
 	calls    chan *call
 	peeks    chan chan<- bool
-	full     bool          // synchronous is full, and not normal
+	full     bool          // whether synchronous is full rather than normal
 	patience time.Duration // how long it waits for other writers
 	version  int64         // data_version, which other connections' commits change
 	stands   stands
-	lined    *lines // who waits for turns and has them; nil: it does not know
+	lined    *lines // the tasks with turns or in line; nil if unknown
 }
 
-// sharing is the most calls that one transaction takes.
+// sharing is how many calls one transaction takes at most.
 const sharing = 256
 
 // call is one method's part of a transaction. fn may run more than once.
 type call struct {
 	ctx     context.Context
-	durable bool // must be on disk before it returns
+	durable bool // must be on disk before the call returns
 	fn      func(*work) error
 	state   atomic.Int32
 	err     error
@@ -41,7 +41,7 @@ type call struct {
 const (
 	waiting   int32 = iota
 	taken           // the writer works on it
-	withdrawn       // its caller has gone
+	withdrawn       // its caller has given up
 )
 
 func newWriter(s *Store, conn *direct) *writer {
@@ -49,10 +49,9 @@ func newWriter(s *Store, conn *direct) *writer {
 		patience: busyTimeout}
 }
 
-// write runs fn in a transaction and returns when that is committed. A durable
-// one survives the loss of power. Another one survives every process's death,
-// and whatever durable comes after it makes it durable too: claims and heartbeats
-// need no more, since a claim that never was leaves its task available.
+// write runs fn in a transaction and returns when that is committed. A durable transaction survives a loss of power.
+// Any other transaction survives the death of every process, and becomes durable with the next durable one. Claims and
+// heartbeats need no more, because a lost claim leaves its tasks available.
 func (s *Store) write(ctx context.Context, durable bool, fn func(*work) error) error {
 	if err := s.check(ctx); err != nil {
 		return notCommitted(err)
@@ -81,8 +80,7 @@ func (s *Store) write(ctx context.Context, durable bool, fn func(*work) error) e
 	return c.err
 }
 
-// notCommitted marks an error after which nothing was stored, unless it says so
-// by itself.
+// notCommitted marks an error as one after which nothing was stored, unless the error says so itself.
 func notCommitted(err error) error {
 	for _, clear := range []error{store.ErrNotCommitted, store.ErrWorkerDead, store.ErrNotLeader, store.ErrConflict} {
 		if errors.Is(err, clear) {
@@ -107,7 +105,7 @@ func (w *writer) run() {
 	}
 }
 
-// share takes what else waits into the first call's transaction.
+// share adds the other waiting calls to the first call's transaction.
 func (w *writer) share(first *call) {
 	var calls []*call
 	for next := first; ; {
@@ -128,7 +126,8 @@ func (w *writer) share(first *call) {
 	}
 	err := w.conn.use(func() error {
 		if !w.together(calls) {
-			for _, c := range calls { // one of them broke the transaction of all: each its own
+			// One of them broke the shared transaction, so each gets its own.
+			for _, c := range calls {
 				w.together([]*call{c})
 			}
 		}
@@ -142,9 +141,8 @@ func (w *writer) share(first *call) {
 	}
 }
 
-// together runs calls in one transaction, but for those whose callers went while it waited to begin.
-// It reports false, with nothing written, when an error of one of several calls took the transaction
-// with it.
+// together runs calls in one transaction, except those whose callers gave up while it waited to begin. It returns
+// false, with nothing written, if the error of one of several calls has ended the transaction.
 func (w *writer) together(calls []*call) bool {
 	w.store.counts.roundTrips.Add(1)
 	durable := false
@@ -190,7 +188,7 @@ func (w *writer) together(calls []*call) bool {
 	return true
 }
 
-// remember keeps who waits for turns and has them, if it is known what the transaction did to that.
+// remember keeps the lines, if it is known what the transaction has done to them.
 func (w *writer) remember(t *transaction, err error) {
 	if w.lined = nil; err == nil && t != nil && t.lined != nil && t.lined.apply(t.steps) {
 		w.lined = t.lined
@@ -198,7 +196,7 @@ func (w *writer) remember(t *transaction, err error) {
 	w.store.knows.Store(w.lined != nil)
 }
 
-// present returns those of the calls whose callers have not gone, and from now on wait for the answer.
+// present returns the calls whose callers have not given up. From now on these wait for the answer.
 func present(calls []*call) (there []*call) {
 	for _, c := range calls {
 		if c.state.CompareAndSwap(waiting, taken) || c.state.Load() == taken {
@@ -211,7 +209,7 @@ func present(calls []*call) (there []*call) {
 // errBroken says that a transaction is gone, or in doubt.
 var errBroken = errors.New("transaction was rolled back")
 
-// each runs the calls one after another; their own errors stay with them.
+// each runs the calls one after another, and keeps their errors apart.
 func (w *writer) each(calls []*call) (*transaction, error) {
 	ctx := context.Background()
 	t := &transaction{session: w.conn, ctx: ctx, store: w.store}
@@ -274,12 +272,12 @@ func (w *writer) begin(durable bool) error {
 }
 
 func (w *writer) rollback() {
-	// The error says that there is no transaction any more, which is the aim.
+	// An error means that there is no transaction any more, which is the aim.
 	w.conn.exec(context.Background(), "rollback")
 }
 
-// changed reports whether any other connection has committed since it was last
-// asked: another process, or a transaction of the user's.
+// changed reports whether any other connection has committed since changed was last called: another process, or a
+// user's transaction.
 func (w *writer) changed() bool {
 	changed := false
 	w.conn.use(func() error {

@@ -1,9 +1,7 @@
-// Package mysqltest gives tests a MySQL or MariaDB server: that of TUSK_TEST_MYSQL
-// if it is set, and otherwise a MariaDB server of the test's own, on loopback, in
-// a folder that goes with the test binary.
+// Package mysqltest gives tests a MySQL or MariaDB server: the one in TUSK_TEST_MYSQL if it is set, and otherwise a
+// MariaDB server of its own, on loopback, in a folder that is deleted when the test binary ends.
 //
-// It may touch processes, files and the driver. Only tests import it; the DSNs
-// that it returns go to mysql.Open.
+// It may touch processes, files and the driver. Only tests import it; the DSNs that it returns go to mysql.Open.
 package mysqltest
 
 import (
@@ -27,7 +25,7 @@ import (
 
 // Server is a database server.
 type Server struct {
-	dsn    string // of a server that was there before; the others run below
+	dsn    string // for a server that existed before; the others are started below
 	folder string
 	args   []string
 	addr   string
@@ -41,7 +39,7 @@ var (
 	last    atomic.Int64
 )
 
-// Around are the tests of a package, for what runs them as a whole.
+// Around holds the tests of a package, for code that runs them as a whole.
 type Around struct{ Tests interface{ Run() int } }
 
 // Run runs the tests and then stops the servers that they started.
@@ -61,22 +59,21 @@ func Stop() {
 	clear(shared)
 }
 
-// Database makes an empty database for a test and returns its DSN. Commits are
-// not written through to the disk: a test of durability starts a server of its
-// own.
+// Database makes an empty database for a test and returns its DSN. Commits are not written through to disk: a test of
+// durability starts a server of its own.
 func Database(t testing.TB) string {
 	t.Helper()
 	return server(t, false).Database(t)
 }
 
-// DurableDatabase is Database on a server whose commits are written through.
+// DurableDatabase is like Database, on a server whose commits are written through.
 func DurableDatabase(t testing.TB) string {
 	t.Helper()
 	return server(t, true).Database(t)
 }
 
-// Example makes an empty database for an example and returns its DSN; it goes with
-// the server, or stays on one that was there before.
+// Example makes an empty database for an example and returns its DSN. The database is deleted with the server, or stays
+// on a server that existed before.
 func Example() string {
 	s, err := share(false)
 	if err != nil {
@@ -89,7 +86,7 @@ func Example() string {
 	return dsn
 }
 
-// Missing says why there is no server, where tests may be skipped for that.
+// Missing says why there is no server, if tests may be skipped for that reason.
 func Missing() error {
 	if mustRun() || os.Getenv("TUSK_TEST_MYSQL") != "" {
 		return nil
@@ -125,7 +122,7 @@ func share(durable bool) (*Server, error) {
 	return s, err
 }
 
-// Start starts a server for one test alone, with commits written through.
+// Start starts a server for a single test, with commits written through.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s, err := Launch(args...)
@@ -136,10 +133,10 @@ func Start(t testing.TB, args ...string) *Server {
 	return s
 }
 
-// At is the server of a DSN.
+// At returns the server of a DSN.
 func At(dsn string) *Server { return &Server{dsn: dsn} }
 
-// Launch is Start for a program that is no test, and stops the server itself.
+// Launch is like Start, for a program that is not a test. The program must stop the server.
 func Launch(args ...string) (*Server, error) { return start(true, args...) }
 
 // missing skips a test that has no server, unless all tests have to run.
@@ -157,7 +154,7 @@ func mustRun() bool { return os.Getenv("CI") == "true" || os.Getenv("TUSK_TEST_A
 var errNoServer = errors.New(
 	"mariadbd is not installed (on Debian: apt-get install mariadb-server), and TUSK_TEST_MYSQL is not set")
 
-// program finds a program of the server's, also where only root looks for it.
+// program finds a program of the server, including in folders that only root searches.
 func program(names ...string) (string, error) {
 	for _, name := range names {
 		if path, err := exec.LookPath(name); err == nil {
@@ -231,7 +228,7 @@ func place(durable bool) string {
 
 func tail(out []byte) []byte { return bytes.TrimSpace(out[max(0, len(out)-2000):]) }
 
-// Run starts the server, again after Kill, and waits until it answers.
+// Run starts the server, also again after Kill, and waits until it answers.
 func (s *Server) Run() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -285,7 +282,7 @@ func (s *Server) Kill() {
 	}
 }
 
-// PID is the process id of a server that was started here; 0: it does not run.
+// PID returns the process id of a server that was started here, or 0 if it does not run.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -295,7 +292,7 @@ func (s *Server) PID() int {
 	return s.cmd.Process.Pid
 }
 
-// Addr is where it listens.
+// Addr returns the address on which the server listens.
 func (s *Server) Addr() string { return s.addr }
 
 // Stop kills the server and deletes its data.

@@ -1,9 +1,7 @@
-// Package sqlitefile opens a database file for package sqlite with the driver
-// modernc.org/sqlite, which is written in Go. It is apart so that a program that
-// brings another driver does not link two under one name.
+// Package sqlitefile opens a database file for package sqlite with the driver modernc.org/sqlite, which is written in
+// Go. It is separate so that a program with another driver does not link two drivers under one name.
 //
-// It may touch the file that the DSN names, and create it. The open pool goes
-// into package sqlite.
+// It may touch the file that the DSN names, and create it. The open pool goes to package sqlite.
 package sqlitefile
 
 import (
@@ -24,16 +22,15 @@ import (
 	"github.com/tuskqueue/tusk/store/sqlite"
 )
 
-// Open opens a database file, and creates it if it does not exist, for this user
-// alone. Migrate makes the tables, or brings them up to date. Close the store to close
-// the file. These name the same one:
+// Open opens a database file, and creates it for this user alone if it does not exist. Migrate creates or updates the
+// tables. Close the store to close the file. These DSNs name the same file:
 //
 //	tusk.db
 //	sqlite:tusk.db
 //	file:tusk.db
 //
-// and sqlite:///var/lib/tusk.db or sqlite:/var/lib/tusk.db an absolute one. What
-// follows a question mark goes to the driver, such as _pragma=cache_size(-65536).
+// sqlite:///var/lib/tusk.db and sqlite:/var/lib/tusk.db name a file by its absolute path. Parameters after a question
+// mark go to the driver, such as _pragma=cache_size(-65536).
 func Open(ctx context.Context, dsn string) (*sqlite.Store, error) {
 	db, err := Pool(dsn)
 	if err != nil {
@@ -46,9 +43,8 @@ func Open(ctx context.Context, dsn string) (*sqlite.Store, error) {
 	return s, nil
 }
 
-// Pool opens the pool that Open makes a store of, for a program that keeps its
-// own tables in the same file. Transactions begin as immediate ones, which is
-// what those shared with a store should do.
+// Pool opens the pool that Open uses, for a program that keeps its own tables in the same file. Its transactions begin
+// as immediate ones, which transactions shared with a store should do.
 func Pool(dsn string) (*sql.DB, error) {
 	path, query, err := parse(dsn)
 	if err != nil {
@@ -71,7 +67,7 @@ func Pool(dsn string) (*sql.DB, error) {
 	return db, nil
 }
 
-// parse takes a DSN apart into a path and what is for the driver.
+// parse splits a DSN into the path and the parameters for the driver.
 func parse(dsn string) (string, url.Values, error) {
 	name, raw, _ := strings.Cut(dsn, "?")
 	for _, scheme := range []string{"sqlite3:", "sqlite:", "file:"} {
@@ -81,7 +77,7 @@ func parse(dsn string) (string, url.Values, error) {
 		}
 	}
 	if rest, ok := strings.CutPrefix(name, "//"); ok {
-		// The text between two slashes and a third would be a host's name.
+		// The text between the second and the third slash would be a host name.
 		if name = rest; !strings.HasPrefix(rest, "/") && strings.Contains(rest, "/") {
 			return "", nil,
 				errors.New("a file has no host: write sqlite:dir/file.db, or sqlite:///dir/file.db for an absolute path")
@@ -109,13 +105,12 @@ func parse(dsn string) (string, url.Values, error) {
 	return path, query, nil
 }
 
-// preparing keeps two goroutines from creating a file at the same time. A process
-// that closes a file loses all its locks on it, those that SQLite holds for
-// another connection too: so a file that exists is never opened here.
+// preparing keeps two goroutines from creating a file at the same time. If a process closes a file, it loses all its
+// locks on it, including those that SQLite holds for another connection. So an existing file is never opened here.
 var preparing sync.Mutex
 
-// prepare creates the file if there is none, and refuses what can be told to go
-// wrong without opening a database.
+// prepare creates the file if it does not exist, and refuses what will fail for reasons that can be seen without
+// opening the database.
 func prepare(path string) error {
 	preparing.Lock()
 	defer preparing.Unlock()
@@ -140,7 +135,7 @@ func prepare(path string) error {
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("%s is not a regular file", path)
 	}
-	for _, what := range []string{path, dir} { // SQLite puts two more files into the directory
+	for _, what := range []string{path, dir} { // SQLite creates two more files in the directory
 		if err := writable(what); err != nil {
 			return fmt.Errorf("%w: this user may not write %s: change its owner or mode: %w", store.ErrReadOnly, what, err)
 		}
@@ -148,7 +143,7 @@ func prepare(path string) error {
 	return nil
 }
 
-// create makes an empty file for this user alone, which is an empty database.
+// create creates an empty file, which is an empty database, for this user alone.
 func create(path string) error {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	switch {

@@ -7,5 +7,5 @@ import "io/fs"
 // errReadOnlyFS has no code of its own on this operating system.
 var errReadOnlyFS = fs.ErrPermission
 
-// writable leaves it to SQLite to find out.
+// writable leaves the check to SQLite.
 func writable(string) error { return nil }

@@ -4,7 +4,7 @@ package sqlitefile
 
 import "golang.org/x/sys/unix"
 
-// errReadOnlyFS is what creating a file on a read-only file system fails with.
+// errReadOnlyFS is the error when creating a file on a read-only file system.
 var errReadOnlyFS error = unix.EROFS
 
 // writable fails unless this user may write a file or into a directory.
