@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // counter is a store that has tasks in stock and fails as it is told.
 type counter struct {
+	mu       sync.Mutex // held while requests change
 	stock    int
 	requests []store.ClaimRequest
 	at       []time.Time
@@ -27,8 +29,17 @@ type counter struct {
 	lent     map[store.Token][]store.Task
 }
 
+// asked returns how many requests came, also while the source runs.
+func (c *counter) asked() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.requests)
+}
+
 func (c *counter) Claim(_ context.Context, r store.ClaimRequest) ([]store.Task, error) {
+	c.mu.Lock()
 	c.requests, c.at = append(c.requests, r), append(c.at, time.Now())
+	c.mu.Unlock()
 	var before, after error
 	if c.fail != nil {
 		before, after = c.fail(len(c.requests))

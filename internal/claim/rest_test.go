@@ -32,18 +32,18 @@ func TestWhileLooksFindNothingAnIdleSourceDoesNotPoll(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
-			before := len(c.requests)
+			before := c.asked()
 			if asked := looks(s, 60); !slices.Equal(asked, []string{"p", "q"}) {
 				t.Errorf("it rests on %q, want both queues", asked)
 			}
 			synctest.Wait()
-			if n := len(c.requests) - before; n > 1 {
+			if n := c.asked() - before; n > 1 {
 				t.Errorf("%d polls beside looks that found nothing", n)
 			}
-			before = len(c.requests)
+			before = c.asked()
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			if n := len(c.requests) - before; n < 55 {
+			if n := c.asked() - before; n < 55 {
 				t.Errorf("%d polls in a minute without looks, want about one a second", n)
 			}
 		})
@@ -66,11 +66,11 @@ func TestAnIdleSourceThatHearsOfSomethingPollsAtOnceWhateverALookFound(t *testin
 				"a look that found a queue": func() { s.Looked(time.Now(), []string{"p"}, time.Second) },
 			} {
 				s.Looked(time.Now(), nil, time.Second)
-				before := len(c.requests)
+				before := c.asked()
 				tell()
 				s.Looked(time.Now(), nil, time.Second)
 				synctest.Wait()
-				if n := len(c.requests) - before; n != 1 {
+				if n := c.asked() - before; n != 1 {
 					t.Errorf("%d polls after %s, want one", n, what)
 				}
 			}
@@ -92,20 +92,20 @@ func TestASourceRestsUntilTheNextLook(t *testing.T) {
 		run(t, s, func() {
 			time.Sleep(10 * time.Second)
 			looks(s, 10)
-			before := len(c.requests)
+			before := c.asked()
 			for range 4 {
 				s.Looked(time.Now(), nil, 5*time.Second)
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
 			}
-			if n := len(c.requests) - before; n > 1 {
+			if n := c.asked() - before; n > 1 {
 				t.Errorf("%d polls beside looks every five seconds", n)
 			}
-			before = len(c.requests)
+			before = c.asked()
 			s.Looked(time.Now(), nil, time.Second)
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
-			if len(c.requests) == before {
+			if c.asked() == before {
 				t.Error("no poll after a look that did not come")
 			}
 		})
