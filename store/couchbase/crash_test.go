@@ -13,6 +13,7 @@ import (
 
 	"github.com/tuskqueue/tusk/internal/cbfake"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/storetest"
 )
 
 // verb is a call that meets a fault at each of its requests.
@@ -197,18 +198,18 @@ var verbs = []verb{
 
 	{"claim", func(r *rig) {
 		r.add(r.task("x", nil), r.task("y", nil), r.task("z", func(n *store.NewTask) { n.Priority = 1 }))
+	}, claimTwo, func(r *rig, _ bool) { r.all(true, "x", "y", "z") }},
+
+	{"claim by a new worker", func(r *rig) {
+		r.add(r.task("x", nil))
+		r.worker = storetest.NewID()
 	}, func(ctx context.Context, r *rig) error {
-		req := store.ClaimRequest{Worker: r.worker, Queues: []string{"q"}, Limit: 2, Token: store.NewToken()}
-		tasks, err := r.a.Claim(ctx, req)
-		if err != nil && ctx.Err() == nil {
-			req.Again = true
-			tasks, err = r.a.Claim(ctx, req)
+		_, err := r.a.Extend(ctx, store.Beat{Worker: store.Worker{ID: r.worker, Queues: []string{"q"}}, TTL: time.Hour})
+		if err != nil {
+			return err
 		}
-		for _, t := range tasks {
-			r.held[t.Kind] = t
-		}
-		return err
-	}, func(r *rig, _ bool) { r.all(true, "x", "y", "z") }},
+		return claimTwo(ctx, r)
+	}, func(r *rig, _ bool) { r.all(true, "x") }},
 
 	{"rescue", func(r *rig) {
 		r.add(r.task("x", nil))
@@ -398,6 +399,20 @@ func edit(c store.Change) func(ctx context.Context, r *rig) error {
 		_, err := r.a.Edit(ctx, store.Edit{IDs: []store.ID{r.ids["x"]}, Change: c})
 		return err
 	}
+}
+
+// claimTwo has a claim up to two tasks, and ask again if there is no answer.
+func claimTwo(ctx context.Context, r *rig) error {
+	req := store.ClaimRequest{Worker: r.worker, Queues: []string{"q"}, Limit: 2, Token: store.NewToken()}
+	tasks, err := r.a.Claim(ctx, req)
+	if err != nil && ctx.Err() == nil {
+		req.Again = true
+		tasks, err = r.a.Claim(ctx, req)
+	}
+	for _, t := range tasks {
+		r.held[t.Kind] = t
+	}
+	return err
 }
 
 // all fails unless those of the tasks that exist are completed, and all exist if they must.

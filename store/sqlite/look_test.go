@@ -2,10 +2,15 @@ package sqlite
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"modernc.org/sqlite"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -133,6 +138,74 @@ func TestATaskThatIsEditedAfterALookGoesWhereItBelongs(t *testing.T) {
 		if n := rowsOf(t, s, where); n != want {
 			t.Errorf("%d rows of %s, want %d", n, where, want)
 		}
+	}
+}
+
+// TestRowsOfATransactionThatWasRolledBackAreNotTakenForOthers has a look share a transaction with an enqueue, and
+// another group get the row that was new in it.
+func TestRowsOfATransactionThatWasRolledBackAreNotTakenForOthers(t *testing.T) {
+	s := openTest(t)
+	term := leading(t, s)
+	lineUp(t, s, 1, 1, "a")
+	if got := tenantsIn(t, s, term, 10); !slices.Equal(got, []string{"a"}) {
+		t.Fatal(got)
+	}
+	var refuses atomic.Bool
+	err := s.writer.conn.conn.Raw(func(raw any) error {
+		raw.(sqlite.HookRegisterer).RegisterCommitHook(func() int32 {
+			if refuses.Load() {
+				return 1
+			}
+			return 0
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.regained.Store(0) // the writer reads who waits
+
+	var together sync.WaitGroup
+	entered, release := make(chan struct{}, 1), make(chan struct{})
+	together.Go(func() {
+		_ = s.write(t.Context(), false, func(*work) error { entered <- struct{}{}; <-release; return nil })
+	})
+	<-entered
+	for i, do := range []func() error{
+		func() error {
+			_, err := s.Enqueue(t.Context(), []store.NewTask{{ID: store.ID{2}, Kind: "k", Queue: "p", Tenant: "b",
+				Turn: true}})
+			return err
+		},
+		func() error {
+			_, err := s.Turns(t.Context(), term, 10, 1)
+			return err
+		},
+	} {
+		together.Go(func() {
+			if err := do(); !errors.Is(err, store.ErrNotCommitted) {
+				t.Error(i, err)
+			}
+		})
+		for len(s.writer.calls) <= i {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	refuses.Store(true)
+	close(release)
+	together.Wait()
+	refuses.Store(false)
+
+	s.regained.Store(time.Now().Add(time.Hour).UnixNano()) // it goes by what the last look has found
+	ids := lineUp(t, s, 3, 1, "c")
+	if got := tenantsIn(t, s, term, 10); !slices.Equal(got, []string{"a", "c"}) {
+		t.Errorf("%q wait, want a and c", got)
+	}
+	if n, err := s.Grant(t.Context(), term, ids); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if tasks := claimAll(t, s); len(tasks) != 1 || tasks[0].ID != ids[0] {
+		t.Errorf("of the queue it got, %+v were claimed", tasks)
 	}
 }
 
