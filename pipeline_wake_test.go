@@ -43,6 +43,7 @@ func TestARunThatWaitsForAnotherBeginsWhenThatEnds(t *testing.T) {
 			time.Sleep(25*time.Minute + 13*time.Second)
 			start(s, 2)
 			time.Sleep(3 * time.Hour)
+			s.stop(stop)
 			if late := began["fetch2"].Sub(began["fetch1"].Add(c.ends)); late < 0 || late > time.Second {
 				t.Errorf("the second run begins %v after the end of the first", late)
 			}
@@ -53,7 +54,6 @@ func TestARunThatWaitsForAnotherBeginsWhenThatEnds(t *testing.T) {
 			if n := stats[0].Ran.Count; n != 2 || stats[0].Completed != 2 {
 				t.Errorf("of the first stage %d attempts are counted, and %d completed, want 2", n, stats[0].Completed)
 			}
-			s.stop(stop)
 		})
 	}
 }
