@@ -19,7 +19,7 @@ type Adopted struct {
 
 // AdoptAll makes the term of a candidate valid in ledgers on one server, or gives it up if the TTL is zero, in one trip
 // and one transaction. The candidate has won the term by Lead in another ledger: if a queue has several ledgers, one
-// elects and the others adopt. The highest term wins. With several ledgers, the transaction waits for locks only briefly.
+// elects and the others adopt. The highest term wins. For several ledgers, it waits for locks only briefly.
 func AdoptAll(ctx context.Context, all []*Store, c store.Candidate) ([]Adopted, error) {
 	adopted, batch := make([]Adopted, len(all)), pgx.Batch{}
 	if len(all) > 1 {

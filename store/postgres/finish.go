@@ -105,7 +105,7 @@ func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []
 			case raw[3] != nil:
 				s.ring(string(raw[3]))
 			case raw[2] == nil:
-				apart = true // the function was called off
+				apart = true // a task is cancelled instead of going on, so its tasks must be dropped
 			case raw[2][0] != 0:
 				held, gone[attempt{id, idOf(raw[0])}] = append(held, id), true
 			default:
