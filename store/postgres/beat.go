@@ -57,8 +57,8 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 // ErrNotTogether says that a call for several engines did nothing. The caller should call each engine alone.
 var ErrNotTogether = errors.New("nothing was done: ask each alone")
 
-// ExtendAll is Extend for engines on one server, in one trip and one transaction. The beats are of one worker and differ
-// only in what it holds. They have a TTL and no notes. It waits for locks only briefly.
+// ExtendAll is Extend for engines on one server, in one trip and one transaction. The beats are of one worker, and
+// differ only in what it holds. They have a TTL and no notes. It waits for locks only briefly.
 //
 // It returns ErrNotTogether if the server refused one of the beats, for instance because one engine has declared the
 // worker dead.

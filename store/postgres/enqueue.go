@@ -212,7 +212,7 @@ func (s *Store) learnNames(lanes []int64) {
 		defer s.known.learns.Store(false)
 		ctx, cancel := context.WithTimeout(context.Background(), notifyWithin)
 		defer cancel()
-		_ = s.query(ctx, "named_lanes", func(raw [][]byte) error { // after an error, the next transaction names the lanes again
+		_ = s.query(ctx, "named_lanes", func(raw [][]byte) error { // errors do no harm
 			s.known.lanes.Store(int64Of(raw[0]), string(raw[1]))
 			return nil
 		}, lanes)

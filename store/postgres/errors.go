@@ -84,7 +84,7 @@ func translate(err error) error {
 func neverStored(err error) bool {
 	var said *pgconn.PgError
 	if errors.As(err, &said) {
-		// After any other error the commit may have happened nonetheless.
+		// After a fatal error, a lost connection (08) or an unknown result (40003), the commit may have happened.
 		return said.Severity != "FATAL" && said.Severity != "PANIC" && !strings.HasPrefix(said.Code, "08") &&
 			said.Code != "40003"
 	}

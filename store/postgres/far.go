@@ -16,10 +16,10 @@ import (
 // tasks of this ledger need.
 type Elsewhere struct {
 	ID    store.ID
-	State store.State // 0: there is no such task; of one that has not ended any other
+	State store.State // 0 if there is no such task; any unfinished state if it has not ended
 
-	// Announced says that no stored task needs it yet. Those that will may be stored in one
-	// transaction with it, so that it need not exist yet either.
+	// Announced says that no stored task needs it yet. The tasks that need it may be stored in
+	// the same transaction as it, so that it may not exist yet either.
 	Announced bool
 }
 
