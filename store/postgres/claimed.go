@@ -17,8 +17,8 @@ type claimed struct {
 	packs int32   // how many pieces of packs were read
 	about int     // how many tasks to expect
 
-	kind string // the last one: most lists have few kinds
-	room []byte // where args lie side by side
+	kind string // the last one, since most lists have few kinds
+	room []byte // a buffer for the args of several tasks
 }
 
 // read takes in one row.

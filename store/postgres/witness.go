@@ -256,7 +256,7 @@ func (w *Attendant) change(ctx context.Context, c *pgx.Conn, fresh, gone []atten
 		if _, known := w.ids[id]; known {
 			w.ids[id] = !away[id.s]
 		} else {
-			w.gone = append(w.gone, id) // it left meanwhile
+			w.gone = append(w.gone, id) // it left in the meantime
 			w.hurry()
 		}
 	}
