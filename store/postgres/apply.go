@@ -56,7 +56,7 @@ func (w *work) putTasks(batch *pgx.Batch, changes []rules.Change, now time.Time)
 			turns = append(turns, c.Before.ID)
 		}
 		if c.After != nil && c.After.Place == 0 {
-			continue // only its needs changed, or that others need it, and these have tables of their own
+			continue // only needs have changed, and these have tables of their own
 		}
 		if c.Before.State == store.Available {
 			available = append(available, c.Before.ID)

@@ -63,7 +63,7 @@ func engineFrom(
 	}
 }
 
-// migrated is the database of which the clauses get copies.
+// migrated is the template of the databases that the clauses use.
 var migrated = &pgtest.Template{Prepare: migrate}
 
 func migrate(dsn string) error {

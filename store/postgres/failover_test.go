@@ -57,7 +57,7 @@ func TestAfterAFailoverNewTasksAreFoundInQueuesThatItLost(t *testing.T) {
 		var n int
 		return there.QueryRow(ctx, "select count(*) from tusk.lane where queue = 'old'").Scan(&n) == nil && n == 1
 	})
-	for _, text := range []string{"alter system set primary_conninfo = ''", "select pg_reload_conf()"} { // it is cut off
+	for _, text := range []string{"alter system set primary_conninfo = ''", "select pg_reload_conf()"} {
 		if err := standby.Exec(ctx, text); err != nil {
 			t.Fatal(err)
 		}

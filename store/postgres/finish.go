@@ -381,7 +381,7 @@ func (f *flush) args() []any {
 		keys, keyIDs)
 }
 
-// runs returns the parameters of which the functions make a tusk_fn.flush.
+// runs returns the parameters from which the functions make a tusk_fn.flush.
 func (f *flush) runs() []any {
 	return []any{f.tokens, f.lanes, f.offs, f.sizes, f.keyed, f.firsts, f.counts, f.ends, f.ago, f.stats}
 }

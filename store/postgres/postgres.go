@@ -6,7 +6,7 @@
 //
 // The package knows package store and the driver, and touches one schema of one
 // database. Tasks enter through enqueue.go, go to workers through claim.go and
-// come back through finish.go. Tasks that wait are made available by admit.go.
+// come back through finish.go. admit.go makes waiting tasks available.
 // Code that must make decisions between two statements of one round trip is a
 // function in functions/. Other statements are in sql/; steps.go sends several of
 // them in one trip.
