@@ -18,11 +18,11 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// stall stands between a client and a server. While it is away nothing gets through to the server, and little fits
-// between: the rest is in the client's kernel.
+// stall stands between a client and a server. While it is away, nothing gets through to the server, and little fits
+// in between: the rest stays in the client's kernel.
 type stall struct {
 	away atomic.Bool
-	over chan error // of each connection that was open while it was away, how that ended
+	over chan error // how each connection ended that was open while it was away
 }
 
 func stalling(t *testing.T, dsn string) (*stall, string) {
@@ -84,8 +84,8 @@ func (s *stall) serve(client net.Conn, to string) {
 	}
 }
 
-// The network between a producer and a pooler is away while a task is on its way, and the call is given up. What the
-// producer's kernel has not sent by then is not sent when the network is back.
+// The network between a producer and a pooler is away while a task is being sent, and the call is given up. Data
+// that the producer's kernel has not sent by then is not sent when the network is back.
 func TestAnEnqueueThatWasGivenUpIsNotSentLater(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	direct, _ := open(t, dsn, true)
@@ -96,7 +96,7 @@ func TestAnEnqueueThatWasGivenUpIsNotSentLater(t *testing.T) {
 		args := `"` + strings.Repeat("x", 600<<10) + `"`
 		return []store.NewTask{{ID: tusk.NewID(), Kind: "k", Queue: "q", Args: []byte(args)}}
 	}
-	for range 5 { // the next call has nothing to ask before
+	for range 5 { // so that the next call sends nothing else first
 		if _, err := s.Enqueue(ctx, task()); err != nil {
 			t.Fatal(err)
 		}
@@ -108,14 +108,14 @@ func TestAnEnqueueThatWasGivenUpIsNotSentLater(t *testing.T) {
 	if _, err := s.Enqueue(brief, late); err == nil {
 		t.Fatal("it is stored")
 	}
-	time.Sleep(3 * time.Second) // it is reset after two
+	time.Sleep(3 * time.Second) // the connection is reset after two seconds
 	between.away.Store(false)
 	select {
 	case err := <-between.over:
 		t.Log("the connection ended:", err)
-	case <-time.After(25 * time.Second): // nothing tells whom the kernel has forgotten
+	case <-time.After(25 * time.Second): // nothing reports a connection that the kernel has forgotten
 	}
-	time.Sleep(100 * time.Millisecond) // for what the server has got
+	time.Sleep(100 * time.Millisecond) // for the server to process what it has received
 	if found, err := direct.List(ctx, store.Filter{IDs: []store.ID{late[0].ID}}); err != nil || len(found) > 0 {
 		t.Errorf("it was stored later: %d, %v", len(found), err)
 	}

@@ -10,23 +10,23 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// doomPart is how many tasks are cancelled in one transaction because what they need has failed.
+// doomPart is how many tasks one transaction cancels because a task that they need has failed.
 const doomPart = 500
 
-// Admit implements store.Keeper. What is cancelled because something has failed may doom others in turn.
+// Admit implements store.Keeper. It repeats its work, because cancelled tasks may doom others in turn.
 func (s *Store) Admit(ctx context.Context, term int64, limit int) (done store.Admitted, err error) {
 	done.Next = -1
 	for before := -1; before < done.Cancelled && done.Cancelled < limit && done.Count < limit; {
 		before = done.Cancelled
 		if err = s.admitOnce(ctx, term, limit, &done); err != nil {
-			done.Next = -1 // it may be of before
+			done.Next = -1 // it may be outdated
 			return done, fmt.Errorf("admit: %w", err)
 		}
 	}
 	return done, nil
 }
 
-// admitOnce admits, settles doubts, and cancels what is doomed by then.
+// admitOnce admits due tasks, settles doubts, and cancels the tasks that are doomed by then.
 func (s *Store) admitOnce(ctx context.Context, term int64, limit int, done *store.Admitted) error {
 	a := admission{s: s, term: term, limit: limit, done: done}
 	if err := a.admit(ctx); err != nil {
@@ -51,12 +51,12 @@ type admission struct {
 	limit  int
 	done   *store.Admitted
 	lined  bool    // tasks that run in turns are due
-	doubts []int64 // the next ones
+	doubts []int64 // the next doubts to settle
 	doomed []store.ID
 }
 
-// admit makes due tasks available. When some are known to be due by now that takes one trip; otherwise the first trip
-// asks. Those that run in turns are looked at apart.
+// admit makes due tasks available. If some are known to be due, that takes one trip. Otherwise the first trip asks
+// whether there are any. Tasks that run in turns are admitted by a statement of their own.
 func (a *admission) admit(ctx context.Context) error {
 	due := a.s.dueAt.Load()
 	plain := due != 0 && due <= time.Now().UnixNano()
@@ -64,7 +64,7 @@ func (a *admission) admit(ctx context.Context) error {
 		return err
 	}
 	if plain && a.done.Next == 0 && a.done.Count < a.limit {
-		a.lined = true // somebody holds the others that are due, and those that run in turns may be behind them
+		a.lined = true // others hold the tasks that are still due, and tasks that run in turns may be behind them
 	}
 	if plain = !plain && a.done.Next == 0; plain || a.lined {
 		if err := a.trip(ctx, plain, a.lined); err != nil {
@@ -78,7 +78,7 @@ func (a *admission) admit(ctx context.Context) error {
 	return nil
 }
 
-// trip admits tasks that run in turns, or others, or none, and asks what is next.
+// trip admits tasks that run in turns (lined), other tasks (plain), both or none, and asks what is next.
 func (a *admission) trip(ctx context.Context, plain, lined bool) error {
 	s, leads := a.s, false
 	var queues []string
@@ -118,7 +118,7 @@ func (a *admission) trip(ctx context.Context, plain, lined bool) error {
 	return err
 }
 
-// told notes which queues got tasks.
+// told records which queues got tasks.
 func (a *admission) told(queues []string) {
 	for _, queue := range queues {
 		if !slices.Contains(a.done.Queues, queue) {
@@ -127,10 +127,10 @@ func (a *admission) told(queues []string) {
 	}
 }
 
-// resolveFor is for how long one call settles doubts. The next one goes on behind them.
+// resolveFor is how long one call settles doubts. The next call continues behind them.
 const resolveFor = time.Second
 
-// resolve settles doubts, and finds out which pending tasks are to be cancelled because a parent has failed.
+// resolve settles doubts, and finds out which pending tasks must be cancelled because a parent has failed.
 func (a *admission) resolve(ctx context.Context) error {
 	s := a.s
 	for began := time.Now(); len(a.doubts) > 0 && len(a.doomed) < a.limit; {
@@ -163,8 +163,8 @@ func (a *admission) resolve(ctx context.Context) error {
 	return nil
 }
 
-// doom has the rules cancel tasks that need what has failed. When somebody else holds one of them, halves are tried;
-// one alone is left for another time.
+// doom lets the rules cancel tasks that need failed tasks. If another transaction holds one of them, doom tries each
+// half. It leaves a single task for another time.
 func (s *Store) doom(ctx context.Context, term int64, ids []store.ID) (cancelled int, err error) {
 	did := 0
 	_, err = s.decide(ctx, ids, func(b *rules.Batch) (err error) {

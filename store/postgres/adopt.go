@@ -10,16 +10,16 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Adopted is what became of a term that was won in another ledger.
+// Adopted is the result of adopting a term in a ledger.
 type Adopted struct {
 	Held bool      // the candidate holds its term here as well
-	Term int64     // the one that is valid here now
+	Term int64     // the term that is now valid here
 	Now  time.Time // by the server's clock
 }
 
-// AdoptAll makes the term of a candidate valid in ledgers on one server, or (with a TTL of zero) gives it up, in one
-// trip and one transaction. The term was won by Lead in another ledger: of several ledgers of one queue one elects, and
-// the others adopt. The highest term wins. Several ledgers wait for locks only briefly.
+// AdoptAll makes the term of a candidate valid in ledgers on one server, or gives it up if the TTL is zero, in one trip
+// and one transaction. The candidate has won the term by Lead in another ledger: if a queue has several ledgers, one
+// elects and the others adopt. The highest term wins. For several ledgers, it waits for locks only briefly.
 func AdoptAll(ctx context.Context, all []*Store, c store.Candidate) ([]Adopted, error) {
 	adopted, batch := make([]Adopted, len(all)), pgx.Batch{}
 	if len(all) > 1 {

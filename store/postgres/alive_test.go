@@ -9,7 +9,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// A connection that was idle takes no ping before a call, and one that the server has closed is not used.
+// A connection that was idle is not pinged before a call, and one that the server has closed is not used.
 func TestIdleConnectionsAreNotPinged(t *testing.T) {
 	t.Parallel()
 	p, through := throughProxy(t, migrated.DSN(t))
@@ -20,7 +20,7 @@ func TestIdleConnectionsAreNotPinged(t *testing.T) {
 	defer s.Close()
 	enqueue := func() {
 		t.Helper()
-		time.Sleep(1100 * time.Millisecond) // after a second the driver would ping by itself
+		time.Sleep(1100 * time.Millisecond) // after a second the driver would ping by default
 		if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
 			t.Error(err)
 		}
@@ -56,7 +56,7 @@ func TestASocketThatHasSomethingToSayIsDoubtful(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer server.Close()
-		go client.Read(make([]byte, 1)) // as the driver does where a write was slow
+		go client.Read(make([]byte, 1)) // as the driver does if a write was slow
 		time.Sleep(10 * time.Millisecond)
 		for at, c := range []net.Conn{client, tls.Client(client, &tls.Config{})} {
 			if !postgres.Silent(c) {

@@ -14,12 +14,12 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// putting is a task that leaves its place for another, as put_tasks reads it.
+// putting is a task that moves from one place to another, as put_tasks reads it.
 type putting struct {
 	ID       store.ID   `json:"id"`
 	Was      int16      `json:"was"`
 	Place    int        `json:"place"`
-	State    int16      `json:"state"` // 0: it is deleted
+	State    int16      `json:"state"` // 0 if it is deleted
 	Lane     int64      `json:"lane"`
 	RunAt    time.Time  `json:"run_at"`
 	Attempt  int        `json:"attempt"`
@@ -29,8 +29,8 @@ type putting struct {
 	Line     *time.Time `json:"line,omitempty"`
 }
 
-// apply writes what the rules have decided, each sort of it in one statement, and commits.
-// It takes what edits and cancelled chains bring about: no task is new, and no attempt has ended.
+// apply writes what the rules have decided, with one statement for each kind of row, and commits.
+// It handles edits and cancelled chains, in which no task is new and no attempt has ended.
 func (w *work) apply(b *rules.Batch) error {
 	var batch pgx.Batch
 	changes := b.Changes()
@@ -46,7 +46,7 @@ func (w *work) apply(b *rules.Batch) error {
 	return w.send(&batch)
 }
 
-// putTasks takes tasks from where they were to where they go, and gives back their turns.
+// putTasks moves tasks to their new places, and gives back their turns.
 func (w *work) putTasks(batch *pgx.Batch, changes []rules.Change, now time.Time) error {
 	var puts []putting
 	var turns, available uuids
@@ -56,7 +56,7 @@ func (w *work) putTasks(batch *pgx.Batch, changes []rules.Change, now time.Time)
 			turns = append(turns, c.Before.ID)
 		}
 		if c.After != nil && c.After.Place == 0 {
-			continue // what it needs, or that others need it, has tables of its own
+			continue // only needs have changed, and these have tables of their own
 		}
 		if c.Before.State == store.Available {
 			available = append(available, c.Before.ID)
@@ -70,7 +70,7 @@ func (w *work) putTasks(batch *pgx.Batch, changes []rules.Change, now time.Time)
 				p.Line = &now
 			}
 			if r.State == store.Available && r.RunAt.After(now) {
-				p.RunAt = now // enqueued while this waited for its lock, it seems to be due later
+				p.RunAt = now // a task that was enqueued while this waited for locks seems to be due later
 			}
 			if r.Queue != c.Before.Queue || r.Priority != c.Before.Priority {
 				to.add(r)
@@ -120,7 +120,7 @@ func (l *lanesOf) add(r *rules.Row) {
 	}
 }
 
-// noteChanges writes down that waiting tasks were changed, and how.
+// noteChanges records that waiting tasks were changed, and how.
 func (w *work) noteChanges(batch *pgx.Batch, changes []rules.Change, now time.Time) {
 	var ids uuids
 	var how []string
@@ -134,7 +134,7 @@ func (w *work) noteChanges(batch *pgx.Batch, changes []rules.Change, now time.Ti
 	}
 }
 
-// stopTasks has the workers of running tasks told at their next beat.
+// stopTasks records running tasks that must stop. Their workers are told at their next beat.
 func (w *work) stopTasks(batch *pgx.Batch, changes []rules.Change) {
 	var ids, tokens uuids
 	var reasons []string
@@ -176,7 +176,7 @@ func (w *work) writeKeys(batch *pgx.Batch, b *rules.Batch) {
 	}
 }
 
-// keyColumns are rows of keys.
+// keyColumns are rows of keys in columns.
 type keyColumns struct {
 	queues, tasks            []int64
 	keys                     []string
@@ -224,9 +224,9 @@ func (w *work) writeNeeds(batch *pgx.Batch, b *rules.Batch) {
 	}
 }
 
-// forget drops what is kept besides tasks that have ended or are deleted. What they were
-// needed for and could not be told is in doubt: this comes last, when nobody who looks
-// at one of them can take it for unfinished.
+// forget drops what is stored besides tasks that have ended or are deleted. It puts tasks that need
+// them, and could not be told, in doubt. That comes last, so that nobody who looks at a doubt
+// can take the ended task for unfinished.
 func (w *work) forget(batch *pgx.Batch, changes []rules.Change) {
 	var ended, waited, deleted uuids
 	var states []int16

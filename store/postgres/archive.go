@@ -13,15 +13,15 @@ import (
 var _ store.Archiver = (*Store)(nil)
 var _ store.Neighbour = (*Store)(nil)
 
-// dueLooks is how many flushes one page looks at for those that are due.
+// dueLooks is how many flushes one page looks at to find those that are due.
 const dueLooks = 100_000
 
-// dueCursor is where a page begins: the dead come first, then flushes by xid.
+// dueCursor is where a page begins. Dead tasks come first, then flushes by xid.
 type dueCursor struct {
-	Dead bool      `json:"dead,omitempty"` // behind a dead task
+	Dead bool      `json:"dead,omitempty"` // the page begins after a dead task
 	At   time.Time `json:"at,omitzero"`
 	ID   store.ID  `json:"id,omitzero"`
-	XID  int64     `json:"xid,omitempty"` // behind the flushes of an xid
+	XID  int64     `json:"xid,omitempty"` // the page begins after the flushes of this xid
 }
 
 // Due implements store.Archiver.
@@ -94,13 +94,14 @@ func (s *Store) dueDead(
 	return &dueCursor{}, nil
 }
 
-// How many flushes the statement due_flushes reads, at least: more where few of them are due.
+// The least number of flushes that the statement due_flushes reads. It grows while few of them are due.
 const (
 	fewFlushes  = 50
 	mostFlushes = 1000
 )
 
-// dueFlushes reads a page of completed tasks, by the flushes in which they ended. All flushes of an xid come together.
+// dueFlushes reads a page of completed tasks, by the flushes in which they ended. A page has all flushes of an xid or
+// none.
 func (s *Store) dueFlushes(
 	ctx context.Context, keep store.Retention, after dueCursor, limit int, due *store.Due,
 ) (*dueCursor, error) {
@@ -157,7 +158,7 @@ func (s *Store) dueFlushes(
 	return next, s.addDetails(ctx, due.Tasks, false)
 }
 
-// retentions are a store.Retention as functions of the database take it.
+// retentions are a store.Retention in the form in which functions of the database take it.
 type retentions struct {
 	all                                     []int64
 	queues, completed, cancelled, discarded []int64
@@ -175,10 +176,10 @@ func retentionsOf(keep store.Retention) retentions {
 	return r
 }
 
-// youngest is the shortest retention of completed tasks; 0: they are kept for ever.
+// youngest returns the shortest retention of completed tasks, or 0 if all are kept for ever.
 func (r *retentions) youngest() int64 { return least(r.all[:1], r.completed) }
 
-// least is the shortest of retentions that are not for ever; 0: all are.
+// least returns the shortest of the retentions that are not for ever, or 0 if all are.
 func least(retentions ...[]int64) (least int64) {
 	for _, own := range slices.Concat(retentions...) {
 		if own > 0 && (least == 0 || own < least) {

@@ -12,8 +12,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// completion is a row of tusk.outcome: tasks that were completed together, in runs of ids that
-// follow one another.
+// completion is a row of tusk.outcome: tasks that were completed together, in runs of consecutive
+// ids.
 type completion struct {
 	xid, lane, lo       int64
 	token               store.Token
@@ -25,7 +25,7 @@ type completion struct {
 	tasks               int
 }
 
-// idRun is a first id and how many follow it, itself included.
+// idRun is a run of consecutive ids: the first one and their number.
 type idRun struct {
 	first store.ID
 	count int
@@ -37,14 +37,14 @@ func (r idRun) id(i int) store.ID {
 	return r.first
 }
 
-// duePage are flushes that are read together.
+// duePage is a page of flushes that are read together.
 type duePage struct {
 	flushes []*completion
 	tasks   int
 	lo      int64 // the lowest xid of their tasks
 }
 
-// add takes in a row of due_flushes.
+// add adds a row of due_flushes.
 func (p *duePage) add(raw [][]byte) {
 	f := &completion{xid: int64Of(raw[0]), lane: int64Of(raw[1]), token: idOf(raw[2]), worker: idOf(raw[3]),
 		claimedAt: timeOf(raw[4]),
@@ -66,14 +66,14 @@ func (p *duePage) add(raw [][]byte) {
 	p.flushes = append(p.flushes, f)
 }
 
-// ended is a run of tasks that ended in one flush, each at its time.
+// ended is a run of tasks that ended in one flush, and when each of them ended.
 type ended struct {
 	idRun
 	in *completion
 	at []time.Time
 }
 
-// ends returns the runs of a flush with the times at which their tasks ended.
+// ends returns the runs of a flush, with the times at which their tasks ended.
 func (f *completion) ends() (runs []ended) {
 	ago, at := f.ago, make([]time.Time, 0, f.tasks)
 	for _, run := range f.runs {
@@ -93,8 +93,8 @@ func (f *completion) ends() (runs []ended) {
 	return runs
 }
 
-// readFlushes returns the tasks of flushes. Those that were enqueued together lie in packs and
-// are read by the run; the others by their ids.
+// readFlushes returns the tasks of flushes. It reads tasks that lie in packs by the run, and the
+// others by their ids.
 func (s *Store) readFlushes(ctx context.Context, p *duePage) ([]store.Task, error) {
 	var singles, runs []ended
 	for _, f := range p.flushes {
@@ -111,7 +111,7 @@ func (s *Store) readFlushes(ctx context.Context, p *duePage) ([]store.Task, erro
 	if err == nil {
 		tasks, rest, err = s.readPacks(ctx, p, append(runs, rest...), tasks)
 	}
-	if err == nil { // packs that were taken apart since
+	if err == nil { // packs may have been taken apart since
 		var apart []ended
 		for _, run := range rest {
 			for i := range run.count {
@@ -126,8 +126,8 @@ func (s *Store) readFlushes(ctx context.Context, p *duePage) ([]store.Task, erro
 	return tasks, err
 }
 
-// readSingles reads tasks that have a row of their own, the latest of each. It returns the
-// runs of which there is none.
+// readSingles reads tasks that have a row of their own, and takes the latest row of each. It
+// returns the runs for which there is no row.
 func (s *Store) readSingles(
 	ctx context.Context, p *duePage, runs []ended, tasks []store.Task,
 ) ([]store.Task, []ended, error) {
@@ -169,7 +169,7 @@ func (s *Store) readSingles(
 	return tasks, rest, err
 }
 
-// readPacks reads runs of tasks out of packs. It returns those that are in none.
+// readPacks reads runs of tasks from packs. It returns the runs that are in no pack.
 func (s *Store) readPacks(
 	ctx context.Context, p *duePage, runs []ended, tasks []store.Task,
 ) ([]store.Task, []ended, error) {
@@ -209,7 +209,7 @@ func (r *ended) completed(t store.Task, i int) store.Task {
 	return t
 }
 
-// Receipts begin with what they name.
+// The first byte of a receipt says what it names.
 const (
 	receiptOfDead    = 'd'
 	receiptOfFlushes = 'f'
@@ -217,7 +217,7 @@ const (
 
 var errReceipt = errors.New("the receipt is damaged")
 
-// deadReceipt names dead tasks, and the transactions that ended them.
+// deadReceipt names dead tasks and the transactions that ended them.
 type deadReceipt struct {
 	IDs  []store.ID
 	XIDs []int64
@@ -248,8 +248,8 @@ func (p *duePage) receipt() []byte {
 }
 
 const (
-	flushSize = 44 // of a receipt's flush, without its runs
-	runSize   = 17
+	flushSize = 44 // bytes of a flush in a receipt, without its runs
+	runSize   = 17 // bytes of a run
 )
 
 // readFlushReceipt returns the flushes that a receipt names.

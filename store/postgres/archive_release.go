@@ -74,8 +74,8 @@ func (s *Store) releaseFlushes(ctx context.Context, receipt []byte) (back, held 
 	return back, held, nil
 }
 
-// releaseSome deletes flushes. It returns the tasks of those that were not whole any more, and
-// of those that somebody holds.
+// releaseSome deletes flushes. It returns the tasks of flushes that have changed, and of flushes
+// that another transaction holds. Neither are deleted.
 func (s *Store) releaseSome(ctx context.Context, flushes []*completion) (changed, held []store.ID, err error) {
 	n := len(flushes)
 	xids, lanes, tokens, finished, tasks := make([]int64, n), make([]int64, n), make(uuids, n), make([]time.Time, n),
@@ -99,7 +99,7 @@ func (s *Store) releaseSome(ctx context.Context, flushes []*completion) (changed
 	return changed, held, err
 }
 
-// existing returns those of the ids that are tasks.
+// existing returns the ids that belong to a task.
 func (s *Store) existing(ctx context.Context, ids []store.ID) (found []store.ID, err error) {
 	for some := range slices.Chunk(ids, store.MaxPage) {
 		tasks, err := s.list(ctx, store.Filter{IDs: some, Limit: store.MaxPage})

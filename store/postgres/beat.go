@@ -20,7 +20,7 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 	if err != nil {
 		return nil, fmt.Errorf("extend: %w", err)
 	}
-	if b.TTL <= 0 { // afterwards the leases are over
+	if b.TTL <= 0 { // the beat ends the leases, so the notes come first
 		if _, err := s.writeNotes(ctx, "write_last_notes", b.Notes, [16]byte(b.Worker.ID), b.Seq); err != nil {
 			return nil, fmt.Errorf("extend: %w", err)
 		}
@@ -42,7 +42,7 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 	}
 	s.meet(&b)
 	held, err := s.writeNotes(ctx, "write_free_notes", b.Notes)
-	if err != nil { // the beat counts all the same
+	if err != nil { // the beat counts nonetheless
 		for i := range b.Notes {
 			held = append(held, b.Notes[i].ID)
 		}
@@ -54,13 +54,14 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 	return stops, nil
 }
 
-// ErrNotTogether says that a call for several engines did nothing: each is to be asked alone.
+// ErrNotTogether says that a call for several engines did nothing. The caller should call each engine alone.
 var ErrNotTogether = errors.New("nothing was done: ask each alone")
 
-// ExtendAll is Extend for engines on one server, in one trip and one transaction. The beats of one worker are alike but
-// for what it holds; they have a TTL and no notes. It waits for locks only briefly.
+// ExtendAll is Extend for engines on one server, in one trip and one transaction. The beats are of one worker, and
+// differ only in what it holds. They have a TTL and no notes. It waits for locks only briefly.
 //
-// Errors: ErrNotTogether where the server refused one of them, as when the worker is dead to one engine.
+// It returns ErrNotTogether if the server refused one of the beats, for instance because one engine has declared the
+// worker dead.
 func ExtendAll(ctx context.Context, all []*Store, beats []store.Beat) ([][]store.Stop, error) {
 	stops, batch := make([][]store.Stop, len(all)), pgx.Batch{}
 	batch.Queue(all[0].sql["wait_briefly"])
@@ -91,7 +92,7 @@ func ExtendAll(ctx context.Context, all []*Store, beats []store.Beat) ([][]store
 	return stops, nil
 }
 
-// meet takes in that a worker of this process lives, and part that it does not.
+// meet records that a worker of this process lives, and part that it has ended.
 func (s *Store) meet(b *store.Beat) {
 	s.attendant.keep(attended{s, b.Worker.ID})
 	s.near.beat(b)
@@ -102,8 +103,8 @@ func (s *Store) part(worker store.ID) {
 	s.near.beat(&store.Beat{Worker: store.Worker{ID: worker}})
 }
 
-// ofEach puts a statement of several ledgers on one server together: {i} is the place of each, and more are further
-// replacements.
+// ofEach joins the named statements of several ledgers on one server. In each, {i} is replaced by the ledger's place;
+// more returns further replacements.
 func ofEach(all []*Store, name string, more func(i int) []string) string {
 	texts := make([]string, len(all))
 	for i, s := range all {
@@ -116,8 +117,7 @@ func ofEach(all []*Store, name string, more func(i int) []string) string {
 	return strings.Join(texts, "\nunion all\n")
 }
 
-// sendAll sends statements in one trip, which are one transaction. It fails with ErrNotTogether where the server
-// refused them.
+// sendAll sends statements in one trip and one transaction. It fails with ErrNotTogether if the server refused them.
 func (s *Store) sendAll(ctx context.Context, batch *pgx.Batch) error {
 	s.trips.Add(1)
 	c, err := s.acquire(ctx)
@@ -131,7 +131,7 @@ func (s *Store) sendAll(ctx context.Context, batch *pgx.Batch) error {
 	return err
 }
 
-// beatArgs are the parameters of the statement beat.
+// beatArgs returns the parameters of the statement beat.
 func beatArgs(b *store.Beat) ([]any, error) {
 	about, err := json.Marshal(b.Worker)
 	return []any{[16]byte(b.Worker.ID), string(about), b.TTL.Microseconds(), every(b).Microseconds(), b.Seq, b.Seen,
@@ -140,7 +140,7 @@ func beatArgs(b *store.Beat) ([]any, error) {
 
 func stopOf(raw [][]byte) store.Stop { return store.Stop{ID: idOf(raw[0]), Lease: idOf(raw[1])} }
 
-// every is how often a worker beats, at a guess if it does not say.
+// every returns the time between two beats of a worker. If the worker does not say, it is a guess.
 func every(b *store.Beat) time.Duration {
 	if b.Every > 0 {
 		return b.Every
@@ -148,8 +148,8 @@ func every(b *store.Beat) time.Duration {
 	return b.TTL / 3
 }
 
-// notes are store.Notes in columns, one for each task: a statement cannot write
-// the same row twice.
+// notes are store.Notes in columns, one for each attempt, because a statement cannot
+// write the same row twice.
 type notes struct {
 	ids, tokens    uuids
 	progress, logs []*string

@@ -11,10 +11,10 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// What the planner can be made to believe of the tables.
+// What the planner can be made to believe about the tables.
 const (
 	huge = "update pg_class set reltuples = greatest(reltuples, 1) * 1000 where relnamespace = 'tusk'::regnamespace"
-	// What autovacuum learns of a table, and of its indexes, whose rows were mostly dead when it came.
+	// What autovacuum learns about a table and its indexes whose rows were mostly dead at the time.
 	sparse = `
 		update pg_class set reltuples = %d, relpages = greatest(relpages, 1)
 		where relnamespace = 'tusk'::regnamespace and relkind in ('r', 'i')`
@@ -32,7 +32,7 @@ const (
 		do $$ begin execute format('alter database %I set plan_cache_mode = ', current_database()) || '`
 )
 
-// No call depends on what the planner knows of the tables.
+// No call depends on what the planner knows about the tables.
 func TestWhatACallReadsDoesNotDependOnStatistics(t *testing.T) {
 	s, pool := fresh(t)
 	exec := func(sql string) {
@@ -48,7 +48,7 @@ func TestWhatACallReadsDoesNotDependOnStatistics(t *testing.T) {
 			exec(sql)
 			exec(plans + plan + "'; end $$")
 			pool.Reset()
-			exec("select") // a call that waited for its connection would take a spare one, which pagesRead does not ask
+			exec("select") // opens the connection, since pagesRead does not count on a spare one
 		}
 	}
 	storetest.Costs(t, storetest.Meter{
@@ -70,7 +70,7 @@ func TestWhatACallReadsDoesNotDependOnStatistics(t *testing.T) {
 	}, 10_000, 300)
 }
 
-// needCounts skips a test on a server older than 15, which cannot be told to count at once.
+// needCounts skips a test on a server older than 15, which cannot be told to flush its counters at once.
 func needCounts(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	if number(t, pool, "select current_setting('server_version_num')::bigint") < 150000 {
@@ -78,7 +78,7 @@ func needCounts(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-// pagesRead is how many pages of the tables and their indexes were touched.
+// pagesRead returns how many pages of the tables and their indexes were touched.
 func pagesRead(t *testing.T, pool *pgxpool.Pool) int64 {
 	t.Helper()
 	for _, c := range pool.AcquireAllIdle(t.Context()) {
@@ -94,7 +94,8 @@ func pagesRead(t *testing.T, pool *pgxpool.Pool) int64 {
 		from pg_statio_user_tables where schemaname = 'tusk'`)
 }
 
-// A task that waits after an attempt has a row in the log, too, from which its completion was looked for.
+// A task that waits after an attempt also has a row in the log, and once its completion was looked up by way of
+// that row.
 func TestWhatWaitsIsNotLookedForAmongWhatEnded(t *testing.T) {
 	s, pool := fresh(t)
 	needCounts(t, pool)
@@ -107,7 +108,7 @@ func TestWhatWaitsIsNotLookedForAmongWhatEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	looks := func() int64 {
-		pagesRead(t, pool) // which has the server count
+		pagesRead(t, pool) // makes the server count
 		return number(t, pool, `select coalesce(sum(idx_scan), 0)::bigint from pg_stat_user_indexes
 			where indexrelname = 'outcome_node'`)
 	}
@@ -121,7 +122,7 @@ func TestWhatWaitsIsNotLookedForAmongWhatEnded(t *testing.T) {
 	}
 }
 
-// A flush names all tasks that it completed, by the hundred: for each of a page's tasks all flushes of their
+// A flush names all tasks that it completed, often hundreds. Once, for each task of a page, all flushes of its
 // transaction were read until one named it.
 func TestAPageReadsWhatAFlushSaysOnce(t *testing.T) {
 	s, pool := fresh(t)
@@ -129,7 +130,7 @@ func TestAPageReadsWhatAFlushSaysOnce(t *testing.T) {
 	const many, flush = 2000, 100
 	tasks := newTasks(many, "q")
 	for i := range tasks {
-		tasks[i].Workflow = store.ID{1} // or they were kept in packs
+		tasks[i].Workflow = store.ID{1} // keeps them out of packs
 	}
 	if _, err := s.Enqueue(t.Context(), tasks); err != nil {
 		t.Fatal(err)
@@ -146,7 +147,7 @@ func TestAPageReadsWhatAFlushSaysOnce(t *testing.T) {
 		}
 	}
 	fetched := func() int64 {
-		pagesRead(t, pool) // which has the server count
+		pagesRead(t, pool) // makes the server count
 		return number(t, pool, `select coalesce(sum(idx_tup_fetch), 0)::bigint from pg_stat_user_indexes
 			where indexrelname = 'outcome_node'`)
 	}
@@ -160,7 +161,7 @@ func TestAPageReadsWhatAFlushSaysOnce(t *testing.T) {
 	}
 }
 
-// A server that knows of one workflow alone believes that every task is of the one that is asked for.
+// A server that knows only one workflow believes that every task belongs to the workflow that is searched for.
 func TestTasksOfAWorkflowAreNotLookedForAmongThoseOfAnother(t *testing.T) {
 	s, pool := fresh(t)
 	needCounts(t, pool)
@@ -188,7 +189,7 @@ func TestTasksOfAWorkflowAreNotLookedForAmongThoseOfAnother(t *testing.T) {
 	enqueue(other, 4000, time.Hour)
 	for id, before := range map[store.ID]store.ID{one: {}, other: {}} {
 		pages := int64(1 << 30)
-		for range 3 { // once for catalogs and plans
+		for range 3 { // the first round reads catalogs and makes plans
 			from := pagesRead(t, pool)
 			found, _, err := s.Search(ctx, store.Filter{Workflow: id, Before: before, Limit: 10}, 1<<30)
 			if err != nil || len(found) != 10 {
@@ -202,7 +203,7 @@ func TestTasksOfAWorkflowAreNotLookedForAmongThoseOfAnother(t *testing.T) {
 	}
 }
 
-// Partial indexes serve searches only as long as the planner can tell from the conditions that they may.
+// Partial indexes serve searches only as long as the planner can tell from the conditions that it may use them.
 func TestSearchesUseTheIndexesOfWhatWaits(t *testing.T) {
 	s, pool := fresh(t)
 	needCounts(t, pool)
@@ -214,7 +215,7 @@ func TestSearchesUseTheIndexesOfWhatWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	scans := func(index string) int64 {
-		pagesRead(t, pool) // which has the server count
+		pagesRead(t, pool) // makes the server count
 		return number(t, pool, "select idx_scan from pg_stat_user_indexes where indexrelname = '"+index+"'")
 	}
 	for index, look := range map[string]func() error{

@@ -10,30 +10,30 @@ import (
 )
 
 const (
-	notifyEvery  = 20 * time.Millisecond // a process tells of a queue no more often
-	notifySooner = 3 * time.Millisecond  // or than that, while few calls ring
-	fewRings     = 10                    // in the time between two notifications
+	notifyEvery  = 20 * time.Millisecond // between two notifications about a queue
+	notifySooner = 3 * time.Millisecond  // the same while few calls ring
+	fewRings     = 10                    // rings between two notifications that count as few
 	leadEvery    = 100 * time.Millisecond
-	leadSooner   = 20 * time.Millisecond // both for whoever leads: while tasks wait it looks by itself
+	leadSooner   = 20 * time.Millisecond // both for the leader, which looks by itself while tasks wait
 	notifyWithin = 5 * time.Second
-	toldWithin   = time.Second // of the end
+	toldWithin   = time.Second // how long close waits
 )
 
 // ringing holds back notifications that come too often.
 type ringing struct {
 	mu     sync.Mutex
-	names  map[string]*rung // of queues, or for whoever leads
-	later  sync.WaitGroup   // notifications that are to come
+	names  map[string]*rung // by the names of queues, and of bells for the leader
+	later  sync.WaitGroup   // scheduled notifications
 	closed bool
 }
 
-// close waits until what was rung for has been told, but not for long: a program that enqueues a task and ends wakes its
-// worker, too.
+// close waits, but not for long, until all scheduled notifications have been sent. So a program that enqueues a task
+// and ends also wakes a worker.
 func (b *ringing) close(tell func(name string, r *rung)) {
 	b.mu.Lock()
 	b.closed = true
 	for name, r := range b.names {
-		if r.again != nil && r.again.Stop() { // of a transaction that may have committed just now
+		if r.again != nil && r.again.Stop() { // its transaction may just have committed
 			b.later.Add(1)
 			go tell(name, r)
 		}
@@ -47,17 +47,17 @@ func (b *ringing) close(tell func(name string, r *rung)) {
 	}
 }
 
-// rung is what is known of a name's notifications.
+// rung is the state of the notifications of one name.
 type rung struct {
 	sooner, every time.Duration
 
-	at    time.Time // of the last
+	at    time.Time // when the last one was sent
 	rings int       // since then
-	later bool      // one is to come
-	tries int       // that are to come for transactions of the user's; see ringAfter
+	later bool      // one is scheduled
+	tries int       // the next of commitsAfter, for users' transactions; see ringAfter
 	again *time.Timer
-	open  []store.ID // tasks of theirs that are expected
-	blind bool       // there are others
+	open  []store.ID // expected tasks of users' transactions
+	blind bool       // users' transactions have other tasks
 }
 
 func (b *ringing) of(name string) *rung {
@@ -75,8 +75,8 @@ func (b *ringing) of(name string) *rung {
 	return r
 }
 
-// ring tells listeners that a queue may have got tasks, or whoever leads of them, soon and not
-// too often, without keeping the caller.
+// ring tells listeners that queues may have got tasks, or tells the leader about such tasks, soon and not
+// too often. It does not block the caller.
 func (s *Store) ring(names ...string) {
 	if s.quiet {
 		return
@@ -89,7 +89,7 @@ func (s *Store) ring(names ...string) {
 	for _, name := range names {
 		r := s.bell.of(name)
 		if bell.Leads(name) && s.leads() && s.near.bell.Ring(name) {
-			continue // nobody else has to hear of it
+			continue // nobody else has to hear it
 		}
 		r.rings++
 		if r.later {
@@ -105,7 +105,7 @@ func (s *Store) ring(names ...string) {
 	}
 }
 
-// notify sends one notification. Nobody relies on it, so its error is of no use.
+// notify sends one notification. Nobody relies on it, so it ignores the error.
 func (s *Store) notify(name string, r *rung) {
 	s.bell.mu.Lock()
 	if many := r.rings > fewRings; many && time.Since(r.at) < r.every {
@@ -121,13 +121,13 @@ func (s *Store) notify(name string, r *rung) {
 	_ = s.exec(ctx, "notify", s.channel(), name)
 }
 
-// commitsAfter are the times after which a user's transaction is likely to have been
-// committed since tasks were stored in it: most are soon, and nobody says when. The first is for this process alone.
+// commitsAfter are the times after which a user's transaction has probably been committed since tasks were
+// stored in it. Most are committed soon, but the engine is not told when. The first time is for this process alone.
 var commitsAfter = [...]time.Duration{time.Millisecond, 3 * time.Millisecond, 15 * time.Millisecond,
 	60 * time.Millisecond, 250 * time.Millisecond}
 
-// ringAfter tells of tasks in a user's transaction, a few times after a while. To notify
-// inside of it would have all such transactions of the server commit one after the other.
+// ringAfter tells about tasks in a user's transaction several times, after the times in commitsAfter. A
+// notification inside the transaction would make all such transactions of the server commit one after the other.
 func (s *Store) ringAfter(n *news) {
 	if s.quiet {
 		return
@@ -171,5 +171,5 @@ func (s *Store) ringAgain(name string, r *rung) {
 	r.again.Reset(commitsAfter[r.tries])
 }
 
-// leads reports whether this process leads, as far as is known.
+// leads reports whether this process leads, as far as the engine knows.
 func (s *Store) leads() bool { return time.Since(time.Unix(0, s.near.leads.Load())) < leadsFor }

@@ -13,8 +13,8 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// BenchmarkProduceAndConsume moves tasks through the whole round: producers in
-// batches beside workers that claim and finish in batches. An op is a task.
+// BenchmarkProduceAndConsume moves tasks through the whole round: producers enqueue in batches, while workers claim
+// and finish in batches. An op is a task.
 func BenchmarkProduceAndConsume(b *testing.B) {
 	for _, c := range []struct {
 		name        string
@@ -79,7 +79,7 @@ func round(b *testing.B, s *postgres.Store, batch int, together bool) {
 			done.Add(int64(len(tasks)))
 		}
 	}
-	produce(batch) // plans, caches
+	produce(batch) // makes plans and fills caches
 	consume(int64(batch))
 	before, err := s.Measure(ctx)
 	if err != nil {

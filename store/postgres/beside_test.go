@@ -2,7 +2,7 @@ package postgres_test
 
 import "testing"
 
-// fillBeside gives 200,000 other tasks all that may lie beside a task.
+// fillBeside gives 200,000 other tasks everything that may lie beside a task.
 const fillBeside = `
 	create temp table other as select gen_random_uuid() as id, n from generate_series(1, 200000) n;
 	insert into tusk.need (child, place, parent, policy) select id, 1, gen_random_uuid(), 0 from other;
@@ -13,8 +13,7 @@ const fillBeside = `
 	select id, 1, gen_random_uuid(), now(), now(), 5, 'x', '', 'x' from other;
 	insert into tusk.key (queue, key, holder, tasks) select n % 10, 'key-' || n, id, 1 from other`
 
-// What is read of a few tasks does not depend on what lies beside others, whatever the planner
-// knows about those.
+// What is read for a few tasks does not depend on what lies beside others, whatever the planner knows about those.
 func TestWhatIsReadOfATaskDoesNotDependOnOthers(t *testing.T) {
 	s, pool := fresh(t)
 	low, high := newID().String(), newID().String()
@@ -32,7 +31,7 @@ func TestWhatIsReadOfATaskDoesNotDependOnOthers(t *testing.T) {
 		for name, args := range statements {
 			for _, plan := range []string{"force_custom_plan", "force_generic_plan"} {
 				run := "set plan_cache_mode = " + plan + "; prepare s as " + s.Statement(name) + "; explain execute s(" + args + ")"
-				if _, err := c.Exec(t.Context(), run); err != nil { // what is read to plan is read here
+				if _, err := c.Exec(t.Context(), run); err != nil { // planning reads its pages here
 					t.Fatal(err)
 				}
 				if pages, _ := touched(t, c, "execute s("+args+")"); pages > 60 {

@@ -10,8 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// What is given up is cancelled in the server, too: it would go on waiting, and hold
-// what it has locked.
+// A call that is given up is also cancelled in the server, which would otherwise go on waiting and hold its locks.
 func TestACallThatIsGivenUpLeavesNothingAtWork(t *testing.T) {
 	for name, through := range map[string]func(t *testing.T, dsn string) string{
 		"directly":         func(_ *testing.T, dsn string) string { return dsn },
@@ -26,7 +25,7 @@ func TestACallThatIsGivenUpLeavesNothingAtWork(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			if _, err := s.Enqueue(ctx, newTasks(2, "q")); err != nil { // the lane has a name, then
+			if _, err := s.Enqueue(ctx, newTasks(2, "q")); err != nil { // so that the lane has a name
 				t.Fatal(err)
 			}
 			tx, err := pool.Begin(ctx)
@@ -66,7 +65,7 @@ func TestACallThatIsGivenUpLeavesNothingAtWork(t *testing.T) {
 	}
 }
 
-// A statement that the server cancels was not committed: it says so before, or not at all.
+// A statement that the server cancels was not committed. The server says so before the commit, or not at all.
 func TestAnEnqueueThatTheServerCancelsStoredNothing(t *testing.T) {
 	for _, n := range []int{3, 100} {
 		s, _, pool := remote(t)

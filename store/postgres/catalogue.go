@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	catalogueLeast = 5000        // rows of the log that are worth writing down
-	catalogueRows  = 10000       // of the log, in one statement, about
-	catalogueLook  = 2000        // entries, in one statement
-	catalogueTime  = time.Second // after which the rest is left to the next round
+	catalogueLeast = 5000        // the fewest rows of the log for which entries are written
+	catalogueRows  = 10000       // rows of the log in one statement, about
+	catalogueLook  = 2000        // entries that one statement looks at
+	catalogueTime  = time.Second // after this time the rest is left to the next round
 )
 
-// catalogue writes down what stands in the log by now, for those who look for tasks
-// by kind, queue, tag, state or time.
+// catalogue adds entries for new rows of the log to the catalogue, which searches by
+// kind, queue, tag, state or time use.
 func (s *Store) catalogue(ctx context.Context, term int64) error {
 	for begun, more := time.Now(), true; more && time.Since(begun) < catalogueTime; {
 		var err error
@@ -30,7 +30,7 @@ func (s *Store) catalogue(ctx context.Context, term int64) error {
 	return nil
 }
 
-// catalogueNext writes down the next stretch of the log, about so many rows, once there are the least. It reports
+// catalogueNext adds entries for about the given number of rows, if there are at least least new ones. It reports
 // whether there is more to do.
 func (s *Store) catalogueNext(ctx context.Context, term int64, least, rows int) (more bool, err error) {
 	err = s.write(ctx, s.inOrder(s.do("hold_lead", term), s.do("catalogue", least, rows).into(func(raw [][]byte) error {
@@ -41,8 +41,8 @@ func (s *Store) catalogueNext(ctx context.Context, term int64, least, rows int) 
 }
 
 // lookLog looks at the end of the log, and at the newest entries of the catalogue. It
-// does not know when the leader has not written the catalogue for long, or too many
-// entries reach above the cursor for it to go on.
+// reports known as false if the leader has not written the catalogue for long, or if
+// too many entries reach above the cursor.
 func (s *Store) lookLog(
 	ctx context.Context, f *store.Filter, rows, most int,
 ) (ids []store.ID, end store.ID, known bool, err error) {
@@ -54,8 +54,8 @@ func (s *Store) lookLog(
 	entries := s.lookEntries(f, &c)
 	c.list = nil
 	c.of(&store.Filter{Kinds: f.Kinds, Tags: f.Tags, Tenants: f.Tenants, From: f.From, Until: f.Until})
-	sure := len(f.Tags) == 0 && len(c.list) == min(len(f.Kinds), 1)           // an entry has nothing else
-	inTail, inEntry, each := c, c, "\n       order by u.id desc limit {most}" // of an entry, whose ids are in order
+	sure := len(f.Tags) == 0 && len(c.list) == min(len(f.Kinds), 1)           // an entry says nothing else
+	inTail, inEntry, each := c, c, "\n       order by u.id desc limit {most}" // the ids of an entry are in order
 	if claimed, unclaimed := claims(f.States); claimed != unclaimed {
 		sure = false
 		inTail.list = append(slices.Clone(c.list), s.lookClaimed("s", claimed))
@@ -63,8 +63,8 @@ func (s *Store) lookLog(
 	}
 	rest, rows := "", 4*rows
 	if !sure {
-		each, rows = "", rows/2 // for each is looked at
-		// By id, one after the other, and no further than for those that are wanted.
+		each, rows = "", rows/2 // because each id is looked up
+		// The ids are looked up one after the other, until there are enough.
 		rest = "\n   " + strings.ReplaceAll(strings.TrimSpace(s.sql["look_entry"]), "{where}", inEntry.text())
 	}
 	before, cursor := "", "'"+highestID+"'"
@@ -92,7 +92,7 @@ func (s *Store) lookLog(
 	return ids, end, known, err
 }
 
-// lookClaimed is the condition that a task has been claimed, or that it has not.
+// lookClaimed returns the condition that a task has been claimed, or that it has not.
 func (s *Store) lookClaimed(of string, claimed bool) string {
 	text := strings.ReplaceAll(strings.TrimSpace(s.sql["look_claimed"]), "{of}", of)
 	if claimed {
@@ -101,7 +101,7 @@ func (s *Store) lookClaimed(of string, claimed bool) string {
 	return "not " + text
 }
 
-// lookEntries reads entries of the catalogue, by the index that has the fewest.
+// lookEntries returns SQL that reads entries of the catalogue, by the index that has the fewest.
 func (s *Store) lookEntries(f *store.Filter, c *conditions) string {
 	if !f.From.IsZero() {
 		c.add("c.until_at >= ?", f.From)
@@ -147,14 +147,14 @@ func (s *Store) lookEntries(f *store.Filter, c *conditions) string {
 	return each + " cross join lateral (\n" + text + ") c"
 }
 
-// claims reports whether tasks of the log are looked for that have been claimed, and
-// those that have not.
+// claims reports whether a search for these states includes claimed tasks of the log, and
+// whether it includes unclaimed ones.
 func claims(states []store.State) (claimed, unclaimed bool) {
 	return len(states) == 0 || slices.Contains(states, store.Running) || slices.Contains(states, store.Completed),
 		len(states) == 0 || slices.Contains(states, store.Available)
 }
 
-// next is the id after an id.
+// next returns the id after an id.
 func next(id store.ID) store.ID {
 	for i := len(id) - 1; i >= 0; i-- {
 		if id[i]++; id[i] != 0 {

@@ -80,7 +80,7 @@ func (s *Store) checkServer(ctx context.Context) (warnings []string, err error) 
 	return warnings, nil
 }
 
-// checkPath warns of schemas where anybody could plant functions.
+// checkPath warns about schemas in which anybody could plant functions.
 func (s *Store) checkPath(ctx context.Context) (warnings []string, err error) {
 	var open string
 	if err := s.scan(ctx, "open_schemas", []any{&open}); err != nil {
@@ -93,8 +93,8 @@ func (s *Store) checkPath(ctx context.Context) (warnings []string, err error) {
 	return warnings, nil
 }
 
-// checkSchema fails when the schema is not one that this program works with. A newer
-// one is, unless it says otherwise.
+// checkSchema fails if this program does not work with the schema. It works with a newer
+// schema, unless the schema says otherwise.
 func (s *Store) checkSchema(ctx context.Context) error {
 	all, err := s.Migrations(ctx)
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	return nil
 }
 
-// checkOldest fails when the tables are too new for a program that knows them up to a
+// checkOldest fails if the tables are too new for a program that knows them up to the given
 // version.
 func (s *Store) checkOldest(ctx context.Context, version int64) error {
 	var oldest int64

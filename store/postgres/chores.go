@@ -9,18 +9,18 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Chores say what whoever leads has to do in a ledger.
+// Chores say what the leader has to do in a ledger.
 type Chores struct {
 	Leads  bool          // the term is valid there
 	Now    time.Time     // by the server's clock
-	Next   time.Duration // until the next waiting task is due; negative: none waits
+	Next   time.Duration // until the next waiting task is due; negative if none waits
 	Doubts bool          // Admit has needs to look at
 	Turns  bool          // tasks run in turns
-	Rescue bool          // somebody may have died, or it is time to look for leases of nobody
-	Far    bool          // tasks need others of another ledger, or letters wait
-	Moved  int64         // as store.Chores have it
+	Rescue bool          // a worker may have died, or it is time to look at all leases
+	Far    bool          // tasks need tasks of another ledger, or letters wait
+	Moved  int64         // as in store.Chores
 
-	Records []string // kinds of which there are records
+	Records []string // kinds that have records
 }
 
 var _ store.Overseer = (*Store)(nil)
@@ -45,9 +45,9 @@ func (s *Store) Oversee(ctx context.Context, by store.Candidate, kinds ...string
 	return told, nil
 }
 
-// ChoresOf looks at several engines on one pool, in one statement: what is idle need not be
-// asked for each chore. It renews the term in the first one, unless the candidate's TTL is 0. Letters are tasks of a
-// queue that wait for their time; empty: there are no other ledgers.
+// ChoresOf looks at several engines on one pool in one statement, so that an idle one need not be
+// asked for each chore. It renews the term in the first one, unless the candidate's TTL is 0. Letters names the
+// queue whose waiting tasks are letters to other ledgers; it is empty if there are no other ledgers.
 func ChoresOf(
 	ctx context.Context, by store.Candidate, all []*Store, letters string, kinds ...string,
 ) ([]Chores, error) {

@@ -7,7 +7,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// TestTheLookForChoresRenewsTheTerm holds what the conformance suite only asks of engines that say so.
+// TestTheLookForChoresRenewsTheTerm checks what the conformance suite only asks of engines that announce it.
 func TestTheLookForChoresRenewsTheTerm(t *testing.T) {
 	s, pool := fresh(t)
 	c := store.Candidate{ID: store.ID{1}, TTL: time.Minute}

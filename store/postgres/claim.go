@@ -9,8 +9,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Claim implements store.Leaser. It is one call of the function claim; one task that is
-// likely to be where the last one was has a shorter way.
+// Claim implements store.Leaser. It calls the function claim. If it asks for one task, which is
+// likely to be where the last one was, it calls the shorter procedure exchange.
 func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
 	s.claims.Add(1)
 	if err := s.mayWork(ctx); err != nil {
@@ -48,16 +48,16 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 	return c.tasks, nil
 }
 
-// fewQueues are those that a claim looks at one by one. Of more, it sorts out those that
-// have nothing by itself.
+// fewQueues is the most queues for which a claim uses claim_sparse. With more queues, the function
+// claim itself skips those that have nothing.
 const fewQueues = 4
 
 // ask is what a claim asks for, as the functions in the database take it.
 type ask struct {
 	*store.ClaimRequest
-	queues []int64 // the first lane of each
-	names  map[int64]string
-	lock   int64 // of the token
+	queues []int64          // the first lane of each queue
+	names  map[int64]string // queues by the hashes of their names
+	lock   int64            // the advisory lock of the token
 }
 
 func askFor(r *store.ClaimRequest) *ask {
@@ -73,7 +73,7 @@ func askFor(r *store.ClaimRequest) *ask {
 	return a
 }
 
-// queuesOf names the queues of lanes.
+// queuesOf returns the queues of an array of lanes.
 func (a *ask) queuesOf(lanes []byte) (queues []string) {
 	if len(lanes) < 20 {
 		return nil
@@ -88,7 +88,7 @@ func (a *ask) queuesOf(lanes []byte) (queues []string) {
 	return queues
 }
 
-// lent says of a task what every one that is claimed has.
+// lent fills in the fields that follow from a task's lane and the claim.
 func (a *ask) lent(t *store.Task, lane int64) {
 	t.Queue, t.Priority = a.names[lane>>16], priorityOf(lane)
 	t.State, t.Lease, t.Worker = store.Running, a.Token, a.Worker

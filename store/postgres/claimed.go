@@ -9,16 +9,16 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// claimed takes in what the function claim returns: tasks in columns.
+// claimed reads what the function claim returns: tasks in columns.
 type claimed struct {
 	tasks []store.Task
-	lanes []int64 // of each
-	full  bool    // some tasks have more than the least
-	packs int32   // how many pieces of packs there were
-	about int     // how many tasks there may be
+	lanes []int64 // the lane of each task
+	full  bool    // some tasks have more than the minimum of columns
+	packs int32   // how many pieces of packs were read
+	about int     // how many tasks to expect
 
-	kind string // the last one: most lists have few kinds
-	room []byte // where args lie side by side
+	kind string // the last one, since most lists have few kinds
+	room []byte // a buffer for the args of several tasks
 }
 
 // read takes in one row.
@@ -55,7 +55,7 @@ func (c *claimed) read(raw [][]byte) error {
 	return c.readMore(c.tasks[at:], raw[6:])
 }
 
-// readMore reads what tasks may have.
+// readMore reads the columns that most tasks leave empty.
 func (c *claimed) readMore(tasks []store.Task, raw [][]byte) error {
 	var columns [11]column
 	for i := range columns {
@@ -86,7 +86,7 @@ func (c *claimed) readMore(tasks []store.Task, raw [][]byte) error {
 	return nil
 }
 
-// readLarge reads args that were too large for an array. They follow their task.
+// readLarge reads args that are too large for an array. They come after their task.
 func (c *claimed) readLarge(id store.ID, args []byte) error {
 	for i := len(c.tasks) - 1; i >= 0; i-- {
 		if t := &c.tasks[i]; t.ID == id {
@@ -97,7 +97,7 @@ func (c *claimed) readLarge(id store.ID, args []byte) error {
 	return fmt.Errorf("args of a task that was not claimed: %x", id)
 }
 
-// keep copies bytes to a place where they can stay.
+// keep copies bytes, since raw is only valid until the next row.
 func (c *claimed) keep(raw []byte) []byte {
 	const piece = 16 << 10
 	if len(raw) > piece/8 {
@@ -111,7 +111,7 @@ func (c *claimed) keep(raw []byte) []byte {
 	return c.room[at:len(c.room):len(c.room)]
 }
 
-// column reads what tasks have, each its own or all the same.
+// column reads a column of tasks. It has one value for each task, or a single one for all.
 type column struct {
 	each array
 	all  []byte
@@ -126,7 +126,7 @@ func columnOf(raw []byte) column {
 	return c
 }
 
-// next returns what the next task has; nil is null.
+// next returns the next task's value; nil is null.
 func (c *column) next() []byte {
 	if c.same {
 		return c.all
@@ -134,7 +134,7 @@ func (c *column) next() []byte {
 	return c.each.next()
 }
 
-// idColumn reads ids: each task's own, or those from the one that is there on.
+// idColumn reads ids. Where an id is missing, it is the previous one plus one.
 type idColumn struct {
 	each array
 	last store.ID
@@ -152,7 +152,7 @@ func (c *idColumn) next() store.ID {
 	return c.last
 }
 
-// array reads an array, an element after the other.
+// array reads an array, one element after the other.
 type array struct {
 	n    int
 	rest []byte
@@ -167,10 +167,10 @@ func arrayOf(raw []byte) array {
 		return array{}
 	}
 	rest := raw[12+8*dimensions:]
-	return array{min(int(binary.BigEndian.Uint32(raw[12:])), len(rest)/4), rest} // an element has a length at least
+	return array{min(int(binary.BigEndian.Uint32(raw[12:])), len(rest)/4), rest} // each element has a length of 4 bytes
 }
 
-// next returns the next element; nil is null, or that there are no more.
+// next returns the next element. It returns nil for null and at the end.
 func (a *array) next() []byte {
 	if len(a.rest) < 4 {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// Columns of indexes and partition keys are listed apart from those of tables: an
-// expression can bring in another collation.
+// Columns of indexes and partition keys are listed separately from those of tables, because an expression can bring
+// in another collation.
 func TestTextIsComparedByItsBytes(t *testing.T) {
 	_, pool := open(t, pgtest.DSN(t), true)
 	if _, err := pool.Exec(t.Context(), postgres.InFunctions(

@@ -17,8 +17,8 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// engine makes databases for the suite. Transactions are begun on a pool of the
-// test's own, as a user would.
+// engine makes databases for the suite. Transactions are begun on a pool of the test's own, as a user would begin
+// them.
 func engine(
 	begin func(t testing.TB, dsn string) (tx any, commit, rollback func() error), settings ...string,
 ) storetest.Engine {
@@ -33,7 +33,7 @@ func engineThrough(
 	return engineFrom(migrated, through, begin, settings...)
 }
 
-// engineFrom is one whose databases are copies of a template.
+// engineFrom is an engine whose databases are copies of a template.
 func engineFrom(
 	template *pgtest.Template, through func(t testing.TB, dsn string) string,
 	begin func(t testing.TB, dsn string) (tx any, commit, rollback func() error), settings ...string,
@@ -42,7 +42,7 @@ func engineFrom(
 	return storetest.Engine{
 		Shared: true,
 		New: func(t testing.TB) func() store.Store {
-			// The suite opens many handles; connections that it leaves idle are closed.
+			// The suite opens many handles, so connections that it leaves idle are closed.
 			dsn := template.DSN(t, append(settings, "pool_max_conn_idle_time=50ms", "pool_health_check_period=25ms")...)
 			way := through(t, dsn)
 			return func() store.Store {
@@ -63,7 +63,7 @@ func engineFrom(
 	}
 }
 
-// migrated is the database that those of the clauses are copies of.
+// migrated is the template of the databases that the clauses use.
 var migrated = &pgtest.Template{Prepare: migrate}
 
 func migrate(dsn string) error {
@@ -95,7 +95,7 @@ func beginPgx(t testing.TB, dsn string) (any, func() error, func() error) {
 
 func TestConformance(t *testing.T) { storetest.Run(t, engine(beginPgx)) }
 
-// elsewhere is a database whose tables are in another schema than the usual one.
+// elsewhere is a database whose tables are in a schema other than the default.
 var elsewhere = &pgtest.Template{Prepare: func(dsn string) error { return migrate(inSchema(nil, dsn)) }}
 
 func inSchema(_ testing.TB, dsn string) string { return dsn + "&tusk_schema=elsewhere" }
@@ -108,7 +108,7 @@ func TestConformanceByExchange(t *testing.T) {
 	storetest.Run(t, inPacks(storetest.Exchanging(engine(beginPgx))))
 }
 
-// inPacks is an engine that makes packs wherever there may be one.
+// inPacks is an engine that makes packs wherever possible.
 func inPacks(e storetest.Engine) storetest.Engine {
 	database := e.New
 	e.New = func(t testing.TB) func() store.Store {
@@ -140,7 +140,7 @@ func onlyLong(t *testing.T) {
 	}
 }
 
-// plain is a DSN without what only a pool reads.
+// plain returns a DSN without the parameters that only a pool reads.
 func plain(dsn string) string {
 	before, query, _ := strings.Cut(dsn, "?")
 	params := slices.DeleteFunc(strings.Split(query, "&"), func(p string) bool {

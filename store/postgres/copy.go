@@ -15,10 +15,10 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-const copyFrom = 64 // tasks from which COPY is quicker than an insert
+const copyFrom = 64 // from so many tasks on, COPY is faster than an insert
 
-// How many columns a COPY has: of tasks that have only what they must have, of others,
-// of packs, and of tasks that wait for their turn.
+// The numbers of columns of a COPY: for tasks with the minimum of columns, for other tasks,
+// for packs, and for tasks that wait for their turn.
 const (
 	copyLeast = 4
 	copyMore  = 8
@@ -26,7 +26,7 @@ const (
 	copyLined = 11
 )
 
-// copy stores tasks that are plain, or that stand in line, by COPY, in one round trip: the rows follow the
+// copy stores tasks that are plain, or that stand in line, by COPY. It takes one round trip, since the rows follow the
 // command without waiting for its answer.
 func (s *Store) copy(ctx context.Context, c *pgxpool.Conn, tasks []store.NewTask, have *survey) error {
 	s.trips.Add(1)
@@ -39,20 +39,20 @@ func (s *Store) copy(ctx context.Context, c *pgxpool.Conn, tasks []store.NewTask
 	return err
 }
 
-// copyRows are tasks in COPY's binary format. They are made while they are read, so that
-// the server stores the first while the last are written.
+// copyRows are tasks in the binary format of COPY. The rows are made while they are read, so that
+// the server stores the first ones while the last are still being written.
 type copyRows struct {
 	mu      sync.Mutex // a read may outlast a COPY that failed
 	closed  bool
-	tasks   []store.NewTask // that are not made yet
-	columns byte            // of each row; 0: all is made
+	tasks   []store.NewTask // tasks whose rows are not made yet
+	columns byte            // of each row; 0 once everything is made
 	least   int
 	lanes   lanes
-	made    []byte // and not read yet from at on
+	made    []byte // bytes of rows; those from at on are not read yet
 	at      int
 }
 
-// rowsOf returns the rows, and the name of the statement with their columns.
+// rowsOf returns the rows of tasks, and the name of the COPY statement with their columns.
 func rowsOf(tasks []store.NewTask, have *survey, least int) (*copyRows, string) {
 	r := &copyRows{tasks: tasks, least: least, columns: copyLeast}
 	name := "copy"
@@ -69,13 +69,13 @@ func rowsOf(tasks []store.NewTask, have *survey, least int) (*copyRows, string) 
 	return r, name
 }
 
-// mostKept is how large a buffer may be to be kept.
+// mostKept is the size of the largest buffer that is reused.
 const mostKept = 1 << 20
 
-// buffers are those that rows are made in.
+// buffers holds the buffers in which rows are made.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// errClosed ends a COPY that nobody waits for any more: io.EOF would complete it.
+// errClosed ends a COPY that nobody waits for any more. With io.EOF it would be completed.
 var errClosed = errors.New("the rows are closed")
 
 // Read implements io.Reader.
@@ -95,8 +95,8 @@ func (r *copyRows) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// close ends reading: afterwards the tasks belong to their owner, and the room that rows
-// were made in to the next COPY.
+// close ends reading. After it, the rows no longer use the tasks, and the next COPY may use
+// the buffer.
 func (r *copyRows) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,8 +106,8 @@ func (r *copyRows) close() {
 	}
 }
 
-// more makes the rows of the next run of tasks, and after the last the end; false: that
-// has been read.
+// more makes the rows of the next run of tasks, and after the last run the end marker. It
+// reports false if everything has been made.
 func (r *copyRows) more() bool {
 	if r.at, r.made = 0, r.made[:0]; r.columns == 0 {
 		return false
@@ -128,7 +128,7 @@ func (r *copyRows) more() bool {
 	return true
 }
 
-// appendRow appends a row: a task, or a pack of several.
+// appendRow appends a row: one task, or a pack of several.
 func appendRow(b []byte, l *lanes, tasks []store.NewTask, columns byte) []byte {
 	t := &tasks[0]
 	b = append(b, 0, columns)
@@ -157,7 +157,7 @@ func appendRow(b []byte, l *lanes, tasks []store.NewTask, columns byte) []byte {
 	return b
 }
 
-// appendPack appends the args of a pack; of a task by itself, null.
+// appendPack appends the args of a pack, or null for a single task.
 func appendPack(b []byte, tasks []store.NewTask) []byte {
 	if len(tasks) == 1 {
 		return appendField(b, nil)
@@ -173,7 +173,7 @@ func appendPack(b []byte, tasks []store.NewTask) []byte {
 	return b
 }
 
-// appendArray appends what comes before the elements of an array.
+// appendArray appends the header of an array with n elements.
 func appendArray(b []byte, oid uint32, n int) []byte {
 	b = binary.BigEndian.AppendUint32(b, 1)
 	b = binary.BigEndian.AppendUint32(b, 0)
@@ -210,7 +210,7 @@ func appendInt64(b []byte, value int64) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(b, 8), uint64(value))
 }
 
-// appendTexts appends an array of texts; null when there are none.
+// appendTexts appends an array of texts, or null if there are none.
 func appendTexts(b []byte, texts []string) []byte {
 	if len(texts) == 0 {
 		return appendField(b, nil)

@@ -17,7 +17,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// buffers returns how many pages a claim touches, plans and catalogs known.
+// buffers returns how many pages a claim touches once plans and catalogs are known.
 func buffers(t *testing.T, s store.Store, pool *pgxpool.Pool, worker store.ID, limit int) int {
 	t.Helper()
 	c := acquire(t, pool)
@@ -35,7 +35,7 @@ func buffers(t *testing.T, s store.Store, pool *pgxpool.Pool, worker store.ID, l
 	return least
 }
 
-// buffersOfOne is the same for a claim of one task that goes the short way.
+// buffersOfOne is buffers for a claim of one task that takes the short way.
 func buffersOfOne(t *testing.T, pool *pgxpool.Pool, worker store.ID) int {
 	t.Helper()
 	ctx := context.Background()
@@ -71,7 +71,7 @@ func buffersOfOne(t *testing.T, pool *pgxpool.Pool, worker store.ID) int {
 	return least
 }
 
-// claimByExchange calls the procedure that workers of one slot call, without a task to bring.
+// claimByExchange calls the procedure that workers with one slot call, without an ended task.
 const claimByExchange = `
 	create or replace function pg_temp.claim_one(_worker uuid) returns void language plpgsql as $$
 	declare
@@ -212,7 +212,7 @@ func TestUncommittedRowsAreSteppedOverOnce(t *testing.T) {
 	if _, err := u.Enqueue(ctx, newTasks(30000, "q")); err != nil {
 		t.Fatal(err)
 	}
-	drain() // this one steps over them, and stores a position behind them
+	drain() // this claim steps over them, and stores a position behind them
 	if _, err := s.Enqueue(ctx, newTasks(500, "q")); err != nil {
 		t.Fatal(err)
 	}
@@ -228,8 +228,8 @@ func TestUncommittedRowsAreSteppedOverOnce(t *testing.T) {
 	}
 }
 
-// TestLateWritersAreLookedForOneByOne wants a look at a lane that was claimed beside an open transaction to read what
-// that wrote, and not all of the lane, whatever the planner knows.
+// TestLateWritersAreLookedForOneByOne checks that a look at a lane that was claimed beside an open transaction
+// reads what that transaction wrote, and not the whole lane, whatever the planner knows.
 func TestLateWritersAreLookedForOneByOne(t *testing.T) {
 	s, pool := fresh(t)
 	w := startWorker(t, s)
@@ -241,14 +241,14 @@ func TestLateWritersAreLookedForOneByOne(t *testing.T) {
 	if _, err := open.Exec(t.Context(), "select pg_current_xact_id()"); err != nil {
 		t.Fatal(err)
 	}
-	for range 100 { // rows by themselves, since each call is less than a pack
+	for range 100 { // single rows, since each call has fewer tasks than a pack
 		goRound(t, s, w, 50)
 	}
 	if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
 		t.Fatal(err)
 	}
 	if tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 2,
-		Token: store.NewToken()}); err != nil || len(tasks) != 1 { // to its end
+		Token: store.NewToken()}); err != nil || len(tasks) != 1 { // up to its end
 		t.Fatal(len(tasks), err)
 	}
 	if err := open.Commit(t.Context()); err != nil {
@@ -262,13 +262,13 @@ func TestLateWritersAreLookedForOneByOne(t *testing.T) {
 		} {
 			pool.Reset()
 			c := acquire(t, pool)
-			if strings.Contains(look, "tally") { // which is planned so
+			if strings.Contains(look, "tally") { // which is planned in this way
 				if _, err := c.Exec(t.Context(), strings.ReplaceAll(s.Statement("pin_each"), "true", "false")); err != nil {
 					t.Fatal(err)
 				}
 			}
 			least := 1 << 30
-			for range 7 { // from the sixth on with a plan for any values
+			for range 7 { // from the sixth call on with a generic plan
 				pages, _ := touched(t, c, look)
 				least = min(least, pages)
 			}
@@ -294,7 +294,7 @@ func TestTheHotPathLeavesNoDeadRows(t *testing.T) {
 	const changed = `select coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint from pg_stat_user_tables
 		where schemaname = 'tusk' and (relname like 'task\_%' or relname in ('outcome', 'lane_position'))`
 	const added = "select coalesce(sum(n_tup_ins), 0)::bigint from pg_stat_user_tables where relname like 'task\\_%'"
-	pool.Reset() // backends report what they did when they end
+	pool.Reset() // backends report their statistics when they end
 	for deadline := time.Now().Add(20 * time.Second); number(t, pool, added) < 5000; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the server's statistics do not show the load")
@@ -324,7 +324,7 @@ func TestAnEmptyPollWritesNothing(t *testing.T) {
 	for range 100 {
 		poll()
 	}
-	if after := number(t, pool, xid); after > before+50 { // autovacuum takes some, in other databases, too
+	if after := number(t, pool, xid); after > before+50 { // autovacuum takes some ids, in other databases, too
 		t.Errorf("%d transactions wrote", after-before)
 	}
 }
@@ -394,8 +394,8 @@ func TestOfManyIdleQueuesNoneIsVisitedForWhatOthersWroteLongAgo(t *testing.T) {
 	}
 }
 
-// TestNothingIsCompiled wants every function that a statement calls to have it said: the
-// server takes tens of milliseconds to compile what runs for one.
+// TestNothingIsCompiled checks that every function that a statement calls turns JIT compilation off: the server
+// takes tens of milliseconds to compile a plan that runs for one.
 func TestNothingIsCompiled(t *testing.T) {
 	_, pool := fresh(t)
 	var called []string

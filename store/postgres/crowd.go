@@ -13,26 +13,27 @@ import (
 )
 
 const (
-	crowdEvery  = 20 * time.Second // for how long the list of a queue's workers is believed
-	mostCounted = 50
-	mostAsked   = 50 // queues of one look
+	crowdEvery  = 20 * time.Second // for how long the list of a queue's workers is trusted
+	mostCounted = 50               // workers of a queue
+	mostAsked   = 50               // queues of one look
 
-	// Of the workers that hear of a task, one looks for it at once, the next after courtesy, and each further one after
-	// twice as long, but after longestCourtesy at most.
+	// When workers hear of a task, the first looks for it at once, the second after courtesy, and each further one
+	// after twice the time of the one before, up to longestCourtesy.
 	courtesy        = 3 * time.Millisecond
 	longestCourtesy = 60 * time.Millisecond
-	// For so long one is the first. Processes on machines whose clocks differ by more do not agree who that is.
+	// turnOfFirst is how long one worker stays the first. Processes on machines whose clocks differ by more do not
+	// agree which one it is.
 	turnOfFirst = 25 * time.Millisecond
 )
 
-// crowd keeps all who hear of a few tasks from looking for them at the same moment: the
-// first that comes takes them, and the others find that out with less.
+// crowd keeps workers that hear of a few tasks from looking for them at the same moment. The
+// first one takes them, and the others find that out at a lower cost.
 type crowd struct {
 	s    *Store
 	wake func(name string)
 
 	mu      sync.Mutex
-	pending map[string]pendingWake // queues of which it will tell soon
+	pending map[string]pendingWake // queues for which wake will soon be called
 }
 
 type pendingWake struct {
@@ -40,8 +41,9 @@ type pendingWake struct {
 	at    time.Time
 }
 
-// tell wakes at once whoever leads, and where a worker is alone or the first, and else a moment later. Of queues that no
-// worker of this process takes from nobody asks who else does: there may be many, and whom it wakes lets them be.
+// tell calls wake at once for the bells of the leader, and for a queue if a worker of this process is its only or its
+// first one. Otherwise it calls wake a moment later. If no worker of this process takes from a queue, tell also calls
+// wake at once. It does not ask for the workers of such queues, since there may be many, and wake ignores them.
 func (c *crowd) tell(queue string) {
 	var wait time.Duration
 	now := time.Now()
@@ -74,7 +76,7 @@ func (c *crowd) tellNow(queue string) {
 	c.wake(queue)
 }
 
-// courtesyOf is how long a worker lets others go before it.
+// courtesyOf returns how long the worker in a place lets others go first.
 func courtesyOf(place int) time.Duration {
 	if place == 0 {
 		return 0
@@ -82,8 +84,8 @@ func courtesyOf(place int) time.Duration {
 	return min(courtesy<<min(place-1, 10), longestCourtesy)
 }
 
-// placeOf is the place of the first of a process's workers among all workers of a queue. The order changes with time, and
-// processes whose clocks agree come to the same. A process without a worker in the list comes last.
+// placeOf returns the place of the first of a process's workers among all workers of a queue, from 0. The order changes
+// with time, and is the same in all processes whose clocks agree. A process without a worker in the list comes last.
 func placeOf(mine, all []store.ID, now time.Time) int {
 	turn := uint64(now.UnixNano() / int64(turnOfFirst))
 	first, place := uint64(math.MaxUint64), 0
@@ -100,7 +102,8 @@ func placeOf(mine, all []store.ID, now time.Time) int {
 	return place
 }
 
-// shuffled is a number for a worker that is another in each turn, by the last step of SplitMix64 (Steele, Lea, Flood).
+// shuffled returns a number for a worker that differs in each turn. It uses the last step of SplitMix64 (Steele, Lea,
+// Flood).
 func shuffled(id store.ID, turn uint64) uint64 {
 	x := binary.BigEndian.Uint64(id[:8]) ^ binary.BigEndian.Uint64(id[8:]) + turn*0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -108,7 +111,7 @@ func shuffled(id store.ID, turn uint64) uint64 {
 	return x ^ x>>31
 }
 
-// counts are the workers that take from queues, about.
+// counts holds the workers that take from queues, as they were last counted.
 type counts struct {
 	mu  sync.Mutex
 	all map[string]counted
@@ -119,8 +122,8 @@ type counted struct {
 	at      time.Time
 }
 
-// workersOf says which workers take from a queue, as far as is known. Looks tell; where there was none for a while
-// they are asked for in the background.
+// workersOf returns the workers that take from a queue, as far as is known. Looks bring the list. If there has been no
+// look for a while, workersOf asks for it in the background.
 func (s *Store) workersOf(queue string) []store.ID {
 	s.workers.mu.Lock()
 	defer s.workers.mu.Unlock()
@@ -132,7 +135,7 @@ func (s *Store) workersOf(queue string) []store.ID {
 	return c.workers
 }
 
-// set keeps a list, with the lock held.
+// set stores a list. The caller holds the lock.
 func (c *counts) set(queue string, workers []store.ID) {
 	if c.all == nil || len(c.all) > 10000 {
 		c.all = map[string]counted{}
@@ -140,7 +143,7 @@ func (c *counts) set(queue string, workers []store.ID) {
 	c.all[queue] = counted{workers, time.Now()}
 }
 
-// fewestOf is the least that workersOf says of queues.
+// fewestOf returns the number of workers of the queue that has the fewest, at most mostCounted.
 func (s *Store) fewestOf(queues []string) int {
 	fewest := mostCounted
 	for _, queue := range queues {
@@ -159,7 +162,7 @@ func (s *Store) countWorkers(queue string) {
 	}, nil, nil, queues, mostCounted)
 }
 
-// old are those of some queues whose workers are to be counted again, before others have to do it in the background.
+// old returns the queues whose workers should be counted again, so that workersOf need not do so in the background.
 func (c *counts) old(queues []string) (old []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,7 +174,7 @@ func (c *counts) old(queues []string) (old []string) {
 	return old
 }
 
-// take takes in which workers were found.
+// take stores the workers that a look has found.
 func (c *counts) take(queues []string, workers []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -59,7 +59,8 @@ func TestCourtesyIsBounded(t *testing.T) {
 	}
 }
 
-// A worker that will look soon looks sooner if it is the first for the next task, and only once.
+// The time of a pending look is brought forward if the worker is the first one for the next task, and it looks only
+// once.
 func TestAPendingLookIsBroughtForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		me, other := storetest.NewID(), storetest.NewID()

@@ -8,8 +8,8 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// Edit implements store.Editor: the rules decide under the locks of all that a change may
-// touch.
+// Edit implements store.Editor. The rules decide while everything that a change may touch is
+// locked.
 func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) {
 	if len(e.IDs) == 0 {
 		return nil, nil
@@ -25,8 +25,8 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) 
 	return edited, err
 }
 
-// edit changes tasks in one transaction. When that has waited too long for
-// a lock, halves are changed one after the other; one task alone is held.
+// edit changes tasks in one transaction. If that waits too long for a lock,
+// edit changes the halves one after the other. It returns a single task as held.
 func (s *Store) edit(ctx context.Context, e store.Edit) (edited []store.Edited, held []store.ID, err error) {
 	edited, err = s.editOnce(ctx, e)
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// Thousands of tasks are not changed one by one under the locks that claims wait for.
+// Thousands of tasks are not changed one by one under the locks for which claims wait.
 func TestManyTasksAreChangedTogether(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
@@ -45,11 +45,10 @@ func TestManyTasksAreChangedTogether(t *testing.T) {
 	add(400, "b", func(*store.NewTask) {})
 	add(100, "c", func(n *store.NewTask) { n.Delay = time.Hour })
 	add(5, "a", func(n *store.NewTask) { n.Key = n.ID.String() })
-	if err := s.Maintain(ctx, term); err != nil { // tallies count them
+	if err := s.Maintain(ctx, term); err != nil { // adds them to the tallies
 		t.Fatal(err)
 	}
-	// edit returns how many were changed, in how many trips, and how many positions were
-	// written.
+	// edit returns how many tasks were changed, in how many trips, and how many positions were written.
 	edit := func(op store.Op, priority int16, queue string, delay time.Duration) (changed, trips, positions int64) {
 		t.Helper()
 		before, trips := number(t, pool, "select count(*) from tusk.lane_position"), s.Trips()
@@ -116,8 +115,8 @@ func TestManyTasksAreChangedTogether(t *testing.T) {
 	}
 }
 
-// A child comes, and is seen to need a task that has not ended, between the look for the
-// children of a task that is cancelled and the cancel itself.
+// A child comes between the look for the children of a task that is cancelled and the cancel itself, and its parent
+// seems not to have ended.
 func TestAChildThatComesWhileItsParentIsCancelledIsNotMissed(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
@@ -144,7 +143,7 @@ func TestAChildThatComesWhileItsParentIsCancelledIsNotMissed(t *testing.T) {
 		}
 		var held *store.HeldError
 		if err := <-cancelled; errors.As(err, &held) {
-			continue // the child came too late for the cancel to be waiting still
+			continue // the child came too late, as the cancel no longer waits
 		} else if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +158,7 @@ func TestAChildThatComesWhileItsParentIsCancelledIsNotMissed(t *testing.T) {
 func TestTasksWhoseTimesNoProgramCanHoldAreEdited(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
-	if _, err := s.Enqueue(ctx, newTasks(1, "q")); err != nil { // the lane has a name, then
+	if _, err := s.Enqueue(ctx, newTasks(1, "q")); err != nil { // so that the lane has a name
 		t.Fatal(err)
 	}
 	for _, op := range []store.Op{store.Retry, store.Reprioritize, store.Cancel, store.Delete} {

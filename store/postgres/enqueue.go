@@ -37,19 +37,19 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (results []s
 	return results, nil
 }
 
-// survey is what has to be known of the tasks of a call, found in one look: a long list
-// is too large for the processor's caches, so that each look costs as much as writing it.
+// survey is what the engine has to know about the tasks of a call. One pass collects it: a long
+// list does not fit into the processor's caches, so that each pass costs as much as writing it.
 type survey struct {
-	lanes  []int64 // as they come, mostly one
+	lanes  []int64 // in the order of the tasks; mostly one
 	queues []string
-	plain  bool          // all go straight into the log, and say nothing rare
+	plain  bool          // all go straight into the log, and have no rare fields
 	ready  bool          // all may run as soon as they are stored
-	lined  bool          // all go straight into line for their turn, and say nothing else that is rare
-	now    bool          // some may be there to be claimed
-	turn   bool          // some do, and nothing else keeps them
-	due    time.Duration // the first will be due then
-	more   bool          // some say more than they have to
-	doubts uuids         // those that need others than those of the call
+	lined  bool          // all go straight into line for their turn, and have no other rare fields
+	now    bool          // some may be claimed at once, or promptly
+	turn   bool          // some wait for their turn, and for no time
+	due    time.Duration // until the first of those that wait for a time is due
+	more   bool          // some have more than the minimum of columns
+	doubts uuids         // tasks that need tasks of other calls
 }
 
 func surveyOf(tasks []store.NewTask) *survey {
@@ -78,10 +78,11 @@ func surveyOf(tasks []store.NewTask) *survey {
 	return s
 }
 
-// ringFor tells listeners of tasks.
+// ringFor tells listeners about tasks.
 func (s *Store) ringFor(have *survey) { s.ring(have.rings()...) }
 
-// rings are what to ring for: the queues of tasks, and whoever leads. A grant rings for those that wait for their turn.
+// rings returns the names to ring for: the queues of tasks, and bells for the leader. A grant rings for the queues of
+// tasks that wait for their turn.
 func (v *survey) rings() (names []string) {
 	if v.now {
 		names = slices.Compact(slices.Clone(v.queues))
@@ -95,7 +96,7 @@ func (v *survey) rings() (names []string) {
 	return names
 }
 
-// dueIn is how long a task that is not to run at once waits, by this process's clock.
+// dueIn returns how long a task with a delay or a run time waits, by this process's clock.
 func dueIn(t *store.NewTask) time.Duration {
 	if t.RunAt.IsZero() {
 		return t.Delay
@@ -103,8 +104,8 @@ func dueIn(t *store.NewTask) time.Duration {
 	return max(t.Delay, time.Until(t.RunAt))
 }
 
-// commit stores tasks in a transaction of their own, and finds out what became
-// of one that was not answered.
+// commit stores tasks in a transaction of their own. If it gets no answer, it
+// finds out whether they are stored.
 func (s *Store) commit(ctx context.Context, tasks []store.NewTask, have *survey) ([]store.Enqueued, error) {
 	c, err := s.pool.Acquire(ctx)
 	if err != nil {
@@ -133,7 +134,7 @@ func (s *Store) commit(ctx context.Context, tasks []store.NewTask, have *survey)
 	}
 	backend := c.Conn().PgConn().PID()
 	abandon(c.Conn())
-	c.Release() // the pool may have no other
+	c.Release() // inquire needs a connection, and the pool may have no other
 	return s.inquire(ctx, backend, tasks, &Unanswered{backend, err})
 }
 
@@ -171,7 +172,7 @@ func added(tasks []store.NewTask) []store.Enqueued {
 }
 
 // nameLanes makes sure that the lanes of tasks have names in the database. It
-// remembers what it named, unless that may yet be rolled back.
+// remembers the lanes that it named, unless that may still be rolled back.
 func (s *Store) nameLanes(ctx context.Context, c session, have *survey, committed bool) error {
 	var lanes []int64
 	var queues []string
@@ -197,12 +198,12 @@ func (s *Store) nameLanes(ctx context.Context, c session, have *survey, committe
 	return nil
 }
 
-// learnAfter is how long after a user's transaction named lanes it is looked up whether they have names. By then most
-// have committed, and the others had names before.
+// learnAfter is the time between naming lanes in a user's transaction and looking up whether they have names. By then
+// most such transactions have committed.
 const learnAfter = 100 * time.Millisecond
 
-// learnNames finds out in the background which lanes have names that are committed, so that the next transaction need
-// not name them. One such look is under way at a time.
+// learnNames finds out in the background which lanes have committed names, so that the next transaction need not name
+// them. One such lookup is under way at a time.
 func (s *Store) learnNames(lanes []int64) {
 	if !s.known.learns.CompareAndSwap(false, true) {
 		return
@@ -211,7 +212,7 @@ func (s *Store) learnNames(lanes []int64) {
 		defer s.known.learns.Store(false)
 		ctx, cancel := context.WithTimeout(context.Background(), notifyWithin)
 		defer cancel()
-		_ = s.query(ctx, "named_lanes", func(raw [][]byte) error { // an error costs the next one a statement
+		_ = s.query(ctx, "named_lanes", func(raw [][]byte) error { // errors do no harm
 			s.known.lanes.Store(int64Of(raw[0]), string(raw[1]))
 			return nil
 		}, lanes)
@@ -240,17 +241,17 @@ func (s *Store) add(ctx context.Context, c session, tasks []store.NewTask) error
 	return c.exec(ctx, s.sql["add"], at, ids, kinds, args, tenants, tags, settings, expiries)
 }
 
-// addLined inserts a task that does nothing but wait for its turn.
+// addLined inserts a task that only waits for its turn.
 func (s *Store) addLined(ctx context.Context, c session, t *store.NewTask) error {
 	return c.exec(ctx, s.sql["add_lined"], laneOf(t.Queue, t.Priority), [16]byte(t.ID), t.Kind, t.Args,
 		orNull(t.Tenant), arrayText(t.Tags), t.Settings, timeOrNull(t.ExpiresAt), orNull(t.Partition))
 }
 
-// addOdd stores one task that waits for its time, or that has a key which is free, and nothing else that is odd: by one
-// statement, for a third of what the function put costs. It reports false when nothing was stored.
+// addOdd stores one task that waits for its time, or that has a free key, and that is otherwise plain. It takes one
+// statement, which costs a third of the function put. It reports false if it stored nothing.
 func (s *Store) addOdd(ctx context.Context, c session, tasks []store.NewTask) (done bool, err error) {
 	t := &tasks[0]
-	// Where a run time is near, the clock of the database decides whether it has come.
+	// If a run time is near, the clock of the database decides whether it has come.
 	waits := t.Delay > 0 || !t.RunAt.IsZero() && dueIn(t) >= store.Soon
 	if len(tasks) > 1 || len(t.Needs) > 0 || isRare(t) || waits == (t.Key != "") || !waits && !t.RunAt.IsZero() ||
 		t.OnConflict == store.Rerun {
@@ -268,11 +269,11 @@ func (s *Store) addOdd(ctx context.Context, c session, tasks []store.NewTask) (d
 	return done, err
 }
 
-// isRare reports whether a task has what most have not.
+// isRare reports whether a task has one of the fields that most tasks do not have.
 func isRare(t *store.NewTask) bool { return !t.Workflow.IsZero() || t.Turn || t.Partition != "" }
 
-// put stores tasks of every sort, through the function of that name, or through
-// put_needing if any needs others.
+// put stores tasks of every kind, by the function put, or by put_needing if any
+// of them needs others.
 func (s *Store) put(ctx context.Context, c session, tasks []store.NewTask) ([]store.Enqueued, error) {
 	name, args := "put", columns(tasks)
 	if slices.ContainsFunc(tasks, func(t store.NewTask) bool { return len(t.Needs) > 0 }) {
@@ -292,7 +293,7 @@ func (s *Store) put(ctx context.Context, c session, tasks []store.NewTask) ([]st
 	return results, err
 }
 
-// columns are the parameters of the function put.
+// columns returns the parameters of the function put.
 func columns(tasks []store.NewTask) []any {
 	n := len(tasks)
 	at, ids := make([]int64, n), make(uuids, n)

@@ -14,16 +14,16 @@ import (
 )
 
 // errRolledBack marks a transaction that the database rolled back because of
-// others (deadlock, serialization failure): it may be tried again at once.
+// others (deadlock, serialization failure). It may be tried again at once.
 var errRolledBack = errors.New("rolled back because of a concurrent transaction")
 
-// errUnprepared is what a pooler says that hands a session to somebody else after each transaction, to whom the driver's
-// prepared statements are new or known by a name of its own.
+// errUnprepared is the error of a pooler that gives the session to another client after each transaction. Then a
+// prepared statement of the driver does not exist, or its name is taken.
 var errUnprepared = errors.New("a pooler in transaction mode does not keep prepared statements: add " +
 	"default_query_exec_mode=cache_describe to the database URL, or use PgBouncer 1.21 or later")
 
-// byCode maps what the server says to what a caller can act on. TK… are raised
-// by the functions in functions/.
+// byCode maps error codes of the server to errors that a caller can act on. The
+// functions in functions/ raise the codes TK….
 var byCode = map[string]error{
 	"TK001": store.ErrWorkerDead,
 	"TK002": store.ErrNotLeader,
@@ -44,12 +44,12 @@ var byCode = map[string]error{
 	"53300": store.ErrUnavailable,
 }
 
-// unstorable are the classes of errors that come from the values themselves: data,
-// constraints, limits of the server.
+// unstorable are the classes of error codes that the values themselves cause: data errors,
+// constraint violations, and exceeded limits of the server.
 var unstorable = map[string]bool{"22": true, "23": true, "54": true}
 
-// translate wraps an error of the driver with the one of package store that it
-// means.
+// translate wraps an error of the driver with the error of package store that it
+// stands for, if any.
 func translate(err error) error {
 	if err == nil {
 		return nil
@@ -79,12 +79,12 @@ func translate(err error) error {
 	return err
 }
 
-// neverStored reports whether the error says that a transaction did not
-// commit: the server said no, or was never asked.
+// neverStored reports whether the error proves that a transaction did not
+// commit, because the server refused it or was never asked.
 func neverStored(err error) bool {
 	var said *pgconn.PgError
 	if errors.As(err, &said) {
-		// After these the commit may have happened nonetheless.
+		// After a fatal error, a lost connection (08) or an unknown result (40003), the commit may have happened.
 		return said.Severity != "FATAL" && said.Severity != "PANIC" && !strings.HasPrefix(said.Code, "08") &&
 			said.Code != "40003"
 	}
@@ -92,7 +92,7 @@ func neverStored(err error) bool {
 	return errors.As(err, &refused) || pgconn.SafeToRetry(err)
 }
 
-// isDeadlock reports whether the server gave up one of two that wait for each other.
+// isDeadlock reports whether the server ended a transaction because of a deadlock.
 func isDeadlock(err error) bool {
 	var said *pgconn.PgError
 	return errors.As(err, &said) && said.Code == "40P01"

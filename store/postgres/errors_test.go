@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// What the server says is translated once, however many rooms it passes through, and tells what to do.
+// An error of the server is translated once, however many layers it passes through, and says what to do.
 func TestErrorsSayOnceWhatToDo(t *testing.T) {
 	c, err := pgx.Connect(t.Context(), plain(pgtest.DSN(t)))
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 
 var _ store.Exchanger = (*Store)(nil)
 
-// Exchange implements store.Exchanger. It is one call of the procedure exchange, if the
-// outcome is all there is to say of a task without a key that completed.
+// Exchange implements store.Exchanger. It calls the procedure exchange once if the outcome is a
+// plain completion of a task without a key, and the request is for one new task.
 func (s *Store) Exchange(ctx context.Context, o store.Outcome, r store.ClaimRequest) store.Exchanged {
 	if r.Limit != 1 || r.Again || !isPlain(&o) || hasExtras(&o) || o.Note != nil || o.Task.Key != "" ||
 		s.mayWork(ctx) != nil {
@@ -22,10 +22,10 @@ func (s *Store) Exchange(ctx context.Context, o store.Outcome, r store.ClaimRequ
 	x := swap{ask: a, likely: s.likely(a), ended: &o}
 	err := s.swap(ctx, &x)
 	switch {
-	case errors.Is(err, errRolledBack), isBusy(err): // it may have claimed before
+	case errors.Is(err, errRolledBack), isBusy(err): // the claim may have been committed before
 		r.Again = true
 		both := s.oneByOne(ctx, o, r)
-		if isBusy(err) && both.ClaimErr == nil && len(both.Tasks) == 0 { // the server has answered: it had not claimed
+		if isBusy(err) && both.ClaimErr == nil && len(both.Tasks) == 0 { // it had not claimed
 			r.Again = false
 			both.Tasks, both.ClaimErr = s.Claim(ctx, r)
 		}
@@ -44,7 +44,7 @@ func (s *Store) Exchange(ctx context.Context, o store.Outcome, r store.ClaimRequ
 	return both
 }
 
-// oneByOne is an exchange in two calls.
+// oneByOne does an exchange in two calls.
 func (s *Store) oneByOne(ctx context.Context, o store.Outcome, r store.ClaimRequest) (x store.Exchanged) {
 	lost, err := s.Finish(ctx, []store.Outcome{o})
 	x.Lost, x.FinishErr = len(lost) > 0, err
@@ -55,14 +55,14 @@ func (s *Store) oneByOne(ctx context.Context, o store.Outcome, r store.ClaimRequ
 // swap is a call of the procedure exchange.
 type swap struct {
 	ask    *ask
-	likely int64          // the lane that likely has the task; 0: not known
-	ended  *store.Outcome // nil: nothing is given for the task
+	likely int64          // the lane that likely has the task; 0 if unknown
+	ended  *store.Outcome // nil if no attempt ended
 
 	tasks    []store.Task // none or one
 	finished bool
 }
 
-// swap calls it once. It must not be repeated as it is where it fails after the claim.
+// swap calls the procedure once. If it fails after the claim, it must not be repeated unchanged.
 func (s *Store) swap(ctx context.Context, x *swap) error {
 	args := []any{[16]byte(x.ask.Worker), [16]byte(x.ask.Token), x.ask.queues, x.ask.lock, x.likely, nil, nil,
 		nil, nil, nil}
@@ -89,8 +89,8 @@ func (s *Store) swap(ctx context.Context, x *swap) error {
 	return err
 }
 
-// likely is the lane that has the one task that is asked for: that of the queue which had
-// the last one. 0: somebody has to take a closer look.
+// likely returns the lane that probably has the next task: the lane of the last claimed task, if
+// the claim asks for its queue alone. Otherwise it returns 0.
 func (s *Store) likely(a *ask) int64 {
 	lane := s.lane.Load()
 	if len(a.queues) != 1 || lane&^0xffff != a.queues[0] {

@@ -26,7 +26,7 @@ func (w single) add(tasks ...store.NewTask) {
 	}
 }
 
-// next claims one task; none is nil.
+// next claims one task. It returns nil if there is none.
 func (w single) next() *store.Task {
 	w.Helper()
 	tasks, err := w.s.Claim(w.Context(), store.ClaimRequest{Worker: w.worker, Queues: []string{"q"}, Limit: 1,
@@ -49,8 +49,8 @@ func (w single) wants(what string, ids ...store.ID) {
 	}
 }
 
-// A worker with one slot claims by a function of its own, which leaves to the common one
-// what it cannot do.
+// A worker with one slot claims by a function of its own, which leaves the cases that it cannot handle to the
+// general one.
 func TestAClaimOfOneTaskTakesWhatAnyWould(t *testing.T) {
 	s, pool := fresh(t)
 	w := single{t, s, startWorker(t, s)}
@@ -201,8 +201,8 @@ func TestAClaimOfOneTaskIsRepeatedUnderItsToken(t *testing.T) {
 	}
 }
 
-// The first task that ever needs another one may come while a flush ends that other one,
-// which has not looked for such tasks, because there were none.
+// The first task that ever needs another may come while a flush ends the other one, after the flush has seen that
+// no task needs any.
 func TestAFlushSeesTheFirstNeedThatComesMeanwhile(t *testing.T) {
 	for name, end := range map[string]func(s *postgres.Store, w store.ID, done store.Outcome) error{
 		"finish": func(s *postgres.Store, _ store.ID, done store.Outcome) error {
@@ -256,7 +256,7 @@ func TestAFlushSeesTheFirstNeedThatComesMeanwhile(t *testing.T) {
 	}
 }
 
-// Once anything was put beside leases, an exchange asks for it, still in one trip.
+// Once anything was put beside leases, an exchange looks for it, still in one trip.
 func TestAnExchangeSetsFreeWhatNeededItsTask(t *testing.T) {
 	s, _ := fresh(t)
 	w := single{t, s, startWorker(t, s)}
@@ -294,14 +294,14 @@ func TestAnExchangeSetsFreeWhatNeededItsTask(t *testing.T) {
 	}
 }
 
-// Whatever way a claim of one task takes, it says the same of it.
+// Whichever way a claim of one task takes, it returns the same.
 func TestAnExchangeReturnsTasksOfPacksLikeAnyOther(t *testing.T) {
 	s, pool := fresh(t)
 	s.PackAll()
 	w := single{t, s, startWorker(t, s)}
 	packs := newPacks(8, "q")
 	w.add(packs...)
-	tx, err := pool.Begin(t.Context()) // late rows in the lane
+	tx, err := pool.Begin(t.Context()) // makes late rows in the lane
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,8 +336,7 @@ func TestAnExchangeReturnsTasksOfPacksLikeAnyOther(t *testing.T) {
 	}
 }
 
-// An open transaction of somebody's may hold the lane; a task that has ended does not wait
-// for it.
+// An open transaction may hold the lane. A task that has ended does not wait for it.
 func TestAnExchangeWritesWhatEndedThoughTheLaneIsHeld(t *testing.T) {
 	s, pool := fresh(t)
 	w := single{t, s, startWorker(t, s)}
@@ -372,7 +371,7 @@ func TestAnExchangeWritesWhatEndedThoughTheLaneIsHeld(t *testing.T) {
 	}
 }
 
-// What brings more than the end of its task, or of one with a key, takes two trips.
+// An exchange takes two trips if the outcome brings more than the end of its task, or if the task has a key.
 func TestAnExchangeWritesEveryOutcome(t *testing.T) {
 	s, _ := fresh(t)
 	w := single{t, s, startWorker(t, s)}
@@ -409,7 +408,7 @@ func TestAnExchangeWritesEveryOutcome(t *testing.T) {
 	}
 }
 
-// An exchange that waited in vain for its lane does not say that there is no task.
+// An exchange whose wait for its lane timed out does not say that there is no task.
 func TestAnExchangeThatFoundItsLaneBusyLooksAgain(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
@@ -423,7 +422,7 @@ func TestAnExchangeThatFoundItsLaneBusyLooksAgain(t *testing.T) {
 	}
 	defer tx.Rollback(ctx)
 	if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(l.id # ('tusk.log'::regclass::oid::bigint << 31))
-		from tusk.lane l`); err != nil { // as another claim does
+		from tusk.lane l`); err != nil { // locks the lane, as another claim does
 		t.Fatal(err)
 	}
 	free := make(chan struct{})

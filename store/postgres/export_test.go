@@ -16,61 +16,61 @@ import (
 	"github.com/tuskqueue/tusk/store/migrate"
 )
 
-// InFunctions puts the name of the schema of functions in place of tusk_fn.
+// InFunctions replaces tusk_fn by the name of the schema of functions.
 func InFunctions(text string) string {
 	return strings.ReplaceAll(text, "tusk_fn", programOf(DefaultSchema, functionText()))
 }
 
-// FunctionText is the text of all functions.
+// FunctionText returns the text of all functions.
 func FunctionText() string { return functionText() }
 
 var changedColumns = regexp.MustCompile(`,\s+n\.changed_at, n\.changed\b|left join tusk\.note n on n\.id = s\.id`)
 
-// NewProgram makes the engine of a program whose functions have another text, and whose view of tasks has fewer
+// NewProgram makes the engine of a program whose functions have a different text, and whose view of tasks has fewer
 // columns.
 func NewProgram(pool *pgxpool.Pool, mark string) (*Store, error) {
 	fewer := changedColumns.ReplaceAllString(functionText(), "")
 	return newStore(pool, Options{}, fewer+"\n-- "+mark+"\n")
 }
 
-// DropAfter is for how long nobody has run a program when its functions are removed.
+// DropAfter is how long a program must not have run before its functions are removed.
 const DropAfter = migrate.DropAfter
 
-// PingEvery lets a listener ask sooner whether it still hears.
+// PingEvery makes a listener check sooner that it still hears.
 func (s *Store) PingEvery(silence, within time.Duration) { s.pingEvery, s.pingWithin = silence, within }
 
-// PackAll makes packs wherever there may be one.
+// PackAll makes packs wherever possible.
 func (s *Store) PackAll() { s.copyFrom, s.packLeast = 2, 2 }
 
-// PruneLooks lets one call of Prune look at so many flushes.
+// PruneLooks sets how many flushes one call of Prune looks at.
 func (s *Store) PruneLooks(n int) { s.pruneLooks = n }
 
-// IdleLane sets after how long an idle lane is forgotten.
+// IdleLane sets after what time an idle lane is forgotten.
 func (s *Store) IdleLane(d time.Duration) { s.idleLane = d }
 
-// ResolveFor sets for how long one admission settles doubts.
+// ResolveFor sets how long one admission settles doubts.
 func (s *Store) ResolveFor(d time.Duration) { s.resolveFor = d }
 
-// HoldersFor sets for how long holders of turns are remembered.
+// HoldersFor sets how long holders of turns are remembered.
 func (s *Store) HoldersFor(d time.Duration) { s.holdersFor = d }
 
-// LookTime is after how long a search goes no further.
+// LookTime is the time after which a search goes no further.
 const LookTime = lookTime
 
-// PackedCopy returns the data of a COPY of tasks, and its statement.
+// PackedCopy returns the data of a COPY of tasks, and the statement.
 func (s *Store) PackedCopy(tasks []store.NewTask) (data []byte, text string) {
 	rows, name := rowsOf(tasks, surveyOf(tasks), s.packLeast)
 	data, _ = io.ReadAll(rows)
 	return data, s.sql[name]
 }
 
-// Statement returns the text of a statement by its name.
+// Statement returns the text of a named statement.
 func (s *Store) Statement(name string) string { return s.sql[name] }
 
 // Statements returns the texts of all statements.
 func (s *Store) Statements() []string { return slices.Sorted(maps.Values(s.sql)) }
 
-// CountStored counts the tasks of ids, as is done when an enqueue was not answered.
+// CountStored counts the ids that belong to tasks, as inquire does for an enqueue that was not answered.
 func (s *Store) CountStored(ctx context.Context, ids []store.ID) (n int64, err error) {
 	err = s.query(ctx, "count_stored", func(raw [][]byte) error {
 		n = int64Of(raw[0])
@@ -79,12 +79,12 @@ func (s *Store) CountStored(ctx context.Context, ids []store.ID) (n int64, err e
 	return n, err
 }
 
-// ListWhole lists tasks by one statement, which may read all.
+// ListWhole lists tasks by one statement, which may read all of them.
 func (s *Store) ListWhole(ctx context.Context, f store.Filter) ([]store.Task, error) {
 	return s.list(ctx, f)
 }
 
-// Tidy tidies lanes that have more positions, or have been idle for more transactions, than these.
+// Tidy tidies lanes that have more positions, or have been idle for more transactions, than the given ones.
 func (s *Store) Tidy(ctx context.Context, term int64, positions, idle int) error {
 	lanes, err := s.untidy(ctx, term, positions, idle)
 	for _, lane := range lanes {
@@ -93,15 +93,15 @@ func (s *Store) Tidy(ctx context.Context, term int64, positions, idle int) error
 	return err
 }
 
-// CatalogueNext writes down the next stretch of the log.
+// CatalogueNext adds entries for the next stretch of the log.
 func (s *Store) CatalogueNext(ctx context.Context, term int64, least, rows int) (more bool, err error) {
 	return s.catalogueNext(ctx, term, least, rows)
 }
 
-// LookAtAll has the next Rescue look at all leases.
+// LookAtAll makes the next Rescue look at all leases.
 func (s *Store) LookAtAll() { s.lookout.lookedAtAll(0) }
 
-// CompletedTwice counts the tasks that more than one flush has completed.
+// CompletedTwice counts the tasks that were completed by more than one flush.
 func (s *Store) CompletedTwice(ctx context.Context) (n int64, err error) {
 	err = s.pool.QueryRow(ctx, s.inSchema(`
 		select count(*) from (
@@ -109,13 +109,13 @@ func (s *Store) CompletedTwice(ctx context.Context) (n int64, err error) {
 	return n, translate(err)
 }
 
-// Translate says what an error of the driver means.
+// Translate translates an error of the driver.
 func Translate(err error) error { return translate(err) }
 
 // IsBusy reports whether a statement gave up waiting for others.
 func IsBusy(err error) bool { return isBusy(err) }
 
-// Rung reports whether anybody has been told of tasks of a queue, or is to be.
+// Rung reports whether a notification about a queue was sent or is scheduled.
 func (s *Store) Rung(queue string) bool {
 	s.bell.mu.Lock()
 	defer s.bell.mu.Unlock()
@@ -123,13 +123,13 @@ func (s *Store) Rung(queue string) bool {
 	return r != nil && (r.later || !r.at.IsZero())
 }
 
-// Trips is how many round trips the engine has made.
+// Trips returns how many round trips the engine has made.
 func (s *Store) Trips() int64 { return s.trips.Load() }
 
-// Silent reports whether a connection is open, and nothing has come over it that was not read.
+// Silent reports whether a connection is open and nothing unread has arrived on it.
 var Silent = silent
 
-// Expected is how many tasks may still be claimed by this process's workers before others are told.
+// Expected returns how many tasks this process's workers may still claim before others are told.
 func (s *Store) Expected() int {
 	s.near.mu.Lock()
 	defer s.near.mu.Unlock()

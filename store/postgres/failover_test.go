@@ -22,7 +22,7 @@ func pair(t *testing.T) (primary, standby *pgtest.Server, dsn string) {
 	}
 	var err error
 	if primary, err = pgtest.Start("fsync=off"); err != nil {
-		pgtest.DSN(t) // which fails or skips
+		pgtest.DSN(t) // fails or skips without a server
 		t.Fatal(err)
 	}
 	t.Cleanup(primary.Stop)
@@ -36,8 +36,8 @@ func pair(t *testing.T) (primary, standby *pgtest.Server, dsn string) {
 		fmt.Sprintf("postgres://postgres@%s,%s/postgres?sslmode=disable&target_session_attrs=read-write", a.Host, b.Host)
 }
 
-// The standby lacks the last moment, in which a queue got its first task. What it
-// acknowledges when it is the primary is claimed, by whoever looks.
+// The standby lacks the last moment, in which a queue got its first task. Tasks that it acknowledges as the primary
+// are claimed, whichever process looks.
 func TestAfterAFailoverNewTasksAreFoundInQueuesThatItLost(t *testing.T) {
 	primary, standby, dsn := pair(t)
 	ctx := t.Context()
@@ -57,7 +57,7 @@ func TestAfterAFailoverNewTasksAreFoundInQueuesThatItLost(t *testing.T) {
 		var n int
 		return there.QueryRow(ctx, "select count(*) from tusk.lane where queue = 'old'").Scan(&n) == nil && n == 1
 	})
-	for _, text := range []string{"alter system set primary_conninfo = ''", "select pg_reload_conf()"} { // the link breaks
+	for _, text := range []string{"alter system set primary_conninfo = ''", "select pg_reload_conf()"} {
 		if err := standby.Exec(ctx, text); err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +121,7 @@ func TestMaintenanceNamesLanesThatLostTheirName(t *testing.T) {
 	}
 }
 
-// Behind the same address there is another server, with a restored dump.
+// Another server, with a restored dump, has taken over the address.
 func TestAServerThatTookTheAddressOfAnotherIsNoticed(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := t.Context()
@@ -130,7 +130,7 @@ func TestAServerThatTookTheAddressOfAnotherIsNoticed(t *testing.T) {
 	if _, err := pool.Exec(ctx, "update tusk.server set system_identifier = system_identifier + 1"); err != nil {
 		t.Fatal(err)
 	}
-	pool.Reset() // as when the server has gone
+	pool.Reset() // as when the server is gone
 	_, err := s.Enqueue(ctx, newTasks(1, "q"))
 	if !errors.Is(err, store.ErrMoved) || !errors.Is(err, store.ErrNotCommitted) {
 		t.Errorf("enqueue: %v", err)

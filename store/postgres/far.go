@@ -12,18 +12,18 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Elsewhere says what has become of a task that lives in another ledger of the same queue,
-// and that tasks of this one need.
+// Elsewhere is the state of a task that lives in another ledger of the same queue, and that
+// tasks of this ledger need.
 type Elsewhere struct {
 	ID    store.ID
-	State store.State // 0: there is no such task; of one that has not ended any other
+	State store.State // 0 if there is no such task; any unfinished state if it has not ended
 
-	// Announced says that no stored task needs it yet. Those that will may be stored in one
-	// transaction with it, so that it need not exist yet either.
+	// Announced says that no stored task needs it yet. The tasks that need it may be stored in
+	// the same transaction as it, so that it may not exist yet either.
 	Announced bool
 }
 
-// The table far says in one number that a task has not ended.
+// farUnfinished is the number that stands in the table far for all states of a task that has not ended.
 const farUnfinished = 9
 
 func (e Elsewhere) number() int16 {
@@ -40,12 +40,12 @@ func stateElsewhere(number int16) store.State {
 	return store.State(number)
 }
 
-// Hear takes note of what has become of tasks that live in other ledgers, and tells those
-// that need them. What a task needs is to be heard of before that task is enqueued, or goes to
-// pending: what nobody has heard of does not exist.
+// Hear records the states of tasks that live in other ledgers, and tells the tasks that need
+// them. Before a task is enqueued or becomes pending, Hear must be called with the tasks that it
+// needs. A task that was never reported counts as one that does not exist.
 func (s *Store) Hear(ctx context.Context, all []Elsewhere) error {
 	ids, states := make(uuids, len(all)), make([]int16, len(all))
-	over, how := uuids{}, []int16{} // those that have ended, or are gone
+	over, how := uuids{}, []int16{} // tasks that have ended or are gone
 	for i, e := range all {
 		if ids[i], states[i] = e.ID, e.number(); states[i] != farUnfinished {
 			over, how = append(over, e.ID), append(how, states[i])
@@ -64,13 +64,15 @@ func (s *Store) Hear(ctx context.Context, all []Elsewhere) error {
 	return nil
 }
 
-// Needs are tasks of other ledgers that tasks of this one need, or are about to need, as they were last heard of.
+// Needs are the tasks of other ledgers that tasks of this ledger need, or are about to need, in their last known
+// states.
 type Needs struct {
 	Of   []Elsewhere
-	Mail bool // tasks of a queue, of priority 0, wait for their time
+	Mail bool // tasks of priority 0 in the queue that NeedsOf was given wait for their time
 }
 
-// NeedsOf returns the needs of engines on one server, in one trip: of each the first ones, up to a limit, above an id.
+// NeedsOf returns the needs of engines on one server, in one trip. For each engine, these are the first ones after an
+// id, up to a limit.
 func NeedsOf(ctx context.Context, all []*Store, after []store.ID, limit int, queue string) ([]Needs, error) {
 	needs, batch := make([]Needs, len(all)), pgx.Batch{}
 	batch.Queue(all[0].sql["pin"])
@@ -94,9 +96,10 @@ func NeedsOf(ctx context.Context, all []*Store, after []store.ID, limit int, que
 	return needs, nil
 }
 
-// Deliver stores tasks that another ledger sends, but for those that it has sent before, of
-// which it says nothing. It may be repeated for a week. A task whose key a user's transaction holds is
-// waited for a tenth of a second: then none of the call is stored, and a store.HeldError names them all.
+// Deliver stores tasks that another ledger sends, except those that it has sent before, whose
+// results are zero. It may be repeated for a week. If a user's transaction holds the key of a task for
+// longer than a tenth of a second, Deliver stores none of the tasks and returns a store.HeldError that
+// names them all.
 func (s *Store) Deliver(ctx context.Context, tasks []store.NewTask) (results []store.Enqueued, err error) {
 	err = s.repeat(ctx, func() error {
 		results, err = s.deliver(ctx, tasks)
@@ -115,7 +118,7 @@ func (s *Store) Deliver(ctx context.Context, tasks []store.NewTask) (results []s
 	return results, nil
 }
 
-// briefly waits for nobody's lock for long.
+// briefly begins a transaction that waits for locks for a tenth of a second at most.
 var briefly = pgx.TxOptions{BeginQuery: "begin; set local lock_timeout = '100ms'"}
 
 func (s *Store) deliver(ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error) {
@@ -143,7 +146,7 @@ func (s *Store) deliver(ctx context.Context, tasks []store.NewTask) ([]store.Enq
 	return results, err
 }
 
-// undelivered returns the tasks that are new here, and their places among all.
+// undelivered records tasks as delivered. It returns those that are new here, and their places among all.
 func (s *Store) undelivered(ctx context.Context, tx pgx.Tx, tasks []store.NewTask) ([]store.NewTask, []int, error) {
 	ids := make([]store.ID, len(tasks))
 	for i := range tasks {
@@ -174,9 +177,9 @@ func (s *Store) undelivered(ctx context.Context, tx pgx.Tx, tasks []store.NewTas
 	return fresh, places, nil
 }
 
-// EndProcess ends a process of the server, which does nothing more for a client that has given it up, and reports
-// whether it is gone. One of another role ends by itself. A process that began after some time is another one.
-// Behind a pooler nobody knows processes, and each counts as gone.
+// EndProcess tells a process of the server to end, after its client has given it up, and reports whether it is gone. A
+// process of another role is left to end by itself. A process that did not begin before the given time is a different
+// one. Behind a pooler, processes are not known, and each counts as gone.
 func (s *Store) EndProcess(ctx context.Context, process uint32, before time.Time) (gone bool, err error) {
 	err = s.own(ctx, func(c *pgxpool.Conn) error {
 		return c.QueryRow(ctx, s.sql["end_process"], int32(process), int32(c.Conn().PgConn().PID()), before).Scan(&gone)
@@ -187,19 +190,19 @@ func (s *Store) EndProcess(ctx context.Context, process uint32, before time.Time
 	return gone, nil
 }
 
-// Running names a database of a server that runs. Two servers, of which one may have begun as a copy of the other, were
-// not started at the same microsecond.
+// Running identifies a database of a running server. Even if one server began as a copy of another, both were not
+// started in the same microsecond.
 type Running struct {
 	Database string
 	Since    time.Time
 }
 
-// Is reports whether two are the same.
+// Is reports whether both are the same.
 func (r Running) Is(other Running) bool {
 	return r.Database == other.Database && r.Since.Equal(other.Since)
 }
 
-// Running names the engine's database. It goes on while a user's transactions have the pool's connections.
+// Running identifies the engine's database. It works even while users' transactions hold all connections of the pool.
 func (s *Store) Running(ctx context.Context) (r Running, err error) {
 	err = s.scan(ctx, "running", []any{&r.Database, &r.Since})
 	if err = s.noted(translate(err)); err != nil {
@@ -208,7 +211,7 @@ func (s *Store) Running(ctx context.Context) (r Running, err error) {
 	return r, nil
 }
 
-// Writable fails with store.ErrReadOnly where nobody can write: on a standby, or on a server that is set so.
+// Writable fails with store.ErrReadOnly if nobody can write, as on a standby or a server that is set to read-only.
 func (s *Store) Writable(ctx context.Context) error {
 	var readOnly bool
 	if err := s.noted(translate(s.scan(ctx, "read_only", []any{&readOnly}))); err != nil {
@@ -220,8 +223,8 @@ func (s *Store) Writable(ctx context.Context) error {
 	return nil
 }
 
-// InFlight returns the oldest transaction of the server that has not ended, and the one that
-// begins next.
+// InFlight returns the ids of the oldest transaction of the server that has not ended, and of the
+// next one to begin.
 func (s *Store) InFlight(ctx context.Context) (oldest, next int64, err error) {
 	err = s.query(ctx, "in_flight", func(raw [][]byte) error {
 		oldest, next = int64Of(raw[0]), int64Of(raw[1])
@@ -233,8 +236,8 @@ func (s *Store) InFlight(ctx context.Context) (oldest, next int64, err error) {
 	return oldest, next, nil
 }
 
-// Prepared returns the names of the transactions in the database that are prepared: somebody else
-// decides how they end.
+// Prepared returns the names of the prepared transactions in the database. Others decide how these
+// end.
 func (s *Store) Prepared(ctx context.Context) (names []string, err error) {
 	err = s.query(ctx, "prepared", func(raw [][]byte) error {
 		names = append(names, string(raw[0]))

@@ -13,22 +13,20 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// bouncer starts pgbouncer in transaction mode with one connection to the
-// server, and returns a DSN through it.
+// bouncer starts pgbouncer in transaction mode with one connection to the server, and returns a DSN through it.
 func bouncer(t testing.TB, dsn string) string {
 	t.Helper()
 	return bouncerOf(t, dsn, 1)
 }
 
-// bouncerOf is bouncer with so many connections to the server.
+// bouncerOf is bouncer with the given number of connections to the server.
 func bouncerOf(t testing.TB, dsn string, connections int) string {
 	t.Helper()
 	return pgtest.Bouncer(t, dsn, "transaction", connections)
 }
 
-// load runs producers and workers until n tasks have been completed, and fails
-// when an acknowledged task is not among them, or one is accepted twice. One of the workers
-// has one slot.
+// load runs producers and workers until n tasks have been completed. It fails if an acknowledged task is not among
+// them, or if a task is accepted twice. One of the workers has one slot.
 func load(t *testing.T, s *postgres.Store, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -71,7 +69,7 @@ func load(t *testing.T, s *postgres.Store, n int) {
 	}
 	finish := func(outcomes []store.Outcome, lost int, err error) {
 		unheard := false
-		for errors.Is(err, store.ErrUnavailable) || postgres.IsBusy(err) { // what it lost now may have been accepted before
+		for errors.Is(err, store.ErrUnavailable) || postgres.IsBusy(err) { // what it lost may have been accepted
 			unheard = true
 			var ids []store.ID
 			ids, err = s.Finish(ctx, outcomes)
@@ -102,7 +100,7 @@ func load(t *testing.T, s *postgres.Store, n int) {
 		workers.Go(func() {
 			beat := store.Beat{Worker: store.Worker{ID: newID()}, TTL: time.Hour}
 			w := beat.Worker.ID
-			tell := func() { // it holds nothing
+			tell := func() { // a beat with no leases
 				for err := store.ErrUnavailable; errors.Is(err, store.ErrUnavailable); {
 					beat.Seq++
 					if _, err = s.Extend(ctx, beat); err == nil {
@@ -168,7 +166,7 @@ func load(t *testing.T, s *postgres.Store, n int) {
 	t.Logf("%d added, %d perhaps, %d completed", len(added), len(maybe), len(done))
 }
 
-// giveBack leads and makes available what workers hold and do not know of, until the context ends.
+// giveBack leads, and makes tasks available that workers hold without knowing it, until the context ends.
 func giveBack(ctx context.Context, s *postgres.Store, forgive func(error)) {
 	c := store.Candidate{ID: newID(), TTL: time.Minute}
 	for ctx.Err() == nil {
@@ -295,8 +293,8 @@ func TestNothingIsLostWhenConnectionsAreCutInTheMiddleOfAStatement(t *testing.T)
 	t.Logf("%d connections cut", p.cuts.Load())
 }
 
-// What a client has sent before its connection broke may arrive after it has sent the same again
-// on another, and has had the answer.
+// A request that a client sent before its connection broke may arrive after the client has sent the same request on
+// another connection and has got the answer.
 func TestNothingIsLostWhenWhatWasSentOnABrokenConnectionArrivesLate(t *testing.T) {
 	dsn := migrated.DSN(t)
 	_, pool := open(t, dsn, false)
@@ -314,7 +312,7 @@ func TestNothingIsLostWhenWhatWasSentOnABrokenConnectionArrivesLate(t *testing.T
 	t.Logf("%d connections cut", p.cuts.Load())
 }
 
-// What brings tasks is written apart, after the rest.
+// Outcomes that bring tasks are written separately, after the rest.
 func TestAFinishThatFailsHalfWayDoesNotSayThatNothingWasStored(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()

@@ -13,7 +13,7 @@ import (
 )
 
 // Finish implements store.Leaser. Outcomes that bring more than the end of their
-// attempt are written apart from the others.
+// attempt are written separately.
 func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
 	if err := s.mayWork(ctx); err != nil {
 		return nil, fmt.Errorf("finish: %w", err)
@@ -40,7 +40,7 @@ func heldError(held []store.ID) error {
 	return &store.HeldError{Tasks: held}
 }
 
-// partsOf splits outcomes into those that are written together: usually one part.
+// partsOf splits outcomes into parts that are each written together. Usually there is one part.
 func partsOf(outcomes []*store.Outcome) [][]*store.Outcome {
 	if !slices.ContainsFunc(outcomes, hasExtras) {
 		return [][]*store.Outcome{outcomes}
@@ -56,10 +56,10 @@ func partsOf(outcomes []*store.Outcome) [][]*store.Outcome {
 	return [][]*store.Outcome{plain, more}
 }
 
-// flush writes outcomes by one call of the function finish_plain, finish_lease, finish or finish_more;
-// when that finds tasks that are lost or held it writes nothing, and is called again without
-// them. When it has waited too long for a lock, halves are written one after the other:
-// what one outcome waits for, others do not.
+// flush writes outcomes by one call of a function such as finish_plain, finish_lease, finish or finish_more.
+// If the function finds tasks that are lost or held, it writes nothing, and flush calls it again without
+// them. If it waits too long for a lock, flush writes the halves one after the other, so that other outcomes
+// do not wait for the lock that one of them needs.
 func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []store.ID, err error) {
 	for len(rest) > 0 {
 		f := flushOf(rest)
@@ -94,10 +94,10 @@ func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []
 		gone, apart := map[attempt]bool{}, false
 		err := s.query(ctx, name, func(raw [][]byte) error {
 			switch id := store.ID(idOf(raw[1])); {
-			case raw[1] == nil && raw[2] != nil: // a key is held
+			case raw[1] == nil && raw[2] != nil: // another transaction holds a key
 				n, err := strconv.Atoi(string(raw[3]))
 				if err != nil || n > len(f.keyedEnds) {
-					apart = true // it is that of a task to enqueue
+					apart = true // the key belongs to a task to enqueue
 					return err
 				}
 				o := f.keyedEnds[n-1]
@@ -105,7 +105,7 @@ func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []
 			case raw[3] != nil:
 				s.ring(string(raw[3]))
 			case raw[2] == nil:
-				apart = true // it was called off
+				apart = true // a task is cancelled instead of going on, so its tasks must be dropped
 			case raw[2][0] != 0:
 				held, gone[attempt{id, idOf(raw[0])}] = append(held, id), true
 			default:
@@ -132,7 +132,7 @@ func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []
 	return lost, held, nil
 }
 
-// ringDue tells whoever leads of tasks that are soon tried again.
+// ringDue tells the leader about tasks that will soon be tried again.
 func (s *Store) ringDue(outcomes []*store.Outcome) {
 	first := store.Soon
 	for _, o := range outcomes {
@@ -153,8 +153,8 @@ func idsOfAll(outcomes []*store.Outcome) uuids {
 	return ids
 }
 
-// flushApart writes the halves of a batch by themselves: some of it is held, or brings
-// tasks that have to be dropped. One outcome alone is held.
+// flushApart writes each half of a batch separately, because some of the batch is held or
+// brings tasks that have to be dropped. It returns a single outcome as held.
 func (s *Store) flushApart(ctx context.Context, outcomes []*store.Outcome) (lost, held []store.ID, err error) {
 	if len(outcomes) == 1 {
 		return nil, []store.ID{outcomes[0].Task.ID}, nil
@@ -170,14 +170,14 @@ func (s *Store) flushApart(ctx context.Context, outcomes []*store.Outcome) (lost
 	return lost, held, nil
 }
 
-// attempt is what a finish is accepted once for.
+// attempt identifies an attempt, for which only one finish is accepted.
 type attempt struct {
 	id    store.ID
 	lease store.Token
 }
 
-// eachOnce returns the outcomes, sorted by lease, lane and id, with only the first
-// for each task and token; the tasks of the others are lost.
+// eachOnce returns the first outcome for each task and token, sorted by lease, lane
+// and id. The tasks of further outcomes are lost.
 func eachOnce(outcomes []store.Outcome) (once []*store.Outcome, lost []store.ID) {
 	once = make([]*store.Outcome, len(outcomes))
 	for i := range outcomes {
@@ -220,8 +220,8 @@ func finalNotes(outcomes []*store.Outcome) (list []store.Note) {
 	return list
 }
 
-// writeNotes stores notes by a statement of that name, which may ask who they are from. It returns the tasks
-// whose notes a user's transaction holds: those are not stored.
+// writeNotes stores notes by the named statement, to which it passes from as further parameters. It returns the
+// tasks that a user's transaction holds. Their notes are not stored.
 func (s *Store) writeNotes(
 	ctx context.Context, name string, list []store.Note, from ...any,
 ) (held []store.ID, err error) {
@@ -243,31 +243,31 @@ func (s *Store) writeNotes(
 }
 
 // flush is a batch of outcomes in columns, as the functions finish and finish_lease take
-// them: grouped by lease, and in each group in runs of ids.
+// them. They are grouped by lease, and each group consists of runs of ids.
 type flush struct {
 	tokens      uuids
 	lanes       []int64
 	offs, sizes []int32 // the runs of each group
-	ends        []int32 // tasks up to the end of each
-	keyed       []int32
+	ends        []int32 // the number of tasks up to the end of each group
+	keyed       []int32 // the number of plain outcomes with keys in each group
 	firsts      uuids
 	counts      []int32
-	ago         []int32 // milliseconds; nil when all are zero
+	ago         []int32 // milliseconds; nil if all are zero
 	stats       []byte
-	odd         []int32 // the group of each end that is no plain completion
-	odds        []*store.Outcome
-	keyedEnds   []*store.Outcome // those of tasks with keys, in the order in which keys are locked
+	odd         []int32          // the group, from 1, of each outcome in odds
+	odds        []*store.Outcome // outcomes that are not plain completions
+	keyedEnds   []*store.Outcome // outcomes of tasks with keys, in the order in which keys are locked
 	oddIDs      uuids
 }
 
-// PieceBits are the lower bits of a task's Piece, which are the engine's: they number the packs of a claim. The others
-// are for whoever stands before several engines.
+// PieceBits is the number of lower bits of a task's Piece that belong to the engine: they number the packs of a claim.
+// The other bits belong to the code that combines several engines.
 const PieceBits = 24
 
-// pieceOf is the number of the pack that a task was claimed from; 0: it was alone in its row.
+// pieceOf returns the number of the pack from which a task was claimed, or 0 if the task was alone in its row.
 func pieceOf(t *store.Task) int32 { return t.Piece & (1<<PieceBits - 1) }
 
-// flushOf arranges outcomes as eachOnce sorted them.
+// flushOf makes a flush of outcomes that eachOnce has sorted.
 func flushOf(outcomes []*store.Outcome) *flush {
 	f := &flush{oddIDs: uuids{}}
 	sums := newStats()
@@ -318,7 +318,7 @@ func flushOf(outcomes []*store.Outcome) *flush {
 	return f
 }
 
-// byFailure puts errors in the order in which their groups are locked.
+// byFailure compares outcomes by the order in which the groups of their errors are locked.
 func byFailure(a, b *store.Outcome) int {
 	if a.Error == "" || b.Error == "" {
 		return cmp.Compare(min(len(a.Error), 1), min(len(b.Error), 1))
@@ -327,7 +327,7 @@ func byFailure(a, b *store.Outcome) int {
 		cmp.Compare(a.Fingerprint, b.Fingerprint))
 }
 
-// agoOf notes how long ago the i-th attempt of all ended.
+// agoOf records how long ago the i-th attempt of all ended.
 func (f *flush) agoOf(i int, o *store.Outcome, all int) {
 	ms := int32(min(max(o.Ago, 0).Milliseconds(), 1<<31-1))
 	if ms > 0 && f.ago == nil {
@@ -338,13 +338,13 @@ func (f *flush) agoOf(i int, o *store.Outcome, all int) {
 	}
 }
 
-// isPlain reports whether an outcome is a completion that leaves nothing to
-// write but itself.
+// isPlain reports whether an outcome is a completion with nothing else to
+// write.
 func isPlain(o *store.Outcome) bool {
 	return o.State == store.Completed && o.Error == "" && o.Reason == "" && o.Crashes == 0 && o.Attempt == o.Task.Attempt
 }
 
-// call returns the function that a flush takes, and its parameters.
+// call returns the statement for a flush and its parameters.
 func (f *flush) call() (name string, args []any) {
 	if len(f.tokens) > 1 || len(f.odds) > 0 {
 		return "finish", f.args()
@@ -381,12 +381,13 @@ func (f *flush) args() []any {
 		keys, keyIDs)
 }
 
-// runs returns the parameters of the functions that make a tusk_fn.flush.
+// runs returns the parameters from which the functions make a tusk_fn.flush.
 func (f *flush) runs() []any {
 	return []any{f.tokens, f.lanes, f.offs, f.sizes, f.keyed, f.firsts, f.counts, f.ends, f.ago, f.stats}
 }
 
-// tenantKey is the function of that name: a task's key as its tenant owns it. Empty without a key.
+// tenantKey returns a task's key combined with its tenant, or "" if there is no key. The database has a function of
+// the same name.
 func tenantKey(tenant, key string) string {
 	if key == "" {
 		return ""
@@ -394,7 +395,7 @@ func tenantKey(tenant, key string) string {
 	return strconv.Itoa(len(tenant)) + ":" + tenant + key
 }
 
-// keys returns the keys of tasks in columns; without an id are those that are not free yet.
+// keys returns the keys of tasks in columns. The id is nil if the outcome is not plain: then the key is not free yet.
 func (f *flush) keys() (queues []int64, keys []string, ids []*[16]byte) {
 	queues, keys, ids = []int64{}, []string{}, []*[16]byte{}
 	for _, o := range f.keyedEnds {
@@ -407,13 +408,13 @@ func (f *flush) keys() (queues []int64, keys []string, ids []*[16]byte) {
 	return queues, keys, ids
 }
 
-// clean makes text that the database can store of what a handler said: bytes
-// that are no UTF-8, and NUL, become the replacement character.
+// clean returns text from a handler in a form that the database can store: it
+// replaces NUL, and bytes that are not UTF-8, by the replacement character.
 func clean(text string) string {
 	return string(bytes.ToValidUTF8(bytes.ReplaceAll([]byte(text), []byte{0}, []byte("\uFFFD")), []byte("\uFFFD")))
 }
 
-// finishTx ends attempts inside an open transaction, one statement for each.
+// finishTx ends attempts in an open transaction, with one statement for each.
 func (s *Store) finishTx(ctx context.Context, tx session, outcomes []store.Outcome) (lost []store.ID, err error) {
 	rest, lost := eachOnce(outcomes)
 	accepted := rest[:0]
@@ -439,7 +440,7 @@ func (s *Store) finishTx(ctx context.Context, tx session, outcomes []store.Outco
 	return lost, translate(tx.exec(ctx, s.sql["add_notes"], n.ids, n.progress, n.outputs, n.logs))
 }
 
-// finishOne ends one attempt inside an open transaction; false: it is lost.
+// finishOne ends one attempt in an open transaction. It reports false if the attempt is lost.
 func (s *Store) finishOne(ctx context.Context, tx session, o *store.Outcome) (done bool, err error) {
 	sums := newStats()
 	sums.count(o)

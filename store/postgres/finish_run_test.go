@@ -11,9 +11,9 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// Half of a lease of packs is finished by what follows one another: what was finished
-// before is lost all the same, and what an open transaction holds is held. So it is when
-// somebody has lost what the claim said of where the tasks lay, or says something else.
+// Half of a lease of packs is finished in runs of consecutive ids. Tasks that were finished before are lost
+// nonetheless, and tasks that an open transaction holds are held. The same holds if the caller has lost, or
+// changed, what the claim said about where the tasks lay.
 func TestPartsOfALeaseAreAcceptedOnce(t *testing.T) {
 	for name, piece := range map[string]func(i int, given int32) int32{
 		"as claimed":     func(_ int, given int32) int32 { return given },
@@ -60,7 +60,7 @@ func partsOfALease(t *testing.T, piece func(i int, given int32) int32) {
 	open(300)
 	finish(tasks[50:150], idsOfTasks(tasks[50:100])...)
 	open(250)
-	finish(slices.Concat(tasks[160:170], tasks[180:260], tasks[399:])) // runs with holes, and a block's end
+	finish(slices.Concat(tasks[160:170], tasks[180:260], tasks[399:])) // runs with holes, and the end of a block
 	open(159)
 
 	tx, err := pool.BeginTx(ctx, pgx.TxOptions{})
@@ -99,8 +99,7 @@ func idsOfTasks(tasks []store.Task) []store.ID {
 	return ids
 }
 
-// A lease that comes from packs and from rows is finished as a whole, whatever the tasks
-// say of where they lay.
+// A lease that consists of packs and rows is finished as a whole, whatever the tasks say about where they lay.
 func TestALeaseOfPacksAndRowsIsFinishedAtOnce(t *testing.T) {
 	ctx := t.Context()
 	s, pool := fresh(t)
@@ -110,7 +109,7 @@ func TestALeaseOfPacksAndRowsIsFinishedAtOnce(t *testing.T) {
 		func(int32) int32 { return 0 },
 		func(given int32) int32 { return given | 3<<postgres.PieceBits },
 	} {
-		for _, n := range []int{100, 3, 70} { // three tasks are rows, and one follows the other
+		for _, n := range []int{100, 3, 70} { // three tasks are single rows, with consecutive ids
 			if _, err := s.Enqueue(ctx, newPacks(n, "q")); err != nil {
 				t.Fatal(err)
 			}

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	foldLeast = 500         // flushes that are worth summing up
-	foldRows  = 5000        // in one transaction
-	foldTime  = time.Second // after which the rest is left to the next round
+	foldLeast = 500         // the fewest flushes that are summed up
+	foldRows  = 5000        // rows in one transaction
+	foldTime  = time.Second // after this time the rest is left to the next round
 )
 
-// foldSpans are for how long statistics are summed up, in minutes.
+// foldSpans are the spans of time for which there are sums of statistics, in minutes.
 var foldSpans = []int{1, 60, 24 * 60}
 
 // foldKey names a row of sums.
@@ -27,8 +27,8 @@ type foldKey struct {
 	minutes int
 }
 
-// foldStats sums up the statistics of flushes, so that who reads them does not read a
-// row for each flush. Rows that cannot be read are left out, and are an error.
+// foldStats sums up the statistics of flushes, so that a reader does not read a row for
+// each flush. It leaves out rows that cannot be read, and returns an error for them.
 func (s *Store) foldStats(ctx context.Context, term int64) error {
 	var damaged damage
 	for begun := time.Now(); time.Since(begun) < foldTime; {
@@ -62,7 +62,7 @@ func (d *damage) err() error {
 func (s *Store) foldOnce(ctx context.Context, term int64, damaged *damage) (rows int, err error) {
 	err = s.ownTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error {
 		var upto int64
-		var here string // the snapshot that is summed up
+		var here string // the snapshot whose flushes are summed up
 		if err := tx.QueryRow(ctx, s.sql["stat_end"]).Scan(&upto, &here); err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func (s *Store) foldOnce(ctx context.Context, term int64, damaged *damage) (rows
 	return rows, err
 }
 
-// putSums adds sums to those that are there.
+// putSums adds sums to the stored ones.
 func (s *Store) putSums(ctx context.Context, tx pgx.Tx, sums map[foldKey]*stats, damaged *damage) error {
 	var at []time.Time
 	var minutes []int32
@@ -116,7 +116,7 @@ func (s *Store) putSums(ctx context.Context, tx pgx.Tx, sums map[foldKey]*stats,
 	return err
 }
 
-// eachIn reads the rows of a question inside a transaction.
+// eachIn reads the rows of a query in a transaction.
 func eachIn(ctx context.Context, tx pgx.Tx, text string, row func(raw [][]byte) error, args ...any) error {
 	rows, err := tx.Query(ctx, text, append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)...)
 	if err != nil {
@@ -125,8 +125,8 @@ func eachIn(ctx context.Context, tx pgx.Tx, text string, row func(raw [][]byte) 
 	return eachRow(rows, row)
 }
 
-// foldInto adds the row of a flush to the sums of the minutes, hours and days that it
-// tells of.
+// foldInto adds the row of a flush to the sums of the minutes, hours and days in which its
+// attempts ended.
 func foldInto(sums map[foldKey]*stats, at time.Time, row []byte, damaged *damage) {
 	var list []statJSON
 	if err := json.Unmarshal(row, &list); err != nil {
@@ -164,8 +164,8 @@ func (s *stats) add(one *statJSON) {
 	one.addTo(s.sums[key])
 }
 
-// foldedIn says which sums are read of a span of time: of how many minutes, from when
-// to when; what is around that is read by the minute.
+// foldedIn returns which sums to read for a span of time: of how many minutes, from when to
+// when. The rest of the span is read by the minute.
 func foldedIn(bucket time.Duration, from, until time.Time) (minutes int, since, end time.Time) {
 	minutes, since, end = 1, from, until
 	for _, m := range foldSpans[1:] {

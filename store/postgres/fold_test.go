@@ -24,7 +24,7 @@ func TestStatisticsOfPrunedFlushesAreFoldedAndSayTheSame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for round := range 2 { // the second has nothing left to do
+	for round := range 2 { // the second round has nothing left to do
 		if _, err := s.Prune(ctx, term, store.Retention{Completed: time.Microsecond, Stats: time.Hour}, 10000); err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +127,7 @@ func TestStatisticsSayTheSameWhenFlushesAreSummedUpPrunedAndRebased(t *testing.T
 	same("all are summed up")
 }
 
-// Who has an open transaction holds up no sums, and is added to them when it ends.
+// An open transaction does not hold up the sums, and is added to them when it ends.
 func TestStatisticsAreSummedUpPastAnOpenTransaction(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()

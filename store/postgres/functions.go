@@ -15,7 +15,7 @@ import (
 )
 
 // The functions belong to the program that calls them. They are installed in a schema of
-// their own, which is named after their text, so that programs of several versions work on
+// their own, which is named after their text. So programs of several versions can work on
 // the same tables side by side.
 //
 //go:embed functions/*.sql
@@ -26,19 +26,19 @@ var functionText = sync.OnceValue(func() string {
 	return strings.Join(migrate.Texts(functionFiles, "functions/*.sql"), "")
 })
 
-// programOf names the schema of functions for tables in another schema.
+// programOf returns the name of the schema of functions for tables in the given schema.
 func programOf(schema, functions string) string { return schema + migrate.Mark(functions) }
 
 // FunctionSchema returns the name of the schema in which Migrate installs the functions that
 // this program calls.
 func (s *Store) FunctionSchema() string { return s.program }
 
-// dropPrograms removes the functions of programs that are not used any more.
+// dropPrograms removes the functions of programs that are no longer used.
 func (s *Store) dropPrograms(ctx context.Context, term int64) error {
 	return unlessBusy(s.exec(ctx, "drop_programs", term, migrate.DropAfter))
 }
 
-// installed returns when the functions were installed; the zero time if they are not.
+// installed returns when the functions were installed, or the zero time if they are not.
 func (s *Store) installed(ctx context.Context) (time.Time, error) {
 	var at *time.Time
 	err := s.scan(ctx, "installed", []any{&at}, s.program)
@@ -55,13 +55,13 @@ func unlessMissing(err error) error {
 	return err
 }
 
-// ownStep is what Migrations says of the functions: they are a part of the newest version.
+// ownStep returns the functions as a step of Migrations. They are part of the newest version.
 func (s *Store) ownStep(newest int64, at time.Time) store.Migration {
 	return store.Migration{Version: newest, Name: "functions", AppliedAt: at, SQL: s.inSchema(s.functions)}
 }
 
-// install installs the functions unless they are there, and publishes them unless those of
-// a newer program are. It reports whether it installed any.
+// install installs the functions unless they exist, and publishes them unless those of
+// a newer program are published. It reports whether it installed any.
 func (s *Store) install(ctx context.Context, db *sql.DB, newest int64) (fresh bool, err error) {
 	err = s.inTurn(ctx, db, func(tx *sql.Tx) error {
 		var at *time.Time
@@ -94,8 +94,9 @@ func (s *Store) install(ctx context.Context, db *sql.DB, newest int64) (fresh bo
 	return fresh, nil
 }
 
-// uninstall removes the functions of the programs that need a newer version of the tables,
-// and publishes those of another program. It reports whether this program's were among them.
+// uninstall removes the functions of programs that need a newer version of the tables than
+// the given one, and publishes those of the newest program that is left. It reports whether
+// it removed this program's functions.
 func (s *Store) uninstall(ctx context.Context, db *sql.DB, version int64) (own bool, err error) {
 	err = s.inTurn(ctx, db, func(tx *sql.Tx) error {
 		var above string
@@ -131,8 +132,8 @@ func (s *Store) uninstall(ctx context.Context, db *sql.DB, version int64) (own b
 	return own, nil
 }
 
-// inTurn runs something in a transaction while everybody else who migrates waits. A deadlock
-// with workers, who lock in another order, is tried again, and so is what waited for a lock in vain.
+// inTurn runs do in a transaction while all other processes that migrate wait. It tries again
+// after a deadlock with workers, which lock in another order, and after a lock timeout.
 func (s *Store) inTurn(ctx context.Context, db *sql.DB, do func(*sql.Tx) error) error {
 	return patiently(ctx, func() error {
 		return s.repeat(ctx, func() error { return translate(s.onceInTurn(ctx, db, do)) })

@@ -11,7 +11,8 @@ import (
 var wholeFunction = regexp.MustCompile(
 	`(?ms)^create (?:function|procedure) tusk_fn\.(\w+)\((.*?)\)\s+(?:returns|language).*?^[^\n]*\$\$;$`)
 
-// A function can be read at a sight. The one exception is the way of each single task, where every call costs.
+// Every function is short enough to be read at a glance. The only exception is exchange, the path of each single
+// task, where every call costs time.
 func TestFunctionsAreShort(t *testing.T) {
 	all := wholeFunction.FindAllStringSubmatch(postgres.FunctionText(), -1)
 	if want := strings.Count(postgres.FunctionText(), "\ncreate function ") - 10; len(all) < want {
@@ -31,7 +32,7 @@ func TestFunctionsAreShort(t *testing.T) {
 	}
 }
 
-// What can be a statement of the program's is no function: see docs/design/functions.md.
+// What can be a statement of the program is not a function: see docs/design/functions.md.
 func TestFunctionsAreFew(t *testing.T) {
 	all := regexp.MustCompile(`(?ms)^create (?:function|procedure) tusk_fn\.\w+\(.*?^[^\n]*\$\$;$`).
 		FindAllString(postgres.FunctionText(), -1)

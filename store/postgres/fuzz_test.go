@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// wireArray is an array of one dimension as the binary protocol has it.
+// wireArray is an array of one dimension in the format of the binary protocol.
 func wireArray(elements ...[]byte) []byte {
 	b := make([]byte, 20)
 	b[3] = 1
@@ -25,7 +25,7 @@ func wireArray(elements ...[]byte) []byte {
 	return b
 }
 
-// FuzzArray reads arrays, whole and broken ones.
+// FuzzArray reads whole and broken arrays.
 func FuzzArray(f *testing.F) {
 	f.Add([]byte(nil))
 	f.Add(wireArray())
@@ -79,8 +79,8 @@ func FuzzClaimed(f *testing.F) {
 	})
 }
 
-// FuzzCopy makes tasks of a few bytes each, and reads what COPY is told: all of them, in
-// their order, and in no row more than a page has room for.
+// FuzzCopy makes tasks from a few bytes each, and reads the data of the COPY: it has all tasks, in their order, and
+// no row is too large for a page.
 func FuzzCopy(f *testing.F) {
 	f.Add([]byte("0000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"), byte(16))
 	f.Add([]byte{0, 0, 0, 0, 1, 1, 2, 2, 2, 3, 4, 4, 4, 4, 0x80, 0x80, 0x81, 0xff, 0xff, 0xff, 0}, byte(2))
@@ -92,7 +92,7 @@ func FuzzCopy(f *testing.F) {
 		for i := range tasks {
 			b := made[i]
 			n := &tasks[i]
-			n.ID[0], n.ID[14], n.ID[15] = 1, byte(i/256), byte(i)+b>>7 // some do not follow
+			n.ID[0], n.ID[14], n.ID[15] = 1, byte(i/256), byte(i)+b>>7 // some are not consecutive
 			n.Queue, n.Kind, n.Args = "q", []string{"a", "b"}[b&1], bytes.Repeat([]byte{b}, sizes[b>>1&7])
 			switch b >> 4 & 7 {
 			case 1:

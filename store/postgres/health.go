@@ -13,9 +13,9 @@ import (
 
 var _ store.Examiner = (*Store)(nil)
 
-// Examine implements store.Examiner. The disk is known when the server runs on this
-// machine and the user may read its settings. What others have open is known to those
-// whom the server tells: a superuser, or a member of pg_read_all_stats.
+// Examine implements store.Examiner. The disk is known if the server runs on this
+// machine and the user may read its settings. The transactions of other roles are known
+// only to a superuser or a member of pg_read_all_stats.
 func (s *Store) Examine(ctx context.Context) (store.Health, error) {
 	h := store.UnknownHealth()
 	c, err := s.acquire(ctx)

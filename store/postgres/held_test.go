@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// A transaction that is open for long keeps what is left of every lease that ends.
+// A long open transaction keeps the dead row of every lease that ends.
 func TestLeasesThatEndedCostNothingWhileATransactionIsOpen(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
@@ -23,7 +23,7 @@ func TestLeasesThatEndedCostNothingWhileATransactionIsOpen(t *testing.T) {
 	if _, err := s.Enqueue(ctx, newTasks(leases+6, "q")); err != nil {
 		t.Fatal(err)
 	}
-	early, err := pool.Acquire(ctx) // its plans are made while there is next to nothing
+	early, err := pool.Acquire(ctx) // its plans are made while the tables are almost empty
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestLeasesThatEndedCostNothingWhileATransactionIsOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := pool.Exec(ctx, "vacuum analyze tusk.lease"); err != nil { // as the server does by itself
+	if _, err := pool.Exec(ctx, "vacuum analyze tusk.lease"); err != nil { // as autovacuum does
 		t.Fatal(err)
 	}
 	late, err := pool.Acquire(ctx)
@@ -61,7 +61,7 @@ func TestLeasesThatEndedCostNothingWhileATransactionIsOpen(t *testing.T) {
 	}
 }
 
-// pagesOf returns how many pages some calls touch, none of which lasts.
+// pagesOf returns how many pages some calls touch, all of which are rolled back.
 func pagesOf(t *testing.T, s *postgres.Store, c *pgxpool.Conn, w store.ID) map[string]int {
 	t.Helper()
 	ctx := context.Background()
@@ -83,7 +83,7 @@ func pagesOf(t *testing.T, s *postgres.Store, c *pgxpool.Conn, w store.ID) map[s
 	pages := map[string]int{}
 	for what, call := range calls {
 		pages[what] = 1 << 30
-		for range 3 { // once for catalogs and plans
+		for range 3 { // the first round reads catalogs and makes plans
 			tx, err := c.Begin(ctx)
 			if err != nil {
 				t.Fatal(err)

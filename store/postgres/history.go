@@ -10,8 +10,8 @@ import (
 
 var _ store.Historian = (*Store)(nil)
 
-// Follow implements store.Historian. Nothing is kept for readers: what ended is read from
-// the ledger, up to the oldest transaction that is still open.
+// Follow implements store.Historian. Nothing is stored for readers: they read ends from the
+// ledger, up to the oldest transaction that is still open.
 func (s *Store) Follow(ctx context.Context, _ bool) (cursor string, err error) {
 	err = s.query(ctx, "follow", func(raw [][]byte) error {
 		cursor = string(raw[0])
@@ -37,7 +37,7 @@ func (s *Store) Ended(ctx context.Context, cursor string, limit int) (store.Ends
 		e := store.End{Task: idOf(raw[1]), Queue: string(raw[2]), State: stateOf(raw[3]), At: timeOf(raw[4]),
 			Rescued: raw[5][0] != 0}
 		told.Ends = append(told.Ends, e)
-		if e.Rescued && e.State.Finished() { // quarantined: both at once
+		if e.Rescued && e.State.Finished() { // a quarantined task is both at once
 			e.Rescued = false
 			told.Ends = append(told.Ends, e)
 		}

@@ -60,7 +60,7 @@ func (h *history) part(ctx context.Context, tx pgx.Tx, r *rand.Rand) (kept []sto
 	}
 	tasks := h.some(r)
 	if r.IntN(2) == 0 {
-		data, text := h.s.PackedCopy(tasks) // as outside of transactions, but it takes its time
+		data, text := h.s.PackedCopy(tasks) // as outside of transactions, but at leisure
 		_, err = sub.Conn().PgConn().CopyFrom(ctx, bytes.NewReader(data), text)
 	} else {
 		_, err = u.Enqueue(ctx, tasks)
@@ -97,7 +97,7 @@ func (h *history) some(r *rand.Rand) []store.NewTask {
 	if r.IntN(10) == 0 {
 		n = 200
 	}
-	tasks := newPacks(n, historyQueues[r.IntN(2)]) // the last queue stays idle but for edits
+	tasks := newPacks(n, historyQueues[r.IntN(2)]) // the last queue stays idle except for edits
 	var p int16
 	for i, alike := 0, 1+r.IntN(30); i < n; i++ {
 		if i%alike == 0 {

@@ -19,23 +19,23 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// history checks what many processes see of one database: that each committed
-// task is finished exactly once, and that no task is lent twice at a time.
+// history checks what many processes see in one database: that each committed task is finished exactly once, and
+// that no task is lent to two workers at a time.
 type history struct {
 	t    *testing.T
 	s    *postgres.Store
-	pool *pgxpool.Pool // of users, straight to the server
+	pool *pgxpool.Pool // of users, directly to the server
 	term int64
 
-	engine *pgxpool.Pool // that of s
+	engine *pgxpool.Pool // the pool of s
 	length time.Duration
-	turns  int // of the log's segments
+	turns  int // segments of the log that turn makes
 
 	stop   atomic.Bool
 	inside atomic.Bool // users' transactions finish tasks, too
 	claims atomic.Int64
 	again  atomic.Int64
-	swaps  atomic.Int64 // claims that brought the task before
+	swaps  atomic.Int64 // claims by exchange
 	rescue atomic.Int64
 	inTx   atomic.Int64
 	edits  atomic.Int64
@@ -45,7 +45,7 @@ type history struct {
 	never     map[store.ID]bool // rolled back
 	lent      map[store.ID]store.Token
 	ended     map[store.ID]int
-	asked     map[store.ID]bool // to stop: where it was to go on, it was cancelled instead
+	asked     map[store.ID]bool // tasks that were asked to stop; one that was to run again was cancelled instead
 }
 
 var historyQueues = []string{"a", "b", "c"}
@@ -54,8 +54,8 @@ func TestNothingIsLostAndNothingRunsTwiceWhateverCommitsWhen(t *testing.T) {
 	newHistory(t, 15*time.Second, func(dsn string) string { return dsn })
 }
 
-// Everything of the engine's goes through a pooler in transaction mode, also the
-// migration and the maintenance. Nobody may find a setting or a lock of another's there.
+// The whole engine works through a pooler in transaction mode, including migration and maintenance. No client may
+// find a setting or a lock of another.
 func TestNothingIsLostAndNothingRunsTwiceBehindAPooler(t *testing.T) {
 	const connections = 8
 	var through string
@@ -66,8 +66,7 @@ func TestNothingIsLostAndNothingRunsTwiceBehindAPooler(t *testing.T) {
 	h.checkPooler(through, connections)
 }
 
-// newHistory lets a history take its course on a server of its own, which the engine
-// reaches by another DSN.
+// newHistory runs a history on a server of its own, which the engine reaches by another DSN.
 func newHistory(t *testing.T, length time.Duration, through func(dsn string) string) *history {
 	server, err := pgtest.Start("max_prepared_transactions=20")
 	if err != nil {
@@ -89,12 +88,12 @@ func newHistory(t *testing.T, length time.Duration, through func(dsn string) str
 	}
 	s.PackAll()
 	tasks := slices.Concat(newPacks(50, "a"), newPacks(50, "a"), newPacks(50, "b"), newPacks(50, "b"))
-	for i := range tasks { // of all lanes
+	for i := range tasks { // in all lanes
 		tasks[i].Priority = int16(i / 50 % 2)
 	}
 	_, err = s.Enqueue(context.Background(), tasks)
 	h.keepCommitted(tasks, err == nil)
-	shrink(t, pool) // what they are in ends here
+	shrink(t, pool) // the segments of these tasks end here
 	h.run(length)
 	return h
 }
@@ -138,7 +137,7 @@ func (h *history) run(length time.Duration) {
 	h.check()
 }
 
-// historyCall bounds each step, so that one that hangs fails by its name.
+// historyCall limits the time of each step, so that one that hangs fails by its name.
 const historyCall = 2 * time.Minute
 
 func (h *history) loop(do func(ctx context.Context, r *rand.Rand) error) {
@@ -156,7 +155,7 @@ func bounded(do func(ctx context.Context) error) error {
 	return do(ctx)
 }
 
-// keep is the leader: it rescues, and hands back what the dead held.
+// keep is the leader: it rescues tasks, and gives back what dead workers held.
 func (h *history) keep(ctx context.Context, r *rand.Rand) error {
 	if !h.stop.Load() {
 		time.Sleep(200 * time.Millisecond)
@@ -186,8 +185,7 @@ func (h *history) handBack(ctx context.Context) error {
 	return ignoreHeld(err)
 }
 
-// ignoreHeld forgives what only says that an open transaction is about to
-// finish a task.
+// ignoreHeld ignores an error that only says that an open transaction is about to finish a task.
 func ignoreHeld(err error) error {
 	if errors.As(err, new(*store.HeldError)) {
 		return nil
@@ -195,7 +193,7 @@ func ignoreHeld(err error) error {
 	return err
 }
 
-// cancel calls off, moves and reprioritizes tasks wherever they are.
+// cancel cancels, moves and reprioritizes tasks wherever they are.
 func (h *history) cancel(ctx context.Context, r *rand.Rand) error {
 	time.Sleep(2 * time.Millisecond)
 	e := store.Edit{Change: store.Change{Op: store.Cancel}}
@@ -237,7 +235,7 @@ func (h *history) cancel(ctx context.Context, r *rand.Rand) error {
 	return nil
 }
 
-// drain finishes all that is left.
+// drain finishes all tasks that are left.
 func (h *history) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), historyCall)
 	defer cancel()

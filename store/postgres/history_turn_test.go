@@ -14,11 +14,11 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// turn lets the log's segments come and go under the load: transaction ids are used
-// up, segments are made ahead, history is pruned, and what is spent is dropped. In a history
-// of minutes every third turn is beside an open transaction that keeps segments from going.
+// turn makes segments of the log come and go under the load: it uses up transaction ids, makes segments ahead,
+// prunes history, and drops spent segments. In a history of minutes, every third turn runs beside an open
+// transaction that keeps segments from being dropped.
 func (h *history) turn(ctx context.Context, _ *rand.Rand) error {
-	// A segment shall hold as few transactions as one can.
+	// The next segment gets as few transactions as possible.
 	const idle = "update tusk.segment set made_at = '2000-01-01'"
 	const burn = `do $$ begin for i in 1 .. 10000 loop perform pg_current_xact_id(); commit; end loop; end $$`
 	conn, err := h.pool.Acquire(ctx)
@@ -77,8 +77,7 @@ func (h *history) read(ctx context.Context) (pgx.Tx, error) {
 	return tx, nil
 }
 
-// large ends a lease of many tasks, one of them inside an open transaction. Nobody else
-// meets its tasks.
+// large ends a lease of many tasks, one of them in an open transaction. No one else meets these tasks.
 func (h *history) large(ctx context.Context, n int) error {
 	tasks := newTasks(n, "large")
 	for some := range slices.Chunk(tasks, 5000) {
@@ -150,14 +149,14 @@ func (h *history) checkPooler(dsn string, connections int) {
 	}
 }
 
-// segments returns how many segments were made, and how many of them are gone.
+// segments returns how many segments were made, and how many of them were dropped.
 func (h *history) segments() (made, gone int64) {
 	made = number(h.t, h.pool, "select max(substr(name, 6)::bigint) + 1 from tusk.segment")
 	return made, made - number(h.t, h.pool, "select count(*) from tusk.segment")
 }
 
-// Whoever claims has a transaction id that its own snapshot does not list. Rows that
-// it put into the log would count as claimed, and be lost.
+// A session that claims has a transaction id that its own snapshot does not list. Rows that it put into the log
+// would count as claimed, and would be lost.
 func TestAClaimPutsNothingIntoTheLog(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
@@ -183,7 +182,7 @@ func TestAClaimPutsNothingIntoTheLog(t *testing.T) {
 	if claimed != 4 || own != 0 {
 		t.Fatalf("claimed %d, %d rows of its own", claimed, own)
 	}
-	if _, err := s.Enqueue(ctx, newTasks(10, "q")); err != nil { // beside it, with a later id
+	if _, err := s.Enqueue(ctx, newTasks(10, "q")); err != nil { // beside that transaction, with a later id
 		t.Fatal(err)
 	}
 	if err := tx.Commit(ctx); err != nil {

@@ -12,11 +12,10 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// work is a worker's life; at its end it dies with what it holds, and another
-// one follows.
+// work is the life of a worker. At its end the worker dies with the tasks that it holds, and another one follows.
 func (h *history) work() {
 	r := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
-	s, err := postgres.New(h.engine, postgres.Options{}) // its own, with what it remembers of its last claim
+	s, err := postgres.New(h.engine, postgres.Options{}) // a store of its own, which remembers its last claim
 	if err != nil {
 		h.t.Error(err)
 		return
@@ -34,7 +33,7 @@ func (h *history) work() {
 		}
 		c := store.ClaimRequest{Worker: id, Queues: slices.Clone(historyQueues)}
 		r.Shuffle(len(c.Queues), func(i, j int) { c.Queues[i], c.Queues[j] = c.Queues[j], c.Queues[i] })
-		if r.IntN(2) == 0 { // it has one slot
+		if r.IntN(2) == 0 { // the worker has one slot
 			c.Queues, c.Limit = c.Queues[:1], 1
 		}
 		for range 100 {
@@ -53,8 +52,8 @@ func (h *history) work() {
 	}
 }
 
-// attempt claims and finishes, whole or in parts, in any order; some answers
-// get lost and some tasks stay behind.
+// attempt claims tasks and finishes them, all or in parts, in any order. Some answers get lost, and some tasks are
+// left unfinished.
 func (h *history) attempt(ctx context.Context, r *rand.Rand, s *postgres.Store, c store.ClaimRequest) error {
 	c.Token = store.NewToken()
 	if c.Limit == 0 {
@@ -91,8 +90,8 @@ func (h *history) attempt(ctx context.Context, r *rand.Rand, s *postgres.Store, 
 	return nil
 }
 
-// exchange ends a task with each that it claims, until there is none or the worker has
-// had enough; some answers get lost.
+// exchange ends each task and claims the next, until there is none or the worker has had enough. Some answers get
+// lost.
 func (h *history) exchange(
 	ctx context.Context, r *rand.Rand, s *postgres.Store, c store.ClaimRequest, task store.Task,
 ) error {
@@ -154,7 +153,7 @@ func (h *history) lend(tasks []store.Task) {
 	}
 }
 
-// end finishes attempts, in the worker's own transaction or in a user's.
+// end finishes attempts in the worker's own transaction or in a user's.
 func (h *history) end(ctx context.Context, r *rand.Rand, tasks []store.Task) error {
 	back := r.IntN(6) == 0
 	outcomes := completed(tasks)
@@ -187,8 +186,8 @@ func (h *history) end(ctx context.Context, r *rand.Rand, tasks []store.Task) err
 	return nil
 }
 
-// finish tries again what somebody holds for a moment, such as the leader who takes back
-// what a worker held that missed its beats.
+// finish tries again while tasks are held for a moment, for instance by the leader that takes back the tasks of a
+// worker that missed its beats.
 func (h *history) finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
 	for {
 		late, err := h.s.Finish(ctx, outcomes)

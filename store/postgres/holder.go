@@ -8,24 +8,24 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// holdersFor is how long holders are remembered. A database that failed over may lack the last turns that this
-// process heard of.
+// holdersFor is how long holders are remembered. After a failover, the database may lack the last turns that this
+// process knows of.
 const holdersFor = 10 * time.Second
 
-// holders are the tasks that have their turn, as of a snapshot: a look reads only what has come since.
+// holders are the tasks that have their turn, as of a snapshot. The next look reads only what has been added since.
 type holders struct {
 	mu    sync.Mutex
 	began time.Time
 	sum   int64   // the row of the latest sum
-	seen  *string // the snapshot; nil: none
+	seen  *string // the snapshot; nil if none
 	tasks map[store.ID]holder
 	held  map[turnGroup]int64
-	last  int64 // the row that was read last
-	rows  int   // that tell so, besides the sum
-	many  bool  // many tasks were in line at the last look: only the first of each group are read
+	last  int64 // the highest row that was read
+	rows  int   // the number of rows that were read besides the sum
+	many  bool  // many tasks were in line at the last look, so only the first of each group are read
 }
 
-// holder is a task that has its turn, since a row of the table; of a sum's tasks the row is 0.
+// holder is a task that has its turn, and the row of the table that gave it. For tasks of a sum the row is 0.
 type holder struct {
 	row int64
 	of  turnGroup
@@ -38,8 +38,8 @@ func (g turnGroup) compare(other turnGroup) int {
 		cmp.Compare(g.partition, other.partition))
 }
 
-// since is the step that reads what has come since. The caller holds the lock, and forgets everything after an error:
-// the database may have been away.
+// since returns the step that reads what has been added since the last look. The caller holds the lock. After an error
+// it must call forget, because the database may have been unavailable.
 func (h *holders) since(s *Store) step {
 	if h.seen == nil || time.Since(h.began) > s.holdersFor {
 		h.forget()
@@ -62,8 +62,8 @@ func (h *holders) forget() {
 	h.tasks, h.held = map[store.ID]holder{}, map[turnGroup]int64{}
 }
 
-// take takes in a row of turns given or given back. Rows come in their order, but for those that commit late: these
-// give back what may have been given again since.
+// take processes a row of turns that were given or given back. Rows come in order, except for those that commit late.
+// A late row may give back a turn that has been given again since.
 func (h *holders) take(raw [][]byte) {
 	row, ids := int64Of(raw[0]), idsOf(raw[3])
 	if len(ids) == 0 {

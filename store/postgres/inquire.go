@@ -15,26 +15,27 @@ import (
 
 const (
 	inquireWithin = 3 * time.Second
-	inquireAgain  = 10 * time.Millisecond // at first; then later and later
+	inquireAgain  = 10 * time.Millisecond // the first pause, which doubles each time
 )
 
-// Unanswered is the error of an enqueue of which it is not known whether it is stored.
+// Unanswered is the error of an enqueue whose result is unknown: its tasks may or may not be stored.
 type Unanswered struct {
-	Process uint32 // of the server, that was to store it, as the client was told
+	Process uint32 // the id of the server's process that should have stored the tasks, as the client knows it
 	err     error
 }
 
 func (e *Unanswered) Error() string { return e.err.Error() }
 
-// Unwrap returns what went wrong.
+// Unwrap returns the cause.
 func (e *Unanswered) Unwrap() error { return e.err }
 
-// cancelled is how long a connection that was given up stays, for its statement to be cancelled: a pooler cancels
-// nothing of one that has gone.
+// cancelled is how long an abandoned connection stays open so that its statement can be cancelled. A pooler does not
+// cancel the statement of a connection that is closed.
 const cancelled = 2 * time.Second
 
-// abandon takes back, a little later, what the kernel has not sent by then of a connection that was given up: closed in
-// the usual way, it would be sent again for minutes, and might be stored after everybody has found that it was not.
+// abandon resets a connection that was given up, after a moment. This drops the data that the kernel has not sent yet.
+// After an ordinary close, the kernel would go on sending it for minutes, and the tasks might be stored after inquire
+// has found that they were not.
 func abandon(c *pgx.Conn) {
 	if !c.IsClosed() {
 		return
@@ -51,13 +52,14 @@ func abandon(c *pgx.Conn) {
 	}
 }
 
-// inquire finds out what became of an enqueue that was not answered: its tasks
-// are there, or the server's process that was to store them has ended without.
-// While neither can be said it asks again for a while; then what was lost stays
-// unknown.
+// inquire finds out what became of an enqueue that was not answered: either its
+// tasks are stored, or the server's process that should have stored them has ended
+// without doing so. While neither is certain, it asks again for a while. After that
+// it returns lost, since the result stays unknown.
 //
-// A task's id says more than the transaction's: a server that crashed, or its
-// successor, gives ids of transactions that never reached the disk out again.
+// It looks for the ids of tasks, because the id of the transaction is not reliable:
+// a server that crashed, or its successor, gives out again the ids of transactions
+// that never reached the disk.
 func (s *Store) inquire(
 	ctx context.Context, backend uint32, tasks []store.NewTask, lost error,
 ) ([]store.Enqueued, error) {
@@ -84,15 +86,15 @@ func (s *Store) inquire(
 	}
 }
 
-// hasKey reports whether a task may be left out of what is stored.
+// hasKey reports whether a task has a key, so that it may be skipped.
 func hasKey(t store.NewTask) bool { return t.Key != "" }
 
-// mayAwait reports whether a task that is stored may have been added, or await
-// the end of another.
+// mayAwait reports whether a task may be stored in order to await the end of
+// another, instead of being added.
 func mayAwait(t store.NewTask) bool { return hasKey(t) && t.OnConflict == store.Rerun }
 
 // ask returns whether a process of the server has ended, and how many of the
-// tasks are stored. It looks for them in a statement that begins after the end.
+// tasks are stored. It looks for the tasks in a later statement.
 func (s *Store) ask(ctx context.Context, backend uint32, tasks []store.NewTask) (over bool, stored int, err error) {
 	c, err := s.acquire(ctx)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// remote makes an engine that reaches its database through a proxy on one
-// connection, and a pool that reaches it without.
+// remote makes an engine that reaches its database through a proxy on one connection, and a pool that reaches it
+// directly.
 func remote(t *testing.T) (*postgres.Store, *proxy, *pgxpool.Pool) {
 	t.Helper()
 	dsn := migrated.DSN(t, "pool_max_conns=1")
@@ -82,13 +82,12 @@ func TestAnEnqueueThatWasCommittedButNotAnsweredSucceeds(t *testing.T) {
 	})
 }
 
-// enqueueBlocked begins an enqueue of tasks that waits for a lock, until free is
-// called.
+// enqueueBlocked begins an enqueue of tasks that waits for a lock until free is called.
 func enqueueBlocked(
 	t *testing.T, ctx context.Context, s *postgres.Store, pool *pgxpool.Pool, tasks []store.NewTask,
 ) (free func(), answer <-chan error) {
 	t.Helper()
-	if _, err := s.Enqueue(ctx, newTasks(len(tasks), "other")); err != nil { // the statement is prepared, then
+	if _, err := s.Enqueue(ctx, newTasks(len(tasks), "other")); err != nil { // so that the statement is prepared
 		t.Fatal(err)
 	}
 	_, locker := open(t, plain(pool.Config().ConnString()), false)

@@ -15,8 +15,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// To compile a plan takes up to a second. Maintenance closes lease after lease, each in a
-// transaction of its own.
+// Compiling a plan takes up to a second. Maintenance closes lease after lease, each in a transaction of its own.
 func TestMaintenanceClosesLeasesWithoutCompilingAPlan(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	s, pool := open(t, dsn, true)

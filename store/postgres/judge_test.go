@@ -16,8 +16,8 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// A user's transaction commits the end of an attempt while a flush of the same attempt is
-// about to lock it: the flush sees the commit.
+// A user's transaction commits the end of an attempt while a flush of the same attempt is about to lock it. The
+// flush sees the commit.
 func TestAFlushSeesWhatWasCommittedBeforeItsLock(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
@@ -48,8 +48,8 @@ func TestAFlushSeesWhatWasCommittedBeforeItsLock(t *testing.T) {
 	endedOnce(t, pool, tasks...)
 }
 
-// A flush commits while a user's transaction is about to lock the same attempt, under a
-// lease that another open transaction shares: the user's transaction sees the flush.
+// A flush commits while a user's transaction is about to lock the same attempt, under a lease that another open
+// transaction shares. The user's transaction sees the flush.
 func TestATransactionSeesWhatWasFlushedBeforeItsLock(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
@@ -96,8 +96,8 @@ type gate struct {
 	tx   pgx.Tx
 }
 
-// gateBeforeLock makes the next session that is about to lock an attempt of the task wait.
-// Those that come while it waits pass.
+// gateBeforeLock makes the next session that is about to lock an attempt of the task wait. Sessions that come while
+// it waits pass.
 func gateBeforeLock(t *testing.T, pool *pgxpool.Pool, id store.ID) gate {
 	t.Helper()
 	ctx := context.Background()
@@ -121,7 +121,7 @@ end $$`)); err != nil {
 	return g
 }
 
-// reached returns when a session stands at the gate.
+// reached returns when a session waits at the gate.
 func (g gate) reached() {
 	g.t.Helper()
 	for begun := time.Now(); time.Since(begun) < 30*time.Second; time.Sleep(5 * time.Millisecond) {
@@ -162,7 +162,7 @@ func completeIn(t *testing.T, s *postgres.Store, tx pgx.Tx, tasks []store.Task) 
 	}
 }
 
-// endedOnce fails if a task was not completed exactly once or sent to run again exactly once.
+// endedOnce fails unless each task was either completed once or sent to run again once.
 func endedOnce(t *testing.T, pool *pgxpool.Pool, tasks ...store.Task) {
 	t.Helper()
 	for _, task := range tasks {
@@ -175,8 +175,8 @@ func endedOnce(t *testing.T, pool *pgxpool.Pool, tasks ...store.Task) {
 	}
 }
 
-// Whether an attempt is open is judged in a statement after the one that locks it: the
-// snapshot of a statement may be older than the locks that it takes.
+// Whether an attempt is open is judged in a statement after the one that locks it, because the snapshot of a
+// statement may be older than the locks that it takes.
 func TestEveryFunctionJudgesAttemptsAfterItsLocks(t *testing.T) {
 	_, pool := fresh(t)
 	sources := functions(t, pool)
@@ -189,7 +189,7 @@ func TestEveryFunctionJudgesAttemptsAfterItsLocks(t *testing.T) {
 		}
 		for _, bad := range judgedTooEarly(text) {
 			if name == "tidy" && strings.HasPrefix(bad, "for x in select l.token, l.lane from tusk.lease l") {
-				continue // a list of leases to look at: close judges each again, when it is locked
+				continue // only a list of leases to look at: close judges each again once it is locked
 			}
 			t.Errorf("%s judges before it has the lock: %s", name, bad)
 		}
@@ -199,8 +199,8 @@ func TestEveryFunctionJudgesAttemptsAfterItsLocks(t *testing.T) {
 	}
 }
 
-// A statement that writes a note may wait for its row: whoever judges by an attempt
-// whether to write one judges again in a later statement.
+// A statement that writes a note may wait for its row. A function that judges by an attempt whether to write one
+// judges again in a later statement.
 func TestEveryFunctionThatWritesNotesJudgesAfterwards(t *testing.T) {
 	_, pool := fresh(t)
 	writers := 0
@@ -223,7 +223,7 @@ func TestEveryFunctionThatWritesNotesJudgesAfterwards(t *testing.T) {
 	}
 }
 
-// A user's transaction ends an attempt, with a note, while a beat waits to write another.
+// A user's transaction ends an attempt with a note while a beat waits to write another.
 func TestANoteOfABeatIsNotStoredOnceTheAttemptHasEnded(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
@@ -323,9 +323,9 @@ var (
 	boundary      = regexp.MustCompile(`;|\b(?:then|else|loop|begin)\b`)
 )
 
-// judgedTooEarly returns the statements of a function that judge whether attempts are open
-// together with a lock of attempts or before one. Those that judge only rows which were
-// locked before, and say so by the name _locked, are right.
+// judgedTooEarly returns the statements of a function that judge whether attempts are open in the same statement
+// that locks attempts, or before it. Statements that judge only rows which were locked before, and say so by the
+// name _locked, are right.
 func judgedTooEarly(text string) (bad []string) {
 	all := statements(text)
 	for i, s := range all {

@@ -12,12 +12,13 @@ import (
 )
 
 const (
-	rescueAll   = 5 * time.Second // between two looks at all leases for dead workers, though none has died of late
-	rescueSlack = time.Second     // less, when others are looked at anyway: so ledgers of a server are due together
+	rescueAll = 5 * time.Second // between two looks at all leases for dead workers, if none is known to have died
+	// Subtracted if leases are looked at anyway, so that the ledgers of a server become due together.
+	rescueSlack = time.Second
 )
 
-// pruneLooks is how many flushes, and how many dead tasks, one call of Prune looks at. Before those that are due there
-// may be any number that a queue keeps for longer, so the next call continues behind them.
+// pruneLooks is how many flushes, and how many dead tasks, one call of Prune looks at. In front of those that are due
+// there may be any number that a queue keeps for longer, so the next call continues behind them.
 const pruneLooks = 100_000
 
 // forgetAfter is how long a dead worker is remembered, so that one that was
@@ -92,7 +93,7 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 			return nil
 		}))
 	}
-	var groups []step // of errors, which go with the last of their tasks
+	var groups []step // prune groups of errors, which are deleted with the last of their tasks
 	if stats := kept(keep.Stats); stats > 0 {
 		groups = append(groups, s.do("prune_failures", stats, limit))
 		steps = append(append(steps, s.do("prune_sums", stats), s.do("prune_late", stats)), groups...)
@@ -110,7 +111,7 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 	if err == nil && some > 0 {
 		deleted += some
 		release := s.do("release_dead", dead[:some], xids[:some]).into(func(raw [][]byte) error {
-			deleted -= arrayOf(raw[0]).n // those that somebody holds
+			deleted -= arrayOf(raw[0]).n // tasks that another transaction has locked
 			return nil
 		})
 		err = s.write(ctx, s.pinned(append([]step{s.do("hold_lead", term), release}, groups...)...))
@@ -124,7 +125,8 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 	return deleted, nil
 }
 
-// classes are the queues that keep completed tasks for a much shorter, or a much longer, time than others.
+// classes returns the queues that keep completed tasks for much shorter or much longer than others, with "short" or
+// "long".
 func (r *retentions) classes() map[int64]string {
 	classes, most := map[int64]string{}, r.all[0]
 	for i, queue := range r.queues {
@@ -139,7 +141,7 @@ func (r *retentions) classes() map[int64]string {
 	return classes
 }
 
-// classify records the classes of queues: the segments that are made from now on have a part for each.
+// classify records the classes of queues. Segments that are made from now on have a part for each class.
 func (s *Store) classify(ctx context.Context, term int64, classes map[int64]string) error {
 	queues := slices.Sorted(maps.Keys(classes))
 	names := make([]string, len(queues))
@@ -149,17 +151,17 @@ func (s *Store) classify(ctx context.Context, term int64, classes map[int64]stri
 	return s.write(ctx, []step{s.do("hold_lead", term), s.do("forget_classes"), s.do("put_classes", queues, names)})
 }
 
-// kept returns a retention in microseconds, rounded up: zero keeps for ever.
+// kept returns a retention in microseconds. It rounds up because zero means for ever.
 func kept(d time.Duration) int64 { return int64((max(d, 0) + time.Microsecond - 1) / time.Microsecond) }
 
-// lookout remembers when it was that nobody dead held anything.
+// lookout remembers when a look at all leases found none of a dead worker.
 type lookout struct {
 	mu   sync.Mutex
-	term int64 // of the leader who looked; 0: none
+	term int64 // of the leader that looked; 0 if none
 	at   time.Time
 }
 
-// due reports whether a leader shall look at all leases who has not for a time.
+// due reports whether a leader should look at all leases, because it has not done so for the given time.
 func (l *lookout) due(term int64, after time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

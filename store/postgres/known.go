@@ -12,19 +12,19 @@ import (
 	"github.com/tuskqueue/tusk/store/migrate"
 )
 
-// known is what the engine remembers of the database, so as not to ask each time. It is
-// forgotten with every new connection, and when the database was away: behind the same
-// address there may be another server by now, which lacks the last moment of the one before.
+// known is what the engine remembers about the database, to avoid asking each time. The engine
+// forgets it with every new connection, and after the database was unavailable: the address may
+// belong to another server by then, which lacks the last moments of the one before.
 type known struct {
-	mark  string   // on connections that were met
-	lanes sync.Map // int64: those that have a name
+	mark  string   // marks connections that meet has seen
+	lanes sync.Map // lanes (int64) that have a name
 
-	learns atomic.Bool // which of those that users' transactions named have one
+	learns atomic.Bool // learnNames is under way
 
 	mu     sync.Mutex
 	named  time.Time // since when lanes are remembered
-	home   time.Time // when the tables were last seen to be of this server
-	works  bool      // and the role to have what it needs to work
+	home   time.Time // when the tables were last known to be made on this server
+	works  bool      // the role has the privileges that it needs to work
 	looked time.Time // when maintenance last looked for lanes without a name
 }
 
@@ -35,7 +35,7 @@ func (k *known) forget() {
 	k.home, k.looked = time.Time{}, time.Time{}
 }
 
-// meet takes note of a connection.
+// meet forgets everything known if it has not seen the connection before.
 func (k *known) meet(c *pgx.Conn) {
 	data := c.PgConn().CustomData()
 	if _, met := data[k.mark]; !met {
@@ -44,8 +44,8 @@ func (k *known) meet(c *pgx.Conn) {
 	}
 }
 
-// hasName reports whether a lane is remembered to have a name. Maintenance forgets the
-// names of lanes that have been idle for longer than anybody remembers them.
+// hasName reports whether the engine remembers that a lane has a name. Maintenance deletes the
+// names of lanes only after they were idle for longer than any engine remembers them.
 func (k *known) hasName(lane int64) bool {
 	k.mu.Lock()
 	old := time.Since(k.named) > namesFor
@@ -62,7 +62,7 @@ func (k *known) hasName(lane int64) bool {
 
 const (
 	namesFor = 10 * time.Minute
-	idleLane = 6 * namesFor // after which an idle lane is forgotten
+	idleLane = 6 * namesFor // after this time an idle lane is forgotten
 )
 
 func (k *known) isHome() bool {
@@ -97,11 +97,11 @@ func (k *known) look() bool {
 
 const (
 	lanesEvery = 30 * time.Second
-	homeEvery  = migrate.SeenEvery // with it a program says that it runs
+	homeEvery  = migrate.SeenEvery // each check also records that the program runs
 )
 
-// nameLost gives lanes that hold tasks and have no name the name of the queue, which no
-// claim would look at otherwise. A failover or a restore may have taken it.
+// nameLost gives the names of their queues back to lanes that hold tasks and have lost their
+// names in a failover or a restore. No claim would look at these lanes otherwise.
 func (s *Store) nameLost(ctx context.Context, term int64) error {
 	if !s.known.look() {
 		return nil

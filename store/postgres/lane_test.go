@@ -16,7 +16,7 @@ import (
 const laneRows = `select (select count(*) from tusk.lane where queue like 'gone%') + (select count(*) from tusk.lane_tally a where not exists (select from tusk.lane l where l.id = a.lane))
 	+ (select count(*) from tusk.lane_position p where not exists (select from tusk.lane l where l.id = p.lane))`
 
-// clearAll drops all that has ended, with the segments it was in.
+// clearAll drops everything that has ended, with its segments.
 func clearAll(t *testing.T, s *postgres.Store, pool *pgxpool.Pool, term int64) {
 	t.Helper()
 	eventually(t, "all is pruned", func() bool {
@@ -48,7 +48,7 @@ func TestLanesWithoutTasksAreForgottenInSteps(t *testing.T) {
 	if lost, err := s.Finish(ctx, completed(done)); err != nil || len(lost) > 0 {
 		t.Fatal(len(lost), err)
 	}
-	for range 10 { // they have tasks, which have completed
+	for range 10 { // they have tasks, which are completed
 		if err := s.Maintain(ctx, term); err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestLanesWithoutTasksAreForgottenInSteps(t *testing.T) {
 	if len(steps) < 4 {
 		t.Errorf("lanes left after each step: %v", steps)
 	}
-	later, err := postgres.New(pool, postgres.Options{}) // s remembers the lanes for longer than it let them stay
+	later, err := postgres.New(pool, postgres.Options{}) // s remembers the lanes for longer than it keeps them
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestLanesWithoutTasksAreForgottenInSteps(t *testing.T) {
 	goRoundOf(t, later, w, "gone", 10)
 }
 
-// An enqueue may trust that a lane has a name for as long as its transaction is open.
+// An enqueue may rely on the name of a lane for as long as its transaction is open.
 func TestALaneIsNotForgottenBesideAnEnqueue(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := t.Context()
@@ -96,7 +96,7 @@ func TestALaneIsNotForgottenBesideAnEnqueue(t *testing.T) {
 	if _, err := u.Enqueue(ctx, open); err != nil {
 		t.Fatal(err)
 	}
-	// not what is not committed
+	// rows that are not committed stay
 	if _, err := pool.Exec(ctx, "delete from tusk.outcome; delete from tusk.log"); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestALaneIsNotForgottenBesideAnEnqueue(t *testing.T) {
 	}
 }
 
-// Processes that have not heard of the lane name it anew while it is being forgotten.
+// Processes that have not heard about it name the lane again while it is being forgotten.
 func TestWhoNamesALaneWhileItIsForgottenLosesNothing(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := t.Context()
@@ -159,8 +159,8 @@ func TestWhoNamesALaneWhileItIsForgottenLosesNothing(t *testing.T) {
 	}
 }
 
-// A claim may wait for other claims of its lane for longer than its worker has left: it
-// leases nothing to a worker that was declared dead meanwhile.
+// A claim may wait for other claims of its lane for longer than its worker's lease lasts. It leases nothing to a
+// worker that was declared dead in the meantime.
 func TestAClaimThatWaitedLeasesNothingToADeadWorker(t *testing.T) {
 	s, pool := fresh(t)
 	w := startWorker(t, s)

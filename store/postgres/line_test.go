@@ -20,7 +20,7 @@ func lined(n int, queue, tenant string) []store.NewTask {
 	return tasks
 }
 
-// searched returns what a search finds within a budget, and how many pages it read.
+// searched returns what a search finds within a budget, and how many pages it reads.
 func searched(
 	t *testing.T, s *postgres.Store, pool *pgxpool.Pool, f store.Filter, budget int,
 ) (tasks []store.Task, pages int64) {
@@ -64,7 +64,7 @@ func TestTasksInLineAreFoundByTheirLineOrTheirID(t *testing.T) {
 	for name, look := range map[string]struct {
 		filter store.Filter
 		want   int
-		pages  int64 // at most
+		pages  int64 // at most so many are read
 	}{
 		"a small tenant":         {store.Filter{Tenants: []string{"small"}}, 3, 600},
 		"the same of a queue":    {store.Filter{Tenants: []string{"small"}, Queues: []string{"limited"}}, 3, 600},
@@ -73,10 +73,10 @@ func TestTasksInLineAreFoundByTheirLineOrTheirID(t *testing.T) {
 		"a large queue":          {store.Filter{Queues: []string{"limited"}, Limit: 10}, 10, 20_000},
 		"a large tenant":         {store.Filter{Tenants: []string{"large"}, Limit: 10}, 10, 20_000},
 		"all":                    {store.Filter{Limit: 10}, 10, 800},
-		"a kind that none has":   {store.Filter{Kinds: []string{"none"}}, 0, 8_000}, // and not past all 16,000 that wait
+		"a kind that none has":   {store.Filter{Kinds: []string{"none"}}, 0, 8_000}, // not all 16,000 that wait
 		"nothing in line":        {store.Filter{Kinds: []string{"none"}, Queues: []string{"late"}}, 0, 600},
 	} {
-		budget := 5_000 // one look
+		budget := 5_000 // for one look
 		if look.filter.Limit > 0 {
 			budget = 20_000
 		}

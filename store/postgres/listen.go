@@ -17,8 +17,8 @@ import (
 
 const (
 	listenWithin = 5 * time.Second
-	pingEvery    = 15 * time.Second // of silence, before the listener asks whether it still hears
-	pingWithin   = 5 * time.Second  // for asking, and then for the answer
+	pingEvery    = 15 * time.Second // of silence, before the listener checks that it still hears
+	pingWithin   = 5 * time.Second  // limit for the ping, and then for its arrival
 )
 
 var (
@@ -33,15 +33,15 @@ var errDeaf = errors.New("notifications do not arrive, as behind a pooler in tra
 func (s *Store) Prompt() bool { return s.hearing.Load() > 0 }
 
 // Listen implements store.Notifier, on a connection of its own. It sends a ping
-// whenever it has heard nothing for a while: a connection can be alive and deaf.
-// Wakes are sent after the commit, at once and then at most every 3 to 20 ms for a queue and process, and for whoever
-// leads every 20 to 100; none is sent for what the workers of the same process take, see near.
+// whenever it has heard nothing for a while, because a connection can be alive and deaf.
+// Notifications are sent after the commit: at once, and then at most every 3 to 20 ms for a queue and process, or every
+// 20 to 100 ms for the leader. None is sent for tasks that workers of the same process take; see near.
 func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	return ListenAll(ctx, []*Store{s}, func(_ int, h store.Hint) { wake(h) })
 }
 
-// ListenAll is Listen for several engines on one pool, with one connection: wake is told of
-// which of them it is.
+// ListenAll is Listen for several engines on one pool, with one connection. It calls wake with
+// the index of the engine.
 func ListenAll(ctx context.Context, all []*Store, wake func(i int, h store.Hint)) error {
 	l := listener{all: all, wake: wake, of: map[string]int{}}
 	for i, s := range all {
@@ -65,7 +65,7 @@ func ListenAll(ctx context.Context, all []*Store, wake func(i int, h store.Hint)
 	return ctx.Err()
 }
 
-// listener passes on what is told of several engines.
+// listener passes on the notifications for several engines.
 type listener struct {
 	all  []*Store // on one pool
 	of   map[string]int
@@ -90,11 +90,11 @@ func (l *listener) start(ctx context.Context) (*pgx.Conn, error) {
 
 func (s *Store) channel() string { return s.schema + "_wake" }
 
-// hear passes notifications on until they stop to arrive. Whatever arrives shows that it
-// hears; the first wakes everybody, because what came before it listened was missed.
+// hear passes notifications on until they stop arriving. Any notification shows that it
+// hears. The first one wakes all engines, because earlier ones may have been missed.
 //
-// Each ping is heard by every listener, so they do not all send theirs at a time, and
-// one that has heard another's sends none.
+// Every listener hears each ping. So listeners do not send their pings at the same time,
+// and one that has heard another's ping sends none.
 func (l *listener) hear(ctx context.Context, c *pgx.Conn) error {
 	first := l.all[0]
 	ping := pingPrefix + store.NewToken().String()
@@ -134,10 +134,10 @@ func (l *listener) hear(ctx context.Context, c *pgx.Conn) error {
 	}
 }
 
-const pingPrefix = "\x01" // no queue's name has it
+const pingPrefix = "\x01" // no queue's name contains it
 
-// ping sends a notification from another session: a pooler lets one hear itself.
-// That session may have died silently, too.
+// ping sends a notification from another session, since behind a pooler a session may
+// hear only its own notifications. The other session may have died silently, too.
 func (s *Store) ping(ctx context.Context, ping string) error {
 	within, cancel := context.WithTimeout(ctx, s.pingWithin)
 	defer cancel()

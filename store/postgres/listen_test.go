@@ -32,7 +32,7 @@ func TestAListenerIsToldOfQueuesThatGotTasks(t *testing.T) {
 			}
 		}
 	}
-	await() // it listens, and knows so
+	await() // it listens, and has noticed so
 	var g sync.WaitGroup
 	for range 4 {
 		g.Go(func() {
@@ -74,15 +74,13 @@ func TestAListenerIsToldOfQueuesThatGotTasks(t *testing.T) {
 	}
 }
 
-// Each ping goes to every listener: were all to send theirs, or one for each that they
-// hear, many workers would do little else.
 // A command that enqueues a task and ends wakes the worker of another process.
 func TestWhatWasRungForIsToldBeforeTheEnd(t *testing.T) {
 	s, pool := fresh(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	told, ended := make(chan []string, 100), make(chan error, 1)
 	go func() { ended <- s.Listen(ctx, func(h store.Hint) { told <- h.Queues }) }()
-	<-told // it listens
+	<-told // the listener has started
 	brief, _ := open(t, pool.Config().ConnString(), false)
 	if _, err := brief.Enqueue(ctx, newTasks(1, "brief")); err != nil {
 		t.Fatal(err)
@@ -102,6 +100,8 @@ func TestWhatWasRungForIsToldBeforeTheEnd(t *testing.T) {
 	<-ended
 }
 
+// Each ping goes to every listener. If all listeners sent pings, or one for each that they hear, many workers would do
+// little else.
 func TestListenersShareTheirPings(t *testing.T) {
 	s, pool := fresh(t)
 	s.PingEvery(400*time.Millisecond, 5*time.Second)

@@ -24,10 +24,10 @@ var forever = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 // lookFound is what a look at a table has found.
 type lookFound struct {
 	ids []store.ID // of rows that may match
-	end store.ID   // down to which it has looked; zero: to the end
+	end store.ID   // down to which it has looked; zero if it has looked at all
 }
 
-// lookInto looks at the newest rows of each table that an index finds, in one statement.
+// lookInto looks, in one statement, at the newest rows that an index finds in each table.
 func (s *Store) lookInto(
 	ctx context.Context, f *store.Filter, tables []*lookTable, rows, most int,
 ) ([]lookFound, error) {
@@ -52,12 +52,12 @@ func (s *Store) lookInto(
 	return found, err
 }
 
-// lookText looks at one table, at so many rows at most.
+// lookText returns SQL that looks at one table, and the most rows that it looks at.
 func (s *Store) lookText(f *store.Filter, t *lookTable, c *conditions, rows, most int) (text string, limit int) {
 	rest := *f
 	rest.Key, rest.Fingerprint, rest.Workflow, rest.Before = "", "", store.ID{}, store.ID{}
 	if t.name == "log" {
-		rest.States = nil // what a task of the log is now only the views know
+		rest.States = nil // only the views know the states of tasks in the log
 	}
 	var others conditions
 	if others.of(&rest); len(others.list) == 0 {
@@ -75,8 +75,8 @@ func (s *Store) lookText(f *store.Filter, t *lookTable, c *conditions, rows, mos
 		strconv.Itoa(lookRows), "{most}", strconv.Itoa(most)).Replace(text), rows
 }
 
-// lookFrom chooses the index: text that reads rows, newest first, what goes before
-// it, and how many rows that are at most.
+// lookFrom chooses the index. It returns SQL that reads rows, newest first, SQL that goes
+// before it, and the most rows that it reads.
 func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, most int) (from, few string, limit int) {
 	tenant := len(f.Tenants) == 1 && f.Tenants[0] != ""
 	if t.name == "log" && !exact(f) && !tenant {
@@ -99,14 +99,14 @@ func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, mos
 	} else {
 		c.of(&store.Filter{Key: f.Key, Fingerprint: f.Fingerprint, Workflow: f.Workflow, Before: f.Before})
 	}
-	if t.name == "log" { // in packs there is neither a key nor a tenant, a workflow nor a failure
+	if t.name == "log" { // tasks in packs have neither a key nor a tenant, a workflow or a failure
 		c.list = append(c.list, "s.packed is null")
 	}
 	if t.only == inLine {
 		from, few = s.lookLine(f, c)
 		return from, few, rows
 	}
-	part := "" // of the table that an index has; along ids every row counts
+	part := "" // the part of the table that the index covers; the index of ids covers all rows
 	if t.only != "" && !whole(f) {
 		part = " and " + t.only
 	}
@@ -140,20 +140,21 @@ func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, mos
 	return from, few, rows
 }
 
-// lookFew looks at those that tags or a time find, if they are few.
+// lookFew returns SQL that looks at the tasks that tags or a time find if they are few, and otherwise at all.
 func (s *Store) lookFew(f *store.Filter, c *conditions, all string) (from, few string) {
 	few = strings.NewReplacer("{tags}", c.arg(f.Tags), "{since}", c.arg(lower(f.From)), "{until}",
 		c.arg(cmp.Or(f.Until, forever))).Replace(s.sql["look_few"])
 	return s.lookOnes(c, all), few
 }
 
-// lookOnes looks at the tasks of "few" one by one if they are few, and otherwise at all.
+// lookOnes returns SQL that looks at the tasks of "few" one by one if they are few, and otherwise at all.
 func (s *Store) lookOnes(c *conditions, all string) string {
 	one := strings.ReplaceAll(s.lookWhere(c, "s.id desc", "s.id = u.id"), "{rows}", "1")
 	return strings.NewReplacer("{one}", one, "{look}", all).Replace(s.sql["look_few_rows"])
 }
 
-// lookLine looks at tasks that stand in line: those of a queue or a tenant if they are few, or else the newest of all.
+// lookLine returns SQL that looks at tasks that stand in line: at those of a queue or a tenant if they are few, and
+// otherwise at the newest of all.
 func (s *Store) lookLine(f *store.Filter, c *conditions) (from, few string) {
 	from = s.lookWhere(c, "s.id desc", "")
 	if len(f.Tags) > 0 {
@@ -172,8 +173,8 @@ func (s *Store) lookLine(f *store.Filter, c *conditions) (from, few string) {
 	return many.Replace(s.lookOnes(c, from)), many.Replace(few)
 }
 
-// pinned begins a transaction in which the planner reads a whole table only where
-// there is no index, and goes through an index alone, whatever it believes of tables that grow fast.
+// pinned begins a transaction in which the planner uses an index wherever there is one, and
+// never combines indexes in a bitmap. So its outdated statistics of tables that grow fast do no harm.
 var pinned = pgx.TxOptions{BeginQuery: "begin read only; set local enable_seqscan = off; " +
 	"set local enable_bitmapscan = off; set local enable_sort = off; set local jit = off"}
 
@@ -190,8 +191,9 @@ func (s *Store) queryPinned(ctx context.Context, text string, row func(raw [][]b
 	}))
 }
 
-// between bounds columns of an index, of which the last is an id, by the values of the
-// others. From the bound of the first alone the planner knows that a partial index may be used.
+// between returns a condition on columns of an index, the last of which is an id: the others have
+// the given values. The first column has a bound of its own, since the planner needs that to see
+// that it may use a partial index.
 func between(columns, values string) string {
 	column, _, _ := strings.Cut(columns, ",")
 	value, _, _ := strings.Cut(values, ",")
@@ -199,7 +201,7 @@ func between(columns, values string) string {
 		lowestID, highestID)
 }
 
-// lookWhere reads the rows for which the conditions hold, and more.
+// lookWhere returns SQL that reads the rows for which the conditions and the condition more hold.
 func (s *Store) lookWhere(c *conditions, order, more string) string {
 	list := conditions{list: c.list}
 	if more != "" {

@@ -15,7 +15,7 @@ import (
 
 var _ store.Meter = (*Store)(nil)
 
-// Measure implements store.Meter. The server's processor time is known when it
+// Measure implements store.Meter. The processor time of the server is known if it
 // runs on this machine.
 func (s *Store) Measure(ctx context.Context) (store.Measures, error) {
 	m := store.Measures{
@@ -29,7 +29,7 @@ func (s *Store) Measure(ctx context.Context) (store.Measures, error) {
 	}
 	m.WALBytes = int64(wal)
 	for _, c := range s.pool.AcquireAllIdle(ctx) {
-		_, _ = c.Exec(ctx, s.sql["flush_statistics"]) // unknown before PostgreSQL 15, which tells sooner
+		_, _ = c.Exec(ctx, s.sql["flush_statistics"]) // fails before PostgreSQL 15, which reports statistics sooner
 		c.Release()
 	}
 	if err := s.scan(ctx, "dead_rows", []any{&m.DeadRows}, s.schema); err != nil {
@@ -44,11 +44,11 @@ func (s *Store) Measure(ctx context.Context) (store.Measures, error) {
 	return m, nil
 }
 
-// tick is the unit of /proc/*/stat: a hundredth of a second on every Linux.
+// tick is the unit of times in /proc/*/stat: a hundredth of a second on every Linux.
 const tick = 10 * time.Millisecond
 
-// serverCPU adds up what the server's processes used, those that have ended
-// included: their parent has counted them.
+// serverCPU adds up the processor time of the server's processes. It includes those
+// that have ended, which their parent has counted.
 func serverCPU(backend int) (time.Duration, bool) {
 	if !isHere(backend) {
 		return 0, false
@@ -72,7 +72,7 @@ func serverCPU(backend int) (time.Duration, bool) {
 	return total, true
 }
 
-// process is what /proc/*/stat says of a process.
+// process holds what /proc/*/stat says about a process.
 type process struct {
 	parent         int
 	self, children time.Duration
@@ -83,7 +83,7 @@ func readStat(pid int) (p process, ok bool) {
 	if err != nil {
 		return p, false
 	}
-	after := bytes.LastIndexByte(text, ')') // the name before it may hold anything
+	after := bytes.LastIndexByte(text, ')') // the name before it may contain anything
 	fields := strings.Fields(string(text[after+1:]))
 	if len(fields) < 15 {
 		return p, false

@@ -23,8 +23,8 @@ var migrations embed.FS
 
 var _ store.Migrator = (*Store)(nil)
 
-// Migrate implements store.Migrator. It works on a connection of its own; of
-// two processes that migrate at once each step is taken by one.
+// Migrate implements store.Migrator. It works on a connection of its own. If two
+// processes migrate at once, each step is taken by only one of them.
 func (s *Store) Migrate(ctx context.Context, version int64) ([]store.Migration, error) {
 	steps, err := s.migrate(ctx, version)
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, 
 		return nil, err
 	}
 	s.known.forget()
-	if at > newest { // only a program that works with these tables installs its functions
+	if at > newest { // a program installs its functions only if it works with these tables
 		err := migrate.Known(at, newest)
 		if version < 0 {
 			err = s.checkOldest(ctx, newest)
@@ -77,7 +77,7 @@ func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, 
 	return s.withFunctions(ctx, db, newest, taken)
 }
 
-// withFunctions installs the functions after the steps that were taken.
+// withFunctions installs the functions, and appends that to the steps that were taken.
 func (s *Store) withFunctions(
 	ctx context.Context, db *sql.DB, newest int64, taken []store.Migration,
 ) ([]store.Migration, error) {
@@ -88,7 +88,7 @@ func (s *Store) withFunctions(
 	return taken, err
 }
 
-// down takes steps back, after the functions that need them.
+// down removes the functions that need newer tables, and then takes steps back.
 func (s *Store) down(
 	ctx context.Context, db *sql.DB, provider *goose.Provider, all []store.Migration, to int64,
 ) (taken []store.Migration, err error) {
@@ -110,8 +110,8 @@ func (s *Store) up(
 	return migrate.Taken(all, results), err
 }
 
-// taking goes on taking steps after those that met workers in a deadlock, because they lock
-// several tables, those that waited for a lock in vain, and those that another process has taken.
+// taking takes steps. It goes on after a deadlock with workers, which is possible because steps
+// lock several tables, after a lock timeout, and after a step that another process has taken.
 func taking(
 	ctx context.Context, steps int, take func() ([]*goose.MigrationResult, error),
 ) (results []*goose.MigrationResult, err error) {
@@ -133,12 +133,12 @@ func taking(
 }
 
 const (
-	lockTries = 5                // of a step, each of which waits for 5 s
-	lockPause = time.Second      // between them, in which those go on who have waited behind it
-	lockWork  = 15 * time.Second // a step that took so long had made indexes while others waited: once is enough
+	lockTries = 5                // tries of a step, each of which waits for 5 s
+	lockPause = time.Second      // between tries, so that transactions that wait behind it can go on
+	lockWork  = 15 * time.Second // a step that took longer made indexes while others waited, and is not repeated
 )
 
-// patiently does something again that gave up waiting for a lock which somebody's transaction holds.
+// patiently calls do again if it gave up waiting for a lock that another transaction holds.
 func patiently(ctx context.Context, do func() error) error {
 	for tries := 1; ; tries++ {
 		begun := time.Now()
@@ -158,11 +158,11 @@ func patiently(ctx context.Context, do func() error) error {
 	}
 }
 
-// errTaken says that another process has taken a step meanwhile.
+// errTaken says that another process has taken a step in the meantime.
 var errTaken = errors.New("another process has taken this step")
 
-// lock makes everybody else who migrates wait until the transaction has ended: behind a
-// pooler, a lock of the session would stay.
+// lock makes all other processes that migrate wait until the transaction has ended. It is not a
+// lock of the session, which would stay behind a pooler.
 func (s *Store) lock(ctx context.Context, tx *sql.Tx) error {
 	_, err := tx.ExecContext(ctx, "select pg_catalog.pg_advisory_xact_lock($1)", hashOf("migrate "+s.schema))
 	return err
@@ -201,7 +201,7 @@ func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 	return append(all, s.ownStep(all[len(all)-1].Version, installed)), nil
 }
 
-// steps reads the migrations and puts the name of the schema into them.
+// steps reads the migrations and inserts the names of the schemas.
 func (s *Store) steps() ([]store.Migration, error) {
 	all, err := migrate.Read(migrations)
 	for i := range all {
@@ -210,8 +210,8 @@ func (s *Store) steps() ([]store.Migration, error) {
 	return all, err
 }
 
-// provider makes goose's runner. Files are given to it as functions, because
-// the name of the schema is put into them first.
+// provider makes goose's runner. It gets the migrations as functions, because the
+// names of the schemas are inserted first.
 func (s *Store) provider(db *sql.DB, all []store.Migration) (*goose.Provider, error) {
 	var list []*goose.Migration
 	for _, m := range all {
@@ -227,9 +227,9 @@ func (s *Store) provider(db *sql.DB, all []store.Migration) (*goose.Provider, er
 		goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
 }
 
-// step runs a script, unless another process has done so since the version was read.
-// Names that the script does not qualify are those of PostgreSQL, whatever else the
-// session looks into.
+// step returns a function that runs a script, unless another process has done so since
+// the version was read. Unqualified names in the script are those of PostgreSQL, whatever
+// the search_path of the session is.
 func (s *Store) step(version int64, applied bool, text string) func(context.Context, *sql.Tx) error {
 	return func(ctx context.Context, tx *sql.Tx) error {
 		if err := s.lock(ctx, tx); err != nil {

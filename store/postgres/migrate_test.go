@@ -103,8 +103,8 @@ func TestTheSchemaGoesUpAndDownInAnySchema(t *testing.T) {
 	}
 }
 
-// nextStep changes the schema as the step of a later release would: it only adds, in the
-// order in which a claim locks the tables.
+// nextStep changes the schema as the step of a later release would. It only adds, in the order in which a claim
+// locks the tables.
 const nextStep = `
 set local lock_timeout = '5s';
 alter table tusk.worker add column later_d text;
@@ -131,7 +131,7 @@ func TestASchemaOfTheNextReleaseIsWorkedOnByThisOneUnlessItRefuses(t *testing.T)
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, _ := open(t, pool.Config().ConnString(), false) // a program that starts on it
+	old, _ := open(t, pool.Config().ConnString(), false) // a program that starts with the old schema
 	if _, err := old.Check(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestASchemaOfTheNextReleaseIsWorkedOnByThisOneUnlessItRefuses(t *testing.T)
 	if _, err := old.Migrate(ctx, 1); !errors.Is(err, store.ErrSchemaNew) {
 		t.Errorf("it migrates what it does not know: %v", err)
 	}
-	other, err := postgres.NewProgram(pool, "of a release before") // whose functions are not installed yet
+	other, err := postgres.NewProgram(pool, "of a release before") // its functions are not installed yet
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestASchemaOfTheNextReleaseIsWorkedOnByThisOneUnlessItRefuses(t *testing.T)
 	}
 }
 
-// A program of the release before goes on while this one's last step is taken, and taken back.
+// A program of the previous release goes on while the last step of this one is taken, and taken back.
 func TestMigrationsGoDownAndUpWhileWorkersRun(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
@@ -216,7 +216,7 @@ func TestMigrationsGoDownAndUpWhileWorkersRun(t *testing.T) {
 	t.Logf("down and up %d times", rounds)
 }
 
-// program installs the functions of another program beside those that are there.
+// program installs the functions of another program beside the existing ones.
 func program(t *testing.T, pool *pgxpool.Pool, mark string) *postgres.Store {
 	t.Helper()
 	s, err := postgres.NewProgram(pool, mark)
@@ -240,8 +240,8 @@ func claimSome(t *testing.T, s *postgres.Store, worker store.ID, n int) []store.
 	return tasks
 }
 
-// Two programs with functions of their own work on the same tasks, and the functions of the
-// one go when nobody has run it for long.
+// Two programs with functions of their own work on the same tasks. The functions of one are removed after nobody
+// has run it for long.
 func TestFunctionsGoWhenNoProgramCallsThem(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := t.Context()
@@ -260,7 +260,7 @@ func TestFunctionsGoWhenNoProgramCallsThem(t *testing.T) {
 	if lost, err := other.Finish(ctx, completed(mine)); err != nil || len(lost) > 0 {
 		t.Fatal(lost, err)
 	}
-	if _, err := s.Migrate(ctx, -1); err != nil { // users call the functions of whoever migrated last
+	if _, err := s.Migrate(ctx, -1); err != nil { // users call the functions of the program that migrated last
 		t.Fatal(err)
 	}
 	term := lead(t, s)
@@ -287,7 +287,7 @@ func TestFunctionsGoWhenNoProgramCallsThem(t *testing.T) {
 	if _, err := other.Extend(ctx, store.Beat{Worker: store.Worker{ID: theirs}}); err != nil { // it signs off
 		t.Fatal(err)
 	}
-	producer, err := postgres.NewProgram(pool, "of another build") // a producer, which has no worker
+	producer, err := postgres.NewProgram(pool, "of another build") // a producer has no worker
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +329,7 @@ func TestAMigrationWaitsForALockAgainAndGivesUpAndCanBeRepeated(t *testing.T) {
 	ctx := context.Background()
 	hold := func() pgx.Tx {
 		tx := begin(t, pool)
-		if _, err := tx.Exec(ctx, "select from tusk.record"); err != nil { // and it stays open
+		if _, err := tx.Exec(ctx, "select from tusk.record"); err != nil { // the transaction stays open
 			t.Fatal(err)
 		}
 		return tx

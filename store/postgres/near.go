@@ -12,28 +12,28 @@ import (
 )
 
 const (
-	nearPatience = 4 * time.Millisecond // for the workers of this process to claim a task
-	nearRest     = time.Second          // after they left one, others are told at once for so long
+	nearPatience = 4 * time.Millisecond // how long the workers of this process have to claim a task
+	nearRest     = time.Second          // after they left one, others are told at once for this time
 	mostNear     = 256                  // tasks that are expected at a time
-	mostQueues   = 10000                // that are remembered
-	leadsFor     = 2 * time.Second      // after a look by this process's leader
+	mostQueues   = 10000                // queues that are remembered
+	leadsFor     = 2 * time.Second      // this process counts as the leader for so long after its leader looked
 )
 
-// near offers tasks to the workers of this process before others are told. A task that one of them claims costs no
-// notification and wakes no other process.
+// near offers tasks to the workers of this process before it tells others. A task that one of these workers claims
+// costs no notification and wakes no other process.
 type near struct {
-	bell  bell.Bell    // heard by who listens in this process
+	bell  bell.Bell    // heard by the listeners of this process
 	leads atomic.Int64 // when this process was known to lead, in nanoseconds
 
-	busy atomic.Bool // as many tasks run in this process as there are slots or processors: none are offered
+	busy atomic.Bool // as many tasks run in this process as it has slots or processors, so none are offered
 
 	mu       sync.Mutex
-	workers  map[store.ID]beaten // of this process
+	workers  map[store.ID]beaten // the workers of this process
 	expected map[store.ID]fate   // tasks that no worker of this process has claimed yet
 	queues   map[string]*offered
 }
 
-// beaten is what the last beat and the last claim of a worker said.
+// beaten holds what the last beat and the last claim of a worker said.
 type beaten struct {
 	queues  []string
 	slots   int
@@ -41,22 +41,22 @@ type beaten struct {
 	until   time.Time
 }
 
-// fate is whether an expected task is stored for certain.
+// fate says whether an expected task is certain to be stored.
 type fate int
 
 const (
-	stored fate = iota // or it is forgotten as soon as it is not
+	stored fate = iota // it is stored, or forgotten as soon as storing it fails
 	unsure             // it depends on a user's transaction
 )
 
-// offered are tasks of a queue that others will be told of.
+// offered are tasks of a queue that others will be told about if they are not claimed.
 type offered struct {
 	until  map[store.ID]time.Time
-	timer  *time.Timer // nil: none is offered
-	missed time.Time   // when one that is stored had not been claimed in time
+	timer  *time.Timer // nil if no task is offered
+	missed time.Time   // when a stored task was last not claimed in time
 }
 
-// beat takes in a beat of a worker of this process.
+// beat records a beat of a worker of this process.
 func (n *near) beat(b *store.Beat) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -68,7 +68,7 @@ func (n *near) beat(b *store.Beat) {
 	n.count()
 }
 
-// count counts slots and what runs in them, with the lock held.
+// count counts slots and running tasks. The caller holds the lock.
 func (n *near) count() {
 	running, slots := 0, 0
 	for id, w := range n.workers {
@@ -81,14 +81,14 @@ func (n *near) count() {
 	n.busy.Store(running >= min(slots, runtime.GOMAXPROCS(0)))
 }
 
-// has is serves without the lock.
+// has is serves, and takes the lock.
 func (n *near) has(queue string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.serves(queue)
 }
 
-// serves reports whether a worker of this process claims from a queue, with the lock held.
+// serves reports whether a worker of this process claims from a queue. The caller holds the lock.
 func (n *near) serves(queue string) bool {
 	for _, w := range n.workers {
 		if slices.Contains(w.queues, queue) && time.Now().Before(w.until) {
@@ -98,9 +98,9 @@ func (n *near) serves(queue string) bool {
 	return false
 }
 
-// expect remembers tasks of a queue that are about to be stored, or to become available. It reports false and remembers
+// expect remembers tasks of a queue that are about to be stored or to become available. It reports false and remembers
 // none of them if no worker of this process claims from the queue, if as many tasks run here as there are slots or
-// processors, or if too many are expected.
+// processors, or if too many tasks are expected.
 func (n *near) expect(queue string, ids []store.ID, as fate) bool {
 	if len(ids) == 0 || n.busy.Load() {
 		return false
@@ -119,7 +119,7 @@ func (n *near) expect(queue string, ids []store.ID, as fate) bool {
 	return true
 }
 
-// forget expects tasks no longer.
+// forget removes tasks from those that are expected.
 func (n *near) forget(ids []store.ID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -128,7 +128,7 @@ func (n *near) forget(ids []store.ID) {
 	}
 }
 
-// took takes in which tasks a worker of this process has claimed.
+// took records the tasks that a worker of this process has claimed.
 func (n *near) took(r *store.ClaimRequest, tasks []store.Task) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -145,14 +145,14 @@ func (n *near) took(r *store.ClaimRequest, tasks []store.Task) {
 	}
 }
 
-// still returns which of some tasks are expected.
+// still returns the tasks that are expected.
 func (n *near) still(ids []store.ID) []store.ID {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.left(ids)
 }
 
-// left is still with the lock held.
+// left is still for a caller that holds the lock.
 func (n *near) left(ids []store.ID) []store.ID {
 	return slices.DeleteFunc(slices.Clone(ids), func(id store.ID) bool {
 		_, is := n.expected[id]
@@ -160,7 +160,7 @@ func (n *near) left(ids []store.ID) []store.ID {
 	})
 }
 
-// settle expects those tasks no longer that are stored for certain, with the lock held.
+// settle forgets the tasks that are certain to be stored. The caller holds the lock.
 func (n *near) settle(ids []store.ID) {
 	for _, id := range ids {
 		if n.expected[id] == stored {
@@ -169,8 +169,8 @@ func (n *near) settle(ids []store.ID) {
 	}
 }
 
-// offer tells this process's workers of expected tasks of a queue, and others of what they leave. Where they have left
-// tasks lately, others are told at once.
+// offer tells the workers of this process about expected tasks of a queue, and others about the tasks that these do not
+// take. If they have not taken tasks of the queue lately, it tells others at once.
 func (s *Store) offer(queue string, ids []store.ID) {
 	n := &s.near
 	n.mu.Lock()
@@ -202,7 +202,8 @@ func (s *Store) offer(queue string, ids []store.ID) {
 	n.mu.Unlock()
 }
 
-// present tells of tasks that have become available in queues. A few of one queue are offered; none: not all are known.
+// present tells workers about tasks that have become available in queues. It offers them if they are few and of one
+// queue. There are no ids if not all of them are known.
 func (s *Store) present(queues []string, ids []store.ID) {
 	if len(queues) == 1 && len(ids) <= fewTogether && !s.quiet && s.near.expect(queues[0], ids, stored) {
 		s.offer(queues[0], ids)
@@ -211,7 +212,7 @@ func (s *Store) present(queues []string, ids []store.ID) {
 	s.ring(queues...)
 }
 
-// lapse tells others of a queue if tasks of it that were offered for long enough are still there.
+// lapse tells others about a queue if tasks of it that were offered for long enough are still unclaimed.
 func (s *Store) lapse(queue string, o *offered) {
 	n := &s.near
 	n.mu.Lock()
@@ -238,7 +239,7 @@ func (s *Store) lapse(queue string, o *offered) {
 	}
 }
 
-// lapseAll tells others at once of all that is offered.
+// lapseAll tells others at once about everything that is offered.
 func (s *Store) lapseAll() {
 	n := &s.near
 	n.mu.Lock()
@@ -255,14 +256,15 @@ func (s *Store) lapseAll() {
 	s.ring(names...)
 }
 
-// news are tasks that are being stored, and what to tell of them.
+// news are tasks that are being stored, and what to tell others about them.
 type news struct {
 	s    *Store
 	have *survey
-	ids  []store.ID // that are expected; none: others are told at once
+	ids  []store.ID // the tasks that are expected; if nil, others are told at once
 }
 
-// herald makes news of tasks that are about to be stored. A few that may run at once, of one queue, are offered.
+// herald makes news of tasks that are about to be stored. They will be offered if they are few, of one queue, and may
+// run at once.
 func (s *Store) herald(tasks []store.NewTask, have *survey, as fate) *news {
 	n := &news{s: s, have: have}
 	if !have.ready || len(have.queues) != 1 || len(tasks) > fewTogether || s.quiet {
@@ -278,7 +280,7 @@ func (s *Store) herald(tasks []store.NewTask, have *survey, as fate) *news {
 	return n
 }
 
-// tell tells of the tasks after they were stored.
+// tell announces the tasks after they were stored.
 func (n *news) tell(results []store.Enqueued) {
 	if slices.ContainsFunc(results, func(r store.Enqueued) bool { return r.Result != store.Added }) {
 		n.drop()
@@ -290,7 +292,7 @@ func (n *news) tell(results []store.Enqueued) {
 	n.s.offer(n.have.queues[0], n.ids)
 }
 
-// drop expects the tasks no longer.
+// drop removes the tasks from those that are expected.
 func (n *news) drop() {
 	if n.ids != nil {
 		n.s.near.forget(n.ids)

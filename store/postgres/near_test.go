@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// hears listens until the test is over, and passes on what it is told once the first, open hint has come.
+// hears listens until the test is over, and passes on hints after the first, empty one has come.
 func hears(t *testing.T, s *postgres.Store) chan store.Hint {
 	t.Helper()
 	hints := make(chan store.Hint, 10000)
@@ -39,7 +39,7 @@ func await(t *testing.T, hints chan store.Hint, want func(store.Hint) bool) {
 
 func ofQueues(h store.Hint) bool { return len(h.Queues) > 0 }
 
-// neighbours are two processes of one database: one that enqueues and has a worker, and another.
+// neighbours are two processes on one database: one that enqueues and has a worker, and another one.
 func neighbours(t *testing.T) (s *postgres.Store, own, others chan store.Hint) {
 	t.Helper()
 	s, pool := fresh(t)
@@ -60,7 +60,7 @@ func claimsOne(t *testing.T, s store.Store, worker store.ID) []store.Task {
 	return claimsBesides(t, s, worker, 0)
 }
 
-// claimsBesides claims a task for a worker that runs some.
+// claimsBesides claims a task for a worker that already runs some.
 func claimsBesides(t *testing.T, s store.Store, worker store.ID, running int) []store.Task {
 	t.Helper()
 	tasks, err := s.Claim(context.Background(), store.ClaimRequest{
@@ -75,7 +75,7 @@ func TestOthersAreNotToldOfWhatAWorkerOfTheProcessTakes(t *testing.T) {
 	s, own, others := neighbours(t)
 	worker := startWorker(t, s)
 	for range 10 {
-		for taken := false; !taken; { // a machine that is busy may be late to claim: then others are told
+		for taken := false; !taken; { // a busy machine may claim late, and then others are told
 			if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
 				t.Fatal(err)
 			}
@@ -83,7 +83,7 @@ func TestOthersAreNotToldOfWhatAWorkerOfTheProcessTakes(t *testing.T) {
 			runsOne(t, s, worker)
 			select {
 			case <-others:
-				time.Sleep(time.Second + 100*time.Millisecond) // nothing is offered for so long
+				time.Sleep(time.Second + 100*time.Millisecond) // nothing is offered for this time
 			case <-time.After(50 * time.Millisecond):
 				taken = true
 			}
@@ -97,7 +97,7 @@ func TestOthersAreNotToldOfWhatAWorkerOfTheProcessTakes(t *testing.T) {
 func TestOthersAreToldOfWhatNobodyOfTheProcessTakes(t *testing.T) {
 	s, own, others := neighbours(t)
 	startWorker(t, s)
-	for i := range 3 { // the second is told at once
+	for i := range 3 { // the second one is told at once
 		if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +175,7 @@ func TestATaskOfAUsersTransactionIsOfferedOnceItIsLikelyToBeThere(t *testing.T) 
 	await(t, own, ofQueues)
 	runsOne(t, s, worker)
 
-	store1() // is never committed
+	store1() // it is never committed
 	await(t, own, ofQueues)
 	await(t, others, ofQueues)
 	for deadline := time.Now().Add(10 * time.Second); s.Expected() > 0; time.Sleep(time.Millisecond) {

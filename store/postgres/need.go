@@ -7,8 +7,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// needColumns are what tasks need: the number of the task, from 1, the parent, and
-// what to do if that fails.
+// needColumns returns the needs of tasks in columns: the number of the task, from 1,
+// the parent, and what to do if the parent fails.
 func needColumns(tasks []store.NewTask) []any {
 	of, parents, policies := []int32{}, uuids{}, []int16{}
 	for i := range tasks {
@@ -19,10 +19,10 @@ func needColumns(tasks []store.NewTask) []any {
 	return []any{of, parents, policies}
 }
 
-// settle looks, after their commit, at the parents of tasks that were enqueued:
-// one of them may have ended at the same moment, when its worker did not see the
-// child and the child did not see the end. What cannot be seen yet, because
-// somebody is just ending it, is left to Admit, like everything that fails here.
+// settle looks at the parents of tasks that were enqueued, after the commit. A
+// parent may have ended at the same moment, when its worker did not see the child
+// and the enqueue did not see the end. A parent whose end is not visible yet is
+// left to Admit, and so is everything that fails here.
 func (s *Store) settle(ctx context.Context, children uuids) {
 	if len(children) == 0 {
 		return
@@ -47,7 +47,7 @@ func (s *Store) settle(ctx context.Context, children uuids) {
 	}
 }
 
-// inDoubt returns the tasks that need others than those of the same call.
+// inDoubt returns the tasks that need tasks of other calls.
 func inDoubt(tasks []store.NewTask) (children uuids) {
 	var own map[store.ID]bool
 	for i := range tasks {
@@ -64,7 +64,7 @@ func inDoubt(tasks []store.NewTask) (children uuids) {
 	return children
 }
 
-// newIDs are the tasks that will certainly exist under their own ids.
+// newIDs returns the ids of tasks that are certain to be stored under them.
 func newIDs(tasks []store.NewTask) map[store.ID]bool {
 	ids := make(map[store.ID]bool, len(tasks))
 	for i := range tasks {
@@ -75,26 +75,26 @@ func newIDs(tasks []store.NewTask) map[store.ID]bool {
 	return ids
 }
 
-// extras are what comes with outcomes besides the ends of their attempts.
+// extras are what outcomes bring besides the ends of their attempts.
 type extras struct {
 	tasks       []store.NewTask // to enqueue
-	survey      *survey         // of them
-	children    uuids           // tasks that go to pending
-	of          []int32         // the number of the child, from 1, of each of their needs
+	survey      *survey         // of these tasks
+	children    uuids           // tasks that become pending
+	of          []int32         // the number of the child, from 1, for each need
 	parents     uuids
 	policies    []int16
-	yield, keep uuids // turns to give back, and those of them to keep if they run again
+	yield, keep uuids // tasks that give back their turns, and those among them that keep them if they run again
 	going       []*store.Outcome
 	doubts      uuids
 }
 
-// hasExtras reports whether an outcome says more than how an attempt ended.
+// hasExtras reports whether an outcome brings more than the end of an attempt.
 func hasExtras(o *store.Outcome) bool { return o.Task.Turn || bringsMore(o) }
 
-// bringsMore reports whether that is more than a turn to give back.
+// bringsMore reports whether an outcome brings tasks or needs. hasExtras also counts a turn.
 func bringsMore(o *store.Outcome) bool { return len(o.Then) > 0 || o.State == store.Pending }
 
-// goesOn reports whether what comes with an outcome is to be dropped if the task is
+// goesOn reports whether an outcome brings tasks that must be dropped if its task is
 // cancelled instead of going on.
 func goesOn(o *store.Outcome) bool { return len(o.Then) > 0 && !o.State.Finished() }
 

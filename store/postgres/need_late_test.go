@@ -15,8 +15,8 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// A parent is claimed and completed after a chore has seen it available, and before that has committed. The chore holds
-// the child, since another of its parents has completed.
+// A parent is claimed and completed after a chore has seen it as unfinished, and before the chore commits. The chore
+// holds the child, since another of its parents has completed.
 func TestAParentThatEndsBesideTheSettlingOfItsDoubtIsNotMissed(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
@@ -51,7 +51,7 @@ func TestAParentThatEndsBesideTheSettlingOfItsDoubtIsNotMissed(t *testing.T) {
 	if err := chore.Commit(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if held != nil { // it is tried again
+	if held != nil { // then it is tried again
 		if lost, err := s.Finish(ctx, ends); err != nil || len(lost) > 0 {
 			t.Fatal(lost, err)
 		}
@@ -64,7 +64,7 @@ func TestAParentThatEndsBesideTheSettlingOfItsDoubtIsNotMissed(t *testing.T) {
 	}
 }
 
-// What a task brings that goes on is dropped when somebody has cancelled it, but not what others bring.
+// If a task that goes on was cancelled, the tasks that it brings are dropped, but not those that other tasks bring.
 func TestACancelledTaskDropsNothingThatOthersBring(t *testing.T) {
 	s, _ := fresh(t)
 	ctx := context.Background()
@@ -90,7 +90,7 @@ func TestACancelledTaskDropsNothingThatOthersBring(t *testing.T) {
 	}
 }
 
-// Nobody knows how a task ended that is pruned before those are told that need it.
+// If a task were pruned before the tasks that need it are told, nobody would know how it ended.
 func TestACompletedTaskIsKeptUntilThoseThatNeedItAreTold(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
@@ -105,7 +105,7 @@ func TestACompletedTaskIsKeptUntilThoseThatNeedItAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	outcomes := completed(parents)
-	outcomes[1].Reason = "why" // it has a row of its own
+	outcomes[1].Reason = "why" // so that it has a row of its own
 	if lost, err := s.Finish(ctx, outcomes); err != nil || len(lost) > 0 {
 		t.Fatal(lost, err)
 	}
@@ -132,13 +132,13 @@ func TestACompletedTaskIsKeptUntilThoseThatNeedItAreTold(t *testing.T) {
 	}
 }
 
-// A task comes to be needed between an archive's look at what is due and the end of that look.
+// A task is needed for the first time between an archive's look at due tasks and the end of that look.
 func TestACompletedTaskIsNotReleasedOnceSomebodyNeedsIt(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
 	parents := started(t, s, startWorker(t, s), 1)
 	outcomes := completed(parents)
-	outcomes[0].Reason = "why" // it has a row of its own
+	outcomes[0].Reason = "why" // so that it has a row of its own
 	if lost, err := s.Finish(ctx, outcomes); err != nil || len(lost) > 0 {
 		t.Fatal(lost, err)
 	}
@@ -163,7 +163,7 @@ func TestACompletedTaskIsNotReleasedOnceSomebodyNeedsIt(t *testing.T) {
 	}
 }
 
-// Two tasks end, each of which brings one with the key of the other. Their keys are locked in one order.
+// Two tasks end, each of which brings a task with the key of the other. Their keys are locked in one order.
 func TestKeysOfWhatTasksBringAreLockedInOrder(t *testing.T) {
 	s, _ := open(t, migrated.DSN(t, "pool_max_conns=8"), false)
 	const rounds = 50
@@ -201,7 +201,7 @@ func TestKeysOfWhatTasksBringAreLockedInOrder(t *testing.T) {
 	}
 }
 
-// Doubts that cannot be settled yet do not keep those behind them from being looked at.
+// Doubts that cannot be settled yet do not keep later ones from being looked at.
 func TestDoubtsBehindThoseOfAHeldTaskAreSettled(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
@@ -223,7 +223,7 @@ func TestDoubtsBehindThoseOfAHeldTaskAreSettled(t *testing.T) {
 		on conflict do nothing`); err != nil {
 		t.Fatal(err)
 	}
-	last := child(newID()) // which does not exist
+	last := child(newID()) // its parent does not exist
 	if _, err := s.Enqueue(ctx, []store.NewTask{last}); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// child makes a task of a queue of its own that needs others.
+// child makes a task in a queue of its own that needs others.
 func child(parents ...store.ID) store.NewTask {
 	n := newTasks(1, "children")[0]
 	for _, id := range parents {

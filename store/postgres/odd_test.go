@@ -8,8 +8,6 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// What a single task with a key or a delay takes is what most of its server's time goes for, so the functions that know
-// of everything are not called for it.
 func TestAFlushHasAStatementForEverySortOfEnd(t *testing.T) {
 	s, _ := fresh(t)
 	for _, name := range []string{"finish_plain", "finish_keyed", "finish_lease", "finish"} {
@@ -24,6 +22,8 @@ func TestAFlushHasAStatementForEverySortOfEnd(t *testing.T) {
 	}
 }
 
+// A server that handles single tasks with a key or a delay spends most of its time on them, so the general functions
+// are not called for them.
 func TestASingleTaskWithAKeyOrADelayTakesTheShortWay(t *testing.T) {
 	s, pool := fresh(t)
 	w := startWorker(t, s)

@@ -14,15 +14,14 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// crossing is a place where two calls could wait for each other. A gate stops the
-// first half-way; the second begins, and waits for it or for the gate.
+// crossing is a case in which two calls could wait for each other. A gate stops the first call half-way. The second
+// one begins, and waits for the first or for the gate.
 type crossing struct {
-	gate          string // what somebody else locks first
+	gate          string // what another session locks first
 	first, second func(ctx context.Context) error
 }
 
-// The server would see two that wait for each other only after an hour, so that those
-// who do hang.
+// The server would notice a deadlock only after an hour, so sessions that wait for each other hang.
 func TestNoTwoCallsWaitForEachOther(t *testing.T) {
 	for name, of := range map[string]func(t *testing.T, s *postgres.Store, pool *pgxpool.Pool) crossing{
 		"a flush and a cancel of a task with a key": flushAndCancel,
@@ -74,7 +73,7 @@ func TestNoTwoCallsWaitForEachOther(t *testing.T) {
 	}
 }
 
-// running enqueues tasks, has them claimed under one lease, and returns them.
+// running enqueues tasks, claims them under one lease, and returns them.
 func running(t *testing.T, s *postgres.Store, tasks []store.NewTask) []store.Task {
 	t.Helper()
 	ctx := context.Background()
@@ -131,7 +130,7 @@ func flushAndCancel(t *testing.T, s *postgres.Store, _ *pgxpool.Pool) crossing {
 func pruneAndRetry(t *testing.T, s *postgres.Store, _ *pgxpool.Pool) crossing {
 	tasks := running(t, s, withKeys(newTasks(2, "q"), "a", "b"))
 	outcomes := completed(tasks)
-	for i := range outcomes { // "a" is the older one
+	for i := range outcomes { // the lease of "a" is the older one
 		outcomes[i].State = store.Discarded
 		if err := finishing(s, outcomes[i:i+1])(context.Background()); err != nil {
 			t.Fatal(err)
@@ -190,8 +189,7 @@ func failTwice(t *testing.T, s *postgres.Store, _ *pgxpool.Pool) crossing {
 	}
 }
 
-// A flush that waits for a key does not keep a transaction from finishing another task
-// of its lease.
+// A flush that waits for a key does not keep a transaction from finishing another task of its lease.
 func TestAFlushAndATransactionThatHoldsItsKeyDoNotWaitForEachOther(t *testing.T) {
 	s, pool := open(t, migrated.DSN(t, "deadlock_timeout=1h"), false)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -220,7 +218,7 @@ func TestAFlushAndATransactionThatHoldsItsKeyDoNotWaitForEachOther(t *testing.T)
 	}
 }
 
-// Who waits for a key that somebody holds, holds none meanwhile that comes later.
+// A session that waits for a key holds no later key in the meantime.
 func TestNoKeyIsHeldBehindOneThatIsWaitedFor(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := t.Context()
@@ -245,7 +243,7 @@ func TestNoKeyIsHeldBehindOneThatIsWaitedFor(t *testing.T) {
 		for until := time.Now().Add(100 * time.Millisecond); !waited() && time.Now().Before(until); {
 		}
 		_, err := other.Exec(ctx, "savepoint before; "+fmt.Sprintf(lock, "b"))
-		sure := waited() // all the time
+		sure := waited() // it has waited all the time
 		if _, err := other.Exec(ctx, "rollback to before"); err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Sessions that work count among the others; those that wait for a lock or sleep do not.
+// Sessions that work count among the others. Sessions that wait for a lock or sleep do not.
 func TestOthersAreSeenWhileTheyWork(t *testing.T) {
 	s, pool := fresh(t)
 	until := func(what string, want func(n int) bool) {

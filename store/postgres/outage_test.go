@@ -10,8 +10,8 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// A server that is away for longer than leases last is nobody's death: handlers are
-// stopped, for nobody can know, but no attempt and no crash is counted.
+// A server that is unavailable for longer than leases last does not kill any worker: handlers are stopped, because
+// their leases may have ended, but no attempt and no crash is counted.
 func TestAServerThatIsAwayForLongerThanALeaseIsNobodysDeath(t *testing.T) {
 	server, err := pgtest.Start()
 	if err != nil {
@@ -38,7 +38,7 @@ func TestAServerThatIsAwayForLongerThanALeaseIsNobodysDeath(t *testing.T) {
 	})
 	const lease = 3 * time.Second
 	ended := make(chan error, 2)
-	for range 2 { // each rescues the other's tasks if it may
+	for range 2 { // each rescues the other's tasks if it can
 		w, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Lease: lease, Concurrency: 5})
 		if err != nil {
 			t.Fatal(err)

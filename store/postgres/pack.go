@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	packLeast = 16   // tasks of a pack
-	packMost  = 128  // of the 255 that there may be
-	packRoom  = 7900 // bytes of a pack: a row that a page has room for
+	packLeast = 16   // the fewest tasks of a pack
+	packMost  = 128  // the most tasks of a pack; up to 255 are possible
+	packRoom  = 7900 // the most bytes of a pack, so that its row fits into a page
 )
 
 // havePack reports whether some of the tasks make a pack.
@@ -29,8 +29,8 @@ func havePack(tasks []store.NewTask, least int) bool {
 	return false
 }
 
-// runOf returns how many of the first tasks differ in nothing but their args, with ids
-// one after the other, and what room they take.
+// runOf returns how many of the first tasks differ only in their args and have consecutive
+// ids, and how many bytes they take.
 func runOf(tasks []store.NewTask) (n, size int) {
 	first := &tasks[0]
 	for n < len(tasks) && (n == 0 || first.Tenant == "" && follows(&tasks[n].ID, &tasks[n-1].ID) &&
@@ -41,12 +41,12 @@ func runOf(tasks []store.NewTask) (n, size int) {
 	return n, size
 }
 
-// packSize is the room that a task takes in a pack.
+// packSize returns how many bytes a task takes in a pack.
 func packSize(t *store.NewTask) int { return len(t.Args) + 8 }
 
-// packOf returns how many of the first tasks of a run go into one row, and what room they
-// take. Each row takes a page of its own, so those of a run are made about as full as one
-// another. There are at least so many tasks in a pack.
+// packOf returns how many of the first tasks of a run go into one row, and how many bytes they
+// take. Each row takes a page of its own, so the rows of a run are filled about equally. A pack
+// has at least the given number of tasks; otherwise packOf returns 1.
 func packOf(run []store.NewTask, size, least int) (n, taken int) {
 	first := &run[0]
 	room := packRoom - len(first.Kind) - len(first.Settings) - textsLen(first.Tags)
@@ -64,13 +64,13 @@ func packOf(run []store.NewTask, size, least int) (n, taken int) {
 	return n, taken
 }
 
-// follows reports whether an id is the next after another, in the same block of 256.
+// follows reports whether an id comes directly after another, in the same block of 256.
 func follows(id, before *store.ID) bool {
 	last := len(id) - 1
 	return id[last] != 0 && id[last] == before[last]+1 && bytes.Equal(id[:last], before[:last])
 }
 
-// alike reports whether plain tasks differ in their ids and args alone.
+// alike reports whether plain tasks differ only in their ids and args.
 func alike(a, b *store.NewTask) bool {
 	return a.Queue == b.Queue && a.Priority == b.Priority && a.Kind == b.Kind && a.Tenant == b.Tenant &&
 		slices.Equal(a.Tags, b.Tags) && bytes.Equal(a.Settings, b.Settings) && a.ExpiresAt.Equal(b.ExpiresAt)

@@ -13,8 +13,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// TestATransactionOlderThanAPackMayPutItsTaskBack is like the one about a task by
-// itself: of the rows of a task the one of the latest transaction is the latest.
+// TestATransactionOlderThanAPackMayPutItsTaskBack is like the test of a single task: among the rows of a task, the
+// one of the latest transaction counts.
 func TestATransactionOlderThanAPackMayPutItsTaskBack(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := t.Context()
@@ -67,8 +67,8 @@ func TestATransactionOlderThanAPackMayPutItsTaskBack(t *testing.T) {
 	}
 }
 
-// TestTasksOfOnePackGoTheirWays changes some tasks of packs, which are available,
-// running or over, and looks whether each is what it shall be, and is there once.
+// TestTasksOfOnePackGoTheirWays changes some tasks of packs, which are available, running or finished, and checks
+// that each is in the right state and exists once.
 func TestTasksOfOnePackGoTheirWays(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := t.Context()
@@ -207,8 +207,8 @@ func TestTasksOfOnePackGoTheirWays(t *testing.T) {
 	agree("finished for the dead")
 }
 
-// TestEditsAndClaimsOfOnePackAtOnce lets several claim parts of packs while others
-// change tasks of them: each task ends in one way.
+// TestEditsAndClaimsOfOnePackAtOnce lets several workers claim parts of packs while others change tasks of them.
+// Each task ends in one way.
 func TestEditsAndClaimsOfOnePackAtOnce(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := t.Context()
@@ -227,7 +227,7 @@ func TestEditsAndClaimsOfOnePackAtOnce(t *testing.T) {
 	var editing atomic.Int32
 	editing.Store(3)
 	claims := func() (e end) {
-		for empty := 0; empty < 200 && e.err == nil; empty++ { // no claim waits for an edit, so one may find nothing
+		for empty := 0; empty < 200 && e.err == nil; empty++ { // no claim waits for an edit, so it may find nothing
 			if editing.Load() > 0 {
 				empty = 0
 			}
@@ -252,7 +252,7 @@ func TestEditsAndClaimsOfOnePackAtOnce(t *testing.T) {
 		for range 40 {
 			at := r.IntN(len(ids) - 5)
 			done, err := s.Edit(ctx, store.Edit{IDs: ids[at : at+1+r.IntN(4)], Change: store.Change{Op: store.Cancel}})
-			if err != nil && !errors.As(err, new(*store.HeldError)) { // on a busy machine a lane is held for long
+			if err != nil && !errors.As(err, new(*store.HeldError)) { // on a busy machine, a lane may be held for long
 				return end{err: err}
 			}
 			for i := range done {
@@ -290,8 +290,8 @@ func TestEditsAndClaimsOfOnePackAtOnce(t *testing.T) {
 	}
 }
 
-// TestATaskThatNeedsOneOfAPackIsSetFree has children of a task in a pack wait for its
-// end, whatever that is.
+// TestATaskThatNeedsOneOfAPackIsSetFree lets children of a task in a pack wait for its end, whatever its outcome
+// is.
 func TestATaskThatNeedsOneOfAPackIsSetFree(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := t.Context()

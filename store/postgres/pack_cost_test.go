@@ -10,8 +10,8 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// cost measures calls by the pages that they touch, over a pool of one connection:
-// what that has done is known at once.
+// cost measures calls by the pages that they touch, over a pool of one connection, whose counters are known at
+// once.
 type cost struct {
 	*testing.T
 	s    *postgres.Store
@@ -68,8 +68,8 @@ func (c *cost) edit(op store.Op, ids []store.ID) func() error {
 	}
 }
 
-// calls are those that look for tasks by their ids, a hundred at a time: what each
-// touches. Some are made twice: the first looks up what the server knows of its tables.
+// calls makes calls that look for tasks by their ids, a hundred at a time, and returns how many pages each of them
+// touches. Some calls are made twice, because the first one reads what the server knows about its tables.
 func (c *cost) calls(enqueue func(n int, queue string) []store.NewTask) map[string]int64 {
 	c.Helper()
 	ctx, pages := c.Context(), map[string]int64{}
@@ -165,8 +165,8 @@ func (c *cost) calls(enqueue func(n int, queue string) []store.NewTask) map[stri
 	return pages
 }
 
-// Whether tasks are in packs or not: who looks for some by their ids among many, after a
-// long history, reads these and no others, whatever the planner knows.
+// A call that looks for some tasks by their ids among many, after a long history, reads these and no others,
+// whether they are in packs or not, and whatever the planner knows.
 func TestTasksAreFoundWithoutReadingOthers(t *testing.T) {
 	for _, k := range []struct {
 		name string
@@ -185,12 +185,12 @@ func TestTasksAreFoundWithoutReadingOthers(t *testing.T) {
 			for what, pages := range c.calls(k.make) {
 				most := int64(4500)
 				switch what {
-				// with what is known of their attempts and needs
+				// these also read attempts and needs
 				case "list the newest", "list the newest available ones", "list running ones", "list available ones",
 					"list completed ones":
 					most = 25000
 				case "cancel":
-					most = 14000 // the dead have an index by when they ended, for those who are told of ends
+					most = 14000 // dead tasks are also in an index by the time of their end, for readers of ends
 				case "reprioritize", "move":
 					most = 12000
 				case "delete":

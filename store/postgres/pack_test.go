@@ -17,7 +17,7 @@ import (
 
 const packs = "select count(*) from tusk.log where packed is not null"
 
-// newPacks makes tasks whose ids follow one another, 256 at a time, as a client does.
+// newPacks makes tasks with consecutive ids, 256 at a time, as a client does.
 func newPacks(n int, queue string) []store.NewTask {
 	tasks := newTasks(n, queue)
 	var first store.ID
@@ -39,7 +39,7 @@ func idsOf(tasks []store.NewTask) []store.ID {
 	return ids
 }
 
-// states returns the states of tasks, in their order; 0: it is nowhere.
+// states returns the states of tasks, in their order. The state is 0 if a task is nowhere.
 func states(t *testing.T, s *postgres.Store, ids []store.ID) []store.State {
 	t.Helper()
 	found := map[store.ID]store.State{}
@@ -62,8 +62,8 @@ func states(t *testing.T, s *postgres.Store, ids []store.ID) []store.State {
 	return all
 }
 
-// TestPacksComeOutAsTheyWentIn enqueues batches about the sizes where packs begin and
-// end, of tasks that are alike and of others, and claims them in parts that cut packs.
+// TestPacksComeOutAsTheyWentIn enqueues batches of about the sizes at which packs begin and end, of tasks that are
+// alike and of others, and claims them in parts that cut packs.
 func TestPacksComeOutAsTheyWentIn(t *testing.T) {
 	s, pool := fresh(t)
 	w := startWorker(t, s)
@@ -135,20 +135,19 @@ func TestPacksComeOutAsTheyWentIn(t *testing.T) {
 	}
 }
 
-// TestPacksThatComeLateAreClaimed has tasks claimed while transactions of others
-// are open, and finds those that come late.
+// TestPacksThatComeLateAreClaimed claims tasks while other transactions are open, and finds those that come late.
 func TestPacksThatComeLateAreClaimed(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := t.Context()
 	w := startWorker(t, s)
-	copied := func(tx pgx.Tx, tasks []store.NewTask) { // what a COPY does that takes its time
+	copied := func(tx pgx.Tx, tasks []store.NewTask) { // does what a slow COPY does
 		t.Helper()
 		b, text := s.PackedCopy(tasks)
 		if _, err := tx.Conn().PgConn().CopyFrom(ctx, bytes.NewReader(b), text); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.Enqueue(ctx, newPacks(100, "q")); err != nil { // names the lane
+	if _, err := s.Enqueue(ctx, newPacks(100, "q")); err != nil { // so that the lane has a name
 		t.Fatal(err)
 	}
 	begin := func(tasks []store.NewTask) pgx.Tx {
@@ -185,7 +184,7 @@ func TestPacksThatComeLateAreClaimed(t *testing.T) {
 	if err := first.Commit(ctx); err != nil {
 		t.Fatal(err)
 	}
-	claim(70, 70, nil) // what the window had left, and the first of the late ones
+	claim(70, 70, nil) // the rest of the window, and the first of the late ones
 	claim(30, 30, late[20:])
 	if err := second.Rollback(ctx); err != nil {
 		t.Fatal(err)
@@ -201,9 +200,8 @@ func TestPacksThatComeLateAreClaimed(t *testing.T) {
 	}
 }
 
-// TestASearchFindsWhatHasSeveralRows looks for tasks that the catalogue names more than
-// once: each attempt has left a row in the log, and rows that were a pack stand among
-// packs.
+// TestASearchFindsWhatHasSeveralRows looks for tasks that the catalogue names more than once: each attempt has left
+// a row in the log, and rows that were taken out of packs stand among packs.
 func TestASearchFindsWhatHasSeveralRows(t *testing.T) {
 	s, _ := fresh(t)
 	ctx := t.Context()

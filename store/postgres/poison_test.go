@@ -17,7 +17,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// What no check lets in, the owner of the tables can put there. It holds up nobody else.
+// The owner of the tables can store values that no check lets in. They hold up no other tasks.
 
 // spoil stores a task and changes its row in the log.
 func spoil(t *testing.T, s store.Store, pool *pgxpool.Pool, set string, args ...any) store.ID {
@@ -108,7 +108,7 @@ func TestWorkersGoOnPastDamagedTasks(t *testing.T) {
 	}
 }
 
-// An exchange that knows the lane reads the row itself; any other leaves that to a claim.
+// An exchange that knows the lane reads the row itself. Any other exchange leaves that to a claim.
 func TestAnExchangeTellsDamagedTags(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := t.Context()

@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// heldUp makes a segment that could be dropped, but for a transaction that has read it.
+// heldUp makes a segment that could be dropped, except for a transaction that has read it.
 func heldUp(t *testing.T, s store.Store, direct string) (term int64) {
 	t.Helper()
 	_, pool := open(t, direct, false)
@@ -43,7 +43,7 @@ func TestMaintenanceGoesOnWhileASegmentCannotBeDropped(t *testing.T) {
 	s, pool := open(t, dsn, true)
 	term := heldUp(t, s, dsn)
 	before := number(t, pool, "select count(*) from tusk.segment")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // as the chore has it
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // the limit of the chore
 	defer cancel()
 	if err := s.Maintain(ctx, term); err != nil {
 		t.Errorf("maintain: %v", err)

@@ -1,15 +1,15 @@
 // Package postgres is the engine for PostgreSQL 14 and later: a ledger. A task
-// is written once, into an append-only log; what changes is kept in small rows
-// that stand for whole batches: how far a lane has been claimed, what a worker
-// holds, what a flush completed. migrations/00001_tables.sql says what each
-// table is for, functions/04_claim.sql how a claim misses nothing.
+// is written once, into an append-only log. Everything that changes is kept in
+// small rows that stand for whole batches: how far a lane has been claimed, what
+// a worker holds, what a flush completed. migrations/00001_tables.sql says what
+// each table is for, and functions/04_claim.sql how a claim misses nothing.
 //
-// It knows package store and the driver, and touches one schema of one
-// database. Tasks come in through enqueue.go, leave for workers through
-// claim.go, come back through finish.go, and wait in between until keep.go
-// admits them; what must decide between two statements of one round trip is a
-// function in functions/. Other statements stand in sql/, and several of them
-// go in one trip by steps.go.
+// The package knows package store and the driver, and touches one schema of one
+// database. Tasks enter through enqueue.go, go to workers through claim.go and
+// come back through finish.go. admit.go makes waiting tasks available.
+// Code that must make decisions between two statements of one round trip is a
+// function in functions/. Other statements are in sql/; steps.go sends several of
+// them in one trip.
 package postgres
 
 import (
@@ -33,50 +33,49 @@ const DefaultSchema = "tusk"
 
 // Options are settings of an engine. Zero values are defaults.
 type Options struct {
-	// Schema holds all tables. The functions of each program version stand in a schema
-	// of their own, whose name begins with this one. Lower-case letters, digits and
-	// underscores; DefaultSchema when empty.
+	// Schema holds all tables. The functions of each program version are in a schema
+	// of their own, whose name begins with this one. The name consists of lower-case
+	// letters, digits and underscores. The default is DefaultSchema.
 	Schema string
 	// Quiet sends no notifications: listeners find tasks when they poll.
 	Quiet bool
-	// Attendant attends the workers of several engines on the pool; nil: this engine has one
-	// of its own.
+	// Attendant attends the workers of several engines on the pool. If it is nil, the engine
+	// makes one of its own.
 	Attendant *Attendant
 }
 
-// Store is a queue in a PostgreSQL database. It is safe for use by many
-// goroutines.
+// Store is a queue in a PostgreSQL database. It is safe for concurrent use.
 type Store struct {
 	pool      *pgxpool.Pool
 	schema    string
 	sql       map[string]string
 	program   string // the schema of the functions
-	functions string // their text, in which tusk_fn stands for it
+	functions string // their text, in which tusk_fn stands for that schema
 	owned     bool   // the pool was opened here
 	known     known
 	quiet     bool
 	bell      ringing
 	near      near
 	workers   counts
-	hearing   atomic.Int32 // listeners that hear
-	fuller    atomic.Bool  // tasks that were claimed lately had more than the least
+	hearing   atomic.Int32 // the number of listeners that hear
+	fuller    atomic.Bool  // the tasks of the last claim had more than the minimum of columns
 	packed    atomic.Bool  // they came in packs
-	claimed   atomic.Int32 // so many came together
-	lane      atomic.Int64 // the first came from there; 0: there was none
+	claimed   atomic.Int32 // how many there were
+	lane      atomic.Int64 // the lane of the first task of the last claim; 0 if none
 	sparse    atomic.Bool  // the last claim found nothing
 
 	enqueueing together.Calls[*enqueueing]
 
 	attendant *Attendant
-	attends   bool // it is this engine's own
+	attends   bool // the attendant is this engine's own
 	spare     spare
 	lookout   lookout
 	holders   holders
-	hand      atomic.Int64 // where pruning goes on; 0: from the oldest flush
-	deadHand  atomic.Int64 // the same of dead tasks: when the last of those ended that were looked at, in microseconds
+	hand      atomic.Int64 // where pruning continues; 0 for the oldest flush
+	deadHand  atomic.Int64 // where pruning of dead tasks continues: when the last one seen ended, in microseconds
 	dueAt     atomic.Int64 // when the next waiting task is due, as far as is known, in nanoseconds
-	doubtHand atomic.Int64 // the doubt after which they are settled; 0: from the first
-	laneHand  atomic.Int64 // the lane after which the search for idle ones goes on
+	doubtHand atomic.Int64 // the doubt after which settling continues; 0 for the first
+	laneHand  atomic.Int64 // the lane after which the search for idle lanes continues
 
 	pingEvery, pingWithin time.Duration
 	copyFrom, packLeast   int
@@ -91,14 +90,14 @@ var _ store.Store = (*Store)(nil)
 
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 
-// New makes an engine on an open pool, which stays the caller's to close. While handlers
-// hold all of its connections, up to four spare ones do the engine's own work. New does
-// not talk to the database. Migrate makes the tables, or brings them up to date.
+// New makes an engine on an open pool, which the caller closes. While handlers hold all
+// connections of the pool, up to four spare ones do the engine's own work. New does not
+// talk to the database. Migrate makes the tables, or brings them up to date.
 func New(pool *pgxpool.Pool, o Options) (*Store, error) {
 	return newStore(pool, o, functionText())
 }
 
-// newStore is New for a program with these functions.
+// newStore is New for a program with the given functions.
 func newStore(pool *pgxpool.Pool, o Options, functions string) (*Store, error) {
 	if o.Schema == "" {
 		o.Schema = DefaultSchema
@@ -123,8 +122,8 @@ func newStore(pool *pgxpool.Pool, o Options, functions string) (*Store, error) {
 	return s, err
 }
 
-// checkMode fails when the driver is told to send values as text without asking for their
-// types.
+// checkMode fails if the driver is configured to send values as text without asking for
+// their types.
 func checkMode(pool *pgxpool.Pool) error {
 	switch mode := pool.Config().ConnConfig.DefaultQueryExecMode; mode {
 	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol:
@@ -135,9 +134,9 @@ func checkMode(pool *pgxpool.Pool) error {
 	return nil
 }
 
-// Open connects to a database by its DSN, a URL or key=value pairs, as every
-// PostgreSQL client takes it. The schema is given as the DSN's parameter
-// tusk_schema; Migrate makes its tables, or brings them up to date.
+// Open connects to a database by its DSN, which is a URL or key=value pairs, as
+// for every PostgreSQL client. The DSN's parameter tusk_schema names the schema.
+// Migrate makes its tables, or brings them up to date.
 func Open(ctx context.Context, dsn string) (*Store, error) {
 	pool, schema, err := Connect(ctx, dsn)
 	if err != nil {
@@ -152,13 +151,13 @@ func Open(ctx context.Context, dsn string) (*Store, error) {
 	return s, nil
 }
 
-// idleConn is after how long without use a connection is closed, unless the DSN says something else. It is shorter
-// than the minute in which a pool uses each of its connections once: a process that idles keeps one or two, which
-// know the plans of all statements.
+// idleConn is how long a connection may be unused before the pool closes it, unless the DSN says otherwise. It is
+// shorter than the minute in which a pool uses each of its connections once. So an idle process keeps one or two
+// connections, which know the plans of all statements.
 const idleConn = 45 * time.Second
 
-// Connect makes a pool for a DSN as Open takes it, and returns the schema that it names;
-// empty: the default one. The pool connects when it is used.
+// Connect makes a pool for a DSN as Open takes it, and returns the schema that the DSN
+// names, or "" for the default one. The pool connects when it is first used.
 func Connect(ctx context.Context, dsn string) (pool *pgxpool.Pool, schema string, err error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -178,8 +177,8 @@ func Connect(ctx context.Context, dsn string) (pool *pgxpool.Pool, schema string
 	return pool, schema, err
 }
 
-// Close closes the pool if Open made it, spare connections, and the one that attends
-// workers.
+// Close closes the spare connections, the connection of the engine's own attendant, and
+// the pool if Open made it.
 func (s *Store) Close() error {
 	s.lapseAll()
 	s.bell.close(s.notify)
@@ -202,7 +201,7 @@ func (s *Store) query(ctx context.Context, name string, row func(raw [][]byte) e
 }
 
 func (s *Store) queryText(ctx context.Context, text string, row func(raw [][]byte) error, args ...any) error {
-	began := false // what the caller has taken in cannot be taken in again
+	began := false // the caller must not get the same rows twice
 	counted := func(raw [][]byte) error {
 		began = true
 		return row(raw)
@@ -216,7 +215,7 @@ func (s *Store) queryText(ctx context.Context, text string, row func(raw [][]byt
 	})
 }
 
-// queryOnce is queryText, and leaves it to the caller to repeat it.
+// queryOnce is queryText without repeats.
 func (s *Store) queryOnce(ctx context.Context, text string, row func(raw [][]byte) error, args ...any) error {
 	s.trips.Add(1)
 	c, err := s.acquire(ctx)
@@ -231,7 +230,7 @@ func (s *Store) queryOnce(ctx context.Context, text string, row func(raw [][]byt
 	return s.noted(translate(err))
 }
 
-// noted forgets what was known of a database that was away.
+// noted returns err. If the database was unavailable, it forgets what was known about it.
 func (s *Store) noted(err error) error {
 	if errors.Is(err, store.ErrUnavailable) {
 		s.known.forget()
@@ -249,8 +248,8 @@ func eachRow(rows pgx.Rows, row func(raw [][]byte) error) error {
 	return rows.Err()
 }
 
-// repeat runs something again that the database rolled back only because of
-// what others did at the same time.
+// repeat calls do again, up to ten times in all, while the database rolls it back
+// only because of concurrent transactions.
 func (s *Store) repeat(ctx context.Context, do func() error) (err error) {
 	for tries := range 10 {
 		if tries > 0 {

@@ -75,7 +75,7 @@ func newTasks(n int, queue string) []store.NewTask {
 	return tasks
 }
 
-// acquire returns a connection, which is the caller's to release.
+// acquire returns a connection, which the caller releases.
 func acquire(t testing.TB, pool *pgxpool.Pool) *pgxpool.Conn {
 	t.Helper()
 	c, err := pool.Acquire(context.Background())

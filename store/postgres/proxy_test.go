@@ -11,17 +11,16 @@ import (
 	"time"
 )
 
-// proxy stands between an engine and its server, and does to their connections
-// what networks do.
+// proxy stands between an engine and its server, and does to their connections what networks do.
 type proxy struct {
 	listener net.Listener
 	server   string
-	losing   atomic.Pointer[string] // the text of an answer that is lost, once
-	// no request to cancel a statement, as the driver makes for lost connections, gets through
+	losing   atomic.Pointer[string] // the text of an answer that will be lost, once
+	// deaf drops requests to cancel a statement, as the driver makes them for lost connections
 	deaf     atomic.Bool
-	cutOneIn atomic.Int64 // of so many requests one is cut off somewhere in it, or just after it
+	cutOneIn atomic.Int64 // one in so many requests is cut off within it or just after it
 	cuts     atomic.Int64
-	pings    atomic.Int64 // by which the driver asks whether a connection is alive
+	pings    atomic.Int64 // by which the driver checks whether a connection is alive
 	// a request that is cut off arrives whole, up to so many nanoseconds after its client has seen the end
 	lag atomic.Int64
 
@@ -86,10 +85,10 @@ func (p *proxy) serve(client net.Conn) {
 	p.mu.Unlock()
 }
 
-// pump hands on what pass lets through, until pass says that the connection is cut.
+// pump passes on what pass lets through, until pass says that the connection is cut.
 func (w *wire) pump(from, to net.Conn, pass func(w *wire, piece []byte) ([]byte, bool)) {
 	defer func() {
-		if w.ends.Load() { // the server has time to do what it was asked for
+		if w.ends.Load() { // so that the server has time to do what it was asked
 			time.Sleep(50 * time.Millisecond)
 		}
 		w.cut()
@@ -146,7 +145,7 @@ func (p *proxy) answer(_ *wire, piece []byte) ([]byte, bool) {
 // lose swallows the next answer with a text in it, and cuts the connection.
 func (p *proxy) lose(text string) { p.losing.Store(&text) }
 
-// lost reports whether that has happened.
+// lost reports whether lose has swallowed an answer.
 func (p *proxy) lost() bool { return p.losing.Load() == nil }
 
 // stall lets connections accept everything and deliver nothing.

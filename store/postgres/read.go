@@ -16,8 +16,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// List implements store.Reader. What no statement reads without reading much more, it
-// searches for.
+// List implements store.Reader. If no single statement finds the tasks without reading many
+// others, List searches for them.
 func (s *Store) List(ctx context.Context, f store.Filter) (tasks []store.Task, err error) {
 	if listed(&f) {
 		return s.list(ctx, f)
@@ -35,7 +35,7 @@ func (s *Store) List(ctx context.Context, f store.Filter) (tasks []store.Task, e
 	}
 }
 
-// pageOf is how many tasks a page has when a filter says limit.
+// pageOf returns how many tasks a page has at most for the limit of a filter.
 func pageOf(limit int) int {
 	if limit <= 0 {
 		limit = 100
@@ -74,24 +74,25 @@ func (s *Store) list(ctx context.Context, f store.Filter) ([]store.Task, error) 
 	return tasks, nil
 }
 
-// places are where tasks are, by their states there.
+// places are the views of tasks, with the states that tasks have there.
 var places = []struct {
 	view   string
 	states []store.State
 }{
 	{"waiting_tasks", []store.State{store.Scheduled, store.Pending, store.Retryable}},
-	// completed ones that left more than a completion
+	// completed tasks are here if they left more than a completion
 	{"dead_tasks", []store.State{store.Completed, store.Cancelled, store.Discarded}},
 	{"running_tasks", []store.State{store.Running}},
 	{"available_tasks", []store.State{store.Available}},
 	{"completed_tasks", []store.State{store.Completed}},
 }
 
-// manyIDs are so many that several may have been completed by one flush.
+// manyIDs is the number of ids from which several tasks may have been completed by one flush.
 const manyIDs = 16
 
-// listText asks each place that may have tasks of the filter's states for its
-// newest, and takes the newest of those. Tasks that are named are each asked for.
+// listText returns SQL that reads the newest tasks of each place that may have
+// tasks of the filter's states, and takes the newest of these. Tasks that the
+// filter names are read one by one.
 func (s *Store) listText(f *store.Filter, where string, limit int) string {
 	end := "\norder by id desc\nlimit " + strconv.Itoa(limit)
 	list := strings.TrimSpace(s.sql["list"])
@@ -116,7 +117,7 @@ func (s *Store) listText(f *store.Filter, where string, limit int) string {
 	return "select * from (\n" + strings.Join(parts, "\nunion all\n") + ") s" + end
 }
 
-// where writes the conditions of a filter.
+// where returns the conditions of a filter as a clause, and the arguments.
 func (s *Store) where(f *store.Filter) (text string, args []any) {
 	var c conditions
 	if len(f.IDs) > 0 {
@@ -126,13 +127,13 @@ func (s *Store) where(f *store.Filter) (text string, args []any) {
 	return c.text(), c.args
 }
 
-// conditions are those of one part of a statement.
+// conditions are the conditions of one part of a statement.
 type conditions struct {
 	args []any // of the whole statement
 	list []string
 }
 
-// text is the clause.
+// text returns the where clause.
 func (c *conditions) text() string {
 	if len(c.list) == 0 {
 		return ""
@@ -145,13 +146,13 @@ func (c *conditions) add(condition string, arg any) {
 	c.list = append(c.list, strings.ReplaceAll(condition, "?", c.arg(arg)))
 }
 
-// arg names another argument of the statement.
+// arg adds an argument to the statement, and returns its name.
 func (c *conditions) arg(arg any) string {
 	c.args = append(c.args, arg)
 	return "$" + strconv.Itoa(len(c.args))
 }
 
-// of appends those of a filter.
+// of appends the conditions of a filter.
 func (c *conditions) of(f *store.Filter) {
 	if len(f.Queues) > 0 {
 		c.add("s.lane >> 16 = any(?)", hashesOf(f.Queues))
@@ -204,10 +205,10 @@ func numbersOf(states []store.State) []int16 {
 	return numbers
 }
 
-// addDetails fills in what a page about single tasks shows. A task that has details already has
-// its completion in them, which is the latest of its attempts.
+// addDetails fills in the details of tasks. If a task already has details, they hold its completion,
+// which is the latest of its attempts.
 func (s *Store) addDetails(ctx context.Context, tasks []store.Task, noStates bool) error {
-	page := sync.OnceValue(func() map[store.ID]*store.Task { // of most pages there is nothing to read
+	page := sync.OnceValue(func() map[store.ID]*store.Task { // most pages have no details to read
 		byID := make(map[store.ID]*store.Task, len(tasks))
 		for i := range tasks {
 			byID[tasks[i].ID] = &tasks[i]
@@ -248,7 +249,7 @@ func (s *Store) addDetails(ctx context.Context, tasks []store.Task, noStates boo
 	return nil
 }
 
-// completedBy returns the details of a completed task as far as its completion has them.
+// completedBy returns the details of a completed task that its completion provides.
 func completedBy(t *store.Task, worker store.ID) *store.Detail {
 	var d struct { // one allocation for both
 		store.Detail
@@ -260,7 +261,8 @@ func completedBy(t *store.Task, worker store.ID) *store.Detail {
 	return &d.Detail
 }
 
-// readDetail reads a row of the statement, which says what it is, of a page of tasks.
+// readDetail reads a row of the statement details into the task of the page that it is about. The first column says
+// what the row holds.
 func readDetail(page map[store.ID]*store.Task, raw [][]byte) error {
 	d := page[idOf(raw[1])].Detail
 	switch int32Of(raw[0]) {
@@ -323,8 +325,8 @@ func (s *Store) Count(ctx context.Context) ([]store.Count, error) {
 	return counts, nil
 }
 
-// Stats implements store.Reader. A row stands for a flush or a span of time; slices are
-// made here.
+// Stats implements store.Reader. A row of the database stands for a flush or a span of time. Stats
+// divides them into buckets.
 func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error) {
 	type slice struct {
 		at          int64
@@ -338,7 +340,7 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, e
 	err := s.queryPinned(ctx, s.sql["stats"], func(raw [][]byte) error {
 		var list []statJSON
 		if err := json.Unmarshal(raw[1], &list); err != nil {
-			return nil // maintenance tells of it
+			return nil // maintenance reports it
 		}
 		for _, one := range list {
 			minute := timeOf(raw[0]).Add(-time.Duration(one.Ago) * time.Second).Truncate(time.Minute)
@@ -378,10 +380,10 @@ func (one *statJSON) addTo(sum *store.Stat) {
 	one.Ran.addTo(&sum.Ran)
 }
 
-// late is how much later than an attempt ended its flush may come.
+// late is how long after the end of an attempt its flush may come.
 const late = 24 * time.Hour
 
-// lower and upper are bounds of time that the database knows, too.
+// lower and upper limit times to a range that the database can store.
 func lower(from time.Time) time.Time {
 	if from.Year() < 2000 {
 		return time.Unix(epoch, 0).UTC()

@@ -14,7 +14,7 @@ import (
 
 var _ store.Rebaser = (*Store)(nil)
 
-// atHome fails unless the tables were made on this server. It asks once of a server.
+// atHome fails unless the tables were made on this server. It remembers the answer for a while.
 func (s *Store) atHome(ctx context.Context, c *pgxpool.Conn) error {
 	if s.known.isHome() {
 		return nil
@@ -37,8 +37,8 @@ func (s *Store) askHome(ctx context.Context, c *pgxpool.Conn) (works bool, err e
 	return works, nil
 }
 
-// mayWork fails unless the tables were made on this server and this role has what claims and
-// ends of attempts need. It goes on while handlers hold the pool's connections.
+// mayWork fails unless the tables were made on this server and this role has the privileges that
+// claims and finishes need. It works even while handlers hold all connections of the pool.
 func (s *Store) mayWork(ctx context.Context) error {
 	if s.known.mayWork() {
 		return nil
@@ -55,8 +55,8 @@ func (s *Store) mayWork(ctx context.Context) error {
 	return translate(err)
 }
 
-// Rebase implements store.Rebaser, for a dump or a logical copy: the transaction
-// ids in it mean nothing here.
+// Rebase implements store.Rebaser. A restored dump or a logical copy needs it, because
+// the transaction ids in it mean nothing on this server.
 func (s *Store) Rebase(ctx context.Context, dry bool) (tasks int64, err error) {
 	err = s.exec(ctx, "analyze")
 	if err == nil && dry {
@@ -73,7 +73,7 @@ func (s *Store) Rebase(ctx context.Context, dry bool) (tasks int64, err error) {
 	return tasks, nil
 }
 
-// rebase writes the log anew. It returns the number of tasks that can be claimed.
+// rebase rewrites the log. It returns the number of tasks that can be claimed.
 func (s *Store) rebase(ctx context.Context, tx pgx.Tx) (tasks int64, err error) {
 	do := func(texts ...string) (rows int64) {
 		for _, text := range texts {
@@ -103,7 +103,7 @@ func (s *Store) rebase(ctx context.Context, tx pgx.Tx) (tasks int64, err error) 
 	return tasks, err
 }
 
-// namesIn are the texts of a statement's one column.
+// namesIn returns the texts of the only column of an answer.
 func namesIn(rows pgx.Rows, err error) ([]string, error) {
 	if err != nil {
 		return nil, err

@@ -76,7 +76,7 @@ func TestADumpThatComesFromTheFutureOfThisServerIsRefused(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
 	goRound(t, s, startWorker(t, s), 10)
-	// As on a clone of the server, made before the dump: the same server by its name.
+	// As on a clone of the server that was made before the dump: it has the same identity.
 	if _, err := pool.Exec(ctx, `update tusk.lane_position set done = '4000000000:4000000000:';
 		update tusk.outcome set xid = '4000000000', finished_at = finished_at - interval '2 hours'`); err != nil {
 		t.Fatal(err)

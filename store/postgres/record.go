@@ -40,8 +40,8 @@ func (s *Store) Look(ctx context.Context, queues []string, kinds ...string) (see
 	return seen, nil
 }
 
-// LookAll is Look for several engines on one pool, with one connection and in one trip. The kinds are
-// looked for in the first of them, and who leads with them. Workers are counted there, too: they are known to all.
+// LookAll is Look for several engines on one pool, with one connection and in one trip. It looks for records of
+// the kinds, and for the leader, in the first engine. It also counts workers there, since all engines know them.
 func LookAll(ctx context.Context, all []*Store, queues []string, kinds ...string) ([]store.Sight, error) {
 	sights, batch := make([]store.Sight, len(all)), pgx.Batch{}
 	a := askFor(&store.ClaimRequest{Queues: queues})
@@ -78,7 +78,7 @@ func LookAll(ctx context.Context, all []*Store, queues []string, kinds ...string
 	return sights, nil
 }
 
-// see takes in a row of look_at.
+// see reads a row of look_at.
 func (a *ask) see(seen *store.Sight, raw [][]byte) {
 	if raw[0] != nil {
 		seen.Records = append(seen.Records, recordOf(raw))
@@ -89,8 +89,8 @@ func (a *ask) see(seen *store.Sight, raw [][]byte) {
 	seen.Queues, seen.Now = a.queuesOf(raw[6]), timeOf(raw[8])
 }
 
-// company says who else takes from queues that were looked at, and tells them of what was seen: they
-// look rarely, and may not have heard.
+// company adds the number of workers that take from the queues to what was seen, and tells these workers
+// about tasks that were seen: they look rarely, and may have missed a notification.
 func (s *Store) company(seen *store.Sight, queues []string) {
 	if s.Prompt() && len(queues) > 0 {
 		seen.Workers = s.fewestOf(queues)
@@ -141,8 +141,7 @@ func (s *Store) UpdateRecords(
 	return updated, nil
 }
 
-// withNames does something in a transaction of the engine's own, once the lanes of tasks have
-// names.
+// withNames names the lanes of tasks, and then calls do in a transaction of the engine's own.
 func (s *Store) withNames(ctx context.Context, have *survey, do func(tx pgx.Tx) error) error {
 	return s.repeat(ctx, func() error {
 		if err := s.nameLanes(ctx, ownSession{s}, have, true); err != nil {
@@ -203,8 +202,8 @@ func (s *Store) putRecord(
 	return version, results, err
 }
 
-// recordWrite chooses the statement that writes a record if its version is the
-// one given, and returns a row only then.
+// recordWrite chooses the statement that writes a record. The statement writes, and
+// returns a row, only if the record has the given version.
 func (s *Store) recordWrite(r store.Record) (name string, args []any) {
 	switch {
 	case r.Body == nil && r.Version == 0:

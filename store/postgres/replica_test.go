@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// A logical copy of a database has its rows and not the values of its sequences.
+// A logical copy of a database has its rows, but not the values of its sequences.
 func TestALogicalCopyIsRebasedWithItsNeedsAndRecords(t *testing.T) {
 	ctx := context.Background()
 	from := pgtest.DSN(t)
@@ -86,7 +86,7 @@ func copyTo(t *testing.T, from string) (to string) {
 	return to
 }
 
-// PostgreSQL refuses changes of a published table without a replica identity.
+// PostgreSQL refuses to change a published table that has no replica identity.
 func TestAPublicationOfAllTablesRefusesNothing(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()

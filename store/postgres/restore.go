@@ -13,7 +13,7 @@ import (
 
 var _ store.Restorer = (*Store)(nil)
 
-// restoring is a task that an archive has kept, as the function restore reads it.
+// restoring is a task from an archive, as the function restore reads it.
 type restoring struct {
 	Place     int             `json:"place"`
 	ID        store.ID        `json:"id"`
@@ -60,15 +60,15 @@ type restoredNeed struct {
 	Policy int16    `json:"policy"`
 }
 
-// Restore implements store.Restorer. Tasks go to those that ended in another way than by plain
-// completion, and have all of their attempts with them.
+// Restore implements store.Restorer. It stores tasks among those that did not end by plain
+// completion, with all of their attempts.
 func (s *Store) Restore(
 	ctx context.Context, note store.Record, tasks []store.Task,
 ) (version int64, exist []store.ID, err error) {
 	return s.RestoreWith(ctx, store.PutRecord{Record: note}, tasks)
 }
 
-// RestoreWith is Restore with a record that brings tasks.
+// RestoreWith is Restore with a record that enqueues tasks.
 func (s *Store) RestoreWith(
 	ctx context.Context, note store.PutRecord, tasks []store.Task,
 ) (version int64, exist []store.ID, err error) {
@@ -81,7 +81,7 @@ func (s *Store) RestoreWith(
 	return version, exist, err
 }
 
-// Redeliver restores tasks that another ledger sends in a letter, unless it has done so in the last week.
+// Redeliver restores tasks that another ledger sends in a letter, unless the letter came before in the last week.
 func (s *Store) Redeliver(ctx context.Context, letter store.ID, tasks []store.Task) error {
 	_, err := s.putBack(ctx, tasks, surveyOf(nil), func(tx pgx.Tx) (bool, error) {
 		fresh, _, err := s.undelivered(ctx, tx, []store.NewTask{{ID: letter}})
@@ -90,7 +90,7 @@ func (s *Store) Redeliver(ctx context.Context, letter store.ID, tasks []store.Ta
 	return err
 }
 
-// putBack restores tasks in a transaction that does something else first, which may call it off.
+// putBack restores tasks in a transaction that calls first before. If first reports false, it restores nothing.
 func (s *Store) putBack(
 	ctx context.Context, tasks []store.Task, have *survey, first func(tx pgx.Tx) (bool, error),
 ) (exist []store.ID, err error) {

@@ -110,7 +110,7 @@ func TestQueuesOfAnotherRetentionHaveTablesThatGoByThemselves(t *testing.T) {
 	}
 }
 
-// What a queue keeps for long stands in front of what others are rid of.
+// Flushes that a queue keeps for long are in front of flushes that other queues no longer keep.
 func TestPruningGoesOnBehindWhatIsKeptForLonger(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
@@ -139,7 +139,7 @@ func TestPruningGoesOnBehindWhatIsKeptForLonger(t *testing.T) {
 		t.Errorf("%d tasks of %d are kept", n, 2*rounds)
 	}
 	goRoundOf(t, s, w, "q", 2)
-	for range 2*rounds/looks + 1 { // from the oldest again
+	for range 2*rounds/looks + 1 { // until it begins again with the oldest
 		if _, err := s.Prune(ctx, term, keep, 1000); err != nil {
 			t.Fatal(err)
 		}
@@ -149,12 +149,12 @@ func TestPruningGoesOnBehindWhatIsKeptForLonger(t *testing.T) {
 	}
 }
 
-// A call of Prune ends in the middle of a flush, of whose tasks only some have a key.
+// A call of Prune ends in the middle of a flush in which only some tasks have a key.
 func TestPruningTakesAFlushApartWhoseTasksHaveKeysInPart(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
 	term, w := lead(t, s), startWorker(t, s)
-	for _, keyed := range []int{0, 5} { // the first to go, and the last
+	for _, keyed := range []int{0, 5} { // the first task to be deleted, and the last
 		tasks := newTasks(6, "q")
 		tasks[keyed].Key = "k"
 		if _, err := s.Enqueue(ctx, tasks); err != nil {
@@ -174,7 +174,7 @@ func TestPruningTakesAFlushApartWhoseTasksHaveKeysInPart(t *testing.T) {
 	}
 }
 
-// What is too young for every queue is not read each time: most that failed is kept for days.
+// Tasks that are too young for every queue are not read each time, since most failed tasks are kept for days.
 func TestPruningReadsNoFailuresThatAreTooYoungToGo(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
@@ -187,7 +187,7 @@ func TestPruningReadsNoFailuresThatAreTooYoungToGo(t *testing.T) {
 	read := func() int {
 		t.Helper()
 		pages := 0
-		for range 2 { // the first time the plans are made
+		for range 2 { // the first round makes plans
 			pages, _ = touched(t, c, s.Statement("spent_dead"), keep, none, none, none, none, 2000, time.Time{},
 				100_000)
 		}
@@ -204,7 +204,7 @@ func TestPruningReadsNoFailuresThatAreTooYoungToGo(t *testing.T) {
 	}
 }
 
-// So do failures that a queue keeps for long.
+// The same holds for failures that a queue keeps for long.
 func TestPruningGoesOnBehindFailuresThatAreKeptForLonger(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
@@ -240,7 +240,7 @@ func TestPruningGoesOnBehindFailuresThatAreKeptForLonger(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range calls { // from the oldest again
+	for range calls { // until it begins again with the oldest
 		if _, err := s.Prune(ctx, term, keep, 1000); err != nil {
 			t.Fatal(err)
 		}

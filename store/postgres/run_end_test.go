@@ -12,9 +12,9 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// Parts of several leases of packs and of single tasks are finished at once, with failures
-// among them; single tasks are taken out of what was completed, and it is pruned in
-// parts: after each step every task is what it should be, and ended when it did.
+// Parts of several leases, of packs and of single tasks, are finished at once, with failures among them. Single
+// tasks are deleted from what was completed, and the rest is pruned in parts. After each step, every task is in the
+// right state and has the right end.
 func TestRunsKeepEachTasksOwnEnd(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -71,7 +71,7 @@ func (h *ends) must(err error) {
 	}
 }
 
-// enqueue stores packs, some of which reach the end of their block of ids.
+// enqueue stores packs, some of which reach the end of a block of ids.
 func (h *ends) enqueue() {
 	n := 1 + h.r.IntN(300)
 	tasks := newPacks(n, fmt.Sprint("q", h.r.IntN(2)))
@@ -109,7 +109,7 @@ func (h *ends) claim() {
 	h.must(err)
 }
 
-// finish ends some attempts of each lease, in no order, and tries to do it again.
+// finish ends some attempts of each lease, in random order, and tries to do so again.
 func (h *ends) finish() {
 	h.flushes++
 	share, failing := h.r.IntN(5), h.r.IntN(2) == 0
@@ -140,9 +140,9 @@ func (h *ends) finish() {
 	}
 }
 
-// delete takes out some tasks of a state.
+// delete deletes some tasks of a state.
 func (h *ends) delete(state store.State, most int) {
-	for id, e := range h.want { // in no order
+	for id, e := range h.want { // in random order
 		if most == 0 {
 			return
 		}
@@ -155,8 +155,8 @@ func (h *ends) delete(state store.State, most int) {
 	}
 }
 
-// prune deletes what was completed, in parts. Any transaction that is open on the server, such as one
-// of autovacuum, may put it off.
+// prune deletes completed tasks in parts. Any transaction that is open on the server, such as one of autovacuum,
+// may delay it.
 func (h *ends) prune() {
 	term := lead(h.T, h.s)
 	for tries := 0; h.completed() && tries < 1000; tries++ {
@@ -193,8 +193,8 @@ func (h *ends) completed() bool {
 	return false
 }
 
-// check compares all tasks with what they should be. Those of one flush ended so long
-// before the same instant.
+// check compares all tasks with what they should be. Tasks of one flush ended at the given times before the same
+// instant.
 func (h *ends) check() {
 	h.Helper()
 	at, found := map[int]time.Time{}, 0

@@ -82,14 +82,14 @@ func TestATermThatWasWonElsewhereFencesThisLedger(t *testing.T) {
 	}
 	adopt(old, 7, time.Minute, true, 7)
 	chore(7, true)
-	adopt(young, 7, time.Minute, false, 7) // somebody else's
+	adopt(young, 7, time.Minute, false, 7) // another candidate
 	adopt(young, 8, time.Minute, true, 8)
 	chore(7, false)
 	chore(8, true)
 	adopt(old, 7, time.Minute, false, 8)
-	adopt(old, 7, 0, false, 8) // gives up what it has no more
+	adopt(old, 7, 0, false, 8) // it gives up a term that it no longer has
 	chore(8, true)
 	adopt(young, 8, 0, true, 8)
 	chore(8, false)
-	adopt(young, 8, time.Minute, false, 8) // a late renewal of what was given up
+	adopt(young, 8, time.Minute, false, 8) // a late renewal of a term that was given up
 }

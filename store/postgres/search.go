@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	lookRows  = 5000                   // of a table, in one statement
-	lookLined = 1000                   // tasks of a line that are looked at one by one, at most
-	lookHits  = 200                    // of those, at least
-	lookTime  = 120 * time.Millisecond // after which no other statement is begun
-	wholeIDs  = 256                    // fewer are listed by one statement
+	lookRows  = 5000                   // rows of a table that one statement looks at
+	lookLined = 1000                   // at most so many tasks of a line are looked at one by one
+	lookHits  = 200                    // the limit of hits of a look is at least this
+	lookTime  = 120 * time.Millisecond // after this time no further statement is begun
+	wholeIDs  = 256                    // fewer ids are listed by one statement
 )
 
 type lookTable struct {
@@ -26,11 +26,11 @@ type lookTable struct {
 	only        string // the part of the table in which to look
 }
 
-// inLine are those of the waiting tasks that stand in line for their turn. They have no entries in most indexes.
+// inLine selects the waiting tasks that stand in line for their turn. They have no entries in most indexes.
 const inLine = "s.line is not null"
 
-// lookTables are where tasks lie, with the states that they may have there. The log comes last: if it is looked at by
-// itself, a task that is admitted meanwhile is met there.
+// lookTables are the tables of tasks, with the states that tasks may have there. The log comes last, so that a task
+// that is admitted in the meantime is found there if the log is looked at separately.
 var lookTables = []lookTable{
 	{"waiting", "s.state, s.line", []store.State{store.Scheduled, store.Pending, store.Retryable}, "s.line is null"},
 	{"waiting", "s.state, s.line", []store.State{store.Pending}, inLine},
@@ -40,8 +40,8 @@ var lookTables = []lookTable{
 		[]store.State{store.Available, store.Running, store.Completed}, ""},
 }
 
-// Search implements store.Searcher. It looks at narrow parts of the newest rows of
-// each table, and asks List for those alone that may match.
+// Search implements store.Searcher. It reads a few columns of the newest rows of each
+// table, and lists only the tasks that may match.
 func (s *Store) Search(ctx context.Context, f store.Filter, budget int) (tasks []store.Task, last store.ID, err error) {
 	f.Limit = pageOf(f.Limit)
 	if listed(&f) {
@@ -78,7 +78,7 @@ func (s *Store) Search(ctx context.Context, f store.Filter, budget int) (tasks [
 	}
 }
 
-// listHalves lists tasks by their ids, newest first. It asks for a large page on two connections, half on each.
+// listHalves lists tasks by their ids, newest first. It reads a large page on two connections, half on each.
 func (s *Store) listHalves(ctx context.Context, f store.Filter) ([]store.Task, error) {
 	if len(f.IDs) < wholeIDs {
 		return s.list(ctx, f)
@@ -97,9 +97,9 @@ func (s *Store) listHalves(ctx context.Context, f store.Filter) ([]store.Task, e
 	return slices.Concat(halves[0], halves[1]), err
 }
 
-// searchRunning searches for tasks that run, which List finds, and for others that are not completed: to find
-// running ones among the rest all of the log's past would be looked through. They are listed last, so that a task that
-// is claimed meanwhile is met twice rather than missed.
+// searchRunning searches for running tasks and for others that are not completed. It lists the running ones, because a
+// search for them would look through the whole past of the log. It lists them last, so that a task that is claimed in
+// the meantime is found twice rather than missed.
 func (s *Store) searchRunning(ctx context.Context, f store.Filter, budget int) ([]store.Task, store.ID, error) {
 	running, others := f, f
 	running.States = []store.State{store.Running}
@@ -115,7 +115,7 @@ func (s *Store) searchRunning(ctx context.Context, f store.Filter, budget int) (
 	tasks = append(tasks, found...)
 	slices.SortStableFunc(tasks, func(a, b store.Task) int { return bytes.Compare(b.ID[:], a.ID[:]) })
 	tasks = slices.CompactFunc(tasks, func(a, b store.Task) bool { return a.ID == b.ID })
-	// What lies below the last has not been looked at everywhere.
+	// Tasks below the last id have not been searched for everywhere.
 	if i := slices.IndexFunc(tasks, func(t store.Task) bool { return bytes.Compare(t.ID[:], last[:]) < 0 }); i >= 0 {
 		tasks = tasks[:i]
 	}
@@ -126,7 +126,8 @@ func (s *Store) searchRunning(ctx context.Context, f store.Filter, budget int) (
 	return tasks, last, nil
 }
 
-// listed reports whether List reads no more rows than it returns: by id, and among those that run.
+// listed reports whether one statement finds the tasks of a filter without reading other rows, as it does for ids and
+// for running tasks.
 func listed(f *store.Filter) bool {
 	return len(f.IDs) > 0 || len(f.States) > 0 && !slices.ContainsFunc(f.States, runsNot)
 }
@@ -134,7 +135,7 @@ func listed(f *store.Filter) bool {
 func runsNot(state store.State) bool { return state != store.Running }
 
 // look returns the ids below cursor that may match, newest first, and the id down
-// to which it has looked; zero: to the end.
+// to which it has looked, which is zero if it has looked at all.
 func (s *Store) look(
 	ctx context.Context, f *store.Filter, cursor store.ID, rows int,
 ) (ids []store.ID, floor store.ID, err error) {
@@ -153,7 +154,7 @@ func (s *Store) look(
 			tables = append(tables, t)
 		}
 	}
-	var log []*lookTable // where the catalogue may help
+	var log []*lookTable // the log, if the catalogue may help
 	if last := len(tables) - 1; last >= 0 && tables[last].name == "log" && !direct(f) && catalogued(f) {
 		tables, log = tables[:last], tables[last:]
 	}
@@ -184,20 +185,22 @@ func (s *Store) look(
 	}
 	slices.SortFunc(ids, func(a, b store.ID) int { return bytes.Compare(b[:], a[:]) })
 	ids = slices.Compact(ids)
-	// What lies below the floor has not been looked at everywhere.
+	// Ids below the floor have not been searched for everywhere.
 	if i := slices.IndexFunc(ids, func(id store.ID) bool { return bytes.Compare(id[:], floor[:]) < 0 }); i >= 0 {
 		ids = ids[:i]
 	}
 	return ids, floor, nil
 }
 
-// direct reports whether an index of every table finds what matches, but for the tasks of a tenant that are in line.
+// direct reports whether every table has an index that finds the matching tasks, except for the tasks of a tenant that
+// stand in line.
 func direct(f *store.Filter) bool { return exact(f) || len(f.Tenants) == 1 }
 
-// exact reports whether it finds those of a key, an error or a workflow.
+// exact reports whether the filter names a key, an error or a workflow, for which every table has an index.
 func exact(f *store.Filter) bool { return f.Key != "" || f.Fingerprint != "" || !f.Workflow.IsZero() }
 
-// whole reports whether an index of all that waits serves, those in line included: one of these, or that of ids.
+// whole reports whether an index serves that covers all waiting tasks, including those in line: an index of exact, or
+// the index of ids.
 func whole(f *store.Filter) bool {
 	states := 0
 	for _, state := range lookTables[0].states {

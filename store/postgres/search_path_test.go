@@ -21,12 +21,12 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// plantedTypes are those of values in statements.
+// plantedTypes are the types of values in statements.
 const plantedTypes = "'{uuid,text,bytea,bigint,int,smallint,boolean,timestamptz,interval,xid8,name,regclass,oid," +
 	"jsonb,json,float8,numeric,pg_lsn,pg_snapshot,uuid[],text[],bigint[],int[],xid8[]}'::text[]"
 
-// plantedOperators makes each usual operator for each pair of types that PostgreSQL has none for: without them it
-// converts an operand, or takes the operator of any array; an exact match is preferred to both.
+// plantedOperators makes each usual operator for every pair of types for which PostgreSQL has none. Without them,
+// PostgreSQL converts an operand or takes the operator of any array; it prefers an exact match to both.
 const plantedOperators = `
 do $do$
 declare l text; r text; o text; name text;
@@ -45,9 +45,9 @@ begin
   end loop;
 end $do$`
 
-// plantedFunctions makes, for every function of PostgreSQL that takes any type, one of the very types that Tusk has;
-// and for every other that takes what can be converted, as the text of a name can to what it names, one of what is
-// converted.
+// plantedFunctions makes two kinds of functions. For every function of PostgreSQL that takes any type, it makes one
+// with the very types that Tusk uses. For every other function whose parameters can be converted, as the text of a
+// name can to what it names, it makes one with the unconverted types.
 const plantedFunctions = `
 create table public.loot (who text, by text);
 grant all on public.loot to public;
@@ -141,7 +141,7 @@ func (s *sent) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) 
 // called finds functions in a statement.
 var called = regexp.MustCompile(`(\w*)(\.?)\b([a-z_][a-z0-9_]*)\(`)
 
-// namesIn are the names of functions that statements call in a schema, or without one, as an array.
+// namesIn returns the names of functions that statements call in a schema, or without one, as an array.
 func namesIn(texts []string, schema string) string {
 	names := map[string]bool{}
 	for _, text := range texts {
@@ -154,10 +154,10 @@ func namesIn(texts []string, schema string) string {
 	return "{" + strings.Join(slices.Sorted(maps.Keys(names)), ",") + "}"
 }
 
-// part is what stands for a part of a statement.
+// part stands for a part of a statement.
 var part = regexp.MustCompile(`\{[a-z_]+\}`)
 
-// commentLine is a line that is a comment.
+// commentLine is a line with a comment.
 var commentLine = regexp.MustCompile(`(?m)^ *--.*\n`)
 
 // parsed returns the planted functions and operators that a statement means in a victim's session.
@@ -171,7 +171,7 @@ func parsed(t *testing.T, victim *pgx.Conn, safe *pgxpool.Pool, text string) (fo
 	ctx := t.Context()
 	d, err := victim.Prepare(ctx, "", text)
 	if isSyntax(err) {
-		return nil // it is sent as a part
+		return nil // the text is sent as a part of another
 	}
 	var params string
 	if err == nil {
@@ -207,9 +207,9 @@ func isSyntax(err error) bool {
 	return errors.As(err, &said) && said.Code == "42601"
 }
 
-// openTo returns the functions of the program that run with the path of whoever calls them: those that statements,
-// views or other such functions call, unless they set their own or were parsed when they were made. Procedures that
-// commit cannot, and set it themselves.
+// openTo returns the functions of the program that run with the search_path of the caller: those that statements,
+// views or other such functions call, unless they set their own path or were parsed when they were made. Procedures
+// that commit cannot have a path of their own, and set it themselves.
 func openTo(t *testing.T, safe *pgxpool.Pool, program string, texts []string) []string {
 	t.Helper()
 	rows, err := safe.Query(t.Context(), `
@@ -230,8 +230,8 @@ func openTo(t *testing.T, safe *pgxpool.Pool, program string, texts []string) []
 	return open
 }
 
-// Everybody may create in the schema public, as up to PostgreSQL 14. mallory does: what she makes is preferred to what
-// PostgreSQL has wherever a statement leaves it to the search path.
+// Everybody may create objects in the schema public, as up to PostgreSQL 14, and mallory does so. Her objects are
+// preferred to those of PostgreSQL wherever a statement leaves the choice to the search_path.
 func TestNobodyRunsCodeByWayOfTheSearchPath(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	open(t, dsn, true)
@@ -291,7 +291,7 @@ func TestNobodyRunsCodeByWayOfTheSearchPath(t *testing.T) {
 	}
 }
 
-// doAll makes an engine say what it has to say.
+// doAll makes an engine send all of its statements.
 func doAll(t *testing.T, s *postgres.Store, pool *pgxpool.Pool) {
 	t.Helper()
 	ctx := t.Context()
@@ -306,7 +306,7 @@ func doAll(t *testing.T, s *postgres.Store, pool *pgxpool.Pool) {
 	for _, n := range []int{1, 3, 300} {
 		goRound(t, s, w, n)
 	}
-	exchangeRound(t, s, w) // while nothing is beside leases: what mallory did would be rolled back
+	exchangeRound(t, s, w) // while nothing is beside leases; otherwise what mallory did would be rolled back
 	tasks := newTasks(4, "q")
 	tasks[0].Key, tasks[1].Delay, tasks[2].Tags, tasks[3].Needs = "k", time.Millisecond, []string{"a"},
 		[]store.Need{{Task: tasks[0].ID}}

@@ -12,9 +12,9 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// TestASearchInStepsIsTheList makes tasks of all states, by themselves and in packs, and
-// asks for them with filters made up: whatever the budget, the steps of a search add up
-// to the list. Half of the log is in the catalogue by then.
+// TestASearchInStepsIsTheList makes tasks of all states, single ones and in packs, and searches for them with
+// random filters. Whatever the budget is, the steps of a search add up to the list. Half of the log is in the
+// catalogue by then.
 func TestASearchInStepsIsTheList(t *testing.T) {
 	s, pool := fresh(t)
 	s.PackAll()
@@ -61,7 +61,7 @@ func TestASearchInStepsIsTheList(t *testing.T) {
 			o := store.Outcome{Task: &claimed[i], Attempt: claimed[i].Attempt, State: store.Completed}
 			switch i % 6 {
 			case 0:
-				continue // it runs on
+				continue // it goes on running
 			case 1:
 				o.State, o.Error, o.Fingerprint, o.Delay = store.Retryable, "x", "f1", time.Hour
 			case 2:
@@ -156,7 +156,7 @@ func TestASearchInStepsIsTheList(t *testing.T) {
 	}
 }
 
-// writeCatalogue has the leader write down all that is in the log by now, in pieces.
+// writeCatalogue lets the leader add everything in the log to the catalogue, in pieces.
 func writeCatalogue(t *testing.T, s *postgres.Store, term int64) {
 	t.Helper()
 	if err := s.Maintain(t.Context(), term); err != nil { // counts
@@ -176,7 +176,7 @@ func find(t *testing.T, s *postgres.Store, f store.Filter) (ids []store.ID) {
 	for {
 		began := time.Now()
 		tasks, more, err := s.Search(t.Context(), f, 20000)
-		slow := time.Since(began) > postgres.LookTime // a machine in use does not get as far
+		slow := time.Since(began) > postgres.LookTime // a busy machine does not get as far
 		if err != nil || !more.IsZero() && !slow {
 			t.Fatal(more, err)
 		}
@@ -220,8 +220,8 @@ func TestATaskThatIsReplacedIsFoundByWhatItIsNow(t *testing.T) {
 	}
 }
 
-// TestRareTasksAreFoundAmongMany looks for one in twenty thousand, by each filter
-// alone, within the budget of a page.
+// TestRareTasksAreFoundAmongMany looks for one task in twenty thousand, by each filter alone, within the budget of
+// a page.
 func TestRareTasksAreFoundAmongMany(t *testing.T) {
 	s, pool := fresh(t)
 	ctx, term := t.Context(), lead(t, s)
@@ -267,8 +267,8 @@ func TestRareTasksAreFoundAmongMany(t *testing.T) {
 	}
 }
 
-// TestWhatIsUnfinishedIsFoundBehindACompletedPast looks for all unfinished tasks of a queue, one of which runs, within
-// a third of the tasks that were completed after them.
+// TestWhatIsUnfinishedIsFoundBehindACompletedPast looks for all unfinished tasks of a queue, one of which runs,
+// within a third of the tasks that were completed after them.
 func TestWhatIsUnfinishedIsFoundBehindACompletedPast(t *testing.T) {
 	s, _ := fresh(t)
 	ctx, term := t.Context(), lead(t, s)
@@ -301,12 +301,12 @@ func TestWhatIsUnfinishedIsFoundBehindACompletedPast(t *testing.T) {
 			t.Fatal(len(outcomes), err)
 		}
 	}
-	claim() // finds nothing, and so writes down that all was claimed
+	claim() // it finds nothing, and so records that everything was claimed
 	writeCatalogue(t, s, term)
 	unfinished := store.Filter{Queues: []string{"q"}, Limit: 10,
 		States: []store.State{store.Running, store.Available, store.Scheduled, store.Pending, store.Retryable}}
 	tasks, more, err := s.Search(ctx, unfinished, 10_000)
-	for tries := 0; !more.IsZero() && err == nil && tries < 10; tries++ { // on a busy machine its time was over before
+	for tries := 0; !more.IsZero() && err == nil && tries < 10; tries++ { // its time may be over early
 		tasks, more, err = s.Search(ctx, unfinished, 10_000)
 	}
 	states := map[store.ID]store.State{}

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	keepPositions = 1000   // newest positions of a lane that tidying leaves
-	idleXids      = 100000 // after so many transactions an idle lane is moved on
-	segmentHours  = 12     // what a segment aims to hold
-	lanesAtOnce   = 200    // lanes that each maintenance looks at, whether they are idle
+	keepPositions = 1000   // newest positions of a lane that tidying keeps
+	idleXids      = 100000 // transactions after which an idle lane is moved on
+	segmentHours  = 12     // hours of the log that a segment should hold
+	lanesAtOnce   = 200    // lanes that each round of maintenance checks for being idle
 )
 
 var _ store.Maintainer = (*Store)(nil)
 
-// Maintain implements store.Maintainer: lanes are tidied, statistics folded, segments
-// made ahead, and spent ones dropped, as are functions that no program calls any more.
+// Maintain implements store.Maintainer. It tidies lanes, folds statistics, makes segments
+// ahead, and drops spent segments and functions that no program calls any more.
 func (s *Store) Maintain(ctx context.Context, term int64) error {
 	if err := s.maintain(ctx, term); err != nil {
 		return fmt.Errorf("maintain: %w", translate(err))
@@ -28,7 +28,7 @@ func (s *Store) Maintain(ctx context.Context, term int64) error {
 	return nil
 }
 
-// maintain takes every step, though another has failed.
+// maintain takes every step, even if another one has failed.
 func (s *Store) maintain(ctx context.Context, term int64) (failed error) {
 	for _, step := range []struct {
 		name string
@@ -78,12 +78,12 @@ func (s *Store) dropSegments(ctx context.Context, term int64) error {
 // segment is a table of the log.
 type segment struct {
 	parent, name   string
-	hi             string // the transaction that it goes up to
+	hi             string // the transaction up to which it goes
 	queues, others []int64
-	empty          bool // it is but the parent of others, which are gone
+	empty          bool // it only was the parent of other tables, which are gone
 }
 
-// spentSegment returns a table of the log that nothing needs any more; nil: there is none.
+// spentSegment returns a table of the log that nothing needs any more, or nil if there is none.
 func (s *Store) spentSegment(ctx context.Context) (*segment, error) {
 	var loose, all []*segment
 	err := s.read(ctx, []step{
@@ -104,7 +104,7 @@ func (s *Store) spentSegment(ctx context.Context) (*segment, error) {
 	if len(loose) > 0 {
 		return loose[0], nil
 	}
-	kept := false // so are all later segments of a single table
+	kept := false // then all later segments that are single tables are kept, too
 	for _, one := range all {
 		spent := one.empty
 		if !spent && !(kept && one.parent == "log") {
@@ -125,8 +125,8 @@ func (s *Store) spentSegment(ctx context.Context) (*segment, error) {
 	return nil, nil
 }
 
-// unlessBusy drops the error of a statement that gave up waiting for others: the next
-// round comes soon.
+// unlessBusy returns nil for the error of a statement that gave up waiting for others, since
+// the next round comes soon.
 func unlessBusy(err error) error {
 	if isBusy(err) {
 		return nil

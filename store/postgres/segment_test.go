@@ -52,8 +52,7 @@ func number(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) (n int64)
 	return n
 }
 
-// shrink lets the first segment end where the log is now, which in life takes
-// a million transactions.
+// shrink lets the first segment end at the current end of the log, which usually takes a million transactions.
 func shrink(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	_, err := pool.Exec(context.Background(), `
@@ -83,7 +82,7 @@ func TestASegmentIsMadeAheadAndDroppedWhenNothingNeedsIt(t *testing.T) {
 	}
 	goRound(t, s, w, 10)
 	shrink(t, pool)
-	goRound(t, s, w, 10) // already in what was the last segment
+	goRound(t, s, w, 10) // these are already in what was the last segment
 	maintain()
 	if n := number(t, pool, "select count(*) from tusk.segment where hi is not null"); n != 2 {
 		t.Fatalf("%d bounded segments", n)
@@ -104,8 +103,7 @@ func TestASegmentIsMadeAheadAndDroppedWhenNothingNeedsIt(t *testing.T) {
 	goRound(t, s, w, 10)
 }
 
-// advance uses transaction ids up, so that a segment which is made as small as can be
-// comes to its end.
+// advance uses up transaction ids, so that a segment of the smallest size comes to its end.
 func advance(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	ctx := context.Background()
@@ -224,8 +222,8 @@ func enqueueIn(t *testing.T, s *postgres.Store, pool *pgxpool.Pool) pgx.Tx {
 	return tx
 }
 
-// A segment that is due waits for those who use the log. Whoever begins meanwhile, and stays,
-// is not waited for with a lock that all others queue behind.
+// A segment that is due waits for transactions that use the log. If another one begins in the meantime and stays
+// open, nothing waits for it with a lock behind which all others queue.
 func TestATransactionThatBeginsWhileASegmentIsDueHoldsNobodyUp(t *testing.T) {
 	for name, before := range map[string]time.Duration{"half a second before the log is free": 500 * time.Millisecond,
 		"right before": 0} {
@@ -281,7 +279,7 @@ func TestADropThatWasCutShortIsFinished(t *testing.T) {
 	if _, err := s.Prune(ctx, term, store.Retention{Completed: time.Microsecond}, 10); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pool.Exec(ctx, "alter table tusk.log detach partition tusk.task_0"); err != nil { // and not dropped
+	if _, err := pool.Exec(ctx, "alter table tusk.log detach partition tusk.task_0"); err != nil { // not dropped
 		t.Fatal(err)
 	}
 	if err := s.Maintain(ctx, term); err != nil {

@@ -4,5 +4,5 @@ package postgres
 
 import "net"
 
-// silent cannot look at sockets on this operating system.
+// silent always returns false, since it cannot look at sockets on this operating system.
 func silent(net.Conn) bool { return false }

@@ -9,7 +9,7 @@ import (
 )
 
 // silent reports whether a connection is open as far as its socket knows, and nothing has come from the other side. It
-// does not read: the driver may still have a read of its own under way, and would be waited for.
+// peeks at the socket instead of reading, because it would have to wait for a read that the driver may have under way.
 func silent(c net.Conn) bool {
 	s, ok := socket(c).(syscall.Conn)
 	if !ok {

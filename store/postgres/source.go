@@ -16,23 +16,23 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// work is a transaction in which the rules decide: it locks and looks in one trip, reads what
-// else the rules ask for, and writes and commits in one more.
+// work is a transaction in which the rules decide. It locks and reads in one trip, reads what
+// else the rules ask for, and writes and commits in one last trip.
 type work struct {
 	ctx   context.Context
 	s     *Store
 	c     *pgxpool.Conn
-	now   time.Time // by the server, after the locks were taken
+	now   time.Time // by the server's clock, after the locks were taken
 	tasks map[store.ID]*rules.Row
 	asked map[store.ID]bool        // tasks that were looked for
-	keys  map[rules.KeyName]bool   // those that exist
-	left  map[store.ID]bool        // available tasks that the next admission makes so
-	far   map[store.ID]store.State // of tasks that live in other ledgers
+	keys  map[rules.KeyName]bool   // keys that exist
+	left  map[store.ID]bool        // available tasks that stay scheduled until the next admission
+	far   map[store.ID]store.State // the states of tasks that live in other ledgers
 }
 
-// decide lets the rules say what follows from a verb on some tasks, once the statement lock
-// has locked what it may change, and writes that. It returns the available tasks that only
-// the next admission makes so.
+// decide runs the statement lock, which locks everything that the verb may change. Then it lets
+// the rules decide what follows from the verb, and writes that. It returns the tasks that should
+// be available, but stay scheduled until the next admission.
 func (s *Store) decide(
 	ctx context.Context, ids []store.ID, verb func(*rules.Batch) error, lock string, args ...any,
 ) (left map[store.ID]bool, err error) {
@@ -50,7 +50,7 @@ func (s *Store) decideOnce(
 	if err != nil {
 		return nil, err
 	}
-	defer c.Release() // which closes a connection whose transaction is still open
+	defer c.Release() // closes the connection if its transaction is still open
 	w := &work{
 		ctx: ctx, s: s, c: c, tasks: map[store.ID]*rules.Row{}, asked: map[store.ID]bool{}, keys: map[rules.KeyName]bool{},
 		left: map[store.ID]bool{}, far: map[store.ID]store.State{},
@@ -73,7 +73,7 @@ func (s *Store) decideOnce(
 	return w.left, err
 }
 
-// ringsOf are what to ring for what the rules have decided.
+// ringsOf returns the names to ring for after the rules have decided.
 func ringsOf(b *rules.Batch) (names []string) {
 	for _, c := range b.Changes() {
 		if c.After == nil || c.After.Place == 0 {
@@ -152,7 +152,7 @@ func (w *work) Read(want *rules.Want) (*rules.Found, error) {
 	return found, nil
 }
 
-// taskRow is what known_of tells of a task.
+// taskRow is a row of the statement known_of.
 type taskRow struct {
 	ID         pgtype.UUID
 	State      int16
@@ -213,10 +213,10 @@ func (t *taskRow) row() *rules.Row {
 	return r
 }
 
-// nameless stands for a queue whose name is lost, as it may be after a failover.
+// nameless returns a stand-in for the name of a queue that was lost, as may happen after a failover.
 func nameless(lane int64) string { return "\x00" + strconv.FormatInt(lane>>16, 10) }
 
-// hashOfAny is hashOf of a queue that may be nameless.
+// hashOfAny is hashOf for a queue that may be nameless.
 func hashOfAny(queue string) int64 {
 	if text, lost := strings.CutPrefix(queue, "\x00"); lost {
 		hash, _ := strconv.ParseInt(text, 10, 64)
@@ -248,7 +248,7 @@ func (w *work) queueKeys(b *pgx.Batch, names []rules.KeyName, found *rules.Found
 	})
 }
 
-// needRow is the need of a child for a parent.
+// needRow says that a child needs a parent.
 type needRow struct {
 	Child, Parent pgtype.UUID
 	Policy        int16
@@ -271,7 +271,7 @@ func (w *work) queueNeeds(b *pgx.Batch, ids []store.ID, found *rules.Found) {
 	})
 }
 
-// queueLocks has the tasks locked that need others, where they are free.
+// queueLocks locks the tasks that need the given ones, except those that others have locked.
 func (w *work) queueLocks(b *pgx.Batch, ids []store.ID) *uuids {
 	var children uuids
 	w.queue(b, "lock_children", uuidsOf(ids)).Query(func(rows pgx.Rows) error {
@@ -283,7 +283,7 @@ func (w *work) queueLocks(b *pgx.Batch, ids []store.ID) *uuids {
 	return &children
 }
 
-// readChildren reads the needs of children that are locked: what they need is read after that.
+// readChildren reads the needs of children. It runs after they were locked.
 func (w *work) readChildren(children uuids, ids []store.ID, found *rules.Found) error {
 	if len(children) == 0 {
 		return nil

@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	spareConns = 4               // besides the pool's
-	spareIdle  = time.Minute     // after which one is closed
-	spareAfter = 2 * time.Second // of waiting for the pool
+	spareConns = 4               // at most so many spare connections
+	spareIdle  = time.Minute     // an idle one is closed after this time
+	spareAfter = 2 * time.Second // how long to wait for the pool before a spare one is used
 )
 
-// spare are connections for the engine's own work, made like those of the pool and
-// opened only when handlers hold all of that: beats, claims, finishes and chores must not
-// wait until a handler gives one back. Of what the engine asks, Enqueue and Migrate alone
-// go by the pool.
+// spare holds connections for the engine's own work, which have the settings of the pool. They
+// are opened only while handlers hold all connections of the pool: beats, claims, finishes and
+// chores must not wait until a handler gives one back. Only Enqueue and Migrations wait for the
+// pool.
 type spare struct {
 	mu     sync.Mutex
-	pool   *pgxpool.Pool // nil: none was needed yet
+	pool   *pgxpool.Pool // nil if none was needed yet
 	closed bool
 }
 
-// acquire takes a connection from the pool, or a spare one while that has none to give.
+// acquire takes a connection from the pool, or a spare one if the pool has none to give.
 func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	if now := s.pool.Stat(); now.AcquiredConns() < now.MaxConns() {
 		within, cancel := context.WithTimeout(ctx, spareAfter)
@@ -69,7 +69,7 @@ func (p *spare) close() {
 	p.pool, p.closed = nil, true
 }
 
-// own does something on a connection of the engine's own.
+// own calls do with a connection for the engine's own work.
 func (s *Store) own(ctx context.Context, do func(c *pgxpool.Conn) error) error {
 	c, err := s.acquire(ctx)
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *Store) own(ctx context.Context, do func(c *pgxpool.Conn) error) error {
 	return do(c)
 }
 
-// ownTx does something in a transaction of the engine's own.
+// ownTx calls do in a transaction on such a connection.
 func (s *Store) ownTx(ctx context.Context, o pgx.TxOptions, do func(tx pgx.Tx) error) error {
 	return s.own(ctx, func(c *pgxpool.Conn) error { return pgx.BeginTxFunc(ctx, c, o, do) })
 }
@@ -89,12 +89,12 @@ func (s *Store) exec(ctx context.Context, name string, args ...any) error {
 	return ownSession{s}.exec(ctx, s.sql[name], args...)
 }
 
-// scan reads the one row of a named statement into what is pointed to.
+// scan reads the only row of a named statement into variables.
 func (s *Store) scan(ctx context.Context, name string, into []any, args ...any) error {
 	return s.own(ctx, func(c *pgxpool.Conn) error { return c.QueryRow(ctx, s.sql[name], args...).Scan(into...) })
 }
 
-// ownSession is a session of the engine's own, each statement on a connection by itself.
+// ownSession runs each statement on a connection of its own, as own does.
 type ownSession struct{ s *Store }
 
 func (o ownSession) exec(ctx context.Context, text string, args ...any) error {

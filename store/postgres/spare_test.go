@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// crowded opens a handle through a pool of two connections, which crowd takes.
+// crowded opens a store through a pool of two connections, which crowd takes.
 func crowded(t testing.TB) (s store.Store, crowd func()) {
 	_, other := fresh(t)
 	config := other.Config()

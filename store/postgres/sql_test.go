@@ -13,8 +13,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Each case is enqueued by the library and by tusk.enqueue: both take it, or both refuse
-// it. The parameters of tusk.enqueue come last, as SQL.
+// Each case is enqueued by the library and by tusk.enqueue. Either both accept it, or both refuse it. The
+// parameters of tusk.enqueue come last, as SQL.
 func TestSQLAndTheLibraryTakeTheSameTasks(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
@@ -26,7 +26,7 @@ func TestSQLAndTheLibraryTakeTheSameTasks(t *testing.T) {
 	tags := func(n int) []string { return strings.Split(strings.TrimSuffix(strings.Repeat("x,", n), ","), ",") }
 	day := 24 * time.Hour
 	for name, c := range map[string]struct {
-		field string // that the error names; empty: the task is taken
+		field string // the field that the error names; empty if the task is accepted
 		kind  string
 		args  string
 		with  tusk.Options
@@ -123,8 +123,7 @@ func TestSQLAndTheLibraryTakeTheSameTasks(t *testing.T) {
 	}
 }
 
-// refusedAs says whether tusk.enqueue refused a task because of a field; because of none
-// when it is empty.
+// refusedAs fails unless tusk.enqueue refused a task because of a field, or accepted it if the field is empty.
 func refusedAs(t *testing.T, err error, field string) {
 	t.Helper()
 	var said *pgconn.PgError

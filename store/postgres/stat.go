@@ -7,8 +7,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// stats are the statistics of one flush, summed up before they are sent, so
-// that a row of the database stands for hundreds of attempts.
+// stats are the statistics of one flush. They are summed up before they are sent,
+// so that one row of the database stands for hundreds of attempts.
 type stats struct {
 	sums    map[statKey]*store.Stat
 	last    *store.Stat // the sum of lastKey, which most outcomes share
@@ -17,8 +17,8 @@ type stats struct {
 
 func newStats() *stats { return &stats{sums: map[statKey]*store.Stat{}} }
 
-// statKey tells sums apart. ago is in whole seconds: the database knows when
-// the flush came, and the flush knows how long before that an attempt ended.
+// statKey tells sums apart. ago is how long before the flush an attempt ended, in
+// whole seconds. Only the database knows the time of the flush.
 type statKey struct {
 	queue, kind string
 	ago         int64
@@ -65,8 +65,8 @@ type statJSON struct {
 	Ran       *durations `json:"ran,omitempty"`
 }
 
-// durations is a store.Durations with only the buckets that are not empty:
-// pairs of bucket and count. Sums are in nanoseconds.
+// durations is a store.Durations with only the non-empty buckets, as pairs of
+// bucket and count. Sums are in nanoseconds.
 type durations struct {
 	Sum     time.Duration `json:"s"`
 	Max     time.Duration `json:"m"`

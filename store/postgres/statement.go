@@ -12,12 +12,12 @@ import (
 //go:embed sql/*.sql rows.sql
 var statements embed.FS
 
-// ready are the statements of all schemas that this process has opened, by the names of the schemas of tables and
-// functions: a program may open a queue many times.
+// ready holds the statements of all schemas that this process has opened, by the names of the schemas of tables and
+// functions, because a program may open a queue many times.
 var ready sync.Map // [2]string to map[string]string
 
-// texts returns the statements of the package's files by name. Each begins with a line "-- name: …". Where one has
-// {name}, it has the expression of that name in rows.sql, and all parameters are written as ?.
+// texts returns the statements of the package's files by name. Each begins with a line "-- name: …". In a statement,
+// {name} stands for the expression of that name in rows.sql; all parameters of such a statement are written as ?.
 func (s *Store) texts() (map[string]string, error) {
 	key := [2]string{s.schema, s.program}
 	if found, ok := ready.Load(key); ok {
@@ -45,7 +45,7 @@ func (s *Store) texts() (map[string]string, error) {
 	return byName, nil
 }
 
-// sections are the texts of a file by the names that they begin with.
+// sections returns the statements of a file by their names.
 func sections(file string) (map[string]string, error) {
 	text, err := statements.ReadFile(file)
 	if err != nil {
@@ -59,7 +59,7 @@ func sections(file string) (map[string]string, error) {
 	return byName, nil
 }
 
-// withRows puts expressions into a statement, and numbers its parameters from left to right.
+// withRows inserts expressions into a statement, and numbers its parameters from left to right.
 func withRows(text string, rows map[string]string) string {
 	full := rowsName.ReplaceAllStringFunc(text, func(found string) string {
 		if row, is := rows[found[1:len(found)-1]]; is {
@@ -79,8 +79,8 @@ var (
 	parameter = regexp.MustCompile(`\?`)
 )
 
-// inSchema puts the names of the schemas of tables and functions in place of those that
-// are written: of the words tusk, before a dot, and tusk_fn.
+// inSchema replaces the word tusk, before a dot, by the name of the schema of the tables, and
+// the word tusk_fn by the name of the schema of the functions.
 func (s *Store) inSchema(text string) string {
 	var named strings.Builder
 	for from := 0; ; {

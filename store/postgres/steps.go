@@ -15,29 +15,29 @@ import (
 type step struct {
 	text string
 	args []any
-	row  func(raw [][]byte) error // takes in a row of the answer; nil: the answer means nothing
+	row  func(raw [][]byte) error // reads a row of the answer; nil if the answer is ignored
 }
 
-// do is a named statement as a step.
+// do returns a named statement as a step.
 func (s *Store) do(name string, args ...any) step { return step{text: s.sql[name], args: args} }
 
-// into has the answer of a step read.
+// into returns the step with a function that reads its answer.
 func (one step) into(row func(raw [][]byte) error) step {
 	one.row = row
 	return one
 }
 
-// pinned has what follows planned alike whatever the planner believes of tables that grow fast: it reads no table, and
-// no bitmap, where there is an index.
+// pinned prepends a step that makes the plans of the others independent of statistics, which are outdated for tables
+// that grow fast. The planner then uses neither sequential nor bitmap scans where there is an index.
 func (s *Store) pinned(steps ...step) []step { return append([]step{s.do("pin")}, steps...) }
 
-// inOrder is pinned for what is read in the order of an index.
+// inOrder is pinned for steps that read in the order of an index.
 func (s *Store) inOrder(steps ...step) []step { return append([]step{s.do("pin_order")}, steps...) }
 
-// read sends steps in one transaction, and repeats them if the server rolled it back before a row of an answer came. Each
-// step may write, if it does the same when it runs again.
+// read sends steps in one transaction. It repeats them if the server rolls the transaction back before a row of an
+// answer has come. A step may write if it does the same when it runs again.
 func (s *Store) read(ctx context.Context, steps []step) error {
-	began := false // what a step has taken in cannot be taken in again
+	began := false // a step must not get the same rows twice
 	for i := range steps {
 		if row := steps[i].row; row != nil {
 			steps[i].row = func(raw [][]byte) error {
@@ -55,7 +55,7 @@ func (s *Store) read(ctx context.Context, steps []step) error {
 	})
 }
 
-// write takes steps that write, each of which sees what was committed before it began.
+// write sends steps that write. Each sees what was committed before it began.
 func (s *Store) write(ctx context.Context, steps []step) error {
 	return s.read(ctx, append(append([]step{{text: "begin isolation level read committed"}}, steps...),
 		step{text: "commit"}))
@@ -67,7 +67,7 @@ func (s *Store) takeOnce(ctx context.Context, steps []step) error {
 	if err != nil {
 		return translate(err)
 	}
-	defer c.Release() // which closes a connection whose transaction is still open
+	defer c.Release() // closes the connection if its transaction is still open
 	var batch pgx.Batch
 	for _, one := range steps {
 		queued := batch.Queue(one.text, one.args...)

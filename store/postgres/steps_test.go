@@ -7,7 +7,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Several statements of a call go together: none waits for the answer of another.
+// Several statements of a call are sent together: none waits for the answer of another.
 func TestACallOfSeveralStatementsIsOneTrip(t *testing.T) {
 	s, _ := fresh(t)
 	ctx := t.Context()

@@ -10,14 +10,14 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// tidyFor is how long a round of housekeeping is spent on lanes: it has more to do.
+// tidyFor limits the time that a round of maintenance spends on lanes, because it has more to do.
 const tidyFor = 20 * time.Second
 
-// tidy adds new rows to the tallies of lanes, trims their old positions, moves idle ones on so that old segments are
-// behind them, and closes tasks that users' transactions have finished.
+// tidy adds new rows to the tallies of lanes, trims the old positions of lanes, and moves idle lanes on so that old
+// segments are behind them. It also closes tasks that users' transactions have finished.
 func (s *Store) tidy(ctx context.Context, term int64) error {
 	lanes, err := s.untidy(ctx, term, keepPositions, idleXids)
-	rand.Shuffle(len(lanes), func(i, j int) { lanes[i], lanes[j] = lanes[j], lanes[i] }) // it may not come to all of them
+	rand.Shuffle(len(lanes), func(i, j int) { lanes[i], lanes[j] = lanes[j], lanes[i] }) // time may not suffice for all
 	began := time.Now()
 	for _, lane := range lanes {
 		if err == nil && time.Since(began) < tidyFor {
@@ -40,7 +40,7 @@ func (s *Store) untidy(ctx context.Context, term int64, positions, idle int) (la
 	return lanes, err
 }
 
-// tidyLane tidies a lane unless somebody else holds its lock.
+// tidyLane tidies a lane unless another session holds its lock.
 func (s *Store) tidyLane(ctx context.Context, term, lane int64, positions, idle int) error {
 	return s.underLane(ctx, term, lane, func(tx pgx.Tx) error {
 		var batch pgx.Batch
@@ -52,7 +52,7 @@ func (s *Store) tidyLane(ctx context.Context, term, lane int64, positions, idle 
 	})
 }
 
-// underLane does something in a transaction that holds the lock of a lane, unless somebody else does.
+// underLane calls do in a transaction that holds the lock of a lane. It does nothing if another session holds the lock.
 func (s *Store) underLane(ctx context.Context, term, lane int64, do func(tx pgx.Tx) error) error {
 	return s.repeat(ctx, func() error {
 		return translate(s.ownTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
@@ -68,7 +68,7 @@ func (s *Store) underLane(ctx context.Context, term, lane int64, do func(tx pgx.
 	})
 }
 
-// closeLeases closes what users' transactions have finished, lease by lease.
+// closeLeases closes the tasks that users' transactions have finished, lease by lease.
 func (s *Store) closeLeases(ctx context.Context) error {
 	type lease struct {
 		token store.Token
@@ -90,7 +90,7 @@ func (s *Store) closeLeases(ctx context.Context) error {
 	return s.write(ctx, []step{s.do("pin_each"), s.do("drop_finished"), s.do("drop_stops")})
 }
 
-// forgetLanes forgets lanes that have had no task for long, some of all each time.
+// forgetLanes forgets lanes that have had no task for long. Each call looks at some of the lanes.
 func (s *Store) forgetLanes(ctx context.Context, term int64) error {
 	var last int64
 	var woken, fresh, ripe, over []int64
@@ -124,7 +124,7 @@ func (s *Store) forgetLanes(ctx context.Context, term int64) error {
 	return err
 }
 
-// forgetLane forgets a lane if it is idle still: under its lock nobody claims from it.
+// forgetLane forgets a lane if it is still idle. Nobody can claim from it while its lock is held.
 func (s *Store) forgetLane(ctx context.Context, term, lane int64) error {
 	return s.underLane(ctx, term, lane, func(tx pgx.Tx) error {
 		var idle bool

@@ -11,7 +11,7 @@ import (
 
 const (
 	fewTogether      = 16          // tasks of a call that may share a transaction
-	togetherPatience = time.Second // with transactions under way
+	togetherPatience = time.Second // how long to wait for transactions under way
 	togetherGrace    = 50 * time.Millisecond
 )
 
@@ -21,12 +21,13 @@ type enqueueing struct {
 	have  *survey
 }
 
-// enqueueTogether stores a few plain tasks, in one transaction with those of other calls
-// that come at the same time. It reports false when they are to be stored by themselves.
-// Lanes without a name are, because somebody's open transaction may be about to name them.
+// enqueueTogether stores a few plain tasks in one transaction with those of other calls that
+// come at the same time. It reports false if the caller has to store them by themselves. That
+// is so for tasks of lanes without a name, because an open transaction may be about to name
+// them.
 //
-// A shared transaction goes on for the others when a caller's time is over: that caller is
-// told after a moment that it does not know what became of its tasks.
+// If the context of a caller ends, the shared transaction goes on for the others. After a
+// moment, that caller gets an error that leaves open whether its tasks are stored.
 func (s *Store) enqueueTogether(ctx context.Context, tasks []store.NewTask, have *survey) (done bool, err error) {
 	if !have.plain || len(tasks) > fewTogether || !s.known.isHome() || !s.haveNames(have) {
 		return false, nil
@@ -66,8 +67,8 @@ func (s *Store) haveNames(have *survey) bool {
 	return true
 }
 
-// addTogether stores the tasks of calls in one transaction. It reports false when nothing
-// was stored of several: one of them may be to blame.
+// addTogether stores the tasks of calls in one transaction. It reports false if there are several
+// calls and nothing was stored, because one of them may be the cause.
 func (s *Store) addTogether(ctx context.Context, all []*enqueueing) (done bool, err error) {
 	tasks, have := all[0].tasks, all[0].have
 	if len(all) > 1 {

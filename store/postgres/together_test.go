@@ -13,7 +13,7 @@ import (
 func TestEnqueuesThatMeetShareTransactions(t *testing.T) {
 	s, pool := open(t, migrated.DSN(t, "pool_max_conns=2"), false)
 	ctx := context.Background()
-	if _, err := s.Enqueue(ctx, newTasks(1, "q")); err != nil { // connections, the lane's name
+	if _, err := s.Enqueue(ctx, newTasks(1, "q")); err != nil { // opens connections, and names the lane
 		t.Fatal(err)
 	}
 	before, err := s.Measure(ctx)
@@ -45,7 +45,7 @@ func TestEnqueuesThatMeetShareTransactions(t *testing.T) {
 	}
 }
 
-// What cannot be stored fails alone, whomever it shares a transaction with.
+// A task that cannot be stored fails alone, whichever tasks it shares a transaction with.
 func TestAnEnqueueThatFailsTakesNoOtherWithIt(t *testing.T) {
 	s, pool := open(t, migrated.DSN(t, "pool_max_conns=1"), false)
 	ctx := context.Background()

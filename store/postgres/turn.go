@@ -10,14 +10,14 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// fewInLine is how many tasks may wait for their turn for a look to read them all, instead of the first ones of each
-// group. heldRows is how many rows may tell who has a turn before the leader sums them up.
+// fewInLine is the most tasks that a look reads one by one while they wait for their turn. If more wait, it reads the
+// first ones of each group. heldRows is how many rows may say who has a turn before the leader sums them up.
 const (
 	fewInLine = 100
 	heldRows  = 64
 )
 
-// Turns implements store.Keeper. It reads in one trip whether the term runs, who waits and who has a turn.
+// Turns implements store.Keeper. It reads in one trip whether the term is valid, and which tasks wait and have a turn.
 func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]store.Turns, error) {
 	h := &s.holders
 	h.mu.Lock()
@@ -50,7 +50,8 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]sto
 	return all, nil
 }
 
-// lookAtLine reads it and what the holders have to know, as somebody who leads unless the term is 0.
+// lookAtLine reads the line and what has changed for the holders. It fails with store.ErrNotLeader if the term is not
+// valid, unless the term is 0.
 func (s *Store) lookAtLine(ctx context.Context, l *line, term int64, groups, heads int) error {
 	var steps []step
 	leads := term == 0
@@ -72,14 +73,14 @@ func (s *Store) lookAtLine(ctx context.Context, l *line, term int64, groups, hea
 	return err
 }
 
-// line are the groups of those who wait for a turn.
+// line holds the groups of tasks that wait for a turn.
 type line struct {
-	many   bool // only the first of each are read
+	many   bool // only the first tasks of each group are read
 	n      int  // tasks that were read
 	groups []lineGroup
 }
 
-// lineGroup is a group, and where the one stands who has waited longest.
+// lineGroup is a group, and the position of the task that has waited longest.
 type lineGroup struct {
 	store.Turns
 	since, no int64
@@ -94,10 +95,10 @@ func (l *line) takeGroup(raw [][]byte) error {
 	return nil
 }
 
-// take takes in a task of a line that is read group by group.
+// take adds a task. The tasks come group by group.
 func (l *line) take(raw [][]byte) error {
 	of := turnGroup{string(raw[0]), string(raw[1]), string(raw[2])}
-	since, no := int64Of(raw[4]), int64Of(raw[5]) // of a time the microseconds
+	since, no := int64Of(raw[4]), int64Of(raw[5]) // a time is read as microseconds
 	last := len(l.groups) - 1
 	if last < 0 || of != (turnGroup{l.groups[last].Queue, l.groups[last].Tenant, l.groups[last].Partition}) {
 		last++
@@ -113,7 +114,7 @@ func (l *line) take(raw [][]byte) error {
 	return nil
 }
 
-// first are the groups that have waited longest, with the first tasks of each.
+// first returns the groups that have waited longest, with the first tasks of each.
 func (l *line) first(groups, heads int) []store.Turns {
 	slices.SortStableFunc(l.groups, func(a, b lineGroup) int {
 		return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.no, b.no))
@@ -142,7 +143,7 @@ func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted 
 		return 0, fmt.Errorf("grant: %w", err)
 	}
 	if granted != len(ids) {
-		ids = nil // some are not there
+		ids = nil // some were not granted
 	}
 	s.present(queues, ids)
 	return granted, nil

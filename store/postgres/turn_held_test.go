@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// limits is a queue with limits, by hand.
+// limits is a queue whose limits the test handles itself.
 type limits struct {
 	*testing.T
 	s      *postgres.Store
@@ -31,7 +31,7 @@ func newLimits(t *testing.T) *limits {
 	return &limits{t, s, rarely, pool, lead(t, s), startWorker(t, s)}
 }
 
-// granted has n tasks of two tenants enqueued, and grants them their turns.
+// granted enqueues n tasks of two tenants, and grants them their turns.
 func (l *limits) granted(n int) {
 	l.Helper()
 	tasks := newTasks(n, "q")
@@ -57,7 +57,7 @@ func (l *limits) finish(tasks []store.Task) {
 	}
 }
 
-// held wants so many to have their turn, whoever asks.
+// held checks how many tasks have their turn, for each process that asks.
 func (l *limits) held(want int64) {
 	l.Helper()
 	for term, s := range map[int64]*postgres.Store{0: l.rarely, l.term: l.s} {
@@ -80,7 +80,7 @@ func (l *limits) holders(s *postgres.Store, term int64) (n int64) {
 	return n
 }
 
-// sums has the rows of turns summed up over and over.
+// sums sums up the rows of turns over and over.
 func (l *limits) sums() {
 	l.Helper()
 	for range 3 {
@@ -97,7 +97,7 @@ func (l *limits) sums() {
 	}
 }
 
-// Who has a turn is what rows of many tasks add up to, and no row of its own.
+// Turns are the sum of rows of many tasks, and have no rows of their own.
 func TestATurnLeavesNoDeadRow(t *testing.T) {
 	l := newLimits(t)
 	const n = 2000
@@ -110,7 +110,7 @@ func TestATurnLeavesNoDeadRow(t *testing.T) {
 	}
 	const dead = `select coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint from pg_stat_all_tables
 		where schemaname in ('tusk', 'pg_toast') and relname <> 'waiting'`
-	l.pool.Reset() // backends report what they did when they end
+	l.pool.Reset() // backends report their statistics when they end
 	eventually(t, "the server's statistics show the load", func() bool {
 		return number(t, l.pool, "select n_tup_del from pg_stat_user_tables where relname = 'waiting'") == n
 	})
@@ -119,7 +119,8 @@ func TestATurnLeavesNoDeadRow(t *testing.T) {
 	}
 }
 
-// A turn that a transaction gives back counts once it has committed, however often turns were summed up meanwhile.
+// A turn that a transaction gives back counts once the transaction has committed, however often turns were summed
+// up in the meantime.
 func TestTurnsAreSummedUpBesideOpenTransactions(t *testing.T) {
 	l := newLimits(t)
 	ctx := t.Context()
@@ -155,7 +156,8 @@ func TestTurnsAreSummedUpBesideOpenTransactions(t *testing.T) {
 	l.held(0)
 }
 
-// A task that is to be retried gives its turn back, or keeps it and needs no other; so does one that is handed back.
+// A task that is to be retried either gives its turn back, or keeps it and needs no other. The same holds for a
+// task that is handed back.
 func TestATaskThatRunsAgainHasItsTurnOrNot(t *testing.T) {
 	l := newLimits(t)
 	l.granted(4)
@@ -195,7 +197,7 @@ func TestATaskThatRunsAgainHasItsTurnOrNot(t *testing.T) {
 	l.held(0)
 }
 
-// Programs of the release before write the view, and migrations keep who has a turn.
+// Programs of the previous release write the view, and migrations keep the turns.
 func TestTurnsOfOtherProgramsAndVersions(t *testing.T) {
 	l := newLimits(t)
 	ctx := t.Context()
@@ -242,7 +244,7 @@ func TestTurnsOfOtherProgramsAndVersions(t *testing.T) {
 	l.held(0)
 }
 
-// What a process remembers of turns, and a database that failed over has lost, is forgotten by itself.
+// A process soon forgets turns that a database lost in a failover.
 func TestTurnsThatADatabaseLostAreForgotten(t *testing.T) {
 	l := newLimits(t)
 	l.s.HoldersFor(100 * time.Millisecond)

@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Whoever leads is told of what a user's transaction stores once it is likely to have been committed.
+// The leader is told about tasks in a user's transaction once it has probably been committed.
 func TestAUsersTransactionRingsForWhoeverLeads(t *testing.T) {
 	s, pool := fresh(t)
 	tx, err := pool.Begin(t.Context())
@@ -35,8 +35,8 @@ func TestAUsersTransactionRingsForWhoeverLeads(t *testing.T) {
 	}
 }
 
-// Many tasks that only wait for their turn get in line by one COPY, in the order given;
-// nobody is told before they are granted, and a flush gives back their turns by one statement.
+// Many tasks that only wait for their turn get in line by one COPY, in the given order. No worker is told before
+// they are granted, and a flush gives back their turns by one statement.
 func TestManyTasksGetInLineAndGiveTheirTurnsBackTogether(t *testing.T) {
 	ctx := t.Context()
 	s, pool := fresh(t)
@@ -109,7 +109,7 @@ func TestAShortLineIsReadAsALongOne(t *testing.T) {
 	tasks := newTasks(30, "limited")
 	for i := range tasks {
 		tasks[i].Turn, tasks[i].Tenant, tasks[i].Priority = true, []string{"b", "a", "c"}[i%3], int16(-(i / 15))
-		if _, err := s.Enqueue(ctx, tasks[i:i+1]); err != nil { // one by one: they stand one behind the other
+		if _, err := s.Enqueue(ctx, tasks[i:i+1]); err != nil { // one by one, so that they stand one behind the other
 			t.Fatal(err)
 		}
 	}
@@ -138,7 +138,7 @@ func TestAShortLineIsReadAsALongOne(t *testing.T) {
 	if _, err := s.Enqueue(ctx, behind); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the first look finds out that the line is long
+	for range 2 { // the first look finds that the line is long
 		if long := look(2, 6); !reflect.DeepEqual(long, short) {
 			t.Errorf("a long line begins with %+v, a short one with %+v", long, short)
 		}

@@ -13,7 +13,7 @@ import (
 
 var _ store.Transactor = (*Store)(nil)
 
-// session is where a statement runs: the pool, or somebody's transaction.
+// session is where a statement runs: the pool, or a transaction.
 type session interface {
 	exec(ctx context.Context, text string, args ...any) error
 	each(ctx context.Context, row func(scan func(...any) error) error, text string, args ...any) error
@@ -36,13 +36,13 @@ func (s *Store) Tx(tx any) (store.Tx, error) {
 }
 
 // Session runs statements in a transaction, wherever that is. Each calls row for each row of
-// an answer, which scans into variables of the types string, int and bool.
+// the answer. The scan function reads into variables of the types string, int and bool.
 type Session interface {
 	Exec(ctx context.Context, text string, args ...any) error
 	Each(ctx context.Context, row func(scan func(...any) error) error, text string, args ...any) error
 }
 
-// TxOver is Tx for a transaction to which a Session leads.
+// TxOver is Tx for a transaction that a Session reaches.
 func (s *Store) TxOver(c Session) store.Tx { return &userTx{s, overSession{c}} }
 
 type overSession struct{ c Session }
@@ -57,7 +57,7 @@ func (o overSession) each(
 	return o.c.Each(ctx, row, text, args...)
 }
 
-// userTx is somebody else's transaction.
+// userTx is a transaction that the user began.
 type userTx struct {
 	s *Store
 	session
@@ -91,7 +91,7 @@ func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []s
 	return lost, nil
 }
 
-// driverSession is a pool or a transaction of the driver's own.
+// driverSession is a pool, a connection or a transaction of the driver pgx.
 type driverSession struct {
 	c interface {
 		Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
@@ -132,7 +132,7 @@ func (d sqlSession) each(ctx context.Context, row func(scan func(...any) error) 
 	return scanEach(rows, row)
 }
 
-// scanEach reads the rows of either.
+// scanEach reads the rows of either driver.
 func scanEach(rows interface {
 	Next() bool
 	Scan(into ...any) error

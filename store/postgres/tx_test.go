@@ -73,8 +73,8 @@ func TestATransactionOfDatabaseSQLHoldsTasksAndFinishes(t *testing.T) {
 	}
 }
 
-// Found by the storm: a transaction that is older than a task's last attempt put the
-// task back into the log. It ran and completed, and was in no list any more.
+// Found by the storm: a transaction that was older than a task's last attempt put the task back into the log. The
+// task ran and completed, and then was in no list.
 func TestATransactionOlderThanAnAttemptMayPutTheTaskBack(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
@@ -125,7 +125,7 @@ func TestATransactionOlderThanAnAttemptMayPutTheTaskBack(t *testing.T) {
 	}
 }
 
-// What admits may be older than an attempt, too: it has settled doubts before.
+// An admission may be older than an attempt, too, if it has settled doubts before.
 func TestAnAdmissionOlderThanAnAttemptLeavesTheTaskToTheNext(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := t.Context()
@@ -166,8 +166,8 @@ func TestAnAdmissionOlderThanAnAttemptLeavesTheTaskToTheNext(t *testing.T) {
 	}
 }
 
-// Found by the storm: maintenance met a lease that a flush was just closing in part,
-// and reopened a task that a transaction of the user's had completed.
+// Found by the storm: maintenance met a lease that a flush was closing in part, and reopened a task that a user's
+// transaction had completed.
 func TestMaintenanceLeavesALeaseToTheFlushThatHoldsIt(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
@@ -191,7 +191,7 @@ func TestMaintenanceLeavesALeaseToTheFlushThatHoldsIt(t *testing.T) {
 	if lost, err := inside.Finish(ctx, completed(tasks[:1])); err != nil || len(lost) > 0 {
 		t.Fatal(lost, err)
 	}
-	flush, err := pool.Begin(ctx) // what a flush of the second task does, stopped before its commit
+	flush, err := pool.Begin(ctx) // does what a flush of the second task does, up to its commit
 	if err != nil {
 		t.Fatal(err)
 	}

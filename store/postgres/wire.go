@@ -11,13 +11,13 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Values as the binary protocol has them. They are read by hand because a claim
-// of thousands of tasks spends most of its client's time here.
+// Values are in the format of the binary protocol. They are decoded by hand because
+// a client that claims thousands of tasks spends most of its time here.
 
 const epoch = 946684800 // PostgreSQL counts from 2000-01-01
 
-// Instants that cannot be written with a year of four digits, and the infinite ones, are
-// taken for the first or the last of those that can.
+// Infinite times, and times outside the years 1 to 9999, are replaced by the nearest of
+// these two.
 var (
 	firstMicros = micros(time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC))
 	lastMicros  = micros(time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))
@@ -50,7 +50,7 @@ func int64Of(raw []byte) int64 {
 	return int64(binary.BigEndian.Uint64(raw))
 }
 
-// int64sOf reads an array; nil: it is null.
+// int64sOf reads an array. It returns nil for null.
 func int64sOf(raw []byte) []int64 {
 	if raw == nil {
 		return nil
@@ -88,7 +88,8 @@ func bytesOf(raw []byte) []byte {
 	return append([]byte{}, raw...)
 }
 
-// textsOf reads an array without nulls; of several dimensions it has the first elements.
+// textsOf reads an array without nulls. If the array has several dimensions, it returns only
+// the first elements.
 func textsOf(raw []byte) []string {
 	if len(raw) < 20 {
 		return nil
@@ -101,7 +102,7 @@ func textsOf(raw []byte) []string {
 	return texts
 }
 
-// idsOf reads an array of ids; nil when it is empty.
+// idsOf reads an array of ids. It returns nil for an empty one.
 func idsOf(raw []byte) []store.ID {
 	if len(raw) < 20 {
 		return nil
@@ -144,16 +145,16 @@ func readTask(t *store.Task, raw [][]byte) (lane int64) {
 	return lane
 }
 
-// A lane is the hash of a queue's name in 47 bits and a priority in 16, so that
-// the lanes of a queue are a range in order of priority. The function lane_of
-// in the database computes the same.
+// laneOf returns the lane of a queue and a priority: the hash of the queue's name
+// in 47 bits and the priority in 16. So the lanes of a queue are a range in order
+// of priority. The function lane_of in the database computes the same.
 func laneOf(queue string, priority int16) int64 {
 	var l lanes
 	return l.of(queue, priority)
 }
 
-// lanes computes lanes, and remembers the queue of the last one: most lists name
-// one queue over and over.
+// lanes computes lanes, and remembers the hash of the last queue, since most lists
+// name the same queue over and over.
 type lanes struct {
 	queue string
 	hash  int64
@@ -184,7 +185,7 @@ func uuidsOf[T ~[16]byte](ids []T) uuids {
 	return array
 }
 
-// orNull stands for a value that is absent when it is zero.
+// orNull returns a pointer to a value, or nil if the value is zero.
 func orNull[T comparable](v T) *T {
 	var none T
 	if v == none {
@@ -200,8 +201,8 @@ func timeOrNull(t time.Time) *time.Time {
 	return &t
 }
 
-// arrayText writes texts as PostgreSQL writes an array, so that a list of
-// lists of any lengths can travel; null for an empty one.
+// arrayText writes texts in PostgreSQL's text format of an array, so that a list
+// of lists of different lengths can be sent. It returns nil for an empty list.
 func arrayText(texts []string) *string {
 	if len(texts) == 0 {
 		return nil

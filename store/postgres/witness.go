@@ -14,45 +14,44 @@ import (
 )
 
 const (
-	attendWithin = 5 * time.Second        // for one statement about the locks
-	attendAgain  = 500 * time.Millisecond // after a connection was lost
-	poolerAgain  = time.Minute            // after a connection that was none of the server's own
+	attendWithin = 5 * time.Second        // limit for one statement about the locks
+	attendAgain  = 500 * time.Millisecond // pause after a connection was lost
+	poolerAgain  = time.Minute            // pause after a connection that went through a pooler
 )
 
 var _ store.Witness = (*Store)(nil)
 
-// errPooled says that no session is this process's own.
+// errPooled says that this process has no session of its own.
 var errPooled = errors.New("a pooler stands between: workers live by their beats alone")
 
-// Witnesses implements store.Witness. Before the first connection it says yes.
+// Witnesses implements store.Witness. Before the first connection it returns true.
 func (s *Store) Witnesses() bool { return !s.attendant.pooled.Load() }
 
-// Attendant holds a lock in the name of each worker of this process, on a connection
-// of their own, which the server closes when the process dies. The server releases
-// the locks with it, and whoever leads sees that. One serves all engines on a pool that
-// are given it.
+// Attendant holds a lock for each worker of this process, on a connection of its own.
+// When the process dies, the server closes the connection and releases the locks, and
+// the leader sees that. One Attendant serves all engines on a pool that share it.
 type Attendant struct {
 	pool   *pgxpool.Pool
 	mu     sync.Mutex
-	ids    map[attended]bool // workers that live; true: their lock is held
-	gone   []attended        // workers that left, and whose locks are held still
+	ids    map[attended]bool // workers that live, and whether their lock is held
+	gone   []attended        // workers that left, but whose locks are still held
 	wake   chan struct{}
-	cancel context.CancelFunc // nil: nothing runs
+	cancel context.CancelFunc // nil if run does not run
 	ended  chan struct{}
 	closed bool
-	pooled atomic.Bool // a pooler stands between
+	pooled atomic.Bool // connections go through a pooler
 }
 
-// attended is a worker, as an engine knows it.
+// attended is a worker of an engine.
 type attended struct {
 	s  *Store
 	id store.ID
 }
 
-// NewAttendant makes one for the engines on a pool. It connects when there is a worker.
+// NewAttendant makes an Attendant for the engines on a pool. It connects once there is a worker.
 func NewAttendant(pool *pgxpool.Pool) *Attendant { return &Attendant{pool: pool} }
 
-// byEngine are the ids of workers, apart.
+// byEngine groups the ids of workers by engine.
 func byEngine(all []attended) map[*Store]uuids {
 	parts := map[*Store]uuids{}
 	for _, one := range all {
@@ -61,7 +60,7 @@ func byEngine(all []attended) map[*Store]uuids {
 	return parts
 }
 
-// keep has a worker attended from now on. It does not wait for that.
+// keep adds a worker. It does not wait until the worker's lock is held.
 func (w *Attendant) keep(id attended) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,7 +79,7 @@ func (w *Attendant) keep(id attended) {
 	}
 }
 
-// leave has a worker attended no more.
+// leave removes a worker.
 func (w *Attendant) leave(id attended) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,7 +99,7 @@ func (w *Attendant) hurry() {
 	}
 }
 
-// idsOf are the workers of an engine that live.
+// idsOf returns the living workers of an engine.
 func (w *Attendant) idsOf(s *Store) (ids []store.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,7 +111,7 @@ func (w *Attendant) idsOf(s *Store) (ids []store.ID) {
 	return ids
 }
 
-// leaveAll has the workers of an engine attended no more.
+// leaveAll removes the workers of an engine.
 func (w *Attendant) leaveAll(s *Store) {
 	w.mu.Lock()
 	var all []attended
@@ -127,7 +126,7 @@ func (w *Attendant) leaveAll(s *Store) {
 	}
 }
 
-// Close ends the connection. Workers live by their beats alone from then on.
+// Close ends the connection. From then on, workers live by their beats alone.
 func (w *Attendant) Close() {
 	w.mu.Lock()
 	w.closed = true
@@ -141,7 +140,7 @@ func (w *Attendant) Close() {
 	}
 }
 
-// run attends on one connection after the other. It ends when nobody is left.
+// run attends on one connection after the other. It ends when no worker is left.
 func (w *Attendant) run(ctx context.Context, ended chan struct{}) {
 	defer close(ended)
 	for ctx.Err() == nil {
@@ -149,7 +148,7 @@ func (w *Attendant) run(ctx context.Context, ended chan struct{}) {
 		if err == nil {
 			return
 		}
-		w.forget() // the server may be another one by now
+		w.forget() // the address may belong to another server by now
 		pause := attendAgain
 		w.pooled.Store(errors.Is(err, errPooled))
 		if w.pooled.Load() {
@@ -163,7 +162,7 @@ func (w *Attendant) run(ctx context.Context, ended chan struct{}) {
 	}
 }
 
-// forget drops what engines know of their server.
+// forget drops what the engines know about their server.
 func (w *Attendant) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -172,7 +171,8 @@ func (w *Attendant) forget() {
 	}
 }
 
-// attend holds the locks on one connection until that ends. Nil: nobody is left.
+// attend holds the locks on one connection until the connection ends. It returns nil when
+// no worker is left.
 func (w *Attendant) attend(ctx context.Context) error {
 	c, err := w.connect(ctx)
 	if err != nil {
@@ -193,8 +193,8 @@ func (w *Attendant) attend(ctx context.Context) error {
 	}
 }
 
-// connect opens a connection and makes sure that it is a session: a pooler makes a
-// process id of its own up, and a lock taken there would be anybody's.
+// connect opens a connection and makes sure that it is a session of the server. A pooler
+// makes up process ids of its own, and a lock that is taken through it belongs to no client.
 func (w *Attendant) connect(ctx context.Context) (*pgx.Conn, error) {
 	within, cancel := context.WithTimeout(ctx, attendWithin)
 	defer cancel()
@@ -213,8 +213,8 @@ func (w *Attendant) connect(ctx context.Context) (*pgx.Conn, error) {
 	return c, nil
 }
 
-// news returns whose locks are to be taken and whose released. Over: nobody is
-// left, and this goroutine ends.
+// news returns the workers whose locks have to be taken and those whose locks have to be
+// released. It reports over if no worker is left; the caller's goroutine then ends.
 func (w *Attendant) news() (fresh, gone []attended, over bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -240,7 +240,7 @@ func (w *Attendant) change(ctx context.Context, c *pgx.Conn, fresh, gone []atten
 			return err
 		}
 	}
-	away := map[*Store]bool{} // of ledgers that have moved
+	away := map[*Store]bool{} // engines whose ledgers have moved away
 	for s, ids := range byEngine(fresh) {
 		var batch pgx.Batch
 		batch.Queue(s.sql["lock_workers"], ids)
@@ -256,15 +256,15 @@ func (w *Attendant) change(ctx context.Context, c *pgx.Conn, fresh, gone []atten
 		if _, known := w.ids[id]; known {
 			w.ids[id] = !away[id.s]
 		} else {
-			w.gone = append(w.gone, id) // it left meanwhile
+			w.gone = append(w.gone, id) // it left in the meantime
 			w.hurry()
 		}
 	}
 	return nil
 }
 
-// wait returns when somebody comes or leaves, and fails when the connection ends:
-// nothing is ever said on it.
+// wait returns nil when a worker comes or leaves, and an error when the connection ends. The
+// server sends no notifications on it.
 func (w *Attendant) wait(ctx context.Context, c *pgx.Conn) error {
 	quiet, cancel := context.WithCancel(ctx)
 	woken := make(chan struct{})
@@ -289,8 +289,8 @@ func (w *Attendant) wait(ctx context.Context, c *pgx.Conn) error {
 	return err
 }
 
-// lost tells the database, on another connection, that this process lives without
-// the locks.
+// lost tells the database, on another connection, that the workers of this process live
+// without their locks.
 func (w *Attendant) lost(ctx context.Context) {
 	w.mu.Lock()
 	var lost []attended
@@ -307,7 +307,7 @@ func (w *Attendant) lost(ctx context.Context) {
 	}
 }
 
-// unattend says so of the workers of one engine.
+// unattend does that for the workers of one engine.
 func (w *Attendant) unattend(ctx context.Context, s *Store, ids uuids) {
 	for ctx.Err() == nil {
 		within, cancel := context.WithTimeout(ctx, attendWithin)

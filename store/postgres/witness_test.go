@@ -17,7 +17,7 @@ type hang struct{}
 
 func (hang) Kind() string { return "hang" }
 
-// work runs a worker whose tasks never end by themselves, and tells of each start.
+// work runs a worker whose tasks never end by themselves, and reports each start.
 func work(ctx context.Context, s store.Store, started chan<- string) error {
 	client, err := tusk.NewClient(s, nil)
 	if err != nil {
@@ -36,7 +36,7 @@ func work(ctx context.Context, s store.Store, started chan<- string) error {
 	return w.Run(ctx)
 }
 
-// It is the process that the test below kills.
+// This is the process that the test below kills.
 func TestWorkerProcess(t *testing.T) {
 	dsn := os.Getenv("TUSK_TEST_WORKER")
 	if dsn == "" {
@@ -169,14 +169,14 @@ func TestBehindAPoolerWorkersLiveByTheirBeatsAlone(t *testing.T) {
 	}
 	t.Cleanup(func() { s.Close() })
 	startWorker(t, s)
-	// As soon as the engine has looked at the connection it knows.
+	// The engine knows as soon as it has looked at the connection.
 	eventually(t, "it is told", func() bool { return !s.Witnesses() })
 	if n := number(t, pool, "select count(*) from pg_locks where locktype = 'advisory'"); n != 0 {
 		t.Errorf("%d locks are on connections that are anybody's", n)
 	}
 }
 
-// eventually waits for a condition that time brings about.
+// eventually waits until a condition is true.
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {

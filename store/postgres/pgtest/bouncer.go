@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// Bouncer starts a pgbouncer in front of the database of a DSN, in a mode of its own
-// (transaction or session), with so many connections to the server. It returns the DSN of
-// the database behind it.
+// Bouncer starts a pgbouncer in front of the database of a DSN, in the given mode
+// (transaction or session) and with the given number of connections to the server. It
+// returns the DSN of the database through pgbouncer.
 func Bouncer(t testing.TB, dsn, mode string, connections int) string {
 	t.Helper()
 	path, err := exec.LookPath("pgbouncer")

@@ -14,10 +14,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// FailOver lets an asynchronous standby take the server's place, at the server's address.
-// The standby has all that was answered until before is called. Then its link is cut,
-// and cut is called: what is answered from now on will be lost. When it returns, the
-// server is killed, and the standby promoted.
+// FailOver lets an asynchronous standby take the server's place at the server's address.
+// The standby has everything that was acknowledged when before returns. Then FailOver cuts
+// the replication and calls cut: everything that is acknowledged from then on will be lost.
+// When cut returns, FailOver kills the server and promotes the standby.
 func (s *Server) FailOver(before, cut func()) error {
 	second, err := s.standby()
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *Server) FailOver(before, cut func()) error {
 	return s.exec(context.Background(), "select pg_promote()")
 }
 
-// standby makes a copy of the server that follows it.
+// standby makes a standby that follows the server.
 func (s *Server) standby() (*Server, error) {
 	account, err := unprivileged()
 	if err != nil {
@@ -80,8 +80,8 @@ func (s *Server) standby() (*Server, error) {
 	return second, nil
 }
 
-// follow waits until the standby has all that has been answered by now, and ends its
-// following.
+// follow waits until the standby has everything that has been acknowledged by now, and ends
+// the replication.
 func (s *Server) follow(second *Server) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -110,7 +110,7 @@ func (s *Server) follow(second *Server) error {
 	return await(ctx, c, "select not exists (select from pg_stat_wal_receiver)")
 }
 
-// await asks until the answer is yes.
+// await repeats a query until it returns true.
 func await(ctx context.Context, c *pgx.Conn, query string, args ...any) error {
 	for yes := false; !yes; time.Sleep(10 * time.Millisecond) {
 		if err := c.QueryRow(ctx, query, args...).Scan(&yes); err != nil {
@@ -120,7 +120,7 @@ func await(ctx context.Context, c *pgx.Conn, query string, args ...any) error {
 	return nil
 }
 
-// shutDown ends the server in good order, and keeps its data.
+// shutDown ends the server in an orderly way, and keeps its data.
 func (s *Server) shutDown() error {
 	pid := s.PID()
 	if err := s.cmd.Process.Signal(syscall.SIGINT); err != nil {

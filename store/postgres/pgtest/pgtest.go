@@ -1,10 +1,10 @@
-// Package pgtest gives tests a real PostgreSQL server: the one that
-// TUSK_TEST_POSTGRES names, or one of this machine that it starts for the test
-// binary, as an unprivileged user, on loopback, with stock settings but for
+// Package pgtest gives tests a real PostgreSQL server. It is the one that
+// TUSK_TEST_POSTGRES names, or one that pgtest starts on this machine for the test
+// binary: as an unprivileged user, on loopback, with default settings except for
 // port, socket and data directory. Each test gets a database of its own.
 //
-// It is for tests only and knows nothing of Tusk. Without a server tests are
-// skipped, or fail when CI=true or TUSK_TEST_ALL=1.
+// The package is for tests only and knows nothing about Tusk. Without a server,
+// tests are skipped, or fail if CI=true or TUSK_TEST_ALL=1.
 package pgtest
 
 import (
@@ -29,8 +29,8 @@ import (
 
 // Server is a running server.
 type Server struct {
-	DSN  string // of a database in which others can be created
-	Dir  string // the data directory; empty when the server is not ours
+	DSN  string // of a database from which others can be created
+	Dir  string // the server's directory; empty if pgtest did not start it
 	bin  string // the folder of its programs
 	cmd  *exec.Cmd
 	port int
@@ -50,7 +50,7 @@ func Main(m interface{ Run() int }) {
 	if s := shared.server; s != nil {
 		for _, name := range databases.templates {
 			if s.cmd != nil {
-				break // they go with the server
+				break // they are deleted with the server
 			}
 			if err := s.exec(context.Background(), "drop database "+name); err != nil {
 				fmt.Fprintln(os.Stderr, "drop database:", err)
@@ -98,14 +98,14 @@ func newName() string {
 	return fmt.Sprintf("tusk_test_%d_%d", os.Getpid(), databases.n)
 }
 
-// Template makes databases that all begin with the same content. Prepare is called once;
-// each test gets a copy of its database.
+// Template makes databases that all have the same initial content. Prepare is called once;
+// each test gets a copy of the database that it prepared.
 type Template struct {
 	Prepare func(dsn string) error
-	name    string // of the database; empty: not made yet
+	name    string // of the database; empty if it is not made yet
 }
 
-// DSN is like the function of that name.
+// DSN is like the function DSN.
 func (p *Template) DSN(t testing.TB, settings ...string) string {
 	t.Helper()
 	s := server(t)
@@ -184,7 +184,7 @@ func Start(settings ...string) (*Server, error) {
 	return StartOf(bin, settings...)
 }
 
-// StartOf is Start with the programs of a folder.
+// StartOf is Start with the programs in a folder.
 func StartOf(bin string, settings ...string) (*Server, error) {
 	dir, err := os.MkdirTemp("", "tusk-pg-")
 	if err != nil {
@@ -300,10 +300,10 @@ func (s *Server) Kill() error {
 	return syscall.Kill(s.PID(), syscall.SIGKILL)
 }
 
-// Run starts a killed server again on its data and its port, as soon as the
-// processes of the killed one have ended, and waits until it answers. PostgreSQL does not
-// promise that they do: those that are left after twenty seconds are killed, as an init
-// system would do at once.
+// Run starts a killed server again with the same data and port, as soon as the processes of
+// the killed one have ended, and waits until it answers. PostgreSQL does not promise that
+// they end. Run kills those that are left after twenty seconds, as an init system would do
+// at once.
 func (s *Server) Run() error {
 	begun := time.Now()
 	for left := false; ; time.Sleep(50 * time.Millisecond) {
@@ -318,8 +318,8 @@ func (s *Server) Run() error {
 	}
 }
 
-// killLeft kills the processes that work on the server's data, and writes into its log
-// what they were at.
+// killLeft kills the processes that work on the server's data, and writes to the server's log
+// what they were doing.
 func (s *Server) killLeft() {
 	log, err := os.OpenFile(filepath.Join(s.Dir, "log"), os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -364,8 +364,8 @@ func (s *Server) await() error {
 	}
 }
 
-// PID returns the process id of the server's parent process; 0 when it is not
-// ours.
+// PID returns the process id of the server's parent process, or 0 if pgtest did
+// not start the server.
 func (s *Server) PID() int {
 	if s.cmd == nil || s.cmd.Process == nil {
 		return 0
@@ -396,14 +396,14 @@ func (s *Server) Stop() {
 	os.RemoveAll(s.Dir)
 }
 
-// prepare lets a command run as an account and end with this process.
+// prepare lets a command run as an account, in a process group of its own.
 func (s *Server) prepare(cmd *exec.Cmd, account *syscall.Credential) {
 	cmd.Dir = s.Dir
 	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "TZ=UTC")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: account, Setpgid: true}
 }
 
-// unprivileged returns whom a server started by root runs as; nil for oneself.
+// unprivileged returns the account for a server if root starts it, and nil otherwise.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
