@@ -38,7 +38,8 @@ type resultOf struct {
 
 type pair struct{ queue, kind string }
 
-// ends counts the outcomes of the attempts of one queue and kind.
+// ends counts the outcomes of attempts: by state, and those with an error. For enqueues and claims, failed is their
+// number.
 type ends struct {
 	states [store.Discarded + 1]int64
 	failed int64
