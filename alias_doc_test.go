@@ -12,8 +12,8 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// TestCommentsNameTheFieldsThatGodocHides looks at types whose fields stand in a room
-// of their own, where whoever reads the documentation of this package sees none.
+// TestCommentsNameTheFieldsThatGodocHides checks types that are aliases of types in internal
+// packages: the documentation of this package does not show their fields.
 func TestCommentsNameTheFieldsThatGodocHides(t *testing.T) {
 	docs := typeDocs(t)
 	for name, value := range map[string]any{

@@ -11,8 +11,8 @@ import (
 
 const module = "github.com/tuskqueue/tusk"
 
-// mayImport says, for each part of the module, which other parts it may import.
-// The longest prefix that matches a package is its part.
+// mayImport says, for each part of the module, which other parts it may import. A package
+// belongs to the part with the longest matching prefix.
 var mayImport = map[string][]string{
 	"":                   {"store", "internal", "cron"},
 	"cron":               {"internal/duration"},

@@ -173,7 +173,7 @@ func (w *Worker) claimMore() {
 	if n, _ := w.room(); n <= 0 {
 		return
 	}
-	if _, most := w.queues.open(); len(most) > 0 { // a queue that was left out may be asked now
+	if _, most := w.queues.open(); len(most) > 0 { // a queue at its per-worker limit may have room again
 		w.source.Wake()
 	} else {
 		w.source.Freed()
@@ -205,9 +205,9 @@ func (w *Worker) asks() []claim.Ask {
 // claimPause is the pause between claims of a few tasks while more slots are about to become free.
 const claimPause = 5 * time.Millisecond
 
-// room returns how many more tasks the worker can take and, if none, after what time to ask again. It returns zero
-// while enough tasks are read ahead, or while a few slots are free and more will be in a moment, so that claims
-// come in batches.
+// room returns how many more tasks the worker can take and, if none, when to ask again. It returns zero while enough
+// tasks are read ahead. It also returns zero while only a few slots are free and more will be in a moment, so that
+// claims come in batches.
 func (w *Worker) room() (n int, after time.Duration) {
 	held, ahead := w.slots.Held(), w.readAhead()
 	if w.finish.Full() || held-w.config.Concurrency > ahead/2 {
@@ -237,8 +237,8 @@ func (w *Worker) take(tasks []store.Task, asked time.Time) {
 	w.heart.Stir()
 }
 
-// holds returns all leases. It reads the parts in the order in which tasks pass through them, so that no task is
-// missed that moves on in the meantime.
+// holds returns all leases. It reads the parts in the order in which tasks pass through them, so that it does not miss
+// a task that moves on in the meantime.
 func (w *Worker) holds() []store.Token {
 	return slices.Concat(w.source.Asked(), w.slots.Tokens(), w.finish.Tokens())
 }

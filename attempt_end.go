@@ -19,7 +19,7 @@ func (w *Worker) ended(a *run.Attempt, r run.Result) {
 	if a.Task.Crashes > 0 {
 		w.suspects.end(a.Task)
 	}
-	if r.Hung { // then the error is the limit that the handler reached
+	if r.Hung { // the error is the limit that the handler reached
 		w.hung(a, causeOf(a, r.Err), r)
 	}
 	if out, ok := w.judge(a, r); ok {
@@ -53,7 +53,7 @@ func (w *Worker) judge(a *run.Attempt, r run.Result) (out store.Outcome, ok bool
 func (w *Worker) outcome(a *run.Attempt, r run.Result, retry lifecycle.RetryFunc) (out store.Outcome, ok bool) {
 	err := causeOf(a, r.Err)
 	switch {
-	case errors.Is(err, errAway): // accepted if the lease is still held: the attempt does not count
+	case errors.Is(err, errAway): // accepted if the lease is still held; the attempt does not count
 		out = lifecycle.After(a.Task, lifecycle.Settings{}, lifecycle.End{Err: ErrShutdown, Ran: r.Ran}, 0)
 	case errors.Is(err, ErrLeaseLost):
 		return out, false
@@ -78,7 +78,7 @@ func (w *Worker) decide(a *run.Attempt, err error, r run.Result, retry lifecycle
 		return lifecycle.Late(a.Task)
 	}
 	if a.InTx() && err == nil {
-		err = errUnproved // refused, as it should be, if the transaction was committed
+		err = errUnproved // the store refuses this outcome, correctly, if the transaction was committed
 	}
 	settings, problem := lifecycle.DecodeSettings(a.Task.Settings)
 	if err == nil {
@@ -102,7 +102,7 @@ func causeOf(a *run.Attempt, err error) error {
 		return err
 	case (errors.Is(cause, ErrShutdown) || errors.Is(cause, ErrStalled)) && !errors.Is(err, context.Canceled) &&
 		!errors.Is(err, cause):
-		return err // it failed for a reason of its own
+		return err // the handler failed by itself
 	}
 	return cause
 }

@@ -100,7 +100,7 @@ func ExampleHandleBatch() {
 	client, mux := newClient(), tusk.NewMux()
 	tusk.HandleBatch(mux, func(ctx context.Context, tasks []*tusk.Task[Greet]) []error {
 		fmt.Println(len(tasks), "greetings in one call")
-		return nil // all are done
+		return nil // all succeeded
 	}, tusk.BatchOptions{Max: 3})
 	results, _ := client.EnqueueMany(context.Background(), []tusk.NewTask{
 		{Args: Greet{Name: "Ada"}}, {Args: Greet{Name: "Alan"}}, {Args: Greet{Name: "Grace"}}})

@@ -13,12 +13,12 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// ringing is a store that hears of everything at once, as long as it is not deaf to some of it.
+// ringing is a store that hears of everything at once, except what deaf removes from a hint.
 type ringing struct {
 	store.Store
 	deaf  func(h *store.Hint)
-	turns atomic.Int64 // looks at who waits
-	looks atomic.Int64 // at what is due
+	turns atomic.Int64 // looks for tasks that wait for a turn
+	looks atomic.Int64 // looks for due tasks
 }
 
 func (r *ringing) Listen(ctx context.Context, wake func(store.Hint)) error {
@@ -45,8 +45,8 @@ func (r *ringing) Admit(ctx context.Context, term int64, limit int) (store.Admit
 	return r.Store.Admit(ctx, term, limit)
 }
 
-// started runs a worker on such a store, has it idle for a while before each of some tasks, and returns the longest
-// time from when one was due until it ran.
+// started runs a worker on such a store. It lets the worker idle for a while before each of some tasks, and returns the
+// longest time between a task being due and running.
 func started(
 	t *testing.T, r *ringing, limits *tusk.Limits, o func(i int) (*tusk.Options, time.Duration),
 ) (late time.Duration) {
@@ -131,7 +131,7 @@ func TestATaskThatIsTriedAgainSoonIsNotLate(t *testing.T) {
 	})
 }
 
-// Who hears of tasks at once need not look for them.
+// A leader that hears of tasks at once need not look for them.
 func TestWhoeverLeadsAndIsToldOfTasksLooksSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &ringing{Store: memory.New()}

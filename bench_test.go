@@ -9,8 +9,8 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// BenchmarkLibrary is what the library itself costs per task, enqueue to finish:
-// the store in memory costs next to nothing.
+// BenchmarkLibrary measures the cost of the library itself per task, from enqueue to
+// finish. The store in memory costs next to nothing.
 func BenchmarkLibrary(b *testing.B) {
 	client := clientOf(b, memory.New())
 	mux := tusk.NewMux()

@@ -57,7 +57,7 @@ type Input struct {
 	ID     ID
 	Name   string // in a workflow
 	Kind   string
-	State  State // 0 means that it was deleted
+	State  State // 0 if it was deleted
 	Output json.RawMessage
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// kindsOf returns the kinds of the tasks that there are.
+// kindsOf returns the kinds of a queue's tasks.
 func (s *shop) kindsOf(queue string) (kinds []string) {
 	s.t.Helper()
 	tasks, err := s.client.List(context.Background(), tusk.Filter{Queues: []string{queue}, Limit: 100})

@@ -13,7 +13,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// crowded is a store whose queues many workers take from, who all hear of tasks.
+// crowded is a store with many workers that take from its queues and all hear of tasks.
 type crowded struct {
 	store.Store
 	workers       int

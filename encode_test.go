@@ -17,7 +17,7 @@ type numbered struct{ N int }
 
 func (numbered) Kind() string { return "numbered" }
 
-// moody says its options itself, and not always the same.
+// moody has an Options method whose result varies.
 type moody struct{ N int }
 
 func (moody) Kind() string { return "moody" }

@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// The engine has said already what failed.
+// The engine's error already names the call.
 func TestAnErrorNamesTheCallOnce(t *testing.T) {
 	client, err := tusk.NewClient(memory.New(), nil)
 	if err != nil {

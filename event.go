@@ -15,14 +15,14 @@ type EventKind string
 const (
 	EventStarted   EventKind = "started"
 	EventCompleted EventKind = "completed"
-	EventFailed    EventKind = "failed" // and will be retried
+	EventFailed    EventKind = "failed" // it will be retried
 	EventSnoozed   EventKind = "snoozed"
 	EventWaiting   EventKind = "waiting"  // for its children
 	EventReturned  EventKind = "returned" // handed back, for example in a shutdown
 	EventCancelled EventKind = "cancelled"
 	EventDiscarded EventKind = "discarded"
 	EventRescued   EventKind = "rescued" // taken back from a dead worker
-	EventHung      EventKind = "hung"    // taken from a handler that ignores the end of its context; its outcome follows
+	EventHung      EventKind = "hung"    // the handler ignores the end of its context; the outcome follows
 	EventLost      EventKind = "lost"    // ended after its lease; the outcome was refused
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// plumbing are methods that nobody calls by name.
+// plumbing are methods that programs do not call by name.
 var plumbing = map[string]bool{"MarshalJSON": true, "UnmarshalJSON": true, "String": true, "Error": true, "Is": true,
 	"Unwrap": true, "Kind": true}
 
@@ -48,7 +48,7 @@ func TestEveryAPIHasAnExample(t *testing.T) {
 	}
 }
 
-// exported reports whether a receiver's type is.
+// exported reports whether a receiver's type is exported.
 func exported(of ast.Expr) bool {
 	for {
 		switch e := of.(type) {

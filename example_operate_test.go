@@ -34,7 +34,7 @@ func ExampleClient_Search() {
 	// Output: 3 true <nil>
 }
 
-// What a worker has done, what failed and why, and who works.
+// What a worker has done, what failed and why, and which workers are live.
 func ExampleClient_Errors() {
 	ctx, cancel := context.WithCancel(context.Background())
 	client, mux := newClient(), tusk.NewMux()
@@ -64,7 +64,7 @@ func ExampleClient_Errors() {
 	// [default] true true true 0
 }
 
-// A worker claims nothing more, to be stopped when it is idle.
+// A worker stops claiming, so that it can be stopped when it is idle.
 func ExampleClient_QuietWorker() {
 	ctx, cancel := context.WithCancel(context.Background())
 	client, mux := newClient(), tusk.NewMux()
@@ -116,7 +116,7 @@ func ExampleScheduleInfo_Between() {
 	// Output: 4 <nil> <nil>
 }
 
-// A process that begins operations where nobody may lead carries them on itself.
+// A process that begins operations when there may be no leader carries them on itself.
 func ExampleClient_CarryOperations() {
 	ctx, cancel := context.WithCancel(context.Background())
 	client := newClient()
@@ -128,12 +128,12 @@ func ExampleClient_CarryOperations() {
 		o, _ = client.Operation(ctx, o.ID)
 	}
 	all, _ := client.Operations(ctx)
-	fmt.Println(len(all), all[0].Changed, client.CancelOperation(ctx, o.ID)) // over: it stays as it is
+	fmt.Println(len(all), all[0].Changed, client.CancelOperation(ctx, o.ID)) // it is over, and stays as it is
 	cancel()
 	// Output: 1 1 <nil>
 }
 
-// A server beside workers that never lead does the chores: here a task's delay ends.
+// A server does the leader's work for workers that never lead: here it admits a delayed task.
 func ExampleClient_Lead() {
 	ctx, cancel := context.WithCancel(context.Background())
 	client := newClient()
@@ -150,7 +150,7 @@ func ExampleClient_Lead() {
 	// Output: available <nil>
 }
 
-// A request that comes twice is recognised by its record, and stores nothing again.
+// A repeated request is recognized by its record, and stores nothing again.
 func ExampleClient_EnqueueWith() {
 	ctx, client := context.Background(), newClient()
 	for range 2 {
@@ -166,8 +166,8 @@ func ExampleClient_EnqueueWith() {
 	// 1 record
 }
 
-// A handler that shows that it is alive may take its time; one that does not, and ignores
-// the end of its context, loses its task.
+// A handler that gives signs of life may take its time. One that gives none, and ignores the end
+// of its context, loses its task.
 func ExampleWithStallTimeout() {
 	client, mux := newClient(), tusk.NewMux()
 	stuck := make(chan struct{})
@@ -212,7 +212,7 @@ func ExampleClient_SetArchive() {
 	// 25
 }
 
-// A task of an archive runs once more as a new one.
+// A task from an archive runs again as a new one.
 func ExampleClient_Again() {
 	ctx, client := context.Background(), newClient()
 	old := client.Describe(store.Task{ID: tusk.NewID(), Kind: "greet", Queue: "mail", Args: []byte(`{"name": "Ada"}`),

@@ -13,8 +13,8 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// Args that are too large for the database go elsewhere, and come back as a stream. Here that is a
-// map in memory; archive.NewPayloads makes one of a folder or an object store.
+// Args that are too large for the database are stored elsewhere, and read as a stream. Here they are
+// in a map in memory; archive.NewPayloads stores them in a folder or an object store.
 func ExampleContent() {
 	ctx, cancel := context.WithCancel(context.Background())
 	client, _ := tusk.NewClient(memory.New(), &tusk.ClientConfig{Payloads: &shelfOf{objects: map[string][]byte{}}})
@@ -59,7 +59,7 @@ func ExampleContent() {
 	// 100000 true 700006 null]
 }
 
-// Large JSON that comes in parts, over a connection that breaks, is put together when all of them are there.
+// Large JSON is sent in parts over an unreliable connection, and assembled when all parts have arrived.
 func ExampleClient_WritePart() {
 	ctx := context.Background()
 	client, _ := tusk.NewClient(memory.New(), &tusk.ClientConfig{Payloads: &shelfOf{objects: map[string][]byte{}}})
@@ -70,7 +70,7 @@ func ExampleClient_WritePart() {
 	parts := []string{`{"words":"` + strings.Repeat("many ", 40_000), strings.Repeat("more ", 40_000) + `"}`}
 	upload := tusk.Upload{Owner: "importer", ID: tusk.NewID(), SHA256: sum(strings.Join(parts, ""))}
 	for _, part := range parts {
-		if client.HasPart(ctx, upload, sum(part)) != nil { // it did not come before
+		if client.HasPart(ctx, upload, sum(part)) != nil { // it has not arrived yet
 			n, err := client.WritePart(ctx, upload, sum(part), strings.NewReader(part))
 			fmt.Println(n, err)
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// A puller lends tasks to whoever works on them elsewhere, and takes their verdicts:
-// the server's pull API is made of it.
+// A puller lends tasks to external workers, and takes their verdicts. The server's pull API
+// is built on it.
 func ExampleClient_NewPuller() {
 	ctx, cancel := context.WithCancel(context.Background())
 	client := newClient()
@@ -22,7 +22,7 @@ func ExampleClient_NewPuller() {
 	lent, err := puller.Claim(ctx, tusk.Pull{Queues: []string{"default"}, Lease: time.Minute, Wait: 10 * time.Second})
 	fmt.Println(len(lent), err, string(lent[0].TaskInfo.Args), puller.Lent())
 
-	receipt, _ := tusk.ParseReceipt(lent[0].Receipt.String()) // as it went over the wire
+	receipt, _ := tusk.ParseReceipt(lent[0].Receipt.String()) // as sent over the network
 	tasks, _ := puller.Find(ctx, []tusk.Receipt{receipt})
 	_, cancelled, err := puller.Extend(tusk.Extension{Receipt: receipt, Lease: time.Minute})
 	fmt.Println(tasks[0].Kind, cancelled, err)

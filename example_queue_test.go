@@ -34,7 +34,7 @@ func ExampleReservedKey() {
 	// Output: true false
 }
 
-// A process that does the chores and runs no tasks.
+// A process that only does the leader's work and runs no tasks.
 func ExampleClient_NewLeader() {
 	leader, err := newClient().NewLeader(nil)
 	if err != nil {

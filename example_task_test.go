@@ -28,8 +28,8 @@ func ExampleParseID() {
 	// Output: true <nil>
 }
 
-// Handlers may go by the name of a kind, take the args as they are, and say when to
-// try again.
+// A handler can be registered by the name of a kind, take raw args, and say when to try
+// again.
 func ExampleHandleKind() {
 	client, mux := newClient(), tusk.NewMux()
 	tusk.HandleKind(mux, "greet", func(ctx context.Context, t *tusk.Task[json.RawMessage]) error {
@@ -59,7 +59,7 @@ func ExampleExponentialBackoff() {
 	// {"shape":"exponential","base":1000000000,"max":60000000000}
 }
 
-// A stage sends what it cannot use back, and the pipeline may begin anywhere.
+// A stage sends a task back to an earlier stage. A run can start at any stage.
 func ExampleGoTo() {
 	client, mux := newClient(), tusk.NewMux()
 	p := tusk.NewPipeline("letters").Stage("write", nil).Stage("check", nil).Stage("send", nil)

@@ -19,8 +19,8 @@ type Greet struct {
 
 func (Greet) Kind() string { return "greet" }
 
-// The shortest way from a task to its handler. In a program of your own the store
-// is store/sqlite or store/postgres and the worker runs until a signal.
+// The shortest way from a task to its handler. In your own program, the store is
+// store/sqlite or store/postgres, and the worker runs until a signal.
 func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	client, _ := tusk.NewClient(memory.New(), nil)
@@ -44,8 +44,8 @@ func Example() {
 	// stopped: <nil>
 }
 
-// runUntil runs a worker until the task has the state, and returns it: what the
-// examples share.
+// runUntil runs a worker until the task has the state, and returns the task. The
+// examples share it.
 func runUntil(
 	client *tusk.Client, mux *tusk.Mux, id tusk.ID, state tusk.State, middleware ...tusk.Middleware,
 ) *tusk.TaskInfo {
@@ -79,7 +79,7 @@ func ExampleClient_Enqueue() {
 	ctx, client := context.Background(), newClient()
 	r, _ := client.Enqueue(ctx, Greet{Name: "Ada"}, &tusk.Options{
 		Queue:       "mail",
-		Priority:    -10, // sooner than others
+		Priority:    -10, // before others
 		Delay:       time.Hour,
 		MaxAttempts: 5,
 		Backoff:     tusk.LinearBackoff(5 * time.Minute),
@@ -99,8 +99,8 @@ func ExampleClient_Enqueue_key() {
 	// Output: added skipped true
 }
 
-// A document is indexed again when it changes: newer versions replace older ones
-// that wait, versions older than one already seen are ignored.
+// A document is indexed again when it changes. A newer version replaces an older one
+// that waits. Versions older than one already seen are ignored.
 func ExampleClient_Enqueue_rerun() {
 	ctx, client := context.Background(), newClient()
 	index := func(version int) {
@@ -149,7 +149,7 @@ func ExampleSnooze() {
 	calls := 0
 	tusk.Handle(mux, func(ctx context.Context, t *tusk.Task[Greet]) error {
 		if calls++; calls < 3 {
-			return tusk.Snooze(time.Millisecond) // not ready yet: ask again
+			return tusk.Snooze(time.Millisecond) // not ready yet: try again
 		}
 		return nil
 	})
@@ -244,7 +244,7 @@ func ExampleClient_PutSchedule() {
 	err := client.PutSchedule(ctx, tusk.Schedule{
 		Name: "morning", Spec: "30 7 * * 1-5", Zone: "Europe/Berlin",
 		Args:   Greet{Name: "everybody"},
-		Missed: tusk.MissedSkip, // who is late need not be greeted
+		Missed: tusk.MissedSkip, // a late greeting is not needed
 	})
 	fmt.Println(err)
 	all, _ := client.Schedules(ctx)
@@ -254,7 +254,7 @@ func ExampleClient_PutSchedule() {
 	// morning at 07:30 on Monday to Friday, Europe/Berlin time
 }
 
-// Whoever names schedules after what others say may take nobody's place.
+// If the names of schedules come from users, one user must not replace another's schedule.
 func ExampleClient_PutScheduleIf() {
 	ctx, client := context.Background(), newClient()
 	put := func(tenant string) error {
@@ -273,7 +273,7 @@ func ExampleClient_PutScheduleIf() {
 	// schedule morning: that name is taken
 }
 
-// A publication date may be missing: then the enqueue is refused, not run at once.
+// A publication date may be missing. Then the enqueue is refused, and the task does not run at once.
 func ExampleAt() {
 	ctx, client := context.Background(), newClient()
 	var published time.Time
@@ -310,7 +310,7 @@ func ExampleClient_Edit_cancel() {
 		return context.Cause(ctx)
 	})
 	r, _ := client.Enqueue(ctx, Greet{}, nil)
-	worker, _ := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Beat: 10 * time.Millisecond}) // which is when it is told
+	worker, _ := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Beat: 10 * time.Millisecond}) // heartbeats tell it
 	run, stop := context.WithCancel(ctx)
 	go func() { fmt.Println(errors.Is(<-stopped, tusk.ErrCancelled)); stop() }()
 	_ = worker.Run(run)
@@ -326,7 +326,7 @@ func ExampleOptions_expiry() {
 	client, mux := newClient(), tusk.NewMux()
 	tusk.HandleFunc(mux, func(context.Context, Greet) error { return nil })
 	r, _ := client.Enqueue(context.Background(), Greet{}, &tusk.Options{ExpiresIn: time.Millisecond})
-	time.Sleep(5 * time.Millisecond) // nobody works meanwhile
+	time.Sleep(5 * time.Millisecond) // no worker is running yet
 	fmt.Println(runUntil(client, mux, r.ID, tusk.StateDiscarded).Reason)
 	// Output: expired before it could start
 }

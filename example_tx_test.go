@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 )
 
-// inFile makes a client on an SQLite file, and a pool of the program's own on it.
+// inFile creates a client on an SQLite file, and the program's own pool on the same file.
 func inFile() (client *tusk.Client, db *sql.DB, done func()) {
 	folder, err := os.MkdirTemp("", "tusk-example-")
 	if err != nil {
@@ -35,8 +35,8 @@ func inFile() (client *tusk.Client, db *sql.DB, done func()) {
 	return client, db, func() { db.Close(); store.Close(); os.RemoveAll(folder) }
 }
 
-// What is enqueued in a transaction is there when that is committed, and never was
-// when it is rolled back.
+// Tasks that are enqueued in a transaction exist once it is committed, and not if it is
+// rolled back.
 func ExampleClient_EnqueueTx() {
 	client, db, done := inFile()
 	defer done()
@@ -66,7 +66,7 @@ func ExampleClient_EnqueueTx() {
 	// 4 tasks
 }
 
-// What the handler writes and the task's completion are committed together.
+// The handler's writes and the task's completion are committed together.
 func ExampleTask_CompleteTx() {
 	client, db, done := inFile()
 	defer done()

@@ -37,7 +37,7 @@ func ExamplePipeline() {
 	// words.split then words.count
 }
 
-// A document that changed while it is in the pipeline passes it once more, after that.
+// A document that changes while it is in the pipeline passes it again, after the current run.
 func ExampleClient_RunAhead() {
 	ctx, client := context.Background(), newClient()
 	p := tusk.NewPipeline("words").Stage("split", nil).Stage("count", nil)
@@ -53,8 +53,8 @@ func ExampleClient_RunAhead() {
 	// words.split begins after words.count
 }
 
-// A pipeline that the database knows has stages in any language: here one is worked on by
-// whoever leases its tasks, the other by a handler that runs somebody else's code.
+// A pipeline that the database knows can have stages in any language. Here an external worker
+// runs one stage, and a handler for external code runs the other.
 func ExampleClient_DefinePipeline() {
 	ctx, cancel := context.WithCancel(context.Background())
 	client, mux := newClient(), tusk.NewMux()
@@ -108,7 +108,7 @@ func ExampleWorkflow() {
 	// tell pending
 }
 
-// Many tasks with one callback when all have completed, and one when all have ended.
+// Many tasks with one callback for when all have completed, and one for when all have ended.
 func ExampleWorkflow_OnSuccess() {
 	ctx, client := context.Background(), newClient()
 	w := tusk.NewWorkflow()
@@ -127,7 +127,7 @@ func ExampleWorkflow_OnSuccess() {
 	// 1 of 5
 }
 
-// A task that failed is mended; it and what comes after it run again.
+// The cause of a failure is fixed; the failed task and its descendants run again.
 func ExampleClient_RetryWorkflowFrom() {
 	ctx, client := context.Background(), newClient()
 	w := tusk.NewWorkflow()
@@ -147,7 +147,7 @@ func ExampleClient_RetryWorkflowFrom() {
 	// load pending
 }
 
-// A task splits its work into children, waits for them, and sums up what they came to.
+// A task splits its work into children, waits for them, and combines their results.
 func ExampleTask_Spawn() {
 	client, mux := newClient(), tusk.NewMux()
 	tusk.Handle(mux, func(ctx context.Context, t *tusk.Task[Greet]) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// together is a store that takes one trip to end a task and claim the next.
+// together is a store that ends a task and claims the next in one trip.
 type together struct {
 	store.Store
 	mu        sync.Mutex
@@ -27,7 +27,7 @@ func (s *together) Finish(ctx context.Context, outcomes []store.Outcome) ([]stor
 	return s.Store.Finish(ctx, outcomes)
 }
 
-// Exchange fails, if it does, in either half or both, before or after they take effect.
+// Exchange may fail in either half or both, before or after they take effect.
 func (s *together) Exchange(ctx context.Context, o store.Outcome, r store.ClaimRequest) (x store.Exchanged) {
 	s.mu.Lock()
 	s.exchanges++

@@ -16,8 +16,8 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// Whatever call of the store fails, before it takes effect or after: what was
-// acknowledged is run and completed once, no tick is lost or doubled, and
+// Any call of the store may fail, before it takes effect or after. All the same,
+// each acknowledged task is run and completed once, no tick is lost or doubled, and
 // nothing hangs.
 func TestAnyCallOfTheStoreMayFail(t *testing.T) {
 	var usual map[string]int
@@ -43,7 +43,7 @@ func TestAnyCallOfTheStoreMayFail(t *testing.T) {
 	}
 }
 
-// mostCalls is how many calls of a method are tried; later ones are like them.
+// mostCalls is how many calls of a method are made to fail; later calls are alike.
 var mostCalls = map[string]int{"Enqueue": 9, "Claim": 10, "Extend": 6, "Finish": 10, "Lead": 3, "Admit": 3, "Rescue": 3,
 	"Prune": 2, "Edit": 1, "Records": 3, "PutRecord": 3}
 
@@ -67,8 +67,8 @@ func faults(method string, call int) []storetest.Fault {
 	return all
 }
 
-// day is a client and a worker on a store that fails, with a worker beside them
-// that dies, and what became of it all.
+// day is a client and a worker on a store that fails, another worker that dies, and
+// the results.
 type day struct {
 	t      *testing.T
 	fault  storetest.Fault
@@ -127,7 +127,7 @@ func (d *day) handle(ctx context.Context, t *tusk.Task[count]) error {
 	return nil
 }
 
-// live lets the day pass and looks what is left of it.
+// live lets the day pass and checks the results.
 func (d *day) live() {
 	d.t.Helper()
 	sound := clientOf(d.t, d.sound)
@@ -152,7 +152,7 @@ func (d *day) live() {
 	d.enqueue(acknowledged, snoozesOnce, nil)
 	d.enqueue(acknowledged, takesLong, nil)
 	d.enqueue(acknowledged, plain, &tusk.Options{Delay: 5 * time.Second})
-	for range 2 { // both while the first one runs, or is about to
+	for range 2 { // both while the first takesLong runs or is about to
 		d.enqueue(acknowledged, takesLong, &tusk.Options{Key: "document", OnConflict: tusk.Rerun})
 		time.Sleep(time.Second)
 	}
@@ -160,7 +160,7 @@ func (d *day) live() {
 	time.Sleep(2 * time.Second)
 	d.insist(func() error {
 		_, err := d.client.Cancel(context.Background(), cancelled, "not needed")
-		if errors.Is(err, tusk.ErrRefused) { // it was cancelled by the call that seemed to fail
+		if errors.Is(err, tusk.ErrRefused) { // the call that seemed to fail cancelled it
 			return nil
 		}
 		return err
@@ -176,7 +176,7 @@ func (d *day) live() {
 	d.checkTicks()
 }
 
-// enqueue insists until a task is acknowledged, as a client would.
+// enqueue repeats an enqueue until it is acknowledged, as a client would.
 func (d *day) enqueue(acknowledged map[tusk.ID]int, n int, o *tusk.Options) (id tusk.ID) {
 	d.t.Helper()
 	d.insist(func() error {
@@ -205,7 +205,7 @@ func (d *day) insist(f func() error) {
 	d.t.Fatal("still failing")
 }
 
-// orphan enqueues a task that a worker claims which then falls silent. Bury ends
+// orphan enqueues a task, which a worker claims before it falls silent. bury ends
 // that worker.
 func (d *day) orphan(sound *tusk.Client) (id tusk.ID, bury func()) {
 	d.t.Helper()
@@ -229,8 +229,7 @@ func (d *day) orphan(sound *tusk.Client) (id tusk.ID, bury func()) {
 	return r.ID, func() { stop(); <-done }
 }
 
-// check looks at every task that was acknowledged, and that nothing else is left
-// behind.
+// check checks every acknowledged task, and that nothing else is left behind.
 func (d *day) check(acknowledged map[tusk.ID]int) {
 	d.t.Helper()
 	all, err := d.sound.List(context.Background(), store.Filter{Limit: store.MaxPage, Detail: true})
@@ -251,7 +250,7 @@ func (d *day) check(acknowledged map[tusk.ID]int) {
 			}
 		}
 		want, runs := store.Completed, 1
-		if n == isCancelled || task.Reason == "superseded" { // it died, and the next of its key took its place
+		if n == isCancelled || task.Reason == "superseded" { // it crashed, and the next task with its key replaced it
 			want, runs = store.Cancelled, 0
 		}
 		if task.State != want || completed != runs {
@@ -269,7 +268,7 @@ func (d *day) check(acknowledged map[tusk.ID]int) {
 	}
 }
 
-// checkTicks looks whether each tick has its task.
+// checkTicks checks that each tick has its task.
 func (d *day) checkTicks() {
 	d.t.Helper()
 	tasks, err := clientOf(d.t, d.sound).List(context.Background(), tusk.Filter{Limit: store.MaxPage})

@@ -12,8 +12,8 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// FuzzEnvelope reads args as a database may hold them: encrypted or not, whole or
-// tampered with. None but what was sealed may come out of an envelope.
+// FuzzEnvelope reads args as a database may hold them: encrypted or not, intact or
+// tampered with. An envelope may yield only what was sealed in it.
 func FuzzEnvelope(f *testing.F) {
 	ring := &KeyRing{Keys: map[string][]byte{"a": bytes.Repeat([]byte{1}, 32)}, Primary: "a"}
 	task := store.NewTask{ID: ID{1}, Kind: "k", Args: []byte(`{"card":4111}`)}
@@ -36,8 +36,8 @@ func FuzzEnvelope(f *testing.F) {
 	})
 }
 
-// FuzzDecodeArgs wants of args, whatever stands in them, what json.Unmarshal makes of them,
-// even after others that were broken.
+// FuzzDecodeArgs checks that any args are decoded as json.Unmarshal does, even after invalid
+// ones.
 func FuzzDecodeArgs(f *testing.F) {
 	for _, text := range []string{`{"n":1,"text":"a","raw":[1]}`, ` {"n":1} `, `{"n":1}{"n":2}`, `{"n":1} x`,
 		`{"n":"x","text":"kept"}`, `{"n":1`, ``, ` `, `7`, `7 8`, `null`, `[]`, `"a`, `{"raw":{"n":2}}`, "{}\n"} {
@@ -82,8 +82,7 @@ func FuzzReceipt(f *testing.F) {
 	})
 }
 
-// FuzzWorkflow enqueues what can be read of a workflow: it is taken or refused, and
-// what is taken is all there.
+// FuzzWorkflow enqueues any workflow that can be parsed. It is stored as a whole or refused.
 func FuzzWorkflow(f *testing.F) {
 	for _, text := range []string{`{"tasks":[{"name":"a","kind":"k"},{"name":"b","kind":"k","after":["a"]}]}`,
 		`{"tasks":[{"name":"a","kind":"k","after":["a"]}]}`, `{}`,

@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// hangingRecords is a store that does not answer who asks for records without a deadline.
+// hangingRecords is a store that does not answer requests for records that have no deadline.
 type hangingRecords struct {
 	store.Store
 	asked chan struct{}

@@ -83,8 +83,8 @@ func TestHungHandlers(t *testing.T) {
 			if took := time.Since(begun); took < 4*time.Second || took > 6*time.Second || w.Hung() != 1 {
 				t.Errorf("given up after %v, %d hang", took, w.Hung())
 			}
-			s.await(id, tusk.StateCompleted) // by the one slot
-			time.Sleep(2 * time.Second)      // a beat tells it
+			s.await(id, tusk.StateCompleted) // in the only slot
+			time.Sleep(2 * time.Second)      // a heartbeat reports the hung handler
 			if told, err := s.client.Workers(t.Context()); err != nil || len(told) != 1 || told[0].Hung != 1 {
 				t.Errorf("%+v, %v, want a worker with one hung handler", told, err)
 			}
@@ -93,7 +93,7 @@ func TestHungHandlers(t *testing.T) {
 			if w.Hung() != 0 {
 				t.Errorf("%d hang after all have returned", w.Hung())
 			}
-			for n := range 3 { // one slot, neither none nor two
+			for n := range 3 { // there is exactly one slot
 				s.await(s.enqueue(count{n}, nil), tusk.StateCompleted)
 			}
 			s.stop(stop)
@@ -248,7 +248,7 @@ func TestHungHandlers(t *testing.T) {
 	})
 }
 
-// What a hung handler does through Tusk after its attempt was taken is refused.
+// Calls that a hung handler makes after its attempt was taken are refused.
 func TestAHungHandlerIsFencedOff(t *testing.T) {
 	client, db, closeAll := inFile()
 	defer closeAll()

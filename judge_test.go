@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// absent is an error of which a nil pointer is no error to speak of.
+// absent is an error whose Error method panics on a nil pointer.
 type absent struct{ text string }
 
 func (e *absent) Error() string { return e.text }
@@ -22,7 +22,7 @@ func (touchy) Error() string { return "touchy" }
 
 func (touchy) Is(error) bool { panic("do not compare me") }
 
-// A worker asks the handler's error what it is, and WithRetry for a delay, when no handler runs any more.
+// A worker calls the methods of the handler's error, and the function of WithRetry, after the handler has returned.
 func TestCodeOfTheUserThatPanicsAfterTheHandlerFailsTheAttempt(t *testing.T) {
 	delays := []time.Duration{time.Second}
 	outOfRange := func(n int, _ error) time.Duration { return delays[n] }

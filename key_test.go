@@ -9,7 +9,7 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// The key of a unique task or of a schedule can be computed by anybody: nobody may take it.
+// Anybody can compute the key of a unique task or of a schedule, but callers cannot enqueue with it.
 func TestKeysOfUniqueTasksAndSchedulesCannotBeTaken(t *testing.T) {
 	s, ctx := newShop(t), context.Background()
 	unique := s.get(s.enqueue(count{7}, &tusk.Options{Unique: &tusk.Unique{}, Delay: time.Hour}))

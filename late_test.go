@@ -10,15 +10,15 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// lagging is a store on the far side of a network that holds one request back: its sender
-// gets an error, and the request arrives when deliver is called.
+// lagging is a store behind a network that holds one request back: its sender gets an error,
+// and the request arrives when deliver is called.
 type lagging struct {
 	store.Store
-	exchanges bool // the engine takes outcomes along
+	exchanges bool // the engine has store.Exchanger
 
 	mu      sync.Mutex
 	armed   bool
-	deliver func(ctx context.Context) []store.Task // nil: nothing is held back
+	deliver func(ctx context.Context) []store.Task // nil if nothing is held back
 }
 
 func (l *lagging) arm() {
@@ -27,7 +27,7 @@ func (l *lagging) arm() {
 	l.armed = true
 }
 
-// holdBack reports whether the request is the one.
+// holdBack reports whether to hold a request back.
 func (l *lagging) holdBack(deliver func(ctx context.Context) []store.Task) bool {
 	if !l.armed {
 		return false
@@ -71,7 +71,7 @@ func (e exchanger) Exchange(ctx context.Context, o store.Outcome, r store.ClaimR
 	return x
 }
 
-// arrive enqueues tasks, and lets what was held back arrive before anybody else can claim them.
+// arrive enqueues tasks, and delivers the request that was held back before anybody else can claim them.
 func (l *lagging) arrive(t *testing.T, client *tusk.Client, n int) (ids []tusk.ID) {
 	t.Helper()
 	l.mu.Lock()
@@ -116,7 +116,7 @@ func TestWhatAClaimThatComesLateHasTakenRunsNonetheless(t *testing.T) {
 			for n := 1; n <= 5; n++ {
 				s.enqueue(count{n}, nil)
 			}
-			time.Sleep(10 * time.Second) // it is repeated, and what it got is done
+			time.Sleep(10 * time.Second) // the claim is repeated, and its tasks are run
 			begun := time.Now()
 			ids := l.arrive(t, clientOf(t, s.store), 3)
 			for _, id := range ids {
@@ -124,7 +124,7 @@ func TestWhatAClaimThatComesLateHasTakenRunsNonetheless(t *testing.T) {
 					t.Errorf("attempt %d, %d crashes: it had not been begun before", task.Attempt, task.Crashes)
 				}
 			}
-			if took := time.Since(begun); took > 25*time.Second { // two beats, and a look of the leader's
+			if took := time.Since(begun); took > 25*time.Second { // two heartbeats and a look of the leader
 				t.Errorf("ran %v later", took)
 			}
 			if w.ID() != id {
@@ -142,13 +142,13 @@ func TestWhatAClaimThatComesLateHasTakenRunsNonetheless(t *testing.T) {
 		l := &lagging{Store: s.store}
 		s.client = clientOf(t, l)
 		tusk.HandleKind(s.mux, "other", func(context.Context, *tusk.Task[struct{}]) error { return nil })
-		_, stop := s.work(&tusk.WorkerConfig{Queues: []string{"other"}}) // leads
+		_, stop := s.work(&tusk.WorkerConfig{Queues: []string{"other"}}) // the leader
 		p, end := s.pull()
 		l.arm()
 		if lent, err := p.Claim(t.Context(), tusk.Pull{Queues: []string{"default"}}); err == nil {
 			t.Fatal(len(lent), "lent, though the claim was held back")
 		}
-		time.Sleep(30 * time.Second) // it is repeated
+		time.Sleep(30 * time.Second) // the claim is repeated
 		for _, id := range l.arrive(t, clientOf(t, s.store), 1) {
 			s.await(id, tusk.StateAvailable)
 		}
@@ -209,7 +209,7 @@ func TestWhatAWorkerHoldsIsNotTakenFromIt(t *testing.T) {
 	})
 }
 
-// refusing is a store that finishes nothing while the one it wraps is cut off.
+// refusing is a store whose Finish fails while the store that it wraps is cut off.
 type refusing struct {
 	store.Store
 	cut *cut
@@ -219,13 +219,13 @@ func (r refusing) Finish(ctx context.Context, o []store.Outcome) ([]store.ID, er
 	return r.cut.Finish(ctx, o)
 }
 
-// pull runs a puller and returns what ends it.
+// pull runs a puller and returns a function that ends it.
 func (s *shop) pull() (p *tusk.Puller, end func()) {
 	p = s.client.NewPuller()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
-	time.Sleep(2 * time.Second) // it beats, and knows which queues are paused
+	time.Sleep(2 * time.Second) // by now it has sent a heartbeat, and knows which queues are paused
 	return p, func() {
 		s.t.Helper()
 		cancel()

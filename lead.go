@@ -116,8 +116,8 @@ func prompt(s store.Store) func() bool {
 	return nil
 }
 
-// hear handles a hint that queues may have tasks, with settings that are not too old, and informs the leader. Hints of
-// queues of which the worker takes no tasks do not concern it: engines tell everybody of every queue.
+// hear handles a hint that queues may have tasks, once the settings are recent enough, and informs the leader. It
+// ignores hints about queues that the worker takes no tasks from: engines send hints about all queues to all processes.
 func (w *Worker) hear(h store.Hint) {
 	if w.leader != nil {
 		w.leader.Hear(h)
@@ -128,7 +128,7 @@ func (w *Worker) hear(h store.Hint) {
 	}
 }
 
-// listen passes the engine's hints to hear. A listener that fails is replaced; polling continues all the while.
+// listen passes the engine's hints to hear. It replaces a listener that fails; polling continues meanwhile.
 func listen(ctx context.Context, s store.Store, log *slog.Logger, hear func(store.Hint)) {
 	engine, ok := store.As[store.Notifier](s)
 	for ok && ctx.Err() == nil {

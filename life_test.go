@@ -115,7 +115,7 @@ func TestEphemeralTasks(t *testing.T) {
 	})
 }
 
-// dying is a store whose worker is dead: it says so by never beating again.
+// dying is a store whose worker dies: its heartbeats stop.
 type dying struct {
 	store.Store
 	dead atomic.Bool
@@ -146,7 +146,7 @@ func (d *dying) PutRecord(ctx context.Context, p store.PutRecord) (int64, []stor
 }
 
 func TestQuarantine(t *testing.T) {
-	// crash has a worker with one slot claim everything, begin one task and die.
+	// crash lets a worker with one slot claim everything, begin one task and die.
 	crash := func(s *shop) {
 		s.t.Helper()
 		grave := &dying{Store: s.store}
@@ -190,7 +190,7 @@ func TestQuarantine(t *testing.T) {
 		tusk.HandleKind(s.mux, "other", func(context.Context, *tusk.Task[struct{}]) error { return nil })
 		_, stop := s.work(&tusk.WorkerConfig{Queues: []string{"other"}})
 		innocent := s.enqueue(count{2}, nil)
-		for range 5 { // claimed, and never begun
+		for range 5 { // claimed but never begun
 			w := store.Worker{ID: tusk.NewID(), Queues: []string{"default"}}
 			if _, err := s.store.Extend(context.Background(), store.Beat{Worker: w, TTL: time.Second}); err != nil {
 				t.Fatal(err)

@@ -159,7 +159,7 @@ func (l *limitCache) of(ctx context.Context, c *Client) (map[string]Limits, erro
 		return nil, fmt.Errorf("limits: %w", err)
 	}
 	defer l.reading.leave()
-	if limits, fresh := l.fresh(); fresh { // somebody else has read them
+	if limits, fresh := l.fresh(); fresh { // another goroutine has read them
 		return limits, nil
 	}
 	asked := time.Now()

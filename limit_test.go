@@ -16,7 +16,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// gauge counts how many run at a time, by any name.
+// gauge counts how many tasks run at a time, by name.
 type gauge struct {
 	mu      sync.Mutex
 	now     map[string]int
@@ -47,7 +47,7 @@ func (g *gauge) peak(name string) int {
 	return g.most[name]
 }
 
-// starts are the numbers of the tasks that have started, in order.
+// starts returns the numbers of the tasks that have started, in order.
 func (g *gauge) starts(name string) []int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -73,7 +73,7 @@ func (s *shop) enqueueFor(tenant, partition string, n int) {
 	}
 }
 
-// drain lets time pass until nothing is unfinished.
+// drain lets time pass until all tasks are finished.
 func (s *shop) drain() {
 	s.t.Helper()
 	for range 100000 {
@@ -234,7 +234,7 @@ func TestLimits(t *testing.T) {
 			if t.Args.N == 0 && t.Attempt == 1 {
 				blind.is.Store(true)
 				time.AfterFunc(10*time.Second, func() { blind.is.Store(false) })
-				time.Sleep(5 * time.Second) // what is known of the limits is old by then
+				time.Sleep(5 * time.Second) // by now the cached limits are old
 				return tusk.RetryAfter(time.Minute, errors.New("x"))
 			}
 			return nil
@@ -454,8 +454,8 @@ func TestLimits(t *testing.T) {
 func ExampleClient_SetLimits() {
 	ctx, client := context.Background(), newClient()
 	err := client.SetLimits(ctx, "reports", tusk.Limits{
-		Concurrency: 20,                                                // of the queue
-		PerTenant:   2,                                                 // of each tenant
+		Concurrency: 20,                                                // for the queue
+		PerTenant:   2,                                                 // for each tenant
 		Tenants:     map[string]tusk.TenantLimits{"acme": {Weight: 3}}, // three times the share of others
 		TenantRate:  &tusk.Rate{Allowed: 100, Period: time.Minute},
 	})
@@ -468,12 +468,12 @@ func ExampleClient_SetLimits() {
 	// pending true
 }
 
-// Index is work on a document: one at a time of each.
+// Index is work on a document. For each document, one task runs at a time.
 type Index struct{ Document string }
 
 func (Index) Kind() string { return "index" }
 
-// Options names the partition: tasks of a queue with limits are told apart by it.
+// Options sets the partition, by which the limits of a queue separate tasks.
 func (i Index) Options() tusk.Options { return tusk.Options{Partition: i.Document, Weight: 2} }
 
 func ExampleArgs_partition() {

@@ -39,7 +39,7 @@ import (
 //		StartedAt, FinishedAt time.Time // by the database's clock
 //		CancelRequested       bool
 //		Error                 string // of the latest page, if it failed; the page is tried again
-//		Cursor, Holder        ID     // how far down it has looked, and the process that carries it on
+//		Cursor, Holder        ID     // the last task that it looked at, and the process that carries it on
 //	}
 //
 // Its method Ended reports whether it is over.
@@ -100,7 +100,7 @@ func (c *Client) StartOperation(
 	}
 	began, err := c.Operation(ctx, o.ID)
 	if err == nil {
-		time.Sleep(2 * time.Millisecond) // by then the instant at which it began is over, at the clock's resolution
+		time.Sleep(2 * time.Millisecond) // tasks enqueued from now on have a later time than StartedAt
 	}
 	return began, err
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// fill enqueues so many tasks of a queue.
+// fill enqueues so many tasks.
 func (s *shop) fill(n int, o tusk.Options) {
 	s.t.Helper()
 	tasks := make([]tusk.NewTask, n)
@@ -64,7 +64,7 @@ func (s *shop) count(f tusk.Filter) int64 {
 	return m.Tasks
 }
 
-// lead has a process lead, and returns what ends that.
+// lead starts a leader and returns a function that stops it.
 func (s *shop) lead() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -304,7 +304,7 @@ func TestOperations(t *testing.T) {
 	})
 }
 
-// brokenEdits refuses to reprioritize until it is mended.
+// brokenEdits is a store that fails to reprioritize until it is repaired.
 type brokenEdits struct {
 	store.Store
 	mended atomic.Bool
@@ -317,7 +317,7 @@ func (b *brokenEdits) Edit(ctx context.Context, e store.Edit) ([]store.Edited, e
 	return b.Store.Edit(ctx, e)
 }
 
-// Everything that was discarded in a queue runs again: the redrive of dead letters.
+// All discarded tasks of a queue run again: the redrive of dead letters.
 func ExampleClient_StartOperation() {
 	ctx, client := context.Background(), newClient()
 	for _, name := range []string{"Ada", "Alan", "Grace"} {
@@ -328,7 +328,7 @@ func ExampleClient_StartOperation() {
 	n, _ := client.Count(ctx, dead, 10000) // a dry run
 	fmt.Println(n.Tasks, "match")
 	o, _ := client.StartOperation(ctx, dead, tusk.Change{Op: tusk.OpRetry}, &tusk.OperationOptions{PerSecond: 1000})
-	// A process that leads carries it on. Here there is none.
+	// The leader carries it on. Here there is none.
 	o, err := client.CarryOperation(ctx, o.ID, nil)
 	fmt.Println(o.State, o.Changed, err)
 	// Output:

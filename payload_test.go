@@ -70,7 +70,7 @@ func (s *shelfOf) names() (names []string) {
 	return names
 }
 
-// large has a client of the shop keep args outside that have more than 100 bytes.
+// large gives the shop a client that stores args of more than 100 bytes outside the database.
 func (s *shop) large(ring *tusk.KeyRing) *shelfOf {
 	shelf := &shelfOf{objects: map[string][]byte{}}
 	client, err := tusk.NewClient(s.store, &tusk.ClientConfig{MaxArgsBytes: 100, Payloads: shelf, KeyRing: ring,
@@ -228,7 +228,7 @@ func TestWhatLooksLikeAReferenceIsRefused(t *testing.T) {
 	})
 }
 
-// forger has args that it encodes itself.
+// forger is a type of args that encodes itself.
 type forger struct{ text json.RawMessage }
 
 func (forger) Kind() string                   { return "x" }

@@ -8,8 +8,8 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// docs/design/peer-bugs.md lists what went wrong in other queues, and which test
-// holds Tusk to it. Those that no other test covers are here.
+// docs/design/peer-bugs.md lists bugs of other queues and the tests that show that Tusk does
+// not have them. Those that no other test covers are here.
 func TestPeerBugs(t *testing.T) {
 	inBubble(t, "a drain that takes longer than the lease keeps its tasks", func(t *testing.T, s *shop) {
 		runs := 0

@@ -21,7 +21,7 @@ const (
 type PipelineInfo struct {
 	Name   string
 	Stages []StageInfo
-	ToldAt time.Time // when it was last defined; a worker that starts within a day does not write the same again
+	ToldAt time.Time // when it was last written; a worker does not write an unchanged definition again within a day
 }
 
 // StageInfo is a stage of a pipeline.

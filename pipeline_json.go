@@ -62,7 +62,7 @@ func (b *StageBackoff) UnmarshalJSON(text []byte) error {
 	}
 	parsed, err := ParseBackoff(short)
 	if bad := (*InvalidError)(nil); errors.As(err, &bad) {
-		return errors.New(bad.Text) // whoever reads the whole names the place
+		return errors.New(bad.Text) // the caller adds the place
 	}
 	*b = backoffJSON(parsed)
 	return err
@@ -72,7 +72,7 @@ func backoffJSON(b Backoff) StageBackoff {
 	return StageBackoff{Shape: string(b.Shape), Base: textOf(b.Base), Max: textOf(b.Max), Jitter: b.Jitter}
 }
 
-// into is the durations of a backoff that are still to be parsed; the rest is there at once.
+// into copies a backoff to to, except for its durations, which it adds to texts to be parsed.
 func (b *StageBackoff) into(to *Backoff, texts durationTexts) {
 	if b != nil {
 		to.Shape, to.Jitter = lifecycle.Shape(b.Shape), b.Jitter
@@ -80,7 +80,7 @@ func (b *StageBackoff) into(to *Backoff, texts durationTexts) {
 	}
 }
 
-// readForm reads a document of JSON; the error names the place of a mistake.
+// readForm decodes a JSON document. The error names the place of a mistake.
 func readForm(what string, text []byte, into any) error {
 	var wrong *form.Error
 	if err := form.Read(text, into); errors.As(err, &wrong) {

@@ -17,7 +17,7 @@ import (
 func TestOneKeyThroughAllStages(t *testing.T) {
 	ctx := context.Background()
 	type doc struct{ Version, Laps int }
-	// pipeline has three stages of a second each; parse goes back to fetch as often as laps says.
+	// pipeline has three stages of a second each. parse goes back to fetch as often as laps says.
 	pipeline := func(s *shop, stages *tusk.Pipeline) (indexed *[]doc) {
 		indexed = &[]doc{}
 		tusk.HandleStage(s.mux, stages, "fetch", func(_ context.Context, t *tusk.Task[doc]) (doc, error) {
@@ -40,7 +40,7 @@ func TestOneKeyThroughAllStages(t *testing.T) {
 			return t.Args, nil
 		})
 		tusk.HandleStage(s.mux, stages, "index", func(_ context.Context, t *tusk.Task[doc]) (int, error) {
-			*indexed = append(*indexed, t.Args) // one at a time: they share a key
+			*indexed = append(*indexed, t.Args) // no lock: they share a key, so one runs at a time
 			time.Sleep(time.Second)
 			return 0, nil
 		})
@@ -119,7 +119,7 @@ func TestOneKeyThroughAllStages(t *testing.T) {
 	})
 }
 
-// A document that changes while a run of it is anywhere in the pipeline passes it once more, after that run.
+// A document that changes while a run of it is anywhere in the pipeline passes it again, after that run.
 func TestARerunFollowsTheRunThatIsUnderWay(t *testing.T) {
 	ctx := context.Background()
 	names := []string{"fetch", "parse", "index"}
@@ -133,7 +133,7 @@ func TestARerunFollowsTheRunThatIsUnderWay(t *testing.T) {
 		}
 		return r
 	}
-	// handle has each stage take a minute, and notes what it works on as "parse 1".
+	// handle registers stages that take a minute each and note their work, for example as "parse 1".
 	handle := func(s *shop, did *[]string, failing string) {
 		var at atomic.Int64
 		for _, stage := range names {
@@ -188,7 +188,7 @@ func TestARerunFollowsTheRunThatIsUnderWay(t *testing.T) {
 		handle(s, &did, "parse")
 		_, stop := s.work(&tusk.WorkerConfig{Queues: p.Queues()})
 		start(s, "fetch", 1)
-		time.Sleep(90 * time.Second) // at parse, which fails half a minute later, for an hour
+		time.Sleep(90 * time.Second) // at parse, which fails half a minute later and is retried after an hour
 		start(s, "fetch", 2)
 		time.Sleep(5 * time.Minute)
 		s.drain()
@@ -228,7 +228,7 @@ func TestARerunFollowsTheRunThatIsUnderWay(t *testing.T) {
 	inBubble(t, "though its stages are lent", func(t *testing.T, s *shop) {
 		s.define(ingestText)
 		tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
-		_, stop := s.work(&tusk.WorkerConfig{Queues: []string{"others"}}) // leads
+		_, stop := s.work(&tusk.WorkerConfig{Queues: []string{"others"}}) // the leader
 		puller := s.client.NewPuller()
 		work, cancel := context.WithCancel(ctx)
 		done := make(chan error)
@@ -286,7 +286,7 @@ func TestARerunFollowsTheRunThatIsUnderWay(t *testing.T) {
 	})
 }
 
-// blinking is a store that sees nothing of a key at every other look.
+// blinking is a store that does not see a key in every other look.
 type blinking struct {
 	store.Store
 	looks atomic.Int64

@@ -187,7 +187,7 @@ func (l *pipelineCache) find(ctx context.Context, c *Client, kind string) (*Pipe
 		return nil, 0, fmt.Errorf("pipelines: %w", err)
 	}
 	defer l.reading.leave()
-	if at, fresh = l.at(kind); fresh { // somebody else has read them
+	if at, fresh = l.at(kind); fresh { // another goroutine has read them
 		return at.pipeline, at.stage, nil
 	}
 	asked := time.Now()
@@ -215,7 +215,7 @@ func (l *pipelineCache) at(kind string) (place, bool) {
 	return l.places[kind], !l.read.IsZero() && time.Since(l.read) < pipelineAge
 }
 
-// lacks reports whether no pipeline that the database knew when it was last read has a stage of a kind.
+// lacks reports whether no pipeline has a stage of a kind, as of the last read.
 func (l *pipelineCache) lacks(kind string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,7 +15,7 @@ const ingestText = `{"stages":[
 	{"name":"parse","max_attempts":2,"timeout":"1m","backoff":{"shape":"constant","base":"90s"},"priority":-3},
 	{"name":"index","queue":"slow","deadline_in":"7d"}]}`
 
-// define writes the pipeline ingest down as an operator would.
+// define stores the pipeline ingest, as an operator would.
 func (s *shop) define(text string) *tusk.Pipeline {
 	s.t.Helper()
 	p, err := tusk.ParsePipeline("ingest", []byte(text))
@@ -37,7 +37,7 @@ func TestStagesInAnyLanguage(t *testing.T) {
 			t.Fatal(err)
 		}
 		tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
-		_, stop := s.work(&tusk.WorkerConfig{Queues: []string{"others"}}) // leads
+		_, stop := s.work(&tusk.WorkerConfig{Queues: []string{"others"}}) // the leader
 		puller := s.client.NewPuller()
 		work, cancel := context.WithCancel(ctx)
 		done := make(chan error)

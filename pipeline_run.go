@@ -13,27 +13,27 @@ import (
 
 // How a run of a pipeline waits for another one with its key.
 //
-// The key of a run is that of the queue that the run is in at the time, so the database lets another run begin once the
-// first stage is over. That one would overtake, or run beside, what it is to follow. Its first task therefore looks
-// for the other run before its handler begins, and is put off while there is one: it keeps the key of its queue, so
-// any number of updates meanwhile become this one run, with the newest. Whoever ends the other run has it look again at
-// once; it also looks by itself, in case that goes wrong.
+// A run holds its key only in the queue of its current stage, so the database lets another run begin once the first
+// stage is over. The second run would overlap or overtake the first. Therefore the first task of a run looks for
+// another run before its handler begins, and is postponed while there is one. It keeps the key in its queue, so any
+// number of updates meanwhile become this one run, with the newest values. The process that ends the other run makes
+// the waiting run look again at once. The waiting run also looks by itself, in case that fails.
 
 const (
-	// A run that waits looks again after half of the time that it has existed, within these.
+	// A run that waits looks again after half of the time that it has existed, within these limits.
 	shortestRunWait = 250 * time.Millisecond
 	longestRunWait  = time.Minute
-	// runUnknown is when it looks again after it could not.
+	// runUnknown is the wait after a look that failed.
 	runUnknown = 5 * time.Second
 )
 
-// beginsRun reports whether a task is the first one of a run that must not be beside another one with its key.
+// beginsRun reports whether a task is the first of a run that must not overlap another run with its key.
 func beginsRun(t *store.Task) bool {
 	return t.Key != "" && t.Workflow.IsZero() && !ReservedKey(t.Key)
 }
 
-// RunAhead returns the task of another run of a pipeline that t waits for before it begins a run with the same key; nil
-// if t begins none, or may begin. The guide has the rules.
+// RunAhead returns the task of another run of a pipeline that t waits for before it begins a run with the same key. It
+// returns nil if t does not begin a run, or need not wait. The guide has the rules.
 func (c *Client) RunAhead(ctx context.Context, t *TaskInfo) (*TaskInfo, error) {
 	other, err := c.runAhead(ctx, nil, &t.Task)
 	if err != nil || other == nil {
@@ -43,8 +43,8 @@ func (c *Client) RunAhead(ctx context.Context, t *TaskInfo) (*TaskInfo, error) {
 	return info, info.read(other)
 }
 
-// runAhead is RunAhead. A pipeline of nil is the one that the database knows. A stage that has failed and waits for its
-// retry is not waited for: the new run takes its place when it comes there, as a Rerun does.
+// runAhead is RunAhead. If p is nil, it is read from the database. A run does not wait for a stage that has failed and
+// waits for its retry: the new run replaces that task when it reaches the stage, as a Rerun does.
 func (c *Client) runAhead(ctx context.Context, p *Pipeline, t *store.Task) (*store.Task, error) {
 	if !beginsRun(t) {
 		return nil, nil
@@ -56,13 +56,13 @@ func (c *Client) runAhead(ctx context.Context, p *Pipeline, t *store.Task) (*sto
 		}
 	}
 	others := slices.DeleteFunc(p.Queues(), func(queue string) bool { return queue == t.Queue })
-	if len(others) == 0 { // the key of the one queue is that of all stages
+	if len(others) == 0 { // all stages share one queue, and therefore the key
 		return nil, nil
 	}
 	f := store.Filter{Key: t.Key, Tenants: []string{t.Tenant}, Queues: others,
 		States: []store.State{store.Scheduled, store.Pending, store.Available, store.Running},
-		NoArgs: true, Limit: 2 * len(others)} // who holds each of the keys, and who waits for that
-	for range 2 { // some engines read in steps, and see neither of two stages if the run moves on between them
+		NoArgs: true, Limit: 2 * len(others)} // in each queue, one task holds the key and one may wait for it
+	for range 2 { // some engines read in steps, and may miss a run that moves on between two of them
 		tasks, err := c.store.List(ctx, f)
 		if err != nil {
 			return nil, err
@@ -91,18 +91,18 @@ func (c *Client) awaitRun(ctx context.Context, p *Pipeline, t *store.Task) error
 	return &lifecycle.SnoozeError{Delay: runWait(t), Unbegun: true}
 }
 
-// runWait is how long a run waits that has found another one ahead of it when it was claimed.
+// runWait returns how long a run is postponed if it found another one ahead of it when it was claimed.
 func runWait(t *store.Task) time.Duration {
 	wait := min(t.ClaimedAt.Sub(t.EnqueuedAt)/2, longestRunWait)
 	var info TaskInfo
-	if err := info.read(t); err == nil && !info.Deadline.IsZero() { // the other run may end before
+	if err := info.read(t); err == nil && !info.Deadline.IsZero() { // the other run may end before the deadline
 		wait = min(wait, info.Deadline.Sub(t.ClaimedAt)/2)
 	}
 	return max(wait, shortestRunWait)
 }
 
-// awaitsRun reports whether a task was put off because of another run. Nothing keeps that but how long it was put off:
-// one whose handler has put it off is left alone.
+// awaitsRun reports whether a task was postponed because of another run. It can tell this only by the delay. It is
+// false for a task that its handler postponed.
 func awaitsRun(t *store.Task) bool {
 	if t.State != store.Scheduled || t.ClaimedAt.IsZero() || !beginsRun(t) {
 		return false
@@ -111,13 +111,14 @@ func awaitsRun(t *store.Task) bool {
 	return looked > -time.Millisecond && looked < mostLook
 }
 
-// mostLook is how long a look for another run takes at most where awaitsRun knows the run that waits by it.
+// mostLook is the maximum duration of a look for another run. After a longer one, awaitsRun does not recognize the
+// task.
 const mostLook = 200 * time.Millisecond
 
 // runsAtOnce is how many tasks awaitRuns asks about at a time.
 const runsAtOnce = 8
 
-// awaitRuns is awaitRun for many tasks, of pipelines that the database knows.
+// awaitRuns is awaitRun for many tasks, whose pipelines it reads from the database.
 func (c *Client) awaitRuns(ctx context.Context, tasks []store.Task) []error {
 	waits, slots := make([]error, len(tasks)), make(chan struct{}, runsAtOnce)
 	var g sync.WaitGroup
@@ -134,8 +135,8 @@ func (c *Client) awaitRuns(ctx context.Context, tasks []store.Task) []error {
 	return waits
 }
 
-// comesBefore reports whether a run that begins with t waits for another task. Of two that both are to begin, at
-// different stages, the one with the lower id does, unless its time is yet to come.
+// comesBefore reports whether a run that begins with t waits for the task o of another run. If both runs are to begin,
+// at different stages, the one with the lower id comes first, unless it is scheduled for later.
 func comesBefore(o, t *store.Task) bool {
 	if o.State == store.Scheduled && o.ClaimedAt.IsZero() {
 		return false
@@ -146,13 +147,13 @@ func comesBefore(o, t *store.Task) bool {
 	return o.Workflow != t.ID
 }
 
-// has reports whether a kind is that of a stage.
+// has reports whether a kind is the kind of a stage.
 func (p *Pipeline) has(kind string) bool {
 	return slices.ContainsFunc(p.stages, func(s pipelineStage) bool { return p.kind(s.name) == kind })
 }
 
-// pipelineOf returns the pipeline of which a kind is a stage, if one of its stages is handled here. The database may
-// not know of it yet.
+// pipelineOf returns the pipeline that has a stage of a kind, if the mux handles one of its stages. The database may
+// not know the pipeline yet.
 func (m *Mux) pipelineOf(kind string) *Pipeline {
 	if i := slices.IndexFunc(m.pipelines, func(p *Pipeline) bool { return p.has(kind) }); i >= 0 {
 		return m.pipelines[i]

@@ -92,7 +92,7 @@ func TestPipelineStats(t *testing.T) {
 			if _, err := s.store.Extend(ctx, store.Beat{Worker: store.Worker{ID: id, Queues: []string{"ingest.fetch"}},
 				TTL: time.Hour}); err != nil {
 				t.Fatal(err)
-			} // which claims nothing
+			} // a worker that claims nothing
 			if got := stats(s)[0].Stuck; !strings.Contains(got, "nothing of it has run for 3m0s") {
 				t.Error(got)
 			}
@@ -111,7 +111,7 @@ func ExampleClient_PipelineStats() {
 		return "hello " + t.Args, nil
 	})
 	ctx, cancel := context.WithCancel(context.Background())
-	worker, _ := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Queues: p.Queues()[:1]}) // nobody sends
+	worker, _ := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Queues: p.Queues()[:1]}) // nobody runs the stage send
 	done := make(chan error)
 	go func() { done <- worker.Run(ctx) }()
 	_, _ = client.Enqueue(ctx, p.Start("Ada"), nil)
@@ -130,7 +130,7 @@ func ExampleClient_PipelineStats() {
 	// send completed 0 available 1
 }
 
-// asked counts the questions that an engine is asked.
+// asked is a store that counts queries.
 type asked struct {
 	store.Store
 	n atomic.Int64

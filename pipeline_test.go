@@ -160,7 +160,7 @@ func TestPipelines(t *testing.T) {
 	})
 }
 
-// hasNoStage fails unless a task was discarded because it went to the stage nowhere, and has its output.
+// hasNoStage fails the test unless a task was discarded, with its output, because it went to the stage nowhere.
 func (s *shop) hasNoStage(id tusk.ID, output string) {
 	s.t.Helper()
 	const want = `stage: "nowhere" is not in the pipeline ingest, which has fetch, parse, `

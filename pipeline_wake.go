@@ -13,22 +13,22 @@ import (
 // How a run of a pipeline that waits for another one learns of its end.
 
 const (
-	mostEndedRuns = 1000 // that are looked at later; of others those who wait find out by themselves
+	mostEndedRuns = 1000 // maximum number of ended runs to look at later; runs that wait for others look by themselves
 	wakeWithin    = 5 * time.Second
 )
 
-// endedRun is a run that others of its key may have waited for.
+// endedRun is a run that another run with its key may have waited for.
 type endedRun struct{ kind, tenant, key string }
 
-// endedRuns are runs that have ended lately.
+// endedRuns are the runs that have ended recently.
 type endedRuns struct {
 	mu   sync.Mutex
 	all  []endedRun
-	busy bool // they are being looked at
+	busy bool // wakeRuns is running
 }
 
-// ended takes in outcomes that were stored, other than those that were refused, and has the runs look again that waited
-// for one of them, in the background: one run after the other.
+// ended receives stored outcomes. In the background, one run after the other, it makes the runs look again that waited
+// for one that has ended. Refused outcomes do not count.
 func (c *Client) ended(outcomes []store.Outcome, lost map[ID]bool) {
 	r := &c.endedRuns
 	for i := range outcomes {
@@ -48,7 +48,7 @@ func (c *Client) ended(outcomes []store.Outcome, lost map[ID]bool) {
 	}
 }
 
-// endsRun reports whether a run may be over, or no longer waited for, after an outcome.
+// endsRun reports whether an outcome may end a run, or let the run that waits for it begin.
 func endsRun(o *store.Outcome) bool {
 	t := o.Task
 	goesOn := func(next store.NewTask) bool { return next.Key == t.Key }
@@ -56,7 +56,7 @@ func endsRun(o *store.Outcome) bool {
 		strings.Contains(t.Kind, ".") && !slices.ContainsFunc(o.Then, goesOn)
 }
 
-// wakeRuns looks at runs that have ended until there is none.
+// wakeRuns calls wakeRunsAfter for the ended runs until none is left.
 func (c *Client) wakeRuns() {
 	r := &c.endedRuns
 	for {
@@ -76,7 +76,7 @@ func (c *Client) wakeRuns() {
 	}
 }
 
-// wakeRunsAfter has the runs look again that wait for another one with their key.
+// wakeRunsAfter makes the runs that wait for a run with the same key look again.
 func (c *Client) wakeRunsAfter(of endedRun) error {
 	ctx, cancel := context.WithTimeout(context.Background(), wakeWithin)
 	defer cancel()

@@ -10,8 +10,7 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// A run that waits for another one begins as soon as that has ended, or has failed, and what it did to find out does not
-// count.
+// A run that waits for another one begins as soon as that has ended or has failed. Its looks do not count as attempts.
 func TestARunThatWaitsForAnotherBeginsWhenThatEnds(t *testing.T) {
 	ctx := context.Background()
 	p := tusk.NewPipeline("ingest").Stage("fetch", nil).Stage("parse", nil).Stage("index", nil)

@@ -131,8 +131,7 @@ func (w *queueWatch) forget() (heard bool) {
 	return heard
 }
 
-// recall takes forget back after a look that failed. The next one comes by itself, after a pause: to wake the loop
-// would leave that out.
+// recall undoes forget after a look that failed. It does not wake the loop, which looks again by itself after a pause.
 func (w *queueWatch) recall(heard bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

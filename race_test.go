@@ -2,6 +2,6 @@
 
 package tusk_test
 
-// underRace has the tests that go through many bubbles go through fewer: the
-// race detector's own tables overflow, now and then, where there are too many.
+// underRace makes tests with many bubbles use fewer: the race detector's own tables
+// sometimes overflow if there are too many.
 const underRace = true

@@ -76,9 +76,9 @@ func (c *Client) PutSchedule(ctx context.Context, s Schedule) error {
 	return c.PutScheduleIf(ctx, s, func(ScheduleInfo) error { return nil })
 }
 
-// PutScheduleIf is like PutSchedule, but replaces a schedule only if may returns nil for it. What may is shown is what
-// is replaced, whoever else puts a schedule with that name at the same time. An error of may is returned. If no schedule
-// has that name, may is not called.
+// PutScheduleIf is like PutSchedule, but replaces a schedule only if may returns nil for it. It replaces exactly the
+// version that may was called with, even if others put a schedule with that name at the same time. It returns the error
+// of may. If no schedule has that name, may is not called.
 func (c *Client) PutScheduleIf(ctx context.Context, s Schedule, may func(old ScheduleInfo) error) error {
 	doc, err := c.scheduleDocument(s)
 	if err != nil {
@@ -163,8 +163,9 @@ func (c *Client) Schedule(ctx context.Context, name string) (ScheduleInfo, error
 // RemoveSchedule deletes a schedule. Tasks that it has enqueued stay. The error is ErrNotFound if there is no such
 // schedule.
 //
-// Each may is shown the schedule as it is when it is removed, whoever changes it at the same time. An error of one is
-// returned, and nothing is done. The same goes for the other methods that have such an argument.
+// Each may is called with exactly the version of the schedule that is removed, even if others change it at the same
+// time. If one returns an error, RemoveSchedule returns it and changes nothing. The same applies to the other methods
+// with such an argument.
 func (c *Client) RemoveSchedule(ctx context.Context, name string, may ...func(ScheduleInfo) error) error {
 	return c.changeSchedule(ctx, name, may, func(*tick.Schedule) bool { return false })
 }
@@ -221,7 +222,7 @@ func (c *Client) RunSchedule(
 	return results[0], nil
 }
 
-// allowed returns the error of the first that objects.
+// allowed returns the first error of the functions.
 func (s *ScheduleInfo) allowed(may []func(ScheduleInfo) error) error {
 	for _, ask := range may {
 		if err := ask(*s); err != nil {
@@ -262,7 +263,7 @@ func (c *Client) scheduleDocument(s Schedule) (doc tick.Schedule, err error) {
 	if err != nil {
 		return doc, err
 	}
-	// Payloads takes the large args of a task, and a schedule is none.
+	// Only the args of tasks may go to Payloads, not those of a schedule.
 	if size, most := len(task.Args), c.config.MaxArgsBytes; size > most {
 		return doc, invalid("args", "args_too_large", "of a schedule has %d bytes, at most %d (MaxArgsBytes) are "+
 			"allowed, with an object store, too: have its args refer to what is large", size, most)

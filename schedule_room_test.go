@@ -12,8 +12,8 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// TestThereIsRoomForSoManyBytesOfSchedules fills a database with schedules: a tenant's end at its
-// share, and those that are stored can be put again and made smaller whatever there is.
+// TestThereIsRoomForSoManyBytesOfSchedules fills a database with schedules. A tenant's are refused beyond
+// its share. Stored schedules can always be put again and made smaller.
 func TestThereIsRoomForSoManyBytesOfSchedules(t *testing.T) {
 	kept := memory.New()
 	client, err := tusk.NewClient(kept, nil)
@@ -66,7 +66,7 @@ func TestThereIsRoomForSoManyBytesOfSchedules(t *testing.T) {
 	}
 }
 
-// TestThereIsRoomForSoManySchedules fills a tenant's share with small ones.
+// TestThereIsRoomForSoManySchedules fills a tenant's share with small schedules.
 func TestThereIsRoomForSoManySchedules(t *testing.T) {
 	kept := memory.New()
 	client, err := tusk.NewClient(kept, nil)

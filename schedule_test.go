@@ -202,7 +202,7 @@ func TestSchedules(t *testing.T) {
 	})
 	inBubble(t, "a run by hand is not put off by the jitter", func(t *testing.T, s *shop) {
 		s.schedule(tusk.Schedule{Name: "daily", Spec: "@daily", Jitter: 24 * time.Hour})
-		for range 3 { // at random it would be at once some day
+		for range 3 { // a random delay might be zero once
 			run, err := s.client.RunSchedule(ctx, "daily")
 			if err != nil {
 				t.Fatal(err)
@@ -325,7 +325,7 @@ func ExampleScheduleInfo_Ticks() {
 	next, _ := s.Ticks(time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC), 2)
 	fmt.Println(next[0].Format(time.RFC1123))
 	fmt.Println(next[1].Format(time.RFC1123))
-	r, _ := client.RunSchedule(ctx, "morning-report") // now, beside the plan
+	r, _ := client.RunSchedule(ctx, "morning-report") // now, in addition to the plan
 	fmt.Println(r.Result, client.PauseSchedule(ctx, "morning-report"), client.ResumeSchedule(ctx, "morning-report"))
 	// Output:
 	// at 07:30 on Monday to Friday, Europe/Berlin time
@@ -334,7 +334,7 @@ func ExampleScheduleInfo_Ticks() {
 	// added <nil> <nil>
 }
 
-// A handler was broken for a day: its ticks of that day run again.
+// A handler was broken for a day. The ticks of that day run again.
 func ExampleClient_BackfillSchedule() {
 	ctx, client := context.Background(), newClient()
 	_ = client.PutSchedule(ctx, tusk.Schedule{Name: "import", Spec: "@every 6h", Args: Greet{Name: "data"}})
@@ -348,7 +348,7 @@ func ExampleClient_BackfillSchedule() {
 	// import 2026-01-02 18:00:00 +0000 UTC
 }
 
-// hasty is a store in which somebody else puts a record just before the first write.
+// hasty is a store in which another client puts a record just before the first write.
 type hasty struct {
 	store.Store
 	before func()
@@ -362,7 +362,7 @@ func (h *hasty) PutRecord(ctx context.Context, p store.PutRecord) (int64, []stor
 	return h.Store.PutRecord(ctx, p)
 }
 
-// Whoever may not change a schedule is refused by what it is when it would change, not by what was shown before.
+// Whether a caller may change a schedule is decided by the version that would change, not by one that was read before.
 func TestAScheduleThatBecameAnothersMeanwhileIsLeftAlone(t *testing.T) {
 	ctx := context.Background()
 	forbidden := errors.New("forbidden")
@@ -397,10 +397,10 @@ func TestAScheduleThatBecameAnothersMeanwhileIsLeftAlone(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if name == "run" || name == "backfill" { // they read once, and what they enqueue is of that
+		if name == "run" || name == "backfill" { // they read once, and enqueue from that version
 			change()
 		} else {
-			s.before = change // it was shown before, and is written
+			s.before = change // after the check, before the write
 		}
 		if err := do(client); !errors.Is(err, forbidden) {
 			t.Errorf("%s: %v", name, err)

@@ -19,8 +19,8 @@ type count struct{ N int }
 
 func (count) Kind() string { return "count" }
 
-// shop is a client, a mux and as many workers as a test starts, on one store in
-// memory. Tests run in a synctest bubble: hours pass at once.
+// shop is a client, a mux and the workers that a test starts, on one store in
+// memory. Tests run in a synctest bubble, in which hours pass at once.
 type shop struct {
 	t      *testing.T
 	store  store.Store
@@ -42,7 +42,7 @@ func clientOf(t testing.TB, s store.Store) *tusk.Client {
 	return client
 }
 
-// work starts a worker and returns what stops it and waits.
+// work starts a worker and returns a function that stops it and waits for its end.
 func (s *shop) work(config *tusk.WorkerConfig) (w *tusk.Worker, stop func() error) {
 	s.t.Helper()
 	w, err := tusk.NewWorker(s.client, s.mux, config)

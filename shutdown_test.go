@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// slow is a store of which some calls take until their contexts end.
+// slow is a store with calls that hang until their contexts end.
 type slow struct {
 	store.Store
 	prune, claim atomic.Bool
@@ -38,7 +38,7 @@ func (s *slow) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, e
 	return s.Store.Claim(ctx, r)
 }
 
-// TestAShutdownDoesNotWaitForADatabaseThatHangs has a handler that ends when it is told to.
+// The handler of TestAShutdownDoesNotWaitForADatabaseThatHangs ends when it is told to.
 func TestAShutdownDoesNotWaitForADatabaseThatHangs(t *testing.T) {
 	for name, c := range map[string]struct {
 		hang func(s *slow)

@@ -23,18 +23,18 @@ type strangers struct {
 	kinds  map[kindOf]*strange
 	living []store.Worker
 	looked time.Time
-	known  bool // whether the live workers are known, at that time
+	known  bool // whether the live workers were known at that time
 
 	refused time.Time // when informing the leader of a kind last failed
 
 	leaving sync.Mutex           // never held while the store is asked
-	left    map[string]time.Time // queues that are left to others until then
+	left    map[string]time.Time // queues that are left to other workers, and until when
 }
 
 // kindOf is a kind of tasks in a queue.
 type kindOf struct{ queue, kind string }
 
-// strange is what a worker knows of a kind that no worker has a handler for.
+// strange is what a worker knows about a kind that no worker has a handler for.
 type strange struct {
 	since time.Time // when that was first seen
 	noted time.Time // when the leader was last informed; zero means it does not know
@@ -50,8 +50,8 @@ const (
 	refusedFor = time.Minute
 )
 
-// meet returns an error that says, for a task that this worker cannot run, how often it has come, and whether
-// another worker could run it. If that cannot be determined, no worker can for now.
+// meet returns an error for a task that this worker cannot run. It says how often the task has come, and whether
+// another worker could run it. If that cannot be determined, it says that none can.
 func (s *strangers) meet(ctx context.Context, t *store.Task) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,13 +78,13 @@ func (s *strangers) meet(ctx context.Context, t *store.Task) error {
 	return unknown
 }
 
-// longestRest bounds how long a queue is left to others, by how long another worker rests between two polls at most.
+// longestRest limits the pause between two polls of another worker that leaveTo assumes.
 const longestRest = time.Second
 
-// leaveTo has a worker claim nothing from a queue for a while, longer than another worker rests between two polls, if all
-// that a claim has brought from it are tasks that the worker has handed back before and for which another worker has a
-// handler and a free place. Otherwise a worker that hears sooner of the tasks than that one would take them each time.
-// While another task is met nothing is left: the worker may be waiting for the store.
+// leaveTo stops claims from a queue for longer than the pause between two polls of another worker. It does so if a
+// claim brought only tasks from the queue that this worker has handed back before and that another worker has a
+// handler and a free slot for. Otherwise a worker that hears of the tasks sooner would take them each time. It does
+// nothing while meet is running, which may be waiting for the store.
 func (s *strangers) leaveTo(tasks []store.Task, has func(kind string) bool, rest time.Duration) {
 	if !s.mu.TryLock() {
 		return
@@ -124,8 +124,7 @@ func (s *strangers) takes(queue string) bool {
 	return !left
 }
 
-// others reports whether another worker is known that has a handler for a task, and whether one of those has a free
-// place.
+// others reports whether another known worker has a handler for a task, and whether such a worker has a free slot.
 func (s *strangers) others(t *store.Task) (some, free bool) {
 	self := s.worker()
 	for i := range s.living {

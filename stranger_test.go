@@ -13,7 +13,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// counted is a store that counts the tasks which are claimed.
+// counted is a store that counts claimed tasks.
 type counted struct {
 	store.Store
 	claimed atomic.Int64
@@ -25,7 +25,7 @@ func (c *counted) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task
 	return tasks, err
 }
 
-// counted makes the shop's store a counted one.
+// counted replaces the shop's store by a counted one.
 func (s *shop) counted() *counted {
 	c := &counted{Store: s.store}
 	s.store, s.client = c, clientOf(s.t, c)
@@ -41,7 +41,7 @@ func (s *shop) strange(n int, kind string, o *tusk.Options) (ids []tusk.ID) {
 	return ids
 }
 
-// hires starts a worker that has a handler for some kinds alone, and tells in which order it ran their tasks.
+// hires starts a worker with handlers for some kinds only. It returns the order in which the worker ran their tasks.
 func (s *shop) hires(
 	config *tusk.WorkerConfig, kinds ...string,
 ) (w *tusk.Worker, stop func() error, ran func() []tusk.ID) {
@@ -72,7 +72,7 @@ func (s *shop) open(config *tusk.WorkerConfig) (w *tusk.Worker, stop func() erro
 	return w, stop
 }
 
-// settles is long enough for tasks that nobody has a handler for to be put off.
+// settles is long enough for tasks that no worker has a handler for to be postponed.
 const settles = 15 * time.Second
 
 func TestStrangers(t *testing.T) {
@@ -130,7 +130,7 @@ func TestStrangers(t *testing.T) {
 		ids := s.strange(500, "stranger", &tusk.Options{MaxAttempts: 1})
 		time.Sleep(settles)
 		before := c.claimed.Load()
-		ids = append(ids, s.strange(1, "stranger", nil)...) // by now it is known that nobody has the kind
+		ids = append(ids, s.strange(1, "stranger", nil)...) // by now it is known that no worker handles the kind
 		time.Sleep(50 * time.Minute)
 		if n := c.claimed.Load() - before; before > 1000 || n != 1 {
 			t.Errorf("%d claimed at first, %d in the 50 minutes after that", before, n)

@@ -23,7 +23,7 @@ type suspects struct {
 	begun []string // receipts
 	count int      // number of begins so far
 
-	writing gate // of who writes the record
+	writing gate // held while the record is written
 	written int  // number of begins that are written, or whose write failed
 	record  store.Record
 }
@@ -53,7 +53,7 @@ func (s *suspects) begin(ctx context.Context, t *store.Task) {
 	defer cancel()
 	if err := s.write(patience); err != nil {
 		s.client.config.Logger.Warn("run: suspects could not be noted", "task", t.ID, "error", err)
-		if ctx.Err() == nil { // else the write was cut short, and the next one may succeed
+		if ctx.Err() == nil { // otherwise the write was interrupted, and the next one may succeed
 			s.mu.Lock()
 			s.written = s.count
 			s.mu.Unlock()
@@ -61,8 +61,8 @@ func (s *suspects) begin(ctx context.Context, t *store.Task) {
 	}
 }
 
-// write stores the record. If somebody else changed it, such as the leader by deleting it, it is written again,
-// and also if it belongs to an identity that the worker no longer has.
+// write stores the record. It writes it again if somebody else changed it, for example if the leader deleted it, or
+// if it belongs to an identity that the worker no longer has.
 func (s *suspects) write(ctx context.Context) error {
 	s.mu.Lock()
 	body, err := json.Marshal(s.begun)

@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// noteless is a store that takes no notes of suspects.
+// noteless is a store that does not store the records of suspects.
 type noteless struct {
 	store.Store
 	asked atomic.Int64

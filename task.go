@@ -168,7 +168,7 @@ func (info *TaskInfo) read(t *store.Task) error {
 type taskLog struct {
 	attempt *run.Attempt
 	prefix  string // group names of the attributes
-	attrs   string // attributes given before
+	attrs   string // attributes of WithAttrs
 }
 
 func (l *taskLog) Enabled(context.Context, slog.Level) bool { return true }

@@ -140,8 +140,8 @@ type Invoice struct {
 
 func (Invoice) Kind() string { return "invoice" }
 
-// One invoice for each customer and month is enqueued in a day, however often it is
-// asked for, and though the first is written by then.
+// At most one invoice for each customer and month is enqueued in a day, however often it
+// is requested, and even if the first is already written.
 func ExampleUnique() {
 	ctx, client := context.Background(), newClient()
 	once := &tusk.Options{Unique: &tusk.Unique{Args: []string{"customer", "month"}, Window: 24 * time.Hour}}

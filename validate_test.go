@@ -11,8 +11,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// The rows of the bad-input catalogue that concern what a producer passes in: each
-// must name the field and the limit, and store nothing.
+// The rows of the bad-input catalogue that concern a producer's input. Each error must name
+// the field and the limit, and nothing may be stored.
 func TestBadInputIsRefusedByName(t *testing.T) {
 	deep := strings.Repeat("[", 65) + strings.Repeat("]", 65)
 	for _, c := range []struct {

@@ -228,7 +228,7 @@ func restFor(s store.Store, c WorkerConfig) time.Duration {
 
 func complete(c WorkerConfig, client *Client) (WorkerConfig, error) {
 	seen := map[string]bool{}
-	c.Queues = slices.DeleteFunc(slices.Clone(c.Queues), func(q string) bool { // twice would be claimed from twice
+	c.Queues = slices.DeleteFunc(slices.Clone(c.Queues), func(q string) bool { // duplicates would be claimed twice
 		twice := seen[q]
 		seen[q] = true
 		return twice

@@ -12,7 +12,7 @@ import (
 // How a worker runs and stops.
 
 const (
-	cutAfter     = time.Second      // for steps that are under way when a worker is told to stop
+	cutAfter     = time.Second      // for steps in progress when a worker is told to stop
 	settleWithin = 5 * time.Second  // for claims to end, or ShutdownTimeout if that is longer
 	stuckGrace   = 2 * time.Second  // for handlers to notice that their context has ended
 	partingGap   = 10 * time.Second // for everything after ShutdownTimeout
@@ -54,8 +54,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	return errors.Join(problem, w.shutDown(hard, keep, claims, beside))
 }
 
-// shutDown ends everything at once that can end at once, so that no call to a slow database keeps the handlers from
-// being told in time. Only the loops that keep the leases and write outcomes go on to the end.
+// shutDown stops everything concurrently that can stop concurrently, so that no call to a slow database delays the
+// notice to the handlers. Only the loops that keep the leases and write outcomes run to the end.
 func (w *Worker) shutDown(hard context.Context, keep, claims, beside *crew) error {
 	limit := time.NewTimer(w.config.ShutdownTimeout)
 	defer limit.Stop()
@@ -75,7 +75,7 @@ func (w *Worker) shutDown(hard context.Context, keep, claims, beside *crew) erro
 	return errors.Join(err, w.heart.SignOff(parting))
 }
 
-// settle ends claiming. A claim whose answer is not known is asked for again: what it gets is handed back.
+// settle ends claiming. It repeats a claim whose answer was lost, and hands back the tasks of that claim.
 func (w *Worker) settle(hard context.Context, claims *crew) error {
 	ctx, done := context.WithTimeout(hard, max(settleWithin, w.config.ShutdownTimeout))
 	defer done()
@@ -84,8 +84,8 @@ func (w *Worker) settle(hard context.Context, claims *crew) error {
 	return w.source.Settle(ctx)
 }
 
-// resign stops the leader's chores and whatever else runs beside the tasks, and gives the leadership up: from then on
-// the engine refuses what a chore that was cut short may still write.
+// resign stops the leader's chores and everything else that runs beside the tasks, and gives up the leadership. From
+// then on the engine refuses the writes of an interrupted chore.
 func (w *Worker) resign(parting context.Context, beside *crew) error {
 	beside.stopWithin(cutAfter)
 	if w.leader == nil {
@@ -121,7 +121,7 @@ func (w *Worker) drain(settled <-chan struct{}, limit <-chan time.Time) error {
 	return fmt.Errorf("shutdown: %d handlers ignore the end of their context: %v", len(ids), ids)
 }
 
-// errand is a call that others need not wait for.
+// errand is a call that runs in the background.
 type errand struct {
 	done chan struct{}
 	err  error

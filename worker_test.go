@@ -280,7 +280,7 @@ func TestWorkers(t *testing.T) {
 		mux := tusk.NewMux()
 		var n atomic.Int64
 		tusk.HandleFunc(mux, func(context.Context, count) error {
-			time.Sleep(time.Duration(50+n.Add(1)*37%101) * time.Millisecond) // each ends at another time
+			time.Sleep(time.Duration(50+n.Add(1)*37%101) * time.Millisecond) // all end at different times
 			return nil
 		})
 		ids := make([]tusk.ID, tasks)

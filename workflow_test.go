@@ -176,7 +176,7 @@ func TestWorkflows(t *testing.T) {
 				return err
 			})
 			w := tusk.NewWorkflow()
-			w.OnSuccess("succeeded", tusk.RawArgs{Name: "callback"}, nil) // whenever it is added
+			w.OnSuccess("succeeded", tusk.RawArgs{Name: "callback"}, nil) // the order of adding does not matter
 			for i := range 10 {
 				w.Task(fmt.Sprint("t", i), count{i}, nil)
 			}

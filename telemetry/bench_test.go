@@ -19,8 +19,8 @@ import (
 	"github.com/tuskqueue/tusk/telemetry"
 )
 
-// BenchmarkScrape is a scrape of a process that knows 1,000 queues: 50 ms is the most that it may
-// take. A cold one reads the database, as one in ten seconds does.
+// BenchmarkScrape measures a scrape of a process that knows 1,000 queues. It may take at most 50 ms.
+// A cold scrape reads the database, which happens once in ten seconds.
 func BenchmarkScrape(b *testing.B) {
 	for name, open := range map[string]func(b *testing.B) (store.Store, error){
 		"sqlite": func(b *testing.B) (store.Store, error) {

@@ -13,8 +13,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// told is a collector of what a function tells. Which series there are depends on what
-// happens, so none is described.
+// told is a collector of the metrics that a function emits. It describes none in advance,
+// because the series depend on what happens.
 type told func(e *emitter)
 
 func (told) Describe(chan<- *prometheus.Desc) {}
@@ -23,17 +23,17 @@ func (tell told) Collect(out chan<- prometheus.Metric) {
 	tell(&emitter{out: out, descs: map[string]*prometheus.Desc{}})
 }
 
-// Gather implements prometheus.Gatherer: it has all metrics, those that were added to the
-// registry included.
+// Gather implements prometheus.Gatherer. It returns all metrics, including those that were
+// added to the registry.
 func (t *Telemetry) Gather() ([]*dto.MetricFamily, error) {
 	read, problem := t.look.families()
-	own, err := t.registry.Gather() // it tells how old the other is
+	own, err := t.registry.Gather() // after the look: it includes the look's age
 	all := slices.Concat(own, read)
 	slices.SortFunc(all, func(a, b *dto.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
 	return all, errors.Join(err, problem)
 }
 
-// tellOwn tells of this process.
+// tellOwn emits the metrics of this process.
 func (t *Telemetry) tellOwn(e *emitter) {
 	e.gauge("tusk_build_info", "The version of Tusk that runs.", []string{"version"}, 1, tusk.Version())
 	t.counts.tell(e)
@@ -45,7 +45,7 @@ func (t *Telemetry) tellOwn(e *emitter) {
 	}
 }
 
-// tellPool tells of the connections of this process's engine, if it has a pool of them.
+// tellPool emits the metrics of the engine's connection pool, if it has one.
 func (t *Telemetry) tellPool(e *emitter) {
 	if t.look.client == nil {
 		return
@@ -61,7 +61,7 @@ func (t *Telemetry) tellPool(e *emitter) {
 		nil, now.Waits)
 }
 
-// tellHung sums up over the workers of the process; without any there is nothing to tell.
+// tellHung emits the number of hung handlers of all workers of the process, if it has any.
 func (t *Telemetry) tellHung(e *emitter) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -129,7 +129,7 @@ func (c *counts) tell(e *emitter) {
 	e.counter("tusk_pruned_total", "Finished tasks deleted, while this process led.", nil, c.pruned)
 }
 
-// emitter makes metrics, and each description once.
+// emitter creates metrics. It creates each description once.
 type emitter struct {
 	out   chan<- prometheus.Metric
 	descs map[string]*prometheus.Desc
@@ -152,8 +152,8 @@ func (e *emitter) counter(name, help string, labels []string, value int64, value
 	e.out <- prometheus.MustNewConstMetric(e.desc(name, help, labels), prometheus.CounterValue, float64(value), values...)
 }
 
-// edges are the bounds of histograms: each is four times the one before it, and the edge
-// of a bucket of store.Durations.
+// edges are the bounds of histograms. Each is four times the one before, and is the edge of
+// a bucket of store.Durations.
 var edges = func() (all []time.Duration) {
 	for us := int64(64); us <= 64<<24; us *= 4 {
 		all = append(all, time.Duration(us)*time.Microsecond)

@@ -9,7 +9,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// counts are what went through the store.
+// counts counts the calls and tasks of the store.
 type counts struct {
 	mu       sync.Mutex
 	calls    map[string]*calls
@@ -22,10 +22,10 @@ type counts struct {
 	admitted int64
 	rescued  int64
 	pruned   int64
-	rescues  map[store.Token]bool // returned by the Rescue before
+	rescues  map[store.Token]bool // what the last Rescue returned
 }
 
-// calls are those of one method.
+// calls counts the calls of one method.
 type calls struct {
 	took   store.Durations
 	failed map[string]int64
@@ -38,18 +38,19 @@ type resultOf struct {
 
 type pair struct{ queue, kind string }
 
-// ends are what attempts of one queue and kind came to.
+// ends counts the outcomes of attempts: by state, and those with an error. For enqueues and claims, failed is their
+// number.
 type ends struct {
 	states [store.Discarded + 1]int64
 	failed int64
 }
 
-// bounded counts by a key, of which it tells MaxSeries apart.
+// bounded counts by a key. It keeps MaxSeries keys apart.
 type bounded[K comparable] struct {
 	rows map[K]*ends
 }
 
-// histograms are durations by a key, in the same way.
+// histograms has durations by a key, bounded in the same way.
 type histograms[K comparable] struct{ rows map[K]*store.Durations }
 
 func (b *bounded[K]) of(key, other K) *ends { return rowOf(&b.rows, key, other) }
@@ -88,7 +89,7 @@ func (c *counts) call(method string, began time.Time, err error) {
 	}
 }
 
-// classOf is an error in one word.
+// classOf returns the class of an error, in one word.
 func classOf(err error) string {
 	for _, class := range []struct {
 		err  error
@@ -168,7 +169,7 @@ func (c *counts) finish(outcomes []store.Outcome, lost []store.ID) {
 	}
 }
 
-// rescue counts the attempts that were not returned before.
+// rescue counts the attempts that the last Rescue did not return.
 func (c *counts) rescue(tasks []store.Task) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,5 +2,5 @@ package telemetry
 
 import "time"
 
-// ReadEvery has the database read more often than a scraper in production needs.
+// ReadEvery sets the minimum interval between reads of the database.
 func (t *Telemetry) ReadEvery(d time.Duration) { t.look.every = d }

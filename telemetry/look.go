@@ -14,36 +14,37 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// look is what was last read of the database.
+// look is the state of the database as it was last read.
 type look struct {
-	every  time.Duration // 0: Every
-	client *tusk.Client  // nil: nothing is read
+	every  time.Duration // 0 means Every
+	client *tusk.Client  // nil if there is no database to read
 
 	mu      sync.Mutex
-	begun   time.Time           // when it was last read, or began to be
-	reading chan struct{}       // closed when that has ended; nil: nobody reads
-	told    []*dto.MetricFamily // what was made of it: once for all scrapes
-	at      time.Time           // when what is told was read
-	broken  error               // why nothing could be made of it
+	begun   time.Time           // when the last read began
+	reading chan struct{}       // closed when that has ended; nil if no read is in progress
+	told    []*dto.MetricFamily // the metrics, gathered once for all scrapes
+	at      time.Time           // when they were read
+	broken  error               // why they could not be gathered
 
-	// Of whoever reads.
+	// Only refresh uses the following fields.
 	err     error
 	queues  []tusk.Queue
 	workers []store.Worker
-	late    time.Duration // of the schedule that is most overdue
+	late    time.Duration // how overdue the most overdue schedule is
 	health  store.Health
-	heard   []herald.Receiver // how those do that alerts and hooks tell
-	known   bool              // health is
+	heard   []herald.Receiver // the receivers of alerts and hooks
+	known   bool              // health was read
 	local   time.Time
 }
 
 const (
-	patience = 25 * time.Millisecond // of a scrape; what was read before is told then
-	longest  = 5 * time.Second       // that reading may take
+	patience = 25 * time.Millisecond // how long a scrape waits before it returns what was read before
+	longest  = 5 * time.Second       // how long a read may take
 )
 
-// families reads again what is too old, and returns what is told of the database. A scrape waits
-// for a moment, or for the first look. Callers must not change what is told.
+// families starts a read if the last one is too old, and returns the metrics of the database. It
+// waits a moment for a read in progress, and longer for the first one. Callers must not change
+// the result.
 func (l *look) families() ([]*dto.MetricFamily, error) {
 	l.mu.Lock()
 	if l.client == nil {
@@ -70,7 +71,7 @@ func (l *look) families() ([]*dto.MetricFamily, error) {
 	return l.told, l.broken
 }
 
-// age is how long ago what is told was read; ok: anything was.
+// age returns how long ago the metrics were read, and false if they were not read yet.
 func (l *look) age() (age time.Duration, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,7 +119,7 @@ func (l *look) read(ctx context.Context) (err error) {
 	return err
 }
 
-// now is the database's time, as far as it is known.
+// now returns the database's time, or this process's if the database's is not known.
 func (l *look) now() time.Time {
 	if l.known && !l.health.Now.IsZero() {
 		return l.health.Now
@@ -142,7 +143,7 @@ func (l *look) tell(e *emitter) {
 
 var unfinished = []store.State{store.Scheduled, store.Pending, store.Available, store.Running, store.Retryable}
 
-// depth is what is told of a queue.
+// depth is what the metrics say about a queue.
 type depth struct {
 	tasks   [store.Discarded + 1]int64
 	oldest  time.Duration

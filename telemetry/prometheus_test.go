@@ -49,7 +49,7 @@ type database interface {
 	store.Migrator
 }
 
-// target is a process that tells metrics.
+// target starts a process that serves metrics.
 func target(t *testing.T, s database) (*tusk.Client, *telemetry.Telemetry, string) {
 	t.Helper()
 	_, err := s.Migrate(t.Context(), -1)
@@ -64,7 +64,7 @@ func target(t *testing.T, s database) (*tusk.Client, *telemetry.Telemetry, strin
 	return client, tell, strings.TrimPrefix(web.URL, "http://")
 }
 
-// elsewhere are alerts whose fault is not made here.
+// elsewhere are the alerts whose faults this test does not cause.
 var elsewhere = map[string]string{
 	"TuskDiskFull": "made where a small disk may be mounted",
 }
@@ -124,14 +124,14 @@ func without(all, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(one string) bool { return slices.Contains(some, one) })
 }
 
-// hasty has the rules fire as soon as a fault is seen, not once it has lasted.
+// hasty makes the rules fire as soon as a fault is seen, not only once it has lasted.
 func hasty(rules string) string {
 	rules = regexp.MustCompile(`for: \w+`).ReplaceAllString(rules, "for: 0s")
 	return strings.NewReplacer("> 300", "> 0.001", "> 3600", "> 0.001", "> 120", "> 100", "> 0.1\n", "> 0\n", "[5m]",
 		"[10s]").Replace(rules)
 }
 
-// ill is a process under load, on a database of which much is ill.
+// ill starts a process under load, on a database with many faults.
 func ill(t *testing.T) string {
 	dsn := pgtest.DSN(t)
 	s, err := postgres.Open(t.Context(), dsn)
@@ -183,7 +183,7 @@ func add(t *testing.T, client *tusk.Client, queue, kind string) {
 	must(t, err)
 }
 
-// work has a worker run tasks, some of which fail for good, until the test ends.
+// work runs tasks with a worker until the test ends. Some tasks are discarded.
 func work(t *testing.T, client *tusk.Client, tell *telemetry.Telemetry) {
 	mux := tusk.NewMux()
 	tusk.HandleKind(mux, "ok", func(context.Context, *tusk.Task[json.RawMessage]) error { return nil })
@@ -206,7 +206,7 @@ func work(t *testing.T, client *tusk.Client, tell *telemetry.Telemetry) {
 	t.Cleanup(func() { stop(); <-done; <-done })
 }
 
-// unreachable is a process whose database is gone.
+// unreachable starts a process whose database is gone.
 func unreachable(t *testing.T) string {
 	s, err := postgres.Open(t.Context(), pgtest.DSN(t))
 	must(t, err)
@@ -227,7 +227,7 @@ func unreachable(t *testing.T) string {
 	return addr
 }
 
-// clockOff is a process on a database whose clock is wrong.
+// clockOff starts a process on a database whose clock is wrong.
 func clockOff(t *testing.T) string {
 	dsn := mysqltest.Database(t)
 	mark := "?"
@@ -241,7 +241,7 @@ func clockOff(t *testing.T) string {
 	return addr
 }
 
-// exhausted is a process whose handlers hold all connections of its pool, one after another.
+// exhausted starts a process whose handlers take all connections of its pool, one after another.
 func exhausted(t *testing.T) string {
 	config, err := pgxpool.ParseConfig(pgtest.DSN(t))
 	must(t, err)
@@ -253,7 +253,7 @@ func exhausted(t *testing.T) string {
 	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	_, tell, addr := target(t, s)
-	tell.ReadEvery(time.Hour) // the database is read once: that has to wait
+	tell.ReadEvery(time.Hour) // only one read of the database, which has to wait
 	ctx, stop := context.WithCancel(context.Background())
 	var handlers sync.WaitGroup
 	t.Cleanup(func() { stop(); handlers.Wait() })
@@ -267,7 +267,7 @@ func exhausted(t *testing.T) string {
 	return addr
 }
 
-// crowd opens so many connections that more than four fifths of the server's are.
+// crowd opens more than four fifths of the server's maximum number of connections.
 func crowd(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	for open, most := 0, 1; float64(open) <= 0.8*float64(most); {
@@ -281,7 +281,8 @@ func crowd(t *testing.T) {
 	}
 }
 
-// fullDisk is a process whose database is on a disk that is full; empty where none can be made.
+// fullDisk starts a process whose database is on a full disk. It returns an empty text if it
+// cannot make such a disk.
 func fullDisk(t *testing.T) string {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); err != nil {
@@ -302,7 +303,7 @@ func fullDisk(t *testing.T) string {
 	return addr
 }
 
-// server is a Prometheus.
+// server is a Prometheus server.
 type server struct {
 	t   *testing.T
 	url string
@@ -339,7 +340,7 @@ func startPrometheus(t *testing.T, rules string, targets []string) *server {
 	return &server{t, "http://" + addr}
 }
 
-// get asks the API; a server that is not up yet has nothing to say.
+// get calls the API. It does nothing if the server is not up yet.
 func (s *server) get(path string, into any) {
 	s.t.Helper()
 	r, err := http.Get(s.url + path)

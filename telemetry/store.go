@@ -8,7 +8,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Wrap returns a store that is counted.
+// Wrap returns a store whose calls are counted.
 func (t *Telemetry) Wrap(s store.Store) store.Store {
 	c := &counted{Store: s, counts: &t.counts}
 	if x, ok := s.(store.Exchanger); ok {
@@ -23,7 +23,7 @@ type counted struct {
 	counts *counts
 }
 
-// Unwrap gives the capabilities of the engine.
+// Unwrap lets store.As find the capabilities of the engine.
 func (c *counted) Unwrap() store.Store { return c.Store }
 
 func (c *counted) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error) {
@@ -110,7 +110,7 @@ func (c *counts) add(to *int64, n int) {
 	*to += int64(n)
 }
 
-// Tx implements store.Transactor, where the engine does.
+// Tx implements store.Transactor if the engine does.
 func (c *counted) Tx(tx any) (store.Tx, error) {
 	engine, ok := store.As[store.Transactor](c.Store)
 	if !ok {
@@ -123,8 +123,8 @@ func (c *counted) Tx(tx any) (store.Tx, error) {
 	return &countedTx{inside, c.counts}, nil
 }
 
-// countedTx counts calls inside a transaction of the user's; whether that commits is not
-// known, so the tasks are not counted.
+// countedTx counts calls inside a user's transaction. It does not count the tasks, because
+// the transaction may not commit.
 type countedTx struct {
 	store.Tx
 	counts *counts
@@ -137,7 +137,7 @@ func (c *countedTx) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store
 	return results, err
 }
 
-// exchanging is a counted store that exchanges.
+// exchanging is a counted store of an engine with store.Exchanger.
 type exchanging struct {
 	*counted
 	inner store.Exchanger

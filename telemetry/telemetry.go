@@ -1,8 +1,8 @@
-// Package telemetry tells Prometheus what Tusk does: what goes through a store, how full
-// the queues are, how old each loop's last success is, how the database is doing.
+// Package telemetry provides metrics of Tusk for Prometheus: the calls and tasks of a store,
+// the depths of queues, the age of each loop's last success, and the health of the database.
 //
-// Wrap a store before a client is made of it, say what the process runs, and serve the
-// handler. Labels are bounded: queues and kinds beyond the first are counted as "other".
+// Wrap a store before creating a client with it, add what the process runs, and serve the
+// handler. Labels are bounded: queues and kinds beyond a maximum are counted as "other".
 package telemetry
 
 import (
@@ -17,18 +17,18 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// Bounds of what is told apart; the rest is summed up as Other.
+// The maximum numbers of separate series. The rest is added up as Other.
 const (
-	MaxQueues = 1000 // in depths
-	MaxSeries = 200  // queues, and pairs of queue and kind, in counters and histograms
+	MaxQueues = 1000 // queues with a depth
+	MaxSeries = 200  // queues, kinds, and pairs of them, in each counter and histogram
 	Other     = "other"
 )
 
-// Every is how old what is read of the database may be. However many scrapers there are,
-// it is read no more often.
+// Every is the minimum interval between reads of the database, however many scrapers there
+// are.
 const Every = 10 * time.Second
 
-// Telemetry counts and tells. Make it with New.
+// Telemetry counts calls and serves metrics. Create it with New.
 type Telemetry struct {
 	counts   counts
 	registry *prometheus.Registry
@@ -40,7 +40,7 @@ type Telemetry struct {
 	look look
 }
 
-// New makes a Telemetry that tells of this process.
+// New creates a Telemetry for this process.
 func New() *Telemetry {
 	t := &Telemetry{registry: prometheus.NewRegistry()}
 	t.registry.MustRegister(told(t.tellOwn), collectors.NewGoCollector(),
@@ -48,28 +48,28 @@ func New() *Telemetry {
 	return t
 }
 
-// Loops adds the ages of loops: Worker.Health, or Leader.Health.
+// Loops adds the ages of loops: pass Worker.Health or Leader.Health.
 func (t *Telemetry) Loops(ages func() map[string]time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.loops = append(t.loops, ages)
 }
 
-// Hung adds a worker's number of hung handlers: Worker.Hung.
+// Hung adds a worker's number of hung handlers: pass Worker.Hung.
 func (t *Telemetry) Hung(handlers func() int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.hung = append(t.hung, handlers)
 }
 
-// Watch has it tell of the database of a client as well: depths, workers, health.
+// Watch adds metrics of a client's database: depths, workers and health.
 func (t *Telemetry) Watch(client *tusk.Client) {
 	t.look.mu.Lock()
 	defer t.look.mu.Unlock()
 	t.look.client = client
 }
 
-// Registry is where metrics of the program's own may be added. Gather has them all.
+// Registry returns the registry, to which the program can add its own metrics.
 func (t *Telemetry) Registry() *prometheus.Registry { return t.registry }
 
 // Handler answers scrapes.

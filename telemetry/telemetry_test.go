@@ -17,7 +17,7 @@ import (
 	"github.com/tuskqueue/tusk/telemetry"
 )
 
-// reads notes what is read of a store: the counts of queues, the workers, each kind of record.
+// reads notes what is read from a store: the counts of queues, the workers, each kind of record.
 type reads struct {
 	*memory.Store
 	mu   sync.Mutex
@@ -67,7 +67,7 @@ func TestLabelsAreBoundedAndScrapersShareWhatIsRead(t *testing.T) {
 	}
 	_, err = client.EnqueueMany(t.Context(), tasks)
 	must(t, err)
-	s.what = nil // what the enqueue read
+	s.what = nil // forget what the enqueue read
 	text := scrape(tell)
 	for part, want := range map[string]int{
 		"\ntusk_queue_oldest_seconds{":                               telemetry.MaxQueues + 1,
@@ -115,7 +115,7 @@ func TestAQuietWorkerCountsForNoQueue(t *testing.T) {
 	}
 }
 
-// stuck is a store whose queues are not counted while it is held.
+// stuck is a store that blocks counts of queues while it is held.
 type stuck struct {
 	*memory.Store
 	held atomic.Pointer[chan struct{}]

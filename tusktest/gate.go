@@ -9,26 +9,26 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// gate is a store that lets a worker claim one task when the test says so, and tells when
-// the leader has done its chores.
+// gate is a store that lets a worker claim one task at a time, when the test permits it, and
+// notes when the leader has done its chores.
 type gate struct {
 	store.Store
-	stored func() // tasks were stored outside a transaction
+	stored func() // called when tasks were stored outside a transaction
 
 	mu     sync.Mutex
-	permit chan claimed // takes the answer to the next claim; nil: nothing may be claimed
-	began  [2]int       // how many rounds of Admit and Turns have begun
-	ended  [2]int       // the last of each that has ended
-	grants int          // the round of Turns whose turns are being granted; 0: none
+	permit chan claimed // receives the answer to the next claim; nil if claims find nothing
+	began  [2]int       // how many rounds of Admit and of Turns have begun
+	ended  [2]int       // the last round of each that has ended
+	grants int          // the round of Turns whose turns are being granted; 0 if none are
 }
 
-// claimed is the answer to a claim that was let through.
+// claimed is the answer to a permitted claim.
 type claimed struct {
-	task *store.Task // nil: there was none
+	task *store.Task // nil if there was none
 	err  error
 }
 
-// Unwrap lets store.As find what the engine can do.
+// Unwrap lets store.As find the capabilities of the engine.
 func (g *gate) Unwrap() store.Store { return g.Store }
 
 // Enqueue implements store.Enqueuer.
@@ -59,7 +59,7 @@ func (g *gate) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, e
 	return tasks, err
 }
 
-// let lets the next claim through and returns where its answer comes.
+// let permits the next claim and returns the channel that receives its answer.
 func (g *gate) let() <-chan claimed {
 	permit := make(chan claimed, 1)
 	g.mu.Lock()
@@ -78,12 +78,12 @@ func (g *gate) Admit(ctx context.Context, term int64, limit int) (store.Admitted
 	return admitted, err
 }
 
-// Oversee implements store.Overseer. That there is nothing to admit, or nobody who waits for a turn, is a round of that
-// chore, too: the leader does not call it.
+// Oversee implements store.Overseer. If it finds nothing to admit, or no task that waits for a turn, that counts as a
+// round of the chore, because the leader then does not call it.
 func (g *gate) Oversee(ctx context.Context, by store.Candidate, kinds ...string) (store.Chores, error) {
 	engine, ok := store.As[store.Overseer](g.Store)
 	if !ok {
-		return store.Chores{}, errors.ErrUnsupported // the leader asks chore by chore
+		return store.Chores{}, errors.ErrUnsupported // the leader then calls each chore
 	}
 	admit, turns := g.begin(0), g.begin(1)
 	c, err := engine.Oversee(ctx, by, kinds...)
@@ -99,8 +99,8 @@ func (g *gate) Oversee(ctx context.Context, by store.Candidate, kinds ...string)
 	return c, nil
 }
 
-// Turns implements store.Keeper. When tasks wait for their turn, the leader grants turns before
-// it asks again: that round has ended when the next one begins.
+// Turns implements store.Keeper. If tasks wait for their turn, the leader grants turns before
+// it calls Turns again, so that round has ended when the next one begins.
 func (g *gate) Turns(ctx context.Context, term int64, groups, heads int) ([]store.Turns, error) {
 	if term == 0 {
 		return g.Store.Turns(ctx, term, groups, heads)
@@ -135,7 +135,7 @@ func (g *gate) begin(of int) int {
 	return g.began[of]
 }
 
-// end says that a chore has done what it is for. Number 0 is none.
+// end notes that a round of a chore has done its work. Number 0 means no round.
 func (g *gate) end(of, number int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -151,7 +151,7 @@ func (g *gate) grantsFor(number int) (before int) {
 }
 
 // chores returns a function that reports whether a round of each chore has begun and ended
-// since.
+// since this call.
 func (g *gate) chores() func() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

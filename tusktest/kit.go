@@ -1,9 +1,9 @@
-// Package tusktest helps users of Tusk to test their code: it records what the code
-// enqueues, runs tasks one by one or until nothing is left, and has a clock that a test
-// moves. Everything it runs is the real thing: a worker, its retries and limits, and an
-// engine, in memory or the user's own database.
+// Package tusktest helps users of Tusk to test their code. It records what the code
+// enqueues, runs tasks one by one or until none is left, and can move the clock. It uses a
+// real worker, with its retries and limits, and a real engine, in memory or in the user's
+// own database.
 //
-// It may import package tusk, the stores and package testing. Nothing imports it but tests.
+// It may import package tusk, the stores and package testing. Only tests import it.
 package tusktest
 
 import (
@@ -29,12 +29,12 @@ type Kit struct {
 
 	mu       sync.Mutex
 	enqueued []store.NewTask
-	inline   *Worker // runs tasks as soon as they are enqueued; nil: nobody does
+	inline   *Worker // runs tasks as soon as they are enqueued; nil if none does
 }
 
-// New makes a kit on an engine, with the client's configuration; config may be nil. The
-// engine must have its schema, and should be the test's own: workers of the kit run
-// whatever they find in their queues.
+// New creates a kit on an engine, with the configuration of its client. config may be nil.
+// The engine must have its schema, and should not be shared with others: workers of the kit
+// run everything in their queues.
 func New(t testing.TB, s store.Store, config *tusk.ClientConfig) *Kit {
 	t.Helper()
 	var c tusk.ClientConfig
@@ -55,13 +55,13 @@ func New(t testing.TB, s store.Store, config *tusk.ClientConfig) *Kit {
 	return k
 }
 
-// Memory makes a kit on an engine in memory.
+// Memory creates a kit on an engine in memory.
 func Memory(t testing.TB) *Kit {
 	t.Helper()
 	return New(t, memory.New(), nil)
 }
 
-// record keeps what is about to be stored, inside a transaction or not.
+// record records tasks that are about to be stored, inside a transaction or not.
 func (k *Kit) record(_ context.Context, tasks []store.NewTask) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -79,8 +79,8 @@ func (k *Kit) Reset() {
 	k.enqueued = nil
 }
 
-// runInline runs what was just enqueued, unless a task that runs inline enqueued it: the
-// run that is under way comes to it.
+// runInline runs the tasks that were just enqueued. If a task that runs inline enqueued
+// them, the run in progress runs them.
 func (k *Kit) runInline() {
 	k.mu.Lock()
 	w := k.inline

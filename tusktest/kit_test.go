@@ -31,7 +31,7 @@ func (report) Kind() string { return "report" }
 
 var ctx = context.Background()
 
-// kits runs a test on memory and on a database of its own.
+// kits runs a test in memory and on a database of its own.
 func kits(t *testing.T, test func(t *testing.T, k *tusktest.Kit)) {
 	t.Run("memory", func(t *testing.T) { test(t, tusktest.Memory(t)) })
 	t.Run("sqlite", func(t *testing.T) {
@@ -51,7 +51,7 @@ func kits(t *testing.T, test func(t *testing.T, k *tusktest.Kit)) {
 	})
 }
 
-// database is a PostgreSQL database of the test's own.
+// database creates a PostgreSQL database for the test.
 func database(t *testing.T) (*pgxpool.Pool, *postgres.Store) {
 	t.Helper()
 	pool, err := pgxpool.New(ctx, pgtest.DSN(t))
@@ -307,11 +307,11 @@ func TestWorkflowsAndLimitsDrain(t *testing.T) {
 	})
 }
 
-// lateGrants is an engine whose grants take their time, as on a busy machine.
+// lateGrants is an engine whose grants are slow, as on a busy machine.
 type lateGrants struct{ store.Store }
 
 func (s lateGrants) Grant(ctx context.Context, term int64, ids []store.ID) (int, error) {
-	time.Sleep(time.Second) // longer than between two looks at what is due
+	time.Sleep(time.Second) // longer than the time between two rounds of Admit
 	return s.Store.Grant(ctx, term, ids)
 }
 

@@ -7,9 +7,9 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// Perform enqueues a task and runs one attempt of it: the test of a handler. The handler gets
-// a real task, which may log, record an output, enqueue, spawn, and complete in a transaction.
-// It returns what became of the attempt, and the task as it is stored afterwards.
+// Perform enqueues a task and runs one attempt of it, to test a handler. The handler gets a
+// real task: it can log, record an output, enqueue, spawn, and complete in a transaction.
+// Perform returns the outcome of the attempt, and the task as stored afterwards.
 func (w *Worker) Perform(args tusk.Args, o *tusk.Options) (*Ran, *tusk.TaskInfo) {
 	w.t.Helper()
 	w.busy.Lock()
@@ -27,7 +27,7 @@ func (w *Worker) Perform(args tusk.Args, o *tusk.Options) (*Ran, *tusk.TaskInfo)
 				enqueued.ID, enqueued.Result, w.queues)
 		}
 		if ran.Task.ID != enqueued.ID {
-			continue // it was enqueued before
+			continue // it was enqueued earlier
 		}
 		task, err := w.kit.Client.Get(ctx, enqueued.ID)
 		if err != nil {
@@ -37,7 +37,7 @@ func (w *Worker) Perform(args tusk.Args, o *tusk.Options) (*Ran, *tusk.TaskInfo)
 	}
 }
 
-// OutputOf reads the output that a task has recorded.
+// OutputOf decodes the output that a task has recorded.
 func OutputOf[T any](k *Kit, task *tusk.TaskInfo) (output T) {
 	k.t.Helper()
 	if task.Detail == nil || task.Detail.Output == nil {

@@ -17,21 +17,21 @@ type Enqueued[T tusk.Args] struct {
 	Args T
 }
 
-// Want says which task is meant. Zero fields match every task; so does a nil *Want.
+// Want selects tasks. A zero field matches every task, and so does a nil *Want.
 type Want struct {
 	Queue    string
 	Tenant   string
 	Key      string
-	Tags     []string      // all of which the task has
+	Tags     []string      // the task has all of them
 	Priority *int16        // a pointer, because 0 is a priority
-	Delay    time.Duration // exactly
-	Args     tusk.Args     // equal, as JSON
-	Count    int           // how many such tasks; 0: at least one
+	Delay    time.Duration // the exact delay
+	Args     tusk.Args     // equal as JSON
+	Count    int           // the number of such tasks; 0 means at least one
 }
 
-// RequireEnqueued fails the test unless tasks of T's kind that match were enqueued since the
-// kit was made or reset, whether or not their transaction was committed and whatever their
-// keys made of them. It returns them in order.
+// RequireEnqueued fails the test unless matching tasks of T's kind were enqueued since the kit
+// was created or reset. It does not matter whether their transaction was committed, or whether
+// their keys were taken. It returns the tasks in order.
 func RequireEnqueued[T tusk.Args](k *Kit, want *Want) []Enqueued[T] {
 	k.t.Helper()
 	found, others := enqueuedOf[T](k, want)
@@ -44,7 +44,7 @@ func RequireEnqueued[T tusk.Args](k *Kit, want *Want) []Enqueued[T] {
 	return found
 }
 
-// RequireNotEnqueued fails the test if a task of T's kind that matches was enqueued.
+// RequireNotEnqueued fails the test if a matching task of T's kind was enqueued.
 func RequireNotEnqueued[T tusk.Args](k *Kit, want *Want) {
 	k.t.Helper()
 	if found, _ := enqueuedOf[T](k, want); len(found) > 0 {
@@ -53,14 +53,14 @@ func RequireNotEnqueued[T tusk.Args](k *Kit, want *Want) {
 	}
 }
 
-// AllEnqueued returns every task that was enqueued since the kit was made or reset, in order.
+// AllEnqueued returns all tasks that were enqueued since the kit was created or reset, in order.
 func (k *Kit) AllEnqueued() []store.NewTask {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return append([]store.NewTask(nil), k.enqueued...)
 }
 
-// enqueuedOf returns the tasks that match, and a text that lists those that do not.
+// enqueuedOf returns the tasks that match, and a text that lists the others.
 func enqueuedOf[T tusk.Args](k *Kit, want *Want) (found []Enqueued[T], others string) {
 	k.t.Helper()
 	var zero T

@@ -12,9 +12,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Worker runs what a kit's client has enqueued, one task at a time and only when it is told
-// to. It is a real worker: retries, limits, workflows and schedules are what they are in
-// production.
+// Worker runs the tasks that a kit's client has enqueued, one at a time and only when told
+// to. It is a real worker: retries, limits, workflows and schedules work as in production.
 type Worker struct {
 	kit      *Kit
 	t        testing.TB
@@ -25,14 +24,14 @@ type Worker struct {
 	busy     sync.Mutex // held while tasks run
 }
 
-// Ran tells what became of an attempt that the worker has run.
+// Ran is the outcome of an attempt that the worker has run.
 type Ran = tusk.Event
 
 // patience is how long a handler may take before the test fails.
 const patience = 30 * time.Second
 
-// Work makes a worker that runs the mux's handlers, with a worker's configuration; config may
-// be nil. Its Concurrency, ReadAhead and Poll are the kit's. It stops at the end of the test.
+// Work creates a worker that runs the mux's handlers. config may be nil; its Concurrency,
+// ReadAhead and Poll are ignored. The worker stops at the end of the test.
 func (k *Kit) Work(mux *tusk.Mux, config *tusk.WorkerConfig) *Worker {
 	k.t.Helper()
 	var c tusk.WorkerConfig
@@ -66,9 +65,9 @@ func (k *Kit) Work(mux *tusk.Mux, config *tusk.WorkerConfig) *Worker {
 	return w
 }
 
-// Inline makes a worker that runs every task as soon as it is enqueued outside a transaction,
-// before Enqueue returns, and then what that task has enqueued. Tasks of a transaction run
-// with the next Drain after its commit.
+// Inline creates a worker that runs every task as soon as it is enqueued outside a
+// transaction, before Enqueue returns, and then the tasks that it enqueues. Tasks of a
+// transaction run with the next Drain after its commit.
 func (k *Kit) Inline(mux *tusk.Mux, config *tusk.WorkerConfig) *Worker {
 	k.t.Helper()
 	w := k.Work(mux, config)
@@ -78,8 +77,8 @@ func (k *Kit) Inline(mux *tusk.Mux, config *tusk.WorkerConfig) *Worker {
 	return w
 }
 
-// Step runs the next available task and returns what became of the attempt; nil when no
-// task is available.
+// Step runs the next available task and returns the outcome of the attempt, or nil if no task
+// is available.
 func (w *Worker) Step() *Ran {
 	w.t.Helper()
 	w.busy.Lock()
@@ -87,8 +86,8 @@ func (w *Worker) Step() *Ran {
 	return w.step()
 }
 
-// Drain runs tasks until none is available, those that they enqueue included, and returns
-// the attempts in order. Tasks that wait for their time stay: see Advance.
+// Drain runs tasks, including those that they enqueue, until none is available. It returns
+// the outcomes in order. Scheduled tasks stay as they are: see Advance.
 func (w *Worker) Drain() []Ran {
 	w.t.Helper()
 	w.busy.Lock()
@@ -96,10 +95,10 @@ func (w *Worker) Drain() []Ran {
 	return w.drain()
 }
 
-// Advance moves the clock by a duration: every waiting task is due that much sooner. Tasks
-// run in the order in which they become due on the way, and so do those that they schedule
-// or that are retried within the time. Times of expiry, deadlines, rates and the ticks of
-// schedules go by the engine's own clock.
+// Advance moves the clock by a duration: every scheduled task is due that much sooner. Tasks
+// run in the order in which they become due, including those that they schedule and those
+// that are retried within that time. Expiry times, deadlines, rates and the ticks of
+// schedules still follow the engine's own clock.
 func (w *Worker) Advance(d time.Duration) []Ran {
 	w.t.Helper()
 	w.busy.Lock()
@@ -117,9 +116,9 @@ func (w *Worker) Advance(d time.Duration) []Ran {
 	}
 }
 
-// DrainAll runs tasks until none is left that waits for its time, however far in the future
-// that is, or most attempts have been made; then it fails the test. It is for tasks that end:
-// one that snoozes for ever does not.
+// DrainAll runs tasks until no scheduled task is left, however far in the future its time is.
+// It fails the test if tasks are left after most attempts, for example a task that snoozes
+// forever.
 func (w *Worker) DrainAll(most int) []Ran {
 	w.t.Helper()
 	w.busy.Lock()
@@ -166,12 +165,12 @@ func (w *Worker) step() *Ran {
 	}
 }
 
-// claim lets the worker claim a task. That none is available is certain once every queue was
-// asked in vain after the leader did its chores.
+// claim lets the worker claim a task. No task is available if every queue was asked without
+// success after the leader did its chores.
 func (w *Worker) claim() *store.Task {
 	w.t.Helper()
 	for chored := false; ; chored = true {
-		for range len(w.queues) + 1 { // a worker asks for queues with limits of their own one by one
+		for range len(w.queues) + 1 { // a worker claims separately from each queue with a per-worker limit
 			select {
 			case answer := <-w.kit.gate.let():
 				if answer.err != nil {
@@ -203,7 +202,7 @@ func (w *Worker) pending() bool {
 	})
 }
 
-// awaitChores waits until the leader has looked at what waits.
+// awaitChores waits until the leader has done a round of its chores.
 func (w *Worker) awaitChores() {
 	w.t.Helper()
 	done := w.kit.gate.chores()
@@ -214,7 +213,7 @@ func (w *Worker) awaitChores() {
 	}
 }
 
-// waiting returns the tasks that wait for their time, the soonest first.
+// waiting returns the tasks that wait for their time, soonest first.
 func (w *Worker) waiting() []store.Task {
 	w.t.Helper()
 	var all []store.Task
@@ -236,7 +235,7 @@ func (w *Worker) waiting() []store.Task {
 	return all
 }
 
-// shift makes waiting tasks due sooner.
+// shift makes waiting tasks due sooner by a duration.
 func (w *Worker) shift(waiting []store.Task, by time.Duration) {
 	w.t.Helper()
 	for _, task := range waiting {

@@ -1,12 +1,12 @@
 // Command tusk is Tusk's server, worker and operator's tool in one binary.
 //
-// It may touch nothing but package cli, to which it hands the process: arguments,
-// streams and environment. What comes back is the exit status.
+// It may use only package cli. It passes cli the process's arguments, streams and
+// environment, and exits with the status that cli returns.
 package main
 
 import (
 	"os"
-	_ "time/tzdata" // schedules have time zones, and an image of one file has no others
+	_ "time/tzdata" // for the time zones of schedules, which an image with only this file lacks
 
 	"github.com/tuskqueue/tusk/cli"
 )

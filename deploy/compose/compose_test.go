@@ -11,8 +11,8 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// load reads the compose file as docker compose does: it is checked against the
-// specification's schema, and its variables, anchors and paths are resolved.
+// load reads the compose file as docker compose does: it checks the file against the
+// specification's schema, and resolves variables, anchors and paths.
 func load(t *testing.T, environment ...string) (*types.Project, error) {
 	t.Helper()
 	options, err := cli.NewProjectOptions([]string{"compose.yaml"}, cli.WithEnv(environment),
@@ -61,9 +61,9 @@ func TestEveryPortIsBoundToThisMachine(t *testing.T) {
 	}
 }
 
-// Docker makes an empty folder of a file that is mounted and not there.
+// If a mounted file does not exist, Docker creates an empty folder in its place.
 func TestWhatIsMountedExists(t *testing.T) {
-	made := map[string]bool{"scrape.token": true} // by a command of the documentation
+	made := map[string]bool{"scrape.token": true} // a command in the documentation makes it
 	for name, s := range loaded(t).Services {
 		for _, v := range s.Volumes {
 			if _, err := os.Stat(v.Source); v.Type == types.VolumeTypeBind && err != nil && !made[filepath.Base(v.Source)] {

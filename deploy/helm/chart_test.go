@@ -1,5 +1,5 @@
-// Package helm tests the chart: it is linted, and rendered with the values that people set, by
-// Helm's own code; every object must be one that Kubernetes knows, field by field.
+// Package helm tests the chart. Helm's own code lints it, and renders it with values that
+// people set. Kubernetes must know every field of every object.
 package helm
 
 import (
@@ -28,7 +28,7 @@ var kinds = map[string]func() any{
 	"v1 ServiceAccount":             func() any { return &corev1.ServiceAccount{} },
 	"networking.k8s.io/v1 Ingress":  func() any { return &networkingv1.Ingress{} },
 	"policy/v1 PodDisruptionBudget": func() any { return &policyv1.PodDisruptionBudget{} },
-	// Custom resources, whose definitions are their operators'.
+	// Custom resources, which their operators define.
 	"monitoring.coreos.com/v1 ServiceMonitor": func() any { return &map[string]any{} },
 	"keda.sh/v1alpha1 ScaledObject":           func() any { return &map[string]any{} },
 }
@@ -78,7 +78,7 @@ func load(t *testing.T) *chart.Chart {
 	return c
 }
 
-// decode reads an object and refuses fields that its kind does not have.
+// decode reads an object. It refuses fields that the object's kind does not have.
 func decode(t *testing.T, file, document string) object {
 	t.Helper()
 	var head struct {
@@ -100,7 +100,7 @@ func decode(t *testing.T, file, document string) object {
 	return object{head.Kind, head.Metadata.Name, value}
 }
 
-// find returns the object of a kind and name.
+// find returns the object with a kind and a name.
 func find[T any](t *testing.T, objects []object, name string) *T {
 	t.Helper()
 	for _, o := range objects {

@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// archive packs a binary with its papers: a zip for Windows, a tar.gz for the others.
+// archive packs a binary and its documents: in a zip for Windows, in a tar.gz for other systems.
 func (r *release) archive(name, binary, extras string) (err error) {
 	kind := ".tar.gz"
 	if strings.HasSuffix(binary, ".exe") {
@@ -50,7 +50,7 @@ func (r *release) archive(name, binary, extras string) (err error) {
 	return writeTar(file, members)
 }
 
-// path names a file of the release and takes note of it.
+// path returns the path of a file of the release, and notes the file for the checksums.
 func (r *release) path(name string) string {
 	r.files = append(r.files, name)
 	return filepath.Join(r.out, name)
@@ -114,7 +114,7 @@ func copyFile(to io.Writer, from string) error {
 	return err
 }
 
-// sum writes SHA256SUMS, in the form that sha256sum -c reads.
+// sum writes SHA256SUMS in the format of sha256sum -c.
 func (r *release) sum() error {
 	slices.Sort(r.files)
 	var text strings.Builder

@@ -7,7 +7,7 @@ import (
 	"github.com/CycloneDX/cyclonedx-go"
 )
 
-// bill writes what a binary is made of, as the Go linker has recorded it.
+// bill writes the bill of materials of a binary, from what the Go linker recorded in it.
 func (r *release) bill(binary, name string) (err error) {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {

@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// lacksRights is what the tools for containers say where the machine does not let them work.
+// lacksRights matches what container tools print on a machine that does not let them work.
 var lacksRights = regexp.MustCompile(
 	`(?i)not permitted|permission denied|not supported|cgroup|read-only file system|newuidmap|seccomp|no such device`)
 
-// tools are buildah and podman with a storage of their own.
+// tools are buildah and podman with separate storage.
 type tools struct{ *testing.T }
 
-// refusal is what a tool said when it failed.
+// refusal is what a tool printed when it failed.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// run returns what a tool printed, and if it failed, what it said of that. Podman complains
-// where there is no systemd, and goes on.
+// run returns what a tool printed and, if it failed, its error message. Podman complains on a
+// machine without systemd, but continues.
 func (t tools) run(name string, args ...string) (string, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+os.TempDir())
@@ -39,7 +39,7 @@ func (t tools) run(name string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// must runs a step that is possible only where the machine lets containers be.
+// must runs a step that is possible only on a machine that allows containers.
 func (t tools) must(name string, args ...string) string {
 	t.Helper()
 	out, err := t.run(name, args...)
@@ -53,8 +53,8 @@ func (t tools) must(name string, args ...string) string {
 	return out
 }
 
-// The last stage of the Dockerfile is built by buildah, from the binary of the release and
-// without a registry, and runs in a container: podman and runc of Debian.
+// Buildah builds the last stage of the Dockerfile, from the binary of the release and without
+// a registry. It runs in a container of podman and runc.
 func TestTheImageIsBuiltAndRunsInAContainer(t *testing.T) {
 	needRoot(t)
 	for _, tool := range []string{"buildah", "podman", "runc"} {
@@ -63,7 +63,7 @@ func TestTheImageIsBuiltAndRunsInAContainer(t *testing.T) {
 		}
 	}
 	do := tools{t}
-	storage, err := os.MkdirTemp("", "c") // podman wants a short path
+	storage, err := os.MkdirTemp("", "c") // podman needs a short path
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestTheImageIsBuiltAndRunsInAContainer(t *testing.T) {
 }
 
 // buildContext makes a folder with a Dockerfile whose first stage has the binary of the
-// release instead of a compiler, and whose last is that of the image.
+// release instead of a compiler, and whose last stage is the image's.
 func buildContext(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../docker/Dockerfile")
@@ -139,7 +139,7 @@ func buildContext(t *testing.T) string {
 		"--strip-components=1")
 	certificates, err := os.ReadFile("/etc/ssl/certs/ca-certificates.crt")
 	if err != nil {
-		certificates = nil // a machine without any
+		certificates = nil // this machine has none
 	}
 	err = errors.Join(os.MkdirAll(filepath.Join(dir, "stage/out"), 0o755),
 		os.MkdirAll(filepath.Join(dir, "stage/etc/ssl/certs"), 0o755),

@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// image is what the last stage of the Dockerfile makes.
+// image is the result of the last stage of the Dockerfile.
 type image struct {
-	copies             map[string]string // from the build stage, to
+	copies             map[string]string // from a path in the build stage to a path in the image
 	user               int
 	entrypoint, health []string
 }
 
-// readDockerfile reads the last stage, and fails the test at what it does not know: the test
-// would run another image.
+// readDockerfile reads the last stage. It fails the test at an instruction that it does not
+// know, because the test would run a different image.
 func readDockerfile(t *testing.T) image {
 	t.Helper()
 	text, err := os.ReadFile("../docker/Dockerfile")
@@ -52,7 +52,7 @@ func readDockerfile(t *testing.T) image {
 	return i
 }
 
-// jsonWords reads the command at the end of a line, which must need no shell.
+// jsonWords reads the command at the end of a line, which must not need a shell.
 func jsonWords(t *testing.T, line string) (words []string) {
 	t.Helper()
 	at := strings.Index(line, "[")

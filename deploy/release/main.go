@@ -1,10 +1,10 @@
-// Command release builds what a release consists of, into a folder: binaries for the usual
-// systems in archives with manual pages and completions, Debian packages, a bill of materials
-// (CycloneDX) for each binary, and the checksums of all.
+// Command release builds a release in a folder: binaries for the usual systems, in archives
+// with manual pages and completions, Debian packages, a bill of materials (CycloneDX) for each
+// binary, and the checksums of all files.
 //
 //	go -C deploy run ./release -version v0.1.0 -out ../dist
 //
-// It runs the go command and writes to the folder; nothing is uploaded.
+// It runs the go command and writes to the folder. It uploads nothing.
 package main
 
 import (
@@ -25,16 +25,16 @@ import (
 	"github.com/tuskqueue/tusk/cli"
 )
 
-// systems are what releases are built for.
+// systems are the systems that releases are built for.
 const systems = "linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 freebsd/amd64"
 
 // release is one build of everything.
 type release struct {
 	root    string // of the repository
 	out     string
-	version string // v0.1.0
+	version string // for example v0.1.0
 	systems []string
-	files   []string // what was made, for the checksums
+	files   []string // the files made so far, for the checksums
 }
 
 func main() {
@@ -75,7 +75,7 @@ func (r *release) make(ctx context.Context) error {
 	return r.sum()
 }
 
-// build makes everything of one system.
+// build makes everything for one system.
 func (r *release) build(ctx context.Context, system, extras string) error {
 	goos, goarch, ok := strings.Cut(system, "/")
 	if !ok {

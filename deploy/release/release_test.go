@@ -23,7 +23,7 @@ import (
 	"time"
 )
 
-// made is a release for this machine's system, made once for all tests.
+// made is a release for this machine's system. It is made once for all tests.
 var made = sync.OnceValues(func() (string, error) {
 	out, err := os.MkdirTemp("", "tusk-release-")
 	if err != nil {
@@ -115,7 +115,7 @@ func TestChecksumsHold(t *testing.T) {
 	check := exec.Command("sha256sum", "--strict", "-c", "SHA256SUMS")
 	check.Dir = releaseOf(t)
 	out, err := check.CombinedOutput()
-	if err != nil || strings.Count(string(out), ": OK") != 3 { // an archive, a bill, a package
+	if err != nil || strings.Count(string(out), ": OK") != 3 { // an archive, a bill and a package
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -142,8 +142,8 @@ func TestTheBillOfMaterialsNamesEveryModule(t *testing.T) {
 	}
 }
 
-// The package is installed into a root of its own, whose only other content is what its
-// script needs; then the installed binary runs there.
+// The package is installed into a separate root that contains only what its script needs.
+// Then the installed binary runs there.
 func TestThePackageInstallsIntoAFreshRoot(t *testing.T) {
 	needRoot(t)
 	out, root := releaseOf(t), t.TempDir()
@@ -188,7 +188,7 @@ func TestThePackageInstallsIntoAFreshRoot(t *testing.T) {
 	}
 }
 
-// provide copies programs of this machine into a root, with the libraries that they need.
+// provide copies programs of this machine, and the libraries that they need, into a root.
 func provide(t *testing.T, root string, programs ...string) {
 	t.Helper()
 	libraries := regexp.MustCompile(`(/[^ ]+) \(0x`)
@@ -226,7 +226,7 @@ func needRoot(t *testing.T) {
 	t.Skip("it has to be root to change its root")
 }
 
-// The units are verified by systemd itself where that is installed.
+// The units are verified by systemd itself if that is installed.
 func TestUnitsAreSound(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("systemd-analyze is not installed")
@@ -237,7 +237,7 @@ func TestUnitsAreSound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := strings.ReplaceAll(string(unit), "/usr/bin/tusk", "/bin/true") // which is there
+		text := strings.ReplaceAll(string(unit), "/usr/bin/tusk", "/bin/true") // which exists
 		text = regexp.MustCompile(`(?m)^(User|Group)=tusk$`).ReplaceAllString(text, "$1=root")
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -255,7 +255,7 @@ func TestUnitsAreSound(t *testing.T) {
 	}
 }
 
-// The image's root is made as the last stage of the Dockerfile says, and run as that says.
+// The test makes and runs the image's root as the last stage of the Dockerfile says.
 func TestTheImageRunsWithoutAShellOrRoot(t *testing.T) {
 	needRoot(t)
 	image := readDockerfile(t)
@@ -271,7 +271,7 @@ func TestTheImageRunsWithoutAShellOrRoot(t *testing.T) {
 		if strings.HasPrefix(from, "/out/") {
 			source = filepath.Join(unpacked, strings.TrimPrefix(from, "/out/"))
 		} else if _, err := os.Stat(from); err != nil {
-			continue // certificates, on a machine without any
+			continue // this machine has no certificates
 		}
 		content, err := os.ReadFile(source)
 		if err != nil {
@@ -284,7 +284,7 @@ func TestTheImageRunsWithoutAShellOrRoot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	data := filepath.Join(root, "data") // as a volume would be
+	data := filepath.Join(root, "data") // in place of a volume
 	if err := errors.Join(os.Mkdir(data, 0o700), os.Chown(data, image.user, image.user)); err != nil {
 		t.Fatal(err)
 	}

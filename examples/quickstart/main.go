@@ -1,4 +1,4 @@
-// Quickstart enqueues three tasks into an SQLite file and runs them: the first
+// Quickstart enqueues three tasks into an SQLite file and runs them. It is the first
 // program of docs/guide.md.
 package main
 
@@ -18,7 +18,7 @@ type SendEmail struct {
 	To string `json:"to"`
 }
 
-// Kind names the kind.
+// Kind implements tusk.Args.
 func (SendEmail) Kind() string { return "send_email" }
 
 func main() {

@@ -29,7 +29,7 @@ func TestTheFirstProgramRunsItsTasks(t *testing.T) {
 	t.Error("the tasks were never completed")
 }
 
-// completed looks into the file as another process would.
+// completed counts the completed tasks in the file, as another process would.
 func completed(dsn string) int {
 	ctx := context.Background()
 	engine, err := sqlitefile.Open(ctx, dsn)

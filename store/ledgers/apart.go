@@ -10,13 +10,14 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// In a cluster a transaction commits on one node after the other. A task may be there before the
-// one that it needs, for a moment, or until a node that was lost is back and its prepared
-// transactions are over. But by then every node has prepared its part. So a task that is needed,
-// and found nowhere, has been deleted only if it is still not found when everything has ended
-// that was prepared at some moment after it was needed. Until then its children wait.
+// In a cluster a transaction commits on one node after the other. A task may be visible before
+// the one that it needs, for a moment, or until a lost node is back and its prepared transactions
+// have ended. But by then every node has prepared its part. So a needed task that is found
+// nowhere has been deleted only if it is still not found after all transactions have ended that
+// were prepared at some moment after it was needed. Until then its children wait.
 
-// prepared are the transactions of all ledgers' databases that are prepared; nil: not all answer.
+// prepared returns the prepared transactions in the databases of all ledgers, or nil if not all
+// answer.
 func (s *Store) prepared(ctx context.Context, all []*ledger) map[string]bool {
 	parts, errs := each(ctx, all, func(ctx context.Context, e *postgres.Store) ([]string, error) {
 		return e.Prepared(ctx)
@@ -33,7 +34,7 @@ func (s *Store) prepared(ctx context.Context, all []*ledger) map[string]bool {
 	return names
 }
 
-// nowhere is the ledger of a task that may be there any moment.
+// nowhere is the ledger of a task that is found nowhere but may appear.
 const nowhere = -1
 
 // parentsOf is whereAre for tasks that others are about to need.
@@ -49,7 +50,7 @@ func (s *Store) parentsOf(ctx context.Context, all []*ledger, ids []store.ID) (m
 	if err != nil {
 		return nil, err
 	}
-	later, err := s.whereAre(ctx, all, missing) // what was on its way before may have come
+	later, err := s.whereAre(ctx, all, missing) // tasks may have appeared since the first look
 	maps.Copy(found, later)
 	if more {
 		for _, id := range notIn(missing, found) {
@@ -59,8 +60,8 @@ func (s *Store) parentsOf(ctx context.Context, all []*ledger, ids []store.ID) (m
 	return found, err
 }
 
-// mayCome reports whether tasks that are found nowhere may be there any moment: they may be in letters, or in
-// transactions that are prepared.
+// mayCome reports whether tasks that are found nowhere may still appear: they may be in letters or in prepared
+// transactions.
 func (s *Store) mayCome(ctx context.Context, all []*ledger) (bool, error) {
 	needs, errs := together(ctx, s, all, func(ctx context.Context, at []int,
 		on []*postgres.Store) ([]postgres.Needs, error) {
@@ -86,15 +87,15 @@ func notIn(ids []store.ID, found map[store.ID]spot) (missing []store.ID) {
 	return missing
 }
 
-// missed are tasks that were looked for in vain.
+// missed are tasks that looks did not find.
 type missed struct {
-	during map[string]bool   // transactions that were prepared at some moment
-	once   map[store.ID]bool // tasks that were looked for since then
-	long   map[store.ID]bool // and those of which the transactions of their moment are over
+	during map[string]bool   // the transactions that were prepared at some moment
+	once   map[store.ID]bool // tasks that were not found since that moment
+	long   map[store.ID]bool // tasks that were not found at an earlier moment, whose transactions have ended
 }
 
-// gone returns the tasks that have been deleted, of those that were just looked for and not
-// found. Prepared is what was prepared between: after something was found to need them.
+// gone returns which of the tasks that were just not found have been deleted. prepared are the
+// transactions that were prepared after the tasks were known to be needed, and before the look.
 func (f *far) gone(ids []store.ID, found map[store.ID]spot, prepared map[string]bool) map[store.ID]bool {
 	if prepared == nil {
 		return nil

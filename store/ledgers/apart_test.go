@@ -13,8 +13,8 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// Two servers do what nodes of Citus do: each prepares its part of a transaction, and one commits
-// before the other.
+// Two servers act like two nodes of Citus: each prepares its part of a transaction, and one
+// commits before the other.
 func TestAChildThatIsThereBeforeItsParentWaits(t *testing.T) {
 	var dsns []string
 	for range 2 {
@@ -42,8 +42,8 @@ func TestCitusChildThatIsThereBeforeItsParentWaits(t *testing.T) {
 	childBeforeParent(t, openCitus(t, dsn), openCitus(t, dsn), c.dsns[1:])
 }
 
-// childBeforeParent has a transaction with a task, and one of another server that needs it, commit
-// on the child's server first. Prepared transactions of others come and go.
+// childBeforeParent enqueues a task, and a task on another server that needs it, in one transaction,
+// which commits on the child's server first. Meanwhile other prepared transactions come and go.
 func childBeforeParent(t *testing.T, s, leader *ledgers.Store, dsns []string) {
 	ctx := context.Background()
 	term, w := lead(t, leader), worker(t, s)
@@ -68,7 +68,7 @@ func childBeforeParent(t *testing.T, s, leader *ledgers.Store, dsns []string) {
 			parts, err := ledgers.EnqueueInParts(ctx, s, []store.NewTask{parent, child})
 			rollBack := func() {
 				for _, part := range parts {
-					_ = part.Rollback(ctx) // gives its connection back
+					_ = part.Rollback(ctx) // returns its connection to the pool
 				}
 			}
 			defer rollBack()
@@ -107,7 +107,7 @@ func childBeforeParent(t *testing.T, s, leader *ledgers.Store, dsns []string) {
 				}
 				task := claim(t, s, w, 1)[0]
 				finish(t, s, store.Outcome{Task: &task, State: store.Completed, Attempt: task.Attempt})
-			} else { // nothing but recovery by hand does that
+			} else { // only manual recovery does this
 				end(parent, "rollback prepared")
 				want = map[store.OnFailure]store.State{store.CancelOnFailure: store.Cancelled,
 					store.ContinueOnFailure: store.Available, store.WaitOnFailure: store.Pending}[policy]
@@ -123,7 +123,7 @@ func childBeforeParent(t *testing.T, s, leader *ledgers.Store, dsns []string) {
 	}
 }
 
-// somebodyPrepares is a transaction on each server that is prepared until it is told to end.
+// somebodyPrepares prepares a transaction on each server, which stays prepared until end is called.
 func somebodyPrepares(t *testing.T, dsns []string) (end func()) {
 	t.Helper()
 	name := store.NewToken()

@@ -13,8 +13,8 @@ import (
 
 var _ store.Archiver = (*Store)(nil)
 
-// Due implements store.Archiver, ledger by ledger: a page is of one, whose number begins what
-// goes on with it. One that is away has nothing due until it is back.
+// Due implements store.Archiver, ledger by ledger. A page comes from one ledger, whose number
+// begins the text that continues it. A ledger that is away has nothing due until it is back.
 func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limit int) (store.Due, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -49,8 +49,8 @@ func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limi
 
 var _ store.Neighbour = (*Store)(nil)
 
-// Others implements store.Neighbour. Ledgers are asked one after the other, as those of one server
-// would otherwise see each other's questions.
+// Others implements store.Neighbour. It asks ledgers one after the other, because ledgers of one
+// server would otherwise see each other's queries.
 func (s *Store) Others(ctx context.Context) (total int, err error) {
 	all, err := s.ledgers(ctx)
 	for i := 0; i < len(all) && err == nil; i++ {
@@ -61,7 +61,7 @@ func (s *Store) Others(ctx context.Context) (total int, err error) {
 	return total, err
 }
 
-// placeOfPage says in which ledger a page is, and where there.
+// placeOfPage returns the ledger that a page comes from, and its place there.
 func placeOfPage(from string, ledgers int) (no int, rest string, err error) {
 	if from == "" {
 		return 0, "", nil

@@ -12,27 +12,27 @@ import (
 )
 
 const (
-	suspectAfter = time.Second            // without an answer, before a ledger is probed
-	probeWithin  = 5 * time.Second        // for an answer to a probe
-	probeAgain   = 250 * time.Millisecond // while a ledger is away
+	suspectAfter = time.Second            // how long a call waits before the ledger is probed
+	probeWithin  = 5 * time.Second        // how long a probe waits for an answer
+	probeAgain   = 250 * time.Millisecond // the pause between probes
 )
 
-// ledger is one of the ledgers, which may be away. One that does not answer is probed;
-// when the probe is not answered either, the ledger is away: what is under way there ends,
-// and nobody asks it until a probe is answered.
+// ledger is one of the ledgers. It may be away. If it does not answer, it is probed. If it does
+// not answer the probe either, it is away: calls in progress there end, and nobody asks it until
+// it answers a probe.
 type ledger struct {
 	no int
 	s  *Store
 
 	mu      sync.Mutex
 	name    string          // of its schema
-	engine  *postgres.Store // nil: found on no server
+	engine  *postgres.Store // nil if it was found on no server
 	at      *server
-	live    context.Context // ends when the ledger is away
+	live    context.Context // ends when the ledger goes away
 	leave   context.CancelFunc
-	why     error // it is away; nil: it is not
+	why     error // why it is away; nil if it is not
 	probing bool
-	writes  bool // this process does, so that a server on which it may not is none
+	writes  bool // this process writes, so a server that is read-only counts as away
 }
 
 func newLedger(s *Store, no int, name string) *ledger {
@@ -45,7 +45,7 @@ func newLedger(s *Store, no int, name string) *ledger {
 // question is what a ledger is asked.
 type question[T any] func(ctx context.Context, e *postgres.Store) (T, error)
 
-// ask asks a ledger. The error is store.ErrUnavailable, among others, where it is away.
+// ask asks a ledger. If that is away, the error wraps store.ErrUnavailable.
 func ask[T any](ctx context.Context, l *ledger, do question[T]) (answer T, err error) {
 	engine, live, err := l.present()
 	if err != nil {
@@ -60,14 +60,14 @@ func ask[T any](ctx context.Context, l *ledger, do question[T]) (answer T, err e
 	return answer, l.meant(ctx, live, err)
 }
 
-// meant is what an engine's error means to whoever asked: within ends when the ledger is away.
+// meant returns what an engine's error means to the caller. within ends when the ledger goes away.
 func (l *ledger) meant(ctx, within context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case within.Err() != nil && ctx.Err() == nil:
 		err = fmt.Errorf("%w: it went away: %w", store.ErrUnavailable, err)
-	case errors.Is(err, store.ErrSchemaMissing): // it was fenced, or moved
+	case errors.Is(err, store.ErrSchemaMissing): // it was fenced or moved
 		l.suspect()
 		err = fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	case errors.Is(err, store.ErrReadOnly) && len(*l.s.all.Load()) > 1: // it was demoted
@@ -83,14 +83,14 @@ func (l *ledger) meant(ctx, within context.Context, err error) error {
 	return fmt.Errorf("ledger %s: %w", name, err)
 }
 
-// needWrites says that the ledger is to be probed for whether it can be written to.
+// needWrites makes probes check that the ledger can be written to.
 func (l *ledger) needWrites() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.writes = true
 }
 
-// whereabouts are the server and the schema of the ledger, as far as is known.
+// whereabouts returns the server and the schema of the ledger, as far as they are known.
 func (l *ledger) whereabouts() (at *server, name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,20 +109,20 @@ func (l *ledger) present() (*postgres.Store, context.Context, error) {
 	return l.engine, l.live, nil
 }
 
-// found says where the ledger is. Whether it answers there is yet to be seen.
+// found sets where the ledger is. It may not answer there.
 func (l *ledger) found(at *server, name string, engine *postgres.Store) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.engine != nil {
 		_ = l.engine.Close() // its connections are the pool's
 	}
-	l.leave() // what is under way is somewhere else
+	l.leave() // calls in progress are at the old place
 	l.at, l.name, l.engine = at, name, engine
 	l.why = store.ErrUnavailable
 	l.comeBack()
 }
 
-// comeBack ends the ledger's being away. The lock is held.
+// comeBack makes the ledger usable again. The caller holds the lock.
 func (l *ledger) comeBack() {
 	if l.why != nil && l.engine != nil && l.s.life.Err() == nil {
 		l.why = nil
@@ -130,7 +130,7 @@ func (l *ledger) comeBack() {
 	}
 }
 
-// lost says why the ledger is away, and has it probed until it is back.
+// lost marks the ledger as away for a reason, and has it probed until it is back.
 func (l *ledger) lost(why error) {
 	l.mu.Lock()
 	l.why = why
@@ -139,7 +139,7 @@ func (l *ledger) lost(why error) {
 	l.suspect()
 }
 
-// suspect probes a ledger, unless somebody does.
+// suspect starts to probe a ledger, unless a probe is running.
 func (l *ledger) suspect() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -173,7 +173,7 @@ func (l *ledger) probe() {
 	}
 }
 
-// try asks the ledger something that costs nothing, and looks for it where it is not.
+// try asks the ledger something cheap, and looks for it if it is no longer there.
 func (l *ledger) try() error {
 	ctx, cancel := context.WithTimeout(l.s.life, probeWithin)
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// servers starts servers of this test's own.
+// servers starts servers for this test.
 func servers(t *testing.T, n int) (all []*pgtest.Server, dsns []string) {
 	t.Helper()
 	for range n {
@@ -40,7 +40,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// awaitAway waits until a server that was killed is not asked any more. Its processes may answer for a moment after.
+// awaitAway waits until a killed server is no longer asked. Its processes may still answer for a moment.
 func awaitAway(t *testing.T, s *ledgers.Store) {
 	t.Helper()
 	eventually(t, "the death of the server is seen", func() bool {
@@ -71,8 +71,8 @@ func TestAServerIsLostAndComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Plain tasks are stored in the other ledgers, and are claimed. Only of a call that was
-	// under way when the server died it may be unknown what became of it.
+	// Plain tasks are stored in the other ledgers, and are claimed. Only the result of a call that
+	// was in progress when the server died may be unknown.
 	eventually(t, "the death of the server is seen", func() bool {
 		_, err := s.Enqueue(ctx, []store.NewTask{newTask(func(n *store.NewTask) { n.Queue = "other" })})
 		_, away := s.Count(ctx)
@@ -85,7 +85,7 @@ func TestAServerIsLostAndComesBack(t *testing.T) {
 	if len(later) != 40 {
 		t.Errorf("claimed %d of the 40 tasks that came while a server was away", len(later))
 	}
-	// Outcomes of the server that is away wait; all others are written.
+	// Outcomes for the server that is away wait; all others are written.
 	var outcomes []store.Outcome
 	for _, task := range held {
 		outcomes = append(outcomes, store.Outcome{Task: &task, State: store.Completed, Attempt: task.Attempt})
@@ -96,7 +96,7 @@ func TestAServerIsLostAndComesBack(t *testing.T) {
 		len(wait.Tasks) == 0 || len(wait.Tasks) == 40 {
 		t.Fatalf("%d lost, %v", len(lost), err)
 	}
-	// What has to be told by all ledgers is not told by some.
+	// A question that all ledgers have to answer is not answered by some.
 	if counts, err := s.Count(ctx); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("counted %+v, %v", counts, err)
 	}
@@ -147,8 +147,8 @@ func TestAServerIsLostAndComesBack(t *testing.T) {
 	}
 }
 
-// An outcome that needs a task of a server that is away waits; the others of its call do not. So it is with those of
-// which nobody knows where they are.
+// An outcome that needs a task on a server that is away waits; the others of its call do not. The same goes for
+// outcomes whose ledgers are unknown.
 func TestAnOutcomeThatWaitsForAServerHoldsUpNoOther(t *testing.T) {
 	all, dsns := servers(t, 2)
 	if err := divide(2, dsns...); err != nil {
@@ -227,7 +227,7 @@ func TestALeaderKeepsItsTermWhileHomeIsAway(t *testing.T) {
 	if err := all[0].Run(); err != nil {
 		t.Fatal(err)
 	}
-	// Home comes back without what it knew of the term, as after a failover.
+	// Home comes back without the term, as after a failover.
 	if err := all[0].Exec(ctx, "update tusk_0_of_2.leader set id = null, term = term - 1"); err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store/ledgers"
 )
 
-// The disk that has a ledger is full. Chores go on in the others, and say what is wrong.
+// The disk of a ledger is full. Chores continue in the others, and return the error.
 func TestALedgerThatIsFullHoldsUpNoChoreOfOthers(t *testing.T) {
 	s := open(t, three.DSN(t))
 	ctx := context.Background()
@@ -58,7 +58,7 @@ func TestALedgerThatIsFullHoldsUpNoChoreOfOthers(t *testing.T) {
 	})
 }
 
-// A server was demoted, or its provider has made it read-only. To a queue of many it is as one that is away.
+// A server was demoted, or its provider has made it read-only. For a queue of many ledgers it is away.
 func TestAServerThatIsReadOnlyIsAway(t *testing.T) {
 	all, dsns := servers(t, 2)
 	if err := divide(2, dsns...); err != nil {
@@ -87,7 +87,7 @@ func TestAServerThatIsReadOnlyIsAway(t *testing.T) {
 		return errors.Is(err, store.ErrUnavailable) && strings.Contains(err.Error(), "it is away")
 	})
 	over := "begin read write; update tusk_1_of_2.leader set expires_at = now(); commit"
-	if err := all[1].Exec(ctx, over); err != nil { // nobody could renew the term there for as long as it runs
+	if err := all[1].Exec(ctx, over); err != nil { // the term there expires: nobody could renew it
 		t.Fatal(err)
 	}
 	for range 20 {
@@ -106,7 +106,7 @@ func TestAServerThatIsReadOnlyIsAway(t *testing.T) {
 	})
 }
 
-// The disk of the home ledger is full for longer than a term lasts. Whoever leads goes on in the others, and leads at
+// The disk of the home ledger is full for longer than a term lasts. The leader continues in the others, and leads at
 // home again when there is room.
 func TestTheTermGoesOnWhileHomeIsFull(t *testing.T) {
 	s := open(t, three.DSN(t))

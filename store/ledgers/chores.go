@@ -11,14 +11,14 @@ import (
 
 var _ store.Overseer = (*Store)(nil)
 
-// Oversee implements store.Overseer. Admit has something to do while ledgers need anything of others.
+// Oversee implements store.Overseer. Admit is due while any ledger needs tasks of others.
 func (s *Store) Oversee(ctx context.Context, by store.Candidate, kinds ...string) (c store.Chores, err error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
 		return c, err
 	}
 	told := s.choresOf(ctx, all, by.Term, 1, kinds...)
-	if len(told) < len(all) { // the others are to be asked
+	if len(told) < len(all) { // the chores have to ask the others
 		return store.Chores{Rescue: true, Turns: true, Records: kinds}, nil
 	}
 	c.Admit = -1
@@ -34,7 +34,8 @@ func (s *Store) Oversee(ctx context.Context, by store.Candidate, kinds ...string
 	return c, nil
 }
 
-// idle is choresOf for chores of one trip to each ledger, which one ledger of a server is not asked before.
+// idle is choresOf for chores that take one trip to each ledger. A server with only one ledger is not asked, because
+// asking costs as much as the chore.
 func (s *Store) idle(ctx context.Context, all []*ledger, term int64) map[int]postgres.Chores {
 	if len(all) == 1 {
 		return nil
@@ -42,8 +43,8 @@ func (s *Store) idle(ctx context.Context, all []*ledger, term int64) map[int]pos
 	return s.choresOf(ctx, all, term, 2)
 }
 
-// choresOf asks each server with so many ledgers at least once what there is to do in all of them. Ledgers
-// that did not tell are left out: they are to be asked for the chore itself.
+// choresOf asks each server that has at least fewest ledgers what there is to do in them, in one trip. It leaves
+// out ledgers that did not answer: the chore itself has to ask those.
 func (s *Store) choresOf(
 	ctx context.Context, all []*ledger, term int64, fewest int, kinds ...string,
 ) map[int]postgres.Chores {

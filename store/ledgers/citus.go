@@ -17,23 +17,23 @@ import (
 )
 
 // A Citus cluster is a list of servers that the coordinator knows, and a way to write on any
-// of them in a user's transaction. Ledgers are local schemas of its nodes, of which Citus knows
-// nothing.
+// of them in a user's transaction. Ledgers are local schemas of its nodes. Citus does not know
+// of them.
 
 // citus is a cluster.
 type citus struct {
 	pool *pgxpool.Pool // of the coordinator
-	url  *url.URL      // of the coordinator, as nodes are reached
+	url  *url.URL      // of the coordinator; the URLs of the nodes differ by host only
 
 	mu    sync.Mutex
 	nodes map[int]*server // by group
-	hosts map[int]string  // and how they are reached
+	hosts map[int]string  // the nodes' addresses, by group
 	slots map[int]int     // a slot of each group, for delegation
 }
 
-// OpenCitus connects to a cluster by the URL of its coordinator, of the scheme citus or
-// postgres. Its nodes are those that Citus lists, with the coordinator's user, password and
-// parameters; where clients reach one by another address, tusk_net.address says so.
+// OpenCitus connects to a cluster by the URL of its coordinator, with the scheme citus or
+// postgres. It connects to the nodes that Citus lists, with the coordinator's user, password
+// and parameters. If clients reach a node by another address, that is in tusk_net.address.
 func OpenCitus(ctx context.Context, dsn string) (*Store, error) {
 	u, err := url.Parse(dsn)
 	if err != nil {
@@ -77,8 +77,8 @@ func OpenCitus(ctx context.Context, dsn string) (*Store, error) {
 	return s, nil
 }
 
-// addresses are those of the nodes, by group: of workers that have shards, else of the
-// coordinator alone.
+// addresses returns the addresses of the nodes that should have shards, by group. If there are
+// none, it returns the coordinator's.
 func (c *citus) addresses(ctx context.Context) (map[int]string, error) {
 	var own bool
 	if err := c.pool.QueryRow(ctx, "select to_regclass('tusk_net.address') is not null").Scan(&own); err != nil {
@@ -108,7 +108,8 @@ func (c *citus) addresses(ctx context.Context) (map[int]string, error) {
 	return all, nil
 }
 
-// connect opens a pool to a node. Nothing that is made there may be made on other nodes, too.
+// connect opens a pool to a node. Citus does not propagate schema changes from its connections
+// to other nodes.
 func (c *citus) connect(ctx context.Context, hosts string) (*pgxpool.Pool, error) {
 	u := *c.url
 	u.Host = hosts
@@ -119,7 +120,7 @@ func (c *citus) connect(ctx context.Context, hosts string) (*pgxpool.Pool, error
 	return pool, err
 }
 
-// meet makes nodes known that are new, or have another address.
+// meet makes nodes known that are new or have a new address.
 func (c *citus) meet(ctx context.Context, s *Store) error {
 	addresses, err := c.addresses(ctx)
 	if err != nil {
@@ -144,7 +145,7 @@ func (c *citus) meet(ctx context.Context, s *Store) error {
 //go:embed citus.sql
 var citusText string
 
-// install makes what transactions of users need, on the coordinator and from there on all nodes.
+// install creates what users' transactions need, on the coordinator and from there on all nodes.
 func (c *citus) install(ctx context.Context) error {
 	var there bool
 	err := c.pool.QueryRow(ctx, "select to_regclass('tusk_net.ready') is not null").Scan(&there)
@@ -159,8 +160,8 @@ func (c *citus) install(ctx context.Context) error {
 	return c.reach(ctx)
 }
 
-// reach has an empty shard of tusk_net.place lie on each node that came later, so that there is a
-// slot for it.
+// reach moves an empty shard of tusk_net.place to each node that was added later, so that the
+// node has a slot.
 func (c *citus) reach(ctx context.Context) error {
 	if c == nil {
 		return nil
@@ -171,7 +172,7 @@ func (c *citus) reach(ctx context.Context) error {
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
-		if err == nil { // Citus wants that of a node before it has shards
+		if err == nil { // Citus requires this of a node before it has shards
 			_, err = c.pool.Exec(ctx, "select replicate_reference_tables()")
 		}
 		if err == nil {
@@ -204,7 +205,7 @@ join pg_dist_node f on f.groupid = p.groupid and f.noderole = 'primary'
 join pg_dist_node n on n.nodeid = $1`
 )
 
-// slotOf is a slot whose shard lies on the node that has a server's ledgers.
+// slotOf returns a slot whose shard is on a server's node.
 func (c *citus) slotOf(ctx context.Context, at *server) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,23 +18,23 @@ import (
 	"github.com/tuskqueue/tusk/store/ledgers"
 )
 
-// citusKillsEnv is how many kills there are, if not twelve.
+// citusKillsEnv names the number of kills. Default: twelve.
 const citusKillsEnv = "TUSK_TEST_CITUS_KILLS"
 
-// killed is what users do on a cluster whose nodes are killed: they store rows with tasks, and
-// with the ends of tasks.
+// killed is a load of users on a cluster whose nodes are killed. They store rows together with
+// tasks, and with the ends of tasks.
 type killed struct {
 	*cluster
 	t          *testing.T
 	s          *ledgers.Store
-	rows, done string // tables: of tasks that were stored, of tasks that were completed
+	rows, done string // the tables of stored and of completed tasks
 
 	mu           sync.Mutex
-	tried, acked []store.ID // tasks that were to be stored, and those of which a commit said so
+	tried, acked []store.ID // tasks that a transaction stored, and those whose commit was acknowledged
 }
 
-// Nodes are killed, and processes of theirs while they commit. When all is recovered, a user's row
-// is there if its task is, and a task is completed if its row says so.
+// Nodes are killed, and so are their processes while they commit. After recovery, a user's row
+// exists if and only if its task does, and a task is completed if and only if its row says so.
 func TestCitusKills(t *testing.T) {
 	c := citusToKill(t)
 	k := &killed{cluster: c, t: t, s: openCitus(t, c.queue(t, 4)), rows: c.users(t), done: c.users(t)}
@@ -75,7 +75,7 @@ func TestCitusKills(t *testing.T) {
 		len(k.tried))
 }
 
-// eachOn does something again and again over a connection to a node, whatever happens to it.
+// eachOn does something repeatedly over a connection to a node, whatever happens to the node.
 func (k *killed) eachOn(ctx context.Context, node int, do func(ctx context.Context, c *pgx.Conn) error) {
 	for ctx.Err() == nil {
 		within, cancel := context.WithTimeout(ctx, 20*time.Second)
@@ -90,7 +90,7 @@ func (k *killed) eachOn(ctx context.Context, node int, do func(ctx context.Conte
 	}
 }
 
-// store has a row and a task stored together.
+// store stores a row and a task together.
 func (k *killed) store(ctx context.Context, c *pgx.Conn) error {
 	n := newTask(nil)
 	n.Key = n.ID.String()
@@ -111,7 +111,7 @@ func (k *killed) store(ctx context.Context, c *pgx.Conn) error {
 	return err
 }
 
-// complete has a task completed together with a row that says so.
+// complete completes a task together with a row that says so.
 func (k *killed) complete(ctx context.Context, c *pgx.Conn) error {
 	w := store.ID(store.NewToken())
 	if _, err := k.s.Extend(ctx, store.Beat{Worker: store.Worker{ID: w}, TTL: time.Hour}); err != nil {
@@ -151,8 +151,8 @@ func (k *killed) killNode(node int) {
 	}
 }
 
-// killCommit kills a process of a node that commits, if there is one, else any that serves a user.
-// PostgreSQL then ends all others, and recovers.
+// killCommit kills a process of a node that is committing or, if there is none, any process that
+// serves a user. PostgreSQL then ends all others, and recovers.
 func (k *killed) killCommit(node int) {
 	const text = `select pid::text from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()
 		order by (state = 'active' and query ~* '^\s*(commit|prepare)') desc, random()`
@@ -176,7 +176,7 @@ func (k *killed) killCommit(node int) {
 	}
 }
 
-// prepared counts what is prepared on all nodes, once they answer.
+// prepared counts the prepared transactions on all nodes, once they answer.
 func (k *killed) prepared() (sum int) {
 	for _, dsn := range k.dsns {
 		eventually(k.t, "a node answers", func() bool {

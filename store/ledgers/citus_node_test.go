@@ -8,8 +8,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// A node comes, and takes over a ledger; one is lost, and its standby takes its place at another
-// address. Who works goes on, and users' transactions reach all ledgers, as before.
+// A node is added and takes over a ledger. Another node is lost, and its standby takes its place
+// at another address. Workers continue, and users' transactions reach all ledgers, as before.
 func TestCitusNodesComeAndGo(t *testing.T) {
 	c := citusToKill(t)
 	ctx := context.Background()

@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// citusEnv names the coordinator of a cluster of at least two workers, whose database tests
-	// may write in.
+	// citusEnv names the coordinator of a cluster of at least two workers. Tests may write in its
+	// database.
 	citusEnv = "TUSK_TEST_CITUS"
-	// citusBinEnv names a folder with PostgreSQL's programs, of an installation that has Citus.
-	// Of these the tests start a coordinator and two workers of their own.
+	// citusBinEnv names a folder with the programs of a PostgreSQL installation that has Citus.
+	// With them the tests start their own coordinator and two workers.
 	citusBinEnv = "TUSK_TEST_CITUS_BIN"
 )
 
-// cluster is one of Citus. Its nodes are the coordinator, then the workers.
+// cluster is a Citus cluster. Its nodes are the coordinator, then the workers.
 type cluster struct {
-	servers []*pgtest.Server // of the nodes; nil: they are not the test's own
+	servers []*pgtest.Server // of the nodes; nil if the test did not start them
 	dsns    []string
 }
 
@@ -38,7 +38,7 @@ var sharedCluster struct {
 	err error
 }
 
-// citus is the cluster of all tests that do not kill it.
+// citus returns the cluster that all tests share that do not kill it.
 func citus(t testing.TB) *cluster {
 	t.Helper()
 	sharedCluster.once.Do(func() {
@@ -57,7 +57,7 @@ func citus(t testing.TB) *cluster {
 	return sharedCluster.cluster
 }
 
-// citusToKill is a cluster of the test's own.
+// citusToKill starts a cluster for one test.
 func citusToKill(t testing.TB) *cluster {
 	t.Helper()
 	bin := os.Getenv(citusBinEnv)
@@ -72,7 +72,7 @@ func citusToKill(t testing.TB) *cluster {
 	return c
 }
 
-// given is a cluster that somebody else started.
+// given returns a cluster that was started elsewhere.
 func given(dsn string) (*cluster, error) {
 	u, err := url.Parse(dsn)
 	if err != nil {
@@ -102,7 +102,7 @@ func startCluster(bin string) (*cluster, error) {
 	return c, nil
 }
 
-// addNode adds a node: the coordinator at first, then workers.
+// addNode adds a node: first the coordinator, then workers.
 func (c *cluster) addNode(bin string) error {
 	node, err := pgtest.StartOf(bin, "shared_preload_libraries=citus", "citus.node_conninfo=sslmode=disable",
 		"max_prepared_transactions=200", "max_connections=200", "wal_level=logical")
@@ -135,8 +135,8 @@ func hostOf(dsn string) (host, port string) {
 
 var citusQueues atomic.Int32
 
-// queue makes ledgers of a name of their own on the workers, which go with the test. It returns
-// the URL of the queue.
+// queue makes ledgers with a unique schema name on the workers, and drops them after the test. It
+// returns the URL of the queue.
 func (c *cluster) queue(t testing.TB, ledgerCount int, settings ...string) string {
 	t.Helper()
 	ctx := context.Background()
@@ -180,7 +180,7 @@ func openCitus(t testing.TB, dsn string) *ledgers.Store {
 	return s
 }
 
-// dropSchemas drops what a queue has in a database.
+// dropSchemas drops the schemas of a queue in a database.
 func dropSchemas(ctx context.Context, dsn, schema string) error {
 	c, err := pgx.Connect(ctx, dsn)
 	if err != nil {
@@ -198,7 +198,7 @@ func dropSchemas(ctx context.Context, dsn, schema string) error {
 	return err
 }
 
-// ask asks one question in a database.
+// ask runs one query in a database.
 func ask(dsn, question string, args ...any) ([]string, error) {
 	ctx := context.Background()
 	c, err := pgx.Connect(ctx, dsn)

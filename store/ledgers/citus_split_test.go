@@ -14,8 +14,8 @@ import (
 	"github.com/tuskqueue/tusk/store/ledgers"
 )
 
-// A node is split by its clone, as the page says: its ledgers are fenced, Citus promotes the clone and gives
-// it half of the shards, and each ledger is opened on one of the two. Leases stay valid, and nothing is lost.
+// A node is split with a clone, as the documentation says: its ledgers are fenced, Citus promotes the clone and
+// gives it half of the shards, and each ledger is opened on one of the two. Leases stay valid, and nothing is lost.
 func TestCitusNodeIsSplitByItsClone(t *testing.T) {
 	c := citusToKill(t)
 	ctx := context.Background()
@@ -104,7 +104,7 @@ func on(t *testing.T, s *ledgers.Store, node string) (numbers []int) {
 	return numbers
 }
 
-// reach has a user's transaction on the coordinator store a task in each of four ledgers, beside a row on a worker.
+// reach stores a task in each of four ledgers, and a row on a worker, in a user's transaction on the coordinator.
 func reach(t *testing.T, c *cluster, s *ledgers.Store, table, when string) {
 	t.Helper()
 	for no := range 4 {

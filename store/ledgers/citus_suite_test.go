@@ -9,8 +9,8 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-// citusEngine makes queues of three ledgers on two workers. Users' transactions begin on one node
-// after the other.
+// citusEngine makes queues of three ledgers on two workers. Users' transactions begin on the nodes
+// in turn.
 func citusEngine(t *testing.T, prepare func(*ledgers.Store)) storetest.Engine {
 	c := citus(t)
 	var turn atomic.Int32

@@ -14,8 +14,8 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// What goes to another node of a cluster goes there as text. Here the functions that lead there
-// lead to the same database.
+// Statements go to another node of a cluster as text. In this test, the functions that send them
+// there run them in the same database.
 func TestATransactionOverTextsWritesWhatItIsGiven(t *testing.T) {
 	one := three.DSN(t)
 	ctx := context.Background()
@@ -29,7 +29,7 @@ func TestATransactionOverTextsWritesWhatItIsGiven(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close(ctx)
-	// This database is all nodes.
+	// This database stands for all nodes.
 	functions := append(ledgers.CitusFunctions(),
 		"create or replace function tusk_net.need_node(_slot int) returns void language sql as ''")
 	for _, text := range functions {
@@ -129,7 +129,7 @@ func TestATransactionOverTextsWritesWhatItIsGiven(t *testing.T) {
 func TestCitusLedgersAreLocalToANode(t *testing.T) {
 	s := openCitus(t, citus(t).queue(t, 4))
 	if _, err := s.Check(context.Background()); err != nil {
-		t.Error(err) // one that was made on every node is there twice
+		t.Error(err) // it fails if a schema was made on every node and is therefore found twice
 	}
 	all, err := s.Places(context.Background())
 	on := map[string]bool{}
@@ -141,8 +141,8 @@ func TestCitusLedgersAreLocalToANode(t *testing.T) {
 	}
 }
 
-// A user's row and the tasks that come with it are there together or not at all, on whatever
-// nodes they lie.
+// A user's row and the tasks of its transaction are stored together or not at all, whatever
+// nodes they are on.
 func TestCitusCommitsTasksWithTheUsersRows(t *testing.T) {
 	nodes := citus(t)
 	s := openCitus(t, nodes.queue(t, 4))

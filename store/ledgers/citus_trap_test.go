@@ -17,7 +17,7 @@ import (
 	"github.com/tuskqueue/tusk/store/ledgers"
 )
 
-// users makes a distributed table for the rows of users. It returns its name.
+// users makes a distributed table for users' rows. It returns its name.
 func (c *cluster) users(t testing.TB) string {
 	t.Helper()
 	table := fmt.Sprintf("tusk_test_rows_%d", citusQueues.Add(1))
@@ -33,7 +33,7 @@ func (c *cluster) users(t testing.TB) string {
 	return table
 }
 
-// idOn is one whose row lies on a worker: 1 or 2.
+// idOn returns an id whose row is stored on a worker, 1 or 2.
 func (c *cluster) idOn(t *testing.T, table string, worker int) store.ID {
 	t.Helper()
 	_, port := hostOf(c.dsns[worker])
@@ -64,7 +64,7 @@ func keyedIn(s *ledgers.Store, no int, change func(*store.NewTask)) store.NewTas
 
 var errUndo = errors.New("undo")
 
-// userTx is a user's transaction on a node. Said is what that told the others.
+// userTx runs a user's transaction on a node. said is what the node sent to the others.
 func userTx(t *testing.T, dsn string, do func(tx pgx.Tx) error) (said []string, err error) {
 	t.Helper()
 	ctx := context.Background()
@@ -101,7 +101,7 @@ func insertRow(tx pgx.Tx, table string, id store.ID) error {
 	return err
 }
 
-// has says whether there is a user's row.
+// has reports whether a user's row exists.
 func (c *cluster) has(t *testing.T, table string, id store.ID) bool {
 	t.Helper()
 	found, err := ask(c.dsns[0], "select id::text from "+table+" where id = $1::text::uuid", id.String())
@@ -111,9 +111,9 @@ func (c *cluster) has(t *testing.T, table string, id store.ID) bool {
 	return len(found) > 0
 }
 
-// A transaction that begins on any node, with a task of any ledger, and with rows on any nodes, is
-// there as a whole or not at all. Citus does not know of ledgers: wherever more than one node is
-// written to, it has to prepare all.
+// A transaction that begins on any node, with a task of any ledger and rows on any nodes, commits
+// as a whole or not at all. Citus does not know of ledgers. If a transaction writes on more than
+// one node, Citus has to prepare all.
 func TestCitusTransactionsAreWhole(t *testing.T) {
 	c := citus(t)
 	s := openCitus(t, c.queue(t, 4))
@@ -172,7 +172,7 @@ func TestCitusTransactionsAreWhole(t *testing.T) {
 	}
 }
 
-// One transaction stores tasks with keys, and of workflows, that need one another across nodes,
+// One transaction stores tasks with keys and tasks of workflows that need each other across nodes,
 // and another one ends some of them.
 func TestCitusTransactionsWithNeedsAndEnds(t *testing.T) {
 	c := citus(t)
@@ -265,7 +265,7 @@ func TestCitusTransactionsWithNeedsAndEnds(t *testing.T) {
 					}
 				}
 				undo = false
-				// A process that has not claimed them does not know their ledgers.
+				// Remove the ledgers: a process that has not claimed the tasks does not know them.
 				for i := range claimed {
 					claimed[i].Piece = 0
 					outcomes[i].Then = nil
@@ -327,8 +327,8 @@ func claimQueue(t *testing.T, s *ledgers.Store, w store.ID, queue string) int {
 	return len(tasks)
 }
 
-// What is done after a savepoint is undone with it, on all nodes, and what was before stays; and
-// Citus still prepares all.
+// A rollback to a savepoint undoes what came after it on all nodes, and keeps what came before. Citus
+// still prepares all nodes.
 func TestCitusSavepoints(t *testing.T) {
 	c := citus(t)
 	s := openCitus(t, c.queue(t, 4))
@@ -352,7 +352,7 @@ func TestCitusSavepoints(t *testing.T) {
 					return err
 				}
 				err = pgx.BeginFunc(t.Context(), tx, func(tx pgx.Tx) error {
-					return errors.Join(put(tx, undone), insertRow(tx, table, row[kept.ID])) // there is one already
+					return errors.Join(put(tx, undone), insertRow(tx, table, row[kept.ID])) // a duplicate row
 				})
 				if failed := new(pgconn.PgError); !errors.As(err, &failed) || failed.Code != "23505" {
 					return fmt.Errorf("undone by an error: %w", err)
@@ -399,8 +399,8 @@ func TestCitusTransactionOfDatabaseSQL(t *testing.T) {
 	}
 }
 
-// Citus passes on few calls from functions. The others fail, and say why, also where a schema of the
-// name happens to be.
+// Citus passes on few calls that are made inside functions. The others fail and say why, even if the
+// node has a schema of that name.
 func TestCitusCallsInFunctionsAreRefused(t *testing.T) {
 	c := citus(t)
 	openCitus(t, c.queue(t, 2))

@@ -17,16 +17,17 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// caller is what either driver's transaction can do.
+// caller is a transaction of either driver.
 type caller interface {
 	exec(ctx context.Context, text string, args ...any) error
 	row(ctx context.Context, text string, args ...any) row
 	texts(ctx context.Context, text string, args ...any) ([]string, error)
 }
 
-// delegated runs statements on the node of a slot, in a transaction that began on another: a
-// distributed function with a slot as its argument is called there, and writes local tables.
-// Its arguments are texts, so values are written into statements, as literals.
+// delegated runs statements on the node of a slot, in a transaction that began on another node.
+// Citus calls a distributed function, with the slot as its argument, on that node, and the
+// function writes local tables. Its arguments are texts, so values are written into statements
+// as literals.
 type delegated struct {
 	c    caller
 	slot int
@@ -97,7 +98,7 @@ var (
 	remark    = regexp.MustCompile(`(?m)^\s*--.*$`)
 )
 
-// inline writes values into a statement of the engine's. What it writes is not read again.
+// inline writes values into a statement of the engine. It does not look for parameters in the values.
 func inline(text string, args []any) (string, error) {
 	var failed error
 	text = parameter.ReplaceAllStringFunc(remark.ReplaceAllString(text, ""), func(name string) string {
@@ -118,12 +119,13 @@ func inline(text string, args []any) (string, error) {
 	return text, failed
 }
 
-// literal is a text as SQL has it, whatever the server takes backslashes for.
+// literal returns a text as an SQL literal that does not depend on how the server reads
+// backslashes.
 func literal(text string) string {
 	return " E'" + strings.NewReplacer(`\`, `\\`, `'`, `''`).Replace(text) + "'"
 }
 
-// textOf writes a value as the server reads it; false: it is null.
+// textOf writes a value as the server reads it. It returns false for null.
 func textOf(value any) (text string, is bool, err error) {
 	switch v := value.(type) {
 	case nil:
@@ -173,10 +175,11 @@ func arrayText(v reflect.Value) (text string, is bool, err error) {
 	return "{" + strings.Join(parts, ",") + "}", true, nil
 }
 
-// commitTogether has Citus commit a transaction on all of its nodes or on none. It knows
-// nothing of local tables: without a change of its own on this node it would commit the other
-// one first, and by itself, if there is one: also where that has but rows of the user's, and
-// the ledger is here. To delete what is not there is such a change.
+// commitTogether has Citus commit a transaction on all of its nodes or on none. Citus does not
+// know of local tables. If the transaction changed nothing on this node that Citus knows of,
+// but has rows on another node, Citus would commit those first, separately. That is so even if
+// the other node has only rows of the user, and the ledger is here. A delete of a row that does
+// not exist is such a change.
 func commitTogether(ctx context.Context, c caller) error {
 	var group int
 	if err := c.row(ctx, "select groupid from pg_dist_local_group").Scan(&group); err != nil {

@@ -14,30 +14,30 @@ import (
 )
 
 const (
-	coldEvery = time.Second // a claim begins with the ledgers that seemed empty
-	atOnce    = 8           // exchanges with one ledger before another one is asked first
-	mostRests = 2           // rounds of maintenance in a row that leave a quiet ledger out
+	coldEvery = time.Second // how often a claim begins with the ledgers that seemed empty
+	atOnce    = 8           // how many exchanges use one ledger before another one is asked first
+	mostRests = 2           // how many rounds of maintenance in a row skip a quiet ledger
 )
 
-// turns say which ledger is asked first. Hot ones are those that may have tasks: all but those
-// that had fewer than the last claim asked for, and of which nothing was heard since.
+// turns says which ledger is asked first. Hot ledgers may have tasks. A ledger is not hot if it
+// had fewer tasks than the last claim asked for, and this process has heard of none since.
 type turns struct {
 	next atomic.Uint64
 	hot  [Most]atomic.Bool
 	told [Most]atomic.Bool // this process hears when they get tasks
-	cold atomic.Int64      // when a claim last began with those that are not hot
+	cold atomic.Int64      // when a claim last began with the ledgers that are not hot
 	some atomic.Uint64
-	now  func() time.Time // nil: the usual clock
+	now  func() time.Time // nil means time.Now
 
-	heard   [Most]atomic.Uint64 // how often something was heard of it
+	heard   [Most]atomic.Uint64 // how often this process heard of tasks there
 	stirred [Most]atomic.Bool   // tasks were seen there since it was last maintained
-	rests   [Most]atomic.Int32  // rounds of maintenance that left it out since
+	rests   [Most]atomic.Int32  // how many rounds of maintenance skipped it since
 }
 
-// listen says whether this process hears of a ledger.
+// listen sets whether this process hears of tasks in a ledger.
 func (t *turns) listen(no int, hears bool) { t.told[no].Store(hears) }
 
-// heat makes claims begin with a ledger.
+// heat makes claims begin with a ledger, if it is hot.
 func (t *turns) heat(no int, hot bool) {
 	if hot {
 		t.heard[no].Add(1)
@@ -46,7 +46,8 @@ func (t *turns) heat(no int, hot bool) {
 	}
 }
 
-// answered notes whether a claim found a ledger to have tasks. What was heard of it since it was asked may be newer.
+// answered notes whether a claim found tasks in a ledger. If this process has heard of tasks there since the claim
+// began, the ledger stays hot.
 func (t *turns) answered(no int, heard uint64, hot bool) {
 	t.hot[no].Store(hot)
 	if t.heard[no].Load() != heard {
@@ -54,8 +55,8 @@ func (t *turns) answered(no int, heard uint64, hot bool) {
 	}
 }
 
-// maySkip reports whether a round of maintenance may leave a ledger out: this process would hear of tasks there, has
-// seen none since the last time, and has not left it out too often.
+// maySkip reports whether a round of maintenance may skip a ledger: this process would hear of tasks there, has
+// seen none since the last time, and has not skipped it too often.
 func (t *turns) maySkip(no int) bool {
 	if t.told[no].Load() && !t.stirred[no].Load() && t.rests[no].Add(1) <= mostRests {
 		return true
@@ -65,9 +66,10 @@ func (t *turns) maySkip(no int) bool {
 	return false
 }
 
-// order returns the ledgers that a claim asks, in their order: hot ones in turn, then the
-// others, of which one is enough where this process would hear of tasks; now and then the others
-// first, because notifications may be lost. So N processes that idle do not ask N ledgers each.
+// order returns the ledgers that a claim asks, in order: the hot ones in turn, then the others.
+// One of the others is enough among those where this process would hear of tasks, so N idle
+// processes do not ask N ledgers each. Now and then the others come first, because notifications
+// may be lost.
 func (t *turns) order(all []*ledger) []*ledger {
 	first := int(t.next.Add(1) % uint64(len(all)))
 	hot, cold, heard := make([]*ledger, 0, len(all)), []*ledger(nil), false
@@ -97,8 +99,8 @@ func (t *turns) clock() time.Time {
 }
 
 // Claim implements store.Leaser. It takes what one ledger has before it asks the next, so
-// order is exact within a ledger alone. A ledger that fails is passed over: what it may
-// have leased all the same comes back as a stray, because beats do not name it there.
+// order is exact only within a ledger. A ledger that fails is passed over. If it leased tasks
+// all the same, they come back as strays, because beats do not name the token there.
 func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -120,7 +122,7 @@ func (s *Store) claim(
 			break
 		}
 		if s.leases.unmet(r.Worker, l.no) {
-			answered = true // it has nothing for a worker that it does not know
+			answered = true // the ledger has nothing for a worker that it does not know
 			continue
 		}
 		if enough {
@@ -132,7 +134,7 @@ func (s *Store) claim(
 			if len(tasks) == 0 {
 				return nil, failed
 			}
-			return tasks, nil // the next beat says so, too
+			return tasks, nil // the next beat returns this error, too
 		case failed != nil:
 			err = errors.Join(err, failed)
 			continue
@@ -159,12 +161,12 @@ func (s *Store) claimAt(ctx context.Context, l *ledger, r store.ClaimRequest) ([
 	return got, err
 }
 
-// claimed takes note of the answer to a claim. Heard is how often something was heard of the ledger before it was
-// asked.
+// claimed notes the answer to a claim. heard is how often this process had heard of tasks in the ledger before the
+// claim.
 func (s *Store) claimed(l *ledger, r store.ClaimRequest, heard uint64, got []store.Task, err error) {
 	switch {
 	case errors.Is(err, errAway), errors.Is(err, store.ErrWorkerDead):
-		return // it was not asked, or has nothing
+		return // the ledger was not asked, or it leased nothing
 	case err != nil:
 		s.leases.lose(r.Worker, r.Token, l.no)
 		return
@@ -179,8 +181,8 @@ func (s *Store) claimed(l *ledger, r store.ClaimRequest, heard uint64, got []sto
 	mark(got, l.no)
 }
 
-// Exchange implements store.Exchanger. The claim goes to the ledger of the outcome; where
-// that has nothing, or others have waited long enough, to the others.
+// Exchange implements store.Exchanger. The claim goes to the ledger of the outcome. It goes to
+// the others if that has no tasks, or if the others have waited long enough.
 func (s *Store) Exchange(ctx context.Context, o store.Outcome, r store.ClaimRequest) (x store.Exchanged) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -211,7 +213,7 @@ func (s *Store) Exchange(ctx context.Context, o store.Outcome, r store.ClaimRequ
 	return x
 }
 
-// apart is an exchange in two calls at once.
+// apart is an exchange as two concurrent calls.
 func (s *Store) apart(ctx context.Context, o store.Outcome, r store.ClaimRequest) (x store.Exchanged) {
 	var done sync.WaitGroup
 	done.Go(func() {

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(suite{m}) }
 
-// suite is all tests, and what has to end with them.
+// suite is all tests, with what has to be stopped after them.
 type suite struct{ *testing.M }
 
 func (s suite) Run() int {
@@ -29,7 +29,7 @@ func (s suite) Run() int {
 	return code
 }
 
-// three is a database with three ledgers.
+// three makes databases with three ledgers.
 var three = &pgtest.Template{Prepare: func(dsn string) error { return divide(3, dsn) }}
 
 func divide(n int, dsns ...string) error {
@@ -81,7 +81,7 @@ func engineOf(template *pgtest.Template, prepare func(*ledgers.Store)) storetest
 	}
 }
 
-// crowded is a queue over a pool of a user's own.
+// crowded opens a queue on a user's pool.
 func crowded(t testing.TB, dsn string, prepare func(*ledgers.Store)) (store.Store, func()) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -126,7 +126,7 @@ func begin(t testing.TB, dsn string) (any, func() error, func() error) {
 	return tx, end(tx.Commit), end(tx.Rollback)
 }
 
-// withoutPool is a DSN without what only a pool reads.
+// withoutPool returns a DSN without the parameters that only a pool reads.
 func withoutPool(dsn string) string {
 	before, query, _ := strings.Cut(dsn, "?")
 	var params []string
@@ -138,18 +138,18 @@ func withoutPool(dsn string) string {
 	return before + "?" + strings.Join(params, "&")
 }
 
-// Where tasks lie is left to chance, as it is with queues that are not pinned.
+// Tasks are spread at random over the ledgers, as in queues that are not pinned.
 func TestConformanceSpread(t *testing.T) {
 	e := engine(func(*ledgers.Store) {})
 	e.Spread = true
 	storetest.Run(t, e)
 }
 
-// With one ledger nothing lies apart, and nothing is refused.
+// With one ledger nothing is in another ledger, and nothing is refused.
 func TestCompareOnOneLedger(t *testing.T) {
 	one := &pgtest.Template{Prepare: func(dsn string) error { return divide(1, dsn) }}
 	storetest.Compare(t, engineOf(one, func(*ledgers.Store) {}))
 }
 
-// In pinned queues the whole contract holds, order included.
+// In pinned queues the whole contract holds, including order.
 func TestConformancePinned(t *testing.T) { storetest.Run(t, engine((*ledgers.Store).PinAll)) }

@@ -40,7 +40,7 @@ func (s *Store) copyAll(
 		if err == nil {
 			err = s.Open(ctx, target.name, no)
 		}
-		if err != nil { // it goes on where it was
+		if err != nil { // open it where it was
 			back := context.WithoutCancel(ctx)
 			half := schema{name: one.name, text: one.text, at: target}
 			return stood, errors.Join(fmt.Errorf("ledger %d: %w", no, err), half.drop(back), s.Open(back, one.at.name, no))
@@ -50,7 +50,7 @@ func (s *Store) copyAll(
 	return stood, nil
 }
 
-// copyTo copies a fenced ledger with its functions.
+// copyTo copies a fenced ledger and its functions.
 func (one schema) copyTo(ctx context.Context, target *server, dump, psql string) error {
 	if err := driveUp(ctx, one.at, target); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (one schema) copyTo(ctx context.Context, target *server, dump, psql string)
 	return err
 }
 
-// tool finds a program of PostgreSQL's, also where Debian keeps it.
+// tool finds a program of PostgreSQL, in the path or where Debian installs it.
 func tool(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
@@ -104,12 +104,12 @@ func tool(name string) (string, error) {
 	return found[len(found)-1], nil
 }
 
-// ownParams are parameters of a URL that only the driver, or Tusk, knows.
+// ownParams are parameters of a URL that only the driver or Tusk knows.
 var ownParams = []string{
 	"tusk_schema", "default_query_exec_mode", "statement_cache_capacity", "description_cache_capacity",
 }
 
-// plainURL is a server's URL as PostgreSQL's own programs take it.
+// plainURL returns a server's URL as PostgreSQL's programs accept it.
 func plainURL(at *server) string {
 	text := at.pool.Config().ConnString()
 	u, err := url.Parse(text)

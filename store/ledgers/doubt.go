@@ -11,22 +11,22 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// A server may die, or fall silent, while it stores tasks, and nobody can say whether it did.
+// A server may die, or fall silent, while it stores tasks, and then it is unknown whether it did.
 // Tasks that may live anywhere are then put into a letter in another ledger, so the call
-// succeeds. When the first ledger is back, whoever leads looks for them there: what it has is
-// there, and what it has not is stored where the letter is. Meanwhile nothing is pruned there.
+// succeeds. When the first ledger is back, the leader looks for the tasks there. Those that are
+// missing are stored in the ledger that has the letter. Nothing is pruned until then.
 //
-// The request may still be on its way: the kernel of the producer sends again what was not acknowledged, also on a
-// connection that the producer has closed. So the letter names the process of the server that reads that connection,
-// and the look comes after that has ended.
+// The request may still be in transit: the producer's kernel resends what was not acknowledged, even on a connection
+// that the producer has closed. So the letter names the process of the server that reads that connection, and the
+// leader looks only after that process has ended.
 
 const (
-	endsWithin = 5 * time.Minute // a process of another role, which is looked at no longer than a kernel sends again
-	clocksLag  = time.Minute     // between two servers at most; no process number comes again so soon
+	endsWithin = 5 * time.Minute // how long to wait for a process that this role may not end; kernels resend no longer
+	clocksLag  = time.Minute     // how far two servers' clocks differ at most; process numbers are not reused so soon
 )
 
-// writeDoubt puts tasks that a ledger may have stored into a letter in another one. There is one letter at most: where
-// it may be stored already it is put into no other ledger, and the error says so.
+// writeDoubt puts tasks that a ledger may have stored into a letter in another one. There is at most one letter: if
+// one ledger may have stored it, writeDoubt tries no other and returns the error.
 func writeDoubt(ctx context.Context, all []*ledger, in *ledger, tasks []store.NewTask, why error) error {
 	unanswered := new(postgres.Unanswered)
 	errors.As(why, &unanswered)
@@ -44,7 +44,7 @@ func writeDoubt(ctx context.Context, all []*ledger, in *ledger, tasks []store.Ne
 	return err
 }
 
-// resolve finds out whether the tasks of a letter are stored, once nothing is in flight any more
+// resolve finds out whether the tasks of a letter are stored, once nothing is in flight
 // in the ledger that may have them, and stores those that are not.
 func (s *Store) resolve(ctx context.Context, all []*ledger, from *ledger, d *doubted, known *mail) error {
 	no := d.From - 1
@@ -90,13 +90,13 @@ func (s *Store) resolve(ctx context.Context, all []*ledger, from *ledger, d *dou
 	return throwAway(ctx, from, []store.ID{d.id})
 }
 
-// inDoubt is what is known of a letter in doubt.
+// inDoubt is what is known about a letter in doubt.
 type inDoubt struct {
 	first time.Time // when it was first looked at
-	floor int64     // where the transactions of the other ledger's server were after its process had ended; 0: not yet
+	floor int64     // the next transaction id of the other ledger's server once its process had ended; 0 before
 }
 
-// firstLook is when a letter in doubt was first looked at.
+// firstLook returns when a letter in doubt was first looked at.
 func (f *far) firstLook(letter store.ID) time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,7 +109,7 @@ func (f *far) firstLook(letter store.ID) time.Time {
 	return f.doubts[letter].first
 }
 
-// over reports whether all transactions that were in flight when it was first asked have ended.
+// over reports whether all transactions that were in flight at its first call for a letter have ended.
 func (f *far) over(letter store.ID, oldest, next int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -9,14 +9,13 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// Edit implements store.Editor. Tasks are looked for where their ids say that they are,
-// first.
+// Edit implements store.Editor. It looks for tasks first in the ledgers that their ids name.
 func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if e.Change.Op == store.Retry { // what they need is judged anew
+	if e.Change.Op == store.Retry { // a retry judges a task's needs again
 		if err := s.refresh(ctx, all, e.IDs); err != nil {
 			return nil, err
 		}
@@ -63,7 +62,7 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) 
 	return answer, nil
 }
 
-// inOrder returns ids in the order in which they were given.
+// inOrder returns ids in the order of given.
 func inOrder(given, ids []store.ID) []store.ID {
 	return slices.DeleteFunc(slices.Clone(given), func(id store.ID) bool { return !slices.Contains(ids, id) })
 }

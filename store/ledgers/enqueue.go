@@ -10,8 +10,8 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// Enqueue implements store.Enqueuer. Tasks of several ledgers are stored in several
-// transactions. Tasks that may live anywhere go to another ledger when theirs is away.
+// Enqueue implements store.Enqueuer. It stores tasks of several ledgers in several
+// transactions. Tasks that may live anywhere go to another ledger if theirs is away.
 func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error) {
 	if len(tasks) == 0 {
 		return nil, nil
@@ -42,7 +42,7 @@ func enqueueAt(ctx context.Context, l *ledger, tasks []store.NewTask) ([]store.E
 	return putAt(ctx, l, tasks, (*postgres.Store).Enqueue)
 }
 
-// put is one of the ways in which a ledger stores tasks.
+// put is a method by which a ledger stores tasks.
 type put func(e *postgres.Store, ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error)
 
 func putAt(ctx context.Context, l *ledger, tasks []store.NewTask, by put) ([]store.Enqueued, error) {
@@ -56,8 +56,8 @@ func putAt(ctx context.Context, l *ledger, tasks []store.NewTask, by put) ([]sto
 	return results, err
 }
 
-// enqueueAnywhere stores tasks in a ledger, or in the next one that is not away. Where a ledger
-// went away without telling whether they are stored, they are put into a letter.
+// enqueueAnywhere stores tasks in a ledger, or in the next one that is not away. If a ledger
+// goes away and it is unknown whether it stored them, they are put into a letter.
 func enqueueAnywhere(
 	ctx context.Context, all []*ledger, first int, tasks []store.NewTask,
 ) (results []store.Enqueued, err error) {
@@ -85,8 +85,8 @@ func added(tasks []store.NewTask) []store.Enqueued {
 	return results
 }
 
-// enqueueApart stores each task in its ledger, round by round. When some ledgers fail and others
-// do not, it is unknown which tasks are stored; but done says of which it is known.
+// enqueueApart stores each task in its ledger, round by round. If some ledgers fail and others
+// do not, it is unknown which tasks are stored. done marks those that are known to be.
 func enqueueApart(
 	ctx context.Context, all []*ledger, p *placed, tasks []store.NewTask, by put,
 ) (results []store.Enqueued, done []bool, err error) {

@@ -13,13 +13,13 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// PinAll has each queue in one ledger.
+// PinAll keeps each queue in one ledger.
 func (s *Store) PinAll() { s.pinned = func(string) bool { return true } }
 
-// Pool is that of the first server.
+// Pool returns the pool of the first server.
 func Pool(s *Store) *pgxpool.Pool { return s.servers()[0].pool }
 
-// PlaceOf is the ledger that a task has to live in; -1: any.
+// PlaceOf returns the ledger that a task has to live in, or -1 if it may live in any.
 func PlaceOf(s *Store, n *store.NewTask) int {
 	if no, fixed := s.fixed(n, len(*s.all.Load())); fixed {
 		return no
@@ -27,7 +27,7 @@ func PlaceOf(s *Store, n *store.NewTask) int {
 	return -1
 }
 
-// Where is the ledger that has a task.
+// Where returns the ledger that has a task.
 func Where(t *testing.T, s *Store, id store.ID) int {
 	t.Helper()
 	found, err := s.whereAre(context.Background(), *s.all.Load(), []store.ID{id})
@@ -37,7 +37,7 @@ func Where(t *testing.T, s *Store, id store.ID) int {
 	return found[id].no
 }
 
-// Leave signs a worker off at one ledger alone.
+// Leave signs a worker off in one ledger only.
 func Leave(ctx context.Context, s *Store, no int, worker store.ID) error {
 	_, err := ask(ctx, (*s.all.Load())[no], func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
 		return e.Extend(ctx, store.Beat{Worker: store.Worker{ID: worker}})
@@ -45,13 +45,13 @@ func Leave(ctx context.Context, s *Store, no int, worker store.ID) error {
 	return err
 }
 
-// ServerName is what people call a server.
+// ServerName returns the name of a server for people.
 func (s *Store) ServerName(i int) string { return s.servers()[i].name }
 
-// Over is a transaction to which a cluster's functions lead, in any database that has them.
+// Over returns a transaction over a cluster's functions, in any database that has them.
 func Over(e *postgres.Store, tx pgx.Tx) store.Tx { return e.TxOver(&delegated{driverCaller{tx}, 0}) }
 
-// CitusFunctions are the statements that make the functions which are called on other nodes.
+// CitusFunctions returns the statements that create the functions that are called on other nodes.
 func CitusFunctions() (all []string) {
 	for _, text := range strings.Split(citusText, "\n\n") {
 		if strings.Contains(text, "create schema") || strings.Contains(text, "create or replace function") {
@@ -61,7 +61,7 @@ func CitusFunctions() (all []string) {
 	return all
 }
 
-// Doubt enqueues a task whose ledger falls silent, after it has stored it or before.
+// Doubt enqueues a task whose ledger falls silent, after it has stored the task or before.
 func Doubt(ctx context.Context, s *Store, no int, stored bool) (store.ID, error) {
 	n := store.NewTask{ID: store.ID(store.NewToken()), Kind: "k", Queue: "q", Args: []byte(`{}`)}
 	all := *s.all.Load()
@@ -73,8 +73,8 @@ func Doubt(ctx context.Context, s *Store, no int, stored bool) (store.ID, error)
 	return n.ID, writeDoubt(ctx, all, all[no], []store.NewTask{n}, store.ErrUnavailable)
 }
 
-// EnqueueAfter stores tasks of several ledgers, and does something after the ledgers have heard of
-// what they will need.
+// EnqueueAfter stores tasks of several ledgers. It calls do after the ledgers have heard of the
+// tasks that they will need.
 func EnqueueAfter(ctx context.Context, s *Store, tasks []store.NewTask, do func() error) error {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -91,7 +91,7 @@ func EnqueueAfter(ctx context.Context, s *Store, tasks []store.NewTask, do func(
 	return err
 }
 
-// RestoreUnsent restores tasks but for those in letters, and returns what delivers these.
+// RestoreUnsent restores tasks except those in letters, and returns a function that delivers these.
 func RestoreUnsent(
 	ctx context.Context, s *Store, note store.Record, tasks []store.Task,
 ) (send func() error, err error) {
@@ -108,11 +108,11 @@ func RestoreUnsent(
 	}, err
 }
 
-// ComeApart says that transactions commit on one server after the other, as in a cluster.
+// ComeApart makes s expect that transactions commit on one server after the other, as in a cluster.
 func (s *Store) ComeApart() { s.comesApart = true }
 
-// EnqueueInParts stores tasks of several ledgers as a cluster does in one transaction of a user's:
-// each ledger's part in a transaction on its own server. It returns these, by ledger.
+// EnqueueInParts stores tasks of several ledgers as a cluster does in one user's transaction: each
+// ledger's part in a transaction on its own server. It returns the transactions by ledger.
 func EnqueueInParts(ctx context.Context, s *Store, tasks []store.NewTask) (map[int]pgx.Tx, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -155,7 +155,8 @@ func Deafen(s *Store) {
 	s.turns.cold.Store(s.turns.clock().UnixNano())
 }
 
-// WriteLetters stores tasks in a ledger as a process does that dies then: those with keys of other ledgers in letters.
+// WriteLetters stores tasks in a ledger, those with keys of other ledgers in letters, like a process that dies before
+// it delivers them.
 func WriteLetters(ctx context.Context, s *Store, no int, tasks ...store.NewTask) error {
 	all := *s.all.Load()
 	tasks, sent, err := s.wrapUp(len(all), no, tasks)
@@ -173,10 +174,10 @@ func WriteLetters(ctx context.Context, s *Store, no int, tasks ...store.NewTask)
 	return err
 }
 
-// Lose has a ledger be away until it is probed.
+// Lose makes a ledger away until it is probed.
 func Lose(s *Store, no int) { (*s.all.Load())[no].lost(store.ErrUnavailable) }
 
-// Meet makes a server known to a store that works.
+// Meet makes a server known to an open store.
 func Meet(ctx context.Context, s *Store, dsn string) error {
 	pool, _, err := postgres.Connect(ctx, dsn)
 	if err == nil {

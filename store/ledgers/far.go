@@ -14,39 +14,39 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// What a task needs may live in another ledger. Before the task is stored, its ledger hears of
-// that. When it ends, the process that ended it tells the ledgers that need it, if it knows
-// of them; else whoever leads asks each ledger what it needs, and finds out, before it admits.
-// So a need is met by the next admission at the latest.
+// A task may need a task in another ledger. Before the first is stored, its ledger hears of the
+// needed one. When the needed task ends, the process that ended it tells the ledgers that need
+// it, if it knows them. Otherwise the leader asks each ledger what it needs, and finds out,
+// before it admits. So a need is met by the next admission at the latest.
 
 const (
-	farEvery = 500 * time.Millisecond // a leader asks ledgers that needed nothing
-	farPage  = 1000                   // tasks that a ledger is asked for at once
-	farMost  = 1 << 16                // tasks that a process remembers
+	farEvery = 500 * time.Millisecond // how often a leader asks ledgers that needed nothing
+	farPage  = 1000                   // how many needed tasks a ledger lists at once
+	farMost  = 1 << 16                // how many tasks a process remembers
 )
 
-// far is what this process knows of needs across ledgers.
+// far is what this process knows about needs across ledgers.
 type far struct {
 	mu     sync.Mutex
 	of     map[store.ID]bits // the ledgers that need a task of another one
-	known  atomic.Bool       // there are any in of
+	known  atomic.Bool       // of is not empty
 	asked  time.Time         // when ledgers were last asked what they need
 	needs  bits              // those that needed something then
-	silent bits              // those of which that is not known
-	after  pages             // where the next look at each goes on
+	silent bits              // ledgers whose needs are not known
+	after  pages             // where the next look at each continues
 	began  bool
-	mail   [Most]map[store.ID]posted // letters that the last look at each has seen
-	missed missed                    // tasks that the last looks have not found
+	mail   [Most]map[store.ID]posted // letters that the last look at each saw
+	missed missed                    // tasks that the last looks did not find
 	aside  [Most]atomic.Pointer[sending]
-	looks  struct { // the last one after which finished tasks could be deleted
+	looks  struct { // the last look after which finished tasks could be deleted
 		began time.Time
-		of    int // ledgers
+		of    int // how many ledgers there were
 	}
 
 	doubts map[store.ID]inDoubt // letters of tasks that may be stored
 }
 
-// pages are the tasks above which the next look at each ledger begins; zero: at the start.
+// pages are the tasks after which the next look at each ledger begins. Zero means the start.
 type pages [Most]store.ID
 
 // expect remembers that a ledger needs tasks of others.
@@ -62,7 +62,7 @@ func (f *far) expect(no int, needed []postgres.Elsewhere) {
 	f.known.Store(true)
 }
 
-// wanted returns the ledgers that need each of some tasks, of those that any needs.
+// wanted returns which ledgers need each of the tasks. It leaves out tasks that no ledger needs.
 func (f *far) wanted(ids []store.ID) map[store.ID]bits {
 	if !f.known.Load() {
 		return nil
@@ -81,7 +81,7 @@ func (f *far) wanted(ids []store.ID) map[store.ID]bits {
 	return wanted
 }
 
-// told forgets tasks of which all that need them have heard how they ended.
+// told forgets tasks whose ends all ledgers that need them have heard of.
 func (f *far) told(ids []store.ID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,7 +91,7 @@ func (f *far) told(ids []store.ID) {
 	f.known.Store(len(f.of) > 0)
 }
 
-// hear has each ledger hear of tasks of others that it is about to need.
+// hear tells each ledger of the tasks in other ledgers that it is about to need.
 func (s *Store) hear(ctx context.Context, all []*ledger, parts [][]postgres.Elsewhere) error {
 	errs := make([]error, len(all))
 	var done sync.WaitGroup
@@ -114,8 +114,8 @@ func hearAt(ctx context.Context, l *ledger, part []postgres.Elsewhere) error {
 	return err
 }
 
-// tell lets other ledgers know what has become of tasks that they need, as far as this process
-// knows of that. What it cannot tell is left to the next admission.
+// tell tells ledgers the state of the tasks that they need, as far as this process knows of the
+// need. The next admission tells the rest.
 func (s *Store) tell(ctx context.Context, all []*ledger, ids []store.ID) {
 	wanted := s.far.wanted(ids)
 	if len(wanted) == 0 {
@@ -128,8 +128,8 @@ func (s *Store) tell(ctx context.Context, all []*ledger, ids []store.ID) {
 	_, _ = s.findOut(ctx, all, known, func(id store.ID, no int) bool { return wanted[id].has(no) }, mail{})
 }
 
-// findOut asks what has become of tasks, and lets those ledgers hear of what is new that need
-// them. Those in letters are on their way. It returns how many news there were.
+// findOut asks for the states of tasks, and tells the ledgers that need them what is new. It
+// passes over tasks in letters, which are on their way. It returns how many states were new.
 func (s *Store) findOut(
 	ctx context.Context, all []*ledger, known []postgres.Elsewhere, needs func(id store.ID, no int) bool,
 	post mail,
@@ -151,10 +151,10 @@ func (s *Store) findOut(
 	for _, e := range known {
 		at, found := spots[e.ID]
 		if post.tasks[e.ID] || !found && (err != nil || post.unread || e.Announced || s.comesApart && !gone[e.ID]) {
-			continue // a ledger that is away may have it, or a letter, or a transaction that has not committed
+			continue // it may be in a ledger that is away, in a letter, or in an uncommitted transaction
 		}
 		if !found && e.State.Finished() {
-			continue // it ended as was heard, and was deleted since
+			continue // its end is known, and it was deleted since
 		}
 		if at.state == e.State || found && !at.state.Finished() && !e.State.Finished() && e.State != 0 {
 			continue
@@ -175,7 +175,7 @@ func (s *Store) findOut(
 	return news, err
 }
 
-// hearAll is hear of what is needed already.
+// hearAll is hear for tasks that the ledgers need already.
 func (s *Store) hearAll(ctx context.Context, all []*ledger, parts [][]postgres.Elsewhere) (failed error) {
 	for no, part := range parts {
 		if len(part) > 0 {
@@ -185,8 +185,8 @@ func (s *Store) hearAll(ctx context.Context, all []*ledger, parts [][]postgres.E
 	return failed
 }
 
-// lookAcross asks all ledgers what they need of others, a page of each, delivers letters, and lets the ledgers
-// hear what is new. It returns how much that was. Always is for when there may be news.
+// lookAcross asks all ledgers what they need of others, a page of each, delivers letters, and tells the ledgers
+// what is new. It returns how many states were new. Always skips the check whether a look is due.
 func (s *Store) lookAcross(ctx context.Context, all []*ledger, always bool) (news int, err error) {
 	if len(all) == 1 {
 		return 0, nil
@@ -200,7 +200,8 @@ func (s *Store) lookAcross(ctx context.Context, all []*ledger, always bool) (new
 	return news, err
 }
 
-// lookAfter is lookAcross from some tasks on. Doubts are ledgers that may have tasks that are in letters.
+// lookAfter is lookAcross that begins after some tasks. Doubts are ledgers that may have stored tasks that are in
+// letters.
 func (s *Store) lookAfter(ctx context.Context, all []*ledger, after *pages) (news int, doubts bits, err error) {
 	needs, errs := together(ctx, s, all, func(ctx context.Context, at []int,
 		on []*postgres.Store) ([]postgres.Needs, error) {
@@ -232,7 +233,7 @@ func (s *Store) lookAfter(ctx context.Context, all []*ledger, after *pages) (new
 	return news, post.doubts, errors.Join(failed, errors.Join(errs...))
 }
 
-// due reports whether ledgers are to be asked what they need, and above which tasks.
+// due reports whether it is time to ask ledgers what they need, and after which tasks to begin.
 func (f *far) due(always bool) (after pages, due bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -243,14 +244,14 @@ func (f *far) due(always bool) (after pages, due bool) {
 	return f.after, true
 }
 
-// goOn takes note of where the next look begins.
+// goOn notes where the next look begins.
 func (f *far) goOn(after pages) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.after = after
 }
 
-// looked takes note of what a ledger needed, and whether it has letters.
+// looked notes what a ledger needs, and whether it has letters.
 func (f *far) looked(no int, needed []postgres.Elsewhere, mail bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -259,7 +260,7 @@ func (f *far) looked(no int, needed []postgres.Elsewhere, mail bool, err error) 
 	}
 	if err != nil {
 		if mail {
-			f.needs |= 1 << no // some may not have been read
+			f.needs |= 1 << no // some letters may not have been read
 		}
 		f.silent |= f.needs & (1 << no)
 		return
@@ -270,21 +271,22 @@ func (f *far) looked(no int, needed []postgres.Elsewhere, mail bool, err error) 
 	}
 }
 
-// forgettable reports whether finished tasks may be deleted: not while a ledger is away that
-// may not have heard how they ended.
+// forgettable reports whether finished tasks may be deleted: not while a ledger that may not
+// have heard of their ends is away.
 func (f *far) forgettable(ledgers int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.began && f.silent&(1<<ledgers-1) == 0
 }
 
-// What is kept for so long has ended long before a look that is so old, which reads all needs.
+// If tasks are kept for at least keptLong, a look that read all needs is good for lookOld: every
+// task that is due for deletion had ended long before that look.
 const (
 	keptLong = time.Hour
 	lookOld  = time.Minute
 )
 
-// shortest is how long that is kept at least which is deleted at all.
+// shortest is the shortest time for which finished tasks are kept before they are deleted.
 func shortest(keep store.Retention) time.Duration {
 	least := time.Duration(math.MaxInt64)
 	for _, one := range append(slices.Collect(maps.Values(keep.Queues)), keep) {
@@ -297,8 +299,8 @@ func shortest(keep store.Retention) time.Duration {
 	return least
 }
 
-// mayForget reports whether finished tasks may be deleted: each ledger has heard how those ended
-// that it needs, all of them, and none is looked for that may have been stored.
+// mayForget reports whether finished tasks may be deleted: each ledger has heard of the ends of
+// all tasks that it needs, and no letter in doubt waits for a look at what a ledger has stored.
 func (s *Store) mayForget(ctx context.Context, all []*ledger, keep store.Retention) (bool, error) {
 	if len(all) == 1 {
 		return true, nil
@@ -314,22 +316,21 @@ func (s *Store) mayForget(ctx context.Context, all []*ledger, keep store.Retenti
 	return ready, err
 }
 
-// lookedAll reports whether a look that began after an instant has found that so many ledgers have heard of all that
-// had ended by then.
+// lookedAll reports whether a look that began after since found that all of so many ledgers had heard of every end.
 func (f *far) lookedAll(since time.Time, ledgers int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.looks.of == ledgers && f.looks.began.After(since)
 }
 
-// keepLook takes note of such a look.
+// keepLook notes such a look.
 func (f *far) keepLook(began time.Time, ledgers int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.looks.began, f.looks.of = began, ledgers
 }
 
-// haveHeard is mayForget of all that has ended by now. whole reports whether every ledger has answered.
+// haveHeard is mayForget for all tasks that have ended by now. whole reports whether every ledger answered.
 func (s *Store) haveHeard(ctx context.Context, all []*ledger) (ready, whole bool, err error) {
 	var after pages
 	for whole = true; ; {
@@ -346,7 +347,7 @@ func (s *Store) haveHeard(ctx context.Context, all []*ledger) (ready, whole bool
 	}
 }
 
-// refresh lets ledgers hear anew what tasks need that are to be judged once more.
+// refresh tells ledgers the states of the tasks that finished tasks need, before those are retried.
 func (s *Store) refresh(ctx context.Context, all []*ledger, ids []store.ID) error {
 	if len(all) == 1 {
 		return nil

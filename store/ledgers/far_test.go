@@ -23,7 +23,7 @@ func needs(policy store.OnFailure, ids ...store.ID) func(*store.NewTask) {
 	}
 }
 
-// keyedApart makes a task that lives in another ledger of three than some task does.
+// keyedApart makes a task that lives in another of three ledgers than the task from.
 func keyedApart(t *testing.T, s *ledgers.Store, from store.ID, change func(*store.NewTask)) store.NewTask {
 	t.Helper()
 	for range 1000 {
@@ -71,7 +71,7 @@ func finish(t *testing.T, s finisher, o store.Outcome) {
 	}
 }
 
-// The process that leads knows nothing of a need; it asks.
+// The leader does not know of a need. It asks.
 func TestNeedsAcrossLedgersAreMetByTheLeader(t *testing.T) {
 	dsn := three.DSN(t)
 	s, other, leader := open(t, dsn), open(t, dsn), open(t, dsn)
@@ -120,8 +120,8 @@ func TestNeedsAcrossLedgersAreMetByTheLeader(t *testing.T) {
 	}
 }
 
-// The leader asks for a task that has been announced to its child's ledger, and is not stored yet.
-// That it does not find it does not mean that there is none.
+// The leader asks for a task that was announced to its child's ledger but is not stored yet. It does
+// not take a task that it cannot find for deleted.
 func TestAnAnnouncedNeedIsNotTakenForGone(t *testing.T) {
 	dsn := three.DSN(t)
 	s, leader := open(t, dsn), open(t, dsn)
@@ -158,8 +158,8 @@ func TestAnAnnouncedNeedIsNotTakenForGone(t *testing.T) {
 	})
 }
 
-// A task that an outcome brings, and that has to live elsewhere, is there with the outcome: also
-// when nobody could deliver it at once.
+// A task that an outcome brings, and that has to live elsewhere, is stored with the outcome, even if
+// it cannot be delivered at once.
 func TestAKeyedTaskComesWithAnOutcomeOfAnotherLedger(t *testing.T) {
 	s := open(t, three.DSN(t))
 	ctx := context.Background()
@@ -169,7 +169,7 @@ func TestAKeyedTaskComesWithAnOutcomeOfAnotherLedger(t *testing.T) {
 		task := claim(t, s, w, 1)[0]
 		child := keyedApart(t, s, parent, func(n *store.NewTask) { n.Queue = "children" })
 		o := store.Outcome{Task: &task, State: store.Completed, Attempt: task.Attempt, Then: []store.NewTask{child}}
-		if round%2 == 0 { // it waits for the child that it spawns
+		if round%2 == 0 { // the task waits for the child that it spawns
 			o.State, o.Needs = store.Pending, []store.Need{{Task: child.ID, OnFailure: store.ContinueOnFailure}}
 		}
 		finish(t, s, o)
@@ -308,7 +308,7 @@ func TestAnEnqueueWhoseServerFallsSilentIsStoredOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		_, _ = s.Admit(ctx, term, 10) // it cannot tell
+		_, _ = s.Admit(ctx, term, 10) // it cannot find out yet
 	}
 	if err := all[1].Run(); err != nil {
 		t.Fatal(err)
@@ -331,7 +331,7 @@ func TestAnEnqueueWhoseServerFallsSilentIsStoredOnce(t *testing.T) {
 	}
 }
 
-// Where it cannot be told whether the letter is stored there is no second one, which would have the tasks run twice.
+// If it is unknown whether the letter is stored, no second one is written, which would make the tasks run twice.
 func TestALetterIsWrittenToOneLedger(t *testing.T) {
 	dsn := three.DSN(t)
 	s := open(t, dsn)

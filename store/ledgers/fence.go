@@ -20,13 +20,13 @@ type Place struct {
 	Schema string
 	Server string
 	State  string // open, fenced, copy (an old one, which nobody uses) or away
-	Why    string // it cannot be used
+	Why    string // why it cannot be used
 	Epoch  int64  // how often it was opened after it was fenced
-	Bytes  int64  // of what is open
-	Tasks  int64  // unfinished ones, of what is open
+	Bytes  int64  // its size, if it is open
+	Tasks  int64  // its unfinished tasks, if it is open
 }
 
-// Places lists the ledgers, and copies of them, by number.
+// Places lists the ledgers and their copies, by number.
 func (s *Store) Places(ctx context.Context) ([]Place, error) {
 	seen, err := s.find(ctx)
 	if err != nil {
@@ -61,7 +61,7 @@ func (one schema) place(state string) Place {
 	return Place{No: one.no, Schema: one.text, Server: one.at.name, State: state, Epoch: one.epoch}
 }
 
-// weigh says how large a ledger is.
+// weigh fills in the size of a ledger.
 func (s *Store) weigh(ctx context.Context, one schema, p *Place) {
 	_ = one.at.pool.QueryRow(ctx, `
 		select coalesce(sum(pg_catalog.pg_total_relation_size(c.oid)), 0)::bigint
@@ -82,13 +82,13 @@ func (s *Store) weigh(ctx context.Context, one schema, p *Place) {
 }
 
 const (
-	lockWithin  = time.Second      // for the tables of a ledger, at a time
-	fenceWithin = 30 * time.Second // for a ledger nobody writes in
+	lockWithin  = time.Second      // how long to wait for a lock on a table
+	fenceWithin = 30 * time.Second // how long Fence keeps trying
 )
 
 // Fence makes ledgers unusable where they are, until they are opened there or on another
-// server. It waits until nobody is writing in them: when it returns, all that was answered is
-// in the server's log, and nothing follows.
+// server. It waits until no transaction writes in them: when it returns, every acknowledged
+// write is in the server's log, and none follows.
 func (s *Store) Fence(ctx context.Context, numbers ...int) error {
 	seen, err := s.find(ctx)
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *Store) Fence(ctx context.Context, numbers ...int) error {
 	return nil
 }
 
-// number fails when there is no ledger of a number.
+// number fails if no ledger has the number.
 func (l *looked) number(no int) error {
 	if no < 0 || no >= l.of {
 		return fmt.Errorf("there are ledgers 0 to %d", l.of-1)
@@ -127,8 +127,8 @@ func (one schema) fence(ctx context.Context) error {
 	}
 }
 
-// fenceIn takes all tables from everybody, which waits for those who have written, and renames
-// the schema.
+// fenceIn locks all tables, which waits for transactions that have written, and renames the
+// schema.
 func (one schema) fenceIn(ctx context.Context, tx pgx.Tx) error {
 	if _, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = %d", lockWithin.Milliseconds())); err != nil {
 		return err
@@ -159,9 +159,9 @@ func (one schema) rename(ctx context.Context, tx pgx.Tx, to string) error {
 	return err
 }
 
-// Open makes fenced ledgers usable again, on a server that is named by its host, its host and
-// port, or as Places has it; empty: on the only one that has them fenced. All servers have to
-// answer, and no other may have the ledger open.
+// Open makes fenced ledgers usable again on a server, named by its host, by its host and port,
+// or as Places names it. If server is empty, it is the only one that has them fenced. All
+// servers have to answer, and no other may have the ledger open.
 func (s *Store) Open(ctx context.Context, server string, numbers ...int) error {
 	seen, err := s.look(ctx)
 	if err == nil {
@@ -183,7 +183,7 @@ func (s *Store) Open(ctx context.Context, server string, numbers ...int) error {
 	return err
 }
 
-// fencedOne is the fenced schema of a ledger that is to be opened.
+// fencedOne returns the fenced schema of a ledger to open.
 func (l *looked) fencedOne(no int, server string) (schema, error) {
 	if on := l.on[no]; len(on) > 0 {
 		return schema{}, fmt.Errorf("it is open on %s", on[0].at.name)
@@ -204,7 +204,7 @@ func (l *looked) fencedOne(no int, server string) (schema, error) {
 		found[0].at.name, found[1].at.name)
 }
 
-// nextEpoch is above those of all that is known of a ledger.
+// nextEpoch is higher than every known epoch of a ledger.
 func (l *looked) nextEpoch(no int) (epoch int64) {
 	for _, one := range slices.Concat(l.on[no], l.copies, l.fenced) {
 		if one.no == no {
@@ -214,7 +214,7 @@ func (l *looked) nextEpoch(no int) (epoch int64) {
 	return epoch + 1
 }
 
-// is reports whether a server is the one that somebody means.
+// is reports whether text names the server.
 func (at *server) is(text string) bool {
 	host := at.pool.Config().ConnConfig
 	return text == at.name || text == host.Host || text == fmt.Sprintf("%s:%d", host.Host, host.Port)
@@ -234,9 +234,9 @@ func (one schema) open(ctx context.Context, epoch int64) error {
 	})
 }
 
-// settleIn makes a ledger at home on the server that it is on. What it asks of transaction ids
-// is an order, and what was in flight: nothing is behind a fence, so it is at home wherever
-// the counter is ahead of all of its positions.
+// settleIn lets a ledger run on the server that it is on. A ledger needs transaction ids only
+// for an order and for what was in flight. Behind a fence nothing is in flight, so it can run
+// wherever the counter is ahead of all its positions.
 func (one schema) settleIn(ctx context.Context, tx pgx.Tx) error {
 	in := func(text string) string { return strings.ReplaceAll(text, "{}", one.text) }
 	var ahead bool
@@ -260,8 +260,8 @@ func (one schema) settleIn(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// DropCopies drops what is left of ledgers that are open elsewhere: old copies, and fenced
-// ones. It returns what it dropped. All servers have to answer.
+// DropCopies drops the old copies, fenced or not, of ledgers that are open elsewhere. It returns
+// what it dropped. All servers have to answer.
 func (s *Store) DropCopies(ctx context.Context, dry bool) (dropped []Place, err error) {
 	seen, err := s.look(ctx)
 	if err == nil {
@@ -285,7 +285,7 @@ func (s *Store) DropCopies(ctx context.Context, dry bool) (dropped []Place, err 
 	return dropped, nil
 }
 
-// programs are the schemas of a ledger's functions. Some may be gone.
+// programs returns the schemas of a ledger's functions. Some may no longer exist.
 func (one schema) programs(ctx context.Context, c interface {
 	Query(ctx context.Context, text string, args ...any) (pgx.Rows, error)
 }) ([]string, error) {
@@ -296,7 +296,7 @@ func (one schema) programs(ctx context.Context, c interface {
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// drop drops a schema, and those of its functions.
+// drop drops a schema and the schemas of its functions.
 func (one schema) drop(ctx context.Context) error {
 	return pgx.BeginFunc(ctx, one.at.pool, func(tx pgx.Tx) error {
 		names, err := one.programs(ctx, tx)

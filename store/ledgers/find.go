@@ -16,30 +16,30 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// lookAgain is how often a process looks whether ledgers have moved, or come.
+// lookAgain is how often a process looks for ledgers that were moved or added.
 const lookAgain = 10 * time.Second
 
-// schema is one that was found on a server.
+// schema is a ledger's schema that was found on a server.
 type schema struct {
 	name
 	text   string
 	at     *server
-	epoch  int64 // higher after each opening: of two of one number the lower one is a copy
+	epoch  int64 // rises with each opening; if two schemas have one number, the lower epoch is a copy
 	fenced bool
 }
 
-// looked is what a look at all servers found.
+// looked is the result of a look at all servers.
 type looked struct {
-	of     int              // how many ledgers there are; 0: none was found
-	keys   int              // among how many of them keys are divided
-	on     map[int][]schema // those of each number that are open, of the highest epoch
-	copies []schema         // others that are open
+	of     int              // how many ledgers there are; 0 if none was found
+	keys   int              // over how many of them keys are divided
+	on     map[int][]schema // by number: the open ones of the highest epoch
+	copies []schema         // the other open ones
 	fenced []schema
 	silent []string // servers that did not answer
 	err    error    // why they did not
 }
 
-// look asks all servers for ledgers. It fails when those found are not of one queue.
+// look asks all servers for ledgers. It fails if it finds ledgers of more than one queue.
 func (s *Store) look(ctx context.Context) (l looked, err error) {
 	servers := s.servers()
 	found, errs := make([][]schema, len(servers)), make([]error, len(servers))
@@ -50,7 +50,7 @@ func (s *Store) look(ctx context.Context) (l looked, err error) {
 	done.Wait()
 	l.on = map[int][]schema{}
 	divided := func(one schema) bool { return one.keys > 1 }
-	if slices.ContainsFunc(slices.Concat(found...), divided) { // one that is not is another queue
+	if slices.ContainsFunc(slices.Concat(found...), divided) { // undivided ones belong to another queue
 		for i := range found {
 			found[i] = slices.DeleteFunc(found[i], func(one schema) bool { return one.of == 1 })
 		}
@@ -86,11 +86,11 @@ func (l *looked) add(one schema) {
 	}
 }
 
-// epochWords begin the comment on a ledger's schema.
+// epochWords begins the comment on a ledger's schema.
 const epochWords = "tusk epoch "
 
 // ledgersOn lists the schemas on a server that are ledgers of this queue. A standby has
-// none. A queue that was not divided counts once it has its tables.
+// none. An undivided queue counts once it has its tables.
 func (s *Store) ledgersOn(ctx context.Context, at *server) (all []schema, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeWithin)
 	defer cancel()
@@ -122,8 +122,8 @@ func (s *Store) ledgersOn(ctx context.Context, at *server) (all []schema, err er
 	return all, err
 }
 
-// problem says why a ledger cannot be used, from what a look at all servers found; nil: it
-// is on one server. Of a ledger on two nobody could tell which one is right.
+// problem says why a ledger cannot be used, after a look at all servers. It is nil if the ledger
+// is on one server. If it is on two, it is unknown which one is right.
 func (l *looked) problem(no int) error {
 	on := l.on[no]
 	switch i := slices.IndexFunc(l.fenced, func(f schema) bool { return f.no == no }); {
@@ -140,7 +140,7 @@ func (l *looked) problem(no int) error {
 }
 
 // find looks for the ledgers and notes where they are. The error is store.ErrSchemaMissing
-// when there are none.
+// if there are none.
 func (s *Store) find(ctx context.Context) (*looked, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +177,7 @@ func (s *Store) find(ctx context.Context) (*looked, error) {
 	return &seen, nil
 }
 
-// place tells a ledger where it is, unless it knows.
+// place tells a ledger where it is, unless it knows already.
 func (s *Store) place(l *ledger, seen *looked) error {
 	on := seen.on[l.no]
 	at, _ := l.whereabouts()
@@ -197,10 +197,10 @@ func (s *Store) place(l *ledger, seen *looked) error {
 	return nil
 }
 
-// keys is among how many ledgers keys are divided.
+// keys is over how many ledgers keys are divided.
 func (s *Store) keys() int { return int(s.divided.Load()) }
 
-// watch looks for ledgers now and then.
+// watch looks for ledgers at intervals.
 func (s *Store) watch() {
 	defer s.probes.Done()
 	for {
@@ -211,7 +211,7 @@ func (s *Store) watch() {
 			if s.net != nil {
 				_ = s.net.meet(s.life, s)
 			}
-			_, _ = s.find(s.life) // what is wrong, Check says
+			_, _ = s.find(s.life) // Check reports the errors
 		}
 	}
 }

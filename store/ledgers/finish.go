@@ -12,15 +12,15 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// mark notes in the bits of store.Task.Piece that the engine leaves which ledger tasks were claimed from, as its number
-// plus one.
+// mark notes which ledger tasks were claimed from, as its number plus one, in the bits of store.Task.Piece that the
+// engine does not use.
 func mark(tasks []store.Task, no int) {
 	for i := range tasks {
 		tasks[i].Piece |= int32(no+1) << postgres.PieceBits
 	}
 }
 
-// placeOfOutcome is the ledger in which an attempt ends; false: nobody here knows.
+// placeOfOutcome returns the ledger in which an attempt ends, or false if this process does not know it.
 func (s *Store) placeOfOutcome(o *store.Outcome) (no int, known bool) {
 	if no = int(o.Task.Piece>>postgres.PieceBits) - 1; no >= 0 {
 		return no, true
@@ -28,8 +28,8 @@ func (s *Store) placeOfOutcome(o *store.Outcome) (no int, known bool) {
 	return s.leases.place(o.Task.Lease)
 }
 
-// Finish implements store.Leaser. Outcomes of a ledger that is away are named by a
-// store.HeldError if others were written.
+// Finish implements store.Leaser. If some outcomes were written, a store.HeldError names those
+// of ledgers that are away.
 func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -52,8 +52,8 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.I
 	return f.end(lost, unknown, err)
 }
 
-// finished lets others know that attempts have ended, and delivers what came with them. What
-// fails here is left to whoever leads.
+// finished tells other ledgers that attempts have ended, and delivers the letters that came
+// with them. The leader does what fails here.
 func (s *Store) finished(
 	ctx context.Context, all []*ledger, outcomes []store.Outcome, sent []map[store.ID]store.ID,
 ) {
@@ -73,8 +73,8 @@ func finishAt(ctx context.Context, l *ledger, outcomes []store.Outcome) ([]store
 	})
 }
 
-// partsOf splits outcomes by ledger. Unknown are those whose ledger nobody here knows, and some wait, because of what
-// they bring or need. Sent are the letters that come with those of each ledger.
+// partsOf splits outcomes by ledger. Unknown are those whose ledger this process does not know. Some wait, because
+// their tasks or needs could not be placed. Sent gets the letters that come with the outcomes of each ledger.
 func (s *Store) partsOf(
 	ctx context.Context, all []*ledger, outcomes []store.Outcome, sent []map[store.ID]store.ID,
 ) (parts [][]store.Outcome, unknown []store.Outcome, wait waiting) {
@@ -110,7 +110,7 @@ type waiting struct {
 	err   error
 }
 
-// inOne is the ledger of all outcomes, if they have one and none of them has anything to do with other tasks.
+// inOne returns the ledger of all outcomes, if it is the same and no outcome brings or needs other tasks.
 func (s *Store) inOne(outcomes []store.Outcome) (no int, is bool) {
 	for i := range outcomes {
 		o := &outcomes[i]
@@ -123,8 +123,8 @@ func (s *Store) inOne(outcomes []store.Outcome) (no int, is bool) {
 	return no, len(outcomes) > 0
 }
 
-// besideOutcome finds out where a task is whose outcome brings others, or that goes to wait for
-// some. Tasks that have to live elsewhere are put into letters, by ledger and task.
+// besideOutcome finds out where a task is whose outcome brings other tasks, or lets it wait for
+// some. It puts tasks that have to live elsewhere into letters, and adds those to sent.
 func (s *Store) besideOutcome(
 	ctx context.Context, all []*ledger, o *store.Outcome, no int, known bool, sent []map[store.ID]store.ID,
 ) (int, bool, error) {
@@ -161,8 +161,8 @@ func (s *Store) besideOutcome(
 	return no, known, nil
 }
 
-// finishAnywhere asks for each outcome the ledger that its task's id names, and then all
-// others. What no ledger accepts is lost, if all have answered.
+// finishAnywhere offers each outcome to the ledger that its task's id names, and then to all
+// others. An outcome that no ledger accepts is lost, if all have answered.
 func finishAnywhere(
 	all []*ledger, outcomes []store.Outcome, finish func(l *ledger, part []store.Outcome) ([]store.ID, error),
 ) (lost []store.ID, err error) {
@@ -175,7 +175,7 @@ func finishAnywhere(
 	}
 	slices.SortFunc(ids, compareIDs)
 	ids = slices.Compact(ids)
-	left := map[store.ID]int{} // of the outcomes of each task, how many are not accepted
+	left := map[store.ID]int{} // how many outcomes of each task are not accepted
 	for id, list := range by {
 		left[id] = len(list)
 	}
@@ -208,7 +208,7 @@ func finishAnywhere(
 	return lost, err
 }
 
-// finishing is a Finish of which each ledger has written its part, or has failed.
+// finishing is a Finish after each ledger has written its part or failed.
 type finishing struct {
 	parts [][]store.Outcome
 	lost  [][]store.ID
@@ -216,7 +216,7 @@ type finishing struct {
 	wait  waiting
 }
 
-// end puts the answers together: lost and err are those of the outcomes that were unknown.
+// end combines the answers. lost and err are those of the outcomes whose ledger was unknown.
 func (f *finishing) end(lost []store.ID, unknown []store.Outcome, err error) ([]store.ID, error) {
 	waits := f.wait.tasks
 	written := len(unknown) > 0 && (err == nil || len(lost) < len(unknown))

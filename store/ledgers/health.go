@@ -29,8 +29,8 @@ func (s *Store) Witnesses() bool {
 	return true
 }
 
-// Examine implements store.Examiner: sums over the ledgers, and the worst of what is no
-// sum. The clock, the version and who leads are those of home.
+// Examine implements store.Examiner. It adds up what can be added up, and takes the worst of
+// everything else. The clock, the version and the leader are home's.
 func (s *Store) Examine(ctx context.Context) (store.Health, error) {
 	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) (store.Health, error) {
 		return e.Examine(ctx)
@@ -56,13 +56,13 @@ func (s *Store) Examine(ctx context.Context) (store.Health, error) {
 	return sum, nil
 }
 
-// serverOf is where a ledger is.
+// serverOf returns the server that a ledger is on.
 func (s *Store) serverOf(no int) *server {
 	at, _ := (*s.all.Load())[no].whereabouts()
 	return at
 }
 
-// worst takes over what is worse elsewhere.
+// worst replaces values in sum by those in h that are worse.
 func worst(sum, h *store.Health) {
 	sum.Pooled = sum.Pooled || h.Pooled
 	if h.OpenFor > sum.OpenFor {
@@ -108,7 +108,7 @@ func (s *Store) Roles(ctx context.Context, prefix string, apply bool) ([]string,
 	return statements, nil
 }
 
-// Measure implements store.Meter. What a server counts for all its ledgers is taken once.
+// Measure implements store.Meter. It takes what a server counts for all its ledgers once.
 func (s *Store) Measure(ctx context.Context) (sum store.Measures, err error) {
 	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) (store.Measures, error) {
 		return e.Measure(ctx)

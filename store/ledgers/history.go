@@ -13,8 +13,8 @@ import (
 
 var _ store.Historian = (*Store)(nil)
 
-// A cursor is those of all ledgers, in their order. A ledger that came later is told from its
-// beginning.
+// A cursor consists of the cursors of all ledgers, in order. A ledger that was added later begins
+// at its start.
 const (
 	cursorBreak = ","
 	cursorStart = "0"
@@ -36,7 +36,7 @@ func (s *Store) Follow(ctx context.Context, on bool) (string, error) {
 	return strings.Join(cursors, cursorBreak), err
 }
 
-// Ended implements store.Historian. A ledger that is away is told of when it is back.
+// Ended implements store.Historian. It reports the ends in a ledger that is away once it is back.
 func (s *Store) Ended(ctx context.Context, cursor string, limit int) (store.Ends, error) {
 	told := store.Ends{Missed: -1}
 	all, err := s.ledgers(ctx)

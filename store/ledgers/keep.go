@@ -11,8 +11,8 @@ import (
 )
 
 // Lead implements store.Keeper. Home elects, and the others adopt the term, so that a term
-// is one number everywhere and fences each chore where it writes. While home is away,
-// whoever leads keeps its term, and nobody else is elected. So it is while the disk that home is on is full.
+// is one number everywhere and fences each chore where it writes. While home is away, or its
+// disk is full, the leader keeps its term, and nobody else is elected.
 func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -48,9 +48,9 @@ func leadAt(ctx context.Context, l *ledger, c store.Candidate) (store.Leadership
 	})
 }
 
-// leadAbove is for a term that home gave, and others know a higher one. Either it is over by
-// now, or home knows less than the others, as it may after a failover, and goes on above them.
-// Home decides, so that no two have one term.
+// leadAbove handles a term from home when another ledger knows a higher one. Either the term is
+// over by now, or home lost terms in a failover and continues above the highest. Home decides,
+// so that no two processes have the same term.
 func (s *Store) leadAbove(
 	ctx context.Context, home *ledger, others []*ledger, c store.Candidate, highest int64,
 ) (store.Leadership, error) {
@@ -69,8 +69,8 @@ func (s *Store) leadAbove(
 	return store.Leadership{Term: c.Term, Now: l.Now}, nil
 }
 
-// adopt has ledgers adopt a term, or give it up. It returns the highest of the terms that
-// stand in its way, 0 if none does. Those that are away adopt it when they are back.
+// adopt has ledgers adopt a term, or give it up. It returns the highest term that prevents
+// this, 0 if none does. Ledgers that are away adopt the term when they are back.
 func (s *Store) adopt(ctx context.Context, all []*ledger, c store.Candidate) (highest int64, err error) {
 	answers, errs := s.adoptions(ctx, all, c)
 	for i, a := range answers {
@@ -113,8 +113,8 @@ func (s *Store) leadAway(
 	return l, nil
 }
 
-// chore does something in one ledger after the other, with what is left of a limit. One that is away, or full, holds
-// up no other; of those that are away it says nothing while others answer.
+// chore does something in one ledger after the other, each with what is left of a limit. A ledger that is away or full
+// does not hold up the others. Ledgers that are away are no error while others answer.
 func (s *Store) chore(
 	ctx context.Context, limit int, do func(ctx context.Context, l *ledger, limit int) (done int, err error),
 ) error {
@@ -147,8 +147,8 @@ func (s *Store) chore(
 	return away
 }
 
-// Admit implements store.Keeper. Before, ledgers hear of what they need of others; and again
-// when tasks were cancelled that others may need.
+// Admit implements store.Keeper. Before it, ledgers hear of the tasks that they need in other
+// ledgers, and again if tasks were cancelled that others may need.
 func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitted, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -226,13 +226,13 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []stor
 		return len(got), err
 	})
 	if err != nil && (len(tasks) == 0 || ctx.Err() != nil || !store.IsForAll(err)) {
-		return nil, err // else it is said when the other ledgers have no more
+		return nil, err // otherwise the error is returned when the other ledgers have no more
 	}
 	return tasks, nil
 }
 
-// Prune implements store.Keeper. It deletes nothing before each ledger that may need what has
-// ended elsewhere has heard how it ended.
+// Prune implements store.Keeper. It deletes nothing before every ledger has heard of the ends
+// of the tasks that it needs in other ledgers.
 func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, limit int) (deleted int, err error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -256,7 +256,7 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 
 var _ store.Maintainer = (*Store)(nil)
 
-// Maintain implements store.Maintainer. A ledger in which nothing happens is looked after in one round of three.
+// Maintain implements store.Maintainer. A quiet ledger is maintained in one round out of three.
 func (s *Store) Maintain(ctx context.Context, term int64) error {
 	all, err := s.ledgers(ctx)
 	if err != nil {

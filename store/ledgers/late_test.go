@@ -11,15 +11,15 @@ import (
 	"github.com/tuskqueue/tusk/store/ledgers"
 )
 
-// lag stands between processes and a server. It keeps one request with a word in it, of which its sender sees that the
-// connection has ended, and hands it on later: so does a kernel once the network is back.
+// lag is a proxy before a server. It holds back one request that contains a word, ends the sender's connection, and
+// passes the request on later, as a kernel does once the network is back.
 type lag struct {
 	word, server string
-	kept, late   chan struct{} // closed when it has the request, and when that may go on
+	kept, late   chan struct{} // closed when it has the request, and when it may pass it on
 	over         chan struct{} // closed when the server has answered
 }
 
-// lagging starts a lag before the server of a DSN, and returns a DSN through it.
+// lagging starts a lag before the server of a DSN. It returns the DSN of the lag.
 func lagging(t *testing.T, dsn, word string) (*lag, string) {
 	t.Helper()
 	u, err := url.Parse(dsn)
@@ -94,8 +94,8 @@ func (l *lag) serve(client net.Conn) {
 	}
 }
 
-// A network breaks while a task is on its way to a server, and the request arrives after everybody has found that it
-// had not. The task runs once.
+// The network fails while a task is in transit to a server, and the request arrives after everybody has found that it
+// did not arrive. The task runs once.
 func TestAnEnqueueThatArrivesLateIsStoredOnce(t *testing.T) {
 	_, dsns := servers(t, 2)
 	if err := divide(2, dsns...); err != nil {
@@ -108,7 +108,7 @@ func TestAnEnqueueThatArrivesLateIsStoredOnce(t *testing.T) {
 	term := lead(t, leader)
 	sent := 0
 	for kept := false; !kept; sent++ {
-		add(t, s, newTask(func(n *store.NewTask) { n.Kind = "kept-back" })) // as soon as one is for the second server
+		add(t, s, newTask(func(n *store.NewTask) { n.Kind = "kept-back" })) // the lag keeps the first for its server
 		select {
 		case <-l.kept:
 			kept = true

@@ -11,21 +11,21 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// leases remember, of the workers of this process, which ledgers know them and which of
-// them a token has tasks from. It is a hint but for two things: a beat does not name a
-// token where the answer to its claim was lost, so that the ledger gives back what it
-// leased; and nobody claims where the last beat did not arrive.
+// leases remember which ledgers know the workers of this process, and from which ledgers each
+// token has tasks. They are a hint, except for two things. A beat does not name a token in a
+// ledger whose answer to its claim was lost, so that the ledger gives back what it leased. And
+// a worker does not claim from a ledger that its last beat did not reach.
 type leases struct {
 	mu      sync.Mutex
 	of      map[store.Token]*lease
 	strange map[store.ID]bits // ledgers that the last beat of a worker did not reach
 }
 
-// lease is what is known of a token.
+// lease is what is known about a token.
 type lease struct {
 	worker     store.ID
 	held, lost bits // ledgers that answered with tasks, and those whose answer was lost
-	absent     int  // beats since it was last named
+	absent     int  // how many beats have not named it since
 }
 
 // bits is a set of ledgers.
@@ -33,7 +33,7 @@ type bits uint64
 
 func (b bits) has(no int) bool { return b>>no&1 != 0 }
 
-// most tokens are remembered, for workers that do not count their beats.
+// mostLeases is how many tokens are remembered, for workers that do not count their beats.
 const mostLeases = 1 << 16
 
 func (a *leases) lease(worker store.ID, token store.Token) *lease {
@@ -63,7 +63,7 @@ func (a *leases) lose(worker store.ID, token store.Token, no int) {
 	a.lease(worker, token).lost |= 1 << no
 }
 
-// place is the one ledger that a token has tasks from.
+// place returns the ledger that a token has tasks from, if it is only one.
 func (a *leases) place(token store.Token) (no int, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -84,7 +84,7 @@ func (a *leases) unmet(worker store.ID, no int) bool {
 	return a.strange[worker].has(no)
 }
 
-// met takes note of the ledgers that a beat did not reach.
+// met notes the ledgers that a beat did not reach.
 func (a *leases) met(b *store.Beat, missed bits) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -113,7 +113,7 @@ func (a *leases) met(b *store.Beat, missed bits) {
 	}
 }
 
-// forget drops what is known of a worker that is dead.
+// forget drops what is known about a dead worker.
 func (a *leases) forget(worker store.ID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -121,7 +121,7 @@ func (a *leases) forget(worker store.ID) {
 	maps.DeleteFunc(a.of, func(_ store.Token, l *lease) bool { return l.worker == worker })
 }
 
-// noted returns the tasks of notes that belong to a ledger for sure.
+// noted returns the tasks of notes that surely belong to a ledger.
 func (a *leases) noted(notes []store.Note, no int) (tasks []store.ID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -133,8 +133,8 @@ func (a *leases) noted(notes []store.Note, no int) (tasks []store.ID) {
 	return tasks
 }
 
-// beat is the part of a beat that a ledger gets: the tokens that the worker holds there,
-// as far as is known, and the notes on their tasks.
+// beat returns the part of a beat that a ledger gets: the tokens that the worker may hold
+// there, and the notes on their tasks.
 func (a *leases) beat(b store.Beat, no int) store.Beat {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -151,7 +151,7 @@ func (a *leases) beat(b store.Beat, no int) store.Beat {
 }
 
 // Extend implements store.Leaser: a worker is known to all ledgers. A beat counts if it
-// reached one of them. Ledgers of one server that get no notes hear it in one trip.
+// reached one of them. Ledgers of one server that get no notes are told in one trip.
 func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -178,7 +178,7 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 	return s.beaten(&b, parts, slices.Concat(stops...), errs)
 }
 
-// tellTogether sends the parts of a beat that can go together, and says which those were.
+// tellTogether sends the parts of a beat that can be sent together, and returns which ones it sent.
 func (s *Store) tellTogether(
 	ctx context.Context, all []*ledger, parts []store.Beat, stops [][]store.Stop, errs []error,
 ) (told []bool) {
@@ -217,9 +217,9 @@ func (s *Store) tellTogether(
 	return told
 }
 
-// bury signs a worker that one ledger has declared dead off at those that this beat reached,
-// so that they do not list it, and rescue what it held, a TTL later. A ledger that this does
-// not reach finds out by itself when the TTL is over.
+// bury signs off a worker that one ledger has declared dead, in the ledgers that this beat
+// reached. Otherwise they would list it, and would rescue what it held only a TTL later. A
+// ledger that this does not reach finds out by itself when the TTL is over.
 func (s *Store) bury(ctx context.Context, all []*ledger, b store.Beat, errs []error) {
 	b.TTL, b.Notes, b.Holds = 0, nil, nil
 	inTurn(all, func(i int, l *ledger) {
@@ -231,7 +231,7 @@ func (s *Store) bury(ctx context.Context, all []*ledger, b store.Beat, errs []er
 	})
 }
 
-// beaten puts the answers to a beat together.
+// beaten combines the answers to a beat.
 func (s *Store) beaten(b *store.Beat, parts []store.Beat, stops []store.Stop, errs []error) ([]store.Stop, error) {
 	var missed bits
 	var held []store.ID
@@ -262,7 +262,7 @@ func (s *Store) beaten(b *store.Beat, parts []store.Beat, stops []store.Stop, er
 	return stops, nil
 }
 
-// heldError says which tasks of a call wait, and why.
+// heldError returns an error that names the tasks of a call that wait, and why.
 func heldError(why error, tasks []store.ID) error {
 	return errors.Join(&store.HeldError{Tasks: tasks}, why)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/tuskqueue/tusk/store/ledgers"
 )
 
-// All ledgers of a server hear a beat by one transaction. Where one of them cannot, the others do all the same.
+// One transaction tells a beat to all ledgers of a server. If one of them cannot be told, the others still are.
 func TestABeatIsOneTransactionOnAServerAndALockedLedgerKeepsNoOther(t *testing.T) {
 	s := open(t, three.DSN(t))
 	w, pool := worker(t, s), ledgers.Pool(s)

@@ -1,8 +1,8 @@
 // Package ledgers is the engine for more than one PostgreSQL server: a queue in many
 // ledgers. Each ledger is a whole queue of package store/postgres in a schema of its own,
 // tusk_0_of_8 to tusk_7_of_8, on one server or spread over several. A task lives in one of
-// them for good. More can be added to those that there are (schema.go), and ledgers can move
-// from server to server (move.go).
+// them for good. Ledgers can be added later (schema.go), and can move from server to server
+// (move.go).
 //
 // The engine is a router. It decides where a task lives (place.go), claims from one ledger
 // after the other (claim.go), has one leader for all of them (keep.go), and puts answers
@@ -43,12 +43,12 @@ type Options struct {
 // Store is a queue in many ledgers. It is safe for use by many goroutines.
 type Store struct {
 	known   atomic.Pointer[[]*server]
-	left    []*server // whose places others have taken
+	left    []*server // servers that others have replaced
 	o       Options
-	owned   bool // the pools were opened here
+	owned   bool // Open made the pools, so Close closes them
 	pinned  func(queue string) bool
 	divide  atomic.Int32 // how many ledgers Migrate makes
-	divided atomic.Int32 // among how many keys are divided
+	divided atomic.Int32 // over how many ledgers keys are divided
 
 	mu     sync.Mutex // held while ledgers are looked for
 	all    atomic.Pointer[[]*ledger]
@@ -59,20 +59,20 @@ type Store struct {
 	turns      turns
 	leases     leases
 	far        far
-	net        *citus // nil: the servers are no cluster
-	comesApart bool   // a transaction may commit on one server after the other
+	net        *citus // nil if the servers are not a cluster
+	comesApart bool   // a transaction may commit on one server before another
 
-	homeless atomic.Bool // this process leads, and could not renew its term at home
+	homeless atomic.Bool // this process leads but could not renew its term at home
 }
 
-// server is where ledgers are.
+// server is a database with ledgers.
 type server struct {
 	pool      *pgxpool.Pool
 	name      string // for people, without secrets
 	attendant *postgres.Attendant
 
 	mu      sync.Mutex
-	running postgres.Running // as it last was
+	running postgres.Running // as last seen
 }
 
 var _ store.Store = (*Store)(nil)
@@ -107,9 +107,9 @@ func Open(ctx context.Context, dsns ...string) (*Store, error) {
 	return s, nil
 }
 
-// New makes an engine on open pools, one for each database, which stay the caller's to
-// close. It looks for ledgers in all of them; an empty database gets them by Divide and
-// Migrate. The error is store.ErrUnavailable when no database answers.
+// New makes an engine on open pools, one for each database. The caller closes the pools. New
+// looks for ledgers in all of them; Divide and Migrate create ledgers in an empty database.
+// The error is store.ErrUnavailable when no database answers.
 func New(ctx context.Context, pools []*pgxpool.Pool, o Options) (*Store, error) {
 	if len(pools) == 0 {
 		return nil, errors.New("ledgers: no database is named")
@@ -132,7 +132,7 @@ func New(ctx context.Context, pools []*pgxpool.Pool, o Options) (*Store, error) 
 	return s, nil
 }
 
-// add makes a server known, in the place of another one or beside all.
+// add makes a server known. It replaces instead, if that is known.
 func (s *Store) add(pool *pgxpool.Pool, instead *server) *server {
 	c := pool.Config().ConnConfig
 	at := &server{pool: pool, name: fmt.Sprintf("%s:%d/%s", c.Host, c.Port, c.Database),
@@ -148,7 +148,7 @@ func (s *Store) add(pool *pgxpool.Pool, instead *server) *server {
 	return at
 }
 
-// servers are those that are known. There are never fewer.
+// servers returns the known servers. Their number never falls.
 func (s *Store) servers() []*server { return *s.known.Load() }
 
 // Close closes the ledgers, and the pools if Open made them.
@@ -173,7 +173,7 @@ func (s *Store) Close() error {
 	return err
 }
 
-// ledgers returns all ledgers, home first. It looks for them if there were none before.
+// ledgers returns all ledgers, home first. It looks for them if none has been found yet.
 func (s *Store) ledgers(ctx context.Context) ([]*ledger, error) {
 	if all := s.all.Load(); all != nil {
 		return *all, nil
@@ -202,7 +202,7 @@ func atHome[T any](ctx context.Context, s *Store, do question[T]) (answer T, err
 	return ask(ctx, l, do)
 }
 
-// each asks all ledgers at once. An answer is valid where its error is nil.
+// each asks all ledgers at once. An answer is valid if its error is nil.
 func each[T any](ctx context.Context, all []*ledger, do question[T]) ([]T, []error) {
 	answers, errs := make([]T, len(all)), make([]error, len(all))
 	if len(all) == 1 {
@@ -226,8 +226,9 @@ func (s *Store) inEach(all []*ledger, do func(no int, l *ledger)) {
 	done.Wait()
 }
 
-// together asks the ledgers of each server in one trip, which do makes with those at some places of all. Where that
-// fails, each is asked alone: so do may be repeated. An answer is valid where its error is nil.
+// together asks the ledgers of each server in one trip. do makes the trip, with the engines of the ledgers at the
+// given places in all. If it fails, each ledger is asked alone, so do may run twice for a ledger. An answer is valid
+// if its error is nil.
 func together[T any](
 	ctx context.Context, s *Store, all []*ledger,
 	do func(ctx context.Context, places []int, on []*postgres.Store) ([]T, error),
@@ -268,7 +269,7 @@ func together[T any](
 	return answers, errs
 }
 
-// atFirst is for how long a server is asked for all of its ledgers: half of the time is for asking each alone.
+// atFirst limits the trip for all ledgers of a server. It leaves half of the time for asking each ledger alone.
 func atFirst(ctx context.Context) (context.Context, context.CancelFunc) {
 	long := suspectAfter
 	if end, ok := ctx.Deadline(); ok {
@@ -280,8 +281,9 @@ func atFirst(ctx context.Context) (context.Context, context.CancelFunc) {
 // beatsAtOnce is how many ledgers of one server a beat asks at once.
 const beatsAtOnce = 2
 
-// inTurn does something for all ledgers, for all servers at once and few ledgers of each. What every process does
-// again and again shall keep few connections: each of them plans each ledger's statements anew.
+// inTurn does something for all ledgers: on all servers at once, but for few ledgers of each at a time. It is for
+// work that every process repeats, which should use few connections, because each connection plans the statements
+// of each ledger.
 func inTurn(all []*ledger, do func(i int, l *ledger)) {
 	var done sync.WaitGroup
 	turns := map[*server]chan struct{}{}
@@ -301,7 +303,7 @@ func inTurn(all []*ledger, do func(i int, l *ledger)) {
 	done.Wait()
 }
 
-// fromAll asks all ledgers at once, every one of which has to answer.
+// fromAll asks all ledgers at once. It fails unless all answer.
 func fromAll[T any](ctx context.Context, s *Store, do question[T]) ([]T, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -311,9 +313,10 @@ func fromAll[T any](ctx context.Context, s *Store, do question[T]) ([]T, error) 
 	return answers, errors.Join(errs...)
 }
 
-// isPinned reports whether the plain tasks of a queue lie in one ledger.
+// isPinned reports whether the plain tasks of a queue live in one ledger.
 func isPinned(queue string) bool { return strings.HasSuffix(queue, PinnedSuffix) }
 
-// PinnedSuffix ends the names of queues whose tasks lie in one ledger, so that their order
-// is exact; but for those with a key or of a workflow, and for those that were moved there.
+// PinnedSuffix ends the names of queues whose tasks live in one ledger, so that their order
+// is exact. It does not apply to tasks with a key or of a workflow, nor to tasks that were
+// moved to the queue.
 const PinnedSuffix = ".pinned"

@@ -15,27 +15,27 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// A task with a key may have to live in another ledger than what it is stored with: the
-// outcome that brings it, or a record. Then a letter is stored in its place, in the same
-// transaction: a task that nobody claims, and whose args are the task that is meant. Once the
-// letter is there, its task is delivered where it belongs, and the letter is deleted. The
-// ledger that takes a letter's task in remembers that for a week, so it does so once.
+// An outcome or a record may create a task with a key that has to live in another ledger. Then
+// a letter is stored in its place, in the same transaction: a task that nobody claims, whose
+// args hold the real task. Once the letter is stored, its task is delivered where it belongs,
+// and the letter is deleted. The ledger that stores a letter's task remembers it for a week, so
+// it stores it once.
 
 // letters is the queue of letters. They wait for ever.
 const letters = "tusk.letters"
 
 const never = 100 * 365 * 24 * time.Hour
 
-// letter is what stands in one.
+// letter is the content of a letter.
 type letter struct {
 	Tasks []store.NewTask
-	Back  []store.Task `json:",omitempty"` // finished ones that go back into the ledger To
+	Back  []store.Task `json:",omitempty"` // finished tasks that go back into the ledger To
 	To    int          `json:",omitempty"`
-	From  int          `json:",omitempty"` // they may be stored already in the ledger before this one; 0: they are not
-	By    uint32       `json:",omitempty"` // the process of that ledger's server that was to store them; 0: not known
+	From  int          `json:",omitempty"` // 1 + the ledger that may have stored Tasks already; 0 if none may have
+	By    uint32       `json:",omitempty"` // the process of that ledger's server that was to store them; 0 if unknown
 }
 
-// carrier is the task that is a letter. Of two letters of one call the later task's comes later.
+// carrier returns the task that carries a letter. Letters of one call sort like their tasks.
 func (l letter) carrier() (store.NewTask, error) {
 	body, err := json.Marshal(l)
 	if err != nil {
@@ -51,7 +51,7 @@ func (l letter) carrier() (store.NewTask, error) {
 	return store.NewTask{ID: id, Kind: "tusk.letter", Queue: letters, Args: body, Delay: never}, nil
 }
 
-// opened are letters and the tasks in them, in the order in which the tasks were made.
+// opened holds letters and the tasks in them, in the order in which the tasks were made.
 type opened struct {
 	ids     []store.ID
 	tasks   []store.NewTask
@@ -72,7 +72,7 @@ type doubted struct {
 	letter
 }
 
-// read is the letter that a task carries.
+// read returns the letter that a task carries.
 func read(mail *store.Task) (l letter, err error) {
 	if err := json.Unmarshal(mail.Args, &l); err != nil {
 		return l, fmt.Errorf("letter %v cannot be read, so what is in it is not known: %w", mail.ID, err)
@@ -97,8 +97,8 @@ func (o *opened) add(mail *store.Task, l letter) {
 	}
 }
 
-// sendAll delivers letters that were just stored in a ledger, those of them that are there,
-// and says what became of the tasks in them.
+// sendAll delivers letters that were just stored in a ledger, if they are still there, and
+// returns the results of enqueueing their tasks.
 func (s *Store) sendAll(
 	ctx context.Context, all []*ledger, from *ledger, ids []store.ID,
 ) (map[store.ID]store.Enqueued, error) {
@@ -126,8 +126,8 @@ func (s *Store) sendAll(
 }
 
 // send delivers letters, and deletes those that it could deliver. Waiting are the tasks in these and in other letters:
-// none is delivered before what it needs, which would count as deleted. Where one letter may keep the others from being
-// delivered, parts of them are sent by themselves.
+// no task is delivered before one that it needs, because the needed one would count as deleted. If one letter may block
+// the others, they are sent in parts.
 func (s *Store) send(
 	ctx context.Context, all []*ledger, from *ledger, o opened, waiting map[store.ID]bool,
 ) (map[store.ID]store.Enqueued, error) {
@@ -135,7 +135,8 @@ func (s *Store) send(
 	return answer, s.sendParts(ctx, all, from, o, waiting, answer)
 }
 
-// partsOfLetters is into how many parts letters are split. Each that has one which is held costs a tenth of a second.
+// partsOfLetters is how many parts letters are split into. Each part with a letter that is held costs a tenth of a
+// second.
 const partsOfLetters = 8
 
 func (s *Store) sendParts(
@@ -160,7 +161,7 @@ func (s *Store) sendParts(
 	return cmp.Or(err, ctx.Err())
 }
 
-// without are those of the letters of which it is not known that they are delivered.
+// without returns the letters that are not known to be delivered.
 func (o *opened) without(delivered map[store.ID]store.Enqueued) (left opened) {
 	for i := range o.tasks {
 		if _, is := delivered[o.tasks[i].ID]; !is {
@@ -176,7 +177,7 @@ func forgetAll(waiting map[store.ID]bool, delivered map[store.ID]store.Enqueued)
 	}
 }
 
-// ready are those of the letters whose tasks need none that wait in others.
+// ready returns the letters whose tasks need no task that waits in another letter.
 func (o *opened) ready(waiting map[store.ID]bool) (some opened) {
 	own := map[store.ID]bool{}
 	for i := range o.tasks {
@@ -189,8 +190,8 @@ func (o *opened) ready(waiting map[store.ID]bool) (some opened) {
 	return some
 }
 
-// sendTogether is send for letters as one. It adds to the answer what became of the tasks that are delivered. Apart:
-// others may be delivered if they are sent alone.
+// sendTogether sends letters in one call. It adds the results of the delivered tasks to the answer. apart reports
+// whether the rest may be deliverable in smaller parts.
 func (s *Store) sendTogether(
 	ctx context.Context, all []*ledger, from *ledger, o opened, answer map[store.ID]store.Enqueued,
 ) (apart bool, err error) {
@@ -221,7 +222,7 @@ func (s *Store) sendTogether(
 		}
 	}
 	apart = held.Load() || failed != nil && places.rounds() > 1
-	if held.Load() { // what is wrong beside that, the parts say; one that is held waits for the next look
+	if held.Load() { // the parts report other errors; a letter that is held waits for the next look
 		failed = nil
 	}
 	return apart, errors.Join(failed, throwAway(ctx, from, gone))
@@ -238,8 +239,8 @@ func throwAway(ctx context.Context, from *ledger, ids []store.ID) (failed error)
 	return failed
 }
 
-// wrapUp puts letters in place of those tasks that may not live in a ledger. It returns the
-// letters' ids by task.
+// wrapUp replaces tasks that must not live in ledger no by letters. It returns the letters' ids
+// by task.
 func (s *Store) wrapUp(of int, no int, tasks []store.NewTask) ([]store.NewTask, map[store.ID]store.ID, error) {
 	var sent map[store.ID]store.ID
 	for i := range tasks {
@@ -259,8 +260,8 @@ func (s *Store) wrapUp(of int, no int, tasks []store.NewTask) ([]store.NewTask, 
 	return tasks, sent, nil
 }
 
-// heardBefore is what a ledger has to hear before it stores tasks, or lets one wait, that need
-// others: those elsewhere, and those in letters.
+// heardBefore returns what a ledger has to hear before it stores tasks with needs, or lets a task
+// wait for needs: the states of needed tasks in other ledgers or in letters.
 func (s *Store) heardBefore(
 	ctx context.Context, all []*ledger, no int, tasks []store.NewTask, needs []store.Need, sent map[store.ID]store.ID,
 ) (far []postgres.Elsewhere, err error) {

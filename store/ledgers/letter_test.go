@@ -22,7 +22,7 @@ func keyedInto(s *ledgers.Store, no int, change func(*store.NewTask)) store.NewT
 	}
 }
 
-// More letters wait than a page has. A task that needs one of the oldest letter goes on waiting, and all come.
+// More letters wait than fit on a page. A task that needs one in the oldest letter waits, and all are delivered.
 func TestMoreLettersThanAPage(t *testing.T) {
 	dsn := three.DSN(t)
 	s, leader := open(t, dsn), open(t, dsn)
@@ -60,8 +60,8 @@ func TestMoreLettersThanAPage(t *testing.T) {
 	}
 }
 
-// A user's transaction holds the keys of many letters' tasks. The leader does not wait for them one by one before it
-// admits what is due.
+// A user's transaction holds the keys of the tasks in many letters. The leader does not wait for each of them before
+// it admits due tasks.
 func TestManyLettersWhoseKeysAreHeldDelayNoChore(t *testing.T) {
 	s := open(t, three.DSN(t))
 	ctx := context.Background()
@@ -115,7 +115,7 @@ func TestManyLettersWhoseKeysAreHeldDelayNoChore(t *testing.T) {
 	})
 }
 
-// A letter that nobody can read is named, and holds up no other.
+// An unreadable letter is named in an error, and does not block the others.
 func TestALetterThatCannotBeReadHoldsUpNoOther(t *testing.T) {
 	s := open(t, three.DSN(t))
 	ctx := context.Background()
@@ -140,7 +140,7 @@ func TestALetterThatCannotBeReadHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// A letter whose task needs one of a server that is away holds up no other.
+// A letter whose task needs a task on a server that is away does not block the others.
 func TestALetterThatWaitsHoldsUpNoOther(t *testing.T) {
 	all, dsns := servers(t, 2)
 	if err := divide(4, dsns...); err != nil { // ledgers 0 and 1 on the first, 2 and 3 on the second
@@ -187,7 +187,7 @@ func TestALetterThatWaitsHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// A server that died while it delivered a letter is back after days, and the letter's task has run meanwhile.
+// The server that has a letter died during its delivery. It comes back after days, when the letter's task has run.
 func TestALetterThatIsSentAgainAfterDays(t *testing.T) {
 	s := open(t, three.DSN(t))
 	ctx := context.Background()
@@ -216,7 +216,7 @@ func TestALetterThatIsSentAgainAfterDays(t *testing.T) {
 	}
 }
 
-// A task that need not be kept was stored, and has run, before the letter that asks whether it was is looked at.
+// An ephemeral task was stored and has run before its letter in doubt is resolved.
 func TestATaskThatNeedNotBeKeptIsFoundByItsLetter(t *testing.T) {
 	s := open(t, three.DSN(t))
 	ctx := context.Background()
@@ -239,8 +239,8 @@ func TestATaskThatNeedNotBeKeptIsFoundByItsLetter(t *testing.T) {
 	}
 }
 
-// A user's transaction holds the key of a letter's task. That waits, and with it what needs it, but no other, and no
-// error is made of it.
+// A user's transaction holds the key of a letter's task. The task waits, and so do tasks that need it, but no others.
+// This is not an error.
 func TestALetterWhoseKeyIsHeldHoldsUpNoOther(t *testing.T) {
 	s := open(t, three.DSN(t))
 	ctx := context.Background()
@@ -286,7 +286,7 @@ func TestALetterWhoseKeyIsHeldHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// A task is enqueued that needs one which is still in a letter: it waits for it as for any other.
+// A task is enqueued that needs a task in a letter. It waits for that as for any other.
 func TestAChildWhoseParentIsInALetterWaits(t *testing.T) {
 	s := open(t, three.DSN(t))
 	ctx := context.Background()

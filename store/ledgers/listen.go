@@ -11,11 +11,11 @@ import (
 
 var _ store.Notifier = (*Store)(nil)
 
-// listenAgain is the pause after a listener broke, and between looks at where ledgers are.
+// listenAgain is the pause after a listener fails, and between looks at where ledgers are.
 const listenAgain = time.Second
 
-// Listen implements store.Notifier, with one connection to each server, for all ledgers there.
-// One that breaks is replaced; so it is when ledgers have come or gone.
+// Listen implements store.Notifier, with one connection to each server for all ledgers there.
+// A connection is replaced if it fails, and if ledgers have come or gone.
 func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	if _, err := s.ledgers(ctx); err != nil {
 		return err
@@ -34,7 +34,7 @@ func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	again := time.NewTicker(listenAgain)
 	defer again.Stop()
 	for {
-		for _, at := range s.servers() { // nodes of a cluster come, or have another address
+		for _, at := range s.servers() { // a cluster gets new nodes, and nodes get new addresses
 			if !listens[at] {
 				listens[at] = true
 				go s.listenAt(ctx, at, hear)
@@ -88,7 +88,7 @@ func (s *Store) listenAt(ctx context.Context, at *server, wake func(no int, h st
 	}
 }
 
-// presentAt are those of some ledgers that are on a server and not away, and their places among those.
+// presentAt returns the ledgers that are on a server and not away: their indexes in all, and their engines.
 func presentAt(all []*ledger, at *server) (places []int, engines []*postgres.Store) {
 	for i, l := range all {
 		engine, _, err := l.present()

@@ -9,7 +9,7 @@ import (
 	"github.com/tuskqueue/tusk/store/ledgers"
 )
 
-// A server becomes known while a process listens, as a node of a cluster does: it hears of tasks there.
+// A server becomes known while a process listens, like a new node of a cluster. The process hears of tasks there.
 func TestAListenerHearsOfServersThatCome(t *testing.T) {
 	_, dsns := servers(t, 2)
 	if err := divide(2, dsns...); err != nil {

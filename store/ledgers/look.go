@@ -12,9 +12,9 @@ import (
 
 var _ store.Looker = (*Store)(nil)
 
-// Look implements store.Looker, with one trip to each server. Records and who leads are at home. The
-// next claim begins with the ledgers that have tasks. Those of a server that fails may have tasks of
-// all queues; those that are away have none.
+// Look implements store.Looker, with one trip to each server. It takes the records and the leader from
+// home. The next claim begins with the ledgers that have tasks. If a server fails, its ledgers count as
+// having tasks of all queues. Ledgers that are away count as having none.
 func (s *Store) Look(ctx context.Context, queues []string, kinds ...string) (seen store.Sight, err error) {
 	if len(queues) == 0 {
 		return atHome(ctx, s, func(ctx context.Context, e *postgres.Store) (store.Sight, error) {
@@ -60,7 +60,7 @@ func (s *Store) Look(ctx context.Context, queues []string, kinds ...string) (see
 	return seen, nil
 }
 
-// look is what was seen of the ledgers of a server.
+// look is the result of a look at the ledgers of a server.
 type look struct {
 	numbers []int
 	sights  []store.Sight

@@ -7,8 +7,8 @@ import (
 	"github.com/tuskqueue/tusk/store/ledgers"
 )
 
-// A look finds a task in whichever ledger it is, though no notification of it came, and the next claim
-// begins there. What is on a server that is lost is not looked for.
+// A look finds a task in any ledger, even if no notification of it came, and the next claim begins there. It
+// does not look on a lost server.
 func TestALookFindsTasksOfWhichNothingWasHeard(t *testing.T) {
 	all, dsns := servers(t, 2)
 	if err := divide(4, dsns...); err != nil {

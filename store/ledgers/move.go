@@ -10,25 +10,25 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Moved is what a move of ledgers took.
+// Moved is the result of a move of ledgers.
 type Moved struct {
 	Numbers []int
 	To      string
-	How     string        // promoted, or copied
-	Stood   time.Duration // for how long nobody could use them
+	How     string        // promoted or copied
+	Stood   time.Duration // how long a ledger could not be used, at most
 }
 
 const (
-	replayWithin = 30 * time.Second // for a standby to have what was written before a fence
+	replayWithin = 30 * time.Second // for a standby to replay what was written before a fence
 	replayAgain  = 5 * time.Millisecond
-	mostDriven   = 50_000_000 // transaction ids of a server that are used up for a copy
+	mostDriven   = 50_000_000 // how many transaction ids of a server a copy uses up at most
 )
 
 // Move moves ledgers to another server of the URL. If that is a standby of the server that has
-// all of them, it is promoted, and nothing is copied: they stand still for a second or two,
-// whatever their size. What stays on the old server goes on meanwhile; its copies on the new one
-// have a lower epoch, and nobody uses them. To any other server ledgers are copied, by pg_dump,
-// one after the other. Leases stay valid in either case.
+// all of them, it is promoted, and nothing is copied: the ledgers cannot be used for a second or
+// two, whatever their size. Ledgers that stay on the old server can be used meanwhile. Their
+// copies on the new server have a lower epoch, so nobody uses them. To any other server, Move
+// copies ledgers with pg_dump, one after the other. Leases stay valid in either case.
 func (s *Store) Move(ctx context.Context, to string, numbers ...int) (m Moved, err error) {
 	seen, err := s.look(ctx)
 	if err == nil {
@@ -83,7 +83,7 @@ func (s *Store) promote(ctx context.Context, seen *looked, target *server, numbe
 		return 0, err
 	}
 	began := time.Now()
-	back := func(err error) error { // nothing has happened yet: they go on where they were
+	back := func(err error) error { // the standby is not promoted: the ledgers are opened where they were
 		return errors.Join(err, s.Open(context.WithoutCancel(ctx), source.name, numbers...))
 	}
 	for i, no := range numbers {
@@ -95,7 +95,7 @@ func (s *Store) promote(ctx context.Context, seen *looked, target *server, numbe
 	if err := cutOff(ctx, source, target); err != nil {
 		return 0, back(err)
 	}
-	// The standby gets nothing more: from here on what stays is newer where it is.
+	// The standby gets nothing more. The higher epoch marks the ledgers that stay as newer than its copies.
 	for no := range seen.of {
 		if on := seen.on[no]; len(on) == 1 && on[0].at == source && !slices.Contains(numbers, no) {
 			if err := on[0].raise(ctx, seen.nextEpoch(no)); err != nil {
@@ -137,11 +137,11 @@ func follows(ctx context.Context, source, target *server) error {
 	return hasAll(ctx, source, target, 5*time.Second)
 }
 
-// hasAll waits until a standby has replayed what a server has written by now.
+// hasAll waits until a standby has replayed everything that a server has written by now.
 func hasAll(ctx context.Context, source, target *server, within time.Duration) error {
 	var upto string
 	err := pgx.BeginFunc(ctx, source.pool, func(tx pgx.Tx) error {
-		// What was written since the last commit may stay in memory, and is sent to no standby, until there is another.
+		// The log since the last commit may stay in memory, and is not sent to standbys, until the next commit.
 		if _, err := tx.Exec(ctx, "set local synchronous_commit = local"); err != nil {
 			return err
 		}
@@ -171,7 +171,7 @@ func hasAll(ctx context.Context, source, target *server, within time.Duration) e
 	}
 }
 
-// cutOff waits until a standby has all of a server, and ends its following.
+// cutOff waits until a standby has everything from a server, and then stops its replication.
 func cutOff(ctx context.Context, source, target *server) error {
 	if err := hasAll(ctx, source, target, replayWithin); err != nil {
 		return err

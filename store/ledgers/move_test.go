@@ -17,7 +17,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// load enqueues tasks, plain ones and others with keys, while a worker runs them.
+// load enqueues plain and keyed tasks while a worker runs them.
 type load struct {
 	t       *testing.T
 	s       store.Store
@@ -28,7 +28,7 @@ type load struct {
 	ran     map[store.ID]int
 	stored  map[store.ID]bool
 	refused atomic.Int32 // keyed tasks whose ledger was away
-	worst   atomic.Int64 // of the enqueues of plain tasks
+	worst   atomic.Int64 // the slowest enqueue of a plain task
 }
 
 func startLoad(t *testing.T, s store.Store) *load {
@@ -87,11 +87,11 @@ func (l *load) enqueue(ctx context.Context, i int) {
 	}
 }
 
-// end waits until all that was stored has run, and fails unless each task has run once.
+// end waits until all stored tasks have run, and fails the test unless each has run once.
 func (l *load) end() {
 	l.t.Helper()
 	l.mu.Lock()
-	far := len(l.stored) + 200 // some more, after whatever happened
+	far := len(l.stored) + 200 // some more tasks first
 	l.mu.Unlock()
 	eventually(l.t, "the load goes on", func() bool {
 		l.mu.Lock()
@@ -132,8 +132,8 @@ func places(t *testing.T, s *ledgers.Store) string {
 	return strings.Join(lines, ", ")
 }
 
-// A queue in one plain database grows into four ledgers, and half of them move to a standby
-// that is promoted, while it works.
+// A plain queue grows into four ledgers, and half of them move to a standby that is promoted,
+// while the queue is in use.
 func TestAPlainQueueGrowsIntoLedgersOnTwoServers(t *testing.T) {
 	all, dsns := servers(t, 1)
 	ctx := context.Background()
@@ -157,7 +157,7 @@ func TestAPlainQueueGrowsIntoLedgersOnTwoServers(t *testing.T) {
 	if err := operator.Divide(4); err != nil {
 		t.Fatal(err)
 	}
-	// The new ledgers are made where the URL says, but for servers that are standbys still.
+	// The new ledgers are made on the servers of the URL, except on standbys.
 	if _, err := operator.Migrate(ctx, -1); err != nil {
 		t.Fatal(err)
 	}
@@ -200,8 +200,8 @@ func operatorName(s *pgtest.Server) string {
 	return host
 }
 
-// A ledger is copied to a server that knows nothing of it, with all that a ledger has: leases
-// of a worker that goes on, keys, needs, a schedule's record, history.
+// A ledger is copied to another server with all its contents: the leases of a worker that
+// continues, keys, needs, a schedule's record, history.
 func TestALedgerIsCopiedToAnotherServer(t *testing.T) {
 	all, dsns := servers(t, 2)
 	ctx := context.Background()
@@ -226,7 +226,7 @@ func TestALedgerIsCopiedToAnotherServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := all[0].Exec(ctx, "create schema tusk_0_of_1_fork"); err != nil { // somebody else's
+	if err := all[0].Exec(ctx, "create schema tusk_0_of_1_fork"); err != nil { // not a ledger
 		t.Fatal(err)
 	}
 	moved, err := operator.Move(ctx, operator.ServerName(1), 0)
@@ -313,7 +313,7 @@ func TestAFencedLedgerIsAwayUntilItIsOpened(t *testing.T) {
 	l.end()
 }
 
-// A server that comes back with what has moved away since is ignored.
+// A server that comes back with ledgers that have moved away since is ignored.
 func TestAnOldCopyIsNotUsed(t *testing.T) {
 	all, dsns := servers(t, 2)
 	ctx := context.Background()
@@ -345,7 +345,7 @@ func TestAnOldCopyIsNotUsed(t *testing.T) {
 	}
 }
 
-// A worker of one slot comes while its ledger is fenced: both halves of its call say that it is away.
+// A worker with one slot makes an exchange while its ledger is fenced. Both halves of the call say that it is away.
 func TestAnExchangeWithAFencedLedger(t *testing.T) {
 	dsn := three.DSN(t)
 	s, other := open(t, dsn), open(t, dsn)
@@ -366,7 +366,7 @@ func TestAnExchangeWithAFencedLedger(t *testing.T) {
 	}
 }
 
-// A standby that is not promoted in time: the ledgers go on where they were, and the error says what is wrong.
+// A standby is not promoted in time. The ledgers continue where they were, and the error says what is wrong.
 func TestAStandbyThatIsNotPromotedLeavesTheLedgers(t *testing.T) {
 	all, dsns := servers(t, 1)
 	ctx := context.Background()

@@ -13,8 +13,8 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// A standby that is promoted beside its primary has all ledgers, too. Who works goes on where it
-// was; who starts then uses none of them, and all are told.
+// A standby that is promoted while its primary runs has all ledgers, too. Open stores continue with
+// the primary's ledgers. A new one uses none of them. All report the problem.
 func TestACopyThatWasNotFencedIsNotUsed(t *testing.T) {
 	all, _ := servers(t, 1)
 	ctx := context.Background()
@@ -52,8 +52,8 @@ func TestACopyThatWasNotFencedIsNotUsed(t *testing.T) {
 	}
 }
 
-// A prepared transaction that was left behind is one that is in flight: its tasks come when it
-// ends, others do not wait for it, and no fence goes up before.
+// A prepared transaction that was left behind is in flight: its tasks appear when it ends, others
+// do not wait for it, and no ledger can be fenced before.
 func TestAPreparedTransactionIsInFlight(t *testing.T) {
 	server, err := pgtest.Start("max_prepared_transactions=4")
 	if err != nil {
@@ -96,7 +96,7 @@ func TestAPreparedTransactionIsInFlight(t *testing.T) {
 	}
 }
 
-// beginFor begins a user's transaction on a connection of its own, which is closed when the test is over.
+// beginFor begins a user's transaction on a new connection, which is closed at the end of the test.
 func beginFor(t *testing.T, s store.Transactor, dsn string) (pgx.Tx, store.Tx) {
 	t.Helper()
 	c, err := pgx.Connect(t.Context(), dsn)

@@ -10,8 +10,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// More tasks of other ledgers are needed than a look has room for. Nothing is deleted before all of that was heard of,
-// and a letter that cannot be read keeps no need from being looked at.
+// More tasks of other ledgers are needed than one look reads. Nothing is deleted before the ledgers have heard of all
+// of them, and an unreadable letter does not keep needs from being read.
 func TestMoreNeedsThanAPage(t *testing.T) {
 	dsn := three.DSN(t)
 	s, other, leader := open(t, dsn), open(t, dsn), open(t, dsn)
@@ -64,15 +64,15 @@ func TestMoreNeedsThanAPage(t *testing.T) {
 	}))
 	end()
 	for range 4 {
-		_, _ = leader.Admit(ctx, term, 1000) // it names the letter
+		_, _ = leader.Admit(ctx, term, 1000) // its error names the letter
 	}
 	if !available() {
 		t.Error("a letter that cannot be read keeps a child from running")
 	}
 }
 
-// While one batch after the other is deleted, the needs of all ledgers are not read again for each, but where tasks are
-// kept so short that they may have ended since.
+// While one batch after the other is deleted, the needs of all ledgers are not read again for each batch, unless tasks
+// are kept for so short a time that they may have ended since.
 func TestNeedsAreNotReadForEachBatchThatIsDeleted(t *testing.T) {
 	s := open(t, three.DSN(t))
 	ctx := context.Background()

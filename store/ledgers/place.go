@@ -15,24 +15,24 @@ import (
 // A task lives in the ledger that
 //
 //   - its key names, whatever its queue is, so that the key is in one place and the task may
-//     be moved to another queue; keys stay divided among the ledgers that there were at first;
-//     the tasks of schedules live at home, with their schedule;
-//   - its workflow names, so that what it needs is beside it;
+//     be moved to another queue (keys stay divided over the first ledgers; the tasks of
+//     schedules live at home, with their schedule);
+//   - its workflow names, so that the tasks that it needs are in the same ledger;
 //   - the first task that it needs lives in;
 //   - its queue names, if that is pinned;
-//   - its id names, if none of these counts.
+//   - its id names, if none of these applies.
 //
-// Tasks of one call that could live anywhere live together. What an outcome brings lives
-// beside the task that ended, unless it has a key. What a task needs may live in any ledger
-// (far.go). So an id says where its task is likely to be; whoever does
-// not find it there asks all ledgers.
+// Tasks of one call that could live anywhere live together. A task that an outcome brings lives
+// with the task that ended, unless it has a key. A task's needs may live in any ledger
+// (far.go). So an id is a hint: if its task is not in the ledger that it names, all ledgers are
+// asked.
 
-// byID is the ledger that an id names. All ids of a block of 256 name the same one.
+// byID returns the ledger that an id names. All ids of a block of 256 name the same one.
 func byID(id store.ID, of int) int {
 	return int(binary.BigEndian.Uint64(id[8:]) >> 8 % uint64(of))
 }
 
-// byText is the ledger that some text names. It never changes for a number of ledgers.
+// byText returns the ledger that a text names. It never changes for a number of ledgers.
 func byText(of int, parts ...string) int {
 	h := fnv.New64a()
 	for _, p := range parts {
@@ -43,7 +43,7 @@ func byText(of int, parts ...string) int {
 	return int((sum ^ sum>>32) % uint64(of))
 }
 
-// fixed is the ledger in which a task has to live; false: it may live anywhere.
+// fixed returns the ledger in which a task has to live, or false if it may live anywhere.
 func (s *Store) fixed(n *store.NewTask, of int) (int, bool) {
 	switch {
 	case strings.HasPrefix(n.Key, store.ScheduleKeys):
@@ -58,23 +58,23 @@ func (s *Store) fixed(n *store.NewTask, of int) (int, bool) {
 	return 0, false
 }
 
-// placed are the ledgers of the tasks of a call.
+// placed says in which ledgers the tasks of a call live.
 type placed struct {
 	at   []int
-	free bool // all of them may live elsewhere as well
+	free bool // all of them may live anywhere
 
-	// Where tasks need others of other ledgers: what each ledger has to hear first, and in
-	// which round each task is stored, so that what is needed is there before.
+	// If tasks have needs in other ledgers: what each ledger has to hear first, and in which
+	// round each task is stored, so that the needed tasks are stored before.
 	far   [][]postgres.Elsewhere
 	round []int
 }
 
-// together reports whether one ledger has all of them.
+// together reports whether all tasks live in one ledger.
 func (p *placed) together() bool {
 	return !slices.ContainsFunc(p.at, func(i int) bool { return i != p.at[0] })
 }
 
-// rounds is how many times tasks are stored.
+// rounds is in how many rounds the tasks are stored.
 func (p *placed) rounds() int {
 	if len(p.round) == 0 {
 		return 1
@@ -82,7 +82,7 @@ func (p *placed) rounds() int {
 	return slices.Max(p.round) + 1
 }
 
-// part returns the tasks that a ledger stores in a round, by their places in the call.
+// part returns the tasks that a ledger stores in a round, as indexes in the call.
 func (p *placed) part(no, round int) (index []int) {
 	for i, at := range p.at {
 		if at == no && (len(p.round) == 0 || p.round[i] == round) {
@@ -118,8 +118,8 @@ func (s *Store) placesOf(ctx context.Context, all []*ledger, tasks []store.NewTa
 	return p, nil
 }
 
-// besideNeeds places tasks beside the first that they need, where nothing else says where they
-// live, and notes what is needed across ledgers.
+// besideNeeds places tasks with the first task that they need, if nothing else fixes their
+// place, and notes needs across ledgers.
 func (s *Store) besideNeeds(ctx context.Context, all []*ledger, tasks []store.NewTask, p *placed, anywhere int) error {
 	parents, err := s.spotsOfNeeds(ctx, all, tasks)
 	if err != nil {
@@ -157,7 +157,7 @@ func (s *Store) besideNeeds(ctx context.Context, all []*ledger, tasks []store.Ne
 	return nil
 }
 
-// spotsOfNeeds says where the tasks are that some need, but for those of the same call.
+// spotsOfNeeds says where the needed tasks are, except for tasks of the same call.
 func (s *Store) spotsOfNeeds(ctx context.Context, all []*ledger, tasks []store.NewTask) (map[store.ID]spot, error) {
 	earlier := map[store.ID]bool{}
 	var ids []store.ID
@@ -172,13 +172,13 @@ func (s *Store) spotsOfNeeds(ctx context.Context, all []*ledger, tasks []store.N
 	return s.parentsOf(ctx, all, ids)
 }
 
-// spot is where a task is, and how.
+// spot is a task's ledger and state.
 type spot struct {
 	no    int
 	state store.State
 }
 
-// whereAre says where tasks are, of those that exist.
+// whereAre says where tasks are. It leaves out tasks that do not exist.
 func (s *Store) whereAre(ctx context.Context, all []*ledger, ids []store.ID) (map[store.ID]spot, error) {
 	found := map[store.ID]spot{}
 	slices.SortFunc(ids, compareIDs)
@@ -208,8 +208,8 @@ func listByID(ctx context.Context, e *postgres.Store, f store.Filter) (tasks []s
 	return tasks, nil
 }
 
-// inStages asks for each id first the ledger that it names, and for what that does not
-// know all others, one after the other. It goes on where a ledger fails.
+// inStages asks for each id the ledger that it names, and then, for ids that are left, all
+// others, one after the other. It continues if a ledger fails.
 func inStages(all []*ledger, ids []store.ID, look func(l *ledger, ids []store.ID) (left []store.ID, err error)) error {
 	named := make([][]store.ID, len(all))
 	for _, id := range ids {
@@ -217,7 +217,7 @@ func inStages(all []*ledger, ids []store.ID, look func(l *ledger, ids []store.ID
 		named[no] = append(named[no], id)
 	}
 	var failed error
-	left := make([][]store.ID, len(all)) // of those that name a ledger
+	left := make([][]store.ID, len(all)) // by the ledger that ids name
 	for no, part := range named {
 		if len(part) == 0 {
 			continue

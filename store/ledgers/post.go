@@ -11,16 +11,16 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// mail is what is known of the letters of all ledgers.
+// mail is what is known about the letters of all ledgers.
 type mail struct {
-	tasks  map[store.ID]bool // in them
-	unread bool              // there are letters, or may be, of which it is not known what is in them
-	doubts bits              // ledgers that may have tasks in them
+	tasks  map[store.ID]bool // the tasks in them
+	unread bool              // there may be letters with unknown contents
+	doubts bits              // ledgers that may have stored tasks in them already
 }
 
 // posted is a letter that was there at the last look.
 type posted struct {
-	tasks []store.ID // in it
+	tasks []store.ID // the tasks in it
 	to    bits       // the ledgers that it cannot be delivered without
 }
 
@@ -38,9 +38,9 @@ func (s *Store) postedOf(l *letter, of int) (p posted) {
 	return p
 }
 
-// forward delivers the letters of a ledger that were there at the last look already: whoever wrote the others is just
-// delivering them. It adds the tasks in all of them to what is known. Those that were read before, and are for a
-// ledger that is away, are not read again. It does not wait long for keys that users' transactions hold.
+// forward delivers the letters of a ledger that were there at the last look. The others are just being delivered by
+// the process that wrote them. It adds the tasks in all letters to known. It does not read a letter again that is for
+// a ledger that is away. It does not wait long for keys that users' transactions hold.
 func (s *Store) forward(ctx context.Context, all []*ledger, from *ledger, known *mail) error {
 	ids, err := lettersIn(ctx, from)
 	if err != nil {
@@ -95,13 +95,14 @@ func (s *Store) forward(ctx context.Context, all []*ledger, from *ledger, known 
 }
 
 const (
-	mostPages  = 4               // of letters that one look delivers
-	sendWait   = time.Second     // of a look for them to be delivered
-	sendWithin = 5 * time.Minute // in all
+	mostPages  = 4               // how many pages of letters one look delivers
+	sendWait   = time.Second     // how long a look waits for their delivery
+	sendWithin = 5 * time.Minute // the limit for their delivery
 )
 
-// sendAside delivers letters in their order. Where that takes long, as where many keys are held, it goes on beside the
-// looks that follow, which deliver no letters of the ledger meanwhile. What fails then, the next one that does says.
+// sendAside delivers letters in order. If that takes long, for example because many keys are held, it continues in the
+// background, and looks deliver no letters of the ledger meanwhile. The next look that delivers some returns its
+// errors.
 func (s *Store) sendAside(
 	ctx context.Context, all []*ledger, from *ledger, pages []opened, waiting map[store.ID]bool,
 ) error {
@@ -140,11 +141,11 @@ func (s *Store) sendAside(
 	return err
 }
 
-// sending is letters on their way.
+// sending is a delivery of letters in progress.
 type sending struct {
-	over chan struct{} // closed when it is
-	err  error         // valid then
-	said atomic.Bool   // by the look that began it
+	over chan struct{} // closed when the delivery is over
+	err  error         // valid after that
+	said atomic.Bool   // the look that began it returned err
 }
 
 func (s *sending) isOver() bool {
@@ -156,7 +157,7 @@ func (s *sending) isOver() bool {
 	}
 }
 
-// deliverOdd delivers letters of finished tasks, and of those that may be stored already.
+// deliverOdd delivers letters of finished tasks and of tasks that may be stored already.
 func (s *Store) deliverOdd(ctx context.Context, all []*ledger, from *ledger, old *opened, known *mail) (err error) {
 	for _, b := range old.back {
 		err = errors.Join(err, s.sendBack(ctx, all, from, b))
@@ -167,7 +168,7 @@ func (s *Store) deliverOdd(ctx context.Context, all []*ledger, from *ledger, old
 	return err
 }
 
-// lettersIn are all letters in a ledger, the oldest first.
+// lettersIn returns all letters in a ledger, oldest first.
 func lettersIn(ctx context.Context, from *ledger) (ids []store.ID, err error) {
 	f := store.Filter{Queues: []string{letters}, Limit: store.MaxPage, NoArgs: true}
 	for {
@@ -188,7 +189,7 @@ func lettersIn(ctx context.Context, from *ledger) (ids []store.ID, err error) {
 	}
 }
 
-// awayOf are the ledgers that are away.
+// awayOf returns the ledgers that are away.
 func awayOf(all []*ledger) (away bits) {
 	for no, l := range all {
 		if _, _, err := l.present(); err != nil {
@@ -198,14 +199,14 @@ func awayOf(all []*ledger) (away bits) {
 	return away
 }
 
-// lastMail are the letters that the last look at a ledger has seen.
+// lastMail returns the letters that the last look at a ledger saw.
 func (f *far) lastMail(no int) map[store.ID]posted {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.mail[no]
 }
 
-// keepMail notes the letters that a look at a ledger has seen.
+// keepMail notes the letters that a look at a ledger saw.
 func (f *far) keepMail(no int, now map[store.ID]posted) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

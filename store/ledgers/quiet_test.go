@@ -26,7 +26,7 @@ func TestAQuietLedgerIsMaintainedInOneRoundOfThree(t *testing.T) {
 	}
 }
 
-// A ledger is asked, and gets a task before the answer arrives that it has none.
+// A ledger is asked and has no task, but gets one before its answer arrives.
 func TestAnOldAnswerDoesNotCoolALedger(t *testing.T) {
 	var busy turns
 	heard := busy.heard[0].Load()

@@ -8,7 +8,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// pageOf is how many tasks a page has when a filter says limit.
+// pageOf is how many tasks a page has at most, for a filter's limit.
 func pageOf(limit int) int {
 	if limit <= 0 {
 		limit = 100
@@ -16,8 +16,8 @@ func pageOf(limit int) int {
 	return min(limit, store.MaxPage)
 }
 
-// List implements store.Reader. Tasks that are named are asked for where their ids say
-// that they are, first.
+// List implements store.Reader. It looks for tasks that are named by id first in the ledgers
+// that the ids name.
 func (s *Store) List(ctx context.Context, f store.Filter) ([]store.Task, error) {
 	if len(f.IDs) > 0 {
 		return s.listNamed(ctx, f)
@@ -33,8 +33,8 @@ func (s *Store) List(ctx context.Context, f store.Filter) ([]store.Task, error) 
 	return tasks, nil
 }
 
-// tellNeeds says of tasks with details how those are that they need, which may live in other
-// ledgers. What cannot be asked for stays as it was last heard of.
+// tellNeeds fills in the states of the tasks that listed tasks need, which may live in other
+// ledgers. A state that it cannot ask for stays as the task's ledger last heard it.
 func (s *Store) tellNeeds(ctx context.Context, f store.Filter, tasks []store.Task) {
 	if !f.Detail {
 		return
@@ -59,7 +59,7 @@ func (s *Store) tellNeeds(ctx context.Context, f store.Filter, tasks []store.Tas
 	}
 }
 
-// page is the newest of the tasks that ledgers have listed.
+// page returns the newest of the tasks that ledgers have listed.
 func page(tasks []store.Task, limit int) []store.Task {
 	slices.SortFunc(tasks, func(a, b store.Task) int { return compareIDs(b.ID, a.ID) })
 	return tasks[:min(len(tasks), pageOf(limit))]
@@ -89,7 +89,7 @@ func (s *Store) listNamed(ctx context.Context, f store.Filter) (tasks []store.Ta
 	return tasks, nil
 }
 
-// without returns the ids of which no task was found.
+// without returns the ids whose tasks were not found.
 func without(ids []store.ID, found []store.Task) []store.ID {
 	return slices.DeleteFunc(slices.Clone(ids), func(id store.ID) bool {
 		return slices.ContainsFunc(found, func(t store.Task) bool { return t.ID == id })
@@ -98,8 +98,8 @@ func without(ids []store.ID, found []store.Task) []store.ID {
 
 var _ store.Searcher = (*Store)(nil)
 
-// Search implements store.Searcher. It has looked as far down as the ledger that stopped
-// first.
+// Search implements store.Searcher. It counts as having looked as far as the ledger that
+// stopped first.
 func (s *Store) Search(ctx context.Context, f store.Filter, budget int) ([]store.Task, store.ID, error) {
 	type answer struct {
 		tasks []store.Task

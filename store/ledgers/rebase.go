@@ -10,8 +10,8 @@ import (
 
 var _ store.Rebaser = (*Store)(nil)
 
-// Rebase implements store.Rebaser for those ledgers that were restored from another server:
-// the others go on.
+// Rebase implements store.Rebaser. It rebases only the ledgers that were restored from another
+// server.
 func (s *Store) Rebase(ctx context.Context, dry bool) (tasks int64, err error) {
 	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) (int64, error) {
 		if _, err := e.Check(ctx); err == nil || !errors.Is(err, store.ErrMoved) {

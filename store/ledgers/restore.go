@@ -11,7 +11,7 @@ import (
 var _ store.Restorer = (*Store)(nil)
 
 // Restore implements store.Restorer. Home stores the record, its own tasks, and a letter for each
-// other ledger, in one transaction. Letters that cannot be delivered now are delivered by whoever leads.
+// other ledger, in one transaction. The leader delivers letters that cannot be delivered now.
 func (s *Store) Restore(ctx context.Context, note store.Record, tasks []store.Task) (int64, []store.ID, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -34,10 +34,10 @@ type written struct {
 	mail    []back
 }
 
-// writeBack writes what a restore writes at home.
+// writeBack writes a restore's part at home.
 //
-// Tasks that wait for a restored one may be in any ledger, and those have to hear of it, since it
-// may lie elsewhere than it did. Nobody waits for one that has completed.
+// Tasks that wait for a restored one may be in any ledger. All ledgers have to hear of it, since
+// it may now live in another one than before. No task waits for a completed one.
 func (s *Store) writeBack(
 	ctx context.Context, all []*ledger, note store.Record, tasks []store.Task,
 ) (w written, err error) {
@@ -89,7 +89,7 @@ func (s *Store) writeBack(
 	return w, err
 }
 
-// placeBack is the ledger that a finished task goes back to.
+// placeBack returns the ledger that a finished task goes back to.
 func (s *Store) placeBack(t *store.Task, of int) int {
 	n := store.NewTask{Tenant: t.Tenant, Key: t.Key, Workflow: t.Workflow, Queue: t.Queue}
 	if at, fixed := s.fixed(&n, of); fixed {

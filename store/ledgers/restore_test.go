@@ -9,8 +9,8 @@ import (
 	"github.com/tuskqueue/tusk/store/ledgers"
 )
 
-// What a restore that died had written down is put back by whoever leads, each task where its key
-// belongs, and once: a letter that comes again brings back nothing that was deleted.
+// The leader completes a restore that died after its first transaction. Each task goes where its key
+// belongs, once: a letter that is delivered again does not bring back a task that was deleted.
 func TestARestoreThatDiedIsCarriedOut(t *testing.T) {
 	s := open(t, three.DSN(t))
 	ctx, term := context.Background(), lead(t, s)

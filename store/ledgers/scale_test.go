@@ -13,9 +13,9 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// The router's own rules (byID, turns) over a model of servers. Times in it are virtual.
+// The router's own rules (byID, turns) run over a model of servers, with virtual times.
 
-// call is what a call costs a server, as `bench/ledgers -scenario costs` measures it.
+// call is the cost of a call for a server, as measured by `bench/ledgers -scenario costs`.
 type call struct{ base, task time.Duration }
 
 func (c call) of(n int) time.Duration { return c.base + time.Duration(n)*c.task }
@@ -29,19 +29,19 @@ var (
 
 const (
 	trip     = 500 * time.Microsecond  // to a server and back
-	commit   = 1000 * time.Microsecond // until the disk has a transaction
-	cores    = 8                       // of a server
-	clientOf = 3 * time.Microsecond    // of a worker's process, a task
+	commit   = 1000 * time.Microsecond // to write a transaction to disk
+	cores    = 8                       // per server
+	clientOf = 3 * time.Microsecond    // a worker process's time per task
 	bellGap  = 20 * time.Millisecond
 	pollGap  = time.Second
-	warm     = 2 * time.Second // before what is measured
+	warm     = 2 * time.Second // warm-up, which is not measured
 )
 
-// world is a model run.
+// world is one run of the model.
 type world struct {
 	nodes, ledgers int
-	rate           float64 // tasks a second, offered
-	batch          int     // tasks of an enqueue
+	rate           float64 // offered tasks per second
+	batch          int     // tasks per enqueue
 	limit          int     // of a claim
 	workers        int     // processes
 
@@ -49,16 +49,16 @@ type world struct {
 	now    time.Duration
 	events events
 	lines  []queued
-	free   [][]time.Duration // of each node's cores: when it is free
+	free   [][]time.Duration // when each core of each node is free
 	busy   []time.Duration
 	crew   []*process
-	waits  []float64 // seconds from enqueue to claim, of a sample
+	waits  []float64 // a sample of the seconds from enqueue to claim
 	done   int
 	empty  int
 	claims int
 }
 
-// queued is a ledger: what waits in it, and until when a claim holds its lane.
+// queued is a ledger: its waiting tasks, and until when a claim holds its lane.
 type queued struct {
 	waiting []parcel
 	tasks   int
@@ -71,7 +71,7 @@ type parcel struct {
 	n  int
 }
 
-// process claims with the router's own turns.
+// process is a process that claims with the router's own turns.
 type process struct {
 	turns  turns
 	all    []*ledger
@@ -107,7 +107,7 @@ func (w *world) after(d time.Duration, run func()) {
 	heap.Push(&w.events, event{w.now + d, w.events.n, run})
 }
 
-// serve has a node work for a time, once a core is free, but not before some instant, and then
+// serve makes a node work for a time, once a core is free but not before an instant, and then
 // calls done.
 func (w *world) serve(no int, cost, notBefore time.Duration, done func()) {
 	node := no * w.nodes / w.ledgers
@@ -124,8 +124,7 @@ func (w *world) serve(no int, cost, notBefore time.Duration, done func()) {
 	w.after(start+cost-w.now, done)
 }
 
-// produce enqueues batches at the offered rate, as many producers that know nothing of each
-// other do.
+// produce enqueues batches at the offered rate, like many independent producers.
 func (w *world) produce() {
 	gap := time.Duration(w.rand.ExpFloat64() * float64(w.batch) / w.rate * float64(time.Second))
 	w.after(gap, func() {
@@ -195,7 +194,7 @@ func (w *world) ask(p *process, order []*ledger, limit, got int) {
 				w.ask(p, order[1:], limit, got+n)
 			})
 		})
-		if n > 0 { // who claims next from it waits for this one's commit
+		if n > 0 { // the next claim from it waits for this one's commit
 			l.locked = max(l.locked, w.now) + cost + commit
 		}
 	})
@@ -213,7 +212,7 @@ func (w *world) take(l *queued, n int) {
 	}
 }
 
-// finish ends what was claimed while the next claim is under way.
+// finish ends the claimed tasks while the next claim is in progress.
 func (w *world) finish(p *process, got int) {
 	if got == 0 {
 		p.asleep = true
@@ -228,13 +227,13 @@ func (w *world) finish(p *process, got int) {
 	run := time.Duration(got) * clientOf
 	w.after(run, func() {
 		w.done += got
-		no := w.rand.IntN(w.ledgers) // where does not matter: ledgers are alike
+		no := w.rand.IntN(w.ledgers) // any ledger will do: they are alike
 		w.after(trip/2, func() { w.serve(no, finishCost.of(got), 0, func() {}) })
 		w.claim(p)
 	})
 }
 
-// outcome is what a run showed.
+// outcome is the result of a run.
 type outcome struct {
 	perSecond, busy, p50, p99, empties, size float64
 }
@@ -283,8 +282,8 @@ func (w *world) run(lasts time.Duration) outcome {
 	}
 }
 
-// With twice the servers, and twice the offer, the servers are as busy as before: nothing that
-// the router does grows with their number, but for calls that find nothing.
+// With twice the servers and twice the offered rate, the servers are as busy as before: nothing in
+// the router's work grows with their number, except calls that find nothing.
 func TestTheRouterGrowsWithItsServers(t *testing.T) {
 	grow := func(nodes int) outcome {
 		w := world{nodes: nodes, ledgers: 2 * nodes, rate: 100_000 * float64(nodes), batch: 500, limit: 500,
@@ -302,7 +301,7 @@ func TestTheRouterGrowsWithItsServers(t *testing.T) {
 	}
 }
 
-// The page docs/design/scale.md has what this prints.
+// TestScale prints the figures of docs/design/scale.md.
 func TestScale(t *testing.T) {
 	if os.Getenv("TUSK_SCALE") == "" {
 		t.Skip("TUSK_SCALE=1 prints the tables of docs/design/scale.md")

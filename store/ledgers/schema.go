@@ -15,10 +15,9 @@ var (
 	_ store.Checker  = (*Store)(nil)
 )
 
-// Divide says how many ledgers, from 1 to Most, Migrate makes: of databases that have none,
-// or added to those that there are. There are never fewer again. Keys stay divided among the
-// ledgers that there were at first; a queue of store/postgres that was never divided is the first
-// of them, and goes on as it is.
+// Divide sets how many ledgers, from 1 to Most, there are after Migrate, which creates those
+// that are missing. Their number can grow, but not shrink. Keys stay divided over the first
+// ledgers. A plain queue of store/postgres becomes the first ledger, unchanged.
 func (s *Store) Divide(ledgers int) error {
 	if ledgers < 1 || ledgers > Most {
 		return fmt.Errorf("ledgers: %d of them: want 1 to %d", ledgers, Most)
@@ -30,12 +29,13 @@ func (s *Store) Divide(ledgers int) error {
 	return nil
 }
 
-// errUndivided says that nobody has said into how many ledgers to divide.
+// errUndivided says that the number of ledgers is not set.
 var errUndivided = fmt.Errorf("%w: there are no ledgers: say how many to make, such as tusk migrate up --ledgers 8",
 	store.ErrSchemaMissing)
 
-// Migrate implements store.Migrator. It brings all ledgers to a version, home last, and
-// makes those that Divide asked for: spread over the servers, all of which have to answer.
+// Migrate implements store.Migrator. It brings all ledgers to a version, home last. Before that
+// it creates the ledgers that Divide asked for, spread over the servers. All servers have to
+// answer.
 func (s *Store) Migrate(ctx context.Context, version int64) (steps []store.Migration, err error) {
 	if err := s.create(ctx); err != nil {
 		return nil, fmt.Errorf("migrate: %w", err)
@@ -58,8 +58,8 @@ func (s *Store) Migrate(ctx context.Context, version int64) (steps []store.Migra
 	return steps, nil
 }
 
-// create makes the schemas of ledgers that there are not, of the lowest number last: where
-// that is, all others were made, and one that is missing is on a server that was not named.
+// create makes the schemas of missing ledgers, the lowest number last. So if that exists, all
+// others were made, and one that is missing is on a server that was not named.
 func (s *Store) create(ctx context.Context) error {
 	if s.net != nil {
 		if err := s.net.install(ctx); err != nil {
@@ -109,7 +109,7 @@ func (s *Store) create(ctx context.Context) error {
 	return err
 }
 
-// primaries are the servers that are no standbys.
+// primaries returns the servers that are not standbys.
 func (s *Store) primaries(ctx context.Context) (all []*server, err error) {
 	for _, at := range s.servers() {
 		var standby bool
@@ -126,7 +126,7 @@ func (s *Store) primaries(ctx context.Context) (all []*server, err error) {
 	return all, nil
 }
 
-// Migrations implements store.Migrator. A step is applied when it is in all ledgers.
+// Migrations implements store.Migrator. A step counts as applied once all ledgers have it.
 func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Migration, error) {
 		return e.Migrations(ctx)
@@ -145,8 +145,8 @@ func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 	return steps, nil
 }
 
-// Check implements store.Checker. It fails when a ledger is on two servers, or on none, and
-// warns of copies that were left behind.
+// Check implements store.Checker. It fails if a ledger is on two servers or on none, and
+// warns about copies that were left behind.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {

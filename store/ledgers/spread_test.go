@@ -62,7 +62,7 @@ func TestAnUrgentTaskIsClaimedWithinOneRoundOfTheLedgers(t *testing.T) {
 		}
 		add(t, s, tasks...)
 	}
-	claim(t, s, w, 5) // by now the ledgers differ in what is known of them
+	claim(t, s, w, 5) // now the process knows more about some ledgers than about others
 	for round := range 12 {
 		urgent := add(t, s, newTask(func(n *store.NewTask) { n.Priority = -1 }))[0].ID
 		claims := 0
@@ -77,7 +77,7 @@ func TestAnUrgentTaskIsClaimedWithinOneRoundOfTheLedgers(t *testing.T) {
 	}
 }
 
-// What a worker holds elsewhere would otherwise be rescued a TTL later.
+// Otherwise the tasks that the worker holds in other ledgers would be rescued a TTL later.
 func TestAWorkerThatIsDeadInOneLedgerIsDeadInAll(t *testing.T) {
 	s := open(t, three.DSN(t))
 	w := worker(t, s)
@@ -113,13 +113,13 @@ func TestTasksSpreadOverAllLedgersAndThoseOfACallLieTogether(t *testing.T) {
 		for _, c := range counts {
 			seen[no] += int(c.Tasks)
 		}
-		if seen[no]%3 != 0 || seen[no] < 9 { // 180 in all
+		if seen[no]%3 != 0 || seen[no] < 9 { // 180 tasks in all
 			t.Errorf("ledger %d has %d tasks", no, seen[no])
 		}
 	}
 }
 
-// sleep counts how many of its tasks run at a time.
+// sleep is a kind of task. The test counts how many run at a time.
 type sleep struct{}
 
 func (sleep) Kind() string { return "sleep" }

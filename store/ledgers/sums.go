@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// sums adds up rows that mean the same, in the order in which they first come.
+// sums adds up rows with the same key, in the order of their first appearance.
 func sums[K comparable, V any](parts [][]V, key func(*V) K, add func(sum, one *V)) []V {
 	var all []V
 	at := map[K]int{}
@@ -68,8 +68,8 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, e
 	return all, nil
 }
 
-// Errors implements store.Reader. Of a group that is not among the latest thousand of a
-// ledger, what happened there is left out.
+// Errors implements store.Reader. It takes the latest thousand groups of each ledger. A group's
+// errors in a ledger where it is not among those are left out.
 func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorGroup, error) {
 	limit := f.Limit
 	if limit <= 0 {

@@ -10,8 +10,8 @@ import (
 )
 
 // Turns implements store.Keeper. All ledgers have to answer: a turn that is held in one of
-// them counts for the limit of all. What ends meanwhile makes the count too large, which
-// the next look mends; it is never too small.
+// them counts toward the limit of all. Turns that end meanwhile make the count too large until
+// the next look. It is never too small.
 func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]store.Turns, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -48,18 +48,18 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]sto
 	return answer, nil
 }
 
-// group is who shares a limit.
+// group identifies tasks that share a limit.
 type group struct{ queue, tenant, partition string }
 
-// line is a group as all ledgers know it together.
+// line is a group in all ledgers together.
 type line struct {
 	group
 	held    int64
 	waiting [][]store.ID // of each ledger, in its order
 }
 
-// linesOf merges the groups of all ledgers: first those in which somebody waits, each
-// ledger's in its order, and of two ledgers' that with the oldest task.
+// linesOf merges the groups of all ledgers. Groups with waiting tasks come first, in each
+// ledger's order; between ledgers, the group with the oldest task comes first.
 func linesOf(parts [][]store.Turns) (lines []*line) {
 	all := map[group]*line{}
 	for _, part := range parts {
@@ -94,7 +94,7 @@ func linesOf(parts [][]store.Turns) (lines []*line) {
 	return lines
 }
 
-// oldest is the ledger in whose next group the oldest task waits; -1: nobody waits.
+// oldest returns the ledger whose next group has the oldest waiting task, or -1 if no task waits.
 func oldest(parts [][]store.Turns) int {
 	best, first := -1, store.ID{}
 	for i, part := range parts {
@@ -108,7 +108,7 @@ func oldest(parts [][]store.Turns) int {
 	return best
 }
 
-// heads merges the first of those that wait: the first of each ledger, by ids, then the
+// heads merges the first waiting tasks of all ledgers: the first of each, sorted by id, then the
 // second of each, and so on.
 func (l *line) heads(most int) (ids []store.ID) {
 	for k := 0; len(ids) < most; k++ {
@@ -129,7 +129,7 @@ func (l *line) heads(most int) (ids []store.ID) {
 
 func compareIDs(a, b store.ID) int { return slices.Compare(a[:], b[:]) }
 
-// Grant implements store.Keeper. Each ledger passes over the tasks of others.
+// Grant implements store.Keeper. Each ledger ignores the tasks of others.
 func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {

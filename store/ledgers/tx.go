@@ -16,9 +16,9 @@ import (
 
 var _ store.Transactor = (*Store)(nil)
 
-// Tx implements store.Transactor, with the types of store/postgres, for ledgers in the
-// database of the transaction; in a Citus cluster for all. What has to live in another database is
-// refused with store.ErrUnsupported.
+// Tx implements store.Transactor, with the types of store/postgres, for the ledgers in the
+// transaction's database, or for all ledgers of a Citus cluster. It refuses tasks that have to
+// live in another database with store.ErrUnsupported.
 func (s *Store) Tx(tx any) (store.Tx, error) {
 	switch own := tx.(type) {
 	case pgx.Tx:
@@ -30,12 +30,12 @@ func (s *Store) Tx(tx any) (store.Tx, error) {
 		store.ErrUnsupported)
 }
 
-// userTx is somebody else's transaction.
+// userTx is a caller's transaction.
 type userTx struct {
 	s      *Store
 	tx     any
 	c      caller
-	here   []int // ledgers in its database; nil: not asked yet
+	here   []int // ledgers in its database; nil until asked
 	joined bool  // Citus commits it on all nodes together
 }
 
@@ -61,10 +61,10 @@ func (u *userTx) local(ctx context.Context) ([]*ledger, []int, error) {
 		if at == nil || !slices.Contains(schemas, name) {
 			continue
 		}
-		if _, asked := is[at]; !asked { // the schema may be an old copy of what is there
+		if _, asked := is[at]; !asked { // the schema may be an old copy
 			runs, err := l.runs(ctx, at, of)
 			switch {
-			case errors.Is(err, store.ErrUnavailable): // another ledger of the server may tell
+			case errors.Is(err, store.ErrUnavailable): // another ledger of the server may answer
 				away = err
 				continue
 			case err != nil:
@@ -86,8 +86,8 @@ func (u *userTx) local(ctx context.Context) ([]*ledger, []int, error) {
 	return all, u.here, nil
 }
 
-// runs reports whether a database, of a server that was started at some time, is the one that has a ledger. A ledger
-// that is away cannot tell.
+// runs reports whether the database of a transaction is the one that has the ledger. A server is recognized by its
+// start time. The error is store.ErrUnavailable if the ledger is away.
 func (l *ledger) runs(ctx context.Context, at *server, of postgres.Running) (bool, error) {
 	at.mu.Lock()
 	known := at.running
@@ -107,7 +107,7 @@ func (l *ledger) runs(ctx context.Context, at *server, of postgres.Running) (boo
 	return known.Is(of), nil
 }
 
-// at is the engine of a ledger, in the transaction; elsewhere says that this cannot be.
+// at returns the engine of a ledger in the transaction, or the error elsewhere if the transaction cannot reach it.
 func (u *userTx) at(ctx context.Context, l *ledger, elsewhere error) (store.Tx, error) {
 	engine, _, err := l.present()
 	if err != nil {
@@ -212,7 +212,7 @@ func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []s
 		}
 		lost = append(lost, l...)
 	}
-	for _, l := range all { // an outcome whose ledger nobody knows ends where it is accepted
+	for _, l := range all { // an outcome whose ledger is unknown ends in the first ledger that accepts it
 		if len(unknown) == 0 || u.s.net == nil && !slices.Contains(here, l.no) {
 			continue
 		}
@@ -225,10 +225,10 @@ func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []s
 	return append(lost, idsOf(unknown)...), nil
 }
 
-// row is the answer to a question of either driver.
+// row is a row from either driver.
 type row interface{ Scan(into ...any) error }
 
-// driverCaller is a transaction of the driver's own.
+// driverCaller is a transaction of pgx.
 type driverCaller struct{ tx pgx.Tx }
 
 func (c driverCaller) exec(ctx context.Context, text string, args ...any) error {

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// What a program calls by name in a database, functions or procedures, belongs to that program. It is installed
-// under a name that its text gives it, so that programs of several versions work on the same tables side by side.
-// It goes when no living worker belongs to the program and nobody has run it for a time.
+// A program owns the functions or procedures that it calls in a database. They are installed under names that contain
+// a hash of their text, so that programs of several versions can use the same tables. They are removed when no live
+// worker belongs to the program and the program has not run for some time.
 const (
-	SeenEvery = time.Hour          // how often a program says that it runs
-	DropAfter = 7 * 24 * time.Hour // for how long no program has said so when what it calls is removed
+	SeenEvery = time.Hour          // how often a program records that it runs
+	DropAfter = 7 * 24 * time.Hour // how long after the last such record its functions are removed
 )
 
-// Texts returns the files of a pattern, which are embedded, in the order of their names.
+// Texts returns the contents of the embedded files that match a pattern, in the order of their names.
 func Texts(files fs.FS, pattern string) []string {
 	names, err := fs.Glob(files, pattern)
 	if err != nil {
@@ -33,7 +33,7 @@ func Texts(files fs.FS, pattern string) []string {
 	return texts
 }
 
-// Mark names a program by what it calls: it goes to the end of a name.
+// Mark returns the ending that identifies a program in the names of its functions, from their texts.
 func Mark(texts ...string) string {
 	hash := sha256.Sum256([]byte(strings.Join(texts, "")))
 	return "_f" + hex.EncodeToString(hash[:6])

@@ -13,16 +13,16 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Schema is one whose files goose runs as they are.
+// Schema is a schema whose files goose runs unchanged.
 type Schema struct {
-	Files   fs.FS // with the folder migrations
+	Files   fs.FS // has the folder migrations
 	Dialect goose.Dialect
-	Table   string // in which goose keeps the versions
-	Seconds string // SQL: when a row of Table was written, in seconds since 1970
+	Table   string // the table in which goose keeps the versions
+	Seconds string // an SQL expression: when a row of Table was written, in seconds since 1970
 	Newest  int64  // the version that this program needs
 }
 
-// Version asks Table for the version that a database is at; 0: for none.
+// Version reads the version of a database from Table. It returns 0 if no step was applied.
 func (s *Schema) Version(ctx context.Context, db interface {
 	QueryRowContext(ctx context.Context, text string, args ...any) *sql.Row
 }) (at int64, err error) {
@@ -30,7 +30,7 @@ func (s *Schema) Version(ctx context.Context, db interface {
 	return at, err
 }
 
-// Take brings a database from one version to another.
+// Take brings a database from one version to another. It returns the steps that it applied.
 func (s *Schema) Take(ctx context.Context, db *sql.DB, from, to int64) ([]store.Migration, error) {
 	if err := Known(from, s.Newest); err != nil || from == to {
 		return nil, err
@@ -59,7 +59,8 @@ func (s *Schema) Take(ctx context.Context, db *sql.DB, from, to int64) ([]store.
 	return Taken(steps, results), nil
 }
 
-// List returns all steps; those up to the version that a database is at are applied.
+// List returns all steps. Those up to the database's version, at, have the time at which they
+// were applied.
 func (s *Schema) List(ctx context.Context, db *sql.DB, at int64) ([]store.Migration, error) {
 	steps, err := Read(s.Files)
 	if err != nil {
@@ -79,7 +80,7 @@ func (s *Schema) List(ctx context.Context, db *sql.DB, at int64) ([]store.Migrat
 	return steps, nil
 }
 
-// Ups returns the texts that lead to the newest version.
+// Ups returns the SQL of all steps up, in order.
 func (s *Schema) Ups() ([]string, error) {
 	steps, err := Read(s.Files)
 	ups := make([]string, len(steps))
@@ -89,7 +90,7 @@ func (s *Schema) Ups() ([]string, error) {
 	return ups, err
 }
 
-// Tables returns the names of the tables that the newest version has.
+// Tables returns the names of the tables of the newest version.
 func (s *Schema) Tables() (tables []string, err error) {
 	ups, err := s.Ups()
 	for _, up := range ups {

@@ -1,7 +1,7 @@
-// Package migrate takes the steps of an engine's schema, up and down. A step is a
-// file of SQL that is named by its version, such as 00001_ledger.sql; goose runs it
-// and keeps in a table which versions there are. What is peculiar to a database, such
-// as how two processes that migrate at once agree, stays with its engine.
+// Package migrate applies the steps of an engine's schema, up and down. A step is an
+// SQL file that is named by its version, such as 00001_ledger.sql. Goose runs it and
+// keeps the applied versions in a table. What differs between databases, such as how
+// two processes that migrate at the same time coordinate, stays with the engine.
 package migrate
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Read returns the steps of the folder migrations in the order of their versions.
+// Read returns the steps in the folder migrations, in the order of their versions.
 func Read(files fs.FS) ([]store.Migration, error) {
 	names, err := fs.Glob(files, "migrations/*.sql")
 	if err != nil {
@@ -41,7 +41,7 @@ func Read(files fs.FS) ([]store.Migration, error) {
 	return steps, nil
 }
 
-// Find returns the step of a version; nil: there is none.
+// Find returns the step of a version, or nil if there is none.
 func Find(steps []store.Migration, version int64) *store.Migration {
 	at, found := slices.BinarySearchFunc(steps, version, func(m store.Migration, v int64) int {
 		return cmp.Compare(m.Version, v)
@@ -52,7 +52,7 @@ func Find(steps []store.Migration, version int64) *store.Migration {
 	return &steps[at]
 }
 
-// Target returns the version that Migrate is asked for, of which -1 is the newest.
+// Target returns the version that Migrate is asked for. -1 means the newest.
 func Target(version, newest int64) (int64, error) {
 	switch {
 	case version < 0:
@@ -63,7 +63,7 @@ func Target(version, newest int64) (int64, error) {
 	return version, nil
 }
 
-// Fits fails unless a database is at the version that a program needs.
+// Fits fails unless a database has the version that a program needs.
 func Fits(at, newest int64) error {
 	if at == 0 {
 		return store.ErrSchemaMissing
@@ -74,7 +74,7 @@ func Fits(at, newest int64) error {
 	return Known(at, newest)
 }
 
-// Known fails when a database is at a version that a program does not know.
+// Known fails if a database has a version that a program does not know.
 func Known(at, newest int64) error {
 	if at > newest {
 		return fmt.Errorf("%w (version %d, want %d)", store.ErrSchemaNew, at, newest)
@@ -82,7 +82,7 @@ func Known(at, newest int64) error {
 	return nil
 }
 
-// Taken returns the steps that goose has just taken.
+// Taken returns the steps that goose has just applied.
 func Taken(steps []store.Migration, results []*goose.MigrationResult) []store.Migration {
 	taken := make([]store.Migration, len(results))
 	for i, r := range results {

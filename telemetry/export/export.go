@@ -1,5 +1,5 @@
-// Package export sends traces and metrics by OpenTelemetry, as far as the standard
-// environment variables ask for it: OTEL_TRACES_EXPORTER, OTEL_METRICS_EXPORTER,
+// Package export sends traces and metrics with OpenTelemetry, as configured by the standard
+// environment variables: OTEL_TRACES_EXPORTER, OTEL_METRICS_EXPORTER,
 // OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER and the others of
 // the specification.
 //
@@ -44,15 +44,15 @@ func asked(signal string) bool {
 	return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT") != ""
 }
 
-// Exporter sends until it is stopped. What cannot be delivered is dropped: it never holds
-// up a task.
+// Exporter sends until it is stopped. It drops what it cannot deliver, so it never delays a
+// task.
 type Exporter struct {
-	traces  *sdk.TracerProvider   // nil: none are sent
-	metrics *metric.MeterProvider // nil: none are sent
+	traces  *sdk.TracerProvider   // nil if no traces are sent
+	metrics *metric.MeterProvider // nil if no metrics are sent
 }
 
-// Start begins to send what the environment asks for: traces of the provider, and the
-// metrics that the gatherer has. A nil gatherer has none. What goes wrong later is logged.
+// Start begins to send what the environment asks for: the traces of Tracer, and the metrics
+// of the gatherer, which may be nil. Later errors are logged.
 func Start(ctx context.Context, metrics prometheus.Gatherer, log *slog.Logger) (*Exporter, error) {
 	e := &Exporter{}
 	about, err := describe(ctx)
@@ -81,8 +81,8 @@ func Start(ctx context.Context, metrics prometheus.Gatherer, log *slog.Logger) (
 	return e, nil
 }
 
-// describe says which process it is; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say
-// it better.
+// describe returns the attributes of this process. OTEL_SERVICE_NAME and
+// OTEL_RESOURCE_ATTRIBUTES override them.
 func describe(ctx context.Context) (*resource.Resource, error) {
 	self := resource.WithAttributes(semconv.ServiceName("tusk"), semconv.ServiceVersion(tusk.Version()),
 		semconv.ServiceInstanceID(tusk.NewID().String()))
@@ -90,7 +90,7 @@ func describe(ctx context.Context) (*resource.Resource, error) {
 		resource.WithFromEnv())
 }
 
-// Tracer is the provider of what is sent; nil: the environment asks for no traces.
+// Tracer returns the provider of the traces to send, or nil if the environment asks for none.
 func (e *Exporter) Tracer() trace.TracerProvider {
 	if e.traces == nil {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 )
 
-// Handler makes what requests enqueue part of their caller's trace, which the W3C header
-// traceparent names.
+// Handler makes the tasks that requests enqueue part of the caller's trace, as named by the
+// W3C header traceparent.
 func (t *Tracer) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("traceparent") != "" {

@@ -17,10 +17,9 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Claimed implements tusk.Tracer: it makes a span of a claim that brought tasks which carry
-// no trace context. If that is sampled, it is the parent of their attempts. Otherwise the
-// attempts have no spans, and neither has what their handlers do: the sampler is asked
-// once for all.
+// Claimed implements tusk.Tracer. It creates a span for a claim with tasks that carry no
+// trace context. If that is sampled, it is the parent of their attempts. Otherwise neither
+// the attempts nor their handlers' calls have spans, and the sampler is asked only once.
 func (t *Tracer) Claimed(ctx context.Context, tasks []store.Task, asked time.Time) (context.Context, bool) {
 	if !slices.ContainsFunc(tasks, func(task store.Task) bool { return !lifecycle.Traced(task.Settings) }) {
 		return ctx, false
@@ -35,8 +34,8 @@ func (t *Tracer) Claimed(ctx context.Context, tasks []store.Task, asked time.Tim
 	return ctx, sampled
 }
 
-// Follow implements tusk.Tracer: it makes a span of an attempt. What the handler enqueues,
-// its children and the next stage of its pipeline belong to the trace of the attempt.
+// Follow implements tusk.Tracer. It creates a span for an attempt. The tasks that the handler
+// enqueues, its children and the next stage of its pipeline belong to the attempt's trace.
 func (t *Tracer) Follow(next tusk.HandlerFunc) tusk.HandlerFunc {
 	return func(ctx context.Context, task *tusk.Task[json.RawMessage]) (err error) {
 		ctx, span := t.begin(ctx, task)
@@ -63,14 +62,14 @@ func (t *Tracer) Follow(next tusk.HandlerFunc) tusk.HandlerFunc {
 	}
 }
 
-// asConsumer is made once: it is the option of every attempt's span.
+// asConsumer is the option of every attempt's span. It is allocated once.
 var asConsumer = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer)}
 
 var errAway = errors.New("the handler panicked or left its goroutine")
 
-// begin starts the span of an attempt: a child of what enqueued the task, or for a retry
-// a new trace that links to it. That of a task that carries no trace context is a child of
-// the claim.
+// begin starts the span of an attempt. It is a child of the span that enqueued the task or,
+// for a retry, begins a new trace that links to it. If the task carries no trace context, it
+// is a child of the claim's span.
 func (t *Tracer) begin(ctx context.Context, task *tusk.Task[json.RawMessage]) (context.Context, trace.Span) {
 	options := asConsumer
 	if len(task.TraceContext) > 0 {
@@ -104,7 +103,7 @@ func describeProcess(span trace.Span, task *tusk.Task[json.RawMessage]) {
 	}
 }
 
-// conclude says on the span how the attempt ended, as the worker will judge it.
+// conclude records on the span how the attempt ended, by the same rules as the worker.
 func conclude(ctx context.Context, span trace.Span, err error) {
 	if err == nil {
 		return
@@ -121,7 +120,7 @@ func conclude(ctx context.Context, span trace.Span, err error) {
 	}
 }
 
-// failure reports whether an attempt that ended with an error failed, and of what.
+// failure reports whether an attempt that ended with err failed, and with what error.
 func failure(err error) (bool, error) {
 	var snooze *lifecycle.SnoozeError
 	var stop *lifecycle.StopError

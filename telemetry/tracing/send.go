@@ -15,8 +15,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Wrap returns a store each of whose calls that enqueue is a span, the child of the span
-// in its context.
+// Wrap returns a store that creates a span for each call that enqueues, as a child of the
+// span in the call's context.
 func (t *Tracer) Wrap(s store.Store) store.Store {
 	traced := &traced{Store: s, tracer: t}
 	if x, ok := s.(store.Exchanger); ok {
@@ -25,19 +25,19 @@ func (t *Tracer) Wrap(s store.Store) store.Store {
 	return traced
 }
 
-// traced is a store whose calls that enqueue are traced.
+// traced is a store whose enqueues are traced.
 type traced struct {
 	store.Store
 	tracer *Tracer
 }
 
-// exchanging is a traced store that exchanges.
+// exchanging is a traced store of an engine with store.Exchanger.
 type exchanging struct {
 	*traced
 	store.Exchanger
 }
 
-// Unwrap gives the capabilities of the engine.
+// Unwrap lets store.As find the capabilities of the engine.
 func (s *traced) Unwrap() store.Store { return s.Store }
 
 // Enqueue implements store.Enqueuer.
@@ -61,7 +61,7 @@ func (s *traced) PutRecord(
 	return version, results, err
 }
 
-// Tx implements store.Transactor, where the engine does.
+// Tx implements store.Transactor if the engine does.
 func (s *traced) Tx(tx any) (store.Tx, error) {
 	engine, ok := store.As[store.Transactor](s.Store)
 	if !ok {
@@ -87,7 +87,7 @@ func (x *tracedTx) Enqueue(ctx context.Context, tasks []store.NewTask) (results 
 	return results, err
 }
 
-// send calls put within a span, with tasks that carry its context if it is sampled.
+// send calls put inside a span. If that is sampled, the tasks carry its context.
 func (t *Tracer) send(
 	ctx context.Context, tasks []store.NewTask, put func(context.Context, []store.NewTask) error,
 ) error {
@@ -111,7 +111,7 @@ func (t *Tracer) send(
 	return err
 }
 
-// describeSend names what all tasks of a call have in common.
+// describeSend sets the attributes that all tasks of a call have in common.
 func describeSend(span trace.Span, tasks []store.NewTask) {
 	first := &tasks[0]
 	span.SetAttributes(system, semconv.MessagingOperationTypeSend, semconv.MessagingOperationName("send"))
@@ -142,8 +142,8 @@ func all(tasks []store.NewTask, is func(*store.NewTask) bool) bool {
 	return true
 }
 
-// stamp returns tasks that carry the context of the span. All get the same, so that an
-// engine which stores equal tasks together still can.
+// stamp returns tasks that carry the context of the span. All get the same context, so that
+// an engine can still store equal tasks together.
 func (t *Tracer) stamp(ctx context.Context, tasks []store.NewTask) ([]store.NewTask, error) {
 	carrier := propagation.MapCarrier{}
 	t.w3c.Inject(ctx, carrier)

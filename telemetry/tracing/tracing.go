@@ -1,10 +1,10 @@
-// Package tracing makes OpenTelemetry spans of what a client enqueues and a worker runs,
-// with the semantic conventions of messaging.
+// Package tracing creates OpenTelemetry spans for the tasks that a client enqueues and a
+// worker runs, with the semantic conventions of messaging.
 //
-// Each call that enqueues is a span "send QUEUE", and each attempt a span "process QUEUE".
+// Each call that enqueues has a span "send QUEUE", and each attempt a span "process QUEUE".
 // If the first is sampled, its trace context travels with the tasks: the first attempt is
-// its child; a retry begins a new trace that links to it. Tasks of a span that is not
-// sampled carry nothing. Attempts of tasks that carry nothing are children of their claim's
+// its child, and a retry begins a new trace that links to it. If it is not sampled, its
+// tasks carry no trace context. The attempts of such tasks are children of their claim's
 // span "receive QUEUE", and have no spans if that is not sampled.
 package tracing
 
@@ -17,20 +17,20 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// Attributes beside those of the conventions.
+// Attributes in addition to those of the conventions.
 const (
 	KindKey    = attribute.Key("tusk.task.kind")
 	AttemptKey = attribute.Key("tusk.task.attempt")
 )
 
-// Tracer makes the spans. Make it with New: wrap the store that a client is made of in
-// Wrap, and make it the worker's Tracer.
+// Tracer creates the spans. Create it with New, pass a client's store through Wrap, and set
+// it as the worker's Tracer.
 type Tracer struct {
 	spans trace.Tracer
 	w3c   propagation.TraceContext
 }
 
-// New makes a tracer whose spans go where the provider sends them.
+// New creates a tracer that creates its spans with the provider.
 func New(provider trace.TracerProvider) *Tracer {
 	const name = "github.com/tuskqueue/tusk/telemetry/tracing"
 	version := trace.WithInstrumentationVersion(tusk.Version())

@@ -30,7 +30,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// traced is a client and a worker's mux on a file of SQLite, and the spans they make.
+// traced is a client and a worker's mux on an SQLite file, and their spans.
 type traced struct {
 	t      *testing.T
 	file   string
@@ -88,7 +88,7 @@ func (d *traced) unfinished() (n int64) {
 	return n
 }
 
-// named returns the spans of a name, in the order in which they began.
+// named returns the spans with a name, in the order in which they began.
 func (d *traced) named(name string) []tracetest.SpanStub {
 	found := slices.DeleteFunc(d.spans.GetSpans(), func(s tracetest.SpanStub) bool { return s.Name != name })
 	slices.SortFunc(found, func(a, b tracetest.SpanStub) int { return a.StartTime.Compare(b.StartTime) })
@@ -241,7 +241,7 @@ func TestWhatIsNotSampledCarriesNothing(t *testing.T) {
 	}
 }
 
-// asked is a sampler that counts the questions, and samples nothing.
+// asked is a sampler that counts its calls and samples nothing.
 type asked struct{ times atomic.Int64 }
 
 func (a *asked) ShouldSample(sdk.SamplingParameters) sdk.SamplingResult {
