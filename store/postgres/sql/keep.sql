@@ -68,7 +68,8 @@ gone as (
 select exists (
     select from tusk.leader l where l.term = ?::bigint and l.id is not null and l.expires_at > clock_timestamp()),
   (
-    select (extract(epoch from greatest(w.run_at - clock_timestamp(), interval '0')) * 1000000::numeric)::bigint
+    select (extract(epoch from greatest(w.run_at, statement_timestamp()) - statement_timestamp())
+      * 1000000::numeric)::bigint
     from tusk.waiting w where w.state <> 2 and w.run_at < 'infinity' order by w.run_at, w.n limit 1),
   exists (
     select from (
