@@ -10,15 +10,20 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
+// countsAdmits returns a store, and how often its Admit is called.
+func countsAdmits() (*shaky, *atomic.Int64) {
+	asked := new(atomic.Int64)
+	return &shaky{Store: memory.New(), before: func(method string) error {
+		if method == "Admit" {
+			asked.Add(1)
+		}
+		return nil
+	}}, asked
+}
+
 func TestWhereNothingBecomesDueTheLeaderLooksForItLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var asked atomic.Int64
-		s := &shaky{Store: memory.New(), before: func(method string) error {
-			if method == "Admit" {
-				asked.Add(1)
-			}
-			return nil
-		}}
+		s, asked := countsAdmits()
 		_, kill := lead(s, 1)
 		defer kill()
 		looks := func(within time.Duration) int64 {
@@ -49,13 +54,7 @@ func TestWhereNothingBecomesDueTheLeaderLooksForItLessOften(t *testing.T) {
 
 func TestTasksThatAreDueCloseTogetherAreAdmittedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var asked atomic.Int64
-		s := &shaky{Store: memory.New(), before: func(method string) error {
-			if method == "Admit" {
-				asked.Add(1)
-			}
-			return nil
-		}}
+		s, asked := countsAdmits()
 		_, kill := lead(s, 1)
 		defer kill()
 		time.Sleep(time.Minute)
