@@ -76,11 +76,11 @@ func (w *work) insert(r *rules.Row) error {
 	if err != nil {
 		return err
 	}
-	num, added, err := w.add(r, at)
+	added, err := w.add(r, at)
 	if err != nil || !added {
 		return err
 	}
-	w.put(r, num, at)
+	w.put(r, at)
 	return nil
 }
 
@@ -129,7 +129,7 @@ func (w *work) move(t *stored, to *rules.Row) error {
 	if err != nil {
 		return err
 	}
-	w.put(to, t.num, at)
+	w.put(to, at)
 	// A task that ends keeps its position, which no claim reads again.
 	if t.State == store.Running && at.state.Finished() {
 		_, err = w.run("task.end", at.state, to.Attempt, to.Crashes, nullText(to.Reason), nullCount(t.group), to.ClaimedAt,
@@ -174,10 +174,7 @@ func (w *work) find(r *rules.Row, failure, turnID int64) (at spot, err error) {
 }
 
 // put adds a task to the counters of its spot.
-func (w *work) put(r *rules.Row, num int64, at spot) {
-	if at.turn != 0 && !at.state.Finished() {
-		w.step(step{turn{r.Queue, r.Tenant, r.Partition}, lined{num, at.turn, int64(r.Priority), at.place}, r.ID, true})
-	}
+func (w *work) put(r *rules.Row, at spot) {
 	w.regroup(at.failure, at.state, 1)
 	if name := bell.For(r, w.time()); name != "" {
 		w.wake(name)
@@ -196,9 +193,6 @@ func (w *work) put(r *rules.Row, num int64, at spot) {
 // lift removes a task from the counters of its spot. A running task was already removed when its attempt ended.
 func (w *work) lift(t *stored) error {
 	w.regroup(t.failure, t.State, -1)
-	if t.turn != 0 && !t.State.Finished() {
-		w.step(step{at: lined{t.num, t.turn, int64(t.Priority), t.place}})
-	}
 	switch t.State {
 	case store.Available:
 		l, err := w.lane(t.Queue, t.Priority)

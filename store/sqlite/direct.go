@@ -102,36 +102,16 @@ func (d *direct) run(text string) error {
 	return err
 }
 
-func (d *direct) do(ctx context.Context, name string, args []any) (driver.Result, error) {
+func (d *direct) exec(ctx context.Context, name string, args ...any) (int64, error) {
 	p, err := d.named(name)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	return p.Stmt.(driver.StmtExecContext).ExecContext(ctx, p.bind(args))
-}
-
-func (d *direct) exec(ctx context.Context, name string, args ...any) (int64, error) {
-	result, err := d.do(ctx, name, args)
+	result, err := p.Stmt.(driver.StmtExecContext).ExecContext(ctx, p.bind(args))
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected()
-}
-
-func (d *direct) insert(ctx context.Context, name string, args ...any) (int64, bool, error) {
-	return inserted(d.do(ctx, name, args))
-}
-
-// inserted returns the number of the row that an insert has added, if any.
-func inserted(result driver.Result, err error) (num int64, added bool, _ error) {
-	if err != nil {
-		return 0, false, err
-	}
-	if n, err := result.RowsAffected(); n == 0 || err != nil {
-		return 0, false, err
-	}
-	num, err = result.LastInsertId()
-	return num, err == nil, err
 }
 
 func (d *direct) each(ctx context.Context, name string, fn func(row) error, args ...any) error {

@@ -58,31 +58,27 @@ func plainTask(n *store.NewTask, now time.Time) store.Task {
 	return t
 }
 
-// add writes a new task and returns the number of its row. It returns false if the task is not new.
-func (w *work) add(r *rules.Row, at spot) (num int64, added bool, err error) {
+// add writes a new task. It returns false if the task is not new.
+func (w *work) add(r *rules.Row, at spot) (bool, error) {
 	kind, err := w.kind(r.Queue, r.Kind)
 	if err != nil {
-		return 0, false, err
+		return false, err
 	}
 	tags, err := encodeTags(r.Tags)
 	if err != nil {
-		return 0, false, err
+		return false, err
 	}
 	var partition any // null if the task does not run in turns
 	if r.Turn {
 		partition = r.Partition
 	}
-	if err := w.caller.Err(); err != nil {
-		return 0, false, err
-	}
-	w.wrote = true
-	num, added, err = w.session.insert(w.ctx, "task.add", r.ID, kind, r.Priority, at.state, nullCount(at.lane), nullCount(at.pos),
+	added, err := w.run("task.add", r.ID, kind, r.Priority, at.state, nullCount(at.lane), nullCount(at.pos),
 		nullBytes(r.Args), nullText(r.Tenant), tags, nullText(r.Key), nullBytes(r.Settings), r.EnqueuedAt, r.RunAt,
 		r.ExpiresAt, nullID(r.Workflow), partition, openOf(r), nullBool(r.Needed), nullCount(at.turn), nullCount(at.place))
-	if err != nil || !added {
-		return 0, false, err
+	if err != nil || added == 0 {
+		return false, err
 	}
-	return num, true, w.addTags(r.ID, r.Tags)
+	return true, w.addTags(r.ID, r.Tags)
 }
 
 func (w *work) addTags(id store.ID, tags []string) error {

@@ -90,9 +90,6 @@ func (w *work) complete(o *store.Outcome) (bool, error) {
 			if err := w.release(l, o.Task); err != nil {
 				return false, err
 			}
-			if o.Task.Turn {
-				w.step(step{of: turn{o.Task.Queue, o.Task.Tenant, o.Task.Partition}})
-			}
 			return true, w.account(o, store.Completed, ended, claimed.Sub(o.Task.RunAt))
 		}
 	}

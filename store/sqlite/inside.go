@@ -27,24 +27,16 @@ func (i *inside) named(ctx context.Context, name string) (*sql.Stmt, error) {
 	return stmt, nil
 }
 
-func (i *inside) do(ctx context.Context, name string, args []any) (sql.Result, error) {
+func (i *inside) exec(ctx context.Context, name string, args ...any) (int64, error) {
 	stmt, err := i.named(ctx, name)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	return stmt.ExecContext(ctx, values(args)...)
-}
-
-func (i *inside) exec(ctx context.Context, name string, args ...any) (int64, error) {
-	result, err := i.do(ctx, name, args)
+	result, err := stmt.ExecContext(ctx, values(args)...)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected()
-}
-
-func (i *inside) insert(ctx context.Context, name string, args ...any) (int64, bool, error) {
-	return inserted(i.do(ctx, name, args))
 }
 
 func (i *inside) each(ctx context.Context, name string, fn func(row) error, args ...any) error {

@@ -57,7 +57,6 @@ func (s *stands) add(found map[turn]stand) { maps.Copy(s.known, found) }
 // forgetStands must be called before rows of tusk_turn are deleted, or changed to say that nobody waits.
 func (t *transaction) forgetStands() {
 	clear(t.stood)
-	t.lined = nil
 	if t.stands != nil {
 		clear(t.stands.known)
 	}

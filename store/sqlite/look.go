@@ -14,16 +14,7 @@ import (
 // Turns implements store.Keeper. It reads which tasks have a turn and, of the waiting tasks, little more than it
 // returns.
 func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (all []store.Turns, err error) {
-	l := look{seen: s.seen.begin(term), most: max(groups, 0), heads: heads}
-	if term != 0 && s.some.Load() {
-		known, err := s.showLines(ctx, term, &l)
-		if err != nil { // what was seen may have been rolled back
-			return nil, wrap("turns", err)
-		}
-		if known {
-			return s.shown(&l), nil
-		}
-	}
+	var l look
 	err = s.read(ctx, func(ctx context.Context, c session) error {
 		if err := leads(ctx, c, term, s.clock.now()); term != 0 && err != nil {
 			return err
@@ -36,7 +27,6 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (all [
 		return all, wrap("turns", err)
 	}
 	s.seen.learn(&l)
-	s.some.Store(len(l.found) > 0)
 	if rows := l.untidy(); len(rows) > 0 {
 		err = s.write(ctx, false, during(term, func(w *work) error { return w.reckon(rows) }))
 	}
@@ -50,7 +40,6 @@ type look struct {
 	seen    memory
 
 	most, heads int
-	held        map[int64]int64
 	found       []group
 	// The place of the last group to return, once there are enough of them, else 0.
 	settled int64
@@ -67,9 +56,9 @@ type group struct {
 }
 
 func (l *look) turns() ([]store.Turns, error) {
-	l.held = map[int64]int64{}
+	held := map[int64]int64{}
 	err := l.session.each(l.ctx, "turn.holders", func(r row) error {
-		l.held[r.int(0)] = r.int(1)
+		held[r.int(0)] = r.int(1)
 		return nil
 	})
 	if err == nil && l.most > 0 {
@@ -78,27 +67,21 @@ func (l *look) turns() ([]store.Turns, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows := make([]int64, 0, len(l.found)+len(l.held))
+	rows := make([]int64, 0, len(l.found)+len(held))
 	for _, g := range l.found {
 		rows = append(rows, g.row)
 	}
-	for row := range l.held {
+	for row := range held {
 		rows = append(rows, row)
 	}
 	if err := l.name(rows); err != nil {
 		return nil, err
 	}
-	return l.all(), nil
-}
-
-// all returns what the look has found: the turns that tasks wait for, followed by those that tasks only have.
-func (l *look) all() []store.Turns {
-	held := l.held
 	of := func(row int64) store.Turns {
 		t := l.seen.names[row]
 		return store.Turns{Queue: t.queue, Tenant: t.tenant, Partition: t.partition, Held: held[row]}
 	}
-	all := make([]store.Turns, 0, len(l.found)+len(held))
+	all := make([]store.Turns, 0, len(rows))
 	for _, g := range l.found {
 		t := of(g.row)
 		t.Waiting = g.waiting
@@ -112,7 +95,7 @@ func (l *look) all() []store.Turns {
 	slices.SortFunc(all[first:], func(a, b store.Turns) int {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Partition, b.Partition))
 	})
-	return all
+	return all, nil
 }
 
 // waiting reads the waiting tasks: one by one if they are few compared with the number of groups last time, and

@@ -68,7 +68,6 @@ var small = map[string][]string{
 	"doubt.list":   {"SCAN tusk_doubt"},              // as many as the rules are shown
 	"doubt.drop":   {"SCAN tusk_doubt"},              // the same
 	"need.list":    {"USE TEMP B-TREE FOR ORDER BY"}, // what a few tasks need
-	"turn.many":    {"SCAN tusk_waiting"},            // a row for each queue and state
 	"turn.waiting": {"SCAN w"},                       // as many as are returned
 	// as many rows as count as few
 	"turn.few": {"SCAN tusk_task USING COVERING INDEX tusk_task_turn"},

@@ -33,8 +33,6 @@ var statements = sync.OnceValue(func() map[string]string {
 type session interface {
 	// exec returns the number of rows that it changed.
 	exec(ctx context.Context, name string, args ...any) (int64, error)
-	// insert returns the number of the row that it added, or false if the row exists already.
-	insert(ctx context.Context, name string, args ...any) (num int64, added bool, err error)
 	// each calls fn for every row, until fn fails.
 	each(ctx context.Context, name string, fn func(row) error, args ...any) error
 	// dynamic is like each, for a statement without a name.

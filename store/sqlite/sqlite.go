@@ -36,10 +36,7 @@ type Store struct {
 	wakes   wakes
 	counts  counters
 
-	some     atomic.Bool  // a task waited for a turn at the last look
-	knows    atomic.Bool  // the writer remembers the lines
-	regained atomic.Int64 // when it last read them
-	busy     atomic.Bool  // the latest claim found tasks
+	busy atomic.Bool // the latest claim found tasks
 	// When leases are next compared with what their workers say they hold.
 	strays    atomic.Int64
 	ready     atomic.Bool // the schema was checked and is ours

@@ -35,16 +35,13 @@ func (w *work) grantAll(ids []store.ID, term int64) (granted int, err error) {
 // nothing else. grant first tries the place where the last look has seen the task.
 func (w *work) grant(id store.ID, term int64) (bool, error) {
 	if at, of, known := w.store.seen.find(id, term); known {
-		t := &stored{num: at.num, turn: at.turn, place: at.place}
+		t := &stored{num: at.num, turn: at.turn}
 		t.Queue, t.Priority = of.queue, int16(at.priority)
 		if given, err := w.give(t, "grant.take", at.place, at.turn, at.priority); given || err != nil {
 			return given, err
 		}
 	}
 	t, err := w.inLine(id)
-	if t == nil && err == nil {
-		w.lined = nil // lined may be what said that the task waits
-	}
 	if t == nil || err != nil {
 		return false, err
 	}
@@ -58,7 +55,7 @@ func (w *work) inLine(id store.ID) (*stored, error) {
 		return nil, err
 	}
 	of, err := w.names()(r.int(1))
-	t := &stored{num: r.int(0), failure: r.int(3), turn: r.int(4), place: r.int(5)}
+	t := &stored{num: r.int(0), failure: r.int(3), turn: r.int(4)}
 	t.Queue, t.Priority = of.queue, int16(r.int(2))
 	return t, err
 }
@@ -79,6 +76,6 @@ func (w *work) give(t *stored, name string, more ...any) (bool, error) {
 	if err := w.lift(t); err != nil {
 		return false, err
 	}
-	w.put(&to, t.num, at)
+	w.put(&to, at)
 	return true, nil
 }

@@ -22,11 +22,6 @@ func (c *tally) exec(ctx context.Context, name string, args ...any) (int64, erro
 	return c.session.exec(ctx, name, args...)
 }
 
-func (c *tally) insert(ctx context.Context, name string, args ...any) (int64, bool, error) {
-	c.names = append(c.names, name)
-	return c.session.insert(ctx, name, args...)
-}
-
 func (c *tally) each(ctx context.Context, name string, fn func(row) error, args ...any) error {
 	c.names = append(c.names, name)
 	return c.session.each(ctx, name, fn, args...)

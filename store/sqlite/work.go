@@ -22,10 +22,6 @@ type transaction struct {
 	stood  map[turn]stand // rows of tusk_turn that are not committed yet
 	// The rows of tusk_turn that the writer remembers; nil in a user's transaction.
 	stands *stands
-	// The lines before this transaction; nil if unknown.
-	lined *lines
-	// What the transaction does to the lines.
-	steps []step
 	// What to ring for: queues with new tasks, and names of package bell.
 	woken map[string]bool
 }
@@ -60,11 +56,7 @@ func (t *transaction) do(ctx context.Context, fn func(*work) error) error {
 	if err := fn(w); err != nil {
 		return err
 	}
-	if err := w.flush(); err != nil {
-		return err
-	}
-	t.steps = append(t.steps, w.steps...)
-	return nil
+	return w.flush()
 }
 
 // stampEvery is how far behind, in microseconds, a process may be that starts after the clock was set back.
@@ -102,8 +94,6 @@ type work struct {
 	stats  map[minute]*store.Stat
 	// First arrivals in lines in which possibly nobody waited.
 	lines map[turn]arrival
-	// What the call does to tasks in line and with turns.
-	steps []step
 }
 
 // place is a queue and a priority.

@@ -22,7 +22,6 @@ type writer struct {
 	patience time.Duration // how long it waits for other writers
 	version  int64         // data_version, which other connections' commits change
 	stands   stands
-	lined    *lines // the tasks with turns or in line; nil if unknown
 }
 
 // sharing is how many calls one transaction takes at most.
@@ -179,21 +178,12 @@ func (w *writer) together(calls []*call) bool {
 			c.err = err
 		}
 	}
-	w.remember(t, err)
 	if err == nil {
 		w.store.kinds.add(t.fresh)
 		w.stands.add(t.stood)
 		w.store.wakes.wake(t.woken)
 	}
 	return true
-}
-
-// remember keeps the lines, if it is known what the transaction has done to them.
-func (w *writer) remember(t *transaction, err error) {
-	if w.lined = nil; err == nil && t != nil && t.lined != nil && t.lined.apply(t.steps) {
-		w.lined = t.lined
-	}
-	w.store.knows.Store(w.lined != nil)
 }
 
 // present returns the calls whose callers have not given up. From now on these wait for the answer.
@@ -216,14 +206,10 @@ func (w *writer) each(calls []*call) (*transaction, error) {
 	if err := t.open(); err != nil {
 		return nil, err
 	}
-	version, ledger := w.stands.version, w.stands.ledger
 	if err := w.stands.meet(ctx, w.conn, t.ledger); err != nil {
 		return nil, err
 	}
 	t.stands = &w.stands
-	if version == w.stands.version && t.ledger == ledger {
-		t.lined = w.lined
-	}
 	if len(calls) == 1 {
 		if err := t.do(calls[0].ctx, calls[0].fn); err != nil {
 			return nil, err

@@ -30,7 +30,7 @@ where since is not null
   and not exists (select 1 from tusk_task t indexed by tusk_task_turn where t.turn = tusk_turn.id and t.place is not null);
 
 -- name: grant.find
-select t.num, t.kind, t.priority, t.failure, t.turn, t.place
+select t.num, t.kind, t.priority, t.failure, t.turn
 from tusk_task t indexed by tusk_task_id
 where t.id = ? and t.place is not null;
 
@@ -65,10 +65,6 @@ select turn, priority, place, id, num from tusk_task indexed by tusk_task_turn
 where place is not null
 order by turn, priority, place
 limit 0 + ?;
-
--- name: turn.many
--- Those who wait for their turn, and for other tasks.
-select coalesce(sum(tasks), 0) from tusk_waiting where state = 2;
 
 -- name: turn.empties
 -- Rows that say that somebody waits: as many as are put right at once.
