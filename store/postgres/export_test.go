@@ -129,6 +129,13 @@ func (s *Store) Trips() int64 { return s.trips.Load() }
 // Silent reports whether a connection is open and nothing unread has arrived on it.
 var Silent = silent
 
+// CommitAfter returns how long users' transactions are expected to last after an enqueue.
+func (s *Store) CommitAfter() time.Duration {
+	s.bell.mu.Lock()
+	defer s.bell.mu.Unlock()
+	return s.bell.commitAfter(0)
+}
+
 // Expected returns how many tasks this process's workers may still claim before others are told.
 func (s *Store) Expected() int {
 	s.near.mu.Lock()

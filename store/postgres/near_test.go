@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
 )
@@ -153,21 +156,7 @@ func TestATaskOfAUsersTransactionIsOfferedOnceItIsLikelyToBeThere(t *testing.T) 
 	own := hears(t, s)
 	other, _ := open(t, pool.Config().ConnString(), false)
 	others, worker := hears(t, other), startWorker(t, s)
-	store1 := func() func(context.Context) error {
-		tx, err := pool.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { tx.Rollback(context.Background()) })
-		inside, err := s.Tx(tx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := inside.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
-			t.Fatal(err)
-		}
-		return tx.Commit
-	}
+	store1 := func() func(context.Context) error { return storeInside(t, s, pool).Commit }
 	commit := store1()
 	if err := commit(t.Context()); err != nil {
 		t.Fatal(err)
@@ -181,6 +170,59 @@ func TestATaskOfAUsersTransactionIsOfferedOnceItIsLikelyToBeThere(t *testing.T) 
 	for deadline := time.Now().Add(10 * time.Second); s.Expected() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d tasks are expected still", s.Expected())
+		}
+	}
+}
+
+// storeInside stores a task in a user's transaction.
+func storeInside(t *testing.T, s *postgres.Store, pool *pgxpool.Pool) pgx.Tx {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tx.Rollback(context.Background()) })
+	inside, err := s.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := inside.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+// TestOffersFollowHowLongUsersTransactionsLast commits after the first offer, which is then too early, and afterwards
+// at once.
+func TestOffersFollowHowLongUsersTransactionsLast(t *testing.T) {
+	s, pool := fresh(t)
+	own, worker := hears(t, s), startWorker(t, s)
+	run := func(commit func(pgx.Tx)) time.Duration {
+		commit(storeInside(t, s, pool))
+		await(t, own, ofQueues)
+		runsOne(t, s, worker)
+		for deadline := time.Now().Add(10 * time.Second); s.Expected() > 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("a task that was claimed is expected still")
+			}
+		}
+		return s.CommitAfter()
+	}
+	at := func(tx pgx.Tx) {
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, late := s.CommitAfter(), time.Duration(0)
+	for range 20 {
+		late = run(func(tx pgx.Tx) { await(t, own, ofQueues); at(tx) })
+	}
+	if late <= before {
+		t.Errorf("after transactions that lasted longer, tasks are offered after %s, before after %s", late, before)
+	}
+	for deadline := time.Now().Add(30 * time.Second); run(at) >= late; {
+		if time.Now().After(deadline) {
+			t.Fatal("transactions that last less do not make offers come sooner")
 		}
 	}
 }
