@@ -150,7 +150,7 @@ func (l *limitCache) fresh() (map[string]Limits, bool) {
 	return l.limits, !l.read.IsZero() && time.Since(l.read) < limitsAge
 }
 
-// of returns the limits of all queues, at most limitsAge old.
+// of returns the limits of all queues, at most limitsAge old, or older while the database is not available.
 func (l *limitCache) of(ctx context.Context, c *Client) (map[string]Limits, error) {
 	if limits, fresh := l.fresh(); fresh {
 		return limits, nil
@@ -164,11 +164,26 @@ func (l *limitCache) of(ctx context.Context, c *Client) (map[string]Limits, erro
 	}
 	asked := time.Now()
 	limits, err := c.Limits(ctx)
+	if errors.Is(err, store.ErrUnavailable) && l.extend(asked) {
+		return l.last(), nil
+	}
 	if err != nil {
 		return nil, err
 	}
 	l.take(limits, asked)
 	return limits, nil
+}
+
+// extend makes the limits that were read last count as read at the given time, if there are any. While the home of
+// many ledgers is away, nobody can change limits, and tasks are stored in the other ledgers.
+func (l *limitCache) extend(asked time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := !l.read.IsZero()
+	if known {
+		l.read = asked
+	}
+	return known
 }
 
 // takeTurns makes the tasks of queues with limits wait for their turn.

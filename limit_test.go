@@ -248,6 +248,31 @@ func TestLimits(t *testing.T) {
 		}
 		s.stop(stop)
 	})
+	inBubble(t, "tasks are enqueued by the last known limits while these cannot be read", func(t *testing.T, s *shop) {
+		blind := &blindStore{Store: s.store}
+		client := clientOf(t, blind)
+		s.limit(tusk.Limits{PerTenant: 1})
+		enqueue := func() (tusk.Enqueued, error) { return client.Enqueue(t.Context(), count{}, nil) }
+		blind.is.Store(true)
+		if _, err := enqueue(); !errors.Is(err, tusk.ErrNotCommitted) {
+			t.Errorf("without any limits known: %v", err)
+		}
+		blind.is.Store(false)
+		if _, err := enqueue(); err != nil {
+			t.Error(err)
+		}
+		blind.is.Store(true)
+		for range 3 {
+			time.Sleep(5 * time.Second)
+			r, err := enqueue()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if task, err := client.Get(t.Context(), r.ID); err != nil || task.State != tusk.StatePending {
+				t.Errorf("a task of a queue with limits is %v, %v", task.State, err)
+			}
+		}
+	})
 	inBubble(t, "a tenant with very many tasks does not delay another's", func(t *testing.T, s *shop) {
 		g := measure(s, 10*time.Millisecond)
 		s.limit(tusk.Limits{})

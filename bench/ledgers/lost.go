@@ -13,6 +13,8 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/ledgers"
+	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
 const (
@@ -29,8 +31,9 @@ type seen struct {
 	failed []error
 }
 
-// lost kills one of three servers while tasks are enqueued, and restarts it.
-func lost(ctx context.Context, b *bench) ([]bar, error) {
+// lost kills one of three servers while tasks are enqueued, and restarts it: first one without the home ledger, then the
+// home.
+func lost(ctx context.Context, b *bench) (bars []bar, err error) {
 	all, dsns, stop, err := servers(3)
 	if err != nil {
 		return nil, err
@@ -41,6 +44,32 @@ func lost(ctx context.Context, b *bench) ([]bar, error) {
 		return nil, err
 	}
 	defer s.Close()
+	for _, victim := range []struct {
+		*pgtest.Server
+		when string
+	}{{all[2], "while a server was lost"}, {all[0], "while the home server was lost"}} {
+		tally, err := steadily(ctx, s, func() error {
+			time.Sleep(b.lasts / 4)
+			if err := victim.Kill(); err != nil {
+				return err
+			}
+			time.Sleep(b.lasts / 4)
+			if err := victim.Run(); err != nil {
+				return err
+			}
+			time.Sleep(b.lasts / 2)
+			return nil
+		})
+		if err != nil {
+			return bars, err
+		}
+		bars = append(bars, tally.bars(victim.when)...)
+	}
+	return bars, nil
+}
+
+// steadily enqueues and runs tasks one by one, at a rate of lostRate, while do runs. Then it waits until all have run.
+func steadily(ctx context.Context, s *ledgers.Store, do func() error) (*seen, error) {
 	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: discard})
 	if err != nil {
 		return nil, err
@@ -54,38 +83,32 @@ func lost(ctx context.Context, b *bench) ([]bar, error) {
 	}
 	working, done := context.WithCancel(ctx)
 	defer done()
+	producing, enough := context.WithCancel(ctx)
+	defer enough()
 	var workers, producers errgroup.Group
 	workers.Go(func() error { return worker.Run(working) })
-	ends := time.Now().Add(b.lasts)
 	for range lostHands {
 		producers.Go(func() error {
 			every := time.NewTicker(lostHands * time.Second / lostRate)
 			defer every.Stop()
-			for time.Now().Before(ends) && ctx.Err() == nil {
+			for producing.Err() == nil {
 				<-every.C
 				tally.enqueue(ctx, client)
 			}
 			return nil
 		})
 	}
-	time.Sleep(b.lasts / 4)
-	if err := all[2].Kill(); err != nil {
-		return nil, err
-	}
-	time.Sleep(b.lasts / 4)
-	if err := all[2].Run(); err != nil {
-		return nil, err
-	}
+	failed := do()
+	enough()
 	_ = producers.Wait()
 	for end := time.Now().Add(time.Minute); tally.missing() > 0 && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	done()
-	err = workers.Wait()
-	if errors.Is(err, context.Canceled) {
-		err = nil
+	if err := workers.Wait(); !errors.Is(err, context.Canceled) {
+		failed = errors.Join(failed, err)
 	}
-	return tally.bars(), err
+	return tally, failed
 }
 
 func (t *seen) enqueue(ctx context.Context, client *tusk.Client) {
@@ -122,7 +145,8 @@ func (t *seen) missing() (n int) {
 	return n
 }
 
-func (t *seen) bars() []bar {
+// bars says what became of the tasks; when says what happened meanwhile.
+func (t *seen) bars(when string) []bar {
 	missing := t.missing()
 	var waits []time.Duration
 	for id, began := range t.stored {
@@ -137,10 +161,10 @@ func (t *seen) bars() []bar {
 	tasks := fmt.Sprintf("%d tasks", len(t.stored))
 	p99 := waits[len(waits)*99/100]
 	return []bar{
-		{float64(len(t.failed)), 0, false, "plain enqueues that failed while a server was lost", tasks},
-		{float64(missing), 0, false, "tasks lost", tasks},
-		{float64(t.twice), 0, false, "tasks that ran twice", tasks},
-		{p99.Seconds(), 1, false, "seconds from enqueue to start, p99",
+		{float64(len(t.failed)), 0, false, "plain enqueues that failed " + when, tasks},
+		{float64(missing), 0, false, "tasks lost " + when, tasks},
+		{float64(t.twice), 0, false, "tasks that ran twice " + when, tasks},
+		{p99.Seconds(), 1, false, "seconds from enqueue to start " + when + ", p99",
 			fmt.Sprintf("p50 %v, the last %v", waits[len(waits)/2], waits[len(waits)-1])},
 	}
 }

@@ -1,7 +1,7 @@
 // Command ledgers measures a queue in many ledgers against its targets: the router beside the
-// engine alone, three servers beside one, the cost of idle workers, the effect of losing a server,
-// and Citus workers if there is a PostgreSQL with Citus. It prints every target with the measured
-// figure and whether it was met.
+// engine alone, three servers beside one, the cost of idle workers, the effect of losing a server
+// and of moving ledgers, and Citus workers if there is a PostgreSQL with Citus. It prints every
+// target with the measured figure and whether it was met.
 //
 // It starts PostgreSQL servers on this machine in temporary folders, with default settings except
 // for more connections. It must run on the same machine, because it reads the processor time of
@@ -27,6 +27,7 @@ import (
 // bench is the input of every scenario.
 type bench struct {
 	tasks, rounds int
+	stored        int // waiting tasks in a ledger that moves
 	lasts         time.Duration
 }
 
@@ -44,6 +45,7 @@ var scenarios = []struct {
 	{"router", router},
 	{"idle", idle},
 	{"lost", lost},
+	{"moves", moves},
 	{"costs", costs},
 	{"citus", citus},
 }
@@ -59,6 +61,7 @@ func main() {
 	chosen := flag.String("scenario", strings.Join(names, ","), "which, by commas")
 	flag.IntVar(&b.tasks, "tasks", 400_000, "tasks of a run")
 	flag.IntVar(&b.rounds, "rounds", 12, "runs of each contender, in turn")
+	flag.IntVar(&b.stored, "stored", 200_000, "waiting tasks in a ledger that moves")
 	flag.DurationVar(&b.lasts, "lasts", 20*time.Second, "how long idle and lost last")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
