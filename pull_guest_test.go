@@ -43,7 +43,8 @@ func (b *guestBook) Unwrap() store.Store { return b.Store }
 func lend(t *testing.T, p *tusk.Puller, n int) (receipts []tusk.Receipt) {
 	t.Helper()
 	for began := time.Now(); len(receipts) < n && time.Since(began) < time.Minute; {
-		lent, err := p.Claim(t.Context(), tusk.Pull{Queues: []string{tusk.DefaultQueue}, Limit: n, Wait: 10 * time.Second})
+		lent, err := p.Claim(t.Context(),
+			tusk.Pull{Queues: []string{tusk.DefaultQueue}, Limit: n, Wait: 10 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

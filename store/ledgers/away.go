@@ -56,8 +56,8 @@ func ask[T any](ctx context.Context, l *ledger, do question[T]) (answer T, err e
 	return asked(ctx, l, engine, live, do)
 }
 
-// query is ask for people's questions, which a server that is read-only answers, too. What it answers may be old: such a
-// server may have become the standby of another one. So no decision may rest on it.
+// query is ask for people's questions, which a server that is read-only answers, too. What it answers may be old,
+// because such a server may have become the standby of another one. So no decision may rest on it.
 func query[T any](ctx context.Context, l *ledger, do question[T]) (answer T, err error) {
 	engine, live, err := l.readable()
 	if err != nil {

@@ -86,7 +86,8 @@ func (s *Store) promote(ctx context.Context, seen *looked, target *server, numbe
 	}
 	began := time.Now()
 	rejoin := func(context.Context) error { return nil }
-	back := func(err error) error { // the standby is not promoted: it follows again, and the ledgers are opened where they were
+	// The standby is not promoted: it follows again, and the ledgers are opened where they were.
+	back := func(err error) error {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), backWithin)
 		defer cancel()
 		return errors.Join(err, rejoin(within), s.Open(within, source.name, numbers...))
@@ -192,7 +193,8 @@ func rejoins(ctx context.Context, source, target *server) (rejoin func(context.C
 		select setting, coalesce(sourcefile, '') like '%postgresql.auto.conf' from pg_settings
 		where name = 'primary_conninfo'`).Scan(&conninfo, &altered)
 	if err != nil {
-		return nil, fmt.Errorf("%s: primary_conninfo cannot be read, which needs pg_read_all_settings: %w", target.name, err)
+		return nil, fmt.Errorf("%s: primary_conninfo cannot be read, which needs pg_read_all_settings: %w",
+			target.name, err)
 	}
 	undo := "alter system reset primary_conninfo"
 	if altered {
