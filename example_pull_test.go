@@ -24,8 +24,8 @@ func ExampleClient_NewPuller() {
 
 	receipt, _ := tusk.ParseReceipt(lent[0].Receipt.String()) // as sent over the network
 	tasks, _ := puller.Find(ctx, []tusk.Receipt{receipt})
-	_, cancelled, err := puller.Extend(tusk.Extension{Receipt: receipt, Lease: time.Minute})
-	fmt.Println(tasks[0].Kind, cancelled, err)
+	extended := puller.Extend(ctx, tusk.Extension{Receipt: receipt, Lease: time.Minute})
+	fmt.Println(tasks[0].Kind, extended[0].Cancelled, extended[0].Err)
 
 	errs, err := puller.Finish(ctx, []tusk.Verdict{{Receipt: receipt, Output: json.RawMessage(`"hello Ada"`)}})
 	task, _ := client.Get(ctx, receipt.ID)

@@ -41,6 +41,7 @@ type Puller struct {
 	closed chan struct{} // closed when Run's context has ended
 
 	watches *watches // for tasks that calls of Claim wait for
+	guests  *guests
 
 	mu    sync.Mutex
 	lent  map[Receipt]*loan
@@ -49,6 +50,7 @@ type Puller struct {
 	asked map[store.Token]bool // claims in progress, until their tasks are in lent
 	lost  []store.ClaimRequest // claims whose answer was lost
 	wants appetite             // what was recently asked for
+	names map[ID]bool          // all identities that this puller has had
 }
 
 // Receipt names a loan: a task and the lease it was lent under. It is all that a worker needs to finish the task,
@@ -113,18 +115,28 @@ var errOverdue = errors.New("lease ran out: the worker neither finished the task
 func (c *Client) NewPuller() *Puller {
 	p := &Puller{client: c, lent: map[Receipt]*loan{}, asked: map[store.Token]bool{}, ended: map[Receipt]string{},
 		closed: make(chan struct{}),
-		wants:  appetite{queues: map[string]time.Time{}}, watches: newWatches()}
+		names:  map[ID]bool{},
+		wants:  appetite{queues: map[string]time.Time{}}, watches: newWatches(),
+		guests: newGuests(c)}
 	log := c.config.Logger
 	host, _ := os.Hostname()
 	p.heart = lease.New(c.store, lease.Options{
 		Worker: func() store.Worker { return p.about(host) },
-		NewID:  NewID, TTL: 30 * time.Second, Every: beatEvery(c.store),
+		NewID:  p.newID, TTL: 30 * time.Second, Every: beatEvery(c.store),
 		Holds: p.holds, Notes: p.notes, Noted: p.noted, Stop: p.stop, Lost: p.forgetAll, Away: p.forgetAll, Log: log,
 	})
 	p.queues = newQueueWatch(c, nil, log)
 	p.queues.changed = func() {}
 	p.sweep = loop.New("lent tasks", 15*time.Second, log, p.sweepOnce)
 	return p
+}
+
+func (p *Puller) newID() ID {
+	id := NewID()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.names[id] = true
+	return id
 }
 
 // Run lends tasks until ctx ends, then hands back what is still lent and signs off. Call it only once.
@@ -264,6 +276,7 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 			continue
 		}
 		p.forget(v.Receipt)
+		p.guests.drop(v.Receipt)
 		if gone[v.Receipt.ID] {
 			results[i] = p.again(v)
 		} else {
@@ -284,32 +297,64 @@ type Extension struct {
 	Logs     []string
 }
 
-// Extend gives a worker more time for a task. It returns the new end of the lease and whether the task has been
-// cancelled.
-//
-// Errors: an *InvalidError; ErrLeaseLost, also if the task was lent by another process.
-func (p *Puller) Extend(e Extension) (until time.Time, cancelled bool, err error) {
-	if err := pullLease(&e.Lease); err != nil {
-		return until, false, err
+// Extended is the answer to an Extension.
+type Extended struct {
+	Until     time.Time // the new end of the lease
+	Cancelled bool      // the task has been cancelled
+	// Err is nil, ErrLeaseLost or an *InvalidError. For a task that another process lent, it may also be
+	// ErrLentElsewhere or an error of the database; then extend again.
+	Err error
+}
+
+// Extend gives workers more time for their tasks, and answers in the same order. Another process of the same database
+// may have lent them. If such a loan is extended in several processes, the latest end counts.
+func (p *Puller) Extend(ctx context.Context, extensions ...Extension) []Extended {
+	results := make([]Extended, len(extensions))
+	var others []Extension
+	var index []int
+	for i := range extensions {
+		e := &extensions[i]
+		if results[i].Err = pullLease(&e.Lease); results[i].Err != nil {
+			continue
+		}
+		var own bool
+		if results[i], own = p.extend(e); !own {
+			others, index = append(others, *e), append(index, i)
+		}
 	}
+	if len(others) > 0 {
+		for n, answer := range p.extendGuests(ctx, others) {
+			results[index[n]] = answer
+		}
+	}
+	return results
+}
+
+// extend extends a loan, if it is one of this puller's.
+func (p *Puller) extend(e *Extension) (answer Extended, own bool) {
 	p.mu.Lock()
 	l := p.lent[e.Receipt]
 	if l != nil {
 		l.until = l.bound(time.Now().Add(e.Lease))
-		until = l.until
+		answer.Until = l.until
 	}
 	p.mu.Unlock()
 	if l == nil {
-		return until, false, ErrLeaseLost
+		return answer, false
 	}
+	e.note(l.Attempt)
+	answer.Cancelled = errors.Is(l.Stopped(), ErrCancelled)
+	return answer, true
+}
+
+func (e *Extension) note(a *run.Attempt) {
 	if e.Progress != nil {
-		l.SetProgress(store.Progress{Percent: max(0, min(e.Progress.Percent, 100)),
+		a.SetProgress(store.Progress{Percent: max(0, min(e.Progress.Percent, 100)),
 			Message: lifecycle.Clean(e.Progress.Message, 1<<10)})
 	}
 	for _, line := range e.Logs {
-		l.Log(time.Now(), "INFO", lifecycle.Clean(line, 8<<10))
+		a.Log(time.Now(), "INFO", lifecycle.Clean(line, 8<<10))
 	}
-	return until, errors.Is(l.Stopped(), ErrCancelled), nil
 }
 
 // Lent returns the number of tasks that are currently lent.

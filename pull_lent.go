@@ -213,6 +213,8 @@ func (p *Puller) judge(t *store.Task, v Verdict) store.Outcome {
 	if l != nil {
 		end.Ran = time.Since(l.begun)
 		note = l.Final()
+	} else if a := p.guests.attempt(v.Receipt); a != nil {
+		note = a.Final()
 	}
 	if len(v.Output) > 0 {
 		if note == nil {
@@ -230,16 +232,26 @@ func (p *Puller) sweepOnce(ctx context.Context) (time.Duration, error) {
 	if err := p.settle(ctx); err != nil {
 		return 0, err
 	}
+	p.guests.drop()
+	if len(p.overdue()) > 0 {
+		if err := p.heed(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return every, p.end(ctx, p.overdue())
+}
+
+// overdue returns the outcomes of loans whose time is over.
+func (p *Puller) overdue() (outcomes []store.Outcome) {
 	now := time.Now()
-	var outcomes []store.Outcome
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, l := range p.lent {
 		if now.After(l.until) && len(outcomes) < MaxPull {
 			outcomes = append(outcomes, overdue(l))
 		}
 	}
-	p.mu.Unlock()
-	return every, p.end(ctx, outcomes)
+	return outcomes
 }
 
 func overdue(l *loan) store.Outcome {
@@ -357,6 +369,11 @@ func (p *Puller) notes() []store.Note {
 			notes = append(notes, *n)
 		}
 	}
+	for _, a := range p.guests.attempts() {
+		if n := a.Interim(); n != nil {
+			notes = append(notes, *n)
+		}
+	}
 	return notes
 }
 
@@ -366,6 +383,8 @@ func (p *Puller) noted(notes []store.Note) {
 	for i := range notes {
 		if l := p.lent[Receipt{ID: notes[i].ID, Lease: notes[i].Lease}]; l != nil {
 			l.Noted(&notes[i])
+		} else if a := p.guests.attempt(Receipt{ID: notes[i].ID, Lease: notes[i].Lease}); a != nil {
+			a.Noted(&notes[i])
 		}
 	}
 }

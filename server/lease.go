@@ -288,7 +288,8 @@ func (c *call) leases(items []LeaseAction) ([]LeaseResult, error) {
 		return nil, err
 	}
 	var verdicts []tusk.Verdict
-	var index []int
+	var extensions []tusk.Extension
+	var index, extended []int
 	for i, item := range items {
 		r := &results[i]
 		if r.Code != "" {
@@ -299,17 +300,21 @@ func (c *call) leases(items []LeaseAction) ([]LeaseResult, error) {
 			continue
 		}
 		if item.Action == "extend" {
-			r.LeaseUntil, r.CancelRequested, err = c.extend(receipts[i], &item)
-			if tasks[i] != nil && errors.Is(err, tusk.ErrLeaseLost) {
-				err = lentElsewhere()
+			e, err := item.extension(receipts[i])
+			if r.refuse(err); err == nil {
+				extensions, extended = append(extensions, e), append(extended, i)
 			}
-			r.refuse(err)
 			continue
 		}
 		v, err := item.verdict(receipts[i])
 		if r.refuse(err); err == nil {
 			verdicts, index = append(verdicts, v), append(index, i)
 		}
+	}
+	for n, answer := range c.puller.Extend(c.r.Context(), extensions...) {
+		r := &results[extended[n]]
+		r.LeaseUntil, r.CancelRequested = utc(answer.Until), answer.Cancelled
+		r.refuse(answer.Err)
 	}
 	if len(verdicts) == 0 {
 		return results, nil
@@ -323,21 +328,12 @@ func (c *call) leases(items []LeaseAction) ([]LeaseResult, error) {
 	return results, err
 }
 
-// lentElsewhere is the problem for an open lease that this server does not keep. Such a lease lives by the beats of
-// the server that granted it.
-func lentElsewhere() *Problem {
-	return problem(http.StatusConflict, "lent_elsewhere", "this server does not keep this lease: extend it at the one "+
-		"that lent it; if that has gone, the task runs again unless it is ended before, which any server accepts")
-}
-
-func (c *call) extend(r tusk.Receipt, a *LeaseAction) (until time.Time, cancelled bool, err error) {
+func (a *LeaseAction) extension(r tusk.Receipt) (e tusk.Extension, err error) {
 	if p := a.Progress; p != nil && (p.Percent < 0 || p.Percent > 100) {
-		return until, false, fieldProblem(http.StatusUnprocessableEntity, "out_of_range", "progress.percent",
-			"want 0 to 100")
+		return e, fieldProblem(http.StatusUnprocessableEntity, "out_of_range", "progress.percent", "want 0 to 100")
 	}
-	until, cancelled, err = c.puller.Extend(tusk.Extension{Receipt: r, Lease: time.Duration(a.Lease),
-		Progress: (*store.Progress)(a.Progress), Logs: a.Logs})
-	return utc(until), cancelled, err
+	return tusk.Extension{Receipt: r, Lease: time.Duration(a.Lease), Progress: (*store.Progress)(a.Progress),
+		Logs: a.Logs}, nil
 }
 
 // refuse records an error; nil means success.

@@ -25,23 +25,6 @@ func (s *site) task(id string) server.TaskDetail {
 	return d
 }
 
-// A lease lives by the beats of the server that granted it. While it is open, other servers refuse to extend it, but
-// they can end it.
-func TestAnotherServerEndsWhatItCannotExtend(t *testing.T) {
-	s := start(t)
-	client, err := tusk.NewClient(s.client.Store(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	other := startOn(t, client)
-	s.do("POST", "/api/v1/tasks", object{"kind": "k"}).want(t, 201, nil)
-	lease := object{"lease_id": s.lease(object{"queues": []string{"default"}, "wait": "5s"})[0].LeaseID}
-	other.do("POST", "/api/v1/lease/extend", lease).problem(t, 409, "lent_elsewhere")
-	s.do("POST", "/api/v1/lease/extend", lease).want(t, 200, nil)
-	other.do("POST", "/api/v1/lease/complete", lease).want(t, 200, nil)
-	other.do("POST", "/api/v1/lease/extend", lease).problem(t, 409, "lease_lost")
-}
-
 func TestAWorkerOverHTTPLeasesAndEndsTasks(t *testing.T) {
 	s := start(t)
 	for range 4 {

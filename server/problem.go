@@ -95,6 +95,7 @@ var plain = []struct {
 	{tusk.ErrPayload, 503, "payload_unavailable", 5},
 	{tusk.ErrRefused, 409, "invalid_state", 0},
 	{tusk.ErrLeaseLost, 409, "lease_lost", 0},
+	{tusk.ErrLentElsewhere, 409, "lent_elsewhere", 0},
 	{tusk.ErrShutdown, 503, "shutting_down", 1},
 	{store.ErrReadOnly, 503, "store_readonly", 5},
 	{store.ErrFull, 507, "storage_full", 0},

@@ -220,15 +220,20 @@ func (a *Attempt) Noted(note *store.Note) {
 	}
 }
 
-// Final returns the note that goes with the outcome, or nil.
+// Final returns the note that goes with the outcome, or nil. It leaves out progress that is stored: since then, another
+// process may have stored newer progress.
 func (a *Attempt) Final() *store.Note {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.said
-	if s == nil || s.progress == nil && s.output == nil && len(s.logs) == 0 {
+	if s == nil || !s.fresh && s.output == nil && len(s.logs) == 0 {
 		return nil
 	}
-	return &store.Note{Progress: s.progress, Output: s.output, Logs: s.logs}
+	note := &store.Note{Output: s.output, Logs: s.logs}
+	if s.fresh {
+		note.Progress = s.progress
+	}
+	return note
 }
 
 // SetNext notes the tasks to enqueue after the children when the attempt has completed.

@@ -89,7 +89,7 @@ func (s *sender) send(hard context.Context, d *document, l tusk.Lent) {
 	<-beating
 	switch cause := context.Cause(ctx); {
 	case errors.Is(err, errHandedOver):
-		s.handOver(l.Receipt, timeout)
+		s.handOver(hard, l.Receipt, timeout)
 		return
 	case err == nil, !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded):
 	case errors.Is(cause, tusk.ErrTimeout), errors.Is(cause, tusk.ErrCancelled), errors.Is(cause, tusk.ErrLeaseLost):
@@ -112,11 +112,11 @@ func (s *sender) beat(ctx context.Context, r tusk.Receipt, end context.CancelCau
 			return
 		case <-ticker.C:
 		}
-		_, cancelled, err := s.puller.Extend(tusk.Extension{Receipt: r, Lease: lease})
+		answer := s.puller.Extend(ctx, tusk.Extension{Receipt: r, Lease: lease})[0]
 		switch {
-		case cancelled:
+		case answer.Cancelled:
 			end(tusk.ErrCancelled)
-		case err != nil:
+		case answer.Err != nil:
 			end(tusk.ErrLeaseLost)
 		}
 	}
@@ -126,9 +126,9 @@ func (s *sender) beat(ctx context.Context, r tusk.Receipt, end context.CancelCau
 const beatEvery = time.Second
 
 // handOver leaves a task to the endpoint, which has the given time to end it.
-func (s *sender) handOver(r tusk.Receipt, timeout time.Duration) {
-	if _, _, err := s.puller.Extend(tusk.Extension{Receipt: r, Lease: max(timeout, lease)}); err != nil &&
-		!errors.Is(err, tusk.ErrLeaseLost) {
+func (s *sender) handOver(hard context.Context, r tusk.Receipt, timeout time.Duration) {
+	answer := s.puller.Extend(hard, tusk.Extension{Receipt: r, Lease: max(timeout, lease)})[0]
+	if err := answer.Err; err != nil && !errors.Is(err, tusk.ErrLeaseLost) {
 		s.log.Warn("push: hand over", "task", r.ID, "error", err)
 	}
 }
@@ -147,7 +147,8 @@ func (s *sender) finish(hard context.Context, v tusk.Verdict) {
 			return
 		}
 		s.log.Warn("push: finish", "task", v.Receipt.ID, "error", err)
-		if _, _, err := s.puller.Extend(tusk.Extension{Receipt: v.Receipt, Lease: lease}); err != nil || hard.Err() != nil {
+		answer := s.puller.Extend(hard, tusk.Extension{Receipt: v.Receipt, Lease: lease})[0]
+		if answer.Err != nil || hard.Err() != nil {
 			return // another worker has the task now and runs it again
 		}
 		select {

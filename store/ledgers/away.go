@@ -1,6 +1,7 @@
 package ledgers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,8 @@ type ledger struct {
 	leave   context.CancelFunc
 	why     error // why it is away; nil if it is not
 	probing bool
-	writes  bool // this process writes, so a server that is read-only counts as away
+	writes  bool  // this process writes, so probes check that it can
+	barred  error // why it can only be read; nil if it can be written to
 }
 
 func newLedger(s *Store, no int, name string) *ledger {
@@ -45,12 +47,28 @@ func newLedger(s *Store, no int, name string) *ledger {
 // question is what a ledger is asked.
 type question[T any] func(ctx context.Context, e *postgres.Store) (T, error)
 
-// ask asks a ledger. If that is away, the error wraps store.ErrUnavailable.
+// ask asks a ledger. If that is away, or on a server that is read-only, the error wraps store.ErrUnavailable.
 func ask[T any](ctx context.Context, l *ledger, do question[T]) (answer T, err error) {
 	engine, live, err := l.present()
 	if err != nil {
 		return answer, err
 	}
+	return asked(ctx, l, engine, live, do)
+}
+
+// query is ask for people's questions, which a server that is read-only answers, too. What it answers may be old,
+// because such a server may have become the standby of another one. So no decision may rest on it.
+func query[T any](ctx context.Context, l *ledger, do question[T]) (answer T, err error) {
+	engine, live, err := l.readable()
+	if err != nil {
+		return answer, err
+	}
+	return asked(ctx, l, engine, live, do)
+}
+
+func asked[T any](
+	ctx context.Context, l *ledger, engine *postgres.Store, live context.Context, do question[T],
+) (answer T, err error) {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(live, cancel)()
@@ -103,8 +121,20 @@ var errAway = errors.New("it is away")
 func (l *ledger) present() (*postgres.Store, context.Context, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.why != nil {
-		return nil, nil, fmt.Errorf("%w: ledger %s: %w: %w", store.ErrUnavailable, l.name, errAway, l.why)
+	return l.unless(cmp.Or(l.why, l.barred))
+}
+
+// readable is present for a ledger that is only read.
+func (l *ledger) readable() (*postgres.Store, context.Context, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.unless(l.why)
+}
+
+// unless returns what asks the ledger, unless there is a reason against it. The caller holds the lock.
+func (l *ledger) unless(why error) (*postgres.Store, context.Context, error) {
+	if why != nil {
+		return nil, nil, fmt.Errorf("%w: ledger %s: %w: %w", store.ErrUnavailable, l.name, errAway, why)
 	}
 	return l.engine, l.live, nil
 }
@@ -118,7 +148,7 @@ func (l *ledger) found(at *server, name string, engine *postgres.Store) {
 	}
 	l.leave() // calls in progress are at the old place
 	l.at, l.name, l.engine = at, name, engine
-	l.why = store.ErrUnavailable
+	l.why, l.barred = store.ErrUnavailable, nil
 	l.comeBack()
 }
 
@@ -157,14 +187,20 @@ func (l *ledger) probe() {
 	for {
 		err := l.try()
 		l.mu.Lock()
+		l.barred = nil
 		if err == nil || l.s.life.Err() != nil {
 			l.comeBack()
 			l.probing = false
 			l.mu.Unlock()
 			return
 		}
-		l.why = err
-		l.leave()
+		if errors.Is(err, store.ErrReadOnly) {
+			l.comeBack()
+			l.barred = err
+		} else {
+			l.why = err
+			l.leave()
+		}
 		l.mu.Unlock()
 		select {
 		case <-l.s.life.Done():

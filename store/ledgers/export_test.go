@@ -174,6 +174,13 @@ func WriteLetters(ctx context.Context, s *Store, no int, tasks ...store.NewTask)
 	return err
 }
 
+// SmallPages makes looks deliver two pages of four letters until the test ends.
+func SmallPages(cleanup func(func())) {
+	pages, page := mostPages, lettersPage
+	mostPages, lettersPage = 2, 4
+	cleanup(func() { mostPages, lettersPage = pages, page })
+}
+
 // Lose makes a ledger away until it is probed.
 func Lose(s *Store, no int) { (*s.all.Load())[no].lost(store.ErrUnavailable) }
 

@@ -36,6 +36,7 @@ type far struct {
 	after  pages             // where the next look at each continues
 	began  bool
 	mail   [Most]map[store.ID]posted // letters that the last look at each saw
+	tried  pages                     // letters after which the next look at each begins to deliver
 	missed missed                    // tasks that the last looks did not find
 	aside  [Most]atomic.Pointer[sending]
 	looks  struct { // the last look after which finished tasks could be deleted

@@ -303,13 +303,14 @@ func inTurn(all []*ledger, do func(i int, l *ledger)) {
 	done.Wait()
 }
 
-// fromAll asks all ledgers at once. It fails unless all answer.
+// fromAll asks all ledgers at once a question that only reads. It fails unless all answer.
 func fromAll[T any](ctx context.Context, s *Store, do question[T]) ([]T, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	answers, errs := each(ctx, all, do)
+	answers, errs := make([]T, len(all)), make([]error, len(all))
+	s.inEach(all, func(i int, l *ledger) { answers[i], errs[i] = query(ctx, l, do) })
 	return answers, errors.Join(errs...)
 }
 

@@ -286,6 +286,53 @@ func TestALetterWhoseKeyIsHeldHoldsUpNoOther(t *testing.T) {
 	})
 }
 
+// More letters are held than one look delivers. Those after them are delivered by the next looks.
+func TestHeldLettersDoNotHideThoseBehindThem(t *testing.T) {
+	ledgers.SmallPages(t.Cleanup)
+	s := open(t, three.DSN(t))
+	ctx := context.Background()
+	term := lead(t, s)
+	held := make([]store.NewTask, 12)
+	for i := range held {
+		held[i] = keyedInto(s, 1, nil)
+	}
+	tx, err := ledgers.Pool(s).Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(ctx)
+	in, err := s.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range held {
+		n := newTask(func(n *store.NewTask) { n.Key = held[i].Key })
+		if _, err := in.Enqueue(ctx, []store.NewTask{n}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	goes := keyedInto(s, 1, nil)
+	if err := ledgers.WriteLetters(ctx, s, 0, append(held, goes)...); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the last letter is delivered", func() bool {
+		if _, err := s.Admit(ctx, term, 1000); err != nil {
+			t.Fatal(err)
+		}
+		return stateOf(t, s, goes.ID) == store.Available
+	})
+	if err := tx.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all are delivered once their keys are free", func() bool {
+		if _, err := s.Admit(ctx, term, 1000); err != nil {
+			t.Fatal(err)
+		}
+		left, err := s.List(ctx, store.Filter{Queues: []string{"tusk.letters"}})
+		return err == nil && len(left) == 0
+	})
+}
+
 // A task is enqueued that needs a task in a letter. It waits for that as for any other.
 func TestAChildWhoseParentIsInALetterWaits(t *testing.T) {
 	s := open(t, three.DSN(t))

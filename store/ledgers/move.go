@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,6 +21,7 @@ type Moved struct {
 
 const (
 	replayWithin = 30 * time.Second // for a standby to replay what was written before a fence
+	backWithin   = time.Minute      // to undo a promotion that failed
 	replayAgain  = 5 * time.Millisecond
 	mostDriven   = 50_000_000 // how many transaction ids of a server a copy uses up at most
 )
@@ -83,8 +85,12 @@ func (s *Store) promote(ctx context.Context, seen *looked, target *server, numbe
 		return 0, err
 	}
 	began := time.Now()
-	back := func(err error) error { // the standby is not promoted: the ledgers are opened where they were
-		return errors.Join(err, s.Open(context.WithoutCancel(ctx), source.name, numbers...))
+	rejoin := func(context.Context) error { return nil }
+	// The standby is not promoted: it follows again, and the ledgers are opened where they were.
+	back := func(err error) error {
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), backWithin)
+		defer cancel()
+		return errors.Join(err, rejoin(within), s.Open(within, source.name, numbers...))
 	}
 	for i, no := range numbers {
 		if err := seen.on[no][0].fence(ctx); err != nil {
@@ -92,7 +98,15 @@ func (s *Store) promote(ctx context.Context, seen *looked, target *server, numbe
 			return 0, back(fmt.Errorf("ledger %d: %w", no, err))
 		}
 	}
-	if err := cutOff(ctx, source, target); err != nil {
+	if err := hasAll(ctx, source, target, replayWithin); err != nil {
+		return 0, back(err)
+	}
+	undo, err := rejoins(ctx, source, target)
+	if err != nil {
+		return 0, back(err)
+	}
+	rejoin = undo
+	if err := cutOff(ctx, target); err != nil {
 		return 0, back(err)
 	}
 	// The standby gets nothing more. The higher epoch marks the ledgers that stay as newer than its copies.
@@ -104,12 +118,12 @@ func (s *Store) promote(ctx context.Context, seen *looked, target *server, numbe
 		}
 	}
 	var up bool
-	err := target.pool.QueryRow(ctx, "select pg_promote()").Scan(&up)
+	err = target.pool.QueryRow(ctx, "select pg_promote()").Scan(&up)
 	if err == nil && !up {
 		err = errors.New("pg_promote() waited for a minute: see the server's log")
 	}
 	if err != nil {
-		return 0, back(fmt.Errorf("%s was not promoted, and follows %s no more: %w", target.name, source.name, err))
+		return 0, back(fmt.Errorf("%s was not promoted: %w", target.name, err))
 	}
 	err = s.Open(ctx, target.name, numbers...)
 	return time.Since(began), err
@@ -171,30 +185,57 @@ func hasAll(ctx context.Context, source, target *server, within time.Duration) e
 	}
 }
 
-// cutOff waits until a standby has everything from a server, and then stops its replication.
-func cutOff(ctx context.Context, source, target *server) error {
-	if err := hasAll(ctx, source, target, replayWithin); err != nil {
-		return err
-	}
-	c, err := target.pool.Acquire(ctx)
+// rejoins returns how to undo a cutOff: what makes the standby follow again.
+func rejoins(ctx context.Context, source, target *server) (rejoin func(context.Context) error, err error) {
+	var conninfo string
+	var altered bool // by alter system, as pg_basebackup -R does, too
+	err = target.pool.QueryRow(ctx, `
+		select setting, coalesce(sourcefile, '') like '%postgresql.auto.conf' from pg_settings
+		where name = 'primary_conninfo'`).Scan(&conninfo, &altered)
 	if err != nil {
+		return nil, fmt.Errorf("%s: primary_conninfo cannot be read, which needs pg_read_all_settings: %w",
+			target.name, err)
+	}
+	undo := "alter system reset primary_conninfo"
+	if altered {
+		undo = "alter system set primary_conninfo = '" + strings.ReplaceAll(conninfo, "'", "''") + "'"
+	}
+	return func(ctx context.Context) error {
+		err := target.reconfigure(ctx, undo)
+		if err == nil {
+			return nil
+		}
+		how := undo
+		if altered {
+			how = "alter system set primary_conninfo = '…', as it was in its postgresql.auto.conf" // it has a password
+		}
+		return fmt.Errorf("%s follows %s no more: run there %s, and select pg_reload_conf(): %w",
+			target.name, source.name, how, err)
+	}, nil
+}
+
+// reconfigure changes a setting of the server.
+func (at *server) reconfigure(ctx context.Context, alter string) error {
+	_, err := at.pool.Exec(ctx, alter, pgx.QueryExecModeSimpleProtocol)
+	if err == nil {
+		_, err = at.pool.Exec(ctx, "select pg_reload_conf()")
+	}
+	return err
+}
+
+// cutOff stops the replication of a standby.
+func cutOff(ctx context.Context, target *server) error {
+	if err := target.reconfigure(ctx, "alter system set primary_conninfo = ''"); err != nil {
 		return err
 	}
-	defer c.Release()
-	for _, text := range []string{"alter system set primary_conninfo = ''", "select pg_reload_conf()"} {
-		if _, err := c.Exec(ctx, text); err != nil {
+	for {
+		var following bool
+		const ask = "select exists (select from pg_stat_wal_receiver)"
+		if err := target.pool.QueryRow(ctx, ask).Scan(&following); err != nil || !following {
 			return err
 		}
+		time.Sleep(replayAgain)
 	}
-	for following := true; following; {
-		if err := c.QueryRow(ctx, "select exists (select from pg_stat_wal_receiver)").Scan(&following); err != nil {
-			return err
-		}
-		if following {
-			time.Sleep(replayAgain)
-		}
-	}
-	return nil
 }
 
 // driveUp uses up transaction ids of a server until its counter is ahead of another's.

@@ -366,7 +366,8 @@ func TestAnExchangeWithAFencedLedger(t *testing.T) {
 	}
 }
 
-// A standby is not promoted in time. The ledgers continue where they were, and the error says what is wrong.
+// A standby is not promoted in time. The ledgers continue where they were, the error says what is wrong, and the
+// standby follows again, so that the move can be repeated.
 func TestAStandbyThatIsNotPromotedLeavesTheLedgers(t *testing.T) {
 	all, dsns := servers(t, 1)
 	ctx := context.Background()
@@ -390,4 +391,11 @@ func TestAStandbyThatIsNotPromotedLeavesTheLedgers(t *testing.T) {
 	if got := places(t, operator); !strings.Contains(got, "tusk_1_of_2 open") {
 		t.Errorf("%s", got)
 	}
+	if err := all[0].Exec(ctx, "drop function public.pg_promote()"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the standby follows again, and is promoted", func() bool {
+		_, err = operator.Move(ctx, operatorName(standby), 1)
+		return err == nil
+	})
 }

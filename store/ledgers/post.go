@@ -48,6 +48,7 @@ func (s *Store) forward(ctx context.Context, all []*ledger, from *ledger, known 
 		return err
 	}
 	last, now, away := s.far.lastMail(from.no), make(map[store.ID]posted, len(ids)), awayOf(all)
+	ids = s.far.afterTried(from.no, ids)
 	waiting := map[store.ID]bool{}
 	note := func(id store.ID, p posted) {
 		now[id] = p
@@ -57,7 +58,10 @@ func (s *Store) forward(ctx context.Context, all []*ledger, from *ledger, known 
 	}
 	var failed error
 	var pages []opened
-	for part := range slices.Chunk(ids, store.MaxPage) {
+	var upto store.ID // the last letter in pages, if there are more
+	cut := false
+	for part := range slices.Chunk(ids, lettersPage) {
+		end := part[len(part)-1]
 		rest := slices.DeleteFunc(part, func(id store.ID) bool {
 			p, was := last[id]
 			if was = was && p.to&away != 0; was {
@@ -70,7 +74,7 @@ func (s *Store) forward(ctx context.Context, all []*ledger, from *ledger, known 
 		})
 		if err != nil {
 			known.unread = true
-			return errors.Join(failed, err, s.sendAside(ctx, all, from, pages, waiting))
+			return errors.Join(failed, err, s.sendAside(ctx, all, from, pages, waiting, store.ID{}))
 		}
 		var old opened
 		for i := range full {
@@ -86,25 +90,34 @@ func (s *Store) forward(ctx context.Context, all []*ledger, from *ledger, known 
 			}
 		}
 		failed = errors.Join(failed, s.deliverOdd(ctx, all, from, &old, known))
-		if len(old.tasks) > 0 && len(pages) < mostPages {
-			pages = append(pages, old)
+		if len(old.tasks) == 0 {
+			continue
+		}
+		if cut = len(pages) == mostPages; !cut {
+			pages, upto = append(pages, old), end
 		}
 	}
 	s.far.keepMail(from.no, now)
-	return errors.Join(failed, s.sendAside(ctx, all, from, pages, waiting))
+	if !cut {
+		upto = store.ID{}
+	}
+	return errors.Join(failed, s.sendAside(ctx, all, from, pages, waiting, upto))
 }
 
 const (
-	mostPages  = 4               // how many pages of letters one look delivers
-	sendWait   = time.Second     // how long a look waits for their delivery
+	sendWait   = time.Second     // how long a look waits for the delivery of letters
 	sendWithin = 5 * time.Minute // the limit for their delivery
 )
 
+// One look delivers mostPages pages of lettersPage letters. Tests make both smaller.
+var mostPages, lettersPage = 4, store.MaxPage
+
 // sendAside delivers letters in order. If that takes long, for example because many keys are held, it continues in the
 // background, and looks deliver no letters of the ledger meanwhile. The next look that delivers some returns its
-// errors.
+// errors. A look that delivers begins after upto, if that is not zero, so that letters that are held do not hold up
+// those after them.
 func (s *Store) sendAside(
-	ctx context.Context, all []*ledger, from *ledger, pages []opened, waiting map[store.ID]bool,
+	ctx context.Context, all []*ledger, from *ledger, pages []opened, waiting map[store.ID]bool, upto store.ID,
 ) error {
 	last := s.far.aside[from.no].Load()
 	if len(pages) == 0 || s.life.Err() != nil || last != nil && !last.isOver() {
@@ -114,6 +127,7 @@ func (s *Store) sendAside(
 	if !s.far.aside[from.no].CompareAndSwap(last, now) {
 		return nil
 	}
+	s.far.keepTried(from.no, upto)
 	s.probes.Add(1)
 	go func() {
 		defer s.probes.Done()
@@ -211,4 +225,23 @@ func (f *far) keepMail(no int, now map[store.ID]posted) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mail[no] = now
+}
+
+// afterTried returns the letters of a ledger in the order in which the next look delivers them. They come sorted.
+func (f *far) afterTried(no int, ids []store.ID) []store.ID {
+	f.mu.Lock()
+	upto := f.tried[no]
+	f.mu.Unlock()
+	at, is := slices.BinarySearchFunc(ids, upto, compareIDs)
+	if is {
+		at++
+	}
+	return slices.Concat(ids[at:], ids[:at])
+}
+
+// keepTried notes the last letter of a ledger that a look delivers, if it leaves others out.
+func (f *far) keepTried(no int, upto store.ID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tried[no] = upto
 }

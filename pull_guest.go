@@ -1,0 +1,280 @@
+package tusk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk/internal/run"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// How pullers of one database extend each other's loans. The lender alone sends the heartbeats of a loan and ends it
+// when it is overdue. So a puller that extends another's loan, its guest, writes a record of all its guests. A lender
+// reads these records when a loan of its own is overdue, and never otherwise.
+
+const (
+	guestRecord = "guests"
+	mostGuests  = 5000                   // their record is written as a whole
+	guestPause  = 100 * time.Millisecond // between two writes of it
+	guestDetail = 16                     // guests whose details are read at a time: their logs may be large
+	guestsOld   = MaxPullLease + time.Hour
+)
+
+// ErrLentElsewhere says that another puller lent the task, and that this one cannot extend more leases of others.
+var ErrLentElsewhere = fmt.Errorf("lent by another process: this one extends at most %d leases of others at a time",
+	mostGuests)
+
+type guest struct {
+	*run.Attempt
+	until time.Time
+}
+
+type guests struct {
+	client  *Client
+	name    string        // of the record
+	turn    chan struct{} // whoever writes the record has it
+	version int64         // of the record; whoever has the turn may use it
+	tidied  bool          // likewise
+
+	mu      sync.Mutex
+	of      map[Receipt]*guest
+	asked   int64     // counts extensions
+	written int64     // the extensions up to this one are stored
+	last    time.Time // when the record was last written
+}
+
+func newGuests(c *Client) *guests {
+	return &guests{client: c, name: NewID().String(), turn: make(chan struct{}, 1), of: map[Receipt]*guest{}}
+}
+
+// extendGuests extends loans of other pullers. It returns when their lenders can know.
+func (p *Puller) extendGuests(ctx context.Context, extensions []Extension) []Extended {
+	results := make([]Extended, len(extensions))
+	tasks := map[ID]*store.Task{}
+	var err error
+	for part := range slices.Chunk(extensions, guestDetail) {
+		f := store.Filter{Limit: len(part), Detail: true, NoArgs: true, NoStates: true}
+		for i := range part {
+			f.IDs = append(f.IDs, part[i].Receipt.ID)
+		}
+		var some []store.Task
+		if some, err = p.client.store.List(ctx, f); err != nil {
+			break
+		}
+		for i := range some {
+			tasks[some[i].ID] = &some[i]
+		}
+	}
+	if err == nil {
+		for i := range extensions {
+			results[i] = p.extendGuest(tasks[extensions[i].Receipt.ID], &extensions[i])
+		}
+		err = p.guests.write(ctx)
+	}
+	for i := range results {
+		if err != nil && results[i].Err == nil {
+			results[i] = Extended{Err: fmt.Errorf("extend: %w", err)}
+		}
+	}
+	return results
+}
+
+// extendGuest extends one loan in memory. The task is nil if there is none.
+func (p *Puller) extendGuest(t *store.Task, e *Extension) Extended {
+	if t == nil || t.State != store.Running || t.Lease != e.Receipt.Lease || p.had(t.Worker) {
+		return Extended{Err: ErrLeaseLost} // what this puller lent itself, it has given up
+	}
+	until := time.Now().Add(e.Lease)
+	var info TaskInfo
+	if err := info.read(t); err == nil { // otherwise the lender knows when the task's own time is over
+		if end := t.ClaimedAt.Add(info.Timeout); info.Timeout > 0 && until.After(end) {
+			until = end
+		}
+		if !info.Deadline.IsZero() && until.After(info.Deadline) {
+			until = info.Deadline
+		}
+	}
+	cancelled := t.Detail.CancelRequested
+	t.Detail = nil
+	a := p.guests.keep(e.Receipt, t, until)
+	if a == nil {
+		return Extended{Err: ErrLentElsewhere}
+	}
+	e.note(a)
+	return Extended{Until: until, Cancelled: cancelled}
+}
+
+// had reports whether the puller has or had an identity.
+func (p *Puller) had(worker ID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.names[worker]
+}
+
+// keep notes until when a guest is extended. It returns nil if there are too many.
+func (g *guests) keep(r Receipt, t *store.Task, until time.Time) *run.Attempt {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	one := g.of[r]
+	if one == nil {
+		if len(g.of) >= mostGuests {
+			return nil
+		}
+		one = &guest{Attempt: &run.Attempt{Task: t}}
+		g.of[r] = one
+	}
+	one.until = until
+	g.asked++
+	return one.Attempt
+}
+
+// write stores what was asked before the call. Calls that come while one writes are stored together.
+func (g *guests) write(ctx context.Context) error {
+	g.mu.Lock()
+	asked := g.asked
+	g.mu.Unlock()
+	select {
+	case g.turn <- struct{}{}:
+		defer func() { <-g.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	g.mu.Lock()
+	done, pause := g.written >= asked, guestPause-time.Since(g.last)
+	g.mu.Unlock()
+	if done {
+		return nil
+	}
+	if pause > 0 {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	now := time.Now()
+	left := map[string]int64{}
+	g.mu.Lock()
+	asked = g.asked
+	for r, one := range g.of {
+		if l := one.until.Sub(now); l > 0 {
+			left[r.String()] = l.Milliseconds()
+		}
+	}
+	g.mu.Unlock()
+	body, err := json.Marshal(left)
+	if err == nil {
+		err = g.store(ctx, body)
+	}
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.written, g.last = asked, now
+	return nil
+}
+
+// store writes the record.
+func (g *guests) store(ctx context.Context, body []byte) error {
+	for {
+		r := store.Record{Kind: guestRecord, Name: g.name, Version: g.version, Body: body}
+		version, _, err := g.client.store.PutRecord(ctx, store.PutRecord{Record: r})
+		if err == nil {
+			g.version, g.tidied = version, g.tidied || g.tidy(ctx) == nil
+			return nil
+		}
+		if !errors.Is(err, ErrConflict) {
+			return err
+		}
+		if r, err = g.client.record(ctx, guestRecord, g.name); err != nil { // the answer to a write was lost
+			return err
+		}
+		g.version = r.Version
+	}
+}
+
+// tidy deletes the records of processes that have long stopped.
+func (g *guests) tidy(ctx context.Context) error {
+	all, err := g.client.store.Records(ctx, guestRecord)
+	now := recordOf(all, guestRecord, g.name).UpdatedAt // by the clock that wrote the others
+	for _, r := range all {
+		if err == nil && r.UpdatedAt.Before(now.Add(-guestsOld)) {
+			r.Body = nil
+			if _, _, err = g.client.store.PutRecord(ctx, store.PutRecord{Record: r}); errors.Is(err, ErrConflict) {
+				err = nil
+			}
+		}
+	}
+	return err
+}
+
+// heed prolongs the loans that other pullers have extended.
+func (p *Puller) heed(ctx context.Context) error {
+	records, err := p.client.store.Records(ctx, guestRecord)
+	for _, record := range records {
+		var left map[string]int64
+		if err := json.Unmarshal(record.Body, &left); err != nil {
+			return fmt.Errorf("record %s of %s: %w", record.Name, guestRecord, err)
+		}
+		for text, ms := range left {
+			r, err := ParseReceipt(text)
+			if err != nil {
+				return fmt.Errorf("record %s of %s: %w", record.Name, guestRecord, err)
+			}
+			p.prolong(r, record.UpdatedAt, time.Duration(ms)*time.Millisecond)
+		}
+	}
+	return err
+}
+
+// prolong extends a loan, if it is one of this puller's, by a time from an instant of the database's clock.
+func (p *Puller) prolong(r Receipt, from time.Time, by time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.lent[r]
+	if l == nil || errors.Is(l.Stopped(), ErrShutdown) {
+		return
+	}
+	// The task was claimed by that clock, too, and just before this process learned of it.
+	until := l.bound(l.begun.Add(from.Sub(l.Task.ClaimedAt) + by))
+	if until.After(l.until) {
+		l.until = until
+	}
+}
+
+// drop forgets guests that have ended, or may have.
+func (g *guests) drop(ended ...Receipt) {
+	now := time.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, r := range ended {
+		delete(g.of, r)
+	}
+	maps.DeleteFunc(g.of, func(_ Receipt, one *guest) bool { return now.After(one.until) })
+}
+
+// attempt returns what is known of a guest, or nil.
+func (g *guests) attempt(r Receipt) *run.Attempt {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if one := g.of[r]; one != nil {
+		return one.Attempt
+	}
+	return nil
+}
+
+func (g *guests) attempts() (all []*run.Attempt) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, one := range g.of {
+		all = append(all, one.Attempt)
+	}
+	return all
+}
