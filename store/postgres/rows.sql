@@ -53,7 +53,9 @@ added as (
   select g.lane, g.id, g.enqueued_at, g.attempt, g.crashes, g.kind, g.args, g.run_at, g.expires_at, g.claimed_at,
     g.tenant, g.key, g.tags, g.settings, g.failure, g.workflow, g.turn, g.partition
   from (select * from gone order by run_at, n) g)
-select y.tasks::int, array(select distinct tusk_fn.queue_of(l.lane) from (select distinct g.lane from gone g) l),
+select y.tasks::int, array(
+    select (select l.queue from tusk.lane l where l.id between u.queue << 16 and (u.queue << 16) + 65535 limit 1)
+    from (select distinct g.lane >> 16 as queue from gone g) u),
   case when y.tasks <= 16 then array(select g.id from gone g) end
 from (select count(*) as tasks from gone) y
 

@@ -216,7 +216,7 @@ func openTo(t *testing.T, safe *pgxpool.Pool, program string, texts []string) []
 		with own as (select p.* from pg_proc p where p.pronamespace = $1::regnamespace and p.prokind = 'f')
 		select p.proname from own p
 		where p.prosqlbody is null and not exists (select from unnest(p.proconfig) c where c like 'search_path=%')
-		  and p.proname not in ('ids_of', 'place_of') -- see functions/18_rights.sql
+		  and p.proname not in ('ids_of', 'place_of', 'queue_of') -- see functions/18_rights.sql
 		  and (p.proname = any($2::text[]::name[])
 		    or exists (select from pg_depend d where d.refclassid = 'pg_proc'::regclass and d.refobjid = p.oid and d.deptype = 'n'))
 		order by 1`, program, namesIn(texts, program))

@@ -101,7 +101,7 @@ func (w *work) queue(b *pgx.Batch, name string, args ...any) *pgx.QueuedQuery {
 
 func (w *work) begin(ids []store.ID, lock string, args []any) error {
 	var b pgx.Batch
-	b.Queue("begin")
+	b.Queue("begin isolation level read committed")
 	w.queue(&b, "pin")
 	w.queue(&b, lock, args...)
 	w.queue(&b, "now").QueryRow(func(row pgx.Row) error {

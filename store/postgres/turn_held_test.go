@@ -255,3 +255,33 @@ func TestTurnsThatADatabaseLostAreForgotten(t *testing.T) {
 	}
 	eventually(t, "the lost turns are forgotten", func() bool { return l.holders(l.s, l.term) == 0 })
 }
+
+// A look reads what is new, not the rows that an earlier look has read.
+func TestALookForTurnsReadsWhatIsNew(t *testing.T) {
+	l := newLimits(t)
+	c := acquire(t, l.pool)
+	defer c.Release()
+	if _, err := c.Exec(t.Context(), `set enable_seqscan = off; set enable_bitmapscan = off; set enable_sort = off;
+		prepare look as `+l.s.Statement("turns_since")); err != nil {
+		t.Fatal(err)
+	}
+	look := func() (pages, rows int) {
+		var sum, seen string
+		if err := c.QueryRow(t.Context(), `
+			select max(seq)::text, pg_current_snapshot()::text from tusk.held where seen is not null`).Scan(&sum, &seen); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // planning reads its pages first
+			pages, rows = touched(t, c, "execute look("+sum+", '"+seen+"')")
+		}
+		return pages, rows
+	}
+	before, _ := look()
+	if _, err := c.Exec(t.Context(), "insert into tusk.held (back, ids) select true, array[gen_random_uuid()] from "+
+		"generate_series(1, 5000)"); err != nil {
+		t.Fatal(err)
+	}
+	if after, rows := look(); rows != 1 || after > before+5 {
+		t.Errorf("a look reads %d pages for %d rows, and %d before", after, rows, before)
+	}
+}

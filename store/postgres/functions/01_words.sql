@@ -73,9 +73,12 @@ create function tusk_fn.priority_of(_lane bigint) returns int language sql immut
   select (_lane & 65535)::int - 32768
 $$;
 
-create function tusk_fn.queue_of(_lane bigint) returns text language sql stable as $$
-  select queue from tusk.lane where id between (_lane >> 16) << 16 and ((_lane >> 16) << 16) + 65535 limit 1
-$$;
+-- Not in SQL: what is not inlined is planned again in every statement, which took longer than an admission.
+create function tusk_fn.queue_of(_lane bigint) returns text language plpgsql stable as $$
+begin
+  return (select l.queue from tusk.lane l
+    where l.id between _lane & (-65536)::bigint and (_lane & (-65536)::bigint) + 65535::bigint limit 1);
+end $$;
 
 -- A lane has two locks. Whoever claims from it takes the second alone, and holds it for
 -- milliseconds. Whoever changes it takes both, and may be a user's transaction that stays

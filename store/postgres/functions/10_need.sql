@@ -26,9 +26,10 @@ end $$;
 -- before it looks: a parent that it takes for unfinished is not pruned before the transaction has ended. Policies are
 -- numbered as in package store; what does not exist counts as deleted.
 create function tusk_fn.judge_needs(_needs tusk_fn.new_need[], _ids uuid[], _keys text[])
-returns table (k int, open boolean, doubt boolean) language sql volatile as $$
-  select pg_current_xact_id();
-  with n as materialized (
+returns table (k int, open boolean, doubt boolean) language plpgsql as $$
+begin
+  perform pg_current_xact_id();
+  return query with n as materialized (
     select n.ordinality::int as k, n.parent, n.policy, i.place::int
     from unnest(_needs) with ordinality n
     left join unnest(_ids) with ordinality i(id, place) on i.id = n.parent),
@@ -37,9 +38,8 @@ returns table (k int, open boolean, doubt boolean) language sql volatile as $$
       where n.place is null)) x group by x.id)
   select n.k, n.place is not null or not (
       coalesce(s.state, 0) = 6 or n.policy = 1 and coalesce(s.state, 0) in (0, 7, 8)), -- 0: it does not exist
-    n.place is null or _keys[n.place] is not null
-  from n left join s on s.id = n.parent
-$$;
+    n.place is null or _keys[n.place] is not null from n left join s on s.id = n.parent;
+end $$;
 
 -- Stores tasks as put does, with their needs.
 create function tusk_fn.put_needing(_tasks tusk_fn.new_task[], _needs tusk_fn.new_need[])
@@ -329,7 +329,7 @@ begin
   if exists (select from unnest(_lost_ids) l where l is not null) then
     raise exception 'lost' using errcode = 'TK008';
   end if;
-  perform tusk_fn.yield(_more.yield, _more.keep);
+  perform tusk_fn.yield(_more.yield, _more.keep) where cardinality(_more.yield) > 0;
   return query select null::uuid, null::uuid, null::boolean, q from unnest(_queues) q;
   return query select null::uuid, null::uuid, null::boolean, q from tusk_fn.await_needs(_more, _tasks) q;
 exception when sqlstate 'TK008' then
@@ -348,7 +348,7 @@ begin
   if not tusk_fn.finish_tx(_token, _lane, _end, _stats, _key, _plain) then
     raise exception 'lost' using errcode = 'TK008';
   end if;
-  perform tusk_fn.yield(_more.yield, _more.keep);
+  perform tusk_fn.yield(_more.yield, _more.keep) where cardinality(_more.yield) > 0;
   perform tusk_fn.await_needs(_more, _tasks);
   return true;
 exception when sqlstate 'TK008' then

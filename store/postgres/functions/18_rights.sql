@@ -1,14 +1,14 @@
 -- A role that can create functions in a schema of a session's search path could have the session run them in place of
 -- PostgreSQL's. So every function that is called from outside has a search path of its own. The functions that these
 -- call need not set it again, and SQL functions that are inlined are bound when they are created. Procedures that
--- commit set the path themselves, and qualify the names in the same expression, which is parsed before. ids_of and
--- place_of run for each row, and qualify every name.
+-- commit set the path themselves, and qualify the names in the same expression, which is parsed before. ids_of,
+-- place_of and queue_of run for each row, and qualify every name or type.
 do $$
 declare
   _name text;
 begin
   foreach _name in array array['add_segment', 'beat', 'begin_anew', 'claim',
-    'close', 'doubt_children', 'drop_segment', 'few', 'few_line', 'finish', 'finish_lease',
+    'close', 'doubt_children', 'drop_segment', 'few', 'finish', 'finish_lease',
     'finish_more', 'finish_plain', 'finish_tx', 'finish_tx_more', 'forget_tasks', 'grant_rights',
     'hold_lead', 'lanes_with_rows', 'lead', 'lock_doomed', 'lock_tasks', 'name_lanes', 'over', 'prune', 'publish',
     'put', 'put_needing', 'release_dead', 'release_flushes', 'settle', 'settle_children', 'states_of',
@@ -17,7 +17,7 @@ begin
     execute format('alter function tusk_fn.%I set search_path = pg_catalog, pg_temp', _name);
   end loop;
   foreach _name in array array['block_of', 'ids_between', 'id_after', 'short_kind', 'short_tags', 'lane_of',
-    'tenant_key', 'priority_of', 'queue_of', 'last_n', 'places_of', 'unclaimed', 'rows_of', 'flushes_of', 'end_of',
+    'tenant_key', 'priority_of', 'last_n', 'places_of', 'unclaimed', 'rows_of', 'flushes_of', 'end_of',
     'flush_of', 'spot_of', 'held', 'may_go', 'state_of', 'find', 'try_lane']
   loop
     execute regexp_replace(pg_get_functiondef(format('tusk_fn.%I', _name)::regproc),

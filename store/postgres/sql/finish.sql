@@ -26,6 +26,61 @@ select token, id, held, queue from tusk_fn.finish_lease(?, ?, ?, ?, ?, ?, ?, ?, 
 -- name: finish
 select token, id, held, queue from tusk_fn.finish({flush}, {odd_ends}, {end_keys})
 
+-- name: pin_end
+-- Instead of the set clauses of a function that ends attempts.
+select pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_config('enable_bitmapscan', 'off', true),
+  pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true), pg_catalog.set_config('jit', 'off', true),
+  pg_catalog.set_config('lock_timeout', '300ms', true)
+
+-- name: finish_failed
+-- The common end that is no completion: the only task $3 of lease $1 is tried again $4 microseconds later. It has no
+-- key, nothing was ever put beside leases, and it is not to be stopped. Otherwise, nothing is written and no row
+-- returned, and the function finish ends it.
+with mine as materialized (
+  delete from tusk.lease y
+  where y.token = $1::uuid and y.lane = $2::bigint and y.open is null and y.firsts[1] = $3::uuid
+    and pg_catalog.cardinality(y.firsts) = 1 and y.counts is null and y.lo = y.hi
+    and pg_catalog.pg_sequence_last_value('tusk.beside') is null
+    and pg_catalog.current_setting('transaction_isolation') = 'read committed' and not exists (
+      select from tusk.stop x where x.id = $3 and x.token = $1)
+  returning y.lo, y.worker, y.claimed_at),
+own as materialized (
+  select m.lo, m.worker, m.claimed_at as began, c.now, t.*,
+    greatest(c.now - $5::float8 * interval '1 us', m.claimed_at) as ended
+  from mine m
+  cross join (select clock_timestamp() as now offset 0) c
+  left join lateral (select x.* from tusk_fn.rows_of($3, m.lo, m.lo) x where x.lane = $2 limit 1) t on true),
+before as (
+  delete from tusk.attempt y where y.id = $3 and y.error = '' and exists (select from own)),
+attempted as (
+  insert into tusk.attempt (id, number, worker, started_at, ended_at, state, error, trace, fingerprint)
+  select o.id, o.attempt + 1, o.worker, o.began, o.ended, 5, $8, $9, $10 from own o),
+grouped as (
+  insert into tusk.failure as f (queue, kind, fingerprint, count, first_at, last_at, sample, sample_task)
+  select $2 >> 16, o.kind, $10, 1, o.ended, o.ended, $8, o.id from own o
+  on conflict (queue, kind, fingerprint) do update
+  set count = f.count + 1, first_at = least(f.first_at, excluded.first_at),
+    last_at = greatest(f.last_at, excluded.last_at),
+    sample = case when excluded.last_at >= f.last_at then excluded.sample else f.sample end,
+    sample_task = case when excluded.last_at >= f.last_at then excluded.sample_task else f.sample_task end),
+put_off as (
+  insert into tusk.waiting (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at,
+    claimed_at, tenant, tags, settings, failure, workflow, turn, partition)
+  select o.id, 5, $2, o.now + $4::float8 * interval '1 us', o.enqueued_at, $6::int, $7::int, o.kind, o.args,
+    o.expires_at, o.began, o.tenant, o.tags, o.settings, $10, o.workflow, o.turn, o.partition
+  from own o)
+insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, ago)
+select $2, o.lo::text::bigint * 2::bigint + 1::bigint, o.lo, $1, o.worker, o.began, o.now, 0, $11, '{}', $12
+from own o
+returning true
+
+-- name: still_failed
+-- Starts over if the lease was locked behind somebody who put something beside it, or told it to stop.
+select tusk_fn.begin_anew()
+where pg_catalog.pg_current_xact_id_if_assigned() is not null -- else nothing was written
+  and (pg_catalog.pg_sequence_last_value('tusk.beside') is not null
+    or exists (select from tusk.stop x where x.id = $1::uuid and x.token = $2::uuid))
+
 -- name: finish_keyed_turns
 -- The four for plain completions of tasks with limits.
 with f as materialized (

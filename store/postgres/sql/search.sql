@@ -55,8 +55,20 @@ few as materialized (select array(select tusk_fn.few('{table}' = 'dead', {tags}:
   {until}::timestamptz, {many} + 1)) as ids),
 
 -- name: look_few_line
--- The same of those that stand in line.
-few as materialized (select array(select tusk_fn.few_line({queues}::bigint[], {tenant}::text, {many} + 1)) as ids),
+-- The same of those that stand in the lines of queues (null: of all), of one tenant unless that is null.
+few as materialized (select array(
+  select s.id
+  from (select distinct u.queue from pg_catalog.unnest(coalesce({queues}::bigint[], array(
+    select l.id >> 16 from tusk.lane l))) u(queue)) q
+  cross join lateral (
+    (select w.id from tusk.waiting w
+     where {tenant}::text is null and w.line is not null and w.lane >> 16 = q.queue
+     order by w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane, w.line, w.n limit {many} + 1)
+    union all
+    (select w.id from tusk.waiting w
+     where w.line is not null and w.lane >> 16 = q.queue and coalesce(w.tenant, '') = {tenant}::text
+     order by w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane, w.line, w.n limit {many} + 1)) s
+  limit {many} + 1) as ids),
 
 -- name: look_few_rows
 select x.* from few cross join lateral pg_catalog.unnest(few.ids) u(id) cross join lateral (

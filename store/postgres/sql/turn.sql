@@ -6,8 +6,8 @@
 select tusk.sum_turns()
 
 -- name: line
--- The first $1 tasks that wait for a turn, group by group, with where they stand. Their queue is named as queue_of has
--- it, which is not inlined.
+-- The first $1 tasks that wait for a turn, group by group, with where they stand. Here and
+-- below, queues are named as queue_of does, which takes longer.
 select (
     select l.queue from tusk.lane l
     where l.id between (w.lane >> 16) << 16 and ((w.lane >> 16) << 16) + 65535 limit 1),
@@ -56,14 +56,16 @@ with latest as materialized (
       and pg_snapshot_xmax($2::text::pg_snapshot) <= pg_snapshot_xmax(pg_current_snapshot())) x(same)
   where s.seen is not null order by s.seq desc limit 1)
 select s.seq, s.same is not true, pg_current_snapshot()::text, case when h.seen is null then h.seq else 0 end, h.back,
-  tusk_fn.queue_of(g.queue << 16), g.ids, g.tenants, g.partitions
+  (select l.queue from tusk.lane l where l.id between g.queue << 16 and (g.queue << 16) + 65535 limit 1), g.ids,
+  g.tenants, g.partitions
 from latest s
 left join lateral (
   select h.* from tusk.held h where h.xid = s.xid and h.seq = s.seq and s.same is not true
   union all
   select h.* from tusk.held h where h.xid >= pg_snapshot_xmax(s.seen) and h.seen is null
   union all
-  select h.* from pg_snapshot_xip(s.seen) x join tusk.held h on h.xid = x and h.seen is null) h on true
+  select h.* from pg_snapshot_xip(s.seen) x(xid) -- a join might read all rows, those that are gone too
+  cross join lateral (select y.* from tusk.held y where y.xid = x.xid and y.seen is null offset 0) h) h on true
 left join lateral (
   select u.queue, pg_catalog.array_agg(u.id) as ids, pg_catalog.array_agg(u.tenant) as tenants,
     pg_catalog.array_agg(u.partition) as partitions
@@ -97,6 +99,7 @@ added as (
     join (select u.id, min(u.place) as place from pg_catalog.unnest($1::uuid[]) with ordinality u(id, place)
       group by u.id) u on u.id = g.id
     order by u.place) g)
-select coalesce(sum(y.tasks), 0)::int, coalesce(pg_catalog.array_agg(distinct tusk_fn.queue_of(y.lane)), '{}'),
+select (select count(*) from gone g)::int, array(
+    select (select l.queue from tusk.lane l where l.id between u.queue << 16 and (u.queue << 16) + 65535 limit 1)
+    from (select distinct g.lane >> 16 as queue from gone g) u),
   exists (select from lead)
-from (select g.lane, count(*) as tasks from gone g group by g.lane) y
