@@ -181,7 +181,7 @@ func (p *Puller) Find(ctx context.Context, receipts []Receipt) ([]*store.Task, e
 		return tasks, nil
 	}
 	// Another process may have lent them.
-	stored, err := p.client.List(ctx, Filter{IDs: ids, Limit: len(ids)})
+	stored, err := p.client.List(ctx, Filter{IDs: ids, Limit: len(ids), NoArgs: true})
 	if err != nil {
 		return nil, err
 	}
