@@ -215,7 +215,11 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 	}
 	results := make([]error, len(verdicts))
 	var outcomes []store.Outcome
+	first := map[Receipt]int{} // the verdict that ends each attempt; later ones in the same call repeat it
 	for i, v := range verdicts {
+		if _, repeats := first[v.Receipt]; repeats {
+			continue
+		}
 		if tasks[i] == nil {
 			results[i] = p.again(v)
 			continue
@@ -241,7 +245,7 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 		if err != nil {
 			return nil, fmt.Errorf("finish: %w", err)
 		}
-		outcomes = append(outcomes, out)
+		outcomes, first[v.Receipt] = append(outcomes, out), i
 	}
 	if len(outcomes) == 0 {
 		return results, nil
@@ -263,8 +267,7 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 		if tasks[i] == nil || results[i] != nil || slices.Contains(held.Tasks, v.Receipt.ID) {
 			continue
 		}
-		p.forget(v.Receipt)
-		if gone[v.Receipt.ID] {
+		if p.forget(v.Receipt); gone[v.Receipt.ID] || first[v.Receipt] != i {
 			results[i] = p.again(v)
 		} else {
 			p.remember(v)
