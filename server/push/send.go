@@ -127,8 +127,8 @@ const beatEvery = time.Second
 
 // handOver leaves a task to the endpoint, which has the given time to end it.
 func (s *sender) handOver(r tusk.Receipt, timeout time.Duration) {
-	if _, _, err := s.puller.Extend(tusk.Extension{Receipt: r, Lease: max(timeout, lease)}); err != nil &&
-		!errors.Is(err, tusk.ErrLeaseLost) {
+	_, _, err := s.puller.Extend(tusk.Extension{Receipt: r, Lease: min(max(timeout, lease), tusk.MaxPullLease)})
+	if err != nil && !errors.Is(err, tusk.ErrLeaseLost) {
 		s.log.Warn("push: hand over", "task", r.ID, "error", err)
 	}
 }
