@@ -193,7 +193,7 @@ func (p *Puller) Find(ctx context.Context, receipts []Receipt) ([]*store.Task, e
 		return tasks, nil
 	}
 	// Another process may have lent them.
-	stored, err := p.client.List(ctx, Filter{IDs: ids, Limit: len(ids)})
+	stored, err := p.client.List(ctx, Filter{IDs: ids, Limit: len(ids), NoArgs: true})
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +227,11 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 	}
 	results := make([]error, len(verdicts))
 	var outcomes []store.Outcome
+	first := map[Receipt]int{} // the verdict that ends each attempt; later ones in the same call repeat it
 	for i, v := range verdicts {
+		if _, repeats := first[v.Receipt]; repeats {
+			continue
+		}
 		if tasks[i] == nil {
 			results[i] = p.again(v)
 			continue
@@ -253,7 +257,7 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 		if err != nil {
 			return nil, fmt.Errorf("finish: %w", err)
 		}
-		outcomes = append(outcomes, out)
+		outcomes, first[v.Receipt] = append(outcomes, out), i
 	}
 	if len(outcomes) == 0 {
 		return results, nil
@@ -277,7 +281,7 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 		}
 		p.forget(v.Receipt)
 		p.guests.drop(v.Receipt)
-		if gone[v.Receipt.ID] {
+		if gone[v.Receipt.ID] || first[v.Receipt] != i {
 			results[i] = p.again(v)
 		} else {
 			p.remember(v)

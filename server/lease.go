@@ -362,7 +362,7 @@ func (a LeaseAction) verdict(r tusk.Receipt) (tusk.Verdict, error) {
 		return v, tusk.ValidateOutput(a.Output)
 	case "release":
 		if v.Err = tusk.ErrShutdown; a.Delay > 0 {
-			v.Err = tusk.Snooze(time.Duration(a.Delay))
+			v.Err = tusk.Snooze(min(time.Duration(a.Delay), tusk.MaxAhead))
 		}
 		return v, nil
 	case "fail":

@@ -77,12 +77,7 @@ func does[In, Out any](r Route, f func(c *call, in In) (Out, error)) Route {
 		if _, none := any(out).(nothing); none || err != nil {
 			return nil, err
 		}
-		if c.unsent == nil { // otherwise it is too late for a refusal
-			if err := c.work(); err != nil {
-				return nil, err
-			}
-		}
-		c.text = nil
+		c.text = nil // it is too late for a refusal: what was asked for is done
 		body, err := json.Marshal(out)
 		c.keep(len(body)) // the rest is garbage now
 		return body, err

@@ -92,7 +92,7 @@ func (c *call) visible(id tusk.ID) (*tusk.TaskInfo, error) {
 
 // visibleIDs returns which of the tasks the caller may see.
 func (c *call) visibleIDs(ids []tusk.ID) (map[tusk.ID]bool, error) {
-	tasks, err := c.client.List(c.r.Context(), tusk.Filter{IDs: ids, Limit: max(len(ids), 1)})
+	tasks, err := c.client.List(c.r.Context(), tusk.Filter{IDs: ids, Limit: max(len(ids), 1), NoArgs: true})
 	if err != nil {
 		return nil, err
 	}

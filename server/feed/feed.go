@@ -37,6 +37,7 @@ type Feed struct {
 	done     chan struct{}
 	closed   bool
 	gaveUp   Discarded
+	counting chan struct{} // held while discarded tasks are counted
 }
 
 // MaxWatchers is the largest number of watchers at a time, and OwnWatchers the largest number with the same identity.
@@ -48,7 +49,7 @@ const (
 // New returns a feed.
 func New(client *tusk.Client, log *slog.Logger) *Feed {
 	return &Feed{client: client, log: log, every: time.Second, watchers: map[chan *Snapshot]string{},
-		guests: map[chan struct{}]string{}}
+		guests: map[chan struct{}]string{}, counting: make(chan struct{}, 1)}
 }
 
 // Refused waits a second, or until ctx ends. Otherwise a refused watcher that tries again at once would keep a
@@ -230,10 +231,18 @@ const (
 	discardedGroups = 1000
 )
 
-// Discarded returns the counts of a few seconds ago.
+// Discarded returns the counts of a few seconds ago. All watchers ask at the same time; one of them counts.
 func (f *Feed) Discarded(ctx context.Context) (Discarded, error) {
-	known := f.KnownDiscarded()
-	if time.Since(known.At) < discardedAge {
+	if known := f.KnownDiscarded(); time.Since(known.At) < discardedAge {
+		return known, nil
+	}
+	select {
+	case f.counting <- struct{}{}:
+		defer func() { <-f.counting }()
+	case <-ctx.Done():
+		return Discarded{}, ctx.Err()
+	}
+	if known := f.KnownDiscarded(); time.Since(known.At) < discardedAge {
 		return known, nil
 	}
 	groups, err := f.client.Errors(ctx, store.ErrorFilter{Limit: discardedGroups})

@@ -16,10 +16,17 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// counting counts how often the queues are queried.
+// counting counts how often the queues and the groups of errors are queried.
 type counting struct {
 	store.Store
 	counts atomic.Int64
+	groups atomic.Int64
+}
+
+func (c *counting) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorGroup, error) {
+	c.groups.Add(1)
+	time.Sleep(50 * time.Millisecond)
+	return c.Store.Errors(ctx, f)
 }
 
 func (c *counting) Count(ctx context.Context) ([]store.Count, error) {
@@ -118,5 +125,22 @@ func TestNamesAreAskedForOnceInAWhile(t *testing.T) {
 	}
 	if n := s.counts.Load(); n != 1 {
 		t.Errorf("asked %d times", n)
+	}
+}
+
+func TestManyWatchersCountTheDiscardedTasksOnce(t *testing.T) {
+	f, s := newFeed(t)
+	defer f.Close()
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			if d, err := f.Discarded(t.Context()); err != nil || d.At.IsZero() {
+				t.Error(d, err)
+			}
+		})
+	}
+	all.Wait()
+	if n := s.groups.Load(); n != 1 {
+		t.Errorf("50 watchers counted the discarded tasks %d times", n)
 	}
 }

@@ -204,6 +204,9 @@ func (b *Book) Put(ctx context.Context, h Hook, by string) (secret string, store
 		d.Hook = h
 		return true, nil
 	})
+	if err == nil { // the last other hook may have been removed meanwhile
+		_, err = historian.Follow(ctx, true)
+	}
 	return secret, h, err
 }
 
@@ -256,9 +259,21 @@ func (b *Book) Remove(ctx context.Context, name string) error {
 		return err
 	}
 	if historian, ok := store.As[store.Historian](b.store); ok && last {
-		_, err = historian.Follow(ctx, false)
+		err = b.unfollow(ctx, historian)
 	}
 	return errors.Join(err, shelf.Remove(ctx, b.store, stateKind, name))
+}
+
+// unfollow makes the engine keep no more ends, unless a hook is created at the same time.
+func (b *Book) unfollow(ctx context.Context, historian store.Historian) error {
+	if _, err := historian.Follow(ctx, false); err != nil {
+		return err
+	}
+	left, err := b.documents(ctx)
+	if len(left) > 0 {
+		_, err = historian.Follow(ctx, true)
+	}
+	return err
 }
 
 // secret returns the secret that signs the calls of a hook.

@@ -105,11 +105,9 @@ func (r *Runner) round(ctx context.Context, historian store.Historian) error {
 	begun := time.Now()
 	keepPost := func() bool { return time.Since(begun) < herald.Patience/3 }
 	for i := range docs {
-		work.Go(func() {
-			s := states[docs[i].Name]
-			problems[i] = r.tell(ctx, historian, &docs[i], &s, now, keepPost)
-			cursors[i] = s.Cursor
-		})
+		s := states[docs[i].Name]
+		cursors[i] = s.Cursor // not where it will be: a hook that is created meanwhile begins before that
+		work.Go(func() { problems[i] = r.tell(ctx, historian, &docs[i], &s, now, keepPost) })
 	}
 	work.Wait()
 	if err := errors.Join(problems...); err != nil {
@@ -237,7 +235,7 @@ func (r *Runner) describe(ctx context.Context, d *document, ends []store.End) ([
 			ids = append(ids, e.Task)
 		}
 	}
-	tasks, err := r.book.store.List(ctx, store.Filter{IDs: ids, Limit: len(ids)})
+	tasks, err := r.book.store.List(ctx, store.Filter{IDs: ids, Limit: len(ids), NoArgs: true})
 	if err != nil {
 		return nil, fmt.Errorf("hook %s: %w", d.Name, err)
 	}

@@ -127,8 +127,8 @@ const beatEvery = time.Second
 
 // handOver leaves a task to the endpoint, which has the given time to end it.
 func (s *sender) handOver(hard context.Context, r tusk.Receipt, timeout time.Duration) {
-	answer := s.puller.Extend(hard, tusk.Extension{Receipt: r, Lease: max(timeout, lease)})[0]
-	if err := answer.Err; err != nil && !errors.Is(err, tusk.ErrLeaseLost) {
+	extension := tusk.Extension{Receipt: r, Lease: min(max(timeout, lease), tusk.MaxPullLease)}
+	if err := s.puller.Extend(hard, extension)[0].Err; err != nil && !errors.Is(err, tusk.ErrLeaseLost) {
 		s.log.Warn("push: hand over", "task", r.ID, "error", err)
 	}
 }

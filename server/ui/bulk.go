@@ -75,7 +75,7 @@ const counting = 3 * time.Second
 // count returns an exact number unless counting takes too long. Then it returns the number so far with a "+".
 func (v *visit) count(f tusk.Filter) (string, error) {
 	n, begun := 0, time.Now()
-	f.Limit = store.MaxPage
+	f.Limit, f.NoArgs = store.MaxPage, true
 	for {
 		tasks, more, err := query.Visible(v.r.Context(), v.client, v.who, f)
 		n += len(tasks)

@@ -485,7 +485,7 @@ func editSelected(v *visit) (answer, error) {
 
 // mine returns the tasks that the visitor may see.
 func (v *visit) mine(ids []tusk.ID) ([]tusk.ID, error) {
-	found, err := v.client.List(v.r.Context(), tusk.Filter{IDs: ids, Limit: min(len(ids), store.MaxPage)})
+	found, err := v.client.List(v.r.Context(), tusk.Filter{IDs: ids, Limit: min(len(ids), store.MaxPage), NoArgs: true})
 	if err != nil {
 		return nil, err
 	}
