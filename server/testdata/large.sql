@@ -1,13 +1,13 @@
 -- name: names
--- Eight queues for what is finished, four for what waits.
+-- Eight queues for finished tasks, four for waiting ones.
 select tusk_fn.name_lanes(array_agg(tusk_fn.lane_of(q.name, 0)), array_agg(q.name))
 from (select 'q' || i from generate_series(0, 7) i union all select 'w' || i from generate_series(0, 3) i) q(name)
 
 -- name: finished
--- What an enqueue of $2 tasks and the flushes of the workers leave behind: tasks of
--- batch $1::int, enqueued in $4 from $3 on. Groups of 500 were claimed and finished
--- together; 256 of each came in four packs. One in fifty gave up, one in fifty failed
--- once. $5 is the worker.
+-- What an enqueue of $2 tasks and the flushes of the workers leave behind. The tasks are
+-- of batch $1::int and were enqueued during $4, from $3 on. Groups of 500 were claimed
+-- and finished together, and 256 of each group came in four packs. One in fifty gave up,
+-- and one in fifty failed once. $5 is the worker.
 with spec as materialized (
   select i, i / 500 as g, tusk_fn.lane_of('q' || (i / 500 + $1::int) % 8, 0) as lane, 'q' || (i / 500 + $1::int) % 8 as queue, x.at, p.pack,
     (lpad(to_hex((extract(epoch from x.at) * 1000)::bigint), 12, '0') || '7' || substr(r.r, 1, 3) || '8' || substr(r.r, 4, 13)
@@ -72,14 +72,14 @@ groups as (
 select min(s.id::text) filter (where s.state = 8) from spec s
 
 -- name: claimed
--- All that is there so far has left its lane.
+-- Marks all tasks stored so far as claimed.
 insert into tusk.lane_position (lane, no, done, at_xid, at_n, claimed)
 select l.id, 1, pg_current_snapshot(), '0', 0, (select count(*) from tusk_fn.task t where t.lane = l.id)
 from tusk.lane l
 
 -- name: waiting
--- $2 tasks that wait, batch $1::int: half of them available, of which half are in packs,
--- the others in the states of those that may not run yet.
+-- $2 waiting tasks, batch $1::int. Half of them are available, and half of these are in
+-- packs. The others have the states of tasks that may not run yet.
 with block as materialized (
   select b, tusk_fn.new_id() as id from generate_series(0, $2::int / 512) b),
 spec as materialized (
