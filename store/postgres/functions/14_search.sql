@@ -1,4 +1,5 @@
--- Up to _limit tasks in the lines of queues (null: of all), of one tenant unless that is null.
+-- Up to _limit tasks in the lines of some queues or, if _queues is null, of all. If _tenant is not null, only its
+-- tasks.
 create function tusk_fn.few_line(_queues bigint[], _tenant text, _limit int) returns setof uuid language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
 begin
@@ -16,8 +17,8 @@ begin
   limit _limit;
 end $$;
 
--- Up to _limit tasks that have all tags, or that were enqueued in a span of time, in no particular order: finished ones,
--- or such that wait.
+-- Up to _limit tasks that have all of _tags or, if that is null, that were enqueued in a span of time. They are
+-- finished or waiting tasks, in no particular order.
 create function tusk_fn.few(_finished boolean, _tags text[], _since timestamptz, _until timestamptz, _limit int)
   returns setof uuid language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = on set jit = off as $$
@@ -35,7 +36,7 @@ begin
       (select w.id from tusk.waiting w
        where w.line is null and w.enqueued_at >= _since and w.enqueued_at < _until limit _limit)
       union all
-      select l from tusk_fn.few_line(null, null, _limit) l) s -- the time of those is looked at afterwards
+      select l from tusk_fn.few_line(null, null, _limit) l) s -- the caller checks the time of these
     limit _limit;
   end if;
 end $$;
