@@ -36,7 +36,8 @@ var audited = []planted{
 		faults: "F39", caught: "I17|I18"}, env: envTime + "=60s"},
 	{mutant: mutant{name: "a finish waits for a key of a user's transaction", ground: "postgres", edits: []change{
 		{"store/postgres/functions/03_lock.sql",
-			"  if cardinality(_keys) = 1 then", "  perform tusk_fn.lock_keys(_queues, _keys);\n  if cardinality(_keys) = 1 then"},
+			"  if cardinality(_keys) = 1 then",
+			"  perform tusk_fn.lock_keys(_queues, _keys);\n  if cardinality(_keys) = 1 then"},
 		{"store/postgres/functions/06_finish.sql", "set lock_timeout = '300ms'", "set lock_timeout = '10s'"}},
 		faults: "F39", caught: "I17|I18"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "a claim waits for a lane of a user's transaction", ground: "postgres", edits: []change{
@@ -75,7 +76,8 @@ var audited = []planted{
 		{"store/postgres/segment.go", "err != nil || !dropped {\n			return unlessBusy(err)",
 			"unlessBusy(err) != nil {\n			return err"},
 		{"store/postgres/functions/13_maintain.sql", "  return false;\nend $$;\n\n-- Makes the tables of a segment",
-			"  perform set_config('lock_timeout', '2050ms', true);\n  return true;\nend $$;\n\n-- Makes the tables of a segment"}},
+			"  perform set_config('lock_timeout', '2050ms', true);\n  return true;\nend $$;\n\n" +
+				"-- Makes the tables of a segment"}},
 		caught: "maintenance takes"}, in: "store/postgres", test: "RunsTwiceWhateverCommitsWhen$",
 		env: "TUSK_TEST_HISTORY=2m"},
 	{mutant: mutant{name: "a flush takes a lock for each of its tasks, however many", edits: []change{

@@ -37,14 +37,16 @@ func inject(t *testing.T, text func(table string) string) {
 func TestDeadlocksAreSurvived(t *testing.T) {
 	inject(t, func(table string) string {
 		return fmt.Sprintf(`create trigger injected_%s before insert on %s for each row
-			if rand() < 0.05 then signal sqlstate '40001' set mysql_errno = 1213, message_text = 'injected'; end if`, table, table)
+			if rand() < 0.05 then signal sqlstate '40001' set mysql_errno = 1213, message_text = 'injected'; end if`,
+			table, table)
 	})
 }
 
 func TestLockTimeoutsAreSurvived(t *testing.T) {
 	inject(t, func(table string) string {
 		return fmt.Sprintf(`create trigger injected_%s before insert on %s for each row
-			if rand() < 0.02 then signal sqlstate 'HY000' set mysql_errno = 1205, message_text = 'injected'; end if`, table, table)
+			if rand() < 0.02 then signal sqlstate 'HY000' set mysql_errno = 1205, message_text = 'injected'; end if`,
+			table, table)
 	})
 }
 
@@ -238,8 +240,8 @@ func TestATaskThatAClaimReadTooEarlyIsReadAgain(t *testing.T) {
 	c := store.ClaimRequest{Worker: startWorker(t, s), Queues: []string{"q"}, Limit: 3, Token: store.NewToken()}
 	enqueue(t, s, newTasks(2, "q")...)
 	exec(t, s, `update tusk_task set lap = lap - 1, args = '"before"' where n = 1`)
-	exec(t, s,
-		`create trigger later before insert on tusk_delta for each row update tusk_task set lap = 0, args = '"since"' where lap < 0`)
+	exec(t, s, `create trigger later before insert on tusk_delta for each row
+		update tusk_task set lap = 0, args = '"since"' where lap < 0`)
 	tasks, err := s.Claim(ctx, c)
 	exec(t, s, "drop trigger later")
 	if err != nil || len(tasks) != 2 || string(tasks[1].Args) != `"since"` {

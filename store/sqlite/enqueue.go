@@ -76,9 +76,10 @@ func (w *work) add(r *rules.Row, at spot) (num int64, added bool, err error) {
 		return 0, false, err
 	}
 	w.wrote = true
-	num, added, err = w.session.insert(w.ctx, "task.add", r.ID, kind, r.Priority, at.state, nullCount(at.lane), nullCount(at.pos),
-		nullBytes(r.Args), nullText(r.Tenant), tags, nullText(r.Key), nullBytes(r.Settings), r.EnqueuedAt, r.RunAt,
-		r.ExpiresAt, nullID(r.Workflow), partition, openOf(r), nullBool(r.Needed), nullCount(at.turn), nullCount(at.place))
+	num, added, err = w.session.insert(w.ctx, "task.add", r.ID, kind, r.Priority, at.state, nullCount(at.lane),
+		nullCount(at.pos), nullBytes(r.Args), nullText(r.Tenant), tags, nullText(r.Key), nullBytes(r.Settings),
+		r.EnqueuedAt, r.RunAt, r.ExpiresAt, nullID(r.Workflow), partition, openOf(r), nullBool(r.Needed),
+		nullCount(at.turn), nullCount(at.place))
 	if err != nil || !added {
 		return 0, false, err
 	}

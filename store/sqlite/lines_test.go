@@ -81,7 +81,8 @@ func (l *life) step() string {
 			l.must(err)
 		},
 	}
-	order := []string{"enqueue", "enqueue", "grant", "grant", "claim", "claim", "finish", "finish", "edit", "admit", "prune"}
+	order := []string{"enqueue", "enqueue", "grant", "grant", "claim", "claim", "finish", "finish", "edit", "admit",
+		"prune"}
 	what := order[l.r.IntN(len(order))]
 	if l.r.IntN(20) == 0 {
 		what += " of another process"

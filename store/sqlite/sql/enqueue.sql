@@ -6,8 +6,9 @@ on conflict (id) do nothing;
 
 -- name: task.restore
 -- A restored task gets a number below all others. Numbers from 1 on are in the order in which tasks were enqueued.
-insert into tusk_task (num, id, kind, priority, state, args, tenant, tags, key, settings, attempt, crashes, reason, failure,
-                       enqueued_at, run_at, expires_at, claimed_at, finished_at, workflow, partition, open, needed)
+insert into tusk_task (num, id, kind, priority, state, args, tenant, tags, key, settings, attempt, crashes, reason,
+                       failure, enqueued_at, run_at, expires_at, claimed_at, finished_at, workflow, partition, open,
+                       needed)
 values (min(coalesce((select min(num) from tusk_task), 0), 0) - 1,
         ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)
 returning num;

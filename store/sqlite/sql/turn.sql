@@ -28,7 +28,8 @@ where id in (select value from json_each(?));
 update tusk_turn
 set since = null
 where since is not null
-  and not exists (select 1 from tusk_task t indexed by tusk_task_turn where t.turn = tusk_turn.id and t.place is not null);
+  and not exists (select 1 from tusk_task t indexed by tusk_task_turn
+                  where t.turn = tusk_turn.id and t.place is not null);
 
 -- name: grant.find
 select t.num, t.kind, t.priority, t.failure, t.turn, t.place
