@@ -159,7 +159,8 @@ begin
         select t.lane, coalesce(p.no, 0) + 1, coalesce(p.done, '1:1:'), p.win, coalesce(p.at_xid, '0'),
           coalesce(p.at_n, 0), coalesce(p.claimed, 0) + 1
         from tusk.lane_tally a
-        left join lateral (select * from tusk.lane_position q where q.lane = a.lane order by q.no desc limit 1) p on true
+        left join lateral (
+          select * from tusk.lane_position q where q.lane = a.lane order by q.no desc limit 1) p on true
         where a.lane = t.lane and pg_visible_in_snapshot(t.xid, a.seen);
         if t.turn and w.run_at > _now then -- a task that is postponed gives its turn back
           insert into tusk.held (back, ids) values (true, array[_id]);

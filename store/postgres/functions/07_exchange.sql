@@ -77,7 +77,8 @@ begin
       coalesce(c.attempts[1], 1), coalesce(c.crashes[1], 0), c.run_at[1], c.expires_at[1], c.claimed_at, c.tenants[1],
       c.keys[1], case when json_typeof(c.tags[1]::json -> 0) = 'array' -- that is damage, which the reader is to see
         then array[array(select json_array_elements_text(c.tags[1]::json))]
-        else array(select json_array_elements_text(c.tags[1]::json)) end, c.settings[1], c.workflows[1], c.turns[1], c.partitions[1]
+        else array(select json_array_elements_text(c.tags[1]::json)) end, c.settings[1], c.workflows[1], c.turns[1],
+      c.partitions[1]
     into lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags,
       settings, workflow, turn, partition
     from tusk_fn.claim(_worker, _token, _queues, 1, false, _lock, false, false, 

@@ -99,8 +99,8 @@ put as (
   insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at,
     tenant, key, tags, settings, failure, reason, finished_at, workflow, turn, partition, xid)
   select t.id, t.state, t.lane, t.run_at, t.enqueued_at, t.attempt, t.crashes, t.kind, ($2::bytea[])[t.place],
-    t.expires_at, t.claimed_at, t.tenant, t.key, t.tags, ($3::bytea[])[t.place], t.failure, t.reason, h.now, t.workflow, t.turn,
-    t.partition, h.xid
+    t.expires_at, t.claimed_at, t.tenant, t.key, t.tags, ($3::bytea[])[t.place], t.failure, t.reason, h.now,
+    t.workflow, t.turn, t.partition, h.xid
   from t cross join here h),
 tried as (
   insert into tusk.attempt (id, number, worker, started_at, ended_at, state, error, trace, fingerprint, xid)

@@ -25,8 +25,8 @@ cross join lateral (select * from tusk_fn.state_of(u.id) limit 1) s
 left join lateral (
   select y.reason from tusk.stop y where s.state = 4 and y.id = s.id and y.token = s.token offset 0) x on true
 union all
-select f.id, (-f.state)::smallint, 0, null, '', '', 0, 0, '0001-01-02Z', null, null, '', null, null, false, '', false, 0,
-  false, false, false, false, ''
+select f.id, (-f.state)::smallint, 0, null, '', '', 0, 0, '0001-01-02Z', null, null, '', null, null, false, '', false,
+  0, false, false, false, false, ''
 from pg_catalog.unnest($1::uuid[]) u(id)
 cross join lateral (select x.* from tusk.far x where x.id = u.id offset 0) f
 where f.state > 0 and not exists (select from tusk_fn.state_of(f.id))
@@ -136,16 +136,16 @@ cut as (
     select f.at, pg_catalog.array_agg(f.id) as ids, pg_catalog.count(f.key) as keyed from completed f group by f.at) x
   where o.ctid = x.at),
 t as (
-  select w.id, w.enqueued_at, w.kind, w.args, w.expires_at, w.claimed_at, w.tenant, w.key, w.tags, w.settings, w.failure,
-    w.workflow, w.turn, w.partition
+  select w.id, w.enqueued_at, w.kind, w.args, w.expires_at, w.claimed_at, w.tenant, w.key, w.tags, w.settings,
+    w.failure, w.workflow, w.turn, w.partition
   from waited w
   union all
-  select d.id, d.enqueued_at, d.kind, d.args, d.expires_at, d.claimed_at, d.tenant, d.key, d.tags, d.settings, d.failure,
-    d.workflow, d.turn, d.partition
+  select d.id, d.enqueued_at, d.kind, d.args, d.expires_at, d.claimed_at, d.tenant, d.key, d.tags, d.settings,
+    d.failure, d.workflow, d.turn, d.partition
   from died d
   union all
-  select g.id, g.enqueued_at, g.kind, g.args, g.expires_at, g.claimed_at, g.tenant, g.key, g.tags, g.settings, g.failure,
-    g.workflow, g.turn, g.partition
+  select g.id, g.enqueued_at, g.kind, g.args, g.expires_at, g.claimed_at, g.tenant, g.key, g.tags, g.settings,
+    g.failure, g.workflow, g.turn, g.partition
   from available g
   union all
   select f.id, f.enqueued_at, f.kind, f.args, f.expires_at, f.began, f.tenant, f.key, f.tags, f.settings, f.failure,
