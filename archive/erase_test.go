@@ -1,22 +1,16 @@
 package archive
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
-	"gocloud.dev/blob/fileblob"
-
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
-	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
@@ -91,48 +85,11 @@ func TestATenantIsErasedAndNobodyElse(t *testing.T) {
 	}
 }
 
-const eraseEnv = "TUSK_TEST_ARCHIVE_ERASE"
-
-// eraseForever carries out all requests until it is killed.
-func eraseForever(dir string) error {
-	s, err := sqlitefile.Open(context.Background(), filepath.Join(dir, "tusk.db"))
-	if err != nil {
-		return err
-	}
-	b, err := fileblob.OpenBucket(filepath.Join(dir, "archive"), folder)
-	if err != nil {
-		return err
-	}
-	r, err := NewRunner(optionsFor(s, b, filepath.Join(dir, "spool")))
-	for err == nil {
-		err = r.tend(context.Background())
-	}
-	return err
-}
-
 // Processes that erase tenants and prune are killed at random moments. In the end, those tenants
 // are gone, all others are there once, and no file is left that no manifest lists.
 func TestWhateverDiesAnErasureEnds(t *testing.T) {
-	dir, ctx := t.TempDir(), t.Context()
-	for _, sub := range []string{"archive", "spool"} {
-		if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s, err := sqlitefile.Open(ctx, filepath.Join(dir, "tusk.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	if m, ok := store.As[store.Migrator](s); ok {
-		if _, err := m.Migrate(ctx, -1); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b, err := fileblob.OpenBucket(filepath.Join(dir, "archive"), folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ctx := t.Context()
+	dir, s, b := onDisk(t)
 	var tasks []store.Task
 	for i := range 1200 {
 		tasks = append(tasks, oldTask(i%48, func(t *store.Task) {
@@ -147,14 +104,9 @@ func TestWhateverDiesAnErasureEnds(t *testing.T) {
 		if _, err := RequestErasure(ctx, s, storetest.NewID(), fmt.Sprint("t", round), ""); err != nil {
 			t.Fatal(err)
 		}
-		child := exec.Command(os.Args[0])
-		child.Env = append(os.Environ(), eraseEnv+"="+dir)
-		if err := child.Start(); err != nil {
-			t.Fatal(err)
-		}
+		kill := startOn(t, dir, changeEnv)
 		time.Sleep(time.Duration(rand.IntN(150)) * time.Millisecond)
-		_ = child.Process.Kill()
-		_ = child.Wait()
+		kill()
 	}
 	r := keeper(t, s, b)
 	for end := time.Now().Add(time.Minute); ; {
