@@ -17,8 +17,8 @@ var audited = []planted{
 		env: "TUSK_TEST_COMMITS=1m"},
 	{mutant: mutant{name: "a transaction's end is judged with its lock",
 		edits: []change{{"store/postgres/functions/06_finish.sql",
-			"  if not tusk_fn.try_finish(_token, e.id) then\n    return false;\n  end if;\n  -- A statement of its own: it " +
-				"sees what the lock's last holder committed.\n  if not exists (",
+			"  if not tusk_fn.try_finish(_token, e.id) then\n    return false;\n  end if;\n" +
+				"  -- A separate statement, which sees what the lock's last holder committed.\n  if not exists (",
 			"  if not tusk_fn.try_finish(_token, e.id) or not exists ("}},
 		caught: "accepted inside"}, in: "store/postgres", test: "^TestConformance$/race/a_finish",
 		env: "TUSK_TEST_COMMITS=1m"},
@@ -90,8 +90,8 @@ var audited = []planted{
 		caught: "mallory's functions ran|schemas of whoever calls them|expression is of type boolean"},
 		in: "store/postgres", test: "^TestNobodyRunsCodeByWayOfTheSearchPath$"},
 	{mutant: mutant{name: "a role that enqueues by SQL writes the log", edits: []change{
-		{"store/postgres/sql/roles.sql", "-- {role}_read may look",
-			"grant insert on {schema}.log to {role}_enqueue;;\n\n-- {role}_read may look"}},
+		{"store/postgres/sql/roles.sql", "-- {role}_read may read",
+			"grant insert on {schema}.log to {role}_enqueue;;\n\n-- {role}_read may read"}},
 		caught: "insert into tusk\\.log|lock_lane"}, in: "store/postgres",
 		test: "^TestARoleThatEnqueuesBySQLCanDoNothingElse$"},
 	{mutant: mutant{name: "groups of errors are kept for ever", edits: []change{
