@@ -386,15 +386,7 @@ func TestAWorkersBeatDoesNotWaitForALongTransaction(t *testing.T) {
 	w := startWorker(t, s)
 	enqueue(t, s, newTasks(1, "q")...)
 	tasks := claim(t, s, w, 1)
-	tx, err := s.DB().Begin()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	u, err := s.Tx(tx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, u := begin(t, s)
 	if lost, err := u.Finish(ctx, completed(tasks)); err != nil || len(lost) > 0 {
 		t.Fatal(lost, err)
 	}
@@ -419,15 +411,7 @@ func TestOneHeldTaskHoldsUpNoneBesideIt(t *testing.T) {
 	w := startWorker(t, s)
 	enqueue(t, s, newTasks(40, "q")...)
 	tasks := claim(t, s, w, 40)
-	tx, err := s.DB().Begin()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	u, err := s.Tx(tx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx, u := begin(t, s)
 	child := newTasks(1, "children")
 	child[0].Needs = []store.Need{{Task: tasks[7].ID}}
 	if _, err := u.Enqueue(ctx, child); err != nil {
