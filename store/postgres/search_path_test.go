@@ -91,7 +91,9 @@ begin
   loop
     perform public.plant(f.proname, f.args);
   end loop;
-  foreach args in array array['text, text', 'text, name', 'text, bigint', 'text, int', 'text, int, name, text, text'] loop
+  foreach args in array
+    array['text, text', 'text, name', 'text, bigint', 'text, int', 'text, int, name, text, text']
+  loop
     perform public.plant('format', args), public.plant('concat', args);
   end loop;
 end $do$`
