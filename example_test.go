@@ -127,8 +127,11 @@ func ExampleClient_EnqueueMany() {
 		{Args: Greet{Name: "Alan"}, Options: &tusk.Options{Queue: "Not A Name"}},
 	})
 	var batch *tusk.BatchError
-	fmt.Println(errors.As(err, &batch), batch.Items[1])
-	// Output: true queue: "Not A Name" is not a name: want 1 to 64 of a-z 0-9 _ . : - that begin with a letter or digit, without ..
+	fmt.Println(errors.As(err, &batch))
+	fmt.Println(batch.Items[1])
+	// Output:
+	// true
+	// queue: "Not A Name" is not a name: want 1 to 64 of a-z 0-9 _ . : - that begin with a letter or digit, without ..
 }
 
 func ExampleHandleFunc() {

@@ -16,79 +16,6 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// gauge counts how many tasks run at a time, by name.
-type gauge struct {
-	mu      sync.Mutex
-	now     map[string]int
-	most    map[string]int
-	started map[string][]int // the tasks' numbers, in the order in which they started
-}
-
-func newGauge() *gauge {
-	return &gauge{now: map[string]int{}, most: map[string]int{}, started: map[string][]int{}}
-}
-
-func (g *gauge) enter(name string, n int) (leave func()) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.now[name]++
-	g.most[name] = max(g.most[name], g.now[name])
-	g.started[name] = append(g.started[name], n)
-	return func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.now[name]--
-	}
-}
-
-func (g *gauge) peak(name string) int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.most[name]
-}
-
-// starts returns the numbers of the tasks that have started, in order.
-func (g *gauge) starts(name string) []int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return slices.Clone(g.started[name])
-}
-
-func (s *shop) limit(l tusk.Limits) {
-	s.t.Helper()
-	if err := s.client.SetLimits(context.Background(), "default", l); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-// enqueueFor enqueues n tasks of a tenant, numbered.
-func (s *shop) enqueueFor(tenant, partition string, n int) {
-	s.t.Helper()
-	tasks := make([]tusk.NewTask, n)
-	for i := range tasks {
-		tasks[i] = tusk.NewTask{Args: count{i}, Options: &tusk.Options{Tenant: tenant, Partition: partition}}
-	}
-	if _, err := s.client.EnqueueMany(context.Background(), tasks); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-// drain lets time pass until all tasks are finished.
-func (s *shop) drain() {
-	s.t.Helper()
-	for range 100000 {
-		queues, err := s.client.Queues(context.Background())
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		if left := slices.IndexFunc(queues, func(q tusk.Queue) bool { return len(q.Tasks) > 0 }); left < 0 {
-			return
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	s.t.Fatal("never drained")
-}
-
 func TestLimits(t *testing.T) {
 	ctx := context.Background()
 	measure := func(s *shop, takes time.Duration) *gauge {
@@ -474,51 +401,6 @@ func TestLimits(t *testing.T) {
 			}
 		}
 	})
-}
-
-func ExampleClient_SetLimits() {
-	ctx, client := context.Background(), newClient()
-	err := client.SetLimits(ctx, "reports", tusk.Limits{
-		Concurrency: 20,                                                // for the queue
-		PerTenant:   2,                                                 // for each tenant
-		Tenants:     map[string]tusk.TenantLimits{"acme": {Weight: 3}}, // three times the share of others
-		TenantRate:  &tusk.Rate{Allowed: 100, Period: time.Minute},
-	})
-	fmt.Println(err)
-	r, _ := client.Enqueue(ctx, Greet{Name: "Ada"}, &tusk.Options{Queue: "reports", Tenant: "acme"})
-	task, _ := client.Get(ctx, r.ID)
-	fmt.Println(task.State, task.Turn)
-	// Output:
-	// <nil>
-	// pending true
-}
-
-// Index is work on a document. For each document, one task runs at a time.
-type Index struct{ Document string }
-
-func (Index) Kind() string { return "index" }
-
-// Options sets the partition, by which the limits of a queue separate tasks.
-func (i Index) Options() tusk.Options { return tusk.Options{Partition: i.Document, Weight: 2} }
-
-func ExampleArgs_partition() {
-	ctx, client := context.Background(), newClient()
-	_ = client.SetLimits(ctx, "default", tusk.Limits{PerPartition: 1})
-	r, _ := client.Enqueue(ctx, Index{Document: "17"}, nil)
-	task, _ := client.Get(ctx, r.ID)
-	fmt.Println(task.Partition, task.Weight)
-	// Output: 17 2
-}
-
-func ExampleClient_TurnCounts() {
-	ctx, client := context.Background(), newClient()
-	_ = client.SetLimits(ctx, "default", tusk.Limits{PerTenant: 1})
-	for range 3 {
-		_, _ = client.Enqueue(ctx, Greet{Name: "Ada"}, &tusk.Options{Tenant: "acme"})
-	}
-	counts, _ := client.TurnCounts(ctx, "default")
-	fmt.Println(counts[0].Tenant, counts[0].Held, counts[0].Waiting)
-	// Output: acme 0 3
 }
 
 // blindStore cannot read records while it is blind.

@@ -25,7 +25,9 @@ func BenchmarkFile(b *testing.B) {
 		page[i] = store.Task{ID: storetest.NewID(), Kind: "mail", Queue: "q", State: store.Completed, Attempt: 1,
 			EnqueuedAt: at, RunAt: at, ClaimedAt: at, FinishedAt: at,
 			Args: fmt.Appendf(nil,
-				`{"to": "user-%d@example.com", "subject": "Your order has been shipped", "template": "order-shipped-v2", "locale": "en-GB", "order": %d, "items": 3, "note": "thank you for your order, it is on its way", "token": %q}`, i, i*7, hex.EncodeToString(noise)),
+				`{"to": "user-%d@example.com", "subject": "Your order has been shipped", "template": "order-shipped-v2", `+
+					`"locale": "en-GB", "order": %d, "items": 3, "note": "thank you for your order, it is on its way", `+
+					`"token": %q}`, i, i*7, hex.EncodeToString(noise)),
 			Detail: &store.Detail{Attempts: []store.Attempt{{Number: 1, Worker: worker, StartedAt: at, EndedAt: at,
 				Outcome: store.Completed}}}}
 	}

@@ -85,8 +85,10 @@ func readByPyarrow(t *testing.T, server *placetest.Server, prefix string, tasks 
 	script := fmt.Sprintf(`
 import json, pyarrow.dataset as ds, pyarrow.fs as fs
 place, path = %s
-table = ds.dataset(path, filesystem=place, format="parquet", partitioning="hive", exclude_invalid_files=False).to_table(columns=["id", "queue", "state"])
-print(json.dumps([table.num_rows, len(set(table["id"].to_pylist())), sorted(set(str(q) for q in table["queue"].to_pylist()))]))`,
+tasks = ds.dataset(path, filesystem=place, format="parquet", partitioning="hive", exclude_invalid_files=False)
+table = tasks.to_table(columns=["id", "queue", "state"])
+ids, queues = (table[name].to_pylist() for name in ["id", "queue"])
+print(json.dumps([table.num_rows, len(set(ids)), sorted(set(str(q) for q in queues))]))`,
 		server.Pyarrow(prefix))
 	cmd := exec.CommandContext(t.Context(), python(t), "-c", script)
 	var said strings.Builder

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -15,13 +12,11 @@ import (
 	"time"
 
 	"gocloud.dev/blob"
-	"gocloud.dev/blob/fileblob"
 
 	"github.com/tuskqueue/tusk/internal/cbfake"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/couchbase"
 	"github.com/tuskqueue/tusk/store/memory"
-	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
@@ -276,26 +271,8 @@ func TestWhereverARestoreDiesEachTaskIsThereOnce(t *testing.T) {
 // Processes that restore are killed at random moments. In the end, each task is in the database or
 // in the archive, and no file is left that no manifest lists.
 func TestWhateverDiesARestoreEnds(t *testing.T) {
-	dir, ctx := t.TempDir(), t.Context()
-	for _, sub := range []string{"archive", "spool"} {
-		if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s, err := sqlitefile.Open(ctx, filepath.Join(dir, "tusk.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	if m, ok := store.As[store.Migrator](s); ok {
-		if _, err := m.Migrate(ctx, -1); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b, err := fileblob.OpenBucket(filepath.Join(dir, "archive"), folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ctx := t.Context()
+	dir, s, b := onDisk(t)
 	var tasks []store.Task
 	var ids []store.ID
 	for i := range 600 {
@@ -309,14 +286,9 @@ func TestWhateverDiesARestoreEnds(t *testing.T) {
 	}
 	for round := range 3 {
 		ask(t, s, Restore{Query: Query{Tenants: []string{fmt.Sprint("t", round)}}})
-		child := exec.Command(os.Args[0])
-		child.Env = append(os.Environ(), eraseEnv+"="+dir)
-		if err := child.Start(); err != nil {
-			t.Fatal(err)
-		}
+		kill := startOn(t, dir, changeEnv)
 		time.Sleep(time.Duration(rand.IntN(150)) * time.Millisecond)
-		_ = child.Process.Kill()
-		_ = child.Wait()
+		kill()
 	}
 	r := keeper(t, s, b)
 	for end := time.Now().Add(time.Minute); ; {

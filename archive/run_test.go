@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -18,40 +17,8 @@ import (
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
-	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 	"github.com/tuskqueue/tusk/store/storetest"
 )
-
-const childEnv = "TUSK_TEST_ARCHIVE_CHILD"
-
-// TestMain lets the test binary be a process that archives until it is killed.
-func TestMain(m *testing.M) {
-	if dir := os.Getenv(childEnv); dir != "" {
-		fmt.Println(archiveForever(dir))
-		os.Exit(1)
-	}
-	if dir := os.Getenv(eraseEnv); dir != "" {
-		fmt.Println(eraseForever(dir))
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
-}
-
-func archiveForever(dir string) error {
-	s, err := sqlitefile.Open(context.Background(), filepath.Join(dir, "tusk.db"))
-	if err != nil {
-		return err
-	}
-	b, err := fileblob.OpenBucket(filepath.Join(dir, "archive"), folder)
-	if err != nil {
-		return err
-	}
-	r, err := NewRunner(optionsFor(s, b, filepath.Join(dir, "spool")))
-	for err == nil {
-		_, err = r.Step(context.Background())
-	}
-	return err
-}
 
 var folder = &fileblob.Options{NoTempDir: true, Metadata: fileblob.MetadataDontWrite, CreateDir: true}
 
@@ -288,43 +255,19 @@ func TestAPlaceThatCannotBeReachedKeepsHistoryInTheDatabaseUntilItCan(t *testing
 // Processes that archive are killed at random moments, while tasks end, some run again, and some
 // are deleted. In the end, each task is in the archive once.
 func TestWhateverDiesEachTaskIsCountedOnce(t *testing.T) {
-	dir := t.TempDir()
-	for _, sub := range []string{"archive", "spool"} {
-		if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s, err := sqlitefile.Open(t.Context(), filepath.Join(dir, "tusk.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	if m, ok := store.As[store.Migrator](s); ok {
-		if _, err := m.Migrate(t.Context(), -1); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b, err := fileblob.OpenBucket(filepath.Join(dir, "archive"), folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir, s, b := onDisk(t)
 	worker := storetest.NewID()
 	var ids []store.ID
 	for round := range 12 {
 		ids = append(ids, run(t, s, worker, 200, fmt.Sprint("q", round%3))...)
-		child := exec.Command(os.Args[0])
-		child.Env = append(os.Environ(), childEnv+"="+dir)
-		if err := child.Start(); err != nil {
-			t.Fatal(err)
-		}
+		kill := startOn(t, dir, archiveEnv)
 		time.Sleep(time.Duration(rand.IntN(250)) * time.Millisecond)
 		again := []store.ID{ids[rand.IntN(len(ids))], ids[len(ids)-1], ids[len(ids)-2]}
 		if _, err := s.Edit(t.Context(), store.Edit{IDs: again, Change: store.Change{Op: store.Retry}}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Duration(rand.IntN(50)) * time.Millisecond)
-		_ = child.Process.Kill()
-		_ = child.Wait()
+		kill()
 		finish(t, s, worker, fmt.Sprint("q", round%3))
 	}
 	for q := range 3 {

@@ -299,7 +299,8 @@ func TestCommandsAreStagesOfAPipeline(t *testing.T) {
 		builtin.Command(m, "ingest.store", []string{"sh", "-c", `echo > "$TUSK_GO_TO"; echo '"stored"'`})
 		builtin.Command(m, "alone", []string{"sh", "-c", `echo store > "$TUSK_GO_TO"`})
 	})
-	text := `{"stages":[{"name":"fetch","queue":"default"},{"name":"parse","queue":"default"},{"name":"index","queue":"default"},{"name":"store","queue":"default"},{"name":"never"}]}`
+	text := `{"stages":[{"name":"fetch","queue":"default"},{"name":"parse","queue":"default"},
+		{"name":"index","queue":"default"},{"name":"store","queue":"default"},{"name":"never"}]}`
 	p, err := tusk.ParsePipeline("ingest", []byte(text))
 	if err == nil {
 		err = w.client.DefinePipeline(t.Context(), p)

@@ -61,13 +61,15 @@ func TestARequestCarriesWhatItsTaskSays(t *testing.T) {
 	})
 	w := work(t, withHTTP(t, "127.0.0.1"))
 	for args, want := range map[string]string{
-		`"method":"put","body":{"a": 1},"headers":{"X-Own":"yes"}`: `{"attempt":"1","body":"{\"a\": 1}","key":"ID","method":"PUT","own":"yes","type":"application/json"}`,
-		`"body":"text"`: `{"attempt":"1","body":"text","key":"ID","method":"POST","own":"","type":"text/plain; charset=utf-8"}`,
-		`"body":"<a/>","headers":{"content-type":"text/html"}`: `{"attempt":"1","body":"\u003ca/\u003e","key":"ID","method":"POST","own":"","type":"text/html"}`,
-		`"headers":{}`: `{"attempt":"1","body":"","key":"ID","method":"GET","own":"","type":""}`,
+		`"method":"put","body":{"a": 1},"headers":{"X-Own":"yes"}`: `"body":"{\"a\": 1}","key":"ID","method":"PUT",` +
+			`"own":"yes","type":"application/json"`,
+		`"body":"text"`: `"body":"text","key":"ID","method":"POST","own":"","type":"text/plain; charset=utf-8"`,
+		`"body":"<a/>","headers":{"content-type":"text/html"}`: `"body":"\u003ca/\u003e","key":"ID","method":"POST",` +
+			`"own":"","type":"text/html"`,
+		`"headers":{}`: `"body":"","key":"ID","method":"GET","own":"","type":""`,
 	} {
 		task := w.ended(builtin.KindHTTP, `{"url":"`+url+`",`+args+`}`)
-		want = `{"status":200,"body":` + strings.ReplaceAll(want, "ID", task.ID.String()) + `}`
+		want = `{"status":200,"body":{"attempt":"1",` + strings.ReplaceAll(want, "ID", task.ID.String()) + `}}`
 		if string(task.Detail.Output) != want {
 			t.Errorf("%s: %s %s, want %s", args, task.Detail.Output, lastError(task), want)
 		}

@@ -119,7 +119,8 @@ func newAlertsPutCommand(app *App) *cobra.Command {
 
 Without any receiver, the existing receivers stay. The secret that signs its webhooks is
 printed once. The Slack URL is a secret: TUSK_SLACK_FILE names a file that contains it.`,
-		Example: `  tusk alerts put slow-mail --kind oldest --queue mail --over 10m --for 2m --webhook https://app.example.com/alerts
+		Example: `  tusk alerts put slow-mail --kind oldest --queue mail --over 10m --for 2m \
+    --webhook https://app.example.com/alerts
   tusk alerts put dead --kind discarded --rate 20 --mail ops@example.com --repeat 4h`,
 		Args: between(1, 1, "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -46,7 +46,8 @@ if the flag --db names them.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return app.dev(cmd.Context(), &d) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&d.addr, "addr", defaultAddr, "`address` of the web UI, on loopback; if the port is in use, the next free one")
+	f.StringVar(&d.addr, "addr", defaultAddr,
+		"`address` of the web UI, on loopback; if the port is in use, the next free one")
 	f.Var(numberFlag(&d.port, 1, 65535), "port", "`port` of the web UI on 127.0.0.1, instead of --addr")
 	f.BoolVar(&d.demo, "demo", false, "a demo load that fills every page; best with --ephemeral")
 	f.BoolVar(&d.reset, "reset", false, "delete the SQLite file first, with all its tasks")

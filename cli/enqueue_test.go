@@ -61,9 +61,9 @@ func TestAFileIsEnqueuedInBatches(t *testing.T) {
 	if got["added"] != 2400.0 || got["skipped"] != 100.0 || got["tasks"] != 2500.0 {
 		t.Errorf("%v", got)
 	}
-	sh.
-		stdin = `{"kind":"b","queue":"other","priority":3,"run_at":"2030-01-01T00:00:00Z","expires_at":"2031-01-01T00:00:00Z","max_attempts":2,` +
-		`"timeout":"5s","backoff":"linear:5m","tags":["x"],"metadata":{"a":"b"},"tenant":"acme","key":"q","on_conflict":"rerun","source_time":"2026-01-01T00:00:00+01:00"}`
+	sh.stdin = `{"kind":"b","queue":"other","priority":3,"run_at":"2030-01-01T00:00:00Z",` +
+		`"expires_at":"2031-01-01T00:00:00Z","max_attempts":2,"timeout":"5s","backoff":"linear:5m","tags":["x"],` +
+		`"metadata":{"a":"b"},"tenant":"acme","key":"q","on_conflict":"rerun","source_time":"2026-01-01T00:00:00+01:00"}`
 	sh.must("enqueue", "--from", "-")
 	if got := sh.json("tasks", "list", "--queue", "other")[0]; got["run_at"] != "2030-01-01T00:00:00.000Z" ||
 		got["backoff"] != "linear:5m" || got["tenant"] != "acme" {

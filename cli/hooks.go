@@ -75,10 +75,11 @@ func newHooksPutCommand(app *App) *cobra.Command {
 	var h hook.Hook
 	var allow, events []string
 	c := &cobra.Command{
-		Use:     "put NAME",
-		Short:   "Create a hook and print its secret, or change it",
-		Example: `  tusk hooks put crm --url https://app.example.com/tusk-events --event completed --event discarded --queue orders`,
-		Args:    between(1, 1, "NAME"),
+		Use:   "put NAME",
+		Short: "Create a hook and print its secret, or change it",
+		Example: `  tusk hooks put crm --url https://app.example.com/tusk-events \
+    --event completed --event discarded --queue orders`,
+		Args: between(1, 1, "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if h.Name = args[0]; h.URL == "" {
 				return usage("such as --url https://app.example.com/tusk-events", "--url is missing")

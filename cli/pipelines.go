@@ -44,7 +44,8 @@ default queue of a stage is NAME.STAGE.
 
 Workers in any language run the stages: by the HTTP API, as webhooks, or as commands of
 tusk work --exec. Running tasks follow the new definition.`,
-		Example: `  echo '{"stages":[{"name":"fetch"},{"name":"parse","max_attempts":3},{"name":"index"}]}' | tusk pipelines define ingest -
+		Example: `  echo '{"stages":[{"name":"fetch"},{"name":"parse","max_attempts":3},{"name":"index"}]}' |
+    tusk pipelines define ingest -
   tusk work --queue ingest.fetch --exec 'ingest.fetch=./fetch'`,
 		Args: between(2, 2, "NAME", "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {

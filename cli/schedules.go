@@ -210,8 +210,9 @@ func newSchedulesBackfillCommand(app *App) *cobra.Command {
 		Long: `Enqueue a task of a schedule for each tick in a past time range, whatever its policies, and
 even if it is paused. A tick whose backfilled task is unfinished is skipped. A tick that
 was fired at its time is enqueued again.`,
-		Example: "  tusk schedules backfill nightly-report --from 2026-03-01T00:00:00Z --until 2026-03-08T00:00:00Z --dry-run",
-		Args:    between(1, 1, "NAME"),
+		Example: `  tusk schedules backfill nightly-report --dry-run \
+    --from 2026-03-01T00:00:00Z --until 2026-03-08T00:00:00Z`,
+		Args: between(1, 1, "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if until.IsZero() {
 				until = time.Now()

@@ -44,8 +44,9 @@ func newWorkflowsEnqueueCommand(app *App) *cobra.Command {
 "on_failure": "cancel"|"continue"|"wait", "last", "queue", "tenant", "partition",
 "priority", "tags", "metadata", "max_attempts", "timeout", "stall_timeout",
 "backoff", "delay", "expires_in", "deadline", "deadline_in", "weight", "ephemeral"}, …]}.`,
-		Example: `  echo '{"tasks":[{"name":"a","kind":"echo"},{"name":"b","kind":"echo","after":["a"]}]}' | tusk workflows enqueue -`,
-		Args:    between(1, 1, "FILE"),
+		Example: `  echo '{"tasks":[{"name":"a","kind":"echo"},{"name":"b","kind":"echo","after":["a"]}]}' |
+    tusk workflows enqueue -`,
+		Args: between(1, 1, "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text, err := app.readInput(args[0])
 			if err != nil {

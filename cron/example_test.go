@@ -28,13 +28,16 @@ func ExampleParse() {
 
 func ExampleParse_errors() {
 	for _, expr := range []string{"60 * * * *", "0 0 1 * * *", "0 0 31 2 *"} {
-		_, err := cron.Parse(expr)
-		fmt.Println(err, errors.Is(err, cron.ErrNeverFires))
+		if _, err := cron.Parse(expr); errors.Is(err, cron.ErrNeverFires) {
+			fmt.Println("never:", err)
+		} else {
+			fmt.Println(err)
+		}
 	}
 	// Output:
-	// cron: minute field "60": 60 is out of range, allowed are 0-59 false
-	// cron: found 6 fields, want 5: minute, hour, day of month, month, day of week (seconds and years are not supported) false
-	// cron: day of month field "31" with month field "2": the schedule never fires true
+	// cron: minute field "60": 60 is out of range, allowed are 0-59
+	// cron: found 6 fields, want 5: minute, hour, day of month, month, day of week (seconds and years are not supported)
+	// never: cron: day of month field "31" with month field "2": the schedule never fires
 }
 
 func ExampleParseIn() {

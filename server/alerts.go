@@ -112,9 +112,9 @@ type AlertInput struct {
 	Queue    string   `json:"queue,omitempty" rule:"optional-name" doc:"default: all"`
 	Schedule string   `json:"schedule,omitempty" rule:"optional-name" doc:"for missed; default: all"`
 	Over     Duration `json:"over,omitempty" doc:"1s to 30d; default for oldest and stalled: 5m; for missed: 1m"`
-	Rate     int64    `json:"rate,omitempty" minimum:"0" maximum:"1000000" doc:"for discarded: fires above this number of tasks per minute"`
-	For      Duration `json:"for,omitempty" doc:"how long the condition must last before receivers are notified, up to 30d; default: 0s"`
-	Repeat   Duration `json:"repeat,omitempty" doc:"how often receivers are notified again while it lasts, 1m to 30d; default: never"`
+	Rate     int64    `json:"rate,omitempty" minimum:"0" maximum:"1000000" doc:"discarded: fires above this many a minute"`
+	For      Duration `json:"for,omitempty" doc:"how long it must last before the first notice, up to 30d; default: 0s"`
+	Repeat   Duration `json:"repeat,omitempty" doc:"how often to notify again while it lasts, 1m to 30d; default: never"`
 	Slack    []string `json:"slack,omitempty" maxItems:"10" rule:"url" doc:"URLs of incoming webhooks"`
 	Webhooks []string `json:"webhooks,omitempty" maxItems:"10" rule:"url"`
 	Mail     []string `json:"mail,omitempty" maxItems:"10" rule:"mail" doc:"addresses"`

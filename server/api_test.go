@@ -18,7 +18,9 @@ func TestATaskGoesThroughTheAPI(t *testing.T) {
 	s := start(t)
 	var e server.EnqueuedTask
 	s.do("POST", "/api/v1/tasks",
-		`{"kind":"send_email","args":{"big":12345678901234567890.10},"queue":"mail","tags":["a"],"metadata":{"m":"1"}, "priority":-5,"max_attempts":3,"timeout":"90s","backoff":{"shape":"linear","base":"5m"},"delay":"1h","key":"k1","partition":"p","weight":7,"deadline_in":"3h","ephemeral":true}`).want(t, 201, &e)
+		`{"kind":"send_email","args":{"big":12345678901234567890.10},"queue":"mail","tags":["a"],"metadata":{"m":"1"},
+		"priority":-5,"max_attempts":3,"timeout":"90s","backoff":{"shape":"linear","base":"5m"},"delay":"1h","key":"k1",
+		"partition":"p","weight":7,"deadline_in":"3h","ephemeral":true}`).want(t, 201, &e)
 	if e.Result != "added" || e.Duplicate {
 		t.Error(e)
 	}

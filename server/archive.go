@@ -19,11 +19,11 @@ const searchTime = 3 * time.Second
 // ArchiveStatus is the status of the archive.
 type ArchiveStatus struct {
 	Status     string             `json:"status" enum:"ok,behind,failing,away" doc:"behind: nothing has been archived for too long; away: the place is unreachable"`
-	Failing    string             `json:"failing,omitempty" doc:"why it does not continue; tasks stay in the database until it does"`
+	Failing    string             `json:"failing,omitempty" doc:"why it does not continue; tasks stay in the database"`
 	Succeeded  time.Time          `json:"succeeded_at,omitzero" doc:"when everything was last archived"`
 	Tasks      int64              `json:"tasks" doc:"moved since the database was created"`
 	Bytes      int64              `json:"bytes" doc:"that they took in the archive"`
-	KeepAll    Duration           `json:"keep_all,omitempty" doc:"the default time for which tasks are kept in the archive; absent: for ever"`
+	KeepAll    Duration           `json:"keep_all,omitempty" doc:"default retention in the archive; absent: for ever"`
 	KeepQueues map[string]Keeping `json:"keep_queues,omitempty" doc:"the default retention"`
 }
 
@@ -71,9 +71,9 @@ type searchInput struct {
 type ArchivedPage struct {
 	Tasks  []Task `json:"tasks" doc:"the latest day first, in no order within a day"`
 	Next   string `json:"next,omitempty" doc:"the cursor of the next page; absent on the last page"`
-	Looked int64  `json:"looked_at,omitempty" doc:"the number of tasks searched, absent for callers with restricted access; a page ends early after some seconds, and the next one continues"`
-	Sealed int64  `json:"encrypted,omitempty" doc:"for a search in args: tasks that match otherwise, but whose encrypted args cannot be searched"`
-	Files  int    `json:"files,omitempty" doc:"files that were searched; absent for callers with restricted access"`
+	Looked int64  `json:"looked_at,omitempty" doc:"tasks searched, absent with restricted access; a page may end early"`
+	Sealed int64  `json:"encrypted,omitempty" doc:"search in args: tasks that match otherwise, but are encrypted"`
+	Files  int    `json:"files,omitempty" doc:"files searched; absent for callers with restricted access"`
 	Of     int    `json:"of_files,omitempty" doc:"files that may have tasks that match"`
 }
 
@@ -215,17 +215,17 @@ type rerunInput struct {
 // Rerun runs all archived tasks that match a filter again.
 type Rerun struct {
 	ID              string         `json:"id,omitempty" doc:"absent: it was a dry run"`
-	State           string         `json:"state" enum:"running,done,cancelled,failed,counted" doc:"counted: it was a dry run"`
+	State           string         `json:"state" enum:"running,done,cancelled,failed,counted" doc:"counted: a dry run"`
 	By              string         `json:"by,omitempty"`
 	Filter          query.Archived `json:"filter"`
 	Expected        int64          `json:"expected" doc:"how many tasks matched when it began, as far as counted"`
 	More            bool           `json:"more,omitempty" doc:"there are more: counting took too long"`
 	Enqueued        int64          `json:"enqueued" doc:"new tasks"`
 	KeyTaken        int64          `json:"key_taken" doc:"tasks whose key an unfinished task has"`
-	Refused         int64          `json:"refused" doc:"tasks whose args are encrypted with a key that the server lacks, or that are no longer valid"`
-	Sealed          int64          `json:"encrypted,omitempty" doc:"for a search in args: tasks whose args are encrypted, which are skipped"`
+	Refused         int64          `json:"refused" doc:"tasks that are invalid, or whose key for args the server lacks"`
+	Sealed          int64          `json:"encrypted,omitempty" doc:"search in args: tasks skipped as encrypted"`
 	Left            []RerunLeft    `json:"left,omitempty" doc:"the first tasks that were skipped, at most 20"`
-	Files           int            `json:"files,omitempty" doc:"files that were searched; absent for callers with restricted access"`
+	Files           int            `json:"files,omitempty" doc:"files searched; absent for callers with restricted access"`
 	Of              int            `json:"of_files"`
 	StartedAt       time.Time      `json:"started_at,omitzero"`
 	FinishedAt      time.Time      `json:"finished_at,omitzero"`

@@ -130,7 +130,7 @@ func pruneArchive(c *call, in dryInput) (ArchiveGone, error) {
 type Erasure struct {
 	ID     string    `json:"id,omitempty" doc:"absent: it was a dry run"`
 	Tenant string    `json:"tenant"`
-	State  string    `json:"state" enum:"waiting,held,done,counted" doc:"held: a hold keeps some; it continues when holds change. counted: it was a dry run"`
+	State  string    `json:"state" enum:"waiting,held,done,counted" doc:"held: until holds change. counted: a dry run"`
 	Tasks  int64     `json:"tasks" doc:"deleted, or for a dry run: would be deleted"`
 	Files  int       `json:"files" doc:"deleted, or rewritten without them"`
 	Held   int64     `json:"held" doc:"tasks that are kept by holds"`

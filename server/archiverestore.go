@@ -27,9 +27,9 @@ type Restore struct {
 	Filter          query.Archived `json:"filter"`
 	Expected        int64          `json:"expected" doc:"how many tasks were named, or matched as far as counted"`
 	More            bool           `json:"more,omitempty" doc:"there are more: counting took too long"`
-	Sealed          int64          `json:"encrypted,omitempty" doc:"for a dry run by args: tasks whose args are encrypted, which are skipped"`
+	Sealed          int64          `json:"encrypted,omitempty" doc:"dry run by args: tasks skipped as encrypted"`
 	Restored        int64          `json:"restored" doc:"tasks that are in the database again"`
-	Skipped         int64          `json:"skipped" doc:"tasks that were skipped: they are in the database, under a hold, or not in the archive"`
+	Skipped         int64          `json:"skipped" doc:"tasks in the database, under a hold, or not in the archive"`
 	Left            []RerunLeft    `json:"left,omitempty" doc:"the first tasks that were skipped, at most 20"`
 	At              time.Time      `json:"at,omitzero" doc:"when it was requested"`
 	Done            time.Time      `json:"done_at,omitzero"`

@@ -169,8 +169,11 @@ func (b *browser) accessible(at string) {
 	}
 	var found string
 	await := func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
-	b.run(chromedp.Evaluate(script+";0", nil), chromedp.Evaluate(`axe.run({resultTypes: ["violations"]}).then((r) =>
-		JSON.stringify(r.violations.map((v) => v.id + ": " + v.help + " " + v.nodes.slice(0, 3).map((n) => n.html + " " + (n.any[0]?.message ?? "")).join(" | "))))`, &found, await))
+	b.run(chromedp.Evaluate(script+";0", nil), chromedp.Evaluate(`(() => {
+		const place = (n) => n.html + " " + (n.any[0]?.message ?? "");
+		const text = (v) => v.id + ": " + v.help + " " + v.nodes.slice(0, 3).map(place).join(" | ");
+		return axe.run({resultTypes: ["violations"]}).then((r) => JSON.stringify(r.violations.map(text)))
+	})()`, &found, await))
 	var violations []string
 	if err := json.Unmarshal([]byte(found), &violations); err != nil {
 		b.t.Fatal(err)
@@ -214,8 +217,12 @@ func TestEveryPageIsAccessibleQuietAndFits(t *testing.T) {
 				at := fmt.Sprintf("%s at %d, %s", path, width, theme)
 				b.open(path)
 				var wide []string
-				b.run(chromedp.Evaluate(`(() => { const limit = document.documentElement.clientWidth;
-					return document.documentElement.scrollWidth <= limit ? [] : [...document.querySelectorAll("main *")].filter((e) => e.getBoundingClientRect().right > limit && !e.closest(".scroll")).map((e) => e.outerHTML.slice(0, 120)) })()`, &wide))
+				b.run(chromedp.Evaluate(`(() => {
+					const page = document.documentElement, limit = page.clientWidth;
+					if (page.scrollWidth <= limit) return [];
+					const out = (e) => e.getBoundingClientRect().right > limit && !e.closest(".scroll");
+					return [...document.querySelectorAll("main *")].filter(out).map((e) => e.outerHTML.slice(0, 120))
+				})()`, &wide))
 				for _, e := range wide {
 					t.Errorf("%s: too wide: %s", at, e)
 				}

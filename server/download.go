@@ -17,7 +17,7 @@ import (
 
 type leasedArgsInput struct {
 	LeaseID string `header:"Lease-Id" rule:"header" doc:"required: the lease_id of the task"`
-	Range   string `header:"Range" rule:"range" doc:"one range of bytes, such as bytes=1048576-2097151; further ranges are ignored"`
+	Range   string `header:"Range" rule:"range" doc:"such as bytes=1048576-2097151; only the first range counts"`
 }
 
 func downloadLeased(c *call, in leasedArgsInput) (nothing, error) {
@@ -41,7 +41,7 @@ func downloadLeased(c *call, in leasedArgsInput) (nothing, error) {
 
 type downloadInput struct {
 	ID    tusk.ID `path:"id" doc:"of the task"`
-	Range string  `header:"Range" rule:"range" doc:"one range of bytes, such as bytes=1048576-2097151; further ranges are ignored"`
+	Range string  `header:"Range" rule:"range" doc:"such as bytes=1048576-2097151; only the first range counts"`
 }
 
 func downloadArgs(c *call, in downloadInput) (nothing, error) {

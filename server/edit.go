@@ -229,7 +229,7 @@ type bulkInput struct {
 type BulkInput struct {
 	Filter    query.Tasks `json:"filter" doc:"which tasks; for all tasks it is empty, and all is true"`
 	All       bool        `json:"all,omitempty" doc:"confirms an empty filter: every task is changed"`
-	PerSecond int         `json:"per_second,omitempty" minimum:"0" maximum:"1000000" doc:"the maximum number of tasks to change per second; default: no limit"`
+	PerSecond int         `json:"per_second,omitempty" minimum:"0" maximum:"1000000" doc:"default: no limit"`
 	ChangeInput
 }
 
@@ -304,7 +304,7 @@ type retryErrorsInput struct {
 	Fingerprint string `path:"fingerprint" rule:"value"`
 	Body        *struct {
 		WhenInput
-		PerSecond int `json:"per_second,omitempty" minimum:"0" maximum:"1000000" doc:"the maximum number of tasks to change per second; default: no limit"`
+		PerSecond int `json:"per_second,omitempty" minimum:"0" maximum:"1000000" doc:"default: no limit"`
 	}
 }
 

@@ -28,7 +28,7 @@ type EndpointList struct {
 
 // NewEndpoint is an endpoint. If it is new, it has its secret, which is never shown again.
 type NewEndpoint struct {
-	Secret   string   `json:"secret,omitempty" doc:"the secret that signs the calls; only for a new endpoint or after a rotation"`
+	Secret   string   `json:"secret,omitempty" doc:"signs the calls; only for a new endpoint or after a rotation"`
 	Endpoint Endpoint `json:"endpoint"`
 }
 

@@ -13,7 +13,7 @@ import (
 const MaxBatch = 1000
 
 type enqueueInput struct {
-	Key  string `header:"Idempotency-Key" maxLength:"255" doc:"a repeated request with the same key stores nothing and gets the response of the first, for at least 24 hours"`
+	Key  string `header:"Idempotency-Key" maxLength:"255" doc:"a repetition gets the first response; for 24h or more"`
 	Body TaskInput
 }
 
@@ -29,7 +29,7 @@ type TaskBatch struct {
 
 // EnqueuedTask says what became of an enqueued task.
 type EnqueuedTask struct {
-	ID        string `json:"id" doc:"id of the new task, or of the task that has the key; zeros: it is stale, and no unfinished task has its key"`
+	ID        string `json:"id" doc:"of the new task, or of the one that has the key; zeros: stale, and none has the key"`
 	Result    string `json:"result" enum:"added,skipped,replaced,awaiting,stale"`
 	Duplicate bool   `json:"duplicate,omitempty" doc:"an unfinished task had its key"`
 }

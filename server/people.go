@@ -24,7 +24,7 @@ type createTokenInput struct {
 type TokenInput struct {
 	Name      string   `json:"name" rule:"person"`
 	Role      string   `json:"role" enum:"producer,worker,viewer,operator,admin"`
-	Queues    []string `json:"queues,omitempty" rule:"bound" maxItems:"100" doc:"names, or prefixes followed by *; none: all"`
+	Queues    []string `json:"queues,omitempty" rule:"bound" maxItems:"100" doc:"names, or prefixes before *; none: all"`
 	Tenants   []string `json:"tenants,omitempty" rule:"bound" maxItems:"100" doc:"the same"`
 	ExpiresAt *Instant `json:"expires_at,omitempty"`
 }

@@ -22,7 +22,7 @@ type Stage struct {
 	Kind      string           `json:"kind"`
 	Queue     string           `json:"queue"`
 	Paused    bool             `json:"paused"`
-	Tasks     map[string]int64 `json:"tasks" doc:"its unfinished tasks by state; if stages share a queue, at most 1,000 of each are counted"`
+	Tasks     map[string]int64 `json:"tasks" doc:"unfinished tasks by state; up to 1,000 of each if stages share a queue"`
 	Oldest    float64          `json:"oldest_seconds"`
 	Stuck     string           `json:"stuck,omitempty" doc:"why its tasks do not move on; absent: they do, or it has none"`
 	Completed int64            `json:"completed" doc:"attempts of the last hour"`
@@ -105,16 +105,16 @@ type startPipelineInput struct {
 type PipelineStart struct {
 	Input json.
 		RawMessage `json:"input,omitempty" doc:"of the first stage, any JSON of up to 256 KiB, 64 levels; default: {}"`
-	Stage      string            `json:"stage,omitempty" rule:"optional-name" doc:"the stage to start at; default: the first"`
+	Stage      string            `json:"stage,omitempty" rule:"optional-name" doc:"where to start; default: the first"`
 	Tenant     string            `json:"tenant,omitempty" rule:"optional-name"`
-	Partition  string            `json:"partition,omitempty" rule:"key" doc:"the partition within the tenant, in queues with limits"`
+	Partition  string            `json:"partition,omitempty" rule:"key" doc:"within the tenant, in queues with limits"`
 	Priority   int16             `json:"priority,omitempty" rule:"priority" doc:"lower runs sooner"`
 	Tags       []string          `json:"tags,omitempty" rule:"tag"`
 	Metadata   map[string]string `json:"metadata,omitempty" doc:"up to 16 KiB as JSON"`
 	RunAt      *Instant          `json:"run_at,omitempty" doc:"the earliest start"`
 	Delay      Duration          `json:"delay,omitempty" doc:"up to 10 years; not together with run_at"`
-	Key        string            `json:"key,omitempty" rule:"key" doc:"at most one unfinished task of a queue and tenant has it"`
-	OnConflict string            `json:"on_conflict,omitempty" enum:"skip,replace,rerun,once" doc:"what to do if the key is taken; default: skip"`
+	Key        string            `json:"key,omitempty" rule:"key" doc:"at most one unfinished task of a queue and tenant"`
+	OnConflict string            `json:"on_conflict,omitempty" enum:"skip,replace,rerun,once" doc:"default: skip"`
 	SourceTime *Instant          `json:"source_time,omitempty" doc:"when the key's source changed, for rerun"`
 }
 

@@ -119,7 +119,8 @@ func problemOf(err error) *Problem {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &batch):
-		p = problem(http.StatusUnprocessableEntity, "invalid_batch", "nothing was stored: invalid tasks: %d", len(batch.Items))
+		p = problem(http.StatusUnprocessableEntity, "invalid_batch", "nothing was stored: invalid tasks: %d",
+			len(batch.Items))
 		for i, e := range batch.Items {
 			item := problemOf(e)
 			p.Items = append(p.Items, ProblemItem{Index: i, Code: item.Code, Field: item.Field, Detail: item.Detail})

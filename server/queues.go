@@ -23,8 +23,8 @@ type Queue struct {
 
 // Aging makes the tasks of a queue rise while they wait.
 type Aging struct {
-	Every Duration `json:"every" doc:"how long a task waits for each rise, which halves its distance to the priority; at least 1s"`
-	To    int16    `json:"to,omitempty" rule:"priority" doc:"the priority that tasks rise to; lower ones do not age; default: 0"`
+	Every Duration `json:"every" doc:"wait for each rise, which halves its distance to the priority; at least 1s"`
+	To    int16    `json:"to,omitempty" rule:"priority" doc:"the priority to rise to; lower ones do not age; default: 0"`
 }
 
 // QueueList is a list of queues.

@@ -36,8 +36,8 @@ func TestWhatIsRemovedWhileItTellsLeavesNothing(t *testing.T) {
 			s.do("POST", "/api/v1/tasks/"+s.enqueue(object{"kind": "k", "delay": "1h"})+"/cancel", nil).want(t, 200, nil)
 			alertURL, watched, alertGoesOn := holding(t, status)
 			s.enqueue(object{"kind": "k", "queue": "q"})
-			s.do("PUT", "/api/v1/alerts/a", object{"kind": "no_worker", "queue": "q", "webhooks": []string{alertURL}}).want(t, 200,
-				nil)
+			alert := object{"kind": "no_worker", "queue": "q", "webhooks": []string{alertURL}}
+			s.do("PUT", "/api/v1/alerts/a", alert).want(t, 200, nil)
 			for _, called := range []<-chan struct{}{begun, watched} {
 				select {
 				case <-called:

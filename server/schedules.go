@@ -116,7 +116,7 @@ type putScheduleInput struct {
 type ScheduleInput struct {
 	Spec         string            `json:"spec" minLength:"1" maxLength:"200" doc:"five cron fields, or a period: @every 15m, @every 7d"`
 	Zone         string            `json:"zone,omitempty" maxLength:"100" doc:"IANA time zone; default: UTC"`
-	Start        *Instant          `json:"start,omitempty" doc:"the first run of a period, from which the others are counted; no tick comes before it"`
+	Start        *Instant          `json:"start,omitempty" doc:"the first tick of a period, from which others are counted"`
 	Kind         string            `json:"kind" rule:"name"`
 	Args         json.RawMessage   `json:"args,omitempty" doc:"up to 256 KiB, 64 levels"`
 	Queue        string            `json:"queue,omitempty" rule:"optional-name"`
@@ -127,10 +127,10 @@ type ScheduleInput struct {
 	Metadata     map[string]string `json:"metadata,omitempty" doc:"up to 16 KiB as JSON"`
 	MaxAttempts  int               `json:"max_attempts,omitempty" rule:"attempts"`
 	Timeout      Duration          `json:"timeout,omitempty" doc:"limit for each attempt, up to 7d"`
-	StallTimeout Duration          `json:"stall_timeout,omitempty" doc:"limit for each attempt without a sign of life, up to 7d"`
+	StallTimeout Duration          `json:"stall_timeout,omitempty" doc:"limit without a sign of life, up to 7d"`
 	Backoff      *BackoffInput     `json:"backoff,omitempty"`
-	Weight       int               `json:"weight,omitempty" rule:"weight" doc:"how much each task counts in the rates of its queue; default: 1"`
-	DeadlineIn   Duration          `json:"deadline_in,omitempty" doc:"how long after it was enqueued each task must have ended"`
+	Weight       int               `json:"weight,omitempty" rule:"weight" doc:"how much it counts in rates; default: 1"`
+	DeadlineIn   Duration          `json:"deadline_in,omitempty" doc:"time from its enqueue until a task must have ended"`
 	Ephemeral    bool              `json:"ephemeral,omitempty" doc:"its tasks are not kept once they are completed"`
 	Missed       string            `json:"missed,omitempty" enum:"once,skip,all"`
 	Cap          int               `json:"cap,omitempty" minimum:"0" maximum:"10000"`

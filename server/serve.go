@@ -23,9 +23,8 @@ func (c Config) CheckAddress(ip net.IP, tls, insecure bool) error {
 	case c.Dev:
 		return fmt.Errorf("%s is not a loopback address: without a login the server listens only on 127.0.0.1", ip)
 	case !tls && !c.HTTPS && !insecure:
-		return fmt.Errorf(
-			"%s is not a loopback address: use TLS (--tls-cert, --tls-key), or a proxy that does (--https), or allow plain HTTP "+
-				"(--insecure-http)", ip)
+		return fmt.Errorf("%s is not a loopback address: use TLS (--tls-cert, --tls-key), or a proxy that does (--https), "+
+			"or allow plain HTTP (--insecure-http)", ip)
 	case len(c.Hosts) == 0:
 		return fmt.Errorf("%s is not a loopback address: name the hosts that the server serves (--host)", ip)
 	}

@@ -138,7 +138,7 @@ type TaskDetail struct {
 	Output          json.RawMessage `json:"output,omitempty"`
 	Attempts        []Attempt       `json:"attempts"`
 	Logs            []store.LogLine `json:"logs"`
-	Archived        bool            `json:"archived,omitempty" doc:"it has left the database, and was found in the archive"`
+	Archived        bool            `json:"archived,omitempty" doc:"it has left the database, and is in the archive"`
 }
 
 // LastChange is when and how a task was last changed while it waited.
@@ -211,24 +211,24 @@ type TaskInput struct {
 		RawMessage `json:"args,omitempty" doc:"any JSON, kept byte for byte; up to 256 KiB, more by /tasks/large; 64 levels"`
 	Queue        string            `json:"queue,omitempty" rule:"optional-name" doc:"default: default"`
 	Tenant       string            `json:"tenant,omitempty" rule:"optional-name"`
-	Partition    string            `json:"partition,omitempty" rule:"key" doc:"the partition within the tenant, in queues with limits"`
+	Partition    string            `json:"partition,omitempty" rule:"key" doc:"within the tenant, in queues with limits"`
 	Priority     int16             `json:"priority,omitempty" rule:"priority" doc:"lower runs sooner"`
 	Tags         []string          `json:"tags,omitempty" rule:"tag"`
 	Metadata     map[string]string `json:"metadata,omitempty" doc:"up to 16 KiB as JSON"`
-	RunAt        *Instant          `json:"run_at,omitempty" doc:"the earliest start; at most 10 years ahead, like all times"`
+	RunAt        *Instant          `json:"run_at,omitempty" doc:"the earliest start; up to 10 years ahead, like all times"`
 	Delay        Duration          `json:"delay,omitempty" doc:"up to 10 years; not together with run_at"`
 	ExpiresAt    *Instant          `json:"expires_at,omitempty" doc:"the latest start"`
-	ExpiresIn    Duration          `json:"expires_in,omitempty" doc:"up to 10 years; the earlier of this and expires_at counts"`
+	ExpiresIn    Duration          `json:"expires_in,omitempty" doc:"up to 10 years; the earlier of the two counts"`
 	Deadline     *Instant          `json:"deadline,omitempty" doc:"when it must have ended; after that, it is stopped or discarded"`
-	DeadlineIn   Duration          `json:"deadline_in,omitempty" doc:"the same, from the time of the enqueue; the earlier counts"`
+	DeadlineIn   Duration          `json:"deadline_in,omitempty" doc:"the same, from the enqueue on; the earlier counts"`
 	MaxAttempts  int               `json:"max_attempts,omitempty" rule:"attempts" doc:"default: 25"`
 	Timeout      Duration          `json:"timeout,omitempty" doc:"limit for each attempt, up to 7d"`
 	StallTimeout Duration          `json:"stall_timeout,omitempty" doc:"limit for each attempt without a sign of life, up to 7d; for Go handlers and commands"`
 	Backoff      *BackoffInput     `json:"backoff,omitempty"`
-	Weight       int               `json:"weight,omitempty" rule:"weight" doc:"how much it counts in the rates of its queue; default: 1"`
+	Weight       int               `json:"weight,omitempty" rule:"weight" doc:"how much it counts in rates; default: 1"`
 	Ephemeral    bool              `json:"ephemeral,omitempty" doc:"not kept once it is completed"`
-	Key          string            `json:"key,omitempty" rule:"key" doc:"at most one unfinished task of a queue and tenant has it; up to 255 bytes"`
-	OnConflict   string            `json:"on_conflict,omitempty" enum:"skip,replace,rerun,once" doc:"what to do if the key is taken; default: skip"`
+	Key          string            `json:"key,omitempty" rule:"key" doc:"at most one unfinished task per queue and tenant"`
+	OnConflict   string            `json:"on_conflict,omitempty" enum:"skip,replace,rerun,once" doc:"default: skip"`
 	SourceTime   *Instant          `json:"source_time,omitempty" doc:"when the key's source changed, for rerun"`
 	Unique       *UniqueInput      `json:"unique,omitempty" doc:"derives the key, instead of key"`
 }
@@ -236,7 +236,7 @@ type TaskInput struct {
 // UniqueInput makes a task's key from its kind, tenant and args.
 type UniqueInput struct {
 	Args   []string `json:"args,omitempty" minLength:"1" maxLength:"255" maxItems:"16" doc:"names of the fields that count; customer.id is a field of a field; default: all"`
-	Window Duration `json:"window,omitempty" doc:"1s to 366d: one task per time window, whatever its outcome; default: one unfinished task"`
+	Window Duration `json:"window,omitempty" doc:"one task per 1s to 366d, whatever its outcome; default: one unfinished"`
 }
 
 // BackoffInput says how long to wait before the next attempt.

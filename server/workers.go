@@ -17,7 +17,7 @@ type Worker struct {
 	Host        string    `json:"host"`
 	PID         int       `json:"pid"`
 	Queues      []string  `json:"queues"`
-	Kinds       []string  `json:"kinds" doc:"the kinds that it has handlers for; none: it leases tasks of any kind over HTTP"`
+	Kinds       []string  `json:"kinds" doc:"kinds that it has handlers for; none: it leases any kind over HTTP"`
 	Concurrency int       `json:"concurrency"`
 	Running     int       `json:"running"`
 	Hung        int       `json:"hung" doc:"handlers that ignore the end of their contexts"`

@@ -154,7 +154,7 @@ func cancelWorkflow(c *call, in byID) (WorkflowEdited, error) {
 type retryWorkflowInput struct {
 	byID
 	Body *struct {
-		From string `json:"from,omitempty" rule:"value" doc:"name or id of a finished task: it and all tasks after it run again, including completed ones; default: all failed tasks"`
+		From string `json:"from,omitempty" rule:"value" doc:"name or id: it and all after it run again; default: all failed"`
 	}
 }
 

@@ -164,7 +164,10 @@ func ill(t *testing.T) string {
 	must(t, err)
 	c, err := pgx.Connect(t.Context(), dsn)
 	must(t, err)
-	for _, text := range []string{"create table tusk.spare with (autovacuum_enabled = off) as select n from generate_series(1, 150000) n", "delete from tusk.spare"} {
+	for _, text := range []string{
+		"create table tusk.spare with (autovacuum_enabled = off) as select n from generate_series(1, 150000) n",
+		"delete from tusk.spare",
+	} {
 		_, err = c.Exec(t.Context(), text)
 		must(t, err)
 	}
@@ -316,7 +319,8 @@ func startPrometheus(t *testing.T, rules string, targets []string) *server {
 		"scrape_configs: [{job_name: tusk, static_configs: [{targets: ['%s']}]}]\n", strings.Join(targets, "', '"))
 	must(t, os.WriteFile(filepath.Join(dir, "rules.yml"), []byte(rules), 0o600))
 	must(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600))
-	if out, err := exec.Command("promtool", "check", "config", filepath.Join(dir, "prometheus.yml")).CombinedOutput(); err != nil {
+	check := exec.Command("promtool", "check", "config", filepath.Join(dir, "prometheus.yml"))
+	if out, err := check.CombinedOutput(); err != nil {
 		t.Fatalf("%s", out)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -39,7 +39,8 @@ func (m PostgresMeter) Read(ctx context.Context) (c Counters, err error) {
 	if err == nil && m.Counts {
 		err = conn.QueryRow(ctx, `
 			select coalesce(sum(s.calls), 0)::bigint
-			from pg_stat_statements s join pg_database d on d.oid = s.dbid and d.datname = current_database()`).Scan(&c.Statements)
+			from pg_stat_statements s
+			join pg_database d on d.oid = s.dbid and d.datname = current_database()`).Scan(&c.Statements)
 	}
 	return c, err
 }
@@ -80,7 +81,9 @@ func (m MySQLMeter) Read(ctx context.Context) (c Counters, err error) {
 	err = m.Admin.QueryRowContext(ctx, `
 		select (select variable_value from information_schema.global_status where variable_name = 'Innodb_lsn_current'),
 		       (select variable_value from information_schema.global_status where variable_name = 'Questions'),
-		       (select coalesce(sum(data_length + index_length), 0) from information_schema.tables where table_schema = ?)`, m.Database).Scan(&c.WAL, &c.Statements, &c.Size)
+		       (select coalesce(sum(data_length + index_length), 0)
+		        from information_schema.tables where table_schema = ?)`,
+		m.Database).Scan(&c.WAL, &c.Statements, &c.Size)
 	c.Dead, c.CPU = -1, familyCPU(m.PID)
 	return c, err
 }

@@ -64,9 +64,12 @@ func (e *engine) close() (err error) {
 func (e *engine) fillHistory(ctx context.Context) error {
 	for i := 0; i < e.history; i += 100000 {
 		_, err := e.leader.DB().ExecContext(ctx,
-			`insert into tusk_task (place, n, id, queue, kind, priority, state, lap, attempt, crashes, enqueued_at, run_at, claimed_at, finished_at, worker, needs, needed, awaits, turn, args)
+			`insert into tusk_task (place, n, id, queue, kind, priority, state, lap, attempt, crashes,
+				enqueued_at, run_at, claimed_at, finished_at, worker, needs, needed, awaits, turn, args)
 			with recursive digits (d) as (select 0 union all select d + 1 from digits where d < 9),
-			numbers (seq) as (select a.d + 10 * b.d + 100 * c.d + 1000 * e.d + 10000 * f.d from digits a, digits b, digits c, digits e, digits f)
+			numbers (seq) as (
+				select a.d + 10 * b.d + 100 * c.d + 1000 * e.d + 10000 * f.d
+				from digits a, digits b, digits c, digits e, digits f)
 			select (unix_timestamp() - 1704067200 - 3600) * 1000 * 4194304 + (? + seq) div 1000, (? + seq) % 1000,
 				unhex(concat('01', lpad(hex(? + seq), 30, '0'))), 'bench', 'work', 0, 6, 0, 1, 0, 1.7e15, 1.7e15, 1.7e15, 1.7e15,
 				'', 0, 0, 0, 0, ?

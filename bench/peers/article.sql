@@ -1,11 +1,11 @@
 -- The design of "Cloud Massive Task Scheduling System Database Design" (Alibaba Cloud,
--- RDS PostgreSQL cases), in words of our own. What it says, and what becomes of it:
+-- RDS PostgreSQL cases), in our own words, and how this file implements it:
 --
 --   "Initial task table": uid, ptid, tid, state, retry, info, ts, without a primary
 --   key and without an index; the history table has the same columns. A pair of
 --   tables for each user (the article makes a thousand of each).
 --   Producing: a function inserts a row into the user's table by dynamic SQL. Here
---   it inserts a batch, as our producers do.
+--   it inserts a batch, because our producers insert batches.
 --   Consuming: a function takes row positions (ctid) of the user's table under a limit,
 --   deletes them, and inserts what was deleted into the history table, in one
 --   statement. It says that a user's tasks can be run in parallel, so the positions are
@@ -13,8 +13,8 @@
 --   it returns the args, for the handler.
 --   Autovacuum is off for its tables, which it empties by rotation.
 --
--- Nothing here gives an order, finds a task by its id, or survives a crash of who
--- took tasks: the article's functions have none of that.
+-- There is no order, no search of a task by its id, and no recovery of tasks after a crash
+-- of the process that took them: the article's functions have none of that.
 
 drop schema if exists article cascade;
 create schema article;

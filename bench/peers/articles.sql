@@ -1,5 +1,5 @@
--- A founding article's table and statements for PostgreSQL, as its text describes
--- them, written for this comparison. The other article's are in article.sql.
+-- The table and the statements of a founding article for PostgreSQL, written for this
+-- comparison as its text describes them. Those of the other article are in article.sql.
 
 -- name: status
 -- "Task queue on PostgreSQL": a status column, one task at a time.

@@ -1,4 +1,4 @@
--- What the server can do at most: no order, no index, no state, no lease.
+-- The upper limit of what the server can do: no order, no index, no state, no lease.
 
 -- name: tables
 create table bare (args text not null);

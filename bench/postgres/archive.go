@@ -400,10 +400,13 @@ func (a *archiver) await(ctx context.Context, under bool) error {
 	for {
 		var is bool
 		var failing string
+		// A record with a change describes a change of files, not a batch.
 		err := a.pool.QueryRow(ctx, `select exists (
-				select from tusk.record
-				where kind = 'archive' and name = 'batch' and convert_from(body, 'UTF8')::json->>'change' is null), -- what changes files is no batch
-			coalesce((select convert_from(body, 'UTF8')::json->>'failing' from tusk.record where kind = 'archive' and name = 'status'), '')`).Scan(&is, &failing)
+				select from tusk.record where kind = 'archive' and name = 'batch'
+				and convert_from(body, 'UTF8')::json->>'change' is null),
+			coalesce((
+				select convert_from(body, 'UTF8')::json->>'failing' from tusk.record
+				where kind = 'archive' and name = 'status'), '')`).Scan(&is, &failing)
 		switch {
 		case err != nil:
 			return err

@@ -38,7 +38,8 @@ func compareCopy(ctx context.Context, b *bench) ([]bar, error) {
 		{"bare COPY", func(ctx context.Context, pool *pgxpool.Pool, clock *clock) (int, error) {
 			_, err := pool.Exec(ctx, `
 				drop table if exists tusk.bare;
-				create table tusk.bare (like tusk.log including defaults including indexes including storage including constraints)`)
+				create table tusk.bare
+					(like tusk.log including defaults including indexes including storage including constraints)`)
 			if err != nil {
 				return 0, err
 			}

@@ -1,7 +1,7 @@
--- Tasks by the million, made by the server itself in the form in which the engine
--- stores them. They go with the schema.
+-- Makes millions of tasks on the server, in the form in which the engine stores them.
+-- These functions are dropped with the schema.
 
--- Ids that are made later sort later, as those of a client do.
+-- Returns ids that sort in the order in which they are made, as the ids of a client do.
 create function tusk.bench_id(_g int) returns uuid language sql volatile as $$
   select (lpad(to_hex((extract(epoch from statement_timestamp()) * 1000)::bigint), 12, '0') || '7000' || '8'
     || lpad(to_hex(pg_backend_pid()), 7, '0') || lpad(to_hex(_g), 8, '0'))::uuid
@@ -13,7 +13,7 @@ create function tusk.bench_add(_n int, _kind text, _args text) returns void lang
   select tusk_fn.lane_of('default', 0), tusk.bench_id(g), _kind, convert_to(_args, 'UTF8') from generate_series(1, _n) g
 $$;
 
--- The same in transactions of so many at most.
+-- Adds tasks that can be claimed, in transactions of at most _batch.
 create procedure tusk.bench_fill(_n int, _batch int, _kind text, _args text) language plpgsql as $$
 begin
   while _n > 0 loop

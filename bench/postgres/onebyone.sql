@@ -1,6 +1,6 @@
--- A queue as "Task queue on PostgreSQL" (habr 481556) builds it: a status column, an
--- index on it and the priority, tasks taken one by one with skip locked, and the
--- columns that it counts times with.
+-- A queue as described in "Task queue on PostgreSQL" (habr 481556): a status column, an
+-- index on it and the priority, tasks taken one by one with skip locked, and the columns
+-- with which the article measures times.
 
 drop schema if exists onebyone cascade;
 create schema onebyone;

@@ -1,5 +1,5 @@
--- The article's two statements with what a queue needs besides: a primary key, tasks
--- in order by an index, and a history that can be asked for a task.
+-- The article's two statements with what a queue also needs: a primary key, an index for
+-- the order of tasks, and a history in which a task can be found.
 
 drop schema if exists ordered cascade;
 create schema ordered;

@@ -5,7 +5,8 @@ import (
 )
 
 func TestASearchFindsTextAndValues(t *testing.T) {
-	const args = `{"order": {"id": 17, "code":"A-1", "lines":[{"sku":"x9"}]}, "to":"Ada@example.com", "paid": true, "none":null}`
+	const args = `{"order": {"id": 17, "code":"A-1", "lines":[{"sku":"x9"}]}, "to":"Ada@example.com", ` +
+		`"paid": true, "none":null}`
 	for text, want := range map[string]bool{
 		"ada@EXAMPLE": true, `"id":17`: true, `"id": 17`: true, "17": true, "18": false, "order.id=17": true,
 		"order.id=1": false, "order.id=": false,

@@ -74,7 +74,9 @@ func One(text []byte) error {
 // Object calls member for each field of an object that One has checked. It refuses fields that
 // occur twice, that are not in names, or that are null unless keeps reports that null has a meaning
 // there.
-func Object(text []byte, names []string, keeps func(name string) bool, member func(string, json.RawMessage) error) error {
+func Object(
+	text []byte, names []string, keeps func(name string) bool, member func(string, json.RawMessage) error,
+) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	_, _ = d.Token()
 	seen := map[string]bool{}

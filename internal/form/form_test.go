@@ -17,14 +17,17 @@ type inner struct {
 }
 
 func TestAMistakeIsFoundAtItsPlace(t *testing.T) {
+	const full = `{"items":[{"name":"a","many":[1,2],"any":null,"at":"2026-01-31T12:00:00Z",` +
+		`"more":{"name":"b"},"meta":{"a":"b"}}]}`
 	for text, want := range map[string]Error{
-		`{"items":[{"name":"a","many":[1,2],"any":null,"at":"2026-01-31T12:00:00Z","more":{"name":"b"},"meta":{"a":"b"}}]}`: {},
-		` {} `:                              {},
-		``:                                  {Code: "invalid_json", Text: "not JSON: it ends at byte 0, too early"},
-		`{"items":[`:                        {Code: "invalid_json", Text: "not JSON: it ends at byte 10, too early"},
-		`{"items":}`:                        {Code: "invalid_json", Text: "not JSON at byte 10: invalid character '}' looking for beginning of value"},
-		`{} {}`:                             {Code: "invalid_json", Text: "not one JSON value: something follows it at byte 4"},
-		`null`:                              {Code: "invalid_value", Text: "is null: want an object"},
+		full:         {},
+		` {} `:       {},
+		``:           {"", "invalid_json", "not JSON: it ends at byte 0, too early"},
+		`{"items":[`: {"", "invalid_json", "not JSON: it ends at byte 10, too early"},
+		`{"items":}`: {"", "invalid_json", "not JSON at byte 10: invalid character '}' looking for beginning of value"},
+		`{} {}`:      {"", "invalid_json", "not one JSON value: something follows it at byte 4"},
+		`null`:       {"", "invalid_value", "is null: want an object"},
+
 		`{"items":{}}`:                      {"items", "invalid_value", "is {}: want a list"},
 		`{"items":[3]}`:                     {"items[0]", "invalid_value", "is 3: want an object"},
 		`{"items":[null]}`:                  {"items[0]", "invalid_value", "is null: want an object"},
@@ -33,9 +36,11 @@ func TestAMistakeIsFoundAtItsPlace(t *testing.T) {
 		`{"items":[{"name":"a","name":1}]}`: {"items[0]", "duplicate_field", "the field name comes twice"},
 		`{"items":[{"name":null}]}`:         {"items[0].name", "null_not_allowed", "is null: leave it out"},
 		`{"items":[{"many":[1,2.5]}]}`:      {"items[0].many[1]", "invalid_value", "is 2.5: want a whole number"},
-		`{"items":[{"at":{}}]}`:             {"items[0].at", "invalid_value", "is {}: want an instant like 2026-01-31T12:00:00Z"},
+
+		`{"items":[{"at":{}}]}`:        {"items[0].at", "invalid_value", "is {}: want an instant like 2026-01-31T12:00:00Z"},
+		`{"items":[{"meta":{"a":1}}]}`: {"items[0].meta", "invalid_value", `is {"a":1}: want an object of strings`},
+
 		`{"items":[{"more":{"more":{"name":1}}}]}`: {"items[0].more.more.name", "invalid_value", "is 1: want a string"},
-		`{"items":[{"meta":{"a":1}}]}`:             {"items[0].meta", "invalid_value", `is {"a":1}: want an object of strings`},
 	} {
 		var doc struct {
 			Items []inner `json:"items"`

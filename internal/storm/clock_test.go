@@ -38,7 +38,8 @@ func newClock(dir string) (*clock, error) {
 		return nil, errors.New("libfaketime is not installed")
 	}
 	waits := filepath.Join(dir, "epoll.so")
-	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-O2", "-o", waits, "testdata/epoll.c").CombinedOutput(); err != nil {
+	compile := exec.Command("gcc", "-shared", "-fPIC", "-O2", "-o", waits, "testdata/epoll.c")
+	if out, err := compile.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: %s", err, out)
 	}
 	c := &clock{preload: waits + " " + found[0], file: filepath.Join(dir, "clock")}

@@ -190,8 +190,12 @@ func (s *storm) waiting(ctx context.Context, before map[string]wait) map[string]
 
 // lookAtWaits returns the statements that wait now, or none while the server is down.
 func (s *storm) lookAtWaits(ctx context.Context, before map[string]wait) map[string]wait {
-	const ask = `select format('%s %s %s waits for "%s": %s', b.pid, b.query_start, b.wait_event, left(h.query, 100), left(b.query, 100))
-		from pg_stat_activity b cross join lateral unnest(pg_blocking_pids(b.pid)) x(pid) join pg_stat_activity h on h.pid = x.pid
+	const ask = `
+		select format('%s %s %s waits for "%s": %s', b.pid, b.query_start, b.wait_event, left(h.query, 100),
+			left(b.query, 100))
+		from pg_stat_activity b
+		cross join lateral unnest(pg_blocking_pids(b.pid)) x(pid)
+		join pg_stat_activity h on h.pid = x.pid
 		where b.datname = current_database() and b.wait_event_type = 'Lock' and b.application_name = '` + nameWorker + `'
 			and h.application_name = '` + nameUser + `' and h.state = 'idle in transaction'`
 	now := map[string]wait{}

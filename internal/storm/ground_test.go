@@ -294,7 +294,10 @@ func (g *ground) sessions(ctx context.Context) ([]int64, error) {
 // activity returns what the server reports to be doing.
 func (g *ground) activity(ctx context.Context) string {
 	ask := map[string]string{
-		"postgres": `select format('%s %s for %s, waits for %s of %s: %s', pid, state, clock_timestamp() - xact_start, wait_event, pg_blocking_pids(pid), left(query, 200)) from pg_stat_activity
+		"postgres": `
+			select format('%s %s for %s, waits for %s of %s: %s', pid, state, clock_timestamp() - xact_start, wait_event,
+				pg_blocking_pids(pid), left(query, 200))
+			from pg_stat_activity
 			where datname = current_database() and pid <> pg_backend_pid() and state <> 'idle'`,
 		"mysql": "select concat_ws(' ', id, state, time, left(info, 200)) from information_schema.processlist where db = " +
 			"database() and command <> 'Sleep'",

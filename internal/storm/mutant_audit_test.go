@@ -17,8 +17,8 @@ var audited = []planted{
 		env: "TUSK_TEST_COMMITS=1m"},
 	{mutant: mutant{name: "a transaction's end is judged with its lock",
 		edits: []change{{"store/postgres/functions/06_finish.sql",
-			"  if not tusk_fn.try_finish(_token, e.id) then\n    return false;\n  end if;\n  -- A statement of its own: it " +
-				"sees what the lock's last holder committed.\n  if not exists (",
+			"  if not tusk_fn.try_finish(_token, e.id) then\n    return false;\n  end if;\n" +
+				"  -- A separate statement, which sees what the lock's last holder committed.\n  if not exists (",
 			"  if not tusk_fn.try_finish(_token, e.id) or not exists ("}},
 		caught: "accepted inside"}, in: "store/postgres", test: "^TestConformance$/race/a_finish",
 		env: "TUSK_TEST_COMMITS=1m"},
@@ -36,7 +36,8 @@ var audited = []planted{
 		faults: "F39", caught: "I17|I18"}, env: envTime + "=60s"},
 	{mutant: mutant{name: "a finish waits for a key of a user's transaction", ground: "postgres", edits: []change{
 		{"store/postgres/functions/03_lock.sql",
-			"  if cardinality(_keys) = 1 then", "  perform tusk_fn.lock_keys(_queues, _keys);\n  if cardinality(_keys) = 1 then"},
+			"  if cardinality(_keys) = 1 then",
+			"  perform tusk_fn.lock_keys(_queues, _keys);\n  if cardinality(_keys) = 1 then"},
 		{"store/postgres/functions/06_finish.sql", "set lock_timeout = '300ms'", "set lock_timeout = '10s'"}},
 		faults: "F39", caught: "I17|I18"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "a claim waits for a lane of a user's transaction", ground: "postgres", edits: []change{
@@ -75,7 +76,8 @@ var audited = []planted{
 		{"store/postgres/segment.go", "err != nil || !dropped {\n			return unlessBusy(err)",
 			"unlessBusy(err) != nil {\n			return err"},
 		{"store/postgres/functions/13_maintain.sql", "  return false;\nend $$;\n\n-- Makes the tables of a segment",
-			"  perform set_config('lock_timeout', '2050ms', true);\n  return true;\nend $$;\n\n-- Makes the tables of a segment"}},
+			"  perform set_config('lock_timeout', '2050ms', true);\n  return true;\nend $$;\n\n" +
+				"-- Makes the tables of a segment"}},
 		caught: "maintenance takes"}, in: "store/postgres", test: "RunsTwiceWhateverCommitsWhen$",
 		env: "TUSK_TEST_HISTORY=2m"},
 	{mutant: mutant{name: "a flush takes a lock for each of its tasks, however many", edits: []change{
@@ -88,8 +90,8 @@ var audited = []planted{
 		caught: "mallory's functions ran|schemas of whoever calls them|expression is of type boolean"},
 		in: "store/postgres", test: "^TestNobodyRunsCodeByWayOfTheSearchPath$"},
 	{mutant: mutant{name: "a role that enqueues by SQL writes the log", edits: []change{
-		{"store/postgres/sql/roles.sql", "-- {role}_read may look",
-			"grant insert on {schema}.log to {role}_enqueue;;\n\n-- {role}_read may look"}},
+		{"store/postgres/sql/roles.sql", "-- {role}_read may read",
+			"grant insert on {schema}.log to {role}_enqueue;;\n\n-- {role}_read may read"}},
 		caught: "insert into tusk\\.log|lock_lane"}, in: "store/postgres",
 		test: "^TestARoleThatEnqueuesBySQLCanDoNothingElse$"},
 	{mutant: mutant{name: "groups of errors are kept for ever", edits: []change{

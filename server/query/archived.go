@@ -16,7 +16,7 @@ type Archived struct {
 	Tenant      []string `json:"tenant,omitempty" query:"tenant" rule:"value" maxItems:"100"`
 	Tag         []string `json:"tag,omitempty" query:"tag" rule:"value" maxItems:"100" doc:"all of these"`
 	Key         string   `json:"key,omitempty" query:"key" rule:"value"`
-	Fingerprint string   `json:"fingerprint,omitempty" query:"fingerprint" rule:"value" doc:"of the error of the latest failed attempt"`
+	Fingerprint string   `json:"fingerprint,omitempty" query:"fingerprint" rule:"value" doc:"of the latest error"`
 	From        string   `json:"from,omitempty" query:"from" rule:"when" doc:"ended at or after: a time (RFC 3339), or how long ago (24h)"`
 	Until       string   `json:"until,omitempty" query:"until" rule:"when" doc:"ended before; same format as from"`
 	Args        string   `json:"args,omitempty" query:"args" rule:"search" doc:"text in the args, or the value at a path (order.id=17); encrypted args never match"`

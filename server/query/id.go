@@ -76,7 +76,9 @@ func FindID(ctx context.Context, client *tusk.Client, within Bounds, text string
 	return found[0].ID, nil
 }
 
-func findParts(ctx context.Context, client *tusk.Client, within Bounds, part string) (found []tusk.TaskInfo, err error) {
+func findParts(
+	ctx context.Context, client *tusk.Client, within Bounds, part string,
+) (found []tusk.TaskInfo, err error) {
 	var last tusk.ID
 	if _, err := hex.Decode(last[:], []byte(part+strings.Repeat("f", 32-len(part)))); err != nil {
 		return nil, err

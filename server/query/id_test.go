@@ -58,7 +58,8 @@ func TestAPartOfAnIDFindsTheTask(t *testing.T) {
 		}
 	}
 	theirs := made[5].ID.String()
-	if _, err := FindID(t.Context(), client, access.Identity{Queues: []string{"mine"}}, theirs[24:]); !errors.Is(err, tusk.ErrNotFound) {
+	me := access.Identity{Queues: []string{"mine"}}
+	if _, err := FindID(t.Context(), client, me, theirs[24:]); !errors.Is(err, tusk.ErrNotFound) {
 		t.Errorf("a task beyond the bounds: %v", err)
 	}
 }

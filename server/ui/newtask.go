@@ -64,7 +64,8 @@ func enqueue(v *visit) (answer, error) {
 		Tenant: form.Get("tenant"),
 		Tags:   form.Get("tags"), When: form.Get("when"), Priority: form.Get("priority"),
 		MaxAttempts: form.Get("max_attempts"), Of: form.Get("of"), Edit: form.Get("edit") == "1",
-		Expires: form.Get("expires"), Deadline: form.Get("deadline"), Weight: form.Get("weight"), Ephemeral: form.Get("ephemeral") != ""}
+		Expires: form.Get("expires"), Deadline: form.Get("deadline"), Weight: form.Get("weight"),
+		Ephemeral: form.Get("ephemeral") != ""}
 	v.target = f.Kind
 	e, err := v.enqueueForm(f)
 	if lost := (*lostError)(nil); errors.As(err, &lost) {
@@ -255,8 +256,9 @@ type lostError struct {
 }
 
 func (e *lostError) Error() string {
-	return fmt.Sprintf("The task %s is cancelled, and the edited one was not enqueued: %s Enqueue it with this form, unless "+
-		"there is a task %s by now: the answer alone may have been lost.", e.cancelled, failureOf(e.err).Text, e.edited)
+	return fmt.Sprintf("The task %s is cancelled, and the edited one was not enqueued: %s "+
+		"Enqueue it with this form, unless there is a task %s by now: the answer alone may have been lost.",
+		e.cancelled, failureOf(e.err).Text, e.edited)
 }
 
 func (e *lostError) Unwrap() error { return e.err }

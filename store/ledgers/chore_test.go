@@ -67,12 +67,7 @@ func TestAServerThatIsReadOnlyIsAwayForAllThatWrites(t *testing.T) {
 	}
 	s := open(t, dsns...)
 	ctx := context.Background()
-	me := store.Candidate{ID: store.ID(store.NewToken()), TTL: time.Hour}
-	l, err := s.Lead(ctx, me)
-	if err != nil {
-		t.Fatal(err)
-	}
-	me.Term = l.Term
+	me := leader(t, s)
 	set := func(what string) {
 		t.Helper()
 		for _, text := range []string{"alter system " + what, "select pg_reload_conf()"} {
@@ -125,12 +120,7 @@ func TestAServerThatIsReadOnlyIsAwayForAllThatWrites(t *testing.T) {
 func TestTheTermGoesOnWhileHomeIsFull(t *testing.T) {
 	s := open(t, three.DSN(t))
 	ctx := context.Background()
-	me := store.Candidate{ID: store.ID(store.NewToken()), TTL: time.Hour}
-	l, err := s.Lead(ctx, me)
-	if err != nil {
-		t.Fatal(err)
-	}
-	me.Term = l.Term
+	me := leader(t, s)
 	exec := func(texts ...string) {
 		t.Helper()
 		for _, text := range texts {

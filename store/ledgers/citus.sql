@@ -1,24 +1,25 @@
 create schema if not exists tusk_net;
 
--- Only says where things are: always empty. A slot is a value whose shard lies on the node that is meant.
+-- Always empty: its shards only identify nodes. A slot is a value whose shard lies on the node in question.
 create table if not exists tusk_net.place (slot int primary key);
 
 select create_distributed_table('tusk_net.place', 'slot', shard_count := 64, colocate_with := 'none')
 where not exists (select from pg_dist_partition where logicalrelid = 'tusk_net.place'::regclass);
 
--- The same for the coordinator, which has no shards.
+-- Also empty, for the coordinator, which has no shards.
 create table if not exists tusk_net.mark (i int);
 
 select citus_add_local_table_to_metadata('tusk_net.mark')
 where not exists (select from pg_dist_partition where logicalrelid = 'tusk_net.mark'::regclass);
 
--- How clients reach a node, where that differs from pg_dist_node.
+-- The hosts under which clients reach a node, if they differ from those in pg_dist_node.
 create table if not exists tusk_net.address (groupid int primary key, hosts text not null);
 
 select create_reference_table('tusk_net.address')
 where not exists (select from pg_dist_partition where logicalrelid = 'tusk_net.address'::regclass);
 
--- Citus passes on calls that are statements of their own, and no others: any other would write where it happens to be.
+-- Citus delegates a call only if it is a statement of its own. Any other call would write on the node where it happens
+-- to run.
 create or replace function tusk_net.need_node(_slot int) returns void language plpgsql as $$
 begin
   if not exists (
@@ -31,7 +32,8 @@ begin
   end if;
 end $$;
 
--- Runs a query on the node of a slot, in the caller's transaction. A row is the JSON of its values, as texts.
+-- Runs a query on the node of a slot, in the caller's transaction. Each row is returned as a JSON array of its values,
+-- as texts.
 create or replace function tusk_net.ask(_slot int, _query text) returns setof text language plpgsql as $$
 begin
   perform tusk_net.need_node(_slot);
@@ -39,14 +41,14 @@ begin
     || 'with ordinality v(name, value, place))::text from (' || _query || ') q';
 end $$;
 
--- Runs a statement without an answer there.
+-- Runs a statement that returns no rows on the node of a slot, in the caller's transaction.
 create or replace function tusk_net.run(_slot int, _statement text) returns void language plpgsql as $$
 begin
   perform tusk_net.need_node(_slot);
   execute _statement;
 end $$;
 
--- Whoever may write in all ledgers may call them: they run with the caller's own rights.
+-- Only roles that may write to all ledgers should be able to call them. They run with the caller's own rights.
 revoke execute on function tusk_net.ask(int, text), tusk_net.run(int, text) from public;
 
 select create_distributed_function('tusk_net.ask(int, text)', '_slot', colocate_with := 'tusk_net.place',
@@ -55,5 +57,5 @@ select create_distributed_function('tusk_net.ask(int, text)', '_slot', colocate_
 select create_distributed_function('tusk_net.run(int, text)', '_slot', colocate_with := 'tusk_net.place',
   force_delegation := true);
 
--- All of the above is there.
+-- Exists if all of the above does.
 create table if not exists tusk_net.ready (i int);

@@ -49,13 +49,18 @@ func stateOf(t *testing.T, s store.Store, id store.ID) store.State {
 	return tasks[0].State
 }
 
-func lead(t *testing.T, s store.Store) int64 {
+func lead(t *testing.T, s store.Store) int64 { return leader(t, s).Term }
+
+// leader returns a candidate that leads.
+func leader(t *testing.T, s store.Store) store.Candidate {
 	t.Helper()
-	l, err := s.Lead(context.Background(), store.Candidate{ID: tusk.NewID(), TTL: time.Hour})
+	me := store.Candidate{ID: tusk.NewID(), TTL: time.Hour}
+	l, err := s.Lead(context.Background(), me)
 	if err != nil || l.Term == 0 {
 		t.Fatalf("%+v, %v", l, err)
 	}
-	return l.Term
+	me.Term = l.Term
+	return me
 }
 
 // finisher is a store, or a transaction.

@@ -3,94 +3,61 @@ package ledgers_test
 import (
 	"bytes"
 	"context"
-	"net"
-	"net/url"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/ledgers"
+	"github.com/tuskqueue/tusk/store/storetest/wires"
 )
 
-// lag is a proxy before a server. It holds back one request that contains a word, ends the sender's connection, and
-// passes the request on later, as a kernel does once the network is back.
+// lag holds back one request that contains a word, ends the sender's connection, and passes the request on later, as a
+// kernel does once the network is back.
 type lag struct {
-	word, server string
-	kept, late   chan struct{} // closed when it has the request, and when it may pass it on
-	over         chan struct{} // closed when the server has answered
+	word string
+	kept chan struct{} // closed when it has the request
+	late chan struct{} // closed by goOn
+	goOn func()        // makes it pass the request on
+	over chan struct{} // closed when the server has answered
 }
 
 // lagging starts a lag before the server of a DSN. It returns the DSN of the lag.
 func lagging(t *testing.T, dsn, word string) (*lag, string) {
 	t.Helper()
-	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
-	l := &lag{word: word, server: u.Host, kept: make(chan struct{}), late: make(chan struct{}), over: make(chan struct{})}
-	go func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go l.serve(client)
-		}
-	}()
-	u.Host = listener.Addr().String()
-	return l, u.String()
+	l := &lag{word: word, kept: make(chan struct{}), late: make(chan struct{}), over: make(chan struct{})}
+	l.goOn = sync.OnceFunc(func() { close(l.late) })
+	_, through := wires.Start(t, dsn, l.open)
+	t.Cleanup(l.goOn)
+	return l, through
 }
 
-func (l *lag) serve(client net.Conn) {
-	defer client.Close()
-	server, err := net.Dial("tcp", l.server)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	answers := make(chan bool, 100)
-	go func() {
-		defer close(answers)
-		defer client.Close()
-		buffer := make([]byte, 64<<10)
-		for {
-			n, err := server.Read(buffer)
-			if err != nil {
-				return
+func (l *lag) open(w *wires.Wire) wires.Pass {
+	var sent atomic.Bool
+	answered := sync.OnceFunc(func() { close(l.over) })
+	return func(piece []byte, up bool) ([]byte, bool) {
+		if !up {
+			if sent.Load() {
+				answered()
 			}
-			_, _ = client.Write(buffer[:n])
-			select {
-			case answers <- true:
-			default:
-			}
+			return piece, true
 		}
-	}()
-	buffer := make([]byte, 64<<10)
-	for {
-		n, err := client.Read(buffer)
-		if err != nil {
-			return
+		if !bytes.Contains(piece, []byte(l.word)) {
+			return piece, true
 		}
-		keeps := bytes.Contains(buffer[:n], []byte(l.word))
-		if keeps {
-			close(l.kept)
-			client.Close()
-			<-l.late
-			for len(answers) > 0 {
-				<-answers
+		close(l.kept)
+		w.Client.Close()
+		<-l.late
+		sent.Store(true)
+		if _, err := w.Server.Write(piece); err == nil { // if the server has not ended its process meanwhile
+			select { // it has to work on the request before its end is closed
+			case <-l.over:
+			case <-time.After(10 * time.Second):
 			}
 		}
-		if _, err := server.Write(buffer[:n]); keeps {
-			<-answers
-			close(l.over)
-			return
-		} else if err != nil {
-			return
-		}
+		answered()
+		return nil, false
 	}
 }
 
@@ -125,7 +92,7 @@ func TestAnEnqueueThatArrivesLateIsStoredOnce(t *testing.T) {
 		n, err := ledgers.CountIn(ctx, leader, 0, store.Filter{Queues: []string{"tusk.letters"}})
 		return err == nil && n == 0
 	})
-	close(l.late)
+	l.goOn()
 	<-l.over
 	if tasks := claim(t, leader, worker(t, leader), 2*sent); len(tasks) != sent {
 		t.Errorf("of %d tasks %d can be claimed", sent, len(tasks))

@@ -53,7 +53,8 @@ func TestAProgramWorksWithItsOwnVersionAlone(t *testing.T) {
 func TestTablesAreThoseOfTheNewestVersion(t *testing.T) {
 	s := migrate.Schema{Files: files(
 		"00001_ledger.sql",
-		"create table task (id int);\ncreate table if not exists line (id int);\n-- +goose Down\ndrop table line;\ndrop table task;\n",
+		"create table task (id int);\ncreate table if not exists line (id int);\n"+
+			"-- +goose Down\ndrop table line;\ndrop table task;\n",
 		"00002_line.sql", "drop table line;\ncreate table lane (id int);\n-- +goose Down\ncreate table line (id int);\n")}
 	tables, err := s.Tables()
 	if want := []string{"task", "lane"}; err != nil || !slices.Equal(tables, want) {

@@ -29,7 +29,10 @@ func TestWhatACallReadsDoesNotDependOnStatistics(t *testing.T) {
 		Beliefs: []storetest.Belief{
 			{Name: "believes in a thousand times as many", Hold: func() {
 				exec(t, s,
-					`update mysql.innodb_table_stats set n_rows = 1000 * n_rows, clustered_index_size = 1000 * clustered_index_size, sum_of_other_index_sizes = 1000 * sum_of_other_index_sizes where database_name = database()`)
+					`update mysql.innodb_table_stats
+					set n_rows = 1000 * n_rows, clustered_index_size = 1000 * clustered_index_size,
+						sum_of_other_index_sizes = 1000 * sum_of_other_index_sizes
+					where database_name = database()`)
 				exec(t, s, "update mysql.innodb_index_stats set stat_value = 1000 * stat_value where database_name = database()")
 				reopen()
 			}},

@@ -45,7 +45,8 @@ func (s *Store) partitions(ctx context.Context, table string) (all []partition, 
 		all = append(all, p)
 		return err
 	}, `select partition_name, partition_description from information_schema.partitions
-		where table_schema = database() and table_name = ? and partition_name is not null order by partition_ordinal_position`, table)
+		where table_schema = database() and table_name = ? and partition_name is not null
+		order by partition_ordinal_position`, table)
 	return all, err
 }
 

@@ -37,14 +37,16 @@ func inject(t *testing.T, text func(table string) string) {
 func TestDeadlocksAreSurvived(t *testing.T) {
 	inject(t, func(table string) string {
 		return fmt.Sprintf(`create trigger injected_%s before insert on %s for each row
-			if rand() < 0.05 then signal sqlstate '40001' set mysql_errno = 1213, message_text = 'injected'; end if`, table, table)
+			if rand() < 0.05 then signal sqlstate '40001' set mysql_errno = 1213, message_text = 'injected'; end if`,
+			table, table)
 	})
 }
 
 func TestLockTimeoutsAreSurvived(t *testing.T) {
 	inject(t, func(table string) string {
 		return fmt.Sprintf(`create trigger injected_%s before insert on %s for each row
-			if rand() < 0.02 then signal sqlstate 'HY000' set mysql_errno = 1205, message_text = 'injected'; end if`, table, table)
+			if rand() < 0.02 then signal sqlstate 'HY000' set mysql_errno = 1205, message_text = 'injected'; end if`,
+			table, table)
 	})
 }
 
@@ -238,8 +240,8 @@ func TestATaskThatAClaimReadTooEarlyIsReadAgain(t *testing.T) {
 	c := store.ClaimRequest{Worker: startWorker(t, s), Queues: []string{"q"}, Limit: 3, Token: store.NewToken()}
 	enqueue(t, s, newTasks(2, "q")...)
 	exec(t, s, `update tusk_task set lap = lap - 1, args = '"before"' where n = 1`)
-	exec(t, s,
-		`create trigger later before insert on tusk_delta for each row update tusk_task set lap = 0, args = '"since"' where lap < 0`)
+	exec(t, s, `create trigger later before insert on tusk_delta for each row
+		update tusk_task set lap = 0, args = '"since"' where lap < 0`)
 	tasks, err := s.Claim(ctx, c)
 	exec(t, s, "drop trigger later")
 	if err != nil || len(tasks) != 2 || string(tasks[1].Args) != `"since"` {
@@ -384,15 +386,7 @@ func TestAWorkersBeatDoesNotWaitForALongTransaction(t *testing.T) {
 	w := startWorker(t, s)
 	enqueue(t, s, newTasks(1, "q")...)
 	tasks := claim(t, s, w, 1)
-	tx, err := s.DB().Begin()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	u, err := s.Tx(tx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, u := begin(t, s)
 	if lost, err := u.Finish(ctx, completed(tasks)); err != nil || len(lost) > 0 {
 		t.Fatal(lost, err)
 	}
@@ -417,15 +411,7 @@ func TestOneHeldTaskHoldsUpNoneBesideIt(t *testing.T) {
 	w := startWorker(t, s)
 	enqueue(t, s, newTasks(40, "q")...)
 	tasks := claim(t, s, w, 40)
-	tx, err := s.DB().Begin()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	u, err := s.Tx(tx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx, u := begin(t, s)
 	child := newTasks(1, "children")
 	child[0].Needs = []store.Need{{Task: tasks[7].ID}}
 	if _, err := u.Enqueue(ctx, child); err != nil {

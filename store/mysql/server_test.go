@@ -45,8 +45,8 @@ func TestTheSchemaGoesUpAndDown(t *testing.T) {
 	if _, err := s.Count(ctx); !errors.Is(err, store.ErrSchemaMissing) {
 		t.Fatal(err)
 	}
-	if n := number(t, s,
-		"select count(*) from information_schema.tables where table_schema = database() and table_name <> 'tusk_migration'"); n != 0 {
+	if n := number(t, s, "select count(*) from information_schema.tables where table_schema = database() "+
+		"and table_name <> 'tusk_migration'"); n != 0 {
 		t.Errorf("%d tables are left", n)
 	}
 	if n := number(t, s, "select count(*) from information_schema.routines where routine_schema = database()"); n != 0 {

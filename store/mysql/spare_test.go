@@ -60,15 +60,7 @@ func TestATransactionMayHaveTheOnlyConnectionWhereThereAreSpareOnes(t *testing.T
 	}
 	t.Cleanup(func() { s.Close() })
 	s.DB().SetMaxOpenConns(1)
-	tx, err := s.DB().Begin()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	u, err := s.Tx(tx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, u := begin(t, s)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if _, err := u.Enqueue(ctx, newTasks(1, "q")); err != nil {

@@ -149,18 +149,25 @@ func end(tx *sql.Tx, commit bool) error {
 	return tx.Rollback()
 }
 
-func TestAnErrorLeavesTheUsersTransactionAsItWas(t *testing.T) {
-	s := fresh(t)
-	ctx := context.Background()
+// begin begins a user's transaction, which is rolled back when the test ends, and returns it with the engine in it.
+func begin(t *testing.T, s *mysql.Store) (*sql.Tx, store.Tx) {
+	t.Helper()
 	tx, err := s.DB().Begin()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback()
+	t.Cleanup(func() { tx.Rollback() })
 	u, err := s.Tx(tx)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return tx, u
+}
+
+func TestAnErrorLeavesTheUsersTransactionAsItWas(t *testing.T) {
+	s := fresh(t)
+	ctx := context.Background()
+	tx, u := begin(t, s)
 	if _, err := u.Enqueue(ctx, newTasks(1, "q")); err != nil {
 		t.Fatal(err)
 	}

@@ -2,97 +2,19 @@ package mysql_test
 
 import (
 	"context"
-	"net"
-	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/mysql"
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
+	"github.com/tuskqueue/tusk/store/storetest/wires"
 )
 
-// wires carries connections to a server. Each connection may go dead without notice: nothing that is sent on it
-// arrives, not even that it was closed.
-type wires struct {
-	server string
-	mu     sync.Mutex
-	dead   map[string]*atomic.Bool // by their address as the server knows it
-	ends   []net.Conn
-}
-
-// wired returns the URL of a database behind wires.
-func wired(t *testing.T, dsn string) (string, *wires) {
-	t.Helper()
-	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &wires{server: u.Host, dead: map[string]*atomic.Bool{}}
-	var g sync.WaitGroup
-	g.Go(func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			w.join(&g, client)
-		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		w.mu.Lock()
-		for _, end := range w.ends {
-			end.Close()
-		}
-		w.mu.Unlock()
-		g.Wait()
-	})
-	u.Host = l.Addr().String()
-	return u.String(), w
-}
-
-func (w *wires) join(g *sync.WaitGroup, client net.Conn) {
-	server, err := net.Dial("tcp", w.server)
-	if err != nil {
-		client.Close()
-		return
-	}
-	dead := &atomic.Bool{}
-	w.mu.Lock()
-	w.dead[server.LocalAddr().String()] = dead
-	w.ends = append(w.ends, client, server)
-	w.mu.Unlock()
-	carry := func(to, from net.Conn) {
-		some := make([]byte, 1<<16)
-		for {
-			n, err := from.Read(some)
-			if dead.Load() {
-				if err != nil {
-					return
-				}
-				continue
-			}
-			if err != nil {
-				to.Close()
-				return
-			}
-			to.Write(some[:n])
-		}
-	}
-	g.Go(func() { carry(server, client) })
-	g.Go(func() { carry(client, server) })
-}
-
-// cut makes the connections that match a condition go dead.
-func (w *wires) cut(t *testing.T, of *mysql.Store, which string, args ...any) {
+// lose makes connections that match a condition go dead.
+func lose(t *testing.T, through *wires.Wires, of *mysql.Store, which string, args ...any) {
 	t.Helper()
 	rows, err := of.DB().Query("select host from information_schema.processlist where db = database() and "+which, args...)
 	if err != nil {
@@ -105,12 +27,13 @@ func (w *wires) cut(t *testing.T, of *mysql.Store, which string, args ...any) {
 		if err := rows.Scan(&host); err != nil {
 			t.Fatal(err)
 		}
-		w.mu.Lock()
-		if dead := w.dead[strings.Replace(host, "localhost", "127.0.0.1", 1)]; dead != nil {
-			dead.Store(true)
-			n++
+		host = strings.Replace(host, "localhost", "127.0.0.1", 1)
+		for _, w := range through.Open() {
+			if w.Server.LocalAddr().String() == host {
+				w.Die()
+				n++
+			}
 		}
-		w.mu.Unlock()
 	}
 	if n == 0 {
 		t.Fatal("there is no such connection")
@@ -136,14 +59,14 @@ func beat(t *testing.T, s *mysql.Store, worker store.ID) {
 func TestABeatDoesNotWaitForALookAtWhoHasGone(t *testing.T) {
 	dsn := mysqltest.Database(t)
 	migrate(t, dsn)
-	behind, w := wired(t, dsn)
+	w, behind := wires.Start(t, dsn, wires.All)
 	s, other := open(t, behind), open(t, dsn)
 	s.DB().SetMaxIdleConns(1)
 	worker, term := startWorker(t, s), lead(t, s)
 	if _, err := s.Rescue(t.Context(), term, 10); err != nil {
 		t.Fatal(err)
 	}
-	w.cut(t, other, "id not in ("+lockOf+", connection_id())", worker[:])
+	lose(t, w, other, "id not in ("+lockOf+", connection_id())", worker[:])
 	var g sync.WaitGroup
 	short, cancel := context.WithTimeout(t.Context(), 6*time.Second)
 	defer cancel()
@@ -166,7 +89,7 @@ func TestABeatDoesNotWaitForALookAtWhoHasGone(t *testing.T) {
 func TestALostLockIsDisowned(t *testing.T) {
 	dsn := mysqltest.Database(t)
 	migrate(t, dsn)
-	behind, w := wired(t, dsn)
+	w, behind := wires.Start(t, dsn, wires.All)
 	s, other := open(t, behind), open(t, dsn)
 	worker := startWorker(t, s)
 	watched := func() bool {
@@ -175,7 +98,7 @@ func TestALostLockIsDisowned(t *testing.T) {
 	if !watched() {
 		t.Fatal("the worker is not attended")
 	}
-	w.cut(t, other, "id = "+lockOf, worker[:])
+	lose(t, w, other, "id = "+lockOf, worker[:])
 	beat(t, s, worker)
 	for until := time.Now().Add(15 * time.Second); watched(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(until) {

@@ -32,7 +32,9 @@ func stalling(t *testing.T, dsn string) (*stall, string) {
 		t.Fatal(err)
 	}
 	small := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 64<<10) })
+		return c.Control(func(fd uintptr) {
+			_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 64<<10)
+		})
 	}}
 	listener, err := small.Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -31,7 +31,7 @@ func TestIdleConnectionsAreNotPinged(t *testing.T) {
 	if n := p.pings.Load(); n > 0 {
 		t.Errorf("%d pings before three calls", n)
 	}
-	p.cut()
+	p.Cut()
 	enqueue()
 }
 

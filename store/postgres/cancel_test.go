@@ -71,8 +71,8 @@ func TestAnEnqueueThatTheServerCancelsStoredNothing(t *testing.T) {
 		s, _, pool := remote(t)
 		ctx := context.Background()
 		_, answer := enqueueBlocked(t, ctx, s, pool, newTasks(n, "q"))
-		if _, err := pool.Exec(ctx,
-			"select pg_cancel_backend(pid) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"); err != nil {
+		if _, err := pool.Exec(ctx, `select pg_cancel_backend(pid) from pg_stat_activity
+			where datname = current_database() and wait_event_type = 'Lock'`); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-answer; !errors.Is(err, store.ErrNotCommitted) {

@@ -105,7 +105,8 @@ func (s *Store) LookAtAll() { s.lookout.lookedAtAll(0) }
 func (s *Store) CompletedTwice(ctx context.Context) (n int64, err error) {
 	err = s.pool.QueryRow(ctx, s.inSchema(`
 		select count(*) from (
-			select i.id from tusk.outcome o cross join lateral tusk_fn.ids_of(o.firsts, o.counts) i group by i.id having count(*) > 1) x`)).Scan(&n)
+			select i.id from tusk.outcome o cross join lateral tusk_fn.ids_of(o.firsts, o.counts) i
+			group by i.id having count(*) > 1) x`)).Scan(&n)
 	return n, translate(err)
 }
 

@@ -300,7 +300,9 @@ func (h *history) check() {
 		list, err := h.s.List(context.Background(), store.Filter{IDs: bad[:1], Detail: true})
 		h.t.Logf("%+v %v", list, err)
 	}
-	const twice = `select count(*) from (select i.id from tusk.outcome o cross join lateral tusk_fn.ids_of(o.firsts, o.counts) i group by 1 having count(*) > 1) x`
+	const twice = `select count(*) from (
+		select i.id from tusk.outcome o cross join lateral tusk_fn.ids_of(o.firsts, o.counts) i
+		group by 1 having count(*) > 1) x`
 	if n := number(h.t, h.pool, twice); n > 0 {
 		h.t.Errorf("%d tasks are recorded as ended twice", n)
 	}

@@ -136,7 +136,7 @@ func TestAnEnqueueThatIsStillAtWorkIsWaitedFor(t *testing.T) {
 	s, p, pool := remote(t)
 	free, answer := enqueueBlocked(t, context.Background(), s, pool, newTasks(3, "q"))
 	p.deaf.Store(true)
-	p.cut()
+	p.Cut()
 	eventually(t, "it asks", func() bool { return number(t, pool, asks) > 0 })
 	free()
 	if err := <-answer; err != nil {
@@ -154,7 +154,7 @@ func TestAnEnqueueThatStaysAtWorkStaysUnknown(t *testing.T) {
 	s, p, pool := remote(t)
 	_, answer := enqueueBlocked(t, context.Background(), s, pool, newTasks(3, "q"))
 	p.deaf.Store(true)
-	p.cut()
+	p.Cut()
 	if err := <-answer; !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrNotCommitted) {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestBehindAPoolerNobodySaysThatAnEnqueueStoredNothing(t *testing.T) {
 	}
 	_, answer := enqueueBlocked(t, context.Background(), s, pool, newTasks(3, "q"))
 	p.deaf.Store(true)
-	p.cut()
+	p.Cut()
 	if err := <-answer; !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrNotCommitted) {
 		t.Fatal(err)
 	}

@@ -294,8 +294,8 @@ end`,
 func functions(t *testing.T, pool *pgxpool.Pool) map[string]string {
 	t.Helper()
 	rows, err := pool.Query(context.Background(),
-		postgres.InFunctions(
-			`select proname, replace(prosrc, 'tusk_fn', 'tusk_' || 'fn') from pg_proc where pronamespace = 'tusk_fn'::regnamespace order by proname`))
+		postgres.InFunctions(`select proname, replace(prosrc, 'tusk_fn', 'tusk_' || 'fn') from pg_proc
+			where pronamespace = 'tusk_fn'::regnamespace order by proname`))
 	if err != nil {
 		t.Fatal(err)
 	}

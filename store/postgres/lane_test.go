@@ -13,7 +13,8 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-const laneRows = `select (select count(*) from tusk.lane where queue like 'gone%') + (select count(*) from tusk.lane_tally a where not exists (select from tusk.lane l where l.id = a.lane))
+const laneRows = `select (select count(*) from tusk.lane where queue like 'gone%')
+	+ (select count(*) from tusk.lane_tally a where not exists (select from tusk.lane l where l.id = a.lane))
 	+ (select count(*) from tusk.lane_position p where not exists (select from tusk.lane l where l.id = p.lane))`
 
 // clearAll drops everything that has ended, with its segments.

@@ -163,7 +163,7 @@ func TestAListenerWhoseConnectionDiesSilentlyIsRenewedAndTasksStartMeanwhile(t *
 		"= 'listen tusk_wake' and pid <> $1"
 	var first int64
 	eventually(t, "it listens", func() bool { first = number(t, pool, listener, 0); return first != 0 })
-	p.stall(func(w *wire) bool { return w.listens.Load() })
+	p.stall(func(l *line) bool { return l.listens.Load() })
 	if _, err := client.Enqueue(ctx, hang{}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -183,8 +183,8 @@ func TestAListenerAsksWhetherItHearsOnAConnectionThatMayBeDeadToo(t *testing.T) 
 	hears, ended := make(chan bool, 1000), make(chan error)
 	go func() { ended <- s.Listen(context.Background(), func(store.Hint) { hears <- true }) }()
 	<-hears
-	p.stall(func(*wire) bool { return true })
-	defer p.cut()
+	p.stall(func(*line) bool { return true })
+	defer p.Cut()
 	select {
 	case err := <-ended:
 		t.Log(err)

@@ -57,7 +57,8 @@ func TestWorkersGoOnPastDamagedTasks(t *testing.T) {
 	spoil(t, s, pool, "kind = 'job', run_at = '-infinity', expires_at = 'infinity'")
 	if _, err := pool.Exec(t.Context(), postgres.InFunctions(
 		`insert into tusk.waiting (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, line)
-		select tusk_fn.new_id(), 1, tusk_fn.lane_of('default', 0), x.at, x.at, 0, 0, 'job', '{}', null from unnest('{infinity,294275-01-01,-infinity}'::timestamptz[]) x(at)`)); err != nil {
+		select tusk_fn.new_id(), 1, tusk_fn.lane_of('default', 0), x.at, x.at, 0, 0, 'job', '{}', null
+		from unnest('{infinity,294275-01-01,-infinity}'::timestamptz[]) x(at)`)); err != nil {
 		t.Fatal(err)
 	}
 	var done, again atomic.Int32

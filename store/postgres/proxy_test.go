@@ -3,19 +3,18 @@ package postgres_test
 import (
 	"bytes"
 	"math/rand/v2"
-	"net"
-	"net/url"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/tuskqueue/tusk/store/storetest/wires"
 )
 
 // proxy stands between an engine and its server, and does to their connections what networks do.
 type proxy struct {
-	listener net.Listener
-	server   string
-	losing   atomic.Pointer[string] // the text of an answer that will be lost, once
+	*wires.Wires
+	losing atomic.Pointer[string] // the text of an answer that will be lost, once
 	// deaf drops requests to cancel a statement, as the driver makes them for lost connections
 	deaf     atomic.Bool
 	cutOneIn atomic.Int64 // one in so many requests is cut off within it or just after it
@@ -25,98 +24,47 @@ type proxy struct {
 	lag atomic.Int64
 
 	mu    sync.Mutex
-	wires map[*wire]bool
+	lines []*line
 }
 
-// wire is one connection through a proxy.
-type wire struct {
-	client, server net.Conn
+// line is one connection through a proxy.
+type line struct {
+	*wires.Wire
 	listens, stall atomic.Bool
-	ends           atomic.Bool // the server's end is closed later
 }
 
 // throughProxy starts a proxy to the server of a DSN, and returns a DSN through it.
-func throughProxy(t testing.TB, dsn string) (*proxy, string) {
+func throughProxy(t testing.TB, dsn string) (p *proxy, through string) {
 	t.Helper()
-	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxy{listener: l, server: u.Host, wires: map[*wire]bool{}}
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() { p.serve(client) })
-		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		p.cut()
-		serving.Wait()
-	})
-	u.Host = l.Addr().String()
-	return p, u.String()
+	p = &proxy{}
+	p.Wires, through = wires.Start(t, dsn, p.open)
+	return p, through
 }
 
-func (p *proxy) serve(client net.Conn) {
-	server, err := net.Dial("tcp", p.server)
-	if err != nil {
-		client.Close()
-		return
-	}
-	w := &wire{client: client, server: server}
+func (p *proxy) open(w *wires.Wire) wires.Pass {
+	l := &line{Wire: w}
 	p.mu.Lock()
-	p.wires[w] = true
+	p.lines = append(p.lines, l)
 	p.mu.Unlock()
-	var both sync.WaitGroup
-	both.Go(func() { w.pump(client, server, p.ask) })
-	both.Go(func() { w.pump(server, client, p.answer) })
-	both.Wait()
-	p.mu.Lock()
-	delete(p.wires, w)
-	p.mu.Unlock()
-}
-
-// pump passes on what pass lets through, until pass says that the connection is cut.
-func (w *wire) pump(from, to net.Conn, pass func(w *wire, piece []byte) ([]byte, bool)) {
-	defer func() {
-		if w.ends.Load() { // so that the server has time to do what it was asked
-			time.Sleep(50 * time.Millisecond)
+	return func(piece []byte, up bool) ([]byte, bool) {
+		switch {
+		case l.stall.Load():
+			return nil, true
+		case up:
+			return p.ask(l, piece)
 		}
-		w.cut()
-	}()
-	buffer := make([]byte, 64<<10)
-	for {
-		n, err := from.Read(buffer)
-		if err != nil {
-			return
-		}
-		if w.stall.Load() {
-			continue
-		}
-		piece, lives := pass(w, buffer[:n])
-		if _, err := to.Write(piece); err != nil || !lives {
-			return
-		}
+		return p.answer(piece)
 	}
 }
 
 var cancelRequest = []byte{0, 0, 0, 16, 4, 210, 22, 46}
 
-func (p *proxy) ask(w *wire, piece []byte) ([]byte, bool) {
+func (p *proxy) ask(l *line, piece []byte) ([]byte, bool) {
 	if bytes.Contains(piece, []byte("-- ping")) {
 		p.pings.Add(1)
 	}
 	if bytes.Contains(piece, []byte("listen ")) {
-		w.listens.Store(true)
+		l.listens.Store(true)
 	}
 	if p.deaf.Load() && bytes.Equal(piece[:min(8, len(piece))], cancelRequest) {
 		return nil, false
@@ -124,9 +72,9 @@ func (p *proxy) ask(w *wire, piece []byte) ([]byte, bool) {
 	if n := p.cutOneIn.Load(); n > 0 && rand.Int64N(n) == 0 {
 		p.cuts.Add(1)
 		if lag := p.lag.Load(); lag > 0 {
-			w.client.Close()
+			l.Client.Close()
 			time.Sleep(time.Duration(rand.Int64N(lag)))
-			w.ends.Store(true)
+			l.Linger(50 * time.Millisecond) // so that the server has time to do what it was asked
 			return piece, true
 		}
 		return piece[:rand.IntN(len(piece)+1)], false
@@ -134,7 +82,7 @@ func (p *proxy) ask(w *wire, piece []byte) ([]byte, bool) {
 	return piece, true
 }
 
-func (p *proxy) answer(_ *wire, piece []byte) ([]byte, bool) {
+func (p *proxy) answer(piece []byte) ([]byte, bool) {
 	text := p.losing.Load()
 	if text != nil && bytes.Contains(piece, []byte(*text)) && p.losing.CompareAndSwap(text, nil) {
 		return nil, false
@@ -149,31 +97,12 @@ func (p *proxy) lose(text string) { p.losing.Store(&text) }
 func (p *proxy) lost() bool { return p.losing.Load() == nil }
 
 // stall lets connections accept everything and deliver nothing.
-func (p *proxy) stall(which func(w *wire) bool) {
-	for _, w := range p.all() {
-		if which(w) {
-			w.stall.Store(true)
-		}
-	}
-}
-
-// cut cuts all connections.
-func (p *proxy) cut() {
-	for _, w := range p.all() {
-		w.cut()
-	}
-}
-
-func (p *proxy) all() (all []*wire) {
+func (p *proxy) stall(which func(*line) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for w := range p.wires {
-		all = append(all, w)
+	for _, l := range p.lines {
+		if which(l) {
+			l.stall.Store(true)
+		}
 	}
-	return all
-}
-
-func (w *wire) cut() {
-	w.client.Close()
-	w.server.Close()
 }

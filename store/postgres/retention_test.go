@@ -196,7 +196,8 @@ func TestPruningReadsNoFailuresThatAreTooYoungToGo(t *testing.T) {
 	before := read()
 	if _, err := pool.Exec(ctx, postgres.InFunctions(`
 		insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, reason, finished_at)
-		select tusk_fn.new_id(), 7 + i % 2, 0, now(), now(), 1, 0, 'job', '{}', '', now() from generate_series(1, 5000) i`)); err != nil {
+		select tusk_fn.new_id(), 7 + i % 2, 0, now(), now(), 1, 0, 'job', '{}', '', now()
+		from generate_series(1, 5000) i`)); err != nil {
 		t.Fatal(err)
 	}
 	if after := read(); after > before+50 {

@@ -1,5 +1,5 @@
--- What statements give to functions, as functions/00_rows.sql declares it. Parameters are arrays, one for each column,
--- but for the one end that a user's transaction brings.
+-- The arguments that statements pass to functions, of the types in functions/00_rows.sql. Parameters are arrays, one
+-- for each column. Only odd_end, the single end in a user's transaction, has plain values.
 
 -- name: flush
 row(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)::tusk_fn.flush
@@ -27,26 +27,26 @@ row(?, array(select row(x.*)::tusk_fn.new_need from unnest(?::int[], ?::uuid[], 
     array(select row(x.*)::tusk_fn.goer from unnest(?::uuid[], ?::uuid[], ?::bigint[], ?::text[]) x))::tusk_fn.extras
 
 -- name: turns_back
--- What ended gives its turns back only when all ends were accepted.
+-- Turns are given back only if all ends were accepted.
 back as (
   insert into tusk.held (back, ids)
   select true, ?::uuid[] where not exists (select from f where id is not null or held is not null))
 select token, id, held, queue from f
 
 -- name: led
--- Whether a term runs, whose end that holds off until the transaction is over.
+-- Has a row if a term is running, and keeps the term from ending before the transaction does.
 lead as materialized (
   select from tusk.leader l where l.term = ?::bigint and l.id is not null and l.expires_at > clock_timestamp()
     for key share)
 
 -- name: is_due
--- Waiting task x is, and its latest attempt was not put into the log after this transaction began.
+-- Whether waiting task x is due, and its latest attempt was not inserted into the log after this transaction began.
 exists (select from lead) and x.state <> 2 and x.run_at <= statement_timestamp()
       and (x.claimed_at is null or not exists (select from tusk_fn.rows_of(x.id) y where y.xid > pg_current_xact_id()))
 
 -- name: admitted
--- Tasks that are gone from where they waited, put into the log; how many they are, their queues, and if they are few
--- the tasks.
+-- Inserts the tasks that were deleted in gone into the log. Returns their number, their queues and, if they are few,
+-- their ids.
 added as (
   insert into tusk.log (lane, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant,
     key, tags, settings, failure, workflow, turn, partition)
@@ -60,11 +60,11 @@ select y.tasks::int, array(
 from (select count(*) as tasks from gone) y
 
 -- name: next_doubts
--- The first doubts after one.
+-- The first doubts after a given one.
 select d.n from tusk.doubt d where d.n > ?::bigint order by d.n limit 200
 
 -- name: worker_lock
--- The lock that the process of worker u holds in a session: one for each ledger of the database.
+-- The lock that the process of worker u holds in a session. It is a different one for each ledger of the database.
 ('x' || right(replace(u.id::text, '-', ''), 16))::bit(64)::bigint # ('tusk.log'::regclass::oid::bigint << 31)
 
 -- name: is_idle
@@ -78,9 +78,9 @@ not exists (select from tusk.log t where t.lane = u.id)
   and not exists (select from tusk.failure f where f.queue = u.id >> 16)
 
 -- name: dead_due
--- The dead tasks that are due, but for completed ones of which a task that needs them has not been told. $1 are the
--- retentions of completed, cancelled and discarded tasks; those of queues $2 are $3 to $5. Those that no queue deletes
--- yet are not read.
+-- The dead tasks that are due, except completed ones whose end a task that needs them has not been told. $1 has the
+-- retentions of completed, cancelled and discarded tasks, and $3 to $5 have those of queues $2. Tasks too young for
+-- every queue are not read.
 (
   select tusk_fn.over() as over, y.young
   from (

@@ -57,12 +57,15 @@ begin
   for f in
     select distinct p.proname, p.pronargs, array_to_string(array(
       select case when a::regtype in ('anyarray', 'anycompatiblearray') then '%1$s[]'
-        when a::regtype in ('anyelement', 'anynonarray', 'anycompatible', 'anycompatiblenonarray', '"any"') then '%1$s' else a::regtype::text end
+        when a::regtype in ('anyelement', 'anynonarray', 'anycompatible', 'anycompatiblenonarray', '"any"') then '%1$s'
+        else a::regtype::text end
       from unnest(p.proargtypes::oid[]) with ordinality u(a, n) order by n), ', ') as args
     from pg_catalog.pg_proc p
-    where p.pronamespace = 'pg_catalog'::regnamespace and p.prokind in ('f', 'a') and p.pronargs between 1 and 3 and p.provariadic = 0
+    where p.pronamespace = 'pg_catalog'::regnamespace and p.prokind in ('f', 'a') and p.pronargs between 1 and 3
+      and p.provariadic = 0
       and p.prorettype <> 'internal'::regtype and 'internal'::regtype <> all(p.proargtypes::oid[])
-      and p.proargtypes::oid[] && '{anyarray,anyelement,anynonarray,"\"any\"",anycompatible,anycompatiblearray,anycompatiblenonarray}'::regtype[]::oid[]
+      and p.proargtypes::oid[] && array['anyarray', 'anyelement', 'anynonarray', '"any"', 'anycompatible',
+        'anycompatiblearray', 'anycompatiblenonarray']::regtype[]::oid[]
   loop
     foreach t in array '{uuid,text,bytea,bigint,int,boolean,timestamptz,xid8}'::text[] loop
       perform public.plant(f.proname, format(f.args, t));
@@ -70,13 +73,15 @@ begin
   end loop;
   for f in
     with taken as (
-      select p.oid, p.proname, u.n, u.a from pg_catalog.pg_proc p cross join unnest(p.proargtypes::oid[]) with ordinality u(a, n)
-      where p.pronamespace = 'pg_catalog'::regnamespace and p.prokind = 'f' and p.pronargs between 1 and 3 and p.provariadic = 0
-        and p.proname = any('{names}')),
+      select p.oid, p.proname, u.n, u.a
+      from pg_catalog.pg_proc p cross join unnest(p.proargtypes::oid[]) with ordinality u(a, n)
+      where p.pronamespace = 'pg_catalog'::regnamespace and p.prokind = 'f' and p.pronargs between 1 and 3
+        and p.provariadic = 0 and p.proname = any('{names}')),
     given as (
       select k.oid, k.proname, k.n, k.a as a from taken k
       union select k.oid, k.proname, k.n, 'text'::regtype from taken k
-      union select k.oid, k.proname, k.n, c.castsource from taken k join pg_cast c on c.casttarget = k.a and c.castcontext = 'i'
+      union select k.oid, k.proname, k.n, c.castsource
+      from taken k join pg_cast c on c.casttarget = k.a and c.castcontext = 'i'
       where c.castsource::regtype::text = any(` + plantedTypes + `))
     select distinct x.proname, concat_ws(', ', x.a::regtype, y.a::regtype, z.a::regtype) as args
     from given x
@@ -86,7 +91,9 @@ begin
   loop
     perform public.plant(f.proname, f.args);
   end loop;
-  foreach args in array '{"text, text","text, name","text, bigint","text, int","text, int, name, text, text"}'::text[] loop
+  foreach args in array
+    array['text, text', 'text, name', 'text, bigint', 'text, int', 'text, int, name, text, text']
+  loop
     perform public.plant('format', args), public.plant('concat', args);
   end loop;
 end $do$`
@@ -97,7 +104,8 @@ create function public.plant(called name, args text) returns void language plpgs
 begin
   if to_regprocedure(format('pg_catalog.%I(%s)', called, args)) is null then
     execute format('create function public.%I(%s) returns text language plpgsql as $$ begin
-      insert into public.loot values (current_user, %L); return null; end $$', called, args, called || '(' || args || ')');
+      insert into public.loot values (current_user, %L); return null; end $$',
+      called, args, called || '(' || args || ')');
   end if;
 exception when others then null;
 end $plant$;`
@@ -218,7 +226,9 @@ func openTo(t *testing.T, safe *pgxpool.Pool, program string, texts []string) []
 		where p.prosqlbody is null and not exists (select from unnest(p.proconfig) c where c like 'search_path=%')
 		  and p.proname not in ('ids_of', 'place_of', 'queue_of') -- see functions/18_rights.sql
 		  and (p.proname = any($2::text[]::name[])
-		    or exists (select from pg_depend d where d.refclassid = 'pg_proc'::regclass and d.refobjid = p.oid and d.deptype = 'n'))
+		    or exists (
+		      select from pg_depend d
+		      where d.refclassid = 'pg_proc'::regclass and d.refobjid = p.oid and d.deptype = 'n'))
 		order by 1`, program, namesIn(texts, program))
 	if err != nil {
 		t.Fatal(err)

@@ -28,11 +28,7 @@ func TestAUsersTransactionRingsForWhoeverLeads(t *testing.T) {
 	if _, err := inside.Enqueue(t.Context(), tasks); err != nil {
 		t.Fatal(err)
 	}
-	for until := time.Now().Add(10 * time.Second); !s.Rung(bell.Turns) || !s.Rung(bell.Soon); time.Sleep(time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatal("nobody is told")
-		}
-	}
+	eventually(t, "leaders are told", func() bool { return s.Rung(bell.Turns) && s.Rung(bell.Soon) })
 }
 
 // Many tasks that only wait for their turn get in line by one COPY, in the given order. No worker is told before
@@ -57,8 +53,9 @@ func TestManyTasksGetInLineAndGiveTheirTurnsBackTogether(t *testing.T) {
 	}
 	if n := number(t, pool, `
 		select count(*) from tusk.waiting w
-		where w.state = 2 and w.turn and w.tenant = 'acme' and w.partition = 'p' and w.tags = '{a,b}' and w.settings = '{"x":1}'
-			and w.expires_at = to_timestamp(4e9) and w.attempt = 0 and w.crashes = 0 and w.line = w.run_at and w.line = w.enqueued_at`); n != 100 {
+		where w.state = 2 and w.turn and w.tenant = 'acme' and w.partition = 'p' and w.tags = '{a,b}'
+			and w.settings = '{"x":1}' and w.expires_at = to_timestamp(4e9) and w.attempt = 0 and w.crashes = 0
+			and w.line = w.run_at and w.line = w.enqueued_at`); n != 100 {
 		t.Errorf("%d of 100 stand in line as they are", n)
 	}
 	turns, err := s.Turns(ctx, term, 10, 1000)

@@ -74,7 +74,8 @@ func (w *work) add(r *rules.Row, at spot) (bool, error) {
 	}
 	added, err := w.run("task.add", r.ID, kind, r.Priority, at.state, nullCount(at.lane), nullCount(at.pos),
 		nullBytes(r.Args), nullText(r.Tenant), tags, nullText(r.Key), nullBytes(r.Settings), r.EnqueuedAt, r.RunAt,
-		r.ExpiresAt, nullID(r.Workflow), partition, openOf(r), nullBool(r.Needed), nullCount(at.turn), nullCount(at.place))
+		r.ExpiresAt, nullID(r.Workflow), partition, openOf(r), nullBool(r.Needed), nullCount(at.turn),
+		nullCount(at.place))
 	if err != nil || added == 0 {
 		return false, err
 	}

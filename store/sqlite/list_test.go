@@ -32,7 +32,8 @@ func TestAListByTimeFindsWhatStandsBesideARestoredTask(t *testing.T) {
 		from, until time.Time
 		want        int
 	}{
-		{at(0.5), time.Time{}, 5}, {at(1.5), at(3.5), 2}, {time.Time{}, at(2.5), 4}, {at(-2), at(-0.5), 1}, {at(3.5), at(9), 2},
+		{at(0.5), time.Time{}, 5}, {at(1.5), at(3.5), 2}, {time.Time{}, at(2.5), 4}, {at(-2), at(-0.5), 1},
+		{at(3.5), at(9), 2},
 	} {
 		tasks, err := s.List(t.Context(), store.Filter{From: c.from, Until: c.until})
 		if err != nil || len(tasks) != c.want {
@@ -82,7 +83,8 @@ func TestListsLeaveRoomForClaims(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()})
+	request := store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()}
+	tasks, err := s.Claim(ctx, request)
 	if err != nil || len(tasks) != 1 {
 		t.Errorf("beside %d lists: %d tasks, %v", readers, len(tasks), err)
 	}

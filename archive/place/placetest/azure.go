@@ -62,8 +62,9 @@ func (azurite) location(address, prefix string) string {
 }
 
 func (azurite) pyarrow(address, prefix string) string {
-	return fmt.Sprintf(
-		`fs.AzureFileSystem(%q, account_key=%q, blob_storage_authority=%q, dfs_storage_authority=%q, blob_storage_scheme="http", dfs_storage_scheme="http"), %q`, azureAccount, azureKey, address, address, bucket+"/"+prefix)
+	return fmt.Sprintf(`fs.AzureFileSystem(%q, account_key=%q, blob_storage_authority=%q, dfs_storage_authority=%q, `+
+		`blob_storage_scheme="http", dfs_storage_scheme="http"), %q`,
+		azureAccount, azureKey, address, address, bucket+"/"+prefix)
 }
 
 func (azurite) durable() bool { return false }

@@ -1,29 +1,29 @@
 -- +goose NO TRANSACTION
 
--- The ledger. Instants are microseconds since 1970 by the server's clock, ids are
--- 16 bytes, names and texts are bytes (varbinary), so that nothing is compared by
--- a collation. `state` holds the numbers of store.State.
+-- The ledger. Instants are microseconds since 1970 by the server's clock, and ids
+-- are 16 bytes. Names and texts are bytes (varbinary), so that no collation affects
+-- comparisons. `state` holds the numbers of store.State.
 --
--- A task is written once and found by (place, n): place is the enqueue call it
--- came with, n its number in it. Whoever is available is listed in tusk_ready,
--- a row for up to 32 tasks of one call; a claim takes tasks off that list and
--- writes one row into tusk_lease, and does not touch the task. So a task of
+-- A task is written once and found by (place, n): `place` identifies the enqueue
+-- call that stored it, `n` is its number within the call. Available tasks are listed
+-- in tusk_ready, in rows for up to 32 tasks of one call. A claim takes tasks off that
+-- list and writes one row into tusk_lease, without touching the tasks. So a task of
 -- state 3 is available while tusk_ready covers it, and running otherwise.
 --
--- MySQL commits after every statement here; each can therefore be repeated.
+-- MySQL commits after every statement here, so each statement can be repeated.
 --
 -- Order of locks: leader, worker, key (by queue, tenant and key), ready, task, waiting
--- (only under its task's lock), inserts. Claims skip what is locked.
+-- (only under its task's lock), inserts. Claims skip locked rows.
 
 -- +goose Up
 
--- `lap` grows whenever a task comes back: a lease names it, so that one that
--- is over never fits again. `worker` is who ran the latest attempt. `needs` counts
--- what the task still needs; `needed` is 1 if others need it; `awaits` is 1 while
--- it waits for a running task of its key; `turn` is 1 if it runs only in its turn
--- and 2 while it has it.
--- What every task gets in the end is never null (0: not yet): an update that does
--- not change a row's size is done in place.
+-- `lap` is incremented whenever a task returns to the queue. A lease names the lap,
+-- so that a lease that has ended never matches again. `worker` ran the latest
+-- attempt. `needs` counts the tasks that this one still needs. `needed` is 1 if other
+-- tasks need it. `awaits` is 1 while it waits for a running task of its key. `turn` is
+-- 1 if it runs only in its turn, and 2 while it has its turn.
+-- Columns that every task gets eventually are never null (0 means not yet), because
+-- an update that does not change the size of a row is done in place.
 create table if not exists tusk_task (
     place         bigint not null,
     n             smallint not null,
@@ -61,9 +61,9 @@ create table if not exists tusk_task (
 ) engine = innodb default charset = utf8mb4
 partition by range (place) (partition pmax values less than maxvalue);
 
--- Ended attempts: every one that failed and the latest of any outcome, unless
--- that one completed the task and left nothing to tell: then the task's own row
--- says it all.
+-- Ended attempts of each task: all that failed, and the latest whatever its outcome.
+-- An attempt that completed the task without anything else to record has no row: the
+-- task's row has all of its values.
 create table if not exists tusk_attempt (
     place       bigint not null,
     n           smallint not null,
@@ -80,7 +80,7 @@ create table if not exists tusk_attempt (
 ) engine = innodb default charset = utf8mb4
 partition by range (place) (partition pmax values less than maxvalue);
 
--- What handlers recorded, as JSON, in the order of seq.
+-- Progress, output and logs that handlers recorded, as JSON, in the order of seq.
 create table if not exists tusk_note (
     place bigint not null,
     n     smallint not null,
@@ -90,8 +90,8 @@ create table if not exists tusk_note (
 ) engine = innodb default charset = utf8mb4
 partition by range (place) (partition pmax values less than maxvalue);
 
--- What tasks need, in the order of i. Those that are open have not ended yet as
--- the task needs it.
+-- The tasks that a task needs, in the order of i. `open` is 1 until the needed task has
+-- ended as it should.
 create table if not exists tusk_need (
     place      bigint not null,
     n          smallint not null,
@@ -104,9 +104,9 @@ create table if not exists tusk_need (
 ) engine = innodb default charset = utf8mb4
 partition by range (place) (partition pmax values less than maxvalue);
 
--- What few tasks have and lists are asked by: t tenant, k key, g tag, w workflow,
--- e fingerprint, s state (of those that are neither available, running nor
--- completed).
+-- Attributes that few tasks have and that lists can filter by. The first letter of a
+-- label names the attribute: t tenant, k key, g tag, w workflow, e fingerprint,
+-- s state (only of tasks that are neither available nor running nor completed).
 create table if not exists tusk_label (
     label varbinary(1025) not null,
     id    binary(16) not null,
@@ -117,8 +117,8 @@ create table if not exists tusk_label (
 ) engine = innodb default charset = utf8mb4
 partition by range (place) (partition pmax values less than maxvalue);
 
--- The available tasks: those of `place` from `next` to `last`. `first` names the
--- row and stays; it is at most 31 below `last`.
+-- The available tasks: those of `place` from `next` to `last`. `first` identifies the
+-- row and does not change. It is at most 31 below `last`.
 create table if not exists tusk_ready (
     queue    varbinary(255) not null,
     priority smallint not null,
@@ -132,7 +132,7 @@ create table if not exists tusk_ready (
     key tusk_ready_place (place, first)
 ) engine = innodb default charset = utf8mb4;
 
--- The scheduled and the retryable tasks.
+-- Scheduled and retryable tasks.
 create table if not exists tusk_waiting (
     run_at bigint not null,
     place  bigint not null,
@@ -140,15 +140,15 @@ create table if not exists tusk_waiting (
     primary key (run_at, place, n)
 ) engine = innodb default charset = utf8mb4;
 
--- Pending tasks that need one that failed.
+-- Pending tasks that need a task that failed.
 create table if not exists tusk_doomed (
     place bigint not null,
     n     smallint not null,
     primary key (place, n)
 ) engine = innodb default charset = utf8mb4;
 
--- The tasks that have their turn (holds = 1), and the pending ones that wait for
--- nothing else.
+-- The tasks that have their turn (holds = 1), and the pending tasks that wait only for
+-- their turn (holds = 0).
 create table if not exists tusk_turn (
     place    bigint not null,
     n        smallint not null,
@@ -163,7 +163,7 @@ create table if not exists tusk_turn (
     key tusk_turn_line (holds, queue, tenant, part, priority, at, place, n, id)
 ) engine = innodb default charset = utf8mb4;
 
--- One row for each claim. It is never changed; spans.go says what `spans` holds.
+-- One row for each claim. It is never updated. For the contents of `spans`, see spans.go.
 create table if not exists tusk_lease (
     token      binary(16) not null,
     worker     binary(16) not null,
@@ -173,8 +173,8 @@ create table if not exists tusk_lease (
     key tusk_lease_worker (worker)
 ) engine = innodb default charset = utf8mb4;
 
--- Which tasks of a queue finished with an outcome, and when the last of them did.
--- Made from deltas, for Prune.
+-- The tasks of a queue that finished in a state, and when the last of them did. Prune
+-- uses these rows, which are made from tusk_delta.
 create table if not exists tusk_finished (
     queue       varbinary(255) not null,
     state       tinyint not null,
@@ -184,9 +184,8 @@ create table if not exists tusk_finished (
     primary key (queue, state, finished_at, seq)
 ) engine = innodb default charset = utf8mb4;
 
--- Every key of a tenant of which tasks are still kept: its unfinished task, if any, the rerun
--- that waits for that one, the task that ended last, and the newest source time in
--- nanoseconds.
+-- The keys of each tenant that have tasks: the unfinished task, if any, the rerun that waits for
+-- it, the task that ended last, and the newest source time in nanoseconds.
 create table if not exists tusk_key (
     queue          varbinary(255) not null,
     tenant         varbinary(255) not null,
@@ -199,11 +198,11 @@ create table if not exists tusk_key (
     awaiting_n     smallint not null default 0,
     ended          binary(16),
     source         bigint,
-    tasks          bigint not null default 0, -- how many have the key, finished ones too
+    tasks          bigint not null default 0, -- number of tasks with the key, including finished ones
     primary key (queue, tenant, tkey)
 ) engine = innodb default charset = utf8mb4;
 
--- Running tasks that somebody wants stopped.
+-- Running tasks that were asked to stop.
 create table if not exists tusk_stop (
     place  bigint not null,
     n      smallint not null,
@@ -212,9 +211,9 @@ create table if not exists tusk_stop (
     primary key (place, n)
 ) engine = innodb default charset = utf8mb4;
 
--- `dead`: 1 declared dead, 2 signed off. `late_at`: when its next beat is overdue.
--- `watched`: when the server was started on which it holds a named lock, on a
--- connection of its own, see witness.go; 0: it holds none.
+-- `dead` is 1 if the worker was declared dead, and 2 if it signed off. `late_at` is when
+-- its next beat is overdue. `watched` is the start time of the server on which the worker
+-- holds a named lock, on a connection of its own (see witness.go), or 0 if it holds none.
 create table if not exists tusk_worker (
     id          binary(16) not null,
     host        varbinary(1024) not null,
@@ -229,8 +228,8 @@ create table if not exists tusk_worker (
     expires_at  bigint not null,
     dead        tinyint not null,
     watched     bigint not null,
-    seq         bigint not null default 0, -- of the last beat
-    -- a lease from before that holds does not name is not known to it; 0: it did not say
+    seq         bigint not null default 0, -- number of the last beat
+    -- the worker does not know a lease that is older than since and not in holds; 0 if it has not reported
     since       bigint not null default 0,
     holds       longblob not null,         -- tokens
     hung        int not null default 0,
@@ -238,10 +237,11 @@ create table if not exists tusk_worker (
     key tusk_worker_dead (dead, expires_at)
 ) engine = innodb default charset = utf8mb4;
 
--- Row 1: who leads, and since when it has been renewed, as `version`. Row 2: the last version given to a record.
--- Row 3: the days that are being dropped, from place `term` to place `version`; see days.go. Who adds deltas up locks
--- row 3, too.
--- Row 4: the last number of tusk_end, as `term`, and whether somebody follows, as `version`.
+-- Row 1: the leader. `version` is when its term was last renewed.
+-- Row 2: `version` is the last version given to a record.
+-- Row 3: the days that are being dropped, from place `term` to place `version` (see days.go). The transaction that adds
+-- up deltas locks this row, too.
+-- Row 4: `term` is the last number of tusk_end, and `version` says whether somebody follows the ends of tasks.
 create table if not exists tusk_leader (
     one        tinyint not null,
     id         binary(16),
@@ -253,8 +253,8 @@ create table if not exists tusk_leader (
 insert ignore into tusk_leader (one, id, term, expires_at, version) values
     (1, null, 0, 0, 0), (2, null, 0, 0, 0), (3, null, 0, 0, 0), (4, null, 0, 0, 0);
 
--- What each transaction changed in the three tables below, as JSON. They are
--- brought up to date by the leader, so that no two writers wait for one row.
+-- What each transaction adds to tusk_end, tusk_count, tusk_stat, tusk_error and
+-- tusk_finished, as JSON. The leader applies it, so that no two writers wait for one row.
 create table if not exists tusk_delta (
     seq  bigint not null auto_increment,
     at   bigint not null,
@@ -262,9 +262,9 @@ create table if not exists tusk_delta (
     primary key (seq)
 ) engine = innodb default charset = utf8mb4;
 
--- Ends of tasks for those who follow them (history.go), copied from tusk_delta by the
--- leader: `count` of a queue and state in one row. They are numbered; `last` is the last
--- number of a row.
+-- The ends of tasks for callers that follow them (history.go). The leader copies them from
+-- tusk_delta. A row has `count` ends of one queue and state. Ends are numbered, and `last`
+-- is the last number in the row.
 create table if not exists tusk_end (
     last    bigint not null,
     count   int not null,
@@ -283,7 +283,7 @@ create table if not exists tusk_count (
     primary key (queue, state)
 ) engine = innodb default charset = utf8mb4;
 
--- What attempts came to, by minute; stat.go says how durations are written.
+-- The outcomes of attempts by minute. For the encoding of durations, see stat.go.
 create table if not exists tusk_stat (
     at        bigint not null,
     queue     varbinary(255) not null,
@@ -297,7 +297,7 @@ create table if not exists tusk_stat (
     primary key (at, queue, kind)
 ) engine = innodb default charset = utf8mb4;
 
--- Failed attempts by queue, kind and fingerprint, of which `id` is a hash.
+-- Failed attempts by queue, kind and fingerprint. `id` is a hash of the three.
 create table if not exists tusk_error (
     id          binary(16) not null,
     queue       varbinary(255) not null,

@@ -1,7 +1,7 @@
 -- +goose NO TRANSACTION
 
--- Who waits for a turn, and who has one, are tables of their own: a grant moves no entry within an index, and the end
--- of a task deletes none. Each statement can be repeated, as in the first migration.
+-- Tasks that wait for their turn and tasks that have it move to separate tables. So a grant moves no entry within an
+-- index, and the end of a task deletes none. Each statement can be repeated, as in the first migration.
 
 -- +goose Up
 
@@ -19,8 +19,7 @@ create table if not exists tusk_turn (
     key tusk_turn_line (holds, queue, tenant, part, priority, at, place, n, id)
 ) engine = innodb default charset = utf8mb4;
 
--- The pending tasks that wait for their turn, and for nothing else. They have no label that names their state: lists
--- find them here.
+-- The pending tasks that wait only for their turn. They have no label for their state: lists find them here.
 create table if not exists tusk_line (
     place    bigint not null,
     n        smallint not null,
@@ -35,8 +34,8 @@ create table if not exists tusk_line (
     key tusk_line_group (queue, tenant, part, priority, at, place, n, id, lap)
 ) engine = innodb default charset = utf8mb4;
 
--- The turns that tasks were given (back = 0) and that they gave back (1), a row for many; held.go says what `refs`
--- holds. Who has a turn is what is left; the leader sums the rows up.
+-- The turns that tasks were granted (back = 0) and gave back (back = 1), one row for many tasks. For the contents of
+-- `refs`, see held.go. A task has its turn if it was granted and not given back. The leader sums the rows up.
 create table if not exists tusk_held (
     seq  bigint not null auto_increment,
     back tinyint not null,

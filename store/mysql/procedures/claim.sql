@@ -1,13 +1,13 @@
 create procedure tusk_claim_fn(in requests longblob, in wanted int, in queues longblob, in per_row int)
     sql security invoker
 begin
-    -- Leases up to `wanted` available tasks of queues (each the length of its name,
-    -- then the name) and returns them in order, passing over what others are taking.
-    -- They go to `requests` (token, worker, how many at most), one after the other.
-    -- `per_row`: how many tasks a row of tusk_ready may stand for. A task is read without a
-    -- lock, and so may be read as it was before the transaction that made it available: its
-    -- lap is another one than that of tusk_ready, which the lease names, or it is not there
-    -- yet. So the end tells how many tasks were leased.
+    -- Leases up to `wanted` available tasks of `queues` (for each, the length of its name, then
+    -- the name) and returns them in order. It skips rows that other claims have locked. The
+    -- tasks go to `requests` (token, worker, maximum number of tasks), one after the other.
+    -- `per_row` is how many tasks a row of tusk_ready is expected to cover. A task is read
+    -- without a lock, so it may be read as it was before the transaction that made it
+    -- available. Then it has another lap than its row in tusk_ready, which the lease names, or
+    -- it is missing. The last result therefore says how many tasks were leased.
     declare the_queue varbinary(255);
     declare clock, the_at, the_place, run_place bigint;
     declare the_priority, the_first, the_next, the_last, run_first, run_last smallint;

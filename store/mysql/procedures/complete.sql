@@ -1,10 +1,10 @@
 create procedure tusk_complete_fn(in done longblob, in tasks int, in delta longblob, in leases longblob)
     sql security invoker
 begin
-    -- Completes tasks, all of them or none: `done` are place, lap, first, last,
-    -- when they were claimed, how long ago they ended (in microseconds), the worker
-    -- and whether they have a turn to give back (2), one after the other, by place;
-    -- `leases` are token and time of those that are ended.
+    -- Completes tasks, either all or none. `done` is a list by place. Each entry has the place,
+    -- the lap, the first and the last number, when the tasks were claimed, how long ago they
+    -- ended (in microseconds), the worker, and whether they have a turn to give back (2).
+    -- `leases` has the token and the time of each lease that has ended.
     declare clock bigint default timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
     declare the_place, the_claim, the_age bigint;
     declare the_first, the_last smallint;
@@ -21,7 +21,7 @@ begin
             worker = substring(done, 33, 16), finished_at = greatest(the_claim, clock - the_age), turn = turn div 2
         where place = the_place and n between the_first and the_last and lap = the_lap
             and state = 3 and needed = 0 and turn = the_turn
-        limit asked; -- reads, and so locks, nothing behind the last: that task is somebody else's
+        limit asked; -- so that the row after the last task, which another claim may have, is not read and locked
         set changed = changed + row_count();
         if the_turn > 0 then
             set back = concat(back, substring(done, 1, 16));

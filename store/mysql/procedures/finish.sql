@@ -1,9 +1,9 @@
 create procedure tusk_finish_fn(in done longblob, in tasks int, in delta longblob, in leases longblob)
     sql security invoker
 begin
-    -- tusk_complete as a transaction by itself, which waits for no task that somebody holds.
-    -- MariaDB is told so by a setting of the statement, MySQL by taking the
-    -- locks first: a user's transaction, which calls tusk_complete itself, does wait.
+    -- Runs tusk_complete in a transaction of its own that does not wait for tasks that others
+    -- have locked. On MariaDB a setting of the statement has this effect. On MySQL the procedure
+    -- takes the locks first. A user's transaction calls tusk_complete itself, and does wait.
     declare ahead longblob default done;
     declare locked, asked int;
     declare the_first smallint;

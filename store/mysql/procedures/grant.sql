@@ -1,8 +1,8 @@
 create procedure tusk_grant_fn(in granted longblob, in tasks int, in clock bigint)
     sql security invoker
 begin
-    -- Gives tasks their turn, all of them or none: `granted` are place, lap, first and
-    -- last, one after the other, by place.
+    -- Grants tasks their turn, either all or none. `granted` is a list of place, lap, first and
+    -- last number, by place.
     declare the_place bigint;
     declare the_first, the_last smallint;
     declare the_lap, asked int;

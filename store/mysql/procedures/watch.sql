@@ -1,9 +1,9 @@
 create procedure tusk_watch_fn(in queues longblob, in pause double, in looks int)
     sql security invoker
 begin
-    -- Waits until one of the queues (each the length of its name, then the name) has available
-    -- tasks, and returns which do, as bytes: their places in the list. It looks so many times,
-    -- with a pause in seconds between, in which it holds nothing.
+    -- Waits until one of `queues` (for each, the length of its name, then the name) has available
+    -- tasks. Returns the places in the list of those that do, as bytes. It looks at most `looks`
+    -- times, and waits for `pause` seconds between, during which it holds no locks.
     declare the_queue varbinary(255);
     declare ahead, found longblob default '';
     declare i int;

@@ -16,7 +16,7 @@ limit 500
 delete from tusk_stop where place = ? and n = ? and lap = ?
 
 -- name: task.delete
--- Here and below joined, since MySQL waits for a lock on the row behind a range.
+-- Joined here and below, because MySQL waits for a lock on the row that follows a range.
 delete t from (:tasks) x straight_join tusk_task t force index (primary) on t.place = x.place and t.n = x.n
 
 -- name: attempt.delete

@@ -83,7 +83,7 @@ straight_join tusk_ready y force index (primary)
 for update
 
 -- name: ready.drop
--- Joined, since a condition on all of them may lock those between.
+-- Joined, because a condition on all rows might lock the rows between them.
 delete y from (:ready) x
 straight_join tusk_ready y force index (primary)
     on y.queue = ? and y.priority = ? and y.at = x.at and y.place = x.place and y.first = x.first

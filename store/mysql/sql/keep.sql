@@ -25,7 +25,7 @@ for update skip locked
 select run_at from tusk_waiting force index (primary) order by run_at limit 1
 
 -- name: waiting.drop
--- Joined, since a condition on all of them may lock those between.
+-- Joined, because a condition on all rows might lock the rows between them.
 delete w from (:waiting) x straight_join tusk_waiting w force index (primary) on w.run_at = x.run_at
   and w.place = x.place and w.n = x.n
 

@@ -1,5 +1,5 @@
 -- name: program.seen
--- Says that a program runs.
+-- Records that a program runs.
 update tusk_program set seen_at = :now where name = ? and seen_at < :now - ?
 
 -- name: program.add
@@ -10,8 +10,8 @@ on duplicate key update version = least(version, values(version)), seen_at = :no
 select installed_at from tusk_program where name = ?
 
 -- name: program.all
--- Whether programs are in use: they work with tables of a version, and are one of a name, were seen not so long ago,
--- or have a living worker.
+-- Whether each program is in use: it works with a version of the tables, and either has a given name, was seen
+-- recently, or has a living worker.
 select p.name, p.version <= ? and (p.name = ? or p.seen_at >= :now - ?
     or exists (select 1 from tusk_worker w where w.dead = 0 and w.program = p.name)) as used
 from tusk_program p

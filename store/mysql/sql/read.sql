@@ -57,7 +57,7 @@ from tusk_stop force index (primary)
 where :tasks
 
 -- name: ready.next lane
--- The lane behind that of a queue and a priority, and when its first task was due.
+-- The lane after that of a queue and priority, and when its first task was due.
 select r.queue, r.priority, coalesce(t.run_at, :now)
 from (
     (select queue, priority, place, next from tusk_ready force index (primary)

@@ -8,7 +8,8 @@ order by name
 (select 0, kind, name, version, body, updated_at from tusk_record force index (primary) where kind in (:rows))
 
 -- name: look.leader
--- For how long, and the time. A term that began ahead of the clock is not told, so that Lead sets it right.
+-- How long the term still runs, and the time. A term that began ahead of the clock counts as over, so that Lead
+-- corrects it.
 (select 1, id, '', if(version <= :now + 1000000, expires_at - :now, 0), '', :now from tusk_leader where one = 1)
 
 -- name: look.queue

@@ -12,7 +12,7 @@ limit ?
 for update skip locked
 
 -- name: delta.delete
--- Joined, since a condition on all of them may lock those between.
+-- Joined, because a condition on all rows might lock the rows between them.
 delete d from (:seqs) x straight_join tusk_delta d force index (primary) on d.seq = x.seq
 
 -- name: stat.range

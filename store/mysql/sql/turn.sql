@@ -21,14 +21,14 @@ select seq, back, refs from tusk_held
 delete h from tusk_held h force index (primary) where seq in (:rows)
 
 -- name: turn.few
--- All who wait, unless they are more: along the primary key, for an entry of another index that has just changed is
--- read with its row.
+-- All tasks that wait, unless they are more than a limit. The primary key is used because InnoDB also reads the row of
+-- an entry in another index that has just changed.
 select place, n, lap, id, queue, tenant, part, priority, at
 from tusk_line force index (primary)
 where (select 1 from tusk_line force index (primary) limit ?, 1) is null
 
 -- name: turn.groups
--- The oldest of each priority of a group is found by one step along the index: see steps.go.
+-- The oldest task of each priority of a group is found by one step along the index (see steps.go).
 select queue, tenant, part, priority, min(at) as since
 from tusk_line force index (tusk_line_group)
 group by queue, tenant, part, priority
@@ -37,7 +37,7 @@ group by queue, tenant, part, priority
 analyze no_write_to_binlog table tusk_line
 
 -- name: turn.waiting
--- Each of the first tasks of a group is found by one step, too.
+-- Each of the first tasks of a group is also found by one step.
 select queue, tenant, part:heads
 from (
     select queue, tenant, part, min(since) as since

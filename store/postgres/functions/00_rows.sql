@@ -1,4 +1,4 @@
--- The types of parameters and rows that stand for many tasks at once.
+-- The types of parameters and rows that describe many tasks at once.
 
 -- Attempts that end, in runs of ids, grouped by lease. Group g belongs to the lease tokens[g] in lanes[g]. It has the
 -- sizes[g] runs that follow the first offs[g] runs; ends[g] tasks are in the groups up to it, and keyed[g] of its own
@@ -13,7 +13,7 @@ create type tusk_fn.odd_end as (
   g int, id uuid, state smallint, delay bigint, attempt int, crashes int, reason text, error text, trace text,
   fingerprint text, ago bigint);
 
--- The key of a task that ends, as tenant_key returns it. Without an id it does not become free.
+-- The key of a task that ends, as tenant_key returns it. A key without an id does not become free.
 create type tusk_fn.end_key as (queue bigint, key text, id uuid);
 
 -- A task to enqueue, and a need: child is the place of its task among the tasks.
@@ -23,19 +23,19 @@ create type tusk_fn.new_task as (
   turn boolean, partition text);
 create type tusk_fn.new_need as (child int, parent uuid, policy smallint);
 
--- A task that is to run again, and its key as tenant_key returns it.
+-- A task that will run again, and its key as tenant_key returns it.
 create type tusk_fn.goer as (id uuid, token uuid, queue bigint, key text);
 
--- What comes with ends besides tasks to enqueue: the needs of children, which are pending from now on, and the turns to
--- give back. Tasks in keep give theirs back only if they are cancelled.
+-- What ends bring besides tasks to enqueue: the needs of children, which are pending from now on, and the turns to give
+-- back. Tasks in keep give theirs back only if they are cancelled.
 create type tusk_fn.extras as (
   children uuid[], needs tusk_fn.new_need[], yield uuid[], keep uuid[], going tusk_fn.goer[]);
 
--- Claimed tasks of a lane, in columns. Those from attempts on are null if no task has more than it must have. An array
--- of one holds for all tasks of a pack; of their ids it is the first. Args too large for an array come in a row of
--- their own, with nothing else but the id, and tasks is 0 there. The last line is for the lease, in the order of ids,
--- and for the lane, which is now claimed up to row n of transaction hi. xids has every task's xid where args are left
--- out.
+-- Claimed tasks of a lane, in columns. Columns from attempts on are null if no task has more than the required values.
+-- An array of one element applies to all tasks of a pack, except that ids then has the first id. Args too large for an
+-- array come in a row of their own, which has only the id besides, and where tasks is 0. The columns of the last line
+-- are for the lease, in the order of ids, and for the lane, which is now claimed up to row n of transaction hi. xids
+-- has the xid of every task if args were left out.
 create type tusk_fn.piece as (
   lane bigint, claimed_at timestamptz, ids uuid[], kinds text[], args bytea[], enqueued_at timestamptz[],
   attempts int[], crashes int[], run_at timestamptz[], expires_at timestamptz[], tenants text[], keys text[],

@@ -1,10 +1,10 @@
--- The first id that a pack with a task of this id can have.
+-- Returns the lowest id with which a pack that contains this task can begin.
 create function tusk_fn.block_of(_id uuid) returns uuid language sql immutable as $$
   select (left(_id::text, 34) || '00')::uuid
 $$;
 
--- Ids follow one another by their last byte: the id so many after one, and how many
--- after another of the same block one is.
+-- The ids of a block are consecutive in their last byte. id_after returns the id that is _many
+-- after _id, and ids_between the distance from _first to _id in the same block.
 create function tusk_fn.id_after(_id uuid, _many int) returns uuid language sql immutable as $$
   select encode(set_byte(uuid_send(_id), 15, get_byte(uuid_send(_id), 15) + _many), 'hex')::uuid
 $$;
@@ -13,8 +13,8 @@ create function tusk_fn.ids_between(_first uuid, _id uuid) returns int language 
   select get_byte(uuid_send(_id), 15) - get_byte(uuid_send(_first), 15)
 $$;
 
--- A kind and tags as indexes can hold them. No task has longer ones but those that were
--- put into the log past every check.
+-- Shortens kinds and tags to a length that indexes can hold. Only tasks that were inserted into
+-- the log directly, without any check, have longer ones.
 create function tusk_fn.short_kind(_kind text) returns text language sql immutable as $$
   select left(_kind, 64)
 $$;
@@ -24,7 +24,7 @@ create function tusk_fn.short_tags(_tags text[]) returns text[] language sql imm
     else array(select left(t, 64) from unnest(_tags) t where t is not null limit 16) end
 $$;
 
--- The tasks of the log that are in no pack.
+-- The tasks of the log that are not in packs.
 create view tusk_fn.unpacked as
 select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, tusk_fn.short_kind(l.kind) as kind, l.args,
   l.run_at, l.expires_at, l.claimed_at, l.tenant, l.key,
@@ -33,7 +33,7 @@ select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, tusk_fn.sh
 from tusk.log l
 where l.packed is null;
 
--- The tasks of the log, one by one. By id, rows_of finds them.
+-- All tasks of the log, one row each. To find one by its id, use rows_of.
 create view tusk_fn.task as
 select * from tusk_fn.unpacked
 union all
@@ -43,8 +43,8 @@ from tusk.log l
 cross join lateral unnest(l.packed) with ordinality u(args, place)
 where l.packed is not null;
 
--- The rows of one task, from transactions between two. Its pack is the last that begins
--- at its id or before, in the same block: the planner has to know that it is one.
+-- The rows of one task that transactions from _lo to _hi wrote. Its pack is the last one that
+-- begins at or before its id in the same block. The limit tells the planner that there is only one.
 create function tusk_fn.rows_of(_id uuid, _lo xid8 default '0', _hi xid8 default '18446744073709551615')
   returns setof tusk_fn.task
 language sql stable rows 1 as $$
@@ -61,8 +61,7 @@ language sql stable rows 1 as $$
   where l.place <= cardinality(l.packed)
 $$;
 
--- Small words that the larger functions are made of.
-
+-- Small functions that the larger ones use.
 create function tusk_fn.lane_of(_queue text, _priority int) returns bigint language sql immutable as $$
   select ((('x' || encode(substr(sha256(convert_to(_queue, 'UTF8')), 1, 6),
     'hex'))::bit(48)::bigint & 140737488355327) << 16)
@@ -80,9 +79,9 @@ begin
     where l.id between _lane & (-65536)::bigint and (_lane & (-65536)::bigint) + 65535::bigint limit 1);
 end $$;
 
--- A lane has two locks. Whoever claims from it takes the second alone, and holds it for
--- milliseconds. Whoever changes it takes both, and may be a user's transaction that stays
--- open for long: while the first is held, claims do not wait for the second.
+-- A lane has two locks. A claim takes only the second and holds it for milliseconds. A change
+-- takes both, perhaps in a user's transaction that stays open for long. While the first is held,
+-- claims do not wait for the second.
 create function tusk_fn.lock_lane(_lane bigint) returns void language sql volatile as $$
   select pg_advisory_xact_lock(~(_lane # ('tusk.log'::regclass::oid::bigint << 31)));
   select pg_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31))
@@ -92,8 +91,8 @@ create function tusk_fn.try_lane(_lane bigint) returns boolean language sql vola
   select pg_try_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31))
 $$;
 
--- Says whether a row of a lane has not been claimed yet. To act upon the
--- answer, hold the lane's lock and ask in a statement of its own.
+-- Reports whether a row of a lane has not been claimed yet. To act on the
+-- answer, hold the lane's lock and call this in a separate statement.
 create function tusk_fn.unclaimed(_lane bigint, _xid xid8, _n bigint) returns boolean language sql stable as $$
   select coalesce((
     select not pg_visible_in_snapshot(_xid, p.done)
@@ -109,8 +108,8 @@ create function tusk_fn.last_n(_n bigint, _packed bytea[]) returns bigint langua
   select _n + coalesce(cardinality(_packed), 0)
 $$;
 
--- The ids of runs, one by one. Not in SQL: what is inlined is taken for a hundred times
--- as many rows, and compiled.
+-- The ids of runs, one row each. It is not an SQL function, because the planner would expect a
+-- hundred times as many rows of an inlined one and compile the query.
 create function tusk_fn.ids_of(_firsts uuid[], _counts int[]) returns table (id uuid, place bigint)
   language plpgsql immutable rows 100 as $$
 begin
@@ -124,7 +123,7 @@ begin
   end if;
 end $$;
 
--- The place of an id in runs; null: it is not there.
+-- Returns the place of an id in runs, or null if it is not in them.
 create function tusk_fn.place_of(_firsts uuid[], _counts int[], _id uuid) returns int language plpgsql immutable as $$
 declare
   _block uuid;
@@ -149,8 +148,8 @@ create function tusk_fn.places_of(_id uuid, _n bigint, _packed bytea[]) returns 
   select tusk_fn.id_after(_id, u.place::int - 1), _n + u.place from unnest(_packed) with ordinality u(args, place)
 $$;
 
--- The narrowest dyadic interval that holds two xids, as a number. Not in SQL: what
--- cannot be inlined is planned anew in every statement.
+-- Returns the number of the narrowest dyadic interval that contains two xids. It is not an SQL
+-- function, because one that cannot be inlined is planned again in every statement.
 create function tusk_fn.node_of(_lo xid8, _hi xid8) returns bigint language plpgsql immutable as $$
 declare
   l bigint := _lo::text::bigint;
@@ -159,9 +158,9 @@ begin
   return ((l >> s) * 2 + 1) << s;
 end $$;
 
--- The flushes that completed tasks of an xid, and others: looked for in one after the other of the dyadic
--- intervals that hold the xid, the narrowest first. At once, the planner would rather read all that there was
--- of the lane.
+-- The flushes that completed tasks of an xid, and others. It searches the dyadic intervals that contain the xid one
+-- after the other, the narrowest first. For a search of all of them at once, the planner would read all flushes of the
+-- lane.
 create function tusk_fn.flushes_of(_lane bigint, _xid xid8)
 returns table (at tid, worker uuid, claimed_at timestamptz, finished_at timestamptz, firsts uuid[], counts int[],
   ago int[])
@@ -176,7 +175,7 @@ language sql stable rows 50 as $$
     offset 0) o
 $$;
 
--- When a task of a flush ended, by how long before the flush it did.
+-- Returns when a task ended that did so _ago milliseconds before its flush.
 create function tusk_fn.end_of(_claimed_at timestamptz, _finished_at timestamptz, _ago int) returns timestamptz
   language sql stable as $$
   select case when _ago is null then _finished_at
@@ -196,7 +195,7 @@ language sql stable rows 1 as $$
     where o.counts is not null and r.first between b.block and _id and tusk_fn.ids_between(r.first, _id) < r.count)
 $$;
 
--- Fails unless the term runs.
+-- Fails unless the term is still running.
 create function tusk_fn.lead(_term bigint) returns void language plpgsql set jit = off as $$
 begin
   if not exists (select from tusk.leader where term = _term and id is not null and expires_at > clock_timestamp()) then
@@ -204,7 +203,7 @@ begin
   end if;
 end $$;
 
--- The same, and holds the term's end off until the transaction is over.
+-- Like lead, but also keeps the term from ending before the transaction does.
 create function tusk_fn.hold_lead(_term bigint) returns void language plpgsql set jit = off as $$
 begin
   perform 1 from tusk.leader where term = _term and id is not null and expires_at > clock_timestamp() for key share;
@@ -221,7 +220,7 @@ begin
   end if;
 end $$;
 
--- Names lanes that were not named before.
+-- Stores the queue names of lanes that have none yet.
 create function tusk_fn.name_lanes(_lanes bigint[], _queues text[]) returns void language plpgsql set jit = off as $$
 declare
   clash text;

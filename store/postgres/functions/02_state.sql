@@ -6,7 +6,7 @@ cross join lateral tusk_fn.ids_of(l.firsts, l.counts) u
 where (l.open is null or get_bit(l.open, u.place::int - 1) = 1)
   and not exists (select from tusk.finished f where f.token = l.token and f.id = u.id);
 
--- How many tasks are open in leases.
+-- The number of tasks that are open in each lease.
 create view tusk_fn.load as
 select l.token, l.lane, l.worker,
   coalesce(bit_count(l.open), (select sum(c) from unnest(l.counts) c), cardinality(l.firsts)) - (
@@ -14,8 +14,8 @@ select l.token, l.lane, l.worker,
       and tusk_fn.place_of(l.firsts, l.counts, f.id) is not null) as tasks
 from tusk.lease l;
 
--- The tasks of each place, with their state as a number. A page of tasks asks each
--- place for its newest alone.
+-- One view for each place where tasks are stored, with their state as a number. A page of
+-- tasks queries each place for its newest tasks separately.
 create view tusk_fn.waiting_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at,
   claimed_at, tenant, key, tags, settings, failure, reason, finished_at, token, worker, workflow, turn, partition) as
 select w.id, w.state, w.lane, w.kind, w.args, w.enqueued_at, w.attempt, w.crashes, w.run_at, w.expires_at, w.claimed_at,
@@ -37,7 +37,7 @@ select r.id, 4::smallint, r.lane, t.kind, t.args, t.enqueued_at, t.attempt + 1, 
   null::timestamptz, r.token, r.worker, t.workflow, t.turn, t.partition
 from tusk_fn.running r
 cross join lateral (
-  -- or the whole stretch of the lane might be walked
+  -- the offset keeps the planner from reading the whole stretch of the lane
   select t.* from (select * from tusk_fn.rows_of(r.id, r.lo, r.hi) offset 0) t
   where t.lane = r.lane
   order by t.xid desc limit 1) t;
@@ -72,10 +72,10 @@ select * from tusk_fn.available_tasks
 union all
 select * from tusk_fn.completed_tasks;
 
--- The task of an id, whose latest row in the log tells unless it waits or is dead. Most tasks that are asked for are in
--- no pack, so it is looked for in packs only where there is nothing else. Whether it was claimed is told as
--- tusk_fn.unclaimed() has it, which cannot be inlined and takes four times as long. What the flush says that completed
--- it is left out: where one is to be looked for, the row has its xid.
+-- The task with an id. If it is neither waiting nor dead, its latest row in the log decides. Most of the tasks that are
+-- looked up are not in packs, so packs are searched only if nothing else is found. Whether the task was claimed is
+-- computed in line, because tusk_fn.unclaimed() cannot be inlined and takes four times as long. The flush that
+-- completed the task is not looked up: if there must be one, flushed is the xid to search for.
 create function tusk_fn.spot_of(_id uuid)
 returns table (id uuid, state smallint, lane bigint, kind text, args bytea, enqueued_at timestamptz, attempt int,
   crashes int, run_at timestamptz, expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[],
@@ -125,7 +125,7 @@ language sql stable rows 1 as $$
   limit 1
 $$;
 
--- The task of an id.
+-- The task with an id.
 create function tusk_fn.state_of(_id uuid) returns setof tusk_fn.task_state language sql stable rows 1 as $$
   select s.id, s.state, s.lane, s.kind, s.args, s.enqueued_at, s.attempt, s.crashes, s.run_at, s.expires_at,
     coalesce(o.claimed_at, s.claimed_at), s.tenant, s.key, s.tags, s.settings, s.failure, s.reason,
@@ -136,7 +136,7 @@ create function tusk_fn.state_of(_id uuid) returns setof tusk_fn.task_state lang
   where s.flushed is null or o.worker is not null
 $$;
 
--- Every task once, for people and their queries.
+-- Every task once, for queries by users.
 create view tusk_fn.tasks as
 select s.id,
   (array['scheduled', 'pending', 'available', 'running', 'retryable', 'completed', 'cancelled',
@@ -148,7 +148,7 @@ select s.id,
 from tusk_fn.task_state s
 left join tusk.note n on n.id = s.id;
 
--- The task of an id, which the view would look for in every pack.
+-- The task with an id. The view tasks would search every pack for it.
 create function tusk_fn.find(id uuid) returns setof tusk_fn.tasks language sql stable as $$
   select s.id,
     (array['scheduled', 'pending', 'available', 'running', 'retryable', 'completed', 'cancelled',
@@ -160,15 +160,15 @@ create function tusk_fn.find(id uuid) returns setof tusk_fn.tasks language sql s
   left join tusk.note n on n.id = s.id
 $$;
 
--- How many available tasks a lane has, and since when the next one has been due.
--- Only rows newer than the lane's tally are counted.
+-- The number of available tasks in each lane, and when the next one was due. Only rows that
+-- are newer than the lane's tally have to be counted.
 create view tusk_fn.depth as
 select l.lane, l.queue, coalesce(a.added, 0) + fresh.rows - coalesce(p.claimed, 0) as tasks, head.due as oldest
 from (select id as lane, min(queue) as queue from tusk.lane group by id) l
 left join tusk.lane_tally a on a.lane = l.lane
 left join lateral (select p.* from tusk.lane_position p where p.lane = l.lane order by p.no desc limit 1) p on true
 cross join lateral (
-  -- One transaction at a time: joined, the whole lane might be walked.
+  -- One transaction at a time: a join might read the whole lane.
   select (
     select coalesce(sum(late.rows), 0)::bigint from pg_snapshot_xip(a.seen) x
     cross join lateral (

@@ -14,10 +14,10 @@ begin
   cross join lateral (select from tusk.key y where y.queue = q.queue and y.key = q.key for update) y;
 end $$;
 
--- The same for callers that must not wait for a user's transaction, which may hold a key for as long as it is open. Of
--- keys that others hold it waits for those that are released soon. Whoever waits holds no key that comes later: several
--- that are free are given up first. Returns the places of the keys that are held; if there are any, not all keys are
--- locked.
+-- Like lock_keys, for callers that must not wait for a user's transaction, which may hold a key for as long as it is
+-- open. It waits briefly for keys that others hold. While it waits it holds no key that comes later in the order: if
+-- several keys are requested, it first releases those that it has locked. Returns the places of the keys that others
+-- hold. If there are any, not all keys are locked.
 create function tusk_fn.lock_free_keys(_queues bigint[], _keys text[]) returns int[] language plpgsql as $$
 declare
   _patience text;
@@ -48,7 +48,7 @@ begin
   return _held;
 end $$;
 
--- The same without waiting: locks those that are free, in their order.
+-- Like lock_free_keys, without waiting: locks the keys that are free, in order.
 create function tusk_fn.try_keys(_queues bigint[], _keys text[]) returns int[] language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
@@ -67,7 +67,7 @@ begin
     where q.place <> all(_mine));
 end $$;
 
--- The tasks that hold keys, and the tasks that wait for those to end.
+-- The tasks that hold keys, and the tasks that wait for them to end.
 create function tusk_fn.tasks_of_keys(_queues bigint[], _keys text[]) returns uuid[] language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
@@ -93,7 +93,7 @@ begin
     cross join lateral (select x.child from tusk.open_need x where x.parent = u.id offset 0) o);
 end $$;
 
--- Locks the rows of waiting tasks in order: _own, and _children unless a transaction holds one of those for long.
+-- Locks the rows of waiting tasks in order: _own, and also _children unless a transaction holds one of them for long.
 create function tusk_fn.lock_waiting(_own uuid[], _children uuid[]) returns void language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
@@ -151,7 +151,7 @@ begin
   return _held;
 end $$;
 
--- Gives up and has the caller start over: the holder of a lock may be waiting for this transaction.
+-- Fails so that the caller starts over, because the holder of a lock may be waiting for this transaction.
 create function tusk_fn.begin_anew() returns void language plpgsql set jit = off as $$
 begin
   raise exception 'somebody else has just locked the same' using errcode = '40001';

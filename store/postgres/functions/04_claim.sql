@@ -13,7 +13,7 @@ set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force
 as $$
 declare
   _alive boolean;
-  _known boolean; -- the token
+  _known boolean; -- a lease has the token
   _lanes bigint[];
   _lane  bigint;
   _first boolean;
@@ -51,7 +51,7 @@ begin
   foreach _lane in array _lanes loop
     if not pg_try_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31)) then
       continue when not _first or not tusk_fn.await_lane(_lane);
-      if not exists (select from tusk.worker w where w.id = _worker and not w.dead) then -- declared so meanwhile
+      if not exists (select from tusk.worker w where w.id = _worker and not w.dead) then -- declared dead meanwhile
         raise exception 'the worker is dead' using errcode = 'TK001';
       end if;
     end if;
@@ -88,7 +88,7 @@ declare
   _want   int := _limit;
   _firsts uuid[];
   _counts int[];
-  _sort   boolean := false; -- they are not sorted
+  _sort   boolean := false; -- the runs are not sorted
   _lo     xid8;
   _hi     xid8;
   _at     xid8;
@@ -137,7 +137,7 @@ begin
     insert into tusk.lease (token, lane, worker, claimed_at, lo, hi, firsts, counts)
     values (_token, _lane, _worker, _now, _lo, _hi, _firsts, _counts);
   end if;
-  -- The next claim need not step over many rows again that are not visible yet.
+  -- So that the next claim does not step over many invisible rows again.
   if _want < _limit or _open or clock_timestamp() - _now > interval '3 ms' then
     insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
     values (_lane, p.no + 1, p.done, p.win, p.at_xid, p.at_n, p.claimed + _limit - _want);
@@ -206,14 +206,15 @@ begin
   return array[r];
 end $$;
 
--- The same where some rows are packs: one piece for each row, read one at a time, since each may be all that is wanted.
+-- Like next_pieces, where some rows are packs. It returns one piece for each row, and reads one row at a time, because
+-- each may be enough.
 create function tusk_fn.next_packs(p tusk.lane_position, _win pg_snapshot, _now timestamptz, _want int, _from xid8,
   _n bigint)
 returns tusk_fn.piece[] language plpgsql as $$
 declare
   _all   tusk_fn.piece[] := '{}';
   _left  int := _want;
-  _skip  int; -- of a pack
+  _skip  int; -- tasks of a pack that were claimed before
   r      tusk_fn.piece;
   _rows  cursor for select x.* from tusk_fn.rows_next(p.lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) x;
 begin
@@ -263,8 +264,8 @@ language sql stable as $$
   order by t.lane, t.xid, t.n limit _want
 $$;
 
--- The same, preceded by late rows: those of transactions that were in flight when the lane was claimed up to _done and
--- have committed since, one transaction after another.
+-- Like rows_after, preceded by late rows: those of transactions that were in progress when the lane was claimed up to
+-- _done and have committed since, one transaction after another.
 create function tusk_fn.rows_next(_lane bigint, _done pg_snapshot, _win pg_snapshot, _at_xid xid8, _at_n bigint,
   _from xid8, _n bigint, _want int)
 returns setof tusk.log language sql stable as $$
@@ -299,15 +300,15 @@ begin
     order by q.place, l.id);
 end $$;
 
--- Most of many queues are empty. One statement sorts them out; it may name an empty lane, but never leaves out one with
--- tasks. No two of its probes are alike, so a Memoize node would only add a third to its cost.
+-- If there are many queues, most of them are empty. One statement leaves those out. It may return an empty lane, but
+-- never omits one with tasks. No two of its probes are the same, so a Memoize node would only add a third to its cost.
 create function tusk_fn.lanes_with_rows(_queues bigint[]) returns bigint[] language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_memoize = off set plan_cache_mode = force_generic_plan
   set jit = off
 as $$
 declare
   _here pg_snapshot := pg_current_snapshot();
-  _end  xid8 := pg_snapshot_xmax(_here); -- segments from there on are empty
+  _end  xid8 := pg_snapshot_xmax(_here); -- segments from this xid on are empty
 begin
   return array(
     select l.id

@@ -1,5 +1,5 @@
--- When a task is due: now at the earliest. Declared stable, as the addition of an interval is; declared immutable, it
--- would not be inlined.
+-- Returns when a task is due: now at the earliest. It is declared stable, as the addition of an interval is. If it were
+-- declared immutable, it would not be inlined.
 create function tusk_fn.due(_now timestamptz, _run_at timestamptz, _delay bigint) returns timestamptz
   language sql stable as $$
   select greatest(coalesce(_run_at, _now) + greatest(coalesce(_delay, 0), 0) * interval '1 us', _now)
@@ -11,9 +11,9 @@ create function tusk_fn.expiry(_now timestamptz, _at timestamptz, _in bigint) re
   select least(_at, case when _in > 0 then _now + _in * interval '1 us' end)
 $$;
 
--- Puts a task where its run time says: into the log, or among the waiting tasks. A task in state 2 needs others first.
--- A task that takes turns and has none gets in line; if line is set it has none, otherwise that is looked up. The
--- function reads the clock itself, because the run time may have been computed before its caller waited for a lock.
+-- Stores a task according to its run time, in the log or among the waiting tasks. A task in state 2 needs others first.
+-- A task that runs in turns and has no turn gets in line. If line is set, it has no turn. Otherwise this is looked up.
+-- The function reads the clock itself, because the run time may have been computed before its caller waited for a lock.
 -- Returns the task's state.
 --
 -- Of a task's rows in the log, the one of the latest transaction counts. So a transaction that began before the row of
@@ -45,7 +45,7 @@ begin
   return 3;
 end $$;
 
--- A key together with its tenant, so that no other tenant can name it. Null without a key.
+-- Combines a key with its tenant, so that no other tenant can name it. Null without a key.
 create function tusk_fn.tenant_key(_tenant text, _key text) returns text language sql immutable as $$
   select octet_length(coalesce(_tenant, '')) || ':' || coalesce(_tenant, '') || _key
 $$;
@@ -159,9 +159,10 @@ begin
         select t.lane, coalesce(p.no, 0) + 1, coalesce(p.done, '1:1:'), p.win, coalesce(p.at_xid, '0'),
           coalesce(p.at_n, 0), coalesce(p.claimed, 0) + 1
         from tusk.lane_tally a
-        left join lateral (select * from tusk.lane_position q where q.lane = a.lane order by q.no desc limit 1) p on true
+        left join lateral (
+          select * from tusk.lane_position q where q.lane = a.lane order by q.no desc limit 1) p on true
         where a.lane = t.lane and pg_visible_in_snapshot(t.xid, a.seen);
-        if t.turn and w.run_at > _now then -- to be put off gives a turn back
+        if t.turn and w.run_at > _now then -- a task that is postponed gives its turn back
           insert into tusk.held (back, ids) values (true, array[_id]);
         end if;
         w.id := _id; w.enqueued_at := t.enqueued_at; w.attempt := t.attempt; w.crashes := t.crashes;
@@ -197,7 +198,7 @@ begin
   if pg_relation_size('tusk.open_need') > 0 then
     perform 1 from tusk.waiting x where x.id = _next for update;
     if exists (select from tusk.open_need o where o.child = _next) then
-      return; -- it needs others still
+      return; -- it still needs others
     end if;
   end if;
   delete from tusk.waiting y where y.id = _next returning * into w;
@@ -208,7 +209,7 @@ begin
   perform tusk_fn.place(w);
 end $$;
 
--- Forgets a task of a key, and the key with the last of them.
+-- Removes a task from its key, and deletes the key with the last task.
 create function tusk_fn.forget_key(_queue bigint, _key text, _id uuid) returns void language plpgsql as $$
 #variable_conflict use_column
 begin
@@ -243,7 +244,7 @@ begin
       order by x.ordinality));
   if cardinality(_held) > 0 then
     perform tusk_fn.lock_waiting(_held, '{}');
-    for _lane in -- those in which they are available
+    for _lane in -- lanes in which they are available
       select distinct t.lane
       from unnest(_held) u(id)
       cross join lateral (
@@ -280,8 +281,8 @@ begin
   return coalesce(_mine, '{}');
 end $$;
 
--- Stores tasks of every kind, and returns what became of each, in order. Their numbers are drawn first, so that their
--- order is their order in the lanes. Tasks marked in _pending need others, as put_needing found out.
+-- Stores tasks of every sort and returns the result of each, in order. Their numbers are drawn first, so that the order
+-- of the tasks is their order in the lanes. Tasks marked in _pending need others, as put_needing has determined.
 create function tusk_fn.put(_tasks tusk_fn.new_task[], _pending boolean[] default null)
 returns table (place int, id uuid, result smallint)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$

@@ -24,7 +24,7 @@ begin
       _to := coalesce(_to, e.state);
     end if;
     if _to = 7 then
-      -- It was to be retried, and is cancelled instead.
+      -- Instead of being retried, the task is cancelled.
       insert into tusk.stat (at, stats) select date_trunc('minute', _ended, 'UTC'), convert_to(json_build_array(
         json_build_object('queue', tusk_fn.queue_of(l.lane), 'kind', t.kind, 'cancelled', 1))::text, 'UTF8');
     end if;
@@ -66,9 +66,9 @@ begin
   end if;
 end $$;
 
--- The common flush: plain completions of a whole lease, in the runs in which it was claimed. At most one has a key, for
--- which no task waits and which nobody has locked. Everything else is left to finish_lease, and so is every flush once
--- something was put beside leases (tusk.beside).
+-- The common flush: plain completions of a whole lease, in the runs in which it was claimed. At most one task has a
+-- key, for which no task waits and which nobody has locked. Everything else is left to finish_lease. So is every flush
+-- once tusk.beside has a value.
 -- In the model (docs/design/model.md): FinishPlain, FinishLookAgain.
 create function tusk_fn.finish_plain(_token uuid, _lane bigint, _firsts uuid[], _counts int[], _tasks int, _ago int[],
   _stats bytea, _key tusk_fn.end_key default null)
@@ -94,7 +94,7 @@ begin
       where y.token = _token and y.lane = _lane and y.open is null and y.firsts = _firsts and y.counts is not distinct
         from _counts
       for update skip locked),
-    freed as ( -- not by its ctid: the snapshot may not see the row that is locked now
+    freed as ( -- not found by its ctid: the snapshot may not see the row that is locked now
       update tusk.key x set holder = null, ended = _key.id
       where x.queue = _key.queue and x.key = _key.key and exists (select from mine))
     delete from tusk.lease y where y.token = _token and y.lane = _lane and exists (select from mine)
@@ -115,12 +115,12 @@ begin
   values (_lane, case when _lo = _hi then _lo::text::bigint * 2 + 1 else tusk_fn.node_of(_lo, _hi) end, _lo, _token,
     _worker, _claimed, clock_timestamp(), (_key.id is not null)::int, _stats, _firsts, _counts, _ago);
   if pg_sequence_last_value('tusk.beside') is not null then
-    perform tusk_fn.begin_anew(); -- now something is
+    perform tusk_fn.begin_anew(); -- it has got a value meanwhile
   end if;
 end $$;
 
--- The same with keys, all of which have an id, and where something may lie beside the lease. It reads only tables that
--- have pages: the size of a relation is the cheapest thing to ask for.
+-- Like finish_plain, with keys, all of which have an id, and also if finished or open_need may have rows. It reads only
+-- tables that have pages, because the size of a relation is the cheapest thing to check.
 create function tusk_fn.finish_lease(_token uuid, _lane bigint, _keyed int, _firsts uuid[], _counts int[], _tasks int,
   _ago int[], _stats bytea, _keys tusk_fn.end_key[])
 returns table (token uuid, id uuid, held boolean, queue text)
@@ -148,8 +148,8 @@ begin
       return;
     end if;
   end if;
-  -- A lease that an open transaction has finished tasks of cannot be locked so.
-  -- What was finished before the lock is judged after it, by a new statement.
+  -- If an open transaction has finished tasks of the lease, the lease cannot be locked in this way.
+  -- A new statement after the lock judges what was finished before it.
   select y.ctid, y.lo, y.hi, y.worker, y.claimed_at into _at, _lo, _hi, _worker, _claimed
   from tusk.lease y
   where y.token = _token and y.lane = _lane and y.open is null and y.firsts = _firsts and y.counts is not distinct
@@ -180,11 +180,11 @@ begin
   return exists (select from tusk.finished f where f.token = _token);
 end $$;
 
--- Ends attempts. Ends other than plain completions come again in _odd. Keys with an id are to be freed; keys without
--- one belong to the ends in _odd. If an attempt is lost, or an open transaction holds it, nothing is written and those
--- attempts are returned, so that the caller can repeat the call without them. A key that is held is returned without an
--- id, with its place as the queue. Otherwise the queues of the tasks that were set free are returned. The function
--- fails if it has to wait for longer than its lock_timeout.
+-- Ends attempts. Ends other than plain completions are also listed in _odd. Keys with an id become free, and keys
+-- without one belong to the ends in _odd. If an attempt is lost or an open transaction holds it, nothing is written.
+-- Such attempts are returned, so that the caller can repeat the call without them. A key that is held is returned
+-- without an id, with its place as the queue. Otherwise the queues of the tasks that were set free are returned. The
+-- function fails if it has to wait for longer than its lock_timeout.
 create function tusk_fn.finish(f tusk_fn.flush, _odd tusk_fn.odd_end[], _keys tusk_fn.end_key[],
   _in_order boolean default false)
 returns table (token uuid, id uuid, held boolean, queue text)
@@ -196,11 +196,11 @@ as $$
 declare
   _now    timestamptz := clock_timestamp();
   _held   int[];
-  _locked tid[]; -- leases
+  _locked tid[]; -- the leases that are locked
   _full   tid[];
   _whole  int[];
   _part   int[];
-  _open   varbit[]; -- of those of _part that are judged by runs
+  _open   varbit[]; -- for the groups of _part that are judged by runs
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     perform tusk_fn.need_read_committed();
@@ -213,7 +213,7 @@ begin
       return;
     end if;
   end if;
-  -- A lease that an open transaction has finished tasks of cannot be locked so.
+  -- If an open transaction has finished tasks of a lease, the lease cannot be locked in this way.
   _locked := array(select x.ctid from tusk.lease x where x.token = any(f.tokens) for update skip locked);
   select array_agg(x.ctid), array_agg(s.g::int) into _full, _whole
   from unnest(f.tokens, f.lanes, f.offs, f.sizes) with ordinality s(token, lane, off, size, g)
@@ -226,7 +226,7 @@ begin
   if coalesce(cardinality(_whole), 0) < cardinality(f.tokens) then
     _part := array(select s from generate_subscripts(f.tokens, 1) s where s <> all(coalesce(_whole, '{}'))
       order by f.tokens[s], f.lanes[s]);
-    if cardinality(f.tokens) = 1 then -- of several all are locked
+    if cardinality(f.tokens) = 1 then -- several leases are all locked already
       perform 1 from tusk.lease x where x.token = f.tokens[1] and x.lane = f.lanes[1] for no key update;
     end if;
     _open := tusk_fn.open_parts(f, _part, _locked);
@@ -289,8 +289,8 @@ begin
   where x.token = any(f.tokens);
 end $$;
 
--- Ends one attempt inside a user's transaction. That may stay open for long, so the lease is only shared. Returns false
--- if the attempt is lost.
+-- Ends one attempt within a user's transaction. It may stay open for long, so the lease is only locked for share.
+-- Returns false if the attempt is lost.
 -- In the model (docs/design/model.md): TxBeside to TxCommit.
 create function tusk_fn.finish_tx(_token uuid, _lane bigint, e tusk_fn.odd_end, _stats bytea, _key text,
   _plain boolean)
@@ -302,7 +302,8 @@ declare
   _ended timestamptz;
 begin
   perform tusk_fn.need_read_committed();
-  -- Before the lease is locked: a flush that finds no value there does not look beside leases, except the very first.
+  -- Before the lease is locked: a flush that finds no value in tusk.beside does not read tusk.finished. If this sets
+  -- the first value, a flush that is in progress finds it when it looks again at its end.
   perform nextval('tusk.beside');
   perform 1 from tusk.lease x where x.token = _token and x.lane = _lane for key share;
   if not found then
@@ -311,7 +312,7 @@ begin
   if not tusk_fn.try_finish(_token, e.id) then
     return false;
   end if;
-  -- A statement of its own: it sees what the lock's last holder committed.
+  -- A separate statement, which sees what the lock's last holder committed.
   if not exists (select from tusk_fn.running r where r.token = _token and r.lane = _lane and r.id = e.id) then
     return false;
   end if;

@@ -1,5 +1,6 @@
--- Stores what handlers recorded, where their leases are open. That is checked again once the notes' rows are locked. If
--- an attempt has ended meanwhile, the function fails and stores nothing, and the caller tries the notes one by one.
+-- Stores what handlers recorded in attempts whose leases are open. This is checked again once the rows of the notes are
+-- locked. If an attempt has ended meanwhile, the function fails and stores nothing, and the caller tries the notes one
+-- by one.
 create function tusk_fn.write_notes(_ids uuid[], _tokens uuid[], _progress text[], _outputs bytea[], _logs text[])
 returns void language plpgsql as $$
 declare
@@ -23,8 +24,8 @@ begin
   end if;
 end $$;
 
--- The same for callers that must not wait for a user's transaction, which may hold the note of a task that it ends.
--- Returns the places of the notes that are held, and so were not stored.
+-- Like write_notes, for callers that must not wait for a user's transaction, which may hold the note of a task that it
+-- ends. Returns the places of the notes that were not stored because they are held.
 create function tusk_fn.write_free_notes(_ids uuid[], _tokens uuid[], _progress text[], _outputs bytea[],
   _logs text[]) returns int[]
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off set lock_timeout = '20ms' as $$

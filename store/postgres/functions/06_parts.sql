@@ -6,7 +6,8 @@ create function tusk_fn.group_of(f tusk_fn.flush, g int) returns uuid[] language
     f.counts[f.offs[g] + 1 : f.offs[g] + f.sizes[g]]) i)
 $$;
 
--- For groups that end parts of their leases: what stays open in each lease, or null if that takes a closer look.
+-- For groups that end parts of their leases: the tasks that stay open in each lease, or null if that takes a closer
+-- look.
 create function tusk_fn.open_parts(f tusk_fn.flush, _part int[], _locked tid[]) returns varbit[] language plpgsql as $$
 declare
   _open varbit[];
@@ -21,7 +22,7 @@ begin
   return _open;
 end $$;
 
--- Takes that closer look: returns the tasks that cannot be finished.
+-- Takes the closer look and returns the tasks that cannot be finished.
 create function tusk_fn.judge_parts(f tusk_fn.flush, _part int[], _open varbit[], _locked tid[])
 returns table (token uuid, id uuid, held boolean) language plpgsql as $$
 #variable_conflict use_column
@@ -36,7 +37,7 @@ begin
     if not exists (select from tusk.lease x where x.token = f.tokens[g] and x.lane = f.lanes[g]
       and x.ctid = any(_locked)) then
       _many := _many + cardinality(_ids);
-      if _many > 1000 then -- the server's table of locks is bounded, and everybody's
+      if _many > 1000 then -- the server's lock table is limited, and all sessions share it
         raise exception 'too many attempts to lock one by one' using errcode = 'lock_not_available';
       end if;
     end if;
@@ -61,8 +62,8 @@ begin
   end loop;
 end $$;
 
--- What stays open in a lease, which is locked, once runs have ended. Null if a task of the runs is not open, or if that
--- takes a closer look. It is many times as fast as looking for each of thousands of tasks.
+-- Returns the tasks that stay open in a locked lease after runs of tasks have ended. Null if a task of the runs is not
+-- open, or if that takes a closer look. It is many times as fast as a search for each of thousands of tasks.
 create function tusk_fn.open_after(_token uuid, _lane bigint, _firsts uuid[], _counts int[], _locked tid[])
   returns varbit
 language plpgsql as $$
@@ -150,8 +151,8 @@ create function tusk_fn.try_finish(_token uuid, _id uuid) returns boolean langua
   select pg_try_advisory_xact_lock(hashtextextended(_token::text || _id::text, 0))
 $$;
 
--- Closes some tasks of a lease, and the lease with the last of them. JIT is off because a disabled plan that is used
--- anyway, as that of ids_of is, counts as expensive enough to be compiled, which takes up to a second.
+-- Closes some tasks of a lease, and deletes the lease with the last task. JIT is off because a disabled plan that is
+-- used anyway, like the plan of ids_of, counts as expensive enough to be compiled, which takes up to a second.
 create function tusk_fn.close(_token uuid, _lane bigint, _ids uuid[], _locked tid[]) returns void
 language plpgsql set enable_nestloop = off set jit = off as $$
 #variable_conflict use_column

@@ -1,12 +1,12 @@
--- Claims one task for a worker and completes the one that it held, which was the whole of a lease: in one message and
--- two transactions, as claim and finish_plain would. The lane is free again before the completion is on disk. For most
--- tasks it runs few statements and even fewer expressions, because each is prepared anew in every transaction. What it
--- cannot do it leaves to claim and finish_lease.
+-- Claims one task for a worker and completes the one that it held, which must be the only task of its lease. This takes
+-- one message and two transactions, and has the effect of claim and finish_plain. The lane is free again before the
+-- completion is on disk. For most tasks it runs few statements and even fewer expressions, because each is prepared
+-- again in every transaction. It leaves what it cannot do to claim and finish_lease.
 --
--- _likely is the lane that likely has the task, the first of the queue, or 0 if that is not known. Nothing is completed
--- if _held is null. The procedure does not wait for a lane that a user's transaction holds. Without a task to claim, id
--- is null. If finished is false, nothing was written of the completion, and a call of finish says why. freed are the
--- queues that got tasks because of it.
+-- _likely is the lane that probably has the task, the first of the queue, or 0 if it is not known. Nothing is completed
+-- if _held is null. The procedure does not wait for a lane that a user's transaction holds. If there is no task to
+-- claim, id is null. If finished is false, the completion was not written, and a call of finish says why. freed has the
+-- queues that got tasks because of the completion.
 create procedure tusk_fn.exchange(_worker uuid, _token uuid, _queues bigint[], _lock bigint, _likely bigint,
   _held uuid, _held_lane bigint, _firsts uuid[], _ago int[], _stats bytea,
   out lane bigint, out id uuid, out kind text, out args bytea,
@@ -27,11 +27,11 @@ declare
   _from    xid8;
   _n       bigint;
   _row     bigint;  -- the number of the task's row
-  _packed  bytea[]; -- it is a pack
+  _packed  bytea[]; -- not null if the row is a pack
   _place   int;
   _lo      xid8;
   _hi      xid8;
-  _beside  boolean; -- there may be something beside leases
+  _beside  boolean; -- finished or open_need may have rows
   _by      uuid;
   _since   timestamptz;
 begin
@@ -77,7 +77,8 @@ begin
       coalesce(c.attempts[1], 1), coalesce(c.crashes[1], 0), c.run_at[1], c.expires_at[1], c.claimed_at, c.tenants[1],
       c.keys[1], case when json_typeof(c.tags[1]::json -> 0) = 'array' -- that is damage, which the reader is to see
         then array[array(select json_array_elements_text(c.tags[1]::json))]
-        else array(select json_array_elements_text(c.tags[1]::json)) end, c.settings[1], c.workflows[1], c.turns[1], c.partitions[1]
+        else array(select json_array_elements_text(c.tags[1]::json)) end, c.settings[1], c.workflows[1], c.turns[1],
+      c.partitions[1]
     into lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags,
       settings, workflow, turn, partition
     from tusk_fn.claim(_worker, _token, _queues, 1, false, _lock, false, false, 

@@ -1,5 +1,4 @@
--- A worker's heartbeat. Returns the attempts that are to be stopped. It touches nothing that a user's transaction may
--- hold.
+-- A worker's heartbeat. Returns the attempts to stop. It locks nothing that a user's transaction may hold.
 create function tusk_fn.beat(_id uuid, _about jsonb, _ttl bigint, _every bigint, _seq bigint default 0,
   _seen bigint default 0, _holds uuid[] default '{}')
 returns table (id uuid, token uuid) language plpgsql set plan_cache_mode = force_generic_plan set jit = off as $$

@@ -1,9 +1,9 @@
--- A task that needs others is pending until they have ended. Each open need is a row. Whoever ends a parent locks it
--- and then looks for those rows. It may miss a child that is enqueued at the same moment, so each need of a new child
--- is in doubt at first. The doubt goes once the parent was seen, after the child's commit, at a place where nobody was
--- ending it.
+-- A task that needs others is pending until they have ended. Each open need is a row. A transaction that ends a parent
+-- locks it and then reads these rows. It may miss a child that is enqueued at the same moment, so each need of a new
+-- child is in doubt at first. The doubt is deleted once the parent was seen, after the child's commit, at a place where
+-- nobody was ending it.
 
--- The states of those tasks that exist. The state of a task in another ledger is 9 until it has ended.
+-- The states of those tasks that exist. Tasks of other ledgers that have not ended have the state 9.
 create function tusk_fn.states_of(_ids uuid[]) returns table (id uuid, state smallint, token uuid, lane bigint)
 language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -21,10 +21,10 @@ begin
   end if;
 end $$;
 
--- Judges needs before their child is stored. A parent of the same call is open without a look, since nobody else can
--- see it yet; if it has a key, it may not be stored at all, so the need is in doubt. The transaction draws its xid
--- before it looks: a parent that it takes for unfinished is not pruned before the transaction has ended. Policies are
--- numbered as in package store; what does not exist counts as deleted.
+-- Judges needs before their child is stored. The need for a parent of the same call is open without a look, since
+-- nobody else can see the parent yet. If that parent has a key, it may not be stored at all, so the need is in doubt.
+-- The transaction draws its xid before it looks, so that a parent that it takes for unfinished is not pruned before the
+-- transaction has ended. Policies have the numbers of package store. A task that does not exist counts as deleted.
 create function tusk_fn.judge_needs(_needs tusk_fn.new_need[], _ids uuid[], _keys text[])
 returns table (k int, open boolean, doubt boolean) language plpgsql as $$
 begin
@@ -37,8 +37,9 @@ begin
     select x.id, max(x.state) as state from tusk_fn.states_of(array(select distinct n.parent from n
       where n.place is null)) x group by x.id)
   select n.k, n.place is not null or not (
-      coalesce(s.state, 0) = 6 or n.policy = 1 and coalesce(s.state, 0) in (0, 7, 8)), -- 0: it does not exist
-    n.place is null or _keys[n.place] is not null from n left join s on s.id = n.parent;
+      coalesce(s.state, 0) = 6 or n.policy = 1 and coalesce(s.state, 0) in (0, 7, 8)), -- 0 if it does not exist
+    n.place is null or _keys[n.place] is not null
+  from n left join s on s.id = n.parent;
 end $$;
 
 -- Stores tasks as put does, with their needs.
@@ -103,15 +104,15 @@ begin
   end if;
 end $$;
 
--- The same for a task that ended in a user's transaction. It runs when that commits, so that a transaction which stays
--- open does not hold the rows of children.
+-- Like tell_ended, for a task that ended in a user's transaction. It runs when the transaction commits, so that one
+-- that stays open does not hold the rows of children.
 create function tusk_fn.tell_finished(_id uuid) returns void language plpgsql as $$
 begin
   perform tusk_fn.tell(array[s.id], array[s.state]) from tusk_fn.states_of(array[_id]) s where s.state in (6, 7, 8);
 end $$;
 
--- Tells children that their parents have ended, or no longer exist (state 0). It waits for no child: callers that can
--- have locked them before. Returns what to ring for, as set_free does.
+-- Tells children that their parents have ended or no longer exist (state 0). It waits for no child: callers that can
+-- wait have locked the children before. Returns what to ring for, as set_free does.
 create function tusk_fn.tell(_ids uuid[], _states smallint[]) returns setof text language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -122,9 +123,10 @@ begin
   perform tusk_fn.doubt_children(_ids, _states);
 end $$;
 
--- Puts in doubt what is left of the needs for tasks that have ended: somebody holds the child, it was stored meanwhile,
--- or the failure is to cancel it. A doubt that is there is waited for: who is about to delete it may have seen the task
--- before it was claimed. Doubts are locked by child and parent.
+-- Puts the remaining needs for tasks that have ended in doubt. A need remains if somebody holds the child, if the child
+-- was stored meanwhile, or if the failure must cancel it. The function waits for a doubt that exists, because a
+-- transaction that is about to delete it may have seen the task before it was claimed. Doubts are locked by child and
+-- parent.
 create function tusk_fn.doubt_children(_ids uuid[], _states smallint[]) returns void language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -141,9 +143,10 @@ begin
   on conflict (child, parent) do update set n = excluded.n;
 end $$;
 
--- Meets needs, and sets the children free that have no other open need, except those that somebody else holds. When the
--- last two parents end at the same time, each locks the child before it looks for other needs. Children that are stored
--- meanwhile are in doubt. Returns what to ring for: queues, and turns if a child now waits for its turn.
+-- Meets needs, and sets the children free that have no other open need, except those that somebody else holds. If the
+-- last two parents end at the same time, each transaction locks the child before it looks for other needs. Children
+-- that are stored meanwhile are in doubt. Returns what to ring for: queues, and turns if a child now waits for its
+-- turn.
 create function tusk_fn.set_free(_completed uuid[], _failed uuid[]) returns setof text language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -187,10 +190,10 @@ begin
   return query select distinct tusk_fn.queue_of(l) from unnest(_lanes) l union all select E'\x02turns' where _turns;
 end $$;
 
--- Settles doubts, given by their numbers. Whoever ends a parent has locked it at its place before it looked for
--- children: its lease, its row among the waiting tasks, or, by deleting it, its row in the log. So parents are locked
--- here too, and looked at in a new statement. If somebody else holds the parent or the child, the doubt stays. So does
--- a failure that is to cancel the child.
+-- Settles doubts, given by their numbers. A transaction that ends a parent has locked it at its place before it looked
+-- for children: its lease, its row among the waiting tasks, or, by deleting it, its row in the log. So parents are
+-- locked here too, and read in a new statement. If somebody else holds the parent or the child, the doubt stays. So
+-- does the doubt about a failure that must cancel the child.
 create function tusk_fn.settle(_ns bigint[]) returns setof text language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -283,9 +286,9 @@ begin
   end if;
 end $$;
 
--- Ends attempts as finish does, together with what their outcomes bring. If a task that is to run again, and brings
--- others, has to be cancelled instead, nothing is written and it is returned without a token. If no other attempt ends,
--- what it brings is dropped.
+-- Ends attempts as finish does, and stores the tasks and needs that their outcomes bring. If a task that would run
+-- again and brings others has to be cancelled instead, nothing is written and it is returned without a token. If no
+-- other attempt ends in the call, it is cancelled and what it brings is dropped.
 create function tusk_fn.finish_more(f tusk_fn.flush, _odd tusk_fn.odd_end[], _keys tusk_fn.end_key[],
   _tasks tusk_fn.new_task[], _needs tusk_fn.new_need[], _more tusk_fn.extras)
 returns table (token uuid, id uuid, held boolean, queue text) language plpgsql
@@ -315,7 +318,7 @@ begin
     return query select null::uuid, o, null::boolean, null::text from unnest(_off) o;
     return;
   elsif cardinality(_tasks) > 0 and cardinality(_off) = 0 then
-    -- Before the ends: a new task with the key of one that ends has to wait for that end.
+    -- Before the ends, because a new task with the key of one that ends has to wait for that end.
     if exists (select from unnest(_tasks) x where x.key is not null) then
       -- A key that an open transaction of a user has stored cannot be seen, only waited for.
       perform set_config('lock_timeout', '50ms', true);
@@ -336,7 +339,7 @@ exception when sqlstate 'TK008' then
   return query select l.token, l.id, l.held, null::text from unnest(_lost_tokens, _lost_ids, _held) l(token, id, held);
 end $$;
 
--- The same for one attempt in a user's transaction. Returns false if the attempt is lost.
+-- Like finish_more, for one attempt in a user's transaction. Returns false if the attempt is lost.
 create function tusk_fn.finish_tx_more(_token uuid, _lane bigint, _end tusk_fn.odd_end, _stats bytea, _key text,
   _plain boolean, _tasks tusk_fn.new_task[], _needs tusk_fn.new_need[], _more tusk_fn.extras)
 returns boolean language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
@@ -355,8 +358,8 @@ exception when sqlstate 'TK008' then
   return false;
 end $$;
 
--- Which of the tasks that are to run again will be cancelled instead, because somebody asked for it or because another
--- task waits for their key. It locks the keys.
+-- Returns those of the tasks that would run again that will be cancelled instead, because somebody asked for it or
+-- because another task waits for their key. It locks the keys.
 create function tusk_fn.called_off(_going tusk_fn.goer[]) returns uuid[] language plpgsql as $$
 begin
   if cardinality(_going) = 0 then
@@ -382,7 +385,7 @@ create function tusk_fn.yield(_ids uuid[], _keep uuid[]) returns void language s
   where cardinality(x.ids) > 0
 $$;
 
--- Has tasks that were just made pending wait for what they need. Returns the queues of those that need nothing.
+-- Makes tasks that have just become pending wait for what they need. Returns the queues of those that need nothing.
 create function tusk_fn.await_needs(_more tusk_fn.extras, _tasks tusk_fn.new_task[]) returns setof text
 language plpgsql as $$
 declare

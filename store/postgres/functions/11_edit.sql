@@ -1,6 +1,5 @@
--- What store/rules decides is read and written here: the engine's Source, and how it applies changes. First come the
--- locks, then what is known of the tasks, then what becomes of them.
-
+-- Locks for changes that store/rules decides. The statements that read tasks for the rules and that apply the changes
+-- are in sql/edit.sql.
 -- Locks tasks at their places, and everything else that a change of them may touch, in the order of 03_lock.sql. Nobody
 -- else can change them until the transaction ends. A task that moved on before it was locked is locked at its new
 -- place, without waiting. _to is the lane of a move.
@@ -15,7 +14,7 @@ begin
   select * into _was from tusk_fn.spots_of(_ids);
   perform tusk_fn.lock_spots(_ids, _was.states, _was.lanes, _was.tokens, _was.keys, _op, _to);
   if _op = 2 then
-    perform pg_current_xact_id(); -- so that no parent is pruned that it takes for unfinished
+    perform pg_current_xact_id(); -- so that a parent that it takes for unfinished is not pruned
   end if;
   for i in 1 .. 5 loop
     select * into _is from tusk_fn.spots_of(_ids);
@@ -93,7 +92,7 @@ begin
   end if;
 end $$;
 
--- The same without waiting. Returns false if a lock is held.
+-- Like lock_spots, without waiting. Returns false if somebody else holds a lock.
 create function tusk_fn.try_spots(_ids uuid[], _states smallint[], _lanes bigint[], _tokens uuid[], _keys text[],
   _op smallint) returns boolean
 language plpgsql

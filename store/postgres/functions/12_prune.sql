@@ -1,6 +1,6 @@
--- A snapshot of the ends that no open transaction can have missed. A transaction that took a task for unfinished had
--- drawn its xid before that task ended. So once all xids up to one drawn now have ended, everything that is visible now
--- has ended for everybody.
+-- Returns a snapshot of the ends that no open transaction can have missed. A transaction that took a task for
+-- unfinished had drawn its xid before the task ended. So once all transactions up to an xid drawn now have ended, tasks
+-- whose end is visible now have ended for everybody.
 create function tusk_fn.over() returns pg_snapshot language plpgsql set jit = off as $$
 declare
   _here pg_snapshot := pg_current_snapshot();
@@ -17,17 +17,17 @@ begin
   return g.over;
 end $$;
 
--- Whether a task that ended in a transaction may be deleted. An xid from the future is one of another server, from
+-- Whether a task that ended in a transaction may be deleted. An xid in the future belongs to another server, from
 -- before a rebase.
 create function tusk_fn.may_go(_xid xid8, _over pg_snapshot) returns boolean language sql stable as $$
   select pg_visible_in_snapshot(_xid, _over) or _xid >= pg_snapshot_xmax(pg_current_snapshot())
 $$;
 
--- Deletes up to _limit completed tasks whose retention is over with the row of their flush. Without it their rows in the
--- log mean nothing; those go with their segment. Tasks that somebody holds, or whose key somebody holds, are left for
--- later. So are tasks that an open transaction may have seen unfinished, since it may store a task that needs them, and
--- those of which a task that needs them has not been told: of one that is gone nobody knows how it ended. _keep is the
--- retention of tasks in queues without one of their own.
+-- Deletes up to _limit completed tasks whose retention is over, together with the row of their flush. Without that row
+-- their rows in the log have no meaning, and are dropped with their segment. Tasks that somebody holds, or whose key
+-- somebody holds, are left for later. So are tasks that an open transaction may have seen unfinished, since it may
+-- store a task that needs them. The same is true of tasks whose end a task that needs them has not been told: once they
+-- are deleted, nobody knows how they ended. _keep is the retention of tasks in queues without a retention of their own.
 --
 -- Flushes are read in the order of their xids, which is nearly the order in which they ended, up to the first that is
 -- too young for every queue. Before it there may be any number of flushes that some queue keeps for longer, so a call
@@ -56,8 +56,8 @@ begin
   end if;
   perform tusk_fn.hold_lead(_term);
   _over := tusk_fn.over();
-  _needs := pg_relation_size('tusk.open_need') > 0; -- asked later: whoever was waited for may have stored one
-  -- Locked, so that nobody sums up what is deleted meanwhile.
+  _needs := pg_relation_size('tusk.open_need') > 0; -- read last: a transaction that was waited for may have stored one
+  -- Locked, so that nobody sums up statistics that are deleted meanwhile.
   select e.upto, e.late into _upto, _late from tusk.stat_end e for share;
   for f in
     select x.ctid as at, x.xid, x.finished_at,
@@ -95,8 +95,8 @@ begin
   end loop;
 end $$;
 
--- Forgets the keys of tasks that were completed in a lane, of which some have one, or none. Returns false, and forgets
--- nothing, if somebody holds one.
+-- Removes completed tasks of a lane from their keys, if they have any. If somebody holds one of the keys, it returns
+-- false and removes nothing.
 create function tusk_fn.forget_keys_of(_lane bigint, _ids uuid[]) returns boolean language plpgsql as $$
 declare
   _named uuid[];
@@ -114,8 +114,8 @@ begin
   return true;
 end $$;
 
--- Deletes a flush. Its statistics are kept if they are not summed up yet, as those of xids from _upto on and of _late
--- are not.
+-- Deletes a flush. Its statistics are kept if they are not summed up yet, which is so for xids from _upto on and in
+-- _late.
 create function tusk_fn.drop_flush(_at tid, _upto xid8, _late xid8[]) returns void language sql volatile as $$
   with gone as (
     delete from tusk.outcome x where x.ctid = _at returning x.xid, x.finished_at, x.stats)
@@ -123,7 +123,7 @@ create function tusk_fn.drop_flush(_at tid, _upto xid8, _late xid8[]) returns vo
   select g.finished_at, g.stats from gone g where g.stats is not null and (g.xid >= _upto or g.xid = any(_late))
 $$;
 
--- Deletes what is kept about tasks besides the tasks themselves.
+-- Deletes the attempts, notes and needs of tasks, but not the tasks themselves.
 create function tusk_fn.forget_tasks(_ids uuid[]) returns void language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 begin

@@ -1,8 +1,8 @@
--- How an archive reads finished tasks whose retention is over, and how they are deleted once it has them. Retentions,
--- and which tasks may go, are as in prune.
+-- Deletes finished tasks whose retention is over, once an archive has them. Retentions, and the conditions under which
+-- tasks may be deleted, are as in prune.
 
--- Deletes flushes that had this many tasks. Returns the places of flushes that have fewer by now or are gone, and of
--- flushes that are held. Those stay.
+-- Deletes flushes that had the given numbers of tasks. Returns the places of flushes that have fewer tasks by now or
+-- are gone, and of flushes that somebody holds, which are not deleted.
 create function tusk_fn.release_flushes(_xids bigint[], _lanes bigint[], _tokens uuid[], _finished timestamptz[],
   _tasks bigint[])
 returns table (place int, held boolean)
@@ -20,7 +20,7 @@ declare
   o       record;
 begin
   perform tusk_fn.need_read_committed();
-  -- Locked, so that nobody sums up what is deleted meanwhile.
+  -- Locked, so that nobody sums up statistics that are deleted meanwhile.
   select e.upto, e.late into _upto, _late from tusk.stat_end e for share;
   for i in 1 .. cardinality(_xids) loop
     _found := 0;
@@ -50,9 +50,9 @@ begin
   end loop;
 end $$;
 
--- Deletes dead tasks that ended in these transactions. Returns the ids of those that somebody holds. Those stay. So
--- does a completed one of which a task that needs it has not been told: that was stored while somebody looked for what
--- is due.
+-- Deletes dead tasks that ended in the given transactions. Returns the ids of tasks that are not deleted: those that
+-- somebody holds, and completed ones whose end a task that needs them has not been told, because it was stored while
+-- the archive looked for due tasks.
 create function tusk_fn.release_dead(_ids uuid[], _xids bigint[]) returns uuid[]
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan as $$

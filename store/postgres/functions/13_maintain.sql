@@ -1,6 +1,6 @@
--- Makes the next segment when the bounded ones are nearly full. For a moment nobody may use the log. The function waits
--- for that moment without a lock, since everybody else would have to wait behind the lock, and gives up if a
--- transaction goes on for long.
+-- Makes the next segment when the bounded ones are nearly full. For a moment nobody else can use the log. The function
+-- waits for that moment without a lock, since all others would have to wait behind the lock. It gives up if a
+-- transaction stays open for long.
 create function tusk_fn.add_segment(_term bigint, _hours int) returns text language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
@@ -39,9 +39,10 @@ begin
   return _name;
 end $$;
 
--- Waits for a moment at which the log can be locked soon: every transaction that used it a quarter of a second before
--- has ended. Sets a lock timeout for the rest of the transaction, because everybody queues up behind a lock that waits
--- for a transaction which began since and stays open. Returns false if a transaction has used the log for longer.
+-- Waits until the log can probably be locked soon: all transactions that used it at some moment have ended within a
+-- quarter of a second. It then sets a lock timeout for the rest of the transaction, because all others queue up behind
+-- a lock that waits for a transaction that began since and stays open. Returns false if this does not happen within
+-- _most milliseconds.
 create function tusk_fn.await_log(_most int) returns boolean language plpgsql as $$
 declare
   _end   timestamptz := clock_timestamp() + _most * interval '1 ms';
@@ -70,8 +71,8 @@ begin
   return false;
 end $$;
 
--- Makes the tables of a segment, which is not part of the log yet. It is one table while all queues keep their tasks
--- for about the same time.
+-- Makes the tables of a segment, which is not part of the log yet. It is one table if all queues keep their tasks for
+-- about the same time.
 create function tusk_fn.make_segment(_name text) returns void language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -100,8 +101,9 @@ begin
   end loop;
 end $$;
 
--- Drops a table of the log that nothing needs any more: a segment, or the part of a segment for the queues of one class.
--- Returns false if it was none, or could not be. As for a new segment, nobody may use the log for a moment.
+-- Drops a table of the log that nothing needs any more: a segment, or the part of a segment for the queues of one
+-- class. Returns false if there is no such table or it could not be dropped. As for a new segment, nobody else can use
+-- the log for a moment.
 create function tusk_fn.drop_segment(_term bigint, _parent text, _name text) returns boolean language plpgsql
   set jit = off as $$
 begin
@@ -120,7 +122,7 @@ begin
     execute format('alter table tusk.%I detach partition tusk.%I', _parent, _name);
   end if;
   execute format('drop table if exists tusk.%I', _name);
-  -- It is forgotten, and so are its entries in the catalogue.
+  -- Deletes its row, and its entries in the catalogue.
   with part as (delete from tusk.segment_part where name = _name returning segment, queues),
   whole as (delete from tusk.segment where name = _name returning hi),
   gone as (

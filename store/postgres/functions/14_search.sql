@@ -1,5 +1,5 @@
--- Up to _limit tasks that have all tags, or that were enqueued in a span of time, in no particular order: finished ones,
--- or such that wait.
+-- Up to _limit tasks that have all of _tags or, if that is null, that were enqueued in a span of time. They are
+-- finished or waiting tasks, in no particular order.
 create function tusk_fn.few(_finished boolean, _tags text[], _since timestamptz, _until timestamptz, _limit int)
   returns setof uuid language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = on set jit = off as $$
@@ -17,7 +17,7 @@ begin
       (select w.id from tusk.waiting w
        where w.line is null and w.enqueued_at >= _since and w.enqueued_at < _until limit _limit)
       union all
-      (select w.id from tusk.waiting w where w.line is not null limit _limit)) s -- their time is looked at afterwards
+      (select w.id from tusk.waiting w where w.line is not null limit _limit)) s -- the caller checks the time of these
     limit _limit;
   end if;
 end $$;

@@ -1,4 +1,4 @@
--- The tasks that can be claimed, or that were running.
+-- The tasks that can be claimed or were running.
 create view tusk_fn.unfinished as
 select distinct on (t.id) t.*
 from tusk_fn.task t

@@ -6,7 +6,7 @@ returns uuid language plpgsql as $$
 declare
   _lane  bigint;
   _id    uuid;
-  _turns boolean; -- the queue has limits other than one for each worker
+  _turns boolean; -- the queue has other limits than per_worker
 begin
   perform tusk_fn.check_task(kind, args, queue, priority, run_at, key, tenant, tags);
   _lane := tusk_fn.lane_of(queue, priority);
@@ -23,12 +23,12 @@ begin
   return _id;
 end $$;
 
--- Refuses values that a task cannot have. The limits are those of the library.
+-- Refuses invalid values of tasks. The limits are the same as in the library.
 create function tusk_fn.check_task(_kind text, _args json, _queue text, _priority int, _run_at timestamptz, _key text,
   _tenant text, _tags text[])
 returns void language plpgsql as $$
 declare
-  -- Control characters, and those that change the direction of text: they cannot be shown.
+  -- Control characters and characters that change the direction of text, which cannot be shown.
   _odd   constant text := '[\u0001-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]';
   _field text;
   _text  text;

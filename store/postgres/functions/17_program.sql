@@ -14,8 +14,8 @@ begin
   return true;
 end $$;
 
--- Creates what users call by name: tusk.enqueue, tusk.find, the view tusk.tasks, and the trigger for ends in users'
--- transactions. They call the functions of one program.
+-- Creates what users call by name (tusk.enqueue, tusk.find and the view tusk.tasks) and the trigger for ends in users'
+-- transactions. They call the functions of this program.
 create function tusk_fn.publish() returns void language plpgsql set jit = off as $$
 begin
   begin
@@ -54,8 +54,8 @@ begin
   perform tusk_fn.grant_rights();
 end $$;
 
--- Grants the functions that only read to roles that may read the log, and all others to roles that may write it, except
--- those of migrations.
+-- Grants the functions that only read to roles that may read the log, and all functions except publish and grant_rights
+-- to roles that may write to it.
 create function tusk_fn.grant_rights() returns void language plpgsql set jit = off as $$
 declare
   _to   text;
@@ -87,7 +87,7 @@ begin
   end loop;
 end $$;
 
--- Removes the functions of programs that have no living worker and that nobody has run for a time.
+-- Removes the functions of programs that have no living worker and have not run for the time _unseen.
 create function tusk_fn.drop_programs(_term bigint, _unseen interval) returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '1s'
 as $$
@@ -108,7 +108,8 @@ begin
   end loop;
 end $$;
 
--- Drops what was created last first, and without cascade: what others have made of these functions stays.
+-- Drops the functions in reverse order of their creation. It does not use cascade, so that objects of others that
+-- depend on them stay.
 create function tusk_fn.drop_program(_name text) returns void language plpgsql as $$
 declare
   _what text;

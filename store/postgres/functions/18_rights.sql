@@ -1,8 +1,8 @@
--- A role that can create functions in a schema of a session's search path could have the session run them in place of
+-- A role that can create functions in a schema of a session's search path could make the session run them instead of
 -- PostgreSQL's. So every function that is called from outside has a search path of its own. The functions that these
 -- call need not set it again, and SQL functions that are inlined are bound when they are created. Procedures that
--- commit set the path themselves, and qualify the names in the same expression, which is parsed before. ids_of,
--- place_of and queue_of run for each row, and qualify every name or type.
+-- commit set the path themselves. They qualify the names in the expression that sets it, which is parsed before the
+-- path takes effect. ids_of, place_of and queue_of run for each row, and qualify every name or type.
 do $$
 declare
   _name text;
@@ -25,10 +25,10 @@ begin
   end loop;
 end $$;
 
--- The leader makes and drops segments with the rights of their owner.
+-- The leader makes and drops segments with the rights of the functions' owner.
 alter function tusk_fn.add_segment security definer;
 
 alter function tusk_fn.drop_segment security definer;
 
--- Only the owner has rights, and grants them: see tusk db roles.
+-- At first only the owner has rights. To grant them to others, see tusk db roles.
 revoke execute on all routines in schema tusk_fn from public;

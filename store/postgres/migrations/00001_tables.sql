@@ -1,16 +1,16 @@
 -- up
 set local lock_timeout = '5s';
 
--- Text is compared by its bytes, whatever the collation of the database: an index in that
--- collation is damaged when the operating system's C library learns another order.
+-- Text is compared by its bytes, whatever the collation of the database. An index in the database's
+-- collation is corrupted when an update of the operating system's C library changes the order.
 
 create sequence tusk.task_n start 256 increment 256 cache 500;
 
--- The log: a row is a task that is ready for an attempt, or a pack: up to 255 tasks of
--- one enqueue that differ in their ids and args alone. It is inserted once and never
--- updated by an attempt; n orders the tasks of one transaction. A pack's tasks have the
--- ids from id on and the numbers after n, as if each were a row; whoever changes one of
--- them makes rows of them first.
+-- The log. A row is either a task that is ready for an attempt or a pack: up to 255 tasks of
+-- one enqueue that differ only in their ids and args. It is inserted once, and no attempt
+-- updates it. n orders the tasks of one transaction. The tasks of a pack have consecutive ids
+-- that begin with id, and the numbers after n, as if each had its own row. To change one of
+-- them, first expand the pack into rows.
 create table tusk.log (
   xid         xid8        not null default pg_current_xact_id(),
   lane        bigint      not null,
@@ -21,7 +21,7 @@ create table tusk.log (
   crashes     int         not null default 0,
   kind        text collate "C" not null,
   args        bytea       not null,
-  run_at      timestamptz, -- null: enqueued_at
+  run_at      timestamptz, -- null means enqueued_at
   expires_at  timestamptz,
   claimed_at  timestamptz,
   tenant      text collate "C",
@@ -30,12 +30,12 @@ create table tusk.log (
   settings    bytea,
   failure     text collate "C", -- fingerprint of the latest failed attempt
   workflow    uuid,
-  turn        boolean,     -- it runs only in its turn; null: it does not
+  turn        boolean,     -- true if it runs only in its turn, otherwise null
   partition   text collate "C",
-  packed      bytea[]      -- of a pack: the args of each
+  packed      bytea[]      -- the args of each task of a pack
 ) partition by range (xid);
 
--- A pack stays in one piece.
+-- The args of a pack are stored in its row, not out of line.
 alter table tusk.log
   alter packed set storage plain, alter kind set storage main, alter tags set storage main,
   alter settings set storage main;
@@ -44,8 +44,8 @@ create index task_id on tusk.log (id) where packed is null;
 create index task_pack on tusk.log (id) where packed is not null;
 create index task_workflow on tusk.log (workflow) where workflow is not null;
 
--- The log's segments. A segment holds the xids below hi, from where the one
--- before it ends; the last one has no hi, so that an insert never fails.
+-- The log's segments. A segment holds the xids from the end of the previous one up to, but not
+-- including, hi. The last one has no hi, so that an insert never fails.
 create table tusk.segment (
   name     text collate "C" not null primary key,
   hi       xid8,
@@ -53,24 +53,24 @@ create table tusk.segment (
   made_at  timestamptz not null default clock_timestamp()
 );
 
--- The tables of those segments that are no single one: the tasks of queues that are
--- kept for another time than the rest have their own, which goes when they do.
+-- The tables of segments that consist of more than one. Queues whose tasks are kept for another
+-- time than the rest have a table of their own, which is dropped when their tasks expire.
 create table tusk.segment_part (
   name    text collate "C" not null primary key,
   segment text collate "C" not null,
-  queues  bigint[]          -- null: all that the others do not name
+  queues  bigint[]          -- null means all queues that the segment's other tables do not name
 );
 
--- Queues whose completed tasks are kept for much less than others, or for much
--- longer. Segments that are made from now on are made so.
+-- Queues whose completed tasks are kept for a much shorter or a much longer time than others.
+-- A change affects only segments that are made later.
 create table tusk.class (
   queue bigint not null primary key,
   class text collate "C" not null check (class in ('short', 'long'))
 );
 
--- The names behind lanes. Rows may come twice; nobody waits for anybody here. A row whose lane
--- has had no task since idle_at goes when the transactions below idle_xid have ended. Who
--- names the lane meanwhile adds a row.
+-- The queue names of lanes. A lane may have several rows, so that no writer waits for another. A
+-- row whose lane has had no task since idle_at is deleted once the transactions below idle_xid
+-- have ended. A transaction that names the lane in the meantime adds a row.
 create table tusk.lane (
   id       bigint not null,
   queue    text collate "C" not null,
@@ -79,8 +79,8 @@ create table tusk.lane (
 );
 create index lane_id on tusk.lane (id);
 
--- How far a lane has been claimed: its newest row. Rows visible in done are
--- claimed; while win is set, those visible in win up to (at_xid, at_n) are too.
+-- How far a lane has been claimed, as its newest row says. Log rows visible in done are claimed.
+-- While win is set, so are rows visible in win up to (at_xid, at_n).
 create table tusk.lane_position (
   lane    bigint      not null,
   no      bigint      not null,
@@ -92,19 +92,18 @@ create table tusk.lane_position (
   primary key (lane, no)
 );
 
--- How many rows a lane got, as far as they are visible in seen.
+-- How many tasks were added to a lane, counting those that are visible in seen.
 create table tusk.lane_tally (
   lane  bigint      not null primary key,
   seen  pg_snapshot not null,
   added bigint      not null
 );
 
--- Tasks in runs: run i is counts[i] tasks whose ids follow one another, from firsts[i]
--- on; counts is null where each run is one task. Runs are sorted, and what is said of
--- each task stands in the order of their ids.
+-- Below, lists of tasks are written as runs. Run i is counts[i] tasks with consecutive ids, the
+-- first of which is firsts[i]. counts is null if each run is one task. Runs are sorted, and
+-- values for each task are in the order of the ids.
 
--- Batches that workers hold, in runs. open has a bit for each task, and null stands for
--- all ones.
+-- Batches that workers hold, as runs. open has a bit for each task. Null means all ones.
 create table tusk.lease (
   token      uuid        not null,
   lane       bigint      not null,
@@ -120,20 +119,20 @@ create table tusk.lease (
 alter table tusk.lease set (toast_tuple_target = 8160, fillfactor = 80);
 alter table tusk.lease alter firsts set storage external;
 
--- Counts what was put into finished and open_need, before it was: while it has no
--- value, nobody need look there.
+-- Counts insertions into finished and open_need. It is advanced before each insertion, so that
+-- nobody needs to read these tables while it has no value.
 create sequence tusk.beside;
 
--- Attempts that were ended inside somebody's open transaction.
+-- Attempts that were ended within a user's transaction.
 create table tusk.finished (
   token uuid not null,
   id    uuid not null,
   primary key (token, id)
 );
 
--- What became of a flush, a row per lease: the tasks that were completed, in runs.
--- node names the narrowest dyadic interval of xids that holds the batch, so
--- that the batch of a task is found by some fifty probes of an index.
+-- The results of flushes. A row holds the completed tasks of one lease, as runs. node is the
+-- number of the narrowest dyadic interval of xids that contains the batch, so that about fifty
+-- index probes find the batch of a task.
 create table tusk.outcome (
   xid         xid8        not null default pg_current_xact_id(),
   lane        bigint      not null,
@@ -144,28 +143,28 @@ create table tusk.outcome (
   claimed_at  timestamptz not null,
   finished_at timestamptz not null,
   keyed       int         not null, -- how many of the tasks have a key
-  stats       bytea,                -- of the whole flush, in its first row
+  stats       bytea,                -- statistics of the whole flush, in its first row
   firsts      uuid[]      not null,
   counts      int[],
-  ago         int[]                 -- milliseconds before finished_at; null: all zero
+  ago         int[]                 -- milliseconds before finished_at, null means all zero
 );
 alter table tusk.outcome set (toast_tuple_target = 8160);
 alter table tusk.outcome alter firsts set storage external;
 create index outcome_node on tusk.outcome (lane, node);
 create index outcome_xid on tusk.outcome (xid);
 
--- Statistics, summed up by minute, by hour and by day, so that a chart costs as many
--- rows as it has points however many flushes there were; and those of flushes that
--- were pruned before.
+-- Statistics by minute, by hour and by day, so that a chart reads one row for each of its points
+-- however many flushes there were. Rows that are not summed up yet are of flushes that were pruned
+-- before, and of tasks that were cancelled in place of a retry.
 create table tusk.stat (
   at      timestamptz not null,
-  minutes int         not null default 0, -- how long that takes; 0: of one flush, not summed up yet
+  minutes int         not null default 0, -- length of the interval, 0 if not summed up yet
   stats   bytea       not null
 );
 create index stat_at on tusk.stat (minutes, at);
 
--- The statistics of flushes whose xid is below upto are summed up, but for those that
--- were still being written.
+-- The statistics of flushes with xids below upto are summed up, except those of flushes that were
+-- still in progress at the time, whose xids are in late.
 create table tusk.stat_end (
   one  boolean not null primary key default true check (one),
   upto xid8    not null,
@@ -173,7 +172,7 @@ create table tusk.stat_end (
 );
 insert into tusk.stat_end (upto) values ('0');
 
--- Tasks that may not run yet.
+-- Tasks that may not run yet: scheduled, pending and retryable ones.
 create table tusk.waiting (
   id          uuid        not null primary key,
   state       smallint    not null,
@@ -195,7 +194,7 @@ create table tusk.waiting (
   workflow    uuid,
   turn        boolean,
   partition   text collate "C",
-  line        timestamptz -- since when it waits for its turn and for nothing else; null: it does not
+  line        timestamptz -- since when it waits only for its turn, null if it does not
 );
 create index waiting_due on tusk.waiting (run_at, n) where state <> 2;
 create index waiting_lane on tusk.waiting (lane, state, id);
@@ -203,7 +202,7 @@ create index waiting_workflow on tusk.waiting (workflow) where workflow is not n
 create index waiting_line on tusk.waiting ((lane >> 16), coalesce(tenant, ''), coalesce(partition, ''), lane, line, n)
   where line is not null;
 
--- What tasks need, in the order in which they named it. Kept with the task.
+-- The tasks that a task needs, in the order in which it names them. Kept as long as the task.
 create table tusk.need (
   child  uuid     not null,
   place  int      not null,
@@ -212,7 +211,7 @@ create table tusk.need (
   primary key (child, place)
 );
 
--- Those needs that are not met. Their children are among the waiting, pending.
+-- The needs that are not met. Their children are pending tasks in waiting.
 create table tusk.open_need (
   parent uuid     not null,
   child  uuid     not null,
@@ -221,8 +220,8 @@ create table tusk.open_need (
 );
 create index open_need_child on tusk.open_need (child);
 
--- Open needs that somebody has to look at: the parent may have ended unnoticed,
--- or it has failed. n is drawn anew whenever there is something new to see.
+-- Open needs that have to be checked, because the parent may have ended unnoticed or has failed.
+-- A need gets a new n whenever there is something new to check.
 create sequence tusk.doubt_n;
 
 create table tusk.doubt (
@@ -233,9 +232,9 @@ create table tusk.doubt (
 );
 create index doubt_n_order on tusk.doubt (n);
 
--- Transactions that wrote when a task ended may have seen it unfinished. What ended in over
--- did so before any transaction that is open now began to write; what ended in next did once
--- the xids below upto have ended.
+-- A transaction that was writing when a task ended may have seen it unfinished. Tasks whose end is
+-- visible in over ended before any transaction that is open now began to write. The same will be
+-- true of next once all transactions below upto have ended.
 create table tusk.grace (
   one  boolean     not null primary key default true check (one),
   over pg_snapshot not null default '1:1:',
@@ -244,7 +243,7 @@ create table tusk.grace (
 );
 insert into tusk.grace default values;
 
--- Tasks that have their turn: granted, and neither ended nor put off since.
+-- Tasks that have their turn: it was granted, and since then they have neither ended nor been postponed.
 create table tusk.turn (
   id        uuid   not null primary key,
   queue     bigint not null,
@@ -252,8 +251,8 @@ create table tusk.turn (
   partition text collate "C" not null
 );
 
--- Tasks that ended in another way than by plain completion: dead letters,
--- cancelled ones, and completions with odd counts.
+-- Tasks that did not end by plain completion: dead letters, cancelled tasks, and completed tasks
+-- whose counts of attempts and crashes the log does not give.
 create table tusk.dead (
   id          uuid        not null primary key,
   state       smallint    not null,
@@ -276,13 +275,13 @@ create table tusk.dead (
   workflow    uuid,
   turn        boolean,
   partition   text collate "C",
-  xid         xid8        not null default pg_current_xact_id() -- that ended it
+  xid         xid8        not null default pg_current_xact_id() -- of the transaction that ended it
 );
 create index dead_finished on tusk.dead (finished_at);
 create index dead_xid on tusk.dead (xid);
 create index dead_workflow on tusk.dead (workflow) where workflow is not null;
 
--- Ended attempts but for plain completions, which outcome tells.
+-- Ended attempts, except plain completions, which are in outcome.
 create table tusk.attempt (
   n           bigint      not null generated always as identity,
   id          uuid        not null,
@@ -300,7 +299,7 @@ create index attempt_id on tusk.attempt (id, n);
 create index attempt_xid on tusk.attempt (xid)
   where state >= 6 or error like 'worker ____________________________________ died';
 
--- Groups of like errors.
+-- Groups of similar errors.
 create table tusk.failure (
   queue       bigint      not null,
   kind        text collate "C" not null,
@@ -313,7 +312,7 @@ create table tusk.failure (
   primary key (queue, kind, fingerprint)
 );
 
--- What handlers recorded.
+-- Progress, output and logs that handlers recorded.
 create table tusk.note (
   id       uuid  not null primary key,
   progress jsonb,
@@ -321,8 +320,8 @@ create table tusk.note (
   logs     jsonb
 );
 
--- What is known of a key: who holds it, what runs next, the newest source time. A key
--- belongs to its tenant: `key` is what tusk.tenant_key makes of the two.
+-- The state of a key: the task that holds it, the task that runs next, the newest source time. A
+-- key belongs to its tenant: the column key is what the function tenant_key makes of the two.
 create table tusk.key (
   queue     bigint not null,
   key       text collate "C" not null,
@@ -334,28 +333,28 @@ create table tusk.key (
   primary key (queue, key)
 );
 
--- Running tasks that somebody wants stopped. When they have ended, tidy removes them.
+-- Running tasks that were asked to stop. The chore tidy removes the rows of tasks that have ended.
 create table tusk.stop (
   id     uuid not null primary key,
   token  uuid not null,
   reason text collate "C" not null
 );
 
--- While attended is when this server was started, a session of the worker's process
--- holds the worker's lock; suspected_at is when it was first found free.
+-- While attended equals the time at which this server was started, a session of the worker's
+-- process holds the worker's lock. suspected_at is when the lock was first found free.
 create table tusk.worker (
   id           uuid        not null primary key,
   about        jsonb       not null,
   started_at   timestamptz not null,
   beat_at      timestamptz not null,
-  late_at      timestamptz not null, -- when the next beat is overdue by half
+  late_at      timestamptz not null, -- when the next beat is half an interval overdue
   expires_at   timestamptz not null,
   dead         boolean     not null,
   left_at      timestamptz,
   attended     timestamptz,
   suspected_at timestamptz,
-  seq          bigint      not null default 0,  -- of the last beat
-  -- a lease from before that holds does not name is not known to it; null: it did not say
+  seq          bigint      not null default 0,  -- number of the last beat
+  -- the worker does not know a lease that is older than since and not in holds; null if it has not reported
   since        timestamptz,
   holds        uuid[]      not null default '{}',
   program      text collate "C" not null default '' -- whose functions it calls
@@ -381,8 +380,8 @@ create table tusk.record (
   primary key (kind, name)
 );
 
--- The server whose transaction ids the log speaks of, and the oldest version of the
--- schema whose programs work with this one: a migration that breaks them raises it.
+-- The server to which the transaction ids in the log belong, and the oldest schema version whose
+-- programs work with this one. A migration that breaks them raises it.
 create table tusk.server (
   one               boolean not null primary key default true check (one),
   system_identifier bigint  not null,
@@ -391,13 +390,13 @@ create table tusk.server (
 insert into tusk.server (system_identifier) select system_identifier from pg_control_system();
 
 -- The programs whose functions are installed, each in a schema of its own. The functions and
--- the view that users call by name lead to those of one.
+-- the view that users call by name refer to those of the published program.
 create table tusk.program (
-  name         text collate "C" not null primary key, -- of the schema
-  version      bigint      not null,             -- of the migrations that its functions need
+  name         text collate "C" not null primary key, -- name of the schema
+  version      bigint      not null,             -- migration version that its functions need
   published    boolean     not null default false,
   installed_at timestamptz not null default clock_timestamp(),
-  seen_at      timestamptz not null default clock_timestamp() -- when one was last known to run, to the hour
+  seen_at      timestamptz not null default clock_timestamp() -- when it was last known to run, within an hour
 );
 
 -- down

@@ -1,25 +1,24 @@
 -- up
 set local lock_timeout = '5s';
 
--- What stands in a stretch of the log, those with xids from lo on and below hi: the
--- tasks of a lane by kind, and again by each of their tags, newest first. The leader
--- writes it after the fact, so that no enqueue pays for an index. It may name tasks
--- that have changed or gone since; it never leaves one out. Of packs it has their places
--- in the lane and no ids.
+-- The contents of a stretch of the log: the rows with xids from lo up to, but not including, hi.
+-- It lists the tasks of a lane by kind, and again by each of their tags, newest first. The leader
+-- writes it later, so that no enqueue pays for an index. It may name tasks that have changed or
+-- been deleted since, but it never omits one. Packs are listed by their places in the lane, without ids.
 create table tusk.catalogue (
   lane     bigint      not null,
-  kind     text collate "C", -- null: by tag
-  tag      text collate "C", -- null: by kind
+  kind     text collate "C", -- null if the row lists tasks by tag
+  tag      text collate "C", -- null if the row lists tasks by kind
   lo       xid8        not null,
   hi       xid8        not null,
   newest   uuid        not null,
   oldest   uuid        not null,
-  from_at  timestamptz not null, -- when they were enqueued
+  from_at  timestamptz not null, -- when the first of them was enqueued
   until_at timestamptz not null,
   tasks    int         not null,
-  ids      uuid[],     -- null: of packs
+  ids      uuid[],     -- null if the row lists packs
   xids     xid8[],
-  ns       bigint[]    -- up to 255 more are those of tasks that were in the pack
+  ns       bigint[]    -- the tasks of a pack have the numbers after its own, up to 255 more
 );
 alter table tusk.catalogue alter ids set storage external;
 create index catalogue_newest on tusk.catalogue (newest) where tag is null;
@@ -27,8 +26,8 @@ create index catalogue_kind on tusk.catalogue (kind, newest) where tag is null;
 create index catalogue_queue on tusk.catalogue ((lane >> 16), newest) where tag is null;
 create index catalogue_tag on tusk.catalogue (tag, newest) where tag is not null;
 
--- The log's xids below upto are in the catalogue; added is how many rows the lanes
--- had got by then, about.
+-- The log's xids below upto are in the catalogue. added is about how many tasks had been added to
+-- the lanes by then.
 create table tusk.catalogue_end (
   one   boolean not null primary key default true check (one),
   upto  xid8    not null,

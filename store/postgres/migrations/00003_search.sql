@@ -1,9 +1,9 @@
 -- up
 set local lock_timeout = '5s';
 
--- What people look for by itself. Tasks without a key, a tenant or a failure pay
--- nothing for these; of kinds and tags, which every task would pay for, the catalogue
--- knows.
+-- Indexes for searches by a single attribute. A task without a key, a tenant or a failure costs
+-- nothing here. An index of kinds and tags would cost something for every task: the catalogue
+-- serves these searches instead.
 create index task_key on tusk.log (key, id) where key is not null;
 create index task_tenant on tusk.log (tenant, id) where tenant is not null;
 create index task_failure on tusk.log (failure, id) where failure is not null;
@@ -14,7 +14,7 @@ create index dead_key on tusk.dead (key, id) where key is not null;
 create index dead_tenant on tusk.dead (tenant, id) where tenant is not null;
 create index dead_failure on tusk.dead (failure, id) where failure is not null;
 
--- Where rows come and go one by one, indexes.
+-- Tables whose rows come and go one by one do have indexes of kinds and tags.
 create index waiting_kind on tusk.waiting (kind, id);
 create index waiting_tags on tusk.waiting using gin (tags) with (gin_pending_list_limit = 256) where tags is not null;
 create index dead_kind on tusk.dead (kind, id);
@@ -23,7 +23,7 @@ create index dead_tags on tusk.dead using gin (tags) with (gin_pending_list_limi
 create index waiting_enqueued on tusk.waiting (enqueued_at);
 create index dead_enqueued on tusk.dead (enqueued_at);
 
--- How many of an error there are is counted in the index alone.
+-- The tasks of a group of errors are counted by an index-only scan.
 create index waiting_error on tusk.waiting (failure, kind, lane) where state = 5;
 create index dead_error on tusk.dead (failure, kind, lane) where state = 8;
 

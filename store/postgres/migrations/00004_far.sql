@@ -1,8 +1,8 @@
 -- up
 set local lock_timeout = '5s';
 
--- What tasks of this ledger need, and other ledgers have. States are numbered as in package
--- store, but for 0, there is none, and 9, it has not ended.
+-- Tasks of other ledgers that tasks of this ledger need. States have the numbers of package store,
+-- except that 0 means that the task does not exist, and 9 that it has not ended.
 create table tusk.far (
   id       uuid        not null primary key,
   state    smallint    not null,
@@ -10,7 +10,7 @@ create table tusk.far (
 );
 create index far_heard on tusk.far (heard_at);
 
--- Tasks that another ledger has sent here, so that none is taken in twice.
+-- Tasks that another ledger has sent here, so that none is stored twice.
 create table tusk.delivered (
   id uuid        not null primary key,
   at timestamptz not null default clock_timestamp()

@@ -1,7 +1,8 @@
 -- up
 set local lock_timeout = '5s';
 
--- What a COPY of tasks that stand in line from now on leaves out, and nobody else does.
+-- Defaults for the columns that a COPY of tasks leaves out when they join a line now. All other
+-- statements name them.
 alter table tusk.waiting
   alter run_at set default statement_timestamp(),
   alter enqueued_at set default statement_timestamp(),

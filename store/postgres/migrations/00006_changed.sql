@@ -1,7 +1,7 @@
 -- up
 set local lock_timeout = '5s';
 
--- When a task was last changed while it waited, and how.
+-- When and how a task was last changed while it waited.
 alter table tusk.note add column changed_at timestamptz, add column changed text collate "C";
 
 -- down

@@ -1,7 +1,7 @@
 -- up
 set local lock_timeout = '5s';
 
--- The tasks of a workflow, page by page.
+-- To list the tasks of a workflow page by page.
 drop index tusk.task_workflow, tusk.waiting_workflow, tusk.dead_workflow;
 create index task_workflow on tusk.log (workflow, id) where workflow is not null;
 create index waiting_workflow on tusk.waiting (workflow, id) where workflow is not null;

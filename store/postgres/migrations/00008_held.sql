@@ -1,15 +1,16 @@
 -- up
 set local lock_timeout = '5s';
 
--- The turns that tasks were given and that they gave back, a row for many. Nothing is updated: a grant and a flush add
--- a row each, and the leader sums them up. seq grows from one row of a task to its next: the latest one tells.
+-- The turns that tasks were granted and gave back, one row for many tasks. No row is updated: each grant and each flush
+-- adds a row, and the leader sums the rows up. seq increases from one row about a task to the next, and the latest row
+-- decides.
 create table tusk.held (
   xid        xid8        not null default pg_current_xact_id(),
   seq        bigint      not null generated always as identity,
-  seen       pg_snapshot,                    -- of a sum: the rows visible in it are summed up, and gone
+  seen       pg_snapshot,                    -- set in a sum: rows visible in it are summed up and deleted
   back       boolean     not null default false,
   ids        uuid[]      not null,
-  queues     bigint[],                       -- and so on: of those that were given
+  queues     bigint[],                       -- this and the following columns: only for turns that were granted
   tenants    text[] collate "C",
   partitions text[] collate "C",
   primary key (xid, seq)
@@ -24,7 +25,8 @@ select '1:1:', coalesce(array_agg(t.id), '{}'), array_agg(t.queue), array_agg(t.
 from tusk.turn t;
 drop table tusk.turn;
 
--- The latest sum, and the rows that came after it: late ones are found by their xids, which were in flight.
+-- The latest sum and the rows that came after it. Late rows are found by their xids, which were in progress when the
+-- sum was made.
 create view tusk.held_row as
 select h.*
 from (select s.seq, s.xid, s.seen from tusk.held s where s.seen is not null order by s.seq desc limit 1) s
@@ -35,7 +37,7 @@ cross join lateral (
   union all
   select h.* from pg_snapshot_xip(s.seen) x join tusk.held h on h.xid = x and h.seen is null) h;
 
--- Tasks that have their turn: granted, and neither ended nor put off since.
+-- Tasks that have their turn: it was granted, and since then they have neither ended nor been postponed.
 create view tusk.turn as
 select x.id, x.queue, x.tenant, x.partition
 from (
@@ -45,8 +47,8 @@ from (
   order by u.id, h.seen is null desc, h.seq desc) x
 where not x.back;
 
--- Sums up who has a turn; who holds the row of the latest sum is the only one that does. What comes later in the same
--- transaction is not in the sum.
+-- Sums up which tasks have a turn. Only a transaction that has locked the row of the latest sum does so. Rows that it
+-- adds later are not in the sum.
 create function tusk.sum_turns() returns void language plpgsql
 set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 begin
@@ -69,7 +71,8 @@ begin
   where h.xid = x.xid and h.seq = x.seq;
 end $$;
 
--- Programs of the release before write the view, task by task. Where they lead, this sums up.
+-- Programs of the previous release write to the view, task by task. While one of them is the leader, this trigger sums
+-- the rows up.
 create function tusk.turn_changed() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
   _seq bigint;

@@ -1,10 +1,10 @@
 -- up
 set local lock_timeout = '5s';
 
--- An index that has the id behind another column is no way to a task by its id. Where the statistics say that a table
--- has pages and no row, as they do after a burst whose rows are dead, all ways cost the same, and the planner took such
--- an index and read all of it. A partial one is not considered unless the query names the first column.
--- They are made before the old ones go: reads go on meanwhile.
+-- An index in which the id follows another column does not help to find a task by its id. After a burst whose rows are
+-- dead, the statistics say that a table has pages but no rows. Then all plans cost the same, and the planner chose such
+-- an index and read all of it. It does not consider a partial index unless the query names the first column.
+-- The new indexes are built before the old ones are dropped, so that reads go on meanwhile.
 alter index tusk.waiting_kind rename to waiting_kind_old;
 alter index tusk.waiting_lane rename to waiting_lane_old;
 alter index tusk.dead_kind rename to dead_kind_old;

@@ -1,8 +1,8 @@
 -- up
 set local lock_timeout = '5s';
 
--- A task in line for its turn is found by its line and its id. Its entries in four more indexes took a seventh of all
--- its processor time. The new indexes are built before the old ones go, so that reads go on meanwhile.
+-- A task in line for its turn is found by its line and its id. Its entries in four more indexes took a seventh of its
+-- whole CPU time. The new indexes are built before the old ones are dropped, so that reads go on meanwhile.
 alter index tusk.waiting_kind rename to waiting_kind_old;
 alter index tusk.waiting_lane rename to waiting_lane_old;
 alter index tusk.waiting_tenant rename to waiting_tenant_old;

@@ -1,8 +1,9 @@
 -- up
 set local lock_timeout = '5s';
 
--- A publication of all tables refuses changes of tables without a primary key, unless they say how a row is found again.
--- It costs nothing where nothing is published (wal_level below logical). Segments of the log do not inherit it.
+-- If all tables are published, PostgreSQL refuses to update and delete rows of tables that have neither a primary key
+-- nor another replica identity. The setting costs nothing if wal_level is below logical. The log's segments do not
+-- inherit it.
 alter table tusk.log replica identity full;
 alter table tusk.lane replica identity full;
 alter table tusk.outcome replica identity full;

@@ -1,23 +1,23 @@
 -- name: others
--- The sessions that the server works for, but for this one. What a session does is null for who may
--- not know.
+-- The number of other sessions for which the server is working. The columns about a session's activity are null for
+-- roles that may not read them.
 select count(*) from pg_stat_activity a
 where a.datid is not null and a.usesysid is not null and a.pid <> pg_backend_pid()
   and coalesce(a.state, 'active') = 'active' and coalesce(a.backend_type, 'client backend') = 'client backend'
   and coalesce(a.wait_event_type, '') not in ('Activity', 'Client', 'Lock', 'Timeout')
 
 -- name: flushes_due
--- If there may be flushes whose tasks have been over for $1 microseconds, the ends that nobody can have missed.
+-- The snapshot of ends that nobody can have missed, or null if no flush can be older than $1 microseconds.
 select (case when (
     select x.finished_at <= now() - $1::float8 * interval '1 us' from tusk.outcome x order by x.xid limit 1)
   then tusk_fn.over() end)::text
 
 -- name: due_flushes
--- The next $7 flushes after xid $1, and all others of the last one's xid, in the order of their xids, which is nearly
--- the order in which they ended. Those without firsts are not due. The last column says that a flush is younger than $2
--- microseconds; what ended later than now did when the clock was set back. Of completed tasks a task that needs them
--- must have been told. $3 is the retention of completed tasks, that
--- of queues $4 is $5; $6 are the ends that nobody can have missed.
+-- The next $7 flushes after xid $1, and all others of the last xid, in the order of their xids, which is nearly the
+-- order in which they ended. Flushes without firsts are not due. A flush is due only if all tasks that need its tasks
+-- have been told of their end. The last column says that a flush is younger than $2 microseconds. A flush that ended in
+-- the future, before the clock was set back, is not. $3 is the retention of completed tasks, and $5 has those of queues
+-- $4. $6 is the snapshot of ends that nobody can have missed.
 select x.xid::text::bigint, x.lane, x.token, x.worker, x.claimed_at, x.finished_at, x.lo::text::bigint,
   case when x.finished_at <= now() - nullif(case when q.queue is null then $3::bigint else q.completed end, 0)::float8
       * interval '1 us' and tusk_fn.may_go(x.xid, $6::text::pg_snapshot)
@@ -34,7 +34,7 @@ left join unnest($4::bigint[], $5::bigint[]) q(queue, completed) on q.queue = x.
 order by x.xid
 
 -- name: due_dead
--- The dead tasks that are due and ended after a given one ($6, $7), oldest first, up to $8.
+-- Up to $8 due dead tasks that ended after a given one ($6, $7), oldest first.
 select d.lane, d.id, d.kind, d.args, d.enqueued_at, d.attempt, d.crashes, d.run_at, d.expires_at, d.claimed_at,
   d.tenant, d.key, d.tags, d.settings, d.workflow, d.turn, d.partition, tusk_fn.queue_of(d.lane), d.state, d.reason,
   d.finished_at, d.xid::text::bigint
@@ -44,7 +44,7 @@ from {dead_due}
   limit $8) d
 
 -- name: due_rows
--- The rows of the log that single tasks have, from an xid on.
+-- The rows of single tasks in the log, from an xid on.
 select l.lane, l.id, l.kind, l.args, l.enqueued_at, l.attempt, l.crashes, l.run_at, l.expires_at, l.claimed_at,
   l.tenant, l.key, l.tags, l.settings, l.workflow, l.turn, l.partition, l.xid::text::bigint, l.n
 from (
@@ -55,7 +55,7 @@ from (
   where x.id = any($1::uuid[]) and x.packed is null and x.xid >= $2::bigint::text::xid8) l
 
 -- name: due_packs
--- The packs that runs of tasks are in, from an xid on: of each what its tasks share, and their args.
+-- The packs that contain runs of tasks, from an xid on: the common values of each pack, and the args of its tasks.
 select r.place, p.lane, p.kind, p.enqueued_at, p.expires_at, p.tags, p.settings, p.args
 from unnest($1::uuid[], $2::int[]) with ordinality r(first, count, place)
 cross join lateral (
@@ -81,11 +81,11 @@ select tusk_fn.release_dead($1, $2)
 select u.id from pg_catalog.unnest($1::uuid[]) u(id) where exists (select from tusk_fn.state_of(u.id))
 
 -- name: restore
--- Restores finished tasks from an archive as they were, except that they end now, and except for tasks $5. Args $2,
--- settings $3 and outputs $4 are in the order of their places.
+-- Restores finished tasks from an archive, except tasks $5, as they were, except that they end now. Args $2, settings
+-- $3 and outputs $4 are in the order of the tasks' places.
 --
--- No transaction has ended these tasks. Their xid is made of the time and lies beyond every real one, so that readers
--- of ends are not told of them.
+-- No transaction has ended these tasks. Their xid is computed from the time and is above every real one, so that
+-- readers of ends are not told of them.
 with here as materialized (
   select now() as now,
     (4611686018427387904 + (extract(epoch from now()) * 1000000::numeric)::bigint)::text::xid8 as xid),
@@ -99,8 +99,8 @@ put as (
   insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at,
     tenant, key, tags, settings, failure, reason, finished_at, workflow, turn, partition, xid)
   select t.id, t.state, t.lane, t.run_at, t.enqueued_at, t.attempt, t.crashes, t.kind, ($2::bytea[])[t.place],
-    t.expires_at, t.claimed_at, t.tenant, t.key, t.tags, ($3::bytea[])[t.place], t.failure, t.reason, h.now, t.workflow, t.turn,
-    t.partition, h.xid
+    t.expires_at, t.claimed_at, t.tenant, t.key, t.tags, ($3::bytea[])[t.place], t.failure, t.reason, h.now,
+    t.workflow, t.turn, t.partition, h.xid
   from t cross join here h),
 tried as (
   insert into tusk.attempt (id, number, worker, started_at, ended_at, state, error, trace, fingerprint, xid)

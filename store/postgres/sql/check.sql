@@ -5,7 +5,7 @@ select current_setting('server_version_num')::int, pg_is_in_recovery(), current_
   current_setting('max_connections')::int, pg_backend_pid(), current_setting('default_transaction_read_only')
 
 -- name: open_schemas
--- Schemas in which anybody may create what this session would find.
+-- Schemas in this session's search path in which any role may create objects.
 select coalesce(string_agg(pg_catalog.quote_ident(x.n), ', '), '')
 from pg_catalog.unnest(current_schemas(false)) x(n)
 where pg_catalog.has_schema_privilege('public', x.n, 'create')

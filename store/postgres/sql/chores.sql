@@ -1,7 +1,6 @@
 -- name: chores
--- What a leader of term $1 has to do in ledger {i}, which sends letters by lane $2, or null if it is the only one;
--- and of which of the kinds $3 there are records.
--- Those of several ledgers are put together.
+-- The work of a leader of term $1 in ledger {i}, and those of the kinds $3 that have records. The ledger sends letters
+-- by lane $2, which is null if there is only one ledger. The statements of several ledgers are combined.
 select {i} as i,
   exists ({leads}),
   (select (extract(epoch from greatest(w.run_at - clock_timestamp(), interval '0')) * 1000000::numeric)::bigint
@@ -27,12 +26,12 @@ select {i} as i,
   clock_timestamp()
 
 -- name: leads
--- Whether term $1 runs.
+-- Has a row if term $1 is running.
 select from tusk.leader l where l.term = $1 and l.id is not null and l.expires_at > clock_timestamp()
 
 -- name: renew
--- What there is to do, and candidate $4 keeps term $1 for $5, if it runs. Nobody waits for the disk: what a crash takes
--- back makes a term shorter.
+-- Extends the running term $1 of candidate $4 by $5, together with the query for work. The transaction does not wait
+-- for the disk, because a crash that undoes it only makes the term shorter.
 with renewed as (
   update tusk.leader x set expires_at = c.now + $5::float8 * interval '1 us', renewed_at = c.now
   from (select clock_timestamp() as now where set_config('synchronous_commit', 'off', true) is not null) c

@@ -3,8 +3,7 @@ select tusk_fn.lock_tasks($1, $2, $3)
 
 -- name: known_of
 -- What the rules need to know about tasks. Needs are looked up only if the ledger has ever had any. Run times are
--- capped, because a program cannot hold infinity. Of a task in another ledger only the state is known; its sign is
--- changed.
+-- capped, because Go's times have no infinity. Only the state of a task in another ledger is known, and it is negative.
 select s.id, s.state, s.lane, tusk_fn.queue_of(s.lane) as queue, coalesce(s.tenant, '') as tenant,
   coalesce(s.key, '') as key, s.attempt, s.crashes,
   greatest(least(s.run_at, '9999-12-31Z'), '0001-01-02Z') as run_at, s.claimed_at, s.finished_at, s.reason, s.worker,
@@ -26,15 +25,15 @@ cross join lateral (select * from tusk_fn.state_of(u.id) limit 1) s
 left join lateral (
   select y.reason from tusk.stop y where s.state = 4 and y.id = s.id and y.token = s.token offset 0) x on true
 union all
-select f.id, (-f.state)::smallint, 0, null, '', '', 0, 0, '0001-01-02Z', null, null, '', null, null, false, '', false, 0,
-  false, false, false, false, ''
+select f.id, (-f.state)::smallint, 0, null, '', '', 0, 0, '0001-01-02Z', null, null, '', null, null, false, '', false,
+  0, false, false, false, false, ''
 from pg_catalog.unnest($1::uuid[]) u(id)
 cross join lateral (select x.* from tusk.far x where x.id = u.id offset 0) f
 where f.state > 0 and not exists (select from tusk_fn.state_of(f.id))
 
 -- name: known_keys
--- Here and below, a lateral subquery with an offset is read once for each row on its left, by an
--- index: a join might read all of the table.
+-- Here and below, a lateral subquery with an offset is read by an index once for each row on its left. A join might
+-- read the whole table.
 select k.place::int, y.holder, y.awaiting, y.ended, y.source_at, y.tasks
 from unnest($1::bigint[], $2::text[]) with ordinality k(queue, key, place)
 cross join lateral (select x.* from tusk.key x where x.queue = k.queue and x.key = k.key offset 0) y
@@ -47,14 +46,14 @@ left join lateral (select x.* from tusk.open_need x where x.parent = n.parent an
 order by n.child, n.place
 
 -- name: lock_children
--- Locks the tasks that need tasks $1. Those that somebody else holds are left out: their needs stay in doubt.
+-- Locks the tasks that need tasks $1, except those that somebody else holds, whose needs stay in doubt.
 select u.id from (
   select distinct o.child as id from pg_catalog.unnest($1::uuid[]) p(id)
   cross join lateral (select x.child from tusk.open_need x where x.parent = p.id offset 0) o order by 1) u
 cross join lateral (select from tusk.waiting w where w.id = u.id for update skip locked) w
 
 -- name: children_to_tell
--- The open needs of tasks $2, which are locked, for $1, in the order in which those were enqueued.
+-- The open needs of tasks $2, which are locked, for tasks $1, in the order in which tasks $2 were enqueued.
 select w.id as child, o.parent, o.policy from pg_catalog.unnest($2::uuid[]) u(id)
 cross join lateral (select x.* from tusk.waiting x where x.id = u.id offset 0) w
 cross join lateral (select x.parent, x.policy from tusk.open_need x where x.child = w.id offset 0) o
@@ -62,8 +61,8 @@ where o.parent = any($1::uuid[])
 order by w.enqueued_at, w.n
 
 -- name: unpack
--- Makes rows of the packs that hold tasks $1, in lanes $2 whose locks are held, and only where they have not all been
--- claimed: nothing else changes for anybody.
+-- Replaces packs that contain tasks $1 by rows. It does so only in lanes $2, whose locks are held, and only if some
+-- tasks of the pack have not been claimed. The change has no other effect.
 with found as materialized (
   select distinct l.xid, l.lane, l.n
   from pg_catalog.unnest($1::uuid[]) u(id)
@@ -81,10 +80,10 @@ select g.xid, g.lane, g.n + u.place, tusk_fn.id_after(g.id, u.place::int - 1), g
 from gone g cross join lateral pg_catalog.unnest(g.packed) with ordinality u(args, place)
 
 -- name: put_tasks
--- Moves tasks, all of them locked, from their places, which follow from the states that they were in, to new ones, in
--- order. $2 are the lanes of available tasks. A task whose new state is 0 is deleted. Of a task's rows in the log, the
--- one of the latest transaction counts: if this transaction began before the row of the latest attempt was written, the
--- task is left to the next admission. Returns the tasks that were left.
+-- Moves locked tasks from their old places to new ones, in order. The places follow from the old and the new states. $2
+-- are the lanes of available tasks. A task whose new state is 0 is deleted. If a task has several rows in the log, the
+-- one of the latest transaction counts. So if this transaction began before the row of the latest attempt was written,
+-- the task is left to the next admission. Returns the tasks that were left.
 with c as materialized (
   select * from json_to_recordset($1::json) as c(id uuid, was smallint, place int, state smallint, lane bigint,
     run_at timestamptz, attempt int, crashes int, reason text, finished_at timestamptz, line timestamptz)),
@@ -114,14 +113,14 @@ left_lane as ( -- rows that a lane's tally counts count as having left the lane
     cross join lateral (select a.seen from tusk.lane_tally a where a.lane = x.lane offset 0) a
     where pg_visible_in_snapshot(x.xid, a.seen) group by x.lane) g
   left join lateral (select * from tusk.lane_position q where q.lane = g.lane order by q.no desc limit 1) p on true),
-completed as materialized ( -- plainly; their flushes are locked
+completed as materialized ( -- by plain completions, whose flushes are locked
   select c.state, t.*, o.at, o.worker, o.claimed_at as began, o.ended_at
   from c
   left join lateral (select true as found from tusk.dead d where d.id = c.id offset 0) d on true
   cross join lateral (select * from tusk_fn.rows_of(c.id) r order by r.xid desc, r.n desc limit 1) t
   cross join lateral tusk_fn.flush_of(t.lane, t.xid, c.id) o
   where c.was >= 6 and d.found is null),
-history as ( -- the attempts of those that run once more
+history as ( -- the attempts of completed tasks that run again
   insert into tusk.attempt (id, number, worker, started_at, ended_at, state, error, trace, fingerprint)
   select f.id, f.attempt + 1, f.worker, f.began, f.ended_at, 6, '', '', '' from completed f where f.state > 0),
 cut as (
@@ -137,16 +136,16 @@ cut as (
     select f.at, pg_catalog.array_agg(f.id) as ids, pg_catalog.count(f.key) as keyed from completed f group by f.at) x
   where o.ctid = x.at),
 t as (
-  select w.id, w.enqueued_at, w.kind, w.args, w.expires_at, w.claimed_at, w.tenant, w.key, w.tags, w.settings, w.failure,
-    w.workflow, w.turn, w.partition
+  select w.id, w.enqueued_at, w.kind, w.args, w.expires_at, w.claimed_at, w.tenant, w.key, w.tags, w.settings,
+    w.failure, w.workflow, w.turn, w.partition
   from waited w
   union all
-  select d.id, d.enqueued_at, d.kind, d.args, d.expires_at, d.claimed_at, d.tenant, d.key, d.tags, d.settings, d.failure,
-    d.workflow, d.turn, d.partition
+  select d.id, d.enqueued_at, d.kind, d.args, d.expires_at, d.claimed_at, d.tenant, d.key, d.tags, d.settings,
+    d.failure, d.workflow, d.turn, d.partition
   from died d
   union all
-  select g.id, g.enqueued_at, g.kind, g.args, g.expires_at, g.claimed_at, g.tenant, g.key, g.tags, g.settings, g.failure,
-    g.workflow, g.turn, g.partition
+  select g.id, g.enqueued_at, g.kind, g.args, g.expires_at, g.claimed_at, g.tenant, g.key, g.tags, g.settings,
+    g.failure, g.workflow, g.turn, g.partition
   from available g
   union all
   select f.id, f.enqueued_at, f.kind, f.args, f.expires_at, f.began, f.tenant, f.key, f.tags, f.settings, f.failure,
@@ -197,7 +196,7 @@ select x.id, x.token, x.reason from unnest($1::uuid[], $2::uuid[], $3::text[]) x
 on conflict (id) do update set token = excluded.token, reason = excluded.reason
 
 -- name: new_keys
--- Existing keys are locked; if somebody else has stored a new one meanwhile, all starts over.
+-- Existing keys are locked. If somebody else has stored a new one meanwhile, the caller starts over.
 with made as (
   insert into tusk.key (queue, key, holder, awaiting, ended, source_at, tasks)
   select k.queue, k.key, k.holder, k.awaiting, k.ended, k.source_at, k.tasks
@@ -237,7 +236,7 @@ from unnest($1::uuid[], $2::uuid[], $3::smallint[]) with ordinality n(child, par
 select pg_catalog.nextval('tusk.beside')
 
 -- name: put_open_needs
--- They are in doubt until their parent was seen after this commit.
+-- They are in doubt until their parents were seen after this commit.
 insert into tusk.open_need (parent, child, policy)
 select n.parent, n.child, n.policy
 from unnest($1::uuid[], $2::uuid[], $3::smallint[], $4::boolean[]) n(child, parent, policy, open)
@@ -259,7 +258,7 @@ where o.ctid = any(array(
 select from tusk.doubt x where x.child = any($1::uuid[]) order by x.child, x.parent for update
 
 -- name: drop_doubts
--- Of tasks that no longer wait.
+-- Deletes the doubts of tasks that no longer wait.
 delete from tusk.doubt x where x.child = any($1::uuid[])
 
 -- name: forget_tasks

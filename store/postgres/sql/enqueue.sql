@@ -6,9 +6,8 @@ select tusk_fn.name_lanes($1::bigint[], $2::text[])
 select id, queue from tusk.lane where id = any($1::bigint[]) and idle_at is null
 
 -- name: add
--- Tasks without key and run time: $1 lanes, $2 ids, $3 kinds, $4 args,
--- $5 tenants, $6 tags, $7 settings, $8 expiries. The planner is not told how many they
--- are: it would make a plan for each call.
+-- Tasks without a key and a run time: $1 lanes, $2 ids, $3 kinds, $4 args, $5 tenants, $6 tags, $7 settings, $8
+-- expiries. The offset hides from the planner how many they are. Otherwise it would make a plan for each call.
 insert into tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at)
 select x.lane, x.id, x.kind, x.args, x.tenant, x.tags::text[], x.settings, x.expires_at
 from (select $1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[],
@@ -18,12 +17,12 @@ cross join lateral unnest(a.lanes, a.ids, a.kinds, a.args, a.tenants, a.tags, a.
   x(lane, id, kind, args, tenant, tags, settings, expires_at)
 
 -- name: add_one
--- The same of one task, whose plan is made once for a connection.
+-- Like add, for one task. The plan is made once for each connection.
 insert into tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at)
 values ($1::bigint, $2::uuid, $3::text, $4::bytea, $5::text, $6::text::text[], $7::bytea, $8::timestamptz)
 
 -- name: add_waiting
--- One task that is due later, after $11 microseconds from $10 on or from now on, and has no key.
+-- One task without a key that is due later: $11 microseconds after $10 or, if that is null, after now.
 insert into tusk.waiting (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, tenant, tags, settings,
   expires_at, line)
 values ($2::uuid, 1, $1::bigint, greatest(statement_timestamp(),
@@ -33,8 +32,8 @@ values ($2::uuid, 1, $1::bigint, greatest(statement_timestamp(),
 returning true
 
 -- name: add_keyed
--- One task with the key $10, which its tenant owns as $11, if that is free; with $12 only if it never had a task.
--- Others are for the function put, and so is another isolation level.
+-- One task with the key $10 ($11 with its tenant), if that is free. If $12 is true, only if the key has no tasks at
+-- all. Otherwise, or at another isolation level, the caller uses the function put.
 with mine as (
   insert into tusk.key as k (queue, key, holder, tasks)
   select $1::bigint >> 16, $11::text, $2::uuid, 1
@@ -59,12 +58,12 @@ copy tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at) from st
 copy tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at, packed) from stdin (format binary)
 
 -- name: copy_lined
--- Tasks that stand in line for their turn from now on.
+-- Tasks that join a line for their turn now.
 copy tusk.waiting (lane, id, kind, args, tenant, tags, settings, expires_at, partition, state, turn)
   from stdin (format binary)
 
 -- name: add_lined
--- One that does.
+-- Like copy_lined, for one task.
 insert into tusk.waiting (lane, id, kind, args, tenant, tags, settings, expires_at, partition, state, turn)
 values ($1::bigint, $2::uuid, $3::text, $4::bytea, $5::text, $6::text::text[], $7::bytea, $8::timestamptz, $9::text, 2,
   true)
@@ -74,21 +73,20 @@ values ($1::bigint, $2::uuid, $3::text, $4::bytea, $5::text, $6::text::text[], $
 select p.place, p.id::text, p.result::int from tusk_fn.put({new_tasks}) p
 
 -- name: put_needing
--- The same, and what they need.
+-- Like put, with the needs of the tasks.
 select p.place, p.id::text, p.result::int from tusk_fn.put_needing({new_tasks}, {new_needs}) p
 
 -- name: settle_children
 select queue, doubts from tusk_fn.settle_children($1)
 
 -- name: is_over
--- Whether the server's process $1 has ended, and with it what it was doing. Nobody
--- knows behind a pooler, where this process is not the $2 that the client was told,
--- nor on a standby.
+-- Whether the server process $1 has ended, and with it its transaction. This is unknown on a standby, and behind a
+-- pooler, where this process is not $2, the one that the client was told.
 select pg_backend_pid() = $2::int and not pg_is_in_recovery()
   and not exists (select from pg_stat_activity a where a.pid = $1::int)
 
 -- name: count_stored
--- How many of the ids $1 are those of tasks, wherever they are by now.
+-- How many of the ids $1 belong to tasks, whatever their state.
 select count(*) from pg_catalog.unnest($1::uuid[]) u(id)
 cross join lateral (
   select from tusk_fn.rows_of(u.id)

@@ -1,14 +1,14 @@
--- A queue may have many ledgers. Then a task may need one that lives in another ledger. Here that one is known only by
--- its row in far, which has what its own ledger has told.
+-- A queue may have many ledgers. Then a task may need a task in another ledger. Here that task is known only by its row
+-- in far, which has the state that its own ledger has reported.
 
 -- name: hear
--- Stores what was heard of tasks in other ledgers: $1 are in states $2.
+-- Stores what other ledgers have reported: tasks $1 are in states $2.
 insert into tusk.far (id, state)
 select distinct on (x.id) x.id, x.state from unnest($1::uuid[], $2::smallint[]) x(id, state) order by x.id, x.state
 on conflict (id) do update set state = excluded.state, heard_at = excluded.heard_at
 
 -- name: forget_far
--- What nobody has needed or asked for in an hour is forgotten, but for tasks $1.
+-- Deletes tasks that nobody has needed or asked for in an hour, except tasks $1.
 delete from tusk.far f
 where f.ctid = any(array(
   select x.ctid from tusk.far x
@@ -22,9 +22,9 @@ select distinct o.child from pg_catalog.unnest($1::uuid[]) x(id)
 cross join lateral (select y.child from tusk.open_need y where y.parent = x.id offset 0) o
 
 -- name: needed
--- The tasks of other ledgers that tasks here need, from id $1 on. They include those that were announced in the last
--- hour, because the transaction that will need them may not have committed yet. A row of nothing says that tasks of
--- lane $3 wait for their time.
+-- The tasks of other ledgers that tasks here need, after id $1. They include those that were announced in the last
+-- hour, because the transaction that will need them may not have committed yet. A row of nulls says that tasks of lane
+-- $3 wait for their run time.
 (select f.id, f.state, not o.needed as announced
  from tusk.far f
  cross join lateral (select exists (select from tusk.open_need x where x.parent = f.id) as needed) o
@@ -34,7 +34,7 @@ union all
 select null, null, null where exists (select from tusk.waiting w where w.lane = $3 and w.state = 1 and w.line is null)
 
 -- name: forget_delivered
--- A server that has sent tasks and died before it knew may be back within a week, and sends them again.
+-- A server that has sent tasks and died before it got the answer may be back within a week. Then it sends them again.
 delete from tusk.delivered d
 where d.ctid = any(array(
   select x.ctid from tusk.delivered x where x.at < clock_timestamp() - interval '7 days'
@@ -50,8 +50,8 @@ returning id::text
 select pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint from pg_current_snapshot() s
 
 -- name: end_process
--- Whether there is no process $1 that began before $3. One that is there, of this role, is told to end. Nobody knows
--- behind a pooler, where this process is not the $2 that the client was told.
+-- Whether there is no process $1 that began at or before $3. If there is one and it is of this role, it is told to end.
+-- This is unknown behind a pooler, where this process is not $2, the one that the client was told.
 select pg_catalog.count(case when a.usesysid = r.oid then pg_terminate_backend(a.pid) else true end) = 0
 from pg_stat_activity a, pg_roles r
 where a.pid = $1::int and a.pid <> pg_backend_pid() and pg_backend_pid() = $2::int and a.datname = current_database()

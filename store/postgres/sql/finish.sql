@@ -1,6 +1,6 @@
 -- name: add_notes
--- Stores what handlers recorded in attempts whose end was just accepted, in the same transaction, so that an end that is
--- refused leaves nothing behind.
+-- Stores what handlers recorded in attempts whose end was just accepted. It is in the same transaction, so that an end
+-- that is refused leaves nothing behind.
 {notes}
 {into_notes}
 
@@ -8,7 +8,7 @@
 select tusk_fn.write_free_notes($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::text[])
 
 -- name: write_last_notes
--- The notes of a worker that signs off. A worker that has gone, or a beat that comes late, writes nothing.
+-- The notes of a worker that signs off. Nothing is written for a worker that has gone or a beat that comes late.
 select tusk_fn.write_free_notes($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::text[])
 from tusk.worker w
 where w.id = $6 and not w.dead and ($7::bigint = 0 or w.seq < $7)
@@ -82,7 +82,7 @@ where pg_catalog.pg_current_xact_id_if_assigned() is not null -- else nothing wa
     or exists (select from tusk.stop x where x.id = $1::uuid and x.token = $2::uuid))
 
 -- name: finish_keyed_turns
--- The four for plain completions of tasks with limits.
+-- This statement and the next three are for plain completions of tasks that run in turns.
 with f as materialized (
   select token, id, held, queue
   from tusk_fn.finish_plain(?, ?, ?, ?, ?, ?, ?, row(?, ?, ?)::tusk_fn.end_key)),
@@ -101,7 +101,7 @@ with f as materialized (select token, id, held, queue from tusk_fn.finish({flush
 {turns_back}
 
 -- name: finish_noted
--- Notes are stored only when all ends were accepted, and wait for no user's transaction.
+-- Notes are stored only if all ends were accepted, and do not wait for a user's transaction.
 with f as materialized (select token, id, held, queue from tusk_fn.finish({flush}, {odd_ends}, {end_keys})),
 noted as (
   {notes}

@@ -1,6 +1,6 @@
 -- name: health
--- What the server and Tusk count anyway; $1 is the schema. A transaction that is open
--- anywhere on the server holds up what is cleared away, a prepared one too.
+-- Figures that the server and Tusk maintain anyway. $1 is the schema. An open or prepared transaction anywhere on the
+-- server delays the cleanup of dead rows.
 with open as (
   select a.xact_start as since,
     pg_catalog.format('pid %s, user %s, %s, %s', a.pid, a.usename,

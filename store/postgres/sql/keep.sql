@@ -1,24 +1,25 @@
 -- name: lead
--- $1 the candidate, $2 for how long. Most often another one leads, and that is soon seen. No row: it may be otherwise.
+-- $1 the candidate, $2 the length of the term. Usually another candidate leads, which this statement finds out cheaply.
+-- If it returns no row, that is not certain.
 select 0::bigint as term, clock_timestamp() as now from tusk.leader l
 where $2::bigint > 0 and l.id <> $1::uuid and l.expires_at > clock_timestamp()
   and l.renewed_at <= clock_timestamp() + interval '1 second'
 
 -- name: turn_lead
--- If the clock was set back, the term of another one than $1 starts now.
+-- If the clock was set back, the term of a leader other than $1 starts now.
 update tusk.leader x set expires_at = c.now + (x.expires_at - x.renewed_at), renewed_at = c.now
 from (select clock_timestamp() as now) c
 where $2::bigint > 0 and x.id <> $1::uuid and x.expires_at > c.now and x.renewed_at > c.now + interval '1 second'
 
 -- name: lock_lead
--- Before a term ends.
+-- Locks the leader's row before a term ends.
 select from tusk.leader l
 where case when $2::bigint > 0 then l.id is null or l.id <> $1::uuid and l.expires_at <= clock_timestamp()
   else l.id = $1 end
 for update
 
 -- name: take_lead
--- At most one candidate holds a running term. It keeps one that has run out as long as nobody else has taken it.
+-- At most one candidate holds a running term. It keeps a term that has expired as long as nobody else has taken it.
 update tusk.leader x
 set id = case when $2::bigint > 0 then $1::uuid end, term = x.term + ($2::bigint > 0 and x.id is distinct from $1)::int,
   renewed_at = case when $2::bigint > 0 then c.now else x.renewed_at end,
@@ -38,7 +39,7 @@ with adopted as (
 select coalesce(a.term, l.term), clock_timestamp(), a.term is not null from tusk.leader l left join adopted a on true
 
 -- name: admit
--- Moves tasks that are due into the log, if the term runs, up to a number of them; but for those that run in turns.
+-- Moves a limited number of due tasks into the log if the term is running, except tasks that run in turns.
 with {led},
 gone as (
   delete from tusk.waiting w
@@ -49,7 +50,7 @@ gone as (
 {admitted}
 
 -- name: admit_lined
--- The same of those that do: who has no turn yet gets in line.
+-- Like admit, for tasks that run in turns. Those that have no turn yet get in line.
 with {led},
 due as materialized (
   select x.id, x.ctid as at, x.id not in (select h.id from tusk.turn h) as line
@@ -62,9 +63,9 @@ gone as (
 {admitted}
 
 -- name: admit_next
--- Whether the term runs, how long until the next task is due, in microseconds, whether any of the first that are due
--- runs in turns, and the next doubts. The transaction does not wait for the disk: what a crash takes back is admitted
--- again.
+-- Whether the term is running, the microseconds until the next task is due, whether any of the first due tasks runs in
+-- turns, and the next doubts. The transaction does not wait for the disk, because tasks whose admission is lost in a
+-- crash are admitted again.
 select exists (
     select from tusk.leader l where l.term = ?::bigint and l.id is not null and l.expires_at > clock_timestamp()),
   (
@@ -83,11 +84,11 @@ where pg_catalog.set_config('synchronous_commit', 'off', true) is not null
 {next_doubts}
 
 -- name: settle
--- Settles doubts $1, and returns what to ring for.
+-- Settles doubts $1 and returns what to ring for.
 select tusk_fn.settle($1)
 
 -- name: forget_doubts
--- Deletes those of tasks that are no longer pending.
+-- Deletes the doubts of tasks that are no longer pending.
 delete from tusk.doubt d
 where d.ctid = any(array(
   select x.ctid from tusk.doubt x
@@ -95,7 +96,7 @@ where d.ctid = any(array(
     and not exists (select from tusk.waiting w where w.id = x.child and w.state = 2) for update skip locked))
 
 -- name: doomed
--- The pending tasks of which a parent has failed, for the rules to cancel. Tasks that somebody else holds are left for
+-- The pending tasks that have a failed parent, for the rules to cancel. Tasks that somebody else holds are left for
 -- later.
 select c.id
 from (
@@ -118,8 +119,8 @@ order by c.n
 select tusk_fn.lock_doomed($1, $2)
 
 -- name: follow_clock
--- The leases of workers that beat before the clock was set back begin anew: otherwise the leader would wait for them by
--- as much longer.
+-- The leases of workers that last beat before the clock was set back start again from now. Otherwise the leader would
+-- wait for them longer by that difference.
 with ahead as materialized (
   select x.id from tusk.worker x where not x.dead and x.beat_at > clock_timestamp() + interval '1 second'
   order by x.id for no key update)
@@ -130,7 +131,7 @@ from (select clock_timestamp() as now) c
 where w.id = any(array(select a.id from ahead a)) and tusk_fn.hold_lead($1) is not null
 
 -- name: expire_workers
--- They have died by now: whose beats are over, and what they hold is looked for.
+-- Declares workers dead whose leases have expired. suspected_at is now, so that rescue looks for what they hold.
 update tusk.worker w set dead = true, suspected_at = clock_timestamp()
 where w.id = any(array(
     select x.id from tusk.worker x where not x.dead and x.expires_at <= clock_timestamp() order by x.id
@@ -138,8 +139,9 @@ where w.id = any(array(
   and tusk_fn.hold_lead($1) is not null
 
 -- name: miss_workers
--- Dead, too, is who has lost its session, if its beat is overdue as well and its lock was free once before. A lock is
--- tried only if the beat is overdue or will be within a second. Locks of before a restart or a failover do not count.
+-- Also declares workers dead that have lost their session, if the beat is overdue as well and the lock was already free
+-- at an earlier check. A lock is tried only if the beat is overdue or will be within a second. Locks from before a
+-- restart or a failover do not count.
 update tusk.worker x set suspected_at = coalesce(x.suspected_at, m.now), dead = x.dead or m.suspected_at is not null
 from (
   select u.id, u.beat_at, u.late_at, u.suspected_at, clock_timestamp() as now,
@@ -152,10 +154,10 @@ where m.free and (m.suspected_at is null or m.suspected_at <= m.now - interval '
   and tusk_fn.hold_lead($1) is not null
 
 -- name: rescue
--- What dead workers hold, up to $1. All leases, and what is left of those that ended, are read only if a worker has died
--- recently, or with $2. That also finds claims that were still under way when the worker died, and strays: tasks that a
--- living worker does not know it holds, because they were claimed before a beat whose answer it has seen, and its latest
--- beat does not name them.
+-- Up to $1 tasks that dead workers hold. The query reads all leases, and the dead rows of leases that have ended. It
+-- does so only if a worker has died recently, or if $2 is true. It also finds claims that were still in progress when
+-- the worker died, and strays. A stray is a task that a living worker does not know it holds: it was claimed before a
+-- beat whose answer the worker has seen, but the latest beat does not name its lease.
 select h.lane, h.id, h.kind, h.args, h.enqueued_at, h.attempt, h.crashes, h.run_at, h.expires_at, h.claimed_at,
   h.tenant, h.key, h.tags, h.settings, h.workflow, h.turn, h.partition, l.token, l.worker, tusk_fn.queue_of(h.lane),
   l.stray
@@ -178,7 +180,7 @@ limit $1
 select deleted, hand from tusk_fn.prune($1, $2, $3, $4, $5, $6, $7)
 
 -- name: spent_dead
--- Dead tasks that are due, and the transactions in which they ended, oldest first: of the $8 that ended after $7.
+-- Due dead tasks among the $8 that ended after $7, oldest first, and the transactions in which they ended.
 select d.id, d.xid::text::bigint
 from {dead_due}
     and x.finished_at > $7 and x.finished_at <= coalesce((
@@ -188,19 +190,19 @@ from {dead_due}
   limit $6) d
 
 -- name: dead_looks
--- When the last of those ended that were looked at; null: there are no more, or none that any queue deletes yet.
+-- When the last of the tasks that were looked at ended, or null if there are no more, or none old enough for any queue.
 select y.finished_at from tusk.dead y
 where y.finished_at > $1 and y.finished_at <= now() - $3::float8 * interval '1 us'
 order by y.finished_at offset $2 limit 1
 
 -- name: prune_sums
--- Deletes statistics of before $1 microseconds.
+-- Deletes statistics that are older than $1 microseconds.
 delete from tusk.stat x using pg_catalog.unnest('{0,1,60,1440}'::int[]) m(minutes)
 where x.minutes = m.minutes
   and x.at <= now() - $1::float8 * interval '1 us' - (m.minutes + 1)::float8 * interval '1 minute'
 
 -- name: prune_late
--- And those of flushes that nobody has summed up.
+-- Deletes old statistics of flushes that nobody has summed up.
 update tusk.outcome x set stats = null
 where x.ctid = any(case when (
     select y.finished_at <= now() - $1::float8 * interval '1 us' - interval '1 minute' from tusk.outcome y
@@ -212,7 +214,7 @@ where x.ctid = any(case when (
     for update skip locked) else '{}'::tid[] end)
 
 -- name: prune_failures
--- Deletes groups of errors that no task has any more, up to $2.
+-- Deletes up to $2 groups of errors that no task belongs to any more.
 delete from tusk.failure f
 where f.ctid = any(array(
   select y.ctid from tusk.failure y

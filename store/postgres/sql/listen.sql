@@ -1,3 +1,3 @@
 -- name: notify
--- Nobody relies on it, so it does not wait for the disk.
+-- Nothing depends on notifications, so the transaction does not wait for the disk.
 select pg_notify($1, $2) where set_config('synchronous_commit', 'off', true) is not null

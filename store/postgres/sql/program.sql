@@ -1,17 +1,17 @@
 -- name: installed
--- When the functions of program $1 were installed; null: they are not there.
+-- When the functions of program $1 were installed, or null if they are not.
 select (select p.installed_at from tusk.program p where p.name = $1 and to_regnamespace(p.name) is not null)
 
 -- name: make_functions
--- What follows are the functions. Names that they do not qualify are PostgreSQL's own,
--- whatever else the session looks into.
+-- The texts of the functions follow. Names that they do not qualify are PostgreSQL's own, whatever the session's search
+-- path is.
 set local search_path = pg_catalog, pg_temp;
 set local lock_timeout = '5s';
 drop schema if exists tusk_fn cascade;
 create schema tusk_fn;
 
 -- name: add_program
--- $1 the program, $2 the version of the tables that it needs
+-- $1 program, $2 version of the tables that it needs
 insert into tusk.program as p (name, version) values ($1, $2)
 on conflict (name) do update set version = least(p.version, excluded.version), seen_at = excluded.seen_at
 
@@ -40,7 +40,7 @@ begin
 end $$
 
 -- name: enter_program
--- Installed functions are given to whom they are for, and published.
+-- Publishes the installed functions. If a newer program is installed, it only grants the rights on them.
 do $$ begin
   set local search_path = pg_catalog, pg_temp;
   set local lock_timeout = '5s';
@@ -53,7 +53,7 @@ do $$ begin
 end $$
 
 -- name: programs_above
--- Those that need a newer version of the tables than $1.
+-- The programs that need a newer version of the tables than $1.
 select coalesce(string_agg(p.name, ' '), '') from tusk.program p where p.version > $1
   and to_regnamespace(p.name) is not null
 
@@ -73,5 +73,5 @@ drop function if exists tusk.tell_finished, tusk.enqueue;
 delete from tusk.program;
 
 -- name: drop_programs
--- $1 the term, $2 for how long nobody has run them
+-- $1 term, $2 how long nobody has run them
 select tusk_fn.drop_programs($1, $2)

@@ -1,7 +1,7 @@
 -- name: list
--- The newest tasks that match, of one place: its view, the conditions and the limit
--- are appended. A union of all places would be sorted as a whole before its limit
--- counts, so each place is asked for its own newest. A call of queue_of() would take longer than the look.
+-- The newest tasks in one place that match. The place's view, the conditions and the limit are appended. A union of all
+-- places would be sorted as a whole before the limit applies, so each place is queried for its own newest tasks. A call
+-- of queue_of() would take longer than the subquery.
 select s.lane, s.id, s.kind, s.args, s.enqueued_at, s.attempt, s.crashes, s.run_at, s.expires_at, s.claimed_at,
   s.tenant, s.key, s.tags, s.settings, s.workflow, s.turn, s.partition, s.token, s.worker,
   (select l.queue from tusk.lane l
@@ -10,14 +10,14 @@ select s.lane, s.id, s.kind, s.args, s.enqueued_at, s.attempt, s.crashes, s.run_
 from
 
 -- name: list_of_few
--- The same of ids $1.
+-- In place of a view: the tasks with ids $1.
 (
   select x.* from (select distinct u.id from pg_catalog.unnest($1::uuid[]) u(id)) u
   cross join lateral (select x.* from tusk_fn.state_of(u.id) x offset 0) x)
 
 -- name: list_of_many
--- A flush names hundreds of tasks. Where 16 or more of ids $1 come from one transaction, each flush of its tasks is
--- read once, and not until it is found for each of them.
+-- Like list_of_few. A flush has hundreds of tasks. If 16 or more of ids $1 come from one transaction, each flush of its
+-- tasks is read only once, instead of once for each task.
 (
   with s as materialized (
     select x.* from (select distinct u.id from pg_catalog.unnest($1::uuid[]) u(id)) u
@@ -44,13 +44,12 @@ from
   where s.flushed is null or o.worker is not null)
 
 -- name: details
--- What a page about single tasks shows of ids $1, which are from $2 to $3: their ended attempts (1),
--- notes (2), needs (3), and whether somebody wants them stopped (4). Each has columns of its own. The
--- page itself says in which state those tasks of it are that others need; of those elsewhere nothing
--- is said with $4. What a subquery with an offset reads is read for each id, by its index: a join might
--- read all of the table. The planner is not told how many ids there are: it would make a plan for each
--- call, which takes longer than the call. Nothing is looked for by id in a table that has nothing from
--- $2 to $3.
+-- Details of the tasks on a page, which have ids $1 between $2 and $3: their ended attempts (1), notes (2), needs (3),
+-- and whether they were asked to stop (4). Each part has columns of its own. The states of needed tasks are left out if
+-- those tasks are on the page, which has their states, or if $4 is true. A subquery with an offset is read by its index
+-- for each id, whereas a join might read the whole table. The planner is not told how many ids there are: it would make
+-- a plan for each call, which takes longer than the call. A table that has nothing between $2 and $3 is not searched by
+-- id.
 with q as materialized (
   select distinct u.id from (select $1::uuid[] as ids offset 0) a, pg_catalog.unnest(a.ids) u(id)),
 need as materialized (
@@ -93,7 +92,7 @@ from (
   select tusk_fn.queue_of(w.lane) as queue, w.state::int, w.tasks, null::timestamptz as oldest
   from (
     select min(x.lane) as lane, x.state, sum(x.tasks)::bigint as tasks
-    from ( -- each by its index alone
+    from ( -- index-only scans
       select min(lane) as lane, state, count(*) as tasks from tusk.waiting
       where line is null and lane >= (-1::bigint << 63) group by lane >> 16, state
       union all
@@ -108,8 +107,8 @@ from (
   group by d.lane >> 16) c
 
 -- name: stats
--- From $1 to $2, between $3 and $4 in sums of $5 minutes, around them by the minute;
--- and of flushes, up to $6, that nobody has summed up yet.
+-- Statistics from $1 to $2: between $3 and $4 in sums of $5 minutes, before and after by the minute, and those that are
+-- not summed up yet, up to $6.
 select s.at, s.stats from tusk.stat s where s.minutes = $5 and s.at >= $3 and s.at < $4
 union all
 select s.at, s.stats from tusk.stat s where s.minutes = 1 and s.at >= $1 and s.at < $3

@@ -1,7 +1,8 @@
 -- name: at_home
--- Whether the log's transaction ids are this server's. They are not if the server is another one, or if some lie in the
--- future, as in a dump that is restored into the server from which this one was cloned. And whether this role may look
--- at the sequence beside. To a role that may not, some versions of PostgreSQL say that nothing is beside leases.
+-- Whether the transaction ids in the log belong to this server. They do not if the server is a different one, or if
+-- some are in the future, as in a dump that is restored into the server from which this one was cloned. The second
+-- column is whether this role may read the sequence beside. Some versions of PostgreSQL tell a role without this right
+-- that the sequence has no value.
 select exists (select from tusk.server s, pg_control_system() c where s.system_identifier = c.system_identifier)
   and not exists (
     select from tusk.lane_position p
@@ -13,8 +14,9 @@ select exists (select from tusk.server s, pg_control_system() c where s.system_i
   and tusk_fn.seen(), pg_catalog.has_sequence_privilege('tusk.beside', 'select, usage')
 
 -- name: rebase
--- A database was restored into another server, where the log's transaction ids mean nothing. Tasks that had ended get an
--- id before all others; tasks that were running or available are written again. Nobody may work meanwhile.
+-- A database was restored into another server, where the log's transaction ids have no meaning. Tasks that had ended
+-- get a transaction id before all others. Tasks that were running or available are written again. Nobody may work
+-- meanwhile.
 set local search_path = pg_catalog, pg_temp;
 set local jit = off;
 lock table tusk.log, tusk.lease, tusk.lane_position, tusk.outcome in access exclusive mode;
@@ -41,7 +43,7 @@ select o.finished_at, o.stats from tusk.outcome o where o.stats is not null
   and (o.xid >= (select e.upto from tusk.stat_end e)
     or o.xid = any(array(select unnest(e.late) from tusk.stat_end e)));
 update tusk.stat_end e set upto = '0', late = '{}';
-update tusk.outcome o -- before all that will come, in their order: pruning stops at the first young one
+update tusk.outcome o -- in the same order, before all new ones, because pruning stops at the first young one
 set xid = y.xid::text::xid8, lo = '3', node = 7, stats = null
 from (
   select x.ctid as at, 4 + (row_number() over (order by x.xid) - 1) * (h.here - 4) / count(*) over () as xid
@@ -87,7 +89,7 @@ select count(*) from tusk_fn.unfinished
 select oldest_program from tusk.server
 
 -- name: analyze
--- A restored database has no statistics, and what rebases it is planned by them.
+-- A restored database has no statistics, and the planner needs them for the statements that rebase it.
 do $$
 declare
   _name text;

@@ -2,9 +2,9 @@
 select kind, name, version, body, updated_at from tusk.record where kind = $1 order by name collate "C"
 
 -- name: look_at
--- The same of several kinds, beside who leads, which lanes of queues $2 may have tasks, the ids of up to $4 workers that
--- take from each of the queues $3, and the time; in one row at least. Kinds are looked for one by one, whatever the
--- planner knows. A term that began ahead of the clock is not told, so that Lead sets it right.
+-- The records of several kinds, with the leader, the lanes of queues $2 that may have tasks, the ids of up to $4
+-- workers that take from each of the queues $3, and the time. There is at least one row. Kinds are looked up one by
+-- one, whatever the planner knows. A term that began ahead of the clock is left out, so that Lead corrects it.
 select r.kind, r.name, r.version, r.body, r.updated_at, l.id, l.lanes, l.workers, l.now
 from (
   select (select x.id from tusk.leader x
@@ -28,7 +28,7 @@ left join (
     select y.* from tusk.record y where y.kind = k.kind order by y.name collate "C" offset 0) x) r on true
 
 -- name: look_of
--- Which lanes of queues $1 may have tasks in ledger {i}. Those of several ledgers are put together.
+-- The lanes of queues $1 that may have tasks in ledger {i}. The statements of several ledgers are combined.
 select {i} as i, tusk_fn.lanes_with_rows($1)
 
 -- name: insert_record

@@ -1,5 +1,5 @@
 -- name: roles
--- Four roles. None can log in before it is told to: alter role … login password '…'
+-- Four roles. None can log in until you permit it: alter role … login password '…'
 do $$
 declare
   _role text;
@@ -8,13 +8,13 @@ begin
     if not exists (select from pg_catalog.pg_roles r where r.rolname operator(pg_catalog.=) _role) then
       execute pg_catalog.format('create role %I nologin', _role);
     end if;
-    -- All that Tusk asks names its schema; nothing else is looked for in schemas of others.
+    -- Tusk's statements name their schema. Other names are not looked up in schemas of others.
     execute pg_catalog.format('alter role %I set search_path = pg_catalog, pg_temp', _role);
     execute pg_catalog.format('grant usage on schema {schema} to %I', _role);
   end loop;
 end $$;;
 
--- {role}_migrate owns what is in the schema.
+-- {role}_migrate owns the schema and all objects in it.
 do $$
 declare
   _home text[] := array(select p.name from {schema}.program p) operator(pg_catalog.||) array['{schema}'];
@@ -43,17 +43,17 @@ grant select, insert, update, delete on all tables in schema {schema} to {role}_
 
 grant usage, select on all sequences in schema {schema} to {role}_work;;
 
--- It neither migrates nor rebases.
+-- It may neither migrate nor rebase.
 revoke insert, update, delete on {schema}.migration, {schema}.server, {schema}.program from {role}_work;;
 
 -- {role}_enqueue may enqueue by SQL, and nothing else.
 grant execute on function {schema}.enqueue(text, json, text, int, timestamptz, text, text, text[]) to {role}_enqueue;;
 
--- {role}_read may look at everything, and calls nothing that changes or locks.
+-- {role}_read may read everything, and may call no function that changes or locks anything.
 grant select on all tables in schema {schema} to {role}_read;;
 
--- Who may read or write the log may call functions that do; so it is with those that
--- tusk migrate up installs later.
+-- Roles that may read or write the log may call the functions that do so. The same is true of
+-- functions that tusk migrate up installs later.
 do $$
 declare
   _name text;

@@ -1,6 +1,6 @@
 -- name: look
--- The ids among the newest rows of a table that may match, how many rows that were,
--- and the last of them.
+-- The number of rows of a table that were read, the last of them, and the ids of those that match. The rows are the
+-- newest that may match.
 with {few}base as materialized (
   select x.* from (
     {from}) x
@@ -14,16 +14,15 @@ select (select count(*) from base), (select s.id from base s order by s.id limit
   array(select h.id from hit h order by h.id desc)
 
 -- name: look_rows
--- Where an order names all columns of one index, no other can be walked for it, and
--- what is rare is not looked for from row to row.
+-- If an order names all columns of one index, only that index can provide it, and the planner does not read row after
+-- row in search of rare ones.
 select s.id, {state}, s.lane, s.kind, s.tenant, s.key, s.tags, s.failure, s.enqueued_at
 from tusk.{table} s{base}
 order by {order}
 limit {rows}
 
 -- name: look_rows_of_log
--- The newest tasks of the log, one by one and in packs, of which so many are read that
--- there are enough tasks.
+-- The newest tasks of the log, single ones and those in packs. Enough packs are read to fill the limit.
 select * from (
   (select s.id, {state}, s.lane, s.kind, s.tenant, s.key, s.tags, s.failure, s.enqueued_at
    from tusk.log s
@@ -50,12 +49,13 @@ select x.* from (select distinct l.id from tusk.lane l{lanes}) q(lane) cross
   {look}) x
 
 -- name: look_few
--- If they are few, all of them; if not, the next of the whole table.
+-- If there are few matching tasks, all of them are read; otherwise the next rows of the whole table.
 few as materialized (select array(select tusk_fn.few('{table}' = 'dead', {tags}::text[], {since}::timestamptz,
   {until}::timestamptz, {many} + 1)) as ids),
 
 -- name: look_few_line
--- The same of those that stand in the lines of queues (null: of all), of one tenant unless that is null.
+-- Like look_few, for tasks that stand in the lines of some queues or, if {queues} is null, of all. If {tenant} is not
+-- null, only its tasks.
 few as materialized (select array(
   select s.id
   from (select distinct u.queue from pg_catalog.unnest(coalesce({queues}::bigint[], array(
@@ -80,8 +80,8 @@ select x.* from (
 where (select pg_catalog.cardinality(few.ids) from few) > {many}
 
 -- name: look_entries
--- The next entries that an index finds, of which those count that may have such tasks;
--- what is below the last of them has not been looked at.
+-- The next entries of the catalogue that an index finds. Only those that may contain matching tasks are returned, and
+-- the last one that was read: what is below it has not been looked at.
 select c.*, p.*
 from (
   select c.*, row_number() over () = {many} as last from (
@@ -94,13 +94,13 @@ left join lateral (
 where c.last or {fit}
 
 -- name: look_claimed
--- Of a task of the log whose lane has got as far as that: as tusk_fn.unclaimed() has it,
--- without asking again for each.
+-- Whether a task of the log was claimed, given the position of its lane. It is the opposite of tusk_fn.unclaimed(),
+-- without reading the position again for each task.
 coalesce(pg_visible_in_snapshot(s.xid, {of}.done) or pg_visible_in_snapshot(s.xid, {of}.win)
   and (s.xid, s.n) <= ({of}.at_xid, {of}.at_n), false)
 
 -- name: look_entry
--- What a task of an entry has: it is known of packs, and of others asked for.
+-- The values of a task of an entry. They are known for tasks in packs, and looked up for others.
 cross join lateral (
      select from (
        select h.xid, h.n, h.lane, h.kind, h.tenant, h.tags, h.enqueued_at where h.xid is not null
@@ -110,10 +110,9 @@ cross join lateral (
      limit 1) s
 
 -- name: look_log
--- The same of the log: of its end, which is not in the catalogue yet, and of the
--- newest entries of the catalogue; newer than the first that was left out are all.
--- Entries that reach above the cursor are all there. A task may come twice: what was
--- limited is as long as its limit.
+-- Like look, for the log: its end, which is not in the catalogue yet, and the newest entries of the catalogue. All
+-- tasks that are newer than the first entry that was left out are found. Entries that reach above the cursor are all
+-- included. A task may come twice: duplicates are kept, so that a list that was cut off is as long as its limit.
 with place as materialized (
   select l.id as lane, p.*
   from (select distinct l.id from tusk.lane l{lanes}) l

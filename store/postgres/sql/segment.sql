@@ -2,7 +2,7 @@
 select coalesce(tusk_fn.add_segment($1, $2), '')
 
 -- name: loose_segment
--- A table that was detached from the log already: its parent, and its name.
+-- A table that is already detached from the log: its parent and its name.
 select x.parent, x.name
 from (select 'log' as parent, y.name from tusk.segment y union all select y.segment, y.name from tusk.segment_part y) x
 where not exists (
@@ -10,8 +10,8 @@ where not exists (
 limit 1
 
 -- name: old_segments
--- The tables of the log in which nobody writes any more, oldest first: the parent and the name of each, up to which
--- transaction it goes, the queues that it is for (null: all but others), those others, and whether it is an empty
+-- The tables of the log to which nobody writes any more, oldest first: the parent and the name of each, the transaction
+-- up to which it has rows, its queues (null means all except the others), the others, and whether it is an empty
 -- parent.
 select coalesce(p.segment, 'log'), coalesce(p.name, s.name), s.hi::text, p.queues,
   case when p.name is not null and p.queues is null
@@ -27,8 +27,8 @@ where s.hi <= pg_snapshot_xmin(pg_current_snapshot())
 order by s.hi
 
 -- name: is_spent
--- Whether, of queues $2 (null: of all but $3), no lease and no completed task points below transaction $1, and every
--- lane is past it.
+-- Whether no lease and no completed task of queues $2 (null means all except $3) refers to a transaction below $1, and
+-- every lane is past it.
 select not exists (
     select from tusk.lease l where l.lo < $1::text::xid8 and ($2::bigint[] is null or l.lane >> 16 = any($2))
       and l.lane >> 16 <> all($3::bigint[]))
@@ -52,8 +52,8 @@ select tusk_fn.drop_segment($1, $2, $3)
 select e.upto::text::bigint, pg_current_snapshot()::text from tusk.stat_end e for update
 
 -- name: next_stats
--- Of flushes from xid $1 on that are visible in snapshot $4, about $2 of them, once there
--- are $3; and of those that were written late.
+-- The statistics of about $2 flushes from xid $1 on that are visible in snapshot $4, once there are $3 of them, and
+-- those of flushes that were written late.
 (select o.xid::text::bigint, o.finished_at, o.stats from tusk.outcome o
 where o.stats is not null
   and o.xid = any(array(select x from tusk.stat_end e cross join pg_catalog.unnest(e.late) x

@@ -1,8 +1,8 @@
--- Housekeeping of lanes and leases, in a short transaction for each. Most lanes need nothing, and one statement sorts
--- them out.
+-- Housekeeping of lanes and leases, in a short transaction for each. Most lanes need nothing, and one statement leaves
+-- those out.
 
 -- name: untidy_lanes
--- The lanes that have something to tidy: new rows, more than 2 * $1 positions, or nothing new in $2 transactions.
+-- The lanes that need tidying: they have new rows, more than 2 * $1 positions, or nothing new in $2 transactions.
 select l.id
 from (select distinct l.id from tusk.lane l) l
 cross join pg_current_snapshot() here
@@ -48,15 +48,15 @@ where r.late + r.rows > 0
 on conflict (lane) do update set seen = excluded.seen, added = a.added + excluded.added
 
 -- name: trim_lane
--- Drops the old positions of lane $1, but for about $2.
+-- Deletes the old positions of lane $1, except about $2 of them.
 delete from tusk.lane_position q
 using (select p.no from tusk.lane_position p where p.lane = $1 order by p.no desc limit 1) p
 where q.lane = $1 and q.no < p.no - $2::bigint
   and exists (select from tusk.lane_position o where o.lane = $1 and o.no < p.no - 2 * $2)
 
 -- name: move_lane
--- Moves lane $1, in which nothing lies, on, so that old segments are behind it. Until then every claim looks for the
--- rows of transactions that an earlier claim saw in flight.
+-- Moves the position of lane $1, which is empty, past old segments. Until then every claim looks for the rows of
+-- transactions that an earlier claim saw in progress.
 insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
 select $1::bigint, p.no + 1, here, null, '0', 0, p.claimed
 from (select q.* from tusk.lane_position q where q.lane = $1 order by q.no desc limit 1) p
@@ -70,13 +70,13 @@ where p.win is null and (
   and not exists (select from tusk.log t where t.lane = $1 and t.xid >= pg_snapshot_xmax(p.done))
 
 -- name: unclosed_leases
--- Leases with tasks that users' transactions have finished.
+-- Leases that are empty, or that have tasks that users' transactions have finished.
 select l.token, l.lane from tusk.lease l
 where pg_catalog.bit_count(l.open) = 0 or exists (select from tusk.finished f where f.token = l.token)
 
 -- name: close_lease
--- A flush that holds the lease closes it as well. Judged without the lock, tasks that it has just closed would be open
--- again.
+-- A flush that holds the lease closes it as well. Without the lock, tasks that the flush has just closed would be
+-- opened again.
 select tusk_fn.close($1, $2, '{}', h.held)
 from (
   select array(select l.ctid from tusk.lease l where l.token = $1 and l.lane = $2 for update skip locked) as held
@@ -90,7 +90,7 @@ delete from tusk.finished f where not exists (select from tusk.lease l where l.t
 delete from tusk.stop s where not exists (select from tusk_fn.running r where r.token = s.token and r.id = s.id)
 
 -- name: lost_lanes
--- The lanes that hold tasks and have no name. The indexes are read from lane to lane.
+-- The lanes that have tasks but no name. The indexes are read from lane to lane.
 with recursive held as (
   (select t.lane from tusk.log t order by t.lane limit 1)
   union all
@@ -101,7 +101,7 @@ waits as (
   union all
   select (select w.lane from tusk.waiting w where w.line is null and w.lane > h.lane order by w.lane limit 1)
   from waits h where h.lane is not null),
-lines as ( -- a lane of each queue: of the others the log tells when their tasks are granted
+lines as ( -- one lane of each queue: the others are found in the log once their tasks are granted
   (select w.lane from tusk.waiting w where w.line is not null
    order by w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane, w.line, w.n limit 1)
   union all
@@ -113,7 +113,7 @@ select x.lane from (select h.lane from held h union select h.lane from waits h u
 where x.lane is not null and not exists (select from tusk.lane l where l.id = x.lane)
 
 -- name: name_lost_lanes
--- Gives lanes $1 the name of a queue that is mentioned anywhere.
+-- Gives lanes $1 the names of queues that other lanes, workers or records mention.
 insert into tusk.lane (id, queue)
 select x.lane, n.queue
 from (
@@ -133,10 +133,10 @@ select x.lane from pg_catalog.unnest($1::bigint[]) x(lane)
 where not exists (select from tusk.lane l where l.id = x.lane)
 
 -- name: lanes_after
--- The next $2 lanes after $1: whether nothing belongs to them, whether they are marked, to be marked as idle, as idle
--- for $3 microseconds, or to be forgotten. Processes remember for a while that a lane has a name; $3 must be well above
--- that. So a lane is marked first. It is deleted once it has been idle for that long, and every transaction has ended
--- that may have relied on its row.
+-- The next $2 lanes after $1: whether nothing belongs to them, whether they are marked as idle, whether they need that
+-- mark, whether they have been idle for $3 microseconds, and whether they can be deleted. A process remembers for a
+-- while that a lane has a name, and $3 must be well above that time. So a lane is marked first. It is deleted once it
+-- has been idle for that long and every transaction that may have relied on its row has ended.
 select a.id, a.idle, pg_catalog.bool_or(l.idle_at is not null),
   pg_catalog.bool_or(l.idle_at is null),
   coalesce(pg_catalog.bool_or(
@@ -153,7 +153,7 @@ order by a.id
 update tusk.lane l set idle_at = null, idle_xid = null where l.id = any($1::bigint[]) and l.idle_at is not null
 
 -- name: mark_lanes
--- Of lanes $1 that have been idle for $2 microseconds.
+-- Records a transaction in those of lanes $1 that have been idle for $2 microseconds.
 update tusk.lane l set idle_xid = pg_current_xact_id()
 where l.id = any($1::bigint[]) and l.idle_xid is null and l.idle_at <= clock_timestamp() - $2::float8 * interval '1 us'
 

@@ -1,13 +1,13 @@
--- A task that takes turns stands in line among the waiting tasks, by queue, tenant and partition. The leader reads the
--- lines and grants turns.
+-- A task that runs in turns stands in line among the waiting tasks, by queue, tenant and partition. The leader reads
+-- the lines and grants turns.
 
 -- name: sum_turns
--- Sums up who has a turn.
+-- Sums up which tasks have a turn.
 select tusk.sum_turns()
 
 -- name: line
--- The first $1 tasks that wait for a turn, group by group, with where they stand. Here and
--- below, queues are named as queue_of does, which takes longer.
+-- The first $1 tasks that wait for a turn, group by group, with their places in line. Here and below, the queue is
+-- looked up in line, because queue_of takes longer.
 select (
     select l.queue from tusk.lane l
     where l.id between (w.lane >> 16) << 16 and ((w.lane >> 16) << 16) + 65535 limit 1),
@@ -16,7 +16,8 @@ from tusk.waiting w where w.line is not null
 order by w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane, w.line, w.n limit $1
 
 -- name: turns
--- The $1 groups that have waited longest for a turn, with their $2 first tasks. The index is read from group to group.
+-- The $1 groups that have waited longest for a turn, with the first $2 tasks of each. The index is read from group to
+-- group.
 with recursive head as (
   (select w.lane >> 16 as q, coalesce(w.tenant, '') as t, coalesce(w.partition, '') as p, w.lane, w.line, w.n
    from tusk.waiting w where w.line is not null
@@ -45,9 +46,9 @@ from first f join named m on m.q = f.q
 order by f.line, f.n
 
 -- name: turns_since
--- The turns that were given and given back since snapshot $2. If the latest sum is another one than $1, or the snapshot
--- comes from a server that was lost in a failover, that sum and what came after it. There is always at least one row,
--- with the sum and the snapshot of the answer.
+-- The turns that were granted and given back since snapshot $2. If the latest sum is not $1, or the snapshot comes from
+-- a server that was lost in a failover, the result is the latest sum and what came after it. There is always at least
+-- one row, with the sum and the snapshot of the answer.
 with latest as materialized (
   select s.seq, s.xid, x.same, case when x.same then $2::text::pg_snapshot else s.seen end as seen
   from tusk.held s
@@ -74,8 +75,9 @@ left join lateral (
 order by 4
 
 -- name: grant
--- Grants turns, in the order given, to those of tasks $1 that wait for one, if term $2 runs, whose end it holds off.
--- They are looked for by id: a planner that expects few waiting tasks would read all of them.
+-- Grants turns, in the order given, to those of tasks $1 that wait for one, if term $2 is running, and keeps the term
+-- from ending before the transaction does. Tasks are looked up by id in an array, because a planner that expects few
+-- waiting tasks would otherwise read all of them.
 with lead as materialized (
   select from tusk.leader l where l.term = $2 and l.id is not null and l.expires_at > clock_timestamp() for key share),
 gone as (

@@ -1,14 +1,14 @@
--- The ledger. Instants are microseconds since 1970, durations microseconds, ids
--- 16 bytes. `state` holds the numbers of store.State; a task in the log says
--- available (3) until it is finished: it is running once its lane's cursor has
--- passed its position. A claim therefore writes nothing to this table.
+-- The ledger. Instants are microseconds since 1970, durations are microseconds, ids
+-- are 16 bytes. `state` holds the numbers of store.State. A task in a lane has the
+-- state available (3) until it ends. It is running once the cursor of its lane has
+-- passed its position, so a claim writes nothing to tusk_task.
 
 -- +goose Up
 -- +goose StatementBegin
 
--- One row: the highest instant that any process has seen, a random number that
--- tells this ledger from another one in the same place, the last version given
--- to a record, and the last place given out in a line.
+-- One row: the latest instant that any process has seen, a random number that
+-- distinguishes this ledger from another one at the same path, the last version
+-- given to a record, and the last place given out in a line.
 create table tusk_clock (
     one      integer primary key check (one = 1),
     high     integer not null,
@@ -18,8 +18,8 @@ create table tusk_clock (
 );
 insert into tusk_clock (one, high, ledger, versions, places) values (1, 0, random(), 0, 0);
 
--- The kinds seen on each queue, so that tasks carry a small number instead of
--- two names, and one index serves questions about queues and about kinds.
+-- The kinds seen on each queue. With them, a task has a small number instead of
+-- two names, and one index serves searches by queue and by kind.
 create table tusk_kind (
     id    integer primary key,
     queue text not null,
@@ -28,7 +28,7 @@ create table tusk_kind (
 );
 
 -- The tasks of one queue and priority, in order. Positions are given out from
--- `tail` and never reused; everything up to `cursor` has been claimed.
+-- `tail` and never reused. Everything up to `cursor` has been claimed.
 create table tusk_lane (
     id        integer primary key autoincrement,
     queue     text not null,
@@ -43,13 +43,14 @@ create index tusk_lane_ready on tusk_lane (queue, priority) where available > 0;
 
 -- `failure` is the error group of the latest failed attempt. `worker` is set on a
 -- finished task whose last attempt has no row of its own in tusk_attempt.
--- `partition` is set on tasks that run in turns. `open` is how many of the tasks
--- that this one needs have not ended as it needs, null if it needs none. `needed` is 1 when some task
--- waits, or has waited, for this one: whoever ends a task without it need not look
--- for others. `turn` is the row of tusk_turn that the task waits for, or has its
--- turn from, and `place` where it stands in line, null once it has its turn; `turn`
--- of a finished task says nothing. `args` come last: to read what is stored behind large
--- ones SQLite would go through all of their pages, by way of its cache.
+-- `partition` is set on tasks that run in turns. `open` counts the tasks that this
+-- one needs and that have not ended as it needs, and is null if it needs none.
+-- `needed` is 1 if a task waits or has waited for this one. When a task without it
+-- ends, there are no tasks that wait for it to look for. `turn` is the row of
+-- tusk_turn in whose line the task waits, or in which it has its turn. `place` is its
+-- place in that line, null once it has its turn. In a finished task `turn` means
+-- nothing. `args` is the last column because SQLite reads all pages of a large value
+-- into its cache to reach the columns behind it.
 create table tusk_task (
     num         integer primary key,
     id          blob not null,
@@ -91,7 +92,7 @@ create index tusk_task_tenant on tusk_task (tenant, id) where tenant is not null
 create index tusk_task_key on tusk_task (key, id) where key is not null;
 create index tusk_task_failure on tusk_task (failure, id) where failure is not null;
 create index tusk_task_workflow on tusk_task (workflow, id) where workflow is not null;
--- The second finds who has waited longest, beside those of the usual priority.
+-- The second index finds the task that has waited longest among those without the default priority.
 create index tusk_task_turn on tusk_task (turn, priority, place, id) where place is not null;
 create index tusk_task_place on tusk_task (turn, place) where place is not null and priority <> 0;
 create index tusk_task_holds on tusk_task (turn) where turn is not null and place is null and state < 6;
@@ -102,9 +103,9 @@ create table tusk_tag (
     primary key (tag, id)
 ) without rowid;
 
--- Every key of a tenant of which tasks are still kept: its unfinished task, if any, the rerun
--- that waits for that one, the task that ended last, the newest source time in nanoseconds,
--- and how many tasks there are, finished ones too.
+-- The keys of each tenant that have tasks: the unfinished task, if any, the rerun that waits for
+-- it, the task that ended last, the newest source time in nanoseconds, and the number of tasks,
+-- including finished ones.
 create table tusk_key (
     queue    text not null,
     tenant   text not null,
@@ -117,7 +118,7 @@ create table tusk_key (
     primary key (queue, tenant, key)
 ) without rowid;
 
--- How many tasks wait, by queue. Available and running ones are counted by lane.
+-- The number of waiting tasks by queue and state. Available and running ones are counted by lane.
 create table tusk_waiting (
     queue text not null,
     state integer not null,
@@ -125,10 +126,10 @@ create table tusk_waiting (
     primary key (queue, state)
 ) without rowid;
 
--- One row for each lane of a claim: it holds the positions from `first` to
--- `last` of which `open` are not finished. The table has as many rows as there
--- are claims under way, so the rare questions by worker or position read all of
--- it, and every claim and finish is spared two indexes.
+-- One row for each lane of a claim. It holds the positions from `first` to `last`,
+-- and `open` of their tasks are not finished. The table has few rows, one for each
+-- lane of each open claim. So the rare searches by worker or position read all of it,
+-- and claims and finishes do not pay for two indexes.
 create table tusk_lease (
     token      blob not null,
     lane       integer not null,
@@ -140,7 +141,7 @@ create table tusk_lease (
     primary key (token, lane, first)
 ) without rowid;
 
--- Running tasks that somebody wants stopped.
+-- Running tasks that were asked to stop.
 create table tusk_stop (
     task   blob primary key,
     token  blob not null,
@@ -149,8 +150,8 @@ create table tusk_stop (
 ) without rowid;
 create index tusk_stop_worker on tusk_stop (worker);
 
--- What tasks need, in their own order. `open` is 1 until the needed task has ended
--- as it should.
+-- The tasks that a task needs, in the order in which it names them. `open` is 1 until
+-- the needed task has ended as it should, then null.
 create table tusk_need (
     task       blob not null,
     n          integer not null,
@@ -161,15 +162,15 @@ create table tusk_need (
 ) without rowid;
 create index tusk_need_open on tusk_need (needed, task) where open = 1;
 
--- Pending tasks of which something that they need may have failed.
+-- Pending tasks that may need a task that failed.
 create table tusk_doubt (
     num  integer primary key,
     task blob not null
 );
 
 -- One row for each queue, tenant and partition in which a task has a turn or waits
--- for one; `since` is the place of who has waited longest. It stays until it is
--- pruned, so that a tenant who comes and goes does not make and delete it each time.
+-- for one. `since` is the place of the task that has waited longest. A row stays until
+-- it is pruned, so that it is not inserted and deleted again each time a tenant has tasks.
 create table tusk_turn (
     id        integer primary key,
     queue     text not null,
@@ -191,9 +192,9 @@ create table tusk_worker (
     started_at  integer not null,
     beat_at     integer not null,
     expires_at  integer not null,
-    dead        integer not null default 0, -- 1: declared dead, 2: signed off
-    seq         integer not null default 0, -- of the last beat
-    -- a lease from before that holds does not name is not known to it; 0: it did not say
+    dead        integer not null default 0, -- 1 if declared dead, 2 if signed off
+    seq         integer not null default 0, -- number of the last beat
+    -- the worker does not know a lease that is older than since and not in holds; 0 if it has not reported
     since       integer not null default 0,
     holds       blob not null default x'',  -- tokens
     hung        integer not null default 0
@@ -209,7 +210,7 @@ create table tusk_leader (
 );
 insert into tusk_leader (one, id, term, expires_at) values (1, x'', 0, 0);
 
--- Ended attempts: every failed one, and the latest of any outcome.
+-- Ended attempts of each task: all that failed, and the latest whatever its outcome.
 create table tusk_attempt (
     task        integer not null,
     n           integer not null,
@@ -224,7 +225,7 @@ create table tusk_attempt (
     primary key (task, n)
 ) without rowid;
 
--- What handlers recorded.
+-- Outputs and progress that handlers recorded.
 create table tusk_note (
     task    integer primary key,
     output  blob,
@@ -241,8 +242,9 @@ create table tusk_log (
     primary key (task, n)
 ) without rowid;
 
--- Failed attempts by fingerprint and kind, and the tasks they left behind. A group is
--- pruned only when no task refers to it, so that its id may be used again.
+-- Failed attempts by fingerprint and kind, with counts of the waiting and dead tasks whose latest
+-- failure is in the group. A group is pruned only when no task refers to it, because SQLite may
+-- use its id again.
 create table tusk_error (
     id          integer primary key,
     fingerprint text not null,
@@ -258,7 +260,7 @@ create table tusk_error (
 );
 create index tusk_error_last on tusk_error (last);
 
--- What attempts came to, by minute and kind; see stat.go for the histograms.
+-- The outcomes of attempts by minute and kind. For the histograms, see stat.go.
 create table tusk_stat (
     at        integer not null,
     kind      integer not null,
@@ -280,8 +282,8 @@ create table tusk_record (
     primary key (kind, name)
 ) without rowid;
 
--- Ends of tasks that somebody follows, in the order of their commits. Triggers write them
--- (sql/history.sql), which are there only while somebody does.
+-- The ends of tasks, in commit order, for callers that follow them. Triggers write the rows
+-- (sql/history.sql). They exist only while somebody follows.
 create table tusk_end (
     seq     integer primary key autoincrement,
     task    blob not null,
@@ -291,7 +293,7 @@ create table tusk_end (
     rescued integer not null
 );
 
--- The history of a task, and what it needed, go with it.
+-- Deletes the history and the needs of a deleted task.
 create trigger tusk_task_gone after delete on tusk_task begin
   delete from tusk_attempt where task = old.num;
   delete from tusk_note where task = old.num;

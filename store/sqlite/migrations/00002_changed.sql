@@ -1,6 +1,6 @@
 -- +goose Up
 -- +goose StatementBegin
--- When a task was last changed while it waited, and how.
+-- When and how a task was last changed while it waited.
 alter table tusk_note add column changed_at integer;
 alter table tusk_note add column changed text;
 -- +goose StatementEnd

@@ -8,7 +8,7 @@ where queue = ? and available > 0
 order by priority;
 
 -- name: claim.tasks
--- SQLite would plan anew for every value of a bare "limit ?".
+-- SQLite would plan the query again for each new value of a bare "limit ?".
 select num, id, kind, priority, state, lane, pos, args, tenant, tags, key, settings,
        attempt, crashes, reason, failure, enqueued_at, run_at, expires_at, workflow, partition
 from tusk_task indexed by tusk_task_lane

@@ -5,9 +5,10 @@ values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (id) do nothing;
 
 -- name: task.restore
--- Its number is below all others: theirs, from 1 on, have the order in which tasks were enqueued.
-insert into tusk_task (num, id, kind, priority, state, args, tenant, tags, key, settings, attempt, crashes, reason, failure,
-                       enqueued_at, run_at, expires_at, claimed_at, finished_at, workflow, partition, open, needed)
+-- A restored task gets a number below all others. Numbers from 1 on are in the order in which tasks were enqueued.
+insert into tusk_task (num, id, kind, priority, state, args, tenant, tags, key, settings, attempt, crashes, reason,
+                       failure, enqueued_at, run_at, expires_at, claimed_at, finished_at, workflow, partition, open,
+                       needed)
 values (min(coalesce((select min(num) from tusk_task), 0), 0) - 1,
         ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)
 returning num;
@@ -18,7 +19,7 @@ set kind = ?, priority = ?, args = ?, tags = ?, settings = ?, run_at = ?, expire
 where num = ?;
 
 -- name: task.find
--- What the rules ask of tasks. They need neither args nor settings, nor what they never change.
+-- The columns that the rules read. They do not need args, settings, or columns that they never change.
 select t.num, t.id, t.kind, t.priority, t.state, t.lane, t.pos, null as args, t.tenant, t.tags, t.key, null as settings,
        t.attempt, t.crashes, t.reason, t.failure, null as enqueued_at, t.run_at, null as expires_at, null as workflow,
        t.partition, t.claimed_at, t.finished_at, t.worker, l.cursor, t.open, t.needed, t.turn, t.place,

@@ -5,7 +5,7 @@ where id = ? and state = 3 and lane = ? and pos between ? and ? and needed is nu
   and not exists (select 1 from tusk_stop s where s.task = tusk_task.id);
 
 -- name: finish.keyed
--- The same of a task that has its key, while no rerun waits for it.
+-- Like finish.complete, for a task that holds its key and for which no rerun waits.
 update tusk_task indexed by tusk_task_id
 set state = 6, attempt = ?, crashes = ?, claimed_at = ?, finished_at = ?, worker = ?
 where id = ? and state = 3 and lane = ? and pos between ? and ? and needed is null

@@ -63,7 +63,7 @@ where kind = ? and state = ? and finished_at <= ?
 limit 1;
 
 -- name: prune.plain
--- Of the first old tasks those of which nothing else is to be told.
+-- Deletes those of the oldest tasks that have nothing else to delete or update with them.
 delete from tusk_task
 where num in (
     select num
@@ -81,7 +81,7 @@ order by finished_at
 limit 0 + ?;
 
 -- name: due.tasks
--- Old tasks behind one of them, in the order of the index.
+-- Old tasks after a given one, in the order of the index.
 select id, finished_at, num from tusk_task indexed by tusk_task_finished
 where kind = ? and state = ? and finished_at <= ? and (finished_at, num) > (?, ?)
 order by finished_at, num
@@ -97,13 +97,13 @@ where since is null
                   where t.turn = tusk_turn.id and t.place is null and t.state < 6);
 
 -- name: prune.errors
--- Groups of errors that no task remembers.
+-- Deletes groups of errors that no task refers to.
 delete from tusk_error indexed by tusk_error_last
 where last <= ?
   and not exists (select 1 from tusk_task t indexed by tusk_task_failure where t.failure = tusk_error.id);
 
 -- name: prune.lanes
--- Lanes of which no task is left.
+-- Deletes lanes that have no task left.
 delete from tusk_lane
 where available = 0 and running = 0
   and not exists (select 1 from tusk_task t indexed by tusk_task_lane where t.lane = tusk_lane.id);

@@ -36,7 +36,8 @@ select (select min(num) from tusk_task), (select max(num) from tusk_task);
 select num, enqueued_at from tusk_task where num >= ? order by num limit 1;
 
 -- name: list.beside
--- What there is beside tasks with numbers from ?1 to ?2 and ids from ?3 to ?4: most pages have nothing of it.
+-- Whether tasks with numbers from ?1 to ?2 and ids from ?3 to ?4 have attempts, notes, logs or requests to stop. The
+-- tasks of most pages have none.
 select exists (select 1 from tusk_attempt where task between ?1 and ?2),
        exists (select 1 from tusk_note where task between ?1 and ?2),
        exists (select 1 from tusk_log where task between ?1 and ?2),
