@@ -39,7 +39,7 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err e
 		if d := docs[i]; d != nil && !d.dirty && d.sheet == nil && d.task().loose() {
 			w.have = map[ref]*doc{d.ref: d}
 		}
-		return s.do(ctx, w, func(b *rules.Batch) error {
+		err := s.do(ctx, w, func(b *rules.Batch) error {
 			did, err := b.Edit(e.IDs[i:i+1], &c)
 			if err == nil {
 				edited[i] = did[0]
@@ -48,6 +48,11 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err e
 			w.torn = w.torn || w.have != nil && len(b.Changes()) == 0
 			return err
 		})
+		// Each request to stop is told, in case whoever made the first one has died before it told the worker.
+		if err == nil && edited[i].Result == store.Requested {
+			err = s.stop(ctx, w.of(e.IDs[i]).task())
+		}
+		return err
 	})
 	if err != nil {
 		return nil, err
