@@ -3,6 +3,7 @@ package couchbase
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,5 +50,54 @@ func TestATaskThatIsTooLarge(t *testing.T) {
 	_, err := r.a.Enqueue(r.ctx(), []store.NewTask{one})
 	if !errors.Is(err, store.ErrUnstorable) || !strings.Contains(err.Error(), "20 MiB") {
 		t.Errorf("enqueue: %.300v", err)
+	}
+}
+
+// While the node with one task does not answer, the outcomes of others are accepted and nobody is asked for them again.
+func TestOutcomesBesideOneThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	x, y := r.task("x", nil), r.task("y", nil)
+	r.add(x, y)
+	r.add(r.task("child", needs(y.ID)))
+	r.claim()
+	r.f.Set(cbfake.Faults{Request: func(_ memd.CmdCode, k string) cbfake.Spoil {
+		if k == x.ID.String() {
+			return cbfake.LoseRequest
+		}
+		return cbfake.Sound
+	}})
+	lost, err := r.a.Finish(r.ctx(), []store.Outcome{r.outcome("x", store.Completed), r.outcome("y", store.Completed)})
+	held := new(store.HeldError)
+	if !errors.As(err, &held) || !slices.Equal(held.Tasks, []store.ID{x.ID}) || len(lost) > 0 {
+		t.Errorf("it is lost %v, %v", lost, err)
+	}
+	r.f.Set(cbfake.Faults{})
+	if child := r.get(r.ids["child"]); child.State != store.Available {
+		t.Errorf("the child is %v", child.State)
+	}
+	r.must("finish", r.finish(r.ctx(), r.outcome("x", store.Completed)))
+}
+
+// While the node with one due task does not answer, the others are admitted and can be claimed at once.
+func TestAdmissionsBesideOneThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	soon := func(n *store.NewTask) { n.Delay = time.Millisecond }
+	x := r.task("x", soon)
+	r.add(x, r.task("y", soon))
+	time.Sleep(20 * time.Millisecond)
+	r.f.Set(cbfake.Faults{Request: func(_ memd.CmdCode, k string) cbfake.Spoil {
+		if k == x.ID.String() {
+			return cbfake.LoseRequest
+		}
+		return cbfake.Sound
+	}})
+	if _, err := r.b.Admit(r.ctx(), r.term, 10); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("admit: %v", err)
+	}
+	r.f.Set(cbfake.Faults{})
+	if r.claim(); len(r.held) != 1 {
+		t.Errorf("claimed %v", r.held)
 	}
 }

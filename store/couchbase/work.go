@@ -87,7 +87,7 @@ func (s *Store) doInRounds(
 				did[i], err = verbs(round[i], w)
 				return err
 			})
-			if errors.Is(err, errDamaged) { // others go on, and the sweep completes what it has decided
+			if err != nil { // others go on, and the sweep completes what it has decided
 				works[i], did[i] = &work{}, false
 			}
 			return s.passing(err)
@@ -102,10 +102,10 @@ func (s *Store) doInRounds(
 			}
 		}
 		if err != nil {
-			return done, err
+			break
 		}
 	}
-	return done, s.finishUp(ctx, all...)
+	return done, cmp.Or(err, s.finishUp(ctx, all...))
 }
 
 // load returns a document for this try, or nil if there is none.
