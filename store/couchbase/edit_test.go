@@ -53,7 +53,8 @@ func TestRequestsOfAChangeOfSheets(t *testing.T) {
 			most += int64(2 * len(ids)) // each is read, in its own document and in the sheet
 		}
 		before := r.f.Requests()
-		edited, err := r.b.Edit(r.ctx(), store.Edit{IDs: ids, Change: store.Change{Op: store.Reprioritize, Priority: 3}})
+		change := store.Change{Op: store.Reprioritize, Priority: 3}
+		edited, err := r.b.Edit(r.ctx(), store.Edit{IDs: ids, Change: change})
 		r.must("edit", err)
 		for _, e := range edited {
 			if e.Result != store.Changed {
