@@ -35,3 +35,23 @@ func TestABeatOfAWorkerThatIsForgottenMeanwhile(t *testing.T) {
 		t.Errorf("gone: %v; the beat is answered %v, %v", gone.Load(), stops, err)
 	}
 }
+
+// A worker signs off while somebody else writes its document. Its last notes are stored once.
+func TestTheNotesOfASignOffAreStoredOnce(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.task("x", nil))
+	r.claim()
+	var met atomic.Bool
+	r.f.Set(cbfake.Faults{Request: func(c memd.CmdCode, k string) cbfake.Spoil {
+		if c == memd.CmdReplace && k == workerKey(r.worker.String()) && met.CompareAndSwap(false, true) {
+			r.must("stop", r.b.stop(r.ctx(), &task{ID: r.key("x"), Run: []lease{{Worker: r.worker.String()}}}))
+		}
+		return cbfake.Sound
+	}})
+	_, err := r.a.Extend(r.ctx(), store.Beat{Worker: store.Worker{ID: r.worker}, Notes: []store.Note{
+		{ID: r.ids["x"], Lease: r.held["x"].Lease, Logs: []store.LogLine{{Text: "once"}}}}})
+	r.must("sign off", err)
+	if logs := r.get(r.ids["x"]).Detail.Logs; len(logs) != 1 || !met.Load() {
+		t.Errorf("met: %v; the logs are %+v", met.Load(), logs)
+	}
+}

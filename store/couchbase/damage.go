@@ -18,8 +18,8 @@ import (
 // page is rebuilt as if a crash had lost it, and a cursor is reset: the sweep finds the tasks. A directory is rebuilt
 // from the names that can be read and those that the index knows, and a key from its tasks; copies of the damaged
 // documents are set aside (see aside). A damaged worker counts as dead: the index knows what it holds. If the leader's
-// document cannot be read, nobody leads. Everything else that goes over many documents skips the damaged ones. Each is
-// logged.
+// document cannot be read, nobody leads. A group of errors counts from the start. Everything else that goes over many
+// documents skips the damaged ones. Each is logged.
 
 var errDamaged = errors.New("damaged")
 
@@ -43,6 +43,9 @@ func (s *Store) decode(ctx context.Context, d *doc) (is bool, err error) {
 	case *worker: // it counts as dead
 		*b = *newWorker()
 		b.Beat, b.damaged = s.now(ctx), true
+		return true, s.passing(err)
+	case *group: // it counts from the start
+		*b = group{}
 		return true, s.passing(err)
 	}
 	t, ofTask := d.body.(*task)

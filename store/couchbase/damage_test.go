@@ -140,3 +140,36 @@ func TestWhereItCannotBeReadWhoLeadsNobodyDoes(t *testing.T) {
 		t.Errorf("the term %d follows %d", r.term, was)
 	}
 }
+
+// A damaged document of statistics or of errors holds up neither outcomes nor what is read of the others.
+func TestDamagedStatisticsHoldUpNothing(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.task("x", nil), r.task("y", nil))
+	r.claim()
+	fails := func(name string) {
+		o := r.outcome(name, store.Discarded)
+		o.Error, o.Fingerprint = "no", "print"
+		r.must("finish", r.finish(r.ctx(), o))
+	}
+	fails("x")
+	of := errorPrefix + named("q", "x", "print")
+	r.damage(r.b.meta, of, "no JSON")
+	r.damage(r.b.meta, errorPrefix+"other", `{"first":5}`)
+	r.damage(r.b.meta, statKey(r.b.now(r.ctx())/time.Minute.Microseconds(), "other"), `[{"queue":5}]`)
+	fails("y")
+	groups, err := r.b.Errors(r.ctx(), store.ErrorFilter{})
+	if err != nil || len(groups) != 1 || groups[0].Kind != "y" {
+		t.Errorf("the groups of errors are %+v, %v", groups, err)
+	}
+	stats, err := r.a.Stats(r.ctx(), store.StatsFilter{Bucket: time.Hour})
+	if err != nil || len(stats) != 2 {
+		t.Errorf("the statistics are %+v, %v", stats, err)
+	}
+	again := r.task("x", nil)
+	r.add(again)
+	r.claim()
+	fails("x")
+	if groups, err = r.b.Errors(r.ctx(), store.ErrorFilter{}); err != nil || len(groups) != 2 {
+		t.Errorf("the groups of errors are %+v, %v", groups, err)
+	}
+}

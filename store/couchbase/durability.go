@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/couchbase/gocb/v2"
+
+	"github.com/tuskqueue/tusk/store"
 )
 
 // copies says how many replicas a bucket should have, and how many of them have a node for every vbucket.
@@ -53,12 +55,15 @@ const remedy = "give the bucket one or two replicas and the cluster a data node 
 	"its replicas to 0, and rebalance; or write durability=none into the database URL, if a node that fails may lose " +
 	"tasks"
 
-// advised adds advice to an error that the setup causes.
+// advised says what kind of error it is, and what to do, if the setup or the size of a document causes it.
 func advised(err error) error {
 	switch {
-	case errors.Is(err, gocb.ErrDurabilityImpossible):
-		return fmt.Errorf("the bucket has too few data nodes for its replicas, or more than %d replicas, so the "+
-			"server refuses durable writes: %s: %w", mostReplicas, remedy, err)
+	case errors.Is(err, gocb.ErrDurabilityImpossible): // perhaps only for some documents, until a rebalance
+		return fmt.Errorf("%w: the bucket has too few data nodes for its replicas, or more than %d replicas, so the "+
+			"server refuses durable writes: %s: %w", store.ErrUnavailable, mostReplicas, remedy, err)
+	case errors.Is(err, gocb.ErrValueTooLarge):
+		return fmt.Errorf("%w: a task, with its history, output and logs, is one document, which has 20 MiB at most: "+
+			"bring less: %w", store.ErrUnstorable, err)
 	case errors.Is(err, gocb.ErrDurabilityLevelNotAvailable):
 		return fmt.Errorf("the bucket does not have the durability that is asked for: an ephemeral one has majority "+
 			"at most, so write durability=majority into the database URL: %w", err)

@@ -82,8 +82,8 @@ func TestDurabilityThatCannotBeFulfilled(t *testing.T) {
 
 func refused(t *testing.T, err error) {
 	t.Helper()
-	if !errors.Is(err, gocb.ErrDurabilityImpossible) || !strings.Contains(err.Error(), remedy) ||
-		!strings.HasPrefix(err.Error(), "enqueue: ") {
+	if !errors.Is(err, gocb.ErrDurabilityImpossible) || !store.IsForAll(err) ||
+		!strings.Contains(err.Error(), remedy) || !strings.HasPrefix(err.Error(), "enqueue: ") {
 		t.Errorf("the error is %v", err)
 	}
 }

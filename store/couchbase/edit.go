@@ -8,8 +8,8 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// Edit implements store.Editor. It concurrently changes tasks that no other task is bound to, and all others in the
-// given order.
+// Edit implements store.Editor. It concurrently changes tasks that no other task is bound to, those of one sheet
+// together, and all others in the given order.
 func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err error) {
 	defer says(&err, "edit")
 	c := e.Change
@@ -26,28 +26,50 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err e
 	if err != nil {
 		return nil, err
 	}
-	chain := func(i int) string {
-		if d := docs[i]; d != nil && d.task().loose() {
-			return d.stored().ID // tasks of one sheet go one after another
+	loose := func(i int) bool { return docs[i] != nil && docs[i].task().loose() }
+	parts := grouped(len(docs), func(i int) any {
+		if loose(i) && docs[i].sheet != nil {
+			return docs[i].sheet.ref
 		}
-		return ""
+		return i
+	})
+	chain := func(p int) ref {
+		if i := parts[p][0]; loose(i) {
+			return docs[i].stored().ref
+		}
+		return ref{}
 	}
-	edited, works := make([]store.Edited, len(docs)), make([]*work, len(docs))
-	err = eachOf(len(docs), chain, func(i int) error {
-		w := &work{}
-		works[i] = w
-		if d := docs[i]; d != nil && !d.dirty && d.sheet == nil && d.task().loose() {
-			w.have = map[ref]*doc{d.ref: d}
+	edited, works := make([]store.Edited, len(docs)), make([]*work, len(parts))
+	err = eachOf(len(parts), chain, func(p int) error {
+		var ids []store.ID
+		for _, i := range parts[p] {
+			ids = append(ids, e.IDs[i])
 		}
-		return s.do(ctx, w, func(b *rules.Batch) error {
-			did, err := b.Edit(e.IDs[i:i+1], &c)
+		w, first := &work{}, docs[parts[p][0]]
+		works[p] = w
+		if loose(parts[p][0]) && !first.dirty {
+			w.have = map[ref]*doc{first.stored().ref: first.stored()}
+		}
+		var did []store.Edited
+		err := s.do(ctx, w, func(b *rules.Batch) (err error) {
+			if chain(p) != (ref{}) {
+				_, err = w.load(chain(p)) // after this, the tasks of a sheet are known
+			}
 			if err == nil {
-				edited[i] = did[0]
+				did, err = b.Edit(ids, &c)
 			}
 			// Without a change, no write would find out whether the document is unchanged.
 			w.torn = w.torn || w.have != nil && len(b.Changes()) == 0
 			return err
 		})
+		for n := range did {
+			edited[parts[p][n]] = did[n]
+			// Each request to stop is told, in case whoever made the first one has died before it told the worker.
+			if err == nil && did[n].Result == store.Requested {
+				err = s.stop(ctx, w.of(ids[n]).task())
+			}
+		}
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -76,12 +98,16 @@ func (l *shown) put(docs []*doc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.docs = map[ref]*doc{}
-	size := 0
+	size, last := 0, (*doc)(nil)
 	for _, d := range docs {
-		if size += len(d.raw); size > mostShown {
+		at := d.stored()
+		if at != last { // the tasks of a sheet are next to each other
+			size += len(at.raw)
+		}
+		if last = at; size > mostShown {
 			return
 		}
-		if h := d.header(); d.cas != 0 && h.Pin == nil && !h.open() {
+		if h := at.header(); at.cas != 0 && h.Pin == nil && !h.open() {
 			l.docs[d.ref] = d
 		}
 	}

@@ -34,6 +34,44 @@ func TestRequestsOfAChangeOfManyTasks(t *testing.T) {
 	}
 }
 
+// Changing tasks that still share documents costs little more than one write for each task.
+func TestRequestsOfAChangeOfSheets(t *testing.T) {
+	for _, listed := range []bool{true, false} {
+		r := newRig(t, 1)
+		r.add(r.task("x", func(n *store.NewTask) { n.Priority = 3 })) // creates the lane
+		tasks := r.alike(256)
+		r.add(tasks...)
+		var ids []store.ID
+		for i := range tasks {
+			ids = append(ids, tasks[i].ID)
+		}
+		most := int64(len(ids) + 40)
+		if listed {
+			_, err := r.b.List(r.ctx(), store.Filter{NoArgs: true, Limit: len(ids)})
+			r.must("list", err)
+		} else {
+			most += int64(2 * len(ids)) // each is read, in its own document and in the sheet
+		}
+		before := r.f.Requests()
+		change := store.Change{Op: store.Reprioritize, Priority: 3}
+		edited, err := r.b.Edit(r.ctx(), store.Edit{IDs: ids, Change: change})
+		r.must("edit", err)
+		for _, e := range edited {
+			if e.Result != store.Changed {
+				t.Fatalf("%v", e)
+			}
+		}
+		if n := r.f.Requests() - before; n > most {
+			t.Errorf("listed: %v; the change of %d tasks took %d requests", listed, len(ids), n)
+		}
+		claimed, err := r.a.Claim(r.ctx(), store.ClaimRequest{Worker: r.worker, Queues: []string{"q"}, Limit: 1000,
+			Token: store.NewToken()})
+		if err != nil || len(claimed) != len(ids)+1 || claimed[1].Priority != 3 {
+			t.Errorf("%d are claimed, %v", len(claimed), err)
+		}
+	}
+}
+
 // What a handle has listed may be outdated, including when a change that is judged by it would write nothing.
 func TestAListedTaskIsChangedAsItIs(t *testing.T) {
 	r := newRig(t, 1)

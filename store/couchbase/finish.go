@@ -1,7 +1,9 @@
 package couchbase
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/tuskqueue/tusk/store"
@@ -9,7 +11,8 @@ import (
 )
 
 // Finish implements store.Leaser. The outcomes of the tasks of one sheet are one write, and so is each other outcome,
-// if nothing else follows from it.
+// if nothing else follows from it. If only some can be written, perhaps because a node is away, a HeldError names the
+// others: the caller must not ask again for those that were accepted.
 func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
 	defer says(&err, "finish")
 	if err := ctx.Err(); err != nil {
@@ -23,8 +26,8 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 		return r
 	}
 	groups := grouped(len(outcomes), in)
-	works, refused := make([]*work, len(groups)), make([][]store.ID, len(groups))
-	err = each(len(groups), func(i int) (err error) {
+	works, refused, errs := make([]*work, len(groups)), make([][]store.ID, len(groups)), make([]error, len(groups))
+	_ = each(len(groups), func(i int) error {
 		var some []*store.Outcome
 		for _, at := range groups[i] {
 			o := outcomes[at]
@@ -32,20 +35,32 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 			some = append(some, &o)
 		}
 		works[i] = &work{}
-		refused[i], err = s.finish(ctx, works[i], in(groups[i][0]), some)
-		return err
+		refused[i], errs[i] = s.finish(ctx, works[i], in(groups[i][0]), some)
+		return nil
 	})
-	if err == nil {
-		err = s.finishUp(ctx, works...)
+	var done []*work
+	var ends []*rules.End
+	held := new(store.HeldError)
+	for i, w := range works {
+		if errs[i] == nil {
+			done, ends = append(done, w), append(ends, w.batch.Ends...)
+			continue
+		}
+		err, refused[i] = cmp.Or(err, errs[i]), nil
+		for _, at := range groups[i] {
+			held.Tasks = append(held.Tasks, outcomes[at].Task.ID)
+		}
 	}
-	if err != nil {
+	if len(done) == 0 {
 		return nil, err
 	}
-	var ends []*rules.End
-	for _, w := range works {
-		ends = append(ends, w.batch.Ends...)
+	if err := cmp.Or(s.finishUp(ctx, done...), s.account(ctx, ends)); err != nil {
+		return nil, err
 	}
-	return slices.Concat(refused...), s.account(ctx, ends)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", err, held)
+	}
+	return slices.Concat(refused...), err
 }
 
 // finish ends attempts of a task, or of the tasks of a sheet. What the handle knows of them may be out of date, so

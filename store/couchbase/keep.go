@@ -305,8 +305,9 @@ func (s *Store) comb(ctx context.Context, worker string, w *worker) (held []*tas
 }
 
 // heldBy returns the tasks that a worker holds under a token. If there are none and the worker is dead, heldBy removes
-// the token from the document and lines up the tasks that the worker meant to lease and did not. It leaves a living
-// worker's token alone, because only a dead worker takes no more leases.
+// the token from the document and lines up the tasks that the worker meant to lease and did not. It first writes them
+// as they are, so that a lease that is still on its way is refused: after this, nobody would look for it. heldBy leaves
+// a living worker's token alone.
 func (s *Store) heldBy(ctx context.Context, id string, w *worker, token string) ([]*task, error) {
 	docs, err := s.spread(ctx, w.meant(token), s.peek)
 	if err != nil {
@@ -316,12 +317,20 @@ func (s *Store) heldBy(ctx context.Context, id string, w *worker, token string) 
 	for _, d := range docs {
 		if d.holds(token) {
 			held = append(held, d.task())
-		} else if t := d.ready(); t != nil {
-			passed = append(passed, t)
 		}
 	}
 	if len(held) > 0 || w.G != nil {
 		return held, nil
+	}
+	for _, d := range docs {
+		t := d.ready()
+		if t == nil {
+			continue
+		}
+		if ok, err := s.write(ctx, d); !ok || err != nil { // it has changed, perhaps by the lease: look again later
+			return nil, err
+		}
+		passed = append(passed, t)
 	}
 	if err := s.queueUp(ctx, passed...); err != nil {
 		return nil, err

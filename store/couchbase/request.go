@@ -3,6 +3,7 @@ package couchbase
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/couchbase/gocb/v2"
+
+	"github.com/tuskqueue/tusk/store"
 )
 
 // mutate changes parts of a document. With a CAS, a try may be refused because an earlier one, whose answer was lost,
@@ -75,11 +78,16 @@ func (s *Store) again(ctx context.Context, do func() error) error {
 	begun := time.Now()
 	for try := 1; ; try++ {
 		err := do()
-		if !unknown(err) || missing(err) || time.Since(begun) > answerWithin {
+		switch {
+		case !unknown(err):
 			return err
+		case missing(err):
+			return fmt.Errorf("%w: %w", store.ErrSchemaMissing, err)
+		case time.Since(begun) > answerWithin:
+			return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 		}
 		if late := pause(ctx, try); late != nil {
-			return err
+			return fmt.Errorf("%w: %w", late, err)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -103,14 +104,7 @@ func (s *Store) account(ctx context.Context, ends []*rules.End) error {
 	}
 	s.later()
 	s.sums.mu.Unlock()
-	for _, e := range ends {
-		if e.Outcome.Error != "" {
-			if err := s.blame(ctx, e); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return s.blame(ctx, slices.DeleteFunc(ends, func(e *rules.End) bool { return e.Outcome.Error == "" }))
 }
 
 // writeSums writes the minutes that have changed. If several callers call it at once, one writes for all.
@@ -165,14 +159,23 @@ func (s *sums) forget() {
 	maps.DeleteFunc(s.minutes, func(at int64, m *minute) bool { return at < latest-keptMinutes && !m.changed })
 }
 
-// blame counts a failed attempt in its group of errors.
-func (s *Store) blame(ctx context.Context, e *rules.End) error {
-	r := ref{inMeta, errorPrefix + named(e.Task.Queue, e.Task.Kind, e.Outcome.Fingerprint)}
-	return s.alter(ctx, r, func(d *doc) bool {
-		g := &d.body.(*group).ErrorGroup
-		g.Queue, g.Kind, g.Fingerprint = e.Task.Queue, e.Task.Kind, e.Outcome.Fingerprint
-		rules.Blame(g, e)
-		return true
+// blame counts failed attempts in their groups of errors.
+func (s *Store) blame(ctx context.Context, failed []*rules.End) error {
+	of := func(i int) ref {
+		e := failed[i]
+		return ref{inMeta, errorPrefix + named(e.Task.Queue, e.Task.Kind, e.Outcome.Fingerprint)}
+	}
+	groups := grouped(len(failed), of)
+	return each(len(groups), func(at int) error {
+		return s.alter(ctx, of(groups[at][0]), func(d *doc) bool {
+			g := &d.body.(*group).ErrorGroup
+			for _, i := range groups[at] {
+				e := failed[i]
+				g.Queue, g.Kind, g.Fingerprint = e.Task.Queue, e.Task.Kind, e.Outcome.Fingerprint
+				rules.Blame(g, e)
+			}
+			return true
+		})
 	})
 }
 
@@ -182,11 +185,12 @@ type namedDoc struct {
 	M  json.RawMessage `json:"m"`
 }
 
+// between reads documents of statistics, and skips damaged ones.
 func (s *Store) between(ctx context.Context, from, until string, each func(m json.RawMessage) error) error {
 	docs, err := query[namedDoc](ctx, s, queryNames, args{"from": from, "until": until}, atPlus)
 	for _, d := range docs {
 		if err := each(d.M); err != nil {
-			return fmt.Errorf("document %s is damaged: %w", d.ID, err)
+			_ = s.passing(fmt.Errorf("document %s is %w: %w", d.ID, errDamaged, err))
 		}
 	}
 	return err
@@ -224,9 +228,11 @@ func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) (_ []store.Erro
 	var groups []store.ErrorGroup
 	err = s.between(ctx, errorPrefix, errorPrefix+"~", func(m json.RawMessage) error {
 		var g group
-		err := json.Unmarshal(m, &g)
+		if err := json.Unmarshal(m, &g); err != nil {
+			return err
+		}
 		groups = append(groups, g.ErrorGroup)
-		return err
+		return nil
 	})
 	if err != nil {
 		return nil, err

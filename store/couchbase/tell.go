@@ -104,7 +104,7 @@ func (w *work) tell(kid ref, ends func(kid string, parent store.ID) (store.State
 }
 
 // finishUp does what follows after the documents of some works are written: it lines up tasks that may run, in order,
-// and tells children and workers.
+// and tells children.
 func (s *Store) finishUp(ctx context.Context, works ...*work) error {
 	var ready []*task
 	var told []*doc
@@ -114,15 +114,5 @@ func (s *Store) finishUp(ctx context.Context, works ...*work) error {
 	if err := s.queueUp(ctx, ready...); err != nil {
 		return err
 	}
-	if err := s.tell(ctx, told); err != nil {
-		return err
-	}
-	for _, w := range works {
-		for _, t := range w.stops {
-			if err := s.stop(ctx, t); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return s.tell(ctx, told)
 }

@@ -33,7 +33,6 @@ type work struct {
 	ready []*task  // available tasks, in order
 	rings []string // bells that wake the leader
 	told  []*doc   // documents whose children must be told
-	stops []*task  // tasks that somebody has asked to stop
 }
 
 // do runs verbs on what is stored, again and again until nobody else has changed it meanwhile.
@@ -43,7 +42,7 @@ func (s *Store) do(ctx context.Context, w *work, verbs func(b *rules.Batch) erro
 		if err := pause(ctx, try); err != nil {
 			return err
 		}
-		w.docs, w.order, w.ready, w.rings, w.told, w.stops = map[ref]*doc{}, nil, nil, nil, nil, nil
+		w.docs, w.order, w.ready, w.rings, w.told = map[ref]*doc{}, nil, nil, nil, nil
 		w.torn = false
 		w.batch = rules.New(instant(s.now(ctx)), w)
 		w.batch.Behind = time.Duration(s.clock.behind.Load()) * time.Microsecond
@@ -88,7 +87,7 @@ func (s *Store) doInRounds(
 				did[i], err = verbs(round[i], w)
 				return err
 			})
-			if errors.Is(err, errDamaged) { // others go on, and the sweep completes what it has decided
+			if err != nil { // others go on, and the sweep completes what it has decided
 				works[i], did[i] = &work{}, false
 			}
 			return s.passing(err)
@@ -103,10 +102,10 @@ func (s *Store) doInRounds(
 			}
 		}
 		if err != nil {
-			return done, err
+			break
 		}
 	}
-	return done, s.finishUp(ctx, all...)
+	return done, cmp.Or(err, s.finishUp(ctx, all...))
 }
 
 // load returns a document for this try, or nil if there is none.
@@ -303,9 +302,6 @@ func (w *work) change(c rules.Change, now int64) {
 	ended := c.After != nil && c.After.State.Finished() && !c.Before.State.Finished()
 	if len(t.Kids) > 0 && (ended || c.After == nil) || t.Back && ended {
 		t.Tell = t.State
-	}
-	if c.After != nil && c.After.Stopping && !c.Before.Stopping {
-		w.stops = append(w.stops, t)
 	}
 }
 

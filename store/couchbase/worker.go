@@ -98,8 +98,8 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) (_ []store.Stop, err e
 			return false
 		}
 		if b.TTL <= 0 {
-			for i := range b.Notes {
-				if refused = s.note(ctx, &b.Notes[i]); refused != nil {
+			for ; len(b.Notes) > 0; b.Notes = b.Notes[1:] { // each once, whatever becomes of this try
+				if refused = s.note(ctx, &b.Notes[0]); refused != nil {
 					return false
 				}
 			}
