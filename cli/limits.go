@@ -85,8 +85,9 @@ func newLimitsListCommand(app *App) *cobra.Command {
 			held, waiting, err := turnsOf(ctx, client)
 			return rowsOf(sortedKeys(limits), func(queue string) limitRow {
 				l := limits[queue]
-				return limitRow{queue, limit(l.Concurrency), limit(l.PerTenant), limit(l.PerPartition), limit(l.PerWorker),
-					rowOfRate(l.Rate), rateText(l.Rate), rowOfRate(l.TenantRate), rowOfRate(l.PartitionRate), l.Tenants, l.BlockOnRetry, held[queue], waiting[queue]}
+				return limitRow{queue, limit(l.Concurrency), limit(l.PerTenant), limit(l.PerPartition),
+					limit(l.PerWorker), rowOfRate(l.Rate), rateText(l.Rate), rowOfRate(l.TenantRate),
+					rowOfRate(l.PartitionRate), l.Tenants, l.BlockOnRetry, held[queue], waiting[queue]}
 			}), err
 		})
 }

@@ -187,8 +187,8 @@ func split(errs []error) (away, broken error) {
 	return away, broken
 }
 
-// Check implements store.Checker. The error is store.ErrUnavailable if a ledger is on two servers or on none, and nothing
-// worse was found: processes do without that ledger. Copies that were left behind are warnings.
+// Check implements store.Checker. The error is store.ErrUnavailable if a ledger is on two servers or on none, and
+// nothing worse was found: processes do without that ledger. Copies that were left behind are warnings.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
