@@ -124,7 +124,7 @@ func (w *batch) end(ctx context.Context, f *file) error {
 	if err := w.announce(ctx, about.Path); err != nil {
 		return err
 	}
-	if err := upload(ctx, w.bucket, about.Path, f.spool); err != nil {
+	if err := uploadFile(ctx, w.bucket, about.Path, f.spool); err != nil {
 		return err
 	}
 	w.done = append(w.done, about)
@@ -140,7 +140,7 @@ func (w *batch) finish(ctx context.Context) ([]File, error) {
 			return nil, err
 		}
 	}
-	if err := upload(ctx, w.bucket, receiptPath(w.id), w.receipts); err != nil {
+	if err := uploadFile(ctx, w.bucket, receiptPath(w.id), w.receipts); err != nil {
 		return nil, err
 	}
 	slices.SortFunc(w.done, func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
@@ -156,12 +156,12 @@ func (w *batch) discard() {
 	_ = os.Remove(w.receipts.Name())
 }
 
-// upload copies a local file to an object, which appears as a whole or not at all.
-func upload(ctx context.Context, b *blob.Bucket, path string, from *os.File) error {
+// uploadFile copies a local file to an object.
+func uploadFile(ctx context.Context, b *blob.Bucket, path string, from *os.File) error {
 	if _, err := from.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	if err := b.Upload(ctx, path, from, &blob.WriterOptions{ContentType: "application/vnd.apache.parquet",
+	if err := upload(ctx, b, path, from, &blob.WriterOptions{ContentType: "application/vnd.apache.parquet",
 		BufferSize: 8 << 20, MaxConcurrency: 1}); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}

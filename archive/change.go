@@ -246,7 +246,7 @@ func (r *Runner) cutFile(ctx context.Context, note *Note, f File, what cut) (Fil
 	if err := r.write(ctx, note); err != nil {
 		return f, err
 	}
-	return now, upload(ctx, r.o.Bucket, now.Path, w.spool)
+	return now, uploadFile(ctx, r.o.Bucket, now.Path, w.spool)
 }
 
 // sweep publishes the catalogue. Then it deletes the files of a note that no manifest lists: files

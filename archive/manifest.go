@@ -97,7 +97,7 @@ func each(ctx context.Context, b *blob.Bucket, prefix string, fn func(*blob.List
 
 // put writes an object. It does not use WriteAll, which panics on Azure if the write fails.
 func put(ctx context.Context, b *blob.Bucket, path, kind string, body []byte) error {
-	return b.Upload(ctx, path, bytes.NewReader(body), &blob.WriterOptions{ContentType: kind, BufferSize: 8 << 20,
+	return upload(ctx, b, path, bytes.NewReader(body), &blob.WriterOptions{ContentType: kind, BufferSize: 8 << 20,
 		MaxConcurrency: 1})
 }
 

@@ -181,7 +181,7 @@ func (r *Runner) mergeGroup(ctx context.Context, note *Note, files []File, n int
 	if err := r.write(ctx, note); err != nil {
 		return File{}, err
 	}
-	return about, upload(ctx, r.o.Bucket, about.Path, w.spool)
+	return about, uploadFile(ctx, r.o.Bucket, about.Path, w.spool)
 }
 
 // pour adds the rows of a file to another.

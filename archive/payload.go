@@ -44,13 +44,13 @@ func (p *Payloads) Write(ctx context.Context, name string, r io.Reader) error {
 	defer cancel()
 	o := &blob.WriterOptions{ContentType: "application/octet-stream", BufferSize: 8 << 20, MaxConcurrency: 1,
 		DisableContentTypeDetection: true}
-	if err := p.bucket.Upload(ctx, payload.Prefix+name, &whole{r, cancel}, o); err != nil {
+	if err := upload(ctx, p.bucket, payload.Prefix+name, &whole{r, cancel}, o); err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return nil
 }
 
-// whole cancels a write if its content cannot be read to the end. Otherwise a folder would keep the
+// whole cancels a write if its content cannot be read to the end. Otherwise some stores would keep the
 // beginning.
 type whole struct {
 	r      io.Reader

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -181,6 +182,17 @@ func TestFinishedTasksMoveIntoTheArchiveAndAreFoundThere(t *testing.T) {
 	status, err := ReadStatus(t.Context(), s)
 	if err != nil || status.Tasks != int64(len(ids)) || status.Succeeded.IsZero() || status.Failing != "" {
 		t.Errorf("the status is %+v: %v", status, err)
+	}
+	info, err := os.Stat(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(files[0], make([]byte, info.Size()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = New(b, t.TempDir()).Search(t.Context(), Query{Queues: []string{"mail"}}, "", 1000, 0, nil)
+	if err == nil || !strings.Contains(err.Error(), filepath.Base(files[0])) {
+		t.Errorf("a search in a damaged file, which it should name: %v", err)
 	}
 }
 

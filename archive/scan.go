@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"slices"
 	"time"
@@ -57,7 +58,7 @@ func (s *scan) run(ctx context.Context, at spot, take take) (next string, err er
 			return "", ErrMoved
 		}
 		if err != nil {
-			return "", err
+			return "", fmt.Errorf("%s cannot be read; tusk archive verify names damaged files: %w", files[i].Path, err)
 		}
 		if stopped >= 0 {
 			return spot{files[i].Path, stopped}.String(), nil

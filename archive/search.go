@@ -39,7 +39,8 @@ type Progress struct{ Files, Of int }
 var ErrCursor = errors.New("the cursor cannot be read: leave it out to begin anew")
 
 // ErrMoved says that the file of a cursor has been rewritten or deleted.
-var ErrMoved = errors.New("the files of the archive were changed meanwhile: begin anew")
+var ErrMoved = errors.New("the files of the archive were changed meanwhile: begin anew; if that does not help, " +
+	"tusk archive verify names what is missing")
 
 // spot is where a search continues: at a row of a file.
 type spot struct {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -43,7 +44,10 @@ func (app *App) Standing(ctx context.Context) (*tusk.Client, func(), error) {
 	}
 	if c, ok := store.As[store.Checker](client.Store()); ok {
 		warnings, err := c.Check(ctx)
-		if err != nil {
+		switch {
+		case errors.Is(err, store.ErrUnavailable): // the schema was read just now, so only a part of it is away
+			app.Log.Warn("database: some of it is away", "error", err)
+		case err != nil:
 			closeStore()
 			return nil, func() {}, fmt.Errorf("database: %w", err)
 		}

@@ -209,6 +209,8 @@ func (app *App) readySchema(ctx context.Context, s store.Store, migrate bool) er
 		}
 		app.Log.Debug("migrate", "steps", len(done))
 		return nil
+	case missing:
+		return err
 	case pending == len(steps):
 		return store.ErrSchemaMissing
 	default:

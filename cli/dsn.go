@@ -198,6 +198,13 @@ func mask(text string) string {
 // hideDSN returns a database setting with *** instead of the password, even if it has a form that tusk does not
 // accept.
 func hideDSN(text string) string {
+	if d, err := parseDSN(text); err == nil && d.engine == "ledgers" {
+		hidden := []string{"ledgers:"}
+		for _, one := range databasesOf(text) {
+			hidden = append(hidden, hideDSN(one))
+		}
+		return strings.Join(hidden, " ")
+	}
 	if from, to, found := passwordOf(text); found {
 		text = text[:from] + "***" + text[to:]
 	}

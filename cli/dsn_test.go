@@ -112,6 +112,10 @@ func TestSecretsAreFoundAsWrittenAndAsMeant(t *testing.T) {
 		strings.Contains(got, "second") {
 		t.Error(got)
 	}
+	const two = "ledgers: postgres://u:***@h1/db postgres://u@h2/db"
+	if got := hideDSN("ledgers: postgres://u:first@h1/db postgres://u@h2/db"); got != two {
+		t.Error(got)
+	}
 	if got := mask(`cannot connect to "postgres://u:a b@h"; host=x password='x y' user=u`); strings.Contains(got, "x y") {
 		t.Error(got)
 	}

@@ -98,7 +98,11 @@ var said = []struct {
 	{regexp.MustCompile("SQLSTATE 28000"), "login_refused",
 		"check the user in the database URL; where the server wants TLS, add sslmode=require"},
 	{regexp.MustCompile("SQLSTATE 3D000"), "database_missing", "create it, or name another in the database URL"},
-	{regexp.MustCompile("SQLSTATE 42501"), "no_privilege", "grant the user the right to create and use Tusk's schema"},
+	{regexp.MustCompile("tusk migrate up --ledgers"), "schema_missing", ""},
+	{regexp.MustCompile("^move: .*SQLSTATE 42501"), "no_privilege",
+		"name a superuser in the database URL: only the owner moves ledgers, and only a superuser promotes a standby"},
+	{regexp.MustCompile("SQLSTATE 42501"), "no_privilege",
+		"log in as a user who may, such as the owner of the schema or tusk_work; tusk db roles grants the rights"},
 	{regexp.MustCompile("unrecognized configuration parameter|cannot parse `postgres|Error 1193 "), "invalid_dsn",
 		"check the parameters of the database URL"},
 	{regexp.MustCompile("SQLSTATE (42P05|26000)"), "invalid_dsn",
@@ -107,6 +111,8 @@ var said = []struct {
 	{regexp.MustCompile("Error 1049 "), "database_missing", "create it, or name another in the database URL"},
 	{regexp.MustCompile("Error 1044 "), "no_privilege", "grant the user all privileges on the database"},
 	{regexp.MustCompile("Error 1142 "), "no_privilege", "grant the user all privileges on the database"},
+	{regexp.MustCompile("TLS requested but server does not support TLS"), "no_tls",
+		"the server has no TLS: where that is fine, leave tls out of the database URL"},
 	// If TLS is not required, a login without it follows, and only its error counts.
 	{regexp.MustCompile(`server refused TLS connection\s*$`), "no_tls",
 		"the server has no TLS: where that is fine, add sslmode=disable"},
@@ -229,13 +235,16 @@ func (app *App) say(p *Problem) {
 	fmt.Fprintln(app.Err, line)
 }
 
+// joined puts joined errors on one line. What they list comes after a tab.
+var joined = strings.NewReplacer("\n\t", " ", "\n", "; ")
+
 // clean makes any text safe for a line on a terminal: no secrets, no escape sequences, no megabytes.
 func (app *App) clean(text string) string {
 	const longest = 1 << 10
 	for _, secret := range app.secrets {
 		text = strings.ReplaceAll(text, secret, "***")
 	}
-	text = printable(mask(text))
+	text = printable(joined.Replace(mask(text)))
 	if len(text) > longest {
 		text = strings.ToValidUTF8(text[:longest], "") + "…"
 	}

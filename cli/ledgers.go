@@ -86,10 +86,10 @@ func newLedgersListCommand(app *App) *cobra.Command {
 
 // movedRow is the result of a move.
 type movedRow struct {
-	Ledgers string        `json:"ledgers" col:"LEDGERS"`
-	To      string        `json:"to" col:"TO"`
-	How     string        `json:"how" col:"HOW"`
-	Stood   time.Duration `json:"stood_still" col:"STOOD STILL"`
+	Ledgers string  `json:"ledgers" col:"LEDGERS"`
+	To      string  `json:"to" col:"TO"`
+	How     string  `json:"how" col:"HOW"`
+	Stood   seconds `json:"stood_still_seconds" col:"STOOD_STILL"`
 }
 
 func newLedgersMoveCommand(app *App) *cobra.Command {
@@ -125,7 +125,7 @@ ledger are rejected.`,
 					return err
 				}
 				return printOne(app, movedRow{Ledgers: strings.Join(args, " "), To: m.To, How: m.How,
-					Stood: m.Stood.Round(time.Millisecond)})
+					Stood: seconds(m.Stood.Round(time.Millisecond))})
 			})
 		},
 	}

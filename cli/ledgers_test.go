@@ -19,7 +19,18 @@ func TestAQueueInManyLedgers(t *testing.T) {
 	one := pgtest.DSN(t)
 	sh.fails(exitUsage, "usage", []string{"ledgers: postgres://"}, "migrate", "up", "--ledgers", "4", "--db", one)
 	sh.env = append(sh.env, "TUSK_DATABASE_URL="+db)
-	sh.must("migrate", "up", "--ledgers", "4")
+	sh.fails(exitUsage, "schema_missing", []string{"--ledgers 8"}, "migrate", "up", "--dry-run")
+	r := sh.run("enqueue", "echo")
+	if r.status != exitUsage || !strings.Contains(r.err, "--ledgers 8") || strings.Contains(r.err, "auto-migrate") {
+		t.Errorf("status %d: %s", r.status, r.err)
+	}
+	steps := len(sh.json("migrate", "up", "--ledgers", "4", "--dry-run"))
+	if done := len(sh.json("migrate", "up", "--ledgers", "4")); steps == 0 || steps != done {
+		t.Errorf("a dry run lists %d steps, then %d are done", steps, done)
+	}
+	if more := len(sh.json("migrate", "up", "--ledgers", "5", "--dry-run")); more != steps {
+		t.Errorf("a dry run for one more ledger lists %d steps", more)
+	}
 	sh.must("migrate", "up")
 	sh.fails(exitUsage, "usage", []string{"there are 4 of them"}, "migrate", "up", "--ledgers", "2")
 
@@ -40,11 +51,43 @@ func TestAQueueInManyLedgers(t *testing.T) {
 			t.Errorf("task %s is %v", id, got)
 		}
 	}
-	r := sh.run("doctor")
+	r = sh.run("doctor")
 	for _, finding := range []string{"the schema is the one that this program needs", "dead rows"} {
 		if !strings.Contains(r.out, finding) {
 			t.Errorf("it does not say %q: %s%s", finding, r.out, r.err)
 		}
+	}
+}
+
+// While a server is away, commands start that do not need all ledgers.
+func TestAServerOfManyLedgersIsAway(t *testing.T) {
+	lost, err := pgtest.Start()
+	if err != nil {
+		t.Skipf("no PostgreSQL server of the test's own: %v", err)
+	}
+	t.Cleanup(lost.Stop)
+	sh := newShell(t)
+	sh.env = append(sh.env, "TUSK_DATABASE_URL=ledgers: "+pgtest.DSN(t)+" "+lost.DSN)
+	sh.must("migrate", "up", "--ledgers", "2")
+	lost.Stop()
+	for range 3 {
+		id := sh.enqueue("echo", `{}`)
+		if got := sh.json("tasks", "show", id)[0]["state"]; got != "available" {
+			t.Errorf("task %s is %v", id, got)
+		}
+	}
+	sh.fails(exitUnavailable, "unavailable", []string{"tusk_1_of_2", "on no server that answers"}, "queues", "list")
+	sh.fails(exitUnavailable, "unavailable", []string{"tusk_1_of_2"}, "migrate", "up")
+	if r := sh.run("doctor"); r.status != 2 || !strings.Contains(r.out, "tusk_1_of_2") {
+		t.Errorf("status %d: %s%s", r.status, r.out, r.err)
+	}
+	id := sh.enqueue("echo", `{}`)
+	sh.start("work")
+	url := sh.start("serve", "--addr", "127.0.0.1:0").await(`url=(http://[^/]+)/`)
+	eventually(t, func() bool { return sh.json("tasks", "show", id)[0]["state"] == "completed" },
+		func() string { return "a worker that started meanwhile does not run the task" })
+	if status, body := get(t, url+"/readyz"); status != 200 {
+		t.Errorf("/readyz: %d %s", status, body)
 	}
 }
 
@@ -78,7 +121,9 @@ func TestLedgersAreFencedOpenedAndMoved(t *testing.T) {
 	sh.must("ledgers", "open", "3")
 	home := sh.json("ledgers", "list")[0]["server"].(string)
 	sh.fails(exitUsage, "confirmation_required", []string{"move ledger 3"}, "ledgers", "move", "3", "--to", home)
-	sh.must("ledgers", "move", "3", "--to", home, "--yes")
+	if moved := sh.json("ledgers", "move", "3", "--to", home, "--yes")[0]; moved["stood_still_seconds"].(float64) > 600 {
+		t.Errorf("%v: not in seconds", moved)
+	}
 	rows := sh.json("ledgers", "list")
 	for _, row := range rows {
 		if row["no"].(float64) == 3 && row["state"] == "open" && row["server"] != home {

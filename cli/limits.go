@@ -21,14 +21,28 @@ type limitRow struct {
 	PerTenant     limit                        `json:"per_tenant" col:"PER_TENANT"`
 	PerPartition  limit                        `json:"per_partition" col:"PER_PARTITION"`
 	PerWorker     limit                        `json:"per_worker" col:"PER_WORKER"`
-	Rate          *tusk.Rate                   `json:"rate"`
+	Rate          *rateRow                     `json:"rate"`
 	RateText      string                       `json:"-" col:"RATE"`
-	TenantRate    *tusk.Rate                   `json:"tenant_rate"`
-	PartitionRate *tusk.Rate                   `json:"partition_rate"`
+	TenantRate    *rateRow                     `json:"tenant_rate"`
+	PartitionRate *rateRow                     `json:"partition_rate"`
 	Tenants       map[string]tusk.TenantLimits `json:"tenants"`
 	BlockOnRetry  bool                         `json:"block_on_retry" col:"BLOCK_ON_RETRY"`
 	Held          int64                        `json:"held" col:"HELD"`
 	Waiting       int64                        `json:"waiting" col:"WAITING"`
+}
+
+// rateRow is how often tasks may start.
+type rateRow struct {
+	Allowed   int     `json:"allowed"`
+	Period    seconds `json:"period_seconds"`
+	Algorithm string  `json:"algorithm,omitempty"`
+}
+
+func rowOfRate(r *tusk.Rate) *rateRow {
+	if r == nil {
+		return nil
+	}
+	return &rateRow{r.Allowed, seconds(r.Period), string(r.Algorithm)}
 }
 
 // limit is a maximum number of tasks; 0 means no limit.
@@ -71,9 +85,9 @@ func newLimitsListCommand(app *App) *cobra.Command {
 			held, waiting, err := turnsOf(ctx, client)
 			return rowsOf(sortedKeys(limits), func(queue string) limitRow {
 				l := limits[queue]
-				return limitRow{queue, limit(l.Concurrency), limit(l.PerTenant), limit(l.PerPartition), limit(l.PerWorker), l.Rate,
-					rateText(l.Rate), l.TenantRate, l.PartitionRate,
-					l.Tenants, l.BlockOnRetry, held[queue], waiting[queue]}
+				return limitRow{queue, limit(l.Concurrency), limit(l.PerTenant), limit(l.PerPartition),
+					limit(l.PerWorker), rowOfRate(l.Rate), rateText(l.Rate), rowOfRate(l.TenantRate),
+					rowOfRate(l.PartitionRate), l.Tenants, l.BlockOnRetry, held[queue], waiting[queue]}
 			}), err
 		})
 }

@@ -18,6 +18,9 @@ func TestLimitsAreSetListedShownAndRemoved(t *testing.T) {
 		rows[0]["waiting"] != 3.0 {
 		t.Errorf("%v", rows)
 	}
+	if rate := rows[0]["tenant_rate"].(map[string]any); rate["allowed"] != 100.0 || rate["period_seconds"] != 60.0 {
+		t.Errorf("%v", rate)
+	}
 	rows = sh.json("limits", "show", "mail")
 	if len(rows) != 1 || rows[0]["tenant"] != "acme" || rows[0]["partition"] != "p" || rows[0]["held"] != 0.0 ||
 		rows[0]["waiting"] != 3.0 || rows[0]["more"] != false {

@@ -83,14 +83,11 @@ func newMigrateUpCommand(app *App) *cobra.Command {
 			if flags.consent.dryRun {
 				a = planning
 			}
-			m, steps, closeStore, err := app.migrator(cmd.Context(), a)
+			m, steps, closeStore, err := app.migrator(cmd.Context(), a, ledgers)
 			if err != nil {
 				return err
 			}
 			defer closeStore()
-			if err := divide(m, ledgers); err != nil {
-				return err
-			}
 			if err := knownVersion(steps, flags.to); err != nil {
 				return err
 			}
@@ -116,7 +113,7 @@ func newMigrateDownCommand(app *App) *cobra.Command {
 		Short: "Revert the last step of the schema, or all above a version, and delete its data",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, steps, closeStore, err := app.migrator(cmd.Context(), existing)
+			m, steps, closeStore, err := app.migrator(cmd.Context(), existing, 0)
 			if err != nil {
 				return err
 			}
@@ -174,7 +171,7 @@ func newMigrateStatusCommand(app *App) *cobra.Command {
 		Short: "List the steps of the schema, applied or not",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, steps, closeStore, err := app.migrator(cmd.Context(), existing)
+			_, steps, closeStore, err := app.migrator(cmd.Context(), existing, 0)
 			if err != nil {
 				return err
 			}
@@ -186,8 +183,11 @@ func newMigrateStatusCommand(app *App) *cobra.Command {
 	return c
 }
 
-// migrator opens the store, whatever its schema, and lists its steps.
-func (app *App) migrator(ctx context.Context, a access) (store.Migrator, []store.Migration, func(), error) {
+// migrator opens the store, whatever its schema, and lists its steps. ledgers is how many there are to be; 0 means that
+// this was not given.
+func (app *App) migrator(
+	ctx context.Context, a access, ledgers int,
+) (store.Migrator, []store.Migration, func(), error) {
 	_, s, closeStore, err := app.open(ctx, a)
 	if err != nil {
 		return nil, nil, closeStore, err
@@ -197,8 +197,12 @@ func (app *App) migrator(ctx context.Context, a access) (store.Migrator, []store
 		closeStore()
 		return nil, nil, func() {}, fmt.Errorf("migrate: %w: it has no schema", store.ErrUnsupported)
 	}
+	if err := divide(m, ledgers); err != nil {
+		closeStore()
+		return nil, nil, func() {}, err
+	}
 	steps, err := m.Migrations(ctx)
-	if err != nil && !errors.Is(err, store.ErrSchemaMissing) {
+	if err != nil && (len(steps) == 0 || !errors.Is(err, store.ErrSchemaMissing)) {
 		closeStore()
 		return nil, nil, func() {}, fmt.Errorf("migrate: %w", err)
 	}

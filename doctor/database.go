@@ -21,7 +21,7 @@ var mends = []struct {
 	{store.ErrMoved, "tusk db rebase --dry-run"},
 	{store.ErrReadOnly, "name the primary with --db, or fix the permissions"},
 	{store.ErrFull, "free some space"},
-	{store.ErrUnavailable, "check that the database is up"},
+	{store.ErrUnavailable, "check that the database is up; of many ledgers, tusk ledgers list says which are not"},
 }
 
 // check reports what the engine itself checks: version, schema, settings, pooler.

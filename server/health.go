@@ -37,9 +37,7 @@ func (s *Server) ready(ctx context.Context) error {
 		return problem(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down")
 	}
 	if s.config.Ready != nil {
-		if err := s.config.Ready(ctx); err != nil {
-			return err
-		}
+		return s.config.Ready(ctx)
 	}
 	_, err := s.client.Store().Workers(ctx)
 	return err

@@ -72,7 +72,7 @@ type Config struct {
 	AlertPatience time.Duration
 	// Archive has the finished tasks that have left the database. Nil means no archive.
 	Archive *archive.Archive
-	// Ready adds to the checks of /readyz.
+	// Ready reports whether the database can be read, for /readyz. Default: whether its workers can be listed.
 	Ready func(ctx context.Context) error
 	// Metrics answers /metrics for callers who may read everything. Nil means no metrics.
 	Metrics http.Handler

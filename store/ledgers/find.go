@@ -130,7 +130,8 @@ func (l *looked) problem(no int) error {
 	case len(on) > 1:
 		return fmt.Errorf("it is on %s and on %s: rename the schema where it is a copy", on[0].at.name, on[1].at.name)
 	case len(on) == 0 && i >= 0:
-		return fmt.Errorf("it is fenced on %s: tusk ledgers open %d", l.fenced[i].at.name, no)
+		return fmt.Errorf("it is fenced on %s: tusk ledgers open %d, or, if it has moved, add its server to the URL",
+			l.fenced[i].at.name, no)
 	case len(on) == 0 && len(l.silent) > 0:
 		return fmt.Errorf("it is on no server that answers; these do not: %s", strings.Join(l.silent, ", "))
 	case len(on) == 0:

@@ -58,13 +58,15 @@ func (s *Store) listenAt(ctx context.Context, at *server, wake func(no int, h st
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			defer cancel()
-			if len(engines) > 0 {
-				_ = postgres.ListenAll(within, engines, func(i int, h store.Hint) {
-					s.turns.listen(numbers[i], true)
-					wake(numbers[i], h)
-				})
+			if len(engines) == 0 { // until some come: the server is away, or a standby
+				<-within.Done()
+				return
 			}
+			defer cancel()
+			_ = postgres.ListenAll(within, engines, func(i int, h store.Hint) {
+				s.turns.listen(numbers[i], true)
+				wake(numbers[i], h)
+			})
 		}()
 		for within.Err() == nil {
 			select {

@@ -2,6 +2,7 @@ package ledgers_test
 
 import (
 	"context"
+	"runtime"
 	"testing"
 	"time"
 
@@ -45,4 +46,24 @@ func TestAListenerHearsOfServersThatCome(t *testing.T) {
 		t.Fatal(err)
 	}
 	hears(1, "there")
+}
+
+// A server without ledgers, such as a standby that is to take some over, costs a listener nothing.
+func TestAListenerRestsWhereNoLedgersAre(t *testing.T) {
+	_, dsns := servers(t, 2)
+	if err := divide(2, dsns[0]); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, dsns...)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() { _ = s.Listen(ctx, func(store.Hint) {}) }()
+	time.Sleep(500 * time.Millisecond) // it connects
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	time.Sleep(2 * time.Second)
+	runtime.ReadMemStats(&after)
+	if n := after.Mallocs - before.Mallocs; n > 50_000 {
+		t.Errorf("%d allocations in two seconds in which nothing happens", n)
+	}
 }

@@ -41,7 +41,7 @@ func (s *Store) Move(ctx context.Context, to string, numbers ...int) (m Moved, e
 	}
 	i := slices.IndexFunc(s.servers(), func(at *server) bool { return at.is(to) })
 	if i < 0 {
-		return m, fmt.Errorf("move: %s is not in the URL: name it there", to)
+		return m, fmt.Errorf("move: the URL has no server %s: add it there", to)
 	}
 	target := s.servers()[i]
 	for _, no := range numbers {

@@ -126,27 +126,69 @@ func (s *Store) primaries(ctx context.Context) (all []*server, err error) {
 	return all, nil
 }
 
-// Migrations implements store.Migrator. A step counts as applied once all ledgers have it.
+// Migrations implements store.Migrator. A step counts as applied once all ledgers that answer have it, also those that
+// Migrate is to create. So a process can start while a server is away. The error is store.ErrUnavailable if no ledger
+// answers.
 func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
-	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Migration, error) {
-		return e.Migrations(ctx)
-	})
-	if err != nil {
+	all, err := s.ledgers(ctx)
+	if err != nil && !errors.Is(err, store.ErrSchemaMissing) {
 		return nil, err
 	}
-	steps := parts[0]
-	for _, part := range parts[1:] {
+	switch of := int(s.divide.Load()); {
+	case of > len(all):
+		return s.stepsOfNew(ctx)
+	case len(all) == 0:
+		return nil, errUndivided
+	}
+	parts, errs := each(ctx, all, func(ctx context.Context, e *postgres.Store) ([]store.Migration, error) {
+		return e.Migrations(ctx)
+	})
+	_, broken := split(errs)
+	if broken != nil {
+		return nil, broken
+	}
+	var steps []store.Migration
+	for no, part := range parts {
+		if errs[no] == nil && steps == nil {
+			steps = part
+		}
 		for i := range min(len(steps), len(part)) {
 			if part[i].AppliedAt.IsZero() {
 				steps[i].AppliedAt = part[i].AppliedAt
 			}
 		}
 	}
+	if steps == nil {
+		return nil, errors.Join(errs...)
+	}
 	return steps, nil
 }
 
-// Check implements store.Checker. It fails if a ledger is on two servers or on none, and
-// warns about copies that were left behind.
+// stepsOfNew lists the steps of a ledger that does not exist yet.
+func (s *Store) stepsOfNew(ctx context.Context) ([]store.Migration, error) {
+	of := int(s.divide.Load())
+	e, err := postgres.New(s.servers()[0].pool, postgres.Options{Schema: name{of - 1, of, of}.in(s.o.Schema)})
+	if err != nil {
+		return nil, err
+	}
+	steps, err := e.Migrations(ctx)
+	return steps, errors.Join(err, e.Close())
+}
+
+// split joins the errors of ledgers that are away, and the others.
+func split(errs []error) (away, broken error) {
+	for _, err := range errs {
+		if errors.Is(err, store.ErrUnavailable) {
+			away = errors.Join(away, err)
+		} else {
+			broken = errors.Join(broken, err)
+		}
+	}
+	return away, broken
+}
+
+// Check implements store.Checker. The error is store.ErrUnavailable if a ledger is on two servers or on none, and
+// nothing worse was found: processes do without that ledger. Copies that were left behind are warnings.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -156,18 +198,22 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	parts, errs := each(ctx, all, func(ctx context.Context, e *postgres.Store) ([]string, error) {
+		return e.Check(ctx)
+	})
 	for _, l := range all {
 		if problem := seen.problem(l.no); problem != nil {
 			_, name := l.whereabouts()
-			err = errors.Join(err, fmt.Errorf("check: ledger %s: %w", name, problem))
+			errs[l.no] = fmt.Errorf("ledger %s: %w: %w", name, store.ErrUnavailable, problem)
 		}
 	}
-	if err != nil {
-		return nil, err
+	away, broken := split(errs)
+	if broken != nil {
+		return nil, fmt.Errorf("check: %w", broken)
 	}
-	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]string, error) {
-		return e.Check(ctx)
-	})
+	if away != nil {
+		err = fmt.Errorf("check: %w", away)
+	}
 	warnings = slices.Concat(parts...)
 	for _, c := range seen.copies {
 		warnings = append(warnings, fmt.Sprintf("%s has an old copy of the ledger %s, which nobody uses: "+
