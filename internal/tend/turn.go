@@ -37,6 +37,9 @@ type turns struct {
 	ahead   map[string]*window
 	weights map[string]map[store.ID]int // weights of waiting tasks in queues with rates, by queue
 
+	// The queues whose turns could not be handed out, and when that is tried again. The error was logged once.
+	failing map[string]time.Time
+
 	// Nobody uses turns, so nothing else was read.
 	unused bool
 	heads  int // how many waiting tasks of each group a round looks at
@@ -76,10 +79,16 @@ func (l *Leader) turn(ctx context.Context, term int64, told bool) (time.Duration
 	}
 	sum := round{all: len(groups) < turnGroups}
 	for name, of := range byQueue(groups) {
+		if time.Now().Before(t.failing[name]) {
+			sum.all = false
+			continue
+		}
 		r, err := l.share(ctx, term, name, allot.Waiting{Limits: t.limits[name], Groups: of, Heads: t.heads})
-		if err != nil {
+		if err != nil && (ctx.Err() != nil || errors.Is(err, store.ErrNotLeader) || store.IsForAll(err)) {
 			return 0, fmt.Errorf("queue %s: %w", name, err)
 		}
+		l.shared(name, err)
+		r.all = r.all && err == nil
 		sum = round{sum.granted + r.granted, sum.short || r.short, sum.dry || r.dry, sum.all && r.all}
 	}
 	t.learn(sum.short)
@@ -95,6 +104,23 @@ func (l *Leader) turn(ctx context.Context, term int64, told bool) (time.Duration
 		return max(turnBusy, time.Since(began)), nil
 	}
 	return min(max(4*turnBusy, 16*time.Since(began)), turnIdle), nil
+}
+
+// shared records whether the turns of a queue could be handed out. If not, the queue rests, and all others go on.
+func (l *Leader) shared(queue string, err error) {
+	t := &l.turns
+	_, failed := t.failing[queue]
+	switch {
+	case err == nil:
+		delete(t.failing, queue)
+		return
+	case !failed:
+		l.o.Log.Warn("turn: the turns of a queue cannot be handed out, others go on", "queue", queue, "error", err)
+	}
+	if t.failing == nil {
+		t.failing = map[string]time.Time{}
+	}
+	t.failing[queue] = time.Now().Add(settingsAge)
 }
 
 // round is the result of one round.
@@ -212,8 +238,9 @@ func (l *Leader) readLimits(ctx context.Context, used bool) error {
 			continue
 		}
 		of := &rated{usage: allot.Rates{}, version: r.Version}
-		if e := json.Unmarshal(r.Body, &of.usage); e != nil {
-			err = errors.Join(err, fmt.Errorf("rates of %s: %w", r.Name, e))
+		if err := json.Unmarshal(r.Body, &of.usage); err != nil { // the next grant overwrites it
+			l.o.Log.Error("turn: the usage of rates cannot be read, counting anew", "queue", r.Name, "error", err)
+			of.usage = allot.Rates{}
 		}
 		t.rates[r.Name] = of
 	}
