@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/allot"
@@ -29,7 +30,8 @@ const (
 type turns struct {
 	read    time.Time // when the fields below were read
 	limits  map[string]allot.Limits
-	rates   map[string]*rated
+	rates   map[string]*allot.Book
+	term    int64          // for which rates were read
 	workers map[string]int // concurrency of living workers, by queue
 	parked  map[string]int // tasks that wait for a retry, by queue, where those keep their turn
 	counted time.Time      // when parked was asked for
@@ -46,12 +48,6 @@ type turns struct {
 	groups int // groups with waiting tasks in the last round
 }
 
-// rated is how much of its rates a queue has used, and the version of the record that stores it.
-type rated struct {
-	usage   allot.Rates
-	version int64
-}
-
 // turn hands out turns. If no task has a turn or waits for one, it rests unless a hint tells it of one.
 func (l *Leader) turn(ctx context.Context, term int64, told bool) (time.Duration, error) {
 	t := &l.turns
@@ -65,7 +61,7 @@ func (l *Leader) turn(ctx context.Context, term int64, told bool) (time.Duration
 		return 0, err
 	}
 	if time.Since(t.read) > settingsAge || t.unused && len(groups) > 0 {
-		if err := l.readLimits(ctx, len(groups) > 0); err != nil {
+		if err := l.readLimits(ctx, term, len(groups) > 0); err != nil {
 			return 0, err
 		}
 	}
@@ -151,7 +147,7 @@ func (l *Leader) share(ctx context.Context, term int64, name string, w allot.Wai
 	}
 	usage := t.rates[name]
 	if usage == nil {
-		usage = &rated{usage: allot.Rates{}}
+		usage, _ = allot.OpenBook(name, nil)
 		t.rates[name] = usage
 	}
 	if w.Weights, err = l.weigh(ctx, name, &w); err != nil {
@@ -159,12 +155,12 @@ func (l *Leader) share(ctx context.Context, term int64, name string, w allot.Wai
 	}
 	now := l.now()
 	var ids []store.ID
-	ids, r.short = allot.Pick(w, t.shares[name], usage.usage, now)
+	ids, r.short = allot.Pick(w, t.shares[name], usage.Usage, now)
 	if len(ids) == 0 {
 		return r, nil
 	}
 	if w.Limits.Rated() {
-		if err := l.remember(ctx, term, name, usage, &w.Limits, now); err != nil {
+		if err := l.remember(ctx, term, usage, &w, ids, now); err != nil {
 			return r, err
 		}
 	}
@@ -186,27 +182,25 @@ func (l *Leader) grant(ctx context.Context, term int64, ids []store.ID) (granted
 	return granted, nil
 }
 
-// remember stores how much of a queue's rates is used.
+// remember stores how much of a queue's rates is used once these tasks have started.
 func (l *Leader) remember(
-	ctx context.Context, term int64, name string, r *rated, limits *allot.Limits, now time.Time,
+	ctx context.Context, term int64, book *allot.Book, w *allot.Waiting, ids []store.ID, now time.Time,
 ) error {
-	r.usage.Tidy(limits, now)
-	body, err := json.Marshal(r.usage)
+	put, gone, err := book.Write(w.Names(ids), &w.Limits, now)
 	if err != nil {
 		return err
 	}
-	version, _, err := l.store.PutRecord(ctx, store.PutRecord{Term: term,
-		Record: store.Record{Kind: allot.StateKind, Name: name, Version: r.version, Body: body}})
-	if err != nil {
-		l.turns.read = time.Time{} // somebody else has written it: read it again
-		delete(l.turns.rates, name)
-		return err
+	version, _, err := l.store.PutRecord(ctx, store.PutRecord{Term: term, Record: put})
+	if book.Written(version); err == nil && gone != nil {
+		_, _, err = l.store.PutRecord(ctx, store.PutRecord{Term: term, Record: *gone})
 	}
-	r.version = version
-	return nil
+	if err != nil { // perhaps somebody else has written it: read it again
+		l.turns.read, l.turns.term = time.Time{}, 0
+	}
+	return err
 }
 
-func (l *Leader) readLimits(ctx context.Context, used bool) error {
+func (l *Leader) readLimits(ctx context.Context, term int64, used bool) error {
 	limits, err := l.limits(ctx)
 	if err != nil {
 		return err
@@ -217,10 +211,6 @@ func (l *Leader) readLimits(ctx context.Context, used bool) error {
 		l.turns.limits, l.turns.read = limits, time.Now()
 		return nil
 	}
-	states, err := l.store.Records(ctx, allot.StateKind)
-	if err != nil {
-		return err
-	}
 	workers, err := l.store.Workers(ctx)
 	if err != nil {
 		return err
@@ -229,20 +219,9 @@ func (l *Leader) readLimits(ctx context.Context, used bool) error {
 	if t.shares == nil {
 		t.shares, t.ahead, t.weights = map[string]*allot.Shares{}, map[string]*window{}, map[string]map[store.ID]int{}
 	}
-	known := t.rates
-	t.limits, t.rates, t.workers = limits, map[string]*rated{}, map[string]int{}
-	for _, r := range states {
-		if own := known[r.Name]; own != nil && own.version == r.Version {
-			// Unlike the stored usage, it has been corrected if the clock was set back.
-			t.rates[r.Name] = own
-			continue
-		}
-		of := &rated{usage: allot.Rates{}, version: r.Version}
-		if err := json.Unmarshal(r.Body, &of.usage); err != nil { // the next grant overwrites it
-			l.o.Log.Error("turn: the usage of rates cannot be read, counting anew", "queue", r.Name, "error", err)
-			of.usage = allot.Rates{}
-		}
-		t.rates[r.Name] = of
+	t.limits, t.workers = limits, map[string]int{}
+	if err := l.readRates(ctx, term); err != nil {
+		return err
 	}
 	for _, w := range workers {
 		for _, queue := range w.Queues {
@@ -251,7 +230,30 @@ func (l *Leader) readLimits(ctx context.Context, used bool) error {
 	}
 	t.read = time.Now()
 	l.readParked(ctx)
-	return err
+	return nil
+}
+
+// readRates reads how much of all rates is used, once in a term: only the leader writes that.
+func (l *Leader) readRates(ctx context.Context, term int64) error {
+	t := &l.turns
+	if t.term == term {
+		return nil
+	}
+	records, err := l.store.Records(ctx, allot.StateKind)
+	if err != nil {
+		return err
+	}
+	t.rates, t.term = map[string]*allot.Book{}, term
+	for _, r := range records {
+		queue, _, _ := strings.Cut(r.Name, "/")
+		if t.rates[queue] != nil {
+			continue
+		}
+		if t.rates[queue], err = allot.OpenBook(queue, records); err != nil { // the next grants overwrite it
+			l.o.Log.Error("turn: some usage of rates cannot be read, counting anew", "queue", queue, "error", err)
+		}
+	}
+	return nil
 }
 
 // parkedAge is how long a count of parked tasks is used. It reads more than other settings do.
