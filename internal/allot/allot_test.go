@@ -332,3 +332,12 @@ func TestALimitOfWorkersAloneTakesNoTurns(t *testing.T) {
 		}
 	}
 }
+
+func TestATaskThatHasPaidStartsThoughTheRateIsUsedUp(t *testing.T) {
+	l, rates := Limits{Rate: &Rate{Allowed: 1, Period: time.Hour}}, Rates{}
+	g := group('a', 0, 0, 3)
+	w := Waiting{Room: 10, Limits: l, Groups: []store.Turns{g}, Weights: map[store.ID]int{g.Waiting[1]: Paid}}
+	if ids := pick(w, &Shares{}, rates, epoch); len(ids) != 2 || rates[""].Used != 1 {
+		t.Errorf("%d start, %+v", len(ids), rates[""])
+	}
+}
