@@ -46,7 +46,7 @@ func TestFunctionsAreFew(t *testing.T) {
 	if len(all) != len(begun) {
 		t.Fatalf("%d functions found of %d", len(all), len(begun))
 	}
-	if t.Logf("%d functions, %d lines of PL/pgSQL", len(all), lines); len(all) > 120 || lines > 2465 {
-		t.Errorf("%d functions and %d lines of PL/pgSQL, want at most 120 and 2,465", len(all), lines)
+	if t.Logf("%d functions, %d lines of PL/pgSQL", len(all), lines); len(all) > 120 || lines > 2470 {
+		t.Errorf("%d functions and %d lines of PL/pgSQL, want at most 120 and 2,470", len(all), lines)
 	}
 }
