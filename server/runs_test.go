@@ -26,6 +26,7 @@ var withPool = map[string]func(t *testing.T) (store.Store, *sql.DB, error){
 		if err != nil {
 			return nil, nil, err
 		}
+		t.Cleanup(func() { s.Close() })
 		db, err := sqlitefile.Pool(path + "?_txlock=immediate")
 		return s, db, err
 	},
@@ -35,6 +36,7 @@ var withPool = map[string]func(t *testing.T) (store.Store, *sql.DB, error){
 		if err != nil {
 			return nil, nil, err
 		}
+		t.Cleanup(func() { s.Close() })
 		db, err := sql.Open("pgx", dsn)
 		return s, db, err
 	},
@@ -119,7 +121,7 @@ func (r *runs) hasBegun(pipeline string, version int) bool {
 
 // await waits for a task of a queue for which the condition holds.
 func (r *runs) await(queue string, holds func(tusk.TaskInfo) bool) tusk.TaskInfo {
-	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(20 * time.Millisecond) {
+	for began := time.Now(); time.Since(began) < 2*time.Minute; time.Sleep(20 * time.Millisecond) {
 		tasks, err := r.client.List(r.t.Context(), tusk.Filter{Queues: []string{queue}})
 		if err != nil {
 			r.t.Error(err)
@@ -144,7 +146,7 @@ func TestARunThatWaitsBeginsHoweverTheOtherEnds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { db.Close(); s.Close() })
+			t.Cleanup(func() { db.Close() })
 			r := &runs{t: t, store: migrated(t, s), db: db, client: newClient(t, s), begun: map[string]bool{}}
 			var all sync.WaitGroup
 			for end, does := range ends {
@@ -181,7 +183,7 @@ func (r *runs) check(pipeline string, end func(r *runs, parse tusk.TaskInfo) err
 		}
 	}
 	waits := r.await(fetch, func(t tusk.TaskInfo) bool {
-		return t.State == tusk.StateScheduled && time.Until(t.RunAt) > 4*time.Second
+		return t.State == tusk.StateScheduled && time.Until(t.RunAt) > 6*time.Second
 	})
 	if err := end(r, member); err != nil {
 		r.t.Error(pipeline, err)

@@ -159,6 +159,9 @@ func (l *Leader) share(ctx context.Context, term int64, name string, w allot.Wai
 	if len(ids) == 0 {
 		return r, nil
 	}
+	for _, id := range ids { // it may weigh nothing when it comes again
+		delete(t.weights[name], id)
+	}
 	if w.Limits.Rated() {
 		if err := l.remember(ctx, term, usage, &w, ids, now); err != nil {
 			return r, err
