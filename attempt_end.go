@@ -89,7 +89,7 @@ func (w *Worker) decide(a *run.Attempt, err error, r run.Result, retry lifecycle
 		return lifecycle.After(a.Task, settings, end, 0)
 	}
 	out := lifecycle.After(a.Task, settings, end, rand.Float64())
-	out.KeepTurn = a.Task.Turn && out.State == store.Retryable && w.client.keepsTurn(a.Task.Queue)
+	out.KeepTurn = a.Task.Turn && lifecycle.Blocks(&out, err) && w.client.keepsTurn(a.Task.Queue)
 	return out
 }
 

@@ -48,8 +48,15 @@ func (s *ScheduleInfo) Between(from, until time.Time) ([]time.Time, error) {
 	return ticks, nil
 }
 
+// Now returns the database's time, which decides what is due. This process's clock may be another.
+func (c *Client) Now(ctx context.Context) (time.Time, error) {
+	// Who gives up a term that it does not have changes nothing, and is told the time.
+	l, err := c.store.Lead(ctx, store.Candidate{ID: NewID()})
+	return l.Now, err
+}
+
 // BackfillSchedule enqueues a schedule's task for each tick in the range [from, until), which must not lie in the
-// future, all or none. Each task gets its own tick and a key of its own: if a range is backfilled twice, ticks
+// database's future, all or none. Each task gets its own tick and a key of its own: if a range is backfilled twice, ticks
 // whose task is unfinished are skipped. The plan, the policies and a pause do not matter. Ticks that were fired in
 // their time are enqueued again.
 //
@@ -65,7 +72,11 @@ func (c *Client) BackfillSchedule(
 	if err := s.allowed(may); err != nil {
 		return nil, fmt.Errorf("schedule %s: %w", name, err)
 	}
-	if until.After(time.Now()) {
+	now, err := c.Now(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("schedule %s: %w", name, err)
+	}
+	if until.After(now) {
 		return nil, invalid("until", "out_of_range", "is %v, which is to come: the schedule fires those ticks itself",
 			until.Format(time.RFC3339))
 	}

@@ -116,6 +116,16 @@ func ExampleScheduleInfo_Between() {
 	// Output: 4 <nil> <nil>
 }
 
+// A range that ends now ends by the database's clock.
+func ExampleClient_Now() {
+	ctx, client := context.Background(), newClient()
+	_ = client.PutSchedule(ctx, tusk.Schedule{Name: "export", Spec: "@every 6h", Args: Greet{Name: "data"}})
+	now, _ := client.Now(ctx)
+	tasks, err := client.BackfillSchedule(ctx, "export", now.Add(-24*time.Hour), now)
+	fmt.Println(len(tasks), err, client.RemoveSchedule(ctx, "export"))
+	// Output: 4 <nil> <nil>
+}
+
 // A process that begins operations when there may be no leader carries them on itself.
 func ExampleClient_CarryOperations() {
 	ctx, cancel := context.WithCancel(context.Background())

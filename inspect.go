@@ -138,7 +138,7 @@ func (c *Client) Edit(ctx context.Context, ids []ID, change Change) ([]Edited, e
 		return nil, err
 	}
 	change.RunAt = ceilMillisecond(change.RunAt)
-	edited, err := c.store.Edit(ctx, store.Edit{IDs: ids, Change: change})
+	edited, err := c.edit(ctx, store.Edit{IDs: ids, Change: change})
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", change.Op, err)
 	}

@@ -23,7 +23,11 @@ func (w *Worker) newLeader() *tend.Leader {
 
 func newLeader(c *Client, config WorkerConfig, rescued func(store.Outcome)) *tend.Leader {
 	o := tend.Options{ID: NewID(), TTL: leaderTTL(c.store, config.Lease), RescueEvery: time.Second, NewID: NewID,
-		Log: config.Logger, Rescued: rescued,
+		Log: config.Logger,
+		Rescued: func(o store.Outcome) {
+			c.ended([]store.Outcome{o}, nil)
+			rescued(o)
+		},
 		Retention: func() store.Retention { return config.Retention }}
 	o.Outage = max(config.Lease/3, o.TTL)
 	if witnesses(c.store) {
@@ -36,7 +40,7 @@ func newLeader(c *Client, config WorkerConfig, rescued func(store.Outcome)) *ten
 		o.Oversee = engine.Oversee
 	}
 	o.Prompt = prompt(c.store)
-	return tend.New(c.store, o)
+	return tend.New(wakingStore{c.store, c}, o)
 }
 
 // leaderTTL is how long there is no leader after a leader was killed. It is less than the leases that a new leader
@@ -73,7 +77,7 @@ func (c *Client) NewLeader(config *WorkerConfig) (*Leader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Leader{newLeader(c, full, nil), c.store, full.Logger}, nil
+	return &Leader{newLeader(c, full, func(store.Outcome) {}), c.store, full.Logger}, nil
 }
 
 // Run does the leader's work until ctx ends. A Leader runs only once.

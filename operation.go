@@ -165,7 +165,7 @@ func (c *Client) CancelOperation(ctx context.Context, id ID) error {
 //
 // Errors: ErrNotFound; the cause of ctx if ctx ended first.
 func (c *Client) CarryOperation(ctx context.Context, id ID, tell func(Operation)) (Operation, error) {
-	carrier := bulk.New(c.store, bulk.Options{ID: NewID(), Patience: operationPatience, Only: id, Tell: tell,
+	carrier := bulk.New(wakingStore{c.store, c}, bulk.Options{ID: NewID(), Patience: operationPatience, Only: id, Tell: tell,
 		Log: c.config.Logger})
 	defer c.release(ctx, carrier)
 	for {
@@ -188,7 +188,7 @@ func (c *Client) CarryOperation(ctx context.Context, id ID, tell func(Operation)
 // CarryOperations carries on all operations that no other process does, until ctx ends. It is meant for a process
 // that begins operations when there may be no leader.
 func (c *Client) CarryOperations(ctx context.Context) {
-	carrier := bulk.New(c.store, bulk.Options{ID: NewID(), Patience: operationPatience, Log: c.config.Logger})
+	carrier := bulk.New(wakingStore{c.store, c}, bulk.Options{ID: NewID(), Patience: operationPatience, Log: c.config.Logger})
 	defer c.release(ctx, carrier)
 	l := loop.New("operate", 4*operationPatience, c.config.Logger, carrier.Keep)
 	l.Run(ctx, nil)

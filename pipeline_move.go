@@ -208,6 +208,14 @@ func (l *pipelineCache) find(ctx context.Context, c *Client, kind string) (*Pipe
 	return at.pipeline, at.stage, nil
 }
 
+// any reports whether the database knows a pipeline, at most pipelineAge ago.
+func (l *pipelineCache) any(ctx context.Context, c *Client) (bool, error) {
+	_, _, err := l.find(ctx, c, ".")
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.places) > 0, err
+}
+
 // at returns the stage of a kind as it was last read, and whether that was at most pipelineAge ago.
 func (l *pipelineCache) at(kind string) (place, bool) {
 	l.mu.Lock()

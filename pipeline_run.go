@@ -101,19 +101,12 @@ func runWait(t *store.Task) time.Duration {
 	return max(wait, shortestRunWait)
 }
 
-// awaitsRun reports whether a task was postponed because of another run. It can tell this only by the delay. It is
-// false for a task that its handler postponed.
+// awaitsRun reports whether a task, read with its Detail, was postponed because of another run, and nobody has
+// rescheduled it since.
 func awaitsRun(t *store.Task) bool {
-	if t.State != store.Scheduled || t.ClaimedAt.IsZero() || !beginsRun(t) {
-		return false
-	}
-	looked := t.RunAt.Sub(t.ClaimedAt) - runWait(t) // the time that the look took
-	return looked > -time.Millisecond && looked < mostLook
+	return t.State == store.Scheduled && beginsRun(t) && lifecycle.Unbegun(t) &&
+		(t.Detail.Changed == nil || !t.Detail.Changed.At.After(t.ClaimedAt))
 }
-
-// mostLook is the maximum duration of a look for another run. After a longer one, awaitsRun does not recognize the
-// task.
-const mostLook = 200 * time.Millisecond
 
 // runsAtOnce is how many tasks awaitRuns asks about at a time.
 const runsAtOnce = 8

@@ -33,19 +33,84 @@ func (c *Client) ended(outcomes []store.Outcome, lost map[ID]bool) {
 	r := &c.endedRuns
 	for i := range outcomes {
 		o := &outcomes[i]
-		if !endsRun(o) || lost[o.Task.ID] {
-			continue
+		if endsRun(o) && (!lost[o.Task.ID] || o.Error == errUnproved.Error()) { // CompleteTx has stored its end before
+			r.add(o.Task)
 		}
-		r.mu.Lock()
-		if len(r.all) < mostEndedRuns {
-			r.all = append(r.all, endedRun{o.Task.Kind, o.Task.Tenant, o.Task.Key})
-		}
-		if !r.busy {
-			r.busy = true
-			go c.wakeRuns()
-		}
-		r.mu.Unlock()
 	}
+	c.wakeSoon()
+}
+
+// add notes the run of a task that has ended.
+func (r *endedRuns) add(t *store.Task) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.all) < mostEndedRuns {
+		r.all = append(r.all, endedRun{t.Kind, t.Tenant, t.Key})
+	}
+}
+
+// wakeSoon makes wakeRuns run in the background if runs have ended.
+func (c *Client) wakeSoon() {
+	r := &c.endedRuns
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.all) > 0 && !r.busy {
+		r.busy = true
+		go c.wakeRuns()
+	}
+}
+
+// edit applies an operator's change, and makes the runs look again that waited for one that it ends. It returns once
+// they do, because the process may be about to exit. If they cannot be found, they look by themselves.
+func (c *Client) edit(ctx context.Context, e store.Edit) ([]Edited, error) {
+	var runs []store.Task
+	if e.Change.Op == store.Cancel || e.Change.Op == store.Delete {
+		runs = c.runsOf(ctx, e.IDs)
+	}
+	edited, err := c.store.Edit(ctx, e)
+	for i := range edited {
+		if edited[i].Result != store.Changed {
+			id := edited[i].ID
+			runs = slices.DeleteFunc(runs, func(t store.Task) bool { return t.ID == id })
+		}
+	}
+	for i := range runs {
+		if i >= runsAtOnce {
+			c.endedRuns.add(&runs[i])
+		} else if err := c.wakeRunsAfter(endedRun{runs[i].Kind, runs[i].Tenant, runs[i].Key}); err != nil {
+			c.config.Logger.Warn("run: those that wait for a cancelled run look by themselves", "error", err)
+		}
+	}
+	c.wakeSoon()
+	return edited, err
+}
+
+// runsOf returns those tasks whose end may end a run that another one waits for.
+func (c *Client) runsOf(ctx context.Context, ids []ID) []store.Task {
+	if any, err := c.pipelines.any(ctx, c); len(ids) == 0 || !any || err != nil {
+		return nil
+	}
+	tasks, err := c.store.List(ctx, store.Filter{IDs: ids, NoArgs: true, Limit: len(ids)})
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(tasks, func(t store.Task) bool {
+		return t.Key == "" || ReservedKey(t.Key) || !strings.Contains(t.Kind, ".") || t.State.Finished()
+	})
+}
+
+// wakingStore makes the changes of operations wake runs, too.
+type wakingStore struct {
+	store.Store
+	client *Client
+}
+
+// Unwrap returns the store, for its capabilities.
+func (s wakingStore) Unwrap() store.Store { return s.Store }
+
+// Edit implements store.Editor.
+func (s wakingStore) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) {
+	return s.client.edit(ctx, e)
 }
 
 // endsRun reports whether an outcome may end a run, or let the run that waits for it begin.
@@ -89,7 +154,7 @@ func (c *Client) wakeRunsAfter(of endedRun) error {
 		return nil // see runAhead
 	}
 	tasks, err := c.store.List(ctx, store.Filter{Key: of.key, Tenants: []string{of.tenant}, Queues: queues,
-		States: []store.State{store.Scheduled}, NoArgs: true, Limit: len(queues)})
+		States: []store.State{store.Scheduled}, NoArgs: true, Detail: true, Limit: len(queues)})
 	var ids []ID
 	for i := range tasks {
 		if t := &tasks[i]; awaitsRun(t) && p.has(t.Kind) {

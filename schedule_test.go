@@ -292,6 +292,19 @@ func TestSchedules(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	inBubble(t, "a backfill ends by the database's clock", func(t *testing.T, s *shop) {
+		ctx := context.Background()
+		if err := s.client.PutSchedule(ctx, tusk.Schedule{Name: "hourly", Spec: "0 * * * *", Args: count{}}); err != nil {
+			t.Fatal(err)
+		}
+		for ahead, want := range map[time.Duration]bool{-2 * time.Hour: false, 0: true, 2 * time.Hour: true} {
+			client := clientOf(t, skewed{s.store, ahead})
+			_, err := client.BackfillSchedule(ctx, "hourly", time.Now().Add(-3*time.Hour), time.Now().Add(ahead/2-time.Minute))
+			if (err == nil) != want || err != nil && !errors.Is(err, tusk.ErrInvalid) {
+				t.Errorf("the database's clock is ahead by %v: %v", ahead, err)
+			}
+		}
+	})
 	inBubble(t, "bad schedules are refused", func(t *testing.T, s *shop) {
 		for name, x := range map[string]tusk.Schedule{
 			"no name":       {Spec: "* * * * *", Args: count{}},
@@ -438,4 +451,16 @@ func TestOfTwoThatPutAScheduleAtOnceTheSecondIsShownTheFirst(t *testing.T) {
 	if got, err := client.Schedule(ctx, "x"); err != nil || got.Tenant != "first" {
 		t.Errorf("%+v, %v", got, err)
 	}
+}
+
+// skewed is a store whose clock is ahead of this process's.
+type skewed struct {
+	store.Store
+	ahead time.Duration
+}
+
+func (s skewed) Lead(ctx context.Context, c store.Candidate) (store.Leadership, error) {
+	l, err := s.Store.Lead(ctx, c)
+	l.Now = l.Now.Add(s.ahead)
+	return l, err
 }

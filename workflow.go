@@ -21,7 +21,7 @@ type OnFailure = store.OnFailure
 const (
 	CancelOnFailure   = store.CancelOnFailure   // it is cancelled, and so are its descendants
 	ContinueOnFailure = store.ContinueOnFailure // it runs anyway
-	WaitOnFailure     = store.WaitOnFailure     // it waits until somebody retries the failed parent
+	WaitOnFailure     = store.WaitOnFailure     // it waits for a retry of the failed parent, until that is deleted
 )
 
 // Workflow is a graph of tasks. Each task runs when its parents have ended. Build it, then pass it to

@@ -82,9 +82,9 @@ cannot provide is null, or -.`,
 	f.Var(oneOf(&b.scenario, benchEnqueue, benchConsume, benchProduceConsume, benchLatency, benchHeld, benchWorkflow,
 		benchFan, benchTenants, benchPinned, benchFair, benchBeside), "scenario",
 		"enqueue, consume, produce-consume, latency, held, workflow, fan, tenants, tenants-held, fair or beside")
-	f.IntVar(&b.tasks, "tasks", 0,
+	f.Var(numberFlag(&b.tasks, 1, mostBenched), "tasks",
 		"how many tasks are measured; default: 20000, 1000 with latency, 10000 with workflow and fan, 100000 with fair")
-	f.IntVar(&b.batch, "batch", 0,
+	f.Var(numberFlag(&b.batch, 1, tusk.MaxBatch), "batch",
 		"tasks in one enqueue, and the most a worker claims ahead; default: 500, 1 with latency, 100 with tenants, "+
 			"tenants-held and fair")
 	f.IntVar(&b.workers, "workers", 1, "how many workers, and how many producers")
@@ -95,11 +95,14 @@ cannot provide is null, or -.`,
 	return cmd
 }
 
+// mostBenched is the maximum number of tasks that are measured.
+const mostBenched = 100_000_000
+
 func (b *benchFlags) complete() error {
 	if b.scenario == benchLatency {
 		b.tasks, b.batch, b.rate = orElse(b.tasks, 1000), orElse(b.batch, 1), orElse(b.rate, 100)
 	}
-	most := 100_000_000
+	most := mostBenched
 	switch b.scenario {
 	case benchWorkflow, benchFan:
 		b.tasks, most = orElse(b.tasks, tusk.MaxWorkflow), tusk.MaxWorkflow

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/words"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -72,7 +73,7 @@ func (r *benchRun) ready(ctx context.Context) error {
 	}
 	if !r.flags.yes {
 		return &Problem{Code: "queue_not_empty", Exit: exitConflict,
-			Text: fmt.Sprintf("queue %s has %d unfinished tasks", r.flags.queue, left),
+			Text: fmt.Sprintf("queue %s has %s", r.flags.queue, words.Count(left, "unfinished task")),
 			Hint: "choose another queue with --queue, or pass --yes to delete them"}
 	}
 	return r.clear(ctx)

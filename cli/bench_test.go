@@ -100,7 +100,7 @@ func benchOn(t *testing.T, engine, db string) {
 func TestBenchLeavesTasksOfOthersAlone(t *testing.T) {
 	sh := filledShell(t)
 	sh.must("enqueue", "precious", "--queue", "bench")
-	sh.fails(exitConflict, "queue_not_empty", []string{"1 unfinished tasks", "--yes"}, "bench", "--db", "sqlite:tusk.db",
+	sh.fails(exitConflict, "queue_not_empty", []string{"1 unfinished task:", "--yes"}, "bench", "--db", "sqlite:tusk.db",
 		"--tasks", "10")
 	sh.must("bench", "--db", "sqlite:tusk.db", "--tasks", "10", "--queue", "other")
 	if left := sh.json("tasks", "list", "--state", "available"); len(left) != 1 {
@@ -114,8 +114,8 @@ func TestBenchLeavesTasksOfOthersAlone(t *testing.T) {
 
 func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 	sh := filledShell(t)
-	for _, args := range [][]string{{"--tasks", "-1"}, {"--batch", "100000"}, {"--workers", "0"}, {"--rate", "-1"},
-		{"--payload", "3"}, {"--scenario", "fast"}} {
+	for _, args := range [][]string{{"--tasks", "-1"}, {"--tasks", "0"}, {"--batch", "0"}, {"--batch", "100000"},
+		{"--workers", "0"}, {"--rate", "-1"}, {"--payload", "3"}, {"--scenario", "fast"}} {
 		sh.fails(exitUsage, "usage", nil, append([]string{"bench"}, args...)...)
 	}
 	_, err := hold(t.Context(), dsn{engine: "couchbase"})

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/words"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -134,9 +134,4 @@ func emptyArgs() error {
 }
 
 // count formats a number of things.
-func count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}
+func count(n int, thing string) string { return words.Count(n, thing) }

@@ -139,10 +139,28 @@ there may be more.`,
 				if err != nil {
 					return err
 				}
-				return list(app, rowsOf(counts, turnOf), "nobody has a turn or waits for one")
+				nobody := ""
+				if len(counts) == 0 {
+					if nobody, err = whyNobody(cmd.Context(), client, args[0]); err != nil {
+						return err
+					}
+				}
+				return list(app, rowsOf(counts, turnOf), nobody)
 			})
 		},
 	}
+}
+
+// whyNobody says why no task of a queue has a turn or waits for one. The error says that there is no such queue.
+func whyNobody(ctx context.Context, client *tusk.Client, queue string) (string, error) {
+	if err := knownQueue(ctx, client, queue, ""); err != nil {
+		return "", err
+	}
+	limits, err := client.Limits(ctx)
+	if _, limited := limits[queue]; !limited {
+		return "queue " + queue + " has no limits, so its tasks take no turns", err
+	}
+	return "nobody has a turn or waits for one", err
 }
 
 func turnOf(c tusk.TurnCount) turnRow {

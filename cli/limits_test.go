@@ -2,6 +2,7 @@ package cli
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -26,7 +27,12 @@ func TestLimitsAreSetListedShownAndRemoved(t *testing.T) {
 		rows[0]["waiting"] != 3.0 || rows[0]["more"] != false {
 		t.Errorf("%v", rows)
 	}
+	sh.fails(exitNotFound, "unknown_queue", []string{"queue mial", "did you mean mail?"}, "limits", "show", "mial")
 	sh.must("limits", "remove", "mail")
+	sh.must("tasks", "delete", "--all", "--yes")
+	if r := sh.run("limits", "show", "mail"); r.status != 0 || !strings.Contains(r.err, "mail has no limits") {
+		t.Errorf("without limits: %+v", r)
+	}
 	if rows := sh.json("limits", "list"); len(rows) != 0 {
 		t.Errorf("%v", rows)
 	}

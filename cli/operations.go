@@ -9,7 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/words"
 	"github.com/tuskqueue/tusk/server/query"
+	"github.com/tuskqueue/tusk/store"
 )
 
 // mostCounted is how many tasks are counted at most before an operation on them.
@@ -44,8 +46,10 @@ type editRow struct {
 
 // matching changes all matching tasks with an operation.
 func (e *edit) matching(ctx context.Context, f tusk.Filter, limit int) error {
-	if f.States = tusk.StatesFor(e.op, f.States); len(f.States) == 0 {
-		return usage("", "%s: no task in these states can be changed so", e.name)
+	asked := f.States
+	if f.States = tusk.StatesFor(e.op, asked); len(f.States) == 0 {
+		return usage("give --state "+words.Either(tusk.StatesFor(e.op, store.States())),
+			"%s: changes no task that is %s", e.name, words.Either(asked))
 	}
 	client, closeStore, err := e.app.Client(ctx, existing)
 	if err != nil {

@@ -214,9 +214,6 @@ was fired at its time is enqueued again.`,
     --from 2026-03-01T00:00:00Z --until 2026-03-08T00:00:00Z`,
 		Args: between(1, 1, "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if until.IsZero() {
-				until = time.Now()
-			}
 			return app.backfill(cmd.Context(), args[0], from, until, dryRun)
 		},
 	}
@@ -232,34 +229,46 @@ func (app *App) backfill(ctx context.Context, name string, from, until time.Time
 	if err != nil {
 		return err
 	}
-	if until.After(time.Now()) {
-		return usage("", "--until is to come: the schedule fires those ticks itself")
-	}
-	ticks, err := s.Between(from, until)
-	if err != nil {
-		return err
-	}
-	row := backfillRow{Name: s.Name, Ticks: len(ticks), DryRun: dryRun}
-	if len(ticks) > 0 {
-		row.First, row.Last = instant(ticks[0]), instant(ticks[len(ticks)-1])
-	}
-	if dryRun {
-		return printOne(app, row)
-	}
 	return app.withClient(ctx, func(client *tusk.Client) error {
-		results, err := client.BackfillSchedule(ctx, s.Name, from, until)
+		now, err := client.Now(ctx)
 		if err != nil {
 			return err
 		}
-		for _, r := range results {
-			if r.Result == tusk.Added {
-				row.Added++
-			} else {
-				row.Skipped++
-			}
+		if until.IsZero() {
+			until = now
+		}
+		if until.After(now) {
+			return usage("", "--until is to come by the database's clock: the schedule fires those ticks itself")
+		}
+		ticks, err := s.Between(from, until)
+		if err != nil {
+			return err
+		}
+		row := backfillRow{Name: s.Name, Ticks: len(ticks), DryRun: dryRun}
+		if len(ticks) > 0 {
+			row.First, row.Last = instant(ticks[0]), instant(ticks[len(ticks)-1])
+		}
+		if !dryRun {
+			err = row.enqueue(ctx, client, from, until)
+		}
+		if err != nil {
+			return err
 		}
 		return printOne(app, row)
 	})
+}
+
+// enqueue enqueues the ticks and counts what became of them.
+func (row *backfillRow) enqueue(ctx context.Context, client *tusk.Client, from, until time.Time) error {
+	results, err := client.BackfillSchedule(ctx, row.Name, from, until)
+	for _, r := range results {
+		if r.Result == tusk.Added {
+			row.Added++
+		} else {
+			row.Skipped++
+		}
+	}
+	return err
 }
 
 // tickRow is a future run.

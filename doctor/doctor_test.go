@@ -208,7 +208,7 @@ var faults = []struct {
 			p.deliver(herald.HookState, "crm", `{"waits": "2026-01-31T12:00:00Z", "error": "it is down", "cursor": "7"}`)
 			p.change = func(f *doctor.Facts) { f.Health.Now = time.Date(2026, 1, 31, 12, 10, 0, 0, time.UTC) }
 		}},
-	{"messages that were given up", "receivers", doctor.Warn, "3 messages of the alert leader were given up",
+	{"messages that were given up", "receivers", doctor.Warn, "given up: 3 messages of the alert leader",
 		"tusk alerts show leader",
 		func(p *patient) {
 			p.healthy()
@@ -283,17 +283,17 @@ var faults = []struct {
 			_, _, err = p.Store().PutRecord(p.Context(), store.PutRecord{Record: r})
 			p.must(err)
 		}},
-	{"a queue without a worker", "queues", doctor.Warn, "queue lonely has 1 available tasks and no worker",
+	{"a queue without a worker", "queues", doctor.Warn, "queue lonely has 1 available task and no worker",
 		"tusk work --queue lonely", func(p *patient) {
 			p.healthy().add("lonely")
 		}},
 	{"a queue whose worker is quiet", "queues", doctor.Warn,
-		"1 available tasks and only quiet workers", "tusk workers wake ",
+		"1 available task and only quiet workers", "tusk workers wake ",
 		func(p *patient) {
 			p.healthy().add("lonely")
 			p.must(p.QuietWorker(p.Context(), p.work(tusk.Version(), "lonely")))
 		}},
-	{"many queues without workers", "queues", doctor.Warn, "20 more queues are like these",
+	{"many queues without workers", "queues", doctor.Warn, "20 more queues like these",
 		"tusk queues list", func(p *patient) {
 			h := p.healthy()
 			for i := range 30 {
@@ -304,19 +304,19 @@ var faults = []struct {
 		p.healthy().add("lonely")
 		p.options.Waiting = time.Nanosecond
 	}},
-	{"a pause that was forgotten", "queues", doctor.Warn, "is paused and 1 tasks wait", "tusk queues resume q",
-		func(p *patient) {
+	{"a pause that was forgotten", "queues", doctor.Warn, "is paused with 1 available task, the oldest waits",
+		"tusk queues resume q", func(p *patient) {
 			p.healthy().add("q")
 			p.must(p.PauseQueue(p.Context(), "q"))
 			p.options.Waiting = time.Nanosecond
 		}},
-	{"a queue with too few workers", "queues", doctor.Warn, "the oldest of 1 available tasks", "tusk work",
+	{"a queue with too few workers", "queues", doctor.Warn, "the oldest of 1 available task in", "tusk work",
 		func(p *patient) {
 			p.healthy().add("q")
 			p.work(tusk.Version(), "q")
 			p.options.Waiting = time.Nanosecond
 		}},
-	{"a kind that nobody has a handler for", "kinds", doctor.Warn, "1 tasks of the kind k are postponed",
+	{"a kind that nobody has a handler for", "kinds", doctor.Warn, "postponed: 1 task of the kind k,",
 		"tusk work --queue q --exec k=COMMAND", func(p *patient) {
 			p.healthy().add("q")
 			p.putOff("q")

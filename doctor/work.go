@@ -8,6 +8,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/internal/duration"
+	"github.com/tuskqueue/tusk/internal/words"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -36,13 +37,14 @@ func (f *Facts) receivers(o Options) (found []Finding) {
 		}
 		if r.Dropped > 0 {
 			found = append(found, Finding{"receivers", Warn,
-				fmt.Sprintf("%d messages of the %s %s were given up: its receiver did not take them", r.Dropped, r.Kind, r.Name),
+				fmt.Sprintf("given up: %s of the %s %s, which its receiver did not take",
+					words.Count(r.Dropped, "message"), r.Kind, r.Name),
 				show + " has the latest error; remove it and put it again to start from 0"})
 		}
 	}
 	if found == nil {
 		found = []Finding{ok("receivers",
-			"%d alerts and hooks with messages: none is delayed, none was given up", len(f.Receivers))}
+			"%s with messages: none is delayed, none was given up", words.Count(len(f.Receivers), "receiver"))}
 	}
 	return found
 }
@@ -65,10 +67,10 @@ func (f *Facts) versions() []Finding {
 	slices.Sort(others)
 	if len(others) > 0 {
 		return []Finding{{"versions", Warn, fmt.Sprintf(
-			"some of the %d workers are of other versions than this program, %s: %s", len(f.Workers), f.Version,
-			strings.Join(others, ", ")), "upgrade them, or this program"}}
+			"among %s are other versions than this program's, %s: %s", words.Count(len(f.Workers), "live worker"),
+			f.Version, strings.Join(others, ", ")), "upgrade them, or this program"}}
 	}
-	return []Finding{ok("versions", "%d workers live, all of the version %s", len(f.Workers), f.Version)}
+	return []Finding{ok("versions", "%s, all of the version %s", words.Count(len(f.Workers), "live worker"), f.Version)}
 }
 
 func (f *Facts) queues(o Options) (found []Finding) {
@@ -87,8 +89,8 @@ func (f *Facts) queues(o Options) (found []Finding) {
 		case n == 0:
 		case q.Paused && late:
 			found = append(found, Finding{"queues", Warn,
-				fmt.Sprintf("queue %s is paused and %d tasks wait in it, the oldest for %s", q.Name, n,
-					duration.Text(q.Oldest.Round(time.Second))), "tusk queues resume " + q.Name})
+				fmt.Sprintf("queue %s is paused with %s, the oldest waits for %s", q.Name,
+					words.Count(n, "available task"), duration.Text(q.Oldest.Round(time.Second))), "tusk queues resume " + q.Name})
 		case q.Paused:
 		case !taken[q.Name] && !f.Served[q.Name]:
 			status := Warn
@@ -99,11 +101,11 @@ func (f *Facts) queues(o Options) (found []Finding) {
 			if id, ok := quiet[q.Name]; ok {
 				text, fix = "only quiet workers", "tusk workers wake "+id.String()
 			}
-			found = append(found, Finding{"queues", status, fmt.Sprintf("queue %s has %d available tasks and %s", q.Name, n,
-				text), fix})
+			found = append(found, Finding{"queues", status, fmt.Sprintf("queue %s has %s and %s", q.Name,
+				words.Count(n, "available task"), text), fix})
 		case late:
 			found = append(found, Finding{"queues", Warn,
-				fmt.Sprintf("the oldest of %d available tasks in queue %s waits for %s", n, q.Name,
+				fmt.Sprintf("the oldest of %s in queue %s waits for %s", words.Count(n, "available task"), q.Name,
 					duration.Text(q.Oldest.Round(time.Second))),
 				"start more workers: tusk work --queue " + q.Name})
 		}
@@ -113,7 +115,7 @@ func (f *Facts) queues(o Options) (found []Finding) {
 			"every queue with available tasks has a worker, and none waits for longer than %s",
 			duration.Text(o.Waiting))}
 	}
-	return few(found, "queues", "tusk queues list")
+	return few(found, "queue", "tusk queues list")
 }
 
 // kinds judges whether a worker has a handler for the tasks that were put off.
@@ -124,13 +126,14 @@ func (f *Facts) kinds() (found []Finding) {
 			continue
 		}
 		found = append(found, Finding{"kinds", Warn, fmt.Sprintf(
-			"%d tasks of the kind %s are postponed: no live worker of their queue %s has a handler for it", g.Waiting, g.Kind,
-			g.Queue), fmt.Sprintf("start a worker that has one: tusk work --queue %s --exec %s=COMMAND", g.Queue, g.Kind)})
+			"postponed: %s of the kind %s, since no live worker of queue %s has a handler for it",
+			words.Count(g.Waiting, "task"), g.Kind, g.Queue),
+			fmt.Sprintf("start a worker that has one: tusk work --queue %s --exec %s=COMMAND", g.Queue, g.Kind)})
 	}
 	if found == nil {
 		found = []Finding{ok("kinds", "no tasks are postponed for lack of a handler for their kind")}
 	}
-	return few(found, "kinds", "tusk errors list")
+	return few(found, "kind", "tusk errors list")
 }
 
 // mostNamed is how many findings of a check are listed.
@@ -153,7 +156,7 @@ func few(found []Finding, what, list string) []Finding {
 	})
 	rest := found[mostNamed:]
 	return append(found[:mostNamed:mostNamed],
-		Finding{rest[0].Check, Worst(rest), fmt.Sprintf("%d more %s are like these", len(rest), what), list})
+		Finding{rest[0].Check, Worst(rest), words.Count(len(rest), "more "+what) + " like these", list})
 }
 
 func (f *Facts) schedules(o Options) (found []Finding) {
@@ -168,5 +171,5 @@ func (f *Facts) schedules(o Options) (found []Finding) {
 	if found == nil {
 		found = []Finding{ok("schedules", "none of %d is late", len(f.Schedules))}
 	}
-	return few(found, "schedules", "tusk schedules list")
+	return few(found, "schedule", "tusk schedules list")
 }

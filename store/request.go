@@ -118,8 +118,10 @@ type Outcome struct {
 	Crashes int    // the count to store
 	Reason  string // why discarded or cancelled
 
-	Error       string // empty if the attempt did not fail
-	Trace       string
+	Error string // empty if the attempt did not fail
+	Trace string
+	// Fingerprint is the group of the error. Without an error it is a mark, which the history keeps with the attempt,
+	// and which belongs to no group.
 	Fingerprint string
 
 	// KeepTurn lets a task that will be retried keep its turn: no other task gets it meanwhile, and the task need not

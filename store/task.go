@@ -112,15 +112,16 @@ type Need struct {
 	OnFailure OnFailure
 }
 
-// OnFailure says what happens to a task if a task that it needs is cancelled, discarded or deleted. A need is always
-// met when its task completes. If a task has completed or was discarded and is then retried, needed tasks that have
-// been deleted since no longer count.
+// OnFailure says what happens to a task if a task that it needs is cancelled, discarded or deleted, be it past its
+// retention. A need is always met when its task completes. A task that does not exist can neither complete nor be
+// retried, so nothing waits for it. If a task has completed or was discarded and is then retried, needed tasks that
+// have been deleted since no longer count.
 type OnFailure int8
 
 const (
 	CancelOnFailure   OnFailure = iota // the next Admit cancels it, and with it the tasks that need it
 	ContinueOnFailure                  // any end of the needed task is enough
-	WaitOnFailure                      // it stays pending: somebody may retry the needed task
+	WaitOnFailure                      // it stays pending, since somebody may retry the needed task, until that is deleted
 )
 
 // Met reports whether the needed task, being in a state, meets the need. State is 0 if the task does not exist.
@@ -130,7 +131,8 @@ func (n Need) Met(state State) bool {
 
 // Dooms reports whether the needed task, being in a state, cancels the task that needs it.
 func (n Need) Dooms(state State) bool {
-	return n.OnFailure == CancelOnFailure && (state == 0 || state == Cancelled || state == Discarded)
+	failed := state == Cancelled || state == Discarded
+	return state == 0 && n.OnFailure != ContinueOnFailure || failed && n.OnFailure == CancelOnFailure
 }
 
 // Reason is the reason recorded for a task that was cancelled because the task it needs is in a state.

@@ -3,7 +3,6 @@ package why
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -126,12 +125,11 @@ func (g *gatherer) turns(ctx context.Context) error {
 	}
 	g.facts.Turns = slices.DeleteFunc(all, func(t store.Turns) bool { return t.Queue != g.facts.Task.Queue })
 	records, err := g.client.Store().Records(ctx, allot.StateKind)
-	g.facts.Rates = allot.Rates{}
-	for _, r := range records {
-		if r.Name == g.facts.Task.Queue {
-			return json.Unmarshal(r.Body, &g.facts.Rates)
-		}
+	if err != nil {
+		return err
 	}
+	book, err := allot.OpenBook(g.facts.Task.Queue, records)
+	g.facts.Rates = book.Usage
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/internal/allot"
 	"github.com/tuskqueue/tusk/internal/duration"
+	"github.com/tuskqueue/tusk/internal/words"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -48,10 +49,6 @@ func (f *Facts) needs() []Reason {
 	r := Reason{Code: Needs}
 	var parts []string
 	for i, n := range open {
-		if n.State == 0 { // it was deleted, perhaps after its retention
-			return []Reason{{Code: NeedsFailed, Text: say("it waits for task %s, which does not exist and cannot be retried",
-				n.Task), Fix: say("tusk tasks cancel %s", f.Task.ID), Tasks: []tusk.ID{n.Task}}}
-		}
 		if n.State == store.Cancelled || n.State == store.Discarded {
 			return []Reason{{Code: NeedsFailed, Text: say("it waits for task %s, which is %v, to be retried", n.Task, n.State),
 				Fix: say("tusk tasks retry %s", n.Task), Tasks: []tusk.ID{n.Task}}}
@@ -63,7 +60,7 @@ func (f *Facts) needs() []Reason {
 	if more := len(open) - named; more > 0 {
 		parts = append(parts, say("and %d more", more))
 	}
-	r.Text = say("it waits for %s to end: %s", plural(len(open), "task"), strings.Join(parts, ", "))
+	r.Text = say("it waits for %s to end: %s", words.Count(len(open), "task"), strings.Join(parts, ", "))
 	r.Fix = say("tusk tasks why %s", open[0].Task)
 	return []Reason{r}
 }
@@ -80,7 +77,7 @@ func (f *Facts) turn() []Reason {
 	}
 	if n := f.before(); n > 0 {
 		return []Reason{{Code: TurnsBehind, Text: say("%s of its partition in queue %s have their turn before it",
-			plural(n, "task"), t.Queue),
+			words.Count(n, "task"), t.Queue),
 			Fix: say("tusk tasks reprioritize %s --priority %d", t.ID, max(int(t.Priority)-1, -1<<15))}}
 	}
 	return []Reason{{Code: Turn, Text: "it gets its turn as soon as a worker has room for it",

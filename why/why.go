@@ -11,6 +11,7 @@ import (
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/internal/allot"
 	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/internal/words"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -235,7 +236,7 @@ func (f *Facts) blocked() (reasons []Reason) {
 	case f.Served: // an endpoint may accept any kind
 	case len(mine) == 0 && len(quiet) > 0:
 		reasons = append(reasons, Reason{Code: Quiet, Text: say("the %s of its queue %s %s told to claim nothing more",
-			plural(len(quiet), "worker"), t.Queue, were(len(quiet))), Fix: say("tusk workers wake %s", quiet[0].ID)})
+			words.Count(len(quiet), "worker"), t.Queue, were(len(quiet))), Fix: say("tusk workers wake %s", quiet[0].ID)})
 	case len(mine) == 0:
 		reasons = append(reasons, Reason{Code: NoWorker, Text: say("no living worker takes tasks from its queue %s", t.Queue),
 			Fix: say("tusk work --queue %s", t.Queue)})
@@ -264,7 +265,7 @@ func (f *Facts) crowded() (reasons []Reason) {
 	}
 	if slots > 0 && running >= slots {
 		reasons = append(reasons, Reason{Code: Busy, Text: say("the %s of its queue are full: %d of %d slots are taken",
-			plural(len(mine), "worker"), running, slots), Fix: say("tusk work --queue %s", t.Queue)})
+			words.Count(len(mine), "worker"), running, slots), Fix: say("tusk work --queue %s", t.Queue)})
 	}
 	return reasons
 }
@@ -282,7 +283,7 @@ func (f *Facts) behind(n int) Reason {
 	if f.More {
 		least = "at least "
 	}
-	text := say("it is behind %s%s", least, plural(n, "other"))
+	text := say("it is behind %s%s", least, words.Count(n, "other"))
 	if higher > 0 {
 		text += say(", %d of them of higher priority", higher)
 	}

@@ -110,7 +110,8 @@ var reasons = []made{
 		b.must(err)
 		return id
 	}},
-	{why.NeedsFailed, []string{"does not exist", "tusk tasks cancel"}, func(b *bench) tusk.ID {
+	{why.Doomed, []string{"does not exist"}, func(b *bench) tusk.ID {
+		b.lead()
 		first := b.add(tusk.Options{})
 		id := b.after(first, store.WaitOnFailure)
 		b.must(b.Delete(b.Context(), first))

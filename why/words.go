@@ -8,6 +8,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/internal/duration"
+	"github.com/tuskqueue/tusk/internal/words"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -31,13 +32,6 @@ func dur(d time.Duration) string {
 }
 
 func (f *Facts) ago(t time.Time) string { return dur(f.Now.Sub(t)) }
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
 
 func because(reason string) string {
 	if reason == "" {
@@ -70,7 +64,7 @@ func heldBy(holders []tusk.TaskInfo) string {
 	}
 	text := fmt.Sprintf("; held by %s since %s", holders[0].ID, at(holders[0].ClaimedAt))
 	if n := len(holders) - 1; n > 0 {
-		text += " and " + plural(n, "other")
+		text += " and " + words.Count(n, "other")
 	}
 	return text
 }

@@ -64,7 +64,15 @@ type Waiting struct {
 	Weights map[store.ID]int // of tasks, for rates; the default is 1
 }
 
-func (w *Waiting) weight(id store.ID) float64 { return float64(max(w.Weights[id], 1)) }
+// Paid is the weight of a task that has had a turn before and was put off before its handler began.
+const Paid = -1
+
+func (w *Waiting) weight(id store.ID) float64 {
+	if w.Weights[id] == Paid {
+		return 0
+	}
+	return float64(max(w.Weights[id], 1))
+}
 
 // Shares remembers how much each tenant of a queue has had, so that turns are shared over time and not only within one
 // call.
@@ -126,8 +134,7 @@ type tenant struct {
 }
 
 type partition struct {
-	// For rates. It begins with the tenant, whose name has no slash.
-	name    string
+	name    string // for rates
 	room    int
 	waiting []store.ID
 	more    bool // there may be more than in waiting
@@ -151,7 +158,7 @@ func newQueue(w *Waiting, shares *Shares) *queue {
 			byName[g.Tenant], t.order = t, len(q.tenants)
 			q.tenants = append(q.tenants, t)
 		}
-		p := &partition{name: g.Tenant + "/" + g.Partition, room: unlimited, waiting: g.Waiting,
+		p := &partition{name: partitionOf(&g), room: unlimited, waiting: g.Waiting,
 			more: len(g.Waiting) == w.Heads}
 		if w.Limits.PerPartition > 0 {
 			p.room = w.Limits.PerPartition - int(g.Held)

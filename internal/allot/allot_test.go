@@ -112,7 +112,7 @@ func TestARateOfEachTenantAndPartition(t *testing.T) {
 		t.Error(got)
 	}
 	l := Limits{PartitionRate: one}
-	if rates.Tidy(&l, epoch.Add(time.Hour)); len(rates) != 0 {
+	if tidy(rates, &l, epoch.Add(time.Hour)); len(rates) != 0 {
 		t.Errorf("%v", rates)
 	}
 }
@@ -281,13 +281,13 @@ func TestOnlyWhatLimitsSomethingIsRemembered(t *testing.T) {
 	weights := map[store.ID]int{g.Waiting[0]: 8}
 	g.Waiting = g.Waiting[:1]
 	pick(Waiting{Room: 10, Limits: l, Groups: []store.Turns{g}, Weights: weights}, &Shares{}, rates, epoch)
-	if rates.Tidy(&l, epoch.Add(3*time.Second)); len(rates) != 2 {
+	if tidy(rates, &l, epoch.Add(3*time.Second)); len(rates) != 2 {
 		t.Errorf("%d, want that of the tenant, whose debt is not paid off, and that of the partition", len(rates))
 	}
-	if rates.Tidy(&l, epoch.Add(5*time.Second)); len(rates) != 1 {
+	if tidy(rates, &l, epoch.Add(5*time.Second)); len(rates) != 1 {
 		t.Errorf("%d, want that of the partition", len(rates))
 	}
-	if rates.Tidy(&l, epoch.Add(9*time.Minute)); len(rates) != 0 {
+	if tidy(rates, &l, epoch.Add(9*time.Minute)); len(rates) != 0 {
 		t.Errorf("%d are left when all may start as if nothing had", len(rates))
 	}
 }
@@ -330,5 +330,14 @@ func TestALimitOfWorkersAloneTakesNoTurns(t *testing.T) {
 		if got := c.l.Turns(); got != c.want {
 			t.Errorf("%+v: %v", c.l, got)
 		}
+	}
+}
+
+func TestATaskThatHasPaidStartsThoughTheRateIsUsedUp(t *testing.T) {
+	l, rates := Limits{Rate: &Rate{Allowed: 1, Period: time.Hour}}, Rates{}
+	g := group('a', 0, 0, 3)
+	w := Waiting{Room: 10, Limits: l, Groups: []store.Turns{g}, Weights: map[store.ID]int{g.Waiting[1]: Paid}}
+	if ids := pick(w, &Shares{}, rates, epoch); len(ids) != 2 || rates[""].Used != 1 {
+		t.Errorf("%d start, %+v", len(ids), rates[""])
 	}
 }

@@ -1,9 +1,6 @@
 package allot
 
-import (
-	"strings"
-	"time"
-)
+import "time"
 
 // Rate limits how many tasks may start in a period.
 type Rate struct {
@@ -24,7 +21,7 @@ const (
 )
 
 // Rates holds the usage of a queue's rates, by what they limit: the queue itself, a tenant or a partition. It is
-// stored, so that a new leader continues where the last one stopped.
+// stored in a Book, so that a new leader continues where the last one stopped.
 type Rates map[string]*Usage
 
 // Usage is how much of one rate is used.
@@ -98,22 +95,6 @@ func (rates Rates) used(r *Rate, of string, now time.Time) float64 {
 	}
 	rest := 1 - float64(now.Sub(u.At))/float64(r.Period)
 	return u.Used + u.Prior*rest
-}
-
-// Tidy removes entries that no longer matter: full buckets, windows that are over, and usage without a limit.
-func (rates Rates) Tidy(l *Limits, now time.Time) {
-	for of := range rates {
-		r := l.TenantRate
-		switch {
-		case of == "":
-			r = l.Rate
-		case strings.Contains(of, "/"):
-			r = l.PartitionRate
-		}
-		if r == nil || rates.used(r, of, now) == 0 {
-			delete(rates, of)
-		}
-	}
 }
 
 // Rated reports whether any rate is limited, so that usage must be remembered.

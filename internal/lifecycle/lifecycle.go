@@ -68,7 +68,9 @@ func afterFailure(t *store.Task, s Settings, end End, random float64) store.Outc
 	switch err := end.Err; {
 	case errors.As(err, &snooze):
 		out.State, out.Delay, out.Attempt = store.Scheduled, snooze.Delay, t.Attempt-1
-		out.Unbegun = snooze.Unbegun
+		if out.Unbegun = snooze.Unbegun; out.Unbegun {
+			out.Fingerprint = unbegun
+		}
 	case errors.Is(err, ErrWait):
 		out.State, out.Attempt = store.Pending, t.Attempt-1
 	case errors.As(err, &unknown):
@@ -183,6 +185,19 @@ type RetryError struct {
 }
 
 func (e *RetryError) Error() string { return e.Err.Error() }
+
+// unbegun marks the attempts that ended before their handler began.
+const unbegun = "unbegun"
+
+// Unbegun reports whether a task, read with its Detail, waits since it was put off before its handler began. Somebody
+// may have changed it since.
+func Unbegun(t *store.Task) bool {
+	if t.Detail == nil || len(t.Detail.Attempts) == 0 {
+		return false
+	}
+	last := t.Detail.Attempts[len(t.Detail.Attempts)-1]
+	return last.Outcome == store.Scheduled && last.Fingerprint == unbegun
+}
 
 // Unwrap returns the failure itself.
 func (e *RetryError) Unwrap() error { return e.Err }

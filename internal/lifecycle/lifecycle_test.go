@@ -346,3 +346,14 @@ func TestContextErrorsAreOrdinaryFailures(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 }
+
+func TestAnAttemptThatWasPutOffBeforeItBeganIsMarked(t *testing.T) {
+	for begun, snooze := range map[bool]*SnoozeError{true: {Delay: time.Hour}, false: {Delay: time.Hour, Unbegun: true}} {
+		task := &store.Task{Kind: "k", Attempt: 1}
+		out := After(task, Settings{}, End{Err: snooze}, 0)
+		task.Detail = &store.Detail{Attempts: []store.Attempt{{Outcome: out.State, Fingerprint: out.Fingerprint}}}
+		if Unbegun(task) == begun || out.Error != "" || out.Unbegun == begun {
+			t.Errorf("begun: %v; %+v", begun, out)
+		}
+	}
+}

@@ -52,6 +52,16 @@ func (e *UnknownKindError) handBack(out *store.Outcome, s Settings) {
 	}
 }
 
+// Blocks reports whether a task whose attempt ended with err keeps its turn in a queue whose failed tasks block others.
+// A task that was handed back does: a worker that has its kind takes it soon, in its order. A task that was put off
+// because no worker has its kind does not: it would block others for as long as none comes.
+func Blocks(out *store.Outcome, err error) bool {
+	if errors.Is(err, ErrUnknownKind) {
+		return out.State == store.Scheduled
+	}
+	return out.State == store.Retryable
+}
+
 // delay keeps the task away from this worker. If another worker has a handler and a free slot, the
 // delay is short, however often this worker has claimed the task by chance. If that worker is busy,
 // or no worker has a handler, the delay grows each time. If a free worker has not taken the task

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/allot"
@@ -29,7 +30,8 @@ const (
 type turns struct {
 	read    time.Time // when the fields below were read
 	limits  map[string]allot.Limits
-	rates   map[string]*rated
+	rates   map[string]*allot.Book
+	term    int64          // for which rates were read
 	workers map[string]int // concurrency of living workers, by queue
 	parked  map[string]int // tasks that wait for a retry, by queue, where those keep their turn
 	counted time.Time      // when parked was asked for
@@ -37,16 +39,13 @@ type turns struct {
 	ahead   map[string]*window
 	weights map[string]map[store.ID]int // weights of waiting tasks in queues with rates, by queue
 
+	// The queues whose turns could not be handed out, and when that is tried again. The error was logged once.
+	failing map[string]time.Time
+
 	// Nobody uses turns, so nothing else was read.
 	unused bool
 	heads  int // how many waiting tasks of each group a round looks at
 	groups int // groups with waiting tasks in the last round
-}
-
-// rated is how much of its rates a queue has used, and the version of the record that stores it.
-type rated struct {
-	usage   allot.Rates
-	version int64
 }
 
 // turn hands out turns. If no task has a turn or waits for one, it rests unless a hint tells it of one.
@@ -62,7 +61,7 @@ func (l *Leader) turn(ctx context.Context, term int64, told bool) (time.Duration
 		return 0, err
 	}
 	if time.Since(t.read) > settingsAge || t.unused && len(groups) > 0 {
-		if err := l.readLimits(ctx, len(groups) > 0); err != nil {
+		if err := l.readLimits(ctx, term, len(groups) > 0); err != nil {
 			return 0, err
 		}
 	}
@@ -76,10 +75,16 @@ func (l *Leader) turn(ctx context.Context, term int64, told bool) (time.Duration
 	}
 	sum := round{all: len(groups) < turnGroups}
 	for name, of := range byQueue(groups) {
+		if time.Now().Before(t.failing[name]) {
+			sum.all = false
+			continue
+		}
 		r, err := l.share(ctx, term, name, allot.Waiting{Limits: t.limits[name], Groups: of, Heads: t.heads})
-		if err != nil {
+		if err != nil && (ctx.Err() != nil || errors.Is(err, store.ErrNotLeader) || store.IsForAll(err)) {
 			return 0, fmt.Errorf("queue %s: %w", name, err)
 		}
+		l.shared(name, err)
+		r.all = r.all && err == nil
 		sum = round{sum.granted + r.granted, sum.short || r.short, sum.dry || r.dry, sum.all && r.all}
 	}
 	t.learn(sum.short)
@@ -95,6 +100,23 @@ func (l *Leader) turn(ctx context.Context, term int64, told bool) (time.Duration
 		return max(turnBusy, time.Since(began)), nil
 	}
 	return min(max(4*turnBusy, 16*time.Since(began)), turnIdle), nil
+}
+
+// shared records whether the turns of a queue could be handed out. If not, the queue rests, and all others go on.
+func (l *Leader) shared(queue string, err error) {
+	t := &l.turns
+	_, failed := t.failing[queue]
+	switch {
+	case err == nil:
+		delete(t.failing, queue)
+		return
+	case !failed:
+		l.o.Log.Warn("turn: the turns of a queue cannot be handed out, others go on", "queue", queue, "error", err)
+	}
+	if t.failing == nil {
+		t.failing = map[string]time.Time{}
+	}
+	t.failing[queue] = time.Now().Add(settingsAge)
 }
 
 // round is the result of one round.
@@ -125,7 +147,7 @@ func (l *Leader) share(ctx context.Context, term int64, name string, w allot.Wai
 	}
 	usage := t.rates[name]
 	if usage == nil {
-		usage = &rated{usage: allot.Rates{}}
+		usage, _ = allot.OpenBook(name, nil)
 		t.rates[name] = usage
 	}
 	if w.Weights, err = l.weigh(ctx, name, &w); err != nil {
@@ -133,12 +155,15 @@ func (l *Leader) share(ctx context.Context, term int64, name string, w allot.Wai
 	}
 	now := l.now()
 	var ids []store.ID
-	ids, r.short = allot.Pick(w, t.shares[name], usage.usage, now)
+	ids, r.short = allot.Pick(w, t.shares[name], usage.Usage, now)
 	if len(ids) == 0 {
 		return r, nil
 	}
+	for _, id := range ids { // it may weigh nothing when it comes again
+		delete(t.weights[name], id)
+	}
 	if w.Limits.Rated() {
-		if err := l.remember(ctx, term, name, usage, &w.Limits, now); err != nil {
+		if err := l.remember(ctx, term, usage, &w, ids, now); err != nil {
 			return r, err
 		}
 	}
@@ -160,27 +185,25 @@ func (l *Leader) grant(ctx context.Context, term int64, ids []store.ID) (granted
 	return granted, nil
 }
 
-// remember stores how much of a queue's rates is used.
+// remember stores how much of a queue's rates is used once these tasks have started.
 func (l *Leader) remember(
-	ctx context.Context, term int64, name string, r *rated, limits *allot.Limits, now time.Time,
+	ctx context.Context, term int64, book *allot.Book, w *allot.Waiting, ids []store.ID, now time.Time,
 ) error {
-	r.usage.Tidy(limits, now)
-	body, err := json.Marshal(r.usage)
+	put, gone, err := book.Write(w.Names(ids), &w.Limits, now)
 	if err != nil {
 		return err
 	}
-	version, _, err := l.store.PutRecord(ctx, store.PutRecord{Term: term,
-		Record: store.Record{Kind: allot.StateKind, Name: name, Version: r.version, Body: body}})
-	if err != nil {
-		l.turns.read = time.Time{} // somebody else has written it: read it again
-		delete(l.turns.rates, name)
-		return err
+	version, _, err := l.store.PutRecord(ctx, store.PutRecord{Term: term, Record: put})
+	if book.Written(version); err == nil && gone != nil {
+		_, _, err = l.store.PutRecord(ctx, store.PutRecord{Term: term, Record: *gone})
 	}
-	r.version = version
-	return nil
+	if err != nil { // perhaps somebody else has written it: read it again
+		l.turns.read, l.turns.term = time.Time{}, 0
+	}
+	return err
 }
 
-func (l *Leader) readLimits(ctx context.Context, used bool) error {
+func (l *Leader) readLimits(ctx context.Context, term int64, used bool) error {
 	limits, err := l.limits(ctx)
 	if err != nil {
 		return err
@@ -191,10 +214,6 @@ func (l *Leader) readLimits(ctx context.Context, used bool) error {
 		l.turns.limits, l.turns.read = limits, time.Now()
 		return nil
 	}
-	states, err := l.store.Records(ctx, allot.StateKind)
-	if err != nil {
-		return err
-	}
 	workers, err := l.store.Workers(ctx)
 	if err != nil {
 		return err
@@ -203,19 +222,9 @@ func (l *Leader) readLimits(ctx context.Context, used bool) error {
 	if t.shares == nil {
 		t.shares, t.ahead, t.weights = map[string]*allot.Shares{}, map[string]*window{}, map[string]map[store.ID]int{}
 	}
-	known := t.rates
-	t.limits, t.rates, t.workers = limits, map[string]*rated{}, map[string]int{}
-	for _, r := range states {
-		if own := known[r.Name]; own != nil && own.version == r.Version {
-			// Unlike the stored usage, it has been corrected if the clock was set back.
-			t.rates[r.Name] = own
-			continue
-		}
-		of := &rated{usage: allot.Rates{}, version: r.Version}
-		if e := json.Unmarshal(r.Body, &of.usage); e != nil {
-			err = errors.Join(err, fmt.Errorf("rates of %s: %w", r.Name, e))
-		}
-		t.rates[r.Name] = of
+	t.limits, t.workers = limits, map[string]int{}
+	if err := l.readRates(ctx, term); err != nil {
+		return err
 	}
 	for _, w := range workers {
 		for _, queue := range w.Queues {
@@ -224,7 +233,30 @@ func (l *Leader) readLimits(ctx context.Context, used bool) error {
 	}
 	t.read = time.Now()
 	l.readParked(ctx)
-	return err
+	return nil
+}
+
+// readRates reads how much of all rates is used, once in a term: only the leader writes that.
+func (l *Leader) readRates(ctx context.Context, term int64) error {
+	t := &l.turns
+	if t.term == term {
+		return nil
+	}
+	records, err := l.store.Records(ctx, allot.StateKind)
+	if err != nil {
+		return err
+	}
+	t.rates, t.term = map[string]*allot.Book{}, term
+	for _, r := range records {
+		queue, _, _ := strings.Cut(r.Name, "/")
+		if t.rates[queue] != nil {
+			continue
+		}
+		if t.rates[queue], err = allot.OpenBook(queue, records); err != nil { // the next grants overwrite it
+			l.o.Log.Error("turn: some usage of rates cannot be read, counting anew", "queue", queue, "error", err)
+		}
+	}
+	return nil
 }
 
 // parkedAge is how long a count of parked tasks is used. It reads more than other settings do.

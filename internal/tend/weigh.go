@@ -32,8 +32,14 @@ func (l *Leader) weigh(ctx context.Context, name string, w *allot.Waiting) (map[
 		if err != nil {
 			return nil, err
 		}
+		var seen []store.ID // had a turn before
 		for i := range tasks {
-			weights[tasks[i].ID] = l.weightOf(&tasks[i])
+			if weights[tasks[i].ID] = l.weightOf(&tasks[i]); !tasks[i].ClaimedAt.IsZero() && tasks[i].Key != "" {
+				seen = append(seen, tasks[i].ID)
+			}
+		}
+		if err := l.weighNone(ctx, seen, weights); err != nil {
+			return nil, err
 		}
 	}
 	l.turns.weights[name] = weights
@@ -46,4 +52,19 @@ func (l *Leader) weightOf(t *store.Task) int {
 		l.o.Log.Error("turn: a task counts once", "task", t.ID, "error", err)
 	}
 	return max(settings.Weight, 1)
+}
+
+// weighNone lets those of the tasks start for nothing that were put off before their handlers began: each of them has
+// been counted before its first claim. Only tasks with a key are put off so.
+func (l *Leader) weighNone(ctx context.Context, ids []store.ID, weights map[store.ID]int) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	tasks, err := l.store.List(ctx, store.Filter{IDs: ids, Limit: len(ids), NoArgs: true, Detail: true})
+	for i := range tasks {
+		if lifecycle.Unbegun(&tasks[i]) {
+			weights[tasks[i].ID] = allot.Paid
+		}
+	}
+	return err
 }

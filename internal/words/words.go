@@ -6,6 +6,14 @@ import (
 	"strings"
 )
 
+// Count writes a number of things: "1 task", "2 tasks".
+func Count[N int | int64](n N, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
 // Either joins choices into a phrase: "skip, replace or rerun".
 func Either[T any](choices []T) string {
 	var b strings.Builder

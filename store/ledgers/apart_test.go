@@ -110,7 +110,7 @@ func childBeforeParent(t *testing.T, s, leader *ledgers.Store, dsns []string) {
 			} else { // only manual recovery does this
 				end(parent, "rollback prepared")
 				want = map[store.OnFailure]store.State{store.CancelOnFailure: store.Cancelled,
-					store.ContinueOnFailure: store.Available, store.WaitOnFailure: store.Pending}[policy]
+					store.ContinueOnFailure: store.Available, store.WaitOnFailure: store.Cancelled}[policy]
 			}
 			for _, id := range []store.ID{child.ID, late.ID} {
 				eventually(t, fmt.Sprintf("policy %v: the child is %v", policy, want), func() bool {

@@ -154,7 +154,7 @@ func (s *Store) findOut(
 		if post.tasks[e.ID] || !found && (err != nil || post.unread || e.Announced || s.comesApart && !gone[e.ID]) {
 			continue // it may be in a ledger that is away, in a letter, or in an uncommitted transaction
 		}
-		if !found && e.State.Finished() {
+		if !found && e.State == store.Completed {
 			continue // its end is known, and it was deleted since
 		}
 		if at.state == e.State || found && !at.state.Finished() && !e.State.Finished() && e.State != 0 {

@@ -136,8 +136,8 @@ type attempt struct {
 	token     store.Token
 	worker    store.ID
 	claimedAt int64
-	// Its task would run again, so it matters whether somebody wants it stopped.
-	again bool
+	// Its task would run again or is cancelled, so it matters whether somebody wants it stopped, and why.
+	stoppable bool
 }
 
 // resolve finds attempts in memory or in the database, without locking anything. It returns nil for those whose lease

@@ -19,7 +19,7 @@ func (w *work) finishOthers(ends []*end) (lost []store.ID, err error) {
 		// Finished tasks cost little here, and whoever follows ends must learn of this one.
 		o.Forget = false
 		outcomes[i] = &o
-		e.again = !o.State.Finished()
+		e.stoppable = !o.State.Finished() || o.State == store.Cancelled
 		w.lent[o.Task.ID] = e.attempt
 		w.isAt(o.Task.ID, e.ref)
 	}

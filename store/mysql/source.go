@@ -85,7 +85,7 @@ func (w *work) lockWanted(ids []store.ID) error {
 // lend sets the lease and the worker of tasks that are asked for by their leases. A task that has come back since may
 // be available again.
 func (w *work) lend() error {
-	var back, again []ref
+	var back, stoppable []ref
 	for id, a := range w.lent {
 		r := w.ids[id]
 		if r == nil || r.State != store.Available || r.ready != nil {
@@ -94,8 +94,8 @@ func (w *work) lend() error {
 		if r.lap == a.lap {
 			l := lease{token: a.token, worker: a.worker, claimedAt: a.claimedAt}
 			r.Task = r.lent(&l)
-			if a.again {
-				again = append(again, ref{r.place, r.n, 0})
+			if a.stoppable {
+				stoppable = append(stoppable, ref{r.place, r.n, 0})
 			}
 		} else if w.exact[id] {
 			back = append(back, ref{r.place, r.n, 0})
@@ -104,7 +104,7 @@ func (w *work) lend() error {
 	if err := w.lockRows(back, nil); err != nil {
 		return err
 	}
-	return w.stopped(again)
+	return w.stopped(stoppable)
 }
 
 // beExact requires that it be found out, before the tasks are locked, whether they are available or running.

@@ -83,9 +83,12 @@ func (b *Batch) finish(r *Row, o *store.Outcome) error {
 }
 
 // goes returns the state that a task goes to at the end of an attempt, and the reason. A task that would run again is
-// cancelled instead if a newer task with its key waits for the end, or if somebody has asked it to stop.
+// cancelled instead if a newer task with its key waits for the end, or if somebody has asked it to stop. Whoever asked
+// knows better than the worker why the task was cancelled.
 func (b *Batch) goes(r *Row, k *Key, o *store.Outcome) (store.State, string) {
 	switch {
+	case o.State == store.Cancelled && r.StopReason != "":
+		return store.Cancelled, r.StopReason
 	case o.State.Finished():
 	case k != nil && k.Holder == r.ID && !k.Awaiting.IsZero():
 		return store.Cancelled, Superseded

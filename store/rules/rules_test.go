@@ -150,6 +150,13 @@ func TestTheRules(t *testing.T) {
 			return []check{{"asked", asked.Result, store.Requested}, {"state", b.state(1), store.Cancelled},
 				{"reason", b.tasks[id(1)].Reason, "enough"}}
 		},
+		"a task that its worker cancels as it was asked to has the reason of whoever asked": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1)})
+			b.claim(1)
+			b.edit(1, store.Change{Op: store.Cancel, Reason: "enough"})
+			b.finish(1, store.Outcome{State: store.Cancelled, Reason: "cancelled while it ran"})
+			return []check{{"reason", b.tasks[id(1)].Reason, "enough"}}
+		},
 		"a completion that races a cancel completes": func(b *book) []check {
 			b.enqueue(store.NewTask{ID: id(1)})
 			b.claim(1)

@@ -337,6 +337,20 @@ var extendClauses = []clause{
 		}
 		t.is(tasks[0].ID, store.Cancelled)
 	}},
+	{"extend/a task that its worker cancels as it was asked to has the reason of whoever asked", func(t *T) {
+		id := t.worker()
+		for asked, want := range map[string]string{"no more": "no more", "": "cancelled while it ran"} {
+			t.addOne()
+			task := t.takeOne(id)
+			t.edit(store.Change{Op: store.Cancel, Reason: asked}, task.ID)
+			o := to(store.Cancelled, task)
+			o.Reason = "cancelled while it ran"
+			t.mustEnd(o)
+			if got := t.is(task.ID, store.Cancelled); got.Reason != want {
+				t.Errorf("asked with %q: the reason is %q", asked, got.Reason)
+			}
+		}
+	}},
 	{"extend/a cancel that was acknowledged is not forgotten, whatever the attempt came to", func(t *T) {
 		id := t.worker()
 		for _, state := range []store.State{store.Retryable, store.Scheduled, store.Available, store.Pending} {

@@ -8,6 +8,26 @@ import (
 )
 
 var finishClauses = []clause{
+	{"finish/an attempt that did not fail keeps its mark, which belongs to no group of errors", func(t *T) {
+		id := t.worker()
+		t.addOne()
+		for range 2 {
+			o := to(store.Scheduled, t.takeOne(id))
+			o.Attempt, o.Fingerprint = 0, "mark"
+			t.mustEnd(o)
+			past := t.get(o.Task.ID).Detail.Attempts
+			if len(past) != 1 || past[0].Fingerprint != "mark" || past[0].Error != "" || past[0].Outcome != store.Scheduled {
+				t.Errorf("%+v", past)
+			}
+			if n := len(t.list(store.Filter{Fingerprint: "mark"})); n != 0 {
+				t.Errorf("%d tasks are listed by the mark", n)
+			}
+			t.admit(10)
+		}
+		if groups, err := t.Errors(t.ctx(), store.ErrorFilter{}); err != nil || len(groups) != 0 {
+			t.Errorf("%+v, %v", groups, err)
+		}
+	}},
 	{"finish/each state is where the task goes", func(t *T) {
 		worker := t.worker()
 		for _, state := range []store.State{store.Completed, store.Cancelled, store.Discarded, store.Retryable,

@@ -127,7 +127,32 @@ var needClauses = []clause{
 		t.is(goesOn, store.Available)
 		t.admit(10)
 		t.is(child, store.Cancelled)
-		t.is(waits, store.Pending)
+		t.is(waits, store.Cancelled)
+	}},
+	{"need/nothing waits for a retry of what is deleted or past its retention", func(t *T) {
+		worker := t.worker()
+		for name, remove := range map[string]func(parent store.ID){
+			"deleted": func(parent store.ID) { t.edit(store.Change{Op: store.Delete}, parent) },
+			"pruned":  func(store.ID) { t.prune(store.Retention{Discarded: time.Millisecond}) },
+		} {
+			a := t.addOne()
+			waits := t.addOne(needs(store.WaitOnFailure, a))
+			below := t.addOne(needs(store.CancelOnFailure, waits))
+			t.finishNext(worker, a, store.Discarded)
+			t.admit(10)
+			t.is(waits, store.Pending)
+			t.eventually("the parent is "+name, func() bool {
+				remove(a)
+				return len(t.list(store.Filter{IDs: []store.ID{a}})) == 0
+			})
+			t.eventually("the tasks that wait for what is "+name+" are cancelled", func() bool {
+				t.admit(10)
+				return t.get(waits).State == store.Cancelled && t.get(below).State == store.Cancelled
+			})
+			if got := t.get(waits); !strings.Contains(got.Reason, "does not exist") || got.FinishedAt.IsZero() {
+				t.Errorf("%s: %+v", name, got)
+			}
+		}
 	}},
 	{"need/a parent that is past its retention when its child's transaction commits has ended as it did", func(t *T) {
 		t.transactor()

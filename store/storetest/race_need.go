@@ -62,7 +62,7 @@ func outcomeOf(policy store.OnFailure, parent store.State) store.State {
 	switch {
 	case parent == store.Completed || policy == store.ContinueOnFailure:
 		return store.Available
-	case policy == store.CancelOnFailure:
+	case policy == store.CancelOnFailure || parent == 0: // nobody can retry what is deleted
 		return store.Cancelled
 	}
 	return store.Pending

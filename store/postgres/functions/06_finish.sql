@@ -28,6 +28,8 @@ begin
       insert into tusk.stat (at, stats) select date_trunc('minute', _ended, 'UTC'), convert_to(json_build_array(
         json_build_object('queue', tusk_fn.queue_of(l.lane), 'kind', t.kind, 'cancelled', 1))::text, 'UTF8');
     end if;
+  elsif _to = 7 then -- whoever asked for it knows why
+    _why := coalesce((select nullif(y.reason, '') from tusk.stop y where y.id = e.id and y.token = l.token), _why);
   end if;
   delete from tusk.attempt y where y.id = e.id and y.error = '';
   insert into tusk.attempt (id, number, worker, started_at, ended_at, state, error, trace, fingerprint)

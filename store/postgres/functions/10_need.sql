@@ -124,9 +124,9 @@ begin
 end $$;
 
 -- Puts the remaining needs for tasks that have ended in doubt. A need remains if somebody holds the child, if the child
--- was stored meanwhile, or if the failure must cancel it. The function waits for a doubt that exists, because a
--- transaction that is about to delete it may have seen the task before it was claimed. Doubts are locked by child and
--- parent.
+-- was stored meanwhile, or if the child must be cancelled because the task failed or is gone. The function waits for a
+-- doubt that exists, because a transaction that is about to delete it may have seen the task before it was claimed.
+-- Doubts are locked by child and parent.
 create function tusk_fn.doubt_children(_ids uuid[], _states smallint[]) returns void language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -138,7 +138,7 @@ begin
   select distinct o.child, x.id
   from unnest(_ids, _states) x(id, state)
   cross join lateral (select y.child, y.policy from tusk.open_need y where y.parent = x.id offset 0) o
-  where x.state = 6 or o.policy in (0, 1)
+  where x.state in (0, 6) or o.policy in (0, 1)
   order by o.child, x.id
   on conflict (child, parent) do update set n = excluded.n;
 end $$;
@@ -207,6 +207,8 @@ declare
   _decided   uuid[];
   _completed uuid[];
   _failed    uuid[];
+  _gone      uuid[];
+  _dead      uuid[];
 begin
   perform tusk_fn.need_read_committed();
   select array_agg(s.token) filter (where s.state = 4), array_agg(s.lane) filter (where s.state = 4),
@@ -229,6 +231,8 @@ begin
         and tusk_fn.ids_between(x.id, u.id) < cardinality(x.packed)
       where tusk_fn.unclaimed(x.lane, x.xid, x.n + tusk_fn.ids_between(x.id, u.id) + 1)
       order by u.id for key share of x skip locked);
+  _dead := array( -- of one that is about to be deleted the doubt stays
+    select x.id from tusk.dead x where x.id = any(_parents) order by x.id for key share skip locked);
   with p as materialized (
     select u.id, s.state, (select x.ctid from tusk.lease x where x.token = s.token and x.lane = s.lane) as at
     from unnest(_parents) u(id)
@@ -237,18 +241,19 @@ begin
       when p.state = 4 then p.at = any(_leases)
       when p.state = 3 then p.id = any(_log)
       when p.state in (1, 2, 5) then p.id = any(_waiting)
-      else true end),
+      else p.id = any(_dead) or not exists (select from tusk.dead x where x.id = p.id) end),
     coalesce(array_agg(p.id) filter (where p.state = 6), '{}'),
-    coalesce(array_agg(p.id) filter (where p.state is null or p.state in (7, 8)), '{}')
-  into _decided, _completed, _failed
+    coalesce(array_agg(p.id) filter (where p.state is null or p.state in (7, 8)), '{}'),
+    array_agg(p.id) filter (where p.state is null)
+  into _decided, _completed, _failed, _gone
   from p;
   return query select * from tusk_fn.set_free(_completed, _failed);
   delete from tusk.doubt d
   where d.ctid = any(array(select x.ctid from tusk.doubt x where x.n = any(_ns) and x.parent = any(_decided)
     for update skip locked))
     and (select true from tusk.open_need o
-      where o.parent = d.parent and o.child = d.child and (d.parent = any(_completed) or d.parent = any(_failed)
-        and o.policy in (0, 1)) limit 1) is null;
+      where o.parent = d.parent and o.child = d.child and (d.parent = any(_completed) or d.parent = any(_gone)
+        or d.parent = any(_failed) and o.policy in (0, 1)) limit 1) is null;
 end $$;
 
 -- Settles the doubts of tasks that were just enqueued, and returns how many are left.

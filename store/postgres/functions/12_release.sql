@@ -77,6 +77,7 @@ begin
     delete from tusk.dead x where x.id = d.id;
   end loop;
   perform tusk_fn.forget_tasks(_gone);
+  perform tusk_fn.doubt_children(_gone, array_fill(0::smallint, array[cardinality(_gone)])); -- nobody can retry these
   return array(
     select u.id from unnest(_ids, _xids) u(id, xid)
     cross join lateral (select from tusk.dead x where x.id = u.id and x.xid = u.xid::text::xid8 offset 0) x);

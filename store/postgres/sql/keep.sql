@@ -96,16 +96,15 @@ where d.ctid = any(array(
     and not exists (select from tusk.waiting w where w.id = x.child and w.state = 2) for update skip locked))
 
 -- name: doomed
--- The pending tasks that have a failed parent, for the rules to cancel. Tasks that somebody else holds are left for
--- later.
+-- The pending tasks with a parent that has failed or is gone, for the rules to cancel. Tasks that somebody else holds
+-- are left for later.
 select c.id
 from (
   select d.child as id, min(d.n) as n
   from (select x.* from tusk.doubt x where x.n = any($1::bigint[]) offset 0) d
-  cross join lateral (
-    select from tusk.open_need o where o.parent = d.parent and o.child = d.child and o.policy = 0 offset 0) o
+  cross join lateral (select o.policy from tusk.open_need o where o.parent = d.parent and o.child = d.child offset 0) o
   left join lateral (select x.state from tusk_fn.states_of(array[d.parent]) x limit 1) s on true
-  where coalesce(s.state, 0) in (0, 7, 8)
+  where coalesce(s.state, 0) = 0 and o.policy in (0, 2) or s.state in (7, 8) and o.policy = 0
   group by d.child) c
 cross join lateral (select w.* from tusk.waiting w where w.id = c.id and w.state = 2 for update skip locked) w
 where w.key is null or exists (
