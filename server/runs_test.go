@@ -57,16 +57,6 @@ var ends = map[string]func(r *runs, parse tusk.TaskInfo) error{
 		}
 		return err
 	},
-	// The leader takes the task back.
-	"death": func(r *runs, parse tusk.TaskInfo) error {
-		w := store.Worker{ID: tusk.NewID(), Queues: []string{parse.Queue}, Concurrency: 10}
-		if _, err := r.store.Extend(r.t.Context(), store.Beat{Worker: w, TTL: time.Second}); err != nil {
-			return err
-		}
-		_, err := r.store.Claim(r.t.Context(), store.ClaimRequest{Worker: w.ID, Queues: []string{parse.Queue}, Limit: 10,
-			Token: store.NewToken()})
-		return err
-	},
 	"tx": func(r *runs, parse tusk.TaskInfo) error {
 		mux := tusk.NewMux()
 		tusk.HandleKind(mux, parse.Kind, func(ctx context.Context, t *tusk.Task[int]) error {
