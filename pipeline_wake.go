@@ -74,10 +74,15 @@ func (c *Client) edit(ctx context.Context, e store.Edit) ([]Edited, error) {
 			runs = slices.DeleteFunc(runs, func(t store.Task) bool { return t.ID == id })
 		}
 	}
+	if len(edited) == 0 {
+		runs = nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeWithin)
+	defer cancel()
 	for i := range runs {
-		if i >= runsAtOnce {
+		if i >= runsAtOnce || ctx.Err() != nil {
 			c.endedRuns.add(&runs[i])
-		} else if err := c.wakeRunsAfter(endedRun{runs[i].Kind, runs[i].Tenant, runs[i].Key}); err != nil {
+		} else if err := c.wakeRunsAfter(ctx, endedRun{runs[i].Kind, runs[i].Tenant, runs[i].Key}); err != nil {
 			c.config.Logger.Warn("run: those that wait for a cancelled run look by themselves", "error", err)
 		}
 	}
@@ -117,7 +122,10 @@ func (s wakingStore) Edit(ctx context.Context, e store.Edit) ([]store.Edited, er
 func endsRun(o *store.Outcome) bool {
 	t := o.Task
 	goesOn := func(next store.NewTask) bool { return next.Key == t.Key }
-	return (o.State.Finished() || o.State == store.Retryable) && t.Key != "" && !ReservedKey(t.Key) &&
+	// A task that is handed back or put off may have been cancelled meanwhile; its engine then ends it.
+	ends := o.State.Finished() || o.State == store.Retryable || o.State == store.Available ||
+		o.State == store.Scheduled && !o.Unbegun
+	return ends && t.Key != "" && !ReservedKey(t.Key) &&
 		strings.Contains(t.Kind, ".") && !slices.ContainsFunc(o.Then, goesOn)
 }
 
@@ -134,7 +142,7 @@ func (c *Client) wakeRuns() {
 		of := r.all[0]
 		r.all = r.all[1:]
 		r.mu.Unlock()
-		if err := c.wakeRunsAfter(of); err != nil {
+		if err := c.wakeRunsAfter(context.Background(), of); err != nil {
 			c.config.Logger.Warn("run: those that wait for another run of their key look by themselves", "kind", of.kind,
 				"error", err)
 		}
@@ -142,8 +150,8 @@ func (c *Client) wakeRuns() {
 }
 
 // wakeRunsAfter makes the runs that wait for a run with the same key look again.
-func (c *Client) wakeRunsAfter(of endedRun) error {
-	ctx, cancel := context.WithTimeout(context.Background(), wakeWithin)
+func (c *Client) wakeRunsAfter(ctx context.Context, of endedRun) error {
+	ctx, cancel := context.WithTimeout(ctx, wakeWithin)
 	defer cancel()
 	p, _, err := c.pipelines.find(ctx, c, of.kind)
 	if err != nil || p == nil {

@@ -90,7 +90,8 @@ func (p *Puller) extendGuest(t *store.Task, e *Extension) Extended {
 	if t == nil || t.State != store.Running || t.Lease != e.Receipt.Lease || p.had(t.Worker) {
 		return Extended{Err: ErrLeaseLost} // what this puller lent itself, it has given up
 	}
-	until := time.Now().Add(e.Lease)
+	asked := time.Now().Add(e.Lease) // the lender cuts it short where the task's time is over
+	until := asked
 	var info TaskInfo
 	if err := info.read(t); err == nil { // otherwise the lender knows when the task's own time is over
 		if end := t.ClaimedAt.Add(info.Timeout); info.Timeout > 0 && until.After(end) {
@@ -102,7 +103,7 @@ func (p *Puller) extendGuest(t *store.Task, e *Extension) Extended {
 	}
 	cancelled := t.Detail.CancelRequested
 	t.Detail = nil
-	a := p.guests.keep(e.Receipt, t, until)
+	a := p.guests.keep(e.Receipt, t, asked)
 	if a == nil {
 		return Extended{Err: ErrLentElsewhere}
 	}
@@ -218,33 +219,36 @@ func (g *guests) tidy(ctx context.Context) error {
 // heed prolongs the loans that other pullers have extended.
 func (p *Puller) heed(ctx context.Context) error {
 	records, err := p.client.store.Records(ctx, guestRecord)
+	if len(records) == 0 || err != nil {
+		return err
+	}
+	now, err := p.client.Now(ctx) // by the clock that wrote the records
+	if err != nil {
+		return err
+	}
 	for _, record := range records {
 		var left map[string]int64
-		if err := json.Unmarshal(record.Body, &left); err != nil {
-			return fmt.Errorf("record %s of %s: %w", record.Name, guestRecord, err)
+		if err := json.Unmarshal(record.Body, &left); err != nil { // it says nothing, and others may
+			p.client.config.Logger.Error("pull: a record of extended leases cannot be read", "record", record.Name, "error", err)
 		}
 		for text, ms := range left {
-			r, err := ParseReceipt(text)
-			if err != nil {
-				return fmt.Errorf("record %s of %s: %w", record.Name, guestRecord, err)
+			if r, err := ParseReceipt(text); err == nil {
+				p.prolong(r, time.Duration(ms)*time.Millisecond-now.Sub(record.UpdatedAt))
 			}
-			p.prolong(r, record.UpdatedAt, time.Duration(ms)*time.Millisecond)
 		}
 	}
-	return err
+	return nil
 }
 
-// prolong extends a loan, if it is one of this puller's, by a time from an instant of the database's clock.
-func (p *Puller) prolong(r Receipt, from time.Time, by time.Duration) {
+// prolong extends a loan, if it is one of this puller's.
+func (p *Puller) prolong(r Receipt, by time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.lent[r]
 	if l == nil || errors.Is(l.Stopped(), ErrShutdown) {
 		return
 	}
-	// The task was claimed by that clock, too, and just before this process learned of it.
-	until := l.bound(l.begun.Add(from.Sub(l.Task.ClaimedAt) + by))
-	if until.After(l.until) {
+	if until := l.bound(time.Now().Add(by)); until.After(l.until) {
 		l.until = until
 	}
 }

@@ -329,18 +329,6 @@ func TestStrangersThatBlock(t *testing.T) {
 		return append(s.strange(1, "ka", partition), s.strange(1, "kb", partition)...)
 	}
 	config := func() *tusk.WorkerConfig { return &tusk.WorkerConfig{Queues: []string{"q"}, ReadAhead: -1} }
-	inBubble(t, "a task that is handed back is not overtaken", func(t *testing.T, s *shop) {
-		ids := begin(s)
-		_, stopB, ranB := s.hires(config(), "kb")
-		time.Sleep(2 * time.Second)
-		_, stopA, _ := s.hires(config(), "ka")
-		s.await(ids[1], tusk.StateCompleted)
-		if a := s.get(ids[0]); a.State != tusk.StateCompleted || len(ranB()) != 1 {
-			t.Errorf("the second task of a partition has run before the first, which is %v", a.State)
-		}
-		s.stop(stopA)
-		s.stop(stopB)
-	})
 	inBubble(t, "a task that nobody can run blocks no others", func(t *testing.T, s *shop) {
 		ids := begin(s)
 		_, stopB, _ := s.hires(config(), "kb")

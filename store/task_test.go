@@ -13,7 +13,7 @@ func TestANeedIsMetOrDoomsOrStaysOpen(t *testing.T) {
 	}{
 		{CancelOnFailure, "ooooomddd"},
 		{ContinueOnFailure, "ooooommmm"},
-		{WaitOnFailure, "ooooomooo"},
+		{WaitOnFailure, "ooooomood"},
 	} {
 		n, got := Need{Task: ID{1}, OnFailure: test.how}, ""
 		for _, state := range all {

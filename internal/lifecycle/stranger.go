@@ -53,13 +53,9 @@ func (e *UnknownKindError) handBack(out *store.Outcome, s Settings) {
 }
 
 // Blocks reports whether a task whose attempt ended with err keeps its turn in a queue whose failed tasks block others.
-// A task that was handed back does: a worker that has its kind takes it soon, in its order. A task that was put off
-// because no worker has its kind does not: it would block others for as long as none comes.
+// A task whose kind the worker does not have gives it back: it would block others for as long as no worker has its kind.
 func Blocks(out *store.Outcome, err error) bool {
-	if errors.Is(err, ErrUnknownKind) {
-		return out.State == store.Scheduled
-	}
-	return out.State == store.Retryable
+	return out.State == store.Retryable && !errors.Is(err, ErrUnknownKind)
 }
 
 // delay keeps the task away from this worker. If another worker has a handler and a free slot, the

@@ -247,6 +247,7 @@ func (l *Leader) readRates(ctx context.Context, term int64) error {
 		return err
 	}
 	t.rates, t.term = map[string]*allot.Book{}, term
+	clear(t.weights) // another leader may have granted turns meanwhile
 	for _, r := range records {
 		queue, _, _ := strings.Cut(r.Name, "/")
 		if t.rates[queue] != nil {

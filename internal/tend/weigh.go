@@ -3,6 +3,7 @@ package tend
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/tuskqueue/tusk/internal/allot"
 	"github.com/tuskqueue/tusk/internal/lifecycle"
@@ -34,7 +35,7 @@ func (l *Leader) weigh(ctx context.Context, name string, w *allot.Waiting) (map[
 		}
 		var seen []store.ID // had a turn before
 		for i := range tasks {
-			if weights[tasks[i].ID] = l.weightOf(&tasks[i]); !tasks[i].ClaimedAt.IsZero() && tasks[i].Key != "" {
+			if weights[tasks[i].ID] = l.weightOf(&tasks[i]); mayBePutOff(&tasks[i]) {
 				seen = append(seen, tasks[i].ID)
 			}
 		}
@@ -54,17 +55,28 @@ func (l *Leader) weightOf(t *store.Task) int {
 	return max(settings.Weight, 1)
 }
 
+// mayBePutOff reports whether a task may have been claimed and put off before its handler began, as a stage is.
+func mayBePutOff(t *store.Task) bool {
+	return !t.ClaimedAt.IsZero() && t.Key != "" && strings.Contains(t.Kind, ".")
+}
+
+// detailsAtOnce is how many tasks are read with their attempts at a time. Those may be large.
+const detailsAtOnce = 16
+
 // weighNone lets those of the tasks start for nothing that were put off before their handlers began: each of them has
-// been counted before its first claim. Only tasks with a key are put off so.
+// been counted before its first claim.
 func (l *Leader) weighNone(ctx context.Context, ids []store.ID, weights map[store.ID]int) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	tasks, err := l.store.List(ctx, store.Filter{IDs: ids, Limit: len(ids), NoArgs: true, Detail: true})
-	for i := range tasks {
-		if lifecycle.Unbegun(&tasks[i]) {
-			weights[tasks[i].ID] = allot.Paid
+	for part := range slices.Chunk(ids, detailsAtOnce) {
+		f := store.Filter{IDs: part, Limit: len(part), NoArgs: true, NoStates: true, Detail: true}
+		tasks, err := l.store.List(ctx, f)
+		if err != nil {
+			return err
+		}
+		for i := range tasks {
+			if lifecycle.Unbegun(&tasks[i]) {
+				weights[tasks[i].ID] = allot.Paid
+			}
 		}
 	}
-	return err
+	return nil
 }
