@@ -47,7 +47,7 @@ func TestATaskThatIsTriedAgainTakesTheShortWay(t *testing.T) {
 			join tusk.attempt a on a.id = w.id and a.state = 5 and a.number = 1 and a.error = 'smtp: 421'
 				and a.ended_at between a.started_at and clock_timestamp()
 			join tusk.failure f on f.fingerprint = 'f' and f.count = 1 and f.sample_task = w.id
-			where w.state = 5 and w.attempt = 1 and w.failure = 'f' and w.claimed_at = a.started_at
+			where w.state = 5 and w.line is null and w.attempt = 1 and w.failure = 'f' and w.claimed_at = a.started_at
 				and w.run_at > clock_timestamp() + interval '59 minutes'
 				and not exists (select from tusk.lease)
 				and exists (select from tusk.outcome o where o.firsts = '{}' and o.stats is not null)`

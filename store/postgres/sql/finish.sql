@@ -65,9 +65,10 @@ grouped as (
     sample_task = case when excluded.last_at >= f.last_at then excluded.sample_task else f.sample_task end),
 put_off as (
   insert into tusk.waiting (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at,
-    claimed_at, tenant, tags, settings, failure, workflow, turn, partition)
+    claimed_at, tenant, tags, settings, failure, workflow, turn, partition, line)
   select o.id, 5, $2, o.now + $4::float8 * interval '1 us', o.enqueued_at, $6::int, $7::int, o.kind, o.args,
-    o.expires_at, o.began, o.tenant, o.tags, o.settings, $10, o.workflow, o.turn, o.partition
+    o.expires_at, o.began, o.tenant, o.tags, o.settings, $10, o.workflow, o.turn, o.partition,
+    null -- its default is a place in line
   from own o)
 insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, ago)
 select $2, o.lo::text::bigint * 2::bigint + 1::bigint, o.lo, $1, o.worker, o.began, o.now, 0, $11, '{}', $12
