@@ -62,7 +62,8 @@ type Store struct {
 	net        *citus // nil if the servers are not a cluster
 	comesApart bool   // a transaction may commit on one server before another
 
-	homeless atomic.Bool // this process leads but could not renew its term at home
+	unseen   atomic.Pointer[[]string] // the servers that did not answer the last look for ledgers
+	homeless atomic.Bool              // this process leads but could not renew its term at home
 }
 
 // server is a database with ledgers.

@@ -83,6 +83,9 @@ func (s *Store) listNamed(ctx context.Context, f store.Filter) (tasks []store.Ta
 	})
 	tasks = page(tasks, f.Limit)
 	s.tellNeeds(ctx, f, tasks)
+	if err == nil {
+		err = s.notUnseen()
+	}
 	if err != nil && len(tasks) < min(len(ids), pageOf(f.Limit)) {
 		return nil, err // a ledger that is away may have the others
 	}
