@@ -73,7 +73,7 @@ func (s *Store) listNamed(ctx context.Context, f store.Filter) (tasks []store.Ta
 	ids := slices.Clone(f.IDs)
 	slices.SortFunc(ids, compareIDs)
 	err = inStages(all, slices.Compact(ids), func(l *ledger, ids []store.ID) ([]store.ID, error) {
-		found, err := query(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
+		found, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
 			part := f
 			part.IDs = ids
 			return listByID(ctx, e, part)
@@ -119,7 +119,7 @@ func (s *Store) Search(ctx context.Context, f store.Filter, budget int) ([]store
 		}
 		return tasks, tasks[len(tasks)-1].ID, err
 	}
-	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) (answer, error) {
+	parts, err := queryAll(ctx, s, func(ctx context.Context, e *postgres.Store) (answer, error) {
 		tasks, last, err := e.Search(ctx, f, max(budget/len(all), 1))
 		return answer{tasks, last}, err
 	})
