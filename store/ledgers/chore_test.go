@@ -59,7 +59,7 @@ func TestALedgerThatIsFullHoldsUpNoChoreOfOthers(t *testing.T) {
 }
 
 // A server was demoted, or its provider has made it read-only. For a queue of many ledgers it is away, except for
-// people's questions.
+// questions by which nothing is decided.
 func TestAServerThatIsReadOnlyIsAwayForAllThatWrites(t *testing.T) {
 	all, dsns := servers(t, 2)
 	if err := divide(2, dsns...); err != nil {
@@ -84,14 +84,23 @@ func TestAServerThatIsReadOnlyIsAwayForAllThatWrites(t *testing.T) {
 	})
 	before := add(t, s, newTask(nil))[0].ID
 	for range 20 {
-		if _, err := s.Count(ctx); err != nil {
-			t.Errorf("count: %v", err)
+		if got, _, err := s.Search(ctx, store.Filter{}, 100); err != nil || len(got) != 1 || got[0].ID != before {
+			t.Errorf("search: %d tasks, %v", len(got), err)
 		}
-		if got, err := s.List(ctx, store.Filter{}); err != nil || len(got) == 0 || got[len(got)-1].ID != before {
-			t.Errorf("list: %d tasks, %v", len(got), err)
+		if _, err := s.Stats(ctx, store.StatsFilter{Bucket: time.Minute, From: time.Now().Add(-time.Hour)}); err != nil {
+			t.Errorf("stats: %v", err)
 		}
-		if _, err := s.Workers(ctx); err != nil {
-			t.Errorf("workers: %v", err)
+		if _, err := s.Errors(ctx, store.ErrorFilter{}); err != nil {
+			t.Errorf("errors: %v", err)
+		}
+		_, counted := s.Count(ctx)
+		_, listed := s.List(ctx, store.Filter{})
+		_, named := s.List(ctx, store.Filter{IDs: []store.ID{there.ID}})
+		_, workers := s.Workers(ctx)
+		for _, err := range []error{counted, listed, named, workers} {
+			if !errors.Is(err, store.ErrUnavailable) {
+				t.Errorf("a question that decisions rest on: %v", err)
+			}
 		}
 		time.Sleep(50 * time.Millisecond) // probes go on
 	}

@@ -303,6 +303,9 @@ func shortest(keep store.Retention) time.Duration {
 // mayForget reports whether finished tasks may be deleted: each ledger has heard of the ends of
 // all tasks that it needs, and no letter in doubt waits for a look at what a ledger has stored.
 func (s *Store) mayForget(ctx context.Context, all []*ledger, keep store.Retention) (bool, error) {
+	if s.notUnseen() != nil {
+		return false, nil // ledgers that this process does not know may need them
+	}
 	if len(all) == 1 {
 		return true, nil
 	}

@@ -146,6 +146,9 @@ func (s *Store) find(ctx context.Context) (*looked, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	seen, err := s.look(ctx)
+	if err == nil && ctx.Err() == nil {
+		s.unseen.Store(&seen.silent)
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -194,6 +197,36 @@ func (s *Store) place(l *ledger, seen *looked) error {
 		l.found(on[0].at, on[0].text, engine)
 	case at == nil:
 		l.lost(seen.problem(l.no))
+	}
+	return nil
+}
+
+// errUnseen says that there may be ledgers that this process does not know.
+var errUnseen = fmt.Errorf("%w: there may be ledgers that were not asked", store.ErrUnavailable)
+
+// notUnseen fails if a server did not answer the last look for ledgers: it may have some that this process does not
+// know, because the number of ledgers is known only from their names.
+func (s *Store) notUnseen() error {
+	if silent := s.unseen.Load(); silent != nil && len(*silent) > 0 {
+		return fmt.Errorf("%w: these servers do not answer: %s", errUnseen, strings.Join(*silent, ", "))
+	}
+	return nil
+}
+
+// complete fails unless all are all ledgers that there are now. What no ledger has does not exist only if it is nil
+// after they were asked.
+func (s *Store) complete(ctx context.Context, all []*ledger) error {
+	if err := s.notUnseen(); err != nil {
+		return err
+	}
+	seen, err := s.find(ctx)
+	switch {
+	case err != nil:
+		return err
+	case len(seen.silent) > 0:
+		return fmt.Errorf("%w: these servers do not answer: %s", errUnseen, strings.Join(seen.silent, ", "))
+	case len(*s.all.Load()) > len(all):
+		return fmt.Errorf("%w: some were just added", errUnseen)
 	}
 	return nil
 }

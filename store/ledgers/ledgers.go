@@ -62,7 +62,8 @@ type Store struct {
 	net        *citus // nil if the servers are not a cluster
 	comesApart bool   // a transaction may commit on one server before another
 
-	homeless atomic.Bool // this process leads but could not renew its term at home
+	unseen   atomic.Pointer[[]string] // the servers that did not answer the last look for ledgers
+	homeless atomic.Bool              // this process leads but could not renew its term at home
 }
 
 // server is a database with ledgers.
@@ -303,8 +304,18 @@ func inTurn(all []*ledger, do func(i int, l *ledger)) {
 	done.Wait()
 }
 
-// fromAll asks all ledgers at once a question that only reads. It fails unless all answer.
+// fromAll asks all ledgers at once. It fails unless all answer.
 func fromAll[T any](ctx context.Context, s *Store, do question[T]) ([]T, error) {
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	answers, errs := each(ctx, all, do)
+	return answers, errors.Join(errs...)
+}
+
+// queryAll is fromAll for people's questions (query).
+func queryAll[T any](ctx context.Context, s *Store, do question[T]) ([]T, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
 		return nil, err

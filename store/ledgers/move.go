@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -86,7 +87,7 @@ func (s *Store) promote(ctx context.Context, seen *looked, target *server, numbe
 	}
 	began := time.Now()
 	rejoin := func(context.Context) error { return nil }
-	// The standby is not promoted: it follows again, and the ledgers are opened where they were.
+	// The standby is not promoted: it follows again, if it can, and the ledgers are opened where they were.
 	back := func(err error) error {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), backWithin)
 		defer cancel()
@@ -101,11 +102,18 @@ func (s *Store) promote(ctx context.Context, seen *looked, target *server, numbe
 	if err := hasAll(ctx, source, target, replayWithin); err != nil {
 		return 0, back(err)
 	}
-	undo, err := rejoins(ctx, source, target)
+	undo, err := undoCut(ctx, target)
 	if err != nil {
 		return 0, back(err)
 	}
-	rejoin = undo
+	rejoin = func(ctx context.Context) error {
+		err := target.reconfigure(ctx, undo)
+		if err != nil {
+			err = fmt.Errorf("%s follows %s no more: run there %s; select pg_reload_conf(): %w",
+				target.name, source.name, hidden(undo), err)
+		}
+		return err
+	}
 	if err := cutOff(ctx, target); err != nil {
 		return 0, back(err)
 	}
@@ -123,7 +131,11 @@ func (s *Store) promote(ctx context.Context, seen *looked, target *server, numbe
 		err = errors.New("pg_promote() waited for a minute: see the server's log")
 	}
 	if err != nil {
-		return 0, back(fmt.Errorf("%s was not promoted: %w", target.name, err))
+		// It may still be promoted later. If it followed until then, it would have the ledgers open, too.
+		rejoin = func(context.Context) error { return nil }
+		return 0, back(fmt.Errorf("%s was not promoted in time, and follows %s no more, because it may be promoted "+
+			"later: restart it, which ends that, and if it is a standby still, run there %s; select pg_reload_conf(): %w",
+			target.name, source.name, hidden(undo), err))
 	}
 	err = s.Open(ctx, target.name, numbers...)
 	return time.Since(began), err
@@ -185,33 +197,32 @@ func hasAll(ctx context.Context, source, target *server, within time.Duration) e
 	}
 }
 
-// rejoins returns how to undo a cutOff: what makes the standby follow again.
-func rejoins(ctx context.Context, source, target *server) (rejoin func(context.Context) error, err error) {
+// undoCut returns the statement that undoes a cutOff, so that the standby follows again.
+func undoCut(ctx context.Context, target *server) (string, error) {
 	var conninfo string
 	var altered bool // by alter system, as pg_basebackup -R does, too
-	err = target.pool.QueryRow(ctx, `
+	err := target.pool.QueryRow(ctx, `
 		select setting, coalesce(sourcefile, '') like '%postgresql.auto.conf' from pg_settings
 		where name = 'primary_conninfo'`).Scan(&conninfo, &altered)
-	if err != nil {
-		return nil, fmt.Errorf("%s: primary_conninfo cannot be read, which needs pg_read_all_settings: %w",
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%s: primary_conninfo cannot be read, which needs pg_read_all_settings: %w",
 			target.name, err)
+	case altered:
+		return "alter system set primary_conninfo = '" + strings.ReplaceAll(conninfo, "'", "''") + "'", nil
 	}
-	undo := "alter system reset primary_conninfo"
-	if altered {
-		undo = "alter system set primary_conninfo = '" + strings.ReplaceAll(conninfo, "'", "''") + "'"
-	}
-	return func(ctx context.Context) error {
-		err := target.reconfigure(ctx, undo)
-		if err == nil {
-			return nil
-		}
-		how := undo
-		if altered {
-			how = "alter system set primary_conninfo = '…', as it was in its postgresql.auto.conf" // it has a password
-		}
-		return fmt.Errorf("%s follows %s no more: run there %s, and select pg_reload_conf(): %w",
-			target.name, source.name, how, err)
-	}, nil
+	return "alter system reset primary_conninfo", nil
+}
+
+// The password in a connection string that is quoted in a statement, and in one that is a URL.
+var (
+	wordInText = regexp.MustCompile(`(?i)(password\s*=\s*)(?:''(?:\\''|\\.|[^'\\])*''|(?:\\.|''|[^\s'\\])+)`)
+	wordInURL  = regexp.MustCompile(`(://[^:/@\s]*:)\S*@`)
+)
+
+// hidden returns a statement without the password in it.
+func hidden(statement string) string {
+	return wordInURL.ReplaceAllString(wordInText.ReplaceAllString(statement, "${1}…"), "${1}…@")
 }
 
 // reconfigure changes a setting of the server.

@@ -365,37 +365,3 @@ func TestAnExchangeWithAFencedLedger(t *testing.T) {
 		t.Errorf("the claim: %v", x.ClaimErr)
 	}
 }
-
-// A standby is not promoted in time. The ledgers continue where they were, the error says what is wrong, and the
-// standby follows again, so that the move can be repeated.
-func TestAStandbyThatIsNotPromotedLeavesTheLedgers(t *testing.T) {
-	all, dsns := servers(t, 1)
-	ctx := context.Background()
-	if err := divide(2, dsns[0]); err != nil {
-		t.Fatal(err)
-	}
-	never := "create function public.pg_promote() returns boolean language sql as 'select false'"
-	if err := all[0].Exec(ctx, never); err != nil {
-		t.Fatal(err)
-	}
-	standby, err := all[0].Standby()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(standby.Stop)
-	operator := open(t, all[0].DSN, standby.DSN+"&search_path=public,pg_catalog")
-	_, err = operator.Move(ctx, operatorName(standby), 1)
-	if err == nil || !strings.Contains(err.Error(), "pg_promote() waited") || strings.Contains(err.Error(), "%!") {
-		t.Errorf("%v", err)
-	}
-	if got := places(t, operator); !strings.Contains(got, "tusk_1_of_2 open") {
-		t.Errorf("%s", got)
-	}
-	if err := all[0].Exec(ctx, "drop function public.pg_promote()"); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the standby follows again, and is promoted", func() bool {
-		_, err = operator.Move(ctx, operatorName(standby), 1)
-		return err == nil
-	})
-}

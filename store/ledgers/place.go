@@ -178,11 +178,12 @@ type spot struct {
 	state store.State
 }
 
-// whereAre says where tasks are. It leaves out tasks that do not exist.
+// whereAre says where tasks are. It leaves out tasks that it does not find. They do not exist unless it fails.
 func (s *Store) whereAre(ctx context.Context, all []*ledger, ids []store.ID) (map[store.ID]spot, error) {
 	found := map[store.ID]spot{}
 	slices.SortFunc(ids, compareIDs)
-	err := inStages(all, slices.Compact(ids), func(l *ledger, ids []store.ID) (left []store.ID, err error) {
+	ids = slices.Compact(ids)
+	err := inStages(all, ids, func(l *ledger, ids []store.ID) (left []store.ID, err error) {
 		tasks, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
 			return listByID(ctx, e, store.Filter{IDs: ids, NoArgs: true})
 		})
@@ -191,6 +192,9 @@ func (s *Store) whereAre(ctx context.Context, all []*ledger, ids []store.ID) (ma
 		}
 		return slices.DeleteFunc(slices.Clone(ids), func(id store.ID) bool { _, is := found[id]; return is }), err
 	})
+	if err == nil && len(found) < len(ids) {
+		err = s.complete(ctx, all)
+	}
 	return found, err
 }
 

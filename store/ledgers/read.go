@@ -73,7 +73,7 @@ func (s *Store) listNamed(ctx context.Context, f store.Filter) (tasks []store.Ta
 	ids := slices.Clone(f.IDs)
 	slices.SortFunc(ids, compareIDs)
 	err = inStages(all, slices.Compact(ids), func(l *ledger, ids []store.ID) ([]store.ID, error) {
-		found, err := query(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
+		found, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
 			part := f
 			part.IDs = ids
 			return listByID(ctx, e, part)
@@ -83,6 +83,9 @@ func (s *Store) listNamed(ctx context.Context, f store.Filter) (tasks []store.Ta
 	})
 	tasks = page(tasks, f.Limit)
 	s.tellNeeds(ctx, f, tasks)
+	if err == nil {
+		err = s.notUnseen()
+	}
 	if err != nil && len(tasks) < min(len(ids), pageOf(f.Limit)) {
 		return nil, err // a ledger that is away may have the others
 	}
@@ -116,7 +119,7 @@ func (s *Store) Search(ctx context.Context, f store.Filter, budget int) ([]store
 		}
 		return tasks, tasks[len(tasks)-1].ID, err
 	}
-	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) (answer, error) {
+	parts, err := queryAll(ctx, s, func(ctx context.Context, e *postgres.Store) (answer, error) {
 		tasks, last, err := e.Search(ctx, f, max(budget/len(all), 1))
 		return answer{tasks, last}, err
 	})

@@ -11,11 +11,7 @@ import (
 
 // Records implements store.Recorder.
 func (s *Store) Records(ctx context.Context, kind string) ([]store.Record, error) {
-	home, err := s.home(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return query(ctx, home, func(ctx context.Context, e *postgres.Store) ([]store.Record, error) {
+	return atHome(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Record, error) {
 		return e.Records(ctx, kind)
 	})
 }

@@ -219,6 +219,10 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 		warnings = append(warnings, fmt.Sprintf("%s has an old copy of the ledger %s, which nobody uses: "+
 			"tusk ledgers drop-copies", c.at.name, c.text))
 	}
+	for _, silent := range seen.silent {
+		warnings = append(warnings, fmt.Sprintf("%s does not answer: if it has ledgers, they may be unknown, so needs "+
+			"on tasks that are not found wait, and nothing is pruned", silent))
+	}
 	slices.Sort(warnings)
 	return slices.Compact(warnings), err
 }

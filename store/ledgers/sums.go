@@ -51,7 +51,7 @@ func (s *Store) Count(ctx context.Context) ([]store.Count, error) {
 
 // Stats implements store.Reader.
 func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error) {
-	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Stat, error) {
+	parts, err := queryAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Stat, error) {
 		return e.Stats(ctx, f)
 	})
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorG
 		limit = pageOf(0)
 	}
 	f.Limit = max(limit, store.MaxPage)
-	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.ErrorGroup, error) {
+	parts, err := queryAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.ErrorGroup, error) {
 		return e.Errors(ctx, f)
 	})
 	if err != nil {

@@ -1,0 +1,112 @@
+package ledgers_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/ledgers"
+)
+
+// grown divides a queue of four ledgers on the first server into eight. It stores a parent in one of the new ledgers,
+// which are on the last server, and a child in an old one.
+func grown(t *testing.T, dsns ...string) (parent, child store.NewTask) {
+	t.Helper()
+	if err := divide(8, dsns...); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, dsns...)
+	parent = newTask(nil)
+	for ledgers.PlaceOf(s, &parent) != 5 {
+		parent.Workflow = tusk.NewID()
+	}
+	child = keyedInto(s, 0, needs(store.CancelOnFailure, parent.ID))
+	add(t, s, parent, child)
+	return parent, child
+}
+
+// ends ends the parent, once it is found, and expects that the child is next.
+func ends(t *testing.T, s *ledgers.Store, me store.Candidate, parent, child store.NewTask) {
+	t.Helper()
+	ctx := context.Background()
+	eventually(t, "the new ledgers are found", func() bool {
+		found, err := s.List(ctx, store.Filter{IDs: []store.ID{parent.ID}})
+		return err == nil && len(found) == 1
+	})
+	if _, err := s.Lead(ctx, me); err != nil { // there, too
+		t.Fatal(err)
+	}
+	w := worker(t, s)
+	for _, want := range []store.ID{parent.ID, child.ID} {
+		var got []store.Task
+		eventually(t, "a task is claimed", func() bool {
+			if _, err := s.Admit(ctx, me.Term, 100); err != nil {
+				t.Fatal(err)
+			}
+			got = claim(t, s, w, 1)
+			return len(got) > 0
+		})
+		if got[0].ID != want {
+			t.Fatalf("claimed %v, want %v", got[0].ID, want)
+		}
+		finish(t, s, store.Outcome{Task: &got[0], State: store.Completed, Attempt: 1})
+	}
+}
+
+// A process starts while the server of all new ledgers is away, so it does not know that there are any. Tasks that it
+// does not find are not gone.
+func TestAProcessThatKnowsTooFewLedgersDeclaresNothingGone(t *testing.T) {
+	all, dsns := servers(t, 2)
+	if err := divide(4, dsns[0]); err != nil {
+		t.Fatal(err)
+	}
+	parent, child := grown(t, dsns...)
+	if err := all[1].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, dsns...)
+	ctx := context.Background()
+	me := leader(t, s)
+	for range 3 {
+		_, _ = s.Admit(ctx, me.Term, 100) // a server is silent
+		if got := stateOf(t, s, child.ID); got != store.Pending {
+			t.Fatalf("the child is %v", got)
+		}
+	}
+	another := keyedInto(s, 0, needs(store.CancelOnFailure, parent.ID))
+	_, err := s.Enqueue(ctx, []store.NewTask{another})
+	if !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, store.ErrNotCommitted) {
+		t.Errorf("an enqueue that needs a task that is not found: %v", err)
+	}
+	if got, err := s.List(ctx, store.Filter{IDs: []store.ID{parent.ID}}); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("the parent: %v, %v", got, err)
+	}
+	warnings, err := s.Check(ctx)
+	if said := strings.Join(warnings, " "); err != nil || !strings.Contains(said, s.ServerName(1)+" does not answer") {
+		t.Errorf("check: %q, %v", warnings, err)
+	}
+	if err := all[1].Run(); err != nil {
+		t.Fatal(err)
+	}
+	places(t, s) // looks for ledgers at once
+	ends(t, s, me, parent, child)
+}
+
+// A process runs on while ledgers are added. It looks for those before it declares a task gone.
+func TestAProcessThatHasNotSeenNewLedgersDeclaresNothingGone(t *testing.T) {
+	_, dsns := servers(t, 1)
+	if err := divide(4, dsns[0]); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, dsns...)
+	me := leader(t, s)
+	parent, child := grown(t, dsns...)
+	_, _ = s.Admit(context.Background(), me.Term, 100)
+	if got := stateOf(t, s, child.ID); got != store.Pending {
+		t.Fatalf("the child is %v", got)
+	}
+	ends(t, s, me, parent, child)
+}
