@@ -100,7 +100,7 @@ func benchOn(t *testing.T, engine, db string) {
 func TestBenchLeavesTasksOfOthersAlone(t *testing.T) {
 	sh := filledShell(t)
 	sh.must("enqueue", "precious", "--queue", "bench")
-	sh.fails(exitConflict, "queue_not_empty", []string{"1 unfinished task:", "--yes"}, "bench", "--db", "sqlite:tusk.db",
+	sh.fails(exitConflict, "queue_not_empty", []string{"1 unfinished task", "--yes"}, "bench", "--db", "sqlite:tusk.db",
 		"--tasks", "10")
 	sh.must("bench", "--db", "sqlite:tusk.db", "--tasks", "10", "--queue", "other")
 	if left := sh.json("tasks", "list", "--state", "available"); len(left) != 1 {

@@ -30,6 +30,7 @@ func TestLimitsAreSetListedShownAndRemoved(t *testing.T) {
 	sh.fails(exitNotFound, "unknown_queue", []string{"queue mial", "did you mean mail?"}, "limits", "show", "mial")
 	sh.must("limits", "remove", "mail")
 	sh.must("tasks", "delete", "--all", "--yes")
+	sh.must("enqueue", "letter", "--queue", "mail")
 	if r := sh.run("limits", "show", "mail"); r.status != 0 || !strings.Contains(r.err, "mail has no limits") {
 		t.Errorf("without limits: %+v", r)
 	}
