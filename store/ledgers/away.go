@@ -16,6 +16,7 @@ const (
 	suspectAfter = time.Second            // how long a call waits before the ledger is probed
 	probeWithin  = 5 * time.Second        // how long a probe waits for an answer
 	probeAgain   = 250 * time.Millisecond // the pause between probes
+	settlesIn    = 3 * time.Second        // how long tasks are rather placed elsewhere after a ledger came back
 )
 
 // ledger is one of the ledgers. It may be away. If it does not answer, it is probed. If it does
@@ -33,8 +34,10 @@ type ledger struct {
 	leave   context.CancelFunc
 	why     error // why it is away; nil if it is not
 	probing bool
-	writes  bool  // this process writes, so probes check that it can
-	barred  error // why it can only be read; nil if it can be written to
+	away    bool      // it did not answer a probe
+	back    time.Time // when it answered again
+	writes  bool      // this process writes, so probes check that it can
+	barred  error     // why it can only be read; nil if it can be written to
 }
 
 func newLedger(s *Store, no int, name string) *ledger {
@@ -139,6 +142,14 @@ func (l *ledger) unless(why error) (*postgres.Store, context.Context, error) {
 	return l.engine, l.live, nil
 }
 
+// settles reports whether the ledger has just come back. Workers claim there only after their next beat has reached it,
+// so tasks that may live anywhere would wait.
+func (l *ledger) settles() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Since(l.back) < settlesIn
+}
+
 // found sets where the ledger is. It may not answer there.
 func (l *ledger) found(at *server, name string, engine *postgres.Store) {
 	l.mu.Lock()
@@ -155,7 +166,9 @@ func (l *ledger) found(at *server, name string, engine *postgres.Store) {
 // comeBack makes the ledger usable again. The caller holds the lock.
 func (l *ledger) comeBack() {
 	if l.why != nil && l.engine != nil && l.s.life.Err() == nil {
-		l.why = nil
+		if l.why = nil; l.away {
+			l.away, l.back = false, time.Now()
+		}
 		l.live, l.leave = context.WithCancel(l.s.life)
 	}
 }
@@ -198,7 +211,7 @@ func (l *ledger) probe() {
 			l.comeBack()
 			l.barred = err
 		} else {
-			l.why = err
+			l.why, l.away = err, true
 			l.leave()
 		}
 		l.mu.Unlock()

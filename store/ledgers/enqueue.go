@@ -56,11 +56,17 @@ func putAt(ctx context.Context, l *ledger, tasks []store.NewTask, by put) ([]sto
 	return results, err
 }
 
-// enqueueAnywhere stores tasks in a ledger, or in the next one that is not away. If a ledger
-// goes away and it is unknown whether it stored them, they are put into a letter.
+// enqueueAnywhere stores tasks in a ledger, or in the next one that is not away and, if there is one, has not just come
+// back. If a ledger goes away and it is unknown whether it stored them, they are put into a letter.
 func enqueueAnywhere(
 	ctx context.Context, all []*ledger, first int, tasks []store.NewTask,
 ) (results []store.Enqueued, err error) {
+	for k := range all {
+		if !all[(first+k)%len(all)].settles() {
+			first += k
+			break
+		}
+	}
 	for k := range all {
 		l := all[(first+k)%len(all)]
 		results, err = enqueueAt(ctx, l, tasks)

@@ -201,5 +201,7 @@ func CountIn(ctx context.Context, s *Store, no int, f store.Filter) (int, error)
 	return len(found), err
 }
 
+const SettlesIn = settlesIn
+
 // Hidden returns a statement without the password in it.
 func Hidden(statement string) string { return hidden(statement) }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/ledgers"
 )
 
 // TestTasksAreStoredAndRunWhileHomeIsAway loses the server that has the home ledger, where limits and other settings
@@ -74,4 +75,32 @@ func TestTasksAreStoredAndRunWhileHomeIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	runs(enqueue()) // while it starts, too
+}
+
+// TestTasksGoElsewhereWhileALedgerSettles has a server come back. Workers claim there only after their next beat.
+func TestTasksGoElsewhereWhileALedgerSettles(t *testing.T) {
+	all, dsns := servers(t, 2)
+	if err := divide(2, dsns...); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, dsns...)
+	if err := all[1].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	awaitAway(t, s)
+	began := time.Now()
+	if err := all[1].Run(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is back", func() bool {
+		_, err := s.Count(context.Background())
+		return err == nil
+	})
+	for range 20 {
+		add(t, s, newTask(nil))
+	}
+	n, err := ledgers.CountIn(context.Background(), s, 1, store.Filter{Limit: 100})
+	if err != nil || n > 0 && time.Since(began) < ledgers.SettlesIn {
+		t.Errorf("%d tasks are in a ledger that has just come back, %v", n, err)
+	}
 }
