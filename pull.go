@@ -107,6 +107,7 @@ type loan struct {
 	begun, until time.Time
 	end          time.Time // when the task's own timeout or deadline ends; zero means never
 	over         error     // the error for whichever of the two applies
+	taken        bool      // its attempt is being ended because its time is over
 }
 
 var errOverdue = errors.New("lease ran out: the worker neither finished the task nor extended its lease")
@@ -338,13 +339,17 @@ func (p *Puller) Extend(ctx context.Context, extensions ...Extension) []Extended
 func (p *Puller) extend(e *Extension) (answer Extended, own bool) {
 	p.mu.Lock()
 	l := p.lent[e.Receipt]
-	if l != nil {
+	taken := l != nil && l.taken
+	if l != nil && !taken {
 		l.until = l.bound(time.Now().Add(e.Lease))
 		answer.Until = l.until
 	}
 	p.mu.Unlock()
-	if l == nil {
+	switch {
+	case l == nil:
 		return answer, false
+	case taken:
+		return Extended{Err: ErrLeaseLost}, true
 	}
 	e.note(l.Attempt)
 	answer.Cancelled = errors.Is(l.Stopped(), ErrCancelled)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -27,8 +26,8 @@ const (
 )
 
 // ErrLentElsewhere says that another puller lent the task, and that this one cannot extend more leases of others.
-var ErrLentElsewhere = fmt.Errorf("lent by another process: this one extends at most %d leases of others at a time",
-	mostGuests)
+var ErrLentElsewhere = fmt.Errorf("lent by another process: this one extends at most %d leases of others at a time, "+
+	"and for each tenant at most as many as it has room left", mostGuests)
 
 type guest struct {
 	*run.Attempt
@@ -44,13 +43,15 @@ type guests struct {
 
 	mu      sync.Mutex
 	of      map[Receipt]*guest
-	asked   int64     // counts extensions
-	written int64     // the extensions up to this one are stored
-	last    time.Time // when the record was last written
+	tenants map[string]int // how many of them each tenant has
+	asked   int64          // counts extensions
+	written int64          // the extensions up to this one are stored
+	last    time.Time      // when the record was last written
 }
 
 func newGuests(c *Client) *guests {
-	return &guests{client: c, name: NewID().String(), turn: make(chan struct{}, 1), of: map[Receipt]*guest{}}
+	return &guests{client: c, name: NewID().String(), turn: make(chan struct{}, 1),
+		of: map[Receipt]*guest{}, tenants: map[string]int{}}
 }
 
 // extendGuests extends loans of other pullers. It returns when their lenders can know.
@@ -118,17 +119,19 @@ func (p *Puller) had(worker ID) bool {
 	return p.names[worker]
 }
 
-// keep notes until when a guest is extended. It returns nil if there are too many.
+// keep notes until when a guest is extended. It returns nil if there is no room. A tenant may have as many guests as
+// others could still get, so no tenant can take all the room: the dynamic thresholds of A. K. Choudhury and E. L. Hahne.
 func (g *guests) keep(r Receipt, t *store.Task, until time.Time) *run.Attempt {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	one := g.of[r]
 	if one == nil {
-		if len(g.of) >= mostGuests {
+		if g.tenants[t.Tenant] >= mostGuests-len(g.of) {
 			return nil
 		}
 		one = &guest{Attempt: &run.Attempt{Task: t}}
 		g.of[r] = one
+		g.tenants[t.Tenant]++
 	}
 	one.until = until
 	g.asked++
@@ -245,7 +248,7 @@ func (p *Puller) prolong(r Receipt, by time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.lent[r]
-	if l == nil || errors.Is(l.Stopped(), ErrShutdown) {
+	if l == nil || l.taken || errors.Is(l.Stopped(), ErrShutdown) {
 		return
 	}
 	if until := l.bound(time.Now().Add(by)); until.After(l.until) {
@@ -253,15 +256,36 @@ func (p *Puller) prolong(r Receipt, by time.Duration) {
 	}
 }
 
-// drop forgets guests that have ended, or may have.
-func (g *guests) drop(ended ...Receipt) {
+// drop forgets a guest that has ended, or may have.
+func (g *guests) drop(r Receipt) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.remove(r)
+}
+
+// expire forgets guests whose time is over.
+func (g *guests) expire() {
 	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, r := range ended {
-		delete(g.of, r)
+	for r, one := range g.of {
+		if now.After(one.until) {
+			g.remove(r)
+		}
 	}
-	maps.DeleteFunc(g.of, func(_ Receipt, one *guest) bool { return now.After(one.until) })
+}
+
+// remove forgets a guest. The caller holds the lock.
+func (g *guests) remove(r Receipt) {
+	one := g.of[r]
+	if one == nil {
+		return
+	}
+	delete(g.of, r)
+	tenant := one.Task.Tenant
+	if g.tenants[tenant]--; g.tenants[tenant] == 0 {
+		delete(g.tenants, tenant)
+	}
 }
 
 // attempt returns what is known of a guest, or nil.

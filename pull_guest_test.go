@@ -166,4 +166,73 @@ func TestLoansOfOtherPullers(t *testing.T) {
 			t.Errorf("%d records are left, %v", len(left), err)
 		}
 	})
+	inBubble(t, "no tenant takes all the room for leases of others", func(t *testing.T, s *shop) {
+		const room = 5000
+		p, end := s.pull()
+		defer end()
+		other, endOther := s.pull()
+		defer endOther()
+		extend := func(tenant string, n int) (extended int) {
+			for range n {
+				s.enqueue(count{}, &tusk.Options{Tenant: tenant})
+			}
+			var extensions []tusk.Extension
+			for len(extensions) < n {
+				for _, r := range lend(t, p, min(n-len(extensions), tusk.MaxPull)) {
+					extensions = append(extensions, tusk.Extension{Receipt: r})
+				}
+			}
+			for _, e := range other.Extend(t.Context(), extensions...) {
+				switch {
+				case e.Err == nil:
+					extended++
+				case !errors.Is(e.Err, tusk.ErrLentElsewhere):
+					t.Fatal(e.Err)
+				}
+			}
+			return extended
+		}
+		if n := extend("greedy", room/2+10); n != room/2 {
+			t.Errorf("the greedy tenant extends %d, want %d", n, room/2)
+		}
+		if n := extend("other", 10); n != 10 {
+			t.Errorf("another tenant extends %d of 10", n)
+		}
+		time.Sleep(31 * time.Second)
+		if n := extend("greedy", 10); n != 10 {
+			t.Errorf("the greedy tenant extends %d of 10 after its leases have ended", n)
+		}
+	})
+}
+
+// slowEnd holds up the ends of attempts.
+type slowEnd struct {
+	store.Store
+	once           sync.Once
+	begun, proceed chan struct{}
+}
+
+func (e *slowEnd) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
+	e.once.Do(func() { close(e.begun) })
+	<-e.proceed
+	return e.Store.Finish(ctx, outcomes)
+}
+
+func (e *slowEnd) Unwrap() store.Store { return e.Store }
+
+func TestLoanIsNotExtendedWhileItIsTakenBack(t *testing.T) {
+	inBubble(t, "the lease is lost", func(t *testing.T, s *shop) {
+		slow := &slowEnd{Store: s.store, begun: make(chan struct{}), proceed: make(chan struct{})}
+		s.client = clientOf(t, slow)
+		p, end := s.pull()
+		defer end()
+		s.enqueue(count{}, nil)
+		e := tusk.Extension{Receipt: lend(t, p, 1)[0], Lease: time.Second}
+		p.Extend(t.Context(), e)
+		<-slow.begun
+		if got := p.Extend(t.Context(), e)[0]; !errors.Is(got.Err, tusk.ErrLeaseLost) {
+			t.Errorf("%+v", got)
+		}
+		close(slow.proceed)
+	})
 }

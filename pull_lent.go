@@ -232,22 +232,36 @@ func (p *Puller) sweepOnce(ctx context.Context) (time.Duration, error) {
 	if err := p.settle(ctx); err != nil {
 		return 0, err
 	}
-	p.guests.drop()
-	if len(p.overdue()) > 0 {
+	p.guests.expire()
+	if p.overdue() {
 		if err := p.heed(ctx); err != nil {
 			return 0, err
 		}
 	}
-	return every, p.end(ctx, p.overdue())
+	return every, p.end(ctx, p.takeBack())
 }
 
-// overdue returns the outcomes of loans whose time is over.
-func (p *Puller) overdue() (outcomes []store.Outcome) {
+// overdue reports whether the time of a loan is over.
+func (p *Puller) overdue() bool {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.lent {
+		if now.After(l.until) {
+			return true
+		}
+	}
+	return false
+}
+
+// takeBack returns the outcomes of loans whose time is over. From then on they cannot be extended.
+func (p *Puller) takeBack() (outcomes []store.Outcome) {
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.lent {
 		if now.After(l.until) && len(outcomes) < MaxPull {
+			l.taken = true
 			outcomes = append(outcomes, overdue(l))
 		}
 	}
@@ -297,14 +311,17 @@ func (p *Puller) end(ctx context.Context, outcomes []store.Outcome) error {
 	if len(outcomes) == 0 {
 		return nil
 	}
-	if _, err := p.client.store.Finish(ctx, outcomes); err != nil {
+	_, err := p.client.store.Finish(ctx, outcomes)
+	held := new(store.HeldError)
+	if err != nil && !errors.As(err, &held) {
 		return err
 	}
+	outcomes = slices.DeleteFunc(outcomes, func(o store.Outcome) bool { return slices.Contains(held.Tasks, o.Task.ID) })
 	p.client.ended(outcomes, nil)
 	for _, o := range outcomes {
 		p.forget(Receipt{ID: o.Task.ID, Lease: o.Task.Lease})
 	}
-	return nil
+	return err
 }
 
 // handBack returns all lent tasks, without counting the attempts.
