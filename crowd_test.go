@@ -29,7 +29,7 @@ func (c *crowded) Look(ctx context.Context, queues []string, kinds ...string) (s
 		return seen, store.ErrUnavailable
 	}
 	for _, kind := range kinds {
-		records, err := c.Records(ctx, kind)
+		records, err := c.Records(ctx, store.RecordFilter{Kind: kind})
 		if err != nil {
 			return seen, err
 		}

@@ -168,7 +168,7 @@ func ExampleClient_EnqueueWith() {
 			[]tusk.NewTask{{Args: Greet{Name: "Ada"}}})
 		fmt.Println(errors.Is(err, tusk.ErrConflict))
 	}
-	records, _ := client.Store().Records(ctx, "request")
+	records, _ := client.Store().Records(ctx, store.RecordFilter{Kind: "request"})
 	fmt.Println(len(records), "record")
 	// Output:
 	// false

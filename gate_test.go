@@ -18,13 +18,13 @@ type hangingRecords struct {
 	until chan struct{}
 }
 
-func (h *hangingRecords) Records(ctx context.Context, kind string) ([]store.Record, error) {
+func (h *hangingRecords) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
 	if _, limited := ctx.Deadline(); limited {
-		return h.Store.Records(ctx, kind)
+		return h.Store.Records(ctx, f)
 	}
 	h.asked <- struct{}{}
 	<-h.until
-	return h.Store.Records(ctx, kind)
+	return h.Store.Records(ctx, f)
 }
 
 func TestWhoHasADeadlineDoesNotWaitForSomebodyElsesLookAtSettings(t *testing.T) {

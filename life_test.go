@@ -210,7 +210,7 @@ func TestQuarantine(t *testing.T) {
 	inBubble(t, "what was noted of suspects is deleted by the worker, or by the leader in the end",
 		func(t *testing.T, s *shop) {
 			suspects := func() int {
-				records, err := s.store.Records(context.Background(), "suspects")
+				records, err := s.store.Records(context.Background(), store.RecordFilter{Kind: "suspects"})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -92,7 +92,7 @@ func (c *Client) RemoveLimits(ctx context.Context, queue string) error {
 
 // Limits returns the limits of all queues that have any, by queue.
 func (c *Client) Limits(ctx context.Context) (map[string]Limits, error) {
-	records, err := c.store.Records(ctx, allot.RecordKind)
+	records, err := c.store.Records(ctx, store.RecordFilter{Kind: allot.RecordKind})
 	if err != nil {
 		return nil, fmt.Errorf("limits: %w", err)
 	}

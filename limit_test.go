@@ -411,9 +411,9 @@ type blindStore struct {
 
 func (b *blindStore) Unwrap() store.Store { return b.Store }
 
-func (b *blindStore) Records(ctx context.Context, kind string) ([]store.Record, error) {
+func (b *blindStore) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
 	if b.is.Load() {
 		return nil, store.ErrUnavailable
 	}
-	return b.Store.Records(ctx, kind)
+	return b.Store.Records(ctx, f)
 }

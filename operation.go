@@ -120,7 +120,7 @@ func validateOperation(o *Operation) error {
 
 // Operations lists the operations in progress and the latest 200 of those that are over, newest first.
 func (c *Client) Operations(ctx context.Context) ([]Operation, error) {
-	records, err := c.store.Records(ctx, bulk.RecordKind)
+	records, err := c.store.Records(ctx, store.RecordFilter{Kind: bulk.RecordKind})
 	if err != nil {
 		return nil, fmt.Errorf("operations: %w", err)
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/tuskqueue/tusk/store"
 )
 
 // A pipeline is defined by a program, whose workers write it to the database, or by an operator. The definition
@@ -33,7 +35,7 @@ type StageInfo struct {
 
 // Pipelines lists the pipelines that the database knows, by name.
 func (c *Client) Pipelines(ctx context.Context) ([]PipelineInfo, error) {
-	records, err := c.store.Records(ctx, pipelineRecord)
+	records, err := c.store.Records(ctx, store.RecordFilter{Kind: pipelineRecord})
 	if err != nil {
 		return nil, fmt.Errorf("pipelines: %w", err)
 	}

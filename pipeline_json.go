@@ -215,7 +215,7 @@ func readPipeline(r store.Record) (*Pipeline, error) {
 
 // definitions reads all pipelines that the database knows, except those that cannot be parsed.
 func (c *Client) definitions(ctx context.Context) (all []*Pipeline, err error) {
-	records, err := c.store.Records(ctx, pipelineRecord)
+	records, err := c.store.Records(ctx, store.RecordFilter{Kind: pipelineRecord})
 	if err != nil {
 		return nil, fmt.Errorf("pipelines: %w", err)
 	}

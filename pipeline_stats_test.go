@@ -156,9 +156,9 @@ func (a *asked) Workers(ctx context.Context) ([]store.Worker, error) {
 	return a.Store.Workers(ctx)
 }
 
-func (a *asked) Records(ctx context.Context, kind string) ([]store.Record, error) {
+func (a *asked) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
 	a.n.Add(1)
-	return a.Store.Records(ctx, kind)
+	return a.Store.Records(ctx, f)
 }
 
 func TestManyPipelinesAskNoMoreThanOne(t *testing.T) {

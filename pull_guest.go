@@ -206,7 +206,7 @@ func (g *guests) store(ctx context.Context, body []byte) error {
 
 // tidy deletes the records of processes that have long stopped.
 func (g *guests) tidy(ctx context.Context) error {
-	all, err := g.client.store.Records(ctx, guestRecord)
+	all, err := g.client.store.Records(ctx, store.RecordFilter{Kind: guestRecord})
 	now := recordOf(all, guestRecord, g.name).UpdatedAt // by the clock that wrote the others
 	for _, r := range all {
 		if err == nil && r.UpdatedAt.Before(now.Add(-guestsOld)) {
@@ -221,7 +221,7 @@ func (g *guests) tidy(ctx context.Context) error {
 
 // heed prolongs the loans that other pullers have extended.
 func (p *Puller) heed(ctx context.Context) error {
-	records, err := p.client.store.Records(ctx, guestRecord)
+	records, err := p.client.store.Records(ctx, store.RecordFilter{Kind: guestRecord})
 	if len(records) == 0 || err != nil {
 		return err
 	}

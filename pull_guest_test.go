@@ -19,11 +19,11 @@ type guestBook struct {
 	away          atomic.Bool
 }
 
-func (b *guestBook) Records(ctx context.Context, kind string) ([]store.Record, error) {
-	if kind == "guests" {
+func (b *guestBook) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
+	if f.Kind == "guests" {
 		b.reads.Add(1)
 	}
-	return b.Store.Records(ctx, kind)
+	return b.Store.Records(ctx, f)
 }
 
 func (b *guestBook) PutRecord(ctx context.Context, p store.PutRecord) (int64, []store.Enqueued, error) {
@@ -162,7 +162,7 @@ func TestLoansOfOtherPullers(t *testing.T) {
 			end()
 			time.Sleep(14 * time.Hour)
 		}
-		if left, err := s.store.Records(t.Context(), "guests"); err != nil || len(left) != 1 {
+		if left, err := s.store.Records(t.Context(), store.RecordFilter{Kind: "guests"}); err != nil || len(left) != 1 {
 			t.Errorf("%d records are left, %v", len(left), err)
 		}
 	})

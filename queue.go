@@ -134,11 +134,11 @@ func (c *Client) queuesAndWorkers(ctx context.Context) ([]Queue, []store.Worker,
 	if err != nil {
 		return nil, nil, err
 	}
-	records, err := c.store.Records(ctx, queueRecord)
+	records, err := c.store.Records(ctx, store.RecordFilter{Kind: queueRecord})
 	if err != nil {
 		return nil, nil, err
 	}
-	limits, err := c.store.Records(ctx, allot.RecordKind)
+	limits, err := c.store.Records(ctx, store.RecordFilter{Kind: allot.RecordKind})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -231,7 +231,7 @@ func (c *Client) changeAmong(
 	ctx context.Context, kind, name string, change func(body []byte, all []store.Record) ([]byte, error),
 ) error {
 	for {
-		all, err := c.store.Records(ctx, kind)
+		all, err := c.store.Records(ctx, store.RecordFilter{Kind: kind})
 		if err != nil {
 			return err
 		}
@@ -250,7 +250,7 @@ func (c *Client) changeAmong(
 }
 
 func (c *Client) record(ctx context.Context, kind, name string) (store.Record, error) {
-	all, err := c.store.Records(ctx, kind)
+	all, err := c.store.Records(ctx, store.RecordFilter{Kind: kind, Names: []string{name}})
 	return recordOf(all, kind, name), err
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tuskqueue/tusk/internal/allot"
 	"github.com/tuskqueue/tusk/internal/tend"
+	"github.com/tuskqueue/tusk/store"
 )
 
 // KnowsQueue reports whether a queue is known: whether it has or had a task, or has a setting, a limit, a
@@ -137,7 +138,7 @@ func (c *Client) queueInUse(ctx context.Context, name string) error {
 
 // namedQueues lists the queues that have had a task and have not been removed since.
 func (c *Client) namedQueues(ctx context.Context) ([]string, error) {
-	records, err := c.store.Records(ctx, tend.NameKind)
+	records, err := c.store.Records(ctx, store.RecordFilter{Kind: tend.NameKind})
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,7 @@ func (w *queueWatch) settings(ctx context.Context) (s settings, err error) {
 	s.pause = queueRefresh
 	engine, ok := store.As[store.Looker](c.store)
 	if !ok {
-		if s.queues, err = c.store.Records(ctx, queueRecord); err == nil {
+		if s.queues, err = c.store.Records(ctx, store.RecordFilter{Kind: queueRecord}); err == nil {
 			s.limits, err = c.limits.of(ctx, c)
 		}
 		return s, err

@@ -124,7 +124,7 @@ func follow(doc *tick.Schedule, name string, body []byte, may func(ScheduleInfo)
 
 // Schedules lists all schedules by name.
 func (c *Client) Schedules(ctx context.Context) ([]ScheduleInfo, error) {
-	records, err := c.store.Records(ctx, tick.RecordKind)
+	records, err := c.store.Records(ctx, store.RecordFilter{Kind: tick.RecordKind})
 	if err != nil {
 		return nil, fmt.Errorf("schedules: %w", err)
 	}

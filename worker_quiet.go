@@ -55,7 +55,7 @@ func (c *Client) setQuiet(ctx context.Context, id ID, change func(others []ID) [
 
 // quietWorkers returns the workers that QuietWorker told to stop claiming. Some may have ended since.
 func (c *Client) quietWorkers(ctx context.Context) (map[ID]bool, error) {
-	records, err := c.store.Records(ctx, queueRecord)
+	records, err := c.store.Records(ctx, store.RecordFilter{Kind: queueRecord})
 	if err != nil {
 		return nil, fmt.Errorf("quiet workers: %w", err)
 	}

@@ -12,7 +12,7 @@ import (
 
 // documents reads all documents of a kind, sorted by name.
 func documents[T any](ctx context.Context, s store.Recorder, kind string) ([]T, error) {
-	records, err := s.Records(ctx, kind)
+	records, err := s.Records(ctx, store.RecordFilter{Kind: kind})
 	if err != nil {
 		return nil, err
 	}
@@ -28,7 +28,7 @@ func documents[T any](ctx context.Context, s store.Recorder, kind string) ([]T, 
 
 // document reads a document and its record. The record's version is 0 if there is no document.
 func document[T any](ctx context.Context, s store.Recorder, kind, name string) (d T, r store.Record, err error) {
-	records, err := s.Records(ctx, kind)
+	records, err := s.Records(ctx, store.RecordFilter{Kind: kind})
 	if err != nil {
 		return d, r, err
 	}

@@ -20,7 +20,7 @@ const rerunRests = time.Hour
 // beingRead reports whether a rerun is reading the archive. Its cursor is a row of a file, so files
 // may not change meanwhile. now is the time by the database's clock.
 func beingRead(ctx context.Context, s store.Recorder, now time.Time) (bool, error) {
-	records, err := s.Records(ctx, RerunKind)
+	records, err := s.Records(ctx, store.RecordFilter{Kind: RerunKind})
 	for _, r := range records {
 		var rerun struct{ State string }
 		if json.Unmarshal(r.Body, &rerun) == nil && rerun.State == RerunRunning && now.Sub(r.UpdatedAt) < rerunRests {

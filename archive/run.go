@@ -390,7 +390,7 @@ func ReadStatus(ctx context.Context, s store.Recorder) (status Status, err error
 
 // find returns a record of the archive. Its version is 0 if there is none.
 func find(ctx context.Context, s store.Recorder, name string) (store.Record, error) {
-	records, err := s.Records(ctx, recordKind)
+	records, err := s.Records(ctx, store.RecordFilter{Kind: recordKind})
 	if i := slices.IndexFunc(records, func(r store.Record) bool { return r.Name == name }); i >= 0 {
 		return records[i], err
 	}

@@ -25,7 +25,9 @@ func (n nothingStored) Enqueue(_ context.Context, tasks []store.NewTask) ([]stor
 }
 
 // Records returns no limits of queues: a dry run has none.
-func (nothingStored) Records(context.Context, string) ([]store.Record, error) { return nil, nil }
+func (nothingStored) Records(context.Context, store.RecordFilter) ([]store.Record, error) {
+	return nil, nil
+}
 
 // triedRow is a task that would be stored.
 type triedRow struct {

@@ -275,7 +275,7 @@ var faults = []struct {
 		func(p *patient) {
 			p.healthy()
 			p.must(p.PutSchedule(p.Context(), tusk.Schedule{Name: "nightly", Spec: "@every 1s", Args: tusk.RawArgs{Name: "k"}}))
-			records, err := p.Store().Records(p.Context(), "schedule")
+			records, err := p.Store().Records(p.Context(), store.RecordFilter{Kind: "schedule"})
 			p.must(err)
 			r := records[0] // as a leader left it that died an hour ago
 			r.Body = []byte(strings.Replace(string(r.Body), "{",

@@ -75,7 +75,7 @@ func (f *Facts) read(ctx context.Context, client *tusk.Client) (err error) {
 	var problems [5]error
 	f.Queues, f.Workers, problems[0] = client.QueuesAndWorkers(ctx)
 	f.Schedules, problems[1] = client.Schedules(ctx)
-	served, err := client.Store().Records(ctx, "endpoint")
+	served, err := client.Store().Records(ctx, store.RecordFilter{Kind: "endpoint"})
 	f.Served, problems[2] = map[string]bool{}, err
 	for _, r := range served {
 		f.Served[r.Name] = true
@@ -88,7 +88,7 @@ func (f *Facts) read(ctx context.Context, client *tusk.Client) (err error) {
 // putOff finds tasks that are put off until a worker has a handler for them. It looks at the first
 // kinds only.
 func putOff(ctx context.Context, client *tusk.Client) (found []store.ErrorGroup, err error) {
-	kinds, err := client.Store().Records(ctx, tend.StrangerKind)
+	kinds, err := client.Store().Records(ctx, store.RecordFilter{Kind: tend.StrangerKind})
 	for _, kind := range kinds[:min(len(kinds), 2*mostNamed)] {
 		groups, err := client.Errors(ctx, store.ErrorFilter{Kind: kind.Name})
 		if err != nil {

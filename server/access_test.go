@@ -142,7 +142,7 @@ func TestTokensExpireAndAreRevoked(t *testing.T) {
 		strings.Contains(body, "hash") {
 		t.Error("secrets are listed")
 	}
-	records, err := s.client.Store().Records(t.Context(), "token")
+	records, err := s.client.Store().Records(t.Context(), store.RecordFilter{Kind: "token"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +210,7 @@ func TestPeopleLogInAndOut(t *testing.T) {
 	}
 	u, _ := url.Parse(s.URL)
 	for _, c := range jar.Cookies(u) {
-		if records, err := s.client.Store().Records(t.Context(), "session"); err != nil ||
+		if records, err := s.client.Store().Records(t.Context(), store.RecordFilter{Kind: "session"}); err != nil ||
 			strings.Contains(fmt.Sprintf("%q", bodies(records)), c.Value) {
 			t.Error("the cookie is stored", err)
 		}

@@ -355,7 +355,7 @@ func TestAKeyRingKeepsTheSecretsOfAlerts(t *testing.T) {
 	enqueueTo(t, client, "q")
 	eventually(t, func() bool { hook.mu.Lock(); defer hook.mu.Unlock(); return len(hook.bodies) == 2 })
 	for _, kind := range []string{"alert", "alert_state"} {
-		records, err := s.Records(t.Context(), kind)
+		records, err := s.Records(t.Context(), store.RecordFilter{Kind: kind})
 		if err != nil || len(records) != 1 || bytes.Contains(records[0].Body, []byte("s3cret")) ||
 			bytes.Contains(records[0].Body, []byte(made.Secret)) {
 			t.Errorf("%s, %v", records[0].Body, err)

@@ -13,7 +13,7 @@ import (
 const MaxBatch = 1000
 
 type enqueueInput struct {
-	Key  string `header:"Idempotency-Key" maxLength:"255" doc:"a repetition gets the first response; for 24h or more"`
+	Key  string `header:"Idempotency-Key" maxLength:"255" doc:"a repetition within 24h gets the first response"`
 	Body TaskInput
 }
 

@@ -154,7 +154,7 @@ func TestALoginOfOnePersonLocksNobodyOut(t *testing.T) {
 			first = cookie
 		}
 	}
-	sessions, err := s.client.Store().Records(t.Context(), "session")
+	sessions, err := s.client.Store().Records(t.Context(), store.RecordFilter{Kind: "session"})
 	if err != nil || len(sessions) > 20 {
 		t.Errorf("%d sessions: %v", len(sessions), err)
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -28,24 +27,33 @@ type once struct {
 	record store.Record
 }
 
-// slack is how far the clocks of servers may differ around midnight.
-const slack = time.Hour
+// Records of requests are found by their names alone, which are hashes.
+const (
+	onceKind  = store.ManyRecords + "idempotency"
+	onceKept  = 24 * time.Hour
+	onceTidy  = 4 * time.Hour // between searches for records that are too old
+	oncePages = time.Second   // between their pages
+)
 
 // enqueueOnce writes the response as a record together with the tasks. A later request with the same key finds the
-// record and stores nothing. Records are spread over kinds by day and hash, so that few are read at a time.
+// record and stores nothing, unless the record is too old: then it replaces it.
 func (c *call) enqueueOnce(key string, tasks []tusk.NewTask, body any) ([]EnqueuedTask, error) {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	doc := once{Request: hash(string(text))}
-	name := hash(c.who.ID + "\x00" + c.route.Path + "\x00" + key)
-	now := time.Now().UTC()
-	kinds := []string{onceKind(now.Add(-24*time.Hour), name), onceKind(now, name), onceKind(now.Add(slack), name)}
-	for _, kind := range slices.Compact(kinds) {
-		if before, err := c.before(kind, name); before != nil || err != nil {
+	record := store.Record{Kind: onceKind, Name: hash(c.who.ID + "\x00" + c.route.Path + "\x00" + key)}
+	before, err := c.before(record.Name)
+	if err != nil {
+		return nil, err
+	}
+	if before != nil {
+		now, err := c.client.Now(c.r.Context()) // by the clock that wrote the record
+		if err != nil || now.Sub(before.record.UpdatedAt) < onceKept {
 			return c.repeat(before, doc, tasks, err)
 		}
+		record.Version = before.record.Version
 	}
 	for i := range tasks {
 		o := tasks[i].Options
@@ -53,16 +61,12 @@ func (c *call) enqueueOnce(key string, tasks []tusk.NewTask, body any) ([]Enqueu
 		doc.Provisional = doc.Provisional || o.Key != ""
 		doc.Results = append(doc.Results, EnqueuedTask{ID: o.ID.String(), Result: tusk.Added.String()})
 	}
-	record := store.Record{Kind: onceKind(now, name), Name: name}
 	if record.Body, err = json.Marshal(doc); err != nil {
-		return nil, err
-	}
-	if err := c.markDay(c.r.Context(), now); err != nil {
 		return nil, err
 	}
 	enqueued, err := c.client.EnqueueWith(c.r.Context(), record, tasks)
 	if errors.Is(err, tusk.ErrConflict) {
-		before, err := c.before(record.Kind, name)
+		before, err := c.before(record.Name)
 		return c.repeat(before, doc, tasks, err)
 	}
 	if err != nil {
@@ -83,30 +87,23 @@ func (c *call) correct(record store.Record, doc once) {
 	if err != nil {
 		return
 	}
-	records, err := c.client.Store().Records(ctx, record.Kind)
+	records, err := c.client.Store().Records(ctx, store.RecordFilter{Kind: onceKind, Names: []string{record.Name}})
 	for _, r := range records {
-		if r.Name == record.Name {
-			r.Body = body
-			_, _, err = c.client.Store().PutRecord(ctx, store.PutRecord{Record: r})
-		}
+		r.Body = body
+		_, _, err = c.client.Store().PutRecord(ctx, store.PutRecord{Record: r})
 	}
 	if err != nil {
 		c.log.Warn("idempotency key", "request", c.id, "error", err)
 	}
 }
 
-func (c *call) before(kind, name string) (*once, error) {
-	records, err := c.client.Store().Records(c.r.Context(), kind)
-	if err != nil {
+func (c *call) before(name string) (*once, error) {
+	records, err := c.client.Store().Records(c.r.Context(), store.RecordFilter{Kind: onceKind, Names: []string{name}})
+	if err != nil || len(records) == 0 {
 		return nil, err
 	}
-	for _, r := range records {
-		if r.Name == name {
-			doc := once{record: r}
-			return &doc, json.Unmarshal(r.Body, &doc)
-		}
-	}
-	return nil, nil
+	doc := once{record: records[0]}
+	return &doc, json.Unmarshal(doc.record.Body, &doc)
 }
 
 // repeat returns the earlier response if the request is the same.
@@ -171,56 +168,20 @@ func (c *call) settle(before *once, tasks []tusk.NewTask) error {
 	return nil
 }
 
-const (
-	onceShards = 4096 // per day: the first three digits of a name
-	onceDays   = "idempotency-day"
-)
-
-func onceKind(day time.Time, name string) string { return onceShard(dayOf(day), name[:3]) }
-
-func onceShard(day, shard string) string { return "idempotency:" + day + ":" + shard }
-
-func dayOf(t time.Time) string { return t.UTC().Format(time.DateOnly) }
-
-// markDay records that a day has records, so that they are found after it is over.
-func (s *Server) markDay(ctx context.Context, day time.Time) error {
-	name := dayOf(day)
-	if marked, _ := s.marked.Load().(string); marked == name {
-		return nil
-	}
-	_, _, err := s.client.Store().PutRecord(ctx,
-		store.PutRecord{Record: store.Record{Kind: onceDays, Name: name, Body: []byte("{}")}})
-	if err == nil || errors.Is(err, store.ErrConflict) {
-		s.marked.Store(name)
-		err = nil
+// forgetOnce deletes records that are no longer needed, page by page.
+func (s *Server) forgetOnce(ctx context.Context) error {
+	now, err := s.client.Now(ctx)
+	page := store.RecordFilter{Kind: onceKind, Limit: store.MaxPage}
+	for err == nil {
+		records, failed := s.client.Store().Records(ctx, page)
+		if failed != nil || len(records) == 0 {
+			return failed
+		}
+		page.After = records[len(records)-1].Name
+		err = s.drop(ctx, slices.DeleteFunc(records, func(r store.Record) bool { return now.Sub(r.UpdatedAt) < onceKept })...)
+		rest(ctx, oncePages)
 	}
 	return err
-}
-
-// forgetOnce deletes the records of days that are no longer needed.
-func (s *Server) forgetOnce(ctx context.Context, now time.Time) error {
-	days, err := s.client.Store().Records(ctx, onceDays)
-	if err != nil {
-		return err
-	}
-	for _, day := range days {
-		if day.Name >= dayOf(now.Add(-24*time.Hour)) {
-			continue
-		}
-		for shard := range onceShards {
-			records, err := s.client.Store().Records(ctx, onceShard(day.Name, fmt.Sprintf("%03x", shard)))
-			if err != nil {
-				return err
-			}
-			if err := s.drop(ctx, records...); err != nil {
-				return err
-			}
-		}
-		if err := s.drop(ctx, day); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // drop deletes records. Another server may have deleted them already.
@@ -238,14 +199,19 @@ func (s *Server) drop(ctx context.Context, records ...store.Record) error {
 // tidy calls forgetOnce regularly.
 func (s *Server) tidy(ctx context.Context) {
 	for {
-		if err := s.forgetOnce(ctx, time.Now()); err != nil && ctx.Err() == nil {
+		if err := s.forgetOnce(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("idempotency keys", "error", err)
 		}
-		select {
-		case <-ctx.Done():
+		if rest(ctx, onceTidy); ctx.Err() != nil {
 			return
-		case <-time.After(time.Hour):
 		}
+	}
+}
+
+func rest(ctx context.Context, pause time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(pause):
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http/httptest"
 	"strings"
@@ -17,40 +18,56 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-func TestIdempotencyKeysAreForgottenAfterTheirDay(t *testing.T) {
-	client, err := tusk.NewClient(memory.New(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := New(client, Config{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now()
-	kept := map[string]bool{}
-	for age, keep := range map[time.Duration]bool{0: true, 24 * time.Hour: true, 48 * time.Hour: false,
-		96 * time.Hour: false} {
-		day, name := now.Add(-age), hash(age.String())
-		if err := s.markDay(t.Context(), day); err != nil {
+func TestIdempotencyKeysAreForgottenAfterADay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, err := tusk.NewClient(memory.New(), nil)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := client.Store().PutRecord(t.Context(),
-			store.PutRecord{Record: store.Record{Kind: onceKind(day, name), Name: name, Body: []byte("{}")}}); err != nil {
+		s, err := New(client, Config{Logger: slog.New(slog.DiscardHandler), Dev: true})
+		if err != nil {
 			t.Fatal(err)
 		}
-		kept[onceKind(day, name)] = keep
-	}
-	if err := s.forgetOnce(t.Context(), now); err != nil {
-		t.Fatal(err)
-	}
-	for kind, keep := range kept {
-		if records, err := client.Store().Records(t.Context(), kind); err != nil || len(records) == 1 != keep {
-			t.Errorf("%s: %d records, %v", kind, len(records), err)
+		send := func(key string) string {
+			r := httptest.NewRequestWithContext(t.Context(), "POST", "http://localhost/api/v1/tasks",
+				strings.NewReader(`{"kind":"k"}`))
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Idempotency-Key", key)
+			w := httptest.NewRecorder()
+			s.Handler().ServeHTTP(w, r)
+			return w.Body.String()
 		}
-	}
-	if days, err := client.Store().Records(t.Context(), onceDays); err != nil || len(days) != 2 {
-		t.Error(days, err)
-	}
+		left := func() int {
+			if err := s.forgetOnce(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			records, err := client.Store().Records(t.Context(), store.RecordFilter{Kind: onceKind})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(records)
+		}
+		const many = 2*store.MaxPage + 1
+		first := send("order-1")
+		for i := range many {
+			send(fmt.Sprint("other-", i))
+		}
+		time.Sleep(23 * time.Hour)
+		if again := send("order-1"); again != first {
+			t.Errorf("after 23 hours, the repeat is %s, want %s", again, first)
+		}
+		if n := left(); n != many+1 {
+			t.Errorf("after 23 hours, %d records are left of %d", n, many+1)
+		}
+		time.Sleep(2 * time.Hour)
+		second := send("order-1")
+		if again := send("order-1"); second == first || again != second {
+			t.Errorf("after 25 hours: %s, then %s; at first %s", second, again, first)
+		}
+		if n := left(); n != 1 {
+			t.Errorf("after 25 hours, %d records are left, want that of the second request", n)
+		}
+	})
 }
 
 // losing commits one enqueue with a record and loses the answer.
@@ -112,44 +129,4 @@ func TestARepeatAfterALostAnswerNamesTheTaskThatHasTheKey(t *testing.T) {
 			t.Errorf("%d: %+v, %v", i, r, err)
 		}
 	}
-}
-
-func TestAnIdempotencyKeyOfTomorrowIsFoundAroundMidnight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // the clock begins at midnight
-		client, err := tusk.NewClient(memory.New(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := New(client, Config{Logger: slog.New(slog.DiscardHandler), Dev: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(24*time.Hour - 10*time.Second)
-		send := func() string {
-			r := httptest.NewRequestWithContext(t.Context(), "POST", "http://localhost/api/v1/tasks",
-				strings.NewReader(`{"kind":"k"}`))
-			r.Header.Set("Content-Type", "application/json")
-			r.Header.Set("Idempotency-Key", "order-1")
-			w := httptest.NewRecorder()
-			s.Handler().ServeHTTP(w, r)
-			return w.Body.String()
-		}
-		first := send()
-		name := hash("dev\x00/api/v1/tasks\x00order-1")
-		today, tomorrow := onceKind(time.Now(), name), onceKind(time.Now().Add(time.Minute), name)
-		records, err := client.Store().Records(t.Context(), today)
-		if err != nil || len(records) != 1 {
-			t.Fatal(records, err)
-		}
-		moved, gone := records[0], records[0] // as if written by a server for which it is tomorrow
-		moved.Kind, moved.Version, gone.Body = tomorrow, 0, nil
-		for _, r := range []store.Record{moved, gone} {
-			if _, _, err := client.Store().PutRecord(t.Context(), store.PutRecord{Record: r}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if again := send(); again != first {
-			t.Errorf("the repeat is %s, want %s", again, first)
-		}
-	})
 }

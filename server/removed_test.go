@@ -51,7 +51,7 @@ func TestWhatIsRemovedWhileItTellsLeavesNothing(t *testing.T) {
 			alertGoesOn()
 			time.Sleep(1500 * time.Millisecond) // time in which they would be written
 			for _, kind := range []string{herald.HookState, herald.AlertState} {
-				if left, err := s.client.Store().Records(t.Context(), kind); err != nil || len(left) > 0 {
+				if left, err := s.client.Store().Records(t.Context(), store.RecordFilter{Kind: kind}); err != nil || len(left) > 0 {
 					t.Errorf("%s: %d are left, %v", kind, len(left), err)
 				}
 			}

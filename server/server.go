@@ -100,7 +100,6 @@ type Server struct {
 	description
 	rooms   rooms
 	closing atomic.Bool
-	marked  atomic.Value // the day for which markDay was called
 	handler http.Handler
 
 	archived atomic.Value // the archive's state, in a word

@@ -367,11 +367,23 @@ func (r EditResult) String() string {
 
 // Record is a small named document.
 type Record struct {
-	Kind, Name string
-	Version    int64 // 0 if it does not exist
+	Kind, Name string // not empty
+	Version    int64  // 0 if it does not exist
 	Body       []byte
 	UpdatedAt  time.Time // by the engine's clock; every write sets it
 }
+
+// RecordFilter selects documents of one kind.
+type RecordFilter struct {
+	Kind  string
+	Names []string // only these; nil means all
+	After string   // only names that follow this one
+	Limit int      // the most that are returned; 0 means all
+}
+
+// ManyRecords begins the kinds that may hold millions of documents. Read such documents by Names. A list of them, which
+// needs a Limit, may leave out what was written in the last seconds.
+const ManyRecords = "many:"
 
 // PutRecord writes a record; see Recorder.
 type PutRecord struct {

@@ -125,8 +125,8 @@ type Editor interface {
 // Recorder keeps small named documents, such as queue settings and schedules. A document is changed by
 // compare-and-swap.
 type Recorder interface {
-	// Records returns all documents of a kind, by name.
-	Records(ctx context.Context, kind string) ([]Record, error)
+	// Records returns documents of a kind, in order of their names.
+	Records(ctx context.Context, f RecordFilter) ([]Record, error)
 
 	// PutRecord writes a document if its stored version is the one given (0 means that it does not exist), and
 	// enqueues tasks with it, both or neither. That is how a schedule's tick and its cursor move together. A nil body

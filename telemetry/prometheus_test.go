@@ -149,7 +149,7 @@ func ill(t *testing.T) string {
 	must(t, err)
 	must(t, client.PutSchedule(t.Context(),
 		tusk.Schedule{Name: "nightly", Spec: "@every 1s", Args: tusk.RawArgs{Name: "ok"}}))
-	records, err := s.Records(t.Context(), "schedule")
+	records, err := s.Records(t.Context(), store.RecordFilter{Kind: "schedule"})
 	must(t, err)
 	r := records[0]
 	r.Body = []byte(strings.Replace(string(r.Body), "{", `{"next":"`+time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)+

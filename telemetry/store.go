@@ -157,9 +157,9 @@ func (e *exchanging) Exchange(ctx context.Context, o store.Outcome, r store.Clai
 	return x
 }
 
-func (c *counted) Records(ctx context.Context, kind string) ([]store.Record, error) {
+func (c *counted) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
 	began := time.Now()
-	records, err := c.Store.Records(ctx, kind)
+	records, err := c.Store.Records(ctx, f)
 	c.counts.call("records", began, err)
 	return records, err
 }

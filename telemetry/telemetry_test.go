@@ -43,9 +43,9 @@ func (r *reads) Workers(ctx context.Context) ([]store.Worker, error) {
 	return r.Store.Workers(ctx)
 }
 
-func (r *reads) Records(ctx context.Context, kind string) ([]store.Record, error) {
-	r.note("records of the kind " + kind)
-	return r.Store.Records(ctx, kind)
+func (r *reads) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
+	r.note("records of the kind " + f.Kind)
+	return r.Store.Records(ctx, f)
 }
 
 func scrape(t *telemetry.Telemetry) string {

@@ -100,7 +100,7 @@ func (g *gatherer) workers(ctx context.Context) (err error) {
 
 // served checks whether an endpoint is called with the tasks of the task's queue.
 func (g *gatherer) served(ctx context.Context) error {
-	records, err := g.client.Store().Records(ctx, "endpoint")
+	records, err := g.client.Store().Records(ctx, store.RecordFilter{Kind: "endpoint"})
 	g.facts.Served = slices.ContainsFunc(records, func(r store.Record) bool { return r.Name == g.facts.Task.Queue })
 	return err
 }
@@ -124,7 +124,7 @@ func (g *gatherer) turns(ctx context.Context) error {
 		return err
 	}
 	g.facts.Turns = slices.DeleteFunc(all, func(t store.Turns) bool { return t.Queue != g.facts.Task.Queue })
-	records, err := g.client.Store().Records(ctx, allot.StateKind)
+	records, err := g.client.Store().Records(ctx, store.RecordFilter{Kind: allot.StateKind})
 	if err != nil {
 		return err
 	}

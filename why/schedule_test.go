@@ -28,7 +28,7 @@ func (b *bench) plan(s tusk.Schedule, leave func(s *tick.Schedule, now time.Time
 	if leave == nil {
 		return
 	}
-	records, err := b.Store().Records(b.Context(), tick.RecordKind)
+	records, err := b.Store().Records(b.Context(), store.RecordFilter{Kind: tick.RecordKind})
 	b.must(err)
 	e, _ := store.As[store.Examiner](b.Store())
 	h, err := e.Examine(b.Context())

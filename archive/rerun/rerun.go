@@ -139,7 +139,7 @@ type stored struct {
 }
 
 func all(ctx context.Context, s store.Recorder) ([]stored, error) {
-	records, err := s.Records(ctx, archive.RerunKind)
+	records, err := s.Records(ctx, store.RecordFilter{Kind: archive.RerunKind})
 	if err != nil {
 		return nil, fmt.Errorf("reruns: %w", err)
 	}

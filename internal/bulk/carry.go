@@ -78,7 +78,7 @@ func (c *Carrier) Keep(ctx context.Context) (pause time.Duration, err error) {
 
 // step is Step, but returns the failures of single operations separately.
 func (c *Carrier) step(ctx context.Context) (pause time.Duration, failed, err error) {
-	records, err := c.store.Records(ctx, RecordKind)
+	records, err := c.store.Records(ctx, store.RecordFilter{Kind: RecordKind})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -114,7 +114,7 @@ func (c *Carrier) step(ctx context.Context) (pause time.Duration, failed, err er
 // Release hands this carrier's operations over, so that other carriers need not wait for Patience.
 // No step may be running.
 func (c *Carrier) Release(ctx context.Context) error {
-	records, err := c.store.Records(ctx, RecordKind)
+	records, err := c.store.Records(ctx, store.RecordFilter{Kind: RecordKind})
 	if err != nil {
 		return err
 	}

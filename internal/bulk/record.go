@@ -17,7 +17,7 @@ const keep = 200
 // Find returns an operation and the version of its record. The version is 0 if there is no such
 // operation.
 func Find(ctx context.Context, s store.Recorder, id store.ID) (Operation, int64, error) {
-	records, err := s.Records(ctx, RecordKind)
+	records, err := s.Records(ctx, store.RecordFilter{Kind: RecordKind})
 	if err != nil {
 		return Operation{}, 0, err
 	}

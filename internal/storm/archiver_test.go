@@ -193,7 +193,7 @@ func (c *checker) settle(ctx context.Context, bucket *blob.Bucket) {
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		_, err := r.Step(ctx)
-		records, also := c.client.Store().Records(ctx, "archive")
+		records, also := c.client.Store().Records(ctx, store.RecordFilter{Kind: "archive"})
 		under := slices.ContainsFunc(records, func(r store.Record) bool { return r.Name == "batch" })
 		if err == nil && also == nil && !under {
 			return

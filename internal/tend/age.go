@@ -93,7 +93,7 @@ func (l *Leader) age(ctx context.Context, _ int64) (time.Duration, error) {
 
 // aging reads which queues age.
 func (l *Leader) aging(ctx context.Context) (map[string]Aging, error) {
-	records, err := l.store.Records(ctx, QueueKind)
+	records, err := l.store.Records(ctx, store.RecordFilter{Kind: QueueKind})
 	if err != nil {
 		return nil, err
 	}

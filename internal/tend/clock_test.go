@@ -32,11 +32,11 @@ func (s *early) Lead(ctx context.Context, c store.Candidate) (store.Leadership, 
 	return answer, err
 }
 
-func (s *early) Records(ctx context.Context, kind string) ([]store.Record, error) {
-	if s.slow.Load() && kind == tick.RecordKind {
+func (s *early) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
+	if s.slow.Load() && f.Kind == tick.RecordKind {
 		time.Sleep(time.Second)
 	}
-	return s.Store.Records(ctx, kind)
+	return s.Store.Records(ctx, f)
 }
 
 func (s *early) Admit(ctx context.Context, term int64, limit int) (store.Admitted, error) {

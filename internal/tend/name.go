@@ -41,7 +41,7 @@ func (l *Leader) name(ctx context.Context, term int64) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	records, err := l.store.Records(ctx, NameKind)
+	records, err := l.store.Records(ctx, store.RecordFilter{Kind: NameKind})
 	if err != nil {
 		return 0, err
 	}

@@ -33,7 +33,7 @@ func ran(t *testing.T, s store.Store, worker store.ID, queue string) {
 
 func names(t *testing.T, s store.Store) (names []string) {
 	t.Helper()
-	records, err := s.Records(t.Context(), NameKind)
+	records, err := s.Records(t.Context(), store.RecordFilter{Kind: NameKind})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func names(t *testing.T, s store.Store) (names []string) {
 
 func remove(t *testing.T, s store.Store, name string) {
 	t.Helper()
-	records, err := s.Records(t.Context(), NameKind)
+	records, err := s.Records(t.Context(), store.RecordFilter{Kind: NameKind})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestNamesOfQueuesAreKeptUntilTheyAreRemoved(t *testing.T) {
 		}
 		remove(t, s, "early")
 		time.Sleep(3 * nameSpan)
-		if records, err := s.Records(t.Context(), NameKind); err != nil || len(records) != 1 {
+		if records, err := s.Records(t.Context(), store.RecordFilter{Kind: NameKind}); err != nil || len(records) != 1 {
 			t.Error("what was removed long ago is still kept", len(records), err)
 		}
 		kill()

@@ -73,9 +73,9 @@ func (c *chores) Turns(ctx context.Context, term int64, groups, heads int) ([]st
 	return c.Store.Turns(ctx, term, groups, heads)
 }
 
-func (c *chores) Records(ctx context.Context, kind string) ([]store.Record, error) {
-	c.count(kind)
-	return c.Store.Records(ctx, kind)
+func (c *chores) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
+	c.count(f.Kind)
+	return c.Store.Records(ctx, f)
 }
 
 func TestChoresThatHaveNothingToDoAreNotAskedFor(t *testing.T) {

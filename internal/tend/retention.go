@@ -26,7 +26,7 @@ type Archiving struct {
 // are kept.
 func (l *Leader) Retentions(ctx context.Context) (pruned, archived store.Retention, err error) {
 	keep := l.o.Retention()
-	queues, err := l.store.Records(ctx, QueueKind)
+	queues, err := l.store.Records(ctx, store.RecordFilter{Kind: QueueKind})
 	if err != nil {
 		return pruned, archived, err
 	}
@@ -59,7 +59,7 @@ func (l *Leader) Retentions(ctx context.Context) (pruned, archived store.Retenti
 }
 
 func (l *Leader) archivesAll(ctx context.Context) (bool, error) {
-	records, err := l.store.Records(ctx, ArchiveKind)
+	records, err := l.store.Records(ctx, store.RecordFilter{Kind: ArchiveKind})
 	if err != nil {
 		return false, err
 	}

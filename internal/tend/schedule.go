@@ -65,7 +65,7 @@ func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error
 	if !l.mayHave(term, tick.RecordKind) {
 		return scheduleIdle, nil
 	}
-	records, err := l.store.Records(ctx, tick.RecordKind)
+	records, err := l.store.Records(ctx, store.RecordFilter{Kind: tick.RecordKind})
 	if err != nil || len(records) == 0 {
 		return scheduleIdle, err
 	}

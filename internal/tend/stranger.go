@@ -36,7 +36,7 @@ const (
 // kinds that the leader cannot record another.
 func NoteStranger(ctx context.Context, s store.Recorder, kind string) (bool, error) {
 	for tries := 3; ; tries-- {
-		known, err := s.Records(ctx, StrangerKind)
+		known, err := s.Records(ctx, store.RecordFilter{Kind: StrangerKind})
 		if err != nil {
 			return false, err
 		}
@@ -90,7 +90,7 @@ func (l *Leader) recall(ctx context.Context, term int64) (time.Duration, error) 
 		*r = recalls{term: term}
 		return recallIdle, nil
 	}
-	records, err := l.store.Records(ctx, StrangerKind)
+	records, err := l.store.Records(ctx, store.RecordFilter{Kind: StrangerKind})
 	if err != nil {
 		return 0, err
 	}
@@ -124,7 +124,7 @@ func (l *Leader) working(ctx context.Context) ([]store.Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	settings, err := l.store.Records(ctx, QueueKind)
+	settings, err := l.store.Records(ctx, store.RecordFilter{Kind: QueueKind})
 	if err != nil {
 		return nil, err
 	}

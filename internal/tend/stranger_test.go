@@ -35,7 +35,7 @@ func TestAKindOfWhichNothingIsPutOffAnyMoreIsForgotten(t *testing.T) {
 			t.Fatal(noted, err)
 		}
 		left := func() int {
-			records, err := s.Records(t.Context(), StrangerKind)
+			records, err := s.Records(t.Context(), store.RecordFilter{Kind: StrangerKind})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -27,7 +27,7 @@ func (l *Leader) begun(ctx context.Context, tasks []store.Task) (map[string]bool
 	if !slices.ContainsFunc(tasks, func(t store.Task) bool { return t.Crashes > 0 }) {
 		return nil, nil
 	}
-	records, err := l.store.Records(ctx, SuspectKind)
+	records, err := l.store.Records(ctx, store.RecordFilter{Kind: SuspectKind})
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func (l *Leader) begun(ctx context.Context, tasks []store.Task) (map[string]bool
 
 // forgetSuspects deletes the records of workers that are long gone.
 func (l *Leader) forgetSuspects(ctx context.Context, term int64) error {
-	records, err := l.store.Records(ctx, SuspectKind)
+	records, err := l.store.Records(ctx, store.RecordFilter{Kind: SuspectKind})
 	if err != nil || len(records) == 0 {
 		return err
 	}

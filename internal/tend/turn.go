@@ -242,7 +242,7 @@ func (l *Leader) readRates(ctx context.Context, term int64) error {
 	if t.term == term {
 		return nil
 	}
-	records, err := l.store.Records(ctx, allot.StateKind)
+	records, err := l.store.Records(ctx, store.RecordFilter{Kind: allot.StateKind})
 	if err != nil {
 		return err
 	}
@@ -296,7 +296,7 @@ func (l *Leader) readParked(ctx context.Context) {
 
 // limits reads the limits of all queues. Limits that cannot be read do not limit anything.
 func (l *Leader) limits(ctx context.Context) (map[string]allot.Limits, error) {
-	records, err := l.store.Records(ctx, allot.RecordKind)
+	records, err := l.store.Records(ctx, store.RecordFilter{Kind: allot.RecordKind})
 	if err != nil {
 		return nil, err
 	}

@@ -134,7 +134,7 @@ func (b *Book) append(ctx context.Context, e Entry) error {
 
 // Entries returns the log, newest first.
 func (b *Book) Entries(ctx context.Context) ([]Entry, error) {
-	records, err := b.store.Records(ctx, auditRecord)
+	records, err := b.store.Records(ctx, store.RecordFilter{Kind: auditRecord})
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
@@ -151,7 +151,7 @@ func (b *Book) Entries(ctx context.Context) ([]Entry, error) {
 }
 
 func (b *Book) pruneAudit(ctx context.Context) error {
-	records, err := b.store.Records(ctx, auditRecord)
+	records, err := b.store.Records(ctx, store.RecordFilter{Kind: auditRecord})
 	if err != nil {
 		return err
 	}

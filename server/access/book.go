@@ -108,7 +108,7 @@ func (b *Book) page(ctx context.Context, kind string, age time.Duration) (page, 
 		return p, nil
 	}
 	p = page{at: time.Now(), byName: map[string]store.Record{}}
-	records, err := b.store.Records(ctx, kind)
+	records, err := b.store.Records(ctx, store.RecordFilter{Kind: kind})
 	if err != nil {
 		return p, err
 	}

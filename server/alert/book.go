@@ -177,7 +177,7 @@ func (b *Book) Mute(ctx context.Context, name string, span time.Duration) error 
 		return err
 	}
 	// The watching process uses the database's clock, which the write has returned.
-	records, err := b.store.Records(ctx, ruleKind)
+	records, err := b.store.Records(ctx, store.RecordFilter{Kind: ruleKind})
 	for _, r := range records {
 		if r.Name == name {
 			return mute(r.UpdatedAt)

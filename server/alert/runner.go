@@ -163,7 +163,7 @@ func (r *Runner) served(ctx context.Context, workers []store.Worker, served map[
 			served[q] = served[q] || !w.Quiet
 		}
 	}
-	endpoints, err := r.client.Store().Records(ctx, "endpoint")
+	endpoints, err := r.client.Store().Records(ctx, store.RecordFilter{Kind: "endpoint"})
 	for _, e := range endpoints {
 		served[e.Name] = true
 	}

@@ -68,8 +68,8 @@ func TestSlowReceiversAreToldOnce(t *testing.T) {
 // ahead is a database whose clock is ahead of this process's.
 type ahead struct{ store.Recorder }
 
-func (a ahead) Records(ctx context.Context, kind string) ([]store.Record, error) {
-	records, err := a.Recorder.Records(ctx, kind)
+func (a ahead) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
+	records, err := a.Recorder.Records(ctx, f)
 	for i := range records {
 		records[i].UpdatedAt = records[i].UpdatedAt.Add(time.Hour)
 	}

@@ -44,11 +44,11 @@ type Receiver struct {
 // Receivers returns all receivers, by kind and name. It leaves out states whose alert or hook was removed.
 func Receivers(ctx context.Context, s store.Recorder) (all []Receiver, err error) {
 	for _, of := range []struct{ kind, record string }{{"alert", AlertState}, {"hook", HookState}} {
-		records, err := s.Records(ctx, of.record)
+		records, err := s.Records(ctx, store.RecordFilter{Kind: of.record})
 		if err != nil {
 			return nil, fmt.Errorf("receivers: %w", err)
 		}
-		owners, err := s.Records(ctx, of.kind)
+		owners, err := s.Records(ctx, store.RecordFilter{Kind: of.kind})
 		if err != nil {
 			return nil, fmt.Errorf("receivers: %w", err)
 		}
@@ -200,7 +200,7 @@ func Seen(ctx context.Context, s store.Recorder, name string) (time.Time, error)
 }
 
 func (p *Post) read(ctx context.Context) (store.Record, error) {
-	records, err := p.store.Records(ctx, recordKind)
+	records, err := p.store.Records(ctx, store.RecordFilter{Kind: recordKind})
 	if err != nil {
 		return store.Record{}, fmt.Errorf("post of %s: %w", p.name, err)
 	}

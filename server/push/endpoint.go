@@ -192,7 +192,7 @@ func (b *Book) complete(e *Endpoint) error {
 }
 
 func (b *Book) documents(ctx context.Context) ([]document, error) {
-	records, err := b.store.Records(ctx, recordKind)
+	records, err := b.store.Records(ctx, store.RecordFilter{Kind: recordKind})
 	if err != nil {
 		return nil, fmt.Errorf("endpoints: %w", err)
 	}

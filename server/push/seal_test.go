@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
@@ -30,7 +31,7 @@ func TestSecretsOfEndpointsAreEncryptedAndKeysRotated(t *testing.T) {
 		return b
 	}
 	stored := func() string {
-		records, err := s.Records(ctx, recordKind)
+		records, err := s.Records(ctx, store.RecordFilter{Kind: recordKind})
 		if err != nil || len(records) != 1 {
 			t.Fatal(records, err)
 		}

@@ -14,7 +14,7 @@ import (
 
 // All returns the documents of a kind, by name.
 func All[T any](ctx context.Context, s store.Recorder, kind string) (map[string]T, error) {
-	records, err := s.Records(ctx, kind)
+	records, err := s.Records(ctx, store.RecordFilter{Kind: kind})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", kind, err)
 	}
@@ -37,7 +37,7 @@ func Change[T any](
 	edit func(doc *T, exists bool, count int) (keep bool, err error),
 ) error {
 	for {
-		records, err := s.Records(ctx, kind)
+		records, err := s.Records(ctx, store.RecordFilter{Kind: kind})
 		if err != nil {
 			return fmt.Errorf("%s %s: %w", kind, name, err)
 		}
@@ -76,7 +76,7 @@ func Change[T any](
 // the owner does not exist, nothing is stored.
 func ChangeOf[T any](ctx context.Context, s store.Recorder, owner, kind, name string, edit func(doc *T)) error {
 	return Change(ctx, s, kind, name, func(doc *T, _ bool, _ int) (bool, error) {
-		owners, err := s.Records(ctx, owner)
+		owners, err := s.Records(ctx, store.RecordFilter{Kind: owner})
 		if err != nil || !slices.ContainsFunc(owners, func(r store.Record) bool { return r.Name == name }) {
 			return false, err
 		}

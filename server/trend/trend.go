@@ -63,7 +63,7 @@ func (t *Trend) Run(ctx context.Context) {
 // Note records the counts for the slot of now, unless that was done already, and deletes notes that are too old.
 func (t *Trend) Note(ctx context.Context, now time.Time) error {
 	now = now.UTC()
-	records, err := t.client.Store().Records(ctx, recordKind)
+	records, err := t.client.Store().Records(ctx, store.RecordFilter{Kind: recordKind})
 	if err != nil {
 		return fmt.Errorf("notes: %w", err)
 	}
@@ -112,7 +112,7 @@ func keyOf(g *store.ErrorGroup) string { return g.Fingerprint + " " + g.Queue + 
 
 // Of returns the failures of each group by slot. The last slot is the current one.
 func (t *Trend) Of(ctx context.Context, groups []store.ErrorGroup, now time.Time) ([][]int64, error) {
-	records, err := t.client.Store().Records(ctx, recordKind)
+	records, err := t.client.Store().Records(ctx, store.RecordFilter{Kind: recordKind})
 	if err != nil {
 		return nil, fmt.Errorf("error counts: %w", err)
 	}

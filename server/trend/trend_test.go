@@ -60,7 +60,7 @@ func TestNotesAreWrittenOnceAndForgotten(t *testing.T) {
 	a, b := New(client, slog.New(slog.DiscardHandler)), New(client, slog.New(slog.DiscardHandler))
 	now := time.Now()
 	count := func() int {
-		records, err := client.Store().Records(t.Context(), recordKind)
+		records, err := client.Store().Records(t.Context(), store.RecordFilter{Kind: recordKind})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -478,7 +478,7 @@ func (r *rig) archive(n int) {
 
 func (r *rig) find(name string) *store.Record {
 	r.Helper()
-	records, err := r.b.Records(r.ctx(), "kind")
+	records, err := r.b.Records(r.ctx(), store.RecordFilter{Kind: "kind"})
 	r.must("records", err)
 	for i := range records {
 		if records[i].Name == name {

@@ -155,7 +155,8 @@ func TestADamagedDirectoryOfRecordsIsMadeAnew(t *testing.T) {
 	put("b", "other")
 	r.damage(r.b.meta, recordList("a"), "no JSON")
 	put("a", "two")
-	if all, err := r.b.Records(r.ctx(), "a"); err != nil || len(all) != 2 || all[0].Name != "one" || all[1].Name != "two" {
+	all, err := r.b.Records(r.ctx(), store.RecordFilter{Kind: "a"})
+	if err != nil || len(all) != 2 || all[0].Name != "one" || all[1].Name != "two" {
 		t.Errorf("%v %v", all, err)
 	}
 }

@@ -44,17 +44,53 @@ func (r *record) version() int64 {
 }
 
 // Records implements store.Recorder.
-func (s *Store) Records(ctx context.Context, kind string) (_ []store.Record, err error) {
+func (s *Store) Records(ctx context.Context, f store.RecordFilter) (records []store.Record, err error) {
 	defer says(&err, "records")
-	ids, err := s.listed(ctx, s.meta, recordList(kind))
-	if err != nil {
-		return nil, err
+	if len(f.Names) == 0 && strings.HasPrefix(f.Kind, store.ManyRecords) {
+		return s.unlisted(ctx, &f)
 	}
+	var ids []string
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(f.Names))) {
+		ids = append(ids, recordRef(f.Kind, name).ID)
+	}
+	if len(ids) == 0 {
+		if ids, err = s.listed(ctx, s.meta, recordList(f.Kind)); err != nil {
+			return nil, err
+		}
+	}
+	records, err = s.recordsOf(ctx, ids)
+	slices.SortFunc(records, func(a, b store.Record) int { return cmp.Compare(a.Name, b.Name) })
+	records = slices.DeleteFunc(records, func(r store.Record) bool { return r.Name <= f.After })
+	if f.Limit > 0 && len(records) > f.Limit {
+		records = records[:f.Limit]
+	}
+	return records, err
+}
+
+// unlisted returns records of a kind that no directory lists, because it would be too large.
+func (s *Store) unlisted(ctx context.Context, f *store.RecordFilter) (records []store.Record, err error) {
+	most := cmp.Or(f.Limit, store.MaxPage)
+	after, until := recordRef(f.Kind, f.After).ID, recordRef(f.Kind, "~").ID
+	for len(records) < most {
+		ids, err := query[string](ctx, s, queryRecords, args{"after": after, "until": until, "n": most}, atPlus)
+		if err != nil || len(ids) == 0 {
+			return records, err
+		}
+		some, err := s.recordsOf(ctx, ids)
+		if err != nil {
+			return records, err
+		}
+		records, after = append(records, some...), ids[len(ids)-1]
+	}
+	return records[:most], nil
+}
+
+// recordsOf reads records. It leaves out those that do not exist.
+func (s *Store) recordsOf(ctx context.Context, ids []string) (records []store.Record, err error) {
 	docs, err := readEach(ctx, inMeta, ids, func(ctx context.Context, r ref) (*doc, error) {
 		d, err := s.peek(ctx, r)
 		return d, s.passing(err)
 	})
-	var records []store.Record
 	for _, d := range docs {
 		if d == nil || d.body.(*record).Body == nil {
 			continue
@@ -63,7 +99,6 @@ func (s *Store) Records(ctx context.Context, kind string) (_ []store.Record, err
 		records = append(records, store.Record{Kind: r.Kind, Name: r.Name, Version: r.Version, Body: r.Body,
 			UpdatedAt: instant(r.Updated)})
 	}
-	slices.SortFunc(records, func(a, b store.Record) int { return cmp.Compare(a.Name, b.Name) })
 	return records, err
 }
 
@@ -100,7 +135,7 @@ func (s *Store) put(
 	ctx context.Context, given *store.Record, verbs func(b *rules.Batch) error,
 ) (version int64, err error) {
 	r := recordRef(given.Kind, given.Name)
-	create := given.Version == 0 && given.Body != nil
+	create := given.Version == 0 && given.Body != nil && !strings.HasPrefix(given.Kind, store.ManyRecords)
 	if create { // before it exists, so that it never exists unlisted
 		if err := s.enlist(ctx, s.meta, recordList(given.Kind), r.ID); err != nil {
 			return 0, err

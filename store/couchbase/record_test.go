@@ -23,7 +23,7 @@ func TestRecordsWhoseNamesHaveBackticks(t *testing.T) {
 		r.must("put record", err)
 		versions[name] = version
 	}
-	all, err := r.b.Records(r.ctx(), "k`")
+	all, err := r.b.Records(r.ctx(), store.RecordFilter{Kind: "k`"})
 	r.must("records", err)
 	for i, name := range names {
 		if len(all) != len(names) || all[i].Name != name || string(all[i].Body) != name {
@@ -33,7 +33,7 @@ func TestRecordsWhoseNamesHaveBackticks(t *testing.T) {
 			Version: versions[name]}})
 		r.must("delete record", err)
 	}
-	if all, err = r.b.Records(r.ctx(), "k`"); err != nil || len(all) > 0 {
+	if all, err = r.b.Records(r.ctx(), store.RecordFilter{Kind: "k`"}); err != nil || len(all) > 0 {
 		t.Errorf("%+v are left: %v", all, err)
 	}
 }

@@ -17,7 +17,8 @@ func statements() []string {
 	all := []string{queryDue, queryDoomed, queryPassed, queryLanes, queryTodo, queryTodoKeys, queryTodoMeta,
 		queryHeld, queryNeedy,
 		queryOld, queryOldOf, queryCount,
-		queryInLine, queryGranted, queryHeads, queryFailed, queryKeyspaces, queryVersion, queryIndexes, queryIDs, queryNames}
+		queryInLine, queryGranted, queryHeads, queryFailed, queryKeyspaces, queryVersion, queryIndexes, queryIDs,
+		queryRecords, queryNames}
 	for _, f := range []store.Filter{{}, {Queues: []string{"q"}}, {States: []store.State{store.Available}},
 		{Kinds: []string{"k"}},
 		{Tenants: []string{"t"}}, {Fingerprint: "f"}, {Workflow: store.ID{1}}, {Key: "k"},

@@ -231,7 +231,7 @@ func (l *ledger) try() error {
 	l.mu.Unlock()
 	err := store.ErrSchemaMissing
 	if engine != nil {
-		_, err = engine.Records(ctx, "")
+		_, err = engine.Records(ctx, store.RecordFilter{Names: []string{""}})
 	}
 	if err == nil && writes {
 		err = engine.Writable(ctx)

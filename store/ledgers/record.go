@@ -10,9 +10,9 @@ import (
 )
 
 // Records implements store.Recorder.
-func (s *Store) Records(ctx context.Context, kind string) ([]store.Record, error) {
+func (s *Store) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
 	return atHome(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Record, error) {
-		return e.Records(ctx, kind)
+		return e.Records(ctx, f)
 	})
 }
 

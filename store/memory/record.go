@@ -12,15 +12,21 @@ import (
 )
 
 // Records implements store.Recorder.
-func (s *Store) Records(ctx context.Context, kind string) ([]store.Record, error) {
+func (s *Store) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("records: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var records []store.Record
-	for _, name := range slices.Sorted(maps.Keys(s.records[kind])) {
-		r := s.records[kind][name]
+	for _, name := range slices.Sorted(maps.Keys(s.records[f.Kind])) {
+		if len(f.Names) > 0 && !slices.Contains(f.Names, name) || name <= f.After {
+			continue
+		}
+		if f.Limit > 0 && len(records) == f.Limit {
+			break
+		}
+		r := s.records[f.Kind][name]
 		r.Body = bytes.Clone(r.Body)
 		records = append(records, r)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"math"
 	"slices"
 	"strings"
 
@@ -11,19 +12,27 @@ import (
 )
 
 // Records implements store.Recorder.
-func (s *Store) Records(ctx context.Context, kind string) (records []store.Record, err error) {
+func (s *Store) Records(ctx context.Context, f store.RecordFilter) (records []store.Record, err error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, wrap("records", err)
 	}
+	text, args := q("record.all"), []any{[]byte(f.Kind), []byte(f.After)}
+	if len(f.Names) > 0 {
+		text = list("record.named", "?", len(f.Names))
+		for _, name := range f.Names {
+			args = append(args, []byte(name))
+		}
+	}
+	args = append(args, cmp.Or(f.Limit, math.MaxInt64))
 	err = s.query(ctx, func(rows *sql.Rows) error {
-		r := store.Record{Kind: kind}
+		r := store.Record{Kind: f.Kind}
 		var name []byte
 		var at int64
 		err := rows.Scan(&name, &r.Version, &r.Body, &at)
 		r.Name, r.UpdatedAt = string(name), instant(at)
 		records = append(records, r)
 		return err
-	}, q("record.all"), []byte(kind))
+	}, text, args...)
 	return records, wrap("records", err)
 }
 

@@ -1,9 +1,11 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,12 +15,16 @@ import (
 var _ store.Looker = (*Store)(nil)
 
 // Records implements store.Recorder.
-func (s *Store) Records(ctx context.Context, kind string) ([]store.Record, error) {
+func (s *Store) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
+	statement, args := "records", []any{f.Kind, f.After, cmp.Or(f.Limit, math.MaxInt32)}
+	if len(f.Names) > 0 {
+		statement, args = "records_named", append(args, f.Names)
+	}
 	var records []store.Record
-	err := s.query(ctx, "records", func(raw [][]byte) error {
+	err := s.query(ctx, statement, func(raw [][]byte) error {
 		records = append(records, recordOf(raw))
 		return nil
-	}, kind)
+	}, args...)
 	if err != nil {
 		return nil, fmt.Errorf("records: %w", err)
 	}

@@ -363,7 +363,7 @@ func doAll(t *testing.T, s *postgres.Store, pool *pgxpool.Pool) {
 	_, _, err = s.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: "k", Name: "n", Body: []byte("{}")},
 		Tasks: newTasks(1, "q")})
 	ignore(err)
-	records, err := s.Records(ctx, "k")
+	records, err := s.Records(ctx, store.RecordFilter{Kind: "k"})
 	ignore(err)
 	for _, r := range records {
 		r.Version, _, err = s.PutRecord(ctx, store.PutRecord{Record: r})

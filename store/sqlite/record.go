@@ -1,22 +1,30 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/tuskqueue/tusk/store"
 )
 
 // Records implements store.Recorder.
-func (s *Store) Records(ctx context.Context, kind string) ([]store.Record, error) {
+func (s *Store) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
+	most := cmp.Or(f.Limit, -1) // -1: no limit
+	statement, args := "record.list", []any{f.Kind, f.After, most}
+	if len(f.Names) > 0 {
+		names := slices.Compact(slices.Sorted(slices.Values(f.Names)))
+		statement, args = "record.named", []any{f.Kind, inJSON(names), f.After, most}
+	}
 	var records []store.Record
 	err := s.read(ctx, func(ctx context.Context, c session) error {
-		return c.each(ctx, "record.list", func(r row) error {
-			records = append(records, store.Record{Kind: kind, Name: r.text(0), Version: r.int(1), Body: r.blob(2),
+		return c.each(ctx, statement, func(r row) error {
+			records = append(records, store.Record{Kind: f.Kind, Name: r.text(0), Version: r.int(1), Body: r.blob(2),
 				UpdatedAt: r.time(3)})
 			return nil
-		}, kind)
+		}, args...)
 	})
 	return answer(records, "records", err)
 }

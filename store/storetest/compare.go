@@ -138,7 +138,7 @@ func (h *history) agree() {
 	workers, _ := ask(h, "workers", func(s store.Store, _ bool) ([]string, error) { return h.workerLines(s) })
 	h.same("workers", workers.model, workers.engine)
 	records, _ := ask(h, "records", func(s store.Store, engine bool) ([]string, error) {
-		all, err := s.Records(h.ctx, h.kind)
+		all, err := s.Records(h.ctx, store.RecordFilter{Kind: h.kind})
 		lines := make([]string, len(all))
 		for i, r := range all {
 			known := h.versions[r.Name].of(engine) == r.Version

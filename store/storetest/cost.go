@@ -321,7 +321,7 @@ var calls = []costly{
 	{"list a state's", lists(store.Filter{States: []store.State{store.Discarded}, Limit: few})},
 	{"records", func(c *costs) func() {
 		return func() {
-			if _, err := c.Records(c.ctx(), "none"); err != nil {
+			if _, err := c.Records(c.ctx(), store.RecordFilter{Kind: "none"}); err != nil {
 				c.Fatal(err)
 			}
 		}

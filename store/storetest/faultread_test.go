@@ -159,7 +159,7 @@ func putting(
 }
 
 func (m *mutant) lastWriterWins(ctx context.Context, p store.PutRecord) (int64, []store.Enqueued, error) {
-	all, _ := m.Store.Records(ctx, p.Record.Kind)
+	all, _ := m.Store.Records(ctx, store.RecordFilter{Kind: p.Record.Kind})
 	p.Record.Version = 0
 	for _, r := range all {
 		if r.Name == p.Record.Name {
@@ -177,16 +177,27 @@ func (m *mutant) enqueueAnyway(ctx context.Context, p store.PutRecord) (int64, [
 	return version, results, err
 }
 
-func (m *mutant) unordered(ctx context.Context, kind string) ([]store.Record, error) {
-	all, err := m.Store.Records(ctx, kind)
+func (m *mutant) unordered(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
+	all, err := m.Store.Records(ctx, f)
 	slices.Reverse(all)
 	return all, err
 }
 
-func (m *mutant) oneKind() (func(context.Context, string) ([]store.Record, error),
+func (m *mutant) recordsOf(
+	change func(*store.RecordFilter),
+) func(context.Context, store.RecordFilter) ([]store.Record, error) {
+	return func(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
+		change(&f)
+		return m.Store.Records(ctx, f)
+	}
+}
+
+func (m *mutant) oneKind() (func(context.Context, store.RecordFilter) ([]store.Record, error),
 	func(context.Context, store.PutRecord) (int64, []store.Enqueued, error)) {
-	records := func(ctx context.Context, kind string) ([]store.Record, error) {
-		all, err := m.Store.Records(ctx, "")
+	records := func(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
+		kind := f.Kind
+		f.Kind = ""
+		all, err := m.Store.Records(ctx, f)
 		for i := range all {
 			all[i].Kind = kind
 		}
@@ -236,8 +247,8 @@ func (m *mutant) refuseRunning(ctx context.Context, e store.Edit) ([]store.Edite
 	return edited, err
 }
 
-func (m *mutant) undated(ctx context.Context, kind string) ([]store.Record, error) {
-	all, err := m.Store.Records(ctx, kind)
+func (m *mutant) undated(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
+	all, err := m.Store.Records(ctx, f)
 	for i := range all {
 		all[i].UpdatedAt = time.Time{}
 	}

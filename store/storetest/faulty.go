@@ -153,8 +153,8 @@ func (f *Faulty) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error)
 }
 
 // Records implements store.Recorder.
-func (f *Faulty) Records(ctx context.Context, kind string) ([]store.Record, error) {
-	return through(f, "Records", func() ([]store.Record, error) { return f.inner.Records(ctx, kind) })
+func (f *Faulty) Records(ctx context.Context, r store.RecordFilter) ([]store.Record, error) {
+	return through(f, "Records", func() ([]store.Record, error) { return f.inner.Records(ctx, r) })
 }
 
 // UpdateRecords implements store.Recorder.

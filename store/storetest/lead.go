@@ -150,7 +150,7 @@ var leadClauses = []clause{
 			t.Error("the term did not grow")
 		}
 		refused("replaced", l.Term)
-		if records, _ := t.Records(t.ctx(), "x"); len(records) != 0 {
+		if records, _ := t.Records(t.ctx(), store.RecordFilter{Kind: "x"}); len(records) != 0 {
 			t.Error("a refused write was stored")
 		}
 	}},

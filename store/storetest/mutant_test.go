@@ -158,7 +158,7 @@ type mutant struct {
 	errors  func(context.Context, store.ErrorFilter) ([]store.ErrorGroup, error)
 	workers func(context.Context) ([]store.Worker, error)
 	edit    func(context.Context, store.Edit) ([]store.Edited, error)
-	records func(context.Context, string) ([]store.Record, error)
+	records func(context.Context, store.RecordFilter) ([]store.Record, error)
 	put     func(context.Context, store.PutRecord) (int64, []store.Enqueued, error)
 }
 
@@ -229,8 +229,8 @@ func (m *mutant) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error)
 	return either(m, m.edit, m.Store.Edit, m.edit != nil)(ctx, e)
 }
 
-func (m *mutant) Records(ctx context.Context, kind string) ([]store.Record, error) {
-	return either(m, m.records, m.Store.Records, m.records != nil)(ctx, kind)
+func (m *mutant) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
+	return either(m, m.records, m.Store.Records, m.records != nil)(ctx, f)
 }
 
 func (m *mutant) PutRecord(ctx context.Context, p store.PutRecord) (int64, []store.Enqueued, error) {

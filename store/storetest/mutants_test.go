@@ -318,8 +318,17 @@ var mutants = map[string]func(*mutant){
 	"a record cannot be deleted": func(m *mutant) {
 		m.put = putting(m, func(p *store.PutRecord) { p.Record.Body = append([]byte{}, p.Record.Body...) })
 	},
-	"records do not say when":           func(m *mutant) { m.records = m.undated },
-	"a lost leader still enqueues":      func(m *mutant) { m.put = m.leaderlessEnqueue },
-	"records are in no order":           func(m *mutant) { m.records = m.unordered },
+	"records do not say when":      func(m *mutant) { m.records = m.undated },
+	"a lost leader still enqueues": func(m *mutant) { m.put = m.leaderlessEnqueue },
+	"records are in no order":      func(m *mutant) { m.records = m.unordered },
+	"names of records do not matter": func(m *mutant) {
+		m.records = m.recordsOf(func(f *store.RecordFilter) { f.Names = nil })
+	},
+	"pages of records begin again": func(m *mutant) {
+		m.records = m.recordsOf(func(f *store.RecordFilter) { f.After = "" })
+	},
+	"pages of records have no limit": func(m *mutant) {
+		m.records = m.recordsOf(func(f *store.RecordFilter) { f.Limit = 0 })
+	},
 	"all kinds of records are one kind": func(m *mutant) { m.records, m.put = m.oneKind() },
 }

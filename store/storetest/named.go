@@ -58,7 +58,7 @@ func (t *T) failures(over context.Context) map[string]error {
 	_, errs["errors"] = t.Errors(over, store.ErrorFilter{})
 	_, errs["workers"] = t.Workers(over)
 	_, errs["edit"] = t.Edit(over, store.Edit{IDs: []store.ID{NewID()}, Change: store.Change{Op: store.Cancel}})
-	_, errs["records"] = t.Records(over, "setting")
+	_, errs["records"] = t.Records(over, store.RecordFilter{Kind: "setting"})
 	_, _, errs["put record"] = t.PutRecord(over, record)
 	_, errs["update records"] = t.UpdateRecords(over, 0, []store.PutRecord{record})
 	if s, ok := store.As[store.Searcher](t.Store); ok {

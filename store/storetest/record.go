@@ -16,6 +16,22 @@ func (t *T) put(r store.Record) (int64, error) {
 	return version, err
 }
 
+// bodies returns the bodies of the selected records, one after the other.
+func (t *T) bodies(f store.RecordFilter) (text string) {
+	t.Helper()
+	all, err := t.Records(t.ctx(), f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		if r.Kind != f.Kind {
+			t.Errorf("a record of the kind %q", r.Kind)
+		}
+		text += string(r.Body)
+	}
+	return text
+}
+
 var recordClauses = []clause{
 	{"record/is created, read, changed and deleted by compare-and-swap", func(t *T) {
 		r := store.Record{Kind: "setting", Name: "a.b:c-d", Body: []byte(`{"x": "ü\""}`)}
@@ -34,7 +50,7 @@ var recordClauses = []clause{
 		if _, err := t.put(r); !errors.Is(err, store.ErrConflict) {
 			t.Errorf("an old version: %v", err)
 		}
-		all, err := t.Records(t.ctx(), "setting")
+		all, err := t.Records(t.ctx(), store.RecordFilter{Kind: "setting"})
 		if err != nil || len(all) != 1 || all[0].Name != r.Name || all[0].Kind != "setting" || all[0].Version != v2 ||
 			string(all[0].Body) != `{"x":2}` {
 			t.Errorf("%+v, %v", all, err)
@@ -46,7 +62,7 @@ var recordClauses = []clause{
 		if _, err := t.put(r); err != nil {
 			t.Fatal(err)
 		}
-		if all, _ := t.Records(t.ctx(), "setting"); len(all) != 0 {
+		if all, _ := t.Records(t.ctx(), store.RecordFilter{Kind: "setting"}); len(all) != 0 {
 			t.Errorf("%+v", all)
 		}
 		if _, err := t.put(r); !errors.Is(err, store.ErrConflict) {
@@ -66,13 +82,59 @@ var recordClauses = []clause{
 		if _, err := t.put(store.Record{Kind: "y", Name: "a", Body: []byte(`other`)}); err != nil {
 			t.Fatal(err)
 		}
-		all, _ := t.Records(t.ctx(), "x")
+		all, _ := t.Records(t.ctx(), store.RecordFilter{Kind: "x"})
 		text := ""
 		for _, r := range all {
 			text += r.Name + string(r.Body)
 		}
 		if text != "aabbcc" {
 			t.Errorf("%s", text)
+		}
+	}},
+	{"record/is found by name", func(t *T) {
+		for _, name := range []string{"b", "a", "c"} {
+			if _, err := t.put(store.Record{Kind: "x", Name: name, Body: []byte(name)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, kind := range []string{"y", store.ManyRecords + "z"} {
+			if _, err := t.put(store.Record{Kind: kind, Name: "a", Body: []byte(kind)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, c := range []struct {
+			f    store.RecordFilter
+			want string
+		}{
+			{store.RecordFilter{Kind: "x", Names: []string{"c", "a", "none", "c"}}, "ac"},
+			{store.RecordFilter{Kind: "x", Names: []string{"none"}}, ""},
+			{store.RecordFilter{Kind: "x", Names: []string{"c", "a", "b"}, After: "a", Limit: 1}, "b"},
+			{store.RecordFilter{Kind: store.ManyRecords + "z", Names: []string{"a", "b"}}, store.ManyRecords + "z"},
+		} {
+			if got := t.bodies(c.f); got != c.want {
+				t.Errorf("%+v: %q, want %q", c.f, got, c.want)
+			}
+		}
+	}},
+	{"record/is listed in pages, also if there are many of its kind", func(t *T) {
+		for _, kind := range []string{"x", store.ManyRecords + "x"} {
+			for _, name := range []string{"3", "1", "5", "2", "4"} {
+				v, err := t.put(store.Record{Kind: kind, Name: name, Body: []byte(name)})
+				if err == nil && (name == "2" || name == "4") {
+					_, err = t.put(store.Record{Kind: kind, Name: name, Version: v})
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.eventually("all are listed", func() bool {
+				return t.bodies(store.RecordFilter{Kind: kind, Limit: 9}) == "135"
+			})
+			for after, want := range map[string]string{"": "13", "1": "35", "2": "35", "3": "5", "5": ""} {
+				if got := t.bodies(store.RecordFilter{Kind: kind, After: after, Limit: 2}); got != want {
+					t.Errorf("%s after %q: %q, want %q", kind, after, got, want)
+				}
+			}
 		}
 	}},
 	{"record/tasks come with it, both or neither", func(t *T) {
@@ -95,7 +157,7 @@ var recordClauses = []clause{
 			t.Errorf("%v", err)
 		}
 		t.gone(m.ID)
-		if all, _ := t.Records(t.ctx(), "x"); all[0].Version != v {
+		if all, _ := t.Records(t.ctx(), store.RecordFilter{Kind: "x"}); all[0].Version != v {
 			t.Errorf("%+v", all)
 		}
 		_, results, err = t.PutRecord(t.ctx(), store.PutRecord{Record: r,
@@ -126,7 +188,7 @@ var recordClauses = []clause{
 		if err != nil || len(updated) != 4 {
 			t.Fatal(updated, err)
 		}
-		all, _ := t.Records(t.ctx(), "x")
+		all, _ := t.Records(t.ctx(), store.RecordFilter{Kind: "x"})
 		if len(all) != 3 || string(all[0].Body)+string(all[1].Body)+string(all[2].Body) != "1bc" {
 			t.Errorf("%+v", all)
 		}

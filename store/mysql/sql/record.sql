@@ -1,8 +1,16 @@
 -- name: record.all
 select name, version, body, updated_at
 from tusk_record force index (primary)
-where kind = ?
+where kind = ? and name > ?
 order by name
+limit ?
+
+-- name: record.named
+select name, version, body, updated_at
+from tusk_record force index (primary)
+where kind = ? and name > ? and name in (:rows)
+order by name
+limit ?
 
 -- name: look.records
 (select 0, kind, name, version, body, updated_at from tusk_record force index (primary) where kind in (:rows))

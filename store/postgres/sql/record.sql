@@ -1,5 +1,15 @@
 -- name: records
-select kind, name, version, body, updated_at from tusk.record where kind = $1 order by name collate "C"
+select kind, name, version, body, updated_at
+from tusk.record
+where kind = $1 and name > $2
+order by name collate "C" limit $3
+
+-- name: records_named
+select r.kind, r.name, r.version, r.body, r.updated_at
+from (select distinct n from pg_catalog.unnest($4::pg_catalog.text[]) n) n
+  cross join lateral (select * from tusk.record r where r.kind = $1 and r.name = n.n offset 0) r
+where r.name > $2
+order by r.name collate "C" limit $3
 
 -- name: look_at
 -- The records of several kinds, with the leader, the lanes of queues $2 that may have tasks, the ids of up to $4
