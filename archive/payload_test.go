@@ -217,7 +217,7 @@ func TestATransactionThatIsRolledBackLeavesAnOrphan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := sqlite.Own(t.Context(), db)
+	s, err := sqlite.New(t.Context(), db, sqlite.Options{CloseDB: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -111,7 +111,7 @@ func postgresServer(b *testing.B) store.Store {
 		b.Fatal(err)
 	}
 	b.Cleanup(pool.Close)
-	s, err := postgres.New(pool, postgres.Options{})
+	s, err := postgres.New(b.Context(), pool, postgres.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

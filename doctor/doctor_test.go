@@ -198,7 +198,7 @@ var faults = []struct {
 			for pool.Stat().AcquiredConns() < 2 {
 				time.Sleep(time.Millisecond)
 			}
-			s, err := postgres.New(pool, postgres.Options{})
+			s, err := postgres.New(ctx, pool, postgres.Options{})
 			p.open(s, err)
 		}},
 	{"a receiver that does not answer", "receivers", doctor.Warn,

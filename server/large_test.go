@@ -42,7 +42,7 @@ func newLarge(t *testing.T, n, wait int, conns int32) *large {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.pool.Close)
-	engine, err := postgres.New(l.pool, postgres.Options{})
+	engine, err := postgres.New(t.Context(), l.pool, postgres.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -252,7 +252,7 @@ func exhausted(t *testing.T) string {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	must(t, err)
 	t.Cleanup(pool.Close)
-	s, err := postgres.New(pool, postgres.Options{})
+	s, err := postgres.New(t.Context(), pool, postgres.Options{})
 	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	_, tell, addr := target(t, s)

@@ -59,7 +59,7 @@ func database(t *testing.T) (*pgxpool.Pool, *postgres.Store) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	engine, err := postgres.New(pool, postgres.Options{})
+	engine, err := postgres.New(ctx, pool, postgres.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,12 +81,12 @@ func (t *tuskPeer) openPostgres(ctx context.Context, dsn string) error {
 		return err
 	}
 	t.close = func() error { pool.Close(); counting.Close(); return nil }
-	counter, err := postgres.New(counting, postgres.Options{})
+	counter, err := postgres.New(ctx, counting, postgres.Options{})
 	if err != nil {
 		return err
 	}
 	t.count, t.pool = counter.Count, pool
-	engine, err := postgres.New(pool, postgres.Options{})
+	engine, err := postgres.New(ctx, pool, postgres.Options{})
 	if err != nil {
 		return err
 	}

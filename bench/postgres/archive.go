@@ -118,7 +118,7 @@ func archiveAlone(ctx context.Context, b *bench, program, place string, tasks in
 	if err != nil {
 		return f, err
 	}
-	meter, err := postgres.New(b.pool, postgres.Options{})
+	meter, err := postgres.New(ctx, b.pool, postgres.Options{})
 	if err != nil {
 		return f, err
 	}

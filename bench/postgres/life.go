@@ -31,7 +31,7 @@ func life(ctx context.Context, b *bench) ([]bar, error) {
 	}
 	b.pool.Reset() // backends report their statistics when they end
 	time.Sleep(2 * time.Second)
-	engine, err := postgres.New(b.pool, postgres.Options{})
+	engine, err := postgres.New(ctx, b.pool, postgres.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -81,7 +81,7 @@ func compare(ctx context.Context, b *bench, what string, contenders []contender)
 }
 
 func measure(ctx context.Context, pool *pgxpool.Pool, c contender) (f figure, err error) {
-	meter, err := postgres.New(pool, postgres.Options{})
+	meter, err := postgres.New(ctx, pool, postgres.Options{})
 	if err != nil {
 		return f, err
 	}

@@ -32,7 +32,7 @@ func fresh(ctx context.Context, pool *pgxpool.Pool, o postgres.Options) (*tusk.C
 	if _, err := pool.Exec(ctx, "drop schema if exists tusk cascade"); err != nil {
 		return nil, err
 	}
-	engine, err := postgres.New(pool, o)
+	engine, err := postgres.New(ctx, pool, o)
 	if err != nil {
 		return nil, err
 	}

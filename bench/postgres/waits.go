@@ -75,7 +75,7 @@ func (s starts) measure(
 	}
 	time.Sleep(settled)
 	if idle > 0 {
-		engine, err := postgres.New(b.pool, postgres.Options{})
+		engine, err := postgres.New(ctx, b.pool, postgres.Options{})
 		if err != nil {
 			return nil, 0, err
 		}

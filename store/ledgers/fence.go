@@ -67,7 +67,7 @@ func (s *Store) weigh(ctx context.Context, one schema, p *Place) {
 		select coalesce(sum(pg_catalog.pg_total_relation_size(c.oid)), 0)::bigint
 		from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
 		where n.nspname = $1 and c.relkind = 'r'`, one.text).Scan(&p.Bytes)
-	engine, err := postgres.New(one.at.pool, postgres.Options{Schema: one.text})
+	engine, err := postgres.New(ctx, one.at.pool, postgres.Options{Schema: one.text})
 	if err != nil {
 		return
 	}

@@ -174,7 +174,7 @@ func (s *Store) find(ctx context.Context) (*looked, error) {
 	}
 	defer s.all.Store(&all)
 	for _, l := range all {
-		if err := s.place(l, &seen); err != nil {
+		if err := s.place(ctx, l, &seen); err != nil {
 			return nil, err
 		}
 	}
@@ -182,14 +182,14 @@ func (s *Store) find(ctx context.Context) (*looked, error) {
 }
 
 // place tells a ledger where it is, unless it knows already.
-func (s *Store) place(l *ledger, seen *looked) error {
+func (s *Store) place(ctx context.Context, l *ledger, seen *looked) error {
 	on := seen.on[l.no]
 	at, _ := l.whereabouts()
 	switch here := func(one schema) bool { return one.at == at }; {
 	case slices.ContainsFunc(on, here):
 		return nil
 	case len(on) == 1:
-		engine, err := postgres.New(on[0].at.pool, postgres.Options{Schema: on[0].text, Quiet: s.o.Quiet,
+		engine, err := postgres.New(ctx, on[0].at.pool, postgres.Options{Schema: on[0].text, Quiet: s.o.Quiet,
 			Attendant: on[0].at.attendant})
 		if err != nil {
 			return err

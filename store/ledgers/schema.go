@@ -167,7 +167,7 @@ func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 // stepsOfNew lists the steps of a ledger that does not exist yet.
 func (s *Store) stepsOfNew(ctx context.Context) ([]store.Migration, error) {
 	of := int(s.divide.Load())
-	e, err := postgres.New(s.servers()[0].pool, postgres.Options{Schema: name{of - 1, of, of}.in(s.o.Schema)})
+	e, err := postgres.New(ctx, s.servers()[0].pool, postgres.Options{Schema: name{of - 1, of, of}.in(s.o.Schema)})
 	if err != nil {
 		return nil, err
 	}

@@ -101,7 +101,7 @@ func TestTasksSpreadOverAllLedgersAndThoseOfACallLieTogether(t *testing.T) {
 	}
 	seen := map[int]int{}
 	for no, name := range []string{"tusk_0_of_3", "tusk_1_of_3", "tusk_2_of_3"} {
-		one, err := postgres.New(ledgers.Pool(s), postgres.Options{Schema: name})
+		one, err := postgres.New(ctx, ledgers.Pool(s), postgres.Options{Schema: name})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,8 @@ import (
 // work is the life of a worker. At its end the worker dies with the tasks that it holds, and another one follows.
 func (h *history) work() {
 	r := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
-	s, err := postgres.New(h.engine, postgres.Options{}) // a store of its own, which remembers its last claim
+	// A store of its own, which remembers its last claim.
+	s, err := postgres.New(context.Background(), h.engine, postgres.Options{})
 	if err != nil {
 		h.t.Error(err)
 		return

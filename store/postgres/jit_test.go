@@ -63,7 +63,7 @@ func TestMaintenanceClosesLeasesWithoutCompilingAPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(explained.Close)
-	e, err := postgres.New(explained, postgres.Options{})
+	e, err := postgres.New(ctx, explained, postgres.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func TestLanesWithoutTasksAreForgottenInSteps(t *testing.T) {
 	if len(steps) < 4 {
 		t.Errorf("lanes left after each step: %v", steps)
 	}
-	later, err := postgres.New(pool, postgres.Options{}) // s remembers the lanes for longer than it keeps them
+	later, err := postgres.New(ctx, pool, postgres.Options{}) // s remembers the lanes for longer than it keeps them
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestWhoNamesALaneWhileItIsForgottenLosesNothing(t *testing.T) {
 			}
 		})
 		g.Go(func() {
-			other, err := postgres.New(pool, postgres.Options{})
+			other, err := postgres.New(ctx, pool, postgres.Options{})
 			if err != nil {
 				t.Error(err)
 				return

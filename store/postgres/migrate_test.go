@@ -27,7 +27,7 @@ func TestTheSchemaGoesUpAndDownInAnySchema(t *testing.T) {
 	defer pool.Close()
 	var stores []*postgres.Store
 	for _, schema := range []string{"", "other_1"} {
-		s, err := postgres.New(pool, postgres.Options{Schema: schema})
+		s, err := postgres.New(ctx, pool, postgres.Options{Schema: schema})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +98,7 @@ func TestTheSchemaGoesUpAndDownInAnySchema(t *testing.T) {
 	if _, err := stores[1].Migrate(ctx, -1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := postgres.New(pool, postgres.Options{Schema: `x"; drop`}); err == nil {
+	if _, err := postgres.New(ctx, pool, postgres.Options{Schema: `x"; drop`}); err == nil {
 		t.Fatal("that is no schema name")
 	}
 }

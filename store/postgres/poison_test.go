@@ -127,7 +127,7 @@ func TestAnExchangeTellsDamagedTags(t *testing.T) {
 		}
 		by := s
 		if !knows {
-			if by, err = postgres.New(pool, postgres.Options{}); err != nil {
+			if by, err = postgres.New(ctx, pool, postgres.Options{}); err != nil {
 				t.Fatal(err)
 			}
 			defer by.Close()

@@ -91,9 +91,10 @@ var _ store.Store = (*Store)(nil)
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 
 // New makes an engine on an open pool, which the caller closes. While handlers hold all
-// connections of the pool, up to four spare ones do the engine's own work. New does not
-// talk to the database. Migrate makes the tables, or brings them up to date.
-func New(pool *pgxpool.Pool, o Options) (*Store, error) {
+// connections of the pool, up to four spare ones do the engine's own work. Unlike New of
+// other engines, it does not talk to the database, and so does not need its context.
+// Migrate makes the tables, or brings them up to date.
+func New(_ context.Context, pool *pgxpool.Pool, o Options) (*Store, error) {
 	return newStore(pool, o, functionText())
 }
 
@@ -142,7 +143,7 @@ func Open(ctx context.Context, dsn string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
 	}
-	s, err := New(pool, Options{Schema: schema})
+	s, err := New(ctx, pool, Options{Schema: schema})
 	if err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("open: %w", err)

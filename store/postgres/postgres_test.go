@@ -46,7 +46,7 @@ func open(t testing.TB, dsn string, migrate bool) (*postgres.Store, *pgxpool.Poo
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	s, err := postgres.New(pool, postgres.Options{})
+	s, err := postgres.New(ctx, pool, postgres.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -99,7 +99,7 @@ func TestARoleThatReadsChangesNothing(t *testing.T) {
 	}
 	startWorker(t, s)
 	reader := as("read")
-	r, err := postgres.New(reader, postgres.Options{})
+	r, err := postgres.New(t.Context(), reader, postgres.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestARoleThatWorksDoesAllThatWorkersDo(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	as := roles(t, dsn)
 	crew := as("work")
-	s, err := postgres.New(crew, postgres.Options{})
+	s, err := postgres.New(t.Context(), crew, postgres.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func TestARoleThatWorksDoesAllThatWorkersDo(t *testing.T) {
 func TestARoleThatMigratesGoesDownAndUp(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	as := roles(t, dsn)
-	s, err := postgres.New(as("migrate"), postgres.Options{})
+	s, err := postgres.New(t.Context(), as("migrate"), postgres.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func TestCheckNamesWhatBreaksTusk(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), "revoke all on sequence tusk.beside from "+me); err != nil {
 		t.Fatal(err)
 	}
-	s, err := postgres.New(crew, postgres.Options{})
+	s, err := postgres.New(t.Context(), crew, postgres.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func twoLedgers(t *testing.T) (a, b *postgres.Store, pool *pgxpool.Pool) {
 	t.Cleanup(pool.Close)
 	var both [2]*postgres.Store
 	for i, schema := range []string{"first", "second"} {
-		if both[i], err = postgres.New(pool, postgres.Options{Schema: schema}); err != nil {
+		if both[i], err = postgres.New(ctx, pool, postgres.Options{Schema: schema}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { both[i].Close() })

@@ -257,7 +257,7 @@ func TestNobodyRunsCodeByWayOfTheSearchPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(traced.Close)
-	s, err := postgres.New(traced, postgres.Options{})
+	s, err := postgres.New(ctx, traced, postgres.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ func crowded(t testing.TB) (s store.Store, crowd func()) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	own, err := postgres.New(pool, postgres.Options{})
+	own, err := postgres.New(t.Context(), pool, postgres.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

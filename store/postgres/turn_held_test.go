@@ -23,7 +23,7 @@ type limits struct {
 
 func newLimits(t *testing.T) *limits {
 	s, pool := fresh(t)
-	rarely, err := postgres.New(pool, postgres.Options{})
+	rarely, err := postgres.New(t.Context(), pool, postgres.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

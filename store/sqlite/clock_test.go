@@ -81,7 +81,7 @@ func TestAClockSetBackBeforeAStartIsNoticed(t *testing.T) {
 	if _, err := s.Enqueue(t.Context(), []store.NewTask{{ID: store.ID{1}, Kind: "k", Queue: "q"}}); err != nil {
 		t.Fatal(err)
 	}
-	later, err := Own(t.Context(), openSame(t, s))
+	later, err := New(t.Context(), openSame(t, s), Options{CloseDB: true})
 	if err != nil {
 		t.Fatal(err)
 	}

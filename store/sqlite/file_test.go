@@ -153,7 +153,7 @@ func TestAReadOnlyFileIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer db.Close()
-		if _, err := sqlite.New(t.Context(), db); !errors.Is(err, store.ErrReadOnly) {
+		if _, err := sqlite.New(t.Context(), db, sqlite.Options{}); !errors.Is(err, store.ErrReadOnly) {
 			t.Error(err)
 		}
 		return
@@ -175,7 +175,8 @@ func TestASmallPoolIsRefused(t *testing.T) {
 	}
 	defer db.Close()
 	db.SetMaxOpenConns(1)
-	if _, err := sqlite.New(t.Context(), db); err == nil || !strings.Contains(err.Error(), "SetMaxOpenConns") {
+	_, err = sqlite.New(t.Context(), db, sqlite.Options{})
+	if err == nil || !strings.Contains(err.Error(), "SetMaxOpenConns") {
 		t.Error(err)
 	}
 }

@@ -24,7 +24,7 @@ func onSmallDisk(t *testing.T) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Own(t.Context(), db)
+	s, err := New(t.Context(), db, Options{CloseDB: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func another(t *testing.T, s *Store) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := Own(t.Context(), db)
+	o, err := New(t.Context(), db, Options{CloseDB: true})
 	if err != nil {
 		t.Fatal(err)
 	}

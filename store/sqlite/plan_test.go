@@ -22,7 +22,7 @@ func openTest(t testing.TB) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Own(t.Context(), db)
+	s, err := New(t.Context(), db, Options{CloseDB: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestNoStatementScansOrSortsThoughStatisticsKnowOfOneRow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := Own(ctx, db)
+	again, err := New(ctx, db, Options{CloseDB: true})
 	if err != nil {
 		t.Fatal(err)
 	}

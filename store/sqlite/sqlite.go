@@ -58,20 +58,24 @@ var (
 // ErrClosed is returned by every method after Close.
 var ErrClosed = errors.New("store is closed")
 
-// New makes a store on an open pool. The pool may be the program's own; Close leaves it open. New sets the file to
-// write-ahead logging. Call Migrate to create or update the schema.
-func New(ctx context.Context, db *sql.DB) (*Store, error) {
-	s, err := open(ctx, db)
-	return answer(s, "open", err)
+// Options are settings of an engine. Zero values mean defaults.
+type Options struct {
+	// CloseDB makes Close close the pool, too. So does New if it fails.
+	CloseDB bool
 }
 
-// Own is like New, but Close also closes the pool.
-func Own(ctx context.Context, db *sql.DB) (*Store, error) {
-	s, err := New(ctx, db)
+// New makes a store on an open pool, which may be the program's own. New sets the file to write-ahead logging. Call
+// Migrate to create or update the schema.
+func New(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
+	s, err := open(ctx, db)
 	if err != nil {
-		return nil, errors.Join(err, db.Close())
+		err = wrap("open", err)
+		if o.CloseDB && db != nil {
+			err = errors.Join(err, db.Close())
+		}
+		return nil, err
 	}
-	s.owned = true
+	s.owned = o.CloseDB
 	return s, nil
 }
 

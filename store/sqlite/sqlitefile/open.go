@@ -36,7 +36,7 @@ func Open(ctx context.Context, dsn string) (*sqlite.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := sqlite.Own(ctx, db)
+	s, err := sqlite.New(ctx, db, sqlite.Options{CloseDB: true})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", dsn, err)
 	}
