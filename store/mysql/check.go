@@ -38,7 +38,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 func (s *Store) inspect(ctx context.Context) error {
 	s.places.renew()
 	s.leases.held = map[store.Token]*heldLease{}
-	s.witness = newWitness(s)
+	s.attendant = newAttendant(s)
 	if err := s.readSession(ctx); err != nil {
 		return explain(err)
 	}

@@ -23,13 +23,13 @@ type departed struct {
 
 // gone returns the workers whose lock is free in two looks and whose beat is overdue. The leader calls it again and
 // again. If it fails, the beat decides. Only the leader waits for its queries.
-func (w *witness) gone(ctx context.Context) (gone []departed) {
-	if w.store.galera {
+func (a *attendant) gone(ctx context.Context) (gone []departed) {
+	if a.store.galera {
 		return nil
 	}
-	before, looks := w.lastLooks(), map[store.ID]look{}
+	before, looks := a.lastLooks(), map[store.ID]look{}
 	runs := map[store.ID]int64{}
-	err := w.free(ctx, func(worker store.ID, beatAt, lateAt, run, now int64) {
+	err := a.free(ctx, func(worker store.ID, beatAt, lateAt, run, now int64) {
 		first, seen := before[worker]
 		if !seen || first.beatAt != beatAt {
 			first = look{now, beatAt}
@@ -39,10 +39,10 @@ func (w *witness) gone(ctx context.Context) (gone []departed) {
 			gone = append(gone, departed{worker, beatAt})
 		}
 	})
-	if w.looked(looks); err != nil || len(gone) == 0 {
+	if a.looked(looks); err != nil || len(gone) == 0 {
 		return nil
 	}
-	conn, err := w.store.conn(ctx)
+	conn, err := a.store.conn(ctx)
 	if err != nil {
 		return nil
 	}
@@ -56,25 +56,25 @@ func (w *witness) gone(ctx context.Context) (gone []departed) {
 	})
 }
 
-func (w *witness) lastLooks() map[store.ID]look {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.looks
+func (a *attendant) lastLooks() map[store.ID]look {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.looks
 }
 
-func (w *witness) looked(now map[store.ID]look) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.looks = now
+func (a *attendant) looked(now map[store.ID]look) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.looks = now
 }
 
 // free finds the living workers that said they hold a lock and no longer hold it.
-func (w *witness) free(ctx context.Context, each func(worker store.ID, beatAt, lateAt, run, now int64)) error {
-	prefix, err := w.lockPrefix(ctx)
+func (a *attendant) free(ctx context.Context, each func(worker store.ID, beatAt, lateAt, run, now int64)) error {
+	prefix, err := a.lockPrefix(ctx)
 	if err != nil {
 		return err
 	}
-	return w.store.query(ctx, func(rows *sql.Rows) error {
+	return a.store.query(ctx, func(rows *sql.Rows) error {
 		var id []byte
 		var beatAt, lateAt, run, now int64
 		var holder sql.NullInt64

@@ -16,7 +16,7 @@ import (
 func (s *Store) Extend(ctx context.Context, b store.Beat) (stops []store.Stop, err error) {
 	watched := int64(0)
 	if b.TTL > 0 {
-		watched = s.witness.watch(ctx, b.Worker.ID)
+		watched = s.attendant.watch(ctx, b.Worker.ID)
 	}
 	left := false
 	err = s.write(ctx, func(w *work) error {
@@ -26,13 +26,13 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) (stops []store.Stop, e
 	if err != nil {
 		if errors.Is(err, store.ErrWorkerDead) {
 			s.leases.leave(b.Worker.ID)
-			s.witness.forget(b.Worker.ID)
+			s.attendant.locks.Leave(b.Worker.ID)
 		}
 		return nil, wrap("extend", err)
 	}
 	if b.TTL <= 0 {
 		s.leases.leave(b.Worker.ID)
-		s.witness.forget(b.Worker.ID)
+		s.attendant.locks.Leave(b.Worker.ID)
 	}
 	if left || b.TTL <= 0 {
 		return nil, nil

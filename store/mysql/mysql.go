@@ -44,11 +44,11 @@ type Store struct {
 	claiming  together.Calls[*claim]
 	finishing together.Calls[*finishing]
 
-	places  places
-	leases  leases
-	witness *witness
-	wakes   wakes
-	damaged sync.Map // places of damaged lists that were logged
+	places    places
+	leases    leases
+	attendant *attendant
+	wakes     wakes
+	damaged   sync.Map // places of damaged lists that were logged
 	// By queue: how many tasks a row of tusk_ready lately stood for.
 	hints   sync.Map
 	lines   stands
@@ -112,7 +112,7 @@ func (s *Store) DB() *sql.DB { return s.db }
 
 // Close ends what New or Open started.
 func (s *Store) Close() error {
-	s.witness.close()
+	s.attendant.locks.Close()
 	return s.closePools()
 }
 

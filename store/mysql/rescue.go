@@ -11,7 +11,7 @@ import (
 
 // Rescue implements store.Keeper. It also deletes leases of dead workers without open tasks.
 func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []store.Task, err error) {
-	gone := s.witness.gone(ctx)
+	gone := s.attendant.gone(ctx)
 	if due, err := s.rescueDue(ctx, term); err != nil || !due && len(gone) == 0 {
 		return nil, wrap("rescue", err)
 	}

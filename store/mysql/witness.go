@@ -7,13 +7,13 @@ import (
 	"database/sql/driver"
 	"encoding/hex"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/witness"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -29,45 +29,35 @@ const (
 )
 
 // Witnesses implements store.Witness.
-func (s *Store) Witnesses() bool { return s.witness.usable() }
+func (s *Store) Witnesses() bool { return s.attendant.usable() }
 
-// witness holds the locks of this process's workers, and watches the locks of others. Only one goroutine asks the
-// server for locks and uses the connection, because the connection may be dead unnoticed. Beats do not wait for any of
-// that, except the first beat of a worker, for a while.
-type witness struct {
+// attendant holds the locks of this process's workers, and watches the locks of others.
+type attendant struct {
 	store  *Store
+	locks  *witness.Keeper[store.ID]
 	prefix atomic.Pointer[string] // nil if not known yet
-	wake   chan struct{}
+	run    atomic.Int64           // roughly when the server with the locks was started
 
-	mu sync.Mutex // held only for moments, never while the server is asked
-	// Roughly when the server with the locks was started.
-	run int64
-	// The wanted locks; true if the lock is held.
-	held map[store.ID]bool
-	// Closed when the wanted locks have been asked for.
-	waiting []chan struct{}
-	left    []store.ID // workers whose locks must be released
-	// Workers that lost their lock, which the database does not know yet.
-	bare   map[store.ID]bool
-	stop   context.CancelFunc // nil if no keeper runs
-	ended  chan struct{}
-	closed bool
-	looks  map[store.ID]look
+	mu    sync.Mutex
+	looks map[store.ID]look
 }
 
-func newWitness(s *Store) *witness {
-	return &witness{store: s, wake: make(chan struct{}, 1), held: map[store.ID]bool{}, bare: map[store.ID]bool{}}
+func newAttendant(s *Store) *attendant {
+	a := &attendant{store: s}
+	a.locks = witness.New[store.ID](a, attendWithin)
+	return a
 }
 
 // usable reports whether a connection can be spared. On Galera, locks belong to one node and prove nothing.
-func (w *witness) usable() bool {
-	return !w.store.galera && w.store.spares()
-}
+func (a *attendant) usable() bool { return !a.store.galera && a.store.spares() }
 
 // watch makes sure that a worker's lock is held from now on. It returns the start of the server that has the lock, or 0
-// if the lock is not held, or not yet.
-func (w *witness) watch(ctx context.Context, worker store.ID) (run int64) {
-	if asked := w.want(worker); asked != nil {
+// if the lock is not held, or not yet. Only the first beat of a worker waits for the lock, for a while.
+func (a *attendant) watch(ctx context.Context, worker store.ID) (run int64) {
+	if !a.usable() {
+		return 0
+	}
+	if asked := a.locks.Keep(worker); asked != nil {
 		wait := attendWithin
 		if deadline, limited := ctx.Deadline(); limited { // leave time for the beat itself
 			wait = min(wait, time.Until(deadline)/2)
@@ -78,226 +68,96 @@ func (w *witness) watch(ctx context.Context, worker store.ID) (run int64) {
 		case <-time.After(wait):
 		}
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.held[worker] {
-		return w.run
+	if run := a.run.Load(); a.locks.Holds(worker) {
+		return run
 	}
 	return 0
 }
 
-// want adds a worker whose lock must be held. For a new worker it returns a channel that is closed once the lock has
-// been asked for.
-func (w *witness) want(worker store.ID) (asked chan struct{}) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if _, known := w.held[worker]; known || w.closed || !w.usable() {
-		return nil
+// Connect opens the connection for the locks, from the spare pool if there is one.
+func (a *attendant) Connect(ctx context.Context) (witness.Session[store.ID], error) {
+	prefix, err := a.lockPrefix(ctx)
+	if err != nil {
+		return nil, err
 	}
-	w.held[worker] = false
-	asked = make(chan struct{})
-	w.waiting = append(w.waiting, asked)
-	if w.stop == nil {
-		ctx, stop := context.WithCancel(context.Background())
-		w.stop, w.ended = stop, make(chan struct{})
-		go w.keep(ctx, w.ended)
+	pool := a.store.db
+	if a.store.spare != nil {
+		pool = a.store.spare
 	}
-	w.hurry()
-	return asked
+	conn, err := pool.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	k := keeper{conn, prefix}
+	run, err := startOf(ctx, conn)
+	if err != nil {
+		k.Close()
+		return nil, err
+	}
+	a.run.Store(run)
+	return k, nil
 }
 
-func (w *witness) hurry() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
+// Failed returns the pause before the next connection.
+func (a *attendant) Failed(error) time.Duration { return pulse }
 
-// forget releases the lock of a worker that has left, without waiting for the release.
-func (w *witness) forget(worker store.ID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if _, known := w.held[worker]; known {
-		delete(w.held, worker)
-		delete(w.bare, worker)
-		w.left = append(w.left, worker)
-		w.hurry()
-	}
-}
-
-// close releases everything.
-func (w *witness) close() {
-	w.mu.Lock()
-	w.closed = true
-	stop, ended := w.stop, w.ended
-	w.stop = nil
-	w.mu.Unlock()
-	if stop != nil {
-		stop()
-		<-ended
-	}
-}
-
-// keep maintains the locks and their connection until it is stopped.
-func (w *witness) keep(ctx context.Context, ended chan struct{}) {
-	defer close(ended)
-	k := &keeper{witness: w}
-	defer k.lose()
-	tick := time.NewTicker(pulse)
-	defer tick.Stop()
-	for {
-		k.tend(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-w.wake:
-		case <-tick.C:
-		}
-	}
-}
-
-// keeper asks the server for locks.
-type keeper struct {
-	*witness
-	conn *sql.Conn
-}
-
-// tend maintains the locks once. Each step has its own time limit, because a step that used up a common limit would
-// make the next ones fail.
-func (k *keeper) tend(ctx context.Context) {
-	for _, step := range []func(context.Context){k.check, k.disown, k.renew} {
-		own, cancel := context.WithTimeout(ctx, attendWithin)
-		step(own)
-		cancel()
-	}
-}
-
-// check drops the connection if it is dead.
-func (k *keeper) check(ctx context.Context) {
-	if k.conn != nil {
-		if _, err := k.conn.ExecContext(ctx, "do 1"); err != nil {
-			k.lose()
-		}
-	}
-}
-
-// disown records that only the beats of workers that have lost their lock count from now on. It repeats that until it
-// is stored.
-func (k *keeper) disown(ctx context.Context) {
-	k.mu.Lock()
-	lost := slices.SortedFunc(maps.Keys(k.bare), func(a, b store.ID) int { return slices.Compare(a[:], b[:]) })
-	k.mu.Unlock()
-	if len(lost) == 0 {
-		return
-	}
-	err := k.store.write(ctx, func(to *work) error {
-		for _, worker := range lost {
+// Disown records that only the beats of workers that have lost their lock count from now on.
+func (a *attendant) Disown(ctx context.Context, workers []store.ID) error {
+	slices.SortFunc(workers, func(a, b store.ID) int { return slices.Compare(a[:], b[:]) })
+	return a.store.write(ctx, func(to *work) error {
+		for _, worker := range workers {
 			to.do(q("witness.disown"), worker[:])
 		}
 		return nil
 	})
-	if err == nil {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		clear(k.bare) // nobody else adds to it
-	}
 }
 
-// renew takes the wanted locks that are not held, on a new connection if the old one is gone, and releases the locks of
-// workers that have left. If the server has not yet noticed that the session with a lock is dead, renew takes that lock
-// later.
-func (k *keeper) renew(ctx context.Context) {
-	fresh, left, waiting, any := k.news()
-	if !any || len(fresh)+len(left) > 0 && k.change(ctx, fresh, left) != nil {
-		k.lose()
-	}
-	for _, asked := range waiting {
-		close(asked)
-	}
+// keeper is the connection that holds the locks.
+type keeper struct {
+	conn   *sql.Conn
+	prefix string // of the names of locks
 }
 
-// news returns whose locks must be taken and released, who waits for that, and whether any lock is wanted.
-func (k *keeper) news() (fresh, left []store.ID, waiting []chan struct{}, any bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for worker, holds := range k.held {
-		if !holds {
-			fresh = append(fresh, worker)
+// Change releases and takes locks. If the server has not yet noticed that the session with a lock is dead, it refuses
+// that lock.
+func (k keeper) Change(ctx context.Context, release, take []store.ID) (taken []store.ID, err error) {
+	for _, worker := range release {
+		if _, err := k.conn.ExecContext(ctx, "do release_lock(?)", lockName(k.prefix, worker)); err != nil {
+			return nil, err
 		}
 	}
-	left, k.left = k.left, nil
-	waiting, k.waiting = k.waiting, nil
-	return fresh, left, waiting, len(k.held) > 0
-}
-
-func (k *keeper) change(ctx context.Context, fresh, left []store.ID) error {
-	prefix, err := k.lockPrefix(ctx)
-	if err != nil {
-		return err
-	}
-	if k.conn != nil {
-		for _, worker := range left {
-			if _, err := k.conn.ExecContext(ctx, "do release_lock(?)", lockName(prefix, worker)); err != nil {
-				return err
-			}
-		}
-	} else if err := k.connect(ctx); err != nil {
-		return err
-	}
-	for _, worker := range fresh {
+	for _, worker := range take {
 		var got sql.NullInt64
-		if err := k.conn.QueryRowContext(ctx, "select get_lock(?, 0)", lockName(prefix, worker)).Scan(&got); err != nil {
-			return err
+		err := k.conn.QueryRowContext(ctx, "select get_lock(?, 0)", lockName(k.prefix, worker)).Scan(&got)
+		if err != nil {
+			return taken, err
 		}
 		if got.Int64 == 1 {
-			k.got(worker)
+			taken = append(taken, worker)
 		}
 	}
-	return nil
+	return taken, nil
 }
 
-// got records that a lock is held. Its worker may have left meanwhile.
-func (k *keeper) got(worker store.ID) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if _, wanted := k.held[worker]; wanted {
-		k.held[worker] = true
+// Wait waits for a moment, then checks the connection.
+func (k keeper) Wait(ctx context.Context, wake <-chan struct{}) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-wake:
+		return nil
+	case <-time.After(pulse):
 	}
-}
-
-// connect opens the connection for the locks, from the spare pool if there is one.
-func (k *keeper) connect(ctx context.Context) error {
-	pool := k.store.db
-	if k.store.spare != nil {
-		pool = k.store.spare
-	}
-	conn, err := pool.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	k.conn = conn
-	run, err := startOf(ctx, conn)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.run = run
+	within, cancel := context.WithTimeout(ctx, attendWithin)
+	defer cancel()
+	_, err := k.conn.ExecContext(within, "do 1")
 	return err
 }
 
-// lose drops the connection, and with it the locks.
-func (k *keeper) lose() {
-	if k.conn != nil {
-		k.conn.Raw(func(any) error { return driver.ErrBadConn }) // closes it for good
-		k.conn.Close()
-		k.conn = nil
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for worker, holds := range k.held {
-		if holds {
-			k.bare[worker] = true
-		}
-		k.held[worker] = false
-	}
+// Close closes the connection for good, and does not return it to the pool.
+func (k keeper) Close() {
+	k.conn.Raw(func(any) error { return driver.ErrBadConn })
+	k.conn.Close()
 }
 
 // startOf distinguishes the runs of servers by when they began, to the second. After a restart or a failover, locks
@@ -333,17 +193,17 @@ func lockName(prefix string, worker store.ID) string {
 }
 
 // lockPrefix returns the prefix of the names of locks, because names belong to the server, not to the database.
-func (w *witness) lockPrefix(ctx context.Context) (string, error) {
-	if known := w.prefix.Load(); known != nil {
+func (a *attendant) lockPrefix(ctx context.Context) (string, error) {
+	if known := a.prefix.Load(); known != nil {
 		return *known, nil
 	}
 	var database string
-	if err := w.store.query(ctx, func(rows *sql.Rows) error { return rows.Scan(&database) },
+	if err := a.store.query(ctx, func(rows *sql.Rows) error { return rows.Scan(&database) },
 		"select database()"); err != nil {
 		return "", err
 	}
 	sum := sha256.Sum256([]byte(database))
 	prefix := "tusk:" + hex.EncodeToString(sum[:8]) + ":"
-	w.prefix.Store(&prefix)
+	a.prefix.Store(&prefix)
 	return prefix, nil
 }

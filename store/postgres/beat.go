@@ -94,12 +94,12 @@ func ExtendAll(ctx context.Context, all []*Store, beats []store.Beat) ([][]store
 
 // meet records that a worker of this process lives, and part that it has ended.
 func (s *Store) meet(b *store.Beat) {
-	s.attendant.keep(attended{s, b.Worker.ID})
+	s.attendant.locks.Keep(attended{s, b.Worker.ID})
 	s.near.beat(b)
 }
 
 func (s *Store) part(worker store.ID) {
-	s.attendant.leave(attended{s, worker})
+	s.attendant.locks.Leave(attended{s, worker})
 	s.near.beat(&store.Beat{Worker: store.Worker{ID: worker}})
 }
 

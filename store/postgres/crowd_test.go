@@ -1,11 +1,13 @@
 package postgres
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/witness"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/storetest"
 )
@@ -64,8 +66,10 @@ func TestCourtesyIsBounded(t *testing.T) {
 func TestAPendingLookIsBroughtForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		me, other := storetest.NewID(), storetest.NewID()
-		s := &Store{attendant: &Attendant{}}
-		s.attendant.ids = map[attended]bool{{s, me}: true}
+		s := &Store{attendant: NewAttendant(nil)}
+		s.attendant.locks = witness.New[attended](nowhere{s.attendant}, time.Hour)
+		s.attendant.locks.Keep(attended{s, me})
+		defer s.attendant.Close()
 		s.near.beat(&store.Beat{Worker: store.Worker{ID: me, Queues: []string{"q"}}, TTL: time.Hour})
 		var woken atomic.Int64
 		c := &crowd{s: s, wake: func(string) { woken.Add(1) }, pending: map[string]pendingWake{}}
@@ -105,4 +109,12 @@ func TestAPendingLookIsBroughtForward(t *testing.T) {
 			t.Errorf("of a queue of others, who takes from it is asked: %t; woken %d times", asked, woken.Load()-2)
 		}
 	})
+}
+
+// nowhere is an attendant that finds no server.
+type nowhere struct{ *Attendant }
+
+func (nowhere) Connect(ctx context.Context) (witness.Session[attended], error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
 }

@@ -1,0 +1,244 @@
+// Package witness keeps locks that witness that workers are alive, on a connection that has no other use. The server
+// releases the locks as soon as the process dies, and anybody can see that. See docs/design/liveness.md.
+//
+// The package touches no database. An engine brings the connection, and says what a lock is.
+package witness
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Server is what an engine does for its witness. Only one goroutine calls it.
+type Server[K comparable] interface {
+	// Connect opens the connection for the locks.
+	Connect(ctx context.Context) (Session[K], error)
+	// Failed takes the reason why there is no connection, and returns the pause before the next try.
+	Failed(err error) time.Duration
+	// Disown records, on another connection, that only the beats of these workers count from now on.
+	Disown(ctx context.Context, workers []K) error
+}
+
+// Session is a connection that holds locks.
+type Session[K comparable] interface {
+	// Change releases and takes locks, and returns those that it took. A server that has not noticed yet that an
+	// earlier connection is dead may refuse some.
+	Change(ctx context.Context, release, take []K) (taken []K, err error)
+	// Wait returns nil once something was sent on wake, or earlier if refused locks may be free by then. It returns an
+	// error if the connection has ended.
+	Wait(ctx context.Context, wake <-chan struct{}) error
+	Close()
+}
+
+// Keeper holds a lock for each worker of this process. Beats do not wait for it, because the connection may be dead
+// unnoticed.
+type Keeper[K comparable] struct {
+	server Server[K]
+	within time.Duration // for each call of the server
+
+	mu     sync.Mutex // held only for moments, never while the server is asked
+	held   map[K]bool // the workers, and whether their lock is held
+	left   []K        // workers that have left, and whose lock is held
+	asked  []chan struct{}
+	wake   chan struct{}
+	stop   context.CancelFunc // nil if run does not run
+	ended  chan struct{}
+	closed bool
+}
+
+// disownAgain is the pause before Disown is repeated.
+const disownAgain = 100 * time.Millisecond
+
+// New makes a keeper whose calls of the server may take so long each. It connects once there is a worker.
+func New[K comparable](server Server[K], within time.Duration) *Keeper[K] {
+	return &Keeper[K]{server: server, within: within, held: map[K]bool{}, wake: make(chan struct{}, 1)}
+}
+
+// Keep adds a worker. For a new one, it returns a channel that is closed once the server has been asked for the lock.
+func (k *Keeper[K]) Keep(worker K) (asked <-chan struct{}) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, known := k.held[worker]; known || k.closed {
+		return nil
+	}
+	k.held[worker] = false
+	done := make(chan struct{})
+	k.asked = append(k.asked, done)
+	k.hurry()
+	if k.stop == nil {
+		ctx, stop := context.WithCancel(context.Background())
+		k.stop, k.ended = stop, make(chan struct{})
+		go k.run(ctx, k.ended)
+	}
+	return done
+}
+
+// Leave removes a worker, and does not wait until its lock is released.
+func (k *Keeper[K]) Leave(worker K) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	held, known := k.held[worker]
+	if !known {
+		return
+	}
+	delete(k.held, worker)
+	if held {
+		k.left = append(k.left, worker)
+	}
+	k.hurry()
+}
+
+// Holds reports whether the lock of a worker is held.
+func (k *Keeper[K]) Holds(worker K) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.held[worker]
+}
+
+// Workers returns the workers that have not left.
+func (k *Keeper[K]) Workers() (all []K) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for worker := range k.held {
+		all = append(all, worker)
+	}
+	return all
+}
+
+// Close ends the connection, and with it the locks. From then on, workers live by their beats alone.
+func (k *Keeper[K]) Close() {
+	k.mu.Lock()
+	k.closed = true
+	stop, ended := k.stop, k.ended
+	k.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+	if ended != nil {
+		<-ended
+	}
+}
+
+func (k *Keeper[K]) hurry() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run keeps the locks on one connection after the other. It ends when no worker is left.
+func (k *Keeper[K]) run(ctx context.Context, ended chan struct{}) {
+	defer close(ended)
+	for ctx.Err() == nil {
+		err := k.connected(ctx)
+		if err == nil {
+			return
+		}
+		pause := k.server.Failed(err)
+		k.disown(ctx)
+		rest(ctx, pause)
+	}
+}
+
+// connected keeps the locks on one connection. It returns nil when no worker is left.
+func (k *Keeper[K]) connected(ctx context.Context) error {
+	within, cancel := context.WithTimeout(ctx, k.within)
+	s, err := k.server.Connect(within)
+	if cancel(); err != nil {
+		k.answer()
+		return err
+	}
+	defer s.Close()
+	for {
+		fresh, left, over := k.news()
+		if over {
+			return nil
+		}
+		if err := k.change(ctx, s, left, fresh); err != nil {
+			return err
+		}
+		if err := s.Wait(ctx, k.wake); err != nil {
+			return err
+		}
+	}
+}
+
+// news returns the workers whose locks have to be taken and those whose locks have to be released. It reports over if
+// no worker is left; the caller's goroutine then ends.
+func (k *Keeper[K]) news() (fresh, left []K, over bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	left, k.left = k.left, nil
+	if len(k.held) == 0 {
+		k.stop()
+		k.stop = nil
+		return nil, nil, true
+	}
+	for worker, held := range k.held {
+		if !held {
+			fresh = append(fresh, worker)
+		}
+	}
+	return fresh, left, false
+}
+
+func (k *Keeper[K]) change(ctx context.Context, s Session[K], release, take []K) error {
+	defer k.answer()
+	if len(release)+len(take) == 0 {
+		return nil
+	}
+	within, cancel := context.WithTimeout(ctx, k.within)
+	defer cancel()
+	taken, err := s.Change(within, release, take)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, worker := range taken {
+		if _, known := k.held[worker]; known {
+			k.held[worker] = true
+		} else { // it left in the meantime
+			k.left = append(k.left, worker)
+			k.hurry()
+		}
+	}
+	return err
+}
+
+// answer tells the callers of Keep that the server has been asked.
+func (k *Keeper[K]) answer() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, asked := range k.asked {
+		close(asked)
+	}
+	k.asked = nil
+}
+
+// disown makes the server know that the locks are lost.
+func (k *Keeper[K]) disown(ctx context.Context) {
+	k.mu.Lock()
+	var lost []K
+	for worker, held := range k.held {
+		if held {
+			lost = append(lost, worker)
+			k.held[worker] = false
+		}
+	}
+	k.left = nil
+	k.mu.Unlock()
+	for len(lost) > 0 && ctx.Err() == nil {
+		within, cancel := context.WithTimeout(ctx, k.within)
+		err := k.server.Disown(within, lost)
+		if cancel(); err == nil {
+			return
+		}
+		rest(ctx, disownAgain)
+	}
+}
+
+func rest(ctx context.Context, pause time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(pause):
+	}
+}
