@@ -52,7 +52,7 @@ func TestAQueueInManyLedgers(t *testing.T) {
 		}
 	}
 	r = sh.run("doctor")
-	for _, finding := range []string{"the schema is the one that this program needs", "dead rows"} {
+	for _, finding := range []string{"the schema is the one that this program needs", "dead row"} {
 		if !strings.Contains(r.out, finding) {
 			t.Errorf("it does not say %q: %s%s", finding, r.out, r.err)
 		}

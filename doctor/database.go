@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/duration"
+	"github.com/tuskqueue/tusk/internal/words"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -117,7 +118,7 @@ func (f *Facts) dead(o Options) (Finding, bool) {
 	const few = 100_000
 	h := &f.Health
 	if h.DeadRows <= few || float64(h.DeadRows) <= o.Dead*float64(max(h.LiveRows, 0)) {
-		return ok("bloat", "%d dead rows", h.DeadRows), h.DeadRows >= 0
+		return ok("bloat", "%s", words.Count(h.DeadRows, "dead row")), h.DeadRows >= 0
 	}
 	return Finding{"bloat", Warn, fmt.Sprintf("%d dead rows beside %d live ones", h.DeadRows, max(h.LiveRows, 0)),
 		"end old transactions, then vacuum (analyze) Tusk's tables; see that autovacuum is on"}, true

@@ -134,7 +134,7 @@ func TestAnAlertTellsItsReceiversOnceAndWhenItIsOver(t *testing.T) {
 				hook.heads[0].Get("webhook-id") != m.ID {
 				t.Error(err, hook.heads[0])
 			}
-			if m.Data.Alert != "idle-mail" || m.Data.Text != "queue mail has 1 available tasks and no worker" ||
+			if m.Data.Alert != "idle-mail" || m.Data.Text != "queue mail has 1 available task and no worker" ||
 				m.Data.Environment != "production" || m.Data.Since.IsZero() {
 				t.Errorf("%+v", m)
 			}

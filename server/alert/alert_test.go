@@ -60,7 +60,7 @@ func TestJudge(t *testing.T) {
 				queue("f", 1, 0, time.Hour)}}, "and 1 more"},
 
 		{"nothing ends", Rule{Kind: Stalled, Over: 5 * time.Minute}, facts{queues: []tusk.Queue{queue("a", 0, 2, 0)}},
-			"no attempt has ended in queue a for 5m0s: 2 tasks run"},
+			"no attempt has ended in queue a for 5m0s: 2 running, 0 waiting"},
 		{"something ends", Rule{Kind: Stalled, Over: 5 * time.Minute},
 			facts{queues: []tusk.Queue{queue("a", 0, 2, 0)}, stats: []store.Stat{ended("a", 4*time.Minute, 1, 0)}}, ""},
 		{"something ended long ago", Rule{Kind: Stalled, Over: 5 * time.Minute},
@@ -144,7 +144,7 @@ func TestAQueueOfQuietWorkersHasNoWorker(t *testing.T) {
 		t.Errorf("beside a worker: %s", text)
 	}
 	must(client.QuietWorker(t.Context(), id))
-	if text := found(); text != "queue mail has 1 available tasks and no worker" {
+	if text := found(); text != "queue mail has 1 available task and no worker" {
 		t.Errorf("beside a quiet worker: %q", text)
 	}
 	must(client.WakeWorker(t.Context(), id))

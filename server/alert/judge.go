@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/words"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -61,13 +62,13 @@ func (f *Facts) queue(r *Rule, q *tusk.Queue) string {
 	switch {
 	case q.Paused:
 	case r.Kind == Oldest && available > 0 && q.Oldest > r.Over:
-		return fmt.Sprintf("the oldest of %d available tasks in queue %s has waited for %v", available, q.Name,
-			q.Oldest.Round(time.Second))
+		return fmt.Sprintf("the oldest of %s in queue %s has waited for %v", words.Count(available, "available task"),
+			q.Name, q.Oldest.Round(time.Second))
 	case r.Kind == Stalled && available+running > 0 && f.ended(q.Name, r.Over) == 0 && (running > 0 || q.Oldest > r.Over):
-		return fmt.Sprintf("no attempt has ended in queue %s for %v: %d tasks run, %d wait", q.Name, r.Over,
+		return fmt.Sprintf("no attempt has ended in queue %s for %v: %d running, %d waiting", q.Name, r.Over,
 			running, available)
 	case r.Kind == NoWorker && available > 0 && !f.Served[q.Name]:
-		return fmt.Sprintf("queue %s has %d available tasks and no worker", q.Name, available)
+		return fmt.Sprintf("queue %s has %s and no worker", q.Name, words.Count(available, "available task"))
 	}
 	return ""
 }
