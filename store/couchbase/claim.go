@@ -87,7 +87,7 @@ func (c *claim) again() ([]store.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	held, err := query[string](c.ctx, s, queryHeld, args{"w": c.worker, "n": store.MaxPage}, requestPlus)
+	held, err := query[string](c.ctx, s, queryHeld, args{"w": c.worker, "n": store.MaxPage})
 	if err != nil {
 		return nil, err
 	}

@@ -86,7 +86,7 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (_ store.Admit
 		ID  string `json:"id"`
 		Due int64  `json:"due"`
 	}
-	waiting, err := query[due](ctx, s, queryDue, args{"n": limit + 1}, atPlus)
+	waiting, err := query[due](ctx, s, queryDue, args{"n": limit + 1})
 	if err != nil {
 		return did, err
 	}
@@ -118,7 +118,7 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (_ store.Admit
 // them needs another, they are cancelled in order, because the reason is the first need that has failed by then.
 func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err error) {
 	for cancelled < limit {
-		ids, err := query[string](ctx, s, queryDoomed, args{"n": limit - cancelled}, atPlus)
+		ids, err := query[string](ctx, s, queryDoomed, args{"n": limit - cancelled})
 		if err != nil || len(ids) == 0 {
 			return cancelled, err
 		}
@@ -278,7 +278,7 @@ const combTime = 5 * time.Second
 func (s *Store) comb(ctx context.Context, worker string, w *worker) (held []*task, err error) {
 	ctx, cancel := context.WithTimeout(ctx, combTime)
 	defer cancel()
-	ids, err := query[string](ctx, s, queryHeld, args{"w": worker, "n": store.MaxPage}, requestPlus)
+	ids, err := query[string](ctx, s, queryHeld, args{"w": worker, "n": store.MaxPage})
 	if err != nil {
 		return nil, err
 	}

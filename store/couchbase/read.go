@@ -32,7 +32,7 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 			ids = append(ids, id.String())
 		}
 		if ids == nil {
-			if ids, err = query[string](ctx, s, text, a, atPlus); err != nil {
+			if ids, err = query[string](ctx, s, text, a); err != nil {
 				return nil, err
 			}
 		}
@@ -121,7 +121,7 @@ func (s *Store) Count(ctx context.Context) (_ []store.Count, err error) {
 		Oldest int64  `json:"oldest"`
 	}
 	now := s.now(ctx)
-	rows, err := query[count](ctx, s, queryCount, nil, atPlus)
+	rows, err := query[count](ctx, s, queryCount, nil)
 	var counts []store.Count
 	add := func(queue string, state store.State, n int64, oldest time.Duration) {
 		for i := range counts {

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tuskqueue/tusk/internal/cbfake"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
 	"github.com/tuskqueue/tusk/store/storetest"
@@ -277,24 +276,22 @@ func TestASheetIsHandedOverOnlyAsTheIndexKnowsIt(t *testing.T) {
 	r.must("finish", r.finish(r.ctx(), r.plainly("s0", "s1", "s2", "s3", "s4", "s5")...))
 	time.Sleep(5 * time.Millisecond)
 	r.must("finish", r.finish(r.ctx(), r.plainly("s6", "s7", "s8", "s9")...))
-	const lag = time.Second
-	time.Sleep(lag + 100*time.Millisecond)
 	later, err := r.b.List(r.ctx(), store.Filter{IDs: []store.ID{r.ids["s6"], r.ids["s7"], r.ids["s8"], r.ids["s9"]}})
 	r.must("list", err)
-	r.f.Set(cbfake.Faults{Lag: lag})
+	keep := store.Retention{Completed: time.Microsecond}
+	c := r.b.classes(r.ctx(), &keep)[0]
+	found, err := r.b.ended(r.ctx(), &c, 0, c.until, 100)
+	r.must("ended", err)
 	if back, err := r.a.Release(r.ctx(), rules.Receipt(later)); err != nil || len(later) != 4 || len(back) > 0 {
 		t.Fatalf("of %d tasks %d have come back: %v", len(later), len(back), err)
 	}
-	keep := store.Retention{Completed: time.Microsecond}
-	for left, behind := range []bool{true, false} {
-		if !behind {
-			r.f.Set(cbfake.Faults{})
-		}
-		due, err := r.b.Due(r.ctx(), keep, "", 100)
-		r.must("due", err)
-		if len(due.Tasks) != 6*left {
-			t.Errorf("the index is behind: %v; %d tasks are handed over, want %d", behind, len(due.Tasks), 6*left)
-		}
+	if ends, err := r.b.endings(r.ctx(), found); err != nil || len(found) != 1 || len(ends) > 0 {
+		t.Errorf("%d tasks of %d sheets are handed over as they were: %v", len(ends), len(found), err)
+	}
+	due, err := r.b.Due(r.ctx(), keep, "", 100)
+	r.must("due", err)
+	if len(due.Tasks) != 6 {
+		t.Errorf("%d tasks are handed over, want 6", len(due.Tasks))
 	}
 }
 
