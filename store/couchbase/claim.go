@@ -175,6 +175,8 @@ func (c *claim) look(l lane) (at *mark, p *page, err error) {
 	switch {
 	case p != nil && len(p.Entries) == at.Place && p.G != nil && p.Count >= pageSize: // its seal was lost
 		return at, nil, s.seal(c.ctx, l, at.Page)
+	case p != nil && len(p.Entries) == at.Place && p.G != nil && mind.tail > at.Page: // a failover has brought it back
+		return at, nil, s.shut(c.ctx, l, at.Page)
 	case p != nil && len(p.Entries) == at.Place && p.G != nil:
 		return nil, nil, nil
 	case p != nil && len(p.Entries) >= at.Place:
