@@ -3,6 +3,7 @@ package couchbase
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -163,15 +164,10 @@ func (s *Store) Workers(ctx context.Context) (_ []store.Worker, err error) {
 		w := d.worker()
 		one := w.Info
 		one.StartedAt, one.BeatAt, one.ExpiresAt = instant(w.Started), instant(w.Beat), instant(w.Expires)
-		for token := range w.Leases {
-			held, err := s.heldBy(ctx, id, w, token)
-			if err != nil {
-				return err
-			}
-			one.Running += len(held)
-		}
+		_, held, err := s.heldIn(ctx, id, w.meant(slices.Collect(maps.Keys(w.Leases))...))
+		one.Running = len(held)
 		living = append(living, one)
-		return nil
+		return err
 	})
 	slices.SortFunc(living, func(a, b store.Worker) int {
 		return cmp.Or(a.StartedAt.Compare(b.StartedAt), slices.Compare(a.ID[:], b.ID[:]))

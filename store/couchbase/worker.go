@@ -62,10 +62,12 @@ func (s *Store) eachWorker(ctx context.Context, do func(id string, d *doc) error
 	return err
 }
 
-// meant returns the tasks that a worker meant to lease under a token, without duplicates: an intent whose answer was
-// lost may be stored twice.
-func (w *worker) meant(token string) []string {
-	ids := slices.Clone(w.Leases[token])
+// meant returns the tasks that a worker meant to lease under some tokens, without duplicates: an intent whose answer
+// was lost may be stored twice.
+func (w *worker) meant(tokens ...string) (ids []string) {
+	for _, token := range tokens {
+		ids = append(ids, w.Leases[token]...)
+	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }
