@@ -74,8 +74,8 @@ func (c *claim) answers() []store.Task {
 	tasks := make([]store.Task, len(c.got))
 	for i, d := range c.got {
 		tasks[i] = d.task().lentOut()
-		c.s.lent.put(d)
 	}
+	c.s.lent.put(c.got)
 	return tasks
 }
 
