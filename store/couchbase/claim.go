@@ -110,7 +110,8 @@ func (c *claim) again() ([]store.Task, error) {
 			passed = append(passed, t)
 		}
 	}
-	return c.answers(), s.queueUp(c.ctx, passed...)
+	err = s.queueUp(c.ctx, passed...)
+	return c.answers(), err // after this, others may change the sheets
 }
 
 // take claims from one lane and reports whether there may be more. As long as nobody else moves the lane's cursor,

@@ -149,6 +149,8 @@ func TestACursorThatAFailoverSetsBack(t *testing.T) {
 				r.add(r.some(pageSize)...)
 				r.claimAll(store.MaxPage)
 			}
+			r.add(r.some(1)...) // now the handle appends to the page after those
+			r.claimAll(1)
 			at, err := r.b.open(r.ctx(), lineOfRig)
 			r.must("open", err)
 			if at.Page < 5 {
