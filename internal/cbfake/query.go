@@ -97,8 +97,7 @@ func noKeyspace(name string) error {
 // noIndex is how the planner refuses a statement that no index can answer.
 // github.com/couchbase/query: errors/plan.go; planner/build_scan.go.
 func noIndex(keyspace string) error {
-	return failure{4000, http.StatusNotFound, "No index available on keyspace " + keyspace + " that matches your query. " +
-		"Use CREATE PRIMARY INDEX ON " + keyspace + " to create a primary index, or check that your expected index is online."}
+	return failure{4000, http.StatusNotFound, "No index available on keyspace " + keyspace + " that matches your query."}
 }
 
 // errBehind says that an index does not reach the state that a scan asks for.
