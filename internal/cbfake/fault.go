@@ -26,8 +26,7 @@ type Faults struct {
 	// Request is called for each document request before it is served, with the key of the
 	// document.
 	Request func(code memd.CmdCode, key string) Spoil
-	// Lag is how far the index is behind. Queries that ask for certain writes, or for all, still
-	// see them.
+	// Lag is how far the index is behind. Queries that ask for all writes still see them, at once.
 	Lag time.Duration
 	// Skew is by how much the clocks of nodes are ahead.
 	Skew map[int]time.Duration
@@ -35,12 +34,9 @@ type Faults struct {
 	Remember time.Duration
 	// Late is how long it takes the query service to learn of a new scope or collection.
 	Late time.Duration
-	// Stuck stops indexes from learning anything new. A query that asks for certain writes, or for
-	// all, waits in vain.
+	// Stuck stops indexes from learning anything new. A query that asks for all writes waits in
+	// vain.
 	Stuck bool
-	// NoScanWait makes a scan that waits for its index wait until the timeout of its request, as if
-	// it had set no scan_wait.
-	NoScanWait bool
 	// OldUnlock makes it a temporary failure to unlock a document that is not locked, as before
 	// 7.6.
 	OldUnlock bool

@@ -8,20 +8,17 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 )
 
 // request is a request to the query service. docs.couchbase.com: "Query Service REST API".
 type request struct {
-	Statement   string                       `json:"statement"`
-	Prepared    string                       `json:"prepared"`
-	ContextID   string                       `json:"client_context_id"`
-	Consistency string                       `json:"scan_consistency"`
-	Vectors     map[string]map[string][2]any `json:"scan_vectors"`
-	ScanWait    string                       `json:"scan_wait"`
-	Timeout     string                       `json:"timeout"`
+	Statement   string `json:"statement"`
+	Prepared    string `json:"prepared"`
+	ContextID   string `json:"client_context_id"`
+	Consistency string `json:"scan_consistency"`
+	Timeout     string `json:"timeout"`
 	args        map[string]any
 }
 
@@ -55,7 +52,7 @@ func (n *node) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		"status": "success", "metrics": object{}}
 	rows, name, err := n.cluster.query(&q)
 	if errors.Is(err, errBehind) {
-		err = n.cluster.await(r.Context(), &q)
+		err = await(r.Context(), &q)
 	}
 	status := http.StatusOK
 	if err != nil {
@@ -97,31 +94,26 @@ func noKeyspace(name string) error {
 	return failure{12003, http.StatusFailedDependency, "Keyspace not found in CB datastore: " + name}
 }
 
-// errBehind says that an index does not reach the state that a scan asks for. Usually a vbucket has
-// got another UUID: the indexer considers such a snapshot not recent enough, and waits for another
-// one. github.com/couchbase/indexing: secondary/common/timestamp.go, AsRecent.
+// noIndex is how the planner refuses a statement that no index can answer.
+// github.com/couchbase/query: errors/plan.go; planner/build_scan.go.
+func noIndex(keyspace string) error {
+	return failure{4000, http.StatusNotFound, "No index available on keyspace " + keyspace + " that matches your query."}
+}
+
+// errBehind says that an index does not reach the state that a scan asks for.
 var errBehind = errors.New("the index is behind")
 
 // await waits in vain for an index, as long as the request allows, and returns how that ended.
-// According to the documentation, the limit is scan_wait. But the source of the query service reads
-// scan_wait and does not use it; then the limit is the request's timeout. docs.couchbase.com:
-// "Query Service REST API", scan_wait.
-func (c *Cluster) await(ctx context.Context, q *request) error {
-	c.mu.Lock()
-	ignored := c.faults.NoScanWait
-	c.mu.Unlock()
-	wait, late := time.Hour, failure{1080, http.StatusOK, "Timeout " + q.Timeout + " exceeded"}
-	if d, err := time.ParseDuration(q.Timeout); err == nil {
-		wait = d
-	}
-	if d, err := time.ParseDuration(q.ScanWait); err == nil && d > 0 && d < wait && !ignored {
-		wait, late = d, failure{12015, http.StatusOK, "Index scan timed out"}
+func await(ctx context.Context, q *request) error {
+	wait, err := time.ParseDuration(q.Timeout)
+	if err != nil {
+		wait = time.Hour
 	}
 	select {
 	case <-ctx.Done():
 	case <-time.After(wait):
 	}
-	return late
+	return failure{1080, http.StatusOK, "Timeout " + q.Timeout + " exceeded"}
 }
 
 // query runs a statement, which may be prepared. It evaluates the rows while document requests are
@@ -231,8 +223,7 @@ func (c *Cluster) rows(s *statement, q *request) (rows []row, err error) {
 }
 
 // indexed returns the documents of a keyspace as the index knows them. That is an older state,
-// unless the query asks for the writes that it knows of (at_plus) or for all writes (request_plus).
-// docs.couchbase.com: "Scan Consistency".
+// unless the query asks for all writes (request_plus). docs.couchbase.com: "Scan Consistency".
 func (c *Cluster) indexed(s *statement, q *request) (rows []row, err error) {
 	path := strings.SplitN(bare(s.from), ".", 2)
 	id, known := c.collections[path[len(path)-1]]
@@ -241,26 +232,17 @@ func (c *Cluster) indexed(s *statement, q *request) (rows []row, err error) {
 	}
 	x, covered := c.choose(id, s)
 	if x == nil {
-		return nil, fmt.Errorf("no index available on keyspace %s that matches your query", s.from)
+		return nil, noIndex(s.from)
 	}
-	if c.faults.Stuck && (q.Consistency == "request_plus" || len(q.Vectors) > 0) {
+	all := q.Consistency == "request_plus"
+	if c.faults.Stuck && all {
 		return nil, errBehind
 	}
 	now := time.Now()
-	seen := map[int]uint64{}
-	for vb, v := range q.Vectors[Bucket] {
-		n, _ := strconv.Atoi(vb)
-		if v[1] != strconv.FormatUint(c.uuid[n], 10) {
-			return nil, errBehind
-		}
-		seqno, _ := v[0].(float64)
-		seen[n] = uint64(seqno)
-	}
 	visible := func(key string, d *doc) (row, bool) {
 		for i := len(d.versions) - 1; i >= 0; i-- {
 			v := &d.versions[i]
-			late := v.at.After(now.Add(-c.faults.Lag)) && v.seqno > seen[vbucketOf(key)]
-			if c.faults.Lag > 0 && late && q.Consistency != "request_plus" && i > 0 {
+			if c.faults.Lag > 0 && v.at.After(now.Add(-c.faults.Lag)) && !all && i > 0 {
 				continue
 			}
 			// The index is known to have a document with a single version.

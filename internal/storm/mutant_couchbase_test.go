@@ -40,8 +40,8 @@ var onCouchbase = []planted{
 	{mutant: mutant{name: "a handle goes by its process's clock", edits: []change{{"store/couchbase/clock.go",
 		"		s.learn(ctx)\n", ""}}, caught: "the time is"},
 		in: "store/couchbase", test: "^TestTheClockIsLearnt|^TestNobodyGoes"},
-	{mutant: mutant{name: "turns are seen out of order", edits: []change{{"store/couchbase/turn.go",
-		"		level = requestPlus\n", ""}}, caught: "these wait"},
+	{mutant: mutant{name: "turns are seen out of order", edits: []change{{"store/couchbase/statement.go",
+		"ScanConsistency: gocb.QueryScanConsistencyRequestPlus", "ScanConsistency: 0"}}, caught: "these wait"},
 		in: "store/couchbase", test: "^TestTurnsKeepTheirOrder"},
 	{mutant: mutant{name: "a task that has moved out is still in its sheet", edits: []change{{
 		"store/couchbase/sheet.go", "		sh.lots[i] = lot{State: moved}\n", "		sh.lots[i] = lot{State: \"a\"}\n"}},

@@ -91,7 +91,7 @@ func (r *rig) article(tasks, consumers int) int64 {
 }
 
 func (r *rig) articleRound(consumers int, done, lost *atomic.Int64) error {
-	ids, err := query[string](r.ctx(), r.b, articleQuery, args{"now": time.Now().UnixMilli(), "n": consumers}, requestPlus)
+	ids, err := query[string](r.ctx(), r.b, articleQuery, args{"now": time.Now().UnixMilli(), "n": consumers})
 	if err != nil {
 		return err
 	}

@@ -28,9 +28,8 @@ func (s *Store) setAside(
 	_ = s.passing(damage)
 	a := aside{in.Name(), id, damage.Error(), mend, raw}
 	return s.again(ctx, func() error {
-		done, err := s.meta.Upsert(asidePrefix+in.Name()+"|"+id, a, &gocb.UpsertOptions{Context: ctx,
+		_, err := s.meta.Upsert(asidePrefix+in.Name()+"|"+id, a, &gocb.UpsertOptions{Context: ctx,
 			DurabilityLevel: s.durability})
-		s.wrote(done)
 		return err
 	})
 }
@@ -38,7 +37,7 @@ func (s *Store) setAside(
 // checkDamage names the documents that were set aside.
 func (s *Store) checkDamage(ctx context.Context) (string, error) {
 	const most = 5
-	docs, err := query[namedDoc](ctx, s, queryNames, args{"from": asidePrefix, "until": "damaged}"}, requestPlus)
+	docs, err := query[namedDoc](ctx, s, queryNames, args{"from": asidePrefix, "until": "damaged}"})
 	if len(docs) == 0 || err != nil {
 		return "", err
 	}

@@ -50,8 +50,7 @@ func (w *work) alike(from int) int {
 			break
 		}
 		r, p := block(t.ID)
-		as := *t
-		as.ID, as.Args = "", nil
+		as := t.shared()
 		if n == 0 {
 			first, at, place = as, r, p
 		}

@@ -52,7 +52,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 
 // version returns the server's version, such as 7.6.2-3721-enterprise.
 func (s *Store) version(ctx context.Context) (string, error) {
-	texts, err := query[string](ctx, s, queryVersion, nil, atPlus)
+	texts, err := query[string](ctx, s, queryVersion, nil)
 	return strings.Join(texts, ""), err
 }
 
@@ -73,8 +73,7 @@ func (s *Store) checkVersion(ctx context.Context) (string, error) {
 
 // checkIndexes finds indexes that are missing or not built.
 func (s *Store) checkIndexes(ctx context.Context) (string, error) {
-	online, err := query[string](ctx, s, queryIndexes, args{"bucket": s.bucket, "scope": s.scope, "state": "online"},
-		atPlus)
+	online, err := query[string](ctx, s, queryIndexes, args{"bucket": s.bucket, "scope": s.scope, "state": "online"})
 	if err != nil {
 		return "", err
 	}
@@ -100,7 +99,7 @@ func (s *Store) checkIndexes(ctx context.Context) (string, error) {
 // checkLag measures how long the indexes take to catch up with everything that was written.
 func (s *Store) checkLag(ctx context.Context) (string, error) {
 	begun := time.Now()
-	_, err := query[struct{}](ctx, s, queryDue, args{"n": 1}, requestPlus)
+	_, err := query[struct{}](ctx, s, queryDue, args{"n": 1})
 	if took := time.Since(begun); err == nil && took > mostLag {
 		return fmt.Sprintf("the indexes needed %v to catch up with the writes: delayed tasks, lists and counts are late by "+
 			"that; give the index service more memory or nodes", took.Round(time.Millisecond)), nil

@@ -74,8 +74,8 @@ func (c *claim) answers() []store.Task {
 	tasks := make([]store.Task, len(c.got))
 	for i, d := range c.got {
 		tasks[i] = d.task().lentOut()
-		c.s.lent.put(d)
 	}
+	c.s.lent.put(c.got)
 	return tasks
 }
 
@@ -87,7 +87,7 @@ func (c *claim) again() ([]store.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	held, err := query[string](c.ctx, s, queryHeld, args{"w": c.worker, "n": store.MaxPage}, requestPlus)
+	held, err := query[string](c.ctx, s, queryHeld, args{"w": c.worker, "n": store.MaxPage})
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,8 @@ func (c *claim) again() ([]store.Task, error) {
 			passed = append(passed, t)
 		}
 	}
-	return c.answers(), s.queueUp(c.ctx, passed...)
+	err = s.queueUp(c.ctx, passed...)
+	return c.answers(), err // after this, others may change the sheets
 }
 
 // take claims from one lane and reports whether there may be more. As long as nobody else moves the lane's cursor,
@@ -175,6 +176,8 @@ func (c *claim) look(l lane) (at *mark, p *page, err error) {
 	switch {
 	case p != nil && len(p.Entries) == at.Place && p.G != nil && p.Count >= pageSize: // its seal was lost
 		return at, nil, s.seal(c.ctx, l, at.Page)
+	case p != nil && len(p.Entries) == at.Place && p.G != nil && mind.tail > at.Page: // a failover has brought it back
+		return at, nil, s.shut(c.ctx, l, at.Page)
 	case p != nil && len(p.Entries) == at.Place && p.G != nil:
 		return nil, nil, nil
 	case p != nil && len(p.Entries) >= at.Place:

@@ -39,7 +39,6 @@ type Store struct {
 	queryTimeout time.Duration
 	patience     time.Duration // how long a unit is left to its owner
 	lateBy       time.Duration // how late a request to create a document may arrive
-	scanWait     time.Duration // how long an index may take to catch up with this handle's writes
 	learnWithin  time.Duration // how long the query service may take to learn of a new collection
 
 	opened time.Time // has a monotonic reading
@@ -49,7 +48,6 @@ type Store struct {
 	lent  lent
 	shown shown
 	sums  sums
-	seen  seen
 	bell  bell.Bell
 	swept atomic.Int64
 
@@ -91,8 +89,8 @@ func Open(ctx context.Context, text string) (*Store, error) {
 		trips:   o.trips,
 		cluster: cluster, kv: bucket, bucket: o.bucket, scope: o.scope, durability: o.durability,
 		queryTimeout: 30 * time.Second, patience: patience, lateBy: lateBy,
-		scanWait: 3 * time.Second, learnWithin: 30 * time.Second,
-		tasks: scope.Collection("task"), lines: scope.Collection("line"),
+		learnWithin: 30 * time.Second,
+		tasks:       scope.Collection("task"), lines: scope.Collection("line"),
 		keys: scope.Collection("key"), meta: scope.Collection("meta"),
 		opened: time.Now(), clock: clock{learning: make(chan struct{}, 1)},
 	}

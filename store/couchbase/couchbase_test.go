@@ -3,8 +3,6 @@ package couchbase
 import (
 	"context"
 	"os"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -52,8 +50,6 @@ func openAt(tb testing.TB, url string) *Store {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { s.Close() })
-	// If an index of the fake does not know a write at once, it never will.
-	s.scanWait = 20 * time.Millisecond
 	warm(s)
 	return s
 }
@@ -87,21 +83,12 @@ func TestReruns(t *testing.T) {
 	storetest.Reruns(t, onFake, n)
 }
 
-// behind are the clauses that read what other handles have written, through a handle that waits only for its own
-// writes.
-var behind = []string{"record/of_many_writers_at_once", "race/a_whole_queue_gets_another_priority",
-	"race/a_parent_that_ends_while_its_children_are_enqueued"}
-
 // The conformance suite with an index that lags two seconds, on three nodes.
 func TestConformanceWithAnIndexThatIsBehind(t *testing.T) {
 	if os.Getenv("TUSK_TEST_LONG") == "" {
 		t.Skip("it takes long: set TUSK_TEST_LONG=1")
 	}
 	storetest.Run(t, storetest.Engine{Shared: true, New: func(tb testing.TB) func() store.Store {
-		_, name, _ := strings.Cut(tb.Name(), "/")
-		if slices.ContainsFunc(behind, func(clause string) bool { return strings.HasPrefix(name, clause) }) {
-			tb.Skip("it reads what others have just written")
-		}
 		f := newFake(tb, 3)
 		f.Set(cbfake.Faults{Lag: 2 * time.Second})
 		return func() store.Store { return openFake(tb, f) }

@@ -131,7 +131,7 @@ func (s *Store) namesOf(ctx context.Context, directory string) (names []string, 
 	if directory == workerList {
 		prefix = workerKey("")
 	}
-	docs, err := query[namedDoc](ctx, s, queryNames, args{"from": prefix, "until": prefix[:1] + "}"}, requestPlus)
+	docs, err := query[namedDoc](ctx, s, queryNames, args{"from": prefix, "until": prefix[:1] + "}"})
 	for _, d := range docs {
 		var r record
 		if directory == workerList {

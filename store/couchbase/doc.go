@@ -328,7 +328,6 @@ func (s *Store) writeAt(ctx context.Context, d *doc, level gocb.DurabilityLevel)
 			done, err = s.collection(d.C).Replace(d.ID, text, &gocb.ReplaceOptions{Context: ctx, Cas: d.cas,
 				Transcoder: verbatim, DurabilityLevel: level})
 		}
-		s.wrote(done)
 		return err
 	})
 	switch {
@@ -347,9 +346,8 @@ func (s *Store) remove(ctx context.Context, d *doc) (bool, error) {
 	tries := 0
 	err := s.again(ctx, func() error {
 		tries++
-		done, err := s.collection(d.C).Remove(d.ID, &gocb.RemoveOptions{Context: ctx, Cas: d.cas,
+		_, err := s.collection(d.C).Remove(d.ID, &gocb.RemoveOptions{Context: ctx, Cas: d.cas,
 			DurabilityLevel: s.durability})
-		s.wrote(done)
 		return err
 	})
 	if errors.Is(err, gocb.ErrDocumentNotFound) && tries > 1 {

@@ -64,6 +64,9 @@ func advised(err error) error {
 	case errors.Is(err, gocb.ErrValueTooLarge):
 		return fmt.Errorf("%w: a task, with its history, output and logs, is one document, which has 20 MiB at most: "+
 			"bring less: %w", store.ErrUnstorable, err)
+	case isOf(err, gocb.ErrPlanningFailure, gocb.ErrIndexNotFound):
+		return fmt.Errorf("%w: no index can answer a query: 'tusk doctor' names those that are missing, and says how to "+
+			"create them: %w", store.ErrUnavailable, err)
 	case errors.Is(err, gocb.ErrDurabilityLevelNotAvailable):
 		return fmt.Errorf("the bucket does not have the durability that is asked for: an ephemeral one has majority "+
 			"at most, so write durability=majority into the database URL: %w", err)

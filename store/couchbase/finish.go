@@ -66,15 +66,7 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 // finish ends attempts of a task, or of the tasks of a sheet. What the handle knows of them may be out of date, so
 // finish reads the document before it refuses an outcome.
 func (s *Store) finish(ctx context.Context, w *work, r ref, outcomes []*store.Outcome) (lost []store.ID, err error) {
-	w.have = map[ref]*doc{}
-	for _, o := range outcomes {
-		if d := s.lent.take(o.Task); d != nil {
-			w.have[d.ref] = d
-		}
-	}
-	if isSheet(r) {
-		w.have = s.lent.sheet(r)
-	}
+	w.have = s.lent.take(r, outcomes)
 	err = s.do(ctx, w, func(b *rules.Batch) error {
 		_, err := w.load(r) // after this, the tasks of a sheet are known
 		if err == nil {
@@ -83,8 +75,8 @@ func (s *Store) finish(ctx context.Context, w *work, r ref, outcomes []*store.Ou
 		w.torn = w.torn || len(lost) > 0 && len(w.have) > 0
 		return err
 	})
-	if is := w.docs[r]; is != nil && err == nil {
-		s.lent.lay(is)
+	if err == nil {
+		s.lent.keep(w.docs[r])
 	}
 	return lost, err
 }

@@ -3,6 +3,7 @@ package couchbase
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -86,7 +87,7 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (_ store.Admit
 		ID  string `json:"id"`
 		Due int64  `json:"due"`
 	}
-	waiting, err := query[due](ctx, s, queryDue, args{"n": limit + 1}, atPlus)
+	waiting, err := query[due](ctx, s, queryDue, args{"n": limit + 1})
 	if err != nil {
 		return did, err
 	}
@@ -118,7 +119,7 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (_ store.Admit
 // them needs another, they are cancelled in order, because the reason is the first need that has failed by then.
 func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err error) {
 	for cancelled < limit {
-		ids, err := query[string](ctx, s, queryDoomed, args{"n": limit - cancelled}, atPlus)
+		ids, err := query[string](ctx, s, queryDoomed, args{"n": limit - cancelled})
 		if err != nil || len(ids) == 0 {
 			return cancelled, err
 		}
@@ -205,30 +206,23 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (_ []store.Ta
 		if w == nil {
 			continue
 		}
-		known := len(dead)
-		for token := range w.Leases {
-			if w.G != nil && slices.Contains(w.Names, token) {
-				continue
-			}
-			held, err := s.heldBy(ctx, id, w, token)
+		if w.G != nil {
+			found, err := s.straysOf(ctx, id, w)
 			if err != nil {
 				return nil, err
 			}
-			for _, t := range held {
-				if w.G == nil {
-					dead = append(dead, t)
-				} else if t.Claimed < w.Since {
-					strays = append(strays, t)
-				}
-			}
+			strays = append(strays, found...)
+			continue
+		}
+		found, err := s.leftBy(ctx, id, w)
+		if err != nil {
+			return nil, err
 		}
 		// If the index fails for one worker, it is not asked for others.
-		if w.G == nil && !w.Combed && len(dead) == known && unasked == nil {
-			found, err := s.comb(ctx, id, w)
-			if dead = append(dead, found...); err != nil {
-				unasked = err
-			}
+		if len(found) == 0 && !w.Combed && unasked == nil {
+			found, unasked = s.comb(ctx, id)
 		}
+		dead = append(dead, found...)
 	}
 	if len(dead)+len(strays) == 0 {
 		return nil, unasked
@@ -269,59 +263,34 @@ func (s *Store) declare(ctx context.Context, id string) (w *worker, err error) {
 	return w, err
 }
 
-// combTime is how long a rescue waits for the index.
-const combTime = 5 * time.Second
-
-// comb asks the index which tasks a dead worker holds besides those in its intents, adds them to its document and
-// returns them. It does so until the index finds none. Intents are written without durability, so a failover may have
-// lost an intent and kept its lease.
-func (s *Store) comb(ctx context.Context, worker string, w *worker) (held []*task, err error) {
-	ctx, cancel := context.WithTimeout(ctx, combTime)
-	defer cancel()
-	ids, err := query[string](ctx, s, queryHeld, args{"w": worker, "n": store.MaxPage}, requestPlus)
-	if err != nil {
-		return nil, err
-	}
-	docs, err := s.spread(ctx, ids, s.peek)
-	if err != nil {
-		return nil, err
-	}
+// heldIn reads tasks and returns those that a worker holds.
+func (s *Store) heldIn(ctx context.Context, worker string, ids []string) (docs []*doc, held []*task, err error) {
+	docs, err = s.spread(ctx, ids, s.peek)
 	for _, d := range docs {
-		t, is := d.taskIn()
-		if !is || len(t.Run) == 0 || t.Run[0].Worker != worker {
-			continue
+		if t, is := d.taskIn(); is && t.State == "r" && len(t.Run) == 1 && t.Run[0].Worker == worker {
+			held = append(held, t)
 		}
-		err = s.mutate(ctx, s.meta, workerKey(worker), 0, gocb.ArrayAppendSpec(leasePath(t.Run[0].Token), d.ID,
-			&gocb.ArrayAppendSpecOptions{CreatePath: true}))
-		if err != nil {
-			return held, err
-		}
-		held = append(held, t)
 	}
-	if len(held) > 0 {
-		return held, nil // there may be more
-	}
-	return nil, s.mutate(ctx, s.meta, workerKey(worker), 0, gocb.UpsertSpec("combed", true, nil))
+	return docs, held, err
 }
 
-// heldBy returns the tasks that a worker holds under a token. If there are none and the worker is dead, heldBy removes
-// the token from the document and lines up the tasks that the worker meant to lease and did not. It first writes them
-// as they are, so that a lease that is still on its way is refused: after this, nobody would look for it. heldBy leaves
-// a living worker's token alone.
-func (s *Store) heldBy(ctx context.Context, id string, w *worker, token string) ([]*task, error) {
-	docs, err := s.spread(ctx, w.meant(token), s.peek)
-	if err != nil {
-		return nil, err
+// straysOf returns the tasks that a living worker holds and does not know of.
+func (s *Store) straysOf(ctx context.Context, id string, w *worker) ([]*task, error) {
+	known := func(token string) bool { return slices.Contains(w.Names, token) }
+	tokens := slices.DeleteFunc(slices.Collect(maps.Keys(w.Leases)), known)
+	_, held, err := s.heldIn(ctx, id, w.meant(tokens...))
+	return slices.DeleteFunc(held, func(t *task) bool { return t.Claimed >= w.Since || known(t.Run[0].Token) }), err
+}
+
+// leftBy returns those tasks that a dead worker holds and meant to lease. Once there are none, leftBy lines up what the
+// worker meant to lease and did not, and forgets it. It first writes these tasks as they are, so that a lease that is
+// still on its way is refused: after this, nobody would look for it.
+func (s *Store) leftBy(ctx context.Context, id string, w *worker) ([]*task, error) {
+	docs, held, err := s.heldIn(ctx, id, w.meant(slices.Collect(maps.Keys(w.Leases))...))
+	if len(w.Leases) == 0 || len(held) > 0 || err != nil {
+		return held, err
 	}
-	var held, passed []*task
-	for _, d := range docs {
-		if d.holds(token) {
-			held = append(held, d.task())
-		}
-	}
-	if len(held) > 0 || w.G != nil {
-		return held, nil
-	}
+	var passed []*task
 	for _, d := range docs {
 		t := d.ready()
 		if t == nil {
@@ -335,5 +304,24 @@ func (s *Store) heldBy(ctx context.Context, id string, w *worker, token string) 
 	if err := s.queueUp(ctx, passed...); err != nil {
 		return nil, err
 	}
-	return nil, s.cut(ctx, s.meta, workerKey(id), leasePath(token))
+	return nil, s.mutate(ctx, s.meta, workerKey(id), 0, gocb.UpsertSpec("l", map[string][]string{}, nil))
+}
+
+// combTime is how long a rescue waits for the index.
+const combTime = 5 * time.Second
+
+// comb asks the index which tasks a dead worker holds, until there are none. Intents are written without durability, so
+// a failover may have lost an intent and kept its lease.
+func (s *Store) comb(ctx context.Context, worker string) ([]*task, error) {
+	ctx, cancel := context.WithTimeout(ctx, combTime)
+	defer cancel()
+	ids, err := query[string](ctx, s, queryHeld, args{"w": worker, "n": store.MaxPage})
+	if err != nil {
+		return nil, err
+	}
+	_, held, err := s.heldIn(ctx, worker, ids)
+	if len(held) > 0 || err != nil {
+		return held, err // there may be more
+	}
+	return nil, s.mutate(ctx, s.meta, workerKey(worker), 0, gocb.UpsertSpec("combed", true, nil))
 }

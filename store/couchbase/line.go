@@ -286,18 +286,26 @@ func (s *Store) dropPage(ctx context.Context, l lane, n int) {
 	_, _ = s.lines.Remove(l.page(n), &gocb.RemoveOptions{Context: ctx})
 }
 
-// heal repairs a cursor whose page was lost: it moves the cursor to the next page if there is one, or else creates the
+// mostGap is how many pages a cursor may have to skip: those that were passed and deleted within the last moments
+// before a failover, which has set the cursor back.
+const mostGap = 256
+
+// heal repairs a cursor whose page was lost: it moves the cursor to the next page that there is, or else creates the
 // page again.
 func (s *Store) heal(ctx context.Context, l lane, c mark) error {
-	next, err := s.readPage(ctx, l, c.Page+1)
+	after := make([]*page, mostGap)
+	err := each(mostGap, func(i int) (err error) {
+		after[i], err = s.readPage(ctx, l, c.Page+1+i)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	if next == nil {
-		_, err := s.makePage(ctx, l, c.Page)
-		return err
+	if i := slices.IndexFunc(after, func(p *page) bool { return p != nil }); i >= 0 {
+		return s.move(ctx, l, c, cursor{c.Page + 1 + i, 0})
 	}
-	return s.move(ctx, l, c, cursor{c.Page + 1, 0})
+	_, err = s.makePage(ctx, l, c.Page)
+	return err
 }
 
 // move sets a cursor if it is unchanged and not locked. Otherwise somebody else will.

@@ -138,3 +138,35 @@ func TestACallKeepsItsOrderWithAndWithoutKeys(t *testing.T) {
 		t.Errorf("in order:\n%s\nclaimed:\n%s", strings.Join(want, " "), strings.Join(got, " "))
 	}
 }
+
+// A failover sets the cursor back to a page that was passed and deleted, as were pages after it, or to one that comes
+// back as it was before it was sealed. Claims go on at the page to which others append meanwhile. Nothing sweeps.
+func TestACursorThatAFailoverSetsBack(t *testing.T) {
+	for name, comesBack := range map[string]bool{"its page is gone": false, "its page is back": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			for range 5 {
+				r.add(r.some(pageSize)...)
+				r.claimAll(store.MaxPage)
+			}
+			r.add(r.some(1)...) // now the handle appends to the page after those
+			r.claimAll(1)
+			at, err := r.b.open(r.ctx(), lineOfRig)
+			r.must("open", err)
+			if at.Page < 5 {
+				t.Fatalf("the cursor is at page %d", at.Page)
+			}
+			_, err = r.b.lines.Upsert(lineOfRig.cursor(), cursor{1, 0}, nil)
+			r.must("set the cursor back", err)
+			if comesBack {
+				_, err = r.b.makePage(r.ctx(), lineOfRig, 1)
+				r.must("bring the page back", err)
+			}
+			r.add(r.some(3)...)
+			time.Sleep(mindFor) // the cursor is read again
+			if got := r.claimAll(10); len(got) != 3 {
+				t.Errorf("%d of 3 are claimed", len(got))
+			}
+		})
+	}
+}

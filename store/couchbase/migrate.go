@@ -56,6 +56,10 @@ func (s *Store) Migrate(ctx context.Context, version int64) ([]store.Migration, 
 // scopes and collections return before it does. docs.couchbase.com: "SQL++ Error Codes".
 const noKeyspace, noScope = 12003, 12021
 
+func hasCode(err *gocb.QueryError, codes ...uint32) bool {
+	return slices.ContainsFunc(err.Errors, func(e gocb.QueryErrorDesc) bool { return slices.Contains(codes, e.Code) })
+}
+
 // define runs a statement of the schema. It waits until the query service knows what the statements before it have
 // created.
 func (s *Store) define(ctx context.Context, statement string) error {
@@ -96,7 +100,7 @@ func (s *Store) applied(ctx context.Context, m *store.Migration) error {
 // Migrations implements store.Migrator.
 func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 	taken := map[string]int64{}
-	there, err := query[string](ctx, s, queryKeyspaces, args{"bucket": s.bucket, "scope": s.scope}, requestPlus)
+	there, err := query[string](ctx, s, queryKeyspaces, args{"bucket": s.bucket, "scope": s.scope})
 	if err != nil {
 		return nil, fmt.Errorf("migrations: %w: %w", store.ErrUnavailable, err)
 	}

@@ -85,7 +85,7 @@ func (s *Store) ended(ctx context.Context, c *class, after, until int64, limit i
 		statement, a = queryOld, args{"own": c.own}
 	}
 	a["st"], a["after"], a["until"], a["n"] = letters[c.state], after, until, limit
-	return query[ended](ctx, s, statement, a, atPlus)
+	return query[ended](ctx, s, statement, a)
 }
 
 // endings returns the tasks in the documents. Each task of a sheet has its own end. endings leaves out a sheet whose
@@ -151,13 +151,12 @@ func (s *Store) pruneStats(ctx context.Context, keep time.Duration) error {
 		return nil
 	}
 	until := (s.now(ctx) - keep.Microseconds()) / time.Minute.Microseconds()
-	ids, err := query[string](ctx, s, queryIDs, args{"from": statPrefix, "until": statKey(until, "")}, atPlus)
+	ids, err := query[string](ctx, s, queryIDs, args{"from": statPrefix, "until": statKey(until, "")})
 	if err != nil {
 		return err
 	}
 	return each(len(ids), func(i int) error {
-		done, err := s.meta.Remove(ids[i], &gocb.RemoveOptions{Context: ctx})
-		s.wrote(done)
+		_, err := s.meta.Remove(ids[i], &gocb.RemoveOptions{Context: ctx})
 		if errors.Is(err, gocb.ErrDocumentNotFound) {
 			return nil
 		}

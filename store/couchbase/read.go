@@ -3,6 +3,7 @@ package couchbase
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -32,7 +33,7 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 			ids = append(ids, id.String())
 		}
 		if ids == nil {
-			if ids, err = query[string](ctx, s, text, a, atPlus); err != nil {
+			if ids, err = query[string](ctx, s, text, a); err != nil {
 				return nil, err
 			}
 		}
@@ -121,7 +122,7 @@ func (s *Store) Count(ctx context.Context) (_ []store.Count, err error) {
 		Oldest int64  `json:"oldest"`
 	}
 	now := s.now(ctx)
-	rows, err := query[count](ctx, s, queryCount, nil, atPlus)
+	rows, err := query[count](ctx, s, queryCount, nil)
 	var counts []store.Count
 	add := func(queue string, state store.State, n int64, oldest time.Duration) {
 		for i := range counts {
@@ -163,15 +164,10 @@ func (s *Store) Workers(ctx context.Context) (_ []store.Worker, err error) {
 		w := d.worker()
 		one := w.Info
 		one.StartedAt, one.BeatAt, one.ExpiresAt = instant(w.Started), instant(w.Beat), instant(w.Expires)
-		for token := range w.Leases {
-			held, err := s.heldBy(ctx, id, w, token)
-			if err != nil {
-				return err
-			}
-			one.Running += len(held)
-		}
+		_, held, err := s.heldIn(ctx, id, w.meant(slices.Collect(maps.Keys(w.Leases))...))
+		one.Running = len(held)
 		living = append(living, one)
-		return nil
+		return err
 	})
 	slices.SortFunc(living, func(a, b store.Worker) int {
 		return cmp.Or(a.StartedAt.Compare(b.StartedAt), slices.Compare(a.ID[:], b.ID[:]))

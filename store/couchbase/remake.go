@@ -80,7 +80,7 @@ func (s *Store) remake(ctx context.Context, name rules.KeyName) (*doc, error) {
 // leaves everything else to others.
 func (s *Store) redoBefore(ctx context.Context, before int64) error {
 	for statement, c := range map[string]string{queryTodoKeys: inKey, queryTodoMeta: inMeta} {
-		ids, err := query[string](ctx, s, statement, args{"before": before, "n": math.MaxInt32}, requestPlus)
+		ids, err := query[string](ctx, s, statement, args{"before": before, "n": math.MaxInt32})
 		if err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (s *Store) redoBefore(ctx context.Context, before int64) error {
 func (s *Store) findTasks(ctx context.Context, name rules.KeyName, was, is *key) (doubt string, err error) {
 	text, a := queryList(&store.Filter{Key: name.Key})
 	a["before"], a["n"] = "~", math.MaxInt32 // "~" is after all ids
-	ids, err := query[string](ctx, s, text, a, requestPlus)
+	ids, err := query[string](ctx, s, text, a)
 	if err != nil {
 		return "", err
 	}

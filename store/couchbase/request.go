@@ -39,7 +39,8 @@ func (s *Store) cut(ctx context.Context, in *gocb.Collection, id, path string) e
 var refusals = []error{gocb.ErrCasMismatch, gocb.ErrDocumentExists, gocb.ErrDocumentNotFound, gocb.ErrDocumentLocked,
 	gocb.ErrPathNotFound, gocb.ErrPathExists, gocb.ErrPathMismatch, gocb.ErrValueNotJSON, gocb.ErrValueTooLarge,
 	gocb.ErrInvalidArgument, gocb.ErrCollectionNotFound, gocb.ErrScopeNotFound, gocb.ErrDurabilityImpossible,
-	gocb.ErrDurabilityLevelNotAvailable, gocb.ErrAuthenticationFailure, gocb.ErrDocumentNotLocked}
+	gocb.ErrDurabilityLevelNotAvailable, gocb.ErrAuthenticationFailure, gocb.ErrDocumentNotLocked,
+	gocb.ErrPlanningFailure, gocb.ErrIndexNotFound}
 
 // unknown reports whether an error leaves it open whether a write happened. gocb has no single error for that: a
 // connection that ends causes an io.EOF.

@@ -264,7 +264,7 @@ func (r *rig) settled() {
 	r.Helper()
 	for statement, c := range map[string]string{queryTodo: inTask, queryTodoKeys: inKey, queryTodoMeta: inMeta} {
 		far := r.b.now(r.ctx()) + time.Hour.Microseconds()
-		ids, err := query[string](r.ctx(), r.b, statement, args{"before": far, "n": 10}, requestPlus)
+		ids, err := query[string](r.ctx(), r.b, statement, args{"before": far, "n": 10})
 		r.must("query", err)
 		for _, id := range ids {
 			d, _ := r.b.read(r.ctx(), ref{c, id})

@@ -13,12 +13,13 @@ import (
 
 // sheet is the document of several tasks of one call that differ only in their ids and args. A task stays in its sheet
 // as long as the sheet can represent it: while the task is available, runs for the first time, or has completed without
-// anything else to record. Otherwise the task gets a document of its own, and the sheet says that the task has moved.
+// anything else to record, or if all tasks of the sheet were changed or cancelled alike before they ran. Otherwise the
+// task gets a document of its own, and the sheet says that the task has moved.
 // Both writes are a unit, and the sheet's write decides. So a lookup of a task reads the task's own document first, and
 // then the sheet of its block of ids.
 type sheet struct {
-	// The fields that the tasks share, as they were when the tasks were new. Those that an index uses say what the
-	// sheet holds now.
+	// The fields that the tasks share, as they were when the tasks were new or were last changed together. Those that
+	// an index uses say what the sheet holds now.
 	task
 	From  int               `json:"from"` // the place of the first task in the block
 	Texts []json.RawMessage `json:"args"`
@@ -107,6 +108,7 @@ func (sh *sheet) UnmarshalJSON(b []byte) error {
 func (sh *sheet) sum() {
 	sh.N, sh.Lent, sh.Available, sh.Finished, sh.Run, sh.Runs = 0, 0, 0, 0, nil, nil
 	sh.State, sh.Gone = mixed, true
+	ended := "c"
 	for _, l := range sh.lots {
 		switch l.State {
 		case "a":
@@ -117,8 +119,8 @@ func (sh *sheet) sum() {
 			if is := (lease{l.Worker, l.Token}); !slices.Contains(sh.Run, is) {
 				sh.Run = append(sh.Run, is)
 			}
-		case "c":
-			sh.Finished = max(sh.Finished, l.Ended)
+		case "c", "x":
+			sh.Finished, ended = max(sh.Finished, l.Ended), l.State
 		}
 		sh.Gone = sh.Gone && l.State == moved
 		if n := len(sh.Runs); n > 0 && sh.Runs[n-1].lot == l {
@@ -130,7 +132,7 @@ func (sh *sheet) sum() {
 	if sh.N+sh.Lent > 0 {
 		sh.Finished = 0
 	} else {
-		sh.State = "c"
+		sh.State = ended
 	}
 }
 
@@ -154,6 +156,8 @@ func (d *doc) of(id string) *doc {
 		t.lend(l.Worker, "", l.Claimed)
 		t.Run, t.State, t.Finished, t.Since, t.Written = nil, l.State, l.Ended, l.Written, l.Written
 		t.Past = []past{{Number: t.Attempt, Worker: l.Worker, Started: l.Claimed, Ended: l.Ended, State: l.State}}
+	case "x":
+		t.Finished = l.Ended
 	}
 	return &doc{ref: ref{inTask, id}, body: &t, sheet: d}
 }
@@ -170,6 +174,8 @@ func (d *doc) keep(t *task) bool {
 		l.Worker, l.Token = t.Run[0].Worker, t.Run[0].Token
 	case t.State == "c" && len(t.Past) == 1:
 		l.Worker, l.Ended, l.Written = t.Past[0].Worker, t.Finished, t.Written
+	case t.State == "x":
+		l.Ended = t.Finished
 	case t.State != "a":
 		l.State = moved
 	}
@@ -341,6 +347,11 @@ func (sh *sheet) covers(other *sheet) bool {
 // itself.
 func (w *work) settle() {
 	for _, d := range w.order {
+		if isSheet(d.ref) && !w.torn {
+			w.stamp(d)
+		}
+	}
+	for _, d := range w.order {
 		if d.sheet == nil || !d.dirty || w.torn {
 			continue
 		}
@@ -350,4 +361,40 @@ func (w *work) settle() {
 			d.sheet, d.task().inSheet = nil, false
 		}
 	}
+}
+
+// stamp changes what the tasks of a sheet share, if all of them were changed alike while they were available.
+func (w *work) stamp(d *doc) {
+	sh := d.sheetOf()
+	var as *task
+	place := 0
+	for i, l := range sh.lots {
+		if l.State == moved {
+			continue
+		}
+		is := w.docs[ref{inTask, d.idAt(sh.From + i)}]
+		if l.State != "a" || is == nil || !is.dirty || is.sheet != d {
+			return
+		}
+		one := is.task().shared()
+		if as == nil {
+			as, place = &one, is.place
+		} else if !reflect.DeepEqual(&one, as) {
+			return
+		}
+	}
+	if as == nil || as.State != "a" && as.State != "x" {
+		return
+	}
+	as.head, as.ID, as.inSheet = sh.head, sh.ID, false
+	if sh.task = *as; as.State == "a" {
+		d.place = place
+	}
+}
+
+// shared returns what a task may share with others in a sheet.
+func (t *task) shared() task {
+	as := *t
+	as.ID, as.Args = "", nil
+	return as
 }

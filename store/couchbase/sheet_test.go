@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tuskqueue/tusk/internal/cbfake"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
 	"github.com/tuskqueue/tusk/store/storetest"
@@ -160,6 +159,22 @@ var ofSheets = []verb{
 		}
 	}},
 
+	{"move a sheet", func(r *rig) { r.add(r.alike(10)...) }, func(ctx context.Context, r *rig) error {
+		var ids []store.ID
+		for _, name := range named10() {
+			ids = append(ids, r.ids[name])
+		}
+		_, err := r.a.Edit(ctx, store.Edit{IDs: ids, Change: store.Change{Op: store.Move, Queue: "q2"}})
+		return err
+	}, func(r *rig, answered bool) {
+		r.all(true, named10()...)
+		for _, name := range named10() {
+			if is := r.get(r.ids[name]); answered && is.Queue != "q2" {
+				r.Errorf("it is in %s", is.Queue)
+			}
+		}
+	}},
+
 	{"need one of a sheet", func(r *rig) { r.add(r.alike(10)...) }, func(ctx context.Context, r *rig) error {
 		_, err := r.a.Enqueue(ctx, []store.NewTask{r.task("child", needs(r.ids["s2"], r.ids["s3"]))})
 		return err
@@ -277,24 +292,107 @@ func TestASheetIsHandedOverOnlyAsTheIndexKnowsIt(t *testing.T) {
 	r.must("finish", r.finish(r.ctx(), r.plainly("s0", "s1", "s2", "s3", "s4", "s5")...))
 	time.Sleep(5 * time.Millisecond)
 	r.must("finish", r.finish(r.ctx(), r.plainly("s6", "s7", "s8", "s9")...))
-	const lag = time.Second
-	time.Sleep(lag + 100*time.Millisecond)
 	later, err := r.b.List(r.ctx(), store.Filter{IDs: []store.ID{r.ids["s6"], r.ids["s7"], r.ids["s8"], r.ids["s9"]}})
 	r.must("list", err)
-	r.f.Set(cbfake.Faults{Lag: lag})
+	keep := store.Retention{Completed: time.Microsecond}
+	c := r.b.classes(r.ctx(), &keep)[0]
+	found, err := r.b.ended(r.ctx(), &c, 0, c.until, 100)
+	r.must("ended", err)
 	if back, err := r.a.Release(r.ctx(), rules.Receipt(later)); err != nil || len(later) != 4 || len(back) > 0 {
 		t.Fatalf("of %d tasks %d have come back: %v", len(later), len(back), err)
 	}
-	keep := store.Retention{Completed: time.Microsecond}
-	for left, behind := range []bool{true, false} {
-		if !behind {
-			r.f.Set(cbfake.Faults{})
+	if ends, err := r.b.endings(r.ctx(), found); err != nil || len(found) != 1 || len(ends) > 0 {
+		t.Errorf("%d tasks of %d sheets are handed over as they were: %v", len(ends), len(found), err)
+	}
+	due, err := r.b.Due(r.ctx(), keep, "", 100)
+	r.must("due", err)
+	if len(due.Tasks) != 6 {
+		t.Errorf("%d tasks are handed over, want 6", len(due.Tasks))
+	}
+}
+
+// Tasks that are changed alike stay in their sheet, and are listed, run, cancelled, retried and pruned like others.
+func TestASheetIsChangedAsAWhole(t *testing.T) {
+	r := newRig(t, 1)
+	tasks := r.alike(10)
+	r.add(tasks...)
+	var ids []store.ID
+	for i := range tasks {
+		ids = append(ids, tasks[i].ID)
+	}
+	change := func(ids []store.ID, c store.Change) {
+		t.Helper()
+		edited, err := r.b.Edit(r.ctx(), store.Edit{IDs: ids, Change: c})
+		r.must("edit", err)
+		for _, e := range edited {
+			if e.Result != store.Changed {
+				t.Fatalf("%v: %+v", c.Op, e)
+			}
 		}
-		due, err := r.b.Due(r.ctx(), keep, "", 100)
-		r.must("due", err)
-		if len(due.Tasks) != 6*left {
-			t.Errorf("the index is behind: %v; %d tasks are handed over, want %d", behind, len(due.Tasks), 6*left)
+	}
+	list := func(state store.State, want int) []store.Task {
+		t.Helper()
+		all, err := r.b.List(r.ctx(), store.Filter{States: []store.State{state}, Detail: true})
+		r.must("list", err)
+		if len(all) != want {
+			t.Fatalf("%d of %d are %v", len(all), want, state)
 		}
+		return all
+	}
+	change(ids, store.Change{Op: store.Reprioritize, Priority: 5})
+	change(ids, store.Change{Op: store.Move, Queue: "q2"})
+	change(ids, store.Change{Op: store.Move, Queue: "q"})
+	for _, is := range list(store.Available, 10) {
+		if is.Priority != 5 || is.Queue != "q" || is.Detail.Changed == nil {
+			t.Errorf("it is %+v", is)
+		}
+	}
+	if sh := r.sheet(); sh == nil || sh.N != 10 || sh.Priority != 5 {
+		t.Fatalf("the sheet is %+v", sh)
+	}
+	r.must("claim", r.lend(r.ctx(), 3))
+	if len(r.held) != 3 {
+		t.Fatalf("%d of 3 are claimed", len(r.held))
+	}
+	r.must("finish", r.finish(r.ctx(), r.plainly("s0", "s1", "s2")...))
+	change(ids[3:], store.Change{Op: store.Cancel, Reason: "because"}) // others have run: these move out
+	if sh := r.sheet(); sh == nil || sh.State != "c" || len(sh.lots) != 10 {
+		t.Errorf("the sheet is %+v", sh)
+	}
+	for _, is := range list(store.Cancelled, 7) {
+		if is.Reason != "because" || is.FinishedAt.IsZero() || is.Attempt != 0 {
+			t.Errorf("it is %+v", is)
+		}
+	}
+	others := r.alike(10)
+	r.add(others...)
+	ids = nil
+	for i := range others {
+		ids = append(ids, others[i].ID)
+	}
+	change(ids, store.Change{Op: store.Cancel, Reason: "all"})
+	if sh := r.sheet(); sh == nil || sh.State != "x" || sh.N != 0 || sh.Finished == 0 {
+		t.Fatalf("the sheet is %+v", sh)
+	}
+	why := map[string]int{}
+	for _, is := range list(store.Cancelled, 17) {
+		why[is.Reason]++
+	}
+	if why["because"] != 7 || why["all"] != 10 {
+		t.Errorf("they were cancelled %v", why)
+	}
+	change(ids[:2], store.Change{Op: store.Retry})
+	list(store.Available, 2)
+	list(store.Cancelled, 15)
+	time.Sleep(2 * time.Millisecond)
+	if n, err := r.b.Prune(r.ctx(), r.term, store.Retention{Cancelled: time.Microsecond}, 100); err != nil || n != 15 {
+		t.Errorf("%d of 15 are pruned: %v", n, err)
+	}
+	if r.sheet() != nil {
+		t.Error("the sheet is still there")
+	}
+	if got := r.claimAll(10); len(got) != 2 {
+		t.Errorf("%d of 2 are claimed", len(got))
 	}
 }
 

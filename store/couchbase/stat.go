@@ -129,8 +129,7 @@ func (s *Store) writeSums(ctx context.Context) error {
 	s.sums.mu.Unlock()
 	for m, lines := range texts {
 		err := s.again(ctx, func() error {
-			done, err := s.meta.Upsert(m.key, lines, &gocb.UpsertOptions{Context: ctx})
-			s.wrote(done)
+			_, err := s.meta.Upsert(m.key, lines, &gocb.UpsertOptions{Context: ctx})
 			return err
 		})
 		if err != nil {
@@ -187,7 +186,7 @@ type namedDoc struct {
 
 // between reads documents of statistics, and skips damaged ones.
 func (s *Store) between(ctx context.Context, from, until string, each func(m json.RawMessage) error) error {
-	docs, err := query[namedDoc](ctx, s, queryNames, args{"from": from, "until": until}, atPlus)
+	docs, err := query[namedDoc](ctx, s, queryNames, args{"from": from, "until": until})
 	for _, d := range docs {
 		if err := each(d.M); err != nil {
 			_ = s.passing(fmt.Errorf("document %s is %w: %w", d.ID, errDamaged, err))
@@ -249,7 +248,7 @@ func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) (_ []store.Erro
 	for i := range groups {
 		fingerprints[i] = groups[i].Fingerprint
 	}
-	rows, err := query[failed](ctx, s, queryFailed, args{"fp": fingerprints}, atPlus)
+	rows, err := query[failed](ctx, s, queryFailed, args{"fp": fingerprints})
 	for _, n := range rows {
 		for i := range groups {
 			g := &groups[i]

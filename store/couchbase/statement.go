@@ -89,49 +89,20 @@ func queryList(f *store.Filter) (string, args) {
 // args are the named parameters of a statement.
 type args map[string]any
 
-// consistency says how recent an answer must be.
-type consistency int
-
-const (
-	atPlus      consistency = iota // includes all that this handle has written
-	requestPlus                    // includes all that anybody has written
-)
-
 // placed puts the configured bucket and scope into a statement.
 func (s *Store) placed(statement string) string {
 	return strings.ReplaceAll(statement, "`bucket`.`tusk`", "`"+s.bucket+"`.`"+s.scope+"`")
 }
 
-// query runs a statement whose rows are values of one type. Callers check what an index says against the documents.
-//
-// A failover, or the unclean restart of a node, changes the UUID of a vbucket. An index never reaches a token with the
-// old UUID, and such a token would stay until this handle writes to the vbucket again. So if an index does not catch up
-// in time with this handle's writes, query asks for everybody's writes instead. If that succeeds, the tokens were to
-// blame, and query drops them.
-func query[R any](ctx context.Context, s *Store, statement string, a args, level consistency) (rows []R, err error) {
+// query runs a statement whose rows are values of one type. The index first catches up with everything that anybody has
+// written. Callers check what it says against the documents, which may have changed since.
+func query[R any](ctx context.Context, s *Store, statement string, a args) (rows []R, err error) {
 	s.queries.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, s.queryTimeout) // for all tries
 	defer cancel()
-	options := gocb.QueryOptions{Context: ctx, NamedParameters: a, Readonly: true, Timeout: s.queryTimeout}
-	all := options
-	all.ScanConsistency = gocb.QueryScanConsistencyRequestPlus
-	err = s.again(ctx, func() error {
-		if level == requestPlus {
-			rows, err = ask[R](s, statement, all)
-			return err
-		}
-		own, tokens := options, s.seen.tokens()
-		// A server that ignores the scan's time limit is bound by the request's.
-		if len(tokens) > 0 {
-			own.ConsistentWith = gocb.NewMutationState(tokens...)
-			own.ScanWait, own.Timeout = s.scanWait, s.queryTimeout/3
-		}
-		if rows, err = ask[R](s, statement, own); len(tokens) == 0 || !late(ctx, err) {
-			return err
-		}
-		if rows, err = ask[R](s, statement, all); err == nil {
-			s.seen.forget(tokens)
-		}
+	err = s.again(ctx, func() (err error) {
+		rows, err = ask[R](s, statement, gocb.QueryOptions{Context: ctx, NamedParameters: a, Readonly: true,
+			Timeout: s.queryTimeout, ScanConsistency: gocb.QueryScanConsistencyRequestPlus})
 		return err
 	})
 	if err != nil {

@@ -37,7 +37,7 @@ func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
 	before, begun := s.now(ctx)-age.Microseconds(), time.Now()
 	for statement, c := range map[string]string{queryTodo: inTask, queryTodoKeys: inKey, queryTodoMeta: inMeta} {
 		for more := true; more; {
-			ids, err := query[string](ctx, s, statement, args{"before": before, "n": sweepMost}, atPlus)
+			ids, err := query[string](ctx, s, statement, args{"before": before, "n": sweepMost})
 			if err != nil {
 				return 0, err
 			}
@@ -65,7 +65,7 @@ func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
 // sweepLanes sweeps the lanes that have available tasks according to the index, and lists the lanes that are on no
 // board.
 func (s *Store) sweepLanes(ctx context.Context, before int64) (n int, err error) {
-	rows, err := query[json.RawMessage](ctx, s, queryLanes, nil, atPlus)
+	rows, err := query[json.RawMessage](ctx, s, queryLanes, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -133,8 +133,7 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 	if first != nil {
 		before = min(before, first.Available)
 	}
-	ids, err := query[string](ctx, s, queryPassed, args{"q": l.queue, "p": l.priority, "before": before, "n": sweepMost},
-		atPlus)
+	ids, err := query[string](ctx, s, queryPassed, args{"q": l.queue, "p": l.priority, "before": before, "n": sweepMost})
 	if len(ids) == 0 || err != nil {
 		return 0, err
 	}

@@ -74,6 +74,7 @@ func TestAPageThatWasSealedAndIsNotFullHoldsUpNoClaimForLong(t *testing.T) {
 	r.must("page", err)
 	r.b.minds.appended(lineOfRig, 2)
 	r.add(r.some(5)...)
+	r.b.minds.appended(lineOfRig, 0) // another handle would not know of the second page
 	if got := r.claimAll(100); len(got) != 3 {
 		t.Fatalf("%d of 3 are claimed", len(got))
 	}

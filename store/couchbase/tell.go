@@ -13,7 +13,7 @@ func (s *Store) tell(ctx context.Context, told []*doc) error {
 	needy := make([][]string, len(told))
 	err := each(len(told), func(i int) (err error) {
 		if d := told[i]; d.header().Tell != "" && d.task().Back {
-			needy[i], err = query[string](ctx, s, queryNeedy, args{"id": d.ID}, requestPlus)
+			needy[i], err = query[string](ctx, s, queryNeedy, args{"id": d.ID})
 		}
 		return err
 	})

@@ -33,12 +33,7 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (_ []s
 	if err := s.mayGoOn(ctx, term); err != nil {
 		return nil, err
 	}
-	level := atPlus
-	// The grants of others count, and no task must be missed that came before those found.
-	if term != 0 {
-		level = requestPlus
-	}
-	granted, err := query[turnCount](ctx, s, queryGranted, nil, level)
+	granted, err := query[turnCount](ctx, s, queryGranted, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +41,7 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (_ []s
 	for _, c := range granted {
 		held[c.turn] = c.N
 	}
-	waiting, err := query[turnCount](ctx, s, queryInLine, nil, level)
+	waiting, err := query[turnCount](ctx, s, queryInLine, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +51,7 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (_ []s
 	err = each(len(waiting), func(i int) error {
 		of := waiting[i].turn
 		answer[i] = store.Turns{Queue: of.Queue, Tenant: of.Tenant, Partition: of.Partition, Held: held[of]}
-		ids, err := query[string](ctx, s, queryHeads, args{"q": of.Queue, "tn": of.Tenant, "pt": of.Partition, "n": heads},
-			level)
+		ids, err := query[string](ctx, s, queryHeads, args{"q": of.Queue, "tn": of.Tenant, "pt": of.Partition, "n": heads})
 		for _, id := range ids {
 			answer[i].Waiting = append(answer[i].Waiting, idOf(id))
 		}

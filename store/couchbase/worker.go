@@ -62,10 +62,12 @@ func (s *Store) eachWorker(ctx context.Context, do func(id string, d *doc) error
 	return err
 }
 
-// meant returns the tasks that a worker meant to lease under a token, without duplicates: an intent whose answer was
-// lost may be stored twice.
-func (w *worker) meant(token string) []string {
-	ids := slices.Clone(w.Leases[token])
+// meant returns the tasks that a worker meant to lease under some tokens, without duplicates: an intent whose answer
+// was lost may be stored twice.
+func (w *worker) meant(tokens ...string) (ids []string) {
+	for _, token := range tokens {
+		ids = append(ids, w.Leases[token]...)
+	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }
@@ -223,14 +225,14 @@ func (s *Store) meant(ctx context.Context, id, token string) ([]string, error) {
 	return d.worker().meant(token), nil
 }
 
-// lent holds the documents of tasks that this handle has claimed and not yet finished. A document that is known need
-// not be read again to end the task's attempt.
+// lent holds what this handle has claimed and not yet finished. A document that is known need not be read again to end
+// an attempt.
 type lent struct {
 	mu    sync.Mutex
-	docs  map[lease]map[string]*doc // by lease and task
-	n     int                       // the number of these
-	in    map[ref]*doc              // their sheets, as last read or written
-	ended map[string][]string       // tokens without open leases, by worker
+	docs  map[ref]*doc                // of tasks or sheets, as last read or written
+	open  map[lease]map[store.ID]bool // the tasks of each lease
+	n     int                         // the number of these
+	ended map[string][]string         // tokens without open leases, by worker
 }
 
 // mostLent limits how many claimed tasks a handle keeps if it never hears of them again.
@@ -240,66 +242,62 @@ const mostLent = 20_000
 func (l *lent) lock() {
 	l.mu.Lock()
 	if l.docs == nil || l.n > mostLent {
-		l.docs, l.n, l.in, l.ended = map[lease]map[string]*doc{}, 0, map[ref]*doc{}, map[string][]string{}
+		l.docs, l.open, l.n, l.ended = map[ref]*doc{}, map[lease]map[store.ID]bool{}, 0, map[string][]string{}
 	}
 }
 
-func (l *lent) put(d *doc) {
-	l.lay(d.sheet)
+// put remembers claimed tasks.
+func (l *lent) put(tasks []*doc) {
 	l.lock()
 	defer l.mu.Unlock()
-	by := d.task().Run[0]
-	if l.docs[by] == nil {
-		l.docs[by] = map[string]*doc{}
+	for _, d := range tasks {
+		by := d.task().Run[0]
+		if l.open[by] == nil {
+			l.open[by] = map[store.ID]bool{}
+		}
+		l.open[by][idOf(d.ID)] = true
+		l.n++
+		l.lay(d.stored())
 	}
-	l.docs[by][d.ID] = d
-	l.n++
 }
 
-// lay remembers a sheet as it was read or written, unless a newer one is known. It forgets a sheet in which nothing
-// runs.
+// lay remembers a document, unless a newer one is known.
 func (l *lent) lay(d *doc) {
+	if is := l.docs[d.ref]; d.cas != passed && (is == nil || is.cas < d.cas) {
+		l.docs[d.ref] = d
+	}
+}
+
+// keep remembers a sheet that was written, if some of its tasks still run.
+func (l *lent) keep(d *doc) {
 	l.lock()
 	defer l.mu.Unlock()
-	if d == nil || !isSheet(d.ref) || d.cas != passed && l.in[d.ref] != nil && l.in[d.ref].cas > d.cas {
-		return
+	if d != nil && isSheet(d.ref) && d.sheetOf().Lent > 0 {
+		l.lay(d)
 	}
-	if d.sheetOf().Lent == 0 || d.cas == passed {
-		delete(l.in, d.ref)
-		return
-	}
-	l.in[d.ref] = &doc{ref: d.ref, cas: d.cas, raw: d.raw}
 }
 
-// sheet returns a sheet as it was last read or written, or nil if it is unknown.
-func (l *lent) sheet(r ref) map[ref]*doc {
-	l.mu.Lock()
-	is := l.in[r]
-	l.mu.Unlock()
-	d := blank(r)
-	if is == nil || decode(r.ID, is.raw, d.body) != nil {
-		return nil
-	}
-	d.cas, d.raw = is.cas, is.raw
-	return map[ref]*doc{r: d}
-}
-
-// take removes and returns the document of a task whose attempt ends, or nil if it is unknown.
-func (l *lent) take(task *store.Task) *doc {
-	l.mu.Lock()
+// take notes that attempts end, and removes and returns their document if it is known. Only the caller may change it.
+func (l *lent) take(r ref, ends []*store.Outcome) map[ref]*doc {
+	l.lock()
 	defer l.mu.Unlock()
-	by := lease{task.Worker.String(), task.Lease.String()}
-	d := l.docs[by][task.ID.String()]
+	for _, o := range ends {
+		by := lease{o.Task.Worker.String(), o.Task.Lease.String()}
+		if !l.open[by][o.Task.ID] {
+			continue
+		}
+		l.n--
+		if delete(l.open[by], o.Task.ID); len(l.open[by]) == 0 {
+			delete(l.open, by)
+			l.ended[by.Worker] = append(l.ended[by.Worker], by.Token)
+		}
+	}
+	d := l.docs[r]
 	if d == nil {
 		return nil
 	}
-	l.n--
-	delete(l.docs[by], d.ID)
-	if len(l.docs[by]) == 0 {
-		delete(l.docs, by)
-		l.ended[by.Worker] = append(l.ended[by.Worker], by.Token)
-	}
-	return d
+	delete(l.docs, r)
+	return map[ref]*doc{r: d}
 }
 
 // forgo marks a token that got nothing, so that it is removed from the worker's document.
