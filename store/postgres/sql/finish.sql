@@ -130,4 +130,4 @@ noted as (
 select token, id, held, queue from f
 
 -- name: finish_tx_more
-select tusk_fn.finish_tx_more(?, ?, {odd_end}, ?, ?, ?, {new_tasks}, {new_needs}, {extras})
+select tusk_fn.finish_tx(?, ?, {odd_end}, ?, ?, ?, {new_tasks}, {new_needs}, {extras})
