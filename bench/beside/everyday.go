@@ -152,7 +152,8 @@ func (b *bench) everydayOnce(ctx context.Context, c peers.Contender, r everydayR
 	}
 	p := r.plan()
 	p.Peer, p.Variant, p.Target = c.Name, c.Variant, place.target
-	limited, cancel := context.WithTimeout(ctx, time.Minute+p.Settle+p.Idle)
+	// On a busy machine, creating the tables alone has taken a minute.
+	limited, cancel := context.WithTimeout(ctx, 3*time.Minute+p.Settle+p.Idle)
 	defer cancel()
 	return harness.Run(limited, b.house.command(c), p, place.meter, nil)
 }

@@ -156,7 +156,8 @@ func (n *near) hear(queue string) {
 }
 
 // lone reports whether one task of a queue is offered, and others have told of none, so that a claim is likely to find
-// that task alone. If it finds another one in its place, the offer lapses.
+// that task alone. If it finds another one in its place, the offer lapses. Tasks of users' transactions may not be there
+// yet, and then the shorter procedure would call the longer one, too.
 func (n *near) lone(queue string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -169,7 +170,11 @@ func (n *near) lone(queue string) bool {
 	}
 	offers := 0
 	for id := range o.until {
-		if _, is := n.expected[id]; is {
+		as, is := n.expected[id]
+		if is && as == unsure {
+			return false
+		}
+		if is {
 			offers++
 		}
 	}
