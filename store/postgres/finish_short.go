@@ -6,8 +6,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// finishShort ends attempts of the two most common sorts of small flushes by plain statements in one trip, which costs
-// less than the function finish. It reports false, and has written nothing, if that function has to look closer.
+// finishShort ends a single attempt whose task is to be tried again by plain statements in one trip, which costs less
+// than the function finish. It reports false, and has written nothing, if that function has to look closer.
 func (s *Store) finishShort(ctx context.Context, f *flush, rest []*store.Outcome) (done bool, err error) {
 	var steps []step
 	switch {
@@ -15,9 +15,6 @@ func (s *Store) finishShort(ctx context.Context, f *flush, rest []*store.Outcome
 		return false, nil
 	case len(f.odds) == 1 && len(rest) == 1:
 		steps = s.failed(f)
-	case len(f.odds) == 0 && len(f.tokens) > 1 && len(f.firsts) == len(f.tokens) && len(finalNotes(rest)) == 0:
-		steps = []step{s.do("pin_end"), s.do("finish_singles", f.tokens, f.lanes, f.firsts, f.ago, f.stats),
-			s.do("still_alone")}
 	}
 	if steps == nil {
 		return false, nil

@@ -29,67 +29,6 @@ func counted(t *testing.T, pool *pgxpool.Pool) func(function string) int64 {
 	}
 }
 
-// Outcomes of several claims of one task each are written without the function finish, unless it has to look closer.
-func TestSingleTasksOfSeveralClaimsTakeTheShortWay(t *testing.T) {
-	s, pool := fresh(t)
-	calls, worker := counted(t, pool), startWorker(t, s)
-	some := func() (tasks []store.Task) {
-		t.Helper()
-		if _, err := s.Enqueue(t.Context(), newTasks(3, "q")); err != nil {
-			t.Fatal(err)
-		}
-		for range 3 {
-			tasks = append(tasks, claimsOne(t, s, worker)...)
-		}
-		return tasks
-	}
-	all := some()
-	outcomes := completed(all)
-	outcomes[1].Ago = 7 * time.Millisecond
-	if lost, err := s.Finish(t.Context(), outcomes); err != nil || len(lost) > 0 {
-		t.Fatal(lost, err)
-	}
-	if n := calls("finish"); n != 0 {
-		t.Errorf("finish was called %d times", n)
-	}
-	if n := number(t, pool, `select count(*) from tusk.outcome o where cardinality(o.firsts) = 1
-		and not exists (select from tusk.lease)`); n != 3 {
-		t.Errorf("%d outcomes, want 3, and no lease", n)
-	}
-	if n := number(t, pool, "select count(*) from tusk.outcome where stats is not null"); n != 1 {
-		t.Errorf("%d rows have the statistics of the flush", n)
-	}
-	for i := range all {
-		if state := stateOf(t, s, all[i].ID); state != store.Completed {
-			t.Errorf("a task is %v", state)
-		}
-	}
-
-	all = some()
-	if lost, err := s.Finish(t.Context(), completed(all[1:2])); err != nil || len(lost) > 0 {
-		t.Fatal(lost, err)
-	}
-	if lost, err := s.Finish(t.Context(), completed(all)); err != nil || len(lost) != 1 || lost[0] != all[1].ID {
-		t.Errorf("lost %v, want the one that had ended; %v", lost, err)
-	}
-
-	all = some()
-	tx := begin(t, pool)
-	u, err := s.Tx(tx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if lost, err := u.Finish(t.Context(), completed(all[:1])); err != nil || len(lost) > 0 {
-		t.Fatal(lost, err)
-	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if lost, err := s.Finish(t.Context(), completed(all)); err != nil || len(lost) != 1 || lost[0] != all[0].ID {
-		t.Errorf("lost %v, want the one that a user's transaction ended; %v", lost, err)
-	}
-}
-
 // A claim that is likely to find one task asks for one, by the shorter procedure. What others tell of is claimed with
 // it.
 func TestAClaimAsksForTheOnlyTaskThatIsOffered(t *testing.T) {

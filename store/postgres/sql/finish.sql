@@ -83,41 +83,6 @@ where pg_catalog.pg_current_xact_id_if_assigned() is not null -- else nothing wa
   and (pg_catalog.pg_sequence_last_value('tusk.beside') is not null
     or exists (select from tusk.stop x where x.id = $1::uuid and x.token = $2::uuid))
 
--- name: finish_singles
--- Plain completions of the tasks $3, each the only one of its lease: $1 tokens, $2 lanes, $4 how many milliseconds ago
--- or null, $5 statistics. None has a key, and nothing was ever put beside leases. If any of the leases is held by
--- others, or is not as it was claimed, nothing is written and no row returned, and the function finish looks closer.
-with own as materialized (
-  select u.place, u.id, u.ago, y.*
-  from (
-    select $1::uuid[] as tokens, $2::bigint[] as lanes, $3::uuid[] as ids, $4::int[] as ago
-    where pg_catalog.pg_sequence_last_value('tusk.beside') is null
-      and pg_catalog.current_setting('transaction_isolation') = 'read committed'
-    offset 0) a
-  cross join lateral unnest(a.tokens, a.lanes, a.ids, a.ago) with ordinality u(token, lane, id, ago, place)
-  cross join lateral (
-    select x.token, x.lane, x.worker, x.claimed_at, x.lo from tusk.lease x
-    where x.token = u.token and x.lane = u.lane and x.open is null and x.firsts[1] = u.id
-      and pg_catalog.cardinality(x.firsts) = 1 and x.counts is null and x.lo = x.hi
-    for update skip locked) y),
-mine as materialized (
-  select o.*, clock_timestamp() as now from own o
-  where (select count(*) from own) = pg_catalog.cardinality($1)),
-gone as ( -- not found by their ctids: the snapshot may not see the rows that are locked now
-  delete from tusk.lease x
-  where x.token = any($1) and exists (select from mine m where m.token = x.token and m.lane = x.lane))
-insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, ago)
-select m.lane, m.lo::text::bigint * 2::bigint + 1::bigint, m.lo, m.token, m.worker, m.claimed_at, m.now, 0,
-  case when m.place = 1 then $5::bytea end, array[m.id], case when m.ago is not null then array[m.ago] end
-from mine m
-returning true
-
--- name: still_alone
--- Starts over if something was put beside leases meanwhile.
-select tusk_fn.begin_anew()
-where pg_catalog.pg_current_xact_id_if_assigned() is not null -- else nothing was written
-  and pg_catalog.pg_sequence_last_value('tusk.beside') is not null
-
 -- name: finish_keyed_turns
 -- This statement and the next three are for plain completions of tasks that run in turns.
 with f as materialized (
