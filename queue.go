@@ -16,6 +16,8 @@ import (
 const (
 	queueRecord  = tend.QueueKind
 	queueRefresh = time.Second // maximum age of the settings that a worker claims by
+	// For how much longer a hint is followed by them. Otherwise hints would wait for the look that is just on its way.
+	queueGrace = queueRefresh / 8
 )
 
 // Queue is a queue with its settings and its depth.

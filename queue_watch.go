@@ -115,7 +115,7 @@ func lookAgain(workers int) time.Duration {
 func (w *queueWatch) hear() (first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.paused == nil || time.Since(w.read) <= queueRefresh {
+	if w.paused == nil || time.Since(w.read) <= queueRefresh+queueGrace {
 		return false
 	}
 	w.heard = true

@@ -49,3 +49,42 @@ func TestABusyMachineDoesNotMakeAContenderLookSlow(t *testing.T) {
 		t.Errorf("a contender that waits does %v tasks/s, want four times what it did", idle)
 	}
 }
+
+// What a meter costs the server was counted as the contender's.
+func TestAMeterLeavesItselfOut(t *testing.T) {
+	h := &house{}
+	defer h.close()
+	p, err := h.placeInPostgres(t.Context(), false)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer p.leave()
+	least := time.Hour
+	for range 5 { // the server also does other things now and then
+		before, err := p.meter.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, err := p.meter.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if own := after.CPU - after.Before; own <= 0 {
+			t.Fatalf("reading costs %v", own)
+		}
+		least = min(least, after.Before-before.CPU)
+	}
+	if least > time.Millisecond {
+		t.Errorf("between two readings the server takes %v", least)
+	}
+}
+
+func TestContendersOfEverydayRunsAreCalledWhatTheirTableCallsThem(t *testing.T) {
+	names := map[string]bool{}
+	for _, c := range peers.Everyday() {
+		names[c.Key()] = true
+	}
+	if !names["River, its defaults"] {
+		t.Errorf("there are %v", names)
+	}
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -85,6 +86,16 @@ func (b *bench) everyday(ctx context.Context) error {
 	defer b.house.close()
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, "row\tcontender\tp50\tp99\tserver CPU\tWAL\tstatements\tclient CPU\t")
+	var names []string
+	for _, c := range peers.Everyday() {
+		if b.only.MatchString(c.Key()) {
+			names = append(names, c.Key())
+		}
+	}
+	if len(names) == 0 {
+		return errors.New("no contender has such a name")
+	}
+	say("contenders: %s", strings.Join(names, "; "))
 	for _, r := range everydayRows {
 		if !b.scenarios.MatchString(r.name) {
 			continue
@@ -106,7 +117,7 @@ func (b *bench) everyday(ctx context.Context) error {
 					s.Void = err.Error()
 				}
 				if s.Void != "" {
-					say("%s, %s: void: %s", r.name, c.Key(), s.Void)
+					fmt.Fprintf(out, "%s\t%s\tvoid: %s\n", r.name, c.Key(), s.Void)
 					continue
 				}
 				runs[c.Key()] = append(runs[c.Key()], s)
@@ -141,7 +152,8 @@ func (b *bench) everydayOnce(ctx context.Context, c peers.Contender, r everydayR
 	}
 	p := r.plan()
 	p.Peer, p.Variant, p.Target = c.Name, c.Variant, place.target
-	limited, cancel := context.WithTimeout(ctx, time.Minute+p.Settle+p.Idle)
+	// On a busy machine, creating the tables alone has taken a minute.
+	limited, cancel := context.WithTimeout(ctx, 3*time.Minute+p.Settle+p.Idle)
 	defer cancel()
 	return harness.Run(limited, b.house.command(c), p, place.meter, nil)
 }

@@ -24,25 +24,38 @@ type PostgresMeter struct {
 }
 
 // Read implements Meter. Dead rows are as the server's statistics report them when no client is
-// connected.
+// connected. Before and CPU leave out what the meter's own session costs.
 func (m PostgresMeter) Read(ctx context.Context) (c Counters, err error) {
+	c.Before = familyCPU(m.PID)
 	conn, err := pgx.Connect(ctx, m.DSN)
 	if err != nil {
 		return c, err
 	}
-	defer conn.Close(ctx)
+	backend := conn.PgConn().PID()
 	err = conn.QueryRow(ctx, `
 		select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint,
 		       (select coalesce(sum(n_dead_tup), 0)::bigint from pg_stat_user_tables),
 		       pg_database_size(current_database())`).Scan(&c.WAL, &c.Dead, &c.Size)
-	c.CPU = familyCPU(m.PID)
 	if err == nil && m.Counts {
 		err = conn.QueryRow(ctx, `
 			select coalesce(sum(s.calls), 0)::bigint
 			from pg_stat_statements s
 			join pg_database d on d.oid = s.dbid and d.datname = current_database()`).Scan(&c.Statements)
 	}
+	conn.Close(ctx)
+	awaitEnd(int(backend))
+	c.CPU = familyCPU(m.PID)
 	return c, err
+}
+
+// awaitEnd waits until a process has ended, but not for long.
+func awaitEnd(pid int) {
+	for range 200 {
+		if _, running := readStat(fmt.Sprintf("/proc/%d/stat", pid)); !running {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // RedisMeter reads a Redis server on this machine.

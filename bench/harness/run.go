@@ -3,6 +3,7 @@ package harness
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,10 +30,12 @@ type Sample struct {
 
 // Counters are what a server has used so far.
 type Counters struct {
-	CPU  time.Duration
-	WAL  int64
-	Dead int64
-	Size int64
+	CPU time.Duration
+	// CPU before the meter was read, if reading it costs the server something; otherwise 0.
+	Before time.Duration
+	WAL    int64
+	Dead   int64
+	Size   int64
 	// Statements that the server has executed; 0 if it does not count them.
 	Statements int64
 }
@@ -95,7 +98,7 @@ func Run(ctx context.Context, command []string, p Plan, m Meter, around Surround
 		s.ClientCPU, after = w.clientCPU, *w.after
 		s.Statements = after.Statements - w.before.Statements
 	}
-	s.ServerCPU, s.Dead, s.Growth = after.CPU-w.before.CPU, after.Dead, after.Size-w.size
+	s.ServerCPU, s.Dead, s.Growth = cmp.Or(after.Before, after.CPU)-w.before.CPU, after.Dead, after.Size-w.size
 	if s.WAL = after.WAL - w.before.WAL; after.WAL < 0 {
 		s.WAL = -1
 	}

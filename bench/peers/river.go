@@ -38,7 +38,7 @@ func newRiver(variant string) harness.Peer {
 	return &riverPeer{best: variant == "2,000 workers", defaults: variant == riverDefaults}
 }
 
-const riverDefaults = "defaults"
+const riverDefaults = "its defaults"
 
 type riverPeer struct {
 	best     bool

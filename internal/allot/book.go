@@ -12,6 +12,10 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
+// Remembered is how long a usage may matter after it was written: two of the longest periods of a rate, since a sliding
+// window counts the one before.
+const Remembered = 48 * time.Hour
+
 // pageSize is about how many usages one record holds.
 const pageSize = 1000
 

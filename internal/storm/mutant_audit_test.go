@@ -7,12 +7,10 @@ package storm
 var audited = []planted{
 	{mutant: mutant{name: "what is open is judged before the lock",
 		edits: []change{{"store/postgres/functions/06_parts.sql",
-			"  if not exists (select from tusk.lease x where x.token = _token and x.lane = _lane and x.ctid = " +
-				"any(_locked)) then\n",
-			"  _open := tusk_fn.open_in(_token, _lane);\n  if not exists (select from tusk.lease x where x.token = _token " +
-				"and x.lane = _lane and x.ctid = any(_locked)) then\n"},
-			{"store/postgres/functions/06_parts.sql", "  end if;\n  _open := tusk_fn.open_in(_token, _lane);\n",
-				"  end if;\n"}},
+			"    _ids := tusk_fn.group_of(f, g); _held := '{}';\n",
+			"    _ids := tusk_fn.group_of(f, g); _held := '{}';\n    _left := tusk_fn.open_in(f.tokens[g], f.lanes[g]);\n"},
+			{"store/postgres/functions/06_parts.sql",
+				"    end if;\n    _left := tusk_fn.open_in(f.tokens[g], f.lanes[g]);\n", "    end if;\n"}},
 		caught: "accepted inside"}, in: "store/postgres", test: "^TestConformance$/race/a_commit",
 		env: "TUSK_TEST_COMMITS=1m"},
 	{mutant: mutant{name: "a transaction's end is judged with its lock",

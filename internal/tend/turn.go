@@ -88,6 +88,11 @@ func (l *Leader) turn(ctx context.Context, term int64, told bool) (time.Duration
 		sum = round{sum.granted + r.granted, sum.short || r.short, sum.dry || r.dry, sum.all && r.all}
 	}
 	t.learn(sum.short)
+	if time.Since(t.read) > settingsAge*3/4 { // now, so that the next round need not before it grants
+		if err := l.readLimits(ctx, term, true); err != nil {
+			return 0, err
+		}
+	}
 	switch {
 	// Tasks that come into line ring.
 	case sum.all && l.prompt():
@@ -208,24 +213,24 @@ func (l *Leader) readLimits(ctx context.Context, term int64, used bool) error {
 	if err != nil {
 		return err
 	}
-	l.turns.unused = !used && len(limits) == 0
-	l.noTurns.Store(l.turns.unused)
-	if l.turns.unused {
-		l.turns.limits, l.turns.read = limits, time.Now()
+	t := &l.turns
+	t.limits, t.unused = limits, !used && len(limits) == 0
+	l.noTurns.Store(t.unused)
+	if err := l.readRates(ctx, term); err != nil {
+		return err
+	}
+	if t.unused {
+		t.read = time.Now()
 		return nil
 	}
 	workers, err := l.store.Workers(ctx)
 	if err != nil {
 		return err
 	}
-	t := &l.turns
 	if t.shares == nil {
 		t.shares, t.ahead, t.weights = map[string]*allot.Shares{}, map[string]*window{}, map[string]map[store.ID]int{}
 	}
-	t.limits, t.workers = limits, map[string]int{}
-	if err := l.readRates(ctx, term); err != nil {
-		return err
-	}
+	t.workers = map[string]int{}
 	for _, w := range workers {
 		for _, queue := range w.Queues {
 			t.workers[queue] += w.Concurrency
@@ -250,6 +255,13 @@ func (l *Leader) readRates(ctx context.Context, term int64) error {
 	clear(t.weights) // another leader may have granted turns meanwhile
 	for _, r := range records {
 		queue, _, _ := strings.Cut(r.Name, "/")
+		if of := t.limits[queue]; !of.Rated() && l.now().Sub(r.UpdatedAt) > allot.Remembered {
+			put := store.PutRecord{Term: term, Record: store.Record{Kind: r.Kind, Name: r.Name, Version: r.Version}}
+			if _, _, err := l.store.PutRecord(ctx, put); err != nil {
+				l.o.Log.Warn("turn: old usage of a queue without rates cannot be deleted", "queue", queue, "error", err)
+			}
+			continue
+		}
 		if t.rates[queue] != nil {
 			continue
 		}

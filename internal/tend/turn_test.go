@@ -75,3 +75,35 @@ func TestAQueueWhoseTurnsCannotBeHandedOutHoldsUpNoOther(t *testing.T) {
 		}
 	})
 }
+
+// Nobody reads the usage of a queue that has no rates any more. The next leader deletes it once it cannot matter.
+func TestTheUsageOfAQueueWithoutRatesIsDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New()
+		put(t, s, allot.RecordKind, "q", allot.Limits{Concurrency: 1})
+		put(t, s, allot.RecordKind, "rated", allot.Limits{Rate: &allot.Rate{Allowed: 100, Period: time.Second}})
+		for _, name := range []string{"q", "q/1", "gone", "rated"} {
+			put(t, s, allot.StateKind, name, allot.Rates{})
+		}
+		left := func() (names string) {
+			_, kill := lead(s, 1)
+			time.Sleep(3 * time.Second)
+			kill()
+			records, err := s.Records(t.Context(), allot.StateKind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range records {
+				names += r.Name + " "
+			}
+			return names
+		}
+		if got := left(); got != "gone q q/1 rated " {
+			t.Errorf("usage that may still matter: %s", got)
+		}
+		time.Sleep(allot.Remembered + time.Minute)
+		if got := left(); got != "rated " {
+			t.Errorf("two days later there is %s", got)
+		}
+	})
+}

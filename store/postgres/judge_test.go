@@ -317,7 +317,7 @@ var (
 	writesNote   = regexp.MustCompile(`(insert into|update) tusk\.note\b`)
 	locksAttempt = regexp.MustCompile(
 		`(?s)tusk_fn\.try_finish\(|tusk\.lease\b.*\bfor (no key update|update|key share|share)\b`)
-	judgesAttempt = regexp.MustCompile(`tusk_fn\.(running|open_in|open_after|has_finished)\b|tusk\.finished f\b`)
+	judgesAttempt = regexp.MustCompile(`tusk_fn\.(running|open_in|open_parts)\b|tusk\.finished f\b`)
 	ofLocked      = regexp.MustCompile(`\b_locked\b`)
 	comment       = regexp.MustCompile(`--[^\n]*`)
 	boundary      = regexp.MustCompile(`;|\b(?:then|else|loop|begin)\b`)

@@ -29,13 +29,13 @@ func (s *Store) settle(ctx context.Context, children uuids) {
 	}
 	for wait := time.Millisecond; wait < 10*time.Millisecond; wait *= 2 {
 		doubts := 0
-		err := s.query(ctx, "settle_children", func(raw [][]byte) error {
-			if raw[0] != nil {
-				s.ring(string(raw[0]))
-			}
-			doubts += int(int32Of(raw[1]))
+		err := s.write(ctx, s.pinned(s.do("settle_children", children).into(func(raw [][]byte) error {
+			s.ring(string(raw[0]))
 			return nil
-		}, children)
+		}), s.do("doubts_left", children).into(func(raw [][]byte) error {
+			doubts = int(int32Of(raw[0]))
+			return nil
+		})))
 		if err != nil || doubts == 0 {
 			return
 		}
@@ -133,7 +133,7 @@ func extrasOf(outcomes []*store.Outcome) *extras {
 	return x
 }
 
-// args returns the last parameters of the functions finish_more and finish_tx_more.
+// args returns the last parameters of the functions finish_more and finish_tx.
 func (x *extras) args() []any {
 	n := len(x.going)
 	going, tokens, queues, keys := make(uuids, n), make(uuids, n), make([]int64, n), make([]*string, n)

@@ -68,10 +68,6 @@ create function tusk_fn.lane_of(_queue text, _priority int) returns bigint langu
     + _priority + 32768
 $$;
 
-create function tusk_fn.priority_of(_lane bigint) returns int language sql immutable as $$
-  select (_lane & 65535)::int - 32768
-$$;
-
 -- Not in SQL: what is not inlined is planned again in every statement, which took longer than an admission.
 create function tusk_fn.queue_of(_lane bigint) returns text language plpgsql stable as $$
 begin

@@ -141,7 +141,7 @@ create view tusk_fn.tasks as
 select s.id,
   (array['scheduled', 'pending', 'available', 'running', 'retryable', 'completed', 'cancelled',
     'discarded'])[s.state] as state,
-  tusk_fn.queue_of(s.lane) as queue, tusk_fn.priority_of(s.lane) as priority, s.kind,
+  tusk_fn.queue_of(s.lane) as queue, (s.lane & 65535)::int - 32768 as priority, s.kind,
   convert_from(s.args, 'UTF8') as args, s.attempt, s.crashes, s.tenant, s.key, s.tags, s.reason, s.enqueued_at,
   s.run_at, s.expires_at, s.claimed_at, s.finished_at, s.worker, s.workflow, s.turn is true as turn, s.partition,
   n.changed_at, n.changed
@@ -153,7 +153,7 @@ create function tusk_fn.find(id uuid) returns setof tusk_fn.tasks language sql s
   select s.id,
     (array['scheduled', 'pending', 'available', 'running', 'retryable', 'completed', 'cancelled',
       'discarded'])[s.state],
-    tusk_fn.queue_of(s.lane), tusk_fn.priority_of(s.lane), s.kind, convert_from(s.args, 'UTF8'), s.attempt, s.crashes,
+    tusk_fn.queue_of(s.lane), (s.lane & 65535)::int - 32768, s.kind, convert_from(s.args, 'UTF8'), s.attempt, s.crashes,
     s.tenant, s.key, s.tags, s.reason, s.enqueued_at, s.run_at, s.expires_at, s.claimed_at, s.finished_at, s.worker,
     s.workflow, s.turn is true, s.partition, n.changed_at, n.changed
   from tusk_fn.state_of($1) s

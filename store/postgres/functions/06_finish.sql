@@ -157,7 +157,10 @@ begin
   where y.token = _token and y.lane = _lane and y.open is null and y.firsts = _firsts and y.counts is not distinct
     from _counts
   for update skip locked;
-  if _at is null or pg_relation_size('tusk.finished') > 0 and tusk_fn.has_finished(_token) then
+  if _at is not null and pg_relation_size('tusk.finished') > 0 then
+    _at := case when not exists (select from tusk.finished f where f.token = _token) then _at end;
+  end if;
+  if _at is null then
     return query
     select * from tusk_fn.finish(row(array[_token], array[_lane], array[0], array[cardinality(_firsts)], array[_keyed],
       _firsts, _counts, array[_tasks], _ago, _stats)::tusk_fn.flush, '{}', _keys);
@@ -174,12 +177,6 @@ begin
     return query select null::uuid, null::uuid, null::boolean, q
     from tusk_fn.tell_ended(array(select i.id from tusk_fn.ids_of(_firsts, _counts) i), '{}') q;
   end if;
-end $$;
-
--- Whether a user's transaction has ended attempts of a lease, and has committed.
-create function tusk_fn.has_finished(_token uuid) returns boolean language plpgsql as $$
-begin
-  return exists (select from tusk.finished f where f.token = _token);
 end $$;
 
 -- Ends attempts. Ends other than plain completions are also listed in _odd. Keys with an id become free, and keys
@@ -291,11 +288,13 @@ begin
   where x.token = any(f.tokens);
 end $$;
 
--- Ends one attempt within a user's transaction. It may stay open for long, so the lease is only locked for share.
--- Returns false if the attempt is lost.
+-- Ends one attempt within a user's transaction, and stores the tasks and needs that it brings, if any, as finish_more
+-- does. The transaction may stay open for long, so the lease is only locked for share. Returns false if the attempt is
+-- lost.
 -- In the model (docs/design/model.md): TxBeside to TxCommit.
 create function tusk_fn.finish_tx(_token uuid, _lane bigint, e tusk_fn.odd_end, _stats bytea, _key text,
-  _plain boolean)
+  _plain boolean, _tasks tusk_fn.new_task[] default '{}', _needs tusk_fn.new_need[] default '{}',
+  _more tusk_fn.extras default null)
 returns boolean language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -318,6 +317,9 @@ begin
   if not exists (select from tusk_fn.running r where r.token = _token and r.lane = _lane and r.id = e.id) then
     return false;
   end if;
+  if cardinality(_tasks) > 0 and cardinality(tusk_fn.called_off(_more.going)) = 0 then
+    perform tusk_fn.put_needing(_tasks, _needs);
+  end if;
   insert into tusk.finished (token, id) values (_token, e.id);
   select * into l from tusk.lease x where x.token = _token and x.lane = _lane;
   _ended := greatest(_now - e.ago * interval '1 us', l.claimed_at);
@@ -329,6 +331,10 @@ begin
     case when _plain then array[e.id] else '{}' end, array[least(e.ago / 1000, 2000000000)::int]);
   if _plain and _key <> '' then
     perform tusk_fn.free_key(_lane >> 16, _key, e.id, _now);
+  end if;
+  if _more is distinct from null then
+    perform tusk_fn.yield(_more.yield, _more.keep) where cardinality(_more.yield) > 0;
+    perform tusk_fn.await_needs(_more, _tasks);
   end if;
   return true;
 end $$;

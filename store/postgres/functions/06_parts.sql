@@ -6,42 +6,85 @@ create function tusk_fn.group_of(f tusk_fn.flush, g int) returns uuid[] language
     f.counts[f.offs[g] + 1 : f.offs[g] + f.sizes[g]]) i)
 $$;
 
--- For groups that end parts of their leases: the tasks that stay open in each lease, or null if that takes a closer
--- look.
+-- For groups that end parts of their leases: the tasks that stay open in each lease after runs of tasks have ended, or
+-- null if a task of the runs is not open or if that takes a closer look. It is many times as fast as a search for each
+-- of thousands of tasks. It reads only leases that are locked.
 create function tusk_fn.open_parts(f tusk_fn.flush, _part int[], _locked tid[]) returns varbit[] language plpgsql as $$
+#variable_conflict use_column
 declare
-  _open varbit[];
-  g     int;
+  _all    varbit[];
+  _firsts uuid[];
+  _counts int[];
+  _places int[];
+  _open   varbit;
+  _many   int;
+  l       tusk.lease;
+  g       int;
 begin
   foreach g in array _part loop
-    if f.sizes[g] <= 16 or f.sizes[g] * 4 <= f.ends[g] - coalesce(f.ends[g - 1], 0) + 4 then
-      _open[g] := tusk_fn.open_after(f.tokens[g], f.lanes[g], f.firsts[f.offs[g] + 1 : f.offs[g] + f.sizes[g]],
-        f.counts[f.offs[g] + 1 : f.offs[g] + f.sizes[g]], _locked);
-    end if;
+    continue when f.sizes[g] > 16 and f.sizes[g] * 4 > f.ends[g] - coalesce(f.ends[g - 1], 0) + 4;
+    _firsts := f.firsts[f.offs[g] + 1 : f.offs[g] + f.sizes[g]];
+    _counts := f.counts[f.offs[g] + 1 : f.offs[g] + f.sizes[g]];
+    select * into l from tusk.lease x where x.token = f.tokens[g] and x.lane = f.lanes[g] and x.ctid = any(_locked);
+    continue when not found or exists (select from tusk.finished f where f.token = l.token);
+    _places := case when l.counts is null and _counts is null then array(
+      select array_position(l.firsts, u.first) from unnest(_firsts) with ordinality u(first, no) order by u.no)
+    else array(
+      select r.upto - r.count + 1 + tusk_fn.ids_between(r.first, u.first)
+      from (
+        select y.first, coalesce(y.count, 1) as count, y.no, tusk_fn.block_of(y.first) as block
+        from unnest(_firsts, _counts) with ordinality y(first, count, no) offset 0) u
+      left join (
+        select y.first, coalesce(y.count, 1) as count, (sum(coalesce(y.count, 1)) over (order by y.no))::int as upto
+        from unnest(l.firsts, l.counts) with ordinality y(first, count, no) offset 0) r
+        on r.first between u.block and u.first and tusk_fn.ids_between(r.first, u.first) + u.count <= r.count
+      order by u.no) end;
+    continue when array_position(_places, null) is not null;
+    _open := coalesce(l.open, repeat('1', coalesce((select sum(c) from unnest(l.counts) c),
+      cardinality(l.firsts))::int)::varbit);
+    for i in 1 .. cardinality(_places) loop
+      _many := coalesce(_counts[i], 1);
+      _open := case when substring(_open from _places[i] for _many) = repeat('1', _many)::varbit
+        then overlay(_open placing repeat('0', _many)::varbit from _places[i]) end;
+      exit when _open is null;
+    end loop;
+    _all[g] := _open;
   end loop;
-  return _open;
+  return _all;
 end $$;
 
--- Takes the closer look and returns the tasks that cannot be finished.
+-- Takes the closer look and returns the tasks of groups that cannot be finished: those that are no longer open in their
+-- lease, and those that an open transaction is about to finish. The locks come first. What is open is read after them,
+-- in a statement of its own, which sees a transaction that committed before its task was locked. A lease may have
+-- thousands of tasks, so it is unpacked once and not in a loop.
+-- In the model (docs/design/model.md): FinishTry, FinishOpen.
 create function tusk_fn.judge_parts(f tusk_fn.flush, _part int[], _open varbit[], _locked tid[])
-returns table (token uuid, id uuid, held boolean) language plpgsql as $$
+returns table (token uuid, id uuid, held boolean) language plpgsql set enable_nestloop = off set jit = off as $$
 #variable_conflict use_column
 declare
   _ids  uuid[];
+  _held uuid[];
+  _left uuid[];
   _many int := 0; -- tasks that have to be locked one by one
   g     int;
 begin
   foreach g in array _part loop
     continue when _open[g] is not null;
-    _ids := tusk_fn.group_of(f, g);
+    _ids := tusk_fn.group_of(f, g); _held := '{}';
     if not exists (select from tusk.lease x where x.token = f.tokens[g] and x.lane = f.lanes[g]
       and x.ctid = any(_locked)) then
       _many := _many + cardinality(_ids);
       if _many > 1000 then -- the server's lock table is limited, and all sessions share it
         raise exception 'too many attempts to lock one by one' using errcode = 'lock_not_available';
       end if;
+      _held := array(select u.id from unnest(_ids) u(id) where not tusk_fn.try_finish(f.tokens[g], u.id));
     end if;
-    return query select * from tusk_fn.judge(f.tokens[g], f.lanes[g], _ids, _locked);
+    _left := tusk_fn.open_in(f.tokens[g], f.lanes[g]);
+    return query
+    select f.tokens[g], u.id, false from unnest(_ids) u(id) left join unnest(_left) o(id) on o.id = u.id
+      where o.id is null;
+    return query
+    select f.tokens[g], u.id, true from unnest(_held) u(id) join unnest(_left) o(id) on o.id = u.id;
   end loop;
 end $$;
 
@@ -60,72 +103,6 @@ begin
       update tusk.lease x set open = _open[g] where x.token = f.tokens[g] and x.lane = f.lanes[g];
     end if;
   end loop;
-end $$;
-
--- Returns the tasks that stay open in a locked lease after runs of tasks have ended. Null if a task of the runs is not
--- open, or if that takes a closer look. It is many times as fast as a search for each of thousands of tasks.
-create function tusk_fn.open_after(_token uuid, _lane bigint, _firsts uuid[], _counts int[], _locked tid[])
-  returns varbit
-language plpgsql as $$
-#variable_conflict use_column
-declare
-  l       tusk.lease;
-  _places int[];
-  _open   varbit;
-  _many   int;
-begin
-  select * into l from tusk.lease x where x.token = _token and x.lane = _lane and x.ctid = any(_locked);
-  if not found or exists (select from tusk.finished f where f.token = _token) then
-    return null;
-  end if;
-  _places := case when l.counts is null and _counts is null then array(
-    select array_position(l.firsts, u.first) from unnest(_firsts) with ordinality u(first, no) order by u.no)
-  else array(
-    select r.upto - r.count + 1 + tusk_fn.ids_between(r.first, u.first)
-    from (
-      select y.first, coalesce(y.count, 1) as count, y.no, tusk_fn.block_of(y.first) as block
-      from unnest(_firsts, _counts) with ordinality y(first, count, no) offset 0) u
-    left join (
-      select y.first, coalesce(y.count, 1) as count, (sum(coalesce(y.count, 1)) over (order by y.no))::int as upto
-      from unnest(l.firsts, l.counts) with ordinality y(first, count, no) offset 0) r
-      on r.first between u.block and u.first and tusk_fn.ids_between(r.first, u.first) + u.count <= r.count
-    order by u.no) end;
-  if array_position(_places, null) is not null then
-    return null;
-  end if;
-  _open := coalesce(l.open, repeat('1', coalesce((select sum(c) from unnest(l.counts) c),
-    cardinality(l.firsts))::int)::varbit);
-  for i in 1 .. cardinality(_places) loop
-    _many := coalesce(_counts[i], 1);
-    if substring(_open from _places[i] for _many) <> repeat('1', _many)::varbit then
-      return null;
-    end if;
-    _open := overlay(_open placing repeat('0', _many)::varbit from _places[i]);
-  end loop;
-  return _open;
-end $$;
-
--- Returns the tasks of a group that cannot be finished: those that are no longer open in the lease, and those that an
--- open transaction is about to finish. The locks come first. What is open is read after them, in a statement of its
--- own, which sees a transaction that committed before its task was locked. A lease may have thousands of tasks, so it
--- is unpacked once and not in a loop.
--- In the model (docs/design/model.md): FinishTry, FinishOpen.
-create function tusk_fn.judge(_token uuid, _lane bigint, _ids uuid[], _locked tid[])
-  returns table (token uuid, id uuid, held boolean)
-language plpgsql set enable_nestloop = off set jit = off as $$
-#variable_conflict use_column
-declare
-  _held uuid[] := '{}';
-  _open uuid[];
-begin
-  if not exists (select from tusk.lease x where x.token = _token and x.lane = _lane and x.ctid = any(_locked)) then
-    _held := array(select u.id from unnest(_ids) u(id) where not tusk_fn.try_finish(_token, u.id));
-  end if;
-  _open := tusk_fn.open_in(_token, _lane);
-  return query
-  select _token, u.id, false from unnest(_ids) u(id) left join unnest(_open) o(id) on o.id = u.id where o.id is null;
-  return query
-  select _token, u.id, true from unnest(_held) u(id) join unnest(_open) o(id) on o.id = u.id;
 end $$;
 
 -- The tasks that are open in a lease, in the order of their places.

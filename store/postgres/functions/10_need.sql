@@ -104,13 +104,6 @@ begin
   end if;
 end $$;
 
--- Like tell_ended, for a task that ended in a user's transaction. It runs when the transaction commits, so that one
--- that stays open does not hold the rows of children.
-create function tusk_fn.tell_finished(_id uuid) returns void language plpgsql as $$
-begin
-  perform tusk_fn.tell(array[s.id], array[s.state]) from tusk_fn.states_of(array[_id]) s where s.state in (6, 7, 8);
-end $$;
-
 -- Tells children that their parents have ended or no longer exist (state 0). It waits for no child: callers that can
 -- wait have locked the children before. Returns what to ring for, as set_free does.
 create function tusk_fn.tell(_ids uuid[], _states smallint[]) returns setof text language plpgsql
@@ -256,21 +249,6 @@ begin
         or d.parent = any(_failed) and o.policy in (0, 1)) limit 1) is null;
 end $$;
 
--- Settles the doubts of tasks that were just enqueued, and returns how many are left.
-create function tusk_fn.settle_children(_ids uuid[]) returns table (queue text, doubts int) language plpgsql
-  set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
-declare
-  _ns bigint[] := array(select d.n from tusk.doubt d where d.child = any(_ids) order by d.n limit 1000);
-begin
-  if cardinality(_ns) = 0 then
-    return;
-  end if;
-  return query select s, 0 from tusk_fn.settle(_ns) s;
-  return query
-  select null::text, count(*)::int from tusk.doubt d
-  where d.n = any(_ns) and exists (select from tusk_fn.states_of(array[d.parent]) s where s.state < 6);
-end $$;
-
 -- Locks tasks that the leader is about to cancel, and what their end touches. It does not wait, because a user's
 -- transaction may hold a lock for long.
 create function tusk_fn.lock_doomed(_term bigint, _ids uuid[]) returns void language plpgsql
@@ -342,25 +320,6 @@ begin
   return query select null::uuid, null::uuid, null::boolean, q from tusk_fn.await_needs(_more, _tasks) q;
 exception when sqlstate 'TK008' then
   return query select l.token, l.id, l.held, null::text from unnest(_lost_tokens, _lost_ids, _held) l(token, id, held);
-end $$;
-
--- Like finish_more, for one attempt in a user's transaction. Returns false if the attempt is lost.
-create function tusk_fn.finish_tx_more(_token uuid, _lane bigint, _end tusk_fn.odd_end, _stats bytea, _key text,
-  _plain boolean, _tasks tusk_fn.new_task[], _needs tusk_fn.new_need[], _more tusk_fn.extras)
-returns boolean language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
-begin
-  perform tusk_fn.need_read_committed();
-  if cardinality(_tasks) > 0 and cardinality(tusk_fn.called_off(_more.going)) = 0 then
-    perform tusk_fn.put_needing(_tasks, _needs);
-  end if;
-  if not tusk_fn.finish_tx(_token, _lane, _end, _stats, _key, _plain) then
-    raise exception 'lost' using errcode = 'TK008';
-  end if;
-  perform tusk_fn.yield(_more.yield, _more.keep) where cardinality(_more.yield) > 0;
-  perform tusk_fn.await_needs(_more, _tasks);
-  return true;
-exception when sqlstate 'TK008' then
-  return false;
 end $$;
 
 -- Returns those of the tasks that would run again that will be cancelled instead, because somebody asked for it or

@@ -67,18 +67,6 @@ begin
       perform tusk_fn.refuse('tags', 'has a control character');
     end if;
   end loop;
-  perform tusk_fn.check_args(_args);
-end $$;
-
-create function tusk_fn.refuse(_field text, _problem text) returns void language plpgsql as $$
-begin
-  raise exception 'tusk.enqueue: % %', _field, _problem using errcode = '22023';
-end $$;
-
-create function tusk_fn.check_args(_args json) returns void language plpgsql as $$
-declare
-  _brackets text;
-begin
   if _args is null then
     perform tusk_fn.refuse('args', 'is null, want a JSON value');
   elsif octet_length(_args::text) > 262144 then
@@ -86,18 +74,23 @@ begin
       format('has %s bytes, at most 262144 are allowed: store large data elsewhere and pass a reference',
       octet_length(_args::text)));
   end if;
-  _brackets := translate(regexp_replace(regexp_replace(_args::text, '"([^"\\]|\\.)*"', '', 'g'), '[^][{}]', '', 'g'),
+  _text := translate(regexp_replace(regexp_replace(_args::text, '"([^"\\]|\\.)*"', '', 'g'), '[^][{}]', '', 'g'),
     '{}', '[]');
   for i in 1 .. 64 loop
-    exit when _brackets = '';
-    _brackets := replace(_brackets, '[]', '');
+    exit when _text = '';
+    _text := replace(_text, '[]', '');
   end loop;
-  if _brackets <> '' then
+  if _text <> '' then
     perform tusk_fn.refuse('args', 'is nested deeper than 64 levels');
   end if;
   perform _args::jsonb; -- which refuses NUL and lone surrogates
 exception when untranslatable_character or invalid_text_representation or numeric_value_out_of_range then
   perform tusk_fn.refuse('args', format('cannot be stored: %s', sqlerrm));
+end $$;
+
+create function tusk_fn.refuse(_field text, _problem text) returns void language plpgsql as $$
+begin
+  raise exception 'tusk.enqueue: % %', _field, _problem using errcode = '22023';
 end $$;
 
 -- A UUID of version 7.

@@ -39,7 +39,8 @@ begin
   create or replace function tusk.tell_finished() returns trigger language plpgsql
     set search_path = pg_catalog, pg_temp as $tell$
   begin
-    perform tusk_fn.tell_finished(new.id);
+    perform tusk_fn.tell(array[s.id], array[s.state])
+    from tusk_fn.states_of(array[new.id]) s where s.state in (6, 7, 8);
     return null;
   end $tell$;
   if not exists (select from pg_trigger t where t.tgrelid = 'tusk.finished'::regclass

@@ -77,7 +77,18 @@ select p.place, p.id::text, p.result::int from tusk_fn.put({new_tasks}) p
 select p.place, p.id::text, p.result::int from tusk_fn.put_needing({new_tasks}, {new_needs}) p
 
 -- name: settle_children
-select queue, doubts from tusk_fn.settle_children($1)
+-- Settles the doubts of tasks $1, which were just enqueued.
+select x.queue
+from (
+  select array(select d.n from tusk.doubt d where d.child = any($1::uuid[]) order by d.n limit 1000) as ns offset 0) a
+cross join lateral tusk_fn.settle(a.ns) x(queue)
+where pg_catalog.cardinality(a.ns) > 0
+
+-- name: doubts_left
+-- How many of the doubts of tasks $1 are left, of parents that have not ended.
+select count(*)::int
+from (select x.parent from tusk.doubt x where x.child = any($1::uuid[]) order by x.n limit 1000) d
+where exists (select from tusk_fn.states_of(array[d.parent]) s where s.state < 6)
 
 -- name: is_over
 -- Whether the server process $1 has ended, and with it its transaction. This is unknown on a standby, and behind a

@@ -43,6 +43,7 @@ with mine as materialized (
     and pg_catalog.pg_sequence_last_value('tusk.beside') is null
     and pg_catalog.current_setting('transaction_isolation') = 'read committed' and not exists (
       select from tusk.stop x where x.id = $3 and x.token = $1)
+    and not exists (select from tusk_fn.rows_of($3, y.lo, y.lo) x where x.lane = $2 and x.key is not null)
   returning y.lo, y.worker, y.claimed_at),
 own as materialized (
   select m.lo, m.worker, m.claimed_at as began, c.now, t.*,
@@ -130,4 +131,4 @@ noted as (
 select token, id, held, queue from f
 
 -- name: finish_tx_more
-select tusk_fn.finish_tx_more(?, ?, {odd_end}, ?, ?, ?, {new_tasks}, {new_needs}, {extras})
+select tusk_fn.finish_tx(?, ?, {odd_end}, ?, ?, ?, {new_tasks}, {new_needs}, {extras})

@@ -77,7 +77,8 @@ order by 4
 -- name: grant
 -- Grants turns, in the order given, to those of tasks $1 that wait for one, if term $2 is running, and keeps the term
 -- from ending before the transaction does. Tasks are looked up by id in an array, because a planner that expects few
--- waiting tasks would otherwise read all of them.
+-- waiting tasks would otherwise read all of them. Like an admission, a grant does not wait for the disk: one that is
+-- lost in a crash is made again, and whatever is on disk of the task's attempt comes after it.
 with lead as materialized (
   select from tusk.leader l where l.term = $2 and l.id is not null and l.expires_at > clock_timestamp() for key share),
 gone as (
@@ -105,3 +106,4 @@ select (select count(*) from gone g)::int, array(
     select (select l.queue from tusk.lane l where l.id between u.queue << 16 and (u.queue << 16) + 65535 limit 1)
     from (select distinct g.lane >> 16 as queue from gone g) u),
   exists (select from lead)
+where pg_catalog.set_config('synchronous_commit', 'off', true) is not null

@@ -1,0 +1,33 @@
+-- up
+set local lock_timeout = '5s';
+
+-- As in 00008, but rows of transactions that were in progress are looked up one xid at a time. A join might read all
+-- rows, also those that are gone.
+create or replace view tusk.held_row as
+select h.*
+from (select s.seq, s.xid, s.seen from tusk.held s where s.seen is not null order by s.seq desc limit 1) s
+cross join lateral (
+  select h.* from tusk.held h where h.xid = s.xid and h.seq = s.seq
+  union all
+  select h.* from tusk.held h where h.xid >= pg_snapshot_xmax(s.seen) and h.seen is null
+  union all
+  select h.* from pg_snapshot_xip(s.seen) x(xid)
+  cross join lateral (select y.* from tusk.held y where y.xid = x.xid and y.seen is null offset 0) h) h;
+
+-- Earlier releases did not doubt a need that waits on failure (policy 2) when its parent was deleted. Such a task would
+-- stay pending for ever. The leader looks at all of them again, and cancels those whose parent is gone.
+insert into tusk.doubt (child, parent)
+select o.child, o.parent from tusk.open_need o where o.policy = 2
+on conflict do nothing;
+
+-- down
+set local lock_timeout = '5s';
+create or replace view tusk.held_row as
+select h.*
+from (select s.seq, s.xid, s.seen from tusk.held s where s.seen is not null order by s.seq desc limit 1) s
+cross join lateral (
+  select h.* from tusk.held h where h.xid = s.xid and h.seq = s.seq
+  union all
+  select h.* from tusk.held h where h.xid >= pg_snapshot_xmax(s.seen) and h.seen is null
+  union all
+  select h.* from pg_snapshot_xip(s.seen) x join tusk.held h on h.xid = x and h.seen is null) h;
