@@ -114,6 +114,25 @@ func TestWorkersOfACrowdShareTheLooks(t *testing.T) {
 				t.Errorf("when the store answers again the task is %v", state)
 			}
 		})
+	idle("who hears of many tasks while looks fail looks no more often than that, and takes them at once", 10,
+		func(t *testing.T, s *shop, c *crowded) { // as while the home of many ledgers is away
+			time.Sleep(3700 * time.Millisecond)
+			looks := c.looks.Load()
+			c.broken.Store(true)
+			for range 20 {
+				id := s.enqueue(count{}, nil)
+				for range 10 {
+					c.tell("default")
+					time.Sleep(10 * time.Millisecond)
+				}
+				if state := s.get(id).State; state != tusk.StateCompleted {
+					t.Errorf("100 ms later the task is %v", state)
+				}
+			}
+			if n := c.looks.Load() - looks; n > 10 {
+				t.Errorf("%d looks failed in two seconds", n)
+			}
+		})
 	idle("who hears of tasks of other queues asks for nothing", 10, func(t *testing.T, _ *shop, c *crowded) {
 		looks, claims := c.looks.Load(), c.claims.Load()
 		for range 600 {

@@ -32,6 +32,8 @@ type queueWatch struct {
 	mu     sync.Mutex
 	read   time.Time       // when the known settings were read
 	heard  bool            // whether a hint of tasks has come since then
+	fails  bool            // they could not be read again
+	began  time.Time       // when the look under way began; zero if there is none
 	paused map[string]bool // paused, or this worker is quiet; nil means not known yet
 	most   map[string]int  // limits of how many tasks of a queue a worker may hold
 }
@@ -111,11 +113,13 @@ func lookAgain(workers int) time.Duration {
 }
 
 // hear receives a hint that queues may have tasks. It reports whether the settings are too old to claim by. In
-// that case it makes the loop read them first, which then tells the source what it finds.
+// that case it makes the loop read them first, which then tells the source what it finds. While the settings cannot be
+// read, the last ones are good enough: the home of many ledgers may be away, and others have tasks.
 func (w *queueWatch) hear() (first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.paused == nil || time.Since(w.read) <= queueRefresh+queueGrace {
+	hangs := !w.began.IsZero() && time.Since(w.began) > queueRefresh
+	if w.paused == nil || w.fails || hangs || time.Since(w.read) <= queueRefresh+queueGrace {
 		return false
 	}
 	w.heard = true
@@ -123,26 +127,29 @@ func (w *queueWatch) hear() (first bool) {
 	return true
 }
 
-// forget reports whether a hint has come, and resets that.
-func (w *queueWatch) forget() (heard bool) {
+// begin notes that a look begins. It reports whether a hint has come, and resets that.
+func (w *queueWatch) begin() (began time.Time, heard bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	heard, w.heard = w.heard, false
-	return heard
+	heard, w.heard, w.began = w.heard, false, time.Now()
+	return w.began, heard
 }
 
-// recall undoes forget after a look that failed. It does not wake the loop, which looks again by itself after a pause.
-func (w *queueWatch) recall(heard bool) {
+// failed notes that a look failed. A hint that waited for it is passed on.
+func (w *queueWatch) failed(heard bool) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.heard = w.heard || heard
+	w.fails, w.began, heard, w.heard = true, time.Time{}, heard || w.heard, false
+	w.mu.Unlock()
+	if heard {
+		w.changed()
+	}
 }
 
 func (w *queueWatch) refresh(ctx context.Context) (time.Duration, error) {
-	began, heard := time.Now(), w.forget()
+	began, heard := w.begin()
 	now, err := w.settings(ctx)
 	if err != nil {
-		w.recall(heard)
+		w.failed(heard)
 		return 0, err
 	}
 	paused := map[string]bool{}
@@ -165,7 +172,7 @@ func (w *queueWatch) refresh(ctx context.Context) (time.Duration, error) {
 	for _, q := range w.queues {
 		opened = opened || w.paused[q] && !paused[q] || w.most[q] != most[q]
 	}
-	w.paused, w.most, w.read = paused, most, began
+	w.paused, w.most, w.read, w.fails, w.began = paused, most, began, false, time.Time{}
 	w.mu.Unlock()
 	if now.rested {
 		w.looked(began, now.found, now.pause)

@@ -89,7 +89,7 @@ func TestTheUsageOfAQueueWithoutRatesIsDeleted(t *testing.T) {
 			_, kill := lead(s, 1)
 			time.Sleep(3 * time.Second)
 			kill()
-			records, err := s.Records(t.Context(), allot.StateKind)
+			records, err := s.Records(t.Context(), store.RecordFilter{Kind: allot.StateKind})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -184,6 +184,9 @@ func SmallPages(cleanup func(func())) {
 // Lose makes a ledger away until it is probed.
 func Lose(s *Store, no int) { (*s.all.Load())[no].lost(store.ErrUnavailable) }
 
+// Break makes s believe that a connection to a ledger broke.
+func Break(s *Store, no int) { (*s.all.Load())[no].doubt() }
+
 // Meet makes a server known to an open store.
 func Meet(ctx context.Context, s *Store, dsn string) error {
 	pool, _, err := postgres.Connect(ctx, dsn)

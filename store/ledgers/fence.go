@@ -81,10 +81,17 @@ func (s *Store) weigh(ctx context.Context, one schema, p *Place) {
 	}
 }
 
+// How long Fence waits for a lock on a table, at first and at most. While it waits, all transactions that need the
+// table wait behind it, some of them with locks that Fence still needs. So it tries often and briefly.
 const (
-	lockWithin  = time.Second      // how long to wait for a lock on a table
+	firstLock   = 50 * time.Millisecond
+	longestLock = time.Second
 	fenceWithin = 30 * time.Second // how long Fence keeps trying
 )
+
+// firstTables are locked first, in the order in which claims and most other transactions use them: whoever waits for
+// the first of them has locked none of the others.
+var firstTables = []string{"worker", "lease", "lane", "lane_position", "log"}
 
 // Fence makes ledgers unusable where they are, until they are opened there or on another
 // server. It waits until no transaction writes in them: when it returns, every acknowledged
@@ -116,26 +123,32 @@ func (l *looked) number(no int) error {
 }
 
 func (one schema) fence(ctx context.Context) error {
-	end := time.Now().Add(fenceWithin)
+	end, wait := time.Now().Add(fenceWithin), firstLock
 	for {
-		err := pgx.BeginFunc(ctx, one.at.pool, func(tx pgx.Tx) error { return one.fenceIn(ctx, tx) })
+		err := pgx.BeginFunc(ctx, one.at.pool, func(tx pgx.Tx) error { return one.fenceIn(ctx, tx, wait) })
 		var said *pgconn.PgError
 		busy := errors.As(err, &said) && (said.Code == "55P03" || said.Code == "40P01")
 		if !busy || time.Now().After(end) || ctx.Err() != nil {
 			return err
 		}
+		select { // others go on meanwhile
+		case <-ctx.Done():
+		case <-time.After(wait / 4):
+		}
+		wait = min(2*wait, longestLock)
 	}
 }
 
-// fenceIn locks all tables, which waits for transactions that have written, and renames the
-// schema.
-func (one schema) fenceIn(ctx context.Context, tx pgx.Tx) error {
-	if _, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = %d", lockWithin.Milliseconds())); err != nil {
+// fenceIn locks all tables, which waits for transactions that have written, and renames the schema. It waits so long
+// for each table.
+func (one schema) fenceIn(ctx context.Context, tx pgx.Tx, wait time.Duration) error {
+	if _, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = %d", wait.Milliseconds())); err != nil {
 		return err
 	}
 	rows, err := tx.Query(ctx, `
 		select c.relname::text from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-		where n.nspname = $1 and c.relkind in ('r', 'p') and not c.relispartition order by c.relname`, one.text)
+		where n.nspname = $1 and c.relkind in ('r', 'p') and not c.relispartition
+		order by pg_catalog.array_position($2::text[], c.relname::text), c.relname`, one.text, firstTables)
 	if err != nil {
 		return err
 	}

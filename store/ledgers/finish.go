@@ -49,6 +49,9 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.I
 	lost, err := finishAnywhere(all, unknown, func(l *ledger, part []store.Outcome) ([]store.ID, error) {
 		return finishAt(ctx, l, part)
 	})
+	if err == nil && len(lost) > 0 {
+		err = s.complete(ctx, all)
+	}
 	return f.end(lost, unknown, err)
 }
 
@@ -57,18 +60,20 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.I
 func (s *Store) finished(
 	ctx context.Context, all []*ledger, outcomes []store.Outcome, sent []map[store.ID]store.ID,
 ) {
+	within, cancel := context.WithTimeout(ctx, suspectAfter)
+	defer cancel()
 	for no, mail := range sent {
 		if len(mail) > 0 {
-			_, _ = s.sendAll(ctx, all, all[no], slices.Collect(maps.Values(mail)))
+			_, _ = s.sendAll(within, all, all[no], slices.Collect(maps.Values(mail)))
 		}
 	}
 	if s.far.known.Load() {
-		s.tell(ctx, all, idsOf(outcomes))
+		s.tell(within, all, idsOf(outcomes))
 	}
 }
 
 func finishAt(ctx context.Context, l *ledger, outcomes []store.Outcome) ([]store.ID, error) {
-	return ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.ID, error) {
+	return askBriefly(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.ID, error) {
 		return e.Finish(ctx, outcomes)
 	})
 }
@@ -233,7 +238,7 @@ func (f *finishing) end(lost []store.ID, unknown []store.Outcome, err error) ([]
 		}
 	}
 	failed := errors.Join(append(f.errs, f.wait.err, err)...)
-	if err != nil { // a ledger that was not asked may have them
+	if err != nil { // a ledger that was not asked, or is not known, may have them
 		waits, lost = append(waits, lost...), nil
 	}
 	if failed != nil && !written {

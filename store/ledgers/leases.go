@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
@@ -19,6 +20,20 @@ type leases struct {
 	mu      sync.Mutex
 	of      map[store.Token]*lease
 	strange map[store.ID]bits // ledgers that the last beat of a worker did not reach
+	last    map[store.ID]sent // the last beat of each worker
+	visits  map[visit]time.Time
+}
+
+// sent is a beat, and when it was answered.
+type sent struct {
+	store.Beat
+	at time.Time
+}
+
+// visit is a ledger that is to hear of a worker. Until its time in leases.visits, it is not told again.
+type visit struct {
+	worker store.ID
+	no     int
 }
 
 // lease is what is known about a token.
@@ -91,6 +106,7 @@ func (a *leases) met(b *store.Beat, missed bits) {
 	if a.strange == nil {
 		a.strange = map[store.ID]bits{}
 	}
+	a.remember(b)
 	if missed == 0 || b.TTL <= 0 {
 		delete(a.strange, b.Worker.ID)
 	} else {
@@ -118,6 +134,7 @@ func (a *leases) forget(worker store.ID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.strange, worker)
+	delete(a.last, worker)
 	maps.DeleteFunc(a.of, func(_ store.Token, l *lease) bool { return l.worker == worker })
 }
 
@@ -168,7 +185,7 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 		if told[i] {
 			return
 		}
-		stops[i], errs[i] = ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
+		stops[i], errs[i] = askBriefly(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
 			return e.Extend(ctx, parts[i])
 		})
 	})
@@ -198,7 +215,7 @@ func (s *Store) tellTogether(
 			if len(numbers) < 2 {
 				return
 			}
-			answers, err := ask(ctx, all[numbers[0]], func(ctx context.Context, _ *postgres.Store) ([][]store.Stop, error) {
+			answers, err := askBriefly(ctx, all[numbers[0]], func(ctx context.Context, _ *postgres.Store) ([][]store.Stop, error) {
 				return postgres.ExtendAll(ctx, engines, beats)
 			})
 			if errors.Is(err, postgres.ErrNotTogether) {
@@ -208,7 +225,7 @@ func (s *Store) tellTogether(
 				if told[no], errs[no] = true, err; err == nil {
 					stops[no] = answers[i]
 				} else { // any of them may be the cause
-					all[no].suspect()
+					all[no].failed(err)
 				}
 			}
 		})

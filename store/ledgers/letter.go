@@ -109,7 +109,7 @@ func (s *Store) sendAll(
 		return nil, err
 	}
 	var o opened
-	waiting := map[store.ID]bool{}
+	var waiting undelivered
 	for i := range mail {
 		l, failed := read(&mail[i])
 		if failed != nil {
@@ -117,19 +117,22 @@ func (s *Store) sendAll(
 			continue
 		}
 		o.add(&mail[i], l)
-		for j := range l.Tasks {
-			waiting[l.Tasks[j].ID] = true
-		}
+		waiting.addAll(l.Tasks)
 	}
-	answer, failed := s.send(ctx, all, from, o, waiting)
-	return answer, errors.Join(err, failed)
+	if failed := waiting.addOlder(ctx, from, &o); failed != nil {
+		return nil, errors.Join(err, failed)
+	}
+	answer, failed := s.send(ctx, all, from, o, &waiting)
+	if err = errors.Join(err, failed); err == nil && len(answer) < len(o.tasks) {
+		err = fmt.Errorf("%w: some letters wait for keys, or for older letters", store.ErrUnavailable)
+	}
+	return answer, err
 }
 
-// send delivers letters, and deletes those that it could deliver. Waiting are the tasks in these and in other letters:
-// no task is delivered before one that it needs, because the needed one would count as deleted. If one letter may block
-// the others, they are sent in parts.
+// send delivers letters, and deletes those that it could deliver. Waiting are the tasks in these and in other letters.
+// If one letter may block the others, they are sent in parts.
 func (s *Store) send(
-	ctx context.Context, all []*ledger, from *ledger, o opened, waiting map[store.ID]bool,
+	ctx context.Context, all []*ledger, from *ledger, o opened, waiting *undelivered,
 ) (map[store.ID]store.Enqueued, error) {
 	answer := map[store.ID]store.Enqueued{}
 	return answer, s.sendParts(ctx, all, from, o, waiting, answer)
@@ -140,12 +143,12 @@ func (s *Store) send(
 const partsOfLetters = 8
 
 func (s *Store) sendParts(
-	ctx context.Context, all []*ledger, from *ledger, o opened, waiting map[store.ID]bool,
+	ctx context.Context, all []*ledger, from *ledger, o opened, waiting *undelivered,
 	answer map[store.ID]store.Enqueued,
 ) error {
 	o = o.ready(waiting)
 	apart, err := s.sendTogether(ctx, all, from, o, answer)
-	forgetAll(waiting, answer)
+	waiting.forget(answer)
 	left := o.without(answer)
 	n := len(left.ids)
 	if !apart || n < 2 {
@@ -171,18 +174,11 @@ func (o *opened) without(delivered map[store.ID]store.Enqueued) (left opened) {
 	return left
 }
 
-func forgetAll(waiting map[store.ID]bool, delivered map[store.ID]store.Enqueued) {
-	for id := range delivered {
-		delete(waiting, id)
-	}
-}
-
-// ready returns the letters whose tasks need no task that waits in another letter.
-func (o *opened) ready(waiting map[store.ID]bool) (some opened) {
+// ready returns the letters whose tasks need not wait for another letter.
+func (o *opened) ready(waiting *undelivered) (some opened) {
 	own := map[store.ID]bool{}
 	for i := range o.tasks {
-		n := &o.tasks[i]
-		if !slices.ContainsFunc(n.Needs, func(n store.Need) bool { return waiting[n.Task] && !own[n.Task] }) {
+		if n := &o.tasks[i]; !waiting.holdsUp(n, own) {
 			own[n.ID] = true
 			some.ids, some.tasks = append(some.ids, o.ids[i]), append(some.tasks, *n)
 		}

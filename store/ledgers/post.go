@@ -21,18 +21,19 @@ type mail struct {
 // posted is a letter that was there at the last look.
 type posted struct {
 	tasks []store.ID // the tasks in it
+	keys  []keyed    // and their keys
 	to    bits       // the ledgers that it cannot be delivered without
 }
 
 func (s *Store) postedOf(l *letter, of int) (p posted) {
 	for i := range l.Tasks {
-		p.tasks = append(p.tasks, l.Tasks[i].ID)
+		p.tasks, p.keys = append(p.tasks, l.Tasks[i].ID), append(p.keys, keyOf(&l.Tasks[i]))
 		if at, fixed := s.fixed(&l.Tasks[i], of); fixed && l.From == 0 {
 			p.to |= 1 << at
 		}
 	}
 	for i := range l.Back {
-		p.tasks = append(p.tasks, l.Back[i].ID)
+		p.tasks, p.keys = append(p.tasks, l.Back[i].ID), append(p.keys, keyed{})
 		p.to |= 1 << l.To
 	}
 	return p
@@ -49,11 +50,12 @@ func (s *Store) forward(ctx context.Context, all []*ledger, from *ledger, known 
 	}
 	last, now, away := s.far.lastMail(from.no), make(map[store.ID]posted, len(ids)), awayOf(all)
 	ids = s.far.afterTried(from.no, ids)
-	waiting := map[store.ID]bool{}
+	var waiting undelivered
 	note := func(id store.ID, p posted) {
 		now[id] = p
-		for _, task := range p.tasks {
-			waiting[task], known.tasks[task] = true, true
+		for i, task := range p.tasks {
+			known.tasks[task] = true
+			waiting.add(task, p.keys[i])
 		}
 	}
 	var failed error
@@ -74,7 +76,7 @@ func (s *Store) forward(ctx context.Context, all []*ledger, from *ledger, known 
 		})
 		if err != nil {
 			known.unread = true
-			return errors.Join(failed, err, s.sendAside(ctx, all, from, pages, waiting, store.ID{}))
+			return errors.Join(failed, err, s.sendAside(ctx, all, from, pages, &waiting, store.ID{}))
 		}
 		var old opened
 		for i := range full {
@@ -101,7 +103,7 @@ func (s *Store) forward(ctx context.Context, all []*ledger, from *ledger, known 
 	if !cut {
 		upto = store.ID{}
 	}
-	return errors.Join(failed, s.sendAside(ctx, all, from, pages, waiting, upto))
+	return errors.Join(failed, s.sendAside(ctx, all, from, pages, &waiting, upto))
 }
 
 const (
@@ -117,7 +119,7 @@ var mostPages, lettersPage = 4, store.MaxPage
 // errors. A look that delivers begins after upto, if that is not zero, so that letters that are held do not hold up
 // those after them.
 func (s *Store) sendAside(
-	ctx context.Context, all []*ledger, from *ledger, pages []opened, waiting map[store.ID]bool, upto store.ID,
+	ctx context.Context, all []*ledger, from *ledger, pages []opened, waiting *undelivered, upto store.ID,
 ) error {
 	last := s.far.aside[from.no].Load()
 	if len(pages) == 0 || s.life.Err() != nil || last != nil && !last.isOver() {

@@ -110,3 +110,43 @@ func TestAProcessThatHasNotSeenNewLedgersDeclaresNothingGone(t *testing.T) {
 	}
 	ends(t, s, me, parent, child)
 }
+
+// An attempt that no known ledger holds may be in a ledger that is not known.
+func TestAProcessThatKnowsTooFewLedgersLosesNoOutcome(t *testing.T) {
+	all, dsns := servers(t, 2)
+	if err := divide(4, dsns[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := divide(8, dsns...); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, dsns...)
+	n := newTask(nil)
+	for ledgers.PlaceOf(s, &n) != 5 {
+		n.Workflow = tusk.NewID()
+	}
+	add(t, s, n)
+	task := claim(t, s, worker(t, s), 1)[0]
+	add(t, s, newTask(func(later *store.NewTask) { later.Workflow = n.Workflow })) // now the claim is on the disk
+	if err := all[1].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	few, ctx := open(t, dsns...), context.Background()
+	task.Piece = 0 // another process has claimed it
+	outcome := []store.Outcome{{Task: &task, State: store.Completed, Attempt: 1}}
+	lost, err := few.Finish(ctx, outcome)
+	if len(lost) > 0 || !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("while its ledger is unknown, it is lost: %v, %v", lost, err)
+	}
+	if err := all[1].Run(); err != nil {
+		t.Fatal(err)
+	}
+	places(t, few) // looks for ledgers at once
+	eventually(t, "the outcome is written", func() bool {
+		lost, err = few.Finish(ctx, outcome)
+		return err == nil
+	})
+	if len(lost) > 0 {
+		t.Errorf("it is lost in the end: %v", lost)
+	}
+}
