@@ -9,15 +9,15 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Claim implements store.Leaser. It calls the function claim. If it asks for one task or is likely to find no more, and
-// the task is likely to be where the last one was, it calls the shorter procedure exchange.
+// Claim implements store.Leaser. It calls the function claim. If it asks for one task, which is
+// likely to be where the last one was, it calls the shorter procedure exchange.
 func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
 	s.claims.Add(1)
 	if err := s.mayWork(ctx); err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
 	}
 	a := askFor(&r)
-	if lane := s.likely(a); lane != 0 && !r.Again && (r.Limit == 1 || s.near.lone(r.Queues[0])) {
+	if lane := s.likely(a); lane != 0 && r.Limit == 1 && !r.Again {
 		x := swap{ask: a, likely: lane}
 		if err := s.repeat(ctx, func() error { return s.swap(ctx, &x) }); err != nil {
 			return nil, fmt.Errorf("claim: %w", err)

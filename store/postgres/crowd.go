@@ -73,7 +73,6 @@ func (c *crowd) tellNow(queue string) {
 		delete(c.pending, queue)
 	}
 	c.mu.Unlock()
-	c.s.near.hear(queue)
 	c.wake(queue)
 }
 

@@ -63,7 +63,7 @@ func partsOf(outcomes []*store.Outcome) [][]*store.Outcome {
 func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []store.ID, err error) {
 	for len(rest) > 0 {
 		f := flushOf(rest)
-		if done, err := s.finishShort(ctx, f, rest); done || err != nil && !isBusy(err) {
+		if done, err := s.finishFailed(ctx, f); done || err != nil && !isBusy(err) {
 			return lost, held, err
 		}
 		name, args := f.call()

@@ -54,7 +54,6 @@ type offered struct {
 	until  map[store.ID]time.Time
 	timer  *time.Timer // nil if no task is offered
 	missed time.Time   // when a stored task was last not claimed in time
-	heard  bool        // others have told of the queue since a claim took all that it found
 }
 
 // beat records a beat of a worker of this process.
@@ -144,41 +143,6 @@ func (n *near) took(r *store.ClaimRequest, tasks []store.Task) {
 		}
 		delete(n.expected, tasks[i].ID)
 	}
-}
-
-// hear records that others have told of tasks of a queue.
-func (n *near) hear(queue string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if o := n.queues[queue]; o != nil {
-		o.heard = true
-	}
-}
-
-// lone reports whether one task of a queue is offered, and others have told of none, so that a claim is likely to find
-// that task alone. If it finds another one in its place, the offer lapses. Tasks of users' transactions may not be there
-// yet, and then the shorter procedure would call the longer one, too.
-func (n *near) lone(queue string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	o := n.queues[queue]
-	if o == nil || o.heard {
-		if o != nil {
-			o.heard = false
-		}
-		return false
-	}
-	offers := 0
-	for id := range o.until {
-		as, is := n.expected[id]
-		if is && as == unsure {
-			return false
-		}
-		if is {
-			offers++
-		}
-	}
-	return offers == 1
 }
 
 // still returns the tasks that are expected.

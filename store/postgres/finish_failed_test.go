@@ -131,3 +131,23 @@ func TestATaskThatIsTriedAgainKeepsAKeyThatTheCallerDoesNotKnow(t *testing.T) {
 		t.Errorf("%d tasks with the key are tried again, want 1", n)
 	}
 }
+
+// counted makes new sessions of a pool count their calls of functions. The returned function says how often one was
+// called.
+func counted(t *testing.T, pool *pgxpool.Pool) func(function string) int64 {
+	t.Helper()
+	needCounts(t, pool)
+	if _, err := pool.Exec(t.Context(),
+		"do $$ begin execute 'alter database ' || current_database() || ' set track_functions = pl'; end $$"); err != nil {
+		t.Fatal(err)
+	}
+	pool.Reset()
+	return func(function string) int64 {
+		for _, c := range pool.AcquireAllIdle(t.Context()) {
+			_, _ = c.Exec(t.Context(), "select pg_stat_force_next_flush()")
+			c.Release()
+		}
+		return number(t, pool, "select coalesce(sum(calls), 0)::bigint from pg_stat_user_functions where funcname = '"+
+			function+"'")
+	}
+}
