@@ -95,6 +95,12 @@ func (v *version) know(indexes []*index) {
 	}
 }
 
+func (d *doc) know(indexes []*index) {
+	for i := range d.versions {
+		d.versions[i].know(indexes)
+	}
+}
+
 // old is a document that has had older versions since an instant.
 type old struct {
 	at         time.Time

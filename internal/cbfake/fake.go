@@ -54,9 +54,10 @@ type Cluster struct {
 	of          map[uint32][]*index  // by collection
 	old         []old
 	journal     *journal
-	prepared    map[string]string // statements by name
-	clock       [vbuckets]uint64  // the last CAS of each vbucket
-	ahead       time.Duration     // by how much the clock has jumped
+	prepared    map[string]string     // statements by name
+	parsed      map[string]*statement // by text
+	clock       [vbuckets]uint64      // the last CAS of each vbucket
+	ahead       time.Duration         // by how much the clock has jumped
 	seqno       [vbuckets]uint64
 	conns       map[net.Conn]bool
 	faults      Faults
@@ -94,7 +95,7 @@ func StartWith(o Options) (*Cluster, error) {
 		collections: map[string]uint32{"_default._default": 0}, docs: map[uint32]map[string]*doc{0: {}},
 		scopes: map[string]bool{"_default": true}, made: map[string]time.Time{}, replicas: o.Replicas,
 		out: map[int]bool{}, indexes: map[string]*index{}, of: map[uint32][]*index{},
-		prepared: map[string]string{}, conns: map[net.Conn]bool{}, revision: 1,
+		prepared: map[string]string{}, parsed: map[string]*statement{}, conns: map[net.Conn]bool{}, revision: 1,
 	}
 	for vb := range c.owner {
 		c.owner[vb], c.uuid[vb] = vb%o.Nodes, newUUID()

@@ -2,10 +2,8 @@ package cbfake
 
 import (
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -17,8 +15,8 @@ type index struct {
 	where     string   // a condition, as in a statement; empty if none
 	knows     []string // all fields that it uses
 	holds     condition
-	documents map[string]*doc
-	ids       []string // ids of the documents in order, if the first field is the id
+	documents map[string][]*entry
+	entries   []*entry // in order
 }
 
 var definition = regexp.MustCompile(`^CREATE INDEX (\S+) IF NOT EXISTS ON (\S+?)\((.+)\)(?: WHERE (.+))?$`)
@@ -39,7 +37,7 @@ func (c *Cluster) define(text string) error {
 	if c.indexes[name] != nil {
 		return nil
 	}
-	x := &index{where: bare(m[4]), documents: map[string]*doc{}}
+	x := &index{where: bare(m[4]), documents: map[string][]*entry{}}
 	for _, f := range list(m[3]) {
 		f = strings.TrimSuffix(bare(f), " DESC")
 		if words := strings.Fields(f); words[0] == "DISTINCT" { // DISTINCT ARRAY r.w FOR r IN run END
@@ -48,20 +46,17 @@ func (c *Cluster) define(text string) error {
 		x.fields = append(x.fields, strings.TrimPrefix(f, "META().id"))
 	}
 	if x.where != "" {
-		if _, x.holds = conditionOf("d." + x.where); x.holds == nil {
+		if x.holds = conditionOf("d." + x.where).test; x.holds == nil {
 			return fmt.Errorf("the fake cannot read the condition %s", x.where)
 		}
 	}
 	x.knows = slices.Concat(x.fields, strings.Fields(x.where))
 	c.indexes[name] = x
 	c.of[id] = append(c.of[id], x)
-	for _, key := range slices.Sorted(maps.Keys(c.docs[id])) {
-		d := c.docs[id][key]
-		for i := range d.versions {
-			d.versions[i].know(c.of[id])
-		}
-		x.update(key, d)
+	for _, d := range c.docs[id] {
+		d.know(c.of[id])
 	}
+	x.fill(c.docs[id])
 	return nil
 }
 
@@ -84,49 +79,6 @@ func (x *index) has(key string, v *version) bool {
 		return false
 	}
 	return x.holds == nil || x.holds(row{id: key, tree: v.known}, nil)
-}
-
-// update takes note of a changed document. A document stays while an older version belongs in the
-// index, since a query may still have to see that version.
-func (x *index) update(key string, d *doc) {
-	_, had := x.documents[key]
-	belongs := slices.ContainsFunc(d.versions, func(v version) bool { return x.has(key, &v) })
-	if belongs {
-		x.documents[key] = d
-	} else {
-		delete(x.documents, key)
-	}
-	if x.fields[0] != "" || had == belongs {
-		return
-	}
-	at, _ := slices.BinarySearch(x.ids, key)
-	if belongs {
-		x.ids = slices.Insert(x.ids, at, key)
-	} else {
-		x.ids = slices.Delete(x.ids, at, at+1)
-	}
-}
-
-// pages reports whether the index has the rows of a statement in the right order, so that a scan
-// may stop at the limit.
-func (x *index) pages(s *statement) bool {
-	return x.fields[0] == "" && s.limit != "" && len(s.order) == 1 && s.order[0].id && s.order[0].desc
-}
-
-// page returns the first rows of such a statement, which begin after the id in its argument
-// "before".
-func (x *index) page(s *statement, args map[string]any, visible func(string, *doc) (row, bool)) (rows []row) {
-	most, _ := strconv.Atoi(fmt.Sprint(value(s.limit, args)))
-	end := len(x.ids)
-	if before, is := args["before"].(string); is {
-		end, _ = slices.BinarySearch(x.ids, before)
-	}
-	for i := end - 1; i >= 0 && len(rows) < most; i-- {
-		if r, is := visible(x.ids[i], x.documents[x.ids[i]]); is && s.means(r, args) {
-			rows = append(rows, r)
-		}
-	}
-	return rows
 }
 
 // serves reports whether a statement can use the index, and whether the index covers the statement.

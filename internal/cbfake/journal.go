@@ -2,7 +2,8 @@ package cbfake
 
 import (
 	"bufio"
-	"encoding/json"
+	"bytes"
+	"encoding/gob"
 	"errors"
 	"io"
 	"os"
@@ -12,30 +13,48 @@ import (
 // journal is a file that keeps what is written to a cluster, so that its process can be killed.
 // Each line is written by one system call before its request is answered, so answered writes
 // survive.
-type journal struct{ file *os.File }
+type journal struct {
+	file   *os.File
+	buffer bytes.Buffer // what is not in the file yet
+	to     *gob.Encoder // to the buffer
+}
+
+func newJournal(path string) (*journal, error) {
+	f, err := os.Create(path)
+	j := &journal{file: f}
+	j.to = gob.NewEncoder(&j.buffer)
+	return j, err
+}
 
 // line is a line of a journal: a statement, or the current version of a document.
 type line struct {
-	Statement  string    `json:"s,omitempty"`
-	Collection string    `json:"c,omitempty"`
-	Key        string    `json:"k,omitempty"`
-	Value      []byte    `json:"v,omitempty"`
-	Gone       bool      `json:"gone,omitempty"`
-	Datatype   uint8     `json:"d,omitempty"`
-	Flags      uint32    `json:"f,omitempty"`
-	CAS        uint64    `json:"cas,omitempty"`
-	Seqno      uint64    `json:"n,omitempty"`
-	Expires    time.Time `json:"x,omitzero"`
+	Statement  string
+	Collection string
+	Key        string
+	Value      []byte
+	Gone       bool
+	Datatype   uint8
+	Flags      uint32
+	CAS        uint64
+	Seqno      uint64
+	Expires    time.Time
+}
+
+func lineOf(collection, key string, v *version) *line {
+	return &line{Collection: collection, Key: key, Value: v.value, Gone: v.gone, Datatype: v.datatype, Flags: v.flags,
+		CAS: v.cas, Seqno: v.seqno, Expires: v.expires}
 }
 
 func (j *journal) write(l *line) error {
 	if j == nil {
 		return nil
 	}
-	text, err := json.Marshal(l)
-	if err == nil {
-		_, err = j.file.Write(append(text, '\n'))
-	}
+	return errors.Join(j.to.Encode(l), j.flush())
+}
+
+func (j *journal) flush() error {
+	_, err := j.file.Write(j.buffer.Bytes())
+	j.buffer.Reset()
 	return err
 }
 
@@ -45,8 +64,7 @@ func (j *journal) note(collection, key string, v *version) error {
 	if j == nil {
 		return nil
 	}
-	return j.write(&line{Collection: collection, Key: key, Value: v.value, Gone: v.gone, Datatype: v.datatype,
-		Flags: v.flags, CAS: v.cas, Seqno: v.seqno, Expires: v.expires})
+	return j.write(lineOf(collection, key, v))
 }
 
 func (j *journal) close() {
@@ -74,20 +92,21 @@ func (c *Cluster) load(path string) error {
 	if path == "" {
 		return nil
 	}
-	if err := c.read(path); err != nil {
-		return err
-	}
-	fresh, err := os.Create(path + ".new")
+	statements, err := c.read(path)
 	if err != nil {
 		return err
 	}
-	if err := c.copyTo(fresh, path); err != nil {
+	fresh, err := newJournal(path + ".new")
+	if err != nil {
 		return err
 	}
-	if err := os.Rename(fresh.Name(), path); err != nil {
+	if err := c.copyTo(fresh, statements); err != nil {
 		return err
 	}
-	c.journal = &journal{fresh}
+	if err := os.Rename(fresh.file.Name(), path); err != nil {
+		return err
+	}
+	c.journal = fresh
 	return nil
 }
 
@@ -101,7 +120,7 @@ func lines(path string, each func(l *line) error) error {
 		return err
 	}
 	defer f.Close()
-	for d := json.NewDecoder(bufio.NewReaderSize(f, 1<<20)); ; {
+	for d := gob.NewDecoder(bufio.NewReaderSize(f, 1<<20)); ; {
 		var l line
 		if err := d.Decode(&l); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return nil
@@ -114,47 +133,57 @@ func lines(path string, each func(l *line) error) error {
 	}
 }
 
-func (c *Cluster) read(path string) error {
-	var indexes []string
-	err := lines(path, func(l *line) error {
-		switch {
-		case len(l.Statement) > 12 && l.Statement[:12] == "CREATE INDEX": // run after the documents are loaded
-			indexes = append(indexes, l.Statement)
-			return nil
-		case l.Statement != "":
+// read runs the statements of a journal and returns them, and puts in the documents after that:
+// each is decoded and indexed once.
+func (c *Cluster) read(path string) (statements []string, err error) {
+	all := map[uint32]map[string]*doc{}
+	err = lines(path, func(l *line) error {
+		if l.Statement != "" {
+			statements = append(statements, l.Statement)
 			return c.create(l.Statement)
 		}
-		vb := vbucketOf(l.Key)
+		vb, id := vbucketOf(l.Key), c.collections[l.Collection]
 		c.seqno[vb], c.clock[vb] = max(c.seqno[vb], l.Seqno), max(c.clock[vb], l.CAS)
-		c.docs[c.collections[l.Collection]][l.Key] = &doc{versions: []version{{value: l.Value, gone: l.Gone,
-			datatype: l.Datatype, flags: l.Flags, cas: l.CAS, seqno: l.Seqno, expires: l.Expires}}}
+		if all[id] == nil {
+			all[id] = map[string]*doc{}
+		}
+		all[id][l.Key] = &doc{versions: []version{{value: l.Value, gone: l.Gone, datatype: l.Datatype, flags: l.Flags,
+			cas: l.CAS, seqno: l.Seqno, expires: l.Expires}}}
 		return nil
 	})
-	for _, statement := range indexes {
-		if err == nil {
-			err = c.create(statement)
+	for id, docs := range all {
+		c.docs[id] = docs
+		for _, d := range docs {
+			d.know(c.of[id])
+		}
+		for _, x := range c.of[id] {
+			x.fill(docs)
 		}
 	}
-	return err
+	return statements, err
 }
 
-// copyTo writes the statements of a journal and all existing documents.
-func (c *Cluster) copyTo(f *os.File, path string) error {
-	buffer := bufio.NewWriterSize(f, 1<<20)
-	to := json.NewEncoder(buffer)
-	err := lines(path, func(l *line) error {
-		if l.Statement == "" {
-			return nil
+// copyTo writes statements and all existing documents to a new journal.
+func (c *Cluster) copyTo(j *journal, statements []string) error {
+	for _, s := range statements {
+		if err := j.define(s); err != nil {
+			return err
 		}
-		return to.Encode(l)
-	})
+	}
 	for name, id := range c.collections {
 		for key, d := range c.docs[id] {
-			if v := d.now(); err == nil && !v.gone {
-				err = to.Encode(&line{Collection: name, Key: key, Value: v.value, Datatype: v.datatype, Flags: v.flags,
-					CAS: v.cas, Seqno: v.seqno, Expires: v.expires})
+			if d.now().gone {
+				continue
+			}
+			if err := j.to.Encode(lineOf(name, key, d.now())); err != nil {
+				return err
+			}
+			if j.buffer.Len() > 1<<20 {
+				if err := j.flush(); err != nil {
+					return err
+				}
 			}
 		}
 	}
-	return errors.Join(err, buffer.Flush())
+	return j.flush()
 }

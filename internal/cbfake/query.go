@@ -131,7 +131,7 @@ func (c *Cluster) query(q *request) (rows []any, name string, err error) {
 	case strings.HasPrefix(text, "CREATE "):
 		err = c.create(text)
 	default:
-		if s, err = parse(text); err == nil {
+		if s, err = c.parse(text); err == nil {
 			docs, err = c.rows(s, q)
 		}
 	}
@@ -140,6 +140,18 @@ func (c *Cluster) query(q *request) (rows []any, name string, err error) {
 		rows, err = s.run(docs, q.args)
 	}
 	return rows, name, err
+}
+
+// parse parses a statement that may have been parsed before.
+func (c *Cluster) parse(text string) (*statement, error) {
+	if s := c.parsed[text]; s != nil {
+		return s, nil
+	}
+	s, err := parse(text)
+	if err == nil {
+		c.parsed[text] = s
+	}
+	return s, err
 }
 
 // textOf returns the text of a statement, and its name if it is prepared.
@@ -238,11 +250,22 @@ func (c *Cluster) indexed(s *statement, q *request) (rows []row, err error) {
 	if c.faults.Stuck && all {
 		return nil, errBehind
 	}
+	most, err := s.most(q.args)
+	if err != nil {
+		return nil, err
+	}
+	return x.scan(s, q.args, most, c.sight(x, covered, all)), nil
+}
+
+// sight returns a function that returns the version of a document that a query sees in an index, with its row. The
+// version is nil if there is none. If all is set, the query asks for all writes.
+func (c *Cluster) sight(x *index, covered, all bool) func(key string, d *doc) (row, *version) {
 	now := time.Now()
-	visible := func(key string, d *doc) (row, bool) {
+	known := now.Add(-c.faults.Lag) // the index has what was written until then
+	return func(key string, d *doc) (row, *version) {
 		for i := len(d.versions) - 1; i >= 0; i-- {
 			v := &d.versions[i]
-			if c.faults.Lag > 0 && v.at.After(now.Add(-c.faults.Lag)) && !all && i > 0 {
+			if c.faults.Lag > 0 && i > 0 && !all && v.at.After(known) {
 				continue
 			}
 			// The index is known to have a document with a single version.
@@ -250,20 +273,13 @@ func (c *Cluster) indexed(s *statement, q *request) (rows []row, err error) {
 				break
 			}
 			if covered {
-				return row{key, v.known}, true
+				return row{key, v.known}, v
 			}
-			tree, ok := v.root()
-			return row{key, tree}, ok
+			if tree, ok := v.root(); ok {
+				return row{key, tree}, v
+			}
+			break
 		}
-		return row{}, false
+		return row{}, nil
 	}
-	if x.pages(s) {
-		return x.page(s, q.args, visible), nil
-	}
-	for key, d := range x.documents {
-		if r, is := visible(key, d); is {
-			rows = append(rows, r)
-		}
-	}
-	return rows, nil
 }

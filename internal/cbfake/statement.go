@@ -48,11 +48,13 @@ type ordering struct {
 	desc bool
 }
 
-// where is a condition, with its text without the name of the keyspace.
+// where is a condition, with its text without the name of the keyspace. If it bounds a field, op and operand tell how:
+// op is IS VALUED or a comparison with an operand.
 type where struct {
-	text  string
-	field string
-	test  condition
+	text        string
+	field       string
+	op, operand string
+	test        condition
 }
 
 // condition is a test of a row.
@@ -82,12 +84,13 @@ func parse(text string) (*statement, error) {
 		}
 	}
 	for _, c := range strings.Split(m[5], " AND ") {
-		of, test := conditionOf(c)
-		if test == nil {
+		w := conditionOf(c)
+		if w.test == nil {
 			return nil, fmt.Errorf("the fake cannot read the condition %s", c)
 		}
-		s.reads[of.field()] = true
-		s.conditions = append(s.conditions, where{strings.TrimPrefix(bare(c), m[4]+"."), of.field(), test})
+		w.text = strings.TrimPrefix(bare(c), m[4]+".")
+		s.reads[w.field] = true
+		s.conditions = append(s.conditions, w)
 	}
 	for _, g := range list(m[6]) {
 		s.group = append(s.group, exprOf(g))
@@ -142,6 +145,9 @@ func (e expr) field() string {
 	return name
 }
 
+// plain reports whether the expression is a field of the document, or its id.
+func (e expr) plain() bool { return e.id || len(e.parts) == 1 }
+
 func (e expr) of(r row) any {
 	if e.id {
 		return r.id
@@ -153,33 +159,36 @@ func (e expr) of(r row) any {
 	return v
 }
 
-// conditionOf parses a condition and returns what it tests. The condition is nil if the fake cannot
-// parse it.
-func conditionOf(text string) (expr, condition) {
+// conditionOf parses a condition. Its test is nil if the fake cannot parse it.
+func conditionOf(text string) where {
 	if m := some.FindStringSubmatch(text); m != nil {
 		all, each := exprOf(m[2]), exprOf(m[3])
-		return all, func(r row, args map[string]any) bool {
+		return where{field: all.field(), test: func(r row, args map[string]any) bool {
 			items, _ := all.of(r).([]any)
 			return slices.ContainsFunc(items, func(item any) bool {
 				return compare(each.of(row{tree: item}), value(m[4], args)) == 0
 			})
-		}
+		}}
 	}
 	if m := valued.FindStringSubmatch(text); m != nil {
 		e := exprOf(m[1])
-		return e, func(r row, args map[string]any) bool { return (e.of(r) == nil) == (m[2] != "") }
+		w := where{field: e.field(), test: func(r row, _ map[string]any) bool { return (e.of(r) == nil) == (m[2] != "") }}
+		if e.plain() && m[2] == "" {
+			w.op = "IS VALUED"
+		}
+		return w
 	}
 	if m := among.FindStringSubmatch(text); m != nil {
 		e := exprOf(m[1])
-		return e, func(r row, args map[string]any) bool {
+		return where{field: e.field(), test: func(r row, args map[string]any) bool {
 			v := e.of(r)
 			items, _ := value(m[3], args).([]any)
 			return v != nil && slices.ContainsFunc(items, func(item any) bool { return compare(v, item) == 0 }) == (m[2] == "")
-		}
+		}}
 	}
 	if m := beside.FindStringSubmatch(text); m != nil {
 		e := exprOf(m[1])
-		return e, func(r row, args map[string]any) bool {
+		w := where{field: e.field(), test: func(r row, args map[string]any) bool {
 			v, with := e.of(r), value(m[3], args)
 			if v == nil || with == nil || kindOf(v) != kindOf(with) {
 				return false
@@ -196,9 +205,13 @@ func conditionOf(text string) (expr, condition) {
 			default:
 				return c >= 0
 			}
+		}}
+		if e.plain() {
+			w.op, w.operand = m[2], m[3]
 		}
+		return w
 	}
-	return expr{}, nil
+	return where{}
 }
 
 // value returns the value of a parameter or a literal.
@@ -216,7 +229,7 @@ func kindOf(v any) int {
 		return 0
 	case bool:
 		return 1
-	case json.Number:
+	case json.Number, float64:
 		return 2
 	case string:
 		return 3
@@ -232,10 +245,8 @@ func compare(a, b any) int {
 		return c
 	}
 	switch a := a.(type) {
-	case json.Number:
-		x, _ := strconv.ParseFloat(a.String(), 64)
-		y, _ := strconv.ParseFloat(b.(json.Number).String(), 64)
-		return cmp.Compare(x, y)
+	case json.Number, float64:
+		return cmp.Compare(number(a), number(b))
 	case string:
 		return cmp.Compare(a, b.(string))
 	case bool:
@@ -247,6 +258,26 @@ func compare(a, b any) int {
 		return 1
 	}
 	return 0
+}
+
+func number(v any) float64 {
+	if n, is := v.(float64); is {
+		return n
+	}
+	n, _ := strconv.ParseFloat(string(v.(json.Number)), 64)
+	return n
+}
+
+// most returns the limit of a statement, or -1 if it has none.
+func (s *statement) most(args map[string]any) (int, error) {
+	if s.limit == "" {
+		return -1, nil
+	}
+	n, err := strconv.Atoi(fmt.Sprint(value(s.limit, args)))
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("the limit %s is no number", s.limit)
+	}
+	return n, nil
 }
 
 // means reports whether a row meets all conditions.
@@ -272,12 +303,12 @@ func (s *statement) run(docs []row, args map[string]any) ([]any, error) {
 		slices.SortFunc(docs, before)
 		return s.groups(docs), nil
 	}
-	n := len(docs)
-	if s.limit != "" {
-		var err error
-		if n, err = strconv.Atoi(fmt.Sprint(value(s.limit, args))); err != nil {
-			return nil, fmt.Errorf("the limit %s is no number", s.limit)
-		}
+	n, err := s.most(args)
+	if err != nil {
+		return nil, err
+	}
+	if n < 0 {
+		n = len(docs)
 	}
 	docs = first(docs, n, before)
 	rows := make([]any, len(docs))
