@@ -118,6 +118,7 @@ func TestAScanOfAPartOfAnIndex(t *testing.T) {
 		for _, text := range append(queries,
 			"SELECT META(t).id, t.q FROM `bucket`.`tusk`.`task` AS t WHERE t.q >= $a AND t.q < $b AND t.q > $c"+
 				" AND t.avl IS VALUED ORDER BY t.q DESC LIMIT $n",
+			"SELECT RAW META(t).id FROM `bucket`.`tusk`.`task` AS t WHERE t.due > $a AND t.due <= $b",
 			"SELECT RAW META(t).id FROM `bucket`.`tusk`.`task` AS t WHERE t.q = $a AND t.avl IS VALUED"+
 				" ORDER BY t.p DESC, t.avl DESC LIMIT $n",
 			"SELECT RAW META(t).id FROM `bucket`.`tusk`.`task` AS t WHERE t.q = $a AND t.q = $b AND t.avl IS VALUED"+
