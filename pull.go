@@ -107,7 +107,7 @@ type loan struct {
 	begun, until time.Time
 	end          time.Time // when the task's own timeout or deadline ends; zero means never
 	over         error     // the error for whichever of the two applies
-	taken        bool      // its attempt is being ended because its time is over
+	taken        bool      // its time is over and its attempt is being ended; a verdict that comes first still counts
 }
 
 var errOverdue = errors.New("lease ran out: the worker neither finished the task nor extended its lease")
@@ -339,7 +339,7 @@ func (p *Puller) Extend(ctx context.Context, extensions ...Extension) []Extended
 func (p *Puller) extend(e *Extension) (answer Extended, own bool) {
 	p.mu.Lock()
 	l := p.lent[e.Receipt]
-	taken := l != nil && l.taken
+	taken := l != nil && (l.taken || errors.Is(l.Stopped(), ErrShutdown))
 	if l != nil && !taken {
 		l.until = l.bound(time.Now().Add(e.Lease))
 		answer.Until = l.until

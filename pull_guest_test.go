@@ -204,35 +204,3 @@ func TestLoansOfOtherPullers(t *testing.T) {
 		}
 	})
 }
-
-// slowEnd holds up the ends of attempts.
-type slowEnd struct {
-	store.Store
-	once           sync.Once
-	begun, proceed chan struct{}
-}
-
-func (e *slowEnd) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
-	e.once.Do(func() { close(e.begun) })
-	<-e.proceed
-	return e.Store.Finish(ctx, outcomes)
-}
-
-func (e *slowEnd) Unwrap() store.Store { return e.Store }
-
-func TestLoanIsNotExtendedWhileItIsTakenBack(t *testing.T) {
-	inBubble(t, "the lease is lost", func(t *testing.T, s *shop) {
-		slow := &slowEnd{Store: s.store, begun: make(chan struct{}), proceed: make(chan struct{})}
-		s.client = clientOf(t, slow)
-		p, end := s.pull()
-		defer end()
-		s.enqueue(count{}, nil)
-		e := tusk.Extension{Receipt: lend(t, p, 1)[0], Lease: time.Second}
-		p.Extend(t.Context(), e)
-		<-slow.begun
-		if got := p.Extend(t.Context(), e)[0]; !errors.Is(got.Err, tusk.ErrLeaseLost) {
-			t.Errorf("%+v", got)
-		}
-		close(slow.proceed)
-	})
-}

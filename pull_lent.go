@@ -316,12 +316,26 @@ func (p *Puller) end(ctx context.Context, outcomes []store.Outcome) error {
 	if err != nil && !errors.As(err, &held) {
 		return err
 	}
-	outcomes = slices.DeleteFunc(outcomes, func(o store.Outcome) bool { return slices.Contains(held.Tasks, o.Task.ID) })
-	p.client.ended(outcomes, nil)
+	var ended []store.Outcome
 	for _, o := range outcomes {
-		p.forget(Receipt{ID: o.Task.ID, Lease: o.Task.Lease})
+		if r := (Receipt{ID: o.Task.ID, Lease: o.Task.Lease}); slices.Contains(held.Tasks, o.Task.ID) {
+			p.giveBack(r)
+		} else {
+			ended = append(ended, o)
+			p.forget(r)
+		}
 	}
-	return err
+	p.client.ended(ended, nil)
+	return nil // what is held is tried again, and holds up no other
+}
+
+// giveBack lets a loan be extended again, because its attempt could not be ended.
+func (p *Puller) giveBack(r Receipt) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l := p.lent[r]; l != nil {
+		l.taken = false
+	}
 }
 
 // handBack returns all lent tasks, without counting the attempts.
@@ -332,9 +346,17 @@ func (p *Puller) handBack(ctx context.Context) error {
 		l.until = time.Time{}
 	}
 	p.mu.Unlock()
-	for p.Lent() > 0 {
+	for before := p.Lent(); before > 0; before = p.Lent() {
 		if _, err := p.sweepOnce(ctx); err != nil {
 			return fmt.Errorf("hand back: %w", err)
+		}
+		if p.Lent() < before {
+			continue
+		}
+		select { // the others are held
+		case <-ctx.Done():
+			return fmt.Errorf("hand back: %w", ctx.Err())
+		case <-time.After(handBackAgain):
 		}
 	}
 	return nil
@@ -354,7 +376,10 @@ func (p *Puller) forgetAll() {
 	p.lost = nil
 }
 
-const rememberedVerdicts = 10000
+const (
+	rememberedVerdicts = 10000
+	handBackAgain      = 100 * time.Millisecond // between tries to hand back tasks that are held
+)
 
 func (p *Puller) remember(v Verdict) {
 	p.mu.Lock()
