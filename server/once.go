@@ -24,15 +24,28 @@ type once struct {
 	// enqueue can tell, and its answer may have been lost.
 	Provisional bool `json:"provisional,omitempty"`
 
+	// Made is when the record was written first, if it was corrected since, by the database's clock.
+	Made time.Time `json:"made,omitzero"`
+
 	record store.Record
+}
+
+// made returns when the record was written first.
+func (o *once) made() time.Time {
+	if o.Made.IsZero() {
+		return o.record.UpdatedAt
+	}
+	return o.Made
 }
 
 // Records of requests are found by their names alone, which are hashes.
 const (
 	onceKind  = store.ManyRecords + "idempotency"
 	onceKept  = 24 * time.Hour
+	onceTries = 3             // to write a record that others write or delete
 	onceTidy  = 4 * time.Hour // between searches for records that are too old
-	oncePages = time.Second   // between their pages
+	oncePage  = 100           // records read at a time: their bodies may be large
+	oncePause = time.Second / 10
 )
 
 // enqueueOnce writes the response as a record together with the tasks. A later request with the same key finds the
@@ -44,17 +57,6 @@ func (c *call) enqueueOnce(key string, tasks []tusk.NewTask, body any) ([]Enqueu
 	}
 	doc := once{Request: hash(string(text))}
 	record := store.Record{Kind: onceKind, Name: hash(c.who.ID + "\x00" + c.route.Path + "\x00" + key)}
-	before, err := c.before(record.Name)
-	if err != nil {
-		return nil, err
-	}
-	if before != nil {
-		now, err := c.client.Now(c.r.Context()) // by the clock that wrote the record
-		if err != nil || now.Sub(before.record.UpdatedAt) < onceKept {
-			return c.repeat(before, doc, tasks, err)
-		}
-		record.Version = before.record.Version
-	}
 	for i := range tasks {
 		o := tasks[i].Options
 		o.ID = tusk.NewID()
@@ -64,41 +66,53 @@ func (c *call) enqueueOnce(key string, tasks []tusk.NewTask, body any) ([]Enqueu
 	if record.Body, err = json.Marshal(doc); err != nil {
 		return nil, err
 	}
-	enqueued, err := c.client.EnqueueWith(c.r.Context(), record, tasks)
-	if errors.Is(err, tusk.ErrConflict) {
-		before, err := c.before(record.Name)
-		return c.repeat(before, doc, tasks, err)
+	for try := 1; ; try++ {
+		before, err := c.find(c.r.Context(), record.Name)
+		if err != nil {
+			return nil, err
+		}
+		record.Version = 0
+		if before != nil {
+			now, err := c.client.Now(c.r.Context())
+			if err != nil || now.Sub(before.made()) < onceKept {
+				return c.repeat(before, doc, tasks, err)
+			}
+			record.Version = before.record.Version
+		}
+		enqueued, err := c.client.EnqueueWith(c.r.Context(), record, tasks)
+		if errors.Is(err, tusk.ErrConflict) && try < onceTries {
+			continue // another request wrote the record, or it was deleted because it was old
+		}
+		if err != nil {
+			return nil, err
+		}
+		answer := results(enqueued)
+		if !slices.Equal(answer, doc.Results) {
+			c.correct(record.Name, once{Request: doc.Request, Results: answer})
+		}
+		return answer, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	answer := results(enqueued)
-	if !slices.Equal(answer, doc.Results) {
-		c.correct(record, once{Request: doc.Request, Results: answer})
-	}
-	return answer, nil
 }
 
 // correct records which keys were taken.
-func (c *call) correct(record store.Record, doc once) {
+func (c *call) correct(name string, doc once) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), 5*time.Second)
 	defer cancel()
-	body, err := json.Marshal(doc)
-	if err != nil {
-		return
-	}
-	records, err := c.client.Store().Records(ctx, store.RecordFilter{Kind: onceKind, Names: []string{record.Name}})
-	for _, r := range records {
-		r.Body = body
-		_, _, err = c.client.Store().PutRecord(ctx, store.PutRecord{Record: r})
+	stored, err := c.find(ctx, name)
+	if err == nil && stored != nil && stored.Request == doc.Request {
+		doc.Made = stored.made()
+		if stored.record.Body, err = json.Marshal(doc); err == nil {
+			_, _, err = c.client.Store().PutRecord(ctx, store.PutRecord{Record: stored.record})
+		}
 	}
 	if err != nil {
 		c.log.Warn("idempotency key", "request", c.id, "error", err)
 	}
 }
 
-func (c *call) before(name string) (*once, error) {
-	records, err := c.client.Store().Records(c.r.Context(), store.RecordFilter{Kind: onceKind, Names: []string{name}})
+// find returns the record of a request, or nil.
+func (c *call) find(ctx context.Context, name string) (*once, error) {
+	records, err := c.client.Store().Records(ctx, store.RecordFilter{Kind: onceKind, Names: []string{name}})
 	if err != nil || len(records) == 0 {
 		return nil, err
 	}
@@ -163,37 +177,34 @@ func (c *call) settle(before *once, tasks []tusk.NewTask) error {
 	}
 	if !slices.Equal(results, before.Results) {
 		before.Results = results
-		c.correct(before.record, once{Request: before.Request, Results: results})
+		c.correct(before.record.Name, once{Request: before.Request, Results: results})
 	}
 	return nil
 }
 
-// forgetOnce deletes records that are no longer needed, page by page.
+// forgetOnce deletes records that are no longer needed, page by page. It goes on past those that it cannot delete.
 func (s *Server) forgetOnce(ctx context.Context) error {
 	now, err := s.client.Now(ctx)
-	page := store.RecordFilter{Kind: onceKind, Limit: store.MaxPage}
-	for err == nil {
+	if err != nil {
+		return err
+	}
+	for page := (store.RecordFilter{Kind: onceKind, Limit: oncePage}); ; rest(ctx, oncePause) {
 		records, failed := s.client.Store().Records(ctx, page)
 		if failed != nil || len(records) == 0 {
-			return failed
+			return errors.Join(err, failed)
 		}
 		page.After = records[len(records)-1].Name
-		err = s.drop(ctx, slices.DeleteFunc(records, func(r store.Record) bool { return now.Sub(r.UpdatedAt) < onceKept })...)
-		rest(ctx, oncePages)
-	}
-	return err
-}
-
-// drop deletes records. Another server may have deleted them already.
-func (s *Server) drop(ctx context.Context, records ...store.Record) error {
-	for _, r := range records {
-		r.Body = nil
-		if _, _, err := s.client.Store().PutRecord(ctx, store.PutRecord{Record: r}); err != nil &&
-			!errors.Is(err, store.ErrConflict) {
-			return err
+		for _, r := range records {
+			if now.Sub(r.UpdatedAt) < onceKept {
+				continue
+			}
+			r.Body = nil
+			_, _, failed := s.client.Store().PutRecord(ctx, store.PutRecord{Record: r})
+			if failed != nil && !errors.Is(failed, store.ErrConflict) { // another server may have deleted it
+				err = failed
+			}
 		}
 	}
-	return nil
 }
 
 // tidy calls forgetOnce regularly.

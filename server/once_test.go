@@ -20,7 +20,8 @@ import (
 
 func TestIdempotencyKeysAreForgottenAfterADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, err := tusk.NewClient(memory.New(), nil)
+		mid := &between{Store: memory.New()}
+		client, err := tusk.NewClient(mid, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +68,26 @@ func TestIdempotencyKeysAreForgottenAfterADay(t *testing.T) {
 		if n := left(); n != 1 {
 			t.Errorf("after 25 hours, %d records are left, want that of the second request", n)
 		}
+		time.Sleep(25 * time.Hour)
+		mid.do = func() { left() }
+		if third := send("order-1"); !strings.Contains(third, `"added"`) || third == second {
+			t.Errorf("while the old record is deleted: %s", third)
+		}
 	})
+}
+
+// between calls do once, before a record is written together with tasks.
+type between struct {
+	store.Store
+	do func()
+}
+
+func (b *between) PutRecord(ctx context.Context, p store.PutRecord) (int64, []store.Enqueued, error) {
+	if do := b.do; do != nil && len(p.Tasks) > 0 {
+		b.do = nil
+		do()
+	}
+	return b.Store.PutRecord(ctx, p)
 }
 
 // losing commits one enqueue with a record and loses the answer.
