@@ -156,6 +156,7 @@ func (w *queueWatch) refresh(ctx context.Context) (time.Duration, error) {
 	for _, r := range now.queues {
 		var s queueSettings
 		if err := json.Unmarshal(r.Body, &s); err != nil {
+			w.failed(heard)
 			return 0, fmt.Errorf("settings of %s: %w", r.Name, err)
 		}
 		paused[r.Name] = s.Paused || w.worker != nil && slices.Contains(s.Quiet, w.worker())

@@ -241,6 +241,9 @@ func (l *Leader) readLimits(ctx context.Context, term int64, used bool) error {
 	return nil
 }
 
+// mostOldUsage is how many records of queues without rates a term deletes, since its first grants wait for that.
+const mostOldUsage = 100
+
 // readRates reads how much of all rates is used, once in a term: only the leader writes that.
 func (l *Leader) readRates(ctx context.Context, term int64) error {
 	t := &l.turns
@@ -253,12 +256,17 @@ func (l *Leader) readRates(ctx context.Context, term int64) error {
 	}
 	t.rates, t.term = map[string]*allot.Book{}, term
 	clear(t.weights) // another leader may have granted turns meanwhile
+	deletes := mostOldUsage
 	for _, r := range records {
 		queue, _, _ := strings.Cut(r.Name, "/")
 		if of := t.limits[queue]; !of.Rated() && l.now().Sub(r.UpdatedAt) > allot.Remembered {
+			if deletes--; deletes < 0 {
+				continue
+			}
 			put := store.PutRecord{Term: term, Record: store.Record{Kind: r.Kind, Name: r.Name, Version: r.Version}}
 			if _, _, err := l.store.PutRecord(ctx, put); err != nil {
 				l.o.Log.Warn("turn: old usage of a queue without rates cannot be deleted", "queue", queue, "error", err)
+				deletes = 0
 			}
 			continue
 		}

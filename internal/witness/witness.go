@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Server is what an engine does for its witness. Only one goroutine calls it.
+// Server is what an engine does for its witness.
 type Server[K comparable] interface {
 	// Connect opens the connection for the locks.
 	Connect(ctx context.Context) (Session[K], error)
@@ -40,10 +40,11 @@ type Keeper[K comparable] struct {
 	mu     sync.Mutex // held only for moments, never while the server is asked
 	held   map[K]bool // the workers, and whether their lock is held
 	left   []K        // workers that have left, and whose lock is held
+	unsure []K        // workers whose lock may be held: the answer was lost
 	asked  []chan struct{}
 	wake   chan struct{}
 	stop   context.CancelFunc // nil if run does not run
-	ended  chan struct{}
+	runs   sync.WaitGroup
 	closed bool
 }
 
@@ -68,8 +69,8 @@ func (k *Keeper[K]) Keep(worker K) (asked <-chan struct{}) {
 	k.hurry()
 	if k.stop == nil {
 		ctx, stop := context.WithCancel(context.Background())
-		k.stop, k.ended = stop, make(chan struct{})
-		go k.run(ctx, k.ended)
+		k.stop = stop
+		k.runs.Go(func() { k.run(ctx) })
 	}
 	return done
 }
@@ -110,14 +111,12 @@ func (k *Keeper[K]) Workers() (all []K) {
 func (k *Keeper[K]) Close() {
 	k.mu.Lock()
 	k.closed = true
-	stop, ended := k.stop, k.ended
+	stop := k.stop
 	k.mu.Unlock()
 	if stop != nil {
 		stop()
 	}
-	if ended != nil {
-		<-ended
-	}
+	k.runs.Wait()
 }
 
 func (k *Keeper[K]) hurry() {
@@ -128,9 +127,8 @@ func (k *Keeper[K]) hurry() {
 }
 
 // run keeps the locks on one connection after the other. It ends when no worker is left.
-func (k *Keeper[K]) run(ctx context.Context, ended chan struct{}) {
-	defer close(ended)
-	for ctx.Err() == nil {
+func (k *Keeper[K]) run(ctx context.Context) {
+	for ctx.Err() == nil && !k.over() {
 		err := k.connected(ctx)
 		if err == nil {
 			return
@@ -146,15 +144,14 @@ func (k *Keeper[K]) connected(ctx context.Context) error {
 	within, cancel := context.WithTimeout(ctx, k.within)
 	s, err := k.server.Connect(within)
 	if cancel(); err != nil {
+		k.mu.Lock()
+		defer k.mu.Unlock()
 		k.answer()
 		return err
 	}
 	defer s.Close()
-	for {
-		fresh, left, over := k.news()
-		if over {
-			return nil
-		}
+	for !k.over() {
+		left, fresh := k.news()
 		if err := k.change(ctx, s, left, fresh); err != nil {
 			return err
 		}
@@ -162,37 +159,50 @@ func (k *Keeper[K]) connected(ctx context.Context) error {
 			return err
 		}
 	}
+	return nil
 }
 
-// news returns the workers whose locks have to be taken and those whose locks have to be released. It reports over if
-// no worker is left; the caller's goroutine then ends.
-func (k *Keeper[K]) news() (fresh, left []K, over bool) {
+// over reports whether no worker is left. The goroutine of run then ends, and the next worker starts another one.
+func (k *Keeper[K]) over() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.held) > 0 {
+		return false
+	}
+	if k.stop != nil { // otherwise it was over before
+		k.stop()
+		k.stop, k.left = nil, nil
+		k.answer()
+	}
+	return true
+}
+
+// news returns the workers whose locks have to be released, and those whose locks have to be taken.
+func (k *Keeper[K]) news() (left, fresh []K) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	left, k.left = k.left, nil
-	if len(k.held) == 0 {
-		k.stop()
-		k.stop = nil
-		return nil, nil, true
-	}
 	for worker, held := range k.held {
 		if !held {
 			fresh = append(fresh, worker)
 		}
 	}
-	return fresh, left, false
+	return left, fresh
 }
 
-func (k *Keeper[K]) change(ctx context.Context, s Session[K], release, take []K) error {
-	defer k.answer()
-	if len(release)+len(take) == 0 {
-		return nil
+func (k *Keeper[K]) change(ctx context.Context, s Session[K], release, take []K) (err error) {
+	var taken []K
+	if len(release)+len(take) > 0 {
+		within, cancel := context.WithTimeout(ctx, k.within)
+		defer cancel()
+		taken, err = s.Change(within, release, take)
 	}
-	within, cancel := context.WithTimeout(ctx, k.within)
-	defer cancel()
-	taken, err := s.Change(within, release, take)
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.answer()
+	if err != nil {
+		k.unsure = take
+	}
 	for _, worker := range taken {
 		if _, known := k.held[worker]; known {
 			k.held[worker] = true
@@ -204,10 +214,8 @@ func (k *Keeper[K]) change(ctx context.Context, s Session[K], release, take []K)
 	return err
 }
 
-// answer tells the callers of Keep that the server has been asked.
+// answer tells the callers of Keep that the server has been asked. The caller holds the lock.
 func (k *Keeper[K]) answer() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	for _, asked := range k.asked {
 		close(asked)
 	}
@@ -218,13 +226,18 @@ func (k *Keeper[K]) answer() {
 func (k *Keeper[K]) disown(ctx context.Context) {
 	k.mu.Lock()
 	var lost []K
+	for _, worker := range k.unsure {
+		if held, known := k.held[worker]; known && !held {
+			lost = append(lost, worker)
+		}
+	}
 	for worker, held := range k.held {
 		if held {
 			lost = append(lost, worker)
 			k.held[worker] = false
 		}
 	}
-	k.left = nil
+	k.left, k.unsure = nil, nil
 	k.mu.Unlock()
 	for len(lost) > 0 && ctx.Err() == nil {
 		within, cancel := context.WithTimeout(ctx, k.within)

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -18,7 +21,11 @@ var _ store.Looker = (*Store)(nil)
 func (s *Store) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
 	statement, args := "records", []any{f.Kind, f.After, cmp.Or(f.Limit, math.MaxInt32)}
 	if len(f.Names) > 0 {
-		statement, args = "records_named", append(args, f.Names)
+		// No record has a name that a text cannot be.
+		names := slices.DeleteFunc(slices.Clone(f.Names), func(name string) bool {
+			return strings.Contains(name, "\x00") || !utf8.ValidString(name)
+		})
+		statement, args = "records_named", append(args, names)
 	}
 	var records []store.Record
 	err := s.query(ctx, statement, func(raw [][]byte) error {

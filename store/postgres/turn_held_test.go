@@ -285,3 +285,23 @@ func TestALookForTurnsReadsWhatIsNew(t *testing.T) {
 		t.Errorf("a look reads %d pages for %d rows, and %d before", after, rows, before)
 	}
 }
+
+// Rows that are summed up are gone, and still in the index while a transaction is open.
+func TestHoldersOfTurnsAreFoundWhateverThePlannerBelieves(t *testing.T) {
+	_, pool := fresh(t)
+	ctx := t.Context()
+	for _, text := range []string{
+		"insert into tusk.held (xid, ids) select '5', '{}' from generate_series(1, 20000)",
+		"insert into tusk.held (xid, seen, ids) values ('30', '10:20:15', '{}')",
+		"insert into tusk.held (xid, ids) values ('15', '{}')",
+		"analyze tusk.held",
+		"update pg_class set reltuples = 2, relpages = 1000 where oid = 'tusk.held'::regclass",
+	} {
+		if _, err := pool.Exec(ctx, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if pages, rows := touched(t, pool, "select * from tusk.held_row"); pages > 40 || rows != 2 {
+		t.Errorf("%d rows, %d pages", rows, pages)
+	}
+}

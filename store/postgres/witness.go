@@ -139,11 +139,17 @@ func (c keeper) Change(ctx context.Context, release, take []attended) (taken []a
 		var batch pgx.Batch
 		batch.Queue(s.sql["lock_workers"], ids)
 		batch.Queue(s.sql["attend"], ids)
-		if err := c.SendBatch(ctx, &batch).Close(); err != nil && !isMissing(err) {
-			return taken, err
-		} else if err == nil {
-			for _, id := range ids {
+		missing := false
+		if err := c.SendBatch(ctx, &batch).Close(); err != nil {
+			if missing = isMissing(err); !missing {
+				return taken, err
+			}
+		}
+		for _, id := range ids {
+			if !missing {
 				taken = append(taken, attended{s, id})
+			} else if _, err := c.Exec(ctx, s.sql["unlock"], [16]byte(id)); err != nil { // the batch may have taken it
+				return taken, err
 			}
 		}
 	}

@@ -108,6 +108,7 @@ var recordClauses = []clause{
 		}{
 			{store.RecordFilter{Kind: "x", Names: []string{"c", "a", "none", "c"}}, "ac"},
 			{store.RecordFilter{Kind: "x", Names: []string{"none"}}, ""},
+			{store.RecordFilter{Kind: "x", Names: []string{"a\x00", "\xff", "b"}}, "b"},
 			{store.RecordFilter{Kind: "x", Names: []string{"c", "a", "b"}, After: "a", Limit: 1}, "b"},
 			{store.RecordFilter{Kind: store.ManyRecords + "z", Names: []string{"a", "b"}}, store.ManyRecords + "z"},
 		} {

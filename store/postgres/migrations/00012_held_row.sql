@@ -14,12 +14,6 @@ cross join lateral (
   select h.* from pg_snapshot_xip(s.seen) x(xid)
   cross join lateral (select y.* from tusk.held y where y.xid = x.xid and y.seen is null offset 0) h) h;
 
--- Earlier releases did not doubt a need that waits on failure (policy 2) when its parent was deleted. Such a task would
--- stay pending for ever. The leader looks at all of them again, and cancels those whose parent is gone.
-insert into tusk.doubt (child, parent)
-select o.child, o.parent from tusk.open_need o where o.policy = 2
-on conflict do nothing;
-
 -- down
 set local lock_timeout = '5s';
 create or replace view tusk.held_row as
