@@ -20,12 +20,7 @@ const (
 	suspectAfter = time.Second            // how long a call waits before the ledger is probed
 	probeWithin  = 5 * time.Second        // how long a probe waits for an answer
 	probeAgain   = 250 * time.Millisecond // the pause between probes
-
-	// The same for calls that can do without the ledger, or be repeated later; see askBriefly.
-	brieflyAfter  = 500 * time.Millisecond
-	brieflyWithin = 500 * time.Millisecond
-
-	settlesIn = 3 * time.Second // how long tasks are rather placed elsewhere after a ledger came back
+	settlesIn    = 3 * time.Second        // how long tasks are rather placed elsewhere after a ledger came back
 )
 
 // ledger is one of the ledgers. It may be away. If it does not answer, it is probed. If it does
@@ -41,12 +36,8 @@ type ledger struct {
 	at      *server
 	live    context.Context // ends when the ledger goes away
 	leave   context.CancelFunc
-	brief   context.Context // ends when it goes away, or owes the answer to a probe for a while
-	hurry   context.CancelFunc
 	why     error // why it is away; nil if it is not
-	owes    error // why it is not asked briefly; nil if it is
 	probing bool
-	probes  int       // how many probes have begun
 	broken  bool      // a connection broke, so the next probe opens one
 	away    bool      // it did not answer a probe
 	back    time.Time // when it answered again
@@ -56,7 +47,7 @@ type ledger struct {
 
 func newLedger(s *Store, no int, name string) *ledger {
 	l := &ledger{no: no, name: name, s: s, why: store.ErrUnavailable}
-	l.begin()
+	l.live, l.leave = context.WithCancel(s.life)
 	l.leave()
 	return l
 }
@@ -70,17 +61,7 @@ func ask[T any](ctx context.Context, l *ledger, do question[T]) (answer T, err e
 	if err != nil {
 		return answer, err
 	}
-	return asked(ctx, l, engine, live, suspectAfter, do)
-}
-
-// askBriefly is ask for what others can do instead, or what can be done later. It does not wait for a ledger that owes
-// the answer to a probe for a while, unless that is the only one. So a server that falls silent holds up no other.
-func askBriefly[T any](ctx context.Context, l *ledger, do question[T]) (answer T, err error) {
-	engine, live, err := l.presentBriefly()
-	if err != nil {
-		return answer, err
-	}
-	return asked(ctx, l, engine, live, brieflyAfter, do)
+	return asked(ctx, l, engine, live, do)
 }
 
 // query is ask for people's questions, which a server that is read-only answers, too. What it answers may be old,
@@ -90,16 +71,16 @@ func query[T any](ctx context.Context, l *ledger, do question[T]) (answer T, err
 	if err != nil {
 		return answer, err
 	}
-	return asked(ctx, l, engine, live, suspectAfter, do)
+	return asked(ctx, l, engine, live, do)
 }
 
 func asked[T any](
-	ctx context.Context, l *ledger, engine *postgres.Store, live context.Context, patience time.Duration, do question[T],
+	ctx context.Context, l *ledger, engine *postgres.Store, live context.Context, do question[T],
 ) (answer T, err error) {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(live, cancel)()
-	slow := time.AfterFunc(patience, l.suspect)
+	slow := time.AfterFunc(suspectAfter, l.suspect)
 	defer slow.Stop()
 	answer, err = do(within, engine)
 	return answer, l.meant(ctx, live, err)
@@ -151,17 +132,6 @@ func (l *ledger) present() (*postgres.Store, context.Context, error) {
 	return l.unless(cmp.Or(l.why, l.barred))
 }
 
-// presentBriefly is present for askBriefly.
-func (l *ledger) presentBriefly() (*postgres.Store, context.Context, error) {
-	if len(*l.s.all.Load()) == 1 {
-		return l.present()
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	engine, _, err := l.unless(cmp.Or(l.why, l.barred, l.owes))
-	return engine, l.brief, err
-}
-
 // readable is present for a ledger that is only read.
 func (l *ledger) readable() (*postgres.Store, context.Context, error) {
 	l.mu.Lock()
@@ -177,12 +147,12 @@ func (l *ledger) unless(why error) (*postgres.Store, context.Context, error) {
 	return l.engine, l.live, nil
 }
 
-// settles reports whether the ledger has just come back, or owes the answer to a probe. Workers may not claim there yet,
-// so tasks that may live anywhere would wait.
+// settles reports whether the ledger has just come back. Workers may not claim there yet, so tasks that may live
+// anywhere would wait.
 func (l *ledger) settles() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return time.Since(l.back) < settlesIn || l.owes != nil
+	return time.Since(l.back) < settlesIn
 }
 
 // found sets where the ledger is. It may not answer there.
@@ -204,15 +174,8 @@ func (l *ledger) comeBack() {
 		if l.why = nil; l.away {
 			l.away, l.back = false, time.Now()
 		}
-		l.begin()
+		l.live, l.leave = context.WithCancel(l.s.life)
 	}
-}
-
-// begin makes contexts for calls. The caller holds the lock.
-func (l *ledger) begin() {
-	l.live, l.leave = context.WithCancel(l.s.life)
-	l.brief, l.hurry = context.WithCancel(l.live)
-	l.owes = nil
 }
 
 // lost marks the ledger as away for a reason, and has it probed until it is back.
@@ -245,38 +208,21 @@ func (l *ledger) doubt() {
 	l.suspect()
 }
 
-// failed starts to probe a ledger that may be the cause of an error.
-func (l *ledger) failed(err error) {
-	if errors.Is(err, store.ErrUnavailable) {
-		l.doubt()
-	} else {
-		l.suspect()
-	}
-}
-
 // probe asks the ledger until it answers.
 func (l *ledger) probe() {
 	defer l.s.probes.Done()
 	for {
-		l.mu.Lock()
-		l.probes++
-		number := l.probes
-		l.mu.Unlock()
-		late := time.AfterFunc(brieflyWithin, func() { l.late(number) })
 		err := l.try()
-		late.Stop()
 		l.mu.Lock()
 		l.barred = nil
 		if err == nil || l.s.life.Err() != nil {
 			l.comeBack()
-			l.answered()
 			l.probing = false
 			l.mu.Unlock()
 			return
 		}
 		if errors.Is(err, store.ErrReadOnly) {
 			l.comeBack()
-			l.answered()
 			l.barred = err
 		} else {
 			l.why, l.away = err, true
@@ -287,28 +233,6 @@ func (l *ledger) probe() {
 		case <-l.s.life.Done():
 		case <-time.After(probeAgain):
 		}
-	}
-}
-
-// errOwes says why a ledger is not asked briefly.
-var errOwes = errors.New("it does not answer at once")
-
-// late ends calls in progress that need not wait for the ledger, because a probe has taken long.
-func (l *ledger) late(number int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.probing && l.probes == number {
-		l.owes = errOwes
-		l.hurry()
-	}
-}
-
-// answered notes that a probe was answered. The caller holds the lock.
-func (l *ledger) answered() {
-	l.probes++ // this one is not late any more
-	if l.owes != nil {
-		l.owes = nil
-		l.brief, l.hurry = context.WithCancel(l.live)
 	}
 }
 
@@ -346,7 +270,14 @@ func (l *ledger) try() error {
 
 // connects fails if the server takes no new connections.
 func (at *server) connects(ctx context.Context) error {
-	c, err := pgx.ConnectConfig(ctx, at.pool.Config().ConnConfig.Copy())
+	config := at.pool.Config()
+	to := config.ConnConfig.Copy()
+	if config.BeforeConnect != nil { // it may name another address
+		if err := config.BeforeConnect(ctx, to); err != nil {
+			return err
+		}
+	}
+	c, err := pgx.ConnectConfig(ctx, to)
 	if err == nil {
 		_ = c.Close(ctx)
 		return nil

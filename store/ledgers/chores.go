@@ -63,7 +63,7 @@ func (s *Store) choresOf(
 			if err != nil {
 				if ctx.Err() == nil { // any of them may be the cause
 					for _, i := range numbers {
-						all[i].failed(err)
+						all[i].suspect()
 					}
 				}
 				return

@@ -154,7 +154,7 @@ func (s *Store) claim(
 // claimAt claims from one ledger, and remembers which of its leases the worker holds.
 func (s *Store) claimAt(ctx context.Context, l *ledger, r store.ClaimRequest) ([]store.Task, error) {
 	heard := s.turns.heard[l.no].Load()
-	got, err := askBriefly(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
+	got, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
 		return e.Claim(ctx, r)
 	})
 	s.claimed(l, r, heard, got, err)
@@ -194,7 +194,7 @@ func (s *Store) Exchange(ctx context.Context, o store.Outcome, r store.ClaimRequ
 	}
 	l := all[no]
 	heard := s.turns.heard[no].Load()
-	x, err = askBriefly(ctx, l, func(within context.Context, e *postgres.Store) (store.Exchanged, error) {
+	x, err = ask(ctx, l, func(within context.Context, e *postgres.Store) (store.Exchanged, error) {
 		x := e.Exchange(within, o, r)
 		x.ClaimErr, x.FinishErr = l.meant(ctx, within, x.ClaimErr), l.meant(ctx, within, x.FinishErr)
 		return x, errors.Join(x.ClaimErr, x.FinishErr)

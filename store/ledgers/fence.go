@@ -82,10 +82,11 @@ func (s *Store) weigh(ctx context.Context, one schema, p *Place) {
 }
 
 // How long Fence waits for a lock on a table, at first and at most. While it waits, all transactions that need the
-// table wait behind it, some of them with locks that Fence still needs. So it tries often and briefly.
+// table wait behind it, some of them with locks that Fence still needs. So it tries often and briefly. A wait that is
+// longer than deadlock_timeout, which is a second by default, makes the server cancel an autovacuum that is in the way.
 const (
 	firstLock   = 50 * time.Millisecond
-	longestLock = time.Second
+	longestLock = 2 * time.Second
 	fenceWithin = 30 * time.Second // how long Fence keeps trying
 )
 

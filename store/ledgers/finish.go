@@ -73,7 +73,7 @@ func (s *Store) finished(
 }
 
 func finishAt(ctx context.Context, l *ledger, outcomes []store.Outcome) ([]store.ID, error) {
-	return askBriefly(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.ID, error) {
+	return ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.ID, error) {
 		return e.Finish(ctx, outcomes)
 	})
 }

@@ -43,11 +43,7 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, 
 }
 
 func leadAt(ctx context.Context, l *ledger, c store.Candidate) (store.Leadership, error) {
-	how := ask[store.Leadership]
-	if c.Term != 0 { // the others can keep the term meanwhile
-		how = askBriefly[store.Leadership]
-	}
-	return how(ctx, l, func(ctx context.Context, e *postgres.Store) (store.Leadership, error) {
+	return ask(ctx, l, func(ctx context.Context, e *postgres.Store) (store.Leadership, error) {
 		return e.Lead(ctx, c)
 	})
 }
@@ -195,7 +191,7 @@ func (s *Store) admit(ctx context.Context, term int64, limit int) (store.Admitte
 			}
 			return 0, nil
 		}
-		did, err := askBriefly(ctx, l, func(ctx context.Context, e *postgres.Store) (store.Admitted, error) {
+		did, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) (store.Admitted, error) {
 			return e.Admit(ctx, term, limit)
 		})
 		if err != nil {
@@ -222,7 +218,7 @@ func (s *Store) admit(ctx context.Context, term int64, limit int) (store.Admitte
 // Rescue implements store.Keeper.
 func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []store.Task, err error) {
 	err = s.chore(ctx, limit, func(ctx context.Context, l *ledger, limit int) (int, error) {
-		got, err := askBriefly(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
+		got, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
 			return e.Rescue(ctx, term, limit)
 		})
 		mark(got, l.no)

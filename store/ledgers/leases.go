@@ -185,7 +185,7 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 		if told[i] {
 			return
 		}
-		stops[i], errs[i] = askBriefly(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
+		stops[i], errs[i] = ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
 			return e.Extend(ctx, parts[i])
 		})
 	})
@@ -215,7 +215,7 @@ func (s *Store) tellTogether(
 			if len(numbers) < 2 {
 				return
 			}
-			answers, err := askBriefly(ctx, all[numbers[0]], func(ctx context.Context, _ *postgres.Store) ([][]store.Stop, error) {
+			answers, err := ask(ctx, all[numbers[0]], func(ctx context.Context, _ *postgres.Store) ([][]store.Stop, error) {
 				return postgres.ExtendAll(ctx, engines, beats)
 			})
 			if errors.Is(err, postgres.ErrNotTogether) {
@@ -225,7 +225,7 @@ func (s *Store) tellTogether(
 				if told[no], errs[no] = true, err; err == nil {
 					stops[no] = answers[i]
 				} else { // any of them may be the cause
-					all[no].failed(err)
+					all[no].suspect()
 				}
 			}
 		})

@@ -194,13 +194,13 @@ func (s *Store) home(ctx context.Context) (*ledger, error) {
 	return all[0], nil
 }
 
-// atHome asks the first ledger, briefly.
+// atHome asks the first ledger.
 func atHome[T any](ctx context.Context, s *Store, do question[T]) (answer T, err error) {
 	l, err := s.home(ctx)
 	if err != nil {
 		return answer, err
 	}
-	return askBriefly(ctx, l, do)
+	return ask(ctx, l, do)
 }
 
 // each asks all ledgers at once. An answer is valid if its error is nil.
@@ -249,7 +249,7 @@ func together[T any](
 				if err == nil {
 					answers[place], told[place] = parts[i], true
 				} else if !errors.Is(err, postgres.ErrNotTogether) && ctx.Err() == nil { // any of them may be the cause
-					all[place].failed(err)
+					all[place].suspect()
 				}
 			}
 		})
@@ -259,7 +259,7 @@ func together[T any](
 		if told[i] {
 			return
 		}
-		answers[i], errs[i] = askBriefly(ctx, l, func(ctx context.Context, e *postgres.Store) (one T, err error) {
+		answers[i], errs[i] = ask(ctx, l, func(ctx context.Context, e *postgres.Store) (one T, err error) {
 			parts, err := do(ctx, []int{i}, []*postgres.Store{e})
 			if err == nil {
 				one = parts[0]

@@ -75,12 +75,12 @@ func (s *Store) lookAt(ctx context.Context, at *server, all []*ledger, queues, k
 	if numbers[0] != 0 {
 		kinds = nil
 	}
-	sights, err := askBriefly(ctx, all[numbers[0]], func(ctx context.Context, _ *postgres.Store) ([]store.Sight, error) {
+	sights, err := ask(ctx, all[numbers[0]], func(ctx context.Context, _ *postgres.Store) ([]store.Sight, error) {
 		return postgres.LookAll(ctx, engines, queues, kinds...)
 	})
 	if err != nil { // any of them may be the cause
 		for _, no := range numbers {
-			all[no].failed(err)
+			all[no].suspect()
 		}
 	}
 	return look{numbers, sights, err}

@@ -26,7 +26,7 @@ func (s *Store) meets(ctx context.Context, l *ledger, worker store.ID) bool {
 	if !s.leases.unmet(worker, l.no) {
 		return true
 	}
-	if _, _, err := l.presentBriefly(); err != nil || s.life.Err() != nil {
+	if _, _, err := l.present(); err != nil || s.life.Err() != nil {
 		return false
 	}
 	beat, due := s.leases.visit(visit{worker, l.no})
@@ -39,11 +39,16 @@ func (s *Store) meets(ctx context.Context, l *ledger, worker store.ID) bool {
 		defer s.probes.Done()
 		within, cancel := context.WithTimeout(s.life, meetWithin)
 		defer cancel()
-		_, err := askBriefly(within, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
+		_, err := ask(within, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
 			return e.Extend(ctx, s.leases.beat(beat, l.no))
 		})
 		met := err == nil || errors.Is(err, store.ErrLate) // it has seen this beat already, or a later one
-		s.leases.visited(visit{worker, l.no}, beat.Seq, met)
+		if !s.leases.visited(visit{worker, l.no}, beat.Seq, met) && err == nil { // it has signed off meanwhile
+			beat.TTL, beat.Holds, beat.Seq = 0, nil, beat.Seq+1
+			_, _ = ask(within, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
+				return e.Extend(ctx, beat)
+			})
+		}
 		s.turns.heat(l.no, met)
 		told <- met
 	}()
@@ -75,20 +80,23 @@ func (a *leases) visit(to visit) (beat store.Beat, due bool) {
 }
 
 // visited notes whether a ledger has heard of a worker by a beat. If a later beat was answered meanwhile, that decides.
-func (a *leases) visited(to visit, seq int64, met bool) {
+// It reports whether the worker still lives.
+func (a *leases) visited(to visit, seq int64, met bool) (lives bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	last, lives := a.last[to.worker]
 	if !met {
 		a.visits[to] = time.Now().Add(meetAgain)
-		return
+		return lives
 	}
 	delete(a.visits, to)
-	if a.last[to.worker].Seq != seq {
-		return
+	if !lives || last.Seq != seq {
+		return lives
 	}
 	if a.strange[to.worker] &^= 1 << to.no; a.strange[to.worker] == 0 {
 		delete(a.strange, to.worker)
 	}
+	return true
 }
 
 // remember keeps the last beat of a worker. The caller holds the lock.

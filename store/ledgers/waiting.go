@@ -2,7 +2,6 @@ package ledgers
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/tuskqueue/tusk/store"
@@ -61,15 +60,15 @@ func (u *undelivered) holdsUp(n *store.NewTask, own map[store.ID]bool) bool {
 	return slices.ContainsFunc(n.Needs, needed) || slices.ContainsFunc(u.keys[keyOf(n)], older)
 }
 
-// mostOlder is how many older letters are read before a letter is delivered at once. If there are more, it is left to
-// the leader.
+// mostOlder is how many older letters are read before a letter is delivered at once. If there are more, a ledger has
+// been away for long, and those for others do not wait for them.
 const mostOlder = 100
 
 // addOlder adds the tasks of letters that are older than some that were just stored in a ledger, if any task in these
-// has a key. It fails if there are too many.
+// has a key and there are not too many.
 func (u *undelivered) addOlder(ctx context.Context, from *ledger, o *opened) error {
 	first := slices.IndexFunc(o.tasks, func(n store.NewTask) bool { return n.Key != "" })
-	if first < 0 {
+	if first < 0 || len(o.ids)+mostOlder >= store.MaxPage {
 		return nil
 	}
 	before := slices.MaxFunc(o.ids, compareIDs)
@@ -86,10 +85,7 @@ func (u *undelivered) addOlder(ctx context.Context, from *ledger, o *opened) err
 		return err
 	}
 	mail, err := list(mostOlder+1, false)
-	if err == nil && len(mail) > mostOlder {
-		err = fmt.Errorf("%w: more than %d letters wait, and the leader delivers these", store.ErrUnavailable, mostOlder)
-	}
-	if err != nil {
+	if err != nil || len(mail) > mostOlder {
 		return err
 	}
 	for i := range mail {
