@@ -42,7 +42,7 @@ func (s *Store) meets(ctx context.Context, l *ledger, worker store.ID) bool {
 		_, err := ask(within, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
 			return e.Extend(ctx, s.leases.beat(beat, l.no))
 		})
-		met := err == nil || errors.Is(err, store.ErrLate) // it has seen this beat already, or a later one
+		met := err == nil || errors.Is(err, store.ErrLate)                       // it has seen this beat already, or a later one
 		if !s.leases.visited(visit{worker, l.no}, beat.Seq, met) && err == nil { // it has signed off meanwhile
 			beat.TTL, beat.Holds, beat.Seq = 0, nil, beat.Seq+1
 			_, _ = ask(within, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
