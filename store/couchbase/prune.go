@@ -164,12 +164,14 @@ func (s *Store) pruneStats(ctx context.Context, keep time.Duration) error {
 	})
 }
 
-// pruneWorkers forgets dead workers that hold no lease.
+// pruneWorkers forgets dead workers that hold no lease, neither by their intents nor by the index: nothing else would
+// find the tasks of a worker that is forgotten.
 func (s *Store) pruneWorkers(ctx context.Context) error {
 	return s.eachWorker(ctx, func(id string, d *doc) error {
 		if d != nil {
 			w := d.worker()
-			if w.G != nil || len(w.Leases) > 0 || s.now(ctx)-w.Beat < forgetAfter.Microseconds() {
+			mayHold := w.G != nil || len(w.Leases) > 0 || !w.Combed
+			if mayHold || s.now(ctx)-w.Beat < forgetAfter.Microseconds() {
 				return nil
 			}
 		}

@@ -87,7 +87,7 @@ func (d *doc) standing() rules.Standing {
 
 // Extend implements store.Leaser. It enters a new worker in the directory both before and after creating its document,
 // because whoever forgets workers may have found no document yet. Both entries are as durable as tasks are: without
-// them, the leases of the worker would not be rescued before the sweep finds them.
+// them, nobody would rescue the leases of the worker.
 func (s *Store) Extend(ctx context.Context, b store.Beat) (_ []store.Stop, err error) {
 	defer says(&err, "extend")
 	id := b.Worker.ID.String()
