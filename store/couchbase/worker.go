@@ -268,12 +268,19 @@ func (l *lent) lay(d *doc) {
 	}
 }
 
-// keep remembers a sheet that was written, if some of its tasks still run.
+// keep remembers a sheet that was written, if this handle still has to end some of its tasks.
 func (l *lent) keep(d *doc) {
+	if d == nil || !isSheet(d.ref) {
+		return
+	}
 	l.lock()
 	defer l.mu.Unlock()
-	if d != nil && isSheet(d.ref) && d.sheetOf().Lent > 0 {
-		l.lay(d)
+	sh := d.sheetOf()
+	for i, is := range sh.lots {
+		if of := l.open[lease{is.Worker, is.Token}]; is.State == "r" && of[idOf(d.idAt(sh.From+i))] {
+			l.lay(d)
+			return
+		}
 	}
 }
 
