@@ -41,22 +41,23 @@ func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
 			if err != nil {
 				return 0, err
 			}
-			var graves atomic.Int64
+			var deleted atomic.Int64
 			err = each(len(ids), func(i int) error {
 				r := ref{c, ids[i]}
-				grave, err := s.clearGrave(ctx, r, before)
-				if grave {
-					graves.Add(1)
-				} else if err == nil {
-					err = s.sweepOne(ctx, r, before)
+				is, err := s.clearGrave(ctx, r, before)
+				if !is && err == nil {
+					is, err = s.sweepOne(ctx, r, before)
+				}
+				if is {
+					deleted.Add(1)
 				}
 				return s.passing(err)
 			})
 			if err != nil {
 				return 0, err
 			}
-			// Graves may be many, and lanes wait for them.
-			more = len(ids) == sweepMost && graves.Load() > 0 && time.Since(begun) < sweepEvery
+			// Graves and deleted records may be many, and units and lanes wait for them.
+			more = len(ids) == sweepMost && deleted.Load() > 0 && time.Since(begun) < sweepEvery
 		}
 	}
 	return s.sweepLanes(ctx, before)
@@ -97,11 +98,11 @@ func (s *Store) sweepLanes(ctx context.Context, before int64) (n int, err error)
 	return n, nil
 }
 
-// sweepOne does the rest of the work of a document.
-func (s *Store) sweepOne(ctx context.Context, r ref, before int64) error {
+// sweepOne does the rest of the work of a document, and reports whether it was a deleted record.
+func (s *Store) sweepOne(ctx context.Context, r ref, before int64) (deleted bool, err error) {
 	d, err := s.load(ctx, r) // this completes units
 	if d == nil || err != nil || d.header().Todo == 0 || d.header().Todo >= before {
-		return err
+		return false, err
 	}
 	switch b := d.body.(type) {
 	case *task: // a leader died before it gave the task its turn
@@ -112,11 +113,11 @@ func (s *Store) sweepOne(ctx context.Context, r ref, before int64) error {
 			err = s.adopt(ctx, d)
 		}
 	case *record:
-		if b.Body == nil {
+		if deleted = b.Body == nil; deleted {
 			err = s.forget(ctx, d, recordList(b.Kind), d.ID)
 		}
 	}
-	return err
+	return deleted, err
 }
 
 // sweepLane lines up the tasks of a lane that became available before an instant, and before the task at the cursor,
