@@ -8,7 +8,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// prune makes b prune, which may fail in other parts.
+// prune makes b forget workers.
 func (r *rig) prune() {
 	r.Helper()
 	_, err := r.b.Prune(r.ctx(), r.term, store.Retention{}, 100)
