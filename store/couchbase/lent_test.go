@@ -1,6 +1,7 @@
 package couchbase
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -51,5 +52,38 @@ func TestASheetIsForgottenOnceAHandleHasEndedItsTasks(t *testing.T) {
 		if len(s.lent.open) > 0 || len(s.lent.docs) > 0 {
 			t.Errorf("%d leases are open, and %d documents remembered", len(s.lent.open), len(s.lent.docs))
 		}
+	}
+}
+
+// A handle that remembers too many documents forgets them, but still removes the tokens of ended leases from the
+// worker's document. Once the worker has left, nothing is open.
+func TestTokensAreRemovedThoughDocumentsWereForgotten(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.some(10)...)
+	var held []store.Task
+	for range 5 {
+		held = append(held, r.take(r.a, r.worker, 2)...)
+	}
+	for i := range mostLent {
+		r.a.lent.docs[ref{inTask, strconv.Itoa(i)}] = &doc{}
+	}
+	r.endAll(r.a, held)
+	if n := len(r.a.lent.docs); n > len(held) {
+		t.Errorf("%d documents are remembered", n)
+	}
+	for range 3 {
+		r.add(r.task("x", nil))
+		r.endAll(r.a, r.take(r.a, r.worker, 1))
+	}
+	d, err := r.b.read(r.ctx(), workerRef(r.worker.String()))
+	r.must("read", err)
+	if n := len(d.worker().Leases); n > 1 {
+		t.Errorf("the worker's document has %d tokens, and one may be open", n)
+	}
+	r.add(r.some(2)...)
+	r.take(r.a, r.worker, 2)
+	r.beat(r.a, r.worker, 0)
+	if len(r.a.lent.open)+len(r.a.lent.ended) > 0 {
+		t.Errorf("%d leases are open, and %d ended", len(r.a.lent.open), len(r.a.lent.ended))
 	}
 }
