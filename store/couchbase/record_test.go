@@ -1,6 +1,8 @@
 package couchbase
 
 import (
+	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -68,4 +70,47 @@ func TestTheFirstVersionOfARecordAfterAConflict(t *testing.T) {
 	}
 	r.drain()
 	r.all(true, "x")
+}
+
+// A process dies while it puts a new record with a task whose key exists. What it wrote in place of the record does not
+// stay.
+func TestThePlaceOfARecordThatWasNotDecidedDoesNotStay(t *testing.T) {
+	kind := store.ManyRecords + "k"
+	at := recordRef(kind, "n")
+	var places atomic.Int64
+	is := func(r *rig) bool {
+		d, err := r.b.read(r.ctx(), at)
+		r.must("read", err)
+		return d != nil && d.body.(*record).Body == nil
+	}
+	t.Run("dies", func(t *testing.T) {
+		for n := int64(1); n < 10; n++ {
+			t.Run(fmt.Sprint(n), func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t, 1)
+				r.add(r.task("before", keyed("k", store.Skip)))
+				r.claim()
+				r.must("finish", r.finish(r.ctx(), r.outcome("before", store.Completed)))
+				_, _ = r.spoil(n, faults[0], func(ctx context.Context) error {
+					_, _, err := r.a.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: kind, Name: "n", Body: []byte("1")},
+						Tasks: []store.NewTask{r.task("x", keyed("k", store.Skip))}})
+					return err
+				})
+				if is(r) {
+					places.Add(1)
+				}
+				time.Sleep(2 * r.b.patience)
+				for range 2 {
+					_, err := r.b.sweep(r.ctx(), -2*forgetAfter)
+					r.must("sweep", err)
+				}
+				if is(r) {
+					t.Error("the place is left")
+				}
+			})
+		}
+	})
+	if places.Load() == 0 {
+		t.Error("nothing was written in place of the record")
+	}
 }
