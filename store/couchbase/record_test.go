@@ -2,7 +2,9 @@ package couchbase
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -92,7 +94,8 @@ func TestThePlaceOfARecordThatWasNotDecidedDoesNotStay(t *testing.T) {
 				r.claim()
 				r.must("finish", r.finish(r.ctx(), r.outcome("before", store.Completed)))
 				_, _ = r.spoil(n, faults[0], func(ctx context.Context) error {
-					_, _, err := r.a.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: kind, Name: "n", Body: []byte("1")},
+					rec := store.Record{Kind: kind, Name: "n", Body: []byte("1")}
+					_, _, err := r.a.PutRecord(ctx, store.PutRecord{Record: rec,
 						Tasks: []store.NewTask{r.task("x", keyed("k", store.Skip))}})
 					return err
 				})
@@ -112,5 +115,28 @@ func TestThePlaceOfARecordThatWasNotDecidedDoesNotStay(t *testing.T) {
 	})
 	if places.Load() == 0 {
 		t.Error("nothing was written in place of the record")
+	}
+}
+
+// No directory lists the records of a kind that may be large, so a name that no list would find is refused.
+func TestNamesOfManyRecords(t *testing.T) {
+	r := newRig(t, 1)
+	put := func(name string) error {
+		_, _, err := r.a.PutRecord(r.ctx(), store.PutRecord{Record: store.Record{Kind: store.ManyRecords + "k", Name: name,
+			Body: []byte("1")}})
+		return err
+	}
+	for _, name := range []string{"a|b", "a`b", "~~", "#a", "ä", strings.Repeat("a", 101)} {
+		if err := put(name); !errors.Is(err, store.ErrUnstorable) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	long := strings.Repeat("z", 100)
+	for _, name := range []string{"0-Az", long} {
+		r.must("put record", put(name))
+	}
+	all, err := r.b.Records(r.ctx(), store.RecordFilter{Kind: store.ManyRecords + "k", Limit: 10})
+	if err != nil || len(all) != 2 || all[0].Name != "0-Az" || all[1].Name != long {
+		t.Errorf("%d are listed: %v", len(all), err)
 	}
 }
