@@ -140,3 +140,29 @@ func TestNamesOfManyRecords(t *testing.T) {
 		t.Errorf("%d are listed: %v", len(all), err)
 	}
 }
+
+// A damaged directory is rebuilt without reading the records of other kinds, except those whose names are hashed.
+func TestADirectoryOfRecordsIsRebuiltFromItsKind(t *testing.T) {
+	r := newRig(t, 1)
+	of := map[string][]string{"k": {"a", "~", "ä", "a`b", "a|b"}, "k2": {"a"}, "k|": {"a", "b"}, "j": {"a", "`"}}
+	for kind, names := range of {
+		for _, name := range names {
+			_, _, err := r.a.PutRecord(r.ctx(), store.PutRecord{Record: store.Record{Kind: kind, Name: name,
+				Body: []byte("1")}})
+			r.must("put record", err)
+		}
+	}
+	for kind, names := range of {
+		_, err := r.b.meta.Upsert(recordList(kind), 1, nil)
+		r.must("damage", err)
+		all, err := r.b.Records(r.ctx(), store.RecordFilter{Kind: kind})
+		if err != nil || len(all) != len(names) {
+			t.Errorf("%d of %d records of the kind %s are listed: %v", len(all), len(names), kind, err)
+		}
+	}
+	for _, prefix := range prefixesOf(recordList("k")) {
+		if strings.HasPrefix(recordRef("j", "a").ID, prefix) || strings.HasPrefix(recordRef("k2", "a").ID, prefix) {
+			t.Errorf("%s includes other kinds", prefix)
+		}
+	}
+}
