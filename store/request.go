@@ -381,8 +381,9 @@ type RecordFilter struct {
 	Limit int      // the most that are returned; 0 means all
 }
 
-// ManyRecords begins the kinds that may hold millions of documents. Read such documents by Names. A list of them, which
-// needs a Limit, may leave out what was written in the last seconds.
+// ManyRecords begins the kinds that may hold millions of documents. Their names consist of letters, digits and dashes,
+// at most 100 bytes. Read such documents by Names. A list of them, which needs a Limit, may leave out what was written
+// in the last seconds.
 const ManyRecords = "many:"
 
 // PutRecord writes a record; see Recorder.

@@ -44,12 +44,13 @@ type Store struct {
 	opened time.Time // has a monotonic reading
 	clock  clock
 
-	minds minds
-	lent  lent
-	shown shown
-	sums  sums
-	bell  bell.Bell
-	swept atomic.Int64
+	minds     minds
+	lent      lent
+	shown     shown
+	sums      sums
+	bell      bell.Bell
+	swept     atomic.Int64
+	sweepFrom atomic.Int64 // at which lane the next sweep begins
 
 	damaged sync.Map // the errors of damaged documents that were logged
 

@@ -92,6 +92,11 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 	// Anyone who meets a pin must be able to make this unit impossible.
 	if root.cas == 0 && len(others) > 0 {
 		place := blank(root.ref)
+		if r, is := root.body.(*record); is { // if this process dies, the sweep removes it like a deleted record
+			in := place.body.(*record)
+			in.Kind, in.Name, in.Updated = r.Kind, r.Name, now
+			place.rest()
+		}
 		if ok, err := s.write(ctx, place); !ok || err != nil {
 			return false, err
 		}

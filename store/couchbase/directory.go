@@ -127,20 +127,32 @@ func (s *Store) renew(
 
 // namesOf returns the names that belong in the directory of workers or of a kind of records.
 func (s *Store) namesOf(ctx context.Context, directory string) (names []string, err error) {
-	prefix := "r|"
-	if directory == workerList {
-		prefix = workerKey("")
-	}
-	docs, err := query[namedDoc](ctx, s, queryNames, args{"from": prefix, "until": prefix[:1] + "}"})
-	for _, d := range docs {
-		var r record
-		if directory == workerList {
-			names = append(names, strings.TrimPrefix(d.ID, prefix))
-		} else if _ = json.Unmarshal(d.M, &r); recordList(r.Kind) == directory {
-			names = append(names, d.ID)
+	for _, prefix := range prefixesOf(directory) {
+		last := len(prefix) - 1
+		docs, err := query[namedDoc](ctx, s, queryNames,
+			args{"from": prefix, "until": prefix[:last] + string(prefix[last]+1)})
+		if err != nil {
+			return names, err
+		}
+		for _, d := range docs {
+			var r record
+			if directory == workerList {
+				names = append(names, strings.TrimPrefix(d.ID, prefix))
+			} else if _ = json.Unmarshal(d.M, &r); recordList(r.Kind) == directory {
+				names = append(names, d.ID)
+			}
 		}
 	}
-	return names, err
+	return names, nil
+}
+
+// prefixesOf returns how the documents that a directory lists begin. The names of some records are hashed, and those of
+// other kinds are among them.
+func prefixesOf(directory string) []string {
+	if directory == workerList {
+		return []string{workerKey("")}
+	}
+	return []string{"r|" + strings.TrimPrefix(directory, recordList("")) + "|", "r|#"}
 }
 
 // spoilt reports whether a document lacks the structure that a change to one of its parts needs.

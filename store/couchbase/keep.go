@@ -3,6 +3,7 @@ package couchbase
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -73,23 +74,27 @@ func (s *Store) leads(ctx context.Context, term int64) error {
 	return nil
 }
 
-// Admit implements store.Keeper.
+// Admit implements store.Keeper. If one of its queries fails, it does what the others find.
 func (s *Store) Admit(ctx context.Context, term int64, limit int) (_ store.Admitted, err error) {
 	defer says(&err, "admit")
 	did := store.Admitted{Next: -1}
 	if err := s.leads(ctx, term); err != nil {
 		return did, err
 	}
-	if did.Cancelled, err = s.cancelDoomed(ctx, limit); err != nil {
-		return did, err
-	}
+	did.Cancelled, err = s.cancelDoomed(ctx, limit)
+	err = errors.Join(err, s.admit(ctx, limit, &did))
+	return did, err
+}
+
+// admit makes tasks available that are due.
+func (s *Store) admit(ctx context.Context, limit int, did *store.Admitted) error {
 	type due struct {
 		ID  string `json:"id"`
 		Due int64  `json:"due"`
 	}
 	waiting, err := query[due](ctx, s, queryDue, args{"n": limit + 1})
 	if err != nil {
-		return did, err
+		return err
 	}
 	now := s.now(ctx)
 	n := 0
@@ -104,7 +109,7 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (_ store.Admit
 		return len(did) > 0, err
 	})
 	if err != nil {
-		return did, err
+		return err
 	}
 	did.Count = len(admitted)
 	for _, w := range admitted {
@@ -112,7 +117,7 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (_ store.Admit
 			did.Queues = append(did.Queues, q)
 		}
 	}
-	return did, nil
+	return nil
 }
 
 // cancelDoomed cancels pending tasks that need a failed task; the tasks that need them become doomed in turn. If one of

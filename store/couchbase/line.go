@@ -287,24 +287,36 @@ func (s *Store) dropPage(ctx context.Context, l lane, n int) {
 }
 
 // mostGap is how many pages a cursor may have to skip: those that were passed and deleted within the last moments
-// before a failover, which has set the cursor back.
-const mostGap = 256
+// before a failover, which has set the cursor back. If the handle knows of a later page, there may be more, up to
+// mostSkipped.
+const (
+	mostGap     = 256
+	mostSkipped = 4096
+)
 
-// heal repairs a cursor whose page was lost: it moves the cursor to the next page that there is, or else creates the
-// page again.
+// heal repairs a cursor whose page was lost: it moves the cursor to the next page that there is. If it finds none, it
+// creates the page again, and appends go there: it forgets which page was last appended to, because claims would close
+// page after page on the way there.
 func (s *Store) heal(ctx context.Context, l lane, c mark) error {
-	after := make([]*page, mostGap)
-	err := each(mostGap, func(i int) (err error) {
-		after[i], err = s.readPage(ctx, l, c.Page+1+i)
-		return err
-	})
-	if err != nil {
-		return err
+	last := c.Page + mostGap
+	if tail := s.minds.of(l).tail; tail <= c.Page+mostSkipped {
+		last = max(last, tail)
 	}
-	if i := slices.IndexFunc(after, func(p *page) bool { return p != nil }); i >= 0 {
-		return s.move(ctx, l, c, cursor{c.Page + 1 + i, 0})
+	for n := c.Page; n < last; n += mostGap {
+		after := make([]*page, min(mostGap, last-n))
+		err := each(len(after), func(i int) (err error) {
+			after[i], err = s.readPage(ctx, l, n+1+i)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if i := slices.IndexFunc(after, func(p *page) bool { return p != nil }); i >= 0 {
+			return s.move(ctx, l, c, cursor{n + 1 + i, 0})
+		}
 	}
-	_, err = s.makePage(ctx, l, c.Page)
+	s.minds.appended(l, 0)
+	_, err := s.makePage(ctx, l, c.Page)
 	return err
 }
 

@@ -18,36 +18,35 @@ import (
 // wakes up.
 const forgetAfter = 24 * time.Hour
 
-// Prune implements store.Keeper.
+// Prune implements store.Keeper. If one of its queries fails, it does what the others find.
 func (s *Store) Prune(ctx context.Context, term int64, given store.Retention, limit int) (deleted int, err error) {
 	defer says(&err, "prune")
 	if err := s.leads(ctx, term); err != nil {
 		return 0, err
 	}
-	if err := s.pruneStats(ctx, given.Stats); err != nil {
-		return 0, err
-	}
-	if err := s.pruneWorkers(ctx); err != nil {
-		return 0, err
-	}
+	errs := []error{s.pruneStats(ctx, given.Stats), s.pruneWorkers(ctx)}
 	for _, c := range s.classes(ctx, &given) {
 		if deleted == limit {
 			break
 		}
-		found, err := s.ended(ctx, &c, 0, c.until, limit-deleted)
-		if err != nil {
-			return deleted, err
-		}
-		ends, err := s.endings(ctx, found)
-		if err != nil {
-			return deleted, err
-		}
-		n, _, err := s.deleteEnded(ctx, ends[:min(len(ends), limit-deleted)])
-		if deleted += n; err != nil {
-			return deleted, err
-		}
+		n, err := s.pruneClass(ctx, &c, limit-deleted)
+		deleted, errs = deleted+n, append(errs, err)
 	}
-	return deleted, nil
+	return deleted, errors.Join(errs...)
+}
+
+// pruneClass deletes tasks of a class, the earliest first.
+func (s *Store) pruneClass(ctx context.Context, c *class, limit int) (deleted int, err error) {
+	found, err := s.ended(ctx, c, 0, c.until, limit)
+	if err != nil {
+		return 0, err
+	}
+	ends, err := s.endings(ctx, found)
+	if err != nil {
+		return 0, err
+	}
+	deleted, _, err = s.deleteEnded(ctx, ends[:min(len(ends), limit)])
+	return deleted, err
 }
 
 // class is a set of tasks with the same retention: those with one outcome, in one queue or in all queues without a
@@ -164,12 +163,14 @@ func (s *Store) pruneStats(ctx context.Context, keep time.Duration) error {
 	})
 }
 
-// pruneWorkers forgets dead workers that hold no lease.
+// pruneWorkers forgets dead workers that hold no lease, neither by their intents nor by the index: nothing else would
+// find the tasks of a worker that is forgotten.
 func (s *Store) pruneWorkers(ctx context.Context) error {
 	return s.eachWorker(ctx, func(id string, d *doc) error {
 		if d != nil {
 			w := d.worker()
-			if w.G != nil || len(w.Leases) > 0 || s.now(ctx)-w.Beat < forgetAfter.Microseconds() {
+			mayHold := w.G != nil || len(w.Leases) > 0 || !w.Combed
+			if mayHold || s.now(ctx)-w.Beat < forgetAfter.Microseconds() {
 				return nil
 			}
 		}

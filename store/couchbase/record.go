@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -102,6 +103,19 @@ func (s *Store) recordsOf(ctx context.Context, ids []string) (records []store.Re
 	return records, err
 }
 
+// listable fails if the name of a record that no directory lists has no place in the order of documents.
+func listable(r *store.Record) error {
+	plain := len(r.Name) <= 100
+	for _, c := range []byte(r.Name) {
+		plain = plain && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-')
+	}
+	if !plain || recordRef(r.Kind, r.Name).ID != "r|"+r.Kind+"|"+r.Name {
+		return fmt.Errorf("%w: a record of the kind %q cannot have the name %q: "+
+			"use letters, digits and dashes, at most 100 bytes", store.ErrUnstorable, r.Kind, r.Name)
+	}
+	return nil
+}
+
 // PutRecord implements store.Recorder. The write of the record decides; its tasks follow from it.
 func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (_ int64, _ []store.Enqueued, err error) {
 	defer says(&err, "put record")
@@ -135,7 +149,13 @@ func (s *Store) put(
 	ctx context.Context, given *store.Record, verbs func(b *rules.Batch) error,
 ) (version int64, err error) {
 	r := recordRef(given.Kind, given.Name)
-	create := given.Version == 0 && given.Body != nil && !strings.HasPrefix(given.Kind, store.ManyRecords)
+	create := given.Version == 0 && given.Body != nil
+	if create && strings.HasPrefix(given.Kind, store.ManyRecords) {
+		create = false
+		if err := listable(given); err != nil {
+			return 0, err
+		}
+	}
 	if create { // before it exists, so that it never exists unlisted
 		if err := s.enlist(ctx, s.meta, recordList(given.Kind), r.ID); err != nil {
 			return 0, err

@@ -1,6 +1,10 @@
 package couchbase
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -68,4 +72,97 @@ func TestTheFirstVersionOfARecordAfterAConflict(t *testing.T) {
 	}
 	r.drain()
 	r.all(true, "x")
+}
+
+// A process dies while it puts a new record with a task whose key exists. What it wrote in place of the record does not
+// stay.
+func TestThePlaceOfARecordThatWasNotDecidedDoesNotStay(t *testing.T) {
+	kind := store.ManyRecords + "k"
+	at := recordRef(kind, "n")
+	var places atomic.Int64
+	is := func(r *rig) bool {
+		d, err := r.b.read(r.ctx(), at)
+		r.must("read", err)
+		return d != nil && d.body.(*record).Body == nil
+	}
+	t.Run("dies", func(t *testing.T) {
+		for n := int64(1); n < 10; n++ {
+			t.Run(fmt.Sprint(n), func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t, 1)
+				r.add(r.task("before", keyed("k", store.Skip)))
+				r.claim()
+				r.must("finish", r.finish(r.ctx(), r.outcome("before", store.Completed)))
+				_, _ = r.spoil(n, faults[0], func(ctx context.Context) error {
+					rec := store.Record{Kind: kind, Name: "n", Body: []byte("1")}
+					_, _, err := r.a.PutRecord(ctx, store.PutRecord{Record: rec,
+						Tasks: []store.NewTask{r.task("x", keyed("k", store.Skip))}})
+					return err
+				})
+				if is(r) {
+					places.Add(1)
+				}
+				time.Sleep(2 * r.b.patience)
+				for range 2 {
+					_, err := r.b.sweep(r.ctx(), -2*forgetAfter)
+					r.must("sweep", err)
+				}
+				if is(r) {
+					t.Error("the place is left")
+				}
+			})
+		}
+	})
+	if places.Load() == 0 {
+		t.Error("nothing was written in place of the record")
+	}
+}
+
+// No directory lists the records of a kind that may be large, so a name that no list would find is refused.
+func TestNamesOfManyRecords(t *testing.T) {
+	r := newRig(t, 1)
+	put := func(name string) error {
+		_, _, err := r.a.PutRecord(r.ctx(), store.PutRecord{Record: store.Record{Kind: store.ManyRecords + "k", Name: name,
+			Body: []byte("1")}})
+		return err
+	}
+	for _, name := range []string{"a|b", "a`b", "~~", "#a", "ä", strings.Repeat("a", 101)} {
+		if err := put(name); !errors.Is(err, store.ErrUnstorable) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	long := strings.Repeat("z", 100)
+	for _, name := range []string{"0-Az", long} {
+		r.must("put record", put(name))
+	}
+	all, err := r.b.Records(r.ctx(), store.RecordFilter{Kind: store.ManyRecords + "k", Limit: 10})
+	if err != nil || len(all) != 2 || all[0].Name != "0-Az" || all[1].Name != long {
+		t.Errorf("%d are listed: %v", len(all), err)
+	}
+}
+
+// A damaged directory is rebuilt without reading the records of other kinds, except those whose names are hashed.
+func TestADirectoryOfRecordsIsRebuiltFromItsKind(t *testing.T) {
+	r := newRig(t, 1)
+	of := map[string][]string{"k": {"a", "~", "ä", "a`b", "a|b"}, "k2": {"a"}, "k|": {"a", "b"}, "j": {"a", "`"}}
+	for kind, names := range of {
+		for _, name := range names {
+			_, _, err := r.a.PutRecord(r.ctx(), store.PutRecord{Record: store.Record{Kind: kind, Name: name,
+				Body: []byte("1")}})
+			r.must("put record", err)
+		}
+	}
+	for kind, names := range of {
+		_, err := r.b.meta.Upsert(recordList(kind), 1, nil)
+		r.must("damage", err)
+		all, err := r.b.Records(r.ctx(), store.RecordFilter{Kind: kind})
+		if err != nil || len(all) != len(names) {
+			t.Errorf("%d of %d records of the kind %s are listed: %v", len(all), len(names), kind, err)
+		}
+	}
+	for _, prefix := range prefixesOf(recordList("k")) {
+		if strings.HasPrefix(recordRef("j", "a").ID, prefix) || strings.HasPrefix(recordRef("k2", "a").ID, prefix) {
+			t.Errorf("%s includes other kinds", prefix)
+		}
+	}
 }

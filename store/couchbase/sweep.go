@@ -1,8 +1,10 @@
 package couchbase
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"iter"
 	"slices"
 	"strconv"
@@ -32,76 +34,100 @@ func (s *Store) Maintain(ctx context.Context, term int64) (err error) {
 }
 
 // sweep completes what was recorded and left undone, and lines up again what is listed in no page that is still to be
-// read. It need not know what caused that. It returns how many tasks it lined up.
+// read. It need not know what caused that. It returns how many tasks it lined up. If one of its queries fails, it does
+// what the others find.
 func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
-	before, begun := s.now(ctx)-age.Microseconds(), time.Now()
+	before := s.now(ctx) - age.Microseconds()
+	var errs []error
 	for statement, c := range map[string]string{queryTodo: inTask, queryTodoKeys: inKey, queryTodoMeta: inMeta} {
-		for more := true; more; {
-			ids, err := query[string](ctx, s, statement, args{"before": before, "n": sweepMost})
-			if err != nil {
-				return 0, err
-			}
-			var graves atomic.Int64
-			err = each(len(ids), func(i int) error {
-				r := ref{c, ids[i]}
-				grave, err := s.clearGrave(ctx, r, before)
-				if grave {
-					graves.Add(1)
-				} else if err == nil {
-					err = s.sweepOne(ctx, r, before)
-				}
-				return s.passing(err)
-			})
-			if err != nil {
-				return 0, err
-			}
-			// Graves may be many, and lanes wait for them.
-			more = len(ids) == sweepMost && graves.Load() > 0 && time.Since(begun) < sweepEvery
-		}
+		errs = append(errs, s.sweepTodo(ctx, statement, c, before))
 	}
-	return s.sweepLanes(ctx, before)
+	n, err := s.sweepLanes(ctx, before)
+	return n, errors.Join(append(errs, err)...)
+}
+
+// sweepTodo completes what was left undone in one collection.
+func (s *Store) sweepTodo(ctx context.Context, statement, c string, before int64) error {
+	begun := time.Now()
+	for more := true; more; {
+		ids, err := query[string](ctx, s, statement, args{"before": before, "n": sweepMost})
+		if err != nil {
+			return err
+		}
+		var deleted atomic.Int64
+		err = each(len(ids), func(i int) error {
+			r := ref{c, ids[i]}
+			is, err := s.clearGrave(ctx, r, before)
+			if !is && err == nil {
+				is, err = s.sweepOne(ctx, r, before)
+			}
+			if is {
+				deleted.Add(1)
+			}
+			return s.passing(err)
+		})
+		if err != nil {
+			return err
+		}
+		// Graves and deleted records may be many, and units and lanes wait for them.
+		more = len(ids) == sweepMost && deleted.Load() > 0 && time.Since(begun) < sweepEvery
+	}
+	return nil
 }
 
 // sweepLanes sweeps the lanes that have available tasks according to the index, and lists the lanes that are on no
-// board.
+// board. If it fails at one lane, the next sweep begins behind that lane.
 func (s *Store) sweepLanes(ctx context.Context, before int64) (n int, err error) {
 	rows, err := query[json.RawMessage](ctx, s, queryLanes, nil)
 	if err != nil {
 		return 0, err
 	}
-	on := map[string][]lane{}
+	var lanes []lane
 	for _, text := range rows {
 		var row struct {
 			Queue    string `json:"q"`
 			Priority int16  `json:"p"`
 		}
-		if json.Unmarshal(text, &row) != nil {
-			continue // a row of a damaged task
+		if json.Unmarshal(text, &row) == nil { // or it is a row of a damaged task
+			lanes = append(lanes, lane{row.Queue, row.Priority})
 		}
-		l := lane{row.Queue, row.Priority}
-		if on[l.queue] == nil {
-			if on[l.queue], err = s.lanes(ctx, l.queue); err != nil {
-				return n, err
-			}
-		}
-		if !slices.Contains(on[l.queue], l) {
-			if err := s.enlist(ctx, s.lines, board(l.queue), strconv.Itoa(int(l.priority))); err != nil {
-				return n, err
-			}
-		}
-		found, err := s.sweepLane(ctx, l, before)
+	}
+	slices.SortFunc(lanes, func(a, b lane) int {
+		return cmp.Or(cmp.Compare(a.queue, b.queue), cmp.Compare(a.priority, b.priority))
+	})
+	on := map[string][]lane{}
+	from := int(s.sweepFrom.Load())
+	for i := range lanes {
+		l := lanes[(from+i)%len(lanes)]
+		found, err := s.sweepListed(ctx, l, on, before)
 		if n += found; s.passing(err) != nil {
+			s.sweepFrom.Store(int64((from+i)%len(lanes) + 1))
 			return n, err
 		}
 	}
 	return n, nil
 }
 
-// sweepOne does the rest of the work of a document.
-func (s *Store) sweepOne(ctx context.Context, r ref, before int64) error {
+// sweepListed sweeps a lane, and lists it if it is on no board; on holds the boards that were read.
+func (s *Store) sweepListed(ctx context.Context, l lane, on map[string][]lane, before int64) (n int, err error) {
+	if on[l.queue] == nil {
+		if on[l.queue], err = s.lanes(ctx, l.queue); err != nil {
+			return 0, err
+		}
+	}
+	if !slices.Contains(on[l.queue], l) {
+		if err := s.enlist(ctx, s.lines, board(l.queue), strconv.Itoa(int(l.priority))); err != nil {
+			return 0, err
+		}
+	}
+	return s.sweepLane(ctx, l, before)
+}
+
+// sweepOne does the rest of the work of a document, and reports whether it was a deleted record.
+func (s *Store) sweepOne(ctx context.Context, r ref, before int64) (deleted bool, err error) {
 	d, err := s.load(ctx, r) // this completes units
 	if d == nil || err != nil || d.header().Todo == 0 || d.header().Todo >= before {
-		return err
+		return false, err
 	}
 	switch b := d.body.(type) {
 	case *task: // a leader died before it gave the task its turn
@@ -112,11 +138,11 @@ func (s *Store) sweepOne(ctx context.Context, r ref, before int64) error {
 			err = s.adopt(ctx, d)
 		}
 	case *record:
-		if b.Body == nil {
+		if deleted = b.Body == nil; deleted {
 			err = s.forget(ctx, d, recordList(b.Kind), d.ID)
 		}
 	}
-	return err
+	return deleted, err
 }
 
 // sweepLane lines up the tasks of a lane that became available before an instant, and before the task at the cursor,

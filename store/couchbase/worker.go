@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 
@@ -87,7 +88,7 @@ func (d *doc) standing() rules.Standing {
 
 // Extend implements store.Leaser. It enters a new worker in the directory both before and after creating its document,
 // because whoever forgets workers may have found no document yet. Both entries are as durable as tasks are: without
-// them, the leases of the worker would not be rescued before the sweep finds them.
+// them, nobody would rescue the leases of the worker.
 func (s *Store) Extend(ctx context.Context, b store.Beat) (_ []store.Stop, err error) {
 	defer says(&err, "extend")
 	id := b.Worker.ID.String()
@@ -114,7 +115,11 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) (_ []store.Stop, err e
 		w.extend(&b, s.now(ctx))
 		return refused == nil
 	})
-	if err = cmp.Or(err, refused); err != nil || !counts || b.TTL <= 0 {
+	err = cmp.Or(err, refused)
+	if errors.Is(err, store.ErrWorkerDead) || err == nil && counts && b.TTL <= 0 {
+		s.lent.leave(id)
+	}
+	if err != nil || !counts || b.TTL <= 0 {
 		return nil, err
 	}
 	if !known {
@@ -231,19 +236,30 @@ type lent struct {
 	mu    sync.Mutex
 	docs  map[ref]*doc                // of tasks or sheets, as last read or written
 	open  map[lease]map[store.ID]bool // the tasks of each lease
-	n     int                         // the number of these
 	ended map[string][]string         // tokens without open leases, by worker
 }
 
-// mostLent limits how many claimed tasks a handle keeps if it never hears of them again.
-const mostLent = 20_000
+// mostLent limits how many documents a handle remembers.
+const mostLent = 5000
 
-// lock locks lent, and clears it if it holds too many tasks.
+// lock locks lent, and forgets its documents if they are too many: they can be read again. What is open stays known,
+// because the tokens of ended leases could not be removed from the worker's document otherwise.
 func (l *lent) lock() {
 	l.mu.Lock()
-	if l.docs == nil || l.n > mostLent {
-		l.docs, l.open, l.n, l.ended = map[ref]*doc{}, map[lease]map[store.ID]bool{}, 0, map[string][]string{}
+	if l.open == nil {
+		l.docs, l.open, l.ended = map[ref]*doc{}, map[lease]map[store.ID]bool{}, map[string][]string{}
 	}
+	if len(l.docs) > mostLent {
+		clear(l.docs)
+	}
+}
+
+// leave forgets what a worker that has died or left has not ended.
+func (l *lent) leave(worker string) {
+	l.lock()
+	defer l.mu.Unlock()
+	delete(l.ended, worker)
+	maps.DeleteFunc(l.open, func(by lease, _ map[store.ID]bool) bool { return by.Worker == worker })
 }
 
 // put remembers claimed tasks.
@@ -256,7 +272,6 @@ func (l *lent) put(tasks []*doc) {
 			l.open[by] = map[store.ID]bool{}
 		}
 		l.open[by][idOf(d.ID)] = true
-		l.n++
 		l.lay(d.stored())
 	}
 }
@@ -268,12 +283,19 @@ func (l *lent) lay(d *doc) {
 	}
 }
 
-// keep remembers a sheet that was written, if some of its tasks still run.
+// keep remembers a sheet that was written, if this handle still has to end some of its tasks.
 func (l *lent) keep(d *doc) {
+	if d == nil || !isSheet(d.ref) {
+		return
+	}
 	l.lock()
 	defer l.mu.Unlock()
-	if d != nil && isSheet(d.ref) && d.sheetOf().Lent > 0 {
-		l.lay(d)
+	sh := d.sheetOf()
+	for i, is := range sh.lots {
+		if of := l.open[lease{is.Worker, is.Token}]; is.State == "r" && of[idOf(d.idAt(sh.From+i))] {
+			l.lay(d)
+			return
+		}
 	}
 }
 
@@ -286,7 +308,6 @@ func (l *lent) take(r ref, ends []*store.Outcome) map[ref]*doc {
 		if !l.open[by][o.Task.ID] {
 			continue
 		}
-		l.n--
 		if delete(l.open[by], o.Task.ID); len(l.open[by]) == 0 {
 			delete(l.open, by)
 			l.ended[by.Worker] = append(l.ended[by.Worker], by.Token)
