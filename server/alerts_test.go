@@ -447,7 +447,7 @@ func TestAnAlertGoesOutByMail(t *testing.T) {
 			}
 			eventually(t, func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.mails) == 1 })
 			for _, want := range []string{"Subject: Tusk: a is firing", "From: <tusk@example.com>", "To: <ops@example.com>",
-				"queue q has 1 available tasks", "Message-ID: <"} {
+				"queue q has 1 available task", "Message-ID: <"} {
 				if !strings.Contains(p.mails[0], want) {
 					t.Errorf("no %q in %s", want, p.mails[0])
 				}
