@@ -69,7 +69,7 @@ func TestAMeterLeavesItselfOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if own := after.CPU - after.Before; own <= 0 {
+		if own := after.CPU - after.Before; own < 0 { // the processor time may have a resolution of ten milliseconds
 			t.Fatalf("reading costs %v", own)
 		}
 		least = min(least, after.Before-before.CPU)

@@ -2,10 +2,9 @@
 select name, version, body, updated_at from tusk_record where kind = ? and name > ? order by name limit ?;
 
 -- name: record.named
-select r.name, r.version, r.body, r.updated_at
-from json_each(?2) n cross join tusk_record r on r.kind = ?1 and r.name = n.value
-where r.name > ?3
-order by r.name limit ?4;
+select name, version, body, updated_at from tusk_record
+where kind = ? and name in (select value from json_each(?)) and name > ?
+order by name limit ?;
 
 -- name: record.version
 select version from tusk_record where kind = ? and name = ?;
