@@ -56,7 +56,7 @@ func TestAMeterLeavesItselfOut(t *testing.T) {
 	defer h.close()
 	p, err := h.placeInPostgres(t.Context(), false)
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	defer p.leave()
 	least := time.Hour

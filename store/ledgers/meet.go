@@ -42,8 +42,10 @@ func (s *Store) meets(ctx context.Context, l *ledger, worker store.ID) bool {
 		_, err := ask(within, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
 			return e.Extend(ctx, s.leases.beat(beat, l.no))
 		})
-		met := err == nil || errors.Is(err, store.ErrLate)                       // it has seen this beat already, or a later one
-		if !s.leases.visited(visit{worker, l.no}, beat.Seq, met) && err == nil { // it has signed off meanwhile
+		// An error that it is late says that the ledger has seen this beat already, or a later one.
+		met := err == nil || errors.Is(err, store.ErrLate)
+		if lives := s.leases.visited(visit{worker, l.no}, beat.Seq, met); !lives && err == nil {
+			// It has signed off meanwhile, and the ledger has learnt of it only now.
 			beat.TTL, beat.Holds, beat.Seq = 0, nil, beat.Seq+1
 			_, _ = ask(within, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
 				return e.Extend(ctx, beat)
@@ -105,8 +107,8 @@ func (a *leases) remember(b *store.Beat) {
 		delete(a.last, b.Worker.ID)
 		return
 	}
-	if a.last == nil || len(a.last) > mostLeases {
-		a.last = map[store.ID]sent{}
+	if a.last == nil {
+		a.last = map[store.ID]sent{} // of the workers of this process that live
 	}
 	last := sent{*b, time.Now()}
 	last.Notes = nil
