@@ -258,7 +258,7 @@ func (r *record) madeBy(p *past, c claimed) int64 {
 func (r *record) reset(from, until int64) bool {
 	moment := int64(3 * time.Second)
 	if r.resyncs {
-		moment = int64(35 * time.Second)
+		moment = int64(50 * time.Second) // they read it every 30 seconds, and later if it cannot be reached
 	}
 	return slices.ContainsFunc(r.clocks, func(e event) bool { return e.At >= from-moment && e.At <= until+moment })
 }

@@ -1,6 +1,7 @@
 package couchbase
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -30,7 +31,8 @@ type claim struct {
 	r             store.ClaimRequest
 	worker, token string
 	got           []*doc
-	meant         bool // the worker's document holds an intent for the token
+	meant         bool  // the worker's document holds an intent for the token
+	away          error // why a lane could not be read
 }
 
 func (c *claim) do() ([]store.Task, error) {
@@ -62,7 +64,7 @@ func (c *claim) do() ([]store.Task, error) {
 		}
 		// Check that the worker lives. A claim that finds tasks learns this from its intent.
 		_, err := c.s.meant(c.ctx, c.worker, c.token)
-		return nil, err
+		return nil, cmp.Or(err, c.away)
 	}
 	return c.answers(), nil
 }
@@ -80,14 +82,18 @@ func (c *claim) answers() []store.Task {
 }
 
 // again returns what the first request with the token has claimed, and ensures that it claims no more. The intent may
-// be lost although its lease was kept, so again also asks the index.
+// be lost although its lease was kept, so again also asks the index. If the index does not answer, claims go on, and
+// the leader asks it later.
 func (c *claim) again() ([]store.Task, error) {
 	s := c.s
 	meant, err := s.meant(c.ctx, c.worker, c.token)
 	if err != nil {
 		return nil, err
 	}
-	held, err := query[string](c.ctx, s, queryHeld, args{"w": c.worker, "n": store.MaxPage})
+	held, err := s.heldBy(c.ctx, c.worker)
+	if err != nil {
+		err = s.mutate(c.ctx, s.meta, workerKey(c.worker), 0, replaceG, gocb.UpsertSpec("doubt", s.now(c.ctx), nil))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -110,15 +116,15 @@ func (c *claim) again() ([]store.Task, error) {
 			passed = append(passed, t)
 		}
 	}
-	err = s.queueUp(c.ctx, passed...)
-	return c.answers(), err // after this, others may change the sheets
+	_ = s.queueUp(c.ctx, passed...) // or the sweep does it
+	return c.answers(), nil         // after this, others may change the sheets
 }
 
 // take claims from one lane and reports whether there may be more. As long as nobody else moves the lane's cursor,
 // moving it by CAS is enough. After a conflict, claimers lock the cursor for a while and so wait for each other.
 func (c *claim) take(l lane) (more bool, err error) {
 	s := c.s
-	at, p, err := c.look(l)
+	at, p, err := c.looked(l)
 	if err != nil || p == nil {
 		return err == nil && at != nil, err
 	}
@@ -156,28 +162,43 @@ func (c *claim) take(l lane) (more bool, err error) {
 	return lost || to.Page != at.Page || to.Place < len(p.Entries), err
 }
 
+// lookWithin is how long a claim waits for the pages of a lane.
+const lookWithin = 3 * time.Second
+
+// looked looks at a lane, and passes it over if its pages are on a node that is away: other lanes may have tasks.
+func (c *claim) looked(l lane) (*mark, *page, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, lookWithin)
+	defer cancel()
+	at, p, err := c.look(ctx, l)
+	if err != nil && c.ctx.Err() == nil && (ctx.Err() != nil || errors.Is(err, store.ErrUnavailable)) {
+		c.away = err
+		return nil, nil, nil
+	}
+	return at, p, err
+}
+
 // maskedCAS is the CAS that a locked document shows instead of its own.
 const maskedCAS = ^gocb.Cas(0)
 
 // look finds out without a lock whether a lane has tasks; most polls end here. It returns no page if it found nothing.
 // If it then returns a cursor, the caller looks again.
-func (c *claim) look(l lane) (at *mark, p *page, err error) {
+func (c *claim) look(ctx context.Context, l lane) (at *mark, p *page, err error) {
 	s := c.s
 	mind := s.minds.of(l)
 	known := mind.known()
 	if at = &mind.mark; !known {
-		if at, err = s.cursorOf(c.ctx, l); at == nil || err != nil {
+		if at, err = s.cursorOf(ctx, l); at == nil || err != nil {
 			return nil, nil, err
 		}
 	}
-	if p, err = s.readPage(c.ctx, l, at.Page); err != nil {
+	if p, err = s.readPage(ctx, l, at.Page); err != nil {
 		return nil, nil, err
 	}
 	switch {
 	case p != nil && len(p.Entries) == at.Place && p.G != nil && p.Count >= pageSize: // its seal was lost
-		return at, nil, s.seal(c.ctx, l, at.Page)
+		return at, nil, s.seal(ctx, l, at.Page)
 	case p != nil && len(p.Entries) == at.Place && p.G != nil && mind.tail > at.Page: // a failover has brought it back
-		return at, nil, s.shut(c.ctx, l, at.Page)
+		return at, nil, s.shut(ctx, l, at.Page)
 	case p != nil && len(p.Entries) == at.Place && p.G != nil:
 		return nil, nil, nil
 	case p != nil && len(p.Entries) >= at.Place:
@@ -186,11 +207,11 @@ func (c *claim) look(l lane) (at *mark, p *page, err error) {
 		s.minds.forget(l)
 		return at, nil, nil
 	case p != nil: // a crash lost entries but kept the cursor
-		return nil, nil, s.move(c.ctx, l, *at, cursor{at.Page, len(p.Entries)})
+		return nil, nil, s.move(ctx, l, *at, cursor{at.Page, len(p.Entries)})
 	}
-	now, err := s.open(c.ctx, l) // the cursor has moved on, or the page was lost
+	now, err := s.open(ctx, l) // the cursor has moved on, or the page was lost
 	if err == nil && now.cursor == at.cursor {
-		err = s.heal(c.ctx, l, now)
+		err = s.heal(ctx, l, now)
 	}
 	return at, nil, err
 }
@@ -371,7 +392,10 @@ func (s *Store) lease(ctx context.Context, d *doc, most int, worker, token strin
 		}
 	}
 	won, err := s.writeAt(ctx, d, gocb.DurabilityLevelUnknown)
-	if err == nil && !won {
+	switch {
+	case err == nil && !won && d.cas == passed: // the next request with the token finds out what it has got
+		return nil, errUntold
+	case err == nil && !won:
 		s.conflicts.Add(1)
 		return nil, nil
 	}

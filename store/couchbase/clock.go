@@ -10,8 +10,13 @@ import (
 	"github.com/couchbase/gocb/v2"
 )
 
-// resync is how often a handle compares its clock with the server's.
-const resync = 30 * time.Second
+// resync is how often a handle compares its clock with the server's, resyncAfter how soon it tries again after a
+// failure, and resyncWithin how long the caller whose turn it is waits.
+const (
+	resync       = 30 * time.Second
+	resyncAfter  = 5 * time.Second
+	resyncWithin = 2 * time.Second
+)
 
 // clock is what a handle knows of the server's clock.
 type clock struct {
@@ -55,7 +60,11 @@ func (s *Store) now(ctx context.Context) int64 {
 	case at == 0:
 		s.learn(ctx)
 	case time.Now().UnixNano()-at > int64(resync) && s.clock.synced.CompareAndSwap(at, time.Now().UnixNano()):
-		_ = s.sync(ctx) // if this fails, the known offset stays
+		within, cancel := context.WithTimeout(ctx, resyncWithin)
+		defer cancel()
+		if s.sync(within) != nil { // the known offset stays
+			s.clock.synced.Store(time.Now().Add(resyncAfter - resync).UnixNano())
+		}
 	}
 	return s.local(time.Now()) + s.clock.offset.Load()
 }

@@ -126,3 +126,26 @@ func TestTheClockOfTheProcessIsSet(t *testing.T) {
 		t.Errorf("the time is %v off", off)
 	}
 }
+
+// If the server's clock cannot be read, the next caller after a few seconds tries again, and nobody waits long.
+func TestTheClockIsReadAgainSoonAfterAFailure(t *testing.T) {
+	f := newFake(t, 1)
+	s := openFake(t, f)
+	s.now(t.Context())
+	s.clock.synced.Store(time.Now().Add(-resync - time.Second).UnixNano())
+	f.Set(cbfake.Faults{Request: func(_ memd.CmdCode, key string) cbfake.Spoil {
+		if key == "clock" {
+			return cbfake.LoseRequest
+		}
+		return cbfake.Sound
+	}})
+	begun := time.Now()
+	s.now(t.Context())
+	if took := time.Since(begun); took > 2*resyncWithin {
+		t.Errorf("a caller waited %v", took)
+	}
+	next := time.Unix(0, s.clock.synced.Load()).Add(resync)
+	if in := time.Until(next); in > resyncAfter {
+		t.Errorf("the next try comes in %v", in)
+	}
+}

@@ -252,7 +252,7 @@ func (e *effect) after() (*doc, error) {
 		return nil, nil
 	}
 	d := blank(e.ref)
-	if err := json.Unmarshal(e.Doc, d.body); err != nil || d.header().Gone {
+	if err := decode(e.ID, e.Doc, d.body); err != nil || d.header().Gone {
 		return nil, err
 	}
 	return d, nil

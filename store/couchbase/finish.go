@@ -3,8 +3,11 @@ package couchbase
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
@@ -54,13 +57,25 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 	if len(done) == 0 {
 		return nil, err
 	}
-	if err := cmp.Or(s.finishUp(ctx, done...), s.account(ctx, ends)); err != nil {
-		return nil, err
-	}
+	s.finishLater(ctx, done, ends)
 	if err != nil {
 		err = fmt.Errorf("%w: %w", err, held)
 	}
 	return slices.Concat(refused...), err
+}
+
+// finishWithin is how long Finish takes for what follows from accepted outcomes.
+const finishWithin = 5 * time.Second
+
+// finishLater does what follows from accepted outcomes: it lines up tasks, tells others, and counts. The outcomes are
+// accepted whatever becomes of that. What it leaves undone, the sweep completes, except that statistics lose counts.
+func (s *Store) finishLater(ctx context.Context, done []*work, ends []*rules.End) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishWithin)
+	defer cancel()
+	if err := errors.Join(s.finishUp(ctx, done...), s.account(ctx, ends)); err != nil {
+		slog.Default().Warn("couchbase: outcomes are accepted, and what follows from them is left to the sweep",
+			"error", err)
+	}
 }
 
 // finish ends attempts of a task, or of the tasks of a sheet. What the handle knows of them may be out of date, so

@@ -191,7 +191,8 @@ func roundsOf(docs []*doc) (rounds [][]int) {
 	return rounds
 }
 
-// Rescue implements store.Keeper.
+// Rescue implements store.Keeper. A worker that cannot be read holds up no other. If the index fails for one worker, it
+// is not asked for others.
 func (s *Store) Rescue(ctx context.Context, term int64, limit int) (_ []store.Task, err error) {
 	defer says(&err, "rescue")
 	if err := s.leads(ctx, term); err != nil {
@@ -201,36 +202,25 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (_ []store.Ta
 	if err != nil {
 		return nil, err
 	}
+	workers, back, errs := make([]*worker, len(ids)), make([][]*task, len(ids)), make([]error, len(ids))
+	_ = each(len(ids), func(i int) error {
+		workers[i], back[i], errs[i] = s.backFrom(ctx, ids[i])
+		return nil
+	})
 	var dead, strays []*task
 	var unasked error // the error of the index
-	for _, id := range ids {
-		w, err := s.declare(ctx, id)
-		if err != nil {
-			return nil, err
+	for i, w := range workers {
+		if len(back[i]) == 0 && errs[i] == nil && w.unknown() && unasked == nil {
+			back[i], unasked = s.comb(ctx, ids[i], w)
 		}
-		if w == nil {
-			continue
+		if w != nil && w.G != nil {
+			strays = append(strays, back[i]...)
+		} else {
+			dead = append(dead, back[i]...)
 		}
-		if w.G != nil {
-			found, err := s.straysOf(ctx, id, w)
-			if err != nil {
-				return nil, err
-			}
-			strays = append(strays, found...)
-			continue
-		}
-		found, err := s.leftBy(ctx, id, w)
-		if err != nil {
-			return nil, err
-		}
-		// If the index fails for one worker, it is not asked for others.
-		if len(found) == 0 && !w.Combed && unasked == nil {
-			found, unasked = s.comb(ctx, id)
-		}
-		dead = append(dead, found...)
 	}
 	if len(dead)+len(strays) == 0 {
-		return nil, unasked
+		return nil, errors.Join(append(errs, unasked)...)
 	}
 	tasks := inOrderOfClaim(dead)
 	for _, t := range inOrderOfClaim(strays) {
@@ -238,6 +228,25 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (_ []store.Ta
 		tasks = append(tasks, t)
 	}
 	return tasks[:min(len(tasks), limit)], nil
+}
+
+// backFrom returns the tasks to take back from a worker, as far as its document names them: all of them if it is dead,
+// and otherwise those that it does not know of.
+func (s *Store) backFrom(ctx context.Context, id string) (w *worker, back []*task, err error) {
+	w, err = s.declare(ctx, id)
+	switch {
+	case w == nil || err != nil:
+	case w.G != nil:
+		back, err = s.straysOf(ctx, id, w)
+	default:
+		back, err = s.leftBy(ctx, id, w)
+	}
+	return w, back, err
+}
+
+// unknown reports whether a worker may hold tasks that its document does not name.
+func (w *worker) unknown() bool {
+	return w != nil && (w.G == nil && !w.Combed || w.G != nil && w.Doubt != 0 && w.Since != 0)
 }
 
 func inOrderOfClaim(tasks []*task) []store.Task {
@@ -279,13 +288,25 @@ func (s *Store) heldIn(ctx context.Context, worker string, ids []string) (docs [
 	return docs, held, err
 }
 
-// straysOf returns the tasks that a living worker holds and does not know of.
+// straysOf returns the tasks that a living worker holds and does not know of. They were claimed before the last beat
+// whose answer it has seen, so nothing is new until its next beat.
 func (s *Store) straysOf(ctx context.Context, id string, w *worker) ([]*task, error) {
-	known := func(token string) bool { return slices.Contains(w.Names, token) }
-	tokens := slices.DeleteFunc(slices.Collect(maps.Keys(w.Leases)), known)
-	_, held, err := s.heldIn(ctx, id, w.meant(tokens...))
-	return slices.DeleteFunc(held, func(t *task) bool { return t.Claimed >= w.Since || known(t.Run[0].Token) }), err
+	if seq, seen := s.calm.Load(id); w.Since == 0 || seen && seq == w.Seq {
+		return nil, nil
+	}
+	unnamed := slices.DeleteFunc(slices.Collect(maps.Keys(w.Leases)), w.names)
+	_, held, err := s.heldIn(ctx, id, w.meant(unnamed...))
+	held = slices.DeleteFunc(held, w.knows)
+	if len(held) == 0 && err == nil {
+		s.calm.Store(id, w.Seq)
+	}
+	return held, err
 }
+
+func (w *worker) names(token string) bool { return slices.Contains(w.Names, token) }
+
+// knows reports whether a task that the worker holds is no stray.
+func (w *worker) knows(t *task) bool { return t.Claimed >= w.Since || w.names(t.Run[0].Token) }
 
 // leftBy returns those tasks that a dead worker holds and meant to lease. Once there are none, leftBy lines up what the
 // worker meant to lease and did not, and forgets it. It first writes these tasks as they are, so that a lease that is
@@ -312,21 +333,35 @@ func (s *Store) leftBy(ctx context.Context, id string, w *worker) ([]*task, erro
 	return nil, s.mutate(ctx, s.meta, workerKey(id), 0, gocb.UpsertSpec("l", map[string][]string{}, nil))
 }
 
-// combTime is how long a rescue waits for the index.
-const combTime = 5 * time.Second
+// askWithin is how long the index has to say what a worker holds.
+const askWithin = 5 * time.Second
 
-// comb asks the index which tasks a dead worker holds, until there are none. Intents are written without durability, so
-// a failover may have lost an intent and kept its lease.
-func (s *Store) comb(ctx context.Context, worker string) ([]*task, error) {
-	ctx, cancel := context.WithTimeout(ctx, combTime)
+// heldBy asks the index for the documents with tasks that a worker holds.
+func (s *Store) heldBy(ctx context.Context, worker string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	ids, err := query[string](ctx, s, queryHeld, args{"w": worker, "n": store.MaxPage})
+	return query[string](ctx, s, queryHeld, args{"w": worker, "n": store.MaxPage})
+}
+
+// comb asks the index which tasks a worker holds: a dead one, until there are none, or a living one whose claim was in
+// doubt, until it has beaten again since. Intents are written without durability, so a failover may have lost an intent
+// and kept its lease.
+func (s *Store) comb(ctx context.Context, id string, w *worker) ([]*task, error) {
+	ids, err := s.heldBy(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	_, held, err := s.heldIn(ctx, worker, ids)
-	if len(held) > 0 || err != nil {
-		return held, err // there may be more
+	_, held, err := s.heldIn(ctx, id, ids)
+	if w.G != nil {
+		held = slices.DeleteFunc(held, w.knows)
 	}
-	return nil, s.mutate(ctx, s.meta, workerKey(worker), 0, gocb.UpsertSpec("combed", true, nil))
+	switch {
+	case len(held) > 0 || err != nil:
+		return held, err // there may be more
+	case w.G == nil:
+		return nil, s.mutate(ctx, s.meta, workerKey(id), 0, gocb.UpsertSpec("combed", true, nil))
+	case w.Doubt < w.Since:
+		return nil, s.cut(ctx, s.meta, workerKey(id), "doubt")
+	}
+	return nil, nil
 }

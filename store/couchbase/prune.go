@@ -154,13 +154,49 @@ func (s *Store) pruneStats(ctx context.Context, keep time.Duration) error {
 	if err != nil {
 		return err
 	}
-	return each(len(ids), func(i int) error {
+	err = each(len(ids), func(i int) error {
 		_, err := s.meta.Remove(ids[i], &gocb.RemoveOptions{Context: ctx})
 		if errors.Is(err, gocb.ErrDocumentNotFound) {
 			return nil
 		}
 		return err
 	})
+	return errors.Join(err, s.pruneErrors(ctx, keep))
+}
+
+// pruneErrorsEvery is how often old groups of errors are looked for.
+const pruneErrorsEvery = time.Hour
+
+// pruneErrors deletes the groups of errors that have not occurred for the given time, if no task waits for a retry or
+// is dead because of them.
+func (s *Store) pruneErrors(ctx context.Context, keep time.Duration) error {
+	if at := s.forgot.Load(); at > 0 && time.Since(s.opened)-time.Duration(at) < pruneErrorsEvery {
+		return nil
+	}
+	groups, err := s.groups(ctx)
+	if err != nil {
+		return err
+	}
+	until := instant(s.now(ctx)).Add(-keep)
+	groups = slices.DeleteFunc(groups, func(g store.ErrorGroup) bool { return !g.Last.Before(until) })
+	for some := range slices.Chunk(groups, store.MaxPage) {
+		if err := s.countFailed(ctx, some); err != nil {
+			return err
+		}
+	}
+	groups = slices.DeleteFunc(groups, func(g store.ErrorGroup) bool { return g.Waiting+g.Dead > 0 })
+	err = each(len(groups), func(i int) error {
+		d, err := s.read(ctx, groupRef(groups[i].Queue, groups[i].Kind, groups[i].Fingerprint))
+		if d == nil || err != nil || !d.body.(*group).Last.Before(until) {
+			return err
+		}
+		_, err = s.remove(ctx, d)
+		return err
+	})
+	if err == nil {
+		s.forgot.Store(int64(time.Since(s.opened)))
+	}
+	return err
 }
 
 // pruneWorkers forgets dead workers that hold no lease, neither by their intents nor by the index: nothing else would
@@ -174,6 +210,7 @@ func (s *Store) pruneWorkers(ctx context.Context) error {
 				return nil
 			}
 		}
+		s.calm.Delete(id)
 		return s.forget(ctx, cmp.Or(d, blank(workerRef(id))), workerList, id)
 	})
 }

@@ -158,11 +158,15 @@ func (s *sums) forget() {
 	maps.DeleteFunc(s.minutes, func(at int64, m *minute) bool { return at < latest-keptMinutes && !m.changed })
 }
 
+func groupRef(queue, kind, fingerprint string) ref {
+	return ref{inMeta, errorPrefix + named(queue, kind, fingerprint)}
+}
+
 // blame counts failed attempts in their groups of errors.
 func (s *Store) blame(ctx context.Context, failed []*rules.End) error {
 	of := func(i int) ref {
 		e := failed[i]
-		return ref{inMeta, errorPrefix + named(e.Task.Queue, e.Task.Kind, e.Outcome.Fingerprint)}
+		return groupRef(e.Task.Queue, e.Task.Kind, e.Outcome.Fingerprint)
 	}
 	groups := grouped(len(failed), of)
 	return each(len(groups), func(at int) error {
@@ -224,7 +228,16 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (_ []store.Stat,
 // Errors implements store.Reader.
 func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) (_ []store.ErrorGroup, err error) {
 	defer says(&err, "errors")
-	var groups []store.ErrorGroup
+	groups, err := s.groups(ctx)
+	if err != nil {
+		return nil, err
+	}
+	groups = f.Page(groups)
+	return groups, s.countFailed(ctx, groups)
+}
+
+// groups reads all groups of errors, without the numbers of tasks.
+func (s *Store) groups(ctx context.Context) (groups []store.ErrorGroup, err error) {
 	err = s.between(ctx, errorPrefix, errorPrefix+"~", func(m json.RawMessage) error {
 		var g group
 		if err := json.Unmarshal(m, &g); err != nil {
@@ -233,10 +246,11 @@ func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) (_ []store.Erro
 		groups = append(groups, g.ErrorGroup)
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	groups = f.Page(groups)
+	return groups, err
+}
+
+// countFailed counts the tasks that wait for a retry, or are dead, because of the errors.
+func (s *Store) countFailed(ctx context.Context, groups []store.ErrorGroup) error {
 	type failed struct {
 		Fingerprint string `json:"fp"`
 		State       string `json:"st"`
@@ -262,5 +276,5 @@ func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) (_ []store.Erro
 			}
 		}
 	}
-	return groups, err
+	return err
 }

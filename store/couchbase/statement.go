@@ -119,7 +119,7 @@ func ask[R any](s *Store, statement string, options gocb.QueryOptions) (rows []R
 	}
 	for found.Next() {
 		var r R
-		if err := found.Row(&r); err != nil {
+		if err := found.Row(&r); err != nil && !partial(err) { // a field of a damaged document keeps its zero value
 			return nil, err
 		}
 		rows = append(rows, r)

@@ -3,9 +3,9 @@ package couchbase
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -78,18 +78,18 @@ func (s *Store) sweepTodo(ctx context.Context, statement, c string, before int64
 // sweepLanes sweeps the lanes that have available tasks according to the index, and lists the lanes that are on no
 // board. If it fails at one lane, the next sweep begins behind that lane.
 func (s *Store) sweepLanes(ctx context.Context, before int64) (n int, err error) {
-	rows, err := query[json.RawMessage](ctx, s, queryLanes, nil)
+	type laneRow struct {
+		Queue    string `json:"q"`
+		Priority int16  `json:"p"`
+	}
+	rows, err := query[laneRow](ctx, s, queryLanes, nil)
 	if err != nil {
 		return 0, err
 	}
 	var lanes []lane
-	for _, text := range rows {
-		var row struct {
-			Queue    string `json:"q"`
-			Priority int16  `json:"p"`
-		}
-		if json.Unmarshal(text, &row) == nil { // or it is a row of a damaged task
-			lanes = append(lanes, lane{row.Queue, row.Priority})
+	for _, r := range rows {
+		if r.Queue != "" { // or the task is damaged
+			lanes = append(lanes, lane{r.Queue, r.Priority})
 		}
 	}
 	slices.SortFunc(lanes, func(a, b lane) int {
@@ -152,6 +152,7 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 	if err != nil {
 		return 0, err
 	}
+	s.dropPage(ctx, l, at.Page-1) // a claim may have left it
 	first, err := s.front(ctx, l, at.cursor)
 	if err != nil {
 		return 0, err
@@ -163,25 +164,28 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 	if len(ids) == 0 || err != nil {
 		return 0, err
 	}
-	named, err := s.named(ctx, l)
-	if err != nil {
-		return 0, err
-	}
-	var lost []*task
+	lost := map[entry]*task{}
 	for _, id := range ids {
 		d, err := s.load(ctx, ref{inTask, id})
 		if err = s.passing(err); err != nil {
 			return 0, err
 		}
-		if t := d.ready(); t != nil && !named[entry{id, t.Lap, 0}] {
-			lost = append(lost, t)
+		if t := d.ready(); t != nil {
+			lost[entry{id, t.Lap, 0}] = t
 		}
+	}
+	if err := s.dropNamed(ctx, l, lost); err != nil {
+		return 0, err
 	}
 	if len(lost) > 0 {
 		// The last page may be one that nobody reads.
 		s.minds.appended(l, 0)
 	}
-	return len(lost), s.queueUp(ctx, lost...)
+	return len(lost), s.queueUp(ctx, slices.SortedFunc(maps.Values(lost), byAvailable)...)
+}
+
+func byAvailable(a, b *task) int {
+	return cmp.Or(cmp.Compare(a.Available, b.Available), cmp.Compare(a.ID, b.ID))
 }
 
 // front returns the first available task of a lane, if it is in the first page with entries from the cursor on. front
@@ -207,20 +211,22 @@ func (s *Store) front(ctx context.Context, l lane, at cursor) (*task, error) {
 	return nil, nil
 }
 
-// named returns the entries from the cursor on. Claims may delete pages meanwhile, which hides the pages after them.
-// named then goes on from the new cursor.
-func (s *Store) named(ctx context.Context, l lane) (map[entry]bool, error) {
-	all := map[entry]bool{}
+// dropNamed removes from lost the tasks that are listed from the cursor on. Most stand near the cursor, so it stops
+// once it has found all. Claims may delete pages meanwhile, which hides the pages after them. dropNamed then goes on
+// from the new cursor.
+func (s *Store) dropNamed(ctx context.Context, l lane, lost map[entry]*task) error {
 	at, err := s.open(ctx, l)
-	for err == nil {
+	for err == nil && len(lost) > 0 {
 		behind := at.Page
 		for p, err := range s.pages(ctx, l, at.cursor) {
 			if err != nil {
-				return nil, err
+				return err
 			}
 			for _, e := range p.Entries {
-				e.n = 0
-				all[e] = true
+				delete(lost, entry{e.id, e.lap, 0})
+			}
+			if len(lost) == 0 {
+				return nil
 			}
 			behind++
 		}
@@ -229,7 +235,7 @@ func (s *Store) named(ctx context.Context, l lane) (map[entry]bool, error) {
 			break
 		}
 	}
-	return all, err
+	return err
 }
 
 // pages yields the pages of a lane, without the entries before the cursor. If a page's seal was lost, the page would

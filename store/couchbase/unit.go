@@ -137,7 +137,7 @@ func (s *Store) redo(ctx context.Context, root *doc) ([]*doc, error) {
 		d := blank(e.ref)
 		if e.Doc == nil {
 			d.header().Gone = true
-		} else if err := json.Unmarshal(e.Doc, d.body); err != nil {
+		} else if err := decode(e.ID, e.Doc, d.body); err != nil {
 			return nil, err
 		}
 		if e.New {

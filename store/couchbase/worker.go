@@ -29,6 +29,8 @@ type worker struct {
 	// Leases claimed before this time are in Names, or the worker does not know of them.
 	Since int64    `json:"since,omitempty"`
 	Names []string `json:"names,omitempty"`
+	// When a claim was in doubt because the index did not answer; 0 if none is.
+	Doubt int64 `json:"doubt,omitempty"`
 	// By token: the tasks that it meant to lease. They are written here before they are leased.
 	Leases map[string][]string `json:"l"`
 	Stops  map[string]string   `json:"s"` // the tokens of tasks that it should stop, by task
@@ -48,19 +50,24 @@ func newWorker() *worker {
 	return &worker{Leases: map[string][]string{}, Stops: map[string]string{}}
 }
 
-// eachWorker calls do for each listed worker; d is nil if the worker has no document.
+// eachWorker calls do for each listed worker, in order; d is nil if the worker has no document. A worker that cannot be
+// read holds up no other.
 func (s *Store) eachWorker(ctx context.Context, do func(id string, d *doc) error) error {
 	ids, err := s.listed(ctx, s.meta, workerList)
-	for _, id := range ids {
-		d, err := s.read(ctx, workerRef(id))
-		if err == nil {
-			err = do(id, d)
-		}
-		if err != nil {
-			return err
+	if err != nil {
+		return err
+	}
+	docs, errs := make([]*doc, len(ids)), make([]error, len(ids))
+	_ = each(len(ids), func(i int) error {
+		docs[i], errs[i] = s.read(ctx, workerRef(ids[i]))
+		return nil
+	})
+	for i, id := range ids {
+		if errs[i] == nil {
+			errs[i] = do(id, docs[i])
 		}
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 // meant returns the tasks that a worker meant to lease under some tokens, without duplicates: an intent whose answer
