@@ -33,6 +33,8 @@ const (
 		"t.turn IS VALUED AND t.q IS VALUED GROUP BY t.q, t.tn, t.pt"
 	queryGranted = "SELECT t.q, t.tn, t.pt, COUNT(1) AS n" + fromTask +
 		"t.held = TRUE AND t.q IS VALUED GROUP BY t.q, t.tn, t.pt"
+	queryLine = "SELECT META(t).id, t.q, t.tn, t.pt" + fromTask +
+		"t.turn IS VALUED AND t.q IS VALUED ORDER BY t.q, t.tn, t.pt, t.p, t.turn LIMIT $n"
 	queryHeads = "SELECT RAW META(t).id" + fromTask +
 		"t.turn IS VALUED AND t.q = $q AND t.tn = $tn AND t.pt = $pt ORDER BY t.p, t.turn LIMIT $n"
 	queryFailed = "SELECT t.fp, t.st, t.q, t.k, COUNT(1) AS n" + fromTask +

@@ -17,7 +17,7 @@ func statements() []string {
 	all := []string{queryDue, queryDoomed, queryPassed, queryLanes, queryTodo, queryTodoKeys, queryTodoMeta,
 		queryHeld, queryNeedy,
 		queryOld, queryOldOf, queryCount,
-		queryInLine, queryGranted, queryHeads, queryFailed, queryKeyspaces, queryVersion, queryIndexes, queryIDs,
+		queryInLine, queryGranted, queryLine, queryHeads, queryFailed, queryKeyspaces, queryVersion, queryIndexes, queryIDs,
 		queryRecords, queryNames}
 	for _, f := range []store.Filter{{}, {Queues: []string{"q"}}, {States: []store.State{store.Available}},
 		{Kinds: []string{"k"}},

@@ -23,6 +23,12 @@ type turnCount struct {
 	Since int64 `json:"since"`
 }
 
+// inLine is a task in line.
+type inLine struct {
+	turn
+	ID string `json:"id"`
+}
+
 func (a turn) compare(b turn) int {
 	return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Partition, b.Partition))
 }
@@ -46,17 +52,17 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (_ []s
 		return nil, err
 	}
 	slices.SortFunc(waiting, func(a, b turnCount) int { return cmp.Or(cmp.Compare(a.Since, b.Since), a.compare(b.turn)) })
+	all := int64(0)
+	for _, w := range waiting {
+		all += w.N
+	}
 	waiting = waiting[:min(len(waiting), groups)]
 	answer := make([]store.Turns, len(waiting))
-	err = each(len(waiting), func(i int) error {
-		of := waiting[i].turn
-		answer[i] = store.Turns{Queue: of.Queue, Tenant: of.Tenant, Partition: of.Partition, Held: held[of]}
-		ids, err := query[string](ctx, s, queryHeads, args{"q": of.Queue, "tn": of.Tenant, "pt": of.Partition, "n": heads})
-		for _, id := range ids {
-			answer[i].Waiting = append(answer[i].Waiting, idOf(id))
-		}
-		return err
-	})
+	first, err := s.heads(ctx, waiting, all, heads)
+	for i, w := range waiting {
+		answer[i] = store.Turns{Queue: w.Queue, Tenant: w.Tenant, Partition: w.Partition, Held: held[w.turn],
+			Waiting: first[i]}
+	}
 	for _, w := range waiting {
 		delete(held, w.turn)
 	}
@@ -64,6 +70,36 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (_ []s
 		answer = append(answer, store.Turns{Queue: of.Queue, Tenant: of.Tenant, Partition: of.Partition, Held: held[of]})
 	}
 	return answer, err
+}
+
+// fewInLine is up to how many tasks in line are read by one query.
+const fewInLine = 1000
+
+// heads returns the first tasks of each group: by one query if few tasks are in line in all, and otherwise by one for
+// each group.
+func (s *Store) heads(ctx context.Context, groups []turnCount, all int64, heads int) ([][]store.ID, error) {
+	first := make([][]store.ID, len(groups))
+	if all > fewInLine {
+		return first, each(len(groups), func(i int) error {
+			of := groups[i].turn
+			ids, err := query[string](ctx, s, queryHeads, args{"q": of.Queue, "tn": of.Tenant, "pt": of.Partition, "n": heads})
+			for _, id := range ids {
+				first[i] = append(first[i], idOf(id))
+			}
+			return err
+		})
+	}
+	at := map[turn]int{}
+	for i, g := range groups {
+		at[g.turn] = i
+	}
+	rows, err := query[inLine](ctx, s, queryLine, args{"n": 2 * fewInLine})
+	for _, r := range rows {
+		if i, among := at[r.turn]; among && len(first[i]) < heads {
+			first[i] = append(first[i], idOf(r.ID))
+		}
+	}
+	return first, err
 }
 
 // Grant implements store.Keeper. No write spans the term and a task. So a grant first marks its tasks as having their

@@ -1,6 +1,7 @@
 package couchbase
 
 import (
+	"fmt"
 	"hash/crc32"
 	"slices"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/tuskqueue/tusk/internal/cbfake"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/storetest"
 )
 
 // vbucketOf is the hash by which clients find the node of a document.
@@ -66,4 +68,44 @@ func TestTurnsThatAnotherLeaderGrantedCountAfterAFailedRound(t *testing.T) {
 	if len(turns) != 1 || turns[0].Held != 1 || len(turns[0].Waiting) != 0 {
 		t.Errorf("the turn that was granted does not count: %+v", turns)
 	}
+}
+
+// The first tasks in line of many tenants are read by one query while few wait, and by one for each tenant otherwise.
+// Both answer the same.
+func TestTheFirstInLine(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	const tenants, each = 40, 3
+	first := map[string][]store.ID{}
+	var tasks []store.NewTask
+	for i := range tenants {
+		tenant := fmt.Sprint("tenant", i)
+		for range each {
+			tasks = append(tasks, r.task("x", func(n *store.NewTask) { n.Tenant, n.Turn = tenant, true }))
+			first[tenant] = append(first[tenant], tasks[len(tasks)-1].ID)
+		}
+	}
+	r.add(tasks...)
+	look := func(groups, queries int) {
+		t.Helper()
+		before := r.b.queries.Load()
+		turns, err := r.b.Turns(r.ctx(), r.term, 100, 2)
+		r.must("turns", err)
+		if asked := r.b.queries.Load() - before; len(turns) != groups || asked != int64(queries) {
+			t.Errorf("%d groups by %d queries", len(turns), asked)
+		}
+		for _, of := range turns {
+			if want := first[of.Tenant]; want != nil && !slices.Equal(of.Waiting, want[:2]) {
+				t.Errorf("%s: %v are first, want %v", of.Tenant, of.Waiting, want[:2])
+			}
+		}
+	}
+	look(tenants, 3)
+	var more []store.NewTask
+	for range fewInLine {
+		more = append(more, store.NewTask{ID: storetest.NewID(), Kind: "x", Queue: "q", Tenant: "big", Turn: true,
+			Args: []byte("1")})
+	}
+	r.add(more...)
+	look(tenants+1, 2+tenants+1)
 }
