@@ -121,8 +121,8 @@ func (s *Store) checkClocks(ctx context.Context) (string, error) {
 		earliest, latest = min(earliest, at-begun.UnixMicro()), max(latest, at-time.Now().UnixMicro())
 	}
 	if apart := time.Duration(latest-earliest) * time.Microsecond; apart > mostSpread {
-		return fmt.Sprintf("the clocks of the nodes are at least %v apart: synchronize them with NTP",
-			apart.Round(time.Millisecond)), nil
+		return fmt.Sprintf("the clocks of the nodes are at least %v apart: synchronize them with NTP; if one was ahead and "+
+			"has been set back, Tusk's time may stand still for that long", apart.Round(time.Millisecond)), nil
 	}
 	return "", nil
 }
