@@ -26,6 +26,11 @@ func AdoptAll(ctx context.Context, all []*Store, c store.Candidate) ([]Adopted, 
 		batch.Queue(all[0].sql["wait_briefly"])
 	}
 	for i, s := range all {
+		if c.TTL > 0 {
+			if err := s.stay(ctx); err != nil {
+				return nil, fmt.Errorf("adopt: %w", err)
+			}
+		}
 		batch.Queue(s.sql["adopt"], [16]byte(c.ID), c.Term, c.TTL.Microseconds()).Query(func(rows pgx.Rows) error {
 			return eachRow(rows, func(raw [][]byte) error {
 				adopted[i] = Adopted{Term: int64Of(raw[0]), Now: timeOf(raw[1]), Held: raw[2][0] != 0}

@@ -113,6 +113,7 @@ func (s *Store) commit(ctx context.Context, tasks []store.NewTask, have *survey)
 	}
 	defer c.Release()
 	s.known.meet(c.Conn())
+	s.seen(ctx, c)
 	if err := s.atHome(ctx, c); err != nil {
 		return nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
 	}

@@ -127,17 +127,17 @@ func (s *Store) deliver(ctx context.Context, tasks []store.NewTask) ([]store.Enq
 		return nil, err
 	}
 	defer c.Release()
+	s.known.meet(c.Conn())
+	if err := s.atHome(ctx, c); err != nil {
+		return nil, err
+	}
 	results := make([]store.Enqueued, len(tasks))
 	err = pgx.BeginTxFunc(ctx, c, briefly, func(tx pgx.Tx) error {
 		fresh, places, err := s.undelivered(ctx, tx, tasks)
 		if err != nil || len(fresh) == 0 {
 			return err
 		}
-		in, err := s.Tx(tx)
-		if err != nil {
-			return err
-		}
-		stored, err := in.Enqueue(ctx, fresh)
+		stored, err := (&userTx{s, driverSession{tx}}).enqueue(ctx, fresh)
 		for i := range stored {
 			results[places[i]] = stored[i]
 		}

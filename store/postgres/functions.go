@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/migrate"
 )
@@ -36,6 +38,15 @@ func (s *Store) FunctionSchema() string { return s.program }
 // dropPrograms removes the functions of programs that are no longer used.
 func (s *Store) dropPrograms(ctx context.Context, term int64) error {
 	return unlessBusy(s.exec(ctx, "drop_programs", term, migrate.DropAfter))
+}
+
+// seen records from time to time that this program runs, so that its functions are kept. A failure does no harm: it is
+// tried again long before they would be dropped.
+func (s *Store) seen(ctx context.Context, c *pgxpool.Conn) {
+	now, due := time.Now(), s.seenDue.Load()
+	if now.UnixNano() >= due && s.seenDue.CompareAndSwap(due, now.Add(migrate.SeenEvery).UnixNano()) {
+		_, _ = c.Exec(ctx, s.sql["seen"])
+	}
 }
 
 // installed returns when the functions were installed, or the zero time if they are not.

@@ -32,6 +32,12 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (l store.Leadership
 		return nil
 	}
 	id, ttl := [16]byte(c.ID), c.TTL.Microseconds()
+	if ttl > 0 {
+		err = s.stay(ctx)
+	}
+	if err != nil {
+		return l, fmt.Errorf("lead: %w", err)
+	}
 	if err = s.query(ctx, "lead", into, id, ttl); err == nil && l.Now.IsZero() {
 		now := func(raw [][]byte) error {
 			l.Now = timeOf(raw[0])

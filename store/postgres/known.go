@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tuskqueue/tusk/store/migrate"
 )
 
 // known is what the engine remembers about the database, to avoid asking each time. The engine
@@ -97,7 +96,7 @@ func (k *known) look() bool {
 
 const (
 	lanesEvery = 30 * time.Second
-	homeEvery  = migrate.SeenEvery // each check also records that the program runs
+	homeEvery  = time.Hour
 )
 
 // nameLost gives the names of their queues back to lanes that hold tasks and have lost their

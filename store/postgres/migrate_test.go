@@ -298,6 +298,26 @@ func TestFunctionsGoWhenNoProgramCallsThem(t *testing.T) {
 	if n := installed(); n != 2 {
 		t.Fatalf("functions of %d programs, want those of a producer, too", n)
 	}
+	for name, call := range map[string]func(s *postgres.Store) error{
+		"reads":  func(s *postgres.Store) error { _, err := s.Count(ctx); return err },
+		"lists":  func(s *postgres.Store) error { _, err := s.Records(ctx, store.RecordFilter{Kind: "k"}); return err },
+		"edits":  func(s *postgres.Store) error { _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{newID()}}); return err },
+		"writes": func(s *postgres.Store) error { return enqueueTx(ctx, s, pool) },
+	} {
+		age()
+		user, err := postgres.NewProgram(pool, "of another build")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer user.Close()
+		if err := call(user); err != nil {
+			t.Fatal(err)
+		}
+		if n := number(t, pool, `select count(*) from tusk.program
+			where name = '`+user.FunctionSchema()+`' and seen_at > now() - interval '1 minute'`); n != 1 {
+			t.Errorf("functions of a program that only %s would be dropped", name)
+		}
+	}
 	age()
 	if _, err := pool.Exec(ctx, "create view users_own as select * from "+other.FunctionSchema()+".tasks"); err != nil {
 		t.Fatal(err)
@@ -368,4 +388,16 @@ func TestAMigrationWaitsForALockAgainAndGivesUpAndCanBeRepeated(t *testing.T) {
 		t.Fatal(err)
 	}
 	goRound(t, s, startWorker(t, s), 10)
+}
+
+// enqueueTx enqueues a task in a transaction of its own.
+func enqueueTx(ctx context.Context, s *postgres.Store, pool *pgxpool.Pool) error {
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		in, err := s.Tx(tx)
+		if err != nil {
+			return err
+		}
+		_, err = in.Enqueue(ctx, newTasks(1, "q"))
+		return err
+	})
 }

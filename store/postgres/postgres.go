@@ -75,6 +75,7 @@ type Store struct {
 	deadHand  atomic.Int64 // where pruning of dead tasks continues: when the last one seen ended, in microseconds
 	dueAt     atomic.Int64 // when the next waiting task is due, as far as is known, in nanoseconds
 	doubtHand atomic.Int64 // the doubt after which settling continues; 0 for the first
+	seenDue   atomic.Int64 // when to record again that this program runs, in nanoseconds
 	laneHand  atomic.Int64 // the lane after which the search for idle lanes continues
 
 	pingEvery, pingWithin time.Duration

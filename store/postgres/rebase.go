@@ -19,14 +19,27 @@ func (s *Store) atHome(ctx context.Context, c *pgxpool.Conn) error {
 	if s.known.isHome() {
 		return nil
 	}
-	_, err := s.askHome(ctx, c)
+	_, err := s.askHome(ctx, driverSession{c})
 	return err
 }
 
-// askHome is atHome, and reports whether this role may work.
-func (s *Store) askHome(ctx context.Context, c *pgxpool.Conn) (works bool, err error) {
+// stay is atHome on a connection of the engine's own. It works even while handlers hold all connections of the pool.
+func (s *Store) stay(ctx context.Context) error {
+	if s.known.isHome() {
+		return nil
+	}
+	_, err := s.askHome(ctx, ownSession{s})
+	return err
+}
+
+// askHome asks whether the tables were made on this server, and fails if they were not. It reports whether this role
+// may work.
+func (s *Store) askHome(ctx context.Context, c session) (works bool, err error) {
 	var home bool
-	err = s.repeat(ctx, func() error { return s.noted(translate(c.QueryRow(ctx, s.sql["at_home"]).Scan(&home, &works))) })
+	err = s.repeat(ctx, func() error {
+		return s.noted(translate(c.each(ctx, func(scan func(...any) error) error { return scan(&home, &works) },
+			s.sql["at_home"])))
+	})
 	if err != nil {
 		return false, err
 	}
@@ -37,22 +50,17 @@ func (s *Store) askHome(ctx context.Context, c *pgxpool.Conn) (works bool, err e
 	return works, nil
 }
 
-// mayWork fails unless the tables were made on this server and this role has the privileges that
-// claims and finishes need. It works even while handlers hold all connections of the pool.
+// mayWork is stay, and fails unless this role has the privileges that claims and finishes need.
 func (s *Store) mayWork(ctx context.Context) error {
 	if s.known.mayWork() {
 		return nil
 	}
-	var works bool
-	err := s.own(ctx, func(c *pgxpool.Conn) (err error) {
-		works, err = s.askHome(ctx, c)
-		return err
-	})
+	works, err := s.askHome(ctx, ownSession{s})
 	if err == nil && !works {
 		err = fmt.Errorf("this role has neither usage nor select on sequence %s.beside, "+
 			"without which tasks could be completed twice: use a role that tusk db roles makes", s.schema)
 	}
-	return translate(err)
+	return err
 }
 
 // Rebase implements store.Rebaser. A restored dump or a logical copy needs it, because

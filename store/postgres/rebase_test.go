@@ -3,10 +3,15 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
@@ -45,6 +50,7 @@ func TestARestoredDumpIsRefusedUntilItIsRebased(t *testing.T) {
 	if _, err := r.Check(ctx); !errors.Is(err, store.ErrMoved) {
 		t.Fatal(err)
 	}
+	refusesAll(t, to, claimed[5:])
 	if n, err := r.Rebase(ctx, true); err != nil || n != 25 {
 		t.Fatal(n, err)
 	}
@@ -98,5 +104,119 @@ func TestADumpThatComesFromTheFutureOfThisServerIsRefused(t *testing.T) {
 	}
 	if n, err := late.Prune(ctx, lead(t, late), keep, 100); err != nil || n != 10 {
 		t.Errorf("%d tasks of before are pruned, though younger ones have ended, %v", n, err)
+	}
+}
+
+// refusesAll checks that a process that has just started writes nothing in any way. A low xid in the log of a restored
+// dump would count as claimed, and the rebase as ended.
+func refusesAll(t *testing.T, dsn string, claimed []store.Task) {
+	t.Helper()
+	ctx := t.Context()
+	var s *postgres.Store
+	var pool *pgxpool.Pool
+	inTx := func(do func(store.Tx) error) error {
+		tx, err := pool.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback(ctx)
+		in, err := s.Tx(tx)
+		if err != nil {
+			return err
+		}
+		return do(in)
+	}
+	candidate := store.Candidate{ID: newID(), Term: 1000, TTL: time.Minute}
+	record := store.PutRecord{Record: store.Record{Kind: "k", Name: "n", Body: []byte("{}")}}
+	for name, do := range map[string]func() error{
+		"an enqueue in a transaction": func() error {
+			return inTx(func(in store.Tx) error {
+				_, err := in.Enqueue(ctx, newTasks(1, "q"))
+				return err
+			})
+		},
+		"a finish in a transaction": func() error {
+			return inTx(func(in store.Tx) error {
+				_, err := in.Finish(ctx, completed(claimed))
+				return err
+			})
+		},
+		"a candidate": func() error {
+			_, err := s.Lead(ctx, candidate)
+			return err
+		},
+		"an adopted term": func() error {
+			_, err := postgres.AdoptAll(ctx, []*postgres.Store{s}, candidate)
+			return err
+		},
+		"a record": func() error {
+			_, _, err := s.PutRecord(ctx, record)
+			return err
+		},
+		"records": func() error {
+			_, err := s.UpdateRecords(ctx, 0, []store.PutRecord{record})
+			return err
+		},
+		"an edit": func() error {
+			_, err := s.Edit(ctx, store.Edit{IDs: []store.ID{claimed[0].ID}, Change: store.Change{Op: store.Cancel}})
+			return err
+		},
+		"a letter": func() error {
+			_, err := s.Deliver(ctx, newTasks(1, "q"))
+			return err
+		},
+		"a restore": func() error {
+			return s.Redeliver(ctx, newID(), nil)
+		},
+	} {
+		s, pool = open(t, dsn, false)
+		if err := do(); !errors.Is(err, store.ErrMoved) {
+			t.Errorf("%s is not refused: %v", name, err)
+		}
+	}
+	_, err := pool.Exec(ctx, "select tusk.enqueue('k')")
+	var said *pgconn.PgError
+	if !errors.As(err, &said) || said.Code != "55000" || !strings.Contains(said.Hint, "tusk db rebase") {
+		t.Errorf("tusk.enqueue is not refused: %v", err)
+	}
+}
+
+func TestAUsersTransactionWorksWithoutAnotherConnection(t *testing.T) {
+	_, admin := fresh(t)
+	ctx := t.Context()
+	if _, err := admin.Exec(ctx, `create role alone login password 'alone' connection limit 1;
+		grant all on all tables in schema tusk to alone; grant all on all sequences in schema tusk to alone;
+		grant usage on schema tusk to alone`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.Exec(ctx, postgres.InFunctions("select tusk_fn.grant_rights()")); err != nil {
+		t.Fatal(err)
+	}
+	config := admin.Config()
+	config.ConnConfig.User, config.ConnConfig.Password, config.MaxConns = "alone", "alone", 1
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	s, err := postgres.New(ctx, pool, postgres.Options{Quiet: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(ctx)
+	in, err := s.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.Enqueue(ctx, newTasks(1, "q")); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -157,7 +157,11 @@ func (s *Store) UpdateRecords(
 // withNames names the lanes of tasks, and then calls do in a transaction of the engine's own.
 func (s *Store) withNames(ctx context.Context, have *survey, do func(tx pgx.Tx) error) error {
 	return s.repeat(ctx, func() error {
-		if err := s.nameLanes(ctx, ownSession{s}, have, true); err != nil {
+		err := s.stay(ctx)
+		if err == nil {
+			err = s.nameLanes(ctx, ownSession{s}, have, true)
+		}
+		if err != nil {
 			return fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
 		}
 		return s.ownTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error { return translate(do(tx)) })

@@ -51,6 +51,9 @@ func (s *Store) decideOnce(
 		return nil, err
 	}
 	defer c.Release() // closes the connection if its transaction is still open
+	if err := s.atHome(ctx, c); err != nil {
+		return nil, err
+	}
 	w := &work{
 		ctx: ctx, s: s, c: c, tasks: map[store.ID]*rules.Row{}, asked: map[store.ID]bool{}, keys: map[rules.KeyName]bool{},
 		left: map[store.ID]bool{}, far: map[store.ID]store.State{},

@@ -27,6 +27,14 @@ type spare struct {
 
 // acquire takes a connection from the pool, or a spare one if the pool has none to give.
 func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	c, err := s.acquireAny(ctx)
+	if err == nil {
+		s.seen(ctx, c)
+	}
+	return c, err
+}
+
+func (s *Store) acquireAny(ctx context.Context) (*pgxpool.Conn, error) {
 	if now := s.pool.Stat(); now.AcquiredConns() < now.MaxConns() {
 		within, cancel := context.WithTimeout(ctx, spareAfter)
 		defer cancel()

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -68,6 +69,14 @@ func (u *userTx) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.En
 	if len(tasks) == 0 {
 		return nil, nil
 	}
+	if err := u.stay(ctx); err != nil {
+		return nil, fmt.Errorf("enqueue: %w", err)
+	}
+	return u.enqueue(ctx, tasks)
+}
+
+// enqueue is Enqueue after stay.
+func (u *userTx) enqueue(ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error) {
 	have := surveyOf(tasks)
 	news := u.s.herald(tasks, have, unsure)
 	if err := u.s.nameLanes(ctx, u.session, have, false); err != nil {
@@ -83,9 +92,22 @@ func (u *userTx) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.En
 	return results, nil
 }
 
+// stay is Store.stay. It asks in the transaction only if the server has no other connection left: an open transaction
+// would keep others from recording that this program runs.
+func (u *userTx) stay(ctx context.Context) error {
+	err := u.s.stay(ctx)
+	if errors.Is(err, store.ErrUnavailable) {
+		_, err = u.s.askHome(ctx, u.session)
+	}
+	return err
+}
+
 // Finish implements store.Tx.
 func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
-	if lost, err = u.s.finishTx(ctx, u.session, outcomes); err != nil {
+	if err = u.stay(ctx); err == nil {
+		lost, err = u.s.finishTx(ctx, u.session, outcomes)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("finish: %w", err)
 	}
 	return lost, nil

@@ -13,12 +13,8 @@ create function tusk_fn.ids_between(_first uuid, _id uuid) returns int language 
   select get_byte(uuid_send(_id), 15) - get_byte(uuid_send(_first), 15)
 $$;
 
--- Shortens kinds and tags to a length that indexes can hold. Only tasks that were inserted into
--- the log directly, without any check, have longer ones.
-create function tusk_fn.short_kind(_kind text) returns text language sql immutable as $$
-  select left(_kind, 64)
-$$;
-
+-- Shortens tags to a length that indexes can hold. Kinds are cut to 64 characters where they are read. Only tasks that
+-- were inserted into the log directly, without any check, have longer ones.
 create function tusk_fn.short_tags(_tags text[]) returns text[] language sql immutable as $$
   select case when _tags is null or pg_column_size(_tags) < 2000 then _tags
     else array(select left(t, 64) from unnest(_tags) t where t is not null limit 16) end
@@ -26,7 +22,7 @@ $$;
 
 -- The tasks of the log that are not in packs.
 create view tusk_fn.unpacked as
-select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, tusk_fn.short_kind(l.kind) as kind, l.args,
+select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, left(l.kind, 64) as kind, l.args,
   l.run_at, l.expires_at, l.claimed_at, l.tenant, l.key,
   case when l.tags is not null then tusk_fn.short_tags(l.tags) end as tags, -- not inlined: few tasks have tags
   l.settings, l.failure, l.workflow, l.turn, l.partition

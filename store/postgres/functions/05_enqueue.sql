@@ -148,7 +148,7 @@ begin
           select t.lane, x.kind, x.tag, t.xid, (t.xid::text::bigint + 1)::text::xid8, t.id, t.id, t.enqueued_at,
             t.enqueued_at, 1, array[t.id]
           from (
-            select tusk_fn.short_kind(w.kind) as kind, null as tag where tusk_fn.short_kind(w.kind) <> t.kind
+            select left(w.kind, 64) as kind, null as tag where left(w.kind, 64) <> t.kind
             union all
             select null, u.tag from unnest(tusk_fn.short_tags(w.tags)) u(tag)
             where u.tag is not null and (t.tags is null or u.tag <> all(t.tags))) x;

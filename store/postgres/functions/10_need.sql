@@ -84,7 +84,8 @@ begin
 end $$;
 
 -- Tells the children of tasks that their parents have ended: those of all _ids, except those among _odd_ids that go on.
--- Returns the queues of the tasks that were set free.
+-- It waits for no child: callers that can wait have locked the children before. Returns what to ring for, as set_free
+-- does.
 create function tusk_fn.tell_ended(_ids uuid[], _odd_ids uuid[]) returns setof text language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -100,20 +101,11 @@ begin
     where (select true from tusk.open_need o where o.parent = u limit 1)) x
   where x.state is not null;
   if _parents is not null then
-    return query select * from tusk_fn.tell(_parents, _states);
+    return query select * from tusk_fn.set_free(
+      array(select x.id from unnest(_parents, _states) x(id, state) where x.state = 6),
+      array(select x.id from unnest(_parents, _states) x(id, state) where x.state <> 6));
+    perform tusk_fn.doubt_children(_parents, _states);
   end if;
-end $$;
-
--- Tells children that their parents have ended or no longer exist (state 0). It waits for no child: callers that can
--- wait have locked the children before. Returns what to ring for, as set_free does.
-create function tusk_fn.tell(_ids uuid[], _states smallint[]) returns setof text language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
-begin
-  return query select * from tusk_fn.set_free(
-    array(select x.id from unnest(_ids, _states) x(id, state) where x.state = 6),
-    array(select x.id from unnest(_ids, _states) x(id, state) where x.state <> 6));
-  perform tusk_fn.doubt_children(_ids, _states);
 end $$;
 
 -- Puts the remaining needs for tasks that have ended in doubt. A need remains if somebody holds the child, if the child

@@ -8,6 +8,10 @@ declare
   _id    uuid;
   _turns boolean; -- the queue has other limits than per_worker
 begin
+  if not tusk_fn.is_home() then
+    raise exception 'tusk.enqueue: database was restored from another server'
+      using errcode = '55000', hint = 'stop all workers and run tusk db rebase';
+  end if;
   perform tusk_fn.check_task(kind, args, queue, priority, run_at, key, tenant, tags);
   _lane := tusk_fn.lane_of(queue, priority);
   perform tusk_fn.name_lanes(array[_lane], array[queue]);

@@ -39,7 +39,7 @@ begin
   create or replace function tusk.tell_finished() returns trigger language plpgsql
     set search_path = pg_catalog, pg_temp as $tell$
   begin
-    perform tusk_fn.tell(array[s.id], array[s.state])
+    perform tusk_fn.tell_ended(array[s.id], case when s.state = 6 then '{}'::uuid[] else array[s.id] end)
     from tusk_fn.states_of(array[new.id]) s where s.state in (6, 7, 8);
     return null;
   end $tell$;

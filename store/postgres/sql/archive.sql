@@ -48,7 +48,7 @@ from {dead_due}
 select l.lane, l.id, l.kind, l.args, l.enqueued_at, l.attempt, l.crashes, l.run_at, l.expires_at, l.claimed_at,
   l.tenant, l.key, l.tags, l.settings, l.workflow, l.turn, l.partition, l.xid::text::bigint, l.n
 from (
-  select x.xid, x.n, x.lane, x.id, tusk_fn.short_kind(x.kind) as kind, x.args, x.enqueued_at, x.attempt, x.crashes,
+  select x.xid, x.n, x.lane, x.id, pg_catalog.left(x.kind, 64) as kind, x.args, x.enqueued_at, x.attempt, x.crashes,
     x.run_at, x.expires_at, x.claimed_at, x.tenant, x.key, tusk_fn.short_tags(x.tags) as tags, x.settings, x.workflow,
     x.turn, x.partition
   from tusk.log x

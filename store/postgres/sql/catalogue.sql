@@ -13,7 +13,7 @@ span as materialized (
   from here h
   where h.rest >= $1::numeric and h.rest > 0::numeric and h.lo < h.ending),
 log as materialized (
-  select t.lane, tusk_fn.short_kind(t.kind) as kind, tusk_fn.short_tags(t.tags) as tags, t.id, t.enqueued_at,
+  select t.lane, pg_catalog.left(t.kind, 64) as kind, tusk_fn.short_tags(t.tags) as tags, t.id, t.enqueued_at,
     pg_catalog.cardinality(t.packed) as tasks, tusk_fn.id_after(t.id, pg_catalog.cardinality(t.packed) - 1) as newest,
     t.xid, t.n
   from (select distinct l.id from tusk.lane l where exists (select from span)) l

@@ -72,6 +72,9 @@ drop trigger if exists finished_tell on tusk.finished;
 drop function if exists tusk.tell_finished, tusk.enqueue;
 delete from tusk.program;
 
+-- name: seen
+select tusk_fn.seen() where pg_catalog.current_setting('transaction_read_only') = 'off'
+
 -- name: drop_programs
 -- $1 term, $2 how long nobody has run them
 select tusk_fn.drop_programs($1, $2)

@@ -3,15 +3,15 @@
 -- some are in the future, as in a dump that is restored into the server from which this one was cloned. The second
 -- column is whether this role may read the sequence beside. Some versions of PostgreSQL tell a role without this right
 -- that the sequence has no value.
-select exists (select from tusk.server s, pg_control_system() c where s.system_identifier = c.system_identifier)
+select tusk_fn.is_home()
   and not exists (
     select from tusk.lane_position p
     where pg_snapshot_xmax(p.done) > pg_snapshot_xmax(pg_current_snapshot())
       or pg_snapshot_xmax(p.win) > pg_snapshot_xmax(pg_current_snapshot()))
   and not exists (
     select from tusk.lane l
-    where exists (select from tusk.log t where t.lane = l.id and t.xid >= pg_snapshot_xmax(pg_current_snapshot())))
-  and tusk_fn.seen(), pg_catalog.has_sequence_privilege('tusk.beside', 'select, usage')
+    where exists (select from tusk.log t where t.lane = l.id and t.xid >= pg_snapshot_xmax(pg_current_snapshot()))),
+  pg_catalog.has_sequence_privilege('tusk.beside', 'select, usage')
 
 -- name: rebase
 -- A database was restored into another server, where the log's transaction ids have no meaning. Tasks that had ended
