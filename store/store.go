@@ -60,7 +60,8 @@ type Leaser interface {
 	// in any order.
 	//
 	// Finish does not wait for a user's open transaction. If an outcome needs a row that such a transaction holds
-	// (its task, its key, its note), it is not written, and a HeldError names it. All others are written.
+	// (its task, its key, its note), it is not written, and a HeldError names it. All others are written. If some
+	// cannot be written for another reason, after others were accepted, a HeldError names those too, beside the reason.
 	Finish(ctx context.Context, outcomes []Outcome) (lost []ID, err error)
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -19,18 +20,37 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 		return nil, fmt.Errorf("finish: %w", err)
 	}
 	rest, lost := eachOnce(outcomes)
-	var held []store.ID
+	e := ending{s: s, lost: lost}
 	for _, part := range partsOf(rest) {
-		l, h, err := s.flush(ctx, part)
-		if err != nil {
-			return nil, fmt.Errorf("finish: %w", err)
-		}
-		lost, held = append(lost, l...), append(held, h...)
+		e.flush(ctx, part)
 	}
-	if len(held) > 0 {
-		return lost, fmt.Errorf("finish: %w", heldError(held))
+	if e.failed != nil && !e.written {
+		return nil, fmt.Errorf("finish: %w", e.failed)
 	}
-	return lost, nil
+	if err = errors.Join(heldError(e.held), e.failed); err != nil {
+		err = fmt.Errorf("finish: %w", err)
+	}
+	return e.lost, err
+}
+
+// ending is what a call of Finish has done so far.
+type ending struct {
+	s          *Store
+	lost, held []store.ID
+	written    bool // some outcomes were accepted: a caller that repeated all would find those lost
+	failed     error
+}
+
+func (e *ending) hold(outcomes []*store.Outcome) {
+	for _, o := range outcomes {
+		e.held = append(e.held, o.Task.ID)
+	}
+}
+
+// fail notes why outcomes were not written. They are to be tried again, as if they were held.
+func (e *ending) fail(outcomes []*store.Outcome, why error) {
+	e.failed = why
+	e.hold(outcomes)
 }
 
 func heldError(held []store.ID) error {
@@ -60,42 +80,25 @@ func partsOf(outcomes []*store.Outcome) [][]*store.Outcome {
 // If the function finds tasks that are lost or held, it writes nothing, and flush calls it again without
 // them. If it waits too long for a lock, flush writes the halves one after the other, so that other outcomes
 // do not wait for the lock that one of them needs.
-func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []store.ID, err error) {
-	for len(rest) > 0 {
+func (e *ending) flush(ctx context.Context, rest []*store.Outcome) {
+	s := e.s
+	for len(rest) > 0 && e.failed == nil {
 		f := flushOf(rest)
-		if done, err := s.finishFailed(ctx, f); done || err != nil && !isBusy(err) {
-			return lost, held, err
+		if done, err := s.finishFailed(ctx, f); done {
+			e.written = true
+			return
+		} else if err != nil && !isBusy(err) {
+			e.fail(rest, err)
+			return
 		}
-		name, args := f.call()
-		var x *extras
-		list := finalNotes(rest)
-		switch {
-		case !hasExtras(rest[0]):
-		case len(f.odds) == 0 && len(list) == 0 && !slices.ContainsFunc(rest, bringsMore):
-			if name == "finish" {
-				queues, keys, ids := f.keys()
-				args = append(f.runs(), queues, keys, ids)
-			}
-			name, args = name+"_turns", append(args, idsOfAll(rest))
-		default:
-			x = extrasOf(rest)
-			if err := s.nameLanes(ctx, ownSession{s}, x.survey, true); err != nil {
-				return nil, nil, err
-			}
-			name, args = "finish_more", append(f.args(), x.args()...)
+		name, args, x, err := s.callOf(ctx, f, rest)
+		if err != nil {
+			e.fail(rest, err)
+			return
 		}
-		if len(list) > 0 {
-			n, err := notesOf(list)
-			if err != nil {
-				return nil, nil, err
-			}
-			if x == nil {
-				name, args = "finish", f.args()
-			}
-			name, args = name+"_noted", append(args, n.ids, n.progress, n.outputs, n.logs)
-		}
+		var lost, held []store.ID
 		gone, apart := map[attempt]bool{}, false
-		err := s.query(ctx, name, func(raw [][]byte) error {
+		err = s.query(ctx, name, func(raw [][]byte) error {
 			switch id := store.ID(idOf(raw[1])); {
 			case raw[1] == nil && raw[2] != nil: // another transaction holds a key
 				n, err := strconv.Atoi(string(raw[3]))
@@ -117,22 +120,59 @@ func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []
 			return nil
 		}, args...)
 		switch {
-		case isBusy(err) && ctx.Err() == nil || apart:
-			l, h, err := s.flushApart(ctx, rest)
-			return append(lost, l...), append(held, h...), err
+		case isBusy(err) && ctx.Err() == nil || apart && err == nil:
+			e.flushApart(ctx, rest)
+			return
 		case err != nil:
-			return nil, nil, err
+			e.fail(rest, err)
+			return
 		case len(gone) == 0:
+			e.written = true
 			s.ringDue(f.odds)
 			if x != nil {
 				s.ringFor(x.survey)
 				s.settle(ctx, x.doubts)
 			}
-			return lost, held, nil
+			return
 		}
+		e.lost, e.held = append(e.lost, lost...), append(e.held, held...)
 		rest = slices.DeleteFunc(rest, func(o *store.Outcome) bool { return gone[attempt{o.Task.ID, o.Task.Lease}] })
 	}
-	return lost, held, nil
+	e.hold(rest) // none, unless others have failed
+}
+
+// callOf returns the statement that writes a flush, its parameters, and what the outcomes bring, if they bring anything.
+func (s *Store) callOf(
+	ctx context.Context, f *flush, outcomes []*store.Outcome,
+) (name string, args []any, x *extras, err error) {
+	name, args = f.call()
+	list := finalNotes(outcomes)
+	switch {
+	case !hasExtras(outcomes[0]):
+	case len(f.odds) == 0 && len(list) == 0 && !slices.ContainsFunc(outcomes, bringsMore):
+		if name == "finish" {
+			queues, keys, ids := f.keys()
+			args = append(f.runs(), queues, keys, ids)
+		}
+		name, args = name+"_turns", append(args, idsOfAll(outcomes))
+	default:
+		x = extrasOf(outcomes)
+		if err := s.nameLanes(ctx, ownSession{s}, x.survey, true); err != nil {
+			return "", nil, nil, err
+		}
+		name, args = "finish_more", append(f.args(), x.args()...)
+	}
+	if len(list) > 0 {
+		n, err := notesOf(list)
+		if err != nil {
+			return "", nil, nil, err
+		}
+		if x == nil {
+			name, args = "finish", f.args()
+		}
+		name, args = name+"_noted", append(args, n.ids, n.progress, n.outputs, n.logs)
+	}
+	return name, args, x, nil
 }
 
 // ringDue tells the leader about tasks that will soon be tried again.
@@ -157,20 +197,15 @@ func idsOfAll(outcomes []*store.Outcome) uuids {
 }
 
 // flushApart writes each half of a batch separately, because some of the batch is held or
-// brings tasks that have to be dropped. It returns a single outcome as held.
-func (s *Store) flushApart(ctx context.Context, outcomes []*store.Outcome) (lost, held []store.ID, err error) {
+// brings tasks that have to be dropped. A single outcome is held.
+func (e *ending) flushApart(ctx context.Context, outcomes []*store.Outcome) {
 	if len(outcomes) == 1 {
-		return nil, []store.ID{outcomes[0].Task.ID}, nil
+		e.hold(outcomes)
+		return
 	}
 	half := (len(outcomes) + 1) / 2
-	for _, part := range [][]*store.Outcome{outcomes[:half:half], outcomes[half:]} {
-		l, h, err := s.flush(ctx, part)
-		if err != nil {
-			return nil, nil, err
-		}
-		lost, held = append(lost, l...), append(held, h...)
-	}
-	return lost, held, nil
+	e.flush(ctx, outcomes[:half:half])
+	e.flush(ctx, outcomes[half:])
 }
 
 // attempt identifies an attempt, for which only one finish is accepted.
@@ -243,178 +278,6 @@ func (s *Store) writeNotes(
 		return nil
 	}, append([]any{n.ids, n.tokens, n.progress, n.outputs, n.logs}, from...)...)
 	return held, err
-}
-
-// flush is a batch of outcomes in columns, as the functions finish and finish_lease take
-// them. They are grouped by lease, and each group consists of runs of ids.
-type flush struct {
-	tokens      uuids
-	lanes       []int64
-	offs, sizes []int32 // the runs of each group
-	ends        []int32 // the number of tasks up to the end of each group
-	keyed       []int32 // the number of plain outcomes with keys in each group
-	firsts      uuids
-	counts      []int32
-	ago         []int32 // milliseconds; nil if all are zero
-	stats       []byte
-	odd         []int32          // the group, from 1, of each outcome in odds
-	odds        []*store.Outcome // outcomes that are not plain completions
-	keyedEnds   []*store.Outcome // outcomes of tasks with keys, in the order in which keys are locked
-	oddIDs      uuids
-}
-
-// PieceBits is the number of lower bits of a task's Piece that belong to the engine: they number the packs of a claim.
-// The other bits belong to the code that combines several engines.
-const PieceBits = 24
-
-// pieceOf returns the number of the pack from which a task was claimed, or 0 if the task was alone in its row.
-func pieceOf(t *store.Task) int32 { return t.Piece & (1<<PieceBits - 1) }
-
-// flushOf makes a flush of outcomes that eachOnce has sorted.
-func flushOf(outcomes []*store.Outcome) *flush {
-	f := &flush{oddIDs: uuids{}}
-	sums := newStats()
-	var groups map[*store.Outcome]int32
-	var last *store.Task
-	for i, o := range outcomes {
-		t := o.Task
-		if last == nil || t.Lease != last.Lease || t.Queue != last.Queue || t.Priority != last.Priority {
-			f.tokens, f.lanes = append(f.tokens, t.Lease), append(f.lanes, laneOf(t.Queue, t.Priority))
-			f.offs, f.sizes, f.ends = append(f.offs, int32(len(f.firsts))), append(f.sizes, 0), append(f.ends, int32(i))
-			f.keyed, last = append(f.keyed, 0), nil
-		}
-		g := len(f.tokens) - 1
-		if last != nil && pieceOf(t) != 0 && pieceOf(t) == pieceOf(last) && follows(&t.ID, &last.ID) {
-			f.counts[len(f.counts)-1]++
-		} else {
-			f.firsts, f.counts = append(f.firsts, t.ID), append(f.counts, 1)
-			f.sizes[g]++
-		}
-		f.ends[g]++
-		last = t
-		f.agoOf(i, o, len(outcomes))
-		sums.count(o)
-		if !isPlain(o) {
-			if groups == nil {
-				groups = map[*store.Outcome]int32{}
-			}
-			f.odds, groups[o] = append(f.odds, o), int32(g+1)
-		} else if t.Key != "" {
-			f.keyed[g]++
-		}
-		if t.Key != "" {
-			f.keyedEnds = append(f.keyedEnds, o)
-		}
-	}
-	if len(f.firsts) == len(outcomes) {
-		f.counts = nil
-	}
-	slices.SortStableFunc(f.odds, byFailure)
-	for _, o := range f.odds {
-		f.odd, f.oddIDs = append(f.odd, groups[o]), append(f.oddIDs, o.Task.ID)
-	}
-	slices.SortFunc(f.keyedEnds, func(a, b *store.Outcome) int {
-		return cmp.Or(cmp.Compare(hashOf(a.Task.Queue), hashOf(b.Task.Queue)),
-			cmp.Compare(tenantKey(a.Task.Tenant, a.Task.Key), tenantKey(b.Task.Tenant, b.Task.Key)))
-	})
-	f.stats = sums.encode()
-	return f
-}
-
-// byFailure compares outcomes by the order in which the groups of their errors are locked.
-func byFailure(a, b *store.Outcome) int {
-	if a.Error == "" || b.Error == "" {
-		return cmp.Compare(min(len(a.Error), 1), min(len(b.Error), 1))
-	}
-	return cmp.Or(cmp.Compare(a.Task.Queue, b.Task.Queue), cmp.Compare(a.Task.Kind, b.Task.Kind),
-		cmp.Compare(a.Fingerprint, b.Fingerprint))
-}
-
-// agoOf records how long ago the i-th attempt of all ended.
-func (f *flush) agoOf(i int, o *store.Outcome, all int) {
-	ms := int32(min(max(o.Ago, 0).Milliseconds(), 1<<31-1))
-	if ms > 0 && f.ago == nil {
-		f.ago = make([]int32, i, all)
-	}
-	if f.ago != nil {
-		f.ago = append(f.ago, ms)
-	}
-}
-
-// isPlain reports whether an outcome is a completion with nothing else to
-// write.
-func isPlain(o *store.Outcome) bool {
-	return o.State == store.Completed && o.Error == "" && o.Reason == "" && o.Crashes == 0 && o.Attempt == o.Task.Attempt
-}
-
-// call returns the statement for a flush and its parameters.
-func (f *flush) call() (name string, args []any) {
-	if len(f.tokens) > 1 || len(f.odds) > 0 {
-		return "finish", f.args()
-	}
-	args = []any{f.tokens[0], f.lanes[0], f.firsts, f.counts, f.ends[0], f.ago, f.stats}
-	if len(f.keyedEnds) == 0 {
-		return "finish_plain", args
-	}
-	queues, keys, ids := f.keys()
-	if len(keys) == 1 {
-		return "finish_keyed", append(args, queues[0], keys[0], ids[0])
-	}
-	return "finish_lease", []any{f.tokens[0], f.lanes[0], f.keyed[0], f.firsts, f.counts, f.ends[0],
-		f.ago, f.stats, queues, keys, ids}
-}
-
-// args returns the parameters of the function finish.
-func (f *flush) args() []any {
-	n := len(f.odds)
-	states, delays, ago := make([]int16, n), make([]int64, n), make([]int64, n)
-	attempts, crashes := make([]int32, n), make([]int32, n)
-	reasons, errs, traces, prints := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
-	for i, o := range f.odds {
-		states[i], delays[i], ago[i] = int16(o.State), o.Delay.Microseconds(), max(o.Ago, 0).Microseconds()
-		attempts[i], crashes[i] = int32(o.Attempt), int32(o.Crashes)
-		reasons[i], errs[i], traces[i], prints[i] = clean(o.Reason), clean(o.Error), clean(o.Trace), clean(o.Fingerprint)
-	}
-	odd := f.odd
-	if odd == nil {
-		odd = []int32{}
-	}
-	queues, keys, keyIDs := f.keys()
-	return append(f.runs(), odd, f.oddIDs, states, delays, attempts, crashes, reasons, errs, traces, prints, ago, queues,
-		keys, keyIDs)
-}
-
-// runs returns the parameters from which the functions make a tusk_fn.flush.
-func (f *flush) runs() []any {
-	return []any{f.tokens, f.lanes, f.offs, f.sizes, f.keyed, f.firsts, f.counts, f.ends, f.ago, f.stats}
-}
-
-// tenantKey returns a task's key combined with its tenant, or "" if there is no key. The database has a function of
-// the same name.
-func tenantKey(tenant, key string) string {
-	if key == "" {
-		return ""
-	}
-	return strconv.Itoa(len(tenant)) + ":" + tenant + key
-}
-
-// keys returns the keys of tasks in columns. The id is nil if the outcome is not plain: then the key is not free yet.
-func (f *flush) keys() (queues []int64, keys []string, ids []*[16]byte) {
-	queues, keys, ids = []int64{}, []string{}, []*[16]byte{}
-	for _, o := range f.keyedEnds {
-		queues, ids = append(queues, hashOf(o.Task.Queue)), append(ids, nil)
-		keys = append(keys, tenantKey(o.Task.Tenant, o.Task.Key))
-		if isPlain(o) {
-			ids[len(ids)-1] = (*[16]byte)(&o.Task.ID)
-		}
-	}
-	return queues, keys, ids
-}
-
-// clean returns text from a handler in a form that the database can store: it
-// replaces NUL, and bytes that are not UTF-8, by the replacement character.
-func clean(text string) string {
-	return string(bytes.ToValidUTF8(bytes.ReplaceAll([]byte(text), []byte{0}, []byte("\uFFFD")), []byte("\uFFFD")))
 }
 
 // finishTx ends attempts in an open transaction, with one statement for each.

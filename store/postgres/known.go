@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
 )
 
 // known is what the engine remembers about the database, to avoid asking each time. The engine
