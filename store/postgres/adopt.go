@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -19,7 +20,8 @@ type Adopted struct {
 
 // AdoptAll makes the term of a candidate valid in ledgers on one server, or gives it up if the TTL is zero, in one trip
 // and one transaction. The candidate has won the term by Lead in another ledger: if a queue has several ledgers, one
-// elects and the others adopt. The highest term wins. For several ledgers, it waits for locks only briefly.
+// elects and the others adopt. The highest term wins. A new term begins when the chores of the one before have ended.
+// For several ledgers, AdoptAll waits for them only briefly.
 func AdoptAll(ctx context.Context, all []*Store, c store.Candidate) ([]Adopted, error) {
 	adopted, batch := make([]Adopted, len(all)), pgx.Batch{}
 	if len(all) > 1 {
@@ -27,10 +29,13 @@ func AdoptAll(ctx context.Context, all []*Store, c store.Candidate) ([]Adopted, 
 	}
 	for i, s := range all {
 		if c.TTL > 0 {
-			if err := s.stay(ctx); err != nil {
+			if err := s.stay(ctx); errors.Is(err, store.ErrMoved) && len(all) > 1 {
+				return nil, fmt.Errorf("adopt: %w: %w", ErrNotTogether, err)
+			} else if err != nil {
 				return nil, fmt.Errorf("adopt: %w", err)
 			}
 		}
+		batch.Queue(s.sql["lock_adopt"], c.Term)
 		batch.Queue(s.sql["adopt"], [16]byte(c.ID), c.Term, c.TTL.Microseconds()).Query(func(rows pgx.Rows) error {
 			return eachRow(rows, func(raw [][]byte) error {
 				adopted[i] = Adopted{Term: int64Of(raw[0]), Now: timeOf(raw[1]), Held: raw[2][0] != 0}

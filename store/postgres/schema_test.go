@@ -2,6 +2,8 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -92,4 +94,46 @@ func TestATermThatWasWonElsewhereFencesThisLedger(t *testing.T) {
 	adopt(young, 8, 0, true, 8)
 	chore(8, false)
 	adopt(young, 8, time.Minute, false, 8) // a late renewal of a term that was given up
+}
+
+// A grant of the old leader may commit after the new one has looked. Then a tenant would have more turns than allowed.
+func TestATermThatWasWonElsewhereWaitsForTheOldLeadersChores(t *testing.T) {
+	a, b, pool := twoLedgers(t)
+	ctx := context.Background()
+	old, young := store.Candidate{ID: storetest.NewID(), Term: 7, TTL: time.Minute},
+		store.Candidate{ID: storetest.NewID(), Term: 8, TTL: time.Minute}
+	adopt := func(c store.Candidate, all ...*postgres.Store) error {
+		adopted, err := postgres.AdoptAll(ctx, all, c)
+		for _, one := range adopted {
+			if err == nil && !one.Held {
+				err = fmt.Errorf("term %d counts", one.Term)
+			}
+		}
+		return err
+	}
+	if err := adopt(old, a, b); err != nil {
+		t.Fatal(err)
+	}
+	chore := begin(t, pool)
+	if _, err := chore.Exec(ctx, "select "+b.FunctionSchema()+".hold_lead(7)"); err != nil {
+		t.Fatal(err)
+	}
+	if err := adopt(old, a, b); err != nil {
+		t.Errorf("a renewal: %v", err)
+	}
+	if err := adopt(young, a, b); !errors.Is(err, postgres.ErrNotTogether) {
+		t.Fatalf("two ledgers did not wait briefly for a chore in one: %v", err)
+	}
+	answer := make(chan error, 1)
+	go func() { answer <- adopt(young, b) }()
+	eventually(t, "it waits", func() bool { return number(t, pool, blocked) == 1 })
+	if err := chore.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answer; err != nil {
+		t.Fatal(err)
+	}
+	if err := adopt(young, a, b); err != nil {
+		t.Fatal(err)
+	}
 }

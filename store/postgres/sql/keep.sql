@@ -28,6 +28,10 @@ from (select clock_timestamp() as now) c
 where case when $2::bigint > 0 then x.id is null or x.id = $1 or x.expires_at <= c.now else x.id = $1 end
 returning case when $2::bigint > 0 then x.term else 0 end, c.now
 
+-- name: lock_adopt
+-- Like lock_lead, before a term below $1 ends: waits for the transactions that keep it from ending.
+select from tusk.leader l where l.term < $1 for update
+
 -- name: adopt
 with adopted as (
   update tusk.leader x
