@@ -3,10 +3,13 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -94,16 +97,21 @@ func (s *Store) Redeliver(ctx context.Context, letter store.ID, tasks []store.Ta
 func (s *Store) putBack(
 	ctx context.Context, tasks []store.Task, have *survey, first func(tx pgx.Tx) (bool, error),
 ) (exist []store.ID, err error) {
-	rows := make([]restoring, len(tasks))
+	rows, seen := make([]restoring, 0, len(tasks)), make(map[store.ID]bool, len(tasks))
 	args, settings, outputs := make([][]byte, len(tasks)), make([][]byte, len(tasks)), make([][]byte, len(tasks))
 	ids := make(uuids, len(tasks))
+	var twice []store.ID // named before
 	for i := range tasks {
 		t := &tasks[i]
 		if !t.State.Finished() {
 			return nil, fmt.Errorf("restore: task %v is %v: only finished tasks can be restored", t.ID, t.State)
 		}
-		rows[i], ids[i] = restoringOf(t, i+1), t.ID
-		have.lanes, have.queues = append(have.lanes, rows[i].Lane), append(have.queues, t.Queue)
+		if ids[i] = t.ID; seen[t.ID] {
+			twice = append(twice, t.ID)
+			continue
+		}
+		seen[t.ID], rows = true, append(rows, restoringOf(t, i+1))
+		have.lanes, have.queues = append(have.lanes, rows[len(rows)-1].Lane), append(have.queues, t.Queue)
 		if args[i], settings[i] = t.Args, t.Settings; args[i] == nil {
 			args[i] = []byte{}
 		}
@@ -116,7 +124,7 @@ func (s *Store) putBack(
 		return nil, fmt.Errorf("restore: %w", err)
 	}
 	err = s.withNames(ctx, have, func(tx pgx.Tx) error {
-		exist = nil
+		exist = slices.Clone(twice)
 		there := uuids{}
 		if on, err := first(tx); err != nil || !on {
 			return err
@@ -133,6 +141,10 @@ func (s *Store) putBack(
 			return err
 		}
 		_, err := tx.Exec(ctx, s.sql["restore"], text, args, settings, outputs, there)
+		var said *pgconn.PgError
+		if errors.As(err, &said) && said.Code == "23505" && said.TableName == "dead" { // somebody else has restored it
+			err = fmt.Errorf("%w: %w", errRolledBack, err)
+		}
 		return err
 	})
 	if err != nil {

@@ -70,6 +70,20 @@ func (t *T) asItWas(got, want store.Task) {
 }
 
 var restoreClauses = []clause{
+	{"restore/a task that one call names twice is restored once", func(t *T) {
+		r, a := t.restorer()
+		worker := t.worker()
+		t.addMany(2, queue("twice"))
+		t.finishIn(worker, "twice")
+		tasks := t.archived(a, 2)
+		t.restore(r, 0, append(tasks, tasks[0]), tasks[0].ID)
+		for i := range tasks {
+			t.is(tasks[i].ID, store.Completed)
+		}
+		if n := len(t.list(store.Filter{Queues: []string{"twice"}})); n != 2 {
+			t.Errorf("%d tasks, want 2", n)
+		}
+	}},
 	{"restore/puts tasks back with their whole history, and counts nothing twice", func(t *T) {
 		r, a := t.restorer()
 		worker := t.worker()
