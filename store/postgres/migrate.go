@@ -170,6 +170,13 @@ func (s *Store) lock(ctx context.Context, tx *sql.Tx) error {
 
 func (s *Store) createSchema(ctx context.Context, db *sql.DB) error {
 	return s.inTurn(ctx, db, func(tx *sql.Tx) error {
+		var key bool
+		if err := tx.QueryRowContext(ctx, s.sql["is_key_word"], s.schema).Scan(&key); err != nil {
+			return err
+		}
+		if key {
+			return fmt.Errorf("schema name %q is a key word of SQL: choose another, such as %[1]s_tasks", s.schema)
+		}
 		_, err := tx.ExecContext(ctx, "create schema if not exists "+s.schema)
 		return err
 	})

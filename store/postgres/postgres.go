@@ -35,7 +35,7 @@ const DefaultSchema = "tusk"
 type Options struct {
 	// Schema holds all tables. The functions of each program version are in a schema
 	// of their own, whose name begins with this one. The name consists of lower-case
-	// letters, digits and underscores. The default is DefaultSchema.
+	// letters, digits and underscores, and is no key word of SQL. The default is DefaultSchema.
 	Schema string
 	// Quiet sends no notifications: listeners find tasks when they poll.
 	Quiet bool

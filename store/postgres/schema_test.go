@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -134,6 +135,35 @@ func TestATermThatWasWonElsewhereWaitsForTheOldLeadersChores(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := adopt(young, a, b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAKeyWordNamesNoSchema(t *testing.T) {
+	pool, err := pgxpool.New(t.Context(), pgtest.DSN(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	for _, word := range []string{"user", "order", "left", "values"} {
+		s, err := postgres.New(t.Context(), pool, postgres.Options{Schema: word})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if _, err := s.Migrate(t.Context(), -1); err == nil || !strings.Contains(err.Error(), "such as "+word+"_tasks") {
+			t.Errorf("schema %s: %v", word, err)
+		}
+	}
+	s, err := postgres.New(t.Context(), pool, postgres.Options{Schema: "work"}) // is not reserved
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Migrate(t.Context(), -1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
 		t.Fatal(err)
 	}
 }

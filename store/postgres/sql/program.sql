@@ -2,6 +2,11 @@
 -- When the functions of program $1 were installed, or null if they are not.
 select (select p.installed_at from tusk.program p where p.name = $1 and to_regnamespace(p.name) is not null)
 
+-- name: is_key_word
+-- Whether $1 names no schema yet and would have to be quoted in some statements.
+select pg_catalog.to_regnamespace(pg_catalog.quote_ident($1)) is null and exists (
+  select from pg_catalog.pg_get_keywords() k where k.word = $1::text and k.catcode <> 'U')
+
 -- name: make_functions
 -- The texts of the functions follow. Names that they do not qualify are PostgreSQL's own, whatever the session's search
 -- path is.
