@@ -285,9 +285,12 @@ func (s *Store) finishTx(ctx context.Context, tx session, outcomes []store.Outco
 	rest, lost := eachOnce(outcomes)
 	accepted := rest[:0]
 	for _, o := range rest {
-		done, err := s.finishOne(ctx, tx, o)
+		done, name, err := s.finishOne(ctx, tx, o)
 		if err != nil {
 			return nil, translate(err)
+		}
+		if name != "" {
+			s.ringAfter(&news{s: s, have: &survey{queues: []string{name}, now: true}})
 		}
 		if done {
 			accepted = append(accepted, o)
@@ -306,23 +309,24 @@ func (s *Store) finishTx(ctx context.Context, tx session, outcomes []store.Outco
 	return lost, translate(tx.exec(ctx, s.sql["add_notes"], n.ids, n.progress, n.outputs, n.logs))
 }
 
-// finishOne ends one attempt in an open transaction. It reports false if the attempt is lost.
-func (s *Store) finishOne(ctx context.Context, tx session, o *store.Outcome) (done bool, err error) {
+// finishOne ends one attempt in an open transaction. It reports false if the attempt is lost. It returns what to ring
+// for, if there is anything.
+func (s *Store) finishOne(ctx context.Context, tx session, o *store.Outcome) (done bool, name string, err error) {
 	sums := newStats()
 	sums.count(o)
 	t := o.Task
 	args := []any{[16]byte(t.Lease), laneOf(t.Queue, t.Priority), [16]byte(t.ID), int16(o.State), o.Delay.Microseconds(),
 		o.Attempt, o.Crashes, clean(o.Reason), clean(o.Error), clean(o.Trace), clean(o.Fingerprint),
 		max(o.Ago, 0).Microseconds(), sums.encode(), tenantKey(t.Tenant, t.Key), isPlain(o)}
-	name := "finish_tx"
+	text := s.sql["finish_tx"]
 	if hasExtras(o) {
 		x := extrasOf([]*store.Outcome{o})
 		if err := s.nameLanes(ctx, tx, x.survey, false); err != nil {
-			return false, err
+			return false, "", err
 		}
-		name, args = "finish_tx_more", append(args, x.args()...)
+		text, args = s.sql["finish_tx_more"], append(args, x.args()...)
 	}
 	s.trips.Add(1)
-	err = tx.each(ctx, func(scan func(...any) error) error { return scan(&done) }, s.sql[name], args...)
-	return done, err
+	err = tx.each(ctx, func(scan func(...any) error) error { return scan(&done, &name) }, text, args...)
+	return done, name, err
 }

@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -57,6 +59,17 @@ func (h *heard) until(what string, do func(), want func(store.Hint) bool) (befor
 	return nil
 }
 
+// quiet waits until no hints come.
+func (h *heard) quiet() {
+	for {
+		select {
+		case <-h.hints:
+		case <-time.After(200 * time.Millisecond):
+			return
+		}
+	}
+}
+
 func ofTurns(h store.Hint) bool { return h.Turns }
 func ofDue(h store.Hint) bool   { return h.Due }
 func ofSoon(h store.Hint) bool  { return h.Soon }
@@ -95,6 +108,36 @@ var ringClauses = []clause{
 		h.until("a task that was put off for a moment", func() {
 			t.edit(store.Change{Op: store.Reschedule, RunAt: time.Now().Add(time.Second)}, t.addOne(delay(time.Hour)))
 		}, ofSoon)
+	}},
+	{"ring/workers are told of a rerun and of what is handed back", func(t *T) {
+		h, worker := t.listen(), t.worker()
+		rounds, rerun := 0, conflict(store.Rerun)
+		told := func(what string, state store.State, before func(queue string)) {
+			t.Helper()
+			name := ""
+			h.until(what, func() {
+				rounds++
+				name = fmt.Sprint("q", rounds)
+				t.addOne(queue(name), key("k"), rerun)
+				task := t.take(worker, 1, name)[0]
+				before(name)
+				h.quiet()
+				t.mustEnd(to(state, &task))
+			}, func(hint store.Hint) bool { return slices.Contains(hint.Queues, name) })
+		}
+		again := func(name string) { t.addOne(queue(name), key("k"), rerun) }
+		told("a task that waited for another one with its key", store.Completed, again)
+		told("the same when the other one failed", store.Discarded, again)
+		told("a task that a worker gives back", store.Available, func(string) {})
+		h.until("a rerun in line", func() {
+			rounds++
+			name := fmt.Sprint("q", rounds)
+			t.addOne(queue(name), key("k"), rerun)
+			task := t.take(worker, 1, name)[0]
+			t.addOne(queue(name), key("k"), rerun, inTurn("", ""))
+			h.quiet()
+			t.mustEnd(to(store.Completed, &task))
+		}, ofTurns)
 	}},
 	{"ring/nobody is told of what is due in an hour", func(t *T) {
 		h := t.listen()

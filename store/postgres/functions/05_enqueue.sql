@@ -14,11 +14,11 @@ $$;
 -- Stores a task according to its run time, in the log or among the waiting tasks. A task in state 2 needs others first.
 -- A task that runs in turns and has no turn gets in line. If line is set, it has no turn. Otherwise this is looked up.
 -- The function reads the clock itself, because the run time may have been computed before its caller waited for a lock.
--- Returns the task's state.
+-- Returns what to ring for: the queue of an available task, the leader's bell for one in line.
 --
 -- Of a task's rows in the log, the one of the latest transaction counts. So a transaction that began before the row of
 -- the latest attempt was written must not write another: it leaves the task to the next admission.
-create function tusk_fn.place(w tusk.waiting) returns smallint language plpgsql as $$
+create function tusk_fn.place(w tusk.waiting) returns text language plpgsql as $$
 declare
   _now timestamptz := clock_timestamp();
 begin
@@ -32,17 +32,17 @@ begin
     and exists (select from tusk_fn.rows_of(w.id) y where y.xid > pg_current_xact_id()) then
     w.state := 1; w.run_at := _now;
     insert into tusk.waiting select w.*;
-    return 1;
+    return null;
   end if;
   if w.state = 2 or w.run_at > _now then
     insert into tusk.waiting select w.*;
-    return w.state;
+    return case when w.line is not null then E'\x02turns' end;
   end if;
   insert into tusk.log (lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant,
     key, tags, settings, failure, workflow, turn, partition)
   values (w.lane, w.n, w.id, w.enqueued_at, w.attempt, w.crashes, w.kind, w.args, w.run_at, w.expires_at,
     w.claimed_at, w.tenant, w.key, w.tags, w.settings, w.failure, w.workflow, w.turn, w.partition);
-  return 3;
+  return tusk_fn.queue_of(w.lane);
 end $$;
 
 -- Combines a key with its tenant, so that no other tenant can name it. Null without a key.
@@ -179,9 +179,9 @@ begin
   return false;
 end $$;
 
--- Frees a key whose holder has ended, and passes it to the task that waits for it, if there is one. Here, and wherever
--- a function takes a key with its queue, the key is what tenant_key returns.
-create function tusk_fn.free_key(_queue bigint, _key text, _id uuid, _now timestamptz) returns void
+-- Frees a key whose holder has ended, and passes it to the task that waits for it, if there is one. Returns what place
+-- returns. Here, and wherever a function takes a key with its queue, the key is what tenant_key returns.
+create function tusk_fn.free_key(_queue bigint, _key text, _id uuid, _now timestamptz) returns text
   language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -193,12 +193,12 @@ begin
   where y.queue = _queue and y.key = _key and y.holder = _id
   returning y.holder into _next;
   if _next is null then
-    return;
+    return null;
   end if;
   if pg_relation_size('tusk.open_need') > 0 then
     perform 1 from tusk.waiting x where x.id = _next for update;
     if exists (select from tusk.open_need o where o.child = _next) then
-      return; -- it still needs others
+      return null; -- it still needs others
     end if;
   end if;
   delete from tusk.waiting y where y.id = _next returning * into w;
@@ -206,7 +206,7 @@ begin
   w.line := _now; -- a pending task has no turn
   w.n := nextval('tusk.task_n');
   w.run_at := greatest(w.run_at, _now);
-  perform tusk_fn.place(w);
+  return tusk_fn.place(w);
 end $$;
 
 -- Removes a task from its key, and deletes the key with the last task.

@@ -1,5 +1,6 @@
--- Ends one attempt other than by a plain completion. The caller has found its lease to be open, and closes it.
-create function tusk_fn.end_attempt(l tusk.lease, e tusk_fn.odd_end, _ended timestamptz, _now timestamptz) returns void
+-- Ends one attempt other than by a plain completion. The caller has found its lease to be open, and closes it. Returns
+-- what to ring for.
+create function tusk_fn.end_attempt(l tusk.lease, e tusk_fn.odd_end, _ended timestamptz, _now timestamptz) returns text
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -50,10 +51,8 @@ begin
     values (e.id, _to, l.lane, coalesce(t.run_at, t.enqueued_at), t.enqueued_at, e.attempt, e.crashes, t.kind, t.args,
       t.expires_at, l.claimed_at, t.tenant, t.key, t.tags, t.settings, t.failure, _why, _ended, t.workflow, t.turn,
       t.partition);
-    if t.key is not null then
-      perform tusk_fn.free_key(_queue, tusk_fn.tenant_key(t.tenant, t.key), e.id, _now);
-    end if;
-    return;
+    return case when t.key is not null then
+      tusk_fn.free_key(_queue, tusk_fn.tenant_key(t.tenant, t.key), e.id, _now) end;
   end if;
   w.id := e.id; w.state := _to; w.lane := l.lane; w.n := nextval('tusk.task_n');
   w.run_at := _now + case when _to in (2, 3) then 0 else greatest(e.delay, 0) end * interval '1 us';
@@ -62,10 +61,10 @@ begin
   w.settings := t.settings; w.failure := t.failure; w.workflow := t.workflow; w.turn := t.turn;
   w.partition := t.partition;
   if _to = 3 then
-    perform tusk_fn.place(w);
-  else
-    insert into tusk.waiting select w.*;
+    return tusk_fn.place(w);
   end if;
+  insert into tusk.waiting select w.*;
+  return null;
 end $$;
 
 -- The common flush: plain completions of a whole lease, in the runs in which it was claimed. At most one task has a
@@ -171,7 +170,8 @@ begin
   values (_lane, case when _lo = _hi then _lo::text::bigint * 2 + 1 else tusk_fn.node_of(_lo, _hi) end, _lo, _token,
     _worker, _claimed, _now, _keyed, _stats, _firsts, _counts, _ago);
   foreach k in array _keys loop
-    perform tusk_fn.free_key(k.queue, k.key, k.id, _now);
+    return query select null::uuid, null::uuid, null::boolean, q
+    from tusk_fn.free_key(k.queue, k.key, k.id, _now) q where q is not null;
   end loop;
   if pg_relation_size('tusk.open_need') > 0 then
     return query select null::uuid, null::uuid, null::boolean, q
@@ -182,8 +182,8 @@ end $$;
 -- Ends attempts. Ends other than plain completions are also listed in _odd. Keys with an id become free, and keys
 -- without one belong to the ends in _odd. If an attempt is lost or an open transaction holds it, nothing is written.
 -- Such attempts are returned, so that the caller can repeat the call without them. A key that is held is returned
--- without an id, with its place as the queue. Otherwise the queues of the tasks that were set free are returned. The
--- function fails if it has to wait for longer than its lock_timeout.
+-- without an id, with its place as the queue. Otherwise, what to ring for is returned as queues: tasks were set free,
+-- handed back, or waited for a key. The function fails if it has to wait for longer than its lock_timeout.
 create function tusk_fn.finish(f tusk_fn.flush, _odd tusk_fn.odd_end[], _keys tusk_fn.end_key[],
   _in_order boolean default false)
 returns table (token uuid, id uuid, held boolean, queue text)
@@ -200,6 +200,7 @@ declare
   _whole  int[];
   _part   int[];
   _open   varbit[]; -- for the groups of _part that are judged by runs
+  _rings  text[];
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     perform tusk_fn.need_read_committed();
@@ -234,13 +235,15 @@ begin
       return;
     end if;
   end if;
-  perform tusk_fn.write_ends(f, _odd, _now);
+  _rings := tusk_fn.write_ends(f, _odd, _now);
   delete from tusk.lease x where x.ctid = any(_full);
   if _part is not null then
     perform tusk_fn.close_parts(f, _part, _open, _locked);
   end if;
-  perform tusk_fn.free_key(k.queue, k.key, k.id, _now) from unnest(_keys) with ordinality k
-  where k.id is not null order by k.ordinality;
+  _rings := _rings || array(
+    select tusk_fn.free_key(k.queue, k.key, k.id, _now) from unnest(_keys) with ordinality k
+    where k.id is not null order by k.ordinality);
+  return query select distinct null::uuid, null::uuid, null::boolean, q from unnest(_rings) q where q is not null;
   if pg_relation_size('tusk.open_need') > 0 then
     return query select null::uuid, null::uuid, null::boolean, q
     from tusk_fn.tell_ended(array(select i.id from tusk_fn.ids_of(f.firsts, f.counts) i),
@@ -248,25 +251,27 @@ begin
   end if;
 end $$;
 
--- Writes how attempts ended: one row for the plain completions of each group, and the others one by one.
-create function tusk_fn.write_ends(f tusk_fn.flush, _odd tusk_fn.odd_end[], _now timestamptz) returns void
+-- Writes how attempts ended: one row for the plain completions of each group, and the others one by one. Returns what
+-- to ring for.
+create function tusk_fn.write_ends(f tusk_fn.flush, _odd tusk_fn.odd_end[], _now timestamptz) returns text[]
 language plpgsql as $$
 #variable_conflict use_column
 declare
   _odds  int[] := array(select x.g from unnest(_odd) x); -- their groups
   _apart uuid[] := array(select x.id from unnest(_odd) x);
+  _rings text[] := '{}';
   l      tusk.lease;
   o      tusk_fn.odd_end;
 begin
   foreach o in array _odd loop
     select * into l from tusk.lease x where x.token = f.tokens[o.g] and x.lane = f.lanes[o.g];
-    perform tusk_fn.end_attempt(l, o, greatest(_now - o.ago * interval '1 us', l.claimed_at), _now);
+    _rings := _rings || tusk_fn.end_attempt(l, o, greatest(_now - o.ago * interval '1 us', l.claimed_at), _now);
   end loop;
   if cardinality(f.tokens) = 1 and cardinality(_odd) = f.ends[1] then -- the common case is simple
     insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, ago)
     values (l.lane, tusk_fn.node_of(l.lo, l.hi), l.lo, l.token, l.worker, l.claimed_at, _now, f.keyed[1], f.stats, '{}',
       case when f.ago is not null then '{}'::int[] end);
-    return;
+    return _rings;
   end if;
   insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, counts, ago)
   select s.lane, tusk_fn.node_of(x.lo, x.hi), x.lo, s.token, x.worker, x.claimed_at, _now, f.keyed[s.g],
@@ -286,36 +291,35 @@ begin
     from unnest(f.tokens, f.lanes, f.offs, f.sizes) with ordinality u(token, lane, off, size, g)) s
   join tusk.lease x on x.token = s.token and x.lane = s.lane
   where x.token = any(f.tokens);
+  return _rings;
 end $$;
 
 -- Ends one attempt within a user's transaction, and stores the tasks and needs that it brings, if any, as finish_more
--- does. The transaction may stay open for long, so the lease is only locked for share. Returns false if the attempt is
--- lost.
+-- does. The transaction may stay open for long, so the lease is only locked for share. Done is false if the attempt is
+-- lost. Queue is what to ring for once the transaction has committed.
 -- In the model (docs/design/model.md): TxBeside to TxCommit.
 create function tusk_fn.finish_tx(_token uuid, _lane bigint, e tusk_fn.odd_end, _stats bytea, _key text,
   _plain boolean, _tasks tusk_fn.new_task[] default '{}', _needs tusk_fn.new_need[] default '{}',
-  _more tusk_fn.extras default null)
-returns boolean language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+  _more tusk_fn.extras default null, out done boolean, out queue text)
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
   l      tusk.lease;
   _now   timestamptz := clock_timestamp();
   _ended timestamptz;
 begin
+  done := false;
   perform tusk_fn.need_read_committed();
   -- Before the lease is locked: a flush that finds no value in tusk.beside does not read tusk.finished. If this sets
   -- the first value, a flush that is in progress finds it when it looks again at its end.
   perform nextval('tusk.beside');
   perform 1 from tusk.lease x where x.token = _token and x.lane = _lane for key share;
-  if not found then
-    return false;
-  end if;
-  if not tusk_fn.try_finish(_token, e.id) then
-    return false;
+  if not found or not tusk_fn.try_finish(_token, e.id) then
+    return;
   end if;
   -- A separate statement, which sees what the lock's last holder committed.
   if not exists (select from tusk_fn.running r where r.token = _token and r.lane = _lane and r.id = e.id) then
-    return false;
+    return;
   end if;
   if cardinality(_tasks) > 0 and cardinality(tusk_fn.called_off(_more.going)) = 0 then
     perform tusk_fn.put_needing(_tasks, _needs);
@@ -324,17 +328,17 @@ begin
   select * into l from tusk.lease x where x.token = _token and x.lane = _lane;
   _ended := greatest(_now - e.ago * interval '1 us', l.claimed_at);
   if not _plain then
-    perform tusk_fn.end_attempt(l, e, _ended, _now);
+    queue := tusk_fn.end_attempt(l, e, _ended, _now);
   end if;
   insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, ago)
   values (_lane, tusk_fn.node_of(l.lo, l.hi), l.lo, _token, l.worker, l.claimed_at, _now, (_key <> '')::int, _stats,
     case when _plain then array[e.id] else '{}' end, array[least(e.ago / 1000, 2000000000)::int]);
   if _plain and _key <> '' then
-    perform tusk_fn.free_key(_lane >> 16, _key, e.id, _now);
+    queue := tusk_fn.free_key(_lane >> 16, _key, e.id, _now);
   end if;
   if _more is distinct from null then
     perform tusk_fn.yield(_more.yield, _more.keep) where cardinality(_more.yield) > 0;
-    perform tusk_fn.await_needs(_more, _tasks);
+    select coalesce(queue, min(q)) into queue from tusk_fn.await_needs(_more, _tasks) q;
   end if;
-  return true;
+  done := true;
 end $$;

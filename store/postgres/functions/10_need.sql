@@ -130,16 +130,14 @@ end $$;
 
 -- Meets needs, and sets the children free that have no other open need, except those that somebody else holds. If the
 -- last two parents end at the same time, each transaction locks the child before it looks for other needs. Children
--- that are stored meanwhile are in doubt. Returns what to ring for: queues, and turns if a child now waits for its
--- turn.
+-- that are stored meanwhile are in doubt. Returns what to ring for.
 create function tusk_fn.set_free(_completed uuid[], _failed uuid[]) returns setof text language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
   _now      timestamptz;
   _children uuid[] := tusk_fn.children_of(_completed || _failed);
-  _lanes    bigint[] := '{}';
-  _turns    boolean := false;
+  _rings    text[] := '{}';
   w         tusk.waiting;
 begin
   if cardinality(_children) = 0 then
@@ -166,13 +164,9 @@ begin
   loop
     delete from tusk.waiting x where x.id = w.id;
     w.state := 1; w.line := _now; w.n := nextval('tusk.task_n'); w.run_at := greatest(w.run_at, _now);
-    if tusk_fn.place(w) = 3 then
-      _lanes := _lanes || w.lane;
-    else
-      _turns := _turns or w.turn is true;
-    end if;
+    _rings := _rings || tusk_fn.place(w);
   end loop;
-  return query select distinct tusk_fn.queue_of(l) from unnest(_lanes) l union all select E'\x02turns' where _turns;
+  return query select distinct r from unnest(_rings) r where r is not null;
 end $$;
 
 -- Settles doubts, given by their numbers. A transaction that ends a parent has locked it at its place before it looked
@@ -341,13 +335,13 @@ create function tusk_fn.yield(_ids uuid[], _keep uuid[]) returns void language s
   where cardinality(x.ids) > 0
 $$;
 
--- Makes tasks that have just become pending wait for what they need. Returns the queues of those that need nothing.
+-- Makes tasks that have just become pending wait for what they need. Returns what to ring for, as some need nothing.
 create function tusk_fn.await_needs(_more tusk_fn.extras, _tasks tusk_fn.new_task[]) returns setof text
 language plpgsql as $$
 declare
   _fresh uuid[] := array(select x.id from unnest(_tasks) x where x.key is null);
   _needs tusk_fn.new_need[];
-  _lanes bigint[] := '{}';
+  _rings text[] := '{}';
   w      tusk.waiting;
 begin
   for w in
@@ -377,10 +371,8 @@ begin
     if not exists (select from tusk.open_need o where o.child = w.id) then
       delete from tusk.waiting x where x.id = w.id;
       w.state := 1; w.run_at := clock_timestamp(); w.line := w.run_at;
-      if tusk_fn.place(w) = 3 then
-        _lanes := _lanes || w.lane;
-      end if;
+      _rings := _rings || tusk_fn.place(w);
     end if;
   end loop;
-  return query select distinct tusk_fn.queue_of(l) from unnest(_lanes) l;
+  return query select distinct r from unnest(_rings) r where r is not null;
 end $$;

@@ -7,7 +7,7 @@ where tusk_fn.unclaimed(t.lane, t.xid, t.n)
 order by t.id, t.xid desc, t.n desc;
 
 -- Whether the tables were made on this server.
-create function tusk_fn.is_home() returns boolean language plpgsql stable as $$
+create function tusk_fn.is_home() returns boolean language plpgsql stable set jit = off as $$
 begin
   return exists (select from tusk.server s, pg_control_system() c where s.system_identifier = c.system_identifier);
 end $$;

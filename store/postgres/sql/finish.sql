@@ -113,7 +113,8 @@ noted as (
 select token, id, held, queue from f
 
 -- name: finish_tx
-select tusk_fn.finish_tx(?, ?, {odd_end}, ?, ?, ?)
+-- Whether the end was accepted, and what to ring for.
+select done, coalesce(queue, '') from tusk_fn.finish_tx(?, ?, {odd_end}, ?, ?, ?)
 
 -- name: finish_more
 select token, id, held, queue
@@ -131,4 +132,5 @@ noted as (
 select token, id, held, queue from f
 
 -- name: finish_tx_more
-select tusk_fn.finish_tx(?, ?, {odd_end}, ?, ?, ?, {new_tasks}, {new_needs}, {extras})
+select done, coalesce(queue, '')
+from tusk_fn.finish_tx(?, ?, {odd_end}, ?, ?, ?, {new_tasks}, {new_needs}, {extras})
