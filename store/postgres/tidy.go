@@ -40,16 +40,33 @@ func (s *Store) untidy(ctx context.Context, term int64, positions, idle int) (la
 	return lanes, err
 }
 
+// tallyRows is how many rows of the log are counted in one transaction. It holds the lane's lock, and no claim succeeds
+// meanwhile.
+const tallyRows = 10_000
+
 // tidyLane tidies a lane unless another session holds its lock.
 func (s *Store) tidyLane(ctx context.Context, term, lane int64, positions, idle int) error {
-	return s.underLane(ctx, term, lane, func(tx pgx.Tx) error {
-		var batch pgx.Batch
-		batch.Queue(s.sql["pin_each"])
-		batch.Queue(s.sql["tally_lane"], lane, idle)
-		batch.Queue(s.sql["trim_lane"], lane, positions)
-		batch.Queue(s.sql["move_lane"], lane, idle)
-		return tx.SendBatch(ctx, &batch).Close()
-	})
+	for more := true; more; {
+		more = false // another session may hold the lock
+		err := s.underLane(ctx, term, lane, func(tx pgx.Tx) error {
+			more = false
+			var batch pgx.Batch
+			batch.Queue(s.sql["pin_each"])
+			batch.Queue(s.sql["tally_lane"], lane, idle, tallyRows).Query(func(rows pgx.Rows) error {
+				return eachRow(rows, func(raw [][]byte) error {
+					more = raw[0][0] != 0
+					return nil
+				})
+			})
+			batch.Queue(s.sql["trim_lane"], lane, positions)
+			batch.Queue(s.sql["move_lane"], lane, idle)
+			return tx.SendBatch(ctx, &batch).Close()
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // underLane calls do in a transaction that holds the lock of a lane. It does nothing if another session holds the lock.

@@ -26,7 +26,8 @@ where a.lane is null
 select tusk_fn.try_lane($1)
 
 -- name: tally_lane
--- Adds the new rows of lane $1, whose lock is held, to its tally.
+-- Adds the first $3 new rows of lane $1, whose lock is held, to its tally, and what else their last transaction wrote.
+-- The snapshot is cut behind that transaction. Returns whether there may be more: a claim waits for the lock.
 insert into tusk.lane_tally as a (lane, seen, added)
 select $1::bigint, r.here, r.late + r.rows
 from (
@@ -39,13 +40,24 @@ from (
       where t.lane = $1 and t.xid >= pg_snapshot_xmax(b.seen) and t.xid < pg_snapshot_xmax(b.here)
         and pg_visible_in_snapshot(t.xid, b.here)) as rows
   from (
-    select pg_current_snapshot() as here,
-      (select coalesce(max(a.seen::text), '1:1:') from tusk.lane_tally a where a.lane = $1)::pg_snapshot as seen
+    select n.seen, case when e.xid is null then n.now else format('%s:%s:%s',
+      least(pg_snapshot_xmin(n.now)::text::bigint, e.xid), e.xid, (
+        select string_agg(x::text, ',' order by x::text::bigint) from pg_snapshot_xip(n.now) x
+        where x::text::bigint < e.xid))::pg_snapshot end as here
+    from (
+      select pg_current_snapshot() as now,
+        (select coalesce(max(a.seen::text), '1:1:') from tusk.lane_tally a where a.lane = $1)::pg_snapshot as seen
+      offset 0) n
+    left join lateral (
+      select t.xid::text::bigint + 1::bigint as xid from tusk.log t
+      where t.lane = $1 and t.xid >= pg_snapshot_xmax(n.seen) and t.xid < pg_snapshot_xmax(n.now)
+      order by t.lane, t.xid, t.n offset $3::bigint limit 1) e on true
     offset 0) b
   offset 0) r
 where r.late + r.rows > 0
   or pg_snapshot_xmax(r.here)::text::bigint - pg_snapshot_xmax(r.seen)::text::bigint > $2::bigint
 on conflict (lane) do update set seen = excluded.seen, added = a.added + excluded.added
+returning pg_snapshot_xmax(seen) < pg_snapshot_xmax(pg_current_snapshot())
 
 -- name: trim_lane
 -- Deletes the old positions of lane $1, except about $2 of them.
