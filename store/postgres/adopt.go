@@ -29,9 +29,11 @@ func AdoptAll(ctx context.Context, all []*Store, c store.Candidate) ([]Adopted, 
 	}
 	for i, s := range all {
 		if c.TTL > 0 {
-			if err := s.stay(ctx); errors.Is(err, store.ErrMoved) && len(all) > 1 {
-				return nil, fmt.Errorf("adopt: %w: %w", ErrNotTogether, err)
-			} else if err != nil {
+			err := s.stay(ctx)
+			if errors.Is(err, store.ErrMoved) || neverStored(err) {
+				err = fmt.Errorf("%w: %w", ErrNotTogether, err)
+			}
+			if err != nil {
 				return nil, fmt.Errorf("adopt: %w", err)
 			}
 		}
