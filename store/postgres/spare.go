@@ -25,7 +25,8 @@ type spare struct {
 	closed bool
 }
 
-// acquire takes a connection from the pool, or a spare one if the pool has none to give.
+// acquire takes a connection from the pool, or a spare one if the pool has none to give. From time to time it records
+// on it that this program runs.
 func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	c, err := s.acquireAny(ctx)
 	if err == nil {

@@ -92,8 +92,8 @@ func (u *userTx) enqueue(ctx context.Context, tasks []store.NewTask) ([]store.En
 	return results, nil
 }
 
-// stay is Store.stay. It asks in the transaction only if the server has no other connection left: an open transaction
-// would keep others from recording that this program runs.
+// stay is Store.stay, whose own connection also records that this program runs. If the server has no other connection
+// left, it asks in the transaction.
 func (u *userTx) stay(ctx context.Context) error {
 	err := u.s.stay(ctx)
 	if errors.Is(err, store.ErrUnavailable) {
