@@ -66,6 +66,12 @@ func (a *Archive) Manifests(ctx context.Context) ([]Manifest, error) {
 
 // listed returns all manifests. It reads only new ones.
 func (a *Archive) listed(ctx context.Context) ([]Manifest, error) {
+	return a.readable(ctx, func(_ string, err error) error { return err })
+}
+
+// readable is listed without the manifests that are damaged or from a newer program, unless damaged
+// returns an error. It calls damaged for each of them.
+func (a *Archive) readable(ctx context.Context, damaged func(path string, err error) error) ([]Manifest, error) {
 	a.mu.Lock()
 	before := a.manifests
 	a.mu.Unlock()
@@ -84,6 +90,9 @@ func (a *Archive) listed(ctx context.Context) ([]Manifest, error) {
 		m, err := readManifest(ctx, a.bucket, o.Key)
 		if gcerrors.Code(err) == gcerrors.NotFound { // it has just been deleted
 			return nil
+		}
+		if errors.Is(err, errManifest) {
+			return damaged(o.Key, err)
 		}
 		now[o.Key] = m
 		return err

@@ -107,7 +107,8 @@ func (r *Runner) take(ctx context.Context) (note *Note, now time.Time, err error
 
 // cut deletes what is to go from all files, one manifest after the other. prepare returns what is
 // to go. It is called once no other process can change the archive; now is the time by the
-// database's clock. If cut fails, what it has deleted stays deleted. tell is called with the number
+// database's clock. If cut fails, what it has deleted stays deleted. The error is errKeep if it has
+// deleted everything but what is in files that cannot be rewritten. tell is called with the number
 // of files looked at; it may be nil.
 func (r *Runner) cut(
 	ctx context.Context, prepare func(now time.Time) (cut, error), tell func(done, of int, gone Gone),
@@ -139,7 +140,7 @@ func (r *Runner) cut(
 			tell(done, of, gone)
 		}
 	}
-	return gone, r.clear(ctx)
+	return gone, errors.Join(note.kept, r.clear(ctx))
 }
 
 // cutOne deletes what is to go from the files of one manifest.
@@ -162,10 +163,18 @@ func (r *Runner) cutOne(ctx context.Context, note *Note, m *Manifest, what cut) 
 	return gone, r.write(ctx, note)
 }
 
-// cutFiles deletes what is to go from files, and returns the files that remain or replace them.
+// cutFiles deletes what is to go from files, and returns the files that remain or replace them. A
+// file that cannot be rewritten remains as it is, and the note keeps the reason.
 func (r *Runner) cutFiles(ctx context.Context, note *Note, files []File, what cut) (left []File, gone Gone, err error) {
 	for _, f := range files {
 		now, err := r.cutFile(ctx, note, f, what)
+		if errors.Is(err, errKeep) {
+			r.o.Log.Warn("archive: a file stays as it is", "error", err)
+			if note.kept == nil {
+				note.kept = err
+			}
+			now, err = f, nil
+		}
 		if err != nil {
 			return nil, gone, err
 		}

@@ -10,49 +10,67 @@ import (
 
 const (
 	choresEvery = time.Hour
-	choresAgain = time.Minute // after a failure
+	choresAgain = time.Minute // after a failure; the pause doubles up to choresEvery
 )
 
-// tend does the chores when they are due. It reports a failure in the status; nothing else stops
-// because of it.
+// tend does the chores when they are due. It reports a failure in the status until all of them have
+// succeeded; nothing else stops because of it.
 func (r *Runner) tend(ctx context.Context) error {
+	before := r.failed
 	err := r.chores(ctx)
 	switch {
-	case errors.Is(err, store.ErrConflict), errors.Is(err, ErrBusy): // another process is at work
+	case atWork(err):
 		return nil
 	case err != nil:
-		r.due, r.failed = time.Now().Add(choresAgain), true
-		return errors.Join(err, r.tell(ctx, func(s *Status) { s.Failing = err.Error() }))
-	case r.failed:
-		r.failed = false
-		return r.tell(ctx, func(s *Status) { s.Failing = "" })
+		r.pause = min(max(2*r.pause, choresAgain), choresEvery)
+		r.again = time.Now().Add(r.pause)
+		r.due, r.failed = r.again, err.Error()
+		return errors.Join(err, r.succeeded(ctx))
+	case r.failed != before:
+		return r.succeeded(ctx)
 	}
 	return nil
 }
 
+// succeeded tells that archiving can continue, and why the chores cannot, if they have failed.
+func (r *Runner) succeeded(ctx context.Context) error {
+	return r.tell(ctx, func(s *Status) { s.Failing = r.failed })
+}
+
+// atWork reports whether another process is at work.
+func atWork(err error) bool { return errors.Is(err, store.ErrConflict) || errors.Is(err, ErrBusy) }
+
 // chores does what the archive needs besides new batches. It erases and restores tasks on request,
 // prunes tasks that are past the archive's retention, merges small files, deletes lost ones and
-// publishes the catalogue.
+// publishes the catalogue. A chore that fails does not hold up the others. What has failed is tried
+// again after a pause.
 func (r *Runner) chores(ctx context.Context) error {
-	if err := r.eraseAll(ctx); err != nil {
-		return err
+	again := !time.Now().Before(r.again)
+	var failed error
+	goOn := func(err error) bool {
+		over := atWork(err) || ctx.Err() != nil
+		if !over || failed == nil {
+			failed = errors.Join(failed, err)
+		}
+		return !over
 	}
-	if err := r.restoreAll(ctx); err != nil {
-		return err
+	if !goOn(r.eraseAll(ctx, again)) || !goOn(r.restoreAll(ctx, again)) {
+		return failed
 	}
 	asked, err := pruneAsked(ctx, r.o.Store)
-	if err != nil || !asked && time.Now().Before(r.due) {
-		return err
+	if err != nil || !again || !asked && time.Now().Before(r.due) {
+		return errors.Join(failed, err)
 	}
-	if _, err := r.prune(ctx, nil); err != nil {
-		return err
+	if _, err = r.prune(ctx, nil); !goOn(err) {
+		return failed
 	}
-	if more, err := r.merge(ctx); err != nil || more {
-		return err
+	more, err := r.merge(ctx)
+	if !goOn(err) || more {
+		return failed
 	}
-	if err := r.tidy(ctx); err != nil {
-		return err
+	if !goOn(r.tidy(ctx)) || failed != nil {
+		return failed
 	}
-	r.due = time.Now().Add(choresEvery)
+	r.due, r.pause, r.failed = time.Now().Add(choresEvery), 0, ""
 	return nil
 }

@@ -102,16 +102,16 @@ func (r *Runner) erase(ctx context.Context, e Erasure, tell func(done, of int, g
 		return owned{e.Tenant, inForce}, err
 	}, tell)
 	e.Tasks, e.Files = e.Tasks+gone.Tasks, e.Files+gone.Files
+	var left Counted
+	if err == nil {
+		left, err = r.shelf.Count(ctx, Query{Tenants: []string{e.Tenant}}, 0, nil)
+	}
 	if err != nil {
-		if errors.Is(err, store.ErrConflict) || errors.Is(err, ErrBusy) {
+		if atWork(err) {
 			return e, err
 		}
 		e.Error = err.Error()
 		return e, errors.Join(err, putErasure(ctx, r.o.Store, e))
-	}
-	left, err := r.shelf.Count(ctx, Query{Tenants: []string{e.Tenant}}, 0, nil)
-	if err != nil {
-		return e, err
 	}
 	switch e.Error, e.Held = "", left.Tasks; {
 	case left.Tasks == 0:
@@ -135,14 +135,16 @@ func holdsInForce(holds []Hold) (string, error) {
 	return string(text), err
 }
 
-// eraseAll carries out the waiting requests, and held ones if the holds have changed.
-func (r *Runner) eraseAll(ctx context.Context) error {
+// eraseAll carries out the waiting requests, and held ones if the holds have changed. Requests that
+// have failed before are tried only if again is true. A request records why it fails, and does not
+// hold up the others; the error is the first one's.
+func (r *Runner) eraseAll(ctx context.Context, again bool) (failed error) {
 	erasures, err := Erasures(ctx, r.o.Store)
 	if err != nil {
 		return err
 	}
 	for _, e := range erasures {
-		if e.State == ErasureDone {
+		if e.State == ErasureDone || e.Error != "" && !again {
 			continue
 		}
 		if e.State == ErasureHeld {
@@ -154,13 +156,22 @@ func (r *Runner) eraseAll(ctx context.Context) error {
 				continue
 			}
 		}
-		if e, err = r.erase(ctx, e, nil); err != nil {
-			return fmt.Errorf("erase the tenant %q: %w", e.Tenant, err)
+		e, err = r.erase(ctx, e, nil)
+		if atWork(err) || ctx.Err() != nil {
+			return err
+		}
+		if err != nil {
+			err = fmt.Errorf("erase the tenant %q: %w", e.Tenant, err)
+			r.o.Log.Warn("archive", "erasure", e.ID, "error", err)
+			if failed == nil {
+				failed = err
+			}
+			continue
 		}
 		r.o.Log.Info("erased", "erasure", e.ID, "tenant", e.Tenant, "state", e.State, "tasks", e.Tasks, "files", e.Files,
 			"held", e.Held)
 	}
-	return nil
+	return failed
 }
 
 // Erasable returns what an erasure would delete now.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -68,13 +69,16 @@ func readManifest(ctx context.Context, b *blob.Bucket, path string) (m Manifest,
 		return m, fmt.Errorf("read manifest: %w", err)
 	}
 	if err := json.Unmarshal(body, &m); err != nil {
-		return m, fmt.Errorf("manifest %s is damaged: %w", path, err)
+		return m, fmt.Errorf("%w: %s is damaged: %w", errManifest, path, err)
 	}
 	if m.Schema > SchemaVersion {
-		return m, fmt.Errorf("manifest %s has schema %d: this program knows %d", path, m.Schema, SchemaVersion)
+		return m, fmt.Errorf("%w: %s has schema %d: this program knows %d", errManifest, path, m.Schema, SchemaVersion)
 	}
 	return m, nil
 }
+
+// errManifest says that a manifest is damaged or from a newer program.
+var errManifest = errors.New("manifest")
 
 // each calls fn for each object with a prefix.
 func each(ctx context.Context, b *blob.Bucket, prefix string, fn func(*blob.ListObject) error) error {

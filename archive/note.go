@@ -32,6 +32,8 @@ type Note struct {
 	// files.
 	Restore  store.ID `json:"restore,omitzero"`
 	Restored []byte   `json:"restored,omitempty"`
+
+	kept error // why the first of the files that cannot be rewritten stays as it is
 }
 
 // read returns the note, and remembers when it first saw this version.

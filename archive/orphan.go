@@ -37,6 +37,13 @@ func (r *Runner) sweepOrphans(ctx context.Context) error {
 	if err != nil || len(old) == 0 {
 		return err
 	}
+	all, err := r.shelf.listed(ctx)
+	if err != nil {
+		return err
+	}
+	// Most objects belong to tasks of the archive. Each of the others may take a request.
+	archived := namedBy(all)
+	old = slices.DeleteFunc(old, func(name string) bool { return archived[name] })
 	var orphans []string
 	for page := range slices.Chunk(old, orphanPage) {
 		left, err := r.unreferenced(ctx, page)
@@ -48,11 +55,11 @@ func (r *Runner) sweepOrphans(ctx context.Context) error {
 	if len(orphans) == 0 {
 		return nil
 	}
-	all, err := r.shelf.listed(ctx) // after the database was asked, so that tasks that have left it since are listed
-	if err != nil {
+	// Once more, after the database was asked, so that tasks that have left it since are listed.
+	if all, err = r.shelf.listed(ctx); err != nil {
 		return err
 	}
-	archived, err := r.payloadsOf(ctx, all, dayBefore(orphans))
+	archived, err = r.payloadsOf(ctx, all, dayBefore(orphans))
 	if err != nil {
 		return err
 	}
@@ -98,15 +105,25 @@ func dayBefore(names []string) string {
 	return ""
 }
 
-// payloadsOf returns the objects that the tasks in the files of manifests refer to. A file from an
-// older program that does not list them is read, unless its tasks ended before the day since.
-func (r *Runner) payloadsOf(ctx context.Context, manifests []Manifest, since string) (map[string]bool, error) {
+// namedBy returns the objects that manifests list.
+func namedBy(manifests []Manifest) map[string]bool {
 	objects := map[string]bool{}
 	for _, m := range manifests {
 		for _, f := range m.Files {
 			for _, name := range f.Payloads {
 				objects[name] = true
 			}
+		}
+	}
+	return objects
+}
+
+// payloadsOf returns the objects that the tasks in the files of manifests refer to. A file from an
+// older program that does not list them is read, unless its tasks ended before the day since.
+func (r *Runner) payloadsOf(ctx context.Context, manifests []Manifest, since string) (map[string]bool, error) {
+	objects := namedBy(manifests)
+	for _, m := range manifests {
+		for _, f := range m.Files {
 			if f.Lists || f.Day < since {
 				continue
 			}

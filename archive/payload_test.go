@@ -310,3 +310,33 @@ func TestThePlaceOfAnotherDatabaseIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// listing counts the lists that a database is asked for.
+type listing struct {
+	store.Store
+	lists int
+}
+
+// Unwrap returns the store inside.
+func (l *listing) Unwrap() store.Store { return l.Store }
+
+func (l *listing) List(ctx context.Context, f store.Filter) ([]store.Task, error) {
+	l.lists++
+	return l.Store.List(ctx, f)
+}
+
+func TestASweepAsksForNoObjectThatAManifestLists(t *testing.T) {
+	b, _ := place(t)
+	s := &listing{Store: memory.New()}
+	d := newDepot(t, s, b)
+	for range 5 {
+		d.enqueue("a", nil)
+	}
+	finish(t, d.store, d.worker, "default")
+	drain(t, d.runner)
+	waits := d.enqueue("b", nil)
+	s.lists = 0
+	if left := d.sweep(); len(left) != 6 || left[waits] != "b" || s.lists != 1 {
+		t.Errorf("%v is left, after %d lists of the database, want 1", left, s.lists)
+	}
+}

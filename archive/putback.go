@@ -269,12 +269,7 @@ func (r *Runner) takeOut(ctx context.Context, note *Note) error {
 		return err
 	}
 	for i := range manifests {
-		_, err := r.cutOne(ctx, note, &manifests[i], gone)
-		if errors.Is(err, errKeep) {
-			r.o.Log.Warn("archive: restored tasks stay in a file", "error", err)
-			err = r.settleDrafts(ctx, note)
-		}
-		if err != nil {
+		if _, err := r.cutOne(ctx, note, &manifests[i], gone); err != nil {
 			return err
 		}
 	}
@@ -327,8 +322,10 @@ func (r *Runner) clearNoted(ctx context.Context) error {
 // again.
 const longestRestore = time.Minute
 
-// restoreAll continues with waiting requests, and deletes old ones that have ended.
-func (r *Runner) restoreAll(ctx context.Context) error {
+// restoreAll continues with waiting requests, and deletes old ones that have ended. Requests that
+// have failed before are tried only if again is true. A request records why it fails, and does not
+// hold up the others; the error is the first one's.
+func (r *Runner) restoreAll(ctx context.Context, again bool) (failed error) {
 	all, err := Restores(ctx, r.o.Store)
 	if err != nil {
 		return err
@@ -336,13 +333,17 @@ func (r *Runner) restoreAll(ctx context.Context) error {
 	end, over := time.Now().Add(longestRestore), 0
 	for i := len(all) - 1; i >= 0; i-- {
 		t := all[i]
-		for !t.Ended() && time.Now().Before(end) {
+		for !t.Ended() && (t.Error == "" || again) && time.Now().Before(end) {
 			t, err = r.restore(ctx, t.ID)
-			if errors.Is(err, store.ErrConflict) || errors.Is(err, ErrBusy) || ctx.Err() != nil {
+			if atWork(err) || ctx.Err() != nil {
 				return err
 			}
-			if err != nil { // the request records the error; others are not held up
-				r.o.Log.Warn("restore", "id", all[i].ID, "error", err)
+			if err != nil {
+				err = fmt.Errorf("restore %v: %w", all[i].ID, err)
+				r.o.Log.Warn("archive", "error", err)
+				if failed == nil {
+					failed = err
+				}
 				break
 			}
 			if t.Ended() {
@@ -358,5 +359,5 @@ func (r *Runner) restoreAll(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	return failed
 }

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -106,10 +107,10 @@ func (r *Runner) Prune(ctx context.Context, tell func(done, of int, gone Gone)) 
 
 func (r *Runner) prune(ctx context.Context, tell func(done, of int, gone Gone)) (Gone, error) {
 	gone, err := r.cut(ctx, func(now time.Time) (cut, error) { return expiredNow(ctx, r.o.Store, now) }, tell)
-	if err != nil {
+	if err != nil && !errors.Is(err, errKeep) {
 		return gone, err
 	}
-	return gone, pruneDone(ctx, r.o.Store)
+	return gone, errors.Join(err, pruneDone(ctx, r.o.Store))
 }
 
 func expiredNow(ctx context.Context, s store.Recorder, now time.Time) (expired, error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 	"gocloud.dev/blob"
+	"gocloud.dev/gcerrors"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -44,6 +45,9 @@ func (f File) download(ctx context.Context, b *blob.Bucket, dir string) (*os.Fil
 	}
 	sum := sha256.New()
 	err = b.Download(ctx, f.Path, io.MultiWriter(local, sum), nil)
+	if gcerrors.Code(err) == gcerrors.NotFound {
+		err = fmt.Errorf("%w: it is missing: %w", errKeep, err)
+	}
 	if err == nil && hex.EncodeToString(sum.Sum(nil)) != f.SHA256 {
 		err = fmt.Errorf("%w: its checksum is not that of the manifest", errKeep)
 	}

@@ -62,7 +62,9 @@ type Runner struct {
 	next   time.Time     // when to look next whether tasks are due
 	empty  time.Duration // the pause after the latest look, if that found nothing
 	due    time.Time     // when the chores are due
-	failed bool          // the chores failed the last time
+	failed string        // why the chores failed; empty once all have succeeded
+	again  time.Time     // when to try again what failed
+	pause  time.Duration // the pause before that
 	begun  bool          // a batch has left nothing behind
 	more   bool          // the next batch is due at once, because the last one was full
 	loop   *loop.Loop
@@ -189,7 +191,7 @@ func (r *Runner) work(ctx context.Context, note *Note) (more bool, err error) {
 	} else if len(due.Tasks) == 0 {
 		r.empty = min(max(2*r.empty, soon), rarely)
 		r.next = time.Now().Add(min(r.o.Every, r.empty))
-		return false, r.tell(ctx, func(s *Status) { s.Failing = "" })
+		return false, r.succeeded(ctx)
 	}
 	if err := r.own(ctx); err != nil {
 		return false, err
@@ -317,7 +319,7 @@ func (r *Runner) settle(ctx context.Context, note *Note) error {
 		return err
 	}
 	err = r.tell(ctx, func(s *Status) {
-		s.Failing = ""
+		s.Failing = r.failed
 		s.Tasks += m.Tasks()
 		for _, f := range m.Files {
 			s.Bytes += f.Bytes

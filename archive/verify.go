@@ -29,12 +29,17 @@ type Verified struct {
 
 // Verify reads all files and compares their checksums with the manifests. It calls tell for each of
 // these files; tell may be nil. It also reports files that no manifest lists: a process left them
-// when it died while writing, or is writing them now.
+// when it died while writing, or is writing them now. A manifest that cannot be read is a problem,
+// too: its files count as listed by none, and the manifests that it replaces count again.
 func (a *Archive) Verify(ctx context.Context, tell func(f File)) (v Verified, err error) {
-	manifests, err := a.Manifests(ctx)
+	all, err := a.readable(ctx, func(path string, err error) error {
+		v.Problems = append(v.Problems, Problem{path, err.Error() + "; so its files are not listed"})
+		return nil
+	})
 	if err != nil {
 		return v, err
 	}
+	manifests := inForce(all)
 	listed := map[string]bool{}
 	for _, m := range manifests {
 		if m.Open {
