@@ -45,12 +45,14 @@ type Puller struct {
 
 	mu    sync.Mutex
 	lent  map[Receipt]*loan
-	ended map[Receipt]string   // recent verdicts, so that repeating one is not an error
-	order []Receipt            // keys of ended, oldest first
-	asked map[store.Token]bool // claims in progress, until their tasks are in lent
-	lost  []store.ClaimRequest // claims whose answer was lost
-	wants appetite             // what was recently asked for
-	names map[ID]bool          // all identities that this puller has had
+	ended map[Receipt]string // recent verdicts, so that repeating one is not an error
+	order []Receipt          // keys of ended, oldest first
+	// ending are the leases that calls of Finish are ending. Each channel closes when its call has ended.
+	ending map[Receipt]chan struct{}
+	asked  map[store.Token]bool // claims in progress, until their tasks are in lent
+	lost   []store.ClaimRequest // claims whose answer was lost
+	wants  appetite             // what was recently asked for
+	names  map[ID]bool          // all identities that this puller has had
 }
 
 // Receipt names a loan: a task and the lease it was lent under. It is all that a worker needs to finish the task,
@@ -115,6 +117,7 @@ var errOverdue = errors.New("lease ran out: the worker neither finished the task
 // NewPuller creates a puller. It lends tasks only while its Run is running.
 func (c *Client) NewPuller() *Puller {
 	p := &Puller{client: c, lent: map[Receipt]*loan{}, asked: map[store.Token]bool{}, ended: map[Receipt]string{},
+		ending: map[Receipt]chan struct{}{},
 		closed: make(chan struct{}),
 		names:  map[ID]bool{},
 		wants:  appetite{queues: map[string]time.Time{}}, watches: newWatches(),
@@ -154,7 +157,10 @@ func (p *Puller) Run(ctx context.Context) error {
 	defer done()
 	err := p.handBack(parting)
 	work.stopWithin(partingGap)
-	return errors.Join(err, p.heart.SignOff(parting))
+	if err != nil { // to sign off with tasks in hand would count as a crash of all of them
+		return err
+	}
+	return p.heart.SignOff(parting)
 }
 
 // Claim lends up to r.Limit tasks and waits up to r.Wait for the first one. It lends fewer when they are large: it
@@ -234,7 +240,6 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 			continue
 		}
 		if tasks[i] == nil {
-			results[i] = p.again(v)
 			continue
 		}
 		if errors.As(v.Err, new(*goTo)) {
@@ -260,10 +265,23 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 		}
 		outcomes, first[v.Receipt] = append(outcomes, out), i
 	}
+	done, err := p.turn(ctx, receipts)
+	if err != nil {
+		return nil, fmt.Errorf("finish: %w", err)
+	}
+	defer done()
+	for i, v := range verdicts {
+		if tasks[i] == nil {
+			results[i] = p.again(v)
+		}
+	}
 	if len(outcomes) == 0 {
 		return results, nil
 	}
-	lost, err := p.client.store.Finish(ctx, outcomes)
+	// The caller may go away, but what was ended for it must be known when it repeats the verdict.
+	sure, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	lost, err := p.client.store.Finish(sure, outcomes)
 	held := new(store.HeldError)
 	if err != nil && !errors.As(err, &held) {
 		return nil, err
@@ -280,13 +298,13 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 		if tasks[i] == nil || results[i] != nil || slices.Contains(held.Tasks, v.Receipt.ID) {
 			continue
 		}
-		p.forget(v.Receipt)
-		p.guests.drop(v.Receipt)
 		if gone[v.Receipt.ID] || first[v.Receipt] != i {
 			results[i] = p.again(v)
 		} else {
 			p.remember(v)
 		}
+		p.forget(v.Receipt)
+		p.guests.drop(v.Receipt)
 	}
 	if err != nil {
 		return nil, err
@@ -358,7 +376,7 @@ func (p *Puller) extend(e *Extension) (answer Extended, own bool) {
 
 func (e *Extension) note(a *run.Attempt) {
 	if e.Progress != nil {
-		a.SetProgress(store.Progress{Percent: max(0, min(e.Progress.Percent, 100)),
+		a.SetProgress(store.Progress{Percent: e.Progress.Percent,
 			Message: lifecycle.Clean(e.Progress.Message, 1<<10)})
 	}
 	for _, line := range e.Logs {

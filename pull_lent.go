@@ -1,6 +1,7 @@
 package tusk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -338,7 +339,7 @@ func (p *Puller) giveBack(r Receipt) {
 	}
 }
 
-// handBack returns all lent tasks, without counting the attempts.
+// handBack returns all lent tasks, without counting the attempts. It tries until ctx ends.
 func (p *Puller) handBack(ctx context.Context) error {
 	p.mu.Lock()
 	for _, l := range p.lent {
@@ -347,15 +348,13 @@ func (p *Puller) handBack(ctx context.Context) error {
 	}
 	p.mu.Unlock()
 	for before := p.Lent(); before > 0; before = p.Lent() {
-		if _, err := p.sweepOnce(ctx); err != nil {
-			return fmt.Errorf("hand back: %w", err)
-		}
-		if p.Lent() < before {
+		_, err := p.sweepOnce(ctx)
+		if err == nil && p.Lent() < before {
 			continue
 		}
-		select { // the others are held
+		select { // the others are held, or the database failed
 		case <-ctx.Done():
-			return fmt.Errorf("hand back: %w", ctx.Err())
+			return fmt.Errorf("hand back: %w", cmp.Or(err, ctx.Err()))
 		case <-time.After(handBackAgain):
 		}
 	}
@@ -378,7 +377,7 @@ func (p *Puller) forgetAll() {
 
 const (
 	rememberedVerdicts = 10000
-	handBackAgain      = 100 * time.Millisecond // between tries to hand back tasks that are held
+	handBackAgain      = 100 * time.Millisecond // between tries to hand back tasks
 )
 
 func (p *Puller) remember(v Verdict) {
@@ -390,6 +389,40 @@ func (p *Puller) remember(v Verdict) {
 	}
 	p.ended[v.Receipt] = fmt.Sprintf("%T %v", v.Err, v.Err)
 	p.order = append(p.order, v.Receipt)
+}
+
+// turn waits until no other call of Finish ends one of the leases. It keeps later ones waiting until done is called.
+func (p *Puller) turn(ctx context.Context, receipts []Receipt) (done func(), err error) {
+	mine := make(chan struct{})
+	for {
+		p.mu.Lock()
+		var other chan struct{}
+		for _, r := range receipts {
+			if other = p.ending[r]; other != nil {
+				break
+			}
+		}
+		if other == nil {
+			for _, r := range receipts {
+				p.ending[r] = mine
+			}
+			p.mu.Unlock()
+			return func() {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				for _, r := range receipts {
+					delete(p.ending, r)
+				}
+				close(mine)
+			}, nil
+		}
+		p.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 // again judges a verdict on a lease that has ended.

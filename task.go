@@ -91,10 +91,7 @@ func (t *Task[T]) StreamOutput(ctx context.Context, r io.Reader) error {
 // SetProgress sets the task's progress, in percent, with a short message. It is stored within about a second, and
 // is a sign of life for the stall timeout.
 func (t *Task[T]) SetProgress(percent float64, message string) {
-	if !(percent >= 0) {
-		percent = 0
-	}
-	t.attempt.SetProgress(store.Progress{Percent: min(percent, 100), Message: lifecycle.Clean(message, 1<<10)})
+	t.attempt.SetProgress(store.Progress{Percent: percent, Message: lifecycle.Clean(message, 1<<10)})
 }
 
 // Alive is a sign of life for the stall timeout, for a handler that has nothing to report.

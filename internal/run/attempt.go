@@ -157,8 +157,13 @@ func (a *Attempt) held() bool {
 	return !a.over
 }
 
-// SetProgress notes how far the handler has come.
+// SetProgress notes how far the handler has come. Less than 0 % counts as 0 %, as does what is not a
+// number and so cannot be stored; more than 100 % counts as 100 %.
 func (a *Attempt) SetProgress(p store.Progress) {
+	if !(p.Percent > 0) {
+		p.Percent = 0
+	}
+	p.Percent = min(p.Percent, 100)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.say()
@@ -214,7 +219,7 @@ func (a *Attempt) Noted(note *store.Note) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.say()
-	s.logs = s.logs[len(note.Logs):]
+	s.logs = s.logs[min(len(note.Logs), len(s.logs)):]
 	if note.Progress == s.progress {
 		s.fresh = false
 	}

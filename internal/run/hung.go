@@ -31,12 +31,15 @@ type watch struct {
 	cause  error     // why it ended
 }
 
-// guard watches an attempt from now on.
+// guard watches an attempt from now on, with these limits.
 func (s *Slots) guard(a *Attempt, limits Limits) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.watched(s).limits = limits
-	a.watch.timer.Reset(a.watch.next(a.call))
+	w := a.watched(s)
+	w.limits = limits
+	if w.told.IsZero() { // otherwise it runs until the grace is over
+		w.timer.Reset(w.next(a.call))
+	}
 }
 
 // Cancel is Stop, but also gives up on a handler that ignores the end of its context.

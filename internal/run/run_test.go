@@ -250,3 +250,40 @@ func TestThereAreNoInterimNotesWhileATransactionFinishesTheTask(t *testing.T) {
 		t.Error("no note although no transaction finishes it")
 	}
 }
+
+func TestAnAttemptThatIsCancelledAsItBeginsIsGivenUpAfterItsGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var ended time.Duration
+		s := NewSlots(1)
+		s.Grace = time.Second
+		s.Limits = func(a *Attempt) Limits {
+			s.Cancel(a, errPlanned)
+			return Limits{Time: time.Hour, Cause: ErrTimeout}
+		}
+		s.Handle = func(context.Context, *Attempt) error { time.Sleep(time.Minute); return nil }
+		s.Late = func(*Attempt, Result) {}
+		s.Done = func(*Attempt, Result) { ended = time.Since(began) }
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		s.Start(ctx, 1)
+		s.Take([]store.Task{{ID: store.ID{1}, Lease: store.Token{1}}}, time.Now())
+		time.Sleep(2 * time.Minute)
+		s.Close()
+		s.Wait()
+		if ended != time.Second {
+			t.Errorf("it ended after %v, want 1s", ended)
+		}
+	})
+}
+
+func TestANoteThatIsStoredTwiceTakesNoOtherLines(t *testing.T) {
+	a := &Attempt{Task: &store.Task{}}
+	a.Log(time.Now(), "INFO", "one")
+	note := a.Interim()
+	a.Noted(note)
+	a.Noted(note)
+	if a.Log(time.Now(), "INFO", "two"); len(a.Final().Logs) != 1 {
+		t.Errorf("%+v", a.Final())
+	}
+}

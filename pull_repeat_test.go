@@ -1,0 +1,123 @@
+package tusk_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// lateAnswer takes a second to answer that attempts have ended, or the caller's context's error.
+type lateAnswer struct {
+	store.Store
+	fails int // this many ends fail before the database has them
+	left  int // workers that signed off
+}
+
+func (l *lateAnswer) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) {
+	if b.TTL == 0 {
+		l.left++
+	}
+	return l.Store.Extend(ctx, b)
+}
+
+func (l *lateAnswer) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
+	if l.fails > 0 {
+		l.fails--
+		return nil, errCut
+	}
+	lost, err := l.Store.Finish(ctx, outcomes)
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(time.Second):
+		return lost, err
+	}
+}
+
+func (l *lateAnswer) Unwrap() store.Store { return l.Store }
+
+func TestAVerdictMayBeRepeated(t *testing.T) {
+	for name, others := range map[string]bool{"to the same puller": false, "to one that has not lent the task": true} {
+		inBubble(t, name, func(t *testing.T, s *shop) {
+			s.client = clientOf(t, &lateAnswer{Store: s.store})
+			lender, end := s.pull()
+			defer end()
+			p := lender
+			if others {
+				var end func()
+				p, end = s.pull()
+				defer end()
+			}
+			id := s.enqueue(count{}, nil)
+			verdict := []tusk.Verdict{{Receipt: lend(t, lender, 1)[0]}}
+			first := make(chan error, 1)
+			ctx, leave := context.WithCancel(t.Context())
+			go func() {
+				_, err := p.Finish(ctx, verdict)
+				first <- err
+			}()
+			time.Sleep(500 * time.Millisecond)
+			leave()                                        // the caller gives up
+			results, err := p.Finish(t.Context(), verdict) // and repeats it while the first is under way
+			if err != nil || results[0] != nil {
+				t.Errorf("repeated: %v %v", results, err)
+			}
+			<-first
+			results, err = p.Finish(t.Context(), append(verdict, tusk.Verdict{Receipt: verdict[0].Receipt, Err: errors.New("x")}))
+			if err != nil || results[0] != nil || !errors.Is(results[1], tusk.ErrLeaseLost) {
+				t.Errorf("once more, and another verdict: %v %v", results, err)
+			}
+			if got := s.get(id).State; got != store.Completed {
+				t.Errorf("the task is %v", got)
+			}
+		})
+	}
+}
+
+func TestTasksAreHandedBackThoughTheDatabaseFailsForAMoment(t *testing.T) {
+	inBubble(t, "and are not when it is away", func(t *testing.T, s *shop) {
+		for _, fails := range []int{3, 1e6} {
+			want := map[int]store.State{3: store.Available, 1e6: store.Running}[fails]
+			late := &lateAnswer{Store: s.store}
+			s.client = clientOf(t, late)
+			p := s.client.NewPuller()
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- p.Run(ctx) }()
+			time.Sleep(2 * time.Second)
+			id := s.enqueue(count{}, &tusk.Options{Queue: fmt.Sprint("q", fails)})
+			if lent, err := p.Claim(ctx, tusk.Pull{Queues: []string{fmt.Sprint("q", fails)}}); err != nil || len(lent) != 1 {
+				t.Fatal(lent, err)
+			}
+			late.fails = fails
+			stop()
+			if err := <-done; (err == nil) != (fails == 3) || (late.left == 1) != (fails == 3) {
+				t.Errorf("after %d failures: %v; %d workers signed off", fails, err, late.left)
+			}
+			if got := s.get(id); got.State != want {
+				t.Errorf("after %d failures the task is %v, with %+v", fails, got.State, got.Detail.Attempts)
+			}
+		}
+	})
+}
+
+func TestProgressThatIsNoNumberIsNone(t *testing.T) {
+	inBubble(t, "of a lent task", func(t *testing.T, s *shop) {
+		p, end := s.pull()
+		defer end()
+		id := s.enqueue(count{}, nil)
+		r := lend(t, p, 1)[0]
+		p.Extend(t.Context(), tusk.Extension{Receipt: r, Lease: time.Minute,
+			Progress: &store.Progress{Percent: math.NaN(), Message: "m"}})
+		time.Sleep(3 * time.Second)
+		if got := s.get(id).Detail.Progress; got == nil || got.Percent != 0 || got.Message != "m" {
+			t.Errorf("%+v", got)
+		}
+	})
+}
