@@ -8,6 +8,7 @@ package mask
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"maps"
 	"strings"
 )
@@ -42,6 +43,9 @@ func (m Mask) JSON(text []byte) []byte {
 	var out bytes.Buffer
 	var last int64 // text is copied up to here
 	if err := m.value(d, text, &out, &last); err != nil {
+		return []byte(hidden)
+	}
+	if _, err := d.Token(); err != io.EOF { // there is more than one value
 		return []byte(hidden)
 	}
 	out.Write(text[last:])

@@ -16,6 +16,9 @@ func TestMaskedFieldsAreHiddenAtAnyDepth(t *testing.T) {
 		`{"pass\u0077ord":"x"}`:                      `{"pass\u0077ord": "[hidden]"}`,
 		`{"to":"the secret is out"}`:                 `{"to":"the secret is out"}`,
 		`{"secret":`:                                 `"[hidden]"`,
+		`{"a":1} {"secret":2}`:                       `"[hidden]"`,
+		`{"a":1} "token`:                             `"[hidden]"`,
+		`{"token":1}  `:                              `{"token": "[hidden]"}  `,
 		`{"x":{"api_key":null,"y":"\""},"cookie":1}`: `{"x":{"api_key": "[hidden]","y":"\""},"cookie": "[hidden]"}`,
 	} {
 		if got := string(m.JSON([]byte(text))); got != want {

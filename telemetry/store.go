@@ -2,7 +2,9 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -52,8 +54,13 @@ func (c *counted) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error
 func (c *counted) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
 	began := time.Now()
 	lost, err := c.Store.Finish(ctx, outcomes)
+	held := new(store.HeldError)
 	if c.counts.call("finish", began, err); err == nil {
 		c.counts.finish(outcomes, lost)
+	} else if errors.As(err, &held) { // the others have ended
+		c.counts.finish(slices.DeleteFunc(slices.Clone(outcomes), func(o store.Outcome) bool {
+			return slices.Contains(held.Tasks, o.Task.ID)
+		}), lost)
 	}
 	return lost, err
 }

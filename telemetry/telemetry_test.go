@@ -161,3 +161,27 @@ func TestADatabaseThatIsSlowHoldsUpNoScrape(t *testing.T) {
 		}
 	}
 }
+
+// holds is a store that holds the first outcome of each call.
+type holds struct{ *memory.Store }
+
+func (h *holds) Finish(_ context.Context, outcomes []store.Outcome) ([]store.ID, error) {
+	return []store.ID{outcomes[1].Task.ID}, &store.HeldError{Tasks: []store.ID{outcomes[0].Task.ID}}
+}
+
+func TestAHeldOutcomeIsNotCountedAndTheOthersAre(t *testing.T) {
+	tell := telemetry.New()
+	var outcomes []store.Outcome
+	for range 5 {
+		outcomes = append(outcomes, store.Outcome{Task: &store.Task{ID: tusk.NewID(), Kind: "k", Queue: "q"},
+			State: store.Completed})
+	}
+	if _, err := tell.Wrap(&holds{memory.New()}).Finish(t.Context(), outcomes); err == nil {
+		t.Error("no error")
+	}
+	for _, want := range []string{`state="completed"} 3` + "\n", "\ntusk_lost_total 1\n"} {
+		if text := scrape(tell); !strings.Contains(text, want) {
+			t.Errorf("no %q in %s", want, text)
+		}
+	}
+}

@@ -77,6 +77,7 @@ func everything(queue, tenant string) bool { return true }
 
 // list returns the matching tasks that may be named, without the task itself.
 func (g *gatherer) list(ctx context.Context, f tusk.Filter) ([]tusk.TaskInfo, error) {
+	f.NoArgs = true // they may have 16 MiB each
 	found, err := g.client.List(ctx, f)
 	return slices.DeleteFunc(found, func(t tusk.TaskInfo) bool {
 		return t.ID == g.facts.Task.ID || !g.sees(t.Queue, t.Tenant)
@@ -201,7 +202,7 @@ func (g *gatherer) ahead(ctx context.Context) error {
 	seen := map[tusk.ID]bool{}
 	for _, before := range []tusk.ID{{}, t.ID} {
 		found, err := g.client.List(ctx, tusk.Filter{Queues: []string{t.Queue}, States: []tusk.State{store.Available},
-			Before: before, Limit: looked})
+			Before: before, Limit: looked, NoArgs: true})
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package why_test
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"slices"
@@ -315,5 +316,40 @@ func TestWhoIsBoundIsToldOfNoOthers(t *testing.T) {
 	if told[0].Code != why.LimitQueue || len(told[0].Tasks) > 0 || strings.Contains(told[0].Text, "1 of 1") ||
 		strings.Contains(told[0].Text, "held by") {
 		t.Errorf("%+v", told[0])
+	}
+}
+
+// lists notes with which filters tasks are listed.
+type lists struct {
+	*memory.Store
+	filters []store.Filter
+}
+
+func (l *lists) List(ctx context.Context, f store.Filter) ([]store.Task, error) {
+	l.filters = append(l.filters, f)
+	return l.Store.List(ctx, f)
+}
+
+func TestTheArgsOfOtherTasksAreNotRead(t *testing.T) {
+	s := &lists{Store: memory.New()}
+	client, err := tusk.NewClient(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{T: t, Client: client, queue: "q"}
+	b.add(tusk.Options{})
+	task, err := b.Get(t.Context(), b.add(tusk.Options{Key: "k"}))
+	b.must(err)
+	b.must(client.SetLimits(t.Context(), "q", tusk.Limits{Concurrency: 5}))
+	s.filters = nil
+	_, err = why.Gather(t.Context(), client, *task, nil)
+	b.must(err)
+	if len(s.filters) < 4 {
+		t.Errorf("%d lists", len(s.filters))
+	}
+	for _, f := range s.filters {
+		if !f.NoArgs {
+			t.Errorf("the args are read: %+v", f)
+		}
 	}
 }

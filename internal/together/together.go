@@ -62,7 +62,6 @@ func (t *Calls[T]) Do(
 	runtime.Gosched() // those that were answered together come back together
 	all := t.gather(own, joins)
 	t.run(all, run)
-	t.pass()
 	return <-own.wake == answered, own.err
 }
 
@@ -150,7 +149,16 @@ func (t *Calls[T]) run(all []*joined[T], run func(ctx context.Context, all []T) 
 	for i, one := range all {
 		values[i] = one.value
 	}
-	done, err := run(ctx, values)
+	done, err := false, error(nil)
+	defer func() { // even if run panics; then the others run alone
+		t.answer(all, done, err)
+		t.pass()
+	}()
+	done, err = run(ctx, values)
+}
+
+// answer wakes calls whose transaction has ended.
+func (t *Calls[T]) answer(all []*joined[T], done bool, err error) {
 	for _, one := range all {
 		if done {
 			one.err = err

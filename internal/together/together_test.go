@@ -181,3 +181,29 @@ func TestACallWithoutPatienceGoesAlone(t *testing.T) {
 		}
 	})
 }
+
+func TestAPanicHoldsUpNoOtherCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls Calls[int]
+		var wait sync.WaitGroup
+		wait.Go(func() {
+			defer func() { _ = recover() }()
+			_, _ = calls.Do(t.Context(), 1, 1, nil, func(context.Context, []int) (bool, error) {
+				time.Sleep(time.Second)
+				panic("planned")
+			})
+		})
+		for i := range 3 {
+			wait.Go(func() {
+				time.Sleep(time.Millisecond)
+				if done, err := calls.Do(t.Context(), 2, 1, nil, (&runs{done: true}).run); !done || err != nil {
+					t.Errorf("call %d: %v, %v", i, done, err)
+				}
+			})
+		}
+		wait.Wait()
+		if calls.busy != 0 || len(calls.waiting) != 0 {
+			t.Errorf("%d under way and %d waiting in the end", calls.busy, len(calls.waiting))
+		}
+	})
+}
