@@ -29,15 +29,18 @@ type BatchOptions struct {
 func HandleBatch[T Args](
 	m *Mux, fn func(ctx context.Context, tasks []*Task[T]) []error, o BatchOptions, options ...HandlerOption,
 ) {
-	var args T
+	kind, ok := kindNamedBy[T](m)
+	if !ok {
+		return
+	}
 	if fn == nil {
-		HandleKind[T](m, args.Kind(), nil, options...)
+		HandleKind[T](m, kind, nil, options...)
 		return
 	}
 	setDefault(&o.Max, 100)
 	setDefault(&o.Linger, 10*time.Millisecond)
 	g := &gathering[T]{fn: fn, options: o}
-	HandleKind(m, args.Kind(), g.handle, options...)
+	HandleKind(m, kind, g.handle, options...)
 }
 
 // gathering collects the attempts of one kind.

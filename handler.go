@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -76,14 +77,30 @@ func WithRetry(delay func(n int, err error) time.Duration) HandlerOption {
 // Handle registers the handler of the kind that T names. NewWorker reports mistakes, such as a nil function or a
 // kind that already has a handler.
 func Handle[T Args](m *Mux, fn func(ctx context.Context, t *Task[T]) error, options ...HandlerOption) {
+	if kind, ok := kindNamedBy[T](m); ok {
+		HandleKind(m, kind, fn, options...)
+	}
+}
+
+// kindNamedBy returns the kind that T names. Without one, NewWorker reports the mistake.
+func kindNamedBy[T Args](m *Mux) (kind string, ok bool) {
+	defer func() {
+		if p := recover(); p != nil && m.err == nil {
+			m.err = invalid("handler", "invalid_type", "of %v cannot ask it for its kind (Kind panics: %v): "+
+				"take the type itself, not a pointer, or name the kind with HandleKind", reflect.TypeFor[T](), p)
+		}
+	}()
 	var args T
-	HandleKind(m, args.Kind(), fn, options...)
+	return args.Kind(), true
 }
 
 // HandleFunc registers a plain function as the handler of the kind that T names.
 func HandleFunc[T Args](m *Mux, fn func(ctx context.Context, args T) error, options ...HandlerOption) {
-	var args T
-	m.add(args.Kind(), fn == nil, func(ctx context.Context, d delivery) error {
+	kind, ok := kindNamedBy[T](m)
+	if !ok {
+		return
+	}
+	m.add(kind, fn == nil, func(ctx context.Context, d delivery) error {
 		var args T
 		if err := decodeArgs(d.args, &args); err != nil {
 			return err

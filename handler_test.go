@@ -243,3 +243,37 @@ func TestMuxMistakesAreReported(t *testing.T) {
 		}
 	}
 }
+
+func TestMistakesOfHandlersAndRetentionsAreReportedByNewWorker(t *testing.T) {
+	s := newShop(t)
+	handle := func(register func(m *tusk.Mux)) *tusk.Mux {
+		m := tusk.NewMux()
+		register(m)
+		return m
+	}
+	good := handle(func(m *tusk.Mux) { tusk.HandleFunc(m, func(context.Context, count) error { return nil }) })
+	for name, c := range map[string]struct {
+		mux    *tusk.Mux
+		config tusk.WorkerConfig
+		want   string
+	}{
+		"a pointer": {mux: handle(func(m *tusk.Mux) {
+			tusk.Handle(m, func(context.Context, *tusk.Task[*count]) error { return nil })
+		}), want: "not a pointer"},
+		"a pointer to a plain function": {mux: handle(func(m *tusk.Mux) {
+			tusk.HandleFunc(m, func(context.Context, *count) error { return nil })
+		}), want: "not a pointer"},
+		"a pointer to a batch": {mux: handle(func(m *tusk.Mux) {
+			tusk.HandleBatch(m, func(context.Context, []*tusk.Task[*count]) []error { return nil }, tusk.BatchOptions{})
+		}), want: "*tusk_test.count"},
+		"7 ns": {mux: good, config: tusk.WorkerConfig{Retention: tusk.Retention{Completed: 7}}, want: "Retention.Completed"},
+		"7 ns of a queue": {mux: good, config: tusk.WorkerConfig{Retention: tusk.Retention{
+			Queues: map[string]tusk.Retention{"q": {Discarded: 7}}}}, want: "Retention.Discarded"},
+		"for ever": {mux: good, config: tusk.WorkerConfig{Retention: tusk.Retention{Completed: tusk.Forever}}},
+	} {
+		_, err := tusk.NewWorker(s.client, c.mux, &c.config)
+		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, tusk.ErrInvalid) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}

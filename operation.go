@@ -161,20 +161,24 @@ func (c *Client) CancelOperation(ctx context.Context, id ID) error {
 }
 
 // CarryOperation carries an operation on in this process, or watches another process do it, until it is over. tell
-// is called with its progress and may be nil. If ctx ends first, the operation stays, and the leader continues it.
+// is called with its progress and may be nil. It returns at the first error of the
+// database, and when ctx ends. Then the operation stays, and the leader continues it, or another call does.
 //
-// Errors: ErrNotFound; the cause of ctx if ctx ended first.
-func (c *Client) CarryOperation(ctx context.Context, id ID, tell func(Operation)) (Operation, error) {
+// Errors: ErrNotFound; the cause of ctx if ctx ended first; errors of the database.
+func (c *Client) CarryOperation(ctx context.Context, id ID, tell func(Operation)) (o Operation, err error) {
 	carrier := bulk.New(wakingStore{c.store, c}, bulk.Options{ID: NewID(), Patience: operationPatience, Only: id, Tell: tell,
 		Log: c.config.Logger})
-	defer c.release(ctx, carrier)
+	defer func() {
+		if err != nil {
+			c.release(ctx, carrier)
+		}
+	}()
 	for {
 		pause, err := carrier.Step(ctx)
 		if err != nil {
 			return Operation{}, fmt.Errorf("operation %s: %w", id, err)
 		}
-		o, err := c.Operation(ctx, id)
-		if err != nil || o.Ended() {
+		if o, err = c.Operation(ctx, id); err != nil || o.Ended() {
 			return o, err
 		}
 		select {
@@ -194,11 +198,8 @@ func (c *Client) CarryOperations(ctx context.Context) {
 	l.Run(ctx, nil)
 }
 
-// release leaves a carrier's operations to others if ctx has ended.
+// release leaves a carrier's operations to others, even if ctx has ended.
 func (c *Client) release(ctx context.Context, carrier *bulk.Carrier) {
-	if ctx.Err() == nil {
-		return
-	}
 	parting, cancel := context.WithTimeout(context.WithoutCancel(ctx), partingGap)
 	defer cancel()
 	if err := carrier.Release(parting); err != nil {

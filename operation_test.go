@@ -186,6 +186,18 @@ func TestOperations(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	inBubble(t, "a process that gives up leaves it to others at once", func(t *testing.T, s *shop) {
+		broken := &brokenEdits{Store: s.store}
+		s.client = clientOf(t, broken)
+		s.fill(10, tusk.Options{})
+		id := s.start(tusk.Filter{}, tusk.Change{Op: tusk.OpReprioritize, Priority: 1}, nil)
+		if _, err := s.client.CarryOperation(ctx, id, nil); err == nil {
+			t.Error("no error")
+		}
+		if o := s.operation(id); o.Ended() || !o.Holder.IsZero() {
+			t.Errorf("%+v", o)
+		}
+	})
 	inBubble(t, "two that carry it do not both", func(t *testing.T, s *shop) {
 		s.fill(600, tusk.Options{})
 		id := s.start(tusk.Filter{}, cancel, &tusk.OperationOptions{PerSecond: 20})

@@ -77,18 +77,19 @@ const Forever = tend.Forever
 //
 // The error is an *InvalidError if the input is invalid.
 func (c *Client) SetRetention(ctx context.Context, queue string, r QueueRetention) error {
-	for _, field := range []struct {
-		name string
-		keep time.Duration
-	}{{"completed", r.Completed}, {"cancelled", r.Cancelled}, {"discarded", r.Discarded}} {
-		if field.keep == 0 || field.keep == Forever {
-			continue
-		}
-		if err := within(field.name, field.keep, time.Second, MaxAhead); err != nil {
-			return err
-		}
+	err := firstProblem(keeps("completed", r.Completed), keeps("cancelled", r.Cancelled), keeps("discarded", r.Discarded))
+	if err != nil {
+		return err
 	}
 	return c.setQueue(ctx, queue, func(s *queueSettings) { s.Retention = r })
+}
+
+// keeps checks a retention. Zero means the default.
+func keeps(name string, d time.Duration) error {
+	if d == 0 || d == Forever {
+		return nil
+	}
+	return within(name, d, time.Second, MaxAhead)
 }
 
 // PauseQueue stops workers from claiming tasks of the queue, within about a second. Running tasks continue.

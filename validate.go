@@ -241,6 +241,10 @@ func validateBackoff(b Backoff) error {
 		return invalid("backoff", "invalid_backoff", "has the unknown shape %q: want constant, linear or exponential",
 			cutText(string(b.Shape)))
 	}
+	if b.Base == 0 && b != (Backoff{}) {
+		return invalid("backoff", "out_of_range", "has no base, so every attempt would follow the last one at once: "+
+			"set a base, such as 1s, or leave the whole backoff out for the default")
+	}
 	if b.Base < 0 || b.Max < 0 || b.Base > MaxAhead || b.Max > MaxAhead {
 		return invalid("backoff", "out_of_range", "base %s and max %s must be between 0 and %s",
 			duration.Text(b.Base), duration.Text(b.Max), duration.Text(MaxAhead))

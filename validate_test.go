@@ -65,6 +65,8 @@ func TestBadInputIsRefusedByName(t *testing.T) {
 			"source time"},
 		{"unknown backoff", RawArgs{Name: "k"}, Options{Backoff: Backoff{Shape: "cubic"}}, "invalid_backoff",
 			"constant, linear or exponential"},
+		{"backoff without a base", RawArgs{Name: "k"}, Options{Backoff: ExponentialBackoff(0, time.Hour, 0.2)}, "out_of_range",
+			"such as 1s"},
 		{"jitter of 2", RawArgs{Name: "k"}, Options{Backoff: Backoff{Base: 1, Jitter: 2}}, "out_of_range", "0 to 1"},
 		{"jitter not a number", RawArgs{Name: "k"}, Options{Backoff: Backoff{Base: 1, Jitter: math.NaN()}},
 			"out_of_range", "0 to 1"},

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -72,8 +73,8 @@ type WorkerConfig struct {
 	Logger *slog.Logger
 }
 
-// Retention is how long finished tasks are kept, by outcome and by queue. In a WorkerConfig a zero field means the
-// default, and Forever means no end.
+// Retention is how long finished tasks are kept, by outcome and by queue: at least a second. In a WorkerConfig a zero
+// field means the default, and Forever means no end.
 type Retention = store.Retention
 
 // Worker claims tasks and runs their handlers. Create one with NewWorker.
@@ -265,7 +266,12 @@ func complete(c WorkerConfig, client *Client) (WorkerConfig, error) {
 		within("Poll", c.Poll, time.Millisecond, time.Hour),
 		within("ShutdownTimeout", c.ShutdownTimeout, 0, 24*time.Hour),
 		within("HungGrace", c.HungGrace, 10*time.Millisecond, 24*time.Hour),
-		within("MaxHung", c.MaxHung, -1, 100000))
+		within("MaxHung", c.MaxHung, -1, 100000),
+		keeps("Retention.Stats", c.Retention.Stats))
+	for _, r := range append(slices.Collect(maps.Values(c.Retention.Queues)), c.Retention) {
+		problems = append(problems, keeps("Retention.Completed", r.Completed), keeps("Retention.Cancelled", r.Cancelled),
+			keeps("Retention.Discarded", r.Discarded))
+	}
 	return c, errors.Join(problems...)
 }
 

@@ -91,7 +91,7 @@ func (r *Runner) take(ctx context.Context) (note *Note, now time.Time, err error
 	if err := r.write(ctx, note); err != nil {
 		return nil, now, err
 	}
-	record, err := find(ctx, r.o.Store, noteName)
+	record, err := find(ctx, r.o.Store, recordKind, noteName)
 	if err != nil {
 		return nil, now, err
 	}

@@ -40,7 +40,7 @@ type Note struct {
 func (r *Runner) read(ctx context.Context) (*Note, error) {
 	r.noting.Lock()
 	defer r.noting.Unlock()
-	record, err := find(ctx, r.o.Store, noteName)
+	record, err := find(ctx, r.o.Store, recordKind, noteName)
 	if err != nil {
 		return nil, err
 	}

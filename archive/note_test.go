@@ -29,7 +29,7 @@ func TestANoteIsKeptAliveWhileAStepWorks(t *testing.T) {
 		t.Fatal(err)
 	}
 	versions := func() int64 {
-		record, err := find(t.Context(), s, noteName)
+		record, err := find(t.Context(), s, recordKind, noteName)
 		if err != nil {
 			t.Fatal(err)
 		}

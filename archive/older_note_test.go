@@ -47,7 +47,7 @@ func TestAnOlderNoteThatComesBackChangesNothing(t *testing.T) {
 	old := s.notes
 	changes := 0
 	for i, body := range old {
-		if record, err := find(t.Context(), s, noteName); err != nil || record.Version != 0 {
+		if record, err := find(t.Context(), s, recordKind, noteName); err != nil || record.Version != 0 {
 			t.Fatal("a note is left", err)
 		}
 		if _, _, err := s.PutRecord(t.Context(),

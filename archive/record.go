@@ -28,18 +28,13 @@ func documents[T any](ctx context.Context, s store.Recorder, kind string) ([]T, 
 
 // document reads a document and its record. The record's version is 0 if there is no document.
 func document[T any](ctx context.Context, s store.Recorder, kind, name string) (d T, r store.Record, err error) {
-	records, err := s.Records(ctx, store.RecordFilter{Kind: kind})
-	if err != nil {
+	if r, err = find(ctx, s, kind, name); err != nil || r.Version == 0 {
 		return d, r, err
 	}
-	i := slices.IndexFunc(records, func(r store.Record) bool { return r.Name == name })
-	if i < 0 {
-		return d, store.Record{Kind: kind, Name: name}, nil
+	if err := json.Unmarshal(r.Body, &d); err != nil {
+		return d, store.Record{}, fmt.Errorf("the record %q of kind %q is damaged: %w", name, kind, err)
 	}
-	if err := json.Unmarshal(records[i].Body, &d); err != nil {
-		return d, r, fmt.Errorf("the record %q of kind %q is damaged: %w", name, kind, err)
-	}
-	return d, records[i], nil
+	return d, r, nil
 }
 
 // change changes or makes a document. The function may be called more than once. If it returns nil,

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -350,7 +349,7 @@ func (r *Runner) release(ctx context.Context, note *Note) (returned, error) {
 
 // tell changes the status. A success is written every time, an unchanged failure only once.
 func (r *Runner) tell(ctx context.Context, change func(*Status)) error {
-	record, err := find(ctx, r.o.Store, statusName)
+	record, err := find(ctx, r.o.Store, recordKind, statusName)
 	if err != nil {
 		return err
 	}
@@ -367,7 +366,6 @@ func (r *Runner) tell(ctx context.Context, change func(*Status)) error {
 	if change(&s); s == before && s.Failing != "" {
 		return nil
 	}
-	record.Kind, record.Name = recordKind, statusName
 	if record.Body, err = json.Marshal(s); err != nil {
 		return err
 	}
@@ -377,7 +375,7 @@ func (r *Runner) tell(ctx context.Context, change func(*Status)) error {
 
 // ReadStatus returns the status of archiving, as written by the processes that archive.
 func ReadStatus(ctx context.Context, s store.Recorder) (status Status, err error) {
-	record, err := find(ctx, s, statusName)
+	record, err := find(ctx, s, recordKind, statusName)
 	if err != nil || record.Version == 0 {
 		return status, err
 	}
@@ -390,11 +388,11 @@ func ReadStatus(ctx context.Context, s store.Recorder) (status Status, err error
 	return status, nil
 }
 
-// find returns a record of the archive. Its version is 0 if there is none.
-func find(ctx context.Context, s store.Recorder, name string) (store.Record, error) {
-	records, err := s.Records(ctx, store.RecordFilter{Kind: recordKind})
-	if i := slices.IndexFunc(records, func(r store.Record) bool { return r.Name == name }); i >= 0 {
-		return records[i], err
+// find returns a record. Its version is 0 if there is none.
+func find(ctx context.Context, s store.Recorder, kind, name string) (store.Record, error) {
+	records, err := s.Records(ctx, store.RecordFilter{Kind: kind, Names: []string{name}})
+	if err != nil || len(records) == 0 {
+		return store.Record{Kind: kind, Name: name}, err
 	}
-	return store.Record{}, err
+	return records[0], nil
 }

@@ -138,8 +138,9 @@ type stored struct {
 	version int64
 }
 
-func all(ctx context.Context, s store.Recorder) ([]stored, error) {
-	records, err := s.Records(ctx, store.RecordFilter{Kind: archive.RerunKind})
+// all returns the reruns with some names, or all if there are no names, the newest first.
+func all(ctx context.Context, s store.Recorder, names ...string) ([]stored, error) {
+	records, err := s.Records(ctx, store.RecordFilter{Kind: archive.RerunKind, Names: names})
 	if err != nil {
 		return nil, fmt.Errorf("reruns: %w", err)
 	}
@@ -161,14 +162,14 @@ func all(ctx context.Context, s store.Recorder) ([]stored, error) {
 }
 
 func find(ctx context.Context, s store.Recorder, id tusk.ID) (stored, error) {
-	reruns, err := all(ctx, s)
-	if i := slices.IndexFunc(reruns, func(r stored) bool { return r.ID == id }); i >= 0 {
-		return reruns[i], err
+	reruns, err := all(ctx, s, id.String())
+	if err != nil {
+		return stored{}, err
 	}
-	if err == nil {
-		err = fmt.Errorf("rerun %s: %w", id, tusk.ErrNotFound)
+	if len(reruns) == 0 {
+		return stored{}, fmt.Errorf("rerun %s: %w", id, tusk.ErrNotFound)
 	}
-	return stored{}, err
+	return reruns[0], nil
 }
 
 func (r *stored) record() (store.Record, error) {

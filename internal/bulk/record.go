@@ -17,17 +17,12 @@ const keep = 200
 // Find returns an operation and the version of its record. The version is 0 if there is no such
 // operation.
 func Find(ctx context.Context, s store.Recorder, id store.ID) (Operation, int64, error) {
-	records, err := s.Records(ctx, store.RecordFilter{Kind: RecordKind})
-	if err != nil {
+	records, err := s.Records(ctx, store.RecordFilter{Kind: RecordKind, Names: []string{id.String()}})
+	if err != nil || len(records) == 0 {
 		return Operation{}, 0, err
 	}
-	for _, r := range records {
-		if r.Name == id.String() {
-			o, err := Read(r)
-			return o, r.Version, err
-		}
-	}
-	return Operation{}, 0, nil
+	o, err := Read(records[0])
+	return o, records[0].Version, err
 }
 
 // Read decodes a record. The times of the operation's start and end come from the engine's clock.
