@@ -34,12 +34,17 @@ const (
 	failedPause = 100 * time.Millisecond
 )
 
+// dueWithin is how long one look counts the ticks of schedules. After a long time without a leader there may be
+// millions of them. What is found is fired, and the next look goes on.
+var dueWithin = 10 * time.Second
+
 // plans is what the chore knows of schedules. Only the chore reads it.
 type plans struct {
 	known map[string]known // by name
 	// Schedules whose write failed, with the largest number of ticks of their next write. Each fires alone, so that it
 	// does not hold up a set.
 	alone  map[string]int
+	first  string    // the schedule that the next look begins with, because the last one ended before it; "" if it did not
 	looked time.Time // the engine's time of the last look
 	told   time.Time // when failures of single schedules were last logged
 }
@@ -156,7 +161,13 @@ func (l *Leader) due(
 	if l.plans.alone == nil {
 		l.plans.alone = map[string]int{}
 	}
-	for _, r := range records {
+	began := time.Now()
+	begin := max(slices.IndexFunc(records, func(r store.Record) bool { return r.Name == was.first }), 0)
+	for _, r := range slices.Concat(records[begin:], records[:begin]) {
+		if len(l.plans.known) > 0 && time.Since(began) > dueWithin {
+			l.plans.first, next = r.Name, now
+			break
+		}
 		k, err := was.known[r.Name], error(nil)
 		if k.version != r.Version {
 			k, err = read(r, now)

@@ -321,3 +321,33 @@ func TestWhatManySchedulesMissedIsNoLargerWrite(t *testing.T) {
 		}
 	})
 }
+
+// A look that has no time for all schedules leaves the others to the next ones, each in its turn.
+func TestALookThatTakesLongGoesOnInTheNextOne(t *testing.T) {
+	defer func(before time.Duration) { dueWithin = before }(dueWithin)
+	dueWithin = 0
+	s := memory.New()
+	for i := range 3 {
+		plan(t, s, fmt.Sprint("s", i), tick.Schedule{Spec: "@every 1h", Kind: "k", Next: time.Now().Add(-30 * time.Minute)})
+	}
+	l := candidate(s, 1)
+	records, err := s.Records(t.Context(), store.RecordFilter{Kind: tick.RecordKind})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	for range 6 { // none of them is written
+		due, next, err := l.due(records, nil)
+		if err != nil || len(due) != 1 || next.After(time.Now()) {
+			t.Fatalf("%+v, the next look is at %v: %v", due, next, err)
+		}
+		seen[due[0].put.Record.Name]++
+	}
+	if len(seen) != 3 || seen["s0"] != 2 || seen["s1"] != 2 {
+		t.Errorf("in six looks: %v", seen)
+	}
+	dueWithin = time.Hour
+	if due, _, _ := l.due(records, nil); len(due) != 3 || l.plans.first != "" {
+		t.Errorf("with time: %+v, %q", due, l.plans.first)
+	}
+}

@@ -146,7 +146,7 @@ func (s *Schedule) Due(now time.Time, most int) ([]time.Time, error) {
 	keep := s.keep()
 	var due []time.Time // the latest ticks, in a ring whose oldest entry is at passed%keep
 	passed := 0
-	for t := s.Next; !t.IsZero() && !t.After(now); t = spec.Next(t) {
+	for t := s.Next; !t.IsZero() && !t.After(now); t = s.Next {
 		if s.Next = spec.Next(t); t.Before(s.Ahead) && now.Sub(t) > Skew {
 			continue
 		}
