@@ -18,6 +18,7 @@ type aside struct {
 	tried    time.Time     // when it was last tried
 	pause    time.Duration // until the next try
 	failures int           // except those because it was held
+	held     bool          // when it was set aside
 }
 
 const (

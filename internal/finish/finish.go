@@ -150,12 +150,23 @@ func (g *Gatherer) Close() {
 
 func (g *Gatherer) closed() bool { return isClosed(g.quit) }
 
-// Age returns how long outcomes have failed to be written, or 0 if none waits.
+// Age returns how long outcomes have failed to be written, or 0 if none waits or is being written. Those that were set
+// aside because a user's transaction holds them do not count.
 func (g *Gatherer) Age() time.Duration {
-	if g.count.Load() == 0 {
-		return 0
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	oldest := time.Now()
+	for _, b := range append([]*batch{&g.going}, g.ready...) {
+		if len(b.outcomes) > 0 && b.since.Before(oldest) {
+			oldest = b.since
+		}
 	}
-	return time.Since(time.Unix(0, g.success.Load()))
+	for _, a := range g.aside {
+		if !a.held && a.ended.Before(oldest) {
+			oldest = a.ended
+		}
+	}
+	return min(time.Since(oldest), time.Since(time.Unix(0, g.success.Load())))
 }
 
 // Run writes batches until Close, or until the context ends. In the latter case it gives up the outcomes that are not
@@ -339,7 +350,7 @@ func (g *Gatherer) write(ctx context.Context, b batch) {
 		g.log.Warn("finish", "error", err, "outcomes", len(part.outcomes), "failures", failures, "retry_in", pause)
 		if len(part.outcomes) == 1 && failures > 1 {
 			now := time.Now()
-			g.setAside(&aside{part.outcomes[0], part.ended[0], now, now, longestPause, 1})
+			g.setAside(&aside{part.outcomes[0], part.ended[0], now, now, longestPause, 1, false})
 			b, failures = b.after(part), 0
 		} else if failures > 1 {
 			size = max(size/2, 1)
@@ -362,7 +373,7 @@ func (g *Gatherer) withoutHeld(part batch, held []store.ID) []store.Outcome {
 	now, all, rest := time.Now(), set(held), make([]store.Outcome, 0, len(part.outcomes)) // others read the batch
 	for i, o := range part.outcomes {
 		if all[o.Task.ID] {
-			g.setAside(&aside{o, part.ended[i], now, now, firstPause, 0})
+			g.setAside(&aside{o, part.ended[i], now, now, firstPause, 0, true})
 		} else {
 			rest = append(rest, o)
 		}

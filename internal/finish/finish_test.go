@@ -426,3 +426,33 @@ func TestCloseWaitsForWhatIsHeldAndTheContextGivesItUp(t *testing.T) {
 		}
 	}
 }
+
+func TestTheAgeIsThatOfTheOldestOutcomeAndNotOfTheLastWrite(t *testing.T) {
+	l := &ledger{fail: func(call int, _ []store.Outcome) (before, after error) {
+		if call == 1 || call > 20 {
+			return nil, nil
+		}
+		return errors.New("away"), nil
+	}}
+	gathering(t, l, quiet(func(store.Outcome) {}), func(g *Gatherer) {
+		add(g, outcome(1))
+		time.Sleep(time.Hour) // it idles
+		if age := g.Age(); age != 0 {
+			t.Errorf("while it idles: %v", age)
+		}
+		claim := []store.Outcome{outcome(2), outcome(3)}
+		var left atomic.Int64
+		left.Store(2)
+		for _, o := range claim {
+			g.Add(o, time.Now(), &left)
+		}
+		time.Sleep(time.Second)
+		if age := g.Age(); age < 900*time.Millisecond || age > time.Second {
+			t.Errorf("after a second of failures: %v", age)
+		}
+		time.Sleep(time.Minute)
+		if age := g.Age(); age != 0 {
+			t.Errorf("when all is written: %v", age)
+		}
+	})
+}

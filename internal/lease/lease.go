@@ -182,11 +182,12 @@ func (h *Heart) check(context.Context) (time.Duration, error) {
 	id, good := h.id, h.good
 	h.mu.Unlock()
 	limit := h.o.TTL * 2 / 3
+	pause := min(limit/4, time.Minute)
 	if good.IsZero() {
-		return limit / 4, nil
+		return pause, nil
 	}
 	if left := limit - time.Since(good); left > 0 {
-		return min(left, limit/4), nil
+		return min(left, pause), nil
 	}
 	if len(h.o.Holds()) > 0 {
 		h.o.Log.Error("heartbeat: no beat for two thirds of the lease, stopping all attempts", "worker", id)
@@ -194,5 +195,5 @@ func (h *Heart) check(context.Context) (time.Duration, error) {
 		h.o.Log.Info("heartbeat: no beat for two thirds of the lease, going on under a new identity", "worker", id)
 	}
 	h.renew(id, h.o.Away)
-	return limit / 4, nil
+	return pause, nil
 }

@@ -362,3 +362,11 @@ func TestABeatCountsThoughANoteIsHeld(t *testing.T) {
 		t.Errorf("%d notes were stored; the second beat: %+v", c.noted, c.beats[1])
 	}
 }
+
+func TestTheWatchOverALongLeaseLooksEveryMinute(t *testing.T) {
+	h := New(&chest{}, Options{NewID: func() store.ID { return store.ID{1} }, TTL: 24 * time.Hour, Every: time.Minute,
+		Log: slog.New(slog.DiscardHandler)})
+	if pause, err := h.check(t.Context()); err != nil || pause != time.Minute {
+		t.Errorf("%v, %v", pause, err)
+	}
+}
