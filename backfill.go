@@ -93,7 +93,7 @@ func (c *Client) BackfillSchedule(
 		}
 		tasks[i].Key = tick.Key(name) + ":" + at.UTC().Format(time.RFC3339)
 	}
-	if err := c.takeTurns(ctx, tasks); err != nil {
+	if err := c.present(ctx, tasks); err != nil {
 		return nil, fmt.Errorf("schedule %s: %w", name, err)
 	}
 	results, err := c.store.Enqueue(ctx, tasks)

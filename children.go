@@ -36,16 +36,13 @@ func (t *Task[T]) Spawn(ctx context.Context, args Args, o *Options) (ID, error) 
 		return ID{}, err
 	}
 	child := []store.NewTask{n}
-	if err := t.client.takeTurns(ctx, child); err != nil {
-		return ID{}, err
-	}
-	if err := t.client.conceal(ctx, t.ID, child); err != nil {
+	if err := t.client.prepare(ctx, t.ID, child); err != nil {
 		return ID{}, err
 	}
 	if count := t.attempt.AddChild(child[0]); count > MaxWorkflow {
 		return ID{}, invalid("children", "too_many", "are %d, at most %d are allowed", count, MaxWorkflow)
 	}
-	return n.ID, nil
+	return child[0].ID, nil
 }
 
 // Wait is returned by a handler that has spawned children: the task is pending until all of them have ended,

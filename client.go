@@ -28,8 +28,10 @@ type ClientConfig struct {
 	// see archive.NewPayloads. Optional. Clients that enqueue tasks and workers that run them need the same
 	// Payloads.
 	Payloads Payloads
-	// BeforeEnqueue hooks are called in order with every batch of validated tasks before it is stored. A hook may
-	// change the tasks. An error stops the enqueue.
+	// BeforeEnqueue hooks are called in order with every batch of validated tasks before it is stored: also with the
+	// children that a handler spawns, the next stage of a pipeline, and the tasks of RunSchedule and
+	// BackfillSchedule. They are not called for the ticks that the leader fires, nor for tasks that run again. A hook
+	// may change the tasks. An error stops the enqueue; that of a next stage fails the attempt.
 	BeforeEnqueue []func(ctx context.Context, tasks []store.NewTask) error
 	// KeyRing encrypts the args of tasks at rest. Optional. Clients that enqueue tasks and workers that run them
 	// need the same keys. The args of schedules are settings and are not encrypted.

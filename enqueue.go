@@ -211,18 +211,39 @@ func (c *Client) enqueue(ctx context.Context, into store.Enqueuer, tasks []NewTa
 	return results, err
 }
 
-// put passes validated tasks through the hooks and on to the engine.
+// put passes validated tasks on to the engine.
 func (c *Client) put(ctx context.Context, into store.Enqueuer, stored []store.NewTask) ([]Enqueued, error) {
-	for _, hook := range c.config.BeforeEnqueue {
-		if err := hook(ctx, stored); err != nil {
-			return nil, fmt.Errorf("before enqueue: %w", err)
-		}
-	}
-	if err := c.takeTurns(ctx, stored); err != nil {
-		return nil, fmt.Errorf("enqueue: %w", err)
-	}
-	if err := c.conceal(ctx, ID{}, stored); err != nil {
+	if err := c.prepare(ctx, ID{}, stored); err != nil {
 		return nil, err
 	}
 	return into.Enqueue(ctx, stored)
 }
+
+// prepare makes validated tasks ready to be stored. by is the task whose attempt creates them, if any.
+func (c *Client) prepare(ctx context.Context, by ID, tasks []store.NewTask) error {
+	if err := c.present(ctx, tasks); err != nil {
+		return err
+	}
+	return c.conceal(ctx, by, tasks)
+}
+
+// present is prepare for tasks whose args stay as they are. It shows them to the hooks, and then makes those of queues
+// with limits wait for their turn.
+func (c *Client) present(ctx context.Context, tasks []store.NewTask) error {
+	for _, hook := range c.config.BeforeEnqueue {
+		if err := hook(ctx, tasks); err != nil {
+			return &hookError{err}
+		}
+	}
+	if err := c.takeTurns(ctx, tasks); err != nil {
+		return fmt.Errorf("enqueue: %w", err)
+	}
+	return nil
+}
+
+// hookError is the error of a hook.
+type hookError struct{ error }
+
+func (e *hookError) Error() string { return "before enqueue: " + e.error.Error() }
+
+func (e *hookError) Unwrap() error { return e.error }

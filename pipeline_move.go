@@ -120,10 +120,7 @@ func (c *Client) moveOn(ctx context.Context, t *TaskInfo, args stageArgs) ([]sto
 		return nil, err
 	}
 	next := []store.NewTask{n}
-	if err := c.takeTurns(ctx, next); err != nil {
-		return nil, err
-	}
-	return next, c.conceal(ctx, t.ID, next)
+	return next, c.prepare(ctx, t.ID, next)
 }
 
 // jumps returns how often the run of t will have gone back when it reaches the stage. It limits endless runs.

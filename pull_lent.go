@@ -187,8 +187,7 @@ func (p *Puller) decide(ctx context.Context, t *store.Task, v Verdict) (store.Ou
 		if err == nil {
 			then, err = p.client.forward(ctx, &info, v.Output, v.Err)
 		}
-		stop := new(lifecycle.StopError)
-		if err != nil && !errors.As(err, &stop) {
+		if err != nil && !errors.As(err, new(*lifecycle.StopError)) && !errors.As(err, new(*hookError)) {
 			return store.Outcome{}, err
 		}
 		v.Err = err

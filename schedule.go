@@ -212,7 +212,7 @@ func (c *Client) RunSchedule(
 		return Enqueued{}, err
 	}
 	tasks := []store.NewTask{t}
-	if err := c.takeTurns(ctx, tasks); err != nil {
+	if err := c.present(ctx, tasks); err != nil {
 		return Enqueued{}, fmt.Errorf("schedule %s: %w", name, err)
 	}
 	results, err := c.store.Enqueue(ctx, tasks)
