@@ -14,9 +14,10 @@ const module = "github.com/tuskqueue/tusk"
 // mayImport says, for each part of the module, which other parts it may import. A package
 // belongs to the part with the longest matching prefix.
 var mayImport = map[string][]string{
-	"":                   {"store", "internal", "cron"},
-	"cron":               {"internal/duration"},
-	"archive":            {"store", "mask", "internal/loop", "internal/argmatch", "internal/duration", "internal/payload"},
+	"":     {"store", "internal", "cron"},
+	"cron": {"internal/duration"},
+	"archive": {"store", "mask", "internal/loop", "internal/argmatch", "internal/duration", "internal/payload",
+		"internal/gate"},
 	"archive/place":      {},
 	"mask":               {},
 	"archive/rerun":      {"", "store", "archive", "internal/bulk"},
@@ -51,6 +52,7 @@ var mayImport = map[string][]string{
 	"internal/model":    {},
 	"internal/disk":     {},
 	"internal/together": {},
+	"internal/gate":     {},
 	"internal/witness":  {},
 	"internal/payload":  {"store"},
 	"internal/cbfake":   {},

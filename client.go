@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/tuskqueue/tusk/internal/gate"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -61,8 +62,8 @@ func NewClient(s store.Store, config *ClientConfig) (*Client, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	return &Client{store: s, config: c, limits: limitCache{reading: newGate()},
-		pipelines: pipelineCache{reading: newGate()}}, nil
+	return &Client{store: s, config: c, limits: limitCache{reading: gate.New()},
+		pipelines: pipelineCache{reading: gate.New()}}, nil
 }
 
 // KeyRing returns the configured key ring, or nil if there is none.

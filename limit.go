@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/allot"
+	"github.com/tuskqueue/tusk/internal/gate"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -113,7 +114,7 @@ func limitsOf(records []store.Record) (map[string]Limits, error) {
 
 // limitCache caches the limits of all queues briefly, so that queues without limits cost almost nothing.
 type limitCache struct {
-	reading gate
+	reading gate.Gate
 
 	mu     sync.Mutex
 	read   time.Time
@@ -155,10 +156,10 @@ func (l *limitCache) of(ctx context.Context, c *Client) (map[string]Limits, erro
 	if limits, fresh := l.fresh(); fresh {
 		return limits, nil
 	}
-	if err := l.reading.enter(ctx); err != nil {
+	if err := l.reading.Enter(ctx); err != nil {
 		return nil, fmt.Errorf("limits: %w", err)
 	}
-	defer l.reading.leave()
+	defer l.reading.Leave()
 	if limits, fresh := l.fresh(); fresh { // another goroutine has read them
 		return limits, nil
 	}

@@ -65,7 +65,7 @@ func (c *Client) WritePart(ctx context.Context, u Upload, sum string, r io.Reade
 	if err := c.config.Payloads.Write(ctx, name, checked); err != nil {
 		return 0, fmt.Errorf("write a part: %w", err)
 	}
-	lying.add(checked.n)
+	lying.add(1, checked.n)
 	return checked.n, nil
 }
 

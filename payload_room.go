@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/tuskqueue/tusk/internal/gate"
 )
 
 // Limits of the parts of one owner that have not been assembled, in number and in bytes: those of four uploads of
@@ -29,10 +31,12 @@ type lying struct {
 
 // lyingParts are the parts of one owner.
 type lyingParts struct {
-	mu     sync.Mutex
-	parts  int
-	bytes  int64
-	listed time.Time
+	listing gate.Gate // whoever lists them has it
+	listed  time.Time // whoever has the gate may use it
+
+	mu    sync.Mutex
+	parts int
+	bytes int64
 }
 
 func (l *lying) owned(by string) *lyingParts {
@@ -43,7 +47,7 @@ func (l *lying) owned(by string) *lyingParts {
 	}
 	p := l.of[by]
 	if p == nil {
-		p = &lyingParts{}
+		p = &lyingParts{listing: gate.New()}
 		l.of[by] = p
 	}
 	return p
@@ -51,26 +55,36 @@ func (l *lying) owned(by string) *lyingParts {
 
 // room refuses a part of an owner who has too many parts that have not been assembled.
 func (p *lyingParts) room(ctx context.Context, from Payloads, prefix string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	full := func() bool { return p.parts >= MaxUnfinishedParts || p.bytes >= MaxUnfinishedBytes }
-	if age := time.Since(p.listed); age > listedFor || age > fullFor && full() {
-		parts, bytes, err := from.Sum(ctx, prefix)
+	if err := p.listing.Enter(ctx); err != nil {
+		return fmt.Errorf("write a part: %w", err)
+	}
+	defer p.listing.Leave()
+	parts, bytes, full := p.known()
+	if age := time.Since(p.listed); age > listedFor || age > fullFor && full {
+		there, size, err := from.Sum(ctx, prefix)
 		if err != nil {
 			return fmt.Errorf("write a part: %w", err)
 		}
-		p.parts, p.bytes, p.listed = parts, bytes, time.Now()
+		p.add(there-parts, size-bytes) // those that were written meanwhile may count twice until the next time
+		p.listed = time.Now()
+		parts, bytes, full = p.known()
 	}
-	if !full() {
+	if !full {
 		return nil
 	}
 	return invalid("upload", "too_large", "has no room: your parts that are not put together are %d with %d bytes, "+
 		"at most %d with %d bytes are allowed: put them together, or wait: parts are kept for a day",
-		p.parts, p.bytes, MaxUnfinishedParts, MaxUnfinishedBytes)
+		parts, bytes, MaxUnfinishedParts, MaxUnfinishedBytes)
 }
 
-func (p *lyingParts) add(bytes int64) {
+func (p *lyingParts) known() (parts int, bytes int64, full bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.parts, p.bytes = p.parts+1, p.bytes+bytes
+	return p.parts, p.bytes, p.parts >= MaxUnfinishedParts || p.bytes >= MaxUnfinishedBytes
+}
+
+func (p *lyingParts) add(parts int, bytes int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.parts, p.bytes = p.parts+parts, p.bytes+bytes
 }

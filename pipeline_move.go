@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/gate"
 	"github.com/tuskqueue/tusk/internal/lifecycle"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -157,7 +158,7 @@ func keepKey(n *store.NewTask, t *TaskInfo) ([]byte, error) {
 
 // pipelineCache caches the pipelines that the database knows for a short time.
 type pipelineCache struct {
-	reading gate
+	reading gate.Gate
 
 	mu     sync.Mutex
 	read   time.Time
@@ -180,10 +181,10 @@ func (l *pipelineCache) find(ctx context.Context, c *Client, kind string) (*Pipe
 	if fresh {
 		return at.pipeline, at.stage, nil
 	}
-	if err := l.reading.enter(ctx); err != nil {
+	if err := l.reading.Enter(ctx); err != nil {
 		return nil, 0, fmt.Errorf("pipelines: %w", err)
 	}
-	defer l.reading.leave()
+	defer l.reading.Leave()
 	if at, fresh = l.at(kind); fresh { // another goroutine has read them
 		return at.pipeline, at.stage, nil
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/gate"
 	"github.com/tuskqueue/tusk/internal/tend"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -23,13 +24,13 @@ type suspects struct {
 	begun []string // receipts
 	count int      // number of begins so far
 
-	writing gate // held while the record is written
-	written int  // number of begins that are written, or whose write failed
+	writing gate.Gate // held while the record is written
+	written int       // number of begins that are written, or whose write failed
 	record  store.Record
 }
 
 func newSuspects(c *Client, worker func() ID) suspects {
-	return suspects{client: c, worker: worker, writing: newGate()}
+	return suspects{client: c, worker: worker, writing: gate.New()}
 }
 
 const suspectPatience = 5 * time.Second
@@ -42,10 +43,10 @@ func (s *suspects) begin(ctx context.Context, t *store.Task) {
 	s.count++
 	mine := s.count
 	s.mu.Unlock()
-	if s.writing.enter(ctx) != nil {
+	if s.writing.Enter(ctx) != nil {
 		return
 	}
-	defer s.writing.leave()
+	defer s.writing.Leave()
 	if s.written >= mine {
 		return
 	}
@@ -96,10 +97,10 @@ func (s *suspects) end(t *store.Task) {
 
 // forget deletes the record. If that fails, the leader deletes it later.
 func (s *suspects) forget(ctx context.Context) {
-	if s.writing.enter(ctx) != nil {
+	if s.writing.Enter(ctx) != nil {
 		return
 	}
-	defer s.writing.leave()
+	defer s.writing.Leave()
 	if s.record.Version == 0 {
 		return
 	}

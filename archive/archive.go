@@ -14,6 +14,7 @@ import (
 	"gocloud.dev/blob"
 	"gocloud.dev/gcerrors"
 
+	"github.com/tuskqueue/tusk/internal/gate"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -30,6 +31,7 @@ type Archive struct {
 	mu        sync.Mutex
 	manifests map[string]Manifest // by path; they never change
 
+	asking      gate.Gate // whoever asks the object store for the catalogue has it
 	catalogueMu sync.Mutex
 	catalogue   catalogue
 
@@ -42,7 +44,7 @@ type Archive struct {
 // New returns an Archive of an object store. Files that are read as a whole are downloaded to dir,
 // or to the directory for temporary files if dir is empty.
 func New(b *blob.Bucket, dir string) *Archive {
-	return &Archive{bucket: b, dir: dir, manifests: map[string]Manifest{}, footers: map[string]*list.Element{}}
+	return &Archive{bucket: b, dir: dir, asking: gate.New(), manifests: map[string]Manifest{}, footers: map[string]*list.Element{}}
 }
 
 // Requests returns how many requests the Archive has sent to the object store.
@@ -53,9 +55,7 @@ func (a *Archive) reach(ctx context.Context) (has bool, err error) {
 	if _, _, err := a.catalogued(ctx, true); err != nil {
 		return false, err
 	}
-	a.catalogueMu.Lock()
-	defer a.catalogueMu.Unlock()
-	return !a.catalogue.looked.IsZero(), nil
+	return !a.cached().looked.IsZero(), nil
 }
 
 // Manifests returns the manifests that count, oldest first, as listed in the object store.

@@ -60,14 +60,24 @@ func (a *Archive) publish(ctx context.Context, manifests []Manifest) error {
 	return nil
 }
 
+// cached returns the latest catalogue that was read.
+func (a *Archive) cached() catalogue {
+	a.catalogueMu.Lock()
+	defer a.catalogueMu.Unlock()
+	return a.catalogue
+}
+
+func (a *Archive) cache(c catalogue) {
+	a.catalogueMu.Lock()
+	defer a.catalogueMu.Unlock()
+	a.catalogue = c
+}
+
 // remembered returns all manifests from the cached catalogue, and reads the catalogue if none is
 // cached. An old catalogue is good enough for what it leads to: files never change, and reading
 // one that has been deleted fails unless it is cached.
 func (a *Archive) remembered(ctx context.Context) (all []Manifest, read bool, err error) {
-	a.catalogueMu.Lock()
-	known := a.catalogue
-	a.catalogueMu.Unlock()
-	if !known.looked.IsZero() {
+	if known := a.cached(); !known.looked.IsZero() {
 		return known.manifests, false, nil
 	}
 	return a.catalogued(ctx, false)
@@ -77,9 +87,11 @@ func (a *Archive) remembered(ctx context.Context) (all []Manifest, read bool, er
 // current one. It reports whether it read the catalogue. If there is no catalogue, it lists the
 // manifests instead.
 func (a *Archive) catalogued(ctx context.Context, now bool) (all []Manifest, read bool, err error) {
-	a.catalogueMu.Lock()
-	defer a.catalogueMu.Unlock()
-	c := &a.catalogue
+	if err := a.asking.Enter(ctx); err != nil {
+		return nil, false, fmt.Errorf("read catalogue: %w", err)
+	}
+	defer a.asking.Leave()
+	c := a.cached()
 	if !now && time.Since(c.looked) < fresh {
 		return c.manifests, false, nil
 	}
@@ -90,6 +102,7 @@ func (a *Archive) catalogued(ctx context.Context, now bool) (all []Manifest, rea
 		switch {
 		case err == nil && c.same(about) && (!now || c.etag != ""):
 			c.looked = next.looked
+			a.cache(c)
 			return c.manifests, false, nil
 		case err == nil:
 			next.etag = about.ETag
@@ -100,7 +113,7 @@ func (a *Archive) catalogued(ctx context.Context, now bool) (all []Manifest, rea
 	a.requests.Add(1)
 	r, err := a.bucket.NewReader(ctx, cataloguePath, nil)
 	if gcerrors.Code(err) == gcerrors.NotFound {
-		*c = catalogue{}
+		a.cache(catalogue{})
 		all, err := a.Manifests(ctx)
 		return all, true, err
 	}
@@ -120,6 +133,6 @@ func (a *Archive) catalogued(ctx context.Context, now bool) (all []Manifest, rea
 	if err != nil {
 		return nil, true, fmt.Errorf("the catalogue is damaged: delete %s, and it is made anew: %w", cataloguePath, err)
 	}
-	*c = next
-	return c.manifests, true, nil
+	a.cache(next)
+	return next.manifests, true, nil
 }

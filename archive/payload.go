@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"sync"
 	"time"
 
 	"gocloud.dev/blob"
 	"gocloud.dev/gcerrors"
 
+	"github.com/tuskqueue/tusk/internal/gate"
 	"github.com/tuskqueue/tusk/internal/payload"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -22,14 +22,14 @@ type Payloads struct {
 	bucket *blob.Bucket
 	own    owner
 
-	mu    sync.Mutex
-	owned time.Time // when the object store was last seen to belong to this database
+	claiming gate.Gate
+	owned    time.Time // when the object store was last seen to belong to this database; needs the gate
 }
 
 // NewPayloads returns the Payloads of a database. newID makes the id that identifies the database
 // as owner, if it has none yet.
 func NewPayloads(s store.Store, b *blob.Bucket, newID func() store.ID) *Payloads {
-	return &Payloads{bucket: b, own: owner{s, b, newID}}
+	return &Payloads{bucket: b, own: owner{s, b, newID}, claiming: gate.New()}
 }
 
 // ownedFor is how long the owner of the object store is not checked again.
@@ -71,8 +71,10 @@ func (w *whole) Read(p []byte) (int, error) {
 // makes a record in the database, which on SQLite is impossible while a transaction is open. So
 // programs that enqueue in transactions call Claim when they start.
 func (p *Payloads) Claim(ctx context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	if err := p.claiming.Enter(ctx); err != nil {
+		return err
+	}
+	defer p.claiming.Leave()
 	if time.Since(p.owned) < ownedFor {
 		return nil
 	}

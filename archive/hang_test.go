@@ -1,0 +1,36 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store/memory"
+	"github.com/tuskqueue/tusk/store/storetest"
+)
+
+// Somebody asks an object store that hangs. Others have to wait no longer than they want to.
+func TestWhoHasADeadlineDoesNotWaitForSomebodyElsesRequest(t *testing.T) {
+	b, _ := place(t)
+	tasks := mixed(10)
+	shelve(t, b, tasks)
+	a, p := New(b, t.TempDir()), NewPayloads(memory.New(), b, storetest.NewID)
+	if _, err := a.Find(t.Context(), tasks[1].ID); err != nil { // it caches the catalogue
+		t.Fatal(err)
+	}
+	if err := errors.Join(a.asking.Enter(t.Context()), p.claiming.Enter(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := a.Find(ctx, tasks[1].ID); err != nil {
+		t.Errorf("a task that is known needs the catalogue: %v", err)
+	}
+	if _, err := a.Find(ctx, storetest.NewID()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a search: %v", err)
+	}
+	if err := p.Claim(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a claim: %v", err)
+	}
+}
