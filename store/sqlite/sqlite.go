@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +27,8 @@ const (
 // file. It is safe for concurrent use.
 type Store struct {
 	db      *sql.DB
-	path    string // the file's path, as SQLite names it
+	path    string      // the file's path, as SQLite names it
+	file    os.FileInfo // the file that was opened
 	clock   *clock
 	kinds   *kinds
 	seen    seen
@@ -104,7 +106,12 @@ func open(ctx context.Context, db *sql.DB) (*Store, error) {
 	if err != nil {
 		return nil, explain(err)
 	}
-	s := &Store{db: db, path: path, clock: newClock(), kinds: newKinds(),
+	file, err := os.Stat(path)
+	if err != nil {
+		conn.close()
+		return nil, err
+	}
+	s := &Store{db: db, path: path, file: file, clock: newClock(), kinds: newKinds(),
 		readers: make(chan *direct, readers), long: make(chan struct{}, readers-1), closing: make(chan struct{})}
 	for range readers {
 		s.readers <- nil
