@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/bell"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -35,7 +36,7 @@ type Store struct {
 	writer  *writer
 	readers chan *direct  // holds nil for each connection that is not open yet
 	long    chan struct{} // has room for reads that may take long
-	wakes   wakes
+	bell    bell.Bell
 	counts  counters
 
 	busy atomic.Bool // the latest claim found tasks

@@ -182,7 +182,9 @@ func (w *writer) together(calls []*call) bool {
 	if err == nil {
 		w.store.kinds.add(t.fresh)
 		w.stands.add(t.stood)
-		w.store.wakes.wake(t.woken)
+		for name := range t.woken {
+			w.store.bell.Ring(name)
+		}
 	}
 	return true
 }
