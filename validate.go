@@ -279,7 +279,7 @@ func validateSource(at time.Time) error {
 			"is %s, which is no time of a change: give one after 1970-01-01, or leave it out", at.UTC().Format(time.RFC3339))
 	}
 	if at.After(latestSource) {
-		return invalid("source time", "out_of_range", "is %s, want one up to %s; a version number counts as seconds since 1970",
+		return invalid("source time", "out_of_range", "is %s, want one up to %s (a version number counts as seconds)",
 			at.UTC().Format(time.RFC3339), latestSource.Format(time.RFC3339))
 	}
 	return nil

@@ -33,7 +33,8 @@ func sizeOf(args []any) (size int) {
 
 // tooLarge explains the error of a statement with an argument that does not fit into a packet.
 func (s *Store) tooLarge(err error) error {
-	said := codeOf(err) != 0 && strings.Contains(err.Error(), "max_allowed_packet") // the server has several numbers for it
+	// The server has several numbers for it.
+	said := codeOf(err) != 0 && strings.Contains(err.Error(), "max_allowed_packet")
 	if !said && !errors.Is(err, driversql.ErrPktTooLarge) {
 		return err
 	}

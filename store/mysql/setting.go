@@ -66,8 +66,8 @@ func sessionWeaknesses(is map[string]string) (all []string) {
 			"prune or to migrate, fails each time; add max_statement_time=0 to the DSN")
 	}
 	if packet, err := strconv.Atoi(is["max_allowed_packet"]); err == nil && packet < leastPacket {
-		all = append(all, fmt.Sprintf("max_allowed_packet is %d: larger args and outputs are refused, and many small ones take "+
-			"more round trips; set it to %d or more on the server", packet, leastPacket))
+		all = append(all, fmt.Sprintf("max_allowed_packet is %d: larger args and outputs are refused, and many small ones "+
+			"take more round trips; set it to %d or more on the server", packet, leastPacket))
 	}
 	return all
 }

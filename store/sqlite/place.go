@@ -15,8 +15,8 @@ func (s *Store) inPlace() error {
 	if err == nil && os.SameFile(now, s.file) {
 		return nil
 	}
-	return fmt.Errorf("%w: the file %s was moved, deleted or replaced while in use: stop every process, put the file back, "+
-		"start again", store.ErrUnavailable, s.path)
+	return fmt.Errorf("%w: the file %s was moved, deleted or replaced while in use: stop every process, put the file "+
+		"back, start again", store.ErrUnavailable, s.path)
 }
 
 // placeEvery is how often the writer looks whether the file is in its place.
