@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 	"unicode"
@@ -281,8 +282,15 @@ func validateSource(at time.Time) error {
 		return invalid("source time", "invalid_time",
 			"is %s, which is no time of a change: give one after 1970-01-01, or leave it out", at.UTC().Format(time.RFC3339))
 	}
+	if at.After(latestSource) {
+		return invalid("source time", "out_of_range", "is %s, want one up to %s (a version number counts as seconds)",
+			at.UTC().Format(time.RFC3339), latestSource.Format(time.RFC3339))
+	}
 	return nil
 }
+
+// latestSource is the latest source time. Engines count the nanoseconds since 1970 in 64 bits.
+var latestSource = time.Unix(0, math.MaxInt64).UTC().Truncate(time.Second)
 
 // validateConflict validates what to do if a key is taken.
 func validateConflict(o *Options) error {

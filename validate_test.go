@@ -60,6 +60,8 @@ func TestBadInputIsRefusedByName(t *testing.T) {
 		{"source time of zero", RawArgs{Name: "k"}, Options{SourceTime: At(time.Time{})}, "invalid_time", "source time"},
 		{"source time of a zero number", RawArgs{Name: "k"}, Options{SourceTime: time.UnixMilli(0)}, "invalid_time",
 			"source time"},
+		{"source time in milliseconds", RawArgs{Name: "k"}, Options{Key: "k", OnConflict: Rerun,
+			SourceTime: time.Unix(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli(), 0)}, "out_of_range", "2262-04-11"},
 		{"rerun without a key", RawArgs{Name: "k"}, Options{OnConflict: Rerun}, "needs_key", "on conflict"},
 		{"source time without rerun", RawArgs{Name: "k"}, Options{Key: "k", SourceTime: time.Now()}, "needs_rerun",
 			"source time"},

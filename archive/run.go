@@ -187,7 +187,7 @@ func (r *Runner) work(ctx context.Context, note *Note) (more bool, err error) {
 	}
 	if due, err := r.engine.Due(ctx, keep, "", 1); err != nil {
 		return false, err
-	} else if len(due.Tasks) == 0 {
+	} else if len(due.Tasks) == 0 && due.Next == "" {
 		r.empty = min(max(2*r.empty, soon), rarely)
 		r.next = time.Now().Add(min(r.o.Every, r.empty))
 		return false, r.succeeded(ctx)

@@ -37,5 +37,8 @@ func (f *ErrorFilter) Page(groups []ErrorGroup) (page []ErrorGroup) {
 	slices.SortFunc(page, func(a, b ErrorGroup) int {
 		return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Fingerprint, b.Fingerprint), cmp.Compare(a.Queue, b.Queue))
 	})
-	return page[:min(len(page), cmp.Or(max(f.Limit, 0), 100))]
+	return page[:min(len(page), f.Most())]
 }
+
+// Most returns how many groups the filter selects at most.
+func (f *ErrorFilter) Most() int { return cmp.Or(max(f.Limit, 0), 100) }

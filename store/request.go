@@ -186,7 +186,7 @@ type Turns struct {
 type Retention struct {
 	Completed, Cancelled, Discarded time.Duration
 	Queues                          map[string]Retention
-	Stats                           time.Duration // of statistics of all queues; ignored in Queues
+	Stats                           time.Duration // of statistics and unused ErrorGroups, of all queues; ignored in Queues
 }
 
 // Of returns how long tasks of a queue that ended in a state are kept; 0 means forever.
@@ -282,7 +282,7 @@ type ErrorGroup struct {
 	Waiting     int64 // tasks that wait for a retry and whose latest failure is in this group
 	Dead        int64 // discarded tasks whose latest failure is in this group
 	First, Last time.Time
-	Sample      string // the latest error text
+	Sample      string // the beginning of the latest error text: an engine may cut it after about 4 KB
 	SampleTask  ID
 }
 

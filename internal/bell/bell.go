@@ -67,3 +67,10 @@ func (b *Bell) Ring(name string) bool {
 	}
 	return len(b.listeners) > 0
 }
+
+// Heard reports whether anybody listens.
+func (b *Bell) Heard() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.listeners) > 0
+}

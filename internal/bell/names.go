@@ -14,6 +14,9 @@ const (
 	Soon  = "\x02soon"  // tasks are due within store.Soon
 )
 
+// Any is rung if it is unknown who has something to do.
+const Any = "\x02any"
+
 // Leads reports whether a name is rung for the leader.
 func Leads(name string) bool { return name == Turns || name == Due || name == Soon }
 
@@ -46,6 +49,8 @@ func DueIn(d time.Duration) string {
 func Hint(names []string) (h store.Hint) {
 	for _, name := range names {
 		switch name {
+		case Any:
+			return store.Hint{}
 		case Turns:
 			h.Turns = true
 		case Due:

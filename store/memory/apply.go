@@ -2,7 +2,6 @@ package memory
 
 import (
 	"bytes"
-	"cmp"
 	"slices"
 	"time"
 
@@ -54,7 +53,6 @@ func (s *Store) apply(b *rules.Batch) {
 	for _, e := range b.Ends {
 		s.record(s.tasks[e.Task.ID], e)
 	}
-	slices.SortStableFunc(changes, func(a, b rules.Change) int { return cmp.Compare(placeOf(a), placeOf(b)) })
 	for _, c := range changes {
 		s.change(c)
 	}
@@ -73,13 +71,6 @@ func (s *Store) apply(b *rules.Batch) {
 		}
 		s.keys[k.KeyName] = &k
 	}
-}
-
-func placeOf(c rules.Change) int {
-	if c.After == nil {
-		return 0
-	}
-	return c.After.Place
 }
 
 // change stores a task in its new state.

@@ -181,8 +181,16 @@ func (s *Store) pruneOld(of verdict, until, now time.Time, limit int) (deleted i
 }
 
 func (s *Store) pruneStats(keep time.Duration, now time.Time) {
+	if keep <= 0 {
+		return
+	}
+	for at, g := range s.failures {
+		if g.Waiting <= 0 && g.Dead <= 0 && !g.Last.After(now.Add(-keep)) {
+			delete(s.failures, at)
+		}
+	}
 	for at := range s.stats {
-		if keep > 0 && !at.at.Add(time.Minute).After(now.Add(-keep)) {
+		if !at.at.Add(time.Minute).After(now.Add(-keep)) {
 			delete(s.stats, at)
 		}
 	}

@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/tuskqueue/tusk/internal/bell"
@@ -17,7 +16,6 @@ func (w *work) apply(b *rules.Batch) error {
 		ends[e.Task.ID] = e
 	}
 	changes := b.Changes()
-	slices.SortStableFunc(changes, func(a, b rules.Change) int { return cmp.Compare(placeOf(a), placeOf(b)) })
 	fresh := w.create(changes)
 	for _, c := range changes {
 		switch {
@@ -44,13 +42,6 @@ func (w *work) apply(b *rules.Batch) error {
 		r.fresh = false
 	}
 	return nil
-}
-
-func placeOf(c rules.Change) int {
-	if c.After == nil {
-		return 0
-	}
-	return c.After.Place
 }
 
 // create makes the rows of new tasks and gives them places.

@@ -60,10 +60,10 @@ func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limi
 			if compareClass(of, after) == 0 {
 				p.after = after
 			}
-			if err := p.read(min(limit, store.MaxPage)); err != nil {
+			if err := p.fill(min(limit, store.MaxPage)); err != nil {
 				return err
 			}
-			if len(p.lists) == 0 {
+			if len(p.rows) == 0 {
 				continue
 			}
 			due, err = p.answer()
@@ -86,42 +86,67 @@ func compareClass(of counted, after dueCursor) int {
 type duePage struct {
 	*work
 	of    counted
-	after dueCursor
+	after dueCursor // the last list that was read
 	until int64
 	lists []dueList
 	rows  []*row
-	last  dueCursor
 }
 
-// read collects lists until they have limit tasks.
-func (p *duePage) read(limit int) error {
-	var lists []dueList
-	err := p.ask(func(rows *sql.Rows) error {
+// fill collects lists until they have limit tasks. It goes past lists whose tasks have all come back or are gone. The
+// receipt names those lists without tasks, so that Release deletes them.
+func (p *duePage) fill(limit int) error {
+	for look := limit; len(p.rows) == 0; look = min(4*look, store.MaxPage) {
+		lists, found, err := p.next(look)
+		if err != nil || len(lists) == 0 {
+			return err
+		}
+		for _, l := range lists {
+			var still []*row
+			for _, at := range p.refsIn(&l) {
+				if r := found[ref{at.place, at.n, 0}]; r != nil && p.of.ended(r, at.lap) {
+					still = append(still, r)
+				}
+			}
+			if len(p.rows) > 0 && len(p.rows)+len(still) > limit {
+				break
+			}
+			if p.rows = append(p.rows, still...); len(p.rows) == 0 {
+				l.Spans = nil
+			}
+			p.lists = append(p.lists, l)
+			p.after = dueCursor{[]byte(p.of.queue), p.of.state, l.At, l.Seq}
+		}
+	}
+	return nil
+}
+
+// next reads the lists after those of the page, until they have about limit tasks, and these tasks.
+func (p *duePage) next(limit int) (lists []dueList, found map[ref]*row, err error) {
+	err = p.ask(func(rows *sql.Rows) error {
 		var l dueList
 		err := rows.Scan(&l.At, &l.Seq, &l.Spans)
 		lists = append(lists, l)
 		return err
 	}, q("due.lists"), []byte(p.of.queue), p.of.state, p.until, p.after.At, p.after.At, p.after.Seq, limit)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	var refs []ref
-	for _, l := range lists {
-		own := refsOf(p.work.store.spansIn(l.Spans, fmt.Sprint("tusk_finished, seq ", l.Seq)))
-		if len(refs) > 0 && len(refs)+len(own) > limit {
+	for i := range lists {
+		own := p.refsIn(&lists[i])
+		if i > 0 && len(refs)+len(own) > limit {
+			lists = lists[:i]
 			break
 		}
 		refs = append(refs, own...)
-		p.lists = append(p.lists, l)
-		p.last = dueCursor{[]byte(p.of.queue), p.of.state, l.At, l.Seq}
 	}
-	found, err := p.work.read("task.read", spansOf(refs))
-	for _, at := range refs {
-		if r := found[ref{at.place, at.n, 0}]; r != nil && p.of.ended(r, at.lap) {
-			p.rows = append(p.rows, r)
-		}
-	}
-	return err
+	found, err = p.read("task.read", spansOf(refs))
+	return lists, found, err
+}
+
+// refsIn returns the tasks of a list.
+func (w *work) refsIn(l *dueList) []ref {
+	return refsOf(w.store.spansIn(l.Spans, fmt.Sprint("tusk_finished, seq ", l.Seq)))
 }
 
 // ended reports whether a task still has the end that a list of its class records.
@@ -139,7 +164,7 @@ func (p *duePage) answer() (due store.Due, err error) {
 	if due.Receipt, err = json.Marshal(dueReceipt{[]byte(p.of.queue), p.of.state, p.lists}); err != nil {
 		return due, err
 	}
-	next, err := json.Marshal(p.last)
+	next, err := json.Marshal(p.after)
 	due.Next = string(next)
 	return due, err
 }
@@ -174,8 +199,7 @@ func (p *pruning) note(lists []dueList) error {
 		return err
 	}
 	for _, noted := range lists {
-		l := &finishedList{at: noted.At, seq: noted.Seq}
-		l.chosen = refsOf(p.store.spansIn(noted.Spans, fmt.Sprint("tusk_finished, seq ", l.seq)))
+		l := &finishedList{at: noted.At, seq: noted.Seq, chosen: p.refsIn(&noted)}
 		p.refs = append(p.refs, l.chosen...)
 		p.lists = append(p.lists, l)
 	}

@@ -79,6 +79,9 @@ func (s *Store) readSession(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.packet, err = strconv.Atoi(is["max_allowed_packet"]); err != nil {
+		return fmt.Errorf("max_allowed_packet: %w", err)
+	}
 	s.isolated = cmp.Or(is["transaction_isolation"], is["tx_isolation"]) == "READ-COMMITTED"
 	var one int
 	rows, err := conn.QueryContext(ctx, "select ?; select ?", 1, 2)

@@ -192,19 +192,25 @@ func (s *Store) dropDay(ctx context.Context, term int64, p partition, keep store
 	if err != nil || kept {
 		return false, errors.Join(err, mark(0, 0))
 	}
+	begun := false
 	for _, table := range slices.Backward(cut) {
 		have, err := s.partitions(ctx, table)
 		if err != nil {
 			return false, err
 		}
 		if !slices.Contains(have, p) {
+			begun = true
 			continue
 		}
 		if err := s.alter(ctx, 1, "alter table "+table+" drop partition "+p.name); err != nil {
 			s.log.Warn("mysql: a day could not be dropped, it will be tried again", "table", table, "partition", p.name,
 				"error", err)
+			if begun { // what is left of the day's tasks must not come back
+				return false, nil
+			}
 			return false, mark(0, 0)
 		}
+		begun = true
 	}
 	return true, mark(p.until, 0)
 }

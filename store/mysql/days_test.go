@@ -166,6 +166,51 @@ func TestADayStaysOfWhichATaskIsSeenLateToHaveComeBack(t *testing.T) {
 	}
 }
 
+// If a day is dropped from some tables only, what is left of its tasks must not come back.
+func TestATaskOfWhichPartIsGoneDoesNotComeBack(t *testing.T) {
+	dsn := mysqltest.Database(t)
+	past, now := at(t, dsn, time.Now().Add(-20*24*time.Hour)), open(t, dsn)
+	ctx := t.Context()
+	if _, err := past.Migrate(ctx, -1); err != nil {
+		t.Fatal(err)
+	}
+	tasks := newTasks(1, "q")
+	tasks[0].Tags = []string{"x"}
+	enqueue(t, past, tasks...)
+	finish(t, past, claim(t, past, startWorker(t, past), 1))
+	term := lead(t, now)
+	if err := now.Maintain(ctx, term); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := now.DB().Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.Exec("select count(*) from tusk_task"); err != nil { // its days cannot be dropped now
+		t.Fatal(err)
+	}
+	keep := store.Retention{Completed: 24 * time.Hour, Cancelled: 24 * time.Hour, Discarded: 24 * time.Hour}
+	if _, err := now.Prune(ctx, term, keep, 0); err != nil { // it deletes none one by one
+		t.Fatal(err)
+	}
+	if labels, rows := number(t, now, "select count(*) from tusk_label"),
+		number(t, now, "select count(*) from tusk_task"); labels != 0 || rows != 1 {
+		t.Fatalf("%d labels and %d tasks are left", labels, rows)
+	}
+	edited, err := now.Edit(ctx, store.Edit{IDs: []store.ID{tasks[0].ID}, Change: store.Change{Op: store.Retry}})
+	if err != nil || len(edited) != 1 || edited[0].Result != store.Missing {
+		t.Errorf("%+v, %v: want it to be missing", edited, err)
+	}
+	tx.Rollback()
+	if _, err := open(t, dsn).Prune(ctx, term, keep, 0); err != nil {
+		t.Fatal(err)
+	}
+	if n := number(t, now, "select count(*) from tusk_task"); n != 0 {
+		t.Errorf("%d tasks are left", n)
+	}
+}
+
 func TestDaysAreMadeAheadAndOnlyOnce(t *testing.T) {
 	s := fresh(t)
 	days := number(t, s, daysOf)

@@ -23,10 +23,12 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) 
 				some, err = w.edit(ids, &e.Change)
 				return err
 			})
-			if held(err) && len(ids) == 1 {
-				some = []store.Edited{{ID: ids[0], Result: store.Refused}}
+			switch {
+			case err == nil:
+				edited = append(edited, some...)
+			case held(err) && len(ids) == 1:
+				edited = append(edited, store.Edited{ID: ids[0], Result: store.Refused})
 			}
-			edited = append(edited, some...)
 			return err
 		})
 		busy = append(busy, held...)

@@ -2,6 +2,7 @@ package mysql_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -128,4 +129,76 @@ func TestTasksAreTakenFromTheMiddleOfARow(t *testing.T) {
 			t.Error("a cancelled task was claimed")
 		}
 	}
+}
+
+// A transaction may meet a lock only when it writes, and is then tried with half of the tasks.
+func TestAnEditThatIsSplitLateAnswersOnceForEachTask(t *testing.T) {
+	s := fresh(t)
+	tasks := newTasks(2, "q")
+	enqueue(t, s, tasks...)
+	exec(t, s, `create trigger late before insert on tusk_delta for each row
+		if new.body like '%"tasks":-2%' then
+			signal sqlstate 'HY000' set mysql_errno = 1205, message_text = 'held';
+		end if`)
+	ids := []store.ID{tasks[0].ID, tasks[1].ID}
+	edited, err := s.Edit(t.Context(), store.Edit{IDs: ids, Change: store.Change{Op: store.Cancel}})
+	if err != nil || len(edited) != 2 {
+		t.Fatalf("%d results for 2 tasks: %v", len(edited), err)
+	}
+	for i, e := range edited {
+		if e.ID != ids[i] || e.Result != store.Changed {
+			t.Errorf("number %d came to %+v", i, e)
+		}
+	}
+}
+
+// Args may be large, and nobody who locks tasks needs them.
+func TestTasksAreLockedWithoutTheirArgs(t *testing.T) {
+	const many, size = 50, 100_000
+	s := fresh(t)
+	tasks, ids := newTasks(many, "q"), make([]store.ID, many)
+	for i := range tasks {
+		tasks[i].Args, ids[i] = fmt.Appendf(nil, "%q", strings.Repeat("x", size)), tasks[i].ID
+		tasks[i].Delay = time.Millisecond
+	}
+	enqueue(t, s, tasks...)
+	term := lead(t, s)
+	sent := func() (n int64) {
+		name := ""
+		if err := s.DB().QueryRow("show global status like 'Bytes_sent'").Scan(&name, &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	cheap := func(what string, do func() error) {
+		t.Helper()
+		before := sent()
+		if err := do(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if n := sent() - before; n > many*size/10 {
+			t.Errorf("%s: the server sent %d bytes for %d tasks", what, n, many)
+		}
+	}
+	cheap("admit", func() error {
+		for moved := 0; moved < many; {
+			did, err := s.Admit(t.Context(), term, many)
+			if moved += did.Count; err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	cheap("cancel", func() error {
+		_, err := s.Edit(t.Context(), store.Edit{IDs: ids, Change: store.Change{Op: store.Cancel}})
+		return err
+	})
+	cheap("prune", func() error {
+		for left := int64(many); left > 0; left = number(t, s, "select count(*) from tusk_task") {
+			if _, err := s.Prune(t.Context(), term, store.Retention{Cancelled: time.Millisecond}, many); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

@@ -119,16 +119,9 @@ func (w *work) insert(all []*row) {
 		instants = clock + ", " + clock
 	}
 	group := "(?, ?, ?, ?, ?, ?, ?, 0, 0, 0, " + instants + ", ?, 0, 0, '', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-	var args []any
-	rows, size := 0, 0
-	put := func() {
-		if rows > 0 {
-			w.do(list("task.insert", group, rows), args...)
-		}
-		args, rows, size = nil, 0, 0
-	}
+	in := inserts{work: w, name: "task.insert", group: group, most: 500}
 	for _, r := range all {
-		args = append(args, r.place, r.n, r.ID[:], []byte(r.Queue), []byte(r.Kind), r.Priority, r.State)
+		args := []any{r.place, r.n, r.ID[:], []byte(r.Queue), []byte(r.Kind), r.Priority, r.State}
 		if w.now != 0 {
 			args = append(args, r.EnqueuedAt.UnixMicro(), r.RunAt.UnixMicro())
 		}
@@ -136,10 +129,7 @@ func (w *work) insert(all []*row) {
 			bytesOrNull(r.Settings), idOrNull(r.Workflow), textOrNull(r.Partition), r.Open, r.Needed, r.Awaits, r.turn(),
 			bytesOrNull(r.Args))
 		r.stored = r.fields()
-		rows++
-		if size += len(r.Args) + len(r.Settings); rows == 500 || size > maxPacket/2 {
-			put()
-		}
+		in.add(args...)
 	}
-	put()
+	in.put()
 }

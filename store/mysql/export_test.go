@@ -56,5 +56,12 @@ func (s *Store) EndHour() {
 	s.seenDue.Store(0)
 }
 
+// ManyWait reports whether the last look found more tasks that wait for turns than it reads one by one.
+func (s *Store) ManyWait() bool {
+	s.lines.mu.Lock()
+	defer s.lines.mu.Unlock()
+	return s.lines.many
+}
+
 // DropAfter is how long a program must not have run before its procedures are removed.
 const DropAfter = migrate.DropAfter

@@ -139,9 +139,11 @@ func (w *work) drop(name string, refs []ref) {
 
 // insertValues runs a statement that inserts rows with the given number of columns, about 3,000 values at a time.
 func (w *work) insertValues(name, group string, columns int, values []any) {
-	for part := range slices.Chunk(values, 3000/columns*columns) {
-		w.do(list(name, group, len(part)/columns), part...)
+	in := inserts{work: w, name: name, group: group, most: 3000 / columns}
+	for row := range slices.Chunk(values, columns) {
+		in.add(row...)
 	}
+	in.put()
 }
 
 // withKeys replaces a table in a statement by a list of keys. A condition on all keys could lock the rows between them.

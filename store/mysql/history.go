@@ -48,6 +48,9 @@ type toldEnds struct {
 // instants is the period, in microseconds, in which ends are reported with the same time, that of the last.
 const instants = 100_000
 
+// maxTold is how many ends a row of tusk_end has before another row begins.
+const maxTold = 500
+
 // tell adds the ends of a delta, to the latest row if that is alike.
 func (d *delta) tell(at int64, e endedJSON, rescued bool) error {
 	spans, err := decodeSpans(e.Tasks)
@@ -57,7 +60,7 @@ func (d *delta) tell(at int64, e endedJSON, rescued bool) error {
 	}
 	if n := len(d.told); n > 0 {
 		l := &d.told[n-1]
-		if l.queue == t.queue && l.state == t.state && l.rescued == rescued && l.count < maxListed &&
+		if l.queue == t.queue && l.state == t.state && l.rescued == rescued && l.count < maxTold &&
 			l.at/instants == at/instants {
 			l.at, l.count, l.spans = max(l.at, at), l.count+t.count, append(l.spans, spans...)
 			return err

@@ -27,38 +27,22 @@ const (
 	watchEach  = time.Millisecond // more per queue
 )
 
-// wakes holds the listeners of this process, and which queues are known to be empty.
+// wakes rings for the listeners of this process, and knows which queues are empty.
 type wakes struct {
-	mu        sync.Mutex
-	listeners map[*listener]bool
-	idle      map[string]time.Time // queues that were found empty, and when
-	found     time.Time            // when something was last found
-	watched   bool                 // the server is checking the queues
-}
-
-// listener is one call of Listen. Its channel ring has room for one ring, which is enough to make it look.
-type listener struct {
-	mail map[string]bool
-	ring chan struct{}
+	bell.Bell
+	mu      sync.Mutex
+	idle    map[string]time.Time // queues that were found empty, and when
+	found   time.Time            // when something was last found
+	watched bool                 // the server is checking the queues
 }
 
 // Listen implements store.Notifier. It tells at once what this process commits. To see what others do, it checks the
 // queues that were empty at their last claim, all with one statement.
 func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
-	l := &listener{mail: map[string]bool{}, ring: make(chan struct{}, 1)}
-	s.wakes.join(l)
-	defer s.wakes.leave(l)
 	var looking sync.WaitGroup
 	defer looking.Wait()
 	looking.Go(func() { s.keepLooking(ctx) })
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-l.ring:
-			wake(bell.Hint(s.wakes.read(l)))
-		}
-	}
+	return s.wakes.Bell.Listen(ctx, wake)
 }
 
 // keepLooking checks idle queues until the context ends. It ignores errors, because the claims meet them as well.
@@ -133,30 +117,6 @@ func (s *Store) lookAround(ctx context.Context) {
 	s.wakes.wake(found)
 }
 
-func (w *wakes) join(l *listener) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.listeners == nil {
-		w.listeners, w.idle = map[*listener]bool{}, map[string]time.Time{}
-	}
-	w.listeners[l] = true
-}
-
-func (w *wakes) leave(l *listener) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.listeners, l)
-}
-
-// read empties the mail.
-func (w *wakes) read(l *listener) []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	queues := slices.Sorted(maps.Keys(l.mail))
-	clear(l.mail)
-	return queues
-}
-
 // wake tells all listeners that queues have available tasks, or rings for the leader. These queues are checked again
 // once a claim has found them empty.
 func (w *wakes) wake(names map[string]bool) {
@@ -168,22 +128,19 @@ func (w *wakes) wake(names map[string]bool) {
 	w.found = time.Now()
 	for name := range names {
 		delete(w.idle, name)
-	}
-	for l := range w.listeners {
-		maps.Copy(l.mail, names)
-		select {
-		case l.ring <- struct{}{}:
-		default:
-		}
+		w.Ring(name)
 	}
 }
 
 // claimed records that a claim has emptied queues, or found them empty.
 func (w *wakes) claimed(queues []string, tasks int) {
+	if !w.Heard() {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.listeners) == 0 {
-		return
+	if w.idle == nil {
+		w.idle = map[string]time.Time{}
 	}
 	now := time.Now()
 	if tasks > 0 {

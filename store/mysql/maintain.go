@@ -14,7 +14,7 @@ import (
 
 const (
 	maxFolded = 2000      // deltas that one transaction adds up
-	maxListed = 500       // spans in one row of tusk_finished
+	maxListed = 100       // tasks in one row of tusk_finished
 	daysEvery = time.Hour // how often days are made, and procedures dropped
 )
 
@@ -143,8 +143,9 @@ func (w *work) fold(term int64) (n int, damaged, err error) {
 		w.do(q("count.add"), []byte(of.queue), of.state, n)
 	}
 	for of, e := range all.ended {
-		for part := range slices.Chunk(spansOf(e.refs), maxListed) {
-			w.do(q("finished.insert"), []byte(of.queue), of.state, e.last, w.next(), encodeSpans(part))
+		slices.SortFunc(e.refs, byPlace)
+		for part := range slices.Chunk(e.refs, maxListed) {
+			w.do(q("finished.insert"), []byte(of.queue), of.state, e.last, w.next(), encodeSpans(spansOf(part)))
 		}
 	}
 	if err := w.tellEnds(all.told); err != nil {

@@ -39,6 +39,7 @@ type Store struct {
 	multi    bool    // its connections take several statements at once
 	isolated bool    // its sessions are READ COMMITTED by default
 	galera   bool
+	packet   int // the server's max_allowed_packet
 	log      *slog.Logger
 
 	claiming  together.Calls[*claim]

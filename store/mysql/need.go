@@ -122,7 +122,7 @@ func (s *Store) cancelDoomed(ctx context.Context, term int64, limit int) (cancel
 
 // doom cancels those of the tasks that are pending and need a failed task.
 func (w *work) doom(at []ref) (cancelled int, err error) {
-	found, err := w.read("task.read", apart(at))
+	found, err := w.read("task.read without args", apart(at))
 	if err != nil {
 		return 0, err
 	}

@@ -177,7 +177,8 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 			check(t, explained(t, s, test.text, test.args...), test.table, test.key, test.least, test.atMost)
 		})
 	}
-	for _, name := range []string{"task.read", "task.lock", "lease.stages", "task.save", "end.tasks"} {
+	for _, name := range []string{"task.read", "task.read without args", "task.lock", "lease.stages", "task.save",
+		"end.tasks"} {
 		t.Run(name, func(t *testing.T) {
 			text, args := among(name, far)
 			check(t, explained(t, s, strings.Replace(text, ":set", ", state = 3", 1), args...), "tusk_task", "PRIMARY",

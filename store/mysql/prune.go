@@ -191,7 +191,7 @@ func (p *pruning) delete() (int, error) {
 		laps[at[i]] = r.lap
 	}
 	expired := func(r *row) bool { return p.of.ended(r, laps[ref{r.place, r.n, 0}]) }
-	found, err := p.read("task.read", spansOf(at))
+	found, err := p.read("task.read without args", spansOf(at))
 	if err != nil {
 		return 0, err
 	}

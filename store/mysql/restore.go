@@ -73,30 +73,19 @@ func (w *work) remember(r *row) {
 // putBack stores those of the new rows that are restored, with their history, and lists them as finished.
 func (w *work) putBack(all []*row) {
 	const group = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 0, ?, ?)"
-	var args []any
-	rows, size := 0, 0
-	put := func() {
-		if rows > 0 {
-			w.do(list("task.restore", group, rows), args...)
-		}
-		args, rows, size = nil, 0, 0
-	}
+	in := inserts{work: w, name: "task.restore", group: group, most: 500}
 	for _, r := range all {
 		if !r.Restored {
 			continue
 		}
-		args = append(args, r.place, r.n, r.ID[:], []byte(r.Queue), []byte(r.Kind), r.Priority, r.State, r.lap,
+		in.add(r.place, r.n, r.ID[:], []byte(r.Queue), []byte(r.Kind), r.Priority, r.State, r.lap,
 			r.Attempt, r.Crashes, r.EnqueuedAt.UnixMicro(), r.RunAt.UnixMicro(), microsOrNull(r.ExpiresAt),
 			microsOrZero(r.ClaimedAt), microsOrZero(r.FinishedAt), idOrNull(r.failure), textOrNull(r.fingerprint),
 			textOrNull(r.Tenant), textOrNull(r.Key), tagsOrNull(r.Tags), bytesOrNull(r.Settings), textOrNull(r.Reason),
 			idOrNull(r.Workflow), textOrNull(r.Partition), r.Needed, r.turn(), bytesOrNull(r.Args))
-		rows++
-		if size += len(r.Args) + len(r.Settings); rows == 500 || size > maxPacket/2 {
-			put()
-		}
 		w.putHistory(r)
 	}
-	put()
+	in.put()
 }
 
 func (w *work) putHistory(r *row) {

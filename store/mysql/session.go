@@ -43,9 +43,6 @@ type session struct {
 	buf   []stmt
 }
 
-// maxPacket is how many bytes of arguments are sent at once.
-const maxPacket = 2 << 20
-
 // do gathers a statement.
 func (s *session) do(text string, args ...any) { s.buf = append(s.buf, stmt{text: text, args: args}) }
 
@@ -62,7 +59,7 @@ func (s *session) flush() error {
 	for len(pending) > 0 {
 		n := s.fits(pending)
 		if err := s.send(pending[:n]); err != nil {
-			return err
+			return s.store.tooLarge(err)
 		}
 		pending = pending[n:]
 	}
@@ -76,12 +73,7 @@ func (s *session) fits(pending []stmt) int {
 	}
 	size := 0
 	for i, p := range pending {
-		for _, arg := range p.args {
-			if b, ok := arg.([]byte); ok {
-				size += len(b)
-			}
-		}
-		if size += len(p.text) + 16*len(p.args); size > maxPacket {
+		if size += len(p.text) + sizeOf(p.args); size > s.store.atOnce() {
 			return max(i, 1)
 		}
 	}

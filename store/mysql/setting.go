@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tuskqueue/tusk/store"
@@ -12,7 +13,7 @@ import (
 // What matters in the sessions of a user's pool. A time zone does not matter, nor do the parts of a mode about quotes,
 // backslashes and operators.
 const sessionVariables = `show session variables where variable_name in ('transaction_isolation', 'tx_isolation',
-	'autocommit', 'sql_mode', 'sql_select_limit', 'max_statement_time')`
+	'autocommit', 'sql_mode', 'sql_select_limit', 'max_statement_time', 'max_allowed_packet')`
 
 func (s *Store) sessionSettings(ctx context.Context) (map[string]string, error) {
 	conn, err := s.conn(ctx)
@@ -63,6 +64,10 @@ func sessionWeaknesses(is map[string]string) (all []string) {
 	if limit := is["max_statement_time"]; strings.Trim(limit, "0.") != "" {
 		all = append(all, "max_statement_time is "+limit+" s in the sessions of the pool: what takes longer, such as to "+
 			"prune or to migrate, fails each time; add max_statement_time=0 to the DSN")
+	}
+	if packet, err := strconv.Atoi(is["max_allowed_packet"]); err == nil && packet < leastPacket {
+		all = append(all, fmt.Sprintf("max_allowed_packet is %d: larger args and outputs are refused, and many small ones "+
+			"take more round trips; set it to %d or more on the server", packet, leastPacket))
 	}
 	return all
 }

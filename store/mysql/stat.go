@@ -1,12 +1,10 @@
 package mysql
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -83,10 +81,6 @@ func readGroup(rows *sql.Rows) (g group, f *failures, err error) {
 // Errors implements store.Reader. It reads the latest groups, and those that have changed since the sums were last
 // updated.
 func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorGroup, error) {
-	limit := f.Limit
-	if limit <= 0 {
-		limit = 100
-	}
 	since := int64(0)
 	if !f.Since.IsZero() {
 		since = f.Since.UnixMicro()
@@ -103,7 +97,7 @@ func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorG
 			all[g] = one
 			return err
 		}
-		queue, kind := []byte(f.Queue), []byte(f.Kind)
+		queue, kind, limit := []byte(f.Queue), []byte(f.Kind), f.Most()
 		if err := w.ask(collect, q("error.latest"), since, queue, queue, kind, kind, limit+len(late.groups)); err != nil {
 			return err
 		}
@@ -125,15 +119,12 @@ func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorG
 	}
 	var groups []store.ErrorGroup
 	for _, g := range all {
-		if g.Count == 0 || f.Queue != "" && f.Queue != g.Queue || f.Kind != "" && f.Kind != g.Kind || g.Last < since {
+		if g.Count == 0 {
 			continue
 		}
 		groups = append(groups, store.ErrorGroup{Fingerprint: g.Fingerprint, Queue: g.Queue, Kind: g.Kind, Count: g.Count,
 			Waiting: g.Waiting, Dead: g.Dead, First: instant(g.First), Last: instant(g.Last), Sample: string(g.Sample),
 			SampleTask: g.SampleTask})
 	}
-	slices.SortFunc(groups, func(a, b store.ErrorGroup) int {
-		return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Fingerprint, b.Fingerprint), cmp.Compare(a.Queue, b.Queue))
-	})
-	return groups[:min(len(groups), limit)], nil
+	return f.Page(groups), nil
 }

@@ -18,10 +18,14 @@ const columns = "place, n, lap, id, queue, kind, priority, state, attempt, crash
 	"needs, needed, " +
 	"awaits, turn, args"
 
+// withoutArgs are the columns for work that needs no args, which may be large.
+var withoutArgs = strings.TrimSuffix(columns, "args") + "null"
+
 func init() {
 	for name, text := range texts {
 		prefixed := "t." + strings.ReplaceAll(columns, ", ", ", t.")
-		texts[name] = strings.NewReplacer(":columns of t", prefixed, ":columns", columns).Replace(text)
+		texts[name] = strings.NewReplacer(":columns of t", prefixed, ":columns without args", withoutArgs,
+			":columns", columns).Replace(text)
 	}
 }
 

@@ -78,7 +78,7 @@ func (w *work) waiting(groups, heads int) (all []store.Turns, err error) {
 	} else if err == nil {
 		all = groupsOf(seen, heads)
 	}
-	w.store.lines.learn(len(all), many, seen)
+	w.store.lines.learn(len(all), many && len(all) > 0, seen)
 	return all[:min(groups, len(all))], err
 }
 

@@ -154,3 +154,23 @@ func TestTurnsOutliveMigrations(t *testing.T) {
 		t.Errorf("%d were claimed", len(got))
 	}
 }
+
+func TestAnEmptyLineIsNoLongLine(t *testing.T) {
+	s := fresh(t)
+	term := lead(t, s)
+	task := newTasks(1, "q")
+	task[0].Turn = true
+	enqueue(t, s, task...)
+	for _, want := range []int{1, 0} {
+		if turns, err := s.Turns(t.Context(), term, 10, 10); err != nil || len(turns) != want {
+			t.Fatal(turns, err)
+		}
+		if s.ManyWait() {
+			t.Errorf("many tasks are said to wait in %d groups", want)
+		}
+		if _, err := s.Edit(t.Context(), store.Edit{IDs: []store.ID{task[0].ID},
+			Change: store.Change{Op: store.Cancel}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

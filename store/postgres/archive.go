@@ -148,7 +148,7 @@ func (s *Store) dueFlushes(
 		}
 		more = more && rows >= many
 	}
-	if len(page.flushes) == 0 {
+	if page.tasks == 0 { // flushes of failures alone have none
 		return next, nil
 	}
 	if due.Tasks, err = s.readFlushes(ctx, &page); err != nil {

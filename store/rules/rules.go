@@ -14,6 +14,8 @@
 package rules
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -137,7 +139,8 @@ func New(now time.Time, source Source) *Batch {
 	}
 }
 
-// Changes returns the tasks that the batch has added, changed or deleted, in the order in which it met them.
+// Changes returns the tasks that the batch has added, changed or deleted. Those that take a new place come last, in the
+// order of their places.
 func (b *Batch) Changes() []Change {
 	var all []Change
 	for _, c := range b.changes {
@@ -146,7 +149,15 @@ func (b *Batch) Changes() []Change {
 		}
 		all = append(all, *c)
 	}
+	slices.SortStableFunc(all, func(a, b Change) int { return cmp.Compare(a.place(), b.place()) })
 	return all
+}
+
+func (c *Change) place() int {
+	if c.After == nil {
+		return 0
+	}
+	return c.After.Place
 }
 
 // Keys returns the keys that have changed, and by how much the number of tasks of each has changed.

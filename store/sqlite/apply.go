@@ -1,9 +1,7 @@
 package sqlite
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/tuskqueue/tusk/internal/bell"
 	"github.com/tuskqueue/tusk/store"
@@ -19,7 +17,6 @@ func (w *work) apply(b *rules.Batch) error {
 		}
 	}
 	changes := b.Changes()
-	slices.SortStableFunc(changes, func(a, b rules.Change) int { return cmp.Compare(placeOf(a), placeOf(b)) })
 	if err := w.applyTasks(changes); err != nil {
 		return err
 	}
@@ -38,13 +35,6 @@ func (w *work) apply(b *rules.Batch) error {
 		}
 	}
 	return nil
-}
-
-func placeOf(c rules.Change) int {
-	if c.After == nil {
-		return 0
-	}
-	return c.After.Place
 }
 
 func (w *work) applyTasks(changes []rules.Change) error {

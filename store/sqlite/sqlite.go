@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/bell"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -26,14 +28,15 @@ const (
 // file. It is safe for concurrent use.
 type Store struct {
 	db      *sql.DB
-	path    string // the file's path, as SQLite names it
+	path    string      // the file's path, as SQLite names it
+	file    os.FileInfo // the file that was opened
 	clock   *clock
 	kinds   *kinds
 	seen    seen
 	writer  *writer
 	readers chan *direct  // holds nil for each connection that is not open yet
 	long    chan struct{} // has room for reads that may take long
-	wakes   wakes
+	bell    bell.Bell
 	counts  counters
 
 	busy atomic.Bool // the latest claim found tasks
@@ -104,7 +107,12 @@ func open(ctx context.Context, db *sql.DB) (*Store, error) {
 	if err != nil {
 		return nil, explain(err)
 	}
-	s := &Store{db: db, path: path, clock: newClock(), kinds: newKinds(),
+	file, err := os.Stat(path)
+	if err != nil {
+		conn.close()
+		return nil, err
+	}
+	s := &Store{db: db, path: path, file: file, clock: newClock(), kinds: newKinds(),
 		readers: make(chan *direct, readers), long: make(chan struct{}, readers-1), closing: make(chan struct{})}
 	for range readers {
 		s.readers <- nil

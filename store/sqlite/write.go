@@ -20,6 +20,7 @@ type writer struct {
 	peeks    chan chan<- bool
 	full     bool          // whether synchronous is full rather than normal
 	patience time.Duration // how long it waits for other writers
+	looked   time.Time     // when the file was last found in its place
 	version  int64         // data_version, which other connections' commits change
 	stands   stands
 }
@@ -181,7 +182,9 @@ func (w *writer) together(calls []*call) bool {
 	if err == nil {
 		w.store.kinds.add(t.fresh)
 		w.stands.add(t.stood)
-		w.store.wakes.wake(t.woken)
+		for name := range t.woken {
+			w.store.bell.Ring(name)
+		}
 	}
 	return true
 }
@@ -237,6 +240,9 @@ func (w *writer) each(calls []*call) (*transaction, error) {
 
 // begin starts a transaction as the file's only writer.
 func (w *writer) begin(durable bool) error {
+	if err := w.inPlace(); err != nil {
+		return err
+	}
 	if durable != w.full {
 		mode := "pragma synchronous = normal"
 		if durable {

@@ -23,6 +23,10 @@ func (t *T) archiver() store.Archiver {
 	return a
 }
 
+// together is how many tasks more than its limit a page may have, because an engine hands over as a whole what it noted
+// together. The clauses end as many at a time.
+const together = 100
+
 // due reads all pages and returns the tasks by id.
 func (t *T) due(a store.Archiver, keep store.Retention, limit int) (tasks map[store.ID]store.Task, receipts [][]byte) {
 	t.Helper()
@@ -32,6 +36,12 @@ func (t *T) due(a store.Archiver, keep store.Retention, limit int) (tasks map[st
 		page, err := a.Due(t.ctx(), keep, from, limit)
 		if err != nil {
 			t.Fatalf("due: %v", err)
+		}
+		if (page.Receipt == nil) != (len(page.Tasks) == 0) {
+			t.Errorf("a page of %d tasks has a receipt of %d bytes", len(page.Tasks), len(page.Receipt))
+		}
+		if len(page.Tasks) > limit+together {
+			t.Errorf("a page has %d tasks, about %d were asked for", len(page.Tasks), limit)
 		}
 		for _, task := range page.Tasks {
 			if _, twice := tasks[task.ID]; twice {
@@ -85,7 +95,7 @@ func (t *T) release(a store.Archiver, receipts [][]byte) (back []store.ID) {
 // endAll claims all available tasks and ends them.
 func (t *T) endAll(worker store.ID, state store.State) {
 	t.Helper()
-	for tasks := t.take(worker, 100); len(tasks) > 0; tasks = t.take(worker, 100) {
+	for tasks := t.take(worker, together); len(tasks) > 0; tasks = t.take(worker, together) {
 		outcomes := make([]store.Outcome, len(tasks))
 		for i := range tasks {
 			outcomes[i] = to(state, &tasks[i])
@@ -205,6 +215,41 @@ var archiveClauses = []clause{
 		}
 		if back := t.release(a, receipts); len(back) != 0 || len(t.list(store.Filter{})) != 0 {
 			t.Errorf("%d tasks are back, want none", len(back))
+		}
+	}}, {"archive/pages are about as large as was asked for", func(t *T) {
+		a, worker := t.archiver(), t.worker()
+		const many = 5 * together
+		for range many / together {
+			t.addMany(together)
+		}
+		t.endAll(worker, store.Completed)
+		t.dueNow(a, 10, many)
+	}},
+	{"archive/what has come back or is gone does not hide what is due", func(t *T) {
+		a, worker := t.archiver(), t.worker()
+		end := func() store.ID {
+			id := t.addOne()
+			t.endAll(worker, store.Completed)
+			t.prune(store.Retention{}) // so that each is noted by itself
+			return id
+		}
+		t.edit(store.Change{Op: store.Delete}, end())
+		t.edit(store.Change{Op: store.Retry, Delay: time.Hour}, end(), end())
+		last := end()
+		t.eventually("the task is due", func() bool {
+			page, err := a.Due(t.ctx(), brief, "", 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(page.Tasks) == 1 && page.Tasks[0].ID == last
+		})
+		_, receipts := t.dueNow(a, 1, 1)
+		if back := t.release(a, receipts); len(back) > 0 {
+			t.Errorf("%d tasks are back that were not handed over", len(back))
+		}
+		t.gone(last)
+		if got, receipts := t.due(a, brief, 1); len(got)+len(receipts) > 0 {
+			t.Errorf("%d tasks and %d receipts are left", len(got), len(receipts))
 		}
 	}},
 }

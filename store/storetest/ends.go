@@ -166,21 +166,52 @@ var endClauses = []clause{
 		}
 	}},
 	{"ends/what was told is forgotten, and nobody follows any more", func(t *T) {
-		h, cursor := t.historian()
-		worker := t.worker()
-		id := t.addOne()
-		task := t.takeOne(worker)
-		t.mustEnd(to(store.Completed, task))
-		if got := t.told(h, &cursor, map[store.ID]string{id: "a"}, 10); got != "a:completed" {
+		h, begin := t.historian()
+		worker, names, cursor := t.worker(), map[store.ID]string{}, begin
+		end := func(name string) {
+			t.Helper()
+			names[t.addOne()] = name
+			t.mustEnd(to(store.Completed, t.takeOne(worker)))
+		}
+		follow := func(on bool) {
+			t.Helper()
+			if _, err := h.Follow(t.ctx(), on); err != nil {
+				t.Fatal(err)
+			}
+		}
+		is := func(from, want string) {
+			t.Helper()
+			if got := t.told(h, &from, names, 10); got != want {
+				t.Errorf("told %q, want %q", got, want)
+			}
+		}
+		end("a")
+		if got := t.told(h, &cursor, names, 10); got != "a:completed" {
 			t.Error(got)
 		}
 		if err := h.Forget(t.ctx(), cursor); err != nil {
 			t.Fatal(err)
 		}
-		for _, on := range []bool{true, false, false, true} {
-			if _, err := h.Follow(t.ctx(), on); err != nil {
-				t.Fatal(err)
+		end("b")
+		is(cursor, "b:completed")
+		first, err := h.Ended(t.ctx(), begin, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first.Missed >= 0 { // the engine keeps ends for readers
+			if first.Missed != 1 {
+				t.Errorf("%d ends were missed that are forgotten, want one", first.Missed)
 			}
+			is(begin, "b:completed")
+			follow(false)
+			end("c")
+			t.maintain()
+			follow(true)
+			end("d")
+			is(cursor, "d:completed")
+		}
+		for _, on := range []bool{true, false, false, true} {
+			follow(on)
 		}
 		if _, err := h.Ended(t.ctx(), "no cursor", 1); err == nil {
 			t.Error("a cursor that is none is taken")

@@ -183,3 +183,40 @@ func (m *mutant) anybodyResigns() func(context.Context, store.Candidate) (store.
 		return l, err
 	}
 }
+
+// releaseAnyway also deletes what has come back.
+func (m *mutant) releaseAnyway(ctx context.Context, receipt []byte) ([]store.ID, error) {
+	back, err := m.Store.Release(ctx, receipt)
+	if err == nil {
+		_, err = m.Store.Edit(ctx, store.Edit{IDs: back, Change: store.Change{Op: store.Delete}})
+	}
+	return back, err
+}
+
+// grantTwice says that each task was given its turn, whether it waited for it or not.
+func (m *mutant) grantTwice(ctx context.Context, term int64, ids []store.ID) (int, error) {
+	_, err := m.Store.Grant(ctx, term, ids)
+	return len(ids), err
+}
+
+// followAlways never stops keeping ends.
+func (m *mutant) followAlways(ctx context.Context, _ bool) (string, error) {
+	return m.Store.Follow(ctx, true)
+}
+
+// updateAnyway rewrites documents whatever their versions are.
+func (m *mutant) updateAnyway(ctx context.Context, term int64, puts []store.PutRecord) ([]store.Updated, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range puts {
+		r := &puts[i].Record
+		found, err := m.Store.Records(ctx, store.RecordFilter{Kind: r.Kind, Names: []string{r.Name}})
+		if err != nil {
+			return nil, err
+		}
+		for _, stored := range found {
+			r.Version = stored.Version
+		}
+	}
+	return m.Store.UpdateRecords(ctx, term, puts)
+}

@@ -137,7 +137,12 @@ var leadClauses = []clause{
 			_, err3 := t.Prune(t.ctx(), term, store.Retention{}, 1)
 			_, _, err4 := t.PutRecord(t.ctx(), store.PutRecord{Record: store.Record{Kind: "x", Name: "x", Body: []byte(`{}`)},
 				Term: term})
-			for i, err := range []error{err1, err2, err3, err4} {
+			_, err5 := t.Grant(t.ctx(), term, nil)
+			all := []error{err1, err2, err3, err4, err5}
+			if m, ok := store.As[store.Maintainer](t.Store); ok {
+				all = append(all, m.Maintain(t.ctx(), term))
+			}
+			for i, err := range all {
 				if !errors.Is(err, store.ErrNotLeader) {
 					t.Errorf("%s: chore %d: %v", when, i, err)
 				}

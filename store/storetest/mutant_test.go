@@ -140,7 +140,7 @@ func (r *recorder) Cleanup(f func()) {
 
 // mutant is the store in memory with a fault: a method that is set replaces the store's own.
 type mutant struct {
-	store.Store
+	*memory.Store
 	ends time.Time
 
 	mu      sync.Mutex // guards what a fault remembers
@@ -160,6 +160,12 @@ type mutant struct {
 	edit    func(context.Context, store.Edit) ([]store.Edited, error)
 	records func(context.Context, store.RecordFilter) ([]store.Record, error)
 	put     func(context.Context, store.PutRecord) (int64, []store.Enqueued, error)
+	update  func(context.Context, int64, []store.PutRecord) ([]store.Updated, error)
+	grant   func(context.Context, int64, []store.ID) (int, error)
+	due     func(context.Context, store.Retention, string, int) (store.Due, error)
+	release func(context.Context, []byte) ([]store.ID, error)
+	follow  func(context.Context, bool) (string, error)
+	forget  func(context.Context, string) error
 }
 
 // either returns the fault if there is one, and ends a clause that hangs.
@@ -235,4 +241,28 @@ func (m *mutant) Records(ctx context.Context, f store.RecordFilter) ([]store.Rec
 
 func (m *mutant) PutRecord(ctx context.Context, p store.PutRecord) (int64, []store.Enqueued, error) {
 	return either(m, m.put, m.Store.PutRecord, m.put != nil)(ctx, p)
+}
+
+func (m *mutant) UpdateRecords(ctx context.Context, term int64, puts []store.PutRecord) ([]store.Updated, error) {
+	return either(m, m.update, m.Store.UpdateRecords, m.update != nil)(ctx, term, puts)
+}
+
+func (m *mutant) Grant(ctx context.Context, term int64, ids []store.ID) (int, error) {
+	return either(m, m.grant, m.Store.Grant, m.grant != nil)(ctx, term, ids)
+}
+
+func (m *mutant) Due(ctx context.Context, keep store.Retention, from string, limit int) (store.Due, error) {
+	return either(m, m.due, m.Store.Due, m.due != nil)(ctx, keep, from, limit)
+}
+
+func (m *mutant) Release(ctx context.Context, receipt []byte) ([]store.ID, error) {
+	return either(m, m.release, m.Store.Release, m.release != nil)(ctx, receipt)
+}
+
+func (m *mutant) Follow(ctx context.Context, on bool) (string, error) {
+	return either(m, m.follow, m.Store.Follow, m.follow != nil)(ctx, on)
+}
+
+func (m *mutant) Forget(ctx context.Context, cursor string) error {
+	return either(m, m.forget, m.Store.Forget, m.forget != nil)(ctx, cursor)
 }

@@ -330,5 +330,26 @@ var mutants = map[string]func(*mutant){
 	"pages of records have no limit": func(m *mutant) {
 		m.records = m.recordsOf(func(f *store.RecordFilter) { f.Limit = 0 })
 	},
-	"all kinds of records are one kind": func(m *mutant) { m.records, m.put = m.oneKind() },
+	"all kinds of records are one kind":         func(m *mutant) { m.records, m.put = m.oneKind() },
+	"the last writer of several documents wins": func(m *mutant) { m.update = m.updateAnyway },
+
+	// Turns, Archiver, Historian
+	"a turn is given twice": func(m *mutant) { m.grant = m.grantTwice },
+	"a page of finished tasks has no limit": func(m *mutant) {
+		m.due = func(ctx context.Context, keep store.Retention, from string, _ int) (store.Due, error) {
+			return m.Store.Due(ctx, keep, from, 1e9)
+		}
+	},
+	"a receipt for nothing": func(m *mutant) {
+		m.due = func(ctx context.Context, keep store.Retention, from string, limit int) (store.Due, error) {
+			due, err := m.Store.Due(ctx, keep, from, limit)
+			if due.Receipt == nil {
+				due.Receipt = []byte{}
+			}
+			return due, err
+		}
+	},
+	"what came back is released":     func(m *mutant) { m.release = m.releaseAnyway },
+	"ends that were read are kept":   func(m *mutant) { m.forget = func(context.Context, string) error { return nil } },
+	"ends are kept without a reader": func(m *mutant) { m.follow = m.followAlways },
 }

@@ -11,7 +11,7 @@ update tusk_leader set term = ?, version = ? where one = 3
 select 1 from tusk_task partition (:partition) where not (:expired) or state < 6 limit 1
 
 -- name: days.depended
-select :columns
+select :columns without args
 from tusk_task partition (:partition)
 where place >= ? and (tkey is not null or failure is not null or needed = 1)
 order by place, n

@@ -89,7 +89,7 @@ straight_join tusk_ready y force index (primary)
     on y.queue = ? and y.priority = ? and y.at = x.at and y.place = x.place and y.first = x.first
 
 -- name: task.lock
-select :columns
+select :columns without args
 from tusk_task force index (primary)
 where :tasks
 order by place, n
@@ -104,6 +104,12 @@ for update
 
 -- name: task.read
 select :columns
+from tusk_task force index (primary)
+where :tasks
+order by place, n
+
+-- name: task.read without args
+select :columns without args
 from tusk_task force index (primary)
 where :tasks
 order by place, n

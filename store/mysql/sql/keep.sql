@@ -15,7 +15,7 @@ order by run_at, place, n
 limit ?
 
 -- name: admit.lock
-select :columns
+select :columns without args
 from tusk_task force index (primary)
 where state in (1, 5) and run_at <= :due and :tasks
 order by place, n
