@@ -38,7 +38,12 @@ func New(book *Book, client *tusk.Client, log *slog.Logger, every, patience time
 }
 
 // Run checks the rules until ctx ends.
-func (r *Runner) Run(ctx context.Context) { r.post.Serve(ctx, r.every, r.log, r.look) }
+func (r *Runner) Run(ctx context.Context) {
+	if err := r.book.Reseal(ctx); err != nil && ctx.Err() == nil {
+		r.log.Warn("alerts: secrets are not encrypted with the primary key", "error", err)
+	}
+	r.post.Serve(ctx, r.every, r.log, r.look)
+}
 
 // look judges all rules once, if this process holds the post.
 func (r *Runner) look(ctx context.Context) error {

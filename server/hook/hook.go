@@ -168,8 +168,8 @@ func (b *Book) Watched(ctx context.Context) (time.Time, error) {
 	return herald.Seen(ctx, b.store, post)
 }
 
-// Put creates a hook, which gets the ends from then on, or changes one. The secret is that of a new hook, and cannot
-// be shown again.
+// Put creates a hook, which gets the ends from then on, or changes one. The secret is that of a new hook, or of one
+// whose secret could not be read, and cannot be shown again.
 //
 // Errors: ErrInvalid; ErrUnsupported; notify.ErrTarget if the URL may not be called.
 func (b *Book) Put(ctx context.Context, h Hook, by string) (secret string, stored Hook, err error) {
@@ -195,6 +195,8 @@ func (b *Book) Put(ctx context.Context, h Hook, by string) (secret string, store
 		}
 		if !exists {
 			d.CreatedAt, d.CreatedBy, d.Start = time.Now().UTC().Truncate(time.Second), by, start
+		}
+		if _, err := b.secret(d); !exists || err != nil {
 			secret = push.NewSecret()
 			if err := b.seal(d, h.Name, secret); err != nil {
 				return false, err
@@ -213,10 +215,37 @@ func (b *Book) Put(ctx context.Context, h Hook, by string) (secret string, store
 // seal stores the secret in a hook, encrypted if there is a key ring.
 func (b *Book) seal(d *document, name, secret string) (err error) {
 	if b.ring == nil {
-		d.Secret = secret
+		d.Secret, d.Sealed = secret, nil
 		return nil
 	}
+	d.Secret = ""
 	d.Sealed, err = b.ring.Encrypt([]byte(secret), "hook "+name)
+	return err
+}
+
+// Reseal encrypts secrets that are stored in plain text or with another key with the primary key, so that the other
+// key can be removed. The error names the hooks whose secret cannot be read.
+func (b *Book) Reseal(ctx context.Context) error {
+	if b.ring == nil {
+		return nil
+	}
+	docs, err := b.documents(ctx)
+	for _, d := range docs {
+		if b.ring.IsCurrent(d.Sealed) {
+			continue
+		}
+		err = errors.Join(err, shelf.Change(ctx, b.store, hookKind, d.Name,
+			func(d *document, exists bool, _ int) (bool, error) {
+				if !exists {
+					return false, nil
+				}
+				secret, err := b.secret(d)
+				if err != nil {
+					return true, fmt.Errorf("hook %s: %w", d.Name, err)
+				}
+				return true, b.seal(d, d.Name, secret)
+			}))
+	}
 	return err
 }
 

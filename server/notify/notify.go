@@ -39,8 +39,9 @@ const (
 var (
 	ErrInvalid = errors.New("invalid receiver")
 	ErrTarget  = reach.ErrTarget
-	ErrSealed  = errors.New("a secret cannot be read: this server's key ring lacks its key")
-	ErrNoMail  = errors.New("this server has no mail server: start tusk serve with --smtp")
+	ErrSealed  = errors.New("a secret cannot be read: this server's key ring lacks its key: " +
+		"add the key to --key-ring, or put the alert or hook again with its URLs for a new secret")
+	ErrNoMail = errors.New("this server has no mail server: start tusk serve with --smtp")
 )
 
 // Receiver gets messages. The address of Slack is a secret, as is the signing secret of a webhook. With a key ring,
@@ -106,8 +107,13 @@ func (r *Receiver) Shown() string {
 	return u.Scheme + "://" + u.Host + "/…"
 }
 
-// Signed gives each webhook a secret: that of an old webhook, or a new one. All webhooks without an old secret share
-// the new one, which is returned; it is "" if there is none.
+// IsCurrent reports whether the secret, if there is one, is encrypted with the primary key.
+func (r *Receiver) IsCurrent(ring *tusk.KeyRing) bool {
+	return r.hidden() == nil || ring.IsCurrent(r.Sealed)
+}
+
+// Signed gives each webhook a secret: that of an old webhook, or a new one if none can be read. All webhooks without an
+// old secret share the new one, which is returned; it is "" if there is none.
 func Signed(to, old []Receiver) (signed []Receiver, secret string) {
 	signed = slices.Clone(to)
 	for i := range signed {
@@ -115,10 +121,9 @@ func Signed(to, old []Receiver) (signed []Receiver, secret string) {
 		if r.Via != Webhook {
 			continue
 		}
-		if k := slices.IndexFunc(old, func(o Receiver) bool {
-			return o.Via == Webhook && (o.Secret != "" || o.Sealed != nil)
-		}); k >= 0 {
-			r.Secret, r.Sealed = old[k].Secret, old[k].Sealed
+		r.Sealed = nil
+		if k := slices.IndexFunc(old, func(o Receiver) bool { return o.Via == Webhook && o.Secret != "" }); k >= 0 {
+			r.Secret = old[k].Secret
 			continue
 		}
 		if secret == "" {
