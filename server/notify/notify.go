@@ -51,10 +51,14 @@ type Receiver struct {
 	Address string          `json:"address,omitempty"` // a URL, or a mail address
 	Secret  string          `json:"secret,omitempty"`
 	Sealed  json.RawMessage `json:"sealed,omitempty"` // encrypted: the address of Slack, or the secret of a webhook
+	Known   string          `json:"key,omitempty"`    // the key, stored with what is encrypted
 }
 
-// Key distinguishes the receivers of one rule without revealing a secret.
+// Key distinguishes receivers without revealing a secret. It is "" for an encrypted address whose key is not stored.
 func (r *Receiver) Key() string {
+	if r.Address == "" {
+		return r.Known
+	}
 	digest := sha256.Sum256([]byte(r.Address))
 	return string(r.Via) + " " + hex.EncodeToString(digest[:8])
 }
@@ -76,6 +80,7 @@ func (r *Receiver) Seal(ring *tusk.KeyRing, purpose string) (err error) {
 	if text == nil || ring == nil || *text == "" {
 		return nil
 	}
+	r.Known = r.Key()
 	r.Sealed, err = ring.Encrypt([]byte(*text), purpose)
 	*text = ""
 	return err
@@ -107,9 +112,9 @@ func (r *Receiver) Shown() string {
 	return u.Scheme + "://" + u.Host + "/…"
 }
 
-// IsCurrent reports whether the secret, if there is one, is encrypted with the primary key.
+// IsCurrent reports whether the secret, if there is one, is stored as Seal would store it.
 func (r *Receiver) IsCurrent(ring *tusk.KeyRing) bool {
-	return r.hidden() == nil || ring.IsCurrent(r.Sealed)
+	return r.hidden() == nil || ring.IsCurrent(r.Sealed) && r.Known != ""
 }
 
 // Signed gives each webhook a secret: that of an old webhook, or a new one if none can be read. All webhooks without an
