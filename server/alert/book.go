@@ -227,11 +227,18 @@ func (b *Book) Test(ctx context.Context, name string) (id string, err error) {
 	return id, err
 }
 
-// Arrived reports whether a test is over, and any error. Until a process has sent the message, it is not over.
+// Arrived reports whether a test is over, and any error. Until a process has sent the message, it is not over; then the
+// error is that of an earlier message which it waits for, as its receiver fails.
 func (b *Book) Arrived(ctx context.Context, name, id string) (over bool, trouble string, err error) {
 	a, err := b.Get(ctx, name)
 	if err != nil {
 		return false, "", err
+	}
+	failing := map[string]bool{}
+	for _, o := range a.Owed {
+		if failing[o.To] = failing[o.To] || o.Tries > 0; o.Message.ID == id && failing[o.To] {
+			return false, a.Error, nil
+		}
 	}
 	if slices.ContainsFunc(a.Owed, func(o Owed) bool { return o.Message.ID == id }) {
 		return false, "", nil

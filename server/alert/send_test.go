@@ -132,3 +132,40 @@ func TestAReceiverThatCannotBeReadDelaysNoOther(t *testing.T) {
 		t.Errorf("a message to a receiver that is gone: %+v", state)
 	}
 }
+
+func TestATestBehindAFailingMessageSaysWhy(t *testing.T) {
+	sender, err := notify.New([]string{"127.0.0.1"}, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sender.Close()
+	book := NewBook(memory.New(), nil, sender)
+	r := Rule{Name: "a", Kind: NoWorker, To: notify.Receivers(nil, []string{"http://127.0.0.1:1"}, nil)}
+	if _, r, err = book.Put(t.Context(), r, "ada"); err != nil {
+		t.Fatal(err)
+	}
+	before, err := book.Test(t.Context(), "a") // stands for a message that is owed
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := book.Test(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if over, trouble, err := book.Arrived(t.Context(), "a", id); over || trouble != "" || err != nil {
+		t.Errorf("nothing has failed yet: %v, %q, %v", over, trouble, err)
+	}
+	err = book.changeState(t.Context(), "a", func(s State) State {
+		s.Owed[0].Message.Type = EventFiring
+		s.settle(s.Owed[0], time.Now(), errors.New("no route"))
+		return s
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{before, id} {
+		if over, trouble, err := book.Arrived(t.Context(), "a", id); over || trouble != "no route" || err != nil {
+			t.Errorf("%v, %q, %v", over, trouble, err)
+		}
+	}
+}
