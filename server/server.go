@@ -98,7 +98,8 @@ type Server struct {
 	push   *push.Runner
 	trend  *trend.Trend
 	description
-	rooms   rooms
+	rooms rooms
+	readiness
 	closing atomic.Bool
 	handler http.Handler
 
