@@ -189,7 +189,9 @@ func (b *Book) Put(ctx context.Context, h Hook, by string) (secret string, store
 			return "", h, err
 		}
 	}
+	made := false
 	err = shelf.Change(ctx, b.store, hookKind, h.Name, func(d *document, exists bool, count int) (bool, error) {
+		made, secret = !exists, ""
 		if !exists && count >= MaxHooks {
 			return false, fmt.Errorf("%w: at most %d hooks", ErrInvalid, MaxHooks)
 		}
@@ -206,10 +208,17 @@ func (b *Book) Put(ctx context.Context, h Hook, by string) (secret string, store
 		d.Hook = h
 		return true, nil
 	})
-	if err == nil { // the last other hook may have been removed meanwhile
-		_, err = historian.Follow(ctx, true)
+	if err != nil || !made {
+		return secret, h, err
 	}
-	return secret, h, err
+	// The last other hook may have been removed meanwhile. If that cannot be repaired, the new hook goes again: nobody
+	// would see its secret.
+	sure, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if _, err = historian.Follow(sure, true); err != nil {
+		return "", h, errors.Join(err, shelf.Remove(sure, b.store, hookKind, h.Name))
+	}
+	return secret, h, nil
 }
 
 // seal stores the secret in a hook, encrypted if there is a key ring.

@@ -80,3 +80,32 @@ func TestSecretsOfHooksAreEncryptedAndKeysRotated(t *testing.T) {
 		}
 	}
 }
+
+// failing keeps ends once, and then fails.
+type failing struct {
+	*memory.Store
+	follows int
+}
+
+func (f *failing) Follow(ctx context.Context, on bool) (string, error) {
+	if f.follows++; f.follows == 2 {
+		return "", errors.New("connection reset by peer")
+	}
+	return f.Store.Follow(ctx, on)
+}
+
+func TestAHookWhoseSecretWasNotShownDoesNotStay(t *testing.T) {
+	sender, err := notify.New(nil, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sender.Close()
+	b := NewBook(&failing{Store: memory.New()}, nil, sender)
+	h := Hook{Name: "a", URL: "https://example.com/hook"}
+	if _, _, err := b.Put(t.Context(), h, "ada"); err == nil {
+		t.Error("the failure is not told")
+	}
+	if secret, _, err := b.Put(t.Context(), h, "ada"); err != nil || secret == "" {
+		t.Errorf("the second try gives the secret %q, %v", secret, err)
+	}
+}
