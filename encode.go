@@ -22,6 +22,18 @@ func (c *Client) encode(t NewTask) (n store.NewTask, err error) {
 	return n, err
 }
 
+// KeyAt returns the key of a task that is enqueued at a given time: its own, or the one that Unique derives. If the task
+// is skipped, the task with that key is the one that it equals.
+func (c *Client) KeyAt(t NewTask, at time.Time) (string, error) {
+	e := encoder{client: c, id: NewID, json: json.Marshal}
+	var n store.NewTask
+	err := e.encode(&n, &t)
+	if err == nil && e.unique != nil {
+		err = e.unique.key(&n, at)
+	}
+	return n.Key, err
+}
+
 // encodeBy is like encode, for a task created by an attempt of another task, whose key the new one may inherit.
 // Streamed args are read.
 func (c *Client) encodeBy(ctx context.Context, by *TaskInfo, t NewTask) (n store.NewTask, err error) {

@@ -23,7 +23,8 @@ var ErrEncrypted = errors.New("args are encrypted and cannot be read")
 // Client.List return args as they are stored.
 //
 // To rotate keys, add a key everywhere, then make it Primary everywhere, and remove the old key when no task uses
-// it any more. A server encrypts the secrets of endpoints again with its primary key when it starts.
+// it any more. A server encrypts the secrets of endpoints, alerts and hooks again with its primary key when it
+// starts.
 type KeyRing struct {
 	// Keys are the keys by name: 32 random bytes each.
 	Keys map[string][]byte

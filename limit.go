@@ -67,7 +67,34 @@ func (c *Client) SetLimits(ctx context.Context, queue string, l Limits) error {
 	if err := errors.Join(ValidateName("queue", queue), validateLimits(l)); err != nil {
 		return firstOf(err)
 	}
-	err := c.changeRecord(ctx, allot.RecordKind, queue, func([]byte) ([]byte, error) { return json.Marshal(l) })
+	return c.ChangeLimits(ctx, queue, func(stored *Limits) error { *stored = l; return nil })
+}
+
+// ChangeLimits is like SetLimits, but change edits the stored limits, which are empty if there are none. It is called
+// again if somebody else changes them meanwhile. An error of change is returned as it is, and nothing is stored.
+func (c *Client) ChangeLimits(ctx context.Context, queue string, change func(l *Limits) error) error {
+	if err := ValidateName("queue", queue); err != nil {
+		return err
+	}
+	var refused error
+	err := c.changeRecord(ctx, allot.RecordKind, queue, func(body []byte) ([]byte, error) {
+		var l Limits
+		if len(body) > 0 {
+			if err := json.Unmarshal(body, &l); err != nil {
+				return nil, err
+			}
+		}
+		if refused = change(&l); refused == nil {
+			refused = firstOf(validateLimits(l))
+		}
+		if refused != nil {
+			return nil, refused
+		}
+		return json.Marshal(l)
+	})
+	if refused != nil {
+		return refused
+	}
 	if err != nil {
 		return fmt.Errorf("limits of %s: %w", queue, err)
 	}

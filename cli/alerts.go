@@ -209,15 +209,19 @@ func (app *App) testAlert(ctx context.Context, book *alert.Book, name string) er
 	if err != nil {
 		return err
 	}
-	for began := time.Now(); time.Since(began) < patience; {
+	for began := time.Now(); ; {
 		over, trouble, err := book.Arrived(ctx, name, id)
+		late := time.Since(began) > patience
 		switch {
 		case err != nil:
 			return err
-		case over && trouble != "":
+		case trouble != "" && (over || late):
 			return &Problem{Code: "not_told", Exit: exitError, Text: app.clean(trouble)}
 		case over:
 			return nil
+		case late:
+			return &Problem{Code: "nobody_watches", Exit: exitUnavailable, Text: "no process has sent it within " +
+				duration.Text(patience), Hint: "start tusk serve"}
 		}
 		select {
 		case <-ctx.Done():
@@ -225,8 +229,6 @@ func (app *App) testAlert(ctx context.Context, book *alert.Book, name string) er
 		case <-time.After(time.Second / 2):
 		}
 	}
-	return &Problem{Code: "nobody_watches", Exit: exitUnavailable, Text: "no process has sent it within " +
-		duration.Text(patience), Hint: "start tusk serve"}
 }
 
 // withAlerts opens the database for alerts.

@@ -130,7 +130,7 @@ type bulk struct {
 
 	tasks []tusk.NewTask
 	lines []int // line numbers of tasks
-	first int   // first line of this batch; 0 if there is none yet
+	first int   // first line that was not stored yet
 	bad   map[int]error
 	tried bool // the batch was sent, but its answer is unknown
 }
@@ -138,7 +138,7 @@ type bulk struct {
 var errBadLines = errors.New("bad lines")
 
 func (b *bulk) read(ctx context.Context, file io.Reader) error {
-	b.bad = map[int]error{}
+	b.bad, b.first = map[int]error{}, 1
 	lines := bufio.NewScanner(file)
 	lines.Buffer(make([]byte, 64<<10), longestLine)
 	number := 0
@@ -152,9 +152,6 @@ func (b *bulk) read(ctx context.Context, file io.Reader) error {
 		if len(bytes.TrimSpace(text)) == 0 {
 			continue
 		}
-		if b.first == 0 {
-			b.first = number
-		}
 		if task, err := parseLine(text); err != nil {
 			b.bad[number] = err
 		} else {
@@ -165,6 +162,7 @@ func (b *bulk) read(ctx context.Context, file io.Reader) error {
 			if err := b.flush(ctx); err != nil {
 				return err
 			}
+			b.first = number + 1
 		}
 	}
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
@@ -196,7 +194,7 @@ func (b *bulk) flush(ctx context.Context) error {
 	if !b.total.DryRun {
 		b.count(results)
 	}
-	b.tasks, b.lines, b.first, b.tried = b.tasks[:0], b.lines[:0], 0, false
+	b.tasks, b.lines, b.tried = b.tasks[:0], b.lines[:0], false
 	return nil
 }
 
@@ -284,6 +282,6 @@ func (b *bulk) conclude(err error) error {
 		p.Hint = "tasks with a key can be enqueued again safely"
 		return &p
 	}
-	p.Text = fmt.Sprintf("stored %s; nothing from line %d on: %v", count(stored, "task"), max(b.first, 1), err)
+	p.Text = fmt.Sprintf("stored %s; nothing from line %d on: %v", count(stored, "task"), b.first, err)
 	return &p
 }

@@ -113,6 +113,18 @@ func TestOfABatchWithABadLineNothingIsStored(t *testing.T) {
 	}
 }
 
+// A mistake right after a full batch must not lead to advice that stores the batch again.
+func TestTheAdviceAfterAFullBatchStoresNothingTwice(t *testing.T) {
+	sh := newShell(t)
+	sh.write("tasks.jsonl", "\n"+strings.Repeat(`{"kind":"a"}`+"\n", bulkBatch)+strings.Repeat("x", longestLine+1), 0o644)
+	r := sh.run("enqueue", "--from", "tasks.jsonl")
+	for _, want := range []string{"line 1002: is longer than", "stored 1000 tasks; nothing from line 1002 on", "tail -n +1002 "} {
+		if r.status != exitUsage || !strings.Contains(r.err, want) {
+			t.Errorf("%s\nwant %q in it", r.err, want)
+		}
+	}
+}
+
 func TestEveryMistakeOfALineIsNamed(t *testing.T) {
 	for text, want := range map[string]string{
 		`nope`:                              "not JSON",

@@ -72,11 +72,14 @@ func newTokensCommand(app *App) *cobra.Command {
 			}
 			return app.withBook(cmd.Context(), creating, func(book *accounts.Book) error {
 				secret, made, err := book.CreateToken(cmd.Context(), t, login())
-				err = app.recorded(cmd.Context(), book, "tokens.create", t.Name, err)
-				if err != nil {
+				var printed error
+				if err == nil { // before the audit log, which may fail
+					printed = printOne(app, secretRow{secret, made.ID})
+				}
+				if err := app.recorded(cmd.Context(), book, "tokens.create", t.Name, err); err != nil {
 					return err
 				}
-				return printOne(app, secretRow{secret, made.ID})
+				return printed
 			})
 		},
 	}
@@ -231,17 +234,24 @@ func (app *App) recorded(ctx context.Context, book *accounts.Book, action, targe
 	return failed
 }
 
-func (app *App) eachNamed(names []string, result string, do func(name string) error) error {
+// eachNamed does something for each name until it fails, and prints for which names it was done.
+func (app *App) eachNamed(names []string, result string, do func(name string) error) (err error) {
 	rows := make([]doneRow, 0, len(names))
 	for _, name := range names {
-		if err := do(name); errors.Is(err, accounts.ErrNotFound) {
-			return &Problem{Code: "not_found", Exit: exitNotFound, Text: quote(name) + ": not found", Err: err}
-		} else if err != nil {
-			return err
+		if err = do(name); errors.Is(err, accounts.ErrNotFound) {
+			err = &Problem{Code: "not_found", Exit: exitNotFound, Text: quote(name) + ": not found", Err: err}
+		}
+		if err != nil {
+			break
 		}
 		rows = append(rows, doneRow{name, result})
 	}
-	return printList(app, rows)
+	if len(rows) > 0 {
+		if printed := printList(app, rows); err == nil {
+			err = printed
+		}
+	}
+	return err
 }
 
 func login() string {

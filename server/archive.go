@@ -24,7 +24,7 @@ type ArchiveStatus struct {
 	Tasks      int64              `json:"tasks" doc:"moved since the database was created"`
 	Bytes      int64              `json:"bytes" doc:"that they took in the archive"`
 	KeepAll    Duration           `json:"keep_all,omitempty" doc:"default retention in the archive; absent: for ever"`
-	KeepQueues map[string]Keeping `json:"keep_queues,omitempty" doc:"the default retention"`
+	KeepQueues map[string]Keeping `json:"keep_queues,omitempty" doc:"retention by queue, where it is not the default"`
 }
 
 // shelf returns the archive that the server reads.
@@ -196,7 +196,11 @@ func rerunArchivedTask(c *call, in byID) (EnqueuedTask, error) {
 		return EnqueuedTask{}, archiveProblem(err)
 	}
 	c.detail = "as " + e.ID.String()
-	return results([]tusk.Enqueued{e})[0], nil
+	result := results([]tusk.Enqueued{e})[0]
+	if result.Duplicate {
+		c.status = http.StatusOK
+	}
+	return result, nil
 }
 
 // carrier returns the part that runs archived tasks again.

@@ -59,7 +59,7 @@ func startRestore(c *call, in restoreInput) (Restore, error) {
 		return Restore{}, err
 	}
 	if err := archive.CanRestore(c.client.Store()); err != nil {
-		return Restore{}, problem(http.StatusConflict, "unsupported", "%v", err)
+		return Restore{}, problem(http.StatusUnprocessableEntity, "unsupported", "%v", err)
 	}
 	if choices := len(in.Body.IDs) > 0; choices == (in.Body.All || !in.Body.Filter.IsZero()) || in.Body.All &&
 		!in.Body.Filter.IsZero() {

@@ -43,22 +43,22 @@ func connections(to *http.Server) {
 	}
 }
 
-// belong counts the connection for an identity. It returns false if that identity has too many.
-func (c *connection) belong(who string, room *room) bool {
+// belong counts the connection for an identity. If that identity has too many, it returns the limit in words.
+func (c *connection) belong(who string, room *room) (full string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.place != nil && c.who == who || c.over {
-		return true
+		return ""
 	}
-	place, ok := room.queue(who, 1)
-	if !ok {
-		return false
+	place, full := room.queue(who, 1)
+	if full != "" {
+		return full
 	}
 	if c.place != nil {
 		c.place.leave()
 	}
 	c.who, c.place = who, place
-	return true
+	return ""
 }
 
 func (c *connection) end() {
@@ -75,10 +75,13 @@ func (c *connection) end() {
 func (w *recorder) Seen(r *http.Request, who access.Identity) error {
 	w.who = who
 	of, ok := r.Context().Value(connectionKey{}).(*connection)
-	if !ok || of.belong(who.ID, w.connections) {
+	if !ok {
+		return nil
+	}
+	full := of.belong(who.ID, w.connections)
+	if full == "" {
 		return nil
 	}
 	w.Header().Set("Connection", "close")
-	return refuse(r.Context(), "you have as many connections as you may, %d: close some, or use them again",
-		ownConnections)
+	return refuse(r.Context(), "%s", full)
 }

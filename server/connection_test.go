@@ -44,6 +44,27 @@ func TestConnectionsAreBoundedByIdentity(t *testing.T) {
 	eventually(t, func() bool { return ask(t, s.dial(), many, "/api/v1/me").StatusCode == http.StatusOK })
 }
 
+// TestConnectionsWithoutALoginAreBoundedByAddress: they keep nobody out who logs in from the same address.
+func TestConnectionsWithoutALoginAreBoundedByAddress(t *testing.T) {
+	s := start(t)
+	viewer := s.tokenFor(access.Token{Name: "viewer", Role: access.Viewer})
+	paths := []string{"/healthz", "/api/v1/me", "/login", "/tasks"} // two that are open, and two that turn away
+	for i := range 500 {
+		a := ask(t, s.dial(), "none", paths[i%len(paths)])
+		if a.StatusCode == http.StatusServiceUnavailable {
+			t.Fatalf("connection %d: %s", i+1, a.Status)
+		}
+	}
+	for _, path := range paths {
+		if a := ask(t, s.dial(), "none", path); a.StatusCode != http.StatusServiceUnavailable || !a.Close {
+			t.Errorf("one more connection, %s: %s, closed: %v", path, a.Status, a.Close)
+		}
+	}
+	if a := ask(t, s.dial(), viewer, "/api/v1/me"); a.StatusCode != http.StatusOK {
+		t.Errorf("with a token: %s", a.Status)
+	}
+}
+
 func (s *site) dial() net.Conn {
 	s.t.Helper()
 	c, err := net.Dial("tcp", s.Listener.Addr().String())

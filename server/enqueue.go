@@ -13,12 +13,12 @@ import (
 const MaxBatch = 1000
 
 type enqueueInput struct {
-	Key  string `header:"Idempotency-Key" maxLength:"255" doc:"a repetition within 24h gets the first response"`
+	Key  string `header:"Idempotency-Key" minLength:"1" maxLength:"255" doc:"a repetition within 24h gets the first response"`
 	Body TaskInput
 }
 
 type enqueueManyInput struct {
-	Key  string `header:"Idempotency-Key" maxLength:"255" doc:"as for one task"`
+	Key  string `header:"Idempotency-Key" minLength:"1" maxLength:"255" doc:"as for one task"`
 	Body TaskBatch
 }
 

@@ -74,6 +74,7 @@ func TestA400IsForWhatTheDescriptionForbids(t *testing.T) {
 			t.Errorf("%s %.60s %.80s: %d %.300s, want %d %s", c.method, c.path, c.body, a.status, a.body, c.status, c.code)
 		}
 	}
+	s.do("POST", "/api/v1/tasks", `{"kind":"k"}`, "Idempotency-Key", "").problem(t, 400, "invalid_header")
 	s.do("POST", "/api/v1/tasks", `{"kind":"k"}`, "Idempotency-Key", umlauts).problem(t, 422, "too_long")
 	s.do("POST", "/api/v1/tasks", `{"kind":"k"}`, "Idempotency-Key", strings.Repeat("x", 256)).problem(t, 400, "too_long")
 	if p := s.do("POST", "/api/v1/tasks/batch", `{"tasks":[{"kind":"k","delay":"99999h"},{"kind":"ok"},{"kind":"K"}]}`).

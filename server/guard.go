@@ -193,9 +193,14 @@ func (c *call) run() ([]byte, error) {
 // admit identifies the caller and checks permissions.
 func (c *call) admit() error {
 	if c.route.Need == access.Open {
-		return nil
+		return c.seen(access.Anonymous(c.r))
 	}
 	who, err := c.gate.Identify(c.r)
+	if err != nil {
+		if full := c.seen(access.Anonymous(c.r)); full != nil {
+			return full
+		}
+	}
 	switch {
 	case errors.Is(err, access.ErrUnauthenticated):
 		return problem(http.StatusUnauthorized, "unauthenticated", "send a valid token: Authorization: Bearer tusk_…")
@@ -207,10 +212,8 @@ func (c *call) admit() error {
 		return err
 	}
 	c.who = who
-	if rec, ok := c.w.(*recorder); ok {
-		if err := rec.Seen(c.r, who); err != nil {
-			return err
-		}
+	if err := c.seen(who); err != nil {
+		return err
 	}
 	switch {
 	case !who.May(c.route.Need):
@@ -225,6 +228,14 @@ func (c *call) admit() error {
 			who.Via)
 	case c.config.ReadOnly && c.r.Method != http.MethodGet && c.r.Method != http.MethodHead:
 		return problem(http.StatusForbidden, "read_only", "this server changes nothing")
+	}
+	return nil
+}
+
+// seen counts the connection for an identity.
+func (c *call) seen(who access.Identity) error {
+	if rec, ok := c.w.(*recorder); ok {
+		return rec.Seen(c.r, who)
 	}
 	return nil
 }
@@ -258,7 +269,10 @@ func (c *call) answer(body []byte) {
 	h.Set("Content-Length", strconv.Itoa(len(body)+1))
 	c.w.WriteHeader(c.status)
 	gone := c.r.Context().Err()
-	err := c.send(append(body, '\n'))
+	err := c.send(body)
+	if err == nil {
+		err = c.send([]byte{'\n'})
+	}
 	if c.unsent == nil {
 		return // the client may have gone
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -17,10 +18,7 @@ func healthz(c *call, _ struct{}) (Health, error) {
 }
 
 func readyz(c *call, _ struct{}) (Health, error) {
-	ctx, cancel := context.WithTimeout(c.r.Context(), 5*time.Second)
-	defer cancel()
-	err := c.ready(ctx)
-	if err != nil {
+	if err := c.ready(); err != nil {
 		c.log.Warn("not ready", "error", err)
 		p := problemOf(err)
 		if p.Code == "internal" {
@@ -32,10 +30,34 @@ func readyz(c *call, _ struct{}) (Health, error) {
 	return Health{Status: "ok"}, nil
 }
 
-func (s *Server) ready(ctx context.Context) error {
+// readyFor is how long an answer of the database counts. Anybody may ask, so the requests share one look at a time.
+const readyFor = time.Second
+
+// readiness is what the latest look has found.
+type readiness struct {
+	looking sync.Mutex
+	at      time.Time
+	err     error
+}
+
+func (s *Server) ready() error {
 	if s.closing.Load() {
 		return problem(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down")
 	}
+	r := &s.readiness
+	r.looking.Lock()
+	defer r.looking.Unlock()
+	if time.Since(r.at) >= readyFor {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		r.err = s.look(ctx)
+		r.at = time.Now()
+	}
+	return r.err
+}
+
+// look asks the database.
+func (s *Server) look(ctx context.Context) error {
 	if s.config.Ready != nil {
 		return s.config.Ready(ctx)
 	}

@@ -13,7 +13,7 @@ func TestWhatIsDoneIsAnsweredHoweverBusyTheCallerIs(t *testing.T) {
 		func(c *call, _ struct{}) (Part, error) { return Part{Bytes: 7}, nil })
 	s := &Server{rooms: newRooms(1<<10, 1)}
 	s.rooms.working = newRoom(1, 1, 0)
-	if _, ok := s.rooms.working.queue("me", 1); !ok {
+	if _, full := s.rooms.working.queue("me", 1); full != "" {
 		t.Fatal("no place")
 	}
 	c := &call{Server: s, w: httptest.NewRecorder(), r: httptest.NewRequest("POST", "/x", nil), route: &r,

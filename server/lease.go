@@ -56,10 +56,8 @@ type LeasedTasks struct {
 
 func leaseTasks(c *call, in leaseInput) (LeasedTasks, error) {
 	out := LeasedTasks{Tasks: []LeasedTask{}}
-	for _, q := range in.Body.Queues {
-		if !c.who.SeesQueue(q) || !c.who.SeesAllTenants() {
-			return out, problem(http.StatusForbidden, "forbidden", "your %s may not work on these queues", c.who.Via)
-		}
+	if err := c.mayLease(in.Body.Queues); err != nil {
+		return out, err
 	}
 	wait := time.Duration(in.Body.Wait)
 	if wait > tusk.MaxPullWait { // it bounds how long this caller waits for its turn, too
@@ -77,6 +75,9 @@ func leaseTasks(c *call, in leaseInput) (LeasedTasks, error) {
 	lent, err := c.lend(tusk.Pull{Queues: in.Body.Queues, Limit: in.Body.Max, Lease: time.Duration(in.Body.Lease)}, wait)
 	if len(lent) > 0 {
 		c.unsent = func() { c.handBack(lent) }
+		if err := errors.Join(c.admit(), c.mayLease(in.Body.Queues)); err != nil { // it may have been revoked meanwhile
+			return LeasedTasks{Tasks: []LeasedTask{}}, err
+		}
 	}
 	for _, l := range lent {
 		args := json.RawMessage(l.Args)
@@ -89,6 +90,21 @@ func leaseTasks(c *call, in leaseInput) (LeasedTasks, error) {
 			Deadline: utc(l.Deadline), Schedule: l.Schedule, Tick: utc(l.Tick), EnqueuedAt: utc(l.EnqueuedAt)})
 	}
 	return out, err
+}
+
+// mayLease reports whether the caller may work on queues.
+func (c *call) mayLease(queues []string) error {
+	if !c.who.SeesAllTenants() {
+		return problem(http.StatusForbidden, "forbidden", "your %s is bound to tenants, and a lease takes tasks of all "+
+			"tenants: use one that is bound to queues only", c.who.Via)
+	}
+	for _, q := range queues {
+		if !c.who.SeesQueue(q) {
+			return problem(http.StatusForbidden, "forbidden", "your %s may not work on the queue %s: it is not among its queues",
+				c.who.Via, short(q))
+		}
+	}
+	return nil
 }
 
 // lend looks once in the caller's turn, for which it waits as long as for a task. Then it waits, without a turn, for

@@ -172,6 +172,22 @@ func TestAServerThatStopsHandsBackWhatIsLeased(t *testing.T) {
 	}
 }
 
+func TestARevokedTokenGetsNoTaskForWhichItWaits(t *testing.T) {
+	s := start(t)
+	var made server.NewToken
+	s.do("POST", "/api/v1/tokens", object{"name": "w", "role": "worker"}).want(t, 201, &made)
+	got := make(chan answer)
+	go func() { got <- s.as(made.Secret, "POST", "/api/v1/lease", `{"queues":["default"],"wait":"15s"}`) }()
+	time.Sleep(200 * time.Millisecond) // it waits now
+	s.do("DELETE", "/api/v1/tokens/"+made.Token.ID, nil).want(t, 204, nil)
+	time.Sleep(2 * time.Second) // a revocation may take this long to arrive
+	id := s.enqueue(object{"kind": "k"})
+	(<-got).problem(t, 401, "unauthenticated")
+	if d := s.awaitState(id, "available"); d.Attempt != 0 {
+		t.Errorf("the task was not handed back as it was: %+v", d)
+	}
+}
+
 func TestBadLeasesAreRefused(t *testing.T) {
 	s := start(t)
 	for body, code := range map[string]string{
@@ -190,6 +206,11 @@ func TestBadLeasesAreRefused(t *testing.T) {
 	bound := s.tokenFor(access.Token{Name: "w", Role: access.Worker, Queues: []string{"team-a.*"}})
 	s.as(bound, "POST", "/api/v1/lease", `{"queues":["default"]}`).problem(t, 403, "forbidden")
 	s.as(bound, "POST", "/api/v1/lease", `{"queues":["team-a.x"]}`).want(t, 200, nil)
+	tenant := s.tokenFor(access.Token{Name: "t", Role: access.Worker, Tenants: []string{"acme"}})
+	if p := s.as(tenant, "POST", "/api/v1/lease", `{"queues":["default"]}`).problem(t, 403, "forbidden"); !strings.Contains(
+		p.Detail, "bound to tenants, and a lease takes tasks of all tenants: use one that is bound to queues only") {
+		t.Error(p.Detail)
+	}
 	s.do("POST", "/api/v1/tasks", object{"kind": "k"}).want(t, 201, nil)
 	s.do("POST", "/api/v1/lease", `{"queues":["default"],"wait":"21s"}`).problem(t, 422, "out_of_range")
 	got := s.lease(object{"queues": []string{"default"}, "wait": "5s"})

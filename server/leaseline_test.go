@@ -85,7 +85,7 @@ func TestWhatIsLeasedIsToldThoughTheLineIsFull(t *testing.T) {
 	s, client, url := devSite(t, memory.New())
 	got := leaseLater(t, s, url, `{"queues":["default"],"wait":"15s","lease":"1m"}`)
 	for {
-		if _, ok := s.rooms.working.queue("dev", 1); !ok {
+		if _, full := s.rooms.working.queue("dev", 1); full != "" {
 			break
 		}
 	}
@@ -101,7 +101,7 @@ func TestWhatIsLeasedIsToldThoughTheLineIsFull(t *testing.T) {
 func TestALeaseThatRunsWaitsForNoMemory(t *testing.T) {
 	s, client, url := devSite(t, memory.New())
 	got := leaseLater(t, s, url, `{"queues":["default"],"max":10,"wait":"15s","lease":"30s"}`)
-	if _, ok := s.rooms.memory.queue("dev", s.rooms.memory.each); !ok { // other requests have all of it
+	if _, full := s.rooms.memory.queue("dev", s.rooms.memory.each); full != "" { // other requests have all of it
 		t.Fatal("no room")
 	}
 	e, err := client.Enqueue(t.Context(), tusk.RawArgs{Name: "k"}, nil)
@@ -120,7 +120,7 @@ func TestALeaseThatRunsWaitsForNoMemory(t *testing.T) {
 
 func TestALeaseWaitsForMemoryNoLongerThanForTasks(t *testing.T) {
 	s, _, url := devSite(t, memory.New())
-	if _, ok := s.rooms.memory.queue("dev", s.rooms.memory.each); !ok {
+	if _, full := s.rooms.memory.queue("dev", s.rooms.memory.each); full != "" {
 		t.Fatal("no room")
 	}
 	begun := time.Now()

@@ -24,6 +24,9 @@ type once struct {
 	// enqueue can tell, and its answer may have been lost.
 	Provisional bool `json:"provisional,omitempty"`
 
+	// At is when the request was processed, by this server's clock: a key with a window depends on it.
+	At time.Time `json:"at,omitzero"`
+
 	// Made is when the record was written first, if it was corrected since, by the database's clock.
 	Made time.Time `json:"made,omitzero"`
 
@@ -55,12 +58,12 @@ func (c *call) enqueueOnce(key string, tasks []tusk.NewTask, body any) ([]Enqueu
 	if err != nil {
 		return nil, err
 	}
-	doc := once{Request: hash(string(text))}
+	doc := once{Request: hash(string(text)), At: time.Now()}
 	record := store.Record{Kind: onceKind, Name: hash(c.who.ID + "\x00" + c.route.Path + "\x00" + key)}
 	for i := range tasks {
 		o := tasks[i].Options
 		o.ID = tusk.NewID()
-		doc.Provisional = doc.Provisional || o.Key != ""
+		doc.Provisional = doc.Provisional || o.Key != "" || o.Unique != nil
 		doc.Results = append(doc.Results, EnqueuedTask{ID: o.ID.String(), Result: tusk.Added.String()})
 	}
 	if record.Body, err = json.Marshal(doc); err != nil {
@@ -159,11 +162,15 @@ func (c *call) settle(before *once, tasks []tusk.NewTask) error {
 	results := slices.Clone(before.Results)
 	for i, id := range ids {
 		o := tasks[i].Options
-		if o.Key == "" || slices.ContainsFunc(there, func(t tusk.TaskInfo) bool { return t.ID == id }) {
+		key, err := c.client.KeyAt(tasks[i], before.At)
+		if err != nil {
+			return err
+		}
+		if key == "" || slices.ContainsFunc(there, func(t tusk.TaskInfo) bool { return t.ID == id }) {
 			continue
 		}
 		holders, err := c.client.List(c.r.Context(), tusk.Filter{Queues: []string{cmp.Or(o.Queue, tusk.DefaultQueue)},
-			Tenants: []string{o.Tenant}, Key: o.Key, Until: before.record.UpdatedAt.Add(time.Second), Limit: 1, NoArgs: true})
+			Tenants: []string{o.Tenant}, Key: key, Until: before.record.UpdatedAt.Add(time.Second), Limit: 1, NoArgs: true})
 		if err != nil {
 			return err
 		}

@@ -129,6 +129,20 @@ func TestARepeatAfterALostAnswerNamesTheTaskThatHasTheKey(t *testing.T) {
 			}
 		}
 	}
+	for name, unique := range map[string]string{"unique": `{}`, "window": `{"args":["id"],"window":"24h"}`} {
+		body := `{"kind":"` + name + `","args":{"id":1},"unique":` + unique + `}`
+		holder := id(post(t, url, body, ""))
+		l.lose.Store(true)
+		post(t, url, body, name)
+		if a := post(t, url, body, name); id(a) != holder || !strings.Contains(a.text, "skipped") {
+			t.Errorf("%s: %v, want the task %s", name, a, holder)
+		}
+	}
+	all, err := client.List(t.Context(), tusk.Filter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	others := len(all)
 	l.lose.Store(true)
 	body := `{"tasks":[{"kind":"k","key":"invoice-2"},{"kind":"k","key":"invoice-2"},{"kind":"k"}]}`
 	post(t, url+"/batch", body, "batch")
@@ -136,8 +150,8 @@ func TestARepeatAfterALostAnswerNamesTheTaskThatHasTheKey(t *testing.T) {
 	if err := json.Unmarshal([]byte(post(t, url+"/batch", body, "batch").text), &batch); err != nil {
 		t.Fatal(err)
 	}
-	all, err := client.List(t.Context(), tusk.Filter{})
-	if err != nil || len(all) != 3 {
+	all, err = client.List(t.Context(), tusk.Filter{})
+	if err != nil || len(all) != others+2 {
 		t.Fatalf("%d tasks, %v", len(all), err)
 	}
 	for i, r := range batch.Results {

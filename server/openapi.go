@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -184,4 +185,6 @@ func tagOf(path string) string {
 	return tag
 }
 
-func openapi(c *call, _ struct{}) (json.RawMessage, error) { return c.description.text, nil }
+func openapi(c *call, _ struct{}) (json.RawMessage, error) {
+	return bytes.TrimSuffix(c.description.text, []byte("\n")), nil
+}

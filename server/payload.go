@@ -58,9 +58,9 @@ func (c *call) upload(id tusk.ID) tusk.Upload { return tusk.Upload{Owner: c.who.
 // transfer waits for the memory of an upload, unless too many uploads of the caller are in progress. The upload
 // counts as in progress until done is called.
 func (c *call) transfer() (done func(), err error) {
-	place, ok := c.rooms.uploads.queue(c.who.ID, 1)
-	if !ok {
-		p := refuse(c.r.Context(), "%d of your uploads are under way, as many as may be: wait until one ends", ownUploads)
+	place, full := c.rooms.uploads.queue(c.who.ID, 1)
+	if full != "" {
+		p := refuse(c.r.Context(), "%s", full)
 		p.Status, p.Code = http.StatusTooManyRequests, "too_many_uploads"
 		return nil, p
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"net/http"
 	"slices"
@@ -14,10 +15,14 @@ import (
 // waits in line. Freed places go to the identity that has the fewest, and among equals to the one that has recently
 // used the least. So nobody waits for more than one request of another identity, however many it sends. Identities
 // that have recently used more than their share cannot take all places among them: the rest stays free for others.
+//
+// A room without a line refuses at once. Until half of its places are taken, an identity may have its full number of
+// them; after that, a share.
 type room struct {
-	each, all int // places of one identity, and in total
-	line      int // how many requests of one identity may wait
-	kept      int // places that greedy identities must leave free
+	each, all int    // places of one identity, and in total
+	line      int    // how many requests of one identity may wait
+	kept      int    // places that greedy identities must leave free
+	of        string // what places are for, in the plural; only of a room without a line
 
 	mu     sync.Mutex
 	taken  int
@@ -95,6 +100,13 @@ func newRoom(each, all, line int) *room {
 	return &room{each: each, all: all, line: line, guests: map[string]*guest{}}
 }
 
+// newRoomFor returns a room without a line.
+func newRoomFor(of string, each, all int) *room {
+	r := newRoom(each, all, 0)
+	r.of = of
+	return r
+}
+
 // keeping makes the room keep places free from identities that use more than their share.
 func (r *room) keeping(places int) *room {
 	r.kept = places
@@ -103,9 +115,9 @@ func (r *room) keeping(places int) *room {
 
 // enter waits for size places, or as many as one identity may have, until ctx ends.
 func (r *room) enter(ctx context.Context, who string, size int) (*stay, error) {
-	s, ok := r.queue(who, size)
-	if !ok {
-		return nil, refuse(ctx, "%d of your requests wait for others of yours: send fewer at once", r.line)
+	s, full := r.queue(who, size)
+	if full != "" {
+		return nil, refuse(ctx, "%s", full)
 	}
 	select {
 	case <-s.in:
@@ -117,8 +129,8 @@ func (r *room) enter(ctx context.Context, who string, size int) (*stay, error) {
 	return s, nil
 }
 
-// queue puts a request in line, or lets it in if there is room.
-func (r *room) queue(who string, size int) (s *stay, ok bool) {
+// queue puts a request in line, or lets it in if there is room. Otherwise full says why not.
+func (r *room) queue(who string, size int) (s *stay, full string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g := r.present(who)
@@ -129,9 +141,20 @@ func (r *room) queue(who string, size int) (s *stay, ok bool) {
 	if len(g.waiting) > r.line {
 		g.waiting = g.waiting[:len(g.waiting)-1]
 		g.lined -= s.size
-		return nil, false
+		return nil, r.full(g)
 	}
-	return s, true
+	return s, ""
+}
+
+// full says which limit keeps a guest from coming in.
+func (r *room) full(g *guest) string {
+	switch {
+	case r.line > 0:
+		return fmt.Sprintf("%d of your requests wait for others of yours: send fewer at once", r.line)
+	case r.taken >= r.all:
+		return fmt.Sprintf("this server has %d %s, as many as it may: try again later", r.all, r.of)
+	}
+	return fmt.Sprintf("you have %d %s, as many as you may now: end some of them first", g.taken, r.of)
 }
 
 // present returns the guest for an identity, creating it if necessary.
@@ -265,7 +288,7 @@ func (r *room) greedy(now time.Time) (who map[*guest]bool, taken int) {
 // allowed returns how many places a guest may have at once. If places are kept from greedy guests, others need no
 // share: if they take all places, they soon become greedy.
 func (r *room) allowed(g *guest, greedy map[*guest]bool, share int) int {
-	if r.kept > 0 && !greedy[g] {
+	if r.kept > 0 && !greedy[g] || r.line == 0 && 2*r.taken < r.all {
 		return r.each
 	}
 	return share

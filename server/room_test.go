@@ -21,6 +21,36 @@ func has(s *stay) bool {
 	}
 }
 
+// Many identities with a place each leave an identity its full number, until the room is half full.
+func TestARoomWithoutALineSharesOnceItIsHalfFull(t *testing.T) {
+	r := newRoomFor("uploads", 10, 40)
+	fill := func(who string, most int) (got int, full string) {
+		for got < most {
+			if _, full = r.queue(who, 1); full != "" {
+				return got, full
+			}
+			got++
+		}
+		return got, ""
+	}
+	for _, who := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+		fill(who, 1)
+	}
+	if got, full := fill("many", 11); got != 10 || full != "you have 10 uploads, as many as you may now: end some of them first" {
+		t.Errorf("with 7 of 40 places taken: %d, %q", got, full)
+	}
+	fill("a", 4)
+	if got, full := fill("late", 10); got != 5 || full != "you have 5 uploads, as many as you may now: end some of them first" {
+		t.Errorf("with half of the places taken: %d, %q", got, full)
+	}
+	for _, who := range []string{"b", "c", "d", "e", "f", "g"} {
+		fill(who, 10)
+	}
+	if _, full := r.queue("new", 1); full != "this server has 40 uploads, as many as it may: try again later" {
+		t.Errorf("when it is full: %q", full)
+	}
+}
+
 func TestNobodyWaitsForMoreThanOneRequestOfAnother(t *testing.T) {
 	r := newRoom(4, 4, 200)
 	var many []*stay

@@ -46,9 +46,9 @@ func newRooms(maxBody int64, processors int) rooms {
 	heavy, working := max(1, processors/4), max(4, processors)
 	largest := max(bodyCost*int(maxBody), answerCost)
 	return rooms{
-		connections: newRoom(ownConnections, maxConnections, 0),
-		waiting:     newRoom(250, 2000, 0),
-		uploads:     newRoom(ownUploads, maxConnections, 0),
+		connections: newRoomFor("connections", ownConnections, maxConnections),
+		waiting:     newRoomFor("requests that wait for tasks", 250, 2000),
+		uploads:     newRoomFor("uploads in progress", ownUploads, maxConnections),
 		memory:      newRoom(largest, 2*largest, ownLine).keeping(largest),
 		heavy:       newRoom(1, heavy, ownLine),
 		working:     newRoom(working, working, ownLine).keeping(working - max(1, processors/2)),

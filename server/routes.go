@@ -78,6 +78,9 @@ func does[In, Out any](r Route, f func(c *call, in In) (Out, error)) Route {
 			return nil, err
 		}
 		c.text = nil // it is too late for a refusal: what was asked for is done
+		if text, ready := any(out).(json.RawMessage); ready {
+			return text, nil // all requests share it, so none may take memory for it
+		}
 		body, err := json.Marshal(out)
 		c.keep(len(body)) // the rest is garbage now
 		return body, err

@@ -98,9 +98,12 @@ type Server struct {
 	push   *push.Runner
 	trend  *trend.Trend
 	description
-	rooms   rooms
+	rooms rooms
+	readiness
 	closing atomic.Bool
 	handler http.Handler
+
+	exportLimit int // ExportLimit; lower in tests
 
 	archived atomic.Value // the archive's state, in a word
 
@@ -126,7 +129,7 @@ func New(client *tusk.Client, config Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	s := &Server{client: client, config: full, log: full.Logger,
+	s := &Server{client: client, config: full, log: full.Logger, exportLimit: ExportLimit,
 		rooms: newRooms(full.MaxBody, cmp.Or(full.Processors, runtime.GOMAXPROCS(0)))}
 	s.book = access.NewBook(client.Store())
 	s.gate = &access.Gate{Book: s.book, Dev: full.Dev, Secure: full.HTTPS, Path: full.Prefix + "/",

@@ -14,6 +14,9 @@ import (
 const (
 	part     = 64 << 10
 	partTime = 5 * time.Second
+	// betweenParts is how long a response may have nothing to send: over HTTP/2, a deadline that passes ends it even if
+	// nobody writes.
+	betweenParts = 45 * time.Second
 )
 
 // receive reads a body. A large body first waits for its memory. If the size is not known, it waits once the body
@@ -51,8 +54,9 @@ func (c *call) receive(from io.Reader) ([]byte, error) {
 type steady struct {
 	from    io.Reader
 	control *http.ResponseController
-	last    time.Time // deadline of the whole; zero if none
-	left    int       // bytes until the deadline moves
+	last    time.Time     // deadline of the whole; zero if none
+	left    int           // bytes of the part that have not been read
+	rest    time.Duration // that reading them may take
 }
 
 func steadily(w http.ResponseWriter, from io.Reader) *steady {
@@ -61,18 +65,19 @@ func steadily(w http.ResponseWriter, from io.Reader) *steady {
 
 func (s *steady) Read(into []byte) (int, error) {
 	if s.left == 0 {
-		s.left = part
-		next := time.Now().Add(partTime)
-		if !s.last.IsZero() && next.After(s.last) {
-			next = s.last
-		}
-		_ = s.control.SetReadDeadline(next)
+		s.left, s.rest = part, partTime
 	}
+	begun := time.Now()
+	next := begun.Add(s.rest)
+	if !s.last.IsZero() && next.After(s.last) {
+		next = s.last
+	}
+	_ = s.control.SetReadDeadline(next)
 	n, err := s.from.Read(into[:min(len(into), s.left)])
-	s.left -= n
-	if err == io.EOF {
-		_ = s.control.SetReadDeadline(time.Time{}) // it would end the request
+	if err == nil || err == io.EOF {
+		_ = s.control.SetReadDeadline(time.Time{}) // it would end the request while nobody reads
 	}
+	s.left, s.rest = s.left-n, s.rest-time.Since(begun)
 	return n, err
 }
 
@@ -106,5 +111,6 @@ func (c *call) send(body []byte) error {
 		}
 		body = body[n:]
 	}
+	_ = control.SetWriteDeadline(time.Now().Add(betweenParts))
 	return nil
 }

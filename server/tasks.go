@@ -110,6 +110,7 @@ const ExportLimit = 100000
 
 type exportInput struct {
 	query.Tasks
+	Cursor string `query:"cursor" rule:"cursor" doc:"trailer Tusk-Next of an export that stopped at its limit"`
 	Format string `query:"format" enum:"csv,jsonl" default:"jsonl"`
 }
 
@@ -120,6 +121,9 @@ func exportTasks(c *call, in exportInput) (nothing, error) {
 		return nothing{}, err
 	}
 	f.Limit = store.MaxPage
+	if f.Before, err = readCursor(in.Tasks, in.Cursor); err != nil {
+		return nothing{}, err
+	}
 	var text bytes.Buffer // one page: no place to work is held while it is sent
 	write := jsonLines(&text)
 	find := func() (page query.Page, err error) {
@@ -154,9 +158,13 @@ func exportTasks(c *call, in exportInput) (nothing, error) {
 	h.Set("Content-Disposition", `attachment; filename="`+name+`"`)
 	control := http.NewResponseController(c.w)
 	_ = control.SetReadDeadline(time.Time{})
-	for n := 0; n < ExportLimit; n += max(len(page.Tasks), page.Read) {
+	for n := 0; ; {
 		if err := c.send(text.Bytes()); err != nil || page.More.IsZero() {
 			break // the client has gone, or has everything
+		}
+		if n += max(len(page.Tasks), page.Read); n >= c.exportLimit {
+			h.Set(http.TrailerPrefix+"Tusk-Next", newCursor(in.Tasks, page.More))
+			break
 		}
 		f.Before = page.More
 		if page, err = find(); err != nil {

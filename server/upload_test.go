@@ -133,7 +133,7 @@ func TestUploadsAtOnceAreBoundedByIdentity(t *testing.T) {
 	text, _ := io.ReadAll(a.Body)
 	a.Body.Close()
 	if a.StatusCode != 429 || !strings.Contains(string(text), `"too_many_uploads"`) ||
-		!strings.Contains(string(text), "16 of your uploads") || a.Header.Get("Retry-After") == "" {
+		!strings.Contains(string(text), "you have 16 uploads in progress") || a.Header.Get("Retry-After") == "" {
 		t.Fatalf("%d %s", a.StatusCode, text)
 	}
 	k.put(few, "/uploads", tusk.NewID().String(), "1").want(t, 201, nil)

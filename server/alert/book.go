@@ -52,6 +52,33 @@ func (b *Book) sealed(r Rule) (Rule, error) {
 	return r, nil
 }
 
+// Reseal encrypts secrets that are stored in plain text or with another key with the primary key, so that the other
+// key can be removed. The error names the alerts with a secret that cannot be read.
+func (b *Book) Reseal(ctx context.Context) error {
+	if b.ring == nil {
+		return nil
+	}
+	rules, err := shelf.All[Rule](ctx, b.store, ruleKind)
+	for name, r := range rules {
+		if !slices.ContainsFunc(r.To, func(to notify.Receiver) bool { return !to.IsCurrent(b.ring) }) {
+			continue
+		}
+		var unreadable error
+		failed := b.existing(ctx, name, func(r *Rule) (_ bool, err error) {
+			b.open(r)
+			if unreadable = nil; slices.ContainsFunc(r.To, func(to notify.Receiver) bool { return to.Sealed != nil }) {
+				unreadable = fmt.Errorf("alert %s: %w", name, notify.ErrSealed)
+			}
+			*r, err = b.sealed(*r)
+			return true, err
+		})
+		if !errors.Is(failed, ErrNotFound) { // it was removed meanwhile
+			err = errors.Join(err, failed, unreadable)
+		}
+	}
+	return err
+}
+
 func purpose(name string) string { return "alert " + name }
 
 // Alert is a rule and its state.
@@ -99,7 +126,8 @@ func (b *Book) Watched(ctx context.Context) (time.Time, error) {
 }
 
 // Put creates a rule, or changes the rule of that name. If no receivers are given, the rule keeps its old ones; it
-// also keeps a mute. The secret is that of a first webhook, which cannot be shown again.
+// also keeps a mute. The secret is that of a first webhook, or the new one of webhooks whose secret could not be read;
+// it cannot be shown again.
 //
 // Errors: ErrInvalid; notify.ErrTarget if an address may not be called.
 func (b *Book) Put(ctx context.Context, r Rule, by string) (secret string, stored Rule, err error) {
@@ -199,11 +227,18 @@ func (b *Book) Test(ctx context.Context, name string) (id string, err error) {
 	return id, err
 }
 
-// Arrived reports whether a test is over, and any error. Until a process has sent the message, it is not over.
+// Arrived reports whether a test is over, and any error. Until a process has sent the message, it is not over; then the
+// error is that of an earlier message which it waits for, as its receiver fails.
 func (b *Book) Arrived(ctx context.Context, name, id string) (over bool, trouble string, err error) {
 	a, err := b.Get(ctx, name)
 	if err != nil {
 		return false, "", err
+	}
+	failing := map[string]bool{}
+	for _, o := range a.Owed {
+		if failing[o.To] = failing[o.To] || o.Tries > 0; o.Message.ID == id && failing[o.To] {
+			return false, a.Error, nil
+		}
 	}
 	if slices.ContainsFunc(a.Owed, func(o Owed) bool { return o.Message.ID == id }) {
 		return false, "", nil

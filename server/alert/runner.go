@@ -11,15 +11,12 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/herald"
-	"github.com/tuskqueue/tusk/server/notify"
 	"github.com/tuskqueue/tusk/store"
 )
 
 const (
 	pause    = 5 * time.Second
-	deadline = time.Minute      // for one look
-	within   = 10 * time.Second // for one message
-	atOnce   = 10               // messages that are sent at the same time
+	deadline = time.Minute // for one look
 )
 
 // Runner checks the rules and reports the results. Make one with New.
@@ -29,30 +26,50 @@ type Runner struct {
 	post   *herald.Post
 	log    *slog.Logger
 	every  time.Duration
+
+	sending context.Context    // of the messages that are being sent; ends when the post is lost
+	stop    context.CancelFunc // ends sending
+	work    sync.WaitGroup
+	room    chan struct{} // one place for each message that is being sent
+	mu      sync.Mutex
+	busy    map[string]bool // receivers that messages are being sent to, by key
 }
 
 // New returns a runner. If every is zero it is 5 s; if patience is zero it is herald.Patience.
 func New(book *Book, client *tusk.Client, log *slog.Logger, every, patience time.Duration) *Runner {
 	return &Runner{book: book, client: client, post: herald.New(client.Store(), post, tusk.NewID(), patience), log: log,
-		every: cmp.Or(every, pause)}
+		every: cmp.Or(every, pause), stop: func() {}, room: make(chan struct{}, atOnce), busy: map[string]bool{}}
 }
 
 // Run checks the rules until ctx ends.
-func (r *Runner) Run(ctx context.Context) { r.post.Serve(ctx, r.every, r.log, r.look) }
+func (r *Runner) Run(ctx context.Context) {
+	if err := r.book.Reseal(ctx); err != nil && ctx.Err() == nil {
+		r.log.Warn("alerts: secrets are not encrypted with the primary key", "error", err)
+	}
+	defer r.work.Wait()
+	r.post.Serve(ctx, r.every, r.log, r.look)
+}
 
-// look judges all rules once, if this process holds the post.
+// look judges all rules once, if this process holds the post, and starts to send what is owed.
 func (r *Runner) look(ctx context.Context) error {
+	running := ctx
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
+	busy := r.receiving() // read before the states, so that what arrives meanwhile is not sent again
 	alerts, err := r.book.List(ctx)
 	if err != nil || len(alerts) == 0 {
 		return errors.Join(err, r.post.Release(ctx))
 	}
 	now, held, err := r.post.Hold(ctx)
 	if err != nil || !held {
+		r.stop()
 		return err
 	}
-	ctx, leave := r.post.Stay(ctx) // sending may take longer than the patience of other processes
+	began := time.Now()
+	if r.sending == nil || r.sending.Err() != nil {
+		r.sending, r.stop = context.WithCancel(running)
+	}
+	ctx, leave := r.post.Stay(ctx) // a look may take longer than the patience of other processes
 	defer leave()
 	facts, err := r.gather(ctx, alerts, now)
 	if err == nil {
@@ -65,53 +82,10 @@ func (r *Runner) look(ctx context.Context) error {
 			}))
 		}
 	}
-	r.send(ctx, alerts, now)
+	if ctx.Err() == nil {
+		r.send(alerts, busy, now, began)
+	}
 	return err
-}
-
-// send sends the owed messages in parallel and stores the results.
-func (r *Runner) send(ctx context.Context, alerts []Alert, now time.Time) {
-	var work sync.WaitGroup
-	room := make(chan struct{}, atOnce)
-	for i := range alerts {
-		a := &alerts[i]
-		for _, owed := range a.due(now) {
-			room <- struct{}{}
-			work.Go(func() {
-				defer func() { <-room }()
-				failed := r.deliver(ctx, &a.Rule, owed)
-				if failed != nil {
-					r.log.Warn("alerts: not told", "alert", a.Name, "error", failed)
-				}
-				if failed != nil && ctx.Err() != nil {
-					return // it is sent again, under the same id
-				}
-				sure, done := context.WithTimeout(context.WithoutCancel(ctx), within)
-				defer done()
-				if err := r.book.changeState(sure, a.Name, func(s State) State {
-					s.settle(owed, now, failed)
-					return s
-				}); err != nil {
-					r.log.Warn("alerts", "alert", a.Name, "error", err)
-				}
-			})
-		}
-	}
-	work.Wait()
-}
-
-func (r *Runner) deliver(ctx context.Context, rule *Rule, owed Owed) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	for i := range rule.To {
-		if rule.To[i].Key() == owed.To {
-			return r.book.sender.Send(ctx, &rule.To[i], owed.Message)
-		}
-		if rule.To[i].Address == "" {
-			return notify.ErrSealed // the message may be for this receiver
-		}
-	}
-	return nil // the rule no longer has this receiver
 }
 
 // gather reads only what the rules need.

@@ -19,7 +19,7 @@ import (
 // Slow receivers take longer than the patience of another process, which must not take the post over from a living
 // one.
 func TestSlowReceiversAreToldOnce(t *testing.T) {
-	const alerts, patience, slow = atOnce + 4, 2 * time.Second, 1500 * time.Millisecond
+	const alerts, patience, slow = abreast + 4, 2 * time.Second, 1500 * time.Millisecond
 	var mu sync.Mutex
 	arrived, distinct := 0, map[string]bool{}
 	h := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -1,6 +1,7 @@
 package alert
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -116,7 +117,10 @@ func (s *State) due(now time.Time) (due []Owed) {
 	return due
 }
 
-// settle records the result of sending a message. A message to a receiver that the rule no longer has is ignored.
+// errGone says that a rule no longer has the receiver of a message.
+var errGone = errors.New("the alert no longer has this receiver")
+
+// settle records the result of sending a message.
 func (s *State) settle(of Owed, now time.Time, failed error) {
 	i := slices.IndexFunc(s.Owed, func(o Owed) bool { return o.To == of.To && o.Message.ID == of.Message.ID })
 	if i < 0 {
@@ -126,6 +130,7 @@ func (s *State) settle(of Owed, now time.Time, failed error) {
 	switch {
 	case failed == nil:
 		s.Arrived = now
+	case errors.Is(failed, errGone):
 	case now.Sub(o.Message.Timestamp) > giveUp || o.Message.Type == EventTest:
 		s.Error, s.Failed = failed.Error(), now
 		s.Dropped++

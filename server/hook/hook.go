@@ -168,8 +168,8 @@ func (b *Book) Watched(ctx context.Context) (time.Time, error) {
 	return herald.Seen(ctx, b.store, post)
 }
 
-// Put creates a hook, which gets the ends from then on, or changes one. The secret is that of a new hook, and cannot
-// be shown again.
+// Put creates a hook, which gets the ends from then on, or changes one. The secret is that of a new hook, or of one
+// whose secret could not be read, and cannot be shown again.
 //
 // Errors: ErrInvalid; ErrUnsupported; notify.ErrTarget if the URL may not be called.
 func (b *Book) Put(ctx context.Context, h Hook, by string) (secret string, stored Hook, err error) {
@@ -189,12 +189,16 @@ func (b *Book) Put(ctx context.Context, h Hook, by string) (secret string, store
 			return "", h, err
 		}
 	}
+	made := false
 	err = shelf.Change(ctx, b.store, hookKind, h.Name, func(d *document, exists bool, count int) (bool, error) {
+		made, secret = !exists, ""
 		if !exists && count >= MaxHooks {
 			return false, fmt.Errorf("%w: at most %d hooks", ErrInvalid, MaxHooks)
 		}
 		if !exists {
 			d.CreatedAt, d.CreatedBy, d.Start = time.Now().UTC().Truncate(time.Second), by, start
+		}
+		if _, err := b.secret(d); !exists || err != nil {
 			secret = push.NewSecret()
 			if err := b.seal(d, h.Name, secret); err != nil {
 				return false, err
@@ -204,19 +208,53 @@ func (b *Book) Put(ctx context.Context, h Hook, by string) (secret string, store
 		d.Hook = h
 		return true, nil
 	})
-	if err == nil { // the last other hook may have been removed meanwhile
-		_, err = historian.Follow(ctx, true)
+	if err != nil || !made {
+		return secret, h, err
 	}
-	return secret, h, err
+	// The last other hook may have been removed meanwhile. If that cannot be repaired, the new hook goes again: nobody
+	// would see its secret.
+	sure, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if _, err = historian.Follow(sure, true); err != nil {
+		return "", h, errors.Join(err, shelf.Remove(sure, b.store, hookKind, h.Name))
+	}
+	return secret, h, nil
 }
 
 // seal stores the secret in a hook, encrypted if there is a key ring.
 func (b *Book) seal(d *document, name, secret string) (err error) {
 	if b.ring == nil {
-		d.Secret = secret
+		d.Secret, d.Sealed = secret, nil
 		return nil
 	}
+	d.Secret = ""
 	d.Sealed, err = b.ring.Encrypt([]byte(secret), "hook "+name)
+	return err
+}
+
+// Reseal encrypts secrets that are stored in plain text or with another key with the primary key, so that the other
+// key can be removed. The error names the hooks whose secret cannot be read.
+func (b *Book) Reseal(ctx context.Context) error {
+	if b.ring == nil {
+		return nil
+	}
+	docs, err := b.documents(ctx)
+	for _, d := range docs {
+		if b.ring.IsCurrent(d.Sealed) {
+			continue
+		}
+		err = errors.Join(err, shelf.Change(ctx, b.store, hookKind, d.Name,
+			func(d *document, exists bool, _ int) (bool, error) {
+				if !exists {
+					return false, nil
+				}
+				secret, err := b.secret(d)
+				if err != nil {
+					return true, fmt.Errorf("hook %s: %w", d.Name, err)
+				}
+				return true, b.seal(d, d.Name, secret)
+			}))
+	}
 	return err
 }
 

@@ -39,8 +39,9 @@ const (
 var (
 	ErrInvalid = errors.New("invalid receiver")
 	ErrTarget  = reach.ErrTarget
-	ErrSealed  = errors.New("a secret cannot be read: this server's key ring lacks its key")
-	ErrNoMail  = errors.New("this server has no mail server: start tusk serve with --smtp")
+	ErrSealed  = errors.New("a secret cannot be read: this server's key ring lacks its key: " +
+		"add the key to --key-ring, or put the alert or hook again with its URLs for a new secret")
+	ErrNoMail = errors.New("this server has no mail server: start tusk serve with --smtp")
 )
 
 // Receiver gets messages. The address of Slack is a secret, as is the signing secret of a webhook. With a key ring,
@@ -50,10 +51,14 @@ type Receiver struct {
 	Address string          `json:"address,omitempty"` // a URL, or a mail address
 	Secret  string          `json:"secret,omitempty"`
 	Sealed  json.RawMessage `json:"sealed,omitempty"` // encrypted: the address of Slack, or the secret of a webhook
+	Known   string          `json:"key,omitempty"`    // the key, stored with what is encrypted
 }
 
-// Key distinguishes the receivers of one rule without revealing a secret.
+// Key distinguishes receivers without revealing a secret. It is "" for an encrypted address whose key is not stored.
 func (r *Receiver) Key() string {
+	if r.Address == "" {
+		return r.Known
+	}
 	digest := sha256.Sum256([]byte(r.Address))
 	return string(r.Via) + " " + hex.EncodeToString(digest[:8])
 }
@@ -75,6 +80,7 @@ func (r *Receiver) Seal(ring *tusk.KeyRing, purpose string) (err error) {
 	if text == nil || ring == nil || *text == "" {
 		return nil
 	}
+	r.Known = r.Key()
 	r.Sealed, err = ring.Encrypt([]byte(*text), purpose)
 	*text = ""
 	return err
@@ -106,8 +112,13 @@ func (r *Receiver) Shown() string {
 	return u.Scheme + "://" + u.Host + "/…"
 }
 
-// Signed gives each webhook a secret: that of an old webhook, or a new one. All webhooks without an old secret share
-// the new one, which is returned; it is "" if there is none.
+// IsCurrent reports whether the secret, if there is one, is stored as Seal would store it.
+func (r *Receiver) IsCurrent(ring *tusk.KeyRing) bool {
+	return r.hidden() == nil || ring.IsCurrent(r.Sealed) && r.Known != ""
+}
+
+// Signed gives each webhook a secret: that of an old webhook, or a new one if none can be read. All webhooks without an
+// old secret share the new one, which is returned; it is "" if there is none.
 func Signed(to, old []Receiver) (signed []Receiver, secret string) {
 	signed = slices.Clone(to)
 	for i := range signed {
@@ -115,10 +126,9 @@ func Signed(to, old []Receiver) (signed []Receiver, secret string) {
 		if r.Via != Webhook {
 			continue
 		}
-		if k := slices.IndexFunc(old, func(o Receiver) bool {
-			return o.Via == Webhook && (o.Secret != "" || o.Sealed != nil)
-		}); k >= 0 {
-			r.Secret, r.Sealed = old[k].Secret, old[k].Sealed
+		r.Sealed = nil
+		if k := slices.IndexFunc(old, func(o Receiver) bool { return o.Via == Webhook && o.Secret != "" }); k >= 0 {
+			r.Secret = old[k].Secret
 			continue
 		}
 		if secret == "" {

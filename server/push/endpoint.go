@@ -62,10 +62,12 @@ type secret struct {
 	Until  time.Time       `json:"until,omitzero"` // zero for the current one
 }
 
+func (s *secret) signs(now time.Time) bool { return s.Until.IsZero() || now.Before(s.Until) }
+
 // usable lists the secrets that sign at a given time, the current one first.
 func (d *document) usable(now time.Time) (texts []string) {
 	for _, s := range d.Secrets {
-		if s.Text != "" && (s.Until.IsZero() || now.Before(s.Until)) {
+		if s.Text != "" && s.signs(now) {
 			texts = append(texts, s.Text)
 		}
 	}

@@ -22,6 +22,9 @@ const (
 	lease    = 30 * time.Second // of a task, extended while its call runs
 	patience = 20 * time.Second // how long one claim waits for tasks
 
+	unreadable = "the endpoint's secret cannot be read: this server's key ring lacks its key: " +
+		"add the key to --key-ring, or rotate the secret"
+
 	firstPause = time.Second // after an endpoint could not be reached
 	lastPause  = time.Minute
 )
@@ -119,26 +122,20 @@ type sender struct {
 	stop context.CancelFunc
 	wake chan struct{} // a call has ended
 
-	mu       sync.Mutex
-	endpoint document
-	running  int
-	last     time.Time
-	failures int       // consecutive calls that did not reach the endpoint
-	until    time.Time // when it may be called again
-	trouble  string
+	mu        sync.Mutex
+	endpoint  document
+	running   int
+	last      time.Time
+	stopClaim context.CancelFunc // ends the claim in progress; nil before the first
+	failures  int                // consecutive calls that did not reach the endpoint
+	until     time.Time          // when it may be called again
+	trouble   string
 }
 
 func (s *sender) become(d document) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.endpoint = d
-}
-
-// now returns the endpoint as last read.
-func (s *sender) now() document {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.endpoint
 }
 
 // run claims as many tasks as may be sent, until ctx ends.
@@ -152,20 +149,22 @@ func (s *sender) run(ctx context.Context) {
 			s.pause(ctx, wait)
 			continue
 		}
-		lent, err := s.puller.Claim(ctx, tusk.Pull{Queues: []string{d.Queue}, Limit: room, Lease: lease, Wait: patience})
+		lent, err := s.claim(ctx, d.Queue, room)
 		if err != nil {
 			if ctx.Err() == nil && !errors.Is(err, tusk.ErrShutdown) {
 				s.log.Warn("push", "queue", d.Queue, "error", err)
 			}
 			s.pause(ctx, time.Second)
 		}
-		if len(lent) > 0 {
-			d = s.now() // it may have changed while no task came
-		}
-		for _, l := range lent {
+		d, room, _ = s.room() // it may have changed while no task came
+		for i, l := range lent {
 			s.count(1)
 			calls.Go(func() {
 				defer s.count(-1)
+				if i >= room {
+					s.finish(hard, tusk.Verdict{Receipt: l.Receipt, Err: tusk.ErrShutdown}) // hand it back
+					return
+				}
 				s.send(hard, &d, l)
 			})
 		}
@@ -175,15 +174,34 @@ func (s *sender) run(ctx context.Context) {
 	calls.Wait()
 }
 
+// claim waits for tasks until the endpoint asks for a pause or cannot be reached.
+func (s *sender) claim(ctx context.Context, queue string, room int) ([]tusk.Lent, error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	s.mu.Lock()
+	s.stopClaim = stop
+	paused := time.Now().Before(s.until)
+	s.mu.Unlock()
+	if paused {
+		return nil, nil
+	}
+	return s.puller.Claim(ctx, tusk.Pull{Queues: []string{queue}, Limit: room, Lease: lease, Wait: patience})
+}
+
 // parting is how long calls may continue after the process was told to stop.
 const parting = 8 * time.Second
 
 // room returns how many tasks may be sent now, or how long to wait. An endpoint in trouble gets a single task as a
-// test.
+// test. An endpoint whose secret cannot be read gets none: another server may have the key.
 func (s *sender) room() (d document, room int, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if wait = time.Until(s.until); wait > 0 {
+	now := time.Now()
+	if len(s.endpoint.usable(now)) == 0 {
+		s.until, s.trouble = now.Add(2*refresh), unreadable
+		return s.endpoint, 0, refresh
+	}
+	if wait = s.until.Sub(now); wait > 0 {
 		return s.endpoint, 0, wait
 	}
 	room = s.endpoint.Concurrency - s.running
@@ -221,6 +239,7 @@ func (s *sender) heard(pause time.Duration, why string) {
 	s.last, s.failures, s.trouble = time.Now(), 0, ""
 	if pause > 0 {
 		s.until, s.trouble = time.Now().Add(pause), why
+		s.stopClaim()
 	}
 }
 
@@ -236,4 +255,5 @@ func (s *sender) unheard(why string) {
 	}
 	s.until = now.Add(min(firstPause<<min(s.failures, 10), lastPause))
 	s.failures++
+	s.stopClaim()
 }

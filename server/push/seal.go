@@ -2,7 +2,9 @@ package push
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tuskqueue/tusk"
 )
@@ -50,20 +52,18 @@ func (b *Book) Reseal(ctx context.Context) error {
 		return err
 	}
 	for _, d := range docs {
-		stale := false
+		stale, unreadable := false, false
 		for _, s := range d.Secrets {
-			if s.Text == "" {
-				return fmt.Errorf("secret of the endpoint of %s: %w", d.Queue, tusk.ErrEncrypted)
-			}
 			stale = stale || !b.ring.IsCurrent(s.Sealed)
+			unreadable = unreadable || s.Text == "" && s.signs(time.Now())
 		}
-		if !stale {
-			continue
+		if unreadable {
+			err = errors.Join(err, fmt.Errorf("secret of the endpoint of %s: %w", d.Queue, tusk.ErrEncrypted))
 		}
-		err := b.change(ctx, d.Queue, func(_ *document, exists bool) (bool, error) { return exists, nil })
-		if err != nil {
-			return err
+		if stale {
+			err = errors.Join(err,
+				b.change(ctx, d.Queue, func(_ *document, exists bool) (bool, error) { return exists, nil }))
 		}
 	}
-	return nil
+	return err
 }

@@ -145,26 +145,13 @@ func putLimits(v *visit) (answer, error) {
 		return ask, nil
 	}
 	if err == nil {
-		err = v.changeLimits(f.Queue, f.apply)
+		err = v.client.ChangeLimits(v.r.Context(), f.Queue, f.apply)
 	}
 	if err != nil {
 		v.note("limits.put", err)
 		return v.limits(f, err)
 	}
 	return goTo("/limits", "saved"), nil
-}
-
-func (v *visit) changeLimits(queue string, change func(l *tusk.Limits) error) error {
-	all, err := v.client.Limits(v.r.Context())
-	if err != nil {
-		return err
-	}
-	l := all[queue]
-	l.Tenants = maps.Clone(l.Tenants)
-	if err := change(&l); err != nil {
-		return err
-	}
-	return v.client.SetLimits(v.r.Context(), queue, l)
 }
 
 func (f limitsForm) apply(l *tusk.Limits) error {

@@ -293,13 +293,13 @@ type seer interface {
 // turnedAway responds to visitors who may not see a route.
 func (v *visit) turnedAway(route Route) error {
 	who, err := v.Who(v.r)
+	seen := access.Anonymous(v.r)
 	if err == nil {
-		v.who = who
-		if rec, ok := v.w.(seer); ok && rec.Seen(v.r, who) != nil {
-			err = failure(http.StatusServiceUnavailable, "You have too many connections. Close some pages, and try again.")
-		}
+		v.who, seen = who, who
 	}
-	if route.Need == access.Open {
+	if rec, ok := v.w.(seer); ok && rec.Seen(v.r, seen) != nil {
+		err = failure(http.StatusServiceUnavailable, "You have too many connections. Close some pages, and try again.")
+	} else if route.Need == access.Open {
 		return nil
 	}
 	switch {
@@ -311,7 +311,7 @@ func (v *visit) turnedAway(route Route) error {
 		err = failure(http.StatusUnauthorized, "You are not logged in.")
 	case errors.Is(err, access.ErrTooMany):
 		err = failure(http.StatusTooManyRequests, "Too many failed logins from your address. Try again in a minute.")
-	case err != nil:
+	case err != nil || route.Need == access.Open:
 	case !who.May(route.Need):
 		err = failure(http.StatusForbidden, "Your role (%s) does not have the permission that this takes (%s).",
 			who.Role, route.Need)

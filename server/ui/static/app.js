@@ -106,6 +106,12 @@
       fill(JSON.parse(event.data), first);
       first = false;
     };
+    // A browser connects again by itself, unless the answer was an error.
+    source.onerror = ({ target }) => {
+      if (target !== source || target.readyState !== EventSource.CLOSED) return;
+      source = null;
+      setTimeout(listen, 5000);
+    };
     source.addEventListener("end", () => { source.close(); source = null; watched = undefined; renew(); });
   }
   if ((cells.size > 0 || watched) && button) button.parentElement.hidden = false;

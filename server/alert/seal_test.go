@@ -1,0 +1,88 @@
+package alert
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/notify"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
+)
+
+func ringOf(names ...string) *tusk.KeyRing {
+	ring := &tusk.KeyRing{Keys: map[string][]byte{}, Primary: names[0]}
+	for _, name := range names {
+		ring.Keys[name] = bytes.Repeat([]byte(name[:1]), 32)
+	}
+	return ring
+}
+
+func TestSecretsOfAlertsAreEncryptedAndKeysRotated(t *testing.T) {
+	s, ctx := memory.New(), t.Context()
+	sender, err := notify.New(nil, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sender.Close()
+	const slack, target = "https://hooks.slack.com/services/T0/B0/canary", "https://example.com/alerts"
+	with := func(ring *tusk.KeyRing) *Book { return NewBook(s, ring, sender) }
+	put := func(b *Book, to ...notify.Receiver) string {
+		secret, _, err := b.Put(ctx, Rule{Name: "a", Kind: NoWorker, To: to}, "ada")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return secret
+	}
+	read := func(b *Book) []notify.Receiver {
+		a, err := b.Get(ctx, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.To
+	}
+	stored := func() string {
+		records, err := s.Records(ctx, store.RecordFilter{Kind: ruleKind})
+		if err != nil || len(records) != 1 {
+			t.Fatal(records, err)
+		}
+		return string(records[0].Body)
+	}
+	secret := put(with(nil), notify.Receivers([]string{slack}, []string{target}, []string{"ops@example.com"})...)
+	err = with(ringOf("old")).Reseal(ctx)
+	if text := stored(); err != nil || strings.Contains(text, "canary") || strings.Contains(text, secret) {
+		t.Errorf("secrets that were stored before there was a ring: %s, %v", text, err)
+	}
+	err = with(ringOf("new")).Reseal(ctx)
+	if !errors.Is(err, notify.ErrSealed) || !strings.Contains(err.Error(), "alert a") {
+		t.Errorf("a ring without the key: %v", err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	soon, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	New(with(ringOf("new", "old")), client, log, 0, 0).Run(soon) // as when a server starts
+	if to := read(with(ringOf("new"))); to[0].Address != slack || to[1].Secret != secret {
+		t.Errorf("after the rotation: %+v", to)
+	}
+	before := stored()
+	if err := with(ringOf("new", "old")).Reseal(ctx); err != nil || stored() != before {
+		t.Errorf("what is current is sealed anew: %v", err)
+	}
+	if again := put(with(ringOf("new"))); again != "" {
+		t.Error("a change makes a new secret although the old one can be read")
+	}
+	// If no ring has the key any more, a put makes a new secret.
+	fresh := put(with(ringOf("third")))
+	if to := read(with(ringOf("third"))); fresh == "" || fresh == secret || to[1].Secret != fresh {
+		t.Errorf("a put after the key was lost: %q, %+v", fresh, to)
+	}
+}

@@ -1,0 +1,111 @@
+package hook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/notify"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
+)
+
+func ringOf(names ...string) *tusk.KeyRing {
+	ring := &tusk.KeyRing{Keys: map[string][]byte{}, Primary: names[0]}
+	for _, name := range names {
+		ring.Keys[name] = bytes.Repeat([]byte(name[:1]), 32)
+	}
+	return ring
+}
+
+func TestSecretsOfHooksAreEncryptedAndKeysRotated(t *testing.T) {
+	s, ctx := memory.New(), t.Context()
+	sender, err := notify.New([]string{"127.0.0.1"}, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sender.Close()
+	with := func(ring *tusk.KeyRing) *Book { return NewBook(s, ring, sender) }
+	put := func(b *Book) string {
+		secret, _, err := b.Put(ctx, Hook{Name: "a", URL: "https://example.com/hook"}, "ada")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return secret
+	}
+	read := func(b *Book) (string, error) {
+		docs, err := b.documents(ctx)
+		if err != nil || len(docs) != 1 {
+			t.Fatal(docs, err)
+		}
+		return b.secret(&docs[0])
+	}
+	stored := func() string {
+		records, err := s.Records(ctx, store.RecordFilter{Kind: hookKind})
+		if err != nil || len(records) != 1 {
+			t.Fatal(records, err)
+		}
+		return string(records[0].Body)
+	}
+	secret := put(with(nil))
+	if err := with(ringOf("old")).Reseal(ctx); err != nil || strings.Contains(stored(), secret) {
+		t.Errorf("a secret that was stored before there was a ring: %s, %v", stored(), err)
+	}
+	if again := put(with(ringOf("old"))); again != "" {
+		t.Error("a change makes a new secret although the old one can be read")
+	}
+	if err := with(ringOf("new")).Reseal(ctx); !errors.Is(err, notify.ErrSealed) || !strings.Contains(err.Error(), "hook a") {
+		t.Errorf("a ring without the key: %v", err)
+	}
+	soon, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	New(with(ringOf("new", "old")), slog.New(slog.DiscardHandler), 0, 0).Run(soon) // as when a server starts
+	if got, err := read(with(ringOf("new"))); err != nil || got != secret {
+		t.Errorf("after the rotation: %q, %v, want %q", got, err, secret)
+	}
+	before := stored()
+	if err := with(ringOf("new", "old")).Reseal(ctx); err != nil || stored() != before {
+		t.Errorf("what is current is sealed anew: %v", err)
+	}
+	// If no ring has the key any more, a put makes a new secret.
+	for _, ring := range []*tusk.KeyRing{ringOf("third"), nil} {
+		fresh := put(with(ring))
+		if got, err := read(with(ring)); err != nil || fresh == "" || fresh == secret || got != fresh {
+			t.Errorf("a put after the key was lost: %q, %q, %v", fresh, got, err)
+		}
+	}
+}
+
+// failing keeps ends once, and then fails.
+type failing struct {
+	*memory.Store
+	follows int
+}
+
+func (f *failing) Follow(ctx context.Context, on bool) (string, error) {
+	if f.follows++; f.follows == 2 {
+		return "", errors.New("connection reset by peer")
+	}
+	return f.Store.Follow(ctx, on)
+}
+
+func TestAHookWhoseSecretWasNotShownDoesNotStay(t *testing.T) {
+	sender, err := notify.New(nil, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sender.Close()
+	b := NewBook(&failing{Store: memory.New()}, nil, sender)
+	h := Hook{Name: "a", URL: "https://example.com/hook"}
+	if _, _, err := b.Put(t.Context(), h, "ada"); err == nil {
+		t.Error("the failure is not told")
+	}
+	if secret, _, err := b.Put(t.Context(), h, "ada"); err != nil || secret == "" {
+		t.Errorf("the second try gives the secret %q, %v", secret, err)
+	}
+}
