@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/couchbase/gocb/v2"
 	"github.com/couchbase/gocbcore/v10/memd"
 
 	"github.com/tuskqueue/tusk/internal/cbfake"
@@ -22,12 +23,21 @@ func (r *rig) without(prefix string) {
 	}})
 }
 
-// beats makes a's worker beat with a number, as a worker that holds nothing, and has seen the answer to the last beat.
-func (r *rig) beats(seq int64) {
+// beats makes a's worker beat with a number, as a worker that holds some leases and has seen the answer to its last
+// beat.
+func (r *rig) beats(seq int64, holds ...store.Token) {
 	r.Helper()
 	_, err := r.a.Extend(r.ctx(), store.Beat{Worker: store.Worker{ID: r.worker, Queues: []string{"q"}}, TTL: time.Hour,
-		Seq: seq, Seen: seq - 1})
+		Seq: seq, Seen: seq - 1, Holds: holds})
 	r.must("extend", err)
+}
+
+// doubt is when a claim of a's worker was in doubt; 0 if none is.
+func (r *rig) doubt() int64 {
+	r.Helper()
+	d, err := r.b.read(r.ctx(), workerRef(r.worker.String()))
+	r.must("read", err)
+	return d.worker().Doubt
 }
 
 // While the index does not answer, a claim that failed is repeated all the same. A lease that no intent names is found
@@ -65,8 +75,44 @@ func TestAClaimIsRepeatedWithoutTheIndex(t *testing.T) {
 	r.end(&strays[0], store.Available)
 	_, err = r.b.Rescue(r.ctx(), r.term, 10)
 	r.must("rescue", err)
-	if d, err := r.b.read(r.ctx(), workerRef(r.worker.String())); err != nil || d.worker().Doubt != 0 {
-		t.Errorf("the worker is still in doubt: %v", err)
+	if r.doubt() != 0 {
+		t.Error("the worker is still in doubt")
+	}
+}
+
+// If a worker holds one task under a token, and the intent for another was lost, the doubt stays until the worker no
+// longer names the token. Then the other is found.
+func TestALostIntentBesideOneThatIsKept(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	r.beats(1)
+	r.add(r.task("x", nil), r.task("y", func(n *store.NewTask) { n.Priority = 1 }))
+	claim := store.ClaimRequest{Worker: r.worker, Queues: []string{"q"}, Limit: 10, Token: store.NewToken()}
+	got, err := r.a.Claim(r.ctx(), claim)
+	if err != nil || len(got) != 2 {
+		t.Fatalf("claimed %d tasks: %v", len(got), err)
+	}
+	only := gocb.UpsertSpec(leasePath(claim.Token.String()), []string{got[0].ID.String()}, nil)
+	r.must("lose an intent", r.a.mutate(r.ctx(), r.a.meta, workerKey(r.worker.String()), 0, only))
+	r.f.Set(cbfake.Faults{Stuck: true})
+	r.a.queryTimeout = 50 * time.Millisecond
+	claim.Again = true
+	if got, err = r.a.Claim(r.ctx(), claim); err != nil || len(got) != 1 {
+		t.Fatalf("the repeated request got %d tasks: %v", len(got), err)
+	}
+	r.f.Set(cbfake.Faults{})
+	for seq := int64(2); seq < 4; seq++ {
+		r.beats(seq, claim.Token)
+	}
+	if found, err := r.b.Rescue(r.ctx(), r.term, 10); err != nil || len(found) > 0 || r.doubt() == 0 {
+		t.Fatalf("rescued %v of a token that the worker names: %v; in doubt since %d", found, err, r.doubt())
+	}
+	r.end(&got[0], store.Completed)
+	for seq := int64(4); seq < 6; seq++ {
+		r.beats(seq)
+	}
+	if found, err := r.b.Rescue(r.ctx(), r.term, 10); err != nil || len(found) != 1 || found[0].ID != r.ids["y"] {
+		t.Errorf("rescued %v: %v", found, err)
 	}
 }
 

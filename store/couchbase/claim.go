@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -49,7 +50,7 @@ func (c *claim) do() ([]store.Task, error) {
 			return nil, err
 		}
 		for _, l := range lanes {
-			for more := true; more && len(c.got) < c.r.Limit; {
+			for more := true; more && len(c.got) < c.r.Limit && (c.away == nil || len(c.got) == 0); {
 				if more, err = c.take(l); err == errUsed {
 					return nil, nil
 				} else if err = c.s.passing(err); err != nil {
@@ -93,6 +94,9 @@ func (c *claim) again() ([]store.Task, error) {
 	held, err := s.heldBy(c.ctx, c.worker)
 	if err != nil {
 		err = s.mutate(c.ctx, s.meta, workerKey(c.worker), 0, replaceG, gocb.UpsertSpec("doubt", s.now(c.ctx), nil))
+	}
+	if absent(err) {
+		err = store.ErrWorkerDead
 	}
 	if err != nil {
 		return nil, err
@@ -162,16 +166,24 @@ func (c *claim) take(l lane) (more bool, err error) {
 	return lost || to.Page != at.Page || to.Place < len(p.Entries), err
 }
 
-// lookWithin is how long a claim waits for the pages of a lane.
-const lookWithin = 3 * time.Second
+// lookWithin is how long a claim waits for the pages of a lane, and lookAgainWithin how long it waits for those of
+// another after one that was away.
+const (
+	lookWithin      = 3 * time.Second
+	lookAgainWithin = 300 * time.Millisecond
+)
 
 // looked looks at a lane, and passes it over if its pages are on a node that is away: other lanes may have tasks.
 func (c *claim) looked(l lane) (*mark, *page, error) {
-	ctx, cancel := context.WithTimeout(c.ctx, lookWithin)
+	within := lookWithin
+	if c.away != nil {
+		within = lookAgainWithin
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, within)
 	defer cancel()
 	at, p, err := c.look(ctx, l)
 	if err != nil && c.ctx.Err() == nil && (ctx.Err() != nil || errors.Is(err, store.ErrUnavailable)) {
-		c.away = err
+		c.away = fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 		return nil, nil, nil
 	}
 	return at, p, err

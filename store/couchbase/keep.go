@@ -207,10 +207,17 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (_ []store.Ta
 		workers[i], back[i], errs[i] = s.backFrom(ctx, ids[i])
 		return nil
 	})
+	s.calm.Range(func(id, _ any) bool {
+		if !slices.Contains(ids, id.(string)) {
+			s.calm.Delete(id)
+		}
+		return true
+	})
 	var dead, strays []*task
 	var unasked error // the error of the index
+	found := slices.ContainsFunc(back, func(some []*task) bool { return len(some) > 0 })
 	for i, w := range workers {
-		if len(back[i]) == 0 && errs[i] == nil && w.unknown() && unasked == nil {
+		if !found && errs[i] == nil && w.unknown() && unasked == nil {
 			back[i], unasked = s.comb(ctx, ids[i], w)
 		}
 		if w != nil && w.G != nil {
@@ -344,24 +351,41 @@ func (s *Store) heldBy(ctx context.Context, worker string) ([]string, error) {
 }
 
 // comb asks the index which tasks a worker holds: a dead one, until there are none, or a living one whose claim was in
-// doubt, until it has beaten again since. Intents are written without durability, so a failover may have lost an intent
-// and kept its lease.
+// doubt. Intents are written without durability, so a failover may have lost an intent and kept its lease.
 func (s *Store) comb(ctx context.Context, id string, w *worker) ([]*task, error) {
 	ids, err := s.heldBy(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	_, held, err := s.heldIn(ctx, id, ids)
-	if w.G != nil {
-		held = slices.DeleteFunc(held, w.knows)
-	}
 	switch {
-	case len(held) > 0 || err != nil:
-		return held, err // there may be more
-	case w.G == nil:
-		return nil, s.mutate(ctx, s.meta, workerKey(id), 0, gocb.UpsertSpec("combed", true, nil))
-	case w.Doubt < w.Since:
-		return nil, s.cut(ctx, s.meta, workerKey(id), "doubt")
+	case err != nil:
+		return nil, err
+	case w.G != nil:
+		return s.combLiving(ctx, id, w, held, len(ids) < store.MaxPage)
+	case len(held) > 0:
+		return held, nil // there may be more
 	}
-	return nil, nil
+	return nil, s.mutate(ctx, s.meta, workerKey(id), 0, gocb.UpsertSpec("combed", true, nil))
+}
+
+// combLiving returns the strays among the tasks that a living worker holds. The doubt about its claims ends once it has
+// beaten again since, and its intents name all that it holds; all says whether held is all of it.
+func (s *Store) combLiving(ctx context.Context, id string, w *worker, held []*task, all bool) ([]*task, error) {
+	for _, t := range held {
+		sheet, _ := block(t.ID)
+		meant := w.Leases[t.Run[0].Token]
+		all = all && (slices.Contains(meant, t.ID) || slices.Contains(meant, sheet.ID))
+	}
+	held = slices.DeleteFunc(held, w.knows)
+	if len(held) > 0 || !all || w.Doubt >= w.Since {
+		return held, nil
+	}
+	return nil, s.alter(ctx, workerRef(id), func(d *doc) bool {
+		if d.cas == 0 || d.worker().Doubt != w.Doubt { // another claim is in doubt since
+			return false
+		}
+		d.worker().Doubt = 0
+		return true
+	})
 }

@@ -210,7 +210,6 @@ func (s *Store) pruneWorkers(ctx context.Context) error {
 				return nil
 			}
 		}
-		s.calm.Delete(id)
 		return s.forget(ctx, cmp.Or(d, blank(workerRef(id))), workerList, id)
 	})
 }

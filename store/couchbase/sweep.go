@@ -152,7 +152,9 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 	if err != nil {
 		return 0, err
 	}
-	s.dropPage(ctx, l, at.Page-1) // a claim may have left it
+	if p, err := s.readPage(ctx, l, at.Page-1); err == nil && p != nil && p.G == nil {
+		s.dropPage(ctx, l, at.Page-1) // a claim has passed it and left it
+	}
 	first, err := s.front(ctx, l, at.cursor)
 	if err != nil {
 		return 0, err

@@ -392,7 +392,12 @@ func TestARescueWithoutAnIndex(t *testing.T) {
 	before := r.b.queries.Load()
 	dead, err := r.b.Rescue(r.ctx(), r.term, 10)
 	r.must("rescue", err)
-	if asked := r.b.queries.Load() - before; len(dead) != 1 || dead[0].ID != r.ids["x"] || asked != 1 {
-		t.Errorf("rescued %d tasks, and asked the index %d times", len(dead), asked)
+	if asked := r.b.queries.Load() - before; len(dead) != 1 || dead[0].ID != r.ids["x"] || asked != 0 {
+		t.Fatalf("rescued %d tasks, and asked the index %d times", len(dead), asked)
+	}
+	r.end(&dead[0], store.Completed)
+	dead, err = r.b.Rescue(r.ctx(), r.term, 10)
+	if asked := r.b.queries.Load() - before; len(dead) != 0 || err == nil || asked != 1 {
+		t.Errorf("rescued %d tasks, and asked the index %d times: %v", len(dead), asked, err)
 	}
 }
