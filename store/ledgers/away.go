@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,8 +28,9 @@ const (
 // not answer the probe either, it is away: calls in progress there end, and nobody asks it until
 // it answers a probe.
 type ledger struct {
-	no int
-	s  *Store
+	no    int
+	s     *Store
+	epoch atomic.Int64 // the highest that this process has seen: what has a lower one is an old copy
 
 	mu      sync.Mutex
 	name    string          // of its schema

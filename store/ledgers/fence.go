@@ -284,10 +284,7 @@ func (s *Store) DropCopies(ctx context.Context, dry bool) (dropped []Place, err 
 	if err != nil {
 		return nil, fmt.Errorf("drop copies: all servers have to answer: %w", err)
 	}
-	for _, one := range slices.Concat(seen.copies, seen.fenced) {
-		if on := seen.on[one.no]; len(on) != 1 || on[0].epoch <= one.epoch {
-			continue
-		}
+	for _, one := range seen.old() {
 		dropped = append(dropped, one.place(map[bool]string{true: "fenced", false: "copy"}[one.fenced]))
 		if dry {
 			continue
@@ -297,6 +294,14 @@ func (s *Store) DropCopies(ctx context.Context, dry bool) (dropped []Place, err 
 		}
 	}
 	return dropped, nil
+}
+
+// old returns the copies, fenced or not, of ledgers that are open elsewhere.
+func (l *looked) old() []schema {
+	return slices.DeleteFunc(slices.Concat(l.copies, l.fenced), func(one schema) bool {
+		on := l.on[one.no]
+		return len(on) != 1 || on[0].epoch <= one.epoch
+	})
 }
 
 // programs returns the schemas of a ledger's functions. Some may no longer exist.

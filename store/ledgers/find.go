@@ -26,15 +26,18 @@ type schema struct {
 	at     *server
 	epoch  int64 // rises with each opening; if two schemas have one number, the lower epoch is a copy
 	fenced bool
+	made   bool // it has tables
+	asleep bool // its server is in recovery
 }
 
 // looked is the result of a look at all servers.
 type looked struct {
 	of     int              // how many ledgers there are; 0 if none was found
 	keys   int              // over how many of them keys are divided
-	on     map[int][]schema // by number: the open ones of the highest epoch
+	on     map[int][]schema // by number: the open ones of the highest epoch that is known
 	copies []schema         // the other open ones
 	fenced []schema
+	asleep []schema // on servers in recovery
 	silent []string // servers that did not answer
 	err    error    // why they did not
 }
@@ -49,7 +52,7 @@ func (s *Store) look(ctx context.Context) (l looked, err error) {
 	}
 	done.Wait()
 	l.on = map[int][]schema{}
-	divided := func(one schema) bool { return one.keys > 1 }
+	divided := func(one schema) bool { return one.keys > 1 && !one.asleep }
 	if slices.ContainsFunc(slices.Concat(found...), divided) { // undivided ones belong to another queue
 		for i := range found {
 			found[i] = slices.DeleteFunc(found[i], func(one schema) bool { return one.of == 1 })
@@ -60,6 +63,10 @@ func (s *Store) look(ctx context.Context) (l looked, err error) {
 			l.silent, l.err = append(l.silent, at.name), errors.Join(l.err, fmt.Errorf("%s: %w", at.name, errs[i]))
 		}
 		for _, one := range found[i] {
+			if one.asleep {
+				l.asleep = append(l.asleep, one)
+				continue
+			}
 			if l.keys != 0 && one.keys != l.keys {
 				return l, fmt.Errorf("%s has the schema %s, another one divides keys among %d: "+
 					"these schemas belong to different queues", at.name, one.text, l.keys)
@@ -68,7 +75,33 @@ func (s *Store) look(ctx context.Context) (l looked, err error) {
 			l.add(one)
 		}
 	}
+	l.putAside(s.epochs())
 	return l, nil
+}
+
+// putAside puts open schemas with the copies if a higher epoch of their ledger is known: from a fenced schema, or from
+// what this process has seen before.
+func (l *looked) putAside(known map[int]int64) {
+	for _, one := range l.fenced {
+		known[one.no] = max(known[one.no], one.epoch)
+	}
+	for no, on := range l.on {
+		if on[0].epoch < known[no] {
+			l.copies = append(l.copies, on...)
+			delete(l.on, no)
+		}
+	}
+}
+
+// epochs returns the highest epochs that this process has seen, by ledger.
+func (s *Store) epochs() map[int]int64 {
+	known := map[int]int64{}
+	if all := s.all.Load(); all != nil {
+		for _, l := range *all {
+			known[l.no] = l.epoch.Load()
+		}
+	}
+	return known
 }
 
 func (l *looked) add(one schema) {
@@ -89,25 +122,26 @@ func (l *looked) add(one schema) {
 // epochWords begins the comment on a ledger's schema.
 const epochWords = "tusk epoch "
 
-// ledgersOn lists the schemas on a server that are ledgers of this queue. A standby has
-// none. An undivided queue counts once it has its tables.
+// ledgersOn lists the schemas on a server that are ledgers of this queue. Those of a standby are
+// asleep. An undivided queue counts once it has its tables.
 func (s *Store) ledgersOn(ctx context.Context, at *server) (all []schema, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeWithin)
 	defer cancel()
 	rows, err := at.pool.Query(ctx, `
-		select n.nspname::text, coalesce(d.description, '')
+		select n.nspname::text, coalesce(d.description, ''), t.made, pg_catalog.pg_is_in_recovery()
 		from pg_catalog.pg_namespace n
+		cross join lateral (select exists (
+		  select from pg_catalog.pg_class c where c.relnamespace = n.oid and c.relname = 'log') as made) t
 		left join pg_catalog.pg_description d on d.objoid = n.oid
 		  and d.classoid = 'pg_catalog.pg_namespace'::pg_catalog.regclass and d.objsubid = 0
-		where (pg_catalog.starts_with(n.nspname::text, $1 || '_') or n.nspname = $1 and exists (
-		    select from pg_catalog.pg_class c where c.relnamespace = n.oid and c.relname = 'log'))
-		  and not pg_catalog.pg_is_in_recovery()`, s.o.Schema)
+		where pg_catalog.starts_with(n.nspname::text, $1 || '_') or n.nspname = $1 and t.made`, s.o.Schema)
 	if err != nil {
 		return nil, err
 	}
 	var text, comment string
-	_, err = pgx.ForEachRow(rows, []any{&text, &comment}, func() error {
-		one := schema{text: text, at: at}
+	var made, asleep bool
+	_, err = pgx.ForEachRow(rows, []any{&text, &comment, &made, &asleep}, func() error {
+		one := schema{text: text, at: at, made: made, asleep: asleep}
 		bare, fenced := strings.CutSuffix(text, fencedEnd)
 		is := false
 		if one.name, is = parseName(s.o.Schema, bare); is {
@@ -126,18 +160,36 @@ func (s *Store) ledgersOn(ctx context.Context, at *server) (all []schema, err er
 // is on one server. If it is on two, it is unknown which one is right.
 func (l *looked) problem(no int) error {
 	on := l.on[no]
-	switch i := slices.IndexFunc(l.fenced, func(f schema) bool { return f.no == no }); {
+	if len(on) == 1 {
+		return nil
+	}
+	among := func(all []schema) (server string, is bool) {
+		i := slices.IndexFunc(all, func(one schema) bool { return one.no == no })
+		if i < 0 {
+			return "", false
+		}
+		return all[i].at.name, true
+	}
+	fenced, isFenced := among(l.fenced)
+	old, isOld := among(l.copies)
+	asleep, isAsleep := among(l.asleep)
+	switch silent := strings.Join(l.silent, ", "); {
 	case len(on) > 1:
 		return fmt.Errorf("it is on %s and on %s: rename the schema where it is a copy", on[0].at.name, on[1].at.name)
-	case len(on) == 0 && i >= 0:
+	case isFenced && silent != "":
+		return fmt.Errorf("it is fenced on %s, and may be open on a server that does not answer: %s", fenced, silent)
+	case isFenced:
 		return fmt.Errorf("it is fenced on %s: tusk ledgers open %d, or, if it has moved, add its server to the URL",
-			l.fenced[i].at.name, no)
-	case len(on) == 0 && len(l.silent) > 0:
-		return fmt.Errorf("it is on no server that answers; these do not: %s", strings.Join(l.silent, ", "))
-	case len(on) == 0:
-		return errors.New("it is on none of the servers: name its server, too")
+			fenced, no)
+	case isOld:
+		return fmt.Errorf("only an old copy answers, on %s: name the server that has the newer one, and start it; if that "+
+			"is lost, restart all processes to use the copy", old)
+	case silent != "":
+		return fmt.Errorf("it is on no server that answers; these do not: %s", silent)
+	case isAsleep:
+		return fmt.Errorf("%s, which has it, is in recovery: promote it, or name the server that it follows", asleep)
 	}
-	return nil
+	return errors.New("it is on none of the servers: name its server, too")
 }
 
 // find looks for the ledgers and notes where they are. The error is store.ErrSchemaMissing
@@ -174,6 +226,7 @@ func (s *Store) find(ctx context.Context) (*looked, error) {
 	}
 	defer s.all.Store(&all)
 	for _, l := range all {
+		l.epoch.Store(max(l.epoch.Load(), seen.nextEpoch(l.no)-1))
 		if err := s.place(ctx, l, &seen); err != nil {
 			return nil, err
 		}

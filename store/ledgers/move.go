@@ -30,8 +30,8 @@ const (
 // Move moves ledgers to another server of the URL. If that is a standby of the server that has
 // all of them, it is promoted, and nothing is copied: the ledgers cannot be used for a second or
 // two, whatever their size. Ledgers that stay on the old server can be used meanwhile. Their
-// copies on the new server have a lower epoch, so nobody uses them. To any other server, Move
-// copies ledgers with pg_dump, one after the other. Leases stay valid in either case.
+// copies on the new server have a lower epoch and are fenced, so nobody uses them. To any other
+// server, Move copies ledgers with pg_dump, one after the other. Leases stay valid in either case.
 func (s *Store) Move(ctx context.Context, to string, numbers ...int) (m Moved, err error) {
 	seen, err := s.look(ctx)
 	if err == nil {
@@ -137,8 +137,25 @@ func (s *Store) promote(ctx context.Context, seen *looked, target *server, numbe
 			"later: restart it, which ends that, and if it is a standby still, run there %s; select pg_reload_conf(): %w",
 			target.name, source.name, hidden(undo), err))
 	}
-	err = s.Open(ctx, target.name, numbers...)
+	err = errors.Join(seen.fenceCopies(ctx, target, numbers), s.Open(ctx, target.name, numbers...))
 	return time.Since(began), err
+}
+
+// fenceCopies fences the ledgers on a promoted standby that have not moved there. Nobody uses them, so there is nothing
+// to wait for. If the old server were lost before they are dropped, a process that starts then would take them for the
+// ledgers.
+func (l *looked) fenceCopies(ctx context.Context, target *server, moved []int) (failed error) {
+	for _, one := range l.asleep {
+		if one.at != target || one.fenced || slices.Contains(moved, one.no) {
+			continue
+		}
+		err := pgx.BeginFunc(ctx, target.pool, func(tx pgx.Tx) error { return one.rename(ctx, tx, one.text+fencedEnd) })
+		if err != nil {
+			err = fmt.Errorf("%s has an open copy of %s: tusk ledgers drop-copies: %w", target.name, one.text, err)
+		}
+		failed = errors.Join(failed, err)
+	}
+	return failed
 }
 
 // raise writes an epoch.

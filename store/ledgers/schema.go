@@ -215,7 +215,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 		err = fmt.Errorf("check: %w", away)
 	}
 	warnings = slices.Concat(parts...)
-	for _, c := range seen.copies {
+	for _, c := range seen.old() {
 		warnings = append(warnings, fmt.Sprintf("%s has an old copy of the ledger %s, which nobody uses: "+
 			"tusk ledgers drop-copies", c.at.name, c.text))
 	}
