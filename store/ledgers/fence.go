@@ -220,7 +220,7 @@ func (l *looked) fencedOne(no int, server string) (schema, error) {
 
 // nextEpoch is higher than every known epoch of a ledger.
 func (l *looked) nextEpoch(no int) (epoch int64) {
-	for _, one := range slices.Concat(l.on[no], l.copies, l.fenced) {
+	for _, one := range l.every() {
 		if one.no == no {
 			epoch = max(epoch, one.epoch)
 		}
@@ -315,10 +315,15 @@ func (one schema) programs(ctx context.Context, c interface {
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// drop drops a schema and the schemas of its functions.
+// drop drops a schema, if it exists, and the schemas of its functions.
 func (one schema) drop(ctx context.Context) error {
 	return pgx.BeginFunc(ctx, one.at.pool, func(tx pgx.Tx) error {
-		names, err := one.programs(ctx, tx)
+		var is bool
+		err := tx.QueryRow(ctx, "select pg_catalog.to_regclass($1) is not null", one.text+".program").Scan(&is)
+		var names []string
+		if err == nil && is {
+			names, err = one.programs(ctx, tx)
+		}
 		if err != nil {
 			return err
 		}

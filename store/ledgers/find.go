@@ -79,6 +79,15 @@ func (s *Store) look(ctx context.Context) (l looked, err error) {
 	return l, nil
 }
 
+// every returns all schemas on servers that answer and are not in recovery.
+func (l *looked) every() []schema {
+	all := slices.Concat(l.copies, l.fenced)
+	for _, on := range l.on {
+		all = append(all, on...)
+	}
+	return all
+}
+
 // putAside puts open schemas with the copies if a higher epoch of their ledger is known: from a fenced schema, or from
 // what this process has seen before.
 func (l *looked) putAside(known map[int]int64) {

@@ -58,8 +58,7 @@ func (s *Store) Migrate(ctx context.Context, version int64) (steps []store.Migra
 	return steps, nil
 }
 
-// create makes the schemas of missing ledgers, the lowest number last. So if that exists, all
-// others were made, and one that is missing is on a server that was not named.
+// create makes the schemas of missing ledgers.
 func (s *Store) create(ctx context.Context) error {
 	if s.net != nil {
 		if err := s.net.install(ctx); err != nil {
@@ -70,43 +69,91 @@ func (s *Store) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	of := int(s.divide.Load())
-	switch {
-	case of == 0 && len(seen.on[0]) == 0:
-		return errUndivided
-	case of <= seen.of && len(seen.on[0]) > 0:
-		return nil
-	case seen.err != nil:
-		return fmt.Errorf("%w: not all servers answer: %w", store.ErrUnavailable, seen.err)
-	}
-	keys, first := seen.keys, seen.of
-	if len(seen.on[0]) == 0 { // nothing was there before this queue
-		keys, first = of, 0
-		if seen.of != 0 && seen.of != of {
-			return fmt.Errorf("there are ledgers of %d already", seen.of)
-		}
-	}
-	for no := range first {
-		if problem := seen.problem(no); problem != nil {
-			return fmt.Errorf("ledger %d: %w", no, problem)
-		}
+	todo, err := seen.missing(int(s.divide.Load()))
+	if err != nil || todo.of == 0 {
+		return err
 	}
 	servers, err := s.primaries(ctx)
 	if err != nil {
 		return err
 	}
-	for no := of - 1; no >= first; no-- {
-		if len(seen.on[no]) > 0 {
+	for no := todo.of - 1; no >= todo.no; no-- {
+		if seen.has(no) {
 			continue
 		}
-		at := servers[no*len(servers)/of]
-		text := "create schema if not exists " + name{no, of, keys}.in(s.o.Schema)
+		at := servers[no*len(servers)/todo.of]
+		text := "create schema if not exists " + name{no, todo.of, todo.keys}.in(s.o.Schema)
 		if _, err := at.pool.Exec(ctx, text); err != nil {
 			return fmt.Errorf("%s: %w", at.name, err)
 		}
 	}
 	_, err = s.find(ctx)
 	return err
+}
+
+// A queue has grown in steps, such as 0 to 7 and 8 to 15. The schemas of a step are made with the lowest number last,
+// and get tables only when all of them exist. So a step is whole if its lowest one exists or any of them has tables. Then
+// what is missing exists somewhere else, and must not be made again.
+
+// missing returns the lowest ledger of the step to be made, so that there are so many ledgers, or nothing.
+func (l *looked) missing(of int) (todo name, err error) {
+	last, whole := l.lastStep()
+	switch {
+	case whole && of <= l.of:
+		return name{}, l.away(0)
+	case l.err != nil:
+		return name{}, fmt.Errorf("%w: not all servers answer: %w", store.ErrUnavailable, l.err)
+	case whole:
+		todo = name{l.of, of, l.keys}
+	case l.of > 0 && of != 0 && of != l.of:
+		return name{}, fmt.Errorf("some of the ledgers %d to %d are not made yet: first tusk migrate up --ledgers %d",
+			last, l.of-1, l.of)
+	case l.of > 0:
+		todo = name{last, l.of, l.keys}
+	default:
+		todo = name{0, of, of}
+	}
+	for _, one := range l.asleep {
+		if one.made && one.no >= todo.no {
+			return name{}, fmt.Errorf("%s has ledger %d and is in recovery: promote it, or name the server that it follows",
+				one.at.name, one.no)
+		}
+	}
+	if todo.of == 0 {
+		return name{}, errUndivided
+	}
+	for no := range todo.no {
+		if err := l.away(no); err != nil {
+			return name{}, err
+		}
+	}
+	return todo, nil
+}
+
+// away is problem for people who did not name the ledger.
+func (l *looked) away(no int) error {
+	if problem := l.problem(no); problem != nil {
+		return fmt.Errorf("%w: ledger %d: %w", store.ErrUnavailable, no, problem)
+	}
+	return nil
+}
+
+// lastStep returns the lowest number of the last step, and whether that is whole.
+func (l *looked) lastStep() (lowest int, whole bool) {
+	for _, one := range l.every() {
+		if one.of < l.of {
+			lowest = max(lowest, one.of)
+		}
+	}
+	whole = slices.ContainsFunc(l.every(), func(one schema) bool {
+		return one.of == l.of && one.no >= lowest && (one.made || one.no == lowest)
+	})
+	return lowest, whole
+}
+
+// has reports whether a ledger has a schema on a server that answers, open or not.
+func (l *looked) has(no int) bool {
+	return slices.ContainsFunc(l.every(), func(one schema) bool { return one.no == no })
 }
 
 // primaries returns the servers that are not standbys.
