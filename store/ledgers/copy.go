@@ -27,6 +27,11 @@ func (s *Store) copyAll(
 		return 0, err
 	}
 	for _, no := range numbers {
+		if err := seen.on[no][0].fits(ctx, target); err != nil {
+			return 0, fmt.Errorf("ledger %d: %w", no, err)
+		}
+	}
+	for _, no := range numbers {
 		one := seen.on[no][0]
 		if err := driveUp(ctx, one.at, target); err != nil {
 			return stood, fmt.Errorf("ledger %d: %w", no, err)
@@ -48,6 +53,17 @@ func (s *Store) copyAll(
 		stood = max(stood, time.Since(began))
 	}
 	return stood, nil
+}
+
+// fits fails if the target has a schema that a copy would need the name of.
+func (one schema) fits(ctx context.Context, target *server) error {
+	var name string
+	err := target.pool.QueryRow(ctx, "select coalesce(min(nspname::text), '') from pg_catalog.pg_namespace "+
+		"where nspname = any($1::text[])", []string{one.text, one.text + fencedEnd}).Scan(&name)
+	if err == nil && name != "" {
+		err = fmt.Errorf("%s has a schema %s: first tusk ledgers drop-copies, or drop that schema", target.name, name)
+	}
+	return err
 }
 
 // copyTo copies a fenced ledger and its functions.
@@ -76,8 +92,12 @@ func (one schema) copyTo(ctx context.Context, target *server, dump, psql string)
 	if err := from.Start(); err != nil {
 		return err
 	}
-	restored := to.Run()
-	if err := errors.Join(from.Wait(), restored); err != nil {
+	err = to.Start()
+	_ = pipe.Close() // psql has an end of its own: once that is closed, too, pg_dump cannot write and ends
+	if err == nil {
+		err = to.Wait()
+	}
+	if err := errors.Join(err, from.Wait()); err != nil {
 		return fmt.Errorf("copy: %w: %s", err, strings.TrimSpace(dumped.String()+said.String()))
 	}
 	_, err = target.pool.Exec(ctx, `
