@@ -48,10 +48,10 @@ func writeDoubt(ctx context.Context, all []*ledger, in *ledger, tasks []store.Ne
 // in the ledger that may have them, and stores those that are not.
 func (s *Store) resolve(ctx context.Context, all []*ledger, from *ledger, d *doubted, known *mail) error {
 	no := d.From - 1
-	if no >= len(all) {
-		return fmt.Errorf("letter %v: there is no ledger %d", d.id, no)
-	}
 	known.doubts |= 1 << no
+	if no >= len(all) {
+		return fmt.Errorf("letter %v: ledger %d may have its tasks: %w", d.id, no, errUnseen)
+	}
 	first := s.far.firstLook(d.id)
 	type flight struct {
 		gone         bool

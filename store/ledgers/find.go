@@ -59,7 +59,7 @@ func (s *Store) look(ctx context.Context) (l looked, err error) {
 		}
 	}
 	for i, at := range servers {
-		if errs[i] != nil {
+		if at.answered.Store(at.answered.Load() || errs[i] == nil); errs[i] != nil {
 			l.silent, l.err = append(l.silent, at.name), errors.Join(l.err, fmt.Errorf("%s: %w", at.name, errs[i]))
 		}
 		for _, one := range found[i] {
@@ -271,6 +271,17 @@ var errUnseen = fmt.Errorf("%w: there may be ledgers that were not asked", store
 func (s *Store) notUnseen() error {
 	if silent := s.unseen.Load(); silent != nil && len(*silent) > 0 {
 		return fmt.Errorf("%w: these servers do not answer: %s", errUnseen, strings.Join(*silent, ", "))
+	}
+	return nil
+}
+
+// notUnmet fails if a server has never answered a look for ledgers. What this process counts in all ledgers may be too
+// little then.
+func (s *Store) notUnmet() error {
+	for _, at := range s.servers() {
+		if !at.answered.Load() {
+			return fmt.Errorf("%w: %s has not answered yet", errUnseen, at.name)
+		}
 	}
 	return nil
 }

@@ -71,6 +71,7 @@ type server struct {
 	pool      *pgxpool.Pool
 	name      string // for people, without secrets
 	attendant *postgres.Attendant
+	answered  atomic.Bool // it has answered a look, so this process knows the ledgers that it had then
 
 	mu      sync.Mutex
 	running postgres.Running // as last seen

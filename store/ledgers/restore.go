@@ -100,6 +100,9 @@ func (s *Store) placeBack(t *store.Task, of int) int {
 
 // sendBack delivers a letter of finished tasks, and deletes it.
 func (s *Store) sendBack(ctx context.Context, all []*ledger, from *ledger, b back) error {
+	if b.To >= len(all) {
+		return fmt.Errorf("letter %v is for ledger %d: %w", b.id, b.To, errUnseen)
+	}
 	_, err := ask(ctx, all[b.To], func(ctx context.Context, e *postgres.Store) (struct{}, error) {
 		return struct{}{}, e.Redeliver(ctx, b.id, b.Back)
 	})

@@ -10,10 +10,14 @@ import (
 )
 
 // Turns implements store.Keeper. All ledgers have to answer: a turn that is held in one of
-// them counts toward the limit of all. Turns that end meanwhile make the count too large until
+// them counts toward the limit of all. So does one in a ledger that this process does not know,
+// which may be on a server that has not answered yet. Turns that end meanwhile make the count too large until
 // the next look. It is never too small.
 func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]store.Turns, error) {
 	all, err := s.ledgers(ctx)
+	if err == nil {
+		err = s.notUnmet()
+	}
 	if err != nil {
 		return nil, err
 	}

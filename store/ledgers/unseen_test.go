@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
@@ -149,4 +150,58 @@ func TestAProcessThatKnowsTooFewLedgersLosesNoOutcome(t *testing.T) {
 	if len(lost) > 0 {
 		t.Errorf("it is lost in the end: %v", lost)
 	}
+}
+
+// A process that leads does not know some ledgers. Turns of a limit may be held there, so it hands out none. Letters
+// that concern those ledgers wait.
+func TestALeaderThatKnowsTooFewLedgersHandsOutNoTurns(t *testing.T) {
+	all, dsns := servers(t, 2)
+	if err := divide(4, dsns[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := divide(8, dsns...); err != nil {
+		t.Fatal(err)
+	}
+	knows, ctx := open(t, dsns...), context.Background()
+	add(t, knows, newTask(nil))
+	finished := store.Task{ID: tusk.NewID(), Kind: "k", Queue: "q", Args: []byte("{}"), State: store.Completed, Attempt: 1}
+	for { // its ledger is new
+		n := newTask(nil)
+		if finished.Workflow = n.ID; ledgers.PlaceOf(knows, &store.NewTask{Workflow: n.ID}) == 5 {
+			break
+		}
+	}
+	_, err := ledgers.RestoreUnsent(ctx, knows, store.Record{Kind: "k", Name: "n", Body: []byte("{}")},
+		[]store.Task{finished})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ledgers.Doubt(ctx, knows, 7, true); err != nil { // its letter is in ledger 0
+		t.Fatal(err)
+	}
+	if err := all[1].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	few := open(t, dsns...)
+	me := leader(t, few)
+	if got, err := few.Turns(ctx, me.Term, 10, 10); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("turns: %+v, %v", got, err)
+	}
+	for range 3 { // letters are delivered from the second look on
+		if _, err := few.Admit(ctx, me.Term, 100); err != nil {
+			t.Errorf("admit: %v", err)
+		}
+		time.Sleep(600 * time.Millisecond)
+	}
+	if err := all[1].Run(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "turns are counted", func() bool {
+		places(t, few)                               // looks for ledgers at once
+		if _, err := few.Lead(ctx, me); err != nil { // there, too
+			t.Fatal(err)
+		}
+		_, err := few.Turns(ctx, me.Term, 10, 10)
+		return err == nil
+	})
 }
