@@ -238,7 +238,9 @@ func (s *Store) tellTogether(
 // reached. Otherwise they would list it, and would rescue what it held only a TTL later. A
 // ledger that this does not reach finds out by itself when the TTL is over.
 func (s *Store) bury(ctx context.Context, all []*ledger, b store.Beat, errs []error) {
-	b.TTL, b.Notes, b.Holds = 0, nil, nil
+	if b.TTL, b.Notes, b.Holds = 0, nil, nil; b.Seq > 0 {
+		b.Seq++ // they have accepted this number already
+	}
 	inTurn(all, func(i int, l *ledger) {
 		if errs[i] == nil || errors.As(errs[i], new(*store.HeldError)) {
 			_, _ = ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {

@@ -84,8 +84,8 @@ func TestAWorkerThatIsDeadInOneLedgerIsDeadInAll(t *testing.T) {
 	if err := ledgers.Leave(t.Context(), s, 1, w); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: w}, TTL: time.Minute}); !errors.Is(err,
-		store.ErrWorkerDead) {
+	beat := store.Beat{Worker: store.Worker{ID: w}, TTL: time.Minute, Seq: 7}
+	if _, err := s.Extend(t.Context(), beat); !errors.Is(err, store.ErrWorkerDead) {
 		t.Errorf("a beat is answered with %v", err)
 	}
 	if all, err := s.Workers(t.Context()); err != nil || len(all) != 0 {
