@@ -181,6 +181,13 @@ func SmallPages(cleanup func(func())) {
 	cleanup(func() { mostPages, lettersPage = pages, page })
 }
 
+// OneNeed makes looks ask for one needed task of each ledger at a time until the test ends.
+func OneNeed(cleanup func(func())) {
+	page := farPage
+	farPage = 1
+	cleanup(func() { farPage = page })
+}
+
 // Lose makes a ledger away until it is probed.
 func Lose(s *Store, no int) { (*s.all.Load())[no].lost(store.ErrUnavailable) }
 

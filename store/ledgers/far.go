@@ -21,9 +21,11 @@ import (
 
 const (
 	farEvery = 500 * time.Millisecond // how often a leader asks ledgers that needed nothing
-	farPage  = 1000                   // how many needed tasks a ledger lists at once
 	farMost  = 1 << 16                // how many tasks a process remembers
 )
+
+// farPage is how many needed tasks a ledger lists at once. Tests make it smaller.
+var farPage = 1000
 
 // far is what this process knows about needs across ledgers.
 type far struct {
@@ -337,15 +339,21 @@ func (f *far) keepLook(began time.Time, ledgers int) {
 // haveHeard is mayForget for all tasks that have ended by now. whole reports whether every ledger answered.
 func (s *Store) haveHeard(ctx context.Context, all []*ledger) (ready, whole bool, err error) {
 	var after pages
+	var read bits // the ledgers whose needs have been read to the end once
 	for whole = true; ; {
 		_, doubts, err := s.lookAfter(ctx, all, &after)
 		whole = whole && err == nil
-		switch {
+		for no := range all {
+			if after[no] == (store.ID{}) {
+				read |= 1 << no
+			}
+		}
+		switch everything := read == 1<<len(all)-1; {
 		case err != nil && !errors.Is(err, store.ErrUnavailable):
 			return false, false, err
-		case doubts != 0 || err != nil && after != (pages{}):
+		case doubts != 0 || err != nil && !everything:
 			return false, false, nil
-		case after == (pages{}):
+		case everything:
 			return s.far.forgettable(len(all)), whole, nil
 		}
 	}

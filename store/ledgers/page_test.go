@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/ledgers"
 )
 
 // More tasks of other ledgers are needed than one look reads. Nothing is deleted before the ledgers have heard of all
@@ -105,4 +106,25 @@ func TestNeedsAreNotReadForEachBatchThatIsDeleted(t *testing.T) {
 		t.Errorf("trips: %d, then %d; and %d where tasks are kept for a minute", first, again, short)
 	}
 	t.Log(first, again, short)
+}
+
+// Two ledgers need different numbers of tasks. A look over all needs ends when each has been read to its end once.
+func TestALookOverAllNeedsEndsWhenEachLedgerHasBeenReadOnce(t *testing.T) {
+	ledgers.OneNeed(t.Cleanup)
+	s := open(t, three.DSN(t))
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	term := lead(t, s)
+	var parents []store.NewTask
+	var ids []store.ID
+	for range 102 {
+		n := keyedInto(s, 2, nil)
+		parents, ids = append(parents, n), append(ids, n.ID)
+	}
+	add(t, s, parents...)
+	add(t, s, keyedInto(s, 0, needs(store.CancelOnFailure, ids[:100]...)))
+	add(t, s, keyedInto(s, 1, needs(store.CancelOnFailure, ids...))) // 101 and 103 pages end together after 10403 looks
+	if _, err := s.Prune(ctx, term, store.Retention{Completed: time.Nanosecond}, 1000); err != nil {
+		t.Error(err)
+	}
 }
