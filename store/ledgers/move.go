@@ -174,10 +174,38 @@ func follows(ctx context.Context, source, target *server) error {
 	if err == nil && from != to {
 		err = fmt.Errorf("%s is a standby, but not one of %s", target.name, source.name)
 	}
+	if err == nil {
+		err = spares(ctx, source, target)
+	}
 	if err != nil {
 		return err
 	}
 	return hasAll(ctx, source, target, 5*time.Second)
+}
+
+// spares fails if a server's commits would wait for ever without a standby.
+func spares(ctx context.Context, source, target *server) error {
+	const self = `
+		select coalesce((select substring(conninfo from '(?:^| )application_name=(\S+)') from pg_stat_wal_receiver),
+		  nullif(current_setting('cluster_name', true), ''), 'walreceiver')`
+	const enough = `
+		select s.names = '' or s.waits_for <= (
+		  select count(*) - coalesce(bool_or(r.application_name = $1), false)::int
+		  from pg_stat_replication r where r.sync_state <> 'async')
+		from (
+		  select n.names, coalesce(substring(n.names from '^\s*(?:\w+\s+)?(\d+)\s*\(')::int, 1) as waits_for
+		  from (select current_setting('synchronous_standby_names') as names) n) s`
+	var name string
+	var is bool
+	err := target.pool.QueryRow(ctx, self).Scan(&name)
+	if err == nil {
+		err = source.pool.QueryRow(ctx, enough, name).Scan(&is)
+	}
+	if err == nil && !is {
+		err = fmt.Errorf("the commits of %s wait for the standby %s: connect another one that is in its "+
+			"synchronous_standby_names, or take this one out", source.name, target.name)
+	}
+	return err
 }
 
 // hasAll waits until a standby has replayed everything that a server has written by now.

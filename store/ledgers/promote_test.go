@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tuskqueue/tusk/store/ledgers"
 )
@@ -73,4 +74,49 @@ func TestAStatementForPeopleHasNoPassword(t *testing.T) {
 			t.Errorf("%s becomes %s, want %s", text, got, want)
 		}
 	}
+}
+
+// Without the standby, no commit of the old server would end. The move is refused before any ledger stops.
+func TestTheOnlySynchronousStandbyIsNotPromoted(t *testing.T) {
+	all, dsns := servers(t, 1)
+	if err := divide(2, dsns[0]); err != nil {
+		t.Fatal(err)
+	}
+	standby, err := all[0].Standby()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(standby.Stop)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	synchronous := func(names string) {
+		t.Helper()
+		for _, text := range []string{"alter system set synchronous_standby_names = '" + names + "'", "select pg_reload_conf()"} {
+			if err := all[0].Exec(ctx, text); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	operator := open(t, all[0].DSN, standby.DSN)
+	for _, names := range []string{"*", "ANY 1 (walreceiver, other)"} {
+		synchronous(names)
+		eventually(t, "the standby is synchronous", func() bool {
+			var is bool
+			err := ledgers.Pool(operator).QueryRow(ctx,
+				"select sync_state <> 'async' from pg_stat_replication").Scan(&is)
+			return err == nil && is
+		})
+		_, err := operator.Move(ctx, operatorName(standby), 1)
+		if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "synchronous_standby_names") {
+			t.Fatalf("%s: %v", names, err)
+		}
+		if got := places(t, operator); !strings.HasPrefix(got, "tusk_0_of_2 open, tusk_1_of_2 open") {
+			t.Errorf("%s", got)
+		}
+	}
+	synchronous("")
+	eventually(t, "the standby is promoted", func() bool { // once the server has read its settings
+		_, err := operator.Move(ctx, operatorName(standby), 1)
+		return err == nil
+	})
 }
