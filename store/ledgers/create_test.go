@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/ledgers"
 	"github.com/tuskqueue/tusk/store/postgres"
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
@@ -163,5 +165,53 @@ func TestAGrowthThatWasCutOffIsFinished(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// The schemas of new ledgers exist before their tables. Processes that start or look meanwhile do without them.
+func TestNewLedgersCountOnceTheyHaveTables(t *testing.T) {
+	dsn := pgtest.DSN(t)
+	grownOf(t, dsn, 2)
+	running := open(t, dsn)
+	for no := 4; no > 1; no-- {
+		text := fmt.Sprintf("create schema tusk_%d_of_5_keys_2", no)
+		if _, err := ledgers.Pool(running).Exec(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var starting *ledgers.Store
+	check := func(when string) {
+		t.Helper()
+		starting = open(t, dsn)
+		for _, s := range []*ledgers.Store{running, starting} {
+			if found, err := s.Places(t.Context()); err != nil || len(found) != 2 { // looks for ledgers at once
+				t.Errorf("%s: %d places, %v", when, len(found), err)
+			}
+			if _, err := s.Count(t.Context()); err != nil {
+				t.Errorf("%s: %v", when, err)
+			}
+			steps, err := s.Migrations(t.Context())
+			if err != nil || slices.ContainsFunc(steps, func(m store.Migration) bool { return m.AppliedAt.IsZero() }) {
+				t.Errorf("%s: %d steps, not all of them applied, %v", when, len(steps), err)
+			}
+		}
+	}
+	check("without tables")
+	one, err := postgres.New(t.Context(), ledgers.Pool(running), postgres.Options{Schema: "tusk_4_of_5_keys_2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { one.Close() })
+	if _, err := one.Migrate(t.Context(), -1); err != nil { // the highest one is the first
+		t.Fatal(err)
+	}
+	check("with some tables")
+	if _, err := open(t, dsn).Migrate(t.Context(), -1); err != nil { // the number is known from the names
+		t.Fatal(err)
+	}
+	for _, s := range []*ledgers.Store{running, starting} {
+		if found, err := s.Places(t.Context()); err != nil || len(found) != 5 {
+			t.Errorf("%d places in the end, %v", len(found), err)
+		}
 	}
 }

@@ -201,14 +201,17 @@ func (l *looked) problem(no int) error {
 	return errors.New("it is on none of the servers: name its server, too")
 }
 
-// find looks for the ledgers and notes where they are. The error is store.ErrSchemaMissing
-// if there are none.
+// find looks for the ledgers and notes where they are. It leaves out new ones that do not have their tables yet, unless
+// this process makes them. The error is store.ErrSchemaMissing if there are none.
 func (s *Store) find(ctx context.Context) (*looked, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	seen, err := s.look(ctx)
 	if err == nil && ctx.Err() == nil {
 		s.unseen.Store(&seen.silent)
+	}
+	if s.divide.Load() == 0 { // another process makes the new ones
+		seen.ripen()
 	}
 	switch {
 	case err != nil:

@@ -70,9 +70,21 @@ func (s *Store) create(ctx context.Context) error {
 		return err
 	}
 	todo, err := seen.missing(int(s.divide.Load()))
-	if err != nil || todo.of == 0 {
+	if err != nil {
 		return err
 	}
+	s.divide.Store(max(s.divide.Load(), int32(max(seen.of, todo.of)))) // find counts ledgers without tables now
+	if todo.of > 0 {
+		err = s.makeSchemas(ctx, &seen, todo)
+	}
+	if err == nil {
+		_, err = s.find(ctx)
+	}
+	return err
+}
+
+// makeSchemas makes the schemas of a step, except for those that exist.
+func (s *Store) makeSchemas(ctx context.Context, seen *looked, todo name) error {
 	servers, err := s.primaries(ctx)
 	if err != nil {
 		return err
@@ -87,8 +99,7 @@ func (s *Store) create(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", at.name, err)
 		}
 	}
-	_, err = s.find(ctx)
-	return err
+	return nil
 }
 
 // A queue has grown in steps, such as 0 to 7 and 8 to 15. The schemas of a step are made with the lowest number last,
@@ -149,6 +160,21 @@ func (l *looked) lastStep() (lowest int, whole bool) {
 		return one.of == l.of && one.no >= lowest && (one.made || one.no == lowest)
 	})
 	return lowest, whole
+}
+
+// ripen leaves out a growth until its ledgers have tables. The lowest one gets them last.
+func (l *looked) ripen() {
+	lowest, whole := l.lastStep()
+	unmade := func(one schema) bool { return one.no == lowest && !one.made }
+	if lowest == 0 || whole && !slices.ContainsFunc(l.every(), unmade) {
+		return
+	}
+	for no := lowest; no < l.of; no++ {
+		delete(l.on, no)
+	}
+	raw := func(one schema) bool { return one.no >= lowest }
+	l.copies, l.fenced = slices.DeleteFunc(l.copies, raw), slices.DeleteFunc(l.fenced, raw)
+	l.of = lowest
 }
 
 // has reports whether a ledger has a schema on a server that answers, open or not.
