@@ -49,6 +49,10 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) 
 	if op := e.Change.Op; op == store.Cancel || op == store.Delete {
 		s.tell(ctx, all, changed)
 	}
+	isMissing := func(id store.ID) bool { return done[id].Result == store.Missing }
+	if failed == nil && slices.ContainsFunc(e.IDs, isMissing) {
+		failed = s.complete(ctx, all)
+	}
 	if failed != nil {
 		return nil, failed
 	}

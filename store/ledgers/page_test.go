@@ -128,3 +128,14 @@ func TestALookOverAllNeedsEndsWhenEachLedgerHasBeenReadOnce(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAListWithoutStatesAsksForNone(t *testing.T) {
+	s := open(t, three.DSN(t))
+	parent := keyedInto(s, 1, nil)
+	child := keyedInto(s, 0, needs(store.CancelOnFailure, parent.ID))
+	add(t, s, parent, child)
+	found, err := s.List(t.Context(), store.Filter{IDs: []store.ID{child.ID}, Detail: true, NoStates: true})
+	if err != nil || len(found) != 1 || len(found[0].Detail.Needs) != 1 || found[0].Detail.Needs[0].State != 0 {
+		t.Errorf("%+v, %v", found, err)
+	}
+}

@@ -36,7 +36,7 @@ func (s *Store) List(ctx context.Context, f store.Filter) ([]store.Task, error) 
 // tellNeeds fills in the states of the tasks that listed tasks need, which may live in other
 // ledgers. A state that it cannot ask for stays as the task's ledger last heard it.
 func (s *Store) tellNeeds(ctx context.Context, f store.Filter, tasks []store.Task) {
-	if !f.Detail {
+	if !f.Detail || f.NoStates {
 		return
 	}
 	var parents []store.ID
@@ -83,11 +83,14 @@ func (s *Store) listNamed(ctx context.Context, f store.Filter) (tasks []store.Ta
 	})
 	tasks = page(tasks, f.Limit)
 	s.tellNeeds(ctx, f, tasks)
-	if err == nil {
-		err = s.notUnseen()
+	if len(tasks) == min(len(ids), pageOf(f.Limit)) {
+		return tasks, nil
 	}
-	if err != nil && len(tasks) < min(len(ids), pageOf(f.Limit)) {
-		return nil, err // a ledger that is away may have the others
+	if err == nil {
+		err = s.complete(ctx, all)
+	}
+	if err != nil {
+		return nil, err // a ledger that is away, or not known yet, may have the others
 	}
 	return tasks, nil
 }

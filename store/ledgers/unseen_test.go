@@ -85,6 +85,10 @@ func TestAProcessThatKnowsTooFewLedgersDeclaresNothingGone(t *testing.T) {
 	if got, err := s.List(ctx, store.Filter{IDs: []store.ID{parent.ID}}); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("the parent: %v, %v", got, err)
 	}
+	edit := store.Edit{IDs: []store.ID{parent.ID}, Change: store.Change{Op: store.Cancel}}
+	if got, err := s.Edit(ctx, edit); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("an edit of the parent: %v, %v", got, err)
+	}
 	warnings, err := s.Check(ctx)
 	if said := strings.Join(warnings, " "); err != nil || !strings.Contains(said, s.ServerName(1)+" does not answer") {
 		t.Errorf("check: %q, %v", warnings, err)
@@ -105,6 +109,9 @@ func TestAProcessThatHasNotSeenNewLedgersDeclaresNothingGone(t *testing.T) {
 	s := open(t, dsns...)
 	me := leader(t, s)
 	parent, child := grown(t, dsns...)
+	if got, err := s.List(t.Context(), store.Filter{IDs: []store.ID{parent.ID}}); len(got) == 0 && err == nil {
+		t.Error("the parent is listed as gone")
+	}
 	_, _ = s.Admit(context.Background(), me.Term, 100)
 	if got := stateOf(t, s, child.ID); got != store.Pending {
 		t.Fatalf("the child is %v", got)
