@@ -96,7 +96,8 @@ var firstTables = []string{"worker", "lease", "lane", "lane_position", "log"}
 
 // Fence makes ledgers unusable where they are, until they are opened there or on another
 // server. It waits until no transaction writes in them: when it returns, every acknowledged
-// write is in the server's log, and none follows.
+// write is in the server's log, and none follows. If one of them cannot be fenced, it opens the
+// others again.
 func (s *Store) Fence(ctx context.Context, numbers ...int) error {
 	seen, err := s.find(ctx)
 	if err != nil {
@@ -107,9 +108,15 @@ func (s *Store) Fence(ctx context.Context, numbers ...int) error {
 			return fmt.Errorf("fence: ledger %d: %w", no, errors.Join(problem, seen.number(no)))
 		}
 	}
-	for _, no := range numbers {
+	for i, no := range numbers {
 		if err := seen.on[no][0].fence(ctx); err != nil {
-			return fmt.Errorf("fence: ledger %d: %w", no, err)
+			err = fmt.Errorf("fence: ledger %d: %w", no, err)
+			if i > 0 {
+				within, cancel := context.WithTimeout(context.WithoutCancel(ctx), backWithin)
+				defer cancel()
+				err = errors.Join(err, s.Open(within, "", numbers[:i]...))
+			}
+			return err
 		}
 	}
 	return nil

@@ -365,3 +365,25 @@ func TestAnExchangeWithAFencedLedger(t *testing.T) {
 		t.Errorf("the claim: %v", x.ClaimErr)
 	}
 }
+
+// One of two ledgers cannot be fenced, so the other one is opened again.
+func TestAllLedgersAreFencedOrNone(t *testing.T) {
+	dsn := three.DSN(t)
+	s, operator := open(t, dsn), open(t, dsn)
+	tx, err := ledgers.Pool(s).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(t.Context(), "lock table tusk_2_of_3.log in row exclusive mode"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := operator.Fence(ctx, 1, 2); err == nil || !strings.Contains(err.Error(), "ledger 2") {
+		t.Errorf("fenced beside an open transaction: %v", err)
+	}
+	if got, want := places(t, operator), "tusk_0_of_3 open, tusk_1_of_3 open, tusk_2_of_3 open"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
