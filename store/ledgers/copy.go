@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -75,13 +76,17 @@ func (one schema) copyTo(ctx context.Context, target *server, dump, psql string)
 	if err != nil {
 		return err
 	}
-	args := []string{"--dbname", plainURL(one.at)}
+	plain, word := plainURL(one.at)
+	args := []string{"--dbname", plain}
 	for _, name := range append(programs, one.text) {
 		args = append(args, "--schema", name)
 	}
 	from := exec.CommandContext(ctx, dump, args...)
-	to := exec.CommandContext(ctx, psql, "--dbname", plainURL(target), "--quiet", "--no-psqlrc", "--single-transaction",
+	from.Env = word
+	plain, word = plainURL(target)
+	to := exec.CommandContext(ctx, psql, "--dbname", plain, "--quiet", "--no-psqlrc", "--single-transaction",
 		"--set", "ON_ERROR_STOP=1", "--output", os.DevNull)
+	to.Env = word
 	var dumped, said bytes.Buffer
 	from.Stderr, to.Stderr = &dumped, &said
 	pipe, err := from.StdoutPipe()
@@ -129,19 +134,31 @@ var ownParams = []string{
 	"tusk_schema", "default_query_exec_mode", "statement_cache_capacity", "description_cache_capacity",
 }
 
-// plainURL returns a server's URL as PostgreSQL's programs accept it.
-func plainURL(at *server) string {
-	text := at.pool.Config().ConnString()
+// wordInWords is the password in a connection string of key words.
+var wordInWords = regexp.MustCompile(`(?i)\bpassword\s*=\s*(?:'(?:\\.|[^'\\])*'|(?:\\.|[^\s\\])+)`)
+
+// plainURL returns a server's URL as PostgreSQL's programs accept it, and the environment for them. The password is
+// there, because everybody can see the arguments of a process.
+func plainURL(at *server) (text string, environ []string) {
+	config := at.pool.Config()
+	if word := config.ConnConfig.Password; word != "" {
+		environ = append(os.Environ(), "PGPASSWORD="+word)
+	}
+	text = config.ConnString()
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme == "" {
-		return text
+		return wordInWords.ReplaceAllString(text, ""), environ
 	}
 	query := u.Query()
+	query.Del("password")
 	for key := range query {
 		if strings.HasPrefix(key, "pool_") || slices.Contains(ownParams, key) {
 			query.Del(key)
 		}
 	}
 	u.RawQuery = query.Encode()
-	return u.String()
+	if u.User != nil {
+		u.User = url.User(u.User.Username())
+	}
+	return u.String(), environ
 }

@@ -112,5 +112,19 @@ func (a *leases) remember(b *store.Beat) {
 	}
 	last := sent{*b, time.Now()}
 	last.Notes = nil
+	if _, known := a.last[b.Worker.ID]; !known {
+		a.forgetDead(last.at)
+	}
 	a.last[b.Worker.ID] = last
+}
+
+// forgetDead forgets workers that did not sign off and have not beaten for their time to live. The caller holds the
+// lock.
+func (a *leases) forgetDead(now time.Time) {
+	for worker, last := range a.last {
+		if now.Sub(last.at) > last.TTL {
+			delete(a.last, worker)
+			delete(a.strange, worker)
+		}
+	}
 }
