@@ -193,12 +193,9 @@ func (l *ledger) lost(why error) {
 func (l *ledger) suspect() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.probing || l.s.life.Err() != nil {
-		return
+	if !l.probing {
+		l.probing = l.s.start(l.probe)
 	}
-	l.probing = true
-	l.s.probes.Add(1)
-	go l.probe()
 }
 
 // doubt is suspect after a connection broke. The processes that serve the others may outlive their server for a while:
@@ -212,7 +209,6 @@ func (l *ledger) doubt() {
 
 // probe asks the ledger until it answers.
 func (l *ledger) probe() {
-	defer l.s.probes.Done()
 	for {
 		err := l.try()
 		l.mu.Lock()

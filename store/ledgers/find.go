@@ -312,7 +312,6 @@ func (s *Store) keys() int { return int(s.divided.Load()) }
 
 // watch looks for ledgers at intervals.
 func (s *Store) watch() {
-	defer s.probes.Done()
 	for {
 		select {
 		case <-s.life.Done():

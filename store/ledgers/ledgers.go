@@ -54,7 +54,8 @@ type Store struct {
 	all    atomic.Pointer[[]*ledger]
 	life   context.Context
 	close  context.CancelFunc
-	probes sync.WaitGroup
+	probes sync.WaitGroup // what start has started
+	starts sync.Mutex     // held while something is started, and while life is ended
 
 	turns      turns
 	leases     leases
@@ -129,9 +130,19 @@ func New(ctx context.Context, pools []*pgxpool.Pool, o Options) (*Store, error) 
 		s.close()
 		return nil, fmt.Errorf("ledgers: %w", err)
 	}
-	s.probes.Add(1)
-	go s.watch()
+	s.start(s.watch)
 	return s, nil
+}
+
+// start does something in the background, which Close waits for. It reports false if the store is closed.
+func (s *Store) start(do func()) bool {
+	s.starts.Lock()
+	defer s.starts.Unlock()
+	if s.life.Err() != nil {
+		return false
+	}
+	s.probes.Go(do)
+	return true
 }
 
 // add makes a server known. It replaces instead, if that is known.
@@ -155,7 +166,9 @@ func (s *Store) servers() []*server { return *s.known.Load() }
 
 // Close closes the ledgers, and the pools if Open made them.
 func (s *Store) Close() error {
+	s.starts.Lock()
 	s.close()
+	s.starts.Unlock()
 	s.probes.Wait()
 	var err error
 	if all := s.all.Load(); all != nil {

@@ -26,17 +26,15 @@ func (s *Store) meets(ctx context.Context, l *ledger, worker store.ID) bool {
 	if !s.leases.unmet(worker, l.no) {
 		return true
 	}
-	if _, _, err := l.present(); err != nil || s.life.Err() != nil {
+	if _, _, err := l.present(); err != nil {
 		return false
 	}
 	beat, due := s.leases.visit(visit{worker, l.no})
 	if !due {
 		return false
 	}
-	s.probes.Add(1)
 	told := make(chan bool, 1)
-	go func() {
-		defer s.probes.Done()
+	started := s.start(func() {
 		within, cancel := context.WithTimeout(s.life, meetWithin)
 		defer cancel()
 		_, err := ask(within, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
@@ -53,7 +51,10 @@ func (s *Store) meets(ctx context.Context, l *ledger, worker store.ID) bool {
 		}
 		s.turns.heat(l.no, met)
 		told <- met
-	}()
+	})
+	if !started {
+		return false
+	}
 	wait := time.NewTimer(meetWait)
 	defer wait.Stop()
 	select {

@@ -122,7 +122,7 @@ func (s *Store) sendAside(
 	ctx context.Context, all []*ledger, from *ledger, pages []opened, waiting *undelivered, upto store.ID,
 ) error {
 	last := s.far.aside[from.no].Load()
-	if len(pages) == 0 || s.life.Err() != nil || last != nil && !last.isOver() {
+	if len(pages) == 0 || last != nil && !last.isOver() {
 		return nil
 	}
 	now := &sending{over: make(chan struct{})}
@@ -130,9 +130,7 @@ func (s *Store) sendAside(
 		return nil
 	}
 	s.far.keepTried(from.no, upto)
-	s.probes.Add(1)
-	go func() {
-		defer s.probes.Done()
+	started := s.start(func() {
 		defer close(now.over)
 		within, cancel := context.WithTimeout(s.life, sendWithin)
 		defer cancel()
@@ -140,7 +138,10 @@ func (s *Store) sendAside(
 			_, err := s.send(within, all, from, page, waiting)
 			now.err = errors.Join(now.err, err)
 		}
-	}()
+	})
+	if !started {
+		return nil
+	}
 	wait := time.NewTimer(sendWait)
 	defer wait.Stop()
 	var err error
