@@ -198,6 +198,13 @@ func (l *ledger) suspect() {
 	}
 }
 
+// probed reports whether a probe is running.
+func (l *ledger) probed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.probing
+}
+
 // doubt is suspect after a connection broke. The processes that serve the others may outlive their server for a while:
 // they go on while their clients do not let them wait. So the probe opens a new connection.
 func (l *ledger) doubt() {

@@ -69,13 +69,15 @@ func (t *turns) maySkip(no int) bool {
 // order returns the ledgers that a claim asks, in order: the hot ones in turn, then the others.
 // One of the others is enough among those where this process would hear of tasks, so N idle
 // processes do not ask N ledgers each. Now and then the others come first, because notifications
-// may be lost.
+// may be lost. Ledgers that are being probed come last: they may be silent.
 func (t *turns) order(all []*ledger) []*ledger {
 	first := int(t.next.Add(1) % uint64(len(all)))
-	hot, cold, heard := make([]*ledger, 0, len(all)), []*ledger(nil), false
+	hot, cold, late, heard := make([]*ledger, 0, len(all)), []*ledger(nil), []*ledger(nil), false
 	for k := range all {
 		l := all[(first+k)%len(all)]
 		switch {
+		case l.probed():
+			late = append(late, l)
 		case t.hot[l.no].Load():
 			hot = append(hot, l)
 		case t.told[l.no].Load() && heard:
@@ -86,9 +88,9 @@ func (t *turns) order(all []*ledger) []*ledger {
 	}
 	last, now := t.cold.Load(), t.clock().UnixNano()
 	if time.Duration(now-last) > coldEvery && t.cold.CompareAndSwap(last, now) {
-		return append(cold, hot...)
+		return append(append(cold, hot...), late...)
 	}
-	return append(hot, cold...)
+	return append(append(hot, cold...), late...)
 }
 
 func (t *turns) clock() time.Time {

@@ -40,3 +40,18 @@ func TestAnOldAnswerDoesNotCoolALedger(t *testing.T) {
 		t.Error("it stays hot although it is empty")
 	}
 }
+
+// A silent ledger that may have tasks holds up no claim that the others have enough tasks for.
+func TestALedgerThatIsProbedIsAskedLast(t *testing.T) {
+	var busy turns
+	var all []*ledger
+	for no := range 4 {
+		all = append(all, &ledger{no: no, probing: no == 1})
+		busy.heat(no, no < 3) // 3 is cold
+	}
+	for range 2 * len(all) { // each one is first in turn
+		if order := busy.order(all); len(order) != len(all) || order[len(all)-1] != all[1] {
+			t.Errorf("it is not the last of %d", len(order))
+		}
+	}
+}
