@@ -149,8 +149,8 @@ func (l *ledger) unless(why error) (*postgres.Store, context.Context, error) {
 	return l.engine, l.live, nil
 }
 
-// settles reports whether the ledger has just come back. Workers may not claim there yet, so tasks that may live
-// anywhere would wait.
+// settles reports whether the ledger has just come back. The workers of other processes may not have noticed, so tasks
+// that may live anywhere would wait there.
 func (l *ledger) settles() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
