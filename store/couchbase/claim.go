@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -166,67 +165,8 @@ func (c *claim) take(l lane) (more bool, err error) {
 	return lost || to.Page != at.Page || to.Place < len(p.Entries), err
 }
 
-// lookWithin is how long a claim waits for the pages of a lane, and lookAgainWithin how long it waits for those of
-// another after one that was away.
-const (
-	lookWithin      = 3 * time.Second
-	lookAgainWithin = 300 * time.Millisecond
-)
-
-// looked looks at a lane, and passes it over if its pages are on a node that is away: other lanes may have tasks.
-func (c *claim) looked(l lane) (*mark, *page, error) {
-	within := lookWithin
-	if c.away != nil {
-		within = lookAgainWithin
-	}
-	ctx, cancel := context.WithTimeout(c.ctx, within)
-	defer cancel()
-	at, p, err := c.look(ctx, l)
-	if err != nil && c.ctx.Err() == nil && (ctx.Err() != nil || errors.Is(err, store.ErrUnavailable)) {
-		c.away = fmt.Errorf("%w: %w", store.ErrUnavailable, err)
-		return nil, nil, nil
-	}
-	return at, p, err
-}
-
 // maskedCAS is the CAS that a locked document shows instead of its own.
 const maskedCAS = ^gocb.Cas(0)
-
-// look finds out without a lock whether a lane has tasks; most polls end here. It returns no page if it found nothing.
-// If it then returns a cursor, the caller looks again.
-func (c *claim) look(ctx context.Context, l lane) (at *mark, p *page, err error) {
-	s := c.s
-	mind := s.minds.of(l)
-	known := mind.known()
-	if at = &mind.mark; !known {
-		if at, err = s.cursorOf(ctx, l); at == nil || err != nil {
-			return nil, nil, err
-		}
-	}
-	if p, err = s.readPage(ctx, l, at.Page); err != nil {
-		return nil, nil, err
-	}
-	switch {
-	case p != nil && len(p.Entries) == at.Place && p.G != nil && p.Count >= pageSize: // its seal was lost
-		return at, nil, s.seal(ctx, l, at.Page)
-	case p != nil && len(p.Entries) == at.Place && p.G != nil && mind.tail > at.Page: // a failover has brought it back
-		return at, nil, s.shut(ctx, l, at.Page)
-	case p != nil && len(p.Entries) == at.Place && p.G != nil:
-		return nil, nil, nil
-	case p != nil && len(p.Entries) >= at.Place:
-		return at, p, nil
-	case known: // the remembered cursor was outdated
-		s.minds.forget(l)
-		return at, nil, nil
-	case p != nil: // a crash lost entries but kept the cursor
-		return nil, nil, s.move(ctx, l, *at, cursor{at.Page, len(p.Entries)})
-	}
-	now, err := s.open(ctx, l) // the cursor has moved on, or the page was lost
-	if err == nil && now.cursor == at.cursor {
-		err = s.heal(ctx, l, now)
-	}
-	return at, nil, err
-}
 
 // lock locks the cursor. If the cursor is locked already, lock tries again after a pause, which grows with each try and
 // is remembered for the next lock. So the claimers of a lane wait for each other instead of failing, and ask less often
