@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,6 +88,42 @@ func TestArchivingBeginsSoonAfterRetentionIsOver(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		if n := left(t, s); n != 0 {
 			t.Errorf("%d tasks have not been archived 10 seconds after their retention was over", n)
+		}
+	})
+}
+
+// leafy is an engine whose first page is empty and names another, as that of a ledger is in which nothing is due. It
+// counts the writes of records.
+type leafy struct {
+	*memory.Store
+	writes int
+}
+
+func (l *leafy) Due(ctx context.Context, keep store.Retention, from string, limit int) (store.Due, error) {
+	if from == "" {
+		return store.Due{Next: "1:"}, nil
+	}
+	return l.Store.Due(ctx, keep, strings.TrimPrefix(from, "1:"), limit)
+}
+
+func (l *leafy) PutRecord(ctx context.Context, p store.PutRecord) (int64, []store.Enqueued, error) {
+	l.writes++
+	return l.Store.PutRecord(ctx, p)
+}
+
+func TestAnEmptyPageBeforeOthersBeginsNoBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &leafy{Store: memory.New()}
+		running(t, s, time.Second)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if s.writes > 200 {
+			t.Errorf("%d records were written in an hour in which nothing was due", s.writes)
+		}
+		run(t, s, storetest.NewID(), 50, "q")
+		time.Sleep(2 * time.Minute)
+		if n := left(t, s); n != 0 {
+			t.Errorf("%d tasks on the second page have not been archived", n)
 		}
 	})
 }

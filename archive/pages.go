@@ -48,6 +48,24 @@ func (r *Runner) pages(ctx context.Context, keep store.Retention, first store.Du
 	}
 }
 
+// firstDue returns the first page with tasks, or a page without any if nothing is due. Pages before it may be empty, as
+// those of a ledger are in which nothing is due.
+func (r *Runner) firstDue(ctx context.Context, keep store.Retention, limit int) (store.Due, error) {
+	for from := ""; ; {
+		due, err := r.engine.Due(ctx, keep, from, limit)
+		if err != nil || len(due.Tasks) > 0 || due.Next == "" {
+			return due, err
+		}
+		from = due.Next
+	}
+}
+
+// foundNothing sets when to look again after a look that found nothing due.
+func (r *Runner) foundNothing() {
+	r.empty = min(max(2*r.empty, soon), rarely)
+	r.next = time.Now().Add(min(r.o.Every, r.empty))
+}
+
 // readOn reads the pages after one, until an error or the end of ctx. Between two pages it leaves
 // the database to others for a while if they need it.
 func (r *Runner) readOn(ctx context.Context, keep store.Retention, page store.Due, answers chan<- answer) {

@@ -185,11 +185,10 @@ func (r *Runner) work(ctx context.Context, note *Note) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if due, err := r.engine.Due(ctx, keep, "", 1); err != nil {
+	if due, err := r.firstDue(ctx, keep, 1); err != nil {
 		return false, err
-	} else if len(due.Tasks) == 0 && due.Next == "" {
-		r.empty = min(max(2*r.empty, soon), rarely)
-		r.next = time.Now().Add(min(r.o.Every, r.empty))
+	} else if len(due.Tasks) == 0 {
+		r.foundNothing()
 		return false, r.succeeded(ctx)
 	}
 	if err := r.own(ctx); err != nil {
@@ -203,11 +202,12 @@ func (r *Runner) work(ctx context.Context, note *Note) (more bool, err error) {
 	if adopted, err := r.adopt(ctx, note); err != nil || adopted {
 		return true, err
 	}
-	first, err := r.engine.Due(ctx, keep, "", pageFirst)
+	first, err := r.firstDue(ctx, keep, pageFirst)
 	if err != nil {
 		return false, err
 	}
 	if len(first.Tasks) == 0 { // another process moved what was due before this one had the note
+		r.foundNothing()
 		return false, r.clear(ctx)
 	}
 	more, err = r.fill(ctx, note, keep, first)
