@@ -52,12 +52,14 @@ func (s *Store) writeBack(
 		return w, err
 	}
 	parts, heard := make([][]store.Task, len(all)), make([][]postgres.Elsewhere, len(all))
+	named := make(map[store.ID]bool, len(tasks))
 	for i := range tasks {
 		t := &tasks[i]
-		if _, is := found[t.ID]; is {
+		if _, is := found[t.ID]; is || named[t.ID] {
 			w.exist = append(w.exist, t.ID)
 			continue
 		}
+		named[t.ID] = true
 		at := s.placeBack(t, len(all))
 		parts[at] = append(parts[at], *t)
 		for no := range all {

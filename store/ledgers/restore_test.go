@@ -2,12 +2,32 @@ package ledgers_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/ledgers"
 )
+
+// finishedIn returns a completed task, as an archive has it, whose key belongs to a ledger.
+func finishedIn(s *ledgers.Store, no int) store.Task {
+	n, now := keyedInto(s, no, func(*store.NewTask) {}), time.Now().UTC().Truncate(time.Microsecond)
+	return store.Task{ID: n.ID, Kind: n.Kind, Queue: n.Queue, Key: n.Key, Args: []byte("{}"),
+		State: store.Completed, Attempt: 1, RunAt: now, EnqueuedAt: now, FinishedAt: now}
+}
+
+func TestATaskThatARestoreNamesTwiceIsSaidToExistInEveryLedger(t *testing.T) {
+	s := open(t, three.DSN(t))
+	for no := range 3 {
+		one := finishedIn(s, no)
+		_, exist, err := s.Restore(t.Context(), store.Record{Kind: "k", Name: one.ID.String(), Body: []byte("{}")},
+			[]store.Task{one, one})
+		if err != nil || !slices.Equal(exist, []store.ID{one.ID}) {
+			t.Errorf("ledger %d: %v exist, want the task: %v", no, exist, err)
+		}
+	}
+}
 
 // The leader completes a restore that died after its first transaction. Each task goes where its key
 // belongs, once: a letter that is delivered again does not bring back a task that was deleted.
@@ -19,14 +39,8 @@ func TestARestoreThatDiedIsCarriedOut(t *testing.T) {
 	at := map[store.ID]int{}
 	for no := range 3 {
 		for range 2 {
-			n := newTask(nil)
-			for ; ledgers.PlaceOf(s, &n) != no; n.Key = n.ID.String() {
-				n = newTask(nil)
-			}
-			now := time.Now().UTC().Truncate(time.Microsecond)
-			tasks = append(tasks, store.Task{ID: n.ID, Kind: n.Kind, Queue: n.Queue, Key: n.Key, Args: []byte("{}"),
-				State: store.Completed, Attempt: 1, RunAt: now, EnqueuedAt: now, FinishedAt: now})
-			ids, at[n.ID] = append(ids, n.ID), no
+			one := finishedIn(s, no)
+			tasks, ids, at[one.ID] = append(tasks, one), append(ids, one.ID), no
 		}
 	}
 	there := func() int {
