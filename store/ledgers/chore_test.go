@@ -164,3 +164,25 @@ func TestTheTermGoesOnWhileHomeIsFull(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Home was restored from another server and not rebased. A process that starts then leads on in the other ledgers.
+func TestTheTermGoesOnWhileHomeIsACopyThatWasNotRebased(t *testing.T) {
+	dsn := three.DSN(t)
+	first, ctx := open(t, dsn), context.Background()
+	me := leader(t, first)
+	if _, err := ledgers.Pool(first).Exec(ctx, "update tusk_0_of_3.server set system_identifier = 1"); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, dsn)
+	due := keyedInto(s, 1, func(n *store.NewTask) { n.Delay = 100 * time.Millisecond })
+	add(t, s, due)
+	eventually(t, "a task of another ledger is available", func() bool {
+		if l, err := s.Lead(ctx, me); err != nil || l.Term != me.Term {
+			t.Fatalf("the term ends: %+v, %v", l, err)
+		}
+		if _, err := s.Admit(ctx, me.Term, 1000); errors.Is(err, store.ErrNotLeader) {
+			t.Fatal(err)
+		}
+		return stateOf(t, s, due.ID) == store.Available
+	})
+}

@@ -11,8 +11,8 @@ import (
 )
 
 // Lead implements store.Keeper. Home elects, and the others adopt the term, so that a term
-// is one number everywhere and fences each chore where it writes. While home is away, or its
-// disk is full, the leader keeps its term, and nobody else is elected.
+// is one number everywhere and fences each chore where it writes. While home is away, its disk is
+// full, or it is a copy that was not rebased, the leader keeps its term, and nobody else is elected.
 func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -24,7 +24,7 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, 
 		s.homeless.Store(false)
 	}
 	switch {
-	case (errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrFull)) && c.Term != 0 && len(others) > 0:
+	case isHomeless(err) && c.Term != 0 && len(others) > 0:
 		l, err = s.leadAway(ctx, others, c, err)
 		s.homeless.Store(l.Term != 0)
 		return l, err
@@ -40,6 +40,11 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, 
 		return s.leadAbove(ctx, home, others, c, highest)
 	}
 	return l, nil
+}
+
+// isHomeless reports whether home cannot elect, for a reason that leaves the other ledgers as they are.
+func isHomeless(err error) bool {
+	return errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrFull) || errors.Is(err, store.ErrMoved)
 }
 
 func leadAt(ctx context.Context, l *ledger, c store.Candidate) (store.Leadership, error) {
