@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 )
 
 func TestAFileThatIsNotInItsPlaceTakesNoTasks(t *testing.T) {
@@ -32,12 +33,25 @@ func TestAFileThatIsNotInItsPlaceTakesNoTasks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			db, err := sqlitefile.Pool(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			tx, err := db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in, err := s.Tx(tx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := in.Enqueue(t.Context(), newTasks(1)); err != nil {
+				t.Fatal(err)
+			}
 			enqueue := func() error {
 				_, err := s.Enqueue(t.Context(), []store.NewTask{{ID: newID(), Kind: "k", Queue: "default"}})
 				return err
-			}
-			if err := enqueue(); err != nil {
-				t.Fatal(err)
 			}
 			if err := harm(path); err != nil {
 				t.Fatal(err)
@@ -47,6 +61,12 @@ func TestAFileThatIsNotInItsPlaceTakesNoTasks(t *testing.T) {
 			}
 			if err := s.Maintain(t.Context(), lead.Term); !refused(err) {
 				t.Errorf("maintain: %v", err)
+			}
+			if _, err := in.Enqueue(t.Context(), newTasks(1)); !refused(err) || !errors.Is(err, store.ErrNotCommitted) {
+				t.Errorf("enqueue in a transaction that began before: %v", err)
+			}
+			if err := tx.Rollback(); err != nil {
+				t.Error(err)
 			}
 			err = enqueue()
 			for end := time.Now().Add(10 * time.Second); err == nil && time.Now().Before(end); err = enqueue() {

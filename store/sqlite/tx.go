@@ -88,8 +88,11 @@ func (u *userTx) do(ctx context.Context, fn func(*work) error) error {
 	return explain(err)
 }
 
-// check refuses a transaction on another file.
+// check refuses a transaction on another file, or on one that is not in its place any more.
 func (u *userTx) check(ctx context.Context) error {
+	if err := u.store.inPlace(); err != nil {
+		return fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
+	}
 	if u.checked {
 		return nil
 	}
