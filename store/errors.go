@@ -40,13 +40,15 @@ func IsForAll(err error) bool {
 	return false
 }
 
-// HeldError says that a call has done everything except for some tasks: a user's open transaction holds a row that
-// they need. Nothing was written for them. Try them again later, each by itself. What the call returns along with the
-// error is valid.
+// HeldError says that a call has done everything except for some tasks, for which nothing was written. Either a user's
+// open transaction holds a row that they need: try them again later, each by itself. Or the error that HeldError comes
+// with says why: if IsForAll holds for it, the part of the database with these tasks is away. What the call returns along
+// with the error is valid.
 type HeldError struct {
 	Tasks []ID // at least one
 }
 
 func (e *HeldError) Error() string {
-	return fmt.Sprintf("%d tasks are held by an open transaction, %v is one: try again later", len(e.Tasks), e.Tasks[0])
+	return fmt.Sprintf("nothing was written for %d tasks, %v is one, because an open transaction holds them or for the "+
+		"reason given with this error: try again later", len(e.Tasks), e.Tasks[0])
 }

@@ -3,14 +3,15 @@ package finish
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
 )
 
-// aside is an outcome that could not be written: a user's transaction holds what it needs, or it failed alone while
-// others were stored. From then on it is tried by itself, apart from the batches, so that it holds up nothing else.
+// aside is an outcome that could not be written: a user's transaction holds what it needs, or it failed while others were
+// stored. From then on it is tried by itself, apart from the batches, so that it holds up nothing else.
 type aside struct {
 	store.Outcome
 	ended    time.Time     // when its attempt ended
@@ -18,7 +19,7 @@ type aside struct {
 	tried    time.Time     // when it was last tried
 	pause    time.Duration // until the next try
 	failures int           // except those because it was held
-	held     bool          // when it was set aside
+	held     bool          // it was set aside for no other reason
 }
 
 const (
@@ -43,6 +44,28 @@ func (g *Gatherer) setAside(a *aside) {
 	case g.later <- struct{}{}:
 	default:
 	}
+}
+
+// withoutHeld sets aside the outcomes that a store.HeldError in err names, and returns the others.
+func (g *Gatherer) withoutHeld(part batch, held []store.ID, err error) []store.Outcome {
+	if len(held) == 0 {
+		return part.outcomes
+	}
+	level, only := slog.LevelWarn, onlyHeld(err)
+	if only {
+		level = slog.LevelInfo
+	}
+	g.log.Log(context.Background(), level, "finish: outcomes that were not written are tried alone from now on", "error",
+		err, "outcomes", len(held), "task", held[0])
+	now, all, rest := time.Now(), set(held), make([]store.Outcome, 0, len(part.outcomes)) // others read the batch
+	for i, o := range part.outcomes {
+		if all[o.Task.ID] {
+			g.setAside(&aside{o, part.ended[i], now, now, firstPause, 0, only})
+		} else {
+			rest = append(rest, o)
+		}
+	}
+	return rest
 }
 
 // retry tries the outcomes that are set aside, each alone, until nothing more is written in batches and none is left.
@@ -138,6 +161,19 @@ func (g *Gatherer) blame(a *aside, err error) {
 func isHeld(err error) bool {
 	held := new(store.HeldError)
 	return errors.As(err, &held)
+}
+
+// onlyHeld reports whether an error has no other cause than a store.HeldError.
+func onlyHeld(err error) bool {
+	switch err := err.(type) {
+	case *store.HeldError:
+		return true
+	case interface{ Unwrap() error }:
+		return onlyHeld(err.Unwrap())
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(err.Unwrap(), func(part error) bool { return !onlyHeld(part) })
+	}
+	return false
 }
 
 func isClosed(c <-chan struct{}) bool {

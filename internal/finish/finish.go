@@ -151,7 +151,7 @@ func (g *Gatherer) Close() {
 func (g *Gatherer) closed() bool { return isClosed(g.quit) }
 
 // Age returns how long outcomes have failed to be written, or 0 if none waits or is being written. Those that were set
-// aside because a user's transaction holds them do not count.
+// aside only because a user's transaction holds them do not count.
 func (g *Gatherer) Age() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -329,7 +329,7 @@ func (b *batch) add(more *batch) {
 	more.recycle()
 }
 
-// write repeats until the batch is stored. It sets aside the outcomes that a user's transaction holds. It halves a
+// write repeats until the batch is stored. It sets aside the outcomes that a store.HeldError names. It halves a
 // batch that keeps failing, down to single outcomes, and sets aside an outcome that fails alone. So an outcome that no
 // store accepts holds up only itself.
 func (g *Gatherer) write(ctx context.Context, b batch) {
@@ -342,7 +342,7 @@ func (g *Gatherer) write(ctx context.Context, b batch) {
 		if err == nil || errors.As(err, &held) {
 			g.success.Store(time.Now().UnixNano())
 			b = b.after(part)
-			g.done(g.withoutHeld(part, held.Tasks), set(lost))
+			g.done(g.withoutHeld(part, held.Tasks, err), set(lost))
 			pause, failures = firstPause, 0
 			continue
 		}
@@ -361,24 +361,6 @@ func (g *Gatherer) write(ctx context.Context, b batch) {
 		}
 		pause = min(2*pause, 5*time.Second)
 	}
-}
-
-// withoutHeld sets aside the outcomes that a user's transaction holds, and returns the others.
-func (g *Gatherer) withoutHeld(part batch, held []store.ID) []store.Outcome {
-	if len(held) == 0 {
-		return part.outcomes
-	}
-	g.log.Info("finish: an open transaction holds what outcomes need, they are tried alone from now on", "outcomes",
-		len(held), "task", held[0])
-	now, all, rest := time.Now(), set(held), make([]store.Outcome, 0, len(part.outcomes)) // others read the batch
-	for i, o := range part.outcomes {
-		if all[o.Task.ID] {
-			g.setAside(&aside{o, part.ended[i], now, now, firstPause, 0, true})
-		} else {
-			rest = append(rest, o)
-		}
-	}
-	return rest
 }
 
 const firstPause = 20 * time.Millisecond

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -342,6 +343,30 @@ func TestASmallWriteTakesAlongWhatWaitsForItsClaim(t *testing.T) {
 			t.Error("much of a large claim was taken along")
 		}
 	})
+}
+
+func TestTheCauseForWhichOutcomesWereNotWrittenIsLoggedAndCounts(t *testing.T) {
+	held := fmt.Errorf("finish: %w", &store.HeldError{Tasks: []store.ID{{7}}})
+	for why, err := range map[string]error{"": held, "the server is away": errors.Join(
+		fmt.Errorf("%w: the server is away", store.ErrUnavailable), held)} {
+		var log strings.Builder
+		o := quiet(func(store.Outcome) {})
+		o.Log = slog.New(slog.NewTextHandler(&log, nil))
+		synctest.Test(t, func(t *testing.T) {
+			g := New(nil, o)
+			part := batch{outcomes: []store.Outcome{outcome(7)}, ended: []time.Time{time.Now()}}
+			time.Sleep(time.Minute)
+			if rest := g.withoutHeld(part, []store.ID{{7}}, err); len(rest) != 0 {
+				t.Errorf("%d outcomes count as written", len(rest))
+			}
+			if age := g.Age(); (age > 0) != (why != "") {
+				t.Errorf("%q: the age is %v", why, age)
+			}
+		})
+		if !strings.Contains(log.String(), why) || strings.Contains(log.String(), "WARN") != (why != "") {
+			t.Errorf("%q: %s", why, log.String())
+		}
+	}
 }
 
 // held says that a user's transaction holds task 7, and stores the others.
