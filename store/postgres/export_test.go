@@ -124,6 +124,19 @@ func (s *Store) Rung(queue string) bool {
 	return r != nil && (r.later || !r.at.IsZero())
 }
 
+// SayItWasSeen makes the engine take for recorded that this program runs.
+func (s *Store) SayItWasSeen() { s.seenDue.Store(time.Now().Add(time.Hour).UnixNano()) }
+
+// HasSpare reports whether a spare connection was needed.
+func (s *Store) HasSpare() bool {
+	s.spare.mu.Lock()
+	defer s.spare.mu.Unlock()
+	return s.spare.pool != nil
+}
+
+// MayWork reports whether the engine knows that its role may work.
+func (s *Store) MayWork() bool { return s.known.mayWork() }
+
 // Trips returns how many round trips the engine has made.
 func (s *Store) Trips() int64 { return s.trips.Load() }
 

@@ -49,6 +49,19 @@ func (s *Store) seen(ctx context.Context, c *pgxpool.Conn) {
 	}
 }
 
+// seenApart is seen on a connection of the engine's own, for which the caller does not wait.
+func (s *Store) seenApart() {
+	if time.Now().UnixNano() < s.seenDue.Load() || !s.apart.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer s.apart.Store(false)
+		ctx, cancel := context.WithTimeout(context.Background(), spareAfter)
+		defer cancel()
+		_ = s.own(ctx, func(*pgxpool.Conn) error { return nil })
+	}()
+}
+
 // installed returns when the functions were installed, or the zero time if they are not.
 func (s *Store) installed(ctx context.Context) (time.Time, error) {
 	var at *time.Time

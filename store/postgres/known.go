@@ -22,7 +22,7 @@ type known struct {
 	mu     sync.Mutex
 	named  time.Time // since when lanes are remembered
 	home   time.Time // when the tables were last known to be made on this server
-	works  bool      // the role has the privileges that it needs to work
+	works  bool      // the engine's role is known to have the privileges that it needs to work
 	looked time.Time // when maintenance last looked for lanes without a name
 }
 

@@ -76,6 +76,7 @@ type Store struct {
 	dueAt     atomic.Int64 // when the next waiting task is due, as far as is known, in nanoseconds
 	doubtHand atomic.Int64 // the doubt after which settling continues; 0 for the first
 	seenDue   atomic.Int64 // when to record again that this program runs, in nanoseconds
+	apart     atomic.Bool  // seenApart is under way
 	laneHand  atomic.Int64 // the lane after which the search for idle lanes continues
 
 	pingEvery, pingWithin time.Duration

@@ -19,7 +19,7 @@ func (s *Store) atHome(ctx context.Context, c *pgxpool.Conn) error {
 	if s.known.isHome() {
 		return nil
 	}
-	_, err := s.askHome(ctx, driverSession{c})
+	_, err := s.learnHome(ctx, driverSession{c})
 	return err
 }
 
@@ -28,12 +28,20 @@ func (s *Store) stay(ctx context.Context) error {
 	if s.known.isHome() {
 		return nil
 	}
-	_, err := s.askHome(ctx, ownSession{s})
+	_, err := s.learnHome(ctx, ownSession{s})
 	return err
 }
 
-// askHome asks whether the tables were made on this server, and fails if they were not. It reports whether this role
-// may work.
+// learnHome is askHome in a session of the engine's own role, and remembers the answer.
+func (s *Store) learnHome(ctx context.Context, c session) (works bool, err error) {
+	if works, err = s.askHome(ctx, c); err == nil {
+		s.known.setHome(works)
+	}
+	return works, err
+}
+
+// askHome asks whether the tables were made on this server, and fails if they were not. It reports whether the
+// session's role may work.
 func (s *Store) askHome(ctx context.Context, c session) (works bool, err error) {
 	var home bool
 	err = s.repeat(ctx, func() error {
@@ -46,7 +54,6 @@ func (s *Store) askHome(ctx context.Context, c session) (works bool, err error) 
 	if !home {
 		return false, store.ErrMoved
 	}
-	s.known.setHome(works)
 	return works, nil
 }
 
@@ -55,7 +62,7 @@ func (s *Store) mayWork(ctx context.Context) error {
 	if s.known.mayWork() {
 		return nil
 	}
-	works, err := s.askHome(ctx, ownSession{s})
+	works, err := s.learnHome(ctx, ownSession{s})
 	if err == nil && !works {
 		err = fmt.Errorf("this role has neither usage nor select on sequence %s.beside, "+
 			"without which tasks could be completed twice: use a role that tusk db roles makes", s.schema)

@@ -213,8 +213,15 @@ func TestAUsersTransactionWorksWithoutAnotherConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.SayItWasSeen()
 	if _, err := in.Enqueue(ctx, newTasks(1, "q")); err != nil {
 		t.Fatal(err)
+	}
+	if s.HasSpare() {
+		t.Error("the call asked on another connection")
+	}
+	if s.MayWork() {
+		t.Error("what the transaction's role may do counts as what the engine's may")
 	}
 	if err := tx.Commit(ctx); err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -92,12 +91,16 @@ func (u *userTx) enqueue(ctx context.Context, tasks []store.NewTask) ([]store.En
 	return results, nil
 }
 
-// stay is Store.stay, whose own connection also records that this program runs. If the server has no other connection
-// left, it asks in the transaction.
+// stay is Store.stay in the transaction, because another connection may come only after the transaction has ended. What
+// the transaction's role may do says nothing about the engine's own.
 func (u *userTx) stay(ctx context.Context) error {
-	err := u.s.stay(ctx)
-	if errors.Is(err, store.ErrUnavailable) {
-		_, err = u.s.askHome(ctx, u.session)
+	u.s.seenApart()
+	if u.s.known.isHome() {
+		return nil
+	}
+	_, err := u.s.askHome(ctx, u.session)
+	if err == nil {
+		u.s.known.setHome(false)
 	}
 	return err
 }
