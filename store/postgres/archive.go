@@ -149,7 +149,7 @@ func (s *Store) dueFlushes(
 		more = more && rows >= many
 	}
 	if page.tasks == 0 { // flushes of failures alone have none
-		return next, nil
+		return next, s.releaseEmpty(ctx, page.flushes)
 	}
 	if due.Tasks, err = s.readFlushes(ctx, &page); err != nil {
 		return nil, err

@@ -74,6 +74,16 @@ func (s *Store) releaseFlushes(ctx context.Context, receipt []byte) (back, held 
 	return back, held, nil
 }
 
+// releaseEmpty deletes flushes without tasks, of which an archive keeps nothing.
+func (s *Store) releaseEmpty(ctx context.Context, flushes []*completion) error {
+	for some := range slices.Chunk(flushes, releasedAtOnce) {
+		if _, _, err := s.releaseSome(ctx, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // releaseSome deletes flushes. It returns the tasks of flushes that have changed, and of flushes
 // that another transaction holds. Neither are deleted.
 func (s *Store) releaseSome(ctx context.Context, flushes []*completion) (changed, held []store.ID, err error) {
