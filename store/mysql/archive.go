@@ -20,7 +20,10 @@ type dueCursor struct {
 	Seq   int64       `json:"seq"`
 }
 
-// dueList is a list of finished tasks as a receipt stores it.
+// dueLists is how many lists one page looks at.
+const dueLists = 1000
+
+// dueList is a list of finished tasks as a receipt stores it: with those that still had this end.
 type dueList struct {
 	At    int64  `json:"at"`
 	Seq   int64  `json:"seq"`
@@ -60,10 +63,11 @@ func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limi
 			if compareClass(of, after) == 0 {
 				p.after = after
 			}
-			if err := p.fill(min(limit, store.MaxPage)); err != nil {
+			end, err := p.fill(min(limit, store.MaxPage))
+			if err != nil {
 				return err
 			}
-			if len(p.rows) == 0 {
+			if end && len(p.rows) == 0 {
 				continue
 			}
 			due, err = p.answer()
@@ -92,35 +96,56 @@ type duePage struct {
 	rows  []*row
 }
 
-// fill collects lists until they have limit tasks. It goes past lists whose tasks have all come back or are gone. The
-// receipt names those lists without tasks, so that Release deletes them.
-func (p *duePage) fill(limit int) error {
-	for look := limit; len(p.rows) == 0; look = min(4*look, store.MaxPage) {
-		lists, found, err := p.next(look)
+// fill collects lists until they have limit tasks. It goes past lists whose tasks have all come back or are gone, but
+// looks at no more than s.dueLists lists. The receipt names the lists that it goes past without tasks, so that Release
+// deletes them with the rest of the page. It reports whether the class has no more lists.
+func (p *duePage) fill(limit int) (end bool, err error) {
+	looked := 0
+	for look := limit; len(p.rows) == 0 && looked < p.store.dueLists; look = min(4*look, store.MaxPage) {
+		lists, found, err := p.next(min(look, p.store.dueLists-looked))
 		if err != nil || len(lists) == 0 {
-			return err
+			return true, err
 		}
+		looked += len(lists)
 		for _, l := range lists {
-			var still []*row
+			var still []ref
 			for _, at := range p.refsIn(&l) {
 				if r := found[ref{at.place, at.n, 0}]; r != nil && p.of.ended(r, at.lap) {
-					still = append(still, r)
+					still = append(still, at)
 				}
 			}
 			if len(p.rows) > 0 && len(p.rows)+len(still) > limit {
 				break
 			}
-			if p.rows = append(p.rows, still...); len(p.rows) == 0 {
-				l.Spans = nil
+			for _, at := range still {
+				p.rows = append(p.rows, found[ref{at.place, at.n, 0}])
 			}
+			l.Spans = encodeSpans(spansOf(still))
 			p.lists = append(p.lists, l)
 			p.after = dueCursor{[]byte(p.of.queue), p.of.state, l.At, l.Seq}
 		}
 	}
+	return false, p.readArgs()
+}
+
+// readArgs reads the tasks of the page again, with their args, in the same snapshot.
+func (p *duePage) readArgs() error {
+	refs := make([]ref, len(p.rows))
+	for i, r := range p.rows {
+		refs[i] = ref{r.place, r.n, 0}
+	}
+	found, err := p.read("task.read", spansOf(refs))
+	if err != nil {
+		return err
+	}
+	for i, at := range refs {
+		p.rows[i] = found[at]
+	}
 	return nil
 }
 
-// next reads the lists after those of the page, until they have about limit tasks, and these tasks.
+// next reads the lists after those of the page, until they have about limit tasks, and these tasks without
+// their args.
 func (p *duePage) next(limit int) (lists []dueList, found map[ref]*row, err error) {
 	err = p.ask(func(rows *sql.Rows) error {
 		var l dueList
@@ -140,7 +165,7 @@ func (p *duePage) next(limit int) (lists []dueList, found map[ref]*row, err erro
 		}
 		refs = append(refs, own...)
 	}
-	found, err = p.read("task.read", spansOf(refs))
+	found, err = p.read("task.read without args", spansOf(refs))
 	return lists, found, err
 }
 
@@ -154,18 +179,18 @@ func (of counted) ended(r *row, lap int32) bool {
 	return r.State == of.state && r.Queue == of.queue && r.lap == lap
 }
 
-// answer returns the page with the history of its tasks.
+// answer returns the page with the history of its tasks. A page without tasks says where the next one begins.
 func (p *duePage) answer() (due store.Due, err error) {
+	next, err := json.Marshal(p.after)
+	if due.Next = string(next); err != nil || len(p.rows) == 0 {
+		return due, err
+	}
 	l := &listing{work: p.work, f: &store.Filter{Detail: true, Limit: len(p.rows)}, rows: p.rows}
 	l.newest()
 	if due.Tasks, err = l.tasks(); err != nil {
 		return due, err
 	}
-	if due.Receipt, err = json.Marshal(dueReceipt{[]byte(p.of.queue), p.of.state, p.lists}); err != nil {
-		return due, err
-	}
-	next, err := json.Marshal(p.after)
-	due.Next = string(next)
+	due.Receipt, err = json.Marshal(dueReceipt{[]byte(p.of.queue), p.of.state, p.lists})
 	return due, err
 }
 

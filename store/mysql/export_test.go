@@ -65,3 +65,6 @@ func (s *Store) ManyWait() bool {
 
 // DropAfter is how long a program must not have run before its procedures are removed.
 const DropAfter = migrate.DropAfter
+
+// LookAtLists sets how many lists one page of Due looks at.
+func (s *Store) LookAtLists(n int) { s.dueLists = n }

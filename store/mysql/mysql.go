@@ -58,8 +58,9 @@ type Store struct {
 	seenDue atomic.Int64
 	sweep   atomic.Pointer[store.Token] // up to where the leases have been swept
 	// When leases are next compared with what their workers say they hold.
-	strays  atomic.Int64
-	daysDue atomic.Int64 // when days are next made
+	strays   atomic.Int64
+	daysDue  atomic.Int64 // when days are next made
+	dueLists int          // how many lists one page of Due looks at
 	// When a day was last found to be still needed.
 	refused atomic.Int64
 
@@ -82,7 +83,8 @@ type Options struct {
 // MySQL; Check reports more. The pool stays the caller's. Open makes better use of connections than a pool without
 // multiStatements and interpolateParams. If the pool is limited, set Options.Spare, too.
 func New(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
-	s := &Store{db: db, program: ownProgram(), galera: o.Galera, log: cmp.Or(o.Logger, slog.Default())}
+	s := &Store{db: db, dueLists: dueLists, program: ownProgram(), galera: o.Galera,
+		log: cmp.Or(o.Logger, slog.Default())}
 	if o.Spare != nil {
 		s.spare = newSpare(o.Spare)
 	}
@@ -100,7 +102,8 @@ func Open(ctx context.Context, dsn string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mysql: %w", err)
 	}
-	s := &Store{db: db, program: ownProgram(), spare: spare, owned: true, galera: galera, log: slog.Default()}
+	s := &Store{db: db, dueLists: dueLists, program: ownProgram(), spare: spare, owned: true, galera: galera,
+		log: slog.Default()}
 	if err := s.inspect(ctx); err != nil {
 		s.closePools()
 		return nil, fmt.Errorf("mysql: %w", err)
