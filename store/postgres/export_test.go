@@ -134,6 +134,9 @@ func (s *Store) HasSpare() bool {
 	return s.spare.pool != nil
 }
 
+// ForgetHome makes the engine forget what it knows about the database.
+func (s *Store) ForgetHome() { s.known.forget() }
+
 // MayWork reports whether the engine knows that its role may work.
 func (s *Store) MayWork() bool { return s.known.mayWork() }
 

@@ -223,6 +223,10 @@ func TestAUsersTransactionWorksWithoutAnotherConnection(t *testing.T) {
 	if s.MayWork() {
 		t.Error("what the transaction's role may do counts as what the engine's may")
 	}
+	s.ForgetHome()
+	if _, err := in.Enqueue(ctx, newTasks(1, "q")); err != nil {
+		t.Fatal("a transaction that has enqueued before:", err)
+	}
 	if err := tx.Commit(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 -- name: at_home
 -- Whether the transaction ids in the log belong to this server. They do not if the server is a different one, or if
--- some are in the future, as in a dump that is restored into the server from which this one was cloned. The second
+-- some are in the future, as in a dump that is restored into the server from which this one was cloned. The id of the
+-- asking transaction counts as the future for its own snapshot. The second
 -- column is whether this role may read the sequence beside. Some versions of PostgreSQL tell a role without this right
 -- that the sequence has no value.
 select tusk_fn.is_home()
@@ -10,7 +11,10 @@ select tusk_fn.is_home()
       or pg_snapshot_xmax(p.win) > pg_snapshot_xmax(pg_current_snapshot()))
   and not exists (
     select from tusk.lane l
-    where exists (select from tusk.log t where t.lane = l.id and t.xid >= pg_snapshot_xmax(pg_current_snapshot()))),
+    where exists (
+      select from tusk.log t
+      where t.lane = l.id and t.xid >= pg_snapshot_xmax(pg_current_snapshot())
+        and t.xid is distinct from pg_current_xact_id_if_assigned())),
   pg_catalog.has_sequence_privilege('tusk.beside', 'select, usage')
 
 -- name: rebase
