@@ -44,6 +44,7 @@ type history struct {
 	committed map[store.ID]bool
 	never     map[store.ID]bool // rolled back
 	lent      map[store.ID]store.Token
+	over      map[lending]bool // the leader has handed the task back
 	ended     map[store.ID]int
 	asked     map[store.ID]bool // tasks that were asked to stop; one that was to run again was cancelled instead
 }
@@ -84,7 +85,7 @@ func newHistory(t *testing.T, length time.Duration, through func(dsn string) str
 	_, pool := open(t, dsn, false)
 	h := &history{
 		t: t, s: s, pool: pool, engine: engine, length: length, committed: map[store.ID]bool{}, never: map[store.ID]bool{},
-		lent: map[store.ID]store.Token{}, ended: map[store.ID]int{}, asked: map[store.ID]bool{},
+		lent: map[store.ID]store.Token{}, over: map[lending]bool{}, ended: map[store.ID]int{}, asked: map[store.ID]bool{},
 	}
 	s.PackAll()
 	tasks := slices.Concat(newPacks(50, "a"), newPacks(50, "a"), newPacks(50, "b"), newPacks(50, "b"))
@@ -176,6 +177,7 @@ func (h *history) handBack(ctx context.Context) error {
 	h.mu.Lock()
 	for i := range outcomes {
 		outcomes[i].State, outcomes[i].Attempt = store.Available, tasks[i].Attempt
+		h.over[lending{tasks[i].ID, tasks[i].Lease}] = true
 		if h.lent[tasks[i].ID] == tasks[i].Lease {
 			delete(h.lent, tasks[i].ID)
 		}

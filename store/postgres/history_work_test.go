@@ -137,12 +137,22 @@ func (h *history) exchange(
 	return nil // the last one is never finished by this worker
 }
 
+// lending is a task under a lease.
+type lending struct {
+	id    store.ID
+	lease store.Token
+}
+
+// lend notes what a worker got. A worker may stall after its claim until the leader has taken it for dead and handed
+// its tasks back.
 func (h *history) lend(tasks []store.Task) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range tasks {
 		id := tasks[i].ID
 		switch {
+		case h.over[lending{id, tasks[i].Lease}]:
+			continue
 		case h.never[id]:
 			h.t.Errorf("task %v was claimed and had never been committed", id)
 		case h.ended[id] > 0:
