@@ -141,7 +141,8 @@ func (e *ending) flush(ctx context.Context, rest []*store.Outcome) {
 	e.hold(rest) // none, unless others have failed
 }
 
-// callOf returns the statement that writes a flush, its parameters, and what the outcomes bring, if they bring anything.
+// callOf returns the statement that writes a flush, its parameters, and what the outcomes bring, or nil if they bring
+// nothing.
 func (s *Store) callOf(
 	ctx context.Context, f *flush, outcomes []*store.Outcome,
 ) (name string, args []any, x *extras, err error) {
