@@ -13,7 +13,8 @@ import (
 
 // Backoff is how long to wait before the next attempt of a failed task. It is stored with the task. The zero value
 // is exponential: one second, doubled after every attempt up to one day, with a jitter of a fifth. Create others
-// with ConstantBackoff, LinearBackoff and ExponentialBackoff.
+// with ConstantBackoff, LinearBackoff and ExponentialBackoff. The base must be above 0; ConstantBackoff of a
+// millisecond retries at once.
 type Backoff = lifecycle.Backoff
 
 // ConstantBackoff waits the same time after every attempt.
@@ -32,6 +33,17 @@ func LinearBackoff(step time.Duration) Backoff {
 func ExponentialBackoff(base, max time.Duration, jitter float64) Backoff {
 	return Backoff{Shape: lifecycle.Exponential, Base: base, Max: max, Jitter: jitter}
 }
+
+// storedBackoff returns a stored backoff in a form that can be entered. Older programs could store one without a
+// base, which retries at once.
+func storedBackoff(b Backoff) Backoff {
+	if b.Base == 0 && b != (Backoff{}) {
+		return atOnce
+	}
+	return b
+}
+
+var atOnce = ConstantBackoff(time.Millisecond)
 
 const backoffForm = "constant:5s, linear:5m or exponential:BASE[:MAX[:JITTER]]"
 

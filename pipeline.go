@@ -81,7 +81,7 @@ func (p *Pipeline) Queues() []string {
 func HandleStage[In, Out any](
 	m *Mux, p *Pipeline, stage string, fn func(ctx context.Context, t *Task[In]) (Out, error), options ...HandlerOption,
 ) {
-	if err := errors.Join(p.err, p.mustHave(stage)); err != nil {
+	if err := errors.Join(p.check(), p.mustHave(stage)); err != nil {
 		if m.err == nil {
 			m.err = err
 		}

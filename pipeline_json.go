@@ -210,6 +210,11 @@ func readPipeline(r store.Record) (*Pipeline, error) {
 	if err := json.Unmarshal(r.Body, &stages); err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", r.Name, err)
 	}
+	for i := range stages {
+		if b := stages[i].Backoff; b != nil && b.Base == "" && *b != (StageBackoff{}) {
+			*b = backoffJSON(atOnce) // see storedBackoff
+		}
+	}
 	return pipelineOf(r.Name, stages)
 }
 

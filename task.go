@@ -149,7 +149,7 @@ func (info *TaskInfo) read(t *store.Task) error {
 	if s.MaxAttempts > 0 {
 		info.MaxAttempts = s.MaxAttempts
 	}
-	info.Timeout, info.StallTimeout, info.Backoff = s.Timeout, s.Stall, s.Backoff
+	info.Timeout, info.StallTimeout, info.Backoff = s.Timeout, s.Stall, storedBackoff(s.Backoff)
 	info.Schedule, info.Tick, info.Node = s.Schedule, s.Tick, s.Node
 	info.Weight, info.Deadline, info.Ephemeral = max(s.Weight, 1), s.DeadlineOf(t), s.Ephemeral
 	info.TraceContext, info.SourceTime, info.Jumps = s.TraceContext, s.Source, s.Jumps

@@ -244,7 +244,7 @@ func validateBackoff(b Backoff) error {
 	}
 	if b.Base == 0 && b != (Backoff{}) {
 		return invalid("backoff", "out_of_range", "has no base, so every attempt would follow the last one at once: "+
-			"set a base, such as 1s, or leave the whole backoff out for the default")
+			"set a base, such as 1s, or leave the whole backoff out for the default; constant:1ms retries at once")
 	}
 	if b.Base < 0 || b.Max < 0 || b.Base > MaxAhead || b.Max > MaxAhead {
 		return invalid("backoff", "out_of_range", "base %s and max %s must be between 0 and %s",

@@ -242,7 +242,7 @@ type UniqueInput struct {
 // BackoffInput says how long to wait before the next attempt.
 type BackoffInput struct {
 	Shape  string   `json:"shape" enum:"constant,linear,exponential"`
-	Base   Duration `json:"base" doc:"before the first retry, up to 10 years"`
+	Base   Duration `json:"base" doc:"before the first retry: above 0, up to 10 years"`
 	Max    Duration `json:"max,omitempty"`
 	Jitter float64  `json:"jitter,omitempty" minimum:"0" maximum:"1" doc:"0 to 1"`
 }

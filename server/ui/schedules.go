@@ -241,7 +241,7 @@ func (v *visit) scheduleOf(f scheduleForm) (s tusk.Schedule, err error) {
 				return s, err
 			}
 			stored, s.Cap, o.Partition = other.Args, other.Cap, other.Partition
-			if err := keepSettings(other.Settings, o); err != nil {
+			if err := v.keepSettings(other.Settings, o); err != nil {
 				return s, err
 			}
 		}
@@ -285,12 +285,11 @@ func startOf(text string) (time.Time, error) {
 }
 
 // keepSettings keeps those settings of a schedule's tasks that the form does not show.
-func keepSettings(settings []byte, o *tusk.Options) error {
+func (v *visit) keepSettings(settings []byte, o *tusk.Options) error {
 	if len(settings) == 0 {
 		return nil
 	}
 	var kept struct {
-		Backoff      tusk.Backoff      `json:"backoff"`
 		StallTimeout time.Duration     `json:"stall_timeout"`
 		Metadata     map[string]string `json:"metadata"`
 		Weight       int               `json:"weight"`
@@ -301,7 +300,8 @@ func keepSettings(settings []byte, o *tusk.Options) error {
 	if err := json.Unmarshal(settings, &kept); err != nil {
 		return fmt.Errorf("settings of the schedule: %w", err)
 	}
-	o.Backoff, o.StallTimeout, o.Metadata, o.Weight = kept.Backoff, kept.StallTimeout, kept.Metadata, kept.Weight
+	o.Backoff = v.client.Describe(store.Task{Settings: settings}).Backoff
+	o.StallTimeout, o.Metadata, o.Weight = kept.StallTimeout, kept.Metadata, kept.Weight
 	o.Deadline, o.DeadlineIn, o.Ephemeral = kept.Deadline, kept.DeadlineIn, kept.Ephemeral
 	return nil
 }
