@@ -67,7 +67,19 @@ func (c *Client) SetLimits(ctx context.Context, queue string, l Limits) error {
 	if err := errors.Join(ValidateName("queue", queue), validateLimits(l)); err != nil {
 		return firstOf(err)
 	}
-	return c.ChangeLimits(ctx, queue, func(stored *Limits) error { *stored = l; return nil })
+	body, err := json.Marshal(l)
+	if err != nil {
+		return fmt.Errorf("limits of %s: %w", queue, err)
+	}
+	return c.putLimits(ctx, queue, func([]byte) ([]byte, error) { return body, nil })
+}
+
+func (c *Client) putLimits(ctx context.Context, queue string, change func(body []byte) ([]byte, error)) error {
+	if err := c.changeRecord(ctx, allot.RecordKind, queue, change); err != nil {
+		return fmt.Errorf("limits of %s: %w", queue, err)
+	}
+	c.limits.forget()
+	return nil
 }
 
 // ChangeLimits is like SetLimits, but change edits the stored limits, which are empty if there are none. It is called
@@ -77,11 +89,11 @@ func (c *Client) ChangeLimits(ctx context.Context, queue string, change func(l *
 		return err
 	}
 	var refused error
-	err := c.changeRecord(ctx, allot.RecordKind, queue, func(body []byte) ([]byte, error) {
+	err := c.putLimits(ctx, queue, func(body []byte) ([]byte, error) {
 		var l Limits
 		if len(body) > 0 {
 			if err := json.Unmarshal(body, &l); err != nil {
-				return nil, err
+				return nil, fmt.Errorf("the stored ones cannot be read: set or remove them: %w", err)
 			}
 		}
 		if refused = change(&l); refused == nil {
@@ -95,27 +107,18 @@ func (c *Client) ChangeLimits(ctx context.Context, queue string, change func(l *
 	if refused != nil {
 		return refused
 	}
-	if err != nil {
-		return fmt.Errorf("limits of %s: %w", queue, err)
-	}
-	c.limits.forget()
-	return nil
+	return err
 }
 
 // RemoveLimits removes the limits of a queue. Tasks that wait for their turn get it. The error is ErrNotFound if
 // the queue has no limits.
 func (c *Client) RemoveLimits(ctx context.Context, queue string) error {
-	err := c.changeRecord(ctx, allot.RecordKind, queue, func(body []byte) ([]byte, error) {
+	return c.putLimits(ctx, queue, func(body []byte) ([]byte, error) {
 		if len(body) == 0 {
 			return nil, ErrNotFound
 		}
 		return nil, nil
 	})
-	if err != nil {
-		return fmt.Errorf("limits of %s: %w", queue, err)
-	}
-	c.limits.forget()
-	return nil
 }
 
 // Limits returns the limits of all queues that have any, by queue.
