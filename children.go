@@ -23,12 +23,6 @@ func (t *Task[T]) Spawn(ctx context.Context, args Args, o *Options) (ID, error) 
 	if err != nil {
 		return ID{}, err
 	}
-	if n.Tenant != t.Tenant {
-		return ID{}, invalid("tenant", "other_tenant", "of a child is %q, its parent's is %q", n.Tenant, t.Tenant)
-	}
-	if n.Key != "" {
-		return ID{}, invalid("key", "not_for_children", "is not for a child: another task could stand in its place")
-	}
 	if n.Workflow = t.Workflow; n.Workflow.IsZero() {
 		n.Workflow = t.ID
 	}
@@ -36,7 +30,17 @@ func (t *Task[T]) Spawn(ctx context.Context, args Args, o *Options) (ID, error) 
 		return ID{}, err
 	}
 	child := []store.NewTask{n}
-	if err := t.client.prepare(ctx, t.ID, child); err != nil {
+	if err := t.client.present(ctx, child); err != nil {
+		return ID{}, err
+	}
+	// Hooks may have changed the child.
+	if of := child[0].Tenant; of != t.Tenant {
+		return ID{}, invalid("tenant", "other_tenant", "of a child is %q, its parent's is %q", of, t.Tenant)
+	}
+	if child[0].Key != "" {
+		return ID{}, invalid("key", "not_for_children", "is not for a child: another task could stand in its place")
+	}
+	if err := t.client.conceal(ctx, t.ID, child); err != nil {
 		return ID{}, err
 	}
 	if count := t.attempt.AddChild(child[0]); count > MaxWorkflow {

@@ -177,7 +177,7 @@ func (l *loan) bound(until time.Time) time.Time {
 }
 
 // decide returns the outcome for a verdict. A completed stage of a pipeline moves on. An error comes from the
-// database; the outcome is then unknown.
+// database, or from a hook after the caller has gone away; the outcome is then unknown.
 func (p *Puller) decide(ctx context.Context, t *store.Task, v Verdict) (store.Outcome, error) {
 	var then []store.NewTask
 	jump := new(goTo)
@@ -187,7 +187,8 @@ func (p *Puller) decide(ctx context.Context, t *store.Task, v Verdict) (store.Ou
 		if err == nil {
 			then, err = p.client.forward(ctx, &info, v.Output, v.Err)
 		}
-		if err != nil && !errors.As(err, new(*lifecycle.StopError)) && !errors.As(err, new(*hookError)) {
+		ends := errors.As(err, new(*lifecycle.StopError)) || errors.As(err, new(*hookError))
+		if err != nil && (!ends || ctx.Err() != nil) {
 			return store.Outcome{}, err
 		}
 		v.Err = err
