@@ -156,9 +156,9 @@ func (p *Puller) Run(ctx context.Context) error {
 	parting, done := context.WithTimeout(hard, partingGap)
 	defer done()
 	err := p.handBack(parting)
-	work.stopWithin(partingGap)
-	if err != nil { // to sign off with tasks in hand would count as a crash of all of them
-		return err
+	work.stopBy(parting)
+	if err != nil {
+		return err // no sign-off: until the leases expire, another process may take the verdicts
 	}
 	return p.heart.SignOff(parting)
 }
@@ -279,7 +279,11 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 		return results, nil
 	}
 	// The caller may go away, but what was ended for it must be known when it repeats the verdict.
-	sure, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	end := time.Now().Add(10 * time.Second)
+	if asked, ok := ctx.Deadline(); ok && asked.After(end) {
+		end = asked
+	}
+	sure, cancel := context.WithDeadline(context.WithoutCancel(ctx), end)
 	defer cancel()
 	lost, err := p.client.store.Finish(sure, outcomes)
 	held := new(store.HeldError)
