@@ -68,6 +68,7 @@ var known = []struct {
 	{push.ErrNotFound, "not_found", exitNotFound, ""},
 	{notify.ErrTarget, "target_not_allowed", exitUsage, "use https, or --allow-host"},
 	{push.ErrTarget, "target_not_allowed", exitUsage, "use https, or --allow-host"},
+	{notify.ErrSealed, "secret_sealed", exitUsage, ""},
 	{alert.ErrInvalid, "usage", exitUsage, ""},
 	{hook.ErrInvalid, "usage", exitUsage, ""},
 	{push.ErrInvalid, "usage", exitUsage, ""},

@@ -92,6 +92,7 @@ var plain = []struct {
 	{hook.ErrInvalid, 422, "invalid", 0},
 	{notify.ErrInvalid, 422, "invalid", 0},
 	{push.ErrTarget, 422, "target_not_allowed", 0},
+	{notify.ErrSealed, 409, "secret_sealed", 0},
 	{tusk.ErrPayload, 503, "payload_unavailable", 5},
 	{tusk.ErrRefused, 409, "invalid_state", 0},
 	{tusk.ErrLeaseLost, 409, "lease_lost", 0},

@@ -126,10 +126,10 @@ func (b *Book) Watched(ctx context.Context) (time.Time, error) {
 }
 
 // Put creates a rule, or changes the rule of that name. If no receivers are given, the rule keeps its old ones; it
-// also keeps a mute. The secret is that of a first webhook, or the new one of webhooks whose secret could not be read;
-// it cannot be shown again.
+// also keeps a mute. The secret is that of a first webhook; it cannot be shown again.
 //
-// Errors: ErrInvalid; notify.ErrTarget if an address may not be called.
+// Errors: ErrInvalid; notify.ErrTarget if an address may not be called; notify.ErrSealed if webhooks are given and the
+// secret of the old ones cannot be read.
 func (b *Book) Put(ctx context.Context, r Rule, by string) (secret string, stored Rule, err error) {
 	if err := r.complete(); err != nil {
 		return "", r, err
@@ -160,7 +160,11 @@ func (b *Book) Put(ctx context.Context, r Rule, by string) (secret string, store
 		if len(r.To) == 0 {
 			return false, fmt.Errorf("%w: it needs a receiver: Slack, a webhook, or mail", ErrInvalid)
 		}
-		r.To, secret = notify.Signed(r.To, doc.To)
+		if len(given) > 0 {
+			if r.To, secret, err = notify.Signed(given, doc.To); err != nil {
+				return false, err
+			}
+		}
 		*doc, err = b.sealed(r)
 		return true, err
 	})

@@ -80,9 +80,23 @@ func TestSecretsOfAlertsAreEncryptedAndKeysRotated(t *testing.T) {
 	if again := put(with(ringOf("new"))); again != "" {
 		t.Error("a change makes a new secret although the old one can be read")
 	}
-	// If no ring has the key any more, a put makes a new secret.
-	fresh := put(with(ringOf("third")))
-	if to := read(with(ringOf("third"))); fresh == "" || fresh == secret || to[1].Secret != fresh {
-		t.Errorf("a put after the key was lost: %q, %+v", fresh, to)
+	webhook := notify.Receivers(nil, []string{target}, nil)
+	for _, ring := range []*tusk.KeyRing{ringOf("third"), nil} {
+		if again := put(with(ring)); again != "" {
+			t.Error("a change that keeps the receivers makes a new secret")
+		}
+		_, _, err := with(ring).Put(ctx, Rule{Name: "a", Kind: NoWorker, To: webhook}, "ada")
+		if !errors.Is(err, notify.ErrSealed) {
+			t.Errorf("a put without the key: %v", err)
+		}
+	}
+	if to := read(with(ringOf("new"))); to[0].Address != slack || to[1].Secret != secret {
+		t.Errorf("after the puts without the key: %+v", to)
+	}
+	if err := with(nil).Remove(ctx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if fresh := put(with(ringOf("third")), webhook...); fresh == "" || fresh == secret {
+		t.Errorf("after the key was lost: %q", fresh)
 	}
 }

@@ -168,10 +168,11 @@ func (b *Book) Watched(ctx context.Context) (time.Time, error) {
 	return herald.Seen(ctx, b.store, post)
 }
 
-// Put creates a hook, which gets the ends from then on, or changes one. The secret is that of a new hook, or of one
-// whose secret could not be read, and cannot be shown again.
+// Put creates a hook, which gets the ends from then on, or changes one. The secret is that of a new hook and cannot
+// be shown again.
 //
-// Errors: ErrInvalid; ErrUnsupported; notify.ErrTarget if the URL may not be called.
+// Errors: ErrInvalid; ErrUnsupported; notify.ErrTarget if the URL may not be called; notify.ErrSealed if the stored
+// secret cannot be read.
 func (b *Book) Put(ctx context.Context, h Hook, by string) (secret string, stored Hook, err error) {
 	historian, ok := store.As[store.Historian](b.store)
 	if !ok {
@@ -198,7 +199,10 @@ func (b *Book) Put(ctx context.Context, h Hook, by string) (secret string, store
 		if !exists {
 			d.CreatedAt, d.CreatedBy, d.Start = time.Now().UTC().Truncate(time.Second), by, start
 		}
-		if _, err := b.secret(d); !exists || err != nil {
+		if _, err := b.secret(d); err != nil {
+			return false, err // a new secret would replace one that may still work
+		}
+		if !exists {
 			secret = push.NewSecret()
 			if err := b.seal(d, h.Name, secret); err != nil {
 				return false, err

@@ -39,8 +39,8 @@ const (
 var (
 	ErrInvalid = errors.New("invalid receiver")
 	ErrTarget  = reach.ErrTarget
-	ErrSealed  = errors.New("a secret cannot be read: this server's key ring lacks its key: " +
-		"add the key to --key-ring, or put the alert or hook again with its URLs for a new secret")
+	ErrSealed  = errors.New("a stored secret cannot be read: the key ring of this process lacks its key: " +
+		"add the key to --key-ring, or, if it is lost, remove the alert or hook and put it again for a new secret")
 	ErrNoMail = errors.New("this server has no mail server: start tusk serve with --smtp")
 )
 
@@ -117,9 +117,10 @@ func (r *Receiver) IsCurrent(ring *tusk.KeyRing) bool {
 	return r.hidden() == nil || ring.IsCurrent(r.Sealed) && r.Known != ""
 }
 
-// Signed gives each webhook a secret: that of an old webhook, or a new one if none can be read. All webhooks without an
-// old secret share the new one, which is returned; it is "" if there is none.
-func Signed(to, old []Receiver) (signed []Receiver, secret string) {
+// Signed gives each webhook a secret: that of an old webhook, or a new one if there is none. All webhooks share the new
+// one, which is returned; it is "" if there is none. The error is ErrSealed if no old secret can be read: a new one
+// would replace a secret that may still work.
+func Signed(to, old []Receiver) (signed []Receiver, secret string, err error) {
 	signed = slices.Clone(to)
 	for i := range signed {
 		r := &signed[i]
@@ -131,12 +132,15 @@ func Signed(to, old []Receiver) (signed []Receiver, secret string) {
 			r.Secret = old[k].Secret
 			continue
 		}
+		if slices.ContainsFunc(old, func(o Receiver) bool { return o.Via == Webhook && o.Sealed != nil }) {
+			return nil, "", ErrSealed
+		}
 		if secret == "" {
 			secret = push.NewSecret()
 		}
 		r.Secret = secret
 	}
-	return signed, secret
+	return signed, secret, nil
 }
 
 // Message is the body of a webhook.

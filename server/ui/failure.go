@@ -31,7 +31,7 @@ func failureOf(err error) *Failure {
 	case errors.Is(err, tusk.ErrNotFound), errors.Is(err, access.ErrNotFound), errors.Is(err, push.ErrNotFound),
 		errors.Is(err, alert.ErrNotFound):
 		return &Failure{http.StatusNotFound, "Not found: it does not exist, or no longer does."}
-	case errors.Is(err, tusk.ErrRefused):
+	case errors.Is(err, tusk.ErrRefused), errors.Is(err, notify.ErrSealed):
 		return &Failure{http.StatusConflict, err.Error()}
 	case errors.Is(err, tusk.ErrConflict):
 		return &Failure{http.StatusConflict, "Somebody else changed it at the same time. Try again."}
