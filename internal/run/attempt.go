@@ -214,12 +214,17 @@ func (a *Attempt) Interim() *store.Note {
 	return &note
 }
 
-// Noted says that a note from Interim is stored.
+// Noted says that a note from Interim is stored. To say so twice changes nothing.
 func (a *Attempt) Noted(note *store.Note) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.say()
-	s.logs = s.logs[min(len(note.Logs), len(s.logs)):]
+	for stored := note.Logs; len(stored) > 0; stored = stored[1:] { // other notes may have said so of the first ones
+		if n := len(stored); n <= len(s.logs) && slices.Equal(stored, s.logs[:n]) {
+			s.logs = s.logs[n:]
+			break
+		}
+	}
 	if note.Progress == s.progress {
 		s.fresh = false
 	}

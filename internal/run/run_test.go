@@ -287,3 +287,19 @@ func TestANoteThatIsStoredTwiceTakesNoOtherLines(t *testing.T) {
 		t.Errorf("%+v", a.Final())
 	}
 }
+
+func TestANoteThatIsStoredTwiceTakesNoLinesThatCameBetween(t *testing.T) {
+	a := &Attempt{Task: &store.Task{}}
+	a.Log(time.Unix(1, 0), "INFO", "one")
+	first := a.Interim()
+	a.Log(time.Unix(2, 0), "INFO", "two")
+	both := a.Interim()
+	a.Noted(first)
+	a.Noted(first)
+	if rest := a.Final(); rest == nil || len(rest.Logs) != 1 || rest.Logs[0].Text != "two" {
+		t.Errorf("%+v", rest)
+	}
+	if a.Noted(both); a.Final() != nil {
+		t.Errorf("what is stored by another note is noted again: %+v", a.Final())
+	}
+}
