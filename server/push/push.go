@@ -25,8 +25,7 @@ const (
 	unreadable = "the endpoint's secret cannot be read: this server's key ring lacks its key: " +
 		"add the key to --key-ring, or rotate the secret"
 
-	firstPause = time.Second // after an endpoint could not be reached
-	lastPause  = time.Minute
+	lastPause = time.Minute // after an endpoint could not be reached many times
 )
 
 // Runner calls the endpoints. Make one with New; Run does the work.
@@ -36,13 +35,16 @@ type Runner struct {
 	client *http.Client
 	log    *slog.Logger
 
+	firstPause time.Duration // after an endpoint could not be reached
+
 	mu      sync.Mutex
 	senders map[string]*sender // by queue
 }
 
 // New returns a runner that takes its tasks from a puller, which has to be running.
 func New(book *Book, puller *tusk.Puller, log *slog.Logger) *Runner {
-	return &Runner{book: book, puller: puller, log: log, senders: map[string]*sender{}, client: book.guard.Client()}
+	return &Runner{book: book, puller: puller, log: log, senders: map[string]*sender{}, client: book.guard.Client(),
+		firstPause: time.Second}
 }
 
 // Status is the status of an endpoint, as this process sees it.
@@ -253,7 +255,7 @@ func (s *sender) unheard(why string) {
 	if now.Before(s.until) {
 		return // other calls in progress report the same
 	}
-	s.until = now.Add(min(firstPause<<min(s.failures, 10), lastPause))
+	s.until = now.Add(min(s.firstPause<<min(s.failures, 10), lastPause))
 	s.failures++
 	s.stopClaim()
 }

@@ -110,6 +110,7 @@ func TestAPauseAlsoStopsAClaimThatAlreadyWaits(t *testing.T) {
 			}))
 			t.Cleanup(receiver.Close)
 			client, r := serve(t, memory.New(), nil)
+			r.firstPause = lastPause // longer than the test, however slow
 			if _, _, err := r.book.Put(t.Context(), Endpoint{Queue: "q", URL: receiver.URL}, "ada"); err != nil {
 				t.Fatal(err)
 			}
