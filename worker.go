@@ -73,7 +73,7 @@ type WorkerConfig struct {
 	Logger *slog.Logger
 }
 
-// Retention is how long finished tasks are kept, by outcome and by queue: at least a second. In a WorkerConfig a zero
+// Retention is how long finished tasks are kept, by outcome and by queue: a second to MaxAhead, 10 years. In a WorkerConfig a zero
 // field means the default, and Forever means no end.
 type Retention = store.Retention
 

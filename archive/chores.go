@@ -58,17 +58,21 @@ func (r *Runner) chores(ctx context.Context) error {
 		return failed
 	}
 	asked, err := pruneAsked(ctx, r.o.Store)
-	if err != nil || !again || !asked && time.Now().Before(r.due) {
+	asked = asked && !r.unpruned
+	if err != nil || !asked && (!again || time.Now().Before(r.due)) {
 		return errors.Join(failed, err)
 	}
-	if _, err = r.prune(ctx, nil); !goOn(err) {
+	_, err = r.prune(ctx, nil)
+	if r.unpruned = err != nil && !atWork(err); !goOn(err) {
 		return failed
 	}
-	more, err := r.merge(ctx)
-	if !goOn(err) || more {
-		return failed
+	for more := true; more; { // usually one step at a time, but what has failed would delay the next one
+		more, err = r.merge(ctx)
+		if !goOn(err) || more && failed == nil && again {
+			return failed
+		}
 	}
-	if !goOn(r.tidy(ctx)) || failed != nil {
+	if !goOn(r.tidy(ctx)) || failed != nil || !again {
 		return failed
 	}
 	r.due, r.pause, r.failed = time.Now().Add(choresEvery), 0, ""

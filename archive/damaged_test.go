@@ -91,6 +91,12 @@ func TestADamagedFileHoldsUpNothingElse(t *testing.T) {
 	if err := r.tend(ctx); err != nil || r.shelf.Requests() != before {
 		t.Errorf("the failure was tried again at once: %v", err)
 	}
+	if err := errors.Join(RequestPrune(ctx, s), r.tend(ctx)); err != nil {
+		t.Errorf("a prune: %v", err)
+	}
+	if asked, err := pruneAsked(ctx, s); asked || err != nil {
+		t.Errorf("a requested prune waits for what has failed: %v", err)
+	}
 	if status, err := ReadStatus(ctx, s); err != nil || !strings.Contains(status.Failing, "checksum") {
 		t.Errorf("the status is %+v: %v", status, err)
 	}

@@ -64,9 +64,11 @@ type Runner struct {
 	failed string        // why the chores failed; empty once all have succeeded
 	again  time.Time     // when to try again what failed
 	pause  time.Duration // the pause before that
-	begun  bool          // a batch has left nothing behind
-	more   bool          // the next batch is due at once, because the last one was full
-	loop   *loop.Loop
+
+	unpruned bool // the last prune failed: a request to prune waits for the pause, too
+	begun    bool // a batch has left nothing behind
+	more     bool // the next batch is due at once, because the last one was full
+	loop     *loop.Loop
 
 	reading, deleting pace
 
