@@ -196,7 +196,7 @@ func (c *call) admit() error {
 		return c.seen(access.Anonymous(c.r))
 	}
 	who, err := c.gate.Identify(c.r)
-	if err != nil {
+	if errors.Is(err, access.ErrUnauthenticated) || errors.Is(err, access.ErrTooMany) {
 		if full := c.seen(access.Anonymous(c.r)); full != nil {
 			return full
 		}

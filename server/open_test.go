@@ -42,11 +42,13 @@ func TestWhatNeedsNoLoginIsCheap(t *testing.T) {
 		s.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost"+path, nil))
 	}
 	var work sync.WaitGroup
+	begun := time.Now()
 	for range 50 {
 		work.Go(func() { ask("/readyz", nowhere{http.Header{}}) })
 	}
 	work.Wait()
-	if n := looks.Load(); n != 1 {
+	// On a slow machine, an answer may get too old meanwhile.
+	if n, most := looks.Load(), 1+int64(time.Since(begun)/readyFor); n < 1 || n > most {
 		t.Errorf("50 requests looked at the database %d times", n)
 	}
 

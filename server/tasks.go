@@ -148,7 +148,7 @@ func exportTasks(c *call, in exportInput) (nothing, error) {
 	h, kind, name := c.w.Header(), "application/jsonl", "tasks.jsonl"
 	if in.Format == "csv" {
 		kind, name = "text/csv; charset=utf-8", "tasks.csv"
-		write = csvLines(&text)
+		write = csvLines(&text, in.Cursor == "")
 	}
 	page, err := find()
 	if err != nil {
@@ -180,10 +180,13 @@ func jsonLines(out io.Writer) func(Task) error {
 	return func(t Task) error { return e.Encode(t) }
 }
 
-func csvLines(out io.Writer) func(Task) error {
+// csvLines writes the names of the columns first, unless the lines are the rest of an export.
+func csvLines(out io.Writer, named bool) func(Task) error {
 	w := csv.NewWriter(out)
-	_ = w.Write([]string{"id", "state", "kind", "queue", "tenant", "priority", "attempt", "max_attempts", "key", "tags",
-		"enqueued_at", "run_at", "claimed_at", "finished_at", "reason", "args"})
+	if named {
+		_ = w.Write([]string{"id", "state", "kind", "queue", "tenant", "priority", "attempt", "max_attempts", "key", "tags",
+			"enqueued_at", "run_at", "claimed_at", "finished_at", "reason", "args"})
+	}
 	return func(t Task) error {
 		err := w.Write([]string{t.ID, t.State, t.Kind, t.Queue, t.Tenant, strconv.Itoa(int(t.Priority)),
 			strconv.Itoa(t.Attempt), strconv.Itoa(t.MaxAttempts), cell(t.Key), cell(strings.Join(t.Tags, " ")),

@@ -297,7 +297,8 @@ func (v *visit) turnedAway(route Route) error {
 	if err == nil {
 		v.who, seen = who, who
 	}
-	if rec, ok := v.w.(seer); ok && rec.Seen(v.r, seen) != nil {
+	told := err == nil || errors.Is(err, access.ErrUnauthenticated) || errors.Is(err, access.ErrTooMany)
+	if rec, ok := v.w.(seer); ok && told && rec.Seen(v.r, seen) != nil {
 		err = failure(http.StatusServiceUnavailable, "You have too many connections. Close some pages, and try again.")
 	} else if route.Need == access.Open {
 		return nil
