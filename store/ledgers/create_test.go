@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/ledgers"
 	"github.com/tuskqueue/tusk/store/postgres"
@@ -149,6 +150,13 @@ func TestAGrowthThatWasCutOffIsFinished(t *testing.T) {
 			if err := divide(8, dsn); err == nil || !strings.Contains(err.Error(), "--ledgers 5") {
 				t.Errorf("another growth before the last one is finished: %v", err)
 			}
+			before := schemasOf(t, dsn)
+			if _, err := open(t, dsn).Migrate(t.Context(), -1); err == nil || !strings.Contains(err.Error(), "--ledgers 5") {
+				t.Errorf("the number is not given: %v", err)
+			}
+			if after := schemasOf(t, dsn); after != before {
+				t.Errorf("before: %s, after: %s", before, after)
+			}
 			if err := divide(5, dsn); err != nil {
 				t.Fatal(err)
 			}
@@ -180,7 +188,7 @@ func TestNewLedgersCountOnceTheyHaveTables(t *testing.T) {
 		}
 	}
 	var starting *ledgers.Store
-	check := func(when string) {
+	check := func(when string, used bool) { // whether new ledgers may have tasks
 		t.Helper()
 		starting = open(t, dsn)
 		for _, s := range []*ledgers.Store{running, starting} {
@@ -194,9 +202,20 @@ func TestNewLedgersCountOnceTheyHaveTables(t *testing.T) {
 			if err != nil || slices.ContainsFunc(steps, func(m store.Migration) bool { return m.AppliedAt.IsZero() }) {
 				t.Errorf("%s: %d steps, not all of them applied, %v", when, len(steps), err)
 			}
+			_, listed := s.List(t.Context(), store.Filter{IDs: []store.ID{tusk.NewID()}})
+			_, counted := s.Turns(t.Context(), 0, 10, 10)
+			warnings, err := s.Check(t.Context())
+			if said := strings.Contains(strings.Join(warnings, " "), "--ledgers 5"); err != nil || said != used {
+				t.Errorf("%s: check: %q, %v", when, warnings, err)
+			}
+			for _, err := range []error{listed, counted} {
+				if used != errors.Is(err, store.ErrUnavailable) || !used && err != nil {
+					t.Errorf("%s: a task that is not found, or turns: %v", when, err)
+				}
+			}
 		}
 	}
-	check("without tables")
+	check("without tables", false)
 	one, err := postgres.New(t.Context(), ledgers.Pool(running), postgres.Options{Schema: "tusk_4_of_5_keys_2"})
 	if err != nil {
 		t.Fatal(err)
@@ -205,13 +224,19 @@ func TestNewLedgersCountOnceTheyHaveTables(t *testing.T) {
 	if _, err := one.Migrate(t.Context(), -1); err != nil { // the highest one is the first
 		t.Fatal(err)
 	}
-	check("with some tables")
+	check("with some tables", true)
+	if err := divide(8, dsn); err == nil || !strings.Contains(err.Error(), "first tusk migrate up --ledgers 5") {
+		t.Errorf("another growth before the last one has tables: %v", err)
+	}
 	if _, err := open(t, dsn).Migrate(t.Context(), -1); err != nil { // the number is known from the names
 		t.Fatal(err)
 	}
 	for _, s := range []*ledgers.Store{running, starting} {
 		if found, err := s.Places(t.Context()); err != nil || len(found) != 5 {
 			t.Errorf("%d places in the end, %v", len(found), err)
+		}
+		if _, err := s.List(t.Context(), store.Filter{IDs: []store.ID{tusk.NewID()}}); err != nil {
+			t.Errorf("a task that is not found, in the end: %v", err)
 		}
 	}
 }

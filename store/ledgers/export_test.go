@@ -211,6 +211,15 @@ func CountIn(ctx context.Context, s *Store, no int, f store.Filter) (int, error)
 	return len(found), err
 }
 
+// Looks returns how often s has looked for ledgers.
+func Looks(s *Store) int64 { return s.begun.Load() }
+
+// HoldLooks makes looks wait until resume is called.
+func HoldLooks(s *Store) (resume func()) {
+	s.mu.Lock()
+	return s.mu.Unlock
+}
+
 const SettlesIn = settlesIn
 
 // Hidden returns a statement without the password in it.

@@ -40,6 +40,7 @@ type looked struct {
 	asleep []schema // on servers in recovery
 	silent []string // servers that did not answer
 	err    error    // why they did not
+	unripe string   // why ledgers are left out that may have tasks (ripen)
 }
 
 // look asks all servers for ledgers. It fails if it finds ledgers of more than one queue.
@@ -59,7 +60,9 @@ func (s *Store) look(ctx context.Context) (l looked, err error) {
 		}
 	}
 	for i, at := range servers {
-		if at.answered.Store(at.answered.Load() || errs[i] == nil); errs[i] != nil {
+		if errs[i] == nil {
+			at.answered.Store(true)
+		} else {
 			l.silent, l.err = append(l.silent, at.name), errors.Join(l.err, fmt.Errorf("%s: %w", at.name, errs[i]))
 		}
 		for _, one := range found[i] {
@@ -206,12 +209,18 @@ func (l *looked) problem(no int) error {
 func (s *Store) find(ctx context.Context) (*looked, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.findNow(ctx)
+}
+
+// findNow is find for callers that hold s.mu.
+func (s *Store) findNow(ctx context.Context) (*looked, error) {
+	number := s.begun.Add(1)
 	seen, err := s.look(ctx)
-	if err == nil && ctx.Err() == nil {
-		s.unseen.Store(&seen.silent)
-	}
-	if s.divide.Load() == 0 { // another process makes the new ones
+	if int(s.divide.Load()) < seen.of { // another process makes the new ones
 		seen.ripen()
+	}
+	if err == nil && ctx.Err() == nil {
+		s.unseen.Store(&unseen{seen.silent, seen.unripe})
 	}
 	switch {
 	case err != nil:
@@ -243,6 +252,9 @@ func (s *Store) find(ctx context.Context) (*looked, error) {
 			return nil, err
 		}
 	}
+	if ctx.Err() == nil {
+		s.ended = number
+	}
 	return &seen, nil
 }
 
@@ -269,39 +281,61 @@ func (s *Store) place(ctx context.Context, l *ledger, seen *looked) error {
 // errUnseen says that there may be ledgers that this process does not know.
 var errUnseen = fmt.Errorf("%w: there may be ledgers that were not asked", store.ErrUnavailable)
 
-// notUnseen fails if a server did not answer the last look for ledgers: it may have some that this process does not
-// know, because the number of ledgers is known only from their names.
+// unseen is what the last look for ledgers may have missed.
+type unseen struct {
+	silent []string // servers that did not answer
+	unripe string   // as in looked
+}
+
+// notUnseen fails if the last look may have missed ledgers that have tasks. A server that did not answer may have some
+// that this process does not know, because the number of ledgers is known only from their names.
 func (s *Store) notUnseen() error {
-	if silent := s.unseen.Load(); silent != nil && len(*silent) > 0 {
-		return fmt.Errorf("%w: these servers do not answer: %s", errUnseen, strings.Join(*silent, ", "))
+	if last := s.unseen.Load(); last != nil && len(last.silent) > 0 {
+		return fmt.Errorf("%w: these servers do not answer: %s", errUnseen, strings.Join(last.silent, ", "))
+	}
+	return s.notUnripe()
+}
+
+// notUnripe fails if the last look left out ledgers that may have tasks.
+func (s *Store) notUnripe() error {
+	if last := s.unseen.Load(); last != nil && last.unripe != "" {
+		return fmt.Errorf("%w: %s", errUnseen, last.unripe)
 	}
 	return nil
 }
 
-// notUnmet fails if a server has never answered a look for ledgers. What this process counts in all ledgers may be too
-// little then.
+// notUnmet fails if there may be ledgers that have never been asked: a server has never answered a look, or some are
+// left out. What this process counts in all ledgers may be too little then.
 func (s *Store) notUnmet() error {
 	for _, at := range s.servers() {
 		if !at.answered.Load() {
 			return fmt.Errorf("%w: %s has not answered yet", errUnseen, at.name)
 		}
 	}
-	return nil
+	return s.notUnripe()
 }
 
 // complete fails unless all are all ledgers that there are now. What no ledger has does not exist only if it is nil
-// after they were asked.
+// after they were asked. Callers that wait for s.mu share one look.
 func (s *Store) complete(ctx context.Context, all []*ledger) error {
 	if err := s.notUnseen(); err != nil {
 		return err
 	}
-	seen, err := s.find(ctx)
-	switch {
-	case err != nil:
+	asked := s.begun.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.notUnseen(); err != nil { // so says a look meanwhile
 		return err
-	case len(seen.silent) > 0:
-		return fmt.Errorf("%w: these servers do not answer: %s", errUnseen, strings.Join(seen.silent, ", "))
-	case len(*s.all.Load()) > len(all):
+	}
+	if s.ended <= asked { // no look that began since has succeeded
+		if _, err := s.findNow(ctx); err != nil {
+			return err
+		}
+		if err := errors.Join(ctx.Err(), s.notUnseen()); err != nil {
+			return err
+		}
+	}
+	if len(*s.all.Load()) > len(all) {
 		return fmt.Errorf("%w: some were just added", errUnseen)
 	}
 	return nil

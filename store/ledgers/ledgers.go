@@ -50,7 +50,9 @@ type Store struct {
 	divide  atomic.Int32 // how many ledgers Migrate makes
 	divided atomic.Int32 // over how many ledgers keys are divided
 
-	mu     sync.Mutex // held while ledgers are looked for
+	mu     sync.Mutex   // held while ledgers are looked for
+	begun  atomic.Int64 // looks so far
+	ended  int64        // the last look that succeeded, of those; mu guards it
 	all    atomic.Pointer[[]*ledger]
 	life   context.Context
 	close  context.CancelFunc
@@ -63,8 +65,8 @@ type Store struct {
 	net        *citus // nil if the servers are not a cluster
 	comesApart bool   // a transaction may commit on one server before another
 
-	unseen   atomic.Pointer[[]string] // the servers that did not answer the last look for ledgers
-	homeless atomic.Bool              // this process leads but could not renew its term at home
+	unseen   atomic.Pointer[unseen] // what the last look for ledgers may have missed
+	homeless atomic.Bool            // this process leads but could not renew its term at home
 }
 
 // server is a database with ledgers.

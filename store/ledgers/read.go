@@ -72,7 +72,8 @@ func (s *Store) listNamed(ctx context.Context, f store.Filter) (tasks []store.Ta
 	}
 	ids := slices.Clone(f.IDs)
 	slices.SortFunc(ids, compareIDs)
-	err = inStages(all, slices.Compact(ids), func(l *ledger, ids []store.ID) ([]store.ID, error) {
+	ids = slices.Compact(ids)
+	err = inStages(all, ids, func(l *ledger, ids []store.ID) ([]store.ID, error) {
 		found, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
 			part := f
 			part.IDs = ids

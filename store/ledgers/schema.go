@@ -37,6 +37,8 @@ var errUndivided = fmt.Errorf("%w: there are no ledgers: say how many to make, s
 // it creates the ledgers that Divide asked for, spread over the servers. All servers have to
 // answer.
 func (s *Store) Migrate(ctx context.Context, version int64) (steps []store.Migration, err error) {
+	before := s.divide.Load()
+	defer func() { s.divide.Store(before) }()
 	if err := s.create(ctx); err != nil {
 		return nil, fmt.Errorf("migrate: %w", err)
 	}
@@ -114,11 +116,11 @@ func (l *looked) missing(of int) (todo name, err error) {
 		return name{}, l.away(0)
 	case l.err != nil:
 		return name{}, fmt.Errorf("%w: not all servers answer: %w", store.ErrUnavailable, l.err)
-	case whole:
-		todo = name{l.of, of, l.keys}
-	case l.of > 0 && of != 0 && of != l.of:
+	case l.of > 0 && of != l.of && (!whole || l.unmade(last)):
 		return name{}, fmt.Errorf("some of the ledgers %d to %d are not made yet: first tusk migrate up --ledgers %d",
 			last, l.of-1, l.of)
+	case whole:
+		todo = name{l.of, of, l.keys}
 	case l.of > 0:
 		todo = name{last, l.of, l.keys}
 	default:
@@ -162,12 +164,21 @@ func (l *looked) lastStep() (lowest int, whole bool) {
 	return lowest, whole
 }
 
-// ripen leaves out a growth until its ledgers have tables. The lowest one gets them last.
+// unmade reports whether a ledger has a schema without tables.
+func (l *looked) unmade(no int) bool {
+	return slices.ContainsFunc(l.every(), func(one schema) bool { return one.no == no && !one.made })
+}
+
+// ripen leaves out a growth until its ledgers have tables. The lowest one gets them last. If others have them, they may
+// have tasks: the process that makes the ledgers may use them, and so does one of an older version.
 func (l *looked) ripen() {
 	lowest, whole := l.lastStep()
-	unmade := func(one schema) bool { return one.no == lowest && !one.made }
-	if lowest == 0 || whole && !slices.ContainsFunc(l.every(), unmade) {
+	if lowest == 0 || whole && !l.unmade(lowest) {
 		return
+	}
+	if slices.ContainsFunc(l.every(), func(one schema) bool { return one.no >= lowest && one.made }) {
+		l.unripe = fmt.Sprintf("some of the ledgers %d to %d have no tables yet: tusk migrate up --ledgers %d",
+			lowest, l.of-1, l.of)
 	}
 	for no := lowest; no < l.of; no++ {
 		delete(l.on, no)
@@ -295,6 +306,9 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	for _, silent := range seen.silent {
 		warnings = append(warnings, fmt.Sprintf("%s does not answer: if it has ledgers, they may be unknown, so needs "+
 			"on tasks that are not found wait, and nothing is pruned", silent))
+	}
+	if err := s.notUnripe(); err != nil {
+		warnings = append(warnings, err.Error())
 	}
 	slices.Sort(warnings)
 	return slices.Compact(warnings), err
