@@ -9,7 +9,8 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// Edit implements store.Editor. It looks for tasks first in the ledgers that their ids name.
+// Edit implements store.Editor. It looks for tasks first in the ledgers that their ids name. If some are not found,
+// and there may be ledgers that were not asked, a store.HeldError names those, beside that reason.
 func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -24,7 +25,8 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) 
 	var held, changed []store.ID
 	ids := slices.Clone(e.IDs)
 	slices.SortFunc(ids, compareIDs)
-	failed := inStages(all, slices.Compact(ids), func(l *ledger, ids []store.ID) ([]store.ID, error) {
+	ids = slices.Compact(ids)
+	failed := inStages(all, ids, func(l *ledger, ids []store.ID) ([]store.ID, error) {
 		part := store.Edit{IDs: inOrder(e.IDs, ids), Change: e.Change}
 		edited, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Edited, error) {
 			return e.Edit(ctx, part)
@@ -49,19 +51,30 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) 
 	if op := e.Change.Op; op == store.Cancel || op == store.Delete {
 		s.tell(ctx, all, changed)
 	}
-	isMissing := func(id store.ID) bool { return done[id].Result == store.Missing }
-	if failed == nil && slices.ContainsFunc(e.IDs, isMissing) {
-		failed = s.complete(ctx, all)
-	}
 	if failed != nil {
 		return nil, failed
+	}
+	isThere := func(id store.ID) bool { return done[id].Result != store.Missing }
+	there := slices.DeleteFunc(slices.Clone(ids), func(id store.ID) bool { return !isThere(id) })
+	if len(there) < len(ids) {
+		failed = s.complete(ctx, all)
+	}
+	if failed != nil && len(there) == 0 {
+		return nil, failed
+	}
+	if failed != nil { // the others are changed
+		for _, id := range ids {
+			if !isThere(id) {
+				done[id], held = store.Edited{ID: id, Result: store.Refused}, append(held, id)
+			}
+		}
 	}
 	answer := make([]store.Edited, len(e.IDs))
 	for i, id := range e.IDs {
 		answer[i] = done[id]
 	}
 	if len(held) > 0 {
-		return answer, &store.HeldError{Tasks: held}
+		return answer, errors.Join(&store.HeldError{Tasks: held}, failed)
 	}
 	return answer, nil
 }

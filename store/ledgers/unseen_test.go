@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -98,6 +99,57 @@ func TestAProcessThatKnowsTooFewLedgersDeclaresNothingGone(t *testing.T) {
 	}
 	places(t, s) // looks for ledgers at once
 	ends(t, s, me, parent, child)
+}
+
+// Some tasks of an edit are not found, and may be in ledgers that are not known. The others are changed.
+func TestAnEditThatFindsSomeTasksSaysWhich(t *testing.T) {
+	all, dsns := servers(t, 2)
+	if err := divide(2, dsns[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := all[1].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, dsns...)
+	there, missing := add(t, s, newTask(nil))[0].ID, store.ID(tusk.NewID())
+	e := store.Edit{IDs: []store.ID{missing, there}, Change: store.Change{Op: store.Cancel}}
+	got, err := s.Edit(t.Context(), e)
+	held := new(store.HeldError)
+	if !errors.As(err, &held) || len(held.Tasks) != 1 || held.Tasks[0] != missing || !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+	if len(got) != 2 || got[0] != (store.Edited{ID: missing, Result: store.Refused}) ||
+		got[1] != (store.Edited{ID: there, Result: store.Changed, State: store.Cancelled}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Callers that wait for a look share the next one. Tasks that are found need none, whoever names them twice.
+func TestLookupsShareALook(t *testing.T) {
+	s := open(t, three.DSN(t))
+	there := add(t, s, newTask(nil))[0].ID
+	before := ledgers.Looks(s)
+	if got, err := s.List(t.Context(), store.Filter{IDs: []store.ID{there, there}}); err != nil || len(got) != 1 {
+		t.Errorf("%v, %v", got, err)
+	}
+	if n := ledgers.Looks(s) - before; n != 0 {
+		t.Errorf("%d looks for a task that is there", n)
+	}
+	resume := ledgers.HoldLooks(s)
+	var done sync.WaitGroup
+	for range 20 {
+		done.Go(func() {
+			if got, err := s.List(t.Context(), store.Filter{IDs: []store.ID{tusk.NewID()}}); err != nil || len(got) != 0 {
+				t.Errorf("%v, %v", got, err)
+			}
+		})
+	}
+	time.Sleep(time.Second) // they wait
+	resume()
+	done.Wait()
+	if n := ledgers.Looks(s) - before; n < 1 || n > 5 {
+		t.Errorf("%d looks for 20 tasks that are not there", n)
+	}
 }
 
 // A process runs on while ledgers are added. It looks for those before it declares a task gone.
