@@ -124,6 +124,9 @@ ledger are rejected.`,
 				if err != nil {
 					return err
 				}
+				if m.Note != "" {
+					app.note("%s", m.Note)
+				}
 				return printOne(app, movedRow{Ledgers: strings.Join(args, " "), To: m.To, How: m.How,
 					Stood: seconds(m.Stood.Round(time.Millisecond))})
 			})

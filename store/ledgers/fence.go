@@ -114,7 +114,9 @@ func (s *Store) Fence(ctx context.Context, numbers ...int) error {
 			if i > 0 {
 				within, cancel := context.WithTimeout(context.WithoutCancel(ctx), backWithin)
 				defer cancel()
-				err = errors.Join(err, s.Open(within, "", numbers[:i]...))
+				for _, no := range numbers[:i] { // other servers may have fenced copies
+					err = errors.Join(err, s.Open(within, seen.on[no][0].at.name, no))
+				}
 			}
 			return err
 		}
@@ -204,20 +206,21 @@ func (s *Store) Open(ctx context.Context, server string, numbers ...int) error {
 	return err
 }
 
-// fencedOne returns the fenced schema of a ledger to open.
+// fencedOne returns the fenced schema of a ledger to open. Those of a lower epoch than another are copies.
 func (l *looked) fencedOne(no int, server string) (schema, error) {
 	if on := l.on[no]; len(on) > 0 {
 		return schema{}, fmt.Errorf("it is open on %s", on[0].at.name)
 	}
 	var found []schema
 	for _, one := range l.fenced {
-		if one.no == no && (server == "" || one.at.is(server)) {
+		if one.no == no && one.epoch+1 == l.nextEpoch(no) && (server == "" || one.at.is(server)) {
 			found = append(found, one)
 		}
 	}
 	switch len(found) {
 	case 0:
-		return schema{}, errors.New("it is not fenced there, or the server is a standby still: promote it")
+		return schema{}, errors.New("it is not fenced there, or what is fenced there is an old copy, or the server is a " +
+			"standby still: promote it")
 	case 1:
 		return found[0], nil
 	}

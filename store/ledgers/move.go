@@ -18,6 +18,7 @@ type Moved struct {
 	To      string
 	How     string        // promoted or copied
 	Stood   time.Duration // how long a ledger could not be used, at most
+	Note    string        // what is left to do by hand, if anything
 }
 
 const (
@@ -61,7 +62,7 @@ func (s *Store) Move(ctx context.Context, to string, numbers ...int) (m Moved, e
 	}
 	if standby {
 		m.How = "promoted"
-		m.Stood, err = s.promote(ctx, &seen, target, numbers)
+		m.Stood, err = s.promote(ctx, &seen, target, &m)
 	} else {
 		m.Stood, err = s.copyAll(ctx, &seen, target, numbers)
 	}
@@ -75,7 +76,8 @@ func (s *Store) Move(ctx context.Context, to string, numbers ...int) (m Moved, e
 }
 
 // promote moves ledgers to a standby of their server.
-func (s *Store) promote(ctx context.Context, seen *looked, target *server, numbers []int) (time.Duration, error) {
+func (s *Store) promote(ctx context.Context, seen *looked, target *server, m *Moved) (time.Duration, error) {
+	numbers := m.Numbers
 	source := seen.on[numbers[0]][0].at
 	for _, no := range numbers {
 		if at := seen.on[no][0].at; at != source {
@@ -137,16 +139,23 @@ func (s *Store) promote(ctx context.Context, seen *looked, target *server, numbe
 			"later: restart it, which ends that, and if it is a standby still, run there %s; select pg_reload_conf(): %w",
 			target.name, source.name, hidden(undo), err))
 	}
-	err = errors.Join(seen.fenceCopies(ctx, target, numbers), s.Open(ctx, target.name, numbers...))
+	if err := s.fenceCopies(ctx, seen.keys, target, numbers); err != nil {
+		m.Note = err.Error()
+	}
+	err = s.Open(ctx, target.name, numbers...)
 	return time.Since(began), err
 }
 
 // fenceCopies fences the ledgers on a promoted standby that have not moved there. Nobody uses them, so there is nothing
 // to wait for. If the old server were lost before they are dropped, a process that starts then would take them for the
-// ledgers.
-func (l *looked) fenceCopies(ctx context.Context, target *server, moved []int) (failed error) {
-	for _, one := range l.asleep {
-		if one.at != target || one.fenced || slices.Contains(moved, one.no) {
+// ledgers. Ledgers may have been added since the move began.
+func (s *Store) fenceCopies(ctx context.Context, keys int, target *server, moved []int) (failed error) {
+	all, err := s.ledgersOn(ctx, target)
+	if err != nil {
+		return fmt.Errorf("%s may have open copies of ledgers: tusk ledgers drop-copies: %w", target.name, err)
+	}
+	for _, one := range all {
+		if one.fenced || one.keys != keys || slices.Contains(moved, one.no) {
 			continue
 		}
 		err := pgx.BeginFunc(ctx, target.pool, func(tx pgx.Tx) error { return one.rename(ctx, tx, one.text+fencedEnd) })
@@ -190,18 +199,24 @@ func spares(ctx context.Context, source, target *server) error {
 		  nullif(current_setting('cluster_name', true), ''), 'walreceiver')`
 	const enough = `
 		select s.names = '' or s.waits_for <= (
-		  select count(*) - coalesce(bool_or(r.application_name = $1), false)::int
-		  from pg_stat_replication r where r.sync_state <> 'async')
+		    select count(*) - coalesce(bool_or(r.application_name = $1), false)::int
+		    from pg_stat_replication r where r.sync_state <> 'async'),
+		  exists (select from pg_stat_replication r where r.sync_state is null)
 		from (
 		  select n.names, coalesce(substring(n.names from '^\s*(?:\w+\s+)?(\d+)\s*\(')::int, 1) as waits_for
 		  from (select current_setting('synchronous_standby_names') as names) n) s`
 	var name string
-	var is bool
+	var is, unreadable bool
 	err := target.pool.QueryRow(ctx, self).Scan(&name)
 	if err == nil {
-		err = source.pool.QueryRow(ctx, enough, name).Scan(&is)
+		err = source.pool.QueryRow(ctx, enough, name).Scan(&is, &unreadable)
 	}
-	if err == nil && !is {
+	switch {
+	case err != nil || is:
+	case unreadable:
+		err = fmt.Errorf("%s has synchronous_standby_names, and its role may not read which standbys are synchronous: "+
+			"grant it pg_monitor", source.name)
+	default:
 		err = fmt.Errorf("the commits of %s wait for the standby %s: connect another one that is in its "+
 			"synchronous_standby_names, or take this one out", source.name, target.name)
 	}

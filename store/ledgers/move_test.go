@@ -366,10 +366,18 @@ func TestAnExchangeWithAFencedLedger(t *testing.T) {
 	}
 }
 
-// One of two ledgers cannot be fenced, so the other one is opened again.
+// One of two ledgers cannot be fenced, so the other one is opened again. A fenced copy of that does not matter.
 func TestAllLedgersAreFencedOrNone(t *testing.T) {
+	_, dsns := servers(t, 1)
 	dsn := three.DSN(t)
-	s, operator := open(t, dsn), open(t, dsn)
+	s, operator := open(t, dsn), open(t, dsn, dsns[0])
+	if err := errors.Join(operator.Fence(t.Context(), 1), operator.Open(t.Context(), "", 1)); err != nil {
+		t.Fatal(err)
+	}
+	copied := open(t, dsns[0], dsn)
+	if _, err := ledgers.Pool(copied).Exec(t.Context(), "create schema tusk_1_of_3_fenced"); err != nil {
+		t.Fatal(err)
+	}
 	tx, err := ledgers.Pool(s).Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -383,7 +391,17 @@ func TestAllLedgersAreFencedOrNone(t *testing.T) {
 	if err := operator.Fence(ctx, 1, 2); err == nil || !strings.Contains(err.Error(), "ledger 2") {
 		t.Errorf("fenced beside an open transaction: %v", err)
 	}
-	if got, want := places(t, operator), "tusk_0_of_3 open, tusk_1_of_3 open, tusk_2_of_3 open"; got != want {
+	want := "tusk_0_of_3 open, tusk_1_of_3 open, tusk_1_of_3_fenced fenced, tusk_2_of_3 open"
+	if got := places(t, operator); got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+	if err := operator.Fence(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := operator.Open(t.Context(), operator.ServerName(1), 1); err == nil || !strings.Contains(err.Error(), "old copy") {
+		t.Errorf("the copy is opened: %v", err)
+	}
+	if err := operator.Open(t.Context(), "", 1); err != nil {
+		t.Error(err)
 	}
 }

@@ -61,6 +61,12 @@ func TestAStandbyThatIsNotPromotedLeavesTheLedgers(t *testing.T) {
 	})
 }
 
+// as returns a DSN for another role.
+func as(role, dsn string) string {
+	_, after, _ := strings.Cut(dsn, "@")
+	return "postgres://" + role + "@" + after
+}
+
 func TestAStatementForPeopleHasNoPassword(t *testing.T) {
 	for text, want := range map[string]string{
 		"set x = 'user=a password=secret host=b'":                        "set x = 'user=a password=… host=b'",
@@ -114,6 +120,13 @@ func TestTheOnlySynchronousStandbyIsNotPromoted(t *testing.T) {
 			t.Errorf("%s", got)
 		}
 	}
+	if err := all[0].Exec(ctx, "create role plain login"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the role cannot read which standbys are synchronous", func() bool {
+		_, err := open(t, as("plain", all[0].DSN), as("plain", standby.DSN)).Move(ctx, operatorName(standby), 1)
+		return err != nil && strings.Contains(err.Error(), "pg_monitor")
+	})
 	synchronous("")
 	eventually(t, "the standby is promoted", func() bool { // once the server has read its settings
 		_, err := operator.Move(ctx, operatorName(standby), 1)
