@@ -123,8 +123,9 @@ func TestTheOnlySynchronousStandbyIsNotPromoted(t *testing.T) {
 	if err := all[0].Exec(ctx, "create role plain login"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the role cannot read which standbys are synchronous", func() bool {
-		_, err := open(t, as("plain", all[0].DSN), as("plain", standby.DSN)).Move(ctx, operatorName(standby), 1)
+	plain := open(t, as("plain", all[0].DSN), as("plain", standby.DSN))
+	eventually(t, "the role cannot read which standbys are synchronous", func() bool { // once the standby has it
+		_, err := plain.Move(ctx, operatorName(standby), 1)
 		return err != nil && strings.Contains(err.Error(), "pg_monitor")
 	})
 	synchronous("")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/ledgers"
@@ -139,4 +140,45 @@ func TestAStandbyThatTakesOverIsUsed(t *testing.T) {
 		_, err := s.Enqueue(ctx, []store.NewTask{keyedInto(s, 1, nil)})
 		return err == nil
 	})
+}
+
+// One of two ledgers cannot be fenced, so the other one is opened again. A fenced copy of that does not matter.
+func TestAllLedgersAreFencedOrNone(t *testing.T) {
+	_, dsns := servers(t, 1)
+	dsn := three.DSN(t)
+	s, operator := open(t, dsn), open(t, dsn, dsns[0])
+	if err := errors.Join(operator.Fence(t.Context(), 1), operator.Open(t.Context(), "", 1)); err != nil {
+		t.Fatal(err)
+	}
+	copied := open(t, dsns[0], dsn)
+	if _, err := ledgers.Pool(copied).Exec(t.Context(), "create schema tusk_1_of_3_fenced"); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := ledgers.Pool(s).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(t.Context(), "lock table tusk_2_of_3.log in row exclusive mode"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := operator.Fence(ctx, 1, 2); err == nil || !strings.Contains(err.Error(), "ledger 2") {
+		t.Errorf("fenced beside an open transaction: %v", err)
+	}
+	want := "tusk_0_of_3 open, tusk_1_of_3 open, tusk_1_of_3_fenced fenced, tusk_2_of_3 open"
+	if got := places(t, operator); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if err := operator.Fence(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	err = operator.Open(t.Context(), operator.ServerName(1), 1)
+	if err == nil || !strings.Contains(err.Error(), "old copy") {
+		t.Errorf("the copy is opened: %v", err)
+	}
+	if err := operator.Open(t.Context(), "", 1); err != nil {
+		t.Error(err)
+	}
 }

@@ -115,7 +115,8 @@ func TestAnEditThatFindsSomeTasksSaysWhich(t *testing.T) {
 	e := store.Edit{IDs: []store.ID{missing, there}, Change: store.Change{Op: store.Cancel}}
 	got, err := s.Edit(t.Context(), e)
 	held := new(store.HeldError)
-	if !errors.As(err, &held) || len(held.Tasks) != 1 || held.Tasks[0] != missing || !errors.Is(err, store.ErrUnavailable) {
+	if !errors.As(err, &held) || len(held.Tasks) != 1 || held.Tasks[0] != missing ||
+		!errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("%v", err)
 	}
 	if len(got) != 2 || got[0] != (store.Edited{ID: missing, Result: store.Refused}) ||
