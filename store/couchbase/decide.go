@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/tuskqueue/tusk/store"
@@ -129,10 +130,16 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 	if err != nil || u == nil {
 		return err == nil, err
 	}
-	if err := s.carryOut(ctx, root, others, made, now); err != nil {
-		return false, err
+	if err = s.carryOut(ctx, root, others, made, now); err == nil {
+		err = s.clear(ctx, root)
 	}
-	return true, s.clear(ctx, root)
+	if err == nil || errors.Is(err, errRemade) {
+		return err == nil, err
+	}
+	root.cas = passed // whoever writes it next has to do the unit first
+	slog.Default().Warn("couchbase: a change is decided, and the rest of it is left to the sweep", "document", root.ID,
+		"error", err)
+	return true, nil
 }
 
 // pin marks a document as about to change. It returns nil if the document has changed since it was read. A pin is as
