@@ -25,7 +25,8 @@ func (c *checker) finishedTwice(p *past) {
 			c.violation("I3", "task %s: two outcomes under one token were accepted", p.id)
 		}
 		at := slices.IndexFunc(p.claims, func(l claimed) bool { return l.Token == x.Token })
-		if at >= 0 && at+1 < len(p.claims) && p.claims[at+1].at < x.asked && !c.lapsed(p.claims[at+1].at) {
+		if at >= 0 && at+1 < len(p.claims) && p.claims[at+1].at < x.asked && !c.lapsed(p.claims[at+1].at) &&
+			!c.undecided(p.claims[at], p.claims[at+1]) {
 			c.violation("I5", "task %s: an outcome (%s) was accepted %v after another claim", p.id, x.State,
 				time.Duration(x.asked-p.claims[at+1].at))
 		}
@@ -50,7 +51,7 @@ func (c *checker) finishedTwice(p *past) {
 func (c *checker) leasedTwice(p *past) {
 	for i := 1; i < len(p.claims); i++ {
 		a, b := p.claims[i-1], p.claims[i]
-		if a.Token != b.Token && c.over(p, a) > b.at {
+		if a.Token != b.Token && c.over(p, a) > b.at && !c.undecided(a, b) {
 			c.violation("I4", "task %s (%s) was claimed twice within %v, and nothing ended the first lease", p.id, a.Kind,
 				time.Duration(b.at-a.at))
 		}
@@ -97,6 +98,9 @@ func (c *checker) attempts(p *past) {
 			continue
 		}
 		a := p.claims[i-1]
+		if c.undecided(a, b) {
+			return
+		}
 		var of []release
 		for _, x := range p.releases {
 			if x.Token == a.Token && !x.no {

@@ -263,6 +263,13 @@ func (r *record) reset(from, until int64) bool {
 	return slices.ContainsFunc(r.clocks, func(e event) bool { return e.At >= from-moment && e.At <= until+moment })
 }
 
+// undecided reports whether nobody can tell which of two claims came first: they overlap, and their processes may have
+// read the server's clock before and after it was set.
+func (r *record) undecided(a, b claimed) bool {
+	from, until := min(a.asked, b.asked), max(a.at, b.at)
+	return r.resyncs && a.asked < b.at && b.asked < a.at && r.reset(from, until)
+}
+
 // ahead returns how far the server's clock was ahead of the machine's.
 func (r *record) ahead(at int64) (by int64) {
 	for _, set := range r.clocks {
