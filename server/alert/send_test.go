@@ -141,7 +141,7 @@ func TestATestBehindAFailingMessageSaysWhy(t *testing.T) {
 	defer sender.Close()
 	book := NewBook(memory.New(), nil, sender)
 	r := Rule{Name: "a", Kind: NoWorker, To: notify.Receivers(nil, []string{"http://127.0.0.1:1"}, nil)}
-	if _, r, err = book.Put(t.Context(), r, "ada"); err != nil {
+	if _, _, err = book.Put(t.Context(), r, "ada"); err != nil {
 		t.Fatal(err)
 	}
 	before, err := book.Test(t.Context(), "a") // stands for a message that is owed
