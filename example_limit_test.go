@@ -25,6 +25,18 @@ func ExampleClient_SetLimits() {
 	// pending true
 }
 
+func ExampleClient_ChangeLimits() {
+	ctx, client := context.Background(), newClient()
+	_ = client.SetLimits(ctx, "reports", tusk.Limits{Concurrency: 20, PerTenant: 2})
+	err := client.ChangeLimits(ctx, "reports", func(l *tusk.Limits) error {
+		l.Concurrency *= 2 // the other limits stay, whoever changes them meanwhile
+		return nil
+	})
+	limits, _ := client.Limits(ctx)
+	fmt.Println(err, limits["reports"].Concurrency, limits["reports"].PerTenant)
+	// Output: <nil> 40 2
+}
+
 // Index is work on a document. For each document, one task runs at a time.
 type Index struct{ Document string }
 

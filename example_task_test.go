@@ -21,6 +21,16 @@ func ExampleClient_Validate() {
 	// true
 }
 
+func ExampleClient_KeyAt() {
+	ctx, client := context.Background(), newClient()
+	task := tusk.NewTask{Args: Greet{Name: "Ada"}, Options: &tusk.Options{Unique: &tusk.Unique{}}}
+	first, _ := client.Enqueue(ctx, task.Args, task.Options)
+	key, err := client.KeyAt(task, time.Now())
+	tasks, _ := client.List(ctx, tusk.Filter{Key: key})
+	fmt.Println(err, len(tasks), tasks[0].ID == first.ID)
+	// Output: <nil> 1 true
+}
+
 func ExampleParseID() {
 	id := tusk.NewID()
 	again, err := tusk.ParseID(id.String())

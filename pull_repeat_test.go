@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,20 +16,19 @@ import (
 // lateAnswer takes a second to answer that attempts have ended, or the caller's context's error.
 type lateAnswer struct {
 	store.Store
-	fails int // this many ends fail before the database has them
-	left  int // workers that signed off
+	fails atomic.Int64 // this many ends fail before the database has them
+	left  atomic.Int64 // workers that signed off
 }
 
 func (l *lateAnswer) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) {
 	if b.TTL == 0 {
-		l.left++
+		l.left.Add(1)
 	}
 	return l.Store.Extend(ctx, b)
 }
 
 func (l *lateAnswer) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
-	if l.fails > 0 {
-		l.fails--
+	if l.fails.Add(-1) >= 0 {
 		return nil, errCut
 	}
 	lost, err := l.Store.Finish(ctx, outcomes)
@@ -95,10 +95,11 @@ func TestTasksAreHandedBackThoughTheDatabaseFailsForAMoment(t *testing.T) {
 			if lent, err := p.Claim(ctx, tusk.Pull{Queues: []string{fmt.Sprint("q", fails)}}); err != nil || len(lent) != 1 {
 				t.Fatal(lent, err)
 			}
-			late.fails = fails
+			late.fails.Store(int64(fails))
 			stop()
-			if err := <-done; (err == nil) != (fails == 3) || (late.left == 1) != (fails == 3) {
-				t.Errorf("after %d failures: %v; %d workers signed off", fails, err, late.left)
+			err := <-done
+			if left := late.left.Load(); (err == nil) != (fails == 3) || (left == 1) != (fails == 3) {
+				t.Errorf("after %d failures: %v; %d workers signed off", fails, err, left)
 			}
 			if got := s.get(id); got.State != want {
 				t.Errorf("after %d failures the task is %v, with %+v", fails, got.State, got.Detail.Attempts)
