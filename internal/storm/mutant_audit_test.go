@@ -15,9 +15,9 @@ var audited = []planted{
 		env: "TUSK_TEST_COMMITS=1m"},
 	{mutant: mutant{name: "a transaction's end is judged with its lock",
 		edits: []change{{"store/postgres/functions/06_finish.sql",
-			"  if not tusk_fn.try_finish(_token, e.id) then\n    return false;\n  end if;\n" +
+			"  if not found or not tusk_fn.try_finish(_token, e.id) then\n    return;\n  end if;\n" +
 				"  -- A separate statement, which sees what the lock's last holder committed.\n  if not exists (",
-			"  if not tusk_fn.try_finish(_token, e.id) or not exists ("}},
+			"  if not found or not tusk_fn.try_finish(_token, e.id) or not exists ("}},
 		caught: "accepted inside"}, in: "store/postgres", test: "^TestConformance$/race/a_finish",
 		env: "TUSK_TEST_COMMITS=1m"},
 	{mutant: mutant{name: "what a living worker does not know of is nobody's", ground: "postgres", edits: []change{
@@ -54,7 +54,8 @@ var audited = []planted{
 		faults: "F40", caught: "I1:"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "a kind too long for an index is written back", ground: "postgres", edits: []change{
 		{"store/postgres/functions/16_sql.sql", "array['kind', 'queue', 'tenant']", "array['queue', 'tenant']"},
-		{"store/postgres/functions/01_words.sql", "  select left(_kind, 64)\n", "  select _kind\n"}},
+		{"store/postgres/functions/01_words.sql", "left(l.kind, 64) as kind", "l.kind"},
+		{"store/postgres/sql/catalogue.sql", "pg_catalog.left(t.kind, 64) as kind", "t.kind"}},
 		faults: "F40", caught: "I1:"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "handlers that hold the pool starve the engine", edits: []change{
 		{"store/postgres/spare.go",
@@ -79,7 +80,8 @@ var audited = []planted{
 		caught: "maintenance takes"}, in: "store/postgres", test: "RunsTwiceWhateverCommitsWhen$",
 		env: "TUSK_TEST_HISTORY=2m"},
 	{mutant: mutant{name: "a flush takes a lock for each of its tasks, however many", edits: []change{
-		{"store/postgres/finish.go", "		case isBusy(err) && ctx.Err() == nil || apart:\n", "		case apart:\n"}},
+		{"store/postgres/finish.go", "		case isBusy(err) && ctx.Err() == nil || apart && err == nil:\n",
+			"		case apart && err == nil:\n"}},
 		caught: "shared memory|finish of \\d+ tasks beside"}, in: "store/postgres", test: "RunsTwiceWhateverCommitsWhen$",
 		env: "TUSK_TEST_HISTORY=15s"},
 	{mutant: mutant{name: "functions look into the schemas of whoever calls them", edits: []change{

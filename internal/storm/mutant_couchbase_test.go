@@ -54,8 +54,8 @@ var onCouchbase = []planted{
 		"		w.torn = w.torn || len(lost) > 0 && len(w.have) > 0\n		lost = nil\n"}},
 		caught: "are refused"}, in: "store/couchbase", test: "^TestAStaleRun"},
 	{mutant: mutant{name: "nobody looks for what no page names", ground: "couchbase", edits: []change{{
-		"store/couchbase/sweep.go", "		if t := d.ready(); t != nil && !named[",
-		"		if t := d.ready(); t != nil && t.Lap == 0 && !named["}},
+		"store/couchbase/sweep.go", "		if t := d.ready(); t != nil {\n			lost[",
+		"		if t := d.ready(); t != nil && t.Lap == 0 {\n			lost["}},
 		faults: "F1,F45", caught: "I1:"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "the dead may claim on Couchbase", ground: "couchbase",
 		edits: []change{watchNothing, deafHeart, {
