@@ -169,7 +169,7 @@ func fits(p param, asked *huma.Schema, given []string) error {
 		}
 		n, err := strconv.ParseFloat(text, 64)
 		switch {
-		case p.In == "header" && text == "" && asked.MinLength != nil:
+		case p.In == "header" && text == "" && asked.MinLength != nil && *asked.MinLength > 0:
 			return bad("invalid_header", "is empty: give it a value, or leave it out")
 		case p.In == "header" && len(text) > *asked.MaxLength:
 			return bad("invalid_header", "has more than %d bytes", *asked.MaxLength)

@@ -266,8 +266,8 @@ func TestEachPartOfALargeBodyAndAnswerHasADeadline(t *testing.T) {
 			if !c.heavy || s.rooms.memory.taken < bodyCost*len(text) {
 				t.Errorf("a body of %d bytes took %d bytes of memory", len(text), s.rooms.memory.taken)
 			}
-			if err := c.send(body); err != nil || w.sent != len(text) || len(w.write) != 4 ||
-				w.write[3] != time.Now().Add(partTime) {
+			if err := c.send(body); err != nil || w.sent != len(text) || len(w.write) != 5 ||
+				w.write[3] != time.Now().Add(partTime) || w.write[4] != time.Now().Add(betweenParts) {
 				t.Errorf("%d bytes were sent with the deadlines %v, %v", w.sent, w.write, err)
 			}
 			c.keep(0)
