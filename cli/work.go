@@ -118,6 +118,8 @@ split into words as by a shell, but no shell runs it.`,
 	f.Var(positiveFlag(&c.Lease), "lease", "how long tasks stay the worker's without a heartbeat")
 	f.Var(positiveFlag(&c.Beat), "beat", "time between heartbeats; default: 10s, or a third of --lease")
 	f.Var(positiveFlag(&c.Poll), "poll", "the longest pause between two looks at idle queues")
+	f.Var(positiveFlag(&c.ClaimEvery), "claim-every",
+		"the shortest time between two claims: tasks that arrive within it share one (default: claim at once)")
 	f.Var(positiveFlag(&c.ShutdownTimeout), "shutdown-timeout",
 		"how long running tasks may go on after a signal")
 	f.Var(positiveFlag(&c.HungGrace), "hung-grace",

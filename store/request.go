@@ -66,8 +66,10 @@ type Worker struct {
 	Queues      []string `json:"queues"`
 	Concurrency int      `json:"concurrency"`
 	Version     string   `json:"version"`
-	Kinds       []string `json:"kinds,omitempty"` // kinds with a handler; empty: any kind
-	Hung        int      `json:"hung,omitempty"`  // handlers that it has given up on and that have not returned
+	// ClaimEvery is the shortest time between two of its claims while no tasks are left over.
+	ClaimEvery time.Duration `json:"claim_every,omitempty"`
+	Kinds      []string      `json:"kinds,omitempty"` // kinds with a handler; empty: any kind
+	Hung       int           `json:"hung,omitempty"`  // handlers that it has given up on and that have not returned
 
 	// Set by the engine in answers.
 	StartedAt time.Time `json:"started_at"`

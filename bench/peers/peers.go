@@ -62,13 +62,13 @@ func All() []Contender {
 
 // Everyday returns the contenders of everyday runs.
 func Everyday() []Contender {
-	return slices.Concat(tuskPostgres, river[:1], []Contender{riverEveryday}, graphile[1:2], pgboss, tuskSQLite,
+	return slices.Concat(tuskPostgres, []Contender{tuskEveryday}, river[:1], []Contender{riverEveryday}, graphile[1:2], pgboss, tuskSQLite,
 		riverSQLite, goqiteContenders[:1], backliteContenders, tuskMySQL, mysqlArticle)
 }
 
 // Find returns the adapter that a plan names. It runs in this process.
 func Find(p harness.Plan) (harness.Peer, error) {
-	for _, c := range append(All(), riverEveryday) {
+	for _, c := range append(All(), riverEveryday, tuskEveryday) {
 		if c.Name == p.Peer && c.Variant == p.Variant && c.New != nil {
 			return c.New(p.Variant), nil
 		}

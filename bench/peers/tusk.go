@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os/exec"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
@@ -26,6 +27,13 @@ var (
 	tuskSQLite   = []Contender{tuskOn("Tusk on SQLite", SQLite)}
 	tuskMySQL    = []Contender{tuskOn("Tusk on MariaDB", MySQL)}
 )
+
+// claimsApart is the variant of everyday runs in which tasks that arrive within 20 ms share a claim.
+const claimsApart = "20 ms between claims"
+
+var tuskEveryday = Contender{Name: "Tusk", Variant: claimsApart, Server: Postgres, Version: commit,
+	New:      func(string) harness.Peer { return &tuskPeer{engine: Postgres, claimEvery: 20 * time.Millisecond} },
+	Settings: "as Tusk, and ClaimEvery 20 ms"}
 
 func tuskOn(name string, server Server) Contender {
 	return Contender{
@@ -45,6 +53,9 @@ func commit() string {
 
 type tuskPeer struct {
 	engine Server
+	// the worker's ClaimEvery
+	claimEvery time.Duration
+
 	plan   harness.Plan
 	client *tusk.Client
 	pool   *pgxpool.Pool  // nil unless on PostgreSQL
@@ -193,7 +204,8 @@ func (t *tuskPeer) Work(ctx context.Context, handle func(n int)) error {
 	})
 	var workers errgroup.Group
 	for _, client := range append([]*tusk.Client{t.client}, t.more...) {
-		worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Concurrency: t.plan.Workers, ReadAhead: t.plan.Batch})
+		worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Concurrency: t.plan.Workers,
+			ReadAhead: t.plan.Batch, ClaimEvery: t.claimEvery})
 		if err != nil {
 			return err
 		}

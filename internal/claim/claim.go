@@ -40,6 +40,7 @@ type Options struct {
 	// Running returns how many tasks the worker runs. If it is nil, the store is not told.
 	Running func() int
 	Poll    time.Duration   // the longest pause between polls of idle queues
+	Every   time.Duration   // the shortest time between two claims if the first did not fill the room
 	Prompt  func() bool     // whether hints come as soon as tasks do; nil means no
 	Along   store.Exchanger // takes outcomes along; nil if the engine cannot
 	Lender  Lender          // unused without Along
@@ -63,6 +64,7 @@ type Source struct {
 	round      []Ask               // what must still be asked before a pause
 	found      bool                // this round has found tasks
 	idle       time.Duration       // the current pause
+	short      time.Time           // when the last claim was sent that did not fill the room
 	turn       int
 	hints      *hints
 	sated      atomic.Bool // the last round had room left, and hints are prompt
@@ -78,7 +80,7 @@ type Source struct {
 // are prompt and tasks come one by one.
 const (
 	firstIdle   = 5 * time.Millisecond
-	promptPause = 50 * time.Millisecond
+	promptPause = 500 * time.Millisecond
 	oneByOne    = 2 // a poll with at most this many tasks
 )
 
@@ -117,7 +119,7 @@ func (c *Source) claim(ctx context.Context) (time.Duration, error) {
 	if !alive {
 		return firstIdle, nil
 	}
-	if left := c.spared(); left > 0 {
+	if left := max(c.spared(), c.early()); left > 0 {
 		return left, nil
 	}
 	room, after := c.o.Room()
@@ -251,6 +253,7 @@ func (c *Source) pause(r store.ClaimRequest, tasks []store.Task, asked time.Time
 		c.sated.Store(false)
 		return 0
 	}
+	c.short = asked
 	if c.found {
 		c.idle = 0
 	}

@@ -50,3 +50,12 @@ func (c *Source) spared() time.Duration {
 	defer c.mu.Unlock()
 	return time.Until(c.vain)
 }
+
+// early returns how long the next round of claims must still wait so that tasks which come within Every share a claim.
+// After a claim that filled the room it returns zero, because more tasks may be left.
+func (c *Source) early() time.Duration {
+	if len(c.round) > 0 || c.unanswered != nil || c.short.IsZero() {
+		return 0
+	}
+	return time.Until(c.short.Add(c.o.Every))
+}

@@ -111,3 +111,53 @@ func TestASourceRestsUntilTheNextLook(t *testing.T) {
 		})
 	})
 }
+
+func TestTasksThatComeWithinTheTimeBetweenTwoClaimsShareOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{stock: 1}
+		w := &worker{id: store.ID{1}, room: 10}
+		s := w.source(c, "q")
+		s.o.Every = 20 * time.Millisecond
+		s.o.Prompt = func() bool { return true }
+		begin := time.Now()
+		run(t, s, func() {
+			synctest.Wait()
+			for range 3 {
+				time.Sleep(6 * time.Millisecond)
+				c.mu.Lock()
+				c.stock++
+				c.mu.Unlock()
+				s.Hint("q")
+				synctest.Wait()
+			}
+			if n := c.asked(); n != 1 {
+				t.Errorf("%d claims within 18 ms, want the first one alone", n)
+			}
+			time.Sleep(2 * time.Millisecond)
+			synctest.Wait()
+			if at := c.at[len(c.at)-1].Sub(begin); c.asked() != 2 || at != 20*time.Millisecond || w.taken != 4 {
+				t.Errorf("%d claims, the last after %v, took %d tasks: want two, after 20ms, and four", c.asked(), at, w.taken)
+			}
+		})
+	})
+}
+
+func TestABacklogIsClaimedWithoutPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{stock: 25}
+		w := &worker{id: store.ID{1}, room: 10}
+		s := w.source(c, "q")
+		s.o.Every = time.Second
+		run(t, s, func() {
+			for range 2 {
+				synctest.Wait()
+				w.room = 10
+				s.Freed()
+			}
+			synctest.Wait()
+			if w.taken != 25 {
+				t.Errorf("%d tasks were taken at once, want all 25", w.taken)
+			}
+		})
+	})
+}

@@ -159,3 +159,6 @@ func (s *Store) Expected() int {
 	defer s.near.mu.Unlock()
 	return len(s.near.expected)
 }
+
+// CountWorkers reads again which workers a queue has.
+func (s *Store) CountWorkers(queue string) { s.countWorkers(queue) }

@@ -12,11 +12,13 @@ import (
 )
 
 const (
-	nearPatience = 4 * time.Millisecond // how long the workers of this process have to claim a task
-	nearRest     = time.Second          // after they left one, others are told at once for this time
-	mostNear     = 256                  // tasks that are expected at a time
-	mostQueues   = 10000                // queues that are remembered
-	leadsFor     = 2 * time.Second      // this process counts as the leader for so long after its leader looked
+	// nearPatience is how long the workers of this process have to claim a task, besides the time between their claims.
+	nearPatience = 4 * time.Millisecond
+
+	nearRest   = time.Second     // after they left one, others are told at once for this time
+	mostNear   = 256             // tasks that are expected at a time
+	mostQueues = 10000           // queues that are remembered
+	leadsFor   = 2 * time.Second // this process counts as the leader for so long after its leader looked
 )
 
 // near offers tasks to the workers of this process before it tells others. A task that one of these workers claims
@@ -38,6 +40,7 @@ type beaten struct {
 	queues  []string
 	slots   int
 	running int
+	every   time.Duration // the shortest time between two claims
 	until   time.Time
 }
 
@@ -64,7 +67,7 @@ func (n *near) beat(b *store.Beat) {
 		n.workers = map[store.ID]beaten{}
 	}
 	n.workers[b.Worker.ID] = beaten{b.Worker.Queues, b.Worker.Concurrency, n.workers[b.Worker.ID].running,
-		time.Now().Add(b.TTL)}
+		b.Worker.ClaimEvery, time.Now().Add(b.TTL)}
 	n.count()
 }
 
@@ -89,20 +92,34 @@ func (n *near) has(queue string) bool {
 }
 
 // serves reports whether a worker of this process claims from a queue. The caller holds the lock.
-func (n *near) serves(queue string) bool {
+func (n *near) serves(queue string) bool { return n.patience(queue) > 0 }
+
+// patience returns how long the workers of this process have to claim a task of a queue. It is zero if none of them
+// claims from the queue. The caller holds the lock.
+func (n *near) patience(queue string) (least time.Duration) {
 	for _, w := range n.workers {
-		if slices.Contains(w.queues, queue) && time.Now().Before(w.until) {
-			return true
+		if has := nearPatience + w.every; (least == 0 || has < least) && slices.Contains(w.queues, queue) &&
+			time.Now().Before(w.until) {
+			least = has
 		}
 	}
-	return false
+	return least
+}
+
+// servesAlone reports whether all workers of a queue are in this process, as far as is known.
+func (s *Store) servesAlone(queue string) bool {
+	all, mine := s.workersOf(queue), s.attendant.idsOf(s)
+	return len(all) > 0 && len(all) < mostCounted && !slices.ContainsFunc(all, func(id store.ID) bool {
+		return !slices.Contains(mine, id)
+	})
 }
 
 // expect remembers tasks of a queue that are about to be stored or to become available. It reports false and remembers
-// none of them if no worker of this process claims from the queue, if as many tasks run here as there are slots or
-// processors, or if too many tasks are expected.
-func (n *near) expect(queue string, ids []store.ID, as fate) bool {
-	if len(ids) == 0 || n.busy.Load() {
+// none of them if no worker of this process claims from the queue, if too many tasks are expected, or if as many tasks
+// run here as there are slots or processors and another process has workers of the queue.
+func (s *Store) expect(queue string, ids []store.ID, as fate) bool {
+	n := &s.near
+	if len(ids) == 0 || n.busy.Load() && !s.servesAlone(queue) {
 		return false
 	}
 	n.mu.Lock()
@@ -192,12 +209,13 @@ func (s *Store) offer(queue string, ids []store.ID) {
 		s.ring(queue)
 		return
 	}
-	until := time.Now().Add(nearPatience)
+	patience := max(n.patience(queue), nearPatience)
+	until := time.Now().Add(patience)
 	for _, id := range ids {
 		o.until[id] = until
 	}
 	if o.timer == nil {
-		o.timer = time.AfterFunc(nearPatience, func() { s.lapse(queue, o) })
+		o.timer = time.AfterFunc(patience, func() { s.lapse(queue, o) })
 	}
 	n.mu.Unlock()
 }
@@ -205,7 +223,7 @@ func (s *Store) offer(queue string, ids []store.ID) {
 // present tells workers about tasks that have become available in queues. It offers them if they are few and of one
 // queue. There are no ids if not all of them are known.
 func (s *Store) present(queues []string, ids []store.ID) {
-	if len(queues) == 1 && len(ids) <= fewTogether && !s.quiet && s.near.expect(queues[0], ids, stored) {
+	if len(queues) == 1 && len(ids) <= fewTogether && !s.quiet && s.expect(queues[0], ids, stored) {
 		s.offer(queues[0], ids)
 		return
 	}
@@ -274,7 +292,7 @@ func (s *Store) herald(tasks []store.NewTask, have *survey, as fate) *news {
 	for i := range tasks {
 		ids[i] = tasks[i].ID
 	}
-	if s.near.expect(have.queues[0], ids, as) {
+	if s.expect(have.queues[0], ids, as) {
 		n.ids = ids
 	}
 	return n

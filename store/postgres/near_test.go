@@ -43,11 +43,21 @@ func await(t *testing.T, hints chan store.Hint, want func(store.Hint) bool) {
 func ofQueues(h store.Hint) bool { return len(h.Queues) > 0 }
 
 // neighbours are two processes on one database: one that enqueues and has a worker, and another one.
-func neighbours(t *testing.T) (s *postgres.Store, own, others chan store.Hint) {
+func neighbours(t *testing.T) (s, other *postgres.Store, own, others chan store.Hint) {
 	t.Helper()
 	s, pool := fresh(t)
-	other, _ := open(t, pool.Config().ConnString(), false)
-	return s, hears(t, s), hears(t, other)
+	other, _ = open(t, pool.Config().ConnString(), false)
+	return s, other, hears(t, s), hears(t, other)
+}
+
+// startUnhurried starts a worker that may leave so much time between two claims.
+func startUnhurried(t *testing.T, s *postgres.Store, every time.Duration) store.ID {
+	t.Helper()
+	w := store.Worker{ID: newID(), Host: "here", Queues: []string{"q"}, Concurrency: 10, ClaimEvery: every}
+	if _, err := s.Extend(t.Context(), store.Beat{Worker: w, TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	return w.ID
 }
 
 // runsOne claims a task and completes it.
@@ -75,7 +85,7 @@ func claimsBesides(t *testing.T, s store.Store, worker store.ID, running int) []
 }
 
 func TestOthersAreNotToldOfWhatAWorkerOfTheProcessTakes(t *testing.T) {
-	s, own, others := neighbours(t)
+	s, _, own, others := neighbours(t)
 	worker := startWorker(t, s)
 	for range 10 {
 		for taken := false; !taken; { // a busy machine may claim late, and then others are told
@@ -98,7 +108,7 @@ func TestOthersAreNotToldOfWhatAWorkerOfTheProcessTakes(t *testing.T) {
 }
 
 func TestOthersAreToldOfWhatNobodyOfTheProcessTakes(t *testing.T) {
-	s, own, others := neighbours(t)
+	s, _, own, others := neighbours(t)
 	startWorker(t, s)
 	for i := range 3 { // the second one is told at once
 		if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
@@ -122,8 +132,10 @@ func TestOthersAreToldOfWhatNobodyOfTheProcessTakes(t *testing.T) {
 }
 
 func TestOthersAreToldAtOnceWhereTheProcessHasEnoughToDo(t *testing.T) {
-	s, _, others := neighbours(t)
+	s, other, _, others := neighbours(t)
 	worker := startWorker(t, s)
+	startWorker(t, other)
+	s.CountWorkers("q")
 	for i := range runtime.GOMAXPROCS(0) {
 		if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
 			t.Fatal(err)
@@ -139,8 +151,48 @@ func TestOthersAreToldAtOnceWhereTheProcessHasEnoughToDo(t *testing.T) {
 	await(t, others, ofQueues)
 }
 
+func TestNobodyIsToldOfTasksOfAQueueThatOnlyTheProcessServes(t *testing.T) {
+	s, other, _, others := neighbours(t)
+	worker := startUnhurried(t, s, time.Minute)
+	s.CountWorkers("q")
+	for i := range runtime.GOMAXPROCS(0) + 3 {
+		if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
+			t.Fatal(err)
+		}
+		if n := s.Expected(); n != 1 {
+			t.Errorf("%d tasks are offered, want the one of the only worker, which runs %d", n, i)
+		}
+		claimsBesides(t, s, worker, i)
+	}
+	select {
+	case h := <-others:
+		t.Errorf("another process is told of %v", h.Queues)
+	case <-time.After(50 * time.Millisecond):
+	}
+	startWorker(t, other)
+	s.CountWorkers("q")
+	if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
+		t.Fatal(err)
+	}
+	await(t, others, ofQueues)
+}
+
+func TestAWorkerHasTheTimeBetweenItsClaimsToTakeATask(t *testing.T) {
+	s, _, own, others := neighbours(t)
+	startUnhurried(t, s, 300*time.Millisecond)
+	began := time.Now()
+	if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
+		t.Fatal(err)
+	}
+	await(t, own, ofQueues)
+	await(t, others, ofQueues)
+	if d := time.Since(began); d < 300*time.Millisecond {
+		t.Errorf("others are told after %v, while the worker may still claim", d)
+	}
+}
+
 func TestOthersAreToldAtOnceOfQueuesThatNoWorkerOfTheProcessServes(t *testing.T) {
-	s, _, others := neighbours(t)
+	s, _, _, others := neighbours(t)
 	startWorker(t, s)
 	if _, err := s.Enqueue(t.Context(), newTasks(1, "other")); err != nil {
 		t.Fatal(err)
@@ -228,7 +280,7 @@ func TestOffersFollowHowLongUsersTransactionsLast(t *testing.T) {
 }
 
 func TestWhoeverLeadsInTheProcessIsToldWithoutTheOthers(t *testing.T) {
-	s, own, others := neighbours(t)
+	s, _, own, others := neighbours(t)
 	by := store.Candidate{ID: newID(), TTL: time.Minute}
 	led, err := s.Lead(t.Context(), by)
 	if err != nil {
@@ -252,7 +304,7 @@ func TestWhoeverLeadsInTheProcessIsToldWithoutTheOthers(t *testing.T) {
 }
 
 func TestWhatIsOfferedIsToldToOthersBeforeTheEnd(t *testing.T) {
-	s, _, others := neighbours(t)
+	s, _, _, others := neighbours(t)
 	startWorker(t, s)
 	if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
 		t.Fatal(err)
