@@ -120,6 +120,12 @@ func (c *checker) sums() {
 	}
 }
 
+// What an idle process needs at most.
+const (
+	mostGoroutines = 150
+	mostFiles      = 100
+)
+
 // growth checks I16: a process that has lived through the storm uses no more than an idle one needs.
 func (c *checker) growth() {
 	for _, all := range c.vitals {
@@ -127,8 +133,10 @@ func (c *checker) growth() {
 		if last.At < c.ends-int64(5*time.Second) {
 			continue // died before
 		}
-		if goroutines, files := last.Items[0].Attempt, last.Items[0].Crashes; goroutines > 150 || files > 100 {
-			c.violation("I16", "process %s has %d goroutines and %d open files at rest", last.Who, goroutines, files)
+		goroutines, files := last.Items[0].Attempt, last.Items[0].Crashes
+		if goroutines > mostGoroutines || files > mostFiles {
+			c.violation("I16", "process %s has %d goroutines and %d open files at rest\n%s", last.Who, goroutines, files,
+				last.Text)
 		}
 	}
 }

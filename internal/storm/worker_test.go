@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/pprof"
 	"strings"
 	"syscall"
 	"time"
@@ -144,9 +145,19 @@ func (h *history) vitals() {
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		files, _ := os.ReadDir("/proc/self/fd")
-		h.write(event{Op: opVitals, Who: fmt.Sprint(os.Getpid()), Term: int64(m.HeapAlloc),
+		h.write(event{Op: opVitals, Who: fmt.Sprint(os.Getpid()), Term: int64(m.HeapAlloc), Text: crowdOfGoroutines(),
 			Items: []item{{Attempt: runtime.NumGoroutine(), Crashes: len(files)}}})
 	}
+}
+
+// crowdOfGoroutines returns what most goroutines of the process do, if there are more than an idle one needs.
+func crowdOfGoroutines() string {
+	if runtime.NumGoroutine() <= mostGoroutines {
+		return ""
+	}
+	var b strings.Builder
+	_ = pprof.Lookup("goroutine").WriteTo(&b, 1)
+	return b.String()[:min(b.Len(), 3000)]
 }
 
 // hands has the handlers.
