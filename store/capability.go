@@ -315,8 +315,8 @@ const MostEnds = 1_000_000
 // Archiver is an engine that hands finished tasks to an archive before it deletes them. It says which are due for
 // deletion, and deletes exactly those that were taken. Only one process archives at a time.
 type Archiver interface {
-	// Due returns about limit or fewer finished tasks whose retention is over, with their whole history. It changes
-	// nothing. From is empty for the first page; for every other page it is Next of the page before. No task is on
+	// Due returns about limit or fewer finished tasks whose retention is over, with their whole history. It changes no
+	// task. From is empty for the first page; for every other page it is Next of the page before. No task is on
 	// two pages, unless it has ended again in between. A task may become due only after the next Prune, even one that
 	// keeps it, and not while a transaction is open that was open when the task ended.
 	Due(ctx context.Context, keep Retention, from string, limit int) (Due, error)

@@ -38,15 +38,18 @@ type dueReceipt struct {
 }
 
 // Due implements store.Archiver. A page consists of whole lists of one queue and outcome, as finishes have stored them.
+// Due deletes the lists that it goes past on the way to a page, or to the end, because no later page would: their tasks
+// have all come back or are gone.
 func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limit int) (due store.Due, err error) {
 	var after dueCursor
+	var passed [][]byte // receipts of lists without tasks
 	if from != "" {
 		if err := json.Unmarshal([]byte(from), &after); err != nil {
 			return due, fmt.Errorf("due: the cursor %q is none", from)
 		}
 	}
 	err = s.view(ctx, func(w *work) error {
-		due = store.Due{}
+		due, passed = store.Due{}, nil
 		if _, err := w.clock(); err != nil {
 			return err
 		}
@@ -67,14 +70,27 @@ func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limi
 			if err != nil {
 				return err
 			}
+			receipt, err := p.receipt()
+			if err != nil {
+				return err
+			}
+			if len(p.rows) > 0 {
+				due.Receipt = receipt
+			} else if len(p.lists) > 0 {
+				passed = append(passed, receipt)
+			}
 			if end && len(p.rows) == 0 {
 				continue
 			}
-			due, err = p.answer()
-			return err
+			return p.answer(&due)
 		}
 		return nil
 	})
+	for _, receipt := range passed {
+		if err == nil {
+			_, err = s.Release(ctx, receipt)
+		}
+	}
 	return due, wrap("due", err)
 }
 
@@ -179,19 +195,21 @@ func (of counted) ended(r *row, lap int32) bool {
 	return r.State == of.state && r.Queue == of.queue && r.lap == lap
 }
 
-// answer returns the page with the history of its tasks. A page without tasks says where the next one begins.
-func (p *duePage) answer() (due store.Due, err error) {
+// receipt names the tasks of the page, and the lists that it went past.
+func (p *duePage) receipt() ([]byte, error) {
+	return json.Marshal(dueReceipt{[]byte(p.of.queue), p.of.state, p.lists})
+}
+
+// answer adds the tasks of the page with their history. A page without tasks says where the next one begins.
+func (p *duePage) answer(due *store.Due) error {
 	next, err := json.Marshal(p.after)
 	if due.Next = string(next); err != nil || len(p.rows) == 0 {
-		return due, err
+		return err
 	}
 	l := &listing{work: p.work, f: &store.Filter{Detail: true, Limit: len(p.rows)}, rows: p.rows}
 	l.newest()
-	if due.Tasks, err = l.tasks(); err != nil {
-		return due, err
-	}
-	due.Receipt, err = json.Marshal(dueReceipt{[]byte(p.of.queue), p.of.state, p.lists})
-	return due, err
+	due.Tasks, err = l.tasks()
+	return err
 }
 
 // Release implements store.Archiver.
