@@ -19,6 +19,7 @@ const (
 	oldestMajor, oldestMinor = 7, 1                   // the oldest supported server
 	mostLag                  = time.Second            // of the indexes
 	mostSpread               = 100 * time.Millisecond // of the nodes' clocks
+	stillFor                 = 20 * time.Millisecond  // how long the time must stand still
 )
 
 // Check implements store.Checker.
@@ -37,7 +38,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 		return nil, err
 	}
 	checks := []func(context.Context) (string, error){s.checkDurability, s.checkVersion, s.checkIndexes,
-		s.checkLag, s.checkClocks, s.checkDamage}
+		s.checkLag, s.checkClocks, s.checkTime, s.checkDamage}
 	for _, check := range checks {
 		warning, err := check(ctx)
 		if err != nil { // a failed check is no reason not to start
@@ -125,6 +126,26 @@ func (s *Store) checkClocks(ctx context.Context) (string, error) {
 			"has been set back, Tusk's time may stand still for that long", apart.Round(time.Millisecond)), nil
 	}
 	return "", nil
+}
+
+// checkTime finds out whether the time that this engine goes by stands still. While a node's clock is behind the CAS of
+// an earlier write, each write's CAS is only one more than the last.
+func (s *Store) checkTime(ctx context.Context) (string, error) {
+	first, err := s.meta.Upsert(clockKey, 1, &gocb.UpsertOptions{Context: ctx})
+	if err != nil {
+		return "", err
+	}
+	begun := time.Now()
+	time.Sleep(stillFor)
+	took := time.Since(begun)
+	second, err := s.meta.Upsert(clockKey, 1, &gocb.UpsertOptions{Context: ctx})
+	if err != nil || time.Duration(second.Cas()-first.Cas()) > took/2 {
+		return "", err
+	}
+	ahead := time.Until(time.Unix(0, int64(second.Cas()))).Round(time.Second)
+	return fmt.Sprintf("Tusk's time stands still, because the clock of a node was set back: until the node's clock has "+
+		"caught up, no delay ends and no dead worker is noticed; Tusk's time is %v ahead of this machine's clock; wait "+
+		"that long, or set the node's clock forward again and have NTP slow it down instead", ahead), nil
 }
 
 // Examine implements store.Examiner.

@@ -33,6 +33,18 @@ func TestCheckWarns(t *testing.T) {
 	}
 }
 
+// If the clock of the only node was set back, Check says that the time stands still.
+func TestCheckSaysThatTheTimeStandsStill(t *testing.T) {
+	r := newRig(t, 1)
+	r.f.JumpClock(-time.Hour)
+	all, err := r.a.Check(r.ctx())
+	r.must("check", err)
+	if got := strings.Join(all, "\n"); !strings.Contains(got, "time stands still") ||
+		!strings.Contains(got, "1h0m0s ahead") && !strings.Contains(got, "59m5") {
+		t.Errorf("it says %q", got)
+	}
+}
+
 // Examine knows the server, its clock and the leader.
 func TestExamine(t *testing.T) {
 	r := newRig(t, 1)

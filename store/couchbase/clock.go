@@ -18,6 +18,9 @@ const (
 	resyncWithin = 2 * time.Second
 )
 
+// clockKey is the document whose CAS tells the time.
+const clockKey = "clock"
+
 // clock is what a handle knows of the server's clock.
 type clock struct {
 	offset   atomic.Int64  // server's clock minus this process's, in microseconds
@@ -36,7 +39,7 @@ func (s *Store) sync(ctx context.Context) error {
 		var begun time.Time
 		err := s.again(ctx, func() (err error) {
 			begun = time.Now()
-			done, err = s.meta.Upsert("clock", 1, &gocb.UpsertOptions{Context: ctx})
+			done, err = s.meta.Upsert(clockKey, 1, &gocb.UpsertOptions{Context: ctx})
 			return err
 		})
 		if err != nil {
