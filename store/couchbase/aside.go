@@ -37,18 +37,18 @@ func (s *Store) setAside(
 // checkDamage names the documents that were set aside.
 func (s *Store) checkDamage(ctx context.Context) (string, error) {
 	const most = 5
-	docs, err := query[namedDoc](ctx, s, queryNames, args{"from": asidePrefix, "until": "damaged}"})
-	if len(docs) == 0 || err != nil {
-		return "", err
-	}
 	var names, mends []string
-	for _, d := range docs {
+	err := s.between(ctx, asidePrefix, "damaged}", func(_ string, m json.RawMessage) error {
 		var a aside
-		_ = json.Unmarshal(d.M, &a)
+		_ = json.Unmarshal(m, &a)
 		names = append(names, fmt.Sprintf("%q of collection %s", a.ID, a.In))
 		if a.Mend != "" {
 			mends = append(mends, a.Mend)
 		}
+		return nil
+	})
+	if len(names) == 0 || err != nil {
+		return "", err
 	}
 	if more := len(names) - most; more > 0 {
 		names = append(names[:most], fmt.Sprintf("%d more", more))

@@ -78,7 +78,7 @@ func TestADirectoryThatIsSoundAgainStays(t *testing.T) {
 	r.must("get", err)
 	_, damage := namesIn(board("q"), raw)
 	r.damage(r.b.lines, board("q"), `{"5":1}`)
-	r.must("renew", r.b.renew(r.ctx(), r.b.lines, board("q"), raw, cas, map[string]int{"0": 1}, damage))
+	r.must("renew", r.b.renew(r.ctx(), r.b.lines, board("q"), raw, cas, map[string]int64{"0": 1}, damage))
 	if lanes, err := r.b.lanes(r.ctx(), "q"); err != nil || len(lanes) != 1 || lanes[0].priority != 5 {
 		t.Errorf("the board lists %v, %v", lanes, err)
 	}

@@ -14,13 +14,14 @@ import (
 )
 
 // A directory is a document whose fields are names: of the lanes of a queue (its board), of workers, or of the records
-// of a kind. What is not listed is never found, so an entry is as durable as tasks are.
+// of a kind. Each name has the time when it was last entered. What is not listed is not found, so an entry is as
+// durable as tasks are.
 
 // enlist adds a name to a directory.
 func (s *Store) enlist(ctx context.Context, in *gocb.Collection, directory, name string) error {
 	for try := 0; ; try++ {
 		err := s.again(ctx, func() error {
-			_, err := in.MutateIn(directory, []gocb.MutateInSpec{gocb.UpsertSpec("`"+name+"`", 1, nil)},
+			_, err := in.MutateIn(directory, []gocb.MutateInSpec{gocb.UpsertSpec("`"+name+"`", s.now(ctx), nil)},
 				&gocb.MutateInOptions{Context: ctx, StoreSemantic: gocb.StoreSemanticsUpsert, DurabilityLevel: s.durability})
 			return err
 		})
@@ -84,21 +85,21 @@ func (s *Store) listed(ctx context.Context, in *gocb.Collection, directory strin
 }
 
 // namesIn reads a directory. Its error is errDamaged; the names that could be read are returned anyway.
-func namesIn(directory string, raw []byte) (map[string]int, error) {
+func namesIn(directory string, raw []byte) (map[string]int64, error) {
 	var fields map[string]json.RawMessage
 	err := decode(directory, raw, &fields)
 	if err == nil && fields == nil {
 		err = fmt.Errorf("document %s is %w: it is null", directory, errDamaged)
 	}
-	names := map[string]int{}
-	for name := range fields {
+	names := map[string]int64{}
+	for name, entered := range fields {
 		if strings.HasPrefix(directory, board("")) {
 			if _, bad := strconv.ParseInt(name, 10, 16); bad != nil {
 				err = fmt.Errorf("document %s is %w: %w", directory, errDamaged, bad)
 				continue
 			}
 		}
-		names[name] = 1
+		names[name], _ = strconv.ParseInt(string(entered), 10, 64)
 	}
 	return names, err
 }
@@ -106,7 +107,7 @@ func namesIn(directory string, raw []byte) (map[string]int, error) {
 // renew sets a damaged directory aside and, if it is unchanged, rebuilds it from the names that could be read and those
 // that an index knows. The sweep lists the lanes that a board lacks.
 func (s *Store) renew(
-	ctx context.Context, in *gocb.Collection, directory string, raw []byte, cas gocb.Cas, names map[string]int,
+	ctx context.Context, in *gocb.Collection, directory string, raw []byte, cas gocb.Cas, names map[string]int64,
 	damage error,
 ) error {
 	if err := s.setAside(ctx, in, directory, raw, damage, ""); err != nil {
@@ -118,7 +119,7 @@ func (s *Store) renew(
 			return errors.Join(damage, err)
 		}
 		for _, name := range known {
-			names[name] = 1
+			names[name] = s.now(ctx)
 		}
 	}
 	_, err := in.Replace(directory, names, &gocb.ReplaceOptions{Context: ctx, Cas: cas, DurabilityLevel: s.durability})
@@ -129,18 +130,17 @@ func (s *Store) renew(
 func (s *Store) namesOf(ctx context.Context, directory string) (names []string, err error) {
 	for _, prefix := range prefixesOf(directory) {
 		last := len(prefix) - 1
-		docs, err := query[namedDoc](ctx, s, queryNames,
-			args{"from": prefix, "until": prefix[:last] + string(prefix[last]+1)})
-		if err != nil {
-			return names, err
-		}
-		for _, d := range docs {
+		err := s.between(ctx, prefix, prefix[:last]+string(prefix[last]+1), func(id string, m json.RawMessage) error {
 			var r record
 			if directory == workerList {
-				names = append(names, strings.TrimPrefix(d.ID, prefix))
-			} else if _ = json.Unmarshal(d.M, &r); recordList(r.Kind) == directory {
-				names = append(names, d.ID)
+				names = append(names, strings.TrimPrefix(id, prefix))
+			} else if _ = json.Unmarshal(m, &r); recordList(r.Kind) == directory {
+				names = append(names, id)
 			}
+			return nil
+		})
+		if err != nil {
+			return names, err
 		}
 	}
 	return names, nil

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/couchbase/gocb/v2"
-
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
 )
@@ -150,15 +148,12 @@ func (s *Store) pruneStats(ctx context.Context, keep time.Duration) error {
 		return nil
 	}
 	until := (s.now(ctx) - keep.Microseconds()) / time.Minute.Microseconds()
-	ids, err := query[string](ctx, s, queryIDs, args{"from": statPrefix, "until": statKey(until, "")})
+	ids, err := query[string](ctx, s, queryIDs, args{"after": statPrefix, "until": statKey(until, ""), "n": store.MaxPage})
 	if err != nil {
 		return err
 	}
 	err = each(len(ids), func(i int) error {
-		_, err := s.meta.Remove(ids[i], &gocb.RemoveOptions{Context: ctx})
-		if errors.Is(err, gocb.ErrDocumentNotFound) {
-			return nil
-		}
+		_, err := s.remove(ctx, blank(ref{inMeta, ids[i]}))
 		return err
 	})
 	return errors.Join(err, s.pruneErrors(ctx, keep))

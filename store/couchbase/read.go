@@ -3,6 +3,8 @@ package couchbase
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -109,6 +111,31 @@ func (s *Store) needStates(ctx context.Context, f *store.Filter, t *task) ([]sto
 		needs = append(needs, need)
 	}
 	return needs, nil
+}
+
+// between calls do for the documents of the collection meta whose keys are between two others, in order. It skips those
+// for which do fails: they are damaged. It reads a page at a time, so each query is short.
+func (s *Store) between(
+	ctx context.Context, after, until string, do func(id string, m json.RawMessage) error,
+) error {
+	type row struct {
+		ID string          `json:"id"`
+		M  json.RawMessage `json:"m"`
+	}
+	for more := true; more; {
+		docs, err := query[row](ctx, s, queryNames, args{"after": after, "until": until, "n": store.MaxPage})
+		if err != nil {
+			return err
+		}
+		for _, d := range docs {
+			if err := do(d.ID, d.M); err != nil {
+				_ = s.passing(fmt.Errorf("document %s is %w: %w", d.ID, errDamaged, err))
+			}
+			after = d.ID
+		}
+		more = len(docs) == store.MaxPage
+	}
+	return nil
 }
 
 // Count implements store.Reader.

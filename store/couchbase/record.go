@@ -73,7 +73,7 @@ func (s *Store) unlisted(ctx context.Context, f *store.RecordFilter) (records []
 	most := cmp.Or(f.Limit, store.MaxPage)
 	after, until := recordRef(f.Kind, f.After).ID, recordRef(f.Kind, "~").ID
 	for len(records) < most {
-		ids, err := query[string](ctx, s, queryRecords, args{"after": after, "until": until, "n": most})
+		ids, err := query[string](ctx, s, queryIDs, args{"after": after, "until": until, "n": most})
 		if err != nil || len(ids) == 0 {
 			return records, err
 		}

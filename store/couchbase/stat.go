@@ -182,23 +182,6 @@ func (s *Store) blame(ctx context.Context, failed []*rules.End) error {
 	})
 }
 
-// namedDoc is a document that is read by a range of keys.
-type namedDoc struct {
-	ID string          `json:"id"`
-	M  json.RawMessage `json:"m"`
-}
-
-// between reads documents of statistics, and skips damaged ones.
-func (s *Store) between(ctx context.Context, from, until string, each func(m json.RawMessage) error) error {
-	docs, err := query[namedDoc](ctx, s, queryNames, args{"from": from, "until": until})
-	for _, d := range docs {
-		if err := each(d.M); err != nil {
-			_ = s.passing(fmt.Errorf("document %s is %w: %w", d.ID, errDamaged, err))
-		}
-	}
-	return err
-}
-
 // Stats implements store.Reader.
 func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (_ []store.Stat, err error) {
 	defer says(&err, "stats")
@@ -209,7 +192,7 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (_ []store.Stat,
 	if !f.Until.IsZero() {
 		until = statKey(f.Until.Unix()/60+1, "")
 	}
-	err = s.between(ctx, from, until, func(m json.RawMessage) error {
+	err = s.between(ctx, from, until, func(_ string, m json.RawMessage) error {
 		var lines []sumDoc
 		if err := json.Unmarshal(m, &lines); err != nil {
 			return err
@@ -238,7 +221,7 @@ func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) (_ []store.Erro
 
 // groups reads all groups of errors, without the numbers of tasks.
 func (s *Store) groups(ctx context.Context) (groups []store.ErrorGroup, err error) {
-	err = s.between(ctx, errorPrefix, errorPrefix+"~", func(m json.RawMessage) error {
+	err = s.between(ctx, errorPrefix, errorPrefix+"~", func(_ string, m json.RawMessage) error {
 		var g group
 		if err := json.Unmarshal(m, &g); err != nil {
 			return err

@@ -10,7 +10,7 @@ import (
 
 // A handle forgets minutes that it has written, whether it leads or not. They stay in the database.
 func TestAHandleForgetsStatisticsThatAreWritten(t *testing.T) {
-	const minutes = 300
+	const minutes = store.MaxPage + 300 // they are read in pages
 	r := newRig(t, 1)
 	begin := time.Now().Add(-minutes * time.Minute)
 	for i := range minutes {

@@ -49,11 +49,9 @@ const (
 	queryIndexes   = "SELECT RAW i.name FROM system:indexes AS i" +
 		" WHERE i.bucket_id = $bucket AND i.scope_id = $scope AND i.state = $state"
 	queryIDs = "SELECT RAW META(m).id FROM `bucket`.`tusk`.`meta` AS m" +
-		" WHERE META(m).id >= $from AND META(m).id < $until"
-	queryRecords = "SELECT RAW META(m).id FROM `bucket`.`tusk`.`meta` AS m" +
 		" WHERE META(m).id > $after AND META(m).id < $until ORDER BY META(m).id LIMIT $n"
 	queryNames = "SELECT META(m).id, m FROM `bucket`.`tusk`.`meta` AS m" +
-		" WHERE META(m).id >= $from AND META(m).id < $until ORDER BY META(m).id"
+		" WHERE META(m).id > $after AND META(m).id < $until ORDER BY META(m).id LIMIT $n"
 )
 
 // queryList returns the statement for a page of tasks. A filter uses at most one of the fields that an index begins

@@ -18,7 +18,7 @@ func statements() []string {
 		queryHeld, queryNeedy,
 		queryOld, queryOldOf, queryCount,
 		queryInLine, queryGranted, queryLine, queryHeads, queryFailed, queryKeyspaces, queryVersion, queryIndexes, queryIDs,
-		queryRecords, queryNames}
+		queryNames}
 	for _, f := range []store.Filter{{}, {Queues: []string{"q"}}, {States: []store.State{store.Available}},
 		{Kinds: []string{"k"}},
 		{Tenants: []string{"t"}}, {Fingerprint: "f"}, {Workflow: store.ID{1}}, {Key: "k"},
