@@ -27,9 +27,10 @@ type lane struct {
 const pageSize = 128
 
 // The names of cursors, pages, and boards, which list the priorities of a queue.
-func (l lane) cursor() string { return "c|" + strconv.Itoa(int(l.priority)) + "|" + named(l.queue) }
+func (l lane) name() string   { return strconv.Itoa(int(l.priority)) } // on the board of its queue
+func (l lane) cursor() string { return "c|" + l.name() + "|" + named(l.queue) }
 func (l lane) page(n int) string {
-	return "p|" + strconv.Itoa(n) + "|" + strconv.Itoa(int(l.priority)) + "|" + named(l.queue)
+	return "p|" + strconv.Itoa(n) + "|" + l.name() + "|" + named(l.queue)
 }
 func board(queue string) string { return "b|" + named(queue) }
 
@@ -50,6 +51,8 @@ type page struct {
 	G       *int    `json:"g,omitempty"`
 	Count   int     `json:"c"`
 	Entries []entry `json:"e"`
+
+	cas gocb.Cas // as it was read
 }
 
 type cursor struct {
@@ -176,11 +179,6 @@ func (s *Store) open(ctx context.Context, l lane) (c mark, err error) {
 		if is != nil {
 			return *is, nil
 		}
-		// A lane that no board lists is never read, so a board is the only part of lines that is as durable as tasks
-		// are.
-		if err := s.enlist(ctx, s.lines, board(l.queue), strconv.Itoa(int(l.priority))); err != nil {
-			return c, err
-		}
 		if _, err := s.makePage(ctx, l, 1); err != nil {
 			return c, err
 		}
@@ -190,8 +188,14 @@ func (s *Store) open(ctx context.Context, l lane) (c mark, err error) {
 	}
 }
 
-// openAll creates the lanes of tasks that will be available. If a process died before it lined up a task whose lane is
-// on no board, nobody would find the task.
+// enter puts a lane on its board. Claims read no other lanes, so a board is the only part of lines that is as durable
+// as tasks are.
+func (s *Store) enter(ctx context.Context, l lane) error {
+	return s.enlist(ctx, s.lines, board(l.queue), l.name())
+}
+
+// openAll enters and creates the lanes of tasks that will be available. If a process died before it lined up a task
+// whose lane is on no board, only a sweep would find the task.
 func (s *Store) openAll(ctx context.Context, docs []*doc) error {
 	for _, d := range docs {
 		t := d.ready()
@@ -199,6 +203,9 @@ func (s *Store) openAll(ctx context.Context, docs []*doc) error {
 			continue
 		}
 		l := lane{t.Queue, t.Priority}
+		if err := s.enter(ctx, l); err != nil {
+			return err
+		}
 		c, err := s.open(ctx, l)
 		if err != nil {
 			return err
@@ -230,10 +237,13 @@ func (s *Store) makeLine(ctx context.Context, id string, as any) (made bool, err
 // readPage returns a page. It returns nil if there is none, or if the page was damaged, which removes it.
 func (s *Store) readPage(ctx context.Context, l lane, n int) (*page, error) {
 	p, cas, err := fetch[page](ctx, s, s.lines, l.page(n))
-	if !errors.Is(err, errDamaged) {
-		return p, err
+	if errors.Is(err, errDamaged) {
+		return nil, s.dropDamaged(ctx, l, n, cas, err)
 	}
-	return nil, s.dropDamaged(ctx, l, n, cas, err)
+	if p != nil {
+		p.cas = cas
+	}
+	return p, err
 }
 
 // seal closes a page once the next one exists.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/couchbase/gocb/v2"
+
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -52,7 +54,7 @@ func (c *claim) look(ctx context.Context, l lane) (at *mark, p *page, err error)
 	case p != nil && len(p.Entries) == at.Place && p.G != nil && mind.tail > at.Page: // a failover has brought it back
 		return at, nil, s.shut(ctx, l, at.Page)
 	case p != nil && len(p.Entries) == at.Place && p.G != nil:
-		return nil, nil, nil
+		return nil, nil, s.retire(ctx, l, max(at.cas, p.cas))
 	case p != nil && len(p.Entries) >= at.Place:
 		return at, p, nil
 	case known: // the remembered cursor was outdated
@@ -66,4 +68,31 @@ func (c *claim) look(ctx context.Context, l lane) (at *mark, p *page, err error)
 		err = s.heal(ctx, l, now)
 	}
 	return at, nil, err
+}
+
+// idleFor is how long nobody has entered an empty lane, appended to it or claimed from it, before it leaves its board,
+// so that claims no longer read it. Whoever stores a task in the lane has done one of that within tailFor, or enters
+// the lane first. If a process stands still in between for the rest of the time, the sweep enters the lane.
+const idleFor = 2 * tailFor
+
+// retire takes an empty lane off its board if it is idle. Its cursor and its page stay. used is when the later of the
+// two was written.
+func (s *Store) retire(ctx context.Context, l lane, used gocb.Cas) error {
+	before := s.now(ctx) - idleFor.Microseconds()
+	if uint64(used)/1000 > uint64(before) {
+		return nil
+	}
+	raw, cas, err := s.get(ctx, s.lines, board(l.queue))
+	if raw == nil || err != nil {
+		return err
+	}
+	entered, damage := namesIn(board(l.queue), raw)
+	if damage != nil || entered[l.name()] > before { // damage is for the next reader of the board
+		return nil
+	}
+	err = s.mutate(ctx, s.lines, board(l.queue), cas, gocb.RemoveSpec("`"+l.name()+"`", nil))
+	if absent(err) { // somebody else was faster
+		return nil
+	}
+	return refusal(err) // or the board has changed
 }

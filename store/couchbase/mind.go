@@ -27,7 +27,11 @@ type mind struct {
 	clashed time.Time
 	pause   time.Duration // before asking again for a locked cursor
 	tail    int           // the page that was last appended to; 0 if unknown
+	tailAt  time.Time     // when the tail became known
 }
+
+// tailFor is how long a handle remembers the page that was last appended to, and with it that the lane is on its board.
+const tailFor = 30 * time.Minute
 
 // mindFor is how long a cursor is remembered, and how long claimers lock it after a clash.
 const mindFor = time.Second
@@ -53,7 +57,11 @@ func (m *minds) locked(l lane, tries int, pause time.Duration) {
 func (m *minds) of(l lane) mind {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.lanes[l]
+	is := m.lanes[l]
+	if time.Since(is.tailAt) > tailFor {
+		is.tail = 0
+	}
+	return is
 }
 
 // known reports whether the cursor need not be read again.
@@ -75,7 +83,7 @@ func (m *minds) clash(l lane) {
 }
 
 func (m *minds) appended(l lane, page int) {
-	m.change(l, func(is *mind) { is.tail = page })
+	m.change(l, func(is *mind) { is.tail, is.tailAt = page, time.Now() })
 }
 
 func (m *minds) change(l lane, do func(*mind)) {
