@@ -31,7 +31,7 @@ var onCouchbase = []planted{
 		"		if err != nil || is == nil && try > 0 { // it cannot be read\n", "		if err != nil || is != nil || try > 0 {\n"}},
 		caught: "x is lost"}, in: "store/couchbase", test: "^TestAUnitThatIsCompleted"},
 	{mutant: mutant{name: "an owner leaves what another has made as it is", edits: []change{{"store/couchbase/unit.go",
-		"	err := s.makeAll(ctx, made)\n", "	err := childrenFirst(ctx, made, roundsOf(made), s.insert)\n"}},
+		"	err := s.makeAll(ctx, made)\n", "	err := each(len(made), func(i int) error { return s.insert(ctx, made[i]) })\n"}},
 		caught: "x is lost"}, in: "store/couchbase", test: "^TestAUnitThatTwo"},
 	{mutant: mutant{name: "what is deleted can be made again", edits: []change{{"store/couchbase/decide.go",
 		"		if !d.dirty || !d.header().Gone || m == nil {\n", "		if m != nil || m == nil {\n"},

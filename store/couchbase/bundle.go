@@ -12,7 +12,8 @@ func (e errTaken) Error() string { return "the block " + e.ID + " is taken" }
 
 // bundle puts new tasks that differ only in their ids and args into sheets, unless they are part of a unit.
 func (w *work) bundle() {
-	if slices.ContainsFunc(w.order, func(d *doc) bool { return d.dirty && (d.cas != 0 || d.C != inTask) }) {
+	inUnit := func(d *doc) bool { return d.dirty && (d.cas != 0 || d.C != inTask || len(d.task().Needs) > 0) }
+	if slices.ContainsFunc(w.order, inUnit) {
 		return
 	}
 	var order []*doc

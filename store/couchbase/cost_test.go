@@ -57,7 +57,7 @@ func TestRequestsOfATaskAndOfAnIdlePoll(t *testing.T) {
 	}
 }
 
-// A workflow of one call costs an insert for each task, the document of its births, and an append. Its end tells each
+// A workflow of one call costs an insert for each task, a write that ends its unit, and an append. Its end tells each
 // child once: a read and a write of the child, and the pages that the children fill.
 func TestRequestsOfAWorkflow(t *testing.T) {
 	const children = 1000

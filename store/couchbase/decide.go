@@ -33,8 +33,12 @@ func (w *work) commit() (bool, error) {
 		}
 	}
 	root := w.choose(stored)
-	if root == nil {
+	switch {
+	case root != nil:
+	case len(roundsOf(made)) < 2:
 		return w.insert(made)
+	default: // some of them need others, and all are stored or none
+		root, made = made[0], made[1:]
 	}
 	others := slices.DeleteFunc(stored, func(d *doc) bool { return d == root })
 	return w.decide(root, others, made)
@@ -58,7 +62,7 @@ func (w *work) outliveMakers() error {
 
 // insert stores new tasks from which nothing follows for other documents.
 func (w *work) insert(made []*doc) (bool, error) {
-	err := w.s.insertAll(w.ctx, made)
+	err := each(len(made), func(i int) error { return w.s.insert(w.ctx, made[i]) })
 	if taken := (errTaken{}); errors.As(err, &taken) {
 		if w.full == nil {
 			w.full = map[ref]bool{}
@@ -218,7 +222,7 @@ func (w *work) writeRoot(root *doc) error {
 	}
 	ok, err := write(w.ctx, root)
 	switch {
-	case err != nil || ok:
+	case err != nil || ok || was == 0 && root.cas == 0 && root.C == inTask: // an id is used once; see insert
 		return err
 	case root.cas == passed && was != passed:
 		return errUntold

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/couchbase/gocb/v2"
 
@@ -40,7 +41,7 @@ type head struct {
 	Made *origin  `json:"made,omitempty"` // the unit that created it, and may again until it is done
 	Tell string   `json:"tell,omitempty"` // a state that its children have yet to be told
 	Born int64    `json:"born,omitempty"` // when it was created
-	Gone bool     `json:"gone,omitempty"` // deleted; removed after Unit and Tell, unless young (see drop)
+	Gone bool     `json:"gone,omitempty"` // deleted; removed after Unit and Tell (see drop)
 	Todo int64    `json:"todo,omitempty"` // when the sweep should look at it
 }
 
@@ -79,6 +80,8 @@ type doc struct {
 	dirty bool
 	sheet *doc // the sheet that holds the task; nil if it has its own document
 	place int  // its place among the tasks to line up; see rules.Row
+
+	expires time.Duration // how long after it is written the server removes it; 0 for never
 }
 
 func (d *doc) task() *task     { return d.body.(*task) }
@@ -87,18 +90,9 @@ func (d *doc) worker() *worker { return d.body.(*worker) }
 
 // rest sets when the sweep should look at a document that has no more work to be done.
 func (d *doc) rest() {
-	h := d.header()
-	since := h.Todo
-	h.Todo = 0
-	switch b := d.body.(type) {
-	case *task:
-		if b.Granting != "" {
-			h.Todo = since
-		}
-	case *record:
-		if b.Body == nil {
-			h.Todo = b.Updated + forgetAfter.Microseconds()
-		}
+	d.header().Todo = 0
+	if r, is := d.body.(*record); is && r.Body == nil {
+		r.Todo = r.Updated + forgetAfter.Microseconds()
 	}
 }
 
@@ -323,10 +317,10 @@ func (s *Store) writeAt(ctx context.Context, d *doc, level gocb.DurabilityLevel)
 		tries++
 		if d.cas == 0 {
 			done, err = s.collection(d.C).Insert(d.ID, text, &gocb.InsertOptions{Context: ctx, Transcoder: verbatim,
-				DurabilityLevel: level})
+				Expiry: d.expires, DurabilityLevel: level})
 		} else {
 			done, err = s.collection(d.C).Replace(d.ID, text, &gocb.ReplaceOptions{Context: ctx, Cas: d.cas,
-				Transcoder: verbatim, DurabilityLevel: level})
+				Transcoder: verbatim, Expiry: d.expires, DurabilityLevel: level})
 		}
 		return err
 	})

@@ -51,21 +51,14 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (_ []store.E
 	return results, s.finishUp(ctx, works...)
 }
 
-// mostPart is roughly how many bytes a part may have if its tasks need stored ones: all of them are first written into
-// one document.
+// mostPart is roughly how many bytes a part may have if its tasks need others: all of them are first written into one
+// document.
 const mostPart = 8 << 20
 
 // partsOf divides tasks into parts. Each task with a key is a part, and all tasks without a key are one part. If tasks
-// need others, a part holds only tasks without a key that are next to each other, and it is limited to mostPart if some
-// needed tasks are stored already.
+// need others, a part holds only tasks without a key that are next to each other, and is limited to mostPart.
 func partsOf(tasks []store.NewTask) (parts [][]int, needy bool) {
-	here, bound := map[store.ID]bool{}, false
-	for i := range tasks {
-		for _, n := range tasks[i].Needs {
-			needy, bound = true, bound || !here[n.Task]
-		}
-		here[tasks[i].ID] = true
-	}
+	needy = slices.ContainsFunc(tasks, func(n store.NewTask) bool { return len(n.Needs) > 0 })
 	plain, size := -1, 0 // the part of tasks without a key
 	for i := range tasks {
 		own := 512 + len(tasks[i].Args) + len(tasks[i].Settings) + 64*len(tasks[i].Needs)
@@ -75,7 +68,7 @@ func partsOf(tasks []store.NewTask) (parts [][]int, needy bool) {
 			if needy {
 				plain = -1
 			}
-		case plain < 0 || bound && size+own > mostPart:
+		case plain < 0 || needy && size+own > mostPart:
 			plain, size = len(parts), own
 			parts = append(parts, []int{i})
 		default:

@@ -10,7 +10,7 @@ import (
 // created and deleted would create it again. The insert may come from a connection that ended and whose request was
 // repeated, or from a process that stood still while others did its work. The task would run, or be archived, once
 // more. So a document that is deleted while such a request may still be under way stays as a grave, which only records
-// that it existed. The sweep removes the grave. A key, or a task that is restored, may rise from its grave.
+// that it existed, until it expires. A key, or a task that is restored, may rise from its grave.
 
 // lateBy is how late a request to create a document may arrive.
 const lateBy = 2 * time.Minute
@@ -30,16 +30,16 @@ type grave struct {
 // drop removes a deleted document, or turns it into a grave if it is young. It reports whether the document was
 // unchanged.
 func (s *Store) drop(ctx context.Context, d *doc) (bool, error) {
-	until := d.header().Born + s.lateBy.Microseconds()
-	if until <= s.now(ctx) {
+	young := time.Duration(d.header().Born-s.now(ctx))*time.Microsecond + s.lateBy
+	if young <= 0 {
 		return s.remove(ctx, d)
 	}
 	left := &grave{head: *d.header(), State: deleted}
-	left.Gone, left.Todo = true, until
+	left.Gone, left.Todo = true, 0
 	if sh, is := d.body.(*sheet); is {
 		left.From, left.Texts, left.Runs = sh.From, make([]json.RawMessage, len(sh.Texts)), sh.Runs
 	}
-	in := &doc{ref: d.ref, body: left, cas: d.cas}
+	in := &doc{ref: d.ref, body: left, cas: d.cas, expires: young + time.Second} // the server drops the fraction
 	ok, err := s.write(ctx, in)
 	d.cas = in.cas
 	return ok, err
@@ -55,16 +55,4 @@ func there(d *doc, err error) (*doc, error) {
 		return d, nil
 	}
 	return nil, nil
-}
-
-// clearGrave removes a grave that is no longer needed, and reports whether the document is a grave.
-func (s *Store) clearGrave(ctx context.Context, r ref, before int64) (is bool, err error) {
-	d, err := s.read(ctx, r)
-	if d == nil || err != nil || !d.header().buried() {
-		return false, err
-	}
-	if d.header().Todo < before {
-		_, err = s.remove(ctx, d)
-	}
-	return true, err
 }

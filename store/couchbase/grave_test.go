@@ -14,7 +14,6 @@ import (
 
 	"github.com/tuskqueue/tusk/internal/cbfake"
 	"github.com/tuskqueue/tusk/store"
-	"github.com/tuskqueue/tusk/store/storetest"
 )
 
 // made returns the documents of tasks and keys that a call creates.
@@ -106,14 +105,6 @@ func TestARequestThatMakesADocumentAndArrivesLateMakesNothing(t *testing.T) {
 			if n := r.f.Requests() - before; err != nil || len(tasks) > 0 || n > 0 {
 				t.Errorf("a list of nothing has %d tasks, and takes %d requests: %v", len(tasks), n, err)
 			}
-			r.ageGraves(docs)
-			_, err = r.b.sweep(r.ctx(), 0)
-			r.must("sweep", err)
-			for _, d := range docs {
-				if is, err := r.b.read(r.ctx(), d); is != nil || err != nil {
-					t.Errorf("%v is still there: %v", d, err)
-				}
-			}
 		})
 	}
 }
@@ -128,21 +119,6 @@ func (r *rig) runAll() {
 		outcomes = append(outcomes, r.plainly(name)...)
 	}
 	r.must("finish", r.finish(r.ctx(), outcomes...))
-}
-
-// ageGraves makes graves old.
-func (r *rig) ageGraves(docs []ref) {
-	r.Helper()
-	for _, at := range docs {
-		d, err := r.b.read(r.ctx(), at)
-		r.must("read", err)
-		if d == nil || !d.header().buried() {
-			r.Fatalf("%v is no grave", at)
-		}
-		d.header().Todo = 1
-		_, err = r.b.write(r.ctx(), d)
-		r.must("replace", err)
-	}
 }
 
 // A key whose tasks were just deleted is free, and knows nothing of them.
@@ -278,25 +254,26 @@ func TestALeaseIsNoSignThatATaskWasMadeInTime(t *testing.T) {
 	r.all(true, "x")
 }
 
-// A sweep removes all old graves, however many there are. No list goes over them meanwhile.
-func TestASweepRemovesManyGraves(t *testing.T) {
+// A grave goes by itself. Until then no index has it, so no list and no sweep goes over it.
+func TestAGraveExpires(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 1)
-	const many = 2*sweepMost + 10
-	made := make([]ref, many)
-	r.must("create", each(many, func(i int) error {
-		made[i] = taskRef(storetest.NewID())
-		left := &grave{head: head{Gone: true, Todo: 1}, State: deleted}
-		_, err := r.b.write(r.ctx(), &doc{ref: made[i], body: left})
-		return err
-	}))
-	if n := r.f.Indexed(r.b.scope, "tusk_id"); n > 0 {
-		t.Errorf("the index that lists are read from has %d graves", n)
+	r.b.lateBy = time.Second
+	n := r.task("x", nil)
+	r.add(n)
+	r.runAll()
+	r.archive(1)
+	d, err := r.b.read(r.ctx(), taskRef(n.ID))
+	if r.must("read", err); d == nil || !d.header().buried() {
+		t.Fatalf("it has left %+v", d)
 	}
-	_, err := r.b.sweep(r.ctx(), 0)
-	r.must("sweep", err)
-	for _, at := range made {
-		if is, err := r.b.read(r.ctx(), at); is != nil || err != nil {
-			t.Fatalf("one is left: %v", err)
+	for _, index := range []string{"tusk_id", "tusk_todo", "tusk_fin"} {
+		if n := r.f.Indexed(r.b.scope, index); n > 0 {
+			t.Errorf("the index %s has %d graves", index, n)
 		}
+	}
+	time.Sleep(2*time.Second + 100*time.Millisecond)
+	if raw, _, err := r.b.get(r.ctx(), r.b.tasks, d.ID); raw != nil || err != nil {
+		t.Errorf("it is still there: %s, %v", raw, err)
 	}
 }

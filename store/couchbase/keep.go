@@ -28,7 +28,7 @@ var leaderRef = ref{inMeta, "leader"}
 func (s *Store) Lead(ctx context.Context, c store.Candidate) (answer store.Leadership, err error) {
 	defer says(&err, "lead")
 	me := c.ID.String()
-	err = s.alter(ctx, leaderRef, func(d *doc) bool {
+	err = s.alterAs(ctx, leaderRef, s.read, func(d *doc) bool { // the term goes on while a grant waits for a node
 		l, now := d.body.(*leader), s.now(ctx)
 		answer = store.Leadership{Now: instant(now)}
 		switch {
@@ -61,17 +61,19 @@ func (s *Store) readLeader(ctx context.Context) (*leader, error) {
 	return d.body.(*leader), nil
 }
 
-// leads fails unless term is the current term. A chore calls it before it writes, because no write spans both
-// documents. So each chore does no harm if a stale leader runs it, and a grant calls leads twice.
+// leads reports whether the term is the current one at an instant.
+func (l *leader) leads(term, now int64) bool {
+	return l.Holder != "" && l.Term == term && now < l.Expires
+}
+
+// leads fails unless term is the current term. A chore calls it before it writes. Except for grants, no write spans
+// both, so each of these chores does no harm if a stale leader runs it.
 func (s *Store) leads(ctx context.Context, term int64) error {
 	l, err := s.readLeader(ctx)
-	if err != nil {
-		return err
+	if err == nil && !l.leads(term, s.now(ctx)) {
+		err = store.ErrNotLeader
 	}
-	if l.Holder == "" || l.Term != term || s.now(ctx) >= l.Expires {
-		return store.ErrNotLeader
-	}
-	return nil
+	return err
 }
 
 // Admit implements store.Keeper. If one of its queries fails, it does what the others find.

@@ -25,8 +25,7 @@ type key struct {
 	Source   time.Time `json:"src,omitzero"`
 	Tasks    int64     `json:"n"`
 
-	Births []string `json:"births,omitempty"` // tasks that a call is about to store; see births.go
-	Remade int64    `json:"remade,omitempty"` // when it was rebuilt; see remake.go
+	Remade int64 `json:"remade,omitempty"` // when it was rebuilt; see remake.go
 }
 
 // nameOf returns the name of a new task's key, or the zero name if it has no key.

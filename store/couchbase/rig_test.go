@@ -268,10 +268,7 @@ func (r *rig) settled() {
 		r.must("query", err)
 		for _, id := range ids {
 			d, _ := r.b.read(r.ctx(), ref{c, id})
-			if d != nil && d.header().buried() {
-				continue
-			}
-			r.Errorf("%s of %s is left with something to do: %s", id, c, d.raw)
+			r.Errorf("%s of %s is left with something to do: %+v", id, c, d)
 		}
 	}
 	all, err := r.b.List(r.ctx(), store.Filter{Limit: 1000, Detail: true})

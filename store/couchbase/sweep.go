@@ -7,7 +7,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 )
@@ -56,11 +55,7 @@ func (s *Store) sweepTodo(ctx context.Context, statement, c string, before int64
 		}
 		var deleted atomic.Int64
 		err = each(len(ids), func(i int) error {
-			r := ref{c, ids[i]}
-			is, err := s.clearGrave(ctx, r, before)
-			if !is && err == nil {
-				is, err = s.sweepOne(ctx, r, before)
-			}
+			is, err := s.sweepOne(ctx, ref{c, ids[i]}, before)
 			if is {
 				deleted.Add(1)
 			}
@@ -69,7 +64,7 @@ func (s *Store) sweepTodo(ctx context.Context, statement, c string, before int64
 		if err != nil {
 			return err
 		}
-		// Graves and deleted records may be many, and units and lanes wait for them.
+		// Deleted records may be many, and units and lanes wait for them.
 		more = len(ids) == sweepMost && deleted.Load() > 0 && time.Since(begun) < sweepEvery
 	}
 	return nil
@@ -116,7 +111,7 @@ func (s *Store) sweepListed(ctx context.Context, l lane, on map[string][]lane, b
 		}
 	}
 	if !slices.Contains(on[l.queue], l) {
-		if err := s.enlist(ctx, s.lines, board(l.queue), strconv.Itoa(int(l.priority))); err != nil {
+		if err := s.enter(ctx, l); err != nil {
 			return 0, err
 		}
 	}
@@ -124,25 +119,16 @@ func (s *Store) sweepListed(ctx context.Context, l lane, on map[string][]lane, b
 }
 
 // sweepOne does the rest of the work of a document, and reports whether it was a deleted record.
-func (s *Store) sweepOne(ctx context.Context, r ref, before int64) (deleted bool, err error) {
-	d, err := s.load(ctx, r) // this completes units
+func (s *Store) sweepOne(ctx context.Context, at ref, before int64) (deleted bool, err error) {
+	d, err := s.load(ctx, at) // this completes units
 	if d == nil || err != nil || d.header().Todo == 0 || d.header().Todo >= before {
 		return false, err
 	}
-	switch b := d.body.(type) {
-	case *task: // a leader died before it gave the task its turn
-		b.unmark()
-		_, err = s.write(ctx, d)
-	case *key:
-		if len(b.Births) > 0 {
-			err = s.adopt(ctx, d)
-		}
-	case *record:
-		if deleted = b.Body == nil; deleted {
-			err = s.forget(ctx, d, recordList(b.Kind), d.ID)
-		}
+	r, is := d.body.(*record)
+	if !is || r.Body != nil {
+		return false, nil
 	}
-	return deleted, err
+	return true, s.forget(ctx, d, recordList(r.Kind), d.ID)
 }
 
 // sweepLane lines up the tasks of a lane that became available before an instant, and before the task at the cursor,

@@ -45,11 +45,10 @@ type task struct {
 	Crashes  int    `json:"cr,omitempty"`
 	Reason   string `json:"why,omitempty"`
 
-	Available int64   `json:"avl,omitempty"`   // the run time, while it can be claimed
-	Due       int64   `json:"due,omitempty"`   // the run time, while it waits for that time
-	InLine    int64   `json:"turn,omitempty"`  // its place among the tasks that wait for a turn
-	Held      bool    `json:"held,omitempty"`  // it has a turn
-	Granting  string  `json:"grant,omitempty"` // nonce of the grant that is about to give it a turn
+	Available int64   `json:"avl,omitempty"`  // the run time, while it can be claimed
+	Due       int64   `json:"due,omitempty"`  // the run time, while it waits for that time
+	InLine    int64   `json:"turn,omitempty"` // its place among the tasks that wait for a turn
+	Held      bool    `json:"held,omitempty"` // it has a turn
 	Finished  int64   `json:"fin,omitempty"`
 	Run       []lease `json:"run,omitempty"`  // its open lease
 	Stop      *string `json:"stop,omitempty"` // why it should stop
@@ -142,7 +141,7 @@ func (t *task) holds(token store.Token) bool {
 // row returns the task as the rules see it.
 func (t *task) row() *rules.Row {
 	r := &rules.Row{Task: t.answer(false), Needs: len(t.Needs) > 0, Needed: len(t.Kids) > 0 || t.Back, Awaits: t.Awaits,
-		HasTurn: t.Held && t.Granting == "", Stopping: t.Stop != nil}
+		HasTurn: t.Held, Stopping: t.Stop != nil}
 	if t.Stop != nil {
 		r.StopReason = *t.Stop
 	}
@@ -195,7 +194,6 @@ func (t *task) set(r *rules.Row, now int64) {
 		t.Changed, t.How = micros(r.Changed.At), r.Changed.How
 	}
 	t.Queue, t.Priority, t.Attempt, t.Crashes, t.Reason = r.Queue, r.Priority, r.Attempt, r.Crashes, r.Reason
-	t.unmark()
 	t.Awaits, t.Held, t.RunAt, t.Finished = r.Awaits, r.HasTurn, micros(r.RunAt), micros(r.FinishedAt)
 	if t.Stop = nil; r.Stopping {
 		t.Stop = &r.StopReason
@@ -238,16 +236,6 @@ func newTask(r *rules.Row, now int64) *task {
 		t.remember(r)
 	}
 	return t
-}
-
-// mark says that a task is about to get its turn, so that it already counts as having it. If the grant goes no further,
-// the sweep removes the mark.
-func (t *task) mark(by string, now int64) { t.Held, t.Granting, t.Todo = true, by, now }
-
-func (t *task) unmark() {
-	if t.Granting != "" {
-		t.Held, t.Granting, t.Todo = false, "", 0
-	}
 }
 
 // write stores a note.
@@ -325,7 +313,6 @@ func tokenOf(text string) (token store.Token) {
 
 // bury turns the document into that of a deleted task, which stays until its children are told.
 func (t *task) bury(now int64) {
-	t.unmark()
 	t.State, t.Gone, t.Finished = deleted, true, now
 	t.Available, t.Due, t.InLine, t.Doom, t.Held, t.Run = 0, 0, 0, 0, false, nil
 }

@@ -34,10 +34,14 @@ func (s *Store) tell(ctx context.Context, told []*doc) error {
 			ended[kid][idOf(d.ID)] = states[d.header().Tell]
 		}
 	}
-	err = s.hear(ctx, kids, func(kid string, parent store.ID) (store.State, bool, error) {
-		state, is := ended[kid][parent]
-		return state, is, nil
+	freed := make([][]*task, len(kids))
+	err = each(len(kids), func(i int) (err error) {
+		freed[i], err = s.hear(ctx, ref{inTask, kids[i]}, ended[kids[i]])
+		return err
 	})
+	if err == nil {
+		err = s.queueUp(ctx, slices.Concat(freed...)...)
+	}
 	if err != nil {
 		return err
 	}
@@ -48,59 +52,37 @@ func (s *Store) tell(ctx context.Context, told []*doc) error {
 	})
 }
 
-// hear tells tasks which of their needs have ended or do not exist, and lines up the tasks that may run now.
-func (s *Store) hear(
-	ctx context.Context, kids []string, ends func(kid string, parent store.ID) (store.State, bool, error),
-) error {
-	freed := make([][]*task, len(kids))
-	err := each(len(kids), func(i int) error {
-		kid := ref{inTask, kids[i]}
-		d, err := s.read(ctx, kid)
-		// A child that has ended or is gone is not told. Tasks may need each other: loading one that has ended and has
-		// not told its children yet would make it tell the other, which would load the first again, and so on without
-		// end.
-		if d == nil || err != nil || d.header().Gone || d.task().state().Finished() {
+// hear tells a task which of its needs have ended, and returns it if it may run now.
+func (s *Store) hear(ctx context.Context, kid ref, ended map[store.ID]store.State) ([]*task, error) {
+	d, err := s.read(ctx, kid)
+	// A child that has ended or is gone is not told. Tasks may need each other: loading one that has ended and has not
+	// told its children yet would make it tell the other, which would load the first again, and so on without end.
+	if d == nil || err != nil || d.header().Gone || d.task().state().Finished() {
+		return nil, err
+	}
+	w := &work{}
+	if h := d.header(); h.Pin == nil && !h.open() {
+		w.have = map[ref]*doc{kid: d}
+	}
+	err = s.do(ctx, w, func(b *rules.Batch) error {
+		w.edges = nil
+		d, err := w.load(kid)
+		if d == nil || err != nil {
 			return err
 		}
-		w := &work{}
-		if h := d.header(); h.Pin == nil && !h.open() {
-			w.have = map[ref]*doc{kid: d}
+		for _, n := range d.task().openNeeds() {
+			if _, is := ended[n.Task]; is && n.Open {
+				w.edges = append(w.edges, rules.Edge{Child: idOf(kid.ID), Need: n.Need})
+			}
 		}
-		err = s.do(ctx, w, func(*rules.Batch) error { return w.tell(kid, ends) })
-		freed[i] = w.ready
-		return err
+		for _, e := range w.edges {
+			if err := b.Tell(e.Task, ended[e.Task]); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
-	if err == nil {
-		err = s.queueUp(ctx, slices.Concat(freed...)...)
-	}
-	return err
-}
-
-func (w *work) tell(kid ref, ends func(kid string, parent store.ID) (store.State, bool, error)) error {
-	w.edges = nil
-	d, err := w.load(kid)
-	if d == nil || err != nil {
-		return err
-	}
-	var how []store.State
-	for _, n := range d.task().openNeeds() {
-		if !n.Open {
-			continue
-		}
-		state, ended, err := ends(kid.ID, n.Task)
-		if err != nil {
-			return err
-		}
-		if ended {
-			w.edges, how = append(w.edges, rules.Edge{Child: idOf(kid.ID), Need: n.Need}), append(how, state)
-		}
-	}
-	for i, e := range w.edges {
-		if err := w.batch.Tell(e.Task, how[i]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return w.ready, err
 }
 
 // finishUp does what follows after the documents of some works are written: it lines up tasks that may run, in order,

@@ -3,10 +3,12 @@ package couchbase
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // turn is what turns are grouped by.
@@ -37,6 +39,9 @@ func (a turn) compare(b turn) int {
 func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (_ []store.Turns, err error) {
 	defer says(&err, "turns")
 	if err := s.mayGoOn(ctx, term); err != nil {
+		return nil, err
+	}
+	if _, err := s.load(ctx, leaderRef); err != nil { // the index has to know of all turns that were granted
 		return nil, err
 	}
 	granted, err := query[turnCount](ctx, s, queryGranted, nil)
@@ -102,44 +107,35 @@ func (s *Store) heads(ctx context.Context, groups []turnCount, all int64, heads 
 	return first, err
 }
 
-// Grant implements store.Keeper. No write spans the term and a task. So a grant first marks its tasks as having their
-// turn, then checks the term again, and only then makes the tasks available. Either it sees the next leader's term, or
-// that leader, who counts afterwards, sees the marks.
+// Grant implements store.Keeper. The leader's document is the root of the unit, so its write also shows that the term
+// still holds.
 func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
 	defer says(&err, "grant")
-	if err := s.leads(ctx, term); err != nil {
-		return 0, err
-	}
-	mark, now := nonce(), s.now(ctx)
-	err = each(len(ids), func(i int) error {
-		return s.alter(ctx, taskRef(ids[i]), func(d *doc) bool {
-			t := d.task()
-			if !t.row().InLine() {
-				return false
-			}
-			t.mark(mark, now)
-			return true
-		})
-	})
-	if err != nil {
-		return 0, err
-	}
-	lost := s.leads(ctx, term)
-	did, err := s.doEach(ctx, len(ids), func(i int, w *work) (bool, error) {
-		d, err := w.load(taskRef(ids[i]))
-		if d == nil || err != nil || d.task().Granting != mark {
-			return false, err
+	w := &work{}
+	err = s.do(ctx, w, func(b *rules.Batch) error {
+		d, err := w.load(leaderRef)
+		if err != nil {
+			return err
 		}
-		d.task().unmark()
-		d.dirty = true
-		if lost != nil {
-			return false, nil
+		if d == nil || !d.body.(*leader).leads(term, s.now(ctx)) {
+			return store.ErrNotLeader
 		}
-		n, err := w.batch.Grant(ids[i : i+1])
-		return n > 0, err
+		w.root, d.dirty = d, true
+		granted, err = b.Grant(ids)
+		return err
 	})
-	if err == nil {
-		err = lost
+	switch {
+	case err == nil:
+		err = s.finishUp(ctx, w)
+	case errors.Is(err, errTooLarge) && len(ids) > 1:
+		first, err := s.Grant(ctx, term, ids[:len(ids)/2])
+		if err != nil {
+			return first, err
+		}
+		second, err := s.Grant(ctx, term, ids[len(ids)/2:])
+		return first + second, err
+	default:
+		granted = 0
 	}
-	return len(did), err
+	return granted, err
 }

@@ -1,11 +1,17 @@
 package couchbase
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/couchbase/gocbcore/v10/memd"
 
 	"github.com/tuskqueue/tusk/internal/cbfake"
 	"github.com/tuskqueue/tusk/store"
@@ -67,6 +73,97 @@ func TestTurnsThatAnotherLeaderGrantedCountAfterAFailedRound(t *testing.T) {
 	r.must("turns", err)
 	if len(turns) != 1 || turns[0].Held != 1 || len(turns[0].Waiting) != 0 {
 		t.Errorf("the turn that was granted does not count: %+v", turns)
+	}
+}
+
+// Another process takes the lead just before a grant is decided. Nothing is granted.
+func TestALeaderThatIsReplacedGrantsNothing(t *testing.T) {
+	r := newRig(t, 1)
+	x := r.task("x", inTurns)
+	r.add(x)
+	old := r.term
+	var met atomic.Bool
+	r.f.Set(cbfake.Faults{Request: func(code memd.CmdCode, key string) cbfake.Spoil {
+		if code == memd.CmdReplace && key == leaderRef.ID && met.CompareAndSwap(false, true) {
+			_, err := r.b.Lead(r.ctx(), store.Candidate{ID: r.leader, Term: r.term})
+			if err != nil {
+				t.Errorf("resign: %v", err)
+			}
+			r.leader = storetest.NewID()
+			r.lead()
+		}
+		return cbfake.Sound
+	}})
+	n, err := r.a.Grant(r.ctx(), old, []store.ID{x.ID})
+	r.f.Set(cbfake.Faults{})
+	if !errors.Is(err, store.ErrNotLeader) || n != 0 || !met.Load() {
+		t.Errorf("%d turns are granted: %v", n, err)
+	}
+	turns, err := r.b.Turns(r.ctx(), r.term, 10, 10)
+	r.must("turns", err)
+	if len(turns) != 1 || turns[0].Held != 0 || len(turns[0].Waiting) != 1 {
+		t.Errorf("the turns are %+v", turns)
+	}
+	r.drain()
+	r.all(true, "x")
+}
+
+// A leader dies once it has decided a grant. Others take the lead at once, and the turn counts.
+func TestATurnThatADeadLeaderHasDecidedCounts(t *testing.T) {
+	r := newRig(t, 1)
+	x := r.task("x", inTurns)
+	r.add(x)
+	ctx, die := context.WithCancel(r.ctx())
+	var decided, dead atomic.Bool
+	r.f.Set(cbfake.Faults{Request: func(code memd.CmdCode, key string) cbfake.Spoil {
+		if decided.Load() && dead.CompareAndSwap(false, true) {
+			die()
+		}
+		if dead.Load() {
+			return cbfake.LoseRequest
+		}
+		if code == memd.CmdReplace && key == leaderRef.ID {
+			decided.Store(true)
+		}
+		return cbfake.Sound
+	}})
+	_, _ = r.a.Grant(ctx, r.term, []store.ID{x.ID})
+	r.a.Close()
+	r.f.HangUp()
+	r.f.Set(cbfake.Faults{})
+	if d, err := r.b.read(r.ctx(), leaderRef); err != nil || d.header().Unit == nil {
+		t.Fatalf("the leader's document has no unit: %v", err)
+	}
+	within := r.b.patience
+	r.b.patience = time.Hour
+	r.lead() // this waits for nobody
+	r.b.patience = within
+	turns, err := r.b.Turns(r.ctx(), r.term, 10, 10)
+	r.must("turns", err)
+	if len(turns) != 1 || turns[0].Held != 1 || len(turns[0].Waiting) != 0 {
+		t.Errorf("the turns are %+v", turns)
+	}
+	r.drain()
+	r.all(true, "x")
+}
+
+// Tasks whose args are too large together for one unit get their turns in several.
+func TestTurnsOfLargeTasks(t *testing.T) {
+	r := newRig(t, 1)
+	var tasks []store.NewTask
+	var ids []store.ID
+	for i := range 5 {
+		tasks = append(tasks, r.task(fmt.Sprint("x", i), func(n *store.NewTask) {
+			n.Turn, n.Args = true, []byte(`"`+strings.Repeat("x", 6<<20)+`"`)
+		}))
+		ids = append(ids, tasks[i].ID)
+	}
+	for _, n := range tasks {
+		r.add(n)
+	}
+	n, err := r.a.Grant(r.ctx(), r.term, ids)
+	if r.must("grant", err); n != 5 {
+		t.Errorf("%d of 5 turns are granted", n)
 	}
 }
 

@@ -204,7 +204,12 @@ func (s *Store) rewrite(ctx context.Context, root, to *doc) error {
 
 // makeAll stores the new documents of a unit, each task before the tasks that it needs.
 func (s *Store) makeAll(ctx context.Context, made []*doc) error {
-	return childrenFirst(ctx, made, roundsOf(made), s.make)
+	for _, round := range slices.Backward(roundsOf(made)) {
+		if err := each(len(round), func(i int) error { return s.make(ctx, made[round[i]]) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // make stores a new document of a unit. If somebody else has created the document already, make writes it once more,

@@ -367,8 +367,15 @@ func (w *work) results() {
 // alter changes one document by a rule of the engine's own, and retries until it succeeds. If the document does not
 // exist, alter creates it. The function says whether to write.
 func (s *Store) alter(ctx context.Context, r ref, change func(d *doc) bool) error {
+	return s.alterAs(ctx, r, s.load, change)
+}
+
+// alterAs does the same to the document as it is read, and leaves its unit as it is.
+func (s *Store) alterAs(
+	ctx context.Context, r ref, read func(context.Context, ref) (*doc, error), change func(d *doc) bool,
+) error {
 	for try := 0; ; try++ {
-		d, err := s.load(ctx, r)
+		d, err := read(ctx, r)
 		if err != nil {
 			return err
 		}
