@@ -19,8 +19,8 @@ import (
 // prepared returns the prepared transactions in the databases of all ledgers, or nil if not all
 // answer.
 func (s *Store) prepared(ctx context.Context, all []*ledger) map[string]bool {
-	parts, errs := each(ctx, all, func(ctx context.Context, e *postgres.Store) ([]string, error) {
-		return e.Prepared(ctx)
+	parts, errs := each(all, func(_ int, l *ledger) ([]string, error) {
+		return ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]string, error) { return e.Prepared(ctx) })
 	})
 	if errors.Join(errs...) != nil {
 		return nil
@@ -53,11 +53,16 @@ func (s *Store) parentsOf(ctx context.Context, all []*ledger, ids []store.ID) (m
 	later, err := s.whereAre(ctx, all, missing) // tasks may have appeared since the first look
 	maps.Copy(found, later)
 	if more {
-		for _, id := range notIn(missing, found) {
-			found[id] = spot{nowhere, store.Pending}
-		}
+		expect(found, missing)
 	}
 	return found, err
+}
+
+// expect adds those of ids that are not found, as tasks that may appear.
+func expect(found map[store.ID]spot, ids []store.ID) {
+	for _, id := range notIn(ids, found) {
+		found[id] = spot{nowhere, store.Pending}
+	}
 }
 
 // mayCome reports whether tasks that are found nowhere may still appear: they may be in letters or in prepared

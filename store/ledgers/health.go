@@ -32,7 +32,7 @@ func (s *Store) Witnesses() bool {
 // Examine implements store.Examiner. It adds up what can be added up, and takes the worst of
 // everything else. The clock, the version and the leader are home's.
 func (s *Store) Examine(ctx context.Context) (store.Health, error) {
-	parts, err := queryAll(ctx, s, func(ctx context.Context, e *postgres.Store) (store.Health, error) {
+	parts, err := fromAll(ctx, s, query, func(ctx context.Context, e *postgres.Store) (store.Health, error) {
 		return e.Examine(ctx)
 	})
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *Store) Roles(ctx context.Context, prefix string, apply bool) ([]string,
 
 // Measure implements store.Meter. It takes what a server counts for all its ledgers once.
 func (s *Store) Measure(ctx context.Context) (sum store.Measures, err error) {
-	parts, err := queryAll(ctx, s, func(ctx context.Context, e *postgres.Store) (store.Measures, error) {
+	parts, err := fromAll(ctx, s, query, func(ctx context.Context, e *postgres.Store) (store.Measures, error) {
 		return e.Measure(ctx)
 	})
 	if err != nil {

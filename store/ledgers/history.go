@@ -30,7 +30,7 @@ func cursorsOf(cursor string, ledgers int) []string {
 
 // Follow implements store.Historian.
 func (s *Store) Follow(ctx context.Context, on bool) (string, error) {
-	cursors, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) (string, error) {
+	cursors, err := fromAll(ctx, s, ask, func(ctx context.Context, e *postgres.Store) (string, error) {
 		return e.Follow(ctx, on)
 	})
 	return strings.Join(cursors, cursorBreak), err
@@ -47,10 +47,8 @@ func (s *Store) Ended(ctx context.Context, cursor string, limit int) (store.Ends
 	if len(cursors) > len(all) {
 		return told, fmt.Errorf("ended: the cursor %q is none", cursor)
 	}
-	parts := make([]store.Ends, len(all))
-	errs := make([]error, len(all))
-	s.inEach(all, func(no int, l *ledger) {
-		parts[no], errs[no] = ask(ctx, l, func(ctx context.Context, e *postgres.Store) (store.Ends, error) {
+	parts, errs := each(all, func(no int, l *ledger) (store.Ends, error) {
+		return ask(ctx, l, func(ctx context.Context, e *postgres.Store) (store.Ends, error) {
 			return e.Ended(ctx, cursors[no], max(limit/len(all), 1))
 		})
 	})
@@ -73,9 +71,9 @@ func (s *Store) Forget(ctx context.Context, cursor string) error {
 	if err != nil {
 		return err
 	}
-	cursors, errs := cursorsOf(cursor, len(all)), make([]error, len(all))
-	s.inEach(all, func(no int, l *ledger) {
-		_, errs[no] = ask(ctx, l, func(ctx context.Context, e *postgres.Store) (struct{}, error) {
+	cursors := cursorsOf(cursor, len(all))
+	_, errs := each(all, func(no int, l *ledger) (struct{}, error) {
+		return ask(ctx, l, func(ctx context.Context, e *postgres.Store) (struct{}, error) {
 			return struct{}{}, e.Forget(ctx, cursors[no])
 		})
 	})

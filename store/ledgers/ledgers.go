@@ -43,7 +43,7 @@ type Options struct {
 // Store is a queue in many ledgers. It is safe for use by many goroutines.
 type Store struct {
 	known   atomic.Pointer[[]*server]
-	left    []*server // servers that others have replaced
+	left    []*server // servers that are no longer known
 	o       Options
 	owned   bool // Open made the pools, so Close closes them
 	pinned  func(queue string) bool
@@ -163,7 +163,22 @@ func (s *Store) add(pool *pgxpool.Pool, instead *server) *server {
 	return at
 }
 
-// servers returns the known servers. Their number never falls.
+// leave makes a server unknown, unless it has a ledger, as far as this process knows. It reports whether it did.
+func (s *Store) leave(at *server) bool {
+	s.mu.Lock() // no look that includes the server is in progress
+	defer s.mu.Unlock()
+	all := s.all.Load()
+	if all == nil || slices.ContainsFunc(*all, func(l *ledger) bool { on, _ := l.whereabouts(); return on == at }) {
+		return false
+	}
+	rest := slices.DeleteFunc(slices.Clone(s.servers()), func(other *server) bool { return other == at })
+	s.known.Store(&rest)
+	s.left = append(s.left, at)
+	at.attendant.Close()
+	return true
+}
+
+// servers returns the known servers.
 func (s *Store) servers() []*server { return *s.known.Load() }
 
 // Close closes the ledgers, and the pools if Open made them.
@@ -219,28 +234,28 @@ func atHome[T any](ctx context.Context, s *Store, do question[T]) (answer T, err
 	return ask(ctx, l, do)
 }
 
-// each asks all ledgers at once. An answer is valid if its error is nil.
-func each[T any](ctx context.Context, all []*ledger, do question[T]) ([]T, []error) {
+// each does something for all ledgers at once. An answer is valid if its error is nil.
+func each[T any](all []*ledger, do func(no int, l *ledger) (T, error)) ([]T, []error) {
 	answers, errs := make([]T, len(all)), make([]error, len(all))
-	if len(all) == 1 {
-		answers[0], errs[0] = ask(ctx, all[0], do)
-		return answers, errs
-	}
 	var done sync.WaitGroup
-	for i, l := range all {
-		done.Go(func() { answers[i], errs[i] = ask(ctx, l, do) })
+	for no, l := range all[1:] {
+		done.Go(func() { answers[no+1], errs[no+1] = do(no+1, l) })
 	}
+	answers[0], errs[0] = do(0, all[0])
 	done.Wait()
 	return answers, errs
 }
 
-// inEach does something for all ledgers at once.
-func (s *Store) inEach(all []*ledger, do func(no int, l *ledger)) {
-	var done sync.WaitGroup
-	for no, l := range all {
-		done.Go(func() { do(no, l) })
+// fromAll asks all ledgers at once, by ask or query. It fails unless all answer.
+func fromAll[T any](
+	ctx context.Context, s *Store, by func(context.Context, *ledger, question[T]) (T, error), do question[T],
+) ([]T, error) {
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return nil, err
 	}
-	done.Wait()
+	answers, errs := each(all, func(_ int, l *ledger) (T, error) { return by(ctx, l, do) })
+	return answers, errors.Join(errs...)
 }
 
 // together asks the ledgers of each server in one trip. do makes the trip, with the engines of the ledgers at the
@@ -318,27 +333,6 @@ func inTurn(all []*ledger, do func(i int, l *ledger)) {
 		})
 	}
 	done.Wait()
-}
-
-// fromAll asks all ledgers at once. It fails unless all answer.
-func fromAll[T any](ctx context.Context, s *Store, do question[T]) ([]T, error) {
-	all, err := s.ledgers(ctx)
-	if err != nil {
-		return nil, err
-	}
-	answers, errs := each(ctx, all, do)
-	return answers, errors.Join(errs...)
-}
-
-// queryAll is fromAll for people's questions (query).
-func queryAll[T any](ctx context.Context, s *Store, do question[T]) ([]T, error) {
-	all, err := s.ledgers(ctx)
-	if err != nil {
-		return nil, err
-	}
-	answers, errs := make([]T, len(all)), make([]error, len(all))
-	s.inEach(all, func(i int, l *ledger) { answers[i], errs[i] = query(ctx, l, do) })
-	return answers, errors.Join(errs...)
 }
 
 // isPinned reports whether the plain tasks of a queue live in one ledger.

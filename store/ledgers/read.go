@@ -22,7 +22,7 @@ func (s *Store) List(ctx context.Context, f store.Filter) ([]store.Task, error) 
 	if len(f.IDs) > 0 {
 		return s.listNamed(ctx, f)
 	}
-	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
+	parts, err := fromAll(ctx, s, ask, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
 		return e.List(ctx, f)
 	})
 	if err != nil {
@@ -123,7 +123,7 @@ func (s *Store) Search(ctx context.Context, f store.Filter, budget int) ([]store
 		}
 		return tasks, tasks[len(tasks)-1].ID, err
 	}
-	parts, err := queryAll(ctx, s, func(ctx context.Context, e *postgres.Store) (answer, error) {
+	parts, err := fromAll(ctx, s, query, func(ctx context.Context, e *postgres.Store) (answer, error) {
 		tasks, last, err := e.Search(ctx, f, max(budget/len(all), 1))
 		return answer{tasks, last}, err
 	})

@@ -224,8 +224,15 @@ func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 	case len(all) == 0:
 		return nil, errUndivided
 	}
-	parts, errs := each(ctx, all, func(ctx context.Context, e *postgres.Store) ([]store.Migration, error) {
-		return e.Migrations(ctx)
+	return stepsOf(ctx, all)
+}
+
+// stepsOf is Migrations for ledgers that exist.
+func stepsOf(ctx context.Context, all []*ledger) ([]store.Migration, error) {
+	parts, errs := each(all, func(_ int, l *ledger) ([]store.Migration, error) {
+		return ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Migration, error) {
+			return e.Migrations(ctx)
+		})
 	})
 	_, broken := split(errs)
 	if broken != nil {
@@ -282,8 +289,8 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	parts, errs := each(ctx, all, func(ctx context.Context, e *postgres.Store) ([]string, error) {
-		return e.Check(ctx)
+	parts, errs := each(all, func(_ int, l *ledger) ([]string, error) {
+		return ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]string, error) { return e.Check(ctx) })
 	})
 	for _, l := range all {
 		if problem := seen.problem(l.no); problem != nil {

@@ -30,7 +30,7 @@ func sums[K comparable, V any](parts [][]V, key func(*V) K, add func(sum, one *V
 
 // Count implements store.Reader.
 func (s *Store) Count(ctx context.Context) ([]store.Count, error) {
-	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Count, error) {
+	parts, err := fromAll(ctx, s, ask, func(ctx context.Context, e *postgres.Store) ([]store.Count, error) {
 		return e.Count(ctx)
 	})
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *Store) Count(ctx context.Context) ([]store.Count, error) {
 
 // Stats implements store.Reader.
 func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error) {
-	parts, err := queryAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Stat, error) {
+	parts, err := fromAll(ctx, s, query, func(ctx context.Context, e *postgres.Store) ([]store.Stat, error) {
 		return e.Stats(ctx, f)
 	})
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorG
 		limit = pageOf(0)
 	}
 	f.Limit = max(limit, store.MaxPage)
-	parts, err := queryAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.ErrorGroup, error) {
+	parts, err := fromAll(ctx, s, query, func(ctx context.Context, e *postgres.Store) ([]store.ErrorGroup, error) {
 		return e.Errors(ctx, f)
 	})
 	if err != nil {
@@ -100,7 +100,7 @@ func addErrors(sum, g *store.ErrorGroup) {
 
 // Workers implements store.Reader. A worker lives if it does in one ledger.
 func (s *Store) Workers(ctx context.Context) ([]store.Worker, error) {
-	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Worker, error) {
+	parts, err := fromAll(ctx, s, ask, func(ctx context.Context, e *postgres.Store) ([]store.Worker, error) {
 		return e.Workers(ctx)
 	})
 	if err != nil {

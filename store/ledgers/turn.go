@@ -25,12 +25,11 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]sto
 	if term != 0 {
 		idle = s.idle(ctx, all, term)
 	}
-	parts, errs := make([][]store.Turns, len(all)), make([]error, len(all))
-	s.inEach(all, func(no int, l *ledger) {
+	parts, errs := each(all, func(no int, l *ledger) ([]store.Turns, error) {
 		if c, known := idle[no]; known && !c.Turns {
-			return // nobody there uses turns
+			return nil, nil // nobody there uses turns
 		}
-		parts[no], errs[no] = ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Turns, error) {
+		return ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Turns, error) {
 			return e.Turns(ctx, term, groups, heads)
 		})
 	})
@@ -139,8 +138,8 @@ func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted 
 	if err != nil {
 		return 0, err
 	}
-	counts, errs := each(ctx, all, func(ctx context.Context, e *postgres.Store) (int, error) {
-		return e.Grant(ctx, term, ids)
+	counts, errs := each(all, func(_ int, l *ledger) (int, error) {
+		return ask(ctx, l, func(ctx context.Context, e *postgres.Store) (int, error) { return e.Grant(ctx, term, ids) })
 	})
 	for no, n := range counts {
 		s.turns.heat(no, n > 0)
