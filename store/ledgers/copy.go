@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"os/exec"
@@ -12,55 +13,86 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
-// copyAll copies ledgers to a server, one after the other.
-func (s *Store) copyAll(
-	ctx context.Context, seen *looked, target *server, numbers []int,
-) (stood time.Duration, err error) {
-	dump, err := tool("pg_dump")
-	if err != nil {
-		return 0, err
-	}
-	psql, err := tool("psql")
-	if err != nil {
-		return 0, err
-	}
-	for _, no := range numbers {
-		if err := seen.on[no][0].fits(ctx, target); err != nil {
-			return 0, fmt.Errorf("ledger %d: %w", no, err)
+// copyAll copies ledgers to a server, one after the other. Those that it has already, fenced, are only opened.
+func (s *Store) copyAll(ctx context.Context, seen *looked, todo []schema, target *server, m *Moved) error {
+	arrived := func(one schema) bool { return one.at == target }
+	var dump, psql string
+	m.How = "opened"
+	for _, one := range todo {
+		if arrived(one) {
+			continue
 		}
-	}
-	for _, no := range numbers {
-		one := seen.on[no][0]
-		if err := driveUp(ctx, one.at, target); err != nil {
-			return stood, fmt.Errorf("ledger %d: %w", no, err)
+		m.How = "copied"
+		var err error
+		if dump, err = tool("pg_dump"); err == nil {
+			psql, err = tool("psql")
 		}
-		began := time.Now()
-		if err := one.fence(ctx); err != nil {
-			return stood, fmt.Errorf("ledger %d: %w", no, err)
-		}
-		one.text += fencedEnd
-		err := one.copyTo(ctx, target, dump, psql)
 		if err == nil {
-			err = s.Open(ctx, target.name, no)
+			err = one.fits(ctx, target)
 		}
-		if err != nil { // open it where it was
-			back := context.WithoutCancel(ctx)
-			half := schema{name: one.name, text: one.text, at: target}
-			return stood, errors.Join(fmt.Errorf("ledger %d: %w", no, err), half.drop(back), s.Open(back, one.at.name, no))
+		if err != nil {
+			return fmt.Errorf("ledger %d: %w", one.no, err)
 		}
-		stood = max(stood, time.Since(began))
 	}
-	return stood, nil
+	if slices.ContainsFunc(todo, arrived) { // a promotion may have been cut off before it fenced the copies of others
+		err := fenceCopies(ctx, slices.DeleteFunc(slices.Clone(seen.copies), func(one schema) bool { return !arrived(one) }))
+		if err != nil {
+			m.Note = fmt.Sprintf("%s has open copies of ledgers: tusk ledgers drop-copies: %v", target.name, err)
+		}
+	}
+	for _, one := range todo {
+		began := time.Now()
+		var err error
+		if arrived(one) {
+			err = s.Open(ctx, target.name, one.no)
+		} else {
+			began, err = s.copyOne(ctx, one, target, dump, psql)
+		}
+		if err != nil {
+			return fmt.Errorf("ledger %d: %w", one.no, err)
+		}
+		m.Stood = max(m.Stood, time.Since(began))
+	}
+	return nil
+}
+
+// copyOne copies a ledger, and returns when it stopped. If that fails, and this call has fenced the ledger, it opens it
+// where it was.
+func (s *Store) copyOne(
+	ctx context.Context, one schema, target *server, dump, psql string,
+) (began time.Time, err error) {
+	if err := driveUp(ctx, one.at, target); err != nil {
+		return began, err
+	}
+	began = time.Now()
+	var own []schema
+	if !one.fenced {
+		if one, err = one.fence(ctx); err != nil {
+			return began, err
+		}
+		own = append(own, one)
+	}
+	back := context.WithoutCancel(ctx)
+	half := schema{name: one.name, text: one.text, at: target}
+	if err := one.copyTo(ctx, target, dump, psql); err != nil {
+		return began, errors.Join(err, half.drop(back), s.unfence(back, own))
+	}
+	err = s.Open(ctx, target.name, one.no)
+	if err != nil && len(own) > 0 { // Open makes sure that the target has not opened it
+		err = errors.Join(err, half.drop(back), s.Open(back, one.at.name, one.no))
+	}
+	return began, err
 }
 
 // fits fails if the target has a schema that a copy would need the name of.
 func (one schema) fits(ctx context.Context, target *server) error {
 	var name string
 	err := target.pool.QueryRow(ctx, "select coalesce(min(nspname::text), '') from pg_catalog.pg_namespace "+
-		"where nspname = any($1::text[])", []string{one.text, one.text + fencedEnd}).Scan(&name)
+		"where nspname = any($1::text[])", []string{one.bare(), one.bare() + fencedEnd}).Scan(&name)
 	if err == nil && name != "" {
 		err = fmt.Errorf("%s has a schema %s: first tusk ledgers drop-copies, or drop that schema", target.name, name)
 	}
@@ -84,7 +116,7 @@ func (one schema) copyTo(ctx context.Context, target *server, dump, psql string)
 	from := exec.CommandContext(ctx, dump, args...)
 	from.Env = word
 	plain, word = plainURL(target)
-	to := exec.CommandContext(ctx, psql, "--dbname", plain, "--quiet", "--no-psqlrc", "--single-transaction",
+	to := exec.CommandContext(ctx, psql, "--dbname", plain, "--quiet", "--no-psqlrc",
 		"--set", "ON_ERROR_STOP=1", "--output", os.DevNull)
 	to.Env = word
 	var dumped, said bytes.Buffer
@@ -93,16 +125,14 @@ func (one schema) copyTo(ctx context.Context, target *server, dump, psql string)
 	if err != nil {
 		return err
 	}
-	to.Stdin = pipe
 	if err := from.Start(); err != nil {
 		return err
 	}
-	err = to.Start()
-	_ = pipe.Close() // psql has an end of its own: once that is closed, too, pg_dump cannot write and ends
-	if err == nil {
-		err = to.Wait()
-	}
-	if err := errors.Join(err, from.Wait()); err != nil {
+	ended := sync.OnceValue(from.Wait)
+	to.Stdin = io.MultiReader(strings.NewReader("begin;\n"), pipe, &onSuccess{ended, strings.NewReader("commit;\n")})
+	err = to.Run()
+	_ = pipe.Close() // if psql has failed, pg_dump cannot write and ends
+	if err := errors.Join(err, ended()); err != nil {
 		return fmt.Errorf("copy: %w: %s", err, strings.TrimSpace(dumped.String()+said.String()))
 	}
 	_, err = target.pool.Exec(ctx, `
@@ -114,6 +144,20 @@ func (one schema) copyTo(ctx context.Context, target *server, dump, psql string)
 		  loop execute 'analyze ' || _table; end loop;
 		end $$`)
 	return err
+}
+
+// onSuccess reads as a text if something ends well, else as nothing. psql commits what it was sent only if it is told
+// to: it cannot know whether pg_dump, or this process, was killed halfway.
+type onSuccess struct {
+	of   func() error
+	text io.Reader
+}
+
+func (o *onSuccess) Read(p []byte) (int, error) {
+	if o.of() != nil {
+		return 0, io.EOF
+	}
+	return o.text.Read(p)
 }
 
 // tool finds a program of PostgreSQL, in the path or where Debian installs it.

@@ -21,7 +21,7 @@ type Place struct {
 	Server string
 	State  string // open, fenced, copy (an old one, which nobody uses) or away
 	Why    string // why it cannot be used
-	Epoch  int64  // how often it was opened after it was fenced
+	Epoch  int64  // it rises whenever the ledger is fenced, and whenever it is opened
 	Bytes  int64  // its size, if it is open
 	Tasks  int64  // its unfinished tasks, if it is open
 }
@@ -108,20 +108,30 @@ func (s *Store) Fence(ctx context.Context, numbers ...int) error {
 			return fmt.Errorf("fence: ledger %d: %w", no, errors.Join(problem, seen.number(no)))
 		}
 	}
-	for i, no := range numbers {
-		if err := seen.on[no][0].fence(ctx); err != nil {
-			err = fmt.Errorf("fence: ledger %d: %w", no, err)
-			if i > 0 {
-				within, cancel := context.WithTimeout(context.WithoutCancel(ctx), backWithin)
-				defer cancel()
-				for _, no := range numbers[:i] { // other servers may have fenced copies
-					err = errors.Join(err, s.Open(within, seen.on[no][0].at.name, no))
-				}
-			}
-			return err
+	var fenced []schema
+	for _, no := range numbers {
+		one, err := seen.on[no][0].fence(ctx)
+		if err != nil {
+			return errors.Join(fmt.Errorf("fence: ledger %d: %w", no, err), s.unfence(ctx, fenced))
 		}
+		fenced = append(fenced, one)
 	}
 	return nil
+}
+
+// unfence opens ledgers where this call has fenced them. Nobody else knows these fences, so no other server has to
+// answer.
+func (s *Store) unfence(ctx context.Context, fenced []schema) (failed error) {
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), backWithin)
+	defer cancel()
+	for _, one := range fenced {
+		if err := one.open(within, one.epoch+1); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("ledger %d stays fenced on %s: tusk ledgers open %d --on %s: %w",
+				one.no, one.at.name, one.no, one.at.name, err))
+		}
+	}
+	_, err := s.find(within)
+	return errors.Join(failed, err)
 }
 
 // number fails if no ledger has the number.
@@ -132,14 +142,22 @@ func (l *looked) number(no int) error {
 	return nil
 }
 
-func (one schema) fence(ctx context.Context) error {
+// fence returns the fenced schema. Its epoch is higher than that of any schema of the ledger that is open now.
+func (one schema) fence(ctx context.Context) (fenced schema, err error) {
+	fenced = one
+	fenced.text, fenced.fenced, fenced.epoch = one.text+fencedEnd, true, one.epoch+1
 	end, wait := time.Now().Add(fenceWithin), firstLock
 	for {
-		err := pgx.BeginFunc(ctx, one.at.pool, func(tx pgx.Tx) error { return one.fenceIn(ctx, tx, wait) })
+		err := pgx.BeginFunc(ctx, one.at.pool, func(tx pgx.Tx) error {
+			if err := one.lock(ctx, tx, wait); err != nil {
+				return err
+			}
+			return one.rename(ctx, tx, fenced.text, fenced.epoch)
+		})
 		var said *pgconn.PgError
 		busy := errors.As(err, &said) && (said.Code == "55P03" || said.Code == "40P01")
 		if !busy || time.Now().After(end) || ctx.Err() != nil {
-			return err
+			return fenced, err
 		}
 		select { // others go on meanwhile
 		case <-ctx.Done():
@@ -149,9 +167,8 @@ func (one schema) fence(ctx context.Context) error {
 	}
 }
 
-// fenceIn locks all tables, which waits for transactions that have written, and renames the schema. It waits so long
-// for each table.
-func (one schema) fenceIn(ctx context.Context, tx pgx.Tx, wait time.Duration) error {
+// lock locks all tables, which waits for transactions that have written. It waits so long for each table.
+func (one schema) lock(ctx context.Context, tx pgx.Tx, wait time.Duration) error {
 	if _, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = %d", wait.Milliseconds())); err != nil {
 		return err
 	}
@@ -170,17 +187,27 @@ func (one schema) fenceIn(ctx context.Context, tx pgx.Tx, wait time.Duration) er
 		tables[i] = pgx.Identifier{one.text, table}.Sanitize()
 	}
 	if len(tables) > 0 {
-		if _, err := tx.Exec(ctx, "lock table "+strings.Join(tables, ", ")+" in access exclusive mode"); err != nil {
-			return err
-		}
+		_, err = tx.Exec(ctx, "lock table "+strings.Join(tables, ", ")+" in access exclusive mode")
 	}
-	return one.rename(ctx, tx, one.text+fencedEnd)
-}
-
-func (one schema) rename(ctx context.Context, tx pgx.Tx, to string) error {
-	_, err := tx.Exec(ctx, "alter schema "+one.text+" rename to "+to)
 	return err
 }
+
+// rename renames a schema, and sets its epoch.
+func (one schema) rename(ctx context.Context, tx pgx.Tx, to string, epoch int64) error {
+	_, err := tx.Exec(ctx, "alter schema "+one.text+" rename to "+to)
+	if err == nil {
+		_, err = tx.Exec(ctx, epochText(to, epoch))
+	}
+	return err
+}
+
+// epochText returns the statement that sets the epoch of a schema.
+func epochText(schema string, epoch int64) string {
+	return fmt.Sprintf("comment on schema %s is '%s%d'", schema, epochWords, epoch)
+}
+
+// bare returns the name of the schema while it is open.
+func (one schema) bare() string { return strings.TrimSuffix(one.text, fencedEnd) }
 
 // Open makes fenced ledgers usable again on a server, named by its host, by its host and port,
 // or as Places names it. If server is empty, it is the only one that has them fenced. All
@@ -206,17 +233,23 @@ func (s *Store) Open(ctx context.Context, server string, numbers ...int) error {
 	return err
 }
 
-// fencedOne returns the fenced schema of a ledger to open. Those of a lower epoch than another are copies.
+// closed returns the fenced schemas of a ledger that is open nowhere. If there are several, they have the same content,
+// because only one fence has that epoch: a standby was promoted, or a move was cut off after it had copied the ledger.
+func (l *looked) closed(no int) []schema {
+	if len(l.on[no]) > 0 {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(l.fenced), func(one schema) bool {
+		return one.no != no || one.epoch+1 < l.nextEpoch(no)
+	})
+}
+
+// fencedOne returns the fenced schema of a ledger to open.
 func (l *looked) fencedOne(no int, server string) (schema, error) {
 	if on := l.on[no]; len(on) > 0 {
 		return schema{}, fmt.Errorf("it is open on %s", on[0].at.name)
 	}
-	var found []schema
-	for _, one := range l.fenced {
-		if one.no == no && one.epoch+1 == l.nextEpoch(no) && (server == "" || one.at.is(server)) {
-			found = append(found, one)
-		}
-	}
+	found := slices.DeleteFunc(l.closed(no), func(one schema) bool { return server != "" && !one.at.is(server) })
 	switch len(found) {
 	case 0:
 		return schema{}, errors.New("it is not fenced there, or what is fenced there is an old copy, or the server is a " +
@@ -249,12 +282,7 @@ func (one schema) open(ctx context.Context, epoch int64) error {
 		if err := one.settleIn(ctx, tx); err != nil {
 			return err
 		}
-		bare := strings.TrimSuffix(one.text, fencedEnd)
-		if err := one.rename(ctx, tx, bare); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, fmt.Sprintf("comment on schema %s is '%s%d'", bare, epochWords, epoch))
-		return err
+		return one.rename(ctx, tx, one.bare(), epoch)
 	})
 }
 
@@ -306,11 +334,12 @@ func (s *Store) DropCopies(ctx context.Context, dry bool) (dropped []Place, err 
 	return dropped, nil
 }
 
-// old returns the copies, fenced or not, of ledgers that are open elsewhere.
+// old returns the copies, fenced or not, of ledgers that are open elsewhere. A fenced one of the same epoch is a copy,
+// too: had the ledger itself been fenced, its epoch would be higher.
 func (l *looked) old() []schema {
 	return slices.DeleteFunc(slices.Concat(l.copies, l.fenced), func(one schema) bool {
 		on := l.on[one.no]
-		return len(on) != 1 || on[0].epoch <= one.epoch
+		return len(on) != 1 || on[0].epoch < one.epoch
 	})
 }
 

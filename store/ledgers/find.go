@@ -182,17 +182,21 @@ func (l *looked) problem(no int) error {
 		}
 		return all[i].at.name, true
 	}
-	fenced, isFenced := among(l.fenced)
 	old, isOld := among(l.copies)
 	asleep, isAsleep := among(l.asleep)
+	closed := l.closed(no)
 	switch silent := strings.Join(l.silent, ", "); {
 	case len(on) > 1:
 		return fmt.Errorf("it is on %s and on %s: rename the schema where it is a copy", on[0].at.name, on[1].at.name)
-	case isFenced && silent != "":
-		return fmt.Errorf("it is fenced on %s, and may be open on a server that does not answer: %s", fenced, silent)
-	case isFenced:
-		return fmt.Errorf("it is fenced on %s: tusk ledgers open %d, or, if it has moved, add its server to the URL",
-			fenced, no)
+	case len(closed) > 0 && silent != "":
+		return fmt.Errorf("it is fenced on %s, and may be open on a server that does not answer: %s",
+			closed[0].at.name, silent)
+	case len(closed) > 1:
+		return fmt.Errorf("it is fenced on %s and on %s: repeat the move that was cut off, or open it on one of them: "+
+			"tusk ledgers open %d --on", closed[0].at.name, closed[1].at.name, no)
+	case len(closed) > 0:
+		return fmt.Errorf("it is fenced on %s: tusk ledgers open %d, or repeat the move that was cut off; if it is open "+
+			"elsewhere, add its server to the URL", closed[0].at.name, no)
 	case isOld:
 		return fmt.Errorf("only an old copy answers, on %s: name the server that has the newer one, and start it; if that "+
 			"is lost, restart all processes to use the copy", old)

@@ -16,7 +16,7 @@ import (
 type Moved struct {
 	Numbers []int
 	To      string
-	How     string        // promoted or copied
+	How     string        // promoted, copied, or opened if only that was left to do
 	Stood   time.Duration // how long a ledger could not be used, at most
 	Note    string        // what is left to do by hand, if anything
 }
@@ -32,7 +32,8 @@ const (
 // all of them, it is promoted, and nothing is copied: the ledgers cannot be used for a second or
 // two, whatever their size. Ledgers that stay on the old server can be used meanwhile. Their
 // copies on the new server have a lower epoch and are fenced, so nobody uses them. To any other
-// server, Move copies ledgers with pg_dump, one after the other. Leases stay valid in either case.
+// server, Move copies ledgers with pg_dump, one after the other. Leases stay valid in either case. If a move was cut
+// off, the same call continues it.
 func (s *Store) Move(ctx context.Context, to string, numbers ...int) (m Moved, err error) {
 	seen, err := s.look(ctx)
 	if err == nil {
@@ -46,25 +47,28 @@ func (s *Store) Move(ctx context.Context, to string, numbers ...int) (m Moved, e
 		return m, fmt.Errorf("move: the URL has no server %s: add it there", to)
 	}
 	target := s.servers()[i]
+	var todo []schema
 	for _, no := range numbers {
-		problem := errors.Join(seen.number(no), seen.problem(no))
-		if problem == nil && seen.on[no][0].at == target {
-			problem = errors.New("it is there already")
+		one, err := seen.toMove(no, target)
+		if err != nil {
+			return m, fmt.Errorf("move: ledger %d: %w", no, err)
 		}
-		if problem != nil {
-			return m, fmt.Errorf("move: ledger %d: %w", no, problem)
+		if one.at != target || one.fenced {
+			todo = append(todo, one)
 		}
 	}
-	m = Moved{Numbers: numbers, To: target.name, How: "copied"}
+	if len(todo) == 0 {
+		return m, fmt.Errorf("move: what is to move is on %s already", target.name)
+	}
+	m = Moved{Numbers: numbers, To: target.name}
 	var standby bool
 	if err := target.pool.QueryRow(ctx, "select pg_is_in_recovery()").Scan(&standby); err != nil {
 		return m, fmt.Errorf("move: %s: %w", target.name, err)
 	}
 	if standby {
-		m.How = "promoted"
-		m.Stood, err = s.promote(ctx, &seen, target, &m)
+		err = s.promote(ctx, &seen, todo, target, &m)
 	} else {
-		m.Stood, err = s.copyAll(ctx, &seen, target, numbers)
+		err = s.copyAll(ctx, &seen, todo, target, &m)
 	}
 	if err == nil {
 		err = s.net.reach(ctx)
@@ -75,38 +79,79 @@ func (s *Store) Move(ctx context.Context, to string, numbers ...int) (m Moved, e
 	return m, nil
 }
 
-// promote moves ledgers to a standby of their server.
-func (s *Store) promote(ctx context.Context, seen *looked, target *server, m *Moved) (time.Duration, error) {
-	numbers := m.Numbers
-	source := seen.on[numbers[0]][0].at
-	for _, no := range numbers {
-		if at := seen.on[no][0].at; at != source {
-			return 0, fmt.Errorf("%s is a standby: it cannot be one of %s and of %s", target.name, source.name, at.name)
+// toMove returns the schema of a ledger that is to move to a server. If a move was cut off, it is fenced, maybe on the
+// target already. If it is open on the target, nothing is left to do.
+func (l *looked) toMove(no int, target *server) (one schema, err error) {
+	if err := l.number(no); err != nil {
+		return one, err
+	}
+	if on := l.on[no]; len(on) == 1 {
+		return on[0], nil
+	}
+	closed := l.closed(no)
+	if i := slices.IndexFunc(closed, func(one schema) bool { return one.at == target }); i >= 0 {
+		return closed[i], nil
+	}
+	if len(closed) == 1 {
+		return closed[0], nil
+	}
+	return one, l.problem(no)
+}
+
+// hasFences reports whether a standby has replayed the fences of ledgers, and so everything that was written before.
+func (l *looked) hasFences(all []schema, target *server) bool {
+	return !slices.ContainsFunc(all, func(one schema) bool {
+		return !one.fenced || !slices.ContainsFunc(l.asleep, func(copied schema) bool {
+			return copied.at == target && copied.fenced && copied.name == one.name && copied.epoch == one.epoch
+		})
+	})
+}
+
+// promote moves ledgers to a standby of their server. If that was cut off before, and the standby does not follow any
+// more, it has everything already.
+func (s *Store) promote(ctx context.Context, seen *looked, todo []schema, target *server, m *Moved) error {
+	source := todo[0].at
+	numbers := make([]int, len(todo))
+	for i, one := range todo {
+		if numbers[i] = one.no; one.at != source {
+			return fmt.Errorf("%s is a standby: it cannot be one of %s and of %s", target.name, source.name, one.at.name)
 		}
 	}
-	if err := follows(ctx, source, target); err != nil {
-		return 0, err
+	err := standsBy(ctx, source, target)
+	arrived := seen.hasFences(todo, target)
+	if err == nil && !arrived {
+		err = hasAll(ctx, source, target, 5*time.Second)
+	}
+	if err != nil {
+		return err
 	}
 	began := time.Now()
+	var fenced []schema
 	rejoin := func(context.Context) error { return nil }
 	// The standby is not promoted: it follows again, if it can, and the ledgers are opened where they were.
 	back := func(err error) error {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), backWithin)
 		defer cancel()
-		return errors.Join(err, rejoin(within), s.Open(within, source.name, numbers...))
+		return errors.Join(err, rejoin(within), s.unfence(ctx, fenced))
 	}
-	for i, no := range numbers {
-		if err := seen.on[no][0].fence(ctx); err != nil {
-			numbers = numbers[:i]
-			return 0, back(fmt.Errorf("ledger %d: %w", no, err))
+	for _, one := range todo {
+		if one.fenced {
+			continue
 		}
+		one, err := one.fence(ctx)
+		if err != nil {
+			return back(fmt.Errorf("ledger %d: %w", one.no, err))
+		}
+		fenced = append(fenced, one)
 	}
-	if err := hasAll(ctx, source, target, replayWithin); err != nil {
-		return 0, back(err)
+	if !arrived {
+		if err := hasAll(ctx, source, target, replayWithin); err != nil {
+			return back(err)
+		}
 	}
 	undo, err := undoCut(ctx, target)
 	if err != nil {
-		return 0, back(err)
+		return back(err)
 	}
 	rejoin = func(ctx context.Context) error {
 		err := target.reconfigure(ctx, undo)
@@ -117,13 +162,13 @@ func (s *Store) promote(ctx context.Context, seen *looked, target *server, m *Mo
 		return err
 	}
 	if err := cutOff(ctx, target); err != nil {
-		return 0, back(err)
+		return back(err)
 	}
 	// The standby gets nothing more. The higher epoch marks the ledgers that stay as newer than its copies.
 	for no := range seen.of {
 		if on := seen.on[no]; len(on) == 1 && on[0].at == source && !slices.Contains(numbers, no) {
 			if err := on[0].raise(ctx, seen.nextEpoch(no)); err != nil {
-				return 0, back(err)
+				return back(err)
 			}
 		}
 	}
@@ -135,46 +180,47 @@ func (s *Store) promote(ctx context.Context, seen *looked, target *server, m *Mo
 	if err != nil {
 		// It may still be promoted later. If it followed until then, it would have the ledgers open, too.
 		rejoin = func(context.Context) error { return nil }
-		return 0, back(fmt.Errorf("%s was not promoted in time, and follows %s no more, because it may be promoted "+
+		return back(fmt.Errorf("%s was not promoted in time, and follows %s no more, because it may be promoted "+
 			"later: restart it, which ends that, and if it is a standby still, run there %s; select pg_reload_conf(): %w",
 			target.name, source.name, hidden(undo), err))
 	}
-	if err := s.fenceCopies(ctx, seen.keys, target, numbers); err != nil {
-		m.Note = err.Error()
+	there, err := s.ledgersOn(ctx, target) // some may have been added since the move began
+	if err == nil {
+		err = fenceCopies(ctx, slices.DeleteFunc(there, func(one schema) bool {
+			return one.fenced || one.keys != seen.keys || slices.Contains(numbers, one.no)
+		}))
+	}
+	if err != nil {
+		m.Note = fmt.Sprintf("%s may have open copies of ledgers: tusk ledgers drop-copies: %v", target.name, err)
 	}
 	err = s.Open(ctx, target.name, numbers...)
-	return time.Since(began), err
+	m.How, m.Stood = "promoted", time.Since(began)
+	return err
 }
 
-// fenceCopies fences the ledgers on a promoted standby that have not moved there. Nobody uses them, so there is nothing
-// to wait for. If the old server were lost before they are dropped, a process that starts then would take them for the
-// ledgers. Ledgers may have been added since the move began.
-func (s *Store) fenceCopies(ctx context.Context, keys int, target *server, moved []int) (failed error) {
-	all, err := s.ledgersOn(ctx, target)
-	if err != nil {
-		return fmt.Errorf("%s may have open copies of ledgers: tusk ledgers drop-copies: %w", target.name, err)
-	}
-	for _, one := range all {
-		if one.fenced || one.keys != keys || slices.Contains(moved, one.no) {
-			continue
-		}
-		err := pgx.BeginFunc(ctx, target.pool, func(tx pgx.Tx) error { return one.rename(ctx, tx, one.text+fencedEnd) })
+// fenceCopies fences copies of ledgers on a promoted standby that have not moved there. Nobody uses them, so there is
+// nothing to wait for. If the old server were lost before they are dropped, a process that starts then would take them
+// for the ledgers.
+func fenceCopies(ctx context.Context, copies []schema) (failed error) {
+	for _, one := range copies {
+		err := pgx.BeginFunc(ctx, one.at.pool, func(tx pgx.Tx) error {
+			return one.rename(ctx, tx, one.text+fencedEnd, one.epoch)
+		})
 		if err != nil {
-			err = fmt.Errorf("%s has an open copy of %s: tusk ledgers drop-copies: %w", target.name, one.text, err)
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", one.text, err))
 		}
-		failed = errors.Join(failed, err)
 	}
 	return failed
 }
 
 // raise writes an epoch.
 func (one schema) raise(ctx context.Context, epoch int64) error {
-	_, err := one.at.pool.Exec(ctx, fmt.Sprintf("comment on schema %s is '%s%d'", one.text, epochWords, epoch))
+	_, err := one.at.pool.Exec(ctx, epochText(one.text, epoch))
 	return err
 }
 
-// follows fails unless a standby follows a server closely.
-func follows(ctx context.Context, source, target *server) error {
+// standsBy fails unless a server is a standby of another one, which can do without it.
+func standsBy(ctx context.Context, source, target *server) error {
 	var from, to int64
 	err := source.pool.QueryRow(ctx, "select system_identifier from pg_control_system()").Scan(&from)
 	if err == nil {
@@ -186,10 +232,7 @@ func follows(ctx context.Context, source, target *server) error {
 	if err == nil {
 		err = spares(ctx, source, target)
 	}
-	if err != nil {
-		return err
-	}
-	return hasAll(ctx, source, target, 5*time.Second)
+	return err
 }
 
 // spares fails if a server's commits would wait for ever without a standby.
@@ -247,7 +290,8 @@ func hasAll(ctx context.Context, source, target *server, within time.Duration) e
 			return err
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%s does not follow %s closely enough", target.name, source.name)
+			return fmt.Errorf("%s does not follow %s closely enough, or not at all: see its primary_conninfo and its log",
+				target.name, source.name)
 		}
 		select {
 		case <-ctx.Done():

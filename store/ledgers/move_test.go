@@ -307,7 +307,7 @@ func TestAFencedLedgerIsAwayUntilItIsOpened(t *testing.T) {
 		t.Errorf("a ledger that there is not: %v", err)
 	}
 	all, err := operator.Places(ctx)
-	if err != nil || len(all) != 2 || all[1].Epoch != 3 || all[1].State != "open" {
+	if err != nil || len(all) != 2 || all[1].Epoch != 6 || all[1].State != "open" {
 		t.Errorf("%+v, %v", all, err)
 	}
 	l.end()

@@ -182,3 +182,36 @@ func TestAllLedgersAreFencedOrNone(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A server has a fenced copy of an open ledger, of the same epoch. It is dropped, and never opened instead of the ledger.
+func TestAFencedCopyOfTheSameEpochIsACopy(t *testing.T) {
+	_, dsns := servers(t, 1)
+	dsn := three.DSN(t)
+	s, copied := open(t, dsn, dsns[0]), open(t, dsns[0], dsn)
+	if _, err := ledgers.Pool(copied).Exec(t.Context(), "create schema tusk_1_of_3_fenced"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Fence(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if dropped, err := s.DropCopies(t.Context(), true); err != nil || len(dropped) > 0 {
+		t.Errorf("while the ledger is fenced, %+v would be dropped, %v", dropped, err)
+	}
+	err := s.Open(t.Context(), s.ServerName(1), 1)
+	if err == nil || !strings.Contains(err.Error(), "old copy") {
+		t.Errorf("the copy is opened: %v", err)
+	}
+	if err := s.Open(t.Context(), "", 1); err != nil {
+		t.Fatal(err)
+	}
+	same := "comment on schema tusk_1_of_3_fenced is 'tusk epoch 2'"
+	if _, err := ledgers.Pool(copied).Exec(t.Context(), same); err != nil {
+		t.Fatal(err)
+	}
+	if dropped, err := s.DropCopies(t.Context(), false); err != nil || len(dropped) != 1 {
+		t.Errorf("dropped %+v, %v", dropped, err)
+	}
+	if got := places(t, s); got != "tusk_0_of_3 open, tusk_1_of_3 open, tusk_2_of_3 open" {
+		t.Errorf("%s", got)
+	}
+}
