@@ -164,7 +164,7 @@ func WriteLetters(ctx context.Context, s *Store, no int, tasks ...store.NewTask)
 		return err
 	}
 	heard := make([][]postgres.Elsewhere, len(all))
-	if heard[no], err = s.heardBefore(ctx, all, no, tasks, nil, sent); err != nil {
+	if heard[no], err = heardBefore(ctx, all, no, tasks, nil, sent, s.parentsOf); err != nil {
 		return err
 	}
 	if err := s.hear(ctx, all, heard); err != nil {
@@ -224,3 +224,21 @@ const SettlesIn = settlesIn
 
 // Hidden returns a statement without the password in it.
 func Hidden(statement string) string { return hidden(statement) }
+
+// MeetNodes reads a cluster's list of nodes, and returns how many servers are known then.
+func MeetNodes(ctx context.Context, s *Store) (int, error) {
+	err := s.net.meet(ctx, s)
+	return len(s.servers()), err
+}
+
+// IsOver reports whether what was in flight at the first look is known to have ended at the last. A look is the ids of
+// the oldest transaction that has not ended and of the next one to begin.
+func IsOver(looks ...[2]int64) (over bool) {
+	var f far
+	var letter store.ID
+	f.firstLook(letter)
+	for _, l := range looks {
+		over = f.over(letter, l[0], l[1])
+	}
+	return over
+}

@@ -36,7 +36,7 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.I
 		return nil, fmt.Errorf("finish: %w", err)
 	}
 	sent := make([]map[store.ID]store.ID, len(all))
-	parts, unknown, wait := s.partsOf(ctx, all, outcomes, sent)
+	parts, unknown, wait := s.partsOf(ctx, all, outcomes, sent, s.parentsOf)
 	defer s.finished(ctx, all, outcomes, sent)
 	f := finishing{lost: make([][]store.ID, len(all)), errs: make([]error, len(all)), parts: parts, wait: wait}
 	var done sync.WaitGroup
@@ -81,7 +81,7 @@ func finishAt(ctx context.Context, l *ledger, outcomes []store.Outcome) ([]store
 // partsOf splits outcomes by ledger. Unknown are those whose ledger this process does not know. Some wait, because
 // their tasks or needs could not be placed. Sent gets the letters that come with the outcomes of each ledger.
 func (s *Store) partsOf(
-	ctx context.Context, all []*ledger, outcomes []store.Outcome, sent []map[store.ID]store.ID,
+	ctx context.Context, all []*ledger, outcomes []store.Outcome, sent []map[store.ID]store.ID, parents sight,
 ) (parts [][]store.Outcome, unknown []store.Outcome, wait waiting) {
 	parts = make([][]store.Outcome, len(all))
 	if no, is := s.inOne(outcomes); is && no < len(all) {
@@ -92,7 +92,7 @@ func (s *Store) partsOf(
 		no, known := s.placeOfOutcome(&o)
 		if len(o.Then) > 0 || len(o.Needs) > 0 {
 			var err error
-			if no, known, err = s.besideOutcome(ctx, all, &o, no, known, sent); err != nil {
+			if no, known, err = s.besideOutcome(ctx, all, &o, no, known, sent, parents); err != nil {
 				wait.tasks, wait.err = append(wait.tasks, o.Task.ID), errors.Join(wait.err, err)
 				continue
 			}
@@ -132,6 +132,7 @@ func (s *Store) inOne(outcomes []store.Outcome) (no int, is bool) {
 // some. It puts tasks that have to live elsewhere into letters, and adds those to sent.
 func (s *Store) besideOutcome(
 	ctx context.Context, all []*ledger, o *store.Outcome, no int, known bool, sent []map[store.ID]store.ID,
+	parents sight,
 ) (int, bool, error) {
 	if !known {
 		found, err := s.whereAre(ctx, all, []store.ID{o.Task.ID})
@@ -147,7 +148,7 @@ func (s *Store) besideOutcome(
 	if err != nil {
 		return 0, false, err
 	}
-	heard, err := s.heardBefore(ctx, all, no, then, o.Needs, mail)
+	heard, err := heardBefore(ctx, all, no, then, o.Needs, mail, parents)
 	if err == nil && len(heard) > 0 {
 		parts := make([][]postgres.Elsewhere, len(all))
 		parts[no] = heard

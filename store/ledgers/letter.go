@@ -258,8 +258,9 @@ func (s *Store) wrapUp(of int, no int, tasks []store.NewTask) ([]store.NewTask, 
 
 // heardBefore returns what a ledger has to hear before it stores tasks with needs, or lets a task
 // wait for needs: the states of needed tasks in other ledgers or in letters.
-func (s *Store) heardBefore(
+func heardBefore(
 	ctx context.Context, all []*ledger, no int, tasks []store.NewTask, needs []store.Need, sent map[store.ID]store.ID,
+	parents sight,
 ) (far []postgres.Elsewhere, err error) {
 	own := map[store.ID]bool{}
 	var ids []store.ID
@@ -280,7 +281,7 @@ func (s *Store) heardBefore(
 	if len(ids) == 0 {
 		return far, nil
 	}
-	found, err := s.parentsOf(ctx, all, ids)
+	found, err := parents(ctx, all, ids)
 	if err != nil {
 		return nil, err
 	}

@@ -92,10 +92,19 @@ func (p *placed) part(no, round int) (index []int) {
 	return index
 }
 
+// sight says where tasks are that others are about to need. It leaves out tasks that do not exist.
+type sight func(ctx context.Context, all []*ledger, ids []store.ID) (map[store.ID]spot, error)
+
 // placesOf says where the tasks of a call live.
 func (s *Store) placesOf(ctx context.Context, all []*ledger, tasks []store.NewTask) (*placed, error) {
-	p := &placed{at: make([]int, len(tasks)), free: true}
-	anywhere, needing := byID(tasks[0].ID, len(all)), false
+	return s.placesFrom(ctx, all, tasks, byID(tasks[0].ID, len(all)), s.parentsOf)
+}
+
+// placesFrom is placesOf with the ledger of tasks that may live anywhere.
+func (s *Store) placesFrom(
+	ctx context.Context, all []*ledger, tasks []store.NewTask, anywhere int, parents sight,
+) (*placed, error) {
+	p, needing := &placed{at: make([]int, len(tasks)), free: true}, false
 	for i := range tasks {
 		at, fixed := s.fixed(&tasks[i], len(all))
 		p.at[i] = at
@@ -108,7 +117,11 @@ func (s *Store) placesOf(ctx context.Context, all []*ledger, tasks []store.NewTa
 	}
 	if needing {
 		p.free = false
-		return p, s.besideNeeds(ctx, all, tasks, p, anywhere)
+		known, err := parents(ctx, all, needsOf(tasks))
+		if err == nil {
+			p.besideNeeds(len(all), tasks, known, anywhere)
+		}
+		return p, err
 	}
 	for i := range p.at {
 		if p.at[i] < 0 {
@@ -120,13 +133,9 @@ func (s *Store) placesOf(ctx context.Context, all []*ledger, tasks []store.NewTa
 
 // besideNeeds places tasks with the first task that they need, if nothing else fixes their
 // place, and notes needs across ledgers.
-func (s *Store) besideNeeds(ctx context.Context, all []*ledger, tasks []store.NewTask, p *placed, anywhere int) error {
-	parents, err := s.spotsOfNeeds(ctx, all, tasks)
-	if err != nil {
-		return err
-	}
-	p.far, p.round = make([][]postgres.Elsewhere, len(all)), make([]int, len(tasks))
-	own, last := map[store.ID]int{}, make([]int, len(all))
+func (p *placed) besideNeeds(of int, tasks []store.NewTask, parents map[store.ID]spot, anywhere int) {
+	p.far, p.round = make([][]postgres.Elsewhere, of), make([]int, len(tasks))
+	own, last := map[store.ID]int{}, make([]int, of)
 	for i := range tasks {
 		for _, need := range tasks[i].Needs {
 			parent, known := parents[need.Task]
@@ -154,13 +163,11 @@ func (s *Store) besideNeeds(ctx context.Context, all []*ledger, tasks []store.Ne
 		p.round[i] = last[at]
 		own[tasks[i].ID] = i
 	}
-	return nil
 }
 
-// spotsOfNeeds says where the needed tasks are, except for tasks of the same call.
-func (s *Store) spotsOfNeeds(ctx context.Context, all []*ledger, tasks []store.NewTask) (map[store.ID]spot, error) {
+// needsOf returns the tasks that others need, except for tasks of the same call.
+func needsOf(tasks []store.NewTask) (ids []store.ID) {
 	earlier := map[store.ID]bool{}
-	var ids []store.ID
 	for i := range tasks {
 		for _, n := range tasks[i].Needs {
 			if !earlier[n.Task] {
@@ -169,7 +176,7 @@ func (s *Store) spotsOfNeeds(ctx context.Context, all []*ledger, tasks []store.N
 		}
 		earlier[tasks[i].ID] = true
 	}
-	return s.parentsOf(ctx, all, ids)
+	return ids
 }
 
 // spot is a task's ledger and state.

@@ -78,7 +78,7 @@ func (s *Store) withRecords(
 			mail[letter] = task
 		}
 		p.Tasks = tasks
-		far, err := s.heardBefore(ctx, all, 0, tasks, nil, sent)
+		far, err := heardBefore(ctx, all, 0, tasks, nil, sent, s.parentsOf)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
 		}

@@ -36,6 +36,7 @@ type userTx struct {
 	tx     any
 	c      caller
 	here   []int // ledgers in its database; nil until asked
+	wrote  bool  // it may have stored tasks before
 	joined bool  // Citus commits it on all nodes together
 }
 
@@ -48,11 +49,13 @@ func (u *userTx) local(ctx context.Context) ([]*ledger, []int, error) {
 	var names string
 	var of postgres.Running
 	const ask = `select coalesce(pg_catalog.string_agg(nspname, ' '), ''), pg_catalog.current_database(),
-		pg_catalog.pg_postmaster_start_time() from pg_catalog.pg_namespace`
-	err = u.c.row(ctx, ask).Scan(&names, &of.Database, &of.Since)
+		pg_catalog.pg_postmaster_start_time(), pg_catalog.pg_current_xact_id_if_assigned() is not null
+		from pg_catalog.pg_namespace`
+	err = u.c.row(ctx, ask).Scan(&names, &of.Database, &of.Since, &u.wrote)
 	if err != nil {
 		return nil, nil, err
 	}
+	u.wrote = u.wrote || u.s.net != nil // on another node
 	schemas, is := strings.Fields(names), map[*server]bool{}
 	here := []int{}
 	var away error
@@ -143,7 +146,11 @@ func (u *userTx) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.En
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
-	places, err := u.s.placesOf(ctx, all, tasks)
+	anywhere := byID(tasks[0].ID, len(all))
+	if len(here) > 0 && !slices.Contains(here, anywhere) {
+		anywhere = here[anywhere%len(here)]
+	}
+	places, err := u.s.placesFrom(ctx, all, tasks, anywhere, u.parentsOf)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
@@ -155,9 +162,6 @@ func (u *userTx) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.En
 		var part []store.NewTask
 		var index []int
 		for i, at := range places.at {
-			if places.free && len(here) > 0 && !slices.Contains(here, at) {
-				at = here[at%len(here)]
-			}
 			if at == no {
 				part, index = append(part, tasks[i]), append(index, i)
 			}
@@ -179,8 +183,19 @@ func (u *userTx) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.En
 		for k := range got {
 			results[index[k]] = got[k]
 		}
+		u.wrote = true
 	}
 	return results, nil
+}
+
+// parentsOf is Store.parentsOf in the transaction. Other connections do not see yet what it has stored, so a task that
+// is found nowhere may appear when it commits.
+func (u *userTx) parentsOf(ctx context.Context, all []*ledger, ids []store.ID) (map[store.ID]spot, error) {
+	found, err := u.s.parentsOf(ctx, all, ids)
+	if err == nil && u.wrote && len(all) > 1 {
+		expect(found, ids)
+	}
+	return found, err
 }
 
 // Finish implements store.Tx.
@@ -189,7 +204,7 @@ func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []s
 	if err != nil {
 		return nil, fmt.Errorf("finish: %w", err)
 	}
-	parts, unknown, wait := u.s.partsOf(ctx, all, outcomes, make([]map[store.ID]store.ID, len(all)))
+	parts, unknown, wait := u.s.partsOf(ctx, all, outcomes, make([]map[store.ID]store.ID, len(all)), u.parentsOf)
 	if wait.err != nil {
 		return nil, fmt.Errorf("finish: %w", wait.err)
 	}
