@@ -120,7 +120,7 @@ func (c *citus) connect(ctx context.Context, hosts string) (*pgxpool.Pool, error
 	return pool, err
 }
 
-// meet makes nodes known that are new or have a new address.
+// meet makes nodes known that are new or have a new address, and forgets those that are no longer listed.
 func (c *citus) meet(ctx context.Context, s *Store) error {
 	addresses, err := c.addresses(ctx)
 	if err != nil {
@@ -138,6 +138,12 @@ func (c *citus) meet(ctx context.Context, s *Store) error {
 			return err
 		}
 		c.nodes[group], c.hosts[group] = s.add(pool, c.nodes[group]), hosts
+	}
+	for group, at := range c.nodes {
+		if _, listed := addresses[group]; !listed && s.leave(at) {
+			delete(c.nodes, group)
+			delete(c.hosts, group)
+		}
 	}
 	return nil
 }

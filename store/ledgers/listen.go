@@ -50,9 +50,10 @@ func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	}
 }
 
-// listenAt listens to the ledgers on a server, as they come and go.
+// listenAt listens to the ledgers on a server, as they come and go, while the server is known.
 func (s *Store) listenAt(ctx context.Context, at *server, wake func(no int, h store.Hint)) {
-	for ctx.Err() == nil {
+	known := func() bool { return slices.Contains(s.servers(), at) }
+	for ctx.Err() == nil && known() {
 		numbers, engines := presentAt(*s.all.Load(), at)
 		within, cancel := context.WithCancel(ctx)
 		ended := make(chan struct{})
@@ -72,7 +73,7 @@ func (s *Store) listenAt(ctx context.Context, at *server, wake func(no int, h st
 			select {
 			case <-within.Done():
 			case <-time.After(listenAgain):
-				if now, _ := presentAt(*s.all.Load(), at); !slices.Equal(now, numbers) {
+				if now, _ := presentAt(*s.all.Load(), at); !slices.Equal(now, numbers) || !known() {
 					cancel()
 				}
 			}
