@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -10,6 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/server/alert"
 	"github.com/tuskqueue/tusk/server/hook"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/ledgers"
 )
 
 // named lists the possible values of a flag or an argument.
@@ -22,7 +25,7 @@ var completions = map[string]named{
 	"--kind":        kindNames,
 	"--fingerprint": fingerprints, "FINGERPRINT": fingerprints,
 	"WORKER":         workerIDs,
-	"schedules NAME": scheduleNames, "alerts NAME": alertNames, "hooks NAME": hookNames,
+	"schedules NAME": scheduleNames, "alerts NAME": alertNames, "hooks NAME": hookNames, "ledgers NUMBER": ledgerNumbers,
 }
 
 // completeNames adds completion of states and of names in the database.
@@ -52,6 +55,8 @@ func (app *App) completeNames(c *cobra.Command) {
 // completer completes names from the database. If the database cannot be reached, it completes nothing.
 func (app *App) completer(list named) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, begun string) (found []string, _ cobra.ShellCompDirective) {
+		app.config = app.loadConfig(cmd) // which database
+		app.flags.autoMigrate = false
 		_ = app.withClient(cmd.Context(), func(client *tusk.Client) error {
 			names, err := list(cmd.Context(), client)
 			for _, name := range names {
@@ -100,4 +105,13 @@ func alertNames(ctx context.Context, c *tusk.Client) ([]string, error) {
 func hookNames(ctx context.Context, c *tusk.Client) ([]string, error) {
 	all, err := hook.NewBook(c.Store(), c.KeyRing(), nil).List(ctx)
 	return rowsOf(all, func(h hook.Status) string { return h.Name }), err
+}
+
+func ledgerNumbers(ctx context.Context, c *tusk.Client) ([]string, error) {
+	p, ok := store.As[placer](c.Store())
+	if !ok {
+		return nil, nil
+	}
+	all, err := p.Places(ctx)
+	return slices.Compact(rowsOf(all, func(p ledgers.Place) string { return strconv.Itoa(p.No) })), err
 }

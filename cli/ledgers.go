@@ -22,7 +22,7 @@ add ledgers at any time, also to a queue that is in one plain database so far, r
 migrate up --ledgers N.`,
 	}
 	c.AddCommand(newLedgersListCommand(app), newLedgersMoveCommand(app), newLedgersFenceCommand(app),
-		newLedgersOpenCommand(app), newLedgersDropCommand(app))
+		newLedgersOpenCommand(app), newLedgersDropCommand(app), newLedgersGiveUpCommand(app))
 	return c
 }
 
@@ -33,6 +33,7 @@ type placer interface {
 	Fence(ctx context.Context, numbers ...int) error
 	Open(ctx context.Context, server string, numbers ...int) error
 	DropCopies(ctx context.Context, dry bool) ([]ledgers.Place, error)
+	GiveUp(ctx context.Context, dry bool, on string, numbers ...int) ([]ledgers.Loss, error)
 }
 
 // withLedgers calls do with a queue of many ledgers.
@@ -103,7 +104,7 @@ ledgers, it is cut off from that server and promoted: nothing is copied, and the
 for a second or two, whatever their size. To any other server, each ledger is copied by
 pg_dump and psql, which must be installed here; the ledger stops in the meantime. Leases stay
 valid. Meanwhile, plain tasks are stored in other ledgers, and tasks with keys of a stopped
-ledger are rejected.`,
+ledger are rejected. If a move is cut off, the same command continues it.`,
 		Example: `  tusk ledgers move 2 3 --to db3
   tusk ledgers move 5 --to db2:5433 --yes`,
 		Args: someNumbers,
@@ -214,6 +215,71 @@ and those of a promoted standby whose ledgers did not move. All servers must ans
 	}
 	agreed.addTo(c)
 	return c
+}
+
+// lossRow is a ledger that is given up.
+type lossRow struct {
+	No      int    `json:"no" col:"NO"`
+	Schema  string `json:"schema" col:"SCHEMA"`
+	Server  string `json:"server" col:"SERVER"`
+	Missing int    `json:"missing" col:"MISSING"`
+	Letters int    `json:"letters" col:"LETTERS"`
+	DryRun  bool   `json:"dry_run" col:"DRY_RUN"`
+}
+
+func newLedgersGiveUpCommand(app *App) *cobra.Command {
+	var on string
+	var agreed consent
+	c := &cobra.Command{
+		Use:   "give-up NUMBER...",
+		Short: "Replace ledgers whose server is lost for good by empty ones",
+		Long: `Replace ledgers whose server is lost for good, with all its standbys and backups, by empty ones
+on another server. All tasks of these ledgers are lost. First take the lost server out of the
+URL: the others must answer. If the server comes back, its ledgers are old copies. If the
+command is cut off, run it again.`,
+		Example: `  tusk ledgers give-up 2 3 --dry-run
+  tusk ledgers give-up 2 3 --on db3 --yes`,
+		Args: someNumbers,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			numbers, err := numbersOf(args)
+			if err != nil {
+				return err
+			}
+			return app.withLedgers(ctx, func(p placer) error {
+				lost, err := p.GiveUp(ctx, true, on, numbers...)
+				if err == nil && !agreed.dryRun {
+					if err = app.confirm(&agreed, lossText(args, lost)); err == nil {
+						lost, err = p.GiveUp(ctx, false, on, numbers...)
+					}
+				}
+				if err != nil {
+					return err
+				}
+				return list(app, rowsOf(lost, func(l ledgers.Loss) lossRow {
+					return lossRow{l.No, l.Schema, l.Server, l.Missing, l.Letters, agreed.dryRun}
+				}), "no ledger is given up")
+			})
+		},
+	}
+	c.Flags().StringVar(&on, "on", "", "the server: its host, or host and port; default: the one with the fewest ledgers")
+	agreed.addTo(c)
+	return c
+}
+
+// lossText says what an operator agrees to lose.
+func lossText(args []string, lost []ledgers.Loss) string {
+	text := fmt.Sprintf("give up %s %s and lose all tasks there, with their keys, results and history",
+		countedLedgers(args), strings.Join(args, ", "))
+	for _, l := range lost {
+		if l.No == 0 {
+			text += ", and all schedules, settings, limits, alerts, hooks, tokens and users"
+		}
+	}
+	if n := lost[0].Missing; n > 0 { // the same for all
+		text += fmt.Sprintf("; %s that others need will count as deleted", count(n, "task"))
+	}
+	return text
 }
 
 func someNumbers(_ *cobra.Command, args []string) error {

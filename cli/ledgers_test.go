@@ -91,6 +91,34 @@ func TestAServerOfManyLedgersIsAway(t *testing.T) {
 	}
 }
 
+// A server is lost for good.
+func TestLedgersAreGivenUp(t *testing.T) {
+	lost, err := pgtest.Start()
+	if err != nil {
+		t.Skipf("no PostgreSQL server of the test's own: %v", err)
+	}
+	t.Cleanup(lost.Stop)
+	sh := newShell(t)
+	one := "ledgers: " + pgtest.DSN(t)
+	sh.must("migrate", "up", "--ledgers", "2", "--db", one+" "+lost.DSN)
+	lost.Stop()
+	sh.env = append(sh.env, "TUSK_DATABASE_URL="+one)
+	dry := sh.json("ledgers", "give-up", "1", "--dry-run")
+	if len(dry) != 1 || dry[0]["no"] != 1.0 || dry[0]["dry_run"] != true || dry[0]["missing"] != 0.0 {
+		t.Errorf("a dry run: %v", dry)
+	}
+	sh.fails(exitUsage, "confirmation_required", []string{"give up ledger 1 and lose all tasks there"},
+		"ledgers", "give-up", "1")
+	sh.fails(exitError, "error", []string{"it is on"}, "ledgers", "give-up", "0", "--yes")
+	sh.must("ledgers", "give-up", "1", "--yes")
+	if rows := sh.json("ledgers", "list"); len(rows) != 2 || rows[1]["state"] != "open" {
+		t.Errorf("%v", rows)
+	}
+	if got := sh.json("tasks", "show", sh.enqueue("echo", `{}`))[0]["state"]; got != "available" {
+		t.Errorf("a task is %v", got)
+	}
+}
+
 func TestLedgersAreFencedOpenedAndMoved(t *testing.T) {
 	sh := newShell(t)
 	one := pgtest.DSN(t)
@@ -136,6 +164,9 @@ func TestLedgersAreFencedOpenedAndMoved(t *testing.T) {
 	sh.must("ledgers", "drop-copies", "--yes")
 	if got := strings.Join(states(), ", "); got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+	if got := sh.must("__complete", "ledgers", "give-up", ""); !strings.HasPrefix(got, "0\n1\n2\n3\n:") {
+		t.Errorf("completed %q", got)
 	}
 	sh.fails(exitUsage, "usage", []string{"which ledgers?"}, "ledgers", "fence")
 	sh.fails(exitUsage, "usage", []string{"no number"}, "ledgers", "fence", "x")

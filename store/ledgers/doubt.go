@@ -114,7 +114,7 @@ func (f *far) over(letter store.ID, oldest, next int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d := f.doubts[letter]
-	if d.floor == 0 {
+	if d.floor == 0 || next < d.floor { // or the ledger was given up and begins anew on another server
 		d.floor = next
 		f.doubts[letter] = d
 		return false

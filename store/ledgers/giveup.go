@@ -1,0 +1,269 @@
+package ledgers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+)
+
+// Loss is a ledger that is given up. Nobody can say what was in it.
+type Loss struct {
+	No      int
+	Schema  string
+	Server  string // where the ledger begins anew, empty
+	Missing int    // tasks that ledgers which stay need and that are found nowhere: from now on they count as deleted
+	Letters int    // tasks in letters for the ledger: they are not lost, but delivered to the new one
+}
+
+// GiveUp replaces ledgers whose servers are gone for good by empty ones, on a server that is named as for Open, or else
+// on the one with the fewest ledgers. If an old server comes back, its ledger is an old copy, which nobody uses. All
+// servers have to answer, so the lost ones must not be in the URL. If dry is set, GiveUp only says what would be lost.
+// If it is cut off, the same call continues it.
+func (s *Store) GiveUp(ctx context.Context, dry bool, on string, numbers ...int) (lost []Loss, err error) {
+	seen, err := s.look(ctx)
+	if err == nil && seen.err != nil {
+		err = fmt.Errorf("all servers have to answer: take those that are gone for good out of the URL: %w", seen.err)
+	}
+	for _, no := range numbers {
+		if err != nil {
+			break
+		}
+		if err = seen.isGone(no); err != nil {
+			err = fmt.Errorf("ledger %d: %w", no, err)
+		}
+	}
+	if err == nil {
+		err = s.current(ctx, &seen, numbers)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("give up: %w", err)
+	}
+	for _, no := range numbers {
+		missing, sent, err := s.lostWith(ctx, no, numbers)
+		one := Loss{No: no, Missing: missing, Letters: sent}
+		if err == nil {
+			one.Schema, one.Server, err = s.beginAnew(ctx, &seen, dry, on, no)
+		}
+		if err != nil {
+			return lost, fmt.Errorf("give up: ledger %d: %w", no, err)
+		}
+		lost = append(lost, one)
+	}
+	if !dry {
+		_, err = s.find(ctx)
+	}
+	return lost, err
+}
+
+// beginAnew makes a ledger again, and returns its schema and the name of its server. If dry is set, it only says where
+// that would be.
+func (s *Store) beginAnew(
+	ctx context.Context, seen *looked, dry bool, on string, no int,
+) (text, server string, err error) {
+	begun := seen.on[no]
+	if len(begun) == 0 {
+		at, err := s.roomiest(ctx, seen, on)
+		if err != nil {
+			return "", "", err
+		}
+		one := schema{name: seen.nameOf(no), at: at, epoch: max(seen.nextEpoch(no), time.Now().Unix())}
+		one.text = one.in(s.o.Schema)
+		if !dry {
+			err = one.begin(ctx)
+		}
+		if err != nil {
+			return "", "", err
+		}
+		begun = []schema{one}
+		seen.on[no] = begun // the next ledger begins elsewhere
+	}
+	one := begun[0]
+	if dry {
+		return one.text, one.at.name, nil
+	}
+	engine, err := postgres.New(ctx, one.at.pool, postgres.Options{Schema: one.text})
+	if err == nil {
+		_, err = engine.Migrate(ctx, -1)
+		err = errors.Join(err, engine.Close())
+	}
+	return one.text, one.at.name, err
+}
+
+// begin makes an empty schema. Its epoch is the time, in seconds: higher than that of the lost ledger, which is not
+// known here, because that has counted fences and openings, or was the time at which a ledger began before.
+func (one schema) begin(ctx context.Context) error {
+	return pgx.BeginFunc(ctx, one.at.pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "create schema "+one.text)
+		if err == nil {
+			_, err = tx.Exec(ctx, epochText(one.text, one.epoch))
+		}
+		return err
+	})
+}
+
+// current fails unless the ledgers that stay have the tables of this program, as the new ones will.
+func (s *Store) current(ctx context.Context, seen *looked, gone []int) error {
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return err
+	}
+	stay := slices.DeleteFunc(slices.Clone(all), func(l *ledger) bool {
+		return slices.Contains(gone, l.no) || seen.problem(l.no) != nil
+	})
+	if len(stay) == 0 {
+		return errors.New("no ledger would stay: drop the schemas, and run tusk migrate up for a new queue")
+	}
+	steps, err := stepsOf(ctx, stay)
+	if err == nil && slices.ContainsFunc(steps, func(one store.Migration) bool { return one.AppliedAt.IsZero() }) {
+		err = errors.New("the other ledgers have the tables of an older version of tusk: use that version")
+	}
+	return err
+}
+
+// isGone fails unless a ledger is on no server, or only in a schema without tables, because a GiveUp was cut off.
+func (l *looked) isGone(no int) error {
+	if err := l.number(no); err != nil {
+		return err
+	}
+	lowest, whole := l.lastStep()
+	is := func(one schema) bool { return one.no == no }
+	switch on := l.on[no]; {
+	case no >= lowest && !whole:
+		return fmt.Errorf("it may not be made yet: tusk migrate up --ledgers %d", l.of)
+	case len(on) == 1 && on[0].made:
+		return fmt.Errorf("it is on %s, which answers", on[0].at.name)
+	case len(on) > 1 || slices.ContainsFunc(l.fenced, is) || slices.ContainsFunc(l.asleep, is):
+		return l.problem(no)
+	}
+	return nil
+}
+
+// nameOf returns the name of a ledger. The ledgers of one step of growth have the same number of ledgers in theirs.
+func (l *looked) nameOf(no int) name {
+	if no < l.keys {
+		return name{no, l.keys, l.keys}
+	}
+	n := name{no, l.of, l.keys}
+	for _, one := range l.every() {
+		if one.of > no && one.of < n.of {
+			n.of = one.of
+		}
+	}
+	return n
+}
+
+// roomiest returns the server with the fewest ledgers, or the one that is named.
+func (s *Store) roomiest(ctx context.Context, seen *looked, named string) (at *server, err error) {
+	all, err := s.primaries(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if named != "" {
+		all = slices.DeleteFunc(all, func(at *server) bool { return !at.is(named) })
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("the URL has no server %s that can be written to: add it there", named)
+	}
+	count := map[*server]int{}
+	for _, on := range seen.on {
+		for _, one := range on {
+			count[one.at]++
+		}
+	}
+	return slices.MinFunc(all, func(a, b *server) int { return count[a] - count[b] }), nil
+}
+
+// lostWith counts tasks that ledgers which stay need and that are found nowhere, and tasks in their letters for ledger
+// no.
+func (s *Store) lostWith(ctx context.Context, no int, gone []int) (missing, sent int, err error) {
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	post, needed := mail{tasks: map[store.ID]bool{}}, map[store.ID]bool{}
+	for _, l := range all {
+		if slices.Contains(gone, l.no) {
+			continue
+		}
+		n, err := s.lettersFor(ctx, all, l, no, &post)
+		if err != nil {
+			return 0, 0, err
+		}
+		sent += n
+		ids, err := needsIn(ctx, l)
+		if err != nil {
+			return 0, 0, err
+		}
+		for _, id := range ids {
+			needed[id] = true
+		}
+	}
+	var ids []store.ID
+	for id := range needed {
+		if !post.tasks[id] {
+			ids = append(ids, id)
+		}
+	}
+	found, _ := s.whereAre(ctx, all, ids) // ledgers that are lost do not answer
+	return len(ids) - len(found), sent, nil
+}
+
+// lettersFor adds the tasks in a ledger's letters to known. It returns how many of them are for another ledger.
+func (s *Store) lettersFor(ctx context.Context, all []*ledger, from *ledger, to int, known *mail) (n int, err error) {
+	ids, err := lettersIn(ctx, from)
+	if err != nil {
+		return 0, err
+	}
+	full, err := ask(ctx, from, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
+		return listByID(ctx, e, store.Filter{IDs: ids})
+	})
+	if err != nil {
+		return 0, err
+	}
+	for i := range full {
+		l, err := read(&full[i])
+		if err != nil {
+			return 0, err
+		}
+		p := s.postedOf(&l, len(all))
+		for _, id := range p.tasks {
+			known.tasks[id] = true
+		}
+		if p.to.has(to) {
+			n += len(p.tasks)
+		}
+	}
+	return n, nil
+}
+
+// needsIn returns the unfinished tasks of other ledgers that tasks of a ledger need.
+func needsIn(ctx context.Context, l *ledger) (ids []store.ID, err error) {
+	var after store.ID
+	for {
+		page, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]postgres.Elsewhere, error) {
+			needs, err := postgres.NeedsOf(ctx, []*postgres.Store{e}, []store.ID{after}, farPage, letters)
+			if err != nil {
+				return nil, err
+			}
+			return needs[0].Of, nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, one := range page {
+			if after = one.ID; !one.Announced && one.State != 0 && !one.State.Finished() {
+				ids = append(ids, one.ID)
+			}
+		}
+		if len(page) < farPage {
+			return ids, nil
+		}
+	}
+}
