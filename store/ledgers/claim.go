@@ -191,8 +191,9 @@ func (s *Store) Exchange(ctx context.Context, o store.Outcome, r store.ClaimRequ
 		return store.Exchanged{ClaimErr: err, FinishErr: err}
 	}
 	no, known := s.placeOfOutcome(&o)
-	if !known || s.leases.unmet(r.Worker, no) || s.turns.some.Add(1)%atOnce == 0 {
-		return s.apart(ctx, o, r)
+	if !known || no >= len(all) || len(o.Then)+len(o.Needs) > 0 || s.leases.unmet(r.Worker, no) ||
+		s.turns.some.Add(1)%atOnce == 0 {
+		return s.apart(ctx, o, r) // Finish knows where the tasks of an outcome belong
 	}
 	l := all[no]
 	heard := s.turns.heard[no].Load()
