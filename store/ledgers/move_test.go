@@ -365,3 +365,22 @@ func TestAnExchangeWithAFencedLedger(t *testing.T) {
 		t.Errorf("the claim: %v", x.ClaimErr)
 	}
 }
+
+// An outcome brings a task with a key of another ledger.
+func TestAnExchangeBringsATaskIntoItsOwnLedger(t *testing.T) {
+	s := open(t, three.DSN(t))
+	w := worker(t, s)
+	add(t, s, newTask(nil))
+	task := claim(t, s, w, 1)[0]
+	no := (ledgers.Where(t, s, task.ID) + 1) % 3
+	child := keyedInto(s, no, func(n *store.NewTask) { n.Queue = "children" })
+	r := store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()}
+	x := s.Exchange(t.Context(), store.Outcome{Task: &task, State: store.Completed, Attempt: 1,
+		Then: []store.NewTask{child}}, r)
+	if x.FinishErr != nil || x.ClaimErr != nil || x.Lost {
+		t.Fatalf("%+v", x)
+	}
+	if got := ledgers.Where(t, s, child.ID); got != no {
+		t.Errorf("it is in ledger %d, want %d", got, no)
+	}
+}
