@@ -1,7 +1,6 @@
 package store
 
 import (
-	"fmt"
 	"slices"
 	"time"
 )
@@ -90,7 +89,7 @@ func (w *Worker) Takes(queue, kind string) bool {
 }
 
 // Note is what a handler records while it runs or when it ends. A nil field leaves the stored value as it is; log
-// lines are appended. A note is dropped if its lease is not open.
+// lines that are not there yet are appended. A note is dropped if its lease is not open.
 type Note struct {
 	ID       ID
 	Lease    Token
@@ -286,141 +285,4 @@ type ErrorGroup struct {
 	First, Last time.Time
 	Sample      string // the beginning of the latest error text: an engine may cut it after about 4 KB
 	SampleTask  ID
-}
-
-// Edit changes tasks.
-type Edit struct {
-	IDs    []ID // at most MaxPage
-	Change Change
-}
-
-// Change is one thing to do to a task. The same states allow it in every engine:
-//
-//	Cancel        not finished; a running task is Requested to stop
-//	Retry         scheduled, retryable: available now; finished: again from the start, with no attempts counted,
-//	              pending if something that it needs has not ended as it should
-//	Delete        anything but running
-//	Reprioritize  scheduled, retryable, available, and pending for its turn
-//	Move          scheduled, retryable, available; a task that runs in turns waits for one of its new queue
-//	Reschedule    scheduled, retryable, available
-type Change struct {
-	Op       Op
-	Priority int16         // Reprioritize
-	Queue    string        // Move
-	RunAt    time.Time     // Retry, Reschedule; zero means now
-	Delay    time.Duration // the same, from the engine's now
-	Reason   string        // Cancel
-}
-
-// Op is the verb of a change.
-type Op int8
-
-const (
-	Cancel Op = iota + 1
-	Retry
-	Delete
-	Reprioritize
-	Move
-	Reschedule
-)
-
-var opNames = [...]string{"", "cancel", "retry", "delete", "reprioritize", "move", "reschedule"}
-
-func (o Op) String() string { return opNames[o] }
-
-// ParseOp reads the name of an op.
-func ParseOp(name string) (Op, error) {
-	if i := slices.Index(opNames[1:], name); i >= 0 {
-		return Op(i + 1), nil
-	}
-	return 0, fmt.Errorf("unknown change %q: want one of %v", name, opNames[1:])
-}
-
-// MarshalText implements encoding.TextMarshaler.
-func (o Op) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (o *Op) UnmarshalText(text []byte) (err error) {
-	*o, err = ParseOp(string(text))
-	return err
-}
-
-// Edited says what an edit did to one task.
-type Edited struct {
-	ID     ID
-	Result EditResult
-	State  State // after the edit; if Refused, the state that prevented it; 0 if Missing
-}
-
-// EditResult is one of the five results of an edit.
-type EditResult int8
-
-const (
-	Changed   EditResult = iota + 1
-	Requested            // running: its worker will be told
-	Refused              // its state does not allow it
-	Missing              // no such task
-	KeyTaken             // another unfinished task holds its key
-)
-
-func (r EditResult) String() string {
-	return [...]string{"", "changed", "requested", "refused", "missing", "key taken"}[r]
-}
-
-// Record is a small named document.
-type Record struct {
-	Kind, Name string // not empty
-	Version    int64  // 0 if it does not exist
-	Body       []byte
-	UpdatedAt  time.Time // by the engine's clock; every write sets it
-}
-
-// RecordFilter selects documents of one kind.
-type RecordFilter struct {
-	Kind  string
-	Names []string // only these; nil means all
-	After string   // only names that follow this one
-	Limit int      // the most that are returned; 0 means all
-}
-
-// ManyRecords begins the kinds that may hold millions of documents. Their names consist of letters, digits and dashes,
-// at most 100 bytes. Read such documents by Names. A list of them, which needs a Limit, may leave out what was written
-// in the last seconds.
-const ManyRecords = "many:"
-
-// PutRecord writes a record; see Recorder.
-type PutRecord struct {
-	Record Record
-	Tasks  []NewTask
-	Term   int64 // the leader's term that the write requires; 0 allows anybody
-}
-
-// Updated says what became of one document of UpdateRecords.
-type Updated struct {
-	Version  int64      // the new version; 0 if the stored version was another, and nothing was written
-	Enqueued []Enqueued // what became of its tasks
-}
-
-// EnqueueUpdated enqueues the tasks of the documents that UpdateRecords has rewritten, in one call. It is for
-// engines, and expects the versions in updated to be set.
-func EnqueueUpdated(puts []PutRecord, updated []Updated, enqueue func([]NewTask) ([]Enqueued, error)) error {
-	var tasks []NewTask
-	for i := range puts {
-		if updated[i].Version != 0 {
-			tasks = append(tasks, puts[i].Tasks...)
-		}
-	}
-	if len(tasks) == 0 {
-		return nil
-	}
-	results, err := enqueue(tasks)
-	if err != nil {
-		return err
-	}
-	for i := range puts {
-		if n := len(puts[i].Tasks); updated[i].Version != 0 {
-			updated[i].Enqueued, results = results[:n:n], results[n:]
-		}
-	}
-	return nil
 }

@@ -258,9 +258,12 @@ type Progress struct {
 	Message string  `json:"message,omitempty"`
 }
 
-// LogLine is one line that a handler logged about its task.
+// LogLine is one line that a handler logged about its task. Two equal lines of a task are the same line, which is
+// stored and sent again if an answer was lost. Engines return it once.
 type LogLine struct {
-	At      time.Time `json:"at"` // by the worker's clock: for people, not for decisions
+	// At is by the worker's clock: for people, not for decisions. No two lines that a process notes for an attempt have
+	// the same time. Engines keep its microseconds.
+	At      time.Time `json:"at"`
 	Attempt int       `json:"attempt"`
 	Level   string    `json:"level"`
 	Text    string    `json:"text"`

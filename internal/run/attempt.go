@@ -50,6 +50,7 @@ type said struct {
 	fresh    bool // the progress is not stored yet
 	output   []byte
 	logs     []store.LogLine // not known to be stored
+	logged   time.Time       // the time of the last line
 	logLines int
 	logBytes int
 	children []store.NewTask // to enqueue with the outcome; an attempt that ends with a wait waits for them
@@ -178,7 +179,8 @@ func (a *Attempt) SetOutput(output []byte) {
 	a.say().output = output
 }
 
-// Log notes one line. When the log is full, a last line says so and further lines are dropped.
+// Log notes one line. Its time is later than that of the line before: two lines are the same only if one was stored
+// twice. When the log is full, a last line says so and further lines are dropped.
 func (a *Attempt) Log(at time.Time, level, text string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -192,8 +194,11 @@ func (a *Attempt) Log(at time.Time, level, text string) {
 	if s.logLines == maxLogLines || s.logBytes >= maxLogBytes {
 		level, text = "WARN", "log is full: further lines of this attempt are not kept"
 	}
-	line := store.LogLine{At: at.UTC().Round(time.Millisecond), Attempt: a.Task.Attempt, Level: level, Text: text}
-	s.logs = append(s.logs, line)
+	if at = at.UTC().Round(time.Millisecond); !at.After(s.logged) {
+		at = s.logged.Add(time.Microsecond)
+	}
+	s.logged = at
+	s.logs = append(s.logs, store.LogLine{At: at, Attempt: a.Task.Attempt, Level: level, Text: text})
 }
 
 // Interim returns what the handler noted and the store does not know yet, or nil. It returns the

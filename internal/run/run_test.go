@@ -216,6 +216,23 @@ func TestNotesAreReturnedUntilTheyAreStored(t *testing.T) {
 	}
 }
 
+func TestNoTwoLinesOfAnAttemptAreTheSame(t *testing.T) {
+	a := &Attempt{Task: &store.Task{Attempt: 1}}
+	at := time.Unix(1, 0)
+	for _, at := range []time.Time{at, at, at.Add(time.Microsecond), at.Add(-time.Hour), at.Add(time.Second)} {
+		a.Log(at, "INFO", "again")
+	}
+	lines := a.Final().Logs
+	for i := range len(lines) - 1 {
+		if !lines[i+1].At.After(lines[i].At) {
+			t.Errorf("%v follows %v", lines[i+1].At, lines[i].At)
+		}
+	}
+	if last := lines[len(lines)-1].At; !last.Equal(at.Add(time.Second)) {
+		t.Errorf("the last at %v", last)
+	}
+}
+
 func TestALogIsBoundedAndSaysSo(t *testing.T) {
 	a := &Attempt{Task: &store.Task{}}
 	for range 3 * maxLogLines {

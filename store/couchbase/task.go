@@ -173,7 +173,8 @@ func (t *task) answer(detail bool) store.Task {
 }
 
 func (t *task) detail() *store.Detail {
-	d := &store.Detail{Progress: t.Progress, Logs: t.Logs, Output: bytes.Clone(t.Output), CancelRequested: t.Stop != nil}
+	d := &store.Detail{Progress: t.Progress, Logs: rules.Lines(t.Logs), Output: bytes.Clone(t.Output),
+		CancelRequested: t.Stop != nil}
 	if t.Changed != 0 {
 		d.Changed = &store.LastChange{At: instant(t.Changed), How: t.How}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // List implements store.Reader.
@@ -81,7 +82,7 @@ func (t *task) answer(detail bool) store.Task {
 	d.CancelRequested = t.Stopping
 	d.Attempts = slices.Clone(d.Attempts)
 	d.Output = bytes.Clone(d.Output)
-	d.Logs = slices.Clone(d.Logs)
+	d.Logs = rules.Lines(d.Logs)
 	if d.Progress != nil {
 		progress := *d.Progress
 		d.Progress = &progress

@@ -46,6 +46,7 @@ func (l *listing) details() (map[ref]*store.Detail, error) {
 	}
 	for _, r := range l.rows {
 		d := at[r.ref]
+		d.Logs = rules.Lines(d.Logs)
 		d.CancelRequested = d.CancelRequested && r.running()
 		if own, any := r.attempt(); any {
 			d.Attempts = append(d.Attempts, own)

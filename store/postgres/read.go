@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // List implements store.Reader. If no single statement finds the tasks without reading many
@@ -282,7 +283,10 @@ func readDetail(page map[store.ID]*store.Task, raw [][]byte) error {
 			}
 		}
 		if raw[13] != nil {
-			return json.Unmarshal(jsonb(raw[13]), &d.Logs)
+			if err := json.Unmarshal(jsonb(raw[13]), &d.Logs); err != nil {
+				return err
+			}
+			d.Logs = rules.Lines(d.Logs)
 		}
 	case 3:
 		n := store.NeedState{Need: store.Need{Task: idOf(raw[14]), OnFailure: store.OnFailure(stateOf(raw[15]))}}

@@ -49,6 +49,21 @@ func NoteApart(ctx context.Context, notes []store.Note, write func(n *store.Note
 	return errs
 }
 
+// Lines returns the log lines of a task in their order, each line once. A note whose answer was lost is stored again
+// with the next beat or with the attempt's end.
+func Lines(stored []store.LogLine) (lines []store.LogLine) {
+	seen := make(map[store.LogLine]bool, len(stored))
+	for _, l := range stored {
+		same := l
+		same.At = l.At.UTC()
+		if !seen[same] {
+			seen[same] = true
+			lines = append(lines, l)
+		}
+	}
+	return lines
+}
+
 // hopeless reports whether an error would affect every other call too.
 func hopeless(ctx context.Context, err error) bool {
 	return err != nil && (errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil)

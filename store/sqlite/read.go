@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // List implements store.Reader. One index leads to the tasks, newest first, and the other conditions are tested along
@@ -229,6 +230,7 @@ func (l *list) readDetail(t *stored) error {
 		if err != nil {
 			return err
 		}
+		t.Detail.Logs = rules.Lines(t.Detail.Logs)
 	}
 	if l.beside.stops {
 		stop, err := one(l.ctx, l.session, "list.stop", t.ID)

@@ -297,6 +297,25 @@ var extendClauses = []clause{
 			t.Errorf("at the end %+v %s %+v", d.Progress, d.Output, d.Logs)
 		}
 	}},
+	{"extend/a log line that is sent again is stored once", func(t *T) {
+		id := t.worker()
+		t.addOne()
+		task := t.takeOne(id)
+		at := time.Now().UTC().Truncate(time.Millisecond)
+		lines := []store.LogLine{{At: at, Attempt: 1, Level: "INFO", Text: "a"},
+			{At: at.Add(time.Microsecond), Attempt: 1, Level: "INFO", Text: "a"},
+			{At: at.Add(2 * time.Microsecond), Attempt: 1, Level: "INFO", Text: "b"}}
+		note := store.Note{ID: task.ID, Lease: task.Lease, Logs: lines[:2]}
+		t.beat(id, time.Minute, note)
+		t.beat(id, time.Minute, note) // the first answer was lost
+		o := to(store.Completed, task)
+		o.Note = &store.Note{Logs: lines} // it was made before the beat's answer came
+		t.mustEnd(o)
+		logs := t.get(task.ID).Detail.Logs
+		if !slices.EqualFunc(logs, lines, func(a, b store.LogLine) bool { return a.At.Equal(b.At) && a.Text == b.Text }) {
+			t.Errorf("logged %+v, want %+v", logs, lines)
+		}
+	}},
 	{"extend/notes under another lease are dropped", func(t *T) {
 		id := t.worker()
 		t.addOne()

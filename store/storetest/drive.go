@@ -64,9 +64,9 @@ func (h *history) note(l *leased) *store.Note {
 	if h.seldom("output", 2) {
 		n.Output = fmt.Appendf(nil, `{"out": %d}`, h.made)
 	}
-	for range h.ints("lines", 0, 2) {
+	for i := range h.ints("lines", 0, 2) {
 		n.Logs = append(n.Logs, store.LogLine{At: time.UnixMilli(int64(h.made)).UTC(), Attempt: l.model.Attempt,
-			Level: "INFO", Text: fmt.Sprint("line ", h.made)})
+			Level: "INFO", Text: fmt.Sprint("line ", h.made, ".", i)})
 	}
 	return n
 }
