@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"context"
 	"database/sql"
 	"math"
 	"testing"
@@ -119,5 +120,25 @@ func TestInstantsBeyondAllReasonAreKeptInBounds(t *testing.T) {
 		if n := nanos(extreme); extreme.Unix() > 0 && n < 0 || extreme.Unix() < 0 && n > 0 {
 			t.Errorf("%v: %d ns", extreme, n)
 		}
+	}
+}
+
+func TestTheTimeIsToldWhileAnotherProcessWrites(t *testing.T) {
+	s := openTest(t)
+	db := openSame(t, s)
+	defer db.Close()
+	other, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := other.ExecContext(t.Context(), "begin immediate"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	l, err := s.Lead(ctx, store.Candidate{ID: store.ID{1}}) // as a client asks for the time
+	if err != nil || l.Term != 0 || time.Since(l.Now).Abs() > time.Minute {
+		t.Errorf("%+v, %v", l, err)
 	}
 }

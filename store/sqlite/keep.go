@@ -16,8 +16,14 @@ const chunk = 500
 // wakes up.
 const forgetAfter = 24 * time.Hour
 
-// Lead implements store.Keeper.
+// Lead implements store.Keeper. A process that gives up a term of another is told the time, and nothing is written.
 func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, error) {
+	if c.TTL <= 0 {
+		now, holder, err := s.leader(ctx)
+		if err != nil || holder != c.ID {
+			return store.Leadership{Now: now}, wrap("lead", err)
+		}
+	}
 	var answer store.Leadership
 	err := s.write(ctx, c.TTL <= 0 || c.Term == 0, func(w *work) error {
 		answer = store.Leadership{Now: w.time()}
@@ -44,6 +50,25 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, 
 		return err
 	})
 	return answer, wrap("lead", err)
+}
+
+// leader reads the time and who holds the term, which may be over.
+func (s *Store) leader(ctx context.Context) (now time.Time, holder store.ID, err error) {
+	err = s.read(ctx, func(ctx context.Context, c session) error {
+		r, err := one(ctx, c, "clock.read")
+		if err != nil {
+			return err
+		}
+		if r == nil {
+			return store.ErrSchemaMissing
+		}
+		s.clock.meet(r.int(0))
+		if r, err = one(ctx, c, "leader.find"); err == nil {
+			now, holder = at(s.clock.now()), r.id(0)
+		}
+		return err
+	})
+	return now, holder, err
 }
 
 // leads fails unless term is the current term.
