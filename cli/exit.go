@@ -183,13 +183,15 @@ func (app *App) problem(err error) *Problem {
 // also maps flags to the name that their field has in some commands.
 var also = map[string]string{"run-at": "at", "delay": "in", "queue": "to", "tenants": "tenant"}
 
+var fieldFlags = strings.NewReplacer("- ", "-", "Retention.", "keep-")
+
 var camel = regexp.MustCompile(`([a-z])([A-Z ])`)
 
 // given converts a field name from the library to that of the command line: the flag that set it, or else the field
 // of a file. All fields of a worker's configuration are flags.
 func (app *App) given(field string) string {
 	head, rest, _ := strings.Cut(field, ": ")
-	name := strings.ToLower(strings.ReplaceAll(camel.ReplaceAllString(head, "$1-$2"), "- ", "-"))
+	name := strings.ToLower(fieldFlags.Replace(camel.ReplaceAllString(head, "$1-$2")))
 	var flags []string
 	for _, flag := range []string{name, also[name]} {
 		if app.command != nil && flag != "" && (app.command.Flags().Changed(flag) ||

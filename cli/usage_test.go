@@ -112,6 +112,8 @@ func TestBadInputIsRefusedWithAHint(t *testing.T) {
 		{2, "out_of_range", "]: --lease: is 1ms", []string{"work", "--lease", "1ms"}},
 		{2, "out_of_range", "]: --beat: is", []string{"work", "--lease", "1s", "--beat", "1h"}},
 		{2, "out_of_range", "]: --shutdown-timeout: is", []string{"work", "--shutdown-timeout", "9000h"}},
+		{2, "out_of_range", "]: --keep-completed: is 1ms, want 1s to", []string{"work", "--keep-completed", "1ms"}},
+		{2, "out_of_range", "]: --keep-stats: is 1ms", []string{"work", "--keep-stats", "1ms"}},
 		{2, "invalid_cron", "]: --spec: found 1", []string{"schedules", "next", "--spec", "x"}},
 		{2, "invalid_name", "]: queue: \"A\" is not a name", []string{"queues", "pause", "A"}},
 		{2, "out_of_range", "]: --every: is", []string{"queues", "age", "mail", "--every", "1ms", "--create"}},
