@@ -231,8 +231,8 @@ func (b *Book) Test(ctx context.Context, name string) (id string, err error) {
 	return id, err
 }
 
-// Arrived reports whether a test is over, and any error. Until a process has sent the message, it is not over; then the
-// error is that of an earlier message which it waits for, as its receiver fails.
+// Arrived reports whether a test is over, and the error of a receiver that did not get it. Until a process has sent the
+// message, it is not over; then the error is that of an earlier message which it waits for, as its receiver fails.
 func (b *Book) Arrived(ctx context.Context, name, id string) (over bool, trouble string, err error) {
 	a, err := b.Get(ctx, name)
 	if err != nil {
@@ -247,8 +247,8 @@ func (b *Book) Arrived(ctx context.Context, name, id string) (over bool, trouble
 	if slices.ContainsFunc(a.Owed, func(o Owed) bool { return o.Message.ID == id }) {
 		return false, "", nil
 	}
-	if !a.Failed.IsZero() && !a.Failed.Before(a.Arrived) {
-		trouble = a.Error
+	if a.Miss.ID == id {
+		trouble = a.Miss.Error
 	}
 	return true, trouble, nil
 }

@@ -29,20 +29,13 @@ func TestSlowReceiversAreToldOnce(t *testing.T) {
 		mu.Unlock()
 		time.Sleep(slow)
 	}))
+	t.Cleanup(h.Close)
 	s := memory.New()
-	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := clientOf(t, s)
 	if _, err := client.Enqueue(t.Context(), tusk.RawArgs{Name: "k"}, &tusk.Options{Queue: "q"}); err != nil {
 		t.Fatal(err)
 	}
-	sender, err := notify.New([]string{"127.0.0.1"}, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sender.Close()
-	defer h.Close()
+	sender := senderOf(t)
 	book := NewBook(s, nil, sender)
 	for i := range alerts {
 		_, _, err := book.Put(t.Context(), Rule{Name: fmt.Sprint("a", i), Kind: NoWorker, Queue: "q",
@@ -77,13 +70,9 @@ func (a ahead) Records(ctx context.Context, f store.RecordFilter) ([]store.Recor
 }
 
 func TestAMuteGoesByTheClockOfTheDatabase(t *testing.T) {
-	sender, err := notify.New([]string{"127.0.0.1"}, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sender.Close()
+	sender := senderOf(t)
 	book := NewBook(ahead{memory.New()}, nil, sender)
-	_, _, err = book.Put(t.Context(), Rule{Name: "a", Kind: NoWorker,
+	_, _, err := book.Put(t.Context(), Rule{Name: "a", Kind: NoWorker,
 		To: []notify.Receiver{{Via: notify.Webhook, Address: "http://127.0.0.1:1"}}}, "ada")
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,25 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
+func senderOf(t *testing.T) *notify.Sender {
+	t.Helper()
+	sender, err := notify.New([]string{"127.0.0.1"}, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sender.Close)
+	return sender
+}
+
+func clientOf(t *testing.T, s store.Store) *tusk.Client {
+	t.Helper()
+	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
 func ringOf(names ...string) *tusk.KeyRing {
 	ring := &tusk.KeyRing{Keys: map[string][]byte{}, Primary: names[0]}
 	for _, name := range names {
@@ -25,11 +44,7 @@ func ringOf(names ...string) *tusk.KeyRing {
 
 func TestSecretsOfAlertsAreEncryptedAndKeysRotated(t *testing.T) {
 	s, ctx := memory.New(), t.Context()
-	sender, err := notify.New(nil, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sender.Close()
+	sender := senderOf(t)
 	const slack, target = "https://hooks.slack.com/services/T0/B0/canary", "https://example.com/alerts"
 	with := func(ring *tusk.KeyRing) *Book { return NewBook(s, ring, sender) }
 	put := func(b *Book, to ...notify.Receiver) string {
@@ -54,7 +69,7 @@ func TestSecretsOfAlertsAreEncryptedAndKeysRotated(t *testing.T) {
 		return string(records[0].Body)
 	}
 	secret := put(with(nil), notify.Receivers([]string{slack}, []string{target}, []string{"ops@example.com"})...)
-	err = with(ringOf("old")).Reseal(ctx)
+	err := with(ringOf("old")).Reseal(ctx)
 	if text := stored(); err != nil || strings.Contains(text, "canary") || strings.Contains(text, secret) {
 		t.Errorf("secrets that were stored before there was a ring: %s, %v", text, err)
 	}
@@ -63,10 +78,7 @@ func TestSecretsOfAlertsAreEncryptedAndKeysRotated(t *testing.T) {
 		t.Errorf("a ring without the key: %v", err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := clientOf(t, s)
 	soon, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancel()
 	New(with(ringOf("new", "old")), client, log, 0, 0).Run(soon) // as when a server starts

@@ -35,18 +35,11 @@ func TestAReceiverThatHangsDelaysNeitherOthersNorJudging(t *testing.T) {
 	defer bad.Close()
 	defer close(hung)
 	s, log := memory.New(), slog.New(slog.DiscardHandler)
-	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := clientOf(t, s)
 	if _, err := client.Enqueue(t.Context(), tusk.RawArgs{Name: "k"}, &tusk.Options{Queue: "q"}); err != nil {
 		t.Fatal(err)
 	}
-	sender, err := notify.New([]string{"127.0.0.1"}, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sender.Close()
+	sender := senderOf(t)
 	book := NewBook(s, nil, sender)
 	put := func(name, url string) {
 		t.Helper()
@@ -85,20 +78,13 @@ func TestAReceiverThatHangsDelaysNeitherOthersNorJudging(t *testing.T) {
 }
 
 func TestAReceiverThatCannotBeReadDelaysNoOther(t *testing.T) {
-	sender, err := notify.New([]string{"127.0.0.1"}, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sender.Close()
+	sender := senderOf(t)
 	arrived := 0
 	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived++ }))
 	defer receiver.Close()
 	s, log := memory.New(), slog.New(slog.DiscardHandler)
-	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _, err = NewBook(s, ringOf("key"), sender).Put(t.Context(), Rule{Name: "a", Kind: NoWorker,
+	client := clientOf(t, s)
+	_, _, err := NewBook(s, ringOf("key"), sender).Put(t.Context(), Rule{Name: "a", Kind: NoWorker,
 		To: notify.Receivers([]string{receiver.URL + "/slack"}, nil, []string{"ops@example.com"})}, "ada")
 	if err != nil {
 		t.Fatal(err)
@@ -134,14 +120,10 @@ func TestAReceiverThatCannotBeReadDelaysNoOther(t *testing.T) {
 }
 
 func TestATestBehindAFailingMessageSaysWhy(t *testing.T) {
-	sender, err := notify.New([]string{"127.0.0.1"}, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sender.Close()
+	sender := senderOf(t)
 	book := NewBook(memory.New(), nil, sender)
 	r := Rule{Name: "a", Kind: NoWorker, To: notify.Receivers(nil, []string{"http://127.0.0.1:1"}, nil)}
-	if _, _, err = book.Put(t.Context(), r, "ada"); err != nil {
+	if _, _, err := book.Put(t.Context(), r, "ada"); err != nil {
 		t.Fatal(err)
 	}
 	before, err := book.Test(t.Context(), "a") // stands for a message that is owed
@@ -166,6 +148,36 @@ func TestATestBehindAFailingMessageSaysWhy(t *testing.T) {
 	for _, id := range []string{before, id} {
 		if over, trouble, err := book.Arrived(t.Context(), "a", id); over || trouble != "no route" || err != nil {
 			t.Errorf("%v, %q, %v", over, trouble, err)
+		}
+	}
+}
+
+func TestATestThatOneReceiverDidNotGetSaysSo(t *testing.T) {
+	sender := senderOf(t)
+	book := NewBook(memory.New(), nil, sender)
+	to := notify.Receivers(nil, []string{"http://127.0.0.1:1", "http://127.0.0.1:2"}, nil)
+	if _, _, err := book.Put(t.Context(), Rule{Name: "a", Kind: NoWorker, To: to}, "ada"); err != nil {
+		t.Fatal(err)
+	}
+	for _, failed := range []error{errors.New("no route"), nil} {
+		id, err := book.Test(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = book.changeState(t.Context(), "a", func(s State) State {
+			s.settle(s.Owed[0], time.Now(), failed)
+			s.settle(s.Owed[0], time.Now().Add(time.Second), nil) // the other receiver gets it
+			return s
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := ""
+		if failed != nil {
+			want = failed.Error()
+		}
+		if over, trouble, err := book.Arrived(t.Context(), "a", id); !over || trouble != want || err != nil {
+			t.Errorf("%v, %q, %v, want %q", over, trouble, err, want)
 		}
 	}
 }

@@ -34,6 +34,13 @@ type State struct {
 
 	herald.Delivery
 	Owed []Owed `json:"owed,omitempty"`
+	Miss Miss   `json:"miss,omitzero"`
+}
+
+// Miss is the last test whose message a receiver did not get, and why.
+type Miss struct {
+	ID    string `json:"id"`
+	Error string `json:"error"`
 }
 
 // Owed is a message that has not been delivered yet.
@@ -134,6 +141,9 @@ func (s *State) settle(of Owed, now time.Time, failed error) {
 	case now.Sub(o.Message.Timestamp) > giveUp || o.Message.Type == EventTest:
 		s.Error, s.Failed = failed.Error(), now
 		s.Dropped++
+		if o.Message.Type == EventTest {
+			s.Miss = Miss{o.Message.ID, s.Error}
+		}
 	default:
 		s.Error, s.Failed = failed.Error(), now
 		o.Next = now.Add(min(firstPause<<min(o.Tries, 10), lastPause))

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
-	"github.com/tuskqueue/tusk/server/notify"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
 )
@@ -37,11 +36,8 @@ func teller(t *testing.T, answer func(Message) int) (*Runner, *document) {
 		}
 		w.WriteHeader(answer(m))
 	}))
-	sender, err := notify.New([]string{"127.0.0.1"}, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { sender.Close(); receiver.Close() })
+	t.Cleanup(receiver.Close)
+	sender := senderOf(t)
 	d := &document{Hook: Hook{Name: "a", URL: receiver.URL, Events: []string{Completed}, Keep: time.Hour},
 		Secret: "whsec_AAAA"}
 	return New(NewBook(memory.New(), nil, sender), slog.New(slog.DiscardHandler), 0, 0), d

@@ -24,11 +24,8 @@ func TestWhatCouldNotBeToldForTooLongIsDroppedAndCounted(t *testing.T) {
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(answers)
 	}))
-	defer receiver.Close()
-	sender, err := notify.New([]string{"127.0.0.1"}, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(receiver.Close)
+	sender := senderOf(t)
 	s := memory.New()
 	r := New(NewBook(s, nil, sender), slog.New(slog.DiscardHandler), 0, 0)
 	d := &document{Hook: Hook{Name: "a", URL: receiver.URL, Events: []string{Completed}, Keep: time.Hour},
@@ -46,7 +43,6 @@ func TestWhatCouldNotBeToldForTooLongIsDroppedAndCounted(t *testing.T) {
 	if err := r.deliver(t.Context(), d, &state, ends, now); err != nil || state.Count != 1 || state.Dropped != 1 {
 		t.Error(state, err)
 	}
-	sender.Close()
 }
 
 func TestAHookThatCannotBeIsRefused(t *testing.T) {

@@ -15,6 +15,16 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
+func senderOf(t *testing.T) *notify.Sender {
+	t.Helper()
+	sender, err := notify.New([]string{"127.0.0.1"}, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sender.Close)
+	return sender
+}
+
 func ringOf(names ...string) *tusk.KeyRing {
 	ring := &tusk.KeyRing{Keys: map[string][]byte{}, Primary: names[0]}
 	for _, name := range names {
@@ -25,11 +35,7 @@ func ringOf(names ...string) *tusk.KeyRing {
 
 func TestSecretsOfHooksAreEncryptedAndKeysRotated(t *testing.T) {
 	s, ctx := memory.New(), t.Context()
-	sender, err := notify.New([]string{"127.0.0.1"}, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sender.Close()
+	sender := senderOf(t)
 	with := func(ring *tusk.KeyRing) *Book { return NewBook(s, ring, sender) }
 	put := func(b *Book) string {
 		secret, _, err := b.Put(ctx, Hook{Name: "a", URL: "https://example.com/hook"}, "ada")
@@ -59,7 +65,8 @@ func TestSecretsOfHooksAreEncryptedAndKeysRotated(t *testing.T) {
 	if again := put(with(ringOf("old"))); again != "" {
 		t.Error("a change makes a new secret although the old one can be read")
 	}
-	if err := with(ringOf("new")).Reseal(ctx); !errors.Is(err, notify.ErrSealed) || !strings.Contains(err.Error(), "hook a") {
+	err := with(ringOf("new")).Reseal(ctx)
+	if !errors.Is(err, notify.ErrSealed) || !strings.Contains(err.Error(), "hook a") {
 		t.Errorf("a ring without the key: %v", err)
 	}
 	soon, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
@@ -100,11 +107,7 @@ func (f *failing) Follow(ctx context.Context, on bool) (string, error) {
 }
 
 func TestAHookWhoseSecretWasNotShownDoesNotStay(t *testing.T) {
-	sender, err := notify.New(nil, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sender.Close()
+	sender := senderOf(t)
 	b := NewBook(&failing{Store: memory.New()}, nil, sender)
 	h := Hook{Name: "a", URL: "https://example.com/hook"}
 	if _, _, err := b.Put(t.Context(), h, "ada"); err == nil {
