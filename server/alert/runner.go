@@ -11,6 +11,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/herald"
+	"github.com/tuskqueue/tusk/server/shelf"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -43,9 +44,7 @@ func New(book *Book, client *tusk.Client, log *slog.Logger, every, patience time
 
 // Run checks the rules until ctx ends.
 func (r *Runner) Run(ctx context.Context) {
-	if err := r.book.Reseal(ctx); err != nil && ctx.Err() == nil {
-		r.log.Warn("alerts: secrets are not encrypted with the primary key", "error", err)
-	}
+	shelf.Reseal(ctx, r.log, "alerts", r.book.Reseal)
 	defer r.work.Wait()
 	r.post.Serve(ctx, r.every, r.log, r.look)
 }

@@ -73,9 +73,7 @@ func New(book *Book, log *slog.Logger, every, patience time.Duration) *Runner {
 // Run reports ends until ctx ends. It returns at once if the engine cannot report them.
 func (r *Runner) Run(ctx context.Context) {
 	if historian, ok := store.As[store.Historian](r.book.store); ok {
-		if err := r.book.Reseal(ctx); err != nil && ctx.Err() == nil {
-			r.log.Warn("hooks: secrets are not encrypted with the primary key", "error", err)
-		}
+		shelf.Reseal(ctx, r.log, "hooks", r.book.Reseal)
 		r.post.Serve(ctx, r.every, r.log, func(ctx context.Context) error { return r.round(ctx, historian) })
 	}
 }

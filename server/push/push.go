@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/shelf"
 )
 
 const (
@@ -78,9 +79,7 @@ func (r *Runner) Run(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	defer r.client.CloseIdleConnections()
-	if err := r.book.Reseal(ctx); err != nil && ctx.Err() == nil {
-		r.log.Warn("push: secrets are not encrypted with the primary key", "error", err)
-	}
+	shelf.Reseal(ctx, r.log, "push", r.book.Reseal)
 	for {
 		if docs, err := r.book.documents(ctx); err == nil {
 			r.follow(ctx, docs, &work)

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -83,6 +85,19 @@ func ChangeOf[T any](ctx context.Context, s store.Recorder, owner, kind, name st
 		edit(doc)
 		return true, nil
 	})
+}
+
+// resealing is how long a process that starts waits until secrets are encrypted anew.
+const resealing = time.Minute
+
+// Reseal calls reseal, which encrypts the secrets in documents with the primary key. It logs an error, and gives up
+// after a minute: what serves the documents begins although the database does not answer.
+func Reseal(ctx context.Context, log *slog.Logger, what string, reseal func(context.Context) error) {
+	limited, cancel := context.WithTimeout(ctx, resealing)
+	defer cancel()
+	if err := reseal(limited); err != nil && ctx.Err() == nil {
+		log.Warn(what+": secrets are not encrypted with the primary key", "error", err)
+	}
 }
 
 // Remove removes a document if it exists.
