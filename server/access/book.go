@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tuskqueue/tusk/server/shelf"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -127,42 +128,14 @@ func (b *Book) forget(kind string) {
 	b.mu.Unlock()
 }
 
-// change reads a document, edits it and writes it, until nobody else has written it in between. If edit returns keep
-// as false, the document is deleted.
+// change is shelf.Change for a kind of which the book keeps a page.
 func change[T any](
 	ctx context.Context, b *Book, kind, name string, edit func(doc *T, exists bool) (keep bool, err error),
 ) error {
 	defer b.forget(kind)
-	for {
-		p, err := b.page(ctx, kind, 0)
-		if err != nil {
-			return err
-		}
-		r, exists := p.byName[name]
-		r.Kind, r.Name = kind, name
-		var doc T
-		if exists {
-			if err := json.Unmarshal(r.Body, &doc); err != nil {
-				return fmt.Errorf("%s %s: %w", kind, name, err)
-			}
-		}
-		keep, err := edit(&doc, exists)
-		if err != nil {
-			return err
-		}
-		r.Body = nil
-		if keep {
-			if r.Body, err = json.Marshal(doc); err != nil {
-				return err
-			}
-		} else if !exists {
-			return nil
-		}
-		_, _, err = b.store.PutRecord(ctx, store.PutRecord{Record: r})
-		if !errors.Is(err, store.ErrConflict) {
-			return err
-		}
-	}
+	return shelf.Change(ctx, b.store, kind, name, func(doc *T, exists bool, _ int) (bool, error) {
+		return edit(doc, exists)
+	})
 }
 
 func decode[T any](r store.Record) (doc T, err error) {
