@@ -24,7 +24,7 @@ type once struct {
 	// enqueue can tell, and its answer may have been lost.
 	Provisional bool `json:"provisional,omitempty"`
 
-	// At is when the request was processed, by this server's clock: a key with a window depends on it.
+	// At is when the tasks were enqueued, by this server's clock: a key with a window depends on it.
 	At time.Time `json:"at,omitzero"`
 
 	// Made is when the record was written first, if it was corrected since, by the database's clock.
@@ -58,16 +58,13 @@ func (c *call) enqueueOnce(key string, tasks []tusk.NewTask, body any) ([]Enqueu
 	if err != nil {
 		return nil, err
 	}
-	doc := once{Request: hash(string(text)), At: time.Now()}
+	doc := once{Request: hash(string(text))}
 	record := store.Record{Kind: onceKind, Name: hash(c.who.ID + "\x00" + c.route.Path + "\x00" + key)}
 	for i := range tasks {
 		o := tasks[i].Options
 		o.ID = tusk.NewID()
 		doc.Provisional = doc.Provisional || o.Key != "" || o.Unique != nil
 		doc.Results = append(doc.Results, EnqueuedTask{ID: o.ID.String(), Result: tusk.Added.String()})
-	}
-	if record.Body, err = json.Marshal(doc); err != nil {
-		return nil, err
 	}
 	for try := 1; ; try++ {
 		before, err := c.find(c.r.Context(), record.Name)
@@ -81,6 +78,10 @@ func (c *call) enqueueOnce(key string, tasks []tusk.NewTask, body any) ([]Enqueu
 				return c.repeat(before, doc, tasks, err)
 			}
 			record.Version = before.record.Version
+		}
+		doc.At = time.Now()
+		if record.Body, err = json.Marshal(doc); err != nil {
+			return nil, err
 		}
 		enqueued, err := c.client.EnqueueWith(c.r.Context(), record, tasks)
 		if errors.Is(err, tusk.ErrConflict) && try < onceTries {

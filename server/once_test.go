@@ -18,26 +18,31 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
+// siteIn returns a server without a network, for a bubble, and a function that enqueues at it.
+func siteIn(t *testing.T, st store.Store) (s *Server, client *tusk.Client, enqueue func(key, body string) string) {
+	t.Helper()
+	client, err := tusk.NewClient(st, nil)
+	if err == nil {
+		s, err = New(client, Config{Logger: slog.New(slog.DiscardHandler), Dev: true})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, client, func(key, body string) string {
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "http://localhost/api/v1/tasks", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Idempotency-Key", key)
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, r)
+		return w.Body.String()
+	}
+}
+
 func TestIdempotencyKeysAreForgottenAfterADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mid := &between{Store: memory.New()}
-		client, err := tusk.NewClient(mid, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := New(client, Config{Logger: slog.New(slog.DiscardHandler), Dev: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		send := func(key string) string {
-			r := httptest.NewRequestWithContext(t.Context(), "POST", "http://localhost/api/v1/tasks",
-				strings.NewReader(`{"kind":"k"}`))
-			r.Header.Set("Content-Type", "application/json")
-			r.Header.Set("Idempotency-Key", key)
-			w := httptest.NewRecorder()
-			s.Handler().ServeHTTP(w, r)
-			return w.Body.String()
-		}
+		s, client, enqueue := siteIn(t, mid)
+		send := func(key string) string { return enqueue(key, `{"kind":"k"}`) }
 		left := func() int {
 			if err := s.forgetOnce(t.Context()); err != nil {
 				t.Fatal(err)
@@ -48,7 +53,7 @@ func TestIdempotencyKeysAreForgottenAfterADay(t *testing.T) {
 			}
 			return len(records)
 		}
-		const many = 2*store.MaxPage + 1
+		const many = 2*oncePage + 1
 		first := send("order-1")
 		for i := range many {
 			send(fmt.Sprint("other-", i))
@@ -88,6 +93,45 @@ func (b *between) PutRecord(ctx context.Context, p store.PutRecord) (int64, []st
 		do()
 	}
 	return b.Store.PutRecord(ctx, p)
+}
+
+// searched calls do once, while a request looks for an earlier one with its key.
+type searched struct {
+	store.Store
+	do func()
+}
+
+func (s *searched) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
+	if do := s.do; do != nil && f.Kind == onceKind {
+		s.do = nil
+		do()
+	}
+	return s.Store.Records(ctx, f)
+}
+
+func TestARepeatNamesTheTaskOfTheWindowInWhichItWasEnqueued(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &losing{Store: memory.New()}
+		mid := &searched{Store: l}
+		_, _, send := siteIn(t, mid)
+		const body = `{"kind":"k","unique":{"window":"24h"}}`
+		time.Sleep(time.Until(time.Now().Truncate(24*time.Hour).Add(24*time.Hour)) - time.Second)
+		var holder string
+		mid.do = func() {
+			time.Sleep(2 * time.Second) // a day ends meanwhile
+			holder = send("order-1", body)
+			l.lose.Store(true)
+		}
+		send("order-2", body)
+		var want, got EnqueuedTask
+		if err := json.Unmarshal([]byte(holder), &want); err != nil {
+			t.Fatal(holder, err)
+		}
+		again := send("order-2", body)
+		if err := json.Unmarshal([]byte(again), &got); err != nil || got.ID != want.ID || !got.Duplicate {
+			t.Errorf("the repeat is told %s, %v, want the task %s", again, err, want.ID)
+		}
+	})
 }
 
 // losing commits one enqueue with a record and loses the answer.
