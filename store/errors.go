@@ -40,15 +40,16 @@ func IsForAll(err error) bool {
 	return false
 }
 
-// HeldError says that a call has done everything except for some tasks, for which nothing was written. Either a user's
-// open transaction holds a row that they need: try them again later, each by itself. Or the error that HeldError comes
-// with says why: if IsForAll holds for it, the part of the database with these tasks is away. What the call returns along
-// with the error is valid.
+// HeldError names the tasks for which a call wrote nothing, although it did everything else. Try them again later, each
+// by itself. What the call returns along with the error is valid.
+//
+// It does not say why. That is the other error that it is joined with; without one, a user's open transaction holds a
+// row that the tasks need.
 type HeldError struct {
 	Tasks []ID // at least one
 }
 
 func (e *HeldError) Error() string {
-	return fmt.Sprintf("nothing was written for %d tasks, %v is one, because an open transaction holds them or for the "+
-		"reason given with this error: try again later", len(e.Tasks), e.Tasks[0])
+	return fmt.Sprintf("nothing was written for %d tasks, %v is one: try again later; if no other reason is given, an "+
+		"open transaction holds them", len(e.Tasks), e.Tasks[0])
 }
