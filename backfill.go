@@ -56,9 +56,9 @@ func (c *Client) Now(ctx context.Context) (time.Time, error) {
 }
 
 // BackfillSchedule enqueues a schedule's task for each tick in the range [from, until), which must not lie in the
-// database's future, all or none. Each task gets its own tick and a key of its own: if a range is backfilled twice, ticks
-// whose task is unfinished are skipped. The plan, the policies and a pause do not matter. Ticks that were fired in
-// their time are enqueued again.
+// database's future, all or none. Each task gets its own tick and a key of its own: if a range is backfilled twice,
+// ticks whose task is unfinished are skipped. The plan, the policies and a pause do not matter. Ticks that were fired
+// in their time are enqueued again.
 //
 // Errors: ErrNotFound; an *InvalidError if the range lies in the future, ends before it begins or has more than
 // MaxBatch ticks.

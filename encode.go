@@ -22,8 +22,8 @@ func (c *Client) encode(t NewTask) (n store.NewTask, err error) {
 	return n, err
 }
 
-// KeyAt returns the key of a task that is enqueued at a given time: its own, or the one that Unique derives. If the task
-// is skipped, the task with that key is the one that it equals.
+// KeyAt returns the key of a task that is enqueued at a given time: its own, or the one that Unique derives. If the
+// task is skipped, the task with that key is the one that it equals.
 func (c *Client) KeyAt(t NewTask, at time.Time) (string, error) {
 	e := encoder{client: c, id: NewID, json: json.Marshal}
 	var n store.NewTask

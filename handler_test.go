@@ -272,7 +272,8 @@ func TestMistakesOfHandlersAndRetentionsAreReportedByNewWorker(t *testing.T) {
 		"for ever": {mux: good, config: tusk.WorkerConfig{Retention: tusk.Retention{Completed: tusk.Forever}}},
 	} {
 		_, err := tusk.NewWorker(s.client, c.mux, &c.config)
-		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, tusk.ErrInvalid) || !strings.Contains(err.Error(), c.want)) {
+		if c.want == "" && err != nil ||
+			c.want != "" && (!errors.Is(err, tusk.ErrInvalid) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}

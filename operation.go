@@ -166,8 +166,8 @@ func (c *Client) CancelOperation(ctx context.Context, id ID) error {
 //
 // Errors: ErrNotFound; the cause of ctx if ctx ended first; errors of the database.
 func (c *Client) CarryOperation(ctx context.Context, id ID, tell func(Operation)) (o Operation, err error) {
-	carrier := bulk.New(wakingStore{c.store, c}, bulk.Options{ID: NewID(), Patience: operationPatience, Only: id, Tell: tell,
-		Log: c.config.Logger})
+	carrier := bulk.New(wakingStore{c.store, c}, bulk.Options{ID: NewID(), Patience: operationPatience, Only: id,
+		Tell: tell, Log: c.config.Logger})
 	defer func() {
 		if err != nil {
 			c.release(ctx, carrier)
@@ -192,7 +192,8 @@ func (c *Client) CarryOperation(ctx context.Context, id ID, tell func(Operation)
 // CarryOperations carries on all operations that no other process does, until ctx ends. It is meant for a process
 // that begins operations when there may be no leader.
 func (c *Client) CarryOperations(ctx context.Context) {
-	carrier := bulk.New(wakingStore{c.store, c}, bulk.Options{ID: NewID(), Patience: operationPatience, Log: c.config.Logger})
+	carrier := bulk.New(wakingStore{c.store, c}, bulk.Options{ID: NewID(), Patience: operationPatience,
+		Log: c.config.Logger})
 	defer c.release(ctx, carrier)
 	l := loop.New("operate", 4*operationPatience, c.config.Logger, carrier.Keep)
 	l.Run(ctx, nil)

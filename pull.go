@@ -5,16 +5,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/lease"
-	"github.com/tuskqueue/tusk/internal/lifecycle"
 	"github.com/tuskqueue/tusk/internal/loop"
 	"github.com/tuskqueue/tusk/internal/run"
 	"github.com/tuskqueue/tusk/store"
@@ -214,178 +211,6 @@ func (p *Puller) Find(ctx context.Context, receipts []Receipt) ([]*store.Task, e
 		}
 	}
 	return tasks, nil
-}
-
-// Finish ends attempts and returns, in the same order, nil, ErrLeaseLost or an *InvalidError for each. A GoTo that the
-// task cannot follow is such an error: the task stays lent. Repeating a verdict is not an error, so repeat the call if
-// it returns an error itself.
-func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error) {
-	if len(verdicts) > MaxPull {
-		return nil, invalid("leases", "batch_too_large", "has %d leases, at most %d are allowed", len(verdicts),
-			MaxPull)
-	}
-	receipts := make([]Receipt, len(verdicts))
-	for i, v := range verdicts {
-		receipts[i] = v.Receipt
-	}
-	tasks, err := p.Find(ctx, receipts)
-	if err != nil {
-		return nil, err
-	}
-	results := make([]error, len(verdicts))
-	var outcomes []store.Outcome
-	first := map[Receipt]int{} // the verdict that ends each attempt; later ones in the same call repeat it
-	for i, v := range verdicts {
-		if _, repeats := first[v.Receipt]; repeats {
-			continue
-		}
-		if tasks[i] == nil {
-			continue
-		}
-		if errors.As(v.Err, new(*goTo)) {
-			if _, _, err := p.client.follows(ctx, tasks[i].Kind, v.Err); errors.Is(err, ErrInvalid) {
-				results[i] = err
-				continue
-			} else if err != nil {
-				return nil, fmt.Errorf("finish: %w", err)
-			}
-		}
-		if v.Stream != nil && (v.Err == nil || errors.As(v.Err, new(*goTo))) {
-			v.Output, err = p.client.readOutput(ctx, v.Receipt.ID, v.Stream)
-			if errors.Is(err, ErrInvalid) {
-				results[i] = err
-				continue
-			} else if err != nil {
-				return nil, fmt.Errorf("finish: %w", err)
-			}
-		}
-		out, err := p.decide(ctx, tasks[i], v)
-		if err != nil {
-			return nil, fmt.Errorf("finish: %w", err)
-		}
-		outcomes, first[v.Receipt] = append(outcomes, out), i
-	}
-	done, err := p.turn(ctx, receipts)
-	if err != nil {
-		return nil, fmt.Errorf("finish: %w", err)
-	}
-	defer done()
-	for i, v := range verdicts {
-		if tasks[i] == nil {
-			results[i] = p.again(v)
-		}
-	}
-	if len(outcomes) == 0 {
-		return results, nil
-	}
-	// The caller may go away, but what was ended for it must be known when it repeats the verdict.
-	end := time.Now().Add(10 * time.Second)
-	if asked, ok := ctx.Deadline(); ok && asked.After(end) {
-		end = asked
-	}
-	sure, cancel := context.WithDeadline(context.WithoutCancel(ctx), end)
-	defer cancel()
-	lost, err := p.client.store.Finish(sure, outcomes)
-	held := new(store.HeldError)
-	if err != nil && !errors.As(err, &held) {
-		return nil, err
-	}
-	gone := map[ID]bool{}
-	for _, id := range lost {
-		gone[id] = true
-	}
-	for _, id := range held.Tasks {
-		gone[id] = true
-	}
-	p.client.ended(outcomes, gone)
-	for i, v := range verdicts {
-		if tasks[i] == nil || results[i] != nil || slices.Contains(held.Tasks, v.Receipt.ID) {
-			continue
-		}
-		if gone[v.Receipt.ID] || first[v.Receipt] != i {
-			results[i] = p.again(v)
-		} else {
-			p.remember(v)
-		}
-		p.forget(v.Receipt)
-		p.guests.drop(v.Receipt)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return results, nil
-}
-
-// Extension requests more time for a task and reports the worker's progress.
-type Extension struct {
-	Receipt  Receipt
-	Lease    time.Duration   // from now; default: 30 s
-	Progress *store.Progress // optional
-	Logs     []string
-}
-
-// Extended is the answer to an Extension.
-type Extended struct {
-	Until     time.Time // the new end of the lease
-	Cancelled bool      // the task has been cancelled
-	// Err is nil, ErrLeaseLost or an *InvalidError. For a task that another process lent, it may also be
-	// ErrLentElsewhere or an error of the database; then extend again.
-	Err error
-}
-
-// Extend gives workers more time for their tasks, and answers in the same order. Another process of the same database
-// may have lent them. If such a loan is extended in several processes, the latest end counts.
-func (p *Puller) Extend(ctx context.Context, extensions ...Extension) []Extended {
-	results := make([]Extended, len(extensions))
-	var others []Extension
-	var index []int
-	for i := range extensions {
-		e := &extensions[i]
-		if results[i].Err = pullLease(&e.Lease); results[i].Err != nil {
-			continue
-		}
-		var own bool
-		if results[i], own = p.extend(e); !own {
-			others, index = append(others, *e), append(index, i)
-		}
-	}
-	if len(others) > 0 {
-		for n, answer := range p.extendGuests(ctx, others) {
-			results[index[n]] = answer
-		}
-	}
-	return results
-}
-
-// extend extends a loan, if it is one of this puller's.
-func (p *Puller) extend(e *Extension) (answer Extended, own bool) {
-	p.mu.Lock()
-	l := p.lent[e.Receipt]
-	taken := l != nil && (l.taken || errors.Is(l.Stopped(), ErrShutdown))
-	if l != nil && !taken {
-		l.until = l.bound(time.Now().Add(e.Lease))
-		answer.Until = l.until
-	}
-	p.mu.Unlock()
-	switch {
-	case l == nil:
-		return answer, false
-	case taken:
-		return Extended{Err: ErrLeaseLost}, true
-	}
-	e.note(l.Attempt)
-	answer.Cancelled = errors.Is(l.Stopped(), ErrCancelled)
-	return answer, true
-}
-
-func (e *Extension) note(a *run.Attempt) {
-	if e.Progress != nil {
-		a.SetProgress(store.Progress{Percent: e.Progress.Percent,
-			Message: lifecycle.Clean(e.Progress.Message, 1<<10)})
-	}
-	for _, line := range e.Logs {
-		a.Log(time.Now(), "INFO", lifecycle.Clean(line, 8<<10))
-	}
 }
 
 // Lent returns the number of tasks that are currently lent.

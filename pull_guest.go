@@ -120,7 +120,8 @@ func (p *Puller) had(worker ID) bool {
 }
 
 // keep notes until when a guest is extended. It returns nil if there is no room. A tenant may have as many guests as
-// others could still get, so no tenant can take all the room: the dynamic thresholds of A. K. Choudhury and E. L. Hahne.
+// others could still get, so no tenant can take all the room: the dynamic thresholds of A. K. Choudhury and E. L.
+// Hahne.
 func (g *guests) keep(r Receipt, t *store.Task, until time.Time) *run.Attempt {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -69,7 +69,8 @@ func TestAVerdictMayBeRepeated(t *testing.T) {
 				t.Errorf("repeated: %v %v", results, err)
 			}
 			<-first
-			results, err = p.Finish(t.Context(), append(verdict, tusk.Verdict{Receipt: verdict[0].Receipt, Err: errors.New("x")}))
+			other := tusk.Verdict{Receipt: verdict[0].Receipt, Err: errors.New("x")}
+			results, err = p.Finish(t.Context(), append(verdict, other))
 			if err != nil || results[0] != nil || !errors.Is(results[1], tusk.ErrLeaseLost) {
 				t.Errorf("once more, and another verdict: %v %v", results, err)
 			}

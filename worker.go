@@ -78,8 +78,8 @@ type WorkerConfig struct {
 	Logger *slog.Logger
 }
 
-// Retention is how long finished tasks are kept, by outcome and by queue: a second to MaxAhead, 10 years. In a WorkerConfig a zero
-// field means the default, and Forever means no end.
+// Retention is how long finished tasks are kept, by outcome and by queue: a second to MaxAhead, 10 years. In a
+// WorkerConfig a zero field means the default, and Forever means no end.
 type Retention = store.Retention
 
 // Worker claims tasks and runs their handlers. Create one with NewWorker.

@@ -148,7 +148,8 @@ func (b *Book) move(name string, to *page) {
 	b.home[name], to.names[name] = to, true
 }
 
-// tidy drops the usages of a page that no longer matter: full buckets, windows that are over, and usage without a limit.
+// tidy drops the usages of a page that no longer matter: full buckets, windows that are over, and usage without a
+// limit.
 func (b *Book) tidy(p *page, l *Limits, now time.Time) {
 	for name := range p.names {
 		if r := l.rateOf(name); r == nil || b.Usage.used(r, name, now) == 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// aside is an outcome that could not be written: a user's transaction holds what it needs, or it failed while others were
-// stored. From then on it is tried by itself, apart from the batches, so that it holds up nothing else.
+// aside is an outcome that could not be written: a user's transaction holds what it needs, or it failed while others
+// were stored. From then on it is tried by itself, apart from the batches, so that it holds up nothing else.
 type aside struct {
 	store.Outcome
 	ended    time.Time     // when its attempt ended

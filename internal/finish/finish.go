@@ -6,10 +6,7 @@ package finish
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -48,13 +45,6 @@ type Gatherer struct {
 	aside   []*aside
 	later   chan struct{} // signals that something was set aside
 	success atomic.Int64
-}
-
-// batch is a set of outcomes to be written together.
-type batch struct {
-	outcomes []store.Outcome
-	ended    []time.Time // when the attempt of each ended
-	since    time.Time   // when the first outcome came
 }
 
 // Options configure a Gatherer.
@@ -284,16 +274,6 @@ func (g *Gatherer) Tokens() (tokens []store.Token) {
 	return tokens
 }
 
-// tokens appends the leases of a batch. Outcomes of one claim are next to each other.
-func (b *batch) tokens(tokens []store.Token) []store.Token {
-	for i := range b.outcomes {
-		if lease := b.outcomes[i].Task.Lease; len(tokens) == 0 || tokens[len(tokens)-1] != lease {
-			tokens = append(tokens, lease)
-		}
-	}
-	return tokens
-}
-
 // completeFew makes a small write include the outcomes that wait for others of their claim, which would otherwise be
 // the next write. The caller holds the lock.
 func (g *Gatherer) completeFew() {
@@ -302,106 +282,4 @@ func (g *Gatherer) completeFew() {
 			g.complete(lease, part)
 		}
 	}
-}
-
-// batches holds batches that were written, for reuse: outcomes are much of what a worker allocates.
-var batches = sync.Pool{New: func() any { return new(batch) }}
-
-func newBatch(size int, since time.Time) *batch {
-	b := batches.Get().(*batch)
-	b.outcomes, b.ended, b.since = slices.Grow(b.outcomes, size), slices.Grow(b.ended, size), since
-	return b
-}
-
-// recycle returns a written batch to the pool. Nobody may keep its outcomes.
-func (b batch) recycle() {
-	clear(b.outcomes)
-	b.outcomes, b.ended = b.outcomes[:0], b.ended[:0]
-	batches.Put(&b)
-}
-
-func (b *batch) add(more *batch) {
-	if len(b.outcomes) == 0 {
-		*b = *more
-		return
-	}
-	b.outcomes, b.ended = append(b.outcomes, more.outcomes...), append(b.ended, more.ended...)
-	more.recycle()
-}
-
-// write repeats until the batch is stored. It sets aside the outcomes that a store.HeldError names. It halves a
-// batch that keeps failing, down to single outcomes, and sets aside an outcome that fails alone. So an outcome that no
-// store accepts holds up only itself.
-func (g *Gatherer) write(ctx context.Context, b batch) {
-	pause, size := firstPause, len(b.outcomes)
-	for failures := 0; len(b.outcomes) > 0 && ctx.Err() == nil; {
-		part := b.first(size)
-		part.stamp(time.Now())
-		lost, err := g.try(ctx, part.outcomes, g.deadline)
-		held := new(store.HeldError)
-		if err == nil || errors.As(err, &held) {
-			g.success.Store(time.Now().UnixNano())
-			b = b.after(part)
-			g.done(g.withoutHeld(part, held.Tasks, err), set(lost))
-			pause, failures = firstPause, 0
-			continue
-		}
-		failures++
-		g.log.Warn("finish", "error", err, "outcomes", len(part.outcomes), "failures", failures, "retry_in", pause)
-		if len(part.outcomes) == 1 && failures > 1 {
-			now := time.Now()
-			g.setAside(&aside{part.outcomes[0], part.ended[0], now, now, longestPause, 1, false})
-			b, failures = b.after(part), 0
-		} else if failures > 1 {
-			size = max(size/2, 1)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, 5*time.Second)
-	}
-}
-
-const firstPause = 20 * time.Millisecond
-
-func (g *Gatherer) try(
-	ctx context.Context, outcomes []store.Outcome, within time.Duration,
-) (lost []store.ID, err error) {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
-		}
-	}()
-	return g.store.Finish(ctx, outcomes)
-}
-
-func (b batch) first(n int) batch {
-	n = min(n, len(b.outcomes))
-	return batch{outcomes: b.outcomes[:n:n], ended: b.ended[:n:n]}
-}
-
-func (b batch) after(part batch) batch {
-	n := len(part.outcomes)
-	return batch{outcomes: b.outcomes[n:], ended: b.ended[n:]}
-}
-
-// stamp records how long ago each attempt ended.
-func (b batch) stamp(now time.Time) {
-	for i := range b.outcomes {
-		b.outcomes[i].Ago = now.Sub(b.ended[i])
-	}
-}
-
-func set(ids []store.ID) map[store.ID]bool {
-	if len(ids) == 0 {
-		return nil
-	}
-	members := make(map[store.ID]bool, len(ids))
-	for _, id := range ids {
-		members[id] = true
-	}
-	return members
 }

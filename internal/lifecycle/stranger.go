@@ -53,7 +53,8 @@ func (e *UnknownKindError) handBack(out *store.Outcome, s Settings) {
 }
 
 // Blocks reports whether a task whose attempt ended with err keeps its turn in a queue whose failed tasks block others.
-// A task whose kind the worker does not have gives it back: it would block others for as long as no worker has its kind.
+// A task whose kind the worker does not have gives it back: it would block others for as long as no worker has its
+// kind.
 func Blocks(out *store.Outcome, err error) bool {
 	return out.State == store.Retryable && !errors.Is(err, ErrUnknownKind)
 }

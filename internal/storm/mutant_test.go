@@ -110,7 +110,7 @@ var mutants = []mutant{
 	{"a dead worker's beat revives it", "sqlite", []change{watchNothing, deafClaim, {"store/rules/beat.go",
 		"	case is == Dead || is == SignedOff:\n", "	case is == SignedOff:\n"}, {"store/sqlite/sql/extend.sql",
 		"kinds = excluded.kinds, beat_at", "kinds = excluded.kinds, dead = 0, beat_at"}}, "F2", "I4"},
-	{"outcomes that cannot be stored at once are dropped", "postgres", []change{{"internal/finish/finish.go",
+	{"outcomes that cannot be stored at once are dropped", "postgres", []change{{"internal/finish/write.go",
 		"		if err == nil || errors.As(err, &held) {\n", "		if err == nil || errors.As(err, &held) || ctx.Err() == nil {\n"}},
 		"F7,F13", "I1"},
 	{"an outcome that was brought along, and not answered, is dropped", "postgres", []change{{"internal/finish/lend.go",

@@ -1,0 +1,225 @@
+package tusk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Finish ends attempts and returns, in the same order, nil, ErrLeaseLost or an *InvalidError for each. A GoTo that the
+// task cannot follow is such an error: the task stays lent. Repeating a verdict is not an error, so repeat the call if
+// it returns an error itself.
+func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error) {
+	if len(verdicts) > MaxPull {
+		return nil, invalid("leases", "batch_too_large", "has %d leases, at most %d are allowed", len(verdicts),
+			MaxPull)
+	}
+	receipts := make([]Receipt, len(verdicts))
+	for i, v := range verdicts {
+		receipts[i] = v.Receipt
+	}
+	tasks, err := p.Find(ctx, receipts)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]error, len(verdicts))
+	var outcomes []store.Outcome
+	first := map[Receipt]int{} // the verdict that ends each attempt; later ones in the same call repeat it
+	for i, v := range verdicts {
+		if _, repeats := first[v.Receipt]; repeats {
+			continue
+		}
+		if tasks[i] == nil {
+			continue
+		}
+		if errors.As(v.Err, new(*goTo)) {
+			if _, _, err := p.client.follows(ctx, tasks[i].Kind, v.Err); errors.Is(err, ErrInvalid) {
+				results[i] = err
+				continue
+			} else if err != nil {
+				return nil, fmt.Errorf("finish: %w", err)
+			}
+		}
+		if v.Stream != nil && (v.Err == nil || errors.As(v.Err, new(*goTo))) {
+			v.Output, err = p.client.readOutput(ctx, v.Receipt.ID, v.Stream)
+			if errors.Is(err, ErrInvalid) {
+				results[i] = err
+				continue
+			} else if err != nil {
+				return nil, fmt.Errorf("finish: %w", err)
+			}
+		}
+		out, err := p.decide(ctx, tasks[i], v)
+		if err != nil {
+			return nil, fmt.Errorf("finish: %w", err)
+		}
+		outcomes, first[v.Receipt] = append(outcomes, out), i
+	}
+	done, err := p.turn(ctx, receipts)
+	if err != nil {
+		return nil, fmt.Errorf("finish: %w", err)
+	}
+	defer done()
+	for i, v := range verdicts {
+		if tasks[i] == nil {
+			results[i] = p.again(v)
+		}
+	}
+	if len(outcomes) == 0 {
+		return results, nil
+	}
+	// The caller may go away, but what was ended for it must be known when it repeats the verdict.
+	end := time.Now().Add(10 * time.Second)
+	if asked, ok := ctx.Deadline(); ok && asked.After(end) {
+		end = asked
+	}
+	sure, cancel := context.WithDeadline(context.WithoutCancel(ctx), end)
+	defer cancel()
+	lost, err := p.client.store.Finish(sure, outcomes)
+	held := new(store.HeldError)
+	if err != nil && !errors.As(err, &held) {
+		return nil, err
+	}
+	gone := map[ID]bool{}
+	for _, id := range lost {
+		gone[id] = true
+	}
+	for _, id := range held.Tasks {
+		gone[id] = true
+	}
+	p.client.ended(outcomes, gone)
+	for i, v := range verdicts {
+		if tasks[i] == nil || results[i] != nil || slices.Contains(held.Tasks, v.Receipt.ID) {
+			continue
+		}
+		if gone[v.Receipt.ID] || first[v.Receipt] != i {
+			results[i] = p.again(v)
+		} else {
+			p.remember(v)
+		}
+		p.forget(v.Receipt)
+		p.guests.drop(v.Receipt)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// decide returns the outcome for a verdict. A completed stage of a pipeline moves on. An error comes from the
+// database, or from a hook after the caller has gone away; the outcome is then unknown.
+func (p *Puller) decide(ctx context.Context, t *store.Task, v Verdict) (store.Outcome, error) {
+	var then []store.NewTask
+	jump := new(goTo)
+	if jumps := errors.As(v.Err, &jump); v.Err == nil || jumps {
+		var info TaskInfo
+		err := info.read(t)
+		if err == nil {
+			then, err = p.client.forward(ctx, &info, v.Output, v.Err)
+		}
+		ends := errors.As(err, new(*lifecycle.StopError)) || errors.As(err, new(*hookError))
+		if err != nil && (!ends || ctx.Err() != nil) {
+			return store.Outcome{}, err
+		}
+		v.Err = err
+	}
+	out := p.judge(t, v)
+	if out.State == store.Completed {
+		out.Then = then
+	}
+	return out, nil
+}
+
+// judge converts a verdict into the outcome of the attempt.
+func (p *Puller) judge(t *store.Task, v Verdict) store.Outcome {
+	settings, problem := lifecycle.DecodeSettings(t.Settings)
+	if v.Err == nil {
+		v.Err = problem
+	}
+	end := lifecycle.End{Err: v.Err, Trace: v.Trace, Ran: max(time.Since(t.ClaimedAt), 0)}
+	p.mu.Lock()
+	l := p.lent[v.Receipt]
+	p.mu.Unlock()
+	var note *store.Note
+	if l != nil {
+		end.Ran = time.Since(l.begun)
+		note = l.Final()
+	} else if a := p.guests.attempt(v.Receipt); a != nil {
+		note = a.Final()
+	}
+	if len(v.Output) > 0 {
+		if note == nil {
+			note = &store.Note{}
+		}
+		note.Output = v.Output
+	}
+	out := lifecycle.After(t, settings, end, rand.Float64())
+	out.Note = note
+	return out
+}
+
+const (
+	rememberedVerdicts = 10000
+	handBackAgain      = 100 * time.Millisecond // between tries to hand back tasks
+)
+
+func (p *Puller) remember(v Verdict) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.order) == rememberedVerdicts {
+		delete(p.ended, p.order[0])
+		p.order = p.order[1:]
+	}
+	p.ended[v.Receipt] = fmt.Sprintf("%T %v", v.Err, v.Err)
+	p.order = append(p.order, v.Receipt)
+}
+
+// turn waits until no other call of Finish ends one of the leases. It keeps later ones waiting until done is called.
+func (p *Puller) turn(ctx context.Context, receipts []Receipt) (done func(), err error) {
+	mine := make(chan struct{})
+	for {
+		p.mu.Lock()
+		var other chan struct{}
+		for _, r := range receipts {
+			if other = p.ending[r]; other != nil {
+				break
+			}
+		}
+		if other == nil {
+			for _, r := range receipts {
+				p.ending[r] = mine
+			}
+			p.mu.Unlock()
+			return func() {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				for _, r := range receipts {
+					delete(p.ending, r)
+				}
+				close(mine)
+			}, nil
+		}
+		p.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// again judges a verdict on a lease that has ended.
+func (p *Puller) again(v Verdict) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if before, known := p.ended[v.Receipt]; known && before == fmt.Sprintf("%T %v", v.Err, v.Err) {
+		return nil
+	}
+	return ErrLeaseLost
+}
