@@ -11,8 +11,7 @@ import (
 func TestTasksAreRestoredOnEachEngine(t *testing.T) {
 	for name, dsn := range databases {
 		t.Run(name, func(t *testing.T) {
-			sh, place := newShell(t), "file://"+filepath.ToSlash(t.TempDir())
-			sh.env = append(sh.env, "TUSK_DATABASE_URL="+dsn(t))
+			sh, place := besideShell(t, dsn(t)), "file://"+filepath.ToSlash(t.TempDir())
 			sh.must("migrate", "up")
 			enqueue := func(more ...string) string {
 				return strings.TrimSpace(sh.must(append([]string{"enqueue", "echo", `{"n": 1}`, "--queue", "q", "--quiet"},

@@ -61,6 +61,14 @@ func newShell(t *testing.T) *shell {
 	return &shell{t: t, env: []string{"HOME=/nowhere"}}
 }
 
+// besideShell returns a shell on a database for a test that runs beside others: all have the working directory of the
+// process.
+func besideShell(t *testing.T, dsn string) *shell {
+	t.Helper()
+	t.Parallel()
+	return &shell{t: t, env: []string{"HOME=/nowhere", "TUSK_DATABASE_URL=" + dsn}}
+}
+
 // filledShell returns a shell with a database.
 func filledShell(t *testing.T) *shell {
 	sh := newShell(t)
