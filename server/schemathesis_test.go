@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestTheAPIKeepsItsDescription lets schemathesis send what the description allows and what it does not, with and
-// without a token, to each engine.
+// TestTheAPIKeepsItsDescription lets schemathesis send what the description allows and what it does not, to each engine,
+// and to one without a token.
 func TestTheAPIKeepsItsDescription(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a minute")
@@ -27,7 +27,11 @@ func TestTheAPIKeepsItsDescription(t *testing.T) {
 	each := strconv.Itoa(max(5, int(long.Seconds())/6))
 	for name, open := range engines {
 		t.Run(name, func(t *testing.T) {
-			for _, who := range []string{"admin", "nobody"} {
+			callers := []string{"admin"}
+			if name == "sqlite" { // who has no token is refused before any engine is asked
+				callers = append(callers, "nobody")
+			}
+			for _, who := range callers {
 				t.Run(who, func(t *testing.T) {
 					s := startOn(t, newClient(t, open(t)))
 					args := []string{"--config-file", config, "run", s.URL + "/openapi.json", "--max-time", each, "--no-shrink",
