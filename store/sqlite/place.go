@@ -19,8 +19,21 @@ func (s *Store) inPlace() error {
 		"back, start again", store.ErrUnavailable, s.path)
 }
 
-// placeEvery is how often the writer looks whether the file is in its place.
+// placeEvery is how often the writer looks whether the file is in its place, and how often readers do.
 const placeEvery = time.Second
+
+// readsInPlace is inPlace for a reader. A reader that opens the path always looks: it would create an empty file, or
+// read another database. All others share a look.
+func (s *Store) readsInPlace(opens bool) error {
+	if !opens && time.Since(time.Unix(0, s.looked.Load())) < placeEvery {
+		return nil
+	}
+	err := s.inPlace()
+	if err == nil {
+		s.looked.Store(time.Now().UnixNano())
+	}
+	return err
+}
 
 // inPlace is the store's inPlace, if a look is due.
 func (w *writer) inPlace() error {

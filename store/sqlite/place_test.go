@@ -68,6 +68,17 @@ func TestAFileThatIsNotInItsPlaceTakesNoTasks(t *testing.T) {
 			if err := tx.Rollback(); err != nil {
 				t.Error(err)
 			}
+			for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+				if _, err = s.Workers(t.Context()); err != nil || time.Now().After(end) {
+					break
+				}
+			}
+			if !refused(err) {
+				t.Errorf("read: %v", err)
+			}
+			if _, err := os.Stat(path); name != "replaced" && !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("a read has created another file: %v", err)
+			}
 			err = enqueue()
 			for end := time.Now().Add(10 * time.Second); err == nil && time.Now().Before(end); err = enqueue() {
 				time.Sleep(50 * time.Millisecond)

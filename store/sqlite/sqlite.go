@@ -28,8 +28,9 @@ const (
 // file. It is safe for concurrent use.
 type Store struct {
 	db      *sql.DB
-	path    string      // the file's path, as SQLite names it
-	file    os.FileInfo // the file that was opened
+	path    string       // the file's path, as SQLite names it
+	file    os.FileInfo  // the file that was opened
+	looked  atomic.Int64 // when a reader last found it in its place, in Unix nanoseconds
 	clock   *clock
 	kinds   *kinds
 	seen    seen
@@ -245,6 +246,9 @@ func (s *Store) read(ctx context.Context, fn func(context.Context, session) erro
 		}
 		s.readers <- conn
 	}()
+	if err := s.readsInPlace(conn == nil); err != nil {
+		return err
+	}
 	if conn == nil {
 		var err error
 		if conn, err = openDirect(ctx, s.db, reading...); err != nil {
