@@ -254,7 +254,9 @@ func (s *sender) unheard(why string) {
 	if now.Before(s.until) {
 		return // other calls in progress report the same
 	}
-	s.until = now.Add(min(s.firstPause<<min(s.failures, 10), lastPause))
+	pause := min(s.firstPause<<min(s.failures, 10), lastPause)
+	s.until = now.Add(pause)
 	s.failures++
+	s.log.Warn("push: the endpoint is not reached, calls to it pause", "queue", s.endpoint.Queue, "error", why, "pause", pause)
 	s.stopClaim()
 }

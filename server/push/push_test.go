@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,7 +19,11 @@ import (
 // serve runs what sends to endpoints in one server, until the test ends.
 func serve(t *testing.T, s store.Store, ring *tusk.KeyRing) (*tusk.Client, *Runner) {
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
+	return serveLogged(t, s, ring, slog.New(slog.DiscardHandler))
+}
+
+func serveLogged(t *testing.T, s store.Store, ring *tusk.KeyRing, log *slog.Logger) (*tusk.Client, *Runner) {
+	t.Helper()
 	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: log, KeyRing: ring})
 	if err != nil {
 		t.Fatal(err)
@@ -126,4 +132,40 @@ func TestAPauseAlsoStopsAClaimThatAlreadyWaits(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestTheLogSaysWhyNothingReachesAnEndpoint(t *testing.T) {
+	s := memory.New()
+	open, err := NewBook(s, nil, "localhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := open.Put(t.Context(), Endpoint{Queue: "q", URL: "http://localhost:1/"}, "ada"); err != nil {
+		t.Fatal(err)
+	}
+	log := &lockedText{}
+	client, _ := serveLogged(t, s, nil, slog.New(slog.NewTextHandler(log, nil)))
+	enqueue(t, client, 1)
+	eventually(t, "the log names the queue and the reason", func() bool {
+		text := log.String()
+		return strings.Contains(text, "queue=q") && strings.Contains(text, "not allowed")
+	})
+}
+
+// lockedText keeps what several goroutines write.
+type lockedText struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lockedText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lockedText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
