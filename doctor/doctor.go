@@ -4,6 +4,7 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -102,9 +103,12 @@ type Facts struct {
 // Examine judges the facts. It returns at least one finding for each check, in a fixed order.
 func Examine(f Facts, o Options) []Finding {
 	o = o.Complete()
+	if f.Connection == nil && f.HealthErr != nil && errors.Is(f.Check, store.ErrUnavailable) {
+		f.Connection = f.Check
+	}
 	if f.Connection != nil {
 		return []Finding{{"connection", Critical, f.Connection.Error(),
-			"check that the database is up and that --db names it"}}
+			"check that the database is up and that --db names it; of many ledgers, tusk ledgers list says which are not"}}
 	}
 	found := []Finding{{"connection", OK, "the database answers", ""}}
 	found = append(found, f.check()...)

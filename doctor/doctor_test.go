@@ -392,3 +392,11 @@ func TestNothingIsFoundWhereNothingIsIll(t *testing.T) {
 		t.Errorf("%+v", found)
 	}
 }
+
+func TestADatabaseThatDoesNotAnswerIsNotSaidToAnswer(t *testing.T) {
+	down := fmt.Errorf("check: %w", store.ErrUnavailable)
+	found := doctor.Examine(doctor.Facts{Check: down, HealthErr: down, ReadErr: down}, doctor.Options{})
+	if len(found) != 1 || found[0].Check != "connection" || found[0].Status != doctor.Critical {
+		t.Errorf("%+v", found)
+	}
+}
