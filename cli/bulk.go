@@ -263,7 +263,7 @@ func (b *bulk) conclude(err error) error {
 		return &Problem{Code: "invalid_lines", Exit: exitUsage, Text: count(len(b.bad), "bad line"),
 			Hint: "nothing was stored: this was a dry run"}
 	case err == nil && b.total.DryRun:
-		b.app.note("all %s are fine; nothing was stored", count(b.total.Tasks, "task"))
+		b.app.note("checked %s and found nothing wrong; nothing was stored", count(b.total.Tasks, "task"))
 		return nil
 	case err == nil:
 		b.app.note("stored %s", count(stored, "task"))

@@ -52,11 +52,12 @@ func (app *App) completeNames(c *cobra.Command) {
 	}
 }
 
-// completer completes names from the database. If the database cannot be reached, it completes nothing.
+// completer completes names from the database that the configuration names. If the database cannot be reached, it
+// completes nothing.
 func (app *App) completer(list named) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, begun string) (found []string, _ cobra.ShellCompDirective) {
-		app.config = app.loadConfig(cmd) // which database
-		app.flags.autoMigrate = false
+		app.config = app.loadConfig(cmd)
+		app.flags.autoMigrate = false // the command does it, not the tab key
 		_ = app.withClient(cmd.Context(), func(client *tusk.Client) error {
 			names, err := list(cmd.Context(), client)
 			for _, name := range names {

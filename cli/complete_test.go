@@ -26,3 +26,12 @@ func TestNamesOfTheDatabaseAreCompleted(t *testing.T) {
 		}
 	}
 }
+
+func TestNamesAreThoseOfTheDatabaseThatAVariableNames(t *testing.T) {
+	sh := newShell(t)
+	sh.env = append(sh.env, "TUSK_DATABASE_URL=sqlite:other.db")
+	sh.must("enqueue", "resize", "{}", "--queue", "images")
+	if got := sh.must("__complete", "queues", "pause", "im"); !strings.Contains(got, "images\n") {
+		t.Errorf("%q", got)
+	}
+}

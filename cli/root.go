@@ -239,6 +239,8 @@ func valueProblem(err error) string {
 		return "is out of range"
 	case errors.As(err, &number):
 		return "want a number"
+	case strings.HasSuffix(err.Error(), "must be formatted as key=value"):
+		return "want NAME=VALUE, and a comma between two of them"
 	}
 	return strings.TrimPrefix(err.Error(), "time: ")
 }

@@ -67,6 +67,7 @@ func TestBadInputIsRefusedWithAHint(t *testing.T) {
 		{2, "usage", "from -32768 to 32767", []string{"enqueue", "a", "--priority", "99999"}},
 		{2, "usage", "whole number", []string{"enqueue", "a", "--priority", "high"}},
 		{2, "usage", "from 1 to 1000", []string{"enqueue", "a", "--max-attempts", "0"}},
+		{2, "usage", "want NAME=VALUE", []string{"enqueue", "a", "--metadata", "b"}},
 		{2, "usage", "from 1 to 1000", []string{"enqueue", "a", "--max-attempts", "1000000000"}},
 		{2, "usage", "from 1 to 1000", []string{"enqueue", "a", "--max-attempts", "99999999999999999999"}},
 		{2, "usage", "negative", []string{"enqueue", "a", "--timeout=-1s"}},
