@@ -257,6 +257,7 @@ func (s *sender) unheard(why string) {
 	pause := min(s.firstPause<<min(s.failures, 10), lastPause)
 	s.until = now.Add(pause)
 	s.failures++
-	s.log.Warn("push: the endpoint is not reached, calls to it pause", "queue", s.endpoint.Queue, "error", why, "pause", pause)
+	s.log.Warn("push: the endpoint is not reached, calls to it pause",
+		"queue", s.endpoint.Queue, "error", why, "pause", pause)
 	s.stopClaim()
 }
