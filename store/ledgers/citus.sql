@@ -35,10 +35,15 @@ end $$;
 -- Runs a query on the node of a slot, in the caller's transaction. Each row is returned as a JSON array of its values,
 -- as texts.
 create or replace function tusk_net.ask(_slot int, _query text) returns setof text language plpgsql as $$
+declare
+  q record;
 begin
   perform tusk_net.need_node(_slot);
-  return query execute 'select (select json_agg(v.value order by v.place) from json_each_text(row_to_json(q)) '
-    || 'with ordinality v(name, value, place))::text from (' || _query || ') q';
+  for q in execute _query loop -- a subquery could not write
+    return next (
+      select json_agg(v.value order by v.place) from json_each_text(row_to_json(q))
+        with ordinality v(name, value, place))::text;
+  end loop;
 end $$;
 
 -- Runs a statement that returns no rows on the node of a slot, in the caller's transaction.

@@ -62,6 +62,11 @@ func TestATransactionOverTextsWritesWhatItIsGiven(t *testing.T) {
 		if r := add(t, tx, again)[0]; r.Result != store.Skipped || r.ID != full.ID {
 			t.Errorf("the key again: %+v", r)
 		}
+		keyed := newTask(func(n *store.NewTask) { n.Key, n.Delay = hostile+"!", 0 })
+		keyed.Priority = 9
+		if r := add(t, tx, keyed)[0]; r.Result != store.Added {
+			t.Errorf("a key alone: %+v", r)
+		}
 	})
 	tasks, err := e.List(ctx, store.Filter{IDs: []store.ID{plain.ID, full.ID, child.ID}, Detail: true})
 	if err != nil || len(tasks) != 3 {
