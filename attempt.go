@@ -71,6 +71,10 @@ func (w *Worker) runAttempt(ctx context.Context, a *run.Attempt) error {
 	return handle(ctx, t)
 }
 
+// hasLastChance reports whether one more death of its worker puts a task into quarantine. Such tasks begin one at a
+// time, so that the death is held against the one that caused it.
+func hasLastChance(a *run.Attempt) bool { return a.Task.Crashes == lifecycle.MaxCrashes-1 }
+
 // args returns the args of a task for its handler. Large args for a handler that reads a stream stay where they
 // are stored.
 func (w *Worker) args(ctx context.Context, t *store.Task) (json.RawMessage, error) {

@@ -186,6 +186,44 @@ func TestQuarantine(t *testing.T) {
 		}
 		s.stop(stop)
 	})
+	inBubble(t, "a task that runs beside one that kills its workers is not put away with it",
+		func(t *testing.T, s *shop) {
+			tusk.HandleKind(s.mux, "other", func(context.Context, *tusk.Task[struct{}]) error { return nil })
+			_, stop := s.work(&tusk.WorkerConfig{Queues: []string{"other"}})
+			poison, innocent := s.enqueue(count{1}, nil), s.enqueue(count{2}, nil)
+			for range 5 {
+				grave := &dying{Store: s.store}
+				mux := tusk.NewMux()
+				tusk.HandleFunc(mux, func(ctx context.Context, c count) error {
+					if c.N == 1 {
+						time.Sleep(time.Second)
+						grave.dead.Store(true)
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					time.Sleep(2 * time.Second)
+					return nil
+				})
+				w, err := tusk.NewWorker(clientOf(t, grave), mux, &tusk.WorkerConfig{Concurrency: 10, NeverLead: true,
+					Lease: 3 * time.Second, ShutdownTimeout: time.Second})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(context.Background())
+				done := make(chan struct{})
+				go func() { _ = w.Run(ctx); close(done) }()
+				time.Sleep(15 * time.Second) // the leader rescues
+				cancel()
+				<-done
+			}
+			if task := s.get(poison); task.State != tusk.StateDiscarded || !strings.HasPrefix(task.Reason, "quarantined") {
+				t.Errorf("the one that kills: %v %q", task.State, task.Reason)
+			}
+			if task := s.get(innocent); task.State != tusk.StateCompleted {
+				t.Errorf("the one beside it: %v %q, %d crashes", task.State, task.Reason, task.Crashes)
+			}
+			s.stop(stop)
+		})
 	inBubble(t, "crashes while a suspect waits in a worker are not held against it", func(t *testing.T, s *shop) {
 		tusk.HandleKind(s.mux, "other", func(context.Context, *tusk.Task[struct{}]) error { return nil })
 		_, stop := s.work(&tusk.WorkerConfig{Queues: []string{"other"}})

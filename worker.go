@@ -148,6 +148,7 @@ func (w *Worker) assemble() {
 		w.follow, w.slots.Claimed = c.Tracer.Follow(wrapped), c.Tracer.Claimed
 	}
 	w.slots.Handle, w.slots.Limits, w.slots.Done = w.runAttempt, w.limits, w.ended
+	w.slots.Alone = hasLastChance
 	w.slots.Grace, w.slots.Late = c.HungGrace, w.returned
 	w.finish = finish.New(s, finish.Options{Largest: max(1000, c.Concurrency+c.ReadAhead), Linger: 2 * time.Millisecond,
 		Soon: w.slots.Ending, Deadline: 30 * time.Second, Log: w.log, Done: w.written})

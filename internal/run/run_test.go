@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,11 +29,15 @@ type ends struct {
 // through runs the attempts of one claim through n slots, and returns their ends.
 func through(
 	n, tasks int, timeout time.Duration, handle func(ctx context.Context, a *Attempt) error, meanwhile func(s *Slots),
+	alone ...func(a *Attempt) bool,
 ) map[byte]Result {
 	e := &ends{of: map[byte]Result{}}
 	s := NewSlots(tasks)
 	s.Handle = handle
 	s.Grace = time.Minute
+	for _, alone := range alone {
+		s.Alone = alone
+	}
 	s.Limits = func(*Attempt) Limits {
 		if timeout == 0 {
 			return Limits{}
@@ -319,4 +324,54 @@ func TestANoteThatIsStoredTwiceTakesNoLinesThatCameBetween(t *testing.T) {
 	if a.Noted(both); a.Final() != nil {
 		t.Errorf("what is stored by another note is noted again: %+v", a.Final())
 	}
+}
+
+func TestAttemptsThatRunAloneBeginOneAfterTheOtherAndHoldUpNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var mu sync.Mutex
+		at := map[byte]time.Duration{}
+		handle := func(ctx context.Context, a *Attempt) error {
+			mu.Lock()
+			at[a.Task.ID[0]] = time.Since(began)
+			mu.Unlock()
+			time.Sleep(map[byte]time.Duration{0: time.Second, 1: time.Hour, 2: time.Second, 3: time.Second}[a.Task.ID[0]])
+			return nil
+		}
+		through(4, 4, 2*time.Hour, handle, func(s *Slots) {}, func(a *Attempt) bool { return a.Task.ID[0] != 3 })
+		if at[3] != 0 {
+			t.Errorf("an attempt beside those that run alone began after %v", at[3])
+		}
+		var waits []time.Duration
+		for id := range byte(3) {
+			waits = append(waits, at[id])
+		}
+		slices.Sort(waits)
+		if waits[0] != 0 || waits[1] < time.Second || waits[2] > alonePatience+time.Second {
+			t.Errorf("attempts that run alone began after %v", waits)
+		}
+	})
+}
+
+func TestAnAttemptThatWaitsToRunAloneIsRefusedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		got := through(2, 2, 0, func(context.Context, *Attempt) error { time.Sleep(time.Second); return nil },
+			func(s *Slots) {
+				synctest.Wait()
+				s.Refuse(errPlanned)
+			}, func(*Attempt) bool { return true })
+		refused := 0
+		for _, r := range got {
+			if errors.Is(r.Err, errPlanned) {
+				refused++
+				if d := r.Ended.Sub(began); d != 0 {
+					t.Errorf("refused after %v", d)
+				}
+			}
+		}
+		if refused != 1 {
+			t.Errorf("%d attempts were refused, want the one that waited", refused)
+		}
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/gate"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -39,12 +40,18 @@ type Slots struct {
 	// Grace is how long a handler may still run after its context ended at a limit or by Cancel.
 	// After that the attempt is given up.
 	Grace time.Duration
+	// Alone reports whether an attempt waits for up to alonePatience until no other such attempt runs. If Alone is nil,
+	// no attempt waits.
+	Alone func(a *Attempt) bool
 	// Done is called when an attempt has ended.
 	Done func(a *Attempt, r Result)
 	// Late is called when a handler that was given up as hung returns after all.
 	Late func(a *Attempt, r Result)
 
 	ctx    context.Context // the context given to Start
+	alone  gate.Gate       // held by the attempt for which Alone is true
+	waits  context.Context // ends when no attempt may begin any more
+	refuse context.CancelFunc
 	hung   atomic.Int64
 	stacks stacks
 
@@ -72,12 +79,14 @@ type claimed struct {
 
 // NewSlots returns slots that can hold up to capacity tasks.
 func NewSlots(capacity int) *Slots {
-	return &Slots{queue: make(chan *Attempt, capacity), held: make(map[*claimed]struct{}), begun: time.Now()}
+	return &Slots{queue: make(chan *Attempt, capacity), held: make(map[*claimed]struct{}), begun: time.Now(),
+		alone: gate.New()}
 }
 
 // Start starts n slots. The context is the parent of every handler's context.
 func (s *Slots) Start(ctx context.Context, n int) {
 	s.ctx = ctx
+	s.waits, s.refuse = context.WithCancel(ctx)
 	for range n {
 		s.slots.Add(1)
 		go s.slot()
@@ -114,6 +123,7 @@ func (s *Slots) Refuse(cause error) {
 	s.mu.Lock()
 	s.refused = cause
 	s.mu.Unlock()
+	s.refuse()
 	for _, a := range s.All() {
 		a.stopWaiting(cause)
 	}
@@ -224,6 +234,9 @@ func (s *Slots) slot() {
 // attempt runs one attempt. It reports whether the attempt was given up before its handler
 // returned.
 func (s *Slots) attempt(a *Attempt) (forsaken bool) {
+	if s.Alone != nil && s.Alone(a) && s.awaitAlone() {
+		defer s.alone.Leave()
+	}
 	s.running.Add(1)
 	var r Result
 	started := a.Since()
@@ -247,6 +260,16 @@ func (s *Slots) attempt(a *Attempt) (forsaken bool) {
 	r.Err = s.call(a, started)
 	returned = true
 	return false
+}
+
+// alonePatience is how long an attempt waits for another one that runs alone. It is short, because it occupies a slot.
+const alonePatience = 10 * time.Second
+
+// awaitAlone waits until no other attempt runs alone. It reports false if that takes too long.
+func (s *Slots) awaitAlone() bool {
+	ctx, cancel := context.WithTimeout(s.waits, alonePatience)
+	defer cancel()
+	return s.alone.Enter(ctx) == nil
 }
 
 func (s *Slots) call(a *Attempt, started time.Duration) error {
