@@ -48,6 +48,8 @@ func (app *App) loadConfig(cmd *cobra.Command) *config {
 		switch value, inFile := values[key]; {
 		case f.Changed:
 			c.source[key] = sourceFlag
+		case name != "" && perCall(f) && running:
+			c.problems = append(c.problems, fmt.Sprintf("%s: --%s is only a flag: unset the variable", name, f.Name))
 		case name != "" && (running || all):
 			c.source[key] = name
 			c.set(f, variables[name], name)
@@ -62,6 +64,9 @@ func (app *App) loadConfig(cmd *cobra.Command) *config {
 	slices.SortStableFunc(c.problems, func(a, b string) int { return lineOf(a) - lineOf(b) })
 	return c
 }
+
+// perCall reports whether a flag says what a single call may do. A variable or a file would say it for all calls.
+func perCall(f *pflag.Flag) bool { return f.Name == "yes" || f.Name == "all" }
 
 // collectFlags finds the settings. Flags of all commands are listed by name, flags of one command under the command's
 // name.
@@ -193,7 +198,7 @@ func (c *config) readFile(environment map[string]string) (values map[string]any,
 	c.problems = append(c.problems, file.problems...)
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		switch {
-		case c.flags[key] != nil && strings.HasSuffix(key, ".yes"):
+		case c.flags[key] != nil && perCall(c.flags[key]):
 			c.problems = append(c.problems, lines[key]+": "+key+" cannot be set in a file")
 		case c.flags[key] != nil:
 			continue

@@ -146,6 +146,14 @@ enqueue:
 	sh.must("version")
 }
 
+func TestWhatACallMayDoIsNotSaidByAVariable(t *testing.T) {
+	sh := newShell(t)
+	sh.must("migrate", "up")
+	sh.env = append(sh.env, "TUSK_YES=1", "TUSK_ALL=1")
+	sh.fails(exitUsage, "invalid_config", []string{"TUSK_YES", "TUSK_ALL", "unset the variable"}, "tasks", "delete")
+	sh.must("queues", "list")
+}
+
 func TestOfAKeyWhoseVariableIsNotSetOnlyThatIsSaid(t *testing.T) {
 	sh := newShell(t)
 	sh.write("tusk.yaml", "db: ${NOT_SET}\nwork:\n  concurrency: ${NEITHER}\n", 0o600)

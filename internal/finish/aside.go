@@ -142,7 +142,7 @@ func (g *Gatherer) tryAlone(ctx context.Context, a *aside) {
 // attempt is kept, as a dead letter that says why.
 func (g *Gatherer) blame(a *aside, err error) {
 	a.failures++
-	g.log.Warn("finish", "error", err, "task", a.Task.ID, "failures", a.failures, "retry_in", a.pause)
+	g.warn(err, "task", a.Task.ID, "failures", a.failures, "retry_in", a.pause)
 	blameless := store.IsForAll(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 	if a.failures < 3 || time.Since(a.since) < blamedAfter || blameless || a.Fingerprint == unstorable {
 		return

@@ -45,6 +45,9 @@ type Gatherer struct {
 	aside   []*aside
 	later   chan struct{} // signals that something was set aside
 	success atomic.Int64
+
+	warned   time.Time // when a line about outcomes that are not stored was logged
+	unlogged int       // failures since then
 }
 
 // Options configure a Gatherer.

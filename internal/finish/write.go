@@ -28,7 +28,7 @@ func (g *Gatherer) write(ctx context.Context, b batch) {
 			continue
 		}
 		failures++
-		g.log.Warn("finish", "error", err, "outcomes", len(part.outcomes), "failures", failures, "retry_in", pause)
+		g.warn(err, "outcomes", len(part.outcomes), "failures", failures, "retry_in", pause)
 		if len(part.outcomes) == 1 && failures > 1 {
 			now := time.Now()
 			g.setAside(&aside{part.outcomes[0], part.ended[0], now, now, longestPause, 1, false})
@@ -45,6 +45,21 @@ func (g *Gatherer) write(ctx context.Context, b batch) {
 }
 
 const firstPause = 20 * time.Millisecond
+
+// warnEvery is the shortest time between two lines about outcomes that are not stored. While the database is away, each
+// attempt that ends would write some.
+const warnEvery = 10 * time.Second
+
+func (g *Gatherer) warn(err error, details ...any) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if time.Since(g.warned) < warnEvery {
+		g.unlogged++
+		return
+	}
+	g.log.Warn("finish", append([]any{"error", err, "failures_not_logged", g.unlogged}, details...)...)
+	g.warned, g.unlogged = time.Now(), 0
+}
 
 func (g *Gatherer) try(
 	ctx context.Context, outcomes []store.Outcome, within time.Duration,

@@ -14,6 +14,9 @@ import (
 	"time"
 )
 
+// logEvery is the shortest time between two lines about failures in a row.
+const logEvery = 10 * time.Second
+
 // Loop repeats a step. Set the exported fields, then call Run once.
 type Loop struct {
 	Name string
@@ -42,17 +45,25 @@ func New(
 // Run repeats the step until stop is closed. A step that is running then may finish within its
 // deadline. The end of the context cuts it short.
 func (l *Loop) Run(ctx context.Context, stop <-chan struct{}) {
-	failures := 0
+	failures, since, logged := 0, time.Time{}, time.Time{}
 	for ctx.Err() == nil && !closed(stop) {
 		pause, err := l.step(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			failures++
+			if failures++; failures == 1 {
+				since = time.Now()
+			}
 			pause = l.backoff(failures)
-			l.Log.Warn(l.Name, "error", err, "failures", failures, "retry_in", pause)
+			if failures == 1 || time.Since(logged) >= logEvery {
+				logged = time.Now()
+				l.Log.Warn(l.Name, "error", err, "failures", failures, "retry_in", pause)
+			}
 		default:
+			if failures > 1 {
+				l.Log.Info(l.Name+": works again", "failures", failures, "after", time.Since(since).Round(time.Millisecond))
+			}
 			failures = 0
 			l.success.Store(time.Now().UnixNano())
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,4 +141,28 @@ func TestAStopLetsTheStepEndAndAnEndedContextCutsIt(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestFailuresInARowAreLoggedAtTheirBeginningNowAndThenAndAtTheirEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		began := time.Now()
+		l := New("chores", time.Second, slog.New(slog.NewTextHandler(&log, nil)), func(context.Context) (time.Duration, error) {
+			if time.Since(began) < time.Minute {
+				return 0, errors.New("planned")
+			}
+			return time.Hour, nil
+		})
+		stop, ended := make(chan struct{}), make(chan struct{})
+		go func() { l.Run(t.Context(), stop); close(ended) }()
+		time.Sleep(2 * time.Minute)
+		close(stop)
+		<-ended
+		if n := strings.Count(log.String(), "planned"); n < 4 || n > 7 {
+			t.Errorf("%d lines about a minute of failures, want one in about ten seconds:\n%s", n, &log)
+		}
+		if n := strings.Count(log.String(), "works again"); n != 1 {
+			t.Errorf("%d lines say that it works again:\n%s", n, &log)
+		}
+	})
 }
