@@ -109,8 +109,7 @@ func (c *call) maySet(in meantQueue) error {
 func (c *call) known(queue, all string) error {
 	known, err := query.KnowsQueue(c.r.Context(), c.client, queue)
 	if err == nil && !known {
-		err = problem(http.StatusNotFound, "unknown_queue", "the queue is unknown: to use it anyway, %s",
-			all)
+		err = problem(http.StatusNotFound, "unknown_queue", "queue %q is unknown: to use it anyway, %s", queue, all)
 	}
 	return err
 }
