@@ -88,7 +88,7 @@ func (p *process) status() int {
 // eventually waits until a condition holds.
 func eventually(t *testing.T, holds func() bool, otherwise func() string) {
 	t.Helper()
-	for deadline := time.Now().Add(60 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); !holds(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal(otherwise())
 		}
