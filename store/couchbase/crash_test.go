@@ -3,6 +3,7 @@ package couchbase
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -333,7 +334,7 @@ var verbs = []verb{
 // If a process stops at any of its requests, before or after the request took effect, another process completes
 // everything. If an answer is lost, or a request is refused temporarily, nothing changes for the caller.
 func TestFaultsAtEachRequest(t *testing.T) {
-	all, step := faults, int64(3) // each third request, except in long runs
+	all, step := faults, int64(6) // each sixth request, another one in each run; in long runs all
 	if os.Getenv("TUSK_TEST_LONG") != "" {
 		all, step = append(all, likeThem...), 1
 	}
@@ -341,7 +342,7 @@ func TestFaultsAtEachRequest(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			t.Parallel()
 			for _, f := range all {
-				for n, met := int64(1), true; met; n += step {
+				for n, met := 1+rand.N(step), true; met; n += step {
 					t.Run(fmt.Sprintf("%s %d", f.name, n), func(t *testing.T) { met = v.hit(t, f, n) && !t.Failed() })
 				}
 			}
@@ -504,14 +505,14 @@ func (r *rig) body(name string) string {
 // A failover at any request of a verb loses everything that the verb has written without durability. Acknowledged
 // writes stay, each task ends once, and no work is left over.
 func TestFailoverAtEachRequest(t *testing.T) {
-	step := int64(2) // each second request, except in long runs
+	step := int64(4) // each fourth request, another one in each run; in long runs all
 	if os.Getenv("TUSK_TEST_LONG") != "" {
 		step = 1
 	}
 	for _, v := range verbs {
 		t.Run(v.name, func(t *testing.T) {
 			t.Parallel()
-			for n, met := int64(1), true; met; n += step {
+			for n, met := 1+rand.N(step), true; met; n += step {
 				t.Run(fmt.Sprint(n), func(t *testing.T) { met = v.failOver(t, n) && !t.Failed() })
 			}
 		})
