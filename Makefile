@@ -20,6 +20,8 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 KILLS ?= 400,50,60,100
 # Packages whose tests run at the same time: most of them wait much.
 PACKAGES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# The packages whose tests take minutes. They begin first, so that none of them is left for the end.
+LONG := ./server ./cli ./store/postgres ./store/couchbase ./store/ledgers ./internal/storm ./store/mysql ./archive
 export GOFLAGS := -mod=readonly -buildvcs=false
 
 .PHONY: help release test test-product test-bench test-deploy check build deps storm kills lost-commits storm-mutants \
@@ -57,7 +59,7 @@ check: deps
 test: test-product test-bench test-deploy
 
 test-product: check
-	./scripts/test-race -p $(PACKAGES) -shuffle=on -timeout 40m ./...
+	./scripts/test-race -p $(PACKAGES) -shuffle=on -timeout 40m $(LONG) ./...
 
 test-bench: check
 	CGO_ENABLED=0 ./scripts/in-memory go -C bench test -vet=off -shuffle=on ./...
