@@ -37,7 +37,7 @@ var mayImport = map[string][]string{
 	"internal/allot":     {"store"},
 	"internal/bulk":      {"store"},
 	"internal/claim":     {"store", "internal/loop"},
-	"internal/run":       {"store"},
+	"internal/run":       {"internal/gate", "store"},
 	"internal/finish":    {"store"},
 	"internal/lease":     {"store", "internal/loop"},
 	"internal/tend": {"store", "internal/loop", "internal/lifecycle", "internal/tick", "internal/allot",
