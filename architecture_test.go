@@ -85,7 +85,7 @@ func TestArrowsPointOneWay(t *testing.T) {
 		part := partOf(p.ImportPath)
 		allowed, known := mayImport[part]
 		if !known {
-			t.Errorf("%s: a room without rules: add it to mayImport", p.ImportPath)
+			t.Errorf("%s: a package without rules: add it to mayImport", p.ImportPath)
 			continue
 		}
 		for _, path := range p.Imports {
