@@ -71,12 +71,11 @@ func (w *Worker) runAttempt(ctx context.Context, a *run.Attempt) error {
 	return handle(ctx, t)
 }
 
-// hasLastChance reports whether one more death of its worker puts a task into quarantine. Such tasks begin one at a
-// time, so that the death is held against the one that caused it.
+// hasLastChance reports whether one more death of its worker puts a task into quarantine. Such tasks start one at a
+// time, so that the death counts against the one that caused it.
 func hasLastChance(a *run.Attempt) bool { return a.Task.Crashes == lifecycle.MaxCrashes-1 }
 
-// args returns the args of a task for its handler. Large args for a handler that reads a stream stay where they
-// are stored.
+// args returns the args of a task for its handler. Large args are not read if the handler takes a stream.
 func (w *Worker) args(ctx context.Context, t *store.Task) (json.RawMessage, error) {
 	content, err := w.client.argsOf(t)
 	if err != nil {
@@ -98,8 +97,7 @@ func (w *Worker) dispatch(ctx context.Context, d delivery) error {
 	return h.run(ctx, d)
 }
 
-// limits returns the task's own limits, or else its handler's. A deadline that comes before the timeout replaces
-// it.
+// limits returns the task's own limits, or else its handler's. A deadline before the timeout replaces it.
 func (w *Worker) limits(a *run.Attempt) (l run.Limits) {
 	var deadline time.Time
 	if len(a.Task.Settings) > 0 {
@@ -184,7 +182,7 @@ func (w *Worker) claimMore() {
 	}
 }
 
-// asks returns what to claim from: each queue with a per-worker limit by itself, and all others together.
+// asks returns the queues of the next claims: each queue with a per-worker limit by itself, and all others together.
 func (w *Worker) asks() []claim.Ask {
 	open, most := w.queues.open()
 	open = slices.DeleteFunc(open, func(q string) bool { return !w.strangers.takes(q) })
@@ -206,7 +204,7 @@ func (w *Worker) asks() []claim.Ask {
 	return asks
 }
 
-// claimPause is the pause between claims of a few tasks while more slots are about to become free.
+// claimPause is the pause between small claims while more slots are about to become free.
 const claimPause = 5 * time.Millisecond
 
 // room returns how many more tasks the worker can take and, if none, when to ask again. It returns zero while enough

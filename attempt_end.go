@@ -14,7 +14,7 @@ import (
 
 // How the end of an attempt becomes an outcome.
 
-// ended passes the outcome of an attempt on, if it has one.
+// ended passes on the outcome of an attempt, if it has one.
 func (w *Worker) ended(a *run.Attempt, r run.Result) {
 	if a.Task.Crashes > 0 {
 		w.suspects.end(a.Task)
@@ -78,7 +78,7 @@ func (w *Worker) decide(a *run.Attempt, err error, r run.Result, retry lifecycle
 		return lifecycle.Late(a.Task)
 	}
 	if a.InTx() && err == nil {
-		err = errUnproved // the store refuses this outcome, correctly, if the transaction was committed
+		err = errUnproved // if the transaction was committed, the store refuses this outcome, as it should
 	}
 	settings, problem := lifecycle.DecodeSettings(a.Task.Settings)
 	if err == nil {

@@ -48,17 +48,17 @@ func (s *ScheduleInfo) Between(from, until time.Time) ([]time.Time, error) {
 	return ticks, nil
 }
 
-// Now returns the database's time, which decides what is due. This process's clock may be another.
+// Now returns the database's time, which decides which tasks and ticks are due. This process's clock may differ.
 func (c *Client) Now(ctx context.Context) (time.Time, error) {
-	// Who gives up a term that it does not have changes nothing, and is told the time.
+	// Giving up a term that this process does not have changes nothing and returns the time.
 	l, err := c.store.Lead(ctx, store.Candidate{ID: NewID()})
 	return l.Now, err
 }
 
 // BackfillSchedule enqueues a schedule's task for each tick in the range [from, until), which must not lie in the
 // database's future, all or none. Each task gets its own tick and a key of its own: if a range is backfilled twice,
-// ticks whose task is unfinished are skipped. The plan, the policies and a pause do not matter. Ticks that were fired
-// in their time are enqueued again.
+// ticks whose task is unfinished are skipped. The stored plan, the policies and a pause have no effect. Ticks that
+// have already been fired are enqueued again.
 //
 // Errors: ErrNotFound; an *InvalidError if the range lies in the future, ends before it begins or has more than
 // MaxBatch ticks.

@@ -49,7 +49,7 @@ type gathering[T any] struct {
 	options BatchOptions
 
 	mu   sync.Mutex
-	open *call[T] // still takes tasks; if nil, the next task opens one
+	open *call[T] // still accepts tasks; if nil, the next task opens one
 }
 
 // call is one call of the handler. The attempt that opened it makes it; the others wait for its result.
@@ -57,7 +57,7 @@ type call[T any] struct {
 	run.Call
 	tasks    []*Task[T]
 	contexts []context.Context
-	full     chan struct{} // closed when it takes no more tasks
+	full     chan struct{} // closed when it accepts no more tasks
 	done     chan struct{} // closed when errs is set
 	errs     []error
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Spawn adds a child to a running task. The child is enqueued when the handler returns Wait; the task then waits
-// for it. It is also enqueued, and nobody waits for it, when the task completes: a stage of a pipeline then moves on
-// without its children. After any other end of the attempt it is not enqueued. The child belongs to the task's
-// workflow and tenant. o may be nil.
+// Spawn adds a child to a running task. The child is enqueued when the handler returns Wait; the task then waits for
+// it. If the task completes instead, the child is enqueued and nothing waits for it: a stage of a pipeline then
+// moves on without its children. After any other end of the attempt it is not enqueued. The child belongs to the
+// task's workflow and tenant. o may be nil.
 func (t *Task[T]) Spawn(ctx context.Context, args Args, o *Options) (ID, error) {
 	var with Options
 	if o != nil {
@@ -53,7 +53,7 @@ func (t *Task[T]) Spawn(ctx context.Context, args Args, o *Options) (ID, error) 
 // whatever their outcome, and then runs again. The attempt does not count. Inputs returns their outcomes.
 func Wait() error { return lifecycle.ErrWait }
 
-// Input is a task that another one needed: a parent in a workflow, or a child that it waited for.
+// Input is a task that another task needed: a parent in a workflow, or a child that it waited for.
 type Input struct {
 	ID     ID
 	Name   string // in a workflow

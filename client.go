@@ -66,7 +66,7 @@ func NewClient(s store.Store, config *ClientConfig) (*Client, error) {
 		pipelines: pipelineCache{reading: gate.New()}}, nil
 }
 
-// KeyRing returns the configured key ring, or nil if there is none.
+// KeyRing returns the configured key ring, or nil.
 func (c *Client) KeyRing() *KeyRing { return c.config.KeyRing }
 
 // Store returns the engine that the client was created with.

@@ -1,4 +1,4 @@
-// Package tusk is a task queue and scheduler that lives in a database its user already runs.
+// Package tusk is a task queue and scheduler that lives in a database that its users already run.
 //
 // A producer describes work as a value of an Args type and enqueues it with a Client. A Worker claims tasks and
 // runs the handler registered for their kind. A store keeps everything in between: any engine under store, from

@@ -22,8 +22,8 @@ func (c *Client) encode(t NewTask) (n store.NewTask, err error) {
 	return n, err
 }
 
-// KeyAt returns the key of a task that is enqueued at a given time: its own, or the one that Unique derives. If the
-// task is skipped, the task with that key is the one that it equals.
+// KeyAt returns the key of a task that is enqueued at a given time: its own, or the one that Unique derives. A
+// skipped task duplicates the task with that key.
 func (c *Client) KeyAt(t NewTask, at time.Time) (string, error) {
 	e := encoder{client: c, id: NewID, json: json.Marshal}
 	var n store.NewTask
@@ -290,7 +290,7 @@ func (l *list) encode(v any) ([]byte, error) {
 	return l.args.Bytes()[at:end:end], nil
 }
 
-// recycle returns a list for reuse when nobody reads it any more.
+// recycle returns a list for reuse once nothing reads it any more.
 func (l *list) recycle() {
 	clear(l.tasks)
 	l.tasks = l.tasks[:0]

@@ -13,8 +13,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// ErrEncrypted says that a task's args are encrypted and cannot be decrypted: the key is missing, or the stored
-// args were changed or belong to another task.
+// ErrEncrypted says that a task's args cannot be decrypted: the key is missing, or the stored args were changed
+// or belong to another task.
 var ErrEncrypted = errors.New("args are encrypted and cannot be read")
 
 // KeyRing encrypts the args of tasks at rest with AES-256-GCM. The stored args are bound to the task, by its kind
@@ -23,8 +23,8 @@ var ErrEncrypted = errors.New("args are encrypted and cannot be read")
 // Client.List return args as they are stored.
 //
 // To rotate keys, add a key everywhere, then make it Primary everywhere, and remove the old key when no task uses
-// it any more. A server encrypts the secrets of endpoints, alerts and hooks again with its primary key when it
-// starts.
+// it any more. When a server starts, it re-encrypts the secrets of endpoints, alerts and hooks with its primary
+// key.
 type KeyRing struct {
 	// Keys are the keys by name: 32 random bytes each.
 	Keys map[string][]byte

@@ -205,7 +205,7 @@ func (c *Client) enqueue(ctx context.Context, into store.Enqueuer, tasks []NewTa
 		return nil, bad
 	}
 	results, err := c.put(ctx, into, l.tasks)
-	if err == nil && len(c.config.BeforeEnqueue) == 0 { // a hook may keep what it is shown
+	if err == nil && len(c.config.BeforeEnqueue) == 0 { // a hook may keep the tasks that it receives
 		l.recycle()
 	}
 	return results, err
@@ -227,7 +227,7 @@ func (c *Client) prepare(ctx context.Context, by ID, tasks []store.NewTask) erro
 	return c.conceal(ctx, by, tasks)
 }
 
-// present is prepare for tasks whose args stay as they are. It shows them to the hooks, and then makes those of queues
+// present is prepare for tasks whose args stay unchanged. It passes them to the hooks, and then makes those of queues
 // with limits wait for their turn.
 func (c *Client) present(ctx context.Context, tasks []store.NewTask) error {
 	for _, hook := range c.config.BeforeEnqueue {

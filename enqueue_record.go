@@ -7,7 +7,7 @@ import (
 )
 
 // EnqueueWith writes a record (see store.Recorder) and stores tasks, both or neither. Use it to recognize a
-// repeated request, or to move a cursor together with the work that it stands for. The tasks are validated as in
+// repeated request, or to move a cursor together with the work that it covers. The tasks are validated as in
 // EnqueueMany.
 //
 // Errors: ErrConflict if the stored version of the record differs from the given one.

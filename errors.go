@@ -14,7 +14,8 @@ var (
 	// ErrInvalid matches every error about invalid input. The error itself is an *InvalidError, or a *BatchError
 	// for many tasks.
 	ErrInvalid = errors.New("invalid")
-	// ErrNotFound says that there is no such task, schedule, limits, pipeline, operation or workflow.
+	// ErrNotFound says that no such task, schedule, pipeline, operation or workflow exists, or that a queue has no
+	// limits.
 	ErrNotFound = errors.New("not found")
 	// ErrRefused says that the task's state, or another task with its key, does not allow the change, or that a
 	// queue is in use (*QueueInUseError).
@@ -23,15 +24,15 @@ var (
 	ErrUnsupported = store.ErrUnsupported
 	// ErrConflict says that somebody else changed the same record at the same time: read it again.
 	ErrConflict = store.ErrConflict
-	// ErrNotCommitted says that a failed enqueue stored nothing. After any other error of an enqueue it is unknown
-	// what was stored: repeat it with a key.
+	// ErrNotCommitted says that a failed enqueue stored nothing. After any other error of an enqueue except
+	// ErrInvalid it is unknown what was stored: repeat it with a key.
 	ErrNotCommitted = store.ErrNotCommitted
 	// ErrLeaseLost says that the attempt no longer owns the task: another attempt has begun, or somebody has
 	// finished the task.
 	ErrLeaseLost = lifecycle.ErrLeaseLost
 
-	// ErrTooManyHung is why a worker stopped by itself: WorkerConfig.MaxHung of its handlers ignore the end of
-	// their contexts. Restart the process.
+	// ErrTooManyHung is returned by a worker that stopped by itself because WorkerConfig.MaxHung of its handlers
+	// ignore the end of their contexts. Restart the process.
 	ErrTooManyHung = errors.New("too many hung handlers")
 
 	// The causes (context.Cause) for which a handler's context ends early. ErrLeaseLost is the sixth.

@@ -17,7 +17,7 @@ const (
 	EventCompleted EventKind = "completed"
 	EventFailed    EventKind = "failed" // it will be retried
 	EventSnoozed   EventKind = "snoozed"
-	EventWaiting   EventKind = "waiting"  // for its children
+	EventWaiting   EventKind = "waiting"  // waits for its children
 	EventReturned  EventKind = "returned" // handed back, for example in a shutdown
 	EventCancelled EventKind = "cancelled"
 	EventDiscarded EventKind = "discarded"

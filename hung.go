@@ -11,7 +11,7 @@ import (
 // Hung returns the number of handlers that ignore the end of their contexts. Their attempts have already ended.
 func (w *Worker) Hung() int { return w.slots.Hung() }
 
-// hung reports an attempt that was taken from its handler.
+// hung reports an attempt that ended although its handler still runs.
 func (w *Worker) hung(a *run.Attempt, err error, r run.Result) {
 	w.events.send(Event{Kind: EventHung, Task: *a.Task, Error: err.Error(), Ran: r.Ran})
 	if !r.Counted {

@@ -16,7 +16,7 @@ type ID = store.ID
 // NewID generates an id. The ids of one process are strictly increasing.
 func NewID() ID { return ids.mint(time.Now()) }
 
-// ParseID parses an id. It refuses the zero id, which no task has: in a filter it stands for all tasks.
+// ParseID parses an id. It rejects the zero id, which no task has and which means all tasks in a filter.
 func ParseID(text string) (ID, error) {
 	id, err := store.ParseID(text)
 	if err == nil && id.IsZero() {

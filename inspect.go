@@ -26,8 +26,8 @@ func (c *Client) Get(ctx context.Context, id ID) (*TaskInfo, error) {
 	return &tasks[0], nil
 }
 
-// List returns a page of the tasks that match, newest first: Limit of them, at most 1,000; default: 100. For the
-// next page, set Before to the last id of this one.
+// List returns a page of the tasks that match, newest first. Limit is the size of a page, at most 1,000; default:
+// 100. For the next page, set Before to the last id of this one.
 //
 // The error is an *InvalidError if the filter exceeds these limits.
 func (c *Client) List(ctx context.Context, f Filter) ([]TaskInfo, error) {
@@ -41,7 +41,7 @@ func (c *Client) List(ctx context.Context, f Filter) ([]TaskInfo, error) {
 	return c.infos(tasks), nil
 }
 
-// Search is like List for interactive use: it reads about budget tasks, the newest, and then stops, however few of
+// Search is like List for interactive use: it reads about budget tasks, newest first, and then stops, however few of
 // them match. more is the Before of the next search; zero means that there are no more tasks. Engines that find
 // matches by an index may search all tasks.
 func (c *Client) Search(ctx context.Context, f Filter, budget int) (page []TaskInfo, more ID, err error) {
@@ -76,7 +76,7 @@ func (c *Client) infos(tasks []store.Task) []TaskInfo {
 	return infos
 }
 
-// Describe decodes the settings of a task that comes from elsewhere, such as an archive.
+// Describe decodes the settings of a task from another source, such as an archive.
 func (c *Client) Describe(t store.Task) TaskInfo { return c.infos([]store.Task{t})[0] }
 
 // Stats returns the outcomes of attempts by queue, kind and time bucket, oldest bucket first. The error is an

@@ -43,7 +43,7 @@ func newLeader(c *Client, config WorkerConfig, rescued func(store.Outcome)) *ten
 	return tend.New(wakingStore{c.store, c}, o)
 }
 
-// leaderTTL is how long there is no leader after a leader was killed. It is less than the leases that a new leader
+// leaderTTL is how long there is no leader after a leader was killed. It is shorter than the leases that a new leader
 // has to rescue. On an engine that detects the death of a process, it does not delay the rescue beyond that
 // detection.
 func leaderTTL(s store.Store, lease time.Duration) time.Duration {
@@ -59,8 +59,8 @@ func witnesses(s store.Store) bool {
 	return ok && w.Witnesses()
 }
 
-// Leader does the leader's work when it becomes the leader, and runs no tasks. It is meant for a server process
-// beside workers that never lead. Create one with Client.NewLeader.
+// Leader is a candidate for leader that runs no tasks. It is meant for a server process whose workers, in other
+// processes, never lead. Create one with Client.NewLeader.
 type Leader struct {
 	leader *tend.Leader
 	store  store.Store
@@ -112,7 +112,7 @@ func (c *Client) Lead(ctx context.Context, config *WorkerConfig) error {
 	return l.Run(ctx)
 }
 
-// prompt returns a function that reports whether an engine's hints come at once, or nil if the engine cannot tell.
+// prompt returns a function that reports whether an engine's hints come at once, or nil if that is unknown.
 func prompt(s store.Store) func() bool {
 	if engine, ok := store.As[store.Prompter](s); ok {
 		return engine.Prompt

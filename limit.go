@@ -83,7 +83,8 @@ func (c *Client) putLimits(ctx context.Context, queue string, change func(body [
 }
 
 // ChangeLimits is like SetLimits, but change edits the stored limits, which are empty if there are none. It is called
-// again if somebody else changes them meanwhile. An error of change is returned as it is, and nothing is stored.
+// again if another process changes them in the meantime. An error of change is returned unchanged, and nothing is
+// stored.
 func (c *Client) ChangeLimits(ctx context.Context, queue string, change func(l *Limits) error) error {
 	if err := ValidateName("queue", queue); err != nil {
 		return err
@@ -121,7 +122,7 @@ func (c *Client) RemoveLimits(ctx context.Context, queue string) error {
 	})
 }
 
-// Limits returns the limits of all queues that have any, by queue.
+// Limits returns the limits of all queues that have limits, by queue.
 func (c *Client) Limits(ctx context.Context) (map[string]Limits, error) {
 	records, err := c.store.Records(ctx, store.RecordFilter{Kind: allot.RecordKind})
 	if err != nil {
@@ -205,8 +206,8 @@ func (l *limitCache) of(ctx context.Context, c *Client) (map[string]Limits, erro
 	return limits, nil
 }
 
-// extend makes the limits that were read last count as read at the given time, if there are any. While the home of
-// many ledgers is away, nobody can change limits, and tasks are stored in the other ledgers.
+// extend makes the limits that were read last count as read at the given time, if there are any. While the home
+// ledger is unreachable, limits cannot be changed, and tasks are stored in the other ledgers.
 func (l *limitCache) extend(asked time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -233,9 +234,9 @@ func (c *Client) takeTurns(ctx context.Context, tasks []store.NewTask) error {
 	return nil
 }
 
-// keepsTurn reports whether a task of the queue keeps its turn while it is retried. If the limits cannot be read,
-// the last known ones apply. For an unknown queue it then returns true: keeping a turn costs time, giving it up
-// costs the order.
+// keepsTurn reports whether a task of the queue keeps its turn while it is retried. If the limits cannot be read, the
+// last known ones apply. For an unknown queue it then returns true: keeping a turn costs time, giving it up breaks
+// the order.
 func (c *Client) keepsTurn(queue string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), limitsAge)
 	defer cancel()

@@ -25,10 +25,10 @@ import (
 //		By, Via         string   // name of who began it and how, for people
 //		Queues, Tenants []string // restrict it; empty means all
 //		PerSecond       int      // maximum number of tasks that it tries to change per second; 0 means no maximum
-//		Limit           int64    // maximum number of tasks that it looks at; 0 means all
-//		Expected        int64    // number of tasks it is expected to look at; 0 means unknown
+//		Limit           int64    // maximum number of tasks that it examines; 0 means all
+//		Expected        int64    // number of tasks it is expected to examine; 0 means unknown
 //
-//		Seen      int64 // tasks looked at so far
+//		Seen      int64 // tasks examined so far
 //		Changed   int64 // of those: changed
 //		Requested int64 // of those: running, and told to stop
 //		Refused   int64 // unchanged: the task's state did not allow the change, or the task was gone
@@ -38,8 +38,8 @@ import (
 //
 //		StartedAt, FinishedAt time.Time // by the database's clock
 //		CancelRequested       bool
-//		Error                 string // of the latest page, if it failed; the page is tried again
-//		Cursor, Holder        ID     // the last task that it looked at, and the process that carries it on
+//		Error                 string // of the latest page, if it failed; the page is retried
+//		Cursor, Holder        ID     // the last task that it examined, and the process that carries it out
 //	}
 //
 // Its method Ended reports whether it is over.
@@ -51,7 +51,7 @@ type OperationState = bulk.State
 // The states of an operation.
 const (
 	OperationRunning   = bulk.Running   // in progress, or waiting for a process to continue it
-	OperationDone      = bulk.Done      // all tasks it applies to were looked at
+	OperationDone      = bulk.Done      // all tasks it applies to were examined
 	OperationCancelled = bulk.Cancelled // it was cancelled before that
 )
 
@@ -59,15 +59,15 @@ const (
 type OperationOptions struct {
 	// PerSecond is the maximum number of tasks that it tries to change per second. Default: no maximum.
 	PerSecond int
-	// Limit is the maximum number of tasks that it looks at, newest first. Default: all.
+	// Limit is the maximum number of tasks that it examines, newest first. Default: all.
 	Limit int64
-	// Expected is the number of tasks it is expected to look at, as returned by Count. It is shown to people who
-	// watch the progress.
+	// Expected is the number of tasks it is expected to examine, as returned by Count. It is shown with the
+	// progress.
 	Expected int64
 	// Queues and Tenants restrict it, whatever the filter says. They are names, or prefixes that end in *.
 	// Default: no restriction.
 	Queues, Tenants []string
-	// Owner identifies who begins it, if names are not unique.
+	// Owner identifies who begins it, in case names are not unique.
 	Owner   string
 	By, Via string // who begins it and how, for people
 }
@@ -76,8 +76,8 @@ type OperationOptions struct {
 const operationPatience = 15 * time.Second
 
 // StartOperation begins a change to all tasks that match and exist now; tasks enqueued after it has returned are
-// not affected. options may be nil. The leader carries the operation on, as does any process that calls
-// CarryOperation. Each task is looked at at least once, in pages, newest first. If a task changes its state in the
+// not affected. options may be nil. The leader carries the operation out, as does any process that calls
+// CarryOperation. Each task is examined at least once, in pages, newest first. If a task changes its state in the
 // meantime, its state when its page is processed decides.
 //
 // The error is an *InvalidError if the input is invalid.
@@ -160,9 +160,9 @@ func (c *Client) CancelOperation(ctx context.Context, id ID) error {
 	return nil
 }
 
-// CarryOperation carries an operation on in this process, or watches another process do it, until it is over. tell
-// is called with its progress and may be nil. It returns at the first error of the
-// database, and when ctx ends. Then the operation stays, and the leader continues it, or another call does.
+// CarryOperation carries an operation out in this process, or watches another process do it, until it is over.
+// tell is called with its progress and may be nil. It returns at the first error of the database, and when ctx
+// ends. The operation then remains, and the leader or another call continues it.
 //
 // Errors: ErrNotFound; the cause of ctx if ctx ended first; errors of the database.
 func (c *Client) CarryOperation(ctx context.Context, id ID, tell func(Operation)) (o Operation, err error) {
@@ -189,8 +189,8 @@ func (c *Client) CarryOperation(ctx context.Context, id ID, tell func(Operation)
 	}
 }
 
-// CarryOperations carries on all operations that no other process does, until ctx ends. It is meant for a process
-// that begins operations when there may be no leader.
+// CarryOperations carries out all operations that no other process carries out, until ctx ends. It is meant for a
+// process that begins operations when there may be no leader.
 func (c *Client) CarryOperations(ctx context.Context) {
 	carrier := bulk.New(wakingStore{c.store, c}, bulk.Options{ID: NewID(), Patience: operationPatience,
 		Log: c.config.Logger})
@@ -208,7 +208,7 @@ func (c *Client) release(ctx context.Context, carrier *bulk.Carrier) {
 	}
 }
 
-// Matching is the number of tasks that match a filter.
+// Matching is the number of tasks that match a filter, as counted by Count.
 type Matching struct {
 	Tasks int64
 	More  bool // there are more: counting stopped

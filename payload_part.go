@@ -45,10 +45,10 @@ func (u Upload) owned() string {
 	return "uploads/" + hex.EncodeToString(owner[:]) + "/"
 }
 
-// WritePart stores a part of an upload and returns its size in bytes. It refuses a part that does not match its
-// checksum or is too large, and stores nothing of it. It also refuses a part if its owner already has
-// MaxUnfinishedParts or MaxUnfinishedBytes; clients that write concurrently may exceed that slightly. Writing the
-// same part again is not an error.
+// WritePart stores a part of an upload and returns its size in bytes. It rejects a part that does not match its
+// checksum or is too large, and stores nothing of it. It also rejects a part if its owner already has
+// MaxUnfinishedParts or MaxUnfinishedBytes; concurrent writes may exceed these limits slightly. Writing the same
+// part again is not an error.
 func (c *Client) WritePart(ctx context.Context, u Upload, sum string, r io.Reader) (int64, error) {
 	name, err := u.part(sum)
 	if err != nil {

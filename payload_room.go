@@ -18,12 +18,12 @@ const (
 )
 
 const (
-	listedFor = time.Minute     // how long writes of other processes may go unseen
-	fullFor   = 5 * time.Second // the same, when there is no room
+	listedFor = time.Minute     // how long writes of other processes may go unnoticed
+	fullFor   = 5 * time.Second // the same, when the limit is reached
 	mostLying = 10000           // owners that are remembered; beyond that all are forgotten
 )
 
-// lying tracks the stored parts of each owner. They are listed occasionally, not for each part.
+// lying tracks the stored parts of each owner. They are listed occasionally, not for every part.
 type lying struct {
 	mu sync.Mutex
 	of map[string]*lyingParts
@@ -31,8 +31,8 @@ type lying struct {
 
 // lyingParts are the parts of one owner.
 type lyingParts struct {
-	listing gate.Gate // whoever lists them has it
-	listed  time.Time // whoever has the gate may use it
+	listing gate.Gate // held while they are listed
+	listed  time.Time // guarded by listing
 
 	mu    sync.Mutex
 	parts int
@@ -53,7 +53,7 @@ func (l *lying) owned(by string) *lyingParts {
 	return p
 }
 
-// room refuses a part of an owner who has too many parts that have not been assembled.
+// room rejects a part if its owner has too many parts that have not been assembled.
 func (p *lyingParts) room(ctx context.Context, from Payloads, prefix string) error {
 	if err := p.listing.Enter(ctx); err != nil {
 		return fmt.Errorf("write a part: %w", err)

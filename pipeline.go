@@ -19,8 +19,8 @@ import (
 // knows the pipeline: a worker with a stage handler registers it, and so does DefinePipeline.
 //
 // The kind of a stage's tasks is "pipeline.stage", and so is their queue unless the stage's options set another.
-// Depth, age and statistics by queue and kind are therefore those of the stages, and a stuck stage shows up as a
-// queue whose oldest task grows old.
+// Depth, age and statistics by queue and kind are therefore those of the stages, and a stuck stage shows as a queue
+// whose oldest task keeps growing older.
 type Pipeline struct {
 	name   string
 	stages []pipelineStage

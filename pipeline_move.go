@@ -67,7 +67,7 @@ func (c *Client) forward(ctx context.Context, t *TaskInfo, output json.RawMessag
 	return c.moveOn(ctx, t, stageArgs{pipeline: p, stage: stage, input: input})
 }
 
-// follows returns the stage that a completed task of a kind goes on to, and its pipeline; nil if there is none. The
+// follows returns the stage that follows a completed task of a kind, and its pipeline, or nil if the run ends. The
 // error is an *InvalidError if the end is a GoTo that the kind cannot follow.
 func (c *Client) follows(ctx context.Context, kind string, end error) (*Pipeline, int, error) {
 	p, stage, err := c.pipelines.find(ctx, c, kind)
@@ -139,10 +139,9 @@ func (a stageArgs) jumps(t *TaskInfo) (int, error) {
 }
 
 // keepKey gives the next stage's task the key of its run, and returns its settings. The task is a rerun with the
-// run's source time. So of several runs with a key, only one is at a stage at a time, and the newest is the last
-// at each stage. Without a source time, the time at which the run started counts: replacements happened before
-// that. Each stage adds a microsecond: a run must be newer than what its queue has seen of it, yet older than
-// later runs.
+// run's source time. So of several runs with a key, only one is at a stage at a time, and the newest is the last at
+// each stage. Without a source time, the start of the run counts, which is later than any replacement of its args.
+// Each stage adds a microsecond: a run must be newer than what its queue has seen of it, yet older than later runs.
 func keepKey(n *store.NewTask, t *TaskInfo) ([]byte, error) {
 	if t.Key == "" || ReservedKey(t.Key) || n.Tenant != t.Tenant {
 		return n.Settings, nil
@@ -206,7 +205,7 @@ func (l *pipelineCache) find(ctx context.Context, c *Client, kind string) (*Pipe
 	return at.pipeline, at.stage, nil
 }
 
-// any reports whether the database knows a pipeline, at most pipelineAge ago.
+// any reports whether the database knew any pipeline, at most pipelineAge ago.
 func (l *pipelineCache) any(ctx context.Context, c *Client) (bool, error) {
 	_, _, err := l.find(ctx, c, ".")
 	l.mu.Lock()

@@ -14,16 +14,16 @@ import (
 // How a run of a pipeline waits for another one with its key.
 //
 // A run holds its key only in the queue of its current stage, so the database lets another run begin once the first
-// stage is over. The second run would overlap or overtake the first. Therefore the first task of a run looks for
+// stage is over. The second run would overlap or overtake the first. Therefore the first task of a run checks for
 // another run before its handler begins, and is postponed while there is one. It keeps the key in its queue, so any
-// number of updates meanwhile become this one run, with the newest values. The process that ends the other run makes
-// the waiting run look again at once. The waiting run also looks by itself, in case that fails.
+// number of updates in the meantime become this one run, with the newest values. The process that ends the other run
+// makes the waiting run check again at once. The waiting run also checks by itself, in case that fails.
 
 const (
-	// A run that waits looks again after half of the time that it has existed, within these limits.
+	// A waiting run checks again after half of the time that it has existed, within these limits.
 	shortestRunWait = 250 * time.Millisecond
 	longestRunWait  = time.Minute
-	// runUnknown is the wait after a look that failed.
+	// runUnknown is the pause after a check that failed.
 	runUnknown = 5 * time.Second
 )
 
@@ -76,8 +76,8 @@ func (c *Client) runAhead(ctx context.Context, p *Pipeline, t *store.Task) (*sto
 	return nil, nil
 }
 
-// awaitRun returns a snooze while another run of the pipeline with the key of t is at a stage, and nil when t may begin
-// or begins no run. If that cannot be determined, t waits.
+// awaitRun returns a snooze while another run of the pipeline with the key of t is at a stage. It returns nil if t
+// may begin or does not begin a run. If that cannot be determined, t waits.
 func (c *Client) awaitRun(ctx context.Context, p *Pipeline, t *store.Task) error {
 	switch other, err := c.runAhead(ctx, p, t); {
 	case err != nil && c.pipelines.lacks(t.Kind):
@@ -101,14 +101,14 @@ func runWait(t *store.Task) time.Duration {
 	return max(wait, shortestRunWait)
 }
 
-// awaitsRun reports whether a task, read with its Detail, was postponed because of another run, and nobody has
-// rescheduled it since.
+// awaitsRun reports whether a task, read with its Detail, was postponed because of another run and has not been
+// rescheduled since.
 func awaitsRun(t *store.Task) bool {
 	return t.State == store.Scheduled && beginsRun(t) && lifecycle.Unbegun(t) &&
 		(t.Detail.Changed == nil || !t.Detail.Changed.At.After(t.ClaimedAt))
 }
 
-// runsAtOnce is how many tasks awaitRuns asks about at a time.
+// runsAtOnce is how many tasks awaitRuns queries at a time.
 const runsAtOnce = 8
 
 // awaitRuns is awaitRun for many tasks, whose pipelines it reads from the database.

@@ -21,7 +21,7 @@ type StageStats struct {
 	Completed, Failed, Discarded, Cancelled int64
 	Waited, Ran                             store.Durations
 
-	// Stuck says why its tasks do not move on. It is empty if they do, or if there are none.
+	// Stuck says why its tasks do not move on. It is empty if they do, or if the stage has no tasks.
 	Stuck string
 }
 
@@ -30,7 +30,7 @@ const (
 	stuckLooks = 5 * time.Minute  // period of attempts to examine
 
 	mostShared   = 1000
-	sharedBudget = 20000 // approximate number of tasks to read for them
+	sharedBudget = 20000 // approximate number of tasks to read for stages with shared queues
 )
 
 // PipelineStats returns the state of the stages of a pipeline, in order, with the outcomes of their attempts since

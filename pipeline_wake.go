@@ -10,10 +10,10 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// How a run of a pipeline that waits for another one learns of its end.
+// How a waiting run of a pipeline is notified that the run before it has ended.
 
 const (
-	mostEndedRuns = 1000 // maximum number of ended runs to look at later; runs that wait for others look by themselves
+	mostEndedRuns = 1000 // maximum number of ended runs to process later; runs that wait for others check by themselves
 	wakeWithin    = 5 * time.Second
 )
 
@@ -27,8 +27,8 @@ type endedRuns struct {
 	busy bool // wakeRuns is running
 }
 
-// ended receives stored outcomes. In the background, one run after the other, it makes the runs look again that waited
-// for one that has ended. Refused outcomes do not count.
+// ended receives stored outcomes. If they end runs, the runs that wait for these check again, in the background and
+// one after the other. Refused outcomes do not count.
 func (c *Client) ended(outcomes []store.Outcome, lost map[ID]bool) {
 	r := &c.endedRuns
 	for i := range outcomes {
@@ -40,7 +40,7 @@ func (c *Client) ended(outcomes []store.Outcome, lost map[ID]bool) {
 	c.wakeSoon()
 }
 
-// add notes the run of a task that has ended.
+// add records the run of a task that has ended.
 func (r *endedRuns) add(t *store.Task) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,8 +60,8 @@ func (c *Client) wakeSoon() {
 	}
 }
 
-// edit applies an operator's change, and makes the runs look again that waited for one that it ends. It returns once
-// they do, because the process may be about to exit. If they cannot be found, they look by themselves.
+// edit applies an operator's change. If it ends runs, the runs that wait for these check again. It returns once they
+// do, because the process may be about to exit. If they cannot be found, they check by themselves.
 func (c *Client) edit(ctx context.Context, e store.Edit) ([]Edited, error) {
 	var runs []store.Task
 	if e.Change.Op == store.Cancel || e.Change.Op == store.Delete {
@@ -149,7 +149,7 @@ func (c *Client) wakeRuns() {
 	}
 }
 
-// wakeRunsAfter makes the runs that wait for a run with the same key look again.
+// wakeRunsAfter makes the runs that wait for a run with the same key check again.
 func (c *Client) wakeRunsAfter(ctx context.Context, of endedRun) error {
 	ctx, cancel := context.WithTimeout(ctx, wakeWithin)
 	defer cancel()

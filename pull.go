@@ -22,7 +22,7 @@ const (
 	MaxPull      = 1000 // tasks in one Pull
 	MaxPullWait  = 20 * time.Second
 	MaxPullLease = 12 * time.Hour
-	MaxLent      = 100000 // tasks that one Puller has lent at a time
+	MaxLent      = 100000 // tasks that one Puller may have lent at a time
 
 	defaultPullLease = 30 * time.Second
 )
@@ -48,7 +48,7 @@ type Puller struct {
 	ending map[Receipt]chan struct{}
 	asked  map[store.Token]bool // claims in progress, until their tasks are in lent
 	lost   []store.ClaimRequest // claims whose answer was lost
-	wants  appetite             // what was recently asked for
+	wants  appetite             // what was recently requested
 	names  map[ID]bool          // all identities that this puller has had
 }
 
@@ -105,8 +105,8 @@ type loan struct {
 	*run.Attempt
 	begun, until time.Time
 	end          time.Time // when the task's own timeout or deadline ends; zero means never
-	over         error     // the error for whichever of the two applies
-	taken        bool      // its time is over and its attempt is being ended; a verdict that comes first still counts
+	over         error     // the error for whichever of the two ends first
+	taken        bool      // its time is over and its attempt is being ended; an earlier verdict still counts
 }
 
 var errOverdue = errors.New("lease ran out: the worker neither finished the task nor extended its lease")
@@ -179,8 +179,8 @@ func (p *Puller) Claim(ctx context.Context, r Pull) ([]Lent, error) {
 // Args returns the args of a lent task, wherever they are stored.
 func (p *Puller) Args(l *Lent) (Content, error) { return p.client.ArgsOf(&l.TaskInfo) }
 
-// Find returns the tasks that the receipts stand for, with nil for those whose lease has ended, so that a caller
-// can decide who may finish them.
+// Find returns the tasks of the receipts, with nil for those whose lease has ended, so that a caller can decide
+// who may finish them.
 func (p *Puller) Find(ctx context.Context, receipts []Receipt) ([]*store.Task, error) {
 	tasks := make([]*store.Task, len(receipts))
 	var ids []ID

@@ -74,7 +74,7 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 	if len(outcomes) == 0 {
 		return results, nil
 	}
-	// The caller may go away, but what was ended for it must be known when it repeats the verdict.
+	// If the caller disconnects, the ended leases must still be known when it repeats the verdict.
 	end := time.Now().Add(10 * time.Second)
 	if asked, ok := ctx.Deadline(); ok && asked.After(end) {
 		end = asked
@@ -113,7 +113,7 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 }
 
 // decide returns the outcome for a verdict. A completed stage of a pipeline moves on. An error comes from the
-// database, or from a hook after the caller has gone away; the outcome is then unknown.
+// database, or from a hook after the caller has disconnected; the outcome is then unknown.
 func (p *Puller) decide(ctx context.Context, t *store.Task, v Verdict) (store.Outcome, error) {
 	var then []store.NewTask
 	jump := new(goTo)
@@ -180,7 +180,7 @@ func (p *Puller) remember(v Verdict) {
 	p.order = append(p.order, v.Receipt)
 }
 
-// turn waits until no other call of Finish ends one of the leases. It keeps later ones waiting until done is called.
+// turn waits until no other call of Finish ends one of the leases. Later calls wait until done is called.
 func (p *Puller) turn(ctx context.Context, receipts []Receipt) (done func(), err error) {
 	mine := make(chan struct{})
 	for {

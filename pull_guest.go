@@ -13,9 +13,9 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// How pullers of one database extend each other's loans. The lender alone sends the heartbeats of a loan and ends it
-// when it is overdue. So a puller that extends another's loan, its guest, writes a record of all its guests. A lender
-// reads these records when a loan of its own is overdue, and never otherwise.
+// How pullers of one database extend each other's loans. Only the lender sends the heartbeats of a loan and ends it
+// when it is overdue. A puller that extends another's loan, a guest, therefore writes a record of all its guests. A
+// lender reads these records only when a loan of its own is overdue.
 
 const (
 	guestRecord = "guests"
@@ -37,8 +37,8 @@ type guest struct {
 type guests struct {
 	client  *Client
 	name    string        // of the record
-	turn    chan struct{} // whoever writes the record has it
-	version int64         // of the record; whoever has the turn may use it
+	turn    chan struct{} // held while the record is written
+	version int64         // of the record; guarded by turn
 	tidied  bool          // likewise
 
 	mu      sync.Mutex
@@ -86,15 +86,15 @@ func (p *Puller) extendGuests(ctx context.Context, extensions []Extension) []Ext
 	return results
 }
 
-// extendGuest extends one loan in memory. The task is nil if there is none.
+// extendGuest extends one loan in memory. The task is nil if it does not exist.
 func (p *Puller) extendGuest(t *store.Task, e *Extension) Extended {
 	if t == nil || t.State != store.Running || t.Lease != e.Receipt.Lease || p.had(t.Worker) {
-		return Extended{Err: ErrLeaseLost} // what this puller lent itself, it has given up
+		return Extended{Err: ErrLeaseLost} // this puller lent it, and no longer has it
 	}
-	asked := time.Now().Add(e.Lease) // the lender cuts it short where the task's time is over
+	asked := time.Now().Add(e.Lease) // the lender ends it earlier if the task's own time is over
 	until := asked
 	var info TaskInfo
-	if err := info.read(t); err == nil { // otherwise the lender knows when the task's own time is over
+	if err := info.read(t); err == nil { // otherwise only the lender knows when the task's own time is over
 		if end := t.ClaimedAt.Add(info.Timeout); info.Timeout > 0 && until.After(end) {
 			until = end
 		}
@@ -119,9 +119,9 @@ func (p *Puller) had(worker ID) bool {
 	return p.names[worker]
 }
 
-// keep notes until when a guest is extended. It returns nil if there is no room. A tenant may have as many guests as
-// others could still get, so no tenant can take all the room: the dynamic thresholds of A. K. Choudhury and E. L.
-// Hahne.
+// keep records until when a guest is extended. It returns nil if the limit is reached. A tenant may have as many
+// guests as there are free places, so no tenant can take all of them: the dynamic thresholds of A. K. Choudhury and
+// E. L. Hahne.
 func (g *guests) keep(r Receipt, t *store.Task, until time.Time) *run.Attempt {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -139,7 +139,7 @@ func (g *guests) keep(r Receipt, t *store.Task, until time.Time) *run.Attempt {
 	return one.Attempt
 }
 
-// write stores what was asked before the call. Calls that come while one writes are stored together.
+// write stores all extensions from before the call. Calls that arrive during a write share the next one.
 func (g *guests) write(ctx context.Context) error {
 	g.mu.Lock()
 	asked := g.asked
@@ -232,7 +232,7 @@ func (p *Puller) heed(ctx context.Context) error {
 	}
 	for _, record := range records {
 		var left map[string]int64
-		if err := json.Unmarshal(record.Body, &left); err != nil { // it says nothing, and others may
+		if err := json.Unmarshal(record.Body, &left); err != nil { // it is useless, and others may be readable
 			p.client.config.Logger.Error("pull: a record of extended leases cannot be read", "record", record.Name, "error", err)
 		}
 		for text, ms := range left {
@@ -289,7 +289,7 @@ func (g *guests) remove(r Receipt) {
 	}
 }
 
-// attempt returns what is known of a guest, or nil.
+// attempt returns what is known about a guest, or nil.
 func (g *guests) attempt(r Receipt) *run.Attempt {
 	g.mu.Lock()
 	defer g.mu.Unlock()

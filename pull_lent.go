@@ -58,7 +58,7 @@ func (p *Puller) claimSome(ctx context.Context, r Pull) (lent []Lent, found bool
 		Running: p.Lent()}
 	p.ask(request.Token, true)
 	defer p.ask(request.Token, false)
-	// The caller may go away, but what was claimed for it must be known.
+	// If the caller disconnects, what was claimed for it must still be known.
 	sure, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	tasks, err := p.client.store.Claim(sure, request)
@@ -77,7 +77,7 @@ func (p *Puller) claimSome(ctx context.Context, r Pull) (lent []Lent, found bool
 	return lent, len(tasks) > 0, err
 }
 
-// ask records that a claim is in progress or has ended.
+// ask records whether a claim is in progress.
 func (p *Puller) ask(token store.Token, underWay bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,8 +102,8 @@ func (p *Puller) holds() []store.Token {
 	return slices.Collect(maps.Keys(all))
 }
 
-// lend records who has which task. Tasks that are too late to start, or whose worker has gone in the meantime, are
-// finished or handed back at once.
+// lend records who has which task. Tasks that are too late to start, or whose worker has disconnected in the
+// meantime, are finished or handed back at once.
 func (p *Puller) lend(sure, asker context.Context, tasks []store.Task, span time.Duration) ([]Lent, error) {
 	var lent []Lent
 	var outcomes []store.Outcome

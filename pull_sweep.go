@@ -112,7 +112,7 @@ func (p *Puller) end(ctx context.Context, outcomes []store.Outcome) error {
 		}
 	}
 	p.client.ended(ended, nil)
-	return nil // what is held is tried again, and holds up no other
+	return nil // locked tasks are retried, without delaying others
 }
 
 // giveBack lets a loan be extended again, because its attempt could not be ended.

@@ -14,14 +14,14 @@ import (
 // How calls of Puller.Claim wait for tasks.
 
 const (
-	maxLooking = 2 // waiting calls that may look for tasks at a time
+	maxLooking = 2 // waiting calls that may claim at a time
 
-	firstPause, longestPause = 50 * time.Millisecond, time.Second // between looks, if the engine sends no hints
+	firstPause, longestPause = 50 * time.Millisecond, time.Second // between claims, if the engine sends no hints
 )
 
 // watches are the watches for the queues that calls wait for.
 type watches struct {
-	looking chan struct{} // one place for each call that looks
+	looking chan struct{} // one place for each call that claims
 
 	mu sync.Mutex
 	of map[string]*watch // by the names of the queues
@@ -33,7 +33,7 @@ type watch struct {
 	all    *watches
 	queues []string
 	calls  int
-	vain   time.Time     // when the latest look that found nothing began
+	vain   time.Time     // when the latest claim that found nothing began
 	told   time.Time     // when the latest hint came
 	hint   chan struct{} // closed at the next hint
 }
@@ -89,7 +89,7 @@ func (o *watch) toldAt() time.Time {
 	return o.told
 }
 
-// knows reports whether a look that began after since has found nothing.
+// knows reports whether a claim that began after since has found nothing.
 func (o *watch) knows(since time.Time) bool {
 	o.all.mu.Lock()
 	defer o.all.mu.Unlock()
@@ -104,8 +104,8 @@ func (o *watch) foundNothing(begun time.Time) {
 	}
 }
 
-// wait claims repeatedly until it has tasks or the time is over. It looks when there may be tasks, and
-// occasionally in between.
+// wait claims repeatedly until it has tasks or the time is over: when there may be tasks, and occasionally in
+// between.
 func (p *Puller) wait(ctx context.Context, r Pull) ([]Lent, error) {
 	o := p.watches.join(r.Queues)
 	defer o.leave()
@@ -134,8 +134,8 @@ func (p *Puller) wait(ctx context.Context, r Pull) ([]Lent, error) {
 	}
 }
 
-// look claims once, unless a look that began after since has found nothing. So many waiting calls keep only a few
-// connections busy.
+// look claims once, unless a claim that began after since has found nothing. This way, many waiting calls keep
+// only a few connections busy.
 func (p *Puller) look(ctx context.Context, r Pull, o *watch, since time.Time) ([]Lent, error) {
 	select {
 	case p.watches.looking <- struct{}{}:

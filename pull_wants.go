@@ -9,17 +9,17 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// What a puller's heartbeats report about its external workers: to all others, they are one worker.
+// What a puller's heartbeats report about its external workers, which appear as one worker.
 
 const (
 	wantedFor  = time.Minute // a queue counts as taken from for this long after the last Claim that named it
 	mostWanted = 1000        // maximum number of queues remembered
 )
 
-// appetite is what callers of Claim have asked for.
+// appetite is what callers of Claim have requested.
 type appetite struct {
 	queues  map[string]time.Time // when a call that named the queue last began or ended
-	waiting int                  // tasks that the calls in progress ask for
+	waiting int                  // tasks that the calls in progress request
 }
 
 // want records that a Claim is in progress. The caller calls end when it is over.
@@ -40,7 +40,7 @@ func (p *Puller) wanted(queues []string, more int) {
 	}
 }
 
-// about describes the puller as a worker. It takes any kind of task from the queues that were recently asked for
+// about describes the puller as a worker. It takes any kind of task from the queues that were recently requested
 // and from those whose tasks are lent. It always has room for at least one task, since a call may come at any
 // time.
 func (p *Puller) about(host string) store.Worker {

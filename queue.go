@@ -16,7 +16,7 @@ import (
 const (
 	queueRecord  = tend.QueueKind
 	queueRefresh = time.Second // maximum age of the settings that a worker claims by
-	// For how much longer a hint is followed by them. Otherwise hints would wait for the look that is just on its way.
+	// How much longer the settings may be used after a hint. Otherwise hints would wait for the read in progress.
 	queueGrace = queueRefresh / 8
 )
 
@@ -47,9 +47,9 @@ type queueSettings struct {
 //	}
 type Aging = tend.Aging
 
-// SetAging sets how the tasks of a queue rise in priority while they wait. A zero Aging turns aging off, which is
-// the default. With aging, the leader reads the waiting tasks once per step, and each rise costs as much as a
-// change of priority by hand.
+// SetAging sets how the tasks of a queue rise in priority while they wait. A zero Aging turns aging off, which is the
+// default. With aging, the leader reads the waiting tasks once per step, and each rise costs as much as a
+// Reprioritize.
 //
 // The error is an *InvalidError if the input is invalid.
 func (c *Client) SetAging(ctx context.Context, queue string, a Aging) error {

@@ -22,18 +22,18 @@ type queueWatch struct {
 	changed func()
 	loop    *loop.Loop
 
-	// Used if the engine can read more in the same round trip; nil otherwise. They receive the leader, and what
-	// was found in the resting queues, with the pause until the next look.
+	// Used if the engine can read more in the same round trip; nil otherwise. They receive the leader, and what was
+	// found in the resting queues, with the pause until the next read.
 	leads  func(leader ID, now, asked time.Time, pause time.Duration)
 	rests  func() []string
-	rarest time.Duration // the longest pause between looks
+	rarest time.Duration // the longest pause between reads
 	looked func(began time.Time, found []string, pause time.Duration)
 
 	mu     sync.Mutex
 	read   time.Time       // when the known settings were read
 	heard  bool            // whether a hint of tasks has come since then
-	fails  bool            // they could not be read again
-	began  time.Time       // when the look under way began; zero if there is none
+	fails  bool            // the last read failed
+	began  time.Time       // when the read in progress began; zero if none is
 	paused map[string]bool // paused, or this worker is quiet; nil means not known yet
 	most   map[string]int  // limits of how many tasks of a queue a worker may hold
 }
@@ -44,8 +44,8 @@ func newQueueWatch(c *Client, queues []string, log *slog.Logger) *queueWatch {
 	return w
 }
 
-// open lists the queues that are not paused, and how many tasks of each a worker may hold. It lists none before
-// the first look, so that a worker never claims from a queue that was paused before the worker started.
+// open lists the queues that are not paused, and how many tasks of each a worker may hold. It lists none before the
+// first read, so that a worker never claims from a queue that was paused before the worker started.
 func (w *queueWatch) open() (open []string, most map[string]int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -61,11 +61,11 @@ func (w *queueWatch) open() (open []string, most map[string]int) {
 	return open, w.most
 }
 
-// settings are the result of a look at the queues.
+// settings are the result of reading the queues' settings.
 type settings struct {
 	queues []store.Record
 	limits map[string]Limits
-	pause  time.Duration // until the next look
+	pause  time.Duration // until the next read
 	rested bool          // whether the source was resting
 	found  []string      // the resting queues that may have tasks
 }
@@ -106,15 +106,15 @@ func (w *queueWatch) settings(ctx context.Context) (s settings, err error) {
 	return s, err
 }
 
-// lookAgain returns the pause after a look that found nothing, for one of several workers with the same queues.
-// Together they look once a second; each looks at least every ten seconds.
+// lookAgain returns the pause after a read that found nothing, for one of several workers with the same queues.
+// Together they read once a second; each reads at least every ten seconds.
 func lookAgain(workers int) time.Duration {
 	return min(time.Duration(workers)*queueRefresh, 10*queueRefresh)
 }
 
-// hear receives a hint that queues may have tasks. It reports whether the settings are too old to claim by. In
-// that case it makes the loop read them first, which then tells the source what it finds. While the settings cannot be
-// read, the last ones are good enough: the home of many ledgers may be away, and others have tasks.
+// hear receives a hint that queues may have tasks. It reports whether the settings are too old to claim by. In that
+// case it makes the loop read them first, which then passes the hint on to the source. While the settings cannot be
+// read, the last ones are used: the home ledger may be unreachable, and others have tasks.
 func (w *queueWatch) hear() (first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,7 +127,7 @@ func (w *queueWatch) hear() (first bool) {
 	return true
 }
 
-// begin notes that a look begins. It reports whether a hint has come, and resets that.
+// begin records that a read begins. It reports whether a hint has come, and resets that.
 func (w *queueWatch) begin() (began time.Time, heard bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -135,7 +135,7 @@ func (w *queueWatch) begin() (began time.Time, heard bool) {
 	return w.began, heard
 }
 
-// failed notes that a look failed. A hint that waited for it is passed on.
+// failed records that a read failed. A hint that waited for it is passed on.
 func (w *queueWatch) failed(heard bool) {
 	w.mu.Lock()
 	w.fails, w.began, heard, w.heard = true, time.Time{}, heard || w.heard, false

@@ -19,8 +19,8 @@ func Cancel(reason string) error {
 	return &lifecycle.StopError{State: store.Cancelled, Reason: lifecycle.Clean(reason, 1<<10)}
 }
 
-// Discard is returned by a handler when a retry would not help: the task is discarded, that is, it joins the dead
-// letters, with err as its error.
+// Discard is returned by a handler when a retry would not help: the task is discarded (other systems call it a
+// dead letter), with err as its error.
 func Discard(err error) error {
 	if err == nil {
 		return &lifecycle.StopError{State: store.Discarded, Reason: "discarded by its handler"}

@@ -19,8 +19,8 @@ type Schedule struct {
 	// time zone that applies to Spec; default: UTC.
 	Spec, Zone string
 	// Start is the first run of a period, from which the others count. For a cron expression, no tick comes before
-	// it. If Start is more than a minute in the past when the schedule is stored, the runs since then are not made
-	// up for. The zero value means no start: periods count from 1970-01-01 00:00 UTC. See At.
+	// it. If Start is more than a minute in the past when the schedule is stored, the runs since then are skipped.
+	// The zero value means no start: periods count from 1970-01-01 00:00 UTC. See At.
 	Start time.Time
 
 	Args    Args     // up to ClientConfig.MaxArgsBytes, even with Payloads
@@ -40,7 +40,7 @@ type OverlapPolicy = tick.Overlap
 
 // The policies for missed ticks and for overlapping ticks.
 const (
-	MissedOnce    = tick.MissedOnce    // one run stands for all of them; the default
+	MissedOnce    = tick.MissedOnce    // one run replaces all of them; the default
 	MissedSkip    = tick.MissedSkip    // all are dropped
 	MissedAll     = tick.MissedAll     // each of the latest Cap ticks runs; earlier ones are dropped
 	OverlapSkip   = tick.OverlapSkip   // the tick is dropped; the default
@@ -67,10 +67,10 @@ type ScheduleInfo struct {
 	Words string // Spec in plain words
 }
 
-// PutSchedule creates a schedule or changes the one with that name. The fields of Schedule replace what is stored.
-// A pause belongs to the operator and stays. The next tick is planned again only if Spec, Zone or Start changed.
+// PutSchedule creates a schedule or changes the one with that name. The fields of Schedule replace what is stored. A
+// pause, which an operator sets, stays. The next tick is planned again only if Spec, Zone or Start changed.
 //
-// The error is an *InvalidError if the input is invalid or if there is no room for the schedule; see
+// The error is an *InvalidError if the input is invalid or exceeds the limits of all schedules together; see
 // MaxScheduleBytes.
 func (c *Client) PutSchedule(ctx context.Context, s Schedule) error {
 	return c.PutScheduleIf(ctx, s, func(ScheduleInfo) error { return nil })
@@ -170,8 +170,8 @@ func (c *Client) RemoveSchedule(ctx context.Context, name string, may ...func(Sc
 	return c.changeSchedule(ctx, name, may, func(*tick.Schedule) bool { return false })
 }
 
-// PauseSchedule keeps a schedule from firing. Ticks that pass during the pause are not made up for. The error is
-// ErrNotFound if there is no such schedule.
+// PauseSchedule keeps a schedule from firing. Ticks during the pause are skipped. The error is ErrNotFound if there
+// is no such schedule.
 func (c *Client) PauseSchedule(ctx context.Context, name string, may ...func(ScheduleInfo) error) error {
 	return c.changeSchedule(ctx, name, may, func(s *tick.Schedule) bool { s.Paused = true; return true })
 }

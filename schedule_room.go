@@ -9,8 +9,8 @@ import (
 )
 
 // Limits of the schedules in a database, in number and in bytes of JSON including args: the leader and every list
-// hold all of them in memory. One tenant may use a quarter of that, so that no tenant takes the room of the
-// others.
+// hold all of them in memory. One tenant may use a quarter of that, so that no tenant can use up the limits of
+// the others.
 const (
 	MaxSchedules     = 10000
 	MaxScheduleBytes = 6 << 20
@@ -23,7 +23,7 @@ type scheduleSum struct{ schedules, bytes int }
 
 func (s *scheduleSum) add(bytes int) { s.schedules, s.bytes = s.schedules+1, s.bytes+bytes }
 
-// within refuses a sum that exceeds the limits divided by part.
+// within rejects a sum that exceeds the limits divided by part.
 func (s scheduleSum) within(whose string, part int) error {
 	if s.schedules <= MaxSchedules/part && s.bytes <= MaxScheduleBytes/part {
 		return nil
@@ -34,7 +34,7 @@ func (s scheduleSum) within(whose string, part int) error {
 		whose, s.schedules, s.bytes, MaxSchedules/part, MaxScheduleBytes/part)
 }
 
-// roomForSchedule refuses a schedule of that size if there is no room for it beside the others.
+// roomForSchedule rejects a schedule of that size if it would exceed the limits together with the others.
 func roomForSchedule(name, tenant string, bytes int, others []store.Record) error {
 	all, own := scheduleSum{1, bytes}, scheduleSum{1, bytes}
 	for _, r := range others {

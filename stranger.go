@@ -13,7 +13,7 @@ import (
 
 // strangers are tasks of kinds that a worker has no handler for. The worker hands them back. If another worker has
 // a handler, the task comes back less and less often; if no worker has one, the task is postponed until the leader
-// sees a worker that has.
+// finds a worker that has.
 type strangers struct {
 	client *Client
 	worker func() ID
@@ -25,9 +25,9 @@ type strangers struct {
 	looked time.Time
 	known  bool // whether the live workers were known at that time
 
-	refused time.Time // when informing the leader of a kind last failed
+	refused time.Time // when informing the leader about a kind last failed
 
-	leaving sync.Mutex           // never held while the store is asked
+	leaving sync.Mutex           // never held during a call of the store
 	left    map[string]time.Time // queues that are left to other workers, and until when
 }
 
@@ -37,7 +37,7 @@ type kindOf struct{ queue, kind string }
 // strange is what a worker knows about a kind that no worker has a handler for.
 type strange struct {
 	since time.Time // when that was first seen
-	noted time.Time // when the leader was last informed; zero means it does not know
+	noted time.Time // when the leader was last informed; zero means never
 }
 
 const (
@@ -46,7 +46,7 @@ const (
 	// settles is how long a kind must be without a worker that has a handler for it before its tasks are
 	// postponed, so that a restart of a worker does not count.
 	settles = 4 * time.Second
-	// refusedFor is how long the leader is not informed of other kinds after informing it failed.
+	// refusedFor is how long the leader is not informed about other kinds after that failed.
 	refusedFor = time.Minute
 )
 
@@ -83,8 +83,8 @@ const longestRest = time.Second
 
 // leaveTo stops claims from a queue for longer than the pause between two polls of another worker. It does so if a
 // claim brought only tasks from the queue that this worker has handed back before and that another worker has a
-// handler and a free slot for. Otherwise a worker that hears of the tasks sooner would take them each time. It does
-// nothing while meet is running, which may be waiting for the store.
+// handler and a free slot for. Otherwise a worker that is notified of the tasks sooner would take them each time.
+// It does nothing while meet is running, which may be waiting for the store.
 func (s *strangers) leaveTo(tasks []store.Task, has func(kind string) bool, rest time.Duration) {
 	if !s.mu.TryLock() {
 		return
@@ -135,8 +135,8 @@ func (s *strangers) others(t *store.Task) (some, free bool) {
 	return some, free
 }
 
-// note reports whether the leader knows that tasks of a kind are postponed. The leader's note is stored before the
-// first of them is postponed.
+// note reports whether the leader knows that tasks of a kind are postponed. The record for the leader is stored
+// before the first of them is postponed.
 func (s *strangers) note(ctx context.Context, of kindOf) bool {
 	if s.kinds == nil || len(s.kinds) >= mostStrangers {
 		s.kinds = map[kindOf]*strange{}

@@ -62,8 +62,8 @@ func (s *suspects) begin(ctx context.Context, t *store.Task) {
 	}
 }
 
-// write stores the record. It writes it again if somebody else changed it, for example if the leader deleted it, or
-// if it belongs to an identity that the worker no longer has.
+// write stores the record. It writes it again if it was changed in the meantime, for example deleted by the leader,
+// or if it belongs to an identity that the worker no longer has.
 func (s *suspects) write(ctx context.Context) error {
 	s.mu.Lock()
 	body, err := json.Marshal(s.begun)

@@ -60,7 +60,7 @@ type Task[T any] struct {
 }
 
 // RecordOutput encodes v as JSON and stores it as the task's output, together with the attempt's outcome. The last
-// call of an attempt counts. An output larger than MaxOutputBytes is written to the client's Payloads at once.
+// call of an attempt counts. An output larger than MaxOutputBytes is written to the client's Payloads immediately.
 //
 // The error is an *InvalidError if the output is too large and the client has no Payloads, or if it exceeds
 // MaxPayloadBytes.

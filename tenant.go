@@ -10,8 +10,8 @@ import (
 )
 
 // SetTenantLimits sets the limits of one tenant of a queue and leaves the queue's other limits unchanged. The zero
-// value removes the tenant's limits. A queue without limits gets them by this call, and is fair from then on: see
-// SetLimits.
+// value removes the tenant's limits. A queue without limits gets limits by this call, and is fair from then on:
+// see SetLimits.
 //
 // Errors: an *InvalidError; ErrNotFound if the tenant's limits are to be removed and the queue has no limits.
 func (c *Client) SetTenantLimits(ctx context.Context, queue, tenant string, t TenantLimits) error {

@@ -265,9 +265,9 @@ func validateBackoff(b Backoff) error {
 // in some time zone.
 var earliest = time.Date(1971, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// At makes sure that an unset time from elsewhere is not mistaken for an unset option. The zero time of an option
-// means that it is not set; for example, a task with an unset RunAt runs now. At(t) returns t, but if t is the
-// zero time, it returns a time that Tusk refuses.
+// At makes sure that a time that was left unset by mistake is not taken for an unset option. The zero time of an
+// option means that it is not set; for example, a task with an unset RunAt runs now. At(t) returns t, but if t is
+// the zero time, it returns a time that Tusk refuses.
 func At(t time.Time) time.Time {
 	if t.IsZero() {
 		return t.Add(1)
@@ -303,7 +303,8 @@ func validateConflict(o *Options) error {
 	return nil
 }
 
-// validateRun validates when a task may run. RunAt and Delay exclude each other, as nobody means their sum.
+// validateRun validates when a task may run. RunAt and Delay exclude each other, because their sum is never
+// intended.
 func validateRun(at time.Time, delay time.Duration) error {
 	if !at.IsZero() && delay != 0 {
 		return invalid("delay", "not_both", "is given beside a time to run at: give one of them")

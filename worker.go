@@ -33,30 +33,30 @@ type WorkerConfig struct {
 	// about 20 ms. Default: 500. A negative value disables reading ahead.
 	ReadAhead int
 
-	// Lease is how long the worker keeps its tasks without a heartbeat, and therefore the longest that the tasks
-	// of a killed worker wait. An engine that detects the end of a worker's connection, such as PostgreSQL, waits
-	// only about five seconds. Default: 30 s.
+	// Lease is how long the worker keeps its tasks without a heartbeat, and therefore the longest time that the tasks
+	// of a killed worker wait. On an engine that detects the end of a worker's connection, such as PostgreSQL or
+	// MySQL, they wait only about five seconds. Default: 30 s.
 	Lease time.Duration
-	// Beat is the interval between heartbeats, at most a third of Lease. Default: 10 s (2 s on an engine that
-	// detects the end of connections) or a third of Lease, whichever is less. Unless Beat is set, a worker that
-	// has found no tasks for some seconds beats every 15 s with a lease of 30 s.
+	// Beat is the interval between heartbeats, at most a third of Lease. Default: 10 s (2 s on an engine that detects
+	// the end of connections) or a third of Lease, whichever is less. Unless Beat is set, a worker that has found no
+	// tasks for some seconds sends one every 15 s, with a lease of 30 s.
 	Beat time.Duration
 	// Poll is the longest pause between two checks of idle queues. Hints make most checks unnecessary, but
 	// correctness never depends on hints. Default: 1 s. If the engine reports new tasks at once, workers with the
 	// same queues share the checks: together they check once a second, and each one at least every ten seconds.
 	Poll time.Duration
-	// ClaimEvery is the shortest time between two claims while no tasks are left over. With the default, 0, the worker
-	// claims as soon as it hears of a task. With more, tasks that arrive within that time share a claim: they start half
-	// of it later on average, and cost the database less. It is at most Poll, and does not slow down a backlog: a claim
-	// that found as many tasks as there was room for is followed by the next one at once.
+	// ClaimEvery is the shortest time between two claims while no tasks are left over. With the default, 0, the
+	// worker claims as soon as it is notified of a task. Otherwise, tasks that arrive within that time share a claim:
+	// they start half of it later on average, and cost the database less. It is at most Poll, and does not slow down
+	// a backlog: a claim that returned as many tasks as the worker could take is followed by the next one at once.
 	ClaimEvery time.Duration
 	// ShutdownTimeout is how long running tasks may continue after Run's context has ended; after that, their
 	// contexts end too. Default: 25 s.
 	ShutdownTimeout time.Duration
 
 	// HungGrace is how long a handler may keep running after its context has ended because of a timeout, a stall
-	// timeout, a deadline or a cancellation. After that the handler counts as hung: the attempt ends without it,
-	// its task runs again elsewhere, and another handler takes its slot. Default: 10 s.
+	// timeout, a deadline or a cancellation. After that the handler counts as hung: the attempt ends without it, its
+	// task runs again elsewhere, and its slot is free for another handler. Default: 10 s.
 	HungGrace time.Duration
 	// MaxHung is the maximum number of hung handlers. When it is reached, the worker stops claiming, lets the
 	// other handlers finish as in a shutdown, and Run returns ErrTooManyHung. Default: Concurrency, but at least
@@ -78,7 +78,7 @@ type WorkerConfig struct {
 	Logger *slog.Logger
 }
 
-// Retention is how long finished tasks are kept, by outcome and by queue: a second to MaxAhead, 10 years. In a
+// Retention is how long finished tasks are kept, by outcome and by queue: from a second to MaxAhead, 10 years. In a
 // WorkerConfig a zero field means the default, and Forever means no end.
 type Retention = store.Retention
 

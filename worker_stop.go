@@ -15,7 +15,7 @@ const (
 	cutAfter     = time.Second      // for steps in progress when a worker is told to stop
 	settleWithin = 5 * time.Second  // for claims to end, or ShutdownTimeout if that is longer
 	stuckGrace   = 2 * time.Second  // for handlers to notice that their context has ended
-	partingGap   = 10 * time.Second // for everything after ShutdownTimeout
+	partingGap   = 10 * time.Second // for everything that comes after ShutdownTimeout
 )
 
 // Run processes tasks until ctx ends and then shuts down gracefully: it stops claiming, hands back the tasks that
@@ -75,7 +75,7 @@ func (w *Worker) shutDown(hard context.Context, keep, claims, beside *crew) erro
 	return errors.Join(err, w.heart.SignOff(parting))
 }
 
-// settle ends claiming. It repeats a claim whose answer was lost, and hands back the tasks of that claim.
+// settle ends claiming. It repeats claims whose answer was lost, and hands back their tasks.
 func (w *Worker) settle(hard context.Context, claims *crew) error {
 	ctx, done := context.WithTimeout(hard, max(settleWithin, w.config.ShutdownTimeout))
 	defer done()
@@ -84,8 +84,8 @@ func (w *Worker) settle(hard context.Context, claims *crew) error {
 	return w.source.Settle(ctx)
 }
 
-// resign stops the leader's chores and everything else that runs beside the tasks, and gives up the leadership. From
-// then on the engine refuses the writes of an interrupted chore.
+// resign stops the leader's chores and all other loops besides the tasks, and gives up the leadership. From then on
+// the engine refuses the writes of an interrupted chore.
 func (w *Worker) resign(parting context.Context, beside *crew) error {
 	beside.stopWithin(cutAfter)
 	if w.leader == nil {

@@ -54,7 +54,7 @@ func (d *durationText) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// textOf formats a duration. Zero stands for the default and becomes "".
+// textOf formats a duration. Zero means the default and becomes "".
 func textOf(d time.Duration) durationText {
 	if d == 0 {
 		return ""
