@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// The types below are capabilities: small interfaces that an engine may implement in addition to Store. Only package
-// tusk looks for them, always with As, and it can always do without them, as database/sql does with its optional
-// interfaces.
+// The types below are capabilities: small interfaces that an engine may implement in addition to Store. Callers find
+// them with As and work without them, as database/sql does with the optional interfaces of drivers.
 
 // Transactor is an engine that can write inside a user's transaction.
 type Transactor interface {
@@ -25,11 +24,11 @@ type Tx interface {
 }
 
 // Exchanger is an engine on which a worker with one slot can finish a task and claim the next one in one round trip.
-// Only the outermost store is checked for it, because a wrapper may have something to do with each Finish and Claim.
-// A wrapper that embeds a concrete type which is an Exchanger has to wrap Exchange too.
+// Only the outermost store is checked for it, because a wrapper may add something to each Finish and Claim. A wrapper
+// that embeds a concrete type which is an Exchanger has to wrap Exchange too.
 type Exchanger interface {
 	// Exchange combines Finish of one outcome and Claim of one task. Each behaves as if it were called on its own, so
-	// one may fail without the other. It is meant for completions that have nothing else to write. If the answer is
+	// one may fail without the other. It is meant for completions without anything else to write. If the answer is
 	// lost, the caller repeats the call with Finish, and with Claim and Again set.
 	Exchange(ctx context.Context, o Outcome, r ClaimRequest) Exchanged
 }
@@ -42,14 +41,14 @@ type Exchanged struct {
 	FinishErr error
 }
 
-// Notifier is an engine that can report that something happened. Notifications are hints: they may be late,
-// duplicated or lost, and nothing relies on them.
+// Notifier is an engine that can report that there may be work. Notifications are hints: they may be late, duplicated
+// or lost, and nothing relies on them.
 type Notifier interface {
-	// Listen calls wake with what may have happened, until the context ends. Calls may overlap, and none may block.
+	// Listen calls wake for each hint until the context ends. Calls may overlap, and none may block.
 	Listen(ctx context.Context, wake func(Hint)) error
 }
 
-// Hint says who may have something to do. An empty hint means that everybody may.
+// Hint says for whom there may be work. An empty hint means: for workers of all queues and for the leader.
 type Hint struct {
 	Queues []string // that now have available tasks, for workers
 	Turns  bool     // tasks wait for their turn, for the leader
@@ -57,60 +56,61 @@ type Hint struct {
 	Soon   bool     // tasks are due within Soon, for the leader
 }
 
-// Promptly and Soon say how far ahead a leader is told of tasks that will be due. It looks at once for tasks that are
-// due within Promptly, and within Promptly for tasks that are due within Soon. It finds all others without a hint.
+// Promptly and Soon are how far ahead hints announce due tasks to a leader. It checks at once for tasks that are due
+// within Promptly, and within Promptly for tasks that are due within Soon. It finds all others without a hint.
 const (
 	Promptly = 300 * time.Millisecond
 	Soon     = 2 * time.Second
 )
 
-// Open reports whether the hint is empty, so that everybody has to look.
+// Open reports whether the hint is empty: every worker and the leader have to check.
 func (h *Hint) Open() bool { return len(h.Queues) == 0 && !h.Turns && !h.Due && !h.Soon }
 
-// ForWorkers reports whether workers may have something to do.
+// ForWorkers reports whether there may be work for workers.
 func (h *Hint) ForWorkers() bool { return len(h.Queues) > 0 || h.Open() }
 
 // Searcher is an engine whose List may read all tasks to find few matches or none. For an engine that is not a
-// Searcher, List is good enough.
+// Searcher, use List.
 type Searcher interface {
-	// Search is List, limited to about the newest budget tasks below Before. It also returns the id down to which it
-	// has looked: pass that as Before to continue the search. A zero id means that there are no more tasks.
+	// Search is List, limited to about the newest budget tasks below Before. It also returns the id of the oldest
+	// task that it has read: pass that as Before to continue the search. A zero id means that the search is complete.
 	Search(ctx context.Context, f Filter, budget int) (tasks []Task, last ID, err error)
 }
 
 // Maintainer is an engine with housekeeping of its own: segments, partitions,
 // checkpoints. The leader calls it every few seconds.
 type Maintainer interface {
-	// Maintain does what is due. It fails with ErrNotLeader if the term is over.
+	// Maintain does the housekeeping that is due. It fails with ErrNotLeader if the term is over.
 	Maintain(ctx context.Context, term int64) error
 }
 
-// Overseer is an engine that reports in one round trip what a leader has to do, so that the leader rarely starts a
-// chore that has nothing to do.
+// Overseer is an engine that reports in one round trip which chores have work, so that the leader rarely starts one
+// in vain.
 type Overseer interface {
-	// Oversee looks for work that is due now, and for which of the kinds there are records. It may renew the
-	// candidate's term for its TTL, as Lead does; with a TTL of 0 it leaves the term as it is. It fails with
-	// ErrNotLeader if the term is over.
+	// Oversee returns which work is due now, and which of the kinds have records. It may renew the candidate's term
+	// for its TTL, as Lead does; with a TTL of 0 it leaves the term as it is. It fails with ErrNotLeader if the term
+	// is over.
 	Oversee(ctx context.Context, c Candidate, kinds ...string) (Chores, error)
 }
 
-// Chores say which calls of a Keeper have something to do. It is no error if such a call then finds nothing.
+// Chores say which calls of a Keeper have work. It is not an error if such a call then finds nothing.
 type Chores struct {
-	Admit  time.Duration // until Admit has something to do; 0: now; negative: nothing waits
+	Admit  time.Duration // until Admit has work; 0: now; negative: nothing waits
 	Rescue bool
 	Turns  bool // tasks run in turns
-	// Moved grows as tasks are stored or completed, though not with each one. 0 means that the engine does not count.
+	// Moved grows as tasks are stored or completed, but not with every one. 0 means that the engine does not count.
 	Moved   int64
 	Records []string // the kinds that have records
 
 	Renewed time.Time // the engine's clock, if the call renewed the term
 }
 
-// Witness is an engine that sees a worker's process die, because a connection ends with it. Rescue then declares a
-// worker dead once its connection is gone and its beat is overdue by half, long before its TTL is over. Neither sign
-// alone means anything. A living worker that loses the connection loses only this.
+// Witness is an engine that detects the death of a worker's process by the end of its connection. Rescue then
+// declares a worker dead once its connection has ended and its heartbeat is overdue by half an interval, long before
+// its TTL is over. Neither sign is sufficient alone. A live worker that loses the connection is judged by its TTL
+// again.
 type Witness interface {
-	// Witnesses reports whether the engine would notice a death.
+	// Witnesses reports whether the engine would currently detect a death.
 	Witnesses() bool
 }
 
@@ -130,13 +130,13 @@ type Migration struct {
 	SQL       string    `json:"-"`
 }
 
-// Checker is an engine on a server that others set up.
+// Checker is an engine on a server whose settings may be wrong.
 type Checker interface {
 	// Check reports which of the server's settings break the contract (an error) or weaken it (warnings).
 	Check(ctx context.Context) (warnings []string, err error)
 }
 
-// Examiner is an engine that can say how its database is doing, without a scan.
+// Examiner is an engine that can report the state of its database without a scan.
 type Examiner interface {
 	// Examine reads counters that the server and the engine keep anyway.
 	Examine(ctx context.Context) (Health, error)
@@ -147,11 +147,11 @@ type Examiner interface {
 type Health struct {
 	Now    time.Time // by the engine's clock
 	Server string    // name and version
-	Pooled bool      // a pooler sits between this process and the server
+	Pooled bool      // there is a pooler between this process and the server
 	Leader Leader
 
-	// OpenFor is the age of the oldest transaction that keeps the engine from cleaning up, OpenBy is who holds it,
-	// and OpenEnd is the statement that ends it.
+	// OpenFor is the age of the oldest transaction that keeps the engine from cleaning up, OpenBy its session, and
+	// OpenEnd the statement that ends it.
 	OpenFor         time.Duration
 	OpenBy, OpenEnd string
 
@@ -159,13 +159,13 @@ type Health struct {
 	DeadRows int64 // rows that a vacuum would remove
 	LiveRows int64 // rows that are not dead
 	Segments int64 // tables or partitions that tasks are spread over
-	Behind   int64 // positions that have been passed but not removed yet
+	Behind   int64 // positions that were claimed but not removed yet
 
 	OldestCompleted time.Time // when the oldest completed task that is still kept ended
 	DiskFree        int64     // free bytes in the database's file system
 	DiskSize        int64
 	Connections     int64 // open on the server
-	ConnectionsMost int64 // the most that the server accepts
+	ConnectionsMost int64 // the maximum that the server accepts
 }
 
 // Connected is an engine whose process has a pool of connections to a server.
@@ -173,15 +173,15 @@ type Connected interface {
 	Connections() Connections
 }
 
-// Connections counts the connections of this process. The engine has a few spare ones on top of these, for work that
+// Connections counts the connections of this process. The engine may open a few spare ones in addition, for work that
 // must not wait until a handler returns one.
 type Connections struct {
-	Most  int   // the most that the pool may open
+	Most  int   // the maximum of the pool
 	Used  int   // in use now
-	Waits int64 // how often a caller had to wait for one, or for one to be opened, since the start
+	Waits int64 // how often a caller had to wait for one, or for one to be opened, since startup
 }
 
-// UnknownHealth returns a Health in which nothing is known yet.
+// UnknownHealth returns a Health in which every field is unknown.
 func UnknownHealth() Health {
 	return Health{OpenFor: -1, Bytes: -1, DeadRows: -1, LiveRows: -1, Segments: -1, Behind: -1, DiskFree: -1, DiskSize: -1,
 		Connections: -1, ConnectionsMost: -1}
@@ -189,16 +189,16 @@ func UnknownHealth() Health {
 
 // Leader describes the process that does the chores for all processes.
 type Leader struct {
-	Term    int64     // 0 if nobody has ever led
-	Held    bool      // somebody leads now
+	Term    int64     // 0 if there was never a leader
+	Held    bool      // there is a leader now
 	Renewed time.Time // when the leader last renewed its term
 }
 
-// Rebaser is an engine whose tables are valid on one server only.
+// Rebaser is an engine whose tables are valid only on the server that wrote them.
 type Rebaser interface {
-	// Rebase makes tables that were restored from another server (ErrMoved) usable on this one, while nothing else
-	// uses them. It returns how many tasks can be claimed: tasks that were running are available again. With dry it
-	// only counts them.
+	// Rebase makes tables that were restored from another server (ErrMoved) usable on this one. No other process may
+	// use them meanwhile. It returns the number of tasks that can be claimed, including those that were running,
+	// which become available again. With dry it only counts them.
 	Rebase(ctx context.Context, dry bool) (tasks int64, err error)
 }
 
@@ -211,29 +211,29 @@ type Granter interface {
 }
 
 // Prompter is a Notifier that knows whether its notifications arrive. It reports true if it notifies as soon as tasks
-// arrive, including those that only the leader can move on. Polling right after the last notification is then of
+// arrive, including those that only the leader can move on. Polling soon after the last notification is then of
 // little use.
 type Prompter interface {
 	Prompt() bool
 }
 
-// Looker is an engine that answers in one round trip what every process asks again and again.
+// Looker is an engine that answers in one round trip what every process polls for.
 type Looker interface {
-	// Look reads the records of some kinds, who leads, and which of the queues may have available tasks.
+	// Look reads the records of some kinds, the current leader, and which of the queues may have available tasks.
 	Look(ctx context.Context, queues []string, kinds ...string) (Sight, error)
 }
 
-// Sight is what a Looker sees.
+// Sight is the result of Look.
 type Sight struct {
 	Records []Record // what Records returns for each kind; the kinds may come in any order
 	// Leader is the candidate whose term has not expired: Lead would refuse all others. If it is zero, Lead has to be
 	// called.
 	Leader ID
-	Now    time.Time // the engine's clock; zero if the look did not read it
-	// Queues lists the queues that may have a task to claim. The others had none when the look began.
+	Now    time.Time // the engine's clock; zero if Look did not read it
+	// Queues lists the queues that may have a task to claim. The others had none when Look began.
 	Queues []string
-	// Workers is a rough lower bound of the number of workers that take from each of the queues and hear of tasks as
-	// soon as they arrive. 0 means unknown.
+	// Workers is a rough lower bound of the number of workers that claim from each of the queues and are notified of
+	// tasks as soon as they arrive. 0 means unknown.
 	Workers int
 }
 
@@ -251,7 +251,8 @@ type Measures struct {
 	DeadRows   int64
 	RoundTrips int64 // of this process
 	Queries    int64 // claims requested by this process
-	// Conflicts counts how often this process had to retry a claim, or another call, because others had been faster.
+	// Conflicts counts how often this process had to retry a claim, or another call, because another process was
+	// faster.
 	Conflicts int64
 }
 
@@ -271,12 +272,12 @@ func As[T any](s Store) (T, bool) {
 	return none, false
 }
 
-// Historian is an engine that reports which tasks have ended, in an order in which nothing is ever added behind a
-// reader: an end that was committed late is reported late, and not missed.
+// Historian is an engine that reports which tasks have ended, in an order in which nothing is ever inserted before a
+// reader's position: an end that was committed late is reported late, and not missed.
 type Historian interface {
 	// Follow tells the engine to keep ends for readers, or to stop keeping them. Until the first Follow it keeps
-	// none, which costs nothing. It returns a cursor: everything that ends from now on comes after it. Ends from just
-	// before may be reported too. It is no error to follow twice.
+	// none, at no cost. It returns a cursor: everything that ends from now on comes after it. Ends from just before
+	// may be reported too. Following twice is not an error.
 	Follow(ctx context.Context, on bool) (cursor string, err error)
 
 	// Ended returns what ended after a cursor, in order, and the cursor to continue from. It covers about limit
@@ -287,7 +288,7 @@ type Historian interface {
 	// out.
 	Ended(ctx context.Context, cursor string, limit int) (Ends, error)
 
-	// Forget tells the engine that nobody will ask again for ends up to a cursor.
+	// Forget tells the engine that ends up to a cursor are no longer needed.
 	Forget(ctx context.Context, cursor string) error
 }
 
@@ -295,7 +296,7 @@ type Historian interface {
 type Ends struct {
 	Ends   []End
 	Cursor string
-	// Missed counts ends that were dropped because nobody had read them for too long. -1 means unknown.
+	// Missed counts ends that were dropped because they were not read for too long. -1 means unknown.
 	Missed int64
 }
 
@@ -306,10 +307,10 @@ type End struct {
 	Queue   string
 	State   State
 	At      time.Time // when it ended, or when that was stored
-	Rescued bool      // its worker died; the task is tried again unless the state is finished
+	Rescued bool      // its worker died; the task is retried unless the state is finished
 }
 
-// MostEnds is the most ends that an engine keeps for readers, if it has to keep them itself.
+// MostEnds is the maximum number of ends that an engine keeps for readers, if it has to keep them separately.
 const MostEnds = 1_000_000
 
 // Archiver is an engine that hands finished tasks to an archive before it deletes them. It says which are due for
@@ -321,8 +322,8 @@ type Archiver interface {
 	// keeps it, and not while a transaction is open that was open when the task ended.
 	Due(ctx context.Context, keep Retention, from string, limit int) (Due, error)
 
-	// Release deletes the tasks of a page, as Prune would. It leaves alone, and returns, those that have been brought
-	// back since. It may be repeated, from any process, and each call returns the tasks that have come back.
+	// Release deletes the tasks of a page, as Prune would. It does not delete, and returns, those that were retried
+	// since. It may be repeated, from any process, and each call returns the retried tasks.
 	//
 	// A HeldError means that some tasks of the page could not be deleted, because another transaction holds a row
 	// that they need. Make the same call again.
@@ -332,27 +333,27 @@ type Archiver interface {
 // Due is a page of an Archiver.
 type Due struct {
 	Tasks []Task // with Detail
-	// Receipt is the engine's note of which tasks these are, for Release; nil if there are none.
+	// Receipt identifies these tasks for Release; nil if there are none. Its form is up to the engine.
 	Receipt []byte
 	Next    string // where the next page begins; empty on the last page
 }
 
-// Neighbour is an engine that can see other load on its database.
+// Neighbour is an engine that can measure other load on its database.
 type Neighbour interface {
-	// Others returns how many sessions the database is working for at this moment, not counting the caller's.
-	// Sessions that only wait do not count. Sessions that the engine may not inspect do.
+	// Others returns how many sessions are active in the database at this moment, not counting the caller's. Sessions
+	// that only wait do not count. Sessions that the engine may not inspect do.
 	Others(ctx context.Context) (int, error)
 }
 
 // Restorer is an Archiver that takes finished tasks back from an archive.
 type Restorer interface {
 	// Restore stores finished tasks, with Detail, under their own ids. In the same transaction it writes a record, as
-	// PutRecord does. It leaves tasks alone that exist already, and returns their ids.
+	// PutRecord does. Tasks that exist already stay unchanged; it returns their ids.
 	//
 	// A restored task is as it was, except that FinishedAt is now: its retention starts again, and this is another
 	// end than the archived one, so the archived end's receipt does not release it. The task does not hold its key
-	// again, and no task waits for it that did not before. Statistics, failure counts and Historian do not report it.
+	// again, and no additional task waits for it. Statistics, failure counts and Historian do not report it.
 	//
-	// Errors: ErrConflict if the record's stored version is another; then nothing is stored.
+	// Errors: ErrConflict if the record's stored version is not the given one; then nothing is stored.
 	Restore(ctx context.Context, note Record, tasks []Task) (version int64, exist []ID, err error)
 }

@@ -12,7 +12,7 @@ import (
 // error of at most a fifth. Two of them can be merged.
 type Durations struct {
 	Count   int64
-	Sum     time.Duration // at most 292 years, which 107,000 tasks together reach by waiting for a day
+	Sum     time.Duration // stops at 292 years, which 107,000 tasks reach if each waits for a day
 	Max     time.Duration
 	Buckets [DurationBuckets]int64
 }
@@ -64,8 +64,8 @@ func (d *Durations) Mean() time.Duration {
 	return time.Duration(sum / float64(d.Count))
 }
 
-// Quantile returns a duration that the share q of all does not exceed, rounded up to its bucket's edge. It returns
-// zero if nothing was counted.
+// Quantile returns the q-quantile, rounded up to the edge of its bucket: the share q of all durations does not exceed
+// it. It returns zero if nothing was counted.
 func (d *Durations) Quantile(q float64) time.Duration {
 	if d.Count == 0 {
 		return 0
@@ -104,8 +104,8 @@ func bucketEdge(i int) time.Duration {
 	return time.Duration(uint64(4+quarter)<<(power-2)) * time.Microsecond
 }
 
-// Encode writes count, sum and maximum, and those buckets of the histogram that are not empty, each as its distance
-// from the previous one and its count. Engines without arrays store durations this way.
+// Encode writes the count, the sum, the maximum, and the nonempty buckets of the histogram, each as its distance from
+// the previous one and its count. Engines without arrays store durations this way.
 func (d *Durations) Encode() []byte {
 	b := make([]byte, 0, 64)
 	b = binary.AppendVarint(b, d.Count)

@@ -12,11 +12,12 @@ type Edit struct {
 	Change Change
 }
 
-// Change is one thing to do to a task. The same states allow it in every engine:
+// Change is one change of a task. The states that allow each are the same in every
+// engine:
 //
 //	Cancel        not finished; a running task is Requested to stop
 //	Retry         scheduled, retryable: available now; finished: again from the start, with no attempts counted,
-//	              pending if something that it needs has not ended as it should
+//	              pending if a task that it needs has not ended as required
 //	Delete        anything but running
 //	Reprioritize  scheduled, retryable, available, and pending for its turn
 //	Move          scheduled, retryable, available; a task that runs in turns waits for one of its new queue
@@ -30,7 +31,7 @@ type Change struct {
 	Reason   string        // Cancel
 }
 
-// Op is the verb of a change.
+// Op is the operation of a change.
 type Op int8
 
 const (
@@ -46,7 +47,7 @@ var opNames = [...]string{"", "cancel", "retry", "delete", "reprioritize", "move
 
 func (o Op) String() string { return opNames[o] }
 
-// ParseOp reads the name of an op.
+// ParseOp parses the name of an op.
 func ParseOp(name string) (Op, error) {
 	if i := slices.Index(opNames[1:], name); i >= 0 {
 		return Op(i + 1), nil
@@ -63,7 +64,7 @@ func (o *Op) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Edited says what an edit did to one task.
+// Edited is the result of an edit for one task.
 type Edited struct {
 	ID     ID
 	Result EditResult

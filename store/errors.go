@@ -15,7 +15,7 @@ var (
 	ErrUnsupported  = errors.New("not supported by this engine")
 	ErrUnstorable   = errors.New("the database cannot hold these values") // now or later
 
-	// ErrUnavailable may go away by itself. For the others somebody has to repair the database.
+	// ErrUnavailable may be temporary. The others require a repair of the database.
 	ErrUnavailable   = errors.New("database is not available")
 	ErrReadOnly      = errors.New("database is read-only")
 	ErrFull          = errors.New("storage is full: free some space on the disk that holds the database")
@@ -28,8 +28,8 @@ var (
 	ErrSchemaForeign = errors.New("database has tables that are not Tusk's under Tusk's names")
 )
 
-// IsForAll reports whether a call failed for a reason that has nothing to do with the values to be written: a part of
-// them would fare no better, and all of them can be written once the database is repaired.
+// IsForAll reports whether a call failed for a reason unrelated to the values to be written. Writing a part of them
+// would fail as well, and all of them can be written once the database is repaired.
 func IsForAll(err error) bool {
 	for _, reason := range []error{ErrUnavailable, ErrReadOnly, ErrFull, ErrMoved, ErrSchemaMissing, ErrSchemaOld,
 		ErrSchemaNew} {
@@ -40,11 +40,11 @@ func IsForAll(err error) bool {
 	return false
 }
 
-// HeldError names the tasks for which a call wrote nothing, although it did everything else. Try them again later, each
-// by itself. What the call returns along with the error is valid.
+// HeldError names the tasks for which a call wrote nothing, although it did everything else. Retry them later, each
+// in a call of its own. The other results of the call are valid.
 //
-// It does not say why. That is the other error that it is joined with; without one, a user's open transaction holds a
-// row that the tasks need.
+// The reason is the error that it is joined with. Without one, a user's open transaction holds a row that the tasks
+// need.
 type HeldError struct {
 	Tasks []ID // at least one
 }

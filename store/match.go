@@ -27,7 +27,7 @@ func among[T comparable](wanted []T, got T) bool {
 	return len(wanted) == 0 || slices.Contains(wanted, got)
 }
 
-// Page returns the groups that the filter selects, sorted and limited as Reader.Errors does.
+// Page returns the groups that the filter selects, sorted and limited as by Reader.Errors.
 func (f *ErrorFilter) Page(groups []ErrorGroup) (page []ErrorGroup) {
 	for _, g := range groups {
 		if (f.Queue == "" || f.Queue == g.Queue) && (f.Kind == "" || f.Kind == g.Kind) && !g.Last.Before(f.Since) {

@@ -13,31 +13,31 @@ type Record struct {
 // RecordFilter selects documents of one kind.
 type RecordFilter struct {
 	Kind  string
-	Names []string // only these; nil means all
+	Names []string // only documents with these names; nil means all
 	After string   // only names that follow this one
-	Limit int      // the most that are returned; 0 means all
+	Limit int      // maximum number of documents; 0 means all
 }
 
-// ManyRecords begins the kinds that may hold millions of documents. Their names consist of letters, digits and dashes,
-// at most 100 bytes. Read such documents by Names. A list of them, which needs a Limit, may leave out what was written
-// in the last seconds.
+// ManyRecords is the prefix of the kinds that may have millions of documents. The names of such documents consist of
+// letters, digits and dashes, at most 100 bytes. Read them by Names. A list of them, which needs a Limit, may omit
+// what was written in the last seconds.
 const ManyRecords = "many:"
 
 // PutRecord writes a record; see Recorder.
 type PutRecord struct {
 	Record Record
 	Tasks  []NewTask
-	Term   int64 // the leader's term that the write requires; 0 allows anybody
+	Term   int64 // the leader's term that the write requires; 0: none
 }
 
-// Updated says what became of one document of UpdateRecords.
+// Updated is the result of UpdateRecords for one document.
 type Updated struct {
-	Version  int64      // the new version; 0 if the stored version was another, and nothing was written
-	Enqueued []Enqueued // what became of its tasks
+	Version  int64      // the new version; 0 if the stored version was not the given one: nothing was written
+	Enqueued []Enqueued // the results for its tasks
 }
 
-// EnqueueUpdated enqueues the tasks of the documents that UpdateRecords has rewritten, in one call. It is for
-// engines, and expects the versions in updated to be set.
+// EnqueueUpdated enqueues the tasks of the documents that UpdateRecords has rewritten, in one call. It is a helper
+// for engines. The versions in updated must be set.
 func EnqueueUpdated(puts []PutRecord, updated []Updated, enqueue func([]NewTask) ([]Enqueued, error)) error {
 	var tasks []NewTask
 	for i := range puts {

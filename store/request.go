@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Enqueued says what became of a NewTask. ID is its own id, or the id of the task that has its key: the unfinished
-// one, or else the one that ended last. ID is zero if that task has been deleted.
+// Enqueued is the result of an enqueue for one NewTask. ID is its own id, or the id of the task that has its key: the
+// unfinished one, or else the one that ended last. ID is zero if that task was deleted.
 type Enqueued struct {
 	ID     ID
 	Result EnqueueResult
@@ -17,9 +17,9 @@ type EnqueueResult int8
 
 const (
 	Added    EnqueueResult = iota + 1 // stored as a new task
-	Skipped                           // another task has the key and was left alone
+	Skipped                           // another task has the key and was left unchanged
 	Replaced                          // an unfinished task has the key and took the new values
-	Awaiting                          // it will run after the running task of its key has ended
+	Awaiting                          // it will run after the running task with its key has ended
 	Stale                             // its source time is not newer than one already seen
 )
 
@@ -27,23 +27,24 @@ func (r EnqueueResult) String() string {
 	return [...]string{"", "added", "skipped", "replaced", "awaiting", "stale"}[r]
 }
 
-// ClaimRequest asks for tasks.
+// ClaimRequest is a request for tasks.
 type ClaimRequest struct {
 	Worker ID
 	// Queues are tried in this order. Callers rotate them for fairness.
 	Queues []string
 	Limit  int   // at least 1
 	Token  Token // new for every request except a repeated one
-	Again  bool  // ask for the lost answer to the same request, and claim nothing
+	Again  bool  // get the lost answer to the same request, and claim nothing
 
-	// Running is how many tasks the worker runs. The engine judges from it whether it needs help. It promises nothing.
+	// Running is the number of tasks that the worker runs. It is only a hint: an engine may derive from it whether to
+	// notify other processes of new tasks.
 	Running int
 }
 
 // Beat is a worker's heartbeat.
 type Beat struct {
 	Worker Worker
-	TTL    time.Duration // how long the leases live without another beat; 0 signs the worker off
+	TTL    time.Duration // how long the leases last without another beat; 0 signs the worker off
 	Every  time.Duration // when the next beat is due, for a Witness; 0 means a third of TTL
 	Notes  []Note
 
@@ -59,7 +60,7 @@ type Beat struct {
 
 // Worker describes a process that runs tasks. All fields but ID are only labels.
 type Worker struct {
-	ID          ID       `json:"id"` // new and random at every start
+	ID          ID       `json:"id"` // new and random at each start
 	Host        string   `json:"host"`
 	PID         int      `json:"pid"`
 	Queues      []string `json:"queues"`
@@ -68,7 +69,7 @@ type Worker struct {
 	// ClaimEvery is the shortest time between two of its claims while no tasks are left over.
 	ClaimEvery time.Duration `json:"claim_every,omitempty"`
 	Kinds      []string      `json:"kinds,omitempty"` // kinds with a handler; empty: any kind
-	Hung       int           `json:"hung,omitempty"`  // handlers that it has given up on and that have not returned
+	Hung       int           `json:"hung,omitempty"`  // abandoned handlers that have not returned
 
 	// Set by the engine in answers.
 	StartedAt time.Time `json:"started_at"`
@@ -76,7 +77,7 @@ type Worker struct {
 	ExpiresAt time.Time `json:"expires_at"`
 	Running   int       `json:"running"` // tasks that it holds
 
-	// Quiet is set by tusk.Client.Workers: the worker was told to claim nothing more.
+	// Quiet is set by tusk.Client.Workers: the worker was told to stop claiming.
 	Quiet bool `json:"quiet,omitempty"`
 }
 
@@ -88,8 +89,8 @@ func (w *Worker) Takes(queue, kind string) bool {
 	return w.TakesFrom(queue) && (len(w.Kinds) == 0 || slices.Contains(w.Kinds, kind))
 }
 
-// Note is what a handler records while it runs or when it ends. A nil field leaves the stored value as it is; log
-// lines that are not there yet are appended. A note is dropped if its lease is not open.
+// Note is what a handler records while it runs or when it ends. A nil field leaves the stored value unchanged; log
+// lines that are not stored yet are appended. A note is dropped if its lease is not open.
 type Note struct {
 	ID       ID
 	Lease    Token
@@ -104,13 +105,13 @@ type Stop struct {
 	Lease Token
 }
 
-// Outcome says how an attempt ended and where its task goes. The layer above has decided everything; an engine only
-// stores it.
+// Outcome says how an attempt ended and which state its task goes to. The caller has decided everything; an engine
+// only stores it.
 type Outcome struct {
 	// Task is the task exactly as it was claimed, including its lease.
 	Task *Task
 
-	// State is where the task goes: completed, cancelled or discarded; retryable or scheduled, with a Delay;
+	// State is the next state of the task: completed, cancelled or discarded; retryable or scheduled, with a Delay;
 	// available, which hands it back; or pending, with Needs.
 	State State
 	Delay time.Duration // from the engine's now, for retryable and scheduled
@@ -121,16 +122,16 @@ type Outcome struct {
 
 	Error string // empty if the attempt did not fail
 	Trace string
-	// Fingerprint is the group of the error. Without an error it is a mark, which the history keeps with the attempt,
-	// and which belongs to no group.
+	// Fingerprint is the group of the error. Without an error it is a mark that the history keeps with the attempt;
+	// it belongs to no group.
 	Fingerprint string
 
-	// KeepTurn lets a task that will be retried keep its turn: no other task gets it meanwhile, and the task need not
-	// wait for another turn.
+	// KeepTurn lets a task that will be retried keep its turn: no other task gets it in the meantime, and the task
+	// need not wait for another one.
 	KeepTurn bool
 
-	// Unbegun says that a task that goes to scheduled was put off before its handler began. Statistics do not count
-	// the attempt.
+	// Unbegun says that the task was postponed, to scheduled, before its handler began. Statistics do not count the
+	// attempt.
 	Unbegun bool
 
 	// Forget says that a completed task need not be kept. An engine that stores each finished task separately deletes
@@ -163,7 +164,7 @@ type Leadership struct {
 	Now  time.Time // the engine's clock, for planning schedules
 }
 
-// Admitted says what an Admit did.
+// Admitted is the result of Admit.
 type Admitted struct {
 	Count     int           // made available
 	Cancelled int           // cancelled because a task that they needed had failed
@@ -175,15 +176,15 @@ type Admitted struct {
 type Turns struct {
 	Queue, Tenant, Partition string
 	// Held is the number of tasks that have their turn: it was granted, and since then they have neither ended nor
-	// been put off without KeepTurn.
+	// been postponed without KeepTurn.
 	Held int64
 	// Waiting are the first of the tasks that wait for a turn: lower priorities first, then those that have waited
 	// longest.
 	Waiting []ID
 }
 
-// Retention says how long finished tasks are kept after their end, by outcome. A zero duration keeps them forever.
-// Queues overrides it for the queues that it names.
+// Retention is how long finished tasks are kept after their end, by outcome. A zero duration means forever. Queues
+// overrides it for the queues that it names.
 type Retention struct {
 	Completed, Cancelled, Discarded time.Duration
 	Queues                          map[string]Retention
@@ -222,7 +223,7 @@ type Filter struct {
 	Limit       int       // 0 means 100; at most MaxPage
 	Detail      bool      // fill in Task.Detail
 	NoArgs      bool      // leave out Task.Args, which may be megabytes
-	// NoStates lets Detail.Needs come without states, for callers that read a whole workflow and so have them anyway.
+	// NoStates omits the states in Detail.Needs, for callers that read a whole workflow and have them anyway.
 	NoStates bool
 }
 
@@ -234,7 +235,7 @@ type Count struct {
 	Queue  string
 	State  State
 	Tasks  int64
-	Oldest time.Duration // how long the oldest has been due; available tasks only
+	Oldest time.Duration // how long the oldest task has been due; only for available tasks
 }
 
 // StatsFilter selects statistics. Bucket is a minute, an hour or a day.
@@ -250,7 +251,7 @@ type Stat struct {
 	Queue, Kind string
 	Completed   int64
 	Failed      int64     // attempts that ended with an error, retried or not
-	Discarded   int64     // tasks that were given up
+	Discarded   int64     // tasks that were discarded
 	Cancelled   int64     // tasks that were cancelled while running
 	Waited      Durations // from due to claimed
 	Ran         Durations // how long attempts ran, including failed ones

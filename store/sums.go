@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Sums adds up statistics as a StatsFilter asks for them. Make one with NewSums; the zero value is not usable.
+// Sums adds up statistics for a StatsFilter. Create one with NewSums; the zero value is not usable.
 type Sums struct {
 	filter StatsFilter
 	of     map[sumOf]*Stat
@@ -25,7 +25,7 @@ func NewSums(f StatsFilter) *Sums {
 	return &Sums{f, map[sumOf]*Stat{}}
 }
 
-// Add adds the statistics of a minute, unless the filter leaves them out.
+// Add adds the statistics of a minute, unless the filter excludes them.
 func (s *Sums) Add(minute *Stat) {
 	f := &s.filter
 	if minute.At.Before(f.From) || !f.Until.IsZero() && !minute.At.Before(f.Until) ||

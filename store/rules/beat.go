@@ -9,19 +9,19 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Standing is what an engine knows about a worker. SQL engines store these numbers for the workers that they know.
+// Standing is the state of a worker. SQL engines store these numbers for known workers.
 type Standing int
 
 const (
-	Unheard   Standing = iota - 1 // it has never sent a beat
-	Living                        // it has sent a beat, and has neither left nor died since
+	Unheard   Standing = iota - 1 // it never sent a beat
+	Living                        // it sent a beat, and has neither signed off nor died since
 	Dead                          // it was declared dead
 	SignedOff                     // it has signed off
 )
 
-// Beat reports whether a beat changes anything, given the standing of its worker and the number of the last beat. A
-// beat that signs off a worker that is unknown or has already signed off changes nothing. A dead worker stays dead:
-// the error is ErrWorkerDead. A beat that was overtaken by a later one does not count: the error is ErrLate.
+// Beat reports whether a heartbeat counts, given the standing of its worker and the number of the last beat. A beat
+// that signs off a worker that is unknown or has already signed off changes nothing. A dead worker stays dead: the
+// error is ErrWorkerDead. A beat that arrives after a later one does not count: the error is ErrLate.
 func Beat(b *store.Beat, is Standing, last int64) (counts bool, err error) {
 	leaves := b.TTL <= 0
 	switch {
@@ -35,8 +35,8 @@ func Beat(b *store.Beat, is Standing, last int64) (counts bool, err error) {
 	return true, nil
 }
 
-// NoteApart stores notes one by one and returns the error of each. After an error that the other notes would meet
-// too, it does not try them, and returns that error for each of them.
+// NoteApart stores notes one by one and returns the error of each. After an error that would also affect the other
+// notes, it does not try them, and returns that error for each of them.
 func NoteApart(ctx context.Context, notes []store.Note, write func(n *store.Note) error) []error {
 	errs := make([]error, len(notes))
 	for i := range notes {
@@ -49,8 +49,8 @@ func NoteApart(ctx context.Context, notes []store.Note, write func(n *store.Note
 	return errs
 }
 
-// Lines returns the log lines of a task in their order, each line once. A note whose answer was lost is stored again
-// with the next beat or with the attempt's end.
+// Lines returns the log lines of a task in order, each line once. If the answer to a note was lost, the note is
+// stored again with the next beat or with the attempt's end.
 func Lines(stored []store.LogLine) (lines []store.LogLine) {
 	seen := make(map[store.LogLine]bool, len(stored))
 	for _, l := range stored {
@@ -69,7 +69,7 @@ func hopeless(ctx context.Context, err error) bool {
 	return err != nil && (errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil)
 }
 
-// Noted returns the error of a beat whose notes had these errors. The beat counts all the same, and a HeldError names
+// Noted returns the error of a beat whose notes had these errors. The beat counts nevertheless, and a HeldError names
 // the tasks whose notes are not stored.
 func Noted(notes []store.Note, errs []error) error {
 	var first error

@@ -2,7 +2,7 @@ package rules
 
 import "github.com/tuskqueue/tusk/store"
 
-// Admit makes those scheduled and retryable tasks available whose run time has come, in the order given, and returns
+// Admit makes scheduled and retryable tasks available, in the order given, if their run time has come, and returns
 // them. A task that runs in turns waits for its turn instead.
 func (b *Batch) Admit(ids []store.ID) (admitted []*Row, err error) {
 	if err := b.read(Want{Tasks: ids}); err != nil {
@@ -23,8 +23,8 @@ func (b *Batch) Admit(ids []store.ID) (admitted []*Row, err error) {
 	return admitted, nil
 }
 
-// Grant gives a turn to those of the tasks that wait for nothing else, in the order given, and returns how many it
-// granted.
+// Grant gives a turn to those of the tasks that wait only for their turn, in the order given, and returns how many
+// it granted.
 func (b *Batch) Grant(ids []store.ID) (granted int, err error) {
 	if err := b.read(Want{Tasks: ids}); err != nil {
 		return 0, err

@@ -6,8 +6,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Edit makes one change to each task whose state allows it, and returns for each, in the same order, what became of
-// it. See store.Change for the states that allow each change.
+// Edit applies one change to each task whose state allows it, and returns the result for each, in the same order.
+// See store.Change for the states that allow each change.
 func (b *Batch) Edit(ids []store.ID, c *store.Change) ([]store.Edited, error) {
 	if err := b.reach(Want{}, ids, c.Op == store.Retry); err != nil {
 		return nil, err
@@ -59,14 +59,14 @@ func (b *Batch) edit(id store.ID, c *store.Change) (store.Edited, error) {
 	return edited, err
 }
 
-// howOf names what an op does to a task that still waits afterwards.
+// howOf returns how an op changes a task that still waits afterwards.
 var howOf = map[store.Op]store.How{
 	store.Reprioritize: store.WasReprioritized, store.Move: store.WasMoved, store.Reschedule: store.WasRescheduled,
 	store.Retry: store.WasRetried,
 }
 
 // waitsAs reports whether a task waits for the same time in the same place as before. It compares times to the
-// microsecond, because not every engine stores more.
+// microsecond, because not every engine stores them more precisely.
 func waitsAs(r, was *Row) bool {
 	return r.State == was.State && r.Queue == was.Queue && r.Priority == was.Priority &&
 		r.RunAt.Truncate(time.Microsecond).Equal(was.RunAt.Truncate(time.Microsecond))
@@ -100,8 +100,8 @@ func (b *Batch) change(r *Row, c *store.Change) (store.EditResult, error) {
 	return store.Changed, nil
 }
 
-// Allows reports whether op may change a task in a state. A running task that is cancelled is only asked to stop. Of
-// the pending tasks, only those that wait for their turn can be reprioritized; those that wait for a running task of
+// Allows reports whether op may change a task in a state. Cancelling a running task only requests it to stop. Of the
+// pending tasks, only those that wait for their turn can be reprioritized; those that wait for the running task with
 // their key can only be cancelled or deleted.
 func Allows(state store.State, op store.Op) bool {
 	switch op {
@@ -120,7 +120,7 @@ func Allows(state store.State, op store.Op) bool {
 	}
 }
 
-// changeAwaiting changes a task that waits for the running task of its key to end. It can only be cancelled or
+// changeAwaiting changes a task that waits for the end of the running task with its key. It can only be cancelled or
 // deleted.
 func (b *Batch) changeAwaiting(r *Row, c *store.Change) (store.EditResult, error) {
 	if c.Op != store.Cancel && c.Op != store.Delete {
@@ -250,7 +250,7 @@ func (b *Batch) delete(r *Row) error {
 	return b.remove(r)
 }
 
-// remove removes a task from everything except its key.
+// remove removes a task and everything about it except its key.
 func (b *Batch) remove(r *Row) error {
 	b.needNothing(r)
 	b.tasks[r.ID].After = nil

@@ -6,7 +6,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Enqueue adds tasks in order and returns for each what became of it.
+// Enqueue adds tasks in order and returns the result for each.
 func (b *Batch) Enqueue(tasks []store.NewTask) ([]store.Enqueued, error) {
 	var w Want
 	w.enqueue(tasks)
@@ -16,7 +16,7 @@ func (b *Batch) Enqueue(tasks []store.NewTask) ([]store.Enqueued, error) {
 	return b.enqueueAll(tasks)
 }
 
-// enqueue adds what enqueueing the tasks has to read.
+// enqueue adds what has to be read to enqueue the tasks.
 func (w *Want) enqueue(tasks []store.NewTask) {
 	for i := range tasks {
 		n := &tasks[i]
@@ -83,7 +83,8 @@ func (b *Batch) holder(k *Key) (*Row, error) {
 	return b.task(k.Holder)
 }
 
-// learn records a source time and reports whether it is new. A zero time always is, and counts as now.
+// learn records a source time and reports whether it is newer than all others. A zero time always is, and counts
+// as now.
 func (k *Key) learn(source, now time.Time) bool {
 	if source.IsZero() {
 		if now.After(k.Source) {
@@ -98,7 +99,8 @@ func (k *Key) learn(source, now time.Time) bool {
 	return true
 }
 
-// standsFor returns the task that does, or has done, what a stale enqueue asked for.
+// standsFor returns the task that covers a stale enqueue: the unfinished one of its key, or the one that ended
+// last.
 func (k *Key) standsFor() store.ID {
 	switch {
 	case !k.Awaiting.IsZero():
@@ -120,7 +122,8 @@ func (b *Batch) insert(n *store.NewTask) error {
 	return nil
 }
 
-// await stores the task that runs after the running holder of a key has ended. Of several, only the newest runs.
+// await stores a task that is to run after the running holder of its key has ended. Of several, only the newest
+// runs.
 func (b *Batch) await(k *Key, n *store.NewTask) error {
 	if !k.Awaiting.IsZero() {
 		r, err := b.task(k.Awaiting)
@@ -143,7 +146,7 @@ func (b *Batch) await(k *Key, n *store.NewTask) error {
 }
 
 // replace gives new values to a task that is not running. The task keeps its place in its lane, or in line for its
-// turn, if it can. An available task that is put off gives its turn back.
+// turn, if it can. An available task that is postponed gives its turn back.
 func (b *Batch) replace(r *Row, n *store.NewTask) {
 	due := r.RunAt
 	later := b.runAt(n.RunAt, n.Delay).After(b.Now)
@@ -175,7 +178,7 @@ func (b *Batch) become(r *Row, n *store.NewTask) {
 	r.Values = true
 }
 
-// runAt is RunAt, but lengthens a delay from now by as much as Now may be behind.
+// runAt is like RunAt, but lengthens a delay from now by the time that Now may be behind.
 func (b *Batch) runAt(at time.Time, delay time.Duration) time.Time {
 	if at.IsZero() && delay > 0 {
 		delay += b.Behind
@@ -183,7 +186,7 @@ func (b *Batch) runAt(at time.Time, delay time.Duration) time.Time {
 	return RunAt(at, delay, b.Now)
 }
 
-// RunAt returns when a task is due: delay after at, but not before now.
+// RunAt returns when a task is due: at plus delay, but not before now.
 func RunAt(at time.Time, delay time.Duration, now time.Time) time.Time {
 	if at.IsZero() {
 		at = now

@@ -10,8 +10,8 @@ import (
 // Superseded is the reason of a task that was cancelled because a newer one with its key took its place.
 const Superseded = "superseded"
 
-// Finish ends attempts in order, puts each task where its outcome says, and returns the ids of the outcomes that it
-// did not accept. An outcome is accepted if the task is running under the lease that the outcome names.
+// Finish ends attempts in order, puts each task into the state of its outcome, and returns the ids of the outcomes
+// that it did not accept. An outcome is accepted if the task is running under the lease that the outcome names.
 func (b *Batch) Finish(outcomes []*store.Outcome) (lost []store.ID, err error) {
 	var w Want
 	of := make([]store.ID, len(outcomes))
@@ -83,8 +83,8 @@ func (b *Batch) finish(r *Row, o *store.Outcome) error {
 }
 
 // goes returns the state that a task goes to at the end of an attempt, and the reason. A task that would run again is
-// cancelled instead if a newer task with its key waits for the end, or if somebody has asked it to stop. Whoever asked
-// knows better than the worker why the task was cancelled.
+// cancelled instead if a newer task with its key waits for its end, or if it was told to stop. The reason of that
+// request takes precedence over the worker's.
 func (b *Batch) goes(r *Row, k *Key, o *store.Outcome) (store.State, string) {
 	switch {
 	case o.State == store.Cancelled && r.StopReason != "":
@@ -104,7 +104,7 @@ func keepsTurn(o *store.Outcome, goes store.State) bool {
 	return goes == store.Available || putOff && o.KeepTurn
 }
 
-// EndedAt returns when an attempt ended by the engine's clock, but not before its claim.
+// EndedAt returns when an attempt ended, by the engine's clock, but not before its claim.
 func EndedAt(o *store.Outcome, claimed, now time.Time) time.Time {
 	if at := now.Add(-max(o.Ago, 0)); at.After(claimed) {
 		return at
@@ -124,8 +124,8 @@ func (b *Batch) finished(r *Row, state store.State, e *End) error {
 	return nil
 }
 
-// end puts a task into one of the three final states. It tells the tasks that need it, and frees its key: if another
-// task awaits the key, that task becomes the holder.
+// end puts a task into one of the three final states. It informs the tasks that need it, and frees its key: if
+// another task awaits the key, that task becomes the holder.
 func (b *Batch) end(r *Row, state store.State, at time.Time) error {
 	r.FinishedAt = at
 	b.put(r, state)

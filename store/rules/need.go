@@ -44,7 +44,7 @@ func (b *Batch) need(r *Row, needs []store.Need) error {
 	return nil
 }
 
-// needAgain makes a finished task wait again for the tasks that it needs, in their present state. If it was not
+// needAgain makes a finished task wait again for the tasks that it needs, in their current state. Unless it was
 // cancelled, it has run, so all its needs were met. Needed tasks that no longer exist, perhaps because they are kept
 // for a shorter time, then do not count.
 func (b *Batch) needAgain(r *Row) error {
@@ -94,7 +94,7 @@ func (b *Batch) close(e Edge) {
 	b.parents[e.Task] = kept
 }
 
-// needs returns what a task needs, as the batch has it.
+// needs returns the needs of a task, with the changes of the batch.
 func (b *Batch) needs(r *Row) ([]OpenNeed, error) {
 	if own := b.anew[r.ID]; own != nil {
 		return own.Needs, nil
@@ -136,8 +136,8 @@ func (b *Batch) tell(r *Row, state store.State) error {
 }
 
 // Tell is for an engine that informs the dependents of an ended task later, from a stored note. The engine's Source
-// finds no children while the task ends; when Tell asks, it finds those that are still to be told. A state of 0 means
-// that the task was deleted.
+// returns no children while the task ends; for Tell it returns those that have not been informed yet. A state of 0
+// means that the task was deleted.
 func (b *Batch) Tell(id store.ID, state store.State) error {
 	return b.tell(&Row{Task: store.Task{ID: id}, Needed: true}, state)
 }
@@ -163,7 +163,7 @@ func (b *Batch) meet(e Edge) error {
 	return nil
 }
 
-// Doom cancels those of the pending tasks that need a failed task, and returns how many. The tasks that need a
+// Doom cancels those of the pending tasks that need a failed task, and returns their number. The tasks that need a
 // cancelled one become doubts in turn.
 func (b *Batch) Doom(ids []store.ID) (cancelled int, err error) {
 	if err := b.reach(Want{}, ids, true); err != nil {

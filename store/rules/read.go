@@ -8,8 +8,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Want names what a batch has to know. Each list is sorted and free of duplicates, and a batch never asks again for
-// what it knows. An engine that locks rows takes the locks of one Want in the order of its fields and lists.
+// Want names what a batch has to read. Each list is sorted and free of duplicates, and a batch never requests
+// anything twice. An engine that locks rows takes the locks of one Want in the order of its fields and lists.
 type Want struct {
 	Keys     []KeyName
 	Tasks    []store.ID
@@ -17,15 +17,16 @@ type Want struct {
 	Children []store.ID // tasks whose open dependents to read
 }
 
-// Found answers a Want. It leaves out what does not exist. The batch changes copies of the rows, never the rows.
+// Found is the answer to a Want. It omits what does not exist. The batch changes copies of the rows, never the rows
+// themselves.
 type Found struct {
 	Keys     []Key
 	Tasks    []*Row
 	Needs    []OwnNeed // for each task, in the order in which they were given
 	Children []Edge    // for each task, in the order in which they were stored
 
-	// Elsewhere gives the states of requested tasks that the source cannot read. The batch uses them only for needs;
-	// otherwise such tasks do not exist.
+	// Elsewhere holds the states of requested tasks that the source cannot read. The batch uses them only for needs;
+	// otherwise it treats such tasks as missing.
 	Elsewhere []Elsewhere
 }
 
@@ -42,9 +43,9 @@ type OwnNeed struct {
 	OpenNeed
 }
 
-// Source reads what a batch asks for, under the engine's locks. A verb asks in at most three rounds, whatever the
-// number of its tasks: for what it was given, for what that refers to, and for the tasks behind that. An error ends
-// the verb.
+// Source reads what a batch requests, under the engine's locks. An operation reads in at most three rounds, whatever
+// the number of its tasks: the tasks and keys it was given, what those refer to, and the tasks that this refers to.
+// An error ends the operation.
 type Source interface {
 	Read(w *Want) (*Found, error)
 }
@@ -115,7 +116,8 @@ func (b *Batch) reach(w Want, of []store.ID, needs bool) error {
 	return b.read(Want{Tasks: append(b.holders(next.Keys), b.behind(&next)...)})
 }
 
-// around names what belongs to tasks: their keys, the tasks that need them and, with needs, the tasks that they need.
+// around returns what belongs to tasks: their keys, the tasks that need them and, with needs, the tasks that they
+// need.
 func (b *Batch) around(of []store.ID, needs bool) (w Want) {
 	for _, id := range of {
 		r := b.tasks[id].After

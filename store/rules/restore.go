@@ -7,7 +7,8 @@ import (
 )
 
 // Restore adds finished tasks from an archive, as they were, and returns the ids of those that exist already. Their
-// end is set to now, which restarts their retention. A key counts them like other ended tasks, and keeps its holder.
+// end is set to now, which restarts their retention. A key counts them like other ended tasks; its holder does not
+// change.
 func (b *Batch) Restore(tasks []store.Task) (exist []store.ID, err error) {
 	var w Want
 	for i := range tasks {
@@ -34,7 +35,7 @@ func (b *Batch) Restore(tasks []store.Task) (exist []store.ID, err error) {
 }
 
 func (b *Batch) restore(t *store.Task) error {
-	r := &Row{Task: *t, Restored: true, Values: true, Needed: true} // tasks that needed it may still wait
+	r := &Row{Task: *t, Restored: true, Values: true, Needed: true} // tasks that need it may still wait
 	r.FinishedAt, r.Lease, r.Worker, r.Damage = b.Now, store.Token{}, store.ID{}, ""
 	if r.Detail == nil {
 		r.Detail = &store.Detail{}
@@ -61,7 +62,7 @@ func (b *Batch) restore(t *store.Task) error {
 	return nil
 }
 
-// Fingerprint returns that of a restored task's latest failed attempt, or "" if none failed.
+// Fingerprint returns the fingerprint of a restored task's latest failed attempt, or "" if none failed.
 func (r *Row) Fingerprint() (print string) {
 	for _, a := range r.Detail.Attempts {
 		if a.Error != "" {

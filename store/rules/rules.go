@@ -1,16 +1,16 @@
-// Package rules decides what follows from an enqueue, from the end of an attempt, from an edit, and from a chore:
-// which state a task takes, who holds a key, and which other tasks are set free, cancelled or superseded. Each rule
-// that every engine must follow is written here, once, as a pure function of what an engine has read.
+// Package rules decides what follows from an enqueue, the end of an attempt, an edit, and a chore: which state a task
+// takes, which task holds a key, and which other tasks become available, are cancelled or superseded. Each rule that
+// every engine must follow is written here, once, as a pure function of what an engine has read.
 //
-// An engine makes a Batch over a Source, which reads and locks what the Batch asks for, in sets. It calls one or more
-// of the Batch's verbs and then writes what the Batch holds: tasks before and after, keys, ended attempts, needs. The
-// result is data. Every change includes the state that it started from, so an engine can apply changes in sets, or
-// compare first.
+// An engine creates a Batch over a Source, which reads and locks what the Batch requests, in sets. It calls one or
+// more operations of the Batch and then writes what the Batch holds: tasks before and after, keys, ended attempts,
+// needs. The result is data. Every change includes the state that it started from, so an engine can apply changes in
+// sets, or compare first.
 //
-// Operations that an engine does millions of times stay its own: the enqueue, claim and completion of plain tasks,
-// which have no consequences.
+// The enqueue, claim and completion of plain tasks, which have no consequences, are the engine's own code, because
+// they happen millions of times.
 //
-// This package may import only package store, and does no I/O. Data goes from here back to the engine that asked.
+// This package may import only package store, and does no I/O.
 package rules
 
 import (
@@ -21,11 +21,11 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Row is a task as the rules see it. An engine need not read its values (args, tags, settings).
+// Row is what the rules know about a task. An engine need not read its values (args, tags, settings).
 type Row struct {
 	store.Task
-	Open       int    // how many of the needed tasks have not ended as needed
-	Needs      bool   // it needs others, or did
+	Open       int    // number of needs that are not met yet
+	Needs      bool   // it needs other tasks, or did
 	Needed     bool   // other tasks may need it
 	Awaits     bool   // pending until the running task of its key has ended
 	HasTurn    bool   // it was granted its turn
@@ -43,7 +43,7 @@ type Row struct {
 	Place int
 }
 
-// InLine reports whether a task waits for its turn and for nothing else.
+// InLine reports whether a task waits only for its turn.
 func (r *Row) InLine() bool {
 	return r.State == store.Pending && r.Turn && !r.HasTurn && r.Open == 0 && !r.Awaits
 }
@@ -51,7 +51,7 @@ func (r *Row) InLine() bool {
 // key returns the name of the task's key in its queue.
 func (r *Row) key() KeyName { return KeyName{r.Queue, r.Tenant, r.Key} }
 
-// KeyName identifies a key.
+// KeyName is the name of a key in its queue and tenant.
 type KeyName struct{ Queue, Tenant, Key string }
 
 // Key is what is known about a key.
@@ -61,7 +61,7 @@ type Key struct {
 	Awaiting store.ID  // runs after the running holder has ended; zero if none
 	Ended    store.ID  // the task that ended last; zero if none has, or it was deleted
 	Source   time.Time // the newest source time seen; zero if none
-	// Tasks is how many tasks have the key, including finished ones. The key is forgotten with the last one.
+	// Tasks is the number of tasks that have the key, including finished ones. The key is deleted with the last one.
 	Tasks int64
 }
 
@@ -85,7 +85,7 @@ type End struct {
 	Waited  time.Duration  // from when the task was due until it was claimed
 }
 
-// NewNeeds are what a task needs from now on. They replace its earlier needs.
+// NewNeeds are the needs of a task from now on. They replace its earlier needs.
 type NewNeeds struct {
 	Child store.ID
 	Needs []OpenNeed
@@ -103,7 +103,7 @@ type Met struct{ Child, Parent store.ID }
 // Batch applies the rules to what an engine has read, and holds what to write. It is not safe for concurrent use.
 type Batch struct {
 	Now    time.Time     // by the engine's clock, read after its locks were taken
-	Behind time.Duration // by how much Now may be behind that clock
+	Behind time.Duration // how far Now may be behind that clock
 
 	Ends  []*End      // attempts that ended, in order
 	Needs []*NewNeeds // new needs of tasks
@@ -113,7 +113,7 @@ type Batch struct {
 
 	source   Source
 	changes  []*Change
-	tasks    map[store.ID]*Change // the tasks asked for; an empty Change means that the task does not exist
+	tasks    map[store.ID]*Change // the requested tasks; an empty Change means that the task does not exist
 	keys     []*keyChange
 	named    map[KeyName]*keyChange
 	needed   map[store.ID][]OpenNeed // by task, as read
@@ -139,8 +139,8 @@ func New(now time.Time, source Source) *Batch {
 	}
 }
 
-// Changes returns the tasks that the batch has added, changed or deleted. Those that take a new place come last, in the
-// order of their places.
+// Changes returns the tasks that the batch has added, changed or deleted. Those that move to a new place come last,
+// in the order of their places.
 func (b *Batch) Changes() []Change {
 	var all []Change
 	for _, c := range b.changes {
@@ -225,8 +225,8 @@ func (b *Batch) put(r *Row, state store.State) {
 	r.State, r.Place = state, b.places
 }
 
-// putDue makes a task available or makes it wait: pending while a need is open, in the given state until its run
-// time, and then pending again until its turn.
+// putDue makes a task available if it is due, or else makes it wait: pending while a need is open, in the given state
+// until its run time, and pending again until its turn.
 func (b *Batch) putDue(r *Row, wait store.State) {
 	switch {
 	case r.Open > 0:
